@@ -1,0 +1,47 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/sampler.hpp"
+#include "lockstep/nn/params.hpp"
+#include "lockstep/nn/tape.hpp"
+
+namespace lockstep {
+
+enum class Split : std::uint8_t { train, validation, test };
+const char* name(Split split);
+
+/// The loss of one shard: a sum over its samples, on the tape, and what the global mean divides by.
+struct ShardLoss {
+  Var sum;            ///< scalar; its gradient with seed 1 is this shard's part of the gradient of the *sum*
+  double weight = 0;  ///< rows, valid targets, windows: the gradient of a step is (sum over shards) / (sum of weights)
+};
+
+/// A named figure that an evaluation reports, and whether larger is better.
+struct Metric {
+  std::string name;
+  double value = 0;
+};
+
+/// A network with its data, as the trainer sees it: samples are numbered 0..size-1 within a split, a step takes the next positions of
+/// the epoch's order, and a shard of them is one call. Calls for different shards run at the same time on different threads.
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const char* kind() const = 0;
+  virtual ParamStore& params() = 0;
+  virtual std::int64_t size(Split split) const = 0;
+
+  /// Forward pass of the training samples at the shard's positions of its epoch.
+  virtual ShardLoss loss(Tape& tape, const Shard& shard) const = 0;
+
+  /// Evaluation in pieces: sums (in double) that are added over pieces in a fixed order, so that the result is the same on any number of ranks.
+  virtual std::int64_t sum_count() const = 0;
+  /// Adds to sums (sum_count()) what samples [first, first + count) of the split contribute. The tape does not record.
+  virtual void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const = 0;
+  /// The figures that the sums of a whole split amount to, the headline one first.
+  virtual std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/philox.hpp"
+#include "lockstep/tensor/tensor.hpp"
+
+namespace lockstep {
+
+/// One named array of weights: its master values and where its gradient lies in a flat gradient vector.
+struct Param {
+  std::string name;  ///< a path, the same in code, logs and HDF5: "blocks.0.attn.q.weight"
+  Shape shape;
+  std::int64_t offset = 0;  ///< of the first element in the flat vectors
+  std::int64_t index = 0;   ///< in registration order
+  bool trainable = true;    ///< false: frozen, no gradient, no optimizer state, not reduced
+  Tensor value;             ///< a view of ParamStore::values()
+};
+
+/// A flat gradient vector laid out like a ParamStore's values; one per worker thread or per shard.
+class Gradients {
+ public:
+  Gradients() = default;
+  explicit Gradients(const class ParamStore& params, Device device = {});
+  Tensor of(const Param& param) const;
+  Tensor flat() const { return storage_; }
+  void zero() { fill_zero(storage_); }
+
+ private:
+  OwnedTensor storage_;
+};
+
+/// All parameters of a model in one flat vector, in registration order; each begins at a multiple of 64 bytes and the gaps stay zero.
+///
+/// A model registers its parameters in its constructor and then calls allocate(), which draws the initial values: each from
+/// Philox(seed, 0, "init." + name, 0)(element), so that weights depend on neither ranks nor threads nor on other parameters.
+class ParamStore {
+ public:
+  using Init = std::function<double(const Philox&, std::uint64_t element)>;
+  explicit ParamStore(DType dtype = DType::f32) : dtype_(dtype) {}
+  ParamStore(const ParamStore&) = delete;
+  ParamStore& operator=(const ParamStore&) = delete;
+
+  /// The reference stays valid for the store's life. errors  Error if the name is taken or allocate() was called
+  Param& add(std::string name, Shape shape, Init init);
+  void allocate(std::uint64_t seed, Device device = {});
+
+  DType dtype() const { return dtype_; }
+  std::deque<Param>& all() { return params_; }
+  const std::deque<Param>& all() const { return params_; }
+  Param& at(const std::string& name);
+  Tensor values() const { return values_; }
+  std::int64_t flat_size() const { return flat_size_; }  ///< elements, gaps included
+  std::int64_t count() const;                            ///< elements, gaps left out
+  /// XXH3 of all values: equal on all ranks, or the replicas have drifted apart.
+  std::uint64_t hash() const;
+
+ private:
+  DType dtype_;
+  std::deque<Param> params_;
+  std::vector<Init> inits_;
+  std::int64_t flat_size_ = 0;
+  OwnedTensor values_;
+};
+
+/// Initial values (the element index selects the draw).
+namespace init {
+ParamStore::Init zeros();
+ParamStore::Init ones();
+/// N(0, std^2)
+ParamStore::Init normal(double std);
+/// U(-bound, bound)
+ParamStore::Init uniform(double bound);
+/// N(0, 2 / (fan_in + fan_out)). source  Glorot, Bengio 2010, eq. 12, normal form
+ParamStore::Init xavier_normal(std::int64_t fan_in, std::int64_t fan_out);
+}  // namespace init
+
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <new>
+#include <type_traits>
+
+#include "lockstep/nn/params.hpp"
+#include "lockstep/tensor/tensor.hpp"
+
+namespace lockstep {
+
+class Tape;
+
+/// A value on a tape: a cheap handle, valid until the tape's arena is reset.
+class Var {
+ public:
+  Var() = default;
+  const Tensor& value() const { return node_->value; }
+  const Shape& shape() const { return node_->value.shape(); }
+  std::int64_t rows() const { return node_->value.rows(); }
+  std::int64_t columns() const { return node_->value.columns(); }
+  /// Whether a gradient is wanted for it at all.
+  bool wants_grad() const { return node_->wants_grad; }
+  /// What the backward pass has found so far. Only meaningful once some user has written it.
+  const Tensor& grad() const { return node_->grad; }
+  explicit operator bool() const { return node_ != nullptr; }
+
+ private:
+  friend class Tape;
+  struct Node {
+    Tensor value;
+    Tensor grad;
+    bool wants_grad = false;
+    bool grad_written = false;
+  };
+  explicit Var(Node* node) : node_(node) {}
+  Node* node_ = nullptr;
+};
+
+/// Remembers the order of forward operations and replays their hand-written backwards in reverse.
+///
+/// Nothing is derived symbolically and no graph is searched: the record order is the order. Values, gradients and the records
+/// themselves lie in the arena, so recording allocates nothing and costs nanoseconds per operation. One tape belongs to one thread.
+///
+/// A recorded operation is three steps: make the output, compute it, record the backward with what it needs:
+///
+///   Var y = t.output(x.shape(), t.wants_grad({x}, {&p.gamma}));
+///   ops::layernorm_forward(t.stream(), y.value(), ...);
+///   t.record("layernorm", y, {&p.gamma, &p.beta}, [=, &t, &p] { ops::layernorm_backward(t.stream(), t.grad_of(x), t.grad_of(p.gamma), ..., y.grad()); });
+class Tape {
+ public:
+  enum class Mode : std::uint8_t {
+    train,    ///< gradients for parameters and variables
+    inputs,   ///< gradients for variables only: Jacobians leave parameter gradients alone
+    forward,  ///< nothing is recorded: evaluation, prediction, cycles without gradient
+  };
+  /// `gradients` may be null unless the mode is train.
+  Tape(Stream& stream, Arena& arena, DType dtype, Mode mode, Gradients* gradients = nullptr);
+
+  Stream& stream() const { return stream_; }
+  Arena& arena() const { return arena_; }
+  DType dtype() const { return dtype_; }
+  Mode mode() const { return mode_; }
+
+  /// An input that needs no gradient; the memory is the caller's.
+  Var constant(const Tensor& value);
+  /// An input whose gradient is wanted (Jacobians, gradient checks); the memory is the caller's.
+  Var variable(const Tensor& value);
+  /// The result of an operation, uninitialised, of the tape's dtype.
+  Var output(Shape shape, bool wants_grad);
+  /// Whether an operation on these inputs must record a backward.
+  bool wants_grad(std::initializer_list<Var> inputs, std::initializer_list<const Param*> params = {}) const;
+  /// Memory that the backward reads again, and scratch; valid until the arena's reset.
+  Tensor keep(Shape shape) { return allocate(arena_, dtype_, shape); }
+  Tensor keep(Shape shape, DType dtype) { return allocate(arena_, dtype, shape); }
+
+  /// Records the backward of an operation. It is run only if `y` has received a gradient. The closure is copied into the arena.
+  template <class Backward>
+  void record(const char* op, Var y, std::initializer_list<const Param*> params, const Backward& backward) {
+    static_assert(std::is_trivially_destructible_v<Backward>, "a record holds handles and views only");
+    if (!y.wants_grad()) return;
+    void* memory = arena_.allocate(sizeof(Backward));
+    new (memory) Backward(backward);
+    push(op, y, params, memory, [](const void* closure) { (*static_cast<const Backward*>(closure))(); });
+  }
+
+  /// Where the gradient of v goes: empty when nobody wants it, stored on the first call, added to on later ones.
+  Target grad_of(Var v);
+  /// Where a parameter's gradient goes: always added to; empty when frozen or the mode is not train.
+  Target grad_of(const Param& p);
+
+  /// Seeds dy = scale for the scalar (or for each element of) `y`, and runs the records in reverse.
+  void backward(Var y, double scale = 1);
+  /// Seeds dy with the given values.
+  void backward(Var y, const Tensor& seed);
+
+  /// Called in backward as soon as no record still to run adds to this parameter's gradient: its bucket may be reduced.
+  void on_param_ready(std::function<void(const Param&)> ready) { ready_ = std::move(ready); }
+
+ private:
+  struct Record;
+  void push(const char* op, Var y, std::initializer_list<const Param*> params, const void* closure, void (*run)(const void*));
+  void replay();
+
+  Stream& stream_;
+  Arena& arena_;
+  DType dtype_;
+  Mode mode_;
+  Gradients* gradients_;
+  Record* last_ = nullptr;
+  std::int32_t* uses_ = nullptr;  ///< records that still add to each parameter, by Param::index
+  std::function<void(const Param&)> ready_;
+};
+
+}  // namespace lockstep

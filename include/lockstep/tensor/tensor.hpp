@@ -1,0 +1,141 @@
+#pragma once
+#include <array>
+#include <cassert>
+#include <cstdint>
+#include <initializer_list>
+#include <iosfwd>
+#include <span>
+#include <string>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/device/device.hpp"
+
+namespace lockstep {
+
+enum class DType : std::uint8_t { f32, f64, bf16, f16, i32, i64, u8 };
+
+/// bfloat16 as storage: the upper half of a binary32. Arithmetic happens in f32.
+struct bf16 {
+  std::uint16_t bits = 0;
+};
+/// binary16 as storage. Arithmetic happens in f32.
+struct f16 {
+  std::uint16_t bits = 0;
+};
+
+template <class T>
+struct dtype_of;
+template <> struct dtype_of<float> { static constexpr DType value = DType::f32; };
+template <> struct dtype_of<double> { static constexpr DType value = DType::f64; };
+template <> struct dtype_of<bf16> { static constexpr DType value = DType::bf16; };
+template <> struct dtype_of<f16> { static constexpr DType value = DType::f16; };
+template <> struct dtype_of<std::int32_t> { static constexpr DType value = DType::i32; };
+template <> struct dtype_of<std::int64_t> { static constexpr DType value = DType::i64; };
+template <> struct dtype_of<std::uint8_t> { static constexpr DType value = DType::u8; };
+
+std::size_t size_bytes(DType dtype);
+const char* name(DType dtype);
+std::ostream& operator<<(std::ostream& out, DType dtype);
+
+/// Extents of a row-major array, outermost first; rank 0 (a scalar) to kMaxRank.
+class Shape {
+ public:
+  static constexpr int kMaxRank = 6;
+  Shape() = default;
+  Shape(std::initializer_list<std::int64_t> extents) : Shape(std::span(extents.begin(), extents.size())) {}
+  explicit Shape(std::span<const std::int64_t> extents);
+  int rank() const { return rank_; }
+  /// Extent of an axis; negative axes count from the last, as in -1.
+  std::int64_t operator[](int axis) const { return extents_[static_cast<std::size_t>(axis < 0 ? axis + rank_ : axis)]; }
+  std::int64_t size() const {
+    std::int64_t n = 1;
+    for (int axis = 0; axis < rank_; ++axis) n *= (*this)[axis];
+    return n;
+  }
+  /// The last extent (1 for a scalar), and the product of the others: how row-wise ops see an array.
+  std::int64_t columns() const { return rank_ == 0 ? 1 : (*this)[-1]; }
+  std::int64_t rows() const {
+    std::int64_t n = 1;
+    for (int axis = 0; axis + 1 < rank_; ++axis) n *= (*this)[axis];
+    return n;
+  }
+  bool operator==(const Shape&) const = default;
+
+ private:
+  int rank_ = 0;
+  std::array<std::int64_t, kMaxRank> extents_{};
+};
+std::ostream& operator<<(std::ostream& out, const Shape& shape);
+
+/// A dtype, a shape and where the elements lie: contiguous, row-major, not owned. Copying a Tensor copies the view.
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(void* data, DType dtype, Shape shape, Device device = {}) : data_(data), shape_(shape), dtype_(dtype), device_(device) {}
+  /// A view of host memory that somebody else owns.
+  template <class T>
+  static Tensor of(T* data, Shape shape) { return {const_cast<std::remove_const_t<T>*>(data), dtype_of<std::remove_const_t<T>>::value, shape}; }
+
+  DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
+  const Shape& shape() const { return shape_; }
+  std::int64_t size() const { return shape_.size(); }
+  std::int64_t rows() const { return shape_.rows(); }
+  std::int64_t columns() const { return shape_.columns(); }
+  std::size_t size_bytes() const { return static_cast<std::size_t>(size()) * lockstep::size_bytes(dtype_); }
+  void* raw() const { return data_; }
+  explicit operator bool() const { return data_ != nullptr; }
+
+  template <class T>
+  T* data() const {
+    assert(dtype_of<std::remove_const_t<T>>::value == dtype_);
+    return static_cast<T*>(data_);
+  }
+  template <class T>
+  std::span<T> span() const { return {data<T>(), static_cast<std::size_t>(size())}; }
+  /// The same elements under another shape of the same size.
+  Tensor reshaped(Shape shape) const;
+  /// Rows [first, first + count) of the outermost axis.
+  Tensor slice(std::int64_t first, std::int64_t count) const;
+
+ private:
+  void* data_ = nullptr;
+  Shape shape_;
+  DType dtype_ = DType::f32;
+  Device device_;
+};
+
+/// Uninitialised elements from an arena, valid until its reset().
+Tensor allocate(Arena& arena, DType dtype, Shape shape);
+void fill_zero(const Tensor& t);
+
+/// Elements that are owned.
+class OwnedTensor {
+ public:
+  OwnedTensor() = default;
+  OwnedTensor(DType dtype, Shape shape, Device device = {})
+      : buffer_(device, static_cast<std::size_t>(shape.size()) * size_bytes(dtype)), view_(buffer_.data(), dtype, shape, device) {}
+  const Tensor& view() const { return view_; }
+  operator const Tensor&() const { return view_; }  // NOLINT: implicit on purpose
+  const Tensor* operator->() const { return &view_; }
+
+ private:
+  Buffer buffer_;
+  Tensor view_;
+};
+
+/// Where a gradient goes: stored by the first writer, added to by the later ones.
+struct Target {
+  Tensor tensor;
+  bool accumulate = false;
+  explicit operator bool() const { return static_cast<bool>(tensor); }
+};
+
+/// Calls f.template operator()<float>() or <double>(). errors  Error for any other dtype
+template <class F>
+decltype(auto) visit_float(DType dtype, F&& f) {
+  require(dtype == DType::f32 || dtype == DType::f64, "this operation computes in f32 or f64, not in ", name(dtype));
+  return dtype == DType::f64 ? f.template operator()<double>() : f.template operator()<float>();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+#include "lockstep/base/hash.hpp"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <boost/crc.hpp>
+#include <cinttypes>
+#include <cstdio>
+
+namespace lockstep {
+
+std::uint64_t hash64(const void* bytes, std::size_t size_bytes, std::uint64_t seed) {
+  return XXH3_64bits_withSeed(bytes, size_bytes, seed);
+}
+
+std::string hex64(std::uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016" PRIx64, value);
+  return text;
+}
+
+std::uint32_t crc32c(const void* bytes, std::size_t size_bytes) {
+  boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> sum;
+  sum.process_bytes(bytes, size_bytes);
+  return sum.checksum();
+}
+
+}  // namespace lockstep

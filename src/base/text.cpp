@@ -1,0 +1,93 @@
+#include "lockstep/base/text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+namespace lockstep {
+
+namespace {
+std::string printed(const char* format, double value) {
+  std::array<char, 64> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), format, value);
+  return buffer.data();
+}
+}  // namespace
+
+std::string human_bytes(double bytes) {
+  constexpr std::array<const char*, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  std::size_t unit = 0;
+  while (std::abs(bytes) >= 1024 && unit + 1 < kUnits.size()) bytes /= 1024, ++unit;
+  return printed(unit == 0 ? "%.0f " : "%.1f ", bytes) + kUnits[unit];
+}
+
+std::string human_seconds(double seconds) {
+  if (!std::isfinite(seconds)) return "?";
+  if (seconds < 1e-3) return printed("%.1fus", seconds * 1e6);
+  if (seconds < 1) return printed("%.1fms", seconds * 1e3);
+  if (seconds < 60) return printed("%.1fs", seconds);
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
+  const auto two = [](std::int64_t n) { return (n < 10 ? "0" : "") + std::to_string(n); };
+  if (whole < 3600) return std::to_string(whole / 60) + "m" + two(whole % 60) + "s";
+  return std::to_string(whole / 3600) + "h" + two(whole / 60 % 60) + "m";
+}
+
+std::string exact(double value) {
+  std::array<char, 64> buffer{};
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
+  return {buffer.data(), end};
+}
+
+std::string trim(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const auto first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return std::string(text.substr(first, text.find_last_not_of(kBlank) - first + 1));
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> fields;
+  if (text.empty()) return fields;
+  for (std::size_t begin = 0;;) {
+    const auto end = text.find(separator, begin);
+    fields.emplace_back(text.substr(begin, end - begin));
+    if (end == std::string_view::npos) return fields;
+    begin = end + 1;
+  }
+}
+
+namespace {
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, substituted});
+    }
+  }
+  return row.back();
+}
+}  // namespace
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
+  for (const auto& candidate : candidates) {
+    std::size_t distance = edit_distance(word, candidate);
+    // `lr` is meant as `optim.lr`: a key typed without its section counts as a near miss.
+    if (candidate.size() > word.size() + 1 && candidate.ends_with(word) &&
+        candidate[candidate.size() - word.size() - 1] == '.')
+      distance = 1;
+    if (distance < best_distance) best_distance = distance, best = candidate;
+  }
+  return best;
+}
+
+}  // namespace lockstep
