@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "lockstep/data/sampler.hpp"
+#include "lockstep/data/split.hpp"
 #include "lockstep/nn/params.hpp"
 #include "lockstep/nn/tape.hpp"
 
 namespace lockstep {
 
-enum class Split : std::uint8_t { train, validation, test };
-const char* name(Split split);
+class H5File;
 
 /// The loss of one shard: a sum over its samples, on the tape, and what the global mean divides by.
 struct ShardLoss {
@@ -24,8 +24,9 @@ struct Metric {
   double value = 0;
 };
 
-/// A network with its data, as the trainer sees it: samples are numbered 0..size-1 within a split, a step takes the next positions of
-/// the epoch's order, and a shard of them is one call. Calls for different shards run at the same time on different threads.
+/// A network with its data, as the trainer sees it: samples are numbered 0..size-1 within a split, a step takes the
+/// next positions of the epoch's order, and a shard of them is one call. Calls for different shards run at the same
+/// time on different threads.
 class Model {
  public:
   virtual ~Model() = default;
@@ -36,12 +37,22 @@ class Model {
   /// Forward pass of the training samples at the shard's positions of its epoch.
   virtual ShardLoss loss(Tape& tape, const Shard& shard) const = 0;
 
-  /// Evaluation in pieces: sums (in double) that are added over pieces in a fixed order, so that the result is the same on any number of ranks.
+  /// Evaluation in pieces: sums (in double) that are added over pieces in a fixed order, so that the result is the same
+  /// on any number of ranks.
   virtual std::int64_t sum_count() const = 0;
   /// Adds to sums (sum_count()) what samples [first, first + count) of the split contribute. The tape does not record.
   virtual void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const = 0;
   /// The figures that the sums of a whole split amount to, the headline one first.
   virtual std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const = 0;
+  /// Figures about the network itself that are computed now and then (the emulator's sensitivities); the same on every
+  /// rank, no communication.
+  virtual std::vector<Metric> diagnostics() const { return {}; }
+
+  /// Writes what beside the weights is needed to use them without the training data: normalisation, names,
+  /// architecture.
+  virtual void save(H5File& file) const = 0;
+  /// Of the data set's contents: equal on all ranks, and between a run and its continuation.
+  virtual std::uint64_t data_hash() const = 0;
 };
 
 }  // namespace lockstep
