@@ -2,6 +2,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,26 +19,55 @@ struct Param {
   std::int64_t offset = 0;  ///< of the first element in the flat vectors
   std::int64_t index = 0;   ///< in registration order
   bool trainable = true;    ///< false: frozen, no gradient, no optimizer state, not reduced
+  bool row_sparse = false;  ///< a step touches few of its rows (embeddings): Gradients remember which
   Tensor value;             ///< a view of ParamStore::values()
 };
 
-/// A flat gradient vector laid out like a ParamStore's values; one per worker thread or per shard.
+/// The rows of a row-sparse parameter that a backward pass has added to, each once, in order of first touch.
+class TouchedRows {
+ public:
+  explicit TouchedRows(std::int64_t rows) : bitmap_(static_cast<std::size_t>((rows + 63) / 64), 0) {}
+  void touch(std::int64_t row) {
+    std::uint64_t& word = bitmap_[static_cast<std::size_t>(row / 64)];
+    const std::uint64_t bit = std::uint64_t{1} << (row % 64);
+    if (!(word & bit)) word |= bit, rows_.push_back(row);
+  }
+  std::span<const std::int64_t> rows() const { return rows_; }
+  /// One bit per row, lowest first.
+  std::span<const std::uint64_t> bitmap() const { return bitmap_; }
+  void clear();
+
+ private:
+  std::vector<std::int64_t> rows_;
+  std::vector<std::uint64_t> bitmap_;
+};
+
+/// A flat gradient vector laid out like a ParamStore's values; one per worker thread or per shard. The store outlives
+/// it.
 class Gradients {
  public:
   Gradients() = default;
   explicit Gradients(const class ParamStore& params, Device device = {});
   Tensor of(const Param& param) const;
   Tensor flat() const { return storage_; }
-  void zero() { fill_zero(storage_); }
+  /// The parameter's touched rows, or null when it is dense. Rows that were not touched are zero.
+  TouchedRows* touched(const Param& param);
+  /// Of a row-sparse parameter only the touched rows are written: the cost is that of the step, not of the table.
+  void zero();
+  const class ParamStore& params() const { return *params_; }
 
  private:
+  const class ParamStore* params_ = nullptr;
   OwnedTensor storage_;
+  std::vector<std::unique_ptr<TouchedRows>> touched_;  ///< by Param::index, null for dense ones
 };
 
-/// All parameters of a model in one flat vector, in registration order; each begins at a multiple of 64 bytes and the gaps stay zero.
+/// All parameters of a model in one flat vector, in registration order; each begins at a multiple of 64 bytes and the
+/// gaps stay zero.
 ///
-/// A model registers its parameters in its constructor and then calls allocate(), which draws the initial values: each from
-/// Philox(seed, 0, "init." + name, 0)(element), so that weights depend on neither ranks nor threads nor on other parameters.
+/// A model registers its parameters in its constructor and then calls allocate(), which draws the initial values: each
+/// from Philox(seed, 0, "init." + name, 0)(element), so that weights depend on neither ranks nor threads nor on other
+/// parameters.
 class ParamStore {
  public:
   using Init = std::function<double(const Philox&, std::uint64_t element)>;

@@ -40,14 +40,16 @@ class Var {
 
 /// Remembers the order of forward operations and replays their hand-written backwards in reverse.
 ///
-/// Nothing is derived symbolically and no graph is searched: the record order is the order. Values, gradients and the records
-/// themselves lie in the arena, so recording allocates nothing and costs nanoseconds per operation. One tape belongs to one thread.
+/// Nothing is derived symbolically and no graph is searched: the record order is the order. Values, gradients and the
+/// records themselves lie in the arena, so recording allocates nothing and costs nanoseconds per operation. One tape
+/// belongs to one thread.
 ///
 /// A recorded operation is three steps: make the output, compute it, record the backward with what it needs:
 ///
 ///   Var y = t.output(x.shape(), t.wants_grad({x}, {&p.gamma}));
 ///   ops::layernorm_forward(t.stream(), y.value(), ...);
-///   t.record("layernorm", y, {&p.gamma, &p.beta}, [=, &t, &p] { ops::layernorm_backward(t.stream(), t.grad_of(x), t.grad_of(p.gamma), ..., y.grad()); });
+///   t.record("layernorm", y, {&p.gamma, &p.beta}, [=, &t, &p] { ops::layernorm_backward(t.stream(), t.grad_of(x),
+///   t.grad_of(p.gamma), ..., y.grad()); });
 class Tape {
  public:
   enum class Mode : std::uint8_t {
@@ -75,7 +77,8 @@ class Tape {
   Tensor keep(Shape shape) { return allocate(arena_, dtype_, shape); }
   Tensor keep(Shape shape, DType dtype) { return allocate(arena_, dtype, shape); }
 
-  /// Records the backward of an operation. It is run only if `y` has received a gradient. The closure is copied into the arena.
+  /// Records the backward of an operation. It is run only if `y` has received a gradient. The closure is copied into
+  /// the arena.
   template <class Backward>
   void record(const char* op, Var y, std::initializer_list<const Param*> params, const Backward& backward) {
     static_assert(std::is_trivially_destructible_v<Backward>, "a record holds handles and views only");
@@ -89,6 +92,8 @@ class Tape {
   Target grad_of(Var v);
   /// Where a parameter's gradient goes: always added to; empty when frozen or the mode is not train.
   Target grad_of(const Param& p);
+  /// Where to note the rows of a row-sparse parameter that are added to; null when it is dense or grad_of(p) is empty.
+  TouchedRows* touched_rows(const Param& p);
 
   /// Seeds dy = scale for the scalar (or for each element of) `y`, and runs the records in reverse.
   void backward(Var y, double scale = 1);
@@ -100,7 +105,8 @@ class Tape {
 
  private:
   struct Record;
-  void push(const char* op, Var y, std::initializer_list<const Param*> params, const void* closure, void (*run)(const void*));
+  void push(const char* op, Var y, std::initializer_list<const Param*> params, const void* closure,
+            void (*run)(const void*));
   void replay();
 
   Stream& stream_;

@@ -1,0 +1,34 @@
+#pragma once
+#include "lockstep/nn/params.hpp"
+#include "lockstep/nn/tape.hpp"
+#include "lockstep/ops/activation.hpp"
+
+namespace lockstep {
+
+using ops::Activation;
+
+/// Parameters of a fully connected layer: `<name>.weight` (N, K) and, unless null, `<name>.bias` (N).
+struct Linear {
+  const Param* weight = nullptr;
+  const Param* bias = nullptr;
+};
+/// Parameters of a one-channel convolution: `<name>.weight` (C, 1, K) and `<name>.bias` (C).
+struct Conv1d {
+  const Param* weight = nullptr;
+  const Param* bias = nullptr;
+};
+
+/// Registers `<name>.weight` and `<name>.bias`.
+Linear add_linear(ParamStore& params, const std::string& name, std::int64_t in, std::int64_t out,
+                  ParamStore::Init weight, ParamStore::Init bias);
+Conv1d add_conv1d(ParamStore& params, const std::string& name, std::int64_t channels, std::int64_t kernel,
+                  ParamStore::Init weight, ParamStore::Init bias);
+
+/// y = f(x weight^T + bias), see ops/linear.hpp. shapes  x (..., K) -> (..., N)
+Var linear(Tape& tape, Var x, const Linear& layer, Activation activation = Activation::none);
+/// y = f(x), for those who want the value before the activation too.
+Var activation(Tape& tape, Var x, Activation activation);
+/// See ops/conv1d.hpp. shapes  x (..., T) -> (..., C T)
+Var conv1d(Tape& tape, Var x, const Conv1d& layer, Activation activation = Activation::none);
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+#pragma once
+#include <span>
+
+#include "lockstep/nn/tape.hpp"
+#include "lockstep/ops/regression_loss.hpp"
+
+namespace lockstep {
+
+using ops::Regression;
+
+/// scale times the sum over all elements of a regression loss of y against target, see ops/regression_loss.hpp. A
+/// scalar, shape ().
+Var regression_loss(Tape& tape, Var y, const Tensor& target, Regression loss, double scale = 1);
+/// scale times the sum of squared vertical differences of the denormalised prediction. mean and std outlive the tape. A
+/// scalar, shape ().
+Var smoothness_loss(Tape& tape, Var y, std::span<const double> mean, std::span<const double> std, int order,
+                    double scale = 1);
+/// a + b, of equal shapes.
+Var add(Tape& tape, Var a, Var b);
+
+}  // namespace lockstep

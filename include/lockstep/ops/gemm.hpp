@@ -1,0 +1,26 @@
+#pragma once
+#include "lockstep/tensor/tensor.hpp"
+
+namespace lockstep::ops {
+
+/// Matrix products whose bits depend on the operands alone.
+///
+///   nt   c_mn (+)= sum_k a_mk b_nk       a (M, K), b (N, K)     forward of a layer
+///   nn   c_mn (+)= sum_k a_mk b_kn       a (M, K), b (K, N)     gradient of its input
+///   tn   c_mn (+)= sum_k a_km b_kn       a (K, M), b (K, N)     gradient of its weight
+///
+/// Row m of the result of nt and nn depends on row m of a and on b, in every bit: neither on the other rows of the call
+/// nor on the number of threads. tn sums blocks of kTnRows rows in ascending order, the same for any number of threads.
+/// Called outside a parallel region, a large product is shared among OpenMP's threads; inside one it runs on the
+/// calling thread.
+///
+/// shapes   as above; an array of rank above 2 counts as (rows(), columns()). Any extent may be 0
+/// dtypes   f32 | f64, all equal
+/// errors   Error naming the shapes if they do not fit
+/// source   the blocking is that of Goto, van de Geijn 2008, "Anatomy of high-performance matrix multiplication"
+void gemm_nt(Stream&, Target c, const Tensor& a, const Tensor& b);
+void gemm_nn(Stream&, Target c, const Tensor& a, const Tensor& b);
+void gemm_tn(Stream&, Target c, const Tensor& a, const Tensor& b);
+inline constexpr std::int64_t kTnRows = 256;
+
+}  // namespace lockstep::ops

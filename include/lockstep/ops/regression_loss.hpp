@@ -1,0 +1,37 @@
+#pragma once
+#include <span>
+#include <string_view>
+
+#include "lockstep/tensor/tensor.hpp"
+
+namespace lockstep::ops {
+
+/// With d = y - target, per element: mse d^2 · mae |d|, derivative 0 at 0 · huber d^2/2 if |d| < 1, else |d| - 1/2
+enum class Regression { mse, mae, huber };
+
+const char* name(Regression loss);
+/// "mse", "mae", "huber". errors  Error (usage) that lists the names
+Regression parse_regression(std::string_view name);
+
+/// The sum over all elements of a regression loss, and its gradient, in one pass.
+///
+/// The sum is added up in f64, in ascending order of elements.
+///
+/// shapes   y, target, dy equal; dy may be empty
+/// dtypes   f32 | f64, all equal
+/// errors   Error naming the shapes if they differ
+double regression_loss(Stream&, const Tensor& dy, const Tensor& y, const Tensor& target, Regression loss);
+
+/// The sum of squared finite differences along each row of the denormalised prediction, and its gradient: how rough a
+/// vertical profile is.
+///
+///   p_mc = y_mc std_c + mean_c,   sum_m sum_c (D^order p)_mc^2,   D p_c = p_c+1 - p_c,   D^2 p_c = p_c+2 - 2 p_c+1 +
+///   p_c
+///
+/// shapes   y, dy (M, C), C > order; mean, std (C); dy may be empty
+/// range    order 1 | 2
+/// errors   Error if C <= order
+double smoothness_loss(Stream&, const Tensor& dy, const Tensor& y, std::span<const double> mean,
+                       std::span<const double> std, int order);
+
+}  // namespace lockstep::ops
