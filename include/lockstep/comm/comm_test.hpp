@@ -1,0 +1,59 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/world.hpp"
+
+namespace lockstep {
+
+struct CommTestOptions {
+  std::size_t max_bytes = std::size_t{16} << 20;  ///< longest message of the timing
+  double budget_s = 10;                           ///< wall time that the timing may take
+};
+
+/// One collective, checked against the sums that every rank can work out itself.
+struct CommCheck {
+  std::string name;
+  bool passed = false;
+  std::string problem;  ///< first wrong value, the rank that saw it, and what was expected; "" when passed
+};
+
+/// Time of one message size, over repetitions of the slowest rank. Units: seconds, bytes per second.
+struct CommTiming {
+  std::string collective;
+  std::size_t bytes = 0;
+  int repetitions = 0;
+  double median_s = 0, p90_s = 0;
+  double bytes_per_s = 0;  ///< message bytes / median
+};
+
+struct CommRank {
+  int rank = 0, node = 0, node_rank = 0;
+  std::int64_t pid = 0;
+  std::string host;
+  int cpus = 0;                 ///< processors that it may run on
+  double compute_s = 0;         ///< time of a fixed piece of arithmetic, best of three
+  double send_bytes_per_s = 0;  ///< to the next rank of the ring; 0 when alone
+  bool slow = false;            ///< beyond 1.5 x the median of the ranks, in arithmetic or in the ring
+};
+
+struct CommReport {
+  std::string mpi;
+  std::vector<CommRank> ranks;
+  std::vector<CommCheck> checks;
+  std::vector<CommTiming> timings;
+  std::size_t bucket_bytes = 0;  ///< smallest message that reaches 80 % of the best all-reduce bandwidth
+  bool passed() const;
+};
+
+/// Is this allocation fit for training? Correctness of each collective, times per message size, who is slow.
+/// Collective; the same report on every rank.
+CommReport comm_test(World& world, const CommTestOptions& options);
+/// For people: tables and one sentence of advice.
+std::string comm_test_text(const CommReport& report);
+/// The same, as one JSON object.
+std::string comm_test_json(const CommReport& report);
+
+}  // namespace lockstep
