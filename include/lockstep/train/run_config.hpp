@@ -1,0 +1,101 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/optim/optimizer.hpp"
+#include "lockstep/optim/schedule.hpp"
+
+namespace lockstep {
+
+class Options;
+
+/// Everything that decides a run, one struct per section of the INI file. `add_options` is the table of names,
+/// defaults, ranges and help.
+struct RunConfig {
+  struct Run {
+    std::string dir;     ///< run directory; "" names it after the configuration
+    std::string resume;  ///< auto | never | a checkpoint file
+    std::uint64_t seed = 0;
+    bool reproducible = false;
+    std::int64_t threads = 0;  ///< per rank; 0: OMP_NUM_THREADS, or the cores of the node shared among its ranks
+    std::string device, backend, precision;
+    double max_hours = 0;  ///< 0: no limit
+  } run;
+  struct Data {
+    std::string path;
+  } data;
+  struct Model {
+    std::string kind;  ///< emulator
+    std::int64_t hidden_size = 64, hidden_layers = 3;
+    std::string activation;
+    bool use_conv1d = false;
+    std::int64_t conv_channels = 32, conv_kernel_size = 3;
+    std::string bias_init;  ///< zero | torch
+  } model;
+  struct Batch {
+    std::int64_t size = 0;
+    std::string scope;            ///< global | rank: what `size` counts
+    std::int64_t accumulate = 1;  ///< micro-batches of this size per optimizer step
+  } batch;
+  struct Optim : OptimizerOptions {
+    double lr = 0;
+    std::string scale_lr;  ///< none | linear | sqrt, in the number of ranks
+    double clip_norm = 0;  ///< 0: off
+    double ema = 0;        ///< decay; 0: off
+  } optim;
+  ScheduleOptions schedule;  ///< total 0: the run's epochs (or steps)
+  struct Loss {
+    std::string name;          ///< mse | mae | huber
+    double smooth_weight = 0;  ///< 0: off
+    std::int64_t smooth_order = 2;
+  } loss;
+  struct Train {
+    std::int64_t epochs = 0;
+    std::int64_t steps = 0;      ///< 0: no limit beside the epochs
+    std::int64_t log_every = 0;  ///< steps; 0: once per epoch
+  } train;
+  struct Eval {
+    std::int64_t every = 1;  ///< epochs
+  } eval;
+  struct Jacobian {
+    std::int64_t every = 5;  ///< epochs; 0: never
+  } jacobian;
+  struct Stop {
+    std::int64_t patience = 0;  ///< evaluations; 0: off
+    std::int64_t min_epochs = 0, window = 5;
+    double tolerance = 0;  ///< loss plateau; 0: off
+    std::int64_t jacobian_min_epochs = 0, jacobian_window = 5;
+    double jacobian_tolerance = 0;
+  } stop;
+  struct Checkpoint {
+    std::int64_t every = 10;  ///< epochs; 0: only best and final
+    std::int64_t every_steps = 0;
+    double every_minutes = 0;
+    std::int64_t keep = 3;
+  } checkpoint;
+  struct Dist {
+    double timeout = 600;          ///< seconds
+    std::int64_t check_every = 0;  ///< steps
+    bool check_collectives = false;
+    std::int64_t bucket_bytes = 0;
+    std::int64_t shards = 16;
+  } dist;
+
+  std::string text;  ///< resolved INI text, as it is saved beside the run and in checkpoints
+
+  std::int64_t global_batch(int ranks) const { return (batch.scope == "rank" ? ranks : 1) * batch.size; }
+  double scaled_lr(int ranks) const;
+};
+
+/// The table: every key of every section with its default, range and help, bound to the fields of `config`.
+void add_options(Options& options, RunConfig& config);
+/// What no single key can check, such as a shard count that is no power of two. errors  Error (usage)
+void check(const RunConfig& config);
+
+/// Keys on which the course of the training depends, with their values ("optim.lr = 0.001"): equal in two runs that may
+/// continue each other. Keys that only say how far, how fast or how visibly (epochs, threads, logging, checkpoints) are
+/// left out.
+std::vector<std::string> trajectory_keys(const std::string& ini_text);
+
+}  // namespace lockstep

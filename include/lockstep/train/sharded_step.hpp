@@ -1,0 +1,74 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "lockstep/comm/communicator.hpp"
+#include "lockstep/models/model.hpp"
+
+namespace lockstep {
+
+/// One optimizer step's samples: positions [first, first + count) of an epoch's order, over all ranks.
+struct GlobalBatch {
+  std::uint64_t seed = 0;
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;  ///< global step, from 0
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  std::int64_t micro = 0;  ///< samples per micro-batch; 0: all at once
+};
+
+struct StepOptions {
+  int threads = 1;
+  std::int64_t shards = 16;  ///< of a micro-batch, over all ranks
+  bool reproducible = false;
+  std::int64_t bucket_bytes = std::int64_t{4} << 20;
+};
+
+/// What a rank wants all ranks to know with this step; they all see the union.
+enum StepFlag : unsigned { kStop = 1, kCheckpoint = 2 };
+
+/// What a step's reduction brought, the same bits on all ranks.
+struct StepSums {
+  double loss = 0;     ///< sum over the samples, not their mean
+  double weight = 0;   ///< what a mean divides by
+  unsigned flags = 0;  ///< StepFlag of any rank
+};
+
+/// Wall seconds of the last step on this rank.
+struct StepSeconds {
+  double compute = 0;  ///< forward, backward, and the sum over threads
+  double reduce = 0;   ///< waiting for the other ranks' gradients
+};
+
+/// The gradient of one global batch: shards on OpenMP threads, each with its own tape, arena and gradient buffer, then
+/// the sum over threads and ranks. A step allocates nothing once the arenas have grown.
+///
+/// Default: each rank takes its part of the batch, each thread some shards of it in order; buffers are summed over
+/// threads in a fixed order and over ranks in buckets of the flat vector, started in backward order as the last thread
+/// finishes them. Reproducible: the micro-batch is cut into exactly `shards` pieces, each gradient is kept apart and
+/// all are summed in one binary tree over shard numbers (comm/tree_reduce.hpp): the same bits for any number of ranks
+/// and threads. Loss, weight and flags travel in front of the gradient: one reduction per step.
+class ShardedStep {
+ public:
+  /// errors  Error (usage): reproducible with a number of shards that is no power of two
+  ShardedStep(Communicator& comm, Model& model, const StepOptions& options);
+  ~ShardedStep();
+  ShardedStep(const ShardedStep&) = delete;
+  ShardedStep& operator=(const ShardedStep&) = delete;
+
+  /// Leaves the gradient of the *sum* of losses over all ranks in gradient(). Collective.
+  StepSums run(const GlobalBatch& batch, unsigned flags = 0);
+  /// shapes  (flat_size of the model's parameters), valid until the next run()
+  const Tensor& gradient() const;
+  const StepSeconds& seconds() const;
+  std::int64_t buckets() const;
+  /// Bytes of gradient buffers and arenas that this rank holds.
+  std::size_t gradient_bytes() const;
+  std::size_t arena_bytes() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep
