@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
@@ -92,10 +91,5 @@ struct RunConfig {
 void add_options(Options& options, RunConfig& config);
 /// What no single key can check, such as a shard count that is no power of two. errors  Error (usage)
 void check(const RunConfig& config);
-
-/// Keys on which the course of the training depends, with their values ("optim.lr = 0.001"): equal in two runs that may
-/// continue each other. Keys that only say how far, how fast or how visibly (epochs, threads, logging, checkpoints) are
-/// left out.
-std::vector<std::string> trajectory_keys(const std::string& ini_text);
 
 }  // namespace lockstep

@@ -2,6 +2,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/comm/world.hpp"
 #include "lockstep/models/model.hpp"
@@ -18,19 +21,30 @@ inline constexpr int kExitInterrupted = 85;
 
 enum class Outcome : std::uint8_t { finished, interrupted };
 
-/// The training loop of every model, on every rank: steps, evaluation, schedule, stopping rules, checkpoints, resume,
-/// signals.
+/// The training loop of every model, on every rank: steps, evaluation, schedule, stopping rules, checkpoints, signals.
 ///
-/// Every decision is taken from numbers that are the same on all ranks. `log` is null on all ranks but the one that
-/// writes (rank 0).
+/// Every decision is taken from numbers that are the same on all ranks.
 class Trainer {
  public:
-  /// errors  Error (usage): a batch larger than the training split, a run directory of another configuration, a
-  /// checkpoint that does not fit
-  Trainer(World& world, const RunConfig& config, Model& model, RunLog* log);
+  /// errors  Error (usage): a batch larger than the training split, a schedule that does not fit the run
+  Trainer(World& world, const RunConfig& config, Model& model);
   ~Trainer();
-  /// Until the configured end, a stopping rule, a signal (SIGTERM, SIGUSR1) or run.max_hours. Collective.
-  Outcome run();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  std::int64_t steps_per_epoch() const;
+  /// Steps of the whole run, should no stopping rule end it earlier.
+  std::int64_t last_step() const;
+  /// Ranks, hosts, threads, batch, learning rate, parameters, data: the banner's lines, in order. Collective.
+  std::vector<std::pair<std::string, std::string>> facts();
+
+  /// Continues from a checkpoint, which rank 0 reads and gives to all. Collective.
+  /// errors  Error (data): damaged, or of another architecture or data set, with expected and found
+  void resume(const std::filesystem::path& checkpoint);
+  /// Trains until the configured end, a stopping rule, a signal (SIGTERM, SIGUSR1) or run.max_hours; checkpoints go to
+  /// `run_dir`/checkpoints. Collective.
+  Outcome run(RunLog& log, const std::filesystem::path& run_dir);
+
   const TrainState& state() const;
 
  private:
