@@ -1,0 +1,83 @@
+# Short commands. `make help` lists them. Everything is built in build/ by CMake; nothing is downloaded except distribution packages by `make deps`.
+SHELL := /bin/bash
+.DEFAULT_GOAL := build
+
+BUILD ?= build
+BUILD_TYPE ?= Release
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+CMAKE_ARGS ?=
+RANKS ?= 2
+DEMO ?= demo
+
+# Debian and Ubuntu names. gfortran, python3 and the HDF5 tools serve the tests and examples only.
+PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libhdf5-dev hdf5-tools \
+  libboost-program-options-dev libboost-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev libnetcdf-dev libssl-dev \
+  doctest-dev gfortran procps
+MPIRUN = OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none
+
+.PHONY: help deps configure build demo test test-unit test-mpi bench format lint install docs clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+deps:  ## install the distribution packages that are missing (apt; as root or with sudo)
+	@missing=$$(for p in $(PACKAGES); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
+	if ! command -v dpkg-query >/dev/null; then echo "deps: not a Debian or Ubuntu system: install the equivalents of: $(PACKAGES)"; exit 0; fi; \
+	if [ -n "$$missing" ]; then echo "deps: installing" $$missing; \
+	  sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+	  $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
+
+configure: deps
+	@cmake -S . -B $(BUILD) $$(command -v ninja >/dev/null && [ ! -f $(BUILD)/Makefile ] && echo -G Ninja) \
+	  -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) $(CMAKE_ARGS)
+
+build: configure  ## the programs and libraries, in build/bin and build/lib
+	@cmake --build $(BUILD) -j $(JOBS)
+
+demo: CMAKE_ARGS += -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCH=OFF
+demo: build  ## generate data, train on 2 ranks, evaluate, Jacobians: about a minute after the build
+	@mkdir -p $(DEMO)
+	@echo; echo "== 1/4  generating the ice column data set"
+	$(BUILD)/bin/lockstep-prep synth-icecolumn --output $(DEMO)/icecolumn.h5
+	@echo; echo "== 2/4  training on $(RANKS) ranks"
+	OMP_NUM_THREADS=1 $(MPIRUN) -n $(RANKS) $(BUILD)/bin/lockstep train --config configs/emulator-icecolumn.ini --data.path $(DEMO)/icecolumn.h5 --run-dir $(DEMO)/run --resume never
+	@echo; echo "== 3/4  evaluating the best checkpoint on the test split"
+	$(BUILD)/bin/lockstep eval --config $(DEMO)/run/config.ini --checkpoint $(DEMO)/run/checkpoints/best.h5 --split test
+	@echo; echo "== 4/4  Jacobians and the adjoint test"
+	$(BUILD)/bin/lockstep jacobian --checkpoint $(DEMO)/run/checkpoints/best.h5 --input $(DEMO)/icecolumn.h5 --output $(DEMO)/jacobian.h5
+	@echo; echo "The log is         $(DEMO)/run/train.log and $(DEMO)/run/metrics.jsonl"
+	@echo "TensorBoard files  $(DEMO)/run   (tensorboard --logdir $(DEMO)/run)"
+	@echo "the checkpoint     $(DEMO)/run/checkpoints/best.h5"
+	@echo "the report         $(DEMO)/run/report.html"
+	@echo "the Jacobians      $(DEMO)/jacobian.h5"
+
+test: CMAKE_ARGS += -DLOCKSTEP_TESTS=ON
+test: build  ## build, then every test, multi-rank ones included
+	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
+
+test-unit: build  ## the tests that need one rank
+	@cd $(BUILD) && ctest --output-on-failure -L unit -j $(JOBS)
+
+test-mpi: build  ## the multi-rank tests
+	@cd $(BUILD) && ctest --output-on-failure -L mpi
+
+bench: CMAKE_ARGS += -DLOCKSTEP_BENCH=ON
+bench: build  ## the benchmarks: ratios measured in one run
+	@BUILD=$(BUILD) tests/bench/compare_emulator.sh
+
+format:  ## clang-format over our sources
+	@git ls-files '*.cpp' '*.hpp' '*.h' '*.cu' | xargs clang-format -i
+
+lint: configure  ## clang-tidy over our sources
+	@git ls-files 'src/*.cpp' | xargs -P $(JOBS) -n 4 clang-tidy -p $(BUILD) --quiet
+
+install: build  ## into PREFIX (/usr/local)
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+docs: build  ## docs/options.md and the man pages, from the options table
+	@$(BUILD)/bin/lockstep help --markdown > docs/options.md
+	@$(BUILD)/bin/lockstep help --man $(BUILD)/man/man1
+
+clean:  ## remove build/ and the demo's output
+	@rm -rf $(BUILD) $(DEMO)
