@@ -1,6 +1,9 @@
 #include "lockstep/base/log.hpp"
 
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -14,6 +17,7 @@ struct State {
   bool all_ranks = false;
   std::map<int, std::function<void(LogLevel, std::string_view)>> sinks;
   int next_sink = 0;
+  std::string status;
 };
 State& state() {
   static State s;
@@ -42,7 +46,45 @@ std::function<void()> add_sink(std::function<void(LogLevel, std::string_view)> s
 std::string prefix() {
   const Speaker& s = state().speaker;
   if (s.ranks <= 1) return {};
-  return join("[rank ", s.rank, "/", s.ranks, s.host.empty() ? "" : ", ", s.host, "] ");
+  return join("[rank ", s.rank, "/", s.ranks, s.host.empty() ? "" : ", ", s.host, "]");
+}
+
+namespace {
+
+bool find_terminal() {
+  const char* wish = std::getenv("LOCKSTEP_PROGRESS");
+  if (wish != nullptr && std::string_view(wish) == "bar") return true;
+  if (wish != nullptr && std::string_view(wish) == "lines") return false;
+  const char* term = std::getenv("TERM");
+  if (term == nullptr || std::string_view(term) == "dumb") return false;
+  if (::isatty(STDERR_FILENO) != 0) return true;
+  // mpirun reads our standard error through a pipe and copies it to its own, which may be a terminal.
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr && std::getenv("PMI_RANK") == nullptr) return false;
+  char target[256];
+  const std::string link = join("/proc/", ::getppid(), "/fd/2");
+  const auto length = ::readlink(link.c_str(), target, sizeof target);
+  const std::string_view device(target, length < 0 ? 0 : static_cast<std::size_t>(length));
+  return device.starts_with("/dev/pts/") || device.starts_with("/dev/tty");
+}
+
+constexpr std::string_view kClearLine = "\r\x1b[K";
+
+}  // namespace
+
+bool on_terminal() {
+  static const bool yes = find_terminal();
+  return yes;
+}
+
+void status(std::string_view line) {
+  if (!on_terminal()) return;
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  if (s.status.empty() && line.empty()) return;
+  s.status = line;
+  const std::string text = join(kClearLine, line);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
 }
 
 void write(LogLevel level, std::string_view line) {
@@ -50,11 +92,13 @@ void write(LogLevel level, std::string_view line) {
   if (level < s.lowest) return;
   const bool serious = level >= LogLevel::warning;
   if (!serious && !s.all_ranks && s.speaker.rank != 0) return;
-  const std::string who = serious || s.all_ranks ? prefix() : std::string();
-  const char* what = level == LogLevel::warning ? "warning " : level == LogLevel::error ? "error " : "";
+  std::string who = serious || s.all_ranks ? prefix() : std::string();
+  const char* what = level == LogLevel::warning ? "warning" : level == LogLevel::error ? "error" : "";
+  if (*what != 0 && !who.empty()) who.insert(0, " ");
+  if (*what != 0 || !who.empty()) who += ": ";
   const std::lock_guard lock(s.mutex);
   // One write per line: lines of several ranks may interleave, their characters may not.
-  const std::string text = join(what, who, line, "\n");
+  const std::string text = join(s.status.empty() ? "" : kClearLine, what, who, line, "\n", s.status);
   std::fwrite(text.data(), 1, text.size(), stderr);
   for (const auto& [id, sink] : s.sinks) sink(level, line);
 }

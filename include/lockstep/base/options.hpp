@@ -63,9 +63,10 @@ class Option {
   /// Not in help and docs.
   Option& hidden();
 
+  struct Spec;  ///< private to the implementation
+
  private:
   friend class Options;
-  struct Spec;
   explicit Option(std::unique_ptr<Spec> spec);
   std::unique_ptr<Spec> spec_;
 };
@@ -117,8 +118,8 @@ class Options {
   /// A second name, on the command line and (as `section.name` or plain `name`) in files; one letter makes `-x`.
   void alias(const std::string& key, std::string other);
   /// Words without dashes: at least `least`, at most `most` of them.
-  Option& positional(std::string name, std::vector<std::string>* target, std::string help, std::size_t least = 0,
-                     std::size_t most = std::numeric_limits<std::size_t>::max());
+  void positional(std::string name, std::vector<std::string>* target, std::string help, std::size_t least = 0,
+                  std::size_t most = std::numeric_limits<std::size_t>::max());
   /// A command line that works, with what it does, for the end of help and the man page.
   void example(std::string command, std::string what);
 
@@ -127,8 +128,18 @@ class Options {
   using Reader = std::function<std::string(const std::string& path)>;
   static std::string read_file(const std::string& path);
 
+  /// While it lives, what parse() would print for `--help` is kept here instead.
+  class Capture {
+   public:
+    Capture();
+    Capture(const Capture&) = delete;
+    Capture& operator=(const Capture&) = delete;
+    ~Capture();
+    std::string text;
+  };
   /// Parses the words after the command's name. False when `--help` (or `-h`) was given: the text is printed by rank 0,
-  /// nothing else is to be done. `--help=markdown` and `--help=man` print those forms.
+  /// nothing else is to be done. `--help=markdown`, `--help=markdown-command`, `--help=markdown-configuration` and
+  /// `--help=man` print those forms.
   bool parse(const std::vector<std::string>& args, const Reader& read = read_file);
   /// Sets values from an INI text (a checkpoint's /config); unknown keys are errors.
   void parse_ini(std::string_view text, const std::string& source);
@@ -153,8 +164,10 @@ class Options {
   [[noreturn]] void reject(const std::string& key, const std::string& what) const;
 
   std::string help(int columns = 100) const;
+  /// What markdown() covers: all, or only the keys with a dot, or only the command line.
+  enum class Part : std::uint8_t { all, configuration, command };
   /// One table per section (docs/options.md).
-  std::string markdown() const;
+  std::string markdown(Part part = Part::all) const;
   /// Manual page (troff, man macros) of section 1.
   std::string man() const;
 

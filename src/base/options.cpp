@@ -1,0 +1,406 @@
+#include "lockstep/base/options.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "base/options_impl.hpp"
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
+
+namespace lockstep {
+
+Check at_least(double lowest) {
+  return {">= " + exact(lowest), [lowest](long double v) { return v >= lowest; }};
+}
+Check between(double lowest, double highest) {
+  return {exact(lowest) + ".." + exact(highest), [=](long double v) { return v >= lowest && v <= highest; }};
+}
+
+std::string fold(std::string name) {
+  for (char& c : name)
+    if (c == '-' || c == '_') c = '.';
+  return name;
+}
+
+// ---------------------------------------------------------------------------------------------------- text <-> value
+
+namespace {
+
+[[noreturn]] void wrong(const std::string& what) { throw Error(Fault::usage, what); }
+
+/// Everything up to the end must be a finite number.
+double number(std::string_view text) {
+  double value = 0;
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || status == std::errc::invalid_argument || end != text.data() + text.size()) wrong("not a number");
+  if (status != std::errc{} || !std::isfinite(value)) wrong("not a finite number");
+  return value;
+}
+
+/// 90 | 1.5h | 1h30m | 2d | 500ms | 1:30:00 -> seconds.
+double duration(std::string_view text) {
+  if (text.find(':') != std::string_view::npos) {
+    const auto fields = split(text, ':');
+    if (fields.size() > 3) wrong("not a duration like 1:30:00");
+    double seconds = 0;
+    for (const auto& field : fields) seconds = seconds * 60 + number(field);
+    return seconds;
+  }
+  const std::string_view whole = text;
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
+  if (text.find_first_of("smhd") == std::string_view::npos) return number(text);
+  double seconds = 0;
+  while (!text.empty()) {
+    const auto digits = std::min(text.find_first_of("smhd"), text.size());
+    const auto after = std::min(text.find_first_not_of("smhd", digits), text.size());
+    const auto word = text.substr(digits, after - digits);
+    const auto unit =
+        std::find_if(std::begin(kUnits), std::end(kUnits), [&](const auto& u) { return u.first == word; });
+    if (unit == std::end(kUnits) || whole.find_first_not_of("+-0123456789.smhd") != std::string_view::npos)
+      wrong("not a duration like 90, 1.5h, 1h30m, 2d or 1:30:00");
+    seconds += number(text.substr(0, digits)) * unit->second;
+    text.remove_prefix(after);
+  }
+  return seconds;
+}
+
+/// 4096 | 4KiB | 4K (= 4096) | 4kB (= 4000) -> bytes.
+double size(std::string_view text) {
+  const auto digits = text.find_first_not_of("+-0123456789.eE ");
+  if (digits == std::string_view::npos) return number(text);
+  constexpr std::string_view kPrefixes = "kmgt";
+  std::string word(text.substr(digits));
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto power = kPrefixes.find(word.front());
+  const std::string rest = word.substr(1);
+  if (word == "b") return number(trim(text.substr(0, digits)));
+  if (power == std::string_view::npos || (!rest.empty() && rest != "b" && rest != "ib"))
+    wrong("not a size like 4096, 4KiB or 4MB");
+  return number(trim(text.substr(0, digits))) * std::pow(rest == "b" ? 1000.0 : 1024.0, static_cast<double>(power + 1));
+}
+
+template <class T>
+T integer(std::string_view text, double (*read)(std::string_view)) {
+  if (read == number) {
+    std::string_view digits = text;
+    if (digits.starts_with('+')) digits.remove_prefix(1);
+    T value = 0;
+    const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (status == std::errc{} && end == digits.data() + digits.size()) return value;
+  }
+  // 1e6, or an integer that does not fit.
+  const double value = read(text);
+  if (value != std::floor(value)) wrong("must be a whole number");
+  if (value < static_cast<double>(std::numeric_limits<T>::lowest()))
+    wrong(join("must be at least ", std::numeric_limits<T>::lowest()));
+  if (value >= std::ldexp(1.0, std::numeric_limits<T>::digits))
+    wrong(join("must be at most ", std::numeric_limits<T>::max()));
+  return static_cast<T>(value);
+}
+
+auto reader(const std::string& unit) { return unit == "s" ? duration : unit == "bytes" ? size : number; }
+
+/// Fields between commas; `\,` and `\\` stand for themselves.
+std::vector<std::string> list(std::string_view text) {
+  std::vector<std::string> items;
+  if (trim(text).empty()) return items;
+  std::string item;
+  for (std::size_t i = 0; i <= text.size(); ++i) {
+    if (i == text.size() || text[i] == ',') {
+      items.push_back(trim(item));
+      if (items.back().empty()) wrong("an empty element between commas");
+      item.clear();
+    } else {
+      if (text[i] == '\\' && i + 1 < text.size()) ++i;
+      item += text[i];
+    }
+  }
+  return items;
+}
+
+template <class T>
+const char* kind_of() {
+  if constexpr (std::same_as<T, bool>) return "bool";
+  if constexpr (std::integral<T>) return "integer";
+  if constexpr (std::same_as<T, double>) return "number";
+  if constexpr (std::same_as<T, std::string>) return "text";
+  return "list";
+}
+
+template <class T>
+T read_value(const Option::Spec& spec, const std::string& text);
+
+template <>
+bool read_value<bool>(const Option::Spec&, const std::string& text) {
+  for (const char* yes : {"true", "yes", "on", "1"})
+    if (text == yes) return true;
+  for (const char* no : {"false", "no", "off", "0"})
+    if (text == no) return false;
+  wrong("must be true or false");
+}
+template <>
+int read_value<int>(const Option::Spec& spec, const std::string& text) {
+  return integer<int>(text, reader(spec.unit_name));
+}
+template <>
+std::int64_t read_value<std::int64_t>(const Option::Spec& spec, const std::string& text) {
+  return integer<std::int64_t>(text, reader(spec.unit_name));
+}
+template <>
+std::uint64_t read_value<std::uint64_t>(const Option::Spec& spec, const std::string& text) {
+  return integer<std::uint64_t>(text, reader(spec.unit_name));
+}
+template <>
+double read_value<double>(const Option::Spec& spec, const std::string& text) {
+  return reader(spec.unit_name)(text);
+}
+template <>
+std::string read_value<std::string>(const Option::Spec& spec, const std::string& text) {
+  if (spec.choices.empty() || std::find(spec.choices.begin(), spec.choices.end(), text) != spec.choices.end())
+    return text;
+  std::string all;
+  for (std::size_t i = 0; i < spec.choices.size(); ++i)
+    all += (i == 0 ? "" : i + 1 == spec.choices.size() ? " or " : ", ") + spec.choices[i];
+  const std::string near = nearest(text, spec.choices);
+  wrong("must be " + all + (near.empty() ? "" : "; did you mean " + near + "?"));
+}
+template <>
+std::vector<std::string> read_value<std::vector<std::string>>(const Option::Spec&, const std::string& text) {
+  return list(text);
+}
+template <>
+std::vector<double> read_value<std::vector<double>>(const Option::Spec& spec, const std::string& text) {
+  std::vector<double> values;
+  for (const auto& item : list(text)) values.push_back(reader(spec.unit_name)(item));
+  return values;
+}
+
+std::string write_value(bool value) { return value ? "true" : "false"; }
+std::string write_value(double value) { return exact(value); }
+template <std::integral T>
+std::string write_value(T value) {
+  return std::to_string(value);
+}
+std::string write_value(const std::string& value) { return value; }
+template <class T>
+std::string write_value(const std::vector<T>& values) {
+  std::string text;
+  for (const auto& value : values) {
+    if (!text.empty()) text += ',';
+    for (const char c : write_value(value)) {
+      if (c == ',' || c == '\\') text += '\\';
+      text += c;
+    }
+  }
+  return text;
+}
+
+template <class T>
+void check_value(const Option::Spec& spec, const T& value) {
+  if (!spec.rule.holds) return;
+  if constexpr (std::same_as<T, std::vector<double>>) {
+    for (const double v : value) check_value(spec, v);
+  } else if constexpr (std::integral<T> || std::floating_point<T>) {
+    if (!spec.rule.holds(static_cast<long double>(value))) wrong("must be " + spec.rule.rule);
+  }
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------------------ the
+// table
+
+Option::Option(std::unique_ptr<Spec> spec) : spec_(std::move(spec)) {}
+Option::~Option() = default;
+Option& Option::unit(std::string name) {
+  spec_->unit_name = std::move(name);
+  return *this;
+}
+Option& Option::value_name(std::string name) {
+  spec_->value = std::move(name);
+  return *this;
+}
+Option& Option::required() {
+  spec_->needed = true;
+  return *this;
+}
+Option& Option::may_change() {
+  spec_->changeable = true;
+  return *this;
+}
+Option& Option::hidden() {
+  spec_->secret = true;
+  return *this;
+}
+
+void Option::Spec::reject(const std::string& text, const std::string& from, const std::string& what) const {
+  const bool quoted = (kind == "text" || kind == "list") && choices.empty();
+  throw Error(Fault::usage, join("option ", key, " = ", quoted ? "'" : "", text, quoted ? "'" : "",
+                                 from == "default" || from == "command line" ? "" : " (" + from + ")", ": ", what));
+}
+
+void Option::Spec::set(const std::string& value, const std::string& from) {
+  try {
+    store(value);
+  } catch (const Error& e) {
+    reject(value, from, e.what());
+  }
+  origin = from;
+}
+
+Options::Options(std::string program, std::string summary, std::string description) : impl_(std::make_unique<Impl>()) {
+  impl_->program = std::move(program);
+  impl_->summary = std::move(summary);
+  impl_->description = std::move(description);
+}
+Options::Options(Options&&) noexcept = default;
+Options& Options::operator=(Options&&) noexcept = default;
+Options::~Options() = default;
+
+void Options::section(std::string prefix, std::string title, std::string text) {
+  impl_->sections.push_back({std::move(prefix), std::move(title), std::move(text)});
+}
+
+template <class T>
+Option& Options::insert(std::string key, T* target, T initial, Check check, std::string help) {
+  require(!key.empty() && target != nullptr, "option '", key, "': needs a name and a target");
+  auto spec = std::make_unique<Option::Spec>();
+  Option::Spec* row = spec.get();
+  row->key = key;
+  row->kind = kind_of<T>();
+  row->help = std::move(help);
+  row->rule = std::move(check);
+  row->initial = write_value(initial);
+  row->canonical = [row](const std::string& text) { return write_value(read_value<T>(*row, text)); };
+  row->store = [row, target](const std::string& text) {
+    T value = read_value<T>(*row, text);
+    check_value(*row, value);
+    *target = std::move(value);
+  };
+  row->text = [target] { return write_value(*target); };
+  *target = std::move(initial);
+  impl_->name_it(key, *row);
+  impl_->options.push_back(std::unique_ptr<Option>(new Option(std::move(spec))));
+  return *impl_->options.back();
+}
+template Option& Options::insert(std::string, bool*, bool, Check, std::string);
+template Option& Options::insert(std::string, int*, int, Check, std::string);
+template Option& Options::insert(std::string, std::int64_t*, std::int64_t, Check, std::string);
+template Option& Options::insert(std::string, std::uint64_t*, std::uint64_t, Check, std::string);
+template Option& Options::insert(std::string, double*, double, Check, std::string);
+template Option& Options::insert(std::string, std::string*, std::string, Check, std::string);
+template Option& Options::insert(std::string, std::vector<std::string>*, std::vector<std::string>, Check, std::string);
+template Option& Options::insert(std::string, std::vector<double>*, std::vector<double>, Check, std::string);
+
+Option& Options::choice(std::string key, std::string* target, std::string initial, std::vector<std::string> values,
+                        std::string help) {
+  require(std::find(values.begin(), values.end(), initial) != values.end(), "option ", key, ": default '", initial,
+          "' is not among its values");
+  Option& option = insert(std::move(key), target, std::move(initial), anything, std::move(help));
+  option.spec_->choices = std::move(values);
+  return option;
+}
+
+void Options::alias(const std::string& key, std::string other) {
+  Option::Spec& row = impl_->at(key);
+  impl_->name_it(other, row);
+  row.aliases.push_back(std::move(other));
+}
+
+void Options::positional(std::string name, std::vector<std::string>* target, std::string help, std::size_t least,
+                         std::size_t most) {
+  require(impl_->positionals.empty() || impl_->positionals.back().least == impl_->positionals.back().most,
+          "positional '", name, "': the one before it takes any number of words");
+  impl_->positionals.push_back({std::move(name), std::move(help), target, least, most});
+}
+
+void Options::example(std::string command, std::string what) {
+  impl_->examples.push_back({std::move(command), std::move(what)});
+}
+
+Option::Spec* Options::Impl::find(const std::string& name) const {
+  const auto found = names.find(fold(name));
+  return found == names.end() ? nullptr : found->second;
+}
+
+Option::Spec& Options::Impl::at(const std::string& key) const {
+  Option::Spec* row = find(key);
+  require(row != nullptr, "no option ", key, " in the table of ", program);
+  return *row;
+}
+
+void Options::Impl::name_it(const std::string& name, Option::Spec& spec) {
+  require(name != "help" && name != "config" && name != "set", "option ", name, " in the table of ", program,
+          ": every program has it already");
+  const bool fresh = names.emplace(fold(name), &spec).second;
+  require(fresh, "option ", name, " stands twice in the table of ", program);
+}
+
+bool Options::Impl::has_configuration() const {
+  return std::any_of(options.begin(), options.end(), [](const auto& o) { return o->spec_->configuration(); });
+}
+
+std::vector<std::pair<Options::Impl::Section, std::vector<const Option::Spec*>>> Options::Impl::grouped() const {
+  std::vector<std::pair<Section, std::vector<const Option::Spec*>>> groups;
+  groups.push_back({{"", "Options", ""}, {}});
+  for (const auto& section : sections) groups.push_back({section, {}});
+  for (const auto& option : options) {
+    const Option::Spec& row = *option->spec_;
+    if (row.secret) continue;
+    const std::string prefix = row.configuration() ? row.key.substr(0, row.key.find('.')) : "";
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first.prefix == prefix; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {{prefix, prefix, ""}, {}});
+    group->second.push_back(&row);
+  }
+  std::erase_if(groups, [](const auto& g) { return g.second.empty(); });
+  return groups;
+}
+
+// --------------------------------------------------------------------------------------------------------- asking it
+
+bool Options::given(const std::string& key) const { return impl_->at(key).origin != "default"; }
+std::string Options::origin(const std::string& key) const { return impl_->at(key).origin; }
+std::string Options::value(const std::string& key) const { return impl_->at(key).text(); }
+
+std::vector<std::string> Options::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& option : impl_->options)
+    if (option->spec_->configuration()) keys.push_back(option->spec_->key);
+  return keys;
+}
+
+void Options::reject(const std::string& key, const std::string& what) const {
+  const Option::Spec& row = impl_->at(key);
+  row.reject(row.text(), row.origin, what);
+}
+
+std::vector<std::string> Options::differences(std::string_view other_ini, const std::string& source) const {
+  std::vector<std::string> found;
+  std::map<const Option::Spec*, std::string> theirs;
+  for (const auto& entry : read_ini(other_ini, source)) {
+    const Option::Spec* row = impl_->find(entry.key);
+    if (row == nullptr || !row->configuration())
+      found.push_back(join(entry.key, ": ", entry.value, " there, unknown here"));
+    else
+      theirs[row] = entry.value;
+  }
+  const auto shown = [](const std::string& text) { return text.empty() ? std::string("nothing") : text; };
+  for (const auto& option : impl_->options) {
+    const Option::Spec& row = *option->spec_;
+    if (!row.configuration() || row.changeable) continue;
+    const auto their = theirs.find(&row);
+    std::string text = their == theirs.end() ? row.initial : their->second;
+    try {
+      text = row.canonical(text);
+    } catch (const Error&) {
+      // A value that this program would refuse is a difference, shown as it stands.
+    }
+    if (text != row.text()) found.push_back(join(row.key, ": ", shown(text), " there, ", shown(row.text()), " here"));
+  }
+  return found;
+}
+
+}  // namespace lockstep

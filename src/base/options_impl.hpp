@@ -1,0 +1,72 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/options.hpp"
+
+namespace lockstep {
+
+/// One row of the table. The texts are canonical: canonical(text()) == text().
+struct Option::Spec {
+  std::string key;
+  std::string kind;  ///< "bool", "integer", "number", "text", "list"
+  std::string help, unit_name, value, initial;
+  Check rule;
+  std::vector<std::string> choices, aliases;
+  bool needed = false, changeable = false, secret = false;
+  std::string origin = "default";
+  std::function<std::string(const std::string&)>
+      canonical;  ///< reads a text of this type and writes it back; Error tells what is wrong
+  std::function<void(const std::string&)> store;  ///< the same into the target
+  std::function<std::string()> text;              ///< of the target
+
+  bool configuration() const { return key.find('.') != std::string::npos; }
+  bool flag() const { return kind == "bool"; }
+  bool list() const { return kind == "list"; }
+  /// What help shows after `--key`: FILE, NUMBER, adam|sgd.
+  std::string placeholder() const;
+  /// "> 0; default 0.001", for the end of the help text; empty when there is nothing to say.
+  std::string remark() const;
+  /// `option optim.lr = -0.001 (FILE:3): ` + what
+  [[noreturn]] void reject(const std::string& value, const std::string& origin, const std::string& what) const;
+  void set(const std::string& text, const std::string& from);
+};
+
+struct Options::Impl {
+  struct Section {
+    std::string prefix, title, description;
+  };
+  struct Positional {
+    std::string name, help;
+    std::vector<std::string>* target = nullptr;
+    std::size_t least = 0, most = 0;
+  };
+  struct Example {
+    std::string command, what;
+  };
+
+  std::string program, summary, description;
+  std::vector<Section> sections;
+  std::vector<std::unique_ptr<Option>> options;
+  std::map<std::string, Option::Spec*> names;  ///< folded key or alias -> row
+  std::vector<Positional> positionals;
+  std::vector<Example> examples;
+
+  Option::Spec& at(const std::string& key) const;
+  Option::Spec* find(const std::string& name) const;
+  void name_it(const std::string& name, Option::Spec& spec);
+  bool has_configuration() const;
+  /// Sections in order with their rows (hidden ones left out); the first one has an empty prefix: command-line options.
+  std::vector<std::pair<Section, std::vector<const Option::Spec*>>> grouped() const;
+  std::string suggestion(const std::string& name, const char* dashes) const;
+  std::string usage_line() const;
+  void apply(const std::vector<IniEntry>& entries, const std::string& source);
+};
+
+/// `Batch-Size` stays a name of its own, but `.`, `-` and `_` are one character.
+std::string fold(std::string name);
+
+}  // namespace lockstep

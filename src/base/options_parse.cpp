@@ -1,0 +1,316 @@
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "base/options_impl.hpp"
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/log.hpp"
+#include "lockstep/base/text.hpp"
+
+namespace lockstep {
+
+namespace po = boost::program_options;
+
+// ------------------------------------------------------------------------------------------------------------ INI
+// files Boost's parse_config_file() tells neither line numbers nor which of two equal keys won, so the grammar is ours.
+
+namespace {
+
+/// `"a # b" # comment` -> `a # b`.
+std::string ini_value(std::string_view text, const std::string& where) {
+  std::string raw = trim(text);
+  if (!raw.starts_with('"')) {
+    for (std::size_t i = 0; i < raw.size(); ++i)
+      if ((raw[i] == '#' || raw[i] == ';') && (i == 0 || raw[i - 1] == ' ' || raw[i - 1] == '\t'))
+        return trim(raw.substr(0, i));
+    return raw;
+  }
+  std::string value;
+  std::size_t i = 1;
+  for (; i < raw.size() && raw[i] != '"'; ++i) {
+    if (raw[i] == '\\' && i + 1 < raw.size()) {
+      ++i;
+      value += raw[i] == 'n' ? '\n' : raw[i];
+    } else {
+      value += raw[i];
+    }
+  }
+  require_usage(i < raw.size(), where, ": the quote is not closed");
+  const std::string rest = trim(std::string_view(raw).substr(i + 1));
+  require_usage(rest.empty() || rest[0] == '#' || rest[0] == ';', where, ": '", rest, "' after the closing quote");
+  return value;
+}
+
+}  // namespace
+
+std::vector<IniEntry> read_ini(std::string_view text, const std::string& source) {
+  std::vector<IniEntry> entries;
+  std::map<std::string, int> lines;  // folded key -> line
+  std::string section;
+  int number = 0;
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  for (const auto& raw : split(text, '\n')) {
+    const std::string where = join(source, ":", ++number);
+    const std::string line = trim(raw);
+    if (line.empty() || line[0] == '#' || line[0] == ';') continue;
+    if (line[0] == '[') {
+      const auto close = line.find(']');
+      const std::string rest = close == std::string::npos ? "" : trim(line.substr(close + 1));
+      require_usage(close != std::string::npos && (rest.empty() || rest[0] == '#' || rest[0] == ';'), where, ": '",
+                    line, "' is not a section like [optim]");
+      section = trim(line.substr(1, close - 1));
+      require_usage(!section.empty(), where, ": the section has no name");
+      continue;
+    }
+    const auto equals = line.find('=');
+    require_usage(equals != std::string::npos, where, ": '", line, "' is neither [section] nor key = value");
+    const std::string name = trim(line.substr(0, equals));
+    require_usage(!name.empty() && name.find_first_of(" \t\"'[]#;") == std::string::npos, where, ": '", name,
+                  "' is not a key; expected key = value");
+    const std::string key = section.empty() ? name : section + "." + name;
+    const auto [first, fresh] = lines.emplace(fold(key), number);
+    require_usage(fresh, where, ": ", key, " was given already in line ", first->second);
+    entries.push_back({key, ini_value(line.substr(equals + 1), where), number});
+  }
+  return entries;
+}
+
+void Options::Impl::apply(const std::vector<IniEntry>& entries, const std::string& source) {
+  std::map<const Option::Spec*, std::string> seen;
+  for (const auto& entry : entries) {
+    const std::string where = join(source, ":", entry.line);
+    Option::Spec* row = find(entry.key);
+    require_usage(row != nullptr, where, ": unknown key ", entry.key, suggestion(entry.key, ""));
+    require_usage(row->configuration(), where, ": ", entry.key, " is an option of the command line, not of a file");
+    const auto [first, fresh] = seen.emplace(row, entry.key);
+    require_usage(fresh, where, ": ", entry.key, " is another name of ", first->second, ", which was given already");
+    row->set(entry.value, where);
+  }
+}
+
+void Options::parse_ini(std::string_view text, const std::string& source) {
+  impl_->apply(read_ini(text, source), source);
+}
+
+std::string Options::read_file(const std::string& path) {
+  require_usage(!std::filesystem::is_directory(path), "configuration '", path, "': is a directory");
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (in) text << in.rdbuf();
+  require_usage(in.good(), "configuration '", path, "': ", errno != 0 ? std::strerror(errno) : "cannot be read");
+  return std::move(text).str();
+}
+
+// --------------------------------------------------------------------------------------------------------- command
+// line
+
+namespace {
+
+std::string* captured = nullptr;
+
+/// Marks a value that stood after `=`: it may be empty or look like an option, which Boost would not let through.
+constexpr char kAttached = '\x02';
+constexpr const char* kWord = "\x01word";  // an argument without dashes
+
+void print(const std::string& text) {
+  if (captured != nullptr)
+    *captured += text;
+  else if (log::speaker().rank == 0)
+    std::cout << text << std::flush;
+}
+
+/// What the user typed for a row, to be stored after the files.
+struct Typed {
+  Option::Spec* row;
+  std::string value;
+};
+
+}  // namespace
+
+Options::Capture::Capture() {
+  require(captured == nullptr, "Options::Capture: one is at work already");
+  captured = &text;
+}
+Options::Capture::~Capture() { captured = nullptr; }
+
+std::string Options::Impl::suggestion(const std::string& name, const char* dashes) const {
+  std::vector<std::string> candidates;
+  for (const auto& option : options) {
+    const Option::Spec& row = *option->spec_;
+    if (row.secret) continue;
+    candidates.push_back(row.key);
+    for (const auto& alias : row.aliases) candidates.push_back(alias);
+  }
+  if (has_configuration()) candidates.insert(candidates.end(), {"config", "set"});
+  candidates.push_back("help");
+  std::string near = nearest(name, candidates);
+  if (near.empty()) {  // spelt with the other separators, or without its section: --weight-dcay
+    std::map<std::string, std::string> folded;
+    std::vector<std::string> alike;
+    for (const auto& candidate : candidates) {
+      alike.push_back(fold(candidate));
+      folded.emplace(alike.back(), candidate);
+      if (const auto dot = candidate.find('.'); dot != std::string::npos) {
+        alike.push_back(fold(candidate.substr(dot + 1)));
+        folded.emplace(alike.back(), candidate);
+      }
+    }
+    const std::string match = nearest(fold(name), alike);
+    if (!match.empty()) near = folded.at(match);
+  }
+  return near.empty() ? "; see " + program + " --help" : join("; did you mean ", dashes, near, "?");
+}
+
+bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
+  Impl& table = *impl_;
+  const bool configurable = table.has_configuration();
+
+  // Names are resolved here (any separator, aliases, --no-flag); Boost then finds each option's value.
+  const auto resolve = [&](const std::string& arg) -> std::pair<std::string, std::string> {
+    if (arg.size() < 2 || arg[0] != '-' || arg == "--") return {};
+    if (arg[1] != '-' && (std::isdigit(static_cast<unsigned char>(arg[1])) != 0 || arg[1] == '.')) return {};  // -0.5
+    const auto equals = arg.find('=');
+    const std::string typed = arg.substr(0, equals);
+    const std::string name = typed.substr(typed[1] == '-' ? 2 : 1);
+    const std::string value = equals == std::string::npos ? "" : kAttached + arg.substr(equals + 1);
+    const std::string flag = value.empty() ? "true" : value;
+    const bool single = typed[1] != '-';
+    if (!single || name.size() == 1) {
+      if (name == "help" || name == "h") return {"help", flag};
+      if (configurable && (name == "config" || (name == "c" && table.find("c") == nullptr))) return {"config", value};
+      if (configurable && name == "set") return {"set", value};
+      if (Option::Spec* row = table.find(name); row != nullptr) return {row->key, row->flag() ? flag : value};
+    }
+    if (!single && fold(name).starts_with("no.")) {
+      Option::Spec* row = table.find(name.substr(3));
+      if (row != nullptr && row->flag()) {
+        require_usage(equals == std::string::npos, "option ", typed, " takes no value");
+        return {row->key, "false"};
+      }
+    }
+    throw Error(Fault::usage,
+                join("unknown option ", typed,
+                     single && name.size() > 1 && table.find(name) != nullptr ? "; did you mean -" + typed + "?"
+                                                                              : table.suggestion(name, "--")));
+  };
+
+  po::options_description known;
+  const auto declare = [&](const std::string& key) {
+    known.add(
+        boost::shared_ptr<po::option_description>(new po::option_description(key.c_str(), po::value<std::string>())));
+  };
+  for (const char* key : {"help", "config", "set", kWord}) declare(key);
+  for (const auto& option : table.options) declare(option->spec_->key);
+  po::positional_options_description words;
+  words.add(kWord, -1);
+
+  const auto without_value = [&](std::string key) {
+    key.erase(0, key.find_first_not_of('-'));
+    const Option::Spec* row = table.find(key);
+    throw Error(Fault::usage, join("option --", row != nullptr ? row->key : key, " needs a value",
+                                   row != nullptr    ? " (" + row->placeholder() + ")"
+                                   : key == "config" ? " (FILE)"
+                                                     : " (KEY=VALUE)"));
+  };
+  po::parsed_options parsed(&known);
+  try {
+    using style = po::command_line_style::style_t;
+    parsed = po::command_line_parser(args)
+                 .options(known)
+                 .positional(words)
+                 .style(style::allow_long | style::long_allow_adjacent | style::long_allow_next | style::allow_short |
+                        style::allow_dash_for_short | style::short_allow_next)
+                 .extra_parser(resolve)
+                 .run();
+  } catch (const po::error_with_option_name& e) {
+    without_value(e.get_option_name());
+  } catch (const po::error& e) {
+    throw Error(Fault::usage, join("command line: ", e.what()));
+  }
+
+  std::vector<Typed> typed;
+  std::set<const Option::Spec*> seen;
+  std::vector<std::string> configs, given_words;
+  std::optional<std::string> help;
+  const auto type = [&](Option::Spec& row, const std::string& value) {
+    if (!seen.insert(&row).second) {
+      require_usage(row.list(), "option ", row.key, " is given twice on the command line");
+      auto& first = std::find_if(typed.begin(), typed.end(), [&](const Typed& t) { return t.row == &row; })->value;
+      first += (first.empty() ? "" : ",") + value;
+    } else {
+      typed.push_back({&row, value});
+    }
+  };
+  for (const auto& option : parsed.options) {
+    std::string value = option.value.empty() ? "" : option.value.front();
+    const bool attached = value.starts_with(kAttached);
+    if (attached) value.erase(0, 1);
+    if (option.position_key >= 0 || option.string_key == kWord) {
+      given_words.insert(given_words.end(), option.value.begin(), option.value.end());
+      continue;
+    }
+    if (!attached && value.size() > 2 && value.starts_with("--")) without_value(option.string_key);
+    if (option.string_key == "help") {
+      help = value;
+    } else if (option.string_key == "config") {
+      configs.push_back(value);
+    } else if (option.string_key == "set") {
+      const auto equals = value.find('=');
+      require_usage(equals != std::string::npos && equals > 0, "option --set '", value, "': expected key=value");
+      const std::string key = trim(value.substr(0, equals));
+      Option::Spec* row = table.find(key);
+      require_usage(row != nullptr && row->configuration(), "option --set: unknown key ", key,
+                    table.suggestion(key, ""));
+      type(*row, trim(value.substr(equals + 1)));
+    } else {
+      type(table.at(option.string_key), value);
+    }
+  }
+
+  if (help) {
+    if (*help == "true")
+      print(this->help());
+    else if (*help == "markdown")
+      print(markdown());
+    else if (*help == "markdown-command")
+      print(markdown(Part::command));
+    else if (*help == "markdown-configuration")
+      print(markdown(Part::configuration));
+    else if (*help == "man")
+      print(man());
+    else
+      throw Error(Fault::usage, "option --help = " + *help + ": must be nothing, markdown or man");
+    return false;
+  }
+
+  for (const auto& path : configs) parse_ini(read(path), path);
+  for (const auto& [row, value] : typed) row->set(value, "command line");
+  for (const auto& option : table.options) {
+    const Option::Spec& row = *option->spec_;
+    require_usage(!row.needed || row.origin != "default", "option --", row.key, " ", row.placeholder(),
+                  " is missing: ", row.help);
+  }
+
+  std::size_t next = 0;
+  for (const auto& positional : table.positionals) {
+    std::vector<std::string> mine;
+    while (next < given_words.size() && mine.size() < positional.most) mine.push_back(given_words[next++]);
+    require_usage(mine.size() >= positional.least, positional.name, " is missing: ", positional.help, "; see ",
+                  table.program, " --help");
+    *positional.target = std::move(mine);
+  }
+  require_usage(next == given_words.size(), "unexpected argument '", next < given_words.size() ? given_words[next] : "",
+                "'; see ", table.program, " --help");
+  return true;
+}
+
+}  // namespace lockstep

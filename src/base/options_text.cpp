@@ -1,0 +1,305 @@
+#include <algorithm>
+
+#include "base/options_impl.hpp"
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
+
+namespace lockstep {
+
+// What the table says about itself: help, config.ini, markdown, manual page.
+
+namespace {
+
+std::string with_unit(const std::string& text, const std::string& unit) {
+  return unit.empty() || text.empty() ? text : text + " " + unit;
+}
+
+/// `text` in lines of at most `columns`, each but the first indented by `indent`; paragraphs (`\n`) are kept.
+std::string wrapped(const std::string& text, std::size_t indent, std::size_t columns) {
+  const std::size_t width = columns > indent + 20 ? columns - indent : 20;
+  std::string out;
+  for (const auto& paragraph : split(text, '\n')) {
+    if (!out.empty()) out += '\n' + std::string(indent, ' ');
+    std::size_t used = 0;
+    for (const auto& word : split(paragraph, ' ')) {
+      if (used > 0 && used + 1 + word.size() > width) {
+        out += '\n' + std::string(indent, ' ');
+        used = 0;
+      }
+      if (used > 0) out += ' ', ++used;
+      out += word;
+      used += word.size();
+    }
+  }
+  return out;
+}
+
+std::string dashed(const std::string& alias) { return (alias.size() == 1 ? "-" : "--") + alias; }
+
+/// `--optim.lr, --lr NUMBER`, `--[no-]json`.
+std::string spelling(const Option::Spec& row) {
+  std::string text = row.flag() ? "--[no-]" + row.key : "--" + row.key;
+  for (const auto& alias : row.aliases)
+    if (alias.find('.') == std::string::npos) text += ", " + dashed(alias);
+  if (!row.flag()) text += " " + row.placeholder();
+  return text;
+}
+
+std::string ini_text(const std::string& value) {
+  const bool plain = value.find_first_of("#;\"\n\r\\") == std::string::npos && trim(value) == value;
+  if (plain) return value;
+  std::string quoted = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c == '\n' ? std::string("\\n") : std::string(1, c);
+  }
+  return quoted + '"';
+}
+
+std::string markdown_text(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|' || c == '<' || c == '*') out += '\\';
+    out += c == '\n' ? ' ' : c;
+  }
+  return out;
+}
+
+/// A line that troff takes as it stands.
+std::string troff(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool at_start = i == 0 || text[i - 1] == '\n';
+    if (at_start && (c == '.' || c == '\'')) out += "\\&";
+    if (c == '\\')
+      out += "\\e";
+    else if (c == '-')
+      out += "\\-";
+    else
+      out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string Option::Spec::placeholder() const {
+  if (!value.empty()) return value;
+  if (!choices.empty()) {
+    std::string all;
+    for (const auto& choice : choices) all += (all.empty() ? "" : "|") + choice;
+    return all;
+  }
+  if (unit_name == "s") return "TIME";
+  if (unit_name == "bytes") return "SIZE";
+  if (kind == "integer") return "N";
+  if (kind == "number") return "NUMBER";
+  if (kind == "list") return "A,B,...";
+  if (kind == "bool") return "true|false";
+  return "TEXT";
+}
+
+std::string Option::Spec::remark() const {
+  std::vector<std::string> parts;
+  if (!rule.rule.empty()) parts.push_back(rule.rule);
+  if (needed)
+    parts.push_back("required");
+  else if (!initial.empty())
+    parts.push_back("default " + with_unit(initial, unit_name));
+  else if (!unit_name.empty())
+    parts.push_back(unit_name);
+  std::string text;
+  for (const auto& part : parts) text += (text.empty() ? "" : "; ") + part;
+  return text;
+}
+
+std::string Options::Impl::usage_line() const {
+  std::string line = program;
+  if (has_configuration()) line += " [--config FILE] [--set KEY=VALUE ...]";
+  bool optional = false;
+  for (const auto& option : options) {
+    const Option::Spec& row = *option->spec_;
+    if (row.needed)
+      line += " --" + row.key + " " + row.placeholder();
+    else
+      optional = optional || !row.secret;
+  }
+  if (optional) line += " [OPTION ...]";
+  for (const auto& positional : positionals) {
+    const std::string name = positional.name + (positional.most > 1 ? " ..." : "");
+    line += positional.least > 0 ? " " + name : " [" + name + "]";
+  }
+  return line;
+}
+
+std::string Options::help(int columns) const {
+  const Impl& table = *impl_;
+  const auto width = static_cast<std::size_t>(columns);
+  constexpr std::size_t kIndent = 34;
+  std::string out;
+  out += table.program + (table.summary.empty() ? "" : ": " + table.summary) + "\n\n";
+  out += "usage: " + wrapped(table.usage_line(), 7, width) + "\n";
+  if (!table.description.empty()) out += "\n" + wrapped(table.description, 0, width) + "\n";
+  const auto entry = [&](const std::string& left, const std::string& right) {
+    std::string line = "  " + left;
+    line += line.size() + 2 > kIndent ? "\n" + std::string(kIndent, ' ') : std::string(kIndent - line.size(), ' ');
+    out += line + wrapped(right, kIndent, width) + "\n";
+  };
+  if (!table.positionals.empty()) {
+    out += "\nArguments\n";
+    for (const auto& positional : table.positionals) entry(positional.name, positional.help);
+  }
+  bool first = true;
+  const auto common = [&] {
+    if (table.has_configuration()) {
+      entry("--config, -c FILE",
+            "INI file with [section] and key = value; may be given several times, later files win");
+      entry("--set KEY=VALUE", "set one key of the configuration; wins over files, like --KEY VALUE");
+    }
+    entry("--help, -h", "this text");
+    first = false;
+  };
+  for (const auto& [section, rows] : table.grouped()) {
+    if (first && !section.prefix.empty()) out += "\nOptions\n", common();
+    out += "\n" + section.title + "\n";
+    if (!section.description.empty()) out += "  " + wrapped(section.description, 2, width) + "\n";
+    for (const Option::Spec* row : rows) {
+      const std::string remark = row->remark();
+      entry(spelling(*row), row->help + (remark.empty() ? "" : " [" + remark + "]"));
+    }
+    if (first) common();
+  }
+  if (first) out += "\nOptions\n", common();
+  if (!table.examples.empty()) {
+    out += table.examples.size() == 1 ? "\nExample\n" : "\nExamples\n";
+    for (const auto& example : table.examples)
+      out += "  " + example.command + "\n      " + wrapped(example.what, 6, width) + "\n";
+  }
+  return out;
+}
+
+std::string Options::ini() const {
+  std::string out = "# " + impl_->program + ": resolved configuration\n";
+  // Hidden rows count too: what is left out here could not be used again.
+  std::vector<std::pair<std::string, std::vector<const Option::Spec*>>> groups;
+  for (const auto& section : impl_->sections) groups.push_back({section.prefix, {}});
+  for (const auto& option : impl_->options) {
+    const Option::Spec& row = *option->spec_;
+    if (!row.configuration()) continue;
+    const std::string prefix = row.key.substr(0, row.key.find('.'));
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == prefix; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {prefix, {}});
+    group->second.push_back(&row);
+  }
+  for (const auto& [prefix, rows] : groups) {
+    if (rows.empty()) continue;
+    const auto titled =
+        std::find_if(impl_->sections.begin(), impl_->sections.end(), [&](const auto& s) { return s.prefix == prefix; });
+    out += "\n[" + prefix + "]" + (titled == impl_->sections.end() ? "" : "  # " + titled->title) + "\n";
+    for (const Option::Spec* row : rows) {
+      const std::string name = row->key.substr(prefix.size() + 1);
+      const std::string remark = row->remark();
+      std::string comment = row->help;
+      std::replace(comment.begin(), comment.end(), '\n', ' ');
+      if (!row->choices.empty()) comment += " (" + row->placeholder() + ")";
+      out += "# " + comment + (remark.empty() ? "" : " [" + remark + "]") + "\n";
+      out += name + " = " + ini_text(row->text()) + "\n";
+    }
+  }
+  return out;
+}
+
+std::string Options::markdown(Part part) const {
+  const Impl& table = *impl_;
+  std::string out;
+  if (part != Part::configuration) {
+    out += "## `" + table.program + "`\n\n" + table.summary + ".\n\n```\n" + table.usage_line() + "\n```\n";
+    if (!table.description.empty()) out += "\n" + table.description + "\n";
+    for (const auto& positional : table.positionals)
+      out += "\n`" + positional.name + "`: " + markdown_text(positional.help) + "\n";
+  }
+  std::string sections;
+  for (const auto& [section, rows] : table.grouped()) {
+    if (part == Part::configuration && section.prefix.empty()) continue;
+    if (part == Part::command && !section.prefix.empty()) {
+      sections += (sections.empty() ? "" : ", ") + ("`" + section.prefix + ".*`");
+      continue;
+    }
+    out += "\n" + std::string(section.prefix.empty() ? "" : "### " + section.title + "\n\n");
+    if (!section.description.empty()) out += section.description + "\n\n";
+    out += "| option | value | default | meaning |\n| --- | --- | --- | --- |\n";
+    for (const Option::Spec* row : rows) {
+      std::string name = "`" + std::string(section.prefix.empty() ? "--" : "") + row->key + "`";
+      for (const auto& alias : row->aliases)
+        name += alias.find('.') == std::string::npos ? ", `" + dashed(alias) + "`" : ", `" + alias + "`";
+      std::string value;
+      if (row->choices.empty()) {
+        value = row->kind + (row->rule.rule.empty() ? "" : ", " + row->rule.rule);
+        if (!row->unit_name.empty()) value += ", " + row->unit_name;
+      } else {
+        for (const auto& choice : row->choices) value += (value.empty() ? "`" : ", `") + choice + "`";
+      }
+      const std::string initial = row->needed ? "required" : row->initial.empty() ? "" : "`" + row->initial + "`";
+      const auto cell = [](std::string text) {
+        std::string safe;
+        for (const char c : text) safe += c == '|' ? std::string("\\|") : std::string(1, c);
+        return safe;
+      };
+      out +=
+          "| " + cell(name) + " | " + cell(value) + " | " + cell(initial) + " | " + markdown_text(row->help) + " |\n";
+    }
+  }
+  if (!sections.empty())
+    out += "\nTakes `--config FILE`, `--set KEY=VALUE` and the configuration keys " + sections + ".\n";
+  if (part != Part::configuration && !table.examples.empty()) {
+    out += "\n```sh\n";
+    for (const auto& example : table.examples) out += example.command + "   # " + example.what + "\n";
+    out += "```\n";
+  }
+  return out;
+}
+
+std::string Options::man() const {
+  const Impl& table = *impl_;
+  std::string page = table.program, upper;
+  std::replace(page.begin(), page.end(), ' ', '-');
+  std::transform(page.begin(), page.end(), std::back_inserter(upper), [](unsigned char c) { return std::toupper(c); });
+  std::string out = ".TH \"" + upper + "\" 1 \"\" \"lockstep " LOCKSTEP_VERSION "\" \"Lockstep\"\n";
+  out += ".SH NAME\n" + troff(page) + " \\- " + troff(table.summary) + "\n";
+  out += ".SH SYNOPSIS\n" + troff(table.usage_line()) + "\n";
+  if (!table.description.empty()) {
+    out += ".SH DESCRIPTION\n";
+    for (const auto& paragraph : split(table.description, '\n'))
+      out += (paragraph.empty() ? ".PP" : troff(paragraph)) + "\n";
+  }
+  const auto entry = [&](const std::string& left, const std::string& right) {
+    out += ".TP\n.B " + troff(left) + "\n" + troff(right) + "\n";
+  };
+  out += ".SH OPTIONS\n";
+  for (const auto& positional : table.positionals) entry(positional.name, positional.help);
+  if (table.has_configuration()) {
+    entry("--config, -c FILE", "INI file with [section] and key = value; may be given several times, later files win");
+    entry("--set KEY=VALUE", "set one key of the configuration; wins over files, like --KEY VALUE");
+  }
+  entry("--help, -h", "print the options");
+  for (const auto& [section, rows] : table.grouped()) {
+    if (!section.prefix.empty()) out += ".SS " + troff(section.title) + "\n";
+    for (const Option::Spec* row : rows) {
+      const std::string remark = row->remark();
+      entry(spelling(*row), row->help + (remark.empty() ? "" : " [" + remark + "]"));
+    }
+  }
+  if (!table.examples.empty()) {
+    out += ".SH EXAMPLES\n";
+    for (const auto& example : table.examples)
+      out += ".TP\n.B " + troff(example.command) + "\n" + troff(example.what) + "\n";
+  }
+  out +=
+      ".SH EXIT STATUS\n0 done, 1 a fault of the program or the machine, 2 wrong usage, 3 bad data, 85 stopped by a "
+      "signal or time limit "
+      "after a checkpoint was written.\n";
+  return out;
+}
+
+}  // namespace lockstep
