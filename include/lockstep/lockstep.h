@@ -1,0 +1,213 @@
+/*
+ * liblockstep: trained emulators inside other programs (forecast models, data assimilation), from C, C++ and Fortran.
+ *
+ * A model file (the .lsem or HDF5 file that `lockstep export` writes) holds a small network that maps a column of n_in variables
+ * to n_out variables, y = M(x), in physical units. The library evaluates M, its Jacobian K = dy/dx, the tangent linear dy = K dx
+ * and the adjoint dx = K' dy for any number of nodes at once.
+ *
+ * Layout     Element [node j, variable i] of a state is x[j * ldx + i] with ldx >= n_in: in Fortran an array x(n_in, n), without any
+ *            transposition. Variables that lie in arrays of their own go to the *_soa functions. A Jacobian is
+ *            J[(j * n_out + o) * n_in + i] = dy_o/dx_i at node j, without gaps: in Fortran J(n_in, n_out, n).
+ * Errors     A function that returns int gives LSEM_OK (0) or one of the codes below; lsem_strerror says what a code means and
+ *            lsem_last_error what went wrong in this thread's last failed call. Nothing is printed, nothing aborts, and no C++
+ *            exception crosses this interface. After an error the output arrays are in an undefined state.
+ * Threads    A model is constant after lsem_open and the lsem_set_* calls: any number of threads may use it, and any lsem_lin
+ *            made from it, at the same time. The lsem_set_* functions and lsem_close need it for themselves. A workspace belongs to
+ *            one call at a time. By default a call computes in the calling thread alone, so that it nests in a threaded host.
+ * Memory     With a workspace (lsem_workspace_bytes) predict and jac allocate nothing. tl and ad allocate nothing with layouts
+ *            that need no conversion. Where a workspace may be null, the call allocates what it needs.
+ * Precision  _f32 computes in single precision, _f64 in double; lsem_set_precision makes the _f64 functions evaluate the network in
+ *            single precision while states, normalisation and results stay double.
+ * Non-finite A node whose state is not finite gets predictions that are not finite, and a zero Jacobian.
+ */
+#ifndef LOCKSTEP_LOCKSTEP_H
+#define LOCKSTEP_LOCKSTEP_H
+
+#include <stddef.h>
+
+#if defined(__GNUC__)
+#define LSEM_API __attribute__((visibility("default")))
+#else
+#define LSEM_API
+#endif
+
+/* The version of this interface: lsem_abi_version() of the library that is loaded must be equal. */
+#define LSEM_ABI_VERSION 1
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A trained emulator, opened. */
+typedef struct lsem_model lsem_model;
+/* M linearised around a background state: what the tangent linear and the adjoint need, kept. */
+typedef struct lsem_lin lsem_lin;
+
+/* What a function returns. */
+enum {
+  LSEM_OK = 0,
+  LSEM_ERR_ARGUMENT = 1,    /* a null pointer, a negative count, a stride that is too small, an index out of range */
+  LSEM_ERR_OPEN = 2,        /* the file does not exist or cannot be read */
+  LSEM_ERR_FORMAT = 3,      /* not a model file, or of a kind or version that this library does not read */
+  LSEM_ERR_DAMAGED = 4,     /* a model file whose checksum or contents are wrong */
+  LSEM_ERR_SELFTEST = 5,    /* the network does not reproduce the rows that its file carries */
+  LSEM_ERR_MEMORY = 6,      /* out of memory */
+  LSEM_ERR_BUFFER = 7,      /* a text did not fit; as much as fits was copied */
+  LSEM_ERR_NOT_FOUND = 8,   /* no such entry */
+  LSEM_ERR_INTERNAL = 9     /* a fault of this library */
+};
+
+/* What a workspace is for. */
+enum {
+  LSEM_PREDICT_F32 = 0,
+  LSEM_PREDICT_F64 = 1,
+  LSEM_JAC_F32 = 2,
+  LSEM_JAC_F64 = 3
+};
+
+/* How the _f64 functions evaluate the network. */
+enum {
+  LSEM_NET_F64 = 0, /* in double (default) */
+  LSEM_NET_F32 = 1  /* in single precision, about twice as fast; relative errors of 1e-6 */
+};
+
+/* ---- Opening, closing, errors ----------------------------------------------------------------------------------------------- */
+
+/* LSEM_ABI_VERSION of the library. */
+LSEM_API int lsem_abi_version(void);
+
+/* What a code means, in English. Never null; the text is constant. */
+LSEM_API const char* lsem_strerror(int code);
+
+/* What went wrong in the last call that failed in the calling thread: file, place, expected and found. Never null; valid until this
+ * thread's next failing call. */
+LSEM_API const char* lsem_last_error(void);
+
+/* Opens a model file (.lsem, HDF5, safetensors), verifies its checksum and recomputes its self-test rows.
+ * On failure *m is null. Errors: ARGUMENT, OPEN, FORMAT, DAMAGED, SELFTEST, MEMORY. */
+LSEM_API int lsem_open(const char* path, lsem_model** m);
+
+/* The same from memory, for a host that reads the file once and broadcasts it. `buf` holds the file's `len` bytes and is not needed
+ * afterwards. .lsem and safetensors only: an HDF5 image is refused with LSEM_ERR_FORMAT. */
+LSEM_API int lsem_open_mem(const void* buf, size_t len, lsem_model** m);
+
+/* Frees a model; null is allowed. Every lsem_lin made from it must have been freed. */
+LSEM_API void lsem_close(lsem_model* m);
+
+/* Recomputes the prediction and the Jacobian of the rows that the model file carries, in single and in double precision.
+ * Errors: ARGUMENT, SELFTEST, MEMORY. */
+LSEM_API int lsem_selftest(const lsem_model* m);
+
+/* ---- What the model is ------------------------------------------------------------------------------------------------------ */
+
+/* Number of input and output variables; -1 for a null model. */
+LSEM_API int lsem_n_in(const lsem_model* m);
+LSEM_API int lsem_n_out(const lsem_model* m);
+
+/* The short name ("sst"), the CF name ("sea_surface_temperature") and the units ("degC") of variable i, counted from 0, of the inputs
+ * (is_output 0) or outputs (1): copied to buf with a final NUL; empty when the file does not say.
+ * Errors: ARGUMENT (index, null), BUFFER (len too small: truncated). */
+LSEM_API int lsem_name(const lsem_model* m, int is_output, int i, char* buf, size_t len);
+LSEM_API int lsem_cf_name(const lsem_model* m, int is_output, int i, char* buf, size_t len);
+LSEM_API int lsem_units(const lsem_model* m, int is_output, int i, char* buf, size_t len);
+
+/* The model level of a variable as the training data numbered it (0 for surface and ocean variables); -1 for a wrong argument. */
+LSEM_API int lsem_level(const lsem_model* m, int is_output, int i);
+
+/* The variable that the domain mask looks at, and its inclusive range. Errors: ARGUMENT, BUFFER. */
+LSEM_API int lsem_mask_name(const lsem_model* m, char* buf, size_t len);
+LSEM_API int lsem_get_domain(const lsem_model* m, double* lo, double* hi);
+
+/* What the file says under `key`: "model_class", "optimizer", "training_data", ... Errors: ARGUMENT, BUFFER, NOT_FOUND. */
+LSEM_API int lsem_meta(const lsem_model* m, const char* key, char* buf, size_t len);
+
+/* ---- Settings: before the model is shared between threads ------------------------------------------------------------------- */
+
+/* Inputs that may be sensitive: n_in bytes, 0 = background only (its column of the Jacobian is zero); null = all. A lsem_lin keeps the
+ * setting that it was made with. Errors: ARGUMENT, MEMORY. */
+LSEM_API int lsem_set_active(lsem_model* m, const unsigned char* in_mask);
+
+/* Nodes whose mask value lies outside [lo, hi] have a zero Jacobian; replaces the range that the file states. Infinite bounds are allowed.
+ * Errors: ARGUMENT (null; lo > hi; not a number). */
+LSEM_API int lsem_set_domain(lsem_model* m, double lo, double hi);
+
+/* LSEM_NET_F64 or LSEM_NET_F32, for the _f64 functions. Errors: ARGUMENT. */
+LSEM_API int lsem_set_precision(lsem_model* m, int precision);
+
+/* Threads that one call may use (OpenMP), 1..1024; 1 unless asked for. Results do not depend on it. Errors: ARGUMENT. */
+LSEM_API int lsem_set_threads(lsem_model* m, int threads);
+
+/* ---- Evaluation ------------------------------------------------------------------------------------------------------------- */
+
+/* Bytes of workspace for a call with n nodes; `what` is LSEM_PREDICT_F32 ... LSEM_JAC_F64. Bounded: it does not grow with n beyond a
+ * few blocks of nodes per thread. A workspace needs the alignment that malloc gives. 0 for a wrong argument. */
+LSEM_API size_t lsem_workspace_bytes(const lsem_model* m, long n, int what);
+
+/* y = M(x) for n >= 0 nodes, in physical units. x: n rows of ldx >= n_in; y: n rows of ldy >= n_out, which must not overlap x.
+ * `ws` may be null. Errors: ARGUMENT, MEMORY. */
+LSEM_API int lsem_predict_f32(const lsem_model* m, long n, const float* x, long ldx, float* y, long ldy, void* ws);
+LSEM_API int lsem_predict_f64(const lsem_model* m, long n, const double* x, long ldx, double* y, long ldy, void* ws);
+
+/* The Jacobian at x, which is in physical units. J: n * n_out * n_in values. physical != 0: dy_o/dx_i in physical units;
+ * 0: of normalised outputs by normalised inputs, that is physical * std(x_i) / std(y_o).
+ * mask: n values of the mask variable, or null (every node counts). Nodes outside the domain, inactive inputs and entries that are not
+ * finite are zero. `ws` may be null. Errors: ARGUMENT, MEMORY. */
+LSEM_API int lsem_jac_f32(const lsem_model* m, long n, const float* x, long ldx, const float* mask, int physical, float* J,
+                          void* ws);
+LSEM_API int lsem_jac_f64(const lsem_model* m, long n, const double* x, long ldx, const double* mask, int physical, double* J,
+                          void* ws);
+
+/* Linearises M around x once, for many tangent linear and adjoint calls. Domain, active inputs and non-finite entries are treated as in
+ * lsem_jac. x and mask are not needed afterwards. A lsem_lin is of the precision it was made with: pass it to functions of the same
+ * suffix. On failure *out is null. Errors: ARGUMENT, MEMORY. */
+LSEM_API int lsem_linearize_f32(const lsem_model* m, long n, const float* x, long ldx, const float* mask, lsem_lin** out);
+LSEM_API int lsem_linearize_f64(const lsem_model* m, long n, const double* x, long ldx, const double* mask, lsem_lin** out);
+
+/* Number of nodes it was made for; -1 for null. */
+LSEM_API long lsem_lin_nodes(const lsem_lin* lin);
+/* Memory that it holds; 0 for null. */
+LSEM_API size_t lsem_lin_bytes(const lsem_lin* lin);
+/* Null is allowed. */
+LSEM_API void lsem_lin_free(lsem_lin* lin);
+
+/* Tangent linear dy = K dx, or dy += K dx with accumulate != 0. dx: rows of lddx >= n_in; dy: rows of lddy >= n_out; physical units;
+ * no overlap. Errors: ARGUMENT (also: a lsem_lin of the other precision), MEMORY. */
+LSEM_API int lsem_tl_f32(const lsem_lin* lin, const float* dx, long lddx, float* dy, long lddy, int accumulate);
+LSEM_API int lsem_tl_f64(const lsem_lin* lin, const double* dx, long lddx, double* dy, long lddy, int accumulate);
+
+/* Adjoint dx = K' dy, or dx += K' dy with accumulate != 0: exactly the transpose of the tangent linear. Errors: as there. */
+LSEM_API int lsem_ad_f32(const lsem_lin* lin, const float* dy, long lddy, float* dx, long lddx, int accumulate);
+LSEM_API int lsem_ad_f64(const lsem_lin* lin, const double* dy, long lddy, double* dx, long lddx, int accumulate);
+
+/* ---- One array per variable ------------------------------------------------------------------------------------------------- */
+
+/* The same with variables that lie in arrays of their own: node j of variable i is x[i][j * sx[i]]. `x` points to n_in pointers, `y` to
+ * n_out, `J` to n_out * n_in (entry o * n_in + i is the field of dy_o/dx_i). The stride arrays sx, sy, sJ have as many entries, each >= 1;
+ * a null stride array means 1 everywhere. A null entry of y or J is a result that is not wanted; entries of x, dx and dy may not be null,
+ * except that the adjoint skips null entries of dx. A Fortran array x(n, n_in) has the pointers x(1,1), x(1,2), ... and strides 1. */
+LSEM_API int lsem_predict_soa_f32(const lsem_model* m, long n, const float* const* x, const long* sx, float* const* y,
+                                  const long* sy, void* ws);
+LSEM_API int lsem_predict_soa_f64(const lsem_model* m, long n, const double* const* x, const long* sx, double* const* y,
+                                  const long* sy, void* ws);
+LSEM_API int lsem_jac_soa_f32(const lsem_model* m, long n, const float* const* x, const long* sx, const float* mask, int physical,
+                              float* const* J, const long* sJ, void* ws);
+LSEM_API int lsem_jac_soa_f64(const lsem_model* m, long n, const double* const* x, const long* sx, const double* mask,
+                              int physical, double* const* J, const long* sJ, void* ws);
+LSEM_API int lsem_linearize_soa_f32(const lsem_model* m, long n, const float* const* x, const long* sx, const float* mask,
+                                    lsem_lin** out);
+LSEM_API int lsem_linearize_soa_f64(const lsem_model* m, long n, const double* const* x, const long* sx, const double* mask,
+                                    lsem_lin** out);
+LSEM_API int lsem_tl_soa_f32(const lsem_lin* lin, const float* const* dx, const long* sdx, float* const* dy, const long* sdy,
+                             int accumulate);
+LSEM_API int lsem_tl_soa_f64(const lsem_lin* lin, const double* const* dx, const long* sdx, double* const* dy, const long* sdy,
+                             int accumulate);
+LSEM_API int lsem_ad_soa_f32(const lsem_lin* lin, const float* const* dy, const long* sdy, float* const* dx, const long* sdx,
+                             int accumulate);
+LSEM_API int lsem_ad_soa_f64(const lsem_lin* lin, const double* const* dy, const long* sdy, double* const* dx, const long* sdx,
+                             int accumulate);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,75 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lockstep/models/emulator_files.hpp"
+
+/// What the model file formats share: an emulator as named tensors and text pairs, and back.
+namespace lockstep::files {
+
+static_assert(std::endian::native == std::endian::little, "model files hold little-endian numbers as they lie in memory");
+
+constexpr const char* kFormat = "lockstep-emulator-model";
+constexpr std::int64_t kVersion = 1;
+
+/// A named array: somebody else's memory, contiguous, row-major.
+struct FileTensor {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;
+  const void* data = nullptr;
+  std::int64_t count() const;
+  std::size_t size_bytes() const;
+  std::string_view bytes() const { return {static_cast<const char*>(data), size_bytes()}; }
+};
+FileTensor tensor_of(std::string name, const std::vector<double>& values, std::vector<std::int64_t> shape);
+
+/// The weights in the order of the forward pass. errors  data: a weight or moment that is not finite
+std::vector<FileTensor> weights_of(const Emulator& network);
+/// "norm.input_mean", ...; `prefix` replaces "norm.".
+std::vector<FileTensor> moments_of(const Moments& moments, const std::string& prefix);
+/// "selftest.x", "selftest.y", "selftest.J"
+std::vector<FileTensor> selftest_of(const EmulatorSelfTest& selftest, const EmulatorArch& arch);
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+/// Architecture, variables, mask and meta as text: "format", "version", "n_in", "input.0.name", "mask.min", "meta.KEY", ...
+Pairs describe(const EmulatorArch& arch, const EmulatorCard& card);
+struct Description {
+  EmulatorArch arch;
+  EmulatorCard card;
+};
+/// errors  data, naming `source`: a missing or malformed entry, another format, a newer version, extents out of range
+Description parse_description(const Pairs& pairs, const std::string& source);
+
+using Tensors = std::map<std::string, FileTensor>;
+/// A network from its parts. errors  data, naming `source`: a tensor that is missing, surplus, of another shape or dtype, or not finite
+TrainedEmulator assemble(Description description, const Moments& moments, const Tensors& weights, const std::string& source);
+/// The f64 tensors of moments_of and selftest_of, taken out of `tensors`. errors  data: missing, of another shape or dtype
+Moments take_moments(Tensors& tensors, const std::string& prefix, const EmulatorArch& arch, const std::string& source);
+EmulatorSelfTest take_selftest(Tensors& tensors, const EmulatorArch& arch, const std::string& source);
+
+/// CF names where they are known, short names elsewhere.
+std::vector<std::string> public_names(const std::vector<std::string>& cf, const std::vector<std::string>& names);
+
+/// The bytes of a model file.
+std::string lsem_bytes(const Emulator& network, const EmulatorCard& card);
+std::string safetensors_bytes(const Emulator& network, const EmulatorCard& card);
+std::string onnx_bytes(const Emulator& network, const EmulatorCard& card);
+std::string torchscript_bytes(const Emulator& network, const EmulatorCard& card);
+void write_h5model(const std::filesystem::path& path, const Emulator& network, const EmulatorCard& card);
+
+/// What read_emulator does once the format is known; the self-test is returned, not yet checked.
+bool is_lsem(std::string_view bytes);
+bool is_safetensors(std::string_view bytes);
+TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
+TrainedEmulator read_safetensors(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
+TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest& selftest);
+
+}  // namespace lockstep::files
