@@ -43,13 +43,15 @@ void check_selftest(const Emulator& network, const EmulatorSelfTest& selftest, c
 
 /// Writes the model file, whole or not at all. Weights keep the network's dtype; normalisation stays f64 where the format allows.
 /// errors  internal: what the file system says; data: weights or moments that are not finite
-void write_emulator(const std::filesystem::path& path, EmulatorFormat format, const Emulator& network, const EmulatorCard& card);
+void write_emulator(const std::filesystem::path& path, EmulatorFormat format, const Emulator& network,
+                    const EmulatorCard& card);
 
 /// Opens a model file of any format that can be read back, told by its first bytes; verifies its checksum and its self-test.
 /// errors  usage: missing or unreadable, or a format that is for other programs (ONNX, TorchScript);
 ///         data: damaged, truncated, foreign, of a newer version; a failed self-test
 TrainedEmulator read_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest = nullptr);
 /// The same from memory (.lsem, safetensors); `source` names it in messages.
-TrainedEmulator read_emulator(std::span<const std::byte> bytes, const std::string& source, EmulatorSelfTest* selftest = nullptr);
+TrainedEmulator read_emulator(std::span<const std::byte> bytes, const std::string& source,
+                              EmulatorSelfTest* selftest = nullptr);
 
 }  // namespace lockstep

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -15,28 +16,30 @@ class Entries {
  public:
   Entries(const Pairs& pairs, const std::string& source) : source_(source) {
     for (const auto& [key, value] : pairs) {
-      require_data(values_.emplace(key, value).second, "opening model '", source, "': entry '", key, "' occurs twice; the file is damaged");
+      require_data(values_.emplace(key, value).second, "opening model '", source, "': entry '", key,
+                   "' occurs twice; the file is damaged");
     }
   }
   const std::string& text(const std::string& key) const {
     const auto found = values_.find(key);
-    require_data(found != values_.end(), "opening model '", source_, "': no entry '", key, "'; the file is damaged or foreign");
+    require_data(found != values_.end(), "opening model '", source_, "': no entry '", key,
+                 "'; the file is damaged or foreign");
     return found->second;
   }
   std::int64_t integer(const std::string& key) const {
     const std::string& value = text(key);
     std::int64_t out = 0;
     const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), out);
-    require_data(status == std::errc() && end == value.data() + value.size(), "opening model '", source_, "': entry ", key, " = '", value,
-                 "' is not an integer; the file is damaged");
+    require_data(status == std::errc() && end == value.data() + value.size(), "opening model '", source_, "': entry ",
+                 key, " = '", value, "' is not an integer; the file is damaged");
     return out;
   }
   double real(const std::string& key) const {
     const std::string& value = text(key);
     double out = 0;
     const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), out);
-    require_data(status == std::errc() && end == value.data() + value.size() && !std::isnan(out), "opening model '", source_, "': entry ", key,
-                 " = '", value, "' is not a number; the file is damaged");
+    require_data(status == std::errc() && end == value.data() + value.size() && !std::isnan(out), "opening model '",
+                 source_, "': entry ", key, " = '", value, "' is not a number; the file is damaged");
     return out;
   }
 
@@ -50,7 +53,9 @@ std::string real_text(double value) {
   return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
 }
 
-std::string at_or_empty(const std::vector<std::string>& values, std::size_t i) { return i < values.size() ? values[i] : std::string(); }
+std::string at_or_empty(const std::vector<std::string>& values, std::size_t i) {
+  return i < values.size() ? values[i] : std::string();
+}
 
 struct Expected {
   std::string name;
@@ -95,13 +100,17 @@ bool all_finite(const FileTensor& tensor) {
   return true;
 }
 
-std::vector<double> take(Tensors& tensors, const std::string& name, const std::vector<std::int64_t>& shape, const std::string& source) {
+std::vector<double> take(Tensors& tensors, const std::string& name, const std::vector<std::int64_t>& shape,
+                         const std::string& source) {
   const auto found = tensors.find(name);
-  require_data(found != tensors.end(), "opening model '", source, "': no tensor '", name, "'; the file is damaged or foreign");
+  require_data(found != tensors.end(), "opening model '", source, "': no tensor '", name,
+               "'; the file is damaged or foreign");
   const FileTensor& tensor = found->second;
-  require_data(tensor.dtype == DType::f64 && tensor.shape == shape, "opening model '", source, "': tensor '", name, "' is ", lockstep::name(tensor.dtype), " ",
-               shape_text(tensor.shape), ", expected f64 ", shape_text(shape));
-  require_data(all_finite(tensor), "opening model '", source, "': tensor '", name, "' holds a value that is not finite");
+  require_data(tensor.dtype == DType::f64 && tensor.shape == shape, "opening model '", source, "': tensor '", name,
+               "' is ", lockstep::name(tensor.dtype), " ", shape_text(tensor.shape), ", expected f64 ",
+               shape_text(shape));
+  require_data(all_finite(tensor), "opening model '", source, "': tensor '", name,
+               "' holds a value that is not finite");
   std::vector<double> out(static_cast<std::size_t>(tensor.count()));
   std::memcpy(out.data(), tensor.data, tensor.size_bytes());
   tensors.erase(found);
@@ -138,9 +147,11 @@ std::vector<FileTensor> weights_of(const Emulator& network) {
 }
 
 std::vector<FileTensor> moments_of(const Moments& m, const std::string& prefix) {
-  const auto n_in = static_cast<std::int64_t>(m.input_mean.size()), n_out = static_cast<std::int64_t>(m.output_mean.size());
+  const auto n_in = static_cast<std::int64_t>(m.input_mean.size()),
+             n_out = static_cast<std::int64_t>(m.output_mean.size());
   return {tensor_of(prefix + "input_mean", m.input_mean, {n_in}), tensor_of(prefix + "input_std", m.input_std, {n_in}),
-          tensor_of(prefix + "output_mean", m.output_mean, {n_out}), tensor_of(prefix + "output_std", m.output_std, {n_out})};
+          tensor_of(prefix + "output_mean", m.output_mean, {n_out}),
+          tensor_of(prefix + "output_std", m.output_std, {n_out})};
 }
 
 std::vector<FileTensor> selftest_of(const EmulatorSelfTest& t, const EmulatorArch& arch) {
@@ -167,7 +178,8 @@ Pairs describe(const EmulatorArch& arch, const EmulatorCard& card) {
                {"conv_channels", std::to_string(arch.conv_channels)},
                {"conv_kernel", std::to_string(arch.conv_kernel)}};
   const EmulatorVariables& v = card.variables;
-  const auto variables = [&](const char* side, std::int64_t n, const auto& names, const auto& cf, const auto& units, const auto& level) {
+  const auto variables = [&](const char* side, std::int64_t n, const auto& names, const auto& cf, const auto& units,
+                             const auto& level) {
     for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
       const std::string key = join(side, ".", i, ".");
       out.emplace_back(key + "name", at_or_empty(names, i));
@@ -193,23 +205,27 @@ Pairs describe(const EmulatorArch& arch, const EmulatorCard& card) {
 
 Description parse_description(const Pairs& pairs, const std::string& source) {
   const Entries entries(pairs, source);
-  require_data(entries.text("format") == kFormat, "opening model '", source, "': its format is '", entries.text("format"), "', expected '", kFormat, "'");
+  require_data(entries.text("format") == kFormat, "opening model '", source, "': its format is '",
+               entries.text("format"), "', expected '", kFormat, "'");
   const std::int64_t version = entries.integer("version");
-  require_data(version >= 1 && version <= kVersion, "opening model '", source, "': version ", version, " is not readable by this program, which knows 1 to ",
-               kVersion, "; use a newer one");
+  require_data(version >= 1 && version <= kVersion, "opening model '", source, "': version ", version,
+               " is not readable by this program, which knows 1 to ", kVersion, "; use a newer one");
   Description out;
   EmulatorArch& arch = out.arch;
   arch.n_in = entries.integer("n_in"), arch.n_out = entries.integer("n_out");
   arch.hidden = entries.integer("hidden"), arch.layers = entries.integer("layers");
   arch.activation = entries.text("activation");
   arch.conv_channels = entries.integer("conv_channels"), arch.conv_kernel = entries.integer("conv_kernel");
-  for (const std::int64_t extent : {arch.n_in, arch.n_out, arch.hidden, arch.layers, arch.conv_channels, arch.conv_kernel}) {
-    require_data(extent >= 0 && extent <= kLargestExtent, "opening model '", source, "': an extent of ", extent, "; the file is damaged");
+  for (const std::int64_t extent :
+       {arch.n_in, arch.n_out, arch.hidden, arch.layers, arch.conv_channels, arch.conv_kernel}) {
+    require_data(extent >= 0 && extent <= kLargestExtent, "opening model '", source, "': an extent of ", extent,
+                 "; the file is damaged");
   }
   arch.check(Fault::data);
   // Every variable has entries of its own and every layer two tensors, so a file cannot ask for more of them than it has bytes.
-  require_data(std::max({arch.n_in, arch.n_out}) <= static_cast<std::int64_t>(pairs.size()), "opening model '", source, "': ", arch.n_in,
-               " inputs and ", arch.n_out, " outputs, but only ", pairs.size(), " entries; the file is damaged");
+  require_data(std::max({arch.n_in, arch.n_out}) <= static_cast<std::int64_t>(pairs.size()), "opening model '", source,
+               "': ", arch.n_in, " inputs and ", arch.n_out, " outputs, but only ", pairs.size(),
+               " entries; the file is damaged");
   EmulatorVariables& v = out.card.variables;
   const auto variables = [&](const char* side, std::int64_t n, auto& names, auto& cf, auto& units, auto& level) {
     for (std::int64_t i = 0; i < n; ++i) {
@@ -223,29 +239,36 @@ Description parse_description(const Pairs& pairs, const std::string& source) {
   variables("input", arch.n_in, v.input_names, v.input_cf, v.input_units, v.input_level);
   variables("output", arch.n_out, v.output_names, v.output_cf, v.output_units, v.output_level);
   v.input_source = entries.text("input_source");
-  out.card.mask = {entries.text("mask.variable"), entries.real("mask.min"), entries.real("mask.max"), entries.text("mask.mode")};
+  out.card.mask = {entries.text("mask.variable"), entries.real("mask.min"), entries.real("mask.max"),
+                   entries.text("mask.mode")};
   const std::int64_t meta = entries.integer("meta");
-  require_data(meta >= 0 && meta <= static_cast<std::int64_t>(pairs.size()), "opening model '", source, "': ", meta, " meta entries; the file is damaged");
-  for (std::int64_t i = 0; i < meta; ++i) out.card.meta.emplace_back(entries.text(join("meta.", i, ".key")), entries.text(join("meta.", i, ".value")));
+  require_data(meta >= 0 && meta <= static_cast<std::int64_t>(pairs.size()), "opening model '", source, "': ", meta,
+               " meta entries; the file is damaged");
+  for (std::int64_t i = 0; i < meta; ++i)
+    out.card.meta.emplace_back(entries.text(join("meta.", i, ".key")), entries.text(join("meta.", i, ".value")));
   return out;
 }
 
-TrainedEmulator assemble(Description description, const Moments& moments, const Tensors& weights, const std::string& source) {
+TrainedEmulator assemble(Description description, const Moments& moments, const Tensors& weights,
+                         const std::string& source) {
   const EmulatorArch& arch = description.arch;
-  require_data(2 * (arch.layers + 1) <= static_cast<std::int64_t>(weights.size()), "opening model '", source, "': ", arch.layers,
-               " hidden layers, but only ", weights.size(), " weight tensors; the file is damaged");
+  require_data(2 * (arch.layers + 1) <= static_cast<std::int64_t>(weights.size()), "opening model '", source,
+               "': ", arch.layers, " hidden layers, but only ", weights.size(), " weight tensors; the file is damaged");
   const auto expected = expected_weights(arch);
   const DType dtype = weights.begin()->second.dtype;
   for (const Expected& want : expected) {
     const auto found = weights.find(want.name);
-    require_data(found != weights.end(), "opening model '", source, "': no tensor '", want.name, "'; the file is damaged or foreign");
+    require_data(found != weights.end(), "opening model '", source, "': no tensor '", want.name,
+                 "'; the file is damaged or foreign");
     const FileTensor& have = found->second;
-    require_data(have.shape == want.shape && have.dtype == dtype, "opening model '", source, "': tensor '", want.name, "' is ", name(have.dtype), " ",
-                 shape_text(have.shape), ", expected ", name(dtype), " ", shape_text(want.shape));
-    require_data(all_finite(have), "opening model '", source, "': tensor '", want.name, "' holds a value that is not finite");
+    require_data(have.shape == want.shape && have.dtype == dtype, "opening model '", source, "': tensor '", want.name,
+                 "' is ", name(have.dtype), " ", shape_text(have.shape), ", expected ", name(dtype), " ",
+                 shape_text(want.shape));
+    require_data(all_finite(have), "opening model '", source, "': tensor '", want.name,
+                 "' holds a value that is not finite");
   }
-  require_data(expected.size() == weights.size(), "opening model '", source, "': ", weights.size(), " tensors, expected ", expected.size(),
-               "; it is of a network that this program does not know");
+  require_data(expected.size() == weights.size(), "opening model '", source, "': ", weights.size(),
+               " tensors, expected ", expected.size(), "; it is of a network that this program does not know");
   TrainedEmulator out{Emulator(arch, moments, dtype), std::move(description.card)};
   for (const Expected& want : expected) {
     const FileTensor& have = weights.at(want.name);
@@ -255,15 +278,18 @@ TrainedEmulator assemble(Description description, const Moments& moments, const 
 }
 
 Moments take_moments(Tensors& tensors, const std::string& prefix, const EmulatorArch& arch, const std::string& source) {
-  Moments out = {take(tensors, prefix + "input_mean", {arch.n_in}, source), take(tensors, prefix + "input_std", {arch.n_in}, source),
-                 take(tensors, prefix + "output_mean", {arch.n_out}, source), take(tensors, prefix + "output_std", {arch.n_out}, source)};
+  Moments out = {take(tensors, prefix + "input_mean", {arch.n_in}, source),
+                 take(tensors, prefix + "input_std", {arch.n_in}, source),
+                 take(tensors, prefix + "output_mean", {arch.n_out}, source),
+                 take(tensors, prefix + "output_std", {arch.n_out}, source)};
   check_moments(out, arch.n_in, arch.n_out, source);
   return out;
 }
 
 EmulatorSelfTest take_selftest(Tensors& tensors, const EmulatorArch& arch, const std::string& source) {
   const auto found = tensors.find("selftest.x");
-  require_data(found != tensors.end() && found->second.shape.size() == 2, "opening model '", source, "': no tensor 'selftest.x' (rows, n_in); the file is damaged");
+  require_data(found != tensors.end() && found->second.shape.size() == 2, "opening model '", source,
+               "': no tensor 'selftest.x' (rows, n_in); the file is damaged");
   EmulatorSelfTest out;
   out.rows = found->second.shape[0];
   out.x = take(tensors, "selftest.x", {out.rows, arch.n_in}, source);

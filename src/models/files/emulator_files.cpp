@@ -21,23 +21,26 @@ constexpr std::pair<EmulatorFormat, const char*> kFormats[] = {{EmulatorFormat::
 constexpr std::int64_t kSelfTestRows = 4;
 constexpr double kDoubleTolerance = 1e-9, kSingleTolerance = 1e-3;
 
-template <class S>
-std::pair<std::vector<S>, std::vector<S>> evaluate(const EmulatorOperators<S>& operators, std::int64_t rows, const std::vector<double>& x) {
+/// States and results in double, arithmetic in T.
+template <class T>
+std::pair<std::vector<double>, std::vector<double>> evaluate(const EmulatorOperators<T>& operators, std::int64_t rows,
+                                                             const std::vector<double>& x) {
   const EmulatorArch& arch = operators.arch();
-  std::vector<S> in(x.begin(), x.end()), y(static_cast<std::size_t>(rows * arch.n_out)), j(static_cast<std::size_t>(rows * arch.n_out * arch.n_in));
-  const StateView<const S> view{in.data(), arch.n_in, 1};
-  operators.template predict<S>(rows, view, {y.data(), arch.n_out, 1});
-  operators.template jacobian<S>(rows, view, {}, JacobianUnits::physical, j.data());
+  std::vector<double> y(static_cast<std::size_t>(rows * arch.n_out)),
+      j(static_cast<std::size_t>(rows * arch.n_out * arch.n_in));
+  const StateView<const double> view{x.data(), arch.n_in, 1};
+  operators.template predict<double>(rows, view, {y.data(), arch.n_out, 1});
+  operators.template jacobian<double>(rows, view, {}, JacobianUnits::physical, j.data());
   return {std::move(y), std::move(j)};
 }
 
 /// The largest |a - b| relative to the largest |b|, both counted in the unit of their column; infinite when something is not a number.
-template <class S, class Unit>
-double deviation(const std::vector<S>& a, const std::vector<double>& b, std::size_t columns, const Unit& unit) {
+template <class Unit>
+double deviation(const std::vector<double>& a, const std::vector<double>& b, std::size_t columns, const Unit& unit) {
   double largest = 0, scale = 0;
   for (std::size_t i = 0; i < b.size(); ++i) {
     const double u = unit(i % columns);
-    const double difference = std::abs(static_cast<double>(a[i]) - b[i]) / u;
+    const double difference = std::abs(a[i] - b[i]) / u;
     if (!std::isfinite(difference)) return HUGE_VAL;
     largest = std::max(largest, difference);
     scale = std::max(scale, std::abs(b[i]) / u);
@@ -45,26 +48,22 @@ double deviation(const std::vector<S>& a, const std::vector<double>& b, std::siz
   return largest == 0 ? 0 : largest / scale;
 }
 
-template <class S>
-void check_with(const Emulator& network, const EmulatorSelfTest& test, const std::string& source, double tolerance, const char* precision) {
-  const EmulatorOperators<S> operators(network);
-  const auto [y, j] = evaluate<S>(operators, test.rows, test.x);
+template <class T>
+void check_with(const Emulator& network, const EmulatorSelfTest& test, const std::string& source, double tolerance,
+                const char* precision) {
+  auto [y, j] = evaluate(EmulatorOperators<T>(network), test.rows, test.x);
   const Moments& m = network.moments();
   const std::size_t n_in = m.input_mean.size(), n_out = m.output_mean.size();
   // Predictions count from the mean: an offset of 273 K must not hide an error of 0.1 K.
-  std::vector<double> anomaly = test.y;
-  std::vector<double> found(y.begin(), y.end());
-  for (std::size_t i = 0; i < anomaly.size(); ++i) anomaly[i] -= m.output_mean[i % n_out], found[i] -= m.output_mean[i % n_out];
-  // Rounding of the result itself: |mean| / std units of it.
-  double offset = 1;
-  if constexpr (std::is_same_v<S, float>) {
-    for (std::size_t i = 0; i < n_in; ++i) offset = std::max(offset, 1e-4 * std::abs(m.input_mean[i]) / m.input_std[i]);
-    for (std::size_t o = 0; o < n_out; ++o) offset = std::max(offset, 1e-4 * std::abs(m.output_mean[o]) / m.output_std[o]);
-  }
-  const double dy = deviation(found, anomaly, n_out, [&](std::size_t o) { return m.output_std[o]; });
-  const double dj = deviation(j, test.j, n_out * n_in, [&](std::size_t k) { return m.output_std[k / n_in] / m.input_std[k % n_in]; });
-  require_data(dy <= tolerance * offset && dj <= tolerance * offset, "opening model '", source, "': in ", precision, " precision its self-test rows deviate by ", dy,
-               " (prediction) and ", dj, " (Jacobian) from what the file states; the file is damaged, or this program computes wrongly on this machine");
+  std::vector<double> expected = test.y;
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] -= m.output_mean[i % n_out], expected[i] -= m.output_mean[i % n_out];
+  const double dy = deviation(y, expected, n_out, [&](std::size_t o) { return m.output_std[o]; });
+  const double dj =
+      deviation(j, test.j, n_out * n_in, [&](std::size_t k) { return m.output_std[k / n_in] / m.input_std[k % n_in]; });
+  require_data(
+      dy <= tolerance && dj <= tolerance, "opening model '", source, "': in ", precision,
+      " precision its self-test rows deviate by ", dy, " (prediction) and ", dj,
+      " (Jacobian) from what the file states; the file is damaged, or this program computes wrongly on this machine");
 }
 
 std::string read_bytes(const std::filesystem::path& path) {
@@ -76,7 +75,8 @@ std::string read_bytes(const std::filesystem::path& path) {
   return bytes;
 }
 
-TrainedEmulator checked(TrainedEmulator emulator, EmulatorSelfTest test, const std::string& source, EmulatorSelfTest* out) {
+TrainedEmulator checked(TrainedEmulator emulator, EmulatorSelfTest test, const std::string& source,
+                        EmulatorSelfTest* out) {
   check_selftest(emulator.network, test, source);
   if (out) *out = std::move(test);
   return emulator;
@@ -93,8 +93,9 @@ EmulatorFormat emulator_format(const std::string& name) {
     names.emplace_back(known);
   }
   const std::string close = nearest(name, names);
-  throw Error(Fault::usage, join("model format '", name, "' is unknown", close.empty() ? "" : "; did you mean '" + close + "'?",
-                                 close.empty() ? "; choose h5model, lsem, onnx, torchscript or safetensors" : ""));
+  throw Error(Fault::usage,
+              join("model format '", name, "' is unknown", close.empty() ? "" : "; did you mean '" + close + "'?",
+                   close.empty() ? "; choose h5model, lsem, onnx, torchscript or safetensors" : ""));
 }
 
 EmulatorSelfTest make_selftest(const Emulator& network) {
@@ -104,32 +105,41 @@ EmulatorSelfTest make_selftest(const Emulator& network) {
   out.rows = kSelfTestRows;
   for (std::int64_t row = 0; row < kSelfTestRows; ++row) {
     for (std::size_t i = 0; i < n_in; ++i) {
-      // Multiples of the golden ratio modulo 1 spread evenly; states are rounded to f32 so that both precisions see the same ones.
-      const double u = std::fmod(0.6180339887498949 * static_cast<double>(static_cast<std::size_t>(row) * n_in + i + 1), 1.0);
+      // Multiples of the golden ratio modulo 1 spread evenly; states are rounded to f32 as most files hold them.
+      const double u =
+          std::fmod(0.6180339887498949 * static_cast<double>(static_cast<std::size_t>(row) * n_in + i + 1), 1.0);
       out.x.push_back(static_cast<float>(m.input_mean[i] + (2 * u - 1) * m.input_std[i]));
     }
   }
-  const EmulatorOperators<double> operators(network);
-  std::tie(out.y, out.j) = evaluate<double>(operators, out.rows, out.x);
+  std::tie(out.y, out.j) = evaluate(EmulatorOperators<double>(network), out.rows, out.x);
   return out;
 }
 
 void check_selftest(const Emulator& network, const EmulatorSelfTest& test, const std::string& source) {
   const std::int64_t n_in = network.arch().n_in, n_out = network.arch().n_out;
-  const auto is = [&](const std::vector<double>& values, std::int64_t per_row) { return static_cast<std::int64_t>(values.size()) == test.rows * per_row; };
-  require_data(test.rows >= 1 && is(test.x, n_in) && is(test.y, n_out) && is(test.j, n_out * n_in), "opening model '", source,
-               "': its self-test has no rows of ", n_in, " inputs and ", n_out, " outputs; the file is damaged");
+  const auto is = [&](const std::vector<double>& values, std::int64_t per_row) {
+    return static_cast<std::int64_t>(values.size()) == test.rows * per_row;
+  };
+  require_data(test.rows >= 1 && is(test.x, n_in) && is(test.y, n_out) && is(test.j, n_out * n_in), "opening model '",
+               source, "': its self-test has no rows of ", n_in, " inputs and ", n_out,
+               " outputs; the file is damaged");
   check_with<double>(network, test, source, kDoubleTolerance, "double");
   check_with<float>(network, test, source, kSingleTolerance, "single");
 }
 
-void write_emulator(const std::filesystem::path& path, EmulatorFormat format, const Emulator& network, const EmulatorCard& card) {
+void write_emulator(const std::filesystem::path& path, EmulatorFormat format, const Emulator& network,
+                    const EmulatorCard& card) {
   switch (format) {
-    case EmulatorFormat::h5model: return files::write_h5model(path, network, card);
-    case EmulatorFormat::lsem: return write_text_atomically(path, files::lsem_bytes(network, card));
-    case EmulatorFormat::onnx: return write_text_atomically(path, files::onnx_bytes(network, card));
-    case EmulatorFormat::torchscript: return write_text_atomically(path, files::torchscript_bytes(network, card));
-    case EmulatorFormat::safetensors: return write_text_atomically(path, files::safetensors_bytes(network, card));
+    case EmulatorFormat::h5model:
+      return files::write_h5model(path, network, card);
+    case EmulatorFormat::lsem:
+      return write_text_atomically(path, files::lsem_bytes(network, card));
+    case EmulatorFormat::onnx:
+      return write_text_atomically(path, files::onnx_bytes(network, card));
+    case EmulatorFormat::torchscript:
+      return write_text_atomically(path, files::torchscript_bytes(network, card));
+    case EmulatorFormat::safetensors:
+      return write_text_atomically(path, files::safetensors_bytes(network, card));
   }
 }
 
@@ -144,9 +154,13 @@ TrainedEmulator read_emulator(std::span<const std::byte> span, const std::string
     TrainedEmulator emulator = files::read_safetensors(bytes, source, test);
     return checked(std::move(emulator), std::move(test), source, selftest);
   }
-  require_usage(!bytes.starts_with("PK\x03\x04"), "opening model '", source, "': a TorchScript archive is for PyTorch; export lsem, h5model or safetensors");
-  require_usage(!bytes.starts_with("\x08\x08\x12\x08lockstep"), "opening model '", source, "': an ONNX file is for other programs; export lsem, h5model or safetensors");
-  require_data(false, "opening model '", source, "': ", bytes.empty() ? "the file is empty" : "neither .lsem nor safetensors nor HDF5; the file is damaged or foreign");
+  require_usage(!bytes.starts_with("PK\x03\x04"), "opening model '", source,
+                "': a TorchScript archive is for PyTorch; export lsem, h5model or safetensors");
+  require_usage(!bytes.starts_with("\x08\x08\x12\x08lockstep"), "opening model '", source,
+                "': an ONNX file is for other programs; export lsem, h5model or safetensors");
+  require_data(
+      false, "opening model '", source, "': ",
+      bytes.empty() ? "the file is empty" : "neither .lsem nor safetensors nor HDF5; the file is damaged or foreign");
   throw Error(Fault::internal, "unreachable");
 }
 

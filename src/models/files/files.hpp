@@ -1,4 +1,5 @@
 #pragma once
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -14,7 +15,8 @@
 /// What the model file formats share: an emulator as named tensors and text pairs, and back.
 namespace lockstep::files {
 
-static_assert(std::endian::native == std::endian::little, "model files hold little-endian numbers as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "model files hold little-endian numbers as they lie in memory");
 
 constexpr const char* kFormat = "lockstep-emulator-model";
 constexpr std::int64_t kVersion = 1;
@@ -50,7 +52,8 @@ Description parse_description(const Pairs& pairs, const std::string& source);
 
 using Tensors = std::map<std::string, FileTensor>;
 /// A network from its parts. errors  data, naming `source`: a tensor that is missing, surplus, of another shape or dtype, or not finite
-TrainedEmulator assemble(Description description, const Moments& moments, const Tensors& weights, const std::string& source);
+TrainedEmulator assemble(Description description, const Moments& moments, const Tensors& weights,
+                         const std::string& source);
 /// The f64 tensors of moments_of and selftest_of, taken out of `tensors`. errors  data: missing, of another shape or dtype
 Moments take_moments(Tensors& tensors, const std::string& prefix, const EmulatorArch& arch, const std::string& source);
 EmulatorSelfTest take_selftest(Tensors& tensors, const EmulatorArch& arch, const std::string& source);

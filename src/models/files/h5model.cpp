@@ -47,11 +47,16 @@ void append_dataset(std::string& out, const H5File& file, const std::string& dat
   append(out, name(info.type));
   append_values(out, info.shape);
   switch (info.type) {
-    case H5Type::u8: return append_values(out, file.read<std::uint8_t>(dataset));
-    case H5Type::i32: return append_values(out, file.read<std::int32_t>(dataset));
-    case H5Type::i64: return append_values(out, file.read<std::int64_t>(dataset));
-    case H5Type::f32: return append_values(out, file.read<float>(dataset));
-    case H5Type::f64: return append_values(out, file.read<double>(dataset));
+    case H5Type::u8:
+      return append_values(out, file.read<std::uint8_t>(dataset));
+    case H5Type::i32:
+      return append_values(out, file.read<std::int32_t>(dataset));
+    case H5Type::i64:
+      return append_values(out, file.read<std::int64_t>(dataset));
+    case H5Type::f32:
+      return append_values(out, file.read<float>(dataset));
+    case H5Type::f64:
+      return append_values(out, file.read<double>(dataset));
     case H5Type::text:
       for (const std::string& text : file.read_text(dataset)) append(out, text);
   }
@@ -61,7 +66,8 @@ void append_object(std::string& out, const H5File& file, const std::string& obje
   append(out, object);
   append_attributes(out, file, object);
   if (!file.is_group(object)) return append_dataset(out, file, object);
-  for (const std::string& member : file.list(object)) append_object(out, file, (object == "/" ? "" : object) + "/" + member);
+  for (const std::string& member : file.list(object))
+    append_object(out, file, (object == "/" ? "" : object) + "/" + member);
 }
 
 /// XXH3 over names, attributes, types, shapes and values of the whole file, objects sorted by name.
@@ -91,8 +97,8 @@ LoadedTensors load_group(const H5File& file, const std::string& group, const std
   LoadedTensors out;
   for (const std::string& path : file.datasets_under(group)) {
     const H5Info info = file.info(path);
-    require_data(info.type == H5Type::f32 || info.type == H5Type::f64, "opening model '", file.path().string(), "': dataset '", path, "' holds ",
-                 name(info.type), ", expected f32 or f64");
+    require_data(info.type == H5Type::f32 || info.type == H5Type::f64, "opening model '", file.path().string(),
+                 "': dataset '", path, "' holds ", name(info.type), ", expected f32 or f64");
     FileTensor tensor;
     tensor.name = prefix + path.substr(group.size() + 1);
     tensor.shape = info.shape;
@@ -130,14 +136,17 @@ void write_h5model(const std::filesystem::path& path, const Emulator& network, c
 TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest& selftest) {
   const std::string source = path.string();
   const H5File file = H5File::open(path);
-  require_data(file.has_attribute("/", "format") && file.text_attribute("/", "format") == kFormat, "opening model '", source,
-               "': not a model file of lockstep (attribute format = '", kFormat, "'); `lockstep export` makes one from a checkpoint");
+  require_data(file.has_attribute("/", "format") && file.text_attribute("/", "format") == kFormat, "opening model '",
+               source, "': not a model file of lockstep (attribute format = '", kFormat,
+               "'); `lockstep export` makes one from a checkpoint");
   const std::int64_t version = file.int_attribute("/", "version");
-  require_data(version >= 1 && version <= kVersion, "opening model '", source, "': version ", version, " is not readable by this program, which knows 1 to ",
-               kVersion, "; use a newer one");
-  require_data(file.has_attribute("/", kChecksum), "opening model '", source, "': no attribute '", kChecksum, "'; the file is damaged or was not finished");
+  require_data(version >= 1 && version <= kVersion, "opening model '", source, "': version ", version,
+               " is not readable by this program, which knows 1 to ", kVersion, "; use a newer one");
+  require_data(file.has_attribute("/", kChecksum), "opening model '", source, "': no attribute '", kChecksum,
+               "'; the file is damaged or was not finished");
   const std::string stored = file.text_attribute("/", kChecksum), found = content_hash(file);
-  require_data(stored == found, "opening model '", source, "': the checksum of its contents is ", found, ", the file says ", stored, "; the file is damaged");
+  require_data(stored == found, "opening model '", source, "': the checksum of its contents is ", found,
+               ", the file says ", stored, "; the file is damaged");
 
   EmulatorDescription description = read_emulator_card(file);
   LoadedTensors rows = load_group(file, "/selftest", "selftest.");

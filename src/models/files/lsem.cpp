@@ -1,5 +1,6 @@
 #include <zlib.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "files.hpp"
@@ -18,7 +19,11 @@ std::size_t aligned(std::size_t offset) { return (offset + kAlign - 1) / kAlign 
 
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char c : text) out += c == '\\' ? std::string("\\\\") : c == '\n' ? std::string("\\n") : c == '\r' ? std::string("\\r") : std::string(1, c);
+  for (const char c : text)
+    out += c == '\\'   ? std::string("\\\\")
+           : c == '\n' ? std::string("\\n")
+           : c == '\r' ? std::string("\\r")
+                       : std::string(1, c);
   return out;
 }
 
@@ -40,7 +45,9 @@ std::uint32_t crc_of(std::string_view bytes) {
 }
 
 template <class T>
-void append(std::string& out, T value) { out.append(reinterpret_cast<const char*>(&value), sizeof value); }
+void append(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
 
 /// Of a fixed width, so that the header's length does not depend on what it says.
 std::string offset_text(std::size_t offset) {
@@ -54,7 +61,8 @@ std::string tensor_line(const FileTensor& tensor, std::size_t offset) {
   return join("tensor.", tensor.name, "=", name(tensor.dtype), " ", extents, " ", offset_text(offset), "\n");
 }
 
-FileTensor parse_tensor(const std::string& key, const std::string& value, std::string_view bytes, std::size_t data_begin, const std::string& source) {
+FileTensor parse_tensor(const std::string& key, const std::string& value, std::string_view bytes,
+                        std::size_t data_begin, const std::string& source) {
   const auto fields = split(value, ' ');
   const std::string what = join("opening model '", source, "': entry ", key, " = '", value, "': ");
   require_data(fields.size() == 3, what, "expected dtype, extents and offset; the file is damaged");
@@ -63,7 +71,8 @@ FileTensor parse_tensor(const std::string& key, const std::string& value, std::s
   require_data(fields[0] == "f32" || fields[0] == "f64", what, "expected f32 or f64");
   out.dtype = fields[0] == "f64" ? DType::f64 : DType::f32;
   const auto number = [&](const std::string& text) {
-    require_data(!text.empty() && text.size() <= 18 && text.find_first_not_of("0123456789") == std::string::npos, what, "'", text, "' is not a count");
+    require_data(!text.empty() && text.size() <= 18 && text.find_first_not_of("0123456789") == std::string::npos, what,
+                 "'", text, "' is not a count");
     return std::stoull(text);
   };
   // Extents are bounded one by one so that their product cannot overflow.
@@ -76,8 +85,9 @@ FileTensor parse_tensor(const std::string& key, const std::string& value, std::s
     out.shape.push_back(static_cast<std::int64_t>(n));
   }
   const std::size_t offset = number(fields[2]);
-  require_data(offset % kAlign == 0 && offset >= data_begin && offset <= end && count * size_bytes(out.dtype) <= end - offset, what,
-               "outside of the file's data (bytes ", data_begin, " to ", end, "); the file is damaged");
+  require_data(
+      offset % kAlign == 0 && offset >= data_begin && offset <= end && count * size_bytes(out.dtype) <= end - offset,
+      what, "outside of the file's data (bytes ", data_begin, " to ", end, "); the file is damaged");
   out.data = bytes.data() + offset;
   return out;
 }
@@ -87,7 +97,8 @@ FileTensor parse_tensor(const std::string& key, const std::string& value, std::s
 std::string lsem_bytes(const Emulator& network, const EmulatorCard& card) {
   const EmulatorSelfTest selftest = make_selftest(network);
   std::vector<FileTensor> tensors = moments_of(network.moments(), "norm.");
-  for (auto& list : {weights_of(network), selftest_of(selftest, network.arch())}) tensors.insert(tensors.end(), list.begin(), list.end());
+  for (auto& list : {weights_of(network), selftest_of(selftest, network.arch())})
+    tensors.insert(tensors.end(), list.begin(), list.end());
 
   std::string header;
   for (const auto& [key, value] : describe(network.arch(), card)) header += key + "=" + escaped(value) + "\n";
@@ -109,20 +120,25 @@ std::string lsem_bytes(const Emulator& network, const EmulatorCard& card) {
   return out;
 }
 
-bool is_lsem(std::string_view bytes) { return bytes.substr(0, kMagic.size() - 2) == kMagic.substr(0, kMagic.size() - 2); }
+bool is_lsem(std::string_view bytes) {
+  return bytes.substr(0, kMagic.size() - 2) == kMagic.substr(0, kMagic.size() - 2);
+}
 
 TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest) {
-  require_data(bytes.substr(0, kMagic.size()) == kMagic, "opening model '", source, "': it begins with '", std::string(bytes.substr(0, 8)), "', expected '", kMagic,
+  require_data(bytes.substr(0, kMagic.size()) == kMagic, "opening model '", source, "': it begins with '",
+               std::string(bytes.substr(0, 8)), "', expected '", kMagic,
                "'; it is of a version that this program does not read");
-  require_data(bytes.size() >= kPreamble + kCrcBytes, "opening model '", source, "': only ", bytes.size(), " bytes; the file is truncated");
+  require_data(bytes.size() >= kPreamble + kCrcBytes, "opening model '", source, "': only ", bytes.size(),
+               " bytes; the file is truncated");
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, bytes.data() + 8, 8);
   std::uint32_t stored = 0;
   std::memcpy(&stored, bytes.data() + bytes.size() - kCrcBytes, kCrcBytes);
   const std::uint32_t found = crc_of(bytes.substr(0, bytes.size() - kCrcBytes));
-  require_data(stored == found, "opening model '", source, "': its CRC-32 is ", found, ", the file says ", stored, "; the file is damaged or truncated");
-  require_data(header_bytes <= bytes.size() - kPreamble - kCrcBytes, "opening model '", source, "': a header of ", header_bytes, " bytes in a file of ",
-               bytes.size(), "; the file is damaged");
+  require_data(stored == found, "opening model '", source, "': its CRC-32 is ", found, ", the file says ", stored,
+               "; the file is damaged or truncated");
+  require_data(header_bytes <= bytes.size() - kPreamble - kCrcBytes, "opening model '", source, "': a header of ",
+               header_bytes, " bytes in a file of ", bytes.size(), "; the file is damaged");
 
   Pairs pairs;
   std::vector<std::pair<std::string, std::string>> tensor_entries;
@@ -132,7 +148,8 @@ TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, Emu
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
     const std::size_t equals = line.find('=');
-    require_data(equals != std::string_view::npos, "opening model '", source, "': header line '", std::string(line), "' has no '='; the file is damaged");
+    require_data(equals != std::string_view::npos, "opening model '", source, "': header line '", std::string(line),
+                 "' has no '='; the file is damaged");
     auto& list = line.starts_with("tensor.") ? tensor_entries : pairs;
     list.emplace_back(std::string(line.substr(0, equals)), unescaped(line.substr(equals + 1)));
   }
@@ -141,7 +158,8 @@ TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, Emu
   for (const auto& [key, value] : tensor_entries) {
     FileTensor tensor = parse_tensor(key, value, bytes, kPreamble + header_bytes, source);
     const std::string tensor_name = tensor.name;
-    require_data(tensors.emplace(tensor_name, std::move(tensor)).second, "opening model '", source, "': tensor '", tensor_name, "' occurs twice");
+    require_data(tensors.emplace(tensor_name, std::move(tensor)).second, "opening model '", source, "': tensor '",
+                 tensor_name, "' occurs twice");
   }
   const Moments moments = take_moments(tensors, "norm.", description.arch, source);
   selftest = take_selftest(tensors, description.arch, source);

@@ -8,12 +8,16 @@
 namespace lockstep::files {
 namespace {
 
-constexpr std::int64_t kFloat = 1, kInt64 = 7;               // TensorProto.DataType
+constexpr std::int64_t kFloat = 1, kInt64 = 7;                       // TensorProto.DataType
 constexpr std::int64_t kTypeFloat = 1, kTypeInt = 2, kTypeInts = 7;  // AttributeProto.AttributeType
 constexpr std::int64_t kIrVersion = 8, kOpset = 13;
 
-Message attribute(const char* name, std::int64_t value) { return Message().text(1, name).integer(3, value).integer(20, kTypeInt); }
-Message attribute(const char* name, double value) { return Message().text(1, name).real(2, static_cast<float>(value)).integer(20, kTypeFloat); }
+Message attribute(const char* name, std::int64_t value) {
+  return Message().text(1, name).integer(3, value).integer(20, kTypeInt);
+}
+Message attribute(const char* name, double value) {
+  return Message().text(1, name).real(2, static_cast<float>(value)).integer(20, kTypeFloat);
+}
 Message attribute(const char* name, std::initializer_list<std::int64_t> values) {
   Message out;
   out.text(1, name);
@@ -24,7 +28,8 @@ Message attribute(const char* name, std::initializer_list<std::int64_t> values) 
 /// A graph under construction: each call adds a node and returns the name of its result.
 class Graph {
  public:
-  std::string node(const char* op, const std::vector<std::string>& inputs, const std::vector<Message>& attributes = {}, std::string output = {}) {
+  std::string node(const char* op, const std::vector<std::string>& inputs, const std::vector<Message>& attributes = {},
+                   std::string output = {}) {
     if (output.empty()) output = join("v", count_);
     Message message;
     for (const std::string& input : inputs) message.text(1, input);
@@ -33,7 +38,8 @@ class Graph {
     nodes_.message(1, message);
     return output;
   }
-  std::string constant(const std::string& name, std::int64_t type, const std::vector<std::int64_t>& shape, std::string_view bytes) {
+  std::string constant(const std::string& name, std::int64_t type, const std::vector<std::int64_t>& shape,
+                       std::string_view bytes) {
     Message tensor;
     for (const std::int64_t extent : shape) tensor.integer(1, extent);
     constants_.message(5, tensor.integer(2, type).text(8, name).text(9, bytes));
@@ -41,7 +47,8 @@ class Graph {
   }
   std::string constant(const std::string& name, const std::vector<double>& values) {
     const std::vector<float> rounded(values.begin(), values.end());
-    return constant(name, kFloat, {static_cast<std::int64_t>(values.size())}, {reinterpret_cast<const char*>(rounded.data()), 4 * rounded.size()});
+    return constant(name, kFloat, {static_cast<std::int64_t>(values.size())},
+                    {reinterpret_cast<const char*>(rounded.data()), 4 * rounded.size()});
   }
   std::string scalar(const char* name, double value) {
     const auto rounded = static_cast<float>(value);
@@ -52,8 +59,8 @@ class Graph {
       const Message shape = Message().message(1, Message().text(2, "n")).message(1, Message().integer(1, width));
       return Message().text(1, name).message(2, Message().message(1, Message().integer(1, kFloat).message(2, shape)));
     };
-    return nodes_.bytes() + Message().text(2, "emulator").bytes() + constants_.bytes() + Message().message(11, value_info("x", n_in)).bytes() +
-           Message().message(12, value_info("y", n_out)).bytes();
+    return nodes_.bytes() + Message().text(2, "emulator").bytes() + constants_.bytes() +
+           Message().message(11, value_info("x", n_in)).bytes() + Message().message(12, value_info("y", n_out)).bytes();
   }
 
  private:
@@ -81,7 +88,8 @@ class Activation {
     if (name_ == "leakyrelu") return graph_.node("LeakyRelu", {a}, {attribute("alpha", 0.01)});
     if (name_ == "elu") return graph_.node("Elu", {a}, {attribute("alpha", 1.0)});
     if (name_ == "silu") return graph_.node("Mul", {a, graph_.node("Sigmoid", {a})});
-    throw Error(Fault::data, join("writing an ONNX file: it cannot hold the activation '", name_, "'; choose another format"));
+    throw Error(Fault::data,
+                join("writing an ONNX file: it cannot hold the activation '", name_, "'; choose another format"));
   }
 
  private:
@@ -101,7 +109,8 @@ std::string onnx_bytes(const Emulator& network, const EmulatorCard& card) {
   const EmulatorArch& arch = network.arch();
   const Emulator rounded = network.as(DType::f32);
   Graph graph;
-  for (const FileTensor& tensor : weights_of(rounded)) graph.constant(tensor.name, kFloat, tensor.shape, tensor.bytes());
+  for (const FileTensor& tensor : weights_of(rounded))
+    graph.constant(tensor.name, kFloat, tensor.shape, tensor.bytes());
   const Activation phi(graph, arch.activation);
 
   std::string h = graph.node("Sub", {"x", graph.constant("input_mean", network.moments().input_mean)});
@@ -111,7 +120,8 @@ std::string onnx_bytes(const Emulator& network, const EmulatorCard& card) {
     graph.constant("channel_axis", kInt64, {1}, {reinterpret_cast<const char*>(&channel_axis), sizeof channel_axis});
     const std::int64_t pad = arch.conv_kernel / 2;
     h = graph.node("Unsqueeze", {h, "channel_axis"});
-    h = graph.node("Conv", {h, "conv1d.weight", "conv1d.bias"}, {attribute("kernel_shape", {arch.conv_kernel}), attribute("pads", {pad, pad})});
+    h = graph.node("Conv", {h, "conv1d.weight", "conv1d.bias"},
+                   {attribute("kernel_shape", {arch.conv_kernel}), attribute("pads", {pad, pad})});
     h = graph.node("Flatten", {phi(h)}, {attribute("axis", std::int64_t{1})});
   }
   for (std::int64_t k = 0; k <= arch.layers; ++k) {
@@ -126,7 +136,9 @@ std::string onnx_bytes(const Emulator& network, const EmulatorCard& card) {
   model.integer(1, kIrVersion).text(2, "lockstep").text(3, LOCKSTEP_VERSION);
   model.text(7, graph.bytes(arch.n_in, arch.n_out));
   model.message(8, Message().text(1, "").integer(2, kOpset));
-  const auto metadata = [&](const std::string& key, const std::string& value) { model.message(14, Message().text(1, key).text(2, value)); };
+  const auto metadata = [&](const std::string& key, const std::string& value) {
+    model.message(14, Message().text(1, key).text(2, value));
+  };
   metadata("input_names", joined(card.variables.input_names));
   metadata("output_names", joined(card.variables.output_names));
   for (const auto& [key, value] : describe(arch, card)) metadata(key, value);

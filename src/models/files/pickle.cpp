@@ -51,7 +51,14 @@ Pickle& Pickle::tensor(int storage, const std::vector<std::int64_t>& shape) {
   for (std::size_t axis = shape.size(); axis-- > 1;) strides[axis - 1] = strides[axis] * shape[axis];
   const std::int64_t count = shape.empty() ? 1 : strides[0] * shape[0];
   global("torch._utils", "_rebuild_tensor_v2").mark();
-  mark().text("storage").global("torch", "FloatStorage").text(std::to_string(storage)).text("cpu").integer(count).tuple().persistent_id();
+  mark()
+      .text("storage")
+      .global("torch", "FloatStorage")
+      .text(std::to_string(storage))
+      .text("cpu")
+      .integer(count)
+      .tuple()
+      .persistent_id();
   integer(0);
   for (const auto& extents : {shape, strides}) {
     mark();

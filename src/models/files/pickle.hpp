@@ -22,7 +22,7 @@ class Pickle {
   Pickle& empty_tuple() { return op(')'); }
   Pickle& empty_list() { return op(']'); }
   Pickle& empty_dict() { return op('}'); }
-  Pickle& appends() { return op('e'); }   ///< what follows the mark, to the list below it
+  Pickle& appends() { return op('e'); }    ///< what follows the mark, to the list below it
   Pickle& set_items() { return op('u'); }  ///< what follows the mark, to the dictionary below it
   Pickle& reduce() { return op('R'); }
   Pickle& new_object() { return op('\x81'); }

@@ -29,7 +29,9 @@ class Message {
   const std::string& bytes() const { return bytes_; }
 
  private:
-  static std::uint64_t key(int field, int wire) { return static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(wire); }
+  static std::uint64_t key(int field, int wire) {
+    return static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(wire);
+  }
   void varint(std::uint64_t value) {
     for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
     bytes_ += static_cast<char>(value);

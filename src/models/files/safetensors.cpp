@@ -29,7 +29,8 @@ std::string data_hash(Json header, std::string_view data) {
 
 Json& member(Json& object, const char* key, const std::string& source) {
   const auto found = object.find(key);
-  require_data(found != object.end(), "opening model '", source, "': its header has no '", key, "'; the file is damaged or not of lockstep");
+  require_data(found != object.end(), "opening model '", source, "': its header has no '", key,
+               "'; the file is damaged or not of lockstep");
   return *found;
 }
 
@@ -43,14 +44,16 @@ FileTensor parse_tensor(const std::string& tensor_name, Json& entry, std::string
     out.dtype = dtype == "F64" ? DType::f64 : DType::f32;
     const auto shape = member(entry, "shape", source).get<std::vector<std::uint64_t>>();
     const auto offsets = member(entry, "data_offsets", source).get<std::vector<std::uint64_t>>();
-    require_data(offsets.size() == 2 && offsets[0] <= offsets[1] && offsets[1] <= data.size(), what, "outside of the file's ", data.size(), " bytes of data");
+    require_data(offsets.size() == 2 && offsets[0] <= offsets[1] && offsets[1] <= data.size(), what,
+                 "outside of the file's ", data.size(), " bytes of data");
     std::uint64_t count = 1;
     for (const std::uint64_t extent : shape) {
       require_data(extent >= 1 && extent <= data.size() / count, what, "larger than the file");
       count *= extent;
       out.shape.push_back(static_cast<std::int64_t>(extent));
     }
-    require_data(count * size_bytes(out.dtype) == offsets[1] - offsets[0], what, count, " elements in ", offsets[1] - offsets[0], " bytes");
+    require_data(count * size_bytes(out.dtype) == offsets[1] - offsets[0], what, count, " elements in ",
+                 offsets[1] - offsets[0], " bytes");
     out.data = data.data() + offsets[0];
   } catch (const Json::exception& error) {
     throw Error(Fault::data, what + error.what());
@@ -71,7 +74,9 @@ std::string safetensors_bytes(const Emulator& network, const EmulatorCard& card)
   for (const bool wide : {true, false}) {
     for (const FileTensor& tensor : tensors) {
       if ((tensor.dtype == DType::f64) != wide) continue;
-      header[tensor.name] = {{"dtype", wide ? "F64" : "F32"}, {"shape", tensor.shape}, {"data_offsets", {data.size(), data.size() + tensor.size_bytes()}}};
+      header[tensor.name] = {{"dtype", wide ? "F64" : "F32"},
+                             {"shape", tensor.shape},
+                             {"data_offsets", {data.size(), data.size() + tensor.size_bytes()}}};
       data += tensor.bytes();
     }
   }
@@ -92,23 +97,28 @@ bool is_safetensors(std::string_view bytes) { return bytes.size() > kLengthBytes
 
 TrainedEmulator read_safetensors(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest) {
   std::uint64_t length = 0;
-  require_data(bytes.size() >= kLengthBytes, "opening model '", source, "': only ", bytes.size(), " bytes; the file is truncated");
+  require_data(bytes.size() >= kLengthBytes, "opening model '", source, "': only ", bytes.size(),
+               " bytes; the file is truncated");
   std::memcpy(&length, bytes.data(), kLengthBytes);
-  require_data(length <= kLargestHeader && length <= bytes.size() - kLengthBytes, "opening model '", source, "': a header of ", length,
-               " bytes in a file of ", bytes.size(), "; the file is damaged or truncated");
+  require_data(length <= kLargestHeader && length <= bytes.size() - kLengthBytes, "opening model '", source,
+               "': a header of ", length, " bytes in a file of ", bytes.size(), "; the file is damaged or truncated");
   const std::string_view data = bytes.substr(kLengthBytes + length);
   Json header = Json::parse(bytes.substr(kLengthBytes, length), nullptr, false);
   require_data(header.is_object(), "opening model '", source, "': its header is not JSON; the file is damaged");
   Json metadata = member(header, "__metadata__", source);
   Pairs pairs;
-  require_data(metadata.is_object(), "opening model '", source, "': __metadata__ is not an object; the file is damaged");
+  require_data(metadata.is_object(), "opening model '", source,
+               "': __metadata__ is not an object; the file is damaged");
   for (const auto& [key, value] : metadata.items()) {
-    require_data(value.is_string(), "opening model '", source, "': metadata entry '", key, "' is not a text; the file is damaged");
+    require_data(value.is_string(), "opening model '", source, "': metadata entry '", key,
+                 "' is not a text; the file is damaged");
     pairs.emplace_back(key, value.get<std::string>());
   }
-  for (const auto& [key, found] : {std::pair<const char*, std::string>{"metadata_xxh3", metadata_hash(metadata)}, {"data_xxh3", data_hash(header, data)}}) {
+  for (const auto& [key, found] : {std::pair<const char*, std::string>{"metadata_xxh3", metadata_hash(metadata)},
+                                   {"data_xxh3", data_hash(header, data)}}) {
     const std::string stored = member(metadata, key, source).get<std::string>();
-    require_data(stored == found, "opening model '", source, "': checksum ", key, " is ", found, ", the file says ", stored, "; the file is damaged");
+    require_data(stored == found, "opening model '", source, "': checksum ", key, " is ", found, ", the file says ",
+                 stored, "; the file is damaged");
   }
   Description description = parse_description(pairs, source);
   const EmulatorArch& arch = description.arch;

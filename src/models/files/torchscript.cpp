@@ -23,16 +23,20 @@ std::string torchscript_bytes(const Emulator& network, const EmulatorCard& card)
   Pickle pickle;
   pickle.global("__torch__", "Emulator").empty_tuple().new_object().empty_dict().mark();
   std::vector<std::string> storages;
-  const auto buffer = [&](const std::string& attribute, const std::vector<std::int64_t>& shape, std::string_view bytes) {
+  const auto buffer = [&](const std::string& attribute, const std::vector<std::int64_t>& shape,
+                          std::string_view bytes) {
     pickle.text(attribute).tensor(static_cast<int>(storages.size()), shape);
     storages.emplace_back(bytes);
   };
   const auto weights = weights_of(rounded);
   for (std::size_t i = 0; i < weights.size(); ++i) buffer(names.weights.at(i), weights[i].shape, weights[i].bytes());
-  for (const auto& [attribute, values] : {std::pair{"input_mean", &m.input_mean}, {"input_std", &m.input_std}, {"output_mean", &m.output_mean},
+  for (const auto& [attribute, values] : {std::pair{"input_mean", &m.input_mean},
+                                          {"input_std", &m.input_std},
+                                          {"output_mean", &m.output_mean},
                                           {"output_std", &m.output_std}}) {
     const std::vector<float> narrow(values->begin(), values->end());
-    buffer(attribute, {static_cast<std::int64_t>(narrow.size())}, {reinterpret_cast<const char*>(narrow.data()), 4 * narrow.size()});
+    buffer(attribute, {static_cast<std::int64_t>(narrow.size())},
+           {reinterpret_cast<const char*>(narrow.data()), 4 * narrow.size()});
   }
   pickle.text("input_names").text_list(public_names(v.input_cf, v.input_names));
   pickle.text("output_names").text_list(public_names(v.output_cf, v.output_names));

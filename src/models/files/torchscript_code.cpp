@@ -20,7 +20,9 @@ ActivationText activation_text(const std::string& name, const std::string& a, co
   if (name == "relu") return {"torch.relu(" + a + ")", positive};
   if (name == "tanh") return {"torch.tanh(" + a + ")", one_minus(mul(h, h))};
   if (name == "sigmoid") return {"torch.sigmoid(" + a + ")", mul(h, one_minus(h))};
-  if (name == "leakyrelu") return {"torch.leaky_relu(" + a + ", 0.01)", "torch.add(" + positive + ", " + mul(one_minus(positive), "0.01") + ")"};
+  if (name == "leakyrelu")
+    return {"torch.leaky_relu(" + a + ", 0.01)",
+            "torch.add(" + positive + ", " + mul(one_minus(positive), "0.01") + ")"};
   if (name == "elu") {
     // exp is bounded by 1 where it counts; unclamped it would overflow where it does not.
     const std::string tail = "torch.exp(torch.clamp_max(" + a + ", 0.))";
@@ -30,7 +32,8 @@ ActivationText activation_text(const std::string& name, const std::string& a, co
     const std::string s = "torch.sigmoid(" + a + ")";
     return {"torch.silu(" + a + ")", mul(s, "torch.add(" + mul(a, one_minus(s)) + ", 1.)")};
   }
-  throw Error(Fault::data, join("writing a TorchScript archive: it cannot hold the activation '", name, "'; choose another format"));
+  throw Error(Fault::data,
+              join("writing a TorchScript archive: it cannot hold the activation '", name, "'; choose another format"));
 }
 
 enum class Slopes { left_out, kept };
@@ -66,19 +69,23 @@ class Writer {
     line("__parameters__ = []");
     line("__buffers__ = [" + list + "]");
     for (const std::string& name : buffers) line(name + " : Tensor");
-    for (const char* attribute : {"input_names : List[str]", "output_names : List[str]", "input_short_names : List[str]", "output_short_names : List[str]",
-                                  "input_levels : List[int]", "output_levels : List[int]", "mask_var_name : str", "mask_min : float", "mask_max : float",
-                                  "meta : Dict[str, str]", "training : bool"}) {
+    for (const char* attribute :
+         {"input_names : List[str]", "output_names : List[str]", "input_short_names : List[str]",
+          "output_short_names : List[str]", "input_levels : List[int]", "output_levels : List[int]",
+          "mask_var_name : str", "mask_min : float", "mask_max : float", "meta : Dict[str, str]", "training : bool"}) {
       line(attribute);
     }
   }
 
-  static std::string linear(const std::string& h, std::int64_t k) { return join("torch.linear(", h, ", self.w", k, ", self.b", k, ")"); }
+  static std::string linear(const std::string& h, std::int64_t k) {
+    return join("torch.linear(", h, ", self.w", k, ", self.b", k, ")");
+  }
 
   /// Statements for all layers but the last; with slopes also g = phi'(a) of each. Returns the name of the last h.
   std::string hidden_layers(std::string h, Slopes slopes) {
     if (arch_.conv_channels > 0) {
-      body(join("c = torch.conv1d(torch.unsqueeze(", h, ", 1), self.conv_w, self.conv_b, [1], [", arch_.conv_kernel / 2, "], [1], 1)"));
+      body(join("c = torch.conv1d(torch.unsqueeze(", h, ", 1), self.conv_w, self.conv_b, [1], [", arch_.conv_kernel / 2,
+                "], [1], 1)"));
       activate("c", "hc3", slopes, "gc3");
       body("hc = torch.flatten(hc3, 1, -1)");
       if (slopes == Slopes::kept) body("gc = torch.flatten(gc3, 1, -1)");
@@ -117,7 +124,8 @@ class Writer {
       s = join("s", k);
     }
     if (arch_.conv_channels > 0) {
-      body(join("sc = torch.reshape(torch.mul(", s, ", torch.unsqueeze(gc, 1)), [-1, ", arch_.conv_channels, ", ", arch_.n_in, "])"));
+      body(join("sc = torch.reshape(torch.mul(", s, ", torch.unsqueeze(gc, 1)), [-1, ", arch_.conv_channels, ", ",
+                arch_.n_in, "])"));
       body(join("sx = torch.conv_transpose1d(sc, self.conv_w, None, [1], [", arch_.conv_kernel / 2, "], [0], 1, [1])"));
       body(join("s = torch.reshape(sx, [-1, ", arch_.n_out, ", ", arch_.n_in, "])"));
       s = "s";
@@ -143,7 +151,9 @@ class Writer {
   }
 
   void jacobian_method() {
-    line("def jac_physical(self: __torch__.Emulator, inputs: Tensor, mask_var: Tensor, row_indices: Optional[Tensor]=None,");
+    line(
+        "def jac_physical(self: __torch__.Emulator, inputs: Tensor, mask_var: Tensor, row_indices: "
+        "Optional[Tensor]=None,");
     line("  col_indices: Optional[Tensor]=None) -> Tensor:");
     body("z = (self).normalize_input(inputs, )");
     hidden_layers("z", Slopes::kept);

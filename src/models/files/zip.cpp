@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::size_t kAlign = 64, kLocalHeaderBytes = 30, kExtraHeaderBytes = 4;
 constexpr std::size_t kLargest = std::size_t{1} << 31;  ///< half of what 32-bit offsets reach: room for the directory
-constexpr std::uint16_t kVersionNeeded = 20, kDosDate = 1 << 5 | 1;  // 1 January 1980: archives of equal content are equal
+constexpr std::uint16_t kVersionNeeded = 20,
+                        kDosDate = 1 << 5 | 1;  // 1 January 1980: archives of equal content are equal
 
 void u16(std::string& out, std::size_t value) { out += {static_cast<char>(value), static_cast<char>(value >> 8)}; }
 void u32(std::string& out, std::size_t value) { u16(out, value & 0xFFFF), u16(out, value >> 16); }
@@ -35,8 +36,8 @@ std::string common(const std::string& name, std::string_view data, std::size_t e
 void ZipWriter::add(const std::string& name, std::string_view data) {
   const std::size_t begin = bytes_.size(), fixed = begin + kLocalHeaderBytes + name.size() + kExtraHeaderBytes;
   const std::size_t padding = (kAlign - fixed % kAlign) % kAlign;
-  require(fixed + padding + data.size() <= kLargest && members_ < 0xFFFF, "writing an archive: member '", name, "' of ", data.size(),
-          " bytes passes what a ZIP without extensions holds; choose another format");
+  require(fixed + padding + data.size() <= kLargest && members_ < 0xFFFF, "writing an archive: member '", name, "' of ",
+          data.size(), " bytes passes what a ZIP without extensions holds; choose another format");
   bytes_ += "PK\x03\x04" + common(name, data, kExtraHeaderBytes + padding) + name + "FB";
   u16(bytes_, padding);
   bytes_.append(padding, 'Z');
