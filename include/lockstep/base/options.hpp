@@ -127,6 +127,8 @@ class Options {
   /// 0's text.
   using Reader = std::function<std::string(const std::string& path)>;
   static std::string read_file(const std::string& path);
+  /// The files that `--config` and `-c` name among these words.
+  static std::vector<std::string> config_files(const std::vector<std::string>& args);
 
   /// While it lives, what parse() would print for `--help` is kept here instead.
   class Capture {

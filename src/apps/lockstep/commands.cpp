@@ -1,0 +1,12 @@
+#include "apps/lockstep/commands.hpp"
+
+namespace lockstep::apps {
+
+std::span<const Command> commands() {
+  static constexpr Command kCommands[] = {
+      {"help", "what the commands are; manual pages and docs/options.md", run_help},
+  };
+  return kCommands;
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,32 @@
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+class World;
+class Options;
+}  // namespace lockstep
+
+namespace lockstep::apps {
+
+/// The words after the command's name.
+using Args = std::vector<std::string>;
+
+/// One command of the program: run_<name>() in <name>.cpp builds its option table, parses, does the work and returns the exit code.
+/// Errors are thrown; main() prints them once and turns them into exit codes.
+struct Command {
+  const char* name;
+  const char* summary;  ///< one line, as `lockstep help` shows it
+  int (*run)(World&, const Args&);
+};
+/// All commands, in the order of the help.
+std::span<const Command> commands();
+
+/// Options::parse() for a program on several ranks: every rank must have the same arguments, rank 0 reads the `--config` files
+/// and gives their text to all, and an error is printed once. False when help was asked for. Collective.
+bool parse(World& world, Options& options, const Args& args);
+
+int run_help(World& world, const Args& args);
+
+}  // namespace lockstep::apps
