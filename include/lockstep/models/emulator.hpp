@@ -25,6 +25,11 @@ struct EmulatorArch {
   /// Inputs of the first linear layer: n_in, or conv_channels * n_in.
   std::int64_t first_width() const { return conv_channels > 0 ? conv_channels * n_in : n_in; }
   std::int64_t parameters() const;
+  /// Multiply-adds of one row's forward pass, activations left out.
+  std::int64_t multiplications() const {
+    const std::int64_t front = conv_channels * conv_kernel * n_in;
+    return front + hidden * (first_width() + (layers - 1) * hidden + n_out);
+  }
   /// errors  `fault`: an extent below 1, an even kernel, an unknown activation (naming the nearest)
   void check(Fault fault) const;
 };

@@ -70,6 +70,13 @@ class EmulatorModel final : public Model {
   /// sensitivity_metrics of the first validation rows: jacobian.frobenius_norm, .mean_abs_gradient, .spectral_norm,
   /// .stability, .max_gradient, .gradient_std, .feature.NAME, .most_sensitive_feature, .max_sensitivity
   std::vector<Metric> diagnostics() const override;
+  /// Three products per layer, but none for the gradient of the data.
+  double flops_per_sample() const override {
+    const EmulatorArch& arch = emulator_.arch();
+    const std::int64_t first =
+        arch.conv_channels > 0 ? arch.conv_channels * arch.conv_kernel * arch.n_in : arch.hidden * arch.n_in;
+    return 2.0 * static_cast<double>(3 * arch.multiplications() - first);
+  }
   void save(H5File& file) const override;
   std::uint64_t data_hash() const override { return data_.hash; }
 

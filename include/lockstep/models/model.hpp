@@ -47,6 +47,9 @@ class Model {
   /// Figures about the network itself that are computed now and then (the emulator's sensitivities); the same on every
   /// rank, no communication.
   virtual std::vector<Metric> diagnostics() const { return {}; }
+  /// Floating-point operations of the matrix products of one training sample, forward and backward: what "% of peak"
+  /// counts. 0 when unknown.
+  virtual double flops_per_sample() const { return 0; }
 
   /// Writes what beside the weights is needed to use them without the training data: normalisation, names,
   /// architecture.
