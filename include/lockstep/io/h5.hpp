@@ -17,6 +17,8 @@ namespace lockstep {
 ///
 /// Read safety: hard links, plain integer, float and string types and contiguous, chunked or compact storage with the
 /// deflate, shuffle and fletcher32 filters only; extents are checked against the file's size before anything is allocated.
+/// A flipped bit in plain data reads back silently (HDF5 sums metadata only): whoever needs more keeps checksums of `read<T>`'s bytes.
+/// A file is used by one thread at a time; different files by different threads.
 
 using H5Value = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>, std::vector<std::string>>;
 
@@ -35,6 +37,10 @@ struct H5Info {
   std::vector<std::int64_t> shape;
 };
 
+/// How the strings of a new file are stored: fixed length (NUL-padded UTF-8, covered by the checksums of the metadata; the default)
+/// or variable length (what h5py hands out as `str`; kept in HDF5's global heap).
+enum class H5Strings : std::uint8_t { fixed, variable };
+
 /// How a new dataset is stored.
 struct H5Layout {
   std::vector<std::int64_t> chunk;  ///< empty: contiguous
@@ -45,20 +51,22 @@ class H5File {
  public:
   /// Opens for reading. errors  usage: missing or not readable; data: not HDF5, truncated, still open for writing
   static H5File open(const std::filesystem::path& path);
-  /// Creates a new file (superblock 3: its metadata carry checksums), replacing an existing one.
-  static H5File create(const std::filesystem::path& path);
+  /// Creates a new file (superblock 3: its metadata carry checksums), replacing an existing one. Equal contents make equal bytes:
+  /// no time stamps are stored.
+  static H5File create(const std::filesystem::path& path, H5Strings strings = H5Strings::fixed);
   H5File(H5File&&) noexcept;
   H5File& operator=(H5File&&) noexcept;
   ~H5File();
   const std::filesystem::path& path() const;
 
-  bool has(const std::string& object) const;             ///< a dataset or group at this absolute path
+  bool has(const std::string& object) const;  ///< a dataset or group at this absolute path
   bool is_group(const std::string& object) const;
   std::vector<std::string> list(const std::string& group) const;         ///< names of the members, sorted
   std::vector<std::string> datasets_under(const std::string& group) const;  ///< absolute paths of all datasets below, sorted
   H5Info info(const std::string& dataset) const;
 
-  /// The whole dataset, converted to T by HDF5. errors  data: missing; a type of another class; non-finite sizes
+  /// The whole dataset, converted to T by HDF5. errors  data: missing; a type of another class (integers are not read as floats
+  /// nor the reverse); an integer that does not fit T; more elements than the file can hold
   template <class T> std::vector<T> read(const std::string& dataset) const;
   /// The whole dataset into memory of exactly its size; `expected_shape` empty means any.
   template <class T> void read_into(const std::string& dataset, std::span<T> out, const std::vector<std::int64_t>& expected_shape = {}) const;
@@ -69,20 +77,24 @@ class H5File {
   template <class T>
   void write(const std::string& dataset, std::span<const T> values, const std::vector<std::int64_t>& shape, const H5Layout& layout = {});
   void write_text(const std::string& dataset, const std::vector<std::string>& values);
-  /// A dataset of this shape to be filled by write_rows.
+  /// A dataset of this shape to be filled by write_rows; rows never written hold no defined values.
   void create_dataset(const std::string& dataset, H5Type type, const std::vector<std::int64_t>& shape, const H5Layout& layout = {});
+  /// Rows [first, first + count) of the outermost axis, of a file that is being created.
   template <class T> void write_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<const T> values);
   void create_group(const std::string& group);  ///< with its parents; nothing happens when it exists
 
   bool has_attribute(const std::string& object, const std::string& attribute) const;
   std::vector<std::string> attributes(const std::string& object) const;
+  /// Integers of any width, floats and strings; an array of any rank comes flattened.
   H5Value attribute(const std::string& object, const std::string& attribute) const;
+  /// One value of this kind; real_attribute also takes an integer. errors  data: missing, or of another kind
   std::int64_t int_attribute(const std::string& object, const std::string& attribute) const;
   double real_attribute(const std::string& object, const std::string& attribute) const;
   std::string text_attribute(const std::string& object, const std::string& attribute) const;
+  /// Writes or replaces an attribute of an existing dataset or group ("/" is the file itself).
   void set_attribute(const std::string& object, const std::string& attribute, const H5Value& value);
 
-  /// H5Fflush and close; errors surface here (the destructor swallows them).
+  /// H5Fflush and close; errors surface here (the destructor swallows them). The file may not be used afterwards.
   void close();
 
  private:

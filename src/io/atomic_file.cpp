@@ -1,0 +1,135 @@
+#include "lockstep/io/atomic_file.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+#include "lockstep/base/error.hpp"
+
+namespace lockstep {
+
+namespace fs = std::filesystem;
+
+namespace {
+constexpr std::string_view kMarker = ".tmp.";
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
+}
+
+fs::path temporary_name(const fs::path& path) {
+  fs::path name = path;
+  name += std::string(kMarker) + std::to_string(getpid()) + "@" + host_name();
+  return name;
+}
+
+fs::path directory_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+/// A descriptor that is closed on every way out.
+struct Descriptor {
+  int fd;
+  explicit Descriptor(int opened) : fd(opened) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+void sync_to_disk(const fs::path& path, int flags) {
+  const Descriptor file(::open(path.c_str(), flags | O_CLOEXEC));
+  require(file.fd >= 0, "opening '", path.string(), "' to write it to disk: ", std::strerror(errno));
+  // Some network file systems cannot sync a directory; the rename itself is still ordered there.
+  require(::fsync(file.fd) == 0 || errno == EINVAL || errno == ENOTSUP, "writing '", path.string(),
+          "' to disk: ", std::strerror(errno));
+}
+}  // namespace
+
+void require_writable(const fs::path& path) {
+  std::error_code error;
+  const fs::path directory = directory_of(path);
+  require_usage(path.has_filename(), "writing '", path.string(), "': it names no file");
+  require_usage(!fs::is_directory(path, error), "writing '", path.string(), "': it is a directory");
+  require_usage(fs::is_directory(directory, error), "writing '", path.string(), "': there is no directory '",
+                directory.string(), "'; make it first");
+  const fs::path probe = temporary_name(path);
+  {
+    const Descriptor file(::open(probe.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0666));
+    require_usage(file.fd >= 0, "writing '", path.string(), "': ", std::strerror(errno));
+  }
+  fs::remove(probe, error);
+}
+
+void write_atomically(const fs::path& path, const std::function<void(const fs::path&)>& write) {
+  require_writable(path);
+  struct sigaction now {};
+  if (sigaction(SIGXFSZ, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGXFSZ, SIG_IGN);
+  const fs::path temporary = temporary_name(path);
+  try {
+    write(temporary);
+    sync_to_disk(temporary, O_RDONLY);
+    std::error_code error;
+    fs::rename(temporary, path, error);
+    require(!error, "renaming '", temporary.string(), "' to '", path.filename().string(), "': ", error.message());
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
+    throw;
+  }
+  sync_to_disk(directory_of(path), O_RDONLY | O_DIRECTORY);
+}
+
+void write_text_atomically(const fs::path& path, std::string_view text) {
+  write_atomically(path, [&](const fs::path& temporary) {
+    const Descriptor file(::open(temporary.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0666));
+    require(file.fd >= 0, "creating '", temporary.string(), "': ", std::strerror(errno));
+    for (std::string_view rest = text; !rest.empty();) {
+      const ssize_t written = ::write(file.fd, rest.data(), rest.size());
+      if (written < 0 && errno == EINTR) continue;
+      require(written > 0, "writing '", path.string(), "': ", std::strerror(errno));
+      rest.remove_prefix(static_cast<std::size_t>(written));
+    }
+  });
+}
+
+void remove_stale_temporaries(const fs::path& directory) {
+  std::error_code error;
+  const std::string here = "@" + host_name();
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    const auto marker = name.rfind(kMarker);
+    if (marker == std::string::npos) continue;
+    const char* begin = name.data() + marker + kMarker.size();
+    const char* end = name.data() + name.size();
+    pid_t pid = 0;
+    const auto [after, failed] = std::from_chars(begin, end, pid);
+    if (failed != std::errc{} || pid <= 0 || after == end || *after != '@') continue;
+    const bool died_here = std::string_view(after, end) == here && kill(pid, 0) != 0 && errno == ESRCH;
+    std::error_code ignored;
+    const auto age = fs::file_time_type::clock::now() - fs::last_write_time(entry.path(), ignored);
+    if (died_here || (!ignored && age > std::chrono::hours(24))) fs::remove(entry.path(), ignored);
+  }
+}
+
+std::string read_text_file(const fs::path& path) {
+  std::error_code error;
+  require_usage(fs::is_regular_file(path, error), "reading '", path.string(), "': no such file");
+  std::ifstream in(path, std::ios::binary);
+  require_usage(in.good(), "reading '", path.string(), "': ", std::strerror(errno));
+  std::ostringstream text;
+  text << in.rdbuf();
+  return std::move(text).str();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,297 @@
+#include <algorithm>
+#include <csignal>
+#include <sstream>
+
+#include "h5_internal.hpp"
+
+namespace lockstep::h5 {
+
+void prepare_library() {
+  static const bool once = [] {
+    H5dont_atexit();
+    struct sigaction now {};
+    if (sigaction(SIGXFSZ, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGXFSZ, SIG_IGN);
+    return true;
+  }();
+  static_cast<void>(once);
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // a setting of the thread's error stack
+}
+
+std::string innermost_error() {
+  std::string line;
+  const auto keep = [](unsigned, const H5E_error2_t* error, void* out) -> herr_t {
+    *static_cast<std::string*>(out) = error->desc != nullptr ? error->desc : "";
+    return 1;  // the first one is the innermost: look no further
+  };
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep, &line);
+  H5Eclear2(H5E_DEFAULT);
+  // The file driver's line carries addresses and a time; the user needs the system's words alone.
+  if (const auto at = line.find("error message = '"); at != std::string::npos) {
+    const auto begin = at + 17, end = line.find('\'', begin);
+    line = line.substr(0, line.find(':')) + ": " + line.substr(begin, end - begin);
+  }
+  if (line.empty()) return "the HDF5 library gives no reason";
+  if (line.find("lock") != std::string::npos) {
+    line += line.find("already open for write") != std::string::npos
+                ? "; another program is writing it, or one died while writing it"
+                : "; some file systems cannot lock files: set HDF5_USE_FILE_LOCKING=FALSE and try again";
+  }
+  return line;
+}
+
+std::string absolute(const std::string& object) {
+  std::string out = object.starts_with('/') ? object : "/" + object;
+  while (out.size() > 1 && out.back() == '/') out.pop_back();
+  return out;
+}
+
+std::string quoted(const std::string& object, const H5File& file) {
+  return "'" + absolute(object) + "' of '" + file.path().string() + "'";
+}
+
+namespace {
+enum class Link { hard, missing, other };
+
+/// Follows `object` from the root; `reached` is the first part that is not there.
+Link follow(hid_t file, const std::string& object, std::string& reached) {
+  const std::string full = absolute(object);
+  for (std::size_t end = 0; end < full.size() && full != "/";) {
+    end = std::min(full.find('/', end + 1), full.size());
+    reached = full.substr(0, end);
+    if (H5Lexists(file, reached.c_str(), H5P_DEFAULT) <= 0) return Link::missing;
+    H5L_info_t link{};
+    if (H5Lget_info(file, reached.c_str(), &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD) return Link::other;
+    if (end < full.size() && object_type(file, reached) != H5O_TYPE_GROUP) return Link::missing;
+  }
+  return Link::hard;
+}
+}  // namespace
+
+H5O_type_t object_type(hid_t file, const std::string& object) {
+  const Id id(H5Oopen(file, absolute(object).c_str(), H5P_DEFAULT), H5Oclose);
+  if (!id.valid()) return H5O_TYPE_UNKNOWN;
+  switch (H5Iget_type(id)) {
+    case H5I_GROUP:
+      return H5O_TYPE_GROUP;
+    case H5I_DATASET:
+      return H5O_TYPE_DATASET;
+    default:
+      return H5O_TYPE_UNKNOWN;
+  }
+}
+
+bool exists_by_hard_links(hid_t file, const std::string& object) {
+  std::string reached;
+  const bool found = follow(file, object, reached) == Link::hard && object_type(file, object) != H5O_TYPE_UNKNOWN;
+  H5Eclear2(H5E_DEFAULT);
+  return found;
+}
+
+void require_hard_links(hid_t file, const std::string& object, const H5File& owner) {
+  std::string reached;
+  const Link link = follow(file, object, reached);
+  require_data(link != Link::other, "opening ", quoted(object, owner), ": ", quoted(reached, owner),
+               " is a soft or external link, which are not followed; store the data itself");
+  require_data(link == Link::hard, "opening ", quoted(object, owner), ": there is no ", quoted(reached, owner));
+}
+
+hid_t open_dataset(hid_t file, const std::string& object, const H5File& owner) {
+  require_hard_links(file, object, owner);
+  const hid_t id = H5Dopen2(file, absolute(object).c_str(), H5P_DEFAULT);
+  require_data(id >= 0, "opening dataset ", quoted(object, owner), ": ", innermost_error());
+  return id;
+}
+
+hid_t native_type(H5Type type) {
+  switch (type) {
+    case H5Type::u8:
+      return H5T_NATIVE_UINT8;
+    case H5Type::i32:
+      return H5T_NATIVE_INT32;
+    case H5Type::i64:
+      return H5T_NATIVE_INT64;
+    case H5Type::f32:
+      return H5T_NATIVE_FLOAT;
+    case H5Type::f64:
+      return H5T_NATIVE_DOUBLE;
+    case H5Type::text:
+      break;
+  }
+  return -1;
+}
+
+std::size_t size_of(H5Type type) {
+  switch (type) {
+    case H5Type::u8:
+      return 1;
+    case H5Type::i32:
+    case H5Type::f32:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+namespace {
+bool is_plain_integer(hid_t type) {
+  const std::size_t size = H5Tget_size(type);
+  const H5T_order_t order = H5Tget_order(type);
+  return (size == 1 || size == 2 || size == 4 || size == 8) && (order == H5T_ORDER_LE || order == H5T_ORDER_BE) &&
+         H5Tget_precision(type) == 8 * size && H5Tget_offset(type) == 0;
+}
+
+bool is_ieee_float(hid_t type) {
+  for (const hid_t known : {H5T_IEEE_F32LE, H5T_IEEE_F64LE, H5T_IEEE_F32BE, H5T_IEEE_F64BE}) {
+    if (H5Tequal(type, known) > 0) return true;
+  }
+  std::size_t sign = 0, exponent = 0, exponent_size = 0, mantissa = 0, mantissa_size = 0;
+  return H5Tget_size(type) == 2 &&
+         H5Tget_fields(type, &sign, &exponent, &exponent_size, &mantissa, &mantissa_size) >= 0 && sign == 15 &&
+         exponent == 10 && exponent_size == 5 && mantissa == 0 && mantissa_size == 10;
+}
+
+H5Type classify_integer(hid_t type, const std::string& what) {
+  require_data(is_plain_integer(type), "reading ", what, ": an integer type of ", H5Tget_size(type),
+               " bytes that is not plain; store 8, 16, 32 or 64 bits");
+  const std::size_t size = H5Tget_size(type);
+  const bool is_signed = H5Tget_sign(type) != H5T_SGN_NONE;
+  if (size == 1 && !is_signed) return H5Type::u8;
+  return size < 4 || (size == 4 && is_signed) ? H5Type::i32 : H5Type::i64;
+}
+}  // namespace
+
+H5Type classify(hid_t type, const std::string& what) {
+  switch (H5Tget_class(type)) {
+    case H5T_INTEGER:
+      return classify_integer(type, what);
+    case H5T_ENUM:
+      return classify_integer(Id(H5Tget_super(type), H5Tclose), what);  // h5py stores bool so
+    case H5T_FLOAT:
+      require_data(is_ieee_float(type), "reading ", what, ": a float type of ", H5Tget_size(type),
+                   " bytes that is not IEEE 754; store 32 or 64 bits");
+      return H5Tget_size(type) == 8 ? H5Type::f64 : H5Type::f32;
+    case H5T_STRING:
+      return H5Type::text;
+    default:
+      break;
+  }
+  throw Error(Fault::data, join("reading ", what,
+                                ": a compound, reference or other type; only integers, floats and strings are read"));
+}
+
+std::vector<std::int64_t> extents(hid_t space, const std::string& what) {
+  const H5S_class_t kind = H5Sget_simple_extent_type(space);
+  require_data(kind == H5S_SIMPLE || kind == H5S_SCALAR, "reading ", what, ": it holds no data");
+  std::vector<hsize_t> dims(H5S_MAX_RANK);
+  const int rank = H5Sget_simple_extent_dims(space, dims.data(), nullptr);
+  require_data(rank >= 0, "reading ", what, ": ", innermost_error());
+  std::vector<std::int64_t> shape;
+  for (int axis = 0; axis < rank; ++axis) {
+    require_data(dims[axis] < (hsize_t{1} << 62), "reading ", what, ": axis ", axis, " has ", dims[axis], " entries");
+    shape.push_back(static_cast<std::int64_t>(dims[axis]));
+  }
+  return shape;
+}
+
+std::int64_t count(const std::vector<std::int64_t>& shape, const std::string& what) {
+  std::int64_t n = 1;
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  for (const std::int64_t extent : shape) {
+    require_data(extent > 0 && !__builtin_mul_overflow(n, extent, &n) && n < (std::int64_t{1} << 56), "reading ", what,
+                 ": ", shape_text(shape), " is no possible shape");
+  }
+  return n;
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::ostringstream out;
+  out << '(';
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) out << (axis > 0 ? ", " : "") << shape[axis];
+  out << ')';
+  return std::move(out).str();
+}
+
+void require_plain_storage(hid_t dataset, const std::vector<std::int64_t>& shape, std::size_t element_size,
+                           std::int64_t file_size, const std::string& what) {
+  const Id plist(H5Dget_create_plist(dataset), H5Pclose);
+  require_data(plist.valid(), "reading ", what, ": ", innermost_error());
+  const H5D_layout_t layout = H5Pget_layout(plist);
+  require_data(layout == H5D_CONTIGUOUS || layout == H5D_CHUNKED || layout == H5D_COMPACT, "reading ", what,
+               ": virtual storage is not read");
+  require_data(H5Pget_external_count(plist) == 0, "reading ", what, ": external storage is not read");
+
+  const std::int64_t elements = count(shape, what);
+  const std::int64_t bytes = elements * static_cast<std::int64_t>(element_size);
+  bool deflated = false;
+  for (int i = 0; i < H5Pget_nfilters(plist); ++i) {
+    unsigned flags = 0, config = 0;
+    std::size_t parameters = 0;
+    const H5Z_filter_t filter =
+        H5Pget_filter2(plist, static_cast<unsigned>(i), &flags, &parameters, nullptr, 0, nullptr, &config);
+    require_data(filter == H5Z_FILTER_DEFLATE || filter == H5Z_FILTER_SHUFFLE || filter == H5Z_FILTER_FLETCHER32,
+                 "reading ", what, ": filter ", filter,
+                 " is not read; use deflate, shuffle or none (h5repack -f GZIP=4)");
+    deflated = deflated || filter == H5Z_FILTER_DEFLATE;
+  }
+  constexpr std::int64_t kDeflateRatio = 1040, kSmall = 1 << 20;  // deflate never shrinks more than 1032 times
+  const std::int64_t most = layout == H5D_CHUNKED && deflated ? file_size * kDeflateRatio + kSmall : file_size;
+  require_data(bytes <= most, "reading ", what, ": shape ", shape_text(shape), " claims ", bytes,
+               " bytes, but the file has ", file_size, "; it is damaged");
+  if (layout == H5D_CONTIGUOUS && elements > 0) {
+    const haddr_t offset = H5Dget_offset(dataset);
+    const auto stored = static_cast<std::int64_t>(H5Dget_storage_size(dataset));
+    require_data(offset != HADDR_UNDEF && stored >= bytes, "reading ", what, ": no data were ever written");
+    require_data(stored <= file_size && offset <= static_cast<haddr_t>(file_size - stored), "reading ", what,
+                 ": the data lie beyond the end of the file; it is truncated");
+  }
+  if (layout == H5D_CHUNKED) {
+    std::vector<hsize_t> chunk(H5S_MAX_RANK);
+    const int rank = H5Pget_chunk(plist, H5S_MAX_RANK, chunk.data());
+    double chunk_bytes = static_cast<double>(element_size);
+    for (int axis = 0; axis < rank; ++axis) chunk_bytes *= static_cast<double>(chunk[axis]);
+    require_data(rank > 0 && chunk_bytes <= std::max(static_cast<double>(most), 64.0 * kSmall), "reading ", what,
+                 ": a chunk claims ", chunk_bytes, " bytes; the file is damaged");
+  }
+}
+
+Id checked_transfer() {
+  Id plist(H5Pcreate(H5P_DATASET_XFER), H5Pclose);
+  const auto on_exception = [](H5T_conv_except_t kind, hid_t, hid_t to, void*, void*, void*) {
+    const bool overflow = kind == H5T_CONV_EXCEPT_RANGE_HI || kind == H5T_CONV_EXCEPT_RANGE_LOW;
+    return overflow && H5Tget_class(to) == H5T_INTEGER ? H5T_CONV_ABORT : H5T_CONV_UNHANDLED;
+  };
+  H5Pset_type_conv_cb(plist, on_exception, nullptr);
+  return plist;
+}
+
+Id string_type(std::size_t size) {
+  Id type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type, size == 0 ? H5T_VARIABLE : size);
+  H5Tset_strpad(type, size == 0 ? H5T_STR_NULLTERM : H5T_STR_NULLPAD);
+  H5Tset_cset(type, H5T_CSET_UTF8);
+  return type;
+}
+
+}  // namespace lockstep::h5
+
+namespace lockstep {
+
+const char* name(H5Type type) {
+  switch (type) {
+    case H5Type::u8:
+      return "u8";
+    case H5Type::i32:
+      return "i32";
+    case H5Type::i64:
+      return "i64";
+    case H5Type::f32:
+      return "f32";
+    case H5Type::f64:
+      return "f64";
+    case H5Type::text:
+      return "text";
+  }
+  return "?";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <system_error>
+
+#include "h5_internal.hpp"
+
+namespace lockstep {
+
+namespace fs = std::filesystem;
+
+H5File::H5File(std::unique_ptr<Handle> handle) : handle_(std::move(handle)) {}
+H5File::H5File(H5File&&) noexcept = default;
+H5File& H5File::operator=(H5File&&) noexcept = default;
+H5File::~H5File() = default;
+
+const fs::path& H5File::path() const { return handle_->path; }
+
+namespace {
+h5::Id access_properties() {
+  h5::Id plist(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_fclose_degree(plist, H5F_CLOSE_STRONG);
+  H5Pset_libver_bounds(plist, H5F_LIBVER_V110, H5F_LIBVER_V110);
+  return plist;
+}
+}  // namespace
+
+H5File H5File::open(const fs::path& path) {
+  h5::prepare_library();
+  std::error_code error;
+  const auto status = fs::status(path, error);
+  require_usage(fs::exists(status), "opening '", path.string(), "': no such file");
+  require_usage(fs::is_regular_file(status), "opening '", path.string(), "': not a regular file");
+  require_usage(std::ifstream(path, std::ios::binary).good(), "opening '", path.string(), "': ", std::strerror(errno));
+
+  auto handle = std::make_unique<Handle>();
+  handle->path = path;
+  handle->file_size = static_cast<std::int64_t>(fs::file_size(path, error));
+  const h5::Id access = access_properties();
+  handle->file = h5::Id(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
+  require_data(handle->file.valid(), "opening '", path.string(), "' as HDF5: ", h5::innermost_error());
+  return H5File(std::move(handle));
+}
+
+H5File H5File::create(const fs::path& path, H5Strings strings) {
+  h5::prepare_library();
+  auto handle = std::make_unique<Handle>();
+  handle->path = path;
+  handle->writing = true;
+  handle->strings = strings;
+  const h5::Id access = access_properties();
+  const h5::Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation, false);
+  handle->file = h5::Id(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose);
+  require(handle->file.valid(), "creating '", path.string(), "': ", h5::innermost_error());
+  return H5File(std::move(handle));
+}
+
+void H5File::close() {
+  if (!handle_->file.valid()) return;
+  h5::prepare_library();
+  const bool flushed = !handle_->writing || H5Fflush(handle_->file, H5F_SCOPE_LOCAL) >= 0;
+  const std::string reason = flushed ? "" : h5::innermost_error();
+  const bool closed = handle_->file.reset();
+  require(flushed, "writing '", path().string(), "': ", reason);
+  require(closed, "closing '", path().string(), "': ", h5::innermost_error());
+}
+
+bool H5File::has(const std::string& object) const {
+  h5::prepare_library();
+  return h5::exists_by_hard_links(handle_->file, object);
+}
+
+bool H5File::is_group(const std::string& object) const {
+  return has(object) && h5::object_type(handle_->file, object) == H5O_TYPE_GROUP;
+}
+
+std::vector<std::string> H5File::list(const std::string& group) const {
+  h5::prepare_library();
+  h5::require_hard_links(handle_->file, group, *this);
+  const h5::Id id(H5Gopen2(handle_->file, h5::absolute(group).c_str(), H5P_DEFAULT), H5Gclose);
+  require_data(id.valid(), "listing ", h5::quoted(group, *this), ": ", h5::innermost_error());
+  std::vector<std::string> names;
+  const auto keep = [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
+    static_cast<std::vector<std::string>*>(out)->emplace_back(name);
+    return 0;
+  };
+  hsize_t position = 0;
+  require_data(H5Literate(id, H5_INDEX_NAME, H5_ITER_NATIVE, &position, keep, &names) >= 0, "listing ",
+               h5::quoted(group, *this), ": ", h5::innermost_error());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+namespace {
+constexpr int kDeepestGroup = 32;
+
+void collect(const H5File& file, hid_t id, const std::string& group, int depth, std::vector<std::string>& out) {
+  require_data(depth < kDeepestGroup, "listing ", h5::quoted(group, file), ": groups nested deeper than ",
+               kDeepestGroup);
+  for (const auto& member : file.list(group)) {
+    const std::string path = group == "/" ? "/" + member : group + "/" + member;
+    h5::require_hard_links(id, path, file);
+    const H5O_type_t type = h5::object_type(id, path);
+    if (type == H5O_TYPE_DATASET) out.push_back(path);
+    if (type == H5O_TYPE_GROUP) collect(file, id, path, depth + 1, out);
+    require_data(type != H5O_TYPE_UNKNOWN, "listing ", h5::quoted(group, file), ": '", member,
+                 "' is neither a dataset nor a group");
+  }
+}
+}  // namespace
+
+std::vector<std::string> H5File::datasets_under(const std::string& group) const {
+  std::vector<std::string> out;
+  collect(*this, handle_->file, h5::absolute(group), 0, out);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+H5Info H5File::info(const std::string& dataset) const {
+  h5::prepare_library();
+  const std::string what = h5::quoted(dataset, *this);
+  const h5::Id id(h5::open_dataset(handle_->file, dataset, *this), H5Dclose);
+  const h5::Id type(H5Dget_type(id), H5Tclose), space(H5Dget_space(id), H5Sclose);
+  require_data(type.valid() && space.valid(), "reading ", what, ": ", h5::innermost_error());
+  return {h5::classify(type, what), h5::extents(space, what)};
+}
+
+}  // namespace lockstep

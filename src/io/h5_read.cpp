@@ -1,0 +1,116 @@
+#include "h5_internal.hpp"
+
+namespace lockstep {
+
+namespace {
+/// A dataset opened for reading, with everything checked that can be checked before its data are touched.
+struct Source {
+  std::string what;
+  h5::Id id, type;
+  H5Type kind;
+  std::vector<std::int64_t> shape;
+
+  Source(hid_t file, const H5File& owner, const std::string& dataset, std::int64_t file_size)
+      : what(h5::quoted(dataset, owner)), id(h5::open_dataset(file, dataset, owner), H5Dclose) {
+    type = h5::Id(H5Dget_type(id), H5Tclose);
+    const h5::Id space(H5Dget_space(id), H5Sclose);
+    require_data(type.valid() && space.valid(), "reading ", what, ": ", h5::innermost_error());
+    kind = h5::classify(type, what);
+    shape = h5::extents(space, what);
+    h5::require_plain_storage(id, shape, H5Tget_size(type), file_size, what);
+  }
+};
+
+bool is_integer(H5Type type) { return type == H5Type::u8 || type == H5Type::i32 || type == H5Type::i64; }
+bool is_float(H5Type type) { return type == H5Type::f32 || type == H5Type::f64; }
+
+void require_kind(const Source& source, H5Type wanted) {
+  require_data(is_integer(wanted) ? is_integer(source.kind) : is_float(source.kind), "reading ", source.what,
+               ": expected ", is_integer(wanted) ? "integers" : "floating-point numbers", ", found ",
+               name(source.kind));
+}
+
+void transfer(const Source& source, H5Type type, hid_t memory_space, hid_t file_space, void* out) {
+  const h5::Id properties = h5::checked_transfer();
+  require_data(H5Dread(source.id, h5::native_type(type), memory_space, file_space, properties, out) >= 0, "reading ",
+               source.what, " as ", name(type), ": ", h5::innermost_error());
+}
+}  // namespace
+
+template <class T>
+void H5File::read_into(const std::string& dataset, std::span<T> out,
+                       const std::vector<std::int64_t>& expected_shape) const {
+  h5::prepare_library();
+  const Source source(handle_->file, *this, dataset, handle_->file_size);
+  require_kind(source, h5_type_of<T>::value);
+  require_data(expected_shape.empty() || source.shape == expected_shape, "reading ", source.what, ": expected shape ",
+               h5::shape_text(expected_shape), ", found ", h5::shape_text(source.shape));
+  const std::int64_t n = h5::count(source.shape, source.what);
+  require_data(n == static_cast<std::int64_t>(out.size()), "reading ", source.what, ": expected ", out.size(),
+               " elements, found shape ", h5::shape_text(source.shape));
+  if (n > 0) transfer(source, h5_type_of<T>::value, H5S_ALL, H5S_ALL, out.data());
+}
+
+template <class T>
+std::vector<T> H5File::read(const std::string& dataset) const {
+  h5::prepare_library();
+  const Source source(handle_->file, *this, dataset, handle_->file_size);
+  require_kind(source, h5_type_of<T>::value);
+  std::vector<T> out(static_cast<std::size_t>(h5::count(source.shape, source.what)));
+  if (!out.empty()) transfer(source, h5_type_of<T>::value, H5S_ALL, H5S_ALL, out.data());
+  return out;
+}
+
+template <class T>
+void H5File::read_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<T> out) const {
+  h5::prepare_library();
+  const Source source(handle_->file, *this, dataset, handle_->file_size);
+  require_kind(source, h5_type_of<T>::value);
+  require_data(
+      !source.shape.empty() && first >= 0 && count >= 0 && first <= source.shape[0] && count <= source.shape[0] - first,
+      "reading rows [", first, ", ", first + count, ") of ", source.what, ": its shape is ",
+      h5::shape_text(source.shape));
+  std::vector<std::int64_t> part = source.shape;
+  part[0] = count;
+  const std::int64_t n = h5::count(part, source.what);
+  require(n == static_cast<std::int64_t>(out.size()), "reading ", count, " rows of ", source.what, ": ", n,
+          " elements do not fit memory for ", out.size());
+  if (n == 0) return;
+  std::vector<hsize_t> start(part.size(), 0), extent(part.begin(), part.end());
+  start[0] = static_cast<hsize_t>(first);
+  const h5::Id file_space(H5Dget_space(source.id), H5Sclose);
+  const h5::Id memory_space(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), H5Sclose);
+  require_data(H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start.data(), nullptr, extent.data(), nullptr) >= 0,
+               "reading ", source.what, ": ", h5::innermost_error());
+  transfer(source, h5_type_of<T>::value, memory_space, file_space, out.data());
+}
+
+std::vector<std::string> H5File::read_text(const std::string& dataset) const {
+  h5::prepare_library();
+  const Source source(handle_->file, *this, dataset, handle_->file_size);
+  require_data(source.kind == H5Type::text, "reading ", source.what, ": expected strings, found ", name(source.kind));
+  return h5::strings(source.type, h5::count(source.shape, source.what), source.what, [&](hid_t memory, void* out) {
+    return H5Dread(source.id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, out);
+  });
+}
+
+template std::vector<std::uint8_t> H5File::read(const std::string&) const;
+template std::vector<std::int32_t> H5File::read(const std::string&) const;
+template std::vector<std::int64_t> H5File::read(const std::string&) const;
+template std::vector<float> H5File::read(const std::string&) const;
+template std::vector<double> H5File::read(const std::string&) const;
+
+using Shape = std::vector<std::int64_t>;
+template void H5File::read_into(const std::string&, std::span<std::uint8_t>, const Shape&) const;
+template void H5File::read_into(const std::string&, std::span<std::int32_t>, const Shape&) const;
+template void H5File::read_into(const std::string&, std::span<std::int64_t>, const Shape&) const;
+template void H5File::read_into(const std::string&, std::span<float>, const Shape&) const;
+template void H5File::read_into(const std::string&, std::span<double>, const Shape&) const;
+
+template void H5File::read_rows(const std::string&, std::int64_t, std::int64_t, std::span<std::uint8_t>) const;
+template void H5File::read_rows(const std::string&, std::int64_t, std::int64_t, std::span<std::int32_t>) const;
+template void H5File::read_rows(const std::string&, std::int64_t, std::int64_t, std::span<std::int64_t>) const;
+template void H5File::read_rows(const std::string&, std::int64_t, std::int64_t, std::span<float>) const;
+template void H5File::read_rows(const std::string&, std::int64_t, std::int64_t, std::span<double>) const;
+
+}  // namespace lockstep

@@ -1,0 +1,135 @@
+#include <algorithm>
+
+#include "h5_internal.hpp"
+
+namespace lockstep {
+
+namespace {
+h5::Id new_dataset(hid_t file, const H5File& owner, const std::string& dataset, hid_t type,
+                   const std::vector<std::int64_t>& shape, const H5Layout& layout) {
+  const std::string what = h5::quoted(dataset, owner);
+  require(!h5::exists_by_hard_links(file, dataset), "writing ", what, ": it exists already");
+  const std::vector<hsize_t> dims(shape.begin(), shape.end());
+  const h5::Id space(
+      shape.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
+      H5Sclose);
+  const h5::Id creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose), links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
+  H5Pset_create_intermediate_group(links, 1);
+  H5Pset_obj_track_times(creation, false);
+  H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY);
+  require(layout.deflate == 0 || !layout.chunk.empty(), "writing ", what, ": compression needs a chunk shape");
+  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  if (!layout.chunk.empty() && !empty) {
+    require(layout.chunk.size() == shape.size(), "writing ", what, ": a chunk of rank ", layout.chunk.size(),
+            " for data of rank ", shape.size());
+    std::vector<hsize_t> chunk(shape.size());
+    for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+      require(layout.chunk[axis] > 0, "writing ", what, ": chunk extents must be > 0");
+      chunk[axis] = static_cast<hsize_t>(std::min(layout.chunk[axis], shape[axis]));
+    }
+    H5Pset_chunk(creation, static_cast<int>(chunk.size()), chunk.data());
+    if (layout.deflate > 0) {
+      H5Pset_shuffle(creation);
+      H5Pset_deflate(creation, static_cast<unsigned>(layout.deflate));
+      H5Pset_alloc_time(creation, H5D_ALLOC_TIME_INCR);
+    }
+  }
+  h5::Id id(H5Dcreate2(file, h5::absolute(dataset).c_str(), type, space, links, creation, H5P_DEFAULT), H5Dclose);
+  require(id.valid(), "creating dataset ", what, ": ", h5::innermost_error());
+  return id;
+}
+
+void finish(h5::Id& id, const std::string& what) { require(id.reset(), "writing ", what, ": ", h5::innermost_error()); }
+}  // namespace
+
+template <class T>
+void H5File::write(const std::string& dataset, std::span<const T> values, const std::vector<std::int64_t>& shape,
+                   const H5Layout& layout) {
+  h5::prepare_library();
+  const std::string what = h5::quoted(dataset, *this);
+  require(h5::count(shape, what) == static_cast<std::int64_t>(values.size()), "writing ", what, ": ", values.size(),
+          " values for shape ", h5::shape_text(shape));
+  const hid_t type = h5::native_type(h5_type_of<T>::value);
+  h5::Id id = new_dataset(handle_->file, *this, dataset, type, shape, layout);
+  require(values.empty() || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0, "writing ", what,
+          ": ", h5::innermost_error());
+  finish(id, what);
+}
+
+void H5File::create_dataset(const std::string& dataset, H5Type type, const std::vector<std::int64_t>& shape,
+                            const H5Layout& layout) {
+  h5::prepare_library();
+  require(type != H5Type::text, "creating ", h5::quoted(dataset, *this), ": strings are written by write_text");
+  h5::Id id = new_dataset(handle_->file, *this, dataset, h5::native_type(type), shape, layout);
+  finish(id, h5::quoted(dataset, *this));
+}
+
+template <class T>
+void H5File::write_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<const T> values) {
+  h5::prepare_library();
+  const std::string what = h5::quoted(dataset, *this);
+  h5::Id id(h5::open_dataset(handle_->file, dataset, *this), H5Dclose);
+  const h5::Id file_space(H5Dget_space(id), H5Sclose);
+  std::vector<std::int64_t> part = h5::extents(file_space, what);
+  require(!part.empty() && first >= 0 && count >= 0 && first <= part[0] && count <= part[0] - first, "writing rows [",
+          first, ", ", first + count, ") of ", what, ": its shape is ", h5::shape_text(part));
+  part[0] = count;
+  require(h5::count(part, what) == static_cast<std::int64_t>(values.size()), "writing ", count, " rows of ", what, ": ",
+          values.size(), " values for shape ", h5::shape_text(part));
+  if (values.empty()) return;
+  std::vector<hsize_t> start(part.size(), 0), extent(part.begin(), part.end());
+  start[0] = static_cast<hsize_t>(first);
+  const h5::Id memory_space(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), H5Sclose);
+  const bool done =
+      H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start.data(), nullptr, extent.data(), nullptr) >= 0 &&
+      H5Dwrite(id, h5::native_type(h5_type_of<T>::value), memory_space, file_space, H5P_DEFAULT, values.data()) >= 0;
+  require(done, "writing ", what, ": ", h5::innermost_error());
+  finish(id, what);
+}
+
+void H5File::write_text(const std::string& dataset, const std::vector<std::string>& values) {
+  h5::prepare_library();
+  const std::string what = h5::quoted(dataset, *this);
+  std::size_t longest = 1;
+  for (const auto& value : values) longest = std::max(longest, value.size());
+  const bool variable = handle_->strings == H5Strings::variable;
+  const h5::Id type = h5::string_type(variable ? 0 : longest);
+  h5::Id id = new_dataset(handle_->file, *this, dataset, type, {static_cast<std::int64_t>(values.size())}, {});
+  bool done = true;
+  if (variable) {
+    std::vector<const char*> rows;
+    for (const auto& value : values) rows.push_back(value.c_str());
+    done = values.empty() || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows.data()) >= 0;
+  } else {
+    std::vector<char> bytes(values.size() * longest, '\0');
+    for (std::size_t i = 0; i < values.size(); ++i) values[i].copy(bytes.data() + i * longest, longest);
+    done = values.empty() || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) >= 0;
+  }
+  require(done, "writing ", what, ": ", h5::innermost_error());
+  finish(id, what);
+}
+
+void H5File::create_group(const std::string& group) {
+  h5::prepare_library();
+  if (is_group(group)) return;
+  const h5::Id links(H5Pcreate(H5P_LINK_CREATE), H5Pclose), creation(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
+  H5Pset_create_intermediate_group(links, 1);
+  H5Pset_obj_track_times(creation, false);
+  const h5::Id id(H5Gcreate2(handle_->file, h5::absolute(group).c_str(), links, creation, H5P_DEFAULT), H5Gclose);
+  require(id.valid(), "creating group ", h5::quoted(group, *this), ": ", h5::innermost_error());
+}
+
+using Shape = std::vector<std::int64_t>;
+template void H5File::write(const std::string&, std::span<const std::uint8_t>, const Shape&, const H5Layout&);
+template void H5File::write(const std::string&, std::span<const std::int32_t>, const Shape&, const H5Layout&);
+template void H5File::write(const std::string&, std::span<const std::int64_t>, const Shape&, const H5Layout&);
+template void H5File::write(const std::string&, std::span<const float>, const Shape&, const H5Layout&);
+template void H5File::write(const std::string&, std::span<const double>, const Shape&, const H5Layout&);
+
+template void H5File::write_rows(const std::string&, std::int64_t, std::int64_t, std::span<const std::uint8_t>);
+template void H5File::write_rows(const std::string&, std::int64_t, std::int64_t, std::span<const std::int32_t>);
+template void H5File::write_rows(const std::string&, std::int64_t, std::int64_t, std::span<const std::int64_t>);
+template void H5File::write_rows(const std::string&, std::int64_t, std::int64_t, std::span<const float>);
+template void H5File::write_rows(const std::string&, std::int64_t, std::int64_t, std::span<const double>);
+
+}  // namespace lockstep
