@@ -68,6 +68,10 @@ std::string shape_text(const std::vector<std::int64_t>& shape);
 void require_plain_storage(hid_t dataset, const std::vector<std::int64_t>& shape, std::size_t element_size,
                            std::int64_t file_size, const std::string& what);
 
+/// Before variable-length strings are read: every heap of the file is walked, and the references of a dataset (-1: of none) followed.
+/// errors  data: a damaged heap, a reference to nothing
+void require_sound_heaps(const std::filesystem::path& path, std::int64_t file_size, hid_t dataset, std::int64_t n,
+                         const std::string& what);
 /// Strings of a dataset or an attribute: `read` fills a buffer of the given memory type.
 template <class Read>
 std::vector<std::string> strings(hid_t file_type, std::int64_t n, const std::string& what, Read read);

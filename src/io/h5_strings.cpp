@@ -1,0 +1,104 @@
+/// Variable-length strings lie in "global heaps", which the library reads without checking sizes: a damaged one
+/// overwrites memory. So each heap of a file is walked here first, and references to it are compared with what was
+/// found.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "h5_internal.hpp"
+
+namespace lockstep::h5 {
+
+namespace {
+constexpr char kSignature[] = {'G', 'C', 'O', 'L', 1, 0, 0, 0};  // signature, version, three reserved bytes
+constexpr std::size_t kHeader = 16, kReference = 16;
+
+std::uint64_t little_endian(const char* bytes, int width) {
+  std::uint64_t value = 0;
+  for (int i = width; i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[i]);
+  return value;
+}
+
+/// The bytes of a file, mapped while this object lives.
+class Mapping {
+ public:
+  Mapping(const std::filesystem::path& path, std::size_t size_bytes) : size_(size_bytes) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    void* at = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    ::close(fd);
+    if (at != MAP_FAILED) bytes_ = static_cast<const char*>(at);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() {
+    if (bytes_ != nullptr) munmap(const_cast<char*>(bytes_), size_);
+  }
+  const char* begin() const { return bytes_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  const char* bytes_ = nullptr;
+  std::size_t size_;
+};
+
+/// Sizes of the strings of one heap by their number; nothing when the heap is damaged. Layout: signature 8, size 8,
+/// then per object: number 2, references 2, reserved 4, size 8, content padded to 8 bytes; number 0 is the free space
+/// at the end.
+std::optional<std::map<std::uint64_t, std::uint64_t>> walk_heap(const char* heap, std::size_t available) {
+  if (available < kHeader) return {};
+  const std::uint64_t size = little_endian(heap + 8, 8);
+  if (size < kHeader || size > available) return {};
+  std::map<std::uint64_t, std::uint64_t> objects;
+  for (std::uint64_t at = kHeader; size - at >= kHeader;) {
+    const std::uint64_t number = little_endian(heap + at, 2), length = little_endian(heap + at + 8, 8);
+    if (number == 0) return length == size - at ? std::optional(objects) : std::nullopt;
+    if (length > size - at - kHeader) return {};
+    const std::uint64_t padded = (length + 7) / 8 * 8;
+    if (padded > size - at - kHeader) return {};
+    // Strings hold no NUL: a length that grew would take in padding or the next object's header, which do.
+    if (std::memchr(heap + at + kHeader, 0, length) != nullptr) return {};
+    if (!objects.emplace(number, length).second) return {};
+    at += kHeader + padded;
+  }
+  return objects;
+}
+}  // namespace
+
+void require_sound_heaps(const std::filesystem::path& path, std::int64_t file_size, hid_t dataset, std::int64_t n,
+                         const std::string& what) {
+  const Mapping file(path, static_cast<std::size_t>(file_size));
+  require_data(file.begin() != nullptr, "reading ", what, ": the file cannot be mapped");
+  std::map<std::uint64_t, std::map<std::uint64_t, std::uint64_t>> heaps;
+  const char* const end = file.begin() + file.size();
+  for (const char* at = file.begin();;) {
+    at = static_cast<const char*>(memmem(at, static_cast<std::size_t>(end - at), kSignature, sizeof kSignature));
+    if (at == nullptr) break;
+    auto heap = walk_heap(at, static_cast<std::size_t>(end - at));
+    require_data(heap.has_value(), "reading ", what, ": the strings' heap at byte ", at - file.begin(), " is damaged");
+    heaps[static_cast<std::uint64_t>(at - file.begin())] = std::move(*heap);
+    at += sizeof kSignature;
+  }
+  if (dataset < 0) return;
+  const haddr_t offset = H5Dget_offset(dataset);
+  if (offset == HADDR_UNDEF) return;  // compact data share the header's checksum, compressed chunks have their own
+  const std::uint64_t bytes = static_cast<std::uint64_t>(n) * kReference;
+  require_data(offset <= file.size() && bytes <= file.size() - offset, "reading ", what,
+               ": the data lie beyond the end of the file");
+  for (std::int64_t i = 0; i < n; ++i) {
+    const char* reference = file.begin() + offset + static_cast<std::size_t>(i) * kReference;
+    const std::uint64_t length = little_endian(reference, 4), address = little_endian(reference + 4, 8),
+                        number = little_endian(reference + 12, 4);
+    if (length == 0 && address == 0) continue;
+    const auto heap = heaps.find(address);
+    const bool found = heap != heaps.end() && heap->second.contains(number) && heap->second.at(number) == length;
+    require_data(found, "reading ", what, ": string ", i, " points to no string of the file; it is damaged");
+  }
+}
+
+}  // namespace lockstep::h5

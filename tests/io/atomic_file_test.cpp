@@ -1,0 +1,163 @@
+#include "lockstep/io/atomic_file.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/philox.hpp"
+#include "lockstep/io/h5.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using test::TempDir;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::vector<std::string> names_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// Runs `action` in a child process and returns its exit status: 0, or what the action makes of it.
+template <class Action>
+int in_child(Action action) {
+  const pid_t child = fork();
+  if (child == 0) {
+    int status = 99;
+    try {
+      status = action();
+    } catch (...) {
+    }
+    _exit(status);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void write_big_h5(const fs::path& path, const H5Layout& layout) {
+  write_atomically(path, [&](const fs::path& temporary) {
+    auto file = H5File::create(temporary);
+    std::vector<float> noise(1 << 20);
+    for (std::size_t i = 0; i < noise.size(); ++i) noise[i] = static_cast<float>(Philox(1, 0, "noise").normal(i));
+    file.write<float>("/x", std::span<const float>(noise), {1 << 20}, layout);
+    file.set_attribute("/x", "n", std::int64_t{1});
+    file.close();
+  });
+}
+
+}  // namespace
+
+TEST_SUITE("io.atomic_file") {
+  TEST_CASE("a text is written whole and replaces the old one") {
+    const TempDir dir;
+    write_text_atomically(dir / "a.txt", "one");
+    write_text_atomically(dir / "a.txt", "two\n");
+    CHECK(read_text_file(dir / "a.txt") == "two\n");
+    CHECK(names_in(dir.path()) == std::vector<std::string>{"a.txt"});
+  }
+
+  TEST_CASE("when the writer fails the old file stays and nothing else is left") {
+    const TempDir dir;
+    write_text_atomically(dir / "a.txt", "old");
+    CHECK_THROWS_AS(write_atomically(dir / "a.txt",
+                                     [&](const fs::path& temporary) {
+                                       test::write_text(temporary, "half");
+                                       throw Error(Fault::data, "no");
+                                     }),
+                    Error);
+    CHECK(read_text_file(dir / "a.txt") == "old");
+    CHECK(names_in(dir.path()) == std::vector<std::string>{"a.txt"});
+  }
+
+  TEST_CASE("a full disk is one clear error, leaves the old file and ends the process normally") {
+    const TempDir dir;
+    for (const auto& layout : {H5Layout{}, H5Layout{{1 << 16}, 0}, H5Layout{{1 << 16}, 2}}) {
+      write_text_atomically(dir / "a.h5", "old");
+      const auto report = dir / "report";
+      const int status = in_child([&] {
+        const rlimit limit{1 << 19, 1 << 19};
+        setrlimit(RLIMIT_FSIZE, &limit);
+        try {
+          write_big_h5(dir / "a.h5", layout);
+        } catch (const Error& error) {
+          test::write_text(report, error.what());
+          return error.fault() == Fault::internal ? 42 : 1;
+        }
+        return 2;
+      });
+      CHECK(status == 42);
+      CHECK(read_text_file(report).find("File too large") != std::string::npos);
+      fs::remove(report);
+      CHECK(read_text_file(dir / "a.h5") == "old");
+      CHECK(names_in(dir.path()) == std::vector<std::string>{"a.h5"});
+    }
+  }
+
+  TEST_CASE("a process that met a full disk leaves through exit() without trying again") {
+    const TempDir dir;
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      const rlimit limit{1 << 19, 1 << 19};
+      setrlimit(RLIMIT_FSIZE, &limit);
+      try {
+        write_big_h5(dir / "a.h5", {{1 << 16}, 0});
+      } catch (const Error&) {
+        std::exit(7);  // runs the exit handlers, the library's own among them
+      }
+      std::exit(1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 7);
+  }
+
+  TEST_CASE("impossible places are usage errors before any work") {
+    const TempDir dir;
+    const auto fault_of = [](const fs::path& path) {
+      try {
+        require_writable(path);
+      } catch (const Error& error) {
+        return static_cast<int>(error.fault());
+      }
+      return 0;
+    };
+    CHECK(fault_of(dir / "ok.h5") == 0);
+    CHECK(fault_of(dir / "no/such/dir.h5") == 2);
+    CHECK(fault_of(dir.path()) == 2);
+    CHECK(fault_of("/proc/lockstep.h5") == 2);
+    CHECK(names_in(dir.path()).empty());
+  }
+
+  TEST_CASE("left-overs of dead processes go, those of living ones stay") {
+    const TempDir dir;
+    char host[256] = {};
+    gethostname(host, sizeof host - 1);
+    const int dead = in_child([] { return 0; });
+    CHECK(dead == 0);
+    const pid_t gone = fork();
+    if (gone == 0) _exit(0);
+    waitpid(gone, nullptr, 0);
+    const std::string of_dead = "a.h5.tmp." + std::to_string(gone) + "@" + host;
+    const std::string of_living = "a.h5.tmp." + std::to_string(getpid()) + "@" + host;
+    const std::string of_elsewhere = "a.h5.tmp." + std::to_string(gone) + "@another-host";
+    for (const auto& name : {of_dead, of_living, of_elsewhere, std::string("a.tmp.h5")})
+      test::write_text(dir / name, "x");
+    remove_stale_temporaries(dir.path());
+    std::vector<std::string> expected = {"a.tmp.h5", of_living, of_elsewhere};
+    std::sort(expected.begin(), expected.end());
+    CHECK(names_in(dir.path()) == expected);
+    remove_stale_temporaries(dir / "absent");
+  }
+}

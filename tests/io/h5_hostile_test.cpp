@@ -1,0 +1,216 @@
+/// Damaged and hostile files: never a crash, never a hang. Each variant is read in a forked child.
+#include <doctest/doctest.h>
+#include <hdf5.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <functional>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/io/h5.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using test::TempDir;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Reads all that a file holds.
+void read_everything(const fs::path& path) {
+  const auto file = H5File::open(path);
+  const auto objects = file.datasets_under("/");
+  for (const auto& attribute : file.attributes("/")) file.attribute("/", attribute);
+  for (const auto& dataset : objects) {
+    for (const auto& attribute : file.attributes(dataset)) file.attribute(dataset, attribute);
+    switch (file.info(dataset).type) {
+      case H5Type::f32:
+      case H5Type::f64:
+        file.read<float>(dataset);
+        break;
+      case H5Type::text:
+        file.read_text(dataset);
+        break;
+      default:
+        file.read<std::int64_t>(dataset);
+    }
+  }
+}
+
+struct Outcome {
+  int refused = 0, read = 0, crashed = 0;
+  std::string first_crash;
+};
+
+/// Lets children read variants 0..n-1, many per child; a child that dies is replaced by one that starts at the next
+/// variant.
+Outcome read_variants(const TempDir& dir, int n, const std::function<std::string(int)>& variant) {
+  struct Shared {
+    int at, refused, read;
+  };
+  auto* shared =
+      static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  *shared = {0, 0, 0};
+  Outcome outcome;
+  while (shared->at < n) {
+    const pid_t child = fork();
+    if (child == 0) {
+      for (const int fault : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL}) std::signal(fault, SIG_DFL);
+      static_cast<void>(std::freopen("/dev/null", "w", stderr));
+      const rlimit core{0, 0};
+      setrlimit(RLIMIT_CORE, &core);
+      const rlimit memory{rlim_t{4} << 30, rlim_t{4} << 30};
+      setrlimit(RLIMIT_AS, &memory);
+      for (; shared->at < n; ++shared->at) {
+        alarm(20);
+        const auto path = dir / "variant.h5";
+        test::write_text(path, variant(shared->at));
+        try {
+          read_everything(path);
+          ++shared->read;
+        } catch (const Error&) {
+          ++shared->refused;
+        }
+      }
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+      ++outcome.crashed;
+      if (outcome.first_crash.empty())
+        outcome.first_crash = "variant " + std::to_string(shared->at) + ", wait status " + std::to_string(status);
+      ++shared->at;
+    }
+  }
+  outcome.refused = shared->refused;
+  outcome.read = shared->read;
+  munmap(shared, sizeof(Shared));
+  return outcome;
+}
+
+std::string sample(const TempDir& dir, H5Strings strings) {
+  auto file = H5File::create(dir / "sample.h5", strings);
+  std::vector<float> values(60);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) * 0.37f;
+  file.write<float>("/x", std::span<const float>(values), {20, 3}, {{8, 3}, 0});
+  file.write<float>("/z", std::span<const float>(values), {60}, {{32}, 4});
+  file.write<float>("/g/plain", std::span<const float>(values), {60});
+  file.write_text("/vars/names", {"sst", "sss", "a longer name"});
+  file.set_attribute("/", "format", std::string("sample"));
+  file.set_attribute("/", "sources", std::vector<std::string>{"a.nc", "b.nc"});
+  file.set_attribute("/x", "n", std::vector<std::int64_t>{1, 2, 3});
+  file.close();
+  return test::read_text(dir / "sample.h5");
+}
+
+}  // namespace
+
+TEST_SUITE("io.h5_hostile") {
+  TEST_CASE("no flipped byte crashes a reader") {
+    const TempDir dir;
+    for (const auto strings : {H5Strings::fixed, H5Strings::variable}) {
+      const std::string good = sample(dir, strings);
+      const int n = static_cast<int>(good.size());
+      constexpr int kMasks[] = {0x01, 0x80, 0xFF};
+      const auto outcome = read_variants(dir, 3 * n, [&](int variant) {
+        std::string bad = good;
+        char& byte = bad[static_cast<std::size_t>(variant / 3)];
+        byte = static_cast<char>(byte ^ kMasks[variant % 3]);
+        return bad;
+      });
+      CAPTURE(outcome.first_crash);
+      CHECK(outcome.crashed == 0);
+      CHECK(outcome.refused > 300);
+      CHECK(outcome.read > 300);
+    }
+  }
+
+  TEST_CASE("a truncated file is refused at every length") {
+    const TempDir dir;
+    const std::string good = sample(dir, H5Strings::fixed);
+    const int step = 7;
+    const int n = static_cast<int>(good.size()) / step;
+    const auto outcome =
+        read_variants(dir, n, [&](int i) { return good.substr(0, static_cast<std::size_t>(i) * step); });
+    CAPTURE(outcome.first_crash);
+    CHECK(outcome.crashed == 0);
+    CHECK(outcome.refused == n);
+  }
+
+  TEST_CASE("links, virtual and external storage, foreign types and impossible sizes are refused by name") {
+    const TempDir dir;
+    const auto path = dir / "hostile.h5";
+    {
+      const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+      const auto dataset = [&](const char* name, hid_t type, std::vector<hsize_t> dims, hid_t plist) {
+        const hid_t space = H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr);
+        const hid_t id = H5Dcreate2(file, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+        CHECK(id >= 0);
+        H5Dclose(id);
+        H5Sclose(space);
+      };
+      H5Lcreate_soft("/elsewhere", file, "soft", H5P_DEFAULT, H5P_DEFAULT);
+      H5Lcreate_external("/etc/passwd", "/x", file, "external", H5P_DEFAULT, H5P_DEFAULT);
+      hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+      H5Pset_external(plist, "/etc/hostname", 0, 16);
+      dataset("external_storage", H5T_NATIVE_FLOAT, {4}, plist);
+      H5Pclose(plist);
+      plist = H5Pcreate(H5P_DATASET_CREATE);
+      const hsize_t chunk = 1024;
+      H5Pset_chunk(plist, 1, &chunk);
+      H5Pset_deflate(plist, 1);
+      dataset("bomb", H5T_NATIVE_DOUBLE, {hsize_t{1} << 50}, plist);
+      H5Pclose(plist);
+      dataset("unwritten", H5T_NATIVE_DOUBLE, {hsize_t{1} << 20}, H5P_DEFAULT);
+      plist = H5Pcreate(H5P_DATASET_CREATE);
+      const hsize_t four = 4;
+      H5Pset_chunk(plist, 1, &four);
+      H5Pset_scaleoffset(plist, H5Z_SO_INT, 2);
+      dataset("filtered", H5T_NATIVE_INT, {4}, plist);
+      H5Pclose(plist);
+      const hid_t compound = H5Tcreate(H5T_COMPOUND, 8);
+      H5Tinsert(compound, "a", 0, H5T_NATIVE_INT);
+      H5Tinsert(compound, "b", 4, H5T_NATIVE_INT);
+      dataset("compound", compound, {1}, H5P_DEFAULT);
+      H5Tclose(compound);
+      H5Fclose(file);
+    }
+    const auto file = H5File::open(path);
+    const std::pair<const char*, const char*> cases[] = {{"soft", "soft or external link"},
+                                                         {"external", "soft or external link"},
+                                                         {"external_storage", "external storage"},
+                                                         {"bomb", "claims"},
+                                                         {"unwritten", "claims"},
+                                                         {"filtered", "filter 6"},
+                                                         {"compound", "compound"}};
+    for (const auto& [name, reason] : cases) {
+      CAPTURE(name);
+      try {
+        file.read<double>(name);
+        FAIL("read without an error");
+      } catch (const Error& error) {
+        CHECK(error.fault() == Fault::data);
+        const std::string message = error.what();
+        CAPTURE(message);
+        CHECK(message.find(name) != std::string::npos);
+        CHECK(message.find(reason) != std::string::npos);
+      }
+    }
+    CHECK_FALSE(file.has("soft"));
+    CHECK_THROWS_AS(file.datasets_under("/"), Error);
+  }
+
+  TEST_CASE("groups that contain themselves end in an error") {
+    const TempDir dir;
+    const auto path = dir / "loop.h5";
+    const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_hard(id, "/", id, "self", H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(id);
+    CHECK_THROWS_AS(H5File::open(path).datasets_under("/"), Error);
+  }
+}

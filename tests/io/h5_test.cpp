@@ -1,0 +1,242 @@
+#include "lockstep/io/h5.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <limits>
+#include <numeric>
+
+#include "lockstep/base/error.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using test::TempDir;
+
+namespace {
+
+/// The fault and message of what `action` throws; a test that expects an error fails here when there is none.
+template <class Action>
+std::string error_of(Fault expected, Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    CHECK(error.fault() == expected);
+    return error.what();
+  }
+  FAIL("no error");
+  return {};
+}
+
+bool mentions(const std::string& text, std::string_view part) {
+  const bool found = text.find(part) != std::string::npos;
+  if (!found) MESSAGE("'" << text << "' does not mention '" << part << "'");
+  return found;
+}
+
+template <class T>
+std::vector<T> counting(std::size_t n) {
+  std::vector<T> values(n);
+  std::iota(values.begin(), values.end(), T{});
+  return values;
+}
+
+template <class T>
+void write_vector(H5File& file, const std::string& name, const std::vector<T>& values, const H5Layout& layout = {}) {
+  file.write<T>(name, std::span<const T>(values), {static_cast<std::int64_t>(values.size())}, layout);
+}
+
+}  // namespace
+
+TEST_SUITE("io.h5") {
+  TEST_CASE("every type, layout and shape reads back as written") {
+    const TempDir dir;
+    const auto path = dir / "a.h5";
+    const std::vector<std::uint8_t> bytes = {0, 1, 255};
+    const std::vector<std::int64_t> big = {std::numeric_limits<std::int64_t>::min(), -1,
+                                           std::numeric_limits<std::int64_t>::max()};
+    const auto floats = counting<float>(35);
+    {
+      auto file = H5File::create(path);
+      write_vector(file, "bytes", bytes);
+      write_vector(file, "/deep/down/big", big);
+      file.write<float>("/chunked", std::span<const float>(floats), {7, 5}, {{4, 5}, 6});
+      file.write<float>("/plain", std::span<const float>(floats), {7, 5});
+      file.write<double>("/scalar", std::span<const double>(std::vector<double>{0.1}), {});
+      file.write<std::int32_t>("/empty", {}, {0, 3}, {{16, 3}, 4});
+      file.write_text("/names", {"sst", "", "température"});
+      file.create_group("/nothing/here");
+      file.close();
+    }
+    const auto file = H5File::open(path);
+    CHECK(file.read<std::uint8_t>("/bytes") == bytes);
+    CHECK(file.read<std::int32_t>("bytes") == std::vector<std::int32_t>{0, 1, 255});
+    CHECK(file.read<std::int64_t>("/deep/down/big") == big);
+    CHECK(file.read<float>("/chunked") == floats);
+    CHECK(file.read<double>("/plain") == counting<double>(35));
+    CHECK(file.read<double>("/scalar") == std::vector<double>{0.1});
+    CHECK(file.read<std::int32_t>("/empty").empty());
+    CHECK(file.read_text("/names") == std::vector<std::string>{"sst", "", "température"});
+    CHECK(file.info("/chunked").shape == std::vector<std::int64_t>{7, 5});
+    CHECK(file.info("/chunked").type == H5Type::f32);
+    CHECK(file.info("/scalar").shape.empty());
+    CHECK(file.list("/deep") == std::vector<std::string>{"down"});
+    CHECK(file.datasets_under("/deep") == std::vector<std::string>{"/deep/down/big"});
+    CHECK(file.datasets_under("/").size() == 7);
+    CHECK(file.is_group("/nothing/here"));
+    CHECK_FALSE(file.is_group("/names"));
+    CHECK(file.has("/names"));
+    CHECK_FALSE(file.has("/names/x"));
+  }
+
+  TEST_CASE("rows are written and read where they belong") {
+    const TempDir dir;
+    const H5Layout layouts[] = {{}, {{2, 3}, 0}, {{2, 3}, 3}};
+    for (const auto& layout : layouts) {
+      {
+        auto file = H5File::create(dir / "rows.h5");
+        file.create_dataset("/x", H5Type::i32, {5, 3}, layout);
+        const auto values = counting<std::int32_t>(15);
+        file.write_rows<std::int32_t>("/x", 2, 3, std::span(values).subspan(6));
+        file.write_rows<std::int32_t>("/x", 0, 2, std::span(values).first(6));
+        file.write_rows<std::int32_t>("/x", 5, 0, {});
+        error_of(Fault::internal, [&] { file.write_rows<std::int32_t>("/x", 4, 2, std::span(values).first(6)); });
+        file.close();
+      }
+      const auto file = H5File::open(dir / "rows.h5");
+      CHECK(file.read<std::int32_t>("/x") == counting<std::int32_t>(15));
+      std::vector<std::int64_t> two(6);
+      file.read_rows<std::int64_t>("/x", 3, 2, two);
+      CHECK(two == std::vector<std::int64_t>{9, 10, 11, 12, 13, 14});
+      CHECK(mentions(error_of(Fault::data, [&] { file.read_rows<std::int64_t>("/x", 4, 2, two); }), "(5, 3)"));
+    }
+  }
+
+  TEST_CASE("attributes keep their kind: scalars, arrays, empty ones and long ones") {
+    const TempDir dir;
+    const std::string long_text(200000, 'x');
+    for (const auto strings : {H5Strings::fixed, H5Strings::variable}) {
+      {
+        auto file = H5File::create(dir / "a.h5", strings);
+        file.create_group("/g");
+        write_vector(file, "/g/x", counting<float>(3));
+        file.set_attribute("/", "n", std::int64_t{-5});
+        file.set_attribute("/", "n", std::int64_t{7});
+        file.set_attribute("/g", "lr", 1e-3);
+        file.set_attribute("/g", "text", std::string("größer"));
+        file.set_attribute("/g", "empty", std::string());
+        file.set_attribute("/g/x", "ints", std::vector<std::int64_t>{1, 2});
+        file.set_attribute("/g/x", "reals", std::vector<double>{0.5});
+        file.set_attribute("/g/x", "words", std::vector<std::string>{"a", "", "long one"});
+        file.set_attribute("/g/x", "none", std::vector<double>{});
+        file.set_attribute("/g/x", "config", long_text);
+        file.close();
+      }
+      const auto file = H5File::open(dir / "a.h5");
+      CHECK(file.int_attribute("/", "n") == 7);
+      CHECK(file.real_attribute("/g", "lr") == 1e-3);
+      CHECK(file.real_attribute("/", "n") == 7.0);
+      CHECK(file.text_attribute("/g", "text") == "größer");
+      CHECK(file.text_attribute("/g", "empty").empty());
+      CHECK(std::get<std::vector<std::int64_t>>(file.attribute("/g/x", "ints")) == std::vector<std::int64_t>{1, 2});
+      CHECK(std::get<std::vector<double>>(file.attribute("/g/x", "reals")) == std::vector<double>{0.5});
+      CHECK(std::get<std::vector<std::string>>(file.attribute("/g/x", "words")) ==
+            std::vector<std::string>{"a", "", "long one"});
+      CHECK(std::get<std::vector<double>>(file.attribute("/g/x", "none")).empty());
+      CHECK(file.text_attribute("/g/x", "config") == long_text);
+      CHECK(file.attributes("/g") == std::vector<std::string>{"empty", "lr", "text"});
+      CHECK(file.has_attribute("/g", "lr"));
+      CHECK_FALSE(file.has_attribute("/g", "rl"));
+      CHECK_FALSE(file.has_attribute("/missing", "lr"));
+      CHECK(mentions(error_of(Fault::data, [&] { file.int_attribute("/g", "lr"); }), "expected an integer"));
+      CHECK(
+          mentions(error_of(Fault::data, [&] { file.text_attribute("/g", "absent"); }), "attribute 'absent' of '/g'"));
+    }
+  }
+
+  TEST_CASE("equal contents make equal bytes") {
+    const TempDir dir;
+    for (const char* name : {"1.h5", "2.h5"}) {
+      auto file = H5File::create(dir / name);
+      write_vector(file, "/g/x", counting<float>(100), {{10}, 5});
+      file.set_attribute("/g", "a", 0.5);
+      file.close();
+    }
+    CHECK(test::read_text(dir / "1.h5") == test::read_text(dir / "2.h5"));
+  }
+
+  TEST_CASE("what is wrong with a dataset is named") {
+    const TempDir dir;
+    {
+      auto file = H5File::create(dir / "a.h5");
+      write_vector(file, "/f", counting<float>(6));
+      write_vector(file, "/i", std::vector<std::int64_t>{1, std::int64_t{1} << 40});
+      file.write_text("/t", {"x"});
+      file.close();
+    }
+    const auto file = H5File::open(dir / "a.h5");
+    const auto message = error_of(Fault::data, [&] { file.read<float>("/g/absent"); });
+    CHECK(mentions(message, "'/g/absent'"));
+    CHECK(mentions(message, "a.h5"));
+    CHECK(mentions(error_of(Fault::data, [&] { file.read<std::int32_t>("/f"); }), "expected integers, found f32"));
+    CHECK(mentions(error_of(Fault::data, [&] { file.read<float>("/i"); }), "floating-point"));
+    error_of(Fault::data, [&] { file.read<std::int32_t>("/i"); });  // 2^40 does not fit
+    error_of(Fault::data, [&] { file.read<float>("/t"); });
+    error_of(Fault::data, [&] { file.read_text("/f"); });
+    std::vector<float> wrong(6);
+    CHECK(mentions(error_of(Fault::data,
+                            [&] {
+                              file.read_into<float>("/f", wrong, {2, 3});
+                            }),
+                   "expected shape (2, 3), found (6)"));
+    CHECK_NOTHROW(file.read_into<float>("/f", wrong, {6}));
+  }
+
+  TEST_CASE("missing, foreign and truncated files are told apart") {
+    const TempDir dir;
+    error_of(Fault::usage, [&] { H5File::open(dir / "absent.h5"); });
+    error_of(Fault::usage, [&] { H5File::open(dir.path()); });
+    test::write_text(dir / "text.h5", "this is not HDF5, but it is long enough to look for a signature in it");
+    CHECK(mentions(error_of(Fault::data, [&] { H5File::open(dir / "text.h5"); }), "signature"));
+    test::write_text(dir / "empty.h5", "");
+    error_of(Fault::data, [&] { H5File::open(dir / "empty.h5"); });
+    {
+      auto file = H5File::create(dir / "a.h5");
+      write_vector(file, "/f", counting<float>(6000));
+      file.close();
+    }
+    std::filesystem::resize_file(dir / "a.h5", 5000);
+    CHECK(mentions(error_of(Fault::data, [&] { H5File::open(dir / "a.h5"); }), "truncated"));
+  }
+
+  TEST_CASE("a file that another program has locked is refused with the way out") {
+    const TempDir dir;
+    {
+      auto file = H5File::create(dir / "a.h5");
+      write_vector(file, "/f", counting<float>(10));
+      file.close();
+    }
+    const int fd = open((dir / "a.h5").c_str(), O_RDWR);
+    REQUIRE(flock(fd, LOCK_EX) == 0);
+    CHECK(mentions(error_of(Fault::data, [&] { H5File::open(dir / "a.h5"); }), "HDF5_USE_FILE_LOCKING=FALSE"));
+    close(fd);
+    CHECK_NOTHROW(H5File::open(dir / "a.h5"));
+  }
+
+  TEST_CASE("a file whose writer was killed is refused") {
+    const TempDir dir;
+    const pid_t child = fork();
+    if (child == 0) {
+      auto file = H5File::create(dir / "a.h5");
+      write_vector(file, "/f", counting<float>(100000));
+      kill(getpid(), SIGKILL);
+    }
+    waitpid(child, nullptr, 0);
+    CHECK(std::filesystem::exists(dir / "a.h5"));
+    error_of(Fault::data, [&] { H5File::open(dir / "a.h5"); });
+  }
+}
