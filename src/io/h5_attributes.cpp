@@ -14,7 +14,7 @@ std::string quoted_attribute(const std::string& attribute, const std::string& ob
 h5::Id open_object(hid_t file, const std::string& object, const H5File& owner) {
   h5::require_hard_links(file, object, owner);
   h5::Id id(H5Oopen(file, h5::absolute(object).c_str(), H5P_DEFAULT), H5Oclose);
-  require_data(id.valid(), "opening ", h5::quoted(object, owner), ": ", h5::innermost_error());
+  require_data(id.valid(), "opening ", h5::quoted(object, owner), ": ", h5::kReason);
   return id;
 }
 
@@ -45,7 +45,7 @@ std::vector<std::string> H5File::attributes(const std::string& object) const {
   };
   hsize_t position = 0;
   require_data(H5Aiterate2(id, H5_INDEX_NAME, H5_ITER_NATIVE, &position, keep, &names) >= 0,
-               "listing the attributes of ", h5::quoted(object, *this), ": ", h5::innermost_error());
+               "listing the attributes of ", h5::quoted(object, *this), ": ", h5::kReason);
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -56,9 +56,9 @@ H5Value H5File::attribute(const std::string& object, const std::string& attribut
   const h5::Id owner = open_object(handle_->file, object, *this);
   require_data(H5Aexists(owner, attribute.c_str()) > 0, "reading ", what, ": there is no such attribute");
   const h5::Id id(H5Aopen(owner, attribute.c_str(), H5P_DEFAULT), H5Aclose);
-  require_data(id.valid(), "reading ", what, ": ", h5::innermost_error());
+  require_data(id.valid(), "reading ", what, ": ", h5::kReason);
   const h5::Id type(H5Aget_type(id), H5Tclose), space(H5Aget_space(id), H5Sclose);
-  require_data(type.valid() && space.valid(), "reading ", what, ": ", h5::innermost_error());
+  require_data(type.valid() && space.valid(), "reading ", what, ": ", h5::kReason);
   const H5Type kind = h5::classify(type, what);
   const auto shape = h5::extents(space, what);
   const std::int64_t n = h5::count(shape, what);
@@ -67,7 +67,7 @@ H5Value H5File::attribute(const std::string& object, const std::string& attribut
   const auto values = [&]<class T>(T) {
     std::vector<T> out(static_cast<std::size_t>(n));
     require_data(n == 0 || H5Aread(id, h5::native_type(h5_type_of<T>::value), out.data()) >= 0, "reading ", what, ": ",
-                 h5::innermost_error());
+                 h5::kReason);
     return as_value(std::move(out), shape.empty());
   };
   if (kind == H5Type::text) {
@@ -164,14 +164,14 @@ void H5File::set_attribute(const std::string& object, const std::string& attribu
   const std::string what = quoted_attribute(attribute, object, *this);
   const h5::Id owner = open_object(handle_->file, object, *this);
   if (H5Aexists(owner, attribute.c_str()) > 0) {
-    require(H5Adelete(owner, attribute.c_str()) >= 0, "replacing ", what, ": ", h5::innermost_error());
+    require(H5Adelete(owner, attribute.c_str()) >= 0, "replacing ", what, ": ", h5::kReason);
   }
   const Encoded encoded = std::visit(Encoder{handle_->strings}, value);
   const h5::Id id(H5Acreate2(owner, attribute.c_str(), encoded.type, encoded.space, H5P_DEFAULT, H5P_DEFAULT),
                   H5Aclose);
-  require(id.valid(), "writing ", what, ": ", h5::innermost_error());
+  require(id.valid(), "writing ", what, ": ", h5::kReason);
   require(encoded.bytes.empty() || H5Awrite(id, encoded.type, encoded.bytes.data()) >= 0, "writing ", what, ": ",
-          h5::innermost_error());
+          h5::kReason);
 }
 
 }  // namespace lockstep

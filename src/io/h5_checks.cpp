@@ -98,7 +98,7 @@ void require_hard_links(hid_t file, const std::string& object, const H5File& own
 hid_t open_dataset(hid_t file, const std::string& object, const H5File& owner) {
   require_hard_links(file, object, owner);
   const hid_t id = H5Dopen2(file, absolute(object).c_str(), H5P_DEFAULT);
-  require_data(id >= 0, "opening dataset ", quoted(object, owner), ": ", innermost_error());
+  require_data(id >= 0, "opening dataset ", quoted(object, owner), ": ", kReason);
   return id;
 }
 
@@ -184,7 +184,7 @@ std::vector<std::int64_t> extents(hid_t space, const std::string& what) {
   require_data(kind == H5S_SIMPLE || kind == H5S_SCALAR, "reading ", what, ": it holds no data");
   std::vector<hsize_t> dims(H5S_MAX_RANK);
   const int rank = H5Sget_simple_extent_dims(space, dims.data(), nullptr);
-  require_data(rank >= 0, "reading ", what, ": ", innermost_error());
+  require_data(rank >= 0, "reading ", what, ": ", kReason);
   std::vector<std::int64_t> shape;
   for (int axis = 0; axis < rank; ++axis) {
     require_data(dims[axis] < (hsize_t{1} << 62), "reading ", what, ": axis ", axis, " has ", dims[axis], " entries");
@@ -214,7 +214,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 void require_plain_storage(hid_t dataset, const std::vector<std::int64_t>& shape, std::size_t element_size,
                            std::int64_t file_size, const std::string& what) {
   const Id plist(H5Dget_create_plist(dataset), H5Pclose);
-  require_data(plist.valid(), "reading ", what, ": ", innermost_error());
+  require_data(plist.valid(), "reading ", what, ": ", kReason);
   const H5D_layout_t layout = H5Pget_layout(plist);
   require_data(layout == H5D_CONTIGUOUS || layout == H5D_CHUNKED || layout == H5D_COMPACT, "reading ", what,
                ": virtual storage is not read");

@@ -38,7 +38,7 @@ H5File H5File::open(const fs::path& path) {
   handle->file_size = static_cast<std::int64_t>(fs::file_size(path, error));
   const h5::Id access = access_properties();
   handle->file = h5::Id(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
-  require_data(handle->file.valid(), "opening '", path.string(), "' as HDF5: ", h5::innermost_error());
+  require_data(handle->file.valid(), "opening '", path.string(), "' as HDF5: ", h5::kReason);
   return H5File(std::move(handle));
 }
 
@@ -52,7 +52,7 @@ H5File H5File::create(const fs::path& path, H5Strings strings) {
   const h5::Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
   H5Pset_obj_track_times(creation, false);
   handle->file = h5::Id(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose);
-  require(handle->file.valid(), "creating '", path.string(), "': ", h5::innermost_error());
+  require(handle->file.valid(), "creating '", path.string(), "': ", h5::kReason);
   return H5File(std::move(handle));
 }
 
@@ -63,7 +63,7 @@ void H5File::close() {
   const std::string reason = flushed ? "" : h5::innermost_error();
   const bool closed = handle_->file.reset();
   require(flushed, "writing '", path().string(), "': ", reason);
-  require(closed, "closing '", path().string(), "': ", h5::innermost_error());
+  require(closed, "closing '", path().string(), "': ", h5::kReason);
 }
 
 bool H5File::has(const std::string& object) const {
@@ -79,7 +79,7 @@ std::vector<std::string> H5File::list(const std::string& group) const {
   h5::prepare_library();
   h5::require_hard_links(handle_->file, group, *this);
   const h5::Id id(H5Gopen2(handle_->file, h5::absolute(group).c_str(), H5P_DEFAULT), H5Gclose);
-  require_data(id.valid(), "listing ", h5::quoted(group, *this), ": ", h5::innermost_error());
+  require_data(id.valid(), "listing ", h5::quoted(group, *this), ": ", h5::kReason);
   std::vector<std::string> names;
   const auto keep = [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
     static_cast<std::vector<std::string>*>(out)->emplace_back(name);
@@ -87,7 +87,7 @@ std::vector<std::string> H5File::list(const std::string& group) const {
   };
   hsize_t position = 0;
   require_data(H5Literate(id, H5_INDEX_NAME, H5_ITER_NATIVE, &position, keep, &names) >= 0, "listing ",
-               h5::quoted(group, *this), ": ", h5::innermost_error());
+               h5::quoted(group, *this), ": ", h5::kReason);
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -122,7 +122,7 @@ H5Info H5File::info(const std::string& dataset) const {
   const std::string what = h5::quoted(dataset, *this);
   const h5::Id id(h5::open_dataset(handle_->file, dataset, *this), H5Dclose);
   const h5::Id type(H5Dget_type(id), H5Tclose), space(H5Dget_space(id), H5Sclose);
-  require_data(type.valid() && space.valid(), "reading ", what, ": ", h5::innermost_error());
+  require_data(type.valid() && space.valid(), "reading ", what, ": ", h5::kReason);
   return {h5::classify(type, what), h5::extents(space, what)};
 }
 

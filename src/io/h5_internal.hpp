@@ -2,6 +2,7 @@
 #include <hdf5.h>
 
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +45,11 @@ class Id {
 void prepare_library();
 /// The innermost line of the library's error stack, shortened to what a user can act on.
 std::string innermost_error();
+/// The same as a part of a message, looked up when the message is put together: after the call whose failure it
+/// explains.
+struct Reason {};
+inline constexpr Reason kReason;
+inline std::ostream& operator<<(std::ostream& out, Reason) { return out << innermost_error(); }
 /// "'/x' of 'file.h5'"
 std::string quoted(const std::string& object, const H5File& file);
 
@@ -68,8 +74,8 @@ std::string shape_text(const std::vector<std::int64_t>& shape);
 void require_plain_storage(hid_t dataset, const std::vector<std::int64_t>& shape, std::size_t element_size,
                            std::int64_t file_size, const std::string& what);
 
-/// Before variable-length strings are read: every heap of the file is walked, and the references of a dataset (-1: of none) followed.
-/// errors  data: a damaged heap, a reference to nothing
+/// Before variable-length strings are read: every heap of the file is walked, and the references of a dataset (-1: of
+/// none) followed. errors  data: a damaged heap, a reference to nothing
 void require_sound_heaps(const std::filesystem::path& path, std::int64_t file_size, hid_t dataset, std::int64_t n,
                          const std::string& what);
 /// Strings of a dataset or an attribute: `read` fills a buffer of the given memory type.
@@ -107,7 +113,7 @@ std::vector<std::string> strings(hid_t file_type, std::int64_t n, const std::str
     H5Tset_cset(memory, H5Tget_cset(file_type));
     std::vector<char*> rows(out.size(), nullptr);
     require_data(read(static_cast<hid_t>(memory), static_cast<void*>(rows.data())) >= 0, "reading ", what, ": ",
-                 innermost_error());
+                 kReason);
     for (std::size_t i = 0; i < out.size(); ++i) {
       if (rows[i] != nullptr) out[i] = rows[i];
       H5free_memory(rows[i]);
@@ -120,7 +126,7 @@ std::vector<std::string> strings(hid_t file_type, std::int64_t n, const std::str
   H5Tset_cset(memory, H5Tget_cset(file_type));
   std::vector<char> bytes(out.size() * size);
   require_data(read(static_cast<hid_t>(memory), static_cast<void*>(bytes.data())) >= 0, "reading ", what, ": ",
-               innermost_error());
+               kReason);
   for (std::size_t i = 0; i < out.size(); ++i) {
     std::string_view field(bytes.data() + i * size, size);
     if (const auto end = field.find('\0'); end != std::string_view::npos) field = field.substr(0, end);

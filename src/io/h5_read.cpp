@@ -14,7 +14,7 @@ struct Source {
       : what(h5::quoted(dataset, owner)), id(h5::open_dataset(file, dataset, owner), H5Dclose) {
     type = h5::Id(H5Dget_type(id), H5Tclose);
     const h5::Id space(H5Dget_space(id), H5Sclose);
-    require_data(type.valid() && space.valid(), "reading ", what, ": ", h5::innermost_error());
+    require_data(type.valid() && space.valid(), "reading ", what, ": ", h5::kReason);
     kind = h5::classify(type, what);
     shape = h5::extents(space, what);
     h5::require_plain_storage(id, shape, H5Tget_size(type), file_size, what);
@@ -33,7 +33,7 @@ void require_kind(const Source& source, H5Type wanted) {
 void transfer(const Source& source, H5Type type, hid_t memory_space, hid_t file_space, void* out) {
   const h5::Id properties = h5::checked_transfer();
   require_data(H5Dread(source.id, h5::native_type(type), memory_space, file_space, properties, out) >= 0, "reading ",
-               source.what, " as ", name(type), ": ", h5::innermost_error());
+               source.what, " as ", name(type), ": ", h5::kReason);
 }
 }  // namespace
 
@@ -81,7 +81,7 @@ void H5File::read_rows(const std::string& dataset, std::int64_t first, std::int6
   const h5::Id file_space(H5Dget_space(source.id), H5Sclose);
   const h5::Id memory_space(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), H5Sclose);
   require_data(H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start.data(), nullptr, extent.data(), nullptr) >= 0,
-               "reading ", source.what, ": ", h5::innermost_error());
+               "reading ", source.what, ": ", h5::kReason);
   transfer(source, h5_type_of<T>::value, memory_space, file_space, out.data());
 }
 
@@ -89,7 +89,11 @@ std::vector<std::string> H5File::read_text(const std::string& dataset) const {
   h5::prepare_library();
   const Source source(handle_->file, *this, dataset, handle_->file_size);
   require_data(source.kind == H5Type::text, "reading ", source.what, ": expected strings, found ", name(source.kind));
-  return h5::strings(source.type, h5::count(source.shape, source.what), source.what, [&](hid_t memory, void* out) {
+  const std::int64_t n = h5::count(source.shape, source.what);
+  if (H5Tis_variable_str(source.type) > 0) {
+    h5::require_sound_heaps(path(), handle_->file_size, source.id, n, source.what);
+  }
+  return h5::strings(source.type, n, source.what, [&](hid_t memory, void* out) {
     return H5Dread(source.id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, out);
   });
 }

@@ -35,11 +35,11 @@ h5::Id new_dataset(hid_t file, const H5File& owner, const std::string& dataset, 
     }
   }
   h5::Id id(H5Dcreate2(file, h5::absolute(dataset).c_str(), type, space, links, creation, H5P_DEFAULT), H5Dclose);
-  require(id.valid(), "creating dataset ", what, ": ", h5::innermost_error());
+  require(id.valid(), "creating dataset ", what, ": ", h5::kReason);
   return id;
 }
 
-void finish(h5::Id& id, const std::string& what) { require(id.reset(), "writing ", what, ": ", h5::innermost_error()); }
+void finish(h5::Id& id, const std::string& what) { require(id.reset(), "writing ", what, ": ", h5::kReason); }
 }  // namespace
 
 template <class T>
@@ -52,7 +52,7 @@ void H5File::write(const std::string& dataset, std::span<const T> values, const 
   const hid_t type = h5::native_type(h5_type_of<T>::value);
   h5::Id id = new_dataset(handle_->file, *this, dataset, type, shape, layout);
   require(values.empty() || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0, "writing ", what,
-          ": ", h5::innermost_error());
+          ": ", h5::kReason);
   finish(id, what);
 }
 
@@ -83,7 +83,7 @@ void H5File::write_rows(const std::string& dataset, std::int64_t first, std::int
   const bool done =
       H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start.data(), nullptr, extent.data(), nullptr) >= 0 &&
       H5Dwrite(id, h5::native_type(h5_type_of<T>::value), memory_space, file_space, H5P_DEFAULT, values.data()) >= 0;
-  require(done, "writing ", what, ": ", h5::innermost_error());
+  require(done, "writing ", what, ": ", h5::kReason);
   finish(id, what);
 }
 
@@ -105,7 +105,7 @@ void H5File::write_text(const std::string& dataset, const std::vector<std::strin
     for (std::size_t i = 0; i < values.size(); ++i) values[i].copy(bytes.data() + i * longest, longest);
     done = values.empty() || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) >= 0;
   }
-  require(done, "writing ", what, ": ", h5::innermost_error());
+  require(done, "writing ", what, ": ", h5::kReason);
   finish(id, what);
 }
 
@@ -116,7 +116,7 @@ void H5File::create_group(const std::string& group) {
   H5Pset_create_intermediate_group(links, 1);
   H5Pset_obj_track_times(creation, false);
   const h5::Id id(H5Gcreate2(handle_->file, h5::absolute(group).c_str(), links, creation, H5P_DEFAULT), H5Gclose);
-  require(id.valid(), "creating group ", h5::quoted(group, *this), ": ", h5::innermost_error());
+  require(id.valid(), "creating group ", h5::quoted(group, *this), ": ", h5::kReason);
 }
 
 using Shape = std::vector<std::int64_t>;

@@ -117,16 +117,16 @@ TEST_SUITE("io.h5_hostile") {
       const std::string good = sample(dir, strings);
       const int n = static_cast<int>(good.size());
       constexpr int kMasks[] = {0x01, 0x80, 0xFF};
-      const auto outcome = read_variants(dir, 3 * n, [&](int variant) {
+      const auto outcome = read_variants(dir, n, [&](int at) {
         std::string bad = good;
-        char& byte = bad[static_cast<std::size_t>(variant / 3)];
-        byte = static_cast<char>(byte ^ kMasks[variant % 3]);
+        char& byte = bad[static_cast<std::size_t>(at)];
+        byte = static_cast<char>(byte ^ kMasks[at % 3]);
         return bad;
       });
       CAPTURE(outcome.first_crash);
       CHECK(outcome.crashed == 0);
-      CHECK(outcome.refused > 300);
-      CHECK(outcome.read > 300);
+      CHECK(outcome.refused > 100);
+      CHECK(outcome.read > 100);
     }
   }
 
