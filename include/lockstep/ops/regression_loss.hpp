@@ -15,7 +15,7 @@ Regression parse_regression(std::string_view name);
 
 /// The sum over all elements of a regression loss, and its gradient, in one pass.
 ///
-/// The sum is added up in f64, in ascending order of elements.
+/// The sum is added up in f64, in an order that depends on the number of elements alone.
 ///
 /// shapes   y, target, dy equal; dy may be empty
 /// dtypes   f32 | f64, all equal

@@ -1,0 +1,15 @@
+#pragma once
+#include "lockstep/tensor/tensor.hpp"
+
+namespace lockstep::ops {
+
+/// y_i = factor x_i; stored, or added when y.accumulate. y may be x.
+///
+/// shapes   equal
+/// dtypes   f32 | f64, equal
+void scale(Stream&, Target y, const Tensor& x, double factor);
+
+/// y_i = a_i + b_i. y may be a or b. shapes  equal. dtypes  f32 | f64, equal
+void add(Stream&, const Tensor& y, const Tensor& a, const Tensor& b);
+
+}  // namespace lockstep::ops

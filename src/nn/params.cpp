@@ -1,0 +1,115 @@
+#include "lockstep/nn/params.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/hash.hpp"
+
+namespace lockstep {
+
+void TouchedRows::clear() {
+  for (const std::int64_t row : rows_) bitmap_[static_cast<std::size_t>(row / 64)] = 0;
+  rows_.clear();
+}
+
+namespace {
+/// Elements [offset, offset + size) of a flat vector as an array.
+Tensor view_of(const Tensor& flat, const Param& param) {
+  auto* begin = static_cast<std::byte*>(flat.raw()) + static_cast<std::size_t>(param.offset) * size_bytes(flat.dtype());
+  return {begin, flat.dtype(), param.shape, flat.device()};
+}
+}  // namespace
+
+Gradients::Gradients(const ParamStore& params, Device device)
+    : params_(&params), storage_(params.dtype(), Shape{params.flat_size()}, device) {
+  require(params.values() || params.all().empty(),
+          "gradients of parameters that have no values yet: call ParamStore::allocate first");
+  for (const Param& p : params.all())
+    touched_.push_back(p.row_sparse ? std::make_unique<TouchedRows>(p.shape[0]) : nullptr);
+}
+
+Tensor Gradients::of(const Param& param) const { return view_of(storage_, param); }
+
+TouchedRows* Gradients::touched(const Param& param) { return touched_[static_cast<std::size_t>(param.index)].get(); }
+
+void Gradients::zero() {
+  std::int64_t clean = 0;  // what lies before this element of the flat vector has been dealt with
+  const auto clear_until = [&](std::int64_t end) {
+    if (end > clean) fill_zero(storage_.view().slice(clean, end - clean));
+  };
+  for (std::size_t i = 0; i < touched_.size(); ++i) {
+    if (!touched_[i]) continue;
+    const Param& p = params_->all()[i];
+    clear_until(p.offset);
+    const Tensor table = of(p);
+    for (const std::int64_t row : touched_[i]->rows()) fill_zero(table.slice(row, 1));
+    touched_[i]->clear();
+    clean = p.offset + p.shape.size();
+  }
+  clear_until(storage_->size());
+}
+
+Param& ParamStore::add(std::string name, Shape shape, Init init) {
+  require(!values_.view(), "parameter ", name, ": all parameters must be added before allocate()");
+  for (const Param& p : params_) require(p.name != name, "parameter ", name, ": the name is taken");
+  Param& p = params_.emplace_back();
+  p.name = std::move(name);
+  p.shape = shape;
+  p.index = static_cast<std::int64_t>(params_.size()) - 1;
+  inits_.push_back(std::move(init));
+  return p;
+}
+
+void ParamStore::allocate(std::uint64_t seed, Device device) {
+  require(!values_.view(), "ParamStore::allocate was called twice");
+  const auto step = static_cast<std::int64_t>(Buffer::kAlignment / size_bytes(dtype_));
+  for (Param& p : params_) {
+    p.offset = flat_size_;
+    flat_size_ += (p.shape.size() + step - 1) / step * step;
+  }
+  values_ = OwnedTensor(dtype_, Shape{flat_size_}, device);
+  for (Param& p : params_) {
+    p.value = view_of(values_, p);
+    const Philox draws(seed, 0, Site("init." + p.name));
+    visit_float(dtype_, [&]<class T>() {
+      T* value = p.value.data<T>();
+      const Init& init = inits_[static_cast<std::size_t>(p.index)];
+      for (std::int64_t i = 0; i < p.shape.size(); ++i)
+        value[i] = static_cast<T>(init(draws, static_cast<std::uint64_t>(i)));
+    });
+  }
+}
+
+Param& ParamStore::at(const std::string& name) {
+  const auto found = std::find_if(params_.begin(), params_.end(), [&](const Param& p) { return p.name == name; });
+  require(found != params_.end(), "no parameter is named ", name);
+  return *found;
+}
+
+std::int64_t ParamStore::count() const {
+  std::int64_t n = 0;
+  for (const Param& p : params_) n += p.shape.size();
+  return n;
+}
+
+std::uint64_t ParamStore::hash() const { return hash64(values_->raw(), values_->size_bytes()); }
+
+namespace init {
+ParamStore::Init zeros() {
+  return [](const Philox&, std::uint64_t) { return 0.0; };
+}
+ParamStore::Init ones() {
+  return [](const Philox&, std::uint64_t) { return 1.0; };
+}
+ParamStore::Init normal(double std) {
+  return [=](const Philox& draws, std::uint64_t i) { return std * draws.normal(i); };
+}
+ParamStore::Init uniform(double bound) {
+  return [=](const Philox& draws, std::uint64_t i) { return bound * (2 * draws.uniform(i) - 1); };
+}
+ParamStore::Init xavier_normal(std::int64_t fan_in, std::int64_t fan_out) {
+  return normal(std::sqrt(2.0 / static_cast<double>(fan_in + fan_out)));
+}
+}  // namespace init
+
+}  // namespace lockstep

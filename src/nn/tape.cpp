@@ -1,0 +1,126 @@
+#include "lockstep/nn/tape.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+
+/// A recorded operation; its parameters follow it in the arena.
+struct Tape::Record {
+  Record* previous;
+  const char* op;
+  Var y;
+  const void* closure;
+  void (*run)(const void*);
+  const Param** params;
+  std::int64_t param_count;
+};
+
+Tape::Tape(Stream& stream, Arena& arena, DType dtype, Mode mode, Gradients* gradients)
+    : stream_(stream), arena_(arena), dtype_(dtype), mode_(mode), gradients_(gradients) {
+  require(mode != Mode::train || gradients != nullptr, "a tape that trains needs gradients to add to");
+}
+
+Var Tape::constant(const Tensor& value) {
+  auto* node = new (arena_.allocate(sizeof(Var::Node))) Var::Node;
+  node->value = value;
+  return Var(node);
+}
+
+Var Tape::variable(const Tensor& value) {
+  Var v = constant(value);
+  v.node_->wants_grad = mode_ != Mode::forward;
+  return v;
+}
+
+Var Tape::output(Shape shape, bool wants_grad) {
+  Var v = constant(keep(shape));
+  v.node_->wants_grad = wants_grad;
+  return v;
+}
+
+bool Tape::wants_grad(std::initializer_list<Var> inputs, std::initializer_list<const Param*> params) const {
+  if (mode_ == Mode::forward) return false;
+  for (const Var v : inputs)
+    if (v && v.wants_grad()) return true;
+  return mode_ == Mode::train &&
+         std::any_of(params.begin(), params.end(), [](const Param* p) { return p && p->trainable; });
+}
+
+void Tape::push(const char* op, Var y, std::initializer_list<const Param*> params, const void* closure,
+                void (*run)(const void*)) {
+  auto* record = new (arena_.allocate(sizeof(Record))) Record{last_, op, y, closure, run, nullptr, 0};
+  last_ = record;
+  if (mode_ != Mode::train || params.size() == 0) return;
+  if (!uses_) {
+    const std::size_t count = gradients_->params().all().size();
+    uses_ = static_cast<std::int32_t*>(arena_.allocate(count * sizeof(std::int32_t)));
+    std::fill_n(uses_, count, 0);
+  }
+  record->params = static_cast<const Param**>(arena_.allocate(params.size() * sizeof(const Param*)));
+  for (const Param* p : params) {
+    if (!p || !p->trainable) continue;
+    ++uses_[p->index];
+    record->params[record->param_count++] = p;
+  }
+}
+
+Target Tape::grad_of(Var v) {
+  if (!v || !v.wants_grad()) return {};
+  Var::Node& node = *v.node_;
+  if (!node.grad) node.grad = allocate(arena_, node.value.dtype(), node.value.shape());
+  const bool accumulate = node.grad_written;
+  node.grad_written = true;
+  return {node.grad, accumulate};
+}
+
+Target Tape::grad_of(const Param& p) {
+  if (mode_ != Mode::train || !p.trainable) return {};
+  return {gradients_->of(p), true};
+}
+
+TouchedRows* Tape::touched_rows(const Param& p) {
+  return mode_ == Mode::train && p.trainable ? gradients_->touched(p) : nullptr;
+}
+
+void Tape::backward(Var y, double scale) {
+  require(mode_ != Mode::forward, "backward on a tape that does not record: its mode is forward");
+  if (const Target dy = grad_of(y)) {
+    visit_float(dy.tensor.dtype(), [&]<class T>() {
+      for (T& value : dy.tensor.span<T>()) value = static_cast<T>(scale) + (dy.accumulate ? value : T{});
+    });
+  }
+  replay();
+}
+
+void Tape::backward(Var y, const Tensor& seed) {
+  require(mode_ != Mode::forward, "backward on a tape that does not record: its mode is forward");
+  require(seed.shape() == y.shape() && seed.dtype() == y.value().dtype(), "backward: y is ", y.shape(), " of ",
+          y.value().dtype(), ", the seed ", seed.shape(), " of ", seed.dtype());
+  if (const Target dy = grad_of(y)) {
+    visit_float(dy.tensor.dtype(), [&]<class T>() {
+      const T* from = seed.data<T>();
+      for (T& value : dy.tensor.span<T>()) value = *from++ + (dy.accumulate ? value : T{});
+    });
+  }
+  replay();
+}
+
+void Tape::replay() {
+  const Record* record = last_;
+  last_ = nullptr;  // what has been replayed is spent
+  for (; record; record = record->previous) {
+    if (record->y.node_->grad_written) {
+      try {
+        record->run(record->closure);
+      } catch (const Error& e) {
+        throw Error(e.fault(), join("backward of ", record->op, ": ", e.what()), e.where());
+      }
+    }
+    for (std::int64_t i = 0; i < record->param_count; ++i) {
+      const Param& p = *record->params[i];
+      if (--uses_[p.index] == 0 && ready_) ready_(p);
+    }
+  }
+}
+
+}  // namespace lockstep

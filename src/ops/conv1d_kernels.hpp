@@ -1,0 +1,31 @@
+#pragma once
+#include <cstdint>
+
+#include "dispatch.hpp"
+
+namespace lockstep::ops::cpu {
+
+struct ConvShape {
+  std::int64_t rows, channels, kernel, length;
+};
+
+/// Kernels of one-channel convolutions: y, da (rows, channels, length); x, dx (rows, length); weight, dweight
+/// (channels, kernel); bias, dbias (channels).
+template <class T>
+struct Conv1dKernels {
+  /// bias may be null.
+  void (*forward)(const ConvShape& s, T* y, const T* x, const T* weight, const T* bias);
+  /// dx = (or += when accumulate) the transposed convolution of da.
+  void (*backward_input)(const ConvShape& s, T* dx, const T* da, const T* weight, bool accumulate);
+  /// dweight += ..., dbias += ...; each may be null.
+  void (*backward_params)(const ConvShape& s, T* dweight, T* dbias, const T* da, const T* x);
+};
+
+LOCKSTEP_EACH_ISA(template <class T> const Conv1dKernels<T>& conv1d_kernels();)
+
+template <class T>
+const Conv1dKernels<T>& active_conv1d_kernels() {
+  return LOCKSTEP_ACTIVE(conv1d_kernels<T>());
+}
+
+}  // namespace lockstep::ops::cpu

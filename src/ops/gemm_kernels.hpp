@@ -1,0 +1,69 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "dispatch.hpp"
+
+namespace lockstep::ops::cpu {
+
+/// What happens to the rows that a product has just written, while they are in the first-level cache.
+template <class T>
+struct Epilogue {
+  const T* bias = nullptr;                                                      ///< the sums start here instead of at 0
+  void (*activate)(std::int64_t n, T* y, T* derivative, const T* x) = nullptr;  ///< in place on whole rows
+  T* derivative = nullptr;                                                      ///< laid out as c, or null
+  const T* factor = nullptr;                                                    ///< laid out as c: c *= factor
+};
+
+/// Serial kernels of one instruction set. Matrices are row-major and contiguous.
+template <class T>
+struct GemmKernels {
+  std::int64_t panel_width;  ///< columns of a packed panel
+
+  /// Elements that pack_*() writes for a product with N columns and inner extent K.
+  std::int64_t (*packed_size)(std::int64_t n, std::int64_t k);
+  /// Packs columns [first, first + count) of B, first a multiple of panel_width: b_kn at b[k ldb + n] (plain) or b[n
+  /// ldb + k] (transposed).
+  void (*pack_plain)(T* packed, const T* b, std::int64_t ldb, std::int64_t n, std::int64_t k, std::int64_t first,
+                     std::int64_t count);
+  void (*pack_transposed)(T* packed, const T* b, std::int64_t ldb, std::int64_t n, std::int64_t k, std::int64_t first,
+                          std::int64_t count);
+  /// c (M, N) (+)= a (M, K) B with B packed.
+  void (*rows)(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const T* packed, bool accumulate,
+               const Epilogue<T>& epilogue);
+  /// c (M, N) = a (M, K) b (N, K)^T for N <= kFewColumns, b as it lies.
+  void (*few_columns)(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const T* b, bool accumulate,
+                      const Epilogue<T>& epilogue);
+  /// c rows [first, first + count) of (M, N) (+)= sum over K rows of a (K, M) and b (K, N), in blocks of kTnRows,
+  /// ascending.
+  void (*tn)(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const T* b, bool accumulate,
+             std::int64_t first, std::int64_t count);
+  /// dy *= derivative (unless null) over M rows of N, and sums_n = the column sums (unless null).
+  void (*scale_and_sum)(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T* sums);
+};
+inline constexpr std::int64_t kFewColumns = 4;
+
+/// Memory of the calling thread, aligned to 64 bytes, valid until its next call for the same purpose. It grows and is
+/// never shrunk: a loop of equal products allocates once.
+enum class Scratch { packed_a, packed_b, partial };
+void* thread_scratch(Scratch purpose, std::size_t size_bytes);
+
+LOCKSTEP_EACH_ISA(template <class T> const GemmKernels<T>& gemm_kernels();)
+
+template <class T>
+const GemmKernels<T>& active_gemm_kernels() {
+  return LOCKSTEP_ACTIVE(gemm_kernels<T>());
+}
+
+/// The products of ops/gemm.hpp on plain pointers, shared among threads when that pays: rows() after packing b (K, N),
+/// or (N, K) when transposed.
+template <class T>
+void product(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const T* b, bool transposed,
+             bool accumulate, const Epilogue<T>& epilogue = {});
+template <class T>
+void product_tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const T* b, bool accumulate);
+/// dy *= derivative (unless null); sums_n (+)= column sums (unless null), in blocks of kTnRows rows, ascending.
+template <class T>
+void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T* sums, bool accumulate);
+
+}  // namespace lockstep::ops::cpu

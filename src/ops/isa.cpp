@@ -1,0 +1,57 @@
+#include "lockstep/ops/isa.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+#include "lockstep/base/error.hpp"
+
+namespace lockstep::ops {
+
+const char* name(Isa isa) {
+  switch (isa) {
+    case Isa::generic:
+      return "generic";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
+  }
+  return "?";
+}
+
+namespace {
+std::vector<Isa> find_isas() {
+  std::vector<Isa> found = {Isa::generic};
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
+    found.push_back(Isa::avx2);
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw"))
+      found.push_back(Isa::avx512);
+  }
+#endif
+  return found;
+}
+
+std::atomic<Isa>& chosen() {
+  static std::atomic<Isa> isa{available_isas().back()};
+  return isa;
+}
+}  // namespace
+
+const std::vector<Isa>& available_isas() {
+  static const std::vector<Isa> isas = find_isas();
+  return isas;
+}
+
+Isa active_isa() { return chosen().load(std::memory_order_relaxed); }
+
+void use_isa(Isa isa) {
+  const auto& isas = available_isas();
+  require_usage(std::find(isas.begin(), isas.end(), isa) != isas.end(), "instruction set ", name(isa),
+                ": this processor does not have it; the best here is ", name(isas.back()));
+  chosen().store(isa, std::memory_order_relaxed);
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,115 @@
+#include "lockstep/ops/regression_loss.hpp"
+
+#include <array>
+#include <cmath>
+
+namespace lockstep::ops {
+
+namespace {
+struct Named {
+  Regression loss;
+  const char* name;
+};
+constexpr std::array<Named, 3> kNames = {
+    {{Regression::mse, "mse"}, {Regression::mae, "mae"}, {Regression::huber, "huber"}}};
+
+/// Independent partial sums, so that the additions need not wait for one another.
+constexpr std::int64_t kSums = 8;
+
+/// The value of f(d, gradient) added up in f64.
+template <class T, class F>
+double sum_elements(std::int64_t n, T* dy, const T* y, const T* target, const F& f) {
+  std::array<double, kSums> sums{};
+  for (std::int64_t first = 0; first < n; first += kSums) {
+    const std::int64_t count = n - first < kSums ? n - first : kSums;
+    for (std::int64_t j = 0; j < count; ++j) {
+      const std::int64_t i = first + j;
+      T gradient{};
+      sums[static_cast<std::size_t>(j)] += static_cast<double>(f(y[i] - target[i], gradient));
+      if (dy) dy[i] = gradient;
+    }
+  }
+  double total = 0;
+  for (const double s : sums) total += s;
+  return total;
+}
+}  // namespace
+
+const char* name(Regression loss) {
+  for (const Named& n : kNames)
+    if (n.loss == loss) return n.name;
+  return "?";
+}
+
+Regression parse_regression(std::string_view text) {
+  std::string known;
+  for (const Named& n : kNames) {
+    if (text == n.name) return n.loss;
+    known += join(known.empty() ? "" : ", ", n.name);
+  }
+  throw Error(Fault::usage, join("loss '", text, "': unknown; choose one of ", known));
+}
+
+double regression_loss(Stream&, const Tensor& dy, const Tensor& y, const Tensor& target, Regression loss) {
+  require(target.shape() == y.shape() && (!dy || dy.shape() == y.shape()), "regression loss: y is ", y.shape(),
+          ", target ", target.shape(), "; they must be equal");
+  return visit_float(y.dtype(), [&]<class T>() {
+    T* d = dy ? dy.data<T>() : nullptr;
+    const auto run = [&](const auto& f) { return sum_elements<T>(y.size(), d, y.data<T>(), target.data<T>(), f); };
+    switch (loss) {
+      case Regression::mse:
+        return run([](T e, T& gradient) {
+          gradient = 2 * e;
+          return e * e;
+        });
+      case Regression::mae:
+        return run([](T e, T& gradient) {
+          gradient = static_cast<T>((e > 0) - (e < 0));
+          return std::abs(e);
+        });
+      case Regression::huber:
+        return run([](T e, T& gradient) {
+          const T size = std::abs(e);
+          gradient = size < 1 ? e : static_cast<T>((e > 0) - (e < 0));
+          return size < 1 ? T(0.5) * e * e : size - T(0.5);
+        });
+    }
+    return 0.0;
+  });
+}
+
+double smoothness_loss(Stream&, const Tensor& dy, const Tensor& y, std::span<const double> mean,
+                       std::span<const double> std, int order) {
+  const std::int64_t columns = y.columns(), rows = y.rows();
+  require(order == 1 || order == 2, "smoothness loss: order ", order, " is not 1 or 2");
+  require(columns > order, "smoothness loss: ", columns, " output columns have no finite difference of order ", order);
+  require(static_cast<std::int64_t>(mean.size()) == columns && static_cast<std::int64_t>(std.size()) == columns,
+          "smoothness loss: y is ", y.shape(), ", but there are ", mean.size(), " means and ", std.size(),
+          " deviations");
+  require(!dy || dy.shape() == y.shape(), "smoothness loss: y is ", y.shape(), ", so dy must be too, not ", dy.shape());
+  if (dy) fill_zero(dy);
+  return visit_float(y.dtype(), [&]<class T>() {
+    double total = 0;
+    const auto physical = [&](const T* row, std::int64_t c) {
+      const auto i = static_cast<std::size_t>(c);
+      return static_cast<double>(row[c]) * std[i] + mean[i];
+    };
+    const std::array<double, 3> stencil =
+        order == 1 ? std::array<double, 3>{-1, 1, 0} : std::array<double, 3>{1, -2, 1};
+    for (std::int64_t m = 0; m < rows; ++m) {
+      const T* row = y.data<T>() + m * columns;
+      T* d = dy ? dy.data<T>() + m * columns : nullptr;
+      for (std::int64_t c = 0; c + order < columns; ++c) {
+        double difference = 0;
+        for (int j = 0; j <= order; ++j) difference += stencil[static_cast<std::size_t>(j)] * physical(row, c + j);
+        total += difference * difference;
+        for (int j = 0; d && j <= order; ++j)
+          d[c + j] += static_cast<T>(2 * difference * stencil[static_cast<std::size_t>(j)] *
+                                     std[static_cast<std::size_t>(c + j)]);
+      }
+    }
+    return total;
+  });
+}
+
+}  // namespace lockstep::ops

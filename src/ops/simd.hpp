@@ -1,0 +1,193 @@
+#pragma once
+// Vectors of the instruction set that this translation unit is compiled for. Everything lies in that set's namespace,
+// and nothing of the standard library that the linker might merge with another unit's copy is used.
+#include <cstdint>
+#include <type_traits>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+namespace lockstep::ops::cpu::LOCKSTEP_ISA {
+
+#if defined(LOCKSTEP_ISA_avx512)
+inline constexpr int kVectorBytes = 64;
+inline constexpr int kVectorRegisters = 32;
+#elif defined(LOCKSTEP_ISA_avx2)
+inline constexpr int kVectorBytes = 32;
+inline constexpr int kVectorRegisters = 16;
+#else
+inline constexpr int kVectorBytes = 16;
+inline constexpr int kVectorRegisters = 16;
+#endif
+
+template <class T>
+struct VecOf {
+  typedef T type __attribute__((vector_size(kVectorBytes)));
+  typedef T unaligned __attribute__((vector_size(kVectorBytes), aligned(alignof(T)), may_alias));
+};
+template <class T>
+using Vec = typename VecOf<T>::type;
+template <class T>
+inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
+/// The signed integer of a floating-point type's size.
+template <class T>
+using IntOf = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
+
+#define LOCKSTEP_INLINE [[gnu::always_inline]] inline
+
+template <class T>
+LOCKSTEP_INLINE Vec<T> load(const T* p) {
+  return *reinterpret_cast<const typename VecOf<T>::unaligned*>(p);
+}
+template <class T>
+LOCKSTEP_INLINE void store(T* p, Vec<T> v) {
+  *reinterpret_cast<typename VecOf<T>::unaligned*>(p) = v;
+}
+template <class T>
+LOCKSTEP_INLINE Vec<T> splat(T value) {
+  return value - Vec<T>{};
+}
+
+/// The first n lanes of a vector, 0 < n <= kLanes.
+template <class T>
+struct Lanes {
+#if defined(LOCKSTEP_ISA_avx512)
+  std::conditional_t<sizeof(T) == 4, __mmask16, __mmask8> mask;
+  explicit Lanes(std::int64_t n) : mask(static_cast<decltype(mask)>((1u << n) - 1u)) {}
+#elif defined(LOCKSTEP_ISA_avx2)
+  __m256i mask;
+  explicit Lanes(std::int64_t n) {
+    using I = IntOf<T>;
+    Vec<I> index;
+    for (int i = 0; i < kLanes<T>; ++i) index[i] = i;
+    mask = reinterpret_cast<__m256i>(index < splat<I>(static_cast<I>(n)));
+  }
+#else
+  std::int64_t count;
+  explicit Lanes(std::int64_t n) : count(n) {}
+#endif
+};
+
+/// Lanes outside are read as 0 and their memory is not touched.
+LOCKSTEP_INLINE Vec<float> load(const float* p, Lanes<float> lanes) {
+#if defined(LOCKSTEP_ISA_avx512)
+  return (Vec<float>)_mm512_maskz_loadu_ps(lanes.mask, p);
+#elif defined(LOCKSTEP_ISA_avx2)
+  return (Vec<float>)_mm256_maskload_ps(p, lanes.mask);
+#else
+  Vec<float> v{};
+  for (std::int64_t i = 0; i < lanes.count; ++i) v[i] = p[i];
+  return v;
+#endif
+}
+LOCKSTEP_INLINE Vec<double> load(const double* p, Lanes<double> lanes) {
+#if defined(LOCKSTEP_ISA_avx512)
+  return (Vec<double>)_mm512_maskz_loadu_pd(lanes.mask, p);
+#elif defined(LOCKSTEP_ISA_avx2)
+  return (Vec<double>)_mm256_maskload_pd(p, lanes.mask);
+#else
+  Vec<double> v{};
+  for (std::int64_t i = 0; i < lanes.count; ++i) v[i] = p[i];
+  return v;
+#endif
+}
+/// Memory of lanes outside is not touched.
+LOCKSTEP_INLINE void store(float* p, Vec<float> v, Lanes<float> lanes) {
+#if defined(LOCKSTEP_ISA_avx512)
+  _mm512_mask_storeu_ps(p, lanes.mask, (__m512)v);
+#elif defined(LOCKSTEP_ISA_avx2)
+  _mm256_maskstore_ps(p, lanes.mask, (__m256)v);
+#else
+  for (std::int64_t i = 0; i < lanes.count; ++i) p[i] = v[i];
+#endif
+}
+LOCKSTEP_INLINE void store(double* p, Vec<double> v, Lanes<double> lanes) {
+#if defined(LOCKSTEP_ISA_avx512)
+  _mm512_mask_storeu_pd(p, lanes.mask, (__m512d)v);
+#elif defined(LOCKSTEP_ISA_avx2)
+  _mm256_maskstore_pd(p, lanes.mask, (__m256d)v);
+#else
+  for (std::int64_t i = 0; i < lanes.count; ++i) p[i] = v[i];
+#endif
+}
+
+/// a b + c, with one rounding where the instruction set has it.
+LOCKSTEP_INLINE Vec<float> fma(Vec<float> a, Vec<float> b, Vec<float> c) {
+#if defined(LOCKSTEP_ISA_avx512)
+  return (Vec<float>)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(LOCKSTEP_ISA_avx2)
+  return (Vec<float>)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+  return a * b + c;
+#endif
+}
+LOCKSTEP_INLINE Vec<double> fma(Vec<double> a, Vec<double> b, Vec<double> c) {
+#if defined(LOCKSTEP_ISA_avx512)
+  return (Vec<double>)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+#elif defined(LOCKSTEP_ISA_avx2)
+  return (Vec<double>)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+#else
+  return a * b + c;
+#endif
+}
+
+/// The second argument where either is NaN.
+template <class V>
+LOCKSTEP_INLINE V min(V a, V b) {
+  return a < b ? a : b;
+}
+template <class V>
+LOCKSTEP_INLINE V max(V a, V b) {
+  return a > b ? a : b;
+}
+LOCKSTEP_INLINE Vec<float> abs(Vec<float> v) { return (Vec<float>)((Vec<std::int32_t>)v & 0x7fffffff); }
+
+/// Of two vectors a and b seen as blocks of kBlock lanes: the even blocks of both, a0 b0 a2 b2 ..., or the odd ones, a1
+/// b1 a3 b3 ...
+template <int kBlock, int kOdd, class T>
+LOCKSTEP_INLINE Vec<T> interleave(Vec<T> a, Vec<T> b) {
+  Vec<IntOf<T>> from;
+  for (int i = 0; i < kLanes<T>; ++i) {
+    const int source = (i & ~kBlock) | (kOdd ? kBlock : 0);
+    from[i] = (i & kBlock) ? source + kLanes<T> : source;
+  }
+  return __builtin_shuffle(a, b, from);
+}
+
+template <int kBlock, class T>
+LOCKSTEP_INLINE void transpose_stages(Vec<T> (&v)[kLanes<T>]) {
+  if constexpr (kBlock < kLanes<T>) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes<T>; ++i) {
+      if (i & kBlock) continue;
+      const Vec<T> a = v[i], b = v[i + kBlock];
+      v[i] = interleave<kBlock, 0, T>(a, b);
+      v[i + kBlock] = interleave<kBlock, 1, T>(a, b);
+    }
+    transpose_stages<2 * kBlock, T>(v);
+  }
+}
+/// v[i][j] <-> v[j][i]
+template <class T>
+LOCKSTEP_INLINE void transpose(Vec<T> (&v)[kLanes<T>]) {
+  transpose_stages<1, T>(v);
+}
+
+template <int kBlock, class T>
+LOCKSTEP_INLINE void sum_stages(Vec<T> (&v)[kLanes<T>]) {
+  if constexpr (kBlock < kLanes<T>) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes<T>; i += 2 * kBlock)
+      v[i] = interleave<kBlock, 0, T>(v[i], v[i + kBlock]) + interleave<kBlock, 1, T>(v[i], v[i + kBlock]);
+    sum_stages<2 * kBlock, T>(v);
+  }
+}
+/// Lane i of the result is the sum of v[i]'s lanes, added in a fixed tree; v is clobbered.
+template <class T>
+LOCKSTEP_INLINE Vec<T> sum_each(Vec<T> (&v)[kLanes<T>]) {
+  sum_stages<1, T>(v);
+  return v[0];
+}
+
+}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -1,0 +1,20 @@
+#pragma once
+#include <doctest/doctest.h>
+
+#include "lockstep/ops/isa.hpp"
+
+namespace lockstep::test {
+
+/// Runs f once with each instruction set that the processor has.
+template <class F>
+void for_every_isa(const F& f) {
+  const ops::Isa before = ops::active_isa();
+  for (const ops::Isa isa : ops::available_isas()) {
+    CAPTURE(ops::name(isa));
+    ops::use_isa(isa);
+    f();
+  }
+  ops::use_isa(before);
+}
+
+}  // namespace lockstep::test

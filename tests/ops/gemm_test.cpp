@@ -1,0 +1,204 @@
+#include "lockstep/ops/gemm.hpp"
+
+#include <doctest/doctest.h>
+#include <omp.h>
+
+#include <cmath>
+#include <vector>
+
+#include "ops/every_isa.hpp"
+#include "support/tolerance.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+enum class Kind { nt, nn, tn };
+struct Product {
+  Kind kind;
+  std::int64_t m, n, k;
+  Shape a() const { return kind == Kind::tn ? Shape{k, m} : Shape{m, k}; }
+  Shape b() const { return kind == Kind::nt ? Shape{n, k} : Shape{k, n}; }
+};
+void run(const Product& p, Target c, const Tensor& a, const Tensor& b) {
+  Stream stream;
+  (p.kind == Kind::nt ? ops::gemm_nt : p.kind == Kind::nn ? ops::gemm_nn : ops::gemm_tn)(stream, c, a, b);
+}
+OwnedTensor run(const Product& p, const Tensor& a, const Tensor& b) {
+  OwnedTensor c(a.dtype(), {p.m, p.n});
+  run(p, {c, false}, a, b);
+  return c;
+}
+/// The definition, in f64.
+OwnedTensor reference(const Product& p, const Tensor& a, const Tensor& b) {
+  const OwnedTensor a64 = converted(a, DType::f64), b64 = converted(b, DType::f64);
+  OwnedTensor c(DType::f64, {p.m, p.n});
+  const double *pa = a64->data<double>(), *pb = b64->data<double>();
+  for (std::int64_t i = 0; i < p.m; ++i)
+    for (std::int64_t j = 0; j < p.n; ++j) {
+      double sum = 0;
+      for (std::int64_t q = 0; q < p.k; ++q) {
+        const double x = p.kind == Kind::tn ? pa[q * p.m + i] : pa[i * p.k + q];
+        const double y = p.kind == Kind::nt ? pb[j * p.k + q] : pb[q * p.n + j];
+        sum += x * y;
+      }
+      c->data<double>()[i * p.n + j] = sum;
+    }
+  return c;
+}
+const char* name(Kind kind) { return kind == Kind::nt ? "nt" : kind == Kind::nn ? "nn" : "tn"; }
+constexpr Kind kKinds[] = {Kind::nt, Kind::nn, Kind::tn};
+
+struct Threads {
+  int before = omp_get_max_threads();
+  explicit Threads(int n) { omp_set_num_threads(n); }
+  ~Threads() { omp_set_num_threads(before); }
+};
+}  // namespace
+
+TEST_SUITE("ops.gemm") {
+  TEST_CASE("every product agrees with its definition, on every instruction set, at odd and at empty sizes") {
+    const std::vector<std::int64_t> sizes = {0, 1, 2, 3, 5, 7, 13, 14, 15, 16, 17, 31, 33, 50, 64, 65};
+    for_every_isa([&] {
+      for (const DType dtype : {DType::f32, DType::f64})
+        for (const Kind kind : kKinds) {
+          // Each extent sweeps over all sizes while the two others take differing ones: 3 x 16 products a kind.
+          for (std::size_t s = 0; s < sizes.size(); ++s)
+            for (int turn = 0; turn < 3; ++turn) {
+              const std::int64_t u = sizes[s], v = sizes[(5 * s + 3) % sizes.size()],
+                                 w = sizes[(7 * s + 9) % sizes.size()];
+              const Product p = turn == 0   ? Product{kind, u, v, w}
+                                : turn == 1 ? Product{kind, w, u, v}
+                                            : Product{kind, v, w, u};
+              CAPTURE(name(kind));
+              CAPTURE(p.m);
+              CAPTURE(p.n);
+              CAPTURE(p.k);
+              const OwnedTensor a = random_tensor(dtype, p.a(), "a"), b = random_tensor(dtype, p.b(), "b");
+              const OwnedTensor c = run(p, a, b), expected = reference(p, a, b);
+              const Difference d = difference(c, expected);
+              CAPTURE(d);
+              CHECK(d < (dtype == DType::f32 ? 2e-6 : 4e-15));
+            }
+        }
+    });
+  }
+
+  TEST_CASE("sizes beyond every block agree with the definition") {
+    for_every_isa([&] {
+      for (const Product p :
+           {Product{Kind::nt, 130, 70, 600}, Product{Kind::nn, 261, 35, 517}, Product{Kind::tn, 37, 530, 700},
+            Product{Kind::tn, 200, 300, 513}, Product{Kind::tn, 20, 33, 1500}, Product{Kind::nt, 300, 3, 530}}) {
+        CAPTURE(name(p.kind));
+        for (const DType dtype : {DType::f32, DType::f64}) {
+          const OwnedTensor a = random_tensor(dtype, p.a(), "a"), b = random_tensor(dtype, p.b(), "b");
+          const Difference d = difference(run(p, a, b), reference(p, a, b));
+          CAPTURE(d);
+          CHECK(d < (dtype == DType::f32 ? 2e-6 : 4e-15));
+        }
+      }
+    });
+  }
+
+  TEST_CASE("accumulate adds to what was there, and only then") {
+    for_every_isa([&] {
+      for (const Kind kind : kKinds)
+        for (const Product p :
+             {Product{kind, 9, 17, 21}, Product{kind, 9, 2, 21}, Product{kind, 4, 5, 0}, Product{kind, 40, 30, 800}}) {
+          CAPTURE(name(kind));
+          CAPTURE(p.k);
+          const OwnedTensor a = random_tensor(DType::f64, p.a(), "a"), b = random_tensor(DType::f64, p.b(), "b");
+          const OwnedTensor before = random_tensor(DType::f64, {p.m, p.n}, "c");
+          OwnedTensor added = converted(before, DType::f64), stored = converted(before, DType::f64);
+          run(p, {added, true}, a, b);
+          run(p, {stored, false}, a, b);
+          OwnedTensor expected = reference(p, a, b);
+          CHECK(difference(stored, expected).relative < (p.k == 0 ? 1e-300 : 1e-14));
+          for (std::int64_t i = 0; i < expected->size(); ++i) expected->data<double>()[i] += before->data<double>()[i];
+          CHECK(difference(added, expected) < 1e-14);
+        }
+    });
+  }
+
+  TEST_CASE("a row's bits do not depend on the other rows of the call") {
+    for_every_isa([&] {
+      for (const Kind kind : {Kind::nt, Kind::nn})
+        for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{50, 50},
+                                   {64, 64},
+                                   {1, 64},
+                                   {3, 37},
+                                   {14, 9},
+                                   {40, 600},
+                                   {256, 256}}) {
+          const Product whole{kind, 333, n, k};
+          const OwnedTensor a = random_tensor(DType::f32, whole.a(), "a"),
+                            b = random_tensor(DType::f32, whole.b(), "b");
+          const OwnedTensor c = run(whole, a, b);
+          for (const std::int64_t piece : {1, 2, 3, 7, 13, 31, 62, 64, 100}) {
+            CAPTURE(name(kind));
+            CAPTURE(n);
+            CAPTURE(k);
+            CAPTURE(piece);
+            OwnedTensor pieces(DType::f32, {whole.m, n});
+            for (std::int64_t first = 0; first < whole.m; first += piece) {
+              const std::int64_t count = std::min(piece, whole.m - first);
+              run({kind, count, n, k}, {pieces->slice(first, count), false}, a->slice(first, count), b);
+            }
+            CHECK(same_bits(pieces, c));
+          }
+        }
+    });
+  }
+
+  TEST_CASE("bits do not depend on the number of threads, nor on whether the caller is in a parallel region") {
+    for_every_isa([&] {
+      for (const Kind kind : kKinds)
+        for (const Product p : {Product{kind, 700, 128, 300}, Product{kind, 50, 50, 5000}, Product{kind, 1030, 1, 5000},
+                                Product{kind, 300, 200, 600}}) {
+          CAPTURE(name(kind));
+          CAPTURE(p.m);
+          const OwnedTensor a = random_tensor(DType::f32, p.a(), "a"), b = random_tensor(DType::f32, p.b(), "b");
+          const OwnedTensor before = random_tensor(DType::f32, {p.m, p.n}, "c");
+          OwnedTensor inside = converted(before, DType::f32);
+          const Threads four(4);
+#pragma omp parallel num_threads(2)
+#pragma omp single
+          run(p, {inside, true}, a, b);
+          for (const int threads : {1, 2, 3, 4, 7}) {
+            const Threads now(threads);
+            CAPTURE(threads);
+            OwnedTensor c = converted(before, DType::f32);
+            run(p, {c, true}, a, b);
+            CHECK(same_bits(c, inside));
+          }
+        }
+    });
+  }
+
+  TEST_CASE("f32 agrees with f64, and the instruction sets with one another") {
+    const Product p{Kind::nt, 41, 29, 83};
+    const OwnedTensor a = random_tensor(DType::f32, p.a(), "a"), b = random_tensor(DType::f32, p.b(), "b");
+    const OwnedTensor exact = run(p, converted(a, DType::f64), converted(b, DType::f64));
+    for_every_isa([&] { CHECK(difference(run(p, a, b), exact) < 1e-6); });
+  }
+
+  TEST_CASE("a NaN in one row stays in that row") {
+    const Product p{Kind::nt, 20, 20, 20};
+    const OwnedTensor a = random_tensor(DType::f32, p.a(), "a"), b = random_tensor(DType::f32, p.b(), "b");
+    a->data<float>()[7 * 20 + 3] = NAN;
+    for_every_isa([&] {
+      const OwnedTensor c = run(p, a, b);
+      for (std::int64_t i = 0; i < 20; ++i)
+        for (std::int64_t j = 0; j < 20; ++j) CHECK(std::isnan(c->data<float>()[i * 20 + j]) == (i == 7));
+    });
+  }
+
+  TEST_CASE("shapes that do not fit are named") {
+    OwnedTensor c(DType::f32, {3, 4}), a(DType::f32, {3, 5}), b(DType::f32, {4, 6});
+    Stream stream;
+    CHECK_THROWS_WITH_AS(ops::gemm_nt(stream, {c, false}, a, b),
+                         "gemm_nt: c is (3, 4), a (3, 5), b (4, 6); these do not fit together", Error);
+    CHECK_THROWS_AS(ops::gemm_nn(stream, {c, false}, a, b), Error);
+    CHECK_THROWS_AS(ops::gemm_tn(stream, {c, false}, a, b), Error);
+  }
+}

@@ -1,0 +1,64 @@
+#include "support/tolerance.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <ostream>
+#include <vector>
+
+namespace lockstep::test {
+
+namespace {
+std::vector<double> doubles(const Tensor& t) {
+  return visit_float(t.dtype(), [&]<class T>() { return std::vector<double>(t.data<T>(), t.data<T>() + t.size()); });
+}
+}  // namespace
+
+Difference difference(const Tensor& value, const Tensor& reference) {
+  Difference d;
+  if (value.size() != reference.size()) {
+    d.relative = std::numeric_limits<double>::infinity();
+    return d;
+  }
+  const std::vector<double> a = doubles(value), b = doubles(reference);
+  double largest = 0, worst = -1;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, std::abs(b[i]));
+    double distance = std::abs(a[i] - b[i]);
+    if (!std::isfinite(a[i]) || !std::isfinite(b[i])) distance = std::numeric_limits<double>::infinity();
+    if (distance > worst) worst = distance, d.index = static_cast<std::int64_t>(i), d.value = a[i], d.reference = b[i];
+  }
+  if (worst > 0) d.relative = largest > 0 ? worst / largest : std::numeric_limits<double>::infinity();
+  return d;
+}
+
+std::string to_string(const Difference& d) {
+  return join(d.relative, " of the largest, worst at element ", d.index, ": ", d.value, " instead of ", d.reference);
+}
+std::ostream& operator<<(std::ostream& out, const Difference& d) { return out << to_string(d); }
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.size() == b.size() &&
+         (a.size() == 0 || std::memcmp(a.raw(), b.raw(), a.size_bytes()) == 0);
+}
+
+OwnedTensor random_tensor(DType dtype, Shape shape, Site name, std::uint64_t seed) {
+  OwnedTensor t(dtype, shape);
+  const Philox philox(seed, 0, name);
+  visit_float(dtype, [&]<class T>() {
+    std::uint64_t i = 0;
+    for (T& value : t->span<T>()) value = static_cast<T>(philox.normal(i++));
+  });
+  return t;
+}
+
+OwnedTensor converted(const Tensor& t, DType dtype) {
+  OwnedTensor out(dtype, t.shape());
+  const std::vector<double> values = doubles(t);
+  visit_float(dtype, [&]<class T>() {
+    for (std::size_t i = 0; i < values.size(); ++i) out->data<T>()[i] = static_cast<T>(values[i]);
+  });
+  return out;
+}
+
+}  // namespace lockstep::test
