@@ -1,0 +1,442 @@
+#include "lockstep/comm/comm_test.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <type_traits>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/comm/tree_reduce.hpp"
+
+namespace lockstep {
+
+namespace {
+constexpr double kSlow = 1.5;  // times the median
+constexpr int kMaxRepetitions = 300;
+
+/// What went wrong in one check on this rank; the first problem stays.
+class Verdict {
+ public:
+  template <class T>
+  void expect(const T& found, const T& wanted, const std::string& where) {
+    if (problem_.empty() && std::memcmp(&found, &wanted, sizeof(T)) != 0)
+      problem_ = join(where, ": found ", found, ", expected ", wanted);
+  }
+  void fail(const std::string& problem) {
+    if (problem_.empty()) problem_ = problem;
+  }
+  const std::string& problem() const { return problem_; }
+
+ private:
+  std::string problem_;
+};
+
+/// Small whole numbers, so that every order of summation gives the same sum in every type.
+std::int64_t value_of(int rank, std::size_t element) {
+  return static_cast<std::int64_t>((element * 7 + static_cast<std::size_t>(rank) * 13) % 101);
+}
+
+template <class T>
+void check_all_reduce(Communicator& comm, ReduceOp op, Verdict& verdict) {
+  for (const std::size_t count :
+       {std::size_t{0}, std::size_t{1}, std::size_t{3}, std::size_t{1023}, std::size_t{70001}, std::size_t{300007}}) {
+    std::vector<T> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(value_of(comm.rank(), i));
+    comm.all_reduce(std::span<T>(values), op, "comm-test all_reduce");
+    for (std::size_t i = 0; i < count; ++i) {
+      std::int64_t wanted = value_of(0, i);
+      for (int r = 1; r < comm.size(); ++r) {
+        const std::int64_t v = value_of(r, i);
+        wanted = op == ReduceOp::sum   ? wanted + v
+                 : op == ReduceOp::min ? std::min(wanted, v)
+                 : op == ReduceOp::max ? std::max(wanted, v)
+                                       : (wanted | v);
+      }
+      verdict.expect(values[i], static_cast<T>(wanted), join("element ", i, " of ", count));
+    }
+  }
+}
+
+void check_overlapped(Communicator& comm, Verdict& verdict) {
+  std::vector<std::vector<float>> buckets;
+  std::vector<std::unique_ptr<Request>> requests;
+  for (const std::size_t count : {std::size_t{1000}, std::size_t{0}, std::size_t{100003}, std::size_t{17}}) {
+    std::vector<float>& bucket = buckets.emplace_back(count);
+    for (std::size_t i = 0; i < count; ++i) bucket[i] = static_cast<float>(value_of(comm.rank(), i));
+  }
+  for (std::vector<float>& bucket : buckets) requests.push_back(comm.start_all_reduce(bucket, "comm-test bucket"));
+  comm.barrier("comm-test between buckets");
+  for (std::size_t b = buckets.size(); b-- > 0;) requests[b]->wait();
+  for (const std::vector<float>& bucket : buckets) {
+    for (std::size_t i = 0; i < bucket.size(); ++i) {
+      std::int64_t wanted = 0;
+      for (int r = 0; r < comm.size(); ++r) wanted += value_of(r, i);
+      verdict.expect(bucket[i], static_cast<float>(wanted), join("element ", i, " of ", bucket.size()));
+    }
+  }
+}
+
+std::byte byte_of(int from, int to, std::size_t at) {
+  return static_cast<std::byte>((static_cast<std::size_t>(from) * 31 + static_cast<std::size_t>(to) * 17 + at) % 251);
+}
+
+void expect_piece(std::span<const std::byte> piece, int from, int to, std::size_t size, Verdict& verdict) {
+  if (piece.size() != size)
+    return verdict.fail(join("from rank ", from, ": ", piece.size(), " bytes, expected ", size));
+  for (std::size_t i = 0; i < size; ++i)
+    verdict.expect(static_cast<int>(piece[i]), static_cast<int>(byte_of(from, to, i)),
+                   join("byte ", i, " from rank ", from));
+}
+
+std::vector<std::byte> piece_of(int from, int to, std::size_t size) {
+  std::vector<std::byte> piece(size);
+  for (std::size_t i = 0; i < size; ++i) piece[i] = byte_of(from, to, i);
+  return piece;
+}
+
+void check_broadcast(Communicator& comm, Verdict& verdict) {
+  for (int root = 0; root < comm.size(); root += std::max(1, comm.size() - 1)) {
+    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{1000003}}) {
+      std::vector<std::byte> bytes = comm.rank() == root ? piece_of(root, 0, size) : std::vector<std::byte>(size);
+      comm.broadcast(bytes, root, "comm-test broadcast");
+      expect_piece(bytes, root, 0, size, verdict);
+    }
+  }
+}
+
+void check_all_gather(Communicator& comm, Verdict& verdict) {
+  const auto size_of = [](int r) { return static_cast<std::size_t>(r % 3) * 5003; };  // rank 0 gives nothing
+  Gathered all;
+  comm.all_gather(piece_of(comm.rank(), 0, size_of(comm.rank())), all, "comm-test all_gather");
+  for (int r = 0; r < comm.size(); ++r) expect_piece(all.of(r), r, 0, size_of(r), verdict);
+}
+
+void check_all_to_all(Communicator& comm, Verdict& verdict) {
+  const auto size_of = [](int from, int to) { return static_cast<std::size_t>((from + 2 * to) % 4) * 3001; };
+  std::vector<std::vector<std::byte>> pieces;
+  for (int r = 0; r < comm.size(); ++r) pieces.push_back(piece_of(comm.rank(), r, size_of(comm.rank(), r)));
+  const std::vector<std::span<const std::byte>> to(pieces.begin(), pieces.end());
+  Gathered all;
+  comm.all_to_all(std::span(to), all, "comm-test all_to_all");
+  for (int r = 0; r < comm.size(); ++r) expect_piece(all.of(r), r, comm.rank(), size_of(r, comm.rank()), verdict);
+}
+
+void check_tree(Communicator& comm, Verdict& verdict) {
+  constexpr std::int64_t kShards = 16;
+  for (const std::int64_t n : {std::int64_t{1001}, std::int64_t{50021}}) {
+    const auto element = [](std::int64_t shard, std::int64_t i) {
+      return 1.0f / static_cast<float>(1 + (i * 37 + shard * 101) % 1009);
+    };
+    std::vector<std::vector<float>> shards;
+    for (std::int64_t s = 0; s < kShards; ++s) {
+      std::vector<float>& shard = shards.emplace_back(static_cast<std::size_t>(n));
+      for (std::int64_t i = 0; i < n; ++i) shard[static_cast<std::size_t>(i)] = element(s, i);
+    }
+    const ShardRange mine = shards_of(kShards, comm.rank(), comm.size());
+    const std::vector<std::span<float>> local(shards.begin() + mine.begin, shards.begin() + mine.end);
+    std::vector<float> sum(static_cast<std::size_t>(n));
+    tree_all_reduce(comm, kShards, local, std::span<float>(sum), "comm-test tree");
+    for (std::int64_t width = 1; width < kShards; width *= 2)
+      for (std::int64_t s = 0; s < kShards; s += 2 * width)
+        for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i)
+          shards[static_cast<std::size_t>(s)][i] += shards[static_cast<std::size_t>(s + width)][i];
+    for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i)
+      verdict.expect(sum[i], shards[0][i], join("element ", i, " of ", n));
+  }
+}
+
+void check_node_memory(World& world, Verdict& verdict) {
+  const auto memory = world.share_on_node(sizeof(std::int64_t) * static_cast<std::size_t>(world.node_size()));
+  auto* slots = reinterpret_cast<std::int64_t*>(memory->bytes().data());
+  slots[world.node_rank()] = 1000 + world.node_rank();
+  world.node_communicator().barrier("comm-test node memory");
+  for (int r = 0; r < world.node_size(); ++r)
+    verdict.expect(slots[r], std::int64_t{1000 + r}, join("slot of rank ", r, " of the node"));
+  world.node_communicator().barrier("comm-test node memory read");
+}
+
+/// Runs on every rank; the lowest rank with a problem speaks for all.
+template <class Body>
+CommCheck check(World& world, const char* name, Body body) {
+  Verdict verdict;
+  body(verdict);
+  CommCheck result{name, true, {}};
+  const std::vector<std::string> problems =
+      world.communicator().all_gather_text(verdict.problem(), "comm-test verdict");
+  for (std::size_t r = 0; r < problems.size() && result.passed; ++r) {
+    if (problems[r].empty()) continue;
+    result.passed = false;
+    result.problem = join("rank ", r, ": ", problems[r]);
+  }
+  return result;
+}
+
+double median_of(std::vector<double> values, double quantile = 0.5) {
+  const auto at = static_cast<std::ptrdiff_t>(quantile * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), values.begin() + at, values.end());
+  return values[static_cast<std::size_t>(at)];
+}
+
+/// Repeats `body` for about budget_s; a repetition lasts as long as its slowest rank takes.
+template <class Body>
+CommTiming time_collective(Communicator& comm, const char* name, std::size_t bytes, double budget_s, Body body) {
+  body();
+  Stopwatch watch;
+  body();
+  const double once = comm.all_reduced(watch.seconds(), ReduceOp::max, "comm-test time");
+  const int repetitions = std::clamp(static_cast<int>(budget_s / std::max(once, 1e-7) / 2), 3, kMaxRepetitions);
+  std::vector<double> times;
+  for (int i = 0; i < repetitions; ++i) {
+    comm.barrier("comm-test start");
+    watch.restart();
+    body();
+    times.push_back(watch.seconds());
+  }
+  comm.all_reduce(std::span<double>(times), ReduceOp::max, "comm-test times");
+  CommTiming timing{name, bytes, repetitions, median_of(times), median_of(times, 0.9), 0};
+  timing.bytes_per_s = bytes > 0 ? static_cast<double>(bytes) / timing.median_s : 0;
+  return timing;
+}
+
+std::vector<CommTiming> time_all(Communicator& comm, const CommTestOptions& options) {
+  std::vector<std::size_t> sizes;
+  for (std::size_t bytes = 8; bytes < options.max_bytes; bytes *= 8) sizes.push_back(bytes);
+  sizes.push_back(std::max<std::size_t>(options.max_bytes / 8 * 8, 8));
+  const Stopwatch all;
+  const double share_s = options.budget_s / static_cast<double>(5 * sizes.size() + 1);
+  std::vector<CommTiming> timings;
+  timings.push_back(time_collective(comm, "barrier", 0, share_s, [&] { comm.barrier("comm-test barrier"); }));
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  for (const std::size_t bytes : sizes) {
+    // One clock decides for all: ranks must not disagree about what is still measured.
+    if (comm.all_reduced(all.seconds(), ReduceOp::max, "comm-test budget") > options.budget_s) break;
+    std::vector<float> values(bytes / sizeof(float));
+    timings.push_back(time_collective(comm, "all_reduce", bytes, share_s, [&] {
+      comm.all_reduce(std::span<float>(values), ReduceOp::sum, "comm-test all_reduce");
+    }));
+    timings.push_back(time_collective(comm, "start_all_reduce", bytes, share_s, [&] {
+      comm.start_all_reduce(std::span<float>(values), "comm-test bucket")->wait();
+    }));
+    timings.push_back(time_collective(comm, "broadcast", bytes, share_s, [&] {
+      comm.broadcast(std::as_writable_bytes(std::span<float>(values)), 0, "comm-test broadcast");
+    }));
+    // Here the size is that of the whole result, so that memory stays the same on any number of ranks.
+    const std::size_t piece = bytes / ranks;
+    std::vector<std::byte> mine(piece), whole(piece * ranks);
+    const std::vector<std::int64_t> piece_sizes(ranks, static_cast<std::int64_t>(piece));
+    timings.push_back(time_collective(comm, "all_gather", piece * ranks, share_s, [&] {
+      comm.all_gather_known(mine, piece_sizes, whole, "comm-test all_gather");
+    }));
+    const std::vector<std::span<const std::byte>> to(ranks, std::span<const std::byte>(mine));
+    timings.push_back(time_collective(comm, "all_to_all", piece * ranks, share_s,
+                                      [&] { comm.all_to_all_known(to, piece_sizes, whole, "comm-test all_to_all"); }));
+  }
+  return timings;
+}
+
+/// A fixed piece of arithmetic (a few milliseconds), best of three.
+double time_arithmetic() {
+  double best = 1e30;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const Stopwatch watch;
+    volatile double sink = 0;
+    double a = 1.0, b = 1.0, c = 1.0, d = 1.0;
+    for (int i = 0; i < 1'000'000; ++i) {
+      a = a * 0.999999 + 0.5;
+      b = b * 0.999998 + 0.25;
+      c = c * 0.999997 + 0.125;
+      d = d * 0.999996 + 0.0625;
+    }
+    sink = a + b + c + d;
+    static_cast<void>(sink);
+    best = std::min(best, watch.seconds());
+  }
+  return best;
+}
+
+/// Bytes per second to the next rank while all ranks send at once, best of five.
+double time_ring(Communicator& comm, std::size_t bytes) {
+  if (comm.size() == 1) return 0;
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const std::size_t next = (static_cast<std::size_t>(comm.rank()) + 1) % ranks;
+  const std::size_t previous = (static_cast<std::size_t>(comm.rank()) + ranks - 1) % ranks;
+  std::vector<std::byte> mine(bytes), theirs(bytes);
+  std::vector<std::span<const std::byte>> to(ranks);
+  std::vector<std::int64_t> from(ranks, 0);
+  to[next] = mine;
+  from[previous] = static_cast<std::int64_t>(bytes);
+  double best = 1e30;
+  for (int i = 0; i < 5; ++i) {
+    comm.barrier("comm-test ring");
+    const Stopwatch watch;
+    comm.all_to_all_known(to, from, theirs, "comm-test ring");
+    best = std::min(best, watch.seconds());
+  }
+  return static_cast<double>(bytes) / best;
+}
+
+std::vector<CommRank> look_at_ranks(World& world, const CommTestOptions& options) {
+  Communicator& comm = world.communicator();
+  struct Card {
+    std::int64_t pid;
+    int node, node_rank, cpus, unused;
+    double compute_s, send_bytes_per_s;
+    std::array<char, 64> host;
+  } card{};
+  cpu_set_t allowed;
+  card.pid = getpid();
+  card.node = world.node();
+  card.node_rank = world.node_rank();
+  card.cpus = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
+  comm.barrier("comm-test arithmetic");
+  card.compute_s = time_arithmetic();
+  card.send_bytes_per_s = time_ring(comm, std::min<std::size_t>(options.max_bytes, std::size_t{4} << 20));
+  std::snprintf(card.host.data(), card.host.size(), "%s", world.host().c_str());
+  Gathered all;
+  comm.all_gather(std::as_bytes(std::span(&card, 1)), all, "comm-test ranks");
+
+  std::vector<CommRank> ranks;
+  for (int r = 0; r < comm.size(); ++r) {
+    Card c;
+    std::memcpy(&c, all.of(r).data(), sizeof c);
+    CommRank rank;
+    rank.rank = r;
+    rank.node = c.node;
+    rank.node_rank = c.node_rank;
+    rank.pid = c.pid;
+    rank.host = c.host.data();
+    rank.cpus = c.cpus;
+    rank.compute_s = c.compute_s;
+    rank.send_bytes_per_s = c.send_bytes_per_s;
+    ranks.push_back(rank);
+  }
+  std::vector<double> compute;
+  std::vector<double> ring[2];  // links inside a node and between nodes are not to be compared
+  const auto link = [&](const CommRank& r) {
+    return r.node == ranks[static_cast<std::size_t>((r.rank + 1) % comm.size())].node ? 0 : 1;
+  };
+  for (const CommRank& r : ranks) {
+    compute.push_back(r.compute_s);
+    ring[link(r)].push_back(r.send_bytes_per_s);
+  }
+  for (CommRank& r : ranks) {
+    r.slow = r.compute_s > kSlow * median_of(compute) ||
+             (comm.size() > 1 && r.send_bytes_per_s < median_of(ring[link(r)]) / kSlow);
+  }
+  return ranks;
+}
+
+std::size_t bucket_for(const std::vector<CommTiming>& timings) {
+  double best = 0;
+  for (const CommTiming& t : timings)
+    if (t.collective == "all_reduce") best = std::max(best, t.bytes_per_s);
+  for (const CommTiming& t : timings)
+    if (t.collective == "all_reduce" && t.bytes_per_s >= 0.8 * best) return t.bytes;
+  return 0;
+}
+}  // namespace
+
+bool CommReport::passed() const {
+  return std::all_of(checks.begin(), checks.end(), [](const CommCheck& c) { return c.passed; });
+}
+
+CommReport comm_test(World& world, const CommTestOptions& options) {
+  require_usage(options.max_bytes >= 8, "longest message of ", options.max_bytes, " bytes: must be at least 8");
+  Communicator& comm = world.communicator();
+  CommReport report;
+  report.mpi = world.mpi_description();
+  world.at("correctness", -1);
+  const auto add = [&](const char* name, auto body) { report.checks.push_back(check(world, name, body)); };
+  add("all_reduce sum f32", [&](Verdict& v) { check_all_reduce<float>(comm, ReduceOp::sum, v); });
+  add("all_reduce sum f64", [&](Verdict& v) { check_all_reduce<double>(comm, ReduceOp::sum, v); });
+  add("all_reduce sum i64", [&](Verdict& v) { check_all_reduce<std::int64_t>(comm, ReduceOp::sum, v); });
+  add("all_reduce min f64", [&](Verdict& v) { check_all_reduce<double>(comm, ReduceOp::min, v); });
+  add("all_reduce max u64", [&](Verdict& v) { check_all_reduce<std::uint64_t>(comm, ReduceOp::max, v); });
+  add("all_reduce bit_or u64", [&](Verdict& v) { check_all_reduce<std::uint64_t>(comm, ReduceOp::bit_or, v); });
+  add("start_all_reduce, several under way", [&](Verdict& v) { check_overlapped(comm, v); });
+  add("broadcast", [&](Verdict& v) { check_broadcast(comm, v); });
+  add("all_gather, uneven", [&](Verdict& v) { check_all_gather(comm, v); });
+  add("all_to_all, uneven", [&](Verdict& v) { check_all_to_all(comm, v); });
+  add("tree_all_reduce, bit for bit", [&](Verdict& v) { check_tree(comm, v); });
+  add("memory shared on the node", [&](Verdict& v) { check_node_memory(world, v); });
+  world.at("ranks", -1);
+  report.ranks = look_at_ranks(world, options);
+  world.at("timing", -1);
+  report.timings = time_all(comm, options);
+  report.bucket_bytes = bucket_for(report.timings);
+  return report;
+}
+
+std::string comm_test_text(const CommReport& report) {
+  std::string text =
+      join("MPI: ", report.mpi, "\n\n  rank  node  host                   pid  cpus  arithmetic  to next rank\n");
+  char line[256];
+  bool any_slow = false;
+  for (const CommRank& r : report.ranks) {
+    any_slow = any_slow || r.slow;
+    const std::string speed = r.send_bytes_per_s > 0 ? human_bytes(r.send_bytes_per_s) + "/s" : std::string("-");
+    std::snprintf(line, sizeof line, "%6d %5d  %-16s %9lld %5d  %10s  %12s%s\n", r.rank, r.node, r.host.c_str(),
+                  static_cast<long long>(r.pid), r.cpus, human_seconds(r.compute_s).c_str(), speed.c_str(),
+                  r.slow ? "  SLOW" : "");
+    text += line;
+  }
+  text += "\n";
+  for (const CommCheck& c : report.checks) {
+    text += join(c.passed ? "  ok      " : "  FAILED  ", c.name, c.passed ? "" : ": ", c.problem, "\n");
+  }
+  text += "\n  collective              bytes  repetitions      median         p90     bandwidth\n";
+  for (const CommTiming& t : report.timings) {
+    const std::string speed = t.bytes > 0 ? human_bytes(t.bytes_per_s) + "/s" : std::string("-");
+    std::snprintf(line, sizeof line, "  %-18s %10zu  %11d  %10s  %10s  %12s\n", t.collective.c_str(), t.bytes,
+                  t.repetitions, human_seconds(t.median_s).c_str(), human_seconds(t.p90_s).c_str(), speed.c_str());
+    text += line;
+  }
+  text += "\n";
+  if (report.ranks.size() > 1)
+    text += join("dist.bucket_bytes = ", report.bucket_bytes,
+                 " is the smallest size that reaches 80 % of the best all-reduce bandwidth here.\n");
+  if (any_slow)
+    text += "Ranks marked SLOW take 1.5 times the median or more: every step waits for them. Is their host busy?\n";
+  text += report.passed() ? "All collectives are correct.\n" : "SOME COLLECTIVES GIVE WRONG RESULTS.\n";
+  return text;
+}
+
+std::string comm_test_json(const CommReport& report) {
+  nlohmann::ordered_json json;
+  json["passed"] = report.passed();
+  json["mpi"] = report.mpi;
+  json["bucket_bytes"] = report.bucket_bytes;
+  for (const CommRank& r : report.ranks) {
+    json["ranks"].push_back({{"rank", r.rank},
+                             {"node", r.node},
+                             {"node_rank", r.node_rank},
+                             {"host", r.host},
+                             {"pid", r.pid},
+                             {"cpus", r.cpus},
+                             {"compute_s", r.compute_s},
+                             {"send_bytes_per_s", r.send_bytes_per_s},
+                             {"slow", r.slow}});
+  }
+  for (const CommCheck& c : report.checks)
+    json["checks"].push_back({{"name", c.name}, {"passed", c.passed}, {"problem", c.problem}});
+  for (const CommTiming& t : report.timings) {
+    json["timings"].push_back({{"collective", t.collective},
+                               {"bytes", t.bytes},
+                               {"repetitions", t.repetitions},
+                               {"median_s", t.median_s},
+                               {"p90_s", t.p90_s},
+                               {"bytes_per_s", t.bytes_per_s}});
+  }
+  return json.dump(2);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,145 @@
+#include "lockstep/comm/communicator.hpp"
+
+#include <cstring>
+
+#include "lockstep/base/error.hpp"
+
+namespace lockstep {
+
+namespace {
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span<const char>(text.data(), text.size()));
+}
+std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+template <class T>
+std::span<std::byte> writable_bytes(std::vector<T>& values) {
+  return std::as_writable_bytes(std::span<T>(values));
+}
+
+/// Where pieces of these sizes begin, and memory for them.
+void lay_out(std::span<const std::int64_t> sizes, Gathered& into) {
+  into.begin.resize(sizes.size() + 1);
+  into.begin[0] = 0;
+  for (std::size_t r = 0; r < sizes.size(); ++r) into.begin[r + 1] = into.begin[r] + sizes[r];
+  into.bytes.resize(static_cast<std::size_t>(into.begin.back()));
+}
+
+std::vector<std::vector<std::byte>> pieces_of(const Gathered& all) {
+  std::vector<std::vector<std::byte>> pieces(static_cast<std::size_t>(all.ranks()));
+  for (int r = 0; r < all.ranks(); ++r) {
+    const std::span<const std::byte> piece = all.of(r);
+    pieces[static_cast<std::size_t>(r)].assign(piece.begin(), piece.end());
+  }
+  return pieces;
+}
+
+class DoneRequest final : public Request {
+ public:
+  bool test() override { return true; }
+  void wait() override {}
+};
+
+class SelfComm final : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  const char* backend() const override { return "self"; }
+  void all_reduce(std::span<float>, ReduceOp op, const char* what) override { check_op(op, what); }
+  void all_reduce(std::span<double>, ReduceOp op, const char* what) override { check_op(op, what); }
+  void all_reduce(std::span<std::int64_t>, ReduceOp op, const char* what) override { check_op(op, what); }
+  void all_reduce(std::span<std::uint64_t>, ReduceOp, const char*) override {}
+  std::unique_ptr<Request> start_all_reduce(std::span<float>, const char*) override {
+    return std::make_unique<DoneRequest>();
+  }
+  std::unique_ptr<Request> start_all_reduce(std::span<double>, const char*) override {
+    return std::make_unique<DoneRequest>();
+  }
+  void broadcast(std::span<std::byte>, int root, const char* what) override {
+    require(root == 0, "broadcast '", what, "': root ", root, " of 1 rank");
+  }
+  void all_gather_known(std::span<const std::byte> mine, std::span<const std::int64_t> sizes, std::span<std::byte> into,
+                        const char* what) override {
+    copy_own("all_gather", mine, sizes, into, what);
+  }
+  void all_to_all_known(std::span<const std::span<const std::byte>> to, std::span<const std::int64_t> from_sizes,
+                        std::span<std::byte> into, const char* what) override {
+    require(to.size() == 1, "all_to_all '", what, "': ", to.size(), " pieces for 1 rank");
+    copy_own("all_to_all", to[0], from_sizes, into, what);
+  }
+  void barrier(const char*) override {}
+
+ private:
+  static void check_op(ReduceOp op, const char* what) {
+    require(op != ReduceOp::bit_or, "all_reduce '", what, "': bit_or needs unsigned integers");
+  }
+  static void copy_own(const char* operation, std::span<const std::byte> mine, std::span<const std::int64_t> sizes,
+                       std::span<std::byte> into, const char* what) {
+    require(sizes.size() == 1 && sizes[0] == static_cast<std::int64_t>(mine.size()) && into.size() == mine.size(),
+            operation, " '", what, "': ", mine.size(), " bytes into ", into.size(), ", and the sizes say otherwise");
+    if (!mine.empty()) std::memcpy(into.data(), mine.data(), mine.size());
+  }
+};
+}  // namespace
+
+void Communicator::all_gather(std::span<const std::byte> mine, Gathered& into, const char* what) {
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(size()));
+  const auto size_bytes = static_cast<std::int64_t>(mine.size());
+  const std::vector<std::int64_t> eight(sizes.size(), sizeof(std::int64_t));
+  all_gather_known(std::as_bytes(std::span(&size_bytes, 1)), eight, writable_bytes(sizes), what);
+  lay_out(sizes, into);
+  all_gather_known(mine, sizes, into.bytes, what);
+}
+
+void Communicator::all_to_all(std::span<const std::span<const std::byte>> to, Gathered& into, const char* what) {
+  const auto ranks = static_cast<std::size_t>(size());
+  require(to.size() == ranks, "all_to_all '", what, "': ", to.size(), " pieces for ", ranks, " ranks");
+  std::vector<std::int64_t> giving(ranks), coming(ranks);
+  std::vector<std::span<const std::byte>> size_pieces(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    giving[r] = static_cast<std::int64_t>(to[r].size());
+    size_pieces[r] = std::as_bytes(std::span(&giving[r], 1));
+  }
+  const std::vector<std::int64_t> eight(ranks, sizeof(std::int64_t));
+  all_to_all_known(size_pieces, eight, writable_bytes(coming), what);
+  lay_out(coming, into);
+  all_to_all_known(to, coming, into.bytes, what);
+}
+
+std::vector<std::vector<std::byte>> Communicator::all_gather(std::span<const std::byte> mine, const char* what) {
+  Gathered all;
+  all_gather(mine, all, what);
+  return pieces_of(all);
+}
+
+std::vector<std::vector<std::byte>> Communicator::all_to_all(const std::vector<std::span<const std::byte>>& to,
+                                                             const char* what) {
+  Gathered all;
+  all_to_all(std::span(to), all, what);
+  return pieces_of(all);
+}
+
+bool Communicator::agree(bool mine, const char* what) {
+  return all_reduced(std::int64_t{mine ? 1 : 0}, ReduceOp::min, what) != 0;
+}
+
+std::string Communicator::broadcast_text(std::string text, int root, const char* what) {
+  auto length = static_cast<std::uint64_t>(text.size());
+  broadcast(std::as_writable_bytes(std::span(&length, 1)), root, what);
+  text.resize(length);
+  broadcast(std::as_writable_bytes(std::span<char>(text.data(), text.size())), root, what);
+  return text;
+}
+
+std::vector<std::string> Communicator::all_gather_text(const std::string& mine, const char* what) {
+  Gathered all;
+  all_gather(bytes_of(mine), all, what);
+  std::vector<std::string> texts;
+  for (int r = 0; r < all.ranks(); ++r) texts.push_back(text_of(all.of(r)));
+  return texts;
+}
+
+std::unique_ptr<Communicator> make_self_communicator() { return std::make_unique<SelfComm>(); }
+
+}  // namespace lockstep

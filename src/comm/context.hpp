@@ -1,0 +1,90 @@
+#pragma once
+#include <sched.h>
+
+#include <cstdint>
+#include <ctime>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/world.hpp"
+#include "status.hpp"
+
+namespace lockstep {
+
+/// What the communicators of a process share: where this rank reports to, and how it waits.
+struct CommContext {
+  explicit CommContext(RankBoard* board) : status(board) {}
+  Status status;
+  WorldOptions options;
+  bool crowded = false;            ///< more ranks than processors on this node: waiting must not cost a processor
+  std::vector<std::string> hosts;  ///< of each rank
+  std::function<void()>
+      while_waiting;  ///< called now and then by a waiting rank, when the watchdog cannot use MPI from its own thread
+};
+
+/// One waiting: spins for the time in which a quick collective ends, then gives the processor to whoever wants it, and
+/// at last sleeps.
+class Backoff {
+ public:
+  explicit Backoff(const CommContext& context) : context_(context), spins_left_(context.crowded ? 0 : kSpins) {}
+
+  /// Between two looks at what is waited for. False while still spinning: the caller may spare itself costly looks.
+  bool pause() {
+    if (spins_left_ > 0) {
+      --spins_left_;
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+      return false;
+    }
+    if (++yields_ % 64 == 0) slow_down();
+    if (sleep_ns_ == 0) {
+      sched_yield();
+    } else {
+      const timespec t{0, sleep_ns_};
+      nanosleep(&t, nullptr);
+    }
+    return true;
+  }
+
+ private:
+  static constexpr int kSpins = 400;                        // about 10 us
+  static constexpr std::int64_t kYieldFor_ns = 20'000'000;  // sleeping adds latency of 1 % at most
+  static constexpr std::int64_t kServeEvery_ns = 50'000'000;
+
+  void slow_down() {
+    const std::int64_t now = monotonic_ns();
+    if (began_ns_ == 0) began_ns_ = served_ns_ = now;
+    if (now - began_ns_ > kYieldFor_ns) sleep_ns_ = 100'000;
+    if (context_.while_waiting && now - served_ns_ > kServeEvery_ns) {
+      served_ns_ = now;
+      context_.while_waiting();
+    }
+    if (sleep_ns_ > 0) yields_ |= 63 - 3;  // look at the clock every fourth sleep
+  }
+
+  const CommContext& context_;
+  int spins_left_;
+  std::uint32_t yields_ = 0;
+  long sleep_ns_ = 0;
+  std::int64_t began_ns_ = 0, served_ns_ = 0;
+};
+
+/// A collective for the time of its life, in the status that the watchdogs read.
+class InCollective {
+ public:
+  InCollective(CommContext& context, const char* channel, std::uint64_t sequence, const char* operation,
+               std::uint64_t count, const char* type, const char* what)
+      : context_(context) {
+    context.status.enter(channel, sequence, operation, count, type, what);
+  }
+  InCollective(const InCollective&) = delete;
+  InCollective& operator=(const InCollective&) = delete;
+  ~InCollective() { context_.status.leave(); }
+
+ private:
+  CommContext& context_;
+};
+
+}  // namespace lockstep

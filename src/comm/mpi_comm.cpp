@@ -1,0 +1,371 @@
+#include "mpi_comm.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <exception>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/log.hpp"
+
+namespace lockstep {
+
+namespace {
+template <class T>
+struct Wire;
+template <>
+struct Wire<float> {
+  static constexpr const char* name = "f32";
+  static MPI_Datatype type() { return MPI_FLOAT; }
+};
+template <>
+struct Wire<double> {
+  static constexpr const char* name = "f64";
+  static MPI_Datatype type() { return MPI_DOUBLE; }
+};
+template <>
+struct Wire<std::int64_t> {
+  static constexpr const char* name = "i64";
+  static MPI_Datatype type() { return MPI_INT64_T; }
+};
+template <>
+struct Wire<std::uint64_t> {
+  static constexpr const char* name = "u64";
+  static MPI_Datatype type() { return MPI_UINT64_T; }
+};
+
+MPI_Op mpi_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return MPI_SUM;
+    case ReduceOp::min:
+      return MPI_MIN;
+    case ReduceOp::max:
+      return MPI_MAX;
+    case ReduceOp::bit_or:
+      return MPI_BOR;
+  }
+  return MPI_OP_NULL;
+}
+
+const char* operation_name(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return "all_reduce sum";
+    case ReduceOp::min:
+      return "all_reduce min";
+    case ReduceOp::max:
+      return "all_reduce max";
+    case ReduceOp::bit_or:
+      return "all_reduce bit_or";
+  }
+  return "all_reduce";
+}
+
+/// Calls piece(first, count) for consecutive pieces of at most `limit`; once with nothing when there is nothing.
+template <class Piece>
+void in_pieces(std::size_t total, std::size_t limit, Piece piece) {
+  std::size_t first = 0;
+  do {
+    const std::size_t count = std::min(limit, total - first);
+    piece(first, count);
+    first += count;
+  } while (first < total);
+}
+}  // namespace
+
+void check_mpi(int code, const std::string& doing, const std::source_location& where) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw Error(Fault::internal, join(doing, ": ", text), where);
+}
+
+/// What a rank is about to do, as the others see it in debug mode. Compared byte by byte, texts as their first
+/// characters.
+struct MpiComm::Signature {
+  std::uint64_t sequence;
+  std::int64_t step;
+  std::uint64_t count;
+  Text<24> operation;
+  Text<8> type;
+  Text<64> what;
+};
+
+class MpiComm::PendingSum final : public Request {
+ public:
+  PendingSum(MpiComm& comm, std::vector<MPI_Request> requests, std::uint64_t sequence, std::uint64_t count,
+             const char* type, const char* what)
+      : comm_(comm), requests_(std::move(requests)), sequence_(sequence), count_(count), type_(type), what_(what) {}
+  ~PendingSum() override {
+    if (std::uncaught_exceptions() > 0)
+      return;  // this rank is about to end the job: it must not wait for the others first
+    try {
+      wait();
+    } catch (const std::exception& problem) {
+      log::error(problem.what());
+    }
+  }
+  bool test() override {
+    if (requests_.empty()) return true;
+    int done = 0;
+    check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
+              join("all_reduce '", what_, "'"));
+    if (done) requests_.clear();
+    return done != 0;
+  }
+  void wait() override {
+    if (test()) return;
+    const InCollective in(comm_.context_, comm_.channel_.c_str(), sequence_, "all_reduce sum", count_, type_,
+                          what_.c_str());
+    comm_.drive(requests_, "all_reduce", what_.c_str());
+    requests_.clear();
+  }
+
+ private:
+  MpiComm& comm_;
+  std::vector<MPI_Request> requests_;
+  std::uint64_t sequence_, count_;
+  const char* type_;
+  std::string what_;
+};
+
+MpiComm::MpiComm(MPI_Comm comm, const char* channel, CommContext& context, NodePath node_path)
+    : channel_(channel), context_(context), node_path_(std::move(node_path)) {
+  check_mpi(MPI_Comm_dup(comm, &comm_), "MPI_Comm_dup");
+  check_mpi(MPI_Comm_dup(comm, &check_comm_), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(check_comm_, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(comm_, &rank_);
+  MPI_Comm_size(comm_, &size_);
+}
+
+MpiComm::~MpiComm() {
+  MPI_Comm_free(&check_comm_);
+  MPI_Comm_free(&comm_);
+}
+
+std::string MpiComm::name_rank(int rank) const {
+  // Ranks of the node's communicator are those of one host; the world's ranks know theirs.
+  const bool world = static_cast<std::size_t>(size_) == context_.hosts.size();
+  return world ? join("rank ", rank, " (", context_.hosts[rank], ")") : join("rank ", rank, " of the node");
+}
+
+void MpiComm::drive(MPI_Request& request, const char* operation, const char* what) {
+  int done = 0;
+  Backoff backoff(context_);
+  for (;;) {
+    const int code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS) check_mpi(code, join(operation, " '", what, "'"));
+    if (done) return;
+    backoff.pause();
+  }
+}
+
+void MpiComm::drive(std::vector<MPI_Request>& requests, const char* operation, const char* what) {
+  int done = 0;
+  Backoff backoff(context_);
+  for (;;) {
+    const int code = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+    if (code != MPI_SUCCESS) check_mpi(code, join(operation, " '", what, "'"));
+    if (done) return;
+    backoff.pause();
+  }
+}
+
+InCollective MpiComm::begin(const char* operation, std::uint64_t count, const char* type, const char* what) {
+  ++sequence_;
+  if (context_.options.check_collectives) {
+    Signature mine{};
+    mine.sequence = sequence_;
+    mine.step = context_.status.step();
+    mine.count = count;
+    mine.operation.set(operation);
+    mine.type.set(type);
+    mine.what.set(what);
+    const InCollective in(context_, channel_.c_str(), sequence_, operation, count, type, what);
+    agree_on_call(mine);
+  }
+  return InCollective(context_, channel_.c_str(), sequence_, operation, count, type, what);
+}
+
+void MpiComm::agree_on_call(const Signature& mine) {
+  std::vector<Signature> all(static_cast<std::size_t>(size_));
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, check_comm_, &request),
+            "check of collectives");
+  drive(request, "check of collectives", std::string(mine.what.view()).c_str());
+  const auto describe = [](const Signature& s) {
+    std::string at = s.step >= 0 ? join(" in step ", s.step) : std::string();
+    std::string text = join(s.operation.view());
+    if (s.type.view() != "") text += join(" of ", s.count, " ", s.type.view());
+    return join(text, " '", s.what.view(), "'", at, " (its collective ", s.sequence, ")");
+  };
+  for (int r = 1; r < size_; ++r) {
+    if (std::memcmp(&all[0], &all[static_cast<std::size_t>(r)], sizeof(Signature)) == 0) continue;
+    const std::string message =
+        join("the ranks' collectives do not match: ", name_rank(0), " calls ", describe(all[0]), ", but ", name_rank(r),
+             " calls ", describe(all[static_cast<std::size_t>(r)]),
+             "; every rank must call the same collectives, in the same order, with the same counts");
+    if (rank_ == 0) log::error(message);
+    throw Departure(Fault::internal, message);
+  }
+}
+
+template <class T>
+void MpiComm::reduce(std::span<T> values, ReduceOp op, const char* what) {
+  require(op != ReduceOp::bit_or || std::is_unsigned_v<T>, "all_reduce '", what, "': bit_or needs unsigned integers");
+  const InCollective in = begin(operation_name(op), values.size(), Wire<T>::name, what);
+  const std::size_t bytes = values.size_bytes();
+  NodeReduce* node = node_path_.reduce;
+  if (node != nullptr && bytes <= std::min(node->slot_bytes(), context_.options.node_path_bytes)) {
+    NodeReduce::Call call{.op = op,
+                          .type = static_cast<std::uint32_t>(Wire<T>::name[0]) * 8u + sizeof(T),
+                          .what = what,
+                          .between_nodes = {},
+                          .progress = {},
+                          .name_rank = {}};
+    if (node_path_.several_nodes) {
+      call.between_nodes = [&](std::byte* sum) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        check_mpi(MPI_Iallreduce(MPI_IN_PLACE, sum, static_cast<int>(values.size()), Wire<T>::type(), mpi_op(op),
+                                 node_path_.leaders, &request),
+                  join("all_reduce '", what, "' between nodes"));
+        drive(request, "all_reduce between nodes of", what);
+      };
+    }
+    call.progress = [this] {
+      int flag = 0;
+      MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE);
+    };
+    call.name_rank = [this](int r) { return name_rank(node_path_.world_ranks[static_cast<std::size_t>(r)]); };
+    node->all_reduce(context_, values, call);
+    return;
+  }
+  in_pieces(values.size(), context_.options.max_message_bytes / sizeof(T), [&](std::size_t first, std::size_t count) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, values.data() + first, static_cast<int>(count), Wire<T>::type(), mpi_op(op),
+                             comm_, &request),
+              join("all_reduce '", what, "'"));
+    drive(request, "all_reduce", what);
+  });
+}
+
+template <class T>
+std::unique_ptr<Request> MpiComm::start(std::span<T> values, const char* what) {
+  const InCollective in = begin("all_reduce sum", values.size(), Wire<T>::name, what);
+  std::vector<MPI_Request> requests;
+  in_pieces(values.size(), context_.options.max_message_bytes / sizeof(T), [&](std::size_t first, std::size_t count) {
+    requests.push_back(MPI_REQUEST_NULL);
+    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, values.data() + first, static_cast<int>(count), Wire<T>::type(), MPI_SUM,
+                             comm_, &requests.back()),
+              join("all_reduce '", what, "'"));
+  });
+  return std::make_unique<PendingSum>(*this, std::move(requests), sequence_, values.size(), Wire<T>::name, what);
+}
+
+void MpiComm::broadcast(std::span<std::byte> bytes, int root, const char* what) {
+  require(root >= 0 && root < size_, "broadcast '", what, "': root ", root, " of ", size_, " ranks");
+  const InCollective in = begin(join("broadcast from ", root).c_str(), bytes.size(), "bytes", what);
+  in_pieces(bytes.size(), context_.options.max_message_bytes, [&](std::size_t first, std::size_t count) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Ibcast(bytes.data() + first, static_cast<int>(count), MPI_BYTE, root, comm_, &request),
+              join("broadcast '", what, "'"));
+    drive(request, "broadcast", what);
+  });
+}
+
+void MpiComm::all_gather_known(std::span<const std::byte> mine, std::span<const std::int64_t> sizes,
+                               std::span<std::byte> into, const char* what) {
+  const auto ranks = static_cast<std::size_t>(size_);
+  require(sizes.size() == ranks, "all_gather '", what, "': ", sizes.size(), " sizes for ", size_, " ranks");
+  std::int64_t total = 0;
+  for (const std::int64_t size : sizes) total += size;
+  require(static_cast<std::int64_t>(mine.size()) == sizes[static_cast<std::size_t>(rank_)] &&
+              static_cast<std::int64_t>(into.size()) == total,
+          "all_gather '", what, "': rank ", rank_, " gives ", mine.size(), " bytes and room for ", into.size(),
+          ", but the sizes say ", sizes[static_cast<std::size_t>(rank_)], " and ", total);
+  const InCollective in = begin("all_gather", static_cast<std::uint64_t>(total), "bytes", what);
+  const std::size_t limit = context_.options.max_message_bytes;
+  if (static_cast<std::size_t>(total) <= limit) {
+    std::vector<int> counts(ranks), begins(ranks);
+    for (std::size_t r = 0, at = 0; r < ranks; at += static_cast<std::size_t>(sizes[r]), ++r) {
+      counts[r] = static_cast<int>(sizes[r]);
+      begins[r] = static_cast<int>(at);
+    }
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Iallgatherv(mine.data(), static_cast<int>(mine.size()), MPI_BYTE, into.data(), counts.data(),
+                              begins.data(), MPI_BYTE, comm_, &request),
+              join("all_gather '", what, "'"));
+    drive(request, "all_gather", what);
+    return;
+  }
+  std::byte* at = into.data();
+  for (int r = 0; r < size_; ++r) {
+    const auto size = static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)]);
+    if (r == rank_ && size > 0) std::memcpy(at, mine.data(), size);
+    if (size > 0) {
+      in_pieces(size, limit, [&](std::size_t first, std::size_t count) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        check_mpi(MPI_Ibcast(at + first, static_cast<int>(count), MPI_BYTE, r, comm_, &request),
+                  join("all_gather '", what, "'"));
+        drive(request, "all_gather", what);
+      });
+    }
+    at += size;
+  }
+}
+
+void MpiComm::all_to_all_known(std::span<const std::span<const std::byte>> to, std::span<const std::int64_t> from_sizes,
+                               std::span<std::byte> into, const char* what) {
+  const auto ranks = static_cast<std::size_t>(size_);
+  require(to.size() == ranks && from_sizes.size() == ranks, "all_to_all '", what, "': ", to.size(), " pieces and ",
+          from_sizes.size(), " sizes for ", size_, " ranks");
+  std::int64_t total = 0;
+  for (const std::int64_t size : from_sizes) total += size;
+  require(static_cast<std::int64_t>(into.size()) == total, "all_to_all '", what, "': room for ", into.size(),
+          " bytes, but ", total, " come");
+  const InCollective in = begin("all_to_all", 0, "", what);
+  std::vector<std::byte*> at(ranks);
+  for (std::size_t r = 0, begin = 0; r < ranks; begin += static_cast<std::size_t>(from_sizes[r]), ++r)
+    at[r] = into.data() + begin;
+  const auto self = static_cast<std::size_t>(rank_);
+  require(to[self].size() == static_cast<std::size_t>(from_sizes[self]), "all_to_all '", what, "': rank ", rank_,
+          " gives itself ", to[self].size(), " bytes and expects ", from_sizes[self]);
+  if (!to[self].empty()) std::memcpy(at[self], to[self].data(), to[self].size());
+  // Point to point: empty pieces cost nothing, pieces may be of any length, and nothing is copied into one block first.
+  constexpr int kTag = 17;
+  std::vector<MPI_Request> requests;
+  const auto post = [&](std::size_t size, auto call) {
+    if (size == 0) return;
+    in_pieces(size, context_.options.max_message_bytes, [&](std::size_t first, std::size_t count) {
+      requests.push_back(MPI_REQUEST_NULL);
+      check_mpi(call(first, static_cast<int>(count), &requests.back()), join("all_to_all '", what, "'"));
+    });
+  };
+  for (int shift = 1; shift < size_; ++shift) {
+    const int r = (rank_ + size_ - shift) % size_;
+    post(static_cast<std::size_t>(from_sizes[static_cast<std::size_t>(r)]),
+         [&](std::size_t first, int count, MPI_Request* request) {
+           return MPI_Irecv(at[static_cast<std::size_t>(r)] + first, count, MPI_BYTE, r, kTag, comm_, request);
+         });
+  }
+  for (int shift = 1; shift < size_; ++shift) {
+    const int r = (rank_ + shift) % size_;
+    const std::span<const std::byte> piece = to[static_cast<std::size_t>(r)];
+    post(piece.size(), [&](std::size_t first, int count, MPI_Request* request) {
+      return MPI_Isend(piece.data() + first, count, MPI_BYTE, r, kTag, comm_, request);
+    });
+  }
+  if (!requests.empty()) drive(requests, "all_to_all", what);
+}
+
+void MpiComm::barrier(const char* what) {
+  const InCollective in = begin("barrier", 0, "", what);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibarrier(comm_, &request), join("barrier '", what, "'"));
+  drive(request, "barrier", what);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,80 @@
+#pragma once
+#include <mpi.h>
+
+#include <memory>
+#include <source_location>
+#include <string>
+
+#include "context.hpp"
+#include "lockstep/comm/communicator.hpp"
+#include "node_reduce.hpp"
+
+namespace lockstep {
+
+/// Throws Error (internal) with MPI's own text unless `code` is MPI_SUCCESS. The message reads: doing: MPI's text.
+void check_mpi(int code, const std::string& doing, const std::source_location& where = std::source_location::current());
+
+/// The short way for small all-reduces: shared memory inside the node, and a communicator of each node's first rank
+/// between nodes.
+struct NodePath {
+  NodeReduce* reduce = nullptr;
+  MPI_Comm leaders = MPI_COMM_NULL;  ///< on each node's first rank, when there are several nodes
+  bool several_nodes = false;
+  std::vector<int> world_ranks;  ///< of the ranks of this node
+};
+
+/// Collectives over MPI: each is its non-blocking form, driven by MPI_Test, so that the rank can say where it waits and
+/// give way.
+class MpiComm final : public Communicator {
+ public:
+  /// Takes a duplicate of `comm`. `channel` names it in reports. With a node path, `comm` is the communicator of all
+  /// ranks.
+  MpiComm(MPI_Comm comm, const char* channel, CommContext& context, NodePath node_path = {});
+  ~MpiComm() override;
+  MpiComm(const MpiComm&) = delete;
+  MpiComm& operator=(const MpiComm&) = delete;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  const char* backend() const override { return "mpi"; }
+  void all_reduce(std::span<float> values, ReduceOp op, const char* what) override { reduce(values, op, what); }
+  void all_reduce(std::span<double> values, ReduceOp op, const char* what) override { reduce(values, op, what); }
+  void all_reduce(std::span<std::int64_t> values, ReduceOp op, const char* what) override { reduce(values, op, what); }
+  void all_reduce(std::span<std::uint64_t> values, ReduceOp op, const char* what) override { reduce(values, op, what); }
+  std::unique_ptr<Request> start_all_reduce(std::span<float> values, const char* what) override {
+    return start(values, what);
+  }
+  std::unique_ptr<Request> start_all_reduce(std::span<double> values, const char* what) override {
+    return start(values, what);
+  }
+  void broadcast(std::span<std::byte> bytes, int root, const char* what) override;
+  void all_gather_known(std::span<const std::byte> mine, std::span<const std::int64_t> sizes, std::span<std::byte> into,
+                        const char* what) override;
+  void all_to_all_known(std::span<const std::span<const std::byte>> to, std::span<const std::int64_t> from_sizes,
+                        std::span<std::byte> into, const char* what) override;
+  void barrier(const char* what) override;
+
+ private:
+  class PendingSum;
+  struct Signature;
+  template <class T>
+  void reduce(std::span<T> values, ReduceOp op, const char* what);
+  template <class T>
+  std::unique_ptr<Request> start(std::span<T> values, const char* what);
+  /// Counts the collective and, in debug mode, agrees on it with the other ranks.
+  InCollective begin(const char* operation, std::uint64_t count, const char* type, const char* what);
+  void agree_on_call(const Signature& mine);
+  void drive(MPI_Request& request, const char* operation, const char* what);
+  void drive(std::vector<MPI_Request>& requests, const char* operation, const char* what);
+  std::string name_rank(int rank) const;
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  MPI_Comm check_comm_ = MPI_COMM_NULL;  ///< a mismatched collective on comm_ must not meet the check's own
+  std::string channel_;
+  CommContext& context_;
+  NodePath node_path_;
+  int rank_ = 0, size_ = 1;
+  std::uint64_t sequence_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,126 @@
+#pragma once
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+namespace lockstep {
+
+/// Nanoseconds of the host's monotonic clock: the same for all processes of a host.
+std::int64_t monotonic_ns();
+
+/// A value with one writer and many readers, also of other processes; readers never see half of a change, the writer
+/// never waits. A writer that dies within store() leaves the version odd: load() then gives what is there.
+template <class T>
+class SharedValue {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 8 == 0);
+
+ public:
+  void store(const T& value) {
+    std::array<std::uint64_t, kWords> words;
+    std::memcpy(words.data(), &value, sizeof(T));
+    const std::uint64_t version = version_.load(std::memory_order_relaxed);
+    version_.store(version + 1, std::memory_order_relaxed);
+    // Release on each word: a reader that sees a new word also sees the odd version. On x86 these are plain stores.
+    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
+    version_.store(version + 2, std::memory_order_release);
+  }
+  T load() const {
+    std::array<std::uint64_t, kWords> words;
+    for (int attempt = 0; attempt < 1000; ++attempt) {
+      const std::uint64_t before = version_.load(std::memory_order_acquire);
+      for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
+      if (before % 2 == 0 && version_.load(std::memory_order_relaxed) == before) break;
+    }
+    T value;
+    std::memcpy(static_cast<void*>(&value), words.data(), sizeof(T));
+    return value;
+  }
+
+ private:
+  static constexpr std::size_t kWords = sizeof(T) / 8;
+  std::atomic<std::uint64_t> version_;
+  std::array<std::atomic<std::uint64_t>, kWords> words_;
+};
+
+/// A text of bounded length inside shared memory and messages.
+template <std::size_t N>
+struct Text {
+  std::array<char, N> chars;
+  void set(std::string_view text) {
+    chars.fill('\0');
+    std::memcpy(chars.data(), text.data(), text.size() < N ? text.size() : N - 1);
+  }
+  std::string_view view() const { return {chars.data(), strnlen(chars.data(), N)}; }
+};
+
+enum class Activity : std::uint32_t { starting, working, in_collective, leaving };
+
+/// Who a rank is.
+struct Identity {
+  std::int64_t pid;
+  std::int64_t started;  ///< field 22 of /proc/PID/stat: tells this process from a later one with its number
+  std::int32_t rank, node, node_rank, unused;
+  Text<64> host;
+};
+
+/// Where a rank was when it last said so.
+struct Whereabouts {
+  std::int64_t since_ns;         ///< when the activity began
+  std::int64_t step;             ///< -1: none
+  std::uint64_t sequence;        ///< collectives begun on `channel`
+  std::uint64_t world_sequence;  ///< collectives begun by all ranks together
+  std::uint64_t count;           ///< elements
+  Activity activity;
+  std::uint32_t unused;
+  Text<24> phase;
+  Text<16> channel;  ///< "world" or "node"
+  Text<24> operation;
+  Text<8> type;
+  Text<48> what;
+};
+
+/// A rank's place in the memory of its node: it writes, the watchdogs of the node read, whatever state its process is
+/// in.
+struct RankBoard {
+  SharedValue<Identity> identity;
+  SharedValue<Whereabouts> whereabouts;
+};
+
+/// Shared by the ranks of a node; zero at first.
+struct NodeBoard {
+  std::atomic<std::int32_t> reporter;  ///< 1 + node rank of the rank whose watchdog has taken on the report, or 0
+  std::atomic<std::int32_t> aborting;  ///< 1 + node rank of the first rank that printed why it aborts, or 0
+};
+
+/// The state of a process as its host knows it.
+enum class Process : std::uint8_t { running, stopped, dead, unknown };
+
+/// What /proc says about the process: dead also when the number now belongs to another one or is a zombie's.
+Process process_state(std::int64_t pid, std::int64_t started);
+/// Field 22 of /proc/PID/stat, 0 when it cannot be read.
+std::int64_t process_started(std::int64_t pid);
+
+/// The writer's side of one rank's board. Methods are for the thread that calls collectives.
+class Status {
+ public:
+  explicit Status(RankBoard* board) : board_(board) { now_.step = -1; }
+  void introduce(const Identity& identity) { board_->identity.store(identity); }
+  void at(const char* phase, std::int64_t step);
+  void enter(const char* channel, std::uint64_t sequence, const char* operation, std::uint64_t count, const char* type,
+             const char* what);
+  /// Back to work after enter().
+  void leave();
+  void leaving();
+  std::int64_t step() const { return now_.step; }
+  const RankBoard& board() const { return *board_; }
+
+ private:
+  RankBoard* board_;
+  Whereabouts now_{};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,201 @@
+#include "lockstep/comm/tree_reduce.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "lockstep/base/error.hpp"
+
+namespace lockstep {
+
+namespace {
+constexpr std::int64_t kBlock = 1024;  // elements added at a time: the blocks of a tree's levels fit the L1 cache
+constexpr std::size_t kGatherBytes = std::size_t{256} << 10;  // partial sums of all ranks that travel whole
+constexpr std::int64_t kThreadedElements = 1 << 17;
+
+bool is_power_of_two(std::int64_t n) { return n > 0 && std::has_single_bit(static_cast<std::uint64_t>(n)); }
+
+/// A subtree whose sum is known.
+template <class T>
+struct Leaf {
+  ShardRange range;
+  const T* values;
+};
+
+/// The sum of a block in the tree over `range`, whose known subtrees are the leaves, in order.
+template <class T>
+class BlockTree {
+ public:
+  BlockTree(std::span<const Leaf<T>> leaves, std::int64_t first, std::int64_t count, T* scratch)
+      : leaves_(leaves), first_(first), count_(count), scratch_(scratch) {}
+
+  /// Where the sum lies: in `into`, or in the leaf itself.
+  const T* sum(ShardRange range, T* into, int depth = 0) {
+    if (leaves_[at_].range == range) return leaves_[at_++].values + first_;
+    const std::int64_t middle = range.begin + range.count() / 2;
+    const T* left = sum({range.begin, middle}, into, depth + 1);
+    const T* right = sum({middle, range.end}, scratch_ + depth * kBlock, depth + 1);
+    for (std::int64_t i = 0; i < count_; ++i) into[i] = left[i] + right[i];
+    return into;
+  }
+
+ private:
+  std::span<const Leaf<T>> leaves_;
+  std::int64_t first_, count_;
+  T* scratch_;
+  std::size_t at_ = 0;
+};
+
+/// Elements [first, last) of the tree over `range` into out[0, last - first).
+template <class T>
+void add_tree(std::span<const Leaf<T>> leaves, ShardRange range, std::int64_t first, std::int64_t last, T* out) {
+  const std::int64_t levels = std::bit_width(static_cast<std::uint64_t>(range.count()));
+  thread_local std::vector<T> scratch;
+  scratch.resize(static_cast<std::size_t>((levels + 1) * kBlock));
+  T* block = scratch.data() + levels * kBlock;
+  for (std::int64_t at = first; at < last; at += kBlock) {
+    const std::int64_t count = std::min(kBlock, last - at);
+    // Not into out directly: out may be one of the leaves, still to be read.
+    const T* sum = BlockTree<T>(leaves, at, count, scratch.data()).sum(range, block);
+    std::memmove(out + (at - first), sum, static_cast<std::size_t>(count) * sizeof(T));
+  }
+}
+
+/// Whole vectors, cut among the threads where that pays; each thread's elements are its own, so the bits stay.
+template <class T>
+void add_tree_threaded(std::span<const Leaf<T>> leaves, ShardRange range, std::int64_t n, T* out) {
+  const std::int64_t pieces = (n + kThreadedElements - 1) / kThreadedElements;
+#pragma omp parallel for schedule(static) if (pieces > 1)
+  for (std::int64_t p = 0; p < pieces; ++p) {
+    const std::int64_t first = p * kThreadedElements, last = std::min(n, first + kThreadedElements);
+    add_tree<T>(leaves, range, first, last, out + first);
+  }
+}
+}  // namespace
+
+ShardRange shards_of(std::int64_t shards, int rank, int ranks) {
+  require(shards > 0 && ranks > 0 && rank >= 0 && rank < ranks, "shards of rank ", rank, " of ", ranks, ": ", shards,
+          " shards; all must be positive and the rank one of them");
+  return {shards * rank / ranks, shards * (rank + 1) / ranks};
+}
+
+std::vector<ShardRange> aligned_subtrees(ShardRange range) {
+  std::vector<ShardRange> trees;
+  for (std::int64_t at = range.begin; at < range.end;) {
+    std::int64_t size = at == 0 ? std::int64_t{1} << 62 : at & -at;  // the largest that may begin here
+    while (size > range.end - at) size /= 2;
+    trees.push_back({at, at + size});
+    at += size;
+  }
+  return trees;
+}
+
+template <class T>
+void tree_sum(std::span<const std::span<const T>> parts, std::int64_t first, std::int64_t last, std::span<T> out) {
+  const auto count = static_cast<std::int64_t>(parts.size());
+  require(is_power_of_two(count), "tree sum of ", count, " vectors: must be a power of two");
+  std::vector<Leaf<T>> leaves;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::span<const T> part = parts[static_cast<std::size_t>(i)];
+    require(part.size() == out.size(), "tree sum: vector ", i, " has ", part.size(), " elements, the sum ", out.size());
+    leaves.push_back({{i, i + 1}, part.data()});
+  }
+  require(first >= 0 && first <= last && last <= static_cast<std::int64_t>(out.size()), "tree sum of elements ", first,
+          " to ", last, " of ", out.size());
+  add_tree<T>(leaves, {0, count}, first, last, out.data() + first);
+}
+
+template <class T>
+void tree_all_reduce(Communicator& comm, std::int64_t shards, const std::vector<std::span<T>>& local, std::span<T> out,
+                     const char* what) {
+  const int ranks = comm.size();
+  const ShardRange mine = shards_of(shards, comm.rank(), ranks);
+  const auto n = static_cast<std::int64_t>(out.size());
+  require(is_power_of_two(shards), "tree_all_reduce '", what, "': ", shards, " shards; must be a power of two");
+  require(static_cast<std::int64_t>(local.size()) == mine.count(), "tree_all_reduce '", what, "': rank ", comm.rank(),
+          " of ", ranks, " gives ", local.size(), " of ", shards, " shards, must give ", mine.count());
+  std::vector<Leaf<T>> own;
+  for (std::int64_t i = 0; i < mine.count(); ++i) {
+    const std::span<T> shard = local[static_cast<std::size_t>(i)];
+    require(shard.size() == out.size(), "tree_all_reduce '", what, "': shard ", mine.begin + i, " has ", shard.size(),
+            " elements, the sum ", n);
+    own.push_back({{mine.begin + i, mine.begin + i + 1}, shard.data()});
+  }
+  if (ranks == 1) return add_tree_threaded<T>(own, mine, n, out.data());
+
+  std::vector<std::vector<ShardRange>> trees(static_cast<std::size_t>(ranks));
+  std::size_t all_trees = 0;
+  for (int r = 0; r < ranks; ++r) {
+    trees[static_cast<std::size_t>(r)] = aligned_subtrees(shards_of(shards, r, ranks));
+    all_trees += trees[static_cast<std::size_t>(r)].size();
+  }
+  const std::vector<ShardRange>& my_trees = trees[static_cast<std::size_t>(comm.rank())];
+  const auto element = static_cast<std::int64_t>(sizeof(T));
+
+  // The sums of my subtrees, one vector after another.
+  thread_local std::vector<T> partial, arrived, sending;
+  partial.resize(my_trees.size() * out.size());
+  for (std::size_t t = 0; t < my_trees.size(); ++t) {
+    const auto from = static_cast<std::size_t>(my_trees[t].begin - mine.begin);
+    const auto count = static_cast<std::size_t>(my_trees[t].count());
+    add_tree_threaded<T>(std::span<const Leaf<T>>(own).subspan(from, count), my_trees[t], n,
+                         partial.data() + t * out.size());
+  }
+
+  // The subtrees of all ranks in order, with their elements [0, length) at `values`.
+  const auto leaves_at = [&](const T* values, std::int64_t length) {
+    std::vector<Leaf<T>> leaves;
+    for (const std::vector<ShardRange>& of_rank : trees) {
+      for (const ShardRange& tree : of_rank) {
+        leaves.push_back({tree, values});
+        values += length;
+      }
+    }
+    return leaves;
+  };
+
+  // Two ranks exchange as many bytes either way, and one message is quicker than two.
+  if (ranks == 2 || all_trees * out.size_bytes() <= kGatherBytes) {
+    std::vector<std::int64_t> sizes;
+    for (const auto& of_rank : trees) sizes.push_back(static_cast<std::int64_t>(of_rank.size()) * n * element);
+    arrived.resize(all_trees * out.size());
+    comm.all_gather_known(std::as_bytes(std::span<const T>(partial)), sizes,
+                          std::as_writable_bytes(std::span<T>(arrived)), what);
+    add_tree_threaded<T>(leaves_at(arrived.data(), n), {0, shards}, n, out.data());
+    return;
+  }
+
+  const auto cut = [&](int r) { return n * r / ranks; };
+  const auto length = [&](int r) { return cut(r + 1) - cut(r); };
+  sending.resize(partial.size());
+  std::vector<std::span<const std::byte>> to;
+  T* at = sending.data();
+  for (int r = 0; r < ranks; ++r) {
+    const T* begin = at;
+    for (std::size_t t = 0; t < my_trees.size(); ++t) {
+      at = std::copy_n(partial.data() + static_cast<std::int64_t>(t) * n + cut(r), length(r), at);
+    }
+    to.push_back(std::as_bytes(std::span<const T>(begin, at)));
+  }
+  const std::int64_t my_length = length(comm.rank());
+  std::vector<std::int64_t> from_sizes, part_sizes;
+  for (int r = 0; r < ranks; ++r) {
+    const auto count = static_cast<std::int64_t>(trees[static_cast<std::size_t>(r)].size());
+    from_sizes.push_back(count * my_length * element);
+    part_sizes.push_back(length(r) * element);
+  }
+  arrived.resize(all_trees * static_cast<std::size_t>(my_length));
+  comm.all_to_all_known(to, from_sizes, std::as_writable_bytes(std::span<T>(arrived)), what);
+  partial.resize(static_cast<std::size_t>(my_length));
+  add_tree_threaded<T>(leaves_at(arrived.data(), my_length), {0, shards}, my_length, partial.data());
+  comm.all_gather_known(std::as_bytes(std::span<const T>(partial)), part_sizes, std::as_writable_bytes(out), what);
+}
+
+template void tree_sum(std::span<const std::span<const float>>, std::int64_t, std::int64_t, std::span<float>);
+template void tree_sum(std::span<const std::span<const double>>, std::int64_t, std::int64_t, std::span<double>);
+template void tree_all_reduce(Communicator&, std::int64_t, const std::vector<std::span<float>>&, std::span<float>,
+                              const char*);
+template void tree_all_reduce(Communicator&, std::int64_t, const std::vector<std::span<double>>&, std::span<double>,
+                              const char*);
+
+}  // namespace lockstep

@@ -1,0 +1,276 @@
+#include "watchdog.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "lockstep/base/log.hpp"
+
+namespace lockstep {
+
+namespace {
+constexpr double kAnswer_s = 1.5;     // for a node to answer a query, and for node 0 to take on a report
+constexpr double kReportEnds_s = 20;  // for whoever took on the report to end the job
+constexpr double kAbortEnds_s = 4;    // for MPI_Abort to end it
+constexpr double kNeighbourEvery_s = 0.5;
+}  // namespace
+
+Watchdog::Watchdog(Setup setup) : s_(std::move(setup)) {
+  for (int r = 0; r < s_.node_size; ++r) {
+    // In containers with process numbers of their own a neighbour is not to be found: then nothing is concluded from
+    // that.
+    const Identity id = s_.boards[r].identity.load();
+    visible_.push_back(id.started != 0 && process_state(id.pid, id.started) != Process::dead);
+  }
+  // Signals are for the thread that trains: its handler sets the flag that stops the run.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+int Watchdog::node_count() const { return 1 + *std::max_element(s_.node_of.begin(), s_.node_of.end()); }
+
+double Watchdog::tick_s() const {
+  const double timeout = timeout_s_;
+  return timeout > 0 ? std::clamp(timeout / 20, 0.01, 0.25) : 0.25;
+}
+
+void Watchdog::run() {
+  looked_ns_ = monotonic_ns();
+  std::unique_lock lock(mutex_);
+  double unseen_s = 0;
+  double unanswered_s = 0;
+  while (!stop_) {
+    const double tick = tick_s();
+    wake_.wait_for(lock, std::chrono::duration<double>(tick), [&] { return stop_; });
+    if (stop_) break;
+    lock.unlock();
+    const std::int64_t now = monotonic_ns();
+    // A longer pause than planned: this process was stopped or starved, and so perhaps was the whole job.
+    const double passed_s = std::min(1e-9 * static_cast<double>(now - looked_ns_), 2 * tick + 0.5);
+    looked_ns_ = now;
+    look_at_self(passed_s);
+    unseen_s += passed_s;
+    if (unseen_s >= kNeighbourEvery_s) {
+      unseen_s = 0;
+      look_at_neighbour();
+    }
+    if (s_.threads_may_call_mpi) {
+      serve();
+      if (alarmed_) act(true);
+    } else if (alarmed_) {
+      unanswered_s += passed_s;  // the waiting rank should have acted; it seems to be stuck inside MPI
+      if (unanswered_s > kReportEnds_s / 2) act(false);
+    }
+    lock.lock();
+  }
+}
+
+void Watchdog::look_at_self(double passed_s) {
+  const Whereabouts w = s_.boards[s_.node_rank].whereabouts.load();
+  if (w.activity != Activity::in_collective || w.since_ns != late_since_ns_) {
+    late_s_ = 0;
+    late_since_ns_ = w.activity == Activity::in_collective ? w.since_ns : 0;
+    return;
+  }
+  late_s_ += passed_s;
+  const double timeout = timeout_s_;
+  if (timeout > 0 && late_s_ > timeout) raise({Alarm::Kind::late, s_.rank, timeout});
+}
+
+void Watchdog::look_at_neighbour() {
+  const int neighbour = (s_.node_rank + 1) % s_.node_size;
+  if (neighbour == s_.node_rank || !visible_[static_cast<std::size_t>(neighbour)]) return;
+  const Identity id = s_.boards[neighbour].identity.load();
+  if (s_.boards[neighbour].whereabouts.load().activity == Activity::leaving) return;
+  if (process_state(id.pid, id.started) == Process::dead) raise({Alarm::Kind::dead, id.rank, timeout_s_});
+}
+
+void Watchdog::raise(const Alarm& alarm) {
+  const std::lock_guard lock(mutex_);
+  if (alarmed_) return;
+  alarm_ = alarm;
+  alarmed_ = true;
+}
+
+void Watchdog::while_waiting() {
+  if (s_.threads_may_call_mpi) return;
+  serve();
+  if (alarmed_) act(true);
+}
+
+void Watchdog::act(bool may_call_mpi) {
+  if (acting_.exchange(true)) return;
+  if (!may_call_mpi) {
+    log::error(report_text(alarm_, everyone(false)));
+    end_by_force(1);
+  }
+  std::int32_t nobody = 0;
+  if (!s_.board->reporter.compare_exchange_strong(nobody, s_.node_rank + 1)) {
+    await_end(kReportEnds_s);
+    std::fprintf(stderr, "error %sthe job did not end; leaving\n", log::prefix().c_str());
+    end_by_force(1);
+  }
+  if (s_.node > 0 && others_take_it(alarm_)) {
+    await_end(kReportEnds_s);
+    std::fprintf(stderr, "error %sthe job did not end; leaving\n", log::prefix().c_str());
+    end_by_force(1);
+  }
+  log::error(report_text(alarm_, everyone(true)));
+  std::fflush(nullptr);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  await_end(kAbortEnds_s);
+  end_by_force(1);
+}
+
+void Watchdog::await_end(double seconds) {
+  const std::int64_t until = monotonic_ns() + static_cast<std::int64_t>(seconds * 1e9);
+  while (monotonic_ns() < until) {
+    serve();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+void Watchdog::end_by_force(int exit_code) {
+  for (int r = 0; r < s_.node_size; ++r) {
+    const Identity id = s_.boards[r].identity.load();
+    if (r == s_.node_rank || !visible_[static_cast<std::size_t>(r)]) continue;
+    if (process_state(id.pid, id.started) != Process::dead) kill(static_cast<pid_t>(id.pid), SIGKILL);
+  }
+  _exit(exit_code);
+}
+
+std::vector<RankSeen> Watchdog::own_node() const {
+  std::vector<RankSeen> seen;
+  const std::int64_t now = monotonic_ns();
+  for (int r = 0; r < s_.node_size; ++r) {
+    RankSeen rank{};
+    rank.identity = s_.boards[r].identity.load();
+    rank.at = s_.boards[r].whereabouts.load();
+    rank.age_s = 1e-9 * static_cast<double>(now - rank.at.since_ns);
+    rank.process = visible_[static_cast<std::size_t>(r)] ? process_state(rank.identity.pid, rank.identity.started)
+                                                         : Process::unknown;
+    rank.answered = true;
+    seen.push_back(rank);
+  }
+  return seen;
+}
+
+std::vector<RankSeen> Watchdog::everyone(bool may_call_mpi) {
+  std::vector<RankSeen> all(static_cast<std::size_t>(s_.size));
+  for (int r = 0; r < s_.size; ++r) {
+    RankSeen& rank = all[static_cast<std::size_t>(r)];
+    rank = RankSeen{};
+    rank.identity.rank = r;
+    rank.identity.node = s_.node_of[static_cast<std::size_t>(r)];
+    rank.identity.host.set(s_.hosts[static_cast<std::size_t>(r)]);
+    rank.at.step = -1;
+    rank.process = Process::unknown;
+  }
+  for (const RankSeen& rank : own_node()) all[static_cast<std::size_t>(rank.identity.rank)] = rank;
+  if (may_call_mpi && node_count() > 1) {
+    gather(all, true);
+    gather(all, false);
+  }
+  return all;
+}
+
+void Watchdog::gather(std::vector<RankSeen>& all, bool first_ranks_only) {
+  std::vector<bool> asked(static_cast<std::size_t>(node_count()), false);
+  for (int r = 0; r < s_.size; ++r) {
+    const auto node = static_cast<std::size_t>(s_.node_of[static_cast<std::size_t>(r)]);
+    if (all[static_cast<std::size_t>(r)].answered || (first_ranks_only && asked[node])) continue;
+    asked[node] = true;
+    send(r, kQuery, {});
+  }
+  const std::int64_t until = monotonic_ns() + static_cast<std::int64_t>(kAnswer_s * 1e9);
+  for (;;) {
+    serve();
+    for (const RankSeen& rank : replies_) all[static_cast<std::size_t>(rank.identity.rank)] = rank;
+    replies_.clear();
+    const bool complete = std::all_of(all.begin(), all.end(), [](const RankSeen& r) { return r.answered; });
+    if (complete || monotonic_ns() > until) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+bool Watchdog::others_take_it(const Alarm& alarm) {
+  constexpr int kNodesAsked = 3;  // when so many nodes are silent, two tables are the smaller evil
+  for (int node = 0; node < std::min(s_.node, kNodesAsked); ++node) {
+    for (int r = 0; r < s_.size; ++r) {
+      if (s_.node_of[static_cast<std::size_t>(r)] == node) send(r, kAlarm, std::as_bytes(std::span(&alarm, 1)));
+    }
+    const std::int64_t until = monotonic_ns() + static_cast<std::int64_t>(kAnswer_s * 1e9);
+    while (monotonic_ns() < until) {
+      serve();
+      if (taken_) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  return false;
+}
+
+void Watchdog::send(int to, Tag tag, std::span<const std::byte> bytes) {
+  Outgoing& out = outgoing_.emplace_back();
+  out.bytes.assign(bytes.begin(), bytes.end());
+  MPI_Isend(out.bytes.data(), static_cast<int>(out.bytes.size()), MPI_BYTE, to, tag, s_.comm, &out.request);
+}
+
+void Watchdog::serve() {
+  if (s_.comm == MPI_COMM_NULL || node_count() == 1) return;
+  outgoing_.remove_if([](Outgoing& out) {
+    int done = 0;
+    return MPI_Test(&out.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0;
+  });
+  for (;;) {
+    int there = 0;
+    MPI_Status status;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, s_.comm, &there, &status) != MPI_SUCCESS || !there) return;
+    int size_bytes = 0;
+    MPI_Get_count(&status, MPI_BYTE, &size_bytes);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(size_bytes));
+    if (MPI_Recv(bytes.data(), size_bytes, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, s_.comm, MPI_STATUS_IGNORE) !=
+        MPI_SUCCESS)
+      return;
+    switch (status.MPI_TAG) {
+      case kQuery:
+        send(status.MPI_SOURCE, kReply, std::as_bytes(std::span<const RankSeen>(own_node())));
+        break;
+      case kReply: {
+        std::vector<RankSeen> seen(bytes.size() / sizeof(RankSeen));
+        std::memcpy(static_cast<void*>(seen.data()), bytes.data(), seen.size() * sizeof(RankSeen));
+        replies_.insert(replies_.end(), seen.begin(), seen.end());
+        break;
+      }
+      case kAlarm: {
+        send(status.MPI_SOURCE, kTaken, {});
+        Alarm alarm;
+        std::memcpy(&alarm, bytes.data(), sizeof alarm);
+        raise(alarm);
+        break;
+      }
+      case kTaken:
+        taken_ = true;
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,376 @@
+#include "lockstep/comm/world.hpp"
+
+#include <mpi.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+#include "context.hpp"
+#include "launch.hpp"
+#include "lockstep/base/log.hpp"
+#include "lockstep/base/text.hpp"
+#include "mpi_comm.hpp"
+#include "watchdog.hpp"
+
+namespace lockstep {
+
+namespace {
+constexpr std::size_t kNodeReduceBytes = std::size_t{16}
+                                         << 20;  // of node memory at most, for the slots of all its ranks
+
+std::string short_host() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  const std::string full = name;
+  return full.substr(0, full.find('.'));
+}
+
+class PlainMemory final : public NodeMemory {
+ public:
+  explicit PlainMemory(std::size_t size_bytes) : buffer_({}, std::max<std::size_t>(size_bytes, 1)), size_(size_bytes) {}
+  std::span<std::byte> bytes() const override { return {buffer_.data(), size_}; }
+
+ private:
+  Buffer buffer_;
+  std::size_t size_;
+};
+
+/// The first rank of the node owns all of the window; the others look at it. No rank of MPI's own alignment: 64 bytes
+/// ours.
+class WindowMemory final : public NodeMemory {
+ public:
+  WindowMemory(MPI_Comm node, int node_rank, std::size_t size_bytes) : size_(size_bytes) {
+    constexpr std::size_t kLine = 64;
+    const auto mine = static_cast<MPI_Aint>(node_rank == 0 ? size_bytes + kLine : 0);
+    void* base = nullptr;
+    const std::string doing = join("sharing ", human_bytes(static_cast<double>(size_bytes)),
+                                   " between the ranks of this node (is /dev/shm large enough?)");
+    check_mpi(MPI_Win_allocate_shared(mine, 1, MPI_INFO_NULL, node, &base, &window_), doing);
+    MPI_Aint whole = 0;
+    int unit = 1;
+    check_mpi(MPI_Win_shared_query(window_, 0, &whole, &unit, &base), doing);
+    // Mapped at different addresses in different ranks, but always from the start of a page: one offset fits all.
+    const auto address = reinterpret_cast<std::uintptr_t>(base);
+    memory_ = static_cast<std::byte*>(base) + (kLine - address % kLine) % kLine;
+    if (node_rank == 0 && size_bytes > 0) std::memset(memory_, 0, size_bytes);
+    MPI_Barrier(node);
+  }
+  ~WindowMemory() override { MPI_Win_free(&window_); }
+  std::span<std::byte> bytes() const override { return {memory_, size_}; }
+
+ private:
+  MPI_Win window_ = MPI_WIN_NULL;
+  std::byte* memory_ = nullptr;
+  std::size_t size_;
+};
+
+int processors_of_node(MPI_Comm node) {
+  // Ranks bound to a core each have one processor; together they have all of theirs.
+  cpu_set_t mine, all;
+  CPU_ZERO(&mine);
+  if (sched_getaffinity(0, sizeof mine, &mine) != 0) return static_cast<int>(std::thread::hardware_concurrency());
+  check_mpi(MPI_Allreduce(&mine, &all, sizeof mine, MPI_BYTE, MPI_BOR, node), "counting processors");
+  return CPU_COUNT(&all);
+}
+}  // namespace
+
+struct World::Impl {
+  int rank = 0, size = 1, node_rank = 0, node_size = 1, node = 0, nodes = 1;
+  std::string host, description = "not initialised (started alone)";
+  bool owns_mpi = false;
+  MPI_Comm node_comm = MPI_COMM_NULL, leaders = MPI_COMM_NULL, watch = MPI_COMM_NULL;
+  std::vector<int> node_of;
+  std::unique_ptr<NodeMemory> shared;  ///< NodeBoard, RankBoard[node_size], region of NodeReduce
+  NodeBoard* board = nullptr;
+  RankBoard* boards = nullptr;
+  std::unique_ptr<CommContext> context;
+  std::unique_ptr<NodeReduce> node_reduce;
+  std::unique_ptr<Communicator> world, on_node;
+  std::unique_ptr<Watchdog> watchdog;
+
+  void start_alone();
+  void start_mpi(int* argc, char*** argv);
+  void place_on_nodes();
+  void share_boards();
+};
+
+void World::Impl::start_alone() {
+  shared = std::make_unique<PlainMemory>(sizeof(NodeBoard) + sizeof(RankBoard));
+  board = reinterpret_cast<NodeBoard*>(shared->bytes().data());
+  boards = reinterpret_cast<RankBoard*>(board + 1);
+  context = std::make_unique<CommContext>(boards);
+  context->hosts = {host};
+  world = make_self_communicator();
+  on_node = make_self_communicator();
+}
+
+void World::Impl::start_mpi(int* argc, char*** argv) {
+  int ready = 0;
+  MPI_Initialized(&ready);
+  int provided = MPI_THREAD_SINGLE;
+  if (!ready) {
+    // Where ranks share processors, a rank that waits inside MPI must give way; the user's own setting counts more.
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+    owns_mpi = true;
+  } else {
+    MPI_Query_thread(&provided);
+  }
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0, version = 0, subversion = 0;
+  MPI_Get_library_version(library, &length);
+  MPI_Get_version(&version, &subversion);
+  const char* levels[] = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED", "MPI_THREAD_SERIALIZED", "MPI_THREAD_MULTIPLE"};
+  description = join(std::string_view(library).substr(0, std::string_view(library).find_first_of(",\n")), ", MPI ",
+                     version, ".", subversion, ", ", levels[std::clamp(provided, 0, 3)]);
+  if (size == 1) return start_alone();
+
+  place_on_nodes();
+  share_boards();
+  NodePath path;
+  if (node_reduce) {
+    path.reduce = node_reduce.get();
+    path.leaders = leaders;
+    path.several_nodes = nodes > 1;
+    path.world_ranks.resize(static_cast<std::size_t>(node_size));
+    for (int r = 0, at = 0; r < size; ++r)
+      if (node_of[static_cast<std::size_t>(r)] == node) path.world_ranks[static_cast<std::size_t>(at++)] = r;
+  }
+  world = std::make_unique<MpiComm>(MPI_COMM_WORLD, "world", *context, path);
+  on_node = std::make_unique<MpiComm>(node_comm, "node", *context);
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &watch), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(watch, MPI_ERRORS_RETURN);
+
+  Watchdog::Setup setup;
+  setup.comm = watch;
+  setup.threads_may_call_mpi = provided >= MPI_THREAD_MULTIPLE;
+  setup.rank = rank;
+  setup.size = size;
+  setup.node = node;
+  setup.node_rank = node_rank;
+  setup.node_size = node_size;
+  setup.board = board;
+  setup.boards = boards;
+  setup.node_of = node_of;
+  setup.hosts = context->hosts;
+  watchdog = std::make_unique<Watchdog>(std::move(setup));
+  if (provided < MPI_THREAD_MULTIPLE) {
+    context->while_waiting = [this] { watchdog->while_waiting(); };
+    if (rank == 0)
+      log::debug("MPI gives ", levels[std::clamp(provided, 0, 3)],
+                 ", not MPI_THREAD_MULTIPLE: only ranks that wait in a collective can tell other nodes where they are");
+  }
+}
+
+void World::Impl::place_on_nodes() {
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node_comm),
+            "MPI_Comm_split_type");
+  MPI_Comm_set_errhandler(node_comm, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(node_comm, &node_rank);
+  MPI_Comm_size(node_comm, &node_size);
+  int first = rank;  // a node is known by its first rank
+  check_mpi(MPI_Bcast(&first, 1, MPI_INT, 0, node_comm), "numbering the nodes");
+  std::vector<int> firsts(static_cast<std::size_t>(size));
+  check_mpi(MPI_Allgather(&first, 1, MPI_INT, firsts.data(), 1, MPI_INT, MPI_COMM_WORLD), "numbering the nodes");
+  std::vector<int> distinct = firsts;
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  nodes = static_cast<int>(distinct.size());
+  for (const int f : firsts)
+    node_of.push_back(static_cast<int>(std::lower_bound(distinct.begin(), distinct.end(), f) - distinct.begin()));
+  node = node_of[static_cast<std::size_t>(rank)];
+  check_mpi(MPI_Comm_split(MPI_COMM_WORLD, node_rank == 0 ? 0 : MPI_UNDEFINED, rank, &leaders), "MPI_Comm_split");
+  if (leaders != MPI_COMM_NULL) MPI_Comm_set_errhandler(leaders, MPI_ERRORS_RETURN);
+}
+
+void World::Impl::share_boards() {
+  // The way through shared memory is for all nodes or none, and its slots are as long as the fullest node can have
+  // them.
+  int fullest = node_size;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &fullest, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD), "counting ranks per node");
+  std::size_t slot_bytes = kNodeReduceBytes / (2 * (static_cast<std::size_t>(fullest) + 1)) / 64 * 64;
+  slot_bytes = std::min(slot_bytes, std::size_t{1} << 20);
+  const auto line = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
+  const std::size_t boards_at = line(sizeof(NodeBoard));
+  const std::size_t reduce_at = boards_at + line(static_cast<std::size_t>(node_size) * sizeof(RankBoard));
+  const std::size_t reduce_bytes = fullest > 1 ? NodeReduce::region_bytes(node_size, slot_bytes) : 0;
+  shared = std::make_unique<WindowMemory>(node_comm, node_rank, reduce_at + reduce_bytes);
+  const std::span<std::byte> memory = shared->bytes();
+  board = reinterpret_cast<NodeBoard*>(memory.data());
+  boards = reinterpret_cast<RankBoard*>(memory.data() + boards_at);
+  if (fullest > 1)
+    node_reduce = std::make_unique<NodeReduce>(memory.subspan(reduce_at), node_rank, node_size, slot_bytes);
+
+  context = std::make_unique<CommContext>(boards + node_rank);
+  context->crowded = processors_of_node(node_comm) < node_size;
+  Identity me{};
+  me.pid = getpid();
+  me.started = process_started(me.pid);
+  me.rank = rank;
+  me.node = node;
+  me.node_rank = node_rank;
+  me.host.set(host);
+  context->status.introduce(me);
+  context->status.at("start", -1);
+  std::vector<Text<64>> names(static_cast<std::size_t>(size));
+  check_mpi(MPI_Allgather(&me.host, sizeof me.host, MPI_BYTE, names.data(), sizeof me.host, MPI_BYTE, MPI_COMM_WORLD),
+            "exchanging host names");
+  for (const Text<64>& name : names) context->hosts.emplace_back(name.view());
+}
+
+World::World(int* argc, char*** argv) : impl_(std::make_unique<Impl>()) {
+  impl_->host = short_host();
+  if (launched_by().empty()) {
+    impl_->start_alone();
+  } else {
+    impl_->start_mpi(argc, argv);
+  }
+  log::set_speaker({impl_->rank, impl_->size, impl_->host});
+  if (impl_->watchdog) impl_->watchdog->set_timeout(options().timeout_s);
+}
+
+World::~World() {
+  Impl& w = *impl_;
+  int finalized = 0;
+  if (w.watchdog) {
+    if (std::uncaught_exceptions() > 0) abort(1, "this rank leaves by an exception while others go on");
+    try {
+      // The watchdog stays until everyone is here: a rank that left early is named by those that wait for it.
+      w.context->status.at("end", -1);
+      w.world->barrier("end of the program");
+      w.context->status.leaving();
+    } catch (const std::exception& problem) {
+      abort(1, problem.what());
+    }
+    w.watchdog.reset();
+  }
+  w.world.reset();
+  w.on_node.reset();
+  w.node_reduce.reset();
+  w.context.reset();
+  w.shared.reset();
+  if (w.watch != MPI_COMM_NULL) MPI_Comm_free(&w.watch);
+  if (w.leaders != MPI_COMM_NULL) MPI_Comm_free(&w.leaders);
+  if (w.node_comm != MPI_COMM_NULL) MPI_Comm_free(&w.node_comm);
+  if (w.owns_mpi) {
+    MPI_Finalized(&finalized);
+    if (!finalized) MPI_Finalize();
+  }
+  log::set_speaker({});
+}
+
+void World::configure(const WorldOptions& options) {
+  require_usage(options.timeout_s >= 0, "option dist.timeout = ", options.timeout_s,
+                ": must be 0 (wait for ever) or more");
+  require_usage(options.max_message_bytes >= 64 && options.max_message_bytes <= std::size_t{1} << 30,
+                "longest message of ", options.max_message_bytes, " bytes: must be 64 to 2^30");
+  Impl& w = *impl_;
+  // Both decide which messages travel: ranks that differ would wait for each other.
+  const auto same = [&](std::uint64_t value) {
+    std::uint64_t high = value, low = ~value;
+    w.world->all_reduce(std::span(&high, 1), ReduceOp::max, "options of communication");
+    w.world->all_reduce(std::span(&low, 1), ReduceOp::max, "options of communication");
+    return high == ~low;
+  };
+  require(same(options.check_collectives ? 1 : 0) & same(options.max_message_bytes) & same(options.node_path_bytes),
+          "the ranks differ in their options of communication (dist.check_collectives, message sizes)");
+  w.context->options = options;
+  if (w.watchdog) w.watchdog->set_timeout(options.timeout_s);
+}
+
+const WorldOptions& World::options() const { return impl_->context->options; }
+int World::rank() const { return impl_->rank; }
+int World::size() const { return impl_->size; }
+int World::node_rank() const { return impl_->node_rank; }
+int World::node_size() const { return impl_->node_size; }
+int World::node() const { return impl_->node; }
+int World::nodes() const { return impl_->nodes; }
+const std::string& World::host() const { return impl_->host; }
+Communicator& World::communicator() { return *impl_->world; }
+Communicator& World::node_communicator() { return *impl_->on_node; }
+const std::string& World::mpi_description() const { return impl_->description; }
+void World::at(const char* phase, std::int64_t step) { impl_->context->status.at(phase, step); }
+
+std::unique_ptr<NodeMemory> World::share_on_node(std::size_t size_bytes) {
+  if (impl_->node_size == 1) return std::make_unique<PlainMemory>(size_bytes);
+  impl_->on_node->barrier("sharing memory on the node");
+  return std::make_unique<WindowMemory>(impl_->node_comm, impl_->node_rank, size_bytes);
+}
+
+void World::together(const char* doing, const std::function<void()>& body) {
+  if (size() == 1) return body();
+  bool failed = false;
+  Fault fault = Fault::internal;
+  std::string message;
+  try {
+    body();
+  } catch (const Departure&) {
+    throw;  // all ranks are leaving already
+  } catch (const Error& problem) {
+    failed = true;
+    fault = problem.fault();
+    message = problem.what();
+  } catch (const std::bad_alloc&) {
+    failed = true;
+    message = join(doing, ": out of memory");
+  } catch (const std::exception& problem) {
+    failed = true;
+    message = join(doing, ": ", problem.what());
+  }
+  Communicator& all = communicator();
+  const std::int64_t first = all.all_reduced(std::int64_t{failed ? rank() : size()}, ReduceOp::min, doing);
+  if (first == size()) return;
+  const std::int64_t how_many = all.all_reduced(std::int64_t{failed ? 1 : 0}, ReduceOp::sum, doing);
+  const auto code = all.all_reduced(std::int64_t{rank() == first ? static_cast<int>(fault) : 0}, ReduceOp::max, doing);
+  message = all.broadcast_text(message, static_cast<int>(first), doing);
+  if (rank() == first) {
+    const std::string others =
+        how_many > 1 && how_many < size() ? join(" (", how_many, " of ", size(), " ranks failed)") : std::string();
+    log::error(message, others);
+  }
+  throw Departure(static_cast<Fault>(code), message);
+}
+
+int World::run(const std::function<int()>& body) {
+  int code = static_cast<int>(Fault::internal);
+  std::string message;
+  try {
+    return body();
+  } catch (const Departure& leaving) {
+    return static_cast<int>(leaving.fault());
+  } catch (const Error& problem) {
+    code = static_cast<int>(problem.fault());
+    message = problem.what();
+  } catch (const std::bad_alloc&) {
+    message = "out of memory";
+  } catch (const std::exception& problem) {
+    message = problem.what();
+  }
+  if (size() > 1) abort(code, message);
+  log::error(message);
+  return code;
+}
+
+void World::abort(int exit_code, const std::string& message) {
+  Impl& w = *impl_;
+  std::int32_t nobody = 0;
+  const bool first = w.board->aborting.compare_exchange_strong(nobody, w.node_rank + 1);
+  if (first) log::error(message);
+  std::fflush(nullptr);
+  if (size() == 1) _exit(exit_code);
+  // The others of the node keep silent and leave the ending to the first, unless it is slow to come.
+  if (!first) std::this_thread::sleep_for(std::chrono::seconds(5));
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::this_thread::sleep_for(std::chrono::seconds(4));
+  w.watchdog->end_by_force(exit_code);
+}
+
+}  // namespace lockstep

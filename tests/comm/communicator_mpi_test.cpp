@@ -1,0 +1,181 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "lockstep/comm/comm_test.hpp"
+#include "lockstep/comm/communicator.hpp"
+#include "support/mpi_main.hpp"
+
+using namespace lockstep;
+
+namespace {
+Communicator& comm() { return test_world().communicator(); }
+
+/// The same options as before when it goes out of scope.
+class WithOptions {
+ public:
+  explicit WithOptions(const std::function<void(WorldOptions&)>& change) : before_(test_world().options()) {
+    WorldOptions options = before_;
+    change(options);
+    test_world().configure(options);
+  }
+  ~WithOptions() { test_world().configure(before_); }
+
+ private:
+  WorldOptions before_;
+};
+
+std::vector<float> fractions(int rank, std::size_t count) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = 1.0f / static_cast<float>(1 + (i * 31 + static_cast<std::size_t>(rank) * 17) % 997);
+  return values;
+}
+
+std::uint64_t bits_differ(std::span<const float> values) {
+  std::uint64_t high = 1469598103934665603ull;
+  for (const float v : values) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &v, sizeof bits);
+    high = (high ^ bits) * 1099511628211ull;
+  }
+  std::uint64_t low = ~high;
+  comm().all_reduce(std::span(&high, 1), ReduceOp::max, "hash");
+  comm().all_reduce(std::span(&low, 1), ReduceOp::max, "hash");
+  return high ^ ~low;
+}
+}  // namespace
+
+TEST_SUITE("comm.communicator") {
+  TEST_CASE("every collective gives the right result") {
+    const CommReport report = comm_test(test_world(), {.max_bytes = 4096, .budget_s = 0.1});
+    for (const CommCheck& check : report.checks) CHECK_MESSAGE(check.passed, check.name, ": ", check.problem);
+    CHECK(report.checks.size() == 12);
+    CHECK(report.passed());
+    CHECK(static_cast<int>(report.ranks.size()) == comm().size());
+  }
+
+  TEST_CASE(
+      "every collective gives the right result when each message travels in pieces and none through shared memory") {
+    const WithOptions pieces([](WorldOptions& o) { o.max_message_bytes = 4096, o.node_path_bytes = 0; });
+    const CommReport report = comm_test(test_world(), {.max_bytes = 4096, .budget_s = 0.1});
+    for (const CommCheck& check : report.checks) CHECK_MESSAGE(check.passed, check.name, ": ", check.problem);
+  }
+
+  TEST_CASE("every collective gives the right result when each is checked first") {
+    const WithOptions checked([](WorldOptions& o) { o.check_collectives = true; });
+    const CommReport report = comm_test(test_world(), {.max_bytes = 4096, .budget_s = 0.1});
+    for (const CommCheck& check : report.checks) CHECK_MESSAGE(check.passed, check.name, ": ", check.problem);
+  }
+
+  TEST_CASE("sums of fractions have the same bits on every rank, short and long, blocking and started") {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{9345}, std::size_t{300001}}) {
+      CAPTURE(count);
+      std::vector<float> values = fractions(comm().rank(), count), started = values;
+      comm().all_reduce(std::span<float>(values), ReduceOp::sum, "fractions");
+      CHECK(bits_differ(values) == 0);
+      comm().start_all_reduce(std::span<float>(started), "fractions")->wait();
+      CHECK(bits_differ(started) == 0);
+      double exact = 0;
+      for (int r = 0; r < comm().size(); ++r) exact += static_cast<double>(fractions(r, count)[count - 1]);
+      CHECK(std::abs(static_cast<double>(values[count - 1]) - exact) < 1e-6 * exact);
+      CHECK(std::abs(static_cast<double>(started[count - 1]) - exact) < 1e-6 * exact);
+    }
+  }
+
+  TEST_CASE("a thousand short all-reduces in a row keep their results apart") {
+    bool right = true;
+    for (int i = 0; i < 1000; ++i) {
+      const std::int64_t sum = comm().all_reduced(std::int64_t{i + comm().rank()}, ReduceOp::sum, "counter");
+      right = right && sum == std::int64_t{i} * comm().size() + comm().size() * (comm().size() - 1) / 2;
+    }
+    CHECK(right);
+  }
+
+  TEST_CASE("short all-reduces pass while a long one is under way") {
+    std::vector<float> large(2'000'003, 1.0f);
+    const auto request = comm().start_all_reduce(std::span<float>(large), "large bucket");
+    // The last rank waits for the large sum first, the others come to it after the short ones: nobody may wait for the
+    // wrong thing.
+    for (int i = 0; i < 20; ++i) comm().all_reduced(1.0, ReduceOp::sum, "short");
+    while (!request->test()) {
+    }
+    request->wait();
+    CHECK(large.front() == static_cast<float>(comm().size()));
+    CHECK(large.back() == static_cast<float>(comm().size()));
+  }
+
+  TEST_CASE("all_gather leaves pieces in rank order, and its memory is used again") {
+    Gathered all;
+    for (const std::size_t size : {std::size_t{100}, std::size_t{7}}) {
+      const std::vector<std::byte> mine(size + static_cast<std::size_t>(comm().rank()), std::byte(comm().rank()));
+      comm().all_gather(mine, all, "pieces");
+      CHECK(all.ranks() == comm().size());
+      for (int r = 0; r < comm().size(); ++r) {
+        CHECK(all.of(r).size() == size + static_cast<std::size_t>(r));
+        CHECK(all.of(r)[0] == std::byte(r));
+      }
+    }
+  }
+
+  TEST_CASE("texts of any length travel whole") {
+    const int last = comm().size() - 1;
+    const std::string text = comm().rank() == last ? std::string(100'000, 'x') + "end" : "not this";
+    CHECK(comm().broadcast_text(text, last, "text") == std::string(100'000, 'x') + "end");
+    CHECK(comm().broadcast_text("", 0, "empty text").empty());
+    const std::vector<std::string> all =
+        comm().all_gather_text(std::string(static_cast<std::size_t>(comm().rank()), 'r'), "names");
+    for (int r = 0; r < comm().size(); ++r)
+      CHECK(all[static_cast<std::size_t>(r)] == std::string(static_cast<std::size_t>(r), 'r'));
+  }
+
+  TEST_CASE("agree is true only when all ranks agree") {
+    CHECK(comm().agree(true, "all"));
+    CHECK_FALSE(comm().agree(comm().rank() != comm().size() - 1, "all but the last"));
+  }
+
+  TEST_CASE("bit_or of floats is refused before anything travels") {
+    float value = 1;
+    CHECK_THROWS_AS(comm().all_reduce(std::span(&value, 1), ReduceOp::bit_or, "floats"), Error);
+  }
+
+  TEST_CASE("a collective that one rank calls with another count is refused by name in debug mode") {
+    if (comm().size() == 1) return;
+    const WithOptions checked([](WorldOptions& o) { o.check_collectives = true; });
+    std::vector<float> values(comm().rank() == 1 ? 6 : 5);
+    std::string message;
+    Fault fault = Fault::usage;
+    try {
+      comm().all_reduce(std::span<float>(values), ReduceOp::sum, "gradient of a test");
+    } catch (const Departure& problem) {
+      message = problem.what();
+      fault = problem.fault();
+    }
+    CAPTURE(message);
+    CHECK(fault == Fault::internal);
+    CHECK(message.find("rank 0 (") != std::string::npos);
+    CHECK(message.find("rank 1 (") != std::string::npos);
+    CHECK(message.find("all_reduce sum of 5 f32 'gradient of a test'") != std::string::npos);
+    CHECK(message.find("all_reduce sum of 6 f32 'gradient of a test'") != std::string::npos);
+  }
+
+  TEST_CASE("in debug mode the step is part of the agreement") {
+    if (comm().size() == 1) return;
+    const WithOptions checked([](WorldOptions& o) { o.check_collectives = true; });
+    test_world().at("train", comm().rank() == comm().size() - 1 ? 8 : 7);
+    std::string message;
+    try {
+      comm().barrier("step of a test");
+    } catch (const Departure& problem) {
+      message = problem.what();
+    }
+    test_world().at("test", -1);
+    CAPTURE(message);
+    CHECK(message.find("in step 7") != std::string::npos);
+    CHECK(message.find("in step 8") != std::string::npos);
+  }
+}

@@ -1,0 +1,113 @@
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <numeric>
+#include <stdexcept>
+
+#include "lockstep/base/log.hpp"
+#include "lockstep/comm/world.hpp"
+#include "support/mpi_main.hpp"
+
+using namespace lockstep;
+
+TEST_SUITE("comm.world") {
+  TEST_CASE("ranks, nodes and hosts fit together") {
+    World& world = test_world();
+    Communicator& all = world.communicator();
+    CHECK(all.rank() == world.rank());
+    CHECK(all.size() == world.size());
+    CHECK(world.node_communicator().size() == world.node_size());
+    CHECK(world.node_communicator().rank() == world.node_rank());
+    // Every node has one rank 0, and the nodes' ranks add up to all.
+    CHECK(all.all_reduced(std::int64_t{world.node_rank() == 0}, ReduceOp::sum, "first ranks") == world.nodes());
+    const double share = all.all_reduced(1.0 / world.node_size(), ReduceOp::sum, "shares");
+    CHECK(share == doctest::Approx(world.nodes()));
+    CHECK(world.node() < world.nodes());
+    CHECK_FALSE(world.host().empty());
+    CHECK(log::speaker().ranks == world.size());
+    CHECK((log::prefix().empty() == (world.size() == 1)));
+  }
+
+  TEST_CASE("memory of the node is zero at first, aligned, and what one rank writes all read") {
+    World& world = test_world();
+    for (const std::size_t size : {std::size_t{0}, std::size_t{24}, std::size_t{3} << 20}) {
+      const auto memory = world.share_on_node(size);
+      CHECK(memory->bytes().size() == size);
+      CHECK(reinterpret_cast<std::uintptr_t>(memory->bytes().data()) % 64 == 0);
+      CHECK(std::accumulate(memory->bytes().begin(), memory->bytes().end(), 0,
+                            [](int sum, std::byte b) { return sum + static_cast<int>(b); }) == 0);
+      world.node_communicator().barrier("looked");
+      if (size == 0) continue;
+      if (world.node_rank() == world.node_size() - 1) memory->bytes().back() = std::byte{42};
+      world.node_communicator().barrier("written");
+      CHECK(memory->bytes().back() == std::byte{42});
+      world.node_communicator().barrier("read");
+    }
+  }
+
+  TEST_CASE("together: when nobody fails, all go on") {
+    int ran = 0;
+    test_world().together("counting", [&] { ++ran; });
+    CHECK(ran == 1);
+  }
+
+  TEST_CASE("together: when one rank fails, all leave with its error and one message is printed") {
+    World& world = test_world();
+    const int guilty = world.size() - 1;
+    std::int64_t lines = 0;
+    const auto remove = log::add_sink([&](LogLevel level, std::string_view) { lines += level == LogLevel::error; });
+    std::string message;
+    Fault fault = Fault::internal;
+    bool departure = false;
+    try {
+      world.together("opening files", [&] {
+        if (world.rank() == guilty) throw Error(Fault::data, "opening 'x.h5': (this line belongs to a test)");
+      });
+    } catch (const Error& problem) {
+      message = problem.what();
+      fault = problem.fault();
+      departure = dynamic_cast<const Departure*>(&problem) != nullptr;
+    }
+    remove();
+    CHECK(message == "opening 'x.h5': (this line belongs to a test)");
+    CHECK(fault == Fault::data);
+    CHECK(departure == (world.size() > 1));
+    CHECK(world.communicator().all_reduced(lines, ReduceOp::sum, "lines") == (world.size() > 1 ? 1 : 0));
+  }
+
+  TEST_CASE("together: the lowest of several failing ranks speaks, foreign exceptions are our fault") {
+    World& world = test_world();
+    if (world.size() < 3) return;
+    std::string message;
+    Fault fault = Fault::usage;
+    try {
+      world.together("thinking", [&] {
+        if (world.rank() >= 1) throw std::runtime_error(join("(a test's) rank ", world.rank()));
+      });
+    } catch (const Departure& problem) {
+      message = problem.what();
+      fault = problem.fault();
+    }
+    CHECK(message == "thinking: (a test's) rank 1");
+    CHECK(fault == Fault::internal);
+  }
+
+  TEST_CASE("run returns the code of the error that all ranks leave with") {
+    World& world = test_world();
+    CHECK(world.run([] { return 85; }) == 85);
+    const int code = world.run([&]() -> int {
+      world.together("checking options", [] { throw Error(Fault::usage, "(this line belongs to a test)"); });
+      return 0;
+    });
+    CHECK(code == 2);
+  }
+
+  TEST_CASE("options that differ between ranks are refused") {
+    World& world = test_world();
+    WorldOptions options = world.options();
+    options.node_path_bytes = 1000 + static_cast<std::size_t>(world.rank());
+    if (world.size() > 1) CHECK_THROWS_AS(world.configure(options), Error);
+    options.timeout_s = -1;
+    CHECK_THROWS_AS(world.configure(options), Error);
+  }
+}
