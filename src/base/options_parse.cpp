@@ -313,4 +313,17 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
   return true;
 }
 
+std::vector<std::string> Options::config_files(const std::vector<std::string>& args) {
+  std::vector<std::string> paths;
+  for (std::size_t i = 0; i < args.size() && args[i] != "--"; ++i) {
+    constexpr std::string_view kAdjacent = "--config=";
+    if (args[i].starts_with(kAdjacent)) {
+      paths.push_back(args[i].substr(kAdjacent.size()));
+    } else if ((args[i] == "--config" || args[i] == "-c") && i + 1 < args.size()) {
+      paths.push_back(args[++i]);
+    }
+  }
+  return paths;
+}
+
 }  // namespace lockstep

@@ -338,9 +338,9 @@ std::vector<CommRank> look_at_ranks(World& world, const CommTestOptions& options
 std::size_t bucket_for(const std::vector<CommTiming>& timings) {
   double best = 0;
   for (const CommTiming& t : timings)
-    if (t.collective == "all_reduce") best = std::max(best, t.bytes_per_s);
+    if (t.collective == "start_all_reduce") best = std::max(best, t.bytes_per_s);
   for (const CommTiming& t : timings)
-    if (t.collective == "all_reduce" && t.bytes_per_s >= 0.8 * best) return t.bytes;
+    if (t.collective == "start_all_reduce" && t.bytes_per_s >= 0.8 * best) return t.bytes;
   return 0;
 }
 }  // namespace
@@ -403,7 +403,7 @@ std::string comm_test_text(const CommReport& report) {
   text += "\n";
   if (report.ranks.size() > 1)
     text += join("dist.bucket_bytes = ", report.bucket_bytes,
-                 " is the smallest size that reaches 80 % of the best all-reduce bandwidth here.\n");
+                 " is the smallest size that reaches 80 % of the best bandwidth of started all-reduces here.\n");
   if (any_slow)
     text += "Ranks marked SLOW take 1.5 times the median or more: every step waits for them. Is their host busy?\n";
   text += report.passed() ? "All collectives are correct.\n" : "SOME COLLECTIVES GIVE WRONG RESULTS.\n";

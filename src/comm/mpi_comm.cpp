@@ -214,33 +214,41 @@ void MpiComm::agree_on_call(const Signature& mine) {
 }
 
 template <class T>
+void MpiComm::reduce_on_node(std::span<T> values, ReduceOp op, const char* what) {
+  NodeReduce::Call call{.op = op,
+                        .type = static_cast<std::uint32_t>(Wire<T>::name[0]) * 8u + sizeof(T),
+                        .what = what,
+                        .between_nodes = {},
+                        .progress = {},
+                        .name_rank = {}};
+  if (node_path_.several_nodes) {
+    call.between_nodes = [&](std::byte* sum) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      check_mpi(MPI_Iallreduce(MPI_IN_PLACE, sum, static_cast<int>(values.size()), Wire<T>::type(), mpi_op(op),
+                               node_path_.leaders, &request),
+                join("all_reduce '", what, "' between nodes"));
+      drive(request, "all_reduce between nodes of", what);
+    };
+  }
+  call.progress = [this] {
+    int flag = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE);
+  };
+  call.name_rank = [this](int r) { return name_rank(node_path_.world_ranks[static_cast<std::size_t>(r)]); };
+  node_path_.reduce->all_reduce(context_, values, call);
+}
+
+template <class T>
 void MpiComm::reduce(std::span<T> values, ReduceOp op, const char* what) {
   require(op != ReduceOp::bit_or || std::is_unsigned_v<T>, "all_reduce '", what, "': bit_or needs unsigned integers");
   const InCollective in = begin(operation_name(op), values.size(), Wire<T>::name, what);
-  const std::size_t bytes = values.size_bytes();
   NodeReduce* node = node_path_.reduce;
-  if (node != nullptr && bytes <= std::min(node->slot_bytes(), context_.options.node_path_bytes)) {
-    NodeReduce::Call call{.op = op,
-                          .type = static_cast<std::uint32_t>(Wire<T>::name[0]) * 8u + sizeof(T),
-                          .what = what,
-                          .between_nodes = {},
-                          .progress = {},
-                          .name_rank = {}};
-    if (node_path_.several_nodes) {
-      call.between_nodes = [&](std::byte* sum) {
-        MPI_Request request = MPI_REQUEST_NULL;
-        check_mpi(MPI_Iallreduce(MPI_IN_PLACE, sum, static_cast<int>(values.size()), Wire<T>::type(), mpi_op(op),
-                                 node_path_.leaders, &request),
-                  join("all_reduce '", what, "' between nodes"));
-        drive(request, "all_reduce between nodes of", what);
-      };
-    }
-    call.progress = [this] {
-      int flag = 0;
-      MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE);
-    };
-    call.name_rank = [this](int r) { return name_rank(node_path_.world_ranks[static_cast<std::size_t>(r)]); };
-    node->all_reduce(context_, values, call);
+  const std::size_t slot_bytes = node == nullptr ? 0 : std::min(node->slot_bytes(), context_.options.node_path_bytes);
+  // Inside one node any length goes piece by piece, faster than MPI; between nodes only what fits one piece, because nothing would
+  // travel while the node adds up the next.
+  if (slot_bytes >= sizeof(T) && (!node_path_.several_nodes || values.size_bytes() <= slot_bytes)) {
+    in_pieces(values.size(), slot_bytes / sizeof(T),
+              [&](std::size_t first, std::size_t count) { reduce_on_node(values.subspan(first, count), op, what); });
     return;
   }
   in_pieces(values.size(), context_.options.max_message_bytes / sizeof(T), [&](std::size_t first, std::size_t count) {

@@ -60,6 +60,8 @@ class MpiComm final : public Communicator {
   template <class T>
   void reduce(std::span<T> values, ReduceOp op, const char* what);
   template <class T>
+  void reduce_on_node(std::span<T> values, ReduceOp op, const char* what);
+  template <class T>
   std::unique_ptr<Request> start(std::span<T> values, const char* what);
   /// Counts the collective and, in debug mode, agrees on it with the other ranks.
   InCollective begin(const char* operation, std::uint64_t count, const char* type, const char* what);

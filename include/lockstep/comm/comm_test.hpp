@@ -44,7 +44,7 @@ struct CommReport {
   std::vector<CommRank> ranks;
   std::vector<CommCheck> checks;
   std::vector<CommTiming> timings;
-  std::size_t bucket_bytes = 0;  ///< smallest message that reaches 80 % of the best all-reduce bandwidth
+  std::size_t bucket_bytes = 0;  ///< smallest message that reaches 80 % of the best bandwidth of start_all_reduce
   bool passed() const;
 };
 

@@ -14,8 +14,9 @@ struct WorldOptions {
   double timeout_s = 600;          ///< dist.timeout: longest wait in one collective; 0 waits for ever
   bool check_collectives = false;  ///< dist.check_collectives
   std::size_t max_message_bytes = std::size_t{1} << 30;  ///< longer data travel in pieces (MPI counts are 32 bit)
-  std::size_t node_path_bytes = std::size_t{256}
-                                << 10;  ///< all-reduces up to this go through shared memory inside a node
+  /// All-reduces go through memory that the ranks of a node share, in pieces of this size (between nodes: those that are one piece);
+  /// 0: always through MPI.
+  std::size_t node_path_bytes = std::size_t{256} << 10;
 };
 
 /// An error that all ranks leave with. Its message has been printed, once, by the rank that met it.

@@ -5,6 +5,7 @@ namespace lockstep::apps {
 std::span<const Command> commands() {
   static constexpr Command kCommands[] = {
       {"help", "what the commands are; manual pages and docs/options.md", run_help},
+      {"comm-test", "correctness, latency and bandwidth of the ranks' communication on this allocation", run_comm_test},
   };
   return kCommands;
 }
