@@ -1,0 +1,59 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lockstep/train/run_log.hpp"
+
+namespace lockstep {
+
+/// The course of a run in bounded memory, for the report: when a series grows past its limit, neighbours are merged.
+/// Merging keeps what a plot needs: means, the extremes of the loss, sums of seconds.
+class RunHistory {
+ public:
+  struct TrainPoint {
+    std::int64_t step = 0;  ///< last step of the records in this point
+    double epoch = 0;
+    double loss = 0, loss_min = 0, loss_max = 0;
+    double lr = 0, grad_norm = 0, samples_per_s = 0, seconds = 0;
+    std::int64_t records = 0, norms = 0;
+    std::vector<double> phases;  ///< seconds, in the order of phase_names()
+  };
+  struct EvalPoint {
+    std::int64_t step = 0;
+    double epoch = 0, value = 0;
+  };
+  /// One split: the loss is the series "loss", then the metrics in the order in which they came.
+  struct Evaluation {
+    std::vector<std::string> names;
+    std::map<std::string, std::vector<EvalPoint>> series;
+    std::map<std::string, EvalPoint> last, lowest, highest;
+    EvalPoint best;  ///< the last one that was called best
+    bool has_best = false;
+  };
+
+  void add(const StepRecord& record);
+  void add(const EvalRecord& record);
+
+  const std::vector<TrainPoint>& training() const { return training_; }
+  const std::vector<std::string>& phase_names() const { return phase_names_; }
+  const std::map<std::string, Evaluation>& evaluations() const { return evaluations_; }
+  bool empty() const { return training_.empty() && evaluations_.empty(); }
+  std::int64_t last_step() const { return last_step_; }
+  double seconds() const { return seconds_; }  ///< of all training records
+  double evaluation_seconds() const { return evaluation_seconds_; }
+
+ private:
+  static constexpr std::size_t kLimit = 1200;
+  std::vector<TrainPoint> training_;
+  std::int64_t per_point_ = 1;  ///< records that a full training point holds
+  std::map<std::string, std::int64_t> per_eval_point_;
+  std::map<std::string, std::int64_t> in_last_;
+  std::vector<std::string> phase_names_;
+  std::map<std::string, Evaluation> evaluations_;
+  std::int64_t last_step_ = 0;
+  double seconds_ = 0, evaluation_seconds_ = 0;
+};
+
+}  // namespace lockstep
