@@ -32,8 +32,9 @@ AppendFile::~AppendFile() {
 void AppendFile::fail(const char* doing) {
   const int reason = errno;
   failed_ = true;
-  throw Error(Fault::internal, join(doing, " '", path_.string(), "': ", std::strerror(reason),
-                                    reason == ENOSPC || reason == EDQUOT ? "; free some space, then resume the run" : ""));
+  throw Error(Fault::internal,
+              join(doing, " '", path_.string(), "': ", std::strerror(reason),
+                   reason == ENOSPC || reason == EDQUOT ? "; free some space, then resume the run" : ""));
 }
 
 void AppendFile::append(std::string_view bytes) {

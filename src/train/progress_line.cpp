@@ -28,7 +28,8 @@ std::string short_rate(double per_second) {
 int terminal_columns() {
   winsize size{};
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  if (const char* columns = std::getenv("COLUMNS"); columns != nullptr && std::atoi(columns) > 0) return std::atoi(columns);
+  if (const char* columns = std::getenv("COLUMNS"); columns != nullptr && std::atoi(columns) > 0)
+    return std::atoi(columns);
   return 100;
 }
 
@@ -39,11 +40,13 @@ std::string progress_line(const ProgressState& s, int columns, bool utf8) {
     parts.push_back((percent < 10 ? "  " : percent < 100 ? " " : "") + std::to_string(percent) + "%");
   }
   parts.push_back(s.steps > 0 ? join("step ", s.step, "/", s.steps) : join("step ", s.step));
-  if (s.epoch >= 0) parts.push_back("epoch " + short_number(std::floor(s.epoch)) + (s.epochs > 0 ? "/" + short_number(s.epochs) : ""));
+  if (s.epoch >= 0)
+    parts.push_back("epoch " + short_number(std::floor(s.epoch)) + (s.epochs > 0 ? "/" + short_number(s.epochs) : ""));
   if (std::isnan(s.loss) || s.loss >= 0) parts.push_back("loss " + short_number(s.loss));
   if (s.validation >= 0) parts.push_back("val " + short_number(s.validation));
   if (s.samples_per_s > 0) parts.push_back(short_rate(s.samples_per_s) + " samples/s");
-  if (s.seconds_left >= 0) parts.push_back(human_seconds(s.seconds_left < 1 ? 1 : std::round(s.seconds_left)) + " left");
+  if (s.seconds_left >= 0)
+    parts.push_back(human_seconds(s.seconds_left < 1 ? 1 : std::round(s.seconds_left)) + " left");
 
   const auto width = static_cast<std::size_t>(std::max(columns - 1, 10));
   const auto text_of = [&] {

@@ -50,7 +50,8 @@ std::string tile(const std::string& value, const std::string& what) {
   return "<div class=\"tile\"><b>" + escape_html(value) + "</b><span>" + escape_html(what) + "</span></div>";
 }
 
-std::string table_html(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows, const char* kind) {
+std::string table_html(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows,
+                       const char* kind) {
   std::string out = std::string("<div class=\"scroll\"><table class=\"") + kind + "\">";
   if (!head.empty()) {
     out += "<tr>";
@@ -101,15 +102,16 @@ std::string loss_chart(const RunHistory& history, const std::string& x_label) {
     else
       plot.line(split, color, points_of(series->second));
     if (evaluation.has_best)
-      plot.mark(static_cast<double>(evaluation.best.step), evaluation.best.value, color, "best " + short_number(evaluation.best.value));
+      plot.mark(static_cast<double>(evaluation.best.step), evaluation.best.value, color,
+                "best " + short_number(evaluation.best.value));
     ++color;
   }
   return plot.log_y(positive).html();
 }
 
 template <class Value>
-std::string training_chart(const RunHistory& history, const std::string& title, const std::string& x_label, const std::string& y_label,
-                           bool from_zero, const Value& value) {
+std::string training_chart(const RunHistory& history, const std::string& title, const std::string& x_label,
+                           const std::string& y_label, bool from_zero, const Value& value) {
   SvgPlot plot(title, x_label, y_label);
   SvgPlot::Points line;
   double low = 1e300, high = 0;
@@ -135,7 +137,8 @@ std::string phase_chart(const RunHistory& history, const std::string& x_label) {
     for (const double seconds : p.phases) total += seconds;
     if (!(total > 0)) continue;
     x.push_back(static_cast<double>(p.step));
-    for (std::size_t i = 0; i < names.size(); ++i) layers[i].push_back(i < p.phases.size() ? 100 * p.phases[i] / total : 0);
+    for (std::size_t i = 0; i < names.size(); ++i)
+      layers[i].push_back(i < p.phases.size() ? 100 * p.phases[i] / total : 0);
   }
   SvgPlot plot("Where the time goes", x_label, "% of training time");
   plot.from_zero().stack(names, x, layers);
@@ -151,7 +154,8 @@ std::string phase_table(const RunHistory& history) {
   if (!(total > 0)) return {};
   std::vector<std::vector<std::string>> rows;
   for (std::size_t i = 0; i < names.size(); ++i)
-    rows.push_back({names[i], human_seconds(seconds[i]), short_number(std::round(1000 * seconds[i] / total) / 10) + " %"});
+    rows.push_back(
+        {names[i], human_seconds(seconds[i]), short_number(std::round(1000 * seconds[i] / total) / 10) + " %"});
   return "<h2>Time by phase</h2>" + table_html({"phase", "time", "share"}, rows, "");
 }
 
@@ -176,7 +180,9 @@ std::string metric_charts(const RunHistory& history, const std::string& x_label)
   }
   if (charts.empty()) return {};
   std::string out = "<h2>Metrics during training</h2><div class=\"charts small\">" + charts + "</div>";
-  if (left_out > 0) out += join("<p class=\"sub\">", left_out, " further metrics are in the table of final metrics and in metrics.jsonl.</p>");
+  if (left_out > 0)
+    out += join("<p class=\"sub\">", left_out,
+                " further metrics are in the table of final metrics and in metrics.jsonl.</p>");
   return out;
 }
 
@@ -186,10 +192,12 @@ std::string metric_tables(const RunHistory& history) {
     std::vector<std::vector<std::string>> rows;
     for (const auto& name : evaluation.names) {
       const auto low = evaluation.lowest.find(name), high = evaluation.highest.find(name);
-      rows.push_back({name, short_number(evaluation.last.at(name).value), low == evaluation.lowest.end() ? "-" : with_step(low->second),
+      rows.push_back({name, short_number(evaluation.last.at(name).value),
+                      low == evaluation.lowest.end() ? "-" : with_step(low->second),
                       high == evaluation.highest.end() ? "-" : with_step(high->second)});
     }
-    out += "<h2>Metrics: " + escape_html(split) + "</h2>" + table_html({"metric", "last", "lowest", "highest"}, rows, "");
+    out +=
+        "<h2>Metrics: " + escape_html(split) + "</h2>" + table_html({"metric", "last", "lowest", "highest"}, rows, "");
   }
   return out;
 }
@@ -217,7 +225,8 @@ std::string report_html(const Report& report) {
   const RunFacts& facts = report.facts;
   const std::string x_label = facts.steps_per_epoch > 0 ? join("step (", facts.steps_per_epoch, " per epoch)") : "step";
 
-  std::string tiles = tile(facts.steps > 0 ? join(history.last_step(), " / ", facts.steps) : std::to_string(history.last_step()), "steps");
+  std::string tiles = tile(
+      facts.steps > 0 ? join(history.last_step(), " / ", facts.steps) : std::to_string(history.last_step()), "steps");
   if (!history.training().empty()) {
     const auto& last = history.training().back();
     tiles += tile(short_number(last.loss), "training loss, last");
@@ -232,25 +241,30 @@ std::string report_html(const Report& report) {
     double samples = 0, seconds = 0;
     for (const auto& p : history.training()) samples += p.samples_per_s * p.seconds, seconds += p.seconds;
     if (seconds > 0) tiles += tile(short_number(std::round(samples / seconds)), "samples/s, mean");
-    tiles += tile(human_seconds(history.seconds()), "training time" + (history.evaluation_seconds() > 0
-                                                                           ? ", evaluation " + human_seconds(history.evaluation_seconds())
-                                                                           : std::string()));
+    tiles += tile(human_seconds(history.seconds()),
+                  "training time" + (history.evaluation_seconds() > 0
+                                         ? ", evaluation " + human_seconds(history.evaluation_seconds())
+                                         : std::string()));
   }
 
-  std::string body = "<h1>" + escape_html(facts.title) + "</h1><p class=\"sub\">" + escape_html(report.outcome) + " · " +
-                     escape_html(report.updated) + "</p><div class=\"tiles\">" + tiles + "</div>";
+  std::string body = "<h1>" + escape_html(facts.title) + "</h1><p class=\"sub\">" + escape_html(report.outcome) +
+                     " · " + escape_html(report.updated) + "</p><div class=\"tiles\">" + tiles + "</div>";
   if (history.empty()) {
     body += "<p>No step has been recorded yet.</p>";
   } else {
-    body += "<h2>Training</h2><div class=\"charts\">" + loss_chart(history, x_label) +
-            training_chart(history, "Learning rate", x_label, "learning rate", false, [](const auto& p) { return p.lr; }) +
-            training_chart(history, "Throughput", x_label, "samples/s", true, [](const auto& p) { return p.samples_per_s; }) +
-            phase_chart(history, x_label) +
-            training_chart(history, "Gradient norm", x_label, "norm", false, [](const auto& p) { return p.norms > 0 ? p.grad_norm : 0.0; }) +
-            "</div>" + metric_charts(history, x_label);
+    body +=
+        "<h2>Training</h2><div class=\"charts\">" + loss_chart(history, x_label) +
+        training_chart(history, "Learning rate", x_label, "learning rate", false, [](const auto& p) { return p.lr; }) +
+        training_chart(history, "Throughput", x_label, "samples/s", true,
+                       [](const auto& p) { return p.samples_per_s; }) +
+        phase_chart(history, x_label) +
+        training_chart(history, "Gradient norm", x_label, "norm", false,
+                       [](const auto& p) { return p.norms > 0 ? p.grad_norm : 0.0; }) +
+        "</div>" + metric_charts(history, x_label);
   }
   body += scatter_charts(report.scatters);
-  for (const auto& table : report.tables) body += "<h2>" + escape_html(table.title) + "</h2>" + table_html(table.columns, table.rows, "");
+  for (const auto& table : report.tables)
+    body += "<h2>" + escape_html(table.title) + "</h2>" + table_html(table.columns, table.rows, "");
   body += metric_tables(history) + phase_table(history);
 
   std::vector<std::vector<std::string>> rows;
@@ -260,9 +274,11 @@ std::string report_html(const Report& report) {
   for (const auto& [path, what] : report.files) rows.push_back({path, what});
   if (!rows.empty()) body += "<h2>Files</h2>" + table_html({}, rows, "plain");
   if (!facts.config.empty())
-    body += "<h2>Configuration</h2><details><summary>config.ini</summary><pre>" + escape_html(facts.config) + "</pre></details>";
+    body += "<h2>Configuration</h2><details><summary>config.ini</summary><pre>" + escape_html(facts.config) +
+            "</pre></details>";
 
-  return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, "
+  return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+         "content=\"width=device-width, "
          "initial-scale=1\"><title>" +
          escape_html(facts.title) + "</title><style>" + kStyle + "</style></head><body><main>" + body + "<footer>" +
          escape_html(version_line()) + "</footer></main></body></html>\n";

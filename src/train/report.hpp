@@ -15,8 +15,8 @@ struct Report {
   const std::vector<ReportTable>& tables;
   const std::vector<ReportScatter>& scatters;
   const std::vector<std::pair<std::string, std::string>>& files;  ///< path as shown, what it is
-  std::string outcome;  ///< "running" until the end
-  std::string updated;  ///< local time
+  std::string outcome;                                            ///< "running" until the end
+  std::string updated;                                            ///< local time
 };
 
 /// One self-contained page: inline SVG and CSS, no scripts, nothing fetched; light or dark as the reader's system.

@@ -31,8 +31,9 @@ void lock_directory(const fs::path& dir) {
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     const std::string owner = read_if_there(file);
     ::close(fd);
-    throw Error(Fault::usage, join("run directory '", dir.string(), "' is in use by another run", owner.empty() ? "" : " (" + owner + ")",
-                                   "; wait for it, stop it, or choose another --run-dir"));
+    throw Error(Fault::usage,
+                join("run directory '", dir.string(), "' is in use by another run",
+                     owner.empty() ? "" : " (" + owner + ")", "; wait for it, stop it, or choose another --run-dir"));
   }
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
@@ -71,10 +72,10 @@ void move_aside(const fs::path& dir) {
 void open_run_directory(const fs::path& dir, const Options& options, RunStart start) {
   std::error_code failed;
   fs::create_directories(dir, failed);
-  require_usage(!failed && fs::is_directory(dir), "run directory '", dir.string(), "' cannot be made: ",
-                failed ? failed.message() : "something else has this name");
-  require_usage(::access(dir.c_str(), W_OK | X_OK) == 0, "run directory '", dir.string(), "': cannot write into it: ",
-                std::strerror(errno));
+  require_usage(!failed && fs::is_directory(dir), "run directory '", dir.string(),
+                "' cannot be made: ", failed ? failed.message() : "something else has this name");
+  require_usage(::access(dir.c_str(), W_OK | X_OK) == 0, "run directory '", dir.string(),
+                "': cannot write into it: ", std::strerror(errno));
   lock_directory(dir);
   if (start == RunStart::fresh) move_aside(dir);
 
@@ -84,12 +85,15 @@ void open_run_directory(const fs::path& dir, const Options& options, RunStart st
     try {
       differing = options.differences(read_if_there(file), file.string());
     } catch (const Error& e) {
-      throw Error(Fault::data, join(e.what(), "; the run directory's configuration is damaged: mend it, or choose another --run-dir"));
+      throw Error(
+          Fault::data,
+          join(e.what(), "; the run directory's configuration is damaged: mend it, or choose another --run-dir"));
     }
     std::string list;
     for (const auto& key : differing) list += "\n  " + key;
     require_usage(differing.empty(), "run directory '", dir.string(), "' holds a run of another configuration:", list,
-                  "\nchoose another --run-dir, or --resume never to begin again (the old run moves to ", dir.string(), "/previous-N)");
+                  "\nchoose another --run-dir, or --resume never to begin again (the old run moves to ", dir.string(),
+                  "/previous-N)");
   }
   remove_stale_temporaries(dir);
   write_text_atomically(file, options.ini());

@@ -11,7 +11,9 @@ namespace {
 RunHistory::TrainPoint merged(const RunHistory::TrainPoint& a, const RunHistory::TrainPoint& b) {
   RunHistory::TrainPoint m = b;
   const auto n = static_cast<double>(a.records + b.records);
-  const auto mean = [&](double x, double y) { return (x * static_cast<double>(a.records) + y * static_cast<double>(b.records)) / n; };
+  const auto mean = [&](double x, double y) {
+    return (x * static_cast<double>(a.records) + y * static_cast<double>(b.records)) / n;
+  };
   m.loss = mean(a.loss, b.loss);
   m.loss_min = std::fmin(a.loss_min, b.loss_min);
   m.loss_max = std::fmax(a.loss_max, b.loss_max);
@@ -74,8 +76,10 @@ void RunHistory::add(const EvalRecord& record) {
     if (split.last.find(name) == split.last.end()) split.names.push_back(name);
     split.last[name] = point;
     if (!std::isfinite(value)) return;
-    if (const auto it = split.lowest.find(name); it == split.lowest.end() || value < it->second.value) split.lowest[name] = point;
-    if (const auto it = split.highest.find(name); it == split.highest.end() || value > it->second.value) split.highest[name] = point;
+    if (const auto it = split.lowest.find(name); it == split.lowest.end() || value < it->second.value)
+      split.lowest[name] = point;
+    if (const auto it = split.highest.find(name); it == split.highest.end() || value > it->second.value)
+      split.highest[name] = point;
     const std::string key = record.split + '\n' + name;
     std::int64_t& per_point = per_eval_point_.try_emplace(key, 1).first->second;
     std::int64_t& filled = in_last_[key];

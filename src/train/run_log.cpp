@@ -86,8 +86,10 @@ std::uintmax_t restore(const std::string& text, std::int64_t last_step, RunHisto
   while (at < text.size()) {
     const auto end = text.find('\n', at);
     if (end == std::string::npos) break;  // cut off in the middle of a line
-    const Json line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(at), text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
-    if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer() || !line.contains("split")) break;
+    const Json line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(at),
+                                  text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer() || !line.contains("split"))
+      break;
     const auto step = line["step"].get<std::int64_t>();
     if (step > last_step) break;
     const std::string split = line["split"].get<std::string>();
@@ -131,7 +133,8 @@ std::string without_later_steps(const std::string& text, std::int64_t last_step)
     if (end == std::string::npos) break;
     const std::string_view line = std::string_view(text).substr(at, end - at);
     const bool step_line = line.size() > kStamp + 5 && line.substr(kStamp, 5) == "step ";
-    if (!step_line || std::strtoll(line.data() + kStamp + 5, nullptr, 10) <= last_step) kept += std::string(line) + "\n";
+    if (!step_line || std::strtoll(line.data() + kStamp + 5, nullptr, 10) <= last_step)
+      kept += std::string(line) + "\n";
     at = end + 1;
   }
   return kept;
@@ -255,7 +258,8 @@ RunLog::RunLog(const fs::path& dir, RunFacts facts) : impl_(std::make_unique<Imp
       // The line is on the console; the next record says that the disk is full.
     }
   });
-  log.train_log.append(log.stamped(last > 0 ? join("continued after step ", last, ": ", log.facts.title) : "started: " + log.facts.title));
+  log.train_log.append(log.stamped(last > 0 ? join("continued after step ", last, ": ", log.facts.title)
+                                            : "started: " + log.facts.title));
   for (const auto& [name, value] : log.facts.facts) log.train_log.append(log.stamped("  " + name + ": " + value));
 }
 
@@ -277,7 +281,8 @@ void RunLog::progress(std::int64_t step, double loss) {
   p.loss = loss;
   if (log.facts.steps_per_epoch > 0) {
     p.epoch = static_cast<double>(step) / static_cast<double>(log.facts.steps_per_epoch);
-    if (log.facts.steps > 0) p.epochs = std::ceil(static_cast<double>(log.facts.steps) / static_cast<double>(log.facts.steps_per_epoch));
+    if (log.facts.steps > 0)
+      p.epochs = std::ceil(static_cast<double>(log.facts.steps) / static_cast<double>(log.facts.steps_per_epoch));
   }
   if (log.facts.steps > 0 && log.seconds_per_step > 0)
     p.seconds_left = log.seconds_per_step * static_cast<double>(log.facts.steps - step);
@@ -303,7 +308,8 @@ void RunLog::record(const StepRecord& r) {
   for (const auto& [phase, seconds] : r.phases) log.events->scalar("seconds/" + phase, seconds, r.step, now);
   for (const auto& metric : r.metrics) log.events->scalar("metrics/train/" + metric.name, metric.value, r.step, now);
 
-  std::string line = log.step_text(r.step) + printed(" epoch %.2f", r.epoch) + " loss " + short_number(r.loss) + printed(" lr %.2e", r.lr);
+  std::string line = log.step_text(r.step) + printed(" epoch %.2f", r.epoch) + " loss " + short_number(r.loss) +
+                     printed(" lr %.2e", r.lr);
   if (r.grad_norm >= 0) line += " gnorm " + short_number(r.grad_norm);
   line += " " + short_rate(r.samples_per_s) + " samples/s";
   double total = 0;
@@ -328,9 +334,11 @@ void RunLog::record(const EvalRecord& r) {
   json["time"] = now;
   log.metrics.append(json.dump() + "\n");
   log.events->scalar("loss/" + r.split, r.loss, r.step, now);
-  for (const auto& metric : r.metrics) log.events->scalar("metrics/" + r.split + "/" + metric.name, metric.value, r.step, now);
+  for (const auto& metric : r.metrics)
+    log.events->scalar("metrics/" + r.split + "/" + metric.name, metric.value, r.step, now);
 
-  std::string line = log.step_text(r.step) + printed(" epoch %.2f ", r.epoch) + r.split + " loss " + short_number(r.loss);
+  std::string line =
+      log.step_text(r.step) + printed(" epoch %.2f ", r.epoch) + r.split + " loss " + short_number(r.loss);
   for (const auto& metric : r.metrics) line += " " + metric.name + " " + short_number(metric.value);
   if (r.best) line += " best";
   log.val_log.append(log.stamped(line));
@@ -398,8 +406,9 @@ void RunLog::finish(std::string_view outcome) {
   log.say(std::string(outcome), true);
   made(log.dir / "report.html", "this page");
   write_report();
-  log.say(join("log ", (log.dir / "train.log").string(), ", report ", (log.dir / "report.html").string(), ", TensorBoard: tensorboard --logdir ",
-               log.dir.string()), true);
+  log.say(join("log ", (log.dir / "train.log").string(), ", report ", (log.dir / "report.html").string(),
+               ", TensorBoard: tensorboard --logdir ", log.dir.string()),
+          true);
   sync();
 }
 

@@ -59,11 +59,20 @@ std::string escape_html(const std::string& text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '&': out += "&amp;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;
@@ -119,7 +128,9 @@ void SvgPlot::stack(std::vector<std::string> names, std::vector<double> x, std::
     base = std::move(top);
   }
 }
-void SvgPlot::mark(double x, double y, int color, std::string note) { marks_.push_back({x, y, color, std::move(note)}); }
+void SvgPlot::mark(double x, double y, int color, std::string note) {
+  marks_.push_back({x, y, color, std::move(note)});
+}
 
 std::string SvgPlot::html() const {
   const auto drawable = [&](double x, double y) { return std::isfinite(x) && std::isfinite(y) && (!log_y_ || y > 0); };
@@ -159,20 +170,21 @@ std::string SvgPlot::html() const {
   };
   const auto at = [&](double x, double y) { return printed("%.1f", px(x)) + " " + printed("%.1f", py(y)); };
 
-  std::string svg = join("<svg viewBox=\"0 0 ", width_, " ", height_, "\" role=\"img\" aria-label=\"", escape_html(title_), "\">");
+  std::string svg =
+      join("<svg viewBox=\"0 0 ", width_, " ", height_, "\" role=\"img\" aria-label=\"", escape_html(title_), "\">");
   for (const double t : log_y_ ? log_ticks(ys.low, ys.high) : linear_ticks(ys.low, ys.high, 5)) {
     const std::string y = printed("%.1f", py(t));
-    svg += join("<path class=\"grid\" d=\"M", kLeft, " ", y, "H", width_ - kRight, "\"/><text class=\"tick\" x=\"", kLeft - 7, "\" y=\"", y,
-                "\" dy=\"4\" text-anchor=\"end\">", short_number(t), "</text>");
+    svg += join("<path class=\"grid\" d=\"M", kLeft, " ", y, "H", width_ - kRight, "\"/><text class=\"tick\" x=\"",
+                kLeft - 7, "\" y=\"", y, "\" dy=\"4\" text-anchor=\"end\">", short_number(t), "</text>");
   }
   for (const double t : linear_ticks(xs.low, xs.high, width_ > 400 ? 7 : 4)) {
     const std::string x = printed("%.1f", px(t));
-    svg += join("<path class=\"grid\" d=\"M", x, " ", kTop, "V", height_ - kBottom, "\"/><text class=\"tick\" x=\"", x, "\" y=\"",
-                height_ - kBottom + 17, "\" text-anchor=\"middle\">", short_number(t), "</text>");
+    svg += join("<path class=\"grid\" d=\"M", x, " ", kTop, "V", height_ - kBottom, "\"/><text class=\"tick\" x=\"", x,
+                "\" y=\"", height_ - kBottom + 17, "\" text-anchor=\"middle\">", short_number(t), "</text>");
   }
-  svg += join("<text class=\"label\" x=\"", kLeft + w / 2, "\" y=\"", height_ - 6, "\" text-anchor=\"middle\">", escape_html(x_label_),
-              "</text><text class=\"label\" transform=\"translate(13 ", kTop + h / 2, ") rotate(-90)\" text-anchor=\"middle\">",
-              escape_html(y_label_), "</text>");
+  svg += join("<text class=\"label\" x=\"", kLeft + w / 2, "\" y=\"", height_ - 6, "\" text-anchor=\"middle\">",
+              escape_html(x_label_), "</text><text class=\"label\" transform=\"translate(13 ", kTop + h / 2,
+              ") rotate(-90)\" text-anchor=\"middle\">", escape_html(y_label_), "</text>");
   if (diagonal_) svg += "<path class=\"diagonal\" d=\"M" + at(xs.low, xs.low) + "L" + at(xs.high, xs.high) + "\"/>";
 
   std::string legend;
@@ -184,7 +196,8 @@ std::string SvgPlot::html() const {
       svg += "<g class=\"dots " + color + "\">";
       for (std::size_t i = 0; i < item.x.size(); ++i)
         if (drawable(item.x[i], item.low[i]))
-          svg += "<circle cx=\"" + printed("%.1f", px(item.x[i])) + "\" cy=\"" + printed("%.1f", py(item.low[i])) + "\" r=\"" + radius + "\"/>";
+          svg += "<circle cx=\"" + printed("%.1f", px(item.x[i])) + "\" cy=\"" + printed("%.1f", py(item.low[i])) +
+                 "\" r=\"" + radius + "\"/>";
       svg += "</g>";
       continue;
     }
@@ -203,18 +216,20 @@ std::string SvgPlot::html() const {
     if (item.shape == Shape::line)
       svg += "<path class=\"line " + color + "\" d=\"" + forth + "\"/>";
     else
-      svg += std::string("<path class=\"") + (item.shape == Shape::band ? "band " : "area ") + color + "\" d=\"" + forth + back + "Z\"/>";
+      svg += std::string("<path class=\"") + (item.shape == Shape::band ? "band " : "area ") + color + "\" d=\"" +
+             forth + back + "Z\"/>";
   }
   for (const auto& m : marks_) {
     if (!drawable(m.x, m.y)) continue;
     const bool right = px(m.x) > kLeft + w * 0.75;
-    svg += join("<circle class=\"mark s", m.color % 8, "\" cx=\"", printed("%.1f", px(m.x)), "\" cy=\"", printed("%.1f", py(m.y)),
-                "\" r=\"5\"/><text class=\"note\" x=\"", printed("%.1f", px(m.x) + (right ? -9 : 9)), "\" y=\"",
-                printed("%.1f", py(m.y) - 7), "\" text-anchor=\"", right ? "end" : "start", "\">", escape_html(m.note), "</text>");
+    svg += join("<circle class=\"mark s", m.color % 8, "\" cx=\"", printed("%.1f", px(m.x)), "\" cy=\"",
+                printed("%.1f", py(m.y)), "\" r=\"5\"/><text class=\"note\" x=\"",
+                printed("%.1f", px(m.x) + (right ? -9 : 9)), "\" y=\"", printed("%.1f", py(m.y) - 7),
+                "\" text-anchor=\"", right ? "end" : "start", "\">", escape_html(m.note), "</text>");
   }
   svg += "</svg>";
-  return "<figure><figcaption>" + escape_html(title_) + (legend.empty() ? "" : "<span class=\"legend\">" + legend + "</span>") +
-         "</figcaption>" + svg + "</figure>";
+  return "<figure><figcaption>" + escape_html(title_) +
+         (legend.empty() ? "" : "<span class=\"legend\">" + legend + "</span>") + "</figcaption>" + svg + "</figure>";
 }
 
 }  // namespace lockstep

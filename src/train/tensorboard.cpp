@@ -91,7 +91,8 @@ double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-EventWriter::EventWriter(const std::filesystem::path& directory, std::int64_t next_step) : file_(directory / fresh_name()) {
+EventWriter::EventWriter(const std::filesystem::path& directory, std::int64_t next_step)
+    : file_(directory / fresh_name()) {
   std::string version = event(wall_time(), 0), source;
   bytes_field(version, 3, "brain.Event:2");
   bytes_field(source, 1, "lockstep " + build_info().version);
