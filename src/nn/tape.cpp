@@ -46,7 +46,7 @@ bool Tape::wants_grad(std::initializer_list<Var> inputs, std::initializer_list<c
          std::any_of(params.begin(), params.end(), [](const Param* p) { return p && p->trainable; });
 }
 
-void Tape::push(const char* op, Var y, std::initializer_list<const Param*> params, const void* closure,
+void Tape::push(const char* op, Var y, std::span<const Param* const> params, const void* closure,
                 void (*run)(const void*)) {
   auto* record = new (arena_.allocate(sizeof(Record))) Record{last_, op, y, closure, run, nullptr, 0};
   last_ = record;

@@ -53,6 +53,7 @@ struct EmulatorData {
   std::array<std::int64_t, 3> count{};  ///< rows of each split
   Moments moments;
   EmulatorVariables variables;
+  std::string mask_mode;   ///< sea_ice | ocean | both, or "" where the file does not say
   std::uint64_t hash = 0;  ///< XXH3 over x, y, order, the Jacobian and the moments
 
   std::int64_t rows() const { return x.shape()[0]; }

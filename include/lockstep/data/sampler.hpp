@@ -6,8 +6,8 @@ namespace lockstep {
 /// A random permutation of 0..n-1 as a function: permutation(i) costs some nanoseconds, no memory, and depends on (n, seed, epoch) alone,
 /// so that any rank can look up any position of any epoch, in any order.
 ///
-/// A balanced Feistel network over the smallest even number of bits that holds n, its rounds keyed from Philox(seed, epoch), with cycle walking for
-/// values outside 0..n-1.
+/// A Feistel network over the smallest number of bits (at least 4) that holds n, its halves differing by at most one bit, its rounds keyed
+/// from Philox(seed, epoch), with cycle walking for values outside 0..n-1: fewer than 2 walks on average for n > 8.
 /// source  Luby, Rackoff 1988; Black, Rogaway 2002 (cycle walking)
 class Permutation {
  public:
@@ -18,7 +18,7 @@ class Permutation {
 
  private:
   std::int64_t n_;
-  int half_bits_;
+  int left_bits_, right_bits_;
   std::uint64_t keys_[kRounds];
 };
 

@@ -44,7 +44,7 @@ Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, 
 
 /// An emulator with its data set, as the trainer sees it.
 ///
-/// Metrics: rmse (over all outputs, normalised), loss, and per output column NAME: rmse.NAME, bias.NAME, mae.NAME
+/// Metrics: loss, rmse (over all outputs, normalised), and per output column NAME: rmse.NAME, bias.NAME, mae.NAME
 /// (physical units), r2.NAME, corr.NAME, rmse_norm.NAME, bias_norm.NAME; for an output called aice rmse and bias at the
 /// ice edge (0.10 <= aice <= 0.16) and over open water (< 0.05); where the truth is known jacobian_error, the median
 /// over rows of |J - J*|_F / |J*|_F in normalised units (from a histogram of 4096 bins over 1e-4..1e2, so to 0.4 %).

@@ -31,8 +31,8 @@ struct StateView {
 
 /// Which sensitivities count at all.
 struct OperatorOptions {
-  std::vector<std::uint8_t>
-      active_inputs;  ///< (n_in) 0 = background only: its column of every Jacobian is zero; empty = all active
+  std::vector<std::uint8_t> active_inputs =
+      {};  ///< (n_in) 0 = background only: its column of every Jacobian is zero; empty = all active
   double mask_min =
       -std::numeric_limits<double>::infinity();  ///< nodes outside [mask_min, mask_max] have a zero Jacobian
   double mask_max = std::numeric_limits<double>::infinity();
@@ -76,11 +76,6 @@ class EmulatorOperators {
  public:
   /// errors  usage: options.active_inputs of another length than n_in
   explicit EmulatorOperators(const Emulator& emulator, const OperatorOptions& options = {});
-  EmulatorOperators(const EmulatorOperators&) = delete;
-  EmulatorOperators(EmulatorOperators&&) noexcept;
-  EmulatorOperators& operator=(EmulatorOperators&&) noexcept;
-  ~EmulatorOperators();
-
   const EmulatorArch& arch() const;
   const Moments& moments() const;
   const OperatorOptions& options() const;
@@ -104,8 +99,7 @@ class EmulatorOperators {
   void adjoint(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select, StateView<const S> dy,
                StateView<S> dx, StoreMode mode = StoreMode::store, void* workspace = nullptr) const;
 
-  /// Keeps what tangent and adjoint need at x: K itself if n_out * n_in <= 2 * layers * hidden, else the D_k. This
-  /// object must outlive it.
+  /// Keeps what tangent and adjoint need at x: K itself if n_out * n_in <= 2 * layers * hidden, else the D_k.
   template <class S>
   EmulatorLinearization<T> linearize(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select) const;
 
@@ -113,7 +107,7 @@ class EmulatorOperators {
 
  private:
   friend class EmulatorLinearization<T>;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<const Impl> impl_;
 };
 
 /// The trajectory of a linearise-once, use-often loop; immutable, so calls may run at the same time.

@@ -3,6 +3,7 @@
 #include <functional>
 #include <initializer_list>
 #include <new>
+#include <span>
 #include <type_traits>
 
 #include "lockstep/nn/params.hpp"
@@ -81,6 +82,10 @@ class Tape {
   /// the arena.
   template <class Backward>
   void record(const char* op, Var y, std::initializer_list<const Param*> params, const Backward& backward) {
+    record(op, y, std::span(params.begin(), params.size()), backward);
+  }
+  template <class Backward>
+  void record(const char* op, Var y, std::span<const Param* const> params, const Backward& backward) {
     static_assert(std::is_trivially_destructible_v<Backward>, "a record holds handles and views only");
     if (!y.wants_grad()) return;
     void* memory = arena_.allocate(sizeof(Backward));
@@ -105,7 +110,7 @@ class Tape {
 
  private:
   struct Record;
-  void push(const char* op, Var y, std::initializer_list<const Param*> params, const void* closure,
+  void push(const char* op, Var y, std::span<const Param* const> params, const void* closure,
             void (*run)(const void*));
   void replay();
 

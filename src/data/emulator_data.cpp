@@ -1,0 +1,160 @@
+#include "lockstep/data/emulator_data.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
+#include "lockstep/io/h5.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kFormat = "lockstep-emulator-data";
+constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kRowsAtOnce = 65536;
+
+std::string place_of(const H5File& file, const std::string& dataset) {
+  return join("reading dataset '", dataset, "' of '", file.path().string(), "'");
+}
+
+/// errors  data: missing, another type or another shape
+void expect(const H5File& file, const std::string& dataset, const std::vector<H5Type>& types,
+            const std::vector<std::int64_t>& shape) {
+  require_data(file.has(dataset), "opening dataset '", dataset, "' of '", file.path().string(),
+               "': no such dataset; rebuild it with lockstep-prep");
+  const H5Info info = file.info(dataset);
+  require_data(std::find(types.begin(), types.end(), info.type) != types.end(), place_of(file, dataset),
+               ": elements are ", name(info.type), ", expected ", name(types.front()),
+               "; rebuild it with lockstep-prep");
+  const auto text = [](const std::vector<std::int64_t>& extents) {
+    std::string out = "(";
+    for (std::size_t i = 0; i < extents.size(); ++i) out += (i ? ", " : "") + std::to_string(extents[i]);
+    return out + ")";
+  };
+  require_data(info.shape == shape, place_of(file, dataset), ": the shape is ", text(info.shape), ", expected ",
+               text(shape), " from the attributes n, n_in and n_out");
+}
+
+/// Reads an array of rows straight into its place, and checks each value while it is in the cache.
+/// `column(c)` names column c in messages.
+template <class Column>
+void read_columns(const H5File& file, const std::string& dataset, const Tensor& to, const Column& column) {
+  const std::int64_t rows = to.shape()[0], width = rows == 0 ? 0 : to.size() / rows;
+  for (std::int64_t first = 0; first < rows; first += kRowsAtOnce) {
+    const std::int64_t count = std::min(kRowsAtOnce, rows - first);
+    const std::span<float> part(to.data<float>() + first * width, static_cast<std::size_t>(count * width));
+    file.read_rows<float>(dataset, first, count, part);
+    for (std::size_t i = 0; i < part.size(); ++i)
+      require_data(std::isfinite(part[i]), place_of(file, dataset), ": row ",
+                   first + static_cast<std::int64_t>(i) / width, ", column ",
+                   column(static_cast<std::int64_t>(i) % width), " is ", part[i],
+                   "; drop such rows or rebuild the file with lockstep-prep");
+  }
+}
+
+std::string column_name(const std::vector<std::string>& names, std::int64_t c) {
+  return join(c, " ('", names[static_cast<std::size_t>(c)], "')");
+}
+
+/// Row numbers by split, ascending within each, and how many each has.
+void sort_by_split(const H5File& file, std::int64_t n, std::span<std::int32_t> order,
+                   std::array<std::int64_t, 3>& count) {
+  std::vector<std::uint8_t> part;
+  const auto for_each = [&](const auto& visit) {
+    for (std::int64_t first = 0; first < n; first += kRowsAtOnce) {
+      part.resize(static_cast<std::size_t>(std::min(kRowsAtOnce, n - first)));
+      file.read_rows<std::uint8_t>("/split", first, static_cast<std::int64_t>(part.size()), part);
+      for (std::size_t i = 0; i < part.size(); ++i) visit(first + static_cast<std::int64_t>(i), part[i]);
+    }
+  };
+  count = {};
+  for_each([&](std::int64_t row, std::uint8_t split) {
+    require_data(split <= 2, place_of(file, "/split"), ": row ", row, " is ", int{split},
+                 ": must be 0 (train), 1 (validation) or 2 (test)");
+    ++count[split];
+  });
+  for (const Split split : {Split::train, Split::validation})
+    require_data(count[static_cast<std::size_t>(split)] > 0, place_of(file, "/split"), ": none of the ", n,
+                 " rows is a ", name(split), " row; rebuild it with lockstep-prep and another validation split");
+  std::array<std::size_t, 3> next = {0, static_cast<std::size_t>(count[0]),
+                                     static_cast<std::size_t>(count[0] + count[1])};
+  for_each([&](std::int64_t row, std::uint8_t split) { order[next[split]++] = static_cast<std::int32_t>(row); });
+}
+
+std::uint64_t chain(const Tensor& t, std::uint64_t seed) { return hash64(t.raw(), t.size_bytes(), seed); }
+std::uint64_t chain(const std::vector<double>& values, std::uint64_t seed) {
+  return hash64(values.data(), values.size() * sizeof(double), seed);
+}
+
+}  // namespace
+
+std::span<const std::int32_t> EmulatorData::rows_of(Split split) const {
+  const auto s = static_cast<std::size_t>(split);
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < s; ++i) first += count[i];
+  return {order.data<std::int32_t>() + first, static_cast<std::size_t>(count[s])};
+}
+
+EmulatorData EmulatorData::read(const std::filesystem::path& path, Placement& placement) {
+  const H5File file = H5File::open(path);
+  const std::string opening = join("opening data set '", path.string(), "'");
+  const auto need = [&](const char* attribute) {
+    require_data(file.has_attribute("/", attribute), opening, ": no attribute '", attribute,
+                 "'; rebuild it with lockstep-prep");
+  };
+  need("format");
+  const std::string format = file.text_attribute("/", "format");
+  require_data(format == kFormat, opening, ": its format is '", format, "', expected '", kFormat,
+               "'; make one with lockstep-prep");
+  for (const char* attribute : {"version", "n", "n_in", "n_out"}) need(attribute);
+  const std::int64_t version = file.int_attribute("/", "version");
+  require_data(version == kVersion, opening, ": version ", version, ", this program reads version ", kVersion,
+               "; rebuild it with lockstep-prep");
+  const std::int64_t n = file.int_attribute("/", "n"), n_in = file.int_attribute("/", "n_in"),
+                     n_out = file.int_attribute("/", "n_out");
+  require_data(n >= 1 && n <= std::numeric_limits<std::int32_t>::max() && n_in >= 1 && n_out >= 1, opening, ": n = ", n,
+               ", n_in = ", n_in, ", n_out = ", n_out, ": each must be at least 1, and n below 2^31");
+  expect(file, "/x", {H5Type::f32}, {n, n_in});
+  expect(file, "/y", {H5Type::f32}, {n, n_out});
+  expect(file, "/split", {H5Type::u8}, {n});
+  const bool has_jacobian = file.has("/jac");
+  if (has_jacobian) expect(file, "/jac", {H5Type::f32, H5Type::f64}, {n, n_out, n_in});
+
+  EmulatorData data;
+  data.path = path;
+  if (file.has_attribute("/", "mask_mode")) data.mask_mode = file.text_attribute("/", "mask_mode");
+  data.moments = read_moments(file, "/moments", n_in, n_out);
+  data.variables = read_variables(file, "/vars", n_in, n_out);
+  data.x = placement.place(DType::f32, {n, n_in}, [&](const Tensor& to) {
+    read_columns(file, "/x", to, [&](std::int64_t c) { return column_name(data.variables.input_names, c); });
+  });
+  data.y = placement.place(DType::f32, {n, n_out}, [&](const Tensor& to) {
+    read_columns(file, "/y", to, [&](std::int64_t c) { return column_name(data.variables.output_names, c); });
+  });
+  if (has_jacobian)
+    data.jacobian = placement.place(DType::f32, {n, n_out, n_in}, [&](const Tensor& to) {
+      read_columns(file, "/jac", to, [&](std::int64_t c) {
+        return join("d ", column_name(data.variables.output_names, c / n_in), " / d ",
+                    column_name(data.variables.input_names, c % n_in));
+      });
+    });
+  std::array<std::int64_t, 3> count{};
+  data.order = placement.place(DType::i32, {n},
+                               [&](const Tensor& to) { sort_by_split(file, n, to.span<std::int32_t>(), count); });
+  const Tensor summary = placement.place(DType::i64, {4}, [&](const Tensor& to) {
+    std::copy(count.begin(), count.end(), to.data<std::int64_t>());
+    std::uint64_t hash = chain(data.order, chain(data.y, chain(data.x, 0)));
+    if (has_jacobian) hash = chain(data.jacobian, hash);
+    const Moments& m = data.moments;
+    for (const std::vector<double>* values : {&m.input_mean, &m.input_std, &m.output_mean, &m.output_std})
+      hash = chain(*values, hash);
+    to.data<std::int64_t>()[3] = static_cast<std::int64_t>(hash);
+  });
+  std::copy_n(summary.data<std::int64_t>(), 3, data.count.begin());
+  data.hash = static_cast<std::uint64_t>(summary.data<std::int64_t>()[3]);
+  return data;
+}
+
+}  // namespace lockstep

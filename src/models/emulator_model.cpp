@@ -1,0 +1,183 @@
+#include "lockstep/models/emulator_model.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/models/emulator_operators.hpp"
+#include "lockstep/nn/loss.hpp"
+#include "models/emulator_fused.hpp"
+#include "models/emulator_metrics.hpp"
+
+namespace lockstep {
+namespace {
+
+EmulatorArch arch_for(EmulatorArch arch, const EmulatorData& data) {
+  arch.n_in = data.n_in();
+  arch.n_out = data.n_out();
+  return arch;
+}
+
+std::int64_t find_aice(const EmulatorVariables& variables) {
+  for (std::size_t o = 0; o < variables.output_names.size(); ++o)
+    if (variables.output_names[o] == "aice" || variables.output_cf[o] == "sea_ice_area_fraction")
+      return static_cast<std::int64_t>(o);
+  return -1;
+}
+
+/// Rows of a data set, normalised, as (count, columns) of T.
+template <class T, class RowOf>
+void gather_normalised(const Tensor& from, const std::vector<double>& mean, const std::vector<double>& std,
+                       std::int64_t count, T* to, const RowOf& row_of) {
+  const std::int64_t columns = from.columns();
+  const float* all = from.data<float>();
+  for (std::int64_t r = 0; r < count; ++r) {
+    const float* row = all + row_of(r) * columns;
+    for (std::int64_t c = 0; c < columns; ++c)
+      to[r * columns + c] = (static_cast<T>(row[c]) - static_cast<T>(mean[static_cast<std::size_t>(c)])) /
+                            static_cast<T>(std[static_cast<std::size_t>(c)]);
+  }
+}
+
+struct Rows {
+  Tensor z, t;  ///< normalised inputs and targets
+};
+
+/// The rows row_of(0) .. row_of(count - 1), normalised, in the tape's memory.
+template <class RowOf>
+Rows gather(Tape& tape, const EmulatorData& data, std::int64_t count, const RowOf& row_of) {
+  const Rows rows{tape.keep({count, data.n_in()}), tape.keep({count, data.n_out()})};
+  visit_float(tape.dtype(), [&]<class T>() {
+    gather_normalised(data.x, data.moments.input_mean, data.moments.input_std, count, rows.z.data<T>(), row_of);
+    gather_normalised(data.y, data.moments.output_mean, data.moments.output_std, count, rows.t.data<T>(), row_of);
+  });
+  return rows;
+}
+
+}  // namespace
+
+void EmulatorLoss::check(std::int64_t n_out) const {
+  ops::parse_regression(name);
+  require_usage(smooth_weight >= 0, "loss with smooth_weight ", smooth_weight, ": must not be negative");
+  require_usage(smooth_order == 1 || smooth_order == 2, "loss with smooth_order ", smooth_order, ": must be 1 or 2");
+  require_usage(smooth_weight == 0 || n_out > smooth_order, "loss with smooth_weight ", smooth_weight,
+                ": differences of order ", smooth_order, " need at least ", smooth_order + 1,
+                " outputs, the data set has ", n_out);
+}
+
+Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, const Moments& moments) {
+  const auto n_out = static_cast<double>(y.columns());
+  const Var fit = regression_loss(tape, y, t, ops::parse_regression(loss.name), 1 / n_out);
+  if (loss.smooth_weight == 0) return fit;
+  const auto order = static_cast<int>(loss.smooth_order);
+  return add(
+      tape, fit,
+      smoothness_loss(tape, y, moments.output_mean, moments.output_std, order, loss.smooth_weight / (n_out - order)));
+}
+
+EmulatorModel::EmulatorModel(Options options, EmulatorData data)
+    : options_(std::move(options)),
+      data_(std::move(data)),
+      emulator_(arch_for(options_.arch, data_), data_.moments, options_.dtype, options_.seed, options_.bias_init),
+      aice_(find_aice(data_.variables)) {
+  options_.loss.check(data_.n_out());
+}
+
+std::int64_t EmulatorModel::size(Split split) const { return data_.count[static_cast<std::size_t>(split)]; }
+
+ShardLoss EmulatorModel::loss(Tape& tape, const Shard& shard) const {
+  const std::span<const std::int32_t> train = data_.rows_of(Split::train);
+  const Permutation order(static_cast<std::int64_t>(train.size()), shard.seed, static_cast<std::uint64_t>(shard.epoch));
+  auto* row_of =
+      static_cast<std::int32_t*>(tape.arena().allocate(static_cast<std::size_t>(shard.count) * sizeof(std::int32_t)));
+  for (std::int64_t i = 0; i < shard.count; ++i) row_of[i] = train[static_cast<std::size_t>(order(shard.first + i))];
+  const Rows rows = gather(tape, data_, shard.count, [&](std::int64_t i) { return std::int64_t{row_of[i]}; });
+  const Var y = fused_forward(tape, emulator_, rows.z);
+  return {emulator_loss(tape, y, rows.t, options_.loss, data_.moments), static_cast<double>(shard.count)};
+}
+
+std::int64_t EmulatorModel::sum_count() const {
+  return emulator_metrics::Sums::count(data_.n_out(), aice_ >= 0, data_.has_jacobian());
+}
+
+void EmulatorModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
+  using namespace emulator_metrics;
+  const Sums to(sums, data_.n_out(), aice_ >= 0, data_.has_jacobian());
+  const std::span<const std::int32_t> rows_of_split = data_.rows_of(split);
+  const std::int64_t in = data_.n_in(), out = data_.n_out();
+  const auto row_of = [&](std::int64_t i) { return std::int64_t{rows_of_split[static_cast<std::size_t>(first + i)]}; };
+  const Moments& m = data_.moments;
+  const Rows rows = gather(tape, data_, count, row_of);
+  const Var y = fused_forward(tape, emulator_, rows.z);
+  to.rows[0] += static_cast<double>(count);
+  to.rows[1] += ops::regression_loss(tape.stream(), {}, y.value(), rows.t, ops::parse_regression(options_.loss.name)) /
+                static_cast<double>(out);
+  if (options_.loss.smooth_weight > 0) {
+    const auto order = static_cast<int>(options_.loss.smooth_order);
+    to.rows[1] += options_.loss.smooth_weight / static_cast<double>(out - order) *
+                  ops::smoothness_loss(tape.stream(), {}, y.value(), m.output_mean, m.output_std, order);
+  }
+  visit_float(tape.dtype(), [&]<class T>() {
+    const T* predicted = y.value().data<T>();
+    const T* target = rows.t.data<T>();
+    for (std::int64_t r = 0; r < count; ++r)
+      for (std::int64_t o = 0; o < out; ++o) {
+        const double p = static_cast<double>(predicted[r * out + o]), t = static_cast<double>(target[r * out + o]),
+                     e = p - t;
+        OutputSums& s = to.output[o];
+        s.ee += e * e, s.abs_e += std::abs(e), s.e += e, s.t += t, s.tt += t * t, s.p += p, s.pp += p * p,
+            s.tp += t * p;
+        if (o != aice_) continue;
+        const double aice = static_cast<double>(data_.y.data<float>()[row_of(r) * out + o]),
+                     error = e * m.output_std[static_cast<std::size_t>(o)];
+        const auto add_to = [&](RangeSums& range) { range.rows += 1, range.e += error, range.ee += error * error; };
+        if (aice >= 0.10 && aice <= 0.16) add_to(*to.ice_edge);
+        if (aice < 0.05) add_to(*to.open_water);
+      }
+    if (!to.jacobian_error || count == 0) return;
+    const auto values = static_cast<std::size_t>(out * in);
+    auto* x = static_cast<T*>(tape.arena().allocate(static_cast<std::size_t>(count * in) * sizeof(T)));
+    auto* j = static_cast<T*>(tape.arena().allocate(static_cast<std::size_t>(count) * values * sizeof(T)));
+    for (std::int64_t r = 0; r < count; ++r)
+      for (std::int64_t i = 0; i < in; ++i) x[r * in + i] = static_cast<T>(data_.x.data<float>()[row_of(r) * in + i]);
+    EmulatorOperators<T>(emulator_).template jacobian<T>(count, {x, in, 1}, {}, JacobianUnits::normalised, j);
+    for (std::int64_t r = 0; r < count; ++r) {
+      const float* truth = data_.jacobian.data<float>() + row_of(r) * out * in;
+      double error = 0, size = 0;
+      for (std::int64_t o = 0; o < out; ++o)
+        for (std::int64_t i = 0; i < in; ++i) {
+          const double exact = static_cast<double>(truth[o * in + i]) * m.input_std[static_cast<std::size_t>(i)] /
+                               m.output_std[static_cast<std::size_t>(o)];
+          const double difference = static_cast<double>(j[(r * out + o) * in + i]) - exact;
+          error += difference * difference, size += exact * exact;
+        }
+      if (size > 0) to.jacobian_error[bin_of(std::sqrt(error / size))] += 1;
+    }
+  });
+}
+
+std::vector<Metric> EmulatorModel::metrics(Split, const std::vector<double>& sums) const {
+  std::vector<double> copy = sums;
+  return emulator_metrics::metrics({copy.data(), data_.n_out(), aice_ >= 0, data_.has_jacobian()}, data_.n_out(),
+                                   data_.variables.output_names, data_.moments.output_std);
+}
+
+std::vector<Metric> EmulatorModel::diagnostics() const {
+  const std::span<const std::int32_t> rows = data_.rows_of(Split::validation);
+  const std::int64_t count = std::min(options_.sensitivity_rows, static_cast<std::int64_t>(rows.size())),
+                     in = data_.n_in();
+  std::vector<float> x(static_cast<std::size_t>(count * in));
+  for (std::int64_t r = 0; r < count; ++r)
+    std::copy_n(data_.x.data<float>() + rows[static_cast<std::size_t>(r)] * in, in, x.data() + r * in);
+  const SensitivityMetrics s = sensitivity_metrics(emulator_, count, x.data());
+  std::vector<Metric> out = {
+      {"jacobian.frobenius_norm", s.frobenius_norm}, {"jacobian.mean_abs_gradient", s.mean_abs_gradient},
+      {"jacobian.spectral_norm", s.spectral_norm},   {"jacobian.stability", s.stability},
+      {"jacobian.max_gradient", s.max_gradient},     {"jacobian.gradient_std", s.gradient_std}};
+  for (std::size_t i = 0; i < s.feature_sensitivity.size(); ++i)
+    out.push_back({"jacobian.feature." + data_.variables.input_names[i], s.feature_sensitivity[i]});
+  out.push_back({"jacobian.most_sensitive_feature", static_cast<double>(s.most_sensitive_feature)});
+  out.push_back({"jacobian.max_sensitivity", s.max_sensitivity});
+  return out;
+}
+
+}  // namespace lockstep

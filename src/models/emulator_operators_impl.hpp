@@ -1,0 +1,189 @@
+#pragma once
+// What EmulatorOperators and EmulatorLinearization share: the weights as the tile kernels want them, and a tile's way from and to a state.
+#include <omp.h>
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "lockstep/models/emulator_operators.hpp"
+#include "models/emulator_tile.hpp"
+
+namespace lockstep {
+
+/// A network's weights as the tile kernels take them: views of `params`-owned or copied memory.
+template <class T>
+struct TileNetwork {
+  std::vector<emulator_tile::Layer<T>> layers;
+  emulator_tile::Net<T> net;
+  /// Views of the emulator's own weights, which must be of type T and outlive this.
+  explicit TileNetwork(const Emulator& emulator);
+  TileNetwork(const TileNetwork&) = delete;
+};
+
+template <class T>
+struct EmulatorOperators<T>::Impl {
+  Impl(const Emulator& emulator, const OperatorOptions& options);
+
+  Emulator emulator;  ///< a copy, in T
+  OperatorOptions options;
+  TileNetwork<T> network;
+  const emulator_tile::Kernels<T>& kernels;
+  std::vector<T> input_mean, input_std;
+  std::vector<T> active;            ///< (n_in) 1 or 0
+  std::vector<double> input_scale;  ///< (n_in) active / input_std
+  std::vector<T> input_scale_t;     ///< the same as T
+  std::vector<T> output_std;        ///< (n_out)
+  std::vector<T> ones;              ///< (n_out)
+  std::vector<T> row_scale[2];      ///< by JacobianUnits: (n_out, n_in) factors of the normalised Jacobian
+  std::vector<T> column_scale[2];   ///< the same as (n_in, n_out)
+
+  std::int64_t n_in() const { return network.net.n_in; }
+  std::int64_t n_out() const { return network.net.n_out; }
+  std::int64_t nodes() const { return kernels.nodes; }
+  std::int64_t tiles(std::int64_t n) const { return (n + nodes() - 1) / nodes(); }
+  bool by_rows() const { return n_out() <= n_in(); }
+  /// Values of T that a thread's tile needs.
+  std::size_t tile_values() const;
+};
+
+namespace emulator_tile {
+
+/// One thread's memory: each part a multiple of 64 bytes.
+template <class T>
+struct TileMemory {
+  T *input, *output, *other_input, *other_output, *scratch, *derivative, *keep;
+};
+
+/// Memory for all threads of a call: the caller's, or allocated when that is null.
+template <class T>
+class Workspace {
+ public:
+  Workspace(const typename EmulatorOperators<T>::Impl& impl, void* given) : impl_(impl) {
+    if (!given) {
+      own_ = std::make_unique_for_overwrite<std::byte[]>(size_bytes(impl));
+      given = own_.get();
+    }
+    base_ = reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(given) + 63) / 64 * 64);
+  }
+  static std::size_t size_bytes(const typename EmulatorOperators<T>::Impl& impl) {
+    return impl.tile_values() * sizeof(T) * static_cast<std::size_t>(impl.options.threads) + 64;
+  }
+  TileMemory<T> of_thread(int thread) const {
+    const std::int64_t n = impl_.nodes();
+    TileMemory<T> m{};
+    m.input = base_ + impl_.tile_values() * static_cast<std::size_t>(thread);
+    m.output = m.input + impl_.n_in() * n;
+    m.other_input = m.output + impl_.n_out() * n;
+    m.other_output = m.other_input + impl_.n_in() * n;
+    m.scratch = m.other_output + impl_.n_out() * n;
+    m.derivative = m.scratch + 2 * impl_.network.net.widest() * n;
+    m.keep = m.derivative + impl_.network.net.hidden_rows() * n;
+    return m;
+  }
+
+ private:
+  const typename EmulatorOperators<T>::Impl& impl_;
+  std::unique_ptr<std::byte[]> own_;
+  T* base_;
+};
+
+/// tile(v, lane) = f(v, x(first + lane, v)); lanes past the count are 0.
+template <class T, class S, class F>
+void gather(std::int64_t variables, std::int64_t nodes, StateView<const S> x, std::int64_t first, std::int64_t count,
+            T* tile, const F& f) {
+  for (std::int64_t v = 0; v < variables; ++v) {
+    const S* from = x.data + first * x.node_stride + v * x.variable_stride;
+    T* to = tile + v * nodes;
+    for (std::int64_t lane = 0; lane < count; ++lane) to[lane] = f(v, from[lane * x.node_stride]);
+    for (std::int64_t lane = count; lane < nodes; ++lane) to[lane] = 0;
+  }
+}
+
+/// x(first + lane, v) = or += f(v, tile(v, lane)).
+template <class T, class S, class F>
+void scatter(std::int64_t variables, std::int64_t nodes, const T* tile, StateView<S> x, std::int64_t first,
+             std::int64_t count, StoreMode mode, const F& f) {
+  for (std::int64_t v = 0; v < variables; ++v) {
+    S* to = x.data + first * x.node_stride + v * x.variable_stride;
+    const T* from = tile + v * nodes;
+    if (mode == StoreMode::store)
+      for (std::int64_t lane = 0; lane < count; ++lane) to[lane * x.node_stride] = f(v, from[lane]);
+    else
+      for (std::int64_t lane = 0; lane < count; ++lane) to[lane * x.node_stride] += f(v, from[lane]);
+  }
+}
+
+/// The normalised inputs of a tile of nodes: in float all through when states and network are, else by way of double.
+template <class T, class S>
+void gather_normalised(const typename EmulatorOperators<T>::Impl& impl, StateView<const S> x, std::int64_t first,
+                       std::int64_t count, T* tile) {
+  if constexpr (std::is_same_v<T, S>) {
+    gather(impl.n_in(), impl.nodes(), x, first, count, tile, [](std::int64_t, S value) { return value; });
+    impl.kernels.normalise(impl.n_in(), tile, impl.input_mean.data(), impl.input_std.data());
+  } else {
+    const Moments& m = impl.emulator.moments();
+    gather(impl.n_in(), impl.nodes(), x, first, count, tile, [&](std::int64_t v, S value) {
+      const auto i = static_cast<std::size_t>(v);
+      return static_cast<T>((static_cast<double>(value) - m.input_mean[i]) / m.input_std[i]);
+    });
+  }
+}
+
+/// 1 where a node's Jacobian counts, else 0; null when every one does.
+template <class S, class T>
+const T* selected(const OperatorOptions& options, const NodeSelection<S>& select, std::int64_t first,
+                  std::int64_t count, T* keep, std::int64_t nodes) {
+  if (!select.mask && !select.latitude) return nullptr;
+  for (std::int64_t lane = 0; lane < nodes; ++lane) {
+    bool in = lane < count;
+    if (in && select.mask)
+      in = select.mask[first + lane] >= options.mask_min && select.mask[first + lane] <= options.mask_max;
+    if (in && select.latitude) in = std::abs(select.latitude[first + lane]) >= options.min_abs_latitude;
+    keep[lane] = in ? 1 : 0;
+  }
+  return keep;
+}
+
+/// The tile's Jacobian through emit(output, input, its values at the nodes), scaled and masked.
+template <class T, class Emit>
+void tile_jacobian(const typename EmulatorOperators<T>::Impl& impl, JacobianUnits units, const TileMemory<T>& tile,
+                   const T* keep, const Emit& emit) {
+  const auto u = static_cast<std::size_t>(units);
+  const std::int64_t in = impl.n_in(), out = impl.n_out(), nodes = impl.nodes();
+  impl.kernels.forward(impl.network.net, tile.input, nullptr, tile.derivative, tile.scratch, tile.output);
+  if (impl.by_rows()) {
+    for (std::int64_t o = 0; o < out; ++o) {
+      impl.kernels.row(impl.network.net, tile.derivative, o, tile.scratch, tile.other_input);
+      impl.kernels.finish(in, tile.other_input, impl.row_scale[u].data() + o * in, keep);
+      for (std::int64_t i = 0; i < in; ++i) emit(o, i, tile.other_input + i * nodes);
+    }
+  } else {
+    for (std::int64_t i = 0; i < in; ++i) {
+      impl.kernels.column(impl.network.net, tile.derivative, i, tile.scratch, tile.other_output);
+      impl.kernels.finish(out, tile.other_output, impl.column_scale[u].data() + i * out, keep);
+      for (std::int64_t o = 0; o < out; ++o) emit(o, i, tile.other_output + o * nodes);
+    }
+  }
+}
+
+/// body(tile number, first node, nodes in it, this thread's memory) for all tiles, shared among the threads.
+template <class T, class Body>
+void for_each_tile(const typename EmulatorOperators<T>::Impl& impl, std::int64_t n, const Workspace<T>& workspace,
+                   const Body& body) {
+  const std::int64_t tiles = impl.tiles(n), nodes = impl.nodes();
+#pragma omp parallel num_threads(impl.options.threads) if (impl.options.threads > 1 && tiles > 1)
+  {
+    const TileMemory<T> memory = workspace.of_thread(omp_get_thread_num() % impl.options.threads);
+#pragma omp for schedule(static)
+    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+      const std::int64_t first = tile * nodes;
+      body(tile, first, first + nodes <= n ? nodes : n - first, memory);
+    }
+  }
+}
+
+}  // namespace emulator_tile
+}  // namespace lockstep

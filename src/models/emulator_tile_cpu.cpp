@@ -1,0 +1,429 @@
+// Compiled once per instruction set. Everything here is a template or a static function of namespace LOCKSTEP_ISA, and no inline
+// function of the standard library is called, so that no code of a higher instruction set can be linked into a lower one.
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "models/emulator_tile.hpp"
+#include "models/emulator_tile_simd.hpp"
+
+namespace lockstep::emulator_tile::LOCKSTEP_ISA {
+namespace {
+
+// --- layers -----------------------------------------------------------------------------------------------------
+
+/// rows o .. o + R of out = W x (+ bias), or of W^T x when Transposed; each times the same row of `times` unless null.
+/// One chain of fused multiply-adds per value, in ascending order of k.
+template <int R, bool Transposed, class T>
+[[gnu::always_inline]] inline void block(std::int64_t o, std::int64_t depth, const T* weight, std::int64_t ld,
+                                         const T* bias, const T* x, const T* times, T* out) {
+  Vec<T> sum[R][kVectors];
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = bias ? all(bias[o + r]) : Vec<T>{};
+  const T* w = Transposed ? weight + o : weight + o * ld;
+  for (std::int64_t k = 0; k < depth; ++k) {
+    Vec<T> in[kVectors];
+    for (int v = 0; v < kVectors; ++v) in[v] = load(x + k * kNodes<T> + v * kLanes<T>);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Vec<T> broadcast = all(Transposed ? w[k * ld + r] : w[r * ld + k]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = fma(broadcast, in[v], sum[r][v]);
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < kVectors; ++v) {
+      const std::int64_t at = (o + r) * kNodes<T> + v * kLanes<T>;
+      store(out + at, times ? sum[r][v] * load(times + at) : sum[r][v]);
+    }
+}
+
+template <int R, bool Transposed, class T>
+inline void remainder(std::int64_t left, std::int64_t o, std::int64_t depth, const T* weight, std::int64_t ld,
+                      const T* bias, const T* x, const T* times, T* out) {
+  if constexpr (R > 0) {
+    if (left == R) return block<R, Transposed>(o, depth, weight, ld, bias, x, times, out);
+    remainder<R - 1, Transposed>(left, o, depth, weight, ld, bias, x, times, out);
+  }
+}
+
+/// f(value) in place, and f' into slope unless null, for `count` values (a multiple of the lanes).
+template <class T>
+using Act = void (*)(T* value, T* slope, std::int64_t count);
+
+/// A layer's `rows` results, activated block by block while they are in the L1 cache.
+template <bool Transposed, class T>
+void dense(std::int64_t rows, std::int64_t depth, const T* weight, std::int64_t ld, const T* bias, const T* x,
+           const T* times, T* out, Act<T> act = nullptr, T* slope = nullptr) {
+  for (std::int64_t o = 0; o < rows; o += kRows) {
+    const std::int64_t left = rows - o < kRows ? rows - o : kRows;
+    if (left == kRows)
+      block<kRows, Transposed>(o, depth, weight, ld, bias, x, times, out);
+    else
+      remainder<kRows - 1, Transposed>(left, o, depth, weight, ld, bias, x, times, out);
+    if (act) act(out + o * kNodes<T>, slope ? slope + o * kNodes<T> : nullptr, left * kNodes<T>);
+  }
+}
+
+template <class T>
+void multiply_by(std::int64_t rows, const T* factor, T* v) {
+  for (std::int64_t i = 0; i < rows * kNodes<T>; i += kLanes<T>) store(v + i, load(v + i) * load(factor + i));
+}
+
+// --- the convolution --------------------------------------------------------------------------------------------
+
+/// First and one past the last tap j for which the point i + j - taps/2 lies in 0 .. n-1.
+inline std::int64_t first_tap(std::int64_t i, std::int64_t taps) { return i < taps / 2 ? taps / 2 - i : 0; }
+inline std::int64_t end_tap(std::int64_t i, std::int64_t taps, std::int64_t n) {
+  const std::int64_t room = n - i + taps / 2;
+  return room < taps ? room : taps;
+}
+
+template <class T>
+void convolve(const Net<T>& net, const T* bias, const T* x, T* out) {
+  const std::int64_t n = net.n_in, taps = net.conv.in;
+  for (std::int64_t c = 0; c < net.conv.out; ++c)
+    for (std::int64_t i = 0; i < n; ++i)
+      for (int v = 0; v < kVectors; ++v) {
+        Vec<T> sum = bias ? all(bias[c]) : Vec<T>{};
+        for (std::int64_t j = first_tap(i, taps); j < end_tap(i, taps, n); ++j)
+          sum = fma(all(net.conv.weight[c * taps + j]), load(x + (i + j - taps / 2) * kNodes<T> + v * kLanes<T>), sum);
+        store(out + (c * n + i) * kNodes<T> + v * kLanes<T>, sum);
+      }
+}
+
+template <class T>
+void convolve_adjoint(const Net<T>& net, const T* dout, T* dx) {
+  const std::int64_t n = net.n_in, taps = net.conv.in;
+  for (std::int64_t i = 0; i < n * kNodes<T>; i += kLanes<T>) store(dx + i, Vec<T>{});
+  for (std::int64_t c = 0; c < net.conv.out; ++c)
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = first_tap(i, taps); j < end_tap(i, taps, n); ++j)
+        for (int v = 0; v < kVectors; ++v) {
+          T* at = dx + (i + j - taps / 2) * kNodes<T> + v * kLanes<T>;
+          store(at, fma(all(net.conv.weight[c * taps + j]), load(dout + (c * n + i) * kNodes<T> + v * kLanes<T>),
+                        load(at)));
+        }
+}
+
+template <class T>
+inline T sum_of_lanes(Vec<T> v) {
+  T sum = 0;
+  for (int lane = 0; lane < kLanes<T>; ++lane) sum += v[lane];
+  return sum;
+}
+
+template <class T>
+void convolve_gradient(const Net<T>& net, const T* x, const T* dout, const LayerGradient<T>& gradient) {
+  const std::int64_t n = net.n_in, taps = net.conv.in;
+  for (std::int64_t c = 0; c < net.conv.out; ++c) {
+    Vec<T> of_bias{};
+    for (std::int64_t i = 0; i < n; ++i)
+      for (int v = 0; v < kVectors; ++v) of_bias += load(dout + (c * n + i) * kNodes<T> + v * kLanes<T>);
+    if (gradient.bias) gradient.bias[c] += sum_of_lanes<T>(of_bias);
+    for (std::int64_t j = 0; gradient.weight && j < taps; ++j) {
+      Vec<T> of_weight{};
+      for (std::int64_t i = 0; i < n; ++i)
+        if (i + j >= taps / 2 && i + j - taps / 2 < n)
+          for (int v = 0; v < kVectors; ++v)
+            of_weight = fma(load(dout + (c * n + i) * kNodes<T> + v * kLanes<T>),
+                            load(x + (i + j - taps / 2) * kNodes<T> + v * kLanes<T>), of_weight);
+      gradient.weight[c * taps + j] += sum_of_lanes<T>(of_weight);
+    }
+  }
+}
+
+// --- gradients of weights ---------------------------------------------------------------------------------------
+
+/// turned[node][feature] = x[feature][node], features padded with zeros to a multiple of the lanes (stride padded).
+template <class T>
+void turn(std::int64_t features, std::int64_t padded, const T* x, T* turned) {
+  constexpr int L = kLanes<T>;
+  for (std::int64_t f = 0; f < padded; f += L)
+    for (int n = 0; n < kNodes<T>; n += L) {
+      Vec<T> v[L];
+      for (int i = 0; i < L; ++i) v[i] = f + i < features ? load(x + (f + i) * kNodes<T> + n) : Vec<T>{};
+      transpose<T>(v);
+      for (int i = 0; i < L; ++i) store(turned + (n + i) * padded + f, v[i]);
+    }
+}
+
+/// Rows o .. o + R, columns f .. f + N * lanes of dW += delta turned, summed over the tile's nodes in ascending order.
+template <int R, int N, class T>
+[[gnu::always_inline]] inline void outer_block(std::int64_t o, std::int64_t f, std::int64_t features,
+                                               std::int64_t padded, const T* delta, const T* turned, T* dw) {
+  Vec<T> sum[R][N] = {};
+  for (int node = 0; node < kNodes<T>; ++node) {
+    Vec<T> in[N];
+    for (int v = 0; v < N; ++v) in[v] = load(turned + node * padded + f + v * kLanes<T>);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Vec<T> broadcast = all(delta[(o + r) * kNodes<T> + node]);
+#pragma GCC unroll 4
+      for (int v = 0; v < N; ++v) sum[r][v] = fma(broadcast, in[v], sum[r][v]);
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < N; ++v) {
+      const std::int64_t at = f + v * kLanes<T>;
+      T* to = dw + (o + r) * features + at;
+      if (at + kLanes<T> <= features)
+        store_unaligned(to, load_unaligned(to) + sum[r][v]);
+      else
+        for (std::int64_t i = 0; at + i < features; ++i) to[i] += sum[r][v][i];
+    }
+}
+
+template <int N, class T>
+void outer_columns(std::int64_t outputs, std::int64_t f, std::int64_t features, std::int64_t padded, const T* delta,
+                   const T* turned, T* dw) {
+  std::int64_t o = 0;
+  for (; o + kOuterRows <= outputs; o += kOuterRows)
+    outer_block<kOuterRows, N>(o, f, features, padded, delta, turned, dw);
+  for (; o + 2 <= outputs; o += 2) outer_block<2, N>(o, f, features, padded, delta, turned, dw);
+  for (; o < outputs; ++o) outer_block<1, N>(o, f, features, padded, delta, turned, dw);
+}
+
+template <int N, class T>
+void outer_rest(std::int64_t vectors, std::int64_t outputs, std::int64_t f, std::int64_t features, std::int64_t padded,
+                const T* delta, const T* turned, T* dw) {
+  if constexpr (N > 0) {
+    if (vectors == N) return outer_columns<N>(outputs, f, features, padded, delta, turned, dw);
+    outer_rest<N - 1>(vectors, outputs, f, features, padded, delta, turned, dw);
+  }
+}
+
+/// sums[o] += the sum over the nodes of row o; a square of rows is transposed, so that adding its vectors adds up its rows.
+template <class T>
+void add_row_sums(std::int64_t rows, const T* x, T* sums) {
+  constexpr int L = kLanes<T>;
+  for (std::int64_t o = 0; o < rows; o += L) {
+    Vec<T> v[L];
+    for (int i = 0; i < L; ++i) {
+      v[i] = Vec<T>{};
+      if (o + i < rows)
+        for (int part = 0; part < kVectors; ++part) v[i] += load(x + (o + i) * kNodes<T> + part * L);
+    }
+    transpose<T>(v);
+    for (int step = L / 2; step > 0; step /= 2)
+      for (int i = 0; i < step; ++i) v[i] += v[i + step];
+    if (o + L <= rows)
+      store_unaligned(sums + o, load_unaligned(sums + o) + v[0]);
+    else
+      for (std::int64_t i = 0; o + i < rows; ++i) sums[o + i] += v[0][i];
+  }
+}
+
+template <class T>
+void layer_gradient(const Layer<T>& layer, const T* x, const T* delta, T* turned, const LayerGradient<T>& gradient) {
+  if (gradient.bias) add_row_sums(layer.out, delta, gradient.bias);
+  if (!gradient.weight) return;
+  constexpr std::int64_t step = std::int64_t{kOuterVectors} * kLanes<T>;
+  const std::int64_t padded = (layer.in + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
+  turn(layer.in, padded, x, turned);
+  for (std::int64_t f = 0; f < padded; f += step)
+    outer_rest<kOuterVectors>((padded - f < step ? padded - f : step) / kLanes<T>, layer.out, f, layer.in, padded,
+                              delta, turned, gradient.weight);
+}
+
+// --- the network ------------------------------------------------------------------------------------------------
+
+template <class T>
+void forward(const Net<T>& net, const T* z, T* h, T* d, T* scratch, T* y) {
+  const Act<T> act = activation_of<T>(net.activation);
+  T* spare[2] = {scratch, scratch + net.widest() * kNodes<T>};
+  int turn_of = 0;
+  const T* x = z;
+  std::int64_t row = 0;
+  const auto place = [&] { return h ? h + row * kNodes<T> : spare[turn_of++ % 2]; };
+  if (net.conv.out > 0) {
+    T* out = place();
+    convolve(net, net.conv.bias, x, out);
+    act(out, d, net.conv_rows() * kNodes<T>);
+    x = out, row += net.conv_rows();
+  }
+  for (std::int64_t k = 0; k + 1 < net.count; ++k) {
+    const Layer<T>& layer = net.layer[k];
+    T* out = place();
+    dense<false>(layer.out, layer.in, layer.weight, layer.in, layer.bias, x, static_cast<const T*>(nullptr), out, act,
+                 d ? d + row * kNodes<T> : nullptr);
+    x = out, row += layer.out;
+  }
+  const Layer<T>& last = net.layer[net.count - 1];
+  dense<false>(last.out, last.in, last.weight, last.in, last.bias, x, static_cast<const T*>(nullptr), y);
+}
+
+/// From the tangent after layer `from` (already times its d) to the output; `used` is the scratch buffer that t occupies, if any.
+template <class T>
+void tangent_rest(const Net<T>& net, const T* d, std::int64_t from, std::int64_t row, const T* t, T* const spare[2],
+                  int used, T* dy) {
+  for (std::int64_t k = from; k < net.count; ++k) {
+    const Layer<T>& layer = net.layer[k];
+    const bool last = k + 1 == net.count;
+    T* out = last ? dy : spare[used = 1 - used];
+    dense<false>(layer.out, layer.in, layer.weight, layer.in, static_cast<const T*>(nullptr), t,
+                 last ? nullptr : d + row * kNodes<T>, out);
+    t = out, row += layer.out;
+  }
+}
+
+template <class T>
+void tangent(const Net<T>& net, const T* d, const T* dz, T* scratch, T* dy) {
+  T* const spare[2] = {scratch, scratch + net.widest() * kNodes<T>};
+  if (net.conv.out > 0) {
+    convolve(net, static_cast<const T*>(nullptr), dz, spare[0]);
+    multiply_by(net.conv_rows(), d, spare[0]);
+    dz = spare[0];
+  }
+  tangent_rest(net, d, 0, net.conv_rows(), dz, spare, 0, dy);
+}
+
+template <class T>
+void column(const Net<T>& net, const T* d, std::int64_t i, T* scratch, T* dy) {
+  T* const spare[2] = {scratch, scratch + net.widest() * kNodes<T>};
+  if (net.conv.out > 0) {
+    const std::int64_t n = net.n_in, taps = net.conv.in;
+    for (std::int64_t c = 0; c < net.conv.out; ++c)
+      for (std::int64_t to = 0; to < n; ++to) {
+        const std::int64_t j = i - to + taps / 2;
+        const Vec<T> w = j >= 0 && j < taps ? all(net.conv.weight[c * taps + j]) : Vec<T>{};
+        const std::int64_t at = (c * n + to) * kNodes<T>;
+        for (int v = 0; v < kVectors; ++v) store(spare[0] + at + v * kLanes<T>, w * load(d + at + v * kLanes<T>));
+      }
+    return tangent_rest(net, d, 0, net.conv_rows(), static_cast<const T*>(spare[0]), spare, 0, dy);
+  }
+  const Layer<T>& first = net.layer[0];
+  for (std::int64_t o = 0; o < first.out; ++o)
+    for (int v = 0; v < kVectors; ++v) {
+      const std::int64_t at = o * kNodes<T> + v * kLanes<T>;
+      store(spare[0] + at, all(first.weight[o * first.in + i]) * load(d + at));
+    }
+  tangent_rest(net, d, 1, first.out, static_cast<const T*>(spare[0]), spare, 0, dy);
+}
+
+/// From the adjoint of the output of layer `from` (row = first row of that layer's d) down to dz.
+template <class T>
+void adjoint_rest(const Net<T>& net, const T* d, std::int64_t from, std::int64_t row, const T* s, T* const spare[2],
+                  int used, T* dz) {
+  for (std::int64_t k = from; k >= 0; --k) {
+    const Layer<T>& layer = net.layer[k];
+    const bool last = k == 0 && net.conv.out == 0;
+    T* out = last ? dz : spare[used = 1 - used];
+    row -= layer.in;
+    dense<true>(layer.in, layer.out, layer.weight, layer.in, static_cast<const T*>(nullptr), s,
+                last ? nullptr : d + row * kNodes<T>, out);
+    s = out;
+  }
+  if (net.conv.out > 0) convolve_adjoint(net, s, dz);
+}
+
+template <class T>
+void adjoint(const Net<T>& net, const T* d, const T* dy, T* scratch, T* dz) {
+  T* const spare[2] = {scratch, scratch + net.widest() * kNodes<T>};
+  adjoint_rest(net, d, net.count - 1, net.hidden_rows(), dy, spare, 0, dz);
+}
+
+template <class T>
+void row(const Net<T>& net, const T* d, std::int64_t o, T* scratch, T* dz) {
+  T* const spare[2] = {scratch, scratch + net.widest() * kNodes<T>};
+  const Layer<T>& last = net.layer[net.count - 1];
+  const std::int64_t first_row = net.hidden_rows() - last.in;
+  for (std::int64_t i = 0; i < last.in; ++i)
+    for (int v = 0; v < kVectors; ++v) {
+      const std::int64_t at = i * kNodes<T> + v * kLanes<T>;
+      store(spare[0] + at, all(last.weight[o * last.in + i]) * load(d + first_row * kNodes<T> + at));
+    }
+  adjoint_rest(net, d, net.count - 2, first_row, static_cast<const T*>(spare[0]), spare, 0, dz);
+}
+
+template <class T>
+void gradient(const Net<T>& net, const T* z, const T* h, const T* d, const T* dy, T* scratch, T* turned,
+              const LayerGradient<T>* to) {
+  T* const spare[2] = {scratch, scratch + net.widest() * kNodes<T>};
+  int used = 0;
+  std::int64_t row = net.hidden_rows();
+  const T* delta = dy;
+  for (std::int64_t k = net.count - 1; k >= 0; --k) {
+    const Layer<T>& layer = net.layer[k];
+    const bool from_input = k == 0 && net.conv.out == 0;
+    row -= layer.in;
+    layer_gradient(layer, from_input ? z : h + row * kNodes<T>, delta, turned, to[1 + k]);
+    if (from_input) return;
+    T* out = spare[used = 1 - used];
+    dense<true>(layer.in, layer.out, layer.weight, layer.in, static_cast<const T*>(nullptr), delta, d + row * kNodes<T>,
+                out);
+    delta = out;
+  }
+  convolve_gradient(net, z, delta, to[0]);
+}
+
+// --- what surrounds it ------------------------------------------------------------------------------------------
+
+template <class T>
+void normalise(std::int64_t rows, T* v, const T* mean, const T* std) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (int i = 0; i < kNodes<T>; i += kLanes<T>) {
+      T* at = v + r * kNodes<T> + i;
+      store(at, (load(at) - all(mean[r])) / all(std[r]));
+    }
+}
+
+template <class T>
+void finish(std::int64_t rows, T* v, const T* scale, const T* keep) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (int i = 0; i < kNodes<T>; i += kLanes<T>) {
+      T* at = v + r * kNodes<T> + i;
+      Vec<T> x = load(at) * all(scale[r]);
+      x = x - x == Vec<T>{} ? x : Vec<T>{};  // false for infinities and NaN
+      if (keep) x = load(keep + i) != Vec<T>{} ? x : Vec<T>{};
+      store(at, x);
+    }
+}
+
+template <class T>
+void multiply(std::int64_t n_out, std::int64_t n_in, const T* k, const T* x, T* y) {
+  for (std::int64_t o = 0; o < n_out; ++o) {
+    Vec<T> sum[kVectors] = {};
+    for (std::int64_t i = 0; i < n_in; ++i)
+      for (int v = 0; v < kVectors; ++v)
+        sum[v] =
+            fma(load(k + (o * n_in + i) * kNodes<T> + v * kLanes<T>), load(x + i * kNodes<T> + v * kLanes<T>), sum[v]);
+    for (int v = 0; v < kVectors; ++v) store(y + o * kNodes<T> + v * kLanes<T>, sum[v]);
+  }
+}
+
+template <class T>
+void multiply_transposed(std::int64_t n_out, std::int64_t n_in, const T* k, const T* y, T* x) {
+  for (std::int64_t i = 0; i < n_in; ++i) {
+    Vec<T> sum[kVectors] = {};
+    for (std::int64_t o = 0; o < n_out; ++o)
+      for (int v = 0; v < kVectors; ++v)
+        sum[v] =
+            fma(load(k + (o * n_in + i) * kNodes<T> + v * kLanes<T>), load(y + o * kNodes<T> + v * kLanes<T>), sum[v]);
+    for (int v = 0; v < kVectors; ++v) store(x + i * kNodes<T> + v * kLanes<T>, sum[v]);
+  }
+}
+
+template <class T>
+constexpr Kernels<T> kTable = {kNodes<T>,
+                               forward<T>,
+                               tangent<T>,
+                               column<T>,
+                               adjoint<T>,
+                               row<T>,
+                               gradient<T>,
+                               normalise<T>,
+                               finish<T>,
+                               multiply<T>,
+                               multiply_transposed<T>};
+
+}  // namespace
+
+template <class T>
+const Kernels<T>& tile_kernels() {
+  return kTable<T>;
+}
+template const Kernels<float>& tile_kernels<float>();
+template const Kernels<double>& tile_kernels<double>();
+
+}  // namespace lockstep::emulator_tile::LOCKSTEP_ISA
