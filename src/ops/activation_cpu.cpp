@@ -14,18 +14,18 @@ namespace {
 /// into the negative tail.
 struct Gelu {
   LOCKSTEP_INLINE static void apply(F a, F& y, F& d) {
-    const F x = abs(a), limited = min(splat(13.f), x);
-    const F square = limited * limited;
-    const F lost = fma(limited, limited,
+    const F x = min(splat(12.5f), abs(a));  // beyond, h is below 1e-35; denormal numbers would be slow
+    const F square = x * x;
+    const F lost = fma(x, x,
                        -square);  // x^2 is rounded; at x = 5 half an ulp of it would cost 8 ulp of the exponential
     const ExpParts e = exp_parts(square * splat(-0.5f));
     const F whole = fma(e.scale, e.m, e.scale);
     const F gauss = fma(whole * splat(-0.5f), lost, whole);
-    const F t = splat(1.f) / fma(limited, splat(0.3f), splat(1.f));
+    const F t = splat(1.f) / fma(x, splat(0.3f), splat(1.f));
     const F g = t * poly(t, 0.1196050407f, 0.1211111876f, 0.09775619006f, 0.1354959873f, -0.06652359888f, 0.2200843157f,
                          -0.1650770183f, 0.03754792079f);
     const F h = gauss * g;
-    const F distance = fma(limited * splat(-0.398942280f), gauss, h);
+    const F distance = fma(x * splat(-0.398942280f), gauss, h);
     y = fma(-x, h, max(a, F{}));
     d = a > F{} ? splat(1.f) - distance : distance;
   }
@@ -93,8 +93,9 @@ struct Silu {
   LOCKSTEP_INLINE static void apply(F a, F& y, F& d) {
     F s, ds;
     Sigmoid::apply(a, s, ds);
-    y = a * s;
-    d = fma(a, ds, s);
+    const F limited = max(splat(-87.f), a);  // the exponential ends there, too
+    y = limited * s;
+    d = fma(min(splat(87.f), limited), ds, s);
   }
   static void apply(double a, double& y, double& d) {
     double s = 0, ds = 0;

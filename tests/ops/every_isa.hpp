@@ -1,6 +1,8 @@
 #pragma once
 #include <doctest/doctest.h>
 
+#include <string>
+
 #include "lockstep/ops/isa.hpp"
 
 namespace lockstep::test {
@@ -10,7 +12,7 @@ template <class F>
 void for_every_isa(const F& f) {
   const ops::Isa before = ops::active_isa();
   for (const ops::Isa isa : ops::available_isas()) {
-    CAPTURE(ops::name(isa));
+    CAPTURE(std::string(ops::name(isa)));
     ops::use_isa(isa);
     f();
   }

@@ -70,7 +70,7 @@ TEST_SUITE("ops.gemm") {
               const Product p = turn == 0   ? Product{kind, u, v, w}
                                 : turn == 1 ? Product{kind, w, u, v}
                                             : Product{kind, v, w, u};
-              CAPTURE(name(kind));
+              CAPTURE(std::string(name(kind)));
               CAPTURE(p.m);
               CAPTURE(p.n);
               CAPTURE(p.k);
@@ -87,9 +87,9 @@ TEST_SUITE("ops.gemm") {
   TEST_CASE("sizes beyond every block agree with the definition") {
     for_every_isa([&] {
       for (const Product p :
-           {Product{Kind::nt, 130, 70, 600}, Product{Kind::nn, 261, 35, 517}, Product{Kind::tn, 37, 530, 700},
-            Product{Kind::tn, 200, 300, 513}, Product{Kind::tn, 20, 33, 1500}, Product{Kind::nt, 300, 3, 530}}) {
-        CAPTURE(name(p.kind));
+           {Product{Kind::nt, 130, 70, 600}, Product{Kind::nn, 261, 35, 517}, Product{Kind::tn, 37, 530, 300},
+            Product{Kind::tn, 190, 200, 513}, Product{Kind::tn, 20, 33, 1500}, Product{Kind::nt, 300, 3, 530}}) {
+        CAPTURE(std::string(name(p.kind)));
         for (const DType dtype : {DType::f32, DType::f64}) {
           const OwnedTensor a = random_tensor(dtype, p.a(), "a"), b = random_tensor(dtype, p.b(), "b");
           const Difference d = difference(run(p, a, b), reference(p, a, b));
@@ -105,7 +105,7 @@ TEST_SUITE("ops.gemm") {
       for (const Kind kind : kKinds)
         for (const Product p :
              {Product{kind, 9, 17, 21}, Product{kind, 9, 2, 21}, Product{kind, 4, 5, 0}, Product{kind, 40, 30, 800}}) {
-          CAPTURE(name(kind));
+          CAPTURE(std::string(name(kind)));
           CAPTURE(p.k);
           const OwnedTensor a = random_tensor(DType::f64, p.a(), "a"), b = random_tensor(DType::f64, p.b(), "b");
           const OwnedTensor before = random_tensor(DType::f64, {p.m, p.n}, "c");
@@ -130,12 +130,12 @@ TEST_SUITE("ops.gemm") {
                                    {14, 9},
                                    {40, 600},
                                    {256, 256}}) {
-          const Product whole{kind, 333, n, k};
+          const Product whole{kind, 150, n, k};
           const OwnedTensor a = random_tensor(DType::f32, whole.a(), "a"),
                             b = random_tensor(DType::f32, whole.b(), "b");
           const OwnedTensor c = run(whole, a, b);
-          for (const std::int64_t piece : {1, 2, 3, 7, 13, 31, 62, 64, 100}) {
-            CAPTURE(name(kind));
+          for (const std::int64_t piece : {1, 3, 7, 31, 62, 100}) {
+            CAPTURE(std::string(name(kind)));
             CAPTURE(n);
             CAPTURE(k);
             CAPTURE(piece);
@@ -153,18 +153,18 @@ TEST_SUITE("ops.gemm") {
   TEST_CASE("bits do not depend on the number of threads, nor on whether the caller is in a parallel region") {
     for_every_isa([&] {
       for (const Kind kind : kKinds)
-        for (const Product p : {Product{kind, 700, 128, 300}, Product{kind, 50, 50, 5000}, Product{kind, 1030, 1, 5000},
-                                Product{kind, 300, 200, 600}}) {
-          CAPTURE(name(kind));
+        for (const Product p : {Product{kind, 500, 64, 130}, Product{kind, 37, 50, 2500}, Product{kind, 1030, 1, 4000},
+                                Product{kind, 200, 180, 300}}) {
+          CAPTURE(std::string(name(kind)));
           CAPTURE(p.m);
           const OwnedTensor a = random_tensor(DType::f32, p.a(), "a"), b = random_tensor(DType::f32, p.b(), "b");
           const OwnedTensor before = random_tensor(DType::f32, {p.m, p.n}, "c");
           OwnedTensor inside = converted(before, DType::f32);
-          const Threads four(4);
+          const Threads two(2);
 #pragma omp parallel num_threads(2)
 #pragma omp single
           run(p, {inside, true}, a, b);
-          for (const int threads : {1, 2, 3, 4, 7}) {
+          for (const int threads : {1, 2, 3}) {
             const Threads now(threads);
             CAPTURE(threads);
             OwnedTensor c = converted(before, DType::f32);

@@ -1,0 +1,145 @@
+#include "lockstep/nn/params.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <set>
+
+#include "lockstep/nn/tape.hpp"
+#include "support/tolerance.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+TEST_SUITE("nn.params") {
+  TEST_CASE("parameters lie in one vector in registration order, each at a multiple of 64 bytes, the gaps zero") {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      ParamStore store(dtype);
+      Param& a = store.add("a", {3, 5}, init::ones());
+      Param& b = store.add("b", {1}, init::ones());
+      Param& none = store.add("none", {0, 4}, init::ones());
+      Param& c = store.add("c", {16}, init::ones());
+      store.allocate(1);
+      const auto line = static_cast<std::int64_t>(64 / size_bytes(dtype));
+      CHECK(a.offset == 0);
+      CHECK(b.offset == (15 + line - 1) / line * line);
+      CHECK(none.offset == b.offset + line);
+      CHECK(c.offset == none.offset);
+      CHECK(store.count() == 15 + 1 + 16);
+      CHECK(store.flat_size() == c.offset + 16);
+      double sum = 0;
+      visit_float(dtype, [&]<class T>() {
+        for (const T v : store.values().span<T>()) sum += static_cast<double>(v);
+      });
+      CHECK(sum == 32);
+      CHECK(reinterpret_cast<std::uintptr_t>(c.value.raw()) % 64 == 0);
+      CHECK(&store.at("b") == &b);
+      CHECK(b.index == 1);
+    }
+  }
+
+  TEST_CASE("initial values depend on seed, name and element alone, and f32 values are the rounded f64 ones") {
+    ParamStore one(DType::f64), other(DType::f32), reseeded(DType::f64);
+    const Param& a = one.add("w", {4, 7}, init::normal(2));
+    other.add("before", {100}, init::uniform(1));
+    const Param& b = other.add("w", {4, 7}, init::normal(2));
+    const Param& c = reseeded.add("w", {4, 7}, init::normal(2));
+    const Param& d = reseeded.add("v", {4, 7}, init::normal(2));
+    one.allocate(5), other.allocate(5), reseeded.allocate(6);
+    CHECK(same_bits(converted(a.value, DType::f32), b.value));
+    CHECK_FALSE(same_bits(a.value, c.value));
+    CHECK_FALSE(same_bits(c.value, d.value));
+    const Philox draws(5, 0, "init.w");
+    CHECK(a.value.data<double>()[9] == 2 * draws.normal(9));
+  }
+
+  TEST_CASE("the initialisers have the distributions that they name") {
+    ParamStore store(DType::f64);
+    const Param& n = store.add("n", {20000}, init::normal(3));
+    const Param& u = store.add("u", {20000}, init::uniform(0.5));
+    const Param& x = store.add("x", {20000}, init::xavier_normal(30, 20));
+    const Param& z = store.add("z", {10}, init::zeros());
+    store.allocate(1);
+    const auto moments = [](const Tensor& t) {
+      double mean = 0, square = 0, largest = 0;
+      for (const double v : t.span<double>()) mean += v, square += v * v, largest = std::max(largest, std::abs(v));
+      const auto size = static_cast<double>(t.size());
+      return std::array<double, 3>{mean / size, std::sqrt(square / size), largest};
+    };
+    CHECK(moments(n.value)[1] == doctest::Approx(3).epsilon(0.03));
+    CHECK(std::abs(moments(n.value)[0]) < 0.1);
+    CHECK(moments(u.value)[2] <= 0.5);
+    CHECK(moments(u.value)[2] > 0.499);
+    CHECK(moments(u.value)[1] == doctest::Approx(0.5 / std::sqrt(3)).epsilon(0.03));
+    CHECK(moments(x.value)[1] == doctest::Approx(0.2).epsilon(0.03));
+    CHECK(moments(z.value)[2] == 0);
+  }
+
+  TEST_CASE("the hash notices one flipped bit and nothing else") {
+    ParamStore a, b;
+    for (ParamStore* s : {&a, &b}) s->add("w", {33}, init::normal(1)), s->allocate(3);
+    CHECK(a.hash() == b.hash());
+    reinterpret_cast<std::uint32_t*>(b.at("w").value.data<float>())[32] ^= 1;
+    CHECK(a.hash() != b.hash());
+  }
+
+  TEST_CASE("misuse is named") {
+    ParamStore store;
+    store.add("w", {2}, init::zeros());
+    CHECK_THROWS_WITH_AS(store.add("w", {2}, init::zeros()), "parameter w: the name is taken", Error);
+    CHECK_THROWS_AS(Gradients{store}, Error);
+    store.allocate(1);
+    CHECK_THROWS_WITH_AS(store.add("v", {2}, init::zeros()),
+                         "parameter v: all parameters must be added before allocate()", Error);
+    CHECK_THROWS_AS(store.allocate(1), Error);
+    CHECK_THROWS_WITH_AS(store.at("u"), "no parameter is named u", Error);
+  }
+
+  TEST_CASE("row-sparse gradients remember their rows once each, and zero() clears just what was touched") {
+    ParamStore store(DType::f64);
+    store.add("dense", {5}, init::zeros());
+    Param& table = store.add("table", {130, 3}, init::zeros());
+    table.row_sparse = true;
+    store.add("last", {2, 2}, init::zeros());
+    store.allocate(1);
+    Gradients gradients(store);
+    CHECK(gradients.touched(store.at("dense")) == nullptr);
+    TouchedRows& rows = *gradients.touched(table);
+    for (const std::int64_t row : {129, 0, 64, 129, 63, 0}) rows.touch(row);
+    CHECK(std::vector<std::int64_t>(rows.rows().begin(), rows.rows().end()) ==
+          std::vector<std::int64_t>{129, 0, 64, 63});
+    CHECK(rows.bitmap().size() == 3);
+    CHECK(rows.bitmap()[0] == (1ull | 1ull << 63));
+    CHECK(rows.bitmap()[2] == 2);
+    for (double& v : gradients.flat().span<double>()) v = 1;
+    gradients.zero();
+    CHECK(rows.rows().empty());
+    CHECK(rows.bitmap()[0] + rows.bitmap()[1] + rows.bitmap()[2] == 0);
+    const auto sum = [&](const Tensor& t) {
+      double total = 0;
+      for (const double v : t.span<double>()) total += v;
+      return total;
+    };
+    CHECK(sum(gradients.of(store.at("dense"))) == 0);
+    CHECK(sum(gradients.of(store.at("last"))) == 0);
+    CHECK(sum(gradients.of(table)) == 126 * 3);  // four rows cleared, the others were promised to be zero
+  }
+
+  TEST_CASE("a tape hands out touched rows only where it hands out a gradient") {
+    ParamStore store;
+    Param& table = store.add("table", {4, 3}, init::zeros());
+    table.row_sparse = true;
+    store.allocate(1);
+    Gradients gradients(store);
+    Stream stream;
+    Arena arena;
+    Tape train(stream, arena, DType::f32, Tape::Mode::train, &gradients),
+        inputs(stream, arena, DType::f32, Tape::Mode::inputs, &gradients);
+    CHECK(train.touched_rows(table) == gradients.touched(table));
+    CHECK(inputs.touched_rows(table) == nullptr);
+    CHECK_FALSE(inputs.grad_of(table));
+    table.trainable = false;
+    CHECK(train.touched_rows(table) == nullptr);
+    CHECK_FALSE(train.grad_of(table));
+  }
+}
