@@ -1,0 +1,28 @@
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace lockstep::prep {
+
+/// One compared array: max|a-b| / max|b| against the tolerance.
+struct GoldenRow {
+  std::string tensor;
+  double error = 0, tolerance = 0;
+  std::string note;  ///< why it could not be compared; "" otherwise
+  bool holds() const { return note.empty() && error <= tolerance; }
+};
+
+/// Which reference file this is, by its content.
+enum class GoldenKind : std::uint8_t { prep, synth, other };
+GoldenKind golden_kind(const std::filesystem::path& golden);
+
+/// Reads the companions of a reference file (raw NetCDF, named by its groups and beside it) with the readers of this library and
+/// compares rows, order and moments. Inputs, targets, places: exact in f32. Moments 2e-6: the reference sums in f32.
+std::vector<GoldenRow> check_golden_prep(const std::filesystem::path& golden);
+/// Evaluates the generators at the reference's inputs: values and Jacobians, tangents, adjoints to 1e-12.
+std::vector<GoldenRow> check_golden_synth(const std::filesystem::path& golden);
+/// The one that fits. errors  data: neither kind
+std::vector<GoldenRow> check_golden(const std::filesystem::path& golden);
+
+}  // namespace lockstep::prep

@@ -1,0 +1,244 @@
+#include "lockstep/prep/netcdf.hpp"
+
+#include <netcdf.h>
+#include <netcdf_filter.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
+
+namespace lockstep::prep {
+
+namespace fs = std::filesystem;
+
+struct NcFile::Place {
+  int group = 0, variable = 0;
+};
+
+namespace {
+/// errors  data, naming what was being done
+void check(int status, const std::string& doing) { require_data(status == NC_NOERR, doing, ": ", nc_strerror(status)); }
+
+std::string quoted(const std::string& variable, const fs::path& path) {
+  return "'" + variable + "' of '" + path.string() + "'";
+}
+
+std::optional<double> number_attribute(int group, int variable, const char* name) {
+  nc_type type = NC_NAT;
+  std::size_t length = 0;
+  if (nc_inq_att(group, variable, name, &type, &length) != NC_NOERR || type == NC_CHAR || type == NC_STRING ||
+      length < 1)
+    return {};
+  std::vector<double> values(length);
+  if (nc_get_att_double(group, variable, name, values.data()) != NC_NOERR) return {};
+  return values.front();
+}
+
+std::optional<std::string> text_of(int group, int variable, const char* name) {
+  nc_type type = NC_NAT;
+  std::size_t length = 0;
+  if (nc_inq_att(group, variable, name, &type, &length) != NC_NOERR) return {};
+  if (type == NC_CHAR) {
+    std::string text(length, '\0');
+    if (nc_get_att_text(group, variable, name, text.data()) != NC_NOERR) return {};
+    while (!text.empty() && text.back() == '\0') text.pop_back();
+    return text;
+  }
+  if (type == NC_STRING && length == 1) {
+    char* row = nullptr;
+    if (nc_get_att_string(group, variable, name, &row) != NC_NOERR) return {};
+    std::string text = row != nullptr ? row : "";
+    nc_free_string(1, &row);
+    return text;
+  }
+  return {};
+}
+
+/// The fill value that the format gives a variable without an attribute; bytes have none, every value may be data.
+std::optional<double> default_fill(nc_type type) {
+  switch (type) {
+    case NC_SHORT:
+      return NC_FILL_SHORT;
+    case NC_USHORT:
+      return NC_FILL_USHORT;
+    case NC_INT:
+      return NC_FILL_INT;
+    case NC_UINT:
+      return NC_FILL_UINT;
+    case NC_INT64:
+      return static_cast<double>(NC_FILL_INT64);
+    case NC_UINT64:
+      return static_cast<double>(NC_FILL_UINT64);
+    case NC_FLOAT:
+      return static_cast<double>(NC_FILL_FLOAT);
+    case NC_DOUBLE:
+      return NC_FILL_DOUBLE;
+    default:
+      return {};
+  }
+}
+
+/// Names of a group's variables and of those of the groups below it.
+void collect(int group, const std::string& prefix, std::vector<std::string>& names) {
+  int n = 0;
+  if (nc_inq_varids(group, &n, nullptr) == NC_NOERR && n > 0) {
+    std::vector<int> ids(static_cast<std::size_t>(n));
+    nc_inq_varids(group, nullptr, ids.data());
+    for (const int id : ids) {
+      std::array<char, NC_MAX_NAME + 1> name{};
+      if (nc_inq_varname(group, id, name.data()) == NC_NOERR) names.push_back(prefix + name.data());
+    }
+  }
+  n = 0;
+  if (nc_inq_grps(group, &n, nullptr) != NC_NOERR || n == 0) return;
+  std::vector<int> ids(static_cast<std::size_t>(n));
+  nc_inq_grps(group, nullptr, ids.data());
+  for (const int id : ids) {
+    std::array<char, NC_MAX_NAME + 1> name{};
+    if (nc_inq_grpname(id, name.data()) == NC_NOERR) collect(id, prefix + name.data() + "/", names);
+  }
+}
+}  // namespace
+
+NcFile NcFile::open(const fs::path& path) {
+  std::error_code error;
+  require_usage(fs::exists(path, error), "opening '", path.string(), "': no such file");
+  require_usage(fs::is_regular_file(path, error), "opening '", path.string(), "': not a regular file");
+  if (const auto needed = classic_size(path)) {
+    const auto size = static_cast<std::int64_t>(fs::file_size(path, error));
+    require_data(size >= *needed, "opening '", path.string(), "': it is truncated: its header promises ", *needed,
+                 " bytes, it has ", size);
+  }
+  int id = -1;
+  const int status = nc_open(path.c_str(), NC_NOWRITE, &id);
+  require_data(status == NC_NOERR, "opening '", path.string(), "' as NetCDF: ", nc_strerror(status),
+               status == NC_EHDFERR ? "; it is truncated, damaged or locked by a writer" : "");
+  return NcFile(path, id);
+}
+
+NcFile::NcFile(NcFile&& other) noexcept : path_(std::move(other.path_)), id_(other.id_) { other.id_ = -1; }
+NcFile::~NcFile() {
+  if (id_ >= 0) nc_close(id_);
+}
+
+NcFile::Place NcFile::find(const std::string& variable) const {
+  const auto slash = variable.rfind('/');
+  Place place{id_, -1};
+  if (slash != std::string::npos && slash > 0) {
+    const std::string group = (variable.front() == '/' ? "" : "/") + variable.substr(0, slash);
+    if (nc_inq_grp_full_ncid(id_, group.c_str(), &place.group) != NC_NOERR) place.group = -1;
+  }
+  const std::string name = slash == std::string::npos ? variable : variable.substr(slash + 1);
+  if (place.group < 0 || nc_inq_varid(place.group, name.c_str(), &place.variable) != NC_NOERR) place.variable = -1;
+  return place;
+}
+
+bool NcFile::has(const std::string& variable) const { return find(variable).variable >= 0; }
+
+std::vector<std::string> NcFile::variables() const {
+  std::vector<std::string> names;
+  collect(id_, "", names);
+  return names;
+}
+
+NcVariable NcFile::describe(const std::string& variable) const {
+  const Place place = find(variable);
+  if (place.variable < 0) {
+    const std::string near = nearest(variable, variables());
+    throw Error(Fault::data, join("reading ", quoted(variable, path_), ": there is no such variable",
+                                  near.empty() ? "" : "; did you mean '" + near + "'?"));
+  }
+  const std::string doing = "describing " + quoted(variable, path_);
+  int rank = 0;
+  check(nc_inq_varndims(place.group, place.variable, &rank), doing);
+  std::vector<int> ids(static_cast<std::size_t>(rank));
+  check(nc_inq_vardimid(place.group, place.variable, ids.data()), doing);
+  NcVariable out;
+  out.name = variable;
+  for (const int id : ids) {
+    std::array<char, NC_MAX_NAME + 1> name{};
+    std::size_t length = 0;
+    check(nc_inq_dim(place.group, id, name.data(), &length), doing);
+    out.dims.emplace_back(name.data());
+    out.shape.push_back(static_cast<std::int64_t>(length));
+  }
+  out.units = text_of(place.group, place.variable, "units").value_or("");
+  out.standard_name = text_of(place.group, place.variable, "standard_name").value_or("");
+  return out;
+}
+
+std::optional<std::string> NcFile::text_attribute(const std::string& variable, const std::string& attribute) const {
+  const Place place = find(variable);
+  if (place.variable < 0) return {};
+  return text_of(place.group, place.variable, attribute.c_str());
+}
+
+std::vector<double> NcFile::read_box(const Place& place, const NcVariable& what, std::vector<std::size_t> start,
+                                     std::vector<std::size_t> extent) const {
+  const std::string doing = "reading " + quoted(what.name, path_);
+  nc_type type = NC_NAT;
+  check(nc_inq_vartype(place.group, place.variable, &type), doing);
+  require_data(type >= NC_BYTE && type <= NC_UINT64 && type != NC_CHAR, doing,
+               ": it holds text or a type of its own; only numbers are read");
+  std::size_t filters = 0;
+  if (nc_inq_var_filter_ids(place.group, place.variable, &filters, nullptr) == NC_NOERR && filters > 0) {
+    std::vector<unsigned> ids(filters);
+    check(nc_inq_var_filter_ids(place.group, place.variable, &filters, ids.data()), doing);
+    for (const unsigned id : ids) {
+      require_data(id <= 4, doing, ": it is compressed with filter ", id, id == 32015 ? " (zstandard)" : "",
+                   "; rewrite it with deflate: nccopy -d 4 in.nc out.nc");
+    }
+  }
+
+  std::int64_t n = 1;
+  for (const std::size_t e : extent)
+    require_data(!__builtin_mul_overflow(n, static_cast<std::int64_t>(e), &n) && n < (std::int64_t{1} << 48), doing,
+                 ": impossible size");
+  std::error_code error;
+  const auto file_size = static_cast<std::int64_t>(fs::file_size(path_, error));
+  require_data(n <= file_size * 1040 + (1 << 24), doing, ": it claims ", n, " values, but the file has ", file_size,
+               " bytes");
+  std::vector<double> values(static_cast<std::size_t>(n));
+  if (n == 0) return values;
+  check(nc_get_vara_double(place.group, place.variable, start.data(), extent.data(), values.data()), doing);
+
+  auto fill = number_attribute(place.group, place.variable, "_FillValue");
+  const auto missing = number_attribute(place.group, place.variable, "missing_value");
+  if (!fill && !missing) fill = default_fill(type);
+  const double scale = number_attribute(place.group, place.variable, "scale_factor").value_or(1);
+  const double offset = number_attribute(place.group, place.variable, "add_offset").value_or(0);
+  const bool packed = scale != 1 || offset != 0;
+  for (double& value : values) {
+    if ((fill && value == *fill) || (missing && value == *missing)) {
+      value = std::numeric_limits<double>::quiet_NaN();
+    } else if (packed) {
+      value = value * scale + offset;
+    }
+  }
+  return values;
+}
+
+std::vector<double> NcFile::read(const std::string& variable) const {
+  const NcVariable what = describe(variable);
+  return read_box(find(variable), what, std::vector<std::size_t>(what.shape.size(), 0),
+                  {what.shape.begin(), what.shape.end()});
+}
+
+std::vector<double> NcFile::read_slice(const std::string& variable, std::size_t axis, std::int64_t index) const {
+  const NcVariable what = describe(variable);
+  require(axis < what.shape.size(), "reading ", quoted(variable, path_), ": no axis ", axis);
+  const std::int64_t length = what.shape[axis];
+  const std::int64_t at = index < 0 ? length + index : index;
+  require_usage(at >= 0 && at < length, "reading level ", index, " of ", quoted(variable, path_), ": dimension ",
+                what.dims[axis], " has ", length, " entries");
+  std::vector<std::size_t> start(what.shape.size(), 0), extent(what.shape.begin(), what.shape.end());
+  start[axis] = static_cast<std::size_t>(at);
+  extent[axis] = 1;
+  return read_box(find(variable), what, std::move(start), std::move(extent));
+}
+
+}  // namespace lockstep::prep

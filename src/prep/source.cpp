@@ -1,0 +1,39 @@
+#include "lockstep/prep/source.hpp"
+
+#include <array>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/prep/emulator_set.hpp"
+
+namespace lockstep::prep {
+
+std::span<const Source> sources() {
+  static constexpr std::array kSources = {
+      Source{"cice-history", "emulator: columns of sea-ice history files (CICE)", run_cice_history},
+      Source{"cf-pair", "emulator: an atmosphere and an ocean file with CF names on a latitude-longitude grid",
+             run_cf_pair},
+      Source{"netcdf", "emulator: columns of any NetCDF files, by name", run_netcdf},
+      Source{"synth-icecolumn", "emulator: made-up sea-ice columns whose physics and Jacobian are known",
+             run_synth_icecolumn},
+      Source{"synth-lorenz96", "emulator: one time step of the Lorenz 96 model, with its Jacobian", run_synth_lorenz96},
+      Source{"synth-lorenz96-two-scale", "emulator: the two-scale Lorenz 96 model, its parametrisation or a time step",
+             run_synth_lorenz96_two_scale},
+  };
+  return kSources;
+}
+
+const Format& format_of(const H5File& file) {
+  static constexpr std::array kFormats = {
+      Format{"lockstep-emulator-data", check_emulator_set, describe_emulator_set},
+  };
+  require_data(file.has_attribute("/", "format"), "reading '", file.path().string(),
+               "': no attribute 'format'; lockstep-prep did not write it");
+  const std::string found = file.text_attribute("/", "format");
+  for (const Format& format : kFormats) {
+    if (found == format.format) return format;
+  }
+  throw Error(Fault::data, join("reading '", file.path().string(), "': format '", found,
+                                "' is no prepared data set that this program knows"));
+}
+
+}  // namespace lockstep::prep
