@@ -105,6 +105,8 @@ bool run_cf_pair(const Args& args) {
                   "The atmosphere gives its last level, the ocean its first. A point counts where the ocean cell is "
                   "thicker than 0 and at "
                   "most 500 m and the air between 183.15 and 333.15 K.");
+  options.section("data", "Files");
+  options.section("input", "What to read from the files");
   Common common(options, Common::Input::none);
   Selection selection;
   std::vector<std::string> atmosphere, ocean, names;

@@ -82,6 +82,7 @@ bool run_cice_history(const Args& args) {
                   "Points are taken in file order where the mask is 1. Variables are found by the names that CICE and "
                   "its relatives "
                   "use (aice_h, aicen, aice, ...); --names gives another one.");
+  options.section("input", "What to read from the files");
   Common common(options);
   Selection selection;
   std::vector<std::string> names;

@@ -85,6 +85,7 @@ bool run_netcdf(const Args& args) {
       "A column is short=name[@level][*scale[+offset]]: tk=temperature@0*1+273.15 takes level 0 of temperature and "
       "adds "
       "273.15 under the name tk; a bare name is the variable itself. A mask is 'variable op number [and ...]'.");
+  options.section("input", "What to read from the files");
   Common common(options);
   Selection selection;
   NetcdfOptions netcdf;
