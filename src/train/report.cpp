@@ -7,11 +7,20 @@
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
+#include "train/progress_line.hpp"
 #include "train/svg_plot.hpp"
 
 namespace lockstep {
 
 namespace {
+
+/// Validation first: what was looked at during training.
+std::vector<std::pair<std::string, const RunHistory::Evaluation*>> splits(const RunHistory& history) {
+  std::vector<std::pair<std::string, const RunHistory::Evaluation*>> all;
+  for (const auto& [split, evaluation] : history.evaluations()) all.emplace_back(split, &evaluation);
+  std::stable_partition(all.begin(), all.end(), [](const auto& s) { return s.first == "validation"; });
+  return all;
+}
 
 constexpr const char* kStyle = R"css(
 :root { color-scheme: light dark; --ink: #1b2330; --soft: #5c6675; --page: #f6f7f9; --card: #ffffff; --rule: #dfe3e9;
@@ -92,7 +101,8 @@ std::string loss_chart(const RunHistory& history, const std::string& x_label) {
   std::string note;
   plot.band(0, x, low, high);
   plot.line("training", 0, line);
-  for (const auto& [split, evaluation] : history.evaluations()) {
+  for (const auto& [split, part] : splits(history)) {
+    const RunHistory::Evaluation& evaluation = *part;
     const auto series = evaluation.series.find("loss");
     if (series == evaluation.series.end()) continue;
     for (const auto& p : series->second) positive = positive && p.value > 0;
@@ -124,7 +134,8 @@ std::string training_chart(const RunHistory& history, const std::string& title, 
   if (line.empty()) return {};
   plot.line("", 0, line);
   if (from_zero) plot.from_zero();
-  return plot.log_y(!from_zero && high > 20 * low).html();
+  // A schedule that ends at zero would stretch a logarithmic axis over ten empty decades.
+  return plot.log_y(!from_zero && high > 20 * low && high < 1e5 * low).html();
 }
 
 std::string phase_chart(const RunHistory& history, const std::string& x_label) {
@@ -163,7 +174,8 @@ std::string metric_charts(const RunHistory& history, const std::string& x_label)
   constexpr std::size_t kMost = 12;
   std::string charts;
   std::size_t drawn = 0, left_out = 0;
-  for (const auto& [split, evaluation] : history.evaluations()) {
+  for (const auto& [split, part] : splits(history)) {
+    const RunHistory::Evaluation& evaluation = *part;
     int color = 0;
     for (const auto& name : evaluation.names) {
       const auto series = evaluation.series.find(name);
@@ -188,7 +200,8 @@ std::string metric_charts(const RunHistory& history, const std::string& x_label)
 
 std::string metric_tables(const RunHistory& history) {
   std::string out;
-  for (const auto& [split, evaluation] : history.evaluations()) {
+  for (const auto& [split, part] : splits(history)) {
+    const RunHistory::Evaluation& evaluation = *part;
     std::vector<std::vector<std::string>> rows;
     for (const auto& name : evaluation.names) {
       const auto low = evaluation.lowest.find(name), high = evaluation.highest.find(name);
@@ -231,7 +244,8 @@ std::string report_html(const Report& report) {
     const auto& last = history.training().back();
     tiles += tile(short_number(last.loss), "training loss, last");
   }
-  for (const auto& [split, evaluation] : history.evaluations()) {
+  for (const auto& [split, part] : splits(history)) {
+    const RunHistory::Evaluation& evaluation = *part;
     if (evaluation.has_best)
       tiles += tile(short_number(evaluation.best.value), join(split, " loss, best (step ", evaluation.best.step, ")"));
     else
@@ -240,7 +254,7 @@ std::string report_html(const Report& report) {
   if (history.seconds() > 0) {
     double samples = 0, seconds = 0;
     for (const auto& p : history.training()) samples += p.samples_per_s * p.seconds, seconds += p.seconds;
-    if (seconds > 0) tiles += tile(short_number(std::round(samples / seconds)), "samples/s, mean");
+    if (seconds > 0) tiles += tile(short_rate(samples / seconds), "samples/s, mean");
     tiles += tile(human_seconds(history.seconds()),
                   "training time" + (history.evaluation_seconds() > 0
                                          ? ", evaluation " + human_seconds(history.evaluation_seconds())

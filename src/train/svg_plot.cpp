@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "lockstep/base/error.hpp"
+#include "train/progress_line.hpp"
 
 namespace lockstep {
 
@@ -45,6 +46,12 @@ std::vector<double> log_ticks(double low, double high) {
       if ((factor == 1 || decades < 2.2) && t >= low * 0.9999 && t <= high * 1.0001) ticks.push_back(t);
     }
   return ticks;
+}
+
+/// 400000 -> "400k": a label must not run into its neighbours.
+std::string tick_label(double value) {
+  if (std::abs(value) < 1e4 || std::abs(value) >= 1e12) return short_number(value);
+  return (value < 0 ? "-" : "") + short_rate(std::abs(value));
 }
 
 struct Range {
@@ -175,12 +182,12 @@ std::string SvgPlot::html() const {
   for (const double t : log_y_ ? log_ticks(ys.low, ys.high) : linear_ticks(ys.low, ys.high, 5)) {
     const std::string y = printed("%.1f", py(t));
     svg += join("<path class=\"grid\" d=\"M", kLeft, " ", y, "H", width_ - kRight, "\"/><text class=\"tick\" x=\"",
-                kLeft - 7, "\" y=\"", y, "\" dy=\"4\" text-anchor=\"end\">", short_number(t), "</text>");
+                kLeft - 7, "\" y=\"", y, "\" dy=\"4\" text-anchor=\"end\">", tick_label(t), "</text>");
   }
   for (const double t : linear_ticks(xs.low, xs.high, width_ > 400 ? 7 : 4)) {
     const std::string x = printed("%.1f", px(t));
     svg += join("<path class=\"grid\" d=\"M", x, " ", kTop, "V", height_ - kBottom, "\"/><text class=\"tick\" x=\"", x,
-                "\" y=\"", height_ - kBottom + 17, "\" text-anchor=\"middle\">", short_number(t), "</text>");
+                "\" y=\"", height_ - kBottom + 17, "\" text-anchor=\"middle\">", tick_label(t), "</text>");
   }
   svg += join("<text class=\"label\" x=\"", kLeft + w / 2, "\" y=\"", height_ - 6, "\" text-anchor=\"middle\">",
               escape_html(x_label_), "</text><text class=\"label\" transform=\"translate(13 ", kTop + h / 2,
