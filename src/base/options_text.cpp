@@ -34,6 +34,8 @@ std::string wrapped(const std::string& text, std::size_t indent, std::size_t col
   return out;
 }
 
+std::string sentence(const std::string& text) { return text.empty() || text.ends_with('.') ? text : text + "."; }
+
 std::string dashed(const std::string& alias) { return (alias.size() == 1 ? "-" : "--") + alias; }
 
 /// `--optim.lr, --lr NUMBER`, `--[no-]json`.
@@ -214,7 +216,7 @@ std::string Options::markdown(Part part) const {
   const Impl& table = *impl_;
   std::string out;
   if (part != Part::configuration) {
-    out += "## `" + table.program + "`\n\n" + table.summary + ".\n\n```\n" + table.usage_line() + "\n```\n";
+    out += "## `" + table.program + "`\n\n" + sentence(table.summary) + "\n\n```\n" + table.usage_line() + "\n```\n";
     if (!table.description.empty()) out += "\n" + table.description + "\n";
     for (const auto& positional : table.positionals)
       out += "\n`" + positional.name + "`: " + markdown_text(positional.help) + "\n";

@@ -44,7 +44,7 @@ svg { display: block; width: 100%; height: auto; }
 .key::before { content: ""; display: inline-block; width: 11px; height: 11px; border-radius: 3px; background: var(--c); margin-right: 5px; vertical-align: -1px; }
 .grid { stroke: var(--rule); stroke-width: 1; fill: none; } .tick { fill: var(--soft); font-size: 11.5px; } .label { fill: var(--soft); font-size: 12px; }
 .line { fill: none; stroke: var(--c); stroke-width: 1.8; stroke-linejoin: round; } .band { fill: var(--c); opacity: .16; } .area { fill: var(--c); opacity: .82; }
-.dots circle { fill: var(--c); opacity: .45; } .mark { fill: var(--card); stroke: var(--c); stroke-width: 2; } .note { fill: var(--ink); font-size: 12px; }
+.dots circle { fill: var(--c); opacity: .45; } .mark { fill: var(--card); stroke: var(--c); stroke-width: 2; } .note { fill: var(--ink); font-size: 12px; paint-order: stroke; stroke: var(--card); stroke-width: 4px; }
 .diagonal { stroke: var(--soft); stroke-width: 1.2; stroke-dasharray: 5 4; }
 .s0 { --c: var(--s0); } .s1 { --c: var(--s1); } .s2 { --c: var(--s2); } .s3 { --c: var(--s3); } .s4 { --c: var(--s4); } .s5 { --c: var(--s5); } .s6 { --c: var(--s6); } .s7 { --c: var(--s7); }
 .scroll { overflow-x: auto; background: var(--card); border: 1px solid var(--rule); border-radius: 10px; }
@@ -239,7 +239,7 @@ std::string report_html(const Report& report) {
   const std::string x_label = facts.steps_per_epoch > 0 ? join("step (", facts.steps_per_epoch, " per epoch)") : "step";
 
   std::string tiles = tile(
-      facts.steps > 0 ? join(history.last_step(), " / ", facts.steps) : std::to_string(history.last_step()), "steps");
+      facts.steps > 0 ? join(history.last_step(), "/", facts.steps) : std::to_string(history.last_step()), "steps");
   if (!history.training().empty()) {
     const auto& last = history.training().back();
     tiles += tile(short_number(last.loss), "training loss, last");

@@ -4,6 +4,7 @@ namespace lockstep::apps {
 
 std::span<const Command> commands() {
   static constexpr Command kCommands[] = {
+      {"info", "build, devices and ranks, or what a file holds", run_info},
       {"help", "what the commands are; manual pages and docs/options.md", run_help},
       {"comm-test", "correctness, latency and bandwidth of the ranks' communication on this allocation", run_comm_test},
   };

@@ -28,6 +28,7 @@ std::span<const Command> commands();
 bool parse(World& world, Options& options, const Args& args);
 
 int run_help(World& world, const Args& args);
+int run_info(World& world, const Args& args);
 int run_comm_test(World& world, const Args& args);
 
 }  // namespace lockstep::apps

@@ -1,0 +1,76 @@
+#include "apps/lockstep/describe.hpp"
+
+#include <algorithm>
+
+#include "lockstep/io/h5.hpp"
+
+namespace lockstep::apps {
+
+namespace {
+
+Json json_of(const H5Value& value) {
+  return std::visit([](const auto& v) { return Json(v); }, value);
+}
+
+std::string shape_text(const Json& shape) {
+  std::string text;
+  for (const auto& n : shape) text += (text.empty() ? "" : " x ") + n.dump();
+  return text.empty() ? "scalar" : text;
+}
+
+}  // namespace
+
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (widths.size() <= i) widths.push_back(0);
+      widths[i] = std::max(widths[i], row[i].size());
+    }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) line += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
+    out += "  " + line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return out;
+}
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.is_null() ? "-" : value.dump();
+}
+
+Json attributes_of(const H5File& file, const std::string& object) {
+  Json all = Json::object();
+  for (const auto& name : file.attributes(object)) all[name] = json_of(file.attribute(object, name));
+  return all;
+}
+
+Json contents_of(const H5File& file, const std::string& group) {
+  Json all = Json::object();
+  for (const auto& path : file.datasets_under(group)) {
+    const H5Info info = file.info(path);
+    all[path] = {{"type", name(info.type)}, {"shape", info.shape}};
+  }
+  return all;
+}
+
+std::string contents_text(const Json& contents) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [path, info] : contents.items())
+    rows.push_back({path, text_of(info["type"]), shape_text(info["shape"])});
+  return table(rows);
+}
+
+std::string attributes_text(const Json& attributes) {
+  constexpr std::size_t kLongest = 100;
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [name, value] : attributes.items()) {
+    std::string text = text_of(value);
+    if (text.size() > kLongest) text = text.substr(0, kLongest) + " ...";
+    rows.push_back({name, text});
+  }
+  return table(rows);
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,109 @@
+#include <sched.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+
+#include "apps/lockstep/commands.hpp"
+#include "apps/lockstep/describe.hpp"
+#include "lockstep/base/build_info.hpp"
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/comm/world.hpp"
+#include "lockstep/ops/isa.hpp"
+
+namespace lockstep::apps {
+
+namespace {
+
+/// Cores that this process may run on.
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+std::string processor() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("model name")) return trim(line.substr(line.find(':') + 1));
+  return "unknown";
+}
+
+double memory_bytes() {
+  return static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
+}
+
+Json machine(World& world) {
+  const char* threads = std::getenv("OMP_NUM_THREADS");
+  const Json mine = {{"rank", world.rank()},
+                     {"host", world.host()},
+                     {"pid", ::getpid()},
+                     {"cores", usable_cores()},
+                     {"processor", processor()},
+                     {"isa", ops::name(ops::active_isa())},
+                     {"memory_bytes", memory_bytes()},
+                     {"OMP_NUM_THREADS", threads == nullptr ? Json() : Json(threads)}};
+  Json ranks = Json::array();
+  for (const auto& text : world.communicator().all_gather_text(mine.dump(), "machine facts"))
+    ranks.push_back(Json::parse(text));
+  const BuildInfo& build = build_info();
+  Json isas = Json::array();
+  for (const ops::Isa isa : ops::available_isas()) isas.push_back(ops::name(isa));
+  return {{"build",
+           {{"version", build.version},
+            {"git", build.git},
+            {"compiler", build.compiler},
+            {"type", build.type},
+            {"mpi", build.mpi},
+            {"hdf5", build.hdf5},
+            {"boost", build.boost},
+            {"cuda", nullptr}}},
+          {"mpi", world.mpi_description()},
+          {"devices", {{"cpu", isas}, {"cuda", Json::array()}}},
+          {"ranks", ranks}};
+}
+
+std::string machine_text(const Json& facts) {
+  std::string out =
+      version_line() + "\n\n" +
+      table({{"MPI", text_of(facts["mpi"])},
+             {"CPU kernels", text_of(facts["ranks"][0]["isa"]) + " (of " + facts["devices"]["cpu"].dump() + ")"},
+             {"CUDA", "not built (the CPU mode is complete without it)"}});
+  std::vector<std::vector<std::string>> rows = {
+      {"rank", "host", "pid", "cores", "OMP_NUM_THREADS", "memory", "processor"}};
+  for (const Json& r : facts["ranks"])
+    rows.push_back({text_of(r["rank"]), text_of(r["host"]), text_of(r["pid"]), text_of(r["cores"]),
+                    text_of(r["OMP_NUM_THREADS"]), human_bytes(r["memory_bytes"].get<double>()),
+                    text_of(r["processor"])});
+  return out + "\n" + table(rows);
+}
+
+}  // namespace
+
+int run_info(World& world, const Args& args) {
+  std::string dataset;
+  bool as_json = false;
+  Options options("lockstep info", "Print build, devices and ranks, or what a file holds");
+  options.add("dataset", &dataset, "", "print what this prepared data set holds").value_name("FILE");
+  options.add("json", &as_json, false, "print JSON");
+  options.example("mpirun -n 2 lockstep info", "the build, and where each rank runs");
+  if (!parse(world, options, args)) return 0;
+
+  std::string text;
+  if (dataset.empty()) {
+    const Json facts = machine(world);
+    text = as_json ? facts.dump(2) + "\n" : machine_text(facts);
+  } else {
+    world.together("reading the file", [&] {
+      if (world.rank() != 0) return;
+      const Json facts = dataset_facts(dataset);
+      text = as_json ? facts.dump(2) + "\n" : dataset_text(facts);
+    });
+  }
+  if (world.rank() == 0) std::cout << text;
+  return 0;
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,174 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "support/process.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using test::ProcessResult;
+using test::TempDir;
+
+namespace {
+
+ProcessResult lockstep_program(std::vector<std::string> words) {
+  words.insert(words.begin(), LOCKSTEP_BIN_DIR "/lockstep");
+  return test::run_process(words);
+}
+ProcessResult on_ranks(const std::vector<std::string>& words) {
+  std::vector<std::string> all = {LOCKSTEP_MPIEXEC, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"};
+  all.insert(all.end(), words.begin(), words.end());
+  return test::run_process(all, {"OMPI_MCA_mpi_yield_when_idle=1", "OMPI_MCA_btl_vader_single_copy_mechanism=none",
+                                 "OMPI_MCA_rmaps_base_oversubscribe=1"});
+}
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t n = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+std::size_t lines(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+/// Commands as `lockstep help` lists them.
+std::vector<std::string> command_names() {
+  const std::string text = lockstep_program({"help"}).out;
+  std::vector<std::string> names;
+  auto at = text.find("Commands\n") + 9;
+  while (text.compare(at, 2, "  ") == 0) {
+    names.push_back(text.substr(at + 2, text.find(' ', at + 2) - at - 2));
+    at = text.find('\n', at) + 1;
+  }
+  return names;
+}
+
+}  // namespace
+
+TEST_SUITE("apps.lockstep") {
+  TEST_CASE("without a command the program shows how it is used and says that this was wrong") {
+    const auto r = lockstep_program({});
+    CHECK(r.exit_code == 2);
+    CHECK(has(r.out, "usage: lockstep COMMAND"));
+    CHECK(lockstep_program({"--help"}).exit_code == 0);
+    CHECK(lockstep_program({"help"}).out == r.out);
+  }
+
+  TEST_CASE("a wrong command, option or value is one line on standard error and exit code 2") {
+    for (const auto& [words, message] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+             {{"comm-tset"}, "error: unknown command 'comm-tset'; did you mean comm-test?\n"},
+             {{"frobnicate"}, "error: unknown command 'frobnicate'; see lockstep help\n"},
+             {{"help", "frobnicate"}, "error: unknown command 'frobnicate'; see lockstep help\n"},
+             {{"comm-test", "--max-byte", "5"}, "error: unknown option --max-byte; did you mean --max-bytes?\n"},
+             {{"comm-test", "--max-bytes", "5"}, "error: option max-bytes = 5: must be >= 8\n"},
+             {{"comm-test", "extra"}, "error: unexpected argument 'extra'; see lockstep comm-test --help\n"},
+             {{"info", "--dataset"}, "error: option --dataset needs a value (FILE)\n"}}) {
+      const auto r = lockstep_program(words);
+      CAPTURE(words.back());
+      CHECK(r.exit_code == 2);
+      CHECK(r.err == message);
+      CHECK(r.out.empty());
+    }
+  }
+
+  TEST_CASE("--version says what the program was built from and with") {
+    for (const char* word : {"--version", "version", "-V"}) {
+      const auto r = lockstep_program({word});
+      CHECK(r.exit_code == 0);
+      CHECK(r.out.starts_with("lockstep " LOCKSTEP_VERSION " (git "));
+      CHECK(has(r.out, "HDF5 1."));
+      CHECK(lines(r.out) == 1);
+    }
+  }
+
+  TEST_CASE("every command has a help with usage and an example that begins with its name") {
+    const auto names = command_names();
+    CHECK(names.size() >= 3);
+    for (const auto& name : names) {
+      CAPTURE(name);
+      const auto r = lockstep_program({name, "--help"});
+      CHECK(r.exit_code == 0);
+      CHECK(r.err.empty());
+      CHECK(r.out.starts_with("lockstep " + name + ": "));
+      CHECK(has(r.out, "usage: lockstep " + name));
+      CHECK(has(r.out, "\nExample"));
+      CHECK(has(r.out.substr(r.out.rfind("\nExample")), "lockstep " + name));
+      CHECK(lockstep_program({"help", name}).out == r.out);
+    }
+  }
+
+  TEST_CASE("there is a manual page per command that troff takes without a warning") {
+    const TempDir dir;
+    const auto r = lockstep_program({"help", "--man", (dir / "man1").string()});
+    CHECK(r.exit_code == 0);
+    const bool groff = test::run_process({"groff", "--version"}).exit_code == 0;
+    if (!groff) MESSAGE("skipped: groff is not installed, the pages are not formatted");
+    auto names = command_names();
+    for (auto& name : names) name = "lockstep-" + name;
+    names.emplace_back("lockstep");
+    for (const auto& name : names) {
+      CAPTURE(name);
+      const auto page = dir / "man1" / (name + ".1");
+      CHECK(test::read_text(page).starts_with(".TH \""));
+      if (!groff) continue;
+      const auto formatted = test::run_process({"groff", "-man", "-Tascii", "-ww", page.string()});
+      CHECK(formatted.exit_code == 0);
+      CHECK(formatted.err.empty());
+    }
+    CHECK(lockstep_program({"help", "--man", "/proc/nowhere"}).exit_code == 2);
+  }
+
+  TEST_CASE("info prints build, devices and ranks, also as JSON") {
+    const auto text = lockstep_program({"info"});
+    CHECK(text.exit_code == 0);
+    CHECK(text.out.starts_with("lockstep " LOCKSTEP_VERSION));
+    const auto json = nlohmann::json::parse(lockstep_program({"info", "--json"}).out);
+    CHECK(json["build"]["version"] == LOCKSTEP_VERSION);
+    CHECK(json["ranks"].size() == 1);
+    CHECK(json["ranks"][0]["cores"].get<int>() >= 1);
+    CHECK(json["devices"]["cpu"].size() >= 1);
+  }
+
+  TEST_CASE("several ranks print one error, and leave with its exit code") {
+    const auto r = on_ranks({"-n", "3", LOCKSTEP_BIN_DIR "/lockstep", "info", "--datset", "x.h5"});
+    CHECK(r.exit_code == 2);
+    CHECK(count(r.err, "unknown option --datset; did you mean --dataset?") == 1);
+    CHECK(count(r.err, "error [rank 0/3, ") == 1);
+    const auto missing = on_ranks({"-n", "2", LOCKSTEP_BIN_DIR "/lockstep", "info", "--dataset", "/nowhere/x.h5"});
+    CHECK(missing.exit_code == 2);
+    CHECK(count(missing.err, "/nowhere/x.h5") == 1);
+  }
+
+  TEST_CASE("ranks with different arguments do not start") {
+    const std::string program = LOCKSTEP_BIN_DIR "/lockstep";
+    const auto r = on_ranks({"-n", "1", program, "info", ":", "-n", "1", program, "info", "--json"});
+    CHECK(r.exit_code == 2);
+    CHECK(count(r.err, "this rank was started with '--json', rank 0 with nothing; all ranks need the same arguments") ==
+          1);
+    CHECK(r.out.empty());
+  }
+
+  TEST_CASE("info lists every rank") {
+    const auto json = nlohmann::json::parse(on_ranks({"-n", "2", LOCKSTEP_BIN_DIR "/lockstep", "info", "--json"}).out);
+    REQUIRE(json["ranks"].size() == 2);
+    CHECK(json["ranks"][1]["rank"] == 1);
+    CHECK(json["ranks"][0]["pid"] != json["ranks"][1]["pid"]);
+  }
+
+  TEST_CASE("info refuses files that are not there or not ours") {
+    const TempDir dir;
+    test::write_text(dir / "text.h5", "this is no HDF5 file");
+    for (const char* option : {"--dataset"}) {
+      CAPTURE(option);
+      auto r = lockstep_program({"info", option, (dir / "missing.h5").string()});
+      CHECK(r.exit_code == 2);
+      CHECK(has(r.err, "missing.h5"));
+      CHECK(lines(r.err) == 1);
+      r = lockstep_program({"info", option, (dir / "text.h5").string()});
+      CHECK(r.exit_code == 3);
+      CHECK(has(r.err, "text.h5"));
+      CHECK(lines(r.err) == 1);
+    }
+  }
+}

@@ -1,0 +1,213 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Who may include whom, directly; what these may include comes with them.
+const std::map<std::string, std::vector<std::string>> kMayInclude = {
+    {"base", {}},
+    {"device", {"base"}},
+    {"io", {"base"}},
+    {"comm", {"device"}},
+    {"tensor", {"device"}},
+    {"ops", {"tensor"}},
+    {"nn", {"ops"}},
+    {"optim", {"nn"}},
+    {"data", {"io", "tensor"}},
+    {"prep", {"io"}},
+    {"models", {"nn", "data"}},
+    {"train", {"models", "optim", "comm"}},
+    {"capi", {"models"}},
+    {"apps", {"train", "prep", "capi"}},
+};
+
+std::set<std::string> reachable(const std::string& layer) {
+  std::set<std::string> all = {layer};
+  for (const auto& below : kMayInclude.at(layer)) all.merge(reachable(below));
+  return all;
+}
+
+/// A header of another project, and where it may be included: the beginning of the path, relative to the root.
+struct Foreign {
+  std::string header;
+  std::vector<std::string> homes;
+};
+const std::vector<Foreign> kForeign = {
+    {"mpi", {"src/comm/"}},
+    {"hdf5", {"src/io/"}},
+    {"H5", {"src/io/"}},
+    {"netcdf", {"src/prep/"}},
+    {"boost/", {"src/base/"}},
+    {"nlohmann/", {"src/comm/", "src/data/", "src/models/", "src/prep/", "src/train/", "src/apps/", "src/capi/"}},
+    {"xxhash", {"src/base/"}},
+    {"openssl/", {"src/base/", "src/io/", "src/prep/"}},
+    {"zlib", {"src/base/", "src/io/", "src/models/"}},
+    {"cblas", {"src/ops/"}},
+};
+bool is_cuda_header(const std::string& header) {
+  return header.starts_with("cuda") || header.starts_with("cublas") || header.starts_with("cusparse") ||
+         header.starts_with("nccl");
+}
+bool may_see_cuda(const std::string& path) {
+  return path.starts_with("src/device/") || path.ends_with("_cuda.cu") ||
+         (path.starts_with("src/comm/") && path.find("nccl") != std::string::npos);
+}
+
+/// "ops" for src/ops/..., include/lockstep/ops/...; the C header is capi's.
+std::string layer_of(const std::string& path) {
+  if (path == "include/lockstep/lockstep.h") return "capi";
+  std::vector<std::string> parts;
+  for (const auto& part : fs::path(path)) parts.push_back(part.string());
+  if (parts.size() > 2 && parts[0] == "src") return parts[1];
+  if (parts.size() > 3 && parts[0] == "include") return parts[2];
+  return "";
+}
+
+/// What is wrong with the #include lines of one file; `path` relative to the root.
+std::vector<std::string> violations(const std::string& path, const std::string& text) {
+  std::vector<std::string> found;
+  const std::string layer = layer_of(path);
+  if (kMayInclude.count(layer) == 0) return {path + ": its folder is no layer"};
+  const auto allowed = reachable(layer);
+  std::istringstream in(text);
+  int number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    const auto hash = line.find_first_not_of(" \t");
+    if (hash == std::string::npos || line[hash] != '#') continue;
+    const auto word = line.find("include", hash);
+    const auto open = line.find_first_of("<\"", hash);
+    if (word == std::string::npos || open == std::string::npos) continue;
+    const auto close = line.find_first_of(">\"", open + 1);
+    const std::string header = line.substr(open + 1, close - open - 1);
+    const std::string where = join(path, ":", number, ": ", layer, " includes ", header);
+    if (line[open] == '"') {
+      std::string target;
+      if (header == "lockstep/lockstep.h")
+        target = "capi";
+      else if (header.starts_with("lockstep/"))
+        target = layer_of("include/" + header);
+      else if (header.find('/') != std::string::npos)
+        target = layer_of("src/" + header);
+      else
+        continue;  // made by the build, in the layer's own folder
+      if (kMayInclude.count(target) == 0)
+        found.push_back(where + ", which belongs to no layer");
+      else if (allowed.count(target) == 0)
+        found.push_back(where + ", but " + layer + " may not include " + target);
+      else if (!header.starts_with("lockstep/") && target != layer)
+        found.push_back(where + ", which is private to " + target);
+      continue;
+    }
+    for (const auto& foreign : kForeign)
+      if (header.starts_with(foreign.header) &&
+          std::none_of(foreign.homes.begin(), foreign.homes.end(),
+                       [&](const std::string& home) { return path.starts_with(home); }))
+        found.push_back(where + ", which has its home in " + foreign.homes.front());
+    if (is_cuda_header(header) && !may_see_cuda(path)) found.push_back(where + ", a CUDA header");
+  }
+  return found;
+}
+
+bool is_source(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  for (const char* known : {".cpp", ".hpp", ".h", ".c", ".cu", ".cuh", ".f90"})
+    if (extension == known) return true;
+  return false;
+}
+/// All sources below these folders of the tree, relative to its root, in order.
+std::vector<std::string> sources(const std::vector<std::string>& folders) {
+  const fs::path root = LOCKSTEP_SOURCE_DIR;
+  std::vector<std::string> all;
+  for (const auto& folder : folders) {
+    if (!fs::exists(root / folder)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder))
+      if (entry.is_regular_file() && is_source(entry.path()))
+        all.push_back(fs::relative(entry.path(), root).generic_string());
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+}  // namespace
+
+TEST_SUITE("layering") {
+  TEST_CASE("every #include follows the arrows between the layers") {
+    const auto files = sources({"src", "include"});
+    REQUIRE(files.size() > 40);
+    for (const auto& file : files)
+      for (const auto& violation : violations(file, test::read_text(fs::path(LOCKSTEP_SOURCE_DIR) / file)))
+        FAIL_CHECK(violation);
+  }
+
+  TEST_CASE("a wrong arrow is found") {
+    const auto wrong = [](const std::string& path, const std::string& line) {
+      return violations(path, "// x\n  #  include " + line + "\n");
+    };
+    CHECK(wrong("src/ops/a.cpp", "\"lockstep/nn/tape.hpp\"") ==
+          std::vector<std::string>{"src/ops/a.cpp:2: ops includes lockstep/nn/tape.hpp, but ops may not include nn"});
+    CHECK(wrong("include/lockstep/tensor/a.hpp", "\"lockstep/io/h5.hpp\"").size() == 1);
+    CHECK(wrong("include/lockstep/io/a.hpp", "\"lockstep/tensor/tensor.hpp\"").size() == 1);
+    CHECK(wrong("src/prep/a.cpp", "\"lockstep/comm/world.hpp\"").size() == 1);
+    CHECK(wrong("src/models/a.cpp", "\"lockstep/comm/world.hpp\"").size() == 1);
+    CHECK(wrong("src/models/a.cpp", "\"lockstep/optim/optimizer.hpp\"").size() == 1);
+    CHECK(wrong("src/capi/a.cpp", "\"lockstep/train/trainer.hpp\"").size() == 1);
+    CHECK(wrong("src/train/a.cpp", "\"lockstep/prep/a.hpp\"").size() == 1);
+    CHECK(wrong("src/train/a.cpp", "\"models/private.hpp\"").size() == 1);
+    CHECK(wrong("src/train/a.cpp", "\"lockstep/nowhere/a.hpp\"").size() == 1);
+    CHECK(wrong("src/strange/a.cpp", "<vector>").size() == 1);
+    CHECK(wrong("src/train/a.cpp", "<mpi.h>").size() == 1);
+    CHECK(wrong("src/data/a.cpp", "<hdf5.h>").size() == 1);
+    CHECK(wrong("src/io/a.cpp", "<netcdf.h>").size() == 1);
+    CHECK(wrong("src/ops/gemm.cpp", "<cuda_runtime.h>").size() == 1);
+    CHECK(wrong("src/train/a.cpp", "<nccl.h>").size() == 1);
+    CHECK(wrong("include/lockstep/base/options.hpp", "<boost/program_options.hpp>").size() == 1);
+  }
+
+  TEST_CASE("right arrows are let through") {
+    const auto wrong = [](const std::string& path, const std::string& line) {
+      return violations(path, "#include " + line + "\n");
+    };
+    CHECK(wrong("src/train/a.cpp", "\"lockstep/base/error.hpp\"").empty());
+    CHECK(wrong("src/models/a.cpp", "\"lockstep/io/h5.hpp\"").empty());
+    CHECK(wrong("src/apps/lockstep/a.cpp", "\"lockstep/prep/a.hpp\"").empty());
+    CHECK(wrong("src/apps/lockstep/a.cpp", "\"apps/lockstep/commands.hpp\"").empty());
+    CHECK(wrong("src/comm/a.cpp", "<mpi.h>").empty());
+    CHECK(wrong("src/comm/nccl_communicator.cpp", "<nccl.h>").empty());
+    CHECK(wrong("src/ops/gemm_cuda.cu", "<cuda_runtime.h>").empty());
+    CHECK(wrong("src/capi/a.cpp", "\"lockstep/lockstep.h\"").empty());
+    CHECK(violations("src/base/a.cpp", "#pragma once\n// #include <mpi.h>\nint x;\n").empty());
+  }
+}
+
+TEST_SUITE("sources") {
+  TEST_CASE("no file is longer than 800 lines") {
+    for (const auto& file : sources({"src", "include", "tests"})) {
+      const std::string text = test::read_text(fs::path(LOCKSTEP_SOURCE_DIR) / file);
+      const auto lines = std::count(text.begin(), text.end(), '\n');
+      CAPTURE(file);
+      CHECK(lines <= 800);
+    }
+  }
+
+  TEST_CASE("every header is included once: #pragma once stands first") {
+    for (const auto& file : sources({"src", "include"})) {
+      if (!file.ends_with(".hpp")) continue;
+      CAPTURE(file);
+      CHECK(test::read_text(fs::path(LOCKSTEP_SOURCE_DIR) / file).starts_with("#pragma once\n"));
+    }
+  }
+}
