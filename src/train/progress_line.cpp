@@ -34,34 +34,43 @@ int terminal_columns() {
 }
 
 std::string progress_line(const ProgressState& s, int columns, bool utf8) {
-  std::vector<std::string> parts;
+  struct Part {
+    std::string text;
+    int worth;  // parts of least worth make room for the bar, then for the rest
+  };
+  std::vector<Part> parts;
   if (s.steps > 0) {
     const auto percent = static_cast<int>(100.0 * static_cast<double>(s.step) / static_cast<double>(s.steps));
-    parts.push_back((percent < 10 ? "  " : percent < 100 ? " " : "") + std::to_string(percent) + "%");
+    parts.push_back({(percent < 10 ? "  " : percent < 100 ? " " : "") + std::to_string(percent) + "%", 5});
   }
-  parts.push_back(s.steps > 0 ? join("step ", s.step, "/", s.steps) : join("step ", s.step));
+  parts.push_back({s.steps > 0 ? join("step ", s.step, "/", s.steps) : join("step ", s.step), 9});
   if (s.epoch >= 0)
-    parts.push_back("epoch " + short_number(std::floor(s.epoch)) + (s.epochs > 0 ? "/" + short_number(s.epochs) : ""));
-  if (std::isnan(s.loss) || s.loss >= 0) parts.push_back("loss " + short_number(s.loss));
-  if (s.validation >= 0) parts.push_back("val " + short_number(s.validation));
-  if (s.samples_per_s > 0) parts.push_back(short_rate(s.samples_per_s) + " samples/s");
+    parts.push_back(
+        {"epoch " + short_number(std::floor(s.epoch)) + (s.epochs > 0 ? "/" + short_number(s.epochs) : ""), 3});
+  if (std::isnan(s.loss) || s.loss >= 0) parts.push_back({"loss " + short_number(s.loss), 8});
+  if (s.validation >= 0) parts.push_back({"val " + short_number(s.validation), 1});
+  if (s.samples_per_s > 0) parts.push_back({short_rate(s.samples_per_s) + "/s", 2});
   if (s.seconds_left >= 0)
-    parts.push_back(human_seconds(s.seconds_left < 1 ? 1 : std::round(s.seconds_left)) + " left");
+    parts.push_back({human_seconds(s.seconds_left < 1 ? 1 : std::round(s.seconds_left)) + " left", 7});
 
-  const auto width = static_cast<std::size_t>(std::max(columns - 1, 10));
-  const auto text_of = [&] {
-    std::string text;
-    for (const auto& part : parts) text += (text.empty() ? "" : "  ") + part;
-    return text;
-  };
-  std::string text = text_of();
-  // The time left says more than the rate and the validation loss when there is little room.
-  while (text.size() > width && parts.size() > 2) {
-    parts.erase(parts.end() - (parts.size() > 3 ? 2 : 1));
-    text = text_of();
-  }
-  if (text.size() > width) text.resize(width);
   constexpr std::size_t kLeast = 10, kMost = 30;
+  const auto width = static_cast<std::size_t>(std::max(columns - 1, 10));
+  std::string text;
+  const auto compose = [&] {
+    text.clear();
+    for (const auto& part : parts) text += (text.empty() ? "" : "  ") + part.text;
+  };
+  const auto drop_below = [&](int worth, std::size_t limit) {
+    for (compose(); text.size() > limit; compose()) {
+      const auto least =
+          std::min_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.worth < b.worth; });
+      if (least->worth >= worth) return;
+      parts.erase(least);
+    }
+  };
+  if (s.steps > 0 && width > 40) drop_below(3, width - kLeast - 1);
+  drop_below(9, width);
+  if (text.size() > width) text.resize(width);
   if (s.steps <= 0 || text.size() + kLeast + 1 > width) return text;
   const std::size_t room = std::min(kMost, width - text.size() - 1);
   const double done = std::clamp(static_cast<double>(s.step) / static_cast<double>(s.steps), 0.0, 1.0);

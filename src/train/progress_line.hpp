@@ -13,7 +13,7 @@ struct ProgressState {
   double seconds_left = -1;
 };
 
-/// `━━━━━━╸─────  42% step 2520/6000 epoch 25/60 loss 0.0123 val 0.0143 84.2k samples/s 32s left`, at most `columns` wide: the bar takes what is
+/// `━━━━━━╸─────  42% step 2520/6000 epoch 25/60 loss 0.0123 val 0.0143 84.2k/s 32s left`, at most `columns` wide: the bar takes what is
 /// left, the last parts are dropped when even that is too little.
 std::string progress_line(const ProgressState& state, int columns, bool utf8);
 /// 84210 -> "84.2k".

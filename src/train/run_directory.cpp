@@ -53,6 +53,12 @@ std::vector<fs::path> outputs_of_a_run(const fs::path& dir) {
   return found;
 }
 
+/// A start that failed before its first record (a wrong path, a missing file) leaves a config.ini that binds nobody.
+bool holds_a_run(const fs::path& dir) {
+  const fs::path metrics = dir / "metrics.jsonl", checkpoints = dir / "checkpoints";
+  return (fs::exists(metrics) && fs::file_size(metrics) > 0) || (fs::exists(checkpoints) && !fs::is_empty(checkpoints));
+}
+
 void move_aside(const fs::path& dir) {
   const auto files = outputs_of_a_run(dir);
   if (files.empty()) return;
@@ -80,7 +86,7 @@ void open_run_directory(const fs::path& dir, const Options& options, RunStart st
   if (start == RunStart::fresh) move_aside(dir);
 
   const fs::path file = dir / "config.ini";
-  if (fs::exists(file)) {
+  if (fs::exists(file) && holds_a_run(dir)) {
     std::vector<std::string> differing;
     try {
       differing = options.differences(read_if_there(file), file.string());

@@ -260,7 +260,6 @@ RunLog::RunLog(const fs::path& dir, RunFacts facts) : impl_(std::make_unique<Imp
   });
   log.train_log.append(log.stamped(last > 0 ? join("continued after step ", last, ": ", log.facts.title)
                                             : "started: " + log.facts.title));
-  for (const auto& [name, value] : log.facts.facts) log.train_log.append(log.stamped("  " + name + ": " + value));
 }
 
 void RunLog::progress(std::int64_t step, double loss) {

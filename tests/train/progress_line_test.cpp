@@ -23,7 +23,7 @@ std::size_t width(const std::string& utf8) {
 TEST_SUITE("train.progress_line") {
   TEST_CASE("says where the run stands, how fast it is and how long it takes") {
     CHECK(progress_line(kState, 140, false) ==
-          "============>.................  42%  step 2520/6000  epoch 25/60  loss 0.01234  val 0.0143  84.2k samples/s "
+          "============>.................  42%  step 2520/6000  epoch 25/60  loss 0.01234  val 0.0143  84.2k/s "
           " 32.0s left");
   }
   TEST_CASE("fits any width, in characters, and keeps the step longest") {
@@ -34,6 +34,10 @@ TEST_SUITE("train.progress_line") {
         CHECK(width(line) < static_cast<std::size_t>(columns));
         if (columns > 25) CHECK(line.find("step 2520/6000") != std::string::npos);
       }
+  }
+  TEST_CASE("an ordinary terminal has room for a bar") {
+    CHECK(progress_line(kState, 80, false) ==
+          "====>.....  42%  step 2520/6000  epoch 25/60  loss 0.01234  84.2k/s  32.0s left");
   }
   TEST_CASE("without a known end there is no bar and no percentage") {
     CHECK(progress_line({.step = 7, .loss = 1}, 80, false) == "step 7  loss 1");

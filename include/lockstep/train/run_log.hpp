@@ -21,6 +21,7 @@ enum class RunStart : std::uint8_t {
 
 /// Makes `dir` this run's directory and writes `config.ini` into it. Rank 0 calls this, inside World::together.
 ///
+/// A directory holds a run once that has recorded a step or written a checkpoint.
 /// errors  Error (usage) if the directory cannot be made or written, or holds a run of another configuration (each
 /// differing key is
 ///         named). Error (data) if its config.ini is damaged. Error (internal) when the disk is full
@@ -35,7 +36,7 @@ struct RunFacts {
       0;               ///< steps done before this start: later records of the files are dropped. 0 at a new run
   std::string config;  ///< the resolved INI text
   std::vector<std::pair<std::string, std::string>>
-      facts;  ///< shown in order: ranks, hosts, threads, device, batch, rows, parameters
+      facts;  ///< shown in the report, in order: ranks, hosts, threads, device, batch, rows, parameters
 };
 
 /// Seconds spent per phase ("data", "forward_backward", "reduce", "update", ...), in the order in which they are shown.
