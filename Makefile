@@ -75,9 +75,11 @@ lint: configure  ## clang-tidy over our sources
 install: build  ## into PREFIX (/usr/local)
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
-docs: build  ## docs/options.md and the man pages, from the options table
+docs: build  ## docs/options.md, docs/prep-options.md and the man pages, from the options tables
 	@$(BUILD)/bin/lockstep help --markdown > docs/options.md
+	@$(BUILD)/bin/lockstep-prep help --markdown > docs/prep-options.md
 	@$(BUILD)/bin/lockstep help --man $(BUILD)/man/man1
+	@$(BUILD)/bin/lockstep-prep help --man $(BUILD)/man/man1
 
 clean:  ## remove build/ and the demo's output
 	@rm -rf $(BUILD) $(DEMO)

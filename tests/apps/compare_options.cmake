@@ -1,4 +1,4 @@
-# docs/options.md must be what the program's own table says.
+# A generated page must be what the program prints now.
 execute_process(COMMAND ${PROGRAM} help --markdown OUTPUT_VARIABLE now RESULT_VARIABLE status)
 file(READ ${FILE} written)
 if(NOT status EQUAL 0 OR NOT "${now}" STREQUAL "${written}")
