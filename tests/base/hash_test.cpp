@@ -1,0 +1,40 @@
+#include "lockstep/base/hash.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+using namespace lockstep;
+
+TEST_SUITE("base.hash") {
+  TEST_CASE("crc32c has the check value of its catalogue entry, and those of RFC 3720") {
+    CHECK(crc32c("123456789", 9) == 0xe3069283u);
+    CHECK(crc32c("", 0) == 0);
+    std::vector<unsigned char> bytes(32, 0);
+    CHECK(crc32c(bytes.data(), 32) == 0x8a9136aau);
+    bytes.assign(32, 0xff);
+    CHECK(crc32c(bytes.data(), 32) == 0x62a8ab43u);
+    for (std::size_t i = 0; i < 32; ++i) bytes[i] = static_cast<unsigned char>(i);
+    CHECK(crc32c(bytes.data(), 32) == 0x46dd794eu);
+  }
+
+  TEST_CASE("hash64 is XXH3, sees every byte, the length and the seed") {
+    CHECK(hash64("") == 0x2d06800538d394c2ull);  // XXH3_64bits of nothing
+    const std::string text(300, 'x');
+    for (const std::size_t at : {std::size_t{0}, std::size_t{17}, std::size_t{150}, std::size_t{299}}) {
+      std::string changed = text;
+      changed[at] = 'y';
+      CHECK(hash64(changed) != hash64(text));
+    }
+    CHECK(hash64(text.substr(1)) != hash64(text));
+    CHECK(hash64(text.data(), text.size(), 1) != hash64(text));
+    CHECK(hash64(text.data(), text.size()) == hash64(text));
+  }
+
+  TEST_CASE("hexadecimal digits are lower-case and always sixteen") {
+    CHECK(hex64(0) == "0000000000000000");
+    CHECK(hex64(0xABCDEF) == "0000000000abcdef");
+    CHECK(hex64(~0ull) == "ffffffffffffffff");
+  }
+}

@@ -1,0 +1,66 @@
+#include "lockstep/base/log.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+using namespace lockstep;
+
+namespace {
+/// Collects what reaches the log, and puts speaker and levels back.
+struct Listening {
+  Speaker before = log::speaker();
+  std::vector<std::string> lines;
+  std::function<void()> stop = log::add_sink([this](LogLevel level, std::string_view line) {
+    lines.push_back(std::to_string(static_cast<int>(level)) + std::string(line));
+  });
+  ~Listening() {
+    stop();
+    log::set_speaker(before);
+    log::set_level(LogLevel::info);
+    log::set_all_ranks(false);
+  }
+};
+}  // namespace
+
+TEST_SUITE("base.log") {
+  TEST_CASE("one rank has no prefix, several have rank and host") {
+    const Listening listening;
+    log::set_speaker({0, 1, "node01"});
+    CHECK(log::prefix() == "");
+    log::set_speaker({3, 8, "node04"});
+    CHECK(log::prefix() == "[rank 3/8, node04]");
+    log::set_speaker({3, 8, ""});
+    CHECK(log::prefix() == "[rank 3/8]");
+  }
+
+  TEST_CASE("information comes from rank 0 alone unless all are asked, warnings and errors from everyone") {
+    Listening listening;
+    log::set_speaker({1, 2, "h"});
+    log::info("quiet");
+    log::warning("loud ", 1);
+    log::set_all_ranks(true);
+    log::info("asked");
+    log::set_all_ranks(false);
+    log::set_speaker({0, 2, "h"});
+    log::info("first");
+    CHECK(listening.lines == std::vector<std::string>{"2loud 1", "1asked", "1first"});
+  }
+
+  TEST_CASE("lines below the level are dropped, and a sink that was removed hears nothing") {
+    Listening listening;
+    log::set_speaker({0, 1, ""});
+    log::debug("too fine");
+    log::set_level(LogLevel::error);
+    log::warning("too mild");
+    log::error("heard");
+    CHECK(listening.lines == std::vector<std::string>{"3heard"});
+    int heard = 0;
+    const auto stop = log::add_sink([&](LogLevel, std::string_view) { ++heard; });
+    log::error("one");
+    stop();
+    log::error("two");
+    CHECK(heard == 1);
+  }
+}

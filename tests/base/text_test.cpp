@@ -1,0 +1,49 @@
+#include "lockstep/base/text.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <limits>
+
+using namespace lockstep;
+
+TEST_SUITE("base.text") {
+  TEST_CASE("bytes and seconds are written for people") {
+    CHECK(human_bytes(0) == "0 B");
+    CHECK(human_bytes(1023) == "1023 B");
+    CHECK(human_bytes(1536) == "1.5 KiB");
+    CHECK(human_bytes(3.0 * 1024 * 1024 * 1024) == "3.0 GiB");
+    CHECK(human_seconds(0.0021) == "2.1ms");
+    CHECK(human_seconds(2.5e-6) == "2.5us");
+    CHECK(human_seconds(12.34) == "12.3s");
+    CHECK(human_seconds(93.5) == "1m34s");
+    CHECK(human_seconds(3600 * 5 + 60 * 7 + 3) == "5h07m");
+    CHECK(human_seconds(std::numeric_limits<double>::infinity()) == "?");
+  }
+
+  TEST_CASE("exact text is short and reads back as the same number") {
+    CHECK(exact(0.1) == "0.1");
+    CHECK(exact(1e-3) == "0.001");
+    CHECK(exact(1) == "1");
+    for (const double value : {1.0 / 3, 6.02214076e23, -2.2250738585072014e-308, 123456789.125})
+      CHECK(std::strtod(exact(value).c_str(), nullptr) == value);
+  }
+
+  TEST_CASE("trim takes blanks at both ends, split keeps empty fields") {
+    CHECK(trim(" \t a b\r\n") == "a b");
+    CHECK(trim(" \n") == "");
+    CHECK(split("a,,b,", ',') == std::vector<std::string>{"a", "", "b", ""});
+    CHECK(split("abc", ',') == std::vector<std::string>{"abc"});
+    CHECK(split("", ',').empty());
+  }
+
+  TEST_CASE("the nearest word is the one that was meant, and none is offered for nonsense") {
+    const std::vector<std::string> keys = {"optim.lr", "optim.name", "batch.size", "train.epochs"};
+    CHECK(nearest("optim.lrr", keys) == "optim.lr");
+    CHECK(nearest("bach.size", keys) == "batch.size");
+    CHECK(nearest("lr", keys) == "optim.lr");
+    CHECK(nearest("epochs", keys) == "train.epochs");
+    CHECK(nearest("zzzzzzzz", keys) == "");
+    CHECK(nearest("x", {}) == "");
+  }
+}

@@ -1,0 +1,94 @@
+#include "lockstep/device/device.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <set>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+
+using namespace lockstep;
+
+namespace {
+bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % Buffer::kAlignment == 0; }
+}  // namespace
+
+TEST_SUITE("device.buffer") {
+  TEST_CASE("memory is aligned, zero and as large as asked, and moves with its owner") {
+    for (const std::size_t size : {std::size_t{1}, std::size_t{63}, std::size_t{64}, std::size_t{100003}}) {
+      Buffer a({}, size);
+      CHECK(aligned(a.data()));
+      CHECK(a.size_bytes() == size);
+      for (std::size_t i = 0; i < size; ++i) REQUIRE(a.data()[i] == std::byte{0});
+      a.data()[size - 1] = std::byte{7};
+      std::byte* where = a.data();
+      const Buffer b = std::move(a);
+      CHECK(b.data() == where);
+      CHECK(b.data()[size - 1] == std::byte{7});
+    }
+    CHECK(Buffer({}, 0).size_bytes() == 0);
+    CHECK(Buffer().data() == nullptr);
+  }
+
+  TEST_CASE("memory that cannot be had is an error that names the size") {
+    try {
+      Buffer(Device{}, std::size_t{1} << 60);
+      FAIL("an exbibyte was handed out");
+    } catch (const Error& e) {
+      CHECK(std::string(e.what()).find("1024.0 PiB") != std::string::npos);
+      CHECK(e.fault() == Fault::internal);
+    }
+  }
+
+  TEST_CASE("a GPU in a build without one is refused with advice") {
+    CHECK_THROWS_WITH_AS(Buffer(Device{DeviceKind::cuda, 1}, 1024),
+                         "allocating 1.0 KiB on cuda:1: this build has no CUDA; use --device cpu", Error);
+  }
+}
+
+TEST_SUITE("device.arena") {
+  TEST_CASE("allocations are aligned, apart from one another, and keep their contents while the arena grows") {
+    Arena arena({}, 128);
+    std::vector<std::pair<unsigned char*, std::size_t>> pieces;
+    for (std::size_t i = 0; i < 200; ++i) {
+      const std::size_t size = (i * 37) % 301;
+      auto* p = static_cast<unsigned char*>(arena.allocate(size));
+      CHECK(aligned(p));
+      std::memset(p, static_cast<int>(i), size);
+      pieces.emplace_back(p, size);
+    }
+    std::set<void*> distinct;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      CHECK(distinct.insert(pieces[i].first).second);  // an empty piece has an address of its own, too
+      for (std::size_t j = 0; j < pieces[i].second; ++j) REQUIRE(pieces[i].first[j] == static_cast<unsigned char>(i));
+    }
+  }
+
+  TEST_CASE("once it has seen its largest step an arena holds one block: addresses repeat and stay in order") {
+    Arena arena({}, 64);
+    std::vector<void*> before;
+    for (int step = 0; step < 4; ++step) {
+      std::vector<void*> now;
+      for (const std::size_t size : {1000, 10, 5000, 64, 0, 300}) now.push_back(arena.allocate(size));
+      if (step >= 2) CHECK(now == before);
+      if (step >= 1)
+        for (std::size_t i = 1; i < now.size(); ++i) CHECK(now[i] > now[i - 1]);
+      before = now;
+      arena.reset();
+    }
+  }
+
+  TEST_CASE("the high-water mark counts what was in use at once, rounded up to the alignment") {
+    Arena arena({}, 64);
+    arena.allocate(1);
+    CHECK(arena.high_water_bytes() == 64);
+    arena.allocate(65);
+    CHECK(arena.high_water_bytes() == 192);
+    arena.reset();
+    arena.allocate(100);
+    CHECK(arena.high_water_bytes() == 192);
+    arena.allocate(100);
+    CHECK(arena.high_water_bytes() == 256);
+  }
+}
