@@ -15,12 +15,7 @@ namespace {
 struct Gelu {
   LOCKSTEP_INLINE static void apply(F a, F& y, F& d) {
     const F x = min(splat(12.5f), abs(a));  // beyond, h is below 1e-35; denormal numbers would be slow
-    const F square = x * x;
-    const F lost = fma(x, x,
-                       -square);  // x^2 is rounded; at x = 5 half an ulp of it would cost 8 ulp of the exponential
-    const ExpParts e = exp_parts(square * splat(-0.5f));
-    const F whole = fma(e.scale, e.m, e.scale);
-    const F gauss = fma(whole * splat(-0.5f), lost, whole);
+    const F gauss = exp_half_square(x);
     const F t = splat(1.f) / fma(x, splat(0.3f), splat(1.f));
     const F g = t * poly(t, 0.1196050407f, 0.1211111876f, 0.09775619006f, 0.1354959873f, -0.06652359888f, 0.2200843157f,
                          -0.1650770183f, 0.03754792079f);

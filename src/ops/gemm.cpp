@@ -132,12 +132,17 @@ void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T
   const std::int64_t blocks = ceil_div(m, kTnRows);
   T* parts = sums ? static_cast<T*>(thread_scratch(Scratch::partial, static_cast<std::size_t>(blocks * n) * sizeof(T)))
                   : nullptr;
-  const int threads = threads_for(m, n, 8);
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-  for (std::int64_t block = 0; block < blocks; ++block) {
+  const auto run = [&](std::int64_t block) {
     const std::int64_t first = block * kTnRows;
     kernels.scale_and_sum(std::min(kTnRows, m - first), n, dy + first * n,
                           derivative ? derivative + first * n : nullptr, sums ? parts + block * n : nullptr);
+  };
+  const int threads = threads_for(m, n, 8);
+  if (threads == 1) {  // a parallel region of one thread still costs some tenths of a microsecond
+    for (std::int64_t block = 0; block < blocks; ++block) run(block);
+  } else {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (std::int64_t block = 0; block < blocks; ++block) run(block);
   }
   for (std::int64_t block = 0; sums && block < blocks; ++block)
     for (std::int64_t j = 0; j < n; ++j) sums[j] += parts[block * n + j];

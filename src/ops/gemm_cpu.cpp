@@ -416,22 +416,50 @@ void tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const 
   } while (k0 < k);
 }
 
+/// Columns of V vectors: as many independent chains of additions, each over the rows in ascending order.
+template <class T, int V>
+void scale_and_sum_columns(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T* sums, Lanes<T> lanes) {
+  constexpr std::int64_t kL = kLanes<T>;
+  Vec<T> sum[V] = {};
+  for (std::int64_t i = 0; i < m; ++i, dy += n) {
+    Vec<T> v[V];
+#pragma GCC unroll 4
+    for (int c = 0; c < V; ++c) v[c] = c + 1 < V ? load(dy + c * kL) : load(dy + c * kL, lanes);
+    if (derivative) {
+#pragma GCC unroll 4
+      for (int c = 0; c < V; ++c) {
+        v[c] *= c + 1 < V ? load(derivative + c * kL) : load(derivative + c * kL, lanes);
+        if (c + 1 < V)
+          store(dy + c * kL, v[c]);
+        else
+          store(dy + c * kL, v[c], lanes);
+      }
+      derivative += n;
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < V; ++c) sum[c] += v[c];
+  }
+  if (!sums) return;
+#pragma GCC unroll 4
+  for (int c = 0; c < V; ++c) {
+    if (c + 1 < V)
+      store(sums + c * kL, sum[c]);
+    else
+      store(sums + c * kL, sum[c], lanes);
+  }
+}
+
 template <class T>
 void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T* sums) {
   constexpr std::int64_t kL = kLanes<T>;
-  for (std::int64_t j = 0; j < n; j += kL) {
-    const Lanes<T> lanes(smaller(kL, n - j));
-    Vec<T> sum{};
-    for (std::int64_t i = 0; i < m; ++i) {
-      T* at = dy + i * n + j;
-      Vec<T> v = load(at, lanes);
-      if (derivative) {
-        v = v * load(derivative + i * n + j, lanes);
-        store(at, v, lanes);
-      }
-      sum += v;
-    }
-    if (sums) store(sums + j, sum, lanes);
+  for (std::int64_t j = 0; j < n; j += 4 * kL) {
+    const std::int64_t left = smaller(4 * kL, n - j), vectors = ceil_div(left, kL);
+    const Lanes<T> lanes(left - (vectors - 1) * kL);
+    const auto run = vectors == 1   ? scale_and_sum_columns<T, 1>
+                     : vectors == 2 ? scale_and_sum_columns<T, 2>
+                     : vectors == 3 ? scale_and_sum_columns<T, 3>
+                                    : scale_and_sum_columns<T, 4>;
+    run(m, n, dy + j, derivative ? derivative + j : nullptr, sums ? sums + j : nullptr, lanes);
   }
 }
 
