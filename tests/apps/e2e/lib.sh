@@ -1,0 +1,35 @@
+# For the end-to-end tests, which run the real programs: `source lib.sh BIN_DIR`. A test is a script that ends with `passed`.
+# The first failure prints what was run, what was expected and what came, and ends the test.
+set -uo pipefail
+BIN=$1
+LOCKSTEP=$BIN/lockstep PREP=$BIN/lockstep-prep
+MPIRUN=${MPIRUN:-mpirun --allow-run-as-root --oversubscribe --bind-to none}
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1
+unset DISPLAY
+work=$(mktemp -d)
+cd "$work" || exit 1
+trap 'code=$?; cd /; [ -n "${KEEP_WORK:-}" ] && echo "kept $work" || rm -rf "$work"; exit $code' EXIT
+
+fail() { echo "FAILED: $*" >&2; [ -f last.out ] && { echo "--- output of the last command:"; tail -40 last.out last.err; } >&2; exit 1; }
+passed() { echo "passed: $*"; exit 0; }
+# run CODE COMMAND...: the exit code must be CODE; output in last.out and last.err
+run() {
+  local want=$1 code=0; shift
+  timeout -k 5 "${LIMIT:-120}" "$@" >last.out 2>last.err || code=$?
+  [ "$code" = "$want" ] || fail "exit code $code instead of $want: $*"
+}
+ok() { run 0 "$@"; }
+# on RANKS COMMAND...: the command under mpirun, or alone for one rank
+on() { local n=$1; shift; if [ "$n" = 1 ]; then "$@"; else $MPIRUN -n "$n" "$@"; fi; }
+# says TEXT...: each text (extended regular expression) stands in the last output
+says() { for t in "$@"; do grep -qE -- "$t" last.out last.err || fail "no '$t' in the output"; done; }
+# says_once TEXT: in exactly one line, however many ranks there were
+says_once() { local n; n=$(cat last.out last.err | grep -cE -- "$1"); [ "$n" = 1 ] || fail "$n lines with '$1' instead of one"; }
+exists() { for f in "$@"; do [ -s "$f" ] || fail "$f is missing or empty"; done; }
+same_model() { h5diff "$1" "$2" /model >diff.out 2>&1 || { head -5 diff.out >&2; fail "/model differs: $1 $2"; }; }
+differing_model() { ! h5diff -q "$1" "$2" /model >/dev/null 2>&1 || fail "/model is the same, which proves nothing: $1 $2"; }
+# close_model A B DELTA: all weights within an absolute difference
+close_model() { h5diff -d "$3" "$1" "$2" /model >diff.out 2>&1 || { head -5 diff.out >&2; fail "/model differs by more than $3: $1 $2"; }; }
+# number KEY FILE: the first number under this key of a file of JSON
+number() { grep -oE "\"$1\": ?[-+0-9.eE]+" "$2" | head -1 | sed -E 's/.*: ?//'; }
+below() { awk -v a="$1" -v b="$2" 'BEGIN {exit !(a != "" && a + 0 < b + 0)}' || fail "${3:-value} is '$1', expected below $2"; }
