@@ -12,15 +12,16 @@ trap 'code=$?; cd /; [ -n "${KEEP_WORK:-}" ] && echo "kept $work" || rm -rf "$wo
 
 fail() { echo "FAILED: $*" >&2; [ -f last.out ] && { echo "--- output of the last command:"; tail -40 last.out last.err; } >&2; exit 1; }
 passed() { echo "passed: $*"; exit 0; }
-# run CODE COMMAND...: the exit code must be CODE; output in last.out and last.err
+# run CODE [on RANKS] COMMAND...: the exit code must be CODE; output in last.out and last.err. `on` is mpirun, or nothing for one rank.
 run() {
   local want=$1 code=0; shift
+  if [ "$1" = on ]; then
+    if [ "$2" = 1 ]; then shift 2; else local n=$2; shift 2; set -- $MPIRUN -n "$n" "$@"; fi
+  fi
   timeout -k 5 "${LIMIT:-120}" "$@" >last.out 2>last.err || code=$?
   [ "$code" = "$want" ] || fail "exit code $code instead of $want: $*"
 }
 ok() { run 0 "$@"; }
-# on RANKS COMMAND...: the command under mpirun, or alone for one rank
-on() { local n=$1; shift; if [ "$n" = 1 ]; then "$@"; else $MPIRUN -n "$n" "$@"; fi; }
 # says TEXT...: each text (extended regular expression) stands in the last output
 says() { for t in "$@"; do grep -qE -- "$t" last.out last.err || fail "no '$t' in the output"; done; }
 # says_once TEXT: in exactly one line, however many ranks there were

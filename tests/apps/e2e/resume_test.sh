@@ -16,10 +16,10 @@ for part in 25 45 60 80 95; do
   setsid $MPIRUN -n $ranks "$LOCKSTEP" train --run-dir killed $OPTIONS >last.out 2>last.err &
   job=$!
   sleep "$(awk -v t="$took" -v p="$part" 'BEGIN {print t * p / 100000}')"
-  victim=$(pgrep -n -f "train --run-dir killed" -g "$job" || true)
+  victim=$(pgrep -P "$job" | tail -1)
   if kill -0 "$job" 2>/dev/null && [ -n "$victim" ]; then kill -9 "$victim" 2>/dev/null && kills=$((kills + 1)); fi
   for _ in $(seq 100); do kill -0 "$job" 2>/dev/null || break; sleep 0.1; done
-  if kill -0 "$job" 2>/dev/null; then kill -9 -- "-$job"; fail "the job still hung 10 s after a rank was killed"; fi
+  if kill -0 "$job" 2>/dev/null; then kill -9 $(pgrep -P "$job") "$job"; fail "the job still hung 10 s after a rank was killed"; fi
   wait "$job" && break  # it had finished before the signal came
 done
 [ "$kills" -ge 2 ] || fail "only $kills kills hit the run; it is too short for this machine"
