@@ -24,17 +24,29 @@ std::int64_t find_aice(const EmulatorVariables& variables) {
   return -1;
 }
 
-/// Rows of a data set, normalised, as (count, columns) of T.
+/// Rows of a data set, normalised, as (count, columns) of T. The rows of a shuffled epoch lie anywhere in memory, so that
+/// they are asked for some rows ahead.
 template <class T, class RowOf>
-void gather_normalised(const Tensor& from, const std::vector<double>& mean, const std::vector<double>& std,
-                       std::int64_t count, T* to, const RowOf& row_of) {
+void gather_normalised(Tape& tape, const Tensor& from, const std::vector<double>& mean, const std::vector<double>& std,
+                       std::int64_t count, T* __restrict to, const RowOf& row_of) {
+  constexpr std::int64_t kAhead = 12;
   const std::int64_t columns = from.columns();
   const float* all = from.data<float>();
+  const Tensor moments = tape.keep({2, columns});
+  T* const __restrict m = moments.template data<T>();
+  T* const __restrict s = m + columns;
+  for (std::int64_t c = 0; c < columns; ++c) {
+    m[c] = static_cast<T>(mean[static_cast<std::size_t>(c)]);
+    s[c] = static_cast<T>(std[static_cast<std::size_t>(c)]);
+  }
   for (std::int64_t r = 0; r < count; ++r) {
+    if (r + kAhead < count) {
+      const float* later = all + row_of(r + kAhead) * columns;
+      __builtin_prefetch(later);
+      __builtin_prefetch(later + columns - 1);
+    }
     const float* row = all + row_of(r) * columns;
-    for (std::int64_t c = 0; c < columns; ++c)
-      to[r * columns + c] = (static_cast<T>(row[c]) - static_cast<T>(mean[static_cast<std::size_t>(c)])) /
-                            static_cast<T>(std[static_cast<std::size_t>(c)]);
+    for (std::int64_t c = 0; c < columns; ++c) to[r * columns + c] = (static_cast<T>(row[c]) - m[c]) / s[c];
   }
 }
 
@@ -47,8 +59,8 @@ template <class RowOf>
 Rows gather(Tape& tape, const EmulatorData& data, std::int64_t count, const RowOf& row_of) {
   const Rows rows{tape.keep({count, data.n_in()}), tape.keep({count, data.n_out()})};
   visit_float(tape.dtype(), [&]<class T>() {
-    gather_normalised(data.x, data.moments.input_mean, data.moments.input_std, count, rows.z.data<T>(), row_of);
-    gather_normalised(data.y, data.moments.output_mean, data.moments.output_std, count, rows.t.data<T>(), row_of);
+    gather_normalised(tape, data.x, data.moments.input_mean, data.moments.input_std, count, rows.z.data<T>(), row_of);
+    gather_normalised(tape, data.y, data.moments.output_mean, data.moments.output_std, count, rows.t.data<T>(), row_of);
   });
   return rows;
 }
@@ -89,7 +101,12 @@ ShardLoss EmulatorModel::loss(Tape& tape, const Shard& shard) const {
   const Permutation order(static_cast<std::int64_t>(train.size()), shard.seed, static_cast<std::uint64_t>(shard.epoch));
   auto* row_of =
       static_cast<std::int32_t*>(tape.arena().allocate(static_cast<std::size_t>(shard.count) * sizeof(std::int32_t)));
-  for (std::int64_t i = 0; i < shard.count; ++i) row_of[i] = train[static_cast<std::size_t>(order(shard.first + i))];
+  // Two passes, so that the look-ups in a large table do not wait for one another.
+  for (std::int64_t i = 0; i < shard.count; ++i) {
+    row_of[i] = static_cast<std::int32_t>(order(shard.first + i));
+    __builtin_prefetch(&train[static_cast<std::size_t>(row_of[i])]);
+  }
+  for (std::int64_t i = 0; i < shard.count; ++i) row_of[i] = train[static_cast<std::size_t>(row_of[i])];
   const Rows rows = gather(tape, data_, shard.count, [&](std::int64_t i) { return std::int64_t{row_of[i]}; });
   const Var y = fused_forward(tape, emulator_, rows.z);
   return {emulator_loss(tape, y, rows.t, options_.loss, data_.moments), static_cast<double>(shard.count)};

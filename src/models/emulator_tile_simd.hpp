@@ -186,10 +186,18 @@ inline Vec<float> exponential_minus_1(Vec<float> x, Vec<float> e) {
   return x > all(-0.35f) ? p : e - all(1.0f);
 }
 
-template <ops::Activation A>
+#if defined(LOCKSTEP_ISA_avx512)
+#include "models/emulator_gelu_table.hpp"
+#endif
+
+/// Without WithSlope the slope may be left alone.
+template <ops::Activation A, bool WithSlope = true>
 inline void apply(Vec<float> x, Vec<float>& value, Vec<float>& slope) {
   const Vec<float> one = all(1.0f), zero{};
   using enum ops::Activation;
+#if defined(LOCKSTEP_ISA_avx512)
+  if constexpr (A == gelu) return gelu_by_table<WithSlope>(x, value, slope);
+#endif
   if constexpr (A == none) {
     value = x, slope = one;
   } else if constexpr (A == gelu) {
@@ -270,9 +278,9 @@ void activate(T* values, T* slopes, std::int64_t count) {
         store(slopes + i, slope);
       }
     else
-#pragma GCC unroll 2
+#pragma GCC unroll 3
       for (std::int64_t i = 0; i < count; i += kLanes<T>) {
-        apply<A>(load(values + i), value, slope);
+        apply<A, false>(load(values + i), value, slope);
         store(values + i, value);
       }
   } else {

@@ -351,12 +351,14 @@ int run_bench(World& world, const Args& args) {
   options.example("mpirun -n 2 lockstep bench --config configs/emulator-icecolumn.ini --json", "training on two ranks");
   if (!parse(world, options, args)) return 0;
   bench.steps = options.given("train.steps") ? config.train.steps : 0;
+  const bool synthetic = bench.synthetic || config.data.path.empty();
+  if (synthetic) config.data.path = "(synthetic)";
   world.together("checking the configuration", [&] { check(config); });
-  const int threads = choose_threads(config.run.threads, world.node_size());
+  const int threads = choose_threads(world, config.run.threads);
 
   LocalPlacement placement;
   std::unique_ptr<Model> model;
-  if (bench.synthetic || config.data.path.empty()) {
+  if (synthetic) {
     world.together("making the data", [&] { model = synthetic_model(config, bench, placement); });
   } else {
     model = load_model(world, config, placement);
