@@ -14,6 +14,9 @@ namespace lockstep {
 
 namespace {
 
+// More points than a chart can show only make noise of it.
+constexpr std::size_t kFinePoints = 400, kCoarsePoints = 160;
+
 /// Validation first: what was looked at during training.
 std::vector<std::pair<std::string, const RunHistory::Evaluation*>> splits(const RunHistory& history) {
   std::vector<std::pair<std::string, const RunHistory::Evaluation*>> all;
@@ -91,7 +94,7 @@ std::string loss_chart(const RunHistory& history, const std::string& x_label) {
   bool positive = true;
   SvgPlot::Points line;
   std::vector<double> x, low, high;
-  for (const auto& p : history.training()) {
+  for (const auto& p : history.condensed(kFinePoints)) {
     const auto step = static_cast<double>(p.step);
     line.emplace_back(step, p.loss);
     x.push_back(step), low.push_back(p.loss_min), high.push_back(p.loss_max);
@@ -125,7 +128,7 @@ std::string training_chart(const RunHistory& history, const std::string& title, 
   SvgPlot plot(title, x_label, y_label);
   SvgPlot::Points line;
   double low = 1e300, high = 0;
-  for (const auto& p : history.training()) {
+  for (const auto& p : history.condensed(kCoarsePoints)) {
     const double v = value(p);
     if (!(v > 0)) continue;
     low = std::min(low, v), high = std::max(high, v);
@@ -143,7 +146,7 @@ std::string phase_chart(const RunHistory& history, const std::string& x_label) {
   if (names.empty()) return {};
   std::vector<double> x;
   std::vector<std::vector<double>> layers(names.size());
-  for (const auto& p : history.training()) {
+  for (const auto& p : history.condensed(kCoarsePoints)) {
     double total = 0;
     for (const double seconds : p.phases) total += seconds;
     if (!(total > 0)) continue;
@@ -184,7 +187,10 @@ std::string metric_charts(const RunHistory& history, const std::string& x_label)
         ++left_out;
         continue;
       }
+      const auto [low, high] = std::minmax_element(series->second.begin(), series->second.end(),
+                                                   [](const auto& a, const auto& b) { return a.value < b.value; });
       SvgPlot plot(name + " (" + split + ")", x_label, name);
+      plot.log_y(low->value > 0 && high->value > 20 * low->value);
       plot.size(380, 230).line("", color++, points_of(series->second));
       charts += plot.html();
       ++drawn;

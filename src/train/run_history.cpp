@@ -67,6 +67,18 @@ void RunHistory::add(const StepRecord& record) {
   training_.resize(training_.size() / 2);
 }
 
+std::vector<RunHistory::TrainPoint> RunHistory::condensed(std::size_t most) const {
+  const std::size_t group = (training_.size() + most - 1) / std::max<std::size_t>(most, 1);
+  std::vector<TrainPoint> points;
+  for (std::size_t i = 0; i < training_.size(); ++i) {
+    if (i % group == 0)
+      points.push_back(training_[i]);
+    else
+      points.back() = merged(points.back(), training_[i]);
+  }
+  return points;
+}
+
 void RunHistory::add(const EvalRecord& record) {
   Evaluation& split = evaluations_[record.split];
   last_step_ = std::max(last_step_, record.step);

@@ -37,6 +37,8 @@ class RunHistory {
   void add(const EvalRecord& record);
 
   const std::vector<TrainPoint>& training() const { return training_; }
+  /// The same in at most `most` points.
+  std::vector<TrainPoint> condensed(std::size_t most) const;
   const std::vector<std::string>& phase_names() const { return phase_names_; }
   const std::map<std::string, Evaluation>& evaluations() const { return evaluations_; }
   bool empty() const { return training_.empty() && evaluations_.empty(); }

@@ -334,11 +334,12 @@ void RunLog::record(const EvalRecord& r) {
   log.metrics.append(json.dump() + "\n");
   log.events->scalar("loss/" + r.split, r.loss, r.step, now);
   for (const auto& metric : r.metrics)
-    log.events->scalar("metrics/" + r.split + "/" + metric.name, metric.value, r.step, now);
+    if (metric.name != "loss") log.events->scalar("metrics/" + r.split + "/" + metric.name, metric.value, r.step, now);
 
   std::string line =
       log.step_text(r.step) + printed(" epoch %.2f ", r.epoch) + r.split + " loss " + short_number(r.loss);
-  for (const auto& metric : r.metrics) line += " " + metric.name + " " + short_number(metric.value);
+  for (const auto& metric : r.metrics)
+    if (metric.name != "loss") line += " " + metric.name + " " + short_number(metric.value);
   if (r.best) line += " best";
   log.val_log.append(log.stamped(line));
   constexpr std::size_t kConsole = 160;

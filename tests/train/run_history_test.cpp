@@ -42,6 +42,14 @@ TEST_SUITE("train.run_history") {
     CHECK(most == 1e6);
     CHECK(norm == doctest::Approx(3));
     CHECK(points.back().lr == 1.0 / kSteps);
+    const auto few = history.condensed(100);
+    CHECK(few.size() <= 100);
+    CHECK(few.size() > 50);
+    CHECK(few.back().step == kSteps);
+    double few_seconds = 0;
+    for (const auto& p : few) few_seconds += p.seconds;
+    CHECK(few_seconds == doctest::Approx(kSteps * 0.5));
+    CHECK(RunHistory().condensed(10).empty());
   }
 
   TEST_CASE("evaluations keep last, best and extremes exactly") {
