@@ -39,6 +39,8 @@ class Ema {
   void exchange(ParamStore& params);
   /// One tensor per parameter, under the parameter's name.
   std::vector<NamedTensor> state() const { return views_; }
+  /// All of it, laid out like the weights.
+  const Tensor& flat() const { return shadow_.view(); }
   std::uint64_t hash() const;
 
  private:

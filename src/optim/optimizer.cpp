@@ -1,0 +1,159 @@
+#include "lockstep/optim/optimizer.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+#include "optim/sweep_kernels.hpp"
+
+namespace lockstep {
+
+namespace {
+
+/// Elements per piece: values, gradient and two state vectors of a piece stay in the L2 cache.
+constexpr std::int64_t kPiece = std::int64_t{1} << 14;
+/// Below this many elements one thread is faster than waking the others.
+constexpr std::int64_t kParallelFrom = std::int64_t{1} << 18;
+
+using optim_kernels::AdamStep;
+using optim_kernels::SgdStep;
+
+class Adam final : public Optimizer {
+ public:
+  Adam(const OptimizerOptions& options, bool decoupled, ParamStore& params, std::vector<FlatRange> ranges)
+      : Optimizer(params, std::move(ranges)),
+        options_(options),
+        decoupled_(decoupled),
+        m_(add_state("exp_avg")),
+        v_(add_state("exp_avg_sq")) {}
+  const char* name() const override { return decoupled_ ? "adamw" : "adam"; }
+
+ protected:
+  void begin(double lr, double gradient_scale) override {
+    const auto t = static_cast<double>(steps());
+    const double decay = options_.weight_decay;
+    now_ = {.scale = gradient_scale,
+            .l2 = decoupled_ ? 0 : decay,
+            .shrink = decoupled_ ? 1 - lr * decay : 1,
+            .beta1 = options_.beta1,
+            .rest1 = 1 - options_.beta1,
+            .beta2 = options_.beta2,
+            .rest2 = 1 - options_.beta2,
+            .rate = lr / (1 - std::pow(options_.beta1, t)),
+            .root = 1 / std::sqrt(1 - std::pow(options_.beta2, t)),
+            .eps = options_.eps};
+  }
+  void update(const Piece& piece, const Tensor& values, const Tensor& gradient) override {
+    visit_float(dtype(), [&]<class T>() {
+      const auto cast = [](double value) { return static_cast<T>(value); };
+      const AdamStep<T> step = {cast(now_.scale), cast(now_.l2),    cast(now_.shrink), cast(now_.beta1),
+                                cast(now_.rest1), cast(now_.beta2), cast(now_.rest2),  cast(now_.rate),
+                                cast(now_.root),  cast(now_.eps)};
+      optim_kernels::active<T>().adam(piece.end - piece.begin, values.data<T>() + piece.begin,
+                                      m_.data<T>() + piece.state, v_.data<T>() + piece.state,
+                                      gradient.data<T>() + piece.begin, step);
+    });
+  }
+
+ private:
+  OptimizerOptions options_;
+  bool decoupled_;
+  Tensor m_, v_;
+  AdamStep<double> now_{};
+};
+
+class Sgd final : public Optimizer {
+ public:
+  Sgd(const OptimizerOptions& options, ParamStore& params, std::vector<FlatRange> ranges)
+      : Optimizer(params, std::move(ranges)), options_(options) {
+    if (options.momentum != 0) buffer_ = add_state("momentum_buffer");
+  }
+  const char* name() const override { return "sgd"; }
+
+ protected:
+  void begin(double lr, double gradient_scale) override { lr_ = lr, scale_ = gradient_scale; }
+  void update(const Piece& piece, const Tensor& values, const Tensor& gradient) override {
+    visit_float(dtype(), [&]<class T>() {
+      const SgdStep<T> step = {static_cast<T>(scale_), static_cast<T>(options_.weight_decay), static_cast<T>(lr_),
+                               static_cast<T>(options_.momentum), steps() == 1};
+      optim_kernels::active<T>().sgd(piece.end - piece.begin, values.data<T>() + piece.begin,
+                                     buffer_ ? buffer_.data<T>() + piece.state : nullptr,
+                                     gradient.data<T>() + piece.begin, step);
+    });
+  }
+
+ private:
+  OptimizerOptions options_;
+  Tensor buffer_;
+  double lr_ = 0, scale_ = 1;
+};
+
+}  // namespace
+
+std::vector<FlatRange> trainable_ranges(const ParamStore& params, const std::function<bool(const Param&)>& select) {
+  std::vector<FlatRange> ranges;
+  bool adjacent = false;  // the parameter before this one is in the last range
+  for (const Param& p : params.all()) {
+    const bool wanted = p.trainable && (!select || select(p));
+    if (wanted && adjacent) {
+      ranges.back().end = p.offset + p.shape.size();
+    } else if (wanted) {
+      ranges.push_back({p.offset, p.offset + p.shape.size()});
+    }
+    adjacent = wanted;
+  }
+  return ranges;
+}
+
+Optimizer::Optimizer(ParamStore& params, std::vector<FlatRange> ranges) : params_(params), ranges_(std::move(ranges)) {
+  for (const FlatRange& range : ranges_) {
+    for (std::int64_t first = range.begin; first < range.end; first += kPiece) {
+      const std::int64_t last = std::min(first + kPiece, range.end);
+      pieces_.push_back({first, last, state_size_ + (first - range.begin)});
+    }
+    state_size_ += range.count();
+  }
+}
+
+Tensor Optimizer::add_state(const std::string& slot) {
+  const Tensor flat = storage_.emplace_back(dtype(), Shape{state_size_}).view();
+  for (const Param& p : params_.all()) {
+    std::int64_t before = 0;
+    for (const FlatRange& range : ranges_) {
+      if (p.offset >= range.begin && p.offset < range.end) {
+        const std::int64_t at = before + p.offset - range.begin;
+        state_.push_back({slot + "/" + p.name, flat.slice(at, p.shape.size()).reshaped(p.shape)});
+      }
+      before += range.count();
+    }
+  }
+  return flat;
+}
+
+void Optimizer::step(const Tensor& gradient, double lr, double gradient_scale, Ema* ema) {
+  ++steps_;
+  begin(lr, gradient_scale);
+  const Tensor values = params_.values();
+  const auto pieces = static_cast<std::int64_t>(pieces_.size());
+#pragma omp parallel for schedule(static) if (state_size_ >= kParallelFrom)
+  for (std::int64_t i = 0; i < pieces; ++i) {
+    const Piece& piece = pieces_[static_cast<std::size_t>(i)];
+    update(piece, values, gradient);
+    if (ema != nullptr) ema->update(values, piece.begin, piece.end);
+  }
+}
+
+std::int64_t Optimizer::state_bytes(const OptimizerOptions& options, DType dtype) {
+  const std::int64_t vectors = options.name == "sgd" ? (options.momentum != 0 ? 1 : 0) : 2;
+  return vectors * static_cast<std::int64_t>(size_bytes(dtype));
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, ParamStore& params,
+                                          std::vector<FlatRange> ranges) {
+  if (options.name == "adam") return std::make_unique<Adam>(options, false, params, std::move(ranges));
+  if (options.name == "adamw") return std::make_unique<Adam>(options, true, params, std::move(ranges));
+  require_usage(options.name == "sgd", "option optim.name = ", options.name, ": must be adam, adamw or sgd");
+  return std::make_unique<Sgd>(options, params, std::move(ranges));
+}
+
+}  // namespace lockstep

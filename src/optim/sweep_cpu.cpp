@@ -1,0 +1,73 @@
+#include <cmath>
+
+#include "optim/sweep_kernels.hpp"
+
+namespace lockstep::optim_kernels::LOCKSTEP_ISA {
+
+namespace {
+
+/// Traffic: reads p, m, v, g, writes p, m, v.
+template <class T>
+void adam(std::int64_t n, T* __restrict__ p, T* __restrict__ m, T* __restrict__ v, const T* __restrict__ gradient,
+          const AdamStep<T>& s) {
+  const AdamStep<T> k = s;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T g = k.scale * gradient[i] + k.l2 * p[i];
+    const T mi = k.beta1 * m[i] + k.rest1 * g;
+    const T vi = k.beta2 * v[i] + k.rest2 * (g * g);
+    m[i] = mi;
+    v[i] = vi;
+    p[i] = k.shrink * p[i] - k.rate * (mi / (std::sqrt(vi) * k.root + k.eps));
+  }
+}
+
+template <class T>
+void sgd(std::int64_t n, T* __restrict__ p, T* __restrict__ buffer, const T* __restrict__ gradient,
+         const SgdStep<T>& s) {
+  const SgdStep<T> k = s;
+  if (buffer == nullptr) {
+    for (std::int64_t i = 0; i < n; ++i) p[i] -= k.lr * (k.scale * gradient[i] + k.l2 * p[i]);
+    return;
+  }
+  const T keep = k.first ? T{0} : k.momentum;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T b = keep * buffer[i] + (k.scale * gradient[i] + k.l2 * p[i]);
+    buffer[i] = b;
+    p[i] -= k.lr * b;
+  }
+}
+
+template <class T>
+void ema(std::int64_t n, T* __restrict__ shadow, const T* __restrict__ p, T decay) {
+  const T rest = 1 - decay;
+  for (std::int64_t i = 0; i < n; ++i) shadow[i] = decay * shadow[i] + rest * p[i];
+}
+
+template <class T>
+double sum_squares(std::int64_t n, const T* x) {
+  constexpr std::int64_t kLanes = 16;
+  double lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (std::int64_t l = 0; l < kLanes; ++l) {
+      const double value = static_cast<double>(x[i + l]);
+      lanes[l] += value * value;
+    }
+  }
+  for (std::int64_t l = 0; i < n; ++i, ++l) lanes[l] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  for (std::int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (std::int64_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+  }
+  return lanes[0];
+}
+
+}  // namespace
+
+template <class T>
+Sweep<T> sweep() {
+  return {adam<T>, sgd<T>, ema<T>, sum_squares<T>};
+}
+template Sweep<float> sweep<float>();
+template Sweep<double> sweep<double>();
+
+}  // namespace lockstep::optim_kernels::LOCKSTEP_ISA

@@ -1,0 +1,277 @@
+#include "lockstep/optim/optimizer.hpp"
+
+#include <omp.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "doctest/doctest.h"
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/philox.hpp"
+#include "lockstep/ops/isa.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+/// Parameters "a" (rows, 3) and "b" (rows), values and gradients from Philox.
+struct Problem {
+  explicit Problem(DType dtype = DType::f64, std::int64_t rows = 7) : params(dtype) {
+    params.add("a", Shape{rows, 3}, init::normal(1));
+    params.add("b", Shape{rows}, init::normal(1));
+    params.allocate(5);
+    gradient = OwnedTensor(dtype, Shape{params.flat_size()});
+  }
+  /// Gradient of step t: zero in the gaps.
+  void draw(std::int64_t t) {
+    visit_float(params.dtype(), [&]<class T>() {
+      for (const Param& p : params.all()) {
+        const Philox random(9, static_cast<std::uint64_t>(t), p.name.c_str());
+        for (std::int64_t i = 0; i < p.shape.size(); ++i) {
+          gradient->data<T>()[p.offset + i] = static_cast<T>(random.normal(static_cast<std::uint64_t>(i)));
+        }
+      }
+    });
+  }
+  ParamStore params;
+  OwnedTensor gradient;
+};
+
+/// One element through the equations of the header, in double.
+struct Reference {
+  double p, m = 0, v = 0, buffer = 0;
+  int t = 0;
+  void adam(double g, double lr, const OptimizerOptions& o) {
+    ++t;
+    if (o.name == "adam") g += o.weight_decay * p;
+    if (o.name == "adamw") p -= lr * o.weight_decay * p;
+    m = o.beta1 * m + (1 - o.beta1) * g;
+    v = o.beta2 * v + (1 - o.beta2) * g * g;
+    p -= lr / (1 - std::pow(o.beta1, t)) * m / (std::sqrt(v) / std::sqrt(1 - std::pow(o.beta2, t)) + o.eps);
+  }
+  void sgd(double g, double lr, const OptimizerOptions& o) {
+    g += o.weight_decay * p;
+    buffer = ++t == 1 ? g : o.momentum * buffer + g;
+    p -= lr * (o.momentum == 0 ? g : buffer);
+  }
+};
+
+double worst_error(const OptimizerOptions& options, DType dtype) {
+  Problem problem(dtype);
+  const auto optimizer = make_optimizer(options, problem.params, trainable_ranges(problem.params));
+  const double lr = 0.05, scale = 0.7;
+  double worst = 0;
+  visit_float(dtype, [&]<class T>() {
+    const T* values = problem.params.values().data<T>();
+    std::vector<Reference> references;
+    for (std::int64_t i = 0; i < problem.params.flat_size(); ++i)
+      references.push_back({static_cast<double>(values[i])});
+    for (int t = 0; t < 5; ++t) {
+      problem.draw(t);
+      optimizer->step(problem.gradient, lr, scale);
+      for (std::size_t i = 0; i < references.size(); ++i) {
+        const double g = scale * static_cast<double>(problem.gradient->data<T>()[i]);
+        if (options.name == "sgd") {
+          references[i].sgd(g, lr, options);
+        } else {
+          references[i].adam(g, lr, options);
+        }
+        const double error = std::abs(references[i].p - static_cast<double>(values[i]));
+        worst = std::isfinite(error) ? std::max(worst, error) : std::numeric_limits<double>::infinity();
+      }
+    }
+  });
+  return worst;
+}
+
+}  // namespace
+
+TEST_SUITE("optim.optimizer") {
+  TEST_CASE("each rule follows its equations, in double to rounding and in float to float's rounding") {
+    for (const char* name : {"adam", "adamw", "sgd"}) {
+      for (const double momentum : {0.9, 0.0}) {
+        const OptimizerOptions options{.name = name, .weight_decay = 0.01, .momentum = momentum};
+        CAPTURE(name);
+        CHECK(worst_error(options, DType::f64) < 1e-14);
+        CHECK(worst_error(options, DType::f32) < 2e-6);
+      }
+    }
+  }
+
+  TEST_CASE("the first step of adam has the size of the learning rate, whatever the gradient's scale") {
+    Problem problem;
+    problem.draw(0);
+    const auto optimizer =
+        make_optimizer({.name = "adam", .eps = 1e-30}, problem.params, trainable_ranges(problem.params));
+    const Param& a = problem.params.at("a");
+    const double before = a.value.data<double>()[4];
+    optimizer->step(problem.gradient, 0.125, 1e-6);
+    CHECK(std::abs(a.value.data<double>()[4] - before) == doctest::Approx(0.125));
+  }
+
+  TEST_CASE("weight decay of adam goes into the moments, that of adamw does not") {
+    for (const char* name : {"adam", "adamw"}) {
+      Problem problem;
+      const auto optimizer =
+          make_optimizer({.name = name, .weight_decay = 0.1}, problem.params, trainable_ranges(problem.params));
+      const double before = problem.params.at("b").value.data<double>()[0];
+      optimizer->step(problem.gradient, 0.01);  // a gradient of zero
+      const double m = optimizer->state().front().value.data<double>()[0];
+      const double after = problem.params.at("b").value.data<double>()[0];
+      if (std::string(name) == "adam") {
+        CHECK(m != 0);
+      } else {
+        CHECK(m == 0);
+        CHECK(after == doctest::Approx(before * (1 - 0.01 * 0.1)));
+      }
+    }
+  }
+
+  TEST_CASE("every instruction set and thread count gives the same bits") {
+    const auto run = [](int threads) {
+      omp_set_num_threads(threads);
+      Problem problem(DType::f32, 100001);  // long enough for several threads
+      Ema ema(problem.params, 0.9);
+      const auto optimizer =
+          make_optimizer({.name = "adam", .weight_decay = 0.01}, problem.params, trainable_ranges(problem.params));
+      double norms = 0;
+      for (int t = 0; t < 2; ++t) {
+        problem.draw(t);
+        norms += gradient_norm(problem.gradient, trainable_ranges(problem.params));
+        optimizer->step(problem.gradient, 0.05, 1.0 / 3, &ema);
+      }
+      return std::tuple(problem.params.hash(), ema.hash(), norms);
+    };
+    const ops::Isa before = ops::active_isa();
+    ops::use_isa(ops::Isa::generic);
+    const auto expected = run(1);
+    for (const ops::Isa isa : ops::available_isas()) {
+      ops::use_isa(isa);
+      CAPTURE(ops::name(isa));
+      CHECK(run(1) == expected);
+      CHECK(run(3) == expected);
+    }
+    ops::use_isa(before);
+  }
+
+  TEST_CASE("a frozen parameter has no state, does not move, and its neighbours are one range less") {
+    Problem problem;
+    problem.params.at("a").trainable = false;
+    const auto ranges = trainable_ranges(problem.params);
+    REQUIRE(ranges.size() == 1);
+    CHECK(ranges[0].begin == problem.params.at("b").offset);
+    const auto optimizer = make_optimizer({.name = "adamw", .weight_decay = 0.1}, problem.params, ranges);
+    REQUIRE(optimizer->state().size() == 2);
+    CHECK(optimizer->state()[0].name == "exp_avg/b");
+    CHECK(optimizer->state()[1].name == "exp_avg_sq/b");
+    problem.draw(0);
+    const double a = problem.params.at("a").value.data<double>()[0], b = problem.params.at("b").value.data<double>()[0];
+    optimizer->step(problem.gradient, 0.1);
+    CHECK(problem.params.at("a").value.data<double>()[0] == a);
+    CHECK(problem.params.at("b").value.data<double>()[0] != b);
+  }
+
+  TEST_CASE("two optimizers may share a store, each with its own parameters and count") {
+    Problem problem;
+    const auto first = make_optimizer({}, problem.params,
+                                      trainable_ranges(problem.params, [](const Param& p) { return p.name == "a"; }));
+    const auto second = make_optimizer({}, problem.params, trainable_ranges(problem.params));
+    problem.draw(0);
+    const double b = problem.params.at("b").value.data<double>()[2];
+    first->step(problem.gradient, 0.1);
+    CHECK(problem.params.at("b").value.data<double>()[2] == b);
+    second->step(problem.gradient, 0.1);
+    CHECK(problem.params.at("b").value.data<double>()[2] != b);
+    CHECK(first->steps() == 1);
+    CHECK(second->steps() == 1);
+  }
+
+  TEST_CASE("state that is copied into a fresh optimizer continues bit for bit") {
+    for (const char* name : {"adam", "adamw", "sgd"}) {
+      const OptimizerOptions options{.name = name, .weight_decay = 0.01};
+      Problem straight, halted;
+      const auto one = make_optimizer(options, straight.params, trainable_ranges(straight.params));
+      const auto two = make_optimizer(options, halted.params, trainable_ranges(halted.params));
+      const auto three = make_optimizer(options, halted.params, trainable_ranges(halted.params));
+      for (int t = 0; t < 6; ++t) {
+        straight.draw(t), halted.draw(t);
+        one->step(straight.gradient, 0.05);
+        (t < 3 ? two : three)->step(halted.gradient, 0.05);
+        if (t != 2) continue;
+        three->set_steps(two->steps());
+        for (std::size_t i = 0; i < two->state().size(); ++i) {
+          CHECK(two->state()[i].name == three->state()[i].name);
+          const auto from = two->state()[i].value.span<double>();
+          std::copy(from.begin(), from.end(), three->state()[i].value.data<double>());
+        }
+      }
+      CHECK(straight.params.hash() == halted.params.hash());
+    }
+  }
+
+  TEST_CASE("the average follows its equation, and exchanging twice changes nothing") {
+    Problem problem;
+    Ema ema(problem.params, 0.75);
+    const Param& a = problem.params.at("a");
+    const auto optimizer =
+        make_optimizer({.name = "sgd", .momentum = 0}, problem.params, trainable_ranges(problem.params));
+    double expected = a.value.data<double>()[5];
+    for (int t = 0; t < 3; ++t) {
+      problem.draw(t);
+      optimizer->step(problem.gradient, 0.1, 1, &ema);
+      expected = 0.75 * expected + 0.25 * a.value.data<double>()[5];
+    }
+    const std::uint64_t weights = problem.params.hash();
+    {
+      const WithAverage with(&ema, problem.params);
+      CHECK(a.value.data<double>()[5] == doctest::Approx(expected).epsilon(1e-14));
+      CHECK(problem.params.hash() != weights);
+    }
+    CHECK(problem.params.hash() == weights);
+  }
+
+  TEST_CASE("an unknown rule is a usage error that names the choices") {
+    Problem problem;
+    try {
+      make_optimizer({.name = "adagrad"}, problem.params, {});
+      FAIL("accepted");
+    } catch (const Error& error) {
+      CHECK(error.fault() == Fault::usage);
+      CHECK(std::string(error.what()).find("adam, adamw or sgd") != std::string::npos);
+    }
+  }
+}
+
+TEST_SUITE("optim.gradient_norm") {
+  TEST_CASE("the norm is the root of the sum of squares over the ranges alone") {
+    Problem problem(DType::f32, 40000);  // several pieces
+    problem.draw(0);
+    double sum = 0;
+    const Param& b = problem.params.at("b");
+    for (std::int64_t i = 0; i < b.shape.size(); ++i) {
+      const double g = problem.gradient->data<float>()[b.offset + i];
+      sum += g * g;
+    }
+    const auto only_b = trainable_ranges(problem.params, [](const Param& p) { return p.name == "b"; });
+    CHECK(gradient_norm(problem.gradient, only_b) == doctest::Approx(std::sqrt(sum)).epsilon(1e-13));
+  }
+
+  TEST_CASE("a norm beyond the range of float is still a number, and clipping brings it to the limit") {
+    Problem problem(DType::f32);
+    for (float& g : problem.gradient->span<float>()) g = 1e30f;
+    const double norm = gradient_norm(problem.gradient, trainable_ranges(problem.params));
+    CHECK(std::isfinite(norm));
+    CHECK(norm * clip_scale(norm, 2.5) == doctest::Approx(2.5));
+    CHECK(clip_scale(norm, 0) == 1);
+    CHECK(clip_scale(1.0, 2.5) == 1);
+  }
+
+  TEST_CASE("a value that is not finite makes the norm so, and is named") {
+    Problem problem;
+    CHECK(first_non_finite(problem.params, problem.gradient) == "");
+    problem.gradient->data<double>()[problem.params.at("b").offset + 3] = std::numeric_limits<double>::quiet_NaN();
+    CHECK(!std::isfinite(gradient_norm(problem.gradient, trainable_ranges(problem.params))));
+    CHECK(first_non_finite(problem.params, problem.gradient) == "b[3] = nan");
+  }
+}
