@@ -48,6 +48,7 @@ H5File H5File::create(const fs::path& path, H5Strings strings) {
   handle->path = path;
   handle->writing = true;
   handle->strings = strings;
+  handle->file_size = std::int64_t{1} << 50;  // what we are writing may be read back before the file has grown
   const h5::Id access = access_properties();
   const h5::Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
   H5Pset_obj_track_times(creation, false);

@@ -22,6 +22,7 @@ struct ShardLoss {
 struct Metric {
   std::string name;
   double value = 0;
+  bool larger_is_better = false;
 };
 
 /// A network with its data, as the trainer sees it: samples are numbered 0..size-1 within a split, a step takes the

@@ -1,55 +1,15 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <limits>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/model.hpp"
 #include "lockstep/optim/optimizer.hpp"
-#include "lockstep/optim/schedule.hpp"
+#include "lockstep/train/train_state.hpp"
 
 namespace lockstep {
-
-/// Named series, one value per record, NaN where a record has none: the history of a run.
-class History {
- public:
-  /// Appends a record; series that it does not name get NaN.
-  void append(const std::vector<std::pair<std::string, double>>& record);
-  std::int64_t size() const { return size_; }
-  /// All values of a series, or nothing when no record ever named it.
-  const std::vector<double>& series(const std::string& name) const;
-  /// The values of a series that are not NaN, oldest first.
-  std::vector<double> known(const std::string& name) const;
-  const std::map<std::string, std::vector<double>>& all() const { return series_; }
-  void restore(std::map<std::string, std::vector<double>> series);
-
- private:
-  std::map<std::string, std::vector<double>> series_;
-  std::int64_t size_ = 0;
-};
-
-/// Where a run stands, beside its weights and the optimizer's vectors. A resumed run continues from exactly here.
-struct TrainState {
-  std::int64_t step = 0;      ///< optimizer steps done
-  std::int64_t epoch = 0;     ///< epochs completed
-  std::int64_t position = 0;  ///< samples of the running epoch already used
-  std::int64_t epoch_steps = 0;
-  double epoch_loss = 0, epoch_weight = 0;  ///< sums of the running epoch
-  double epoch_batch_means = 0;             ///< sum over its steps of the mean loss: the unweighted figure
-  double epoch_gradient_norms = 0;
-  double best = std::numeric_limits<double>::infinity();  ///< best headline metric of the validation split so far,
-                                                          ///< smaller is better
-  std::int64_t best_epoch = -1;
-  std::int64_t since_best = 0;  ///< evaluations without improvement
-  double seconds = 0;           ///< of training, over all sessions of the run
-  bool finished = false;        ///< the run had come to its end
-  std::string stop_reason;      ///< why, "" while it has not
-  LrSchedule::State schedule;
-  History history;
-};
 
 /// Everything that a checkpoint is made of, gathered by the trainer. Null parts are left out.
 struct CheckpointParts {
@@ -85,9 +45,10 @@ class CheckpointReader {
   std::string config() const;  ///< resolved INI text
   std::string model_kind() const;
   std::uint64_t seed() const;
-  std::uint64_t data_hash() const;
+  std::string data_hash() const;  ///< hexadecimal
   TrainState state() const;
   bool has_ema() const;
+  bool has_optimizer() const;  ///< whether a run can continue from it
 
   /// errors  Error (data): a parameter that is missing, extra or of another shape, named with expected and found
   void load_weights(ParamStore& params) const;
@@ -97,6 +58,8 @@ class CheckpointReader {
   void load_ema(Ema& ema) const;
 
  private:
+  void load(const std::string& dataset, const Tensor& into) const;
+  void load_params(const std::string& group, ParamStore& params) const;
   std::filesystem::path path_;
   H5File file_;
 };

@@ -7,11 +7,11 @@
 
 namespace lockstep {
 
-/// Samples per piece of an evaluation: depends on the size of the split alone, so that the sums do too.
-std::int64_t evaluation_piece(std::int64_t size);
+/// Pieces of an evaluation with this many sums: fixed, so that the order of additions is.
+std::int64_t evaluation_pieces(std::int64_t sums);
 
 /// The model's metrics over a whole split, sharded over ranks and threads in fixed pieces whose sums are added in the
 /// order of the pieces: the same bits on any number of ranks and threads. Collective; all ranks return the same.
-std::vector<Metric> evaluate(Communicator& comm, const Model& model, Split split, int threads);
+std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int threads);
 
 }  // namespace lockstep

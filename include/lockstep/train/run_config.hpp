@@ -56,6 +56,7 @@ struct RunConfig {
   } train;
   struct Eval {
     std::int64_t every = 1;  ///< epochs
+    std::string best;        ///< figure that chooses the best weights; "": loss, or the model's first
   } eval;
   struct Jacobian {
     std::int64_t every = 5;  ///< epochs; 0: never

@@ -66,8 +66,9 @@ class ShardedStep {
   std::size_t gradient_bytes() const;
   std::size_t arena_bytes() const;
 
+  struct Impl;  ///< for sharded_step.cpp alone
+
  private:
-  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -52,11 +52,20 @@ class Trainer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Threads per rank: what is asked for, or OMP_NUM_THREADS, or the node's usable cores shared among its ranks.
-int choose_threads(std::int64_t asked, int node_size);
+/// Threads of this rank: what is asked for, or OMP_NUM_THREADS, or the cores that it may run on shared among the ranks
+/// that may run on the same ones. Sets them for OpenMP. Collective over the node.
+int choose_threads(World& world, std::int64_t asked);
+
+/// Memory for data sets with one copy per node, which its ranks share.
+std::unique_ptr<Placement> make_node_placement(World& world);
 
 /// Builds the model that the configuration names and loads its data, once per node. A failure on any rank is one
 /// message and leaves all. Collective. `placement` owns the arrays and must outlive the model.
-std::unique_ptr<Model> load_model(World& world, const RunConfig& config, Placement& placement);
+/// With `card`, a checkpoint, the normalisation is that of the checkpoint instead of the data set's own.
+std::unique_ptr<Model> load_model(World& world, const RunConfig& config, Placement& placement,
+                                  const H5File* card = nullptr);
+
+/// All ranks must run the same program file. errors  Error (usage) naming the rank that differs. Collective.
+void require_same_program(World& world);
 
 }  // namespace lockstep

@@ -1,0 +1,64 @@
+#include "train/agreement.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
+#include "lockstep/train/trainer.hpp"
+
+namespace lockstep {
+
+void require_same(World& world, const char* what, const std::string& mine, const char* remedy) {
+  if (world.size() == 1) return;
+  const std::vector<std::string> all = world.communicator().all_gather_text(mine, what);
+  const std::vector<std::string> hosts = world.communicator().all_gather_text(world.host(), "host names");
+  world.together("comparing the ranks", [&] {
+    for (std::size_t r = 1; r < all.size(); ++r) {
+      require_usage(all[r] == all[0], "rank ", r, " (", hosts[r], ") has another ", what, " than rank 0 (", hosts[0],
+                    "): ", all[r], ", not ", all[0], "; ", remedy);
+    }
+  });
+}
+
+std::string program_hash() {
+  std::ifstream in("/proc/self/exe", std::ios::binary);
+  if (!in) return "unknown";
+  std::vector<char> block(std::size_t{1} << 20);
+  std::uint64_t hash = 0;
+  while (in.read(block.data(), static_cast<std::streamsize>(block.size())), in.gcount() > 0) {
+    hash = hash64(block.data(), static_cast<std::size_t>(in.gcount()), hash);
+  }
+  return hex64(hash);
+}
+
+void require_same_program(World& world) {
+  require_same(world, "program", program_hash(), "start the same file on every rank");
+}
+
+void require_same_weights(World& world, std::uint64_t hash, std::int64_t step) {
+  if (world.size() == 1) return;
+  // One word decides; who differs is asked only then.
+  std::uint64_t range[2] = {hash, ~hash};
+  world.communicator().all_reduce(std::span<std::uint64_t>(range), ReduceOp::max, "weight hash");
+  if (range[0] == ~range[1]) return;
+  const std::vector<std::string> all = world.communicator().all_gather_text(hex64(hash), "weight hashes");
+  world.together("comparing the ranks' weights", [&] {
+    std::map<std::string, int> votes;
+    for (const std::string& h : all) ++votes[h];
+    const auto majority =
+        std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    std::string drifted;
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      if (all[r] != majority->first) drifted += join(drifted.empty() ? "" : ", ", r, " (hash ", all[r], ")");
+    }
+    throw Error(Fault::internal,
+                join("step ", step, ": the weights of rank ", drifted, " are not those of the other ranks (hash ",
+                     majority->first, "): memory or processor fault there; resume from the last checkpoint"));
+  });
+}
+
+}  // namespace lockstep

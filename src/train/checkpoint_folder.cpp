@@ -1,0 +1,78 @@
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/train/checkpoint.hpp"
+
+namespace lockstep {
+
+namespace {
+
+/// N of "step-N.h5", or -1.
+std::int64_t step_in_name(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.starts_with("step-") || !name.ends_with(".h5")) return -1;
+  std::int64_t step = -1;
+  const char* end = name.data() + name.size() - 3;
+  const auto [stop, error] = std::from_chars(name.data() + 5, end, step);
+  return error == std::errc() && stop == end ? step : -1;
+}
+
+/// The step that a file says it is at; a file that cannot be read counts as the furthest, so that it is looked at, and
+/// refused, first.
+std::int64_t step_inside(const std::filesystem::path& path) {
+  try {
+    return H5File::open(path).int_attribute("/state", "step");
+  } catch (const Error&) {
+    return std::numeric_limits<std::int64_t>::max();
+  }
+}
+
+std::vector<std::pair<std::int64_t, std::filesystem::path>> step_files(const std::filesystem::path& folder) {
+  std::vector<std::pair<std::int64_t, std::filesystem::path>> files;
+  std::error_code failure;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, failure)) {
+    if (const std::int64_t step = step_in_name(entry.path()); step >= 0) files.emplace_back(step, entry.path());
+  }
+  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  return files;
+}
+
+}  // namespace
+
+std::filesystem::path CheckpointFolder::step_file(std::int64_t step) const {
+  return folder_ / join("step-", step, ".h5");
+}
+
+std::vector<std::filesystem::path> CheckpointFolder::candidates() const {
+  auto files = step_files(folder_);
+  if (std::filesystem::exists(final_file())) files.emplace_back(step_inside(final_file()), final_file());
+  std::stable_sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::filesystem::path> paths;
+  for (auto& [step, path] : files) paths.push_back(std::move(path));
+  return paths;
+}
+
+void CheckpointFolder::prune(std::int64_t keep) const {
+  std::int64_t whole = 0;
+  for (const auto& [step, path] : step_files(folder_)) {
+    if (whole >= keep) {
+      std::error_code ignored;  // one that cannot be removed is in nobody's way
+      std::filesystem::remove(path, ignored);
+    } else if (checkpoint_defect(path).empty()) {
+      ++whole;
+    }
+  }
+}
+
+std::filesystem::path CheckpointFolder::newest_whole(std::vector<Rejected>& rejected) const {
+  for (const std::filesystem::path& path : candidates()) {
+    std::string defect = checkpoint_defect(path);
+    if (defect.empty()) return path;
+    rejected.push_back({path, std::move(defect)});
+  }
+  return {};
+}
+
+}  // namespace lockstep

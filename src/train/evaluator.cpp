@@ -1,0 +1,56 @@
+#include "lockstep/train/evaluator.hpp"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <deque>
+#include <exception>
+
+#include "lockstep/comm/tree_reduce.hpp"
+
+namespace lockstep {
+
+namespace {
+/// Samples of one forward pass: bounds the arena, whatever the size of the split.
+constexpr std::int64_t kBlock = 1024;
+}  // namespace
+
+std::int64_t evaluation_pieces(std::int64_t sums) { return sums <= 512 ? 256 : 64; }
+
+std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int threads) {
+  const std::int64_t size = model.size(split), sums = model.sum_count();
+  const std::int64_t pieces = evaluation_pieces(sums);
+  const ShardRange mine = shards_of(pieces, comm.rank(), comm.size());
+  std::vector<double> storage(static_cast<std::size_t>(mine.count() * sums), 0);
+  std::vector<std::span<double>> local;
+  for (std::int64_t i = 0; i < mine.count(); ++i) {
+    local.push_back(std::span(storage).subspan(static_cast<std::size_t>(i * sums), static_cast<std::size_t>(sums)));
+  }
+  std::deque<Arena> arenas(static_cast<std::size_t>(threads));
+  std::exception_ptr error;
+#pragma omp parallel num_threads(threads)
+  {
+    Stream stream;
+    Arena& arena = arenas[static_cast<std::size_t>(omp_get_thread_num())];
+#pragma omp for schedule(dynamic)
+    for (std::int64_t i = 0; i < mine.count(); ++i) {
+      try {
+        const std::int64_t piece = mine.begin + i, end = size * (piece + 1) / pieces;
+        for (std::int64_t first = size * piece / pieces; first < end; first += kBlock) {
+          arena.reset();
+          Tape tape(stream, arena, model.params().dtype(), Tape::Mode::forward);
+          model.evaluate(tape, split, first, std::min(kBlock, end - first), local[static_cast<std::size_t>(i)].data());
+        }
+      } catch (...) {
+#pragma omp critical(evaluator_error)
+        error = std::current_exception();
+      }
+    }
+  }
+  if (error) std::rethrow_exception(error);
+  std::vector<double> total(static_cast<std::size_t>(sums));
+  tree_all_reduce<double>(comm, pieces, local, total, "evaluation sums");
+  return model.metrics(split, total);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,173 @@
+#include "train/grad_sync.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+
+namespace lockstep {
+
+namespace {
+/// A weight is sent as a multiple of this and the rest.
+constexpr double kWeightUnit = 4096;
+}  // namespace
+
+template <class T>
+void encode(const StepExtras& extras, T* out) {
+  std::fill_n(out, kExtras, T{0});
+  out[0] = static_cast<T>(extras.loss);
+  out[1] = static_cast<T>(extras.loss - static_cast<double>(out[0]));
+  const double units = std::floor(extras.weight / kWeightUnit);
+  out[2] = static_cast<T>(units);
+  out[3] = static_cast<T>(extras.weight - units * kWeightUnit);
+  for (int bit = 0; bit < 8; ++bit) out[4 + bit] = static_cast<T>((extras.flags >> bit) & 1u);
+}
+
+template <class T>
+StepExtras decode(const T* in) {
+  StepExtras extras;
+  extras.loss = static_cast<double>(in[0]) + static_cast<double>(in[1]);
+  extras.weight = static_cast<double>(in[2]) * kWeightUnit + static_cast<double>(in[3]);
+  for (int bit = 0; bit < 8; ++bit) {
+    if (in[4 + bit] > 0) extras.flags |= 1u << bit;
+  }
+  return extras;
+}
+
+std::vector<FlatRange> plan_buckets(const ParamStore& params, std::int64_t bucket_bytes) {
+  const std::int64_t enough =
+      std::max<std::int64_t>(1, bucket_bytes / static_cast<std::int64_t>(size_bytes(params.dtype())));
+  std::vector<FlatRange> buckets;
+  std::int64_t end = params.flat_size();
+  for (auto p = params.all().rbegin(); p != params.all().rend(); ++p) {
+    if (end - p->offset >= enough) {
+      buckets.push_back({p->offset, end});
+      end = p->offset;
+    }
+  }
+  if (end > 0 || buckets.empty()) buckets.push_back({0, end});
+  return buckets;
+}
+
+template <class T>
+void sum_parts(std::span<const T* const> parts, std::int64_t first, std::int64_t last, T* out) {
+  if (parts.size() == 2) {
+    const T* a = parts[0];
+    const T* b = parts[1];
+    for (std::int64_t i = first; i < last; ++i) out[i] = a[i] + b[i];
+    return;
+  }
+  std::copy(parts[0] + first, parts[0] + last, out + first);
+  for (std::size_t k = 1; k < parts.size(); ++k) {
+    const T* part = parts[k];
+    for (std::int64_t i = first; i < last; ++i) out[i] += part[i];
+  }
+}
+
+template <class T>
+GradSync<T>::GradSync(Communicator& comm, const ParamStore& params, std::int64_t bucket_bytes,
+                      const std::vector<const T*>& parts, const std::vector<StepExtras>& extras)
+    : comm_(comm),
+      buckets_(plan_buckets(params, bucket_bytes)),
+      bucket_of_(params.all().size()),
+      params_in_(buckets_.size(), 0),
+      missing_(parts.size(), params_in_),
+      threads_missing_(buckets_.size()),
+      summed_(buckets_.size()),
+      requests_(buckets_.size()),
+      parts_(parts),
+      extras_(extras),
+      message_(dtype_of<T>::value, Shape{kExtras + params.flat_size()}),
+      gradient_(message_->slice(kExtras, params.flat_size())) {
+  for (const Param& p : params.all()) {
+    std::size_t bucket = 0;
+    while (p.offset < buckets_[bucket].begin) ++bucket;
+    bucket_of_[static_cast<std::size_t>(p.index)] = bucket;
+    ++params_in_[bucket];
+  }
+  for (std::size_t b = 0; b < buckets_.size(); ++b) names_.push_back(join("gradient bucket ", b));
+}
+
+template <class T>
+void GradSync<T>::begin() {
+  started_ = 0;
+  std::fill(missing_.begin(), missing_.end(), params_in_);
+  for (auto& n : threads_missing_) n.store(static_cast<int>(parts_.size()), std::memory_order_relaxed);
+  for (auto& s : summed_) s.store(false, std::memory_order_relaxed);
+}
+
+template <class T>
+void GradSync<T>::ready(int thread, const Param& param) {
+  const std::size_t bucket = bucket_of_[static_cast<std::size_t>(param.index)];
+  if (--missing_[static_cast<std::size_t>(thread)][bucket] == 0) complete(thread, bucket);
+}
+
+template <class T>
+void GradSync<T>::ready_all(int thread) {
+  std::vector<std::int64_t>& missing = missing_[static_cast<std::size_t>(thread)];
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (missing[b] > 0 || params_in_[b] == 0) {
+      missing[b] = 0;
+      complete(thread, b);
+    }
+  }
+}
+
+template <class T>
+void GradSync<T>::complete(int thread, std::size_t bucket) {
+  if (threads_missing_[bucket].fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    sum_over_threads(bucket);
+    summed_[bucket].store(true, std::memory_order_release);
+  }
+  if (thread == 0) start_ready();
+}
+
+template <class T>
+void GradSync<T>::sum_over_threads(std::size_t bucket) {
+  const FlatRange range = buckets_[bucket];
+  sum_parts<T>(parts_, range.begin, range.end, gradient_.template data<T>());
+  if (range.begin != 0) return;
+  StepExtras sum;
+  for (const StepExtras& e : extras_) sum.loss += e.loss, sum.weight += e.weight, sum.flags |= e.flags;
+  encode(sum, message().data());
+}
+
+template <class T>
+void GradSync<T>::start_ready() {
+  while (started_ < buckets_.size() && summed_[started_].load(std::memory_order_acquire)) {
+    const FlatRange range = buckets_[started_];
+    const std::int64_t front = range.begin == 0 ? kExtras : 0;  // the last bucket carries the extras
+    const auto part = message().subspan(static_cast<std::size_t>(kExtras + range.begin - front),
+                                        static_cast<std::size_t>(range.count() + front));
+    requests_[started_] = comm_.start_all_reduce(part, names_[started_].c_str());
+    ++started_;
+  }
+  for (std::size_t b = 0; b < started_; ++b) {
+    if (requests_[b] && !requests_[b]->test()) break;  // they end in order, as a rule: one poll is enough
+  }
+}
+
+template <class T>
+void GradSync<T>::drive(const std::atomic<bool>& failed) {
+  while (started_ < buckets_.size() && !failed.load(std::memory_order_relaxed)) start_ready();
+}
+
+template <class T>
+void GradSync<T>::finish() {
+  start_ready();
+  for (auto& request : requests_) {
+    request->wait();
+    request.reset();
+  }
+}
+
+template void encode(const StepExtras&, float*);
+template void encode(const StepExtras&, double*);
+template StepExtras decode(const float*);
+template StepExtras decode(const double*);
+template void sum_parts(std::span<const float* const>, std::int64_t, std::int64_t, float*);
+template void sum_parts(std::span<const double* const>, std::int64_t, std::int64_t, double*);
+template class GradSync<float>;
+template class GradSync<double>;
+
+}  // namespace lockstep

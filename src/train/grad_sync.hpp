@@ -1,0 +1,86 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lockstep/comm/communicator.hpp"
+#include "lockstep/nn/params.hpp"
+#include "lockstep/optim/optimizer.hpp"
+
+namespace lockstep {
+
+/// Numbers that travel in front of a gradient, so that a step needs one reduction; 64 bytes of f32.
+inline constexpr std::int64_t kExtras = 16;
+
+/// What a rank (or shard) adds to the step beside its gradient. Loss and weight go as two numbers each, a coarse and a
+/// fine one, so that integral weights below 2^36 and the loss to 2^-40 survive a sum in f32.
+struct alignas(64) StepExtras {
+  double loss = 0, weight = 0;
+  unsigned flags = 0;
+};
+template <class T>
+void encode(const StepExtras& extras, T* out);
+template <class T>
+StepExtras decode(const T* in);
+
+/// Contiguous ranges of the flat vector of at least `bucket_bytes` each (the last one may be smaller), cut between
+/// parameters, in the order in which a backward pass finishes them: from the last parameter to the first.
+std::vector<FlatRange> plan_buckets(const ParamStore& params, std::int64_t bucket_bytes);
+
+/// Sums the gradients of a rank's threads, and then of all ranks, bucket by bucket, while threads still work on later
+/// buckets.
+///
+/// Each thread says which parameters it is done with. The last thread to finish a bucket adds up the threads' parts of
+/// it in thread order; the first thread alone talks to the other ranks and starts the buckets in one fixed order, the
+/// same on every rank.
+template <class T>
+class GradSync {
+ public:
+  /// parts[t] is the flat gradient of thread t, extras[t] what it adds to the step; both are the caller's.
+  GradSync(Communicator& comm, const ParamStore& params, std::int64_t bucket_bytes, const std::vector<const T*>& parts,
+           const std::vector<StepExtras>& extras);
+
+  std::int64_t buckets() const { return static_cast<std::int64_t>(buckets_.size()); }
+  /// kExtras numbers, then the gradient.
+  std::span<T> message() { return {message_.view().template data<T>(), static_cast<std::size_t>(message_->size())}; }
+  Tensor gradient() const { return gradient_; }
+
+  /// Before the threads start. A thread's extras must be complete when its first parameter is ready.
+  void begin();
+  /// Any thread: nothing more is coming from it for this parameter.
+  void ready(int thread, const Param& param);
+  /// Any thread: nothing more is coming from it at all.
+  void ready_all(int thread);
+  /// The first thread, after its ready_all(): starts what the other threads finish, until they are done or `failed`.
+  void drive(const std::atomic<bool>& failed);
+  /// After the threads have joined: returns when all buckets hold the sum over all ranks.
+  void finish();
+
+ private:
+  void complete(int thread, std::size_t bucket);
+  void sum_over_threads(std::size_t bucket);
+  void start_ready();
+
+  Communicator& comm_;
+  std::vector<FlatRange> buckets_;
+  std::vector<std::size_t> bucket_of_;              ///< by Param::index
+  std::vector<std::int64_t> params_in_;             ///< per bucket
+  std::vector<std::vector<std::int64_t>> missing_;  ///< per thread and bucket: parameters not ready yet
+  std::vector<std::atomic<int>> threads_missing_;   ///< per bucket
+  std::vector<std::atomic<bool>> summed_;           ///< per bucket
+  std::vector<std::unique_ptr<Request>> requests_;
+  std::vector<std::string> names_;
+  std::size_t started_ = 0;
+  const std::vector<const T*>& parts_;
+  const std::vector<StepExtras>& extras_;
+  OwnedTensor message_;
+  Tensor gradient_;
+};
+
+/// out[i] = parts[0][i] + parts[1][i] + ..., in this order, for i in [first, last).
+template <class T>
+void sum_parts(std::span<const T* const> parts, std::int64_t first, std::int64_t last, T* out);
+
+}  // namespace lockstep

@@ -1,0 +1,220 @@
+#include "lockstep/train/run_config.hpp"
+
+#include <bit>
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+
+namespace lockstep {
+
+namespace {
+
+void add_run(Options& o, RunConfig::Run& run) {
+  o.section("run", "Run", "Where the run lives, how it is carried out.");
+  o.add("run.dir", &run.dir, "",
+        "run directory: log, metrics, checkpoints, report; empty: runs/<name of the configuration file>")
+      .value_name("DIR")
+      .may_change();
+  o.alias("run.dir", "output.model_dir");
+  o.add("run.resume", &run.resume, "auto",
+        "auto continues from the newest whole checkpoint of the run directory; never begins again and moves what is "
+        "there to previous-N; or a checkpoint file")
+      .value_name("auto|never|FILE")
+      .may_change();
+  o.alias("run.resume", "resume");
+  o.add("run.seed", &run.seed, 0, "key of everything random: initial weights, order of samples");
+  o.alias("run.seed", "seed");
+  o.add("run.reproducible", &run.reproducible, false,
+        "add gradients in one fixed tree: bitwise the same weights for any number of ranks and threads");
+  o.alias("run.reproducible", "reproducible");
+  o.add("run.threads", &run.threads, 0, non_negative,
+        "threads per rank; 0: OMP_NUM_THREADS, or this node's cores divided among its ranks")
+      .may_change();
+  o.alias("run.threads", "threads");
+  o.alias("run.threads", "num_threads");
+  o.choice("run.device", &run.device, "cpu", {"cpu"}, "where the mathematics runs").may_change();
+  o.alias("run.device", "device");
+  o.choice("run.backend", &run.backend, "auto", {"auto", "mpi"}, "what carries gradients between ranks").may_change();
+  o.alias("run.backend", "backend");
+  o.choice("run.precision", &run.precision, "fp32", {"fp32", "fp64"}, "type of weights and activations");
+  o.alias("run.precision", "precision");
+  o.add("run.max_hours", &run.max_hours, 0, non_negative,
+        "stop with a checkpoint and exit code 85 so that the run ends within this time; 0: no limit")
+      .may_change();
+}
+
+void add_data_and_model(Options& o, RunConfig& c) {
+  o.section("data", "Data");
+  o.add("data.path", &c.data.path, "", "file that lockstep-prep made").value_name("FILE").may_change();
+  o.alias("data.path", "data");
+  o.alias("data.path", "data.data_path");
+
+  o.section("model", "Model");
+  o.choice("model.kind", &c.model.kind, "emulator", {"emulator"}, "which network");
+  o.add("model.hidden_size", &c.model.hidden_size, 64, at_least(1), "emulator: width of the hidden layers");
+  o.alias("model.hidden_size", "hidden_size");
+  o.add("model.hidden_layers", &c.model.hidden_layers, 3, at_least(1), "emulator: number of hidden layers");
+  o.alias("model.hidden_layers", "hidden_layers");
+  o.choice("model.activation", &c.model.activation, "gelu",
+           {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"},
+           "emulator: activation of the hidden layers (gelu is the exact one, with erf)");
+  o.add("model.use_conv1d", &c.model.use_conv1d, false, "emulator: a convolution over the input columns comes first");
+  o.add("model.conv_channels", &c.model.conv_channels, 32, at_least(1), "emulator: channels of that convolution");
+  o.add("model.conv_kernel_size", &c.model.conv_kernel_size, 3, odd, "emulator: its width, odd");
+  o.choice("model.bias_init", &c.model.bias_init, "zero", {"zero", "torch"},
+           "emulator: initial biases: zero, or uniform in +-1/sqrt(inputs) as PyTorch does");
+}
+
+void add_batch_and_optimizer(Options& o, RunConfig& c) {
+  o.section("batch", "Batch");
+  o.add("batch.size", &c.batch.size, 1000, at_least(1), "samples per micro-batch; batch.scope says of whom");
+  o.alias("batch.size", "training.batch_size");
+  o.choice("batch.scope", &c.batch.scope, "global", {"global", "rank"},
+           "batch.size counts the samples of all ranks together, or of each rank");
+  o.add("batch.accumulate", &c.batch.accumulate, 1, at_least(1), "micro-batches per optimizer step");
+
+  o.section("optim", "Optimizer");
+  o.choice("optim.name", &c.optim.name, "adam", {"adam", "adamw", "sgd"},
+           "update rule; adam and sgd add weight decay to the gradient, adamw decays apart from it");
+  o.alias("optim.name", "training.optimizer");
+  o.add("optim.lr", &c.optim.lr, 1e-4, positive, "learning rate at one rank; see optim.scale_lr");
+  o.alias("optim.lr", "lr");
+  o.alias("optim.lr", "training.learning_rate");
+  o.choice("optim.scale_lr", &c.optim.scale_lr, "none", {"none", "linear", "sqrt"},
+           "multiply the learning rate by the number of ranks, or its root");
+  o.alias("optim.scale_lr", "lr-scaling");
+  o.add("optim.weight_decay", &c.optim.weight_decay, 1e-4, non_negative, "weight decay, of biases too");
+  o.alias("optim.weight_decay", "training.weight_decay");
+  o.add("optim.momentum", &c.optim.momentum, 0.9, below_one, "sgd: momentum");
+  o.alias("optim.momentum", "training.momentum");
+  o.add("optim.beta1", &c.optim.beta1, 0.9, below_one, "adam, adamw: decay of the mean gradient");
+  o.add("optim.beta2", &c.optim.beta2, 0.999, below_one, "adam, adamw: decay of the mean square");
+  o.add("optim.eps", &c.optim.eps, 1e-8, positive, "adam, adamw: added to the root");
+  o.add("optim.clip_norm", &c.optim.clip_norm, 0, non_negative,
+        "largest L2 norm of the gradient over all parameters; 0: off");
+  o.alias("optim.clip_norm", "clip-norm");
+  o.add("optim.ema", &c.optim.ema, 0, below_one,
+        "decay of an exponential average of the weights, used by evaluation and export; 0: off");
+
+  o.section("schedule", "Learning rate schedule");
+  o.choice("schedule.name", &c.schedule.name, "constant", {"constant", "step", "cosine", "exponential", "plateau"},
+           "how the learning rate changes");
+  o.choice("schedule.unit", &c.schedule.unit, "epoch", {"epoch", "step"}, "what the schedule counts");
+  o.add("schedule.warmup", &c.schedule.warmup, 0, non_negative, "units of linear warm-up");
+  o.add("schedule.total", &c.schedule.total, 0, non_negative, "cosine: units until its floor; 0: the whole run");
+  o.add("schedule.origin", &c.schedule.origin, 0, between(0, 1), "index of the first unit after the warm-up");
+  o.add("schedule.late", &c.schedule.late, false,
+        "each unit runs at the rate of the one before, the first at the full rate");
+  o.add("schedule.step_size", &c.schedule.step_size, 30, at_least(1), "step, exponential: units per factor gamma");
+  o.add("schedule.gamma", &c.schedule.gamma, 0.1, positive, "step, exponential: that factor");
+  o.add("schedule.min_lr", &c.schedule.min_lr, 0, non_negative, "cosine: floor");
+  o.add("schedule.min_ratio", &c.schedule.min_ratio, 0, fraction, "cosine: floor as a part of optim.lr");
+  o.add("schedule.factor", &c.schedule.factor, 0.5, between(0, 1), "plateau: factor");
+  o.add("schedule.patience", &c.schedule.patience, 10, non_negative,
+        "plateau: evaluations without improvement that are forgiven");
+  o.add("schedule.threshold", &c.schedule.threshold, 1e-4, fraction, "plateau: relative improvement that counts");
+
+  o.section("loss", "Loss");
+  o.choice("loss.name", &c.loss.name, "mse", {"mse", "mae", "huber"}, "emulator: on normalised outputs");
+  o.alias("loss.name", "training.loss_function");
+  o.add("loss.smooth_weight", &c.loss.smooth_weight, 0, non_negative,
+        "emulator: weight of the squared finite differences of the outputs along the column; 0: off");
+  o.add("loss.smooth_order", &c.loss.smooth_order, 2, between(1, 2), "emulator: order of these differences");
+}
+
+void add_training(Options& o, RunConfig& c) {
+  o.section("train", "Training");
+  o.add("train.epochs", &c.train.epochs, 100000, at_least(1), "passes over the training samples").may_change();
+  o.alias("train.epochs", "epochs");
+  o.alias("train.epochs", "training.epochs");
+  o.add("train.steps", &c.train.steps, 0, non_negative, "stop after this many steps; 0: when the epochs are done")
+      .may_change();
+  o.alias("train.steps", "steps");
+  o.add("train.log_every", &c.train.log_every, 0, non_negative, "steps per log record; 0: one per epoch").may_change();
+
+  o.section("eval", "Evaluation");
+  o.add("eval.every", &c.eval.every, 1, at_least(1), "epochs between two evaluations of the validation samples");
+  o.add("eval.best", &c.eval.best, "",
+        "figure that decides which weights are best, such as rmse; empty: loss, or the model's first figure");
+  o.section("jacobian", "Sensitivity metrics");
+  o.add("jacobian.every", &c.jacobian.every, 5, non_negative,
+        "emulator: epochs between two looks at the network's sensitivities; 0: never");
+  o.alias("jacobian.every", "training.jacobian_freq");
+
+  o.section("stop", "Stopping rules", "Each is decided from figures that are the same on all ranks.");
+  o.add("stop.patience", &c.stop.patience, 10, non_negative,
+        "stop after this many evaluations without a better one; 0: off");
+  o.alias("stop.patience", "training.early_stopping_patience");
+  o.add("stop.tolerance", &c.stop.tolerance, 1e-6, non_negative,
+        "stop when the last stop.window validation losses differ by less than this part of the largest; 0: off");
+  o.alias("stop.tolerance", "training.convergence_tolerance");
+  o.add("stop.window", &c.stop.window, 5, at_least(2), "evaluations that stop.tolerance looks at");
+  o.alias("stop.window", "training.convergence_window");
+  o.add("stop.min_epochs", &c.stop.min_epochs, 10, non_negative, "epochs before stop.tolerance may stop");
+  o.alias("stop.min_epochs", "training.min_epochs");
+  o.add("stop.jacobian_tolerance", &c.stop.jacobian_tolerance, 1e-4, non_negative,
+        "the same for the mean absolute sensitivity; 0: off");
+  o.alias("stop.jacobian_tolerance", "training.jacobian_convergence_tolerance");
+  o.add("stop.jacobian_window", &c.stop.jacobian_window, 5, at_least(2),
+        "looks that stop.jacobian_tolerance considers");
+  o.alias("stop.jacobian_window", "training.jacobian_convergence_window");
+  o.add("stop.jacobian_min_epochs", &c.stop.jacobian_min_epochs, 20, non_negative,
+        "epochs before stop.jacobian_tolerance may stop");
+  o.alias("stop.jacobian_min_epochs", "training.min_epochs_jacobian");
+}
+
+void add_checkpoint_and_dist(Options& o, RunConfig& c) {
+  o.section("checkpoint", "Checkpoints");
+  o.add("checkpoint.every", &c.checkpoint.every, 10, non_negative, "epochs between two checkpoints; 0: none by epochs")
+      .may_change();
+  o.alias("checkpoint.every", "training.save_interval");
+  o.add("checkpoint.every_steps", &c.checkpoint.every_steps, 0, non_negative,
+        "steps between two checkpoints; 0: none by steps")
+      .may_change();
+  o.add("checkpoint.every_minutes", &c.checkpoint.every_minutes, 0, non_negative,
+        "minutes between two checkpoints; 0: none by time")
+      .may_change();
+  o.add("checkpoint.keep", &c.checkpoint.keep, 3, at_least(1),
+        "how many step-N.h5 stay; best.h5 and final.h5 are kept besides")
+      .may_change();
+
+  o.section("dist", "Ranks working together");
+  o.add("dist.timeout", &c.dist.timeout, 600, non_negative, "longest wait for another rank; 0: for ever")
+      .unit("s")
+      .may_change();
+  o.add("dist.check_every", &c.dist.check_every, 1000, non_negative,
+        "steps between two comparisons of all ranks' weights; 0: never")
+      .may_change();
+  o.add("dist.check_collectives", &c.dist.check_collectives, false, "agree on each collective before data move (slow)")
+      .may_change();
+  o.add("dist.bucket_bytes", &c.dist.bucket_bytes, std::int64_t{4} << 20, at_least(1),
+        "gradients travel in pieces of at least this size, while the backward pass goes on")
+      .unit("bytes")
+      .may_change();
+  o.add("dist.shards", &c.dist.shards, 16, at_least(1),
+        "pieces that a batch is cut into over all ranks and threads; a power of two with run.reproducible");
+}
+
+}  // namespace
+
+void add_options(Options& options, RunConfig& config) {
+  add_run(options, config.run);
+  add_data_and_model(options, config);
+  add_batch_and_optimizer(options, config);
+  add_training(options, config);
+  add_checkpoint_and_dist(options, config);
+}
+
+void check(const RunConfig& c) {
+  require_usage(!c.data.path.empty(), "option data.path is empty: name the file that lockstep-prep made");
+  require_usage(!c.run.reproducible || std::has_single_bit(static_cast<std::uint64_t>(c.dist.shards)),
+                "option dist.shards = ", c.dist.shards, ": must be a power of two with run.reproducible");
+}
+
+double RunConfig::scaled_lr(int ranks) const {
+  const auto n = static_cast<double>(ranks);
+  return optim.lr * (optim.scale_lr == "linear" ? n : optim.scale_lr == "sqrt" ? std::sqrt(n) : 1.0);
+}
+
+}  // namespace lockstep

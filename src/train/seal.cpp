@@ -1,0 +1,178 @@
+#include "train/seal.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <system_error>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
+
+namespace lockstep {
+
+namespace {
+
+constexpr const char* kChecksum = "xxh3";
+constexpr const char* kStructure = "structure_xxh3";
+
+std::uint64_t hash_dataset(const H5File& file, const std::string& dataset) {
+  const auto numbers = [&]<class T>() {
+    const std::vector<T> values = file.read<T>(dataset);
+    return hash64(values.data(), values.size() * sizeof(T));
+  };
+  switch (file.info(dataset).type) {
+    case H5Type::u8:
+      return numbers.template operator()<std::uint8_t>();
+    case H5Type::i32:
+      return numbers.template operator()<std::int32_t>();
+    case H5Type::i64:
+      return numbers.template operator()<std::int64_t>();
+    case H5Type::f32:
+      return numbers.template operator()<float>();
+    case H5Type::f64:
+      return numbers.template operator()<double>();
+    case H5Type::text:
+      break;
+  }
+  std::uint64_t hash = 0;
+  for (const std::string& text : file.read_text(dataset)) hash = hash64(text, hash + 1);
+  return hash;
+}
+
+/// Feeds texts and numbers into one hash; lengths go in too, so that ("ab", "c") is not ("a", "bc").
+class Hasher {
+ public:
+  void add(const std::string& text) {
+    number(text.size());
+    hash_ = hash64(text, hash_);
+  }
+  template <class T>
+  void number(T value) {
+    hash_ = hash64(&value, sizeof value, hash_);
+  }
+  void add(const H5Value& value) {
+    number(value.index());
+    std::visit([this](const auto& v) { one(v); }, value);
+  }
+  std::uint64_t value() const { return hash_; }
+
+ private:
+  void one(std::int64_t v) { number(v); }
+  void one(double v) { number(v); }
+  void one(const std::string& v) { add(v); }
+  template <class T>
+  void one(const std::vector<T>& values) {
+    number(values.size());
+    for (const T& v : values) one(v);
+  }
+  std::uint64_t hash_ = 0;
+};
+
+void add_object(const H5File& file, const std::string& object, Hasher& hasher) {
+  hasher.add(object);
+  for (const std::string& name : file.attributes(object)) {
+    if (object == "/" && name == kStructure) continue;
+    hasher.add(name);
+    hasher.add(file.attribute(object, name));
+  }
+  if (!file.is_group(object)) {
+    const H5Info info = file.info(object);
+    hasher.number(info.type);
+    hasher.number(info.shape.size());
+    for (const std::int64_t extent : info.shape) hasher.number(extent);
+    return;
+  }
+  for (const std::string& name : file.list(object)) {
+    add_object(file, object == "/" ? "/" + name : object + "/" + name, hasher);
+  }
+}
+
+std::string hash_structure(const H5File& file) {
+  Hasher hasher;
+  add_object(file, "/", hasher);
+  return hex64(hasher.value());
+}
+
+constexpr std::size_t kMarkBytes = 64;
+
+/// "\nlockstep end mark, version 1: LENGTH CHECKSUM\n" in exactly kMarkBytes characters.
+std::string end_mark(std::uint64_t length, std::uint64_t hash) {
+  return "\nlockstep end mark 1:         " + hex64(length) + " " + hex64(hash) + "\n";
+}
+
+/// Checksum of the first `length` bytes, block by block.
+std::uint64_t hash_file(std::ifstream& in, std::uint64_t length) {
+  std::vector<char> block(std::size_t{1} << 20);
+  std::uint64_t hash = 0;
+  while (length > 0) {
+    const std::size_t count = length < block.size() ? static_cast<std::size_t>(length) : block.size();
+    in.read(block.data(), static_cast<std::streamsize>(count));
+    if (!in) break;
+    hash = hash64(block.data(), count, hash);
+    length -= count;
+  }
+  return hash;
+}
+
+}  // namespace
+
+void seal_contents(H5File& file) {
+  for (const std::string& dataset : file.datasets_under("/")) {
+    file.set_attribute(dataset, kChecksum, hex64(hash_dataset(file, dataset)));
+  }
+  file.set_attribute("/", kStructure, hash_structure(file));
+}
+
+std::string contents_defect(const H5File& file) {
+  try {
+    if (!file.has_attribute("/", kStructure)) return join("no attribute '", kStructure, "'");
+    const std::string stored = file.text_attribute("/", kStructure), found = hash_structure(file);
+    if (stored != found)
+      return join("names, shapes or attributes are damaged (checksum ", found, ", expected ", stored, ")");
+    for (const std::string& dataset : file.datasets_under("/")) {
+      const std::string expected = file.text_attribute(dataset, kChecksum), value = hex64(hash_dataset(file, dataset));
+      if (value != expected)
+        return join("dataset '", dataset, "' is damaged (checksum ", value, ", expected ", expected, ")");
+    }
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void append_end_mark(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  const auto length = static_cast<std::uint64_t>(std::filesystem::file_size(path));
+  const std::string mark = end_mark(length, hash_file(in, length));
+  require(in.good() && mark.size() == kMarkBytes, "reading back ", path,
+          " to compute its checksum: ", std::strerror(errno));
+  std::ofstream out(path, std::ios::binary | std::ios::app);
+  out << mark << std::flush;
+  require(out.good(), "writing the end mark of ", path, ": ", std::strerror(errno));
+}
+
+std::string end_mark_defect(const std::filesystem::path& path) {
+  std::error_code failure;
+  const auto size = static_cast<std::uint64_t>(std::filesystem::file_size(path, failure));
+  if (failure) return failure.message();
+  if (size < kMarkBytes) return join("only ", size, " bytes long");
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return std::strerror(errno);
+  const std::uint64_t length = size - kMarkBytes, hash = hash_file(in, length);
+  std::array<char, kMarkBytes> stored{};
+  in.read(stored.data(), stored.size());
+  if (!in) return "it cannot be read to its end";
+  const std::string found(stored.data(), stored.size()), expected = end_mark(length, hash);
+  if (found == expected) return "";
+  constexpr std::size_t kLengthAt = 30, kHashAt = 47, kDigits = 16;
+  if (found.substr(0, kLengthAt) != expected.substr(0, kLengthAt))
+    return "its end mark is missing: the file is truncated, or another program has written to it";
+  if (found.substr(kLengthAt, kDigits) != expected.substr(kLengthAt, kDigits))
+    return "it has another length than its end mark says";
+  return join("its bytes are damaged (checksum ", hex64(hash), ", expected ", found.substr(kHashAt, kDigits), ")");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,272 @@
+#include "lockstep/train/sharded_step.hpp"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <exception>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/comm/tree_reduce.hpp"
+#include "train/grad_sync.hpp"
+
+namespace lockstep {
+
+namespace {
+
+/// Part i of n contiguous, equal parts of [first, first + count).
+Shard part_of(const GlobalBatch& batch, std::int64_t first, std::int64_t count, std::int64_t i, std::int64_t n) {
+  const std::int64_t begin = count * i / n, end = count * (i + 1) / n;
+  return {.seed = batch.seed, .epoch = batch.epoch, .step = batch.step, .first = first + begin, .count = end - begin};
+}
+
+}  // namespace
+
+struct ShardedStep::Impl {
+  virtual ~Impl() = default;
+  virtual StepSums run(const GlobalBatch& batch, unsigned flags) = 0;
+  Tensor gradient;
+  StepSeconds seconds;
+  std::int64_t buckets = 1;
+  std::size_t gradient_bytes = 0;
+  virtual std::size_t arena_bytes() const = 0;
+};
+
+namespace {
+
+template <class T>
+class Engine final : public ShardedStep::Impl {
+ public:
+  Engine(Communicator& comm, Model& model, const StepOptions& options)
+      : comm_(comm),
+        model_(model),
+        options_(options),
+        parts_(static_cast<std::size_t>(options.threads)),
+        extras_(static_cast<std::size_t>(options.threads)),
+        sync_(comm, model.params(), options.bucket_bytes, parts_, extras_),
+        errors_(static_cast<std::size_t>(options.threads)) {
+    gradient = sync_.gradient();
+    buckets = sync_.buckets();
+    gradient_bytes = sync_.message().size_bytes();
+    for (int t = 0; t < options.threads; ++t) {
+      workers_.push_back(std::make_unique<Worker>(model.params()));
+      parts_[static_cast<std::size_t>(t)] = workers_.back()->gradients.flat().template data<T>();
+      gradient_bytes += workers_.back()->gradients.flat().size_bytes();
+    }
+    if (options.reproducible) {
+      require_usage(std::has_single_bit(static_cast<std::uint64_t>(options.shards)),
+                    "option dist.shards = ", options.shards, ": must be a power of two with --reproducible");
+      require_usage(options.shards >= comm.size(), "option dist.shards = ", options.shards,
+                    ": must be at least the number of ranks, ", comm.size(), ", with --reproducible");
+      mine_ = shards_of(options.shards, comm.rank(), comm.size());
+      const std::int64_t length = sync_.gradient().size() + kExtras;
+      for (std::int64_t i = 0; i < mine_.count(); ++i) {
+        const Tensor row = rows_.emplace_back(dtype_of<T>::value, Shape{length}).view();
+        local_.push_back(row.span<T>());
+        constant_.push_back(row.span<T>());
+        gradient_bytes += row.size_bytes();
+      }
+      shard_extras_.resize(static_cast<std::size_t>(mine_.count()));
+    } else {
+      const std::int64_t per_rank = (options.shards + comm.size() - 1) / comm.size();
+      shards_here_ = (per_rank + options.threads - 1) / options.threads * options.threads;
+    }
+  }
+
+  StepSums run(const GlobalBatch& batch, unsigned flags) override {
+    Stopwatch watch;
+    failed_.store(false, std::memory_order_relaxed);
+    const StepExtras sum =
+        options_.reproducible ? run_shards_apart(batch, flags, watch) : run_threads(batch, flags, watch);
+    seconds.reduce = watch.restart();
+    return {.loss = sum.loss, .weight = sum.weight, .flags = sum.flags};
+  }
+
+  std::size_t arena_bytes() const override {
+    std::size_t bytes = 0;
+    for (const auto& worker : workers_) bytes += worker->arena.high_water_bytes();
+    return bytes;
+  }
+
+ private:
+  /// What one thread works with; apart, so that threads do not share cache lines.
+  struct Worker {
+    explicit Worker(const ParamStore& params) : gradients(params) {}
+    Stream stream;
+    Arena arena;
+    Gradients gradients;
+  };
+
+  /// Forward and backward of one shard, adding to the worker's gradient. `before_backward` sees the shard's loss and
+  /// weight.
+  template <class BeforeBackward>
+  void shard(Worker& worker, const Shard& shard, const BeforeBackward& before_backward) {
+    worker.arena.reset();
+    Tape tape(worker.stream, worker.arena, dtype_of<T>::value, Tape::Mode::train, &worker.gradients);
+    const ShardLoss loss = model_.loss(tape, shard);
+    before_backward(tape, static_cast<double>(*loss.sum.value().template data<T>()), loss.weight);
+    tape.backward(loss.sum);
+  }
+
+  /// Runs work(thread, threads) on all threads and then, when all have finished, after(thread, threads). What one of
+  /// them throws is thrown here.
+  template <class Work, class After>
+  void on_threads(const Work& work, const After& after) {
+#pragma omp parallel num_threads(options_.threads) if (options_.threads > 1)
+    {
+      const int thread = omp_get_thread_num();
+      try {
+        work(thread, omp_get_num_threads());
+      } catch (...) {
+        errors_[static_cast<std::size_t>(thread)] = std::current_exception();
+        failed_.store(true, std::memory_order_relaxed);
+      }
+#pragma omp barrier
+      if (!failed_.load(std::memory_order_relaxed)) after(thread, omp_get_num_threads());
+    }
+    if (!failed_.load(std::memory_order_relaxed)) return;
+    for (std::exception_ptr& error : errors_) {
+      if (error) std::rethrow_exception(std::exchange(error, nullptr));
+    }
+  }
+
+  std::int64_t micro_batches(const GlobalBatch& batch) const {
+    return batch.micro > 0 ? std::max<std::int64_t>(1, (batch.count + batch.micro - 1) / batch.micro) : 1;
+  }
+  /// Samples [first, first + count) of micro-batch m.
+  static void micro_range(const GlobalBatch& batch, std::int64_t m, std::int64_t& first, std::int64_t& count) {
+    first = batch.first + m * batch.micro;
+    count = batch.micro > 0 ? std::min(batch.micro, batch.first + batch.count - first) : batch.count;
+  }
+
+  /// Elements of n that one thread adds up: whole cache lines.
+  static FlatRange slice(std::int64_t n, int thread, int threads) {
+    constexpr std::int64_t kLine = 16;
+    const std::int64_t lines = (n + kLine - 1) / kLine;
+    return {std::min(n, lines * thread / threads * kLine), std::min(n, lines * (thread + 1) / threads * kLine)};
+  }
+
+  /// Default mode: a buffer per thread.
+  StepExtras run_threads(const GlobalBatch& batch, unsigned flags, Stopwatch& watch) {
+    const bool overlap = comm_.size() > 1 && sync_.buckets() > 1;
+    if (overlap) sync_.begin();
+    const auto compute = [&](int thread, int threads) {
+      Worker& worker = *workers_[static_cast<std::size_t>(thread)];
+      worker.gradients.zero();
+      StepExtras& mine = extras_[static_cast<std::size_t>(thread)];
+      mine = {.flags = flags};
+      const std::int64_t begin = shards_here_ * thread / threads, end = shards_here_ * (thread + 1) / threads;
+      const std::int64_t micros = micro_batches(batch);
+      for (std::int64_t m = 0; m < micros; ++m) {
+        std::int64_t first, count;
+        micro_range(batch, m, first, count);
+        const Shard here = part_of(batch, first, count, comm_.rank(), comm_.size());
+        for (std::int64_t i = begin; i < end; ++i) {
+          const Shard piece = part_of(batch, here.first, here.count, i, shards_here_);
+          if (piece.count == 0) continue;
+          // In the backward of its very last shard a thread finishes parameters one by one. (When that shard has no
+          // samples, ready_all() finishes them together.)
+          const bool last = overlap && m + 1 == micros && i + 1 == end;
+          shard(worker, piece, [&](Tape& tape, double loss, double weight) {
+            mine.loss += loss;
+            mine.weight += weight;
+            if (last) tape.on_param_ready([this, thread](const Param& p) { sync_.ready(thread, p); });
+          });
+        }
+      }
+      if (overlap) sync_.ready_all(thread);
+      if (overlap && thread == 0) sync_.drive(failed_);
+    };
+    const auto sum_slice = [&](int thread, int threads) {
+      if (overlap) return;
+      const auto [first, last] = slice(gradient.size(), thread, threads);
+      sum_parts<T>(parts_, first, last, gradient.template data<T>());
+    };
+    on_threads(compute, sum_slice);
+    seconds.compute = watch.restart();
+    if (overlap) {
+      sync_.finish();
+    } else {
+      StepExtras sum;
+      for (const StepExtras& e : extras_) sum.loss += e.loss, sum.weight += e.weight, sum.flags |= e.flags;
+      if (comm_.size() == 1) return sum;
+      encode(sum, sync_.message().data());
+      comm_.all_reduce(sync_.message(), ReduceOp::sum, "gradient");
+    }
+    return decode(static_cast<const T*>(sync_.message().data()));
+  }
+
+  /// Reproducible mode: a buffer per shard, one tree over all shards.
+  StepExtras run_shards_apart(const GlobalBatch& batch, unsigned flags, Stopwatch& watch) {
+    std::fill(shard_extras_.begin(), shard_extras_.end(), StepExtras{.flags = flags});
+    const bool alone = comm_.size() == 1;
+    const auto compute = [&](int thread, int threads) {
+      Worker& worker = *workers_[static_cast<std::size_t>(thread)];
+      const std::int64_t begin = mine_.count() * thread / threads, end = mine_.count() * (thread + 1) / threads;
+      const std::int64_t micros = micro_batches(batch);
+      for (std::int64_t i = begin; i < end; ++i) {
+        StepExtras& extras = shard_extras_[static_cast<std::size_t>(i)];
+        worker.gradients.zero();
+        for (std::int64_t m = 0; m < micros; ++m) {
+          std::int64_t first, count;
+          micro_range(batch, m, first, count);
+          const Shard piece = part_of(batch, first, count, mine_.begin + i, options_.shards);
+          if (piece.count == 0) continue;
+          shard(worker, piece,
+                [&](Tape&, double loss, double weight) { extras.loss += loss, extras.weight += weight; });
+        }
+        const std::span<T> row = local_[static_cast<std::size_t>(i)];
+        encode(extras, row.data());
+        const std::span<T> flat = worker.gradients.flat().template span<T>();
+        std::copy(flat.begin(), flat.end(), row.begin() + kExtras);
+      }
+    };
+    const auto sum_slice = [&](int thread, int threads) {
+      if (!alone) return;
+      const auto [first, last] = slice(static_cast<std::int64_t>(sync_.message().size()), thread, threads);
+      tree_sum<T>(std::span<const std::span<const T>>(constant_), first, last, sync_.message());
+    };
+    on_threads(compute, sum_slice);
+    seconds.compute = watch.restart();
+    if (!alone) tree_all_reduce<T>(comm_, options_.shards, local_, sync_.message(), "gradient");
+    return decode(static_cast<const T*>(sync_.message().data()));
+  }
+
+  Communicator& comm_;
+  Model& model_;
+  StepOptions options_;
+  std::vector<const T*> parts_;     ///< per thread: its gradient
+  std::vector<StepExtras> extras_;  ///< per thread
+  GradSync<T> sync_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::exception_ptr> errors_;
+  std::atomic<bool> failed_{false};
+  std::int64_t shards_here_ = 0;  ///< default mode: shards of this rank's part
+
+  ShardRange mine_;  ///< reproducible mode
+  std::vector<OwnedTensor> rows_;
+  std::vector<std::span<T>> local_;
+  std::vector<std::span<const T>> constant_;
+  std::vector<StepExtras> shard_extras_;
+};
+
+}  // namespace
+
+ShardedStep::ShardedStep(Communicator& comm, Model& model, const StepOptions& options) {
+  require(options.threads >= 1 && options.shards >= 1, "a step needs at least one thread and one shard, not ",
+          options.threads, " and ", options.shards);
+  visit_float(model.params().dtype(), [&]<class T>() { impl_ = std::make_unique<Engine<T>>(comm, model, options); });
+}
+ShardedStep::~ShardedStep() = default;
+
+StepSums ShardedStep::run(const GlobalBatch& batch, unsigned flags) { return impl_->run(batch, flags); }
+const Tensor& ShardedStep::gradient() const { return impl_->gradient; }
+const StepSeconds& ShardedStep::seconds() const { return impl_->seconds; }
+std::int64_t ShardedStep::buckets() const { return impl_->buckets; }
+std::size_t ShardedStep::gradient_bytes() const { return impl_->gradient_bytes; }
+std::size_t ShardedStep::arena_bytes() const { return impl_->arena_bytes(); }
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+#include "train/signals.hpp"
+
+namespace lockstep {
+
+namespace {
+volatile std::sig_atomic_t received_signal = 0;
+extern "C" void remember_signal(int signal) { received_signal = signal; }
+}  // namespace
+
+StopSignals::StopSignals() {
+  received_signal = 0;
+  struct sigaction action {};
+  action.sa_handler = remember_signal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGTERM, &action, &term_);
+  sigaction(SIGUSR1, &action, &usr1_);
+}
+
+StopSignals::~StopSignals() {
+  sigaction(SIGTERM, &term_, nullptr);
+  sigaction(SIGUSR1, &usr1_, nullptr);
+}
+
+int StopSignals::received() const { return received_signal; }
+
+std::string StopSignals::name() const {
+  return received_signal == SIGTERM ? "SIGTERM" : received_signal == SIGUSR1 ? "SIGUSR1" : "";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+#pragma once
+#include <string>
+
+#include "lockstep/train/run_config.hpp"
+#include "lockstep/train/train_state.hpp"
+
+namespace lockstep {
+
+/// Names of the history's series that the rules read.
+inline constexpr const char* kValidationLoss = "val_loss";
+inline constexpr const char* kMeanAbsGradient = "jacobian.mean_abs_gradient";
+inline constexpr const char* kFrobeniusNorm = "jacobian.frobenius_norm";
+
+/// Why the run should end after the epoch that the state has just completed, or "".
+///   patience          since_best >= patience
+///   loss plateau      epoch >= min_epochs and (max - min) / max of the last `window` validation losses < tolerance
+///   jacobian plateau  the same for the mean absolute sensitivity, or else the Frobenius norm, with its own window, epochs and tolerance
+std::string stop_reason(const RunConfig::Stop& rules, const TrainState& state);
+
+}  // namespace lockstep

@@ -1,0 +1,252 @@
+#include "lockstep/train/trainer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
+#include "train/agreement.hpp"
+#include "train/stopping.hpp"
+#include "train/trainer_impl.hpp"
+
+namespace lockstep {
+
+namespace {
+
+/// A better evaluation is written at once unless the last one was less than this long ago.
+constexpr double kBestEverySeconds = 10;
+
+std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samples) {
+  const std::int64_t batch = config.global_batch(ranks);
+  require_usage(batch <= samples, "option batch.size = ", config.batch.size,
+                config.batch.scope == "rank" ? " per rank" : "", ": a batch of ", batch, " is larger than the ",
+                samples, " training samples of ", config.data.path);
+  return batch;
+}
+
+ScheduleOptions resolved(ScheduleOptions schedule, std::int64_t epochs, std::int64_t steps) {
+  if (schedule.total == 0) schedule.total = schedule.unit == "step" ? steps : epochs;
+  return schedule;
+}
+
+}  // namespace
+
+const Metric& loss_of(const std::vector<Metric>& metrics) {
+  const auto found = std::find_if(metrics.begin(), metrics.end(), [](const Metric& m) { return m.name == "loss"; });
+  return found == metrics.end() ? metrics.front() : *found;
+}
+
+Trainer::Impl::Impl(World& w, const RunConfig& c, Model& m)
+    : world(w),
+      comm(w.communicator()),
+      config(c),
+      model(m),
+      threads(choose_threads(w, c.run.threads)),
+      samples(m.size(Split::train)),
+      batch(checked_batch(c, w.size(), samples)),
+      per_step(batch * c.batch.accumulate),
+      ranges(trainable_ranges(m.params())),
+      optimizer(make_optimizer(c.optim, m.params(), ranges)),
+      schedule(resolved(c.schedule, c.train.epochs, last_step()), c.scaled_lr(w.size())),
+      step(comm, m,
+           {.threads = threads,
+            .shards = c.dist.shards,
+            .reproducible = c.run.reproducible,
+            .bucket_bytes = c.dist.bucket_bytes}) {
+  if (c.optim.ema > 0) ema.emplace(m.params(), c.optim.ema);
+}
+
+std::int64_t Trainer::Impl::last_step() const {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+  const std::int64_t per_epoch = steps_per_epoch();
+  const std::int64_t by_epochs = config.train.epochs > kMost / per_epoch ? kMost : config.train.epochs * per_epoch;
+  return config.train.steps > 0 ? std::min(config.train.steps, by_epochs) : by_epochs;
+}
+
+double Trainer::Impl::epochs_done() const {
+  return static_cast<double>(state.epoch) + static_cast<double>(state.position) / static_cast<double>(samples);
+}
+
+Outcome Trainer::Impl::run() {
+  for (;;) {
+    if (state.position == samples) end_epoch();
+    if (!state.stop_reason.empty() || state.step >= last_step()) break;
+    if (std::exchange(checkpoint_due, false)) save_step_file();
+    if (take_step().flags & kStop) {
+      interrupt();
+      return Outcome::interrupted;
+    }
+  }
+  finish();
+  return Outcome::finished;
+}
+
+StepSums Trainer::Impl::take_step() {
+  world.at("train", state.step);
+  const GlobalBatch global = {.seed = config.run.seed,
+                              .epoch = state.epoch,
+                              .step = state.step,
+                              .first = state.position,
+                              .count = std::min(per_step, samples - state.position),
+                              .micro = batch};
+  const StepSums sums = step.run(global, wishes());  // all ranks hold the same summed gradient
+  Stopwatch watch;
+  if (sums.weight > 0) {
+    const double loss = sums.loss / sums.weight;
+    const double norm = gradient_norm(step.gradient(), ranges) / sums.weight;
+    require_finite(loss, norm);
+    interval.lr = schedule.lr(state.step, state.epoch);
+    optimizer->step(step.gradient(), interval.lr, clip_scale(norm, config.optim.clip_norm) / sums.weight, average());
+    state.epoch_loss += sums.loss, state.epoch_weight += sums.weight;
+    state.epoch_batch_means += loss, state.epoch_gradient_norms += norm;
+    interval.loss += sums.loss, interval.weight += sums.weight, interval.batch_means += loss, interval.norm = norm;
+  }
+  ++state.step, ++state.epoch_steps;
+  state.position += global.count;
+  ++interval.steps, interval.samples += global.count;
+  interval.compute += step.seconds().compute, interval.reduce += step.seconds().reduce;
+  interval.update += watch.seconds();
+
+  if (config.dist.check_every > 0 && state.step % config.dist.check_every == 0) {
+    require_same_weights(world, model.params().hash(), state.step);
+  }
+  const std::int64_t every = config.checkpoint.every_steps;
+  if ((sums.flags & kCheckpoint) || (every > 0 && state.step % every == 0)) checkpoint_due = true;
+  log->progress(state.step, interval.loss / interval.weight);
+  if (config.train.log_every > 0 && state.step % config.train.log_every == 0) log_interval();
+  return sums;
+}
+
+void Trainer::Impl::end_epoch() {
+  if (config.train.log_every == 0) log_interval();
+  const auto steps = static_cast<double>(state.epoch_steps);
+  std::vector<std::pair<std::string, double>> record = {
+      {"epoch", static_cast<double>(state.epoch + 1)},      {"step", static_cast<double>(state.step)},
+      {"lr", schedule.lr(state.step - 1, state.epoch)},     {"loss", state.epoch_loss / state.epoch_weight},
+      {"loss_unweighted", state.epoch_batch_means / steps}, {"gradient_norm", state.epoch_gradient_norms / steps}};
+  ++state.epoch;
+  state.position = 0, state.epoch_steps = 0;
+  state.epoch_loss = state.epoch_weight = state.epoch_batch_means = state.epoch_gradient_norms = 0;
+
+  if (model.size(Split::validation) > 0 && state.epoch % config.eval.every == 0) {
+    validate(record);
+  } else {
+    state.history.append(record);
+  }
+  if (config.checkpoint.every > 0 && state.epoch % config.checkpoint.every == 0) checkpoint_due = true;
+}
+
+void Trainer::Impl::validate(std::vector<std::pair<std::string, double>>& record) {
+  world.at("evaluate", state.step);
+  double seconds = 0;
+  std::vector<Metric> metrics = evaluate_average(Split::validation, &seconds);
+  const Metric decides = deciding(metrics);
+  const double loss = loss_of(metrics).value;
+  if (config.jacobian.every > 0 && state.epoch % config.jacobian.every == 0) {
+    const WithAverage with(average(), model.params());
+    const std::vector<Metric> more = model.diagnostics();
+    metrics.insert(metrics.end(), more.begin(), more.end());
+  }
+  for (const Metric& m : metrics) record.emplace_back(m.name == "loss" ? kValidationLoss : m.name, m.value);
+  state.history.append(record);
+  schedule.observe(loss);
+  state.schedule = schedule.state();
+
+  const bool better =
+      std::isfinite(decides.value) &&
+      (state.best_epoch < 0 || (decides.larger_is_better ? decides.value > state.best : decides.value < state.best));
+  if (better) {
+    state.best = decides.value, state.best_epoch = state.epoch, state.since_best = 0;
+  } else {
+    ++state.since_best;
+  }
+  state.stop_reason = stop_reason(config.stop, state);
+  if (better && writes()) {
+    best.keep(model.params(), average(), state);
+    if (since_best_file.seconds() > kBestEverySeconds) write_best();
+  }
+  log_validation(metrics, seconds, better);
+}
+
+std::vector<Metric> Trainer::Impl::evaluate_average(Split split, double* seconds) {
+  Stopwatch watch;
+  const WithAverage with(average(), model.params());
+  std::vector<Metric> metrics = evaluate(comm, model, split, threads);
+  require(!metrics.empty(), "the model reports no figure for its ", name(split), " samples");
+  *seconds = watch.seconds();
+  interval.evaluate += *seconds;
+  return metrics;
+}
+
+const Metric& Trainer::Impl::deciding(const std::vector<Metric>& metrics) const {
+  const std::string& wanted = config.eval.best;
+  if (wanted.empty()) return loss_of(metrics);
+  std::vector<std::string> names;
+  for (const Metric& m : metrics) {
+    if (m.name == wanted) return m;
+    names.push_back(m.name);
+  }
+  const std::string near = nearest(wanted, names);
+  world.together("choosing the best weights", [&] {
+    throw Error(Fault::usage,
+                join("option eval.best = ", wanted, ": the model reports no such figure",
+                     near.empty() ? "; its first one is " + names.front() : "; did you mean " + near + "?"));
+  });
+  return metrics.front();
+}
+
+unsigned Trainer::Impl::wishes() {
+  unsigned flags = 0;
+  if (signals->received() != 0) stopped_by = signals->name(), flags |= kStop;
+  if (!writes()) return flags;  // one clock decides
+  const double limit = config.run.max_hours * 3600;
+  // Room for the checkpoint, and for one that takes twice as long as the slowest so far.
+  if (limit > 0 && session.seconds() > std::max(limit - 2 * checkpoint_seconds, limit / 2)) {
+    stopped_by = "run.max_hours", flags |= kStop;
+  }
+  const double minutes = config.checkpoint.every_minutes;
+  if (minutes > 0 && since_checkpoint.seconds() > 60 * minutes) flags |= kCheckpoint;
+  return flags;
+}
+
+void Trainer::Impl::require_finite(double loss, double norm) const {
+  if (std::isfinite(loss) && std::isfinite(norm)) return;
+  // All ranks have seen the same sums, so all are here.
+  world.together("checking the step", [&] {
+    std::string where = first_non_finite(model.params(), step.gradient());
+    if (!where.empty()) where = ", first in the gradient of " + where;
+    std::string weights = first_non_finite(model.params(), model.params().values());
+    if (!weights.empty()) weights = "; the weights were not finite before it: " + weights;
+    throw Error(Fault::usage, join("step ", state.step, " (epoch ", state.epoch, "): the loss is ", loss,
+                                   " and the norm of its gradient ", norm, where, weights,
+                                   "; lower optim.lr = ", exact(config.optim.lr), " or set optim.clip_norm"));
+  });
+}
+
+Trainer::Trainer(World& world, const RunConfig& config, Model& model) {
+  world.together("preparing the training", [&] { checked_batch(config, world.size(), model.size(Split::train)); });
+  impl_ = std::make_unique<Impl>(world, config, model);
+}
+Trainer::~Trainer() = default;
+
+std::int64_t Trainer::steps_per_epoch() const { return impl_->steps_per_epoch(); }
+std::int64_t Trainer::last_step() const { return impl_->last_step(); }
+const TrainState& Trainer::state() const { return impl_->state; }
+std::vector<std::pair<std::string, std::string>> Trainer::facts() { return impl_->facts(); }
+void Trainer::resume(const std::filesystem::path& checkpoint) { impl_->resume(checkpoint); }
+
+Outcome Trainer::run(RunLog& log, const std::filesystem::path& run_dir) {
+  Impl& t = *impl_;
+  t.log = &log;
+  t.folder.emplace(run_dir);
+  t.signals.emplace();
+  t.session.restart();
+  t.interval = {};
+  const Outcome outcome = t.run();
+  t.signals.reset();
+  return outcome;
+}
+
+}  // namespace lockstep

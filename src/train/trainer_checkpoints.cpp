@@ -1,0 +1,132 @@
+#include <algorithm>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
+#include "lockstep/base/log.hpp"
+#include "train/stopping.hpp"
+#include "train/trainer_impl.hpp"
+
+namespace lockstep {
+
+CheckpointParts Trainer::Impl::parts(const TrainState& s, bool resumable) {
+  return {.model = &model,
+          .params = &model.params(),
+          .optimizer = resumable ? optimizer.get() : nullptr,
+          .ema = average(),
+          .state = &s,
+          .config = config.text,
+          .seed = config.run.seed,
+          .data_hash = model.data_hash(),
+          .ranks = world.size(),
+          .threads = threads};
+}
+
+void Trainer::Impl::write_best() {
+  if (!writes() || !best.pending()) return;
+  best.write(model.params(), average(),
+             [&](const TrainState& s) { save_checkpoint(folder->best_file(), parts(s, false)); });
+  since_best_file.restart();
+}
+
+/// Rank 0 writes; the others go on and meet it in the next step. False when it could not be written.
+bool Trainer::Impl::save(const std::filesystem::path& path) {
+  if (!writes()) return true;
+  world.at("checkpoint", state.step);
+  Stopwatch watch;
+  state.seconds = seconds_before + session.seconds();
+  state.schedule = schedule.state();
+  bool written = true;
+  try {
+    log->sync();
+    std::filesystem::create_directories(folder->path());
+    write_best();
+    save_checkpoint(path, parts(state, true));
+  } catch (const std::exception& error) {
+    written = false;
+    log::error("the checkpoint of step ", state.step, " was not written: ", error.what(),
+               "; earlier ones are as they were");
+  }
+  const double seconds = watch.seconds();
+  checkpoint_seconds = std::max(checkpoint_seconds, seconds);
+  interval.checkpoint += seconds;
+  since_checkpoint.restart();
+  return written;
+}
+
+void Trainer::Impl::save_step_file() {
+  if (save(folder->step_file(state.step)) && writes()) folder->prune(config.checkpoint.keep);
+}
+
+void Trainer::Impl::interrupt() {
+  const std::filesystem::path path = folder->step_file(state.step);
+  require(save(path), "stopping after step ", state.step, ": its checkpoint could not be written");
+  if (writes()) folder->prune(config.checkpoint.keep);
+  comm.barrier("stop");  // nobody leaves before the checkpoint is whole
+  const std::string by = stopped_by.empty() ? "" : " by " + stopped_by;
+  log::info("stopped", by, " after step ", state.step, ": ", path.string(), "; the same command continues from there");
+  log->finish(join("stopped", by, " after step ", state.step));
+}
+
+void Trainer::Impl::finish() {
+  state.finished = true;
+  if (state.stop_reason.empty()) state.stop_reason = join("all ", state.step, " steps are done");
+  require(save(folder->final_file()), "ending after step ", state.step, ": the final checkpoint could not be written");
+  report_final(take_best_weights());
+}
+
+/// The last word is on the best weights, as a user would take them: they replace the final ones in memory. Returns whose they are.
+std::string Trainer::Impl::take_best_weights() {
+  std::string whose = "final weights";
+  world.together("reading the best weights", [&] {
+    if (!writes() || state.best_epoch < 0 || !std::filesystem::exists(folder->best_file())) return;
+    CheckpointReader(folder->best_file()).load_average_or_weights(model.params());
+    whose = join("best weights, of epoch ", state.best_epoch);
+  });
+  whose = comm.broadcast_text(whose, 0, "whose weights");
+  if (whose == "final weights") return whose;
+  const Tensor values = model.params().values();
+  comm.broadcast(std::span(static_cast<std::byte*>(values.raw()), values.size_bytes()), 0, "best weights");
+  ema.reset();  // what has been read is the average already
+  return whose;
+}
+
+void Trainer::Impl::resume(const std::filesystem::path& checkpoint) {
+  std::vector<std::byte> packed;
+  world.together("reading the checkpoint", [&] {
+    if (!writes()) return;
+    const CheckpointReader reader(checkpoint);
+    require_data(reader.model_kind() == model.kind(), "checkpoint ", checkpoint, ": its model is ", reader.model_kind(),
+                 ", this configuration's is ", model.kind());
+    reader.load_weights(model.params());
+    reader.load_optimizer(*optimizer);
+    if (ema) reader.load_ema(*ema);
+    const std::string data = hex64(model.data_hash());
+    require_data(reader.data_hash() == data, "checkpoint ", checkpoint, ": it was trained on other data (hash ",
+                 reader.data_hash(), ") than ", config.data.path, " (hash ", data, ")");
+    const TrainState stored = reader.state();
+    require_data(stored.position >= 0 && stored.position <= samples && stored.step >= 0 && stored.epoch >= 0,
+                 "checkpoint ", checkpoint, ": position ", stored.position, " in an epoch of ", samples,
+                 " samples at step ", stored.step);
+    packed = pack(stored);
+  });
+  const auto share = [&](const Tensor& tensor, const char* what) {
+    comm.broadcast(std::span(static_cast<std::byte*>(tensor.raw()), tensor.size_bytes()), 0, what);
+  };
+  share(model.params().values(), "weights");
+  for (const NamedTensor& slot : optimizer->state()) share(slot.value, "optimizer state");
+  if (ema) share(ema->flat(), "averaged weights");
+  std::int64_t numbers[2] = {optimizer->steps(), static_cast<std::int64_t>(packed.size())};
+  comm.broadcast(std::as_writable_bytes(std::span<std::int64_t>(numbers)), 0, "checkpoint");
+  packed.resize(static_cast<std::size_t>(numbers[1]));
+  comm.broadcast(packed, 0, "training state");
+  optimizer->set_steps(numbers[0]);
+  state = unpack(packed);
+  schedule.set_state(state.schedule);
+  seconds_before = state.seconds;
+  if (state.finished && state.step < last_step()) {  // the end has been moved
+    state.finished = false;
+    state.stop_reason = stop_reason(config.stop, state);
+  }
+}
+
+}  // namespace lockstep

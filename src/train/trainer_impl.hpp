@@ -1,0 +1,91 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/train/evaluator.hpp"
+#include "lockstep/train/run_log.hpp"
+#include "lockstep/train/sharded_step.hpp"
+#include "lockstep/train/trainer.hpp"
+#include "train/best_weights.hpp"
+#include "train/signals.hpp"
+
+namespace lockstep {
+
+/// What happened since the last record of the log. Seconds are wall time of this rank.
+struct Interval {
+  Stopwatch watch;
+  std::int64_t samples = 0, steps = 0;
+  double loss = 0, weight = 0, batch_means = 0;
+  double norm = 0, lr = 0;  ///< of the last step
+  double compute = 0, reduce = 0, update = 0, evaluate = 0, checkpoint = 0;
+};
+
+/// trainer.cpp has the loop, trainer_checkpoints.cpp what it writes and continues from, trainer_report.cpp what it says.
+struct Trainer::Impl {
+  Impl(World& world, const RunConfig& config, Model& model);
+
+  std::int64_t steps_per_epoch() const { return (samples + per_step - 1) / per_step; }
+  std::int64_t last_step() const;
+  double epochs_done() const;
+  bool writes() const { return world.rank() == 0; }
+  Ema* average() { return ema ? &*ema : nullptr; }
+
+  Outcome run();
+  StepSums take_step();
+  void end_epoch();
+  void validate(std::vector<std::pair<std::string, double>>& record);
+  unsigned wishes();
+  void require_finite(double loss, double norm) const;
+  std::vector<Metric> evaluate_average(Split split, double* seconds);
+  const Metric& deciding(const std::vector<Metric>& metrics) const;
+
+  CheckpointParts parts(const TrainState& s, bool resumable);
+  bool save(const std::filesystem::path& path);
+  void save_step_file();
+  void write_best();
+  void interrupt();
+  void finish();
+  void resume(const std::filesystem::path& checkpoint);
+  std::string take_best_weights();
+
+  std::vector<std::pair<std::string, std::string>> facts();
+  void log_interval();
+  void log_validation(const std::vector<Metric>& metrics, double seconds, bool better);
+  void report_final(const std::string& whose_weights);
+
+  World& world;
+  Communicator& comm;
+  const RunConfig& config;
+  Model& model;
+  const int threads;
+  const std::int64_t samples;   ///< of the training split
+  const std::int64_t batch;     ///< samples of a micro-batch, over all ranks
+  const std::int64_t per_step;  ///< samples of an optimizer step
+  std::vector<FlatRange> ranges;
+  std::unique_ptr<Optimizer> optimizer;
+  LrSchedule schedule;
+  std::optional<Ema> ema;
+  ShardedStep step;
+  TrainState state;
+
+  RunLog* log = nullptr;
+  std::optional<CheckpointFolder> folder;
+  std::optional<StopSignals> signals;
+  BestWeights best;
+  Interval interval;
+  Stopwatch session, since_checkpoint, since_best_file;
+  double seconds_before = 0;      ///< training seconds of former sessions
+  double checkpoint_seconds = 0;  ///< what the slowest checkpoint took
+  bool checkpoint_due = false;
+  std::string stopped_by;  ///< on the rank that asked for the stop
+};
+
+/// The figure called "loss", or else the first one.
+const Metric& loss_of(const std::vector<Metric>& metrics);
+
+}  // namespace lockstep

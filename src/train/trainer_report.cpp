@@ -1,0 +1,116 @@
+#include <algorithm>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/log.hpp"
+#include "lockstep/base/text.hpp"
+#include "train/trainer_impl.hpp"
+
+namespace lockstep {
+
+namespace {
+
+double rate(std::int64_t samples, double seconds) { return static_cast<double>(samples) / std::max(seconds, 1e-9); }
+
+/// Hosts in order of name, the first few of them.
+std::string list_hosts(std::vector<std::string> hosts) {
+  constexpr std::size_t kShown = 8;
+  std::sort(hosts.begin(), hosts.end());
+  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
+  std::string list;
+  for (std::size_t i = 0; i < std::min(hosts.size(), kShown); ++i) list += (i == 0 ? "" : " ") + hosts[i];
+  return hosts.size() > kShown ? list + join(" and ", hosts.size() - kShown, " more") : list;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
+  const std::string hosts = list_hosts(comm.all_gather_text(world.host(), "host names"));
+  const RunConfig& c = config;
+  const std::string ranks = join(world.size(), " on ", world.nodes(), world.nodes() == 1 ? " host" : " hosts", " (",
+                                 hosts, "), ", threads, threads == 1 ? " thread each" : " threads each");
+  const std::string device = join(c.run.device, ", ", c.run.precision, ", gradients by ", comm.backend(),
+                                  c.run.reproducible ? join(", reproducible over ", c.dist.shards, " shards") : "");
+  const std::string micro = c.batch.accumulate > 1 ? join(" in ", c.batch.accumulate, " micro-batches of ", batch) : "";
+  const double share = static_cast<double>(per_step) / world.size();
+  const std::string scaled = c.optim.scale_lr == "none"
+                                 ? ""
+                                 : join(", optim.lr ", exact(c.optim.lr), " scaled by scale_lr = ", c.optim.scale_lr);
+  const std::string end = last_step() < std::int64_t{1} << 40 ? join(", ", last_step(), " in all") : "";
+  return {{"ranks", ranks},
+          {"device", device},
+          {"batch", join(per_step, " samples per step over all ranks", micro, ", ", share, " per rank")},
+          {"learning rate",
+           join(exact(c.scaled_lr(world.size())), scaled, ", ", c.optim.name, ", schedule ", c.schedule.name)},
+          {"parameters", join(model.params().count(), " in ", model.params().all().size(), " arrays")},
+          {"data", join(c.data.path, ": ", samples, " training, ", model.size(Split::validation), " validation, ",
+                        model.size(Split::test), " test samples")},
+          {"steps", join(steps_per_epoch(), " per epoch", end)}};
+}
+
+void Trainer::Impl::log_interval() {
+  if (interval.weight > 0 && log->writes()) {
+    const double seconds = interval.watch.seconds();
+    log->record(
+        StepRecord{.step = state.step,
+                   .epoch = epochs_done(),
+                   .loss = interval.loss / interval.weight,
+                   .lr = interval.lr,
+                   .grad_norm = interval.norm,
+                   .samples_per_s = rate(interval.samples, seconds),
+                   .seconds = seconds,
+                   .phases = {{"forward_backward", interval.compute},
+                              {"reduce", interval.reduce},
+                              {"update", interval.update},
+                              {"evaluate", interval.evaluate},
+                              {"checkpoint", interval.checkpoint}},
+                   .metrics = {{"loss_unweighted", interval.batch_means / static_cast<double>(interval.steps)}}});
+  }
+  interval = {};
+}
+
+void Trainer::Impl::log_validation(const std::vector<Metric>& metrics, double seconds, bool better) {
+  log->record(EvalRecord{.step = state.step,
+                         .epoch = epochs_done(),
+                         .split = name(Split::validation),
+                         .loss = loss_of(metrics).value,
+                         .metrics = metrics,
+                         .samples_per_s = rate(model.size(Split::validation), seconds),
+                         .seconds = seconds,
+                         .best = better});
+}
+
+void Trainer::Impl::report_final(const std::string& whose_weights) {
+  world.at("final evaluation", state.step);
+  for (const Split split : {Split::validation, Split::test}) {
+    const std::int64_t size = model.size(split);
+    if (size == 0) continue;
+    double seconds = 0;
+    const std::vector<Metric> metrics = evaluate_average(split, &seconds);
+    ReportTable table{
+        .title = join(name(split), " samples, ", whose_weights), .columns = {"figure", "value"}, .rows = {}};
+    std::string line;
+    for (std::size_t i = 0; i < metrics.size(); ++i) {
+      table.rows.push_back({metrics[i].name, join(metrics[i].value)});
+      if (i < 8) line += join(i == 0 ? "" : ", ", metrics[i].name, " ", metrics[i].value);
+    }
+    log->add(std::move(table));
+    log::info(name(split), " samples, ", whose_weights, ": ", line);
+    if (split == Split::test) {
+      log->record(EvalRecord{.step = state.step,
+                             .epoch = epochs_done(),
+                             .split = name(split),
+                             .loss = loss_of(metrics).value,
+                             .metrics = metrics,
+                             .samples_per_s = rate(size, seconds),
+                             .seconds = seconds,
+                             .best = false});
+    }
+  }
+  if (std::filesystem::exists(folder->best_file())) {
+    log->made(folder->best_file(), join("weights of the best evaluation, after epoch ", state.best_epoch));
+  }
+  log->made(folder->final_file(), "final weights, and all that is needed to go on training");
+  log->finish(join("finished after ", state.epoch, " epochs, ", state.step, " steps: ", state.stop_reason));
+}
+
+}  // namespace lockstep

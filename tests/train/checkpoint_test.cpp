@@ -1,0 +1,251 @@
+#include "lockstep/train/checkpoint.hpp"
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <string>
+
+#include "doctest/doctest.h"
+#include "lockstep/base/error.hpp"
+#include "support/temp_dir.hpp"
+#include "toy_model.hpp"
+#include "train/seal.hpp"
+
+using namespace lockstep;
+using test::read_text;
+using test::TempDir;
+using test::ToyModel;
+using test::write_text;
+
+namespace {
+
+/// A model, an optimizer some steps on, an average and a state with everything set.
+struct Trained {
+  explicit Trained(int steps = 3)
+      : optimizer(make_optimizer({.name = "adam"}, model.params(), trainable_ranges(model.params()))),
+        ema(model.params(), 0.9) {
+    OwnedTensor gradient(DType::f32, Shape{model.params().flat_size()});
+    for (int t = 0; t < steps; ++t) {
+      for (const Param& p : model.params().all()) {
+        for (std::int64_t i = 0; i < p.shape.size(); ++i)
+          gradient->data<float>()[p.offset + i] = static_cast<float>(std::sin(t + 0.3 * static_cast<double>(i)));
+      }
+      optimizer->step(gradient, 0.01, 1, &ema);
+    }
+    state = {.step = steps,
+             .epoch = 2,
+             .position = 17,
+             .epoch_steps = 1,
+             .epoch_loss = 0.1,
+             .epoch_weight = 3,
+             .epoch_batch_means = 1.0 / 3,
+             .epoch_gradient_norms = 0.7,
+             .best = 0.25,
+             .best_epoch = 1,
+             .since_best = 1,
+             .seconds = 4.5,
+             .finished = false,
+             .stop_reason = "",
+             .schedule = {.best = 0.5, .bad = 2, .drops = 1},
+             .history = {}};
+    state.history.append({{"loss", 0.5}, {"val_loss", 0.6}});
+    state.history.append({{"loss", 0.4}, {"jacobian", 2}});
+  }
+  CheckpointParts parts() const {
+    return {.model = &model,
+            .params = &const_cast<ToyModel&>(model).params(),
+            .optimizer = optimizer.get(),
+            .ema = &ema,
+            .state = &state,
+            .config = "[optim]\nlr = 0.01\n",
+            .seed = 9,
+            .data_hash = 42,
+            .ranks = 2,
+            .threads = 1};
+  }
+  ToyModel model;
+  std::unique_ptr<Optimizer> optimizer;
+  Ema ema;
+  TrainState state;
+};
+
+std::string message_of(const std::function<void()>& body, Fault fault) {
+  try {
+    body();
+  } catch (const Error& error) {
+    CHECK(error.fault() == fault);
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_SUITE("train.checkpoint") {
+  TEST_CASE("what is saved is what is loaded, bit for bit") {
+    const TempDir dir;
+    const Trained trained;
+    save_checkpoint(dir / "a.h5", trained.parts());
+    const CheckpointReader reader(dir / "a.h5");
+    Trained other(0);
+    reader.load_weights(other.model.params());
+    reader.load_optimizer(*other.optimizer);
+    reader.load_ema(other.ema);
+    CHECK(other.model.params().hash() == const_cast<Trained&>(trained).model.params().hash());
+    CHECK(other.ema.hash() == trained.ema.hash());
+    CHECK(other.optimizer->steps() == 3);
+    for (std::size_t i = 0; i < other.optimizer->state().size(); ++i) {
+      const auto a = other.optimizer->state()[i].value.span<float>(),
+                 b = trained.optimizer->state()[i].value.span<float>();
+      CHECK(std::equal(a.begin(), a.end(), b.begin(), b.end()));
+    }
+    CHECK(pack(reader.state()) == pack(trained.state));
+    CHECK(pack(unpack(pack(trained.state))) == pack(trained.state));
+    CHECK(reader.config() == "[optim]\nlr = 0.01\n");
+    CHECK(reader.seed() == 9);
+    CHECK(reader.model_kind() == "toy");
+    CHECK(reader.state().history.known("val_loss") == std::vector<double>{0.6});
+  }
+
+  TEST_CASE("any flipped bit of any byte is refused") {
+    const TempDir dir;
+    save_checkpoint(dir / "a.h5", Trained().parts());
+    const std::string whole = read_text(dir / "a.h5");
+    CHECK(checkpoint_defect(dir / "a.h5") == "");
+    std::size_t accepted = 0;
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      std::string damaged = whole;
+      damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
+      write_text(dir / "b.h5", damaged);
+      accepted += checkpoint_defect(dir / "b.h5").empty() ? 1 : 0;
+    }
+    CHECK(accepted == 0);
+  }
+
+  TEST_CASE("a file cut at any length is refused, and one with bytes behind its end") {
+    const TempDir dir;
+    save_checkpoint(dir / "a.h5", Trained().parts());
+    const std::string whole = read_text(dir / "a.h5");
+    std::size_t accepted = 0;
+    for (std::size_t length = 0; length < whole.size(); length += length + 200 < whole.size() ? 13 : 1) {
+      write_text(dir / "b.h5", whole.substr(0, length));
+      accepted += checkpoint_defect(dir / "b.h5").empty() ? 1 : 0;
+    }
+    CHECK(accepted == 0);
+    write_text(dir / "b.h5", whole + "x");
+    CHECK(checkpoint_defect(dir / "b.h5") != "");
+  }
+
+  TEST_CASE("damage behind a forged end mark is refused by the checksums inside, or changes nothing that is read") {
+    const TempDir dir;
+    const Trained trained;
+    save_checkpoint(dir / "a.h5", trained.parts());
+    const std::string whole = read_text(dir / "a.h5").substr(0, std::filesystem::file_size(dir / "a.h5") - 64);
+    std::size_t wrong = 0, refused = 0;
+    for (std::size_t i = 0; i < whole.size(); i += 11) {
+      std::string damaged = whole;
+      damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
+      write_text(dir / "b.h5", damaged);
+      append_end_mark(dir / "b.h5");
+      if (!checkpoint_defect(dir / "b.h5").empty()) {
+        ++refused;
+        continue;
+      }
+      const CheckpointReader reader(dir / "b.h5");
+      Trained other(0);
+      reader.load_weights(other.model.params());
+      reader.load_optimizer(*other.optimizer);
+      if (pack(reader.state()) != pack(trained.state) ||
+          other.model.params().hash() != const_cast<Trained&>(trained).model.params().hash())
+        ++wrong;
+    }
+    CHECK(wrong == 0);
+    CHECK(refused > 0);
+  }
+
+  TEST_CASE("the newest whole checkpoint is taken, and the refused ones are named with their reason") {
+    const TempDir dir;
+    const CheckpointFolder folder(dir.path());
+    std::filesystem::create_directories(folder.path());
+    Trained trained;
+    for (const int step : {5, 20, 100}) {
+      trained.state.step = step;
+      save_checkpoint(folder.step_file(step), trained.parts());
+    }
+    std::vector<CheckpointFolder::Rejected> rejected;
+    CHECK(folder.newest_whole(rejected) == folder.step_file(100));
+    CHECK(rejected.empty());
+    const std::string text = read_text(folder.step_file(100));
+    write_text(folder.step_file(100), text.substr(0, text.size() / 2));
+    CHECK(folder.newest_whole(rejected) == folder.step_file(20));
+    REQUIRE(rejected.size() == 1);
+    CHECK(rejected[0].path == folder.step_file(100));
+    CHECK(contains(rejected[0].reason, "truncated"));
+    trained.state.step = 50;  // a final.h5 counts by the step inside
+    save_checkpoint(folder.final_file(), trained.parts());
+    CHECK(folder.newest_whole(rejected) == folder.final_file());
+    folder.prune(1);  // the damaged one does not count as kept
+    CHECK(std::filesystem::exists(folder.step_file(20)));
+    CHECK(!std::filesystem::exists(folder.step_file(5)));
+  }
+
+  TEST_CASE("a checkpoint of another model is refused with expected and found") {
+    const TempDir dir;
+    save_checkpoint(dir / "a.h5", Trained().parts());
+    const CheckpointReader reader(dir / "a.h5");
+    ToyModel more(DType::f32, 100, 6), fewer(DType::f32, 100, 4);
+    CHECK(contains(message_of([&] { reader.load_weights(more.params()); }, Fault::data), "no dataset '/model/w5'"));
+    CHECK(
+        contains(message_of([&] { reader.load_weights(fewer.params()); }, Fault::data), "'/model/w4' is no parameter"));
+    ParamStore wide;
+    wide.add("w0", Shape{4, 2}, init::zeros());
+    wide.allocate(0);
+    const std::string message = message_of([&] { reader.load_weights(wide); }, Fault::data);
+    CHECK(contains(message, "'/model/w0' is (3) there, but (4, 2)"));
+    const auto sgd = make_optimizer({.name = "sgd"}, more.params(), trainable_ranges(more.params()));
+    CHECK(contains(message_of([&] { reader.load_optimizer(*sgd); }, Fault::data),
+                   "its optimizer is adam, this configuration's is sgd"));
+  }
+
+  TEST_CASE("missing is a usage error, foreign a data error") {
+    const TempDir dir;
+    CHECK(contains(message_of([&] { CheckpointReader reader(dir / "none.h5"); }, Fault::usage), "no such file"));
+    write_text(dir / "text.h5", std::string(500, 'x'));
+    CHECK(contains(message_of([&] { CheckpointReader reader(dir / "text.h5"); }, Fault::data), "end mark is missing"));
+    {
+      H5File file = H5File::create(dir / "foreign.h5");
+      file.set_attribute("/", "format", std::string("something"));
+      file.close();
+    }
+    append_end_mark(dir / "foreign.h5");
+    CHECK(contains(message_of([&] { CheckpointReader reader(dir / "foreign.h5"); }, Fault::data), "not a checkpoint"));
+  }
+
+  TEST_CASE("a write that fails leaves the former file as it was") {
+    const TempDir dir;
+    const Trained trained;
+    save_checkpoint(dir / "a.h5", trained.parts());
+    const std::string before = read_text(dir / "a.h5");
+    struct Bad final : Model {
+      ToyModel toy;
+      const char* kind() const override { return "bad"; }
+      ParamStore& params() override { return toy.params(); }
+      std::int64_t size(Split split) const override { return toy.size(split); }
+      ShardLoss loss(Tape& tape, const Shard& shard) const override { return toy.loss(tape, shard); }
+      std::int64_t sum_count() const override { return 2; }
+      void evaluate(Tape&, Split, std::int64_t, std::int64_t, double*) const override {}
+      std::vector<Metric> metrics(Split, const std::vector<double>&) const override { return {}; }
+      void save(H5File&) const override { throw Error(Fault::internal, "no space left on device"); }
+      std::uint64_t data_hash() const override { return 0; }
+    } bad;
+    CheckpointParts parts = trained.parts();
+    parts.model = &bad;
+    CHECK_THROWS_AS(save_checkpoint(dir / "a.h5", parts), Error);
+    CHECK(read_text(dir / "a.h5") == before);
+    std::size_t files = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(dir.path())) ++files;
+    CHECK(files == 1);
+  }
+}

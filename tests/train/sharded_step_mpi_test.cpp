@@ -1,0 +1,154 @@
+#include <cmath>
+#include <cstring>
+
+#include "doctest/doctest.h"
+#include "lockstep/base/error.hpp"
+#include "lockstep/train/evaluator.hpp"
+#include "lockstep/train/sharded_step.hpp"
+#include "support/mpi_main.hpp"
+#include "toy_model.hpp"
+
+using namespace lockstep;
+using test::ToyModel;
+
+namespace {
+
+const GlobalBatch kBatch{.seed = 7, .epoch = 2, .step = 31, .first = 20, .count = 0};
+
+GlobalBatch batch_of(std::int64_t count, std::int64_t micro = 0) {
+  GlobalBatch batch = kBatch;
+  batch.count = count;
+  batch.micro = micro;
+  return batch;
+}
+
+/// Largest difference from the gradient of the whole batch on one rank, relative to its largest element.
+double error_against_reference(const ToyModel& model, const ShardedStep& step, const StepSums& sums,
+                               const GlobalBatch& batch) {
+  double loss, weight;
+  const std::vector<double> expected = model.reference(batch.seed, batch.epoch, batch.first, batch.count, loss, weight);
+  double largest = 0, worst = std::abs(sums.loss - loss) / loss;
+  if (sums.weight != weight) return 1e9;
+  for (const double g : expected) largest = std::max(largest, std::abs(g));
+  visit_float(step.gradient().dtype(), [&]<class T>() {
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const double error = std::abs(static_cast<double>(step.gradient().data<T>()[i]) - expected[i]) / largest;
+      worst = std::isfinite(error) ? std::max(worst, error) : 1e9;
+    }
+  });
+  return worst;
+}
+
+}  // namespace
+
+TEST_SUITE("train.sharded_step") {
+  TEST_CASE(
+      "the gradient is that of the whole batch, weighted, for any ranks, threads, shards, buckets and micro-batches") {
+    Communicator& comm = test_world().communicator();
+    ToyModel model(DType::f64);
+    for (const bool reproducible : {false, true}) {
+      for (const int threads : {1, 2, 3}) {
+        for (const std::int64_t bucket_bytes : {std::int64_t{1}, std::int64_t{1} << 20}) {
+          ShardedStep step(
+              comm, model,
+              {.threads = threads, .shards = 8, .reproducible = reproducible, .bucket_bytes = bucket_bytes});
+          CHECK(step.buckets() == (bucket_bytes == 1 ? 5 : 1));
+          for (const std::int64_t count : {1, 2, 3, 7, 8, 61, 80}) {  // fewer samples than ranks, threads, shards
+            for (const std::int64_t micro : {0, 5}) {
+              const GlobalBatch batch = batch_of(count, micro);
+              const StepSums sums = step.run(batch);
+              CAPTURE(count);
+              CAPTURE(threads);
+              CAPTURE(micro);
+              CAPTURE(reproducible);
+              CHECK(error_against_reference(model, step, sums, batch) < 1e-13);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  TEST_CASE("reproducible: the bits do not depend on ranks and threads") {
+    ToyModel model(DType::f32, 1000);
+    const auto alone = make_self_communicator();
+    ShardedStep reference(*alone, model, {.threads = 1, .shards = 16, .reproducible = true});
+    for (const int threads : {1, 2, 3}) {
+      ShardedStep step(test_world().communicator(), model, {.threads = threads, .shards = 16, .reproducible = true});
+      for (const std::int64_t count : {1, 2, 15, 16, 17, 500, 777}) {
+        for (const std::int64_t micro : {0, 100}) {
+          const StepSums expected = reference.run(batch_of(count, micro)), sums = step.run(batch_of(count, micro));
+          CAPTURE(count);
+          CHECK(sums.loss == expected.loss);
+          CHECK(sums.weight == expected.weight);
+          CHECK(std::memcmp(step.gradient().raw(), reference.gradient().raw(), step.gradient().size_bytes()) == 0);
+        }
+      }
+    }
+  }
+
+  TEST_CASE("default mode: one more thread changes no more than rounding, and the same run repeats its bits") {
+    ToyModel model(DType::f32, 1000);
+    ShardedStep one(test_world().communicator(), model, {.threads = 1}),
+        two(test_world().communicator(), model, {.threads = 2});
+    const GlobalBatch batch = batch_of(777);
+    const StepSums a = one.run(batch), b = two.run(batch);
+    CHECK(error_against_reference(model, one, a, batch) < 1e-5);
+    CHECK(error_against_reference(model, two, b, batch) < 1e-5);
+    ShardedStep again(test_world().communicator(), model, {.threads = 2});
+    again.run(batch);
+    CHECK(std::memcmp(two.gradient().raw(), again.gradient().raw(), two.gradient().size_bytes()) == 0);
+  }
+
+  TEST_CASE("a flag that one rank raises is seen by all, in both modes and with buckets") {
+    World& world = test_world();
+    ToyModel model;
+    for (const bool reproducible : {false, true}) {
+      ShardedStep step(world.communicator(), model, {.threads = 2, .reproducible = reproducible, .bucket_bytes = 1});
+      CHECK(step.run(batch_of(10), 0).flags == 0);
+      const bool last = world.rank() == world.size() - 1;
+      CHECK(step.run(batch_of(10), last ? kStop : 0u).flags == kStop);
+      CHECK(step.run(batch_of(10), world.rank() == 0 ? kCheckpoint | kStop : 0u).flags == (kCheckpoint | kStop));
+      CHECK(step.run(batch_of(10), 0).flags == 0);
+    }
+  }
+
+  TEST_CASE("what a shard throws on a thread is thrown by run()") {
+    ToyModel model;
+    const auto alone = make_self_communicator();
+    for (const bool reproducible : {false, true}) {
+      ShardedStep step(*alone, model, {.threads = 3, .reproducible = reproducible});
+      model.fails_at = 25;
+      CHECK_THROWS_WITH(step.run(batch_of(50)), "sample 25 is bad");
+      model.fails_at = -1;
+      const StepSums sums = step.run(batch_of(50));
+      CHECK(error_against_reference(model, step, sums, batch_of(50)) < 1e-5);
+    }
+  }
+
+  TEST_CASE("reproducible needs a power of two of shards, and one for each rank") {
+    ToyModel model;
+    World& world = test_world();
+    CHECK_THROWS_AS(ShardedStep(world.communicator(), model, {.shards = 12, .reproducible = true}), Error);
+    if (world.size() > 2)
+      CHECK_THROWS_AS(ShardedStep(world.communicator(), model, {.shards = 2, .reproducible = true}), Error);
+  }
+}
+
+TEST_SUITE("train.evaluator") {
+  TEST_CASE("an evaluation has the same bits on any number of ranks and threads") {
+    ToyModel model(DType::f32, 5000);
+    const auto alone = make_self_communicator();
+    const std::vector<Metric> expected = evaluate(*alone, model, Split::validation, 1);
+    CHECK(expected[0].value == 1666);
+    for (const int threads : {1, 3}) {
+      const std::vector<Metric> metrics = evaluate(test_world().communicator(), model, Split::validation, threads);
+      CHECK(metrics[0].value == expected[0].value);
+      CHECK(metrics[1].value == expected[1].value);
+    }
+  }
+  TEST_CASE("a split with fewer samples than ranks is evaluated whole") {
+    ToyModel model(DType::f32, 3);
+    CHECK(evaluate(test_world().communicator(), model, Split::validation, 2)[0].value == 1);
+  }
+}

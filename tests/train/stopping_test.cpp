@@ -1,0 +1,49 @@
+#include "train/stopping.hpp"
+
+#include "doctest/doctest.h"
+
+using namespace lockstep;
+
+namespace {
+
+TrainState state_with(const char* series, const std::vector<double>& values) {
+  TrainState state;
+  for (const double value : values) state.history.append({{series, value}});
+  state.epoch = static_cast<std::int64_t>(values.size());
+  return state;
+}
+
+bool says(const std::string& reason, const char* rule) { return reason.find(rule) != std::string::npos; }
+
+}  // namespace
+
+TEST_SUITE("train.stopping") {
+  TEST_CASE("patience counts evaluations without a better one; zero turns it off") {
+    TrainState state;
+    state.since_best = 4;
+    CHECK(stop_reason({.patience = 5}, state) == "");
+    state.since_best = 5;
+    CHECK(says(stop_reason({.patience = 5}, state), "stop.patience"));
+    CHECK(stop_reason({.patience = 0}, state) == "");
+  }
+
+  TEST_CASE("a loss plateau is the spread of the last window, relative to its largest") {
+    const TrainState flat = state_with(kValidationLoss, {5, 1.00, 0.99, 1.00}),
+                     moving = state_with(kValidationLoss, {5, 1.0, 0.9, 1.0});
+    const RunConfig::Stop rules{.min_epochs = 4, .window = 3, .tolerance = 0.05};
+    CHECK(says(stop_reason(rules, flat), "stop.tolerance"));
+    CHECK(stop_reason(rules, moving) == "");
+    CHECK(stop_reason({.min_epochs = 5, .window = 3, .tolerance = 0.05}, flat) == "");  // too early
+    CHECK(stop_reason({.min_epochs = 0, .window = 4, .tolerance = 0.05}, flat) == "");  // the window reaches the 5
+    CHECK(stop_reason({.min_epochs = 0, .window = 5, .tolerance = 0.05}, flat) == "");  // not enough values
+  }
+
+  TEST_CASE("a jacobian plateau looks at the mean absolute sensitivity, or else at the Frobenius norm") {
+    const RunConfig::Stop rules{.jacobian_min_epochs = 2, .jacobian_window = 3, .jacobian_tolerance = 0.01};
+    CHECK(says(stop_reason(rules, state_with(kMeanAbsGradient, {2, 2, 2})), "stop.jacobian_tolerance"));
+    CHECK(says(stop_reason(rules, state_with(kFrobeniusNorm, {2, 2, 2})), "stop.jacobian_tolerance"));
+    TrainState both = state_with(kFrobeniusNorm, {2, 2, 2});
+    for (const double value : {1.0, 2.0, 3.0}) both.history.append({{kMeanAbsGradient, value}});
+    CHECK(stop_reason(rules, both) == "");
+  }
+}
