@@ -4,6 +4,9 @@ namespace lockstep::apps {
 
 std::span<const Command> commands() {
   static constexpr Command kCommands[] = {
+      {"train", "train a model on all ranks together", run_train},
+      {"eval", "the figures of a checkpoint on the validation or test samples", run_eval},
+      {"checkpoint", "evidence about checkpoints: verify, diff", run_checkpoint},
       {"info", "build, devices and ranks, or what a file holds", run_info},
       {"help", "what the commands are; manual pages and docs/options.md", run_help},
       {"comm-test", "correctness, latency and bandwidth of the ranks' communication on this allocation", run_comm_test},

@@ -27,7 +27,10 @@ std::span<const Command> commands();
 /// and gives their text to all, and an error is printed once. False when help was asked for. Collective.
 bool parse(World& world, Options& options, const Args& args);
 
+int run_checkpoint(World& world, const Args& args);
+int run_eval(World& world, const Args& args);
 int run_help(World& world, const Args& args);
+int run_train(World& world, const Args& args);
 int run_info(World& world, const Args& args);
 int run_comm_test(World& world, const Args& args);
 

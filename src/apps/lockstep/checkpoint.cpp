@@ -1,0 +1,115 @@
+#include "lockstep/train/checkpoint.hpp"
+
+#include <cmath>
+#include <iomanip>
+#include <iostream>
+#include <set>
+
+#include "apps/lockstep/commands.hpp"
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/comm/world.hpp"
+
+namespace lockstep::apps {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+int verify(const std::vector<std::string>& files) {
+  int code = 0;
+  for (const std::string& file : files) {
+    require_usage(fs::exists(file), "verifying '", file, "': no such file");
+    const std::string defect = checkpoint_defect(file);
+    if (!defect.empty()) {
+      std::cout << file << ": refused: " << defect << "\n";
+      code = static_cast<int>(Fault::data);
+      continue;
+    }
+    const CheckpointReader reader(file);
+    const TrainState state = reader.state();
+    std::int64_t values = 0;
+    for (const std::string& dataset : reader.file().datasets_under("/model")) {
+      std::int64_t count = 1;
+      for (const std::int64_t extent : reader.file().info(dataset).shape) count *= extent;
+      values += count;
+    }
+    std::cout << file << ": whole; " << reader.model_kind() << ", " << values << " weights, step " << state.step
+              << ", epoch " << state.epoch << (reader.has_optimizer() ? "" : ", weights only") << ", "
+              << human_bytes(static_cast<double>(fs::file_size(file))) << "\n";
+  }
+  return code;
+}
+
+/// What distinguishes one dataset of two checkpoints, or "".
+std::string difference(const H5File& a, const H5File& b, const std::string& dataset) {
+  const H5Info in_a = a.info(dataset), in_b = b.info(dataset);
+  if (in_a.shape != in_b.shape) return "other shape";
+  if ((in_a.type == H5Type::text) != (in_b.type == H5Type::text)) return "other type";
+  if (in_a.type == H5Type::text) return a.read_text(dataset) == b.read_text(dataset) ? "" : "other text";
+  const std::vector<double> x = a.read<double>(dataset), y = b.read<double>(dataset);
+  std::size_t differing = 0;
+  double largest = 0, scale = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    scale = std::max(scale, std::abs(x[i]));
+    if (x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) continue;
+    ++differing;
+    largest = std::max(largest, std::abs(x[i] - y[i]));
+  }
+  if (differing == 0) return "";
+  return join(differing, " of ", x.size(), " values, by at most ", largest, " (largest value ", scale, ")");
+}
+
+int diff(const std::string& left, const std::string& right, const std::string& group) {
+  const CheckpointReader a(left), b(right);
+  std::set<std::string> names;
+  for (const CheckpointReader* r : {&a, &b}) {
+    if (!r->file().has(group)) continue;
+    for (std::string& name : r->file().datasets_under(group)) names.insert(std::move(name));
+  }
+  require_usage(!names.empty(), "option under = ", group, ": neither checkpoint holds such a group");
+  std::size_t different = 0;
+  for (const std::string& name : names) {
+    const bool in_a = a.file().has(name), in_b = b.file().has(name);
+    const std::string what = !in_a   ? "only in " + right
+                             : !in_b ? "only in " + left
+                                     : difference(a.file(), b.file(), name);
+    if (what.empty()) continue;
+    ++different;
+    std::cout << name << ": " << what << "\n";
+  }
+  std::cout << (different == 0 ? join("all ", names.size(), " datasets are equal")
+                               : join(different, " of ", names.size(), " datasets differ"))
+            << "; steps " << a.state().step << " and " << b.state().step << "\n";
+  return different == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int run_checkpoint(World& world, const Args& args) {
+  std::vector<std::string> words;
+  std::string group;
+  Options options("lockstep checkpoint", "Evidence about checkpoints.",
+                  "verify FILE...: whether each file is whole (length and checksum of its bytes, of every dataset and "
+                  "of the structure); exit "
+                  "code 3 when one is not.\n\ndiff A B: datasets whose values differ, with the largest difference; "
+                  "exit code 0 when there is none, else 1.");
+  options.positional("verify|diff FILE...", &words, "what to do, and with which checkpoints", 2);
+  options.add("under", &group, "/", "diff: only datasets below this group").value_name("GROUP");
+  options.example("lockstep checkpoint verify runs/a/checkpoints/*.h5", "are they whole?");
+  options.example("lockstep checkpoint diff --under /model a.h5 b.h5", "are the weights the same?");
+  if (!parse(world, options, args)) return 0;
+  int code = 0;
+  world.together("reading checkpoints", [&] {
+    const std::string what = words.front();
+    require_usage(what == "verify" || what == "diff", "lockstep checkpoint ", what, ": must be verify or diff");
+    require_usage(what == "verify" || words.size() == 3, "lockstep checkpoint diff: takes two files, not ",
+                  words.size() - 1);
+    if (world.rank() != 0) return;
+    code = what == "verify" ? verify({words.begin() + 1, words.end()}) : diff(words[1], words[2], group);
+  });
+  return static_cast<int>(world.communicator().all_reduced(static_cast<std::int64_t>(code), ReduceOp::max, "result"));
+}
+
+}  // namespace lockstep::apps
