@@ -57,6 +57,8 @@ H5File H5File::create(const fs::path& path, H5Strings strings) {
   return H5File(std::move(handle));
 }
 
+void H5File::prepare_library() { h5::prepare_library(); }
+
 void H5File::close() {
   if (!handle_->file.valid()) return;
   h5::prepare_library();

@@ -5,6 +5,19 @@
 namespace lockstep {
 
 namespace {
+/// Makes a group and its parents, each without time stamps (those that the library makes by itself on the way have them).
+void make_groups(hid_t file, const H5File& owner, const std::string& group) {
+  const h5::Id creation(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation, false);
+  for (std::size_t end = 0; end < group.size();) {
+    end = std::min(group.find('/', end + 1), group.size());
+    const std::string part = group.substr(0, end);
+    if (part.size() <= 1 || h5::exists_by_hard_links(file, part)) continue;
+    const h5::Id id(H5Gcreate2(file, part.c_str(), H5P_DEFAULT, creation, H5P_DEFAULT), H5Gclose);
+    require(id.valid(), "creating group ", h5::quoted(part, owner), ": ", h5::kReason);
+  }
+}
+
 h5::Id new_dataset(hid_t file, const H5File& owner, const std::string& dataset, hid_t type,
                    const std::vector<std::int64_t>& shape, const H5Layout& layout) {
   const std::string what = h5::quoted(dataset, owner);
@@ -13,8 +26,9 @@ h5::Id new_dataset(hid_t file, const H5File& owner, const std::string& dataset, 
   const h5::Id space(
       shape.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
       H5Sclose);
-  const h5::Id creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose), links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
-  H5Pset_create_intermediate_group(links, 1);
+  const std::string path = h5::absolute(dataset);
+  make_groups(file, owner, path.substr(0, path.rfind('/')));
+  const h5::Id creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_obj_track_times(creation, false);
   H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY);
   require(layout.deflate == 0 || !layout.chunk.empty(), "writing ", what, ": compression needs a chunk shape");
@@ -34,7 +48,7 @@ h5::Id new_dataset(hid_t file, const H5File& owner, const std::string& dataset, 
       H5Pset_alloc_time(creation, H5D_ALLOC_TIME_INCR);
     }
   }
-  h5::Id id(H5Dcreate2(file, h5::absolute(dataset).c_str(), type, space, links, creation, H5P_DEFAULT), H5Dclose);
+  h5::Id id(H5Dcreate2(file, path.c_str(), type, space, H5P_DEFAULT, creation, H5P_DEFAULT), H5Dclose);
   require(id.valid(), "creating dataset ", what, ": ", h5::kReason);
   return id;
 }
@@ -111,12 +125,7 @@ void H5File::write_text(const std::string& dataset, const std::vector<std::strin
 
 void H5File::create_group(const std::string& group) {
   h5::prepare_library();
-  if (is_group(group)) return;
-  const h5::Id links(H5Pcreate(H5P_LINK_CREATE), H5Pclose), creation(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
-  H5Pset_create_intermediate_group(links, 1);
-  H5Pset_obj_track_times(creation, false);
-  const h5::Id id(H5Gcreate2(handle_->file, h5::absolute(group).c_str(), links, creation, H5P_DEFAULT), H5Gclose);
-  require(id.valid(), "creating group ", h5::quoted(group, *this), ": ", h5::kReason);
+  make_groups(handle_->file, *this, h5::absolute(group));
 }
 
 using Shape = std::vector<std::int64_t>;

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/h5.hpp"
 #include "lockstep/prep/icecolumn.hpp"
 
 namespace lockstep::prep::icecolumn {
@@ -16,6 +17,7 @@ constexpr float kFill = 1e30f;
 class Writer {
  public:
   explicit Writer(const std::filesystem::path& path) : path_(path) {
+    H5File::prepare_library();
     check(nc_create(path.c_str(), NC_NETCDF4 | NC_CLASSIC_MODEL | NC_CLOBBER, &id_));
   }
   Writer(const Writer&) = delete;

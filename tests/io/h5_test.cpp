@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <limits>
 #include <numeric>
+#include <thread>
 
 #include "lockstep/base/error.hpp"
 #include "support/temp_dir.hpp"
@@ -161,8 +163,9 @@ TEST_SUITE("io.h5") {
   TEST_CASE("equal contents make equal bytes") {
     const TempDir dir;
     for (const char* name : {"1.h5", "2.h5"}) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1050));  // time stamps would count seconds
       auto file = H5File::create(dir / name);
-      write_vector(file, "/g/x", counting<float>(100), {{10}, 5});
+      write_vector(file, "/g/h/x", counting<float>(100), {{10}, 5});
       file.set_attribute("/g", "a", 0.5);
       file.close();
     }

@@ -58,6 +58,9 @@ class H5File {
   H5File& operator=(H5File&&) noexcept;
   ~H5File();
   const std::filesystem::path& path() const;
+  /// Sets HDF5 up for this process: a failed file is not tried again at exit, exceeding a file size limit is an error. open() and
+  /// create() do it; a program that reaches HDF5 through another library (libnetcdf) too calls it before that one does.
+  static void prepare_library();
 
   bool has(const std::string& object) const;  ///< a dataset or group at this absolute path
   bool is_group(const std::string& object) const;

@@ -1,0 +1,33 @@
+#pragma once
+#include <doctest/doctest.h>
+
+#include <string>
+#include <string_view>
+
+#include "lockstep/base/error.hpp"
+
+namespace lockstep::test {
+
+/// The message of the Error that `action` throws, "no error" when it throws none; the fault is checked.
+template <class Action>
+std::string error_of(Fault expected, Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    CHECK(error.fault() == expected);
+    return error.what();
+  }
+  return "no error";
+}
+
+/// Checks that a message holds all these parts, and prints it when it does not.
+template <class... Parts>
+void check_mentions(const std::string& message, const Parts&... parts) {
+  CAPTURE(message);
+  for (const std::string_view part : {std::string_view(parts)...}) {
+    CAPTURE(part);
+    CHECK(message.find(part) != std::string::npos);
+  }
+}
+
+}  // namespace lockstep::test

@@ -1,0 +1,298 @@
+/// lockstep-prep as users run it: what it writes, what it says, how it ends.
+#include "prep/program.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/io/h5.hpp"
+#include "lockstep/prep/emulator_set.hpp"
+#include "prep/errors.hpp"
+#include "prep/raw_file.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using lockstep::test::check_mentions;
+using lockstep::test::RawFile;
+using lockstep::test::run_prep;
+using lockstep::test::TempDir;
+namespace fs = std::filesystem;
+
+namespace {
+const std::string kGolden = LOCKSTEP_TEST_GOLDEN;
+
+std::vector<std::string> names_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+prep::EmulatorSet read(const fs::path& path) { return prep::read_emulator_set(H5File::open(path)); }
+
+/// Two tiles of 2 x 3 points without places of their own, and the files that have them.
+void write_tiles(const TempDir& dir) {
+  for (const int tile : {1, 2}) {
+    const std::string n = std::to_string(tile);
+    {
+      RawFile raw(dir / ("tile" + n + ".nc"), NC_64BIT_OFFSET);
+      const int t = raw.dim("Time", 1), y = raw.dim("yaxis_1", 2), x = raw.dim("xaxis_1", 3), z = raw.dim("zaxis_1", 4);
+      raw.variable("tsea", NC_DOUBLE, {t, y, x}, test::counting(6, tile));
+      raw.variable("t2m", NC_SHORT, {t, y, x}, {0, 1, 2, 3, 4, -32767},
+                   {{"scale_factor", 0.5}, {"add_offset", 270}, {"_FillValue", -32767}},
+                   {{"units", "K"}, {"standard_name", "air_temperature"}});
+      raw.variable("soil", NC_DOUBLE, {t, z, y, x}, test::counting(24));
+      raw.variable("slmsk", NC_DOUBLE, {t, y, x}, {0, 1, 2, 0, 0, 0});
+    }
+    RawFile place(dir / ("place" + n + ".nc"), NC_NETCDF4);
+    const int lat = place.dim("lat", 2), lon = place.dim("lon", 3);
+    place.variable("geolat", NC_FLOAT, {lat, lon}, test::counting(6, 10));
+    place.variable("geolon", NC_FLOAT, {lat, lon}, test::counting(6, 20));
+  }
+}
+}  // namespace
+
+TEST_SUITE("prep.program") {
+  TEST_CASE("tiles with their places, levels, units and masks become rows in list order") {
+    const TempDir dir;
+    write_tiles(dir);
+    const auto run = run_prep(
+        dir.path(),
+        "netcdf --input 'tile?.nc' --geolocation place1.nc,place2.nc --inputs tsea,deep=soil@3*2+1 --outputs t2m "
+        "--mask 'slmsk != 1' --validation-split 0.2 -o out.h5");
+    CAPTURE(run.text);
+    REQUIRE(run.status == 0);
+    check_mentions(run.text, "points read      12", "masked out       2", "dropped          2", "t2m 2",
+                   "rows             8 = 7 train + 1 validation + 0 test");
+    const auto set = read(dir / "out.h5");
+    CHECK(set.x == std::vector<float>{0, 37, 2, 41, 3, 43, 4, 45, 0, 37, 4, 41, 6, 43, 8, 45});
+    CHECK(set.y == std::vector<float>{270, 271, 271.5, 272, 270, 271, 271.5, 272});
+    CHECK(set.lat == std::vector<float>{0, 20, 30, 40, 0, 20, 30, 40});
+    CHECK(set.cell == std::vector<std::int64_t>{0, 2, 3, 4, 0, 2, 3, 4});
+    CHECK(set.source == std::vector<std::int32_t>{0, 0, 0, 0, 1, 1, 1, 1});
+    CHECK(set.inputs.names == std::vector<std::string>{"tsea", "deep"});
+    CHECK(set.inputs.level == std::vector<std::int32_t>{0, 3});
+    CHECK(set.outputs.units == std::vector<std::string>{"K"});
+    CHECK(set.outputs.cf == std::vector<std::string>{"air_temperature"});
+    CHECK(run_prep(dir.path(), "check out.h5").status == 0);
+    check_mentions(run_prep(dir.path(), "info out.h5").text, "tile1.nc", "air_temperature", "deep");
+  }
+
+  TEST_CASE("a history file made of ice columns gives the columns back") {
+    const TempDir dir;
+    REQUIRE(run_prep(dir.path(), "synth-icecolumn --rows 200 --seed 3 --history h.nc -o a.h5").status == 0);
+    const auto run = run_prep(
+        dir.path(),
+        "cice-history -i h.nc --inputs sst,sss,tair,uatm,qref,flwdn,fswdn,hi,hs --outputs aice,tsfc,fcond -o b.h5");
+    CAPTURE(run.text);
+    REQUIRE(run.status == 0);
+    const auto a = read(dir / "a.h5"), b = read(dir / "b.h5");
+    CHECK(a.x == b.x);
+    CHECK(a.y == b.y);
+    CHECK(a.jac.size() == 200 * 27);
+    CHECK(b.time[0] == 1454328000);
+    CHECK(b.lat[199] > 60);
+    CHECK(run_prep(dir.path(), "check a.h5 b.h5").status == 0);
+    const auto ice = run_prep(
+        dir.path(), "cice-history -i h.nc --inputs sst --outputs aice --mask-mode sea_ice --min-ice 0.3 -o ice.h5");
+    REQUIRE(ice.status == 0);
+    for (const float aice : read(dir / "ice.h5").y) CHECK(aice > 0.3f);
+  }
+
+  TEST_CASE("a pair of files takes the last level of the air and the first of the sea") {
+    const TempDir dir;
+    const auto run = run_prep(dir.path(), "cf-pair --atmosphere " + kGolden + "/emulator_prep_atm.nc --ocean " +
+                                              kGolden + "/emulator_prep_ocn.nc -o p.h5");
+    CAPTURE(run.text);
+    REQUIRE(run.status == 0);
+    const auto set = read(dir / "p.h5");
+    CHECK(set.rows() == 383);
+    CHECK(set.inputs.level == std::vector<std::int32_t>{0, 0, 2, 0, 0, 2, 2, 2, 2});
+    CHECK(set.input_source == "ocean,ocean,atmosphere,ocean,ocean,atmosphere,atmosphere,atmosphere,atmosphere");
+    CHECK(set.sources == std::vector<std::string>{"emulator_prep_ocn.nc", "emulator_prep_atm.nc"});
+    const std::string missing = "cf-pair --atmosphere " + kGolden + "/emulator_prep_atm.nc --ocean " + kGolden +
+                                "/emulator_prep_ocn.nc --inputs sst,sice -o q.h5";
+    const auto refused = run_prep(dir.path(), missing);
+    CHECK(refused.status == 3);
+    check_mentions(refused.text, "sea_ice_salinity", "'sice'", "--missing zero");
+    REQUIRE(run_prep(dir.path(), missing + " --missing zero").status == 0);
+    const auto zeros = read(dir / "q.h5");
+    CHECK(zeros.input_std[1] == 1);
+    for (std::size_t i = 1; i < zeros.x.size(); i += 2) CHECK(zeros.x[i] == 0);
+  }
+
+  TEST_CASE("an INI file gives the options, the command line wins") {
+    const TempDir dir;
+    REQUIRE(run_prep(dir.path(), "synth-icecolumn --rows 100 --history h.nc -o a.h5").status == 0);
+    test::write_text(dir / "p.ini",
+                     "[variables]\ninput_variables = sst,hi\n[domain]\nmask_mode = ocean\nmin_ice_concentration = "
+                     "0.5\n[rows]\nmax_patterns = 10\n");
+    REQUIRE(run_prep(dir.path(), "cice-history -i h.nc --config p.ini --max-patterns 8 --validation-split 0.25 -o b.h5")
+                .status == 0);
+    const auto set = read(dir / "b.h5");
+    CHECK(set.rows() == 8);
+    CHECK(set.inputs.names == std::vector<std::string>{"sst", "hi"});
+    for (const float aice : set.y) CHECK(aice < 0.5f);
+  }
+
+  TEST_CASE("generated sets pass the check, and equal seeds make equal bytes") {
+    const TempDir dir;
+    const std::pair<const char*, const char*> made[] = {
+        {"ice.h5", "synth-icecolumn --rows 50"},
+        {"l96.h5", "synth-lorenz96 --members 2 --steps 10 --size 12"},
+        {"two.h5", "synth-lorenz96-two-scale --members 1 --steps 10 --spin-up 50"},
+        {"step.h5",
+         "synth-lorenz96-two-scale --task forecast --members 1 --steps 4 --spin-up 50 --jacobian --validation-split "
+         "0.25"}};
+    for (const auto& [name, words] : made) {
+      CAPTURE(words);
+      REQUIRE(run_prep(dir.path(), std::string(words) + " -o " + name).status == 0);
+      CHECK(run_prep(dir.path(), std::string("check ") + name).status == 0);
+      REQUIRE(run_prep(dir.path(), std::string(words) + " -o again.h5").status == 0);
+      CHECK(test::read_text(dir / name) == test::read_text(dir / "again.h5"));
+      REQUIRE(run_prep(dir.path(), std::string(words) + " --seed 1 -o again.h5").status == 0);
+      CHECK(test::read_text(dir / name) != test::read_text(dir / "again.h5"));
+    }
+    const auto step = read(dir / "step.h5");
+    CHECK(step.n_in() == 264);
+    CHECK(step.jac.size() == 4u * 264 * 264);
+    const auto l96 = read(dir / "l96.h5");
+    // One row's true Jacobian takes it, to first order, to the next state of its neighbour in time.
+    double worst = 0;
+    for (std::size_t o = 0; o < 12; ++o) {
+      double y = static_cast<double>(l96.y[o]);
+      for (std::size_t i = 0; i < 12; ++i)
+        y += static_cast<double>(l96.jac[o * 12 + i]) * static_cast<double>(l96.x[12 + i] - l96.x[i]);
+      worst = std::max(worst, std::abs(y - static_cast<double>(l96.y[12 + o])));
+    }
+    CHECK(worst < 0.5);
+  }
+
+  TEST_CASE("what users get wrong is said in one line with exit code 2") {
+    const TempDir dir;
+    write_tiles(dir);
+    test::write_text(dir / "plain", "");
+    const std::pair<std::string, std::string> cases[] = {
+        {"netcdf --input tile1.nc --inputs tsea --outputs t2n -o o.h5", "did you mean 't2m'?"},
+        {"netcdf --input tile1.nc --inputs soil --outputs t2m -o o.h5", "choose a level"},
+        {"netcdf --input tile1.nc --inputs tsea --outputs t2m --mask 'slmks == 1' -o o.h5", "did you mean 'slmsk'?"},
+        {"netcdf --input tile1.nc --inputs tsea --outputs tsea -o o.h5", "both an input and an output"},
+        {"netcdf --input tile9.nc --inputs tsea --outputs t2m -o o.h5", "tile9.nc"},
+        {"netcdf --input 'tile?.nc' --geolocation place1.nc,place2.nc,place1.nc --inputs tsea --outputs t2m -o o.h5",
+         "3 files for 2"},
+        {"netcdf --input tile1.nc --inputs tsea --outputs t2m -o no/such/o.h5", "no/such"},
+        {"netcdf --input tile1.nc --inputs tsea --outputs t2m -o plain/o.h5", "plain"},
+        {"netcdf --input tile1.nc --inputs tsea --outputs t2m", "output"},
+        {"netcdf --input tile1.nc --inputs tsea --outputs t2m --subsmple first -o o.h5", "subsample"},
+        {"netcdf --input tile1.nc --inputs tsea --outputs t2m --thin-fraction 0 -o o.h5", "thin"},
+        {"cice-history --input tile1.nc --inputs ssst -o o.h5", "did you mean 'sst'?"},
+        {"cice-histry --input tile1.nc -o o.h5", "did you mean cice-history?"},
+        {"synth-icecolumn --rows 2 -o o.h5", "rows"},
+        {"synth-icecolumn --validation-split 0.6 --test-split 0.6 -o o.h5", "leave nothing"},
+        {"check absent.h5", "absent.h5"},
+        {"verify --golden absent.h5", "absent.h5"}};
+    const auto before = names_in(dir.path());
+    for (const auto& [words, expected] : cases) {
+      CAPTURE(words);
+      const auto run = run_prep(dir.path(), words);
+      CHECK(run.status == 2);
+      check_mentions(run.text, expected);
+      CHECK(std::count(run.text.begin(), run.text.end(), '\n') == 1);
+    }
+    CHECK(names_in(dir.path()) == before);
+  }
+
+  TEST_CASE("bad data is said in one line with exit code 3, and nothing is left") {
+    const TempDir dir;
+    write_tiles(dir);
+    fs::copy(dir / "tile1.nc", dir / "cut.nc");
+    fs::resize_file(dir / "cut.nc", fs::file_size(dir / "cut.nc") - 100);
+    fs::copy(kGolden + "/emulator_prep_cice.nc", dir / "cut4.nc");
+    fs::resize_file(dir / "cut4.nc", fs::file_size(dir / "cut4.nc") / 2);
+    test::write_text(dir / "foreign.nc", "PNG or whatever else");
+    {
+      RawFile raw(dir / "nan.nc", NC_NETCDF4);
+      const int n = raw.dim("n", 4);
+      raw.variable("a", NC_DOUBLE, {n}, {1, 2, 3, 4});
+      raw.variable("b", NC_DOUBLE, {n}, {NAN, NAN, NAN, INFINITY});
+    }
+    REQUIRE(run_prep(dir.path(), "synth-icecolumn --rows 100 -o good.h5").status == 0);
+    fs::copy(dir / "good.h5", dir / "cut.h5");
+    fs::resize_file(dir / "cut.h5", fs::file_size(dir / "cut.h5") - 1000);
+    const std::pair<std::string, std::string> cases[] = {
+        {"netcdf --input cut.nc --inputs tsea --outputs t2m -o o.h5", "truncated"},
+        {"netcdf --input cut4.nc --inputs sst_h --outputs aice_h -o o.h5", "cut4.nc"},
+        {"netcdf --input foreign.nc --inputs a --outputs b -o o.h5", "foreign.nc"},
+        {"netcdf --input nan.nc --inputs a --outputs b -o o.h5", "b missing in 4"},
+        {"netcdf --input tile1.nc --inputs tsea --outputs t2m --mask 'slmsk == 7' -o o.h5",
+         "none of 6 points passes the mask"},
+        {"netcdf --input tile1.nc --inputs tsea --outputs t2m --pole north -o o.h5", "no latitude"},
+        {"netcdf --input tile1.nc --inputs tsea --outputs t2m --test-days 2016-02-05 -o o.h5",
+         "the files give no times"},
+        {"cice-history --input tile1.nc --inputs sst -o o.h5", "ULAT, lat, latitude, TLAT"},
+        {"check cut.h5", "truncated"},
+        {"check foreign.nc", "foreign.nc"},
+        {"info " + kGolden + "/emulator_aice.h5", "format"},
+        {"verify --golden " + kGolden + "/emulator_aice.h5", "neither"}};
+    const auto before = names_in(dir.path());
+    for (const auto& [words, expected] : cases) {
+      CAPTURE(words);
+      const auto run = run_prep(dir.path(), words);
+      CHECK(run.status == 3);
+      check_mentions(run.text, expected);
+      CHECK(std::count(run.text.begin(), run.text.end(), '\n') == 1);
+    }
+    CHECK(names_in(dir.path()) == before);
+  }
+
+  TEST_CASE("a full disk ends with one line, exit code 1 and the old file untouched") {
+    const TempDir dir;
+    REQUIRE(run_prep(dir.path(), "synth-icecolumn --rows 50 -o a.h5").status == 0);
+    const std::string old = test::read_text(dir / "a.h5");
+    const auto run = run_prep(dir.path(), "synth-icecolumn --rows 20000 -o a.h5", "ulimit -f 600;");
+    CHECK(run.status == 1);
+    check_mentions(run.text, "a.h5", "File too large");
+    CHECK(std::count(run.text.begin(), run.text.end(), '\n') == 1);
+    CHECK(test::read_text(dir / "a.h5") == old);
+    const auto history = run_prep(dir.path(), "synth-icecolumn --rows 20000 --history h.nc -o b.h5", "ulimit -f 600;");
+    CHECK(history.status == 1);
+    CHECK(names_in(dir.path()) == std::vector<std::string>{"a.h5"});
+  }
+
+  TEST_CASE("a constant column is kept with deviation 1 and remarked upon") {
+    const TempDir dir;
+    {
+      RawFile raw(dir / "a.nc", NC_64BIT_DATA);
+      const int n = raw.dim("n", 20);
+      raw.variable("a", NC_DOUBLE, {n}, std::vector<double>(20, 5.0));
+      raw.variable("b", NC_DOUBLE, {n}, test::counting(20));
+    }
+    REQUIRE(run_prep(dir.path(), "netcdf --input a.nc --inputs a --outputs b -o a.h5").status == 0);
+    CHECK(read(dir / "a.h5").input_std == std::vector<double>{1});
+    const auto check = run_prep(dir.path(), "check a.h5");
+    CHECK(check.status == 0);
+    check_mentions(check.text, "a is constant");
+  }
+
+  TEST_CASE("help is complete: an overview, and for every source its options with examples") {
+    const TempDir dir;
+    const auto overview = run_prep(dir.path(), "--help");
+    CHECK(overview.status == 0);
+    for (const char* name : {"cice-history", "cf-pair", "netcdf", "synth-icecolumn", "synth-lorenz96",
+                             "synth-lorenz96-two-scale", "check", "info", "verify"}) {
+      CAPTURE(name);
+      check_mentions(overview.text, name);
+      const auto help = run_prep(dir.path(), std::string(name) + " --help");
+      CHECK(help.status == 0);
+      check_mentions(help.text, std::string("lockstep-prep ") + name, "xample");
+    }
+    CHECK(run_prep(dir.path(), "").status == 2);
+    CHECK(run_prep(dir.path(), "--version").status == 0);
+  }
+
+  TEST_CASE("verify prints a row per array and succeeds on the reference") {
+    const TempDir dir;
+    const auto run = run_prep(dir.path(), "verify --golden " + kGolden + "/emulator_synth.h5");
+    CHECK(run.status == 0);
+    check_mentions(run.text, "lorenz96_two_scale/ad", "8 of 8 arrays agree");
+  }
+}
