@@ -215,12 +215,7 @@ void MpiComm::agree_on_call(const Signature& mine) {
 
 template <class T>
 void MpiComm::reduce_on_node(std::span<T> values, ReduceOp op, const char* what) {
-  NodeReduce::Call call{.op = op,
-                        .type = static_cast<std::uint32_t>(Wire<T>::name[0]) * 8u + sizeof(T),
-                        .what = what,
-                        .between_nodes = {},
-                        .progress = {},
-                        .name_rank = {}};
+  NodeReduce::Call call{.op = op, .what = what, .between_nodes = {}, .progress = {}, .name_rank = {}};
   if (node_path_.several_nodes) {
     call.between_nodes = [&](std::byte* sum) {
       MPI_Request request = MPI_REQUEST_NULL;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <type_traits>
 
 #include "lockstep/base/error.hpp"
 
@@ -28,6 +30,17 @@ void combine(T* __restrict__ into, const T* __restrict__ from, std::size_t count
         for (std::size_t i = 0; i < count; ++i) into[i] |= from[i];
       break;
   }
+}
+
+template <class T>
+constexpr std::uint64_t type_code() {
+  return std::is_same_v<T, float> ? 0 : std::is_same_v<T, double> ? 1 : std::is_same_v<T, std::int64_t> ? 2 : 3;
+}
+
+std::string describe(std::uint64_t kind, std::uint64_t count) {
+  constexpr const char* kOps[] = {"sum", "min", "max", "bit_or"};
+  constexpr const char* kTypes[] = {"f32", "f64", "i64", "u64"};
+  return join("all_reduce ", kOps[kind >> 8 & 3], " of ", count, " ", kTypes[kind & 3]);
 }
 }  // namespace
 
@@ -71,7 +84,7 @@ void NodeReduce::all_reduce(CommContext& context, std::span<T> values, const Cal
   const std::size_t count = values.size(), bytes = values.size_bytes();
   require(bytes <= slot_bytes_, "node reduce: ", bytes, " bytes into slots of ", slot_bytes_);
   Flags& mine = flags_[rank_];
-  const std::uint64_t kind = static_cast<std::uint64_t>(call.op) << 8 | call.type;
+  const std::uint64_t kind = static_cast<std::uint64_t>(call.op) << 8 | type_code<T>();
   if (bytes > 0) std::memcpy(slot(rank_), values.data(), bytes);
   mine.count[set].store(count, std::memory_order_relaxed);
   mine.kind[set].store(kind, std::memory_order_relaxed);
@@ -81,8 +94,8 @@ void NodeReduce::all_reduce(CommContext& context, std::span<T> values, const Cal
     const std::uint64_t their_count = flags_[r].count[set].load(std::memory_order_relaxed);
     const std::uint64_t their_kind = flags_[r].kind[set].load(std::memory_order_relaxed);
     require(their_count == count && their_kind == kind, "all_reduce '", call.what, "': ", call.name_rank(rank_),
-            " reduces ", count, " elements (operation and type ", kind, "), but ", call.name_rank(r), " reduces ",
-            their_count, " (", their_kind, "); every rank must call the same collectives with the same counts");
+            " calls ", describe(kind, count), ", but ", call.name_rank(r), " calls ", describe(their_kind, their_count),
+            "; every rank must call the same collectives with the same counts");
   }
 
   const bool one_node = !call.between_nodes;

@@ -30,7 +30,6 @@ class NodeReduce {
 
   struct Call {
     ReduceOp op;
-    std::uint32_t type;  ///< tells the types apart when calls are compared
     const char* what;
     std::function<void(std::byte*)>
         between_nodes;               ///< reduces the node's sum in place with the other nodes'; empty: one node

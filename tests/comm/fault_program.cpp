@@ -1,0 +1,59 @@
+// A job that goes wrong on purpose, for faults_test: fault_program FAULT RANK. Trains nothing for ten steps; in step 5 that rank fails.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/log.hpp"
+#include "lockstep/comm/world.hpp"
+
+using namespace lockstep;
+
+namespace {
+void fail(const std::string& fault, World& world, std::vector<float>& gradient) {
+  if (fault == "stop") raise(SIGSTOP);
+  if (fault == "kill") raise(SIGKILL);
+  if (fault == "late") std::this_thread::sleep_for(std::chrono::hours(1));
+  if (fault == "exit") _exit(0);
+  if (fault == "count" || fault == "count-checked") gradient.push_back(0);
+  if (fault == "throw") throw Error(Fault::data, "reading 'x.h5': checksum does not match");
+  if (fault == "all-throw") throw Error(Fault::internal, "the loss is not finite");
+  if (fault == "together") {
+    world.together("reading", [] { throw Error(Fault::data, "opening 'y.h5': no such file"); });
+  }
+}
+}  // namespace
+
+int main(int argc, char** argv) {
+  World world(&argc, &argv);
+  return world.run([&]() -> int {
+    const std::string fault = argv[1];
+    const int guilty = std::atoi(argv[2]);
+    WorldOptions options;
+    options.timeout_s = 1;
+    options.check_collectives = fault.ends_with("-checked");
+    world.configure(options);
+    Communicator& comm = world.communicator();
+    std::vector<float> gradient(100, 1.0f);
+    for (int step = 0; step < 10; ++step) {
+      world.at("train", step);
+      const bool now = step == 5 && (world.rank() == guilty || fault == "all-throw");
+      if (now) fail(fault, world, gradient);
+      if (step == 5 && fault == "together" && !now) world.together("reading", [] {});
+      if (now && fault.starts_with("skip")) continue;
+      if (now && fault == "leave") return 0;
+      comm.all_reduce(std::span<float>(gradient), ReduceOp::sum, "gradient");
+      if (fault == "started") {
+        // Twice the deadline in all, but never in one wait: no reason to end.
+        if (world.rank() == guilty) std::this_thread::sleep_for(std::chrono::milliseconds(250));
+        comm.start_all_reduce(std::span<float>(gradient), "bucket")->wait();
+      }
+    }
+    if (world.rank() == 0) log::info("the job is done");
+    return 0;
+  });
+}

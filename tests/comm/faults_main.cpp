@@ -1,0 +1,216 @@
+// Jobs that go wrong end soon, with the right message, and leave no process behind. Starts fault_program under mpirun.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <dirent.h>
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/stopwatch.hpp"
+
+using lockstep::join;
+
+namespace {
+constexpr double kBound_s = 12;  // deadline 1 s, start and end of mpirun about 1 s; the rest is for a busy machine
+
+struct Outcome {
+  std::string output;
+  int code = -1;
+  double seconds = 0;
+  std::size_t left_behind = 0;
+  bool says(const std::string& text) const { return output.find(text) != std::string::npos; }
+  std::size_t count(const std::string& text) const {
+    std::size_t found = 0;
+    for (std::size_t at = 0; (at = output.find(text, at)) != std::string::npos; at += text.size()) ++found;
+    return found;
+  }
+};
+
+/// Processes whose environment holds this mark.
+std::size_t processes_with(const std::string& mark) {
+  std::size_t found = 0;
+  DIR* processes = opendir("/proc");
+  if (processes == nullptr) return 0;
+  while (const dirent* entry = readdir(processes)) {
+    if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
+    std::ifstream file(join("/proc/", entry->d_name, "/environ"), std::ios::binary);
+    const std::string environment{std::istreambuf_iterator<char>(file), {}};
+    if (environment.find(mark) != std::string::npos) ++found;
+  }
+  closedir(processes);
+  return found;
+}
+
+Outcome run(int ranks, const std::string& fault, int guilty) {
+  static int number = 0;
+  const std::string mark = join("LOCKSTEP_FAULT_TEST=", getpid(), "-", number++);
+  Outcome outcome;
+  const lockstep::Stopwatch watch;
+  const std::string command = join("env ", mark, " timeout -s KILL 60 ", LOCKSTEP_TEST_MPIRUN, " -n ", ranks, " ",
+                                   LOCKSTEP_TEST_PROGRAM, " ", fault, " ", guilty, " 2>&1");
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  char buffer[4096];
+  while (const std::size_t size = fread(buffer, 1, sizeof buffer, pipe)) outcome.output.append(buffer, size);
+  const int status = pclose(pipe);
+  outcome.seconds = watch.seconds();
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  const lockstep::Stopwatch after;
+  while ((outcome.left_behind = processes_with(mark)) > 0 && after.seconds() < 3)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  MESSAGE(fault, " by rank ", guilty, " of ", ranks, ": ended after ", outcome.seconds, " s with ", outcome.code);
+  return outcome;
+}
+}  // namespace
+
+TEST_SUITE("comm.faults") {
+  TEST_CASE("a stopped rank is named with host, step and collective, and the job ends") {
+    const Outcome o = run(3, "stop", 1);
+    CAPTURE(o.output);
+    CHECK(o.seconds < kBound_s);
+    CHECK(o.code == 1);
+    CHECK(o.left_behind == 0);
+    CHECK(o.count("no progress for") == 1);
+    CHECK(o.says("2 of 3 ranks wait in collective"));
+    CHECK(o.says("all_reduce sum of 100 f32 'gradient' of train, step 5"));
+    CHECK(o.says("rank 1 ("));
+    CHECK(o.says("is stopped by a signal"));
+    CHECK(o.count("STOPPED") == 1);
+    CHECK_FALSE(o.says("the job is done"));
+  }
+
+  TEST_CASE("a stopped rank 0 is named, too") {
+    const Outcome o = run(2, "stop", 0);
+    CAPTURE(o.output);
+    CHECK(o.seconds < kBound_s);
+    CHECK(o.code == 1);
+    CHECK(o.left_behind == 0);
+    CHECK(o.count("no progress for") == 1);
+    CHECK(o.says("1 of 2 ranks wait"));
+    CHECK(o.says("rank 0 ("));
+    CHECK(o.count("STOPPED") == 1);
+  }
+
+  TEST_CASE("a rank that is busy elsewhere is named with what it does") {
+    const Outcome o = run(2, "late", 1);
+    CAPTURE(o.output);
+    CHECK(o.seconds < kBound_s);
+    CHECK(o.code == 1);
+    CHECK(o.left_behind == 0);
+    CHECK(o.count("no progress for") == 1);
+    CHECK(o.says("is late: it has been in train, step 5, for"));
+    CHECK(o.says("has not come to #"));
+  }
+
+  TEST_CASE("a killed rank ends the job") {
+    const Outcome o = run(3, "kill", 2);
+    CAPTURE(o.output);
+    CHECK(o.seconds < kBound_s);
+    CHECK(o.code != 0);
+    CHECK(o.left_behind == 0);
+    // mpirun or the watchdog, whichever looks first.
+    CHECK((o.says("signal 9") || o.says("rank 2 has died")));
+    CHECK_FALSE(o.says("the job is done"));
+  }
+
+  TEST_CASE("a rank that leaves without a word ends the job") {
+    const Outcome o = run(2, "exit", 1);
+    CAPTURE(o.output);
+    CHECK(o.seconds < kBound_s);
+    CHECK(o.code != 0);
+    CHECK(o.left_behind == 0);
+    CHECK_FALSE(o.says("the job is done"));
+  }
+
+  TEST_CASE("a rank that returns early is named with the collective that it is in instead") {
+    const Outcome o = run(3, "leave", 2);
+    CAPTURE(o.output);
+    CHECK(o.seconds < kBound_s);
+    CHECK(o.code == 1);
+    CHECK(o.left_behind == 0);
+    CHECK(o.says("rank 2 ("));
+    CHECK(o.says("barrier 'end of the program'"));
+    CHECK(o.says("where the others call another"));
+  }
+
+  TEST_CASE("a rank that skips a collective is named when it runs out of them") {
+    const Outcome o = run(2, "skip", 1);
+    CAPTURE(o.output);
+    CHECK(o.seconds < kBound_s);
+    CHECK(o.code == 1);
+    CHECK(o.left_behind == 0);
+    CHECK(o.says("barrier 'end of the program'"));
+  }
+
+  TEST_CASE("with checks, a rank that skips a collective is named at once, with both steps") {
+    const Outcome o = run(2, "skip-checked", 1);
+    CAPTURE(o.output);
+    CHECK(o.seconds < kBound_s);
+    CHECK(o.code == 1);
+    CHECK(o.left_behind == 0);
+    CHECK(o.count("the ranks' collectives do not match") == 1);
+    CHECK(o.says("all_reduce sum of 100 f32 'gradient' in step 5"));
+    CHECK(o.says("all_reduce sum of 100 f32 'gradient' in step 6"));
+  }
+
+  TEST_CASE("another count is refused, with and without checks, naming both ranks") {
+    for (const char* fault : {"count", "count-checked"}) {
+      const Outcome o = run(3, fault, 1);
+      CAPTURE(fault);
+      CAPTURE(o.output);
+      CHECK(o.seconds < kBound_s);
+      CHECK(o.code == 1);
+      CHECK(o.left_behind == 0);
+      CHECK(o.count("error [") == 1);
+      CHECK(o.says("'gradient'"));
+      CHECK(o.says("100"));
+      CHECK(o.says("101"));
+      CHECK(o.says("rank 1 ("));
+    }
+  }
+
+  TEST_CASE("an error on one rank ends the job with its message and exit code") {
+    const Outcome o = run(3, "throw", 1);
+    CAPTURE(o.output);
+    CHECK(o.seconds < kBound_s);
+    CHECK(o.code == 3);
+    CHECK(o.left_behind == 0);
+    CHECK(o.count("reading 'x.h5': checksum does not match") == 1);
+    CHECK(o.says("error [rank 1/3"));
+  }
+
+  TEST_CASE("the same error on all ranks is printed once") {
+    const Outcome o = run(3, "all-throw", 0);
+    CAPTURE(o.output);
+    CHECK(o.seconds < kBound_s);
+    CHECK(o.code == 1);
+    CHECK(o.left_behind == 0);
+    CHECK(o.count("the loss is not finite") == 1);
+  }
+
+  TEST_CASE("an error that all leave with is printed once and gives the exit code") {
+    const Outcome o = run(3, "together", 2);
+    CAPTURE(o.output);
+    CHECK(o.seconds < kBound_s);
+    CHECK(o.code == 3);
+    CHECK(o.left_behind == 0);
+    CHECK(o.count("opening 'y.h5': no such file") == 1);
+  }
+
+  TEST_CASE("waits that are each shorter than the deadline are no reason to end") {
+    const Outcome o = run(2, "started", 1);
+    CAPTURE(o.output);
+    CHECK(o.code == 0);
+    CHECK(o.says("the job is done"));
+    CHECK(o.seconds > 2.4);
+  }
+}
