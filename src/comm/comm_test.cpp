@@ -22,6 +22,7 @@ namespace lockstep {
 namespace {
 constexpr double kSlow = 1.5;  // times the median
 constexpr int kMaxRepetitions = 300;
+constexpr std::size_t kEnoughBytes = std::size_t{1} << 20;
 
 /// What went wrong in one check on this rank; the first problem stays.
 class Verdict {
@@ -337,6 +338,9 @@ std::vector<CommRank> look_at_ranks(World& world, const CommTestOptions& options
 
 std::size_t bucket_for(const std::vector<CommTiming>& timings) {
   double best = 0;
+  std::size_t longest = 0;
+  for (const CommTiming& t : timings) longest = std::max(longest, t.bytes);
+  if (longest < kEnoughBytes) return 0;  // latency only: no bandwidth was seen yet
   for (const CommTiming& t : timings)
     if (t.collective == "start_all_reduce") best = std::max(best, t.bytes_per_s);
   for (const CommTiming& t : timings)
@@ -401,9 +405,12 @@ std::string comm_test_text(const CommReport& report) {
     text += line;
   }
   text += "\n";
-  if (report.ranks.size() > 1)
-    text += join("dist.bucket_bytes = ", report.bucket_bytes,
-                 " is the smallest size that reaches 80 % of the best bandwidth of started all-reduces here.\n");
+  if (report.ranks.size() > 1) {
+    text += report.bucket_bytes > 0
+                ? join("dist.bucket_bytes = ", report.bucket_bytes,
+                       " is the smallest size that reaches 80 % of the best bandwidth of started all-reduces here.\n")
+                : std::string("No bucket size proposed: messages of 1 MiB were not reached (--max-bytes, --budget).\n");
+  }
   if (any_slow)
     text += "Ranks marked SLOW take 1.5 times the median or more: every step waits for them. Is their host busy?\n";
   text += report.passed() ? "All collectives are correct.\n" : "SOME COLLECTIVES GIVE WRONG RESULTS.\n";

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/comm/world.hpp"
+#include "progress.hpp"
 #include "status.hpp"
 
 namespace lockstep {
@@ -17,6 +18,7 @@ struct CommContext {
   explicit CommContext(RankBoard* board) : status(board) {}
   Status status;
   WorldOptions options;
+  Progress* progress = nullptr;    ///< for started collectives; none without threads in MPI
   bool crowded = false;            ///< more ranks than processors on this node: waiting must not cost a processor
   std::vector<std::string> hosts;  ///< of each rank
   std::function<void()>
@@ -27,18 +29,21 @@ struct CommContext {
 /// at last sleeps.
 class Backoff {
  public:
-  explicit Backoff(const CommContext& context) : context_(context), spins_left_(context.crowded ? 0 : kSpins) {}
+  explicit Backoff(const CommContext& context) : context_(context), spinning_(!context.crowded) {}
 
   /// Between two looks at what is waited for. False while still spinning: the caller may spare itself costly looks.
   bool pause() {
-    if (spins_left_ > 0) {
-      --spins_left_;
+    ++calls_;
+    if (spinning_) {
+      // By the clock, not by count: a look costs nanoseconds in shared memory and microseconds in a network library.
+      if (began_ns_ == 0) began_ns_ = monotonic_ns();
+      if (calls_ % 8 == 0 && monotonic_ns() - began_ns_ > kSpinFor_ns) spinning_ = false;
 #if defined(__x86_64__)
       __builtin_ia32_pause();
 #endif
       return false;
     }
-    if (++yields_ % 64 == 0) slow_down();
+    if (sleep_ns_ > 0 || calls_ % 64 == 0) slow_down();
     if (sleep_ns_ == 0) {
       sched_yield();
     } else {
@@ -49,24 +54,23 @@ class Backoff {
   }
 
  private:
-  static constexpr int kSpins = 400;                        // about 10 us
+  static constexpr std::int64_t kSpinFor_ns = 10'000;
   static constexpr std::int64_t kYieldFor_ns = 20'000'000;  // sleeping adds latency of 1 % at most
   static constexpr std::int64_t kServeEvery_ns = 50'000'000;
 
   void slow_down() {
     const std::int64_t now = monotonic_ns();
-    if (began_ns_ == 0) began_ns_ = served_ns_ = now;
+    if (began_ns_ == 0) began_ns_ = now;
     if (now - began_ns_ > kYieldFor_ns) sleep_ns_ = 100'000;
     if (context_.while_waiting && now - served_ns_ > kServeEvery_ns) {
       served_ns_ = now;
       context_.while_waiting();
     }
-    if (sleep_ns_ > 0) yields_ |= 63 - 3;  // look at the clock every fourth sleep
   }
 
   const CommContext& context_;
-  int spins_left_;
-  std::uint32_t yields_ = 0;
+  bool spinning_;
+  std::uint32_t calls_ = 0;
   long sleep_ns_ = 0;
   std::int64_t began_ns_ = 0, served_ns_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <climits>
 #include <cstring>
 #include <exception>
+#include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
@@ -97,26 +98,38 @@ class MpiComm::PendingSum final : public Request {
  public:
   PendingSum(MpiComm& comm, std::vector<MPI_Request> requests, std::uint64_t sequence, std::uint64_t count,
              const char* type, const char* what)
-      : comm_(comm), requests_(std::move(requests)), sequence_(sequence), count_(count), type_(type), what_(what) {}
+      : comm_(comm),
+        requests_(std::move(requests)),
+        sequence_(sequence),
+        count_(count),
+        type_(type),
+        what_(what),
+        progress_(comm.context_.options.progress_thread ? comm.context_.progress : nullptr) {
+    if (progress_ != nullptr) progress_->begin();
+  }
   ~PendingSum() override {
-    if (std::uncaught_exceptions() > 0)
-      return;  // this rank is about to end the job: it must not wait for the others first
     try {
-      wait();
+      // While an error passes through, this rank is about to end the job: it must not wait for the others first.
+      if (std::uncaught_exceptions() == 0) wait();
     } catch (const std::exception& problem) {
       log::error(problem.what());
     }
+    move_it_myself();
   }
   bool test() override {
     if (requests_.empty()) return true;
     int done = 0;
     check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
               join("all_reduce '", what_, "'"));
-    if (done) requests_.clear();
+    if (done) {
+      requests_.clear();
+      move_it_myself();
+    }
     return done != 0;
   }
   void wait() override {
     if (test()) return;
+    move_it_myself();
     const InCollective in(comm_.context_, comm_.channel_.c_str(), sequence_, "all_reduce sum", count_, type_,
                           what_.c_str());
     comm_.drive(requests_, "all_reduce", what_.c_str());
@@ -124,11 +137,16 @@ class MpiComm::PendingSum final : public Request {
   }
 
  private:
+  void move_it_myself() {
+    if (progress_ != nullptr) std::exchange(progress_, nullptr)->end();
+  }
+
   MpiComm& comm_;
   std::vector<MPI_Request> requests_;
   std::uint64_t sequence_, count_;
   const char* type_;
   std::string what_;
+  Progress* progress_;
 };
 
 MpiComm::MpiComm(MPI_Comm comm, const char* channel, CommContext& context, NodePath node_path)
@@ -213,9 +231,25 @@ void MpiComm::agree_on_call(const Signature& mine) {
   }
 }
 
+NodeReduce::Call MpiComm::node_call(ReduceOp op, const char* what) const {
+  NodeReduce::Call call;
+  call.op = op;
+  call.what = what;
+  call.progress = [this] {
+    int flag = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE);
+  };
+  call.name_rank = [this](int r) { return name_rank(node_path_.world_ranks[static_cast<std::size_t>(r)]); };
+  return call;
+}
+
+std::size_t MpiComm::slot_bytes() const {
+  return node_path_.reduce == nullptr ? 0 : std::min(node_path_.reduce->slot_bytes(), context_.options.node_path_bytes);
+}
+
 template <class T>
 void MpiComm::reduce_on_node(std::span<T> values, ReduceOp op, const char* what) {
-  NodeReduce::Call call{.op = op, .what = what, .between_nodes = {}, .progress = {}, .name_rank = {}};
+  NodeReduce::Call call = node_call(op, what);
   if (node_path_.several_nodes) {
     call.between_nodes = [&](std::byte* sum) {
       MPI_Request request = MPI_REQUEST_NULL;
@@ -225,11 +259,6 @@ void MpiComm::reduce_on_node(std::span<T> values, ReduceOp op, const char* what)
       drive(request, "all_reduce between nodes of", what);
     };
   }
-  call.progress = [this] {
-    int flag = 0;
-    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE);
-  };
-  call.name_rank = [this](int r) { return name_rank(node_path_.world_ranks[static_cast<std::size_t>(r)]); };
   node_path_.reduce->all_reduce(context_, values, call);
 }
 
@@ -237,12 +266,11 @@ template <class T>
 void MpiComm::reduce(std::span<T> values, ReduceOp op, const char* what) {
   require(op != ReduceOp::bit_or || std::is_unsigned_v<T>, "all_reduce '", what, "': bit_or needs unsigned integers");
   const InCollective in = begin(operation_name(op), values.size(), Wire<T>::name, what);
-  NodeReduce* node = node_path_.reduce;
-  const std::size_t slot_bytes = node == nullptr ? 0 : std::min(node->slot_bytes(), context_.options.node_path_bytes);
+  const std::size_t slot = slot_bytes();
   // Inside one node any length goes piece by piece, faster than MPI; between nodes only what fits one piece, because nothing would
   // travel while the node adds up the next.
-  if (slot_bytes >= sizeof(T) && (!node_path_.several_nodes || values.size_bytes() <= slot_bytes)) {
-    in_pieces(values.size(), slot_bytes / sizeof(T),
+  if (slot >= sizeof(T) && (!node_path_.several_nodes || values.size_bytes() <= slot)) {
+    in_pieces(values.size(), slot / sizeof(T),
               [&](std::size_t first, std::size_t count) { reduce_on_node(values.subspan(first, count), op, what); });
     return;
   }
@@ -290,6 +318,11 @@ void MpiComm::all_gather_known(std::span<const std::byte> mine, std::span<const 
           "all_gather '", what, "': rank ", rank_, " gives ", mine.size(), " bytes and room for ", into.size(),
           ", but the sizes say ", sizes[static_cast<std::size_t>(rank_)], " and ", total);
   const InCollective in = begin("all_gather", static_cast<std::uint64_t>(total), "bytes", what);
+  const auto longest = static_cast<std::size_t>(*std::max_element(sizes.begin(), sizes.end()));
+  if (longest <= slot_bytes() && !node_path_.several_nodes) {
+    node_path_.reduce->all_gather(context_, mine, sizes, into, node_call(ReduceOp::sum, what));
+    return;
+  }
   const std::size_t limit = context_.options.max_message_bytes;
   if (static_cast<std::size_t>(total) <= limit) {
     std::vector<int> counts(ranks), begins(ranks);

@@ -59,6 +59,9 @@ class MpiComm final : public Communicator {
   struct Signature;
   template <class T>
   void reduce(std::span<T> values, ReduceOp op, const char* what);
+  NodeReduce::Call node_call(ReduceOp op, const char* what) const;
+  /// Longest piece that goes through the node's memory; 0: none does.
+  std::size_t slot_bytes() const;
   template <class T>
   void reduce_on_node(std::span<T> values, ReduceOp op, const char* what);
   template <class T>

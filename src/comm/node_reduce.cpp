@@ -37,7 +37,10 @@ constexpr std::uint64_t type_code() {
   return std::is_same_v<T, float> ? 0 : std::is_same_v<T, double> ? 1 : std::is_same_v<T, std::int64_t> ? 2 : 3;
 }
 
+constexpr std::uint64_t kGatherKind = 1 << 16;
+
 std::string describe(std::uint64_t kind, std::uint64_t count) {
+  if (kind == kGatherKind) return join("all_gather of ", count, " bytes");
   constexpr const char* kOps[] = {"sum", "min", "max", "bit_or"};
   constexpr const char* kTypes[] = {"f32", "f64", "i64", "u64"};
   return join("all_reduce ", kOps[kind >> 8 & 3], " of ", count, " ", kTypes[kind & 3]);
@@ -77,27 +80,42 @@ void NodeReduce::wait(CommContext& context, const Call& call, Ready ready) {
   }
 }
 
-template <class T>
-void NodeReduce::all_reduce(CommContext& context, std::span<T> values, const Call& call) {
+void NodeReduce::meet(CommContext& context, std::span<const std::byte> mine, std::uint64_t kind, std::uint64_t count,
+                      const Call& call) {
   ++call_;
   const std::size_t set = call_ % 2;
-  const std::size_t count = values.size(), bytes = values.size_bytes();
-  require(bytes <= slot_bytes_, "node reduce: ", bytes, " bytes into slots of ", slot_bytes_);
-  Flags& mine = flags_[rank_];
-  const std::uint64_t kind = static_cast<std::uint64_t>(call.op) << 8 | type_code<T>();
-  if (bytes > 0) std::memcpy(slot(rank_), values.data(), bytes);
-  mine.count[set].store(count, std::memory_order_relaxed);
-  mine.kind[set].store(kind, std::memory_order_relaxed);
-  mine.arrived.store(call_, std::memory_order_release);
+  Flags& flags = flags_[rank_];
+  if (!mine.empty()) std::memcpy(slot(rank_), mine.data(), mine.size());
+  flags.count[set].store(count, std::memory_order_relaxed);
+  flags.kind[set].store(kind, std::memory_order_relaxed);
+  flags.arrived.store(call_, std::memory_order_release);
   for (int r = 0; r < ranks_; ++r) {
     wait(context, call, [&] { return flags_[r].arrived.load(std::memory_order_acquire) >= call_; });
     const std::uint64_t their_count = flags_[r].count[set].load(std::memory_order_relaxed);
     const std::uint64_t their_kind = flags_[r].kind[set].load(std::memory_order_relaxed);
-    require(their_count == count && their_kind == kind, "all_reduce '", call.what, "': ", call.name_rank(rank_),
+    require(their_count == count && their_kind == kind, "collective '", call.what, "': ", call.name_rank(rank_),
             " calls ", describe(kind, count), ", but ", call.name_rank(r), " calls ", describe(their_kind, their_count),
             "; every rank must call the same collectives with the same counts");
   }
+}
 
+void NodeReduce::all_gather(CommContext& context, std::span<const std::byte> mine, std::span<const std::int64_t> sizes,
+                            std::span<std::byte> into, const Call& call) {
+  meet(context, mine, kGatherKind, into.size(), call);
+  std::byte* at = into.data();
+  for (int r = 0; r < ranks_; ++r) {
+    const auto size = static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)]);
+    if (size > 0) std::memcpy(at, slot(r), size);
+    at += size;
+  }
+}
+
+template <class T>
+void NodeReduce::all_reduce(CommContext& context, std::span<T> values, const Call& call) {
+  const std::size_t count = values.size(), bytes = values.size_bytes();
+  require(bytes <= slot_bytes_, "node reduce: ", bytes, " bytes into slots of ", slot_bytes_);
+  const std::uint64_t kind = static_cast<std::uint64_t>(call.op) << 8 | type_code<T>();
+  meet(context, std::as_bytes(values), kind, count, call);
   const bool one_node = !call.between_nodes;
   if (one_node && (ranks_ <= kDirectRanks || bytes <= kDirectBytes)) {
     constexpr std::size_t kBlock = 8192 / sizeof(T);  // the sum stays in the L1 cache while the vectors stream past it
@@ -117,7 +135,7 @@ void NodeReduce::all_reduce(CommContext& context, std::span<T> values, const Cal
     std::memcpy(sum + first, reinterpret_cast<const T*>(slot(0)) + first, n * sizeof(T));
     for (int r = 1; r < ranks_; ++r) combine(sum + first, reinterpret_cast<const T*>(slot(r)) + first, n, call.op);
   }
-  mine.reduced.store(call_, std::memory_order_release);
+  flags_[rank_].reduced.store(call_, std::memory_order_release);
   if (one_node || rank_ == 0) {
     for (int r = 0; r < ranks_; ++r)
       wait(context, call, [&] { return flags_[r].reduced.load(std::memory_order_acquire) >= call_; });

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// All-reduce of short vectors through memory that the ranks of a node share: each rank writes its vector once, and one
+/// All-reduce (and all-gather) of short vectors through memory that the ranks of a node share: each rank writes its vector once, and one
 /// flag per rank says so; no system call, no copy through MPI, and always the same order of summation (by rank within
 /// the node).
 ///
@@ -29,8 +29,8 @@ class NodeReduce {
   std::size_t slot_bytes() const { return slot_bytes_; }
 
   struct Call {
-    ReduceOp op;
-    const char* what;
+    ReduceOp op = ReduceOp::sum;
+    const char* what = "";
     std::function<void(std::byte*)>
         between_nodes;               ///< reduces the node's sum in place with the other nodes'; empty: one node
     std::function<void()> progress;  ///< keeps other communication moving while this rank waits
@@ -40,6 +40,10 @@ class NodeReduce {
   /// errors  Error naming both sides when another rank calls with another count, operation or type
   template <class T>
   void all_reduce(CommContext& context, std::span<T> values, const Call& call);
+  /// Pieces of sizes[r] bytes, at most slot_bytes each, one after another in rank order; one node only. Of `call`, what, progress and
+  /// name_rank count.
+  void all_gather(CommContext& context, std::span<const std::byte> mine, std::span<const std::int64_t> sizes,
+                  std::span<std::byte> into, const Call& call);
 
  private:
   struct alignas(64) Flags {
@@ -50,6 +54,9 @@ class NodeReduce {
     std::atomic<std::uint64_t> count[2];
     std::atomic<std::uint64_t> kind[2];
   };
+  /// Puts this rank's bytes into its slot and waits until everyone has; all must come with the same kind and count.
+  void meet(CommContext& context, std::span<const std::byte> mine, std::uint64_t kind, std::uint64_t count,
+            const Call& call);
   template <class Ready>
   void wait(CommContext& context, const Call& call, Ready ready);
   std::byte* slot(int rank) const;

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "helper_thread.hpp"
 #include "lockstep/base/log.hpp"
 
 namespace lockstep {
@@ -17,6 +18,7 @@ constexpr double kAnswer_s = 1.5;     // for a node to answer a query, and for n
 constexpr double kReportEnds_s = 20;  // for whoever took on the report to end the job
 constexpr double kAbortEnds_s = 4;    // for MPI_Abort to end it
 constexpr double kNeighbourEvery_s = 0.5;
+constexpr double kQuietBeforeServing_s = 2;
 }  // namespace
 
 Watchdog::Watchdog(Setup setup) : s_(std::move(setup)) {
@@ -26,12 +28,7 @@ Watchdog::Watchdog(Setup setup) : s_(std::move(setup)) {
     const Identity id = s_.boards[r].identity.load();
     visible_.push_back(id.started != 0 && process_state(id.pid, id.started) != Process::dead);
   }
-  // Signals are for the thread that trains: its handler sets the flag that stops the run.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = helper_thread([this] { run(); });
 }
 
 Watchdog::~Watchdog() {
@@ -62,7 +59,7 @@ void Watchdog::run() {
     lock.unlock();
     const std::int64_t now = monotonic_ns();
     // A longer pause than planned: this process was stopped or starved, and so perhaps was the whole job.
-    const double passed_s = std::min(1e-9 * static_cast<double>(now - looked_ns_), 2 * tick + 0.5);
+    const double passed_s = std::min(1e-9 * static_cast<double>(now - looked_ns_), 2 * tick + 0.1);
     looked_ns_ = now;
     look_at_self(passed_s);
     unseen_s += passed_s;
@@ -71,7 +68,8 @@ void Watchdog::run() {
       look_at_neighbour();
     }
     if (s_.threads_may_call_mpi) {
-      serve();
+      // While the ranks go from collective to collective nobody asks anything, and MPI is left to the thread that trains.
+      if (quiet_s_ > std::min(kQuietBeforeServing_s, timeout_s_ / 4)) serve();
       if (alarmed_) act(true);
     } else if (alarmed_) {
       unanswered_s += passed_s;  // the waiting rank should have acted; it seems to be stuck inside MPI
@@ -83,6 +81,8 @@ void Watchdog::run() {
 
 void Watchdog::look_at_self(double passed_s) {
   const Whereabouts w = s_.boards[s_.node_rank].whereabouts.load();
+  quiet_s_ = w.world_sequence == last_sequence_ ? quiet_s_ + passed_s : 0;
+  last_sequence_ = w.world_sequence;
   if (w.activity != Activity::in_collective || w.since_ns != late_since_ns_) {
     late_s_ = 0;
     late_since_ns_ = w.activity == Activity::in_collective ? w.since_ns : 0;

@@ -81,6 +81,8 @@ class Watchdog {
   std::vector<bool> visible_;  ///< ranks of the node whose process this one can see in /proc
   std::atomic<double> timeout_s_{0};
   double late_s_ = 0;
+  double quiet_s_ = 0;  ///< since this rank began its last collective of all ranks
+  std::uint64_t last_sequence_ = 0;
   std::int64_t late_since_ns_ = 0;
   std::int64_t looked_ns_ = 0;
   std::atomic<bool> alarmed_{false};

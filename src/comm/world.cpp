@@ -93,6 +93,7 @@ struct World::Impl {
   std::unique_ptr<NodeReduce> node_reduce;
   std::unique_ptr<Communicator> world, on_node;
   std::unique_ptr<Watchdog> watchdog;
+  std::unique_ptr<Progress> progress;
 
   void start_alone();
   void start_mpi(int* argc, char*** argv);
@@ -162,7 +163,10 @@ void World::Impl::start_mpi(int* argc, char*** argv) {
   setup.node_of = node_of;
   setup.hosts = context->hosts;
   watchdog = std::make_unique<Watchdog>(std::move(setup));
-  if (provided < MPI_THREAD_MULTIPLE) {
+  if (provided >= MPI_THREAD_MULTIPLE) {
+    progress = std::make_unique<Progress>();
+    context->progress = progress.get();
+  } else {
     context->while_waiting = [this] { watchdog->while_waiting(); };
     if (rank == 0)
       log::debug("MPI gives ", levels[std::clamp(provided, 0, 3)],
@@ -251,6 +255,7 @@ World::~World() {
       abort(1, problem.what());
     }
     w.watchdog.reset();
+    w.progress.reset();
   }
   w.world.reset();
   w.on_node.reset();

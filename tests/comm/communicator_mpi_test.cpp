@@ -1,9 +1,11 @@
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "lockstep/comm/comm_test.hpp"
@@ -107,6 +109,18 @@ TEST_SUITE("comm.communicator") {
     request->wait();
     CHECK(large.front() == static_cast<float>(comm().size()));
     CHECK(large.back() == static_cast<float>(comm().size()));
+  }
+
+  TEST_CASE("a started all-reduce moves while its ranks call nothing") {
+    if (comm().size() == 1) return;
+    std::vector<double> large(std::size_t{1} << 20, 1.0);
+    comm().barrier("before");
+    const auto request = comm().start_all_reduce(std::span<double>(large), "bucket");
+    // Long enough for a hundred times the transfer. By hand, one test() moves the sum by one step of many.
+    std::this_thread::sleep_for(std::chrono::milliseconds(800));
+    CHECK(request->test());
+    request->wait();
+    CHECK(large.back() == static_cast<double>(comm().size()));
   }
 
   TEST_CASE("all_gather leaves pieces in rank order, and its memory is used again") {

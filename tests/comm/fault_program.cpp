@@ -14,11 +14,24 @@
 using namespace lockstep;
 
 namespace {
-void fail(const std::string& fault, World& world, std::vector<float>& gradient) {
+/// Stops every rank for three times the deadline, as a batch system does that suspends a job.
+void suspend_all(const std::vector<std::int64_t>& pids) {
+  if (fork() != 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the others wait in the collective meanwhile
+    return;
+  }
+  for (const std::int64_t pid : pids) kill(static_cast<pid_t>(pid), SIGSTOP);
+  sleep(3);
+  for (const std::int64_t pid : pids) kill(static_cast<pid_t>(pid), SIGCONT);
+  _exit(0);
+}
+
+void fail(const std::string& fault, World& world, std::vector<float>& gradient, const std::vector<std::int64_t>& pids) {
   if (fault == "stop") raise(SIGSTOP);
   if (fault == "kill") raise(SIGKILL);
   if (fault == "late") std::this_thread::sleep_for(std::chrono::hours(1));
   if (fault == "exit") _exit(0);
+  if (fault == "suspend") suspend_all(pids);
   if (fault == "count" || fault == "count-checked") gradient.push_back(0);
   if (fault == "throw") throw Error(Fault::data, "reading 'x.h5': checksum does not match");
   if (fault == "all-throw") throw Error(Fault::internal, "the loss is not finite");
@@ -39,10 +52,13 @@ int main(int argc, char** argv) {
     world.configure(options);
     Communicator& comm = world.communicator();
     std::vector<float> gradient(100, 1.0f);
+    std::vector<std::int64_t> pids(static_cast<std::size_t>(comm.size()));
+    pids[static_cast<std::size_t>(comm.rank())] = getpid();
+    comm.all_reduce(std::span<std::int64_t>(pids), ReduceOp::sum, "process numbers");
     for (int step = 0; step < 10; ++step) {
       world.at("train", step);
       const bool now = step == 5 && (world.rank() == guilty || fault == "all-throw");
-      if (now) fail(fault, world, gradient);
+      if (now) fail(fault, world, gradient, pids);
       if (step == 5 && fault == "together" && !now) world.together("reading", [] {});
       if (now && fault.starts_with("skip")) continue;
       if (now && fault == "leave") return 0;

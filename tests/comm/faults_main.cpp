@@ -206,6 +206,14 @@ TEST_SUITE("comm.faults") {
     CHECK(o.count("opening 'y.h5': no such file") == 1);
   }
 
+  TEST_CASE("a suspended job goes on when it is continued, though it stood still for longer than the deadline") {
+    const Outcome o = run(3, "suspend", 1);
+    CAPTURE(o.output);
+    CHECK(o.code == 0);
+    CHECK(o.says("the job is done"));
+    CHECK(o.seconds > 3);
+  }
+
   TEST_CASE("waits that are each shorter than the deadline are no reason to end") {
     const Outcome o = run(2, "started", 1);
     CAPTURE(o.output);

@@ -44,7 +44,8 @@ struct CommReport {
   std::vector<CommRank> ranks;
   std::vector<CommCheck> checks;
   std::vector<CommTiming> timings;
-  std::size_t bucket_bytes = 0;  ///< smallest message that reaches 80 % of the best bandwidth of start_all_reduce
+  std::size_t bucket_bytes =
+      0;  ///< smallest message that reaches 80 % of the best bandwidth of start_all_reduce; 0: not known
   bool passed() const;
 };
 

@@ -14,6 +14,7 @@ struct WorldOptions {
   double timeout_s = 600;          ///< dist.timeout: longest wait in one collective; 0 waits for ever
   bool check_collectives = false;  ///< dist.check_collectives
   std::size_t max_message_bytes = std::size_t{1} << 30;  ///< longer data travel in pieces (MPI counts are 32 bit)
+  bool progress_thread = true;  ///< a helper keeps started all-reduces moving while this rank computes
   /// All-reduces go through memory that the ranks of a node share, in pieces of this size (between nodes: those that are one piece);
   /// 0: always through MPI.
   std::size_t node_path_bytes = std::size_t{256} << 10;
