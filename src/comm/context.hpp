@@ -1,5 +1,6 @@
 #pragma once
 #include <sched.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <ctime>
@@ -15,8 +16,15 @@ namespace lockstep {
 
 /// What the communicators of a process share: where this rank reports to, and how it waits.
 struct CommContext {
-  explicit CommContext(RankBoard* board) : status(board) {}
+  explicit CommContext(RankBoard* board, const NodeBoard* node = nullptr) : status(board), node_board(node) {}
+  /// Once the job is being ended this rank waits for its end: a rank that was stopped and now runs again must not complete the
+  /// collective that the others were told to give up.
+  void stay_if_ending() const {
+    if (node_board == nullptr) return;
+    while (node_board->ending.load(std::memory_order_relaxed) != 0) pause();
+  }
   Status status;
+  const NodeBoard* node_board;
   WorldOptions options;
   Progress* progress = nullptr;    ///< for started collectives; none without threads in MPI
   bool crowded = false;            ///< more ranks than processors on this node: waiting must not cost a processor
@@ -81,11 +89,15 @@ class InCollective {
   InCollective(CommContext& context, const char* channel, std::uint64_t sequence, const char* operation,
                std::uint64_t count, const char* type, const char* what)
       : context_(context) {
+    context.stay_if_ending();
     context.status.enter(channel, sequence, operation, count, type, what);
   }
   InCollective(const InCollective&) = delete;
   InCollective& operator=(const InCollective&) = delete;
-  ~InCollective() { context_.status.leave(); }
+  ~InCollective() {
+    context_.stay_if_ending();
+    context_.status.leave();
+  }
 
  private:
   CommContext& context_;

@@ -93,6 +93,7 @@ struct RankBoard {
 /// Shared by the ranks of a node; zero at first.
 struct NodeBoard {
   std::atomic<std::int32_t> reporter;  ///< 1 + node rank of the rank whose watchdog has taken on the report, or 0
+  std::atomic<std::int32_t> ending;    ///< not 0: the job is being ended; no rank of the node goes on with its work
   std::atomic<std::int32_t> aborting;  ///< 1 + node rank of the first rank that printed why it aborts, or 0
 };
 

@@ -116,6 +116,7 @@ void Watchdog::while_waiting() {
 
 void Watchdog::act(bool may_call_mpi) {
   if (acting_.exchange(true)) return;
+  s_.board->ending = 1;
   if (!may_call_mpi) {
     log::error(report_text(alarm_, everyone(false)));
     end_by_force(1);
@@ -249,6 +250,7 @@ void Watchdog::serve() {
       return;
     switch (status.MPI_TAG) {
       case kQuery:
+        s_.board->ending = 1;
         send(status.MPI_SOURCE, kReply, std::as_bytes(std::span<const RankSeen>(own_node())));
         break;
       case kReply: {
@@ -258,6 +260,7 @@ void Watchdog::serve() {
         break;
       }
       case kAlarm: {
+        s_.board->ending = 1;
         send(status.MPI_SOURCE, kTaken, {});
         Alarm alarm;
         std::memcpy(&alarm, bytes.data(), sizeof alarm);

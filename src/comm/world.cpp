@@ -213,7 +213,7 @@ void World::Impl::share_boards() {
   if (fullest > 1)
     node_reduce = std::make_unique<NodeReduce>(memory.subspan(reduce_at), node_rank, node_size, slot_bytes);
 
-  context = std::make_unique<CommContext>(boards + node_rank);
+  context = std::make_unique<CommContext>(boards + node_rank, board);
   context->crowded = processors_of_node(node_comm) < node_size;
   Identity me{};
   me.pid = getpid();
@@ -371,6 +371,7 @@ void World::abort(int exit_code, const std::string& message) {
   if (first) log::error(message);
   std::fflush(nullptr);
   if (size() == 1) _exit(exit_code);
+  w.board->ending = 1;
   // The others of the node keep silent and leave the ending to the first, unless it is slow to come.
   if (!first) std::this_thread::sleep_for(std::chrono::seconds(5));
   MPI_Abort(MPI_COMM_WORLD, exit_code);

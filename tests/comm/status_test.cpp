@@ -69,9 +69,13 @@ TEST_SUITE("comm.status") {
       bool right = launched_by().empty();
       setenv("PMIX_RANK", "0", 1);
       right = right && launched_by() == "PMIX_RANK";
+      unsetenv("PMIX_RANK");
+      setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+      right = right && launched_by().empty();
+      setenv("SLURM_STEP_NUM_TASKS", "2", 1);
+      right = right && launched_by() == "SLURM_STEP_NUM_TASKS";
       setenv("LOCKSTEP_MPI", "never", 1);
       right = right && launched_by().empty();
-      unsetenv("PMIX_RANK");
       setenv("LOCKSTEP_MPI", "always", 1);
       right = right && launched_by() == "LOCKSTEP_MPI";
       setenv("LOCKSTEP_MPI", "perhaps", 1);
