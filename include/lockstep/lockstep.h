@@ -14,8 +14,9 @@
  * Threads    A model is constant after lsem_open and the lsem_set_* calls: any number of threads may use it, and any lsem_lin
  *            made from it, at the same time. The lsem_set_* functions and lsem_close need it for themselves. A workspace belongs to
  *            one call at a time. By default a call computes in the calling thread alone, so that it nests in a threaded host.
- * Memory     With a workspace (lsem_workspace_bytes) predict and jac allocate nothing. tl and ad allocate nothing with layouts
- *            that need no conversion. Where a workspace may be null, the call allocates what it needs.
+ * Memory     With a workspace (lsem_workspace_bytes) predict and jac allocate nothing. tl and ad allocate nothing but a scratch that
+ *            each thread keeps from its first call on, unless the fields of a *_soa call lie at irregular places: then they
+ *            allocate a dense copy. Where a workspace may be null, the call allocates what it needs.
  * Precision  _f32 computes in single precision, _f64 in double; lsem_set_precision makes the _f64 functions evaluate the network in
  *            single precision while states, normalisation and results stay double.
  * Non-finite A node whose state is not finite gets predictions that are not finite, and a zero Jacobian.
@@ -59,10 +60,10 @@ enum {
 
 /* What a workspace is for. */
 enum {
-  LSEM_PREDICT_F32 = 0,
-  LSEM_PREDICT_F64 = 1,
-  LSEM_JAC_F32 = 2,
-  LSEM_JAC_F64 = 3
+  LSEM_WS_PREDICT_F32 = 0,
+  LSEM_WS_PREDICT_F64 = 1,
+  LSEM_WS_JAC_F32 = 2,
+  LSEM_WS_JAC_F64 = 3
 };
 
 /* How the _f64 functions evaluate the network. */
@@ -91,7 +92,7 @@ LSEM_API int lsem_open(const char* path, lsem_model** m);
  * afterwards. .lsem and safetensors only: an HDF5 image is refused with LSEM_ERR_FORMAT. */
 LSEM_API int lsem_open_mem(const void* buf, size_t len, lsem_model** m);
 
-/* Frees a model; null is allowed. Every lsem_lin made from it must have been freed. */
+/* Frees a model; null is allowed. A lsem_lin made from it stays usable. */
 LSEM_API void lsem_close(lsem_model* m);
 
 /* Recomputes the prediction and the Jacobian of the rows that the model file carries, in single and in double precision.
@@ -139,7 +140,7 @@ LSEM_API int lsem_set_threads(lsem_model* m, int threads);
 
 /* ---- Evaluation ------------------------------------------------------------------------------------------------------------- */
 
-/* Bytes of workspace for a call with n nodes; `what` is LSEM_PREDICT_F32 ... LSEM_JAC_F64. Bounded: it does not grow with n beyond a
+/* Bytes of workspace for a call with n nodes; `what` is LSEM_WS_PREDICT_F32 ... LSEM_WS_JAC_F64. Bounded: it does not grow with n beyond a
  * few blocks of nodes per thread. A workspace needs the alignment that malloc gives. 0 for a wrong argument. */
 LSEM_API size_t lsem_workspace_bytes(const lsem_model* m, long n, int what);
 

@@ -64,7 +64,7 @@ EmulatorLinearization<T> EmulatorOperators<T>::linearize(std::int64_t n, StateVi
   for_each_tile<T>(impl, n, workspace,
                    [&](std::int64_t t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
                      gather_normalised<T, S>(impl, x, first, count, tile.input);
-                     const T* keep = selected(impl.options, select, first, count, tile.keep, nodes);
+                     const T* keep = selected(impl.options, select, first, count, tile.keep, nodes, tile.input, in);
                      T* to = kept->tile(t);
                      if (kept->jacobian) {
                        emulator_tile::tile_jacobian<T>(impl, JacobianUnits::physical, tile, keep,

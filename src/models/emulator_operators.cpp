@@ -112,15 +112,15 @@ void EmulatorOperators<T>::jacobian(std::int64_t n, StateView<const S> x, const 
   const Impl& impl = *impl_;
   const std::int64_t in = impl.n_in(), size = impl.n_out() * in;
   const Workspace<T> workspace(impl, memory);
-  for_each_tile<T>(impl, n, workspace,
-                   [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
-                     gather_normalised<T, S>(impl, x, first, count, tile.input);
-                     const T* keep = selected(impl.options, select, first, count, tile.keep, impl.nodes());
-                     tile_jacobian<T>(impl, units, tile, keep, [&](std::int64_t o, std::int64_t i, const T* values) {
-                       S* to = j + first * size + o * in + i;
-                       for (std::int64_t lane = 0; lane < count; ++lane) to[lane * size] = static_cast<S>(values[lane]);
-                     });
-                   });
+  for_each_tile<T>(
+      impl, n, workspace, [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
+        gather_normalised<T, S>(impl, x, first, count, tile.input);
+        const T* keep = selected(impl.options, select, first, count, tile.keep, impl.nodes(), tile.input, impl.n_in());
+        tile_jacobian<T>(impl, units, tile, keep, [&](std::int64_t o, std::int64_t i, const T* values) {
+          S* to = j + first * size + o * in + i;
+          for (std::int64_t lane = 0; lane < count; ++lane) to[lane * size] = static_cast<S>(values[lane]);
+        });
+      });
 }
 
 template <class T>
@@ -138,8 +138,9 @@ void EmulatorOperators<T>::tangent(std::int64_t n, StateView<const S> x, const N
           return scale == 0 ? T{0} : static_cast<T>(static_cast<double>(value) * scale);
         });
         impl.kernels.tangent(impl.network.net, tile.derivative, tile.other_input, tile.scratch, tile.output);
-        impl.kernels.finish(impl.n_out(), tile.output, impl.output_std.data(),
-                            selected(impl.options, select, first, count, tile.keep, impl.nodes()));
+        impl.kernels.finish(
+            impl.n_out(), tile.output, impl.output_std.data(),
+            selected(impl.options, select, first, count, tile.keep, impl.nodes(), tile.input, impl.n_in()));
         scatter(impl.n_out(), impl.nodes(), tile.output, dy, first, count, mode,
                 [](std::int64_t, T value) { return static_cast<S>(value); });
       });
@@ -160,8 +161,9 @@ void EmulatorOperators<T>::adjoint(std::int64_t n, StateView<const S> x, const N
                                 impl.emulator.moments().output_std[static_cast<std::size_t>(v)]);
         });
         impl.kernels.adjoint(impl.network.net, tile.derivative, tile.other_output, tile.scratch, tile.other_input);
-        impl.kernels.finish(impl.n_in(), tile.other_input, impl.input_scale_t.data(),
-                            selected(impl.options, select, first, count, tile.keep, impl.nodes()));
+        impl.kernels.finish(
+            impl.n_in(), tile.other_input, impl.input_scale_t.data(),
+            selected(impl.options, select, first, count, tile.keep, impl.nodes(), tile.input, impl.n_in()));
         scatter(impl.n_in(), impl.nodes(), tile.other_input, dx, first, count, mode,
                 [](std::int64_t, T value) { return static_cast<S>(value); });
       });

@@ -132,19 +132,27 @@ void gather_normalised(const typename EmulatorOperators<T>::Impl& impl, StateVie
   }
 }
 
-/// 1 where a node's Jacobian counts, else 0; null when every one does.
+/// 1 where a node's Jacobian counts, else 0: inside the domain, with a finite state z (n_in, nodes), as an activation's slope may be
+/// finite where its argument is not. Null when every node counts.
 template <class S, class T>
 const T* selected(const OperatorOptions& options, const NodeSelection<S>& select, std::int64_t first,
-                  std::int64_t count, T* keep, std::int64_t nodes) {
-  if (!select.mask && !select.latitude) return nullptr;
+                  std::int64_t count, T* keep, std::int64_t nodes, const T* z, std::int64_t n_in) {
   for (std::int64_t lane = 0; lane < nodes; ++lane) {
-    bool in = lane < count;
-    if (in && select.mask)
+    bool in = true;
+    if (lane < count && select.mask)
       in = select.mask[first + lane] >= options.mask_min && select.mask[first + lane] <= options.mask_max;
-    if (in && select.latitude) in = std::abs(select.latitude[first + lane]) >= options.min_abs_latitude;
+    if (lane < count && select.latitude) in = in && std::abs(select.latitude[first + lane]) >= options.min_abs_latitude;
     keep[lane] = in ? 1 : 0;
   }
-  return keep;
+  for (std::int64_t v = 0; v < n_in; ++v) {
+    for (std::int64_t lane = 0; lane < nodes; ++lane) {
+      const T value = z[v * nodes + lane];
+      keep[lane] = value - value == T{0} ? keep[lane] : T{0};  // false for infinities and NaN
+    }
+  }
+  T all = 1;
+  for (std::int64_t lane = 0; lane < nodes; ++lane) all *= keep[lane];
+  return all == T{1} ? nullptr : keep;
 }
 
 /// The tile's Jacobian through emit(output, input, its values at the nodes), scaled and masked.

@@ -9,7 +9,7 @@
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/io/atomic_file.hpp"
-#include "train/seal.hpp"
+#include "lockstep/io/seal.hpp"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include "lockstep/base/error.hpp"
 #include "support/temp_dir.hpp"
 #include "toy_model.hpp"
-#include "train/seal.hpp"
+#include "lockstep/io/seal.hpp"
 
 using namespace lockstep;
 using test::read_text;

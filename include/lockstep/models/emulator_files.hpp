@@ -10,6 +10,24 @@
 
 namespace lockstep {
 
+/// Why a model file was refused; the Fault is usage for unreadable files and formats for others, else data.
+enum class ModelFileReason : std::uint8_t {
+  unreadable,  ///< missing, or the system refuses to read it
+  format,      ///< not a model file, of a newer version, or of a format that is not read back
+  damaged,     ///< a wrong checksum, or contents that contradict each other
+  selftest,    ///< the network does not reproduce the rows that the file carries
+};
+class ModelFileError : public Error {
+ public:
+  ModelFileError(ModelFileReason reason, Fault fault, const std::string& message,
+                 std::source_location where = std::source_location::current())
+      : Error(fault, message, where), reason_(reason) {}
+  ModelFileReason reason() const { return reason_; }
+
+ private:
+  ModelFileReason reason_;
+};
+
 /// The files in which a trained emulator leaves the trainer. docs/model-files.md describes each byte by byte.
 enum class EmulatorFormat : std::uint8_t {
   h5model,      ///< HDF5, self-describing; read back
@@ -47,8 +65,8 @@ void write_emulator(const std::filesystem::path& path, EmulatorFormat format, co
                     const EmulatorCard& card);
 
 /// Opens a model file of any format that can be read back, told by its first bytes; verifies its checksum and its self-test.
-/// errors  usage: missing or unreadable, or a format that is for other programs (ONNX, TorchScript);
-///         data: damaged, truncated, foreign, of a newer version; a failed self-test
+/// errors  ModelFileError: usage for a file that is missing, unreadable or for other programs (ONNX, TorchScript);
+///         data for one that is damaged, truncated, foreign or of a newer version, and for a failed self-test
 TrainedEmulator read_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest = nullptr);
 /// The same from memory (.lsem, safetensors); `source` names it in messages.
 TrainedEmulator read_emulator(std::span<const std::byte> bytes, const std::string& source,

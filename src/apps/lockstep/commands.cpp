@@ -10,6 +10,7 @@ std::span<const Command> commands() {
       {"info", "build, devices and ranks, or what a file holds", run_info},
       {"help", "what the commands are; manual pages and docs/options.md", run_help},
       {"comm-test", "correctness, latency and bandwidth of the ranks' communication on this allocation", run_comm_test},
+      {"export", "write a trained emulator for other programs: lsem, HDF5, ONNX, TorchScript, safetensors", run_export},
   };
   return kCommands;
 }

@@ -33,5 +33,6 @@ int run_help(World& world, const Args& args);
 int run_train(World& world, const Args& args);
 int run_info(World& world, const Args& args);
 int run_comm_test(World& world, const Args& args);
+int run_export(World& world, const Args& args);
 
 }  // namespace lockstep::apps

@@ -11,6 +11,14 @@ namespace {
 
 constexpr std::int64_t kLargestExtent = std::int64_t{1} << 30;  ///< so that products of two do not overflow
 
+void require_extents(const EmulatorArch& arch, const std::string& source) {
+  for (const std::int64_t extent :
+       {arch.n_in, arch.n_out, arch.hidden, arch.layers, arch.conv_channels, arch.conv_kernel}) {
+    require_data(extent >= 0 && extent <= kLargestExtent, "opening model '", source, "': an extent of ", extent,
+                 "; the file is damaged");
+  }
+}
+
 /// Entries by name, with what is wrong with them.
 class Entries {
  public:
@@ -205,22 +213,18 @@ Pairs describe(const EmulatorArch& arch, const EmulatorCard& card) {
 
 Description parse_description(const Pairs& pairs, const std::string& source) {
   const Entries entries(pairs, source);
-  require_data(entries.text("format") == kFormat, "opening model '", source, "': its format is '",
-               entries.text("format"), "', expected '", kFormat, "'");
+  require_format(entries.text("format") == kFormat, "opening model '", source, "': its format is '",
+                 entries.text("format"), "', expected '", kFormat, "'");
   const std::int64_t version = entries.integer("version");
-  require_data(version >= 1 && version <= kVersion, "opening model '", source, "': version ", version,
-               " is not readable by this program, which knows 1 to ", kVersion, "; use a newer one");
+  require_format(version >= 1 && version <= kVersion, "opening model '", source, "': version ", version,
+                 " is not readable by this program, which knows 1 to ", kVersion, "; use a newer one");
   Description out;
   EmulatorArch& arch = out.arch;
   arch.n_in = entries.integer("n_in"), arch.n_out = entries.integer("n_out");
   arch.hidden = entries.integer("hidden"), arch.layers = entries.integer("layers");
   arch.activation = entries.text("activation");
   arch.conv_channels = entries.integer("conv_channels"), arch.conv_kernel = entries.integer("conv_kernel");
-  for (const std::int64_t extent :
-       {arch.n_in, arch.n_out, arch.hidden, arch.layers, arch.conv_channels, arch.conv_kernel}) {
-    require_data(extent >= 0 && extent <= kLargestExtent, "opening model '", source, "': an extent of ", extent,
-                 "; the file is damaged");
-  }
+  require_extents(arch, source);
   arch.check(Fault::data);
   // Every variable has entries of its own and every layer two tensors, so a file cannot ask for more of them than it has bytes.
   require_data(std::max({arch.n_in, arch.n_out}) <= static_cast<std::int64_t>(pairs.size()), "opening model '", source,
@@ -252,6 +256,7 @@ Description parse_description(const Pairs& pairs, const std::string& source) {
 TrainedEmulator assemble(Description description, const Moments& moments, const Tensors& weights,
                          const std::string& source) {
   const EmulatorArch& arch = description.arch;
+  require_extents(arch, source);
   require_data(2 * (arch.layers + 1) <= static_cast<std::int64_t>(weights.size()), "opening model '", source,
                "': ", arch.layers, " hidden layers, but only ", weights.size(), " weight tensors; the file is damaged");
   const auto expected = expected_weights(arch);

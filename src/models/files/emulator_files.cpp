@@ -4,6 +4,8 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <optional>
+#include <tuple>
 
 #include "files.hpp"
 #include "lockstep/base/text.hpp"
@@ -18,6 +20,8 @@ constexpr std::pair<EmulatorFormat, const char*> kFormats[] = {{EmulatorFormat::
                                                                {EmulatorFormat::onnx, "onnx"},
                                                                {EmulatorFormat::torchscript, "torchscript"},
                                                                {EmulatorFormat::safetensors, "safetensors"}};
+constexpr std::string_view kZipMagic = "PK\x03\x04", kHdf5Magic = "\x89HDF\r\n\x1a\n",
+                           kOnnxBegin = "\x08\x08\x12\x08lockstep";
 constexpr std::int64_t kSelfTestRows = 4;
 constexpr double kDoubleTolerance = 1e-9, kSingleTolerance = 1e-3;
 
@@ -68,18 +72,39 @@ void check_with(const Emulator& network, const EmulatorSelfTest& test, const std
 
 std::string read_bytes(const std::filesystem::path& path) {
   std::error_code status;
-  require_usage(std::filesystem::is_regular_file(path, status), "opening model '", path.string(), "': no such file");
+  const auto refuse = [&](const char* why) {
+    throw ModelFileError(ModelFileReason::unreadable, Fault::usage, join("opening model '", path.string(), "': ", why));
+  };
+  if (!std::filesystem::exists(path, status)) refuse("no such file");
+  if (!std::filesystem::is_regular_file(path, status)) refuse("not a regular file");
   std::ifstream in(path, std::ios::binary);
   std::string bytes(std::istreambuf_iterator<char>(in), {});
-  require_usage(in.good() || in.eof(), "opening model '", path.string(), "': not readable");
+  if (in.bad() || !in.is_open()) refuse("not readable");
   return bytes;
 }
 
-TrainedEmulator checked(TrainedEmulator emulator, EmulatorSelfTest test, const std::string& source,
-                        EmulatorSelfTest* out) {
-  check_selftest(emulator.network, test, source);
+/// Reads with `read` and checks the self-test; what goes wrong with the contents is damage unless it was said to be something else.
+template <class Read>
+TrainedEmulator read_checked(const std::string& source, EmulatorSelfTest* out, const Read& read) {
+  const auto refuse = [](ModelFileReason reason, const Error& error) {
+    throw ModelFileError(reason, error.fault(), error.what(), error.where());
+  };
+  EmulatorSelfTest test;
+  std::optional<TrainedEmulator> emulator;
+  try {
+    emulator.emplace(read(test));
+  } catch (const ModelFileError&) {
+    throw;
+  } catch (const Error& error) {
+    refuse(ModelFileReason::damaged, error);
+  }
+  try {
+    check_selftest(emulator->network, test, source);
+  } catch (const Error& error) {
+    refuse(ModelFileReason::selftest, error);
+  }
   if (out) *out = std::move(test);
-  return emulator;
+  return std::move(*emulator);
 }
 
 }  // namespace
@@ -145,31 +170,34 @@ void write_emulator(const std::filesystem::path& path, EmulatorFormat format, co
 
 TrainedEmulator read_emulator(std::span<const std::byte> span, const std::string& source, EmulatorSelfTest* selftest) {
   const std::string_view bytes(reinterpret_cast<const char*>(span.data()), span.size());
-  EmulatorSelfTest test;
   if (files::is_lsem(bytes)) {
-    TrainedEmulator emulator = files::read_lsem(bytes, source, test);
-    return checked(std::move(emulator), std::move(test), source, selftest);
+    return read_checked(source, selftest,
+                        [&](EmulatorSelfTest& test) { return files::read_lsem(bytes, source, test); });
   }
   if (files::is_safetensors(bytes)) {
-    TrainedEmulator emulator = files::read_safetensors(bytes, source, test);
-    return checked(std::move(emulator), std::move(test), source, selftest);
+    return read_checked(source, selftest,
+                        [&](EmulatorSelfTest& test) { return files::read_safetensors(bytes, source, test); });
   }
-  require_usage(!bytes.starts_with("PK\x03\x04"), "opening model '", source,
-                "': a TorchScript archive is for PyTorch; export lsem, h5model or safetensors");
-  require_usage(!bytes.starts_with("\x08\x08\x12\x08lockstep"), "opening model '", source,
-                "': an ONNX file is for other programs; export lsem, h5model or safetensors");
-  require_data(
-      false, "opening model '", source, "': ",
-      bytes.empty() ? "the file is empty" : "neither .lsem nor safetensors nor HDF5; the file is damaged or foreign");
-  throw Error(Fault::internal, "unreachable");
+  const auto refuse = [&](Fault fault, const char* why) {
+    throw ModelFileError(ModelFileReason::format, fault, join("opening model '", source, "': ", why));
+  };
+  constexpr const char* kReadable = "; export lsem, h5model or safetensors";
+  if (bytes.empty()) refuse(Fault::data, "the file is empty");
+  if (bytes.starts_with(kZipMagic))
+    refuse(Fault::usage, join("a TorchScript archive is for PyTorch", kReadable).c_str());
+  if (bytes.starts_with(kOnnxBegin))
+    refuse(Fault::usage, join("an ONNX file is for other programs", kReadable).c_str());
+  if (bytes.starts_with(kHdf5Magic)) refuse(Fault::usage, "an HDF5 model can only be opened as a file");
+  throw ModelFileError(
+      ModelFileReason::format, Fault::data,
+      join("opening model '", source, "': neither .lsem nor safetensors nor HDF5; it is damaged or foreign"));
 }
 
 TrainedEmulator read_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest) {
   const std::string bytes = read_bytes(path);
-  if (bytes.starts_with("\x89HDF\r\n\x1a\n")) {
-    EmulatorSelfTest test;
-    TrainedEmulator emulator = files::read_h5model(path, test);
-    return checked(std::move(emulator), std::move(test), path.string(), selftest);
+  if (bytes.starts_with(kHdf5Magic)) {
+    return read_checked(path.string(), selftest,
+                        [&](EmulatorSelfTest& test) { return files::read_h5model(path, test); });
   }
   return read_emulator(std::as_bytes(std::span(bytes)), path.string(), selftest);
 }

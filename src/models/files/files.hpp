@@ -68,6 +68,12 @@ std::string onnx_bytes(const Emulator& network, const EmulatorCard& card);
 std::string torchscript_bytes(const Emulator& network, const EmulatorCard& card);
 void write_h5model(const std::filesystem::path& path, const Emulator& network, const EmulatorCard& card);
 
+/// Throws ModelFileError with reason `format` and Fault::data unless the condition holds.
+template <class... Parts>
+void require_format(const Condition& condition, const Parts&... parts) {
+  if (!condition.holds) throw ModelFileError(ModelFileReason::format, Fault::data, join(parts...), condition.where);
+}
+
 /// What read_emulator does once the format is known; the self-test is returned, not yet checked.
 bool is_lsem(std::string_view bytes);
 bool is_safetensors(std::string_view bytes);

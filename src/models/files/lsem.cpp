@@ -125,9 +125,9 @@ bool is_lsem(std::string_view bytes) {
 }
 
 TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest) {
-  require_data(bytes.substr(0, kMagic.size()) == kMagic, "opening model '", source, "': it begins with '",
-               std::string(bytes.substr(0, 8)), "', expected '", kMagic,
-               "'; it is of a version that this program does not read");
+  require_format(bytes.substr(0, kMagic.size()) == kMagic, "opening model '", source, "': it begins with '",
+                 std::string(bytes.substr(0, 8)), "', expected '", kMagic,
+                 "'; it is of a version that this program does not read");
   require_data(bytes.size() >= kPreamble + kCrcBytes, "opening model '", source, "': only ", bytes.size(),
                " bytes; the file is truncated");
   std::uint64_t header_bytes = 0;

@@ -11,7 +11,8 @@ struct ActivationText {
 ActivationText activation_text(const std::string& name, const std::string& a, const std::string& h) {
   const auto mul = [](const std::string& x, const std::string& y) { return "torch.mul(" + x + ", " + y + ")"; };
   const auto one_minus = [](const std::string& x) { return "torch.add(torch.neg(" + x + "), 1.)"; };
-  const std::string positive = "torch.type_as(torch.gt(" + a + ", 0.), " + a + ")";
+  // 1 where a > 0, else 0; not a number where a is not finite, so that such a node's Jacobian is found out and becomes zero.
+  const std::string positive = "torch.add(torch.type_as(torch.gt(" + a + ", 0.), " + a + "), " + mul(a, "0.") + ")";
   if (name == "gelu") {
     const std::string cdf = mul("torch.add(torch.erf(" + mul(a, "0.70710678118654752") + "), 1.)", "0.5");
     const std::string density = mul("torch.exp(" + mul(mul(a, a), "-0.5") + ")", "0.39894228040143268");

@@ -6,6 +6,8 @@
 
 namespace lockstep {
 
+/// What makes damage to our HDF5 files visible: HDF5 itself does not notice a flipped bit in stored numbers.
+
 /// Gives every dataset the attribute `xxh3`, the checksum of its values, and the root `structure_xxh3`, one over all
 /// names, types, shapes and attributes. The file must be complete apart from these.
 void seal_contents(H5File& file);

@@ -1,4 +1,4 @@
-#include "train/seal.hpp"
+#include "lockstep/io/seal.hpp"
 
 #include <array>
 #include <cerrno>

@@ -1,0 +1,516 @@
+! Fortran interface of liblockstep: the functions of lockstep/lockstep.h under their own names (Fortran 2003, iso_c_binding).
+!
+! Compile this file with the compiler of the program that uses it, and link with -llockstep.
+!
+! Layout     A state is an array x(n_in, n), a prediction y(n_out, n), a Jacobian J(n_in, n_out, n): no transposition.
+!            ldx is the leading extent, size(x, 1). Variables in arrays of their own go to the lsem_*_soa functions
+!            through arrays of c_loc(...) addresses.
+! Optional   A mask or workspace that is not given is c_null_ptr, one that is given c_loc(mask).
+! Precision  The generic names without suffix (lsem_predict, ...) choose by the kind: real(c_float) or real(c_double).
+! Errors     Every function returns LSEM_OK (0) or an error code; lsem_error_text says what it means, lsem_last_error_text
+!            what happened. lsem_abi_version() must equal LSEM_ABI_EXPECTED.
+module lockstep
+  use, intrinsic :: iso_c_binding
+  implicit none
+  private
+
+  integer(c_int), parameter, public :: LSEM_ABI_EXPECTED = 1
+  integer(c_int), parameter, public :: LSEM_OK = 0, LSEM_ERR_ARGUMENT = 1, LSEM_ERR_OPEN = 2, LSEM_ERR_FORMAT = 3, &
+       LSEM_ERR_DAMAGED = 4, LSEM_ERR_SELFTEST = 5, LSEM_ERR_MEMORY = 6, LSEM_ERR_BUFFER = 7, LSEM_ERR_NOT_FOUND = 8, &
+       LSEM_ERR_INTERNAL = 9
+  integer(c_int), parameter, public :: LSEM_WS_PREDICT_F32 = 0, LSEM_WS_PREDICT_F64 = 1, LSEM_WS_JAC_F32 = 2, LSEM_WS_JAC_F64 = 3
+  integer(c_int), parameter, public :: LSEM_NET_F64 = 0, LSEM_NET_F32 = 1
+  integer, parameter, public :: LSEM_TEXT_LENGTH = 256
+
+  public :: lsem_abi_version, lsem_open, lsem_open_mem, lsem_close, lsem_selftest, lsem_n_in, lsem_n_out, lsem_level
+  public :: lsem_get_domain, lsem_set_active, lsem_set_domain, lsem_set_precision, lsem_set_threads, lsem_workspace_bytes
+  public :: lsem_predict_f32, lsem_predict_f64, lsem_jac_f32, lsem_jac_f64, lsem_linearize_f32, lsem_linearize_f64
+  public :: lsem_tl_f32, lsem_tl_f64, lsem_ad_f32, lsem_ad_f64, lsem_lin_nodes, lsem_lin_bytes, lsem_lin_free
+  public :: lsem_predict_soa_f32, lsem_predict_soa_f64, lsem_jac_soa_f32, lsem_jac_soa_f64
+  public :: lsem_linearize_soa_f32, lsem_linearize_soa_f64, lsem_tl_soa_f32, lsem_tl_soa_f64, lsem_ad_soa_f32, lsem_ad_soa_f64
+  public :: lsem_predict, lsem_jac, lsem_linearize, lsem_tl, lsem_ad
+  public :: lsem_name, lsem_cf_name, lsem_units, lsem_mask_name, lsem_meta
+  public :: lsem_error_text, lsem_last_error_text
+
+  interface
+    function lsem_abi_version() bind(c) result(version)
+      import :: c_int
+      integer(c_int) :: version
+    end function
+
+    function lsem_open_c(path, m) bind(c, name="lsem_open") result(status)
+      import :: c_int, c_char, c_ptr
+      character(kind=c_char), intent(in) :: path(*)
+      type(c_ptr), intent(out) :: m
+      integer(c_int) :: status
+    end function
+
+    ! buf: c_loc of the first byte
+    function lsem_open_mem(buf, len, m) bind(c) result(status)
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: buf
+      integer(c_size_t), value :: len
+      type(c_ptr), intent(out) :: m
+      integer(c_int) :: status
+    end function
+
+    subroutine lsem_close(m) bind(c)
+      import :: c_ptr
+      type(c_ptr), value :: m
+    end subroutine
+
+    function lsem_selftest(m) bind(c) result(status)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: m
+      integer(c_int) :: status
+    end function
+
+    function lsem_n_in(m) bind(c) result(n)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: m
+      integer(c_int) :: n
+    end function
+
+    function lsem_n_out(m) bind(c) result(n)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: m
+      integer(c_int) :: n
+    end function
+
+    ! i counts from 0, as in C
+    function lsem_level(m, is_output, i) bind(c) result(level)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: m
+      integer(c_int), value :: is_output, i
+      integer(c_int) :: level
+    end function
+
+    function lsem_get_domain(m, lo, hi) bind(c) result(status)
+      import :: c_int, c_ptr, c_double
+      type(c_ptr), value :: m
+      real(c_double), intent(out) :: lo, hi
+      integer(c_int) :: status
+    end function
+
+    ! in_mask: c_loc of n_in integers of kind c_signed_char (0 = inactive), or c_null_ptr
+    function lsem_set_active(m, in_mask) bind(c) result(status)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: m, in_mask
+      integer(c_int) :: status
+    end function
+
+    function lsem_set_domain(m, lo, hi) bind(c) result(status)
+      import :: c_int, c_ptr, c_double
+      type(c_ptr), value :: m
+      real(c_double), value :: lo, hi
+      integer(c_int) :: status
+    end function
+
+    function lsem_set_precision(m, precision) bind(c) result(status)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: m
+      integer(c_int), value :: precision
+      integer(c_int) :: status
+    end function
+
+    function lsem_set_threads(m, threads) bind(c) result(status)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: m
+      integer(c_int), value :: threads
+      integer(c_int) :: status
+    end function
+
+    function lsem_workspace_bytes(m, n, what) bind(c) result(bytes)
+      import :: c_int, c_long, c_ptr, c_size_t
+      type(c_ptr), value :: m
+      integer(c_long), value :: n
+      integer(c_int), value :: what
+      integer(c_size_t) :: bytes
+    end function
+
+    function lsem_predict_f32(m, n, x, ldx, y, ldy, ws) bind(c) result(status)
+      import :: c_int, c_long, c_ptr, c_float
+      type(c_ptr), value :: m, ws
+      integer(c_long), value :: n, ldx, ldy
+      real(c_float), intent(in) :: x(ldx, *)
+      real(c_float), intent(inout) :: y(ldy, *)
+      integer(c_int) :: status
+    end function
+
+    ! Pass J(n_in, n_out, n); its extents do not matter here, only that it has three and no gaps
+    function lsem_jac_f32(m, n, x, ldx, mask, physical, jacobian, ws) bind(c) result(status)
+      import :: c_int, c_long, c_ptr, c_float
+      type(c_ptr), value :: m, mask, ws
+      integer(c_long), value :: n, ldx
+      integer(c_int), value :: physical
+      real(c_float), intent(in) :: x(ldx, *)
+      real(c_float), intent(inout) :: jacobian(1, 1, *)
+      integer(c_int) :: status
+    end function
+
+    function lsem_linearize_f32(m, n, x, ldx, mask, lin) bind(c) result(status)
+      import :: c_int, c_long, c_ptr, c_float
+      type(c_ptr), value :: m, mask
+      integer(c_long), value :: n, ldx
+      real(c_float), intent(in) :: x(ldx, *)
+      type(c_ptr), intent(out) :: lin
+      integer(c_int) :: status
+    end function
+
+    function lsem_tl_f32(lin, dx, lddx, dy, lddy, accumulate) bind(c) result(status)
+      import :: c_int, c_long, c_ptr, c_float
+      type(c_ptr), value :: lin
+      integer(c_long), value :: lddx, lddy
+      real(c_float), intent(in) :: dx(lddx, *)
+      real(c_float), intent(inout) :: dy(lddy, *)
+      integer(c_int), value :: accumulate
+      integer(c_int) :: status
+    end function
+
+    function lsem_ad_f32(lin, dy, lddy, dx, lddx, accumulate) bind(c) result(status)
+      import :: c_int, c_long, c_ptr, c_float
+      type(c_ptr), value :: lin
+      integer(c_long), value :: lddy, lddx
+      real(c_float), intent(in) :: dy(lddy, *)
+      real(c_float), intent(inout) :: dx(lddx, *)
+      integer(c_int), value :: accumulate
+      integer(c_int) :: status
+    end function
+
+    ! One array per variable: x(i) = c_loc of the first element of variable i, sx(i) its stride
+    function lsem_predict_soa_f32(m, n, x, sx, y, sy, ws) bind(c) result(status)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: m, ws
+      integer(c_long), value :: n
+      type(c_ptr), intent(in) :: x(*), y(*)
+      integer(c_long), intent(in) :: sx(*), sy(*)
+      integer(c_int) :: status
+    end function
+
+    function lsem_jac_soa_f32(m, n, x, sx, mask, physical, jacobian, sj, ws) bind(c) result(status)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: m, mask, ws
+      integer(c_long), value :: n
+      integer(c_int), value :: physical
+      type(c_ptr), intent(in) :: x(*), jacobian(*)
+      integer(c_long), intent(in) :: sx(*), sj(*)
+      integer(c_int) :: status
+    end function
+
+    function lsem_linearize_soa_f32(m, n, x, sx, mask, lin) bind(c) result(status)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: m, mask
+      integer(c_long), value :: n
+      type(c_ptr), intent(in) :: x(*)
+      integer(c_long), intent(in) :: sx(*)
+      type(c_ptr), intent(out) :: lin
+      integer(c_int) :: status
+    end function
+
+    function lsem_tl_soa_f32(lin, dx, sdx, dy, sdy, accumulate) bind(c) result(status)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: lin
+      type(c_ptr), intent(in) :: dx(*), dy(*)
+      integer(c_long), intent(in) :: sdx(*), sdy(*)
+      integer(c_int), value :: accumulate
+      integer(c_int) :: status
+    end function
+
+    function lsem_ad_soa_f32(lin, dy, sdy, dx, sdx, accumulate) bind(c) result(status)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: lin
+      type(c_ptr), intent(in) :: dy(*), dx(*)
+      integer(c_long), intent(in) :: sdy(*), sdx(*)
+      integer(c_int), value :: accumulate
+      integer(c_int) :: status
+    end function
+
+    function lsem_predict_f64(m, n, x, ldx, y, ldy, ws) bind(c) result(status)
+      import :: c_int, c_long, c_ptr, c_double
+      type(c_ptr), value :: m, ws
+      integer(c_long), value :: n, ldx, ldy
+      real(c_double), intent(in) :: x(ldx, *)
+      real(c_double), intent(inout) :: y(ldy, *)
+      integer(c_int) :: status
+    end function
+
+    ! Pass J(n_in, n_out, n); its extents do not matter here, only that it has three and no gaps
+    function lsem_jac_f64(m, n, x, ldx, mask, physical, jacobian, ws) bind(c) result(status)
+      import :: c_int, c_long, c_ptr, c_double
+      type(c_ptr), value :: m, mask, ws
+      integer(c_long), value :: n, ldx
+      integer(c_int), value :: physical
+      real(c_double), intent(in) :: x(ldx, *)
+      real(c_double), intent(inout) :: jacobian(1, 1, *)
+      integer(c_int) :: status
+    end function
+
+    function lsem_linearize_f64(m, n, x, ldx, mask, lin) bind(c) result(status)
+      import :: c_int, c_long, c_ptr, c_double
+      type(c_ptr), value :: m, mask
+      integer(c_long), value :: n, ldx
+      real(c_double), intent(in) :: x(ldx, *)
+      type(c_ptr), intent(out) :: lin
+      integer(c_int) :: status
+    end function
+
+    function lsem_tl_f64(lin, dx, lddx, dy, lddy, accumulate) bind(c) result(status)
+      import :: c_int, c_long, c_ptr, c_double
+      type(c_ptr), value :: lin
+      integer(c_long), value :: lddx, lddy
+      real(c_double), intent(in) :: dx(lddx, *)
+      real(c_double), intent(inout) :: dy(lddy, *)
+      integer(c_int), value :: accumulate
+      integer(c_int) :: status
+    end function
+
+    function lsem_ad_f64(lin, dy, lddy, dx, lddx, accumulate) bind(c) result(status)
+      import :: c_int, c_long, c_ptr, c_double
+      type(c_ptr), value :: lin
+      integer(c_long), value :: lddy, lddx
+      real(c_double), intent(in) :: dy(lddy, *)
+      real(c_double), intent(inout) :: dx(lddx, *)
+      integer(c_int), value :: accumulate
+      integer(c_int) :: status
+    end function
+
+    ! One array per variable: x(i) = c_loc of the first element of variable i, sx(i) its stride
+    function lsem_predict_soa_f64(m, n, x, sx, y, sy, ws) bind(c) result(status)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: m, ws
+      integer(c_long), value :: n
+      type(c_ptr), intent(in) :: x(*), y(*)
+      integer(c_long), intent(in) :: sx(*), sy(*)
+      integer(c_int) :: status
+    end function
+
+    function lsem_jac_soa_f64(m, n, x, sx, mask, physical, jacobian, sj, ws) bind(c) result(status)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: m, mask, ws
+      integer(c_long), value :: n
+      integer(c_int), value :: physical
+      type(c_ptr), intent(in) :: x(*), jacobian(*)
+      integer(c_long), intent(in) :: sx(*), sj(*)
+      integer(c_int) :: status
+    end function
+
+    function lsem_linearize_soa_f64(m, n, x, sx, mask, lin) bind(c) result(status)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: m, mask
+      integer(c_long), value :: n
+      type(c_ptr), intent(in) :: x(*)
+      integer(c_long), intent(in) :: sx(*)
+      type(c_ptr), intent(out) :: lin
+      integer(c_int) :: status
+    end function
+
+    function lsem_tl_soa_f64(lin, dx, sdx, dy, sdy, accumulate) bind(c) result(status)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: lin
+      type(c_ptr), intent(in) :: dx(*), dy(*)
+      integer(c_long), intent(in) :: sdx(*), sdy(*)
+      integer(c_int), value :: accumulate
+      integer(c_int) :: status
+    end function
+
+    function lsem_ad_soa_f64(lin, dy, sdy, dx, sdx, accumulate) bind(c) result(status)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: lin
+      type(c_ptr), intent(in) :: dy(*), dx(*)
+      integer(c_long), intent(in) :: sdy(*), sdx(*)
+      integer(c_int), value :: accumulate
+      integer(c_int) :: status
+    end function
+
+    function lsem_lin_nodes(lin) bind(c) result(n)
+      import :: c_long, c_ptr
+      type(c_ptr), value :: lin
+      integer(c_long) :: n
+    end function
+
+    function lsem_lin_bytes(lin) bind(c) result(bytes)
+      import :: c_ptr, c_size_t
+      type(c_ptr), value :: lin
+      integer(c_size_t) :: bytes
+    end function
+
+    subroutine lsem_lin_free(lin) bind(c)
+      import :: c_ptr
+      type(c_ptr), value :: lin
+    end subroutine
+
+    function lsem_text_of_variable(m, is_output, i, buf, len) bind(c, name="lsem_name") result(status)
+      import :: c_int, c_char, c_ptr, c_size_t
+      type(c_ptr), value :: m
+      integer(c_int), value :: is_output, i
+      character(kind=c_char), intent(out) :: buf(*)
+      integer(c_size_t), value :: len
+      integer(c_int) :: status
+    end function
+
+    function lsem_cf_of_variable(m, is_output, i, buf, len) bind(c, name="lsem_cf_name") result(status)
+      import :: c_int, c_char, c_ptr, c_size_t
+      type(c_ptr), value :: m
+      integer(c_int), value :: is_output, i
+      character(kind=c_char), intent(out) :: buf(*)
+      integer(c_size_t), value :: len
+      integer(c_int) :: status
+    end function
+
+    function lsem_units_of_variable(m, is_output, i, buf, len) bind(c, name="lsem_units") result(status)
+      import :: c_int, c_char, c_ptr, c_size_t
+      type(c_ptr), value :: m
+      integer(c_int), value :: is_output, i
+      character(kind=c_char), intent(out) :: buf(*)
+      integer(c_size_t), value :: len
+      integer(c_int) :: status
+    end function
+
+    function lsem_mask_name_c(m, buf, len) bind(c, name="lsem_mask_name") result(status)
+      import :: c_int, c_char, c_ptr, c_size_t
+      type(c_ptr), value :: m
+      character(kind=c_char), intent(out) :: buf(*)
+      integer(c_size_t), value :: len
+      integer(c_int) :: status
+    end function
+
+    function lsem_meta_c(m, key, buf, len) bind(c, name="lsem_meta") result(status)
+      import :: c_int, c_char, c_ptr, c_size_t
+      type(c_ptr), value :: m
+      character(kind=c_char), intent(in) :: key(*)
+      character(kind=c_char), intent(out) :: buf(*)
+      integer(c_size_t), value :: len
+      integer(c_int) :: status
+    end function
+
+    function lsem_strerror_c(code) bind(c, name="lsem_strerror") result(text)
+      import :: c_int, c_ptr
+      integer(c_int), value :: code
+      type(c_ptr) :: text
+    end function
+
+    function lsem_last_error_c() bind(c, name="lsem_last_error") result(text)
+      import :: c_ptr
+      type(c_ptr) :: text
+    end function
+  end interface
+
+  interface lsem_predict
+    procedure lsem_predict_f32, lsem_predict_f64
+  end interface
+  interface lsem_jac
+    procedure lsem_jac_f32, lsem_jac_f64
+  end interface
+  interface lsem_linearize
+    procedure lsem_linearize_f32, lsem_linearize_f64
+  end interface
+  interface lsem_tl
+    procedure lsem_tl_f32, lsem_tl_f64
+  end interface
+  interface lsem_ad
+    procedure lsem_ad_f32, lsem_ad_f64
+  end interface
+
+contains
+
+  !> Opens a model file; trailing blanks of the path do not count.
+  function lsem_open(path, m) result(status)
+    character(len=*), intent(in) :: path
+    type(c_ptr), intent(out) :: m
+    integer(c_int) :: status
+    status = lsem_open_c(trim(path)//c_null_char, m)
+  end function
+
+  !> The short name, CF name and units of variable i (from 0) of the inputs (is_output 0) or outputs (1), padded with blanks.
+  function lsem_name(m, is_output, i, text) result(status)
+    type(c_ptr), intent(in) :: m
+    integer(c_int), intent(in) :: is_output, i
+    character(len=*), intent(out) :: text
+    integer(c_int) :: status
+    character(kind=c_char) :: buf(LSEM_TEXT_LENGTH)
+    status = lsem_text_of_variable(m, is_output, i, buf, int(LSEM_TEXT_LENGTH, c_size_t))
+    call copy_buffer(status, buf, text)
+  end function
+
+  function lsem_cf_name(m, is_output, i, text) result(status)
+    type(c_ptr), intent(in) :: m
+    integer(c_int), intent(in) :: is_output, i
+    character(len=*), intent(out) :: text
+    integer(c_int) :: status
+    character(kind=c_char) :: buf(LSEM_TEXT_LENGTH)
+    status = lsem_cf_of_variable(m, is_output, i, buf, int(LSEM_TEXT_LENGTH, c_size_t))
+    call copy_buffer(status, buf, text)
+  end function
+
+  function lsem_units(m, is_output, i, text) result(status)
+    type(c_ptr), intent(in) :: m
+    integer(c_int), intent(in) :: is_output, i
+    character(len=*), intent(out) :: text
+    integer(c_int) :: status
+    character(kind=c_char) :: buf(LSEM_TEXT_LENGTH)
+    status = lsem_units_of_variable(m, is_output, i, buf, int(LSEM_TEXT_LENGTH, c_size_t))
+    call copy_buffer(status, buf, text)
+  end function
+
+  !> The variable that the domain mask looks at.
+  function lsem_mask_name(m, text) result(status)
+    type(c_ptr), intent(in) :: m
+    character(len=*), intent(out) :: text
+    integer(c_int) :: status
+    character(kind=c_char) :: buf(LSEM_TEXT_LENGTH)
+    status = lsem_mask_name_c(m, buf, int(LSEM_TEXT_LENGTH, c_size_t))
+    call copy_buffer(status, buf, text)
+  end function
+
+  !> What the model file says under a key.
+  function lsem_meta(m, key, text) result(status)
+    type(c_ptr), intent(in) :: m
+    character(len=*), intent(in) :: key
+    character(len=*), intent(out) :: text
+    integer(c_int) :: status
+    character(kind=c_char) :: buf(LSEM_TEXT_LENGTH)
+    status = lsem_meta_c(m, trim(key)//c_null_char, buf, int(LSEM_TEXT_LENGTH, c_size_t))
+    call copy_buffer(status, buf, text)
+  end function
+
+  !> What an error code means.
+  function lsem_error_text(code) result(text)
+    integer(c_int), intent(in) :: code
+    character(len=LSEM_TEXT_LENGTH) :: text
+    character(len=4*LSEM_TEXT_LENGTH) :: whole
+    whole = text_at(lsem_strerror_c(code))
+    text = whole(:LSEM_TEXT_LENGTH)
+  end function
+
+  !> What went wrong in this thread's last call that failed.
+  function lsem_last_error_text() result(text)
+    character(len=4*LSEM_TEXT_LENGTH) :: text
+    text = text_at(lsem_last_error_c())
+  end function
+
+  subroutine copy_buffer(status, buf, text)
+    integer(c_int), intent(in) :: status
+    character(kind=c_char), intent(in) :: buf(:)
+    character(len=*), intent(out) :: text
+    integer :: i
+    text = ''
+    if (status /= LSEM_OK .and. status /= LSEM_ERR_BUFFER) return
+    do i = 1, min(size(buf), len(text))
+      if (buf(i) == c_null_char) exit
+      text(i:i) = buf(i)
+    end do
+  end subroutine
+
+  function text_at(address) result(text)
+    type(c_ptr), intent(in) :: address
+    character(len=4*LSEM_TEXT_LENGTH) :: text
+    character(kind=c_char), pointer :: chars(:)
+    integer :: i
+    call c_f_pointer(address, chars, [len(text)])
+    text = ''
+    do i = 1, len(text)
+      if (chars(i) == c_null_char) exit
+      text(i:i) = chars(i)
+    end do
+  end function
+end module lockstep

@@ -1,0 +1,59 @@
+#include <doctest/doctest.h>
+
+#include "lockstep/models/emulator_files.hpp"
+#include "support/golden_emulator.hpp"
+#include "support/process.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+test::ProcessResult export_to(const std::filesystem::path& from, const std::string& format,
+                              const std::filesystem::path& to) {
+  return test::run_process({std::string(LOCKSTEP_BIN_DIR) + "/lockstep", "export", "--checkpoint", from, "--format",
+                            format, "--output", to});
+}
+
+}  // namespace
+
+TEST_SUITE("apps.export") {
+  TEST_CASE("a model goes through every format that reads back without a change") {
+    const test::TempDir dir;
+    const TrainedEmulator model = test::golden_emulator("emulator_conv");
+    write_emulator(dir / "a.lsem", EmulatorFormat::lsem, model.network, model.card);
+    CHECK(export_to(dir / "a.lsem", "h5model", dir / "b.h5").exit_code == 0);
+    CHECK(export_to(dir / "b.h5", "safetensors", dir / "c.safetensors").exit_code == 0);
+    const test::ProcessResult last = export_to(dir / "c.safetensors", "lsem", dir / "d.lsem");
+    CHECK(last.exit_code == 0);
+    CHECK(last.out.find("10 inputs") != std::string::npos);
+    const TrainedEmulator back = read_emulator(dir / "d.lsem");
+    CHECK(back.network.params().hash() == model.network.params().hash());
+    CHECK(back.network.moments() == model.network.moments());
+    CHECK(back.card.variables == model.card.variables);
+    // Where it came from is kept from the first export on.
+    CHECK(back.card.meta.size() == model.card.meta.size() + 2);
+    CHECK(back.card.meta[3] == std::pair<std::string, std::string>("exported_from", "a.lsem"));
+  }
+
+  TEST_CASE("what cannot be exported is one line, a code, and no file") {
+    const test::TempDir dir;
+    const TrainedEmulator model = test::golden_emulator("emulator_aice");
+    write_emulator(dir / "a.lsem", EmulatorFormat::lsem, model.network, model.card);
+    std::string bytes = test::read_text(dir / "a.lsem");
+    bytes[bytes.size() / 2] ^= 1;
+    test::write_text(dir / "damaged.lsem", bytes);
+    const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
+    for (const auto& [from, format, code, word] : {std::tuple{"damaged.lsem", "onnx", 3, "CRC-32"},
+                                                   {"missing.lsem", "onnx", 2, "no such file"},
+                                                   {"a.lsem", "onnxx", 2, "onnx"}}) {
+      CAPTURE(from);
+      const test::ProcessResult result = export_to(dir / from, format, dir / "out");
+      CHECK(result.exit_code == code);
+      CHECK(result.err.find(word) != std::string::npos);
+      CHECK(lines(result.err) == 1);
+      CHECK_FALSE(std::filesystem::exists(dir / "out"));
+    }
+    CHECK(export_to(dir / "a.lsem", "onnx", dir / "no-such-folder" / "out").exit_code != 0);
+  }
+}

@@ -1,0 +1,496 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "lockstep/io/h5.hpp"
+#include "lockstep/lockstep.h"
+#include "lockstep/models/emulator_files.hpp"
+#include "support/golden_emulator.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+/// The interface for states of type T, so that one test text covers both.
+template <class T>
+struct Api;
+template <>
+struct Api<float> {
+  static constexpr auto predict = lsem_predict_f32;
+  static constexpr auto jac = lsem_jac_f32;
+  static constexpr auto linearize = lsem_linearize_f32;
+  static constexpr auto tl = lsem_tl_f32;
+  static constexpr auto ad = lsem_ad_f32;
+  static constexpr auto predict_soa = lsem_predict_soa_f32;
+  static constexpr auto jac_soa = lsem_jac_soa_f32;
+  static constexpr auto linearize_soa = lsem_linearize_soa_f32;
+  static constexpr auto tl_soa = lsem_tl_soa_f32;
+  static constexpr auto ad_soa = lsem_ad_soa_f32;
+  static constexpr int predict_ws = LSEM_WS_PREDICT_F32, jac_ws = LSEM_WS_JAC_F32;
+  static constexpr double tolerance = 3e-6, adjoint = 1e-6;
+  static constexpr const char* suffix = "";
+};
+template <>
+struct Api<double> {
+  static constexpr auto predict = lsem_predict_f64;
+  static constexpr auto jac = lsem_jac_f64;
+  static constexpr auto linearize = lsem_linearize_f64;
+  static constexpr auto tl = lsem_tl_f64;
+  static constexpr auto ad = lsem_ad_f64;
+  static constexpr auto predict_soa = lsem_predict_soa_f64;
+  static constexpr auto jac_soa = lsem_jac_soa_f64;
+  static constexpr auto linearize_soa = lsem_linearize_soa_f64;
+  static constexpr auto tl_soa = lsem_tl_soa_f64;
+  static constexpr auto ad_soa = lsem_ad_soa_f64;
+  static constexpr int predict_ws = LSEM_WS_PREDICT_F64, jac_ws = LSEM_WS_JAC_F64;
+  static constexpr double tolerance = 1e-12, adjoint = 1e-13;
+  static constexpr const char* suffix = "_f64";
+};
+
+/// A golden emulator, opened through the interface, with the states and results that PyTorch had.
+struct Opened {
+  test::TempDir dir;
+  lsem_model* m = nullptr;
+  H5File golden;
+  long n = 0, n_in = 0, n_out = 0;
+
+  explicit Opened(const std::string& name, EmulatorFormat format = EmulatorFormat::lsem)
+      : golden(H5File::open(std::string(LOCKSTEP_TEST_GOLDEN) + "/" + name + ".h5")) {
+    const TrainedEmulator model = test::golden_emulator(name);
+    write_emulator(dir / "model", format, model.network, model.card);
+    REQUIRE_MESSAGE(lsem_open((dir / "model").c_str(), &m) == LSEM_OK, lsem_last_error());
+    n_in = lsem_n_in(m), n_out = lsem_n_out(m);
+    n = golden.info("/inputs/x").shape[0];
+  }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+  ~Opened() { lsem_close(m); }
+  template <class T>
+  std::vector<T> input(const char* name) const {
+    return golden.read<T>(join("/inputs/", name));
+  }
+  template <class T>
+  std::vector<T> output(const char* name) const {
+    return golden.read<T>(join("/outputs", Api<T>::suffix, "/", name));
+  }
+};
+
+/// max |a - b| / max |b|
+template <class T>
+double apart(const std::vector<T>& a, const std::vector<T>& b) {
+  REQUIRE(a.size() == b.size());
+  double largest = 0, scale = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!std::isfinite(a[i])) return HUGE_VAL;
+    largest = std::max(largest, std::abs(static_cast<double>(a[i]) - b[i]));
+    scale = std::max(scale, std::abs(static_cast<double>(b[i])));
+  }
+  return largest / scale;
+}
+
+double dot(const auto& a, const auto& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return sum;
+}
+
+/// Variables in arrays of their own, field i with stride i + 1 at an irregular place.
+template <class T>
+struct Scattered {
+  std::vector<std::vector<T>> memory;
+  std::vector<T*> pointers;
+  std::vector<long> strides;
+  Scattered(const std::vector<T>& dense, long n, long columns) {
+    for (long i = 0; i < columns; ++i) {
+      strides.push_back(i + 1);
+      memory.emplace_back(static_cast<std::size_t>(n * (i + 1) + 3 * i), T(-77));
+      for (long j = 0; j < n; ++j)
+        memory.back()[static_cast<std::size_t>(j * (i + 1))] = dense[static_cast<std::size_t>(j * columns + i)];
+    }
+    for (auto& field : memory) pointers.push_back(field.data());
+  }
+  std::vector<T> dense(long n) const {
+    std::vector<T> out;
+    for (long j = 0; j < n; ++j) {
+      for (std::size_t i = 0; i < memory.size(); ++i)
+        out.push_back(memory[i][static_cast<std::size_t>(j * strides[i])]);
+    }
+    return out;
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("capi") {
+  TEST_CASE_TEMPLATE("predictions and Jacobians are those of PyTorch, for every activation and shape", T, float,
+                     double) {
+    for (const std::string& name : test::golden_emulators()) {
+      CAPTURE(name);
+      const Opened o(name);
+      const auto x = o.input<T>("x");
+      std::vector<T> y(static_cast<std::size_t>(o.n * o.n_out)), j(y.size() * static_cast<std::size_t>(o.n_in)),
+          k(j.size());
+      REQUIRE(Api<T>::predict(o.m, o.n, x.data(), o.n_in, y.data(), o.n_out, nullptr) == LSEM_OK);
+      CHECK(apart(y, o.output<T>("predict")) < Api<T>::tolerance);
+      REQUIRE(Api<T>::jac(o.m, o.n, x.data(), o.n_in, nullptr, 1, j.data(), nullptr) == LSEM_OK);
+      CHECK(apart(j, o.output<T>("jac_physical")) < Api<T>::tolerance);
+      REQUIRE(Api<T>::jac(o.m, o.n, x.data(), o.n_in, nullptr, 0, k.data(), nullptr) == LSEM_OK);
+      CHECK(apart(k, o.output<T>("jac")) < Api<T>::tolerance);
+    }
+  }
+
+  TEST_CASE_TEMPLATE("tangent linear and adjoint are those of PyTorch and each other's transpose", T, float, double) {
+    for (const std::string& name : test::golden_emulators()) {
+      CAPTURE(name);
+      const Opened o(name);
+      const auto x = o.input<T>("x"), dx = o.input<T>("dx"), dy = o.input<T>("dy");
+      lsem_lin* lin = nullptr;
+      REQUIRE(Api<T>::linearize(o.m, o.n, x.data(), o.n_in, nullptr, &lin) == LSEM_OK);
+      CHECK(lsem_lin_nodes(lin) == o.n);
+      CHECK(lsem_lin_bytes(lin) > 0);
+      std::vector<T> kdx(dy.size()), ktdy(dx.size());
+      REQUIRE(Api<T>::tl(lin, dx.data(), o.n_in, kdx.data(), o.n_out, 0) == LSEM_OK);
+      REQUIRE(Api<T>::ad(lin, dy.data(), o.n_out, ktdy.data(), o.n_in, 0) == LSEM_OK);
+      CHECK(apart(kdx, o.output<T>("jvp_physical")) < 2 * Api<T>::tolerance);
+      CHECK(apart(ktdy, o.output<T>("vjp_physical")) < 2 * Api<T>::tolerance);
+      // Node by node: over all nodes the largest would hide the others.
+      for (long node = 0; node < o.n; ++node) {
+        double left = 0, right = 0, size = 0;
+        for (long i = 0; i < o.n_out; ++i) {
+          const auto at = static_cast<std::size_t>(node * o.n_out + i);
+          left += static_cast<double>(kdx[at]) * dy[at], size += std::abs(static_cast<double>(kdx[at]) * dy[at]);
+        }
+        for (long i = 0; i < o.n_in; ++i) {
+          const auto at = static_cast<std::size_t>(node * o.n_in + i);
+          right += static_cast<double>(dx[at]) * ktdy[at], size += std::abs(static_cast<double>(dx[at]) * ktdy[at]);
+        }
+        CHECK(std::abs(left - right) <= Api<T>::adjoint * size);
+      }
+      std::vector<T> twice = kdx, back = ktdy;
+      REQUIRE(Api<T>::tl(lin, dx.data(), o.n_in, twice.data(), o.n_out, 1) == LSEM_OK);
+      REQUIRE(Api<T>::ad(lin, dy.data(), o.n_out, back.data(), o.n_in, 1) == LSEM_OK);
+      for (T& value : kdx) value += value;
+      for (T& value : ktdy) value += value;
+      CHECK(apart(twice, kdx) < Api<T>::tolerance);
+      CHECK(apart(back, ktdy) < Api<T>::tolerance);
+      lsem_lin_free(lin);
+    }
+  }
+
+  TEST_CASE_TEMPLATE("gaps between rows are left alone, and a workspace and threads change nothing", T, float, double) {
+    const Opened o("emulator_multi");
+    const auto x = o.input<T>("x");
+    const long ldx = o.n_in + 3, ldy = o.n_out + 2;
+    std::vector<T> wide(static_cast<std::size_t>(o.n * ldx), std::numeric_limits<T>::quiet_NaN()),
+        y(static_cast<std::size_t>(o.n * ldy), T(-7));
+    for (long j = 0; j < o.n; ++j)
+      std::copy_n(&x[static_cast<std::size_t>(j * o.n_in)], o.n_in, &wide[static_cast<std::size_t>(j * ldx)]);
+    std::vector<T> dense(static_cast<std::size_t>(o.n * o.n_out));
+    REQUIRE(Api<T>::predict(o.m, o.n, x.data(), o.n_in, dense.data(), o.n_out, nullptr) == LSEM_OK);
+    std::vector<std::max_align_t> ws(lsem_workspace_bytes(o.m, o.n, Api<T>::predict_ws) / sizeof(std::max_align_t) + 1);
+    REQUIRE(lsem_set_threads(o.m, 3) == LSEM_OK);
+    ws.resize(lsem_workspace_bytes(o.m, o.n, Api<T>::predict_ws) / sizeof(std::max_align_t) + 1);
+    REQUIRE(Api<T>::predict(o.m, o.n, wide.data(), ldx, y.data(), ldy, ws.data()) == LSEM_OK);
+    for (long j = 0; j < o.n; ++j) {
+      for (long i = 0; i < ldy; ++i) {
+        CHECK(y[static_cast<std::size_t>(j * ldy + i)] ==
+              (i < o.n_out ? dense[static_cast<std::size_t>(j * o.n_out + i)] : T(-7)));
+      }
+    }
+  }
+
+  TEST_CASE_TEMPLATE("fields in arrays of their own give the same bits as rows", T, float, double) {
+    for (const char* name : {"emulator_multi", "emulator_conv"}) {
+      const Opened o(name);
+      // More nodes than one tile of the conversion holds.
+      const auto once = o.input<T>("x"), dx_once = o.input<T>("dx"), dy_once = o.input<T>("dy");
+      std::vector<T> x, dx, dy;
+      for (int i = 0; i < 50; ++i) {
+        x.insert(x.end(), once.begin(), once.end());
+        dx.insert(dx.end(), dx_once.begin(), dx_once.end());
+        dy.insert(dy.end(), dy_once.begin(), dy_once.end());
+      }
+      const long n = 50 * o.n;
+      REQUIRE(n > 1024);
+      std::vector<T> y(dy.size()), j(dy.size() * static_cast<std::size_t>(o.n_in)), kdx(dy.size(), T(1)),
+          ktdy(dx.size(), T(1)), mask(static_cast<std::size_t>(n));
+      for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = static_cast<T>(i % 7) - 4;
+      lsem_lin* lin = nullptr;
+      REQUIRE(Api<T>::predict(o.m, n, x.data(), o.n_in, y.data(), o.n_out, nullptr) == LSEM_OK);
+      REQUIRE(Api<T>::jac(o.m, n, x.data(), o.n_in, mask.data(), 1, j.data(), nullptr) == LSEM_OK);
+      REQUIRE(Api<T>::linearize(o.m, n, x.data(), o.n_in, mask.data(), &lin) == LSEM_OK);
+      REQUIRE(Api<T>::tl(lin, dx.data(), o.n_in, kdx.data(), o.n_out, 1) == LSEM_OK);
+      REQUIRE(Api<T>::ad(lin, dy.data(), o.n_out, ktdy.data(), o.n_in, 1) == LSEM_OK);
+      lsem_lin_free(lin);
+
+      const Scattered<T> xs(x, n, o.n_in), dxs(dx, n, o.n_in), dys(dy, n, o.n_out);
+      Scattered<T> ys(std::vector<T>(dy.size()), n, o.n_out), js(std::vector<T>(j.size()), n, o.n_out * o.n_in);
+      Scattered<T> kdxs(std::vector<T>(dy.size(), T(1)), n, o.n_out), ktdys(std::vector<T>(dx.size(), T(1)), n, o.n_in);
+      std::vector<std::max_align_t> ws(lsem_workspace_bytes(o.m, n, Api<T>::jac_ws) / sizeof(std::max_align_t) + 1);
+      REQUIRE(Api<T>::predict_soa(o.m, n, xs.pointers.data(), xs.strides.data(), ys.pointers.data(), ys.strides.data(),
+                                  nullptr) == LSEM_OK);
+      CHECK(ys.dense(n) == y);
+      REQUIRE(Api<T>::jac_soa(o.m, n, xs.pointers.data(), xs.strides.data(), mask.data(), 1, js.pointers.data(),
+                              js.strides.data(), ws.data()) == LSEM_OK);
+      CHECK(js.dense(n) == j);
+      REQUIRE(Api<T>::linearize_soa(o.m, n, xs.pointers.data(), xs.strides.data(), mask.data(), &lin) == LSEM_OK);
+      REQUIRE(Api<T>::tl_soa(lin, dxs.pointers.data(), dxs.strides.data(), kdxs.pointers.data(), kdxs.strides.data(),
+                             1) == LSEM_OK);
+      REQUIRE(Api<T>::ad_soa(lin, dys.pointers.data(), dys.strides.data(), ktdys.pointers.data(), ktdys.strides.data(),
+                             1) == LSEM_OK);
+      CHECK(apart(kdxs.dense(n), kdx) < Api<T>::tolerance);
+      CHECK(apart(ktdys.dense(n), ktdy) < Api<T>::tolerance);
+      // What lies between the elements is somebody else's.
+      CHECK(ys.memory[1][1] == T(-77));
+      lsem_lin_free(lin);
+
+      // Variables first in one array, x(n, n_in), without a copy.
+      std::vector<T> columns(x.size());
+      std::vector<const T*> pointers;
+      for (long i = 0; i < o.n_in; ++i) {
+        for (long node = 0; node < n; ++node)
+          columns[static_cast<std::size_t>(i * n + node)] = x[static_cast<std::size_t>(node * o.n_in + i)];
+        pointers.push_back(&columns[static_cast<std::size_t>(i * n)]);
+      }
+      std::vector<T> y_first(y.size());
+      std::vector<T*> y_pointers;
+      for (long i = 0; i < o.n_out; ++i) y_pointers.push_back(&y_first[static_cast<std::size_t>(i * n)]);
+      REQUIRE(Api<T>::predict_soa(o.m, n, pointers.data(), nullptr, y_pointers.data(), nullptr, nullptr) == LSEM_OK);
+      for (long node = 0; node < n; ++node)
+        CHECK(y_first[static_cast<std::size_t>(n + node)] == y[static_cast<std::size_t>(node * o.n_out + 1)]);
+
+      // Results that nobody wants.
+      std::fill(ys.memory[0].begin(), ys.memory[0].end(), T(5));
+      ys.pointers[0] = nullptr;
+      REQUIRE(Api<T>::predict_soa(o.m, n, xs.pointers.data(), xs.strides.data(), ys.pointers.data(), ys.strides.data(),
+                                  nullptr) == LSEM_OK);
+      CHECK(ys.memory[0][0] == T(5));
+    }
+  }
+
+  TEST_CASE_TEMPLATE("nodes outside the domain, inactive inputs and states that are not finite have no sensitivity", T,
+                     float, double) {
+    const Opened o("emulator_multi");
+    auto x = o.input<T>("x");
+    std::vector<T> mask(static_cast<std::size_t>(o.n), T(0.5));
+    mask[1] = T(0.1), mask[2] = T(0.9), mask[3] = T(0.0999), mask[4] = T(0.9001),
+    mask[5] = std::numeric_limits<T>::quiet_NaN();
+    x[static_cast<std::size_t>(6 * o.n_in + 2)] = std::numeric_limits<T>::quiet_NaN();
+    std::vector<unsigned char> active(static_cast<std::size_t>(o.n_in), 1);
+    active[3] = 0;
+    REQUIRE(lsem_set_domain(o.m, static_cast<double>(T(0.1)), static_cast<double>(T(0.9))) == LSEM_OK);
+    REQUIRE(lsem_set_active(o.m, active.data()) == LSEM_OK);
+    std::vector<T> j(static_cast<std::size_t>(o.n * o.n_out * o.n_in));
+    REQUIRE(Api<T>::jac(o.m, o.n, x.data(), o.n_in, mask.data(), 1, j.data(), nullptr) == LSEM_OK);
+    lsem_lin* lin = nullptr;
+    REQUIRE(Api<T>::linearize(o.m, o.n, x.data(), o.n_in, mask.data(), &lin) == LSEM_OK);
+    const std::vector<T> dy(static_cast<std::size_t>(o.n * o.n_out), T(1));
+    std::vector<T> dx(static_cast<std::size_t>(o.n * o.n_in));
+    REQUIRE(Api<T>::ad(lin, dy.data(), o.n_out, dx.data(), o.n_in, 0) == LSEM_OK);
+    lsem_lin_free(lin);
+    for (long node = 0; node < o.n; ++node) {
+      CAPTURE(node);
+      const bool dead = node == 3 || node == 4 || node == 5 || node == 6;
+      for (long i = 0; i < o.n_in; ++i) {
+        for (long out = 0; out < o.n_out; ++out)
+          CHECK((j[static_cast<std::size_t>((node * o.n_out + out) * o.n_in + i)] == 0) == (dead || i == 3));
+        CHECK((dx[static_cast<std::size_t>(node * o.n_in + i)] == 0) == (dead || i == 3));
+      }
+    }
+    REQUIRE(lsem_set_active(o.m, nullptr) == LSEM_OK);
+    REQUIRE(Api<T>::jac(o.m, o.n, x.data(), o.n_in, mask.data(), 1, j.data(), nullptr) == LSEM_OK);
+    CHECK(j[3] != 0);
+  }
+
+  TEST_CASE_TEMPLATE("a state that is not finite has no sensitivity, whatever the activation", T, float, double) {
+    for (const std::string& name : test::golden_emulators()) {
+      CAPTURE(name);
+      const Opened o(name);
+      const auto row = static_cast<std::size_t>(o.n_out * o.n_in);
+      std::vector<T> clean(static_cast<std::size_t>(o.n) * row), j(clean.size());
+      auto x = o.input<T>("x");
+      REQUIRE(Api<T>::jac(o.m, o.n, x.data(), o.n_in, nullptr, 1, clean.data(), nullptr) == LSEM_OK);
+      x[0] = std::numeric_limits<T>::quiet_NaN();
+      x[static_cast<std::size_t>(o.n_in)] = std::numeric_limits<T>::infinity();
+      x[static_cast<std::size_t>(2 * o.n_in)] = -std::numeric_limits<T>::infinity();
+      REQUIRE(Api<T>::jac(o.m, o.n, x.data(), o.n_in, nullptr, 1, j.data(), nullptr) == LSEM_OK);
+      for (std::size_t i = 0; i < j.size(); ++i) CHECK(j[i] == (i < 3 * row ? T(0) : clean[i]));
+    }
+  }
+
+  TEST_CASE("double states around a single-precision network lose no digits of the state") {
+    for (const std::string& name : test::golden_emulators()) {
+      const Opened o(name);
+      REQUIRE(lsem_set_precision(o.m, LSEM_NET_F32) == LSEM_OK);
+      const auto x = o.input<double>("x");
+      std::vector<double> y(static_cast<std::size_t>(o.n * o.n_out));
+      REQUIRE(lsem_predict_f64(o.m, o.n, x.data(), o.n_in, y.data(), o.n_out, nullptr) == LSEM_OK);
+      const double difference = apart(y, o.output<double>("predict"));
+      CHECK(difference < 3e-6);
+      CHECK(difference > 0);
+    }
+  }
+
+  TEST_CASE("a linearisation outlives changes of its model and the model itself") {
+    const Opened o("emulator_multi");
+    lsem_model* m = nullptr;
+    REQUIRE(lsem_open((o.dir / "model").c_str(), &m) == LSEM_OK);
+    const auto x = o.input<double>("x"), dx = o.input<double>("dx");
+    lsem_lin* lin = nullptr;
+    REQUIRE(lsem_linearize_f64(m, o.n, x.data(), o.n_in, nullptr, &lin) == LSEM_OK);
+    const std::vector<unsigned char> none(static_cast<std::size_t>(o.n_in), 0);
+    REQUIRE(lsem_set_active(m, none.data()) == LSEM_OK);
+    lsem_close(m);
+    std::vector<double> dy(static_cast<std::size_t>(o.n * o.n_out));
+    REQUIRE(lsem_tl_f64(lin, dx.data(), o.n_in, dy.data(), o.n_out, 0) == LSEM_OK);
+    CHECK(apart(dy, o.output<double>("jvp_physical")) < 1e-12);
+    lsem_lin_free(lin);
+  }
+
+  TEST_CASE("threads that share a model and a linearisation all get the same bits") {
+    const Opened o("emulator_default");
+    const auto x = o.input<float>("x"), dx = o.input<float>("dx");
+    lsem_lin* lin = nullptr;
+    REQUIRE(lsem_linearize_f32(o.m, o.n, x.data(), o.n_in, nullptr, &lin) == LSEM_OK);
+    std::vector<std::vector<float>> results(4);
+    std::vector<std::thread> threads;
+    for (auto& result : results) {
+      threads.emplace_back([&] {
+        const auto rows = static_cast<std::size_t>(o.n * o.n_out);
+        result.resize(2 * rows);
+        for (int repeat = 0; repeat < 20; ++repeat) {
+          lsem_predict_f32(o.m, o.n, x.data(), o.n_in, result.data(), o.n_out, nullptr);
+          lsem_tl_f32(lin, dx.data(), o.n_in, result.data() + rows, o.n_out, 0);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& result : results) CHECK(result == results[0]);
+    CHECK(dot(results[0], results[0]) > 0);
+    lsem_lin_free(lin);
+  }
+
+  TEST_CASE("a model tells what it is") {
+    for (const EmulatorFormat format : {EmulatorFormat::lsem, EmulatorFormat::h5model, EmulatorFormat::safetensors}) {
+      const Opened o("emulator_aice", format);
+      CHECK(lsem_abi_version() == LSEM_ABI_VERSION);
+      CHECK(lsem_n_in(o.m) == 7);
+      CHECK(lsem_n_out(o.m) == 1);
+      char text[40];
+      CHECK(lsem_name(o.m, 0, 3, text, sizeof text) == LSEM_OK);
+      CHECK(std::string(text) == "in3");
+      CHECK(lsem_name(o.m, 1, 0, text, sizeof text) == LSEM_OK);
+      CHECK(std::string(text) == "out0");
+      CHECK(lsem_cf_name(o.m, 0, 0, text, sizeof text) == LSEM_OK);
+      CHECK(std::string(text) == "sea_water_temperature");
+      CHECK(lsem_units(o.m, 0, 0, text, sizeof text) == LSEM_OK);
+      CHECK(std::string(text) == "degC");
+      CHECK(lsem_level(o.m, 0, 5) == 5);
+      CHECK(lsem_mask_name(o.m, text, sizeof text) == LSEM_OK);
+      CHECK(std::string(text) == "in1");
+      double lo = 0, hi = 0;
+      CHECK(lsem_get_domain(o.m, &lo, &hi) == LSEM_OK);
+      CHECK(lo == -2.5);
+      CHECK(hi == 1e30);
+      CHECK(lsem_meta(o.m, "note", text, sizeof text) == LSEM_OK);
+      CHECK(std::string(text) == "two lines\nand a \\ and an = sign");
+      CHECK(lsem_selftest(o.m) == LSEM_OK);
+      CHECK(lsem_meta(o.m, "nothing", text, sizeof text) == LSEM_ERR_NOT_FOUND);
+      CHECK(lsem_cf_name(o.m, 0, 0, text, 4) == LSEM_ERR_BUFFER);
+      CHECK(std::string(text) == "sea");
+    }
+  }
+
+  TEST_CASE("a file that cannot be used gives a code that says why, and no model") {
+    const test::TempDir dir;
+    const TrainedEmulator model = test::golden_emulator("emulator_act_tanh");
+    write_emulator(dir / "model", EmulatorFormat::lsem, model.network, model.card);
+    const std::string whole = test::read_text(dir / "model");
+    const auto code = [&](const std::string& bytes) {
+      char somewhere = 0;
+      lsem_model* m = reinterpret_cast<lsem_model*>(&somewhere);
+      test::write_text(dir / "other", bytes);
+      const int from_file = lsem_open((dir / "other").c_str(), &m);
+      if (from_file != LSEM_OK) CHECK(m == nullptr);
+      lsem_close(m);
+      CHECK(lsem_open_mem(bytes.data(), bytes.size(), &m) == from_file);
+      lsem_close(m);
+      return from_file;
+    };
+    CHECK(code(whole) == LSEM_OK);
+    CHECK(code("") == LSEM_ERR_FORMAT);
+    CHECK(code("not a model") == LSEM_ERR_FORMAT);
+    CHECK(code(whole.substr(0, whole.size() / 2)) == LSEM_ERR_DAMAGED);
+    std::string flipped = whole;
+    flipped[flipped.size() / 2] ^= 1;
+    CHECK(code(flipped) == LSEM_ERR_DAMAGED);
+    CHECK(std::string(lsem_last_error()).find("CRC-32") != std::string::npos);
+    lsem_model* m = nullptr;
+    CHECK(lsem_open((dir / "missing").c_str(), &m) == LSEM_ERR_OPEN);
+    CHECK(std::string(lsem_last_error()).find("missing") != std::string::npos);
+    CHECK(lsem_open(nullptr, &m) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_open((dir / "model").c_str(), nullptr) == LSEM_ERR_ARGUMENT);
+    write_emulator(dir / "h5", EmulatorFormat::h5model, model.network, model.card);
+    const std::string h5 = test::read_text(dir / "h5");
+    CHECK(lsem_open_mem(h5.data(), h5.size(), &m) == LSEM_ERR_FORMAT);
+    for (int status = LSEM_OK; status <= LSEM_ERR_INTERNAL + 1; ++status) CHECK(std::strlen(lsem_strerror(status)) > 5);
+  }
+
+  TEST_CASE("wrong arguments give an error and touch nothing") {
+    const Opened o("emulator_aice");
+    const auto x = o.input<float>("x");
+    std::vector<float> y(static_cast<std::size_t>(o.n), -1);
+    lsem_lin* lin = nullptr;
+    char text[8];
+    double bound;
+    CHECK(lsem_predict_f32(nullptr, o.n, x.data(), o.n_in, y.data(), 1, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_predict_f32(o.m, -1, x.data(), o.n_in, y.data(), 1, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_predict_f32(o.m, o.n, nullptr, o.n_in, y.data(), 1, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_predict_f32(o.m, o.n, x.data(), o.n_in - 1, y.data(), 1, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(std::string(lsem_last_error()).find("ldx") != std::string::npos);
+    CHECK(lsem_predict_f32(o.m, o.n, x.data(), o.n_in, y.data(), 0, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_jac_f32(o.m, o.n, x.data(), o.n_in, nullptr, 1, nullptr, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_linearize_f32(o.m, o.n, x.data(), o.n_in, nullptr, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_tl_f32(nullptr, x.data(), o.n_in, y.data(), 1, 0) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_predict_soa_f32(o.m, o.n, nullptr, nullptr, nullptr, nullptr, nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_name(o.m, 0, 7, text, sizeof text) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_name(o.m, 1, -1, text, sizeof text) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_level(o.m, 1, 1) == -1);
+    CHECK(lsem_n_in(nullptr) == -1);
+    CHECK(lsem_get_domain(o.m, nullptr, &bound) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_set_domain(o.m, 1, 0) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_set_domain(o.m, NAN, 0) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_set_threads(o.m, 0) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_set_precision(o.m, 7) == LSEM_ERR_ARGUMENT);
+    CHECK(lsem_workspace_bytes(o.m, o.n, 9) == 0);
+    CHECK(lsem_selftest(nullptr) == LSEM_ERR_ARGUMENT);
+    CHECK(std::all_of(y.begin(), y.end(), [](float value) { return value == -1; }));
+    // A linearisation belongs to its precision.
+    REQUIRE(lsem_linearize_f32(o.m, o.n, x.data(), o.n_in, nullptr, &lin) == LSEM_OK);
+    const auto dx = o.input<double>("dx");
+    std::vector<double> dy(static_cast<std::size_t>(o.n));
+    CHECK(lsem_tl_f64(lin, dx.data(), o.n_in, dy.data(), 1, 0) == LSEM_ERR_ARGUMENT);
+    lsem_lin_free(lin);
+    lsem_close(nullptr);
+    lsem_lin_free(nullptr);
+  }
+
+  TEST_CASE("no nodes are no work") {
+    const Opened o("emulator_aice");
+    CHECK(lsem_predict_f32(o.m, 0, nullptr, o.n_in, nullptr, 1, nullptr) == LSEM_OK);
+    CHECK(lsem_jac_f64(o.m, 0, nullptr, o.n_in, nullptr, 1, nullptr, nullptr) == LSEM_OK);
+    CHECK(lsem_predict_soa_f64(o.m, 0, nullptr, nullptr, nullptr, nullptr, nullptr) == LSEM_OK);
+    lsem_lin* lin = nullptr;
+    REQUIRE(lsem_linearize_f32(o.m, 0, nullptr, o.n_in, nullptr, &lin) == LSEM_OK);
+    CHECK(lsem_tl_f32(lin, nullptr, o.n_in, nullptr, 1, 0) == LSEM_OK);
+    lsem_lin_free(lin);
+  }
+}

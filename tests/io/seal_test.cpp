@@ -1,0 +1,78 @@
+#include "lockstep/io/seal.hpp"
+
+#include <doctest/doctest.h>
+
+#include <span>
+#include <vector>
+
+#include "lockstep/io/h5.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+
+TEST_SUITE("io.seal") {
+  const auto write_sealed = [](const std::filesystem::path& path) {
+    H5File file = H5File::create(path);
+    const std::vector<double> numbers = {1, 2, 3, 4, 5, 6};
+    file.write<double>("/a/numbers", numbers, {2, 3});
+    file.write_text("/a/names", {"one", "two"});
+    file.set_attribute("/", "version", std::int64_t{1});
+    file.set_attribute("/a", "note", std::string("text"));
+    seal_contents(file);
+    file.close();
+    append_end_mark(path);
+  };
+
+  TEST_CASE("a file as it was written has no defect") {
+    const test::TempDir dir;
+    write_sealed(dir / "x.h5");
+    CHECK(end_mark_defect(dir / "x.h5") == "");
+    CHECK(contents_defect(H5File::open(dir / "x.h5")) == "");
+  }
+
+  TEST_CASE("every flipped byte and every truncation is a defect") {
+    const test::TempDir dir;
+    write_sealed(dir / "x.h5");
+    const std::string whole = test::read_text(dir / "x.h5");
+    for (std::size_t at = 0; at < whole.size(); at += at < whole.size() - 80 ? 97 : 1) {
+      CAPTURE(at);
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+      test::write_text(dir / "y.h5", damaged);
+      CHECK(end_mark_defect(dir / "y.h5") != "");
+      test::write_text(dir / "y.h5", whole.substr(0, at));
+      CHECK(end_mark_defect(dir / "y.h5") != "");
+    }
+  }
+
+  TEST_CASE("contents that another program changed are a defect of that dataset") {
+    const test::TempDir dir;
+    const auto build = [&](double last, const std::string& note, const std::string& name, bool again) {
+      H5File file = H5File::create(dir / "x.h5");
+      const std::vector<double> numbers = {1, 2, last};
+      file.write<double>("/numbers", numbers, {3});
+      file.write_text("/names", {"one", name});
+      file.set_attribute("/", "note", note);
+      if (again) {
+        // The checksums of other contents.
+        const H5File sealed = H5File::open(dir / "sealed.h5");
+        file.set_attribute("/", "structure_xxh3", sealed.attribute("/", "structure_xxh3"));
+        for (const char* dataset : {"/numbers", "/names"})
+          file.set_attribute(dataset, "xxh3", sealed.attribute(dataset, "xxh3"));
+      } else {
+        seal_contents(file);
+      }
+      file.close();
+    };
+    build(3, "n", "two", false);
+    std::filesystem::rename(dir / "x.h5", dir / "sealed.h5");
+    build(3, "n", "two", true);
+    CHECK(contents_defect(H5File::open(dir / "x.h5")) == "");
+    build(4, "n", "two", true);
+    CHECK(contents_defect(H5File::open(dir / "x.h5")).find("'/numbers'") != std::string::npos);
+    build(3, "n", "three", true);
+    CHECK(contents_defect(H5File::open(dir / "x.h5")).find("'/names'") != std::string::npos);
+    build(3, "m", "two", true);
+    CHECK(contents_defect(H5File::open(dir / "x.h5")).find("attributes") != std::string::npos);
+  }
+}
