@@ -54,6 +54,7 @@ svg { display: block; width: 100%; height: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: 6px 14px; border-top: 1px solid var(--rule); white-space: nowrap; } tr:first-child th { border-top: 0; color: var(--soft); font-weight: 600; }
 th:first-child, td:first-child, .plain td, .plain th { text-align: left; } .plain td:last-child { white-space: normal; }
+.gap { height: 12px; }
 details { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 10px 16px; } summary { cursor: pointer; font-weight: 600; }
 pre { overflow-x: auto; font: 12.5px/1.45 ui-monospace, "SF Mono", Menlo, Consolas, monospace; } footer { color: var(--soft); font-size: 13px; margin-top: 34px; }
 )css";
@@ -204,19 +205,51 @@ std::string metric_charts(const RunHistory& history, const std::string& x_label)
   return out;
 }
 
+/// Metrics named `rmse.aice`, `bias.aice`, `rmse.tsfc`, ... as a table of outputs by figures: the last evaluation.
+std::string output_table(const RunHistory::Evaluation& evaluation) {
+  std::vector<std::string> figures, outputs;
+  const auto note = [](std::vector<std::string>& list, const std::string& word) {
+    if (std::find(list.begin(), list.end(), word) == list.end()) list.push_back(word);
+  };
+  for (const auto& name : evaluation.names) {
+    const auto dot = name.find('.');
+    if (dot == std::string::npos) continue;
+    note(figures, name.substr(0, dot));
+    note(outputs, name.substr(dot + 1));
+  }
+  if (figures.size() < 2) return {};
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& output : outputs) {
+    std::vector<std::string> row = {output};
+    for (const auto& figure : figures) {
+      const auto found = evaluation.last.find(figure + "." + output);
+      row.push_back(found == evaluation.last.end() ? "" : short_number(found->second.value));
+    }
+    rows.push_back(std::move(row));
+  }
+  figures.insert(figures.begin(), "last evaluation");
+  return table_html(figures, rows, "");
+}
+
 std::string metric_tables(const RunHistory& history) {
   std::string out;
   for (const auto& [split, part] : splits(history)) {
     const RunHistory::Evaluation& evaluation = *part;
+    out += "<h2>Metrics: " + escape_html(split) + "</h2>";
+    const std::string outputs = output_table(evaluation);
     std::vector<std::vector<std::string>> rows;
     for (const auto& name : evaluation.names) {
+      const auto series = evaluation.series.find(name);
+      const bool repeated = series != evaluation.series.end() && series->second.size() > 1;
+      if (!outputs.empty() && name.find('.') != std::string::npos && !repeated)
+        continue;  // the first table has all of it
       const auto low = evaluation.lowest.find(name), high = evaluation.highest.find(name);
       rows.push_back({name, short_number(evaluation.last.at(name).value),
                       low == evaluation.lowest.end() ? "-" : with_step(low->second),
                       high == evaluation.highest.end() ? "-" : with_step(high->second)});
     }
-    out +=
-        "<h2>Metrics: " + escape_html(split) + "</h2>" + table_html({"metric", "last", "lowest", "highest"}, rows, "");
+    if (!outputs.empty()) out += outputs + "<div class=\"gap\"></div>";
+    out += table_html({"metric", "last", "lowest", "highest"}, rows, "");
   }
   return out;
 }
@@ -244,8 +277,8 @@ std::string report_html(const Report& report) {
   const RunFacts& facts = report.facts;
   const std::string x_label = facts.steps_per_epoch > 0 ? join("step (", facts.steps_per_epoch, " per epoch)") : "step";
 
-  std::string tiles = tile(
-      facts.steps > 0 ? join(history.last_step(), "/", facts.steps) : std::to_string(history.last_step()), "steps");
+  std::string tiles =
+      tile(std::to_string(history.last_step()), facts.steps > 0 ? join("of ", facts.steps, " steps") : "steps");
   if (!history.training().empty()) {
     const auto& last = history.training().back();
     tiles += tile(short_number(last.loss), "training loss, last");

@@ -404,6 +404,9 @@ TEST_SUITE("train.run_log") {
     CHECK(html.find("<td>0.04</td>") != std::string::npos);
     CHECK(html.find("checkpoints/best.h5") != std::string::npos);
     CHECK(html.find("finished after 4 epochs") != std::string::npos);
+    CHECK(html.find("<tr><th>last "
+                    "evaluation</th><th>rmse</th><th>r2</th></tr><tr><td>aice</td><td>0.04</td><td>0.96</td></tr>") !=
+          std::string::npos);
     CHECK(html.find("<td>ranks</td><td>2</td>") != std::string::npos);
     CHECK(html.find("http") == std::string::npos);
     CHECK(html.find("nan") == std::string::npos);
