@@ -16,6 +16,7 @@ namespace {
 
 // More points than a chart can show only make noise of it.
 constexpr std::size_t kFinePoints = 400, kCoarsePoints = 160;
+constexpr int kTableDigits = 6;
 
 /// Validation first: what was looked at during training.
 std::vector<std::pair<std::string, const RunHistory::Evaluation*>> splits(const RunHistory& history) {
@@ -80,7 +81,7 @@ std::string table_html(const std::vector<std::string>& head, const std::vector<s
 }
 
 std::string with_step(const RunHistory::EvalPoint& point) {
-  return join(short_number(point.value), " (step ", point.step, ")");
+  return join(short_number(point.value, kTableDigits), " (step ", point.step, ")");
 }
 
 SvgPlot::Points points_of(const std::vector<RunHistory::EvalPoint>& series) {
@@ -205,6 +206,14 @@ std::string metric_charts(const RunHistory& history, const std::string& x_label)
   return out;
 }
 
+/// How many metrics are named `<figure>.output`.
+std::int64_t figures_of(const RunHistory::Evaluation& evaluation, const std::string& output) {
+  return std::count_if(evaluation.names.begin(), evaluation.names.end(), [&](const std::string& name) {
+    const auto dot = name.find('.');
+    return dot != std::string::npos && name.substr(dot + 1) == output;
+  });
+}
+
 /// Metrics named `rmse.aice`, `bias.aice`, `rmse.tsfc`, ... as a table of outputs by figures: the last evaluation.
 std::string output_table(const RunHistory::Evaluation& evaluation) {
   std::vector<std::string> figures, outputs;
@@ -217,13 +226,19 @@ std::string output_table(const RunHistory::Evaluation& evaluation) {
     note(figures, name.substr(0, dot));
     note(outputs, name.substr(dot + 1));
   }
+  std::erase_if(figures, [&](const std::string& figure) {
+    return std::none_of(outputs.begin(), outputs.end(), [&](const std::string& output) {
+      return evaluation.last.count(figure + "." + output) > 0 && figures_of(evaluation, output) > 1;
+    });
+  });
   if (figures.size() < 2) return {};
   std::vector<std::vector<std::string>> rows;
   for (const auto& output : outputs) {
+    if (figures_of(evaluation, output) < 2) continue;
     std::vector<std::string> row = {output};
     for (const auto& figure : figures) {
       const auto found = evaluation.last.find(figure + "." + output);
-      row.push_back(found == evaluation.last.end() ? "" : short_number(found->second.value));
+      row.push_back(found == evaluation.last.end() ? "" : short_number(found->second.value, kTableDigits));
     }
     rows.push_back(std::move(row));
   }
@@ -244,7 +259,7 @@ std::string metric_tables(const RunHistory& history) {
       if (!outputs.empty() && name.find('.') != std::string::npos && !repeated)
         continue;  // the first table has all of it
       const auto low = evaluation.lowest.find(name), high = evaluation.highest.find(name);
-      rows.push_back({name, short_number(evaluation.last.at(name).value),
+      rows.push_back({name, short_number(evaluation.last.at(name).value, kTableDigits),
                       low == evaluation.lowest.end() ? "-" : with_step(low->second),
                       high == evaluation.highest.end() ? "-" : with_step(high->second)});
     }

@@ -85,11 +85,13 @@ std::string escape_html(const std::string& text) {
   return out;
 }
 
-std::string short_number(double value) {
+std::string short_number(double value, int digits) {
   if (std::isnan(value)) return "-";
   if (!std::isfinite(value)) return value > 0 ? "inf" : "-inf";
   if (std::abs(value) >= 1e4 && std::abs(value) < 1e7 && value == std::floor(value)) return printed("%.0f", value);
-  return printed("%.4g", value);
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), "%.*g", digits, value);
+  return text.data();
 }
 
 SvgPlot::SvgPlot(std::string title, std::string x_label, std::string y_label)

@@ -7,8 +7,8 @@ namespace lockstep {
 
 /// `<`, `>`, `&` and quotes made safe for HTML and SVG.
 std::string escape_html(const std::string& text);
-/// Four significant digits, without needless zeros: 0.01234, 84210, 1.2e-05.
-std::string short_number(double value);
+/// Four significant digits (or so many), without needless zeros: 0.01234, 84210, 1.2e-05.
+std::string short_number(double value, int digits = 4);
 
 /// One chart as inline SVG. Colours are the page's CSS classes s0..s7, so that light and dark pages both fit.
 /// Points that are not finite, or not positive on a logarithmic axis, are left out.

@@ -156,10 +156,47 @@ TEST_SUITE("apps.lockstep") {
     CHECK(json["ranks"][0]["pid"] != json["ranks"][1]["pid"]);
   }
 
+  TEST_CASE("info says what a data set and a checkpoint hold") {
+    const TempDir dir;
+    const std::string data = (dir / "ice.h5").string(), run = (dir / "run").string();
+    REQUIRE(test::run_process(
+                {LOCKSTEP_BIN_DIR "/lockstep-prep", "synth-icecolumn", "--rows", "300", "--output", data})
+                .exit_code == 0);
+    const auto train =
+        lockstep_program({"train", "--data.path", data, "--run.dir", run, "--train.epochs", "2", "--batch.size", "50",
+                          "--model.hidden_size", "8", "--model.hidden_layers", "2"});
+    CAPTURE(train.err);
+    REQUIRE(train.exit_code == 0);
+    const auto set = nlohmann::json::parse(lockstep_program({"info", "--dataset", data, "--json"}).out);
+    CHECK(set["split"]["train"].get<int>() + set["split"]["validation"].get<int>() + set["split"]["test"].get<int>() ==
+          300);
+    CHECK(set["inputs"].size() == 9);
+    CHECK(set["inputs"][0]["name"] == "sst");
+    CHECK(set["inputs"][0]["unit"] == "degC");
+    CHECK(has(lockstep_program({"info", "--dataset", data}).out, "sea_ice_area_fraction"));
+
+    const std::string file = run + "/checkpoints/final.h5";
+    const auto point = nlohmann::json::parse(lockstep_program({"info", "--checkpoint", file, "--json"}).out);
+    CHECK(point["epoch"] == 2);
+    CHECK(point["finished"] == true);
+    CHECK(point["model"] == "emulator");
+    CHECK(point["parameters"] == 9 * 8 + 8 + 8 * 8 + 8 + 8 * 3 + 3);
+    CHECK(has(point["config"].get<std::string>(), "hidden_size = 8\n"));
+    CHECK(has(lockstep_program({"info", "--checkpoint", file}).out, "/model/network.0.weight"));
+
+    std::string bytes = test::read_text(file);
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+    test::write_text(dir / "flipped.h5", bytes);
+    const auto damaged = lockstep_program({"info", "--checkpoint", (dir / "flipped.h5").string()});
+    CHECK(damaged.exit_code == 3);
+    CHECK(has(damaged.err, "flipped.h5"));
+    CHECK(damaged.out.empty());
+  }
+
   TEST_CASE("info refuses files that are not there or not ours") {
     const TempDir dir;
     test::write_text(dir / "text.h5", "this is no HDF5 file");
-    for (const char* option : {"--dataset"}) {
+    for (const char* option : {"--dataset", "--checkpoint"}) {
       CAPTURE(option);
       auto r = lockstep_program({"info", option, (dir / "missing.h5").string()});
       CHECK(r.exit_code == 2);
@@ -170,5 +207,6 @@ TEST_SUITE("apps.lockstep") {
       CHECK(has(r.err, "text.h5"));
       CHECK(lines(r.err) == 1);
     }
+    CHECK(lockstep_program({"info", "--dataset", "a", "--checkpoint", "b"}).exit_code == 2);
   }
 }

@@ -1,6 +1,8 @@
 #include "apps/lockstep/describe.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 
 #include "lockstep/io/h5.hpp"
 
@@ -37,7 +39,12 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
 }
 
 std::string text_of(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : value.is_null() ? "-" : value.dump();
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_null()) return "-";
+  if (!value.is_number_float()) return value.dump();
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.6g", value.get<double>());
+  return text.data();
 }
 
 Json attributes_of(const H5File& file, const std::string& object) {

@@ -83,23 +83,26 @@ std::string machine_text(const Json& facts) {
 }  // namespace
 
 int run_info(World& world, const Args& args) {
-  std::string dataset;
+  std::string checkpoint, dataset;
   bool as_json = false;
   Options options("lockstep info", "Print build, devices and ranks, or what a file holds");
+  options.add("checkpoint", &checkpoint, "", "verify this checkpoint and print what it holds").value_name("FILE");
   options.add("dataset", &dataset, "", "print what this prepared data set holds").value_name("FILE");
   options.add("json", &as_json, false, "print JSON");
   options.example("mpirun -n 2 lockstep info", "the build, and where each rank runs");
+  options.example("lockstep info --checkpoint run/checkpoints/best.h5", "step, metrics and weights of a checkpoint");
   if (!parse(world, options, args)) return 0;
 
   std::string text;
-  if (dataset.empty()) {
+  if (checkpoint.empty() && dataset.empty()) {
     const Json facts = machine(world);
     text = as_json ? facts.dump(2) + "\n" : machine_text(facts);
   } else {
     world.together("reading the file", [&] {
+      require_usage(checkpoint.empty() || dataset.empty(), "options checkpoint and dataset: give one of them");
       if (world.rank() != 0) return;
-      const Json facts = dataset_facts(dataset);
-      text = as_json ? facts.dump(2) + "\n" : dataset_text(facts);
+      const Json facts = checkpoint.empty() ? dataset_facts(dataset) : checkpoint_facts(checkpoint);
+      text = as_json ? facts.dump(2) + "\n" : checkpoint.empty() ? dataset_text(facts) : checkpoint_text(facts);
     });
   }
   if (world.rank() == 0) std::cout << text;

@@ -1,0 +1,63 @@
+#include "apps/lockstep/describe.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/train/checkpoint.hpp"
+
+namespace lockstep::apps {
+
+Json checkpoint_facts(const std::filesystem::path& path) {
+  const CheckpointReader reader(path);  // verifies length, checksums and structure
+  const TrainState state = reader.state();
+  const H5File& file = reader.file();
+  std::int64_t parameters = 0;
+  const Json weights = contents_of(file, "/model");
+  for (const auto& [name, info] : weights.items()) {
+    std::int64_t count = 1;
+    for (const auto& n : info["shape"]) count *= n.get<std::int64_t>();
+    parameters += count;
+  }
+  Json metrics = Json::object();
+  for (const auto& [series, values] : state.history.all())
+    if (const auto known = state.history.known(series); !known.empty()) metrics[series] = known.back();
+  return {{"file", path.string()},
+          {"size_bytes", std::filesystem::file_size(path)},
+          {"whole", true},
+          {"model", reader.model_kind()},
+          {"step", state.step},
+          {"epoch", state.epoch},
+          {"finished", state.finished},
+          {"stop_reason", state.stop_reason},
+          {"best", state.best},
+          {"best_epoch", state.best_epoch},
+          {"training_seconds", state.seconds},
+          {"seed", reader.seed()},
+          {"data_hash", reader.data_hash()},
+          {"averaged_weights", reader.has_ema()},
+          {"parameters", parameters},
+          {"weights", weights},
+          {"last_metrics", metrics},
+          {"attributes", attributes_of(file, "/")},
+          {"config", reader.config()}};
+}
+
+std::string checkpoint_text(const Json& facts) {
+  std::string out = text_of(facts["file"]) + ": checkpoint (" + text_of(facts["model"]) + "), whole, " +
+                    human_bytes(facts["size_bytes"].get<double>()) + "\n\n";
+  const std::string reason = facts["stop_reason"].get<std::string>();
+  std::vector<std::vector<std::string>> rows = {
+      {"step", text_of(facts["step"])},
+      {"epoch", text_of(facts["epoch"])},
+      {"state", facts["finished"].get<bool>() ? "finished" + (reason.empty() ? "" : ": " + reason) : "to be continued"},
+      {"best", facts["best"].is_null() ? "-" : text_of(facts["best"]) + " at epoch " + text_of(facts["best_epoch"])},
+      {"training time", human_seconds(facts["training_seconds"].get<double>())},
+      {"seed", text_of(facts["seed"])},
+      {"data hash", text_of(facts["data_hash"])},
+      {"averaged weights", facts["averaged_weights"].get<bool>() ? "yes" : "no"},
+      {"parameters", text_of(facts["parameters"])}};
+  out += table(rows);
+  if (!facts["last_metrics"].empty()) out += "\nLast metrics\n" + attributes_text(facts["last_metrics"]);
+  return out + "\nWeights\n" + contents_text(facts["weights"]) + "\nAttributes\n" +
+         attributes_text(facts["attributes"]) +
+         "\nThe configuration is in the file: lockstep info --checkpoint FILE --json\n";
+}
+
+}  // namespace lockstep::apps
