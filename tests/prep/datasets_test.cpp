@@ -1,6 +1,10 @@
-/// The standard tasks on real data (docs/datasets.md); LOCKSTEP_DATASETS names the folder that holds them.
+/// The commands of docs/datasets.md, taken from the page itself. Real data are used when LOCKSTEP_DATASETS names the folder that
+/// holds them.
+#include <algorithm>
 #include <cstdlib>
 
+#include "lockstep/base/text.hpp"
+#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/prep/emulator_set.hpp"
 #include "prep/errors.hpp"
@@ -8,51 +12,79 @@
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
-using lockstep::test::run_prep;
+namespace fs = std::filesystem;
 
 namespace {
 const char* const kFolder = std::getenv("LOCKSTEP_DATASETS");
 
 bool skipped(const char* name) {
-  if (kFolder != nullptr && std::filesystem::is_directory(std::filesystem::path(kFolder) / name)) return false;
+  if (kFolder != nullptr && fs::is_directory(fs::path(kFolder) / name)) return false;
   MESSAGE("skipped: LOCKSTEP_DATASETS names no folder with " << name);
   return true;
 }
 
-/// Runs a preparation script of the documentation's commands and reads what it wrote.
-prep::EmulatorSet prepare(const test::TempDir& dir, const std::string& unpack, const std::string& words) {
-  const auto run = run_prep(dir.path(), words + " -o out.h5", unpack + " &&");
+/// The command lines in the section of this title.
+std::string commands_under(const std::string& title) {
+  const std::string page = read_text_file(fs::path(LOCKSTEP_SOURCE_DIR) / "docs/datasets.md");
+  const auto begin = page.find("## " + title);
+  REQUIRE(begin != std::string::npos);
+  std::string commands;
+  bool inside = false;
+  for (const auto& line : split(std::string_view(page).substr(begin, page.find("\n## ", begin) - begin), '\n')) {
+    if (line == "```") {
+      inside = !inside;
+    } else if (inside) {
+      commands += line + "\n";
+    }
+  }
+  REQUIRE(commands.find("lockstep-prep") != std::string::npos);
+  return commands;
+}
+
+void run_commands(const test::TempDir& dir, const std::string& commands) {
+  test::write_text(dir / "commands.sh", "set -e\nexport PATH=" LOCKSTEP_BIN_DIR ":$PATH\n" + commands);
+  const auto run = test::run_shell(dir.path(), "sh commands.sh");
   CAPTURE(run.text);
-  REQUIRE(run.status == 0);
-  CHECK(run_prep(dir.path(), "check out.h5").status == 0);
-  return prep::read_emulator_set(H5File::open(dir / "out.h5"));
+  CHECK(run.status == 0);
+}
+
+prep::EmulatorSet read_checked(const fs::path& path) {
+  const auto file = H5File::open(path);
+  std::vector<std::string> remarks;
+  CHECK(prep::check_emulator_set(file, remarks).empty());
+  return prep::read_emulator_set(file);
 }
 }  // namespace
 
 TEST_SUITE("prep.datasets") {
+  TEST_CASE("the page's commands for made-up data work") {
+    const test::TempDir dir;
+    run_commands(dir, commands_under("Made-up data"));
+    CHECK(read_checked(dir / "icecolumn.h5").rows() == 24000);
+    CHECK(read_checked(dir / "lorenz96.h5").jac.size() == 12000u * 1600);
+    CHECK(read_checked(dir / "two-scale.h5").rows() == 16000);
+    CHECK(read_checked(dir / "seaice.h5").rows() > 500);
+  }
+
   TEST_CASE("arctic20: sea ice and ocean, days 1-4 for training, day 5 for the test") {
     if (skipped("arctic20_roms")) return;
     const test::TempDir dir;
-    const auto set = prepare(
-        dir, std::string("xz -dkc '") + kFolder + "/arctic20_roms/Arctic20_1to5Feb_2016.nc.xz' > arctic.nc",
-        "netcdf --input arctic.nc --inputs sst=temperature@0,sss=salinity@0,hice,u=u@0,v=v@0,zeta --outputs aice "
-        "--mask 'mask == 1' --test-days 2016-02-05");
+    fs::copy(fs::path(kFolder) / "arctic20_roms", dir / "raw");
+    run_commands(dir, commands_under("arctic20"));
+    const auto set = read_checked(dir / "arctic20.h5");
     CHECK(set.rows_in(0) == 15401);
     CHECK(set.rows_in(1) == 1711);
     CHECK(set.rows_in(2) == 4278);
     CHECK(set.sha256[0] == "555f21671d30e4c3f7cc7f110d4942aceea6ca369aa1d966d166ebf1ef2354cb");
-    std::int64_t icy = 0;
-    for (const float aice : set.y) icy += aice > 0.01f;
-    CHECK(icy == 3090);
+    CHECK(std::count_if(set.y.begin(), set.y.end(), [](float aice) { return aice > 0.01f; }) == 3090);
   }
 
   TEST_CASE("ufs_c48: sea surface of six tiles, a random fifth for the test") {
     if (skipped("ufs_c48_surface")) return;
     const test::TempDir dir;
-    const auto set =
-        prepare(dir, std::string("tar xJf '") + kFolder + "/ufs_c48_surface/ufs_c48_surface.tar.xz'",
-                "netcdf --input 'sfc_data.tile?.nc' --inputs tsea,tisfc,fice,hice,snwdph,uustar,f10m,ffmm,zorl "
-                "--outputs t2m,q2m --mask 'slmsk != 1' --test-split 0.2");
+    fs::copy(fs::path(kFolder) / "ufs_c48_surface", dir / "raw");
+    run_commands(dir, commands_under("ufs_c48"));
+    const auto set = read_checked(dir / "ufs_c48.h5");
     CHECK(set.rows_in(0) == 7061);
     CHECK(set.rows_in(1) == 784);
     CHECK(set.rows_in(2) == 1961);
