@@ -2,6 +2,8 @@
 #include <hdf5.h>
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -74,10 +76,13 @@ std::string shape_text(const std::vector<std::int64_t>& shape);
 void require_plain_storage(hid_t dataset, const std::vector<std::int64_t>& shape, std::size_t element_size,
                            std::int64_t file_size, const std::string& what);
 
-/// Before variable-length strings are read: every heap of the file is walked, and the references of a dataset (-1: of
-/// none) followed. errors  data: a damaged heap, a reference to nothing
-void require_sound_heaps(const std::filesystem::path& path, std::int64_t file_size, hid_t dataset, std::int64_t n,
-                         const std::string& what);
+/// Sizes of the strings of each heap of a file, by the heap's address and the string's number.
+using Heaps = std::map<std::uint64_t, std::map<std::uint64_t, std::uint64_t>>;
+/// Walks every heap of a file; once per file, it costs a pass over its bytes. errors  data: a damaged heap
+Heaps walk_heaps(const std::filesystem::path& path, std::int64_t file_size);
+/// Follows the references of a dataset of variable-length strings. errors  data: a reference to nothing
+void require_sound_references(const std::filesystem::path& path, std::int64_t file_size, hid_t dataset, std::int64_t n,
+                              const Heaps& heaps, const std::string& what);
 /// Strings of a dataset or an attribute: `read` fills a buffer of the given memory type.
 template <class Read>
 std::vector<std::string> strings(hid_t file_type, std::int64_t n, const std::string& what, Read read);
@@ -95,7 +100,13 @@ struct H5File::Handle {
   h5::Id file;
   bool writing = false;
   H5Strings strings = H5Strings::fixed;
-  std::int64_t file_size = 0;  ///< bytes, of a file opened for reading
+  std::int64_t file_size = 0;              ///< bytes, of a file opened for reading
+  mutable std::optional<h5::Heaps> heaps;  ///< filled when the first variable-length string is read
+
+  const h5::Heaps& sound_heaps() const {
+    if (!heaps) heaps = h5::walk_heaps(path, file_size);
+    return *heaps;
+  }
 };
 
 }  // namespace lockstep

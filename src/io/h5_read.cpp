@@ -91,7 +91,7 @@ std::vector<std::string> H5File::read_text(const std::string& dataset) const {
   require_data(source.kind == H5Type::text, "reading ", source.what, ": expected strings, found ", name(source.kind));
   const std::int64_t n = h5::count(source.shape, source.what);
   if (H5Tis_variable_str(source.type) > 0) {
-    h5::require_sound_heaps(path(), handle_->file_size, source.id, n, source.what);
+    h5::require_sound_references(path(), handle_->file_size, source.id, n, handle_->sound_heaps(), source.what);
   }
   return h5::strings(source.type, n, source.what, [&](hid_t memory, void* out) {
     return H5Dread(source.id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, out);

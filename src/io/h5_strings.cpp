@@ -70,25 +70,29 @@ std::optional<std::map<std::uint64_t, std::uint64_t>> walk_heap(const char* heap
 }
 }  // namespace
 
-void require_sound_heaps(const std::filesystem::path& path, std::int64_t file_size, hid_t dataset, std::int64_t n,
-                         const std::string& what) {
+Heaps walk_heaps(const std::filesystem::path& path, std::int64_t file_size) {
   const Mapping file(path, static_cast<std::size_t>(file_size));
-  require_data(file.begin() != nullptr, "reading ", what, ": the file cannot be mapped");
-  std::map<std::uint64_t, std::map<std::uint64_t, std::uint64_t>> heaps;
+  require_data(file.begin() != nullptr, "reading '", path.string(), "': the file cannot be mapped");
+  Heaps heaps;
   const char* const end = file.begin() + file.size();
   for (const char* at = file.begin();;) {
     at = static_cast<const char*>(memmem(at, static_cast<std::size_t>(end - at), kSignature, sizeof kSignature));
-    if (at == nullptr) break;
+    if (at == nullptr) return heaps;
     auto heap = walk_heap(at, static_cast<std::size_t>(end - at));
-    require_data(heap.has_value(), "reading ", what, ": the strings' heap at byte ", at - file.begin(), " is damaged");
+    require_data(heap.has_value(), "reading the strings of '", path.string(), "': their heap at byte ",
+                 at - file.begin(), " is damaged");
     heaps[static_cast<std::uint64_t>(at - file.begin())] = std::move(*heap);
     at += sizeof kSignature;
   }
-  if (dataset < 0) return;
+}
+
+void require_sound_references(const std::filesystem::path& path, std::int64_t file_size, hid_t dataset, std::int64_t n,
+                              const Heaps& heaps, const std::string& what) {
   const haddr_t offset = H5Dget_offset(dataset);
   if (offset == HADDR_UNDEF) return;  // compact data share the header's checksum, compressed chunks have their own
+  const Mapping file(path, static_cast<std::size_t>(file_size));
   const std::uint64_t bytes = static_cast<std::uint64_t>(n) * kReference;
-  require_data(offset <= file.size() && bytes <= file.size() - offset, "reading ", what,
+  require_data(file.begin() != nullptr && offset <= file.size() && bytes <= file.size() - offset, "reading ", what,
                ": the data lie beyond the end of the file");
   for (std::int64_t i = 0; i < n; ++i) {
     const char* reference = file.begin() + offset + static_cast<std::size_t>(i) * kReference;

@@ -15,16 +15,15 @@ namespace {
 template <class T>
 void check_finite(const std::vector<T>& values, std::size_t columns, const std::vector<std::string>& names,
                   const char* dataset, std::vector<std::string>& problems) {
+  std::vector<std::int64_t> bad(columns, 0), first(columns, 0);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    if (bad[i % columns]++ == 0) first[i % columns] = static_cast<std::int64_t>(i / columns);
+  }
   for (std::size_t c = 0; c < columns; ++c) {
-    std::int64_t bad = 0, first = -1;
-    for (std::size_t i = c; i < values.size(); i += columns) {
-      if (std::isfinite(values[i])) continue;
-      if (first < 0) first = static_cast<std::int64_t>(i / columns);
-      ++bad;
-    }
-    if (bad > 0)
-      problems.push_back(join(dataset, " column ", c, names.empty() ? "" : " (" + names[c] + ")", ": ", bad,
-                              " values are NaN or infinite, the first in row ", first));
+    if (bad[c] == 0) continue;
+    problems.push_back(join(dataset, " column ", c, names.empty() ? "" : " (" + names[c] + ")", ": ", bad[c],
+                            " values are NaN or infinite, the first in row ", first[c]));
   }
 }
 

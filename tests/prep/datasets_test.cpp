@@ -19,7 +19,7 @@ const char* const kFolder = std::getenv("LOCKSTEP_DATASETS");
 
 bool skipped(const char* name) {
   if (kFolder != nullptr && fs::is_directory(fs::path(kFolder) / name)) return false;
-  MESSAGE("skipped: LOCKSTEP_DATASETS names no folder with " << name);
+  MESSAGE("skipped: LOCKSTEP_DATASETS names no folder with " << std::string(name));
   return true;
 }
 

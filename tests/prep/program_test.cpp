@@ -144,7 +144,7 @@ TEST_SUITE("prep.program") {
          "synth-lorenz96-two-scale --task forecast --members 1 --steps 4 --spin-up 50 --jacobian --validation-split "
          "0.25"}};
     for (const auto& [name, words] : made) {
-      CAPTURE(words);
+      CAPTURE(std::string(words));
       REQUIRE(run_prep(dir.path(), std::string(words) + " -o " + name).status == 0);
       CHECK(run_prep(dir.path(), std::string("check ") + name).status == 0);
       REQUIRE(run_prep(dir.path(), std::string(words) + " -o again.h5").status == 0);
@@ -192,7 +192,7 @@ TEST_SUITE("prep.program") {
         {"verify --golden absent.h5", "absent.h5"}};
     const auto before = names_in(dir.path());
     for (const auto& [words, expected] : cases) {
-      CAPTURE(words);
+      CAPTURE(std::string(words));
       const auto run = run_prep(dir.path(), words);
       CHECK(run.status == 2);
       check_mentions(run.text, expected);
@@ -235,7 +235,7 @@ TEST_SUITE("prep.program") {
         {"verify --golden " + kGolden + "/emulator_aice.h5", "neither"}};
     const auto before = names_in(dir.path());
     for (const auto& [words, expected] : cases) {
-      CAPTURE(words);
+      CAPTURE(std::string(words));
       const auto run = run_prep(dir.path(), words);
       CHECK(run.status == 3);
       check_mentions(run.text, expected);
