@@ -168,9 +168,47 @@ LOCKSTEP_INLINE void transpose_stages(Vec<T> (&v)[kLanes<T>]) {
     transpose_stages<2 * kBlock, T>(v);
   }
 }
+#if defined(LOCKSTEP_ISA_avx512)
+/// Sixteen by sixteen with shuffles that are one operation each: pairs and quadruples within the 128-bit lanes, then whole lanes.
+LOCKSTEP_INLINE void transpose_16(Vec<float> (&v)[16]) {
+  using I = Vec<std::int32_t>;
+  constexpr I kLow1 = {0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29}, kHigh1 = kLow1 + 2;
+  constexpr I kLow2 = {0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29}, kHigh2 = kLow2 + 2;
+  constexpr I kEven4 = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27}, kOdd4 = kEven4 + 4;
+  Vec<float> quads[16];
+#pragma GCC unroll 4
+  for (int g = 0; g < 16; g += 4) {
+    const Vec<float> low01 = __builtin_shuffle(v[g], v[g + 1], kLow1),
+                     high01 = __builtin_shuffle(v[g], v[g + 1], kHigh1);
+    const Vec<float> low23 = __builtin_shuffle(v[g + 2], v[g + 3], kLow1),
+                     high23 = __builtin_shuffle(v[g + 2], v[g + 3], kHigh1);
+    quads[g] = __builtin_shuffle(low01, low23, kLow2);
+    quads[g + 1] = __builtin_shuffle(low01, low23, kHigh2);
+    quads[g + 2] = __builtin_shuffle(high01, high23, kLow2);
+    quads[g + 3] = __builtin_shuffle(high01, high23, kHigh2);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    const Vec<float> even01 = __builtin_shuffle(quads[c], quads[c + 4], kEven4),
+                     odd01 = __builtin_shuffle(quads[c], quads[c + 4], kOdd4);
+    const Vec<float> even23 = __builtin_shuffle(quads[c + 8], quads[c + 12], kEven4),
+                     odd23 = __builtin_shuffle(quads[c + 8], quads[c + 12], kOdd4);
+    v[c] = __builtin_shuffle(even01, even23, kEven4);
+    v[c + 4] = __builtin_shuffle(odd01, odd23, kEven4);
+    v[c + 8] = __builtin_shuffle(even01, even23, kOdd4);
+    v[c + 12] = __builtin_shuffle(odd01, odd23, kOdd4);
+  }
+}
+#endif
 /// v[i][j] <-> v[j][i]
 template <class T>
 LOCKSTEP_INLINE void transpose(Vec<T> (&v)[kLanes<T>]) {
+#if defined(LOCKSTEP_ISA_avx512)
+  if constexpr (sizeof(T) == 4) {
+    transpose_16(v);
+    return;
+  }
+#endif
   transpose_stages<1, T>(v);
 }
 
