@@ -7,10 +7,14 @@
 namespace lockstep {
 namespace {
 
-/// The constant-size kinds of initial bias. source  the torch form: He et al. 2015 by way of torch.nn.Linear.reset_parameters
-ParamStore::Init initial_bias(BiasInit kind, std::int64_t fan_in) {
-  return kind == BiasInit::zeros ? init::zeros() : init::uniform(1 / std::sqrt(static_cast<double>(fan_in)));
+ParamStore::Init xavier_and_zeros(std::int64_t fan_in, std::int64_t fan_out, bool bias) {
+  return bias ? init::zeros() : init::xavier_normal(fan_in, fan_out);
 }
+/// source  biases: torch.nn.Linear.reset_parameters
+ParamStore::Init xavier_and_torch(std::int64_t fan_in, std::int64_t fan_out, bool bias) {
+  return bias ? init::uniform(1 / std::sqrt(static_cast<double>(fan_in))) : init::xavier_normal(fan_in, fan_out);
+}
+ParamStore::Init all_zeros(std::int64_t, std::int64_t, bool) { return init::zeros(); }
 
 }  // namespace
 
@@ -38,21 +42,25 @@ void EmulatorArch::check(Fault fault) const {
 }
 
 Emulator::Emulator(EmulatorArch arch, Moments moments, DType dtype, std::uint64_t seed, BiasInit bias_init)
+    : Emulator(std::move(arch), std::move(moments), dtype, seed,
+               bias_init == BiasInit::torch ? xavier_and_torch : xavier_and_zeros) {}
+
+Emulator::Emulator(EmulatorArch arch, Moments moments, DType dtype, std::uint64_t seed, MakeInit init)
     : arch_(std::move(arch)), moments_(std::move(moments)), params_(std::make_unique<ParamStore>(dtype)) {
   arch_.check(Fault::usage);
   check_moments(moments_, arch_.n_in, arch_.n_out, "emulator");
   require(dtype == DType::f32 || dtype == DType::f64, "emulator in ", dtype, ": must be f32 or f64");
   if (arch_.conv_channels > 0) {
-    const Conv1d conv = add_conv1d(*params_, "conv1d", arch_.conv_channels, arch_.conv_kernel,
-                                   init::xavier_normal(arch_.conv_kernel, arch_.conv_channels * arch_.conv_kernel),
-                                   initial_bias(bias_init, arch_.conv_kernel));
+    const std::int64_t in = arch_.conv_kernel, out = arch_.conv_channels * arch_.conv_kernel;
+    const Conv1d conv = add_conv1d(*params_, "conv1d", arch_.conv_channels, arch_.conv_kernel, init(in, out, false),
+                                   init(in, out, true));
     conv_weight_ = conv.weight, conv_bias_ = conv.bias;
   }
   for (std::int64_t k = 0; k <= arch_.layers; ++k) {
-    const std::int64_t in = k == 0 ? arch_.first_width() : arch_.hidden,
-                       out = k == arch_.layers ? arch_.n_out : arch_.hidden;
-    const Linear layer = add_linear(*params_, join("network.", 2 * k), in, out, init::xavier_normal(in, out),
-                                    initial_bias(bias_init, in));
+    const std::int64_t in = k == 0 ? arch_.first_width() : arch_.hidden;
+    const std::int64_t out = k == arch_.layers ? arch_.n_out : arch_.hidden;
+    const Linear layer =
+        add_linear(*params_, join("network.", 2 * k), in, out, init(in, out, false), init(in, out, true));
     weights_.push_back(layer.weight), biases_.push_back(layer.bias);
   }
   params_->allocate(seed);
@@ -92,7 +100,7 @@ Var Emulator::forward(Tape& tape, Var z, EmulatorTrace* trace) const {
 }
 
 Emulator Emulator::as(DType dtype) const {
-  Emulator copy(arch_, moments_, dtype);
+  Emulator copy(arch_, moments_, dtype, 0, all_zeros);
   const auto convert = [](const Tensor& to, const Tensor& from) {
     visit_float(to.dtype(), [&]<class To>() {
       visit_float(from.dtype(), [&]<class From>() {

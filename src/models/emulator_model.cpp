@@ -24,12 +24,12 @@ std::int64_t find_aice(const EmulatorVariables& variables) {
   return -1;
 }
 
-/// Rows of a data set, normalised, as (count, columns) of T. The rows of a shuffled epoch lie anywhere in memory, so that
+/// Rows of a data set, normalised, as (rows, columns) of T. The rows of a shuffled epoch lie anywhere in memory, so that
 /// they are asked for some rows ahead.
-template <class T, class RowOf>
-void gather_normalised(Tape& tape, const Tensor& from, const std::vector<double>& mean, const std::vector<double>& std,
-                       std::int64_t count, T* __restrict to, const RowOf& row_of) {
-  constexpr std::int64_t kAhead = 12;
+template <class T>
+void normalise(Tape& tape, const Tensor& from, const std::vector<double>& mean, const std::vector<double>& std,
+               std::span<const std::int32_t> rows, T* __restrict to) {
+  constexpr std::size_t kAhead = 12;
   const std::int64_t columns = from.columns();
   const float* all = from.data<float>();
   const Tensor moments = tape.keep({2, columns});
@@ -39,30 +39,16 @@ void gather_normalised(Tape& tape, const Tensor& from, const std::vector<double>
     m[c] = static_cast<T>(mean[static_cast<std::size_t>(c)]);
     s[c] = static_cast<T>(std[static_cast<std::size_t>(c)]);
   }
-  for (std::int64_t r = 0; r < count; ++r) {
-    if (r + kAhead < count) {
-      const float* later = all + row_of(r + kAhead) * columns;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (r + kAhead < rows.size()) {
+      const float* later = all + rows[r + kAhead] * columns;
       __builtin_prefetch(later);
       __builtin_prefetch(later + columns - 1);
     }
-    const float* row = all + row_of(r) * columns;
-    for (std::int64_t c = 0; c < columns; ++c) to[r * columns + c] = (static_cast<T>(row[c]) - m[c]) / s[c];
+    const float* row = all + rows[r] * columns;
+    for (std::int64_t c = 0; c < columns; ++c) to[c] = (static_cast<T>(row[c]) - m[c]) / s[c];
+    to += columns;
   }
-}
-
-struct Rows {
-  Tensor z, t;  ///< normalised inputs and targets
-};
-
-/// The rows row_of(0) .. row_of(count - 1), normalised, in the tape's memory.
-template <class RowOf>
-Rows gather(Tape& tape, const EmulatorData& data, std::int64_t count, const RowOf& row_of) {
-  const Rows rows{tape.keep({count, data.n_in()}), tape.keep({count, data.n_out()})};
-  visit_float(tape.dtype(), [&]<class T>() {
-    gather_normalised(tape, data.x, data.moments.input_mean, data.moments.input_std, count, rows.z.data<T>(), row_of);
-    gather_normalised(tape, data.y, data.moments.output_mean, data.moments.output_std, count, rows.t.data<T>(), row_of);
-  });
-  return rows;
 }
 
 }  // namespace
@@ -96,20 +82,35 @@ EmulatorModel::EmulatorModel(Options options, EmulatorData data)
 
 std::int64_t EmulatorModel::size(Split split) const { return data_.count[static_cast<std::size_t>(split)]; }
 
+EmulatorModel::Rows EmulatorModel::normalised(Tape& tape, std::span<const std::int32_t> rows) const {
+  const auto count = static_cast<std::int64_t>(rows.size());
+  const Rows out{tape.keep({count, data_.n_in()}), tape.keep({count, data_.n_out()})};
+  visit_float(tape.dtype(), [&]<class T>() {
+    normalise(tape, data_.x, data_.moments.input_mean, data_.moments.input_std, rows, out.z.data<T>());
+    normalise(tape, data_.y, data_.moments.output_mean, data_.moments.output_std, rows, out.t.data<T>());
+  });
+  return out;
+}
+
+ShardLoss EmulatorModel::loss_of(Tape& tape, std::span<const std::int32_t> rows) const {
+  const Rows batch = normalised(tape, rows);
+  const Var y = fused_forward(tape, emulator_, batch.z);
+  return {emulator_loss(tape, y, batch.t, options_.loss, data_.moments), static_cast<double>(rows.size())};
+}
+
 ShardLoss EmulatorModel::loss(Tape& tape, const Shard& shard) const {
   const std::span<const std::int32_t> train = data_.rows_of(Split::train);
   const Permutation order(static_cast<std::int64_t>(train.size()), shard.seed, static_cast<std::uint64_t>(shard.epoch));
-  auto* row_of =
-      static_cast<std::int32_t*>(tape.arena().allocate(static_cast<std::size_t>(shard.count) * sizeof(std::int32_t)));
+  const auto count = static_cast<std::size_t>(shard.count);
+  const std::span rows(static_cast<std::int32_t*>(tape.arena().allocate(count * sizeof(std::int32_t))), count);
   // Two passes, so that the look-ups in a large table do not wait for one another.
   for (std::int64_t i = 0; i < shard.count; ++i) {
-    row_of[i] = static_cast<std::int32_t>(order(shard.first + i));
-    __builtin_prefetch(&train[static_cast<std::size_t>(row_of[i])]);
+    const std::int64_t position = order(shard.first + i);
+    __builtin_prefetch(&train[static_cast<std::size_t>(position)]);
+    rows[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(position);
   }
-  for (std::int64_t i = 0; i < shard.count; ++i) row_of[i] = train[static_cast<std::size_t>(row_of[i])];
-  const Rows rows = gather(tape, data_, shard.count, [&](std::int64_t i) { return std::int64_t{row_of[i]}; });
-  const Var y = fused_forward(tape, emulator_, rows.z);
-  return {emulator_loss(tape, y, rows.t, options_.loss, data_.moments), static_cast<double>(shard.count)};
+  for (std::int32_t& row : rows) row = train[static_cast<std::size_t>(row)];
+  return loss_of(tape, rows);
 }
 
 std::int64_t EmulatorModel::sum_count() const {
@@ -119,11 +120,12 @@ std::int64_t EmulatorModel::sum_count() const {
 void EmulatorModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
   using namespace emulator_metrics;
   const Sums to(sums, data_.n_out(), aice_ >= 0, data_.has_jacobian());
-  const std::span<const std::int32_t> rows_of_split = data_.rows_of(split);
+  const std::span<const std::int32_t> numbers =
+      data_.rows_of(split).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
   const std::int64_t in = data_.n_in(), out = data_.n_out();
-  const auto row_of = [&](std::int64_t i) { return std::int64_t{rows_of_split[static_cast<std::size_t>(first + i)]}; };
+  const auto row_of = [&](std::int64_t i) { return std::int64_t{numbers[static_cast<std::size_t>(i)]}; };
   const Moments& m = data_.moments;
-  const Rows rows = gather(tape, data_, count, row_of);
+  const Rows rows = normalised(tape, numbers);
   const Var y = fused_forward(tape, emulator_, rows.z);
   to.rows[0] += static_cast<double>(count);
   to.rows[1] += ops::regression_loss(tape.stream(), {}, y.value(), rows.t, ops::parse_regression(options_.loss.name)) /

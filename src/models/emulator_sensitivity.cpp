@@ -52,18 +52,19 @@ std::vector<double> singular_values(std::int64_t rows, std::int64_t columns, std
 template <class S>
 SensitivityMetrics metrics_of(const Emulator& emulator, std::int64_t rows, const S* x) {
   const std::int64_t in = emulator.arch().n_in, out = emulator.arch().n_out;
-  std::vector<S> jacobian(static_cast<std::size_t>(rows * out * in));
-  visit_float(emulator.dtype(), [&]<class T>() {
-    EmulatorOperators<T>(emulator).template jacobian<S>(rows, {x, in, 1}, {}, JacobianUnits::normalised,
-                                                        jacobian.data());
-  });
   SensitivityMetrics m;
   m.rows.assign(static_cast<std::size_t>(rows * in), 0);
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t o = 0; o < out; ++o)
-      for (std::int64_t i = 0; i < in; ++i)
-        m.rows[static_cast<std::size_t>(r * in + i)] +=
-            static_cast<double>(jacobian[static_cast<std::size_t>((r * out + o) * in + i)]);
+  visit_float(emulator.dtype(), [&]<class T>() {
+    const std::vector<T> states(x, x + rows * in);
+    std::vector<T> jacobian(static_cast<std::size_t>(rows * out * in));
+    EmulatorOperators<T>(emulator).template jacobian<T>(rows, {states.data(), in, 1}, {}, JacobianUnits::normalised,
+                                                        jacobian.data());
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t o = 0; o < out; ++o)
+        for (std::int64_t i = 0; i < in; ++i)
+          m.rows[static_cast<std::size_t>(r * in + i)] +=
+              static_cast<double>(jacobian[static_cast<std::size_t>((r * out + o) * in + i)]);
+  });
   if (rows == 0) return m;
   const double n = static_cast<double>(m.rows.size());
   double sum = 0, squares = 0;

@@ -7,6 +7,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/prep/columns.hpp"
+#include "lockstep/prep/emulator_set.hpp"
 #include "lockstep/prep/icecolumn.hpp"
 #include "lockstep/prep/lorenz96.hpp"
 
@@ -106,6 +107,7 @@ GoldenKind golden_kind(const std::filesystem::path& path) {
   const H5File golden = H5File::open(path);
   if (golden.is_group("/history") && golden.is_group("/pair")) return GoldenKind::prep;
   if (golden.is_group("/icecolumn") && golden.is_group("/lorenz96")) return GoldenKind::synth;
+  if (golden.is_group("/moments") && golden.has("/moments/raw")) return GoldenKind::moments;
   return GoldenKind::other;
 }
 
@@ -151,17 +153,31 @@ std::vector<GoldenRow> check_golden_synth(const std::filesystem::path& path) {
   return rows;
 }
 
+std::vector<GoldenRow> check_golden_moments(const std::filesystem::path& path) {
+  const H5File golden = H5File::open(path);
+  const auto shape = golden.info("/moments/raw").shape;
+  require_data(shape.size() == 2 && shape[1] > 0, "reading '/moments/raw' of '", path.string(), "': two axes expected");
+  const auto raw = golden.read<float>("/moments/raw");
+  const auto columns = static_cast<std::size_t>(shape[1]);
+  RunningMoments moments(columns);
+  for (std::size_t at = 0; at < raw.size(); at += columns) moments.add(std::span(raw).subspan(at, columns));
+  return {compare("moments/mean", moments.mean(), golden.read<float>("/moments/mean"), kFloatSums),
+          compare("moments/std", moments.deviation(), golden.read<float>("/moments/std"), kFloatSums)};
+}
+
 std::vector<GoldenRow> check_golden(const std::filesystem::path& path) {
   switch (golden_kind(path)) {
     case GoldenKind::prep:
       return check_golden_prep(path);
     case GoldenKind::synth:
       return check_golden_synth(path);
+    case GoldenKind::moments:
+      return check_golden_moments(path);
     case GoldenKind::other:
       break;
   }
   throw Error(Fault::data,
-              join("verifying '", path.string(), "': neither a reference of prepared rows nor of the generators"));
+              join("verifying '", path.string(), "': no reference of prepared rows, of the generators or of moments"));
 }
 
 }  // namespace lockstep::prep

@@ -1,3 +1,6 @@
+#include <doctest/doctest.h>
+
+#include "lockstep/io/h5.hpp"
 #include "lockstep/prep/golden_checks.hpp"
 #include "prep/errors.hpp"
 #include "support/temp_dir.hpp"
@@ -41,7 +44,15 @@ TEST_SUITE("prep.golden") {
     CHECK(test::error_of(Fault::data, [&] { check_golden(dir / "emulator_prep.h5"); }) != "no error");
   }
 
-  TEST_CASE("other reference files are refused") {
-    test::check_mentions(test::error_of(Fault::data, [] { check_golden(kGolden / "emulator_aice.h5"); }), "neither");
+  TEST_CASE("the moments of a network's reference rows are found") {
+    const auto rows = check_golden(kGolden / "emulator_aice.h5");
+    REQUIRE(rows.size() == 2);
+    for (const auto& row : rows) CHECK(row.holds());
+  }
+
+  TEST_CASE("other files are refused") {
+    const test::TempDir dir;
+    H5File::create(dir / "other.h5").close();
+    test::check_mentions(test::error_of(Fault::data, [&] { check_golden(dir / "other.h5"); }), "no reference of");
   }
 }

@@ -232,7 +232,7 @@ TEST_SUITE("prep.program") {
         {"check cut.h5", "truncated"},
         {"check foreign.nc", "foreign.nc"},
         {"info " + kGolden + "/emulator_aice.h5", "format"},
-        {"verify --golden " + kGolden + "/emulator_aice.h5", "neither"}};
+        {"verify --golden good.h5", "no reference of"}};
     const auto before = names_in(dir.path());
     for (const auto& [words, expected] : cases) {
       CAPTURE(std::string(words));

@@ -99,6 +99,10 @@ class Emulator {
   Emulator as(DType dtype) const;
 
  private:
+  /// Makes the initial values of a parameter with these fans, by whether it is a bias.
+  using MakeInit = ParamStore::Init (*)(std::int64_t fan_in, std::int64_t fan_out, bool bias);
+  Emulator(EmulatorArch arch, Moments moments, DType dtype, std::uint64_t seed, MakeInit init);
+
   EmulatorArch arch_;
   Moments moments_;
   std::unique_ptr<ParamStore> params_;

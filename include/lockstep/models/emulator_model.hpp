@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,7 @@ Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, 
 /// (physical units), r2.NAME, corr.NAME, rmse_norm.NAME, bias_norm.NAME; for an output called aice rmse and bias at the
 /// ice edge (0.10 <= aice <= 0.16) and over open water (< 0.05); where the truth is known jacobian_error, the median
 /// over rows of |J - J*|_F / |J*|_F in normalised units (from a histogram of 4096 bins over 1e-4..1e2, so to 0.4 %).
-class EmulatorModel final : public Model {
+class EmulatorModel : public Model {
  public:
   struct Options {
     EmulatorArch arch;  ///< n_in and n_out are taken from the data
@@ -84,6 +85,14 @@ class EmulatorModel final : public Model {
   const Emulator& emulator() const { return emulator_; }
   const EmulatorData& data() const { return data_; }
   EmulatorCard card() const;
+
+ protected:
+  struct Rows {
+    Tensor z, t;  ///< normalised inputs (N, n_in) and targets (N, n_out), in the tape's memory
+  };
+  Rows normalised(Tape& tape, std::span<const std::int32_t> rows) const;
+  /// The loss of these rows of the data set, summed.
+  ShardLoss loss_of(Tape& tape, std::span<const std::int32_t> rows) const;
 
  private:
   Options options_;

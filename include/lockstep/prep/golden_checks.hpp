@@ -14,7 +14,7 @@ struct GoldenRow {
 };
 
 /// Which reference file this is, by its content.
-enum class GoldenKind : std::uint8_t { prep, synth, other };
+enum class GoldenKind : std::uint8_t { prep, synth, moments, other };
 GoldenKind golden_kind(const std::filesystem::path& golden);
 
 /// Reads the companions of a reference file (raw NetCDF, named by its groups and beside it) with the readers of this library and
@@ -22,7 +22,9 @@ GoldenKind golden_kind(const std::filesystem::path& golden);
 std::vector<GoldenRow> check_golden_prep(const std::filesystem::path& golden);
 /// Evaluates the generators at the reference's inputs: values and Jacobians, tangents, adjoints to 1e-12.
 std::vector<GoldenRow> check_golden_synth(const std::filesystem::path& golden);
-/// The one that fits. errors  data: neither kind
+/// Mean and standard deviation of the raw rows that come with a network's reference file (/moments). 2e-6: the reference sums in f32.
+std::vector<GoldenRow> check_golden_moments(const std::filesystem::path& golden);
+/// The one that fits. errors  data: no known kind
 std::vector<GoldenRow> check_golden(const std::filesystem::path& golden);
 
 }  // namespace lockstep::prep

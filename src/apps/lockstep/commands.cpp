@@ -6,6 +6,9 @@ std::span<const Command> commands() {
   static constexpr Command kCommands[] = {
       {"train", "train a model on all ranks together", run_train},
       {"eval", "the figures of a checkpoint on the validation or test samples", run_eval},
+      {"predict", "apply a trained emulator to states", run_predict},
+      {"jacobian", "Jacobians, tangents and adjoints of a trained emulator at given states", run_jacobian},
+      {"verify", "compare this program with a reference file", run_verify},
       {"checkpoint", "evidence about checkpoints: verify, diff", run_checkpoint},
       {"info", "build, devices and ranks, or what a file holds", run_info},
       {"help", "what the commands are; manual pages and docs/options.md", run_help},

@@ -31,7 +31,10 @@ int run_checkpoint(World& world, const Args& args);
 int run_eval(World& world, const Args& args);
 int run_help(World& world, const Args& args);
 int run_train(World& world, const Args& args);
+int run_verify(World& world, const Args& args);
 int run_info(World& world, const Args& args);
+int run_jacobian(World& world, const Args& args);
+int run_predict(World& world, const Args& args);
 int run_comm_test(World& world, const Args& args);
 int run_export(World& world, const Args& args);
 

@@ -1,0 +1,237 @@
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "apps/lockstep/commands.hpp"
+#include "apps/lockstep/emulator_rows.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/base/philox.hpp"
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/models/emulator_operators.hpp"
+#include "lockstep/train/run_config.hpp"
+#include "lockstep/train/trainer.hpp"
+
+namespace lockstep::apps {
+namespace {
+
+struct Arguments {
+  RunConfig config;
+  std::string checkpoint, model_file, input, output;
+  std::vector<std::string> background_only;
+  std::vector<double> domain;
+  double min_abs_latitude = 0;
+};
+
+/// Which inputs count, from the names of those that do not.
+std::vector<std::uint8_t> active_inputs(const Arguments& a, const TrainedEmulator& emulator) {
+  const std::vector<std::string>& names = emulator.card.variables.input_names;
+  std::vector<std::uint8_t> active(names.size(), 1);
+  for (const std::string& name : a.background_only) {
+    const auto at = std::find(names.begin(), names.end(), name);
+    require_usage(at != names.end(), "option background-only = ", name, ": the emulator has no such input");
+    active[static_cast<std::size_t>(at - names.begin())] = 0;
+  }
+  return active;
+}
+
+/// Where a node's mask value comes from: the input's /mask, or the column of /x that the emulator's card names.
+struct MaskSource {
+  bool dataset = false;
+  std::int64_t column = -1;
+  bool any() const { return dataset || column >= 0; }
+};
+
+template <class T>
+class Run {
+ public:
+  Run(World& world, const Arguments& a, const TrainedEmulator& emulator, int threads)
+      : a_(a), emulator_(emulator), in_(emulator.network.arch().n_in), out_(emulator.network.arch().n_out) {
+    world.together("opening the input", [&] {
+      rows_ = std::make_unique<InputRows>(a.input, emulator);
+      has_dx_ = rows_->has("/dx", in_);
+      has_dy_ = rows_->has("/dy", out_);
+      find_mask(emulator.card.mask);
+      OperatorOptions options;
+      options.active_inputs = active_inputs(a, emulator);
+      options.mask_min = a.domain.empty() ? emulator.card.mask.min : a.domain.front();
+      options.mask_max = a.domain.empty() ? emulator.card.mask.max : a.domain.back();
+      options.min_abs_latitude = a.min_abs_latitude;
+      options.threads = threads;
+      operators_ = std::make_unique<EmulatorOperators<T>>(emulator.network, options);
+    });
+  }
+
+  void execute(World& world) {
+    const Stopwatch watch;
+    std::vector<OutputColumn> columns = {{"/jac", {out_, in_}}, {"/jac_physical", {out_, in_}}};
+    if (has_dx_) columns.push_back({"/tl", {out_}});
+    if (has_dy_) columns.push_back({"/ad", {in_}});
+    write_rows<T>(
+        world, a_.output, rows_->size(), columns,
+        [&](std::int64_t first, std::int64_t count, std::vector<std::vector<T>>& values) {
+          block(first, count, values);
+        },
+        [&] {
+          sums_ = blocks_.total(world);
+          world.together("adjoint test", [&] { check_adjoint(); });
+        },
+        [&](H5File& file) {
+          file.write_text("/vars/input_names", emulator_.card.variables.input_names);
+          file.write_text("/vars/output_names", emulator_.card.variables.output_names);
+          file.set_attribute("/", "adjoint_lhs", sums_[0]);
+          file.set_attribute("/", "adjoint_rhs", sums_[1]);
+        });
+    if (world.rank() == 0) report(watch.seconds());
+  }
+
+ private:
+  void find_mask(const EmulatorMask& mask) {
+    mask_.dataset = rows_->has("/mask", 0);
+    if (!mask_.dataset && !mask.variable.empty()) {
+      const std::vector<std::string>& names = emulator_.card.variables.input_names;
+      const auto at = std::find(names.begin(), names.end(), mask.variable);
+      if (at != names.end()) mask_.column = at - names.begin();
+    }
+    require_data(mask_.any() || a_.domain.empty(), "option domain: '", a_.input,
+                 "' has no /mask, and the emulator's mask variable ",
+                 mask.variable.empty() ? "is not set" : "'" + mask.variable + "' is none of its inputs");
+    latitude_ = rows_->has("/lat", 0);
+    require_data(latitude_ || a_.min_abs_latitude == 0, "option min-abs-latitude: '", a_.input, "' has no /lat");
+  }
+
+  void block(std::int64_t first, std::int64_t count, std::vector<std::vector<T>>& values) {
+    const std::vector<T> x = rows_->read<T>("/x", first, count, in_);
+    std::vector<T> mask, latitude;
+    if (mask_.dataset) mask = rows_->read<T>("/mask", first, count, 0);
+    for (std::int64_t r = 0; mask_.column >= 0 && r < count; ++r)
+      mask.push_back(x[static_cast<std::size_t>(r * in_ + mask_.column)]);
+    if (a_.min_abs_latitude > 0) latitude = rows_->read<T>("/lat", first, count, 0);
+    const NodeSelection<T> select{mask.empty() ? nullptr : mask.data(), latitude.empty() ? nullptr : latitude.data()};
+    const StateView<const T> state{x.data(), in_, 1};
+    operators_->template jacobian<T>(count, state, select, JacobianUnits::normalised, values[0].data());
+    operators_->template jacobian<T>(count, state, select, JacobianUnits::physical, values[1].data());
+
+    const auto linear = operators_->template linearize<T>(count, state, select);
+    const std::vector<T> dx = has_dx_ ? rows_->read<T>("/dx", first, count, in_) : draw(first, count);
+    std::vector<T> tl(static_cast<std::size_t>(count * out_)), ad(static_cast<std::size_t>(count * in_));
+    linear.template tangent<T>({dx.data(), in_, 1}, {tl.data(), out_, 1});
+    test_adjoint(linear, dx, tl, ad);
+    if (has_dx_) values[2] = tl;
+    if (!has_dy_) return;
+    const std::vector<T> dy = rows_->read<T>("/dy", first, count, out_);
+    linear.template adjoint<T>({dy.data(), out_, 1}, {ad.data(), in_, 1});
+    values[has_dx_ ? 3 : 2] = ad;
+  }
+
+  /// <K dx, w> and <dx, K^T w> with w = K dx in normalised units, so that nothing cancels; dot products in double.
+  void test_adjoint(const EmulatorLinearization<T>& linear, const std::vector<T>& dx, const std::vector<T>& tl,
+                    std::vector<T>& ad) {
+    std::vector<T> w = tl;
+    for (std::size_t k = 0; k < w.size(); ++k) {
+      const double std = emulator_.network.moments().output_std[k % static_cast<std::size_t>(out_)];
+      w[k] = static_cast<T>(static_cast<double>(w[k]) / (std * std));
+    }
+    linear.template adjoint<T>({w.data(), out_, 1}, {ad.data(), in_, 1});
+    const std::span<double> sum = blocks_.next_block();
+    for (std::size_t k = 0; k < w.size(); ++k) sum[0] += static_cast<double>(tl[k]) * static_cast<double>(w[k]);
+    for (std::size_t k = 0; k < dx.size(); ++k) {
+      if (ad[k] != 0)
+        sum[1] += static_cast<double>(dx[k]) * static_cast<double>(ad[k]);  // not where a masked dx may be anything
+    }
+  }
+
+  /// Increments of one standard deviation, by row.
+  std::vector<T> draw(std::int64_t first, std::int64_t count) const {
+    std::vector<T> dx;
+    for (std::int64_t r = first; r < first + count; ++r) {
+      const Philox normal(0, 0, "adjoint test", static_cast<std::uint64_t>(r));
+      for (std::int64_t i = 0; i < in_; ++i)
+        dx.push_back(static_cast<T>(normal.normal(static_cast<std::uint64_t>(i)) *
+                                    emulator_.network.moments().input_std[static_cast<std::size_t>(i)]));
+    }
+    return dx;
+  }
+
+  double gap() const {
+    const double size = std::max(std::abs(sums_[0]), std::abs(sums_[1]));
+    return size > 0 ? std::abs(sums_[0] - sums_[1]) / size : 0;
+  }
+  static constexpr double kTolerance = sizeof(T) == 8 ? 1e-13 : 1e-6;
+
+  void check_adjoint() const {
+    require(gap() <= kTolerance, "adjoint test: <K dx, dy> = ", sums_[0], " and <dx, K^T dy> = ", sums_[1],
+            " differ by ", gap(), " of the larger one, more than ", kTolerance);
+  }
+
+  void report(double seconds) const {
+    std::cout << "wrote " << a_.output << ": /jac and /jac_physical (" << rows_->size() << ", " << out_ << ", " << in_
+              << ")" << (has_dx_ ? ", /tl" : "") << (has_dy_ ? ", /ad" : "") << ", "
+              << join(static_cast<double>(rows_->size()) / seconds / 1e6) << " M rows/s\n"
+              << "adjoint test: <K dx, dy> = " << join(sums_[0]) << ", <dx, K^T dy> = " << join(sums_[1])
+              << ", relative difference " << join(gap()) << " (at most " << join(kTolerance) << "): passed"
+              << std::endl;
+  }
+
+  const Arguments& a_;
+  const TrainedEmulator& emulator_;
+  std::int64_t in_, out_;
+  std::unique_ptr<InputRows> rows_;
+  std::unique_ptr<EmulatorOperators<T>> operators_;
+  bool has_dx_ = false, has_dy_ = false, latitude_ = false;
+  MaskSource mask_;
+  BlockSums blocks_{2};
+  std::vector<double> sums_;  ///< <K dx, w> and <dx, K^T w>
+};
+
+}  // namespace
+
+int run_jacobian(World& world, const Args& args) {
+  Arguments a;
+  Options options("lockstep jacobian", "Jacobians, tangents and adjoints of a trained emulator at given states.",
+                  "The input is an HDF5 file with /x (rows, inputs) in physical units; a prepared data set is one. The "
+                  "output gets /jac, d y_norm / d z, and "
+                  "/jac_physical, d y / d x, (rows, outputs, inputs); with /dx (rows, inputs) in the input also /tl = "
+                  "K dx, with /dy (rows, outputs) also "
+                  "/ad = K^T dy. Nodes outside the domain (by /mask, or by the emulator's mask variable) have a zero "
+                  "Jacobian. The adjoint test "
+                  "<K dx, dy> = <dx, K^T dy> is always made over all rows; if it fails no output is written. The rows "
+                  "are dealt out to all ranks.");
+  options.add("checkpoint", &a.checkpoint, "", "checkpoint with the emulator").value_name("FILE");
+  options
+      .add("model-file", &a.model_file, "",
+           "model file with the emulator (h5model, lsem, safetensors), instead of a checkpoint")
+      .value_name("FILE");
+  options.add("input", &a.input, "", "states").value_name("FILE").required();
+  options.add("output", &a.output, "", "Jacobians; an existing file is replaced at the end, whole")
+      .value_name("FILE")
+      .required();
+  options.add("background-only", &a.background_only, {}, "inputs without sensitivity").value_name("NAME,...");
+  options.add("domain", &a.domain, {}, "smallest and largest mask value that counts, instead of the emulator's own")
+      .value_name("MIN,MAX");
+  options
+      .add("min-abs-latitude", &a.min_abs_latitude, 0, between(0, 90),
+           "zero Jacobian nearer to the equator than this (by /lat)")
+      .unit("degrees");
+  add_options(options, a.config);
+  options.example("lockstep jacobian --checkpoint runs/ice/checkpoints/best.h5 --input states.h5 --output jacobians.h5",
+                  "the best weights of a run");
+  options.example(
+      "lockstep jacobian --model-file ice.lsem --input states.h5 --output j.h5 --background-only tair,tsfc "
+      "--min-abs-latitude 40",
+      "what a balance operator of the polar regions needs");
+  if (!parse(world, options, args)) return 0;
+  world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
+  world.together("reading the options", [&] {
+    if (!a.domain.empty() && (a.domain.size() != 2 || !(a.domain[0] <= a.domain[1])))
+      options.reject("domain", "must be MIN,MAX with MIN <= MAX");
+  });
+  const TrainedEmulator emulator = load_emulator(world, a.checkpoint, a.model_file);
+  const int threads = choose_threads(world, a.config.run.threads);
+  if (a.config.run.precision == "fp64")
+    Run<double>(world, a, emulator, threads).execute(world);
+  else
+    Run<float>(world, a, emulator, threads).execute(world);
+  return 0;
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,134 @@
+#include "lockstep/train/verify.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "lockstep/base/text.hpp"
+#include "train/verify_rows.hpp"
+
+namespace lockstep {
+namespace {
+
+struct Entry {
+  const char* model;
+  void (*run)(World&, const H5File&, const VerifyOptions&, VerifyReport&);
+};
+constexpr Entry kEntries[] = {{"emulator", verify_emulator}};
+
+}  // namespace
+
+std::vector<double> doubles(const Tensor& tensor) {
+  return visit_float(tensor.dtype(), [&]<class T>() {
+    return std::vector<double>(tensor.data<T>(), tensor.data<T>() + tensor.size());
+  });
+}
+
+std::vector<double> Verifier::reference(const std::string& group, const std::string& name) const {
+  const std::string dataset = path(group, name);
+  const H5Type type = file_.info(dataset).type;
+  if (type == H5Type::f32 || type == H5Type::f64) return file_.read<double>(dataset);
+  const std::vector<std::int64_t> integers = file_.read<std::int64_t>(dataset);
+  return {integers.begin(), integers.end()};
+}
+
+void Verifier::compare(const std::string& group, const std::string& name, std::span<const double> values,
+                       double tolerance, bool absolute, const std::string& remark) {
+  if (!has(group, name)) return;
+  const std::vector<double> expected = reference(group, name);
+  VerifyRow row;
+  row.name = path(group, name).substr(1) + (remark.empty() ? "" : " (" + remark + ")");
+  row.tolerance = tolerance;
+  row.absolute = absolute;
+  if (values.size() != expected.size()) {
+    row.error = std::numeric_limits<double>::infinity();
+    row.name += join(" [", values.size(), " values, the reference has ", expected.size(), "]");
+    report_.rows.push_back(row);
+    return;
+  }
+  double largest = 0;
+  for (const double value : expected) largest = std::max(largest, std::abs(value));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double difference = std::abs(values[i] - expected[i]);
+    if (i > 0 && difference <= row.error) continue;
+    row.error = difference, row.worst = static_cast<std::int64_t>(i), row.value = values[i],
+    row.reference = expected[i];
+    if (std::isnan(difference)) break;
+  }
+  if (!absolute && row.error != 0) row.error /= largest;  // a reference of zeros asks for zeros
+  report_.rows.push_back(row);
+}
+
+void Verifier::relative(const std::string& group, const std::string& name, std::span<const double> values,
+                        double tolerance, const std::string& remark) {
+  compare(group, name, values, tolerance, false, remark);
+}
+void Verifier::absolute(const std::string& group, const std::string& name, std::span<const double> values,
+                        double tolerance, const std::string& remark) {
+  compare(group, name, values, tolerance, true, remark);
+}
+void Verifier::relative(const std::string& group, const std::string& name, const Tensor& values, double tolerance,
+                        const std::string& remark) {
+  compare(group, name, doubles(values), tolerance, false, remark);
+}
+
+void Verifier::parameters(const std::string& group, const ParamStore& params, const Tensor& flat, double tolerance,
+                          bool absolute, double scale, const std::string& remark) {
+  const std::vector<double> all = doubles(flat);
+  for (const Param& p : params.all()) {
+    std::vector<double> values(all.begin() + p.offset, all.begin() + p.offset + p.shape.size());
+    for (double& value : values) value *= scale;
+    compare(group, p.name, values, tolerance, absolute, remark);
+  }
+}
+
+bool VerifyReport::passed() const {
+  return (!rows.empty() || helpers > 0) && helpers_passed &&
+         std::all_of(rows.begin(), rows.end(), [](const VerifyRow& row) { return row.ok(); });
+}
+
+std::string VerifyReport::text() const {
+  std::size_t width = 6;
+  for (const VerifyRow& row : rows) width = std::max(width, row.name.size());
+  if (rows.empty()) return "";
+  std::string out;
+  char line[512];
+  std::snprintf(line, sizeof line, "%-*s  %10s  %10s  %-4s  %s\n", static_cast<int>(width), "tensor", "max error",
+                "tolerance", "", "worst");
+  out += line;
+  std::size_t failed = 0;
+  for (const VerifyRow& row : rows) {
+    failed += row.ok() ? 0 : 1;
+    std::snprintf(line, sizeof line, "%-*s  %10.2e  %10.1e%s %-4s  [%lld] %.9g, expected %.9g\n",
+                  static_cast<int>(width), row.name.c_str(), row.error, row.tolerance, row.absolute ? "a" : " ",
+                  row.ok() ? "ok" : "FAIL", static_cast<long long>(row.worst), row.value, row.reference);
+    out += line;
+  }
+  std::snprintf(line, sizeof line, "%zu of %zu arrays agree%s\n", rows.size() - failed, rows.size(),
+                std::any_of(rows.begin(), rows.end(), [](const VerifyRow& row) { return row.absolute; })
+                    ? " (a: absolute, the others of the largest value)"
+                    : "");
+  return out + line;
+}
+
+std::vector<std::string> verifiable_models() {
+  std::vector<std::string> names;
+  for (const Entry& entry : kEntries) names.emplace_back(entry.model);
+  return names;
+}
+
+VerifyReport verify(World& world, const std::string& model, const std::filesystem::path& golden,
+                    const VerifyOptions& options) {
+  const auto entry =
+      std::find_if(std::begin(kEntries), std::end(kEntries), [&](const Entry& e) { return model == e.model; });
+  const std::string near = nearest(model, verifiable_models());
+  require_usage(entry != std::end(kEntries), "option model = ", model, ": no such model",
+                near.empty() ? "" : "; did you mean " + near + "?");
+  VerifyReport report;
+  const H5File file = H5File::open(golden);
+  entry->run(world, file, options, report);
+  return report;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,240 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "lockstep/io/h5.hpp"
+#include "lockstep/models/emulator_files.hpp"
+#include "lockstep/models/emulator_operators.hpp"
+#include "support/process.hpp"
+#include "support/random_emulator.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using test::ProcessResult;
+
+namespace {
+
+ProcessResult lockstep_program(std::vector<std::string> words, int ranks = 1) {
+  words.insert(words.begin(), LOCKSTEP_BIN_DIR "/lockstep");
+  if (ranks == 1) return test::run_process(words);
+  std::vector<std::string> all = {
+      LOCKSTEP_MPIEXEC, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", std::to_string(ranks)};
+  all.insert(all.end(), words.begin(), words.end());
+  return test::run_process(all, {"OMPI_MCA_mpi_yield_when_idle=1", "OMPI_MCA_btl_vader_single_copy_mechanism=none",
+                                 "OMPI_MCA_rmaps_base_oversubscribe=1", "OMP_NUM_THREADS=1"});
+}
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+constexpr std::int64_t kRows = 40000;  // three blocks, the last one short
+
+/// A model file and states for it: 5 inputs in0 .. in4, 2 outputs.
+struct Files {
+  test::TempDir dir;
+  Emulator emulator = test::random_emulator({.n_in = 5, .n_out = 2, .hidden = 8, .layers = 2}, DType::f32);
+  std::vector<float> x;
+  std::string model = (dir / "model.lsem").string(), input = (dir / "in.h5").string(),
+              output = (dir / "out.h5").string();
+  Files() {
+    EmulatorCard card;
+    EmulatorVariables& v = card.variables;
+    for (int i = 0; i < 5; ++i) v.input_names.push_back("in" + std::to_string(i));
+    v.output_names = {"aice", "tsfc"};
+    v.input_cf.resize(5), v.input_units.resize(5), v.input_level.resize(5);
+    v.output_cf.resize(2), v.output_units = {"1", "K"}, v.output_level.resize(2);
+    card.mask.variable = "in2";
+    card.mask.min = emulator.moments().input_mean[2];
+    write_emulator(model, EmulatorFormat::lsem, emulator, card);
+    const std::vector<double> states = test::random_states(emulator, kRows);
+    x.assign(states.begin(), states.end());
+  }
+  void write(const std::function<void(H5File&)>& more = [](H5File&) {}) const {
+    H5File file = H5File::create(input);
+    file.write<float>("/x", x, {static_cast<std::int64_t>(x.size()) / 5, 5});
+    more(file);
+    file.close();
+  }
+  std::vector<std::string> command(const std::string& name, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = {name, "--model-file", model, "--input", input, "--output", output};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("apps.emulator") {
+  TEST_CASE("predict writes what the operators give, the same bytes on any number of ranks") {
+    const Files f;
+    std::vector<float> y(kRows * 2);
+    EmulatorOperators<float>(f.emulator).predict<float>(kRows, {f.x.data(), 5, 1}, {y.data(), 2, 1});
+    std::vector<float> targets = y;
+    for (std::size_t k = 0; k < targets.size(); k += 2) targets[k] += 0.5f;
+    f.write([&](H5File& file) { file.write<float>("/y", targets, {kRows, 2}); });
+    std::vector<double> rmse;
+    for (const int ranks : {1, 2, 3}) {
+      CAPTURE(ranks);
+      const ProcessResult r = lockstep_program(f.command("predict"), ranks);
+      INFO(r.err);
+      REQUIRE(r.exit_code == 0);
+      CHECK(has(r.out, "rmse aice"));
+      const H5File out = H5File::open(f.output);
+      CHECK(out.read<float>("/y") == y);
+      const std::vector<double> here = out.read<double>("/rmse");
+      CHECK(here[0] == doctest::Approx(0.5).epsilon(1e-6));
+      CHECK(here[1] == 0);
+      if (rmse.empty()) rmse = here;
+      CHECK(here == rmse);
+    }
+  }
+
+  TEST_CASE("jacobian writes Jacobians, tangents and adjoints with the mask of the model, and makes the adjoint test") {
+    const Files f;
+    std::vector<float> dx, dy;
+    for (const double v : test::random_values(kRows * 5, 3)) dx.push_back(static_cast<float>(v));
+    for (const double v : test::random_values(kRows * 2, 4)) dy.push_back(static_cast<float>(v));
+    f.write([&](H5File& file) {
+      file.write<float>("/dx", dx, {kRows, 5});
+      file.write<float>("/dy", dy, {kRows, 2});
+    });
+    for (const int ranks : {1, 3}) {
+      CAPTURE(ranks);
+      const ProcessResult r =
+          lockstep_program(f.command("jacobian", {"--precision", "fp64", "--background-only", "in4"}), ranks);
+      INFO(r.err);
+      REQUIRE(r.exit_code == 0);
+      CHECK(has(r.out, "adjoint test"));
+      CHECK(has(r.out, "passed"));
+      const H5File out = H5File::open(f.output);
+      const std::vector<double> j = out.read<double>("/jac_physical"), n = out.read<double>("/jac"),
+                                tl = out.read<double>("/tl"), ad = out.read<double>("/ad");
+      REQUIRE(j.size() == kRows * 10);
+      double worst = 0;
+      std::int64_t masked = 0;
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        const bool outside =
+            static_cast<double>(f.x[static_cast<std::size_t>(row * 5 + 2)]) < f.emulator.moments().input_mean[2];
+        masked += outside;
+        for (std::int64_t o = 0; o < 2; ++o) {
+          double sum = 0;
+          for (std::int64_t i = 0; i < 5; ++i) {
+            const auto at = static_cast<std::size_t>((row * 2 + o) * 5 + i);
+            if ((outside || i == 4) && (j[at] != 0 || n[at] != 0)) worst = 1;
+            if (!outside && i < 4 && j[at] == 0) worst = 2;
+            sum += j[at] * static_cast<double>(dx[static_cast<std::size_t>(row * 5 + i)]);
+          }
+          worst = std::max(worst, std::abs(sum - tl[static_cast<std::size_t>(row * 2 + o)]));
+        }
+        for (std::int64_t i = 0; i < 5; ++i) {
+          double sum = 0;
+          for (std::int64_t o = 0; o < 2; ++o)
+            sum += j[static_cast<std::size_t>((row * 2 + o) * 5 + i)] *
+                   static_cast<double>(dy[static_cast<std::size_t>(row * 2 + o)]);
+          worst = std::max(worst, std::abs(sum - ad[static_cast<std::size_t>(row * 5 + i)]));
+        }
+      }
+      CHECK(worst < 1e-10);
+      CHECK(masked > kRows / 4);
+      CHECK(masked < 3 * kRows / 4);
+    }
+  }
+
+  TEST_CASE("bad input is named with the right exit code, and an output that exists survives") {
+    Files f;
+    test::write_text(f.output, "precious");
+    const auto refused = [&](const std::vector<std::string>& words, int code, const std::string& what, int ranks = 1) {
+      const ProcessResult r = lockstep_program(words, ranks);
+      INFO(r.err);
+      CHECK(r.exit_code == code);
+      CHECK(has(r.err, what));
+      CHECK(test::read_text(f.output) == "precious");
+      for (const auto& entry : std::filesystem::directory_iterator(f.dir.path()))
+        CHECK_FALSE(has(entry.path().string(), ".tmp."));
+    };
+    refused(f.command("predict"), 2, "in.h5");  // not there
+    f.write([&](H5File& file) { file.write<float>("/y", std::vector<float>(3), {3, 1}); });
+    refused(f.command("predict"), 3, "'/y'", 2);
+    f.write([&](H5File& file) { file.write_text("/vars/input_names", {"in0", "other", "in2", "in3", "in4"}); });
+    refused(f.command("predict"), 3, "column 1 is 'other', the emulator's is 'in1'");
+    f.write();
+    refused({"predict", "--input", f.input, "--output", f.output}, 2, "none is given");
+    refused(f.command("predict", {"--checkpoint", f.model}), 2, "both are given");
+    refused(f.command("jacobian", {"--background-only", "sst"}), 2, "no such input");
+    refused(f.command("jacobian", {"--min-abs-latitude", "40"}), 3, "no /lat");
+    refused(f.command("jacobian", {"--domain", "3,1"}), 2, "MIN <= MAX");
+    H5File other = H5File::create(f.input);
+    other.write<float>("/x", std::vector<float>(12), {3, 4});
+    other.close();
+    refused(f.command("predict"), 3, "the shape is (3, 4), expected (rows, 5)");
+    f.write();
+    std::string damaged = test::read_text(f.model);
+    damaged[damaged.size() / 2] ^= 1;
+    test::write_text(f.model, damaged);
+    refused(f.command("predict"), 3, "model.lsem", 2);
+  }
+
+  TEST_CASE("verify passes on every reference file, in both precisions, and on three ranks") {
+    int files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_TEST_GOLDEN)) {
+      const std::string path = entry.path().string();
+      if (!entry.path().filename().string().starts_with("emulator") || entry.path().extension() != ".h5") continue;
+      CAPTURE(path);
+      ++files;
+      const ProcessResult single = lockstep_program({"verify", "--model", "emulator", "--golden", path});
+      INFO(single.out, single.err);
+      CHECK(single.exit_code == 0);
+      CHECK(has(single.out, "arrays agree"));
+      CHECK_FALSE(has(single.out, "FAIL"));
+      const ProcessResult exact = lockstep_program({"verify", "--model", "emulator", "--golden", path, "--double"});
+      INFO(exact.out, exact.err);
+      CHECK(exact.exit_code == 0);
+    }
+    CHECK(files == 12);
+    for (const std::string how : {"--no-double", "--double", "--reproducible"}) {
+      const ProcessResult ranks =
+          lockstep_program({"verify", "--golden", LOCKSTEP_TEST_GOLDEN "/emulator_conv.h5", how}, 3);
+      INFO(ranks.out, ranks.err);
+      CHECK(ranks.exit_code == 0);
+      CHECK(has(ranks.out, "after_steps"));
+    }
+  }
+
+  TEST_CASE("verify fails when a single weight, gradient or loss of the reference is another") {
+    const test::TempDir dir;
+    const std::string path = (dir / "spoilt.h5").string();
+    const auto spoilt = [&](const std::string& dataset) {
+      const H5File from = H5File::open(LOCKSTEP_TEST_GOLDEN "/emulator_aice.h5");
+      H5File to = H5File::create(path);
+      for (const std::string& name : from.attributes("/")) to.set_attribute("/", name, from.attribute("/", name));
+      for (const std::string& name : from.datasets_under("/")) {
+        const H5Info info = from.info(name);
+        if (name.starts_with("/moments")) continue;
+        if (info.type == H5Type::f32 || info.type == H5Type::f64) {
+          std::vector<double> values = from.read<double>(name);
+          if (name == dataset) values[values.size() / 2] *= 1.001;
+          if (info.type == H5Type::f32)
+            to.write<float>(name, std::vector<float>(values.begin(), values.end()), info.shape);
+          else
+            to.write<double>(name, values, info.shape);
+        } else {
+          to.write<std::int64_t>(name, from.read<std::int64_t>(name), info.shape);
+        }
+      }
+      to.close();
+      return lockstep_program({"verify", "--golden", path});
+    };
+    CHECK(spoilt("").exit_code == 0);
+    for (const std::string dataset :
+         {"/weights/network.2.weight", "/grads/network.0.bias", "/outputs/loss_batch0", "/after_steps/network.4.weight",
+          "/outputs/jac_physical", "/opt_state/exp_avg_sq/network.6.weight"}) {
+      CAPTURE(dataset);
+      const ProcessResult r = spoilt(dataset);
+      CHECK(r.exit_code == 1);
+      CHECK(has(r.out, "FAIL"));
+    }
+    CHECK(lockstep_program({"verify", "--golden", (dir / "missing.h5").string()}).exit_code == 2);
+    test::write_text(path, "not HDF5");
+    CHECK(lockstep_program({"verify", "--golden", path}).exit_code == 3);
+  }
+}
