@@ -63,8 +63,10 @@ Outcome read_variants(const TempDir& dir, int n, const std::function<std::string
       static_cast<void>(std::freopen("/dev/null", "w", stderr));
       const rlimit core{0, 0};
       setrlimit(RLIMIT_CORE, &core);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // those reserve terabytes
       const rlimit memory{rlim_t{4} << 30, rlim_t{4} << 30};
       setrlimit(RLIMIT_AS, &memory);
+#endif
       for (; shared->at < n; ++shared->at) {
         alarm(20);
         const auto path = dir / "variant.h5";
@@ -115,12 +117,17 @@ TEST_SUITE("io.h5_hostile") {
     const TempDir dir;
     for (const auto strings : {H5Strings::fixed, H5Strings::variable}) {
       const std::string good = sample(dir, strings);
-      const int n = static_cast<int>(good.size());
+      // Every byte but those deep inside stretches of zeros, which are padding and free space.
+      std::vector<std::size_t> bytes;
+      for (std::size_t at = 0; at < good.size(); ++at) {
+        const auto near = good.substr(at < 16 ? 0 : at - 16, 33);
+        if (near.find_first_not_of('\0') != std::string::npos) bytes.push_back(at);
+      }
       constexpr int kMasks[] = {0x01, 0x80, 0xFF};
-      const auto outcome = read_variants(dir, n, [&](int at) {
+      const auto outcome = read_variants(dir, static_cast<int>(bytes.size()), [&](int variant) {
+        const std::size_t at = bytes[static_cast<std::size_t>(variant)];
         std::string bad = good;
-        char& byte = bad[static_cast<std::size_t>(at)];
-        byte = static_cast<char>(byte ^ kMasks[at % 3]);
+        bad[at] = static_cast<char>(bad[at] ^ kMasks[at % 3]);
         return bad;
       });
       CAPTURE(outcome.first_crash);

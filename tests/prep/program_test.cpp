@@ -285,6 +285,11 @@ TEST_SUITE("prep.program") {
       CHECK(help.status == 0);
       check_mentions(help.text, std::string("lockstep-prep ") + name, "xample");
     }
+    check_mentions(run_prep(dir.path(), "help netcdf").text, "--mask");
+    check_mentions(run_prep(dir.path(), "help --markdown").text, "# Options of lockstep-prep", "synth-lorenz96",
+                   "domain.mask_mode");
+    CHECK(run_prep(dir.path(), "help --man pages").status == 0);
+    CHECK(names_in(dir / "pages").size() == 9);
     CHECK(run_prep(dir.path(), "").status == 2);
     CHECK(run_prep(dir.path(), "--version").status == 0);
   }
