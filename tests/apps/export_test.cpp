@@ -1,5 +1,9 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
+#include "lockstep/io/h5.hpp"
+#include "lockstep/lockstep.h"
 #include "lockstep/models/emulator_files.hpp"
 #include "support/golden_emulator.hpp"
 #include "support/process.hpp"
@@ -34,6 +38,36 @@ TEST_SUITE("apps.export") {
     // Where it came from is kept from the first export on.
     CHECK(back.card.meta.size() == model.card.meta.size() + 2);
     CHECK(back.card.meta[3] == std::pair<std::string, std::string>("exported_from", "a.lsem"));
+  }
+
+  TEST_CASE("a checkpoint of a training run becomes a model, and opens as one") {
+    const test::TempDir dir;
+    const std::string bin = LOCKSTEP_BIN_DIR;
+    const auto run = [](const std::vector<std::string>& words) {
+      const test::ProcessResult result = test::run_process(words);
+      CHECK_MESSAGE(result.exit_code == 0, result.err);
+    };
+    run({bin + "/lockstep-prep", "synth-icecolumn", "--rows", "3000", "--output", dir / "data.h5"});
+    run({bin + "/lockstep", "train", "--config", std::string(LOCKSTEP_SOURCE_DIR) + "/configs/emulator-icecolumn.ini",
+         "--data.path", dir / "data.h5", "--run-dir", dir / "run", "--steps", "5"});
+    const std::filesystem::path checkpoint = dir / "run/checkpoints/final.h5";
+    for (const char* format : {"lsem", "h5model", "safetensors", "onnx", "torchscript"}) {
+      CHECK(export_to(checkpoint, format, dir / format).exit_code == 0);
+    }
+    const TrainedEmulator model = read_emulator(dir / "lsem");
+    const H5File file = H5File::open(checkpoint);
+    for (const Param& param : model.network.params().all()) {
+      const auto expected = file.read<float>("/model/" + param.name);
+      const auto found = param.value.span<float>();
+      CHECK_MESSAGE(std::equal(expected.begin(), expected.end(), found.begin(), found.end()), param.name);
+    }
+    CHECK(model.network.moments().input_mean == file.read<double>("/norm/input_mean"));
+    CHECK(model.card.variables.output_names == std::vector<std::string>{"aice", "tsfc", "fcond"});
+    lsem_model* opened = nullptr;
+    CHECK(lsem_open(checkpoint.c_str(), &opened) == LSEM_OK);
+    CHECK(lsem_n_in(opened) == 9);
+    CHECK(lsem_selftest(opened) == LSEM_OK);
+    lsem_close(opened);
   }
 
   TEST_CASE("what cannot be exported is one line, a code, and no file") {
