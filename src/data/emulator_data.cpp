@@ -46,11 +46,12 @@ void read_columns(const H5File& file, const std::string& dataset, const Tensor& 
     const std::int64_t count = std::min(kRowsAtOnce, rows - first);
     const std::span<float> part(to.data<float>() + first * width, static_cast<std::size_t>(count * width));
     file.read_rows<float>(dataset, first, count, part);
-    for (std::size_t i = 0; i < part.size(); ++i)
-      require_data(std::isfinite(part[i]), place_of(file, dataset), ": row ",
-                   first + static_cast<std::int64_t>(i) / width, ", column ",
-                   column(static_cast<std::int64_t>(i) % width), " is ", part[i],
-                   "; drop such rows or rebuild the file with lockstep-prep");
+    const auto bad = std::find_if_not(part.begin(), part.end(), [](float value) { return std::isfinite(value); });
+    if (bad == part.end()) continue;
+    const std::int64_t at = bad - part.begin();
+    throw Error(Fault::data,
+                join(place_of(file, dataset), ": row ", first + at / width, ", column ", column(at % width), " is ",
+                     *bad, "; drop such rows or rebuild the file with lockstep-prep"));
   }
 }
 
@@ -71,8 +72,9 @@ void sort_by_split(const H5File& file, std::int64_t n, std::span<std::int32_t> o
   };
   count = {};
   for_each([&](std::int64_t row, std::uint8_t split) {
-    require_data(split <= 2, place_of(file, "/split"), ": row ", row, " is ", int{split},
-                 ": must be 0 (train), 1 (validation) or 2 (test)");
+    if (split > 2)
+      throw Error(Fault::data, join(place_of(file, "/split"), ": row ", row, " is ", int{split},
+                                    ": must be 0 (train), 1 (validation) or 2 (test)"));
     ++count[split];
   });
   for (const Split split : {Split::train, Split::validation})
