@@ -1,0 +1,149 @@
+#include <filesystem>
+
+#include "doctest/doctest.h"
+#include "program.hpp"
+
+using namespace lockstep::test;
+
+namespace {
+
+/// Two epochs of a small network; what is given in `more` wins over the file.
+std::vector<std::string> training(const TempDir& dir, std::vector<std::string> more = {}) {
+  write_text(dir / "base.ini", "[data]\npath = " + (dir / "data.h5").string() +
+                                   "\n[run]\ndir = " + (dir / "run").string() +
+                                   "\n[train]\nepochs = 2\n[model]\nhidden_size = 8\n[batch]\nsize = 100\n");
+  std::vector<std::string> words = {"train", "--config", (dir / "base.ini").string()};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+struct Case {
+  const char* what;
+  std::vector<std::string> words;
+  int exit_code;
+  std::string message;
+};
+
+}  // namespace
+
+TEST_SUITE("train.programs") {
+  TEST_CASE("what a user gets wrong is one message with the right exit code, from several ranks, too") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 500);
+    write_text(dir / "file", "not a directory");
+    write_text(dir / "foreign.h5", "not HDF5");
+    const std::string data = read_text(dir / "data.h5");
+    write_text(dir / "cut.h5", data.substr(0, data.size() / 2));
+    const Case cases[] = {
+        {"a batch larger than the data", training(dir, {"--batch.size", "501"}), 2,
+         "a batch of 501 is larger than the 500 training samples"},
+        {"an unwritable run directory", training(dir, {"--run-dir", (dir / "file" / "run").string()}), 2, "file/run"},
+        {"a missing data file", training(dir, {"--data.path", (dir / "none.h5").string()}), 2, "none.h5"},
+        {"a foreign data file", training(dir, {"--data.path", (dir / "foreign.h5").string()}), 3, "foreign.h5"},
+        {"a truncated data file", training(dir, {"--data.path", (dir / "cut.h5").string()}), 3, "cut.h5"},
+        {"a missing checkpoint", training(dir, {"--resume", (dir / "none.h5").string()}), 2, "none.h5"},
+        {"no data", {"train", "--run-dir", (dir / "run").string()}, 2, "data.path"},
+        {"shards that are no power of two", training(dir, {"--reproducible", "--dist.shards", "12"}), 2,
+         "power of two"},
+        {"a cosine shorter than its warm-up", training(dir, {"--schedule.name", "cosine", "--schedule.warmup", "5"}), 2,
+         "warm-up"},
+        {"an unknown deciding figure", training(dir, {"--eval.best", "rmse.z"}), 2, "did you mean"},
+        {"a learning rate that explodes", training(dir, {"--optim.name", "sgd", "--optim.lr", "1e30", "--epochs", "9"}),
+         2, "lower optim.lr"},
+    };
+    for (const Case& c : cases) {
+      for (const int ranks : {1, 3}) {
+        std::filesystem::remove_all(dir / "run");
+        const ProcessResult result = lockstep_program(ranks, 1, c.words);
+        CAPTURE(c.what);
+        CAPTURE(ranks);
+        CAPTURE(result.err);
+        CHECK(result.exit_code == c.exit_code);
+        CHECK(contains(result.err, c.message));
+        CHECK(occurrences(result.err, "error") - occurrences(result.err, "exited with error") >= 1);
+        CHECK(occurrences(result.err, c.message) == 1);
+      }
+    }
+  }
+
+  TEST_CASE("a gradient that is not finite names the step and the tensor") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 500);
+    const ProcessResult result =
+        lockstep_program(2, 1, training(dir, {"--optim.name", "sgd", "--optim.lr", "1e30", "--epochs", "9"}));
+    CHECK(contains(result.err, "step 1 (epoch 0)"));
+    CHECK(contains(result.err, "network."));
+  }
+
+  TEST_CASE("ranks that were started with different configurations leave together, naming the rank") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 500);
+    const std::string program = std::string(LOCKSTEP_BIN_DIR) + "/lockstep";
+    std::vector<std::string> words = {LOCKSTEP_TEST_MPIEXEC, "--allow-run-as-root", "--oversubscribe"};
+    for (const char* lr : {"0.001", "0.002"}) {
+      if (words.size() > 3) words.push_back(":");
+      words.insert(words.end(), {"-n", "1", program});
+      const auto rest = training(dir, {"--optim.lr", lr});
+      words.insert(words.end(), rest.begin(), rest.end());
+    }
+    const ProcessResult result = run_process(words);
+    CHECK(result.exit_code == 2);
+    CHECK(contains(result.err, "rank 1"));
+    CHECK(contains(result.err, "all ranks need the same arguments"));
+  }
+
+  TEST_CASE("fewer samples than ranks in a batch: ranks without a sample take part all the same") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 10);
+    for (const char* mode : {"--reproducible", "--no-reproducible"}) {
+      std::filesystem::remove_all(dir / "run");
+      const ProcessResult result = lockstep_program(4, 1, training(dir, {"--batch.size", "3", mode}));
+      CAPTURE(result.err);
+      CHECK(result.exit_code == 0);
+    }
+  }
+
+  TEST_CASE("a run directory of another configuration is refused, naming the key; --resume never moves it aside") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 500);
+    REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
+    const ProcessResult other = lockstep_program(1, 1, training(dir, {"--optim.lr", "0.5"}));
+    CHECK(other.exit_code == 2);
+    CHECK(contains(other.err, "optim.lr"));
+    const std::string checkpoint = (dir / "run" / "checkpoints" / "final.h5").string();
+    const ProcessResult foreign = lockstep_program(
+        1, 1,
+        training(dir, {"--run-dir", (dir / "other").string(), "--model.hidden_size", "9", "--resume", checkpoint}));
+    CHECK(foreign.exit_code == 2);
+    CHECK(contains(foreign.err, "model.hidden_size"));
+    const ProcessResult fresh = lockstep_program(1, 1, training(dir, {"--optim.lr", "0.5", "--resume", "never"}));
+    CHECK(fresh.exit_code == 0);
+    CHECK(std::filesystem::exists(dir / "run" / "previous-1" / "checkpoints" / "final.h5"));
+  }
+
+  TEST_CASE("a checkpoint of other data is refused") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 500);
+    REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
+    write_emulator_data(dir / "data.h5", 510);
+    const ProcessResult result = lockstep_program(2, 1, training(dir, {"--epochs", "4"}));
+    CHECK(result.exit_code == 3);
+    CHECK(contains(result.err, "it was trained on other data"));
+  }
+
+  TEST_CASE("a full disk: the checkpoint that could not be written is named, the earlier one stays whole") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 500);
+    REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
+    const std::string checkpoint = (dir / "run" / "checkpoints" / "final.h5").string(), before = read_text(checkpoint);
+    // No file may grow beyond 24 KiB: smaller than a checkpoint, larger than the logs.
+    std::string command = "trap '' XFSZ; ulimit -f 24; exec " + std::string(LOCKSTEP_BIN_DIR) + "/lockstep";
+    for (const std::string& word : training(dir, {"--epochs", "3"})) command += " '" + word + "'";
+    const ProcessResult full = run_process({"bash", "-c", command});
+    CAPTURE(full.err);
+    CHECK(full.exit_code == 1);
+    CHECK(contains(full.err, "was not written"));
+    CHECK(read_text(checkpoint) == before);
+    CHECK(lockstep_program(1, 1, training(dir, {"--epochs", "3"})).exit_code == 0);
+  }
+}

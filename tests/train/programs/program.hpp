@@ -1,0 +1,26 @@
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "support/process.hpp"
+#include "support/temp_dir.hpp"
+
+namespace lockstep::test {
+
+/// A small prepared data set: y = smooth function of x, `rows` training rows and a fifth of that for validation and test each.
+void write_emulator_data(const std::filesystem::path& path, std::int64_t rows);
+
+/// `lockstep WORDS...` on so many ranks with so many threads each. One rank is started without mpirun.
+ProcessResult lockstep_program(int ranks, int threads, std::vector<std::string> words);
+/// The same, sent a signal ("KILL", "TERM", "USR1") after some seconds, all its ranks.
+ProcessResult interrupted_program(int ranks, const std::string& signal, double after_s, std::vector<std::string> words);
+
+/// Whether two checkpoints hold the same values below a group.
+bool equal_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b, const std::string& group);
+
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+/// How often a text occurs.
+int occurrences(const std::string& text, const std::string& part);
+
+}  // namespace lockstep::test

@@ -1,0 +1,138 @@
+#include <filesystem>
+
+#include "doctest/doctest.h"
+#include "lockstep/train/checkpoint.hpp"
+#include "program.hpp"
+
+using namespace lockstep::test;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A run that takes a second or two: small batches, a checkpoint every 40 steps, schedule, average and stopping state in use.
+std::vector<std::string> training(const TempDir& dir, const std::string& run, const std::string& epochs = "24",
+                                  std::vector<std::string> more = {}) {
+  write_text(dir / "base.ini",
+             "[data]\npath = " + (dir / "data.h5").string() +
+                 "\n[run]\nreproducible = true\n[model]\nhidden_size = 16\nhidden_layers = 2\n[batch]\nsize = 17\n"
+                 "[optim]\nlr = 0.003\nema = 0.99\n[schedule]\nname = plateau\npatience = 2\n[stop]\npatience = 0\n"
+                 "[checkpoint]\nevery_steps = 40\nevery = 3\n[jacobian]\nevery = 4\n");
+  std::vector<std::string> words = {
+      "train", "--config", (dir / "base.ini").string(), "--run-dir", (dir / run).string(), "--epochs", epochs};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+fs::path final_of(const TempDir& dir, const std::string& run) { return dir / run / "checkpoints" / "final.h5"; }
+
+}  // namespace
+
+TEST_SUITE("train.programs") {
+  TEST_CASE("reproducible: 1, 2, 3 and 4 ranks and any threads end with the same bits, uneven last batch included") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 1000);
+    REQUIRE(lockstep_program(1, 1, training(dir, "r1", "3")).exit_code == 0);
+    for (const auto& [ranks, threads] : {std::pair(1, 2), std::pair(2, 1), std::pair(3, 1), std::pair(4, 2)}) {
+      const std::string run = "r" + std::to_string(ranks) + "t" + std::to_string(threads);
+      const ProcessResult result = lockstep_program(ranks, threads, training(dir, run, "3"));
+      CAPTURE(result.err);
+      REQUIRE(result.exit_code == 0);
+      for (const char* group : {"/model", "/optim", "/ema", "/state/history"})
+        CHECK(equal_checkpoints(final_of(dir, "r1"), final_of(dir, run), group));
+    }
+  }
+
+  TEST_CASE("default mode: ranks change the weights by rounding alone, and an evaluation not at all") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 1000);
+    for (const int ranks : {1, 3}) {
+      REQUIRE(lockstep_program(ranks, 1, training(dir, "r" + std::to_string(ranks), "2", {"--no-reproducible"}))
+                  .exit_code == 0);
+    }
+    const lockstep::H5File a = lockstep::H5File::open(final_of(dir, "r1")),
+                           b = lockstep::H5File::open(final_of(dir, "r3"));
+    for (const std::string& name : a.datasets_under("/model")) {
+      const auto x = a.read<double>(name), y = b.read<double>(name);
+      for (std::size_t i = 0; i < x.size(); ++i) CHECK(std::abs(x[i] - y[i]) < 2e-4);
+    }
+    const std::vector<std::string> eval = {"eval",    "--checkpoint", final_of(dir, "r1").string(),
+                                           "--split", "val",          "--json"};
+    const std::string once = lockstep_program(1, 1, eval).out;
+    CHECK(contains(once, "\"samples\":200"));
+    for (const auto& [ranks, threads] : {std::pair(1, 3), std::pair(2, 1), std::pair(3, 2)})
+      CHECK(lockstep_program(ranks, threads, eval).out == once);
+  }
+
+  TEST_CASE("killed at five moments and resumed each time, once on two ranks: the weights of the uninterrupted run") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 2000);
+    REQUIRE(lockstep_program(1, 1, training(dir, "whole")).exit_code == 0);
+    int killed = 0;
+    for (const double after_s : {0.35, 0.2, 0.5, 0.3, 0.45}) {
+      const ProcessResult result = interrupted_program(1, "KILL", after_s, training(dir, "killed"));
+      killed += result.exit_code == 137 ? 1 : 0;
+      if (killed == 3) interrupted_program(2, "USR1", 0.9, training(dir, "killed"));
+    }
+    CHECK(killed >= 3);
+    const ProcessResult last = lockstep_program(2, 1, training(dir, "killed"));
+    CAPTURE(last.err);
+    REQUIRE(last.exit_code == 0);
+    CHECK(contains(last.err, "continuing from"));
+    for (const char* group : {"/model", "/optim", "/ema", "/state/history"})
+      CHECK(equal_checkpoints(final_of(dir, "whole"), final_of(dir, "killed"), group));
+  }
+
+  TEST_CASE(
+      "SIGTERM and SIGUSR1 end with a checkpoint and 85, on one rank and on three; so does run.max_hours; the run then "
+      "continues") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 2000);
+    REQUIRE(lockstep_program(1, 1, training(dir, "whole")).exit_code == 0);
+    const ProcessResult term = interrupted_program(1, "TERM", 0.3, training(dir, "halted"));
+    CHECK(term.exit_code == 85);
+    CHECK(contains(term.err, "stopped by SIGTERM after step"));
+    const ProcessResult usr1 = interrupted_program(3, "USR1", 1.0, training(dir, "halted"));
+    CAPTURE(usr1.err);
+    CHECK(usr1.exit_code == 85);
+    const ProcessResult limit = lockstep_program(1, 1, training(dir, "halted", "24", {"--run.max_hours", "0.00004"}));
+    CHECK(limit.exit_code == 85);
+    CHECK(contains(limit.err, "stopped by run.max_hours"));
+    REQUIRE(lockstep_program(2, 1, training(dir, "halted")).exit_code == 0);
+    for (const char* group : {"/model", "/optim", "/ema", "/state/history"})
+      CHECK(equal_checkpoints(final_of(dir, "whole"), final_of(dir, "halted"), group));
+  }
+
+  TEST_CASE("a damaged newest checkpoint is named with its defect and the one before it is used") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 500);
+    REQUIRE(lockstep_program(1, 1, training(dir, "run", "4")).exit_code == 0);
+    const fs::path kept = dir / "kept.h5";
+    fs::copy_file(final_of(dir, "run"), kept);
+    const std::string text = read_text(kept);
+    std::string flipped = text;
+    flipped[flipped.size() / 2] ^= 1;
+    for (const std::string& damaged : {flipped, text.substr(0, text.size() / 3)}) {
+      write_text(final_of(dir, "run"), damaged);
+      const ProcessResult again = lockstep_program(1, 1, training(dir, "run", "4"));
+      CAPTURE(again.err);
+      CHECK(again.exit_code == 0);
+      CHECK(contains(again.err, "final.h5 is refused: "));
+      CHECK(contains(again.err, "continuing from"));
+      CHECK(equal_checkpoints(final_of(dir, "run"), kept, "/model"));
+    }
+    for (const auto& entry : fs::directory_iterator(dir / "run" / "checkpoints")) write_text(entry.path(), "nothing");
+    const ProcessResult none = lockstep_program(1, 1, training(dir, "run", "4"));
+    CHECK(none.exit_code == 3);
+    CHECK(contains(none.err, "none of its checkpoints is whole"));
+  }
+
+  TEST_CASE("a longer run is the shorter one continued") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 500);
+    REQUIRE(lockstep_program(1, 1, training(dir, "whole", "6")).exit_code == 0);
+    REQUIRE(lockstep_program(1, 1, training(dir, "parts", "3")).exit_code == 0);
+    REQUIRE(lockstep_program(1, 1, training(dir, "parts", "6")).exit_code == 0);
+    for (const char* group : {"/model", "/optim", "/state/history"})
+      CHECK(equal_checkpoints(final_of(dir, "whole"), final_of(dir, "parts"), group));
+  }
+}
