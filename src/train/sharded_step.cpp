@@ -71,8 +71,8 @@ class Engine final : public ShardedStep::Impl {
       }
       shard_extras_.resize(static_cast<std::size_t>(mine_.count()));
     } else {
-      const std::int64_t per_rank = (options.shards + comm.size() - 1) / comm.size();
-      shards_here_ = (per_rank + options.threads - 1) / options.threads * options.threads;
+      const std::int64_t workers = std::int64_t{comm.size()} * options.threads;
+      most_per_thread_ = (options.shards + workers - 1) / workers;
     }
   }
 
@@ -158,18 +158,20 @@ class Engine final : public ShardedStep::Impl {
       worker.gradients.zero();
       StepExtras& mine = extras_[static_cast<std::size_t>(thread)];
       mine = {.flags = flags};
-      const std::int64_t begin = shards_here_ * thread / threads, end = shards_here_ * (thread + 1) / threads;
       const std::int64_t micros = micro_batches(batch);
       for (std::int64_t m = 0; m < micros; ++m) {
         std::int64_t first, count;
         micro_range(batch, m, first, count);
-        const Shard here = part_of(batch, first, count, comm_.rank(), comm_.size());
-        for (std::int64_t i = begin; i < end; ++i) {
-          const Shard piece = part_of(batch, here.first, here.count, i, shards_here_);
+        const Shard rank_part = part_of(batch, first, count, comm_.rank(), comm_.size());
+        const Shard thread_part = part_of(batch, rank_part.first, rank_part.count, thread, threads);
+        const std::int64_t pieces =
+            std::clamp<std::int64_t>(thread_part.count / model_.least_shard(), 1, most_per_thread_);
+        for (std::int64_t i = 0; i < pieces; ++i) {
+          const Shard piece = part_of(batch, thread_part.first, thread_part.count, i, pieces);
           if (piece.count == 0) continue;
           // In the backward of its very last shard a thread finishes parameters one by one. (When that shard has no
           // samples, ready_all() finishes them together.)
-          const bool last = overlap && m + 1 == micros && i + 1 == end;
+          const bool last = overlap && m + 1 == micros && i + 1 == pieces;
           shard(worker, piece, [&](Tape& tape, double loss, double weight) {
             mine.loss += loss;
             mine.weight += weight;
@@ -244,7 +246,7 @@ class Engine final : public ShardedStep::Impl {
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<std::exception_ptr> errors_;
   std::atomic<bool> failed_{false};
-  std::int64_t shards_here_ = 0;  ///< default mode: shards of this rank's part
+  std::int64_t most_per_thread_ = 1;  ///< default mode: shards of a thread, unless they would be too small
 
   ShardRange mine_;  ///< reproducible mode
   std::vector<OwnedTensor> rows_;

@@ -1,4 +1,4 @@
-#include "train/signals.hpp"
+#include "lockstep/train/signals.hpp"
 
 namespace lockstep {
 
@@ -8,7 +8,6 @@ extern "C" void remember_signal(int signal) { received_signal = signal; }
 }  // namespace
 
 StopSignals::StopSignals() {
-  received_signal = 0;
   struct sigaction action {};
   action.sa_handler = remember_signal;
   action.sa_flags = SA_RESTART;

@@ -226,8 +226,8 @@ void Trainer::Impl::require_finite(double loss, double norm) const {
 }
 
 Trainer::Trainer(World& world, const RunConfig& config, Model& model) {
-  world.together("preparing the training", [&] { checked_batch(config, world.size(), model.size(Split::train)); });
-  impl_ = std::make_unique<Impl>(world, config, model);
+  // What is wrong with the configuration is wrong on every rank: one message.
+  world.together("preparing the training", [&] { impl_ = std::make_unique<Impl>(world, config, model); });
 }
 Trainer::~Trainer() = default;
 

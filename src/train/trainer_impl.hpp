@@ -12,7 +12,7 @@
 #include "lockstep/train/sharded_step.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "train/best_weights.hpp"
-#include "train/signals.hpp"
+#include "lockstep/train/signals.hpp"
 
 namespace lockstep {
 

@@ -48,6 +48,8 @@ class Model {
   /// Figures about the network itself that are computed now and then (the emulator's sensitivities); the same on every
   /// rank, no communication.
   virtual std::vector<Metric> diagnostics() const { return {}; }
+  /// The fewest samples that are worth a shard of their own: fewer would leave vector units empty.
+  virtual std::int64_t least_shard() const { return 1; }
   /// Floating-point operations of the matrix products of one training sample, forward and backward: what "% of peak"
   /// counts. 0 when unknown.
   virtual double flops_per_sample() const { return 0; }

@@ -9,6 +9,7 @@ std::span<const Command> commands() {
       {"predict", "apply a trained emulator to states", run_predict},
       {"jacobian", "Jacobians, tangents and adjoints of a trained emulator at given states", run_jacobian},
       {"verify", "compare this program with a reference file", run_verify},
+      {"plan", "memory, largest batch, checkpoint size and time of a run, before it starts", run_plan},
       {"checkpoint", "evidence about checkpoints: verify, diff", run_checkpoint},
       {"info", "build, devices and ranks, or what a file holds", run_info},
       {"help", "what the commands are; manual pages and docs/options.md", run_help},

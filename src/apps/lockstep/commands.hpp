@@ -30,6 +30,7 @@ bool parse(World& world, Options& options, const Args& args);
 int run_checkpoint(World& world, const Args& args);
 int run_eval(World& world, const Args& args);
 int run_help(World& world, const Args& args);
+int run_plan(World& world, const Args& args);
 int run_train(World& world, const Args& args);
 int run_verify(World& world, const Args& args);
 int run_info(World& world, const Args& args);

@@ -9,6 +9,7 @@
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/run_log.hpp"
+#include "lockstep/train/signals.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep::apps {
@@ -58,6 +59,7 @@ int run_train(World& world, const Args& args) {
   options.example("lockstep train --config run.ini --set optim.lr=0.002 --run-dir runs/lr2",
                   "another learning rate, another directory");
   if (!parse(world, options, args)) return 0;
+  const StopSignals signals;  // from here on: a signal while data load stops before the first step, with a checkpoint
   if (config.run.dir.empty()) config.run.dir = default_run_dir(args);
   config.text = options.ini();
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});

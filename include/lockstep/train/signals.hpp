@@ -5,7 +5,7 @@
 namespace lockstep {
 
 /// While it lives, SIGTERM and SIGUSR1 ask for a stop instead of ending the process; the former handlers come back afterwards.
-/// A second signal of the same kind changes nothing: the checkpoint is on its way.
+/// A second signal changes nothing: the checkpoint is on its way. Scopes may be nested; what one has received, all know.
 class StopSignals {
  public:
   StopSignals();
