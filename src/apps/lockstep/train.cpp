@@ -59,7 +59,7 @@ int run_train(World& world, const Args& args) {
   options.example("lockstep train --config run.ini --set optim.lr=0.002 --run-dir runs/lr2",
                   "another learning rate, another directory");
   if (!parse(world, options, args)) return 0;
-  const StopSignals signals;  // from here on: a signal while data load stops before the first step, with a checkpoint
+  const StopSignals signals;  // one that comes while data load stops the run after its first step
   if (config.run.dir.empty()) config.run.dir = default_run_dir(args);
   config.text = options.ini();
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});

@@ -106,7 +106,7 @@ TEST_SUITE("train.programs") {
   TEST_CASE("a damaged newest checkpoint is named with its defect and the one before it is used") {
     const TempDir dir;
     write_emulator_data(dir / "data.h5", 500);
-    REQUIRE(lockstep_program(1, 1, training(dir, "run", "4")).exit_code == 0);
+    REQUIRE(lockstep_program(1, 1, training(dir, "run", "4", {"--checkpoint.every_steps", "40"})).exit_code == 0);
     const fs::path kept = dir / "kept.h5";
     fs::copy_file(final_of(dir, "run"), kept);
     const std::string text = read_text(kept);
@@ -114,7 +114,7 @@ TEST_SUITE("train.programs") {
     flipped[flipped.size() / 2] ^= 1;
     for (const std::string& damaged : {flipped, text.substr(0, text.size() / 3)}) {
       write_text(final_of(dir, "run"), damaged);
-      const ProcessResult again = lockstep_program(1, 1, training(dir, "run", "4"));
+      const ProcessResult again = lockstep_program(1, 1, training(dir, "run", "4", {"--checkpoint.every_steps", "40"}));
       CAPTURE(again.err);
       CHECK(again.exit_code == 0);
       CHECK(contains(again.err, "final.h5 is refused: "));
@@ -122,7 +122,7 @@ TEST_SUITE("train.programs") {
       CHECK(equal_checkpoints(final_of(dir, "run"), kept, "/model"));
     }
     for (const auto& entry : fs::directory_iterator(dir / "run" / "checkpoints")) write_text(entry.path(), "nothing");
-    const ProcessResult none = lockstep_program(1, 1, training(dir, "run", "4"));
+    const ProcessResult none = lockstep_program(1, 1, training(dir, "run", "4", {"--checkpoint.every_steps", "40"}));
     CHECK(none.exit_code == 3);
     CHECK(contains(none.err, "none of its checkpoints is whole"));
   }
