@@ -196,7 +196,6 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
         "pieces that a batch is cut into over all ranks and threads (fewer when they would be too small); exactly so "
         "many, "
         "and a power of two, with run.reproducible");
-  a power of two with run.reproducible ");
 }
 
 }  // namespace
