@@ -193,9 +193,8 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
       .unit("bytes")
       .may_change();
   o.add("dist.shards", &c.dist.shards, 16, at_least(1),
-        "pieces that a batch is cut into over all ranks and threads (fewer when they would be too small); exactly so "
-        "many, "
-        "and a power of two, with run.reproducible");
+        "pieces that a batch is cut into over all ranks and threads (fewer when they would be too small); with "
+        "run.reproducible exactly so many, and a power of two");
 }
 
 }  // namespace

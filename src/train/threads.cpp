@@ -1,10 +1,12 @@
 #include <omp.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
+#include "lockstep/base/log.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep {
@@ -20,6 +22,12 @@ int choose_threads(World& world, std::int64_t asked) {
   if (threads == 0) {
     threads = std::getenv("OMP_NUM_THREADS") != nullptr ? omp_get_max_threads()
                                                         : std::max(1, omp_get_num_procs() / std::max(1, sharers));
+  }
+  const auto on_node =
+      world.node_communicator().all_reduced(std::int64_t{threads}, ReduceOp::sum, "threads of this node");
+  if (on_node > ::sysconf(_SC_NPROCESSORS_ONLN) && world.rank() == 0 && std::getenv("OMP_WAIT_POLICY") == nullptr) {
+    log::warning(on_node, " threads on the ", ::sysconf(_SC_NPROCESSORS_ONLN), " cores of ", world.host(),
+                 ": waiting threads take time from working ones; use fewer, or set OMP_WAIT_POLICY=passive");
   }
   omp_set_dynamic(0);
   omp_set_max_active_levels(1);

@@ -46,7 +46,7 @@ TEST_SUITE("train.programs") {
         {"shards that are no power of two", training(dir, {"--reproducible", "--dist.shards", "12"}), 2,
          "power of two"},
         {"a cosine shorter than its warm-up", training(dir, {"--schedule.name", "cosine", "--schedule.warmup", "5"}), 2,
-         "warm-up"},
+         "cosine schedule"},
         {"an unknown deciding figure", training(dir, {"--eval.best", "rmse.z"}), 2, "did you mean"},
         {"a learning rate that explodes", training(dir, {"--optim.name", "sgd", "--optim.lr", "1e30", "--epochs", "9"}),
          2, "lower optim.lr"},

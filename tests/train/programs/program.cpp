@@ -48,7 +48,8 @@ namespace {
 
 std::vector<std::string> command(int ranks, int threads, std::vector<std::string> words) {
   words.insert(words.begin(), std::string(LOCKSTEP_BIN_DIR) + "/lockstep");
-  words.insert(words.begin(), {"env", "OMP_NUM_THREADS=" + std::to_string(threads)});
+  // More threads than cores, as here: a thread that waits must give way.
+  words.insert(words.begin(), {"env", "OMP_NUM_THREADS=" + std::to_string(threads), "OMP_WAIT_POLICY=passive"});
   if (ranks > 1) {
     words.insert(words.begin(), {LOCKSTEP_TEST_MPIEXEC, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
                                  "-n", std::to_string(ranks)});
