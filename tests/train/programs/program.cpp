@@ -65,14 +65,13 @@ ProcessResult lockstep_program(int ranks, int threads, std::vector<std::string> 
 
 ProcessResult interrupted_program(int ranks, const std::string& signal, double after_s,
                                   const std::filesystem::path& run_dir, std::vector<std::string> words) {
-  // Seconds count from the first record of this start: how long a start takes is the machine's business. mpirun passes
-  // SIGUSR1 on to its ranks.
+  // Seconds count from the first checkpoint of this start: how long a start takes is the machine's business. mpirun
+  // passes SIGUSR1 on to its ranks.
   const std::string script =
-      "signal=$1 after=$2 dir=$3; shift 3; mkdir -p $dir; mark=$dir.mark; touch -d '1 second ago' $dir/metrics.jsonl "
-      "2>/dev/null; touch $mark; "
-      "\"$@\" & pid=$!; for i in $(seq 2000); do [ $dir/metrics.jsonl -nt $mark ] && break; kill -0 $pid 2>/dev/null "
-      "|| break; sleep 0.01; done; "
-      "sleep $after; kill -$signal $pid; wait $pid";
+      "signal=$1 after=$2 dir=$3; shift 3; mark=$dir.mark; touch $mark; \"$@\" & pid=$!; "
+      "for i in $(seq 3000); do [ -n \"$(find $dir/checkpoints -name 'step-*.h5' -newer $mark 2>/dev/null)\" ] && "
+      "break; "
+      "kill -0 $pid 2>/dev/null || break; sleep 0.01; done; sleep $after; kill -$signal $pid; wait $pid";
   std::vector<std::string> all = command(ranks, 1, std::move(words));
   all.insert(all.begin(), {"bash", "-c", script, "bash", signal, std::to_string(after_s), run_dir.string()});
   return run_process(all);

@@ -13,7 +13,7 @@ void write_emulator_data(const std::filesystem::path& path, std::int64_t rows);
 
 /// `lockstep WORDS...` on so many ranks with so many threads each. One rank is started without mpirun.
 ProcessResult lockstep_program(int ranks, int threads, std::vector<std::string> words);
-/// The same `lockstep train`, sent a signal ("KILL", "TERM", "USR1") so many seconds after it has begun to train in `run_dir`.
+/// The same `lockstep train`, sent a signal ("KILL", "TERM", "USR1") so many seconds after its first checkpoint in `run_dir`.
 ProcessResult interrupted_program(int ranks, const std::string& signal, double after_s,
                                   const std::filesystem::path& run_dir, std::vector<std::string> words);
 
