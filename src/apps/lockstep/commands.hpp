@@ -29,6 +29,7 @@ bool parse(World& world, Options& options, const Args& args);
 
 int run_checkpoint(World& world, const Args& args);
 int run_eval(World& world, const Args& args);
+int run_bench(World& world, const Args& args);
 int run_help(World& world, const Args& args);
 int run_plan(World& world, const Args& args);
 int run_train(World& world, const Args& args);
