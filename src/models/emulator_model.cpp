@@ -25,12 +25,10 @@ std::int64_t find_aice(const EmulatorVariables& variables) {
   return -1;
 }
 
-/// Rows of a data set, normalised, as (rows, columns) of T. The rows of a shuffled epoch lie anywhere in memory, so that
-/// they are asked for some rows ahead.
+/// Rows of a data set, normalised, as (rows, columns) of T.
 template <class T>
 void normalise(Tape& tape, const Tensor& from, const std::vector<double>& mean, const std::vector<double>& std,
                std::span<const std::int32_t> rows, T* __restrict to) {
-  constexpr std::size_t kAhead = 12;
   const std::int64_t columns = from.columns();
   const float* all = from.data<float>();
   const Tensor moments = tape.keep({2, columns});
@@ -41,11 +39,6 @@ void normalise(Tape& tape, const Tensor& from, const std::vector<double>& mean, 
     s[c] = static_cast<T>(std[static_cast<std::size_t>(c)]);
   }
   for (std::size_t r = 0; r < rows.size(); ++r) {
-    if (r + kAhead < rows.size()) {
-      const float* later = all + rows[r + kAhead] * columns;
-      __builtin_prefetch(later);
-      __builtin_prefetch(later + columns - 1);
-    }
     const float* row = all + rows[r] * columns;
     for (std::int64_t c = 0; c < columns; ++c) to[c] = (static_cast<T>(row[c]) - m[c]) / s[c];
     to += columns;
@@ -108,13 +101,21 @@ ShardLoss EmulatorModel::loss(Tape& tape, const Shard& shard) const {
   const Permutation order(static_cast<std::int64_t>(train.size()), shard.seed, static_cast<std::uint64_t>(shard.epoch));
   const auto count = static_cast<std::size_t>(shard.count);
   const std::span rows(static_cast<std::int32_t*>(tape.arena().allocate(count * sizeof(std::int32_t))), count);
-  // Two passes, so that the look-ups in a large table do not wait for one another.
+  // The rows of a shuffled epoch lie anywhere in memory: two passes ask for all of them before the first is needed, so
+  // that the look-ups do not wait for one another.
   for (std::int64_t i = 0; i < shard.count; ++i) {
     const std::int64_t position = order(shard.first + i);
     __builtin_prefetch(&train[static_cast<std::size_t>(position)]);
     rows[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(position);
   }
-  for (std::int32_t& row : rows) row = train[static_cast<std::size_t>(row)];
+  const std::int64_t in = data_.n_in(), out = data_.n_out();
+  for (std::int32_t& row : rows) {
+    row = train[static_cast<std::size_t>(row)];
+    const float* x = data_.x.data<float>() + row * in;
+    __builtin_prefetch(x);
+    __builtin_prefetch(x + in - 1);
+    __builtin_prefetch(data_.y.data<float>() + row * out);
+  }
   return loss_of(tape, rows);
 }
 
