@@ -10,7 +10,7 @@ work=$(mktemp -d)
 cd "$work" || exit 1
 trap 'code=$?; cd /; [ -n "${KEEP_WORK:-}" ] && echo "kept $work" || rm -rf "$work"; exit $code' EXIT
 
-fail() { echo "FAILED: $*" >&2; [ -f last.out ] && { echo "--- output of the last command:"; tail -40 last.out last.err; } >&2; exit 1; }
+fail() { echo "FAILED: $*" >&2; [ -f last.out ] && { echo "--- output of the last command:"; tail -n 40 last.out last.err; } >&2; exit 1; }
 passed() { echo "passed: $*"; exit 0; }
 # run CODE [on RANKS] COMMAND...: the exit code must be CODE; output in last.out and last.err. `on` is mpirun, or nothing for one rank.
 run() {
@@ -29,8 +29,14 @@ says_once() { local n; n=$(cat last.out last.err | grep -cE -- "$1"); [ "$n" = 1
 exists() { for f in "$@"; do [ -s "$f" ] || fail "$f is missing or empty"; done; }
 same_model() { h5diff "$1" "$2" /model >diff.out 2>&1 || { head -5 diff.out >&2; fail "/model differs: $1 $2"; }; }
 differing_model() { ! h5diff -q "$1" "$2" /model >/dev/null 2>&1 || fail "/model is the same, which proves nothing: $1 $2"; }
-# close_model A B DELTA: all weights within an absolute difference
-close_model() { h5diff -d "$3" "$1" "$2" /model >diff.out 2>&1 || { head -5 diff.out >&2; fail "/model differs by more than $3: $1 $2"; }; }
+# close_model A B DELTA: the same arrays, and all weights within an absolute difference
+close_model() {
+  "$LOCKSTEP" checkpoint diff --under /model "$1" "$2" >diff.out 2>&1
+  grep -qE 'datasets (are equal|differ)' diff.out || fail "no comparison of $1 and $2: $(cat diff.out)"
+  ! grep -vE 'by at most|datasets (are equal|differ)' diff.out || fail "$1 and $2 are not alike"
+  awk -v d="$3" 'match($0, /by at most [-+0-9.e]+/) {if (substr($0, RSTART + 11, RLENGTH - 11) + 0 > d + 0) {print; bad = 1}} END {exit bad}' diff.out ||
+    fail "/model differs by more than $3: $1 $2"
+}
 # number KEY FILE: the first number under this key of a file of JSON
 number() { grep -oE "\"$1\": ?[-+0-9.eE]+" "$2" | head -1 | sed -E 's/.*: ?//'; }
 below() { awk -v a="$1" -v b="$2" 'BEGIN {exit !(a != "" && a + 0 < b + 0)}' || fail "${3:-value} is '$1', expected below $2"; }

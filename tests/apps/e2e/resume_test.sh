@@ -3,17 +3,17 @@
 source "$(dirname "$0")/lib.sh" "$@"
 command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
 ok "$PREP" synth-icecolumn --rows 20000 --seed 3 --output data.h5
-OPTIONS="--data.path data.h5 --batch.size 200 --epochs 12 --optim.lr 0.002 --model.hidden_size 96 --model.hidden_layers 4 --seed 5 --reproducible --checkpoint.every_steps 40 --checkpoint.keep 2"
+OPTIONS="--data.path data.h5 --batch.size 200 --optim.lr 0.002 --model.hidden_size 96 --model.hidden_layers 4 --seed 5 --reproducible --checkpoint.every_steps 40 --checkpoint.keep 2"
 
 begin=$(date +%s%N)
-ok on 2 "$LOCKSTEP" train --run-dir whole $OPTIONS
+ok on 2 "$LOCKSTEP" train --run-dir whole $OPTIONS --epochs 12
 took=$(( ($(date +%s%N) - begin) / 1000000 ))  # ms
 
 # kill -9 of one rank at moments spread over the run; then whatever is left of the job.
 kills=0
 for part in 25 45 60 80 95; do
   ranks=$((part == 60 ? 3 : 2))
-  setsid $MPIRUN -n $ranks "$LOCKSTEP" train --run-dir killed $OPTIONS >last.out 2>last.err &
+  setsid $MPIRUN -n $ranks "$LOCKSTEP" train --run-dir killed $OPTIONS --epochs 12 >last.out 2>last.err &
   job=$!
   sleep "$(awk -v t="$took" -v p="$part" 'BEGIN {print t * p / 100000}')"
   victim=$(pgrep -P "$job" | tail -1)
@@ -23,21 +23,21 @@ for part in 25 45 60 80 95; do
   wait "$job" && break  # it had finished before the signal came
 done
 [ "$kills" -ge 2 ] || fail "only $kills kills hit the run; it is too short for this machine"
-ok on 1 "$LOCKSTEP" train --run-dir killed $OPTIONS
+ok on 1 "$LOCKSTEP" train --run-dir killed $OPTIONS --epochs 12
 same_model whole/checkpoints/final.h5 killed/checkpoints/final.h5
 [ -z "$(ls killed/checkpoints | grep -vE '^(step-[0-9]+|best|final)\.h5$')" ] || fail "left behind: $(ls killed/checkpoints)"
 n=$(grep -c '"split": *"validation"' killed/metrics.jsonl)
 [ "$n" = "$(grep -c '"split": *"validation"' whole/metrics.jsonl)" ] || fail "metrics.jsonl has $n validation records after the resumes"
 
 # SIGTERM: a checkpoint at the next step and exit code 85; the next start goes on from there.
-"$LOCKSTEP" train --run-dir stopped $OPTIONS >last.out 2>last.err &
+"$LOCKSTEP" train --run-dir stopped $OPTIONS --epochs 12 >last.out 2>last.err &
 job=$!
 sleep "$(awk -v t="$took" 'BEGIN {print t / 3000}')"
 kill -TERM "$job"
 code=0; wait "$job" || code=$?
 [ "$code" = 85 ] || fail "exit code $code instead of 85 after SIGTERM"
 [ -z "$(ls stopped/checkpoints/final.h5 2>/dev/null)" ] || fail "a stopped run left final.h5"
-ok "$LOCKSTEP" train --run-dir stopped $OPTIONS
+ok "$LOCKSTEP" train --run-dir stopped $OPTIONS --epochs 12
 same_model whole/checkpoints/final.h5 stopped/checkpoints/final.h5
 
 # A damaged newest checkpoint is refused by name and the one before is used.
