@@ -49,7 +49,7 @@ run 3 on 2 $TRAIN --data.path run/checkpoints/final.h5
 says_once '(^| )error'
 says 'final.h5'
 head -c 5000 run/checkpoints/best.h5 >cut.h5
-for command in "eval --config run/config.ini" "export --format lsem --output out.lsem" "checkpoint verify"; do
+for command in "eval --config run/config.ini" "jacobian --input data.h5 --output out.h5" "export --format lsem --output out.lsem" "checkpoint verify"; do
   if [ "$command" = "checkpoint verify" ]; then run 3 "$LOCKSTEP" $command cut.h5; else run 3 "$LOCKSTEP" $command --checkpoint cut.h5; fi
   says 'cut.h5'
 done
