@@ -7,7 +7,6 @@
 #include "lockstep/nn/loss.hpp"
 #include "models/emulator_fused.hpp"
 #include "models/emulator_metrics.hpp"
-#include "models/emulator_tile.hpp"
 
 namespace lockstep {
 namespace {
@@ -72,10 +71,6 @@ EmulatorModel::EmulatorModel(Options options, EmulatorData data)
       emulator_(arch_for(options_.arch, data_), data_.moments, options_.dtype, options_.seed, options_.bias_init),
       aice_(find_aice(data_.variables)) {
   options_.loss.check(data_.n_out());
-}
-
-std::int64_t EmulatorModel::granularity() const {
-  return visit_float(options_.dtype, []<class T>() -> std::int64_t { return emulator_tile::kernels<T>().nodes; });
 }
 
 std::int64_t EmulatorModel::size(Split split) const { return data_.count[static_cast<std::size_t>(split)]; }

@@ -72,7 +72,6 @@ class EmulatorModel : public Model {
   /// sensitivity_metrics of the first validation rows: jacobian.frobenius_norm, .mean_abs_gradient, .spectral_norm,
   /// .stability, .max_gradient, .gradient_std, .feature.NAME, .most_sensitive_feature, .max_sensitivity
   std::vector<Metric> diagnostics() const override;
-  std::int64_t granularity() const override;
   /// Three products per layer, but none for the gradient of the data.
   double flops_per_sample() const override {
     const EmulatorArch& arch = emulator_.arch();
