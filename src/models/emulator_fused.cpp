@@ -34,14 +34,6 @@ T* take(Tape& tape, std::int64_t values) {
 }
 
 template <class T>
-void to_tile(std::int64_t columns, std::int64_t nodes, std::int64_t count, const T* rows, T* tile) {
-  for (std::int64_t c = 0; c < columns; ++c) {
-    for (std::int64_t lane = 0; lane < count; ++lane) tile[c * nodes + lane] = rows[lane * columns + c];
-    for (std::int64_t lane = count; lane < nodes; ++lane) tile[c * nodes + lane] = 0;
-  }
-}
-
-template <class T>
 void backward(Tape& tape, const Kept<T>& kept, const Tensor& dy) {
   const Net<T>& net = kept.net;
   const std::int64_t nodes = kept.kernels->nodes;
@@ -54,7 +46,7 @@ void backward(Tape& tape, const Kept<T>& kept, const Tensor& dy) {
   const T* from = dy.data<T>();
   for (std::int64_t first = 0, tile = 0; first < kept.rows; first += nodes, ++tile) {
     const std::int64_t count = std::min(nodes, kept.rows - first);
-    to_tile(net.n_out, nodes, count, from + first * net.n_out, kept.dy);
+    kept.kernels->from_rows(net.n_out, count, from + first * net.n_out, net.n_out, kept.dy);
     const std::int64_t at = tile * net.hidden_rows() * nodes;
     kept.kernels->gradient(net, kept.z + tile * net.n_in * nodes, kept.h + at, kept.d + at, kept.dy, kept.scratch,
                            kept.turned, kept.gradients);
@@ -109,12 +101,10 @@ Var forward(Tape& tape, const Emulator& emulator, const Tensor& z) {
   for (std::int64_t first = 0, tile = 0; first < kept.rows; first += nodes, ++tile) {
     const std::int64_t count = std::min(nodes, kept.rows - first), at = tile * hidden * nodes;
     T* tile_z = kept.z + (records ? tile * arch.n_in * nodes : 0);
-    to_tile(arch.n_in, nodes, count, z.data<T>() + first * arch.n_in, tile_z);
+    kept.kernels->from_rows(arch.n_in, count, z.data<T>() + first * arch.n_in, arch.n_in, tile_z);
     kept.kernels->forward(kept.net, tile_z, records ? kept.h + at : nullptr, records ? kept.d + at : nullptr,
                           kept.scratch, kept.dy);
-    T* out = y.value().data<T>() + first * arch.n_out;
-    for (std::int64_t lane = 0; lane < count; ++lane)
-      for (std::int64_t o = 0; o < arch.n_out; ++o) out[lane * arch.n_out + o] = kept.dy[o * nodes + lane];
+    kept.kernels->to_rows(arch.n_out, count, kept.dy, y.value().data<T>() + first * arch.n_out, arch.n_out);
   }
   tape.record("emulator", y, std::span<const Param* const>(params, static_cast<std::size_t>(2 * layers + 2)),
               [=, &tape] { backward(tape, kept, y.grad()); });

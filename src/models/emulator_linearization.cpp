@@ -61,23 +61,23 @@ EmulatorLinearization<T> EmulatorOperators<T>::linearize(std::int64_t n, StateVi
   kept->store = Buffer({}, static_cast<std::size_t>(impl.tiles(n) * kept->rows * impl.nodes()) * sizeof(T));
   const std::int64_t in = arch.n_in, nodes = impl.nodes();
   const Workspace<T> workspace(impl, nullptr);
-  for_each_tile<T>(impl, n, workspace,
-                   [&](std::int64_t t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
-                     gather_normalised<T, S>(impl, x, first, count, tile.input);
-                     const T* keep = selected(impl.options, select, first, count, tile.keep, nodes, tile.input, in);
-                     T* to = kept->tile(t);
-                     if (kept->jacobian) {
-                       emulator_tile::tile_jacobian<T>(impl, JacobianUnits::physical, tile, keep,
-                                                       [&](std::int64_t o, std::int64_t i, const T* values) {
-                                                         for (std::int64_t lane = 0; lane < nodes; ++lane)
-                                                           to[(o * in + i) * nodes + lane] = values[lane];
-                                                       });
-                     } else {
-                       impl.kernels.forward(impl.network.net, tile.input, nullptr, to, tile.scratch, tile.output);
-                       T* last = to + impl.network.net.hidden_rows() * nodes;
-                       for (std::int64_t lane = 0; lane < nodes; ++lane) last[lane] = keep ? keep[lane] : T{1};
-                     }
-                   });
+  for_each_tile<T>(
+      impl, n, workspace, [&](std::int64_t t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
+        gather_normalised<T, S>(impl, x, first, count, tile.input);
+        const T* keep = selected(impl.options, select, first, count, tile.keep, nodes, tile.input, in);
+        T* to = kept->tile(t);
+        if (kept->jacobian) {
+          emulator_tile::tile_jacobian<T>(impl, JacobianUnits::physical, tile, keep,
+                                          [&](std::int64_t o, std::int64_t i, std::int64_t inputs, const T* values) {
+                                            for (std::int64_t lane = 0; lane < inputs * nodes; ++lane)
+                                              to[(o * in + i) * nodes + lane] = values[lane];
+                                          });
+        } else {
+          impl.kernels.forward(impl.network.net, tile.input, nullptr, to, tile.scratch, tile.output);
+          T* last = to + impl.network.net.hidden_rows() * nodes;
+          for (std::int64_t lane = 0; lane < nodes; ++lane) last[lane] = keep ? keep[lane] : T{1};
+        }
+      });
   return EmulatorLinearization<T>(std::move(kept));
 }
 

@@ -116,10 +116,17 @@ void EmulatorOperators<T>::jacobian(std::int64_t n, StateView<const S> x, const 
       impl, n, workspace, [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
         gather_normalised<T, S>(impl, x, first, count, tile.input);
         const T* keep = selected(impl.options, select, first, count, tile.keep, impl.nodes(), tile.input, impl.n_in());
-        tile_jacobian<T>(impl, units, tile, keep, [&](std::int64_t o, std::int64_t i, const T* values) {
-          S* to = j + first * size + o * in + i;
-          for (std::int64_t lane = 0; lane < count; ++lane) to[lane * size] = static_cast<S>(values[lane]);
-        });
+        tile_jacobian<T>(impl, units, tile, keep,
+                         [&](std::int64_t o, std::int64_t i, std::int64_t inputs, const T* values) {
+                           S* to = j + first * size + o * in + i;
+                           if constexpr (std::is_same_v<S, T>) {
+                             impl.kernels.to_rows(inputs, count, values, to, size);
+                           } else {
+                             for (std::int64_t k = 0; k < inputs; ++k)
+                               for (std::int64_t lane = 0; lane < count; ++lane)
+                                 to[lane * size + k] = static_cast<S>(values[k * impl.nodes() + lane]);
+                           }
+                         });
       });
 }
 

@@ -121,7 +121,15 @@ template <class T, class S>
 void gather_normalised(const typename EmulatorOperators<T>::Impl& impl, StateView<const S> x, std::int64_t first,
                        std::int64_t count, T* tile) {
   if constexpr (std::is_same_v<T, S>) {
-    gather(impl.n_in(), impl.nodes(), x, first, count, tile, [](std::int64_t, S value) { return value; });
+    if (x.variable_stride == 1 && x.node_stride >= 0) {
+      const S* rows = x.data + first * x.node_stride;
+      impl.kernels.from_rows(impl.n_in(), count, rows, x.node_stride, tile);
+      // The next tile arrives while this one is computed.
+      for (std::int64_t at = 0; at < count * x.node_stride; at += 64 / std::int64_t{sizeof(S)})
+        __builtin_prefetch(rows + count * x.node_stride + at);
+    } else {
+      gather(impl.n_in(), impl.nodes(), x, first, count, tile, [](std::int64_t, S value) { return value; });
+    }
     impl.kernels.normalise(impl.n_in(), tile, impl.input_mean.data(), impl.input_std.data());
   } else {
     const Moments& m = impl.emulator.moments();
@@ -155,24 +163,25 @@ const T* selected(const OperatorOptions& options, const NodeSelection<S>& select
   return all == T{1} ? nullptr : keep;
 }
 
-/// The tile's Jacobian through emit(output, input, its values at the nodes), scaled and masked.
+/// The tile's Jacobian through emit(output, first input, inputs, their values at the nodes, one input after another),
+/// scaled and masked.
 template <class T, class Emit>
 void tile_jacobian(const typename EmulatorOperators<T>::Impl& impl, JacobianUnits units, const TileMemory<T>& tile,
                    const T* keep, const Emit& emit) {
   const auto u = static_cast<std::size_t>(units);
   const std::int64_t in = impl.n_in(), out = impl.n_out(), nodes = impl.nodes();
-  impl.kernels.forward(impl.network.net, tile.input, nullptr, tile.derivative, tile.scratch, tile.output);
+  impl.kernels.forward(impl.network.net, tile.input, nullptr, tile.derivative, tile.scratch, nullptr);
   if (impl.by_rows()) {
     for (std::int64_t o = 0; o < out; ++o) {
       impl.kernels.row(impl.network.net, tile.derivative, o, tile.scratch, tile.other_input);
       impl.kernels.finish(in, tile.other_input, impl.row_scale[u].data() + o * in, keep);
-      for (std::int64_t i = 0; i < in; ++i) emit(o, i, tile.other_input + i * nodes);
+      emit(o, 0, in, tile.other_input);
     }
   } else {
     for (std::int64_t i = 0; i < in; ++i) {
       impl.kernels.column(impl.network.net, tile.derivative, i, tile.scratch, tile.other_output);
       impl.kernels.finish(out, tile.other_output, impl.column_scale[u].data() + i * out, keep);
-      for (std::int64_t o = 0; o < out; ++o) emit(o, i, tile.other_output + o * nodes);
+      for (std::int64_t o = 0; o < out; ++o) emit(o, i, 1, tile.other_output + o * nodes);
     }
   }
 }

@@ -51,7 +51,7 @@ struct Net {
 template <class T>
 struct Kernels {
   int nodes;  ///< of a tile
-  /// y (n_out) from z (n_in). Keeps hidden values h and derivatives d (hidden_rows() each) unless null.
+  /// y (n_out) from z (n_in). Keeps hidden values h and derivatives d (hidden_rows() each) unless null; leaves y out when null.
   void (*forward)(const Net<T>&, const T* z, T* h, T* d, T* scratch, T* y);
   /// dy (n_out) = J dz (n_in).
   void (*tangent)(const Net<T>&, const T* d, const T* dz, T* scratch, T* dy);
@@ -72,6 +72,9 @@ struct Kernels {
   /// y (n_out) = K x (n_in), K (n_out * n_in, nodes) per node; and x = K^T y.
   void (*multiply)(std::int64_t n_out, std::int64_t n_in, const T* k, const T* x, T* y);
   void (*multiply_transposed)(std::int64_t n_out, std::int64_t n_in, const T* k, const T* y, T* x);
+  /// tile(f, node) = rows[node * ld + f] for the first `count` nodes, 0 for the others; and the way back.
+  void (*from_rows)(std::int64_t features, std::int64_t count, const T* rows, std::int64_t ld, T* tile);
+  void (*to_rows)(std::int64_t features, std::int64_t count, const T* tile, T* rows, std::int64_t ld);
 };
 
 /// The kernels that this processor runs best.

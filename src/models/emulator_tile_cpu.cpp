@@ -249,6 +249,7 @@ void forward(const Net<T>& net, const T* z, T* h, T* d, T* scratch, T* y) {
                  d ? d + row * kNodes<T> : nullptr);
     x = out, row += layer.out;
   }
+  if (!y) return;
   const Layer<T>& last = net.layer[net.count - 1];
   dense<false>(last.out, last.in, last.weight, last.in, last.bias, x, static_cast<const T*>(nullptr), y);
 }
@@ -404,6 +405,44 @@ void multiply_transposed(std::int64_t n_out, std::int64_t n_in, const T* k, cons
   }
 }
 
+inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+
+template <class T>
+void from_rows(std::int64_t features, std::int64_t count, const T* rows, std::int64_t ld, T* tile) {
+  constexpr int L = kLanes<T>;
+  if (features == 1) {
+    for (std::int64_t n = 0; n < kNodes<T>; ++n) tile[n] = n < count ? rows[n * ld] : T{0};
+    return;
+  }
+  for (std::int64_t f = 0; f < features; f += L) {
+    const std::int64_t wide = smaller(L, features - f);
+    for (int n = 0; n < kNodes<T>; n += L) {
+      Vec<T> v[L];
+      for (int i = 0; i < L; ++i) v[i] = n + i < count ? load_first(rows + (n + i) * ld + f, wide) : Vec<T>{};
+      transpose<T>(v);
+      for (std::int64_t i = 0; i < wide; ++i) store(tile + (f + i) * kNodes<T> + n, v[i]);
+    }
+  }
+}
+
+template <class T>
+void to_rows(std::int64_t features, std::int64_t count, const T* tile, T* rows, std::int64_t ld) {
+  constexpr int L = kLanes<T>;
+  if (features == 1) {
+    for (std::int64_t n = 0; n < count; ++n) rows[n * ld] = tile[n];
+    return;
+  }
+  for (std::int64_t f = 0; f < features; f += L) {
+    const std::int64_t wide = smaller(L, features - f);
+    for (int n = 0; n < kNodes<T> && n < count; n += L) {
+      Vec<T> v[L];
+      for (int i = 0; i < L; ++i) v[i] = i < wide ? load(tile + (f + i) * kNodes<T> + n) : Vec<T>{};
+      transpose<T>(v);
+      for (std::int64_t i = 0; i < smaller(L, count - n); ++i) store_first(rows + (n + i) * ld + f, v[i], wide);
+    }
+  }
+}
+
 template <class T>
 constexpr Kernels<T> kTable = {kNodes<T>,
                                forward<T>,
@@ -415,7 +454,9 @@ constexpr Kernels<T> kTable = {kNodes<T>,
                                normalise<T>,
                                finish<T>,
                                multiply<T>,
-                               multiply_transposed<T>};
+                               multiply_transposed<T>,
+                               from_rows<T>,
+                               to_rows<T>};
 
 }  // namespace
 

@@ -100,6 +100,34 @@ inline Vec<float> larger(Vec<float> a, Vec<float> b) { return a > b ? a : b; }
 inline Vec<float> reciprocal(Vec<float> x) { return all(1.0f) / x; }
 #endif
 
+/// The first n values at p, zeros behind them; n <= lanes.
+template <class T>
+inline Vec<T> load_first(const T* p, std::int64_t n) {
+#if defined(LOCKSTEP_ISA_avx512)
+  if constexpr (sizeof(T) == 4)
+    return (Vec<T>)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << n) - 1), p);
+  else
+    return (Vec<T>)_mm512_maskz_loadu_pd(static_cast<__mmask8>((1U << n) - 1), p);
+#else
+  if (n == kLanes<T>) return load_unaligned(p);
+  Vec<T> v{};
+  for (std::int64_t i = 0; i < n; ++i) v[i] = p[i];
+  return v;
+#endif
+}
+template <class T>
+inline void store_first(T* p, Vec<T> v, std::int64_t n) {
+#if defined(LOCKSTEP_ISA_avx512)
+  if constexpr (sizeof(T) == 4)
+    _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1U << n) - 1), (__m512)v);
+  else
+    _mm512_mask_storeu_pd(p, static_cast<__mmask8>((1U << n) - 1), (__m512d)v);
+#else
+  if (n == kLanes<T>) return store_unaligned(p, v);
+  for (std::int64_t i = 0; i < n; ++i) p[i] = v[i];
+#endif
+}
+
 // --- transposition ----------------------------------------------------------------------------------------------
 
 /// a0 b0 a1 b1 ... of the lower halves, and of the upper ones.
