@@ -5,7 +5,6 @@
 
 #include "lockstep/models/emulator_operators.hpp"
 #include "lockstep/nn/loss.hpp"
-#include "models/emulator_fused.hpp"
 #include "models/emulator_metrics.hpp"
 
 namespace lockstep {
@@ -87,7 +86,7 @@ EmulatorModel::Rows EmulatorModel::normalised(Tape& tape, std::span<const std::i
 
 ShardLoss EmulatorModel::loss_of(Tape& tape, std::span<const std::int32_t> rows) const {
   const Rows batch = normalised(tape, rows);
-  const Var y = fused_forward(tape, emulator_, batch.z);
+  const Var y = emulator_.forward(tape, tape.constant(batch.z));
   return {emulator_loss(tape, y, batch.t, options_.loss, data_.moments), static_cast<double>(rows.size())};
 }
 
@@ -127,7 +126,7 @@ void EmulatorModel::evaluate(Tape& tape, Split split, std::int64_t first, std::i
   const auto row_of = [&](std::int64_t i) { return std::int64_t{numbers[static_cast<std::size_t>(i)]}; };
   const Moments& m = data_.moments;
   const Rows rows = normalised(tape, numbers);
-  const Var y = fused_forward(tape, emulator_, rows.z);
+  const Var y = emulator_.forward(tape, tape.constant(rows.z));
   to.rows[0] += static_cast<double>(count);
   to.rows[1] += ops::regression_loss(tape.stream(), {}, y.value(), rows.t, ops::parse_regression(options_.loss.name)) /
                 static_cast<double>(out);

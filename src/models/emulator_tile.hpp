@@ -17,13 +17,6 @@ struct Layer {
   const T* bias = nullptr;    ///< (out)
 };
 
-/// Where a layer's gradient is added.
-template <class T>
-struct LayerGradient {
-  T* weight = nullptr;
-  T* bias = nullptr;
-};
-
 /// A network of count layers, the last one linear; before them, if conv.out > 0, a convolution of conv.out channels over n_in points with conv.in taps.
 template <class T>
 struct Net {
@@ -61,10 +54,6 @@ struct Kernels {
   void (*adjoint)(const Net<T>&, const T* d, const T* dy, T* scratch, T* dz);
   /// Row o of J: dz (n_in).
   void (*row)(const Net<T>&, const T* d, std::int64_t o, T* scratch, T* dz);
-  /// Adds the parameters' gradients of sum over nodes of dy . y, with z, h and d of forward. gradient[0] is the convolution's, gradient[1 + k] layer k's;
-  /// `turned` is scratch of (widest() + 64) * nodes values.
-  void (*gradient)(const Net<T>&, const T* z, const T* h, const T* d, const T* dy, T* scratch, T* turned,
-                   const LayerGradient<T>* gradient);
   /// v <- (v - mean) / std per row.
   void (*normalise)(std::int64_t rows, T* v, const T* mean, const T* std);
   /// v <- scale * v per row, 0 where that is not finite or keep is 0. keep (nodes) or null.

@@ -106,126 +106,6 @@ void convolve_adjoint(const Net<T>& net, const T* dout, T* dx) {
         }
 }
 
-template <class T>
-inline T sum_of_lanes(Vec<T> v) {
-  T sum = 0;
-  for (int lane = 0; lane < kLanes<T>; ++lane) sum += v[lane];
-  return sum;
-}
-
-template <class T>
-void convolve_gradient(const Net<T>& net, const T* x, const T* dout, const LayerGradient<T>& gradient) {
-  const std::int64_t n = net.n_in, taps = net.conv.in;
-  for (std::int64_t c = 0; c < net.conv.out; ++c) {
-    Vec<T> of_bias{};
-    for (std::int64_t i = 0; i < n; ++i)
-      for (int v = 0; v < kVectors; ++v) of_bias += load(dout + (c * n + i) * kNodes<T> + v * kLanes<T>);
-    if (gradient.bias) gradient.bias[c] += sum_of_lanes<T>(of_bias);
-    for (std::int64_t j = 0; gradient.weight && j < taps; ++j) {
-      Vec<T> of_weight{};
-      for (std::int64_t i = 0; i < n; ++i)
-        if (i + j >= taps / 2 && i + j - taps / 2 < n)
-          for (int v = 0; v < kVectors; ++v)
-            of_weight = fma(load(dout + (c * n + i) * kNodes<T> + v * kLanes<T>),
-                            load(x + (i + j - taps / 2) * kNodes<T> + v * kLanes<T>), of_weight);
-      gradient.weight[c * taps + j] += sum_of_lanes<T>(of_weight);
-    }
-  }
-}
-
-// --- gradients of weights ---------------------------------------------------------------------------------------
-
-/// turned[node][feature] = x[feature][node], features padded with zeros to a multiple of the lanes (stride padded).
-template <class T>
-void turn(std::int64_t features, std::int64_t padded, const T* x, T* turned) {
-  constexpr int L = kLanes<T>;
-  for (std::int64_t f = 0; f < padded; f += L)
-    for (int n = 0; n < kNodes<T>; n += L) {
-      Vec<T> v[L];
-      for (int i = 0; i < L; ++i) v[i] = f + i < features ? load(x + (f + i) * kNodes<T> + n) : Vec<T>{};
-      transpose<T>(v);
-      for (int i = 0; i < L; ++i) store(turned + (n + i) * padded + f, v[i]);
-    }
-}
-
-/// Rows o .. o + R, columns f .. f + N * lanes of dW += delta turned, summed over the tile's nodes in ascending order.
-template <int R, int N, class T>
-[[gnu::always_inline]] inline void outer_block(std::int64_t o, std::int64_t f, std::int64_t features,
-                                               std::int64_t padded, const T* delta, const T* turned, T* dw) {
-  Vec<T> sum[R][N] = {};
-  for (int node = 0; node < kNodes<T>; ++node) {
-    Vec<T> in[N];
-    for (int v = 0; v < N; ++v) in[v] = load(turned + node * padded + f + v * kLanes<T>);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const Vec<T> broadcast = all(delta[(o + r) * kNodes<T> + node]);
-#pragma GCC unroll 4
-      for (int v = 0; v < N; ++v) sum[r][v] = fma(broadcast, in[v], sum[r][v]);
-    }
-  }
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < N; ++v) {
-      const std::int64_t at = f + v * kLanes<T>;
-      T* to = dw + (o + r) * features + at;
-      if (at + kLanes<T> <= features)
-        store_unaligned(to, load_unaligned(to) + sum[r][v]);
-      else
-        for (std::int64_t i = 0; at + i < features; ++i) to[i] += sum[r][v][i];
-    }
-}
-
-template <int N, class T>
-void outer_columns(std::int64_t outputs, std::int64_t f, std::int64_t features, std::int64_t padded, const T* delta,
-                   const T* turned, T* dw) {
-  std::int64_t o = 0;
-  for (; o + kOuterRows <= outputs; o += kOuterRows)
-    outer_block<kOuterRows, N>(o, f, features, padded, delta, turned, dw);
-  for (; o + 2 <= outputs; o += 2) outer_block<2, N>(o, f, features, padded, delta, turned, dw);
-  for (; o < outputs; ++o) outer_block<1, N>(o, f, features, padded, delta, turned, dw);
-}
-
-template <int N, class T>
-void outer_rest(std::int64_t vectors, std::int64_t outputs, std::int64_t f, std::int64_t features, std::int64_t padded,
-                const T* delta, const T* turned, T* dw) {
-  if constexpr (N > 0) {
-    if (vectors == N) return outer_columns<N>(outputs, f, features, padded, delta, turned, dw);
-    outer_rest<N - 1>(vectors, outputs, f, features, padded, delta, turned, dw);
-  }
-}
-
-/// sums[o] += the sum over the nodes of row o; a square of rows is transposed, so that adding its vectors adds up its rows.
-template <class T>
-void add_row_sums(std::int64_t rows, const T* x, T* sums) {
-  constexpr int L = kLanes<T>;
-  for (std::int64_t o = 0; o < rows; o += L) {
-    Vec<T> v[L];
-    for (int i = 0; i < L; ++i) {
-      v[i] = Vec<T>{};
-      if (o + i < rows)
-        for (int part = 0; part < kVectors; ++part) v[i] += load(x + (o + i) * kNodes<T> + part * L);
-    }
-    transpose<T>(v);
-    for (int step = L / 2; step > 0; step /= 2)
-      for (int i = 0; i < step; ++i) v[i] += v[i + step];
-    if (o + L <= rows)
-      store_unaligned(sums + o, load_unaligned(sums + o) + v[0]);
-    else
-      for (std::int64_t i = 0; o + i < rows; ++i) sums[o + i] += v[0][i];
-  }
-}
-
-template <class T>
-void layer_gradient(const Layer<T>& layer, const T* x, const T* delta, T* turned, const LayerGradient<T>& gradient) {
-  if (gradient.bias) add_row_sums(layer.out, delta, gradient.bias);
-  if (!gradient.weight) return;
-  constexpr std::int64_t step = std::int64_t{kOuterVectors} * kLanes<T>;
-  const std::int64_t padded = (layer.in + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
-  turn(layer.in, padded, x, turned);
-  for (std::int64_t f = 0; f < padded; f += step)
-    outer_rest<kOuterVectors>((padded - f < step ? padded - f : step) / kLanes<T>, layer.out, f, layer.in, padded,
-                              delta, turned, gradient.weight);
-}
-
 // --- the network ------------------------------------------------------------------------------------------------
 
 template <class T>
@@ -337,27 +217,6 @@ void row(const Net<T>& net, const T* d, std::int64_t o, T* scratch, T* dz) {
   adjoint_rest(net, d, net.count - 2, first_row, static_cast<const T*>(spare[0]), spare, 0, dz);
 }
 
-template <class T>
-void gradient(const Net<T>& net, const T* z, const T* h, const T* d, const T* dy, T* scratch, T* turned,
-              const LayerGradient<T>* to) {
-  T* const spare[2] = {scratch, scratch + net.widest() * kNodes<T>};
-  int used = 0;
-  std::int64_t row = net.hidden_rows();
-  const T* delta = dy;
-  for (std::int64_t k = net.count - 1; k >= 0; --k) {
-    const Layer<T>& layer = net.layer[k];
-    const bool from_input = k == 0 && net.conv.out == 0;
-    row -= layer.in;
-    layer_gradient(layer, from_input ? z : h + row * kNodes<T>, delta, turned, to[1 + k]);
-    if (from_input) return;
-    T* out = spare[used = 1 - used];
-    dense<true>(layer.in, layer.out, layer.weight, layer.in, static_cast<const T*>(nullptr), delta, d + row * kNodes<T>,
-                out);
-    delta = out;
-  }
-  convolve_gradient(net, z, delta, to[0]);
-}
-
 // --- what surrounds it ------------------------------------------------------------------------------------------
 
 template <class T>
@@ -450,7 +309,6 @@ constexpr Kernels<T> kTable = {kNodes<T>,
                                column<T>,
                                adjoint<T>,
                                row<T>,
-                               gradient<T>,
                                normalise<T>,
                                finish<T>,
                                multiply<T>,

@@ -16,13 +16,10 @@ namespace {
 
 #if defined(LOCKSTEP_ISA_avx512)
 constexpr int kVectorBytes = 64, kVectors = 3, kRows = 8;  // 24 sums, 3 inputs and a weight in 32 registers
-constexpr int kOuterRows = 6, kOuterVectors = 4;           // 24 sums, 4 inputs and a weight
 #elif defined(LOCKSTEP_ISA_avx2)
 constexpr int kVectorBytes = 32, kVectors = 3, kRows = 4;  // 12 sums, 3 inputs and a weight in 16 registers
-constexpr int kOuterRows = 4, kOuterVectors = 3;
 #else
 constexpr int kVectorBytes = 16, kVectors = 2, kRows = 4;
-constexpr int kOuterRows = 4, kOuterVectors = 2;
 #endif
 
 template <class T>

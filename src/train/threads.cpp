@@ -25,9 +25,9 @@ int choose_threads(World& world, std::int64_t asked) {
   }
   const auto on_node =
       world.node_communicator().all_reduced(std::int64_t{threads}, ReduceOp::sum, "threads of this node");
-  if (on_node > ::sysconf(_SC_NPROCESSORS_ONLN) && world.rank() == 0 && std::getenv("OMP_WAIT_POLICY") == nullptr) {
+  if (on_node > ::sysconf(_SC_NPROCESSORS_ONLN) && world.rank() == 0) {
     log::warning(on_node, " threads on the ", ::sysconf(_SC_NPROCESSORS_ONLN), " cores of ", world.host(),
-                 ": waiting threads take time from working ones; use fewer, or set OMP_WAIT_POLICY=passive");
+                 ": they take turns; use fewer ranks or --threads");
   }
   omp_set_dynamic(0);
   omp_set_max_active_levels(1);

@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include "apps/lockstep/commands.hpp"
+#include "apps/lockstep/thread_waiting.hpp"
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
@@ -43,6 +44,7 @@ int run(World& world, Args args) {
 }  // namespace lockstep::apps
 
 int main(int argc, char** argv) {
+  lockstep::apps::limit_spinning(argv);
   try {
     lockstep::World world(&argc, &argv);
     const lockstep::apps::Args args(argv + std::min(argc, 1), argv + argc);
