@@ -134,7 +134,7 @@ void add_training(Options& o, RunConfig& c) {
   o.add("train.log_every", &c.train.log_every, 0, non_negative, "steps per log record; 0: one per epoch").may_change();
 
   o.section("eval", "Evaluation");
-  o.add("eval.every", &c.eval.every, 1, at_least(1), "epochs between two evaluations of the validation samples");
+  o.add("eval.every", &c.eval.every, 1, at_least(1), "epochs between two evaluations of the validation samples; the last epoch always has one");
   o.add("eval.best", &c.eval.best, "",
         "figure that decides which weights are best, such as rmse; empty: loss, or the model's first figure");
   o.section("jacobian", "Sensitivity metrics");

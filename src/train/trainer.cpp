@@ -130,7 +130,8 @@ void Trainer::Impl::end_epoch() {
   state.position = 0, state.epoch_steps = 0;
   state.epoch_loss = state.epoch_weight = state.epoch_batch_means = state.epoch_gradient_norms = 0;
 
-  if (model.size(Split::validation) > 0 && state.epoch % config.eval.every == 0) {
+  const bool due = state.epoch % config.eval.every == 0 || state.step >= last_step();  // the last epoch is always judged
+  if (model.size(Split::validation) > 0 && due) {
     validate(record);
   } else {
     state.history.append(record);

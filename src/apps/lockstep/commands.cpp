@@ -10,12 +10,12 @@ std::span<const Command> commands() {
       {"jacobian", "Jacobians, tangents and adjoints of a trained emulator at given states", run_jacobian},
       {"verify", "compare this program with a reference file", run_verify},
       {"plan", "memory, largest batch, checkpoint size and time of a run, before it starts", run_plan},
-      {"checkpoint", "evidence about checkpoints: verify, diff", run_checkpoint},
       {"bench", "how fast training, prediction and Jacobians are on this allocation, and where the time goes", run_bench},
-      {"info", "build, devices and ranks, or what a file holds", run_info},
-      {"help", "what the commands are; manual pages and docs/options.md", run_help},
       {"comm-test", "correctness, latency and bandwidth of the ranks' communication on this allocation", run_comm_test},
+      {"info", "build, devices and ranks, or what a file holds", run_info},
       {"export", "write a trained emulator for other programs: lsem, HDF5, ONNX, TorchScript, safetensors", run_export},
+      {"checkpoint", "evidence about checkpoints: verify, diff", run_checkpoint},
+      {"help", "what the commands are; manual pages and docs/options.md", run_help},
   };
   return kCommands;
 }
