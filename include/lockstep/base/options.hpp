@@ -80,9 +80,8 @@ class Option {
 ///     options.add("optim.lr", &cfg.lr, 1e-3, positive, "learning rate at world size 1; see optim.scale_lr");
 ///     options.alias("optim.lr", "lr");
 ///     options.choice("optim.name", &cfg.optimizer, "adam", {"adam", "adamw", "sgd"}, "update rule");
-///     options.add("json", &json, false, "print JSON");                       // no dot: command line only, never in an
-///     INI file if (!options.parse(args)) return 0;                                     // --help was asked for and
-///     printed
+///     options.add("json", &json, false, "print JSON");  // no dot: command line only, never in an INI file
+///     if (!options.parse(args)) return 0;                // --help was asked for and printed
 ///
 /// Keys with a dot are configuration: they are read from `--config FILE`, `--set key=value`, `--key value` and written
 /// by ini(). Order: default < file < command line. On the command line `.`, `-` and `_` are the same:
@@ -90,8 +89,7 @@ class Option {
 /// stored in the targets by parse(), the defaults already by add().
 ///
 /// errors  Error (usage): `option optim.lr = -0.001: must be > 0`; unknown keys name the nearest known one; a key that
-/// is given twice in
-///         one file or twice on the command line. Error (internal) for a table that contradicts itself
+///         is given twice in one file or twice on the command line. Error (internal) for a table that contradicts itself
 class Options {
  public:
   /// `program` as a user types it ("lockstep train"); one sentence that says what it does; further paragraphs for help

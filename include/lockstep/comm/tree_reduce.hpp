@@ -40,7 +40,9 @@ void tree_sum(std::span<const std::span<const T>> parts, std::int64_t first, std
 /// in one all-gather, and every rank finishes the tree itself: the same bits.
 ///
 /// shapes  local[i] (n): the vector of shard mine.begin + i, not changed.  out (n), the same bits on all ranks; not one
-/// of local dtypes  float, double errors  Error if `shards` is not a power of two, local is not shards_of() long, or
+///         of local
+/// dtypes  float, double
+/// errors  Error if `shards` is not a power of two, local is not shards_of() long, or
 /// lengths differ
 template <class T>
 void tree_all_reduce(Communicator& comm, std::int64_t shards, const std::vector<std::span<T>>& local, std::span<T> out,

@@ -62,8 +62,9 @@ struct EmulatorTrace {
 
 /// A feed-forward emulator of a column model, and its weights.
 ///
-///   z = (x - input_mean) / input_std;  h_0 = z, or phi(Conv1d(z)) flattened channel-major;  h_k = phi(W_k h_{k-1} +
-///   b_k), k = 1..L; forward(z) = W_{L+1} h_L + b_{L+1};  y = forward(z) * output_std + output_mean
+///   z = (x - input_mean) / input_std;  h_0 = z, or phi(Conv1d(z)) flattened channel-major
+///   h_k = phi(W_k h_{k-1} + b_k), k = 1..L
+///   forward(z) = W_{L+1} h_L + b_{L+1};  y = forward(z) * output_std + output_mean
 ///
 /// Parameters: network.{2k}.weight [out, in] and network.{2k}.bias [out], k = 0..L; conv1d.weight [C, 1, K] and
 /// conv1d.bias [C]. Initial values: weights Xavier-normal (conv fan_in K, fan_out C K), biases by BiasInit, from Philox

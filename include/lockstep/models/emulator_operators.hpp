@@ -69,8 +69,10 @@ class EmulatorLinearization;
 /// that are not finite become 0 in Jacobians, tangents and adjoints.
 ///
 /// Nothing is allocated when the caller gives `workspace` (workspace_bytes() bytes, any alignment, one per concurrent
-/// call). dtypes  T = float with S = float | double; T = double with S = float | double source  specification by chain
-/// rule; Griewank, Walther 2008, ch. 3
+/// call).
+///
+/// dtypes  T = float | double, S = float | double
+/// source  the chain rule; Griewank, Walther 2008, "Evaluating derivatives", ch. 3
 template <class T>
 class EmulatorOperators {
  public:

@@ -49,8 +49,9 @@ class Var {
 ///
 ///   Var y = t.output(x.shape(), t.wants_grad({x}, {&p.gamma}));
 ///   ops::layernorm_forward(t.stream(), y.value(), ...);
-///   t.record("layernorm", y, {&p.gamma, &p.beta}, [=, &t, &p] { ops::layernorm_backward(t.stream(), t.grad_of(x),
-///   t.grad_of(p.gamma), ..., y.grad()); });
+///   t.record("layernorm", y, {&p.gamma, &p.beta}, [=, &t, &p] {
+///     ops::layernorm_backward(t.stream(), t.grad_of(x), t.grad_of(p.gamma), ..., y.grad());
+///   });
 class Tape {
  public:
   enum class Mode : std::uint8_t {

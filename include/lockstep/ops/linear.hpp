@@ -11,7 +11,9 @@ namespace lockstep::ops {
 /// Row m of y and of derivative depends on row m of x in every bit, not on the other rows of the call (see gemm.hpp).
 ///
 /// shapes   x (..., K) seen as M rows; weight (N, K); bias (N) or empty; y (..., N); derivative as y, or empty when
-/// nobody wants it dtypes   f32 | f64, all equal errors   Error naming the shapes if they do not fit
+///          nobody wants it
+/// dtypes   f32 | f64, all equal
+/// errors   Error naming the shapes if they do not fit
 void linear_forward(Stream&, const Tensor& y, const Tensor& derivative, const Tensor& x, const Tensor& weight,
                     const Tensor& bias, Activation activation);
 

@@ -124,9 +124,10 @@ class Optimizer {
 
 /// t = 1, 2, ...; g is the scaled gradient.
 ///
-///   adam   g += wd p;                m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  p -= lr/(1-b1^t) m /
-///   (sqrt(v)/sqrt(1-b2^t) + eps) adamw  p -= lr wd p; then as adam without wd sgd    g += wd p;  buf = g at t = 1,
-///   else momentum buf + g;  p -= lr buf       (momentum 0: no buffer, p -= lr g)
+///   adam   g += wd p;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
+///          p -= lr/(1-b1^t) m / (sqrt(v)/sqrt(1-b2^t) + eps)
+///   adamw  p -= lr wd p;  then as adam without wd
+///   sgd    g += wd p;  buf = g at t = 1, else momentum buf + g;  p -= lr buf   (momentum 0: no buffer, p -= lr g)
 ///
 /// errors  Error (usage) for an unknown name
 /// source  Kingma, Ba 2015, arXiv:1412.6980, algorithm 1; Loshchilov, Hutter 2019, arXiv:1711.05101; Polyak 1964

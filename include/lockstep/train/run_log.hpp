@@ -23,8 +23,7 @@ enum class RunStart : std::uint8_t {
 ///
 /// A directory holds a run once that has recorded a step or written a checkpoint.
 /// errors  Error (usage) if the directory cannot be made or written, or holds a run of another configuration (each
-/// differing key is
-///         named). Error (data) if its config.ini is damaged. Error (internal) when the disk is full
+///         differing key is named). Error (data) if its config.ini is damaged. Error (internal) when the disk is full
 void open_run_directory(const std::filesystem::path& dir, const Options& options, RunStart start);
 
 /// What the run's files and report say about the run as a whole.
