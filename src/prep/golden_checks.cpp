@@ -108,6 +108,8 @@ GoldenKind golden_kind(const std::filesystem::path& path) {
   if (golden.is_group("/history") && golden.is_group("/pair")) return GoldenKind::prep;
   if (golden.is_group("/icecolumn") && golden.is_group("/lorenz96")) return GoldenKind::synth;
   if (golden.is_group("/moments") && golden.has("/moments/raw")) return GoldenKind::moments;
+  if (golden.has("/inputs/sequences") && golden.has("/outputs/mask") && golden.has("/outputs/x_coords"))
+    return GoldenKind::line_plot;
   return GoldenKind::other;
 }
 
@@ -173,11 +175,13 @@ std::vector<GoldenRow> check_golden(const std::filesystem::path& path) {
       return check_golden_synth(path);
     case GoldenKind::moments:
       return check_golden_moments(path);
+    case GoldenKind::line_plot:
+      return check_golden_line_plot(path);
     case GoldenKind::other:
       break;
   }
-  throw Error(Fault::data,
-              join("verifying '", path.string(), "': no reference of prepared rows, of the generators or of moments"));
+  throw Error(Fault::data, join("verifying '", path.string(),
+                                "': no reference of prepared rows, of the generators, of moments or of line pictures"));
 }
 
 }  // namespace lockstep::prep

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/prep/emulator_set.hpp"
+#include "lockstep/prep/har_set.hpp"
 
 namespace lockstep::prep {
 
@@ -12,12 +13,16 @@ std::span<const Source> sources() {
       Source{"cice-history", "emulator: columns of sea-ice history files (CICE)", run_cice_history},
       Source{"cf-pair", "emulator: an atmosphere and an ocean file with CF names on a latitude-longitude grid",
              run_cf_pair},
+      Source{"hapt-raw", "har: raw recordings of the HAPT data set, filtered and cut into windows", run_hapt_raw},
+      Source{"har", "har: windows of any sensor recordings, listed in a manifest", run_har},
       Source{"netcdf", "emulator: columns of any NetCDF files, by name", run_netcdf},
+      Source{"synth-har", "har: made-up activities of made-up subjects", run_synth_har},
       Source{"synth-icecolumn", "emulator: made-up sea-ice columns whose physics and Jacobian are known",
              run_synth_icecolumn},
       Source{"synth-lorenz96", "emulator: one time step of the Lorenz 96 model, with its Jacobian", run_synth_lorenz96},
       Source{"synth-lorenz96-two-scale", "emulator: the two-scale Lorenz 96 model, its parametrisation or a time step",
              run_synth_lorenz96_two_scale},
+      Source{"uci-har", "har: windows of the UCI HAR data set, in its published layout", run_uci_har},
   };
   return kSources;
 }
@@ -25,6 +30,7 @@ std::span<const Source> sources() {
 const Format& format_of(const H5File& file) {
   static constexpr std::array kFormats = {
       Format{"lockstep-emulator-data", check_emulator_set, describe_emulator_set},
+      Format{"lockstep-har", check_har_set, describe_har_set},
   };
   require_data(file.has_attribute("/", "format"), "reading '", file.path().string(),
                "': no attribute 'format'; lockstep-prep did not write it");

@@ -14,7 +14,7 @@ struct GoldenRow {
 };
 
 /// Which reference file this is, by its content.
-enum class GoldenKind : std::uint8_t { prep, synth, moments, other };
+enum class GoldenKind : std::uint8_t { prep, synth, moments, line_plot, other };
 GoldenKind golden_kind(const std::filesystem::path& golden);
 
 /// Reads the companions of a reference file (raw NetCDF, named by its groups and beside it) with the readers of this library and
@@ -24,6 +24,8 @@ std::vector<GoldenRow> check_golden_prep(const std::filesystem::path& golden);
 std::vector<GoldenRow> check_golden_synth(const std::filesystem::path& golden);
 /// Mean and standard deviation of the raw rows that come with a network's reference file (/moments). 2e-6: the reference sums in f32.
 std::vector<GoldenRow> check_golden_moments(const std::filesystem::path& golden);
+/// Draws the sequences of a reference of line pictures: columns and pixels, exact; the error is the number of those that differ.
+std::vector<GoldenRow> check_golden_line_plot(const std::filesystem::path& golden);
 /// The one that fits. errors  data: no known kind
 std::vector<GoldenRow> check_golden(const std::filesystem::path& golden);
 

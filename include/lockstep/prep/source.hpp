@@ -36,9 +36,13 @@ const Format& format_of(const H5File& file);
 
 bool run_cice_history(const Args& args);
 bool run_cf_pair(const Args& args);
+bool run_hapt_raw(const Args& args);
+bool run_har(const Args& args);
 bool run_netcdf(const Args& args);
+bool run_synth_har(const Args& args);
 bool run_synth_icecolumn(const Args& args);
 bool run_synth_lorenz96(const Args& args);
 bool run_synth_lorenz96_two_scale(const Args& args);
+bool run_uci_har(const Args& args);
 
 }  // namespace lockstep::prep

@@ -1,0 +1,200 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <ostream>
+#include <set>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/prep/har_set.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+
+using Problems = std::vector<std::string>;
+
+/// "/val/labels window 17" of the n-th window of all parts.
+std::string place_of(const HarSet& set, std::size_t n, const char* dataset) {
+  std::size_t first = 0;
+  while (first < n && set.split[n - first - 1] == set.split[n]) ++first;
+  return join("/", kHarParts[set.split[n]], "/", dataset, " window ", first);
+}
+
+void check_names(const std::vector<std::string>& names, const char* attribute, Problems& problems) {
+  const std::set<std::string> different(names.begin(), names.end());
+  if (different.size() != names.size() || different.contains(""))
+    problems.push_back(join("the ", attribute, " are not all different and non-empty"));
+}
+
+void check_values(const HarSet& set, Problems& problems) {
+  const auto classes = static_cast<std::int32_t>(set.class_names.size());
+  const auto range = [&](const auto& values, const char* dataset, const std::string& rule, auto good) {
+    std::size_t bad = 0, first = 0;
+    for (std::size_t n = 0; n < values.size(); ++n) {
+      if (good(values[n])) continue;
+      if (bad++ == 0) first = n;
+    }
+    if (bad > 0)
+      problems.push_back(join(place_of(set, first, dataset), ": ", values[first], ", must be ", rule,
+                              bad > 1 ? join(" (and ", bad - 1, " more)") : ""));
+  };
+  range(set.labels, "labels", join("0 .. ", classes - 1), [&](auto v) { return v >= 0 && v < classes; });
+  const std::size_t names = set.subject_names.size();
+  range(set.subject, "subject", names == 0 ? ">= -1" : join("-1 .. ", names - 1),
+        [&](auto v) { return v >= -1 && (names == 0 || v < static_cast<std::int64_t>(names)); });
+  range(set.recording, "recording", ">= -1", [](auto v) { return v >= -1; });
+  range(set.start, "start", ">= -1", [](auto v) { return v >= -1; });
+
+  const auto C = static_cast<std::size_t>(set.channels()), L = static_cast<std::size_t>(set.length);
+  std::size_t bad = 0, first = 0;
+  for (std::size_t i = 0; i < set.signals.size(); ++i) {
+    if (std::isfinite(set.signals[i])) continue;
+    if (bad++ == 0) first = i;
+  }
+  if (bad > 0)
+    problems.push_back(join(place_of(set, first / (C * L), "signals"), ", channel ", set.channel_names[first / L % C],
+                            ", sample ", first % L, ": not finite (", bad, " values in all)"));
+}
+
+/// Two parts that hold windows of one subject flatter the later one; of one recording and place, even more.
+void check_overlap(const HarSet& set, const std::string& val_split, Problems& problems, Problems& remarks) {
+  std::array<std::set<std::int32_t>, 3> subjects;
+  std::map<std::pair<std::int32_t, std::int64_t>, std::size_t> windows;
+  std::size_t twice = 0;
+  for (std::size_t n = 0; n < set.split.size(); ++n) {
+    if (set.subject[n] >= 0) subjects[set.split[n]].insert(set.subject[n]);
+    if (set.recording[n] >= 0 && set.start[n] >= 0)
+      twice += !windows.emplace(std::pair(set.recording[n], set.start[n]), n).second;
+  }
+  if (twice > 0) problems.push_back(join(twice, " windows have the recording and start of another"));
+  const auto shared = [&](std::size_t a, std::size_t b) {
+    std::size_t count = 0;
+    for (const auto subject : subjects[a]) count += subjects[b].contains(subject);
+    return count;
+  };
+  for (const auto& [a, b] : {std::pair<std::size_t, std::size_t>{0, 1}, {0, 2}, {1, 2}}) {
+    const std::size_t count = shared(a, b);
+    if (count == 0) continue;
+    const std::string text =
+        join(count, count == 1 ? " subject is" : " subjects are", " in both ", kHarParts[a], " and ", kHarParts[b]);
+    (val_split == "subject" && a == 0 && b == 1 ? problems : remarks).push_back(text);
+  }
+}
+
+void check_moments(const HarSet& set, Problems& problems, Problems& remarks) {
+  HarSet again = set;
+  take_channel_moments(again);
+  for (std::size_t c = 0; c < again.channel_mean.size(); ++c) {
+    const double mean = again.channel_mean[c], std = again.channel_std[c], scale = std::max(std::abs(mean), std);
+    if (!(std::abs(set.channel_mean[c] - mean) <= 1e-9 * scale) ||
+        !(std::abs(set.channel_std[c] - std) <= 1e-9 * scale))
+      problems.push_back(join("moments of ", set.channel_names[c], ": stored mean ", set.channel_mean[c], ", std ",
+                              set.channel_std[c], "; the training windows give ", mean, ", ", std));
+    if (std == 1.0) remarks.push_back(join(set.channel_names[c], " is constant (its standard deviation counts as 1)"));
+  }
+}
+
+std::vector<std::int64_t> class_counts(const HarSet& set, int part) {
+  std::vector<std::int64_t> counts(set.class_names.size(), 0);
+  for (std::size_t n = 0; n < set.split.size(); ++n)
+    counts[static_cast<std::size_t>(set.labels[n])] += set.split[n] == part;
+  return counts;
+}
+
+}  // namespace
+
+std::vector<std::string> check_har_set(const H5File& file, std::vector<std::string>& remarks) {
+  Problems problems;
+  const HarSet set = read_har_set(file);
+  check_names(set.class_names, "class_names", problems);
+  check_names(set.channel_names, "channel_names", problems);
+  if (!set.subject_names.empty()) check_names(set.subject_names, "subject_names", problems);
+  if (!(set.sample_rate > 0) || !std::isfinite(set.sample_rate))
+    problems.push_back(join("sample_rate is ", set.sample_rate, ", must be > 0"));
+  if (set.sha256.size() != set.files.size())
+    problems.push_back(join(set.sha256.size(), " sums for ", set.files.size(), " sources"));
+  if (set.windows_in(0) == 0) problems.push_back("there are no training windows");
+  for (int part = 1; part < 3; ++part) {
+    if (set.windows_in(part) == 0)
+      remarks.push_back(join("there are no ", part == 1 ? "validation" : "test", " windows"));
+  }
+  check_values(set, problems);
+  if (!problems.empty()) return problems;
+
+  const std::string val_split = file.has_attribute("/", "val_split") ? file.text_attribute("/", "val_split") : "";
+  check_overlap(set, val_split, problems, remarks);
+  check_moments(set, problems, remarks);
+  const auto counts = class_counts(set, 0);
+  for (std::size_t k = 0; k < counts.size(); ++k) {
+    if (counts[k] == 0) remarks.push_back(join("there are no training windows of ", set.class_names[k]));
+  }
+  return problems;
+}
+
+void describe_har_set(const H5File& file, std::ostream& out) {
+  const HarSet set = read_har_set(file);
+  const auto line = [&](const std::string& name, const auto&... values) {
+    out << "  " << name << std::string(name.size() < 14 ? 14 - name.size() : 1, ' ');
+    (out << ... << values) << "\n";
+  };
+  out << file.path().string() << ": activity windows, format version " << file.int_attribute("/", "version") << "\n";
+  line("windows", set.windows(), " = ", set.windows_in(0), " train + ", set.windows_in(1), " validation + ",
+       set.windows_in(2), " test");
+  line("window", set.channels(), " channels x ", set.length, " samples at ", set.sample_rate,
+       " Hz = ", static_cast<double>(set.length) / set.sample_rate, " s");
+  line("classes", set.class_names.size());
+  line("source", set.source);
+  for (int part = 0; part < 3; ++part) {
+    std::map<std::int32_t, std::int64_t> subjects;
+    for (std::size_t n = 0; n < set.split.size(); ++n) {
+      if (set.split[n] == part) ++subjects[set.subject[n]];
+    }
+    std::string names;
+    for (const auto& [subject, windows] : subjects)
+      names += (names.empty() ? "" : " ") + (subject < 0 ? "unknown" : set.subject_name(subject));
+    line(part == 0 ? "subjects" : "", kHarParts[static_cast<std::size_t>(part)], ": ", names.empty() ? "none" : names);
+  }
+  // A long list of recordings would bury the page.
+  constexpr std::size_t kShownFiles = 6;
+  for (std::size_t i = 0; i < std::min(set.files.size(), kShownFiles); ++i)
+    line(i == 0 ? "sources" : "", set.files[i], i < set.sha256.size() ? "  sha256 " + set.sha256[i] : "");
+  if (set.files.size() > kShownFiles) line("", "and ", set.files.size() - kShownFiles, " more");
+  static const std::set<std::string> kShown = {"format",       "version",     "class_names",  "channel_names",
+                                               "channel_mean", "channel_std", "sample_rate",  "source",
+                                               "sources",      "sha256",      "subject_names"};
+  for (const auto& attribute : file.attributes("/")) {
+    if (kShown.contains(attribute)) continue;
+    std::visit(
+        [&](const auto& value) {
+          if constexpr (requires { out << value; }) line(attribute, value);
+        },
+        file.attribute("/", attribute));
+  }
+  out << "\n";
+  char text[256];
+  const auto print = [&](const char* format, const auto&... values) {
+    std::snprintf(text, sizeof text, format, values...);
+    out << text;
+  };
+  print("  %-24s %10s %10s %10s\n", "class", "train", "val", "test");
+  const std::array counts = {class_counts(set, 0), class_counts(set, 1), class_counts(set, 2)};
+  for (std::size_t k = 0; k < set.class_names.size(); ++k)
+    print("  %-24s %10lld %10lld %10lld\n", set.class_names[k].c_str(), static_cast<long long>(counts[0][k]),
+          static_cast<long long>(counts[1][k]), static_cast<long long>(counts[2][k]));
+  print("\n  %-24s %12s %12s %12s %12s\n", "channel", "mean", "std", "min", "max");
+  const auto C = static_cast<std::size_t>(set.channels()), L = static_cast<std::size_t>(set.length);
+  for (std::size_t c = 0; c < C; ++c) {
+    double low = INFINITY, high = -INFINITY;
+    for (std::size_t n = 0; n < set.split.size(); ++n) {
+      const auto begin = set.signals.begin() + static_cast<std::ptrdiff_t>((n * C + c) * L);
+      const auto [least, most] = std::minmax_element(begin, begin + static_cast<std::ptrdiff_t>(L));
+      low = std::min(low, *least);
+      high = std::max(high, *most);
+    }
+    print("  %-24s %12.5g %12.5g %12.5g %12.5g\n", set.channel_names[c].c_str(), set.channel_mean[c],
+          set.channel_std[c], low, high);
+  }
+}
+
+}  // namespace lockstep::prep
