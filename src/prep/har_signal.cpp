@@ -15,7 +15,7 @@ std::vector<double> median3(std::span<const double> x) {
 
 std::vector<double> filter3(const Filter3& f, std::span<const double> x) {
   if (x.empty()) return {};
-  // Steady state for x = 1, in lfilter_zi's order of operations: z_0 = sum(B) / sum(a), B_k = b_k - a_k b_0; the others follow.
+  // Steady state for x = 1: z_0 = sum(B) / sum(a), B_k = b_k - a_k b_0; the others follow.
   const auto& [b, a] = f;
   double sum_b = 0, sum_a = a[0];
   for (std::size_t k = 1; k < 4; ++k) sum_b += b[k] - a[k] * b[0], sum_a += a[k];

@@ -7,6 +7,7 @@
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/prep/emulator_set.hpp"
+#include "lockstep/prep/har_set.hpp"
 #include "prep/errors.hpp"
 #include "prep/program.hpp"
 #include "support/temp_dir.hpp"
@@ -54,6 +55,21 @@ prep::EmulatorSet read_checked(const fs::path& path) {
   CHECK(prep::check_emulator_set(file, remarks).empty());
   return prep::read_emulator_set(file);
 }
+
+prep::HarSet read_checked_har(const fs::path& path) {
+  const auto file = H5File::open(path);
+  std::vector<std::string> remarks;
+  CHECK(prep::check_har_set(file, remarks).empty());
+  return prep::read_har_set(file);
+}
+
+/// Windows of each class in these parts.
+std::vector<int> class_counts(const prep::HarSet& set, const std::vector<int>& parts) {
+  std::vector<int> counts(set.class_names.size(), 0);
+  for (std::size_t n = 0; n < set.split.size(); ++n)
+    counts[static_cast<std::size_t>(set.labels[n])] += std::count(parts.begin(), parts.end(), set.split[n]) > 0;
+  return counts;
+}
 }  // namespace
 
 TEST_SUITE("prep.datasets") {
@@ -64,6 +80,7 @@ TEST_SUITE("prep.datasets") {
     CHECK(read_checked(dir / "lorenz96.h5").jac.size() == 12000u * 1600);
     CHECK(read_checked(dir / "two-scale.h5").rows() == 16000);
     CHECK(read_checked(dir / "seaice.h5").rows() > 500);
+    CHECK(read_checked_har(dir / "activities.h5").windows() == 1584);
   }
 
   TEST_CASE("arctic20: sea ice and ocean, days 1-4 for training, day 5 for the test") {
@@ -89,5 +106,30 @@ TEST_SUITE("prep.datasets") {
     CHECK(set.rows_in(1) == 784);
     CHECK(set.rows_in(2) == 1961);
     CHECK(set.sources.size() == 6);
+  }
+
+  TEST_CASE("hapt: raw recordings become the windows of the official subjects") {
+    if (skipped("har_hapt_raw")) return;
+    const test::TempDir dir;
+    fs::copy(fs::path(kFolder) / "har_hapt_raw", dir / "raw");
+    run_commands(dir, commands_under("hapt"));
+    const auto set = read_checked_har(dir / "hapt.h5");
+    CHECK(set.windows() == 10411);
+    CHECK(set.windows_in(1) == 1484);
+    CHECK(class_counts(set, {0, 1}) == std::vector<int>{1226, 1073, 987, 1293, 1423, 1413});
+    CHECK(class_counts(set, {2}) == std::vector<int>{496, 471, 420, 508, 556, 545});
+  }
+
+  TEST_CASE("uci_har: the published layout, a part of it without subjects") {
+    if (skipped("har_uci_subset")) return;
+    const test::TempDir dir;
+    fs::copy(fs::path(kFolder) / "har_uci_subset", dir / "raw");
+    run_commands(dir, commands_under("uci_har"));
+    const auto set = read_checked_har(dir / "uci-har.h5");
+    CHECK(set.windows_in(0) == 1920);
+    CHECK(set.windows_in(1) == 480);
+    CHECK(class_counts(set, {0, 1}) == std::vector<int>{400, 350, 322, 420, 449, 459});
+    CHECK(class_counts(set, {2}) == std::vector<int>{160, 152, 135, 158, 172, 173});
+    CHECK(set.window(0)[6 * 128] == 1.016);  // total_acc_x, the first number of its file
   }
 }

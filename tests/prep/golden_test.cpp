@@ -50,6 +50,26 @@ TEST_SUITE("prep.golden") {
     for (const auto& row : rows) CHECK(row.holds());
   }
 
+  TEST_CASE("line pictures have the reference's pixels; one that differs is noticed") {
+    check_rows(check_golden(kGolden / "har_raster.h5"), 2);
+    const test::TempDir dir;
+    const H5File golden = H5File::open(kGolden / "har_raster.h5");
+    auto mask = golden.read<std::uint8_t>("/outputs/mask");
+    mask[12345] ^= 1;
+    {
+      H5File changed = H5File::create(dir / "changed.h5");
+      changed.write<double>("/inputs/sequences", golden.read<double>("/inputs/sequences"), {66, 128});
+      changed.write<std::uint8_t>("/outputs/mask", mask, {66, 224, 224});
+      changed.write<std::int64_t>("/outputs/x_coords", golden.read<std::int64_t>("/outputs/x_coords"), {128});
+      changed.close();
+    }
+    const auto rows = check_golden(dir / "changed.h5");
+    REQUIRE(rows.size() == 2);
+    CHECK(rows[0].error == 1);
+    CHECK_FALSE(rows[0].holds());
+    CHECK(rows[1].holds());
+  }
+
   TEST_CASE("other files are refused") {
     const test::TempDir dir;
     H5File::create(dir / "other.h5").close();

@@ -21,7 +21,8 @@ inline constexpr Filter3 kLowPass03Hz = {
 
 /// y_i = median(x_{i-1}, x_i, x_{i+1}), zeros beyond both ends, as scipy.signal.medfilt.
 std::vector<double> median3(std::span<const double> x);
-/// Direct form II transposed, its state that of a signal which has always been x_0: scipy.signal.lfilter with lfilter_zi times x_0.
+/// Direct form II transposed, its state that of a signal which has always been x_0: what scipy.signal.lfilter gives with
+/// lfilter_zi times x_0, but for the 1e-11 that its linear solve loses on the slow filter.
 std::vector<double> filter3(const Filter3& filter, std::span<const double> x);
 
 /// A raw sensor column as windows use it.
