@@ -6,6 +6,7 @@
 #   LOCKSTEP_PYTHON=~/venv/bin/python make bench        with the comparison: a Python that has torch and numpy
 #
 # LOCKSTEP_BENCH_ROUNDS (5), LOCKSTEP_BENCH_SECONDS (2, per figure and round), LOCKSTEP_BENCH_ROWS (360000), LOCKSTEP_BENCH_CORES (all),
+# LOCKSTEP_BENCH_KEEP_TUNING (set: PyTorch's best variants of the last run, in $BUILD/bench/tune.*, are taken without timing all again),
 # LOCKSTEP_BENCH_COMPILE (1; 0 leaves torch.compile out of the tuning), LOCKSTEP_PEER_PRELOAD (a library to preload into PyTorch, see docs/benchmarks.md).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -55,7 +56,12 @@ if [ $compare = yes ]; then
   for job in $JOBS; do
     for shape in $SHAPES; do
       echo "choosing PyTorch's best variant: $job, $shape" >&2
-      peer "$job" "$shape" $tune >"$work/tune.$job.$shape"
+      if [ -n "${LOCKSTEP_BENCH_KEEP_TUNING:-}" ] && [ -s "$out/tune.$job.$shape" ]; then
+        cp "$out/tune.$job.$shape" "$work/"
+      else
+        peer "$job" "$shape" $tune >"$work/tune.$job.$shape"
+        cp "$work/tune.$job.$shape" "$out/"
+      fi
       text best_variant <"$work/tune.$job.$shape" >"$work/variant.$job.$shape"
     done
   done
