@@ -107,6 +107,7 @@ GoldenKind golden_kind(const std::filesystem::path& path) {
   const H5File golden = H5File::open(path);
   if (golden.is_group("/history") && golden.is_group("/pair")) return GoldenKind::prep;
   if (golden.is_group("/icecolumn") && golden.is_group("/lorenz96")) return GoldenKind::synth;
+  if (golden.is_group("/laplacian") && golden.has("/raw/kg_final.txt")) return GoldenKind::kg;
   if (golden.is_group("/moments") && golden.has("/moments/raw")) return GoldenKind::moments;
   if (golden.has("/inputs/sequences") && golden.has("/outputs/mask") && golden.has("/outputs/x_coords"))
     return GoldenKind::line_plot;
@@ -169,6 +170,8 @@ std::vector<GoldenRow> check_golden_moments(const std::filesystem::path& path) {
 
 std::vector<GoldenRow> check_golden(const std::filesystem::path& path) {
   switch (golden_kind(path)) {
+    case GoldenKind::kg:
+      return check_golden_kg(path);
     case GoldenKind::prep:
       return check_golden_prep(path);
     case GoldenKind::synth:
@@ -180,8 +183,7 @@ std::vector<GoldenRow> check_golden(const std::filesystem::path& path) {
     case GoldenKind::other:
       break;
   }
-  throw Error(Fault::data, join("verifying '", path.string(),
-                                "': no reference of prepared rows, of the generators, of moments or of line pictures"));
+  throw Error(Fault::data, join("verifying '", path.string(), "': no reference of a kind that this program knows"));
 }
 
 }  // namespace lockstep::prep

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/prep/emulator_set.hpp"
 #include "lockstep/prep/har_set.hpp"
+#include "lockstep/prep/kg_set.hpp"
 
 namespace lockstep::prep {
 
@@ -15,10 +16,13 @@ std::span<const Source> sources() {
              run_cf_pair},
       Source{"hapt-raw", "har: raw recordings of the HAPT data set, filtered and cut into windows", run_hapt_raw},
       Source{"har", "har: windows of any sensor recordings, listed in a manifest", run_har},
+      Source{"kg", "kgat: interactions and a knowledge graph in the KGAT text format", run_kg},
       Source{"netcdf", "emulator: columns of any NetCDF files, by name", run_netcdf},
       Source{"synth-har", "har: made-up activities of made-up subjects", run_synth_har},
       Source{"synth-icecolumn", "emulator: made-up sea-ice columns whose physics and Jacobian are known",
              run_synth_icecolumn},
+      Source{"synth-kg", "kgat: made-up preferences that only the graph reveals, or a graph of a given size",
+             run_synth_kg},
       Source{"synth-lorenz96", "emulator: one time step of the Lorenz 96 model, with its Jacobian", run_synth_lorenz96},
       Source{"synth-lorenz96-two-scale", "emulator: the two-scale Lorenz 96 model, its parametrisation or a time step",
              run_synth_lorenz96_two_scale},
@@ -31,6 +35,7 @@ const Format& format_of(const H5File& file) {
   static constexpr std::array kFormats = {
       Format{"lockstep-emulator-data", check_emulator_set, describe_emulator_set},
       Format{"lockstep-har", check_har_set, describe_har_set},
+      Format{"lockstep-kgat", check_kg_set, describe_kg_set},
   };
   require_data(file.has_attribute("/", "format"), "reading '", file.path().string(),
                "': no attribute 'format'; lockstep-prep did not write it");
