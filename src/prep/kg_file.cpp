@@ -15,17 +15,16 @@ namespace {
 constexpr const char* kFormat = "lockstep-kgat";
 constexpr std::int64_t kVersion = 1, kChunk = std::int64_t{1} << 20;
 
-/// Chunks of about 1 Mi elements; an empty dataset has none.
-H5Layout layout_of(const std::vector<std::int64_t>& shape, int deflate) {
+const char* name_of(SymmetricForm form) { return form == SymmetricForm::sound ? "sound" : "upstream"; }
+}  // namespace
+
+H5Layout kg_layout(const std::vector<std::int64_t>& shape, int deflate) {
   const std::int64_t width = shape.size() > 1 ? shape[1] : 1;
   if (shape[0] * width == 0) return {};
   std::vector<std::int64_t> chunk = {std::min(shape[0], std::max<std::int64_t>(1, kChunk / width))};
   if (shape.size() > 1) chunk.push_back(width);
   return {chunk, deflate};
 }
-
-const char* name_of(SymmetricForm form) { return form == SymmetricForm::sound ? "sound" : "upstream"; }
-}  // namespace
 
 H5Type kg_index_type(std::int64_t entries) {
   return entries <= std::numeric_limits<std::int32_t>::max() ? H5Type::i32 : H5Type::i64;
@@ -38,7 +37,7 @@ void write_kg_set(const std::filesystem::path& path, const KgSet& set, int defla
     auto file = H5File::create(temporary);
     const auto put = [&]<class T>(const std::string& name, const std::vector<T>& values) {
       const std::vector<std::int64_t> shape = {static_cast<std::int64_t>(values.size())};
-      file.write<T>(name, std::span<const T>(values), shape, layout_of(shape, deflate));
+      file.write<T>(name, std::span<const T>(values), shape, kg_layout(shape, deflate));
     };
     const auto interactions = [&](const std::string& group, const Interactions& part) {
       put(group + "/indptr", part.indptr);
@@ -52,7 +51,7 @@ void write_kg_set(const std::filesystem::path& path, const KgSet& set, int defla
     flat.reserve(3 * set.triples.size());
     for (const auto& t : set.triples) flat.insert(flat.end(), {t.head, t.relation, t.tail});
     const std::vector<std::int64_t> shape = {sizes.kg_triples, 3};
-    file.write<std::int32_t>("/kg/triple", flat, shape, layout_of(shape, deflate));
+    file.write<std::int32_t>("/kg/triple", flat, shape, kg_layout(shape, deflate));
 
     put("/ckg/indptr", graph.indptr);
     put("/ckg/tail", graph.tail);

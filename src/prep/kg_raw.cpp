@@ -217,7 +217,8 @@ TripleText parse_triples(const KgText& text, const KgRules& rules, Largest& enti
 
 std::string said(const Triple& t) { return join(t.head, " ", t.relation, " ", t.tail); }
 
-/// Repeated triples once; several relations between two entities (in either direction) found and, if so ruled, all but the first left out.
+/// Repeated triples once; several relations between two entities (in either direction) found and, if so ruled, all
+/// but the first left out.
 void thin_triples(TripleText& text, const KgRules& rules, Findings& findings) {
   std::vector<std::int64_t> order(text.triples.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});

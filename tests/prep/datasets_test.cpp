@@ -1,53 +1,22 @@
 /// The commands of docs/datasets.md, taken from the page itself. Real data are used when LOCKSTEP_DATASETS names the folder that
 /// holds them.
 #include <algorithm>
-#include <cstdlib>
 
-#include "lockstep/base/text.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/prep/emulator_set.hpp"
 #include "lockstep/prep/har_set.hpp"
+#include "prep/datasets_page.hpp"
 #include "prep/errors.hpp"
-#include "prep/program.hpp"
-#include "support/temp_dir.hpp"
 
 using namespace lockstep;
 namespace fs = std::filesystem;
 
 namespace {
-const char* const kFolder = std::getenv("LOCKSTEP_DATASETS");
+const std::string kFolder = test::datasets_folder();
+using test::commands_under;
+using test::run_commands;
 
-bool skipped(const char* name) {
-  if (kFolder != nullptr && fs::is_directory(fs::path(kFolder) / name)) return false;
-  MESSAGE("skipped: LOCKSTEP_DATASETS names no folder with " << std::string(name));
-  return true;
-}
-
-/// The command lines in the section of this title.
-std::string commands_under(const std::string& title) {
-  const std::string page = read_text_file(fs::path(LOCKSTEP_SOURCE_DIR) / "docs/datasets.md");
-  const auto begin = page.find("## " + title);
-  REQUIRE(begin != std::string::npos);
-  std::string commands;
-  bool inside = false;
-  for (const auto& line : split(std::string_view(page).substr(begin, page.find("\n## ", begin) - begin), '\n')) {
-    if (line == "```") {
-      inside = !inside;
-    } else if (inside) {
-      commands += line + "\n";
-    }
-  }
-  REQUIRE(commands.find("lockstep-prep") != std::string::npos);
-  return commands;
-}
-
-void run_commands(const test::TempDir& dir, const std::string& commands) {
-  test::write_text(dir / "commands.sh", "set -e\nexport PATH=" LOCKSTEP_BIN_DIR ":$PATH\n" + commands);
-  const auto run = test::run_shell(dir.path(), "sh commands.sh");
-  CAPTURE(run.text);
-  CHECK(run.status == 0);
-}
+bool skipped(const char* name) { return test::dataset_skipped(name); }
 
 prep::EmulatorSet read_checked(const fs::path& path) {
   const auto file = H5File::open(path);

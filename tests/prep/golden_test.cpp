@@ -32,6 +32,10 @@ TEST_SUITE("prep.golden") {
     check_rows(check_golden(kGolden / "emulator_synth.h5"), 8);
   }
 
+  TEST_CASE("the graph of the reference comes out of its raw text: triples, and all three initial values") {
+    check_rows(check_golden(kGolden / "kgat_graph.h5"), 14);
+  }
+
   TEST_CASE("a difference in a companion is noticed, a missing one is named") {
     const test::TempDir dir;
     for (const char* name :

@@ -40,17 +40,17 @@ struct KgFinding {
   std::string first;  ///< where, and what it is
 };
 
-/// Parses train, test and (unless there is none) the knowledge graph; fills sizes, train, test and triples of a set. The graph is not
-/// built yet. Fields are separated by blanks or tabs; blank lines are skipped; lines of one user are united.
+/// Parses train, test and (unless there is none) the knowledge graph; fills sizes, train, test and triples of a set.
+/// The graph is not built yet. Fields are separated by blanks or tabs; blank lines are skipped; lines of one user are
+/// united.
 ///
-/// errors  data, with file and line: something that is no id, an id out of range, a line of the knowledge graph without exactly three
-///         fields, what `rules` refuse; no interactions at all
+/// errors  data, with file and line: something that is no id, an id out of range, a line of the knowledge graph
+///         without exactly three fields, what `rules` refuse; no interactions at all
 KgSet read_kg_text(const KgText& train, const KgText& test, const std::optional<KgText>& kg, const KgRules& rules,
                    std::vector<KgFinding>& findings);
 
-/// Checks a list file (a header line, then lines of `columns` fields, split from the right: the id is the second, the first may hold blanks or be
-/// empty)
-/// against the ids of a set and says how many it names. `what` is their kind: "item".
+/// Checks a list file (a header line, then lines of `columns` fields, split from the right: the id is the second, the
+/// first may hold blanks or be empty) against the ids of a set and says how many it names. `what` is their kind: "item".
 ///
 /// errors  data, with file and line: a line with too few fields, something that is no id, an id named twice
 KgFinding read_kg_list(const KgText& list, std::size_t columns, std::int64_t size, const std::string& what);

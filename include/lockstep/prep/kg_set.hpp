@@ -44,12 +44,12 @@ struct Triple {
   bool operator==(const Triple&) const = default;
 };
 
-/// How `/adj/symmetric` is made. `upstream` takes row degrees for both sides, as the reference programs do: an edge whose tail is no
-/// head of the same relation gets 0, and so does every interaction.
+/// How `/adj/symmetric` is made. `upstream` takes row degrees for both sides, as the reference programs do: an edge
+/// whose tail is no head of the same relation gets 0, and so does every interaction.
 enum class SymmetricForm : std::uint8_t { sound, upstream };
 
-/// Triples sorted by (head, tail, relation), and the pattern of distinct (head, tail) pairs over them. (t, h) is in the pattern iff
-/// (h, t) is, because every relation has its inverse.
+/// Triples sorted by (head, tail, relation), and the pattern of distinct (head, tail) pairs over them. (t, h) is in
+/// the pattern iff (h, t) is, because every relation has its inverse.
 struct Ckg {
   std::vector<std::int64_t> indptr;     ///< (nodes + 1), triples per head
   std::vector<std::int32_t> tail, rel;  ///< (triples)
@@ -66,9 +66,11 @@ struct Ckg {
 /// Builds the graph in O(T log(largest row)). Initial values, d_r(x) = triples of relation r with head x:
 ///
 ///   random_walk(h, t) = sum over r of 1 / d_r(h)
-///   symmetric(h, t)   = sum over r of 1 / sqrt(d_r(h) d_r'(t)),   r' the inverse of r (upstream: r itself; 0 where d_r(t) = 0)
+///   symmetric(h, t)   = sum over r of 1 / sqrt(d_r(h) d_r'(t)),   r' the inverse of r
+///                       (upstream: r itself; 0 where d_r(t) = 0)
 ///
-/// source  Wang, He, Cao, Liu, Chua 2019, "KGAT: Knowledge Graph Attention Network for Recommendation", arXiv:1905.07854
+/// source  Wang, He, Cao, Liu, Chua 2019, "KGAT: Knowledge Graph Attention Network for Recommendation",
+/// arXiv:1905.07854
 /// errors  data: as KgSizes::require_indexable
 Ckg build_ckg(const KgSizes& sizes, const Interactions& train, std::span<const Triple> kg, SymmetricForm form);
 
@@ -84,16 +86,17 @@ struct KgSet {
   std::vector<std::pair<std::string, H5Value>> notes;  ///< further attributes: policies, seeds, generator
 };
 
-/// Moves about `fraction` of each user's train items to `valid`, at least one stays. A user's draw depends on the seed and on the user
-/// alone. errors  internal: it has been done before
+/// Moves about `fraction` of each user's train items to `valid`, at least one stays. A user's draw depends on the
+/// seed and on the user alone. errors  internal: it has been done before
 void carve_validation(KgSet& set, double fraction, std::uint64_t seed);
 
 /// Writes the file whole or not at all; `deflate` 0 none .. 9. errors  internal: the disk is full; usage: not writable
 void write_kg_set(const std::filesystem::path& path, const KgSet& set, int deflate);
-/// Reads a file back. errors  data: not of this format, sizes that contradict each other, a dataset missing or of another shape or type
+/// Reads a file back. errors  data: not of this format, sizes that contradict each other, a dataset missing or of
+/// another shape or type
 KgSet read_kg_set(const H5File& file);
-/// What is wrong with a prepared file, one line each: checksums, ranges, offsets, order, and the graph built again from interactions and
-/// triples, compared entry by entry.
+/// What is wrong with a prepared file, one line each: checksums, ranges, offsets, order, and the graph built again
+/// from interactions and triples, compared entry by entry.
 std::vector<std::string> check_kg_set(const H5File& file, std::vector<std::string>& remarks);
 /// A page about a prepared file.
 void describe_kg_set(const H5File& file, std::ostream& out);

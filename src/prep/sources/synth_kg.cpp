@@ -57,9 +57,9 @@ bool run_synth_kg(const Args& args) {
   options.add("tastes-per-user", &rule.tastes_per_user, std::int64_t{2}, at_least(1), "planted: tastes of a user");
   options.add("train-items", &rule.train_items, std::int64_t{12}, at_least(1), "planted: open items of a user");
   options.add("test-items", &rule.test_items, std::int64_t{8}, at_least(1), "planted: hidden items of a user");
-  options.add("noise", &rule.noise, std::int64_t{2}, non_negative,
+  options.add("noise", &rule.noise, std::int64_t{4}, non_negative,
               "planted: further train items of a user, any hidden ones");
-  options.add("distractors", &rule.distractors, std::int64_t{4}, non_negative,
+  options.add("distractors", &rule.distractors, std::int64_t{1}, non_negative,
               "planted: triples per item that mean nothing");
   options.add("fillers", &rule.fillers, std::int64_t{100}, between(0, 1e8), "planted: entities that mean nothing");
   SizedKg shape;
