@@ -117,8 +117,9 @@ class Findings {
            const std::string& where, const std::string& first) {
     if (count == 0) return;
     if (policy == KgPolicy::refuse)
-      throw Error(Fault::data, join("reading ", where.empty() ? "the ids" : where, ": ", first, " (", what, ": ", count,
-                                    "); mend the file, or choose another --", option));
+      throw Error(Fault::data,
+                  join("reading ", where.empty() ? "the ids" : where, ": ", first, " (", what.substr(0, what.find(',')),
+                       ": ", count, "); mend the file, or choose another --", option));
     findings_.push_back({what, count, where.empty() ? first : where + ": " + first});
   }
 
@@ -310,6 +311,9 @@ KgSet read_kg_text(const KgText& train_text, const KgText& test_text, const std:
   sizes.kg_relations = std::max(rules.relations, relation.id + 1);
   require_usage(rules.entities == 0 || rules.entities >= sizes.items, "option entities = ", rules.entities, ": the ",
                 sizes.items, " items are entities too");
+  require_usage(
+      rules.users + std::max(rules.items, rules.entities) <= rules.max_nodes && rules.relations <= rules.max_nodes,
+      "options users, items, entities, relations: more than max-nodes = ", rules.max_nodes, "; raise it");
   if (sizes.nodes() > rules.max_nodes) {
     const Largest& blame = user.id + 1 >= sizes.entities ? user : (entity.id >= item.id ? entity : item);
     throw Error(Fault::data,

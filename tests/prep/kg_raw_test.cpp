@@ -97,6 +97,9 @@ TEST_SUITE("prep.kg_raw") {
                    "'kg_final.txt' line 4", "head id 9");
     check_mentions(error_of(Fault::data, [&] { parse_kg(kTrain, kTest, kKg + "1 4 1\n", rules); }),
                    "'kg_final.txt' line 4", "relation id 4");
+    KgRules vast;
+    vast.users = 2'000'000'000;
+    check_mentions(error_of(Fault::usage, [&] { parse_kg(kTrain, kTest, kKg, vast); }), "max-nodes = 100000000");
     rules.items = 0, rules.entities = 4;
     CHECK(error_of(Fault::usage, [&] { parse_kg(kTrain, kTest, "0 0 1\n", rules); }) != "no error");
   }
