@@ -71,7 +71,7 @@ H5Value H5File::attribute(const std::string& object, const std::string& attribut
     return as_value(std::move(out), shape.empty());
   };
   if (kind == H5Type::text) {
-    if (H5Tis_variable_str(type) > 0) handle_->sound_heaps();
+    if (!handle_->writing && H5Tis_variable_str(type) > 0) handle_->sound_heaps();
     const auto read = [&](hid_t memory, void* out) { return H5Aread(id, memory, out); };
     return as_value(h5::strings(type, n, what, read), shape.empty());
   }

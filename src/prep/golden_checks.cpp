@@ -108,6 +108,7 @@ GoldenKind golden_kind(const std::filesystem::path& path) {
   if (golden.is_group("/history") && golden.is_group("/pair")) return GoldenKind::prep;
   if (golden.is_group("/icecolumn") && golden.is_group("/lorenz96")) return GoldenKind::synth;
   if (golden.is_group("/laplacian") && golden.has("/raw/kg_final.txt")) return GoldenKind::kg;
+  if (golden.is_group("/sudoku") && golden.is_group("/maze") && golden.is_group("/arc")) return GoldenKind::puzzles;
   if (golden.is_group("/moments") && golden.has("/moments/raw")) return GoldenKind::moments;
   if (golden.has("/inputs/sequences") && golden.has("/outputs/mask") && golden.has("/outputs/x_coords"))
     return GoldenKind::line_plot;
@@ -180,6 +181,8 @@ std::vector<GoldenRow> check_golden(const std::filesystem::path& path) {
       return check_golden_moments(path);
     case GoldenKind::line_plot:
       return check_golden_line_plot(path);
+    case GoldenKind::puzzles:
+      return check_golden_puzzles(path);
     case GoldenKind::other:
       break;
   }

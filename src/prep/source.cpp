@@ -6,18 +6,23 @@
 #include "lockstep/prep/emulator_set.hpp"
 #include "lockstep/prep/har_set.hpp"
 #include "lockstep/prep/kg_set.hpp"
+#include "lockstep/prep/puzzle_set.hpp"
 
 namespace lockstep::prep {
 
 std::span<const Source> sources() {
   static constexpr std::array kSources = {
-      Source{"cice-history", "emulator: columns of sea-ice history files (CICE)", run_cice_history},
+      Source{"arc", "puzzles: ARC tasks in JSON", run_arc},
       Source{"cf-pair", "emulator: an atmosphere and an ocean file with CF names on a latitude-longitude grid",
              run_cf_pair},
+      Source{"cice-history", "emulator: columns of sea-ice history files (CICE)", run_cice_history},
       Source{"hapt-raw", "har: raw recordings of the HAPT data set, filtered and cut into windows", run_hapt_raw},
       Source{"har", "har: windows of any sensor recordings, listed in a manifest", run_har},
       Source{"kg", "kgat: interactions and a knowledge graph in the KGAT text format", run_kg},
+      Source{"hrm-npy", "puzzles: a folder of NumPy files that the HRM repository's builders wrote", run_hrm_npy},
+      Source{"maze", "puzzles: square mazes from tables", run_maze},
       Source{"netcdf", "emulator: columns of any NetCDF files, by name", run_netcdf},
+      Source{"sudoku", "puzzles: Sudoku from tables", run_sudoku},
       Source{"synth-har", "har: made-up activities of made-up subjects", run_synth_har},
       Source{"synth-icecolumn", "emulator: made-up sea-ice columns whose physics and Jacobian are known",
              run_synth_icecolumn},
@@ -26,6 +31,8 @@ std::span<const Source> sources() {
       Source{"synth-lorenz96", "emulator: one time step of the Lorenz 96 model, with its Jacobian", run_synth_lorenz96},
       Source{"synth-lorenz96-two-scale", "emulator: the two-scale Lorenz 96 model, its parametrisation or a time step",
              run_synth_lorenz96_two_scale},
+      Source{"synth-maze", "puzzles: made-up mazes and the shortest way through them", run_synth_maze},
+      Source{"synth-sudoku", "puzzles: made-up Sudoku with one solution each", run_synth_sudoku},
       Source{"uci-har", "har: windows of the UCI HAR data set, in its published layout", run_uci_har},
   };
   return kSources;
@@ -33,6 +40,7 @@ std::span<const Source> sources() {
 
 const Format& format_of(const H5File& file) {
   static constexpr std::array kFormats = {
+      Format{"hrm-puzzles", check_puzzle_set, describe_puzzle_set},
       Format{"lockstep-emulator-data", check_emulator_set, describe_emulator_set},
       Format{"lockstep-har", check_har_set, describe_har_set},
       Format{"lockstep-kgat", check_kg_set, describe_kg_set},

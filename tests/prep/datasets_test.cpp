@@ -6,6 +6,7 @@
 #include "lockstep/prep/emulator_set.hpp"
 #include "lockstep/prep/har_set.hpp"
 #include "prep/datasets_page.hpp"
+#include "lockstep/prep/puzzle_set.hpp"
 #include "prep/errors.hpp"
 
 using namespace lockstep;
@@ -50,6 +51,36 @@ TEST_SUITE("prep.datasets") {
     CHECK(read_checked(dir / "two-scale.h5").rows() == 16000);
     CHECK(read_checked(dir / "seaice.h5").rows() > 500);
     CHECK(read_checked_har(dir / "activities.h5").windows() == 1584);
+  }
+
+  TEST_CASE("the page's commands for puzzles work") {
+    const test::TempDir dir;
+    run_commands(dir, commands_under("Puzzles"));
+    const auto file = H5File::open(dir / "sudoku.h5");
+    CHECK(prep::read_puzzle_set(file).train[0].rows == 400);
+  }
+
+  TEST_CASE("sudoku-hard-mix: a thousand of 45000 puzzles, the whole test table") {
+    if (skipped("sudoku-hard-mix")) return;
+    const test::TempDir dir;
+    fs::copy(fs::path(kFolder) / "sudoku-hard-mix", dir / "raw");
+    run_commands(dir, commands_under("sudoku-hard-mix"));
+    const auto file = H5File::open(dir / "sudoku-1k.h5");
+    CHECK(prep::read_puzzle_set(file).train[0].groups() == 1000);
+    CHECK(prep::read_puzzle_set(file).test[0].groups() == 5000);
+  }
+
+  TEST_CASE("arc-agi-1: 960 tasks, of which 400 are tested") {
+    if (skipped("arc-agi-1")) return;
+    const test::TempDir dir;
+    fs::copy(fs::path(kFolder) / "arc-agi-1", dir / "raw");
+    run_commands(dir, commands_under("arc-agi-1"));
+    const auto file = H5File::open(dir / "arc1.h5");
+    std::vector<std::string> remarks;
+    CHECK(prep::check_puzzle_set(file, remarks).empty());
+    CHECK(prep::read_puzzle_set(file).train[0].groups() == 960);
+    CHECK(prep::read_puzzle_set(file).test[0].groups() == 400);
+    CHECK(prep::read_puzzle_set(file).identifiers.size() > 20000);
   }
 
   TEST_CASE("arctic20: sea ice and ocean, days 1-4 for training, day 5 for the test") {

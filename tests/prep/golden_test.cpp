@@ -74,6 +74,10 @@ TEST_SUITE("prep.golden") {
     CHECK(rows[1].holds());
   }
 
+  TEST_CASE("Sudoku with the recorded draws, images, mazes and ARC fields are the reference's") {
+    check_rows(check_golden(kGolden / "hrm_prep.h5"), 41);
+  }
+
   TEST_CASE("other files are refused") {
     const test::TempDir dir;
     H5File::create(dir / "other.h5").close();

@@ -14,7 +14,7 @@ struct GoldenRow {
 };
 
 /// Which reference file this is, by its content.
-enum class GoldenKind : std::uint8_t { prep, synth, moments, line_plot, kg, other };
+enum class GoldenKind : std::uint8_t { prep, synth, moments, line_plot, kg, puzzles, other };
 GoldenKind golden_kind(const std::filesystem::path& golden);
 
 /// Reads the companions of a reference file (raw NetCDF, named by its groups and beside it) with the readers of this library and
@@ -28,6 +28,9 @@ std::vector<GoldenRow> check_golden_moments(const std::filesystem::path& golden)
 std::vector<GoldenRow> check_golden_line_plot(const std::filesystem::path& golden);
 /// Reads the raw texts that a KGAT reference file holds: sizes and triples of the graph exact, initial values 1e-6.
 std::vector<GoldenRow> check_golden_kg(const std::filesystem::path& golden);
+/// Builds the reference's Sudoku, mazes and ARC fields from its tables and recorded draws, and the dihedral images: all exact. The
+/// group `sampler` belongs to whoever reads prepared files, not to this library.
+std::vector<GoldenRow> check_golden_puzzles(const std::filesystem::path& golden);
 /// The one that fits. errors  data: no known kind
 std::vector<GoldenRow> check_golden(const std::filesystem::path& golden);
 

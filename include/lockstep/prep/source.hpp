@@ -34,17 +34,23 @@ struct Format {
 /// errors  data: a file without `format`, or with one that nobody knows
 const Format& format_of(const H5File& file);
 
-bool run_cice_history(const Args& args);
+bool run_arc(const Args& args);
 bool run_cf_pair(const Args& args);
+bool run_cice_history(const Args& args);
 bool run_hapt_raw(const Args& args);
 bool run_har(const Args& args);
 bool run_kg(const Args& args);
+bool run_hrm_npy(const Args& args);
+bool run_maze(const Args& args);
 bool run_netcdf(const Args& args);
+bool run_sudoku(const Args& args);
 bool run_synth_har(const Args& args);
 bool run_synth_icecolumn(const Args& args);
 bool run_synth_kg(const Args& args);
 bool run_synth_lorenz96(const Args& args);
 bool run_synth_lorenz96_two_scale(const Args& args);
+bool run_synth_maze(const Args& args);
+bool run_synth_sudoku(const Args& args);
 bool run_uci_har(const Args& args);
 
 }  // namespace lockstep::prep

@@ -19,7 +19,7 @@ namespace {
 
 int run_check(const Args& args) {
   Options options("lockstep-prep check",
-                  "Validates prepared files: schema, finite values, ranges, splits, moments recomputed.");
+                  "Validates prepared files: schema, ranges, splits, what can be recomputed.");
   std::vector<std::string> files;
   options.positional("FILE.h5", &files, "prepared files", 1);
   options.example("lockstep-prep check icecolumn.h5", "prints what is wrong; exit code 3 if anything is");
@@ -41,7 +41,7 @@ int run_check(const Args& args) {
 
 int run_info(const Args& args) {
   Options options("lockstep-prep info",
-                  "Shows what prepared files hold: rows, splits, columns with their ranges, origin.");
+                  "Shows what prepared files hold: rows, splits, contents, origin.");
   std::vector<std::string> files;
   options.positional("FILE.h5", &files, "prepared files", 1);
   options.example("lockstep-prep info icecolumn.h5", "a page about the file");
@@ -55,7 +55,7 @@ int run_info(const Args& args) {
 
 int run_verify(const Args& args) {
   Options options("lockstep-prep verify", "Compares the readers and the generators with a reference file.",
-                  "A reference of prepared rows needs its raw NetCDF companions beside it. One row per array; exit "
+                  "A reference of prepared emulator rows needs its raw NetCDF companions beside it. One row per array; exit "
                   "code 1 if any fails.");
   std::vector<std::string> golden;
   options.add("golden", &golden, {}, "reference files").value_name("FILE.h5,...").required();
