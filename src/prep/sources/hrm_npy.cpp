@@ -162,6 +162,7 @@ bool run_hrm_npy(const Args& args) {
   std::string folder, task;
   options.add("input", &folder, "", "folder with train/ and test/").value_name("DIR").required();
   options.alias("input", "i");
+  options.alias("input", "from-npy");
   options.choice("task", &task, "auto", {"auto", "sudoku", "maze", "arc"},
                  "what the puzzles are; auto goes by the sizes");
   PuzzleOptions common(options, 0, PuzzleOptions::Augment::none);
