@@ -112,6 +112,7 @@ GoldenKind golden_kind(const std::filesystem::path& path) {
   if (golden.is_group("/moments") && golden.has("/moments/raw")) return GoldenKind::moments;
   if (golden.has("/inputs/sequences") && golden.has("/outputs/mask") && golden.has("/outputs/x_coords"))
     return GoldenKind::line_plot;
+  if (golden.has("/inputs/rows") && golden.has("/outputs/times_scaled")) return GoldenKind::sequences;
   return GoldenKind::other;
 }
 
@@ -183,6 +184,8 @@ std::vector<GoldenRow> check_golden(const std::filesystem::path& path) {
       return check_golden_line_plot(path);
     case GoldenKind::puzzles:
       return check_golden_puzzles(path);
+    case GoldenKind::sequences:
+      return check_golden_sequences(path);
     case GoldenKind::other:
       break;
   }

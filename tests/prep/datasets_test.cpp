@@ -51,6 +51,8 @@ TEST_SUITE("prep.datasets") {
     CHECK(read_checked(dir / "two-scale.h5").rows() == 16000);
     CHECK(read_checked(dir / "seaice.h5").rows() > 500);
     CHECK(read_checked_har(dir / "activities.h5").windows() == 1584);
+    CHECK(H5File::open(dir / "sessions.h5").real_attribute("/synth", "ideal_test_hr10_gap") ==
+          doctest::Approx(0.911).epsilon(0.001));
   }
 
   TEST_CASE("the page's commands for puzzles work") {

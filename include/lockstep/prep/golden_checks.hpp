@@ -14,7 +14,7 @@ struct GoldenRow {
 };
 
 /// Which reference file this is, by its content.
-enum class GoldenKind : std::uint8_t { prep, synth, moments, line_plot, kg, puzzles, other };
+enum class GoldenKind : std::uint8_t { prep, synth, moments, line_plot, kg, puzzles, sequences, other };
 GoldenKind golden_kind(const std::filesystem::path& golden);
 
 /// Reads the companions of a reference file (raw NetCDF, named by its groups and beside it) with the readers of this library and
@@ -31,6 +31,8 @@ std::vector<GoldenRow> check_golden_kg(const std::filesystem::path& golden);
 /// Builds the reference's Sudoku, mazes and ARC fields from its tables and recorded draws, and the dihedral images: all exact. The
 /// group `sampler` belongs to whoever reads prepared files, not to this library.
 std::vector<GoldenRow> check_golden_puzzles(const std::filesystem::path& golden);
+/// Filter, numbers, order, scaled times, splits, training windows and relation matrices of a reference of interactions: all exact.
+std::vector<GoldenRow> check_golden_sequences(const std::filesystem::path& golden);
 /// The one that fits. errors  data: no known kind
 std::vector<GoldenRow> check_golden(const std::filesystem::path& golden);
 

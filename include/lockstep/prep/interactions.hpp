@@ -1,0 +1,91 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <iosfwd>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "lockstep/prep/sequence_set.hpp"
+
+namespace lockstep::prep {
+
+/// Distinct ids in the order in which they first occur, and where that was.
+class IdTable {
+ public:
+  struct Place {
+    std::int32_t file;
+    std::int64_t line;
+  };
+  /// The number of this id, 0 .. size()-1.
+  std::int32_t intern(std::string_view id, Place place);
+  std::size_t size() const { return ids_.size(); }
+  const std::string& id(std::size_t number) const { return *ids_[number]; }
+  Place place(std::size_t number) const { return places_[number]; }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  };
+  std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> numbers_;
+  std::vector<const std::string*> ids_;  ///< keys of numbers_, whose nodes stay where they are
+  std::vector<Place> places_;
+};
+
+/// Raw interactions in file order.
+struct Interactions {
+  IdTable users, items;
+  std::vector<std::int32_t> user, item;  ///< (lines) numbers in the tables
+  std::vector<std::int64_t> time;        ///< (lines) s, or empty
+  bool has_time = false;
+  std::vector<std::filesystem::path> files;
+  std::vector<std::string> formats;  ///< of each file, as found
+
+  std::size_t size() const { return user.size(); }
+};
+
+/// The names of the raw formats: movielens, tsv4, tsv3, pairs, triples, csv.
+const std::vector<std::string>& raw_formats();
+
+struct RawOptions {
+  std::string format = "auto";
+  std::string user_column = "user_id", item_column = "item_id";  ///< of csv
+  std::string time_column;                                       ///< of csv; "" takes `timestamp` or `time` if there
+};
+
+/// Later times are refused, and so are negative ones: differences and scaled times stay within 64 bits.
+constexpr std::int64_t kLargestTime = std::int64_t{1} << 62;
+
+/// Reads the files one after another. Ratings must be numbers and are ignored: every line is an interaction.
+///
+/// errors  usage: unreadable; data, naming file and line: a line of another form, an empty id or one that is not UTF-8,
+///         a rating that is no number, a time that is negative, fractional or too large; data: a format that cannot be
+///         told, files with and without times, no lines at all
+Interactions read_interactions(const std::vector<std::filesystem::path>& files, const RawOptions& options);
+
+struct SequenceOptions {
+  std::int64_t min_user = 5, min_item = 5, min_split = 3;
+  bool keep_ids = false;
+  std::string ids = "auto";  ///< auto | integer | text
+  std::string time_scale = "per_user_min";
+};
+
+/// What became of the interactions, for the user.
+struct SequenceReport {
+  std::int64_t lines = 0, raw_users = 0, raw_items = 0, few_user = 0, few_item = 0;
+};
+
+/// Filter (one pass: users and items are counted in the whole input), dense numbers in ascending order of the raw id,
+/// stable sort by time, scaled times, split.
+///
+/// errors  data: nothing is left by the filter; no user keeps two train interactions; an id that does not fit (`ids` =
+///         integer, `keep_ids`), named by file and line
+SequenceSet make_sequences(const Interactions& raw, const SequenceOptions& options, SequenceReport& report);
+void print_report(const SequenceReport& report, const SequenceSet& set, std::ostream& out);
+/// Lengths, splits and times of a set, for reports and `info`.
+void print_summary(const SequenceSet& set, std::ostream& out);
+
+}  // namespace lockstep::prep
