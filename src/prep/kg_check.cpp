@@ -45,7 +45,7 @@ bool check_range(const std::vector<T>& values, std::int64_t size, const std::str
   return bad == 0;
 }
 
-bool check_interactions(const Interactions& part, std::int64_t items, const std::string& group,
+bool check_interactions(const UserItems& part, std::int64_t items, const std::string& group,
                         std::vector<std::string>& problems) {
   if (!check_offsets(part.indptr, static_cast<std::int64_t>(part.item.size()), group + "/indptr", problems))
     return false;
@@ -62,7 +62,7 @@ bool check_interactions(const Interactions& part, std::int64_t items, const std:
 }
 
 /// How many items of `a` the same user has in `b`.
-std::int64_t common(const Interactions& a, const Interactions& b) {
+std::int64_t common(const UserItems& a, const UserItems& b) {
   std::int64_t count = 0;
   for (std::int64_t user = 0; user < a.users(); ++user) {
     const auto other = b.of(user);
@@ -88,7 +88,7 @@ void compare(const std::vector<T>& stored, const std::vector<T>& built, const st
 /// What a description walks along must hold, or it would walk out of memory.
 void require_walkable(const KgSet& set, const std::string& file) {
   std::vector<std::string> problems;
-  for (const Interactions* part : {&set.train, &set.test, &set.valid})
+  for (const UserItems* part : {&set.train, &set.test, &set.valid})
     if (!part->indptr.empty())
       check_offsets(part->indptr, static_cast<std::int64_t>(part->item.size()), "/cf/.../indptr", problems);
   const std::int64_t triples = set.sizes.ckg_triples();
@@ -99,7 +99,7 @@ void require_walkable(const KgSet& set, const std::string& file) {
   require_data(problems.empty(), "describing '", file, "': ", problems.empty() ? "" : problems.front());
 }
 
-std::int64_t users_without(const Interactions& part) {
+std::int64_t users_without(const UserItems& part) {
   std::int64_t count = 0;
   for (std::int64_t user = 0; user < part.users(); ++user) count += part.of(user).empty();
   return count;
@@ -176,7 +176,7 @@ void describe_kg_set(const H5File& file, std::ostream& out) {
     out << "  " << name << std::string(name.size() < 16 ? 16 - name.size() : 1, ' ');
     (out << ... << values) << "\n";
   };
-  const auto part = [&](const char* name, const Interactions& interactions) {
+  const auto part = [&](const char* name, const UserItems& interactions) {
     line(name, interactions.item.size(), " interactions; ", users_without(interactions), " users without");
   };
   out << file.path().string() << ": collaborative knowledge graph '" << set.name << "', format version "

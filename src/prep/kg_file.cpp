@@ -39,7 +39,7 @@ void write_kg_set(const std::filesystem::path& path, const KgSet& set, int defla
       const std::vector<std::int64_t> shape = {static_cast<std::int64_t>(values.size())};
       file.write<T>(name, std::span<const T>(values), shape, kg_layout(shape, deflate));
     };
-    const auto interactions = [&](const std::string& group, const Interactions& part) {
+    const auto interactions = [&](const std::string& group, const UserItems& part) {
       put(group + "/indptr", part.indptr);
       put(group + "/item", part.item);
     };
@@ -137,7 +137,7 @@ KgSet read_kg_set(const H5File& file) {
     expect(name, h5_type_of<T>::value, {n});
     out = file.read<T>(name);
   };
-  const auto interactions = [&](const std::string& group, Interactions& part, std::int64_t n) {
+  const auto interactions = [&](const std::string& group, UserItems& part, std::int64_t n) {
     fill(group + "/indptr", part.indptr, sizes.users + 1);
     fill(group + "/item", part.item, n);
   };

@@ -1,4 +1,4 @@
-/// Interactions and triples into one sorted graph with its pattern and initial values.
+/// UserItems and triples into one sorted graph with its pattern and initial values.
 #include <algorithm>
 #include <cmath>
 
@@ -50,7 +50,7 @@ std::int32_t inverse_of(std::int32_t relation, std::int32_t kg_relations) {
 }
 
 /// Sorted triples: the part of the graph that everything else is made from.
-void sort_triples(Ckg& graph, const KgSizes& sizes, const Interactions& train, std::span<const Triple> kg) {
+void sort_triples(Ckg& graph, const KgSizes& sizes, const UserItems& train, std::span<const Triple> kg) {
   const auto user_node = static_cast<std::int32_t>(sizes.entities);
   const auto kg_relations = static_cast<std::int32_t>(sizes.kg_relations);
   const auto each = [&](auto&& visit) {
@@ -157,11 +157,11 @@ std::vector<std::int64_t> offsets_of(std::span<const std::int64_t> counts) {
   return offsets;
 }
 
-std::span<const std::int32_t> Interactions::of(std::int64_t user) const {
+std::span<const std::int32_t> UserItems::of(std::int64_t user) const {
   return std::span(item).subspan(at(indptr[at(user)]), at(indptr[at(user + 1)] - indptr[at(user)]));
 }
 
-Ckg build_ckg(const KgSizes& sizes, const Interactions& train, std::span<const Triple> kg, SymmetricForm form) {
+Ckg build_ckg(const KgSizes& sizes, const UserItems& train, std::span<const Triple> kg, SymmetricForm form) {
   sizes.require_indexable();
   require(train.users() == sizes.users && static_cast<std::int64_t>(train.item.size()) == sizes.train &&
               static_cast<std::int64_t>(kg.size()) == sizes.kg_triples,
@@ -176,7 +176,7 @@ Ckg build_ckg(const KgSizes& sizes, const Interactions& train, std::span<const T
 
 void carve_validation(KgSet& set, double fraction, std::uint64_t seed) {
   require(set.valid.indptr.empty(), "carving a validation set: there is one already");
-  Interactions train{{0}, {}}, valid{{0}, {}};
+  UserItems train{{0}, {}}, valid{{0}, {}};
   for (std::int64_t user = 0; user < set.sizes.users; ++user) {
     const auto items = set.train.of(user);
     std::vector<std::int32_t> order(items.begin(), items.end());

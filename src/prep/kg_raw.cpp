@@ -185,8 +185,8 @@ void find_overlap(const InteractionText& train, InteractionText& test, const KgR
   if (rules.overlap == KgPolicy::drop) std::erase_if(test.pairs, in_train);
 }
 
-Interactions compress(const InteractionText& text, std::int64_t users) {
-  Interactions out;
+UserItems compress(const InteractionText& text, std::int64_t users) {
+  UserItems out;
   std::vector<std::int64_t> count(at(users), 0);
   out.item.reserve(text.pairs.size());
   for (const auto& pair : text.pairs) ++count[at(pair.user)], out.item.push_back(pair.item);

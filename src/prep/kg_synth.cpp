@@ -24,7 +24,7 @@ std::vector<std::int32_t> pick(std::vector<std::int32_t> from, std::int64_t coun
   return from;
 }
 
-void append(Interactions& to, const std::set<std::int32_t>& items) {
+void append(UserItems& to, const std::set<std::int32_t>& items) {
   to.item.insert(to.item.end(), items.begin(), items.end());
   to.indptr.push_back(static_cast<std::int64_t>(to.item.size()));
 }

@@ -33,7 +33,7 @@ void check_sizes(const prep::KgSet& set, const prep::KgSizes& expected, std::int
   CHECK(set.ckg.nnz() == nnz);
 }
 
-std::int64_t users_with(const prep::Interactions& part) {
+std::int64_t users_with(const prep::UserItems& part) {
   std::int64_t count = 0;
   for (std::int64_t user = 0; user < part.users(); ++user) count += !part.of(user).empty();
   return count;

@@ -25,7 +25,7 @@ void check_found(const std::vector<KgFinding>& findings, const std::string& what
   check_mentions(finding->first, first);
 }
 
-std::vector<std::int32_t> items(const Interactions& part, std::int64_t user) {
+std::vector<std::int32_t> items(const UserItems& part, std::int64_t user) {
   return {part.of(user).begin(), part.of(user).end()};
 }
 

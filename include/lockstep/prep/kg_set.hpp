@@ -32,7 +32,7 @@ struct KgSizes {
 std::vector<std::int64_t> offsets_of(std::span<const std::int64_t> counts);
 
 /// Distinct items of each user, ascending.
-struct Interactions {
+struct UserItems {
   std::vector<std::int64_t> indptr;  ///< (users + 1)
   std::vector<std::int32_t> item;
   std::int64_t users() const { return static_cast<std::int64_t>(indptr.size()) - 1; }
@@ -72,13 +72,13 @@ struct Ckg {
 /// source  Wang, He, Cao, Liu, Chua 2019, "KGAT: Knowledge Graph Attention Network for Recommendation",
 /// arXiv:1905.07854
 /// errors  data: as KgSizes::require_indexable
-Ckg build_ckg(const KgSizes& sizes, const Interactions& train, std::span<const Triple> kg, SymmetricForm form);
+Ckg build_ckg(const KgSizes& sizes, const UserItems& train, std::span<const Triple> kg, SymmetricForm form);
 
 /// A prepared graph in memory, as data/README.md describes it.
 struct KgSet {
   std::string name;
   KgSizes sizes;
-  Interactions train, test, valid;  ///< valid is empty (no indptr) unless it was carved out of train
+  UserItems train, test, valid;  ///< valid is empty (no indptr) unless it was carved out of train
   std::vector<Triple> triples;      ///< distinct, in the order of their first occurrence
   Ckg ckg;
   SymmetricForm symmetric = SymmetricForm::sound;

@@ -28,7 +28,7 @@ KgPolicy policy_of(const std::string& word) {
 bool run_kg(const Args& args) {
   Options options(
       "lockstep-prep kg",
-      "Interactions and a knowledge graph in the KGAT text format: sorted graph, inverse relations, initial "
+      "UserItems and a knowledge graph in the KGAT text format: sorted graph, inverse relations, initial "
       "values.",
       "The folder holds train.txt and test.txt (a line per user: user item item ...), kg_final.txt (head "
       "relation tail), and maybe item_list.txt, entity_list.txt, user_list.txt, relation_list.txt, which are "

@@ -52,7 +52,7 @@ void KgOutput::write(KgSet& set, const std::vector<KgFinding>& findings) const {
   line("graph", sizes.nodes(), " nodes, ", sizes.ckg_triples(), " triples of ", sizes.relations(), " relations, ",
        set.ckg.nnz(), " pairs");
   if (sizes.kg_triples > 0) {
-    // Interactions are never parallel, so all surplus is the knowledge graph's.
+    // UserItems are never parallel, so all surplus is the knowledge graph's.
     const auto surplus = static_cast<double>(sizes.ckg_triples() - set.ckg.nnz());
     line("parallel", exact(std::round(surplus / static_cast<double>(2 * sizes.kg_triples) * 1e4) / 100),
          " % of the triples and their inverses share their pair with another");

@@ -10,7 +10,7 @@ namespace lockstep::prep {
 namespace {
 namespace fs = std::filesystem;
 
-std::string text_of(const Interactions& part) {
+std::string text_of(const UserItems& part) {
   std::string text;
   for (std::int64_t user = 0; user < part.users(); ++user) {
     text += std::to_string(user);
