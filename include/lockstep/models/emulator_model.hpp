@@ -65,7 +65,7 @@ class EmulatorModel : public Model {
   ParamStore& params() override { return emulator_.params(); }
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
-  std::int64_t least_shard() const override { return 256; }  // enough rows that packing the weights is a small part of the products
+  std::int64_t least_shard() const override { return 128; }  // enough rows that packing the weights is a small part of the products
   std::int64_t sum_count() const override;
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
