@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/prep/source.hpp"
 
 namespace lockstep::prep {
 
@@ -117,13 +118,7 @@ void write_emulator_set(const std::filesystem::path& path, const EmulatorSet& se
 }
 
 EmulatorSet read_emulator_set(const H5File& file) {
-  const std::string reading = "reading '" + file.path().string() + "'";
-  require_data(file.has_attribute("/", "format"), reading,
-               ": no attribute 'format'; it was not written by lockstep-prep");
-  const std::string format = file.text_attribute("/", "format");
-  require_data(format == kFormat, reading, ": expected format '", kFormat, "', found '", format, "'");
-  const std::int64_t version = file.int_attribute("/", "version");
-  require_data(version == kVersion, reading, ": format version ", version, ", this program reads ", kVersion);
+  const std::string reading = require_format(file, kFormat, kVersion);
   const std::int64_t n = file.int_attribute("/", "n"), n_in = file.int_attribute("/", "n_in"),
                      n_out = file.int_attribute("/", "n_out");
   require_data(n >= 0 && n_in > 0 && n_out > 0 && n < (std::int64_t{1} << 40) && n_in < (1 << 20) && n_out < (1 << 20),

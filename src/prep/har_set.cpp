@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/prep/source.hpp"
 
 namespace lockstep::prep {
 
@@ -119,13 +120,7 @@ void write_har_set(const std::filesystem::path& path, const HarSet& set) {
 }
 
 HarSet read_har_set(const H5File& file) {
-  const std::string reading = "reading '" + file.path().string() + "'";
-  require_data(file.has_attribute("/", "format"), reading,
-               ": no attribute 'format'; it was not written by lockstep-prep");
-  const std::string format = file.text_attribute("/", "format");
-  require_data(format == kFormat, reading, ": expected format '", kFormat, "', found '", format, "'");
-  const std::int64_t version = file.int_attribute("/", "version");
-  require_data(version == kVersion, reading, ": format version ", version, ", this program reads ", kVersion);
+  const std::string reading = require_format(file, kFormat, kVersion);
 
   HarSet set;
   const auto list = [&]<class T>(const char* attribute, std::vector<T>& out, const char* what) {

@@ -8,6 +8,7 @@
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/seal.hpp"
 #include "lockstep/prep/kg_set.hpp"
+#include "lockstep/prep/source.hpp"
 
 namespace lockstep::prep {
 
@@ -96,13 +97,7 @@ void write_kg_set(const std::filesystem::path& path, const KgSet& set, int defla
 }
 
 KgSet read_kg_set(const H5File& file) {
-  const std::string reading = "reading '" + file.path().string() + "'";
-  require_data(file.has_attribute("/", "format"), reading,
-               ": no attribute 'format'; it was not written by lockstep-prep");
-  const std::string format = file.text_attribute("/", "format");
-  require_data(format == kFormat, reading, ": expected format '", kFormat, "', found '", format, "'");
-  const std::int64_t version = file.int_attribute("/", "version");
-  require_data(version == kVersion, reading, ": format version ", version, ", this program reads ", kVersion);
+  const std::string reading = require_format(file, kFormat, kVersion);
 
   KgSet set;
   KgSizes& sizes = set.sizes;

@@ -8,6 +8,7 @@
 #include "lockstep/base/hash.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/gap_sessions.hpp"
+#include "lockstep/prep/source.hpp"
 
 namespace lockstep::prep {
 
@@ -172,13 +173,7 @@ void write_sequence_set(const std::filesystem::path& path, const SequenceSet& se
 }
 
 SequenceSet read_sequence_set(const H5File& file) {
-  const std::string reading = "reading '" + file.path().string() + "'";
-  require_data(file.has_attribute("/", "format"), reading,
-               ": no attribute 'format'; it was not written by lockstep-prep");
-  const std::string format = file.text_attribute("/", "format");
-  require_data(format == kFormat, reading, ": expected format '", kFormat, "', found '", format, "'");
-  const std::int64_t version = file.int_attribute("/", "version");
-  require_data(version == kVersion, reading, ": format version ", version, ", this program reads ", kVersion);
+  const std::string reading = require_format(file, kFormat, kVersion);
   const std::int64_t users = file.int_attribute("/", "n_users"), items = file.int_attribute("/", "n_items"),
                      n = file.int_attribute("/", "n_interactions"), timed = file.int_attribute("/", "has_time");
   require_data(users > 0 && users <= kMost && items > 0 && items <= kMost && n > 0 && n < (std::int64_t{1} << 40) &&

@@ -62,4 +62,15 @@ const Format& format_of(const H5File& file) {
                                 "' is no prepared data set that this program knows"));
 }
 
+std::string require_format(const H5File& file, const std::string& format, std::int64_t version) {
+  std::string reading = "reading '" + file.path().string() + "'";
+  require_data(file.has_attribute("/", "format"), reading,
+               ": no attribute 'format'; it was not written by lockstep-prep");
+  const std::string found = file.text_attribute("/", "format");
+  require_data(found == format, reading, ": expected format '", format, "', found '", found, "'");
+  const std::int64_t written = file.int_attribute("/", "version");
+  require_data(written == version, reading, ": format version ", written, ", this program reads ", version);
+  return reading;
+}
+
 }  // namespace lockstep::prep

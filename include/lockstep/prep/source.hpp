@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <iosfwd>
 #include <span>
 #include <string>
@@ -33,6 +34,9 @@ struct Format {
 };
 /// errors  data: a file without `format`, or with one that nobody knows
 const Format& format_of(const H5File& file);
+/// That a file is of this format and version; returns "reading 'PATH'", the beginning of every message about it.
+/// errors  data: no format, another one, or another version
+std::string require_format(const H5File& file, const std::string& format, std::int64_t version);
 
 bool run_arc(const Args& args);
 bool run_cf_pair(const Args& args);
