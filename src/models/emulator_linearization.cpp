@@ -73,7 +73,7 @@ EmulatorLinearization<T> EmulatorOperators<T>::linearize(std::int64_t n, StateVi
                                               to[(o * in + i) * nodes + lane] = values[lane];
                                           });
         } else {
-          impl.kernels.forward(impl.network.net, tile.input, nullptr, to, tile.scratch, tile.output);
+          impl.kernels.forward(impl.network.net, tile.input, to, tile.scratch, tile.output);
           T* last = to + impl.network.net.hidden_rows() * nodes;
           for (std::int64_t lane = 0; lane < nodes; ++lane) last[lane] = keep ? keep[lane] : T{1};
         }

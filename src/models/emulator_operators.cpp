@@ -95,7 +95,7 @@ void EmulatorOperators<T>::predict(std::int64_t n, StateView<const S> x, StateVi
   for_each_tile<T>(
       impl, n, workspace, [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
         gather_normalised<T, S>(impl, x, first, count, tile.input);
-        impl.kernels.forward(impl.network.net, tile.input, nullptr, nullptr, tile.scratch, tile.output);
+        impl.kernels.forward(impl.network.net, tile.input, nullptr, tile.scratch, tile.output);
         scatter(impl.n_out(), impl.nodes(), tile.output, y, first, count, StoreMode::store,
                 [&](std::int64_t v, T value) {
                   const auto o = static_cast<std::size_t>(v);
@@ -139,7 +139,7 @@ void EmulatorOperators<T>::tangent(std::int64_t n, StateView<const S> x, const N
   for_each_tile<T>(
       impl, n, workspace, [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
         gather_normalised<T, S>(impl, x, first, count, tile.input);
-        impl.kernels.forward(impl.network.net, tile.input, nullptr, tile.derivative, tile.scratch, tile.output);
+        impl.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
         gather(impl.n_in(), impl.nodes(), dx, first, count, tile.other_input, [&](std::int64_t v, S value) {
           const double scale = impl.input_scale[static_cast<std::size_t>(v)];
           return scale == 0 ? T{0} : static_cast<T>(static_cast<double>(value) * scale);
@@ -162,7 +162,7 @@ void EmulatorOperators<T>::adjoint(std::int64_t n, StateView<const S> x, const N
   for_each_tile<T>(
       impl, n, workspace, [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
         gather_normalised<T, S>(impl, x, first, count, tile.input);
-        impl.kernels.forward(impl.network.net, tile.input, nullptr, tile.derivative, tile.scratch, tile.output);
+        impl.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
         gather(impl.n_out(), impl.nodes(), dy, first, count, tile.other_output, [&](std::int64_t v, S value) {
           return static_cast<T>(static_cast<double>(value) *
                                 impl.emulator.moments().output_std[static_cast<std::size_t>(v)]);

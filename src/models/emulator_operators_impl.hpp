@@ -170,7 +170,7 @@ void tile_jacobian(const typename EmulatorOperators<T>::Impl& impl, JacobianUnit
                    const T* keep, const Emit& emit) {
   const auto u = static_cast<std::size_t>(units);
   const std::int64_t in = impl.n_in(), out = impl.n_out(), nodes = impl.nodes();
-  impl.kernels.forward(impl.network.net, tile.input, nullptr, tile.derivative, tile.scratch, nullptr);
+  impl.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, nullptr);
   if (impl.by_rows()) {
     for (std::int64_t o = 0; o < out; ++o) {
       impl.kernels.row(impl.network.net, tile.derivative, o, tile.scratch, tile.other_input);

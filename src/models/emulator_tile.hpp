@@ -44,8 +44,8 @@ struct Net {
 template <class T>
 struct Kernels {
   int nodes;  ///< of a tile
-  /// y (n_out) from z (n_in). Keeps hidden values h and derivatives d (hidden_rows() each) unless null; leaves y out when null.
-  void (*forward)(const Net<T>&, const T* z, T* h, T* d, T* scratch, T* y);
+  /// y (n_out) from z (n_in). Keeps the derivatives d (hidden_rows()) unless null; leaves y out when null.
+  void (*forward)(const Net<T>&, const T* z, T* d, T* scratch, T* y);
   /// dy (n_out) = J dz (n_in).
   void (*tangent)(const Net<T>&, const T* d, const T* dz, T* scratch, T* dy);
   /// Column i of J: dy (n_out).

@@ -109,22 +109,21 @@ void convolve_adjoint(const Net<T>& net, const T* dout, T* dx) {
 // --- the network ------------------------------------------------------------------------------------------------
 
 template <class T>
-void forward(const Net<T>& net, const T* z, T* h, T* d, T* scratch, T* y) {
+void forward(const Net<T>& net, const T* z, T* d, T* scratch, T* y) {
   const Act<T> act = activation_of<T>(net.activation);
   T* spare[2] = {scratch, scratch + net.widest() * kNodes<T>};
   int turn_of = 0;
   const T* x = z;
   std::int64_t row = 0;
-  const auto place = [&] { return h ? h + row * kNodes<T> : spare[turn_of++ % 2]; };
   if (net.conv.out > 0) {
-    T* out = place();
+    T* out = spare[turn_of++ % 2];
     convolve(net, net.conv.bias, x, out);
     act(out, d, net.conv_rows() * kNodes<T>);
     x = out, row += net.conv_rows();
   }
   for (std::int64_t k = 0; k + 1 < net.count; ++k) {
     const Layer<T>& layer = net.layer[k];
-    T* out = place();
+    T* out = spare[turn_of++ % 2];
     dense<false>(layer.out, layer.in, layer.weight, layer.in, layer.bias, x, static_cast<const T*>(nullptr), out, act,
                  d ? d + row * kNodes<T> : nullptr);
     x = out, row += layer.out;

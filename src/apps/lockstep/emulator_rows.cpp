@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "lockstep/base/options.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/atomic_file.hpp"
 
@@ -19,6 +20,18 @@ std::string text(const std::vector<std::int64_t>& extents) {
 }
 
 }  // namespace
+
+void add_file_options(Options& options, EmulatorFiles& files, const std::string& written) {
+  options.add("checkpoint", &files.checkpoint, "", "checkpoint with the emulator").value_name("FILE");
+  options
+      .add("model-file", &files.model_file, "",
+           "model file with the emulator (h5model, lsem, safetensors), instead of a checkpoint")
+      .value_name("FILE");
+  options.add("input", &files.input, "", "states").value_name("FILE").required();
+  options.add("output", &files.output, "", written + "; an existing file is replaced at the end, whole")
+      .value_name("FILE")
+      .required();
+}
 
 TrainedEmulator load_emulator(World& world, const std::string& checkpoint, const std::string& model_file) {
   std::optional<TrainedEmulator> emulator;

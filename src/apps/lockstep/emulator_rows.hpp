@@ -11,7 +11,19 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator_files.hpp"
 
+namespace lockstep {
+class Options;
+}
+
 namespace lockstep::apps {
+
+/// The files of one call.
+struct EmulatorFiles {
+  std::string checkpoint, model_file;  ///< one of the two
+  std::string input, output;
+};
+/// Their options; `written` says what the output holds ("predictions").
+void add_file_options(Options& options, EmulatorFiles& files, const std::string& written);
 
 /// The emulator of a checkpoint or model file, read by every rank; exactly one of the two is named. Collective.
 /// errors  usage: none or both; what read_emulator says

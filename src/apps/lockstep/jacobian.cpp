@@ -14,9 +14,8 @@
 namespace lockstep::apps {
 namespace {
 
-struct Arguments {
+struct Arguments : EmulatorFiles {
   RunConfig config;
-  std::string checkpoint, model_file, input, output;
   std::vector<std::string> background_only;
   std::vector<double> domain;
   double min_abs_latitude = 0;
@@ -196,15 +195,7 @@ int run_jacobian(World& world, const Args& args) {
                   "Jacobian. The adjoint test "
                   "<K dx, dy> = <dx, K^T dy> is always made over all rows; if it fails no output is written. The rows "
                   "are dealt out to all ranks.");
-  options.add("checkpoint", &a.checkpoint, "", "checkpoint with the emulator").value_name("FILE");
-  options
-      .add("model-file", &a.model_file, "",
-           "model file with the emulator (h5model, lsem, safetensors), instead of a checkpoint")
-      .value_name("FILE");
-  options.add("input", &a.input, "", "states").value_name("FILE").required();
-  options.add("output", &a.output, "", "Jacobians; an existing file is replaced at the end, whole")
-      .value_name("FILE")
-      .required();
+  add_file_options(options, a, "Jacobians");
   options.add("background-only", &a.background_only, {}, "inputs without sensitivity").value_name("NAME,...");
   options.add("domain", &a.domain, {}, "smallest and largest mask value that counts, instead of the emulator's own")
       .value_name("MIN,MAX");

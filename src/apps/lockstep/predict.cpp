@@ -12,9 +12,8 @@
 namespace lockstep::apps {
 namespace {
 
-struct Arguments {
+struct Arguments : EmulatorFiles {
   RunConfig config;
-  std::string checkpoint, model_file, input, output;
 };
 
 template <class T>
@@ -86,15 +85,7 @@ int run_predict(World& world, const Args& args) {
                   "variables; a prepared data set is one. "
                   "The output gets /y (rows, outputs); with targets /y in the input also /rmse per output. The rows "
                   "are dealt out to all ranks.");
-  options.add("checkpoint", &a.checkpoint, "", "checkpoint with the emulator").value_name("FILE");
-  options
-      .add("model-file", &a.model_file, "",
-           "model file with the emulator (h5model, lsem, safetensors), instead of a checkpoint")
-      .value_name("FILE");
-  options.add("input", &a.input, "", "states").value_name("FILE").required();
-  options.add("output", &a.output, "", "predictions; an existing file is replaced at the end, whole")
-      .value_name("FILE")
-      .required();
+  add_file_options(options, a, "predictions");
   add_options(options, a.config);
   options.example(
       "lockstep predict --checkpoint runs/ice/checkpoints/best.h5 --input states.h5 --output predictions.h5",
