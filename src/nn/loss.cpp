@@ -1,5 +1,6 @@
 #include "lockstep/nn/loss.hpp"
 
+#include "lockstep/ops/cross_entropy.hpp"
 #include "lockstep/ops/elementwise.hpp"
 
 namespace lockstep {
@@ -32,6 +33,12 @@ Var smoothness_loss(Tape& t, Var y, std::span<const double> mean, std::span<cons
                     double scale) {
   return summed(t, "smoothness_loss", y, scale,
                 [&](const Tensor& dy) { return ops::smoothness_loss(t.stream(), dy, y.value(), mean, std, order); });
+}
+
+Var cross_entropy(Tape& t, Var logits, const Tensor& labels, double smoothing) {
+  return summed(t, "cross_entropy", logits, 1, [&](const Tensor& dy) {
+    return ops::cross_entropy(t.stream(), dy, logits.value(), labels, smoothing);
+  });
 }
 
 Var add(Tape& t, Var a, Var b) {

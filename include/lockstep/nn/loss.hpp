@@ -15,6 +15,9 @@ Var regression_loss(Tape& tape, Var y, const Tensor& target, Regression loss, do
 /// scalar, shape ().
 Var smoothness_loss(Tape& tape, Var y, std::span<const double> mean, std::span<const double> std, int order,
                     double scale = 1);
+/// The sum over the rows of the cross entropy of a softmax with smoothed labels, see ops/cross_entropy.hpp; labels (N)
+/// i32. A scalar, shape ().
+Var cross_entropy(Tape& tape, Var logits, const Tensor& labels, double smoothing = 0);
 /// a + b, of equal shapes.
 Var add(Tape& tape, Var a, Var b);
 

@@ -1,0 +1,69 @@
+#include "lockstep/ops/cross_entropy.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/nn/loss.hpp"
+#include "support/gradcheck.hpp"
+#include "support/tolerance.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+TEST_SUITE("ops.cross_entropy") {
+  TEST_CASE("the sum over the rows agrees with the definition, with and without smoothing") {
+    const std::int64_t rows = 9, classes = 6;
+    const std::vector<std::int32_t> labels = {0, 5, 3, 3, 1, 2, 4, 0, 5};
+    for (const DType type : {DType::f32, DType::f64})
+      for (const double smoothing : {0.0, 0.1}) {
+        const OwnedTensor x = random_tensor(type, {rows, classes}, "x"), x64 = converted(x, DType::f64);
+        double expected = 0;
+        for (std::int64_t n = 0; n < rows; ++n) {
+          const double* row = x64->data<double>() + n * classes;
+          double sum = 0;
+          for (std::int64_t k = 0; k < classes; ++k) sum += std::exp(row[k]);
+          for (std::int64_t k = 0; k < classes; ++k)
+            expected -= ((k == labels[static_cast<std::size_t>(n)] ? 1 - smoothing : 0) + smoothing / classes) *
+                        std::log(std::exp(row[k]) / sum);
+        }
+        Stream stream;
+        const double sum = ops::cross_entropy(stream, {}, x, Tensor::of(labels.data(), {rows}), smoothing);
+        CHECK(std::abs(sum - expected) < (type == DType::f32 ? 1e-6 : 1e-14) * expected);
+      }
+  }
+
+  TEST_CASE("gradient agrees with finite differences") {
+    const std::vector<std::int32_t> labels = {2, 0, 4, 4, 1, 3, 0};
+    for (const Shape shape : {Shape{7, 5}, Shape{1, 5}, Shape{0, 3}})
+      for (const double smoothing : {0.0, 0.1}) {
+        const Tensor y = Tensor::of(labels.data(), {shape[0]});
+        const auto f = [&](Tape& t, const std::vector<Var>& v) { return cross_entropy(t, v[0], y, smoothing); };
+        CHECK(gradcheck(f, {shape}) < 1e-7);
+      }
+  }
+
+  TEST_CASE("logits of any size give a finite loss; a NaN stays one") {
+    std::vector<float> x = {1e6F, -1e6F, 0, -3e4F, 3e4F, 2e4F}, dx(6);
+    const std::vector<std::int32_t> labels = {1, 0};
+    Stream stream;
+    const auto run = [&] {
+      return ops::cross_entropy(stream, Tensor::of(dx.data(), {2, 3}), Tensor::of(x.data(), {2, 3}),
+                                Tensor::of(labels.data(), {2}), 0);
+    };
+    CHECK(run() == 2e6 + 6e4);
+    CHECK(dx == std::vector<float>{1, -1, 0, -1, 1, 0});
+    x[2] = std::nanf("");
+    CHECK(std::isnan(run()));
+  }
+
+  TEST_CASE("a label that is no class is named") {
+    const OwnedTensor x = random_tensor(DType::f32, {2, 3}, "x");
+    const std::vector<std::int32_t> labels = {1, 3};
+    Stream stream;
+    CHECK_THROWS_WITH_AS(ops::cross_entropy(stream, {}, x, Tensor::of(labels.data(), {2}), 0),
+                         "cross entropy: label 3 of row 1 is not in 0..2", Error);
+  }
+}
