@@ -304,6 +304,16 @@ Option& Options::choice(std::string key, std::string* target, std::string initia
   return option;
 }
 
+void Options::set_default(const std::string& key, const std::string& value) {
+  Option::Spec& row = impl_->at(key);
+  try {
+    row.initial = row.canonical(value);
+    row.store(value);
+  } catch (const Error& e) {
+    require(false, "default of option ", key, " in the table of ", impl_->program, " = ", value, ": ", e.what());
+  }
+}
+
 void Options::alias(const std::string& key, std::string other) {
   Option::Spec& row = impl_->at(key);
   impl_->name_it(other, row);
@@ -364,6 +374,7 @@ std::vector<std::pair<Options::Impl::Section, std::vector<const Option::Spec*>>>
 bool Options::given(const std::string& key) const { return impl_->at(key).origin != "default"; }
 std::string Options::origin(const std::string& key) const { return impl_->at(key).origin; }
 std::string Options::value(const std::string& key) const { return impl_->at(key).text(); }
+std::string Options::initial(const std::string& key) const { return impl_->at(key).initial; }
 
 std::vector<std::string> Options::keys() const {
   std::vector<std::string> keys;

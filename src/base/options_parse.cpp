@@ -326,4 +326,34 @@ std::vector<std::string> Options::config_files(const std::vector<std::string>& a
   return paths;
 }
 
+std::string Options::peek(const std::vector<std::string>& args, const std::vector<std::string>& names,
+                          const Reader& read) {
+  const auto named = [&](const std::string& key) {
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return fold(name) == fold(key); });
+  };
+  std::string value;
+  for (const std::string& path : config_files(args)) {
+    for (const IniEntry& entry : read_ini(read(path), path)) {
+      if (named(entry.key)) value = entry.value;
+    }
+  }
+  for (std::size_t i = 0; i < args.size() && args[i] != "--"; ++i) {
+    if (!args[i].starts_with("--")) continue;
+    std::string word = args[i].substr(2);
+    if (word == "set" && i + 1 < args.size()) {
+      word = args[++i];
+    } else if (word.starts_with("set=")) {
+      word.erase(0, 4);
+    }
+    const auto equals = word.find('=');
+    if (!named(trim(word.substr(0, equals)))) continue;
+    if (equals != std::string::npos) {
+      value = trim(word.substr(equals + 1));
+    } else if (i + 1 < args.size()) {
+      value = args[i + 1];
+    }
+  }
+  return value;
+}
+
 }  // namespace lockstep

@@ -212,7 +212,7 @@ std::string Options::ini() const {
   return out;
 }
 
-std::string Options::markdown(Part part) const {
+std::string Options::markdown(Part part, const std::function<bool(const std::string& key)>& include) const {
   const Impl& table = *impl_;
   std::string out;
   if (part != Part::configuration) {
@@ -222,8 +222,9 @@ std::string Options::markdown(Part part) const {
       out += "\n`" + positional.name + "`: " + markdown_text(positional.help) + "\n";
   }
   std::string sections;
-  for (const auto& [section, rows] : table.grouped()) {
-    if (part == Part::configuration && section.prefix.empty()) continue;
+  for (auto [section, rows] : table.grouped()) {
+    if (include) std::erase_if(rows, [&](const Option::Spec* row) { return !include(row->key); });
+    if (rows.empty() || (part == Part::configuration && section.prefix.empty())) continue;
     if (part == Part::command && !section.prefix.empty()) {
       sections += (sections.empty() ? "" : ", ") + ("`" + section.prefix + ".*`");
       continue;

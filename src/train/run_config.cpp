@@ -51,19 +51,8 @@ void add_data_and_model(Options& o, RunConfig& c) {
   o.alias("data.path", "data.data_path");
 
   o.section("model", "Model");
-  o.choice("model.kind", &c.model.kind, "emulator", {"emulator"}, "which network");
-  o.add("model.hidden_size", &c.model.hidden_size, 64, at_least(1), "emulator: width of the hidden layers");
-  o.alias("model.hidden_size", "hidden_size");
-  o.add("model.hidden_layers", &c.model.hidden_layers, 3, at_least(1), "emulator: number of hidden layers");
-  o.alias("model.hidden_layers", "hidden_layers");
-  o.choice("model.activation", &c.model.activation, "gelu",
-           {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"},
-           "emulator: activation of the hidden layers (gelu is the exact one, with erf)");
-  o.add("model.use_conv1d", &c.model.use_conv1d, false, "emulator: a convolution over the input columns comes first");
-  o.add("model.conv_channels", &c.model.conv_channels, 32, at_least(1), "emulator: channels of that convolution");
-  o.add("model.conv_kernel_size", &c.model.conv_kernel_size, 3, odd, "emulator: its width, odd");
-  o.choice("model.bias_init", &c.model.bias_init, "zero", {"zero", "torch"},
-           "emulator: initial biases: zero, or uniform in +-1/sqrt(inputs) as PyTorch does");
+  o.choice("model.kind", &c.model_kind, c.model_kind, model_kinds(), "which network; decides which keys there are");
+  o.alias("model.kind", "model");
 }
 
 void add_batch_and_optimizer(Options& o, RunConfig& c) {
@@ -114,13 +103,6 @@ void add_batch_and_optimizer(Options& o, RunConfig& c) {
   o.add("schedule.patience", &c.schedule.patience, 10, non_negative,
         "plateau: evaluations without improvement that are forgiven");
   o.add("schedule.threshold", &c.schedule.threshold, 1e-4, fraction, "plateau: relative improvement that counts");
-
-  o.section("loss", "Loss");
-  o.choice("loss.name", &c.loss.name, "mse", {"mse", "mae", "huber"}, "emulator: on normalised outputs");
-  o.alias("loss.name", "training.loss_function");
-  o.add("loss.smooth_weight", &c.loss.smooth_weight, 0, non_negative,
-        "emulator: weight of the squared finite differences of the outputs along the column; 0: off");
-  o.add("loss.smooth_order", &c.loss.smooth_order, 2, between(1, 2), "emulator: order of these differences");
 }
 
 void add_training(Options& o, RunConfig& c) {
@@ -134,13 +116,10 @@ void add_training(Options& o, RunConfig& c) {
   o.add("train.log_every", &c.train.log_every, 0, non_negative, "steps per log record; 0: one per epoch").may_change();
 
   o.section("eval", "Evaluation");
-  o.add("eval.every", &c.eval.every, 1, at_least(1), "epochs between two evaluations of the validation samples; the last epoch always has one");
+  o.add("eval.every", &c.eval.every, 1, at_least(1),
+        "epochs between two evaluations of the validation samples; the last epoch always has one");
   o.add("eval.best", &c.eval.best, "",
         "figure that decides which weights are best, such as rmse; empty: loss, or the model's first figure");
-  o.section("jacobian", "Sensitivity metrics");
-  o.add("jacobian.every", &c.jacobian.every, 5, non_negative,
-        "emulator: epochs between two looks at the network's sensitivities; 0: never");
-  o.alias("jacobian.every", "training.jacobian_freq");
 
   o.section("stop", "Stopping rules", "Each is decided from figures that are the same on all ranks.");
   o.add("stop.patience", &c.stop.patience, 10, non_negative,
@@ -153,6 +132,14 @@ void add_training(Options& o, RunConfig& c) {
   o.alias("stop.window", "training.convergence_window");
   o.add("stop.min_epochs", &c.stop.min_epochs, 10, non_negative, "epochs before stop.tolerance may stop");
   o.alias("stop.min_epochs", "training.min_epochs");
+}
+
+/// For models that look at their own sensitivities.
+void add_diagnostics(Options& o, RunConfig& c) {
+  o.section("jacobian", "Sensitivity metrics");
+  o.add("jacobian.every", &c.jacobian.every, 5, non_negative,
+        "epochs between two looks at the network's sensitivities; 0: never");
+  o.alias("jacobian.every", "training.jacobian_freq");
   o.add("stop.jacobian_tolerance", &c.stop.jacobian_tolerance, 1e-4, non_negative,
         "the same for the mean absolute sensitivity; 0: off");
   o.alias("stop.jacobian_tolerance", "training.jacobian_convergence_tolerance");
@@ -199,16 +186,26 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
 
 }  // namespace
 
-void add_options(Options& options, RunConfig& config) {
+void add_options(Options& options, RunConfig& config, const std::string& model_kind) {
+  config.model = make_model_config(model_kind);
+  config.model_kind = model_kind;
   add_run(options, config.run);
   add_data_and_model(options, config);
   add_batch_and_optimizer(options, config);
   add_training(options, config);
+  if (config.model->has_diagnostics()) add_diagnostics(options, config);
   add_checkpoint_and_dist(options, config);
+  config.model->add_options(options);
+}
+
+std::string asked_model_kind(const std::vector<std::string>& args,
+                             const std::function<std::string(const std::string& path)>& read) {
+  return Options::peek(args, {"model.kind", "model"}, read);
 }
 
 void check(const RunConfig& c) {
   require_usage(!c.data.path.empty(), "option data.path is empty: name the file that lockstep-prep made");
+  c.model->check();
   require_usage(!c.run.reproducible || std::has_single_bit(static_cast<std::uint64_t>(c.dist.shards)),
                 "option dist.shards = ", c.dist.shards, ": must be a power of two with run.reproducible");
 }

@@ -115,6 +115,9 @@ class Options {
                  std::string help);
   /// A second name, on the command line and (as `section.name` or plain `name`) in files; one letter makes `-x`.
   void alias(const std::string& key, std::string other);
+  /// Another default for a key of the table, for those who know better than the table's author: a model whose paper uses
+  /// another learning rate. errors  Error (internal): the key is not there, or would refuse the value
+  void set_default(const std::string& key, const std::string& value);
   /// Words without dashes: at least `least`, at most `most` of them.
   void positional(std::string name, std::vector<std::string>* target, std::string help, std::size_t least = 0,
                   std::size_t most = std::numeric_limits<std::size_t>::max());
@@ -127,6 +130,11 @@ class Options {
   static std::string read_file(const std::string& path);
   /// The files that `--config` and `-c` name among these words.
   static std::vector<std::string> config_files(const std::vector<std::string>& args);
+
+  /// What these words and the INI files they name give to a key (the first of `names`, the others are aliases), before
+  /// there is a table: "" when nothing. The command line wins over files, later files over earlier ones.
+  static std::string peek(const std::vector<std::string>& args, const std::vector<std::string>& names,
+                          const Reader& read = read_file);
 
   /// While it lives, what parse() would print for `--help` is kept here instead.
   class Capture {
@@ -150,6 +158,8 @@ class Options {
   std::string origin(const std::string& key) const;
   /// The value as text, as ini() writes it.
   std::string value(const std::string& key) const;
+  /// The default in the same form.
+  std::string initial(const std::string& key) const;
   /// All keys of the configuration (with a dot), in table order.
   std::vector<std::string> keys() const;
 
@@ -166,8 +176,8 @@ class Options {
   std::string help(int columns = 100) const;
   /// What markdown() covers: all, or only the keys with a dot, or only the command line.
   enum class Part : std::uint8_t { all, configuration, command };
-  /// One table per section (docs/options.md).
-  std::string markdown(Part part = Part::all) const;
+  /// One table per section (docs/options.md), of all keys or those that `include` accepts.
+  std::string markdown(Part part = Part::all, const std::function<bool(const std::string& key)>& include = {}) const;
   /// Manual page (troff, man macros) of section 1.
   std::string man() const;
 

@@ -1,7 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "lockstep/models/model_config.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
 
@@ -24,14 +28,8 @@ struct RunConfig {
   struct Data {
     std::string path;
   } data;
-  struct Model {
-    std::string kind;  ///< emulator
-    std::int64_t hidden_size = 64, hidden_layers = 3;
-    std::string activation;
-    bool use_conv1d = false;
-    std::int64_t conv_channels = 32, conv_kernel_size = 3;
-    std::string bias_init;  ///< zero | torch
-  } model;
+  std::string model_kind;              ///< model.kind, one of model_kinds()
+  std::unique_ptr<ModelConfig> model;  ///< the options of that kind
   struct Batch {
     std::int64_t size = 0;
     std::string scope;            ///< global | rank: what `size` counts
@@ -44,11 +42,6 @@ struct RunConfig {
     double ema = 0;        ///< decay; 0: off
   } optim;
   ScheduleOptions schedule;  ///< total 0: the run's epochs (or steps)
-  struct Loss {
-    std::string name;          ///< mse | mae | huber
-    double smooth_weight = 0;  ///< 0: off
-    std::int64_t smooth_order = 2;
-  } loss;
   struct Train {
     std::int64_t epochs = 0;
     std::int64_t steps = 0;      ///< 0: no limit beside the epochs
@@ -59,7 +52,7 @@ struct RunConfig {
     std::string best;        ///< figure that chooses the best weights; "": loss, or the model's first
   } eval;
   struct Jacobian {
-    std::int64_t every = 5;  ///< epochs; 0: never
+    std::int64_t every = 0;  ///< epochs; 0: never
   } jacobian;
   struct Stop {
     std::int64_t patience = 0;  ///< evaluations; 0: off
@@ -86,10 +79,16 @@ struct RunConfig {
 
   std::int64_t global_batch(int ranks) const { return (batch.scope == "rank" ? ranks : 1) * batch.size; }
   double scaled_lr(int ranks) const;
+  /// Of weights and activations.
+  DType dtype() const { return run.precision == "fp64" ? DType::f64 : DType::f32; }
 };
 
-/// The table: every key of every section with its default, range and help, bound to the fields of `config`.
-void add_options(Options& options, RunConfig& config);
+/// The table: every key of every section with its default, range and help, bound to the fields of `config`: those that
+/// all runs share and those of the model. errors  Error (usage): an unknown kind
+void add_options(Options& options, RunConfig& config, const std::string& model_kind);
+/// The kind that a command line, or an INI file that it names, asks for: "" when neither does.
+std::string asked_model_kind(const std::vector<std::string>& args,
+                             const std::function<std::string(const std::string& path)>& read);
 /// What no single key can check, such as a shard count that is no power of two. errors  Error (usage)
 void check(const RunConfig& config);
 

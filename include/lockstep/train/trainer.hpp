@@ -61,9 +61,9 @@ std::unique_ptr<Placement> make_node_placement(World& world);
 
 /// Builds the model that the configuration names and loads its data, once per node. A failure on any rank is one
 /// message and leaves all. Collective. `placement` owns the arrays and must outlive the model.
-/// With `card`, a checkpoint, the normalisation is that of the checkpoint instead of the data set's own.
+/// With a checkpoint the normalisation is the checkpoint's instead of the data set's own.
 std::unique_ptr<Model> load_model(World& world, const RunConfig& config, Placement& placement,
-                                  const H5File* card = nullptr);
+                                  const H5File* checkpoint = nullptr);
 
 /// All ranks must run the same program file. errors  Error (usage) naming the rank that differs. Collective.
 void require_same_program(World& world);

@@ -4,6 +4,8 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
+#include "lockstep/train/checkpoint.hpp"
+#include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
 
@@ -15,30 +17,71 @@ std::string quoted(const Args& args) {
   return text.empty() ? "nothing" : text;
 }
 
-}  // namespace
+using Files = std::map<std::string, std::string>;
 
-bool parse(World& world, Options& options, const Args& args) {
-  Communicator& comm = world.communicator();
-  if (world.size() > 1) {
-    const auto everyone = comm.all_gather_text(quoted(args), "command line");
-    world.together("comparing the command lines", [&] {
-      require_usage(everyone[static_cast<std::size_t>(world.rank())] == everyone[0], "this rank was started with ",
-                    everyone[static_cast<std::size_t>(world.rank())], ", rank 0 with ", everyone[0],
-                    "; all ranks need the same arguments");
-    });
-  }
-  std::map<std::string, std::string> files;
+/// The texts of the `--config` files, read by rank 0. Collective.
+Files read_files(World& world, const Args& args) {
+  Files files;
   for (const auto& path : Options::config_files(args)) {
     std::string text;
     world.together("reading the configuration", [&] {
       if (world.rank() == 0) text = Options::read_file(path);
     });
-    files[path] = comm.broadcast_text(std::move(text), 0, "configuration");
+    files[path] = world.communicator().broadcast_text(std::move(text), 0, "configuration");
   }
+  return files;
+}
+
+void require_same_arguments(World& world, const Args& args) {
+  if (world.size() == 1) return;
+  const auto everyone = world.communicator().all_gather_text(quoted(args), "command line");
+  world.together("comparing the command lines", [&] {
+    require_usage(everyone[static_cast<std::size_t>(world.rank())] == everyone[0], "this rank was started with ",
+                  everyone[static_cast<std::size_t>(world.rank())], ", rank 0 with ", everyone[0],
+                  "; all ranks need the same arguments");
+  });
+}
+
+/// What the arguments or their files ask for, or else the kind of the checkpoint, or else the first kind. Collective.
+std::string model_kind(World& world, const Args& args, const Files& files) {
+  std::string kind;
+  world.together("choosing the model", [&] {
+    const auto text_of = [&](const std::string& path) { return files.at(path); };
+    kind = asked_model_kind(args, text_of);
+    const std::string checkpoint = Options::peek(args, {"checkpoint"}, text_of);
+    if (kind.empty() && files.empty() && !checkpoint.empty() && world.rank() == 0) {
+      kind = CheckpointReader(checkpoint).model_kind();
+    }
+  });
+  kind = world.communicator().broadcast_text(kind, 0, "kind of model");
+  return kind.empty() ? model_kinds().front() : kind;
+}
+
+bool parse(World& world, Options& options, const Args& args, const Files& files) {
   bool go_on = false;
   world.together("reading the options",
                  [&] { go_on = options.parse(args, [&](const std::string& path) { return files.at(path); }); });
   return go_on;
+}
+
+}  // namespace
+
+bool parse(World& world, Options& options, const Args& args) {
+  require_same_arguments(world, args);
+  return parse(world, options, args, read_files(world, args));
+}
+
+bool parse(World& world, Options& options, const Args& args, RunConfig& config) {
+  require_same_arguments(world, args);
+  const Files files = read_files(world, args);
+  const std::string kind = model_kind(world, args, files);
+  world.together("choosing the model", [&] { add_options(options, config, kind); });
+  return parse(world, options, args, files);
+}
+
+std::string model_kind(World& world, const Args& args) {
+  require_same_arguments(world, args);
+  return model_kind(world, args, read_files(world, args));
 }
 
 }  // namespace lockstep::apps

@@ -16,7 +16,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
-#include "lockstep/models/emulator_model.hpp"
+#include "lockstep/models/emulator_config.hpp"
 #include "lockstep/models/emulator_operators.hpp"
 #include "lockstep/ops/fma_peak.hpp"
 #include "lockstep/ops/isa.hpp"
@@ -76,19 +76,11 @@ EmulatorData synthetic_data(const BenchOptions& options, std::uint64_t seed, Pla
 }
 
 std::unique_ptr<Model> synthetic_model(const RunConfig& config, const BenchOptions& options, Placement& placement) {
-  require_usage(config.model.kind == "emulator", "model.kind = ", config.model.kind,
+  const auto* emulator = dynamic_cast<const EmulatorConfig*>(config.model.get());
+  require_usage(emulator != nullptr, "model.kind = ", config.model_kind,
                 ": needs data.path, only the emulator has synthetic data");
-  EmulatorModel::Options model;
-  model.arch = {.n_in = options.inputs,
-                .n_out = options.outputs,
-                .hidden = config.model.hidden_size,
-                .layers = config.model.hidden_layers,
-                .activation = config.model.activation,
-                .conv_channels = config.model.use_conv1d ? config.model.conv_channels : 0,
-                .conv_kernel = config.model.conv_kernel_size};
-  model.loss = {config.loss.name, config.loss.smooth_weight, config.loss.smooth_order};
-  model.dtype = config.run.precision == "fp64" ? DType::f64 : DType::f32;
-  model.seed = config.run.seed;
+  EmulatorModel::Options model = emulator->model_options(config.dtype(), config.run.seed);
+  model.arch.n_in = options.inputs, model.arch.n_out = options.outputs;
   return std::make_unique<EmulatorModel>(model, synthetic_data(options, config.run.seed, placement));
 }
 
@@ -335,7 +327,6 @@ int run_bench(World& world, const Args& args) {
       "lockstep bench", "Measure training, prediction and Jacobians on this allocation",
       "Nothing is written and no run directory is made. With data.path the real data are used, else synthetic "
       "rows made in memory.");
-  add_options(options, config);
   options.choice("what", &bench.what, "train", {"train", "predict", "jacobian", "all"}, "what to measure");
   options.add("seconds", &bench.seconds, 3, positive, "time to measure each for, unless train.steps is given")
       .unit("s");
@@ -349,7 +340,7 @@ int run_bench(World& world, const Args& args) {
   options.add("outputs", &bench.outputs, 1, positive, "synthetic output columns");
   options.example("lockstep bench --config configs/emulator-icecolumn.ini --what all", "every rate on one rank");
   options.example("mpirun -n 2 lockstep bench --config configs/emulator-icecolumn.ini --json", "training on two ranks");
-  if (!parse(world, options, args)) return 0;
+  if (!parse(world, options, args, config)) return 0;
   bench.steps = options.given("train.steps") ? config.train.steps : 0;
   const bool synthetic = bench.synthetic || config.data.path.empty();
   if (synthetic) config.data.path = "(synthetic)";

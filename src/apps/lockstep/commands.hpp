@@ -6,6 +6,7 @@
 namespace lockstep {
 class World;
 class Options;
+struct RunConfig;
 }  // namespace lockstep
 
 namespace lockstep::apps {
@@ -26,6 +27,11 @@ std::span<const Command> commands();
 /// Options::parse() for a program on several ranks: every rank must have the same arguments, rank 0 reads the `--config` files
 /// and gives their text to all, and an error is printed once. False when help was asked for. Collective.
 bool parse(World& world, Options& options, const Args& args);
+/// The same for a command that works with a model: adds the configuration's keys, those of the kind of model that the
+/// arguments or their files name, or else that of the checkpoint that `--checkpoint` names, or else the first kind.
+bool parse(World& world, Options& options, const Args& args, RunConfig& config);
+/// That kind. Collective.
+std::string model_kind(World& world, const Args& args);
 
 int run_checkpoint(World& world, const Args& args);
 int run_eval(World& world, const Args& args);

@@ -31,23 +31,23 @@ Options make_options(EvalArguments& a) {
   options.add("checkpoint", &a.checkpoint, "", "checkpoint whose weights are evaluated").value_name("FILE").required();
   options.choice("split", &a.split, "test", {"train", "val", "test"}, "which samples of the data set");
   options.add("json", &a.json, false, "print one JSON object");
-  add_options(options, a.config);
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5",
                   "the figures of the test samples");
   return options;
 }
 
-/// The checkpoint's own configuration, with what the command line or a file says on top.
-void take_stored_configuration(EvalArguments& a, const Options& given) {
-  EvalArguments stored = a;
-  Options options = make_options(stored);
-  options.parse_ini(CheckpointReader(a.checkpoint).config(), a.checkpoint);
+/// The checkpoint's own configuration, with what the command line says on top.
+void take_stored_configuration(RunConfig& config, const Options& given, const CheckpointReader& checkpoint) {
+  RunConfig stored;
+  Options options("lockstep eval");
+  add_options(options, stored, config.model_kind);
+  options.parse_ini(checkpoint.config(), checkpoint.path().string());
   std::string mine;
   for (const std::string& key : given.keys()) {
     if (given.given(key)) mine += key + " = " + given.value(key) + "\n";
   }
   if (!mine.empty()) options.parse_ini(mine, "command line");
-  a.config = stored.config;
+  config = std::move(stored);
 }
 
 void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metric>& metrics) {
@@ -75,12 +75,12 @@ void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metri
 int run_eval(World& world, const Args& args) {
   EvalArguments a;
   Options options = make_options(a);
-  if (!parse(world, options, args)) return 0;
+  if (!parse(world, options, args, a.config)) return 0;
   world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
   std::unique_ptr<CheckpointReader> reader;
   world.together("opening the checkpoint", [&] {
     reader = std::make_unique<CheckpointReader>(a.checkpoint);
-    if (Options::config_files(args).empty()) take_stored_configuration(a, options);
+    if (Options::config_files(args).empty()) take_stored_configuration(a.config, options, *reader);
     check(a.config);
   });
   const int threads = choose_threads(world, a.config.run.threads);

@@ -203,14 +203,13 @@ int run_jacobian(World& world, const Args& args) {
       .add("min-abs-latitude", &a.min_abs_latitude, 0, between(0, 90),
            "zero Jacobian nearer to the equator than this (by /lat)")
       .unit("degrees");
-  add_options(options, a.config);
   options.example("lockstep jacobian --checkpoint runs/ice/checkpoints/best.h5 --input states.h5 --output jacobians.h5",
                   "the best weights of a run");
   options.example(
       "lockstep jacobian --model-file ice.lsem --input states.h5 --output j.h5 --background-only tair,tsfc "
       "--min-abs-latitude 40",
       "what a balance operator of the polar regions needs");
-  if (!parse(world, options, args)) return 0;
+  if (!parse(world, options, args, a.config)) return 0;
   world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
   world.together("reading the options", [&] {
     if (!a.domain.empty() && (a.domain.size() != 2 || !(a.domain[0] <= a.domain[1])))

@@ -12,8 +12,6 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
-#include "lockstep/io/h5.hpp"
-#include "lockstep/models/emulator.hpp"
 #include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
@@ -25,25 +23,6 @@ struct PlanArguments {
   std::int64_t ranks = 1, ranks_per_node = 0;
   double rate = 0;
 };
-
-/// What a data set's header says.
-struct DataFacts {
-  std::int64_t train = 0, n_in = 0, n_out = 0;
-  double bytes = 0;  ///< of the arrays, once per node
-};
-
-DataFacts read_facts(const std::string& path) {
-  const H5File file = H5File::open(path);
-  require_data(file.has_attribute("/", "n_in") && file.has("/split"), "planning for '", path,
-               "': not a prepared emulator data set; make it with lockstep-prep");
-  DataFacts facts{.n_in = file.int_attribute("/", "n_in"), .n_out = file.int_attribute("/", "n_out")};
-  const std::vector<std::uint8_t> split = file.read<std::uint8_t>("/split");
-  facts.train = std::count(split.begin(), split.end(), std::uint8_t{0});
-  const auto rows = static_cast<double>(split.size());
-  facts.bytes = rows * 4 * static_cast<double>(facts.n_in + facts.n_out + 1);
-  if (file.has("/jac")) facts.bytes += rows * 4 * static_cast<double>(facts.n_in * facts.n_out);
-  return facts;
-}
 
 /// Samples per second of the last record of training in the run directory, or 0.
 double measured_rate(const std::string& run_dir) {
@@ -58,18 +37,10 @@ double measured_rate(const std::string& run_dir) {
   return rate;
 }
 
-void print(const PlanArguments& a, const DataFacts& data) {
+void print(const PlanArguments& a, const ModelNeeds& needs) {
   const RunConfig& c = a.config;
-  const double element = c.run.precision == "fp64" ? 8 : 4;
-  const EmulatorArch arch{.n_in = data.n_in,
-                          .n_out = data.n_out,
-                          .hidden = c.model.hidden_size,
-                          .layers = c.model.hidden_layers,
-                          .activation = c.model.activation,
-                          .conv_channels = c.model.use_conv1d ? c.model.conv_channels : 0,
-                          .conv_kernel = c.model.conv_kernel_size};
-  arch.check(Fault::usage);
-  const auto parameters = static_cast<double>(arch.parameters());
+  const auto element = static_cast<double>(size_bytes(c.dtype()));
+  const auto parameters = static_cast<double>(needs.parameters);
   const std::int64_t per_node = a.ranks_per_node > 0 ? a.ranks_per_node : a.ranks;
   const std::int64_t threads =
       std::max<std::int64_t>(1, c.run.threads > 0 ? c.run.threads : ::sysconf(_SC_NPROCESSORS_ONLN) / per_node);
@@ -79,23 +50,19 @@ void print(const PlanArguments& a, const DataFacts& data) {
   const double weights = parameters * element;
   const double buffers = c.run.reproducible ? static_cast<double>((c.dist.shards + a.ranks - 1) / a.ranks + threads + 1)
                                             : static_cast<double>(threads + 1);
-  const double state =
-      static_cast<double>(Optimizer::state_bytes(c.optim, c.run.precision == "fp64" ? DType::f64 : DType::f32)) *
-      parameters;
+  const double state = static_cast<double>(Optimizer::state_bytes(c.optim, c.dtype())) * parameters;
   const double average = c.optim.ema > 0 ? weights : 0;
-  // Inputs and targets, normalised and in tiles, and each hidden value with its slope.
-  const double hidden = static_cast<double>(arch.hidden * arch.layers + arch.conv_channels * arch.n_in);
-  const double per_sample = element * (2 * static_cast<double>(arch.n_in + arch.n_out) + 2 * hidden);
+  const double per_sample = needs.activation_bytes_per_sample;
   const double per_batch_sample = per_sample * static_cast<double>(threads) / static_cast<double>(shards);
   const double activations = per_batch_sample * static_cast<double>(batch);
   const double rank = weights + buffers * weights + state + average + activations;
-  const double node = rank * static_cast<double>(per_node) + data.bytes;
+  const double node = rank * static_cast<double>(per_node) + needs.data_bytes;
 
   const auto row = [](const std::string& what, double bytes, const std::string& note = "") {
     std::cout << "  " << std::left << std::setw(24) << what << std::right << std::setw(12) << human_bytes(bytes)
               << (note.empty() ? "" : "  ") << note << "\n";
   };
-  std::cout << a.ranks << " ranks, " << per_node << " per node, " << threads << " threads each; " << arch.parameters()
+  std::cout << a.ranks << " ranks, " << per_node << " per node, " << threads << " threads each; " << needs.parameters
             << " parameters; " << batch << " samples per batch\n\nMemory of a rank\n";
   row("weights", weights);
   row("gradient buffers", buffers * weights,
@@ -106,27 +73,27 @@ void print(const PlanArguments& a, const DataFacts& data) {
   row("activations", activations, join("about ", human_bytes(per_sample), " per sample of a shard"));
   row("sum", rank);
   std::cout << "\nMemory of a node\n";
-  row("data set", data.bytes, "one copy, shared by the ranks");
+  row("data set", needs.data_bytes, "one copy, shared by the ranks");
   row("sum", node);
   const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
-  const double room = (memory - data.bytes) / static_cast<double>(per_node) - (rank - activations);
+  const double room = (memory - needs.data_bytes) / static_cast<double>(per_node) - (rank - activations);
   const auto largest =
-      static_cast<std::int64_t>(std::clamp(room / per_batch_sample, 0.0, static_cast<double>(data.train)));
+      static_cast<std::int64_t>(std::clamp(room / per_batch_sample, 0.0, static_cast<double>(needs.train_samples)));
   row("this machine has", memory,
       room <= 0 ? "too little for this configuration"
                 : join("largest batch: ", largest,
-                       largest == data.train ? " samples, the whole training split" : " samples"));
+                       largest == needs.train_samples ? " samples, the whole training split" : " samples"));
   std::cout << "\nOn disk\n";
   row("a checkpoint", weights + state + average + 100 * 1024,
       join("about; ", c.checkpoint.keep, " are kept beside best and final"));
 
-  const std::int64_t per_step = batch * c.batch.accumulate, per_epoch = (data.train + per_step - 1) / per_step;
+  const std::int64_t per_step = batch * c.batch.accumulate, per_epoch = (needs.train_samples + per_step - 1) / per_step;
   std::cout << "\nTime\n  " << per_epoch << " steps per epoch, " << c.train.epochs << " epochs\n";
   const double rate = a.rate > 0 ? a.rate : measured_rate(c.run.dir);
   if (rate > 0) {
     std::cout << "  at " << join(rate) << " samples/s (" << (a.rate > 0 ? "--rate" : "measured in " + c.run.dir)
-              << "): " << human_seconds(static_cast<double>(data.train) / rate) << " per epoch, "
-              << human_seconds(static_cast<double>(data.train) * static_cast<double>(c.train.epochs) / rate)
+              << "): " << human_seconds(static_cast<double>(needs.train_samples) / rate) << " per epoch, "
+              << human_seconds(static_cast<double>(needs.train_samples) * static_cast<double>(c.train.epochs) / rate)
               << " in all, evaluations apart\n";
   } else {
     std::cout << "  no measured rate: give --rate, or the --run-dir of an earlier run\n";
@@ -143,13 +110,12 @@ int run_plan(World& world, const Args& args) {
   options.add("ranks", &a.ranks, 1, at_least(1), "ranks of the planned run");
   options.add("ranks_per_node", &a.ranks_per_node, 0, non_negative, "how many of them share a node; 0: all");
   options.add("rate", &a.rate, 0, non_negative, "samples per second of all ranks; 0: from metrics.jsonl of run.dir");
-  add_options(options, a.config);
   options.example("lockstep plan --config configs/emulator-icecolumn.ini --ranks 64 --ranks-per-node 8",
                   "a run on eight nodes");
-  if (!parse(world, options, args)) return 0;
+  if (!parse(world, options, args, a.config)) return 0;
   world.together("planning", [&] {
     check(a.config);
-    if (world.rank() == 0) print(a, read_facts(a.config.data.path));
+    if (world.rank() == 0) print(a, a.config.model->needs(a.config.data.path, a.config.dtype()));
   });
   return 0;
 }

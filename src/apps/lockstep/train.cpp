@@ -54,11 +54,10 @@ int run_train(World& world, const Args& args) {
       "Each step computes the gradient of one global batch, shared among all ranks and threads, and all ranks "
       "take the same optimizer step. A run continues by itself from the newest whole checkpoint of its run "
       "directory. SIGTERM and SIGUSR1 stop it after the step under way, with a checkpoint and exit code 85.");
-  add_options(options, config);
   options.example("mpirun -n 2 lockstep train --config configs/emulator-icecolumn.ini", "train on two ranks");
   options.example("lockstep train --config run.ini --set optim.lr=0.002 --run-dir runs/lr2",
                   "another learning rate, another directory");
-  if (!parse(world, options, args)) return 0;
+  if (!parse(world, options, args, config)) return 0;
   const StopSignals signals;  // one that comes while data load stops the run after its first step
   if (config.run.dir.empty()) config.run.dir = default_run_dir(args);
   config.text = options.ini();

@@ -1,0 +1,10 @@
+#pragma once
+// lockstep predict, one function per kind of model: what goes in and comes out differs from kind to kind.
+#include "apps/lockstep/commands.hpp"
+
+namespace lockstep::apps {
+
+/// States in physical units to outputs in physical units, HDF5 to HDF5.
+int predict_emulator(World& world, const Args& args);
+
+}  // namespace lockstep::apps
