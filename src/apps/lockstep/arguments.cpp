@@ -49,8 +49,11 @@ std::string model_kind(World& world, const Args& args, const Files& files) {
     const auto text_of = [&](const std::string& path) { return files.at(path); };
     kind = asked_model_kind(args, text_of);
     const std::string checkpoint = Options::peek(args, {"checkpoint"}, text_of);
-    if (kind.empty() && files.empty() && !checkpoint.empty() && world.rank() == 0) {
+    if (!kind.empty() || !files.empty() || checkpoint.empty() || world.rank() != 0) return;
+    try {
       kind = CheckpointReader(checkpoint).model_kind();
+    } catch (const Error&) {
+      // The command itself opens the file and says what is wrong with it.
     }
   });
   kind = world.communicator().broadcast_text(kind, 0, "kind of model");
