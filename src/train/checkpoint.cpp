@@ -29,6 +29,8 @@ void write_tensor(H5File& file, const std::string& dataset, const Tensor& value)
               [&]<class T>() { file.write<T>(dataset, std::span<const T>(value.span<T>()), extents(value.shape())); });
 }
 
+std::string group_of(const NamedOptimizer& o) { return o.name.empty() ? "/optim" : "/optim/" + o.name; }
+
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
@@ -93,12 +95,14 @@ void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& p
       write_tensor(file, "/model/" + p.name, p.value);
       file.set_attribute("/model/" + p.name, "trainable", static_cast<std::int64_t>(p.trainable));
     }
-    if (parts.optimizer != nullptr) {
-      file.create_group("/optim");
-      file.set_attribute("/optim", "name", std::string(parts.optimizer->name()));
-      file.set_attribute("/optim", "steps", parts.optimizer->steps());
-      for (const NamedTensor& t : parts.optimizer->state()) write_tensor(file, "/optim/" + t.name, t.value);
+    for (const NamedOptimizer& o : parts.optimizers) {
+      const std::string group = group_of(o);
+      file.create_group(group);
+      file.set_attribute(group, "name", std::string(o.optimizer->name()));
+      file.set_attribute(group, "steps", o.optimizer->steps());
+      for (const NamedTensor& t : o.optimizer->state()) write_tensor(file, group + "/" + t.name, t.value);
     }
+    for (const NamedTensor& t : parts.vectors) write_tensor(file, "/program/" + t.name, t.value);
     if (parts.ema != nullptr) {
       file.create_group("/ema");
       file.set_attribute("/ema", "decay", parts.ema->decay());
@@ -176,14 +180,20 @@ void CheckpointReader::load_average_or_weights(ParamStore& params) const {
   load_params(has_ema() ? "/ema" : "/model", params);
 }
 
-void CheckpointReader::load_optimizer(Optimizer& optimizer) const {
+void CheckpointReader::load_optimizer(const NamedOptimizer& o) const {
   require_data(has_optimizer(), "checkpoint ", path_,
                ": it holds no optimizer state, so no run can continue from it; use a step-N.h5 or final.h5");
-  const std::string found = file_.text_attribute("/optim", "name");
-  require_data(found == optimizer.name(), "checkpoint ", path_, ": its optimizer is ", found,
-               ", this configuration's is ", optimizer.name());
-  for (const NamedTensor& t : optimizer.state()) load("/optim/" + t.name, t.value);
-  optimizer.set_steps(file_.int_attribute("/optim", "steps"));
+  const std::string group = group_of(o);
+  require_data(file_.is_group(group), "checkpoint ", path_, ": no optimizer '", group,
+               "': it belongs to a model of another kind");
+  const std::string found = file_.text_attribute(group, "name");
+  require_data(found == o.optimizer->name(), "checkpoint ", path_, ": its optimizer is ", found,
+               ", this configuration's is ", o.optimizer->name());
+  for (const NamedTensor& t : o.optimizer->state()) load(group + "/" + t.name, t.value);
+  o.optimizer->set_steps(file_.int_attribute(group, "steps"));
+}
+void CheckpointReader::load_vectors(const std::vector<NamedTensor>& vectors) const {
+  for (const NamedTensor& t : vectors) load("/program/" + t.name, t.value);
 }
 
 void CheckpointReader::load_ema(Ema& ema) const {

@@ -18,14 +18,6 @@ namespace {
 /// A better evaluation is written at once unless the last one was less than this long ago.
 constexpr double kBestEverySeconds = 10;
 
-std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samples) {
-  const std::int64_t batch = config.global_batch(ranks);
-  require_usage(batch <= samples, "option batch.size = ", config.batch.size,
-                config.batch.scope == "rank" ? " per rank" : "", ": a batch of ", batch, " is larger than the ",
-                samples, " training samples of ", config.data.path);
-  return batch;
-}
-
 ScheduleOptions resolved(ScheduleOptions schedule, std::int64_t epochs, std::int64_t steps) {
   if (schedule.total == 0) schedule.total = schedule.unit == "step" ? steps : epochs;
   return schedule;
@@ -44,34 +36,26 @@ Trainer::Impl::Impl(World& w, const RunConfig& c, Model& m)
       config(c),
       model(m),
       threads(choose_threads(w, c.run.threads)),
-      samples(m.size(Split::train)),
-      batch(checked_batch(c, w.size(), samples)),
-      per_step(batch * c.batch.accumulate),
-      ranges(trainable_ranges(m.params())),
-      optimizer(make_optimizer(c.optim, m.params(), ranges)),
-      schedule(resolved(c.schedule, c.train.epochs, last_step()), c.scaled_lr(w.size())),
-      step(comm, m,
-           {.threads = threads,
-            .shards = c.dist.shards,
-            .reproducible = c.run.reproducible,
-            .bucket_bytes = c.dist.bucket_bytes}) {
+      program(make_program(w, c, m, threads)),
+      schedule(resolved(c.schedule, c.train.epochs, last_step()), c.scaled_lr(w.size())) {
   if (c.optim.ema > 0) ema.emplace(m.params(), c.optim.ema);
 }
 
 std::int64_t Trainer::Impl::last_step() const {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
-  const std::int64_t per_epoch = steps_per_epoch();
+  const std::int64_t per_epoch = program->steps_per_epoch();
   const std::int64_t by_epochs = config.train.epochs > kMost / per_epoch ? kMost : config.train.epochs * per_epoch;
   return config.train.steps > 0 ? std::min(config.train.steps, by_epochs) : by_epochs;
 }
 
 double Trainer::Impl::epochs_done() const {
-  return static_cast<double>(state.epoch) + static_cast<double>(state.position) / static_cast<double>(samples);
+  return static_cast<double>(state.epoch) +
+         static_cast<double>(state.position) / static_cast<double>(program->epoch_length());
 }
 
 Outcome Trainer::Impl::run() {
   for (;;) {
-    if (state.position == samples) end_epoch();
+    if (state.position == program->epoch_length()) end_epoch();
     if (!state.stop_reason.empty() || state.step >= last_step()) break;
     if (std::exchange(checkpoint_due, false)) save_step_file();
     if (take_step().flags & kStop) {
@@ -83,40 +67,33 @@ Outcome Trainer::Impl::run() {
   return Outcome::finished;
 }
 
-StepSums Trainer::Impl::take_step() {
+StepResult Trainer::Impl::take_step() {
   world.at("train", state.step);
-  const GlobalBatch global = {.seed = config.run.seed,
-                              .epoch = state.epoch,
-                              .step = state.step,
-                              .first = state.position,
-                              .count = std::min(per_step, samples - state.position),
-                              .micro = batch};
-  const StepSums sums = step.run(global, wishes());  // all ranks hold the same summed gradient
-  Stopwatch watch;
-  if (sums.weight > 0) {
-    const double loss = sums.loss / sums.weight;
-    const double norm = gradient_norm(step.gradient(), ranges) / sums.weight;
-    require_finite(loss, norm);
-    interval.lr = schedule.lr(state.step, state.epoch);
-    optimizer->step(step.gradient(), interval.lr, clip_scale(norm, config.optim.clip_norm) / sums.weight, average());
-    state.epoch_loss += sums.loss, state.epoch_weight += sums.weight;
-    state.epoch_batch_means += loss, state.epoch_gradient_norms += norm;
-    interval.loss += sums.loss, interval.weight += sums.weight, interval.batch_means += loss, interval.norm = norm;
+  const double lr = schedule.lr(state.step, state.epoch);
+  const StepResult done = program->step(state, lr, average(), wishes());
+  if (done.weight > 0) {
+    const double mean = done.loss / done.weight;
+    state.epoch_loss += done.loss, state.epoch_weight += done.weight;
+    state.epoch_batch_means += mean, state.epoch_gradient_norms += done.norm;
+    interval.lr = lr;
+    interval.loss += done.loss, interval.weight += done.weight, interval.batch_means += mean, interval.norm = done.norm;
+    ++state.epoch_steps, ++interval.steps;
   }
-  ++state.step, ++state.epoch_steps;
-  state.position += global.count;
-  ++interval.steps, interval.samples += global.count;
-  interval.compute += step.seconds().compute, interval.reduce += step.seconds().reduce;
-  interval.update += watch.seconds();
+  ++state.step;
+  state.position += done.advance;
+  interval.samples += done.samples;
+  interval.compute += done.compute, interval.reduce += done.reduce, interval.update += done.update;
 
   if (config.dist.check_every > 0 && state.step % config.dist.check_every == 0) {
+    program->settle();
     require_same_weights(world, model.params().hash(), state.step);
   }
   const std::int64_t every = config.checkpoint.every_steps;
-  if ((sums.flags & kCheckpoint) || (every > 0 && state.step % every == 0)) checkpoint_due = true;
-  log->progress(state.step, interval.loss / interval.weight);
+  if ((done.flags & kCheckpoint) || (every > 0 && state.step % every == 0)) checkpoint_due = true;
+  log->progress(state.step, (interval.weight > 0 ? interval.loss : state.epoch_loss) /
+                                (interval.weight > 0 ? interval.weight : state.epoch_weight));
   if (config.train.log_every > 0 && state.step % config.train.log_every == 0) log_interval();
-  return sums;
+  return done;
 }
 
 void Trainer::Impl::end_epoch() {
@@ -126,11 +103,13 @@ void Trainer::Impl::end_epoch() {
       {"epoch", static_cast<double>(state.epoch + 1)},      {"step", static_cast<double>(state.step)},
       {"lr", schedule.lr(state.step - 1, state.epoch)},     {"loss", state.epoch_loss / state.epoch_weight},
       {"loss_unweighted", state.epoch_batch_means / steps}, {"gradient_norm", state.epoch_gradient_norms / steps}};
+  program->end_epoch(state, record);
   ++state.epoch;
   state.position = 0, state.epoch_steps = 0;
   state.epoch_loss = state.epoch_weight = state.epoch_batch_means = state.epoch_gradient_norms = 0;
 
-  const bool due = state.epoch % config.eval.every == 0 || state.step >= last_step();  // the last epoch is always judged
+  const bool due =
+      state.epoch % config.eval.every == 0 || state.step >= last_step();  // the last epoch is always judged
   if (model.size(Split::validation) > 0 && due) {
     validate(record);
   } else {
@@ -173,6 +152,7 @@ void Trainer::Impl::validate(std::vector<std::pair<std::string, double>>& record
 
 std::vector<Metric> Trainer::Impl::evaluate_average(Split split, double* seconds) {
   Stopwatch watch;
+  program->settle();
   const WithAverage with(average(), model.params());
   std::vector<Metric> metrics = evaluate(comm, model, split, threads);
   require(!metrics.empty(), "the model reports no figure for its ", name(split), " samples");
@@ -212,27 +192,13 @@ unsigned Trainer::Impl::wishes() {
   return flags;
 }
 
-void Trainer::Impl::require_finite(double loss, double norm) const {
-  if (std::isfinite(loss) && std::isfinite(norm)) return;
-  // All ranks have seen the same sums, so all are here.
-  world.together("checking the step", [&] {
-    std::string where = first_non_finite(model.params(), step.gradient());
-    if (!where.empty()) where = ", first in the gradient of " + where;
-    std::string weights = first_non_finite(model.params(), model.params().values());
-    if (!weights.empty()) weights = "; the weights were not finite before it: " + weights;
-    throw Error(Fault::usage, join("step ", state.step, " (epoch ", state.epoch, "): the loss is ", loss,
-                                   " and the norm of its gradient ", norm, where, weights,
-                                   "; lower optim.lr = ", exact(config.optim.lr), " or set optim.clip_norm"));
-  });
-}
-
 Trainer::Trainer(World& world, const RunConfig& config, Model& model) {
   // What is wrong with the configuration is wrong on every rank: one message.
   world.together("preparing the training", [&] { impl_ = std::make_unique<Impl>(world, config, model); });
 }
 Trainer::~Trainer() = default;
 
-std::int64_t Trainer::steps_per_epoch() const { return impl_->steps_per_epoch(); }
+std::int64_t Trainer::steps_per_epoch() const { return impl_->program->steps_per_epoch(); }
 std::int64_t Trainer::last_step() const { return impl_->last_step(); }
 const TrainState& Trainer::state() const { return impl_->state; }
 std::vector<std::pair<std::string, std::string>> Trainer::facts() { return impl_->facts(); }

@@ -11,7 +11,8 @@ namespace lockstep {
 CheckpointParts Trainer::Impl::parts(const TrainState& s, bool resumable) {
   return {.model = &model,
           .params = &model.params(),
-          .optimizer = resumable ? optimizer.get() : nullptr,
+          .optimizers = resumable ? program->optimizers() : std::vector<NamedOptimizer>(),
+          .vectors = resumable ? program->vectors() : std::vector<NamedTensor>(),
           .ema = average(),
           .state = &s,
           .config = config.text,
@@ -30,6 +31,7 @@ void Trainer::Impl::write_best() {
 
 /// Rank 0 writes; the others go on and meet it in the next step. False when it could not be written.
 bool Trainer::Impl::save(const std::filesystem::path& path) {
+  program->settle();
   if (!writes()) return true;
   world.at("checkpoint", state.step);
   Stopwatch watch;
@@ -92,35 +94,45 @@ std::string Trainer::Impl::take_best_weights() {
 
 void Trainer::Impl::resume(const std::filesystem::path& checkpoint) {
   std::vector<std::byte> packed;
+  const std::vector<NamedOptimizer> optimizers = program->optimizers();
+  const std::vector<NamedTensor> vectors = program->vectors();
   world.together("reading the checkpoint", [&] {
     if (!writes()) return;
     const CheckpointReader reader(checkpoint);
     require_data(reader.model_kind() == model.kind(), "checkpoint ", checkpoint, ": its model is ", reader.model_kind(),
                  ", this configuration's is ", model.kind());
     reader.load_weights(model.params());
-    reader.load_optimizer(*optimizer);
+    for (const NamedOptimizer& o : optimizers) reader.load_optimizer(o);
+    reader.load_vectors(vectors);
     if (ema) reader.load_ema(*ema);
     const std::string data = hex64(model.data_hash());
     require_data(reader.data_hash() == data, "checkpoint ", checkpoint, ": it was trained on other data (hash ",
                  reader.data_hash(), ") than ", config.data.path, " (hash ", data, ")");
     const TrainState stored = reader.state();
-    require_data(stored.position >= 0 && stored.position <= samples && stored.step >= 0 && stored.epoch >= 0,
-                 "checkpoint ", checkpoint, ": position ", stored.position, " in an epoch of ", samples,
-                 " samples at step ", stored.step);
+    require_data(
+        stored.position >= 0 && stored.position <= program->epoch_length() && stored.step >= 0 && stored.epoch >= 0,
+        "checkpoint ", checkpoint, ": position ", stored.position, " in an epoch of ", program->epoch_length(),
+        " at step ", stored.step);
     packed = pack(stored);
   });
   const auto share = [&](const Tensor& tensor, const char* what) {
     comm.broadcast(std::span(static_cast<std::byte*>(tensor.raw()), tensor.size_bytes()), 0, what);
   };
   share(model.params().values(), "weights");
-  for (const NamedTensor& slot : optimizer->state()) share(slot.value, "optimizer state");
+  std::vector<std::int64_t> numbers;
+  for (const NamedOptimizer& o : optimizers) {
+    for (const NamedTensor& slot : o.optimizer->state()) share(slot.value, "optimizer state");
+    numbers.push_back(o.optimizer->steps());
+  }
+  for (const NamedTensor& vector : vectors) share(vector.value, "program state");
   if (ema) share(ema->flat(), "averaged weights");
-  std::int64_t numbers[2] = {optimizer->steps(), static_cast<std::int64_t>(packed.size())};
+  numbers.push_back(static_cast<std::int64_t>(packed.size()));
   comm.broadcast(std::as_writable_bytes(std::span<std::int64_t>(numbers)), 0, "checkpoint");
-  packed.resize(static_cast<std::size_t>(numbers[1]));
+  packed.resize(static_cast<std::size_t>(numbers.back()));
   comm.broadcast(packed, 0, "training state");
-  optimizer->set_steps(numbers[0]);
+  for (std::size_t i = 0; i < optimizers.size(); ++i) optimizers[i].optimizer->set_steps(numbers[i]);
   state = unpack(packed);
+  program->resumed();
   schedule.set_state(state.schedule);
   seconds_before = state.seconds;
   if (state.finished && state.step < last_step()) {  // the end has been moved

@@ -10,9 +10,10 @@
 #include "lockstep/train/evaluator.hpp"
 #include "lockstep/train/run_log.hpp"
 #include "lockstep/train/sharded_step.hpp"
-#include "lockstep/train/trainer.hpp"
-#include "train/best_weights.hpp"
 #include "lockstep/train/signals.hpp"
+#include "lockstep/train/trainer.hpp"
+#include "lockstep/train/training_program.hpp"
+#include "train/best_weights.hpp"
 
 namespace lockstep {
 
@@ -29,18 +30,16 @@ struct Interval {
 struct Trainer::Impl {
   Impl(World& world, const RunConfig& config, Model& model);
 
-  std::int64_t steps_per_epoch() const { return (samples + per_step - 1) / per_step; }
   std::int64_t last_step() const;
   double epochs_done() const;
   bool writes() const { return world.rank() == 0; }
   Ema* average() { return ema ? &*ema : nullptr; }
 
   Outcome run();
-  StepSums take_step();
+  StepResult take_step();
   void end_epoch();
   void validate(std::vector<std::pair<std::string, double>>& record);
   unsigned wishes();
-  void require_finite(double loss, double norm) const;
   std::vector<Metric> evaluate_average(Split split, double* seconds);
   const Metric& deciding(const std::vector<Metric>& metrics) const;
 
@@ -63,14 +62,9 @@ struct Trainer::Impl {
   const RunConfig& config;
   Model& model;
   const int threads;
-  const std::int64_t samples;   ///< of the training split
-  const std::int64_t batch;     ///< samples of a micro-batch, over all ranks
-  const std::int64_t per_step;  ///< samples of an optimizer step
-  std::vector<FlatRange> ranges;
-  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<TrainingProgram> program;
   LrSchedule schedule;
   std::optional<Ema> ema;
-  ShardedStep step;
   TrainState state;
 
   RunLog* log = nullptr;

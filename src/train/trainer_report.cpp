@@ -30,21 +30,20 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
                                  hosts, "), ", threads, threads == 1 ? " thread each" : " threads each");
   const std::string device = join(c.run.device, ", ", c.run.precision, ", gradients by ", comm.backend(),
                                   c.run.reproducible ? join(", reproducible over ", c.dist.shards, " shards") : "");
-  const std::string micro = c.batch.accumulate > 1 ? join(" in ", c.batch.accumulate, " micro-batches of ", batch) : "";
-  const double share = static_cast<double>(per_step) / world.size();
   const std::string scaled = c.optim.scale_lr == "none"
                                  ? ""
                                  : join(", optim.lr ", exact(c.optim.lr), " scaled by scale_lr = ", c.optim.scale_lr);
   const std::string end = last_step() < std::int64_t{1} << 40 ? join(", ", last_step(), " in all") : "";
-  return {{"ranks", ranks},
-          {"device", device},
-          {"batch", join(per_step, " samples per step over all ranks", micro, ", ", share, " per rank")},
-          {"learning rate",
-           join(exact(c.scaled_lr(world.size())), scaled, ", ", c.optim.name, ", schedule ", c.schedule.name)},
-          {"parameters", join(model.params().count(), " in ", model.params().all().size(), " arrays")},
-          {"data", join(c.data.path, ": ", samples, " training, ", model.size(Split::validation), " validation, ",
-                        model.size(Split::test), " test samples")},
-          {"steps", join(steps_per_epoch(), " per epoch", end)}};
+  std::vector<std::pair<std::string, std::string>> lines = {{"ranks", ranks}, {"device", device}};
+  for (auto& line : program->facts()) lines.push_back(std::move(line));
+  lines.insert(lines.end(),
+               {{"learning rate",
+                 join(exact(c.scaled_lr(world.size())), scaled, ", ", c.optim.name, ", schedule ", c.schedule.name)},
+                {"parameters", join(model.params().count(), " in ", model.params().all().size(), " arrays")},
+                {"data", join(c.data.path, ": ", model.size(Split::train), " training, ", model.size(Split::validation),
+                              " validation, ", model.size(Split::test), " test samples")},
+                {"steps", join(program->steps_per_epoch(), " per epoch", end)}});
+  return lines;
 }
 
 void Trainer::Impl::log_interval() {

@@ -7,9 +7,9 @@
 
 #include "doctest/doctest.h"
 #include "lockstep/base/error.hpp"
+#include "lockstep/io/seal.hpp"
 #include "support/temp_dir.hpp"
 #include "toy_model.hpp"
-#include "lockstep/io/seal.hpp"
 
 using namespace lockstep;
 using test::read_text;
@@ -54,7 +54,8 @@ struct Trained {
   CheckpointParts parts() const {
     return {.model = &model,
             .params = &const_cast<ToyModel&>(model).params(),
-            .optimizer = optimizer.get(),
+            .optimizers = {{"", optimizer.get()}},
+            .vectors = {},
             .ema = &ema,
             .state = &state,
             .config = "[optim]\nlr = 0.01\n",
@@ -91,7 +92,7 @@ TEST_SUITE("train.checkpoint") {
     const CheckpointReader reader(dir / "a.h5");
     Trained other(0);
     reader.load_weights(other.model.params());
-    reader.load_optimizer(*other.optimizer);
+    reader.load_optimizer({"", other.optimizer.get()});
     reader.load_ema(other.ema);
     CHECK(other.model.params().hash() == const_cast<Trained&>(trained).model.params().hash());
     CHECK(other.ema.hash() == trained.ema.hash());
@@ -156,7 +157,7 @@ TEST_SUITE("train.checkpoint") {
       const CheckpointReader reader(dir / "b.h5");
       Trained other(0);
       reader.load_weights(other.model.params());
-      reader.load_optimizer(*other.optimizer);
+      reader.load_optimizer({"", other.optimizer.get()});
       if (pack(reader.state()) != pack(trained.state) ||
           other.model.params().hash() != const_cast<Trained&>(trained).model.params().hash())
         ++wrong;
@@ -205,7 +206,11 @@ TEST_SUITE("train.checkpoint") {
     const std::string message = message_of([&] { reader.load_weights(wide); }, Fault::data);
     CHECK(contains(message, "'/model/w0' is (3) there, but (4, 2)"));
     const auto sgd = make_optimizer({.name = "sgd"}, more.params(), trainable_ranges(more.params()));
-    CHECK(contains(message_of([&] { reader.load_optimizer(*sgd); }, Fault::data),
+    CHECK(contains(message_of(
+                       [&] {
+                         reader.load_optimizer({"", sgd.get()});
+                       },
+                       Fault::data),
                    "its optimizer is adam, this configuration's is sgd"));
   }
 

@@ -11,11 +11,18 @@
 
 namespace lockstep {
 
+/// One of a run's optimizers: kept under /optim/<name>, or /optim itself when it is the only one and has no name.
+struct NamedOptimizer {
+  std::string name;
+  Optimizer* optimizer = nullptr;
+};
+
 /// Everything that a checkpoint is made of, gathered by the trainer. Null parts are left out.
 struct CheckpointParts {
   const Model* model = nullptr;
   const ParamStore* params = nullptr;
-  const Optimizer* optimizer = nullptr;
+  std::vector<NamedOptimizer> optimizers;
+  std::vector<NamedTensor> vectors;  ///< further state of the training program
   const Ema* ema = nullptr;
   const TrainState* state = nullptr;
   std::string config;  ///< resolved INI text
@@ -25,8 +32,8 @@ struct CheckpointParts {
 
 /// Writes a checkpoint: whole or not at all (io/atomic_file), read back and verified before it gets its name.
 ///
-/// HDF5: /model/<parameter> (master weights; attributes `trainable`), /optim/<slot>/<parameter>, /ema/<parameter>,
-/// /state, /state/history/<series>, /config (the resolved INI text), and what Model::save adds. Every dataset carries
+/// HDF5: /model/<parameter> (master weights; attributes `trainable`), /optim/[<optimizer>/]<slot>/<parameter>, /program/<vector>,
+/// /ema/<parameter>, /state, /state/history/<series>, /config (the resolved INI text), and what Model::save adds. Every dataset carries
 /// `xxh3`, its values' checksum, and the root carries one over all names, types, shapes and attributes. Behind the end
 /// of the HDF5 file stand 64 bytes with the length and checksum of all bytes before them, so that any flipped or
 /// missing byte is noticed before HDF5 sees the file; HDF5 itself ignores them.
@@ -54,7 +61,8 @@ class CheckpointReader {
   void load_weights(ParamStore& params) const;
   /// The weights to use the model with: the average when there is one, else as load_weights.
   void load_average_or_weights(ParamStore& params) const;
-  void load_optimizer(Optimizer& optimizer) const;
+  void load_optimizer(const NamedOptimizer& optimizer) const;
+  void load_vectors(const std::vector<NamedTensor>& vectors) const;
   void load_ema(Ema& ema) const;
 
  private:

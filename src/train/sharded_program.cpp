@@ -1,0 +1,85 @@
+#include "train/sharded_program.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/base/text.hpp"
+
+namespace lockstep {
+
+namespace {
+
+std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samples) {
+  const std::int64_t batch = config.global_batch(ranks);
+  require_usage(batch <= samples, "option batch.size = ", config.batch.size,
+                config.batch.scope == "rank" ? " per rank" : "", ": a batch of ", batch, " is larger than the ",
+                samples, " training samples of ", config.data.path);
+  return batch;
+}
+
+}  // namespace
+
+ShardedProgram::ShardedProgram(World& world, const RunConfig& config, Model& model, int threads)
+    : world_(world),
+      config_(config),
+      model_(model),
+      samples_(model.size(Split::train)),
+      batch_(checked_batch(config, world.size(), samples_)),
+      per_step_(batch_ * config.batch.accumulate),
+      ranges_(trainable_ranges(model.params())),
+      optimizer_(make_optimizer(config.optim, model.params(), ranges_)),
+      step_(world.communicator(), model,
+            {.threads = threads,
+             .shards = config.dist.shards,
+             .reproducible = config.run.reproducible,
+             .bucket_bytes = config.dist.bucket_bytes}) {}
+
+StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average, unsigned flags) {
+  const GlobalBatch global = {.seed = config_.run.seed,
+                              .epoch = state.epoch,
+                              .step = state.step,
+                              .first = state.position,
+                              .count = std::min(per_step_, samples_ - state.position),
+                              .micro = batch_};
+  const StepSums sums = step_.run(global, flags);  // all ranks hold the same summed gradient
+  Stopwatch watch;
+  StepResult result = {.advance = global.count,
+                       .samples = global.count,
+                       .loss = sums.loss,
+                       .weight = sums.weight,
+                       .flags = sums.flags,
+                       .compute = step_.seconds().compute,
+                       .reduce = step_.seconds().reduce};
+  if (sums.weight > 0) {
+    result.norm = gradient_norm(step_.gradient(), ranges_) / sums.weight;
+    require_finite(state, sums.loss / sums.weight, result.norm);
+    optimizer_->step(step_.gradient(), lr, clip_scale(result.norm, config_.optim.clip_norm) / sums.weight, average);
+  }
+  result.update = watch.seconds();
+  return result;
+}
+
+void ShardedProgram::require_finite(const TrainState& state, double loss, double norm) const {
+  if (std::isfinite(loss) && std::isfinite(norm)) return;
+  // All ranks have seen the same sums, so all are here.
+  world_.together("checking the step", [&] {
+    std::string where = first_non_finite(model_.params(), step_.gradient());
+    if (!where.empty()) where = ", first in the gradient of " + where;
+    std::string weights = first_non_finite(model_.params(), model_.params().values());
+    if (!weights.empty()) weights = "; the weights were not finite before it: " + weights;
+    throw Error(Fault::usage, join("step ", state.step, " (epoch ", state.epoch, "): the loss is ", loss,
+                                   " and the norm of its gradient ", norm, where, weights,
+                                   "; lower optim.lr = ", exact(config_.optim.lr), " or set optim.clip_norm"));
+  });
+}
+
+std::vector<std::pair<std::string, std::string>> ShardedProgram::facts() {
+  const std::int64_t accumulate = config_.batch.accumulate;
+  const std::string micro = accumulate > 1 ? join(" in ", accumulate, " micro-batches of ", batch_) : "";
+  const double share = static_cast<double>(per_step_) / world_.size();
+  return {{"batch", join(per_step_, " samples per step over all ranks", micro, ", ", share, " per rank")}};
+}
+
+}  // namespace lockstep

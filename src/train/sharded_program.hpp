@@ -1,0 +1,36 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "lockstep/train/sharded_step.hpp"
+#include "lockstep/train/training_program.hpp"
+
+namespace lockstep {
+
+/// Samples in the epoch's order, a global batch per step: the gradient of its shards, and one optimizer.
+class ShardedProgram final : public TrainingProgram {
+ public:
+  /// errors  Error (usage): a batch larger than the training split
+  ShardedProgram(World& world, const RunConfig& config, Model& model, int threads);
+
+  std::int64_t epoch_length() const override { return samples_; }
+  std::int64_t steps_per_epoch() const override { return (samples_ + per_step_ - 1) / per_step_; }
+  StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override;
+  std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
+  std::vector<std::pair<std::string, std::string>> facts() override;
+
+ private:
+  void require_finite(const TrainState& state, double loss, double norm) const;
+
+  World& world_;
+  const RunConfig& config_;
+  Model& model_;
+  const std::int64_t samples_;   ///< of the training split
+  const std::int64_t batch_;     ///< samples of a micro-batch, over all ranks
+  const std::int64_t per_step_;  ///< samples of an optimizer step
+  std::vector<FlatRange> ranges_;
+  std::unique_ptr<Optimizer> optimizer_;
+  ShardedStep step_;
+};
+
+}  // namespace lockstep
