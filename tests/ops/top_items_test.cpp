@@ -1,0 +1,121 @@
+#include "lockstep/ops/top_items.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "ops/every_isa.hpp"
+#include "support/gradcheck.hpp"
+#include "support/tolerance.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+/// Small whole numbers: products are exact, and many scores are equal.
+OwnedTensor whole_numbers(DType dtype, std::int64_t rows, std::int64_t columns, const char* site) {
+  OwnedTensor t(dtype, {rows, columns});
+  const Philox draw(5, 0, site);
+  for (std::int64_t i = 0; i < t->size(); ++i) {
+    const double value = static_cast<double>(draw.below(5, static_cast<std::uint64_t>(i))) - 2;
+    visit_float(dtype, [&]<class T>() { t->data<T>()[i] = static_cast<T>(value); });
+  }
+  return t;
+}
+
+std::vector<std::vector<std::int32_t>> some_excluded(std::int64_t users, std::int64_t items) {
+  std::vector<std::vector<std::int32_t>> lists(static_cast<std::size_t>(users));
+  const Philox draw(6, 0, "excluded");
+  for (std::int64_t u = 0; u < users; ++u)
+    for (std::int64_t i = 0; i < items; ++i)
+      if (u % 5 == 4 || draw.uniform(static_cast<std::uint64_t>(u * items + i)) < 0.1 * static_cast<double>(u % 5))
+        lists[static_cast<std::size_t>(u)].push_back(static_cast<std::int32_t>(i));
+  return lists;
+}
+
+/// By sorting all scores.
+std::vector<std::int32_t> reference(const Tensor& users, const Tensor& items,
+                                    const std::vector<std::vector<std::int32_t>>& excluded, std::int64_t k) {
+  std::vector<std::int32_t> top;
+  visit_float(users.dtype(), [&]<class T>() {
+    for (std::int64_t u = 0; u < users.rows(); ++u) {
+      std::vector<std::pair<double, std::int32_t>> all;
+      for (std::int64_t i = 0; i < items.rows(); ++i) {
+        double score = 0;
+        for (std::int64_t d = 0; d < users.columns(); ++d)
+          score += static_cast<double>(users.data<T>()[u * users.columns() + d]) *
+                   static_cast<double>(items.data<T>()[i * users.columns() + d]);
+        const auto& out = excluded[static_cast<std::size_t>(u)];
+        if (!std::binary_search(out.begin(), out.end(), static_cast<std::int32_t>(i)))
+          all.emplace_back(-score, static_cast<std::int32_t>(i));
+      }
+      std::sort(all.begin(), all.end());
+      for (std::int64_t i = 0; i < k; ++i)
+        top.push_back(i < static_cast<std::int64_t>(all.size()) ? all[static_cast<std::size_t>(i)].second : -1);
+    }
+  });
+  return top;
+}
+
+std::vector<std::int32_t> run(const Tensor& users, const Tensor& items,
+                              const std::vector<std::vector<std::int32_t>>& excluded, std::int64_t k) {
+  std::vector<std::int32_t> top(static_cast<std::size_t>(users.rows() * k), -7);
+  Stream stream;
+  ops::top_items(
+      stream, ops::ItemTable(items), users,
+      [&](std::int64_t u) { return std::span<const std::int32_t>(excluded[static_cast<std::size_t>(u)]); }, k,
+      top.data());
+  return top;
+}
+}  // namespace
+
+TEST_SUITE("ops.top_items") {
+  TEST_CASE("the best items are those of a full sort, equal scores by ascending item, excluded ones never") {
+    struct Sizes {
+      std::int64_t users, items, columns, k;
+    };
+    for_every_isa([&] {
+      for (const Sizes s : {Sizes{7, 11, 3, 5}, Sizes{70, 1030, 6, 20}, Sizes{3, 513, 1, 100}, Sizes{1, 1, 1, 1},
+                            Sizes{5, 0, 2, 3}, Sizes{0, 9, 2, 3}, Sizes{2, 30, 4, 40}})
+        for (const DType dtype : {DType::f32, DType::f64}) {
+          CAPTURE(s.items);
+          CAPTURE(s.k);
+          const OwnedTensor users = whole_numbers(dtype, s.users, s.columns, "users"),
+                            items = whole_numbers(dtype, s.items, s.columns, "items");
+          const auto excluded = some_excluded(s.users, s.items);
+          CHECK(run(users, items, excluded, s.k) == reference(users, items, excluded, s.k));
+        }
+    });
+  }
+
+  TEST_CASE("a user's items do not depend on the other users of the call") {
+    const OwnedTensor users = random_tensor(DType::f32, {67, 9}, "users"),
+                      items = random_tensor(DType::f32, {700, 9}, "items");
+    const auto excluded = some_excluded(67, 700);
+    const auto together = run(users, items, excluded, 10);
+    for (std::int64_t u = 0; u < 67; ++u) {
+      const auto alone = run(users->slice(u, 1), items, {excluded[static_cast<std::size_t>(u)]}, 10);
+      CHECK(std::equal(alone.begin(), alone.end(), together.begin() + u * 10));
+    }
+  }
+
+  TEST_CASE("a score that is not a number is never taken") {
+    const OwnedTensor users = whole_numbers(DType::f32, 1, 1, "users"), items(DType::f32, {3, 1});
+    users->data<float>()[0] = 1;
+    items->data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+    items->data<float>()[1] = 1, items->data<float>()[2] = 2;
+    CHECK(run(users, items, {{}}, 3) == std::vector<std::int32_t>{2, 1, -1});
+  }
+
+  TEST_CASE("users of another width are refused") {
+    const OwnedTensor users(DType::f32, {2, 3}), items(DType::f32, {4, 2});
+    std::int32_t top[2] = {};
+    Stream stream;
+    CHECK_THROWS_WITH_AS(
+        ops::top_items(
+            stream, ops::ItemTable(items), users, [](std::int64_t) { return std::span<const std::int32_t>(); }, 1, top),
+        "top_items: the items have 2 columns of f32, the users are (2, 3) of f32", Error);
+  }
+}
