@@ -1,0 +1,66 @@
+#include "lockstep/models/ranking_metrics.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+
+namespace lockstep {
+
+namespace {
+constexpr const char* kNames[] = {"recall", "ndcg", "precision", "hit", "ndcg_retrieved"};
+}  // namespace
+
+RankingMetrics::RankingMetrics(std::vector<std::int64_t> cutoffs) : cutoffs_(std::move(cutoffs)) {
+  require_usage(!cutoffs_.empty(), "a ranking needs a cutoff: how many items count");
+  for (std::size_t i = 0; i < cutoffs_.size(); ++i) {
+    require_usage(cutoffs_[i] > (i == 0 ? 0 : cutoffs_[i - 1]), "cutoff ", cutoffs_[i],
+                  " of the ranking: cutoffs must be positive and ascending");
+  }
+  ideal_.push_back(0);
+  for (std::int64_t rho = 1; rho <= depth(); ++rho) {
+    discount_.push_back(1 / std::log2(static_cast<double>(rho + 1)));
+    ideal_.push_back(ideal_.back() + discount_.back());
+  }
+}
+
+void RankingMetrics::add(std::span<const std::int32_t> top, std::span<const std::int32_t> relevant,
+                         double* sums) const {
+  const auto is_hit = [&](std::size_t i) {
+    return i < top.size() && top[i] >= 0 && std::binary_search(relevant.begin(), relevant.end(), top[i]);
+  };
+  std::int64_t all_hits = 0;
+  for (std::size_t i = 0; i < top.size(); ++i) all_hits += is_hit(i);
+  const auto n = static_cast<std::int64_t>(relevant.size());
+  double* out = sums;
+  *out++ += 1;
+  std::int64_t hits = 0, rho = 0;
+  double gain = 0;
+  for (const std::int64_t k : cutoffs_) {
+    for (; rho < k; ++rho) {
+      if (all_hits > hits && is_hit(static_cast<std::size_t>(rho)))
+        ++hits, gain += discount_[static_cast<std::size_t>(rho)];
+    }
+    const double found = static_cast<double>(hits);
+    out[0] += found / static_cast<double>(n);
+    out[1] += gain / ideal_[static_cast<std::size_t>(std::min(k, n))];
+    out[2] += found / static_cast<double>(k);
+    out[3] += hits > 0 ? 1 : 0;
+    out[4] += hits > 0 ? gain / ideal_[static_cast<std::size_t>(std::min(k, all_hits))] : 0;
+    out += kFigures;
+  }
+}
+
+std::vector<Metric> RankingMetrics::metrics(std::span<const double> sums) const {
+  std::vector<Metric> figures;
+  const double users = sums[0];
+  for (std::size_t i = 0; i < cutoffs_.size(); ++i) {
+    for (std::int64_t f = 0; f < kFigures; ++f) {
+      const double sum = sums[1 + i * kFigures + static_cast<std::size_t>(f)];
+      figures.push_back({join(kNames[f], "@", cutoffs_[i]), users > 0 ? sum / users : 0, true});
+    }
+  }
+  return figures;
+}
+
+}  // namespace lockstep
