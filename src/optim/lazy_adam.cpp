@@ -1,0 +1,197 @@
+#include "lockstep/optim/lazy_adam.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <utility>
+
+#include "lockstep/base/error.hpp"
+#include "optim/lazy_adam_kernels.hpp"
+#include "optim/sweep_kernels.hpp"
+
+namespace lockstep {
+
+namespace {
+/// Fewer elements than this are not worth waking the other threads.
+constexpr std::int64_t kParallelFrom = std::int64_t{1} << 14;
+/// A step must make moves smaller by more than what rounding may add.
+constexpr double kCalm = 0.999;
+}  // namespace
+
+LazyAdam::LazyAdam(const OptimizerOptions& options, ParamStore& params, const std::vector<RowsOf>& which)
+    : Optimizer(params, trainable_ranges(params,
+                                         [&](const Param& p) {
+                                           return std::any_of(which.begin(), which.end(),
+                                                              [&](const RowsOf& r) { return r.param == &p; });
+                                         })),
+      options_(options),
+      m_(add_state("exp_avg")),
+      v_(add_state("exp_avg_sq")) {
+  require_usage(options.weight_decay == 0, "option optim.weight_decay = ", options.weight_decay,
+                ": must be 0 where only the rows with a gradient are updated");
+  require_usage(options.eps > 0, "option optim.eps = ", options.eps,
+                ": must be > 0 where rows may have no gradient at all");
+  const auto state_of = [&](const std::string& name) {
+    for (const NamedTensor& t : state())
+      if (t.name == name) return t.value;
+    return Tensor{};
+  };
+  for (RowsOf rows : which) {
+    const std::int64_t all = rows.param->shape[0];
+    if (rows.count < 0) rows.count = all - rows.first;
+    tables_.push_back({rows, all > 0 ? rows.param->shape.size() / all : 0, state_of("exp_avg/" + rows.param->name),
+                       state_of("exp_avg_sq/" + rows.param->name),
+                       std::vector<std::int64_t>(static_cast<std::size_t>(all))});
+  }
+}
+
+LazyAdam::Table& LazyAdam::table_of(const Param& param) {
+  const auto found =
+      std::find_if(tables_.begin(), tables_.end(), [&](const Table& t) { return t.rows.param == &param; });
+  require(found != tables_.end(), "the optimizer does not keep ", param.name);
+  return *found;
+}
+
+void LazyAdam::expect_steps(std::int64_t taken) {
+  if (taken == base_ + static_cast<std::int64_t>(history_.size())) return;
+  base_ = taken;
+  history_.clear();
+  for (Table& table : tables_) std::fill(table.done.begin(), table.done.end(), base_);
+}
+
+void LazyAdam::note(double lr, double gradient_scale) {
+  const auto t = static_cast<double>(steps());
+  const Step step = {lr / (1 - std::pow(options_.beta1, t)), 1 / std::sqrt(1 - std::pow(options_.beta2, t))};
+  // The move is rate m / (sqrt(v) root + eps): how much larger may this step's be than that of the one before?
+  bool calm = options_.eps >= 1e-12 && step.rate <= 1;
+  if (calm && !history_.empty()) {
+    const Step& before = history_.back();
+    const double shrink = std::min(1.0, std::sqrt(options_.beta2) * step.root / before.root);
+    calm = step.rate * options_.beta1 <= kCalm * before.rate * shrink;
+  }
+  if (!calm) calm_from_ = steps();
+  history_.push_back(step);
+  scale_ = gradient_scale;
+}
+
+template <class T>
+optim_kernels::AdamStep<T> LazyAdam::step_now() const {
+  const auto cast = [](double value) { return static_cast<T>(value); };
+  const Step& now = history_.back();
+  return {cast(scale_),
+          cast(0),
+          cast(1),
+          cast(options_.beta1),
+          cast(1 - options_.beta1),
+          cast(options_.beta2),
+          cast(1 - options_.beta2),
+          cast(now.rate),
+          cast(now.root),
+          cast(options_.eps)};
+}
+
+template <class T>
+void LazyAdam::replay(const Table& table, std::int64_t row, std::int64_t from, std::int64_t to) const {
+  static_assert(sizeof(Step) == optim_kernels::kStride * sizeof(double));
+  const Step* first = history_.data() + (from - base_);
+  const optim_kernels::MissedSteps<T> missed = {.rate = &first->rate,
+                                                .root = &first->root,
+                                                .count = to - from,
+                                                .calm_from = calm_from_ - from - 1,
+                                                .beta1 = static_cast<T>(options_.beta1),
+                                                .beta2 = static_cast<T>(options_.beta2),
+                                                .eps = static_cast<T>(options_.eps)};
+  const std::int64_t at = row * table.columns;
+  optim_kernels::active_replay_kernel<T>()(table.columns, table.rows.param->value.data<T>() + at,
+                                           table.m.data<T>() + at, table.v.data<T>() + at, missed);
+}
+
+void LazyAdam::catch_up(const Param& param, std::span<const std::int32_t> rows) {
+  expect_steps(steps());
+  Table& table = table_of(param);
+  thread_local std::vector<std::pair<std::int64_t, std::int64_t>> late;  // row, steps that it has taken
+  late.clear();
+  for (const std::int32_t row : rows) {
+    std::int64_t& done = table.done[static_cast<std::size_t>(row)];
+    if (done < steps()) late.emplace_back(row, done), done = steps();
+  }
+  const auto count = static_cast<std::int64_t>(late.size());
+  const auto* first = late.data();
+  visit_float(dtype(), [&]<class T>() {
+#pragma omp parallel for schedule(dynamic, 16) if (count * table.columns >= kParallelFrom)
+    for (std::int64_t i = 0; i < count; ++i) replay<T>(table, first[i].first, first[i].second, steps());
+  });
+}
+
+void LazyAdam::replay_kept(std::int64_t to) {
+  for (Table& table : tables_) {
+    const std::int64_t end = table.rows.first + table.rows.count;
+    visit_float(dtype(), [&]<class T>() {
+#pragma omp parallel for schedule(dynamic, 64) if (table.rows.count * table.columns >= kParallelFrom)
+      for (std::int64_t row = table.rows.first; row < end; ++row) {
+        std::int64_t& done = table.done[static_cast<std::size_t>(row)];
+        if (done < to) replay<T>(table, row, done, to);
+        done = to;
+      }
+    });
+  }
+}
+
+void LazyAdam::flush() {
+  expect_steps(steps());
+  replay_kept(steps());
+  base_ = steps();
+  history_.clear();
+}
+
+void LazyAdam::begin_step(double lr, double gradient_scale) {
+  expect_steps(steps());
+  set_steps(steps() + 1);
+  note(lr, gradient_scale);
+}
+
+template <class RowOf>
+void LazyAdam::update_rows(const Param& param, std::int64_t count, const Tensor& gradient, const RowOf& row_of) {
+  Table& table = table_of(param);
+  require(gradient.size() == count * table.columns, "updating ", count, " rows of ", param.name, " ", param.shape,
+          ": the gradient is ", gradient.shape());
+  visit_float(dtype(), [&]<class T>() {
+    const optim_kernels::AdamStep<T> step = step_now<T>();
+    const auto adam = optim_kernels::active<T>().adam;
+#pragma omp parallel for schedule(static) if (count * table.columns >= kParallelFrom)
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t row = row_of(i), at = row * table.columns;
+      std::int64_t& done = table.done[static_cast<std::size_t>(row)];
+      if (done < steps() - 1) replay<T>(table, row, done, steps() - 1);
+      done = steps();
+      adam(table.columns, param.value.data<T>() + at, table.m.data<T>() + at, table.v.data<T>() + at,
+           gradient.data<T>() + i * table.columns, step);
+    }
+  });
+}
+
+void LazyAdam::update(const Param& param, std::span<const std::int32_t> rows, const Tensor& gradient) {
+  update_rows(param, static_cast<std::int64_t>(rows.size()), gradient,
+              [&](std::int64_t i) { return rows[static_cast<std::size_t>(i)]; });
+}
+
+void LazyAdam::update(const Param& param, std::int64_t first, std::int64_t count, const Tensor& gradient) {
+  update_rows(param, count, gradient, [&](std::int64_t i) { return first + i; });
+}
+
+void LazyAdam::begin(double lr, double gradient_scale) {
+  expect_steps(steps() - 1);
+  replay_kept(steps() - 1);
+  for (Table& table : tables_) std::fill(table.done.begin(), table.done.end(), steps());
+  note(lr, gradient_scale);
+}
+
+void LazyAdam::update(const Piece& piece, const Tensor& values, const Tensor& gradient) {
+  visit_float(dtype(), [&]<class T>() {
+    const optim_kernels::AdamStep<T> step = step_now<T>();
+    optim_kernels::active<T>().adam(piece.end - piece.begin, values.data<T>() + piece.begin, m_.data<T>() + piece.state,
+                                    v_.data<T>() + piece.state, gradient.data<T>() + piece.begin, step);
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+#include <cmath>
+
+#include "optim/lazy_adam_kernels.hpp"
+
+namespace lockstep::optim_kernels::LOCKSTEP_ISA {
+
+namespace {
+
+/// Elements that are replayed together: three vectors of them stay in the first-level cache.
+constexpr std::int64_t kBlock = 64;
+/// Steps between two looks at whether the values have come to rest.
+constexpr std::int64_t kLook = 8;
+/// Values below this might still be moved by a moment that has become denormal and no longer shrinks.
+template <class T>
+constexpr T kTiny = sizeof(T) == 4 ? T(1e-30) : T(1e-290);
+
+template <class T>
+bool all_zero(std::int64_t n, const T* x) {
+  T largest = 0;
+  for (std::int64_t i = 0; i < n; ++i) largest = std::fabs(x[i]) > largest ? std::fabs(x[i]) : largest;
+  for (std::int64_t i = 0; i < n; ++i) largest = x[i] == x[i] ? largest : T(1);
+  return largest == 0;
+}
+
+/// Whether neither this step's move of any element, four times as large, nor a tiny one would change p. Rounding is monotone,
+/// so no smaller move does.
+template <class T>
+bool at_rest(std::int64_t n, const T* p, const T* m, const T* v, T rate, T root, T eps) {
+  std::int64_t moving = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T move = 4 * (rate * (m[i] / (std::sqrt(v[i]) * root + eps)));
+    moving += !(p[i] - move == p[i] && p[i] - kTiny<T> == p[i] && p[i] + kTiny<T> == p[i]);
+  }
+  return moving == 0;
+}
+
+template <class T>
+void replay_block(std::int64_t n, T* __restrict__ p, T* __restrict__ m, T* __restrict__ v,
+                  const MissedSteps<T>& steps) {
+  const MissedSteps<T> s = steps;
+  std::int64_t t = 0;
+  // Without a first moment nothing moves, and a row that never had a gradient has neither moment.
+  const bool moves = !all_zero(n, m);
+  if (!moves && all_zero(n, v)) return;
+  for (; moves && t < s.count; ++t) {
+    const T rate = static_cast<T>(s.rate[kStride * t]), root = static_cast<T>(s.root[kStride * t]);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const T mi = s.beta1 * m[i] + T(0);
+      const T vi = s.beta2 * v[i] + T(0);
+      m[i] = mi;
+      v[i] = vi;
+      p[i] = p[i] - rate * (mi / (std::sqrt(vi) * root + s.eps));
+    }
+    if (t % kLook == kLook - 1 && t >= s.calm_from && at_rest(n, p, m, v, rate, root, s.eps)) {
+      ++t;
+      break;
+    }
+  }
+  for (; t < s.count; ++t) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      m[i] = s.beta1 * m[i] + T(0);
+      v[i] = s.beta2 * v[i] + T(0);
+    }
+  }
+}
+
+template <class T>
+void replay(std::int64_t n, T* p, T* m, T* v, const MissedSteps<T>& steps) {
+  for (std::int64_t i = 0; i < n; i += kBlock)
+    replay_block(n - i < kBlock ? n - i : kBlock, p + i, m + i, v + i, steps);
+}
+
+}  // namespace
+
+template <class T>
+ReplayKernel<T> replay_kernel() {
+  return replay<T>;
+}
+template ReplayKernel<float> replay_kernel<float>();
+template ReplayKernel<double> replay_kernel<double>();
+
+}  // namespace lockstep::optim_kernels::LOCKSTEP_ISA
