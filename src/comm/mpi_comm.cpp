@@ -149,6 +149,62 @@ class MpiComm::PendingSum final : public Request {
   Progress* progress_;
 };
 
+class MpiComm::PendingCompressedSum final : public Request {
+ public:
+  PendingCompressedSum(MpiComm& comm, std::span<float> values, std::uint64_t sequence, const char* what,
+                       CompressedSum::Buffers buffers)
+      : comm_(comm),
+        sum_(comm.comm_, values, sequence, what, std::move(buffers)),
+        sequence_(sequence),
+        count_(values.size()),
+        what_(what),
+        progress_(comm.context_.options.progress_thread ? comm.context_.progress : nullptr) {
+    if (progress_ != nullptr) progress_->begin();
+    comm.compressed_.push_back(this);
+  }
+  ~PendingCompressedSum() override {
+    try {
+      if (std::uncaught_exceptions() == 0) wait();  // as PendingSum
+    } catch (const std::exception& problem) {
+      log::error(problem.what());
+    }
+    move_it_myself();
+    std::erase(comm_.compressed_, this);
+    if (done_) comm_.spare_.push_back(sum_.take_buffers());
+  }
+  bool test() override {
+    // Others may wait for this rank's half of another sum: all are moved on.
+    if (!done_) {
+      for (PendingCompressedSum* sum : comm_.compressed_) sum->move();
+    }
+    return done_;
+  }
+  void wait() override {
+    if (test()) return;
+    move_it_myself();
+    const InCollective in(comm_.context_, comm_.channel_.c_str(), sequence_, "compressed sum", count_, "f32",
+                          what_.c_str());
+    Backoff backoff(comm_.context_);
+    while (!test()) backoff.pause();
+  }
+
+ private:
+  void move() {
+    if (done_ || !sum_.test()) return;
+    done_ = true;
+    move_it_myself();
+  }
+  void move_it_myself() {
+    if (progress_ != nullptr) std::exchange(progress_, nullptr)->end();
+  }
+  MpiComm& comm_;
+  CompressedSum sum_;
+  std::uint64_t sequence_, count_;
+  std::string what_;
+  Progress* progress_;
+  bool done_ = false;
+};
+
 MpiComm::MpiComm(MPI_Comm comm, const char* channel, CommContext& context, NodePath node_path)
     : channel_(channel), context_(context), node_path_(std::move(node_path)) {
   check_mpi(MPI_Comm_dup(comm, &comm_), "MPI_Comm_dup");
@@ -296,6 +352,16 @@ std::unique_ptr<Request> MpiComm::start(std::span<T> values, const char* what) {
   return std::make_unique<PendingSum>(*this, std::move(requests), sequence_, values.size(), Wire<T>::name, what);
 }
 
+std::unique_ptr<Request> MpiComm::start_compressed_sum(std::span<float> values, const char* what) {
+  const InCollective in = begin("compressed sum", values.size(), "f32", what);
+  CompressedSum::Buffers buffers;
+  if (!spare_.empty()) {
+    buffers = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  return std::make_unique<PendingCompressedSum>(*this, values, sequence_, what, std::move(buffers));
+}
+
 void MpiComm::broadcast(std::span<std::byte> bytes, int root, const char* what) {
   require(root >= 0 && root < size_, "broadcast '", what, "': root ", root, " of ", size_, " ranks");
   const InCollective in = begin(join("broadcast from ", root).c_str(), bytes.size(), "bytes", what);
@@ -319,7 +385,7 @@ void MpiComm::all_gather_known(std::span<const std::byte> mine, std::span<const 
           ", but the sizes say ", sizes[static_cast<std::size_t>(rank_)], " and ", total);
   const InCollective in = begin("all_gather", static_cast<std::uint64_t>(total), "bytes", what);
   const auto longest = static_cast<std::size_t>(*std::max_element(sizes.begin(), sizes.end()));
-  if (longest <= slot_bytes() && !node_path_.several_nodes) {
+  if (node_path_.reduce != nullptr && longest <= slot_bytes() && !node_path_.several_nodes) {
     node_path_.reduce->all_gather(context_, mine, sizes, into, node_call(ReduceOp::sum, what));
     return;
   }

@@ -5,6 +5,7 @@
 #include <source_location>
 #include <string>
 
+#include "compressed_sum.hpp"
 #include "context.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "node_reduce.hpp"
@@ -47,6 +48,7 @@ class MpiComm final : public Communicator {
   std::unique_ptr<Request> start_all_reduce(std::span<double> values, const char* what) override {
     return start(values, what);
   }
+  std::unique_ptr<Request> start_compressed_sum(std::span<float> values, const char* what) override;
   void broadcast(std::span<std::byte> bytes, int root, const char* what) override;
   void all_gather_known(std::span<const std::byte> mine, std::span<const std::int64_t> sizes, std::span<std::byte> into,
                         const char* what) override;
@@ -56,6 +58,7 @@ class MpiComm final : public Communicator {
 
  private:
   class PendingSum;
+  class PendingCompressedSum;
   struct Signature;
   template <class T>
   void reduce(std::span<T> values, ReduceOp op, const char* what);
@@ -80,6 +83,8 @@ class MpiComm final : public Communicator {
   NodePath node_path_;
   int rank_ = 0, size_ = 1;
   std::uint64_t sequence_ = 0;
+  std::vector<PendingCompressedSum*> compressed_;  ///< under way
+  std::vector<CompressedSum::Buffers> spare_;      ///< of compressed sums that are done
 };
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "lockstep/base/error.hpp"
 
@@ -65,9 +66,10 @@ void sum_parts(std::span<const T* const> parts, std::int64_t first, std::int64_t
 }
 
 template <class T>
-GradSync<T>::GradSync(Communicator& comm, const ParamStore& params, std::int64_t bucket_bytes,
+GradSync<T>::GradSync(Communicator& comm, const ParamStore& params, std::int64_t bucket_bytes, Compression compression,
                       const std::vector<const T*>& parts, const std::vector<StepExtras>& extras)
     : comm_(comm),
+      compression_(compression),
       buckets_(plan_buckets(params, bucket_bytes)),
       bucket_of_(params.all().size()),
       params_in_(buckets_.size(), 0),
@@ -79,6 +81,8 @@ GradSync<T>::GradSync(Communicator& comm, const ParamStore& params, std::int64_t
       extras_(extras),
       message_(dtype_of<T>::value, Shape{kExtras + params.flat_size()}),
       gradient_(message_->slice(kExtras, params.flat_size())) {
+  require_usage(compression == Compression::none || std::is_same_v<T, float>,
+                "option dist.compress = bf16: gradients must be fp32 (run.precision)");
   for (const Param& p : params.all()) {
     std::size_t bucket = 0;
     while (p.offset < buckets_[bucket].begin) ++bucket;
@@ -135,16 +139,31 @@ void GradSync<T>::sum_over_threads(std::size_t bucket) {
 template <class T>
 void GradSync<T>::start_ready() {
   while (started_ < buckets_.size() && summed_[started_].load(std::memory_order_acquire)) {
-    const FlatRange range = buckets_[started_];
-    const std::int64_t front = range.begin == 0 ? kExtras : 0;  // the last bucket carries the extras
-    const auto part = message().subspan(static_cast<std::size_t>(kExtras + range.begin - front),
-                                        static_cast<std::size_t>(range.count() + front));
-    requests_[started_] = comm_.start_all_reduce(part, names_[started_].c_str());
+    start(started_);
     ++started_;
   }
   for (std::size_t b = 0; b < started_; ++b) {
     if (requests_[b] && !requests_[b]->test()) break;  // they end in order, as a rule: one poll is enough
   }
+}
+
+template <class T>
+void GradSync<T>::start(std::size_t bucket) {
+  const FlatRange range = buckets_[bucket];
+  const char* name = names_[bucket].c_str();
+  const auto part = [&](std::int64_t front) {
+    return message().subspan(static_cast<std::size_t>(kExtras + range.begin - front),
+                             static_cast<std::size_t>(range.count() + front));
+  };
+  if constexpr (std::is_same_v<T, float>) {
+    if (compression_ == Compression::bf16) {  // loss and weight keep all their digits
+      requests_[bucket] = comm_.start_compressed_sum(part(0), name);
+      if (range.begin == 0) extras_request_ = comm_.start_all_reduce(message().first(kExtras), "loss and weight");
+      return;
+    }
+  }
+  requests_[bucket] =
+      comm_.start_all_reduce(part(range.begin == 0 ? kExtras : 0), name);  // the last bucket carries the extras
 }
 
 template <class T>
@@ -159,6 +178,7 @@ void GradSync<T>::finish() {
     request->wait();
     request.reset();
   }
+  extras_request_.reset();  // waits
 }
 
 template void encode(const StepExtras&, float*);

@@ -8,6 +8,7 @@
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/nn/params.hpp"
 #include "lockstep/optim/optimizer.hpp"
+#include "lockstep/train/sharded_step.hpp"
 
 namespace lockstep {
 
@@ -39,8 +40,9 @@ template <class T>
 class GradSync {
  public:
   /// parts[t] is the flat gradient of thread t, extras[t] what it adds to the step; both are the caller's.
-  GradSync(Communicator& comm, const ParamStore& params, std::int64_t bucket_bytes, const std::vector<const T*>& parts,
-           const std::vector<StepExtras>& extras);
+  /// errors  Error (usage): bf16 for gradients that are not f32
+  GradSync(Communicator& comm, const ParamStore& params, std::int64_t bucket_bytes, Compression compression,
+           const std::vector<const T*>& parts, const std::vector<StepExtras>& extras);
 
   std::int64_t buckets() const { return static_cast<std::int64_t>(buckets_.size()); }
   /// kExtras numbers, then the gradient.
@@ -62,8 +64,10 @@ class GradSync {
   void complete(int thread, std::size_t bucket);
   void sum_over_threads(std::size_t bucket);
   void start_ready();
+  void start(std::size_t bucket);
 
   Communicator& comm_;
+  Compression compression_;
   std::vector<FlatRange> buckets_;
   std::vector<std::size_t> bucket_of_;              ///< by Param::index
   std::vector<std::int64_t> params_in_;             ///< per bucket
@@ -71,6 +75,7 @@ class GradSync {
   std::vector<std::atomic<int>> threads_missing_;   ///< per bucket
   std::vector<std::atomic<bool>> summed_;           ///< per bucket
   std::vector<std::unique_ptr<Request>> requests_;
+  std::unique_ptr<Request> extras_request_;  ///< when compressed gradients leave the extras behind
   std::vector<std::string> names_;
   std::size_t started_ = 0;
   const std::vector<const T*>& parts_;

@@ -42,6 +42,10 @@ void add_run(Options& o, RunConfig::Run& run) {
   o.add("run.max_hours", &run.max_hours, 0, non_negative,
         "stop with a checkpoint and exit code 85 so that the run ends within this time; 0: no limit")
       .may_change();
+  o.alias("run.max_hours", "max-hours");
+  o.add("run.all_ranks_log", &run.all_ranks_log, false,
+        "every rank prints what rank 0 prints, each line with its rank and host")
+      .may_change();
 }
 
 void add_data_and_model(Options& o, RunConfig& c) {
@@ -170,6 +174,7 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
   o.add("dist.timeout", &c.dist.timeout, 600, non_negative, "longest wait for another rank; 0: for ever")
       .unit("s")
       .may_change();
+  o.alias("dist.timeout", "timeout");
   o.add("dist.check_every", &c.dist.check_every, 1000, non_negative,
         "steps between two comparisons of all ranks' weights; 0: never")
       .may_change();
@@ -178,6 +183,9 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
   o.add("dist.bucket_bytes", &c.dist.bucket_bytes, std::int64_t{4} << 20, at_least(1),
         "gradients travel in pieces of at least this size, while the backward pass goes on")
       .unit("bytes")
+      .may_change();
+  o.choice("dist.compress", &c.dist.compress, "none", {"none", "bf16"},
+           "how gradients travel between ranks: with all their digits, or as bf16 (half the bytes), added in f32")
       .may_change();
   o.add("dist.shards", &c.dist.shards, 16, at_least(1),
         "pieces that a batch is cut into over all ranks and threads (fewer when they would be too small); with "
@@ -208,6 +216,14 @@ void check(const RunConfig& c) {
   c.model->check();
   require_usage(!c.run.reproducible || std::has_single_bit(static_cast<std::uint64_t>(c.dist.shards)),
                 "option dist.shards = ", c.dist.shards, ": must be a power of two with run.reproducible");
+}
+
+StepOptions RunConfig::step_options(int threads) const {
+  return {.threads = threads,
+          .shards = dist.shards,
+          .reproducible = run.reproducible,
+          .bucket_bytes = dist.bucket_bytes,
+          .compression = dist.compress == "bf16" ? Compression::bf16 : Compression::none};
 }
 
 double RunConfig::scaled_lr(int ranks) const {

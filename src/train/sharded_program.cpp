@@ -30,11 +30,7 @@ ShardedProgram::ShardedProgram(World& world, const RunConfig& config, Model& mod
       per_step_(batch_ * config.batch.accumulate),
       ranges_(trainable_ranges(model.params())),
       optimizer_(make_optimizer(config.optim, model.params(), ranges_)),
-      step_(world.communicator(), model,
-            {.threads = threads,
-             .shards = config.dist.shards,
-             .reproducible = config.run.reproducible,
-             .bucket_bytes = config.dist.bucket_bytes}) {}
+      step_(world.communicator(), model, config.step_options(threads)) {}
 
 StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average, unsigned flags) {
   const GlobalBatch global = {.seed = config_.run.seed,

@@ -46,7 +46,7 @@ class Engine final : public ShardedStep::Impl {
         options_(options),
         parts_(static_cast<std::size_t>(options.threads)),
         extras_(static_cast<std::size_t>(options.threads)),
-        sync_(comm, model.params(), options.bucket_bytes, parts_, extras_),
+        sync_(comm, model.params(), options.bucket_bytes, options.compression, parts_, extras_),
         errors_(static_cast<std::size_t>(options.threads)) {
     gradient = sync_.gradient();
     buckets = sync_.buckets();
@@ -57,6 +57,8 @@ class Engine final : public ShardedStep::Impl {
       gradient_bytes += workers_.back()->gradients.flat().size_bytes();
     }
     if (options.reproducible) {
+      require_usage(options.compression == Compression::none,
+                    "option dist.compress: --reproducible adds gradients with all their digits; use none");
       require_usage(std::has_single_bit(static_cast<std::uint64_t>(options.shards)),
                     "option dist.shards = ", options.shards, ": must be a power of two with --reproducible");
       require_usage(options.shards >= comm.size(), "option dist.shards = ", options.shards,
@@ -151,7 +153,7 @@ class Engine final : public ShardedStep::Impl {
 
   /// Default mode: a buffer per thread.
   StepExtras run_threads(const GlobalBatch& batch, unsigned flags, Stopwatch& watch) {
-    const bool overlap = comm_.size() > 1 && sync_.buckets() > 1;
+    const bool overlap = comm_.size() > 1 && (sync_.buckets() > 1 || options_.compression != Compression::none);
     if (overlap) sync_.begin();
     const auto compute = [&](int thread, int threads) {
       Worker& worker = *workers_[static_cast<std::size_t>(thread)];

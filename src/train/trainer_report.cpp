@@ -29,6 +29,7 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
   const std::string ranks = join(world.size(), " on ", world.nodes(), world.nodes() == 1 ? " host" : " hosts", " (",
                                  hosts, "), ", threads, threads == 1 ? " thread each" : " threads each");
   const std::string device = join(c.run.device, ", ", c.run.precision, ", gradients by ", comm.backend(),
+                                  c.dist.compress == "none" ? "" : " as " + c.dist.compress,
                                   c.run.reproducible ? join(", reproducible over ", c.dist.shards, " shards") : "");
   const std::string scaled = c.optim.scale_lr == "none"
                                  ? ""

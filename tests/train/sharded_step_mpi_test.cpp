@@ -113,6 +113,37 @@ TEST_SUITE("train.sharded_step") {
     }
   }
 
+  TEST_CASE("compressed: bf16's digits in the gradient, all digits in loss and weight, the same bits on every rank") {
+    World& world = test_world();
+    ToyModel model(DType::f32, 1000);
+    for (const std::int64_t bucket_bytes : {std::int64_t{1}, std::int64_t{1} << 20}) {
+      ShardedStep step(world.communicator(), model,
+                       {.threads = 2, .bucket_bytes = bucket_bytes, .compression = Compression::bf16});
+      for (const std::int64_t count : {1, 7, 777}) {
+        const GlobalBatch batch = batch_of(count);
+        const StepSums sums = step.run(batch, kCheckpoint);
+        CAPTURE(count);
+        CHECK(sums.flags == kCheckpoint);
+        double loss, weight;
+        model.reference(batch.seed, batch.epoch, batch.first, batch.count, loss, weight);
+        CHECK(std::abs(sums.loss - loss) < 1e-5 * loss);
+        // Half a unit of 2^-8 for what each rank sends, and for the sum; ranks' parts may be larger than their sum.
+        CHECK(error_against_reference(model, step, sums, batch) < (world.size() == 1 ? 1e-5 : 1.5e-2));
+        const auto bits = step.gradient().span<float>();
+        std::vector<float> high(bits.begin(), bits.end()), low = high;
+        world.communicator().all_reduce(std::span(high), ReduceOp::max, "gradient");
+        world.communicator().all_reduce(std::span(low), ReduceOp::min, "gradient");
+        CHECK(high == low);
+      }
+    }
+    ToyModel wide(DType::f64);
+    CHECK_THROWS_WITH_AS(ShardedStep(world.communicator(), wide, {.compression = Compression::bf16}),
+                         doctest::Contains("dist.compress"), Error);
+    CHECK_THROWS_WITH_AS(
+        ShardedStep(world.communicator(), model, {.reproducible = true, .compression = Compression::bf16}),
+        doctest::Contains("dist.compress"), Error);
+  }
+
   TEST_CASE("what a shard throws on a thread is thrown by run()") {
     ToyModel model;
     const auto alone = make_self_communicator();

@@ -61,6 +61,11 @@ class Communicator {
   virtual std::unique_ptr<Request> start_all_reduce(std::span<float> values, const char* what) = 0;
   virtual std::unique_ptr<Request> start_all_reduce(std::span<double> values, const char* what) = 0;
 
+  /// As start_all_reduce, for sums that may lose digits: values travel rounded to bf16, half the bytes, and are added in
+  /// f32, in rank order; the sum is rounded to bf16, too. Every rank ends with the same bits, those of a fixed number of
+  /// ranks. One rank on its own keeps its values as they are.
+  virtual std::unique_ptr<Request> start_compressed_sum(std::span<float> values, const char* what) = 0;
+
   /// In place: every rank ends with root's bytes.
   virtual void broadcast(std::span<std::byte> bytes, int root, const char* what) = 0;
 

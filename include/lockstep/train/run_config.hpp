@@ -8,6 +8,7 @@
 #include "lockstep/models/model_config.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
+#include "lockstep/train/sharded_step.hpp"
 
 namespace lockstep {
 
@@ -24,6 +25,7 @@ struct RunConfig {
     std::int64_t threads = 0;  ///< per rank; 0: OMP_NUM_THREADS, or the cores of the node shared among its ranks
     std::string device, backend, precision;
     double max_hours = 0;  ///< 0: no limit
+    bool all_ranks_log = false;
   } run;
   struct Data {
     std::string path;
@@ -72,11 +74,14 @@ struct RunConfig {
     std::int64_t check_every = 0;  ///< steps
     bool check_collectives = false;
     std::int64_t bucket_bytes = 0;
+    std::string compress;  ///< none | bf16
     std::int64_t shards = 16;
   } dist;
 
   std::string text;  ///< resolved INI text, as it is saved beside the run and in checkpoints
 
+  /// How a step is carried out by so many threads per rank.
+  StepOptions step_options(int threads) const;
   std::int64_t global_batch(int ranks) const { return (batch.scope == "rank" ? ranks : 1) * batch.size; }
   double scaled_lr(int ranks) const;
   /// Of weights and activations.

@@ -17,11 +17,15 @@ struct GlobalBatch {
   std::int64_t micro = 0;  ///< samples per micro-batch; 0: all at once
 };
 
+/// How gradients travel between ranks (dist.compress): with all their digits, or as bf16, added in f32.
+enum class Compression : std::uint8_t { none, bf16 };
+
 struct StepOptions {
   int threads = 1;
   std::int64_t shards = 16;  ///< of a micro-batch, over all ranks
   bool reproducible = false;
   std::int64_t bucket_bytes = std::int64_t{4} << 20;
+  Compression compression = Compression::none;
 };
 
 /// What a rank wants all ranks to know with this step; they all see the union.

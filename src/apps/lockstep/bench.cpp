@@ -148,12 +148,7 @@ Json bench_train(World& world, const RunConfig& config, const BenchOptions& opti
   const std::int64_t batch = config.global_batch(world.size()) * config.batch.accumulate;
   const std::int64_t rows = model.size(Split::train);
   require_usage(batch <= rows, "option batch.size: a step takes ", batch, " samples and the training split has ", rows);
-  ShardedStep sharded(
-      comm, model,
-      {.threads = threads,
-       .shards = config.dist.shards,
-       .reproducible = config.run.reproducible,
-       .bucket_bytes = config.dist.bucket_bytes > 0 ? config.dist.bucket_bytes : StepOptions{}.bucket_bytes});
+  ShardedStep sharded(comm, model, config.step_options(threads));
   const auto ranges = trainable_ranges(model.params());
   const auto optimizer = make_optimizer(config.optim, model.params(), ranges);
   const double lr = config.scaled_lr(world.size());

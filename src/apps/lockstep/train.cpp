@@ -61,6 +61,7 @@ int run_train(World& world, const Args& args) {
   const StopSignals signals;  // one that comes while data load stops the run after its first step
   if (config.run.dir.empty()) config.run.dir = default_run_dir(args);
   config.text = options.ini();
+  log::set_all_ranks(config.run.all_ranks_log);
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
   require_same_program(world);
   world.together("opening the run directory", [&] {

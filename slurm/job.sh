@@ -1,0 +1,88 @@
+# shellcheck shell=bash
+# What every job script here shares: threads, launcher, preflight, signals, requeue. Sourced; docs/cluster.md has the reasons.
+#
+# Reads the variables that the script sets: LOCKSTEP_HOME, LOCKSTEP, LOCKSTEP_PREP, LAUNCHER, SRUN_FLAGS, MPIRUN_FLAGS, INTERFACE,
+# PREFLIGHT, RETRIES, MAX_RESTARTS.
+
+LOCKSTEP=${LOCKSTEP:-$LOCKSTEP_HOME/build/bin/lockstep}
+LOCKSTEP_PREP=${LOCKSTEP_PREP:-$(dirname "$LOCKSTEP")/lockstep-prep}
+LAUNCHER=${LAUNCHER:-srun}
+RANKS_PER_NODE=${SLURM_NTASKS_PER_NODE:-1}
+# Whole nodes (--exclusive) come without SLURM_CPUS_PER_TASK: the node's processors are shared among its ranks.
+THREADS=${SLURM_CPUS_PER_TASK:-$((SLURM_CPUS_ON_NODE > RANKS_PER_NODE ? SLURM_CPUS_ON_NODE / RANKS_PER_NODE : 1))}
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$THREADS}
+export LOCKSTEP_PROGRESS=${LOCKSTEP_PROGRESS:-lines}
+if [ -n "${INTERFACE:-}" ]; then
+  export OMPI_MCA_btl_tcp_if_include=$INTERFACE OMPI_MCA_oob_tcp_if_include=$INTERFACE
+  export NCCL_SOCKET_IFNAME=$INTERFACE UCX_NET_DEVICES=${UCX_NET_DEVICES:-all}
+fi
+
+say() { echo "[$(date +%H:%M:%S)] $*"; }
+
+# The words that start a program on every rank of the allocation.
+if [ "$LAUNCHER" = mpirun ]; then
+  launch=(mpirun --map-by "ppr:$RANKS_PER_NODE:node:PE=$THREADS" ${MPIRUN_FLAGS:---bind-to core})
+else
+  # srun does not take over sbatch's --cpus-per-task (Slurm 22.05 and later).
+  launch=(srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$THREADS" ${SRUN_FLAGS:---cpu-bind=cores})
+fi
+
+interrupted=0 cancelled=0 step=
+on_signal() {
+  [ "$1" = TERM ] && cancelled=1
+  interrupted=1
+  say "the job got SIG$1: the ranks write a checkpoint and stop"
+  # USR1 for both: mpirun passes it on at once, but after SIGTERM it kills its ranks a second later.
+  [ -n "$step" ] && kill -USR1 "$step" 2>/dev/null
+}
+trap 'on_signal USR1' USR1
+trap 'on_signal TERM' TERM
+
+# run COMMAND...: on every rank, while this shell keeps listening to signals. Returns the launcher's exit code.
+run() {
+  local code rc=
+  "${launch[@]}" "$@" &
+  step=$!
+  while :; do
+    interrupted=0
+    wait "$step"
+    code=$?
+    # A signal ends `wait` early; what it returns later counts. 127: it had been told already.
+    if [ -z "$rc" ] || [ "$code" != 127 ]; then rc=$code; fi
+    [ "$interrupted" = 1 ] || break
+  done
+  step=
+  return "$rc"
+}
+
+# preflight DATA: is the data set whole, and does this allocation communicate? Ends the job when not.
+preflight() {
+  local rc
+  say "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)): $SLURM_JOB_NUM_NODES nodes ($SLURM_JOB_NODELIST), $RANKS_PER_NODE ranks per node, $THREADS threads per rank"
+  [ "${PREFLIGHT:-yes}" = yes ] || return 0
+  "$LOCKSTEP_PREP" check "$1" || { rc=$?; say "preflight: the data set is refused"; exit "$rc"; }
+  run "$LOCKSTEP" comm-test --max-bytes 4MiB --budget 5 --timeout 60 || { rc=$?; say "preflight: the ranks cannot work together (exit code $rc)"; leave "$rc"; }
+}
+
+requeue() {
+  if [ "${SLURM_RESTART_COUNT:-0}" -ge "${MAX_RESTARTS:-100}" ]; then say "not requeued: started ${MAX_RESTARTS:-100} times already"; return; fi
+  say "requeued: $1"
+  scontrol requeue "$SLURM_JOB_ID"
+}
+
+# leave CODE: ends the job. 85 (stopped cleanly before the end) puts it back into the queue, unless it is being cancelled; a fault of
+# the machine (1, or killed by a signal) does so RETRIES times; wrong usage (2) and bad data (3) never.
+leave() {
+  local rc=$1 faults=.faults-$SLURM_JOB_ID count=0
+  say "exit code $rc"
+  if [ "$cancelled" = 1 ]; then
+    say "cancelled, or at its time limit: submit it again to go on"
+  elif [ "$rc" = 85 ]; then
+    requeue "it goes on from its last checkpoint"
+  elif [ "$rc" = 1 ] || [ "$rc" -ge 128 ]; then
+    [ -f "$faults" ] && read -r count <"$faults"
+    if [ "$count" -lt "${RETRIES:-1}" ]; then echo $((count + 1)) >"$faults"; requeue "fault $((count + 1)), of which ${RETRIES:-1} are forgiven"; fi
+  fi
+  [ "$rc" = 0 ] && rm -f "$faults"
+  exit "$rc"
+}

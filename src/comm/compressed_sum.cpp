@@ -1,0 +1,127 @@
+#include "compressed_sum.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "bf16.hpp"
+#include "lockstep/base/error.hpp"
+#include "mpi_comm.hpp"
+
+namespace lockstep {
+
+namespace {
+constexpr int kFirstTag = 64;          // below are the tags of other point-to-point traffic
+constexpr std::uint64_t kTags = 8192;  // pairs; the standard guarantees 32767 tags
+}  // namespace
+
+CompressedSum::CompressedSum(MPI_Comm comm, std::span<float> values, std::uint64_t sequence, const char* what,
+                             Buffers buffers)
+    : comm_(comm),
+      values_(values),
+      what_(what),
+      b_(std::move(buffers)),
+      tag_(kFirstTag + 2 * static_cast<int>(sequence % kTags)) {
+  MPI_Comm_rank(comm_, &rank_);
+  MPI_Comm_size(comm_, &size_);
+  const auto others = static_cast<std::size_t>(size_ - 1);
+  const Part mine = part(rank_);
+  require(part(size_ - 1).count < std::size_t{1} << 31, "compressed sum '", what_, "': ", values.size(), " values for ",
+          size_, " ranks are too many; use smaller buckets");
+  b_.out.resize(values.size());
+  b_.in.resize(std::max(others * mine.count, values.size()));  // first everybody's values of my part, then the sums
+  b_.scatter.clear(), b_.gather.clear(), b_.sends.clear();
+  for (int shift = 1; shift < size_; ++shift) {
+    const int from = (rank_ + size_ - shift) % size_;
+    const auto slot = static_cast<std::size_t>(from < rank_ ? from : from - 1);
+    check_mpi(MPI_Irecv(b_.in.data() + slot * mine.count, static_cast<int>(mine.count), MPI_UINT16_T, from, tag_, comm_,
+                        &b_.scatter.emplace_back(MPI_REQUEST_NULL)),
+              join("compressed sum '", what_, "'"));
+  }
+  for (int shift = 1; shift < size_; ++shift) {
+    const int to = (rank_ + shift) % size_;
+    const Part p = part(to);
+    std::transform(values.begin() + static_cast<std::ptrdiff_t>(p.begin),
+                   values.begin() + static_cast<std::ptrdiff_t>(p.begin + p.count),
+                   b_.out.begin() + static_cast<std::ptrdiff_t>(p.begin), to_bf16);
+    check_mpi(MPI_Isend(b_.out.data() + p.begin, static_cast<int>(p.count), MPI_UINT16_T, to, tag_, comm_,
+                        &b_.sends.emplace_back(MPI_REQUEST_NULL)),
+              join("compressed sum '", what_, "'"));
+  }
+}
+
+CompressedSum::Part CompressedSum::part(int rank) const {
+  const auto n = values_.size(), r = static_cast<std::size_t>(rank), ranks = static_cast<std::size_t>(size_);
+  return {n * r / ranks, n * (r + 1) / ranks - n * r / ranks};
+}
+
+bool CompressedSum::all_done(std::vector<MPI_Request>& requests) const {
+  int done = 0;
+  const int code = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+  if (code != MPI_SUCCESS) check_mpi(code, join("compressed sum '", what_, "'"));
+  return done != 0;
+}
+
+bool CompressedSum::test() {
+  if (stage_ == Stage::scattering) {
+    if (!all_done(b_.scatter)) return false;
+    add_up();
+    send_sum();
+    stage_ = Stage::gathering;
+  }
+  if (stage_ == Stage::gathering) {
+    if (!all_done(b_.gather) || !all_done(b_.sends)) return false;
+    take_sums();
+    stage_ = Stage::done;
+  }
+  return true;
+}
+
+void CompressedSum::add_up() {
+  constexpr std::size_t kBlock = 1024;
+  std::array<float, kBlock> sum;
+  const Part mine = part(rank_);
+  float* own = values_.data() + mine.begin;
+  for (std::size_t first = 0; first < mine.count; first += kBlock) {
+    const std::size_t count = std::min(kBlock, mine.count - first);
+    std::fill_n(sum.begin(), count, 0.0F);
+    for (int r = 0; r < size_; ++r) {
+      if (r == rank_) {
+        for (std::size_t i = 0; i < count; ++i) sum[i] += own[first + i];
+        continue;
+      }
+      const std::uint16_t* theirs = b_.in.data() + static_cast<std::size_t>(r < rank_ ? r : r - 1) * mine.count + first;
+      for (std::size_t i = 0; i < count; ++i) sum[i] += from_bf16(theirs[i]);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint16_t rounded = to_bf16(sum[i]);
+      b_.out[mine.begin + first + i] = rounded;  // nobody was sent this part
+      own[first + i] = from_bf16(rounded);
+    }
+  }
+}
+
+void CompressedSum::send_sum() {
+  const Part mine = part(rank_);
+  const std::string doing = join("compressed sum '", what_, "'");
+  for (int shift = 1; shift < size_; ++shift) {
+    const int from = (rank_ + size_ - shift) % size_, to = (rank_ + shift) % size_;
+    const Part theirs = part(from);
+    check_mpi(MPI_Irecv(b_.in.data() + theirs.begin, static_cast<int>(theirs.count), MPI_UINT16_T, from, tag_ + 1,
+                        comm_, &b_.gather.emplace_back(MPI_REQUEST_NULL)),
+              doing);
+    check_mpi(MPI_Isend(b_.out.data() + mine.begin, static_cast<int>(mine.count), MPI_UINT16_T, to, tag_ + 1, comm_,
+                        &b_.sends.emplace_back(MPI_REQUEST_NULL)),
+              doing);
+  }
+}
+
+void CompressedSum::take_sums() {
+  const Part mine = part(rank_);
+  const auto take = [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) values_[i] = from_bf16(b_.in[i]);
+  };
+  take(0, mine.begin);
+  take(mine.begin + mine.count, values_.size());
+}
+
+}  // namespace lockstep
