@@ -1,0 +1,180 @@
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "lockstep/data/kg_data.hpp"
+#include "lockstep/nn/params.hpp"
+#include "lockstep/ops/aggregate.hpp"
+#include "lockstep/ops/graph_attention.hpp"
+
+namespace lockstep {
+
+struct KgatArch {
+  std::int64_t nodes = 0, relations = 0, edges = 0;  ///< edges: pattern entries of the graph
+  std::int64_t embed_dim = 64, relation_dim = 64;
+  std::vector<std::int64_t> conv_dims = {64, 32, 16};
+  ops::Aggregator aggregator = ops::Aggregator::bi_interaction;
+  double slope = 0.01;  ///< of LeakyReLU
+
+  int layers() const { return static_cast<int>(conv_dims.size()); }
+  /// Columns of x_l, l = 0 .. layers().
+  std::int64_t width(int l) const { return l == 0 ? embed_dim : conv_dims[static_cast<std::size_t>(l - 1)]; }
+  /// Columns of what ranks: all layers side by side.
+  std::int64_t final_width() const;
+};
+
+/// Knowledge graph attention network: its parameters.
+///
+///   entity_user_embed.weight (N, d), relation_embed.weight (R, k), trans_M (R, d, k): U(-b, b), b = sqrt(6 / (rows +
+///   columns)), of the cube sqrt(6 / ((d + R) k));  aggregator_layers.l.linear{,1,2}.{weight,bias}: weights by Xavier's
+///   rule, biases U(-1/sqrt(in), 1/sqrt(in));  adjacency (edges), frozen: the attention, made by refresh_attention()
+///
+/// source   Wang, He, Cao, Liu, Chua 2019, arXiv:1905.07854
+class Kgat {
+ public:
+  Kgat(KgatArch arch, DType dtype, std::uint64_t seed);
+  const KgatArch& arch() const { return arch_; }
+  ParamStore& params() { return params_; }
+  const ParamStore& params() const { return params_; }
+  const Param& embedding() const { return *embedding_; }
+  const Param& translations() const { return *translations_; }
+  const Param& matrices() const { return *matrices_; }
+  const Param& adjacency() const { return *adjacency_; }
+  /// Whether the parameter belongs to the ranking loss of interactions, to that of triples, or to both.
+  bool ranks_items(const Param& p) const { return p.trainable && &p != translations_ && &p != matrices_; }
+  bool ranks_triples(const Param& p) const { return &p == embedding_ || &p == translations_ || &p == matrices_; }
+  /// Layer l = 0 .. layers()-1 with the weights in `flat`: values or gradients, laid out like the parameters from
+  /// element `begin` of the flat vectors on.
+  ops::AggregateLayer layer(int l, const Tensor& flat, std::int64_t begin = 0) const;
+  /// All aggregators' weights lie in this range of the flat vector.
+  std::int64_t aggregators_begin() const { return aggregators_begin_; }
+  std::int64_t aggregators_end() const { return aggregators_end_; }
+
+ private:
+  KgatArch arch_;
+  ParamStore params_;
+  const Param *embedding_ = nullptr, *translations_ = nullptr, *matrices_ = nullptr, *adjacency_ = nullptr;
+  struct Layer {
+    const Param *weight1, *bias1, *weight2, *bias2;
+  };
+  std::vector<Layer> layers_;
+  std::int64_t aggregators_begin_ = 0, aggregators_end_ = 0;
+};
+
+/// Rows that a batch needs of each x_l: those of the batch in the last layer, and with each layer further down their
+/// neighbours too. Exact: nothing else has any influence on the batch's rows, nor a gradient.
+class NestedRows {
+ public:
+  /// `nodes` ascending, each once. A set beyond `most` of all nodes becomes all of them.
+  void build(const KgGraph& graph, int layers, std::span<const std::int32_t> nodes, double most = 0.7);
+  /// l = 0 .. layers
+  const ops::RowSet& rows(int l) const { return sets_[static_cast<std::size_t>(l)].rows; }
+  /// The same as a bitmap; empty: all.
+  ops::RowBits bits(int l) const {
+    const Set& set = sets_[static_cast<std::size_t>(l)];
+    return set.all ? ops::RowBits() : ops::RowBits(set.bits);
+  }
+  bool all(int l) const { return sets_[static_cast<std::size_t>(l)].all; }
+
+ private:
+  struct Set {
+    std::vector<std::uint64_t> bits;
+    std::vector<std::int32_t> list;
+    ops::RowSet rows;
+    bool all = false;
+  };
+  std::deque<Set> sets_;
+};
+
+/// The layers' values and gradients over a graph, computed in pieces that name a layer and some rows, so that all rows,
+/// those of a batch or those of one rank can be asked for alike. No piece communicates.
+///
+///   s_l = A x_l,   x_{l+1} = aggregate(x_l, s_l),   n_l = x_l / max(|x_l|, 1e-12),   H = [x_0, n_1, ..., n_L]
+///
+/// Every array has a row for each node, and holds values in the rows that have been asked for.
+class KgatPropagation {
+ public:
+  /// What is random in a training step: everything is keyed by (seed, step) and by global node or edge.
+  struct Noise {
+    std::span<const double> message_dropout;  ///< per layer
+    double node_dropout = 0;                  ///< of edges
+    std::uint64_t seed = 0, step = 0;
+  };
+  KgatPropagation(Kgat& net, const KgGraph& graph);
+
+  /// Call when the adjacency's values have changed.
+  void adjacency_changed();
+  /// Starts a pass with these drops, or with none.
+  void begin(const Noise* noise);
+
+  /// s_l of these rows, then x_{l+1} of them: in two pieces, or block by block in one.
+  void product(int l, const ops::RowSet& rows);
+  void aggregate(int l, const ops::RowSet& rows);
+  void forward(int l, const ops::RowSet& rows);
+  /// From dx_{l+1} of these rows: ds_l and dx_l of them, and the weights' gradients added to `flat` (laid out like the
+  /// parameters). The sums over rows are in an order that depends on the rows alone.
+  void aggregate_backward(int l, const ops::RowSet& rows, const Tensor& flat);
+  /// dx_l of these rows += A' ds_l, where only the rows in `from` of ds_l hold something.
+  void product_backward(int l, const ops::RowSet& rows, ops::RowBits from);
+
+  /// Rows of H, one for each node.
+  void gather(std::span<const std::int32_t> nodes, const Tensor& h) const;
+  /// Adds to dx_l, for one l, what comes from dH of these nodes (each once). Rows of dx_l must hold something already.
+  void scatter(int l, std::span<const std::int32_t> nodes, const Tensor& dh) const;
+
+  /// x_0 is the embedding; dx_0 is set by the owner of the gradient.
+  const Tensor& x(int l) const { return x_[static_cast<std::size_t>(l)]; }
+  const Tensor& s(int l) const { return s_[static_cast<std::size_t>(l)]; }
+  const Tensor& dx(int l) const { return dx_[static_cast<std::size_t>(l)]; }
+  Tensor ds(int l) const;
+  void set_dx0(const Tensor& dx0) { dx_[0] = dx0; }
+  const Kgat& net() const { return net_; }
+  const KgGraph& graph() const { return graph_; }
+  ops::CsrPattern pattern() const { return {graph_.adj_indptr, graph_.col}; }
+  /// Values of the edges in this pass, and of their opposites.
+  const Tensor& values() const { return values_now_; }
+  const Tensor& transposed_values() const { return transposed_now_; }
+
+ private:
+  ops::AggregateLayer noisy_layer(int l) const;
+  ops::AggregateRows arrays(int l) const;
+  void drop_edges();
+
+  Kgat& net_;
+  const KgGraph& graph_;
+  std::optional<Noise> noise_;
+  OwnedTensor transposed_, dropped_, dropped_transposed_;
+  Tensor values_now_, transposed_now_;
+  std::deque<OwnedTensor> storage_;
+  std::vector<Tensor> x_, s_, marks_, dx_;
+  OwnedTensor ds_;
+  std::deque<Arena> arenas_;  ///< per thread
+  OwnedTensor partial_;       ///< weights' gradients of each group of blocks
+};
+
+/// Distinct heads and tails of each relation: what attention projects.
+class AttentionPlan {
+ public:
+  /// Of the triples whose head is in [first, last).
+  AttentionPlan(const KgGraph& graph, std::int64_t first, std::int64_t last);
+  ops::RelationTriples of(std::int64_t relation) const;
+  std::int64_t most_heads() const { return most_heads_; }
+  std::int64_t most_tails() const { return most_tails_; }
+  std::int64_t first() const { return first_; }
+  std::int64_t last() const { return last_; }
+
+ private:
+  std::int64_t first_, last_, most_heads_ = 0, most_tails_ = 0;
+  std::vector<std::int64_t> triple_ptr_, head_ptr_, tail_ptr_, place_;
+  std::vector<std::int32_t> heads_, tails_, head_slot_, tail_slot_;
+};
+
+/// Recomputes the adjacency of the plan's rows from the present embeddings: A_ht = sum over the triples from h to t of
+/// softmax_h(v). `logits` (triples), unless empty, gets v.
+void refresh_attention(Kgat& net, const KgGraph& graph, const AttentionPlan& plan, ops::ParallelEdges parallel,
+                       const Tensor& logits = {});
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+#include <algorithm>
+#include <bit>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/models/kgat.hpp"
+
+namespace lockstep {
+
+namespace {
+
+/// The members of a set of nodes, ascending, and the place of each among them in `slot`.
+void list_members(std::vector<std::uint64_t>& bits, std::vector<std::int32_t>& slot, std::vector<std::int32_t>& list) {
+  std::int32_t next = 0;
+  for (std::size_t w = 0; w < bits.size(); ++w) {
+    for (std::uint64_t left = bits[w]; left != 0; left &= left - 1) {
+      const std::size_t node = 64 * w + static_cast<std::size_t>(std::countr_zero(left));
+      slot[node] = next++;
+      list.push_back(static_cast<std::int32_t>(node));
+    }
+    bits[w] = 0;
+  }
+}
+
+}  // namespace
+
+AttentionPlan::AttentionPlan(const KgGraph& graph, std::int64_t first, std::int64_t last)
+    : first_(first), last_(last), triple_ptr_{0}, head_ptr_{0}, tail_ptr_{0} {
+  const std::int64_t begin = graph.indptr[static_cast<std::size_t>(first)],
+                     end = graph.indptr[static_cast<std::size_t>(last)];
+  std::vector<std::int32_t> head(static_cast<std::size_t>(end - begin));
+  for (std::int64_t h = first; h < last; ++h) {
+    const auto n = static_cast<std::size_t>(h);
+    std::fill(head.begin() + (graph.indptr[n] - begin), head.begin() + (graph.indptr[n + 1] - begin),
+              static_cast<std::int32_t>(h));
+  }
+  std::vector<std::uint64_t> head_bits(static_cast<std::size_t>((graph.nodes + 63) / 64), 0), tail_bits(head_bits);
+  std::vector<std::int32_t> slot_of_head(static_cast<std::size_t>(graph.nodes)), slot_of_tail(slot_of_head);
+  const auto mark = [](std::vector<std::uint64_t>& bits, std::int32_t node) {
+    bits[static_cast<std::size_t>(node) / 64] |= std::uint64_t{1} << (node % 64);
+  };
+  for (std::size_t r = 0; r < static_cast<std::size_t>(graph.relations); ++r) {
+    // Ascending triples are ascending heads.
+    const auto all = graph.rel_perm.subspan(static_cast<std::size_t>(graph.rel_indptr[r]),
+                                            static_cast<std::size_t>(graph.rel_indptr[r + 1] - graph.rel_indptr[r]));
+    const auto low = std::lower_bound(all.begin(), all.end(), begin), high = std::lower_bound(low, all.end(), end);
+    place_.insert(place_.end(), low, high);
+    for (auto e = low; e != high; ++e) {
+      mark(head_bits, head[static_cast<std::size_t>(*e - begin)]);
+      mark(tail_bits, graph.tail[static_cast<std::size_t>(*e)]);
+    }
+    list_members(head_bits, slot_of_head, heads_);
+    list_members(tail_bits, slot_of_tail, tails_);
+    for (auto e = low; e != high; ++e) {
+      head_slot_.push_back(slot_of_head[static_cast<std::size_t>(head[static_cast<std::size_t>(*e - begin)])]);
+      tail_slot_.push_back(slot_of_tail[static_cast<std::size_t>(graph.tail[static_cast<std::size_t>(*e)])]);
+    }
+    most_heads_ = std::max(most_heads_, static_cast<std::int64_t>(heads_.size()) - head_ptr_.back());
+    most_tails_ = std::max(most_tails_, static_cast<std::int64_t>(tails_.size()) - tail_ptr_.back());
+    triple_ptr_.push_back(static_cast<std::int64_t>(place_.size()));
+    head_ptr_.push_back(static_cast<std::int64_t>(heads_.size()));
+    tail_ptr_.push_back(static_cast<std::int64_t>(tails_.size()));
+  }
+}
+
+ops::RelationTriples AttentionPlan::of(std::int64_t relation) const {
+  const auto r = static_cast<std::size_t>(relation);
+  const auto part = [&]<class T>(const std::vector<T>& all, const std::vector<std::int64_t>& ptr) {
+    return std::span<const T>(all).subspan(static_cast<std::size_t>(ptr[r]),
+                                           static_cast<std::size_t>(ptr[r + 1] - ptr[r]));
+  };
+  return {part(heads_, head_ptr_), part(tails_, tail_ptr_), part(head_slot_, triple_ptr_),
+          part(tail_slot_, triple_ptr_), part(place_, triple_ptr_)};
+}
+
+void refresh_attention(Kgat& net, const KgGraph& graph, const AttentionPlan& plan, ops::ParallelEdges parallel,
+                       const Tensor& logits) {
+  const DType dtype = net.params().dtype();
+  const std::int64_t k = net.arch().relation_dim, d = net.arch().embed_dim;
+  const OwnedTensor heads(dtype, {plan.most_heads(), k}), tails(dtype, {plan.most_tails(), k});
+  const OwnedTensor own = logits ? OwnedTensor() : OwnedTensor(dtype, {graph.triples()});
+  const Tensor v = logits ? logits : own.view();
+  Stream stream;
+  for (std::int64_t r = 0; r < graph.relations; ++r) {
+    const ops::RelationTriples triples = plan.of(r);
+    if (triples.place.empty()) continue;
+    ops::attention_logits(stream, triples, net.embedding().value, net.matrices().value.slice(r, 1).reshaped({d, k}),
+                          net.translations().value.slice(r, 1).reshaped({k}), heads, tails, v);
+  }
+  ops::attention_softmax(stream, parallel, graph.adj_indptr, graph.edge_ptr, plan.first(), plan.last(), v,
+                         net.adjacency().value);
+}
+
+}  // namespace lockstep
