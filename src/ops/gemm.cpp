@@ -12,7 +12,7 @@ namespace lockstep::ops {
 namespace cpu {
 
 void* thread_scratch(Scratch purpose, std::size_t size_bytes) {
-  thread_local std::array<Buffer, 3> buffers;
+  thread_local std::array<Buffer, 5> buffers;
   Buffer& buffer = buffers[static_cast<std::size_t>(purpose)];
   if (buffer.size_bytes() < size_bytes) buffer = Buffer({}, std::max(size_bytes, 2 * buffer.size_bytes()));
   return buffer.data();

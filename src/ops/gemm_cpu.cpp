@@ -250,6 +250,35 @@ void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T
 }  // namespace
 
 template <class T>
+void strided_product(const StridedProduct<T>& p) {
+  if (p.m <= 0) return;
+  const std::int64_t tile_rows = ceil_div(p.m, ceil_div(p.m, kTileRows));
+  for (std::int64_t j = 0; j < p.n; j += kPanel<T>) {
+    const std::int64_t columns = smaller(kPanel<T>, p.n - j);
+    for (std::int64_t i = 0; i < p.m; i += tile_rows) {
+      const std::int64_t rows = smaller(tile_rows, p.m - i);
+      Tile<T> t;
+      t.k = p.k;
+      t.a = p.a_by_columns ? p.a + i : p.a + i * p.a_stride;
+      t.a_stride = p.a_stride;
+      t.b = p.b + j;
+      t.b_stride = p.b_stride;
+      t.c = p.c + i * p.c_stride + j;
+      t.c_stride = p.c_stride;
+      t.bias = nullptr;
+      t.begin = Begin::zero;
+      t.add = p.add;
+      if (p.a_by_columns)
+        run_tile<T, false, true>(rows, columns, t);
+      else
+        run_tile<T, true, true>(rows, columns, t);
+    }
+  }
+}
+template void strided_product(const StridedProduct<float>&);
+template void strided_product(const StridedProduct<double>&);
+
+template <class T>
 const GemmKernels<T>& gemm_kernels() {
   static constexpr GemmKernels<T> kKernels = {kPanel<T>, packed_size<T>, pack_plain<T>, pack_transposed<T>,
                                               rows<T>,   few_columns<T>, tn<T>,         scale_and_sum<T>};

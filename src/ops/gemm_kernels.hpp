@@ -15,6 +15,21 @@ struct Epilogue {
   const T* factor = nullptr;                                                    ///< laid out as c: c *= factor
 };
 
+/// c_mn (+)= sum_k a_mk b_kn on rows of matrices that the caller keeps: one chain of fused multiply-adds over k in
+/// ascending order per element, wherever it stands.
+template <class T>
+struct StridedProduct {
+  std::int64_t m, n, k;
+  T* c;
+  std::int64_t c_stride;
+  const T* a;
+  std::int64_t a_stride;
+  bool a_by_columns;  ///< a_mk at a[k a_stride + m] instead of a[m a_stride + k]
+  const T* b;         ///< b_kn at b[k b_stride + n]
+  std::int64_t b_stride;
+  bool add;
+};
+
 /// Serial kernels of one instruction set. Matrices are row-major and contiguous.
 template <class T>
 struct GemmKernels {
@@ -45,10 +60,11 @@ inline constexpr std::int64_t kFewColumns = 4;
 
 /// Memory of the calling thread, aligned to 64 bytes, valid until its next call for the same purpose. It grows and is
 /// never shrunk: a loop of equal products allocates once.
-enum class Scratch { packed_a, packed_b, partial };
+enum class Scratch { packed_a, packed_b, partial, attention, tables };
 void* thread_scratch(Scratch purpose, std::size_t size_bytes);
 
-LOCKSTEP_EACH_ISA(template <class T> const GemmKernels<T>& gemm_kernels();)
+LOCKSTEP_EACH_ISA(template <class T> const GemmKernels<T>& gemm_kernels();
+                  template <class T> void strided_product(const StridedProduct<T>& p);)
 
 template <class T>
 const GemmKernels<T>& active_gemm_kernels() {

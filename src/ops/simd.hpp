@@ -112,6 +112,14 @@ LOCKSTEP_INLINE void store(double* p, Vec<double> v, Lanes<double> lanes) {
 #endif
 }
 
+/// All ones in lane i if bit i is set, else 0.
+template <class T>
+LOCKSTEP_INLINE Vec<IntOf<T>> lanes_set(std::uint32_t bits) {
+  Vec<IntOf<T>> lane;
+  for (int i = 0; i < kLanes<T>; ++i) lane[i] = IntOf<T>{1} << i;
+  return (splat<IntOf<T>>(static_cast<IntOf<T>>(bits)) & lane) == lane;
+}
+
 /// a b + c, with one rounding where the instruction set has it.
 LOCKSTEP_INLINE Vec<float> fma(Vec<float> a, Vec<float> b, Vec<float> c) {
 #if defined(LOCKSTEP_ISA_avx512)
@@ -129,6 +137,22 @@ LOCKSTEP_INLINE Vec<double> fma(Vec<double> a, Vec<double> b, Vec<double> c) {
   return (Vec<double>)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
 #else
   return a * b + c;
+#endif
+}
+
+/// a b + c in the lanes whose bit is set, c in the others.
+LOCKSTEP_INLINE Vec<float> fma_where(std::uint32_t bits, Vec<float> a, Vec<float> b, Vec<float> c) {
+#if defined(LOCKSTEP_ISA_avx512)
+  return (Vec<float>)_mm512_mask3_fmadd_ps((__m512)a, (__m512)b, (__m512)c, static_cast<__mmask16>(bits));
+#else
+  return lanes_set<float>(bits) ? fma(a, b, c) : c;
+#endif
+}
+LOCKSTEP_INLINE Vec<double> fma_where(std::uint32_t bits, Vec<double> a, Vec<double> b, Vec<double> c) {
+#if defined(LOCKSTEP_ISA_avx512)
+  return (Vec<double>)_mm512_mask3_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c, static_cast<__mmask8>(bits));
+#else
+  return lanes_set<double>(bits) ? fma(a, b, c) : c;
 #endif
 }
 
@@ -226,6 +250,22 @@ template <class T>
 LOCKSTEP_INLINE Vec<T> sum_each(Vec<T> (&v)[kLanes<T>]) {
   sum_stages<1, T>(v);
   return v[0];
+}
+
+template <int kBlock, class T>
+LOCKSTEP_INLINE Vec<T> fold(Vec<T> v) {
+  if constexpr (kBlock == 0) {
+    return v;
+  } else {
+    Vec<IntOf<T>> from;
+    for (int i = 0; i < kLanes<T>; ++i) from[i] = i ^ kBlock;
+    return fold<kBlock / 2, T>(v + __builtin_shuffle(v, from));
+  }
+}
+/// The sum of a vector's lanes, added in a fixed tree.
+template <class T>
+LOCKSTEP_INLINE T total(Vec<T> v) {
+  return fold<kLanes<T> / 2, T>(v)[0];
 }
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

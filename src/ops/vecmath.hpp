@@ -1,6 +1,8 @@
 #pragma once
-// Elementary functions on vectors of f32. Coefficients: minimax fits (Remez, 40 digits); errors are measured in
+// Elementary functions on vectors of f32 (f64: lane by lane through the C library). Coefficients: minimax fits (Remez, 40 digits); errors are measured in
 // tests/ops/activation_test.cpp.
+#include <cmath>
+
 #include "simd.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
@@ -31,6 +33,10 @@ LOCKSTEP_INLINE ExpParts exp_parts(F x) {
 LOCKSTEP_INLINE F exp(F x) {
   const ExpParts e = exp_parts(min(splat(88.f), max(splat(-87.f), x)));
   return fma(e.scale, e.m, e.scale);
+}
+LOCKSTEP_INLINE Vec<double> exp(Vec<double> x) {
+  for (int i = 0; i < kLanes<double>; ++i) x[i] = std::exp(x[i]);
+  return x;
 }
 /// exp(-x^2/2) for |x| < 13. With u = x^2 and exp(-u/2) = 2^n exp(-v/2), v = u + 2 n ln 2, what x^2 loses by rounding (at x = 5 half an ulp of it is 8 ulp
 /// of the result) is added to v.

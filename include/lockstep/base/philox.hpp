@@ -37,6 +37,10 @@ class Philox {
     key_[1] ^= static_cast<std::uint32_t>(step >> 32) * 0xC2B2AE35u;
   }
 
+  constexpr std::array<std::uint32_t, 2> key() const { return key_; }
+  /// The counter of block(0): its first word is the index of the block.
+  constexpr std::array<std::uint32_t, 4> counter() const { return {0, site_, sample_, step_}; }
+
   /// Four independent 32-bit words: draws 4*block .. 4*block+3.
   constexpr std::array<std::uint32_t, 4> block(std::uint64_t index) const {
     std::array<std::uint32_t, 4> c = {static_cast<std::uint32_t>(index), site_, sample_, step_};

@@ -1,0 +1,20 @@
+#pragma once
+#include "lockstep/ops/sample_rows.hpp"
+#include "lockstep/tensor/tensor.hpp"
+
+namespace lockstep::ops {
+
+/// Drop elements at random and scale up the others, so that the expectation stays.
+///
+///   y_i = x_i keep_i / (1 - p),   keep_i = [u_i >= 65536 p]
+///
+/// p is the rate rounded to a multiple of 1/65536, u_i uniform on 0..65535: 16 bits of Philox(seed, step, site, sample)
+/// at the element's index within its sample, the same on every instruction set. The backward is the same call on dy.
+///
+/// shapes   x, y (rows.rows(), ...); y may be x
+/// dtypes   f32 | f64, equal
+/// errors   Error if the shapes do not fit or the rate is not in [0, 1)
+/// source   Srivastava et al. 2014 (inverted form)
+void dropout(Stream&, Target y, const Tensor& x, const Dropout& dropout, const SampleRows& rows);
+
+}  // namespace lockstep::ops

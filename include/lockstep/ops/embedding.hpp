@@ -1,0 +1,24 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "lockstep/tensor/tensor.hpp"
+
+namespace lockstep::ops {
+
+/// Rows of a table by number, scaled.
+///
+///   y_m = scale table[ids_m]
+///
+/// shapes   table (R, C); ids (M); y (M, C)
+/// dtypes   f32 | f64, equal
+/// errors   Error if the shapes do not fit or an id is not in 0..R-1
+void embedding_forward(Stream&, const Tensor& y, const Tensor& table, std::span<const std::int32_t> ids, double scale);
+
+/// dtable[ids_m] += scale dy_m for m ascending, always added. Rows with id `padding` (none if negative) get nothing.
+/// errors   as embedding_forward
+void embedding_backward(Stream&, const Tensor& dtable, const Tensor& dy, std::span<const std::int32_t> ids,
+                        double scale, std::int64_t padding);
+
+}  // namespace lockstep::ops

@@ -1,0 +1,261 @@
+// Blocks of queries: scores of a block and all its keys from one small product, rows of softmax while they are in the
+// cache, then the products with values or gradients.
+#include <cmath>
+
+#include "causal_attention_kernels.hpp"
+#include "dropout_rows.hpp"
+#include "gemm_kernels.hpp"
+#include "time_rows.hpp"
+#include "vecmath.hpp"
+
+namespace lockstep::ops::cpu::LOCKSTEP_ISA {
+namespace {
+
+/// Queries of a block: enough to make the products over them worthwhile, few enough to stay in the cache.
+constexpr std::int64_t kBlock = 56;
+
+LOCKSTEP_INLINE float root(float x) { return __builtin_sqrtf(x); }
+LOCKSTEP_INLINE double root(double x) { return __builtin_sqrt(x); }
+
+/// The largest element, or a NaN's neighbour: NaNs show up in the sum of exponentials.
+template <class T>
+LOCKSTEP_INLINE T largest(const T* s, std::int64_t n) {
+  constexpr std::int64_t kL = kLanes<T>;
+  T m = s[0];
+  std::int64_t j = 0;
+  if (n >= kL) {
+    Vec<T> v = load(s);
+    for (j = kL; j + kL <= n; j += kL) v = max(v, load(s + j));
+    for (int l = 0; l < kL; ++l) m = m > v[l] ? m : v[l];
+  }
+  for (; j < n; ++j) m = m > s[j] ? m : s[j];
+  return m;
+}
+
+/// s_j = exp(s_j - shift), returns the sum; beyond n zeros up to a whole vector.
+template <class T>
+LOCKSTEP_INLINE T exponentials(T* s, std::int64_t n, T shift) {
+  constexpr std::int64_t kL = kLanes<T>;
+  Vec<T> sum{};
+  for (std::int64_t j = 0; j < n; j += kL) {
+    Vec<T> e = exp(load(s + j) - splat(shift));
+    if (n - j < kL) {
+      store(s + j, Vec<T>{});
+      store(s + j, e, Lanes<T>(n - j));
+      e = load(s + j);
+    } else {
+      store(s + j, e);
+    }
+    sum += e;
+  }
+  return total<T>(sum);
+}
+
+/// out_c n = a_n c: rows of E channels to E rows of `stride` elements.
+template <class T>
+void transpose_rows(T* out, std::int64_t out_stride, const T* a, std::int64_t stride, std::int64_t n,
+                    std::int64_t width) {
+  constexpr std::int64_t kL = kLanes<T>;
+  for (std::int64_t i = 0; i < n; i += kL) {
+    const std::int64_t rows = n - i < kL ? n - i : kL;
+    for (std::int64_t c = 0; c < width; c += kL) {
+      const std::int64_t columns = width - c < kL ? width - c : kL;
+      const Lanes<T> lanes(columns);
+      Vec<T> v[kL];
+#pragma GCC unroll 16
+      for (int r = 0; r < kL; ++r) v[r] = r < rows ? load(a + (i + r) * stride + c, lanes) : Vec<T>{};
+      transpose<T>(v);
+#pragma GCC unroll 16
+      for (int r = 0; r < kL; ++r)
+        if (r < columns) store(out + (c + r) * out_stride + i, v[r]);
+    }
+  }
+}
+
+/// A row's channels, filled up with zeros.
+template <class T>
+LOCKSTEP_INLINE void copy_row(T* out, std::int64_t padded, const T* row, std::int64_t width) {
+  for (std::int64_t c = 0; c < width; ++c) out[c] = row[c];
+  for (std::int64_t c = width; c < padded; ++c) out[c] = 0;
+}
+template <class T>
+LOCKSTEP_INLINE void add_row(T* out, const T* row, std::int64_t width) {
+  for (std::int64_t c = 0; c < width; ++c) out[c] += row[c];
+}
+
+/// What both passes share: scratch, the transposed keys, and scores of a block.
+template <class T, int NV>
+struct Workspace {
+  std::int64_t columns;         ///< stride of the rows of scores: the length, rounded up
+  T *kt, *vt, *scores, *grads;  ///< (E, columns) twice, (kBlock, columns) twice
+  T *row, *drow, *sum, *dsum;   ///< one row of channels each
+  TimeRows<T, NV> time;
+
+  Workspace(const CausalHead<T>& h, bool backward) : Workspace(h, backward, round_up(h.length + kLanes<T>, 64)) {}
+
+ private:
+  Workspace(const CausalHead<T>& h, bool backward, std::int64_t cols)
+      : Workspace(h, backward, cols,
+                  static_cast<char*>(thread_scratch(Scratch::attention,
+                                                    static_cast<std::size_t>(floats(h, backward, cols)) * sizeof(T) +
+                                                        static_cast<std::size_t>(time_bytes(h))))) {}
+  Workspace(const CausalHead<T>& h, bool backward, std::int64_t cols, char* memory)
+      : columns(cols), time(h, memory + floats(h, backward, cols) * static_cast<std::int64_t>(sizeof(T))) {
+    T* at = reinterpret_cast<T*>(memory);
+    const auto take = [&](std::int64_t n) { return at += n, at - n; };
+    kt = take(h.width * cols);
+    scores = take(kBlock * cols);
+    vt = backward ? take(h.width * cols) : nullptr;
+    grads = backward ? take(kBlock * cols) : nullptr;
+    const std::int64_t padded = round_up(h.width, 64 * NV);
+    row = take(padded), drow = take(padded), sum = take(padded), dsum = take(padded);
+  }
+  static std::int64_t floats(const CausalHead<T>& h, bool backward, std::int64_t cols) {
+    return (backward ? 2 : 1) * (h.width + kBlock) * cols + 4 * round_up(h.width, 64 * NV);
+  }
+  static std::int64_t time_bytes(const CausalHead<T>& h) {
+    return h.time.keys ? TimeRows<T, NV>::scratch_bytes(h.length, h.width) : 0;
+  }
+};
+
+/// Scores of queries [first, end), without the time and unscaled: (end - first, columns).
+template <class T>
+void block_scores(const CausalHead<T>& h, std::int64_t first, std::int64_t end, std::int64_t keys, T* out,
+                  std::int64_t columns, const T* a, const T* transposed) {
+  strided_product<T>({.m = end - first,
+                      .n = keys,
+                      .k = h.width,
+                      .c = out,
+                      .c_stride = columns,
+                      .a = a + first * h.stride,
+                      .a_stride = h.stride,
+                      .a_by_columns = false,
+                      .b = transposed,
+                      .b_stride = columns,
+                      .add = false});
+}
+
+/// Scales the row's scores, adds what the time gives, fills or forgets the later keys; returns the keys that count.
+template <class T, int NV>
+LOCKSTEP_INLINE std::int64_t finish_scores(const CausalHead<T>& h, Workspace<T, NV>& w, std::int64_t i, T* s, T scale) {
+  if (h.time.keys) {
+    copy_row(w.row, w.time.width(), h.q + i * h.stride, h.width);
+    w.time.begin(i);
+    w.time.template add_products<0>(h.time.keys, w.row, s);
+  }
+  const std::int64_t count = h.filled ? h.length : i + 1;
+  for (std::int64_t j = 0; j <= i; ++j) s[j] *= scale;
+  for (std::int64_t j = i + 1; j < count; ++j) s[j] = h.fill;
+  return count;
+}
+
+template <class T, int NV>
+void forward(const CausalHead<T>& h) {
+  Workspace<T, NV> w(h, false);
+  const T scale = 1 / root(static_cast<T>(h.width));
+  transpose_rows(w.kt, w.columns, h.k, h.stride, h.length, h.width);
+  for (std::int64_t i = 0; i < h.first_query; ++i)
+    for (std::int64_t c = 0; c < h.width; ++c) h.y[i * h.stride + c] = 0;
+  for (std::int64_t first = h.first_query; first < h.length; first += kBlock) {
+    const std::int64_t end = first + kBlock < h.length ? first + kBlock : h.length;
+    const std::int64_t keys = h.filled ? h.length : end;
+    block_scores(h, first, end, keys, w.scores, w.columns, h.q, w.kt);
+    for (std::int64_t i = first; i < end; ++i) {
+      T* s = w.scores + (i - first) * w.columns;
+      const std::int64_t count = finish_scores(h, w, i, s, scale);
+      const T top = largest(s, count), sum = exponentials(s, count, top), inverse = 1 / sum;
+      for (std::int64_t j = 0; j < count; ++j) s[j] *= inverse;
+      for (std::int64_t j = count; j < keys; ++j) s[j] = 0;
+      if (h.logsum) h.logsum[i * h.logsum_stride] = top + static_cast<T>(std::log(static_cast<double>(sum)));
+      if (h.drop) dropout_row(count, s, s, false, h.draws, static_cast<std::uint64_t>(i) << 28, h.rate);
+      if (h.time.keys) {
+        for (std::int64_t c = 0; c < w.time.width(); ++c) w.sum[c] = 0;
+        w.time.template add_sums<1>(s, h.time.values, w.sum, nullptr, nullptr);
+        copy_row(h.y + i * h.stride, h.width, w.sum, h.width);
+      }
+    }
+    strided_product<T>({.m = end - first,
+                        .n = h.width,
+                        .k = keys,
+                        .c = h.y + first * h.stride,
+                        .c_stride = h.stride,
+                        .a = w.scores,
+                        .a_stride = w.columns,
+                        .a_by_columns = false,
+                        .b = h.v,
+                        .b_stride = h.stride,
+                        .add = h.time.keys != nullptr});
+  }
+}
+
+template <class T, int NV>
+void backward(const CausalHead<T>& h) {
+  constexpr std::int64_t kL = kLanes<T>;
+  Workspace<T, NV> w(h, true);
+  const T scale = 1 / root(static_cast<T>(h.width));
+  transpose_rows(w.kt, w.columns, h.k, h.stride, h.length, h.width);
+  transpose_rows(w.vt, w.columns, h.v, h.stride, h.length, h.width);
+  for (std::int64_t first = h.first_query; first < h.length; first += kBlock) {
+    const std::int64_t end = first + kBlock < h.length ? first + kBlock : h.length;
+    const std::int64_t keys = h.filled ? h.length : end;
+    block_scores(h, first, end, keys, w.scores, w.columns, h.q, w.kt);
+    block_scores(h, first, end, keys, w.grads, w.columns, h.dy, w.vt);
+    for (std::int64_t i = first; i < end; ++i) {
+      T *p = w.scores + (i - first) * w.columns, *dp = w.grads + (i - first) * w.columns;
+      const std::int64_t count = finish_scores(h, w, i, p, scale);
+      exponentials(p, count, h.logsum[i * h.logsum_stride]);
+      if (h.time.keys) {
+        copy_row(w.drow, w.time.width(), h.dy + i * h.stride, h.width);
+        w.time.template add_products<1>(h.time.values, w.drow, dp);
+      }
+      if (h.drop) dropout_row(count, dp, dp, false, h.draws, static_cast<std::uint64_t>(i) << 28, h.rate);
+      Vec<T> products{};
+      for (std::int64_t j = count; j < round_up(count, kL); ++j) dp[j] = 0;
+      for (std::int64_t j = 0; j < count; j += kL) products = fma(load(p + j), load(dp + j), products);
+      const T mean = total<T>(products);
+      const std::int64_t seen = i + 1;  // a filled score has no gradient
+      for (std::int64_t j = 0; j < seen; ++j) dp[j] = p[j] * (dp[j] - mean) * scale;
+      for (std::int64_t j = seen; j < keys; ++j) dp[j] = 0;
+      for (std::int64_t j = count; j < keys; ++j) p[j] = 0;
+      if (h.drop) dropout_row(count, p, p, false, h.draws, static_cast<std::uint64_t>(i) << 28, h.rate);
+      if (h.time.keys) {
+        for (std::int64_t c = 0; c < w.time.width(); ++c) w.sum[c] = 0;
+        w.time.template add_sums<0>(dp, h.time.keys, w.sum, w.row, h.time.dkeys);
+        w.time.template add_sums<1>(p, h.time.values, nullptr, w.drow, h.time.dvalues);
+        if (h.dq) add_row(h.dq + i * h.stride, w.sum, h.width);
+      }
+    }
+    const auto add_product = [&](T* c, std::int64_t m, std::int64_t k, const T* a, bool by_columns, const T* b) {
+      if (!c) return;
+      strided_product<T>({.m = m,
+                          .n = h.width,
+                          .k = k,
+                          .c = c,
+                          .c_stride = h.stride,
+                          .a = a,
+                          .a_stride = w.columns,
+                          .a_by_columns = by_columns,
+                          .b = b,
+                          .b_stride = h.stride,
+                          .add = true});
+    };
+    add_product(h.dq ? h.dq + first * h.stride : nullptr, end - first, keys, w.grads, false, h.k);
+    add_product(h.dk, keys, end - first, w.grads, true, h.q + first * h.stride);
+    add_product(h.dv, keys, end - first, w.scores, true, h.dy + first * h.stride);
+  }
+}
+
+}  // namespace
+
+template <class T>
+const CausalAttentionKernels<T>& causal_attention_kernels() {
+  static constexpr CausalAttentionKernels<T> kKernels = {
+      [](std::int64_t width) { return time_width<T>(width); },
+      [](const CausalHead<T>& h) { (time_vectors<T>(h.width) == 2 ? forward<T, 2> : forward<T, 4>)(h); },
+      [](const CausalHead<T>& h) { (time_vectors<T>(h.width) == 2 ? backward<T, 2> : backward<T, 4>)(h); }};
+  return kKernels;
+}
+template const CausalAttentionKernels<float>& causal_attention_kernels();
+template const CausalAttentionKernels<double>& causal_attention_kernels();
+
+}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -1,0 +1,58 @@
+#pragma once
+#include <cstdint>
+
+#include "dispatch.hpp"
+#include "dropout_kernels.hpp"
+
+namespace lockstep::ops::cpu {
+
+/// The time-aware part of one head of one sequence. Tables have rows of time_width() elements, zero beyond the head's
+/// width, and hold what dropout scales up.
+template <class T>
+struct TimeHead {
+  const T* keys = nullptr;  ///< null: there is none
+  const T* values = nullptr;
+  T* dkeys = nullptr;  ///< laid out as the tables; null: not wanted
+  T* dvalues = nullptr;
+  const std::int64_t* times = nullptr;
+  std::int64_t last = 0;       ///< the bucket of long times
+  std::int32_t threshold = 0;  ///< an element is dropped if its draw of 8 bits is below; 0: nothing is
+  PhiloxKey draws;
+};
+
+/// One head of one sequence: pointers to its first channel in its first row.
+template <class T>
+struct CausalHead {
+  std::int64_t length, width;
+  std::int64_t stride;       ///< between rows of q, k, v, y and their gradients
+  std::int64_t first_query;  ///< rows before are keys only
+  const T *q, *k, *v;
+  T* y;
+  T* logsum;  ///< may be null in the forward
+  std::int64_t logsum_stride;
+  const T* dy;
+  T *dq, *dk, *dv;  ///< added to
+  bool filled;      ///< keys after the query have the score `fill`
+  T fill;
+  bool drop;
+  DropRate rate{0};
+  PhiloxKey draws;
+  TimeHead<T> time;
+};
+
+template <class T>
+struct CausalAttentionKernels {
+  /// Elements of a row of the time tables for a head of this width.
+  std::int64_t (*time_width)(std::int64_t width);
+  void (*forward)(const CausalHead<T>& head);
+  void (*backward)(const CausalHead<T>& head);
+};
+
+LOCKSTEP_EACH_ISA(template <class T> const CausalAttentionKernels<T>& causal_attention_kernels();)
+
+template <class T>
+const CausalAttentionKernels<T>& active_causal_attention_kernels() {
+  return LOCKSTEP_ACTIVE(causal_attention_kernels<T>());
+}
+
+}  // namespace lockstep::ops::cpu

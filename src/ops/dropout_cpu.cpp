@@ -1,0 +1,19 @@
+#include "dropout_rows.hpp"
+
+namespace lockstep::ops::cpu::LOCKSTEP_ISA {
+namespace {
+template <class T>
+void drop(std::int64_t n, T* y, const T* x, bool accumulate, const PhiloxKey& key, std::uint64_t group,
+          const DropRate& rate) {
+  dropout_row(n, y, x, accumulate, key, group, rate);
+}
+}  // namespace
+
+template <class T>
+DropoutKernel<T> dropout_kernel() {
+  return drop<T>;
+}
+template DropoutKernel<float> dropout_kernel<float>();
+template DropoutKernel<double> dropout_kernel<double>();
+
+}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -1,0 +1,29 @@
+#pragma once
+#include <cstdint>
+
+#include "dispatch.hpp"
+#include "philox_group.hpp"
+
+namespace lockstep::ops::cpu {
+
+/// What a rate means in units of 1/65536.
+struct DropRate {
+  std::int32_t threshold = 0;  ///< dropped if the draw is below
+  double scale = 1;            ///< of what stays
+  explicit DropRate(double rate)
+      : threshold(static_cast<std::int32_t>(rate * 65536 + 0.5)), scale(65536.0 / (65536 - threshold)) {}
+};
+
+/// y_i (+)= x_i keep_i scale for i < n, where element 0 has the first draw of group `group`. y may be x.
+template <class T>
+using DropoutKernel = void (*)(std::int64_t n, T* y, const T* x, bool accumulate, const PhiloxKey& key,
+                               std::uint64_t group, const DropRate& rate);
+
+LOCKSTEP_EACH_ISA(template <class T> DropoutKernel<T> dropout_kernel();)
+
+template <class T>
+DropoutKernel<T> active_dropout_kernel() {
+  return LOCKSTEP_ACTIVE(dropout_kernel<T>());
+}
+
+}  // namespace lockstep::ops::cpu

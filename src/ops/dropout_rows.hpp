@@ -1,0 +1,45 @@
+#pragma once
+// Dropout of consecutive elements, for this kernel and for those that drop on the way.
+#include "dropout_kernels.hpp"
+#include "philox_simd.hpp"
+
+namespace lockstep::ops::cpu::LOCKSTEP_ISA {
+
+LOCKSTEP_INLINE Vec<float> keep(Vec<float> x, const std::uint16_t* draws, std::int32_t threshold) {
+  typedef std::uint16_t Draws __attribute__((vector_size(kVectorBytes / 2), aligned(2), may_alias));
+  const Vec<std::int32_t> u = __builtin_convertvector(*reinterpret_cast<const Draws*>(draws), Vec<std::int32_t>);
+  return (Vec<float>)((Vec<std::int32_t>)x & (u >= threshold));
+}
+LOCKSTEP_INLINE Vec<double> keep(Vec<double> x, const std::uint16_t* draws, std::int32_t threshold) {
+  typedef std::uint16_t Draws __attribute__((vector_size(kVectorBytes / 4), aligned(2), may_alias));
+  const Vec<std::int64_t> u = __builtin_convertvector(*reinterpret_cast<const Draws*>(draws), Vec<std::int64_t>);
+  return (Vec<double>)((Vec<std::int64_t>)x & (u >= std::int64_t{threshold}));
+}
+
+/// y_i (+)= x_i keep_i scale for i < n, where element 0 has the first draw of group `group`. y may be x.
+template <class T>
+LOCKSTEP_INLINE void dropout_row(std::int64_t n, T* y, const T* x, bool accumulate, const PhiloxKey& key,
+                                 std::uint64_t group, const DropRate& rate) {
+  constexpr std::int64_t kL = kLanes<T>, kDraws = 2 * kGroupWords;
+  const Vec<T> scale = splat(static_cast<T>(rate.scale));
+  alignas(64) std::uint32_t words[kGroupWords];
+  const auto* draws = reinterpret_cast<const std::uint16_t*>(words);
+  for (std::int64_t first = 0; first < n; first += kDraws, ++group) {
+    philox_group(key, group, words);
+    asm volatile("" : : : "memory");  // the words are read as 16-bit numbers
+    const std::int64_t count = n - first < kDraws ? n - first : kDraws;
+    for (std::int64_t i = 0; i < count; i += kL) {
+      T* to = y + first + i;
+      if (count - i >= kL) {
+        const Vec<T> kept = keep(load(x + first + i) * scale, draws + i, rate.threshold);
+        store(to, accumulate ? load(to) + kept : kept);
+      } else {
+        const Lanes<T> lanes(count - i);
+        const Vec<T> kept = keep(load(x + first + i, lanes) * scale, draws + i, rate.threshold);
+        store(to, accumulate ? load(to, lanes) + kept : kept, lanes);
+      }
+    }
+  }
+}
+
+}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -1,0 +1,25 @@
+#pragma once
+#include <cstdint>
+
+#include "dispatch.hpp"
+
+namespace lockstep::ops::cpu {
+
+/// Serial kernels on N rows of C columns; mean and rstd may be null in the forward.
+template <class T>
+struct LayerNormKernels {
+  void (*forward)(std::int64_t n, std::int64_t c, T* y, T* mean, T* rstd, const T* x, const T* gamma, const T* beta,
+                  T eps);
+  /// dx (unless null) is stored, or added to; sums (2 C, unless null) get dgamma and dbeta of these rows, added to.
+  void (*backward)(std::int64_t n, std::int64_t c, T* dx, bool accumulate, T* sums, const T* dy, const T* x,
+                   const T* mean, const T* rstd, const T* gamma);
+};
+
+LOCKSTEP_EACH_ISA(template <class T> const LayerNormKernels<T>& layernorm_kernels();)
+
+template <class T>
+const LayerNormKernels<T>& active_layernorm_kernels() {
+  return LOCKSTEP_ACTIVE(layernorm_kernels<T>());
+}
+
+}  // namespace lockstep::ops::cpu

@@ -1,0 +1,265 @@
+#include "lockstep/ops/causal_attention.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "lockstep/nn/causal_attention.hpp"
+#include "ops/every_isa.hpp"
+#include "support/gradcheck.hpp"
+#include "support/tolerance.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+using ops::Dropout;
+using ops::TimeBuckets;
+
+namespace {
+
+/// Sequences of odd lengths, with ties, gaps and far times.
+struct Case {
+  std::vector<std::int64_t> offsets, times, first_query;
+  std::vector<std::uint64_t> samples;
+  ops::CausalAttention attention(std::int64_t heads) const {
+    return {.rows = {offsets, samples}, .heads = heads, .dropout = {}, .first_query = first_query};
+  }
+  std::int64_t rows() const { return offsets.back(); }
+};
+Case make_case(const std::vector<std::int64_t>& lengths) {
+  Case c;
+  c.offsets.push_back(0);
+  const Philox draws(3, 0, "times");
+  for (std::size_t b = 0; b < lengths.size(); ++b) {
+    std::int64_t time = 100;
+    for (std::int64_t i = 0; i < lengths[b]; ++i) {
+      const auto draw = draws.below(10, static_cast<std::uint64_t>(c.times.size()));
+      time += draw < 4 ? 0 : draw < 9 ? static_cast<std::int64_t>(draw - 3) : 1000;
+      c.times.push_back(time);
+    }
+    c.offsets.push_back(c.offsets.back() + lengths[b]);
+    c.samples.push_back(11 * b + 5);
+  }
+  return c;
+}
+
+std::uint32_t draw(const Dropout& d, std::uint32_t site, std::uint64_t sample, std::uint64_t i, int bits) {
+  Dropout at = d;
+  at.site.id += site;
+  const std::uint64_t per_word = 32 / static_cast<std::uint64_t>(bits), word = i / per_word, group = word / 64;
+  const std::uint64_t lane = word % 16, block = lane / 2 + 8 * (lane % 2);
+  const std::uint32_t drawn = at.draws(sample).block(16 * group + block)[word % 64 / 16];
+  return drawn >> (i % per_word * static_cast<std::uint64_t>(bits)) & ((1u << bits) - 1u);
+}
+/// Element draws start anew for each query, 2^28 groups apart.
+constexpr std::uint64_t kQuery = std::uint64_t{1} << 28;
+
+/// The definition, written out: dense, query by query.
+OwnedTensor by_definition(const Tensor& q, const Tensor& k, const Tensor& v, const ops::CausalAttention& a,
+                          const TimeBuckets& time) {
+  OwnedTensor y(DType::f64, q.shape());
+  const std::int64_t columns = q.columns(), width = columns / a.heads;
+  const auto words = static_cast<std::uint64_t>((width + 63) / 64);
+  for (std::size_t b = 0; b < a.rows.samples.size(); ++b)
+    for (std::int64_t head = 0; head < a.heads; ++head) {
+      const std::int64_t base = a.rows.offsets[b], length = a.rows.offsets[b + 1] - base;
+      const std::uint64_t sample = a.rows.samples[b];
+      const auto site = static_cast<std::uint32_t>(head);
+      const auto cell = [&](const Tensor& t, std::int64_t row, std::int64_t c) {
+        return t.data<double>()[row * columns + head * width + c];
+      };
+      const auto table = [&](int side, std::int64_t i, std::int64_t j, std::int64_t c) {
+        if (!time) return 0.0;
+        const std::int64_t gap =
+            time.times[static_cast<std::size_t>(base + i)] - time.times[static_cast<std::size_t>(base + j)];
+        const std::int64_t r = std::min(gap, time.keys.rows() - 1);
+        const double value = cell(side == 0 ? time.keys : time.values, r, c);
+        if (!time.dropout) return value;
+        if (time.drop == TimeBuckets::Drop::table) {
+          const auto threshold = static_cast<std::uint32_t>(time.dropout.rate * 65536 + 0.5);
+          const auto index = static_cast<std::uint64_t>(r * columns + head * width + c);
+          return draw(time.dropout, static_cast<std::uint32_t>(side), sample, index, 16) >= threshold
+                     ? value * 65536 / (65536 - threshold)
+                     : 0;
+        }
+        const auto threshold = static_cast<std::uint32_t>(time.dropout.rate * 256 + 0.5);
+        const std::uint64_t word = (2 * static_cast<std::uint64_t>(j) + static_cast<std::uint64_t>(side)) * words;
+        const std::uint64_t index =
+            static_cast<std::uint64_t>(i) * kQuery * 256 + 64 * word + static_cast<std::uint64_t>(c);
+        return draw(time.dropout, site, sample, index, 8) >= threshold ? value * 256 / (256 - threshold) : 0;
+      };
+      for (std::int64_t i = a.first_query.empty() ? 0 : a.first_query[b]; i < length; ++i) {
+        const std::int64_t keys = std::isfinite(a.fill) ? length : i + 1;
+        std::vector<double> p(static_cast<std::size_t>(keys));
+        double top = -1e300, sum = 0;
+        for (std::int64_t j = 0; j < keys; ++j) {
+          double s = 0;
+          for (std::int64_t c = 0; c < width && j <= i; ++c)
+            s += cell(q, base + i, c) * (cell(k, base + j, c) + table(0, i, j, c));
+          p[static_cast<std::size_t>(j)] = j <= i ? s / std::sqrt(static_cast<double>(width)) : a.fill;
+          top = std::max(top, p[static_cast<std::size_t>(j)]);
+        }
+        for (double& x : p) sum += x = std::exp(x - top);
+        for (std::int64_t j = 0; j < keys; ++j) {
+          double weight = p[static_cast<std::size_t>(j)] / sum;
+          if (a.dropout) {
+            const auto threshold = static_cast<std::uint32_t>(a.dropout.rate * 65536 + 0.5);
+            const std::uint64_t index = static_cast<std::uint64_t>(i) * kQuery * 128 + static_cast<std::uint64_t>(j);
+            weight = draw(a.dropout, site, sample, index, 16) >= threshold ? weight * 65536 / (65536 - threshold) : 0;
+          }
+          for (std::int64_t c = 0; c < width; ++c)
+            y->data<double>()[(base + i) * columns + head * width + c] +=
+                weight * (cell(v, base + j, c) + (j <= i ? table(1, i, j, c) : 0));
+        }
+      }
+    }
+  return y;
+}
+
+struct Variant {
+  const char* name;
+  bool timed, drop_probabilities, drop_times;
+  TimeBuckets::Drop drop;
+};
+constexpr Variant kVariants[] = {{"plain", false, false, false, TimeBuckets::Drop::element},
+                                 {"plain, dropped", false, true, false, TimeBuckets::Drop::element},
+                                 {"times", true, false, false, TimeBuckets::Drop::element},
+                                 {"times by element", true, true, true, TimeBuckets::Drop::element},
+                                 {"times by table", true, true, true, TimeBuckets::Drop::table}};
+const Dropout kDrop{.rate = 0.3, .seed = 3, .step = 2, .site = "attention"};
+const Dropout kTimeDrop{.rate = 0.25, .seed = 3, .step = 2, .site = "times"};
+
+struct Inputs {
+  OwnedTensor q, k, v, keys, values;
+  Inputs(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t buckets)
+      : q(random_tensor(dtype, {rows, columns}, "q")),
+        k(random_tensor(dtype, {rows, columns}, "k")),
+        v(random_tensor(dtype, {rows, columns}, "v")),
+        keys(random_tensor(dtype, {buckets, columns}, "tk")),
+        values(random_tensor(dtype, {buckets, columns}, "tv")) {}
+  TimeBuckets time(const Variant& variant, const Case& c) const {
+    if (!variant.timed) return {};
+    return {keys, values, c.times, variant.drop, variant.drop_times ? kTimeDrop : Dropout{}};
+  }
+};
+}  // namespace
+
+TEST_SUITE("ops.causal_attention") {
+  TEST_CASE("every variant agrees with the definition, in both precisions, on every instruction set") {
+    Stream stream;
+    for_every_isa([&] {
+      for (const auto& [lengths, columns, heads] :
+           {std::tuple{std::vector<std::int64_t>{1, 70, 0, 17}, 12, 2}, {{60, 3}, 50, 1}, {{20, 5}, 140, 2}}) {
+        const Case c = make_case(lengths);
+        for (const Variant& variant : kVariants) {
+          CAPTURE(variant.name);
+          CAPTURE(columns);
+          ops::CausalAttention a = c.attention(heads);
+          if (variant.drop_probabilities) a.dropout = kDrop;
+          const Inputs x64(DType::f64, c.rows(), columns, 9), x32(DType::f32, c.rows(), columns, 9);
+          const OwnedTensor y64(DType::f64, {c.rows(), columns}), y32(DType::f32, {c.rows(), columns});
+          ops::causal_attention_forward(stream, y64, {}, x64.q, x64.k, x64.v, a, x64.time(variant, c));
+          ops::causal_attention_forward(stream, y32, {}, x32.q, x32.k, x32.v, a, x32.time(variant, c));
+          CHECK(difference(y64, by_definition(x64.q, x64.k, x64.v, a, x64.time(variant, c))) < 1e-12);
+          CHECK(difference(y32, y64) < 2e-5);
+        }
+      }
+    });
+  }
+
+  TEST_CASE("gradients agree with finite differences") {
+    const Case c = make_case({1, 6, 3});
+    for (const auto& [columns, heads] : {std::pair{6, 2}, {5, 1}}) {
+      for (const Variant& variant : kVariants) {
+        CAPTURE(variant.name);
+        ops::CausalAttention a = c.attention(heads);
+        if (variant.drop_probabilities) a.dropout = kDrop;
+        ParamStore params(DType::f64);
+        const Param &keys = params.add("keys", {4, columns}, init::normal(1)),
+                    &values = params.add("values", {4, columns}, init::normal(1));
+        params.allocate(1);
+        TimeTables time;
+        if (variant.timed) time = {&keys, &values, c.times, variant.drop, variant.drop_times ? kTimeDrop : Dropout{}};
+        for_every_isa([&] {
+          CHECK(gradcheck(
+                    [&](Tape& t, const std::vector<Var>& x) { return causal_attention(t, x[0], x[1], x[2], a, time); },
+                    {{c.rows(), columns}, {c.rows(), columns}, {c.rows(), columns}},
+                    variant.timed ? &params : nullptr) < 1e-7);
+        });
+      }
+    }
+  }
+
+  TEST_CASE("a finite fill lets later keys in with their share, and queries before the first one give nothing") {
+    Stream stream;
+    Case c = make_case({5, 40});
+    for (const double fill : {-2.0, -1000.0}) {
+      ops::CausalAttention a = c.attention(2);
+      a.fill = fill;
+      const Inputs x(DType::f64, c.rows(), 6, 3);
+      const OwnedTensor y(DType::f64, {c.rows(), 6});
+      ops::causal_attention_forward(stream, y, {}, x.q, x.k, x.v, a);
+      CHECK(difference(y, by_definition(x.q, x.k, x.v, a, {})) < 1e-12);
+    }
+    Case small = make_case({2, 4});
+    ops::CausalAttention a = small.attention(2);
+    a.fill = -1;
+    const Shape shape{6, 4};
+    const auto attend = [&](Tape& t, const std::vector<Var>& x) { return causal_attention(t, x[0], x[1], x[2], a); };
+    CHECK(gradcheck(attend, {shape, shape, shape}) < 1e-7);
+    a = small.attention(2);
+    small.first_query = {1, 2};
+    a.first_query = small.first_query;
+    CHECK(gradcheck(attend, {shape, shape, shape}) < 1e-7);
+    const Inputs x(DType::f64, 6, 4, 3);
+    const OwnedTensor y(DType::f64, shape);
+    ops::causal_attention_forward(stream, y, {}, x.q, x.k, x.v, a, {x.keys, x.values, small.times});
+    CHECK(difference(y, by_definition(x.q, x.k, x.v, a, {x.keys, x.values, small.times})) < 1e-12);
+  }
+
+  TEST_CASE("a later row never changes an earlier result, and other sequences never change any, to the bit") {
+    Stream stream;
+    const Case c = make_case({90, 33}), alone = make_case({33}), shorter = make_case({71});
+    for_every_isa([&] {
+      for (const Variant& variant : kVariants) {
+        CAPTURE(variant.name);
+        const Inputs x(DType::f32, c.rows(), 20, 9);
+        ops::CausalAttention a = c.attention(2), first = shorter.attention(2), second = alone.attention(2);
+        if (variant.drop_probabilities) a.dropout = first.dropout = second.dropout = kDrop;
+        const OwnedTensor y(DType::f32, {c.rows(), 20}), head(DType::f32, {71, 20}), tail(DType::f32, {33, 20});
+        ops::causal_attention_forward(stream, y, {}, x.q, x.k, x.v, a, x.time(variant, c));
+        const auto part = [&](std::int64_t from, std::int64_t count, const ops::CausalAttention& b, const Tensor& out) {
+          TimeBuckets time = x.time(variant, c);
+          if (variant.timed)
+            time.times = time.times.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(count));
+          ops::causal_attention_forward(stream, out, {}, x.q->slice(from, count), x.k->slice(from, count),
+                                        x.v->slice(from, count), b, time);
+        };
+        part(0, 71, first, head);
+        CHECK(same_bits(head, y->slice(0, 71)));
+        const std::vector<std::uint64_t> samples = {c.samples[1]};
+        second.rows.samples = samples;
+        part(90, 33, second, tail);
+        CHECK(same_bits(tail, y->slice(90, 33)));
+      }
+    });
+  }
+
+  TEST_CASE("a NaN stays one, and wrong shapes or times are named") {
+    Stream stream;
+    const Case c = make_case({4});
+    const Inputs x(DType::f32, 4, 6, 3);
+    const OwnedTensor y(DType::f32, {4, 6});
+    x.k->data<float>()[13] = NAN;
+    ops::causal_attention_forward(stream, y, {}, x.q, x.k, x.v, c.attention(2));
+    CHECK(!std::isnan(y->data<float>()[6]));
+    CHECK(std::isnan(y->data<float>()[12]));
+    CHECK_THROWS_WITH_AS(ops::causal_attention_forward(stream, y, {}, x.q, x.k, x.v, c.attention(4)),
+                         "causal_attention: 4 heads do not divide 6 channels", Error);
+    const std::vector<std::int64_t> backwards = {1, 2, 1, 3};
+    CHECK_THROWS_WITH_AS(
+        ops::causal_attention_forward(stream, y, {}, x.q, x.k, x.v, c.attention(2), {x.keys, x.values, backwards}),
+        "causal_attention: the times of sequence 0 go backwards, from 2 to 1", Error);
+  }
+}
