@@ -1,0 +1,145 @@
+#include "lockstep/nn/mhc.hpp"
+
+#include <algorithm>
+
+#include "lockstep/ops/hyper_connections.hpp"
+
+namespace lockstep {
+namespace {
+
+using ops::HyperConnection;
+
+HyperConnection connection_of(const MhcSite& s) {
+  return {.alpha_pre = s.alpha_pre->value,
+          .alpha_post = s.alpha_post->value,
+          .alpha_res = s.alpha_res->value,
+          .weight_pre = s.phi_pre.weight->value,
+          .weight_post = s.phi_post.weight->value,
+          .weight_res = s.phi_res.weight->value,
+          .bias_pre = s.phi_pre.bias->value,
+          .bias_post = s.phi_post.bias->value,
+          .bias_res = s.phi_res.bias->value,
+          .sinkhorn_steps = s.iterations};
+}
+ops::HyperConnectionGradients gradients_of(Tape& t, const MhcSite& s) {
+  return {t.grad_of(*s.alpha_pre),      t.grad_of(*s.alpha_post),      t.grad_of(*s.alpha_res),
+          t.grad_of(*s.phi_pre.weight), t.grad_of(*s.phi_post.weight), t.grad_of(*s.phi_res.weight),
+          t.grad_of(*s.phi_pre.bias),   t.grad_of(*s.phi_post.bias),   t.grad_of(*s.phi_res.bias)};
+}
+
+}  // namespace
+
+MhcSite add_mhc_site(ParamStore& params, const std::string& name, const MhcShape& shape, std::int64_t site) {
+  const std::int64_t n = shape.streams;
+  require(n >= 1 && n <= HyperConnection::kMostStreams && shape.iterations >= 1 &&
+              shape.iterations <= HyperConnection::kMostSteps,
+          "hyper-connections with ", n, " streams and ", shape.iterations, " iterations: at most ",
+          HyperConnection::kMostStreams, " and ", HyperConnection::kMostSteps);
+  const auto constant = [](auto value) {
+    return [=](const Philox&, std::uint64_t element) { return value(static_cast<std::int64_t>(element)); };
+  };
+  MhcSite s;
+  s.iterations = shape.iterations;
+  const auto add = [&](const char* map, std::int64_t rows, const Param*& alpha, Linear& phi, auto bias) {
+    const double gate = shape.gate;
+    alpha = &params.add(name + ".alpha_" + map, {}, constant([=](std::int64_t) { return gate; }));
+    phi = add_linear(params, name + ".phi_" + map, n * shape.columns, rows,
+                     init::xavier_normal(n * shape.columns, rows), constant(bias));
+  };
+  add("pre", n, s.alpha_pre, s.phi_pre, [=](std::int64_t k) { return n == 1 ? 10.0 : k == site % n ? 4.0 : -4.0; });
+  add("post", n, s.alpha_post, s.phi_post, [](std::int64_t) { return 0.0; });
+  add("res", n * n, s.alpha_res, s.phi_res, [=](std::int64_t k) { return k / n == k % n ? 0.0 : -8.0; });
+  return s;
+}
+
+MhcRead mhc_read(Tape& t, Var x, const MhcSite& site) {
+  require(x.shape().rank() == 3, "mhc: the streams are (N, n, C), not ", x.shape());
+  const std::int64_t rows = x.shape()[0], n = x.shape()[1], columns = n * (2 + n);
+  const MhcSite* s = &site;
+  const Param* params[] = {s->alpha_pre,      s->alpha_post,   s->alpha_res,     s->phi_pre.weight, s->phi_post.weight,
+                           s->phi_res.weight, s->phi_pre.bias, s->phi_post.bias, s->phi_res.bias};
+  MhcRead read;
+  read.maps = t.output({rows, columns}, t.wants_grad({x}, {s->phi_pre.weight}));
+  const Tensor raw = t.keep({rows, columns}), scale = t.keep({rows});
+  ops::hyper_maps_forward(t.stream(), read.maps.value(), raw, scale, x.value(), connection_of(site));
+  t.record("mhc_maps", read.maps, std::span<const Param* const>(params), [=, &t] {
+    ops::hyper_maps_backward(t.stream(), t.grad_of(x), gradients_of(t, *s), read.maps.grad(), raw, scale, x.value(),
+                             connection_of(*s));
+  });
+  read.u = t.output({rows, x.shape()[2]}, t.wants_grad({x, read.maps}));
+  ops::hyper_read_forward(t.stream(), read.u.value(), x.value(), read.maps.value(), n);
+  t.record("mhc_read", read.u, {}, [=, &t] {
+    ops::hyper_read_backward(t.stream(), t.grad_of(x), t.grad_of(read.maps), read.u.grad(), x.value(),
+                             read.maps.value(), n);
+  });
+  return read;
+}
+
+Var mhc_write(Tape& t, Var x, const MhcRead& read, Var y) {
+  const std::int64_t n = x.shape()[1];
+  const Var maps = read.maps;
+  Var out = t.output(x.shape(), t.wants_grad({x, y, maps}));
+  ops::hyper_write_forward(t.stream(), out.value(), x.value(), maps.value(), y.value(), n);
+  t.record("mhc_write", out, {}, [=, &t] {
+    ops::hyper_write_backward(t.stream(), t.grad_of(x), t.grad_of(maps), t.grad_of(y), out.grad(), x.value(),
+                              maps.value(), y.value(), n);
+  });
+  return out;
+}
+
+MhcTrace mhc_trace(Tape& t, const MhcRead& read, Var y, Var out) {
+  const std::int64_t rows = out.shape()[0], n = out.shape()[1], width = n * (2 + n);
+  MhcTrace trace{t.keep({rows, n}), t.keep({rows, n}), t.keep({rows, n, n}), read.u, y, out};
+  visit_float(t.dtype(), [&]<class T>() {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const T* maps = read.maps.value().template data<T>() + i * width;
+      std::copy_n(maps, n, trace.pre.data<T>() + i * n);
+      std::copy_n(maps + n, n, trace.post.data<T>() + i * n);
+      std::copy_n(maps + 2 * n, n * n, trace.res.data<T>() + i * n * n);
+    }
+  });
+  return trace;
+}
+
+Var copy_to_streams(Tape& t, Var x, std::int64_t n) {
+  const std::int64_t rows = x.rows(), c = x.columns();
+  Var y = t.output({rows, n, c}, t.wants_grad({x}));
+  visit_float(t.dtype(), [&]<class T>() {
+    for (std::int64_t i = 0; i < rows * n; ++i)
+      std::copy_n(x.value().data<T>() + i / n * c, c, y.value().data<T>() + i * c);
+  });
+  t.record("copy_to_streams", y, {}, [=, &t] {
+    const Target dx = t.grad_of(x);
+    if (!dx) return;
+    visit_float(t.dtype(), [&]<class T>() {
+      if (!dx.accumulate) fill_zero(dx.tensor);
+      for (std::int64_t i = 0; i < rows * n; ++i)
+        for (std::int64_t k = 0; k < c; ++k) dx.tensor.data<T>()[i / n * c + k] += y.grad().data<T>()[i * c + k];
+    });
+  });
+  return y;
+}
+
+Var sum_streams(Tape& t, Var x) {
+  const std::int64_t rows = x.shape()[0], n = x.shape()[1], c = x.shape()[2];
+  Var y = t.output({rows, c}, t.wants_grad({x}));
+  visit_float(t.dtype(), [&]<class T>() {
+    fill_zero(y.value());
+    for (std::int64_t i = 0; i < rows * n; ++i)
+      for (std::int64_t k = 0; k < c; ++k) y.value().data<T>()[i / n * c + k] += x.value().data<T>()[i * c + k];
+  });
+  t.record("sum_streams", y, {}, [=, &t] {
+    const Target dx = t.grad_of(x);
+    if (!dx) return;
+    visit_float(t.dtype(), [&]<class T>() {
+      for (std::int64_t i = 0; i < rows * n; ++i)
+        for (std::int64_t k = 0; k < c; ++k) {
+          T& to = dx.tensor.data<T>()[i * c + k];
+          to = y.grad().data<T>()[i / n * c + k] + (dx.accumulate ? to : T{0});
+        }
+    });
+  });
+  return y;
+}
+
+}  // namespace lockstep

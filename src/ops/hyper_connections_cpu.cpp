@@ -1,0 +1,229 @@
+#include "hyper_connections_kernels.hpp"
+#include "vecmath.hpp"
+
+namespace lockstep::ops::cpu::LOCKSTEP_ISA {
+namespace {
+
+constexpr int kMostStreams = 8;
+constexpr int kMostSteps = 64;
+
+LOCKSTEP_INLINE float root(float x) { return __builtin_sqrtf(x); }
+LOCKSTEP_INLINE double root(double x) { return __builtin_sqrt(x); }
+
+template <class T>
+LOCKSTEP_INLINE Vec<T> sigmoid(Vec<T> x) {
+  return splat(T{1}) / (splat(T{1}) + exp(-x));
+}
+
+/// Element k of each of `count` tokens as one vector, and back.
+template <class T>
+LOCKSTEP_INLINE Vec<T> gather(const T* rows, std::int64_t stride, std::int64_t k, std::int64_t count) {
+  Vec<T> v{};
+  for (std::int64_t l = 0; l < count; ++l) v[l] = rows[l * stride + k];
+  return v;
+}
+template <class T>
+LOCKSTEP_INLINE void scatter(T* rows, std::int64_t stride, std::int64_t k, std::int64_t count, Vec<T> v) {
+  for (std::int64_t l = 0; l < count; ++l) rows[l * stride + k] = v[l];
+}
+
+/// A matrix for each of kLanes tokens, divided in turn by the sums of its columns and of its rows. kN: its extent when
+/// known, so that it stays in registers; 0: n.
+template <class T, int kN>
+struct Sinkhorn {
+  static constexpr int kMost = kN > 0 ? kN : kMostStreams;
+  Vec<T> m[kMost][kMost];
+
+  template <bool kColumns>
+  LOCKSTEP_INLINE void divide(int n, Vec<T>* sums) {
+#pragma GCC unroll 4
+    for (int a = 0; a < n; ++a) {
+      Vec<T> sum{};
+#pragma GCC unroll 4
+      for (int b = 0; b < n; ++b) sum += kColumns ? m[b][a] : m[a][b];
+      const Vec<T> inverse = splat(T{1}) / sum;
+      if (sums) sums[a] = sum;
+#pragma GCC unroll 4
+      for (int b = 0; b < n; ++b) (kColumns ? m[b][a] : m[a][b]) *= inverse;
+    }
+  }
+  /// From after a division to before it, for the matrix and its gradient: A = M s, dA = (dM - sum(dM M)) / s.
+  template <bool kColumns>
+  LOCKSTEP_INLINE void undo(int n, Sinkhorn& gradient, const Vec<T>* sums) {
+#pragma GCC unroll 4
+    for (int a = 0; a < n; ++a) {
+      Vec<T> product{};
+#pragma GCC unroll 4
+      for (int b = 0; b < n; ++b)
+        product = fma(kColumns ? m[b][a] : m[a][b], kColumns ? gradient.m[b][a] : gradient.m[a][b], product);
+      const Vec<T> inverse = splat(T{1}) / sums[a];
+#pragma GCC unroll 4
+      for (int b = 0; b < n; ++b) {
+        Vec<T>& g = kColumns ? gradient.m[b][a] : gradient.m[a][b];
+        g = (g - product) * inverse;
+        (kColumns ? m[b][a] : m[a][b]) *= sums[a];
+      }
+    }
+  }
+};
+
+template <class T>
+LOCKSTEP_INLINE Vec<T> clamped(Vec<T> z) {
+  return max(splat(T{-10}), min(splat(T{10}), z));
+}
+
+template <class T, int kN>
+void maps_of(std::int64_t tokens, T* maps, const T* raw, const HyperGates<T>& g) {
+  const int n = kN > 0 ? kN : static_cast<int>(g.streams);
+  const std::int64_t k = n * (2 + n);
+  for (std::int64_t i = 0; i < tokens; i += kLanes<T>, raw += kLanes<T> * k, maps += kLanes<T> * k) {
+    const std::int64_t count = tokens - i < kLanes<T> ? tokens - i : kLanes<T>;
+    for (int s = 0; s < n; ++s) {
+      const Vec<T> pre = fma(splat(g.alpha[0]), gather(raw, k, s, count), splat(g.bias[0][s]));
+      const Vec<T> post = fma(splat(g.alpha[1]), gather(raw, k, n + s, count), splat(g.bias[1][s]));
+      scatter(maps, k, s, count, sigmoid<T>(pre));
+      scatter(maps, k, n + s, count, splat(T{2}) * sigmoid<T>(post));
+    }
+    Sinkhorn<T, kN> res;
+    for (int a = 0; a < n; ++a)
+      for (int b = 0; b < n; ++b)
+        res.m[a][b] = exp(
+            clamped<T>(fma(splat(g.alpha[2]), gather(raw, k, (2 + a) * n + b, count), splat(g.bias[2][a * n + b]))));
+    for (std::int64_t step = 0; step < g.steps; ++step) {
+      res.template divide<true>(n, nullptr);
+      res.template divide<false>(n, nullptr);
+    }
+    for (int a = 0; a < n; ++a)
+      for (int b = 0; b < n; ++b) scatter(maps, k, (2 + a) * n + b, count, res.m[a][b]);
+  }
+}
+
+template <class T, int kN>
+void gradient_of(std::int64_t tokens, T* dmaps, T* sums, const T* raw, const HyperGates<T>& g) {
+  const int n = kN > 0 ? kN : static_cast<int>(g.streams);
+  const std::int64_t k = n * (2 + n);
+  for (std::int64_t i = 0; i < tokens; i += kLanes<T>, raw += kLanes<T> * k, dmaps += kLanes<T> * k) {
+    const std::int64_t count = tokens - i < kLanes<T> ? tokens - i : kLanes<T>;
+    /// From the gradient of z = alpha raw + bias: those of alpha, bias and raw.
+    const auto finish = [&](int which, std::int64_t column, Vec<T> dz, Vec<T> product) {
+      sums[which] += total<T>(dz * product);
+      sums[3 + column] += total<T>(dz);
+      scatter(dmaps, k, column, count, dz * splat(g.alpha[which]));
+    };
+    for (int s = 0; s < n; ++s) {
+      for (const int which : {0, 1}) {
+        const std::int64_t column = which * n + s;
+        const Vec<T> r = gather(raw, k, column, count);
+        const Vec<T> y = sigmoid<T>(fma(splat(g.alpha[which]), r, splat(g.bias[which][s])));
+        const Vec<T> dz = gather(dmaps, k, column, count) * y * (splat(T{1}) - y) * splat(static_cast<T>(which + 1));
+        finish(which, column, dz, r);
+      }
+    }
+    Sinkhorn<T, kN> res, gradient;
+    Vec<T> column_sums[kMostSteps][Sinkhorn<T, kN>::kMost], row_sums[kMostSteps][Sinkhorn<T, kN>::kMost];
+    const auto z_of = [&](int a, int b) {
+      return fma(splat(g.alpha[2]), gather(raw, k, (2 + a) * n + b, count), splat(g.bias[2][a * n + b]));
+    };
+    for (int a = 0; a < n; ++a)
+      for (int b = 0; b < n; ++b) {
+        res.m[a][b] = exp(clamped<T>(z_of(a, b)));
+        gradient.m[a][b] = gather(dmaps, k, (2 + a) * n + b, count);
+      }
+    for (std::int64_t step = 0; step < g.steps; ++step) {
+      res.template divide<true>(n, column_sums[step]);
+      res.template divide<false>(n, row_sums[step]);
+    }
+    for (std::int64_t step = g.steps - 1; step >= 0; --step) {
+      res.template undo<false>(n, gradient, row_sums[step]);
+      res.template undo<true>(n, gradient, column_sums[step]);
+    }
+    for (int a = 0; a < n; ++a)
+      for (int b = 0; b < n; ++b) {
+        const Vec<T> z = z_of(a, b), inside = (z > splat(T{10}) || z < splat(T{-10})) ? Vec<T>{} : splat(T{1});
+        finish(2, (2 + a) * n + b, gradient.m[a][b] * exp(clamped<T>(z)) * inside,
+               gather(raw, k, (2 + a) * n + b, count));
+      }
+  }
+}
+
+template <class T>
+void maps(std::int64_t tokens, std::int64_t width, T* maps, T* raw, T* scale, const T* x, T eps,
+          const HyperGates<T>& g) {
+  constexpr std::int64_t kL = kLanes<T>;
+  const std::int64_t k = g.streams * (2 + g.streams);
+  for (std::int64_t i = 0; i < tokens; ++i, x += width) {
+    Vec<T> squares{};
+    for (std::int64_t c = 0; c < width; c += kL) {
+      const Vec<T> v = width - c >= kL ? load(x + c) : load(x + c, Lanes<T>(width - c));
+      squares = fma(v, v, squares);
+    }
+    scale[i] = 1 / root(total<T>(squares) / static_cast<T>(width) + eps);
+    for (std::int64_t c = 0; c < k; ++c) raw[i * k + c] *= scale[i];
+  }
+  g.streams == 4 ? maps_of<T, 4>(tokens, maps, raw, g) : maps_of<T, 0>(tokens, maps, raw, g);
+}
+
+template <class T>
+void maps_gradient(std::int64_t tokens, T* dmaps, T* sums, const T* raw, const HyperGates<T>& g) {
+  g.streams == 4 ? gradient_of<T, 4>(tokens, dmaps, sums, raw, g) : gradient_of<T, 0>(tokens, dmaps, sums, raw, g);
+}
+
+template <class T>
+void scale_gradient(std::int64_t tokens, std::int64_t width, std::int64_t maps, T* dx, T* dmaps, const T* raw,
+                    const T* scale, const T* x) {
+  for (std::int64_t i = 0; i < tokens; ++i, dmaps += maps, raw += maps, x += width) {
+    T product = 0;
+    for (std::int64_t k = 0; k < maps; ++k) product += dmaps[k] * raw[k];
+    for (std::int64_t k = 0; k < maps; ++k) dmaps[k] *= scale[i];
+    if (!dx) continue;
+    const T factor = -scale[i] * scale[i] * product / static_cast<T>(width);
+    for (std::int64_t c = 0; c < width; ++c) dx[c] += factor * x[c];
+    dx += width;
+  }
+}
+
+template <class T>
+void mix(std::int64_t tokens, std::int64_t channels, std::int64_t targets, std::int64_t sources, T* out, const T* in,
+         const T* maps, std::int64_t maps_stride, std::int64_t by_target, std::int64_t by_source, bool add) {
+  constexpr std::int64_t kL = kLanes<T>;
+  for (std::int64_t i = 0; i < tokens; ++i, out += targets * channels, in += sources * channels, maps += maps_stride)
+    for (std::int64_t c = 0; c < channels; c += kL) {
+      const Lanes<T> lanes(channels - c < kL ? channels - c : kL);
+      Vec<T> x[kMostStreams];
+      for (std::int64_t s = 0; s < sources; ++s) x[s] = load(in + s * channels + c, lanes);
+      for (std::int64_t m = 0; m < targets; ++m) {
+        T* to = out + m * channels + c;
+        Vec<T> sum = add ? load(to, lanes) : Vec<T>{};
+        for (std::int64_t s = 0; s < sources; ++s) sum = fma(splat(maps[m * by_target + s * by_source]), x[s], sum);
+        store(to, sum, lanes);
+      }
+    }
+}
+
+template <class T>
+void products(std::int64_t tokens, std::int64_t channels, std::int64_t targets, std::int64_t sources, T* dmaps,
+              std::int64_t maps_stride, const T* a, const T* b) {
+  constexpr std::int64_t kL = kLanes<T>;
+  for (std::int64_t i = 0; i < tokens; ++i, a += targets * channels, b += sources * channels, dmaps += maps_stride)
+    for (std::int64_t m = 0; m < targets; ++m) {
+      Vec<T> sums[kMostStreams] = {};
+      for (std::int64_t c = 0; c < channels; c += kL) {
+        const Lanes<T> lanes(channels - c < kL ? channels - c : kL);
+        const Vec<T> v = load(a + m * channels + c, lanes);
+        for (std::int64_t s = 0; s < sources; ++s) sums[s] = fma(v, load(b + s * channels + c, lanes), sums[s]);
+      }
+      for (std::int64_t s = 0; s < sources; ++s) dmaps[m * sources + s] += total<T>(sums[s]);
+    }
+}
+
+}  // namespace
+
+template <class T>
+const HyperKernels<T>& hyper_kernels() {
+  static constexpr HyperKernels<T> kKernels = {maps<T>, maps_gradient<T>, scale_gradient<T>, mix<T>, products<T>};
+  return kKernels;
+}
+template const HyperKernels<float>& hyper_kernels();
+template const HyperKernels<double>& hyper_kernels();
+
+}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -1,0 +1,44 @@
+#pragma once
+#include <cstdint>
+
+#include "dispatch.hpp"
+
+namespace lockstep::ops::cpu {
+
+/// How raw products become gates: maps are in columns Hpre, Hpost, Hres.
+template <class T>
+struct HyperGates {
+  std::int64_t streams, steps;
+  T alpha[3];
+  const T* bias[3];
+};
+
+/// Serial kernels on N tokens of n streams of C channels.
+template <class T>
+struct HyperKernels {
+  /// scale_i = 1 / sqrt(mean_c x_ic^2 + eps); raw_ik *= scale_i; maps from raw.
+  void (*maps)(std::int64_t tokens, std::int64_t width, T* maps, T* raw, T* scale, const T* x, T eps,
+               const HyperGates<T>& gates);
+  /// dmaps becomes the gradient of W r; sums (3 + maps): added to, of alpha pre, post, res and of all biases.
+  void (*maps_gradient)(std::int64_t tokens, T* dmaps, T* sums, const T* raw, const HyperGates<T>& gates);
+  /// dx_ic -= x_ic scale_i^2 sum_k(dmaps_ik raw_ik) / width (unless dx is null), then dmaps_ik *= scale_i.
+  void (*scale_gradient)(std::int64_t tokens, std::int64_t width, std::int64_t maps, T* dx, T* dmaps, const T* raw,
+                         const T* scale, const T* x);
+  /// out_m = sum_s h_ms in_s, m < targets, s < sources: rows of (streams, C); the coefficient of (m, s) of a token is at
+  /// maps[m * by_target + s * by_source]. Added to when `add`.
+  void (*mix)(std::int64_t tokens, std::int64_t channels, std::int64_t targets, std::int64_t sources, T* out,
+              const T* in, const T* maps, std::int64_t maps_stride, std::int64_t by_target, std::int64_t by_source,
+              bool add);
+  /// dmaps[m * sources + s] += a_m . b_s
+  void (*products)(std::int64_t tokens, std::int64_t channels, std::int64_t targets, std::int64_t sources, T* dmaps,
+                   std::int64_t maps_stride, const T* a, const T* b);
+};
+
+LOCKSTEP_EACH_ISA(template <class T> const HyperKernels<T>& hyper_kernels();)
+
+template <class T>
+const HyperKernels<T>& active_hyper_kernels() {
+  return LOCKSTEP_ACTIVE(hyper_kernels<T>());
+}
+
+}  // namespace lockstep::ops::cpu
