@@ -2,7 +2,7 @@
 # What every job script here shares: threads, launcher, preflight, signals, requeue. Sourced; docs/cluster.md has the reasons.
 #
 # Reads the variables that the script sets: LOCKSTEP_HOME, LOCKSTEP, LOCKSTEP_PREP, LAUNCHER, SRUN_FLAGS, MPIRUN_FLAGS, INTERFACE,
-# PREFLIGHT, RETRIES, MAX_RESTARTS.
+# WAIT, PREFLIGHT, RETRIES, MAX_RESTARTS.
 
 LOCKSTEP=${LOCKSTEP:-$LOCKSTEP_HOME/build/bin/lockstep}
 LOCKSTEP_PREP=${LOCKSTEP_PREP:-$(dirname "$LOCKSTEP")/lockstep-prep}
@@ -24,7 +24,9 @@ if [ "$LAUNCHER" = mpirun ]; then
   launch=(mpirun --map-by "ppr:$RANKS_PER_NODE:node:PE=$THREADS" ${MPIRUN_FLAGS:---bind-to core})
 else
   # srun does not take over sbatch's --cpus-per-task (Slurm 22.05 and later).
-  launch=(srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$THREADS" ${SRUN_FLAGS:---cpu-bind=cores})
+  # Not --kill-on-bad-exit=1: ranks that stop cleanly leave with 85, and the first to go would get the others killed (143 or 137).
+  # --wait ends the step so many seconds after a rank has gone, however it went; lockstep itself ends earlier, with a report.
+  launch=(srun --mpi=pmix --kill-on-bad-exit=0 --wait="${WAIT:-60}" --cpus-per-task="$THREADS" ${SRUN_FLAGS:---cpu-bind=cores})
 fi
 
 interrupted=0 cancelled=0 step=

@@ -134,9 +134,16 @@ void Watchdog::act(bool may_call_mpi) {
   }
   log::error(report_text(alarm_, everyone(true)));
   std::fflush(nullptr);
-  MPI_Abort(MPI_COMM_WORLD, 1);
-  await_end(kAbortEnds_s);
-  end_by_force(1);
+  abort_job(1);
+}
+
+void Watchdog::abort_job(int exit_code) {
+  helper_thread([this, exit_code] {
+    std::this_thread::sleep_for(std::chrono::duration<double>(kAbortEnds_s));
+    end_by_force(exit_code);
+  }).detach();
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
 void Watchdog::await_end(double seconds) {

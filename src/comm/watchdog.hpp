@@ -52,7 +52,10 @@ class Watchdog {
   void set_timeout(double timeout_s) { timeout_s_ = timeout_s; }
   /// For the thread that waits in a collective, when the helper must not call MPI.
   void while_waiting();
-  /// After MPI_Abort or in its place: kills the processes of this node and leaves with the exit code. Does not return.
+  /// MPI_Abort, and end_by_force() soon after if that does not end this process (its launcher may be out of reach, and then
+  /// MPI_Abort itself can hang). Does not return.
+  [[noreturn]] void abort_job(int exit_code);
+  /// In place of MPI_Abort: kills the processes of this node and leaves with the exit code. Does not return.
   [[noreturn]] void end_by_force(int exit_code);
 
  private:

@@ -374,9 +374,7 @@ void World::abort(int exit_code, const std::string& message) {
   w.board->ending = 1;
   // The others of the node keep silent and leave the ending to the first, unless it is slow to come.
   if (!first) std::this_thread::sleep_for(std::chrono::seconds(5));
-  MPI_Abort(MPI_COMM_WORLD, exit_code);
-  std::this_thread::sleep_for(std::chrono::seconds(4));
-  w.watchdog->end_by_force(exit_code);
+  w.watchdog->abort_job(exit_code);
 }
 
 }  // namespace lockstep

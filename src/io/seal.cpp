@@ -154,6 +154,17 @@ void append_end_mark(const std::filesystem::path& path) {
   require(out.good(), "writing the end mark of ", path, ": ", std::strerror(errno));
 }
 
+std::string read_end_mark(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string mark(kMarkBytes, ' ');
+  in.seekg(-static_cast<std::streamoff>(kMarkBytes), std::ios::end);
+  in.read(mark.data(), static_cast<std::streamsize>(mark.size()));
+  require_data(in.good(), "reading the end mark of ", path, ": it is too short or cannot be read");
+  return mark.substr(1, kMarkBytes - 2);  // without its line breaks
+}
+
+bool is_seal(const std::string& attribute) { return attribute == kChecksum || attribute == kStructure; }
+
 std::string end_mark_defect(const std::filesystem::path& path) {
   std::error_code failure;
   const auto size = static_cast<std::uint64_t>(std::filesystem::file_size(path, failure));

@@ -47,6 +47,7 @@ void require_same_weights(World& world, std::uint64_t hash, std::int64_t step) {
   world.communicator().all_reduce(std::span<std::uint64_t>(range), ReduceOp::max, "weight hash");
   if (range[0] == ~range[1]) return;
   const std::vector<std::string> all = world.communicator().all_gather_text(hex64(hash), "weight hashes");
+  const std::vector<std::string> hosts = world.communicator().all_gather_text(world.host(), "host names");
   world.together("comparing the ranks' weights", [&] {
     std::map<std::string, int> votes;
     for (const std::string& h : all) ++votes[h];
@@ -54,7 +55,8 @@ void require_same_weights(World& world, std::uint64_t hash, std::int64_t step) {
         std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     std::string drifted;
     for (std::size_t r = 0; r < all.size(); ++r) {
-      if (all[r] != majority->first) drifted += join(drifted.empty() ? "" : ", ", r, " (hash ", all[r], ")");
+      if (all[r] != majority->first)
+        drifted += join(drifted.empty() ? "" : ", ", r, " (", hosts[r], ", hash ", all[r], ")");
     }
     throw Error(Fault::internal,
                 join("step ", step, ": the weights of rank ", drifted, " are not those of the other ranks (hash ",

@@ -3,13 +3,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
+#include <functional>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/seal.hpp"
+#include "train/checkpoint_parts.hpp"
 
 namespace lockstep {
 
@@ -30,6 +33,9 @@ void write_tensor(H5File& file, const std::string& dataset, const Tensor& value)
 }
 
 std::string group_of(const NamedOptimizer& o) { return o.name.empty() ? "/optim" : "/optim/" + o.name; }
+
+/// A number that this host has not given before.
+std::int64_t fresh_number() { return std::chrono::system_clock::now().time_since_epoch().count(); }
 
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
@@ -74,7 +80,43 @@ TrainState read_state(const H5File& file) {
 
 }  // namespace
 
-void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts) {
+namespace {
+
+/// Of one file, whatever its parts are like.
+std::string file_defect(const std::filesystem::path& path) {
+  if (std::string defect = end_mark_defect(path); !defect.empty()) return defect;
+  try {
+    const H5File file = H5File::open(path);
+    if (!file.has_attribute("/", "format") || file.text_attribute("/", "format") != kFormat)
+      return "it is not a checkpoint of lockstep";
+    const std::int64_t version = file.int_attribute("/", "version");
+    if (version != kVersion) return join("its format version is ", version, ", this program reads ", kVersion);
+    return contents_defect(file);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+/// The large arrays of a checkpoint, in the order of its file.
+std::vector<StoredArray> arrays_of(const CheckpointParts& parts) {
+  std::vector<StoredArray> arrays;
+  for (const Param& p : parts.params->all()) arrays.push_back({"/model/" + p.name, p.value});
+  for (const NamedOptimizer& o : parts.optimizers) {
+    for (const NamedTensor& t : o.optimizer->state()) arrays.push_back({group_of(o) + "/" + t.name, t.value});
+  }
+  for (const NamedTensor& t : parts.vectors) arrays.push_back({"/program/" + t.name, t.value});
+  if (parts.ema != nullptr) {
+    for (const NamedTensor& t : parts.ema->state()) arrays.push_back({"/ema/" + t.name, t.value});
+  }
+  return arrays;
+}
+
+void write_array(H5File& file, const StoredArray& array) { write_tensor(file, array.dataset, array.value); }
+
+/// A checkpoint, whole or not at all. `write` puts an array into the file, `finish` what comes last before the seals.
+void write_file(const std::filesystem::path& path, const CheckpointParts& parts,
+                const std::function<void(H5File&, const StoredArray&)>& write,
+                const std::function<void(H5File&)>& finish = {}) {
   write_atomically(path, [&](const std::filesystem::path& temporary) {
     H5File file = H5File::create(temporary);
     file.set_attribute("/", "format", std::string(kFormat));
@@ -91,42 +133,80 @@ void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& p
       parts.model->save(file);
     }
     file.create_group("/model");
-    for (const Param& p : parts.params->all()) {
-      write_tensor(file, "/model/" + p.name, p.value);
+    for (const StoredArray& array : arrays_of(parts)) write(file, array);
+    for (const Param& p : parts.params->all())
       file.set_attribute("/model/" + p.name, "trainable", static_cast<std::int64_t>(p.trainable));
-    }
     for (const NamedOptimizer& o : parts.optimizers) {
       const std::string group = group_of(o);
       file.create_group(group);
       file.set_attribute(group, "name", std::string(o.optimizer->name()));
       file.set_attribute(group, "steps", o.optimizer->steps());
-      for (const NamedTensor& t : o.optimizer->state()) write_tensor(file, group + "/" + t.name, t.value);
     }
-    for (const NamedTensor& t : parts.vectors) write_tensor(file, "/program/" + t.name, t.value);
-    if (parts.ema != nullptr) {
-      file.create_group("/ema");
-      file.set_attribute("/ema", "decay", parts.ema->decay());
-      for (const NamedTensor& t : parts.ema->state()) write_tensor(file, "/ema/" + t.name, t.value);
-    }
+    if (parts.ema != nullptr) file.set_attribute("/ema", "decay", parts.ema->decay());
     if (parts.state != nullptr) write_state(file, *parts.state);
     file.write_text("/config", {parts.config});
+    if (finish) finish(file);
     seal_contents(file);
     file.close();
     append_end_mark(temporary);
-    const std::string defect = checkpoint_defect(temporary);
+    const std::string defect = file_defect(temporary);
     require(defect.empty(), "writing ", path, ": what was written does not read back: ", defect);
   });
 }
 
+}  // namespace
+
+void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts) {
+  write_file(path, parts, write_array);
+}
+
+void save_sharded_checkpoint(World& world, const std::filesystem::path& path, const CheckpointParts& parts) {
+  // A number that no earlier attempt had: parts of a good checkpoint are never overwritten.
+  const std::string number =
+      world.communicator().broadcast_text(hex64(static_cast<std::uint64_t>(fresh_number())), 0, "checkpoint's number");
+  const std::filesystem::path mine = part_file(path, number, world.rank(), world.size());
+  std::string mark;
+  try {
+    world.together("writing a part of the checkpoint",
+                   [&] { mark = write_part(mine, arrays_of(parts), world.rank(), world.size()); });
+    const std::vector<std::string> marks = world.communicator().all_gather_text(mark, "end marks of the parts");
+    world.together("writing the checkpoint", [&] {
+      if (world.rank() != 0) return;
+      write_file(path, parts, write_placeholder, [&](H5File& file) { write_part_list(file, number, marks); });
+    });
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(mine, ignored);
+    throw;
+  }
+}
+
+namespace {
+void write_whole(const H5File& manifest, const std::filesystem::path& into) {
+  write_atomically(into, [&](const std::filesystem::path& temporary) {
+    H5File file = H5File::create(temporary);
+    assemble(manifest, file);
+    seal_contents(file);
+    file.close();
+    append_end_mark(temporary);
+  });
+}
+}  // namespace
+
+void merge_checkpoint(const std::filesystem::path& manifest, const std::filesystem::path& into) {
+  require_usage(std::filesystem::exists(manifest), "opening checkpoint ", manifest, ": no such file");
+  const std::string defect = checkpoint_defect(manifest);
+  require_data(defect.empty(), "checkpoint ", manifest, " is refused: ", defect);
+  const H5File from = H5File::open(manifest);
+  require_usage(is_manifest(from), "checkpoint ", manifest, ": it is one file already");
+  write_whole(from, into);
+}
+
 std::string checkpoint_defect(const std::filesystem::path& path) {
-  if (std::string defect = end_mark_defect(path); !defect.empty()) return defect;
+  if (std::string defect = file_defect(path); !defect.empty()) return defect;
   try {
     const H5File file = H5File::open(path);
-    if (!file.has_attribute("/", "format") || file.text_attribute("/", "format") != kFormat)
-      return "it is not a checkpoint of lockstep";
-    const std::int64_t version = file.int_attribute("/", "version");
-    if (version != kVersion) return join("its format version is ", version, ", this program reads ", kVersion);
-    return contents_defect(file);
+    return is_manifest(file) ? parts_defect(file) : "";
   } catch (const Error& error) {
     return error.what();
   }
@@ -137,7 +217,15 @@ H5File open_whole(const std::filesystem::path& path) {
   require_usage(std::filesystem::exists(path), "opening checkpoint ", path, ": no such file");
   const std::string defect = checkpoint_defect(path);
   require_data(defect.empty(), "checkpoint ", path, " is refused: ", defect);
-  return H5File::open(path);
+  H5File file = H5File::open(path);
+  if (!is_manifest(file)) return file;
+  // Read through a file that is put together in the temporary folder; its name goes at once, its contents with the reader.
+  const std::filesystem::path whole =
+      std::filesystem::temp_directory_path() / join("lockstep-", getpid(), "-", fresh_number(), ".h5");
+  write_whole(file, whole);
+  file = H5File::open(whole);
+  std::filesystem::remove(whole);
+  return file;
 }
 }  // namespace
 

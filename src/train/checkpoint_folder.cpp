@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/train/checkpoint.hpp"
+#include "train/checkpoint_parts.hpp"
 
 namespace lockstep {
 
@@ -64,6 +65,7 @@ void CheckpointFolder::prune(std::int64_t keep) const {
       ++whole;
     }
   }
+  remove_orphaned_parts(folder_);
 }
 
 std::filesystem::path CheckpointFolder::newest_whole(std::vector<Rejected>& rejected) const {

@@ -169,6 +169,10 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
   o.add("checkpoint.keep", &c.checkpoint.keep, 3, at_least(1),
         "how many step-N.h5 stay; best.h5 and final.h5 are kept besides")
       .may_change();
+  o.choice(
+       "checkpoint.layout", &c.checkpoint.layout, "single", {"single", "sharded"},
+       "rank 0 writes one file, or every rank its part beside a manifest (for large models); either continues either")
+      .may_change();
 
   o.section("dist", "Ranks working together");
   o.add("dist.timeout", &c.dist.timeout, 600, non_negative, "longest wait for another rank; 0: for ever")

@@ -3,6 +3,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
+#include "train/agreement.hpp"
 #include "train/stopping.hpp"
 #include "train/trainer_impl.hpp"
 
@@ -29,24 +30,42 @@ void Trainer::Impl::write_best() {
   since_best_file.restart();
 }
 
-/// Rank 0 writes; the others go on and meet it in the next step. False when it could not be written.
+/// Rank 0 writes while the others go on and meet it in the next step; or all write their parts. False when it could not be written.
 bool Trainer::Impl::save(const std::filesystem::path& path) {
   program->settle();
-  if (!writes()) return true;
+  const bool sharded = config.checkpoint.layout == "sharded" && world.size() > 1;
+  // What a faulty rank has spoiled must not become the checkpoint that the run goes back to.
+  if (config.dist.check_every > 0) require_same_weights(world, model.params().hash(), state.step);
+  if (!writes() && !sharded) return true;
   world.at("checkpoint", state.step);
   Stopwatch watch;
   state.seconds = seconds_before + session.seconds();
   state.schedule = schedule.state();
   bool written = true;
-  try {
-    log->sync();
-    std::filesystem::create_directories(folder->path());
-    write_best();
-    save_checkpoint(path, parts(state, true));
-  } catch (const std::exception& error) {
+  const auto give_up = [&](const char* why) {
     written = false;
-    log::error("the checkpoint of step ", state.step, " was not written: ", error.what(),
-               "; earlier ones are as they were");
+    if (writes())
+      log::error("the checkpoint of step ", state.step, " was not written: ", why, "; earlier ones are as they were");
+  };
+  try {
+    const auto prepare = [&] {
+      if (!writes()) return;
+      log->sync();
+      std::filesystem::create_directories(folder->path());
+      write_best();
+    };
+    if (sharded) {
+      world.together("writing the checkpoint", prepare);
+      save_sharded_checkpoint(world, path, parts(state, true));
+    } else {
+      prepare();
+      save_checkpoint(path, parts(state, true));
+    }
+  } catch (const Departure&) {
+    give_up("a rank failed");  // with a message of its own
+  } catch (const std::exception& error) {
+    if (sharded) throw;  // met by this rank alone
+    give_up(error.what());
   }
   const double seconds = watch.seconds();
   checkpoint_seconds = std::max(checkpoint_seconds, seconds);
@@ -73,6 +92,7 @@ void Trainer::Impl::finish() {
   state.finished = true;
   if (state.stop_reason.empty()) state.stop_reason = join("all ", state.step, " steps are done");
   require(save(folder->final_file()), "ending after step ", state.step, ": the final checkpoint could not be written");
+  if (writes()) folder->prune(config.checkpoint.keep);
   report_final(take_best_weights());
 }
 

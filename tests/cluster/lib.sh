@@ -12,7 +12,7 @@ ln -s "$home/slurm" slurm
 ln -s "$home/configs" configs
 mkdir -p build && ln -s "$BIN" build/bin
 # What the small cluster needs: nothing can be bound, and waiting threads must give way.
-export SRUN_FLAGS=--cpu-bind=none MPIRUN_FLAGS="--bind-to none" OMP_NUM_THREADS=1
+export SRUN_FLAGS=--cpu-bind=none MPIRUN_FLAGS="--bind-to none" WAIT=15 OMP_NUM_THREADS=1
 
 # submit SCRIPT [sbatch option ...]: leaves the job's number in $job.
 submit() {

@@ -16,7 +16,7 @@ namespace lockstep::test {
 ///   loss of sample i = weight_i sum_k (w_k . x_ik - t_ik)^2 / 2,   weight_i in {1, 2, 3}
 ///
 /// one record per parameter, so that parameters become ready one after the other, last one first.
-class ToyModel final : public Model {
+class ToyModel : public Model {
  public:
   explicit ToyModel(DType dtype = DType::f32, std::int64_t samples = 100, int count = 5)
       : samples_(samples), params_(dtype) {

@@ -17,6 +17,10 @@ std::string contents_defect(const H5File& file);
 /// Appends 64 bytes with the length and checksum of all bytes before them. HDF5 ends its file at the address that its
 /// superblock holds and ignores what follows.
 void append_end_mark(const std::filesystem::path& path);
+/// The end mark itself: it tells files apart. errors  Error (data) when there is none
+std::string read_end_mark(const std::filesystem::path& path);
+/// Whether an attribute is one of those that seal_contents() writes.
+bool is_seal(const std::string& attribute);
 /// Why the end mark and the bytes before it do not fit each other, or "".
 std::string end_mark_defect(const std::filesystem::path& path);
 

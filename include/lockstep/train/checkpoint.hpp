@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/comm/world.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/model.hpp"
 #include "lockstep/optim/optimizer.hpp"
@@ -39,11 +40,19 @@ struct CheckpointParts {
 /// missing byte is noticed before HDF5 sees the file; HDF5 itself ignores them.
 void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts);
 
+/// The same for large models: every rank writes its share of all elements to a file of its own,
+/// `<name>.<number>.part-R-of-K`, and then rank 0 the manifest, which is all of the above but the arrays and tells what the
+/// parts are. Parts are written and verified before the manifest gets its name, so a checkpoint is whole or absent, too. Collective.
+/// errors  on all ranks when one of them cannot write its part
+void save_sharded_checkpoint(World& world, const std::filesystem::path& path, const CheckpointParts& parts);
+/// One file out of a manifest and its parts. errors  Error: usage when it is no manifest, data when it is not whole
+void merge_checkpoint(const std::filesystem::path& manifest, const std::filesystem::path& into);
+
 /// Why a file is not a whole checkpoint, or "" when it is: end mark, length and checksum of the file, then every
 /// dataset's checksum and the structure's. Never throws for a damaged file.
 std::string checkpoint_defect(const std::filesystem::path& path);
 
-/// A checkpoint open for reading, verified as a whole. errors  Error: usage when missing, data when damaged or foreign
+/// A checkpoint open for reading, verified as a whole; a manifest with its parts reads like a single file. errors  Error: usage when missing, data when damaged or foreign
 class CheckpointReader {
  public:
   explicit CheckpointReader(const std::filesystem::path& path);

@@ -68,6 +68,7 @@ struct RunConfig {
     std::int64_t every_steps = 0;
     double every_minutes = 0;
     std::int64_t keep = 3;
+    std::string layout;  ///< single | sharded
   } checkpoint;
   struct Dist {
     double timeout = 600;          ///< seconds

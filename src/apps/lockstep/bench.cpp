@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "apps/lockstep/bench_scaling.hpp"
 #include "apps/lockstep/commands.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
@@ -37,6 +38,7 @@ struct BenchOptions {
   double seconds = 3;
   bool json = false, sweep_threads = false, synthetic = false;
   std::int64_t rows = 0, inputs = 0, outputs = 0;
+  ScalingQuestion scaling;
 };
 
 /// Rows whose targets are a smooth function of standard normal inputs.
@@ -329,6 +331,13 @@ int run_bench(World& world, const Args& args) {
   options.add("json", &bench.json, false, "print one JSON object per measurement");
   options.add("sweep_threads", &bench.sweep_threads, false,
               "measure with 1, 2, ... run.threads threads per rank and say which is best");
+  options
+      .add("predict_ranks", &bench.scaling.ranks, "",
+           "what a step would take on so many ranks, such as 2..1024, from messages timed on this allocation")
+      .value_name("N..M");
+  options.add("predict_latency", &bench.scaling.latency_s, 0, non_negative,
+              "with predict_bandwidth: seconds of a short message, instead of timing");
+  options.add("predict_bandwidth", &bench.scaling.bytes_per_s, 0, non_negative, "bytes per second of a link");
   options.add("synthetic", &bench.synthetic, false, "synthetic rows even though data.path names a file");
   options.add("rows", &bench.rows, 360000, at_least(10), "synthetic rows");
   options.add("inputs", &bench.inputs, 14, positive, "synthetic input columns");
@@ -382,6 +391,11 @@ int run_bench(World& world, const Args& args) {
       }
       // Fewer threads win a tie of 3 %: the cores are free for something else.
       if (best.is_null() || result["samples"]["per_s"] > best["samples"]["per_s"].get<double>() * 1.03) best = result;
+    }
+    if (job == "train" && !bench.scaling.ranks.empty()) {
+      const Json prediction = predict_scaling(world, config, *model, best, bench.scaling);
+      if (world.rank() == 0)
+        std::cout << (bench.json ? prediction.dump() + "\n" : scaling_text(prediction)) << std::flush;
     }
     if (bench.sweep_threads && world.rank() == 0 && !bench.json)
       std::cout << "best for " << job << ": --threads " << best["threads"] << " (" << grouped(best["samples"]["per_s"])

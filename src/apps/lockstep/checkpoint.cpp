@@ -94,8 +94,10 @@ int run_checkpoint(World& world, const Args& args) {
                   "verify FILE...: whether each file is whole (length and checksum of its bytes, of every dataset and "
                   "of the structure); exit "
                   "code 3 when one is not.\n\ndiff A B: datasets whose values differ, with the largest difference; "
-                  "exit code 0 when there is none, else 1.");
-  options.positional("verify|diff FILE...", &words, "what to do, and with which checkpoints", 2);
+                  "exit code 0 when there is none, else 1.\n\nmerge MANIFEST FILE: one file out of a sharded "
+                  "checkpoint and its parts. "
+                  "verify and diff take sharded ones as they are.");
+  options.positional("verify|diff|merge FILE...", &words, "what to do, and with which checkpoints", 2);
   options.add("under", &group, "/", "diff: only datasets below this group").value_name("GROUP");
   options.example("lockstep checkpoint verify runs/a/checkpoints/*.h5", "are they whole?");
   options.example("lockstep checkpoint diff --under /model a.h5 b.h5", "are the weights the same?");
@@ -103,10 +105,12 @@ int run_checkpoint(World& world, const Args& args) {
   int code = 0;
   world.together("reading checkpoints", [&] {
     const std::string what = words.front();
-    require_usage(what == "verify" || what == "diff", "lockstep checkpoint ", what, ": must be verify or diff");
-    require_usage(what == "verify" || words.size() == 3, "lockstep checkpoint diff: takes two files, not ",
+    require_usage(what == "verify" || what == "diff" || what == "merge", "lockstep checkpoint ", what,
+                  ": must be verify, diff or merge");
+    require_usage(what == "verify" || words.size() == 3, "lockstep checkpoint ", what, ": takes two files, not ",
                   words.size() - 1);
     if (world.rank() != 0) return;
+    if (what == "merge") return merge_checkpoint(words[1], words[2]);
     code = what == "verify" ? verify({words.begin() + 1, words.end()}) : diff(words[1], words[2], group);
   });
   return static_cast<int>(world.communicator().all_reduced(static_cast<std::int64_t>(code), ReduceOp::max, "result"));

@@ -14,7 +14,7 @@ std::span<const Command> commands() {
       {"comm-test", "correctness, latency and bandwidth of the ranks' communication on this allocation", run_comm_test},
       {"info", "build, devices and ranks, or what a file holds", run_info},
       {"export", "write a trained emulator for other programs: lsem, HDF5, ONNX, TorchScript, safetensors", run_export},
-      {"checkpoint", "evidence about checkpoints: verify, diff", run_checkpoint},
+      {"checkpoint", "evidence about checkpoints: verify, diff; merge", run_checkpoint},
       {"help", "what the commands are; manual pages and docs/options.md", run_help},
   };
   return kCommands;

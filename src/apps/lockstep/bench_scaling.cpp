@@ -1,0 +1,106 @@
+#include "apps/lockstep/bench_scaling.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/train/scaling.hpp"
+
+namespace lockstep::apps {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Median seconds of started all-reduces of growing size, of the slowest rank each; about two seconds in all.
+std::vector<AllReduceTime> time_all_reduces(Communicator& comm, double gradient_bytes) {
+  constexpr double kEach_s = 0.3;
+  constexpr int kMost = 40;
+  std::vector<AllReduceTime> times;
+  for (const double size : {256.0, 8.0 * 1024, 64.0 * 1024, 512.0 * 1024, gradient_bytes}) {
+    std::vector<float> message(static_cast<std::size_t>(std::max(size, 256.0)) / sizeof(float));
+    std::vector<double> seconds;
+    double spent = 0;
+    while (seconds.size() < 3 || (spent < kEach_s && seconds.size() < kMost)) {
+      comm.barrier("timing all-reduces");
+      const Stopwatch watch;
+      comm.start_all_reduce(std::span<float>(message), "timing")->wait();
+      seconds.push_back(comm.all_reduced(watch.seconds(), ReduceOp::max, "time of an all-reduce"));
+      spent += seconds.back();  // the same on all ranks: so is the number of repetitions
+    }
+    std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
+    times.push_back({message.size() * sizeof(float), seconds[seconds.size() / 2]});
+  }
+  return times;
+}
+
+}  // namespace
+
+Json predict_scaling(World& world, const RunConfig& config, Model& model, const Json& measured,
+                     const ScalingQuestion& question) {
+  const bool given = question.latency_s > 0 && question.bytes_per_s > 0;
+  const std::int64_t members = world.nodes() > 1 ? world.nodes() : world.size();
+  require_usage(given || world.size() > 1,
+                "option predict_ranks: one rank cannot measure what messages cost; start it on two nodes, or give "
+                "--predict-latency and --predict-bandwidth");
+  StepWork work;
+  work.compute_s = measured["phases_s"]["compute"];
+  work.update_s = measured["phases_s"]["update"];
+  work.ranks = world.size();
+  work.ranks_per_member = world.nodes() > 1 ? (world.size() + world.nodes() - 1) / world.nodes() : 1;
+  work.fixed_global_batch = config.batch.scope == "global";
+  const double element = config.dist.compress == "bf16" ? 2 : static_cast<double>(size_bytes(model.params().dtype()));
+  work.bucket_bytes = gradient_messages(model.params(), config.dist.bucket_bytes, element);
+  work.overlap = work.bucket_bytes.size() > 1;
+  const double bytes = std::accumulate(work.bucket_bytes.begin(), work.bucket_bytes.end(), 0.0);
+
+  const LinkCost cost = given ? LinkCost{question.latency_s, 1 / question.bytes_per_s}
+                              : fit_link_cost(time_all_reduces(world.communicator(), bytes), members);
+  Json out;
+  out["job"] = "predict_ranks";
+  out["alpha_s"] = cost.alpha_s;
+  out["bytes_per_s"] = cost.beta_s > 0 ? 1 / cost.beta_s : 0;
+  out["between"] = world.nodes() > 1 ? "hosts" : "ranks";
+  out["ranks_per_host"] = work.ranks_per_member;
+  out["batch_scope"] = config.batch.scope;
+  out["gradient_bytes"] = bytes;
+  out["measured"] = {{"ranks", world.size()},
+                     {"step_s", measured["step_s"]["mean"]},
+                     {"predicted_step_s", predict_step(work, cost, world.size()).step_s}};
+  for (const std::int64_t ranks : read_rank_range(question.ranks)) {
+    const StepPrediction p = predict_step(work, cost, ranks);
+    out["predictions"].push_back({{"ranks", p.ranks},
+                                  {"step_s", p.step_s},
+                                  {"communication_s", p.communication_s},
+                                  {"exposed_s", p.exposed_s},
+                                  {"exposed_share", p.exposed_s / p.step_s},
+                                  {"speed_up", p.speed},
+                                  {"efficiency", p.efficiency}});
+  }
+  return out;
+}
+
+std::string scaling_text(const Json& r) {
+  std::string text = join("prediction from alpha ", human_seconds(r["alpha_s"]), ", ",
+                          human_bytes(r["bytes_per_s"].get<double>()), "/s between ", r["between"].get<std::string>(),
+                          "; gradient ", human_bytes(r["gradient_bytes"].get<double>()), ", batch per ",
+                          r["batch_scope"] == "global" ? "step fixed" : "rank fixed",
+                          "\n   ranks        step     messages  exposed   speed-up  efficiency\n");
+  char line[128];
+  for (const Json& p : r["predictions"]) {
+    std::snprintf(line, sizeof line, "%8lld  %10s  %11s  %6.1f %%  %9.1f  %8.1f %%\n",
+                  static_cast<long long>(p["ranks"].get<std::int64_t>()), human_seconds(p["step_s"]).c_str(),
+                  human_seconds(p["communication_s"]).c_str(), 100 * p["exposed_share"].get<double>(),
+                  p["speed_up"].get<double>(), 100 * p["efficiency"].get<double>());
+    text += line;
+  }
+  const Json& m = r["measured"];
+  return text + join("here, on ", m["ranks"].get<int>(), " ranks, a step took ", human_seconds(m["step_s"]),
+                     "; the model says ", human_seconds(m["predicted_step_s"]), "\n");
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Sharded checkpoints: the same values as single ones, resumed by either layout on any number of ranks, refused when a part is missing
+# or damaged, merged into one file. And a chain of short jobs on changing ranks ends where one long job does.
+source "$(dirname "$0")/lib.sh" "$@"
+command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
+ok "$PREP" synth-icecolumn --rows 3000 --seed 3 --output data.h5
+OPTIONS="--data.path data.h5 --batch.size 200 --model.hidden_size 16 --model.hidden_layers 2 --optim.ema 0.9 --seed 5 --reproducible --checkpoint.every_steps 10 --checkpoint.every 0 --checkpoint.keep 2"
+SHARDED="--checkpoint.layout sharded"
+same() { ok "$LOCKSTEP" checkpoint diff --under "${3:-/model}" "$1" "$2"; }
+
+ok "$LOCKSTEP" train --run-dir whole $OPTIONS --epochs 5
+ok on 3 "$LOCKSTEP" train --run-dir parts $OPTIONS $SHARDED --epochs 5
+final=parts/checkpoints/final.h5
+[ "$(ls $final.*.part-*-of-3 | wc -l)" = 3 ] || fail "not three parts: $(ls parts/checkpoints)"
+[ "$(ls parts/checkpoints/step-*.part-* | wc -l)" = 6 ] || fail "parts of removed checkpoints stay: $(ls parts/checkpoints)"
+ok "$LOCKSTEP" checkpoint verify parts/checkpoints/*.h5
+for group in /model /optim /ema; do same whole/checkpoints/final.h5 $final $group; done
+ok "$LOCKSTEP" checkpoint merge $final merged.h5
+h5diff whole/checkpoints/final.h5 merged.h5 /optim || fail "the merged file differs from the single one"
+same_model whole/checkpoints/final.h5 merged.h5
+ok "$LOCKSTEP" eval --config parts/config.ini --checkpoint $final --json
+cp last.out of_parts
+ok "$LOCKSTEP" eval --config parts/config.ini --checkpoint merged.h5 --json
+diff <(sed "s/.*\"data\"//" of_parts) <(sed "s/.*\"data\"//" last.out) || fail "the parts evaluate to other figures than the merged file"
+run 2 "$LOCKSTEP" checkpoint merge merged.h5 again.h5
+
+# A damaged part and a missing one: the checkpoint is refused by name, the one before is used, and the end is the same.
+part=$(ls $final.*.part-1-of-3)
+printf '\377' | dd of="$part" bs=1 seek=600 conv=notrunc status=none
+run 3 "$LOCKSTEP" checkpoint verify $final
+says "$(basename "$part")"
+rm "$part"
+ok on 2 "$LOCKSTEP" train --run-dir parts $OPTIONS --epochs 5
+says 'part-1-of-3. is missing' 'continuing from parts/checkpoints/step-'
+same_model whole/checkpoints/final.h5 $final
+[ -z "$(ls parts/checkpoints | grep final.h5.)" ] || fail "parts of the replaced final.h5 stay: $(ls parts/checkpoints)"
+
+# Short jobs, each stopped by its time limit after some steps: other ranks, other layouts. One long job made the same weights.
+jobs=0
+while [ ! -e chain/checkpoints/final.h5 ]; do
+  ranks=$((jobs % 3 + 1)) layout=$([ $((jobs % 2)) = 0 ] && echo sharded || echo single) code=0
+  if [ "$jobs" -lt 8 ]; then limit="--run.max_hours 0.00001"; else limit=; fi
+  timeout 60 $MPIRUN -n $ranks "$LOCKSTEP" train --run-dir chain $OPTIONS --checkpoint.layout $layout $limit --epochs 5 >last.out 2>last.err || code=$?
+  [ "$code" = 85 ] || [ "$code" = 0 ] || fail "exit code $code of short job $jobs"
+  jobs=$((jobs + 1))
+done
+[ "$jobs" -ge 4 ] || fail "only $jobs jobs: their limit is too long for this machine"
+same whole/checkpoints/final.h5 chain/checkpoints/final.h5
+same whole/checkpoints/final.h5 chain/checkpoints/final.h5 /optim
+passed "sharded and single checkpoints are one; a chain of $jobs jobs is one run"

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Nodes that fail under a training on a small Slurm: a rank killed, a rank stopped, a network cut. Each job ends in time, leaves no
+# process behind, and what it had written goes on to the weights of an undisturbed run.
+source "$(dirname "$0")/lib.sh" "$@"
+ok "$PREP" synth-icecolumn --rows 4000 --seed 3 --output data.h5
+common="--train.epochs 60 --eval.every 10 --batch.size 200 --reproducible --checkpoint.every_steps 100 --checkpoint.every 0 --dist.timeout 4"
+ok "$LOCKSTEP" train --config configs/emulator-icecolumn.ini --data.path data.h5 --run-dir whole $common
+export DATA=data.h5 PREFLIGHT=no RETRIES=0 LAUNCHER=srun
+
+left() { slurm exec "$1" pgrep -x lockstep >/dev/null 2>&1; }
+gone() { ! left node1 && ! left node2; }
+
+# fault NAME SECONDS COMMAND...: a training on two nodes meets it after its first checkpoint and must have ended so many seconds later.
+fault() {
+  local name=$1 limit=$2 begin; shift 2
+  export RUN_DIR=$name TRAIN_FLAGS="$common"
+  submit cpu-2node.sbatch --no-requeue --ntasks-per-node="${RANKS:-1}"
+  until_true 60 trained "$name" || { tail -n 60 "$(log_of)"; fail "$name: no checkpoint within a minute"; }
+  begin=$SECONDS
+  "$@"
+  ends "$limit"
+  echo "$name: ended $((SECONDS - begin)) s after the fault: $(cat last.out)"
+  ! grep -q JobState=COMPLETED last.out || fail "$name: the job completed in spite of it"
+  until_true 10 gone || fail "$name: processes are left behind"
+  [ ! -e "$name/checkpoints/final.h5" ] || fail "$name: the run had ended before the fault"
+}
+goes_on() {
+  ok "$LOCKSTEP" train --config configs/emulator-icecolumn.ini --data.path data.h5 --run-dir "$1" $common
+  says 'continuing from'
+  same_model whole/checkpoints/final.h5 "$1/checkpoints/final.h5"
+}
+
+RANKS=2 fault killed 30 slurm exec node2 bash -c 'kill -9 $(pgrep -x lockstep | tail -n 1)'
+job_says 'Killed|signal 9|has died'
+goes_on killed
+
+RANKS=1 fault stopped 40 slurm exec node2 pkill -STOP -x lockstep
+job_says 'no progress for' 'rank 1 \(node2' "collective #[0-9]+ .*'gradient' of train, step"
+[ "$(grep -c 'no progress for' "$(log_of)")" = 1 ] || fail "more than one report"
+goes_on stopped
+
+RANKS=1 fault cut 60 slurm link node2 down
+job_says 'no progress for' 'rank 1 \(node2.*gives no answer' "'gradient' of train, step"
+slurm link node2 up
+goes_on cut
+passed "a killed rank, a stopped rank, a cut network: ended, named, resumed"

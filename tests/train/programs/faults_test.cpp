@@ -1,0 +1,162 @@
+#include <dirent.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "doctest/doctest.h"
+#include "lockstep/base/error.hpp"
+#include "lockstep/train/checkpoint.hpp"
+#include "program.hpp"
+
+using namespace lockstep::test;
+using lockstep::join;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr double kBound_s = 20;  // deadline 2 s; the rest is start and end of mpirun on a busy machine
+
+/// Processes whose environment holds this mark.
+std::size_t processes_with(const std::string& mark) {
+  std::size_t found = 0;
+  std::error_code gone;
+  for (const auto& entry : fs::directory_iterator("/proc", gone)) {
+    std::ifstream file(entry.path() / "environ", std::ios::binary);
+    const std::string environment{std::istreambuf_iterator<char>(file), {}};
+    if (environment.find(mark) != std::string::npos) ++found;
+  }
+  return found;
+}
+
+struct Ended {
+  ProcessResult result;
+  double seconds = 0;
+  std::size_t left_behind = 0;
+  bool says(const std::string& text) const { return contains(result.err, text) || contains(result.out, text); }
+  int count(const std::string& text) const { return occurrences(result.err, text) + occurrences(result.out, text); }
+};
+
+/// tests/train/faults/fault_training.cpp on so many ranks: a checkpoint every 10 steps, weights compared every 25; the fault comes in
+/// step 23.
+Ended train(const fs::path& dir, int ranks, const std::string& fault, int guilty, std::int64_t check_every = 25,
+            const std::vector<std::string>& more = {}) {
+  static int number = 0;
+  const std::string mark = join("LOCKSTEP_FAULT_TRAINING=", getpid(), "-", number++);
+  std::vector<std::string> words = {"env",
+                                    mark,
+                                    "OMP_NUM_THREADS=1",
+                                    "timeout",
+                                    "-s",
+                                    "KILL",
+                                    "60",
+                                    LOCKSTEP_TEST_MPIEXEC,
+                                    "--allow-run-as-root",
+                                    "--oversubscribe",
+                                    "--bind-to",
+                                    "none",
+                                    "-n",
+                                    std::to_string(ranks),
+                                    LOCKSTEP_TEST_FAULT_TRAINING,
+                                    dir.string(),
+                                    fault,
+                                    std::to_string(guilty),
+                                    "--data.path",
+                                    "none",
+                                    "--batch.size",
+                                    "50",
+                                    "--reproducible",
+                                    "--epochs",
+                                    "5",
+                                    "--optim.lr",
+                                    "0.01",
+                                    "--checkpoint.every_steps",
+                                    "10",
+                                    "--dist.check_every",
+                                    std::to_string(check_every),
+                                    "--dist.timeout",
+                                    "2",
+                                    "--jacobian.every",
+                                    "0"};
+  words.insert(words.end(), more.begin(), more.end());
+  Ended ended;
+  const auto start = std::chrono::steady_clock::now();
+  ended.result = run_process(words);
+  ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (int i = 0; i < 150 && (ended.left_behind = processes_with(mark)) > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return ended;
+}
+
+/// The run goes on from its last good checkpoint, on another number of ranks, to the weights of an undisturbed one.
+void recovers(const fs::path& whole, const fs::path& run, std::int64_t from) {
+  const Ended again = train(run, 2, "none", 0);
+  CAPTURE(again.result.err);
+  CHECK(again.result.exit_code == 0);
+  CHECK(again.says(join("begins at step ", from)));
+  CHECK(equal_checkpoints(whole / "checkpoints" / "final.h5", run / "checkpoints" / "final.h5", "/model"));
+}
+
+}  // namespace
+
+TEST_SUITE("train.programs") {
+  TEST_CASE("each fault of one rank ends the job in time, with one message, and the last good checkpoint goes on") {
+    const TempDir dir;
+    REQUIRE(train(dir / "whole", 1, "none", 0).result.exit_code == 0);
+    struct Case {
+      const char* fault;
+      int exit_code;  ///< 0: any but 0
+      std::vector<std::string> says;
+      const char* once;
+    };
+    const Case cases[] = {
+        {"kill", 0, {}, nullptr},  // mpirun or the watchdog, whoever looks first
+        {"stop", 1, {"rank 1 (", "is stopped by a signal", "'gradient'", "train, step 23"}, "no progress for"},
+        {"late", 1, {"rank 1 (", "is late: it has been in train, step 23", "'gradient'"}, "no progress for"},
+        {"flip", 1, {"the weights of rank 1 (", "resume from the last checkpoint", "step 25"}, "the weights of rank 1"},
+    };
+    for (const Case& c : cases) {
+      const fs::path run = dir / c.fault;
+      const Ended ended = train(run, 3, c.fault, 1);
+      CAPTURE(c.fault);
+      CAPTURE(ended.result.err);
+      CHECK(ended.seconds < kBound_s);
+      CHECK(ended.left_behind == 0);
+      CHECK((c.exit_code == 0 ? ended.result.exit_code != 0 : ended.result.exit_code == c.exit_code));
+      for (const std::string& text : c.says) CHECK(ended.says(text));
+      if (c.once != nullptr) CHECK(ended.count(c.once) == 1);
+      CHECK(fs::exists(run / "checkpoints" / "step-20.h5"));
+      CHECK_FALSE(fs::exists(run / "checkpoints" / "step-30.h5"));
+    }
+    for (const char* fault : {"stop", "flip"}) recovers(dir / "whole", dir / fault, 20);
+  }
+
+  TEST_CASE("a rank whose weights lose a bit spoils no checkpoint: they are compared before it is written") {
+    const TempDir dir;
+    const Ended ended = train(dir / "run", 2, "flip", 1, 1000);
+    CAPTURE(ended.result.err);
+    CHECK(ended.result.exit_code == 1);
+    CHECK(ended.says("step 30: the weights of rank"));
+    CHECK(fs::exists(dir / "run" / "checkpoints" / "step-20.h5"));
+    CHECK_FALSE(fs::exists(dir / "run" / "checkpoints" / "step-30.h5"));
+  }
+
+  TEST_CASE("sharded: a rank whose disk is full costs that checkpoint, not the ones before") {
+    const TempDir dir;
+    REQUIRE(train(dir / "whole", 1, "none", 0).result.exit_code == 0);
+    const Ended ended = train(dir / "run", 3, "disk", 1, 25, {"--checkpoint.layout", "sharded"});
+    CAPTURE(ended.result.err);
+    CHECK(ended.result.exit_code == 1);
+    CHECK(ended.left_behind == 0);
+    CHECK(ended.says("error [rank 1/3"));
+    CHECK(ended.count("the checkpoint of step 30 was not written") == 1);
+    CHECK(ended.says("the final checkpoint could not be written"));
+    for (const auto& entry : fs::directory_iterator(dir / "run" / "checkpoints"))
+      CHECK_FALSE(contains(entry.path().filename().string(), "step-30"));
+    recovers(dir / "whole", dir / "run", 20);
+  }
+}
