@@ -2,17 +2,11 @@
 
 #include "lockstep/ops/conv1d.hpp"
 #include "lockstep/ops/linear.hpp"
+#include "nn/shapes.hpp"
 
 namespace lockstep {
 
 namespace {
-/// The shape with another last extent.
-Shape with_columns(const Shape& shape, std::int64_t columns) {
-  std::array<std::int64_t, Shape::kMaxRank> extents{};
-  for (int axis = 0; axis < shape.rank(); ++axis) extents[static_cast<std::size_t>(axis)] = shape[axis];
-  extents[static_cast<std::size_t>(shape.rank() - 1)] = columns;
-  return Shape(std::span(extents.data(), static_cast<std::size_t>(shape.rank())));
-}
 Target grad_of(Tape& tape, const Param* p) { return p ? tape.grad_of(*p) : Target{}; }
 Tensor value_of(const Param* p) { return p ? p->value : Tensor{}; }
 }  // namespace

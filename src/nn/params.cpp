@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lockstep/base/hash.hpp"
+#include "lockstep/base/quantile.hpp"
 
 namespace lockstep {
 
@@ -103,6 +104,9 @@ ParamStore::Init ones() {
 }
 ParamStore::Init normal(double std) {
   return [=](const Philox& draws, std::uint64_t i) { return std * draws.normal(i); };
+}
+ParamStore::Init truncated_normal(double std) {
+  return [=](const Philox& draws, std::uint64_t i) { return lockstep::truncated_normal(draws.uniform(i), std); };
 }
 ParamStore::Init uniform(double bound) {
   return [=](const Philox& draws, std::uint64_t i) { return bound * (2 * draws.uniform(i) - 1); };

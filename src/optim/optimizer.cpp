@@ -15,6 +15,7 @@ constexpr std::int64_t kPiece = std::int64_t{1} << 14;
 /// Below this many elements one thread is faster than waking the others.
 constexpr std::int64_t kParallelFrom = std::int64_t{1} << 18;
 
+using optim_kernels::AdamAtan2Step;
 using optim_kernels::AdamStep;
 using optim_kernels::SgdStep;
 
@@ -60,6 +61,45 @@ class Adam final : public Optimizer {
   bool decoupled_;
   Tensor m_, v_;
   AdamStep<double> now_{};
+};
+
+class AdamAtan2 final : public Optimizer {
+ public:
+  AdamAtan2(const OptimizerOptions& options, ParamStore& params, std::vector<FlatRange> ranges)
+      : Optimizer(params, std::move(ranges)),
+        options_(options),
+        m_(add_state("exp_avg")),
+        v_(add_state("exp_avg_sq")) {}
+  const char* name() const override { return "adam_atan2"; }
+
+ protected:
+  void begin(double lr, double gradient_scale) override {
+    const auto t = static_cast<double>(steps());
+    const double unbias = 1 / (1 - std::pow(options_.beta1, t));
+    const bool inside = options_.atan2_bias == "paper";
+    now_ = {.scale = gradient_scale,
+            .shrink = 1 - lr * options_.weight_decay,
+            .rest1 = 1 - options_.beta1,
+            .rest2 = 1 - options_.beta2,
+            .unbias = inside ? unbias : 1,
+            .rate = inside ? lr : lr * unbias,
+            .root = 1 / std::sqrt(1 - std::pow(options_.beta2, t))};
+  }
+  void update(const Piece& piece, const Tensor& values, const Tensor& gradient) override {
+    visit_float(dtype(), [&]<class T>() {
+      const auto cast = [](double value) { return static_cast<T>(value); };
+      const AdamAtan2Step<T> step = {cast(now_.scale),  cast(now_.shrink), cast(now_.rest1), cast(now_.rest2),
+                                     cast(now_.unbias), cast(now_.rate),   cast(now_.root)};
+      optim_kernels::active<T>().adam_atan2(piece.end - piece.begin, values.data<T>() + piece.begin,
+                                            m_.data<T>() + piece.state, v_.data<T>() + piece.state,
+                                            gradient.data<T>() + piece.begin, step);
+    });
+  }
+
+ private:
+  OptimizerOptions options_;
+  Tensor m_, v_;
+  AdamAtan2Step<double> now_{};
 };
 
 class Sgd final : public Optimizer {
@@ -152,7 +192,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Param
                                           std::vector<FlatRange> ranges) {
   if (options.name == "adam") return std::make_unique<Adam>(options, false, params, std::move(ranges));
   if (options.name == "adamw") return std::make_unique<Adam>(options, true, params, std::move(ranges));
-  require_usage(options.name == "sgd", "option optim.name = ", options.name, ": must be adam, adamw or sgd");
+  if (options.name == "adam_atan2") return std::make_unique<AdamAtan2>(options, params, std::move(ranges));
+  require_usage(options.name == "sgd", "option optim.name = ", options.name, ": must be adam, adamw, adam_atan2 or sgd");
   return std::make_unique<Sgd>(options, params, std::move(ranges));
 }
 

@@ -21,6 +21,39 @@ void adam(std::int64_t n, T* __restrict__ p, T* __restrict__ m, T* __restrict__ 
   }
 }
 
+/// atan2(y, x) for x >= 0, with atan2(0, 0) = 0. In f32 through min/max, so that the arc tangent's argument is at most 1:
+/// atan(t) = t P(t^2), P a minimax fit; relative error 1.4e-7.
+inline float atan2_right(float y, float x) {
+  const float a = std::fabs(y), low = a < x ? a : x, high = a < x ? x : a;
+  const float t = high > 0 ? low / high : 0.0f, z = t * t;
+  float poly = 0.00290355262f;
+  poly = poly * z - 0.0162830084f;
+  poly = poly * z + 0.0430393684f;
+  poly = poly * z - 0.075336761f;
+  poly = poly * z + 0.106546774f;
+  poly = poly * z - 0.142071337f;
+  poly = poly * z + 0.199930541f;
+  poly = poly * z - 0.33333094f;
+  poly = poly * z + 0.999999986f;
+  const float r = t * poly, angle = a < x ? r : high > 0 ? 1.57079633f - r : 0.0f;
+  return y < 0 ? -angle : angle;
+}
+inline double atan2_right(double y, double x) { return std::atan2(y, x); }
+
+template <class T>
+void adam_atan2(std::int64_t n, T* __restrict__ p, T* __restrict__ m, T* __restrict__ v,
+                const T* __restrict__ gradient, const AdamAtan2Step<T>& s) {
+  const AdamAtan2Step<T> k = s;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T g = k.scale * gradient[i];
+    const T mi = m[i] + k.rest1 * (g - m[i]);
+    const T vi = v[i] + k.rest2 * (g * g - v[i]);
+    m[i] = mi;
+    v[i] = vi;
+    p[i] = k.shrink * p[i] - k.rate * atan2_right(mi * k.unbias, std::sqrt(vi) * k.root);
+  }
+}
+
 template <class T>
 void sgd(std::int64_t n, T* __restrict__ p, T* __restrict__ buffer, const T* __restrict__ gradient,
          const SgdStep<T>& s) {
@@ -65,7 +98,7 @@ double sum_squares(std::int64_t n, const T* x) {
 
 template <class T>
 Sweep<T> sweep() {
-  return {adam<T>, sgd<T>, ema<T>, sum_squares<T>};
+  return {adam<T>, adam_atan2<T>, sgd<T>, ema<T>, sum_squares<T>};
 }
 template Sweep<float> sweep<float>();
 template Sweep<double> sweep<double>();

@@ -17,6 +17,17 @@ struct AdamStep {
   T eps;
 };
 
+/// Scalars of one Adam-atan2 step.
+template <class T>
+struct AdamAtan2Step {
+  T scale;         ///< of the gradient
+  T shrink;        ///< decoupled weight decay: p *= shrink
+  T rest1, rest2;  ///< 1 - beta
+  T unbias;        ///< of the first moment inside the arc tangent
+  T rate;          ///< of the arc tangent
+  T root;          ///< 1 / sqrt(1 - beta2^t)
+};
+
 template <class T>
 struct SgdStep {
   T scale, l2, lr, momentum;
@@ -27,6 +38,7 @@ struct SgdStep {
 template <class T>
 struct Sweep {
   void (*adam)(std::int64_t n, T* p, T* m, T* v, const T* g, const AdamStep<T>& s);
+  void (*adam_atan2)(std::int64_t n, T* p, T* m, T* v, const T* g, const AdamAtan2Step<T>& s);
   /// buffer may be null: no momentum
   void (*sgd)(std::int64_t n, T* p, T* buffer, const T* g, const SgdStep<T>& s);
   void (*ema)(std::int64_t n, T* shadow, const T* p, T decay);

@@ -238,7 +238,7 @@ TEST_SUITE("optim.optimizer") {
       FAIL("accepted");
     } catch (const Error& error) {
       CHECK(error.fault() == Fault::usage);
-      CHECK(std::string(error.what()).find("adam, adamw or sgd") != std::string::npos);
+      CHECK(std::string(error.what()).find("adam, adamw, adam_atan2 or sgd") != std::string::npos);
     }
   }
 }

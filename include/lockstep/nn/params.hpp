@@ -103,6 +103,9 @@ ParamStore::Init zeros();
 ParamStore::Init ones();
 /// N(0, std^2)
 ParamStore::Init normal(double std);
+/// A normal distribution cut off at two of its own deviations, scaled so that what is left has this deviation.
+/// source  JAX's truncated_normal initialiser
+ParamStore::Init truncated_normal(double std);
 /// U(-bound, bound)
 ParamStore::Init uniform(double bound);
 /// N(0, 2 / (fan_in + fan_out)). source  Glorot, Bengio 2010, eq. 12, normal form

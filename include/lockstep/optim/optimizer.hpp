@@ -67,10 +67,11 @@ class WithAverage {
 };
 
 struct OptimizerOptions {
-  std::string name = "adam";  ///< adam | adamw | sgd
+  std::string name = "adam";  ///< adam | adamw | adam_atan2 | sgd
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double weight_decay = 0;  ///< adam and sgd: added to the gradient; adamw: decoupled
+  double weight_decay = 0;  ///< adam and sgd: added to the gradient; adamw and adam_atan2: decoupled
   double momentum = 0.9;    ///< sgd
+  std::string atan2_bias = "package";  ///< adam_atan2: where the first moment is corrected: package | paper
 };
 
 /// Gradients in, parameters out, for some ranges of a ParamStore's flat vector (several optimizers may share one
@@ -127,10 +128,13 @@ class Optimizer {
 ///   adam   g += wd p;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
 ///          p -= lr/(1-b1^t) m / (sqrt(v)/sqrt(1-b2^t) + eps)
 ///   adamw  p -= lr wd p;  then as adam without wd
+///   adam_atan2  p -= lr wd p;  m, v as adam without wd;  d = sqrt(v)/sqrt(1-b2^t), atan2(0, 0) = 0
+///          package: p -= lr/(1-b1^t) atan2(m, d);   paper: p -= lr atan2(m/(1-b1^t), d)
 ///   sgd    g += wd p;  buf = g at t = 1, else momentum buf + g;  p -= lr buf   (momentum 0: no buffer, p -= lr g)
 ///
 /// errors  Error (usage) for an unknown name
-/// source  Kingma, Ba 2015, arXiv:1412.6980, algorithm 1; Loshchilov, Hutter 2019, arXiv:1711.05101; Polyak 1964
+/// source  Kingma, Ba 2015, arXiv:1412.6980, algorithm 1; Loshchilov, Hutter 2019, arXiv:1711.05101; Everett et al.
+///         2024, arXiv:2407.05872 (atan2; the package adam-atan2 0.0.3 differs as said); Polyak 1964
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, ParamStore& params,
                                           std::vector<FlatRange> ranges);
 

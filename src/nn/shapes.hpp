@@ -1,0 +1,16 @@
+#pragma once
+#include <array>
+
+#include "lockstep/tensor/tensor.hpp"
+
+namespace lockstep {
+
+/// The shape with another last extent.
+inline Shape with_columns(const Shape& shape, std::int64_t columns) {
+  std::array<std::int64_t, Shape::kMaxRank> extents{};
+  for (int axis = 0; axis < shape.rank(); ++axis) extents[static_cast<std::size_t>(axis)] = shape[axis];
+  extents[static_cast<std::size_t>(shape.rank() - 1)] = columns;
+  return Shape(std::span(extents.data(), static_cast<std::size_t>(shape.rank())));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+#pragma once
+#include <cstdint>
+
+#include "dispatch.hpp"
+
+namespace lockstep::ops::cpu {
+
+template <class T>
+struct RmsnormKernels {
+  /// branch and rstd may be null.
+  void (*forward)(std::int64_t rows, std::int64_t columns, T* y, T* rstd, const T* x, const T* branch, T eps);
+  /// Adds to a target when its flag says so; either may be null.
+  void (*backward)(std::int64_t rows, std::int64_t columns, T* dx, bool add_x, T* dbranch, bool add_branch, const T* dy,
+                   const T* y, const T* rstd);
+};
+
+LOCKSTEP_EACH_ISA(template <class T> const RmsnormKernels<T>& rmsnorm_kernels();)
+
+template <class T>
+const RmsnormKernels<T>& active_rmsnorm_kernels() {
+  return LOCKSTEP_ACTIVE(rmsnorm_kernels<T>());
+}
+
+}  // namespace lockstep::ops::cpu

@@ -1,0 +1,21 @@
+#pragma once
+#include <cstdint>
+
+#include "dispatch.hpp"
+
+namespace lockstep::ops::cpu {
+
+/// Rotates the first heads * 2 * half columns of each row of `width`; row m has position m % positions. sign -1 turns
+/// back.
+template <class T>
+using RopeKernel = void (*)(std::int64_t rows, std::int64_t width, std::int64_t heads, std::int64_t half,
+                            std::int64_t positions, T* x, const T* cos, const T* sin, T sign);
+
+LOCKSTEP_EACH_ISA(template <class T> RopeKernel<T> rope_kernel();)
+
+template <class T>
+RopeKernel<T> active_rope_kernel() {
+  return LOCKSTEP_ACTIVE(rope_kernel<T>());
+}
+
+}  // namespace lockstep::ops::cpu

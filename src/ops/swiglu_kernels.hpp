@@ -1,0 +1,23 @@
+#pragma once
+#include <cstdint>
+
+#include "dispatch.hpp"
+
+namespace lockstep::ops::cpu {
+
+template <class T>
+struct SwigluKernels {
+  /// y (rows, width) from gate_up (rows, 2 width).
+  void (*forward)(std::int64_t rows, std::int64_t width, T* y, const T* gate_up);
+  /// gate_up becomes its gradient.
+  void (*backward)(std::int64_t rows, std::int64_t width, T* gate_up, const T* dy);
+};
+
+LOCKSTEP_EACH_ISA(template <class T> const SwigluKernels<T>& swiglu_kernels();)
+
+template <class T>
+const SwigluKernels<T>& active_swiglu_kernels() {
+  return LOCKSTEP_ACTIVE(swiglu_kernels<T>());
+}
+
+}  // namespace lockstep::ops::cpu
