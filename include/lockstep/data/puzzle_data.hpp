@@ -1,0 +1,65 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/puzzle_variant.hpp"
+#include "lockstep/data/placement.hpp"
+#include "lockstep/tensor/tensor.hpp"
+
+namespace lockstep {
+
+class H5File;
+
+/// One named set of puzzles: groups of puzzles of examples, an example being one row of inputs and labels.
+struct PuzzlePart {
+  std::string name;
+  Tensor inputs, labels;      ///< u8 (N, seq_len)
+  Tensor puzzle_indices;      ///< i64 (P+1): first example of each puzzle
+  Tensor group_indices;       ///< i64 (G+1): first puzzle of each group
+  Tensor puzzle_identifiers;  ///< i32 (P)
+  Tensor rating, source;      ///< i32 (G), or empty where unknown
+
+  std::int64_t examples() const { return inputs.shape()[0]; }
+  std::int64_t puzzles() const { return puzzle_identifiers.size(); }
+  std::int64_t groups() const { return group_indices.size() - 1; }
+  std::int64_t first_example(std::int64_t puzzle) const { return puzzle_indices.data<std::int64_t>()[puzzle]; }
+  std::int64_t first_puzzle(std::int64_t group) const { return group_indices.data<std::int64_t>()[group]; }
+  /// The puzzle that an example belongs to, the group that a puzzle belongs to: by binary search.
+  std::int64_t puzzle_of(std::int64_t example) const;
+  std::int64_t group_of(std::int64_t puzzle) const;
+};
+
+/// Which example of a part, and in which variant.
+struct PuzzleExample {
+  const PuzzlePart* part = nullptr;
+  std::int64_t row = 0;
+  std::int64_t group = 0;
+  std::int64_t variant = 0;  ///< of an online file: drawn while reading; else 0
+  std::int32_t identifier = 0;
+};
+
+/// A prepared puzzle file (hrm-puzzles) in memory.
+struct PuzzleData {
+  std::filesystem::path path;
+  std::string task;  ///< sudoku | maze | arc
+  std::int64_t seq_len = 0, vocab_size = 0, identifiers = 0;
+  std::int64_t pad_id = 0, ignore_label_id = 0, blank_identifier_id = 0;  ///< ignore_label_id -1: none
+  std::int64_t variants = 1;  ///< puzzles per training group and stored one: 1 + num_aug of an online file
+  std::optional<PuzzleVariants> online;
+  std::vector<PuzzlePart> train, test;
+  std::vector<std::string> source_names;
+  std::uint64_t hash = 0;  ///< XXH3 over all arrays of both splits
+
+  /// Tokens of an example as the network takes them; labels to be ignored are -1. Spans of seq_len.
+  void read(const PuzzleExample& example, std::span<std::int32_t> inputs, std::span<std::int32_t> labels) const;
+
+  /// errors  data, naming the file: another format or version; a dataset missing, of another type or shape; indices that
+  ///         do not rise, an identifier or a token out of range, each with its row
+  static PuzzleData open(const std::filesystem::path& path, Placement& placement);
+};
+
+}  // namespace lockstep
