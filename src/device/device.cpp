@@ -33,15 +33,21 @@ Arena::Arena(Device device, std::size_t first_block_bytes) : device_(device) {
 
 void* Arena::allocate(std::size_t size_bytes) {
   const std::size_t bytes = round_up(std::max<std::size_t>(size_bytes, 1), Buffer::kAlignment);
-  if (used_in_last_ + bytes > blocks_.back().size_bytes()) {
-    used_before_last_ += used_in_last_;
-    used_in_last_ = 0;
-    blocks_.emplace_back(device_, std::max(2 * blocks_.back().size_bytes(), bytes));
+  while (used_in_current_ + bytes > blocks_[current_].size_bytes()) {
+    used_before_current_ += used_in_current_;
+    used_in_current_ = 0;
+    if (++current_ == blocks_.size()) blocks_.emplace_back(device_, std::max(2 * blocks_.back().size_bytes(), bytes));
   }
-  void* memory = blocks_.back().data() + used_in_last_;
-  used_in_last_ += bytes;
-  high_water_ = std::max(high_water_, used_before_last_ + used_in_last_);
+  void* memory = blocks_[current_].data() + used_in_current_;
+  used_in_current_ += bytes;
+  high_water_ = std::max(high_water_, used_before_current_ + used_in_current_);
   return memory;
+}
+
+void Arena::rewind(const Mark& mark) {
+  current_ = mark.block;
+  used_in_current_ = mark.used_in_block;
+  used_before_current_ = mark.used_before;
 }
 
 void Arena::reset() {
@@ -49,7 +55,7 @@ void Arena::reset() {
     blocks_.clear();
     blocks_.emplace_back(device_, high_water_);
   }
-  used_in_last_ = used_before_last_ = 0;
+  current_ = used_in_current_ = used_before_current_ = 0;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/models/emulator_config.hpp"
+#include "lockstep/models/hrm_config.hpp"
 #include "lockstep/models/model_config.hpp"
 
 namespace lockstep {
@@ -20,6 +21,7 @@ std::unique_ptr<ModelConfig> make() {
 /// The first one is what a configuration without model.kind gets.
 constexpr Kind kKinds[] = {
     {"emulator", make<EmulatorConfig>},
+    {"hrm", make<HrmConfig>},
 };
 
 }  // namespace

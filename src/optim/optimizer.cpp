@@ -193,7 +193,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Param
   if (options.name == "adam") return std::make_unique<Adam>(options, false, params, std::move(ranges));
   if (options.name == "adamw") return std::make_unique<Adam>(options, true, params, std::move(ranges));
   if (options.name == "adam_atan2") return std::make_unique<AdamAtan2>(options, params, std::move(ranges));
-  require_usage(options.name == "sgd", "option optim.name = ", options.name, ": must be adam, adamw, adam_atan2 or sgd");
+  require_usage(options.name == "sgd", "option optim.name = ", options.name,
+                ": must be adam, adamw, adam_atan2 or sgd");
   return std::make_unique<Sgd>(options, params, std::move(ranges));
 }
 

@@ -41,8 +41,8 @@ inline float atan2_right(float y, float x) {
 inline double atan2_right(double y, double x) { return std::atan2(y, x); }
 
 template <class T>
-void adam_atan2(std::int64_t n, T* __restrict__ p, T* __restrict__ m, T* __restrict__ v,
-                const T* __restrict__ gradient, const AdamAtan2Step<T>& s) {
+void adam_atan2(std::int64_t n, T* __restrict__ p, T* __restrict__ m, T* __restrict__ v, const T* __restrict__ gradient,
+                const AdamAtan2Step<T>& s) {
   const AdamAtan2Step<T> k = s;
   for (std::int64_t i = 0; i < n; ++i) {
     const T g = k.scale * gradient[i];

@@ -79,8 +79,14 @@ void assemble_below(const H5File& manifest, const std::vector<H5File>& parts, co
     if (!manifest.is_group(object)) {
       copy_dataset(manifest, into, object);
     } else if (manifest.has_attribute(object, kShape)) {
-      const bool wide = manifest.text_attribute(object, kType) == lockstep::name(H5Type::f64);
-      wide ? gather_array<double>(manifest, parts, object, into) : gather_array<float>(manifest, parts, object, into);
+      const std::string type = manifest.text_attribute(object, kType);
+      const auto gather = [&]<class T>() { gather_array<T>(manifest, parts, object, into); };
+      if (type == lockstep::name(H5Type::f64))
+        gather.template operator()<double>();
+      else if (type == lockstep::name(H5Type::i32))
+        gather.template operator()<std::int32_t>();
+      else
+        gather.template operator()<float>();
     } else {
       into.create_group(object);
       assemble_below(manifest, parts, object, into);
@@ -109,7 +115,7 @@ std::string write_part(const fs::path& path, const std::vector<StoredArray>& arr
       const std::int64_t end = std::clamp(mine.end - first, std::int64_t{0}, a.value.size());
       first += a.value.size();
       if (begin == end) continue;
-      visit_float(a.value.dtype(), [&]<class T>() {
+      visit_stored(a.value.dtype(), [&]<class T>() {
         file.write<T>(a.dataset,
                       std::span<const T>(a.value.span<T>())
                           .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
@@ -132,8 +138,9 @@ void write_placeholder(H5File& file, const StoredArray& array) {
   std::vector<std::int64_t> shape;
   for (int axis = 0; axis < array.value.shape().rank(); ++axis) shape.push_back(array.value.shape()[axis]);
   file.set_attribute(array.dataset, kShape, shape);
-  file.set_attribute(array.dataset, kType,
-                     std::string(array.value.dtype() == DType::f64 ? name(H5Type::f64) : name(H5Type::f32)));
+  const DType dtype = array.value.dtype();
+  const H5Type type = dtype == DType::f64 ? H5Type::f64 : dtype == DType::i32 ? H5Type::i32 : H5Type::f32;
+  file.set_attribute(array.dataset, kType, std::string(name(type)));
 }
 
 void write_part_list(H5File& file, const std::string& number, const std::vector<std::string>& end_marks) {

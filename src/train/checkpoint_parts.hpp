@@ -18,6 +18,13 @@ struct StoredArray {
   Tensor value;
 };
 
+/// Weights and optimizers' vectors are floating-point, state of a training program may be integers.
+template <class F>
+void visit_stored(DType dtype, const F& f) {
+  if (dtype == DType::i32) return f.template operator()<std::int32_t>();
+  visit_float(dtype, f);
+}
+
 /// "step-12.h5.<number>.part-2-of-4", beside the manifest.
 std::filesystem::path part_file(const std::filesystem::path& manifest, const std::string& number, int part, int parts);
 

@@ -10,15 +10,10 @@
 
 namespace lockstep {
 
-namespace {
-/// Samples of one forward pass: bounds the arena, whatever the size of the split.
-constexpr std::int64_t kBlock = 1024;
-}  // namespace
-
 std::int64_t evaluation_pieces(std::int64_t sums) { return sums <= 512 ? 256 : 64; }
 
 std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int threads) {
-  const std::int64_t size = model.size(split), sums = model.sum_count();
+  const std::int64_t size = model.size(split), sums = model.sum_count(), block = model.evaluation_block();
   const std::int64_t pieces = evaluation_pieces(sums);
   const ShardRange mine = shards_of(pieces, comm.rank(), comm.size());
   std::vector<double> storage(static_cast<std::size_t>(mine.count() * sums), 0);
@@ -36,10 +31,10 @@ std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int 
     for (std::int64_t i = 0; i < mine.count(); ++i) {
       try {
         const std::int64_t piece = mine.begin + i, end = size * (piece + 1) / pieces;
-        for (std::int64_t first = size * piece / pieces; first < end; first += kBlock) {
+        for (std::int64_t first = size * piece / pieces; first < end; first += block) {
           arena.reset();
           Tape tape(stream, arena, model.params().dtype(), Tape::Mode::forward);
-          model.evaluate(tape, split, first, std::min(kBlock, end - first), local[static_cast<std::size_t>(i)].data());
+          model.evaluate(tape, split, first, std::min(block, end - first), local[static_cast<std::size_t>(i)].data());
         }
       } catch (...) {
 #pragma omp critical(evaluator_error)

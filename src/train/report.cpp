@@ -331,6 +331,8 @@ std::string report_html(const Report& report) {
         "</div>" + metric_charts(history, x_label);
   }
   body += scatter_charts(report.scatters);
+  for (const auto& picture : report.pictures)
+    body += "<h2>" + escape_html(picture.title) + "</h2><div class=\"charts\">" + picture.svg + "</div>";
   for (const auto& table : report.tables)
     body += "<h2>" + escape_html(table.title) + "</h2>" + table_html(table.columns, table.rows, "");
   body += metric_tables(history) + phase_table(history);

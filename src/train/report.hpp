@@ -14,6 +14,7 @@ struct Report {
   const RunHistory& history;
   const std::vector<ReportTable>& tables;
   const std::vector<ReportScatter>& scatters;
+  const std::vector<ReportPicture>& pictures;
   const std::vector<std::pair<std::string, std::string>>& files;  ///< path as shown, what it is
   std::string outcome;                                            ///< "running" until the end
   std::string updated;                                            ///< local time

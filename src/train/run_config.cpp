@@ -68,8 +68,8 @@ void add_batch_and_optimizer(Options& o, RunConfig& c) {
   o.add("batch.accumulate", &c.batch.accumulate, 1, at_least(1), "micro-batches per optimizer step");
 
   o.section("optim", "Optimizer");
-  o.choice("optim.name", &c.optim.name, "adam", {"adam", "adamw", "sgd"},
-           "update rule; adam and sgd add weight decay to the gradient, adamw decays apart from it");
+  o.choice("optim.name", &c.optim.name, "adam", {"adam", "adamw", "adam_atan2", "sgd"},
+           "update rule; adam and sgd add weight decay to the gradient, adamw and adam_atan2 decay apart from it");
   o.alias("optim.name", "training.optimizer");
   o.add("optim.lr", &c.optim.lr, 1e-4, positive, "learning rate at one rank; see optim.scale_lr");
   o.alias("optim.lr", "lr");
@@ -84,6 +84,8 @@ void add_batch_and_optimizer(Options& o, RunConfig& c) {
   o.add("optim.beta1", &c.optim.beta1, 0.9, below_one, "adam, adamw: decay of the mean gradient");
   o.add("optim.beta2", &c.optim.beta2, 0.999, below_one, "adam, adamw: decay of the mean square");
   o.add("optim.eps", &c.optim.eps, 1e-8, positive, "adam, adamw: added to the root");
+  o.choice("optim.atan2_bias", &c.optim.atan2_bias, "package", {"package", "paper"},
+           "adam_atan2: the first moment is corrected outside the arc tangent (package) or inside (paper)");
   o.add("optim.clip_norm", &c.optim.clip_norm, 0, non_negative,
         "largest L2 norm of the gradient over all parameters; 0: off");
   o.alias("optim.clip_norm", "clip-norm");

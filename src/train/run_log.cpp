@@ -158,6 +158,7 @@ struct RunLog::Impl {
   std::unique_ptr<EventWriter> events;
   std::vector<ReportTable> tables;
   std::vector<ReportScatter> scatters;
+  std::vector<ReportPicture> pictures;
   std::vector<std::pair<std::string, std::string>> files;
   std::function<void()> remove_sink;
   bool own_line = false;  ///< a line of ours is on its way through log::, it must not come back into train.log
@@ -196,7 +197,8 @@ struct RunLog::Impl {
   }
 
   std::string report() const {
-    return report_html({facts, history, tables, scatters, files, finished ? outcome : "running", local_time()});
+    return report_html(
+        {facts, history, tables, scatters, pictures, files, finished ? outcome : "running", local_time()});
   }
   std::string outcome;
 };
@@ -349,24 +351,27 @@ void RunLog::record(const EvalRecord& r) {
   if (log.since_report.seconds() >= kReportInterval) write_report();
 }
 
-void RunLog::add(ReportTable table) {
-  if (!impl_) return;
-  for (auto& old : impl_->tables)
-    if (old.title == table.title) {
-      old = std::move(table);
+namespace {
+/// In place of the one with the same title, or at the end.
+template <class Item>
+void put(std::vector<Item>& items, Item item) {
+  for (Item& old : items)
+    if (old.title == item.title) {
+      old = std::move(item);
       return;
     }
-  impl_->tables.push_back(std::move(table));
+  items.push_back(std::move(item));
 }
+}  // namespace
 
+void RunLog::add(ReportTable table) {
+  if (impl_) put(impl_->tables, std::move(table));
+}
 void RunLog::add(ReportScatter scatter) {
-  if (!impl_) return;
-  for (auto& old : impl_->scatters)
-    if (old.title == scatter.title) {
-      old = std::move(scatter);
-      return;
-    }
-  impl_->scatters.push_back(std::move(scatter));
+  if (impl_) put(impl_->scatters, std::move(scatter));
+}
+void RunLog::add(ReportPicture picture) {
+  if (impl_) put(impl_->pictures, std::move(picture));
 }
 
 void RunLog::made(const fs::path& file, std::string what) {

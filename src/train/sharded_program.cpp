@@ -50,24 +50,25 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
                        .reduce = step_.seconds().reduce};
   if (sums.weight > 0) {
     result.norm = gradient_norm(step_.gradient(), ranges_) / sums.weight;
-    require_finite(state, sums.loss / sums.weight, result.norm);
+    require_finite(world_, config_, model_.params(), step_.gradient(), state, sums.loss / sums.weight, result.norm);
     optimizer_->step(step_.gradient(), lr, clip_scale(result.norm, config_.optim.clip_norm) / sums.weight, average);
   }
   result.update = watch.seconds();
   return result;
 }
 
-void ShardedProgram::require_finite(const TrainState& state, double loss, double norm) const {
+void require_finite(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
+                    const TrainState& state, double loss, double norm) {
   if (std::isfinite(loss) && std::isfinite(norm)) return;
   // All ranks have seen the same sums, so all are here.
-  world_.together("checking the step", [&] {
-    std::string where = first_non_finite(model_.params(), step_.gradient());
+  world.together("checking the step", [&] {
+    std::string where = first_non_finite(params, gradient);
     if (!where.empty()) where = ", first in the gradient of " + where;
-    std::string weights = first_non_finite(model_.params(), model_.params().values());
+    std::string weights = first_non_finite(params, params.values());
     if (!weights.empty()) weights = "; the weights were not finite before it: " + weights;
     throw Error(Fault::usage, join("step ", state.step, " (epoch ", state.epoch, "): the loss is ", loss,
                                    " and the norm of its gradient ", norm, where, weights,
-                                   "; lower optim.lr = ", exact(config_.optim.lr), " or set optim.clip_norm"));
+                                   "; lower optim.lr = ", exact(config.optim.lr), " or set optim.clip_norm"));
   });
 }
 

@@ -7,6 +7,11 @@
 
 namespace lockstep {
 
+/// errors  Error (usage) on all ranks, which hold the same sums, when the mean loss or the norm of its gradient is not
+///         finite: names the step and the first bad parameter
+void require_finite(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
+                    const TrainState& state, double loss, double norm);
+
 /// Samples in the epoch's order, a global batch per step: the gradient of its shards, and one optimizer.
 class ShardedProgram final : public TrainingProgram {
  public:
@@ -20,8 +25,6 @@ class ShardedProgram final : public TrainingProgram {
   std::vector<std::pair<std::string, std::string>> facts() override;
 
  private:
-  void require_finite(const TrainState& state, double loss, double norm) const;
-
   World& world_;
   const RunConfig& config_;
   Model& model_;

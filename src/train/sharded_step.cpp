@@ -28,6 +28,7 @@ Shard part_of(const GlobalBatch& batch, std::int64_t first, std::int64_t count, 
 struct ShardedStep::Impl {
   virtual ~Impl() = default;
   virtual StepSums run(const GlobalBatch& batch, unsigned flags) = 0;
+  virtual Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const = 0;
   Tensor gradient;
   StepSeconds seconds;
   std::int64_t buckets = 1;
@@ -85,6 +86,16 @@ class Engine final : public ShardedStep::Impl {
         options_.reproducible ? run_shards_apart(batch, flags, watch) : run_threads(batch, flags, watch);
     seconds.reduce = watch.restart();
     return {.loss = sum.loss, .weight = sum.weight, .flags = sum.flags};
+  }
+
+  Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const override {
+    std::int64_t first, count;
+    micro_range(batch, micro, first, count);
+    if (!options_.reproducible) return part_of(batch, first, count, rank, comm_.size());
+    const ShardRange shards = shards_of(options_.shards, rank, comm_.size());
+    Shard part = part_of(batch, first, count, shards.begin, options_.shards);
+    part.count = first + count * shards.end / options_.shards - part.first;
+    return part;
   }
 
   std::size_t arena_bytes() const override {
@@ -164,8 +175,8 @@ class Engine final : public ShardedStep::Impl {
       for (std::int64_t m = 0; m < micros; ++m) {
         std::int64_t first, count;
         micro_range(batch, m, first, count);
-        const Shard rank_part = part_of(batch, first, count, comm_.rank(), comm_.size());
-        const Shard thread_part = part_of(batch, rank_part.first, rank_part.count, thread, threads);
+        const Shard own = part_of(batch, first, count, comm_.rank(), comm_.size());
+        const Shard thread_part = part_of(batch, own.first, own.count, thread, threads);
         const std::int64_t pieces =
             std::clamp<std::int64_t>(thread_part.count / model_.least_shard(), 1, most_per_thread_);
         for (std::int64_t i = 0; i < pieces; ++i) {
@@ -267,6 +278,9 @@ ShardedStep::ShardedStep(Communicator& comm, Model& model, const StepOptions& op
 ShardedStep::~ShardedStep() = default;
 
 StepSums ShardedStep::run(const GlobalBatch& batch, unsigned flags) { return impl_->run(batch, flags); }
+Shard ShardedStep::rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const {
+  return impl_->rank_part(batch, micro, rank);
+}
 const Tensor& ShardedStep::gradient() const { return impl_->gradient; }
 const StepSeconds& ShardedStep::seconds() const { return impl_->seconds; }
 std::int64_t ShardedStep::buckets() const { return impl_->buckets; }

@@ -48,22 +48,23 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
 }
 
 void Trainer::Impl::log_interval() {
+  std::vector<Metric> figures = program->interval_figures();
   if (interval.weight > 0 && log->writes()) {
     const double seconds = interval.watch.seconds();
-    log->record(
-        StepRecord{.step = state.step,
-                   .epoch = epochs_done(),
-                   .loss = interval.loss / interval.weight,
-                   .lr = interval.lr,
-                   .grad_norm = interval.norm,
-                   .samples_per_s = rate(interval.samples, seconds),
-                   .seconds = seconds,
-                   .phases = {{"forward_backward", interval.compute},
-                              {"reduce", interval.reduce},
-                              {"update", interval.update},
-                              {"evaluate", interval.evaluate},
-                              {"checkpoint", interval.checkpoint}},
-                   .metrics = {{"loss_unweighted", interval.batch_means / static_cast<double>(interval.steps)}}});
+    figures.insert(figures.begin(), {"loss_unweighted", interval.batch_means / static_cast<double>(interval.steps)});
+    log->record(StepRecord{.step = state.step,
+                           .epoch = epochs_done(),
+                           .loss = interval.loss / interval.weight,
+                           .lr = interval.lr,
+                           .grad_norm = interval.norm,
+                           .samples_per_s = rate(interval.samples, seconds),
+                           .seconds = seconds,
+                           .phases = {{"forward_backward", interval.compute},
+                                      {"reduce", interval.reduce},
+                                      {"update", interval.update},
+                                      {"evaluate", interval.evaluate},
+                                      {"checkpoint", interval.checkpoint}},
+                           .metrics = std::move(figures)});
   }
   interval = {};
 }
@@ -105,6 +106,10 @@ void Trainer::Impl::report_final(const std::string& whose_weights) {
                              .seconds = seconds,
                              .best = false});
     }
+  }
+  if (log->writes()) {
+    auto [title, svg] = model.picture();
+    if (!svg.empty()) log->add(ReportPicture{std::move(title), std::move(svg)});
   }
   if (std::filesystem::exists(folder->best_file())) {
     log->made(folder->best_file(), join("weights of the best evaluation, after epoch ", state.best_epoch));

@@ -1,8 +1,12 @@
 #include "lockstep/train/verify.hpp"
 
+#include <sys/wait.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <limits>
 
 #include "lockstep/base/text.hpp"
@@ -15,7 +19,7 @@ struct Entry {
   const char* model;
   void (*run)(World&, const H5File&, const VerifyOptions&, VerifyReport&);
 };
-constexpr Entry kEntries[] = {{"emulator", verify_emulator}};
+constexpr Entry kEntries[] = {{"emulator", verify_emulator}, {"hrm", verify_hrm}};
 
 }  // namespace
 
@@ -73,6 +77,16 @@ void Verifier::relative(const std::string& group, const std::string& name, const
   compare(group, name, doubles(values), tolerance, false, remark);
 }
 
+void Verifier::value(const std::string& name, double value, double reference, double tolerance) {
+  VerifyRow row;
+  row.name = name;
+  row.tolerance = tolerance;
+  row.error = std::abs(value - reference) / std::max(std::abs(reference), 1e-300);
+  if (value == reference) row.error = 0;
+  row.worst = 0, row.value = value, row.reference = reference;
+  report_.rows.push_back(row);
+}
+
 void Verifier::parameters(const std::string& group, const ParamStore& params, const Tensor& flat, double tolerance,
                           bool absolute, double scale, const std::string& remark) {
   const std::vector<double> all = doubles(flat);
@@ -81,6 +95,22 @@ void Verifier::parameters(const std::string& group, const ParamStore& params, co
     for (double& value : values) value *= scale;
     compare(group, p.name, values, tolerance, absolute, remark);
   }
+}
+
+bool run_prep(World& world, const std::filesystem::path& golden) {
+  int failed = 0;
+  if (world.rank() == 0) {
+    const std::filesystem::path program =
+        std::filesystem::read_symlink("/proc/self/exe").parent_path() / "lockstep-prep";
+    require(std::filesystem::exists(program), "verifying '", golden.string(), "': no program '", program.string(),
+            "'; install it beside lockstep");
+    std::string quoted = "'";
+    for (const char c : golden.string()) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    const int status = std::system(
+        ("'" + program.string() + "' verify --golden " + quoted + "'").c_str());  // NOLINT: our own program, quoted
+    failed = status == -1 || !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+  }
+  return world.communicator().agree(failed == 0, "result of lockstep-prep verify");
 }
 
 bool VerifyReport::passed() const {

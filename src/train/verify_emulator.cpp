@@ -1,10 +1,6 @@
-#include <sys/wait.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 
 #include "lockstep/base/log.hpp"
@@ -282,23 +278,6 @@ void verify_steps(Verifier& v, World& world, ReferenceModel& model, const Verify
       v.absolute("after_steps_ema", shadow.name, doubles(shadow.value), v.tolerance(kWeights * lr));
   v.relative("outputs", "predict_after_steps", Products<T>(model).predict(file.read<T>("/inputs/x")),
              v.tolerance(kOutput));
-}
-
-/// References of prepared data are for the program that prepares data; it lies beside this one.
-bool run_prep(World& world, const std::filesystem::path& golden) {
-  int failed = 0;
-  if (world.rank() == 0) {
-    const std::filesystem::path program =
-        std::filesystem::read_symlink("/proc/self/exe").parent_path() / "lockstep-prep";
-    require(std::filesystem::exists(program), "verifying '", golden.string(), "': no program '", program.string(),
-            "'; install it beside lockstep");
-    std::string quoted = "'";
-    for (const char c : golden.string()) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    const int status = std::system(
-        ("'" + program.string() + "' verify --golden " + quoted + "'").c_str());  // NOLINT: our own program, quoted
-    failed = status == -1 || !WIFEXITED(status) || WEXITSTATUS(status) != 0;
-  }
-  return world.communicator().agree(failed == 0, "result of lockstep-prep verify");
 }
 
 template <class T>

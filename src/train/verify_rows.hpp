@@ -35,6 +35,8 @@ class Verifier {
                 const std::string& remark = "");
   void relative(const std::string& group, const std::string& name, const Tensor& values, double tolerance,
                 const std::string& remark = "");
+  /// A row for one number that is no dataset of the file.
+  void value(const std::string& name, double value, double reference, double tolerance);
   /// Each parameter of the store, taken from a flat vector.
   void parameters(const std::string& group, const ParamStore& params, const Tensor& flat, double tolerance,
                   bool absolute, double scale = 1, const std::string& remark = "");
@@ -50,7 +52,12 @@ class Verifier {
 /// The elements of an f32 or f64 tensor.
 std::vector<double> doubles(const Tensor& tensor);
 
+/// References of prepared data are for the program that prepares data, which lies beside this one: whether it finds them
+/// right. Collective.
+bool run_prep(World& world, const std::filesystem::path& golden);
+
 /// One verification per model.
 void verify_emulator(World& world, const H5File& file, const VerifyOptions& options, VerifyReport& report);
+void verify_hrm(World& world, const H5File& file, const VerifyOptions& options, VerifyReport& report);
 
 }  // namespace lockstep

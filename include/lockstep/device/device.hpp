@@ -56,6 +56,12 @@ class Arena {
   /// Uninitialised memory, aligned to Buffer::kAlignment, valid until reset().
   void* allocate(std::size_t size_bytes);
   void reset();
+  /// Where allocation stands, and back to there: what was allocated since is given back.
+  struct Mark {
+    std::size_t block = 0, used_in_block = 0, used_before = 0;
+  };
+  Mark mark() const { return {current_, used_in_current_, used_before_current_}; }
+  void rewind(const Mark& mark);
   Device device() const { return device_; }
   /// The most bytes that were in use at once.
   std::size_t high_water_bytes() const { return high_water_; }
@@ -63,9 +69,23 @@ class Arena {
  private:
   Device device_;
   std::vector<Buffer> blocks_;
-  std::size_t used_in_last_ = 0;
-  std::size_t used_before_last_ = 0;
+  std::size_t current_ = 0;  ///< the block that is being filled; later ones are empty
+  std::size_t used_in_current_ = 0;
+  std::size_t used_before_current_ = 0;
   std::size_t high_water_ = 0;
+};
+
+/// Gives back at its end what an arena has allocated in its life.
+class ArenaScope {
+ public:
+  explicit ArenaScope(Arena& arena) : arena_(arena), mark_(arena.mark()) {}
+  ArenaScope(const ArenaScope&) = delete;
+  ArenaScope& operator=(const ArenaScope&) = delete;
+  ~ArenaScope() { arena_.rewind(mark_); }
+
+ private:
+  Arena& arena_;
+  Arena::Mark mark_;
 };
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/data/sampler.hpp"
@@ -43,11 +44,15 @@ class Model {
   virtual std::int64_t sum_count() const = 0;
   /// Adds to sums (sum_count()) what samples [first, first + count) of the split contribute. The tape does not record.
   virtual void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const = 0;
+  /// Samples of one forward pass of an evaluation: bounds its memory, whatever the size of the split.
+  virtual std::int64_t evaluation_block() const { return 1024; }
   /// The figures that the sums of a whole split amount to, the headline one first.
   virtual std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const = 0;
   /// Figures about the network itself that are computed now and then (the emulator's sensitivities); the same on every
   /// rank, no communication.
   virtual std::vector<Metric> diagnostics() const { return {}; }
+  /// A picture of what the network does with one test sample, as SVG for the report: title and drawing, or nothing.
+  virtual std::pair<std::string, std::string> picture() const { return {}; }
   /// The fewest samples that are worth a shard of their own: fewer would leave vector units empty.
   virtual std::int64_t least_shard() const { return 1; }
   /// Floating-point operations of the matrix products of one training sample, forward and backward: what "% of peak"

@@ -69,8 +69,8 @@ class WithAverage {
 struct OptimizerOptions {
   std::string name = "adam";  ///< adam | adamw | adam_atan2 | sgd
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double weight_decay = 0;  ///< adam and sgd: added to the gradient; adamw and adam_atan2: decoupled
-  double momentum = 0.9;    ///< sgd
+  double weight_decay = 0;             ///< adam and sgd: added to the gradient; adamw and adam_atan2: decoupled
+  double momentum = 0.9;               ///< sgd
   std::string atan2_bias = "package";  ///< adam_atan2: where the first moment is corrected: package | paper
 };
 

@@ -79,6 +79,11 @@ struct ReportScatter {
   std::vector<double> target, prediction;
 };
 
+/// A picture for the report: SVG that may use the page's colours (var(--ink), var(--muted)).
+struct ReportPicture {
+  std::string title, svg;
+};
+
 /// What a run leaves for people and scripts, in its directory: `train.log`, `val.log`, `metrics.jsonl`, TensorBoard
 /// event files, `report.html`; and the progress line on a terminal, or plain lines now and then in a batch log.
 /// docs/run-directory.md has the formats.
@@ -104,6 +109,7 @@ class RunLog {
   /// For the report: replaces a table or plot of the same title.
   void add(ReportTable table);
   void add(ReportScatter scatter);
+  void add(ReportPicture picture);
   /// For the report and the last lines: a file that the run made and what it is ("best weights, validation loss
   /// 0.0123").
   void made(const std::filesystem::path& file, std::string what);

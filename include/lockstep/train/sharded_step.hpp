@@ -62,6 +62,8 @@ class ShardedStep {
 
   /// Leaves the gradient of the *sum* of losses over all ranks in gradient(). Collective.
   StepSums run(const GlobalBatch& batch, unsigned flags = 0);
+  /// The samples of micro-batch `micro` (0 when there is only one) that a rank works on.
+  Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const;
   /// shapes  (flat_size of the model's parameters), valid until the next run()
   const Tensor& gradient() const;
   const StepSeconds& seconds() const;

@@ -43,6 +43,8 @@ class TrainingProgram {
   virtual StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) = 0;
   /// Once after the last step of each epoch, before any evaluation; may add figures to the epoch's record. Collective.
   virtual void end_epoch(const TrainState&, std::vector<std::pair<std::string, double>>& /*record*/) {}
+  /// Figures of the steps since the last call, for the log's records; the same on all ranks.
+  virtual std::vector<Metric> interval_figures() { return {}; }
   /// From here until the next step, weights and optimizers' vectors on this rank are what they ought to be, for
   /// evaluation and checkpoints: a program that postpones updates or keeps parts of them on other ranks catches up.
   /// Collective.

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "apps/lockstep/bench_scaling.hpp"
 #include "apps/lockstep/commands.hpp"
@@ -21,10 +22,9 @@
 #include "lockstep/models/emulator_operators.hpp"
 #include "lockstep/ops/fma_peak.hpp"
 #include "lockstep/ops/isa.hpp"
-#include "lockstep/optim/optimizer.hpp"
 #include "lockstep/train/run_config.hpp"
-#include "lockstep/train/sharded_step.hpp"
 #include "lockstep/train/trainer.hpp"
+#include "lockstep/train/training_program.hpp"
 
 namespace lockstep::apps {
 
@@ -144,35 +144,26 @@ double all_reduce_s(Communicator& comm, std::int64_t elements) {
   return median(times);
 }
 
-/// Optimizer steps as the trainer takes them: sharded gradient, its sum over threads and ranks, norm, update.
+/// Optimizer steps as the trainer takes them, by the model's own training program.
 Json bench_train(World& world, const RunConfig& config, const BenchOptions& options, Model& model, int threads) {
   Communicator& comm = world.communicator();
+  std::unique_ptr<TrainingProgram> program;
+  world.together("preparing the training", [&] { program = make_program(world, config, model, threads); });
   const std::int64_t batch = config.global_batch(world.size()) * config.batch.accumulate;
   const std::int64_t rows = model.size(Split::train);
-  require_usage(batch <= rows, "option batch.size: a step takes ", batch, " samples and the training split has ", rows);
-  ShardedStep sharded(comm, model, config.step_options(threads));
-  const auto ranges = trainable_ranges(model.params());
-  const auto optimizer = make_optimizer(config.optim, model.params(), ranges);
   const double lr = config.scaled_lr(world.size());
-  GlobalBatch at{.seed = config.run.seed,
-                 .count = batch,
-                 .micro = config.batch.accumulate > 1 ? config.global_batch(world.size()) : 0};
+  TrainState state;
   struct Times {
     double whole = 0, compute = 0, reduce = 0, update = 0;
+    std::int64_t samples = 0;
   };
   const auto step = [&] {
-    if (at.first + batch > rows) at.first = 0, ++at.epoch;
+    if (state.position == program->epoch_length()) state.position = 0, ++state.epoch;
     Stopwatch watch;
-    const StepSums sums = sharded.run(at);
-    const double before_update = watch.seconds();
-    double scale = 1 / sums.weight;
-    if (config.optim.clip_norm > 0)
-      scale *= clip_scale(scale * gradient_norm(sharded.gradient(), ranges), config.optim.clip_norm);
-    optimizer->step(sharded.gradient(), lr, scale);
-    at.first += batch;
-    ++at.step;
-    const double whole = watch.seconds();
-    return Times{whole, sharded.seconds().compute, sharded.seconds().reduce, whole - before_update};
+    const StepResult done = program->step(state, lr, nullptr, 0);
+    state.position += done.advance;
+    ++state.step;
+    return Times{watch.seconds(), done.compute, done.reduce, done.update, done.samples};
   };
 
   const Times first = step();
@@ -181,18 +172,23 @@ Json bench_train(World& world, const RunConfig& config, const BenchOptions& opti
   const std::int64_t warmup = std::max<std::int64_t>(options.warmup, 1);
   for (std::int64_t i = 0; i < warmup; ++i) step();
   const double each_s = warm.seconds() / static_cast<double>(warmup);
-  const std::int64_t steps = options.steps > 0 ? options.steps : repetitions(comm, each_s, options.seconds, 50);
+  // At least fifty, unless they would take more than ten times as long as was asked for.
+  const std::int64_t least = std::min<std::int64_t>(50, repetitions(comm, each_s, 10 * options.seconds, 3));
+  const std::int64_t steps = options.steps > 0 ? options.steps : repetitions(comm, each_s, options.seconds, least);
   const std::int64_t window = std::clamp<std::int64_t>(steps / 40, 1, 200);
 
   std::vector<double> walls, windows;
   Times sum;
+  std::int64_t samples = 0;
   comm.barrier("starting the benchmark");
   Stopwatch since_window;
   for (std::int64_t i = 0; i < steps; ++i) {
     const Times t = step();
     walls.push_back(t.whole);
+    samples += t.samples;
     sum.whole += t.whole, sum.compute += t.compute, sum.reduce += t.reduce, sum.update += t.update;
-    if ((i + 1) % window == 0) windows.push_back(static_cast<double>(window * batch) / since_window.restart());
+    if ((i + 1) % window == 0)
+      windows.push_back(static_cast<double>(std::exchange(samples, 0)) / since_window.restart());
   }
   const double n = static_cast<double>(steps);
   const auto over_ranks = [&](double seconds, ReduceOp op) {

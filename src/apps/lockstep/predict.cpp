@@ -15,6 +15,7 @@ struct Predictor {
 };
 constexpr Predictor kPredictors[] = {
     {"emulator", predict_emulator},
+    {"hrm", predict_hrm},
 };
 
 }  // namespace

@@ -6,5 +6,7 @@ namespace lockstep::apps {
 
 /// States in physical units to outputs in physical units, HDF5 to HDF5.
 int predict_emulator(World& world, const Args& args);
+/// Puzzles of a text file, one per line, to solved grids.
+int predict_hrm(World& world, const Args& args);
 
 }  // namespace lockstep::apps

@@ -1,0 +1,119 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/nn/linear.hpp"
+#include "lockstep/nn/params.hpp"
+#include "lockstep/nn/rope.hpp"
+#include "lockstep/nn/tape.hpp"
+
+namespace lockstep {
+
+/// The shape of the network. Defaults are the paper's.
+struct HrmArch {
+  std::int64_t seq_len = 0, vocab = 0, identifiers = 1;  ///< of the data
+  std::int64_t hidden = 512, heads = 8;
+  double expansion = 4;  ///< width of the gated layers: 2/3 expansion hidden, rounded to 256
+  std::int64_t h_layers = 4, l_layers = 4, h_cycles = 2, l_cycles = 2;
+  std::int64_t puzzle_ndim = -1;       ///< numbers per puzzle identifier; -1: hidden; 0: no puzzle embedding
+  std::int64_t puzzle_positions = -1;  ///< positions that it takes; -1: as many as it fills
+  std::string positions = "rope";      ///< rope | learned | none
+  double rms_eps = 1e-5, rope_theta = 1e4;
+  bool one_network = false;          ///< TRM: the L level's blocks serve the H level too
+  bool last_cycle_gradient = false;  ///< TRM: all calls of the last H cycle are differentiated, not only the last two
+
+  /// Width of the gated layers.
+  std::int64_t inter() const;
+  std::int64_t puzzle_width() const { return puzzle_ndim < 0 ? hidden : puzzle_ndim; }
+  /// Positions before the grid's.
+  std::int64_t prefix() const;
+  std::int64_t length() const { return prefix() + seq_len; }
+  /// Trained weights, the puzzle table and the initial states.
+  std::int64_t parameters() const;
+  /// Floating-point operations of the matrix products of one call of a level of `layers` blocks, one sequence.
+  double level_flops(std::int64_t layers) const;
+  /// errors  Error (usage): heads that do not divide hidden, heads of odd width with rope, a puzzle embedding that does
+  /// not fit its positions
+  void check() const;
+};
+
+/// Where the rows of puzzle embeddings and their gradients lie: one per sequence, not one per identifier.
+struct PuzzleRows {
+  std::span<const std::int32_t> identifiers;  ///< (B)
+  Tensor gradient;                            ///< (B, puzzle_width()), written by the backward; may be empty
+};
+
+/// Sees values on the way, for those who compare them one by one.
+using HrmObserver = std::function<void(const std::string& name, const Tensor& value)>;
+
+/// The hierarchical reasoning model: two stacks of blocks, slow H and fast L, applied in turn to two latent states.
+///
+///   block(x):        x = rms(x + Attention(x));  x = rms(x + SwiGLU(x))
+///   H(z, inj), L(z, inj):  the blocks of that level, one after the other, on z + inj
+///   x = sqrt(D) (prefix of the puzzle's embedding, tokens' embeddings) [/ sqrt(2) with learned positions added]
+///
+///   inner:  for i in 0..N-1, for j in 0..M-1:  z_L = L(z_L, z_H + x);   after each j loop: z_H = H(z_H, z_L)
+///           logits = z_H[prefix..] W_lm^T,  q = z_H[0] W_q^T + b_q
+///
+/// Only the last L and the last H call are differentiated (the "1-step gradient"); the calls before keep nothing.
+///
+/// Parameters: names and shapes of the public code. puzzle_emb.weights, H_init and L_init are not trainable here: the
+/// first has its own rule (PuzzleRows), the others never change.
+///
+/// source  Wang et al. 2025, arXiv:2506.21734; TRM: Jolicoeur-Martineau 2025, arXiv:2510.04871
+class Hrm {
+ public:
+  Hrm(const HrmArch& arch, DType dtype, std::uint64_t seed);
+  const HrmArch& arch() const { return arch_; }
+  ParamStore& params() { return params_; }
+  const ParamStore& params() const { return params_; }
+  const Param* puzzle_table() const { return puzzle_; }  ///< null without puzzle embedding
+
+  /// x (B, T, D). shapes  tokens (B * seq_len)
+  Var embed(Tape& tape, std::span<const std::int32_t> tokens, const PuzzleRows& puzzles) const;
+  /// Fills both states of a sequence (T, D each) with the initial ones.
+  void reset(const Tensor& z_h, const Tensor& z_l) const;
+
+  struct Output {
+    Var z_h, z_l;  ///< (B, T, D)
+    Var logits;    ///< (B, seq_len, V); empty when not asked for
+    Var q;         ///< (B, 2): halt, continue
+  };
+  enum class Ask : std::uint8_t { all, states };
+  /// One inner call. z_h and z_l (B, T, D) are overwritten by the calls that are not differentiated.
+  Output inner(Tape& tape, const Tensor& z_h, const Tensor& z_l, Var x, Ask ask = Ask::all,
+               const HrmObserver* watch = nullptr) const;
+  /// q (B, 2) after one more inner call, and nothing else of it; z_h and z_l are overwritten.
+  Tensor next_q(Tape& tape, const Tensor& z_h, const Tensor& z_l, Var x) const;
+
+ private:
+  struct Block {
+    const Param *qkv, *out, *gate_up, *down;
+  };
+  struct Level {
+    std::string name;
+    std::vector<Block> blocks;
+  };
+  Level add_level(const std::string& name, std::int64_t layers);
+  Var attend(Tape& tape, const Block& block, Var x) const;
+  Var block(Tape& tape, const Level& level, std::size_t i, Var x, const HrmObserver* watch) const;
+  Var level(Tape& tape, const Level& level, Var z, Var injection, const HrmObserver* watch) const;
+  void level_in_place(Tape& tape, const Level& level, const Tensor& z, const Tensor& a, const Tensor& b,
+                      const HrmObserver* watch) const;
+  void silent_cycles(Tape& tape, const Tensor& z_h, const Tensor& z_l, const Tensor& x, std::int64_t l_calls_of_last,
+                     const HrmObserver* watch) const;
+  const Level& slow() const { return arch_.one_network ? l_level_ : h_level_; }
+
+  HrmArch arch_;
+  ParamStore params_;
+  const Param *tokens_ = nullptr, *positions_ = nullptr, *puzzle_ = nullptr, *lm_head_ = nullptr;
+  const Param *h_init_ = nullptr, *l_init_ = nullptr;
+  Linear q_head_;
+  Level h_level_, l_level_;
+  RopeTable rope_;
+};
+
+}  // namespace lockstep

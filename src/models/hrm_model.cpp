@@ -1,0 +1,356 @@
+#include "lockstep/models/hrm_model.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/philox.hpp"
+#include "lockstep/io/h5.hpp"
+
+namespace lockstep {
+namespace {
+
+HrmArch arch_for(HrmArch arch, const PuzzleData& data) {
+  arch.seq_len = data.seq_len, arch.vocab = data.vocab_size, arch.identifiers = data.identifiers;
+  return arch;
+}
+
+/// Upper ends of the bins that ratings are reported in.
+constexpr std::int64_t kRatings[] = {0, 4, 9, 19, 49, 99};
+constexpr std::int64_t kBins = std::size(kRatings) + 1;
+std::int64_t bin_of(std::int32_t rating) {
+  return std::lower_bound(std::begin(kRatings), std::end(kRatings), rating) - std::begin(kRatings);
+}
+std::string bin_name(std::int64_t bin) {
+  const std::int64_t from = bin == 0 ? 0 : kRatings[bin - 1] + 1;
+  if (bin + 1 == kBins) return std::to_string(from) + "-";
+  return from == kRatings[bin] ? std::to_string(from) : join(from, "-", kRatings[bin]);
+}
+
+/// What an evaluation adds up: rows, a score, then rows, accuracy and exact answers per source and per rating bin.
+enum Sum { kRows, kAccuracy, kExact, kQHaltAccuracy, kSteps, kLmLoss, kQHaltLoss, kTables };
+
+template <class T>
+std::span<T> take(Arena& arena, std::int64_t count) {
+  return {static_cast<T*>(arena.allocate(static_cast<std::size_t>(count) * sizeof(T))),
+          static_cast<std::size_t>(count)};
+}
+
+double at(const Tensor& t, std::int64_t i) {
+  return visit_float(t.dtype(), [&]<class T>() { return static_cast<double>(t.data<T>()[i]); });
+}
+
+}  // namespace
+
+HrmScore& HrmScore::operator+=(const HrmScore& o) {
+  count += o.count, accuracy += o.accuracy, exact += o.exact, q_halt_accuracy += o.q_halt_accuracy, steps += o.steps;
+  lm_loss += o.lm_loss, q_halt_loss += o.q_halt_loss, q_continue_loss += o.q_continue_loss;
+  return *this;
+}
+
+std::vector<Metric> score_metrics(const HrmScore& sum, double sequences, const std::string& prefix) {
+  const double n = std::max(sum.count, 1.0);
+  return {{prefix + "exact_accuracy", sum.exact / n, true},
+          {prefix + "accuracy", sum.accuracy / n, true},
+          {prefix + "q_halt_accuracy", sum.q_halt_accuracy / n, true},
+          {prefix + "steps", sum.steps / n},
+          {prefix + "lm_loss", sum.lm_loss / sequences},
+          {prefix + "q_halt_loss", sum.q_halt_loss / sequences},
+          {prefix + "q_continue_loss", sum.q_continue_loss / sequences}};
+}
+
+HrmModel::HrmModel(Options options, PuzzleData data)
+    : options_(std::move(options)),
+      data_(std::move(data)),
+      network_(arch_for(options_.arch, data_), options_.dtype, options_.seed) {
+  for (const PuzzlePart& part : data_.test) test_examples_ += part.examples();
+  if (options_.eval_segments == 0) options_.eval_segments = options_.loss.halt_max_steps;
+}
+
+std::int64_t HrmModel::size(Split split) const {
+  if (split == Split::test) return test_examples_;
+  if (split == Split::validation)
+    return options_.eval_examples > 0 ? std::min(options_.eval_examples, test_examples_) : test_examples_;
+  std::int64_t visits = 0;
+  for (const PuzzlePart& part : data_.train) visits += options_.visits * part.groups();
+  return visits;
+}
+
+std::int64_t HrmModel::least_shard() const {
+  // Rows of a product that make the packing of its weights a small part of it.
+  return std::max<std::int64_t>(1, 512 / network_.arch().length());
+}
+
+double HrmModel::flops_per_sample() const {
+  const HrmArch& a = network_.arch();
+  const double l = a.level_flops(a.l_layers), h = a.level_flops(a.one_network ? a.l_layers : a.h_layers);
+  const auto n = static_cast<double>(a.h_cycles), m = static_cast<double>(a.l_cycles);
+  const double calls = n * (m * l + h), inner = options_.loss.q_continue && options_.loss.halt_max_steps > 1 ? 2 : 1;
+  return inner * calls + 2 * ((a.last_cycle_gradient ? m : 1) * l + h);
+}
+
+void HrmModel::begin_run(std::int64_t slots) {
+  const HrmArch& a = network_.arch();
+  sampler_.emplace(data_, options_.seed, options_.visits, slots);
+  const Shape state{slots, a.length(), a.hidden}, cells{slots, a.seq_len};
+  slots_.emplace(HrmSlots{.z_h = {options_.dtype, state},
+                          .z_l = {options_.dtype, state},
+                          .steps = {DType::i32, {slots}},
+                          .halted = {DType::i32, {slots}},
+                          .inputs = {DType::i32, cells},
+                          .labels = {DType::i32, cells},
+                          .identifiers = {DType::i32, {slots}},
+                          .puzzle_gradient = {options_.dtype, {slots, a.puzzle_width()}},
+                          .scores = std::vector<HrmScore>(static_cast<std::size_t>(slots))});
+  for (std::int32_t& halted : slots_->halted->span<std::int32_t>()) halted = 1;
+}
+
+std::int64_t HrmModel::begin_epoch(std::int64_t epoch) {
+  sampler_->begin(epoch);
+  return sampler_->batches();
+}
+
+void HrmModel::read_batch(const Shard& shard, std::int64_t first, std::span<std::int32_t> inputs,
+                          std::span<std::int32_t> labels, std::span<std::int32_t> identifiers) const {
+  const auto width = static_cast<std::size_t>(data_.seq_len);
+  const std::int64_t batch = shard.first / slots_->steps->size();
+  for (std::size_t i = 0; i < identifiers.size(); ++i) {
+    PuzzleExample example;
+    sampler_->rows(batch, first + static_cast<std::int64_t>(i), {&example, 1});
+    data_.read(example, inputs.subspan(i * width, width), labels.subspan(i * width, width));
+    identifiers[i] = example.identifier;
+  }
+}
+
+std::int64_t HrmModel::least_steps(const Shard& shard, std::int64_t slot) const {
+  const Philox draw(shard.seed, static_cast<std::uint64_t>(shard.step), "hrm.explore",
+                    static_cast<std::uint64_t>(slot));
+  if (draw.uniform(0) >= options_.loss.explore) return 0;
+  return 2 + static_cast<std::int64_t>(draw.below(static_cast<std::uint64_t>(options_.loss.halt_max_steps - 1), 1));
+}
+
+ShardLoss HrmModel::loss(Tape& t, const Shard& shard) const {
+  const HrmArch& a = network_.arch();
+  HrmSlots& s = *slots_;
+  const std::int64_t slots = s.steps->size(), first = shard.first % slots, count = shard.count, cells = a.seq_len;
+  const auto ints = [&](const OwnedTensor& all) { return all->slice(first, count).span<std::int32_t>(); };
+  const std::span<std::int32_t> steps = ints(s.steps), halted = ints(s.halted), inputs = ints(s.inputs),
+                                labels = ints(s.labels), ids = ints(s.identifiers);
+  const Tensor z_h = s.z_h->slice(first, count), z_l = s.z_l->slice(first, count);
+
+  // Halted slots begin anew with the batch's row.
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto slot = static_cast<std::size_t>(i), at = static_cast<std::size_t>(i * cells),
+               width = static_cast<std::size_t>(cells);
+    if (!halted[slot]) continue;
+    network_.reset(z_h.slice(i, 1), z_l.slice(i, 1));
+    steps[slot] = 0;
+    read_batch(shard, first + i, inputs.subspan(at, width), labels.subspan(at, width), ids.subspan(slot, 1));
+  }
+
+  const Var x = network_.embed(t, inputs, {ids, s.puzzle_gradient->slice(first, count)});
+  const Hrm::Output out = network_.inner(t, z_h, z_l, x);
+  for (const auto& [to, from] : {std::pair{z_h, out.z_h}, std::pair{z_l, out.z_l}})
+    std::copy_n(static_cast<const std::byte*>(from.value().raw()), to.size_bytes(), static_cast<std::byte*>(to.raw()));
+
+  const HrmLoss& rule = options_.loss;
+  Tensor next_q;
+  if (rule.q_continue && rule.halt_max_steps > 1) {
+    const Tensor next_h = t.keep(z_h.shape()), next_l = t.keep(z_l.shape());
+    std::copy_n(static_cast<const std::byte*>(z_h.raw()), z_h.size_bytes(), static_cast<std::byte*>(next_h.raw()));
+    std::copy_n(static_cast<const std::byte*>(z_l.raw()), z_l.size_bytes(), static_cast<std::byte*>(next_l.raw()));
+    next_q = network_.next_q(t, next_h, next_l, x);
+  }
+
+  const Tensor dlogits = t.keep(out.logits.shape()), dq = t.keep({count, 2});
+  const auto scores = take<ops::SequenceScore>(t.arena(), count);
+  ops::sequence_loss(t.stream(), dlogits, scores, out.logits.value(), labels, rule.tokens);
+  double total = 0;
+  visit_float(t.dtype(), [&]<class T>() {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto slot = static_cast<std::size_t>(i);
+      const ops::SequenceScore& score = scores[slot];
+      const double q_halt = at(out.q.value(), 2 * i), q_continue = at(out.q.value(), 2 * i + 1);
+      const bool last = ++steps[slot] >= rule.halt_max_steps;
+      bool stop = last;
+      if (rule.halt_max_steps > 1) {
+        stop = (last || q_halt > (rule.q_continue ? q_continue : 0)) && steps[slot] >= least_steps(shard, first + i);
+      }
+      halted[slot] = stop;
+      const ops::BinaryLoss halt = ops::binary_cross_entropy(q_halt, score.exact() ? 1 : 0);
+      ops::BinaryLoss go_on{0, 0};
+      if (next_q) {
+        const double next_halt = at(next_q, 2 * i), next_continue = at(next_q, 2 * i + 1);
+        go_on =
+            ops::binary_cross_entropy(q_continue, ops::logistic(last ? next_halt : std::max(next_halt, next_continue)));
+      }
+      total += score.loss + 0.5 * (halt.loss + go_on.loss);
+      dq.data<T>()[2 * i] = static_cast<T>(0.5 * halt.derivative);
+      dq.data<T>()[2 * i + 1] = static_cast<T>(0.5 * go_on.derivative);
+      HrmScore& figures = s.scores[static_cast<std::size_t>(first + i)];
+      figures = {.lm_loss = score.loss, .q_halt_loss = halt.loss, .q_continue_loss = go_on.loss};
+      if (stop && score.labelled > 0) {
+        figures.count = 1;
+        figures.accuracy = static_cast<double>(score.correct) / static_cast<double>(score.labelled);
+        figures.exact = score.exact();
+        figures.q_halt_accuracy = (q_halt >= 0) == score.exact();
+        figures.steps = steps[slot];
+      }
+    }
+  });
+
+  Var loss = t.output({}, t.wants_grad({out.logits, out.q}));
+  visit_float(t.dtype(), [&]<class T>() { *loss.value().data<T>() = static_cast<T>(total); });
+  const Var logits = out.logits, q = out.q;
+  t.record("hrm_loss", loss, {}, [=, &t] {
+    visit_float(t.dtype(), [&]<class T>() {
+      const T seed = *loss.grad().template data<T>();
+      for (const auto& [to, from] : {std::pair{t.grad_of(logits), dlogits}, std::pair{t.grad_of(q), dq}})
+        for (std::int64_t i = 0; i < from.size(); ++i) {
+          const T value = seed * from.template data<T>()[i];
+          T& out = to.tensor.template data<T>()[i];
+          out = to.accumulate ? out + value : value;
+        }
+    });
+  });
+  observe(shard, out, next_q);
+  return {loss, static_cast<double>(count)};
+}
+
+Hrm::Output HrmModel::run_segments(Tape& t, std::span<const std::int32_t> inputs,
+                                   std::span<const std::int32_t> identifiers, std::int64_t segments) const {
+  const HrmArch& a = network_.arch();
+  const auto count = static_cast<std::int64_t>(identifiers.size());
+  const Tensor z_h = t.keep({count, a.length(), a.hidden}), z_l = t.keep(z_h.shape());
+  for (std::int64_t i = 0; i < count; ++i) network_.reset(z_h.slice(i, 1), z_l.slice(i, 1));
+  const Var x = network_.embed(t, inputs, {identifiers, {}});
+  for (std::int64_t segment = 1; segment < segments; ++segment) {
+    const ArenaScope scope(t.arena());
+    const Hrm::Output out = network_.inner(t, z_h, z_l, x, Hrm::Ask::states);
+    for (const auto& [to, from] : {std::pair{z_h, out.z_h}, std::pair{z_l, out.z_l}})
+      std::copy_n(static_cast<const std::byte*>(from.value().raw()), to.size_bytes(),
+                  static_cast<std::byte*>(to.raw()));
+  }
+  return network_.inner(t, z_h, z_l, x);
+}
+
+void HrmModel::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<const std::int32_t> identifiers,
+                     std::int64_t segments, const SegmentObserver& see) const {
+  const HrmArch& a = network_.arch();
+  const auto count = static_cast<std::int64_t>(identifiers.size());
+  const Tensor z_h = t.keep({count, a.length(), a.hidden}), z_l = t.keep(z_h.shape());
+  for (std::int64_t i = 0; i < count; ++i) network_.reset(z_h.slice(i, 1), z_l.slice(i, 1));
+  const Var x = network_.embed(t, inputs, {identifiers, {}});
+  const auto tokens = take<std::int32_t>(t.arena(), count * a.seq_len);
+  const auto q_halt = take<double>(t.arena(), count);
+  for (std::int64_t segment = 1; segment <= segments; ++segment) {
+    const ArenaScope scope(t.arena());
+    const Hrm::Output out = network_.inner(t, z_h, z_l, x);
+    visit_float(t.dtype(), [&]<class T>() {
+      const T* logits = out.logits.value().data<T>();
+      for (std::size_t i = 0; i < tokens.size(); ++i, logits += a.vocab)
+        tokens[i] = static_cast<std::int32_t>(std::max_element(logits, logits + a.vocab) - logits);
+    });
+    for (std::int64_t i = 0; i < count; ++i) q_halt[static_cast<std::size_t>(i)] = at(out.q.value(), 2 * i);
+    see(segment, tokens, q_halt);
+    for (const auto& [to, from] : {std::pair{z_h, out.z_h}, std::pair{z_l, out.z_l}})
+      std::copy_n(static_cast<const std::byte*>(from.value().raw()), to.size_bytes(),
+                  static_cast<std::byte*>(to.raw()));
+  }
+}
+
+std::int64_t HrmModel::evaluation_block() const { return std::max<std::int64_t>(1, 1024 / network_.arch().length()); }
+
+PuzzleExample HrmModel::test_example(std::int64_t index) const {
+  for (const PuzzlePart& part : data_.test) {
+    if (index < part.examples()) {
+      const std::int64_t puzzle = part.puzzle_of(index);
+      return {.part = &part,
+              .row = index,
+              .group = part.group_of(puzzle),
+              .variant = 0,
+              .identifier = part.puzzle_identifiers.data<std::int32_t>()[puzzle]};
+    }
+    index -= part.examples();
+  }
+  throw Error(Fault::internal, join("test example ", index, ": there are only ", test_examples_));
+}
+
+std::int64_t HrmModel::sum_count() const {
+  return kTables + 3 * (static_cast<std::int64_t>(data_.source_names.size()) + kBins);
+}
+
+void HrmModel::evaluate(Tape& t, Split, std::int64_t first, std::int64_t count, double* sums) const {
+  const std::int64_t cells = data_.seq_len;
+  const auto inputs = take<std::int32_t>(t.arena(), count * cells),
+             labels = take<std::int32_t>(t.arena(), count * cells), ids = take<std::int32_t>(t.arena(), count);
+  const auto examples = take<PuzzleExample>(t.arena(), count);
+  const auto width = static_cast<std::size_t>(cells);
+  for (std::size_t i = 0; i < examples.size(); ++i) {
+    examples[i] = test_example(first + static_cast<std::int64_t>(i));
+    data_.read(examples[i], inputs.subspan(i * width, width), labels.subspan(i * width, width));
+    ids[i] = examples[i].identifier;
+  }
+  const Hrm::Output out = run_segments(t, inputs, ids, options_.eval_segments);
+  const auto scores = take<ops::SequenceScore>(t.arena(), count);
+  ops::sequence_loss(t.stream(), {}, scores, out.logits.value(), labels, options_.loss.tokens);
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    const ops::SequenceScore& score = scores[i];
+    const double q_halt = at(out.q.value(), 2 * static_cast<std::int64_t>(i));
+    sums[kQHaltLoss] += ops::binary_cross_entropy(q_halt, score.exact() ? 1 : 0).loss;
+    sums[kLmLoss] += score.loss;
+    if (score.labelled == 0) continue;
+    const double right = static_cast<double>(score.correct) / static_cast<double>(score.labelled);
+    sums[kRows] += 1;
+    sums[kAccuracy] += right;
+    sums[kExact] += score.exact();
+    sums[kQHaltAccuracy] += (q_halt >= 0) == score.exact();
+    sums[kSteps] += static_cast<double>(options_.eval_segments);
+    const auto tally = [&](std::int64_t row) {
+      double* table = sums + kTables + 3 * row;
+      table[0] += 1, table[1] += right, table[2] += score.exact();
+    };
+    const PuzzleExample& e = examples[i];
+    if (e.part->source) tally(e.part->source.data<std::int32_t>()[e.group]);
+    if (e.part->rating)
+      tally(static_cast<std::int64_t>(data_.source_names.size()) +
+            bin_of(e.part->rating.data<std::int32_t>()[e.group]));
+  }
+}
+
+std::vector<Metric> HrmModel::metrics(Split, const std::vector<double>& sums) const {
+  const double n = std::max(sums[kRows], 1.0);
+  std::vector<Metric> out = {{"exact_accuracy", sums[kExact] / n, true},
+                             {"loss", (sums[kLmLoss] + 0.5 * sums[kQHaltLoss]) / n},
+                             {"accuracy", sums[kAccuracy] / n, true},
+                             {"q_halt_accuracy", sums[kQHaltAccuracy] / n, true},
+                             {"lm_loss", sums[kLmLoss] / n},
+                             {"q_halt_loss", sums[kQHaltLoss] / n},
+                             {"steps", sums[kSteps] / n}};
+  const auto table = [&](std::int64_t row, const std::string& name) {
+    const double* sum = sums.data() + kTables + 3 * row;
+    if (sum[0] == 0) return;
+    out.push_back({"exact." + name, sum[2] / sum[0], true});
+    out.push_back({"accuracy." + name, sum[1] / sum[0], true});
+    out.push_back({"puzzles." + name, sum[0], true});
+  };
+  const auto sources = static_cast<std::int64_t>(data_.source_names.size());
+  for (std::int64_t i = 0; i < sources; ++i) table(i, data_.source_names[static_cast<std::size_t>(i)]);
+  for (std::int64_t bin = 0; bin < kBins; ++bin) table(sources + bin, "rating." + bin_name(bin));
+  return out;
+}
+
+void HrmModel::save(H5File& file) const {
+  const HrmArch& a = network_.arch();
+  file.set_attribute("/", "task", data_.task);
+  for (const auto& [name, value] : {std::pair{"seq_len", a.seq_len},
+                                    {"vocab_size", a.vocab},
+                                    {"num_puzzle_identifiers", a.identifiers},
+                                    {"hidden_size", a.hidden},
+                                    {"num_heads", a.heads},
+                                    {"inter_size", a.inter()},
+                                    {"halt_max_steps", options_.loss.halt_max_steps}})
+    file.set_attribute("/", name, static_cast<std::int64_t>(value));
+}
+
+}  // namespace lockstep

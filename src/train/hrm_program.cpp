@@ -1,0 +1,131 @@
+#include "train/hrm_program.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/optim/sign_sgd.hpp"
+#include "train/sharded_program.hpp"
+
+namespace lockstep {
+
+HrmProgram::HrmProgram(World& world, const RunConfig& config, HrmModel& model, int threads)
+    : world_(world),
+      config_(config),
+      model_(model),
+      batch_(config.global_batch(world.size())),
+      per_step_(batch_ * config.batch.accumulate),
+      puzzle_rate_(model.options().puzzle_lr > 0 ? model.options().puzzle_lr / config.optim.lr : 1),
+      ranges_(trainable_ranges(model.params())),
+      optimizer_(make_optimizer(config.optim, model.params(), ranges_)),
+      step_(world.communicator(), model, config.step_options(threads)) {
+  model_.begin_run(per_step_);
+}
+
+StepResult HrmProgram::step(const TrainState& state, double lr, Ema* average, unsigned flags) {
+  // Epochs of puzzles with several examples differ in length: positions are spread evenly over what each one has.
+  const std::int64_t batches = model_.begin_epoch(state.epoch), length = epoch_length();
+  const std::int64_t batch = (state.position * batches + length - 1) / length;
+  const GlobalBatch global = {.seed = config_.run.seed,
+                              .epoch = state.epoch,
+                              .step = state.step,
+                              .first = batch * per_step_,
+                              .count = per_step_,
+                              .micro = batch_};
+  const StepSums sums = step_.run(global, flags);
+  Stopwatch watch;
+  settled_ = false;
+  StepResult result = {.advance = (batch + 1) * length / batches - state.position,
+                       .samples = per_step_,
+                       .loss = sums.loss,
+                       .weight = sums.weight,
+                       .flags = sums.flags,
+                       .compute = step_.seconds().compute,
+                       .reduce = step_.seconds().reduce};
+  result.norm = gradient_norm(step_.gradient(), ranges_) / sums.weight;
+  require_finite(world_, config_, model_.params(), step_.gradient(), state, sums.loss / sums.weight, result.norm);
+  optimizer_->step(step_.gradient(), lr, clip_scale(result.norm, config_.optim.clip_norm) / sums.weight, average);
+  update_puzzle_table(lr * puzzle_rate_, average);
+
+  HrmSlots& slots = model_.slots();
+  gather(std::as_writable_bytes(std::span(slots.scores)), "scores");
+  for (const HrmScore& score : slots.scores) interval_ += score;
+  interval_sequences_ += static_cast<double>(per_step_);
+  result.update = watch.seconds();
+  return result;
+}
+
+void HrmProgram::update_puzzle_table(double lr, Ema* average) {
+  const Param* table = model_.network().puzzle_table();
+  if (table == nullptr) return;
+  HrmSlots& slots = model_.slots();
+  gather(slots.identifiers, "puzzle identifiers");
+  gather(slots.puzzle_gradient, "puzzle gradients");
+  const std::span<const std::int32_t> ids = slots.identifiers->span<std::int32_t>();
+  sign_sgd_rows(table->value, ids, slots.puzzle_gradient, lr, model_.options().puzzle_weight_decay);
+  if (average == nullptr) return;
+  // The table is not averaged: whoever uses the average finds it as it is.
+  const std::vector<NamedTensor> shadows = average->state();
+  const Tensor shadow = shadows[static_cast<std::size_t>(table->index)].value;
+  for (const std::int32_t id : ids) {
+    const Tensor row = table->value.slice(id, 1);
+    std::copy_n(static_cast<const std::byte*>(row.raw()), row.size_bytes(),
+                static_cast<std::byte*>(shadow.slice(id, 1).raw()));
+  }
+}
+
+void HrmProgram::gather(std::span<std::byte> rows, const char* what) {
+  Communicator& comm = world_.communicator();
+  if (comm.size() == 1) return;
+  const std::size_t row_bytes = rows.size() / static_cast<std::size_t>(per_step_);
+  const GlobalBatch slots = {.first = 0, .count = per_step_, .micro = batch_};
+  for (std::int64_t micro = 0; micro < config_.batch.accumulate; ++micro) {
+    std::vector<std::int64_t> sizes;
+    for (int rank = 0; rank < comm.size(); ++rank)
+      sizes.push_back(step_.rank_part(slots, micro, rank).count * static_cast<std::int64_t>(row_bytes));
+    const Shard mine = step_.rank_part(slots, micro, comm.rank());
+    const auto part = [&](std::int64_t first, std::int64_t count) {
+      return rows.subspan(static_cast<std::size_t>(first) * row_bytes, static_cast<std::size_t>(count) * row_bytes);
+    };
+    const std::span<std::byte> own = part(mine.first, mine.count);
+    own_rows_.assign(own.begin(), own.end());
+    comm.all_gather_known(own_rows_, sizes, part(micro * batch_, batch_), what);
+  }
+}
+
+void HrmProgram::settle() {
+  if (settled_) return;
+  for (const NamedTensor& t : vectors()) gather(t.value, "carried states");
+  settled_ = true;
+}
+
+std::vector<NamedTensor> HrmProgram::vectors() {
+  HrmSlots& s = model_.slots();
+  return {{"carry/z_H", s.z_h},
+          {"carry/z_L", s.z_l},
+          {"carry/steps", s.steps},
+          {"carry/halted", s.halted},
+          {"carry/inputs", s.inputs},
+          {"carry/labels", s.labels},
+          {"carry/puzzle_identifiers", s.identifiers}};
+}
+
+std::vector<Metric> HrmProgram::interval_figures() {
+  const HrmScore sum = std::exchange(interval_, {});
+  return score_metrics(sum, std::exchange(interval_sequences_, 0), "");
+}
+
+std::vector<std::pair<std::string, std::string>> HrmProgram::facts() {
+  const std::int64_t accumulate = config_.batch.accumulate;
+  const std::string micro = accumulate > 1 ? join(" in ", accumulate, " micro-batches of ", batch_) : "";
+  const HrmArch& a = model_.network().arch();
+  return {{"batch", join(per_step_, " slots over all ranks", micro, ", ",
+                         static_cast<double>(per_step_) / world_.size(), " per rank; every group ",
+                         model_.options().visits, " times per epoch, a last batch that is not full is dropped")},
+          {"recurrence", join(a.h_cycles, " x ", a.l_cycles, " cycles, at most ", model_.options().loss.halt_max_steps,
+                              " segments")}};
+}
+
+}  // namespace lockstep

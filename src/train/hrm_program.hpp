@@ -1,0 +1,57 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "lockstep/models/hrm_model.hpp"
+#include "lockstep/train/sharded_step.hpp"
+#include "lockstep/train/training_program.hpp"
+
+namespace lockstep {
+
+/// Full batches of slots whose state lives on from step to step; one optimizer for the gradient parameters, sign
+/// descent for the puzzle embeddings of the rows that a step used.
+///
+/// A rank always owns the same slots. After each step the slots' identifiers, embedding gradients and scores are
+/// gathered, so that every rank makes the same update of the table, in the order of slots; the states are gathered for
+/// checkpoints alone.
+class HrmProgram final : public TrainingProgram {
+ public:
+  /// errors  Error (usage): a batch that the data do not fill
+  HrmProgram(World& world, const RunConfig& config, HrmModel& model, int threads);
+
+  std::int64_t epoch_length() const override { return steps_per_epoch() * per_step_; }
+  std::int64_t steps_per_epoch() const override { return model_.sampler().nominal_batches(); }
+  StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override;
+  void settle() override;
+  std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
+  std::vector<NamedTensor> vectors() override;
+  std::vector<Metric> interval_figures() override;
+  std::vector<std::pair<std::string, std::string>> facts() override;
+
+  /// Of the sum of the last step's losses.
+  const Tensor& gradient() const { return step_.gradient(); }
+  /// Brings the rows of all slots (the outermost axis) to all ranks, each from its owner. Collective.
+  void gather(const Tensor& rows, const char* what) {
+    gather({static_cast<std::byte*>(rows.raw()), rows.size_bytes()}, what);
+  }
+
+ private:
+  void gather(std::span<std::byte> rows, const char* what);
+  void update_puzzle_table(double lr, Ema* average);
+
+  World& world_;
+  const RunConfig& config_;
+  HrmModel& model_;
+  const std::int64_t batch_;     ///< slots of a micro-batch, over all ranks
+  const std::int64_t per_step_;  ///< slots
+  const double puzzle_rate_;     ///< of the puzzle embeddings, as a part of the others'
+  std::vector<FlatRange> ranges_;
+  std::unique_ptr<Optimizer> optimizer_;
+  ShardedStep step_;
+  bool settled_ = true;
+  HrmScore interval_;
+  double interval_sequences_ = 0;
+  std::vector<std::byte> own_rows_;
+};
+
+}  // namespace lockstep

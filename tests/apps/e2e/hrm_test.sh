@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Puzzles: the reference files on 1, 2 and 3 ranks; one trajectory for 1, 2 and 4 ranks; a run resumed in the middle of its segments; solving a text file.
+source "$(dirname "$0")/lib.sh" "$@"
+command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
+golden=$(cd "$(dirname "$0")/../../golden" 2>/dev/null && pwd) || golden=$OLDPWD/tests/golden
+[ -d "$golden" ] || fail "no folder of reference files: $golden"
+
+ok "$LOCKSTEP" verify --model hrm --golden "$golden/hrm_optim.h5"
+ok "$LOCKSTEP" verify --model hrm --golden "$golden/hrm_prep.h5"
+for ranks in 1 2 3; do
+  for how in --no-double --double; do
+    for file in rope_stablemax learned_softmax; do
+      ok on $ranks "$LOCKSTEP" verify --model hrm --golden "$golden/hrm_$file.h5" $how
+      says_once "of [0-9]+ arrays agree"
+    done
+  done
+done
+
+ok "$PREP" synth-sudoku --order 2 --train 40 --test 12 --min-givens 6 --max-givens 9 --num-aug 20 --augment online --output data.h5
+train() { # RUN_DIR RANKS [further options]
+  local dir=$1 ranks=$2; shift 2
+  ok on "$ranks" "$LOCKSTEP" train --model.kind hrm --data.path data.h5 --run-dir "$dir" --data.group_visits 10 --epochs 2 --batch.size 22 \
+    --model.hidden_size 16 --model.num_heads 2 --model.expansion 1 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 4 \
+    --optim.lr 0.003 --schedule.warmup 3 --dist.shards 8 "$@"
+  exists "$dir/checkpoints/final.h5"
+}
+train whole 1 --reproducible
+grep -q 'report.html' <(ls whole) || fail "no report"
+grep -q 'first test puzzle' whole/report.html || fail "no picture of a puzzle in the report"
+for ranks in 2 4; do
+  train r$ranks $ranks --reproducible
+  same_model whole/checkpoints/final.h5 r$ranks/checkpoints/final.h5
+  h5diff -q whole/checkpoints/final.h5 r$ranks/checkpoints/final.h5 /program >/dev/null 2>&1 || fail "carried states differ on $ranks ranks"
+done
+
+# 7 steps in, sequences are in the middle of their segments; the rest on another number of ranks.
+train parts 2 --reproducible --train.steps 7 --schedule.total 36 --checkpoint.layout sharded
+train parts 1 --reproducible --train.steps 0 --schedule.total 36
+train straight 1 --reproducible --schedule.total 36
+same_model straight/checkpoints/final.h5 parts/checkpoints/final.h5
+h5diff -q straight/checkpoints/final.h5 parts/checkpoints/final.h5 /program >/dev/null 2>&1 || fail "carried states differ after a resume"
+
+printf '1...\n' >bad.txt
+run 3 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input bad.txt
+says 'line 1: the puzzle has 4 characters'
+printf '................\n1..............1\n11..............\n' >bad.txt
+run 3 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input bad.txt
+says "line 3: the puzzle contradicts itself: digit 1 twice in row 1|line 3: the puzzle has 16"
+printf '12x.............\n' >bad.txt
+run 3 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input bad.txt
+says "'x' in cell 3"
+printf '1.....2...3....4\n..4.3....1......\n' >puzzles.txt
+ok on 2 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --output answers.txt
+says 'puzzle 2: ' 'of 2 puzzles solved'
+[ "$(wc -l <answers.txt)" = 2 ] || fail "answers.txt has not two lines"
+ok "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --json
+says 'exact_accuracy'
+passed "puzzles are learnt, resumed and solved"

@@ -1,0 +1,364 @@
+#!/usr/bin/env python3
+"""The hierarchical reasoning model in PyTorch, as a good PyTorch user would run it on CPUs: what lockstep is measured against.
+
+Own code, written from the formulas in docs/models/hrm.md; --check holds it to the golden files. Input embeddings and rotary tables are made once, the
+inner calls without gradient run under no_grad, attention is scaled_dot_product_attention, the optimizer updates all tensors by foreach calls, and
+nothing is read back in the timed loop. `--compile` wraps the blocks in torch.compile; `--bf16` runs the matrix products in bfloat16 with master
+weights in fp32, cast once per step.
+
+  hrm_peer.py --check golden/hrm_rope_stablemax.h5 golden/hrm_learned_softmax.h5 golden/hrm_rope_wide.h5
+  hrm_peer.py --bench --batch 16 --threads 2 --seconds 30                        one JSON line: samples/s, peak memory
+  hrm_peer.py --train data/sudoku.h5 --batch 96 --steps 2000 --lr 1e-3 ...       quality: exact answers on the test puzzles, by source
+"""
+import argparse
+import json
+import math
+import resource
+import statistics
+import time
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+
+def inter_size(hidden, expansion):
+    return 256 * math.ceil(round(expansion * hidden * 2 / 3) / 256)
+
+
+def rms(x, eps=1e-5):
+    return F.rms_norm(x, (x.shape[-1],), eps=eps)
+
+
+def stablemax_loss(logits, labels):
+    """Per position; labels < 0 give 0. The two branches are kept apart before the division, so that no gradient is NaN."""
+    s = torch.where(logits >= 0, logits + 1, 1 / (1 - torch.clamp(logits, max=0)))
+    p = torch.log(s) - torch.log(s.sum(-1, keepdim=True))
+    mask = labels >= 0
+    return torch.where(mask, -p.gather(-1, labels.clamp(min=0)[..., None])[..., 0], torch.zeros((), dtype=p.dtype))
+
+
+def softmax_loss(logits, labels):
+    return F.cross_entropy(logits.flatten(0, -2), labels.flatten().masked_fill(labels.flatten() < 0, -100), ignore_index=-100, reduction="none").view(labels.shape)
+
+
+class Network:
+    """Weights by name, as plain tensors; H and L levels are functions of them."""
+
+    def __init__(self, c, dtype=torch.float32, weights=None, seed=0):
+        self.c, self.dtype = c, dtype
+        d, v, inter = c["hidden"], c["vocab"], inter_size(c["hidden"], c["expansion"])
+        self.prefix = -(-c["puzzle_ndim"] // d)
+        self.length = self.prefix + c["seq_len"]
+        shapes = {"embed_tokens.embedding_weight": (v, d), "lm_head.weight": (v, d), "q_head.weight": (2, d), "q_head.bias": (2,)}
+        if c["pos"] == "learned":
+            shapes["embed_pos.embedding_weight"] = (self.length, d)
+        for level, layers in (("H", c["h_layers"]), ("L", c["l_layers"])):
+            for i in range(layers):
+                p = f"{level}_level.layers.{i}."
+                shapes |= {p + "self_attn.qkv_proj.weight": (3 * d, d), p + "self_attn.o_proj.weight": (d, d),
+                           p + "mlp.gate_up_proj.weight": (2 * inter, d), p + "mlp.down_proj.weight": (d, inter)}
+        g = torch.Generator().manual_seed(seed)
+        self.p = {}
+        for name, shape in shapes.items():
+            if weights is not None:
+                w = torch.as_tensor(np.asarray(weights[name]), dtype=dtype)
+            elif name == "q_head.weight":
+                w = torch.zeros(shape, dtype=dtype)
+            elif name == "q_head.bias":
+                w = torch.full(shape, -5.0, dtype=dtype)
+            else:
+                fan = d if name.startswith("embed") else shape[1]
+                w = torch.nn.init.trunc_normal_(torch.empty(shape, dtype=dtype), std=1, a=-2, b=2, generator=g) / (0.8796256610342398 * math.sqrt(fan))
+            self.p[name] = w.requires_grad_()
+        take = lambda name, default: torch.as_tensor(np.asarray(weights[name]), dtype=dtype) if weights is not None else default
+        self.table = take("puzzle_emb.weights", torch.zeros(c["num_ids"], c["puzzle_ndim"], dtype=dtype))
+        self.h_init = take("H_init", torch.nn.init.trunc_normal_(torch.empty(d), generator=g).to(dtype))
+        self.l_init = take("L_init", torch.nn.init.trunc_normal_(torch.empty(d), generator=g).to(dtype))
+        if c["pos"] == "rope":
+            half = d // c["heads"] // 2
+            angle = torch.arange(self.length, dtype=torch.float64)[:, None] * 1e4 ** (-torch.arange(half, dtype=torch.float64) / half)
+            self.cos, self.sin = (torch.cat([f(angle)] * 2, -1).to(dtype)[None, None] for f in (torch.cos, torch.sin))
+        self.cast = self.p  # what the matrix products read
+        self.block_function = self.block
+
+    def use_bf16(self):
+        self.cast = {n: w.detach().to(torch.bfloat16).requires_grad_() if w.dim() == 2 else w for n, w in self.p.items()}
+
+    def refresh_bf16(self):
+        with torch.no_grad():
+            for n, w in self.p.items():
+                if self.cast[n] is not w:
+                    self.cast[n].copy_(w)
+
+    def block(self, x, qkv, o, gate_up, down):
+        b, t, d = x.shape
+        h = self.c["heads"]
+        q, k, v = F.linear(x, qkv).view(b, t, 3, h, d // h).permute(2, 0, 3, 1, 4)
+        if self.c["pos"] == "rope":
+            half = d // h // 2
+            turn = lambda y: y * self.cos.to(y.dtype) + torch.cat((-y[..., half:], y[..., :half]), -1) * self.sin.to(y.dtype)
+            q, k = turn(q), turn(k)
+        a = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, d)
+        x = rms(x + F.linear(a, o))
+        g, u = F.linear(x, gate_up).chunk(2, -1)
+        return rms(x + F.linear(F.silu(g) * u, down))
+
+    def level(self, name, z, injection):
+        x = z + injection
+        for i in range(self.c["h_layers"] if name == "H" else self.c["l_layers"]):
+            p = f"{name}_level.layers.{i}."
+            x = self.block_function(x, self.cast[p + "self_attn.qkv_proj.weight"], self.cast[p + "self_attn.o_proj.weight"],
+                                    self.cast[p + "mlp.gate_up_proj.weight"], self.cast[p + "mlp.down_proj.weight"])
+        return x
+
+    def embed(self, tokens, rows):
+        e = F.embedding(tokens, self.cast["embed_tokens.embedding_weight"])
+        d = self.c["hidden"]
+        parts = [e]
+        if self.prefix:
+            parts.insert(0, F.pad(rows.to(e.dtype), (0, self.prefix * d - rows.shape[1])).view(-1, self.prefix, d))
+        x = torch.cat(parts, 1)
+        if self.c["pos"] == "learned":
+            x = 0.707106781 * (x + self.cast["embed_pos.embedding_weight"])
+        return math.sqrt(d) * x
+
+    def inner(self, z_h, z_l, x):
+        n, m = self.c["h_cycles"], self.c["l_cycles"]
+        with torch.no_grad():
+            for i in range(n):
+                for j in range(m):
+                    if not (i == n - 1 and j == m - 1):
+                        z_l = self.level("L", z_l, z_h + x)
+                if i != n - 1:
+                    z_h = self.level("H", z_h, z_l)
+        z_l = self.level("L", z_l, z_h + x)
+        z_h = self.level("H", z_h, z_l)
+        logits = F.linear(z_h[:, self.prefix:], self.cast["lm_head.weight"])
+        q = F.linear(z_h[:, 0], self.cast["q_head.weight"]).to(self.p["q_head.bias"].dtype) + self.p["q_head.bias"]
+        return z_h, z_l, logits, q
+
+
+class AdamAtan2:
+    def __init__(self, params, beta1, beta2, wd):
+        self.params, self.b1, self.b2, self.wd, self.t = params, beta1, beta2, wd, 0
+        self.m, self.v = [torch.zeros_like(p) for p in params], [torch.zeros_like(p) for p in params]
+
+    @torch.no_grad()
+    def step(self, grads, lr):
+        self.t += 1
+        torch._foreach_mul_(self.params, 1 - lr * self.wd)
+        torch._foreach_lerp_(self.m, grads, 1 - self.b1)
+        torch._foreach_mul_(self.v, self.b2)
+        torch._foreach_addcmul_(self.v, grads, grads, 1 - self.b2)
+        d = torch._foreach_sqrt(self.v)
+        torch._foreach_div_(d, math.sqrt(1 - self.b2 ** self.t))
+        for p, m, denominator in zip(self.params, self.m, d):
+            p.add_(torch.atan2(m, denominator), alpha=-lr / (1 - self.b1 ** self.t))
+
+
+class Trainer:
+    """The carry of all slots and one training step."""
+
+    def __init__(self, net, batch, lr, wd, beta1=0.9, beta2=0.95, puzzle_lr=None, puzzle_wd=None, schedule=lambda t: 1.0, halt_max_steps=16, explore=0.1, loss="stablemax"):
+        self.net, self.batch, self.lr, self.schedule = net, batch, lr, schedule
+        self.puzzle_lr, self.puzzle_wd = lr if puzzle_lr is None else puzzle_lr, wd if puzzle_wd is None else puzzle_wd
+        self.names = list(net.p)
+        self.optimizer = AdamAtan2([net.p[n] for n in self.names], beta1, beta2, wd)
+        self.halt_max_steps, self.explore = halt_max_steps, explore
+        self.token_loss = stablemax_loss if loss.startswith("stablemax") else softmax_loss
+        act = torch.bfloat16 if net.cast is not net.p else net.dtype
+        self.z_h = torch.zeros(batch, net.length, net.c["hidden"], dtype=act)
+        self.z_l = torch.zeros_like(self.z_h)
+        self.steps, self.halted = torch.zeros(batch, dtype=torch.long), torch.ones(batch, dtype=torch.bool)
+        self.inputs = torch.zeros(batch, net.c["seq_len"], dtype=torch.long)
+        self.labels, self.ids = torch.full_like(self.inputs, -100), torch.zeros(batch, dtype=torch.long)
+        self.t = 0
+
+    def step(self, inputs, labels, ids, least=None):
+        net, h = self.net, self.halted
+        self.z_h = torch.where(h[:, None, None], net.h_init.to(self.z_h.dtype), self.z_h)
+        self.z_l = torch.where(h[:, None, None], net.l_init.to(self.z_l.dtype), self.z_l)
+        self.steps = torch.where(h, 0, self.steps)
+        self.inputs, self.labels = torch.where(h[:, None], inputs, self.inputs), torch.where(h[:, None], labels, self.labels)
+        self.ids = torch.where(h, ids, self.ids)
+        rows = net.table[self.ids].requires_grad_()
+        x = net.embed(self.inputs, rows)
+        z_h, z_l, logits, q = net.inner(self.z_h, self.z_l, x)
+        self.z_h, self.z_l = z_h.detach(), z_l.detach()
+        self.steps = self.steps + 1
+        last = self.steps >= self.halt_max_steps
+        if least is None:
+            least = torch.where(torch.rand(self.batch) < self.explore, torch.randint(2, self.halt_max_steps + 1, (self.batch,)), 0)
+        self.halted = (last | (q[:, 0] > q[:, 1])).detach() & (self.steps >= least)
+        with torch.no_grad():
+            nq = net.inner(self.z_h, self.z_l, x)[3]
+            target = torch.sigmoid(torch.where(last, nq[:, 0], torch.maximum(nq[:, 0], nq[:, 1])))
+        mask = self.labels >= 0
+        n = mask.sum(-1)
+        exact = ((logits.argmax(-1) == self.labels) & mask).sum(-1) == n
+        lm = (self.token_loss(logits.to(net.dtype), self.labels).sum(-1) / n.clamp(min=1)).sum()
+        loss = lm + 0.5 * (F.binary_cross_entropy_with_logits(q[:, 0], exact.to(q.dtype), reduction="sum") +
+                           F.binary_cross_entropy_with_logits(q[:, 1], target, reduction="sum"))
+        leaves = [net.cast[n] for n in self.names]
+        grads = torch.autograd.grad(loss / self.batch, leaves + [rows], allow_unused=True)
+        row_grads = grads[-1]
+        grads = [torch.zeros_like(net.p[n]) if g is None else g.to(net.p[n].dtype) for n, g in zip(self.names, grads[:-1])]
+        self.t += 1
+        factor = self.schedule(self.t)
+        self.optimizer.step(grads, self.lr * factor)
+        if row_grads is not None:
+            with torch.no_grad():
+                unique, where = self.ids.unique(return_inverse=True)
+                total = torch.zeros(len(unique), row_grads.shape[1], dtype=row_grads.dtype).index_add_(0, where, row_grads)
+                lr = self.puzzle_lr * factor
+                net.table[unique] = net.table[unique] * (1 - lr * self.puzzle_wd) - lr * torch.sign(total)
+        if net.cast is not net.p:
+            net.refresh_bf16()
+        self.last = {"loss": loss.detach(), "logits": logits.detach(), "q": q.detach(), "next_q": nq, "grads": grads, "row_grads": row_grads, "exact": exact, "halted": self.halted}
+        return self.last
+
+
+def cosine(warmup, total, min_ratio):
+    def factor(t):
+        if t < warmup:
+            return t / max(1, warmup)
+        progress = (t - warmup) / max(1, total - warmup)
+        return min_ratio + max(0.0, (1 - min_ratio) * 0.5 * (1 + math.cos(math.pi * progress)))
+    return factor
+
+
+def check(paths):
+    import h5py
+    worst = 0.0
+    for path in paths:
+        with h5py.File(path) as f:
+            c = {k: (v.item() if hasattr(v, "item") else v) for k, v in f.attrs.items()}
+            weights = {}
+            f["weights"].visititems(lambda n, o: weights.update({n: o[:]}) if hasattr(o, "shape") else None)
+            net = Network(c, torch.float64, weights)
+            trainer = Trainer(net, c["batch"], c["lr"], c["wd"], c["beta1"], c["beta2"], c["puzzle_lr"], c["puzzle_wd"],
+                              cosine(c["warmup"], c["total_steps"], c["min_ratio"]), c["halt_max_steps"], c["explore"], c["loss"])
+            error = {}
+            def compare(name, a, b):
+                b = np.asarray(b, dtype=np.float64)
+                e = float(np.abs(np.asarray(a, dtype=np.float64) - b).max() / max(np.abs(b).max(), 1e-30))
+                error[name] = max(error.get(name, 0), e)
+            for t in range(c["steps"]):
+                s = f[f"steps/{t}"]
+                batch = [torch.as_tensor(s[f"batch/{n}"][:], dtype=torch.long) for n in ("inputs", "labels", "puzzle_identifiers")]
+                least = torch.as_tensor(np.where(s["draws/explore_u"][:] < c["explore"], s["draws/explore_n"][:], 0))
+                out = trainer.step(*batch, least)
+                compare("logits", out["logits"], s["outputs/logits"][:])
+                compare("next_q", out["next_q"][:, 0], s["outputs/next_q_halt_logits"][:])
+                compare("loss", out["loss"], s["outputs/loss"][()])
+                compare("halted", out["halted"], s["carry/halted"][:])
+                compare("puzzle_rows", out["row_grads"], s["grads/puzzle_emb.local_weights"][:])
+                compare("puzzle_table", net.table, s["after/puzzle_emb.weights"][:])
+                for n, g in zip(trainer.names, out["grads"]):
+                    if "grads/" + n in s:
+                        compare("grads", g, s["grads/" + n][:])
+            for n in trainer.names:
+                compare("weights", net.p[n].detach(), f[f"after_steps/{c['steps']}/{n}"][:])
+            print(path, {k: f"{v:.1e}" for k, v in error.items()})
+            worst = max(worst, *error.values())
+    assert worst < 1e-6, worst
+    print("all agree")
+
+
+def configuration(a, seq_len, vocab, num_ids):
+    return {"hidden": a.hidden, "heads": a.heads, "expansion": a.expansion, "h_layers": a.h_layers, "l_layers": a.l_layers, "h_cycles": a.h_cycles,
+            "l_cycles": a.l_cycles, "pos": a.pos, "puzzle_ndim": a.hidden, "num_ids": num_ids, "seq_len": seq_len, "vocab": vocab}
+
+
+def bench(a):
+    net = Network(configuration(a, a.seq_len, a.vocab, 1))
+    if a.bf16:
+        net.use_bf16()
+    if a.compile:
+        net.block_function = torch.compile(net.block, dynamic=False)
+    trainer = Trainer(net, a.batch, a.lr, a.wd)
+    # Sequences neither halt nor are exact for long: the work of a step does not depend on the data.
+    data = [(torch.randint(1, a.vocab, (a.batch, a.seq_len)), torch.randint(1, a.vocab, (a.batch, a.seq_len)), torch.zeros(a.batch, dtype=torch.long)) for _ in range(8)]
+    for i in range(a.warmup):
+        trainer.step(*data[i % 8])
+    times = []
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < a.seconds or len(times) < 3:
+        t = time.perf_counter()
+        trainer.step(*data[len(times) % 8])
+        times.append(time.perf_counter() - t)
+    print(json.dumps({"samples_per_s": a.batch / statistics.median(times), "steps": len(times), "threads": torch.get_num_threads(), "torch": torch.__version__,
+                      "compile": a.compile, "bf16": a.bf16, "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
+
+
+def train(a):
+    import h5py
+    f = h5py.File(a.train)
+    part = f["train/all"]
+    inputs, labels, groups = part["inputs"][:], part["labels"][:], part["group_indices"][:]
+    test = f["test/all"]
+    count = min(a.test, test["inputs"].shape[0])
+    sources = [s.decode() if isinstance(s, bytes) else s for s in f["source_names"][:]] if "source_names" in f else ["all"]
+    source = test["source"][:count] if "source" in test else np.zeros(count, dtype=int)
+    rng = np.random.default_rng(a.seed)
+    torch.manual_seed(a.seed)
+    net = Network(configuration(a, inputs.shape[1], int(f.attrs["vocab_size"]), 1), seed=a.seed)
+    if a.compile:
+        net.block_function = torch.compile(net.block, dynamic=False)
+    trainer = Trainer(net, a.batch, a.lr, a.wd, schedule=cosine(a.warmup_steps, a.steps, a.min_ratio), halt_max_steps=a.halt_max_steps)
+    order = np.empty(0, dtype=int)
+    ids, begin = torch.zeros(a.batch, dtype=torch.long), time.perf_counter()
+    for step in range(a.steps):
+        while len(order) < a.batch:
+            order = np.concatenate([order, rng.permutation(len(groups) - 1)])
+        g, order = order[:a.batch], order[a.batch:]
+        rows = groups[g] + (rng.random(a.batch) * (groups[g + 1] - groups[g])).astype(int)
+        x, y = torch.as_tensor(inputs[rows], dtype=torch.long), torch.as_tensor(labels[rows], dtype=torch.long)
+        out = trainer.step(x, torch.where(y == 0, -100, y), ids)
+        if step % 100 == 99:
+            print(json.dumps({"step": step + 1, "loss": float(out["loss"]) / a.batch, "seconds": time.perf_counter() - begin}), flush=True)
+    seconds, exact, cells = time.perf_counter() - begin, np.zeros(count, dtype=bool), np.zeros(count)
+    with torch.no_grad():
+        for first in range(0, count, 64):
+            x, y = torch.as_tensor(test["inputs"][first:min(first + 64, count)], dtype=torch.long), torch.as_tensor(test["labels"][first:min(first + 64, count)], dtype=torch.long)
+            e = net.embed(x, net.table[torch.zeros(len(x), dtype=torch.long)])
+            z_h, z_l = net.h_init.expand(len(x), net.length, -1), net.l_init.expand(len(x), net.length, -1)
+            for _ in range(a.eval_segments or a.halt_max_steps):
+                z_h, z_l, logits, _ = net.inner(z_h, z_l, e)
+            hits = logits.argmax(-1) == y
+            exact[first:first + len(x)] = hits.all(-1).numpy()
+            cells[first:first + len(x)] = hits.double().mean(-1).numpy()
+    result = {"steps": a.steps, "train_seconds": seconds, "exact_accuracy": float(exact.mean()), "accuracy": float(cells.mean()), "puzzles": count}
+    for k, name in enumerate(sources):
+        if (source == k).any():
+            result |= {"exact." + name: float(exact[source == k].mean()), "accuracy." + name: float(cells[source == k].mean())}
+    print(json.dumps(result))
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--check", nargs="+")
+    p.add_argument("--bench", action="store_true")
+    p.add_argument("--train")
+    for name, default in (("batch", 16), ("threads", 0), ("steps", 1000), ("hidden", 512), ("heads", 8), ("h-layers", 4), ("l-layers", 4), ("h-cycles", 2), ("l-cycles", 2),
+                          ("seq-len", 81), ("vocab", 11), ("warmup", 2), ("warmup-steps", 100), ("halt-max-steps", 16), ("eval-segments", 0), ("test", 1000), ("seed", 0)):
+        p.add_argument("--" + name, type=int, default=default)
+    for name, default in (("seconds", 20.0), ("lr", 1e-4), ("wd", 0.1), ("expansion", 4.0), ("min-ratio", 1.0)):
+        p.add_argument("--" + name, type=float, default=default)
+    p.add_argument("--pos", default="rope")
+    p.add_argument("--bf16", action="store_true")
+    p.add_argument("--compile", action="store_true")
+    a = p.parse_args()
+    if a.threads:
+        torch.set_num_threads(a.threads)
+    if a.check:
+        check(a.check)
+    elif a.bench:
+        bench(a)
+    else:
+        train(a)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+#include <cstring>
+
+#include "doctest/doctest.h"
+#include "lockstep/data/placement.hpp"
+#include "lockstep/train/evaluator.hpp"
+#include "support/mpi_main.hpp"
+#include "support/random_puzzles.hpp"
+#include "train/hrm_program.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+HrmModel::Options tiny(DType dtype) {
+  HrmModel::Options o;
+  o.arch = {.hidden = 12, .heads = 2, .expansion = 1, .h_layers = 1, .l_layers = 1, .puzzle_ndim = 20};
+  o.loss = {.halt_max_steps = 4, .explore = 0.5};
+  o.visits = 3;
+  o.dtype = dtype;
+  o.seed = 4;
+  return o;
+}
+
+RunConfig config(bool reproducible, std::int64_t accumulate = 1) {
+  RunConfig c;
+  c.batch = {.size = 12 / accumulate, .scope = "global", .accumulate = accumulate};
+  c.run.reproducible = reproducible;
+  c.run.seed = 9;
+  c.dist.shards = 4;
+  c.dist.bucket_bytes = 1 << 12;
+  c.dist.compress = "none";
+  c.optim.name = "adam_atan2";
+  c.optim.lr = 1e-2;
+  c.optim.weight_decay = 0.1;
+  return c;
+}
+
+/// A model with its program.
+struct Run {
+  Run(World& world, RunConfig settings, int threads, DType dtype = DType::f32)
+      : config(std::move(settings)),
+        model(tiny(dtype), random_puzzles(placement, 30)),
+        program(world, config, model, threads) {}
+  void steps(std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (state.position == program.epoch_length()) state.position = 0, ++state.epoch;
+      const StepResult done = program.step(state, 1e-2, nullptr, 0);
+      ++state.step, state.position += done.advance, loss = done.loss;
+    }
+    program.settle();
+  }
+  /// Everything that a checkpoint holds, from another run.
+  void continue_from(Run& other) {
+    const auto copy = [](const Tensor& to, const Tensor& from) { std::memcpy(to.raw(), from.raw(), to.size_bytes()); };
+    copy(model.params().values(), other.model.params().values());
+    const auto mine = program.vectors(), theirs = other.program.vectors();
+    for (std::size_t i = 0; i < mine.size(); ++i) copy(mine[i].value, theirs[i].value);
+    Optimizer &a = *program.optimizers()[0].optimizer, &b = *other.program.optimizers()[0].optimizer;
+    for (std::size_t i = 0; i < a.state().size(); ++i) copy(a.state()[i].value, b.state()[i].value);
+    a.set_steps(b.steps());
+    state = other.state;
+    program.resumed();
+  }
+  bool same_bits(Run& other) {
+    bool same = model.params().hash() == other.model.params().hash();
+    const auto mine = program.vectors(), theirs = other.program.vectors();
+    for (std::size_t i = 0; i < mine.size(); ++i)
+      same &= std::memcmp(mine[i].value.raw(), theirs[i].value.raw(), mine[i].value.size_bytes()) == 0;
+    return same;
+  }
+  RunConfig config;
+  LocalPlacement placement;
+  HrmModel model;
+  HrmProgram program;
+  TrainState state;
+  double loss = 0;
+};
+
+double difference(Run& a, Run& b) {
+  double worst = 0;
+  const double *x = a.model.params().values().data<double>(), *y = b.model.params().values().data<double>();
+  for (std::int64_t i = 0; i < a.model.params().flat_size(); ++i) worst = std::max(worst, std::abs(x[i] - y[i]));
+  return worst;
+}
+
+}  // namespace
+
+TEST_SUITE("train.hrm_program") {
+  TEST_CASE("reproducible: weights, puzzle table and carried states have the same bits for any ranks and threads") {
+    Run first(test_world(), config(true), 1);
+    first.steps(9);
+    for (const int threads : {2, 3}) {
+      Run other(test_world(), config(true), threads);
+      other.steps(9);
+      CHECK(other.same_bits(first));
+    }
+    const std::uint64_t hash = first.model.params().hash();
+    CHECK(test_world().communicator().all_reduced(hash, ReduceOp::min, "test") == hash);
+    CHECK(test_world().communicator().all_reduced(hash, ReduceOp::max, "test") == hash);
+  }
+
+  TEST_CASE("in double, ranks and micro-batches change no more than rounding") {
+    Run whole(test_world(), config(true), 1, DType::f64), fast(test_world(), config(false), 2, DType::f64),
+        pieces(test_world(), config(false, 3), 1, DType::f64);
+    for (Run* run : {&whole, &fast, &pieces}) run->steps(9);
+    CHECK(difference(whole, fast) < 1e-10);
+    CHECK(difference(whole, pieces) < 1e-10);
+  }
+
+  TEST_CASE("resumed in the middle of a sequence's segments, a run ends with the bits of the uninterrupted one") {
+    Run whole(test_world(), config(true), 2), before(test_world(), config(true), 1),
+        after(test_world(), config(true), 2);
+    whole.steps(11);
+    before.steps(5);
+    const std::span<const std::int32_t> steps = before.model.slots().steps->span<const std::int32_t>(),
+                                        halted = before.model.slots().halted->span<const std::int32_t>();
+    bool in_the_middle = false;
+    for (std::size_t i = 0; i < steps.size(); ++i) in_the_middle |= steps[i] > 0 && !halted[i];
+    CHECK(in_the_middle);
+    after.continue_from(before);
+    after.steps(6);
+    CHECK(after.same_bits(whole));
+  }
+
+  TEST_CASE("rows of the puzzle table that no slot used stay as they are") {
+    Run run(test_world(), config(true), 1);
+    const Tensor table = run.model.network().puzzle_table()->value;
+    run.steps(1);
+    std::vector<bool> used(static_cast<std::size_t>(table.rows()), false);
+    for (const std::int32_t id : run.model.slots().identifiers->span<const std::int32_t>())
+      used[static_cast<std::size_t>(id)] = true;
+    for (std::int64_t row = 0; row < table.rows(); ++row) {
+      double most = 0;
+      for (std::int64_t c = 0; c < table.columns(); ++c)
+        most = std::max(most, std::abs(static_cast<double>(table.data<float>()[row * table.columns() + c])));
+      CHECK((most > 0) == used[static_cast<std::size_t>(row)]);
+    }
+  }
+
+  TEST_CASE("an evaluation is the same for any blocks, and learning shows in it") {
+    Run run(test_world(), config(true), 2);
+    const auto exact = [&] { return evaluate(test_world().communicator(), run.model, Split::test, 2); };
+    const std::vector<Metric> before = exact();
+    run.steps(60);
+    const std::vector<Metric> after = exact();
+    CHECK(before[0].name == "exact_accuracy");
+    CHECK(after[1].value < 0.8 * before[1].value);  // the loss
+  }
+}
