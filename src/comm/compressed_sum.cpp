@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "bf16.hpp"
+#include "lockstep/base/bf16.hpp"
 #include "lockstep/base/error.hpp"
 #include "mpi_comm.hpp"
 

@@ -15,19 +15,6 @@ struct Rate {
       : threshold(static_cast<std::int32_t>(p * 65536 + 0.5)), scale(65536.0 / (65536 - threshold)) {}
 };
 
-/// The 16-bit draws of each row's columns: the lower half of a word first.
-void draw(const AggregateLayer& layer, const RowSet& rows, std::int64_t width, std::uint16_t* draws) {
-  for (std::int64_t i = 0; i < rows.size(); ++i, draws += width) {
-    const Philox philox(layer.seed, layer.step, layer.site, static_cast<std::uint64_t>(rows[i]));
-    for (std::int64_t c = 0; c < width; c += 8) {
-      const auto words = philox.block(static_cast<std::uint64_t>(c / 8));
-      const std::int64_t count = width - c < 8 ? width - c : 8;
-      for (std::int64_t k = 0; k < count; ++k)
-        draws[c + k] = static_cast<std::uint16_t>(words[static_cast<std::size_t>(k / 2)] >> (16 * (k % 2)));
-    }
-  }
-}
-
 struct Extents {
   std::int64_t in, out, mixed;  ///< mixed: columns of the first product's operand
   bool two;                     ///< two branches
@@ -62,16 +49,22 @@ void aggregate_forward(Stream& stream, Arena& scratch, const AggregateLayer& lay
                     rows.s.data<T>());
     gemm_nt(stream, {z1}, a, layer.weight1);
     if (e.two) gemm_nt(stream, {z2}, b, layer.weight2);
-    std::uint16_t* draws = nullptr;
+    // Whole groups of Philox's words for each row.
+    const std::int64_t groups = (e.out + 2 * cpu::kGroupWords - 1) / (2 * cpu::kGroupWords);
+    std::uint32_t* words = nullptr;
     if (layer.dropout > 0) {
-      draws =
-          static_cast<std::uint16_t*>(scratch.allocate(static_cast<std::size_t>(m * e.out) * sizeof(std::uint16_t)));
-      draw(layer, block, e.out, draws);
+      words = static_cast<std::uint32_t*>(
+          scratch.allocate(static_cast<std::size_t>(m * groups * cpu::kGroupWords) * sizeof(std::uint32_t)));
+      for (std::int64_t i = 0; i < m; ++i) {
+        const Philox draws(layer.seed, layer.step, layer.site, static_cast<std::uint64_t>(block[i]));
+        kernels.draw(cpu::PhiloxKey(draws), groups, words + i * groups * cpu::kGroupWords);
+      }
     }
     const Rate rate(layer.dropout);
     kernels.activate(block, e.out, rows.out.data<T>(), rows.marks ? rows.marks.data<std::uint8_t>() : nullptr,
                      z1.data<T>(), layer.bias1.data<T>(), e.two ? z2.data<T>() : nullptr,
-                     e.two ? layer.bias2.data<T>() : nullptr, static_cast<T>(layer.slope), draws, rate.threshold,
+                     e.two ? layer.bias2.data<T>() : nullptr, static_cast<T>(layer.slope),
+                     reinterpret_cast<const std::uint16_t*>(words), 2 * groups * cpu::kGroupWords, rate.threshold,
                      static_cast<T>(rate.scale));
   });
 }

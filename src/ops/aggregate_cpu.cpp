@@ -1,4 +1,5 @@
 #include "aggregate_kernels.hpp"
+#include "philox_simd.hpp"
 #include "simd.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
@@ -28,6 +29,10 @@ void combine(Aggregator kind, const RowSet& rows, std::int64_t in, T* __restrict
   }
 }
 
+void draw(const PhiloxKey& key, std::int64_t groups, std::uint32_t* words) {
+  for (std::int64_t g = 0; g < groups; ++g) philox_group(key, static_cast<std::uint64_t>(g), words + g * kGroupWords);
+}
+
 template <class T>
 LOCKSTEP_INLINE T leaky(T z, T slope) {
   return z > 0 ? z : z * slope;
@@ -36,8 +41,8 @@ LOCKSTEP_INLINE T leaky(T z, T slope) {
 template <class T>
 void activate(const RowSet& rows, std::int64_t width, T* __restrict__ out, std::uint8_t* __restrict__ marks,
               const T* __restrict__ z1, const T* __restrict__ bias1, const T* __restrict__ z2,
-              const T* __restrict__ bias2, T slope, const std::uint16_t* __restrict__ draws, std::int32_t threshold,
-              T scale) {
+              const T* __restrict__ bias2, T slope, const std::uint16_t* __restrict__ draws, std::int64_t stride,
+              std::int32_t threshold, T scale) {
   const std::int64_t count = rows.size();
   for (std::int64_t i = 0; i < count; ++i) {
     T* o = out + rows[i] * width;
@@ -48,7 +53,7 @@ void activate(const RowSet& rows, std::int64_t width, T* __restrict__ out, std::
       for (std::int64_t c = 0; c < width; ++c) o[c] += leaky(q[c] + bias2[c], slope);
     }
     if (draws != nullptr) {
-      const std::uint16_t* d = draws + i * width;
+      const std::uint16_t* d = draws + i * stride;
       for (std::int64_t c = 0; c < width; ++c) o[c] = d[c] >= threshold ? o[c] * scale : 0;
     }
     if (marks == nullptr) continue;
@@ -61,7 +66,7 @@ void activate(const RowSet& rows, std::int64_t width, T* __restrict__ out, std::
         m[c] = static_cast<std::uint8_t>(m[c] | (q[c] + bias2[c] > 0 ? kSecond : 0));
     }
     if (draws != nullptr) {
-      const std::uint16_t* d = draws + i * width;
+      const std::uint16_t* d = draws + i * stride;
       for (std::int64_t c = 0; c < width; ++c) m[c] = d[c] >= threshold ? m[c] : std::uint8_t{0};
     }
   }
@@ -117,7 +122,7 @@ void split(Aggregator kind, const RowSet& rows, std::int64_t in, T* __restrict__
 
 template <class T>
 AggregateKernels<T> aggregate_kernels() {
-  return {combine<T>, activate<T>, derive<T>, split<T>};
+  return {combine<T>, draw, activate<T>, derive<T>, split<T>};
 }
 template AggregateKernels<float> aggregate_kernels<float>();
 template AggregateKernels<double> aggregate_kernels<double>();

@@ -3,6 +3,7 @@
 
 #include "dispatch.hpp"
 #include "lockstep/ops/aggregate.hpp"
+#include "philox_group.hpp"
 
 namespace lockstep::ops::cpu {
 
@@ -11,9 +12,13 @@ template <class T>
 struct AggregateKernels {
   /// bi_interaction: a = x + s, b = x * s. gcn: a = x + s. graphsage: a = [x, s].
   void (*combine)(Aggregator kind, const RowSet& rows, std::int64_t in, T* a, T* b, const T* x, const T* s);
-  /// out = (f(z1 + bias1) + f(z2 + bias2)) keep scale; z2 null: without. draws null: all are kept.
+  /// Groups 0 .. groups-1 of a stream, see philox_group.hpp.
+  void (*draw)(const PhiloxKey& key, std::int64_t groups, std::uint32_t* words);
+  /// out = (f(z1 + bias1) + f(z2 + bias2)) keep scale; z2 null: without. Row i has its draws at draws + i stride; null:
+  /// all are kept.
   void (*activate)(const RowSet& rows, std::int64_t width, T* out, std::uint8_t* marks, const T* z1, const T* bias1,
-                   const T* z2, const T* bias2, T slope, const std::uint16_t* draws, std::int32_t threshold, T scale);
+                   const T* z2, const T* bias2, T slope, const std::uint16_t* draws, std::int64_t stride,
+                   std::int32_t threshold, T scale);
   /// d1 = dout keep scale f'(z1), d2 likewise; adds their column sums to dbias1 and dbias2.
   void (*derive)(const RowSet& rows, std::int64_t width, T* d1, T* d2, T* dbias1, T* dbias2, const T* dout,
                  const std::uint8_t* marks, T slope, T scale);

@@ -25,6 +25,7 @@ CheckpointParts Trainer::Impl::parts(const TrainState& s, bool resumable) {
 
 void Trainer::Impl::write_best() {
   if (!writes() || !best.pending()) return;
+  std::filesystem::create_directories(folder->path());
   best.write(model.params(), average(),
              [&](const TrainState& s) { save_checkpoint(folder->best_file(), parts(s, false)); });
   since_best_file.restart();

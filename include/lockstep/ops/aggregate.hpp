@@ -17,7 +17,7 @@ struct AggregateLayer {
   double slope = 0.01;  ///< of LeakyReLU for x <= 0
   Tensor weight1, bias1, weight2, bias2;
   double dropout = 0;  ///< probability; 0: off
-  /// Column c of node n is dropped by 16-bit draw c of Philox(seed, step, site, n), so by nothing but these.
+  /// Column c of node n is dropped by 16-bit number c of Philox(seed, step, site, n), so by nothing but these.
   std::uint64_t seed = 0, step = 0;
   Site site{std::uint32_t{0}};
 };
