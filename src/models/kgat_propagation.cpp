@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/base/bf16.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/models/kgat.hpp"
 
@@ -12,8 +13,6 @@ namespace {
 
 /// Rows of one block: its operands stay in the second-level cache.
 constexpr std::int64_t kBlock = 128;
-/// Most groups of blocks whose weights' gradients are summed apart.
-constexpr std::int64_t kGroups = 32;
 constexpr double kLeastNorm = 1e-12;
 
 /// Runs work(thread, first, count) for the pieces of n rows, shared among the threads as they come.
@@ -30,7 +29,8 @@ std::int64_t blocks_of(std::int64_t n) { return (n + kBlock - 1) / kBlock; }
 
 }  // namespace
 
-KgatPropagation::KgatPropagation(Kgat& net, const KgGraph& graph) : net_(net), graph_(graph) {
+KgatPropagation::KgatPropagation(Kgat& net, const KgGraph& graph, bool half_storage)
+    : net_(net), graph_(graph), half_(half_storage) {
   const KgatArch& arch = net.arch();
   const DType dtype = net.params().dtype();
   const auto array = [&](DType type, std::int64_t columns) {
@@ -47,9 +47,8 @@ KgatPropagation::KgatPropagation(Kgat& net, const KgGraph& graph) : net_(net), g
     widest = std::max(widest, arch.width(l));
   }
   ds_ = OwnedTensor(dtype, {graph.nodes * widest});
+  if (half_) rounded_ = OwnedTensor(DType::bf16, {graph.nodes * widest});
   transposed_ = OwnedTensor(dtype, {graph.nnz()});
-  partial_ = OwnedTensor(dtype, {kGroups, net.aggregators_end() - net.aggregators_begin()});
-  for (int t = 0; t < omp_get_max_threads(); ++t) arenas_.emplace_back();
   adjacency_changed();
   begin(nullptr);
 }
@@ -70,6 +69,7 @@ void KgatPropagation::adjacency_changed() {
 }
 
 void KgatPropagation::begin(const Noise* noise) {
+  while (static_cast<int>(arenas_.size()) < omp_get_max_threads()) arenas_.emplace_back();
   noise_ = noise == nullptr ? std::nullopt : std::optional<Noise>(*noise);
   values_now_ = net_.adjacency().value, transposed_now_ = transposed_;
   if (noise_ && noise_->node_dropout > 0) drop_edges();
@@ -113,9 +113,22 @@ ops::AggregateRows KgatPropagation::arrays(int l) const {
   return {.x = x_[n], .s = s_[n], .out = x_[n + 1], .marks = noise_ ? marks_[n] : Tensor()};
 }
 
+void KgatPropagation::store(int l, const ops::RowSet& rows) {
+  if (!half_) return;
+  const std::int64_t width = net_.arch().width(l), count = rows.size();
+  half_now_ = rounded_->slice(0, graph_.nodes * width).reshaped({graph_.nodes, width});
+  const float* from = x(l).data<const float>();
+  bf16* to = half_now_.data<bf16>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t first = rows[i] * width;
+    for (std::int64_t c = first; c < first + width; ++c) to[c].bits = to_bf16(from[c]);
+  }
+}
+
 void KgatPropagation::product(int l, const ops::RowSet& rows) {
   Stream stream;
-  ops::spmm(stream, {s_[static_cast<std::size_t>(l)]}, pattern(), values_now_, x(l), rows);
+  ops::spmm(stream, {s_[static_cast<std::size_t>(l)]}, pattern(), values_now_, stored(l), rows);
 }
 
 void KgatPropagation::aggregate(int l, const ops::RowSet& rows) {
@@ -137,38 +150,39 @@ void KgatPropagation::forward(int l, const ops::RowSet& rows) {
     Arena& arena = arenas_[static_cast<std::size_t>(thread)];
     arena.reset();
     const ops::RowSet block = rows.part(first, count);
-    ops::spmm(stream, {array.s}, pattern(), values_now_, array.x, block);
+    ops::spmm(stream, {array.s}, pattern(), values_now_, stored(l), block);
     ops::aggregate_forward(stream, arena, layer, array, block);
   });
 }
 
-void KgatPropagation::aggregate_backward(int l, const ops::RowSet& rows, const Tensor& flat) {
+void KgatPropagation::aggregate_backward(int l, const ops::RowSet& rows, std::span<const std::int64_t> segments,
+                                         const Tensor& sums) {
   const ops::AggregateLayer layer = noisy_layer(l);
   const ops::AggregateRows array = arrays(l);
   const Tensor ds_l = ds(l), dx_l = dx(l), dout = dx(l + 1);
   const std::int64_t begin = net_.aggregators_begin(), size = net_.aggregators_end() - begin;
-  const std::int64_t groups = std::min(kGroups, blocks_of(rows.size()));
-  in_pieces(rows.size(), groups, [&](int thread, std::int64_t group, std::int64_t first, std::int64_t count) {
+  const auto count = static_cast<std::int64_t>(segments.size()) - 1;
+  const auto place = [&](std::int64_t node) {
+    std::int64_t low = 0, high = rows.size();
+    while (low < high) {
+      const std::int64_t middle = (low + high) / 2;
+      rows[middle] < node ? low = middle + 1 : high = middle;
+    }
+    return low;
+  };
+#pragma omp parallel for schedule(dynamic)
+  for (std::int64_t segment = 0; segment < count; ++segment) {
     Stream stream;
-    Arena& arena = arenas_[static_cast<std::size_t>(thread)];
-    const Tensor sum = partial_->slice(group, 1).reshaped({size});
-    fill_zero(sum);
-    const ops::AggregateLayer gradient = net_.layer(l, sum, begin);
-    for (std::int64_t at = first; at < first + count; at += kBlock) {
+    Arena& arena = arenas_[static_cast<std::size_t>(omp_get_thread_num())];
+    const ops::AggregateLayer gradient = net_.layer(l, sums.slice(segment, 1).reshaped({size}), begin);
+    const std::int64_t last = place(segments[static_cast<std::size_t>(segment) + 1]);
+    // Blocks by the nodes' numbers: a row that is left out because its gradient is zero changes no bit of the sums.
+    for (std::int64_t at = place(segments[static_cast<std::size_t>(segment)]), next = 0; at < last; at = next) {
+      next = std::min(last, place((rows[at] / kBlock + 1) * kBlock));
       arena.reset();
-      ops::aggregate_backward(stream, arena, layer, array, rows.part(at, std::min(kBlock, first + count - at)), dout,
-                              ds_l, dx_l, gradient);
+      ops::aggregate_backward(stream, arena, layer, array, rows.part(at, next - at), dout, ds_l, dx_l, gradient);
     }
-  });
-  visit_float(flat.dtype(), [&]<class T>() {
-    T* to = flat.data<T>() + begin;
-#pragma omp parallel for schedule(static)
-    for (std::int64_t i = 0; i < size; ++i) {
-      T sum = 0;
-      for (std::int64_t group = 0; group < groups; ++group) sum += partial_->data<const T>()[group * size + i];
-      to[i] += sum;
-    }
-  });
+  }
 }
 
 void KgatPropagation::product_backward(int l, const ops::RowSet& rows, ops::RowBits from) {

@@ -2,6 +2,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/models/emulator_config.hpp"
 #include "lockstep/models/hrm_config.hpp"
+#include "lockstep/models/kgat_config.hpp"
 #include "lockstep/models/model_config.hpp"
 
 namespace lockstep {
@@ -22,6 +23,8 @@ std::unique_ptr<ModelConfig> make() {
 constexpr Kind kKinds[] = {
     {"emulator", make<EmulatorConfig>},
     {"hrm", make<HrmConfig>},
+    {"kgat", make<KgatConfig>},
+    {"bprmf", make<BprmfConfig>},
 };
 
 }  // namespace

@@ -64,4 +64,9 @@ void require_same_weights(World& world, std::uint64_t hash, std::int64_t step) {
   });
 }
 
+unsigned wishes_of_all(Communicator& comm, unsigned mine) {
+  if (comm.size() == 1) return mine;
+  return static_cast<unsigned>(comm.all_reduced(std::uint64_t{mine}, ReduceOp::bit_or, "wishes of the ranks"));
+}
+
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "lockstep/comm/world.hpp"
@@ -11,6 +12,9 @@ void require_same(World& world, const char* what, const std::string& mine, const
 
 /// XXH3 of the program file that this process runs, or "unknown" where the system does not tell.
 std::string program_hash();
+
+/// StepFlags of any rank. Collective.
+unsigned wishes_of_all(Communicator& comm, unsigned mine);
 
 /// Compares the ranks' weights; when they are not the same, every rank leaves with one message that names the ranks that differ from the
 /// majority, and the step. Collective.

@@ -13,6 +13,7 @@ namespace lockstep {
 std::int64_t evaluation_pieces(std::int64_t sums) { return sums <= 512 ? 256 : 64; }
 
 std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int threads) {
+  model.begin_evaluation();
   const std::int64_t size = model.size(split), sums = model.sum_count(), block = model.evaluation_block();
   const std::int64_t pieces = evaluation_pieces(sums);
   const ShardRange mine = shards_of(pieces, comm.rank(), comm.size());

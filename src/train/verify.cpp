@@ -19,7 +19,7 @@ struct Entry {
   const char* model;
   void (*run)(World&, const H5File&, const VerifyOptions&, VerifyReport&);
 };
-constexpr Entry kEntries[] = {{"emulator", verify_emulator}, {"hrm", verify_hrm}};
+constexpr Entry kEntries[] = {{"emulator", verify_emulator}, {"hrm", verify_hrm}, {"kgat", verify_kgat}};
 
 }  // namespace
 

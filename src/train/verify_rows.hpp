@@ -59,5 +59,6 @@ bool run_prep(World& world, const std::filesystem::path& golden);
 /// One verification per model.
 void verify_emulator(World& world, const H5File& file, const VerifyOptions& options, VerifyReport& report);
 void verify_hrm(World& world, const H5File& file, const VerifyOptions& options, VerifyReport& report);
+void verify_kgat(World& world, const H5File& file, const VerifyOptions& options, VerifyReport& report);
 
 }  // namespace lockstep

@@ -26,6 +26,14 @@ struct KgatArch {
   std::int64_t final_width() const;
 };
 
+/// How the propagation of a step is spread over the ranks. All give the same bits.
+enum class KgatMode : std::uint8_t {
+  replicate,      ///< every rank computes all rows; nothing is exchanged
+  row_partition,  ///< a rank owns rows: it computes and updates them; before each product the rows are shared
+  column_switch,  ///< dense parts by rows as above, products by columns of all rows, two all-to-alls each
+  nested_rows,    ///< row_partition (on one rank: all rows are its own) of the rows that the batch depends on
+};
+
 /// Knowledge graph attention network: its parameters.
 ///
 ///   entity_user_embed.weight (N, d), relation_embed.weight (R, k), trans_M (R, d, k): U(-b, b), b = sqrt(6 / (rows +
@@ -103,20 +111,27 @@ class KgatPropagation {
     double node_dropout = 0;                  ///< of edges
     std::uint64_t seed = 0, step = 0;
   };
-  KgatPropagation(Kgat& net, const KgGraph& graph);
+  /// `half_storage`: products read x_l rounded to bf16, half the bytes; all else is in the network's type, f32 then.
+  KgatPropagation(Kgat& net, const KgGraph& graph, bool half_storage = false);
 
   /// Call when the adjacency's values have changed.
   void adjacency_changed();
   /// Starts a pass with these drops, or with none.
   void begin(const Noise* noise);
 
+  /// Call before layer l, when x_l has its values in these rows: all that its product reads.
+  void store(int l, const ops::RowSet& rows);
+  /// What the product of layer l reads.
+  const Tensor& stored(int l) const { return half_ ? half_now_ : x(l); }
   /// s_l of these rows, then x_{l+1} of them: in two pieces, or block by block in one.
   void product(int l, const ops::RowSet& rows);
   void aggregate(int l, const ops::RowSet& rows);
   void forward(int l, const ops::RowSet& rows);
-  /// From dx_{l+1} of these rows: ds_l and dx_l of them, and the weights' gradients added to `flat` (laid out like the
-  /// parameters). The sums over rows are in an order that depends on the rows alone.
-  void aggregate_backward(int l, const ops::RowSet& rows, const Tensor& flat);
+  /// From dx_{l+1} of these rows: ds_l and dx_l of them, and the weights' gradients of segment i of the nodes added to row
+  /// i of `sums`. A row whose dx_{l+1} is zero may be left out: it changes no bit of them.
+  ///
+  /// shapes  segments (k + 1) ascending bounds that hold all rows; sums (k, elements of the aggregators)
+  void aggregate_backward(int l, const ops::RowSet& rows, std::span<const std::int64_t> segments, const Tensor& sums);
   /// dx_l of these rows += A' ds_l, where only the rows in `from` of ds_l hold something.
   void product_backward(int l, const ops::RowSet& rows, ops::RowBits from);
 
@@ -148,11 +163,13 @@ class KgatPropagation {
   std::optional<Noise> noise_;
   OwnedTensor transposed_, dropped_, dropped_transposed_;
   Tensor values_now_, transposed_now_;
+  bool half_;
+  OwnedTensor rounded_;  ///< bf16 (N, widest layer)
+  Tensor half_now_;
   std::deque<OwnedTensor> storage_;
   std::vector<Tensor> x_, s_, marks_, dx_;
   OwnedTensor ds_;
   std::deque<Arena> arenas_;  ///< per thread
-  OwnedTensor partial_;       ///< weights' gradients of each group of blocks
 };
 
 /// Distinct heads and tails of each relation: what attention projects.

@@ -42,6 +42,8 @@ class Model {
   /// Evaluation in pieces: sums (in double) that are added over pieces in a fixed order, so that the result is the same
   /// on any number of ranks.
   virtual std::int64_t sum_count() const = 0;
+  /// Called once before each evaluation, by one thread on every rank: what all samples share.
+  virtual void begin_evaluation() {}
   /// Adds to sums (sum_count()) what samples [first, first + count) of the split contribute. The tape does not record.
   virtual void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const = 0;
   /// Samples of one forward pass of an evaluation: bounds its memory, whatever the size of the split.

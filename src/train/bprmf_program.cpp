@@ -1,0 +1,77 @@
+#include "train/bprmf_program.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/base/text.hpp"
+#include "train/agreement.hpp"
+#include "train/kgat_program.hpp"
+
+namespace lockstep {
+
+BprmfProgram::BprmfProgram(World& world, const RunConfig& config, BprmfModel& model)
+    : world_(world),
+      config_(config),
+      model_(model),
+      batch_size_(config.global_batch(world.size())),
+      steps_(model.size(Split::train) / batch_size_ + 1),
+      sampler_(model.data(), config.run.seed) {
+  require_plain_adam(config, "bprmf");
+  adam_ =
+      std::make_unique<LazyAdam>(config.optim, model.params(), std::vector<RowsOf>{{&model.users()}, {&model.items()}});
+}
+
+StepResult BprmfProgram::step(const TrainState& state, double lr, Ema*, unsigned flags) {
+  Stopwatch watch;
+  const std::int64_t items = model_.data().items, d = model_.options().embed_dim;
+  const DType dtype = model_.params().dtype();
+  const double l2 = model_.options().l2;
+  sampler_.interactions(state.step, batch_size_, batch_, items);  // one table: the items, then the users
+  const std::vector<std::int32_t>& rows = batch_.rows();
+  const auto split = std::lower_bound(rows.begin(), rows.end(), static_cast<std::int32_t>(items)) - rows.begin();
+  const std::span<const std::int32_t> liked(rows.data(), static_cast<std::size_t>(split));
+  users_.assign(rows.begin() + split, rows.end());
+  for (std::int32_t& user : users_) user -= static_cast<std::int32_t>(items);
+  adam_->catch_up(model_.items(), liked);
+  adam_->catch_up(model_.users(), users_);
+
+  arena_.reset();
+  const auto count = static_cast<std::int64_t>(rows.size());
+  const Tensor values = allocate(arena_, dtype, {count, d}), gradient = allocate(arena_, dtype, {count, d}),
+               slope = allocate(arena_, dtype, {batch_size_});
+  Stream stream;
+  ops::RankingSums sums;
+  visit_float(dtype, [&]<class T>() {
+    T* to = values.data<T>();
+    for (const std::int32_t i : liked) to = std::copy_n(model_.items().value.data<const T>() + i * d, d, to);
+    for (const std::int32_t u : users_) to = std::copy_n(model_.users().value.data<const T>() + u * d, d, to);
+    sums = ops::bpr(stream, batch_.pairs(), values, l2, slope, gradient);
+  });
+  StepResult result = {.advance = 1,
+                       .samples = batch_size_,
+                       .loss = sums.loss + l2 * sums.half_square,
+                       .weight = static_cast<double>(batch_size_),
+                       .norm = gradient_norm(gradient, {{0, gradient.size()}})};
+  if (!std::isfinite(result.loss)) {
+    world_.together("checking the step", [&] {
+      throw Error(Fault::usage, join("step ", state.step, " (epoch ", state.epoch, "): the loss is ", result.loss,
+                                     "; lower optim.lr = ", exact(config_.optim.lr)));
+    });
+  }
+  result.compute = watch.restart();
+  adam_->begin_step(lr, clip_scale(result.norm, config_.optim.clip_norm));
+  adam_->update(model_.items(), liked, gradient.slice(0, split));
+  adam_->update(model_.users(), users_, gradient.slice(split, count - split));
+  result.update = watch.restart();
+  result.flags = wishes_of_all(world_.communicator(), flags);
+  result.reduce = watch.seconds();
+  return result;
+}
+
+std::vector<std::pair<std::string, std::string>> BprmfProgram::facts() {
+  return {{"batch", join(batch_size_, " interactions per step over all ranks")}};
+}
+
+}  // namespace lockstep

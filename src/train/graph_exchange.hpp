@@ -1,0 +1,75 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "lockstep/comm/communicator.hpp"
+#include "lockstep/ops/spmm.hpp"
+
+namespace lockstep {
+
+/// The nodes of a graph in contiguous segments of about equal work, and which of them each rank owns. The segments
+/// depend on the graph alone, so that sums over them can be the same on any number of ranks.
+class NodeCut {
+ public:
+  /// A row of the adjacency costs its entries and this many more: the dense part of a layer.
+  static constexpr std::int64_t kRowCost = 16;
+  /// shapes  indptr (nodes + 1), 64-bit: the arithmetic holds for any number of entries up to 2^62
+  /// errors  Error if `segments` or `ranks` is not positive
+  NodeCut(std::span<const std::int64_t> indptr, std::int64_t segments, int ranks);
+  std::int64_t segments() const { return static_cast<std::int64_t>(begin_.size()) - 1; }
+  std::int64_t nodes() const { return begin_.back(); }
+  int ranks() const { return static_cast<int>(first_segment_.size()) - 1; }
+  /// Nodes of segment s: [begin(s), begin(s + 1)).
+  std::int64_t begin(std::int64_t s) const { return begin_[static_cast<std::size_t>(s)]; }
+  /// Segments of rank r: [first_segment(r), first_segment(r + 1)), and their nodes.
+  std::int64_t first_segment(int r) const { return first_segment_[static_cast<std::size_t>(r)]; }
+  std::int64_t first(int r) const { return begin(first_segment(r)); }
+  std::int64_t last(int r) const { return begin(first_segment(r + 1)); }
+
+ private:
+  std::vector<std::int64_t> begin_, first_segment_;
+};
+
+/// The part of an ascending set that lies in [first, last).
+ops::RowSet part_of(const ops::RowSet& rows, std::int64_t first, std::int64_t last);
+
+/// What ranks that own the rows of node tables give one another. Every table has a row for each node on each rank; a
+/// rank computes the rows that it owns. Collective throughout; alone, nothing moves. The memory for messages is kept.
+class GraphExchange {
+ public:
+  /// `partitioned` false: every rank owns, and computes, all rows.
+  GraphExchange(Communicator& comm, NodeCut cut, bool partitioned);
+  const NodeCut& cut() const { return cut_; }
+  bool partitioned() const { return partitioned_; }
+  Communicator& comm() const { return comm_; }
+  std::int64_t first() const { return partitioned_ ? cut_.first(comm_.rank()) : 0; }
+  std::int64_t last() const { return partitioned_ ? cut_.last(comm_.rank()) : cut_.nodes(); }
+  /// Of an ascending set the rows that this rank owns.
+  ops::RowSet own(const ops::RowSet& rows) const { return part_of(rows, first(), last()); }
+
+  /// The owners' rows of an ascending set become everybody's.
+  void share(const Tensor& table, const ops::RowSet& rows, const char* what);
+  /// The same for elements of a vector that lie row by row: those of row r are [indptr[r], indptr[r + 1]).
+  void share(const Tensor& values, std::span<const std::int64_t> indptr, const char* what);
+
+  /// y (+)= f(x) on the rows that this rank owns, f a product with a matrix of all nodes, from the left: each rank does
+  /// some columns of all rows. Two all-to-alls, rows to columns and back; f gets contiguous (N, columns) arrays.
+  void by_columns(Target y, const Tensor& x, const std::function<void(const Tensor& y, const Tensor& x)>& f,
+                  const char* what);
+
+  /// Bytes that this rank has received from others so far.
+  std::int64_t received_bytes() const { return received_; }
+
+ private:
+  std::byte* room(std::vector<std::byte>& memory, std::size_t size);
+
+  Communicator& comm_;
+  NodeCut cut_;
+  bool partitioned_;
+  std::int64_t received_ = 0;
+  std::vector<std::byte> sending_, arrived_, columns_in_, columns_out_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "lockstep/comm/tree_reduce.hpp"
+#include "lockstep/models/kgat.hpp"
+#include "lockstep/models/kgat_batch.hpp"
+#include "lockstep/ops/bpr.hpp"
+#include "lockstep/optim/lazy_adam.hpp"
+#include "train/graph_exchange.hpp"
+
+namespace lockstep {
+
+struct KgatStepOptions {
+  KgatMode mode = KgatMode::nested_rows;
+  std::int64_t segments = 16;  ///< dist.shards: of nodes, in the sums of the weights' gradients
+  double cf_l2 = 1e-5, kg_l2 = 1e-5;
+  std::vector<double> message_dropout;  ///< per layer, or empty
+  double node_dropout = 0;
+  std::uint64_t seed = 0;  ///< of the dropout
+  ops::ParallelEdges parallel_edges = ops::ParallelEdges::per_triple;
+  double clip_norm = 0;  ///< 0: off
+  OptimizerOptions optimizer = {};
+};
+
+/// What a step found: the same on all ranks, but for the seconds. Nothing is updated when it is not finite.
+struct KgatStepSums {
+  ops::RankingSums sums;  ///< over the batch
+  double loss = 0;        ///< mean over the batch, with its penalties
+  double norm = 0;        ///< of the gradient
+  unsigned flags = 0;
+  double compute = 0, exchange = 0, update = 0;  ///< wall seconds of this rank
+  bool finite() const;
+};
+
+/// The steps of KGAT's training on the ranks of a communicator: ranking of items, ranking of triples, attention. A step
+/// is collective; every rank gives the whole batch, and the same bits come out on any number of ranks and threads, in
+/// any mode.
+///
+/// Sums over nodes go over fixed segments of nodes in ascending order and then in one binary tree over the segments;
+/// sums over a batch go in the order of the batch. Each loss has an Adam of its own; the embeddings belong to both.
+class KgatSteps {
+ public:
+  /// errors  Error (usage): options that the lazy form of Adam does not take
+  KgatSteps(Communicator& comm, Kgat& net, KgatPropagation& propagation, const KgatStepOptions& options);
+
+  /// One update of embeddings and aggregators. `number` keys the dropout.
+  KgatStepSums rank_items(const CfBatch& batch, std::int64_t number, double lr, unsigned flags = 0);
+  /// One update of embeddings, translations and matrices.
+  KgatStepSums rank_triples(const KgBatch& batch, double lr, unsigned flags = 0);
+  /// New attention from the embeddings as they are now.
+  void refresh();
+  /// Weights, attention and optimizers' vectors become complete on this rank.
+  void settle();
+  /// After weights and optimizers have been read from a checkpoint.
+  void restored();
+
+  Optimizer& items_optimizer() { return adam_cf_; }
+  Optimizer& triples_optimizer() { return adam_kg_; }
+  GraphExchange& exchange() { return exchange_; }
+  /// Gradient of the last rank_items(): of the embeddings, in the rows that this rank owns, and of the aggregators.
+  const Tensor& embedding_gradient() const { return dx0_.view(); }
+  const Tensor& aggregator_gradient() const { return gradient_.view(); }
+  /// Gradient of the last rank_triples(): of the batch's rows() and relations.
+  struct TriplesGradient {
+    Tensor nodes;         ///< (rows, d)
+    Tensor matrices;      ///< (relations, d k)
+    Tensor translations;  ///< (relations, k)
+  };
+  const TriplesGradient& triples_gradient() const { return triples_gradient_; }
+
+ private:
+  /// What the chunks of a batch of triples leave.
+  struct ChunkResults {
+    Tensor rows;                       ///< (3M, d), chunk by chunk: its heads, tails, other tails
+    Tensor relations;                  ///< (chunks, d k + k): matrix, then translation
+    std::span<ops::RankingSums> sums;  ///< (chunks)
+  };
+  void forward(const CfBatch& batch);
+  void backward(const CfBatch& batch, const Tensor& dh);
+  double square_norm(unsigned& flags);
+  void update_items(double lr, double scale);
+  static double squares(const Tensor& t);
+
+  void rank_chunks(const KgBatch& batch, ShardRange which, const ChunkResults& results);
+  void gather_chunks(const KgBatch& batch, const ChunkResults& results);
+  void sum_chunks(const KgBatch& batch, const ChunkResults& results);
+  /// Those of an ascending list that this rank owns: where they begin, and how many.
+  ShardRange own_part(std::span<const std::int32_t> nodes) const;
+  void find_embeddings(const ops::RowSet& rows);
+  /// Segments of the nodes whose rows this rank computes.
+  ShardRange own_segments() const;
+
+  Communicator& comm_;
+  Kgat& net_;
+  const KgGraph& graph_;
+  KgatStepOptions options_;
+  GraphExchange exchange_;
+  KgatPropagation& propagation_;
+  NestedRows rows_;
+  LazyAdam adam_cf_, adam_kg_;
+  AttentionPlan plan_;
+  std::vector<const Param*> aggregators_;
+  bool embeddings_spread_ = false;  ///< rows of the embedding are right on their owners alone
+  OwnedTensor dx0_;                 ///< (N, d)
+  OwnedTensor segment_sums_;        ///< (segments, aggregators' elements)
+  OwnedTensor gradient_;            ///< (aggregators' elements)
+  TriplesGradient triples_gradient_;
+  std::vector<ops::RankingSums> chunk_sums_;
+  std::deque<Arena> arenas_;  ///< per thread
+  Arena arena_;               ///< of a step
+};
+
+}  // namespace lockstep

@@ -1,0 +1,175 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <tuple>
+
+#include "lockstep/prep/kg_set.hpp"
+#include "support/mpi_main.hpp"
+#include "support/tolerance.hpp"
+#include "train/kgat_cost.hpp"
+#include "train/kgat_steps.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+/// A made-up graph in memory: users with few items, a few popular entities, parallel relations.
+struct Toy {
+  prep::KgSizes sizes;
+  prep::UserItems train;
+  prep::Ckg ckg;
+  KgData data;
+
+  explicit Toy(std::int64_t users = 41, std::int64_t items = 33, std::int64_t entities = 57) {
+    const Philox draw(3, 0, "toy");
+    std::uint64_t at = 0;
+    const auto below = [&](std::int64_t n) {
+      return static_cast<std::int64_t>(draw.below(static_cast<std::uint64_t>(n), at++));
+    };
+    train.indptr = {0};
+    for (std::int64_t u = 0; u < users; ++u) {
+      std::set<std::int32_t> mine;
+      for (std::int64_t i = 0; i < u % 6; ++i) mine.insert(static_cast<std::int32_t>(below(items)));
+      train.item.insert(train.item.end(), mine.begin(), mine.end());
+      train.indptr.push_back(static_cast<std::int64_t>(train.item.size()));
+    }
+    std::set<std::tuple<std::int32_t, std::int32_t, std::int32_t>> triples;
+    while (triples.size() < 90)
+      triples.insert({static_cast<std::int32_t>(below(entities)), static_cast<std::int32_t>(below(3)),
+                      static_cast<std::int32_t>(below(2) ? below(entities) : items + below(3))});
+    std::vector<prep::Triple> kg;
+    for (const auto& [h, r, t] : triples) kg.push_back({h, r, t});
+    sizes = {.users = users,
+             .items = items,
+             .entities = entities,
+             .kg_relations = 3,
+             .kg_triples = static_cast<std::int64_t>(kg.size()),
+             .train = static_cast<std::int64_t>(train.item.size())};
+    ckg = prep::build_ckg(sizes, train, kg, prep::SymmetricForm::sound);
+    data.path = "toy", data.users = users, data.items = items, data.entities = entities;
+    data.train = {train.indptr, train.item};
+    data.graph = {.nodes = sizes.nodes(),
+                  .relations = sizes.relations(),
+                  .indptr = ckg.indptr,
+                  .tail = ckg.tail,
+                  .rel = ckg.rel,
+                  .rel_indptr = ckg.rel_indptr,
+                  .rel_perm = ckg.rel_perm,
+                  .adj_indptr = ckg.adj_indptr,
+                  .col = ckg.col,
+                  .edge_ptr = ckg.edge_ptr,
+                  .transpose = ckg.transpose};
+  }
+};
+
+struct Trained {
+  std::unique_ptr<Kgat> net;
+  std::vector<double> losses, norms;
+  std::vector<OwnedTensor> states;
+  std::int64_t received = 0;
+};
+
+struct Setup {
+  ops::Aggregator aggregator = ops::Aggregator::bi_interaction;
+  DType dtype = DType::f32;
+  std::vector<double> message_dropout;
+  double node_dropout = 0;
+  bool half_storage = false;
+};
+
+/// Two epochs of 3 and 2 steps on items, 3 and 2 on triples; what is settled after `stop` steps is as good as unsettled.
+Trained train(Communicator& comm, const Toy& toy, KgatMode mode, const Setup& setup) {
+  KgatArch arch = {.nodes = toy.data.nodes(),
+                   .relations = toy.data.graph.relations,
+                   .edges = toy.data.graph.nnz(),
+                   .embed_dim = 10,
+                   .relation_dim = 7,
+                   .conv_dims = {9, 6, 5},
+                   .aggregator = setup.aggregator};
+  Trained t;
+  t.net = std::make_unique<Kgat>(arch, setup.dtype, 5);
+  laplacian(toy.data.graph, Laplacian::random_walk, t.net->adjacency().value);
+  KgatStepOptions options;
+  options.mode = mode;
+  options.cf_l2 = options.kg_l2 = 1e-2;
+  options.message_dropout = setup.message_dropout, options.node_dropout = setup.node_dropout;
+  options.seed = 8;
+  options.clip_norm = 1;
+  KgatPropagation propagation(*t.net, toy.data.graph, setup.half_storage);
+  KgatSteps steps(comm, *t.net, propagation, options);
+  const KgatSampler sampler(toy.data, 12);
+  CfBatch cf;
+  KgBatch kg;
+  std::int64_t number = 0;
+  const auto note = [&](const KgatStepSums& sums) {
+    t.losses.push_back(sums.loss), t.norms.push_back(sums.norm), ++number;
+  };
+  const auto rank_items = [&] {
+    sampler.interactions(number, 6, cf, toy.data.entities), note(steps.rank_items(cf, number, 1e-2));
+  };
+  const auto rank_triples = [&](std::int64_t size) {
+    sampler.triples(number, size, kg), note(steps.rank_triples(kg, 1e-2));
+  };
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (int i = 0; i < 3 - epoch; ++i) rank_items();
+    for (int i = 0; i < 3 - epoch; ++i) rank_triples(13 + 130 * i);
+    steps.refresh();
+  }
+  rank_triples(13), rank_items(), rank_triples(13);
+  steps.settle();
+  for (Optimizer* optimizer : {&steps.items_optimizer(), &steps.triples_optimizer()})
+    for (const NamedTensor& s : optimizer->state()) {
+      t.states.emplace_back(s.value.dtype(), s.value.shape());
+      std::memcpy(t.states.back()->raw(), s.value.raw(), s.value.size_bytes());
+    }
+  t.received = steps.exchange().received_bytes();
+  return t;
+}
+
+constexpr KgatMode kModes[] = {KgatMode::replicate, KgatMode::row_partition, KgatMode::column_switch,
+                               KgatMode::nested_rows};
+
+void compare(const Setup& setup) {
+  const Toy toy;
+  const auto self = make_self_communicator();
+  const Trained alone = train(*self, toy, KgatMode::replicate, setup);
+  for (const double loss : alone.losses) CHECK(std::isfinite(loss));
+  CHECK(alone.losses.front() != alone.losses.back());
+  for (const KgatMode mode : kModes) {
+    CAPTURE(std::string(name(mode)));
+    const Trained together = train(test_world().communicator(), toy, mode, setup);
+    CHECK(together.losses == alone.losses);
+    CHECK(together.norms == alone.norms);
+    CHECK(same_bits(together.net->params().values(), alone.net->params().values()));
+    bool same = together.states.size() == alone.states.size();
+    for (std::size_t i = 0; same && i < alone.states.size(); ++i) same = same_bits(together.states[i], alone.states[i]);
+    CHECK(same);
+    const bool moves = mode != KgatMode::replicate && test_world().size() > 1;
+    CHECK((together.received > 0) == moves);
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("train.kgat_steps") {
+  TEST_CASE("every mode on any number of ranks trains to the same bits") { compare({}); }
+  TEST_CASE("so does every aggregator, with dropout of messages and edges") {
+    for (const ops::Aggregator aggregator :
+         {ops::Aggregator::bi_interaction, ops::Aggregator::gcn, ops::Aggregator::graphsage})
+      compare({.aggregator = aggregator, .message_dropout = {0.3, 0.2, 0.1}, .node_dropout = 0.1});
+  }
+  TEST_CASE("so do products that read bf16") {
+    Setup setup;
+    setup.half_storage = true;
+    compare(setup);
+  }
+  TEST_CASE("so does double precision") {
+    Setup setup;
+    setup.dtype = DType::f64;
+    compare(setup);
+  }
+}
