@@ -28,7 +28,8 @@ std::int64_t BprmfModel::size(Split split) const {
 }
 
 ShardLoss BprmfModel::loss(Tape&, const Shard&) const {
-  throw Error(Fault::internal, "matrix factorisation draws its own batches: BprmfProgram trains it");
+  throw Error(Fault::usage,
+              "a model of kind bprmf draws whole batches, not shards of samples: only training and evaluation know it");
 }
 
 void BprmfModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {

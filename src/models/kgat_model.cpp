@@ -87,7 +87,8 @@ std::int64_t KgatModel::size(Split split) const {
 }
 
 ShardLoss KgatModel::loss(Tape&, const Shard&) const {
-  throw Error(Fault::internal, "a knowledge graph's propagation has no shards: KgatProgram trains it");
+  throw Error(Fault::usage,
+              "a model of kind kgat draws whole batches, not shards of samples: only training and evaluation know it");
 }
 
 void KgatModel::begin_evaluation() {

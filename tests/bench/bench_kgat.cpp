@@ -1,0 +1,200 @@
+// bench_kgat: seconds of KGAT's parts on a prepared graph, and what its sparse product reaches of the memory's bandwidth.
+//
+//   [mpirun -n R] bench_kgat --data FILE.h5 [--jobs cf,kg,attention,evaluation,spmm] [--mode nested-rows] [--seconds S] [--batch B]
+//                            [--threads N] [--bf16]
+//
+// Steps are the trainer's, with the draw of their batches; median of at least three. One JSON object per job.
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/models/kgat_model.hpp"
+#include "lockstep/train/evaluator.hpp"
+#include "lockstep/train/trainer.hpp"
+#include "train/kgat_cost.hpp"
+#include "train/kgat_steps.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+struct Arguments {
+  std::string data, jobs = "cf,kg,attention,evaluation,spmm", mode = "nested-rows";
+  double seconds = 5;
+  std::int64_t batch = 1024, threads = 0;
+  bool bf16 = false;
+};
+
+Arguments parse(int argc, char** argv) {
+  Arguments a;
+  for (int i = 1; i < argc; ++i) {
+    const std::string key = argv[i];
+    if (key == "--bf16") {
+      a.bf16 = true;
+      continue;
+    }
+    require_usage(i + 1 < argc, "bench_kgat: ", key, " needs a value");
+    const char* value = argv[++i];
+    if (key == "--data")
+      a.data = value;
+    else if (key == "--jobs")
+      a.jobs = value;
+    else if (key == "--mode")
+      a.mode = value;
+    else if (key == "--seconds")
+      a.seconds = std::atof(value);
+    else if (key == "--batch")
+      a.batch = std::atol(value);
+    else if (key == "--threads")
+      a.threads = std::atol(value);
+    else
+      throw Error(Fault::usage, "bench_kgat: unknown option " + key);
+  }
+  require_usage(!a.data.empty(), "bench_kgat: --data FILE.h5 is needed");
+  return a;
+}
+
+/// Median seconds of a call on the slowest rank, after one to warm up; every rank makes the same number of calls.
+template <class F>
+double seconds_of(Communicator& comm, double budget, const F& f) {
+  f();
+  std::vector<double> took;
+  for (double sum = 0; sum < budget || took.size() < 3;) {
+    comm.barrier("bench");
+    const Stopwatch watch;
+    f();
+    took.push_back(comm.all_reduced(watch.seconds(), ReduceOp::max, "seconds"));
+    sum += took.back();
+  }
+  std::nth_element(took.begin(), took.begin() + static_cast<std::ptrdiff_t>(took.size() / 2), took.end());
+  return took[took.size() / 2];
+}
+
+/// Bytes per second of a[i] = b[i] + s c[i] over arrays that no cache holds, best of some runs.
+double stream_bandwidth() {
+  constexpr std::int64_t kCount = std::int64_t{1} << 26;
+  const OwnedTensor a(DType::f64, {kCount}), b(DType::f64, {kCount}), c(DType::f64, {kCount});
+  double *x = a->data<double>(), *y = b->data<double>(), *z = c->data<double>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t i = 0; i < kCount; ++i) x[i] = 0, y[i] = 1, z[i] = 2;
+  double best = 0;
+  for (int run = 0; run < 10; ++run) {
+    const Stopwatch watch;
+#pragma omp parallel for schedule(static)
+    for (std::int64_t i = 0; i < kCount; ++i) x[i] = y[i] + 3 * z[i];
+    best = std::max(best, 24.0 * static_cast<double>(kCount) / watch.seconds());
+  }
+  return best;
+}
+
+struct Bench {
+  World& world;
+  Arguments a;
+  int threads;
+  LocalPlacement placement;
+  KgatModel model;
+  KgatSteps steps;
+  KgatSampler sampler;
+
+  static KgatModel::Options options(const Arguments& a) {
+    KgatModel::Options o;
+    o.seed = 2019, o.message_dropout = {0.1, 0.1, 0.1}, o.half_storage = a.bf16;
+    return o;
+  }
+  static KgatStepOptions step_options(const Arguments& a) {
+    KgatStepOptions o;
+    o.message_dropout = {0.1, 0.1, 0.1}, o.seed = 2019;
+    for (const KgatMode mode :
+         {KgatMode::replicate, KgatMode::row_partition, KgatMode::column_switch, KgatMode::nested_rows})
+      if (a.mode == name(mode)) o.mode = mode;
+    return o;
+  }
+  Bench(World& w, const Arguments& arguments)
+      : world(w),
+        a(arguments),
+        threads(choose_threads(w, arguments.threads)),
+        model(options(a), KgData::read(a.data, placement)),
+        steps(w.communicator(), model.net(), model.propagation(), step_options(a)),
+        sampler(model.data(), 2019) {
+    laplacian(model.data().graph, Laplacian::random_walk, model.net().adjacency().value);
+    model.propagation().adjacency_changed();
+  }
+
+  void report(const char* job, double seconds, double amount, const char* unit, const std::string& more = "") {
+    if (world.rank() != 0) return;
+    std::printf(
+        "{\"job\": \"%s\", \"data\": \"%s\", \"ranks\": %d, \"threads\": %d, \"mode\": \"%s\", "
+        "\"seconds\": %.6g, \"per_s\": %.6g, \"unit\": \"%s\"%s}\n",
+        job, std::filesystem::path(a.data).filename().c_str(), world.size(), threads, a.mode.c_str(), seconds,
+        amount / seconds, unit, more.c_str());
+    std::fflush(stdout);
+  }
+
+  void cf() {
+    CfBatch batch;
+    std::int64_t number = 0;
+    const double seconds = seconds_of(world.communicator(), a.seconds, [&] {
+      sampler.interactions(number, a.batch, batch, model.data().entities);
+      steps.rank_items(batch, number++, 1e-4);
+    });
+    report("cf", seconds, static_cast<double>(a.batch), "samples",
+           join(", \"received_bytes\": ", steps.exchange().received_bytes() / std::max<std::int64_t>(1, number)));
+  }
+  void kg() {
+    KgBatch batch;
+    std::int64_t number = 0;
+    const double seconds = seconds_of(world.communicator(), a.seconds, [&] {
+      sampler.triples(number++, 2 * a.batch, batch);
+      steps.rank_triples(batch, 1e-4);
+    });
+    report("kg", seconds, 2 * static_cast<double>(a.batch), "triples");
+  }
+  void attention() {
+    report("attention", seconds_of(world.communicator(), a.seconds, [&] { steps.refresh(); }),
+           static_cast<double>(model.data().graph.triples()), "triples");
+  }
+  void evaluation() {
+    steps.settle();
+    const double seconds = seconds_of(world.communicator(), a.seconds,
+                                      [&] { evaluate(world.communicator(), model, Split::test, threads); });
+    report("evaluation", seconds, static_cast<double>(model.size(Split::test)), "users");
+  }
+  void spmm() {
+    const KgGraph& graph = model.data().graph;
+    KgatPropagation& p = model.propagation();
+    const ops::RowSet all = ops::RowSet::range(0, graph.nodes);
+    p.begin(nullptr);
+    p.store(0, all);
+    const double seconds = seconds_of(world.communicator(), a.seconds, [&] { p.product(0, all); });
+    // Per entry a row of x, a column number and a value.
+    const double bytes = static_cast<double>(graph.nnz()) * (64 * (a.bf16 ? 2 : 4) + 8), stream = stream_bandwidth();
+    report("spmm", seconds, bytes, "bytes",
+           join(", \"stream_bytes_per_s\": ", stream, ", \"of_stream\": ", bytes / seconds / stream));
+  }
+  void run() {
+    const auto wanted = [&](const char* job) {
+      return ("," + a.jobs + ",").find("," + std::string(job) + ",") != std::string::npos;
+    };
+    if (wanted("cf")) cf();
+    if (wanted("kg")) kg();
+    if (wanted("attention")) attention();
+    if (wanted("evaluation")) evaluation();
+    if (wanted("spmm")) spmm();
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  World world(&argc, &argv);
+  return world.run([&] {
+    Bench(world, parse(argc, argv)).run();
+    return 0;
+  });
+}
