@@ -14,6 +14,9 @@ namespace {
 /// Draws of another tail before one is looked for in order: so many are enough unless nearly every node is a tail.
 constexpr std::uint64_t kDraws = 64;
 
+/// Samples that are worth waking the other threads.
+constexpr std::int64_t kParallelFrom = 512;
+
 /// Sample b's member of a pool: distinct ones while the pool is large enough.
 class Pick {
  public:
@@ -119,6 +122,7 @@ void KgatSampler::interactions(std::int64_t step, std::int64_t count, CfBatch& b
   batch.user.resize(static_cast<std::size_t>(count));
   batch.liked.resize(batch.user.size()), batch.other.resize(batch.user.size());
   const auto items = static_cast<std::uint64_t>(data_.items);
+#pragma omp parallel for schedule(static) if (count >= kParallelFrom)
   for (std::int64_t b = 0; b < count; ++b) {
     const Philox draws(seed_, static_cast<std::uint64_t>(step), site, static_cast<std::uint64_t>(b));
     const std::int32_t user = pick(b, draws);
@@ -145,6 +149,7 @@ void KgatSampler::triples(std::int64_t step, std::int64_t count, KgBatch& batch)
   const Pick pick(heads_, seed_, site, step, count);
   for (std::vector<std::int32_t>* column : {&batch.head, &batch.relation, &batch.tail, &batch.other})
     column->resize(static_cast<std::size_t>(count));
+#pragma omp parallel for schedule(static) if (count >= kParallelFrom)
   for (std::int64_t b = 0; b < count; ++b) {
     const Philox draws(seed_, static_cast<std::uint64_t>(step), site, static_cast<std::uint64_t>(b));
     const std::int32_t head = pick(b, draws);
