@@ -7,6 +7,13 @@
 
 namespace lockstep {
 
+namespace {
+template <class T>
+bool is_zero(std::int64_t n, const T* x) {
+  return std::all_of(x, x + n, [](T value) { return value == 0; });
+}
+}  // namespace
+
 double gradient_norm(const Tensor& gradient, const std::vector<FlatRange>& ranges) {
   // Partial sums over fixed pieces, added in order: no thread count in the result.
   constexpr std::int64_t kPiece = std::int64_t{1} << 16;
@@ -31,6 +38,25 @@ double gradient_norm(const Tensor& gradient, const std::vector<FlatRange>& range
     }
     return std::sqrt(sum);
   });
+}
+
+double add_penalty(const ParamStore& params, const Tensor& gradient, double weight, bool lazy) {
+  double penalty = 0;
+  visit_float(gradient.dtype(), [&]<class T>() {
+    for (const Param& p : params.all()) {
+      if (p.l2 == 0 || !p.trainable) continue;
+      const T* value = p.value.data<T>();
+      penalty += p.l2 * optim_kernels::active<T>().sum_squares(p.shape.size(), value);
+      T* slope = gradient.data<T>() + p.offset;
+      const auto factor = static_cast<T>(2 * p.l2 * weight);
+      const std::int64_t row = lazy && p.row_sparse ? p.shape.columns() : p.shape.size();
+      for (std::int64_t first = 0; first < p.shape.size(); first += row) {
+        if (lazy && p.row_sparse && is_zero(row, slope + first)) continue;
+        for (std::int64_t i = first; i < first + row; ++i) slope[i] += factor * value[i];
+      }
+    }
+  });
+  return penalty;
 }
 
 double clip_scale(double norm, double max_norm) { return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0; }

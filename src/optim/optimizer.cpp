@@ -22,7 +22,7 @@ using optim_kernels::SgdStep;
 class Adam final : public Optimizer {
  public:
   Adam(const OptimizerOptions& options, bool decoupled, ParamStore& params, std::vector<FlatRange> ranges)
-      : Optimizer(params, std::move(ranges)),
+      : Optimizer(params, std::move(ranges), options.lazy),
         options_(options),
         decoupled_(decoupled),
         m_(add_state("exp_avg")),
@@ -105,7 +105,7 @@ class AdamAtan2 final : public Optimizer {
 class Sgd final : public Optimizer {
  public:
   Sgd(const OptimizerOptions& options, ParamStore& params, std::vector<FlatRange> ranges)
-      : Optimizer(params, std::move(ranges)), options_(options) {
+      : Optimizer(params, std::move(ranges), options.lazy), options_(options) {
     if (options.momentum != 0) buffer_ = add_state("momentum_buffer");
   }
   const char* name() const override { return "sgd"; }
@@ -145,13 +145,36 @@ std::vector<FlatRange> trainable_ranges(const ParamStore& params, const std::fun
   return ranges;
 }
 
-Optimizer::Optimizer(ParamStore& params, std::vector<FlatRange> ranges) : params_(params), ranges_(std::move(ranges)) {
+Optimizer::Optimizer(ParamStore& params, std::vector<FlatRange> ranges, bool lazy)
+    : params_(params), ranges_(std::move(ranges)) {
   for (const FlatRange& range : ranges_) {
-    for (std::int64_t first = range.begin; first < range.end; first += kPiece) {
-      const std::int64_t last = std::min(first + kPiece, range.end);
-      pieces_.push_back({first, last, state_size_ + (first - range.begin)});
+    std::int64_t at = range.begin;
+    for (const Param& p : params_.all()) {
+      if (!lazy || !p.row_sparse || p.offset < range.begin || p.offset >= range.end) continue;
+      add_pieces(at, p.offset, 0);
+      at = p.offset + p.shape.size();
+      add_pieces(p.offset, at, p.shape.columns());
     }
-    state_size_ += range.count();
+    add_pieces(at, range.end, 0);
+  }
+}
+
+void Optimizer::add_pieces(std::int64_t begin, std::int64_t end, std::int64_t row) {
+  const std::int64_t length = row == 0 ? kPiece : std::max<std::int64_t>(1, kPiece / row) * row;
+  for (std::int64_t first = begin; first < end; first += length) {
+    const std::int64_t last = std::min(first + length, end);
+    pieces_.push_back({first, last, state_size_, row});
+    state_size_ += last - first;
+  }
+}
+
+void Optimizer::update_rows(const Piece& piece, const Tensor& values, const Tensor& gradient) {
+  for (std::int64_t first = piece.begin; first < piece.end; first += piece.row) {
+    const bool touched = visit_float(dtype(), [&]<class T>() {
+      const T* slope = gradient.data<T>() + first;
+      return std::any_of(slope, slope + piece.row, [](T value) { return value != 0; });
+    });
+    if (touched) update({first, first + piece.row, piece.state + first - piece.begin}, values, gradient);
   }
 }
 
@@ -178,7 +201,11 @@ void Optimizer::step(const Tensor& gradient, double lr, double gradient_scale, E
 #pragma omp parallel for schedule(static) if (state_size_ >= kParallelFrom)
   for (std::int64_t i = 0; i < pieces; ++i) {
     const Piece& piece = pieces_[static_cast<std::size_t>(i)];
-    update(piece, values, gradient);
+    if (piece.row > 0) {
+      update_rows(piece, values, gradient);
+    } else {
+      update(piece, values, gradient);
+    }
     if (ema != nullptr) ema->update(values, piece.begin, piece.end);
   }
 }

@@ -86,6 +86,10 @@ void add_batch_and_optimizer(Options& o, RunConfig& c) {
   o.add("optim.eps", &c.optim.eps, 1e-8, positive, "adam, adamw: added to the root");
   o.choice("optim.atan2_bias", &c.optim.atan2_bias, "package", {"package", "paper"},
            "adam_atan2: the first moment is corrected outside the arc tangent (package) or inside (paper)");
+  o.add("optim.lazy", &c.optim.lazy, false,
+        "rows of embedding tables without gradient keep their weights and moments: cheaper for large tables, not the same "
+        "training");
+  o.alias("optim.lazy", "lazy-adam");
   o.add("optim.clip_norm", &c.optim.clip_norm, 0, non_negative,
         "largest L2 norm of the gradient over all parameters; 0: off");
   o.alias("optim.clip_norm", "clip-norm");
@@ -128,6 +132,10 @@ void add_training(Options& o, RunConfig& c) {
         "figure that decides which weights are best, such as rmse; empty: loss, or the model's first figure");
 
   o.section("stop", "Stopping rules", "Each is decided from figures that are the same on all ranks.");
+  o.choice("stop.rule", &c.stop.rule, "valid", {"valid", "train_loss", "none"},
+           "valid: the rules below, of validations; train_loss: every 10 epochs the training loss is compared with the "
+           "one two looks before, three in a row that fell by less than 0.5 % end the run; none: to the last epoch");
+  o.alias("stop.rule", "early-stop");
   o.add("stop.patience", &c.stop.patience, 10, non_negative,
         "stop after this many evaluations without a better one; 0: off");
   o.alias("stop.patience", "training.early_stopping_patience");

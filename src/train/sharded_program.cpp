@@ -49,8 +49,9 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
                        .compute = step_.seconds().compute,
                        .reduce = step_.seconds().reduce};
   if (sums.weight > 0) {
+    result.loss += sums.weight * add_penalty(model_.params(), step_.gradient(), sums.weight, config_.optim.lazy);
     result.norm = gradient_norm(step_.gradient(), ranges_) / sums.weight;
-    require_finite(world_, config_, model_.params(), step_.gradient(), state, sums.loss / sums.weight, result.norm);
+    require_finite(world_, config_, model_.params(), step_.gradient(), state, result.loss / sums.weight, result.norm);
     optimizer_->step(step_.gradient(), lr, clip_scale(result.norm, config_.optim.clip_norm) / sums.weight, average);
   }
   result.update = watch.seconds();

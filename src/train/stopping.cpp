@@ -1,6 +1,7 @@
 #include "train/stopping.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "lockstep/base/error.hpp"
@@ -18,7 +19,27 @@ double spread(const std::vector<double>& values, std::int64_t window) {
 
 }  // namespace
 
+std::string stop_reason_of_epoch(const RunConfig::Stop& rules, const TrainState& state) {
+  constexpr std::int64_t kEvery = 10, kPatience = 3;
+  constexpr double kChange = 0.005;
+  if (rules.rule != "train_loss" || state.epoch % kEvery != 0) return "";
+  const std::vector<double>& losses = state.history.series("loss");
+  const auto loss = [&](std::int64_t k) { return losses[static_cast<std::size_t>(k * kEvery - 1)]; };  // k from 1
+  std::int64_t count = 0;
+  for (std::int64_t k = 3; k * kEvery <= static_cast<std::int64_t>(losses.size()); ++k) {
+    const double change = (loss(k) - loss(k - 2)) / loss(k - 2);
+    if (change > 0 || std::abs(change) < kChange) {
+      ++count;
+    } else {
+      count = 0;
+    }
+  }
+  if (count < kPatience) return "";
+  return join("the training loss has stopped falling (stop.rule = train_loss)");
+}
+
 std::string stop_reason(const RunConfig::Stop& rules, const TrainState& state) {
+  if (rules.rule != "valid") return "";
   if (rules.patience > 0 && state.since_best >= rules.patience) {
     return join("no better validation for ", state.since_best, " evaluations (stop.patience)");
   }

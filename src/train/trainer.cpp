@@ -115,6 +115,7 @@ void Trainer::Impl::end_epoch() {
   } else {
     state.history.append(record);
   }
+  if (state.stop_reason.empty()) state.stop_reason = stop_reason_of_epoch(config.stop, state);
   if (config.checkpoint.every > 0 && state.epoch % config.checkpoint.every == 0) checkpoint_due = true;
 }
 

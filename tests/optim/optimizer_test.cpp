@@ -274,4 +274,57 @@ TEST_SUITE("optim.gradient_norm") {
     CHECK(!std::isfinite(gradient_norm(problem.gradient, trainable_ranges(problem.params))));
     CHECK(first_non_finite(problem.params, problem.gradient) == "b[3] = nan");
   }
+
+  TEST_CASE("lazy steps leave rows of row-sparse parameters without gradient alone, and take the others as always") {
+    for (const char* name : {"adam", "adamw", "sgd"}) {
+      const OptimizerOptions eager{.name = name, .weight_decay = 0.1};
+      OptimizerOptions lazy = eager;
+      lazy.lazy = true;
+      Problem problem, reference;
+      for (Problem* p : {&problem, &reference}) p->params.at("a").row_sparse = true;
+      const auto optimizer = make_optimizer(lazy, problem.params, trainable_ranges(problem.params));
+      const auto all = make_optimizer(eager, reference.params, trainable_ranges(reference.params));
+      const Param &a = problem.params.at("a"), &b = problem.params.at("b");
+      const std::vector<double> before(a.value.data<double>(), a.value.data<double>() + a.value.size());
+      for (int t = 1; t <= 3; ++t) {
+        for (Problem* p : {&problem, &reference}) {
+          p->draw(t);
+          for (const std::int64_t row : {0, 4, 6})
+            fill_zero(Tensor::of(p->gradient->data<double>() + a.offset + 3 * row, {3}));
+        }
+        optimizer->step(problem.gradient, 0.01);
+        all->step(reference.gradient, 0.01);
+      }
+      for (std::int64_t i = 0; i < a.value.size(); ++i) {
+        const bool left = i / 3 == 0 || i / 3 == 4 || i / 3 == 6;
+        const double expected =
+            left ? before[static_cast<std::size_t>(i)] : reference.params.at("a").value.data<double>()[i];
+        CHECK(a.value.data<double>()[i] == expected);
+      }
+      for (std::int64_t i = 0; i < b.value.size(); ++i)
+        CHECK(b.value.data<double>()[i] == reference.params.at("b").value.data<double>()[i]);
+    }
+  }
+
+  TEST_CASE("the penalty is the sum of squares, and its derivative joins the gradient") {
+    Problem problem;
+    Param& a = problem.params.at("a");
+    a.l2 = 0.25, a.row_sparse = true;
+    problem.draw(1);
+    for (const bool lazy : {false, true}) {
+      fill_zero(Tensor::of(problem.gradient->data<double>() + a.offset + 3, {3}));
+      const std::vector<double> before(problem.gradient->data<double>(),
+                                       problem.gradient->data<double>() + problem.params.flat_size());
+      double squares = 0;
+      for (const double value : a.value.span<double>()) squares += value * value;
+      CHECK(add_penalty(problem.params, problem.gradient, 8, lazy) == doctest::Approx(0.25 * squares).epsilon(1e-14));
+      for (std::int64_t i = 0; i < problem.params.flat_size(); ++i) {
+        const std::int64_t of_a = i - a.offset;
+        const bool penalised = of_a >= 0 && of_a < a.value.size() && !(lazy && of_a / 3 == 1);
+        const double slope = penalised ? 2 * 0.25 * 8 * a.value.data<double>()[of_a] : 0;
+        CHECK(problem.gradient->data<double>()[i] - before[static_cast<std::size_t>(i)] ==
+              doctest::Approx(slope).epsilon(1e-12));
+      }
+    }
+  }
 }

@@ -27,6 +27,31 @@ TEST_SUITE("train.stopping") {
     CHECK(stop_reason({.patience = 0}, state) == "");
   }
 
+  TEST_CASE("the rule of training losses looks every ten epochs and wants three looks without progress") {
+    const RunConfig::Stop rules{.rule = "train_loss"};
+    std::vector<double> losses;
+    const auto stops = [&](double at_look) {
+      losses.insert(losses.end(), 9, 100.0);  // epochs between the looks do not matter
+      losses.push_back(at_look);
+      return says(stop_reason_of_epoch(rules, state_with("loss", losses)), "train_loss");
+    };
+    CHECK_FALSE(stops(2.0));
+    CHECK_FALSE(stops(1.5));
+    CHECK_FALSE(stops(2.1));    // rises: one
+    CHECK_FALSE(stops(1.499));  // falls by less than 0.5 %: two
+    CHECK_FALSE(stops(1.0));    // falls: none
+    CHECK_FALSE(stops(1.6));
+    CHECK_FALSE(stops(1.7));
+    CHECK(stops(1.599));
+    CHECK(stop_reason_of_epoch({.rule = "valid"}, state_with("loss", losses)) == "");
+    losses.push_back(1.6);
+    CHECK(stop_reason_of_epoch(rules, state_with("loss", losses)) == "");
+    TrainState state;
+    state.since_best = 99;
+    CHECK(stop_reason({.rule = "train_loss", .patience = 1}, state) == "");
+    CHECK(stop_reason({.rule = "none", .patience = 1}, state) == "");
+  }
+
   TEST_CASE("a loss plateau is the spread of the last window, relative to its largest") {
     const TrainState flat = state_with(kValidationLoss, {5, 1.00, 0.99, 1.00}),
                      moving = state_with(kValidationLoss, {5, 1.0, 0.9, 1.0});

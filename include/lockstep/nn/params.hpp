@@ -20,6 +20,7 @@ struct Param {
   std::int64_t index = 0;   ///< in registration order
   bool trainable = true;    ///< false: frozen, no gradient, no optimizer state, not reduced
   bool row_sparse = false;  ///< a step touches few of its rows (embeddings): Gradients remember which
+  double l2 = 0;            ///< the loss of every step has l2 * (sum of squares of its elements) besides
   Tensor value;             ///< a view of ParamStore::values()
 };
 

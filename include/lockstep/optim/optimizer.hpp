@@ -72,6 +72,7 @@ struct OptimizerOptions {
   double weight_decay = 0;             ///< adam and sgd: added to the gradient; adamw and adam_atan2: decoupled
   double momentum = 0.9;               ///< sgd
   std::string atan2_bias = "package";  ///< adam_atan2: where the first moment is corrected: package | paper
+  bool lazy = false;        ///< rows of row-sparse parameters whose gradient is zero keep their weights and state
 };
 
 /// Gradients in, parameters out, for some ranges of a ParamStore's flat vector (several optimizers may share one
@@ -81,7 +82,7 @@ struct OptimizerOptions {
 /// its bits depend on neither the threads nor the processor's instruction set. dtypes f32 | f64, as the parameters.
 class Optimizer {
  public:
-  Optimizer(ParamStore& params, std::vector<FlatRange> ranges);
+  Optimizer(ParamStore& params, std::vector<FlatRange> ranges, bool lazy);
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer() = default;
@@ -102,9 +103,10 @@ class Optimizer {
   static std::int64_t state_bytes(const OptimizerOptions& options, DType dtype);
 
  protected:
-  /// Elements [begin, end) of the flat vectors; the state of element i is at i - begin + state.
+  /// Elements [begin, end) of the flat vectors; the state of element i is at i - begin + state. With row > 0 they are
+  /// rows of this length, and those without gradient are left alone.
   struct Piece {
-    std::int64_t begin, end, state;
+    std::int64_t begin, end, state, row = 0;
   };
   /// A state vector over the ranges, zero at first, saved under slot + "/<parameter>".
   Tensor add_state(const std::string& slot);
@@ -114,6 +116,9 @@ class Optimizer {
   DType dtype() const { return params_.dtype(); }
 
  private:
+  void add_pieces(std::int64_t begin, std::int64_t end, std::int64_t row);
+  void update_rows(const Piece& piece, const Tensor& values, const Tensor& gradient);
+
   ParamStore& params_;
   std::vector<FlatRange> ranges_;
   std::vector<Piece> pieces_;
@@ -137,6 +142,12 @@ class Optimizer {
 ///         2024, arXiv:2407.05872 (atan2; the package adam-atan2 0.0.3 differs as said); Polyak 1964
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, ParamStore& params,
                                           std::vector<FlatRange> ranges);
+
+/// The penalty of the loss: the sum over parameters of l2 * |p|^2. Adds `weight` times its derivative to the gradient of a
+/// sum of losses with that sum of weights, on every rank alike, after the gradients have been summed.
+///
+/// With `lazy`, rows of row-sparse parameters whose gradient is zero keep it, and count in the penalty all the same.
+double add_penalty(const ParamStore& params, const Tensor& gradient, double weight, bool lazy = false);
 
 /// The L2 norm of the gradient over these ranges, accumulated in double in an order that depends on nothing but the
 /// ranges; NaN or infinite when the gradient is.

@@ -57,6 +57,7 @@ struct RunConfig {
     std::int64_t every = 0;  ///< epochs; 0: never
   } jacobian;
   struct Stop {
+    std::string rule = "valid";  ///< valid (all that follows) | train_loss (upstream's rule) | none
     std::int64_t patience = 0;  ///< evaluations; 0: off
     std::int64_t min_epochs = 0, window = 5;
     double tolerance = 0;  ///< loss plateau; 0: off
