@@ -320,6 +320,14 @@ void Options::alias(const std::string& key, std::string other) {
   row.aliases.push_back(std::move(other));
 }
 
+void Options::shorthand(const std::string& name, const std::string& key, const std::string& value) {
+  Option::Spec& row = impl_->at(key);
+  row.help += join("; --", name, " stands for ", value);
+  const bool fresh =
+      impl_->find(name) == nullptr && impl_->shorthands.emplace(fold(name), std::pair(&row, value)).second;
+  require(fresh, "option ", name, " stands twice in the table of ", impl_->program);
+}
+
 void Options::positional(std::string name, std::vector<std::string>* target, std::string help, std::size_t least,
                          std::size_t most) {
   require(impl_->positionals.empty() || impl_->positionals.back().least == impl_->positionals.back().most,

@@ -190,6 +190,10 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
       if (configurable && name == "set") return {"set", value};
       if (Option::Spec* row = table.find(name); row != nullptr) return {row->key, row->flag() ? flag : value};
     }
+    if (const auto found = table.shorthands.find(fold(name)); !single && found != table.shorthands.end()) {
+      require_usage(equals == std::string::npos, "option ", typed, " takes no value");
+      return {found->second.first->key, kAttached + found->second.second};
+    }
     if (!single && fold(name).starts_with("no.")) {
       Option::Spec* row = table.find(name.substr(3));
       if (row != nullptr && row->flag()) {

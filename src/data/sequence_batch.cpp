@@ -75,13 +75,13 @@ SequenceBatch training_batch(Arena& arena, const SequenceData& data, const Windo
   const Permutation order(data.size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
   SequenceBatch batch = allocate_batch(
       arena, shape, shard.count, true,
-      [&](std::int64_t user) { return static_cast<std::int64_t>(data.items_before(Split::train, user).size()) - 1; },
+      [&](std::int64_t user) { return static_cast<std::int64_t>(data.items(user, Seen::training).size()) - 1; },
       [&](std::int64_t b) { return data.user(Split::train, order(shard.first + b)); });
   const Window window(arena, shape);
   for (std::int64_t b = 0; b < shard.count; ++b) {
     const std::int64_t user = batch.user.data<std::int64_t>()[b];
-    training_window(data.items_before(Split::train, user), data.times_before(Split::train, user),
-                    window.seq.span<std::int32_t>(), window.pos.span<std::int32_t>(), window.time());
+    training_window(data.items(user, Seen::training), data.times(user, Seen::training), window.seq.span<std::int32_t>(),
+                    window.pos.span<std::int32_t>(), window.time());
     window.pack(batch, b);
     const Philox draws(shard.seed, static_cast<std::uint64_t>(shard.step), "negatives",
                        static_cast<std::uint64_t>(user));
@@ -100,17 +100,18 @@ SequenceBatch training_batch(Arena& arena, const SequenceData& data, const Windo
   return batch;
 }
 
-SequenceBatch judging_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, Split split,
-                            std::int64_t first, std::int64_t count) {
+SequenceBatch judging_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, Seen seen,
+                            std::span<const std::int64_t> users) {
+  const auto count = static_cast<std::int64_t>(users.size());
   const SequenceBatch batch = allocate_batch(
       arena, shape, count, false,
-      [&](std::int64_t user) { return static_cast<std::int64_t>(data.items_before(split, user).size()); },
-      [&](std::int64_t b) { return data.user(split, first + b); });
+      [&](std::int64_t user) { return static_cast<std::int64_t>(data.items(user, seen).size()); },
+      [&](std::int64_t b) { return users[static_cast<std::size_t>(b)]; });
   const Window window(arena, shape);
   for (std::int64_t b = 0; b < count; ++b) {
-    const std::int64_t user = batch.user.data<std::int64_t>()[b];
-    right_align(data.items_before(split, user), window.seq.span<std::int32_t>());
-    if (const auto time = window.time(); !time.empty()) right_align(data.times_before(split, user), time);
+    const std::int64_t user = users[static_cast<std::size_t>(b)];
+    right_align(data.items(user, seen), window.seq.span<std::int32_t>());
+    if (shape.timed) right_align(data.times(user, seen), window.time());
     window.pack(batch, b);
   }
   return batch;

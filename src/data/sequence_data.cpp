@@ -102,25 +102,22 @@ std::uint64_t chain(const Tensor& t, std::uint64_t seed) { return hash64(t.raw()
 
 }  // namespace
 
-std::int64_t SequenceData::rows_before(Split split, std::int64_t user) const {
-  return n_train.data<std::int32_t>()[user] + (split == Split::test ? 1 : 0);
+std::int64_t SequenceData::rows(std::int64_t user, Seen seen) const {
+  if (seen == Seen::everything) return first_row(user + 1) - first_row(user);
+  return n_train.data<std::int32_t>()[user] + (seen == Seen::validation ? 1 : 0);
 }
 
-std::span<const std::int32_t> SequenceData::items_before(Split split, std::int64_t user) const {
-  return {item.data<std::int32_t>() + first_row(user), static_cast<std::size_t>(rows_before(split, user))};
+std::span<const std::int32_t> SequenceData::items(std::int64_t user, Seen seen) const {
+  return {item.data<std::int32_t>() + first_row(user), static_cast<std::size_t>(rows(user, seen))};
 }
 
-std::span<const std::int64_t> SequenceData::times_before(Split split, std::int64_t user) const {
+std::span<const std::int64_t> SequenceData::times(std::int64_t user, Seen seen) const {
   if (!has_time()) return {};
-  return {time.data<std::int64_t>() + first_row(user), static_cast<std::size_t>(rows_before(split, user))};
+  return {time.data<std::int64_t>() + first_row(user), static_cast<std::size_t>(rows(user, seen))};
 }
 
 std::int32_t SequenceData::target(Split split, std::int64_t user) const {
-  return item.data<std::int32_t>()[first_row(user) + rows_before(split, user)];
-}
-
-std::span<const std::int32_t> SequenceData::history(std::int64_t user) const {
-  return {item.data<std::int32_t>() + first_row(user), static_cast<std::size_t>(first_row(user + 1) - first_row(user))};
+  return item.data<std::int32_t>()[first_row(user) + rows(user, seen_before(split))];
 }
 
 bool SequenceData::knows(std::int64_t user, std::int32_t wanted, bool held_out) const {

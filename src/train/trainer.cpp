@@ -164,7 +164,7 @@ std::vector<Metric> Trainer::Impl::evaluate_average(Split split, double* seconds
 
 const Metric& Trainer::Impl::deciding(const std::vector<Metric>& metrics) const {
   const std::string& wanted = config.eval.best;
-  if (wanted.empty()) return loss_of(metrics);
+  if (wanted.empty()) return metrics.front();
   std::vector<std::string> names;
   for (const Metric& m : metrics) {
     if (m.name == wanted) return m;

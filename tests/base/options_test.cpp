@@ -360,4 +360,20 @@ TEST_SUITE("base.options") {
     std::string s;
     CHECK_THROWS_AS(o.choice("x", &s, "c", {"a", "b"}, "letters"), Error);
   }
+
+  TEST_CASE("a shorthand stands for a value of another key") {
+    std::string kind;
+    const auto parse = [&](const std::vector<std::string>& args) {
+      Options options("lockstep test");
+      options.choice("model.mhc", &kind, "none", {"none", "streams"}, "which");
+      options.shorthand("with_streams", "model.mhc", "streams");
+      options.parse(args);
+      return kind;
+    };
+    CHECK(parse({}) == "none");
+    CHECK(parse({"--with_streams"}) == "streams");
+    CHECK(parse({"--with-streams"}) == "streams");
+    CHECK_THROWS_AS(parse({"--with_streams=yes"}), Error);
+    CHECK_THROWS_AS(parse({"--with_streams", "--model.mhc", "none"}), Error);
+  }
 }

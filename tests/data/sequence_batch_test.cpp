@@ -45,7 +45,7 @@ TEST_SUITE("data.sequence_batch") {
       std::vector<std::int32_t> seq(9), pos(9);
       std::vector<std::int64_t> time(9);
       const std::int64_t count =
-          training_window(data.items_before(Split::train, user), data.times_before(Split::train, user), seq, pos, time);
+          training_window(data.items(user, Seen::training), data.times(user, Seen::training), seq, pos, time);
       REQUIRE(begin_of(batch, b + 1) - begin_of(batch, b) == count);
       for (std::int64_t k = 0; k < count; ++k) {
         const auto slot = static_cast<std::size_t>(9 - count + k);
@@ -92,15 +92,16 @@ TEST_SUITE("data.sequence_batch") {
     CHECK(list<std::int32_t>(part.neg) != list<std::int32_t>(later.neg));
   }
 
-  TEST_CASE("a held-out split shows what came before its item") {
+  TEST_CASE("a window ends with the newest item that may be seen") {
     LocalPlacement placement;
     const SequenceData data = read(test::sequence_set({{1, 2, 3, 4, 5, 6}, {2}, {4, 5, 6}}, 8), placement);
     Arena arena;
-    const SequenceBatch valid = judging_batch(arena, data, {.slots = 3}, Split::validation, 0, 2);
+    const SequenceBatch valid =
+        judging_batch(arena, data, {.slots = 3}, Seen::training, std::vector<std::int64_t>{0, 2});
     CHECK(list<std::int32_t>(valid.item) == std::vector<std::int32_t>{2, 3, 4, 4});
     CHECK(list<std::int32_t>(valid.slot) == std::vector<std::int32_t>{0, 1, 2, 2});
     CHECK(list<std::int64_t>(valid.user) == std::vector<std::int64_t>{0, 2});
-    const SequenceBatch test = judging_batch(arena, data, {.slots = 3}, Split::test, 1, 1);
+    const SequenceBatch test = judging_batch(arena, data, {.slots = 3}, Seen::validation, std::vector<std::int64_t>{2});
     CHECK(list<std::int32_t>(test.item) == std::vector<std::int32_t>{4, 5});
     CHECK_FALSE(test.pos);
   }

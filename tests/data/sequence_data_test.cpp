@@ -60,13 +60,13 @@ TEST_SUITE("data.sequence_data") {
   TEST_CASE("each split sees what came before, and asks for the next item") {
     LocalPlacement placement;
     const SequenceData data = read(test::sequence_set(kItems, 6, kTimes), placement);
-    CHECK(list(data.items_before(Split::train, 0)) == std::vector<std::int32_t>{3, 1, 4});
-    CHECK(list(data.items_before(Split::validation, 0)) == std::vector<std::int32_t>{3, 1, 4});
+    CHECK(list(data.items(0, Seen::training)) == std::vector<std::int32_t>{3, 1, 4});
+    CHECK(list(data.items(0, seen_before(Split::validation))) == std::vector<std::int32_t>{3, 1, 4});
     CHECK(data.target(Split::validation, 0) == 1);
-    CHECK(list(data.items_before(Split::test, 0)) == std::vector<std::int32_t>{3, 1, 4, 1});
+    CHECK(list(data.items(0, seen_before(Split::test))) == std::vector<std::int32_t>{3, 1, 4, 1});
     CHECK(data.target(Split::test, 0) == 5);
-    CHECK(list(data.history(0)) == kItems[0]);
-    const auto times = data.times_before(Split::test, 0);
+    CHECK(list(data.items(0, Seen::everything)) == kItems[0]);
+    const auto times = data.times(0, Seen::validation);
     CHECK(std::vector<std::int64_t>(times.begin(), times.end()) == std::vector<std::int64_t>{1, 1, 2, 4});
   }
 
@@ -83,7 +83,7 @@ TEST_SUITE("data.sequence_data") {
     LocalPlacement placement;
     const SequenceData data = read(test::sequence_set(kItems, 6), placement);
     CHECK_FALSE(data.has_time());
-    CHECK(data.times_before(Split::test, 0).empty());
+    CHECK(data.times(0, Seen::validation).empty());
     LocalPlacement other;
     CHECK(data.hash != read(test::sequence_set(kItems, 6, kTimes), other).hash);
   }

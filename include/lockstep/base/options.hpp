@@ -115,6 +115,8 @@ class Options {
                  std::string help);
   /// A second name, on the command line and (as `section.name` or plain `name`) in files; one letter makes `-x`.
   void alias(const std::string& key, std::string other);
+  /// A word of the command line that stands for a value: `--name` means `--key value`.
+  void shorthand(const std::string& name, const std::string& key, const std::string& value);
   /// Another default for a key of the table, for those who know better than the table's author: a model whose paper uses
   /// another learning rate. errors  Error (internal): the key is not there, or would refuse the value
   void set_default(const std::string& key, const std::string& value);

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <span>
 
 #include "lockstep/data/sampler.hpp"
 #include "lockstep/data/sequence_data.hpp"
@@ -34,11 +35,11 @@ struct SequenceBatch {
 /// The training windows at the shard's positions of its epoch. Each target gets one negative, uniform over the items
 /// that are none of the user's training items (any item, should the user know all), drawn from (seed, step, user, slot).
 SequenceBatch training_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, const Shard& shard);
-/// The windows that samples [first, first + count) of a held-out split show, without targets.
-SequenceBatch judging_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, Split split,
-                            std::int64_t first, std::int64_t count);
+/// The newest windows of these users' histories, without targets.
+SequenceBatch judging_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, Seen seen,
+                            std::span<const std::int64_t> users);
 
-/// `count` items drawn uniformly, with replacement, from those that are not in the user's whole history: the candidates
+/// Items drawn uniformly, with replacement, from those that are not in the user's whole history: the candidates
 /// that a held-out item is ranked against, a function of (seed, user). errors  data: the user knows every item
 void draw_unknown(const SequenceData& data, std::int64_t user, std::uint64_t seed, std::span<std::int32_t> out);
 

@@ -12,6 +12,15 @@ namespace lockstep {
 
 class H5File;
 
+/// How much of a user's history somebody may see.
+enum class Seen : std::uint8_t {
+  training,    ///< the training items
+  validation,  ///< and the validation item
+  everything,  ///< and the test item
+};
+/// What comes before the item that a held-out split asks for; of the training split: what may be learned from.
+constexpr Seen seen_before(Split split) { return split == Split::test ? Seen::validation : Seen::training; }
+
 /// A prepared interaction set (lockstep-seqrec) in memory: each user's items in the order of time, and who can be
 /// trained on and judged.
 ///
@@ -32,13 +41,11 @@ struct SequenceData {
   std::int64_t size(Split split) const { return samples(split).size(); }
   /// The user of a sample.
   std::int64_t user(Split split, std::int64_t sample) const { return samples(split).data<std::int32_t>()[sample]; }
-  /// What the user of a sample did: for training what may be learned from; else what came before the item to find.
-  std::span<const std::int32_t> items_before(Split split, std::int64_t user) const;
-  std::span<const std::int64_t> times_before(Split split, std::int64_t user) const;
+  /// A user's items and their times (empty without), the oldest first.
+  std::span<const std::int32_t> items(std::int64_t user, Seen seen) const;
+  std::span<const std::int64_t> times(std::int64_t user, Seen seen) const;
   /// The item that the validation or test split asks for.
   std::int32_t target(Split split, std::int64_t user) const;
-  /// Everything that the user ever did.
-  std::span<const std::int32_t> history(std::int64_t user) const;
   /// Whether an item is among the user's training items, or, with `held_out`, among all of them.
   bool knows(std::int64_t user, std::int32_t item, bool held_out) const;
 
@@ -51,7 +58,7 @@ struct SequenceData {
  private:
   const Tensor& samples(Split split) const { return split == Split::train ? trained : judged; }
   std::int64_t first_row(std::int64_t user) const { return offsets.data<std::int64_t>()[user]; }
-  std::int64_t rows_before(Split split, std::int64_t user) const;
+  std::int64_t rows(std::int64_t user, Seen seen) const;
 };
 
 /// What a file of this format is called by users and items in the raw data. errors  as SequenceData::read

@@ -82,7 +82,7 @@ struct OptimizerOptions {
 /// its bits depend on neither the threads nor the processor's instruction set. dtypes f32 | f64, as the parameters.
 class Optimizer {
  public:
-  Optimizer(ParamStore& params, std::vector<FlatRange> ranges, bool lazy);
+  Optimizer(ParamStore& params, std::vector<FlatRange> ranges, bool lazy = false);
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer() = default;
