@@ -85,6 +85,28 @@ TEST_SUITE("device.arena") {
     }
   }
 
+  TEST_CASE("what is allocated in a scope is given back at its end, also when the arena grew in it") {
+    Arena arena({}, 64);
+    for (int step = 0; step < 3; ++step) {
+      auto* kept = static_cast<unsigned char*>(arena.allocate(32));
+      std::memset(kept, 7, 32);
+      void* inside = nullptr;
+      for (int i = 0; i < 3; ++i) {
+        const ArenaScope scope(arena);
+        void* now = arena.allocate(1000);
+        std::memset(now, 1, 1000);
+        arena.allocate(5000);
+        if (i > 0) CHECK(now == inside);
+        inside = now;
+      }
+      void* after = arena.allocate(2000);
+      std::memset(after, 2, 2000);
+      CHECK(kept[31] == 7);
+      CHECK(arena.high_water_bytes() == 64 + 1024 + 5056);
+      arena.reset();
+    }
+  }
+
   TEST_CASE("the high-water mark counts what was in use at once, rounded up to the alignment") {
     Arena arena({}, 64);
     arena.allocate(1);
