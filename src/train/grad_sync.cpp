@@ -67,7 +67,8 @@ void sum_parts(std::span<const T* const> parts, std::int64_t first, std::int64_t
 
 template <class T>
 GradSync<T>::GradSync(Communicator& comm, const ParamStore& params, std::int64_t bucket_bytes, Compression compression,
-                      const std::vector<const T*>& parts, const std::vector<StepExtras>& extras)
+                      const std::vector<const T*>& parts, const std::vector<Gradients*>& gradients,
+                      const std::vector<StepExtras>& extras)
     : comm_(comm),
       compression_(compression),
       buckets_(plan_buckets(params, bucket_bytes)),
@@ -90,6 +91,21 @@ GradSync<T>::GradSync(Communicator& comm, const ParamStore& params, std::int64_t
     ++params_in_[bucket];
   }
   for (std::size_t b = 0; b < buckets_.size(); ++b) names_.push_back(join("gradient bucket ", b));
+  for (const FlatRange range : buckets_) rows_.emplace_back(comm, params, range, gradients);
+}
+
+template <class T>
+bool GradSync<T>::in_pieces() const {
+  return buckets_.size() > 1 || compression_ != Compression::none ||
+         std::any_of(rows_.begin(), rows_.end(), [](const RowExchange<T>& r) { return r.on(); });
+}
+
+template <class T>
+std::string GradSync<T>::row_choice() const {
+  std::string text;
+  for (const RowExchange<T>& r : rows_)
+    if (!r.choice().empty()) text += (text.empty() ? "" : "; ") + r.choice();
+  return text;
 }
 
 template <class T>
@@ -152,8 +168,11 @@ void GradSync<T>::start(std::size_t bucket) {
   const FlatRange range = buckets_[bucket];
   const char* name = names_[bucket].c_str();
   const auto part = [&](std::int64_t front) {
-    return message().subspan(static_cast<std::size_t>(kExtras + range.begin - front),
-                             static_cast<std::size_t>(range.count() + front));
+    const auto extras = message().subspan(static_cast<std::size_t>(kExtras - front), static_cast<std::size_t>(front));
+    const std::span<T> rows = rows_[bucket].pack(extras, gradient_.template data<T>());
+    return !rows.empty() ? rows
+                         : message().subspan(static_cast<std::size_t>(kExtras + range.begin - front),
+                                             static_cast<std::size_t>(range.count() + front));
   };
   if constexpr (std::is_same_v<T, float>) {
     if (compression_ == Compression::bf16) {  // loss and weight keep all their digits
@@ -179,6 +198,11 @@ void GradSync<T>::finish() {
     request.reset();
   }
   extras_request_.reset();  // waits
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const std::int64_t front = buckets_[b].begin == 0 && compression_ == Compression::none ? kExtras : 0;
+    rows_[b].unpack(message().subspan(static_cast<std::size_t>(kExtras - front), static_cast<std::size_t>(front)),
+                    gradient_.template data<T>());
+  }
 }
 
 template void encode(const StepExtras&, float*);

@@ -9,6 +9,7 @@
 #include "lockstep/nn/params.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/train/sharded_step.hpp"
+#include "train/row_exchange.hpp"
 
 namespace lockstep {
 
@@ -39,15 +40,21 @@ std::vector<FlatRange> plan_buckets(const ParamStore& params, std::int64_t bucke
 template <class T>
 class GradSync {
  public:
-  /// parts[t] is the flat gradient of thread t, extras[t] what it adds to the step; both are the caller's.
+  /// parts[t] is the flat gradient of thread t, gradients[t] the object it belongs to, extras[t] what it adds to the
+  /// step; all are the caller's.
   /// errors  Error (usage): bf16 for gradients that are not f32
   GradSync(Communicator& comm, const ParamStore& params, std::int64_t bucket_bytes, Compression compression,
-           const std::vector<const T*>& parts, const std::vector<StepExtras>& extras);
+           const std::vector<const T*>& parts, const std::vector<Gradients*>& gradients,
+           const std::vector<StepExtras>& extras);
 
   std::int64_t buckets() const { return static_cast<std::int64_t>(buckets_.size()); }
   /// kExtras numbers, then the gradient.
   std::span<T> message() { return {message_.view().template data<T>(), static_cast<std::size_t>(message_->size())}; }
   Tensor gradient() const { return gradient_; }
+  /// Whether a step has to go through begin() .. finish(): several buckets, or something between gradient and message.
+  bool in_pieces() const;
+  /// How the gradients of row-sparse parameters travel, in words; empty before the first step and without such.
+  std::string row_choice() const;
 
   /// Before the threads start. A thread's extras must be complete when its first parameter is ready.
   void begin();
@@ -75,6 +82,7 @@ class GradSync {
   std::vector<std::atomic<int>> threads_missing_;   ///< per bucket
   std::vector<std::atomic<bool>> summed_;           ///< per bucket
   std::vector<std::unique_ptr<Request>> requests_;
+  std::vector<RowExchange<T>> rows_;         ///< per bucket
   std::unique_ptr<Request> extras_request_;  ///< when compressed gradients leave the extras behind
   std::vector<std::string> names_;
   std::size_t started_ = 0;

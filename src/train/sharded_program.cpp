@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/log.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 
@@ -40,6 +42,9 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
                               .count = std::min(per_step_, samples_ - state.position),
                               .micro = batch_};
   const StepSums sums = step_.run(global, flags);  // all ranks hold the same summed gradient
+  if (!std::exchange(told_, true)) {
+    if (const std::string rows = step_.row_choice(); !rows.empty()) log::info("gradients of tables: ", rows);
+  }
   Stopwatch watch;
   StepResult result = {.advance = global.count,
                        .samples = global.count,

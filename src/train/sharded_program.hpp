@@ -34,6 +34,7 @@ class ShardedProgram final : public TrainingProgram {
   std::vector<FlatRange> ranges_;
   std::unique_ptr<Optimizer> optimizer_;
   ShardedStep step_;
+  bool told_ = false;  ///< how tables are exchanged
 };
 
 }  // namespace lockstep

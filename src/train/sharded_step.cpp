@@ -34,6 +34,7 @@ struct ShardedStep::Impl {
   std::int64_t buckets = 1;
   std::size_t gradient_bytes = 0;
   virtual std::size_t arena_bytes() const = 0;
+  virtual std::string row_choice() const = 0;
 };
 
 namespace {
@@ -47,7 +48,7 @@ class Engine final : public ShardedStep::Impl {
         options_(options),
         parts_(static_cast<std::size_t>(options.threads)),
         extras_(static_cast<std::size_t>(options.threads)),
-        sync_(comm, model.params(), options.bucket_bytes, options.compression, parts_, extras_),
+        sync_(comm, model.params(), options.bucket_bytes, options.compression, parts_, part_gradients_, extras_),
         errors_(static_cast<std::size_t>(options.threads)) {
     gradient = sync_.gradient();
     buckets = sync_.buckets();
@@ -55,6 +56,7 @@ class Engine final : public ShardedStep::Impl {
     for (int t = 0; t < options.threads; ++t) {
       workers_.push_back(std::make_unique<Worker>(model.params()));
       parts_[static_cast<std::size_t>(t)] = workers_.back()->gradients.flat().template data<T>();
+      part_gradients_.push_back(&workers_.back()->gradients);
       gradient_bytes += workers_.back()->gradients.flat().size_bytes();
     }
     if (options.reproducible) {
@@ -98,6 +100,7 @@ class Engine final : public ShardedStep::Impl {
     return part;
   }
 
+  std::string row_choice() const override { return sync_.row_choice(); }
   std::size_t arena_bytes() const override {
     std::size_t bytes = 0;
     for (const auto& worker : workers_) bytes += worker->arena.high_water_bytes();
@@ -164,7 +167,7 @@ class Engine final : public ShardedStep::Impl {
 
   /// Default mode: a buffer per thread.
   StepExtras run_threads(const GlobalBatch& batch, unsigned flags, Stopwatch& watch) {
-    const bool overlap = comm_.size() > 1 && (sync_.buckets() > 1 || options_.compression != Compression::none);
+    const bool overlap = comm_.size() > 1 && sync_.in_pieces();
     if (overlap) sync_.begin();
     const auto compute = [&](int thread, int threads) {
       Worker& worker = *workers_[static_cast<std::size_t>(thread)];
@@ -253,8 +256,9 @@ class Engine final : public ShardedStep::Impl {
   Communicator& comm_;
   Model& model_;
   StepOptions options_;
-  std::vector<const T*> parts_;     ///< per thread: its gradient
-  std::vector<StepExtras> extras_;  ///< per thread
+  std::vector<const T*> parts_;             ///< per thread: its gradient
+  std::vector<Gradients*> part_gradients_;  ///< per thread: the object of that gradient
+  std::vector<StepExtras> extras_;          ///< per thread
   GradSync<T> sync_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<std::exception_ptr> errors_;
@@ -285,6 +289,7 @@ const Tensor& ShardedStep::gradient() const { return impl_->gradient; }
 const StepSeconds& ShardedStep::seconds() const { return impl_->seconds; }
 std::int64_t ShardedStep::buckets() const { return impl_->buckets; }
 std::size_t ShardedStep::gradient_bytes() const { return impl_->gradient_bytes; }
+std::string ShardedStep::row_choice() const { return impl_->row_choice(); }
 std::size_t ShardedStep::arena_bytes() const { return impl_->arena_bytes(); }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/models/model.hpp"
@@ -71,6 +72,9 @@ class ShardedStep {
   /// Bytes of gradient buffers and arenas that this rank holds.
   std::size_t gradient_bytes() const;
   std::size_t arena_bytes() const;
+  /// How the gradients of row-sparse parameters travel between ranks, as the first step has decided: "by rows, ..." or
+  /// "whole, ...". Empty before it, and where there is nothing to decide.
+  std::string row_choice() const;
 
   struct Impl;  ///< for sharded_step.cpp alone
 
