@@ -61,7 +61,10 @@ class WindowMemory final : public NodeMemory {
     if (node_rank == 0 && size_bytes > 0) std::memset(memory_, 0, size_bytes);
     MPI_Barrier(node);
   }
-  ~WindowMemory() override { MPI_Win_free(&window_); }
+  /// An error that leaves this rank does not wait for the others: they may be waiting for it.
+  ~WindowMemory() override {
+    if (std::uncaught_exceptions() == 0) MPI_Win_free(&window_);
+  }
   std::span<std::byte> bytes() const override { return {memory_, size_}; }
 
  private:
