@@ -182,20 +182,99 @@ void scale_gradient(std::int64_t tokens, std::int64_t width, std::int64_t maps, 
   }
 }
 
+/// NV vectors of each of a token's streams: out_m (+)= sum_s maps_ms in_s.
+template <class T, int kTargets, int kSources, int NV, class Load, class Store>
+LOCKSTEP_INLINE void mix_vectors(int targets, int sources, T* out, const T* in, std::int64_t channels, const T* maps,
+                                 std::int64_t by_target, std::int64_t by_source, bool add, const Load& get,
+                                 const Store& put) {
+  const int n_targets = kTargets > 0 ? kTargets : targets, n_sources = kSources > 0 ? kSources : sources;
+  Vec<T> x[kSources > 0 ? kSources : kMostStreams][NV];
+#pragma GCC unroll 4
+  for (int s = 0; s < n_sources; ++s)
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) x[s][v] = get(in + s * channels + v * kLanes<T>);
+#pragma GCC unroll 4
+  for (int m = 0; m < n_targets; ++m) {
+    T* to = out + m * channels;
+    Vec<T> sum[NV];
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) sum[v] = add ? get(to + v * kLanes<T>) : Vec<T>{};
+#pragma GCC unroll 4
+    for (int s = 0; s < n_sources; ++s) {
+      const Vec<T> factor = splat(maps[m * by_target + s * by_source]);
+#pragma GCC unroll 2
+      for (int v = 0; v < NV; ++v) sum[v] = fma(factor, x[s][v], sum[v]);
+    }
+#pragma GCC unroll 2
+    for (int v = 0; v < NV; ++v) put(to + v * kLanes<T>, sum[v]);
+  }
+}
+
+/// kTargets, kSources: the extents when known, so that a token's values stay in registers; 0: as given.
+template <class T, int kTargets, int kSources>
+void mix_of(std::int64_t tokens, std::int64_t channels, int targets, int sources, T* out, const T* in, const T* maps,
+            std::int64_t maps_stride, std::int64_t by_target, std::int64_t by_source, bool add) {
+  constexpr std::int64_t kL = kLanes<T>;
+  const auto whole = [](const T* at) { return load(at); };
+  const auto store_whole = [](T* at, Vec<T> v) { store(at, v); };
+  for (std::int64_t i = 0; i < tokens; ++i, out += targets * channels, in += sources * channels, maps += maps_stride) {
+    std::int64_t c = 0;
+    for (; c + 2 * kL <= channels; c += 2 * kL)
+      mix_vectors<T, kTargets, kSources, 2>(targets, sources, out + c, in + c, channels, maps, by_target, by_source,
+                                            add, whole, store_whole);
+    for (; c < channels; c += kL) {
+      if (channels - c >= kL) {
+        mix_vectors<T, kTargets, kSources, 1>(targets, sources, out + c, in + c, channels, maps, by_target, by_source,
+                                              add, whole, store_whole);
+        continue;
+      }
+      const Lanes<T> lanes(channels - c);
+      mix_vectors<T, kTargets, kSources, 1>(
+          targets, sources, out + c, in + c, channels, maps, by_target, by_source, add,
+          [&](const T* at) { return load(at, lanes); }, [&](T* at, Vec<T> v) { store(at, v, lanes); });
+    }
+  }
+}
+
 template <class T>
 void mix(std::int64_t tokens, std::int64_t channels, std::int64_t targets, std::int64_t sources, T* out, const T* in,
          const T* maps, std::int64_t maps_stride, std::int64_t by_target, std::int64_t by_source, bool add) {
+  const auto with = targets == 4 && sources == 4   ? mix_of<T, 4, 4>
+                    : targets == 4 && sources == 1 ? mix_of<T, 4, 1>
+                    : targets == 1 && sources == 4 ? mix_of<T, 1, 4>
+                                                   : mix_of<T, 0, 0>;
+  with(tokens, channels, static_cast<int>(targets), static_cast<int>(sources), out, in, maps, maps_stride, by_target,
+       by_source, add);
+}
+
+/// kSources: as above. Targets go by kRows, so that their sums fill one vector: kRows kSources <= kLanes.
+template <class T, int kRows, int kSources>
+void products_of(std::int64_t tokens, std::int64_t channels, std::int64_t targets, T* dmaps, std::int64_t maps_stride,
+                 const T* a, const T* b) {
   constexpr std::int64_t kL = kLanes<T>;
-  for (std::int64_t i = 0; i < tokens; ++i, out += targets * channels, in += sources * channels, maps += maps_stride)
-    for (std::int64_t c = 0; c < channels; c += kL) {
-      const Lanes<T> lanes(channels - c < kL ? channels - c : kL);
-      Vec<T> x[kMostStreams];
-      for (std::int64_t s = 0; s < sources; ++s) x[s] = load(in + s * channels + c, lanes);
-      for (std::int64_t m = 0; m < targets; ++m) {
-        T* to = out + m * channels + c;
-        Vec<T> sum = add ? load(to, lanes) : Vec<T>{};
-        for (std::int64_t s = 0; s < sources; ++s) sum = fma(splat(maps[m * by_target + s * by_source]), x[s], sum);
-        store(to, sum, lanes);
+  constexpr int kSums = kRows * kSources;
+  for (std::int64_t i = 0; i < tokens; ++i, a += targets * channels, b += kSources * channels, dmaps += maps_stride)
+    for (std::int64_t m = 0; m < targets; m += kRows) {
+      Vec<T> sums[kL] = {};
+      const auto step = [&](std::int64_t c, const auto& get) {
+        Vec<T> v[kRows];
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) v[r] = get(a + (m + r) * channels + c);
+#pragma GCC unroll 4
+        for (int s = 0; s < kSources; ++s) {
+          const Vec<T> w = get(b + s * channels + c);
+#pragma GCC unroll 4
+          for (int r = 0; r < kRows; ++r) sums[r * kSources + s] = fma(v[r], w, sums[r * kSources + s]);
+        }
+      };
+      std::int64_t c = 0;
+      for (; c + kL <= channels; c += kL) step(c, [](const T* at) { return load(at); });
+      if (const Lanes<T> lanes(channels - c); c < channels) step(c, [&](const T* at) { return load(at, lanes); });
+      if constexpr (kSums > 1) {
+        const Vec<T> each = sum_each<T>(sums);
+        for (int k = 0; k < kSums; ++k) dmaps[m * kSources + k] += each[k];
+      } else {
+        dmaps[m] += total<T>(sums[0]);
       }
     }
 }
@@ -204,16 +283,22 @@ template <class T>
 void products(std::int64_t tokens, std::int64_t channels, std::int64_t targets, std::int64_t sources, T* dmaps,
               std::int64_t maps_stride, const T* a, const T* b) {
   constexpr std::int64_t kL = kLanes<T>;
+  if constexpr (kL >= 4) {
+    if (sources == 4 && targets % 2 == 0 && kL >= 8)
+      return products_of < T, kL >= 8 ? 2 : 1, 4 > (tokens, channels, targets, dmaps, maps_stride, a, b);
+    if (sources == 4) return products_of<T, 1, 4>(tokens, channels, targets, dmaps, maps_stride, a, b);
+    if (sources == 1 && targets == 4) return products_of<T, 4, 1>(tokens, channels, targets, dmaps, maps_stride, a, b);
+  }
   for (std::int64_t i = 0; i < tokens; ++i, a += targets * channels, b += sources * channels, dmaps += maps_stride)
-    for (std::int64_t m = 0; m < targets; ++m) {
-      Vec<T> sums[kMostStreams] = {};
-      for (std::int64_t c = 0; c < channels; c += kL) {
-        const Lanes<T> lanes(channels - c < kL ? channels - c : kL);
-        const Vec<T> v = load(a + m * channels + c, lanes);
-        for (std::int64_t s = 0; s < sources; ++s) sums[s] = fma(v, load(b + s * channels + c, lanes), sums[s]);
+    for (std::int64_t m = 0; m < targets; ++m)
+      for (std::int64_t s = 0; s < sources; ++s) {
+        Vec<T> sum{};
+        for (std::int64_t c = 0; c < channels; c += kL) {
+          const Lanes<T> lanes(channels - c < kL ? channels - c : kL);
+          sum = fma(load(a + m * channels + c, lanes), load(b + s * channels + c, lanes), sum);
+        }
+        dmaps[m * sources + s] += total<T>(sum);
       }
-      for (std::int64_t s = 0; s < sources; ++s) dmaps[m * sources + s] += total<T>(sums[s]);
-    }
 }
 
 }  // namespace
