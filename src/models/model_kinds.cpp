@@ -4,6 +4,7 @@
 #include "lockstep/models/hrm_config.hpp"
 #include "lockstep/models/kgat_config.hpp"
 #include "lockstep/models/model_config.hpp"
+#include "lockstep/models/sasrec_config.hpp"
 
 namespace lockstep {
 
@@ -21,10 +22,8 @@ std::unique_ptr<ModelConfig> make() {
 
 /// The first one is what a configuration without model.kind gets.
 constexpr Kind kKinds[] = {
-    {"emulator", make<EmulatorConfig>},
-    {"hrm", make<HrmConfig>},
-    {"kgat", make<KgatConfig>},
-    {"bprmf", make<BprmfConfig>},
+    {"emulator", make<EmulatorConfig>}, {"hrm", make<HrmConfig>},       {"kgat", make<KgatConfig>},
+    {"bprmf", make<BprmfConfig>},       {"sasrec", make<SasRecConfig>}, {"tisasrec", make<TiSasRecConfig>},
 };
 
 }  // namespace

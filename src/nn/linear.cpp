@@ -9,6 +9,12 @@ namespace lockstep {
 namespace {
 Target grad_of(Tape& tape, const Param* p) { return p ? tape.grad_of(*p) : Target{}; }
 Tensor value_of(const Param* p) { return p ? p->value : Tensor{}; }
+/// A weight (N, K) or, of a convolution of width 1, (N, K, 1) as a matrix.
+Tensor matrix(const Tensor& weight) {
+  const Shape& s = weight.shape();
+  return s.rank() == 3 && s[2] == 1 ? weight.reshaped({s[0], s[1]}) : weight;
+}
+Target matrix(const Target& target) { return target ? Target{matrix(target.tensor), target.accumulate} : target; }
 }  // namespace
 
 Linear add_linear(ParamStore& params, const std::string& name, std::int64_t in, std::int64_t out,
@@ -29,10 +35,10 @@ Var linear(Tape& t, Var x, const Linear& layer, Activation activation) {
   const Shape shape = with_columns(x.shape(), w->shape[0]);
   Var y = t.output(shape, t.wants_grad({x}, {w, b}));
   const Tensor derivative = y.wants_grad() && activation != Activation::none ? t.keep(shape) : Tensor{};
-  ops::linear_forward(t.stream(), y.value(), derivative, x.value(), w->value, value_of(b), activation);
+  ops::linear_forward(t.stream(), y.value(), derivative, x.value(), matrix(w->value), value_of(b), activation);
   t.record("linear", y, {w, b}, [=, &t] {
-    ops::linear_backward(t.stream(), t.grad_of(x), t.grad_of(*w), grad_of(t, b), y.grad(), derivative, x.value(),
-                         w->value);
+    ops::linear_backward(t.stream(), t.grad_of(x), matrix(t.grad_of(*w)), grad_of(t, b), y.grad(), derivative,
+                         x.value(), matrix(w->value));
   });
   return y;
 }

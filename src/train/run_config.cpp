@@ -222,6 +222,8 @@ void add_options(Options& options, RunConfig& config, const std::string& model_k
 
 std::string asked_model_kind(const std::vector<std::string>& args,
                              const std::function<std::string(const std::string& path)>& read) {
+  for (const std::string& arg : args)
+    if (arg == "--no_time" || arg == "--no-time") return "sasrec";  // as public code says it
   return Options::peek(args, {"model.kind", "model"}, read);
 }
 

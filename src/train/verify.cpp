@@ -19,7 +19,11 @@ struct Entry {
   const char* model;
   void (*run)(World&, const H5File&, const VerifyOptions&, VerifyReport&);
 };
-constexpr Entry kEntries[] = {{"emulator", verify_emulator}, {"hrm", verify_hrm}, {"kgat", verify_kgat}};
+constexpr Entry kEntries[] = {{"emulator", verify_emulator},
+                              {"hrm", verify_hrm},
+                              {"kgat", verify_kgat},
+                              {"sasrec", verify_sequence},
+                              {"tisasrec", verify_sequence}};
 
 }  // namespace
 
@@ -40,9 +44,29 @@ std::vector<double> Verifier::reference(const std::string& group, const std::str
 void Verifier::compare(const std::string& group, const std::string& name, std::span<const double> values,
                        double tolerance, bool absolute, const std::string& remark) {
   if (!has(group, name)) return;
-  const std::vector<double> expected = reference(group, name);
+  compare_with(reference(group, name), path(group, name).substr(1) + (remark.empty() ? "" : " (" + remark + ")"),
+               values, tolerance, absolute);
+}
+
+void Verifier::selected(const std::string& group, const std::string& name, std::span<const double> values,
+                        std::span<const std::int64_t> rows, double tolerance) {
+  if (!has(group, name)) return;
+  const std::vector<double> all = reference(group, name);
+  const std::size_t width = rows.empty() ? 0 : values.size() / rows.size();
+  std::vector<double> expected;
+  for (const std::int64_t row : rows) {
+    const std::size_t first = static_cast<std::size_t>(row) * width;
+    if (first + width <= all.size())
+      expected.insert(expected.end(), all.begin() + static_cast<std::ptrdiff_t>(first),
+                      all.begin() + static_cast<std::ptrdiff_t>(first + width));
+  }
+  compare_with(expected, path(group, name).substr(1), values, tolerance, false);
+}
+
+void Verifier::compare_with(const std::vector<double>& expected, const std::string& row_name,
+                            std::span<const double> values, double tolerance, bool absolute) {
   VerifyRow row;
-  row.name = path(group, name).substr(1) + (remark.empty() ? "" : " (" + remark + ")");
+  row.name = row_name;
   row.tolerance = tolerance;
   row.absolute = absolute;
   if (values.size() != expected.size()) {

@@ -17,16 +17,19 @@ class Verifier {
       : file_(file), f64_(options.f64), report_(report) {}
   const H5File& file() const { return file_; }
 
-  /// "outputs/predict" or "outputs_f64/predict", by the precision that is checked.
+  /// "outputs/predict" or, in double, "outputs_f64/predict" (in some files "outputs64/predict"). A file without the
+  /// former has the latter compared with either precision.
   std::string path(const std::string& group, const std::string& name) const {
-    return "/" + group + (f64_ ? "_f64/" : "/") + name;
+    const std::string single = "/" + group + "/" + name;
+    const std::string exact = "/" + group + (file_.has("/outputs64") ? "64/" : "_f64/") + name;
+    return f64_ || (!file_.has(single) && file_.has(exact)) ? exact : single;
   }
   bool has(const std::string& group, const std::string& name) const { return file_.has(path(group, name)); }
   /// Integers are read as numbers.
   std::vector<double> reference(const std::string& group, const std::string& name) const;
 
-  /// What a row may differ by: single for f32, 1e-12 in double.
-  double tolerance(double single) const { return f64_ ? 1e-12 : single; }
+  /// What a row may differ by, for f32 and for f64.
+  double tolerance(double single, double in_double = 1e-12) const { return f64_ ? in_double : single; }
 
   /// A row for values against group/name, skipped when the file has no such dataset.
   void relative(const std::string& group, const std::string& name, std::span<const double> values, double tolerance,
@@ -37,6 +40,9 @@ class Verifier {
                 const std::string& remark = "");
   /// A row for one number that is no dataset of the file.
   void value(const std::string& name, double value, double reference, double tolerance);
+  /// Some rows of a reference, by number, against values in that order.
+  void selected(const std::string& group, const std::string& name, std::span<const double> values,
+                std::span<const std::int64_t> rows, double tolerance);
   /// Each parameter of the store, taken from a flat vector.
   void parameters(const std::string& group, const ParamStore& params, const Tensor& flat, double tolerance,
                   bool absolute, double scale = 1, const std::string& remark = "");
@@ -44,6 +50,8 @@ class Verifier {
  private:
   void compare(const std::string& group, const std::string& name, std::span<const double> values, double tolerance,
                bool absolute, const std::string& remark);
+  void compare_with(const std::vector<double>& expected, const std::string& row_name, std::span<const double> values,
+                    double tolerance, bool absolute);
   const H5File& file_;
   bool f64_;
   VerifyReport& report_;
@@ -60,5 +68,6 @@ bool run_prep(World& world, const std::filesystem::path& golden);
 void verify_emulator(World& world, const H5File& file, const VerifyOptions& options, VerifyReport& report);
 void verify_hrm(World& world, const H5File& file, const VerifyOptions& options, VerifyReport& report);
 void verify_kgat(World& world, const H5File& file, const VerifyOptions& options, VerifyReport& report);
+void verify_sequence(World& world, const H5File& file, const VerifyOptions& options, VerifyReport& report);
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@ namespace lockstep {
 
 using ops::Activation;
 
-/// Parameters of a fully connected layer: `<name>.weight` (N, K) and, unless null, `<name>.bias` (N).
+/// Parameters of a fully connected layer: `<name>.weight` (N, K), or (N, K, 1) as of a convolution of width 1, and, unless null, `<name>.bias` (N).
 struct Linear {
   const Param* weight = nullptr;
   const Param* bias = nullptr;

@@ -18,6 +18,12 @@ Var smoothness_loss(Tape& tape, Var y, std::span<const double> mean, std::span<c
 /// The sum over the rows of the cross entropy of a softmax with smoothed labels, see ops/cross_entropy.hpp; labels (N)
 /// i32. A scalar, shape ().
 Var cross_entropy(Tape& tape, Var logits, const Tensor& labels, double smoothing = 0);
+/// The sum over tokens m with pos_m != 0 of softplus(-f_m . E_pos_m) + softplus(f_m . E_neg_m): the cross entropies of
+/// the item that came next and of one that did not, from scores against the rows of a table. A scalar, shape (). The
+/// numbers outlive the tape.
+/// shapes  f (M, C); table E (R, C); pos, neg (M)
+Var sampled_cross_entropy(Tape& tape, Var f, const Param& table, std::span<const std::int32_t> pos,
+                          std::span<const std::int32_t> neg);
 /// a + b, of equal shapes.
 Var add(Tape& tape, Var a, Var b);
 

@@ -87,4 +87,17 @@ std::string model_kind(World& world, const Args& args) {
   return model_kind(world, args, read_files(world, args));
 }
 
+void take_stored_configuration(RunConfig& config, const Options& given, const CheckpointReader& checkpoint) {
+  RunConfig stored;
+  Options options("lockstep eval");
+  add_options(options, stored, config.model_kind);
+  options.parse_ini(checkpoint.config(), checkpoint.path().string());
+  std::string mine;
+  for (const std::string& key : given.keys()) {
+    if (given.given(key)) mine += key + " = " + given.value(key) + "\n";
+  }
+  if (!mine.empty()) options.parse_ini(mine, "command line");
+  config = std::move(stored);
+}
+
 }  // namespace lockstep::apps

@@ -4,8 +4,9 @@
 #include <vector>
 
 namespace lockstep {
-class World;
+class CheckpointReader;
 class Options;
+class World;
 struct RunConfig;
 }  // namespace lockstep
 
@@ -32,6 +33,8 @@ bool parse(World& world, Options& options, const Args& args);
 bool parse(World& world, Options& options, const Args& args, RunConfig& config);
 /// That kind. Collective.
 std::string model_kind(World& world, const Args& args);
+/// The checkpoint's own configuration, with the keys that `given` got on the command line on top.
+void take_stored_configuration(RunConfig& config, const Options& given, const CheckpointReader& checkpoint);
 
 int run_checkpoint(World& world, const Args& args);
 int run_eval(World& world, const Args& args);

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <optional>
 
-#include "lockstep/base/options.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
 
 namespace lockstep::apps {

@@ -36,20 +36,6 @@ Options make_options(EvalArguments& a) {
   return options;
 }
 
-/// The checkpoint's own configuration, with what the command line says on top.
-void take_stored_configuration(RunConfig& config, const Options& given, const CheckpointReader& checkpoint) {
-  RunConfig stored;
-  Options options("lockstep eval");
-  add_options(options, stored, config.model_kind);
-  options.parse_ini(checkpoint.config(), checkpoint.path().string());
-  std::string mine;
-  for (const std::string& key : given.keys()) {
-    if (given.given(key)) mine += key + " = " + given.value(key) + "\n";
-  }
-  if (!mine.empty()) options.parse_ini(mine, "command line");
-  config = std::move(stored);
-}
-
 void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metric>& metrics) {
   if (a.json) {
     nlohmann::ordered_json values;

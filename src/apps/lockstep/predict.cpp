@@ -16,6 +16,8 @@ struct Predictor {
 constexpr Predictor kPredictors[] = {
     {"emulator", predict_emulator},
     {"hrm", predict_hrm},
+    {"sasrec", predict_sequence},
+    {"tisasrec", predict_sequence},
 };
 
 }  // namespace

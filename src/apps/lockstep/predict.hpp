@@ -8,5 +8,7 @@ namespace lockstep::apps {
 int predict_emulator(World& world, const Args& args);
 /// Puzzles of a text file, one per line, to solved grids.
 int predict_hrm(World& world, const Args& args);
+/// The next items of users, as text.
+int predict_sequence(World& world, const Args& args);
 
 }  // namespace lockstep::apps

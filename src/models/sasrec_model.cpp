@@ -1,0 +1,191 @@
+#include "lockstep/models/sasrec_model.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "lockstep/base/text.hpp"
+#include "lockstep/data/sampler.hpp"
+#include "lockstep/ops/gather.hpp"
+#include "lockstep/ops/linear.hpp"
+
+namespace lockstep {
+namespace {
+
+/// Multiply-adds of a forward pass, of all training windows.
+double multiplications(const SasRecArch& a, const SequenceData& data) {
+  const auto d = static_cast<double>(a.hidden), n = static_cast<double>(a.streams);
+  double tokens = 0, pairs = 0;
+  for (std::int64_t s = 0; s < data.size(Split::train); ++s) {
+    const auto inputs = static_cast<std::int64_t>(data.items(data.user(Split::train, s), Seen::training).size()) - 1;
+    const auto length = static_cast<double>(std::min(inputs, a.slots));
+    tokens += length;
+    pairs += length * (length + 1) / 2;
+  }
+  double per_token = (a.timed ? 5 : 6) * d * d;
+  if (a.mhc == SasRecArch::Mhc::streams) per_token += 2 * (n + 2) * n * n * d;
+  // Scores and weighted values; with times, as the formula has them, those of the tables too.
+  return static_cast<double>(a.blocks) * (tokens * per_token + pairs * (a.timed ? 4 : 2) * d) + 2 * tokens * d;
+}
+
+double softplus(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
+
+}  // namespace
+
+SasRecModel::SasRecModel(Options options, SequenceData data)
+    : options_(std::move(options)),
+      data_(std::move(data)),
+      network_((options_.arch.items = data_.n_items, options_.arch), options_.dtype, options_.seed) {
+  require_usage(!network_.arch().timed || data_.has_time(), "model.kind = tisasrec: '", data_.path.string(),
+                "' has no times; use model.kind = sasrec");
+  flops_per_sample_ = 6 * multiplications(network_.arch(), data_) / static_cast<double>(data_.size(Split::train));
+}
+
+std::int64_t SasRecModel::size(Split split) const {
+  const std::int64_t all = data_.size(split), wanted = options_.ranking.users;
+  return split == Split::train || wanted == 0 ? all : std::min(all, wanted);
+}
+
+ShardLoss SasRecModel::loss(Tape& tape, const Shard& shard) const {
+  const SequenceBatch batch = training_batch(tape.arena(), data_, network_.arch().window(), shard);
+  const SasRecDraws draws = {.training = true, .seed = shard.seed, .step = static_cast<std::uint64_t>(shard.step)};
+  const Var features = network_.features(tape, batch, draws);
+  return {network_.loss(tape, features, batch), static_cast<double>(batch.targets)};
+}
+
+Tensor SasRecModel::newest_features(Tape& tape, Seen seen, std::span<const std::int64_t> users) const {
+  const SequenceBatch batch = judging_batch(tape.arena(), data_, network_.arch().window(), seen, users);
+  const Var features = network_.features(tape, batch, {});
+  const auto count = static_cast<std::int64_t>(users.size());
+  const Tensor last = tape.keep({count}, DType::i64), newest = tape.keep({count, network_.arch().hidden});
+  for (std::int64_t b = 0; b < count; ++b) last.data<std::int64_t>()[b] = batch.begin.data<std::int64_t>()[b + 1] - 1;
+  ops::gather_rows(tape.stream(), newest, features.value(), last.span<std::int64_t>());
+  return newest;
+}
+
+Tensor SasRecModel::all_scores(Tape& tape, const Tensor& features, std::span<const std::int64_t> users) const {
+  const Tensor scores = tape.keep({features.rows(), data_.n_items + 1});
+  ops::linear_forward(tape.stream(), scores, {}, features, network_.item_table().value, {}, ops::Activation::none);
+  visit_float(tape.dtype(), [&]<class T>() {
+    for (std::size_t b = 0; b < users.size(); ++b) {
+      T* row = scores.data<T>() + static_cast<std::int64_t>(b) * scores.columns();
+      row[0] = -std::numeric_limits<T>::infinity();
+      for (const std::int32_t item : data_.items(users[b], Seen::everything))
+        row[item] = -std::numeric_limits<T>::infinity();
+    }
+  });
+  return scores;
+}
+
+namespace {
+
+/// What one user's scores add to the sums.
+struct Judged {
+  std::int64_t rank = 0, ties = 0, candidates = 0;
+  double loss = 0;
+
+  template <class T>
+  void see(T target, std::span<const T> others) {
+    double negative = 0;
+    for (const T score : others) {
+      if (score == -std::numeric_limits<T>::infinity()) continue;
+      ++candidates;
+      rank += score > target;
+      ties += score == target;
+      negative += softplus(static_cast<double>(score));
+    }
+    loss = softplus(-static_cast<double>(target));
+    if (candidates > 0) loss += negative / static_cast<double>(candidates);
+  }
+};
+
+}  // namespace
+
+void SasRecModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
+  const RankingOptions& ranking = options_.ranking;
+  const Permutation chosen(data_.size(split), options_.seed, 0);  // of the users when some are enough
+  const Tensor who = tape.keep({count}, DType::i64);
+  const std::span<std::int64_t> users = who.span<std::int64_t>();
+  for (std::int64_t b = 0; b < count; ++b)
+    users[static_cast<std::size_t>(b)] =
+        data_.user(split, size(split) < data_.size(split) ? chosen(first + b) : first + b);
+
+  const Tensor features = newest_features(tape, seen_before(split), users);
+  const Tensor everything = ranking.full ? all_scores(tape, features, users) : Tensor{};
+  const Tensor drawn = tape.keep({ranking.full ? 0 : ranking.candidates}, DType::i32);
+  const Tensor drawn_scores = tape.keep(drawn.shape());
+  visit_float(tape.dtype(), [&]<class T>() {
+    const std::int64_t c = features.columns();
+    for (std::int64_t b = 0; b < count; ++b) {
+      const std::int64_t user = users[static_cast<std::size_t>(b)];
+      const T* f = features.data<T>() + b * c;
+      const auto score = [&](std::int32_t item) {
+        const T* e = network_.item_table().value.data<T>() + item * c;
+        double sum = 0;
+        for (std::int64_t k = 0; k < c; ++k) sum += static_cast<double>(f[k]) * static_cast<double>(e[k]);
+        return static_cast<T>(sum);
+      };
+      const T target = score(data_.target(split, user));
+      require(std::isfinite(target), "evaluation: the score of user ", user + 1, " is ", target,
+              ": the weights are not finite");
+      Judged judged;
+      if (ranking.full) {
+        judged.see<T>(
+            target, {everything.data<T>() + b * everything.columns(), static_cast<std::size_t>(everything.columns())});
+      } else {
+        draw_unknown(data_, user, options_.seed, drawn.span<std::int32_t>());
+        for (std::int64_t i = 0; i < drawn.size(); ++i)
+          drawn_scores.data<T>()[i] = score(drawn.data<std::int32_t>()[i]);
+        judged.see<T>(target, drawn_scores.span<T>());
+      }
+      sums[0] += 1;
+      sums[1] += static_cast<double>(judged.candidates);
+      sums[2] += static_cast<double>(judged.ties);
+      sums[3] += judged.loss;
+      for (std::size_t k = 0; k < ranking.at.size(); ++k) {
+        if (judged.rank >= ranking.at[k]) continue;
+        sums[4 + 2 * k] += 1 / std::log2(static_cast<double>(judged.rank + 2));
+        sums[5 + 2 * k] += 1;
+      }
+    }
+  });
+}
+
+std::vector<Metric> SasRecModel::metrics(Split, const std::vector<double>& sums) const {
+  std::vector<Metric> metrics;
+  const double users = std::max(sums[0], 1.0);
+  for (std::size_t k = 0; k < options_.ranking.at.size(); ++k) {
+    metrics.push_back({join("ndcg@", options_.ranking.at[k]), sums[4 + 2 * k] / users, true});
+    metrics.push_back({join("hr@", options_.ranking.at[k]), sums[5 + 2 * k] / users, true});
+  }
+  metrics.push_back({"loss", sums[3] / users, false});
+  metrics.push_back({"ties", sums[2] / std::max(sums[1], 1.0), false});
+  return metrics;
+}
+
+std::vector<std::vector<SasRecModel::Suggestion>> SasRecModel::suggest(Tape& tape, std::span<const std::int64_t> users,
+                                                                       std::int64_t count) const {
+  const Tensor scores = all_scores(tape, newest_features(tape, Seen::everything, users), users);
+  std::vector<std::vector<Suggestion>> lists;
+  visit_float(tape.dtype(), [&]<class T>() {
+    for (std::size_t b = 0; b < users.size(); ++b) {
+      const T* row = scores.data<T>() + static_cast<std::int64_t>(b) * scores.columns();
+      std::vector<Suggestion>& list = lists.emplace_back();
+      for (std::int64_t i = 1; i <= data_.n_items; ++i) {
+        if (row[i] != -std::numeric_limits<T>::infinity())
+          list.push_back({static_cast<std::int32_t>(i), static_cast<double>(row[i])});
+      }
+      const auto end = list.begin() + std::min(count, static_cast<std::int64_t>(list.size()));
+      std::partial_sort(list.begin(), end, list.end(), [](const Suggestion& a, const Suggestion& b) {
+        return a.score != b.score ? a.score > b.score : a.item < b.item;
+      });
+      list.erase(end, list.end());
+    }
+  });
+  return lists;
+}
+
+void SasRecModel::save(H5File& file) const { save_sasrec_card(file, network_.arch()); }
+
+}  // namespace lockstep
