@@ -9,7 +9,7 @@ namespace {
 template <class T>
 constexpr std::int64_t kDepth = 256 * 4 / static_cast<std::int64_t>(sizeof(T));
 /// Rows of a that stay in the second-level cache while panels of b pass by.
-constexpr std::int64_t kBlockRows = 8 * kTileRows;
+constexpr std::int64_t kBlockRows = (kTileRows < 8 ? 24 : 8) * kTileRows;
 /// A packed b up to this size stays in the first-level cache beside the rows that are worked on.
 constexpr std::int64_t kSmallBytes = 24 << 10;
 
