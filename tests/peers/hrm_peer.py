@@ -17,9 +17,14 @@ import resource
 import statistics
 import time
 
-import numpy as np
-import torch
-import torch.nn.functional as F
+try:
+    import h5py
+    import numpy as np
+    import torch
+    import torch.nn.functional as F
+except ImportError as missing:
+    print("skipped:", missing)
+    raise SystemExit(77)
 
 
 def inter_size(hidden, expansion):
@@ -229,7 +234,6 @@ def cosine(warmup, total, min_ratio):
 
 
 def check(paths):
-    import h5py
     worst = 0.0
     for path in paths:
         with h5py.File(path) as f:
@@ -293,7 +297,6 @@ def bench(a):
 
 
 def train(a):
-    import h5py
     f = h5py.File(a.train)
     part = f["train/all"]
     inputs, labels, groups = part["inputs"][:], part["labels"][:], part["group_indices"][:]
