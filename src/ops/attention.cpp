@@ -2,6 +2,9 @@
 
 #include <omp.h>
 
+#include <algorithm>
+#include <bit>
+
 #include "attention_kernels.hpp"
 #include "lockstep/base/error.hpp"
 
@@ -35,6 +38,8 @@ Extents extents_of(const char* what, const Tensor& y, const Tensor& lse, const A
   }
   require(!lse || lse.size() == batch * options.heads * time, what, ": y is ", y.shape(), ", so lse must be (", batch,
           ", ", options.heads, ", ", time, "), not ", lse.shape());
+  require(!options.dropout || static_cast<std::int64_t>(options.samples.size()) == batch, what, ": dropout of ", batch,
+          " sequences needs as many sample numbers, not ", options.samples.size());
   return {batch, time, options.heads, columns / options.heads};
 }
 
@@ -54,6 +59,18 @@ cpu::AttentionHead<T> head_of(std::int64_t b, std::int64_t h, const Extents& e, 
   head.y = y.data<T>() + b * e.time * columns + h * e.width;
   head.y_stride = columns;
   if (lse) head.lse = lse.data<T>() + (b * e.heads + h) * e.time;
+  if (options.dropout) {
+    constexpr std::int64_t kDraws = 2 * cpu::kGroupWords, kShortest = 16;
+    head.drop = true;
+    head.key = cpu::PhiloxKey(options.dropout.draws(options.samples[static_cast<std::size_t>(b)]));
+    head.rate = cpu::DropRate(options.dropout.rate);
+    const auto ceil_div = [](std::int64_t a, std::int64_t by) { return static_cast<std::uint64_t>((a + by - 1) / by); };
+    const auto room = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max(e.time, kShortest))));
+    head.group_rows = room < kDraws ? static_cast<std::uint64_t>(kDraws / room) : 1;
+    head.row_groups = ceil_div(e.time, kDraws);
+    head.first_group =
+        static_cast<std::uint64_t>(h) * head.row_groups * ceil_div(e.time, static_cast<std::int64_t>(head.group_rows));
+  }
   return head;
 }
 

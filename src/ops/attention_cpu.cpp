@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "attention_kernels.hpp"
+#include "dropout_rows.hpp"
 #include "gemm_kernels.hpp"
 #include "gemm_tile.hpp"
 #include "vecmath.hpp"
@@ -118,6 +119,28 @@ T exponentials(T* s, std::int64_t n, T scale, T& largest) {
   return sum_of<T>(sum + e);
 }
 
+/// Drops elements of the weights of a head, or of their gradient, row by row.
+template <class T>
+class WeightDropout {
+ public:
+  explicit WeightDropout(const AttentionHead<T>& head) : head_(head) {}
+  void row(std::int64_t i, T* row) {
+    const auto at = static_cast<std::uint64_t>(i);
+    if (!head_.drop) return;
+    if (head_.group_rows == 1)
+      return dropout_row(head_.time, row, row, false, head_.key, head_.first_group + at * head_.row_groups, head_.rate);
+    const std::uint64_t group = at / head_.group_rows;
+    if (group != held_) drawn_.draw(head_.key, head_.first_group + group), held_ = group;
+    drop_by(drawn_.draws() + at % head_.group_rows * (2 * kGroupWords / head_.group_rows), head_.time, row, row, false,
+            head_.rate);
+  }
+
+ private:
+  const AttentionHead<T>& head_;
+  GroupDraws drawn_;
+  std::uint64_t held_ = ~std::uint64_t{0};
+};
+
 template <class T>
 void forward(const AttentionHead<T>& head) {
   const std::int64_t time = head.time, width = head.width, score_stride = padded<T>(time);
@@ -126,6 +149,7 @@ void forward(const AttentionHead<T>& head) {
   const Panels<T> keys = memory.transposed(head.k, head.stride, time, width);
   const Panels<T> values = memory.plain(head.v, head.stride, time, width);
   const std::int64_t height = ceil_div(time, ceil_div(time, kTileRows));
+  WeightDropout<T> dropout(head);
   for (std::int64_t first = 0; first < time; first += height) {
     const std::int64_t rows = smaller(height, time - first);
     multiply<T, false>(rows, scores, score_stride, head.q + first * head.stride, head.stride, keys, false);
@@ -134,6 +158,7 @@ void forward(const AttentionHead<T>& head) {
       T largest;
       const T sum = exponentials(scores + r * score_stride, time, head.scale, largest);
       inverse[r] = 1 / sum;
+      dropout.row(first + r, scores + r * score_stride);
       if (head.lse) head.lse[first + r] = head.scale * largest + std::log(sum);
     }
     multiply<T, false>(rows, head.y + first * head.y_stride, head.y_stride, scores, score_stride, values, false);
@@ -194,6 +219,7 @@ void backward(const AttentionHead<T>& head) {
   T* dv = whole ? head.dv : memory.take(padded<T>(time * width));
   const std::int64_t d_stride = whole ? head.stride : width;
   const Memory<T> rest = memory;
+  WeightDropout<T> dropout(head);
   for (std::int64_t first = 0; first < time; first += block) {
     const std::int64_t rows = smaller(block, time - first);
     const T* q = head.q + first * head.stride;
@@ -208,8 +234,10 @@ void backward(const AttentionHead<T>& head) {
       multiply<T, false>(count, dp, score_stride, dy + i * head.y_stride, head.y_stride, values, false);
       for (std::int64_t r = 0; r < count; ++r) {
         const std::int64_t row = (i + r) * head.y_stride;
+        dropout.row(first + i + r, dp + r * score_stride);
         score_gradients(s + r * score_stride, dp + r * score_stride, score_stride, head.scale, head.lse[first + i + r],
                         dot(dy + row, y + row, width));
+        dropout.row(first + i + r, s + r * score_stride);
       }
       if (head.dq)
         multiply<T, false>(count, head.dq + (first + i) * head.stride, head.stride, dp, score_stride, key_rows,

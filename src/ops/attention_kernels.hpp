@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "dropout_kernels.hpp"
 
 namespace lockstep::ops::cpu {
 
@@ -18,7 +19,14 @@ struct AttentionHead {
   const T* dy = nullptr;
   T *dq = nullptr, *dk = nullptr, *dv = nullptr;  ///< null when not wanted
   bool add_dq = false, add_dk = false, add_dv = false;
+  /// Dropout: rows i of the weights have the draws of groups first_group + i row_groups and following, or, where rows are
+  /// short, group_rows of them share the group first_group + i / group_rows.
+  bool drop = false;
+  PhiloxKey key;
+  DropRate rate{0};
+  std::uint64_t first_group = 0, row_groups = 1, group_rows = 1;
 };
+
 template <class T>
 struct AttentionKernels {
   void (*forward)(const AttentionHead<T>& head);

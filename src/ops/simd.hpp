@@ -57,7 +57,8 @@ struct Lanes {
   explicit Lanes(std::int64_t n) : mask(static_cast<decltype(mask)>((1u << n) - 1u)) {}
 #elif defined(LOCKSTEP_ISA_avx2)
   __m256i mask;
-  explicit Lanes(std::int64_t n) {
+  bool all;  ///< processors of AMD take dozens of operations for a store with a mask, and one for a plain one
+  explicit Lanes(std::int64_t n) : all(n == kLanes<T>) {
     using I = IntOf<T>;
     Vec<I> index;
     for (int i = 0; i < kLanes<T>; ++i) index[i] = i;
@@ -97,7 +98,10 @@ LOCKSTEP_INLINE void store(float* p, Vec<float> v, Lanes<float> lanes) {
 #if defined(LOCKSTEP_ISA_avx512)
   _mm512_mask_storeu_ps(p, lanes.mask, (__m512)v);
 #elif defined(LOCKSTEP_ISA_avx2)
-  _mm256_maskstore_ps(p, lanes.mask, (__m256)v);
+  if (lanes.all)
+    store(p, v);
+  else
+    _mm256_maskstore_ps(p, lanes.mask, (__m256)v);
 #else
   for (std::int64_t i = 0; i < lanes.count; ++i) p[i] = v[i];
 #endif
@@ -106,7 +110,10 @@ LOCKSTEP_INLINE void store(double* p, Vec<double> v, Lanes<double> lanes) {
 #if defined(LOCKSTEP_ISA_avx512)
   _mm512_mask_storeu_pd(p, lanes.mask, (__m512d)v);
 #elif defined(LOCKSTEP_ISA_avx2)
-  _mm256_maskstore_pd(p, lanes.mask, (__m256d)v);
+  if (lanes.all)
+    store(p, v);
+  else
+    _mm256_maskstore_pd(p, lanes.mask, (__m256d)v);
 #else
   for (std::int64_t i = 0; i < lanes.count; ++i) p[i] = v[i];
 #endif

@@ -19,8 +19,17 @@ namespace {
 struct Sizes {
   std::int64_t batch, time, heads, width;
   Shape shape() const { return {batch, time, heads * width}; }
-  AttentionOptions options() const { return {.heads = heads, .scale = 1 / std::sqrt(static_cast<double>(width))}; }
+  AttentionOptions options() const {
+    AttentionOptions o;
+    o.heads = heads, o.scale = 1 / std::sqrt(static_cast<double>(width));
+    return o;
+  }
 };
+AttentionOptions with_heads(std::int64_t heads) {
+  AttentionOptions o;
+  o.heads = heads;
+  return o;
+}
 constexpr Sizes kSizes[] = {{2, 7, 3, 5},   {1, 1, 1, 1},    {3, 8, 4, 16}, {1, 31, 2, 64},
                             {2, 67, 1, 33}, {1, 200, 1, 12}, {0, 4, 2, 3}};
 
@@ -187,9 +196,9 @@ TEST_SUITE("ops.attention") {
   TEST_CASE("shapes that do not fit are named") {
     Stream stream;
     const OwnedTensor y(DType::f32, {2, 3, 8}), q(DType::f32, {2, 3, 24}), k(DType::f32, {2, 3, 7});
-    CHECK_THROWS_WITH_AS(ops::attention_forward(stream, y, {}, {q, {}, {}}, {.heads = 3}),
+    CHECK_THROWS_WITH_AS(ops::attention_forward(stream, y, {}, {q, {}, {}}, with_heads(3)),
                          "attention: 3 heads do not divide the 8 columns of y", Error);
-    CHECK_THROWS_WITH_AS(ops::attention_forward(stream, y, {}, {y, k, y}, {.heads = 2}),
+    CHECK_THROWS_WITH_AS(ops::attention_forward(stream, y, {}, {y, k, y}, with_heads(2)),
                          "attention: y is (2, 3, 8), so q, k and v must be too, not (2, 3, 7)", Error);
   }
 }
