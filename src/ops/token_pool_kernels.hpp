@@ -1,0 +1,25 @@
+#pragma once
+#include <cstdint>
+
+#include "dispatch.hpp"
+
+namespace lockstep::ops::cpu {
+
+/// One sequence of T tokens of D columns.
+template <class T>
+struct TokenPoolKernels {
+  /// z = sum_t w_t x_t
+  void (*forward)(std::int64_t time, std::int64_t width, T* z, const T* w, const T* x);
+  /// dx_t (+)= w_t dz and dscores_t (+)= w_t dz (x_t - z); a null gradient is left out.
+  void (*backward)(std::int64_t time, std::int64_t width, T* dx, bool add_dx, T* dscores, bool add_dscores, const T* dz,
+                   const T* z, const T* w, const T* x);
+};
+
+LOCKSTEP_EACH_ISA(template <class T> TokenPoolKernels<T> token_pool_kernels();)
+
+template <class T>
+TokenPoolKernels<T> active_token_pool_kernels() {
+  return LOCKSTEP_ACTIVE(token_pool_kernels<T>());
+}
+
+}  // namespace lockstep::ops::cpu
