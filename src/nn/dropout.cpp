@@ -1,6 +1,8 @@
 #include "lockstep/nn/dropout.hpp"
 
+#include "lockstep/nn/loss.hpp"
 #include "lockstep/ops/dropout.hpp"
+#include "lockstep/ops/elementwise.hpp"
 
 namespace lockstep {
 
@@ -10,6 +12,18 @@ Var dropout(Tape& t, Var x, const Dropout& dropout, const SampleRows& rows) {
   ops::dropout(t.stream(), {y.value()}, x.value(), dropout, rows);
   t.record("dropout", y, {}, [=, &t] { ops::dropout(t.stream(), t.grad_of(x), y.grad(), dropout, rows); });
   return y;
+}
+
+Var add_dropped(Tape& t, Var x, Var y, const Dropout& dropout, const SampleRows& rows) {
+  if (!dropout) return add(t, x, y);
+  Var z = t.output(x.shape(), t.wants_grad({x, y}));
+  ops::scale(t.stream(), {z.value()}, x.value(), 1);
+  ops::dropout(t.stream(), {z.value(), true}, y.value(), dropout, rows);
+  t.record("add_dropped", z, {}, [=, &t] {
+    ops::scale(t.stream(), t.grad_of(x), z.grad(), 1);
+    ops::dropout(t.stream(), t.grad_of(y), z.grad(), dropout, rows);
+  });
+  return z;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,9 @@
 #include "lockstep/nn/linear.hpp"
 
+#include <array>
+
 #include "lockstep/ops/conv1d.hpp"
+#include "lockstep/ops/dropout.hpp"
 #include "lockstep/ops/linear.hpp"
 #include "nn/shapes.hpp"
 
@@ -23,6 +26,16 @@ Linear add_linear(ParamStore& params, const std::string& name, std::int64_t in, 
   return {&w, &params.add(name + ".bias", {out}, std::move(bias))};
 }
 
+std::vector<Linear> add_stacked_linears(ParamStore& params, const std::vector<std::string>& names, std::int64_t in,
+                                        std::int64_t out, ParamStore::Init weight, ParamStore::Init bias) {
+  require(out % 16 == 0, "layers side by side of ", out, " columns each: must be a multiple of 16");
+  std::vector<Linear> layers(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i)
+    layers[i].weight = &params.add(names[i] + ".weight", {out, in}, weight);
+  for (std::size_t i = 0; i < names.size(); ++i) layers[i].bias = &params.add(names[i] + ".bias", {out}, bias);
+  return layers;
+}
+
 Conv1d add_conv1d(ParamStore& params, const std::string& name, std::int64_t channels, std::int64_t kernel,
                   ParamStore::Init weight, ParamStore::Init bias) {
   const Param& w = params.add(name + ".weight", {channels, 1, kernel}, std::move(weight));
@@ -30,15 +43,55 @@ Conv1d add_conv1d(ParamStore& params, const std::string& name, std::int64_t chan
 }
 
 Var linear(Tape& t, Var x, const Linear& layer, Activation activation) {
+  return linear(t, x, layer, activation, {}, {});
+}
+
+Var linear(Tape& t, Var x, const Linear& layer, Activation activation, const ops::Dropout& dropout,
+           const ops::SampleRows& rows) {
   require(x.shape().rank() > 0, "linear: x is a scalar");
   const Param *w = layer.weight, *b = layer.bias;
   const Shape shape = with_columns(x.shape(), w->shape[0]);
   Var y = t.output(shape, t.wants_grad({x}, {w, b}));
-  const Tensor derivative = y.wants_grad() && activation != Activation::none ? t.keep(shape) : Tensor{};
+  const bool apart = activation != Activation::none || dropout;
+  const Tensor derivative = y.wants_grad() && apart ? t.keep(shape) : Tensor{};
   ops::linear_forward(t.stream(), y.value(), derivative, x.value(), matrix(w->value), value_of(b), activation);
+  if (dropout) {
+    ops::dropout(t.stream(), {y.value()}, y.value(), dropout, rows);
+    if (derivative) ops::dropout(t.stream(), {derivative}, derivative, dropout, rows);
+  }
   t.record("linear", y, {w, b}, [=, &t] {
     ops::linear_backward(t.stream(), t.grad_of(x), matrix(t.grad_of(*w)), grad_of(t, b), y.grad(), derivative,
                          x.value(), matrix(w->value));
+  });
+  return y;
+}
+
+namespace {
+/// The first of some arrays that lie one after another, as one array of `count` times its rows.
+Tensor joined(const Tensor& first, std::size_t count) {
+  const Shape& s = first.shape();
+  const std::int64_t rows = s[0] * static_cast<std::int64_t>(count);
+  return {first.raw(), first.dtype(), s.rank() == 2 ? Shape{rows, s[1]} : Shape{rows}, first.device()};
+}
+Target joined(const Target& first, std::size_t count) {
+  return first ? Target{joined(first.tensor, count), first.accumulate} : Target{};
+}
+}  // namespace
+
+Var stacked_linear(Tape& t, Var x, std::span<const Linear> layers) {
+  constexpr std::size_t kMost = 4;
+  require(!layers.empty() && layers.size() <= kMost, "stacked linear: ", layers.size(), " layers; must be 1 to ",
+          kMost);
+  std::array<const Param*, 2 * kMost> used{};
+  const std::size_t count = layers.size();
+  for (std::size_t i = 0; i < count; ++i) used[2 * i] = layers[i].weight, used[2 * i + 1] = layers[i].bias;
+  const Param *w = layers[0].weight, *b = layers[0].bias;
+  Var y = t.output(with_columns(x.shape(), w->shape[0] * static_cast<std::int64_t>(count)), t.wants_grad({x}, {w, b}));
+  const Tensor weight = joined(w->value, count);
+  ops::linear_forward(t.stream(), y.value(), {}, x.value(), weight, joined(b->value, count), Activation::none);
+  t.record("stacked_linear", y, std::span<const Param* const>(used.data(), 2 * count), [=, &t] {
+    ops::linear_backward(t.stream(), t.grad_of(x), joined(t.grad_of(*w), count), joined(t.grad_of(*b), count), y.grad(),
+                         {}, x.value(), weight);
   });
   return y;
 }

@@ -1,6 +1,7 @@
 #include "lockstep/nn/tape.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep {
 
@@ -13,6 +14,12 @@ struct Tape::Record {
   void (*run)(const void*);
   const Param** params;
   std::int64_t param_count;
+};
+
+/// A list entry: memory to be used again.
+struct Tape::Spare {
+  Spare* next;
+  Tensor memory;
 };
 
 Tape::Tape(Stream& stream, Arena& arena, DType dtype, Mode mode, Gradients* gradients)
@@ -67,10 +74,29 @@ void Tape::push(const char* op, Var y, std::span<const Param* const> params, con
 Target Tape::grad_of(Var v) {
   if (!v || !v.wants_grad()) return {};
   Var::Node& node = *v.node_;
-  if (!node.grad) node.grad = allocate(arena_, node.value.dtype(), node.value.shape());
+  if (!node.grad) node.grad = gradient_of(node.value);
   const bool accumulate = node.grad_written;
   node.grad_written = true;
   return {node.grad, accumulate};
+}
+
+Tensor Tape::gradient_of(const Tensor& value) {
+  for (Spare** at = &spare_; *at; at = &(*at)->next) {
+    Spare* found = *at;
+    const Tensor& memory = found->memory;
+    if (memory.size() != value.size() || memory.dtype() != value.dtype()) continue;
+    *at = std::exchange(found->next, empty_);
+    empty_ = found;
+    return memory.reshaped(value.shape());
+  }
+  return allocate(arena_, value.dtype(), value.shape());
+}
+
+void Tape::release(Var::Node& node) {
+  Spare* entry =
+      empty_ ? std::exchange(empty_, empty_->next) : new (arena_.allocate(sizeof(Spare))) Spare{nullptr, Tensor()};
+  *entry = {spare_, std::exchange(node.grad, Tensor())};
+  spare_ = entry;
 }
 
 Target Tape::grad_of(const Param& p) {
@@ -108,6 +134,9 @@ void Tape::backward(Var y, const Tensor& seed) {
 void Tape::replay() {
   const Record* record = last_;
   last_ = nullptr;  // what has been replayed is spent
+  // A backward inside another one may have memory that does not last (recompute.hpp): it keeps its own list.
+  Spare* const spare = std::exchange(spare_, nullptr);
+  Spare* const empty = std::exchange(empty_, nullptr);
   for (; record; record = record->previous) {
     if (record->y.node_->grad_written) {
       try {
@@ -115,12 +144,14 @@ void Tape::replay() {
       } catch (const Error& e) {
         throw Error(e.fault(), join("backward of ", record->op, ": ", e.what()), e.where());
       }
+      release(*record->y.node_);
     }
     for (std::int64_t i = 0; i < record->param_count; ++i) {
       const Param& p = *record->params[i];
       if (--uses_[p.index] == 0 && ready_) ready_(p);
     }
   }
+  spare_ = spare, empty_ = empty;
 }
 
 }  // namespace lockstep

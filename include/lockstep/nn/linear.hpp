@@ -1,7 +1,12 @@
 #pragma once
+#include <span>
+#include <string>
+#include <vector>
+
 #include "lockstep/nn/params.hpp"
 #include "lockstep/nn/tape.hpp"
 #include "lockstep/ops/activation.hpp"
+#include "lockstep/ops/sample_rows.hpp"
 
 namespace lockstep {
 
@@ -24,8 +29,18 @@ Linear add_linear(ParamStore& params, const std::string& name, std::int64_t in, 
 Conv1d add_conv1d(ParamStore& params, const std::string& name, std::int64_t channels, std::int64_t kernel,
                   ParamStore::Init weight, ParamStore::Init bias);
 
+/// Registers layers of the same extents so that their weights lie in memory one after another, and so do their biases:
+/// see stacked_linear(). errors  Error if out is no multiple of 16
+std::vector<Linear> add_stacked_linears(ParamStore& params, const std::vector<std::string>& names, std::int64_t in,
+                                        std::int64_t out, ParamStore::Init weight, ParamStore::Init bias);
+
 /// y = f(x weight^T + bias), see ops/linear.hpp. shapes  x (..., K) -> (..., N)
 Var linear(Tape& tape, Var x, const Linear& layer, Activation activation = Activation::none);
+/// y = dropout(f(x weight^T + bias)), see ops/dropout.hpp, without memory of its own for what is before the dropout.
+Var linear(Tape& tape, Var x, const Linear& layer, Activation activation, const ops::Dropout& dropout,
+           const ops::SampleRows& rows);
+/// Layers of add_stacked_linears() in one product, their results side by side. shapes  x (..., K) -> (..., layers N)
+Var stacked_linear(Tape& tape, Var x, std::span<const Linear> layers);
 /// y = f(x), for those who want the value before the activation too.
 Var activation(Tape& tape, Var x, Activation activation);
 /// See ops/conv1d.hpp. shapes  x (..., T) -> (..., C T)

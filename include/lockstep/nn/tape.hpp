@@ -43,7 +43,7 @@ class Var {
 ///
 /// Nothing is derived symbolically and no graph is searched: the record order is the order. Values, gradients and the
 /// records themselves lie in the arena, so recording allocates nothing and costs nanoseconds per operation. One tape
-/// belongs to one thread.
+/// belongs to one thread. A result's gradient lasts until its record has run; its memory then serves the next gradients.
 ///
 /// A recorded operation is three steps: make the output, compute it, record the backward with what it needs:
 ///
@@ -111,8 +111,10 @@ class Tape {
 
  private:
   struct Record;
-  void push(const char* op, Var y, std::span<const Param* const> params, const void* closure,
-            void (*run)(const void*));
+  struct Spare;
+  Tensor gradient_of(const Tensor& value);
+  void release(Var::Node& node);
+  void push(const char* op, Var y, std::span<const Param* const> params, const void* closure, void (*run)(const void*));
   void replay();
 
   Stream& stream_;
@@ -121,6 +123,8 @@ class Tape {
   Mode mode_;
   Gradients* gradients_;
   Record* last_ = nullptr;
+  Spare* spare_ = nullptr;        ///< memory of gradients that have been passed on, the latest first
+  Spare* empty_ = nullptr;        ///< list entries without memory
   std::int32_t* uses_ = nullptr;  ///< records that still add to each parameter, by Param::index
   std::function<void(const Param&)> ready_;
 };
