@@ -12,7 +12,8 @@ namespace lockstep {
 
 std::int64_t evaluation_pieces(std::int64_t sums) { return sums <= 512 ? 256 : 64; }
 
-std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int threads) {
+std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int threads,
+                             std::vector<MetricTable>* tables) {
   model.begin_evaluation();
   const std::int64_t size = model.size(split), sums = model.sum_count(), block = model.evaluation_block();
   const std::int64_t pieces = evaluation_pieces(sums);
@@ -46,6 +47,7 @@ std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int 
   if (error) std::rethrow_exception(error);
   std::vector<double> total(static_cast<std::size_t>(sums));
   tree_all_reduce<double>(comm, pieces, local, total, "evaluation sums");
+  if (tables) *tables = model.tables(split, total);
   return model.metrics(split, total);
 }
 

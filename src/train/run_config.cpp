@@ -75,7 +75,7 @@ void add_batch_and_optimizer(Options& o, RunConfig& c) {
   o.alias("optim.lr", "lr");
   o.alias("optim.lr", "training.learning_rate");
   o.choice("optim.scale_lr", &c.optim.scale_lr, "none", {"none", "linear", "sqrt"},
-           "multiply the learning rate by the number of ranks, or its root");
+           "multiply the learning rate by the number of ranks (dp: of replicas), or its root");
   o.alias("optim.scale_lr", "lr-scaling");
   o.add("optim.weight_decay", &c.optim.weight_decay, 1e-4, non_negative, "weight decay, of biases too");
   o.alias("optim.weight_decay", "training.weight_decay");
@@ -139,6 +139,7 @@ void add_training(Options& o, RunConfig& c) {
   o.add("stop.patience", &c.stop.patience, 10, non_negative,
         "stop after this many evaluations without a better one; 0: off");
   o.alias("stop.patience", "training.early_stopping_patience");
+  o.add("stop.min_delta", &c.stop.min_delta, 0, non_negative, "stop.patience: how much better a better one must be");
   o.add("stop.tolerance", &c.stop.tolerance, 1e-6, non_negative,
         "stop when the last stop.window validation losses differ by less than this part of the largest; 0: off");
   o.alias("stop.tolerance", "training.convergence_tolerance");
@@ -204,6 +205,20 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
   o.add("dist.shards", &c.dist.shards, 16, at_least(1),
         "pieces that a batch is cut into over all ranks and threads (fewer when they would be too small); with "
         "run.reproducible exactly so many, and a power of two");
+  o.choice("dist.parallel", &c.dist.parallel, "ddp", {"ddp", "dp"},
+           "ddp: one process per device, started by mpirun; dp: one process drives dist.replicas devices, with the "
+           "same result")
+      .may_change();
+  o.alias("dist.parallel", "parallel");
+  o.alias("dist.parallel", "multi-gpu");
+  o.add("dist.replicas", &c.dist.replicas, 1, at_least(1),
+        "dp on the processor: devices, each with a batch of its own; the process's threads share their work")
+      .may_change();
+  o.alias("dist.replicas", "replicas");
+  o.add("dist.gpu_ids", &c.dist.gpu_ids, {}, "GPUs to use, by number; this build computes on the processor")
+      .value_name("N,N")
+      .may_change();
+  o.alias("dist.gpu_ids", "gpu-ids");
 }
 
 }  // namespace
@@ -232,6 +247,17 @@ void check(const RunConfig& c) {
   c.model->check();
   require_usage(!c.run.reproducible || std::has_single_bit(static_cast<std::uint64_t>(c.dist.shards)),
                 "option dist.shards = ", c.dist.shards, ": must be a power of two with run.reproducible");
+  require_usage(c.dist.gpu_ids.empty(), "option dist.gpu_ids = ", c.dist.gpu_ids.empty() ? "" : c.dist.gpu_ids.front(),
+                c.dist.gpu_ids.size() > 1 ? ",..." : "",
+                ": there is no such GPU, this build computes on the processor; leave it out, or use dist.replicas");
+  require_usage(c.dist.parallel == "dp" || c.dist.replicas == 1, "option dist.replicas = ", c.dist.replicas,
+                ": only with dist.parallel = dp; with ddp start as many processes");
+}
+
+std::int64_t RunConfig::devices(int ranks) const {
+  require_usage(dist.parallel != "dp" || ranks == 1, "option dist.parallel = dp: one process drives all replicas, but ",
+                ranks, " were started; start one, or choose ddp");
+  return dist.parallel == "dp" ? dist.replicas : ranks;
 }
 
 StepOptions RunConfig::step_options(int threads) const {
@@ -243,7 +269,7 @@ StepOptions RunConfig::step_options(int threads) const {
 }
 
 double RunConfig::scaled_lr(int ranks) const {
-  const auto n = static_cast<double>(ranks);
+  const auto n = static_cast<double>(devices(ranks));
   return optim.lr * (optim.scale_lr == "linear" ? n : optim.scale_lr == "sqrt" ? std::sqrt(n) : 1.0);
 }
 

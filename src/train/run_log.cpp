@@ -14,6 +14,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "train/append_file.hpp"
+#include "train/heat_map.hpp"
 #include "train/progress_line.hpp"
 #include "train/report.hpp"
 #include "train/run_history.hpp"
@@ -61,6 +62,8 @@ Json json_of(const EvalRecord& r) {
   line["samples_per_s"] = r.samples_per_s;
   line["seconds"] = {{"total", r.seconds}};
   line["metrics"] = json_of(r.metrics);
+  for (const MetricTable& t : r.tables)
+    line["tables"][t.name] = {{"rows", t.rows}, {"columns", t.columns}, {"values", t.values}};
   return line;
 }
 
@@ -116,7 +119,8 @@ std::uintmax_t restore(const std::string& text, std::int64_t last_step, RunHisto
                              .metrics = metrics_of(line),
                              .samples_per_s = number(line, "samples_per_s"),
                              .seconds = number(seconds, "total"),
-                             .best = line.value("best", false)});
+                             .best = line.value("best", false),
+                             .tables = {}});
       evaluated[split] = step;
     }
     at = end + 1;
@@ -337,6 +341,12 @@ void RunLog::record(const EvalRecord& r) {
   log.events->scalar("loss/" + r.split, r.loss, r.step, now);
   for (const auto& metric : r.metrics)
     if (metric.name != "loss") log.events->scalar("metrics/" + r.split + "/" + metric.name, metric.value, r.step, now);
+
+  for (const MetricTable& t : r.tables) {
+    const auto pixels = [](const auto& names) { return static_cast<int>(names.size()) * kHeatMapCell; };
+    log.events->image(r.split + "/" + t.name, heat_map_png(t), pixels(t.columns), pixels(t.rows), r.step, now);
+    add(ReportPicture{r.split + " samples, last evaluation: " + t.name, heat_map_svg(t)});
+  }
 
   std::string line =
       log.step_text(r.step) + printed(" epoch %.2f ", r.epoch) + r.split + " loss " + short_number(r.loss);

@@ -38,6 +38,15 @@ std::string stop_reason_of_epoch(const RunConfig::Stop& rules, const TrainState&
   return join("the training loss has stopped falling (stop.rule = train_loss)");
 }
 
+void note_score(TrainState& state, double value, bool larger_is_better, double least) {
+  const double gain = larger_is_better ? value - state.stop_best : state.stop_best - value;
+  if (std::isfinite(value) && (!state.scored || gain > least)) {
+    state.stop_best = value, state.scored = true, state.since_best = 0;
+  } else {
+    ++state.since_best;
+  }
+}
+
 std::string stop_reason(const RunConfig::Stop& rules, const TrainState& state) {
   if (rules.rule != "valid") return "";
   if (rules.patience > 0 && state.since_best >= rules.patience) {

@@ -11,6 +11,10 @@ inline constexpr const char* kValidationLoss = "val_loss";
 inline constexpr const char* kMeanAbsGradient = "jacobian.mean_abs_gradient";
 inline constexpr const char* kFrobeniusNorm = "jacobian.frobenius_norm";
 
+/// Counts an evaluation: since_best is 0 when the deciding figure is better than the last one that counted by more than
+/// `least`, else one more.
+void note_score(TrainState& state, double value, bool larger_is_better, double least);
+
 /// Why the run should end after the epoch that the state has just completed, or "".
 ///   patience          since_best >= patience
 ///   loss plateau      epoch >= min_epochs and (max - min) / max of the last `window` validation losses < tolerance

@@ -122,6 +122,20 @@ void EventWriter::scalar(std::string_view tag, double value, std::int64_t step, 
   write(out);
 }
 
+void EventWriter::image(std::string_view tag, std::string_view png, int width, int height, std::int64_t step,
+                        double wall_time_s) {
+  std::string picture, entry, summary, out = event(wall_time_s, step);
+  integer_field(picture, 1, height);
+  integer_field(picture, 2, width);
+  integer_field(picture, 3, 3);  // red, green, blue
+  bytes_field(picture, 4, png);
+  bytes_field(entry, 1, tag);
+  bytes_field(entry, 4, picture);  // Summary.Value.image
+  bytes_field(summary, 1, entry);
+  bytes_field(out, 5, summary);
+  write(out);
+}
+
 void EventWriter::text(std::string_view tag, std::string_view markdown, std::int64_t step, double wall_time_s) {
   std::string plugin, metadata, dim, shape, tensor, entry, summary, out = event(wall_time_s, step);
   bytes_field(plugin, 1, "text");

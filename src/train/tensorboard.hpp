@@ -19,6 +19,8 @@ class EventWriter {
   /// `next_step`: of the first record to come.
   EventWriter(const std::filesystem::path& directory, std::int64_t next_step);
   void scalar(std::string_view tag, double value, std::int64_t step, double wall_time_s);
+  /// A PNG of this size, for TensorBoard's image tab.
+  void image(std::string_view tag, std::string_view png, int width, int height, std::int64_t step, double wall_time_s);
   /// Markdown, for TensorBoard's text tab.
   void text(std::string_view tag, std::string_view markdown, std::int64_t step, double wall_time_s);
   void sync() { file_.sync(); }

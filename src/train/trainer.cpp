@@ -122,7 +122,8 @@ void Trainer::Impl::end_epoch() {
 void Trainer::Impl::validate(std::vector<std::pair<std::string, double>>& record) {
   world.at("evaluate", state.step);
   double seconds = 0;
-  std::vector<Metric> metrics = evaluate_average(Split::validation, &seconds);
+  std::vector<MetricTable> tables;
+  std::vector<Metric> metrics = evaluate_average(Split::validation, &seconds, &tables);
   const Metric decides = deciding(metrics);
   const double loss = loss_of(metrics).value;
   if (config.jacobian.every > 0 && state.epoch % config.jacobian.every == 0) {
@@ -138,24 +139,21 @@ void Trainer::Impl::validate(std::vector<std::pair<std::string, double>>& record
   const bool better =
       std::isfinite(decides.value) &&
       (state.best_epoch < 0 || (decides.larger_is_better ? decides.value > state.best : decides.value < state.best));
-  if (better) {
-    state.best = decides.value, state.best_epoch = state.epoch, state.since_best = 0;
-  } else {
-    ++state.since_best;
-  }
+  if (better) state.best = decides.value, state.best_epoch = state.epoch;
+  note_score(state, decides.value, decides.larger_is_better, config.stop.min_delta);
   state.stop_reason = stop_reason(config.stop, state);
   if (better && writes()) {
     best.keep(model.params(), average(), state);
     if (since_best_file.seconds() > kBestEverySeconds) write_best();
   }
-  log_validation(metrics, seconds, better);
+  log_validation(metrics, std::move(tables), seconds, better);
 }
 
-std::vector<Metric> Trainer::Impl::evaluate_average(Split split, double* seconds) {
+std::vector<Metric> Trainer::Impl::evaluate_average(Split split, double* seconds, std::vector<MetricTable>* tables) {
   Stopwatch watch;
   program->settle();
   const WithAverage with(average(), model.params());
-  std::vector<Metric> metrics = evaluate(comm, model, split, threads);
+  std::vector<Metric> metrics = evaluate(comm, model, split, threads, tables);
   require(!metrics.empty(), "the model reports no figure for its ", name(split), " samples");
   *seconds = watch.seconds();
   interval.evaluate += *seconds;

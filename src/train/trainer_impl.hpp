@@ -40,7 +40,7 @@ struct Trainer::Impl {
   void end_epoch();
   void validate(std::vector<std::pair<std::string, double>>& record);
   unsigned wishes();
-  std::vector<Metric> evaluate_average(Split split, double* seconds);
+  std::vector<Metric> evaluate_average(Split split, double* seconds, std::vector<MetricTable>* tables);
   const Metric& deciding(const std::vector<Metric>& metrics) const;
 
   CheckpointParts parts(const TrainState& s, bool resumable);
@@ -54,7 +54,7 @@ struct Trainer::Impl {
 
   std::vector<std::pair<std::string, std::string>> facts();
   void log_interval();
-  void log_validation(const std::vector<Metric>& metrics, double seconds, bool better);
+  void log_validation(const std::vector<Metric>& metrics, std::vector<MetricTable> tables, double seconds, bool better);
   void report_final(const std::string& whose_weights);
 
   World& world;

@@ -3,6 +3,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
+#include "train/heat_map.hpp"
 #include "train/trainer_impl.hpp"
 
 namespace lockstep {
@@ -30,6 +31,7 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
                                  hosts, "), ", threads, threads == 1 ? " thread each" : " threads each");
   const std::string device = join(c.run.device, ", ", c.run.precision, ", gradients by ", comm.backend(),
                                   c.dist.compress == "none" ? "" : " as " + c.dist.compress,
+                                  c.dist.parallel == "dp" ? join(", dp with ", c.dist.replicas, " replicas") : "",
                                   c.run.reproducible ? join(", reproducible over ", c.dist.shards, " shards") : "");
   const std::string scaled = c.optim.scale_lr == "none"
                                  ? ""
@@ -69,7 +71,8 @@ void Trainer::Impl::log_interval() {
   interval = {};
 }
 
-void Trainer::Impl::log_validation(const std::vector<Metric>& metrics, double seconds, bool better) {
+void Trainer::Impl::log_validation(const std::vector<Metric>& metrics, std::vector<MetricTable> tables, double seconds,
+                                   bool better) {
   log->record(EvalRecord{.step = state.step,
                          .epoch = epochs_done(),
                          .split = name(Split::validation),
@@ -77,7 +80,8 @@ void Trainer::Impl::log_validation(const std::vector<Metric>& metrics, double se
                          .metrics = metrics,
                          .samples_per_s = rate(model.size(Split::validation), seconds),
                          .seconds = seconds,
-                         .best = better});
+                         .best = better,
+                         .tables = std::move(tables)});
 }
 
 void Trainer::Impl::report_final(const std::string& whose_weights) {
@@ -86,7 +90,8 @@ void Trainer::Impl::report_final(const std::string& whose_weights) {
     const std::int64_t size = model.size(split);
     if (size == 0) continue;
     double seconds = 0;
-    const std::vector<Metric> metrics = evaluate_average(split, &seconds);
+    std::vector<MetricTable> tables;
+    const std::vector<Metric> metrics = evaluate_average(split, &seconds, &tables);
     ReportTable table{
         .title = join(name(split), " samples, ", whose_weights), .columns = {"figure", "value"}, .rows = {}};
     std::string line;
@@ -94,6 +99,7 @@ void Trainer::Impl::report_final(const std::string& whose_weights) {
       table.rows.push_back({metrics[i].name, join(metrics[i].value)});
       if (i < 8) line += join(i == 0 ? "" : ", ", metrics[i].name, " ", metrics[i].value);
     }
+    for (const MetricTable& t : tables) log->add(ReportPicture{table.title + ": " + t.name, heat_map_svg(t)});
     log->add(std::move(table));
     log::info(name(split), " samples, ", whose_weights, ": ", line);
     if (split == Split::test) {
@@ -104,7 +110,8 @@ void Trainer::Impl::report_final(const std::string& whose_weights) {
                              .metrics = metrics,
                              .samples_per_s = rate(size, seconds),
                              .seconds = seconds,
-                             .best = false});
+                             .best = false,
+                             .tables = tables});
     }
   }
   if (log->writes()) {

@@ -97,6 +97,7 @@ EventRecord decode(std::string_view message) {
         event.has_value = true;
       }
       event.text = bytes_of(fields(bytes_of(value, 8)), 8);
+      event.image = bytes_of(fields(bytes_of(value, 4)), 4);
       event.plugin = bytes_of(fields(bytes_of(fields(bytes_of(value, 9)), 1)), 1);
     }
   }

@@ -10,7 +10,7 @@ namespace lockstep::test {
 struct EventRecord {
   double wall_time = 0;
   std::int64_t step = 0;
-  std::string file_version, tag, plugin, text;
+  std::string file_version, tag, plugin, text, image;
   bool has_value = false;
   float value = 0;
   int session_status = 0;

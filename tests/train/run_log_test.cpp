@@ -413,6 +413,28 @@ TEST_SUITE("train.run_log") {
     CHECK(count(html, "<figure") == count(html, "</figure>"));
   }
 
+  TEST_CASE("a confusion matrix is drawn in the report, the last one, and for TensorBoard") {
+    const Quiet quiet;
+    const TempDir tmp;
+    RunLog log(tmp.path(), facts());
+    for (const double right : {3041.0, 3042.0})
+      log.record(EvalRecord{.step = static_cast<std::int64_t>(right) - 3000,
+                            .epoch = 1,
+                            .split = "validation",
+                            .loss = 0.5,
+                            .metrics = {},
+                            .tables = {{"confusion", {"SIT", "LIE"}, {"SIT", "LIE"}, {right, 3, 0, 14}}}});
+    log.finish("done");
+    const std::string html = read_text(tmp / "report.html");
+    CHECK(count(html, "aria-label=\"confusion\"") == 1);
+    for (const char* part : {"confusion", ">3042<", ">14<", "SIT", "LIE"}) CHECK(html.find(part) != std::string::npos);
+    CHECK(html.find(">3041<") == std::string::npos);
+    int images = 0;
+    for (const auto& event : read_event_directory(tmp.path()))
+      if (event.tag == "validation/confusion") images += event.image.starts_with("\x89PNG");
+    CHECK(images == 2);
+  }
+
   TEST_CASE("a report of nothing, of one step and of equal values can be drawn") {
     const Quiet quiet;
     for (const int steps : {0, 1, 2}) {

@@ -1,5 +1,7 @@
 #include "train/stopping.hpp"
 
+#include <cmath>
+
 #include "doctest/doctest.h"
 
 using namespace lockstep;
@@ -50,6 +52,24 @@ TEST_SUITE("train.stopping") {
     state.since_best = 99;
     CHECK(stop_reason({.rule = "train_loss", .patience = 1}, state) == "");
     CHECK(stop_reason({.rule = "none", .patience = 1}, state) == "");
+  }
+
+  TEST_CASE("an evaluation counts as better only by more than the least gain over the last that did") {
+    TrainState state;
+    const auto since = [&](double value, bool larger) {
+      note_score(state, value, larger, 0.1);
+      return state.since_best;
+    };
+    CHECK(since(0.5, true) == 0);
+    CHECK(since(0.55, true) == 1);
+    CHECK(since(0.6, true) == 2);  // 0.1 is not more than 0.1
+    CHECK(since(0.65, true) == 0);
+    CHECK(since(std::nan(""), true) == 1);
+    state = {};
+    CHECK(since(std::nan(""), false) == 1);
+    CHECK(since(2, false) == 0);
+    CHECK(since(1.95, false) == 1);
+    CHECK(since(1.85, false) == 0);
   }
 
   TEST_CASE("a loss plateau is the spread of the last window, relative to its largest") {

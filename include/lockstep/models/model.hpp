@@ -26,6 +26,19 @@ struct Metric {
   bool larger_is_better = false;
 };
 
+/// Figures in rows and columns, such as a confusion matrix.
+struct MetricTable {
+  std::string name;  ///< "confusion"
+  std::vector<std::string> rows, columns;
+  std::vector<double> values;  ///< (rows, columns)
+};
+
+/// What a sample of a model also counts as: "windows", "images".
+struct SampleUnit {
+  std::string name;
+  double per_sample = 1;
+};
+
 /// A network with its data, as the trainer sees it: samples are numbered 0..size-1 within a split, a step takes the
 /// next positions of the epoch's order, and a shard of them is one call. Calls for different shards run at the same
 /// time on different threads.
@@ -50,6 +63,8 @@ class Model {
   virtual std::int64_t evaluation_block() const { return 1024; }
   /// The figures that the sums of a whole split amount to, the headline one first.
   virtual std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const = 0;
+  /// Figures that stand in rows and columns, from the same sums.
+  virtual std::vector<MetricTable> tables(Split, const std::vector<double>&) const { return {}; }
   /// Figures about the network itself that are computed now and then (the emulator's sensitivities); the same on every
   /// rank, no communication.
   virtual std::vector<Metric> diagnostics() const { return {}; }
@@ -60,6 +75,8 @@ class Model {
   /// Floating-point operations of the matrix products of one training sample, forward and backward: what "% of peak"
   /// counts. 0 when unknown.
   virtual double flops_per_sample() const { return 0; }
+  /// What else a benchmark counts beside samples.
+  virtual std::vector<SampleUnit> units() const { return {}; }
 
   /// Writes what beside the weights is needed to use them without the training data: normalisation, names,
   /// architecture.

@@ -59,6 +59,7 @@ struct RunConfig {
   struct Stop {
     std::string rule = "valid";  ///< valid (all that follows) | train_loss (upstream's rule) | none
     std::int64_t patience = 0;  ///< evaluations; 0: off
+    double min_delta = 0;       ///< by which a better one must be better
     std::int64_t min_epochs = 0, window = 5;
     double tolerance = 0;  ///< loss plateau; 0: off
     std::int64_t jacobian_min_epochs = 0, jacobian_window = 5;
@@ -78,13 +79,19 @@ struct RunConfig {
     std::int64_t bucket_bytes = 0;
     std::string compress;  ///< none | bf16
     std::int64_t shards = 16;
+    std::string parallel;              ///< ddp | dp
+    std::int64_t replicas = 1;         ///< dp: devices that the one process drives
+    std::vector<std::string> gpu_ids;  ///< GPUs by number; none on a machine without
   } dist;
 
   std::string text;  ///< resolved INI text, as it is saved beside the run and in checkpoints
 
   /// How a step is carried out by so many threads per rank.
   StepOptions step_options(int threads) const;
-  std::int64_t global_batch(int ranks) const { return (batch.scope == "rank" ? ranks : 1) * batch.size; }
+  /// What batch.scope = rank and optim.scale_lr count: ranks, or the replicas of the one process.
+  /// errors  Error (usage): dp with several processes
+  std::int64_t devices(int ranks) const;
+  std::int64_t global_batch(int ranks) const { return (batch.scope == "rank" ? devices(ranks) : 1) * batch.size; }
   double scaled_lr(int ranks) const;
   /// Of weights and activations.
   DType dtype() const { return run.precision == "fp64" ? DType::f64 : DType::f32; }

@@ -63,7 +63,8 @@ struct EvalRecord {
   std::vector<Metric> metrics;
   double samples_per_s = 0;
   double seconds = 0;
-  bool best = false;  ///< the best validation so far
+  bool best = false;                     ///< the best validation so far
+  std::vector<MetricTable> tables = {};  ///< drawn as pictures in the report and for TensorBoard
 };
 
 /// A table of figures for the report: final metrics per output column, sensitivities.

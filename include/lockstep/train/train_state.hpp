@@ -40,7 +40,9 @@ struct TrainState {
   double epoch_gradient_norms = 0;
   double best = 0;               ///< best figure of the validation split so far (eval.best), once there is one
   std::int64_t best_epoch = -1;  ///< epochs completed then; -1: none yet
-  std::int64_t since_best = 0;   ///< evaluations without improvement
+  bool scored = false;           ///< there has been an evaluation with a finite figure
+  double stop_best = 0;          ///< the last figure that was better by more than stop.min_delta
+  std::int64_t since_best = 0;   ///< evaluations since then
   double seconds = 0;            ///< of training, over all sessions of the run
   bool finished = false;         ///< the run had come to its end
   std::string stop_reason;       ///< why, "" while it has not
@@ -54,6 +56,7 @@ struct TrainState {
     f("epoch_steps", s.epoch_steps), f("epoch_loss", s.epoch_loss), f("epoch_weight", s.epoch_weight);
     f("epoch_batch_means", s.epoch_batch_means), f("epoch_gradient_norms", s.epoch_gradient_norms);
     f("best", s.best), f("best_epoch", s.best_epoch), f("since_best", s.since_best);
+    f("scored", s.scored), f("stop_best", s.stop_best);
     f("seconds", s.seconds), f("finished", s.finished), f("stop_reason", s.stop_reason);
     f("schedule_best", s.schedule.best), f("schedule_bad", s.schedule.bad), f("schedule_drops", s.schedule.drops);
   }

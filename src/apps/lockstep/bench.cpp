@@ -36,7 +36,7 @@ struct BenchOptions {
   std::string what;
   std::int64_t steps = 0, warmup = 20;
   double seconds = 3;
-  bool json = false, sweep_threads = false, synthetic = false;
+  bool json = false, sweep_threads = false, sweep_batch = false, synthetic = false;
   std::int64_t rows = 0, inputs = 0, outputs = 0;
   ScalingQuestion scaling;
 };
@@ -126,6 +126,13 @@ std::int64_t repetitions(Communicator& comm, double each_s, double seconds, std:
   return std::max(least, static_cast<std::int64_t>(seconds / std::max(slowest, 1e-9)));
 }
 
+/// Memory of this process as it is now: the data set and what a step works with.
+double resident_bytes() {
+  long pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+}
+
 double peak_flops(World& world, DType dtype, int threads) {
   world.communicator().barrier("measuring the peak");
   return world.communicator().all_reduced(ops::measure_fma_peak(dtype, threads), ReduceOp::sum, "peak");
@@ -210,6 +217,8 @@ Json bench_train(World& world, const RunConfig& config, const BenchOptions& opti
   out["phases_s"] = {{"compute", over_ranks(sum.compute / n, ReduceOp::sum)},
                      {"reduce", reduce_s},
                      {"update", over_ranks(sum.update / n, ReduceOp::sum)}};
+  for (const SampleUnit& unit : model.units()) out["units_per_s"][unit.name] = unit.per_sample * median(windows);
+  out["memory_bytes"] = comm.all_reduced(resident_bytes(), ReduceOp::max, "memory");
   const std::int64_t elements = model.params().flat_size();
   const DType dtype = model.params().dtype();
   const double alone_s =
@@ -293,6 +302,12 @@ void print(const Json& r) {
   line("samples/s", join(grouped(s["per_s"]), "   (", grouped(s["worst"]), " .. ", grouped(s["best"]), " over ",
                          s["windows"].get<int>(), " windows, ", r["steps"].get<std::int64_t>(),
                          r["job"] == "train" ? " steps)" : " sweeps)"));
+  if (r.contains("units_per_s")) {
+    std::string units;
+    for (const auto& [name, per_s] : r["units_per_s"].items())
+      units += join(units.empty() ? "" : ", ", grouped(per_s), " ", name, "/s");
+    line("that is", units);
+  }
   if (r.contains("fma_peak_share"))
     line("of FMA peak", join(percent(r["fma_peak_share"]), "   (", grouped(r["flops_per_sample"]),
                              " flop per sample; peak ", grouped(r["fma_peak_flops"].get<double>() / 1e9), " GFLOP/s)"));
@@ -311,6 +326,50 @@ void print(const Json& r) {
        join(human_seconds(r["start_to_first_step_s"]), " from the start of the process to the end of the first step"));
 }
 
+/// Training steps with larger and larger batches, as far as data and memory go, and the batch that is worth its memory.
+void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, Model& model, int threads) {
+  constexpr double kTie = 0.97;  // of the best rate: a smaller batch that reaches it is preferred
+  const double memory =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / world.node_size();
+  std::vector<Json> rows;
+  const std::int64_t asked = config.batch.size;
+  for (config.batch.size = 8; config.batch.size <= 256; config.batch.size *= 2) {
+    if (config.global_batch(world.size()) * config.batch.accumulate > model.size(Split::train)) break;
+    if (!rows.empty() && 2 * rows.back()["memory_bytes"].get<double>() > memory) break;
+    Json row = bench_train(world, config, options, model, threads);
+    row["batch_size"] = config.batch.size;
+    rows.push_back(std::move(row));
+    if (world.rank() != 0) continue;
+    const Json& r = rows.back();
+    if (options.json) {
+      std::cout << r.dump() << std::endl;
+      continue;
+    }
+    if (rows.size() == 1)
+      std::cout << "batch.size (" << config.batch.scope << ")  samples per step  rates, memory of a rank\n";
+    std::cout << std::setw(10) << std::right << config.batch.size << std::setw(24) << r["batch"].get<std::int64_t>()
+              << "  ";
+    if (r.contains("units_per_s")) {
+      for (const auto& [name, per_s] : r["units_per_s"].items()) std::cout << grouped(per_s) << " " << name << "/s, ";
+    } else {
+      std::cout << grouped(r["samples"]["per_s"]) << " samples/s, ";
+    }
+    std::cout << human_bytes(r["memory_bytes"]) << std::endl;
+  }
+  config.batch.size = asked;
+  world.together("sweeping the batch", [&] {
+    require_usage(!rows.empty(), "option sweep_batch: the training split is smaller than the smallest batch, 8",
+                  config.batch.scope == "rank" ? " per rank" : "");
+  });
+  if (world.rank() != 0 || options.json) return;
+  double best = 0;
+  for (const Json& r : rows) best = std::max(best, r["samples"]["per_s"].get<double>());
+  const auto chosen = std::find_if(rows.begin(), rows.end(),
+                                   [&](const Json& r) { return r["samples"]["per_s"].get<double>() >= kTie * best; });
+  std::cout << "recommended: --batch.size " << (*chosen)["batch_size"] << ", the smallest within 3 % of the best rate, "
+            << human_bytes((*chosen)["memory_bytes"]) << " per rank\n";
+}
+
 }  // namespace
 
 int run_bench(World& world, const Args& args) {
@@ -327,6 +386,8 @@ int run_bench(World& world, const Args& args) {
   options.add("json", &bench.json, false, "print one JSON object per measurement");
   options.add("sweep_threads", &bench.sweep_threads, false,
               "measure with 1, 2, ... run.threads threads per rank and say which is best");
+  options.add("sweep_batch", &bench.sweep_batch, false,
+              "measure training with batch.size 8, 16, ... 256 and recommend one: rates and memory");
   options
       .add("predict_ranks", &bench.scaling.ranks, "",
            "what a step would take on so many ranks, such as 2..1024, from messages timed on this allocation")
@@ -363,6 +424,10 @@ int run_bench(World& world, const Args& args) {
                   ": only the emulator has it");
   });
 
+  if (bench.sweep_batch) {
+    sweep_batch(world, config, bench, *model, threads);
+    return 0;
+  }
   for (const std::string& job : jobs) {
     Json best;
     for (int t = bench.sweep_threads ? 1 : threads; t <= threads; ++t) {
