@@ -1,6 +1,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/models/emulator_config.hpp"
+#include "lockstep/models/har_config.hpp"
 #include "lockstep/models/hrm_config.hpp"
 #include "lockstep/models/kgat_config.hpp"
 #include "lockstep/models/model_config.hpp"
@@ -22,8 +23,13 @@ std::unique_ptr<ModelConfig> make() {
 
 /// The first one is what a configuration without model.kind gets.
 constexpr Kind kKinds[] = {
-    {"emulator", make<EmulatorConfig>}, {"hrm", make<HrmConfig>},       {"kgat", make<KgatConfig>},
-    {"bprmf", make<BprmfConfig>},       {"sasrec", make<SasRecConfig>}, {"tisasrec", make<TiSasRecConfig>},
+    {"emulator", make<EmulatorConfig>},
+    {"har", make<HarConfig>},
+    {"hrm", make<HrmConfig>},
+    {"kgat", make<KgatConfig>},
+    {"bprmf", make<BprmfConfig>},
+    {"sasrec", make<SasRecConfig>},
+    {"tisasrec", make<TiSasRecConfig>},
 };
 
 }  // namespace

@@ -19,11 +19,9 @@ struct Entry {
   const char* model;
   void (*run)(World&, const H5File&, const VerifyOptions&, VerifyReport&);
 };
-constexpr Entry kEntries[] = {{"emulator", verify_emulator},
-                              {"hrm", verify_hrm},
-                              {"kgat", verify_kgat},
-                              {"sasrec", verify_sequence},
-                              {"tisasrec", verify_sequence}};
+constexpr Entry kEntries[] = {{"emulator", verify_emulator}, {"har", verify_har},
+                              {"hrm", verify_hrm},           {"kgat", verify_kgat},
+                              {"sasrec", verify_sequence},   {"tisasrec", verify_sequence}};
 
 }  // namespace
 

@@ -65,6 +65,7 @@ std::vector<double> doubles(const Tensor& tensor);
 bool run_prep(World& world, const std::filesystem::path& golden);
 
 /// One verification per model.
+void verify_har(World& world, const H5File& file, const VerifyOptions& options, VerifyReport& report);
 void verify_emulator(World& world, const H5File& file, const VerifyOptions& options, VerifyReport& report);
 void verify_hrm(World& world, const H5File& file, const VerifyOptions& options, VerifyReport& report);
 void verify_kgat(World& world, const H5File& file, const VerifyOptions& options, VerifyReport& report);

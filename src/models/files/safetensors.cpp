@@ -61,6 +61,22 @@ FileTensor parse_tensor(const std::string& tensor_name, Json& entry, std::string
   return out;
 }
 
+struct Parts {
+  Json header;
+  std::string_view data;
+};
+Parts split_file(std::string_view bytes, const std::string& source) {
+  std::uint64_t length = 0;
+  require_data(bytes.size() >= kLengthBytes, "opening model '", source, "': only ", bytes.size(),
+               " bytes; the file is truncated");
+  std::memcpy(&length, bytes.data(), kLengthBytes);
+  require_data(length <= kLargestHeader && length <= bytes.size() - kLengthBytes, "opening model '", source,
+               "': a header of ", length, " bytes in a file of ", bytes.size(), "; the file is damaged or truncated");
+  Parts parts{Json::parse(bytes.substr(kLengthBytes, length), nullptr, false), bytes.substr(kLengthBytes + length)};
+  require_data(parts.header.is_object(), "opening model '", source, "': its header is not JSON; the file is damaged");
+  return parts;
+}
+
 }  // namespace
 
 std::string safetensors_bytes(const Emulator& network, const EmulatorCard& card) {
@@ -95,16 +111,17 @@ std::string safetensors_bytes(const Emulator& network, const EmulatorCard& card)
 
 bool is_safetensors(std::string_view bytes) { return bytes.size() > kLengthBytes && bytes[kLengthBytes] == '{'; }
 
+Tensors safetensors_tensors(std::string_view bytes, const std::string& source) {
+  auto [header, data] = split_file(bytes, source);
+  Tensors tensors;
+  for (auto& [key, entry] : header.items()) {
+    if (key != "__metadata__") tensors.emplace(key, parse_tensor(key, entry, data, source));
+  }
+  return tensors;
+}
+
 TrainedEmulator read_safetensors(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest) {
-  std::uint64_t length = 0;
-  require_data(bytes.size() >= kLengthBytes, "opening model '", source, "': only ", bytes.size(),
-               " bytes; the file is truncated");
-  std::memcpy(&length, bytes.data(), kLengthBytes);
-  require_data(length <= kLargestHeader && length <= bytes.size() - kLengthBytes, "opening model '", source,
-               "': a header of ", length, " bytes in a file of ", bytes.size(), "; the file is damaged or truncated");
-  const std::string_view data = bytes.substr(kLengthBytes + length);
-  Json header = Json::parse(bytes.substr(kLengthBytes, length), nullptr, false);
-  require_data(header.is_object(), "opening model '", source, "': its header is not JSON; the file is damaged");
+  auto [header, data] = split_file(bytes, source);
   Json metadata = member(header, "__metadata__", source);
   Pairs pairs;
   require_data(metadata.is_object(), "opening model '", source,
@@ -122,10 +139,7 @@ TrainedEmulator read_safetensors(std::string_view bytes, const std::string& sour
   }
   Description description = parse_description(pairs, source);
   const EmulatorArch& arch = description.arch;
-  Tensors tensors;
-  for (auto& [key, entry] : header.items()) {
-    if (key != "__metadata__") tensors.emplace(key, parse_tensor(key, entry, data, source));
-  }
+  Tensors tensors = safetensors_tensors(bytes, source);
   const Moments moments = take_moments(tensors, "", arch, source);
   const Json rows = Json::parse(member(metadata, "selftest", source).get<std::string>(), nullptr, false);
   try {

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Activity recognition through the programs: signals to a quality that a broken model cannot reach, pictures, one process as good as two,
+# micro-batches as good as a batch, and wrong input named.
+source "$(dirname "$0")/lib.sh" "$@"
+command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
+ok "$PREP" synth-har --subjects 8 --output data.h5
+OPTIONS="--model.kind har --data.path data.h5 --seed 1"
+SMALL="$OPTIONS --model.dim 16 --model.layers 1 --model.heads 2 --model.mlp 32 --model.hidden 16 --warmup-epochs 0 --lr 0.003"
+
+# --- signals on two ranks; the figures of the test windows are those of eval
+ok on 2 "$LOCKSTEP" train $SMALL --run-dir run --epochs 8 --batch-size 16
+exists run/checkpoints/best.h5 run/report.html
+grep -q 'aria-label="confusion"' run/report.html || fail "report.html has no confusion matrix"
+ok on 2 "$LOCKSTEP" eval --config run/config.ini --checkpoint run/checkpoints/best.h5 --split test --json
+below 0.8 "$(number accuracy last.out)" "80 % against the accuracy"
+below 0.8 "$(number macro_f1 last.out)" "80 % against the macro F1"
+
+# --- one process with two replicas is two processes, to the bit; so are shards of another number of threads
+SHORT="$SMALL --epochs 1 --reproducible --augment.shift --augment.turn 10 --augment.stretch 0.1"
+ok on 2 "$LOCKSTEP" train $SHORT --run-dir ddp --batch-size 12
+ok "$LOCKSTEP" train $SHORT --run-dir dp --batch-size 12 --parallel dp --replicas 2 --threads 2
+says 'dp with 2 replicas' '24 samples per step' '12 per replica'
+same_model ddp/checkpoints/final.h5 dp/checkpoints/final.h5
+ok "$LOCKSTEP" train $SHORT --run-dir one --batch-size 12
+differing_model ddp/checkpoints/final.h5 one/checkpoints/final.h5
+
+# --- four micro-batches are one batch
+ok "$LOCKSTEP" train $SHORT --run-dir large --batch-size 24
+ok "$LOCKSTEP" train $SHORT --run-dir micro --batch-size 6 --grad-accum-steps 4
+close_model large/checkpoints/final.h5 micro/checkpoints/final.h5 2e-4
+
+# --- stopped and started again, the run ends as if it had not been
+ok "$LOCKSTEP" train $SHORT --run-dir halves --batch-size 24 --steps 9 --checkpoint.every_steps 9
+ok "$LOCKSTEP" train $SHORT --run-dir halves --batch-size 24 --steps 0
+same_model large/checkpoints/final.h5 halves/checkpoints/final.h5
+
+# --- pictures, every mode, a frozen encoder that begins with another run's weights
+PICTURE="$OPTIONS --input image --model.image 32 --patch-size 8 --model.dim 16 --model.layers 1 --model.heads 2 --model.head_width 8 --model.mlp 16 \
+  --hidden-dims 8 --warmup-epochs 0 --epochs 1 --batch-size 16"
+for mode in flatten independent average first; do ok "$LOCKSTEP" train $PICTURE --data-pct 10 --mode $mode --run-dir image-$mode; done
+for name in $(h5ls image-flatten/checkpoints/final.h5/model | awk '/^encoder/ {print $1}'); do
+  h5copy -i image-flatten/checkpoints/final.h5 -o encoder.h5 -s "/model/$name" -d "/$name"
+done
+ok "$LOCKSTEP" train $PICTURE --data-pct 10 --run-dir frozen --encoder-weights encoder.h5 --freeze-encoder
+values() { h5dump -y -w 0 -d /model/encoder.encoder_layers.0.mlp.dense1.weight "$1/checkpoints/final.h5" | awk '/DATA/ {on = 1} on {print} on && /}/ {exit}'; }
+[ -n "$(values frozen)" ] && [ "$(values frozen)" = "$(values image-flatten)" ] || fail "a frozen encoder is not what it began with"
+ok "$LOCKSTEP" bench $PICTURE --sweep-batch --seconds 0.01 --warmup 1
+says 'windows/s' 'images/s' 'recommended: --batch.size'
+
+# --- wrong input
+run 2 "$LOCKSTEP" train $SMALL --run-dir bad --gpu-ids 0,7
+says 'gpu_ids' 'no such GPU'
+run 2 on 2 "$LOCKSTEP" train $SMALL --run-dir bad --parallel dp --replicas 2
+says_once '(^| )error'
+run 2 "$LOCKSTEP" train $SMALL --run-dir bad --replicas 2
+says 'replicas'
+run 2 "$LOCKSTEP" train $SMALL --run-dir bad --hidden-dims 64,x
+says 'hidden'
+run 2 "$LOCKSTEP" train $SMALL --run-dir bad --model.patch 200
+says 'larger than the 128 samples'
+run 3 "$LOCKSTEP" train $SMALL --run-dir bad --encoder-weights run/checkpoints/best.h5
+says 'reading encoder weights' 'not of this network'
+ok "$PREP" synth-har --subjects 4 --seconds 10 --output other.h5
+passed "activities"

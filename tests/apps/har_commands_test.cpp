@@ -1,0 +1,92 @@
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "lockstep/io/h5.hpp"
+#include "support/process.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using test::ProcessResult;
+
+namespace {
+
+ProcessResult verify(const std::string& file, const std::string& how = "--no-double", int ranks = 1) {
+  const std::vector<std::string> words = {
+      LOCKSTEP_BIN_DIR "/lockstep", "verify", "--model", "har", "--golden", file, how};
+  if (ranks == 1) return test::run_process(words);
+  std::vector<std::string> all = {
+      LOCKSTEP_MPIEXEC, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", std::to_string(ranks)};
+  all.insert(all.end(), words.begin(), words.end());
+  return test::run_process(all, {"OMPI_MCA_mpi_yield_when_idle=1", "OMPI_MCA_btl_vader_single_copy_mechanism=none",
+                                 "OMPI_MCA_rmaps_base_oversubscribe=1", "OMP_NUM_THREADS=1"});
+}
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_SUITE("apps.har_commands") {
+  TEST_CASE("verify passes on every reference file of activities, in both precisions, and on three ranks") {
+    int files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_TEST_GOLDEN)) {
+      const std::string path = entry.path().string();
+      if (!entry.path().filename().string().starts_with("har_")) continue;
+      CAPTURE(path);
+      ++files;
+      for (const char* how : {"--no-double", "--double"}) {
+        const ProcessResult r = verify(path, how);
+        INFO(r.out, r.err);
+        CHECK(r.exit_code == 0);
+        CHECK(has(r.out, "arrays agree"));
+      }
+    }
+    CHECK(files == 5);
+    for (const char* how : {"--double", "--reproducible"}) {
+      const ProcessResult r = verify(LOCKSTEP_TEST_GOLDEN "/har_accum_clip.h5", how, 3);
+      INFO(r.out, r.err);
+      CHECK(r.exit_code == 0);
+    }
+  }
+
+  TEST_CASE("verify fails when a weight, a gradient or a pixel of the reference is another") {
+    const test::TempDir dir;
+    const std::string path = (dir / "spoilt.h5").string();
+    const auto spoilt = [&](const std::string& golden, const std::string& dataset) {
+      const H5File from = H5File::open(LOCKSTEP_TEST_GOLDEN "/" + golden);
+      H5File to = H5File::create(path);
+      for (const std::string& name : from.attributes("/")) to.set_attribute("/", name, from.attribute("/", name));
+      for (const std::string& name : from.datasets_under("/")) {
+        if (name.starts_with("/schedule") || name.starts_with("/early_stopping")) continue;
+        const H5Info info = from.info(name);
+        to.create_group(name.substr(0, name.rfind('/')));
+        if (info.type == H5Type::f32 || info.type == H5Type::f64) {
+          std::vector<double> values = from.read<double>(name);
+          if (name == dataset) values[values.size() / 2] += 0.01;
+          if (info.type == H5Type::f32)
+            to.write<float>(name, std::vector<float>(values.begin(), values.end()), info.shape);
+          else
+            to.write<double>(name, values, info.shape);
+        } else {
+          std::vector<std::int64_t> values = from.read<std::int64_t>(name);
+          if (name == dataset) values[values.size() / 2] ^= 1;
+          to.write<std::int64_t>(name, values, info.shape);
+        }
+      }
+      to.close();
+      return verify(path);
+    };
+    CHECK(spoilt("har_frozen.h5", "").exit_code == 0);
+    for (const auto& [golden, dataset] :
+         {std::pair{"har_frozen.h5", "/weights/encoder.encoder_layers.0.mha.value_dense.weight"},
+          {"har_frozen.h5", "/grads_f64/pooling.attention.0.weight"},
+          {"har_frozen.h5", "/after_steps_f64/classifier.head.0.weight"},
+          {"har_raster.h5", "/outputs/mask"}}) {
+      CAPTURE(dataset);
+      const ProcessResult r = spoilt(golden, dataset);
+      CHECK(r.exit_code == 1);
+      CHECK(has(r.out, "FAIL"));
+    }
+    CHECK(verify((dir / "missing.h5").string()).exit_code == 2);
+  }
+}
