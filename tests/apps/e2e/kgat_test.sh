@@ -3,7 +3,7 @@
 golden=$(cd "$(dirname "$0")/../../golden" && pwd)
 source "$(dirname "$0")/lib.sh" "$@"
 command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
-for aggregator in bi-interaction gcn graphsage; do
+for aggregator in bi-interaction graphsage; do
   ok "$LOCKSTEP" verify --model kgat --golden "$golden/kgat_$aggregator.h5"
   ok "$LOCKSTEP" verify --model kgat --golden "$golden/kgat_$aggregator.h5" --double
   says 'arrays agree'
