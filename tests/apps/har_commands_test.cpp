@@ -41,7 +41,7 @@ TEST_SUITE("apps.har_commands") {
         CHECK(has(r.out, "arrays agree"));
       }
     }
-    CHECK(files == 5);
+    CHECK(files == 4);
     for (const char* how : {"--double", "--reproducible"}) {
       const ProcessResult r = verify(LOCKSTEP_TEST_GOLDEN "/har_accum_clip.h5", how, 3);
       INFO(r.out, r.err);
