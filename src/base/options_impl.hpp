@@ -51,7 +51,7 @@ struct Options::Impl {
   std::string program, summary, description;
   std::vector<Section> sections;
   std::vector<std::unique_ptr<Option>> options;
-  std::map<std::string, Option::Spec*> names;  ///< folded key or alias -> row
+  std::map<std::string, Option::Spec*> names;                               ///< folded key or alias -> row
   std::map<std::string, std::pair<Option::Spec*, std::string>> shorthands;  ///< folded name -> row and value
   std::vector<Positional> positionals;
   std::vector<Example> examples;

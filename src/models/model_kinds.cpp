@@ -23,12 +23,8 @@ std::unique_ptr<ModelConfig> make() {
 
 /// The first one is what a configuration without model.kind gets.
 constexpr Kind kKinds[] = {
-    {"emulator", make<EmulatorConfig>},
-    {"har", make<HarConfig>},
-    {"hrm", make<HrmConfig>},
-    {"kgat", make<KgatConfig>},
-    {"bprmf", make<BprmfConfig>},
-    {"sasrec", make<SasRecConfig>},
+    {"emulator", make<EmulatorConfig>}, {"har", make<HarConfig>},     {"hrm", make<HrmConfig>},
+    {"kgat", make<KgatConfig>},         {"bprmf", make<BprmfConfig>}, {"sasrec", make<SasRecConfig>},
     {"tisasrec", make<TiSasRecConfig>},
 };
 

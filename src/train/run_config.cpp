@@ -87,7 +87,8 @@ void add_batch_and_optimizer(Options& o, RunConfig& c) {
   o.choice("optim.atan2_bias", &c.optim.atan2_bias, "package", {"package", "paper"},
            "adam_atan2: the first moment is corrected outside the arc tangent (package) or inside (paper)");
   o.add("optim.lazy", &c.optim.lazy, false,
-        "rows of embedding tables without gradient keep their weights and moments: cheaper for large tables, not the same "
+        "rows of embedding tables without gradient keep their weights and moments: cheaper for large tables, not the "
+        "same "
         "training");
   o.alias("optim.lazy", "lazy-adam");
   o.add("optim.clip_norm", &c.optim.clip_norm, 0, non_negative,

@@ -21,8 +21,8 @@ struct AttentionTarget {
 /// How attention is computed.
 struct AttentionOptions {
   std::int64_t heads = 1;
-  double scale = 1;      ///< of q k^T before the softmax, 1/sqrt(D) as a rule
-  Dropout dropout = {};  ///< of the weights p; see ops/dropout.hpp for what is drawn
+  double scale = 1;                             ///< of q k^T before the softmax, 1/sqrt(D) as a rule
+  Dropout dropout = {};                         ///< of the weights p; see ops/dropout.hpp for what is drawn
   std::span<const std::uint64_t> samples = {};  ///< (B) global numbers that key the draws; they outlive the tape
 };
 

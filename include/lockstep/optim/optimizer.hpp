@@ -72,7 +72,7 @@ struct OptimizerOptions {
   double weight_decay = 0;             ///< adam and sgd: added to the gradient; adamw and adam_atan2: decoupled
   double momentum = 0.9;               ///< sgd
   std::string atan2_bias = "package";  ///< adam_atan2: where the first moment is corrected: package | paper
-  bool lazy = false;        ///< rows of row-sparse parameters whose gradient is zero keep their weights and state
+  bool lazy = false;  ///< rows of row-sparse parameters whose gradient is zero keep their weights and state
 };
 
 /// Gradients in, parameters out, for some ranges of a ParamStore's flat vector (several optimizers may share one

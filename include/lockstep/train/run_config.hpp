@@ -58,8 +58,8 @@ struct RunConfig {
   } jacobian;
   struct Stop {
     std::string rule = "valid";  ///< valid (all that follows) | train_loss (upstream's rule) | none
-    std::int64_t patience = 0;  ///< evaluations; 0: off
-    double min_delta = 0;       ///< by which a better one must be better
+    std::int64_t patience = 0;   ///< evaluations; 0: off
+    double min_delta = 0;        ///< by which a better one must be better
     std::int64_t min_epochs = 0, window = 5;
     double tolerance = 0;  ///< loss plateau; 0: off
     std::int64_t jacobian_min_epochs = 0, jacobian_window = 5;
