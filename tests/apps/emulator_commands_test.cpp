@@ -16,15 +16,6 @@ using test::ProcessResult;
 
 namespace {
 
-ProcessResult lockstep_program(std::vector<std::string> words, int ranks = 1) {
-  words.insert(words.begin(), LOCKSTEP_BIN_DIR "/lockstep");
-  if (ranks == 1) return test::run_process(words);
-  std::vector<std::string> all = {
-      LOCKSTEP_MPIEXEC, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", std::to_string(ranks)};
-  all.insert(all.end(), words.begin(), words.end());
-  return test::run_process(all, {"OMPI_MCA_mpi_yield_when_idle=1", "OMPI_MCA_btl_vader_single_copy_mechanism=none",
-                                 "OMPI_MCA_rmaps_base_oversubscribe=1", "OMP_NUM_THREADS=1"});
-}
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 constexpr std::int64_t kRows = 40000;  // three blocks, the last one short
@@ -75,7 +66,7 @@ TEST_SUITE("apps.emulator") {
     std::vector<double> rmse;
     for (const int ranks : {1, 2, 3}) {
       CAPTURE(ranks);
-      const ProcessResult r = lockstep_program(f.command("predict"), ranks);
+      const ProcessResult r = test::run_lockstep(f.command("predict"), ranks);
       INFO(r.err);
       REQUIRE(r.exit_code == 0);
       CHECK(has(r.out, "rmse aice"));
@@ -101,7 +92,7 @@ TEST_SUITE("apps.emulator") {
     for (const int ranks : {1, 3}) {
       CAPTURE(ranks);
       const ProcessResult r =
-          lockstep_program(f.command("jacobian", {"--precision", "fp64", "--background-only", "in4"}), ranks);
+          test::run_lockstep(f.command("jacobian", {"--precision", "fp64", "--background-only", "in4"}), ranks);
       INFO(r.err);
       REQUIRE(r.exit_code == 0);
       CHECK(has(r.out, "adjoint test"));
@@ -144,7 +135,7 @@ TEST_SUITE("apps.emulator") {
     Files f;
     test::write_text(f.output, "precious");
     const auto refused = [&](const std::vector<std::string>& words, int code, const std::string& what, int ranks = 1) {
-      const ProcessResult r = lockstep_program(words, ranks);
+      const ProcessResult r = test::run_lockstep(words, ranks);
       INFO(r.err);
       CHECK(r.exit_code == code);
       CHECK(has(r.err, what));
@@ -181,19 +172,19 @@ TEST_SUITE("apps.emulator") {
       if (!entry.path().filename().string().starts_with("emulator") || entry.path().extension() != ".h5") continue;
       CAPTURE(path);
       ++files;
-      const ProcessResult single = lockstep_program({"verify", "--model", "emulator", "--golden", path});
+      const ProcessResult single = test::run_lockstep({"verify", "--model", "emulator", "--golden", path});
       INFO(single.out, single.err);
       CHECK(single.exit_code == 0);
       CHECK(has(single.out, "arrays agree"));
       CHECK_FALSE(has(single.out, "FAIL"));
-      const ProcessResult exact = lockstep_program({"verify", "--model", "emulator", "--golden", path, "--double"});
+      const ProcessResult exact = test::run_lockstep({"verify", "--model", "emulator", "--golden", path, "--double"});
       INFO(exact.out, exact.err);
       CHECK(exact.exit_code == 0);
     }
     CHECK(files == 12);
     for (const std::string how : {"--no-double", "--double", "--reproducible"}) {
       const ProcessResult ranks =
-          lockstep_program({"verify", "--golden", LOCKSTEP_TEST_GOLDEN "/emulator_conv.h5", how}, 3);
+          test::run_lockstep({"verify", "--golden", LOCKSTEP_TEST_GOLDEN "/emulator_conv.h5", how}, 3);
       INFO(ranks.out, ranks.err);
       CHECK(ranks.exit_code == 0);
       CHECK(has(ranks.out, "after_steps"));
@@ -222,7 +213,7 @@ TEST_SUITE("apps.emulator") {
         }
       }
       to.close();
-      return lockstep_program({"verify", "--golden", path});
+      return test::run_lockstep({"verify", "--golden", path});
     };
     CHECK(spoilt("").exit_code == 0);
     for (const std::string dataset :
@@ -233,8 +224,8 @@ TEST_SUITE("apps.emulator") {
       CHECK(r.exit_code == 1);
       CHECK(has(r.out, "FAIL"));
     }
-    CHECK(lockstep_program({"verify", "--golden", (dir / "missing.h5").string()}).exit_code == 2);
+    CHECK(test::run_lockstep({"verify", "--golden", (dir / "missing.h5").string()}).exit_code == 2);
     test::write_text(path, "not HDF5");
-    CHECK(lockstep_program({"verify", "--golden", path}).exit_code == 3);
+    CHECK(test::run_lockstep({"verify", "--golden", path}).exit_code == 3);
   }
 }

@@ -13,14 +13,7 @@ using test::ProcessResult;
 namespace {
 
 ProcessResult verify(const std::string& file, const std::string& how = "--no-double", int ranks = 1) {
-  const std::vector<std::string> words = {
-      LOCKSTEP_BIN_DIR "/lockstep", "verify", "--model", "har", "--golden", file, how};
-  if (ranks == 1) return test::run_process(words);
-  std::vector<std::string> all = {
-      LOCKSTEP_MPIEXEC, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", std::to_string(ranks)};
-  all.insert(all.end(), words.begin(), words.end());
-  return test::run_process(all, {"OMPI_MCA_mpi_yield_when_idle=1", "OMPI_MCA_btl_vader_single_copy_mechanism=none",
-                                 "OMPI_MCA_rmaps_base_oversubscribe=1", "OMP_NUM_THREADS=1"});
+  return test::run_lockstep({"verify", "--model", "har", "--golden", file, how}, ranks);
 }
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 

@@ -33,4 +33,14 @@ ProcessResult run_process(const std::vector<std::string>& words, const std::vect
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_text(out), read_text(err)};
 }
 
+ProcessResult run_lockstep(std::vector<std::string> words, int ranks) {
+  words.insert(words.begin(), LOCKSTEP_BIN_DIR "/lockstep");
+  if (ranks == 1) return run_process(words);
+  std::vector<std::string> all = {
+      LOCKSTEP_MPIEXEC, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", std::to_string(ranks)};
+  all.insert(all.end(), words.begin(), words.end());
+  return run_process(all, {"OMPI_MCA_mpi_yield_when_idle=1", "OMPI_MCA_btl_vader_single_copy_mechanism=none",
+                           "OMPI_MCA_rmaps_base_oversubscribe=1", "OMP_NUM_THREADS=1"});
+}
+
 }  // namespace lockstep::test

@@ -67,6 +67,20 @@ bool parse(World& world, Options& options, const Args& args, const Files& files)
   return go_on;
 }
 
+/// The checkpoint's own configuration, with the keys that `given` got on the command line on top.
+void take_stored_configuration(RunConfig& config, const Options& given, const CheckpointReader& checkpoint) {
+  RunConfig stored;
+  Options options("lockstep eval");
+  add_options(options, stored, config.model_kind);
+  options.parse_ini(checkpoint.config(), checkpoint.path().string());
+  std::string mine;
+  for (const std::string& key : given.keys()) {
+    if (given.given(key)) mine += key + " = " + given.value(key) + "\n";
+  }
+  if (!mine.empty()) options.parse_ini(mine, "command line");
+  config = std::move(stored);
+}
+
 }  // namespace
 
 bool parse(World& world, Options& options, const Args& args) {
@@ -87,17 +101,16 @@ std::string model_kind(World& world, const Args& args) {
   return model_kind(world, args, read_files(world, args));
 }
 
-void take_stored_configuration(RunConfig& config, const Options& given, const CheckpointReader& checkpoint) {
-  RunConfig stored;
-  Options options("lockstep eval");
-  add_options(options, stored, config.model_kind);
-  options.parse_ini(checkpoint.config(), checkpoint.path().string());
-  std::string mine;
-  for (const std::string& key : given.keys()) {
-    if (given.given(key)) mine += key + " = " + given.value(key) + "\n";
-  }
-  if (!mine.empty()) options.parse_ini(mine, "command line");
-  config = std::move(stored);
+std::unique_ptr<CheckpointReader> open_checkpoint(World& world, const std::string& path, const Args& args,
+                                                  const Options& given, RunConfig& config) {
+  world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
+  std::unique_ptr<CheckpointReader> reader;
+  world.together("opening the checkpoint", [&] {
+    reader = std::make_unique<CheckpointReader>(path);
+    if (Options::config_files(args).empty()) take_stored_configuration(config, given, *reader);
+    check(config);
+  });
+  return reader;
 }
 
 }  // namespace lockstep::apps

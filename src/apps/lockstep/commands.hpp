@@ -1,4 +1,5 @@
 #pragma once
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,8 +34,11 @@ bool parse(World& world, Options& options, const Args& args);
 bool parse(World& world, Options& options, const Args& args, RunConfig& config);
 /// That kind. Collective.
 std::string model_kind(World& world, const Args& args);
-/// The checkpoint's own configuration, with the keys that `given` got on the command line on top.
-void take_stored_configuration(RunConfig& config, const Options& given, const CheckpointReader& checkpoint);
+/// Opens and verifies a checkpoint for a command that uses its weights. Without `--config` in the arguments the configuration
+/// becomes the one that the checkpoint holds, with the keys that `given` got on the command line on top. It is checked.
+/// The world waits as long as the given one says. Collective. errors  Error (data): not a whole checkpoint; Error (usage): the configuration
+std::unique_ptr<CheckpointReader> open_checkpoint(World& world, const std::string& path, const Args& args,
+                                                  const Options& given, RunConfig& config);
 
 int run_checkpoint(World& world, const Args& args);
 int run_eval(World& world, const Args& args);

@@ -105,13 +105,7 @@ int predict_sequence(World& world, const Args& args) {
   Arguments a;
   Options options = make_options(a);
   if (!parse(world, options, args, a.config)) return 0;
-  world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
-  std::unique_ptr<CheckpointReader> reader;
-  world.together("opening the checkpoint", [&] {
-    reader = std::make_unique<CheckpointReader>(a.checkpoint);
-    if (Options::config_files(args).empty()) take_stored_configuration(a.config, options, *reader);
-    check(a.config);
-  });
+  const auto reader = open_checkpoint(world, a.checkpoint, args, options, a.config);
   const auto placement = make_node_placement(world);
   const auto loaded = load_model(world, a.config, *placement, &reader->file());
   SequenceNames raw;
