@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cuda_device.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 
@@ -11,24 +12,91 @@ namespace lockstep {
 
 namespace {
 constexpr std::size_t round_up(std::size_t n, std::size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+std::byte* allocate_host(std::size_t size_bytes) {
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(Buffer::kAlignment, size_bytes));
+  require(memory != nullptr, "allocating ", human_bytes(size_bytes),
+          " of host memory: the system has none left; use a smaller batch or fewer ranks per node");
+  std::memset(memory, 0, size_bytes);
+  return memory;
+}
 }  // namespace
 
-Buffer::Buffer(Device device, std::size_t size_bytes) : device_(device), size_bytes_(size_bytes) {
-  require(!device.is_cuda(), "allocating ", human_bytes(size_bytes), " on cuda:", device.index,
+std::string name(Device device) { return device.is_cuda() ? join("cuda:", device.index) : "cpu"; }
+
+int gpu_count() {
+  if constexpr (kHasCuda) return gpu::count();
+  return 0;
+}
+
+std::string describe_gpu(int index) {
+  if constexpr (kHasCuda) return gpu::describe(index);
+  throw Error(Fault::internal, join("describing cuda:", index, ": this build has no CUDA"));
+}
+
+Stream::Stream(Device device) : device_(device) {
+  if (!device.is_cuda()) return;
+  require(kHasCuda, "using ", name(device), ": this build has no CUDA; use --device cpu");
+  if constexpr (kHasCuda) native_ = gpu::make_stream(device.index);
+}
+
+void Stream::synchronize() const {
+  if constexpr (kHasCuda) {
+    if (device_.is_cuda()) gpu::synchronize(native());
+  }
+}
+
+void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t size_bytes) {
+  if (size_bytes == 0) return;
+  if constexpr (kHasCuda) {
+    if (stream.device().is_cuda()) return gpu::copy(stream.native(), to, from, size_bytes);
+  }
+  std::memcpy(to, from, size_bytes);
+}
+
+void zero_bytes(const Stream& stream, void* memory, std::size_t size_bytes) {
+  if (size_bytes == 0) return;
+  if constexpr (kHasCuda) {
+    if (stream.device().is_cuda()) return gpu::zero(stream.native(), memory, size_bytes);
+  }
+  std::memset(memory, 0, size_bytes);
+}
+
+Buffer::Buffer(Device device, std::size_t size_bytes)
+    : Buffer(device, size_bytes, device.is_cuda() ? Memory::gpu : Memory::host) {}
+
+Buffer Buffer::pinned(std::size_t size_bytes) { return {{}, size_bytes, kHasCuda ? Memory::pinned : Memory::host}; }
+
+Buffer::Buffer(Device device, std::size_t size_bytes, Memory memory) : device_(device), size_bytes_(size_bytes) {
+  require(kHasCuda || memory == Memory::host, "allocating ", human_bytes(size_bytes), " on ", name(device),
           ": this build has no CUDA; use --device cpu");
   if (size_bytes == 0) return;
   const std::size_t rounded = round_up(size_bytes, kAlignment);
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
-  require(memory != nullptr, "allocating ", human_bytes(size_bytes),
-          " of host memory: the system has none left; use a smaller batch or fewer ranks per node");
-  std::memset(memory, 0, rounded);
-  data_.reset(memory);
+  std::byte* data = nullptr;
+  if (memory == Memory::host) {
+    data = allocate_host(rounded);
+  } else if constexpr (kHasCuda) {
+    data = memory == Memory::gpu ? gpu::allocate(device.index, rounded) : gpu::allocate_pinned(rounded);
+  }
+  data_ = {data, Free{memory}};
 }
 
-void Buffer::Free::operator()(std::byte* memory) const { std::free(memory); }
+void Buffer::Free::operator()(std::byte* data) const {
+  if (memory == Memory::host) return std::free(data);
+  if constexpr (kHasCuda) memory == Memory::gpu ? gpu::free(data) : gpu::free_pinned(data);
+}
+
+Buffer Arena::block(std::size_t size_bytes) const {
+  return pinned_ ? Buffer::pinned(size_bytes) : Buffer(device_, size_bytes);
+}
 
 Arena::Arena(Device device, std::size_t first_block_bytes) : device_(device) {
-  blocks_.emplace_back(device, std::max(first_block_bytes, Buffer::kAlignment));
+  if (device.is_cuda()) host_.reset(new Arena(Pinned{}, first_block_bytes));
+  blocks_.push_back(block(std::max(first_block_bytes, Buffer::kAlignment)));
+}
+
+Arena::Arena(Pinned, std::size_t first_block_bytes) : pinned_(true) {
+  blocks_.push_back(block(std::max(first_block_bytes, Buffer::kAlignment)));
 }
 
 void* Arena::allocate(std::size_t size_bytes) {
@@ -36,7 +104,7 @@ void* Arena::allocate(std::size_t size_bytes) {
   while (used_in_current_ + bytes > blocks_[current_].size_bytes()) {
     used_before_current_ += used_in_current_;
     used_in_current_ = 0;
-    if (++current_ == blocks_.size()) blocks_.emplace_back(device_, std::max(2 * blocks_.back().size_bytes(), bytes));
+    if (++current_ == blocks_.size()) blocks_.push_back(block(std::max(2 * blocks_.back().size_bytes(), bytes)));
   }
   void* memory = blocks_[current_].data() + used_in_current_;
   used_in_current_ += bytes;
@@ -44,16 +112,22 @@ void* Arena::allocate(std::size_t size_bytes) {
   return memory;
 }
 
+void Arena::rewind(const Mark::Place& place) {
+  current_ = place.block;
+  used_in_current_ = place.used_in_block;
+  used_before_current_ = place.used_before;
+}
+
 void Arena::rewind(const Mark& mark) {
-  current_ = mark.block;
-  used_in_current_ = mark.used_in_block;
-  used_before_current_ = mark.used_before;
+  rewind(mark.own);
+  if (host_) host_->rewind(mark.host);
 }
 
 void Arena::reset() {
+  if (host_) host_->reset();
   if (blocks_.size() > 1) {
     blocks_.clear();
-    blocks_.emplace_back(device_, high_water_);
+    blocks_.push_back(block(high_water_));
   }
   current_ = used_in_current_ = used_before_current_ = 0;
 }

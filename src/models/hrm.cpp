@@ -57,7 +57,7 @@ Var positions_of(Tape& t, Var x, std::int64_t first, std::int64_t count) {
   });
   t.record("positions_of", y, {}, [=, &t] {
     const Target dx = t.grad_of(x);
-    if (!dx.accumulate) fill_zero(dx.tensor);
+    if (!dx.accumulate) fill_zero(t.stream(), dx.tensor);
     visit_float(t.dtype(), [&]<class T>() {
       for (std::int64_t b = 0; b < batch; ++b) {
         const T* from = y.grad().data<T>() + b * count * width;

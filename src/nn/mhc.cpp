@@ -112,7 +112,7 @@ Var copy_to_streams(Tape& t, Var x, std::int64_t n) {
     const Target dx = t.grad_of(x);
     if (!dx) return;
     visit_float(t.dtype(), [&]<class T>() {
-      if (!dx.accumulate) fill_zero(dx.tensor);
+      if (!dx.accumulate) fill_zero(t.stream(), dx.tensor);
       for (std::int64_t i = 0; i < rows * n; ++i)
         for (std::int64_t k = 0; k < c; ++k) dx.tensor.data<T>()[i / n * c + k] += y.grad().data<T>()[i * c + k];
     });
@@ -124,7 +124,7 @@ Var sum_streams(Tape& t, Var x) {
   const std::int64_t rows = x.shape()[0], n = x.shape()[1], c = x.shape()[2];
   Var y = t.output({rows, c}, t.wants_grad({x}));
   visit_float(t.dtype(), [&]<class T>() {
-    fill_zero(y.value());
+    fill_zero(t.stream(), y.value());
     for (std::int64_t i = 0; i < rows * n; ++i)
       for (std::int64_t k = 0; k < c; ++k) y.value().data<T>()[i / n * c + k] += x.value().data<T>()[i * c + k];
   });

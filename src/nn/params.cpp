@@ -33,17 +33,17 @@ Tensor Gradients::of(const Param& param) const { return view_of(storage_, param)
 
 TouchedRows* Gradients::touched(const Param& param) { return touched_[static_cast<std::size_t>(param.index)].get(); }
 
-void Gradients::zero() {
+void Gradients::zero(const Stream& stream) {
   std::int64_t clean = 0;  // what lies before this element of the flat vector has been dealt with
   const auto clear_until = [&](std::int64_t end) {
-    if (end > clean) fill_zero(storage_.view().slice(clean, end - clean));
+    if (end > clean) fill_zero(stream, storage_.view().slice(clean, end - clean));
   };
   for (std::size_t i = 0; i < touched_.size(); ++i) {
     if (!touched_[i]) continue;
     const Param& p = params_->all()[i];
     clear_until(p.offset);
     const Tensor table = of(p);
-    for (const std::int64_t row : touched_[i]->rows()) fill_zero(table.slice(row, 1));
+    for (const std::int64_t row : touched_[i]->rows()) fill_zero(stream, table.slice(row, 1));
     touched_[i]->clear();
     clean = p.offset + p.shape.size();
   }

@@ -181,17 +181,17 @@ void causal_attention_forward(Stream&, const Tensor& y, const Tensor& logsum, co
   });
 }
 
-void causal_attention_backward(Stream&, Target dq, Target dk, Target dv, Target dkeys, Target dvalues, const Tensor& dy,
+void causal_attention_backward(Stream& stream, Target dq, Target dk, Target dv, Target dkeys, Target dvalues, const Tensor& dy,
                                const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& logsum,
                                const CausalAttention& a, const TimeBuckets& time) {
   check("causal_attention backward", q, k, v, dy, a, time);
   for (const Target* t : {&dq, &dk, &dv}) {
     require(!*t || t->tensor.shape() == q.shape(), "causal_attention backward: q is ", q.shape(),
             ", so dq, dk and dv must be too, not ", t->tensor.shape());
-    if (*t && !t->accumulate) fill_zero(t->tensor);
+    if (*t && !t->accumulate) fill_zero(stream, t->tensor);
   }
   for (const Target* t : {&dkeys, &dvalues})
-    if (*t && !t->accumulate) fill_zero(t->tensor);
+    if (*t && !t->accumulate) fill_zero(stream, t->tensor);
   visit_float(q.dtype(), [&]<class T>() {
     HeadTables<T> tables(time, a.heads, dkeys || dvalues);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {

@@ -34,7 +34,7 @@ void conv1d_forward(Stream& stream, const Tensor& y, const Tensor& derivative, c
   if (derivative || activation != Activation::none) activation_forward(stream, y, derivative, y, activation);
 }
 
-void conv1d_backward(Stream&, Target dx, Target dweight, Target dbias, const Tensor& dy, const Tensor& derivative,
+void conv1d_backward(Stream& stream, Target dx, Target dweight, Target dbias, const Tensor& dy, const Tensor& derivative,
                      const Tensor& x, const Tensor& weight) {
   const cpu::ConvShape s = shape_of("conv1d backward", dy, derivative, x, weight);
   require(!dx || dx.tensor.shape() == x.shape(), "conv1d backward: x is ", x.shape(), ", so dx must be too, not ",
@@ -49,8 +49,8 @@ void conv1d_backward(Stream&, Target dx, Target dweight, Target dbias, const Ten
     cpu::scale_and_sum<T>(s.rows, s.channels * s.length, da, derivative ? derivative.data<T>() : nullptr, nullptr,
                           false);
     if (dx) kernels.backward_input(s, dx.tensor.data<T>(), da, weight.data<T>(), dx.accumulate);
-    if (dweight && !dweight.accumulate) fill_zero(dweight.tensor);
-    if (dbias && !dbias.accumulate) fill_zero(dbias.tensor);
+    if (dweight && !dweight.accumulate) fill_zero(stream, dweight.tensor);
+    if (dbias && !dbias.accumulate) fill_zero(stream, dbias.tensor);
     if (!dweight && !dbias) return;
     // Blocks of rows have sums of their own: one long chain of f32 would lose digits.
     const std::int64_t weights = dweight ? weight.size() : 0, biases = dbias ? s.channels : 0;

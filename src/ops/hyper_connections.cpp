@@ -109,7 +109,7 @@ void hyper_read_forward(Stream&, const Tensor& u, const Tensor& x, const Tensor&
   });
 }
 
-void hyper_read_backward(Stream&, Target dx, Target dmaps, const Tensor& du, const Tensor& x, const Tensor& maps,
+void hyper_read_backward(Stream& stream, Target dx, Target dmaps, const Tensor& du, const Tensor& x, const Tensor& maps,
                          std::int64_t n) {
   const Extents e = extents_of("hyper_read backward", x, maps, n);
   visit_float(x.dtype(), [&]<class T>() {
@@ -118,7 +118,7 @@ void hyper_read_backward(Stream&, Target dx, Target dmaps, const Tensor& du, con
       kernels.mix(e.tokens, e.channels, n, 1, dx.tensor.data<T>(), du.data<T>(), maps.data<T>(), e.maps, 1, 0,
                   dx.accumulate);
     if (!dmaps) return;
-    if (!dmaps.accumulate) fill_zero(dmaps.tensor);
+    if (!dmaps.accumulate) fill_zero(stream, dmaps.tensor);
     kernels.products(e.tokens, e.channels, 1, n, dmaps.tensor.data<T>(), e.maps, du.data<T>(), x.data<T>());
   });
 }
@@ -135,7 +135,7 @@ void hyper_write_forward(Stream&, const Tensor& out, const Tensor& x, const Tens
   });
 }
 
-void hyper_write_backward(Stream&, Target dx, Target dmaps, Target dy, const Tensor& dout, const Tensor& x,
+void hyper_write_backward(Stream& stream, Target dx, Target dmaps, Target dy, const Tensor& dout, const Tensor& x,
                           const Tensor& maps, const Tensor& y, std::int64_t n) {
   const Extents e = extents_of("hyper_write backward", x, maps, n);
   visit_float(x.dtype(), [&]<class T>() {
@@ -147,7 +147,7 @@ void hyper_write_backward(Stream&, Target dx, Target dmaps, Target dy, const Ten
     if (dy)
       kernels.mix(e.tokens, e.channels, 1, n, dy.tensor.data<T>(), d, maps.data<T>() + n, e.maps, 0, 1, dy.accumulate);
     if (!dmaps) return;
-    if (!dmaps.accumulate) fill_zero(dmaps.tensor);
+    if (!dmaps.accumulate) fill_zero(stream, dmaps.tensor);
     T* to = dmaps.tensor.data<T>();
     kernels.products(e.tokens, e.channels, n, 1, to + n, e.maps, d, y.data<T>());
     kernels.products(e.tokens, e.channels, n, n, to + 2 * n, e.maps, d, x.data<T>());

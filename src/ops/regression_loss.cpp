@@ -78,7 +78,7 @@ double regression_loss(Stream&, const Tensor& dy, const Tensor& y, const Tensor&
   });
 }
 
-double smoothness_loss(Stream&, const Tensor& dy, const Tensor& y, std::span<const double> mean,
+double smoothness_loss(Stream& stream, const Tensor& dy, const Tensor& y, std::span<const double> mean,
                        std::span<const double> std, int order) {
   const std::int64_t columns = y.columns(), rows = y.rows();
   require(order == 1 || order == 2, "smoothness loss: order ", order, " is not 1 or 2");
@@ -87,7 +87,7 @@ double smoothness_loss(Stream&, const Tensor& dy, const Tensor& y, std::span<con
           "smoothness loss: y is ", y.shape(), ", but there are ", mean.size(), " means and ", std.size(),
           " deviations");
   require(!dy || dy.shape() == y.shape(), "smoothness loss: y is ", y.shape(), ", so dy must be too, not ", dy.shape());
-  if (dy) fill_zero(dy);
+  if (dy) fill_zero(stream, dy);
   return visit_float(y.dtype(), [&]<class T>() {
     double total = 0;
     const auto physical = [&](const T* row, std::int64_t c) {

@@ -1,6 +1,5 @@
 #include "lockstep/tensor/tensor.hpp"
 
-#include <cstring>
 #include <ostream>
 
 namespace lockstep {
@@ -66,8 +65,20 @@ Tensor allocate(Arena& arena, DType dtype, Shape shape) {
   return {arena.allocate(static_cast<std::size_t>(shape.size()) * size_bytes(dtype)), dtype, shape, arena.device()};
 }
 
-void fill_zero(const Tensor& t) {
-  if (t.size() > 0) std::memset(t.raw(), 0, t.size_bytes());
+void fill_zero(const Stream& stream, const Tensor& t) { zero_bytes(stream, t.raw(), t.size_bytes()); }
+
+void copy(const Stream& stream, const Tensor& to, const Tensor& from) {
+  require(to.size() == from.size() && to.dtype() == from.dtype(), "copying ", from.shape(), " of ", from.dtype(), " to ",
+          to.shape(), " of ", to.dtype(), ": the sizes or types differ");
+  copy_bytes(stream, to.raw(), from.raw(), from.size_bytes());
+}
+
+Tensor on_host(const Stream& stream, Arena& arena, const Tensor& t) {
+  if (!t.device().is_cuda()) return t;
+  const Tensor seen = allocate(arena.host(), t.dtype(), t.shape());
+  copy(stream, seen, t);
+  stream.synchronize();
+  return seen;
 }
 
 }  // namespace lockstep

@@ -112,7 +112,7 @@ void KgatSteps::backward(const CfBatch& batch, const Tensor& dh) {
   std::vector<std::int64_t> bounds;
   for (std::int64_t s = segments.begin; s <= segments.end; ++s) bounds.push_back(cut.begin(s));
   const Tensor sums = segment_sums_->slice(0, segments.count());
-  fill_zero(sums);
+  fill_zero(Stream(), sums);
 
   const int layers = net_.arch().layers();
   clear_rows(propagation_.dx(layers), exchange_.own(rows_.rows(layers)));

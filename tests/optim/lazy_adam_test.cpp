@@ -82,7 +82,7 @@ void compare(DType dtype, std::int64_t steps, std::int64_t flush_every, const Op
     rows_equal = rows_equal && same_rows(*dense.entity, *lazy.entity, rows) &&
                  same_rows(*dense.relation, *lazy.relation, relations);
     const OwnedTensor g = gradient_of(dtype, t, rows, 21), h = gradient_of(dtype, t + 1000000, relations, 12);
-    fill_zero(flat);
+    fill_zero(Stream(), flat);
     scatter(flat, *dense.entity, rows, g);
     scatter(flat, *dense.relation, relations, h);
     adam->step(flat, lr(t), 0.25);
@@ -182,7 +182,7 @@ TEST_SUITE("optim.lazy_adam") {
     for (std::int64_t t = 0; t < 12; ++t) {
       const auto rows = touched(t, kRows);
       const OwnedTensor g = gradient_of(DType::f32, t, rows, 21);
-      fill_zero(flat);
+      fill_zero(Stream(), flat);
       scatter(flat, *dense.entity, rows, g);
       adam->step(flat, 1e-3);
       if (t % 3 == 1) {

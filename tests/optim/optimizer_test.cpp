@@ -290,7 +290,7 @@ TEST_SUITE("optim.gradient_norm") {
         for (Problem* p : {&problem, &reference}) {
           p->draw(t);
           for (const std::int64_t row : {0, 4, 6})
-            fill_zero(Tensor::of(p->gradient->data<double>() + a.offset + 3 * row, {3}));
+            fill_zero(Stream(), Tensor::of(p->gradient->data<double>() + a.offset + 3 * row, {3}));
         }
         optimizer->step(problem.gradient, 0.01);
         all->step(reference.gradient, 0.01);
@@ -312,7 +312,7 @@ TEST_SUITE("optim.gradient_norm") {
     a.l2 = 0.25, a.row_sparse = true;
     problem.draw(1);
     for (const bool lazy : {false, true}) {
-      fill_zero(Tensor::of(problem.gradient->data<double>() + a.offset + 3, {3}));
+      fill_zero(Stream(), Tensor::of(problem.gradient->data<double>() + a.offset + 3, {3}));
       const std::vector<double> before(problem.gradient->data<double>(),
                                        problem.gradient->data<double>() + problem.params.flat_size());
       double squares = 0;

@@ -90,9 +90,9 @@ TEST_SUITE("tensor.tensor") {
     a->data<double>()[14] = 2;
     const OwnedTensor b = std::move(a);
     CHECK(b->data<double>()[14] == 2);
-    fill_zero(b);
+    fill_zero(Stream(), b);
     CHECK(b->data<double>()[14] == 0);
-    fill_zero(OwnedTensor(DType::f64, {0, 4}));
+    fill_zero(Stream(), OwnedTensor(DType::f64, {0, 4}));
   }
 
   TEST_CASE("an arena's tensors are apart, and visiting picks the right type") {

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -16,15 +17,40 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-/// Order of execution on one device: what is given to a stream runs in that order. On the CPU every call has run when it returns.
+/// Whether this build can use GPUs at all.
+inline constexpr bool kHasCuda = LOCKSTEP_HAS_CUDA != 0;
+
+/// "cpu", "cuda:0".
+std::string name(Device device);
+
+/// GPUs that this process can use; 0 without CUDA or without a driver.
+int gpu_count();
+/// What a GPU is: "NVIDIA H100 80GB HBM3, compute capability 9.0, 79.2 GiB". errors  Error if there is none of this index
+std::string describe_gpu(int index);
+
+/// Order of execution on one device: what is given to a stream runs in that order. On the CPU every call has run when
+/// it returns; on a GPU when synchronize() has. Copies of a Stream are the same stream. The thread that makes the
+/// stream of a GPU uses that GPU from then on.
 class Stream {
  public:
-  explicit Stream(Device device = {}) : device_(device) {}
+  /// errors  Error when the GPU cannot be used: the message says why
+  explicit Stream(Device device = {});
   Device device() const { return device_; }
+  /// Waits until all that was given to the stream has run. errors  Error if any of it failed
+  void synchronize() const;
+  /// The runtime's handle (cudaStream_t); null on the CPU.
+  void* native() const { return native_.get(); }
 
  private:
   Device device_;
+  std::shared_ptr<void> native_;
 };
+
+/// Copies bytes, from and to the host or the stream's GPU. With a GPU the host's side may be used again, or read, after
+/// stream.synchronize().
+void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t size_bytes);
+/// Sets bytes of the stream's device to zero.
+void zero_bytes(const Stream& stream, void* memory, std::size_t size_bytes);
 
 /// Memory on a device, owned, aligned to kAlignment bytes and zero at first.
 class Buffer {
@@ -33,14 +59,21 @@ class Buffer {
   Buffer() = default;
   /// errors  Error (internal) when the memory cannot be had: the message names the size
   Buffer(Device device, std::size_t size_bytes);
+  /// Host memory that GPUs read and write at the same address (page-locked): for what the host prepares for a kernel.
+  static Buffer pinned(std::size_t size_bytes);
   std::byte* data() const { return data_.get(); }
   std::size_t size_bytes() const { return size_bytes_; }
   Device device() const { return device_; }
 
  private:
+  enum class Memory : std::uint8_t { host, pinned, gpu };
   struct Free {
+    Memory memory;
+    Free() : memory(Memory::host) {}
+    explicit Free(Memory m) : memory(m) {}
     void operator()(std::byte* memory) const;
   };
+  Buffer(Device device, std::size_t size_bytes, Memory memory);
   Device device_;
   std::size_t size_bytes_ = 0;
   std::unique_ptr<std::byte, Free> data_;
@@ -50,24 +83,39 @@ class Buffer {
 ///
 /// Nothing is freed before reset(), so addresses repeat from step to step once the arena has seen its largest step: it then
 /// holds one block, and a step allocates nothing. Not thread safe: one arena per worker.
+///
+/// The arena of a GPU has one of pinned host memory beside it, for what the host writes and kernels read (indices,
+/// batches) and for the records of a tape; it follows every reset and rewind.
 class Arena {
  public:
   explicit Arena(Device device = {}, std::size_t first_block_bytes = std::size_t{1} << 16);
   /// Uninitialised memory, aligned to Buffer::kAlignment, valid until reset().
   void* allocate(std::size_t size_bytes);
   void reset();
+  /// The arena whose memory the host may touch: itself on the CPU.
+  Arena& host() { return host_ ? *host_ : *this; }
   /// Where allocation stands, and back to there: what was allocated since is given back.
   struct Mark {
-    std::size_t block = 0, used_in_block = 0, used_before = 0;
+    struct Place {
+      std::size_t block = 0, used_in_block = 0, used_before = 0;
+    };
+    Place own, host;
   };
-  Mark mark() const { return {current_, used_in_current_, used_before_current_}; }
+  Mark mark() const { return {place(), host_ ? host_->place() : Mark::Place{}}; }
   void rewind(const Mark& mark);
   Device device() const { return device_; }
   /// The most bytes that were in use at once.
   std::size_t high_water_bytes() const { return high_water_; }
 
  private:
+  struct Pinned {};
+  Arena(Pinned, std::size_t first_block_bytes);
+  Buffer block(std::size_t size_bytes) const;
+  Mark::Place place() const { return {current_, used_in_current_, used_before_current_}; }
+  void rewind(const Mark::Place& place);
   Device device_;
+  bool pinned_ = false;
+  std::unique_ptr<Arena> host_;
   std::vector<Buffer> blocks_;
   std::size_t current_ = 0;  ///< the block that is being filled; later ones are empty
   std::size_t used_in_current_ = 0;

@@ -54,7 +54,7 @@ class Gradients {
   /// The parameter's touched rows, or null when it is dense. Rows that were not touched are zero.
   TouchedRows* touched(const Param& param);
   /// Of a row-sparse parameter only the touched rows are written: the cost is that of the step, not of the table.
-  void zero();
+  void zero(const Stream& stream = Stream());
   const class ParamStore& params() const { return *params_; }
 
  private:

@@ -42,7 +42,7 @@ Var recompute(Tape& t, const std::array<Var, 3>& inputs, std::span<const Param* 
       if (variables[i].grad())
         ops::scale(t.stream(), to[i], variables[i].grad(), 1);
       else if (!to[i].accumulate)
-        fill_zero(to[i].tensor);
+        fill_zero(t.stream(), to[i].tensor);
     }
   });
   return y;

@@ -107,7 +107,13 @@ class Tensor {
 
 /// Uninitialised elements from an arena, valid until its reset().
 Tensor allocate(Arena& arena, DType dtype, Shape shape);
-void fill_zero(const Tensor& t);
+void fill_zero(const Stream& stream, const Tensor& t);
+/// Copies elements, also between the host and a GPU (copy_bytes of device.hpp says when).
+/// errors  Error if the sizes or dtypes differ
+void copy(const Stream& stream, const Tensor& to, const Tensor& from);
+/// The elements where the host can read them: t itself on the CPU, else a copy in the arena's pinned memory, complete on
+/// return.
+Tensor on_host(const Stream& stream, Arena& arena, const Tensor& t);
 
 /// Elements that are owned.
 class OwnedTensor {

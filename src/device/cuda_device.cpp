@@ -1,0 +1,74 @@
+#include "cuda_device.hpp"
+
+#include <cuda_runtime.h>
+
+#include <cstring>
+
+#include "cuda_check.hpp"
+#include "lockstep/base/text.hpp"
+
+namespace lockstep::gpu {
+
+int count() {
+  int found = 0;
+  return cudaGetDeviceCount(&found) == cudaSuccess ? found : 0;
+}
+
+std::string describe(int index) {
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, index), "describing cuda:", index);
+  return join(properties.name, ", compute capability ", properties.major, ".", properties.minor, ", ",
+              human_bytes(properties.totalGlobalMem));
+}
+
+std::shared_ptr<void> make_stream(int device) {
+  const int found = count();
+  require(device >= 0 && device < found, "using cuda:", device, ": this process sees ", found,
+          " GPUs; check the driver (nvidia-smi), CUDA_VISIBLE_DEVICES and --gpu-ids, or use --device cpu");
+  check(cudaSetDevice(device), "using cuda:", device);
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream on cuda:", device);
+  return {stream, [](void* s) { cudaStreamDestroy(static_cast<cudaStream_t>(s)); }};
+}
+
+void synchronize(void* stream) {
+  check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "waiting for the GPU");
+}
+
+void copy(void* stream, void* to, const void* from, std::size_t size_bytes) {
+  check(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)), "copying ",
+        human_bytes(size_bytes), " from or to the GPU");
+}
+
+void zero(void* stream, void* memory, std::size_t size_bytes) {
+  check(cudaMemsetAsync(memory, 0, size_bytes, static_cast<cudaStream_t>(stream)), "clearing ", human_bytes(size_bytes),
+        " of the GPU");
+}
+
+std::byte* allocate(int device, std::size_t size_bytes) {
+  check(cudaSetDevice(device), "using cuda:", device);
+  void* memory = nullptr;
+  if (cudaMalloc(&memory, size_bytes) != cudaSuccess) {
+    cudaGetLastError();  // the failure is reported here and must not be found again by the next launch
+    std::size_t unused = 0, total = 0;
+    cudaMemGetInfo(&unused, &total);
+    throw Error(Fault::internal,
+                join("allocating ", human_bytes(size_bytes), " on cuda:", device, ": ", human_bytes(unused), " of ",
+                     human_bytes(total), " are free; use a smaller batch, more --accumulate, or --recompute"));
+  }
+  check(cudaMemset(memory, 0, size_bytes), "clearing ", human_bytes(size_bytes), " on cuda:", device);
+  return static_cast<std::byte*>(memory);
+}
+
+std::byte* allocate_pinned(std::size_t size_bytes) {
+  void* memory = nullptr;
+  check(cudaMallocHost(&memory, size_bytes), "allocating ", human_bytes(size_bytes), " of page-locked host memory");
+  std::memset(memory, 0, size_bytes);
+  return static_cast<std::byte*>(memory);
+}
+
+// Destructors call these, perhaps when the driver is already shutting down: nothing can be said any more.
+void free(std::byte* memory) { cudaFree(memory); }
+void free_pinned(std::byte* memory) { cudaFreeHost(memory); }
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,56 @@
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "cuda_check.hpp"
+#include "lockstep/device/device.hpp"
+
+/// What every kernel file includes: launching, and the sums and maxima of warps and blocks.
+namespace lockstep::gpu {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kWholeWarp = 0xffffffffu;
+
+template <class T>
+constexpr T ceil_div(T a, T b) {
+  return (a + b - 1) / b;
+}
+
+/// Blocks and threads of a launch.
+struct Grid {
+  dim3 grid = 1;
+  dim3 block = 1;
+  std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
+};
+
+/// Most blocks that a grid-stride loop starts: enough to fill any GPU several times over.
+inline constexpr std::int64_t kMostBlocks = 4096;
+
+/// A one-dimensional grid for `count` elements in a grid-stride loop. count must not be 0.
+inline Grid grid_for(std::int64_t count, int threads = 256) {
+  const std::int64_t blocks = ceil_div<std::int64_t>(count, threads);
+  return {.grid = dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks)),
+          .block = dim3(static_cast<unsigned>(threads))};
+}
+
+/// Starts a kernel on a stream. errors  Error if the launch is refused
+template <class... Params, class... Args>
+void launch(const Stream& stream, const Grid& grid, void (*kernel)(Params...), Args&&... args) {
+  constexpr std::size_t kWithoutAsking = 48 << 10;
+  if (grid.shared_bytes > kWithoutAsking) {
+    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(grid.shared_bytes)),
+          "reserving ", grid.shared_bytes, " bytes of shared memory for a kernel");
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid.grid;
+  config.blockDim = grid.block;
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream.native());
+  check(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), "starting a kernel with ", grid.grid.x, "x",
+        grid.grid.y, "x", grid.grid.z, " blocks of ", grid.block.x, "x", grid.block.y, "x", grid.block.z, " threads");
+}
+
+}  // namespace lockstep::gpu
