@@ -3,6 +3,8 @@
 #include <cuda_runtime.h>
 
 #include <cstring>
+#include <mutex>
+#include <vector>
 
 #include "cuda_check.hpp"
 #include "lockstep/base/text.hpp"
@@ -21,14 +23,19 @@ std::string describe(int index) {
               human_bytes(properties.totalGlobalMem));
 }
 
-std::shared_ptr<void> make_stream(int device) {
-  const int found = count();
-  require(device >= 0 && device < found, "using cuda:", device, ": this process sees ", found,
+void* main_stream(int device) {
+  static std::mutex mutex;
+  static std::vector<cudaStream_t> streams;  // never destroyed: the driver may be gone before static objects are
+  const std::lock_guard lock(mutex);
+  if (streams.empty()) streams.resize(static_cast<std::size_t>(count()));
+  require(device >= 0 && device < static_cast<int>(streams.size()), "using cuda:", device, ": this process sees ",
+          streams.size(),
           " GPUs; check the driver (nvidia-smi), CUDA_VISIBLE_DEVICES and --gpu-ids, or use --device cpu");
   check(cudaSetDevice(device), "using cuda:", device);
-  cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream on cuda:", device);
-  return {stream, [](void* s) { cudaStreamDestroy(static_cast<cudaStream_t>(s)); }};
+  cudaStream_t& stream = streams[static_cast<std::size_t>(device)];
+  if (stream == nullptr)
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream on cuda:", device);
+  return stream;
 }
 
 void synchronize(void* stream) {

@@ -1,6 +1,5 @@
 #pragma once
 #include <cstddef>
-#include <memory>
 #include <string>
 
 /// What device.hpp needs of the CUDA runtime, without its headers. Defined only where kHasCuda.
@@ -9,8 +8,8 @@ namespace lockstep::gpu {
 int count();
 std::string describe(int index);
 
-/// A stream that is destroyed with its last owner. Makes `device` the calling thread's GPU.
-std::shared_ptr<void> make_stream(int device);
+/// The GPU's one main stream, made by the first call. Makes `device` the calling thread's GPU.
+void* main_stream(int device);
 void synchronize(void* stream);
 /// The runtime finds out which side lies where.
 void copy(void* stream, void* to, const void* from, std::size_t size_bytes);

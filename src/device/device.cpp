@@ -37,7 +37,7 @@ std::string describe_gpu(int index) {
 Stream::Stream(Device device) : device_(device) {
   if (!device.is_cuda()) return;
   require(kHasCuda, "using ", name(device), ": this build has no CUDA; use --device cpu");
-  if constexpr (kHasCuda) native_ = gpu::make_stream(device.index);
+  if constexpr (kHasCuda) native_ = gpu::main_stream(device.index);
 }
 
 void Stream::synchronize() const {

@@ -21,8 +21,8 @@ Tensor view_of(const Tensor& flat, const Param& param) {
 }
 }  // namespace
 
-Gradients::Gradients(const ParamStore& params, Device device)
-    : params_(&params), storage_(params.dtype(), Shape{params.flat_size()}, device) {
+Gradients::Gradients(const ParamStore& params)
+    : params_(&params), storage_(params.dtype(), Shape{params.flat_size()}, params.device()) {
   require(params.values() || params.all().empty(),
           "gradients of parameters that have no values yet: call ParamStore::allocate first");
   for (const Param& p : params.all())
@@ -33,7 +33,8 @@ Tensor Gradients::of(const Param& param) const { return view_of(storage_, param)
 
 TouchedRows* Gradients::touched(const Param& param) { return touched_[static_cast<std::size_t>(param.index)].get(); }
 
-void Gradients::zero(const Stream& stream) {
+void Gradients::zero() {
+  const Stream stream(storage_->device());
   std::int64_t clean = 0;  // what lies before this element of the flat vector has been dealt with
   const auto clear_until = [&](std::int64_t end) {
     if (end > clean) fill_zero(stream, storage_.view().slice(clean, end - clean));
@@ -69,11 +70,12 @@ void ParamStore::allocate(std::uint64_t seed, Device device) {
     flat_size_ += (p.shape.size() + step - 1) / step * step;
   }
   values_ = OwnedTensor(dtype_, Shape{flat_size_}, device);
+  const HostView host(values_, HostView::Access::write);
   for (Param& p : params_) {
     p.value = view_of(values_, p);
     const Philox draws(seed, 0, Site("init." + p.name));
     visit_float(dtype_, [&]<class T>() {
-      T* value = p.value.data<T>();
+      T* value = view_of(host, p).data<T>();
       const Init& init = inits_[static_cast<std::size_t>(p.index)];
       for (std::int64_t i = 0; i < p.shape.size(); ++i)
         value[i] = static_cast<T>(init(draws, static_cast<std::uint64_t>(i)));
@@ -93,7 +95,10 @@ std::int64_t ParamStore::count() const {
   return n;
 }
 
-std::uint64_t ParamStore::hash() const { return hash64(values_->raw(), values_->size_bytes()); }
+std::uint64_t ParamStore::hash() const {
+  const HostView host(values_);
+  return hash64(host->raw(), host->size_bytes());
+}
 
 namespace init {
 ParamStore::Init zeros() {

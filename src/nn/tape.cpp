@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/ops/elementwise.hpp"
+
 namespace lockstep {
 
 /// A recorded operation; its parameters follow it in the arena.
@@ -28,7 +30,7 @@ Tape::Tape(Stream& stream, Arena& arena, DType dtype, Mode mode, Gradients* grad
 }
 
 Var Tape::constant(const Tensor& value) {
-  auto* node = new (arena_.allocate(sizeof(Var::Node))) Var::Node;
+  auto* node = new (host_arena().allocate(sizeof(Var::Node))) Var::Node;
   node->value = value;
   return Var(node);
 }
@@ -55,15 +57,15 @@ bool Tape::wants_grad(std::initializer_list<Var> inputs, std::initializer_list<c
 
 void Tape::push(const char* op, Var y, std::span<const Param* const> params, const void* closure,
                 void (*run)(const void*)) {
-  auto* record = new (arena_.allocate(sizeof(Record))) Record{last_, op, y, closure, run, nullptr, 0};
+  auto* record = new (host_arena().allocate(sizeof(Record))) Record{last_, op, y, closure, run, nullptr, 0};
   last_ = record;
   if (mode_ != Mode::train || params.size() == 0) return;
   if (!uses_) {
     const std::size_t count = gradients_->params().all().size();
-    uses_ = static_cast<std::int32_t*>(arena_.allocate(count * sizeof(std::int32_t)));
+    uses_ = static_cast<std::int32_t*>(host_arena().allocate(count * sizeof(std::int32_t)));
     std::fill_n(uses_, count, 0);
   }
-  record->params = static_cast<const Param**>(arena_.allocate(params.size() * sizeof(const Param*)));
+  record->params = static_cast<const Param**>(host_arena().allocate(params.size() * sizeof(const Param*)));
   for (const Param* p : params) {
     if (!p || !p->trainable) continue;
     ++uses_[p->index];
@@ -94,7 +96,7 @@ Tensor Tape::gradient_of(const Tensor& value) {
 
 void Tape::release(Var::Node& node) {
   Spare* entry =
-      empty_ ? std::exchange(empty_, empty_->next) : new (arena_.allocate(sizeof(Spare))) Spare{nullptr, Tensor()};
+      empty_ ? std::exchange(empty_, empty_->next) : new (host_arena().allocate(sizeof(Spare))) Spare{nullptr, Tensor()};
   *entry = {spare_, std::exchange(node.grad, Tensor())};
   spare_ = entry;
 }
@@ -108,26 +110,30 @@ TouchedRows* Tape::touched_rows(const Param& p) {
   return mode_ == Mode::train && p.trainable ? gradients_->touched(p) : nullptr;
 }
 
+void Tape::seed(const Target& dy, const Tensor& values) {
+  if (!dy) return;
+  if (!dy.accumulate) return copy(stream_, dy.tensor, values);
+  Tensor there = values;
+  if (dy.tensor.device() != values.device()) {
+    there = allocate(arena_, values.dtype(), values.shape());
+    copy(stream_, there, values);
+  }
+  ops::scale(stream_, dy, there, 1);
+}
+
 void Tape::backward(Var y, double scale) {
   require(mode_ != Mode::forward, "backward on a tape that does not record: its mode is forward");
-  if (const Target dy = grad_of(y)) {
-    visit_float(dy.tensor.dtype(), [&]<class T>() {
-      for (T& value : dy.tensor.span<T>()) value = static_cast<T>(scale) + (dy.accumulate ? value : T{});
-    });
-  }
+  const Tensor values = allocate(host_arena(), y.value().dtype(), y.shape());
+  visit_float(values.dtype(), [&]<class T>() { std::ranges::fill(values.span<T>(), static_cast<T>(scale)); });
+  seed(grad_of(y), values);
   replay();
 }
 
-void Tape::backward(Var y, const Tensor& seed) {
+void Tape::backward(Var y, const Tensor& seed_values) {
   require(mode_ != Mode::forward, "backward on a tape that does not record: its mode is forward");
-  require(seed.shape() == y.shape() && seed.dtype() == y.value().dtype(), "backward: y is ", y.shape(), " of ",
-          y.value().dtype(), ", the seed ", seed.shape(), " of ", seed.dtype());
-  if (const Target dy = grad_of(y)) {
-    visit_float(dy.tensor.dtype(), [&]<class T>() {
-      const T* from = seed.data<T>();
-      for (T& value : dy.tensor.span<T>()) value = *from++ + (dy.accumulate ? value : T{});
-    });
-  }
+  require(seed_values.shape() == y.shape() && seed_values.dtype() == y.value().dtype(), "backward: y is ", y.shape(),
+          " of ", y.value().dtype(), ", the seed ", seed_values.shape(), " of ", seed_values.dtype());
+  seed(grad_of(y), seed_values);
   replay();
 }
 

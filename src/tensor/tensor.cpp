@@ -81,4 +81,21 @@ Tensor on_host(const Stream& stream, Arena& arena, const Tensor& t) {
   return seen;
 }
 
+HostView::HostView(const Tensor& t, Access access) : view_(t) {
+  if (!t.device().is_cuda()) return;
+  copy_ = OwnedTensor(t.dtype(), t.shape());
+  const Stream stream(t.device());
+  copy(stream, copy_, t);
+  stream.synchronize();
+  view_ = copy_;
+  if (access == Access::write) there_ = t;
+}
+
+HostView::~HostView() noexcept(false) {
+  if (!there_) return;
+  const Stream stream(there_.device());
+  copy(stream, there_, copy_);
+  stream.synchronize();
+}
+
 }  // namespace lockstep

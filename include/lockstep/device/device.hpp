@@ -29,8 +29,10 @@ int gpu_count();
 std::string describe_gpu(int index);
 
 /// Order of execution on one device: what is given to a stream runs in that order. On the CPU every call has run when
-/// it returns; on a GPU when synchronize() has. Copies of a Stream are the same stream. The thread that makes the
-/// stream of a GPU uses that GPU from then on.
+/// it returns; on a GPU when synchronize() has.
+///
+/// Stream(device) is the GPU's main stream, the same for all of a process: what computes is ordered by it, whoever
+/// asks. The thread that makes a Stream uses its GPU from then on.
 class Stream {
  public:
   /// errors  Error when the GPU cannot be used: the message says why
@@ -39,11 +41,11 @@ class Stream {
   /// Waits until all that was given to the stream has run. errors  Error if any of it failed
   void synchronize() const;
   /// The runtime's handle (cudaStream_t); null on the CPU.
-  void* native() const { return native_.get(); }
+  void* native() const { return native_; }
 
  private:
   Device device_;
-  std::shared_ptr<void> native_;
+  void* native_ = nullptr;
 };
 
 /// Copies bytes, from and to the host or the stream's GPU. With a GPU the host's side may be used again, or read, after

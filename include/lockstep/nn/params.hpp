@@ -48,13 +48,14 @@ class TouchedRows {
 class Gradients {
  public:
   Gradients() = default;
-  explicit Gradients(const class ParamStore& params, Device device = {});
+  /// On the device of the parameters.
+  explicit Gradients(const class ParamStore& params);
   Tensor of(const Param& param) const;
   Tensor flat() const { return storage_; }
   /// The parameter's touched rows, or null when it is dense. Rows that were not touched are zero.
   TouchedRows* touched(const Param& param);
   /// Of a row-sparse parameter only the touched rows are written: the cost is that of the step, not of the table.
-  void zero(const Stream& stream = Stream());
+  void zero();
   const class ParamStore& params() const { return *params_; }
 
  private:
@@ -84,6 +85,7 @@ class ParamStore {
   std::deque<Param>& all() { return params_; }
   const std::deque<Param>& all() const { return params_; }
   Param& at(const std::string& name);
+  Device device() const { return values_->device(); }
   Tensor values() const { return values_; }
   std::int64_t flat_size() const { return flat_size_; }  ///< elements, gaps included
   std::int64_t count() const;                            ///< elements, gaps left out

@@ -41,8 +41,8 @@ class Var {
 
 /// Remembers the order of forward operations and replays their hand-written backwards in reverse.
 ///
-/// Nothing is derived symbolically and no graph is searched: the record order is the order. Values, gradients and the
-/// records themselves lie in the arena, so recording allocates nothing and costs nanoseconds per operation. One tape
+/// Nothing is derived symbolically and no graph is searched: the record order is the order. Values and gradients lie in
+/// the arena, the records themselves in its host() part, so recording allocates nothing and costs nanoseconds per operation. One tape
 /// belongs to one thread. A result's gradient lasts until its record has run; its memory then serves the next gradients.
 ///
 /// A recorded operation is three steps: make the output, compute it, record the backward with what it needs:
@@ -64,6 +64,8 @@ class Tape {
 
   Stream& stream() const { return stream_; }
   Arena& arena() const { return arena_; }
+  /// Memory that the host may touch and that operations can read, as long-lived as arena(): for indices and labels.
+  Arena& host_arena() const { return arena_.host(); }
   DType dtype() const { return dtype_; }
   Mode mode() const { return mode_; }
 
@@ -89,7 +91,7 @@ class Tape {
   void record(const char* op, Var y, std::span<const Param* const> params, const Backward& backward) {
     static_assert(std::is_trivially_destructible_v<Backward>, "a record holds handles and views only");
     if (!y.wants_grad()) return;
-    void* memory = arena_.allocate(sizeof(Backward));
+    void* memory = host_arena().allocate(sizeof(Backward));
     new (memory) Backward(backward);
     push(op, y, params, memory, [](const void* closure) { (*static_cast<const Backward*>(closure))(); });
   }
@@ -112,6 +114,7 @@ class Tape {
  private:
   struct Record;
   struct Spare;
+  void seed(const Target& dy, const Tensor& values);
   Tensor gradient_of(const Tensor& value);
   void release(Var::Node& node);
   void push(const char* op, Var y, std::span<const Param* const> params, const void* closure, void (*run)(const void*));

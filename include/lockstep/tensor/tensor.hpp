@@ -130,6 +130,26 @@ class OwnedTensor {
   Tensor view_;
 };
 
+/// The elements of a tensor in host memory, wherever they lie: the tensor itself on the CPU. Of a GPU a copy, made when
+/// all that its main stream was given has run, and written back at the end of its life unless it is for reading only.
+/// For what is not in a hurry: files, messages, comparisons.
+class HostView {
+ public:
+  enum class Access : std::uint8_t { read, write };
+  explicit HostView(const Tensor& t, Access access = Access::read);
+  HostView(const HostView&) = delete;
+  HostView& operator=(const HostView&) = delete;
+  ~HostView() noexcept(false);
+  const Tensor& view() const { return view_; }
+  operator const Tensor&() const { return view_; }  // NOLINT: implicit on purpose
+  const Tensor* operator->() const { return &view_; }
+
+ private:
+  Tensor there_;  ///< to be written back; empty when nothing is
+  OwnedTensor copy_;
+  Tensor view_;
+};
+
 /// Where a gradient goes: stored by the first writer, added to by the later ones.
 struct Target {
   Tensor tensor;
