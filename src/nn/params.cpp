@@ -62,25 +62,35 @@ Param& ParamStore::add(std::string name, Shape shape, Init init) {
   return p;
 }
 
-void ParamStore::allocate(std::uint64_t seed, Device device) {
+void ParamStore::allocate(std::uint64_t seed) {
   require(!values_.view(), "ParamStore::allocate was called twice");
   const auto step = static_cast<std::int64_t>(Buffer::kAlignment / size_bytes(dtype_));
   for (Param& p : params_) {
     p.offset = flat_size_;
     flat_size_ += (p.shape.size() + step - 1) / step * step;
   }
-  values_ = OwnedTensor(dtype_, Shape{flat_size_}, device);
-  const HostView host(values_, HostView::Access::write);
+  values_ = OwnedTensor(dtype_, Shape{flat_size_});
   for (Param& p : params_) {
     p.value = view_of(values_, p);
     const Philox draws(seed, 0, Site("init." + p.name));
     visit_float(dtype_, [&]<class T>() {
-      T* value = view_of(host, p).data<T>();
+      T* value = p.value.data<T>();
       const Init& init = inits_[static_cast<std::size_t>(p.index)];
       for (std::int64_t i = 0; i < p.shape.size(); ++i)
         value[i] = static_cast<T>(init(draws, static_cast<std::uint64_t>(i)));
     });
   }
+}
+
+void ParamStore::move_to(Device device) {
+  if (device == this->device()) return;
+  const HostView host(values_);
+  OwnedTensor there(dtype_, Shape{flat_size_}, device);
+  const Stream stream(device);
+  copy(stream, there, host);
+  stream.synchronize();
+  values_ = std::move(there);
+  for (Param& p : params_) p.value = view_of(values_, p);
 }
 
 Param& ParamStore::at(const std::string& name) {

@@ -95,8 +95,8 @@ Tensor Tape::gradient_of(const Tensor& value) {
 }
 
 void Tape::release(Var::Node& node) {
-  Spare* entry =
-      empty_ ? std::exchange(empty_, empty_->next) : new (host_arena().allocate(sizeof(Spare))) Spare{nullptr, Tensor()};
+  Spare* entry = empty_ ? std::exchange(empty_, empty_->next)
+                        : new (host_arena().allocate(sizeof(Spare))) Spare{nullptr, Tensor()};
   *entry = {spare_, std::exchange(node.grad, Tensor())};
   spare_ = entry;
 }

@@ -7,25 +7,36 @@ namespace lockstep {
 std::size_t size_bytes(DType dtype) {
   switch (dtype) {
     case DType::f64:
-    case DType::i64: return 8;
+    case DType::i64:
+      return 8;
     case DType::f32:
-    case DType::i32: return 4;
+    case DType::i32:
+      return 4;
     case DType::bf16:
-    case DType::f16: return 2;
-    case DType::u8: return 1;
+    case DType::f16:
+      return 2;
+    case DType::u8:
+      return 1;
   }
   return 0;
 }
 
 const char* name(DType dtype) {
   switch (dtype) {
-    case DType::f64: return "f64";
-    case DType::f32: return "f32";
-    case DType::bf16: return "bf16";
-    case DType::f16: return "f16";
-    case DType::i64: return "i64";
-    case DType::i32: return "i32";
-    case DType::u8: return "u8";
+    case DType::f64:
+      return "f64";
+    case DType::f32:
+      return "f32";
+    case DType::bf16:
+      return "bf16";
+    case DType::f16:
+      return "f16";
+    case DType::i64:
+      return "i64";
+    case DType::i32:
+      return "i32";
+    case DType::u8:
+      return "u8";
   }
   return "?";
 }
@@ -33,9 +44,11 @@ const char* name(DType dtype) {
 std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name(dtype); }
 
 Shape::Shape(std::span<const std::int64_t> extents) : rank_(static_cast<int>(extents.size())) {
-  require(extents.size() <= kMaxRank, "a tensor of rank ", extents.size(), ": at most ", kMaxRank, " axes are supported");
+  require(extents.size() <= kMaxRank, "a tensor of rank ", extents.size(), ": at most ", kMaxRank,
+          " axes are supported");
   for (std::size_t axis = 0; axis < extents.size(); ++axis) {
-    require(extents[axis] >= 0, "a tensor with extent ", extents[axis], " on axis ", axis, ": extents cannot be negative");
+    require(extents[axis] >= 0, "a tensor with extent ", extents[axis], " on axis ", axis,
+            ": extents cannot be negative");
     extents_[axis] = extents[axis];
   }
 }
@@ -47,15 +60,17 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape) {
 }
 
 Tensor Tensor::reshaped(Shape shape) const {
-  require(shape.size() == size(), "viewing ", shape_, " as ", shape, ": the sizes ", size(), " and ", shape.size(), " differ");
+  require(shape.size() == size(), "viewing ", shape_, " as ", shape, ": the sizes ", size(), " and ", shape.size(),
+          " differ");
   return {data_, dtype_, shape, device_};
 }
 
 Tensor Tensor::slice(std::int64_t first, std::int64_t count) const {
-  require(shape_.rank() > 0 && first >= 0 && count >= 0 && first + count <= shape_[0], "rows [", first, ", ", first + count,
-          ") of a tensor of shape ", shape_, ": out of range");
+  require(shape_.rank() > 0 && first >= 0 && count >= 0 && first + count <= shape_[0], "rows [", first, ", ",
+          first + count, ") of a tensor of shape ", shape_, ": out of range");
   std::array<std::int64_t, Shape::kMaxRank> extents{};
-  for (int axis = 0; axis < shape_.rank(); ++axis) extents[static_cast<std::size_t>(axis)] = axis == 0 ? count : shape_[axis];
+  for (int axis = 0; axis < shape_.rank(); ++axis)
+    extents[static_cast<std::size_t>(axis)] = axis == 0 ? count : shape_[axis];
   const std::int64_t row = shape_[0] == 0 ? 0 : size() / shape_[0];
   auto* begin = static_cast<std::byte*>(data_) + static_cast<std::size_t>(first * row) * lockstep::size_bytes(dtype_);
   return {begin, dtype_, Shape(std::span(extents.data(), static_cast<std::size_t>(shape_.rank()))), device_};
@@ -68,8 +83,8 @@ Tensor allocate(Arena& arena, DType dtype, Shape shape) {
 void fill_zero(const Stream& stream, const Tensor& t) { zero_bytes(stream, t.raw(), t.size_bytes()); }
 
 void copy(const Stream& stream, const Tensor& to, const Tensor& from) {
-  require(to.size() == from.size() && to.dtype() == from.dtype(), "copying ", from.shape(), " of ", from.dtype(), " to ",
-          to.shape(), " of ", to.dtype(), ": the sizes or types differ");
+  require(to.size() == from.size() && to.dtype() == from.dtype(), "copying ", from.shape(), " of ", from.dtype(),
+          " to ", to.shape(), " of ", to.dtype(), ": the sizes or types differ");
   copy_bytes(stream, to.raw(), from.raw(), from.size_bytes());
 }
 

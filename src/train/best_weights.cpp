@@ -7,12 +7,14 @@ namespace lockstep {
 namespace {
 
 void copy_out(const Tensor& from, std::vector<std::byte>& to) {
-  const auto* bytes = static_cast<const std::byte*>(from.raw());
+  const HostView host(from);
+  const auto* bytes = static_cast<const std::byte*>(host->raw());
   to.assign(bytes, bytes + from.size_bytes());
 }
 
 void exchange(const Tensor& tensor, std::vector<std::byte>& copy) {
-  std::swap_ranges(copy.begin(), copy.end(), static_cast<std::byte*>(tensor.raw()));
+  const HostView host(tensor, HostView::Access::write);
+  std::swap_ranges(copy.begin(), copy.end(), static_cast<std::byte*>(host->raw()));
 }
 
 }  // namespace

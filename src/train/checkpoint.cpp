@@ -28,8 +28,9 @@ std::vector<std::int64_t> extents(const Shape& shape) {
 }
 
 void write_tensor(H5File& file, const std::string& dataset, const Tensor& value) {
+  const HostView host(value);
   visit_stored(value.dtype(),
-               [&]<class T>() { file.write<T>(dataset, std::span<const T>(value.span<T>()), extents(value.shape())); });
+               [&]<class T>() { file.write<T>(dataset, std::span<const T>(host->span<T>()), extents(value.shape())); });
 }
 
 std::string group_of(const NamedOptimizer& o) { return o.name.empty() ? "/optim" : "/optim/" + o.name; }
@@ -250,7 +251,8 @@ void CheckpointReader::load(const std::string& dataset, const Tensor& into) cons
   const Shape found_shape{std::span<const std::int64_t>(found)};
   require_data(found == expected, "checkpoint ", path_, ": '", dataset, "' is ", found_shape, " there, but ",
                into.shape(), " in this configuration");
-  visit_stored(into.dtype(), [&]<class T>() { file_.read_into<T>(dataset, into.span<T>(), expected); });
+  const HostView host(into, HostView::Access::write);
+  visit_stored(into.dtype(), [&]<class T>() { file_.read_into<T>(dataset, host->span<T>(), expected); });
 }
 
 void CheckpointReader::load_params(const std::string& group, ParamStore& params) const {

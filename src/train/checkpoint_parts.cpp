@@ -115,9 +115,10 @@ std::string write_part(const fs::path& path, const std::vector<StoredArray>& arr
       const std::int64_t end = std::clamp(mine.end - first, std::int64_t{0}, a.value.size());
       first += a.value.size();
       if (begin == end) continue;
+      const HostView host(a.value);
       visit_stored(a.value.dtype(), [&]<class T>() {
         file.write<T>(a.dataset,
-                      std::span<const T>(a.value.span<T>())
+                      std::span<const T>(host->span<T>())
                           .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
                       {end - begin});
       });

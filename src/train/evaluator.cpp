@@ -23,11 +23,14 @@ std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int 
   for (std::int64_t i = 0; i < mine.count(); ++i) {
     local.push_back(std::span(storage).subspan(static_cast<std::size_t>(i * sums), static_cast<std::size_t>(sums)));
   }
-  std::deque<Arena> arenas(static_cast<std::size_t>(threads));
+  const Device device = model.params().device();
+  if (device.is_cuda()) threads = 1;  // one thread keeps a GPU busy
+  std::deque<Arena> arenas;
+  for (int t = 0; t < threads; ++t) arenas.emplace_back(device);
   std::exception_ptr error;
 #pragma omp parallel num_threads(threads)
   {
-    Stream stream;
+    Stream stream(device);
     Arena& arena = arenas[static_cast<std::size_t>(omp_get_thread_num())];
 #pragma omp for schedule(dynamic)
     for (std::int64_t i = 0; i < mine.count(); ++i) {

@@ -25,6 +25,7 @@ std::unique_ptr<Model> load_model(World& world, const RunConfig& config, Placeme
   // Where the other ranks place their next array or arrive here, so that all leave together.
   world.together("loading the data set", [&] {
     if (failure) std::rethrow_exception(failure);
+    model->move_to(choose_device(world, config.run.device, config.dist.gpu_ids));
   });
   require_same(world, "data set", hex64(model->data_hash()), "all ranks must read the same file");
   return model;

@@ -33,7 +33,7 @@ void add_run(Options& o, RunConfig::Run& run) {
       .may_change();
   o.alias("run.threads", "threads");
   o.alias("run.threads", "num_threads");
-  o.choice("run.device", &run.device, "cpu", {"cpu"}, "where the mathematics runs").may_change();
+  o.choice("run.device", &run.device, "cpu", {"cpu", "cuda"}, "where the mathematics runs").may_change();
   o.alias("run.device", "device");
   o.choice("run.backend", &run.backend, "auto", {"auto", "mpi"}, "what carries gradients between ranks").may_change();
   o.alias("run.backend", "backend");
@@ -216,7 +216,7 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
         "dp on the processor: devices, each with a batch of its own; the process's threads share their work")
       .may_change();
   o.alias("dist.replicas", "replicas");
-  o.add("dist.gpu_ids", &c.dist.gpu_ids, {}, "GPUs to use, by number; this build computes on the processor")
+  o.add("dist.gpu_ids", &c.dist.gpu_ids, {}, "GPUs to use, by number; none: all that a process sees. The ranks of a host take them in turn")
       .value_name("N,N")
       .may_change();
   o.alias("dist.gpu_ids", "gpu-ids");
@@ -248,9 +248,6 @@ void check(const RunConfig& c) {
   c.model->check();
   require_usage(!c.run.reproducible || std::has_single_bit(static_cast<std::uint64_t>(c.dist.shards)),
                 "option dist.shards = ", c.dist.shards, ": must be a power of two with run.reproducible");
-  require_usage(c.dist.gpu_ids.empty(), "option dist.gpu_ids = ", c.dist.gpu_ids.empty() ? "" : c.dist.gpu_ids.front(),
-                c.dist.gpu_ids.size() > 1 ? ",..." : "",
-                ": there is no such GPU, this build computes on the processor; leave it out, or use dist.replicas");
   require_usage(c.dist.parallel == "dp" || c.dist.replicas == 1, "option dist.replicas = ", c.dist.replicas,
                 ": only with dist.parallel = dp; with ddp start as many processes");
 }

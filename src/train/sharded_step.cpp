@@ -45,20 +45,22 @@ class Engine final : public ShardedStep::Impl {
   Engine(Communicator& comm, Model& model, const StepOptions& options)
       : comm_(comm),
         model_(model),
-        options_(options),
-        parts_(static_cast<std::size_t>(options.threads)),
-        extras_(static_cast<std::size_t>(options.threads)),
+        options_(on(model.params().device(), options)),
+        parts_(static_cast<std::size_t>(options_.threads)),
+        extras_(static_cast<std::size_t>(options_.threads)),
         sync_(comm, model.params(), options.bucket_bytes, options.compression, parts_, part_gradients_, extras_),
-        errors_(static_cast<std::size_t>(options.threads)) {
-    gradient = sync_.gradient();
+        errors_(static_cast<std::size_t>(options_.threads)) {
     buckets = sync_.buckets();
     gradient_bytes = sync_.message().size_bytes();
-    for (int t = 0; t < options.threads; ++t) {
+    for (int t = 0; t < options_.threads; ++t) {
       workers_.push_back(std::make_unique<Worker>(model.params()));
-      parts_[static_cast<std::size_t>(t)] = workers_.back()->gradients.flat().template data<T>();
+      parts_[static_cast<std::size_t>(t)] = workers_.back()->host_gradient();
       part_gradients_.push_back(&workers_.back()->gradients);
       gradient_bytes += workers_.back()->gradients.flat().size_bytes();
     }
+    gradient = !workers_[0]->on_gpu() ? sync_.gradient()
+               : alone()              ? workers_[0]->gradients.flat()
+                         : (summed_ = OwnedTensor(dtype_of<T>::value, sync_.gradient().shape(), device())).view();
     if (options.reproducible) {
       require_usage(options.compression == Compression::none,
                     "option dist.compress: --reproducible adds gradients with all their digits; use none");
@@ -76,7 +78,7 @@ class Engine final : public ShardedStep::Impl {
       }
       shard_extras_.resize(static_cast<std::size_t>(mine_.count()));
     } else {
-      const std::int64_t workers = std::int64_t{comm.size()} * options.threads;
+      const std::int64_t workers = std::int64_t{comm.size()} * options_.threads;
       most_per_thread_ = (options.shards + workers - 1) / workers;
     }
   }
@@ -86,6 +88,7 @@ class Engine final : public ShardedStep::Impl {
     failed_.store(false, std::memory_order_relaxed);
     const StepExtras sum =
         options_.reproducible ? run_shards_apart(batch, flags, watch) : run_threads(batch, flags, watch);
+    if (device().is_cuda() && !alone()) copy(workers_[0]->stream, gradient, sync_.gradient());
     seconds.reduce = watch.restart();
     return {.loss = sum.loss, .weight = sum.weight, .flags = sum.flags};
   }
@@ -110,21 +113,51 @@ class Engine final : public ShardedStep::Impl {
  private:
   /// What one thread works with; apart, so that threads do not share cache lines.
   struct Worker {
-    explicit Worker(const ParamStore& params) : gradients(params) {}
+    explicit Worker(const ParamStore& params)
+        : stream(params.device()),
+          arena(params.device()),
+          gradients(params),
+          staged(Buffer::pinned(on_gpu() ? gradients.flat().size_bytes() : 0)) {}
+    bool on_gpu() const { return stream.device().is_cuda(); }
+    T* host_gradient() const {
+      return on_gpu() ? reinterpret_cast<T*>(staged.data()) : gradients.flat().template data<T>();
+    }
+    /// Brings the gradient to host_gradient().
+    void stage() const {
+      if (!on_gpu()) return;
+      copy_bytes(stream, staged.data(), gradients.flat().raw(), staged.size_bytes());
+      stream.synchronize();
+    }
     Stream stream;
     Arena arena;
     Gradients gradients;
+    Buffer staged;  ///< of a GPU's gradient, on its way to the other ranks
   };
 
-  /// Forward and backward of one shard, adding to the worker's gradient. `before_backward` sees the shard's loss and
-  /// weight.
-  template <class BeforeBackward>
-  void shard(Worker& worker, const Shard& shard, const BeforeBackward& before_backward) {
+  /// One thread is enough to keep a GPU busy, with shards as large as they come.
+  static StepOptions on(Device device, StepOptions options) {
+    if (device.is_cuda()) {
+      options.threads = 1;
+      if (!options.reproducible) options.shards = 1;
+    }
+    return options;
+  }
+  Device device() const { return workers_[0]->stream.device(); }
+  bool alone() const { return comm_.size() == 1 && !options_.reproducible; }
+
+  /// Forward and backward of one shard, adding to the worker's gradient. `tell` gets the shard's loss and weight: before
+  /// the backward pass, or on a GPU after it, so that nothing waits in between.
+  template <class Tell>
+  void shard(Worker& worker, const Shard& shard, const Tell& tell) {
     worker.arena.reset();
     Tape tape(worker.stream, worker.arena, dtype_of<T>::value, Tape::Mode::train, &worker.gradients);
     const ShardLoss loss = model_.loss(tape, shard);
-    before_backward(tape, static_cast<double>(*loss.sum.value().template data<T>()), loss.weight);
+    const auto value = [&] {
+      return static_cast<double>(*on_host(worker.stream, worker.arena, loss.sum.value()).template data<T>());
+    };
+    if (!worker.on_gpu()) tell(tape, value(), loss.weight);
     tape.backward(loss.sum);
+    if (worker.on_gpu()) tell(tape, value(), loss.weight);
   }
 
   /// Runs work(thread, threads) on all threads and then, when all have finished, after(thread, threads). What one of
@@ -195,13 +228,14 @@ class Engine final : public ShardedStep::Impl {
           });
         }
       }
+      if (!alone()) worker.stage();
       if (overlap) sync_.ready_all(thread);
       if (overlap && thread == 0) sync_.drive(failed_);
     };
     const auto sum_slice = [&](int thread, int threads) {
-      if (overlap) return;
+      if (overlap || (device().is_cuda() && alone())) return;
       const auto [first, last] = slice(gradient.size(), thread, threads);
-      sum_parts<T>(parts_, first, last, gradient.template data<T>());
+      sum_parts<T>(parts_, first, last, sync_.gradient().template data<T>());
     };
     on_threads(compute, sum_slice);
     seconds.compute = watch.restart();
@@ -220,7 +254,7 @@ class Engine final : public ShardedStep::Impl {
   /// Reproducible mode: a buffer per shard, one tree over all shards.
   StepExtras run_shards_apart(const GlobalBatch& batch, unsigned flags, Stopwatch& watch) {
     std::fill(shard_extras_.begin(), shard_extras_.end(), StepExtras{.flags = flags});
-    const bool alone = comm_.size() == 1;
+    const bool one_rank = comm_.size() == 1;
     const auto compute = [&](int thread, int threads) {
       Worker& worker = *workers_[static_cast<std::size_t>(thread)];
       const std::int64_t begin = mine_.count() * thread / threads, end = mine_.count() * (thread + 1) / threads;
@@ -238,18 +272,18 @@ class Engine final : public ShardedStep::Impl {
         }
         const std::span<T> row = local_[static_cast<std::size_t>(i)];
         encode(extras, row.data());
-        const std::span<T> flat = worker.gradients.flat().template span<T>();
-        std::copy(flat.begin(), flat.end(), row.begin() + kExtras);
+        worker.stage();
+        std::copy_n(worker.host_gradient(), worker.gradients.flat().size(), row.begin() + kExtras);
       }
     };
     const auto sum_slice = [&](int thread, int threads) {
-      if (!alone) return;
+      if (!one_rank) return;
       const auto [first, last] = slice(static_cast<std::int64_t>(sync_.message().size()), thread, threads);
       tree_sum<T>(std::span<const std::span<const T>>(constant_), first, last, sync_.message());
     };
     on_threads(compute, sum_slice);
     seconds.compute = watch.restart();
-    if (!alone) tree_all_reduce<T>(comm_, options_.shards, local_, sync_.message(), "gradient");
+    if (!one_rank) tree_all_reduce<T>(comm_, options_.shards, local_, sync_.message(), "gradient");
     return decode(static_cast<const T*>(sync_.message().data()));
   }
 
@@ -261,6 +295,7 @@ class Engine final : public ShardedStep::Impl {
   std::vector<StepExtras> extras_;          ///< per thread
   GradSync<T> sync_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  OwnedTensor summed_;  ///< a GPU's copy of the sum over all ranks
   std::vector<std::exception_ptr> errors_;
   std::atomic<bool> failed_{false};
   std::int64_t most_per_thread_ = 1;  ///< default mode: shards of a thread, unless they would be too small

@@ -107,10 +107,14 @@ std::string Trainer::Impl::take_best_weights() {
   });
   whose = comm.broadcast_text(whose, 0, "whose weights");
   if (whose == "final weights") return whose;
-  const Tensor values = model.params().values();
-  comm.broadcast(std::span(static_cast<std::byte*>(values.raw()), values.size_bytes()), 0, "best weights");
+  share(model.params().values(), "best weights");
   ema.reset();  // what has been read is the average already
   return whose;
+}
+
+void Trainer::Impl::share(const Tensor& tensor, const char* what) {
+  const HostView host(tensor, HostView::Access::write);
+  comm.broadcast(std::span(static_cast<std::byte*>(host->raw()), host->size_bytes()), 0, what);
 }
 
 void Trainer::Impl::resume(const std::filesystem::path& checkpoint) {
@@ -136,9 +140,6 @@ void Trainer::Impl::resume(const std::filesystem::path& checkpoint) {
         " at step ", stored.step);
     packed = pack(stored);
   });
-  const auto share = [&](const Tensor& tensor, const char* what) {
-    comm.broadcast(std::span(static_cast<std::byte*>(tensor.raw()), tensor.size_bytes()), 0, what);
-  };
   share(model.params().values(), "weights");
   std::vector<std::int64_t> numbers;
   for (const NamedOptimizer& o : optimizers) {

@@ -50,6 +50,8 @@ struct Trainer::Impl {
   void interrupt();
   void finish();
   void resume(const std::filesystem::path& checkpoint);
+  /// Rank 0's elements on all ranks.
+  void share(const Tensor& tensor, const char* what);
   std::string take_best_weights();
 
   std::vector<std::pair<std::string, std::string>> facts();

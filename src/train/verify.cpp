@@ -26,9 +26,9 @@ constexpr Entry kEntries[] = {{"emulator", verify_emulator}, {"har", verify_har}
 }  // namespace
 
 std::vector<double> doubles(const Tensor& tensor) {
-  return visit_float(tensor.dtype(), [&]<class T>() {
-    return std::vector<double>(tensor.data<T>(), tensor.data<T>() + tensor.size());
-  });
+  const HostView host(tensor);
+  return visit_float(tensor.dtype(),
+                     [&]<class T>() { return std::vector<double>(host->data<T>(), host->data<T>() + host->size()); });
 }
 
 std::vector<double> Verifier::reference(const std::string& group, const std::string& name) const {

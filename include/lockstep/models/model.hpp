@@ -47,6 +47,9 @@ class Model {
   virtual ~Model() = default;
   virtual const char* kind() const = 0;
   virtual ParamStore& params() = 0;
+  /// Takes the weights, and whatever else lives as long as the model and takes part in a pass, to the device that will
+  /// compute; what a checkpoint holds may be loaded before or after.
+  virtual void move_to(Device device) { params().move_to(device); }
   virtual std::int64_t size(Split split) const = 0;
 
   /// Forward pass of the training samples at the shard's positions of its epoch.

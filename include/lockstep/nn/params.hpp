@@ -79,7 +79,9 @@ class ParamStore {
 
   /// The reference stays valid for the store's life. errors  Error if the name is taken or allocate() was called
   Param& add(std::string name, Shape shape, Init init);
-  void allocate(std::uint64_t seed, Device device = {});
+  void allocate(std::uint64_t seed);
+  /// Takes the values to another device. Views of them and Gradients made before are of the old ones.
+  void move_to(Device device);
 
   DType dtype() const { return dtype_; }
   std::deque<Param>& all() { return params_; }

@@ -56,6 +56,10 @@ class Trainer {
 /// that may run on the same ones. Sets them for OpenMP. Collective over the node.
 int choose_threads(World& world, std::int64_t asked);
 
+/// Where this rank computes: the processor ("cpu"), or the GPU ("cuda") that its rank on the host picks of those in
+/// `gpu_ids`, by number, or of all that the process sees. errors  Error (usage): no such GPU, or a build without CUDA
+Device choose_device(World& world, const std::string& kind, const std::vector<std::string>& gpu_ids = {});
+
 /// Memory for data sets with one copy per node, which its ranks share.
 std::unique_ptr<Placement> make_node_placement(World& world);
 

@@ -23,6 +23,7 @@ struct VerifyOptions {
   bool f64 = false;  ///< compute in double, and compare with the groups `*_f64`
   int threads = 1;
   bool reproducible = false;
+  Device device;
   std::int64_t shards = 16;
 };
 

@@ -4,6 +4,7 @@
 
 #include "apps/lockstep/commands.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/train/trainer.hpp"
 
 namespace lockstep::apps {
 
@@ -22,7 +23,7 @@ int run_verify(World& world, const Args& args) {
   options.add("golden", &golden, "", "reference file").value_name("FILE").required();
   options.add("double", &how.f64, false,
               "compute in double and compare with the file's double-precision arrays, to 1e-12");
-  options.choice("device", &device, "cpu", {"cpu"}, "where to compute");
+  options.choice("device", &device, "cpu", {"cpu", "cuda"}, "where to compute");
   options.add("threads", &threads, 1, between(1, 1024), "threads per rank");
   options.add("reproducible", &how.reproducible, false, "sum gradients in one fixed tree");
   options.example("lockstep verify --golden tests/golden/emulator_default.h5",
@@ -31,6 +32,7 @@ int run_verify(World& world, const Args& args) {
                   "each batch split over three ranks");
   if (!parse(world, options, args)) return 0;
   how.threads = static_cast<int>(threads);
+  world.together("choosing the device", [&] { how.device = choose_device(world, device); });
 
   VerifyReport report;
   world.together("verifying", [&] { report = verify(world, model, golden, how); });

@@ -1,0 +1,35 @@
+#include <algorithm>
+
+#include "lockstep/base/log.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/train/trainer.hpp"
+
+namespace lockstep {
+
+Device choose_device(World& world, const std::string& kind, const std::vector<std::string>& gpu_ids) {
+  if (kind == "cpu") {
+    require_usage(gpu_ids.empty(), "option dist.gpu_ids = ", gpu_ids.empty() ? "" : gpu_ids.front(),
+                  gpu_ids.size() > 1 ? ",..." : "", ": only with --device cuda");
+    return {};
+  }
+  require_usage(kHasCuda, "option run.device = cuda: this program was built without CUDA; use 'make cuda', or cpu");
+  const int there = gpu_count();
+  require_usage(there > 0, "option run.device = cuda: ", world.host(),
+                " shows this process no GPU; check nvidia-smi, CUDA_VISIBLE_DEVICES and the job's --gpus, or use cpu");
+  std::vector<int> usable;
+  for (const std::string& id : gpu_ids) {
+    const bool number =
+        !id.empty() && id.size() < 5 && std::ranges::all_of(id, [](char c) { return c >= '0' && c <= '9'; });
+    require_usage(number && std::stoi(id) < there, "option dist.gpu_ids: '", id, "' is none of the GPUs 0 .. ",
+                  there - 1, " that ", world.host(), " shows this process");
+    usable.push_back(std::stoi(id));
+  }
+  if (usable.empty())
+    for (int i = 0; i < there; ++i) usable.push_back(i);
+  const auto place = static_cast<std::size_t>(world.node_rank()) % usable.size();
+  if (world.node_size() > static_cast<int>(usable.size()) && world.node_rank() == 0)
+    log::warning(world.node_size(), " ranks on ", world.host(), " share ", usable.size(), " GPUs");
+  return {DeviceKind::cuda, usable[place]};
+}
+
+}  // namespace lockstep
