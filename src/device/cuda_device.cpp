@@ -23,6 +23,12 @@ std::string describe(int index) {
               human_bytes(properties.totalGlobalMem));
 }
 
+std::string address(int index) {
+  char text[32] = "";
+  check(cudaDeviceGetPCIBusId(text, sizeof text, index), "finding cuda:", index, " on the PCI bus");
+  return text;
+}
+
 void* main_stream(int device) {
   static std::mutex mutex;
   static std::vector<cudaStream_t> streams;  // never destroyed: the driver may be gone before static objects are

@@ -7,6 +7,7 @@ namespace lockstep::gpu {
 
 int count();
 std::string describe(int index);
+std::string address(int index);
 
 /// The GPU's one main stream, made by the first call. Makes `device` the calling thread's GPU.
 void* main_stream(int device);

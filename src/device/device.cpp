@@ -34,6 +34,11 @@ std::string describe_gpu(int index) {
   throw Error(Fault::internal, join("describing cuda:", index, ": this build has no CUDA"));
 }
 
+std::string gpu_address(int index) {
+  if constexpr (kHasCuda) return gpu::address(index);
+  throw Error(Fault::internal, join("finding cuda:", index, ": this build has no CUDA"));
+}
+
 Stream::Stream(Device device) : device_(device) {
   if (!device.is_cuda()) return;
   require(kHasCuda, "using ", name(device), ": this build has no CUDA; use --device cpu");

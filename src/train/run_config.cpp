@@ -35,7 +35,9 @@ void add_run(Options& o, RunConfig::Run& run) {
   o.alias("run.threads", "num_threads");
   o.choice("run.device", &run.device, "cpu", {"cpu", "cuda"}, "where the mathematics runs").may_change();
   o.alias("run.device", "device");
-  o.choice("run.backend", &run.backend, "auto", {"auto", "mpi"}, "what carries gradients between ranks").may_change();
+  o.choice("run.backend", &run.backend, "auto", {"auto", "mpi", "nccl"},
+           "what carries gradients between ranks: NCCL from GPU to GPU, or MPI through host memory; auto takes NCCL "
+           "where every rank has a GPU of its own").may_change();
   o.alias("run.backend", "backend");
   o.choice("run.precision", &run.precision, "fp32", {"fp32", "fp64"}, "type of weights and activations");
   o.alias("run.precision", "precision");
@@ -263,7 +265,11 @@ StepOptions RunConfig::step_options(int threads) const {
           .shards = dist.shards,
           .reproducible = run.reproducible,
           .bucket_bytes = dist.bucket_bytes,
-          .compression = dist.compress == "bf16" ? Compression::bf16 : Compression::none};
+          .compression = dist.compress == "bf16" ? Compression::bf16 : Compression::none,
+          .backend = run.backend == "nccl"  ? Backend::nccl
+                     : run.backend == "mpi" ? Backend::mpi
+                                            : Backend::automatic,
+          .timeout_s = dist.timeout};
 }
 
 double RunConfig::scaled_lr(int ranks) const {

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/stopwatch.hpp"
+#include "lockstep/comm/gpu_reduce.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "train/grad_sync.hpp"
 
@@ -35,6 +36,7 @@ struct ShardedStep::Impl {
   std::size_t gradient_bytes = 0;
   virtual std::size_t arena_bytes() const = 0;
   virtual std::string row_choice() const = 0;
+  virtual const char* backend() const = 0;
 };
 
 namespace {
@@ -61,6 +63,7 @@ class Engine final : public ShardedStep::Impl {
     gradient = !workers_[0]->on_gpu() ? sync_.gradient()
                : alone()              ? workers_[0]->gradients.flat()
                          : (summed_ = OwnedTensor(dtype_of<T>::value, sync_.gradient().shape(), device())).view();
+    choose_backend();
     if (options.reproducible) {
       require_usage(options.compression == Compression::none,
                     "option dist.compress: --reproducible adds gradients with all their digits; use none");
@@ -88,7 +91,7 @@ class Engine final : public ShardedStep::Impl {
     failed_.store(false, std::memory_order_relaxed);
     const StepExtras sum =
         options_.reproducible ? run_shards_apart(batch, flags, watch) : run_threads(batch, flags, watch);
-    if (device().is_cuda() && !alone()) copy(workers_[0]->stream, gradient, sync_.gradient());
+    if (device().is_cuda() && !alone() && !nccl_) copy(workers_[0]->stream, gradient, sync_.gradient());
     seconds.reduce = watch.restart();
     return {.loss = sum.loss, .weight = sum.weight, .flags = sum.flags};
   }
@@ -104,6 +107,7 @@ class Engine final : public ShardedStep::Impl {
   }
 
   std::string row_choice() const override { return sync_.row_choice(); }
+  const char* backend() const override { return nccl_ ? "nccl" : comm_.backend(); }
   std::size_t arena_bytes() const override {
     std::size_t bytes = 0;
     for (const auto& worker : workers_) bytes += worker->arena.high_water_bytes();
@@ -142,6 +146,36 @@ class Engine final : public ShardedStep::Impl {
     }
     return options;
   }
+  /// NCCL's order of additions is not the fixed tree of the reproducible mode, and it knows no compression: those go
+  /// through the host.
+  void choose_backend() {
+    const bool possible = comm_.size() > 1 && device().is_cuda() && !options_.reproducible &&
+                          options_.compression == Compression::none;
+    require_usage(possible || options_.backend != Backend::nccl,
+                  "option run.backend = nccl: it needs several ranks with --device cuda, and neither --reproducible nor "
+                  "dist.compress; use auto or mpi");
+    if (!possible || options_.backend == Backend::mpi) return;
+    if (options_.backend == Backend::automatic && !gpus_are_apart(comm_, device())) return;
+    nccl_ = make_gpu_reduce(comm_, device(), options_.timeout_s);
+    extras_message_ = OwnedTensor(dtype_of<T>::value, Shape{kExtras}, device());
+  }
+
+  /// Sums the gradient and, in the same breath, loss, weight and flags, from GPU to GPU.
+  StepExtras sum_by_nccl() {
+    const Worker& worker = *workers_[0];
+    constexpr GpuElement kElement = sizeof(T) == 8 ? GpuElement::f64 : GpuElement::f32;
+    T* host = sync_.message().data();
+    encode(extras_[0], host);
+    copy_bytes(worker.stream, extras_message_->raw(), host, kExtras * sizeof(T));
+    nccl_->all_reduce(worker.stream, extras_message_->raw(), extras_message_->raw(), kExtras, kElement,
+                      "loss and weight");
+    nccl_->all_reduce(worker.stream, gradient.raw(), worker.gradients.flat().raw(), gradient.size(), kElement,
+                      "gradient");
+    copy_bytes(worker.stream, host, extras_message_->raw(), kExtras * sizeof(T));
+    nccl_->wait(worker.stream);
+    return decode(host);
+  }
+
   Device device() const { return workers_[0]->stream.device(); }
   bool alone() const { return comm_.size() == 1 && !options_.reproducible; }
 
@@ -200,7 +234,7 @@ class Engine final : public ShardedStep::Impl {
 
   /// Default mode: a buffer per thread.
   StepExtras run_threads(const GlobalBatch& batch, unsigned flags, Stopwatch& watch) {
-    const bool overlap = comm_.size() > 1 && sync_.in_pieces();
+    const bool overlap = comm_.size() > 1 && sync_.in_pieces() && !nccl_;
     if (overlap) sync_.begin();
     const auto compute = [&](int thread, int threads) {
       Worker& worker = *workers_[static_cast<std::size_t>(thread)];
@@ -228,17 +262,18 @@ class Engine final : public ShardedStep::Impl {
           });
         }
       }
-      if (!alone()) worker.stage();
+      if (!alone() && !nccl_) worker.stage();
       if (overlap) sync_.ready_all(thread);
       if (overlap && thread == 0) sync_.drive(failed_);
     };
     const auto sum_slice = [&](int thread, int threads) {
-      if (overlap || (device().is_cuda() && alone())) return;
+      if (overlap || nccl_ || (device().is_cuda() && alone())) return;
       const auto [first, last] = slice(gradient.size(), thread, threads);
       sum_parts<T>(parts_, first, last, sync_.gradient().template data<T>());
     };
     on_threads(compute, sum_slice);
     seconds.compute = watch.restart();
+    if (nccl_) return sum_by_nccl();
     if (overlap) {
       sync_.finish();
     } else {
@@ -295,6 +330,8 @@ class Engine final : public ShardedStep::Impl {
   std::vector<StepExtras> extras_;          ///< per thread
   GradSync<T> sync_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  std::unique_ptr<GpuReduce> nccl_;
+  OwnedTensor extras_message_;  ///< on the GPU, for NCCL
   OwnedTensor summed_;  ///< a GPU's copy of the sum over all ranks
   std::vector<std::exception_ptr> errors_;
   std::atomic<bool> failed_{false};
@@ -325,6 +362,7 @@ const StepSeconds& ShardedStep::seconds() const { return impl_->seconds; }
 std::int64_t ShardedStep::buckets() const { return impl_->buckets; }
 std::size_t ShardedStep::gradient_bytes() const { return impl_->gradient_bytes; }
 std::string ShardedStep::row_choice() const { return impl_->row_choice(); }
+const char* ShardedStep::backend() const { return impl_->backend(); }
 std::size_t ShardedStep::arena_bytes() const { return impl_->arena_bytes(); }
 
 }  // namespace lockstep

@@ -27,6 +27,8 @@ std::string name(Device device);
 int gpu_count();
 /// What a GPU is: "NVIDIA H100 80GB HBM3, compute capability 9.0, 79.2 GiB". errors  Error if there is none of this index
 std::string describe_gpu(int index);
+/// Which GPU of this host it is, whatever the process calls it: its place on the PCI bus.
+std::string gpu_address(int index);
 
 /// Order of execution on one device: what is given to a stream runs in that order. On the CPU every call has run when
 /// it returns; on a GPU when synchronize() has.

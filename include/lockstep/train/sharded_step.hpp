@@ -21,12 +21,18 @@ struct GlobalBatch {
 /// How gradients travel between ranks (dist.compress): with all their digits, or as bf16, added in f32.
 enum class Compression : std::uint8_t { none, bf16 };
 
+/// What carries gradients between ranks (run.backend): NCCL between GPUs, or MPI through host memory; automatic takes
+/// NCCL where every rank has a GPU of its own.
+enum class Backend : std::uint8_t { automatic, mpi, nccl };
+
 struct StepOptions {
   int threads = 1;
   std::int64_t shards = 16;  ///< of a micro-batch, over all ranks
   bool reproducible = false;
   std::int64_t bucket_bytes = std::int64_t{4} << 20;
   Compression compression = Compression::none;
+  Backend backend = Backend::automatic;
+  double timeout_s = 0;  ///< of NCCL; MPI's is the World's
 };
 
 /// What a rank wants all ranks to know with this step; they all see the union.
@@ -75,6 +81,8 @@ class ShardedStep {
   /// How the gradients of row-sparse parameters travel between ranks, as the first step has decided: "by rows, ..." or
   /// "whole, ...". Empty before it, and where there is nothing to decide.
   std::string row_choice() const;
+  /// "self", "mpi" or "nccl".
+  const char* backend() const;
 
   struct Impl;  ///< for sharded_step.cpp alone
 
