@@ -17,8 +17,9 @@ bool gpus_are_apart(Communicator& comm, Device device) {
 }
 
 std::unique_ptr<GpuReduce> make_gpu_reduce(Communicator& comm, Device device, double timeout_s) {
-  require_usage(gpus_are_apart(comm, device), "option run.backend = nccl: it needs --device cuda and a GPU for each of ",
-                comm.size(), " ranks; use --backend mpi, or fewer ranks per node");
+  require_usage(gpus_are_apart(comm, device),
+                "option run.backend = nccl: it needs --device cuda and a GPU for each of ", comm.size(),
+                " ranks; use --backend mpi, or fewer ranks per node");
   if constexpr (kHasCuda) return make_nccl_reduce(comm, device, timeout_s);
   return nullptr;
 }

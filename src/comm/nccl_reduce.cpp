@@ -38,9 +38,8 @@ class NcclReduce final : public GpuReduce {
   void all_reduce(const Stream& stream, void* out, const void* in, std::int64_t count, GpuElement element,
                   const char* what) override {
     under_way_ = what;
-    finish(ncclAllReduce(in, out, static_cast<std::size_t>(count),
-                         element == GpuElement::f64 ? ncclDouble : ncclFloat, ncclSum, nccl_,
-                         static_cast<cudaStream_t>(stream.native())));
+    finish(ncclAllReduce(in, out, static_cast<std::size_t>(count), element == GpuElement::f64 ? ncclDouble : ncclFloat,
+                         ncclSum, nccl_, static_cast<cudaStream_t>(stream.native())));
   }
 
   void wait(const Stream& stream) override {

@@ -20,6 +20,7 @@ class BprmfProgram final : public TrainingProgram {
   StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override;
   void settle() override { adam_->flush(); }
   std::vector<NamedOptimizer> optimizers() override { return {{"", adam_.get()}}; }
+  std::string backend() const override { return world_.communicator().backend(); }
   std::vector<std::pair<std::string, std::string>> facts() override;
 
  private:

@@ -26,6 +26,7 @@ class HrmProgram final : public TrainingProgram {
   std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
   std::vector<NamedTensor> vectors() override;
   std::vector<Metric> interval_figures() override;
+  std::string backend() const override { return step_.backend(); }
   std::vector<std::pair<std::string, std::string>> facts() override;
 
   /// Of the sum of the last step's losses.

@@ -149,11 +149,12 @@ class Engine final : public ShardedStep::Impl {
   /// NCCL's order of additions is not the fixed tree of the reproducible mode, and it knows no compression: those go
   /// through the host.
   void choose_backend() {
-    const bool possible = comm_.size() > 1 && device().is_cuda() && !options_.reproducible &&
-                          options_.compression == Compression::none;
-    require_usage(possible || options_.backend != Backend::nccl,
-                  "option run.backend = nccl: it needs several ranks with --device cuda, and neither --reproducible nor "
-                  "dist.compress; use auto or mpi");
+    const bool possible =
+        comm_.size() > 1 && device().is_cuda() && !options_.reproducible && options_.compression == Compression::none;
+    require_usage(
+        possible || options_.backend != Backend::nccl,
+        "option run.backend = nccl: it needs several ranks with --device cuda, and neither --reproducible nor "
+        "dist.compress; use auto or mpi");
     if (!possible || options_.backend == Backend::mpi) return;
     if (options_.backend == Backend::automatic && !gpus_are_apart(comm_, device())) return;
     nccl_ = make_gpu_reduce(comm_, device(), options_.timeout_s);
@@ -332,7 +333,7 @@ class Engine final : public ShardedStep::Impl {
   std::vector<std::unique_ptr<Worker>> workers_;
   std::unique_ptr<GpuReduce> nccl_;
   OwnedTensor extras_message_;  ///< on the GPU, for NCCL
-  OwnedTensor summed_;  ///< a GPU's copy of the sum over all ranks
+  OwnedTensor summed_;          ///< a GPU's copy of the sum over all ranks
   std::vector<std::exception_ptr> errors_;
   std::atomic<bool> failed_{false};
   std::int64_t most_per_thread_ = 1;  ///< default mode: shards of a thread, unless they would be too small

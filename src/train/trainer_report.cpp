@@ -29,10 +29,12 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
   const RunConfig& c = config;
   const std::string ranks = join(world.size(), " on ", world.nodes(), world.nodes() == 1 ? " host" : " hosts", " (",
                                  hosts, "), ", threads, threads == 1 ? " thread each" : " threads each");
-  const std::string device = join(c.run.device, ", ", c.run.precision, ", gradients by ", comm.backend(),
-                                  c.dist.compress == "none" ? "" : " as " + c.dist.compress,
-                                  c.dist.parallel == "dp" ? join(", dp with ", c.dist.replicas, " replicas") : "",
-                                  c.run.reproducible ? join(", reproducible over ", c.dist.shards, " shards") : "");
+  const Device place = model.params().device();
+  const std::string device =
+      join(name(place), place.is_cuda() ? " (" + describe_gpu(place.index) + ")" : "", ", ", c.run.precision,
+           ", gradients by ", program->backend(), c.dist.compress == "none" ? "" : " as " + c.dist.compress,
+           c.dist.parallel == "dp" ? join(", dp with ", c.dist.replicas, " replicas") : "",
+           c.run.reproducible ? join(", reproducible over ", c.dist.shards, " shards") : "");
   const std::string scaled = c.optim.scale_lr == "none"
                                  ? ""
                                  : join(", optim.lr ", exact(c.optim.lr), " scaled by scale_lr = ", c.optim.scale_lr);

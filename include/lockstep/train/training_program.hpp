@@ -56,6 +56,8 @@ class TrainingProgram {
   /// After a checkpoint has been read into weights, optimizers and vectors, on all ranks.
   virtual void resumed() {}
 
+  /// What carries its gradients between ranks, for the banner.
+  virtual std::string backend() const = 0;
   /// Lines of the banner about batches and whatever else the program decided. Collective.
   virtual std::vector<std::pair<std::string, std::string>> facts() = 0;
 };

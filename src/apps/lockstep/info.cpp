@@ -35,6 +35,12 @@ double memory_bytes() {
   return static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
 }
 
+Json gpus() {
+  Json list = Json::array();
+  for (int i = 0; i < gpu_count(); ++i) list.push_back(describe_gpu(i));
+  return list;
+}
+
 Json machine(World& world) {
   const char* threads = std::getenv("OMP_NUM_THREADS");
   const Json mine = {{"rank", world.rank()},
@@ -44,6 +50,7 @@ Json machine(World& world) {
                      {"processor", processor()},
                      {"isa", ops::name(ops::active_isa())},
                      {"memory_bytes", memory_bytes()},
+                     {"gpus", gpus()},
                      {"OMP_NUM_THREADS", threads == nullptr ? Json() : Json(threads)}};
   Json ranks = Json::array();
   for (const auto& text : world.communicator().all_gather_text(mine.dump(), "machine facts"))
@@ -59,10 +66,17 @@ Json machine(World& world) {
             {"mpi", build.mpi},
             {"hdf5", build.hdf5},
             {"boost", build.boost},
-            {"cuda", nullptr}}},
+            {"cuda", kHasCuda}}},
           {"mpi", world.mpi_description()},
-          {"devices", {{"cpu", isas}, {"cuda", Json::array()}}},
+          {"devices", {{"cpu", isas}, {"cuda", gpus()}}},
           {"ranks", ranks}};
+}
+
+std::string cuda_text(const Json& facts) {
+  if (!facts["build"]["cuda"].get<bool>()) return "not built (the CPU mode is complete without it)";
+  std::string text;
+  for (const Json& gpu : facts["devices"]["cuda"]) text += (text.empty() ? "" : "; ") + text_of(gpu);
+  return text.empty() ? "built; no GPU here" : text;
 }
 
 std::string machine_text(const Json& facts) {
@@ -70,7 +84,7 @@ std::string machine_text(const Json& facts) {
       version_line() + "\n\n" +
       table({{"MPI", text_of(facts["mpi"])},
              {"CPU kernels", text_of(facts["ranks"][0]["isa"]) + " (of " + facts["devices"]["cpu"].dump() + ")"},
-             {"CUDA", "not built (the CPU mode is complete without it)"}});
+             {"CUDA", cuda_text(facts)}});
   std::vector<std::vector<std::string>> rows = {
       {"rank", "host", "pid", "cores", "OMP_NUM_THREADS", "memory", "processor"}};
   for (const Json& r : facts["ranks"])
