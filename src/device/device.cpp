@@ -7,6 +7,7 @@
 #include "cuda_device.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep {
 
@@ -23,6 +24,8 @@ std::byte* allocate_host(std::size_t size_bytes) {
 }  // namespace
 
 std::string name(Device device) { return device.is_cuda() ? join("cuda:", device.index) : "cpu"; }
+
+bool built_with_cuda() { return kHasCuda; }
 
 int gpu_count() {
   if constexpr (kHasCuda) return gpu::count();

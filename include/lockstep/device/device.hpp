@@ -17,8 +17,8 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-/// Whether this build can use GPUs at all.
-inline constexpr bool kHasCuda = LOCKSTEP_HAS_CUDA != 0;
+/// Whether this program can use GPUs at all.
+bool built_with_cuda();
 
 /// "cpu", "cuda:0".
 std::string name(Device device);

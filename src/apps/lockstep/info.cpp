@@ -66,7 +66,7 @@ Json machine(World& world) {
             {"mpi", build.mpi},
             {"hdf5", build.hdf5},
             {"boost", build.boost},
-            {"cuda", kHasCuda}}},
+            {"cuda", built_with_cuda()}}},
           {"mpi", world.mpi_description()},
           {"devices", {{"cpu", isas}, {"cuda", gpus()}}},
           {"ranks", ranks}};
