@@ -16,7 +16,7 @@ PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libhdf5-
   doctest-dev librandom123-dev gfortran procps xz-utils groff-base
 MPIRUN = OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none
 
-.PHONY: help deps configure build demo test test-unit test-mpi bench format lint install docs clean
+.PHONY: help deps configure build cuda cuda-host demo test test-unit test-mpi bench format lint install docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -34,6 +34,12 @@ configure: deps
 
 build: configure  ## the programs and libraries, in build/bin and build/lib
 	@cmake --build $(BUILD) -j $(JOBS)
+
+cuda:  ## the programs with the CUDA path, in build/cuda/bin: needs the CUDA Toolkit and NCCL
+	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda CMAKE_ARGS="$(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=OFF"
+
+cuda-host: configure  ## lockstep with the CUDA path on a stand-in for the GPU, in build/cuda-host/bin: for tests
+	@cmake --build $(BUILD) -j $(JOBS) --target cuda_host_lockstep
 
 demo: CMAKE_ARGS += -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCH=OFF
 demo: build  ## generate data, train on 2 ranks, evaluate, Jacobians: about a minute after the build
