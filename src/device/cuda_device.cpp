@@ -48,6 +48,8 @@ void synchronize(void* stream) {
   check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "waiting for the GPU");
 }
 
+void synchronize_device() { check(cudaDeviceSynchronize(), "waiting for the GPU"); }
+
 void copy(void* stream, void* to, const void* from, std::size_t size_bytes) {
   check(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)), "copying ",
         human_bytes(size_bytes), " from or to the GPU");

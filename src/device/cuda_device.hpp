@@ -12,6 +12,8 @@ std::string address(int index);
 /// The GPU's one main stream, made by the first call. Makes `device` the calling thread's GPU.
 void* main_stream(int device);
 void synchronize(void* stream);
+/// Waits for all streams of the calling thread's GPU.
+void synchronize_device();
 /// The runtime finds out which side lies where.
 void copy(void* stream, void* to, const void* from, std::size_t size_bytes);
 void zero(void* stream, void* memory, std::size_t size_bytes);

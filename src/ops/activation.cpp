@@ -38,12 +38,16 @@ Activation parse_activation(std::string_view text) {
   throw Error(Fault::usage, join("activation '", text, "': unknown; choose one of ", known));
 }
 
-void activation_forward(Stream&, const Tensor& y, const Tensor& derivative, const Tensor& x, Activation activation) {
+void activation_forward(Stream& stream, const Tensor& y, const Tensor& derivative, const Tensor& x, Activation activation) {
   require(y.shape() == x.shape(), "activation: x is ", x.shape(), ", so y must be too, not ", y.shape());
   require(!derivative || derivative.shape() == x.shape(), "activation: x is ", x.shape(),
           ", so derivative must be too, not ", derivative.shape());
   visit_float(x.dtype(), [&]<class T>() {
     T* d = derivative ? derivative.data<T>() : nullptr;
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::activation_forward<T>(stream, x.size(), y.data<T>(), d, x.data<T>(), activation);
+    }
     if (const auto kernel = cpu::active_activation_kernel<T>(activation)) {
       kernel(x.size(), y.data<T>(), d, x.data<T>());
       return;
@@ -53,11 +57,16 @@ void activation_forward(Stream&, const Tensor& y, const Tensor& derivative, cons
   });
 }
 
-void activation_backward(Stream&, Target dx, const Tensor& dy, const Tensor& derivative) {
+void activation_backward(Stream& stream, Target dx, const Tensor& dy, const Tensor& derivative) {
   if (!dx) return;
   require(dx.tensor.shape() == dy.shape() && derivative.shape() == dy.shape(), "activation backward: dy is ",
           dy.shape(), ", dx ", dx.tensor.shape(), ", derivative ", derivative.shape(), "; all must be equal");
   visit_float(dy.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (dy.device().is_cuda())
+        return cuda::multiply<T>(stream, dy.size(), dx.tensor.data<T>(), dy.data<T>(), derivative.data<T>(),
+                                 dx.accumulate);
+    }
     cpu::active_multiply_kernel<T>()(dy.size(), dx.tensor.data<T>(), dy.data<T>(), derivative.data<T>(), dx.accumulate);
   });
 }

@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "lockstep/device/device.hpp"
 #include "lockstep/ops/activation.hpp"
 
 namespace lockstep::ops::cpu {
@@ -27,3 +28,14 @@ MultiplyKernel<T> active_multiply_kernel() {
 }
 
 }  // namespace lockstep::ops::cpu
+
+namespace lockstep::ops::cuda {
+
+/// As ActivationKernel, for Activation::none too.
+template <class T>
+void activation_forward(const Stream& stream, std::int64_t n, T* y, T* derivative, const T* x, Activation activation);
+/// As MultiplyKernel.
+template <class T>
+void multiply(const Stream& stream, std::int64_t n, T* dx, const T* dy, const T* d, bool accumulate);
+
+}  // namespace lockstep::ops::cuda

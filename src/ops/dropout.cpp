@@ -15,9 +15,13 @@ void dropout(Stream& stream, Target y, const Tensor& x, const Dropout& dropout, 
           " samples have ", rows.rows(), " rows");
   if (!dropout) return scale(stream, y, x, 1);
   const cpu::DropRate rate(dropout.rate);
+  const std::int64_t width = x.size() / std::max<std::int64_t>(1, x.shape()[0]);
   visit_float(x.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::dropout<T>(stream, width, y.tensor.data<T>(), x.data<T>(), y.accumulate, dropout, rows);
+    }
     const auto kernel = cpu::active_dropout_kernel<T>();
-    const std::int64_t width = x.size() / std::max<std::int64_t>(1, x.shape()[0]);
     for (std::size_t b = 0; b < rows.samples.size(); ++b) {
       const std::int64_t first = rows.offsets[b] * width;
       kernel(rows.offsets[b + 1] * width - first, y.tensor.data<T>() + first, x.data<T>() + first, y.accumulate,

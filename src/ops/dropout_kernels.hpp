@@ -2,6 +2,8 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "lockstep/device/device.hpp"
+#include "lockstep/ops/sample_rows.hpp"
 #include "philox_group.hpp"
 
 namespace lockstep::ops::cpu {
@@ -27,3 +29,12 @@ DropoutKernel<T> active_dropout_kernel() {
 }
 
 }  // namespace lockstep::ops::cpu
+
+namespace lockstep::ops::cuda {
+
+/// y_i (+)= x_i keep_i scale for the rows of all samples, `width` elements each. y may be x.
+template <class T>
+void dropout(const Stream& stream, std::int64_t width, T* y, const T* x, bool accumulate, const Dropout& dropout,
+             const SampleRows& rows);
+
+}  // namespace lockstep::ops::cuda

@@ -1,5 +1,7 @@
 #include "lockstep/ops/embedding.hpp"
 
+#include "embedding_kernels.hpp"
+
 namespace lockstep::ops {
 
 namespace {
@@ -12,12 +14,16 @@ void check(const char* what, const Tensor& table, const Tensor& y, std::span<con
 }
 }  // namespace
 
-void embedding_forward(Stream&, const Tensor& y, const Tensor& table, std::span<const std::int32_t> ids, double scale) {
+void embedding_forward(Stream& stream, const Tensor& y, const Tensor& table, std::span<const std::int32_t> ids, double scale) {
   check("embedding", table, y, ids);
   const std::int64_t columns = table.columns();
   visit_float(table.dtype(), [&]<class T>() {
     const T factor = static_cast<T>(scale);
     T* to = y.data<T>();
+    if constexpr (kHasCuda) {
+      if (table.device().is_cuda())
+        return cuda::embedding_forward<T>(stream, y.rows(), columns, to, table.data<T>(), ids.data(), factor);
+    }
     for (const std::int32_t id : ids) {
       const T* from = table.data<T>() + id * columns;
       for (std::int64_t c = 0; c < columns; ++c) to[c] = factor * from[c];
@@ -26,13 +32,18 @@ void embedding_forward(Stream&, const Tensor& y, const Tensor& table, std::span<
   });
 }
 
-void embedding_backward(Stream&, const Tensor& dtable, const Tensor& dy, std::span<const std::int32_t> ids,
+void embedding_backward(Stream& stream, const Tensor& dtable, const Tensor& dy, std::span<const std::int32_t> ids,
                         double scale, std::int64_t padding) {
   check("embedding backward", dtable, dy, ids);
   const std::int64_t columns = dtable.columns();
   visit_float(dtable.dtype(), [&]<class T>() {
     const T factor = static_cast<T>(scale);
     const T* from = dy.data<T>();
+    if constexpr (kHasCuda) {
+      if (dtable.device().is_cuda())
+        return cuda::embedding_backward<T>(stream, dy.rows(), columns, dtable.shape()[0], dtable.data<T>(), from,
+                                           ids.data(), factor, padding);
+    }
     for (const std::int32_t id : ids) {
       T* to = dtable.data<T>() + id * columns;
       if (id != padding)

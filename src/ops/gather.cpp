@@ -2,9 +2,11 @@
 
 #include <cstring>
 
+#include "gather_kernels.hpp"
+
 namespace lockstep::ops {
 
-void gather_rows(Stream&, const Tensor& y, const Tensor& table, std::span<const std::int64_t> rows) {
+void gather_rows(Stream& stream, const Tensor& y, const Tensor& table, std::span<const std::int64_t> rows) {
   require(table.shape().rank() >= 1 && y.shape().rank() == table.shape().rank() && y.dtype() == table.dtype(),
           "gather_rows: table is ", table.shape(), " of ", table.dtype(), ", y ", y.shape(), " of ", y.dtype(),
           "; they may differ in their first extent only");
@@ -16,10 +18,14 @@ void gather_rows(Stream&, const Tensor& y, const Tensor& table, std::span<const 
           rows.size(), " row numbers");
   if (y.size() == 0) return;
   const std::size_t bytes = y.size_bytes() / static_cast<std::size_t>(count);
+  for (const std::int64_t row : rows)
+    require(row >= 0 && row < available, "gather_rows: row ", row, " of a table of ", available, " rows");
+  if constexpr (kHasCuda) {
+    if (y.device().is_cuda()) return cuda::gather_rows(stream, count, bytes, y.raw(), table.raw(), rows.data());
+  }
   auto* to = static_cast<std::byte*>(y.raw());
   const auto* from = static_cast<const std::byte*>(table.raw());
   for (const std::int64_t row : rows) {
-    require(row >= 0 && row < available, "gather_rows: row ", row, " of a table of ", available, " rows");
     std::memcpy(to, from + static_cast<std::size_t>(row) * bytes, bytes);
     to += bytes;
   }

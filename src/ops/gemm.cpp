@@ -169,26 +169,41 @@ void check(const char* what, bool fits, const Target& c, const Tensor& a, const 
 }
 }  // namespace
 
-void gemm_nt(Stream&, Target c, const Tensor& a, const Tensor& b) {
+void gemm_nt(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
   const Extents ec(c.tensor), ea(a), eb(b);
   check("gemm_nt", ec.rows == ea.rows && ec.columns == eb.rows && ea.columns == eb.columns, c, a, b);
   visit_float(a.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (a.device().is_cuda())
+        return cuda::product<T>(stream, cuda::Product::nt, ec.rows, ec.columns, ea.columns, c.tensor.data<T>(), a.data<T>(), b.data<T>(),
+                                c.accumulate);
+    }
     cpu::product<T>(ec.rows, ec.columns, ea.columns, c.tensor.data<T>(), a.data<T>(), b.data<T>(), true, c.accumulate);
   });
 }
 
-void gemm_nn(Stream&, Target c, const Tensor& a, const Tensor& b) {
+void gemm_nn(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
   const Extents ec(c.tensor), ea(a), eb(b);
   check("gemm_nn", ec.rows == ea.rows && ec.columns == eb.columns && ea.columns == eb.rows, c, a, b);
   visit_float(a.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (a.device().is_cuda())
+        return cuda::product<T>(stream, cuda::Product::nn, ec.rows, ec.columns, ea.columns, c.tensor.data<T>(), a.data<T>(), b.data<T>(),
+                                c.accumulate);
+    }
     cpu::product<T>(ec.rows, ec.columns, ea.columns, c.tensor.data<T>(), a.data<T>(), b.data<T>(), false, c.accumulate);
   });
 }
 
-void gemm_tn(Stream&, Target c, const Tensor& a, const Tensor& b) {
+void gemm_tn(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
   const Extents ec(c.tensor), ea(a), eb(b);
   check("gemm_tn", ec.rows == ea.columns && ec.columns == eb.columns && ea.rows == eb.rows, c, a, b);
   visit_float(a.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (a.device().is_cuda())
+        return cuda::product<T>(stream, cuda::Product::tn, ec.rows, ec.columns, ea.rows, c.tensor.data<T>(), a.data<T>(), b.data<T>(),
+                                c.accumulate);
+    }
     cpu::product_tn<T>(ec.rows, ec.columns, ea.rows, c.tensor.data<T>(), a.data<T>(), b.data<T>(), c.accumulate);
   });
 }

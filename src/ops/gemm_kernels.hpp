@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "lockstep/device/device.hpp"
 
 namespace lockstep::ops::cpu {
 
@@ -83,3 +84,15 @@ template <class T>
 void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T* sums, bool accumulate);
 
 }  // namespace lockstep::ops::cpu
+
+namespace lockstep::ops::cuda {
+
+/// Which operands of a product are turned, as in ops/gemm.hpp.
+enum class Product { nt, nn, tn };
+/// The products of ops/gemm.hpp by cuBLASLt, c (M, N), inner extent K; bias (N), unless null, is added to each row of c and goes
+/// with a product that does not accumulate. How a shape is computed is chosen once per thread.
+template <class T>
+void product(const Stream& stream, Product product, std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a,
+             const T* b, bool accumulate, const T* bias = nullptr);
+
+}  // namespace lockstep::ops::cuda

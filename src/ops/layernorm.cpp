@@ -16,20 +16,26 @@ void check(const char* what, const Tensor& x, const Tensor& y, const Tensor& vec
 }
 }  // namespace
 
-void layernorm_forward(Stream&, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
+void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
                        const Tensor& gamma, const Tensor& beta, double eps) {
   check("layernorm", x, y, gamma);
   check("layernorm", x, y, beta);
   require(!mean == !rstd && (!mean || (mean.size() == x.rows() && rstd.size() == x.rows())), "layernorm: x is ",
           x.shape(), ", so mean and rstd must have ", x.rows(), " elements each");
   visit_float(x.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::layernorm_forward<T>(stream, x.rows(), x.columns(), y.data<T>(), mean ? mean.data<T>() : nullptr,
+                                          rstd ? rstd.data<T>() : nullptr, x.data<T>(), gamma.data<T>(), beta.data<T>(),
+                                          static_cast<T>(eps));
+    }
     cpu::active_layernorm_kernels<T>().forward(x.rows(), x.columns(), y.data<T>(), mean ? mean.data<T>() : nullptr,
                                                rstd ? rstd.data<T>() : nullptr, x.data<T>(), gamma.data<T>(),
                                                beta.data<T>(), static_cast<T>(eps));
   });
 }
 
-void layernorm_backward(Stream&, Target dx, Target dgamma, Target dbeta, const Tensor& dy, const Tensor& x,
+void layernorm_backward(Stream& stream, Target dx, Target dgamma, Target dbeta, const Tensor& dy, const Tensor& x,
                         const Tensor& mean, const Tensor& rstd, const Tensor& gamma) {
   check("layernorm backward", x, dy, gamma);
   require(!dx || dx.tensor.shape() == x.shape(), "layernorm backward: x is ", x.shape(), ", so dx must be too, not ",
@@ -37,6 +43,13 @@ void layernorm_backward(Stream&, Target dx, Target dgamma, Target dbeta, const T
   require(!dgamma == !dbeta, "layernorm backward: dgamma and dbeta are wanted together");
   const std::int64_t rows = x.rows(), columns = x.columns();
   visit_float(x.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::layernorm_backward<T>(stream, rows, columns, dx ? dx.tensor.data<T>() : nullptr, dx.accumulate,
+                                           dgamma ? dgamma.tensor.data<T>() : nullptr, dgamma.accumulate,
+                                           dbeta ? dbeta.tensor.data<T>() : nullptr, dbeta.accumulate, dy.data<T>(),
+                                           x.data<T>(), mean.data<T>(), rstd.data<T>(), gamma.data<T>());
+    }
     T* sums = dgamma ? static_cast<T*>(cpu::thread_scratch(cpu::Scratch::partial,
                                                            2 * static_cast<std::size_t>(columns) * sizeof(T)))
                      : nullptr;

@@ -4,6 +4,7 @@
 
 #include "activation_kernels.hpp"
 #include "gemm_kernels.hpp"
+#include "linear_kernels.hpp"
 
 namespace lockstep::ops {
 
@@ -22,7 +23,7 @@ void check_output(const char* what, const char* which, const Tensor& t, const Li
 }
 }  // namespace
 
-void linear_forward(Stream&, const Tensor& y, const Tensor& derivative, const Tensor& x, const Tensor& weight,
+void linear_forward(Stream& stream, const Tensor& y, const Tensor& derivative, const Tensor& x, const Tensor& weight,
                     const Tensor& bias, Activation activation) {
   const LinearShape s = shape_of("linear", x, weight);
   check_output("linear", "y", y, s);
@@ -30,6 +31,12 @@ void linear_forward(Stream&, const Tensor& y, const Tensor& derivative, const Te
   require(!bias || bias.shape() == Shape{s.n}, "linear: weight is ", weight.shape(), ", so bias must be (", s.n,
           "), not ", bias.shape());
   visit_float(x.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::linear_forward<T>(stream, {s.m, s.n, s.k}, y.data<T>(),
+                                       derivative ? derivative.data<T>() : nullptr, x.data<T>(), weight.data<T>(),
+                                       bias ? bias.data<T>() : nullptr, activation);
+    }
     cpu::Epilogue<T> epilogue;
     if (bias) epilogue.bias = bias.data<T>();
     if (derivative) epilogue.derivative = derivative.data<T>();
@@ -39,7 +46,7 @@ void linear_forward(Stream&, const Tensor& y, const Tensor& derivative, const Te
   });
 }
 
-void linear_backward(Stream&, Target dx, Target dweight, Target dbias, const Tensor& dy, const Tensor& derivative,
+void linear_backward(Stream& stream, Target dx, Target dweight, Target dbias, const Tensor& dy, const Tensor& derivative,
                      const Tensor& x, const Tensor& weight) {
   const LinearShape s = shape_of("linear backward", x, weight);
   check_output("linear backward", "dy", dy, s);
@@ -52,6 +59,19 @@ void linear_backward(Stream&, Target dx, Target dweight, Target dbias, const Ten
           ", so dbias must be (", s.n, "), not ", dbias.tensor.shape());
   visit_float(x.dtype(), [&]<class T>() {
     T* da = dy.data<T>();
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda()) {
+        cuda::scale_and_sum<T>(stream, s.m, s.n, da, derivative ? derivative.data<T>() : nullptr,
+                               dbias ? dbias.tensor.data<T>() : nullptr, dbias.accumulate);
+        if (dx)
+          cuda::product<T>(stream, cuda::Product::nn, s.m, s.k, s.n, dx.tensor.data<T>(), da, weight.data<T>(),
+                           dx.accumulate);
+        if (dweight)
+          cuda::product<T>(stream, cuda::Product::tn, s.n, s.k, s.m, dweight.tensor.data<T>(), da, x.data<T>(),
+                           dweight.accumulate);
+        return;
+      }
+    }
     cpu::scale_and_sum<T>(s.m, s.n, da, derivative ? derivative.data<T>() : nullptr,
                           dbias ? dbias.tensor.data<T>() : nullptr, dbias.accumulate);
     if (dx) cpu::product<T>(s.m, s.k, s.n, dx.tensor.data<T>(), da, weight.data<T>(), false, dx.accumulate);
@@ -59,11 +79,19 @@ void linear_backward(Stream&, Target dx, Target dweight, Target dbias, const Ten
   });
 }
 
-void linear_tangent(Stream&, const Tensor& ty, const Tensor& tx, const Tensor& weight, const Tensor& derivative) {
+void linear_tangent(Stream& stream, const Tensor& ty, const Tensor& tx, const Tensor& weight, const Tensor& derivative) {
   const LinearShape s = shape_of("linear tangent", tx, weight);
   check_output("linear tangent", "ty", ty, s);
   check_output("linear tangent", "derivative", derivative, s);
   visit_float(tx.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (tx.device().is_cuda()) {
+        cuda::product<T>(stream, cuda::Product::nt, s.m, s.n, s.k, ty.data<T>(), tx.data<T>(), weight.data<T>(), false);
+        if (derivative)
+          cuda::multiply<T>(stream, ty.size(), ty.data<T>(), ty.data<T>(), derivative.data<T>(), false);
+        return;
+      }
+    }
     cpu::Epilogue<T> epilogue;
     if (derivative) epilogue.factor = derivative.data<T>();
     cpu::product<T>(s.m, s.n, s.k, ty.data<T>(), tx.data<T>(), weight.data<T>(), true, false, epilogue);

@@ -9,6 +9,12 @@ namespace lockstep::ops {
 /// dtypes   f32 | f64, equal
 void scale(Stream&, Target y, const Tensor& x, double factor);
 
+/// y_i = factor times x_i, times being a number that lies where x does; stored, or added when y.accumulate. y may be x.
+///
+/// shapes   y, x equal; times ()
+/// dtypes   f32 | f64, equal
+void scale_by(Stream&, Target y, const Tensor& x, const Tensor& times, double factor);
+
 /// y_i = a_i + b_i. y may be a or b. shapes  equal. dtypes  f32 | f64, equal
 void add(Stream&, const Tensor& y, const Tensor& a, const Tensor& b);
 

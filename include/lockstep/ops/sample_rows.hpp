@@ -23,7 +23,7 @@ struct Dropout {
   std::uint64_t step = 0;
   Site site{0u};
   explicit operator bool() const { return rate > 0; }
-  Philox draws(std::uint64_t sample) const { return {seed, step, site, sample}; }
+  constexpr Philox draws(std::uint64_t sample) const { return {seed, step, site, sample}; }
 };
 
 }  // namespace lockstep::ops

@@ -1,0 +1,29 @@
+#include "cuda_scratch.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "cuda_device.hpp"
+
+namespace lockstep::gpu {
+
+std::byte* scratch(const Stream& stream, std::size_t size_bytes) {
+  constexpr std::size_t kLeast = std::size_t{32} << 20;  // what cuBLASLt likes to have on current GPUs
+  struct OfDevice {
+    Buffer memory;
+    void* stream = nullptr;
+  };
+  thread_local std::vector<OfDevice> kept;
+  const auto index = static_cast<std::size_t>(stream.device().index);
+  if (kept.size() <= index) kept.resize(index + 1);
+  OfDevice& mine = kept[index];
+  if (mine.stream != stream.native()) {
+    if (mine.stream != nullptr) synchronize_device();
+    mine.stream = stream.native();
+  }
+  if (mine.memory.size_bytes() < size_bytes)
+    mine.memory = Buffer(stream.device(), std::max({size_bytes, 2 * mine.memory.size_bytes(), kLeast}));
+  return mine.memory.data();
+}
+
+}  // namespace lockstep::gpu

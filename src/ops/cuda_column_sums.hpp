@@ -1,0 +1,112 @@
+#pragma once
+#include <algorithm>
+
+#include "device/cuda_launch.hpp"
+#include "device/cuda_scratch.hpp"
+
+/// Sums down the columns of something with rows, always in the same order: gradients of biases, of norms' scales, of
+/// tables that are added to every sequence.
+namespace lockstep::gpu {
+
+/// Where K sums of n columns each go; null for one that nobody wants.
+template <class T, int K>
+struct ColumnSums {
+  T* to[K];
+  bool accumulate[K];
+  __device__ void put(int k, std::int64_t column, T sum) const {
+    if (to[k] != nullptr) to[k][column] = accumulate[k] ? to[k][column] + sum : sum;
+  }
+};
+
+/// partials (parts, K, n), added up in f64.
+template <class T, int K>
+__global__ void __launch_bounds__(256)
+    add_partials_kernel(std::int64_t parts, std::int64_t n, ColumnSums<T, K> sums, const T* __restrict__ partials) {
+  const std::int64_t column = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (column >= n) return;
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    double total = 0;
+#pragma unroll 4
+    for (std::int64_t part = 0; part < parts; ++part) total += static_cast<double>(partials[(part * K + k) * n + column]);
+    sums.put(k, column, static_cast<T>(total));
+  }
+}
+template <class T, int K>
+void add_partials(const Stream& stream, std::int64_t parts, std::int64_t n, const ColumnSums<T, K>& sums,
+                  const T* partials) {
+  if (n == 0) return;
+  launch(stream, {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(n, 256)), .block = 256},
+         add_partials_kernel<T, K>, parts, n, sums, partials);
+}
+
+inline constexpr int kSumWarps = 8;
+/// Blocks that keep any GPU busy.
+inline constexpr std::int64_t kManyBlocks = 512;
+
+/// A block sums 32 columns of one part of the rows: a lane per column, so that loads are whole lines, and a warp per
+/// eighth of the rows. Memory bound: f reads each element once.
+template <class T, int K, class F>
+__global__ void __launch_bounds__(kWarp * kSumWarps)
+    column_sums_kernel(std::int64_t rows, std::int64_t n, ColumnSums<T, K> sums, T* __restrict__ partials, F f) {
+  __shared__ T sm_sums[K][kSumWarps][kWarp];
+  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const std::int64_t column = std::int64_t{blockIdx.x} * kWarp + lane;
+  const std::int64_t first = rows * blockIdx.y / gridDim.y, last = rows * (blockIdx.y + 1) / gridDim.y;
+  T sum[K] = {};
+  if (column < n) {
+#pragma unroll 4
+    for (std::int64_t row = first + warp; row < last; row += kSumWarps) f.add(row, column, sum);
+  }
+  for (int k = 0; k < K; ++k) sm_sums[k][warp][lane] = sum[k];
+  __syncthreads();
+  if (warp != 0 || column >= n) return;
+  for (int k = 0; k < K; ++k) {
+    T total = 0;
+    for (int w = 0; w < kSumWarps; ++w) total += sm_sums[k][w][lane];
+    if (partials != nullptr)
+      partials[(std::int64_t{blockIdx.y} * K + k) * n + column] = total;
+    else
+      sums.put(k, column, total);
+  }
+}
+
+/// Parts that the rows are cut into: a matter of the shape alone.
+inline std::int64_t column_sum_parts(std::int64_t rows, std::int64_t n) {
+  constexpr std::int64_t kLeastRows = 64;
+  return std::clamp<std::int64_t>(kManyBlocks / std::max<std::int64_t>(1, ceil_div<std::int64_t>(n, kWarp)), 1,
+                                  std::max<std::int64_t>(1, rows / kLeastRows));
+}
+/// Bytes of scratch memory that column_sums() needs.
+template <class T, int K>
+std::size_t column_sums_bytes(std::int64_t rows, std::int64_t n) {
+  return static_cast<std::size_t>(column_sum_parts(rows, n) * K * n) * sizeof(T);
+}
+/// sums_k,c (+)= sum over rows of what f.add(row, c, sum) adds to sum[k]. f is called once for each element.
+template <class T, int K, class F>
+void column_sums(const Stream& stream, std::int64_t rows, std::int64_t n, const ColumnSums<T, K>& sums, const F& f,
+                 std::byte* scratch) {
+  if (n == 0) return;
+  const std::int64_t parts = column_sum_parts(rows, n);
+  T* partials = parts > 1 ? reinterpret_cast<T*>(scratch) : nullptr;
+  launch(stream,
+         {.grid = dim3(static_cast<unsigned>(ceil_div<std::int64_t>(n, kWarp)), static_cast<unsigned>(parts)),
+          .block = dim3(kWarp, kSumWarps)},
+         column_sums_kernel<T, K, F>, rows, n, sums, partials, f);
+  if (parts > 1) add_partials(stream, parts, n, sums, partials);
+}
+/// The same with the calling thread's scratch memory.
+template <class T, int K, class F>
+void column_sums(const Stream& stream, std::int64_t rows, std::int64_t n, const ColumnSums<T, K>& sums, const F& f) {
+  column_sums(stream, rows, n, sums, f, scratch(stream, column_sums_bytes<T, K>(rows, n)));
+}
+
+/// Values of an array (rows, n) as they are.
+template <class T>
+struct Plain {
+  const T* x;
+  std::int64_t n;
+  __device__ void add(std::int64_t row, std::int64_t column, T (&sum)[1]) const { sum[0] += x[row * n + column]; }
+};
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,198 @@
+#include <algorithm>
+
+#include "cuda_column_sums.hpp"
+#include "device/cuda_reduce.hpp"
+#include "layernorm_kernels.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+using gpu::kWarp;
+
+/// Warps, each on a row, of a block.
+constexpr int kRowsPerBlock = 8;
+/// Elements of a row that a lane can hold in registers: rows of up to 1024 columns (512 of f64). Longer ones are read
+/// again, from the caches.
+template <class T>
+constexpr int most_per_lane() {
+  return sizeof(T) == 8 ? 16 : 32;
+}
+
+/// A row as a warp sees it: lane l has columns l, l + 32, ... In registers when kHeld, the number per lane, is not 0.
+template <class T, int kHeld>
+class Row {
+ public:
+  __device__ Row(const T* x, std::int64_t columns, int lane) : x_(x), columns_(columns), lane_(lane) {
+    if constexpr (kHeld > 0) {
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) values_[i] = i * kWarp + lane < columns ? x[i * kWarp + lane] : T{0};
+    }
+  }
+  /// f(column, value, i): i counts this lane's columns.
+  template <class F>
+  __device__ void each(const F& f) const {
+    if constexpr (kHeld > 0) {
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i)
+        if (i * kWarp + lane_ < columns_) f(std::int64_t{i * kWarp + lane_}, values_[i], i);
+    } else {
+      int i = 0;
+      for (std::int64_t c = lane_; c < columns_; c += kWarp) f(c, x_[c], i++);
+    }
+  }
+
+  __device__ T value(int i) const { return values_[i]; }
+
+ private:
+  const T* x_;
+  std::int64_t columns_;
+  int lane_;
+  T values_[kHeld > 0 ? kHeld : 1];
+};
+
+/// A warp per row, read once: the variance is that of centred values. Reads x, writes y: memory bound.
+template <class T, int kHeld>
+__global__ void __launch_bounds__(kWarp * kRowsPerBlock)
+    layernorm_forward_kernel(std::int64_t rows, std::int64_t columns, T* y, T* __restrict__ mean, T* __restrict__ rstd,
+                             const T* x, const T* __restrict__ gamma, const T* __restrict__ beta, T eps) {
+  const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
+  if (row >= rows) return;
+  const int lane = static_cast<int>(threadIdx.x);
+  const Row<T, kHeld> values(x + row * columns, columns, lane);
+  const T count = static_cast<T>(columns);
+  T sum = 0, squares = 0;
+  values.each([&](std::int64_t, T v, int) { sum += v; });
+  const T m = gpu::warp_reduce(sum) / count;
+  values.each([&](std::int64_t, T v, int) { squares += (v - m) * (v - m); });
+  const T s = 1 / std::sqrt(gpu::warp_reduce(squares) / count + eps);
+  T* to = y + row * columns;
+  values.each([&](std::int64_t c, T v, int) { to[c] = (v - m) * s * gamma[c] + beta[c]; });
+  if (mean != nullptr && lane == 0) mean[row] = m, rstd[row] = s;
+}
+
+/// A warp per row, and row after row, so that the sums for gamma and beta stay in registers until the end; partials
+/// (blocks, 2, C) get those of each block. dx or partials may be null. Reads x and dy, writes dx: memory bound.
+template <class T, int kHeld>
+__global__ void __launch_bounds__(kWarp * kRowsPerBlock)
+    layernorm_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, bool accumulate, T* __restrict__ partials,
+                              const T* dy, const T* __restrict__ x, const T* __restrict__ mean,
+                              const T* __restrict__ rstd, const T* __restrict__ gamma) {
+  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const T count = static_cast<T>(columns);
+  T dgamma[kHeld > 0 ? kHeld : 1] = {}, dbeta[kHeld > 0 ? kHeld : 1] = {};
+  for (std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + warp; row < rows;
+       row += std::int64_t{gridDim.x} * kRowsPerBlock) {
+    const Row<T, kHeld> values(x + row * columns, columns, lane), slopes(dy + row * columns, columns, lane);
+    const T m = mean[row], s = rstd[row];
+    T sum_a = 0, sum_ah = 0;
+    const T* d = dy + row * columns;
+    const auto slope = [&](std::int64_t c, int i) {
+      if constexpr (kHeld > 0)
+        return slopes.value(i);
+      else
+        return d[c];
+    };
+    values.each([&](std::int64_t c, T v, int i) {
+      const T h = (v - m) * s, g = slope(c, i), a = g * gamma[c];
+      sum_a += a;
+      sum_ah += a * h;
+      if constexpr (kHeld > 0) dgamma[i] += g * h, dbeta[i] += g;
+    });
+    if (dx == nullptr) continue;
+    const T mean_a = gpu::warp_reduce(sum_a) / count, mean_ah = gpu::warp_reduce(sum_ah) / count;
+    T* to = dx + row * columns;
+    values.each([&](std::int64_t c, T v, int i) {
+      const T found = s * (slope(c, i) * gamma[c] - mean_a - (v - m) * s * mean_ah);
+      to[c] = accumulate ? to[c] + found : found;
+    });
+  }
+  if constexpr (kHeld > 0) {
+    if (partials == nullptr) return;
+    __shared__ T sm_sums[2][kHeld * kWarp];
+    for (int w = 0; w < kRowsPerBlock; ++w) {  // warp after warp: always the same order
+      if (w == warp) {
+#pragma unroll
+        for (int i = 0; i < kHeld; ++i) {
+          const int c = i * kWarp + lane;
+          sm_sums[0][c] = w == 0 ? dgamma[i] : sm_sums[0][c] + dgamma[i];
+          sm_sums[1][c] = w == 0 ? dbeta[i] : sm_sums[1][c] + dbeta[i];
+        }
+      }
+      __syncthreads();
+    }
+    for (std::int64_t c = warp * kWarp + lane; c < columns; c += kWarp * kRowsPerBlock)
+      for (int k = 0; k < 2; ++k) partials[(std::int64_t{blockIdx.x} * 2 + k) * columns + c] = sm_sums[k][c];
+  }
+}
+
+/// The sums for gamma and beta of rows that are too long for registers.
+template <class T>
+struct LongRows {
+  const T *dy, *x, *mean, *rstd;
+  std::int64_t columns;
+  __device__ void add(std::int64_t row, std::int64_t c, T (&sum)[2]) const {
+    const T d = dy[row * columns + c];
+    sum[0] += d * (x[row * columns + c] - mean[row]) * rstd[row];
+    sum[1] += d;
+  }
+};
+
+/// Calls f.template operator()<kHeld>().
+template <class T, class F>
+void visit_held(std::int64_t columns, const F& f) {
+  const std::int64_t per_lane = gpu::ceil_div<std::int64_t>(columns, kWarp);
+  if (per_lane > most_per_lane<T>()) return f.template operator()<0>();
+  if constexpr (most_per_lane<T>() == 32) {
+    if (per_lane > 16) return f.template operator()<32>();
+  }
+  if (per_lane > 8) return f.template operator()<16>();
+  if (per_lane > 4) return f.template operator()<8>();
+  if (per_lane > 2) return f.template operator()<4>();
+  f.template operator()<2>();
+}
+
+}  // namespace
+
+template <class T>
+void layernorm_forward(const Stream& stream, std::int64_t n, std::int64_t c, T* y, T* mean, T* rstd, const T* x,
+                       const T* gamma, const T* beta, T eps) {
+  if (n == 0) return;
+  const gpu::Grid grid{.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(n, kRowsPerBlock)),
+                       .block = dim3(kWarp, kRowsPerBlock)};
+  visit_held<T>(c, [&]<int kHeld>() {
+    gpu::launch(stream, grid, layernorm_forward_kernel<T, kHeld>, n, c, y, mean, rstd, x, gamma, beta, eps);
+  });
+}
+
+template <class T>
+void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T* dx, bool accumulate, T* dgamma,
+                        bool add_gamma, T* dbeta, bool add_beta, const T* dy, const T* x, const T* mean, const T* rstd,
+                        const T* gamma) {
+  const gpu::ColumnSums<T, 2> sums{{dgamma, dbeta}, {add_gamma, add_beta}};
+  const std::int64_t blocks =
+      std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(n, kRowsPerBlock), 1, gpu::kManyBlocks);
+  const gpu::Grid grid{.grid = static_cast<unsigned>(blocks), .block = dim3(kWarp, kRowsPerBlock)};
+  visit_held<T>(c, [&]<int kHeld>() {
+    T* partials = nullptr;
+    if (kHeld > 0 && dgamma != nullptr)
+      partials = reinterpret_cast<T*>(gpu::scratch(stream, static_cast<std::size_t>(blocks * 2 * c) * sizeof(T)));
+    if (dx != nullptr || partials != nullptr)
+      gpu::launch(stream, grid, layernorm_backward_kernel<T, kHeld>, n, c, dx, accumulate, partials, dy, x, mean, rstd,
+                  gamma);
+    if (partials != nullptr)
+      gpu::add_partials(stream, blocks, c, sums, partials);
+    else if (dgamma != nullptr)
+      gpu::column_sums(stream, n, c, sums, LongRows<T>{dy, x, mean, rstd, c});
+  });
+}
+
+template void layernorm_forward(const Stream&, std::int64_t, std::int64_t, float*, float*, float*, const float*,
+                                const float*, const float*, float);
+template void layernorm_forward(const Stream&, std::int64_t, std::int64_t, double*, double*, double*, const double*,
+                                const double*, const double*, double);
+template void layernorm_backward(const Stream&, std::int64_t, std::int64_t, float*, bool, float*, bool, float*, bool,
+                                 const float*, const float*, const float*, const float*, const float*);
+template void layernorm_backward(const Stream&, std::int64_t, std::int64_t, double*, bool, double*, bool, double*, bool,
+                                 const double*, const double*, const double*, const double*, const double*);
+
+}  // namespace lockstep::ops::cuda

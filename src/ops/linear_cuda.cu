@@ -1,0 +1,77 @@
+#include "activation_kernels.hpp"
+#include "cuda_activation.hpp"
+#include "cuda_column_sums.hpp"
+#include "cuda_map.hpp"
+#include "gemm_kernels.hpp"
+#include "linear_kernels.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+/// What follows a product: y = f(y + bias) in place, and the derivative. One pass over y, memory bound.
+template <class T, class Op>
+struct Activate {
+  T* y;
+  T* derivative;
+  const T* bias;
+  std::int64_t n;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    gpu::Pack<T, N> value = gpu::load<N>(y + i), slope, start{};
+    if (bias != nullptr) start = gpu::load<N>(bias + gpu::remainder(i, n));
+#pragma unroll
+    for (int k = 0; k < N; ++k) Op::apply(value.at[k] + start.at[k], value.at[k], slope.at[k]);
+    gpu::store(y + i, value);
+    if (derivative != nullptr) gpu::store(derivative + i, slope);
+  }
+};
+
+/// Sums of dy after it has been multiplied by the derivative on the way.
+template <class T>
+struct ScaledSum {
+  T* dy;
+  const T* derivative;
+  std::int64_t n;
+  __device__ void add(std::int64_t row, std::int64_t column, T (&sum)[1]) const {
+    const std::int64_t i = row * n + column;
+    const T da = dy[i] * derivative[i];
+    dy[i] = da;
+    sum[0] += da;
+  }
+};
+
+}  // namespace
+
+template <class T>
+void linear_forward(const Stream& stream, const LinearShape& s, T* y, T* derivative, const T* x, const T* weight,
+                    const T* bias, Activation activation) {
+  const bool plain = activation == Activation::none && derivative == nullptr;
+  product<T>(stream, Product::nt, s.m, s.n, s.k, y, x, weight, false, plain ? bias : nullptr);
+  if (plain) return;
+  // A pack lies within one row if the rows are whole packs.
+  const bool packed = s.n % gpu::pack_size<T>() == 0 && gpu::aligned(y, derivative, bias);
+  gpu::visit_activation(activation, [&]<class Op>() {
+    gpu::map<T>(stream, s.m * s.n, packed, Activate<T, Op>{y, derivative, bias, s.n});
+  });
+}
+
+template <class T>
+void scale_and_sum(const Stream& stream, std::int64_t m, std::int64_t n, T* dy, const T* derivative, T* sums,
+                   bool accumulate) {
+  const gpu::ColumnSums<T, 1> to{{sums}, {accumulate}};
+  if (sums != nullptr && derivative != nullptr)
+    gpu::column_sums(stream, m, n, to, ScaledSum<T>{dy, derivative, n});
+  else if (sums != nullptr)
+    gpu::column_sums(stream, m, n, to, gpu::Plain<T>{dy, n});
+  else if (derivative != nullptr)
+    multiply<T>(stream, m * n, dy, dy, derivative, false);
+}
+
+template void linear_forward(const Stream&, const LinearShape&, float*, float*, const float*, const float*, const float*,
+                             Activation);
+template void linear_forward(const Stream&, const LinearShape&, double*, double*, const double*, const double*,
+                             const double*, Activation);
+template void scale_and_sum(const Stream&, std::int64_t, std::int64_t, float*, const float*, float*, bool);
+template void scale_and_sum(const Stream&, std::int64_t, std::int64_t, double*, const double*, double*, bool);
+
+}  // namespace lockstep::ops::cuda

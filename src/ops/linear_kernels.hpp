@@ -1,0 +1,23 @@
+#pragma once
+#include <cstdint>
+
+#include "lockstep/device/device.hpp"
+#include "lockstep/ops/activation.hpp"
+
+namespace lockstep::ops::cuda {
+
+/// M rows, N outputs, K inputs.
+struct LinearShape {
+  std::int64_t m, n, k;
+};
+
+/// bias and derivative may be null.
+template <class T>
+void linear_forward(const Stream& stream, const LinearShape& s, T* y, T* derivative, const T* x, const T* weight,
+                    const T* bias, Activation activation);
+/// dy *= derivative (unless null); sums_n (+)= column sums (unless null).
+template <class T>
+void scale_and_sum(const Stream& stream, std::int64_t m, std::int64_t n, T* dy, const T* derivative, T* sums,
+                   bool accumulate);
+
+}  // namespace lockstep::ops::cuda
