@@ -5,6 +5,7 @@
 
 #include "activation_kernels.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep::ops {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dropout_kernels.hpp"
+#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/elementwise.hpp"
 
 namespace lockstep::ops {

@@ -1,6 +1,7 @@
 #include "lockstep/ops/elementwise.hpp"
 
 #include "elementwise_kernels.hpp"
+#include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep::ops {
 

@@ -1,6 +1,7 @@
 #include "lockstep/ops/embedding.hpp"
 
 #include "embedding_kernels.hpp"
+#include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep::ops {
 

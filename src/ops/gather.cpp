@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "gather_kernels.hpp"
+#include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep::ops {
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "gemm_kernels.hpp"
+#include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep::ops {
 namespace cpu {

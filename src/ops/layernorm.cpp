@@ -4,6 +4,7 @@
 
 #include "gemm_kernels.hpp"
 #include "layernorm_kernels.hpp"
+#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/gemm.hpp"
 
 namespace lockstep::ops {

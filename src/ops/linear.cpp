@@ -5,6 +5,7 @@
 #include "activation_kernels.hpp"
 #include "gemm_kernels.hpp"
 #include "linear_kernels.hpp"
+#include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep::ops {
 
