@@ -3,14 +3,13 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/optim/optimizer.hpp"
-#include "optim/sweep_kernels.hpp"
+#include "optim/optim_cuda.hpp"
 
 namespace lockstep {
 
-Ema::Ema(const ParamStore& params, double decay) : decay_(decay), shadow_(params.dtype(), Shape{params.flat_size()}) {
+Ema::Ema(const ParamStore& params, double decay) : decay_(decay), shadow_(params.dtype(), Shape{params.flat_size()}, params.device()) {
   require_usage(decay >= 0 && decay < 1, "option optim.ema = ", decay, ": must be >= 0 and < 1");
-  const auto* values = static_cast<const std::byte*>(params.values().raw());
-  std::copy_n(values, params.values().size_bytes(), static_cast<std::byte*>(shadow_->raw()));
+  copy(Stream(params.device()), shadow_, params.values());
   for (const Param& p : params.all()) {
     views_.push_back({p.name, shadow_->slice(p.offset, p.shape.size()).reshaped(p.shape)});
   }
@@ -24,10 +23,19 @@ void Ema::update(const Tensor& values, std::int64_t begin, std::int64_t end) {
 }
 
 void Ema::exchange(ParamStore& params) {
-  auto* values = static_cast<std::byte*>(params.values().raw());
-  std::swap_ranges(values, values + shadow_->size_bytes(), static_cast<std::byte*>(shadow_->raw()));
+  visit_float(shadow_->dtype(), [&]<class T>() {
+    T *values = params.values().data<T>(), *shadow = shadow_->data<T>();
+    const std::int64_t n = shadow_->size();
+    if constexpr (kHasCuda) {
+      if (shadow_->device().is_cuda()) return optim_kernels::cuda::exchange(Stream(shadow_->device()), n, values, shadow);
+    }
+    std::swap_ranges(values, values + n, shadow);
+  });
 }
 
-std::uint64_t Ema::hash() const { return hash64(shadow_->raw(), shadow_->size_bytes()); }
+std::uint64_t Ema::hash() const {
+  const HostView host(shadow_);
+  return hash64(host->raw(), host->size_bytes());
+}
 
 }  // namespace lockstep

@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "lockstep/base/error.hpp"
-#include "optim/lazy_adam_kernels.hpp"
-#include "optim/sweep_kernels.hpp"
+#include "optim/optim_cuda.hpp"
 
 namespace lockstep {
 
@@ -16,6 +15,7 @@ namespace {
 constexpr std::int64_t kParallelFrom = std::int64_t{1} << 14;
 /// A step must make moves smaller by more than what rounding may add.
 constexpr double kCalm = 0.999;
+using optim_kernels::LateRow;
 }  // namespace
 
 LazyAdam::LazyAdam(const OptimizerOptions& options, ParamStore& params, const std::vector<RowsOf>& which)
@@ -56,6 +56,7 @@ void LazyAdam::expect_steps(std::int64_t taken) {
   if (taken == base_ + static_cast<std::int64_t>(history_.size())) return;
   base_ = taken;
   history_.clear();
+  gpu_.steps = 0;
   for (Table& table : tables_) std::fill(table.done.begin(), table.done.end(), base_);
 }
 
@@ -106,34 +107,80 @@ void LazyAdam::replay(const Table& table, std::int64_t row, std::int64_t from, s
                                            table.m.data<T>() + at, table.v.data<T>() + at, missed);
 }
 
-void LazyAdam::catch_up(const Param& param, std::span<const std::int32_t> rows) {
-  expect_steps(steps());
-  Table& table = table_of(param);
-  thread_local std::vector<std::pair<std::int64_t, std::int64_t>> late;  // row, steps that it has taken
-  late.clear();
-  for (const std::int32_t row : rows) {
-    std::int64_t& done = table.done[static_cast<std::size_t>(row)];
-    if (done < steps()) late.emplace_back(row, done), done = steps();
-  }
-  const auto count = static_cast<std::int64_t>(late.size());
-  const auto* first = late.data();
+void LazyAdam::catch_up(const Table& table, std::span<const LateRow> rows, std::int64_t to, const Tensor& gradient) {
+  if (device().is_cuda()) return catch_up_on_gpu(table, rows, to, gradient);
+  const auto count = static_cast<std::int64_t>(rows.size());
   visit_float(dtype(), [&]<class T>() {
+    const auto adam = optim_kernels::active<T>().adam;
+    const optim_kernels::AdamStep<T> step = gradient ? step_now<T>() : optim_kernels::AdamStep<T>{};
 #pragma omp parallel for schedule(dynamic, 16) if (count * table.columns >= kParallelFrom)
-    for (std::int64_t i = 0; i < count; ++i) replay<T>(table, first[i].first, first[i].second, steps());
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto [row, done] = rows[static_cast<std::size_t>(i)];
+      if (done < to) replay<T>(table, row, done, to);
+      if (!gradient) continue;
+      const std::int64_t at = row * table.columns;
+      adam(table.columns, table.rows.param->value.data<T>() + at, table.m.data<T>() + at, table.v.data<T>() + at,
+           gradient.data<T>() + i * table.columns, step);
+    }
   });
 }
 
+void LazyAdam::catch_up_on_gpu(const Table& table, std::span<const LateRow> rows, std::int64_t to,
+                               const Tensor& gradient) {
+  if (rows.empty()) return;
+  const Stream stream(device());
+  const auto room = [&](Buffer& buffer, std::size_t bytes) {
+    if (buffer.size_bytes() >= bytes) return false;
+    stream.synchronize();  // nobody reads the old one any more
+    buffer = Buffer(device(), 2 * bytes);
+    return true;
+  };
+  room(gpu_.rows, rows.size_bytes());
+  copy_bytes(stream, gpu_.rows.data(), rows.data(), rows.size_bytes());
+  if (room(gpu_.history, history_.size() * sizeof(Step))) gpu_.steps = 0;
+  copy_bytes(stream, gpu_.history.data() + gpu_.steps * sizeof(Step), history_.data() + gpu_.steps,
+             (history_.size() - gpu_.steps) * sizeof(Step));
+  gpu_.steps = history_.size();
+  visit_float(dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      optim_kernels::cuda::late_steps<T>(stream, {.columns = table.columns,
+                                                  .p = table.rows.param->value.data<T>(),
+                                                  .m = table.m.data<T>(),
+                                                  .v = table.v.data<T>(),
+                                                  .rows = reinterpret_cast<const LateRow*>(gpu_.rows.data()),
+                                                  .count = static_cast<std::int64_t>(rows.size()),
+                                                  .history = reinterpret_cast<const double*>(gpu_.history.data()),
+                                                  .base = base_,
+                                                  .to = to,
+                                                  .calm_from = calm_from_,
+                                                  .gradient = gradient ? gradient.data<T>() : nullptr,
+                                                  .step = step_now<T>()});
+    }
+  });
+}
+
+void LazyAdam::catch_up(const Param& param, std::span<const std::int32_t> rows) {
+  expect_steps(steps());
+  Table& table = table_of(param);
+  thread_local std::vector<LateRow> late;
+  late.clear();
+  for (const std::int32_t row : rows) {
+    std::int64_t& done = table.done[static_cast<std::size_t>(row)];
+    if (done < steps()) late.push_back({row, std::exchange(done, steps())});
+  }
+  catch_up(table, late, steps(), {});
+}
+
 void LazyAdam::replay_kept(std::int64_t to) {
+  std::vector<LateRow> late;
   for (Table& table : tables_) {
+    late.clear();
     const std::int64_t end = table.rows.first + table.rows.count;
-    visit_float(dtype(), [&]<class T>() {
-#pragma omp parallel for schedule(dynamic, 64) if (table.rows.count * table.columns >= kParallelFrom)
-      for (std::int64_t row = table.rows.first; row < end; ++row) {
-        std::int64_t& done = table.done[static_cast<std::size_t>(row)];
-        if (done < to) replay<T>(table, row, done, to);
-        done = to;
-      }
-    });
+    for (std::int64_t row = table.rows.first; row < end; ++row) {
+      std::int64_t& done = table.done[static_cast<std::size_t>(row)];
+      if (done < to) late.push_back({row, std::exchange(done, to)});
+    }
+    catch_up(table, late, to, {});
   }
 }
 
@@ -142,6 +189,7 @@ void LazyAdam::flush() {
   replay_kept(steps());
   base_ = steps();
   history_.clear();
+  gpu_.steps = 0;
 }
 
 void LazyAdam::begin_step(double lr, double gradient_scale) {
@@ -155,19 +203,13 @@ void LazyAdam::update_rows(const Param& param, std::int64_t count, const Tensor&
   Table& table = table_of(param);
   require(gradient.size() == count * table.columns, "updating ", count, " rows of ", param.name, " ", param.shape,
           ": the gradient is ", gradient.shape());
-  visit_float(dtype(), [&]<class T>() {
-    const optim_kernels::AdamStep<T> step = step_now<T>();
-    const auto adam = optim_kernels::active<T>().adam;
-#pragma omp parallel for schedule(static) if (count * table.columns >= kParallelFrom)
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t row = row_of(i), at = row * table.columns;
-      std::int64_t& done = table.done[static_cast<std::size_t>(row)];
-      if (done < steps() - 1) replay<T>(table, row, done, steps() - 1);
-      done = steps();
-      adam(table.columns, param.value.data<T>() + at, table.m.data<T>() + at, table.v.data<T>() + at,
-           gradient.data<T>() + i * table.columns, step);
-    }
-  });
+  thread_local std::vector<LateRow> late;
+  late.clear();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t row = row_of(i);
+    late.push_back({row, std::exchange(table.done[static_cast<std::size_t>(row)], steps())});
+  }
+  catch_up(table, late, steps() - 1, gradient);
 }
 
 void LazyAdam::update(const Param& param, std::span<const std::int32_t> rows, const Tensor& gradient) {
@@ -186,11 +228,17 @@ void LazyAdam::begin(double lr, double gradient_scale) {
   note(lr, gradient_scale);
 }
 
-void LazyAdam::update(const Piece& piece, const Tensor& values, const Tensor& gradient) {
+void LazyAdam::update(const FlatPiece& piece, const Tensor& values, const Tensor& gradient) {
   visit_float(dtype(), [&]<class T>() {
     const optim_kernels::AdamStep<T> step = step_now<T>();
     optim_kernels::active<T>().adam(piece.end - piece.begin, values.data<T>() + piece.begin, m_.data<T>() + piece.state,
                                     v_.data<T>() + piece.state, gradient.data<T>() + piece.begin, step);
+  });
+}
+
+void LazyAdam::update(const GpuSweep& sweep) {
+  visit_float(dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) optim_kernels::cuda::adam(sweep, m_.data<T>(), v_.data<T>(), step_now<T>());
   });
 }
 

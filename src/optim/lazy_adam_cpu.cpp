@@ -8,11 +8,6 @@ namespace {
 
 /// Elements that are replayed together: three vectors of them stay in the first-level cache.
 constexpr std::int64_t kBlock = 64;
-/// Steps between two looks at whether the values have come to rest.
-constexpr std::int64_t kLook = 8;
-/// Values below this might still be moved by a moment that has become denormal and no longer shrinks.
-template <class T>
-constexpr T kTiny = sizeof(T) == 4 ? T(1e-30) : T(1e-290);
 
 template <class T>
 bool all_zero(std::int64_t n, const T* x) {

@@ -5,6 +5,11 @@
 
 namespace lockstep::optim_kernels {
 
+/// A row of a table and the steps that it has taken.
+struct LateRow {
+  std::int64_t row, done;
+};
+
 /// Scalars of the steps that a row has missed: step i has rate[i] and root[i].
 template <class T>
 struct MissedSteps {
@@ -14,6 +19,12 @@ struct MissedSteps {
   T beta1, beta2, eps;
 };
 inline constexpr std::int64_t kStride = 2;
+
+/// Steps between two looks at whether the values have come to rest.
+inline constexpr std::int64_t kLook = 8;
+/// Values below this might still be moved by a moment that has become denormal and no longer shrinks.
+template <class T>
+inline constexpr T kTiny = sizeof(T) == 4 ? T(1e-30) : T(1e-290);
 
 /// The steps of AdamStep with a gradient of 0, one after the other, over n elements: the same bits.
 template <class T>

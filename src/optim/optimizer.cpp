@@ -4,16 +4,23 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
-#include "optim/sweep_kernels.hpp"
+#include "optim/optim_cuda.hpp"
 
 namespace lockstep {
 
 namespace {
 
-/// Elements per piece: values, gradient and two state vectors of a piece stay in the L2 cache.
-constexpr std::int64_t kPiece = std::int64_t{1} << 14;
+/// Elements per piece. On the CPU values, gradient and two state vectors of a piece stay in the L2 cache; on a GPU a block
+/// takes a piece, and a small network should keep more than one of them busy.
+constexpr std::int64_t kPiece = std::int64_t{1} << 14, kGpuPiece = std::int64_t{1} << 11;
+/// State vectors of different ranges begin at multiples of this, so that a GPU's wide loads are aligned.
+constexpr std::int64_t kStateAlignment = 16;
 /// Below this many elements one thread is faster than waking the others.
 constexpr std::int64_t kParallelFrom = std::int64_t{1} << 18;
+
+std::int64_t aligned(std::int64_t elements) {
+  return (elements + kStateAlignment - 1) / kStateAlignment * kStateAlignment;
+}
 
 using optim_kernels::AdamAtan2Step;
 using optim_kernels::AdamStep;
@@ -44,19 +51,26 @@ class Adam final : public Optimizer {
             .root = 1 / std::sqrt(1 - std::pow(options_.beta2, t)),
             .eps = options_.eps};
   }
-  void update(const Piece& piece, const Tensor& values, const Tensor& gradient) override {
+  void update(const FlatPiece& piece, const Tensor& values, const Tensor& gradient) override {
     visit_float(dtype(), [&]<class T>() {
-      const auto cast = [](double value) { return static_cast<T>(value); };
-      const AdamStep<T> step = {cast(now_.scale), cast(now_.l2),    cast(now_.shrink), cast(now_.beta1),
-                                cast(now_.rest1), cast(now_.beta2), cast(now_.rest2),  cast(now_.rate),
-                                cast(now_.root),  cast(now_.eps)};
       optim_kernels::active<T>().adam(piece.end - piece.begin, values.data<T>() + piece.begin,
                                       m_.data<T>() + piece.state, v_.data<T>() + piece.state,
-                                      gradient.data<T>() + piece.begin, step);
+                                      gradient.data<T>() + piece.begin, now<T>());
+    });
+  }
+  void update(const GpuSweep& sweep) override {
+    visit_float(dtype(), [&]<class T>() {
+      if constexpr (kHasCuda) optim_kernels::cuda::adam(sweep, m_.data<T>(), v_.data<T>(), now<T>());
     });
   }
 
  private:
+  template <class T>
+  AdamStep<T> now() const {
+    const auto cast = [](double value) { return static_cast<T>(value); };
+    return {cast(now_.scale), cast(now_.l2),    cast(now_.shrink), cast(now_.beta1), cast(now_.rest1),
+            cast(now_.beta2), cast(now_.rest2), cast(now_.rate),   cast(now_.root),  cast(now_.eps)};
+  }
   OptimizerOptions options_;
   bool decoupled_;
   Tensor m_, v_;
@@ -85,18 +99,26 @@ class AdamAtan2 final : public Optimizer {
             .rate = inside ? lr : lr * unbias,
             .root = 1 / std::sqrt(1 - std::pow(options_.beta2, t))};
   }
-  void update(const Piece& piece, const Tensor& values, const Tensor& gradient) override {
+  void update(const FlatPiece& piece, const Tensor& values, const Tensor& gradient) override {
     visit_float(dtype(), [&]<class T>() {
-      const auto cast = [](double value) { return static_cast<T>(value); };
-      const AdamAtan2Step<T> step = {cast(now_.scale),  cast(now_.shrink), cast(now_.rest1), cast(now_.rest2),
-                                     cast(now_.unbias), cast(now_.rate),   cast(now_.root)};
       optim_kernels::active<T>().adam_atan2(piece.end - piece.begin, values.data<T>() + piece.begin,
                                             m_.data<T>() + piece.state, v_.data<T>() + piece.state,
-                                            gradient.data<T>() + piece.begin, step);
+                                            gradient.data<T>() + piece.begin, now<T>());
+    });
+  }
+  void update(const GpuSweep& sweep) override {
+    visit_float(dtype(), [&]<class T>() {
+      if constexpr (kHasCuda) optim_kernels::cuda::adam_atan2(sweep, m_.data<T>(), v_.data<T>(), now<T>());
     });
   }
 
  private:
+  template <class T>
+  AdamAtan2Step<T> now() const {
+    const auto cast = [](double value) { return static_cast<T>(value); };
+    return {cast(now_.scale),  cast(now_.shrink), cast(now_.rest1), cast(now_.rest2),
+            cast(now_.unbias), cast(now_.rate),   cast(now_.root)};
+  }
   OptimizerOptions options_;
   Tensor m_, v_;
   AdamAtan2Step<double> now_{};
@@ -112,17 +134,25 @@ class Sgd final : public Optimizer {
 
  protected:
   void begin(double lr, double gradient_scale) override { lr_ = lr, scale_ = gradient_scale; }
-  void update(const Piece& piece, const Tensor& values, const Tensor& gradient) override {
+  void update(const FlatPiece& piece, const Tensor& values, const Tensor& gradient) override {
     visit_float(dtype(), [&]<class T>() {
-      const SgdStep<T> step = {static_cast<T>(scale_), static_cast<T>(options_.weight_decay), static_cast<T>(lr_),
-                               static_cast<T>(options_.momentum), steps() == 1};
       optim_kernels::active<T>().sgd(piece.end - piece.begin, values.data<T>() + piece.begin,
                                      buffer_ ? buffer_.data<T>() + piece.state : nullptr,
-                                     gradient.data<T>() + piece.begin, step);
+                                     gradient.data<T>() + piece.begin, now<T>());
+    });
+  }
+  void update(const GpuSweep& sweep) override {
+    visit_float(dtype(), [&]<class T>() {
+      if constexpr (kHasCuda) optim_kernels::cuda::sgd(sweep, buffer_ ? buffer_.data<T>() : nullptr, now<T>());
     });
   }
 
  private:
+  template <class T>
+  SgdStep<T> now() const {
+    return {static_cast<T>(scale_), static_cast<T>(options_.weight_decay), static_cast<T>(lr_),
+            static_cast<T>(options_.momentum), steps() == 1};
+  }
   OptimizerOptions options_;
   Tensor buffer_;
   double lr_ = 0, scale_ = 1;
@@ -156,11 +186,18 @@ Optimizer::Optimizer(ParamStore& params, std::vector<FlatRange> ranges, bool laz
       add_pieces(p.offset, at, p.shape.columns());
     }
     add_pieces(at, range.end, 0);
+    state_size_ = aligned(state_size_);
   }
+  if (!device().is_cuda()) return;
+  gpu_pieces_ = Buffer(device(), pieces_.size() * sizeof(FlatPiece));
+  const Stream stream(device());
+  copy_bytes(stream, gpu_pieces_.data(), pieces_.data(), gpu_pieces_.size_bytes());
+  stream.synchronize();
 }
 
 void Optimizer::add_pieces(std::int64_t begin, std::int64_t end, std::int64_t row) {
-  const std::int64_t length = row == 0 ? kPiece : std::max<std::int64_t>(1, kPiece / row) * row;
+  const std::int64_t piece = device().is_cuda() ? kGpuPiece : kPiece;
+  const std::int64_t length = row == 0 ? piece : std::max<std::int64_t>(1, piece / row) * row;
   for (std::int64_t first = begin; first < end; first += length) {
     const std::int64_t last = std::min(first + length, end);
     pieces_.push_back({first, last, state_size_, row});
@@ -168,18 +205,18 @@ void Optimizer::add_pieces(std::int64_t begin, std::int64_t end, std::int64_t ro
   }
 }
 
-void Optimizer::update_rows(const Piece& piece, const Tensor& values, const Tensor& gradient) {
+void Optimizer::update_rows(const FlatPiece& piece, const Tensor& values, const Tensor& gradient) {
   for (std::int64_t first = piece.begin; first < piece.end; first += piece.row) {
     const bool touched = visit_float(dtype(), [&]<class T>() {
       const T* slope = gradient.data<T>() + first;
       return std::any_of(slope, slope + piece.row, [](T value) { return value != 0; });
     });
-    if (touched) update({first, first + piece.row, piece.state + first - piece.begin}, values, gradient);
+    if (touched) update(FlatPiece{first, first + piece.row, piece.state + first - piece.begin}, values, gradient);
   }
 }
 
 Tensor Optimizer::add_state(const std::string& slot) {
-  const Tensor flat = storage_.emplace_back(dtype(), Shape{state_size_}).view();
+  const Tensor flat = storage_.emplace_back(dtype(), Shape{state_size_}, device()).view();
   for (const Param& p : params_.all()) {
     std::int64_t before = 0;
     for (const FlatRange& range : ranges_) {
@@ -187,7 +224,7 @@ Tensor Optimizer::add_state(const std::string& slot) {
         const std::int64_t at = before + p.offset - range.begin;
         state_.push_back({slot + "/" + p.name, flat.slice(at, p.shape.size()).reshaped(p.shape)});
       }
-      before += range.count();
+      before = aligned(before + range.count());
     }
   }
   return flat;
@@ -197,10 +234,19 @@ void Optimizer::step(const Tensor& gradient, double lr, double gradient_scale, E
   ++steps_;
   begin(lr, gradient_scale);
   const Tensor values = params_.values();
+  if (device().is_cuda()) {
+    return update({.stream = Stream(device()),
+                   .pieces = reinterpret_cast<const FlatPiece*>(gpu_pieces_.data()),
+                   .count = static_cast<std::int64_t>(pieces_.size()),
+                   .values = values,
+                   .gradient = gradient,
+                   .average = ema != nullptr ? ema->flat() : Tensor{},
+                   .decay = ema != nullptr ? ema->decay() : 0});
+  }
   const auto pieces = static_cast<std::int64_t>(pieces_.size());
 #pragma omp parallel for schedule(static) if (state_size_ >= kParallelFrom)
   for (std::int64_t i = 0; i < pieces; ++i) {
-    const Piece& piece = pieces_[static_cast<std::size_t>(i)];
+    const FlatPiece& piece = pieces_[static_cast<std::size_t>(i)];
     if (piece.row > 0) {
       update_rows(piece, values, gradient);
     } else {

@@ -48,7 +48,8 @@ void verify_hrm_rules(Verifier& v, const H5File& file) {
   const std::vector<std::int32_t> ids = integers(file, "/sign_sgd/ids");
   std::vector<double> table = file.read<double>("/sign_sgd/weights"), rows = file.read<double>("/sign_sgd/grads");
   const auto used = static_cast<std::int64_t>(ids.size()), columns = static_cast<std::int64_t>(rows.size()) / used;
-  sign_sgd_rows(Tensor::of(table.data(), {static_cast<std::int64_t>(table.size()) / columns, columns}), ids,
+  Arena scratch;
+  sign_sgd_rows(scratch, Tensor::of(table.data(), {static_cast<std::int64_t>(table.size()) / columns, columns}), ids,
                 Tensor::of(rows.data(), {used, columns}), file.real_attribute("/sign_sgd", "lr"),
                 file.real_attribute("/sign_sgd", "weight_decay"));
   v.relative("sign_sgd", "weights_after", table, kExact);

@@ -10,6 +10,7 @@ namespace lockstep {
 namespace optim_kernels {
 template <class T>
 struct AdamStep;
+struct LateRow;
 }
 
 /// The rows of a parameter (extent of its first axis) that an optimizer keeps: [first, first + count), or all.
@@ -33,7 +34,7 @@ struct RowsOf {
 ///   adam.flush();                          // before anything else reads the tables, or saves state()
 ///
 /// State vectors have the parameters' full size; only the rows that are kept are ever touched. Rows are shared among
-/// OpenMP's threads, each row on one. After set_steps() all rows count as brought up to that step.
+/// OpenMP's threads, each row on one; on a GPU each has a block. After set_steps() all rows count as brought up to that step.
 ///
 /// dtypes  f32 | f64, as the parameters
 /// source  Kingma, Ba 2015, arXiv:1412.6980, algorithm 1
@@ -58,7 +59,8 @@ class LazyAdam final : public Optimizer {
  protected:
   // The dense step of the base class, over all that is kept.
   void begin(double lr, double gradient_scale) override;
-  void update(const Piece& piece, const Tensor& values, const Tensor& gradient) override;
+  void update(const FlatPiece& piece, const Tensor& values, const Tensor& gradient) override;
+  void update(const GpuSweep& sweep) override;
 
  private:
   struct Table {
@@ -80,6 +82,11 @@ class LazyAdam final : public Optimizer {
   /// Steps from + 1 ... to of a row, without gradient.
   template <class T>
   void replay(const Table& table, std::int64_t row, std::int64_t from, std::int64_t to) const;
+  /// The same for many rows, each named once; and, where there is a gradient, one step more with its row i for rows[i].
+  void catch_up(const Table& table, std::span<const optim_kernels::LateRow> rows, std::int64_t to,
+                const Tensor& gradient);
+  void catch_up_on_gpu(const Table& table, std::span<const optim_kernels::LateRow> rows, std::int64_t to,
+                       const Tensor& gradient);
   void replay_kept(std::int64_t to);
   template <class RowOf>
   void update_rows(const Param& param, std::int64_t count, const Tensor& gradient, const RowOf& row_of);
@@ -91,6 +98,10 @@ class LazyAdam final : public Optimizer {
   std::int64_t base_ = 0;       ///< every row has taken this many steps
   std::int64_t calm_from_ = 0;  ///< from this step on, every one makes the moves of a row without gradient smaller
   double scale_ = 1;
+  struct {
+    Buffer rows, history;
+    std::size_t steps = 0;  ///< of history_ that are there
+  } gpu_;                   ///< what a GPU reads
 };
 
 }  // namespace lockstep

@@ -6,15 +6,9 @@
 #include <vector>
 
 #include "lockstep/nn/params.hpp"
+#include "lockstep/optim/pieces.hpp"
 
 namespace lockstep {
-
-/// Elements [begin, end) of a flat parameter vector.
-struct FlatRange {
-  std::int64_t begin = 0, end = 0;
-  std::int64_t count() const { return end - begin; }
-  bool operator==(const FlatRange&) const = default;
-};
 
 /// Where the trainable parameters that `select` accepts lie, in order, neighbours merged. The gaps between parameters
 /// are zero in values and gradients alike and stay zero under every optimizer, so that they may be part of a range.
@@ -33,7 +27,7 @@ class Ema {
   /// errors  Error (usage) unless 0 <= decay < 1
   Ema(const ParamStore& params, double decay);
   double decay() const { return decay_; }
-  /// Elements [begin, end) take one step. Different elements may be updated by different threads.
+  /// Elements [begin, end) take one step, on the CPU. Different elements may be updated by different threads.
   void update(const Tensor& values, std::int64_t begin, std::int64_t end);
   /// Exchanges the weights and their average: evaluate with the average, then exchange back.
   void exchange(ParamStore& params);
@@ -78,8 +72,10 @@ struct OptimizerOptions {
 /// Gradients in, parameters out, for some ranges of a ParamStore's flat vector (several optimizers may share one
 /// store).
 ///
-/// A step is one sweep over the vectors in pieces that stay in the cache, elementwise and without contraction, so that
-/// its bits depend on neither the threads nor the processor's instruction set. dtypes f32 | f64, as the parameters.
+/// A step is one sweep over the vectors in pieces, elementwise and without contraction, so that its bits depend on
+/// neither the threads nor the processor's instruction set: on the CPU in pieces that stay in the cache, on a GPU all
+/// pieces in one launch, with the same bits but for the arc tangent in f64. State lies where the parameters do.
+/// dtypes f32 | f64, as the parameters.
 class Optimizer {
  public:
   Optimizer(ParamStore& params, std::vector<FlatRange> ranges, bool lazy = false);
@@ -103,25 +99,25 @@ class Optimizer {
   static std::int64_t state_bytes(const OptimizerOptions& options, DType dtype);
 
  protected:
-  /// Elements [begin, end) of the flat vectors; the state of element i is at i - begin + state. With row > 0 they are
-  /// rows of this length, and those without gradient are left alone.
-  struct Piece {
-    std::int64_t begin, end, state, row = 0;
-  };
   /// A state vector over the ranges, zero at first, saved under slot + "/<parameter>".
   Tensor add_state(const std::string& slot);
   /// Scalars of the step under way, before any piece. steps() already counts this step, from 1.
   virtual void begin(double lr, double gradient_scale) = 0;
-  virtual void update(const Piece& piece, const Tensor& values, const Tensor& gradient) = 0;
+  /// Elements of one piece, on the CPU; rows without gradient have been left out.
+  virtual void update(const FlatPiece& piece, const Tensor& values, const Tensor& gradient) = 0;
+  /// All pieces, on a GPU.
+  virtual void update(const GpuSweep& sweep) = 0;
   DType dtype() const { return params_.dtype(); }
+  Device device() const { return params_.device(); }
 
  private:
   void add_pieces(std::int64_t begin, std::int64_t end, std::int64_t row);
-  void update_rows(const Piece& piece, const Tensor& values, const Tensor& gradient);
+  void update_rows(const FlatPiece& piece, const Tensor& values, const Tensor& gradient);
 
   ParamStore& params_;
   std::vector<FlatRange> ranges_;
-  std::vector<Piece> pieces_;
+  std::vector<FlatPiece> pieces_;
+  Buffer gpu_pieces_;  ///< the same, where a GPU reads them
   std::int64_t state_size_ = 0;
   std::vector<OwnedTensor> storage_;
   std::vector<NamedTensor> state_;

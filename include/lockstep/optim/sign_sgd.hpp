@@ -13,11 +13,14 @@ namespace lockstep {
 ///
 /// Rows that no sample used stay as they are, decay included. The sign does not care how gradients are scaled.
 ///
+/// Lists of samples are made in `scratch`, an arena of the table's device, and must last until its stream has been waited
+/// for.
+///
 /// shapes   table (N, C); ids (B); gradients (B, C)
 /// dtypes   table, gradients f32 | f64, equal
 /// errors   Error if the shapes do not fit or an id is not in 0..N-1
 /// source   HRM's public code, arXiv:2506.21734
-void sign_sgd_rows(const Tensor& table, std::span<const std::int32_t> ids, const Tensor& gradients, double lr,
-                   double weight_decay);
+void sign_sgd_rows(Arena& scratch, const Tensor& table, std::span<const std::int32_t> ids, const Tensor& gradients,
+                   double lr, double weight_decay);
 
 }  // namespace lockstep

@@ -1,0 +1,52 @@
+#include "device/cuda_launch.hpp"
+#include "optim/optim_cuda.hpp"
+
+// Compiled with -fmad=false: the processor's bits.
+namespace lockstep::optim_kernels::cuda {
+
+namespace {
+
+constexpr int kThreads = 128;
+
+/// A thread per column of a row of the table: blockIdx.x is the run, blockIdx.y the tile of columns. The numbers of a
+/// run's gradient rows come through shared memory, a block's worth at a time: they may lie in the host's memory, where
+/// each access costs a microsecond. Four rows are under way at once; they are added in their order.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    sign_descent_kernel(T* table, const T* __restrict__ gradients, std::int64_t columns, const std::int32_t* ids,
+                        const std::int32_t* starts, const std::int32_t* order, T shrink, T rate) {
+  __shared__ std::int32_t sm_order[kThreads];
+  const std::int32_t begin = starts[blockIdx.x], end = starts[blockIdx.x + 1];
+  const std::int64_t c = std::int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  T sum = 0;
+  for (std::int32_t first = begin; first < end; first += kThreads) {
+    const int count = end - first < kThreads ? end - first : kThreads;
+    __syncthreads();
+    if (static_cast<int>(threadIdx.x) < count) sm_order[threadIdx.x] = order[first + static_cast<int>(threadIdx.x)];
+    __syncthreads();
+    if (c >= columns) continue;
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) sum += gradients[sm_order[i] * columns + c];
+  }
+  if (c >= columns) return;
+  T& value = table[ids[blockIdx.x] * columns + c];
+  value = shrink * value - rate * static_cast<T>((sum > 0) - (sum < 0));
+}
+
+}  // namespace
+
+template <class T>
+void sign_descent(const Stream& stream, T* table, const T* gradients, std::int64_t columns, std::int64_t runs,
+                  const std::int32_t* ids, const std::int32_t* starts, const std::int32_t* order, T shrink, T rate) {
+  if (runs * columns == 0) return;
+  const dim3 grid(static_cast<unsigned>(runs), static_cast<unsigned>(gpu::ceil_div<std::int64_t>(columns, kThreads)));
+  gpu::launch(stream, {.grid = grid, .block = kThreads}, sign_descent_kernel<T>, table, gradients, columns, ids, starts,
+              order, shrink, rate);
+}
+
+template void sign_descent(const Stream&, float*, const float*, std::int64_t, std::int64_t, const std::int32_t*,
+                           const std::int32_t*, const std::int32_t*, float, float);
+template void sign_descent(const Stream&, double*, const double*, std::int64_t, std::int64_t, const std::int32_t*,
+                           const std::int32_t*, const std::int32_t*, double, double);
+
+}  // namespace lockstep::optim_kernels::cuda

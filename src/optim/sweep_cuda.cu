@@ -1,0 +1,172 @@
+#include "device/cuda_launch.hpp"
+#include "optim/optim_cuda.hpp"
+#include "optim/sweep_rules.hpp"
+
+// Compiled with -fmad=false: the processor's bits.
+namespace lockstep::optim_kernels::cuda {
+
+namespace {
+
+using gpu::kWarp;
+constexpr int kThreads = 256;
+
+/// 16 bytes: one load or store of a thread.
+template <class T>
+struct alignas(16) Pack {
+  static constexpr int kLanes = 16 / sizeof(T);
+  T lane[kLanes];
+};
+
+template <class T>
+struct AdamRule {
+  AdamStep<T> step;
+  __device__ void operator()(T& p, T& m, T& v, T g) const { adam_rule(p, m, v, g, step); }
+};
+template <class T>
+struct AdamAtan2Rule {
+  AdamAtan2Step<T> step;
+  __device__ void operator()(T& p, T& m, T& v, T g) const { adam_atan2_rule(p, m, v, g, step); }
+};
+template <class T>
+struct MomentumRule {
+  SgdStep<T> step;
+  T keep;
+  __device__ void operator()(T& p, T& buffer, T&, T g) const { momentum_rule(p, buffer, g, keep, step); }
+};
+template <class T>
+struct SgdRule {
+  SgdStep<T> step;
+  __device__ void operator()(T& p, T&, T&, T g) const { sgd_rule(p, g, step); }
+};
+
+/// The flat vectors and the `States` vectors of the rule; shadow may be null.
+template <class T>
+struct Vectors {
+  T* p;
+  const T* g;
+  T* state[2];
+  T* shadow;
+  T decay;
+};
+
+/// Element `at` of the flat vectors, whose state is at `state`; only the average when not `moves`.
+template <int States, class T, class Rule>
+__device__ void update_element(const Vectors<T>& x, std::int64_t at, std::int64_t state, bool moves, const Rule& rule) {
+  T p = x.p[at];
+  if (moves) {
+    T a = States > 0 ? x.state[0][state] : T{}, b = States > 1 ? x.state[1][state] : T{};
+    rule(p, a, b, x.g[at]);
+    if (States > 0) x.state[0][state] = a;
+    if (States > 1) x.state[1][state] = b;
+    x.p[at] = p;
+  }
+  if (x.shadow) {
+    T shadow = x.shadow[at];
+    ema_rule(shadow, p, x.decay, 1 - x.decay);
+    x.shadow[at] = shadow;
+  }
+}
+
+/// The same for the elements of a 16-byte word.
+template <int States, class T, class Rule>
+__device__ void update_pack(const Vectors<T>& x, std::int64_t at, std::int64_t state, const Rule& rule) {
+  using P = Pack<T>;
+  const P g = *reinterpret_cast<const P*>(x.g + at);
+  P p = *reinterpret_cast<const P*>(x.p + at), a{}, b{}, shadow{};
+  if (States > 0) a = *reinterpret_cast<const P*>(x.state[0] + state);
+  if (States > 1) b = *reinterpret_cast<const P*>(x.state[1] + state);
+  if (x.shadow) shadow = *reinterpret_cast<const P*>(x.shadow + at);
+#pragma unroll
+  for (int l = 0; l < P::kLanes; ++l) {
+    rule(p.lane[l], a.lane[l], b.lane[l], g.lane[l]);
+    ema_rule(shadow.lane[l], p.lane[l], x.decay, 1 - x.decay);
+  }
+  *reinterpret_cast<P*>(x.p + at) = p;
+  if (States > 0) *reinterpret_cast<P*>(x.state[0] + state) = a;
+  if (States > 1) *reinterpret_cast<P*>(x.state[1] + state) = b;
+  if (x.shadow) *reinterpret_cast<P*>(x.shadow + at) = shadow;
+}
+
+/// Rows of a piece, a warp each: those whose gradient is zero keep their weights and state.
+template <int States, class T, class Rule>
+__device__ void update_rows(const FlatPiece& piece, const Vectors<T>& x, const Rule& rule) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const std::int64_t rows = (piece.end - piece.begin) / piece.row;
+  for (std::int64_t r = warp; r < rows; r += kThreads / kWarp) {
+    const std::int64_t first = piece.begin + r * piece.row, to_state = piece.state - piece.begin;
+    bool mine = false;
+    for (std::int64_t c = lane; c < piece.row; c += kWarp) mine = mine || x.g[first + c] != 0;
+    const bool touched = __any_sync(gpu::kWholeWarp, mine) != 0;
+    if (!touched && !x.shadow) continue;
+    for (std::int64_t c = lane; c < piece.row; c += kWarp)
+      update_element<States>(x, first + c, to_state + first + c, touched, rule);
+  }
+}
+
+/// A block per piece, a few thousand elements: a whole store of parameters is one launch. Memory bound: adam reads p, m,
+/// v, g and writes p, m, v, 28 bytes per element in f32, in words of 16 bytes; the average adds 8.
+template <int States, class T, class Rule>
+__global__ void __launch_bounds__(kThreads) sweep_kernel(const FlatPiece* pieces, Vectors<T> x, Rule rule) {
+  const FlatPiece piece = pieces[blockIdx.x];
+  if (piece.row > 0) return update_rows<States>(piece, x, rule);
+  constexpr int kLanes = Pack<T>::kLanes;
+  const std::int64_t n = piece.end - piece.begin;
+  const bool aligned = piece.begin % kLanes == 0 && piece.state % kLanes == 0;
+  const std::int64_t packed = aligned ? n / kLanes * kLanes : 0;
+  for (std::int64_t i = std::int64_t{threadIdx.x} * kLanes; i < packed; i += kThreads * kLanes)
+    update_pack<States>(x, piece.begin + i, piece.state + i, rule);
+  for (std::int64_t i = packed + threadIdx.x; i < n; i += kThreads)
+    update_element<States>(x, piece.begin + i, piece.state + i, true, rule);
+}
+
+template <int States, class T, class Rule>
+void sweep(const GpuSweep& s, T* a, T* b, const Rule& rule) {
+  if (s.count == 0) return;
+  const Vectors<T> x = {s.values.data<T>(), s.gradient.data<T>(), {a, b}, s.average ? s.average.data<T>() : nullptr,
+                        static_cast<T>(s.decay)};
+  gpu::launch(s.stream, {.grid = dim3(static_cast<unsigned>(s.count)), .block = kThreads},
+              sweep_kernel<States, T, Rule>, s.pieces, x, rule);
+}
+
+/// Grid-stride. Traffic: both vectors, read and written once.
+template <class T>
+__global__ void __launch_bounds__(kThreads) exchange_kernel(std::int64_t n, T* a, T* b) {
+  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += stride) {
+    const T kept = a[i];
+    a[i] = b[i];
+    b[i] = kept;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void adam(const GpuSweep& s, T* m, T* v, const AdamStep<T>& step) {
+  sweep<2>(s, m, v, AdamRule<T>{step});
+}
+template <class T>
+void adam_atan2(const GpuSweep& s, T* m, T* v, const AdamAtan2Step<T>& step) {
+  sweep<2>(s, m, v, AdamAtan2Rule<T>{step});
+}
+template <class T>
+void sgd(const GpuSweep& s, T* buffer, const SgdStep<T>& step) {
+  if (buffer == nullptr) return sweep<0>(s, buffer, buffer, SgdRule<T>{step});
+  sweep<1>(s, buffer, buffer, MomentumRule<T>{step, step.first ? T{0} : step.momentum});
+}
+template <class T>
+void exchange(const Stream& stream, std::int64_t n, T* a, T* b) {
+  if (n == 0) return;
+  gpu::launch(stream, gpu::grid_for(n, kThreads), exchange_kernel<T>, n, a, b);
+}
+
+template void adam(const GpuSweep&, float*, float*, const AdamStep<float>&);
+template void adam(const GpuSweep&, double*, double*, const AdamStep<double>&);
+template void adam_atan2(const GpuSweep&, float*, float*, const AdamAtan2Step<float>&);
+template void adam_atan2(const GpuSweep&, double*, double*, const AdamAtan2Step<double>&);
+template void sgd(const GpuSweep&, float*, const SgdStep<float>&);
+template void sgd(const GpuSweep&, double*, const SgdStep<double>&);
+template void exchange(const Stream&, std::int64_t, float*, float*);
+template void exchange(const Stream&, std::int64_t, double*, double*);
+
+}  // namespace lockstep::optim_kernels::cuda
