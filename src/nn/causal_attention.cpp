@@ -12,7 +12,7 @@ Var causal_attention(Tape& t, Var q, Var k, Var v, const CausalAttention& attent
   t.record("causal_attention", y, {keys, values}, [=, &t] {
     ops::causal_attention_backward(t.stream(), t.grad_of(q), t.grad_of(k), t.grad_of(v),
                                    keys ? t.grad_of(*keys) : Target{}, values ? t.grad_of(*values) : Target{}, y.grad(),
-                                   q.value(), k.value(), v.value(), logsum, attention, buckets);
+                                   y.value(), q.value(), k.value(), v.value(), logsum, attention, buckets);
   });
   return y;
 }

@@ -152,6 +152,11 @@ cpu::CausalHead<T> head_of(const CausalAttention& a, std::size_t b, std::int64_t
   return h;
 }
 
+/// Null for an empty one.
+template <class T>
+T* pointer(const Tensor& t) {
+  return t ? t.data<T>() : nullptr;
+}
 template <class T>
 T* at(const Tensor& t, std::int64_t row, std::int64_t column) {
   return t ? t.data<T>() + row * t.columns() + column : nullptr;
@@ -159,12 +164,17 @@ T* at(const Tensor& t, std::int64_t row, std::int64_t column) {
 
 }  // namespace
 
-void causal_attention_forward(Stream&, const Tensor& y, const Tensor& logsum, const Tensor& q, const Tensor& k,
+void causal_attention_forward(Stream& stream, const Tensor& y, const Tensor& logsum, const Tensor& q, const Tensor& k,
                               const Tensor& v, const CausalAttention& a, const TimeBuckets& time) {
   check("causal_attention", q, k, v, y, a, time);
   require(!logsum || logsum.shape() == Shape{q.rows(), a.heads}, "causal_attention: q is ", q.shape(),
           ", so logsum must be (", q.rows(), ", ", a.heads, "), not ", logsum.shape());
   visit_float(q.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (q.device().is_cuda())
+        return cuda::causal_attention_forward<T>(stream, y.data<T>(), pointer<T>(logsum), q.data<T>(), k.data<T>(),
+                                                 v.data<T>(), q.columns(), a, time);
+    }
     HeadTables<T> tables(time, a.heads, false);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
       const std::int64_t row = a.rows.offsets[b];
@@ -181,10 +191,12 @@ void causal_attention_forward(Stream&, const Tensor& y, const Tensor& logsum, co
   });
 }
 
-void causal_attention_backward(Stream& stream, Target dq, Target dk, Target dv, Target dkeys, Target dvalues, const Tensor& dy,
-                               const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& logsum,
-                               const CausalAttention& a, const TimeBuckets& time) {
+void causal_attention_backward(Stream& stream, Target dq, Target dk, Target dv, Target dkeys, Target dvalues,
+                               const Tensor& dy,
+                               const Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v,
+                               const Tensor& logsum, const CausalAttention& a, const TimeBuckets& time) {
   check("causal_attention backward", q, k, v, dy, a, time);
+  require(y.shape() == q.shape(), "causal_attention backward: q is ", q.shape(), ", so y must be too, not ", y.shape());
   for (const Target* t : {&dq, &dk, &dv}) {
     require(!*t || t->tensor.shape() == q.shape(), "causal_attention backward: q is ", q.shape(),
             ", so dq, dk and dv must be too, not ", t->tensor.shape());
@@ -193,6 +205,13 @@ void causal_attention_backward(Stream& stream, Target dq, Target dk, Target dv, 
   for (const Target* t : {&dkeys, &dvalues})
     if (*t && !t->accumulate) fill_zero(stream, t->tensor);
   visit_float(q.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (q.device().is_cuda())
+        return cuda::causal_attention_backward<T>(
+            stream, pointer<T>(dq.tensor), pointer<T>(dk.tensor), pointer<T>(dv.tensor), pointer<T>(dkeys.tensor),
+            pointer<T>(dvalues.tensor), dy.data<T>(), y.data<T>(), q.data<T>(), k.data<T>(), v.data<T>(),
+            logsum.data<T>(), q.columns(), a, time);
+    }
     HeadTables<T> tables(time, a.heads, dkeys || dvalues);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
       const std::int64_t row = a.rows.offsets[b];

@@ -3,6 +3,7 @@
 
 #include "dispatch.hpp"
 #include "dropout_kernels.hpp"
+#include "lockstep/ops/causal_attention.hpp"
 
 namespace lockstep::ops::cpu {
 
@@ -56,3 +57,17 @@ const CausalAttentionKernels<T>& active_causal_attention_kernels() {
 }
 
 }  // namespace lockstep::ops::cpu
+
+namespace lockstep::ops::cuda {
+
+/// The passes of ops/causal_attention.hpp; pointers may be null where its tensors may be empty. Gradients are added to.
+template <class T>
+void causal_attention_forward(const Stream& stream, T* y, T* logsum, const T* q, const T* k, const T* v,
+                              std::int64_t columns, const CausalAttention& attention, const TimeBuckets& time);
+/// y is the forward's: its product with dy is what a softmax's gradient needs of the whole row.
+template <class T>
+void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, T* dkeys, T* dvalues, const T* dy, const T* y,
+                               const T* q, const T* k, const T* v, const T* logsum, std::int64_t columns,
+                               const CausalAttention& attention, const TimeBuckets& time);
+
+}  // namespace lockstep::ops::cuda

@@ -50,6 +50,12 @@ T* all_weights(const HyperConnection& h) {
   return all;
 }
 
+/// Null for an empty one.
+template <class T>
+T* pointer(const Target& target) {
+  return target ? target.tensor.data<T>() : nullptr;
+}
+
 template <class T>
 void add(const Target& target, const T* values) {
   if (!target) return;
@@ -59,7 +65,7 @@ void add(const Target& target, const T* values) {
 
 }  // namespace
 
-void hyper_maps_forward(Stream&, const Tensor& maps, const Tensor& raw, const Tensor& scale, const Tensor& x,
+void hyper_maps_forward(Stream& stream, const Tensor& maps, const Tensor& raw, const Tensor& scale, const Tensor& x,
                         const HyperConnection& h) {
   const Extents e = extents_of("hyper_maps", x, maps, h.streams());
   check("hyper_maps", h, e);
@@ -68,27 +74,37 @@ void hyper_maps_forward(Stream&, const Tensor& maps, const Tensor& raw, const Te
   if (e.tokens == 0) return;
   visit_float(x.dtype(), [&]<class T>() {
     const std::int64_t width = e.streams * e.channels;
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::hyper_maps_forward<T>(stream, maps.data<T>(), raw.data<T>(), scale.data<T>(), x.data<T>(), e.tokens,
+                                           width, h);
+    }
     cpu::product<T>(e.tokens, e.maps, width, raw.data<T>(), x.data<T>(), all_weights<T>(h), true, false);
     cpu::active_hyper_kernels<T>().maps(e.tokens, width, maps.data<T>(), raw.data<T>(), scale.data<T>(), x.data<T>(),
                                         static_cast<T>(h.eps), gates_of<T>(h));
   });
 }
 
-void hyper_maps_backward(Stream&, Target dx, const HyperConnectionGradients& gradients, const Tensor& dmaps,
+void hyper_maps_backward(Stream& stream, Target dx, const HyperConnectionGradients& gradients, const Tensor& dmaps,
                          const Tensor& raw, const Tensor& scale, const Tensor& x, const HyperConnection& h) {
   const Extents e = extents_of("hyper_maps backward", x, dmaps, h.streams());
   check("hyper_maps backward", h, e);
   if (e.tokens == 0) return;
   visit_float(x.dtype(), [&]<class T>() {
-    const cpu::HyperKernels<T>& kernels = cpu::active_hyper_kernels<T>();
     const std::int64_t n = e.streams, width = n * e.channels;
+    T* to = dx ? dx.tensor.data<T>() : nullptr;
+    if (to && !dx.accumulate) fill_zero(stream, dx.tensor);
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::hyper_maps_backward<T>(stream, to, gradients, dmaps.data<T>(), raw.data<T>(), scale.data<T>(),
+                                            x.data<T>(), e.tokens, width, h);
+    }
+    const cpu::HyperKernels<T>& kernels = cpu::active_hyper_kernels<T>();
     std::array<T, 3 + HyperConnection::kMostStreams*(2 + HyperConnection::kMostStreams)> sums{};
     kernels.maps_gradient(e.tokens, dmaps.data<T>(), sums.data(), raw.data<T>(), gates_of<T>(h));
     add(gradients.alpha_pre, sums.data()), add(gradients.alpha_post, sums.data() + 1);
     add(gradients.alpha_res, sums.data() + 2), add(gradients.bias_pre, sums.data() + 3);
     add(gradients.bias_post, sums.data() + 3 + n), add(gradients.bias_res, sums.data() + 3 + 2 * n);
-    T* to = dx ? dx.tensor.data<T>() : nullptr;
-    if (to && !dx.accumulate) std::fill_n(to, e.tokens * width, T{});
     kernels.scale_gradient(e.tokens, width, e.maps, to, dmaps.data<T>(), raw.data<T>(), scale.data<T>(), x.data<T>());
     if (to) cpu::product<T>(e.tokens, width, e.maps, to, dmaps.data<T>(), all_weights<T>(h), false, true);
     T* dweights = static_cast<T*>(
@@ -99,11 +115,15 @@ void hyper_maps_backward(Stream&, Target dx, const HyperConnectionGradients& gra
   });
 }
 
-void hyper_read_forward(Stream&, const Tensor& u, const Tensor& x, const Tensor& maps, std::int64_t n) {
+void hyper_read_forward(Stream& stream, const Tensor& u, const Tensor& x, const Tensor& maps, std::int64_t n) {
   const Extents e = extents_of("hyper_read", x, maps, n);
   require(u.size() == e.tokens * e.channels, "hyper_read: the streams are ", x.shape(), ", so u must not be ",
           u.shape());
   visit_float(x.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::hyper_read_forward<T>(stream, u.data<T>(), x.data<T>(), maps.data<T>(), e.tokens, e.channels, n);
+    }
     cpu::active_hyper_kernels<T>().mix(e.tokens, e.channels, 1, n, u.data<T>(), x.data<T>(), maps.data<T>(), e.maps, 0,
                                        1, false);
   });
@@ -112,23 +132,33 @@ void hyper_read_forward(Stream&, const Tensor& u, const Tensor& x, const Tensor&
 void hyper_read_backward(Stream& stream, Target dx, Target dmaps, const Tensor& du, const Tensor& x, const Tensor& maps,
                          std::int64_t n) {
   const Extents e = extents_of("hyper_read backward", x, maps, n);
+  if (dmaps && !dmaps.accumulate) fill_zero(stream, dmaps.tensor);
   visit_float(x.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::hyper_read_backward<T>(stream, pointer<T>(dx), dx.accumulate, pointer<T>(dmaps), du.data<T>(),
+                                            x.data<T>(), maps.data<T>(), e.tokens, e.channels, n);
+    }
     const cpu::HyperKernels<T>& kernels = cpu::active_hyper_kernels<T>();
     if (dx)
       kernels.mix(e.tokens, e.channels, n, 1, dx.tensor.data<T>(), du.data<T>(), maps.data<T>(), e.maps, 1, 0,
                   dx.accumulate);
     if (!dmaps) return;
-    if (!dmaps.accumulate) fill_zero(stream, dmaps.tensor);
     kernels.products(e.tokens, e.channels, 1, n, dmaps.tensor.data<T>(), e.maps, du.data<T>(), x.data<T>());
   });
 }
 
-void hyper_write_forward(Stream&, const Tensor& out, const Tensor& x, const Tensor& maps, const Tensor& y,
+void hyper_write_forward(Stream& stream, const Tensor& out, const Tensor& x, const Tensor& maps, const Tensor& y,
                          std::int64_t n) {
   const Extents e = extents_of("hyper_write", x, maps, n);
   require(out.size() == x.size() && y.size() == e.tokens * e.channels, "hyper_write: the streams are ", x.shape(),
           ", so the result must not be ", out.shape(), " or y ", y.shape());
   visit_float(x.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::hyper_write_forward<T>(stream, out.data<T>(), x.data<T>(), maps.data<T>(), y.data<T>(), e.tokens,
+                                            e.channels, n);
+    }
     const auto mix = cpu::active_hyper_kernels<T>().mix;
     mix(e.tokens, e.channels, n, n, out.data<T>(), x.data<T>(), maps.data<T>() + 2 * n, e.maps, n, 1, false);
     mix(e.tokens, e.channels, n, 1, out.data<T>(), y.data<T>(), maps.data<T>() + n, e.maps, 1, 0, true);
@@ -138,7 +168,14 @@ void hyper_write_forward(Stream&, const Tensor& out, const Tensor& x, const Tens
 void hyper_write_backward(Stream& stream, Target dx, Target dmaps, Target dy, const Tensor& dout, const Tensor& x,
                           const Tensor& maps, const Tensor& y, std::int64_t n) {
   const Extents e = extents_of("hyper_write backward", x, maps, n);
+  if (dmaps && !dmaps.accumulate) fill_zero(stream, dmaps.tensor);
   visit_float(x.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::hyper_write_backward<T>(stream, pointer<T>(dx), dx.accumulate, pointer<T>(dmaps), pointer<T>(dy),
+                                             dy.accumulate, dout.data<T>(), x.data<T>(), maps.data<T>(), y.data<T>(),
+                                             e.tokens, e.channels, n);
+    }
     const cpu::HyperKernels<T>& kernels = cpu::active_hyper_kernels<T>();
     const T* d = dout.data<T>();
     if (dx)
@@ -147,7 +184,6 @@ void hyper_write_backward(Stream& stream, Target dx, Target dmaps, Target dy, co
     if (dy)
       kernels.mix(e.tokens, e.channels, 1, n, dy.tensor.data<T>(), d, maps.data<T>() + n, e.maps, 0, 1, dy.accumulate);
     if (!dmaps) return;
-    if (!dmaps.accumulate) fill_zero(stream, dmaps.tensor);
     T* to = dmaps.tensor.data<T>();
     kernels.products(e.tokens, e.channels, n, 1, to + n, e.maps, d, y.data<T>());
     kernels.products(e.tokens, e.channels, n, n, to + 2 * n, e.maps, d, x.data<T>());

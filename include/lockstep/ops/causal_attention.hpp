@@ -45,15 +45,17 @@ struct TimeBuckets {
 /// shapes   q, k, v, y (N, C), N = rows.rows(), C a multiple of heads; logsum (N, heads), kept for the backward, or
 ///          empty
 /// dtypes   f32 | f64, all equal
-/// errors   Error naming the shapes if they do not fit, or if times descend within a sequence
+/// errors   Error naming the shapes if they do not fit, if times descend within a sequence, or if heads are wider than 128
+///          channels on a GPU
 /// source   Kang, McAuley 2018, arXiv:1808.09781, section III-B; Li, Wang, McAuley 2020 (TiSASRec), eq. 5-9
 void causal_attention_forward(Stream&, const Tensor& y, const Tensor& logsum, const Tensor& q, const Tensor& k,
                               const Tensor& v, const CausalAttention& attention, const TimeBuckets& time = {});
 
 /// Probabilities are computed again from logsum, masks drawn again. Any target may be empty. dkeys, dvalues (R, C) are
-/// those of time.keys and time.values. Sums over sequences run in their order.
+/// those of time.keys and time.values. y is the forward's. Sums over sequences run in their order; on a GPU blocks have
+/// partial sums, of which sequences is a matter of the shapes alone.
 void causal_attention_backward(Stream&, Target dq, Target dk, Target dv, Target dkeys, Target dvalues, const Tensor& dy,
-                               const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& logsum,
+                               const Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& logsum,
                                const CausalAttention& attention, const TimeBuckets& time = {});
 
 }  // namespace lockstep::ops

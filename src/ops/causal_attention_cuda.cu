@@ -1,0 +1,144 @@
+#include <algorithm>
+
+#include "causal_attention_kernels.hpp"
+#include "causal_attention_launch.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+using namespace gpu;
+
+/// What a block of the forward pass keeps in shared memory.
+template <class T, int kChunks, Timed kTimed>
+struct ForwardTiles {
+  T *k, *v, *q, *p;
+  TimeTile<kChunks> time;
+  __host__ __device__ static std::size_t bytes(int warps, int width) {
+    const std::size_t queries = static_cast<std::size_t>(warps * kQueries<kChunks, kTimed>);
+    return (2 * kKeys + queries) * static_cast<std::size_t>(tile_stride(width)) * sizeof(T) +
+           queries * kKeys * sizeof(T) + time_tile_bytes<kChunks, kTimed>(queries);
+  }
+  /// A warp's own parts of q, p and time.
+  __device__ ForwardTiles(unsigned char* memory, const CausalLane& me, int width) {
+    constexpr int kRows = kQueries<kChunks, kTimed>;
+    const int stride = tile_stride(width), queries = me.warps * kRows;
+    k = reinterpret_cast<T*>(memory);
+    v = k + kKeys * stride;
+    q = v + kKeys * stride;
+    p = q + queries * stride;
+    time = time_tile<kChunks, kTimed>(reinterpret_cast<unsigned char*>(p + queries * kKeys), me);
+    q += me.warp * kRows * stride;
+    p += me.warp * kRows * kKeys;
+  }
+};
+
+/// A block for each (sequence, head): keys and values go by in tiles of 32, each warp keeps its queries' largest scores,
+/// sums and results in registers and scales them down when a larger score comes (softmax in one pass). Reads q once and
+/// k, v once for every 8 warps' queries, of a sequence that stays in L2; tables come through L1. Bound by FMAs and, with
+/// element masks, by Philox: 10 rounds for 16 masks.
+template <class T, int kChunks, Timed kTimed>
+__global__ void __launch_bounds__(kWarp * kMostWarps, sizeof(T) == 4 ? 2 : 1)
+    causal_forward_kernel(CausalLaunch<T> p, T* __restrict__ y, T* __restrict__ logsum, const T* __restrict__ q,
+                          const T* __restrict__ k, const T* __restrict__ v) {
+  constexpr int kRows = kQueries<kChunks, kTimed>;
+  constexpr int kChannels = 4 * kChunks;
+  extern __shared__ __align__(16) unsigned char sm_bytes[];
+  const CausalLane me;
+  const int head = static_cast<int>(blockIdx.y);
+  const CausalHead<T> h(p, blockIdx.x, head);
+  const std::int64_t at = h.at(p, head);
+  const ForwardTiles<T, kChunks, kTimed> sm(sm_bytes, me, p.width);
+  const T none = -infinity<T>();
+
+  for (std::int64_t row = me.warp; row < h.first_query; row += me.warps)
+    for (int c = me.lane; c < p.width; c += kWarp) y[at + row * p.columns + c] = 0;
+
+  const std::int64_t step = std::int64_t{me.warps} * kRows;
+  for (std::int64_t top = h.first_query; top < h.length; top += step) {
+    const std::int64_t first = top + std::int64_t{me.warp} * kRows;
+    __syncthreads();  // the tiles of the queries before have been used
+    load_tile(me, sm.q - me.warp * kRows * tile_stride(p.width), q + at + top * p.columns, static_cast<int>(step),
+              h.length - top, p.columns, p.width);
+    T out[kRows][kChannels] = {}, largest[kRows], sum[kRows] = {};
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) largest[r] = none;
+
+    const std::int64_t end = p.filled || top + step > h.length ? h.length : top + step;
+    for (std::int64_t tile = 0; tile < end; tile += kKeys) {
+      __syncthreads();
+      load_tile(me, sm.k, k + at + tile * p.columns, kKeys, h.length - tile, p.columns, p.width);
+      load_tile(me, sm.v, v + at + tile * p.columns, kKeys, h.length - tile, p.columns, p.width);
+      __syncthreads();
+      if (first >= h.length || (!p.filled && tile >= first + kRows)) continue;
+
+      const std::int64_t key = tile + me.lane;
+      T s[kRows] = {};
+      add_scores(s, sm.q, sm.k, me.lane, p.width);
+      if constexpr (kTimed != Timed::no)
+        time_products<kChunks, kTimed, false>(p, h, me, sm.time, sm.p, static_cast<T*>(nullptr), sm.q,
+                                              static_cast<const T*>(nullptr), first, tile);
+      T keep[kRows];
+      if (p.drops) draw_keeps(keep, p, h.draws, me, first, tile);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        const std::int64_t i = first + r;
+        if constexpr (kTimed != Timed::no) s[r] += key <= i ? sm.p[r * kKeys + me.lane] : T{0};
+        s[r] = key <= i ? s[r] * p.scale : p.filled ? p.fill : none;
+        if (key >= h.length) s[r] = none;
+        const T before = largest[r];
+        largest[r] = warp_reduce(s[r] > before ? s[r] : before, Max{});
+        const T shrink = exp(before - largest[r]), e = s[r] == none ? T{0} : exp(s[r] - largest[r]);
+        sum[r] = sum[r] * shrink + warp_reduce(e);
+#pragma unroll
+        for (int c = 0; c < kChannels; ++c) out[r][c] *= shrink;
+        sm.p[r * kKeys + me.lane] = p.drops ? e * keep[r] : e;
+      }
+      __syncwarp();
+      const std::int64_t seen = (p.filled ? h.length : first + kRows) - tile;
+      add_weighted<kChunks, kTimed>(out, p, me, sm.p, sm.v, h.values, 1, sm.time,
+                                    static_cast<int>(seen < kKeys ? seen : kKeys));
+      __syncwarp();
+    }
+
+    join_halves(out);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const std::int64_t i = first + r;
+      if (i >= h.length) break;
+      if (logsum != nullptr && me.lane == 0)
+        logsum[(h.base + i) * p.heads + head] = largest[r] + static_cast<T>(log(static_cast<double>(sum[r])));
+      if (me.half != r % 2) continue;
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) {
+        const int channel = kChunkChannels * (c / 4) + me.channel + c % 4;
+        if (channel < p.width) y[at + i * p.columns + channel] = out[r][c] / sum[r];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+void causal_attention_forward(const Stream& stream, T* y, T* logsum, const T* q, const T* k, const T* v,
+                              std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
+  const CausalPlan plan = causal_plan<T>(columns, a, time);
+  if (plan.sequences == 0) return;
+  std::byte* scratch = gpu::scratch(stream, plan.tables_bytes + plan.times_bytes);
+  const CausalLaunch<T> p = prepare_causal<T>(stream, plan, scratch, columns, a, time);
+  visit_causal(plan, [&]<int kChunks, Timed kTimed>() {
+    const int warps = plan.warps<kQueries<kChunks, kTimed>>();
+    launch(stream,
+           {.grid = dim3(static_cast<unsigned>(plan.sequences), static_cast<unsigned>(p.heads)),
+            .block = dim3(static_cast<unsigned>(kWarp * warps)),
+            .shared_bytes = ForwardTiles<T, kChunks, kTimed>::bytes(warps, p.width)},
+           causal_forward_kernel<T, kChunks, kTimed>, p, y, logsum, q, k, v);
+  });
+}
+
+template void causal_attention_forward(const Stream&, float*, float*, const float*, const float*, const float*,
+                                       std::int64_t, const CausalAttention&, const TimeBuckets&);
+template void causal_attention_forward(const Stream&, double*, double*, const double*, const double*, const double*,
+                                       std::int64_t, const CausalAttention&, const TimeBuckets&);
+
+}  // namespace lockstep::ops::cuda

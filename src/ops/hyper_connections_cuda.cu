@@ -1,0 +1,403 @@
+#include <algorithm>
+
+#include "device/cuda_reduce.hpp"
+#include "device/cuda_scratch.hpp"
+#include "hyper_connections_kernels.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+using namespace gpu;
+
+constexpr int kMost = static_cast<int>(HyperConnection::kMostStreams);
+constexpr int kMapWarps = 8;      ///< of a block that computes maps
+/// Tokens of such a block; fewer for any number of streams, for want of shared memory.
+template <int kN>
+constexpr int kMapTokens = kN > 0 ? 32 : 16;
+constexpr int kGateThreads = 64;  ///< a token each
+constexpr int kColumns = 128;     ///< threads, a column each, of a block that goes down the tokens
+/// Parts that the tokens are cut into for the gradient of the weights: a matter of the shape alone.
+std::int64_t weight_parts(std::int64_t tokens) { return std::clamp<std::int64_t>(tokens / 64, 1, 128); }
+
+/// What is the same for all tokens.
+template <class T>
+struct Maps {
+  std::int64_t tokens, width;  ///< width = n C
+  int n, maps, steps;
+  T eps;
+  const T *alpha[3], *bias[3], *weight[3];
+
+  explicit Maps(std::int64_t count, std::int64_t columns, const HyperConnection& h)
+      : tokens(count),
+        width(columns),
+        n(static_cast<int>(h.streams())),
+        maps(static_cast<int>(h.maps())),
+        steps(static_cast<int>(h.sinkhorn_steps)),
+        eps(static_cast<T>(h.eps)),
+        alpha{h.alpha_pre.data<T>(), h.alpha_post.data<T>(), h.alpha_res.data<T>()},
+        bias{h.bias_pre.data<T>(), h.bias_post.data<T>(), h.bias_res.data<T>()},
+        weight{h.weight_pre.data<T>(), h.weight_post.data<T>(), h.weight_res.data<T>()} {}
+
+  /// Which of the three a column of maps belongs to, and its place there.
+  __host__ __device__ int kind(int k) const { return k < n ? 0 : k < 2 * n ? 1 : 2; }
+  __host__ __device__ int place(int k) const { return k - kind(k) * n; }
+  /// Without an index that is known at run time only: that would take the three to local memory.
+  __device__ static const T* pick(const T* const (&of)[3], int kind) {
+    return kind == 0 ? of[0] : kind == 1 ? of[1] : of[2];
+  }
+  __device__ const T* weight_row(int k) const { return pick(weight, kind(k)) + place(k) * width; }
+  __device__ T gate(int k) const { return *pick(alpha, kind(k)); }
+  __device__ T logit(int k, T raw) const { return gate(k) * raw + pick(bias, kind(k))[place(k)]; }
+};
+
+template <class T>
+__device__ T sigmoid(T x) {
+  return 1 / (1 + exp(-x));
+}
+template <class T>
+__device__ T clamped(T z) {
+  return z > T{10} ? T{10} : z < T{-10} ? T{-10} : z;
+}
+
+/// A token's matrix, divided in turn by the sums of its columns and of its rows. kN: its extent when known, so that it
+/// stays in registers; 0: n.
+template <class T, int kN>
+struct Sinkhorn {
+  static constexpr int kExtent = kN > 0 ? kN : kMost;
+  static constexpr int kUnroll = kN > 0 ? kN : 1;
+  T m[kExtent][kExtent];
+
+  /// sums, unless null: every `apart`-th element.
+  template <bool kByColumns>
+  __device__ void divide(int n, T* sums, std::int64_t apart) {
+#pragma unroll kUnroll
+    for (int a = 0; a < n; ++a) {
+      T sum = 0;
+#pragma unroll kUnroll
+      for (int b = 0; b < n; ++b) sum += kByColumns ? m[b][a] : m[a][b];
+      const T inverse = 1 / sum;
+      if (sums != nullptr) sums[a * apart] = sum;
+#pragma unroll kUnroll
+      for (int b = 0; b < n; ++b) (kByColumns ? m[b][a] : m[a][b]) *= inverse;
+    }
+  }
+  /// From after a division to before it, for the matrix and its gradient: A = M s, dA = (dM - sum(dM M)) / s.
+  template <bool kByColumns>
+  __device__ void undo(int n, Sinkhorn& gradient, const T* sums, std::int64_t apart) {
+#pragma unroll kUnroll
+    for (int a = 0; a < n; ++a) {
+      T product = 0;
+#pragma unroll kUnroll
+      for (int b = 0; b < n; ++b)
+        product += (kByColumns ? m[b][a] : m[a][b]) * (kByColumns ? gradient.m[b][a] : gradient.m[a][b]);
+      const T sum = sums[a * apart], inverse = 1 / sum;
+#pragma unroll kUnroll
+      for (int b = 0; b < n; ++b) {
+        T& g = kByColumns ? gradient.m[b][a] : gradient.m[a][b];
+        g = (g - product) * inverse;
+        (kByColumns ? m[b][a] : m[a][b]) *= sum;
+      }
+    }
+  }
+};
+
+/// Products, norms and maps of 32 tokens. First a lane per map and four tokens per warp: columns go by in tiles in shared
+/// memory, a value of x is read once by all lanes of a warp. Then a thread per token: its matrix and all Sinkhorn steps
+/// stay in registers. Reads x once, and the weights once per block, from L2.
+template <class T, int kN>
+__global__ void __launch_bounds__(kWarp * kMapWarps)
+    maps_kernel(Maps<T> p, T* __restrict__ maps, T* __restrict__ raw, T* __restrict__ scale, const T* __restrict__ x) {
+  constexpr int kTokens = kMapTokens<kN>, kEach = kTokens / kMapWarps;
+  constexpr int kMostMaps = (kN > 0 ? kN : kMost) * (2 + (kN > 0 ? kN : kMost));
+  constexpr int kGroups = (kMostMaps + kWarp - 1) / kWarp;
+  __shared__ T sm_x[kTokens][kWarp + 1], sm_w[kMostMaps][kWarp + 1], sm_maps[kTokens][kMostMaps + 1];
+  const int n = kN > 0 ? kN : p.n, count = n * (2 + n);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const std::int64_t first = std::int64_t{blockIdx.x} * kTokens;
+  T product[kGroups][kEach] = {}, squares[kEach] = {};
+  for (std::int64_t column = 0; column < p.width; column += kWarp) {
+    const std::int64_t c = column + lane;
+    __syncthreads();
+    for (int t = warp; t < kTokens; t += kMapWarps)
+      sm_x[t][lane] = first + t < p.tokens && c < p.width ? x[(first + t) * p.width + c] : T{0};
+    for (int k = warp; k < count; k += kMapWarps) sm_w[k][lane] = c < p.width ? p.weight_row(k)[c] : T{0};
+    __syncthreads();
+#pragma unroll
+    for (int t = 0; t < kEach; ++t) {
+      const T v = sm_x[warp * kEach + t][lane];
+      squares[t] += v * v;
+    }
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      const int k = g * kWarp + lane;
+      if (k >= count) continue;
+#pragma unroll 8
+      for (int i = 0; i < kWarp; ++i) {
+        const T w = sm_w[k][i];
+#pragma unroll
+        for (int t = 0; t < kEach; ++t) product[g][t] += w * sm_x[warp * kEach + t][i];
+      }
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < kEach; ++t) {
+    const std::int64_t token = first + warp * kEach + t;
+    const T norm = 1 / sqrt(warp_reduce(squares[t]) / static_cast<T>(p.width) + p.eps);
+    if (token >= p.tokens) break;
+    if (lane == 0) scale[token] = norm;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      const int k = g * kWarp + lane;
+      if (k >= count) continue;
+      raw[token * count + k] = product[g][t] * norm;
+      sm_maps[warp * kEach + t][k] = p.logit(k, product[g][t] * norm);
+    }
+  }
+  __syncthreads();
+  if (const int t = static_cast<int>(threadIdx.x); t < kTokens && first + t < p.tokens) {
+    T* mine = sm_maps[t];
+    for (int k = 0; k < 2 * n; ++k) mine[k] = static_cast<T>(k < n ? 1 : 2) * sigmoid(mine[k]);
+    Sinkhorn<T, kN> res;
+#pragma unroll Sinkhorn<T, kN>::kUnroll
+    for (int a = 0; a < n; ++a)
+#pragma unroll Sinkhorn<T, kN>::kUnroll
+      for (int b = 0; b < n; ++b) res.m[a][b] = exp(clamped(mine[(2 + a) * n + b]));
+#pragma unroll 1
+    for (int step = 0; step < p.steps; ++step) {
+      res.template divide<true>(n, nullptr, 0);
+      res.template divide<false>(n, nullptr, 0);
+    }
+#pragma unroll Sinkhorn<T, kN>::kUnroll
+    for (int a = 0; a < n; ++a)
+#pragma unroll Sinkhorn<T, kN>::kUnroll
+      for (int b = 0; b < n; ++b) mine[(2 + a) * n + b] = res.m[a][b];
+  }
+  __syncthreads();
+  for (int e = static_cast<int>(threadIdx.x); e < kTokens * count; e += kWarp * kMapWarps)
+    if (first + e / count < p.tokens) maps[first * count + e] = sm_maps[e / count][e % count];
+}
+
+/// From the gradient of the maps back to that of the products W x, a thread per token: the Sinkhorn steps forward again,
+/// the sums they divide by to `sums` (2 steps n, tokens), then back; matrices in registers. dmaps becomes the gradient
+/// of W x, factor that of x through the norm: dx = ... + factor x. Partial sums of a block's tokens, of alpha (3) and
+/// bias (maps), to `partials` (blocks, 3 + maps).
+template <class T, int kN>
+__global__ void __launch_bounds__(kGateThreads)
+    gates_backward_kernel(Maps<T> p, T* __restrict__ dmaps, T* __restrict__ factor, T* __restrict__ partials,
+                          T* __restrict__ sums, const T* __restrict__ raw, const T* __restrict__ scale) {
+  extern __shared__ __align__(16) unsigned char sm_bytes[];
+  using Matrix = Sinkhorn<T, kN>;
+  const int n = kN > 0 ? kN : p.n, count = n * (2 + n), thread = static_cast<int>(threadIdx.x);
+  const int row = (3 + count) | 1;  // odd: the threads' rows start in different banks
+  T* const sm_sums = reinterpret_cast<T*>(sm_bytes);
+  T* const mine = sm_sums + thread * row;
+  const std::int64_t token = std::int64_t{blockIdx.x} * kGateThreads + thread;
+  for (int k = 0; k < 3 + count; ++k) mine[k] = 0;
+  if (token < p.tokens) {
+    const T norm = scale[token];
+    const T* const z = raw + token * count;
+    T* const d = dmaps + token * count;
+    T along = 0;
+    // From the gradient of logit k to those of alpha, bias and the product.
+    const auto finish = [&](int k, T dz) {
+      const T by_raw = dz * p.gate(k);
+      mine[p.kind(k)] += dz * z[k];
+      mine[3 + k] = dz;
+      along += by_raw * z[k];
+      d[k] = by_raw * norm;
+    };
+    for (int k = 0; k < 2 * n; ++k) {
+      const T y = sigmoid(p.logit(k, z[k]));
+      finish(k, d[k] * y * (1 - y) * static_cast<T>(k < n ? 1 : 2));
+    }
+    Matrix res, gradient;
+#pragma unroll Matrix::kUnroll
+    for (int a = 0; a < n; ++a)
+#pragma unroll Matrix::kUnroll
+      for (int b = 0; b < n; ++b) {
+        const int k = (2 + a) * n + b;
+        res.m[a][b] = exp(clamped(p.logit(k, z[k])));
+        gradient.m[a][b] = d[k];
+      }
+    T* at = sums + token;
+#pragma unroll 1
+    for (int step = 0; step < p.steps; ++step, at += 2 * n * p.tokens) {
+      res.template divide<true>(n, at, p.tokens);
+      res.template divide<false>(n, at + n * p.tokens, p.tokens);
+    }
+#pragma unroll 1
+    for (int step = 0; step < p.steps; ++step) {
+      at -= 2 * n * p.tokens;
+      res.template undo<false>(n, gradient, at + n * p.tokens, p.tokens);
+      res.template undo<true>(n, gradient, at, p.tokens);
+    }
+#pragma unroll Matrix::kUnroll
+    for (int a = 0; a < n; ++a)
+#pragma unroll Matrix::kUnroll
+      for (int b = 0; b < n; ++b) {
+        const int k = (2 + a) * n + b;
+        const T logit = p.logit(k, z[k]);
+        finish(k, logit > T{10} || logit < T{-10} ? T{0} : gradient.m[a][b] * exp(logit));
+      }
+    factor[token] = -norm * norm * along / static_cast<T>(p.width);
+  }
+  __syncthreads();
+  for (int k = thread; k < 3 + count; k += kGateThreads) {
+    T sum = 0;
+    for (int t = 0; t < kGateThreads; ++t) sum += sm_sums[t * row + k];
+    partials[std::int64_t{blockIdx.x} * (3 + count) + k] = sum;
+  }
+}
+
+/// dx_c += factor x_c + sum_k d_k W_kc. A thread has a column and eight tokens, so a weight serves eight products;
+/// x and dx are read and written once.
+template <class T>
+__global__ void __launch_bounds__(kColumns)
+    maps_dx_kernel(Maps<T> p, T* __restrict__ dx, const T* __restrict__ d, const T* __restrict__ factor,
+                   const T* __restrict__ x) {
+  constexpr int kTokens = 8;
+  __shared__ T sm_d[kTokens][kMost * (2 + kMost)];
+  const std::int64_t c = std::int64_t{blockIdx.y} * kColumns + threadIdx.x, first = std::int64_t{blockIdx.x} * kTokens;
+  for (int e = static_cast<int>(threadIdx.x); e < kTokens * p.maps; e += kColumns)
+    sm_d[e / p.maps][e % p.maps] = first + e / p.maps < p.tokens ? d[first * p.maps + e] : T{0};
+  __syncthreads();
+  if (c >= p.width) return;
+  T sum[kTokens] = {};
+  for (int k = 0; k < p.maps; ++k) {
+    const T w = p.weight_row(k)[c];
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) sum[t] += sm_d[t][k] * w;
+  }
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    if (first + t >= p.tokens) break;
+    const std::int64_t at = (first + t) * p.width + c;
+    dx[at] += factor[first + t] * x[at] + sum[t];
+  }
+}
+
+/// Partial sums of dW_kc = sum over tokens of d_k x_c, over one part of the tokens: (parts, maps, width). A thread has a
+/// column and 24 maps (all, with four streams), so x is read once; d comes through L1, the same for all lanes.
+template <class T>
+__global__ void __launch_bounds__(kColumns)
+    maps_dweight_kernel(Maps<T> p, T* __restrict__ partials, const T* __restrict__ d, const T* __restrict__ x) {
+  constexpr int kEach = 24;
+  const std::int64_t c = std::int64_t{blockIdx.x} * kColumns + threadIdx.x;
+  if (c >= p.width) return;
+  const int k0 = static_cast<int>(blockIdx.z) * kEach;
+  const std::int64_t begin = p.tokens * blockIdx.y / gridDim.y, end = p.tokens * (blockIdx.y + 1) / gridDim.y;
+  T sum[kEach] = {};
+  for (std::int64_t token = begin; token < end; ++token) {
+    const T v = x[token * p.width + c];
+#pragma unroll
+    for (int k = 0; k < kEach; ++k)
+      if (k0 + k < p.maps) sum[k] += d[token * p.maps + k0 + k] * v;
+  }
+#pragma unroll
+  for (int k = 0; k < kEach; ++k)
+    if (k0 + k < p.maps) partials[(std::int64_t{blockIdx.y} * p.maps + k0 + k) * p.width + c] = sum[k];
+}
+
+/// Adds up parts in their order: element e of each goes to where `to(e)` says, unless that is null.
+template <class T, class To>
+__global__ void __launch_bounds__(256)
+    add_parts_kernel(std::int64_t parts, std::int64_t size, const T* __restrict__ partials, To to) {
+  const std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (e >= size) return;
+  T* out = to(e);
+  if (out == nullptr) return;
+  T sum = 0;
+  for (std::int64_t part = 0; part < parts; ++part) sum += partials[part * size + e];
+  *out += sum;
+}
+template <class T, class To>
+void add_parts(const Stream& stream, std::int64_t parts, std::int64_t size, const T* partials, const To& to) {
+  launch(stream, {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(size, 256)), .block = 256},
+         add_parts_kernel<T, To>, parts, size, partials, to);
+}
+
+/// Element e of the gradients of (alpha pre, post, res, all biases).
+template <class T>
+struct ToGates {
+  T *alpha[3], *bias[3];
+  int n;
+  __device__ T* operator()(std::int64_t e) const {
+    if (e < 3) return e == 0 ? alpha[0] : e == 1 ? alpha[1] : alpha[2];
+    const std::int64_t k = e - 3;
+    T* const to = k < n ? bias[0] : k < 2 * n ? bias[1] : bias[2];
+    return to == nullptr ? nullptr : to + (k < n ? k : k < 2 * n ? k - n : k - 2 * n);
+  }
+};
+/// Element e of the gradients of the three weights, one below the other.
+template <class T>
+struct ToWeights {
+  T* weight[3];
+  int n;
+  std::int64_t width;
+  __device__ T* operator()(std::int64_t e) const {
+    const std::int64_t part = n * width;
+    T* const to = e < part ? weight[0] : e < 2 * part ? weight[1] : weight[2];
+    return to == nullptr ? nullptr : to + (e < part ? e : e < 2 * part ? e - part : e - 2 * part);
+  }
+};
+
+template <class T>
+T* pointer(const Target& t) {
+  return t ? t.tensor.data<T>() : nullptr;
+}
+
+}  // namespace
+
+template <class T>
+void hyper_maps_forward(const Stream& stream, T* maps, T* raw, T* scale, const T* x, std::int64_t tokens,
+                        std::int64_t width, const HyperConnection& h) {
+  const Maps<T> p(tokens, width, h);
+  const auto blocks_of = [=](int each) { return static_cast<unsigned>(ceil_div<std::int64_t>(tokens, each)); };
+  launch(stream, {.grid = blocks_of(p.n == 4 ? kMapTokens<4> : kMapTokens<0>), .block = kWarp * kMapWarps},
+         p.n == 4 ? maps_kernel<T, 4> : maps_kernel<T, 0>, p, maps, raw, scale, x);
+}
+
+template <class T>
+void hyper_maps_backward(const Stream& stream, T* dx, const HyperConnectionGradients& g, T* dmaps, const T* raw,
+                         const T* scale, const T* x, std::int64_t tokens, std::int64_t width,
+                         const HyperConnection& h) {
+  const Maps<T> p(tokens, width, h);
+  const std::int64_t blocks = ceil_div<std::int64_t>(tokens, kGateThreads), gates = 3 + p.maps;
+  const std::int64_t parts = weight_parts(tokens), weights = p.maps * width;
+  T* factor = reinterpret_cast<T*>(scratch(
+      stream, static_cast<std::size_t>(tokens * (1 + 2 * p.steps * p.n) + blocks * gates + parts * weights) * sizeof(T)));
+  T *sums = factor + tokens, *gate_parts = sums + 2 * p.steps * p.n * tokens, *weight_sums = gate_parts + blocks * gates;
+
+  launch(stream,
+         {.grid = static_cast<unsigned>(blocks),
+          .block = kGateThreads,
+          .shared_bytes = static_cast<std::size_t>(kGateThreads * (gates | 1)) * sizeof(T)},
+         p.n == 4 ? gates_backward_kernel<T, 4> : gates_backward_kernel<T, 0>, p, dmaps, factor, gate_parts, sums, raw,
+         scale);
+  add_parts(stream, blocks, gates, gate_parts,
+            ToGates<T>{{pointer<T>(g.alpha_pre), pointer<T>(g.alpha_post), pointer<T>(g.alpha_res)},
+                       {pointer<T>(g.bias_pre), pointer<T>(g.bias_post), pointer<T>(g.bias_res)},
+                       p.n});
+  const auto column_blocks = static_cast<unsigned>(ceil_div<std::int64_t>(width, kColumns));
+  if (dx != nullptr)
+    launch(stream,
+           {.grid = dim3(static_cast<unsigned>(ceil_div<std::int64_t>(tokens, 8)), column_blocks), .block = kColumns},
+           maps_dx_kernel<T>, p, dx, dmaps, factor, x);
+  launch(stream,
+         {.grid = dim3(column_blocks, static_cast<unsigned>(parts), static_cast<unsigned>(ceil_div(p.maps, 24))),
+          .block = kColumns},
+         maps_dweight_kernel<T>, p, weight_sums, dmaps, x);
+  add_parts(stream, parts, weights, weight_sums,
+            ToWeights<T>{{pointer<T>(g.weight_pre), pointer<T>(g.weight_post), pointer<T>(g.weight_res)}, p.n, width});
+}
+
+template void hyper_maps_forward(const Stream&, float*, float*, float*, const float*, std::int64_t, std::int64_t,
+                                 const HyperConnection&);
+template void hyper_maps_backward(const Stream&, float*, const HyperConnectionGradients&, float*, const float*, const float*,
+                                  const float*, std::int64_t, std::int64_t, const HyperConnection&);
+template void hyper_maps_forward(const Stream&, double*, double*, double*, const double*, std::int64_t, std::int64_t,
+                                 const HyperConnection&);
+template void hyper_maps_backward(const Stream&, double*, const HyperConnectionGradients&, double*, const double*, const double*,
+                                  const double*, std::int64_t, std::int64_t, const HyperConnection&);
+
+}  // namespace lockstep::ops::cuda

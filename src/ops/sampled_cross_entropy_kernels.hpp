@@ -1,0 +1,19 @@
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "lockstep/device/device.hpp"
+
+namespace lockstep::ops::cuda {
+
+/// The scores of M tokens of C channels, see ops/sampled_cross_entropy.hpp. df and dtable may be null; dtable has R rows.
+template <class T>
+void sampled_cross_entropy_forward(const Stream& stream, T* loss, T* slopes, const T* f, const T* table,
+                                   std::int64_t columns, std::span<const std::int32_t> pos,
+                                   std::span<const std::int32_t> neg);
+template <class T>
+void sampled_cross_entropy_backward(const Stream& stream, T* df, bool accumulate, T* dtable, std::int64_t rows,
+                                    const T* dloss, const T* slopes, const T* f, const T* table, std::int64_t columns,
+                                    std::span<const std::int32_t> pos, std::span<const std::int32_t> neg);
+
+}  // namespace lockstep::ops::cuda
