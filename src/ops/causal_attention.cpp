@@ -5,6 +5,7 @@
 
 #include "causal_attention_kernels.hpp"
 #include "gemm_kernels.hpp"
+#include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep::ops {
 

@@ -5,6 +5,7 @@
 
 #include "gemm_kernels.hpp"
 #include "hyper_connections_kernels.hpp"
+#include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep::ops {
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "lockstep/device/has_cuda.hpp"
 #include "sampled_cross_entropy_kernels.hpp"
 
 namespace lockstep::ops {

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "optim/optim_cuda.hpp"
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/device/has_cuda.hpp"
 #include "optim/optim_cuda.hpp"
 
 namespace lockstep {

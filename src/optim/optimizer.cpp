@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/device/has_cuda.hpp"
 #include "optim/optim_cuda.hpp"
 
 namespace lockstep {

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "lockstep/device/has_cuda.hpp"
 #include "optim/optim_cuda.hpp"
 
 namespace lockstep {
