@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
+
+#include "bpr_cuda.hpp"
 
 namespace lockstep::ops {
 
@@ -23,16 +24,21 @@ double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::
 
 }  // namespace
 
-RankingSums bpr(Stream&, const RankedPairs& batch, const Tensor& rows, double l2, const Tensor& slope,
-                const Tensor& drows) {
+void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor& rows, double l2, const Tensor& slope,
+         const Tensor& drows, RankingSums& sums) {
   const std::int64_t count = batch.count(), width = rows.columns();
   require(slope.size() == count && (!drows || drows.shape() == rows.shape()) &&
               batch.use_ptr.size() == static_cast<std::size_t>(rows.rows()) + 1,
           "bpr: ", count, " pairs, rows ", rows.shape(), ", slope ", slope.shape(), ", drows ", drows.shape());
-  std::vector<RankingSums> terms(static_cast<std::size_t>(count));
+  const std::span terms(static_cast<RankingSums*>(scratch.allocate(static_cast<std::size_t>(count) * sizeof(RankingSums))),
+                        static_cast<std::size_t>(count));
   visit_float(rows.dtype(), [&]<class T>() {
     const T* r = rows.data<const T>();
     T* s = slope.data<T>();
+    if constexpr (kHasCuda) {
+      if (rows.device().is_cuda())
+        return cuda::bpr<T>(stream, batch, {r, width, l2}, s, drows ? drows.data<T>() : nullptr, terms.data(), &sums);
+    }
     const auto row = [&](std::int32_t i) { return r + i * width; };
 #pragma omp parallel for schedule(static)
     for (std::int64_t b = 0; b < count; ++b) {
@@ -48,6 +54,8 @@ RankingSums bpr(Stream&, const RankedPairs& batch, const Tensor& rows, double l2
       terms[n] = {softplus(x), squares / 2};
       s[b] = static_cast<T>(-1 / (1 + std::exp(-x)));
     }
+    sums = {};
+    for (const RankingSums& t : terms) sums.loss += t.loss, sums.half_square += t.half_square;
     if (!drows) return;
     T* d = drows.data<T>();
     const T scale = static_cast<T>(1 / static_cast<double>(count)), decay = static_cast<T>(l2) * scale;
@@ -78,9 +86,6 @@ RankingSums bpr(Stream&, const RankedPairs& batch, const Tensor& rows, double l2
       }
     }
   });
-  RankingSums sums;
-  for (const RankingSums& t : terms) sums.loss += t.loss, sums.half_square += t.half_square;
-  return sums;
 }
 
 }  // namespace lockstep::ops

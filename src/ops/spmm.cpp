@@ -14,7 +14,10 @@ namespace {
 constexpr std::int64_t kEntriesPerTurn = 16384;
 
 template <class T, class X>
-void run(const cpu::SpmmArguments<T, X>& a, const RowSet& rows) {
+void run(const Stream& stream, const cpu::SpmmArguments<T, X>& a, const RowSet& rows) {
+  if constexpr (kHasCuda) {
+    if (stream.device().is_cuda()) return cuda::spmm(stream, a, rows);
+  }
   const auto kernel = cpu::active_spmm_kernel<cpu::SpmmArguments<T, X>>();
   const std::int64_t count = rows.size();
   if (count == 0) return;
@@ -47,7 +50,7 @@ void run(const cpu::SpmmArguments<T, X>& a, const RowSet& rows) {
 
 }  // namespace
 
-void spmm(Stream&, Target y, const CsrPattern& pattern, const Tensor& values, const Tensor& x, const RowSet& rows,
+void spmm(Stream& stream, Target y, const CsrPattern& pattern, const Tensor& values, const Tensor& x, const RowSet& rows,
           RowBits columns) {
   const Tensor& to = y.tensor;
   require(to.rows() == pattern.rows() && to.columns() == x.columns() &&
@@ -62,10 +65,10 @@ void spmm(Stream&, Target y, const CsrPattern& pattern, const Tensor& values, co
                                       x.columns(),           columns.empty() ? nullptr : columns.data()};
     };
     if constexpr (std::is_same_v<T, float>) {
-      if (x.dtype() == DType::bf16) return run(arguments(x.data<const bf16>()), rows);
+      if (x.dtype() == DType::bf16) return run(stream, arguments(x.data<const bf16>()), rows);
     }
     require(x.dtype() == to.dtype(), "spmm: x is of ", x.dtype(), ", y of ", to.dtype());
-    run(arguments(x.data<const T>()), rows);
+    run(stream, arguments(x.data<const T>()), rows);
   });
 }
 

@@ -30,3 +30,10 @@ SpmmKernel<Arguments> active_spmm_kernel() {
 }
 
 }  // namespace lockstep::ops::cpu
+
+namespace lockstep::ops::cuda {
+
+template <class Arguments>
+void spmm(const Stream& stream, const Arguments& a, const RowSet& rows);
+
+}  // namespace lockstep::ops::cuda

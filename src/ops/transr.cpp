@@ -4,67 +4,114 @@
 #include <cmath>
 
 #include "lockstep/ops/gemm.hpp"
+#include "transr_cuda.hpp"
 
 namespace lockstep::ops {
 
 namespace {
+
 double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
-}  // namespace
 
-RankingSums transr(Stream& stream, Arena& scratch, const RelationSamples& samples, const Tensor& table,
-                   const Tensor& matrix, const Tensor& translation, double l2, std::int64_t total,
-                   const TransrResult& result) {
-  const std::int64_t n = samples.count(), d = table.columns(), k = matrix.columns();
-  require(matrix.rows() == d && translation.size() == k && result.projected.shape() == Shape{3 * n, k} &&
-              result.score.size() == 2 * n,
-          "transr: ", n, " samples, table ", table.shape(), ", matrix ", matrix.shape(), ", translation ",
-          translation.shape(), ", projected ", result.projected.shape());
+/// Arrays of one chunk; drows is empty when no gradient is wanted.
+struct ChunkArrays {
+  Tensor projected, score, drows, dmatrix, dtranslation;
+};
+
+/// One chunk, on the calling thread.
+template <class T>
+RankingSums transr_chunk(Stream& stream, Arena& scratch, const RelationSamples& samples, const RelationChunk& chunk,
+                         const Tensor& table, const Tensor& matrix, const T* y, double l2, double scale,
+                         const ChunkArrays& result) {
+  constexpr DType kType = dtype_of<T>::value;
+  const std::int64_t n = chunk.count, d = table.columns(), k = matrix.columns();
   RankingSums sums;
-  visit_float(table.dtype(), [&]<class T>() {
-    constexpr DType kType = dtype_of<T>::value;
-    const Tensor x = allocate(scratch, kType, {3 * n, d});
-    T* to = x.data<T>();
-    for (const auto& nodes : {samples.head, samples.tail, samples.other})
-      for (const std::int32_t node : nodes) to = std::copy_n(table.data<const T>() + node * d, d, to);
-    gemm_nn(stream, {result.projected}, x, matrix);
+  const Tensor x = allocate(scratch, kType, {3 * n, d});
+  T* to = x.data<T>();
+  for (const auto& nodes : {samples.head, samples.tail, samples.other})
+    for (const std::int32_t node : nodes.subspan(static_cast<std::size_t>(chunk.first), static_cast<std::size_t>(n)))
+      to = std::copy_n(table.data<const T>() + node * d, d, to);
+  gemm_nn(stream, {result.projected}, x, matrix);
 
-    const bool wanted = static_cast<bool>(result.drows);
-    const Tensor dp = wanted ? allocate(scratch, kType, {3 * n, k}) : Tensor();
-    const T* y = translation.data<const T>();
-    T* dy = wanted ? result.dtranslation.data<T>() : nullptr;
-    if (wanted) std::fill_n(dy, k, T{0});
-    double y_square = 0;
-    for (std::int64_t c = 0; c < k; ++c) y_square += static_cast<double>(y[c]) * static_cast<double>(y[c]);
-    const double scale = 1 / static_cast<double>(total);
-    for (std::int64_t i = 0; i < n; ++i) {
-      const T *h = result.projected.data<const T>() + i * k, *t = h + n * k, *o = t + n * k;
-      double f = 0, g = 0, squares = y_square;
-      for (std::int64_t c = 0; c < k; ++c) {
-        const double e = static_cast<double>(h[c] + y[c] - t[c]), w = static_cast<double>(h[c] + y[c] - o[c]);
-        f += e * e, g += w * w;
-        squares += static_cast<double>(h[c]) * static_cast<double>(h[c]) +
-                   static_cast<double>(t[c]) * static_cast<double>(t[c]) +
-                   static_cast<double>(o[c]) * static_cast<double>(o[c]);
-      }
-      result.score.data<T>()[i] = static_cast<T>(f), result.score.data<T>()[n + i] = static_cast<T>(g);
-      sums.loss += softplus(f - g), sums.half_square += squares / 2;
-      if (!wanted) continue;
-      // L falls with f(t') and rises with f(t): a = 2 sigmoid(f - f') / total.
-      const T a = static_cast<T>(2 * scale / (1 + std::exp(g - f))), decay = static_cast<T>(l2 * scale);
-      T *dh = dp.data<T>() + i * k, *dt = dh + n * k, *dother = dt + n * k;
-      for (std::int64_t c = 0; c < k; ++c) {
-        const T e = h[c] + y[c] - t[c], w = h[c] + y[c] - o[c], pull = a * (e - w);
-        dh[c] = pull + decay * h[c];
-        dt[c] = decay * t[c] - a * e;
-        dother[c] = decay * o[c] + a * w;
-        dy[c] += pull + decay * y[c];
-      }
+  const bool wanted = static_cast<bool>(result.drows);
+  const Tensor dp = wanted ? allocate(scratch, kType, {3 * n, k}) : Tensor();
+  T* dy = wanted ? result.dtranslation.data<T>() : nullptr;
+  if (wanted) std::fill_n(dy, k, T{0});
+  double y_square = 0;
+  for (std::int64_t c = 0; c < k; ++c) y_square += static_cast<double>(y[c]) * static_cast<double>(y[c]);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T *h = result.projected.data<const T>() + i * k, *t = h + n * k, *o = t + n * k;
+    double f = 0, g = 0, squares = y_square;
+    for (std::int64_t c = 0; c < k; ++c) {
+      const double e = static_cast<double>(h[c] + y[c] - t[c]), w = static_cast<double>(h[c] + y[c] - o[c]);
+      f += e * e, g += w * w;
+      squares += static_cast<double>(h[c]) * static_cast<double>(h[c]) +
+                 static_cast<double>(t[c]) * static_cast<double>(t[c]) +
+                 static_cast<double>(o[c]) * static_cast<double>(o[c]);
     }
-    if (!wanted) return;
+    if (result.score) result.score.data<T>()[i] = static_cast<T>(f), result.score.data<T>()[n + i] = static_cast<T>(g);
+    sums.loss += softplus(f - g), sums.half_square += squares / 2;
+    if (!wanted) continue;
+    // L falls with f(t') and rises with f(t): a = 2 sigmoid(f - f') / total.
+    const T a = static_cast<T>(2 * scale / (1 + std::exp(g - f))), decay = static_cast<T>(l2 * scale);
+    T *dh = dp.data<T>() + i * k, *dt = dh + n * k, *dother = dt + n * k;
+    for (std::int64_t c = 0; c < k; ++c) {
+      const T e = h[c] + y[c] - t[c], w = h[c] + y[c] - o[c], pull = a * (e - w);
+      dh[c] = pull + decay * h[c];
+      dt[c] = decay * t[c] - a * e;
+      dother[c] = decay * o[c] + a * w;
+      dy[c] += pull + decay * y[c];
+    }
+  }
+  if (wanted) {
     gemm_nt(stream, {result.drows}, dp, matrix);
     gemm_tn(stream, {result.dmatrix}, x, dp);
-  });
+  }
   return sums;
+}
+
+}  // namespace
+
+void transr(Stream& stream, const RelationSamples& samples, const Tensor& table, const Tensor& matrices,
+            const Tensor& translations, double l2, std::int64_t total, const TransrResult& result,
+            std::span<RankingSums> sums) {
+  const auto chunks = static_cast<std::int64_t>(samples.chunks.size());
+  const std::int64_t d = table.columns(), k = translations.columns();
+  require(matrices.shape() == Shape{translations.rows(), d, k} && sums.size() == samples.chunks.size() &&
+              (!result.drows || (result.drows.columns() == d && result.drelations.shape() == Shape{chunks, d * k + k})),
+          "transr: table ", table.shape(), ", matrices ", matrices.shape(), ", translations ", translations.shape(), ", ",
+          chunks, " chunks, their gradients ", result.drelations.shape());
+  visit_float(table.dtype(), [&]<class T>() {
+    constexpr DType kType = dtype_of<T>::value;
+    const double scale = 1 / static_cast<double>(total);
+    if constexpr (kHasCuda) {
+      const auto data = [](const Tensor& t) { return t ? t.data<T>() : nullptr; };
+      if (table.device().is_cuda())
+        return cuda::transr<T>(stream, samples,
+                               {d, k, data(table), data(matrices), data(translations), data(result.projected),
+                                data(result.score), data(result.drows), data(result.drelations), l2, scale},
+                               sums.data());
+    }
+#pragma omp parallel for schedule(dynamic)
+    for (std::int64_t c = 0; c < chunks; ++c) {
+      thread_local Arena scratch;
+      scratch.reset();
+      const RelationChunk& chunk = samples.chunks[static_cast<std::size_t>(c)];
+      const auto rows = [&](const Tensor& t) { return t ? t.slice(3 * chunk.first, 3 * chunk.count) : Tensor(); };
+      ChunkArrays of = {.projected = result.projected ? rows(result.projected) : allocate(scratch, kType, {3 * chunk.count, k}),
+                        .score = result.score ? result.score.slice(2 * chunk.first, 2 * chunk.count) : Tensor(),
+                        .drows = rows(result.drows),
+                        .dmatrix = {},
+                        .dtranslation = {}};
+      if (of.drows) {
+        const Tensor relation = result.drelations.slice(c, 1).reshaped({d * k + k});
+        of.dmatrix = relation.slice(0, d * k).reshaped({d, k}), of.dtranslation = relation.slice(d * k, k);
+      }
+      Stream serial;
+      sums[static_cast<std::size_t>(c)] =
+          transr_chunk<T>(serial, scratch, samples, chunk, table, matrices.slice(chunk.relation, 1).reshaped({d, k}),
+                          translations.data<const T>() + chunk.relation * k, l2, scale, of);
+    }
+  });
 }
 
 }  // namespace lockstep::ops

@@ -5,12 +5,12 @@
 namespace lockstep {
 
 /// The upper half of an f32: 8 bits of precision, the range of f32. Rounds to nearest, ties to even; NaN stays NaN.
-inline std::uint16_t to_bf16(float value) {
+constexpr std::uint16_t to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const std::uint32_t quiet = (bits >> 16) | 0x40u;
   return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
-inline float from_bf16(std::uint16_t value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16); }
+constexpr float from_bf16(std::uint16_t value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16); }
 
 }  // namespace lockstep

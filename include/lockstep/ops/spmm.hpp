@@ -6,14 +6,15 @@
 
 namespace lockstep::ops {
 
-/// The places of a sparse matrix's entries, row by row. The memory is the caller's.
+/// The places of a sparse matrix's entries, row by row. The memory is the caller's, of a GPU's product the GPU's.
 struct CsrPattern {
   std::span<const std::int64_t> indptr;  ///< (rows + 1)
   std::span<const std::int32_t> column;  ///< (nnz)
   std::int64_t rows() const { return static_cast<std::int64_t>(indptr.size()) - 1; }
 };
 
-/// Some rows of an array: a range, or a list. The memory of a list is the caller's.
+/// Some rows of an array: a range, or a list. The memory of a list is the caller's, and such that the kernels which get it
+/// can read it.
 class RowSet {
  public:
   RowSet() = default;
@@ -22,8 +23,8 @@ class RowSet {
   static RowSet list(std::span<const std::int32_t> rows) {
     return {rows.data(), 0, static_cast<std::int64_t>(rows.size())};
   }
-  std::int64_t size() const { return count_; }
-  [[gnu::always_inline]] std::int64_t operator[](std::int64_t i) const {
+  constexpr std::int64_t size() const { return count_; }
+  [[gnu::always_inline]] constexpr std::int64_t operator[](std::int64_t i) const {
     return list_ != nullptr ? list_[i] : first_ + i;
   }
   RowSet part(std::int64_t first, std::int64_t count) const {
