@@ -1,10 +1,10 @@
 #include "lockstep/models/bprmf.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/h5.hpp"
+#include "lockstep/ops/node_rows.hpp"
 
 namespace lockstep {
 
@@ -33,14 +33,11 @@ ShardLoss BprmfModel::loss(Tape&, const Shard&) const {
 }
 
 void BprmfModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
-  const std::int64_t d = options_.embed_dim;
-  const Tensor rows = tape.keep({count, d});
-  visit_float(options_.dtype, [&]<class T>() {
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t user = judged_.users(split)[static_cast<std::size_t>(first + i)];
-      std::copy_n(users_->value.data<const T>() + user * d, d, rows.data<T>() + i * d);
-    }
-  });
+  const Tensor rows = tape.keep({count, options_.embed_dim});
+  const auto [users] = for_kernels(tape.stream(), tape.arena(),
+                                   std::span(judged_.users(split))
+                                       .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
+  ops::gather_node_rows(tape.stream(), rows, 0, users_->value, users, ops::RowScale::none);
   judge(data_, judged_, ranking_, packed_, rows, tape, split, first, count, sums);
 }
 

@@ -87,7 +87,7 @@ void NestedRows::build(const KgGraph& graph, int layers, std::span<const std::in
     // The batch itself stays a list, however large: it is what the loss needs.
     set.all = set.all || (above != nullptr && count > limit);
     if (set.all) {
-      set.rows = ops::RowSet::range(0, graph.nodes);
+      set.rows = ops::RowSet::range(0, graph.nodes), set.placed_bits = {};
       continue;
     }
     set.list.reserve(static_cast<std::size_t>(count));
@@ -95,7 +95,16 @@ void NestedRows::build(const KgGraph& graph, int layers, std::span<const std::in
       for (std::uint64_t left = set.bits[w]; left != 0; left &= left - 1)
         set.list.push_back(static_cast<std::int32_t>(64 * w) + std::countr_zero(left));
     }
-    set.rows = ops::RowSet::list(set.list);
+    set.rows = ops::RowSet::list(set.list), set.placed_bits = set.bits;
+  }
+}
+
+void NestedRows::place(const Stream& stream, Arena& arena) {
+  for (Set& set : sets_) {
+    if (set.all) continue;
+    const auto [list, bits] =
+        for_kernels(stream, arena, std::span<const std::int32_t>(set.list), std::span<const std::uint64_t>(set.bits));
+    set.rows = ops::RowSet::list(list), set.placed_bits = bits;
   }
 }
 

@@ -23,8 +23,16 @@ void list_members(std::vector<std::uint64_t>& bits, std::vector<std::int32_t>& s
 
 }  // namespace
 
-AttentionPlan::AttentionPlan(const KgGraph& graph, std::int64_t first, std::int64_t last)
-    : first_(first), last_(last), triple_ptr_{0}, head_ptr_{0}, tail_ptr_{0} {
+AttentionPlan::AttentionPlan(const KgGraph& graph, std::int64_t first, std::int64_t last, Device device)
+    : first_(first),
+      last_(last),
+      triple_ptr_{0},
+      head_ptr_{0},
+      tail_ptr_{0},
+      row_ptr_(graph.adj_indptr, device),
+      edge_ptr_(graph.edge_ptr, device) {
+  std::vector<std::int64_t> place;
+  std::vector<std::int32_t> heads, tails, head_slot, tail_slot;
   const std::int64_t begin = graph.indptr[static_cast<std::size_t>(first)],
                      end = graph.indptr[static_cast<std::size_t>(last)];
   std::vector<std::int32_t> head(static_cast<std::size_t>(end - begin));
@@ -43,29 +51,30 @@ AttentionPlan::AttentionPlan(const KgGraph& graph, std::int64_t first, std::int6
     const auto all = graph.rel_perm.subspan(static_cast<std::size_t>(graph.rel_indptr[r]),
                                             static_cast<std::size_t>(graph.rel_indptr[r + 1] - graph.rel_indptr[r]));
     const auto low = std::lower_bound(all.begin(), all.end(), begin), high = std::lower_bound(low, all.end(), end);
-    place_.insert(place_.end(), low, high);
+    place.insert(place.end(), low, high);
     for (auto e = low; e != high; ++e) {
       mark(head_bits, head[static_cast<std::size_t>(*e - begin)]);
       mark(tail_bits, graph.tail[static_cast<std::size_t>(*e)]);
     }
-    list_members(head_bits, slot_of_head, heads_);
-    list_members(tail_bits, slot_of_tail, tails_);
+    list_members(head_bits, slot_of_head, heads);
+    list_members(tail_bits, slot_of_tail, tails);
     for (auto e = low; e != high; ++e) {
-      head_slot_.push_back(slot_of_head[static_cast<std::size_t>(head[static_cast<std::size_t>(*e - begin)])]);
-      tail_slot_.push_back(slot_of_tail[static_cast<std::size_t>(graph.tail[static_cast<std::size_t>(*e)])]);
+      head_slot.push_back(slot_of_head[static_cast<std::size_t>(head[static_cast<std::size_t>(*e - begin)])]);
+      tail_slot.push_back(slot_of_tail[static_cast<std::size_t>(graph.tail[static_cast<std::size_t>(*e)])]);
     }
-    most_heads_ = std::max(most_heads_, static_cast<std::int64_t>(heads_.size()) - head_ptr_.back());
-    most_tails_ = std::max(most_tails_, static_cast<std::int64_t>(tails_.size()) - tail_ptr_.back());
-    triple_ptr_.push_back(static_cast<std::int64_t>(place_.size()));
-    head_ptr_.push_back(static_cast<std::int64_t>(heads_.size()));
-    tail_ptr_.push_back(static_cast<std::int64_t>(tails_.size()));
+    triple_ptr_.push_back(static_cast<std::int64_t>(place.size()));
+    head_ptr_.push_back(static_cast<std::int64_t>(heads.size()));
+    tail_ptr_.push_back(static_cast<std::int64_t>(tails.size()));
   }
+  place_ = Resident(std::move(place), device);
+  heads_ = Resident(std::move(heads), device), tails_ = Resident(std::move(tails), device);
+  head_slot_ = Resident(std::move(head_slot), device), tail_slot_ = Resident(std::move(tail_slot), device);
 }
 
 ops::RelationTriples AttentionPlan::of(std::int64_t relation) const {
   const auto r = static_cast<std::size_t>(relation);
-  const auto part = [&]<class T>(const std::vector<T>& all, const std::vector<std::int64_t>& ptr) {
-    return std::span<const T>(all).subspan(static_cast<std::size_t>(ptr[r]),
+  const auto part = [&]<class T>(const Resident<T>& all, const std::vector<std::int64_t>& ptr) {
+    return all.span().subspan(static_cast<std::size_t>(ptr[r]),
                                            static_cast<std::size_t>(ptr[r + 1] - ptr[r]));
   };
   return {part(heads_, head_ptr_), part(tails_, tail_ptr_), part(head_slot_, triple_ptr_),
@@ -75,19 +84,22 @@ ops::RelationTriples AttentionPlan::of(std::int64_t relation) const {
 void refresh_attention(Kgat& net, const KgGraph& graph, const AttentionPlan& plan, ops::ParallelEdges parallel,
                        const Tensor& logits) {
   const DType dtype = net.params().dtype();
+  const Device device = net.params().device();
   const std::int64_t k = net.arch().relation_dim, d = net.arch().embed_dim;
-  const OwnedTensor heads(dtype, {plan.most_heads(), k}), tails(dtype, {plan.most_tails(), k});
-  const OwnedTensor own = logits ? OwnedTensor() : OwnedTensor(dtype, {graph.triples()});
+  const OwnedTensor own = logits ? OwnedTensor() : OwnedTensor(dtype, {graph.triples()}, device);
   const Tensor v = logits ? logits : own.view();
-  Stream stream;
+  Stream stream(device);
+  Arena scratch(device);
   for (std::int64_t r = 0; r < graph.relations; ++r) {
     const ops::RelationTriples triples = plan.of(r);
     if (triples.place.empty()) continue;
-    ops::attention_logits(stream, triples, net.embedding().value, net.matrices().value.slice(r, 1).reshaped({d, k}),
-                          net.translations().value.slice(r, 1).reshaped({k}), heads, tails, v);
+    ops::attention_logits(stream, scratch, triples, net.embedding().value,
+                          net.matrices().value.slice(r, 1).reshaped({d, k}),
+                          net.translations().value.slice(r, 1).reshaped({k}), v);
   }
-  ops::attention_softmax(stream, parallel, graph.adj_indptr, graph.edge_ptr, plan.first(), plan.last(), v,
+  ops::attention_softmax(stream, parallel, plan.row_ptr(), plan.edge_ptr(), plan.first(), plan.last(), v,
                          net.adjacency().value);
+  stream.synchronize();  // the memory goes
 }
 
 }  // namespace lockstep

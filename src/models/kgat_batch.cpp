@@ -93,14 +93,6 @@ void KgBatch::index() {
   uses.index(head, tail, other);
 }
 
-ops::RelationSamples KgBatch::samples(const Chunk& chunk) const {
-  const auto part = [&](const std::vector<std::int32_t>& column) {
-    return std::span<const std::int32_t>(column).subspan(static_cast<std::size_t>(chunk.first),
-                                                         static_cast<std::size_t>(chunk.count));
-  };
-  return {part(head), part(tail), part(other)};
-}
-
 KgatSampler::KgatSampler(const KgData& data, std::uint64_t seed) : data_(data), seed_(seed) {
   for (std::int64_t u = 0; u < data.users; ++u) {
     const auto has = static_cast<std::int64_t>(data.train.of(u).size());

@@ -25,9 +25,10 @@ void judge(const KgData& data, const JudgedUsers& judged, const RankingMetrics& 
     return split == Split::train ? std::span<const std::int32_t>() : data.train.of(user(i));
   };
   const std::int64_t depth = ranking.depth();
-  auto* top =
-      static_cast<std::int32_t*>(tape.arena().allocate(static_cast<std::size_t>(count * depth) * sizeof(std::int32_t)));
-  ops::top_items(tape.stream(), items, users, left_out, depth, top);
+  auto* top = static_cast<std::int32_t*>(
+      tape.host_arena().allocate(static_cast<std::size_t>(count * depth) * sizeof(std::int32_t)));
+  ops::top_items(tape.stream(), tape.arena(), items, users, left_out, depth, top);
+  tape.stream().synchronize();
   for (std::int64_t i = 0; i < count; ++i)
     ranking.add({top + i * depth, static_cast<std::size_t>(depth)}, judged.items(split).of(user(i)), sums);
 }
@@ -82,6 +83,11 @@ void KgatModel::load_pretrained() {
   });
 }
 
+void KgatModel::move_to(Device device) {
+  params().move_to(device);
+  propagation_ = std::make_unique<KgatPropagation>(*net_, data_.graph, options_.half_storage);
+}
+
 std::int64_t KgatModel::size(Split split) const {
   return split == Split::train ? data_.train.count() : static_cast<std::int64_t>(judged_.users(split).size());
 }
@@ -98,15 +104,17 @@ void KgatModel::begin_evaluation() {
   for (int l = 0; l < options_.arch.layers(); ++l) propagation_->store(l, all), propagation_->forward(l, all);
   std::vector<std::int32_t> nodes(static_cast<std::size_t>(data_.items));
   std::iota(nodes.begin(), nodes.end(), 0);
-  const OwnedTensor h(options_.dtype, {data_.items, options_.arch.final_width()});
-  propagation_->gather(nodes, h);
+  const Device device = net_->params().device();
+  const Resident items(std::move(nodes), device);
+  const OwnedTensor h(options_.dtype, {data_.items, options_.arch.final_width()}, device);
+  propagation_->gather(items.span(), h);
   items_ = ops::ItemTable(h);
 }
 
 void KgatModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
   const Tensor h = tape.keep({count, options_.arch.final_width()});
   auto* nodes =
-      static_cast<std::int32_t*>(tape.arena().allocate(static_cast<std::size_t>(count) * sizeof(std::int32_t)));
+      static_cast<std::int32_t*>(tape.host_arena().allocate(static_cast<std::size_t>(count) * sizeof(std::int32_t)));
   for (std::int64_t i = 0; i < count; ++i)
     nodes[i] = static_cast<std::int32_t>(data_.node_of_user(judged_.users(split)[static_cast<std::size_t>(first + i)]));
   propagation_->gather({nodes, static_cast<std::size_t>(count)}, h);

@@ -1,40 +1,52 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cmath>
 
-#include "lockstep/base/bf16.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/models/kgat.hpp"
+#include "lockstep/ops/edge_values.hpp"
+#include "lockstep/ops/node_rows.hpp"
 
 namespace lockstep {
 
 namespace {
 
-/// Rows of one block: its operands stay in the second-level cache.
-constexpr std::int64_t kBlock = 128;
-constexpr double kLeastNorm = 1e-12;
+/// Rows of one block: on a processor its operands stay in the second-level cache; on a GPU it is what bounds their memory.
+constexpr std::int64_t kBlock = 128, kGpuBlock = std::int64_t{1} << 16;
 
-/// Runs work(thread, first, count) for the pieces of n rows, shared among the threads as they come.
-template <class Work>
-void in_pieces(std::int64_t n, std::int64_t pieces, const Work& work) {
-#pragma omp parallel for schedule(dynamic)
-  for (std::int64_t i = 0; i < pieces; ++i) {
-    const std::int64_t first = n * i / pieces;
-    work(omp_get_thread_num(), i, first, n * (i + 1) / pieces - first);
-  }
-}
-
-std::int64_t blocks_of(std::int64_t n) { return (n + kBlock - 1) / kBlock; }
+/// The embeddings stand in H as they are, what the layers make of them with norm 1.
+ops::RowScale scale_of(int l) { return l == 0 ? ops::RowScale::none : ops::RowScale::norm; }
 
 }  // namespace
 
+template <class Work>
+void KgatPropagation::in_pieces(const ops::RowSet& rows, const Work& work) {
+  const bool gpu = net_.params().device().is_cuda();
+  const std::int64_t n = rows.size(), block = gpu ? kGpuBlock : kBlock, pieces = (n + block - 1) / block;
+  const auto piece = [&](std::int64_t i) {
+    Arena& arena = arenas_[static_cast<std::size_t>(gpu ? 0 : omp_get_thread_num())];
+    arena.reset();
+    work(arena, rows.part(n * i / pieces, n * (i + 1) / pieces - n * i / pieces));
+  };
+  if (gpu) {
+    for (std::int64_t i = 0; i < pieces; ++i) piece(i);
+    return;
+  }
+#pragma omp parallel for schedule(dynamic)
+  for (std::int64_t i = 0; i < pieces; ++i) piece(i);
+}
+
 KgatPropagation::KgatPropagation(Kgat& net, const KgGraph& graph, bool half_storage)
-    : net_(net), graph_(graph), half_(half_storage) {
+    : net_(net),
+      graph_(graph),
+      indptr_(graph.adj_indptr, net.params().device()),
+      transpose_(graph.transpose, net.params().device()),
+      column_(graph.col, net.params().device()),
+      half_(half_storage) {
   const KgatArch& arch = net.arch();
   const DType dtype = net.params().dtype();
+  const Device device = net.params().device();
   const auto array = [&](DType type, std::int64_t columns) {
-    return storage_.emplace_back(type, Shape{graph.nodes, columns}).view();
+    return storage_.emplace_back(type, Shape{graph.nodes, columns}, device).view();
   };
   std::int64_t widest = 0;
   x_.push_back(net.embedding().value);
@@ -46,9 +58,9 @@ KgatPropagation::KgatPropagation(Kgat& net, const KgGraph& graph, bool half_stor
     dx_.push_back(array(dtype, arch.width(l + 1)));
     widest = std::max(widest, arch.width(l));
   }
-  ds_ = OwnedTensor(dtype, {graph.nodes * widest});
-  if (half_) rounded_ = OwnedTensor(DType::bf16, {graph.nodes * widest});
-  transposed_ = OwnedTensor(dtype, {graph.nnz()});
+  ds_ = OwnedTensor(dtype, {graph.nodes * widest}, device);
+  if (half_) rounded_ = OwnedTensor(DType::bf16, {graph.nodes * widest}, device);
+  transposed_ = OwnedTensor(dtype, {graph.nnz()}, device);
   adjacency_changed();
   begin(nullptr);
 }
@@ -59,43 +71,30 @@ Tensor KgatPropagation::ds(int l) const {
 }
 
 void KgatPropagation::adjacency_changed() {
-  visit_float(net_.params().dtype(), [&]<class T>() {
-    const T* a = net_.adjacency().value.data<const T>();
-    T* to = transposed_->data<T>();
-    const std::int64_t count = graph_.nnz();
-#pragma omp parallel for schedule(static)
-    for (std::int64_t e = 0; e < count; ++e) to[e] = a[graph_.transpose[static_cast<std::size_t>(e)]];
-  });
+  Stream stream = this->stream();
+  ops::transpose_edges(stream, transposed_, net_.adjacency().value, transpose_.span());
 }
 
 void KgatPropagation::begin(const Noise* noise) {
-  while (static_cast<int>(arenas_.size()) < omp_get_max_threads()) arenas_.emplace_back();
+  const Device device = net_.params().device();
+  const std::size_t threads = device.is_cuda() ? 1 : static_cast<std::size_t>(omp_get_max_threads());
+  while (arenas_.size() < threads) arenas_.emplace_back(device);
   noise_ = noise == nullptr ? std::nullopt : std::optional<Noise>(*noise);
   values_now_ = net_.adjacency().value, transposed_now_ = transposed_;
   if (noise_ && noise_->node_dropout > 0) drop_edges();
 }
 
 void KgatPropagation::drop_edges() {
-  const DType dtype = net_.params().dtype();
-  const std::int64_t count = graph_.nnz();
   if (!dropped_.view()) {
-    dropped_ = OwnedTensor(dtype, {count}), dropped_transposed_ = OwnedTensor(dtype, {count});
+    const Shape shape = {graph_.nnz()};
+    const DType dtype = net_.params().dtype();
+    const Device device = net_.params().device();
+    dropped_ = OwnedTensor(dtype, shape, device), dropped_transposed_ = OwnedTensor(dtype, shape, device);
   }
-  visit_float(dtype, [&]<class T>() {
-    const T* a = net_.adjacency().value.data<const T>();
-    T *kept = dropped_->data<T>(), *opposite = dropped_transposed_->data<T>();
-    const Philox draws(noise_->seed, noise_->step, "kgat.edges");
-    const auto threshold = static_cast<std::uint64_t>(noise_->node_dropout * 0x1p32);
-    const T scale = static_cast<T>(1 / (1 - noise_->node_dropout));
-#pragma omp parallel for schedule(static)
-    for (std::int64_t first = 0; first < count; first += 4) {
-      const auto words = draws.block(static_cast<std::uint64_t>(first / 4));
-      for (std::int64_t e = first; e < std::min(first + 4, count); ++e)
-        kept[e] = words[static_cast<std::size_t>(e - first)] < threshold ? T{0} : a[e] * scale;
-    }
-#pragma omp parallel for schedule(static)
-    for (std::int64_t e = 0; e < count; ++e) opposite[e] = kept[graph_.transpose[static_cast<std::size_t>(e)]];
-  });
+  Stream stream = this->stream();
+  ops::drop_edges(stream, dropped_, net_.adjacency().value, noise_->node_dropout,
+                  Philox(noise_->seed, noise_->step, "kgat.edges"));
+  ops::transpose_edges(stream, dropped_transposed_, dropped_, transpose_.span());
   values_now_ = dropped_, transposed_now_ = dropped_transposed_;
 }
 
@@ -115,41 +114,31 @@ ops::AggregateRows KgatPropagation::arrays(int l) const {
 
 void KgatPropagation::store(int l, const ops::RowSet& rows) {
   if (!half_) return;
-  const std::int64_t width = net_.arch().width(l), count = rows.size();
+  const std::int64_t width = net_.arch().width(l);
   half_now_ = rounded_->slice(0, graph_.nodes * width).reshaped({graph_.nodes, width});
-  const float* from = x(l).data<const float>();
-  bf16* to = half_now_.data<bf16>();
-#pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t first = rows[i] * width;
-    for (std::int64_t c = first; c < first + width; ++c) to[c].bits = to_bf16(from[c]);
-  }
+  Stream stream = this->stream();
+  ops::round_node_rows(stream, half_now_, x(l), rows);
 }
 
 void KgatPropagation::product(int l, const ops::RowSet& rows) {
-  Stream stream;
+  Stream stream = this->stream();
   ops::spmm(stream, {s_[static_cast<std::size_t>(l)]}, pattern(), values_now_, stored(l), rows);
 }
 
 void KgatPropagation::aggregate(int l, const ops::RowSet& rows) {
   const ops::AggregateLayer layer = noisy_layer(l);
   const ops::AggregateRows array = arrays(l);
-  in_pieces(rows.size(), blocks_of(rows.size()), [&](int thread, std::int64_t, std::int64_t first, std::int64_t count) {
-    Stream stream;
-    Arena& arena = arenas_[static_cast<std::size_t>(thread)];
-    arena.reset();
-    ops::aggregate_forward(stream, arena, layer, array, rows.part(first, count));
+  in_pieces(rows, [&](Arena& arena, const ops::RowSet& block) {
+    Stream stream = this->stream();
+    ops::aggregate_forward(stream, arena, layer, array, block);
   });
 }
 
 void KgatPropagation::forward(int l, const ops::RowSet& rows) {
   const ops::AggregateLayer layer = noisy_layer(l);
   const ops::AggregateRows array = arrays(l);
-  in_pieces(rows.size(), blocks_of(rows.size()), [&](int thread, std::int64_t, std::int64_t first, std::int64_t count) {
-    Stream stream;
-    Arena& arena = arenas_[static_cast<std::size_t>(thread)];
-    arena.reset();
-    const ops::RowSet block = rows.part(first, count);
+  in_pieces(rows, [&](Arena& arena, const ops::RowSet& block) {
+    Stream stream = this->stream();
     ops::spmm(stream, {array.s}, pattern(), values_now_, stored(l), block);
     ops::aggregate_forward(stream, arena, layer, array, block);
   });
@@ -161,6 +150,13 @@ void KgatPropagation::aggregate_backward(int l, const ops::RowSet& rows, std::sp
   const ops::AggregateRows array = arrays(l);
   const Tensor ds_l = ds(l), dx_l = dx(l), dout = dx(l + 1);
   const std::int64_t begin = net_.aggregators_begin(), size = net_.aggregators_end() - begin;
+  if (net_.params().device().is_cuda()) {
+    const ops::AggregateLayer gradient = net_.layer(l, sums.slice(0, 1).reshaped({size}), begin);
+    return in_pieces(rows, [&](Arena& arena, const ops::RowSet& block) {
+      Stream stream = this->stream();
+      ops::aggregate_backward(stream, arena, layer, array, block, dout, ds_l, dx_l, gradient);
+    });
+  }
   const auto count = static_cast<std::int64_t>(segments.size()) - 1;
   const auto place = [&](std::int64_t node) {
     std::int64_t low = 0, high = rows.size();
@@ -186,59 +182,24 @@ void KgatPropagation::aggregate_backward(int l, const ops::RowSet& rows, std::sp
 }
 
 void KgatPropagation::product_backward(int l, const ops::RowSet& rows, ops::RowBits from) {
-  Stream stream;
+  Stream stream = this->stream();
   ops::spmm(stream, {dx(l), true}, pattern(), transposed_now_, ds(l), rows, from);
 }
 
 void KgatPropagation::gather(std::span<const std::int32_t> nodes, const Tensor& h) const {
-  const auto count = static_cast<std::int64_t>(nodes.size());
-  require(h.rows() == count && h.columns() == net_.arch().final_width(), "gather: ", count, " nodes, H ", h.shape());
-  visit_float(h.dtype(), [&]<class T>() {
-#pragma omp parallel for schedule(static)
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t node = nodes[static_cast<std::size_t>(i)];
-      T* to = h.data<T>() + i * h.columns();
-      for (int l = 0; l <= net_.arch().layers(); ++l) {
-        const std::int64_t width = net_.arch().width(l);
-        const T* row = x(l).data<const T>() + node * width;
-        double square = 0;
-        for (std::int64_t c = 0; c < width; ++c) square += static_cast<double>(row[c]) * static_cast<double>(row[c]);
-        const T scale = l == 0 ? T{1} : static_cast<T>(1 / std::max(std::sqrt(square), kLeastNorm));
-        for (std::int64_t c = 0; c < width; ++c) to[c] = row[c] * scale;
-        to += width;
-      }
-    }
-  });
+  Stream stream = this->stream();
+  std::int64_t column = 0;
+  for (int l = 0; l <= net_.arch().layers(); ++l) {
+    ops::gather_node_rows(stream, h, column, x(l), nodes, scale_of(l));
+    column += net_.arch().width(l);
+  }
 }
 
 void KgatPropagation::scatter(int l, std::span<const std::int32_t> nodes, const Tensor& dh) const {
-  const auto count = static_cast<std::int64_t>(nodes.size());
-  const std::int64_t width = net_.arch().width(l);
-  std::int64_t offset = 0;
-  for (int k = 0; k < l; ++k) offset += net_.arch().width(k);
-  visit_float(dh.dtype(), [&]<class T>() {
-#pragma omp parallel for schedule(static)
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t node = nodes[static_cast<std::size_t>(i)];
-      const T* dn = dh.data<const T>() + i * dh.columns() + offset;
-      T* to = dx(l).data<T>() + node * width;
-      if (l == 0) {
-        for (std::int64_t c = 0; c < width; ++c) to[c] += dn[c];
-        continue;
-      }
-      // n = x / |x|:  dx = (dn - n (n . dn)) / |x|
-      const T* row = x(l).data<const T>() + node * width;
-      double square = 0, dot = 0;
-      for (std::int64_t c = 0; c < width; ++c) {
-        square += static_cast<double>(row[c]) * static_cast<double>(row[c]);
-        dot += static_cast<double>(row[c]) * static_cast<double>(dn[c]);
-      }
-      const double norm = std::sqrt(square);
-      const T scale = static_cast<T>(1 / std::max(norm, kLeastNorm));
-      const T along = norm > kLeastNorm ? static_cast<T>(dot / square) : T{0};
-      for (std::int64_t c = 0; c < width; ++c) to[c] += (dn[c] - row[c] * along) * scale;
-    }
-  });
+  Stream stream = this->stream();
+  std::int64_t column = 0;
+  for (int k = 0; k < l; ++k) column += net_.arch().width(k);
+  ops::scatter_node_rows(stream, dx(l), dh, column, x(l), nodes, scale_of(l));
 }
 
 }  // namespace lockstep

@@ -1,6 +1,8 @@
 #include "lockstep/ops/aggregate.hpp"
 
+#include "aggregate_cuda.hpp"
 #include "aggregate_kernels.hpp"
+#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/gemm.hpp"
 
 namespace lockstep::ops {
@@ -33,6 +35,51 @@ struct Extents {
   }
 };
 
+template <class T>
+T* data_of(const Tensor& t) {
+  return t ? t.data<T>() : nullptr;
+}
+
+template <class T>
+void combine(Stream& stream, Aggregator kind, const RowSet& block, const Tensor& a, const Tensor& b,
+             const AggregateRows& rows) {
+  const auto run = [&](const auto& kernel, auto&&... first) {
+    kernel(first..., kind, block, rows.x.columns(), a.data<T>(), data_of<T>(b), rows.x.data<const T>(),
+           rows.s.data<const T>());
+  };
+  if constexpr (kHasCuda) {
+    if (rows.x.device().is_cuda()) return run(cuda::combine<T>, stream);
+  }
+  run(cpu::active_aggregate_kernels<T>().combine);
+}
+
+template <class T>
+void derive(Stream& stream, const RowSet& block, const Tensor& d1, const Tensor& d2, const AggregateLayer& gradient,
+            const AggregateRows& rows, const Tensor& dout, const AggregateLayer& layer) {
+  const auto run = [&](const auto& kernel, auto&&... first) {
+    kernel(first..., block, d1.columns(), d1.data<T>(), data_of<T>(d2), gradient.bias1.data<T>(),
+           d2 ? gradient.bias2.data<T>() : nullptr, dout.data<const T>(), rows.marks.data<const std::uint8_t>(),
+           static_cast<T>(layer.slope), static_cast<T>(Rate(layer.dropout).scale));
+  };
+  if constexpr (kHasCuda) {
+    if (rows.x.device().is_cuda()) return run(cuda::derive<T>, stream);
+  }
+  run(cpu::active_aggregate_kernels<T>().derive);
+}
+
+template <class T>
+void split(Stream& stream, Aggregator kind, const RowSet& block, const Tensor& dx, const Tensor& ds, const Tensor& da,
+           const Tensor& db, const AggregateRows& rows) {
+  const auto run = [&](const auto& kernel, auto&&... first) {
+    kernel(first..., kind, block, rows.x.columns(), dx.data<T>(), ds.data<T>(), da.data<const T>(), data_of<T>(db),
+           rows.x.data<const T>(), rows.s.data<const T>());
+  };
+  if constexpr (kHasCuda) {
+    if (rows.x.device().is_cuda()) return run(cuda::split<T>, stream);
+  }
+  run(cpu::active_aggregate_kernels<T>().split);
+}
+
 }  // namespace
 
 void aggregate_forward(Stream& stream, Arena& scratch, const AggregateLayer& layer, const AggregateRows& rows,
@@ -45,10 +92,17 @@ void aggregate_forward(Stream& stream, Arena& scratch, const AggregateLayer& lay
     const Tensor a = allocate(scratch, kType, {m, e.mixed}), z1 = allocate(scratch, kType, {m, e.out});
     const Tensor b = e.two ? allocate(scratch, kType, {m, e.in}) : Tensor();
     const Tensor z2 = e.two ? allocate(scratch, kType, {m, e.out}) : Tensor();
-    kernels.combine(layer.kind, block, e.in, a.data<T>(), e.two ? b.data<T>() : nullptr, rows.x.data<T>(),
-                    rows.s.data<T>());
+    combine<T>(stream, layer.kind, block, a, b, rows);
     gemm_nt(stream, {z1}, a, layer.weight1);
     if (e.two) gemm_nt(stream, {z2}, b, layer.weight2);
+    if constexpr (kHasCuda) {
+      if (rows.x.device().is_cuda())
+        return cuda::activate<T>(stream, block, e.out, rows.out.data<T>(),
+                                 rows.marks ? rows.marks.data<std::uint8_t>() : nullptr,
+                                 {z1.data<T>(), layer.bias1.data<T>(), e.two ? z2.data<T>() : nullptr,
+                                  e.two ? layer.bias2.data<T>() : nullptr, static_cast<T>(layer.slope)},
+                                 layer);
+    }
     // Whole groups of Philox's words for each row.
     const std::int64_t groups = (e.out + 2 * cpu::kGroupWords - 1) / (2 * cpu::kGroupWords);
     std::uint32_t* words = nullptr;
@@ -75,22 +129,17 @@ void aggregate_backward(Stream& stream, Arena& scratch, const AggregateLayer& la
   const Extents e(layer, rows);
   const std::int64_t m = block.size();
   visit_float(rows.x.dtype(), [&]<class T>() {
-    const auto kernels = cpu::active_aggregate_kernels<T>();
     constexpr DType kType = dtype_of<T>::value;
     const Tensor a = allocate(scratch, kType, {m, e.mixed}), d1 = allocate(scratch, kType, {m, e.out});
     const Tensor b = e.two ? allocate(scratch, kType, {m, e.in}) : Tensor();
     const Tensor d2 = e.two ? allocate(scratch, kType, {m, e.out}) : Tensor();
-    kernels.derive(block, e.out, d1.data<T>(), e.two ? d2.data<T>() : nullptr, gradient.bias1.data<T>(),
-                   e.two ? gradient.bias2.data<T>() : nullptr, dout.data<T>(), rows.marks.data<std::uint8_t>(),
-                   static_cast<T>(layer.slope), static_cast<T>(Rate(layer.dropout).scale));
-    kernels.combine(layer.kind, block, e.in, a.data<T>(), e.two ? b.data<T>() : nullptr, rows.x.data<T>(),
-                    rows.s.data<T>());
+    derive<T>(stream, block, d1, d2, gradient, rows, dout, layer);
+    combine<T>(stream, layer.kind, block, a, b, rows);
     gemm_tn(stream, {gradient.weight1, true}, d1, a);
     if (e.two) gemm_tn(stream, {gradient.weight2, true}, d2, b);
     gemm_nn(stream, {a}, d1, layer.weight1);
     if (e.two) gemm_nn(stream, {b}, d2, layer.weight2);
-    kernels.split(layer.kind, block, e.in, dx.data<T>(), ds.data<T>(), a.data<T>(), e.two ? b.data<T>() : nullptr,
-                  rows.x.data<T>(), rows.s.data<T>());
+    split<T>(stream, layer.kind, block, dx, ds, a, b, rows);
   });
 }
 

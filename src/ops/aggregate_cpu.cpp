@@ -5,8 +5,6 @@
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
-enum Mark : std::uint8_t { kFirst = 1, kSecond = 2, kKept = 4 };
-
 template <class T>
 void combine(Aggregator kind, const RowSet& rows, std::int64_t in, T* __restrict__ a, T* __restrict__ b,
              const T* __restrict__ x, const T* __restrict__ s) {

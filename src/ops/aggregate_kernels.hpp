@@ -7,6 +7,9 @@
 
 namespace lockstep::ops::cpu {
 
+/// Bits of AggregateRows::marks.
+enum Mark : std::uint8_t { kFirst = 1, kSecond = 2, kKept = 4 };
+
 /// Element-wise parts around the matrix products of a layer; row i of a, b, z and d belongs to node rows[i].
 template <class T>
 struct AggregateKernels {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "bpr_cuda.hpp"
+#include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep::ops {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "edge_values_cuda.hpp"
+#include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep::ops {
 

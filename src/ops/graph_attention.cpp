@@ -1,12 +1,15 @@
 #include "lockstep/ops/graph_attention.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
-#include <vector>
 
+#include "graph_attention_cuda.hpp"
 #include "graph_attention_kernels.hpp"
+#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/activation.hpp"
 #include "lockstep/ops/gemm.hpp"
+#include "lockstep/ops/node_rows.hpp"
 
 namespace lockstep::ops {
 
@@ -36,41 +39,65 @@ void project(Stream& stream, Arena& arena, std::span<const std::int32_t> nodes, 
   }
 }
 
+/// The same, every node at once, on a GPU.
+void project_on_gpu(Stream& stream, Arena& scratch, std::span<const std::int32_t> nodes, const Tensor& table,
+                    const Tensor& matrix, const Tensor& out) {
+  const ArenaScope scope(scratch);
+  const Tensor x = allocate(scratch, table.dtype(), {out.rows(), table.columns()});
+  gather_node_rows(stream, x, 0, table, nodes, RowScale::none);
+  gemm_nn(stream, {out}, x, matrix);
+}
+
 }  // namespace
 
-void attention_logits(Stream& stream, const RelationTriples& triples, const Tensor& table, const Tensor& matrix,
-                      const Tensor& translation, const Tensor& projected_heads, const Tensor& projected_tails,
-                      const Tensor& logits) {
+void attention_logits(Stream& stream, Arena& scratch, const RelationTriples& triples, const Tensor& table,
+                      const Tensor& matrix, const Tensor& translation, const Tensor& logits) {
   const std::int64_t k = matrix.columns(), count = static_cast<std::int64_t>(triples.place.size());
-  require(matrix.rows() == table.columns() && translation.size() == k &&
-              projected_heads.rows() >= static_cast<std::int64_t>(triples.heads.size()) &&
-              projected_tails.rows() >= static_cast<std::int64_t>(triples.tails.size()),
-          "attention: table ", table.shape(), ", matrix ", matrix.shape(), ", translation ", translation.shape());
+  require(matrix.rows() == table.columns() && translation.size() == k, "attention: table ", table.shape(), ", matrix ",
+          matrix.shape(), ", translation ", translation.shape());
+  const ArenaScope scope(scratch);
+  const Tensor heads = allocate(scratch, table.dtype(), {static_cast<std::int64_t>(triples.heads.size()), k}),
+               tails = allocate(scratch, table.dtype(), {static_cast<std::int64_t>(triples.tails.size()), k});
   visit_float(table.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (table.device().is_cuda()) {
+        project_on_gpu(stream, scratch, triples.heads, table, matrix, heads);
+        project_on_gpu(stream, scratch, triples.tails, table, matrix, tails);
+        cuda::shift_tanh<T>(stream, heads.rows(), k, heads.data<T>(), translation.data<const T>());
+        return cuda::pair_dots<T>(stream, k, logits.data<T>(), heads.data<const T>(), tails.data<const T>(), triples);
+      }
+    }
     const auto dots = cpu::active_pair_dots_kernel<T>();
 #pragma omp parallel
     {
       Arena arena;
-      project<T>(stream, arena, triples.heads, table, matrix, translation, projected_heads);
-      project<T>(stream, arena, triples.tails, table, matrix, Tensor(), projected_tails);
+      project<T>(stream, arena, triples.heads, table, matrix, translation, heads);
+      project<T>(stream, arena, triples.tails, table, matrix, Tensor(), tails);
 #pragma omp barrier
 #pragma omp for schedule(dynamic)
       for (std::int64_t first = 0; first < count; first += kTriples)
         dots(std::min(kTriples, count - first), k, logits.data<T>(), triples.place.data() + first,
-             projected_heads.data<const T>(), triples.head_slot.data() + first, projected_tails.data<const T>(),
+             heads.data<const T>(), triples.head_slot.data() + first, tails.data<const T>(),
              triples.tail_slot.data() + first);
     }
   });
 }
 
-void attention_softmax(Stream&, ParallelEdges parallel, std::span<const std::int64_t> row_ptr,
+void attention_softmax(Stream& stream, ParallelEdges parallel, std::span<const std::int64_t> row_ptr,
                        std::span<const std::int64_t> edge_ptr, std::int64_t first, std::int64_t last,
                        const Tensor& logits, const Tensor& values) {
-  require(logits.size() == edge_ptr.back() && values.size() == row_ptr.back(), "attention: ", logits.size(),
-          " logits for ", edge_ptr.back(), " triples, ", values.size(), " values for ", row_ptr.back(), " entries");
+  require(edge_ptr.size() == static_cast<std::size_t>(values.size()) + 1 && logits.dtype() == values.dtype() &&
+              last < static_cast<std::int64_t>(row_ptr.size()),
+          "attention: ", values.size(), " values, ", edge_ptr.size(), " offsets of their triples, rows up to ", last,
+          " of ", row_ptr.size(), " offsets");
   visit_float(values.dtype(), [&]<class T>() {
     const T* v = logits.data<const T>();
     T* a = values.data<T>();
+    if constexpr (kHasCuda) {
+      if (values.device().is_cuda())
+        return cuda::attention_softmax<T>(stream, parallel, row_ptr.data(), edge_ptr.data(), first, last, v, a);
+    }
+    assert(logits.size() == edge_ptr.back() && values.size() == row_ptr.back());
 #pragma omp parallel for schedule(dynamic, 256)
     for (std::int64_t r = first; r < last; ++r) {
       const std::int64_t begin = row_ptr[static_cast<std::size_t>(r)], end = row_ptr[static_cast<std::size_t>(r) + 1];

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lockstep/base/bf16.hpp"
+#include "lockstep/device/has_cuda.hpp"
 #include "node_rows_cuda.hpp"
 
 namespace lockstep::ops {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lockstep/device/has_cuda.hpp"
 #include "spmm_kernels.hpp"
 
 namespace lockstep::ops {

@@ -7,6 +7,9 @@
 #include <vector>
 
 #include "gemm_kernels.hpp"
+#include "lockstep/device/has_cuda.hpp"
+#include "lockstep/ops/gemm.hpp"
+#include "top_items_cuda.hpp"
 #include "top_items_kernels.hpp"
 
 namespace lockstep::ops {
@@ -93,9 +96,57 @@ class Best {
   std::vector<T> score_;
   std::vector<Key<T>> keys_;
 };
+
+using Excluded = std::function<std::span<const std::int32_t>(std::int64_t)>;
+
+/// Products of all users with as many items as leaves the scores in the second-level cache, one tile after another.
+template <class T>
+void top_items_on_gpu(Stream& stream, Arena& scratch, const Tensor& items, const Tensor& users,
+                      const Excluded& excluded, std::int64_t k, std::int32_t* top) {
+  constexpr std::int64_t kTileScores = std::int64_t{4} << 20;
+  require(k <= cuda::kMostBestItems, "top_items: the best ", k, " items: a GPU finds at most ", cuda::kMostBestItems);
+  const std::int64_t count = users.rows();
+  if (count == 0 || k == 0) return;
+  const auto host = [&]<class U>(U, std::int64_t size) {
+    return static_cast<U*>(scratch.host().allocate(static_cast<std::size_t>(size) * sizeof(U)));
+  };
+  std::int64_t* ptr = host(std::int64_t{}, count + 1);
+  ptr[0] = 0;
+  for (std::int64_t u = 0; u < count; ++u) ptr[u + 1] = ptr[u] + static_cast<std::int64_t>(excluded(u).size());
+  std::int32_t* left = host(std::int32_t{}, ptr[count]);
+  for (std::int64_t u = 0; u < count; ++u) std::ranges::copy(excluded(u), left + ptr[u]);
+  std::fill_n(top, count * k, -1);
+
+  constexpr DType kType = dtype_of<T>::value;
+  const std::int64_t tile = std::clamp<std::int64_t>(kTileScores / count, 1, std::max<std::int64_t>(items.rows(), 1));
+  const Tensor scores = allocate(scratch, kType, {count * tile}), best = allocate(scratch, kType, {count, k}),
+               found = allocate(scratch, DType::i32, {count}), item = allocate(scratch, DType::i32, {count, k});
+  for (std::int64_t first = 0; first < items.rows(); first += tile) {
+    const std::int64_t width = std::min(tile, items.rows() - first);
+    const Tensor some = scores.slice(0, count * width).reshaped({count, width});
+    gemm_nt(stream, {some}, users, items.slice(first, width));
+    cuda::keep_best<T>(stream, {.users = count,
+                                .first = first,
+                                .width = width,
+                                .k = k,
+                                .scores = some.data<T>(),
+                                .left_ptr = ptr,
+                                .left_out = left,
+                                .best = best.data<T>(),
+                                .item = item.data<std::int32_t>(),
+                                .found = found.data<std::int32_t>()});
+  }
+  if (items.rows() > 0) copy_bytes(stream, top, item.raw(), item.size_bytes());
+}
+
 }  // namespace
 
 ItemTable::ItemTable(const Tensor& items) : items_(items.rows()), columns_(items.columns()) {
+  if (items.device().is_cuda()) {
+    packed_ = OwnedTensor(items.dtype(), items.shape(), items.device());
+    copy(Stream(items.device()), packed_, items);
+    return;
+  }
   visit_float(items.dtype(), [&]<class T>() {
     const auto& kernels = cpu::active_gemm_kernels<T>();
     tile_stride_ = kernels.packed_size(kItemTile, columns_);
@@ -110,13 +161,16 @@ ItemTable::ItemTable(const Tensor& items) : items_(items.rows()), columns_(items
   });
 }
 
-void top_items(Stream&, const ItemTable& table, const Tensor& users,
+void top_items(Stream& stream, Arena& scratch, const ItemTable& table, const Tensor& users,
                const std::function<std::span<const std::int32_t>(std::int64_t)>& excluded, std::int64_t k,
                std::int32_t* top) {
   require(users.columns() == table.columns_ && users.dtype() == table.dtype(), "top_items: the items have ",
           table.columns_, " columns of ", name(table.dtype()), ", the users are ", users.shape(), " of ",
           name(users.dtype()));
   visit_float(users.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (users.device().is_cuda()) return top_items_on_gpu<T>(stream, scratch, table.packed_, users, excluded, k, top);
+    }
     const auto& kernels = cpu::active_gemm_kernels<T>();
     thread_local std::vector<Best<T>> best;
     thread_local std::vector<std::span<const std::int32_t>> left;  // what is still to be excluded

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "transr_cuda.hpp"
 

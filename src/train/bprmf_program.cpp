@@ -6,6 +6,8 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/device/kernel_arrays.hpp"
+#include "lockstep/ops/node_rows.hpp"
 #include "train/agreement.hpp"
 #include "train/kgat_program.hpp"
 
@@ -17,7 +19,9 @@ BprmfProgram::BprmfProgram(World& world, const RunConfig& config, BprmfModel& mo
       model_(model),
       batch_size_(config.global_batch(world.size())),
       steps_(model.size(Split::train) / batch_size_ + 1),
-      sampler_(model.data(), config.run.seed) {
+      sampler_(model.data(), config.run.seed),
+      stream_(model.params().device()),
+      arenas_{Arena(stream_.device()), Arena(stream_.device())} {
   require_plain_adam(config, "bprmf");
   adam_ =
       std::make_unique<LazyAdam>(config.optim, model.params(), std::vector<RowsOf>{{&model.users()}, {&model.items()}});
@@ -37,23 +41,26 @@ StepResult BprmfProgram::step(const TrainState& state, double lr, Ema*, unsigned
   adam_->catch_up(model_.items(), liked);
   adam_->catch_up(model_.users(), users_);
 
-  arena_.reset();
+  Arena& arena = arenas_[static_cast<std::size_t>(turn_ = 1 - turn_)];
+  arena.reset();
   const auto count = static_cast<std::int64_t>(rows.size());
-  const Tensor values = allocate(arena_, dtype, {count, d}), gradient = allocate(arena_, dtype, {count, d}),
-               slope = allocate(arena_, dtype, {batch_size_});
-  Stream stream;
-  ops::RankingSums sums;
-  visit_float(dtype, [&]<class T>() {
-    T* to = values.data<T>();
-    for (const std::int32_t i : liked) to = std::copy_n(model_.items().value.data<const T>() + i * d, d, to);
-    for (const std::int32_t u : users_) to = std::copy_n(model_.users().value.data<const T>() + u * d, d, to);
-    sums = ops::bpr(stream, batch_.pairs(), values, l2, slope, gradient);
-  });
+  const Tensor values = allocate(arena, dtype, {count, d}), gradient = allocate(arena, dtype, {count, d}),
+               slope = allocate(arena, dtype, {batch_size_});
+  const ops::RankedPairs pairs = batch_.pairs();
+  const auto [user, liked_at, other, use_ptr, use, of_items, of_users] =
+      for_kernels(stream_, arena, pairs.user, pairs.liked, pairs.other, pairs.use_ptr, pairs.use, liked,
+                  std::span<const std::int32_t>(users_));
+  ops::gather_node_rows(stream_, values.slice(0, split), 0, model_.items().value, of_items, ops::RowScale::none);
+  ops::gather_node_rows(stream_, values.slice(split, count - split), 0, model_.users().value, of_users,
+                        ops::RowScale::none);
+  auto& sums = *static_cast<ops::RankingSums*>(arena.host().allocate(sizeof(ops::RankingSums)));
+  ops::bpr(stream_, arena, {user, liked_at, other, use_ptr, use}, values, l2, slope, gradient, sums);
+  const double norm = gradient_norm(gradient, {{0, gradient.size()}});  // it waits for the sums too
   StepResult result = {.advance = 1,
                        .samples = batch_size_,
                        .loss = sums.loss + l2 * sums.half_square,
                        .weight = static_cast<double>(batch_size_),
-                       .norm = gradient_norm(gradient, {{0, gradient.size()}})};
+                       .norm = norm};
   if (!std::isfinite(result.loss)) {
     world_.together("checking the step", [&] {
       throw Error(Fault::usage, join("step ", state.step, " (epoch ", state.epoch, "): the loss is ", result.loss,

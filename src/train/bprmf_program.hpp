@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <memory>
 
 #include "lockstep/models/bprmf.hpp"
@@ -32,7 +33,9 @@ class BprmfProgram final : public TrainingProgram {
   std::unique_ptr<LazyAdam> adam_;
   CfBatch batch_;
   std::vector<std::int32_t> users_;  ///< of the batch, ascending
-  Arena arena_;
+  Stream stream_;
+  std::array<Arena, 2> arenas_;  ///< of this step and the one before, whose update may still be under way
+  int turn_ = 0;
 };
 
 }  // namespace lockstep

@@ -47,7 +47,7 @@ class GraphExchange {
   std::int64_t first() const { return partitioned_ ? cut_.first(comm_.rank()) : 0; }
   std::int64_t last() const { return partitioned_ ? cut_.last(comm_.rank()) : cut_.nodes(); }
   /// Of an ascending set the rows that this rank owns.
-  ops::RowSet own(const ops::RowSet& rows) const { return part_of(rows, first(), last()); }
+  ops::RowSet own(const ops::RowSet& rows) const { return partitioned_ ? part_of(rows, first(), last()) : rows; }
 
   /// The owners' rows of an ascending set become everybody's.
   void share(const Tensor& table, const ops::RowSet& rows, const char* what);

@@ -56,6 +56,10 @@ KgatProgram::KgatProgram(World& world, const RunConfig& config, KgatModel& model
       loss_of_triples_(DType::f64, {2}) {}
 
 KgatMode KgatProgram::choose_mode() {
+  if (model_.params().device().is_cuda()) {
+    why_ = "every rank does all of a step on its GPU";
+    return model_.options().mode.value_or(KgatMode::replicate);
+  }
   sampler_.interactions(0, cf_batch_, cf_, model_.data().entities);
   const auto threads = static_cast<std::uint64_t>(omp_get_max_threads());
   const KgatCosts costs =

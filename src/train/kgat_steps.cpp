@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 
+#include "lockstep/base/error.hpp"
 #include "lockstep/base/stopwatch.hpp"
+#include "lockstep/ops/node_rows.hpp"
 #include "train/agreement.hpp"
 
 namespace lockstep {
@@ -22,25 +23,13 @@ std::vector<RowsOf> tables_of(const Kgat& net, const GraphExchange& exchange, bo
   return which;
 }
 
-void clear_rows(const Tensor& table, const ops::RowSet& rows) {
-  const auto row_bytes = static_cast<std::size_t>(table.columns()) * size_bytes(table.dtype());
-  auto* memory = static_cast<std::byte*>(table.raw());
-#pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < rows.size(); ++i)
-    std::memset(memory + static_cast<std::size_t>(rows[i]) * row_bytes, 0, row_bytes);
-}
-
 }  // namespace
 
 bool KgatStepSums::finite() const { return std::isfinite(loss) && std::isfinite(norm); }
 
-double KgatSteps::squares(const Tensor& t) {
-  const double norm = lockstep::gradient_norm(t, {{0, t.size()}});
-  return norm * norm;
-}
-
 KgatSteps::KgatSteps(Communicator& comm, Kgat& net, KgatPropagation& propagation, const KgatStepOptions& options)
     : comm_(comm),
+      stream_(net.params().device()),
       net_(net),
       graph_(propagation.graph()),
       options_(options),
@@ -48,13 +37,27 @@ KgatSteps::KgatSteps(Communicator& comm, Kgat& net, KgatPropagation& propagation
       propagation_(propagation),
       adam_cf_(options.optimizer, net.params(), tables_of(net, exchange_, false)),
       adam_kg_(options.optimizer, net.params(), tables_of(net, exchange_, true)),
-      plan_(graph_, exchange_.first(), exchange_.last()),
-      dx0_(net.params().dtype(), net.embedding().shape),
-      segment_sums_(net.params().dtype(), Shape{options.segments, net.aggregators_end() - net.aggregators_begin()}),
-      gradient_(net.params().dtype(), Shape{net.aggregators_end() - net.aggregators_begin()}) {
+      plan_(graph_, exchange_.first(), exchange_.last(), stream_.device()),
+      arenas_{Arena(stream_.device()), Arena(stream_.device())} {
+  require_usage(!on_gpu() || !exchange_.partitioned(), "option dist.mode: between GPUs no rows are moved; with ",
+                comm.size(), " ranks and --device cuda every rank does all of a step, so leave it at auto or replicate");
+  const DType dtype = net.params().dtype();
+  const std::int64_t table = net.embedding().shape.size(), weights = net.aggregators_end() - net.aggregators_begin();
+  constexpr std::int64_t kAligned = 64;
+  const std::int64_t begin = (table + kAligned - 1) / kAligned * kAligned;
+  gradients_ = OwnedTensor(dtype, Shape{begin + weights}, stream_.device());
+  dx0_ = gradients_->slice(0, table).reshaped(net.embedding().shape);
+  gradient_ = gradients_->slice(begin, weights);
+  segment_sums_ = OwnedTensor(dtype, Shape{on_gpu() ? 1 : options.segments, weights}, stream_.device());
   for (const Param& p : net.params().all())
     if (net.ranks_items(p) && &p != &net.embedding()) aggregators_.push_back(&p);
   propagation_.set_dx0(dx0_);
+}
+
+Arena& KgatSteps::next_arena() {
+  arena_ = arena_ == &arenas_[0] ? &arenas_[1] : &arenas_[0];
+  arena_->reset();
+  return *arena_;
 }
 
 ShardRange KgatSteps::own_part(std::span<const std::int32_t> nodes) const {
@@ -73,9 +76,9 @@ void KgatSteps::find_embeddings(const ops::RowSet& rows) {
   if (embeddings_spread_) exchange_.share(net_.embedding().value, rows, "embeddings");
 }
 
-void KgatSteps::forward(const CfBatch& batch) {
+void KgatSteps::forward(const ops::RowSet& nodes) {
   const int layers = net_.arch().layers();
-  const ops::RowSet all = ops::RowSet::range(0, graph_.nodes), nodes = ops::RowSet::list(batch.rows());
+  const ops::RowSet all = ops::RowSet::range(0, graph_.nodes);
   const bool columns = options_.mode == KgatMode::column_switch && exchange_.partitioned();
   // A product reads rows(0) of the embeddings; by columns, those that a rank owns, and the loss those of the batch.
   find_embeddings(columns ? nodes : rows_.rows(0));
@@ -86,8 +89,7 @@ void KgatSteps::forward(const CfBatch& batch) {
       exchange_.by_columns(
           {propagation_.s(l)}, propagation_.stored(l),
           [&](const Tensor& y, const Tensor& x) {
-            Stream stream;
-            ops::spmm(stream, {y}, propagation_.pattern(), propagation_.values(), x, all);
+            ops::spmm(stream_, {y}, propagation_.pattern(), propagation_.values(), x, all);
           },
           "layer inputs by columns");
       propagation_.aggregate(l, own);
@@ -98,39 +100,37 @@ void KgatSteps::forward(const CfBatch& batch) {
   }
 }
 
-void KgatSteps::backward(const CfBatch& batch, const Tensor& dh) {
+void KgatSteps::backward(const CfBatch& batch, std::span<const std::int32_t> nodes, const Tensor& dh) {
   const std::int64_t first = exchange_.first(), own_rows = exchange_.last() - first;
   const ops::RowSet all = ops::RowSet::range(0, graph_.nodes), mine = ops::RowSet::range(first, own_rows);
   const bool columns = options_.mode == KgatMode::column_switch && exchange_.partitioned();
   const ShardRange part = own_part(batch.rows());
-  const auto own_nodes =
-      std::span(batch.rows()).subspan(static_cast<std::size_t>(part.begin), static_cast<std::size_t>(part.count()));
+  const auto own_nodes = nodes.subspan(static_cast<std::size_t>(part.begin), static_cast<std::size_t>(part.count()));
   const Tensor own_dh = dh.slice(part.begin, part.count());
 
   const NodeCut& cut = exchange_.cut();
   const ShardRange segments = own_segments();
   std::vector<std::int64_t> bounds;
   for (std::int64_t s = segments.begin; s <= segments.end; ++s) bounds.push_back(cut.begin(s));
-  const Tensor sums = segment_sums_->slice(0, segments.count());
-  fill_zero(Stream(), sums);
+  const Tensor sums = on_gpu() ? segment_sums_.view() : segment_sums_->slice(0, segments.count());
+  fill_zero(stream_, sums);
 
   const int layers = net_.arch().layers();
-  clear_rows(propagation_.dx(layers), exchange_.own(rows_.rows(layers)));
+  ops::clear_node_rows(stream_, propagation_.dx(layers), exchange_.own(rows_.rows(layers)));
   propagation_.scatter(layers, own_nodes, own_dh);
   for (int l = layers - 1; l >= 0; --l) {
     // Rows that only neighbours give something to start at zero; the embeddings' gradient has a value in every row.
     // By columns a product reads all rows of ds_l.
     if (!rows_.all(l + 1)) {
-      clear_rows(propagation_.dx(l), l == 0 || columns ? mine : exchange_.own(rows_.rows(l)));
-      if (columns) clear_rows(propagation_.ds(l), mine);
+      ops::clear_node_rows(stream_, propagation_.dx(l), l == 0 || columns ? mine : exchange_.own(rows_.rows(l)));
+      if (columns) ops::clear_node_rows(stream_, propagation_.ds(l), mine);
     }
     propagation_.aggregate_backward(l, exchange_.own(rows_.rows(l + 1)), bounds, sums);
     if (columns) {
       exchange_.by_columns(
           {propagation_.dx(l), true}, propagation_.ds(l),
           [&](const Tensor& y, const Tensor& x) {
-            Stream stream;
-            ops::spmm(stream, {y}, propagation_.pattern(), propagation_.transposed_values(), x, all);
+            ops::spmm(stream_, {y}, propagation_.pattern(), propagation_.transposed_values(), x, all);
           },
           "gradients by columns");
     } else {
@@ -140,27 +140,37 @@ void KgatSteps::backward(const CfBatch& batch, const Tensor& dh) {
     propagation_.scatter(l, own_nodes, own_dh);
   }
 
+  if (on_gpu()) return copy(stream_, gradient_, sums);
   // The same tree over all segments, whoever has them.
-  visit_float(gradient_->dtype(), [&]<class T>() {
+  visit_float(gradient_.dtype(), [&]<class T>() {
     std::vector<std::span<T>> local;
     for (std::int64_t s = 0; s < sums.rows(); ++s) local.push_back(sums.slice(s, 1).span<T>());
     if (exchange_.partitioned()) {
-      tree_all_reduce<T>(comm_, cut.segments(), local, gradient_->span<T>(), "weights' gradients");
+      tree_all_reduce<T>(comm_, cut.segments(), local, gradient_.span<T>(), "weights' gradients");
     } else {
       const std::vector<std::span<const T>> parts(local.begin(), local.end());
-      tree_sum<T>(parts, 0, gradient_->size(), gradient_->span<T>());
+      tree_sum<T>(parts, 0, gradient_.size(), gradient_.span<T>());
     }
   });
 }
 
 double KgatSteps::square_norm(unsigned& flags) {
+  if (on_gpu()) {
+    flags = wishes_of_all(comm_, flags);  // while the GPU works
+    const double norm = gradient_norm(gradients_, {{0, gradients_->size()}});
+    return norm * norm;
+  }
   const NodeCut& cut = exchange_.cut();
   const ShardRange segments = own_segments();
+  const auto squares = [](const Tensor& t) {
+    const double norm = gradient_norm(t, {{0, t.size()}});
+    return norm * norm;
+  };
   std::vector<double> own(static_cast<std::size_t>(segments.count())), all(static_cast<std::size_t>(cut.segments()));
 #pragma omp parallel for schedule(dynamic)
   for (std::int64_t s = segments.begin; s < segments.end; ++s)
     own[static_cast<std::size_t>(s - segments.begin)] =
-        squares(dx0_->slice(cut.begin(s), cut.begin(s + 1) - cut.begin(s)));
+        squares(dx0_.slice(cut.begin(s), cut.begin(s + 1) - cut.begin(s)));
   if (exchange_.partitioned()) {
     std::vector<std::int64_t> sizes;
     for (int r = 0; r < comm_.size(); ++r)
@@ -177,9 +187,9 @@ double KgatSteps::square_norm(unsigned& flags) {
 void KgatSteps::update_items(double lr, double scale) {
   adam_cf_.begin_step(lr, scale);
   const std::int64_t first = exchange_.first(), count = exchange_.last() - first;
-  adam_cf_.update(net_.embedding(), first, count, dx0_->slice(first, count));
+  adam_cf_.update(net_.embedding(), first, count, dx0_.slice(first, count));
   for (const Param* p : aggregators_) {
-    adam_cf_.update(*p, 0, p->shape[0], gradient_->slice(p->offset - net_.aggregators_begin(), p->shape.size()));
+    adam_cf_.update(*p, 0, p->shape[0], gradient_.slice(p->offset - net_.aggregators_begin(), p->shape.size()));
   }
   embeddings_spread_ = exchange_.partitioned();
 }
@@ -187,25 +197,31 @@ void KgatSteps::update_items(double lr, double scale) {
 KgatStepSums KgatSteps::rank_items(const CfBatch& batch, std::int64_t number, double lr, unsigned flags) {
   Stopwatch watch;
   KgatStepSums result;
-  arena_.reset();
+  Arena& arena = next_arena();
   adam_kg_.flush();
   rows_.build(graph_, net_.arch().layers(), batch.rows(), options_.mode == KgatMode::nested_rows ? 0.7 : -1);
+  rows_.place(stream_, arena);
+  const ops::RankedPairs all = batch.pairs();
+  const auto [user, liked, other, use_ptr, use, nodes] =
+      for_kernels(stream_, arena, all.user, all.liked, all.other, all.use_ptr, all.use, std::span(batch.rows()));
   const KgatPropagation::Noise noise = {.message_dropout = options_.message_dropout,
                                         .node_dropout = options_.node_dropout,
                                         .seed = options_.seed,
                                         .step = static_cast<std::uint64_t>(number)};
   propagation_.begin(&noise);
-  forward(batch);
+  forward(ops::RowSet::list(nodes));
 
   const DType dtype = net_.params().dtype();
-  const Shape shape = {static_cast<std::int64_t>(batch.rows().size()), net_.arch().final_width()};
-  const Tensor h = allocate(arena_, dtype, shape), dh = allocate(arena_, dtype, shape);
-  propagation_.gather(batch.rows(), h);
-  Stream stream;
-  result.sums = ops::bpr(stream, batch.pairs(), h, options_.cf_l2, allocate(arena_, dtype, {batch.count()}), dh);
-  result.loss = (result.sums.loss + options_.cf_l2 * result.sums.half_square) / static_cast<double>(batch.count());
-  backward(batch, dh);
+  const Shape shape = {static_cast<std::int64_t>(nodes.size()), net_.arch().final_width()};
+  const Tensor h = allocate(arena, dtype, shape), dh = allocate(arena, dtype, shape);
+  propagation_.gather(nodes, h);
+  ops::RankingSums& sums = on_host<ops::RankingSums>(arena, 1)[0];
+  ops::bpr(stream_, arena, {user, liked, other, use_ptr, use}, h, options_.cf_l2,
+           allocate(arena, dtype, {batch.count()}), dh, sums);
+  backward(batch, nodes, dh);
   result.norm = std::sqrt(square_norm(flags));
+  result.sums = sums;  // there, now that the norm is
+  result.loss = (sums.loss + options_.cf_l2 * sums.half_square) / static_cast<double>(batch.count());
   result.flags = flags;
   result.compute = watch.restart();
   if (!result.finite()) return result;

@@ -1,6 +1,6 @@
 #pragma once
+#include <array>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <vector>
 
@@ -43,7 +43,9 @@ struct KgatStepSums {
 /// sums over a batch go in the order of the batch. Each loss has an Adam of its own; the embeddings belong to both.
 class KgatSteps {
  public:
-  /// errors  Error (usage): options that the lazy form of Adam does not take
+  /// On the device of the parameters.
+  ///
+  /// errors  Error (usage): options that the lazy form of Adam does not take; a mode that moves rows between GPUs
   KgatSteps(Communicator& comm, Kgat& net, KgatPropagation& propagation, const KgatStepOptions& options);
 
   /// One update of embeddings and aggregators. `number` keys the dropout.
@@ -61,8 +63,8 @@ class KgatSteps {
   Optimizer& triples_optimizer() { return adam_kg_; }
   GraphExchange& exchange() { return exchange_; }
   /// Gradient of the last rank_items(): of the embeddings, in the rows that this rank owns, and of the aggregators.
-  const Tensor& embedding_gradient() const { return dx0_.view(); }
-  const Tensor& aggregator_gradient() const { return gradient_.view(); }
+  const Tensor& embedding_gradient() const { return dx0_; }
+  const Tensor& aggregator_gradient() const { return gradient_; }
   /// Gradient of the last rank_triples(): of the batch's rows() and relations.
   struct TriplesGradient {
     Tensor nodes;         ///< (rows, d)
@@ -78,15 +80,26 @@ class KgatSteps {
     Tensor relations;                  ///< (chunks, d k + k): matrix, then translation
     std::span<ops::RankingSums> sums;  ///< (chunks)
   };
-  void forward(const CfBatch& batch);
-  void backward(const CfBatch& batch, const Tensor& dh);
+  /// The memory of the step that begins. A step waits for its GPU once, in its middle, so that at the end of the next
+  /// one's middle nothing reads its memory any more: two arenas take turns.
+  Arena& next_arena();
+  /// Memory that the host may touch.
+  template <class T>
+  static std::span<T> on_host(Arena& arena, std::int64_t count) {
+    return {static_cast<T*>(arena.host().allocate(static_cast<std::size_t>(count) * sizeof(T))),
+            static_cast<std::size_t>(count)};
+  }
+  bool on_gpu() const { return stream_.device().is_cuda(); }
+  /// `nodes`: the batch's rows, where the kernels read them.
+  void forward(const ops::RowSet& nodes);
+  void backward(const CfBatch& batch, std::span<const std::int32_t> nodes, const Tensor& dh);
   double square_norm(unsigned& flags);
   void update_items(double lr, double scale);
-  static double squares(const Tensor& t);
 
-  void rank_chunks(const KgBatch& batch, ShardRange which, const ChunkResults& results);
+  void rank_chunks(const ops::RelationSamples& batch, ShardRange which, const ChunkResults& results);
   void gather_chunks(const KgBatch& batch, const ChunkResults& results);
-  void sum_chunks(const KgBatch& batch, const ChunkResults& results);
+  /// Sums the uses of each row and the chunks of each relation; the norm of all of it.
+  double sum_chunks(const KgBatch& batch, const ChunkResults& results);
   /// Those of an ascending list that this rank owns: where they begin, and how many.
   ShardRange own_part(std::span<const std::int32_t> nodes) const;
   void find_embeddings(const ops::RowSet& rows);
@@ -94,6 +107,7 @@ class KgatSteps {
   ShardRange own_segments() const;
 
   Communicator& comm_;
+  Stream stream_;
   Kgat& net_;
   const KgGraph& graph_;
   KgatStepOptions options_;
@@ -104,13 +118,14 @@ class KgatSteps {
   AttentionPlan plan_;
   std::vector<const Param*> aggregators_;
   bool embeddings_spread_ = false;  ///< rows of the embedding are right on their owners alone
-  OwnedTensor dx0_;                 ///< (N, d)
+  OwnedTensor gradients_;           ///< both of these; the gap between them stays 0
+  Tensor dx0_;                      ///< (N, d)
+  Tensor gradient_;                 ///< (aggregators' elements)
   OwnedTensor segment_sums_;        ///< (segments, aggregators' elements)
-  OwnedTensor gradient_;            ///< (aggregators' elements)
   TriplesGradient triples_gradient_;
-  std::vector<ops::RankingSums> chunk_sums_;
-  std::deque<Arena> arenas_;  ///< per thread
-  Arena arena_;               ///< of a step
+  std::vector<std::int64_t> places_;  ///< where the uses of a batch of triples lie among its chunks' rows
+  std::array<Arena, 2> arenas_;
+  Arena* arena_ = nullptr;  ///< of the last step
 };
 
 }  // namespace lockstep

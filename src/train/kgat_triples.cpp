@@ -1,10 +1,9 @@
 // The steps of KgatSteps that rank triples.
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "lockstep/base/stopwatch.hpp"
+#include "lockstep/ops/node_rows.hpp"
 #include "lockstep/ops/transr.hpp"
 #include "train/agreement.hpp"
 #include "train/kgat_steps.hpp"
@@ -14,7 +13,7 @@ namespace lockstep {
 KgatStepSums KgatSteps::rank_triples(const KgBatch& batch, double lr, unsigned flags) {
   Stopwatch watch;
   KgatStepSums result;
-  arena_.reset();
+  Arena& arena = next_arena();
   const std::int64_t size = batch.count(), d = net_.arch().embed_dim, k = net_.arch().relation_dim;
   const auto chunks = static_cast<std::int64_t>(batch.chunks.size());
   const DType dtype = net_.params().dtype();
@@ -26,25 +25,28 @@ KgatStepSums KgatSteps::rank_triples(const KgBatch& batch, double lr, unsigned f
   adam_kg_.catch_up(net_.matrices(), batch.relations);
   find_embeddings(ops::RowSet::list(batch.rows()));
 
-  chunk_sums_.assign(batch.chunks.size(), {});
-  const ChunkResults results = {.rows = allocate(arena_, dtype, {3 * size, d}),
-                                .relations = allocate(arena_, dtype, {chunks, d * k + k}),
-                                .sums = chunk_sums_};
+  const ChunkResults results = {.rows = allocate(arena, dtype, {3 * size, d}),
+                                .relations = allocate(arena, dtype, {chunks, d * k + k}),
+                                .sums = on_host<ops::RankingSums>(arena, chunks)};
+  const auto [all_chunks, head, tail, other] =
+      for_kernels(stream_, arena, std::span<const ops::RelationChunk>(batch.chunks),
+                  std::span<const std::int32_t>(batch.head), std::span<const std::int32_t>(batch.tail),
+                  std::span<const std::int32_t>(batch.other));
   const bool shared_out = exchange_.partitioned();
-  rank_chunks(batch, shared_out ? shards_of(chunks, comm_.rank(), comm_.size()) : ShardRange{0, chunks}, results);
+  rank_chunks({all_chunks, head, tail, other}, shared_out ? shards_of(chunks, comm_.rank(), comm_.size()) : ShardRange{0, chunks},
+              results);
   result.compute = watch.restart();
   if (shared_out) gather_chunks(batch, results);
   flags = wishes_of_all(comm_, flags);
   result.exchange = watch.restart();
-  sum_chunks(batch, results);
+  result.norm = sum_chunks(batch, results);
 
-  for (const ops::RankingSums& s : chunk_sums_) result.sums.loss += s.loss, result.sums.half_square += s.half_square;
+  for (const ops::RankingSums& s : results.sums) result.sums.loss += s.loss, result.sums.half_square += s.half_square;
   result.loss = (result.sums.loss + options_.kg_l2 * result.sums.half_square) / static_cast<double>(size);
-  const TriplesGradient& gradient = triples_gradient_;
-  result.norm = std::sqrt(squares(gradient.nodes) + squares(gradient.matrices) + squares(gradient.translations));
   result.flags = flags;
   result.compute += watch.restart();
   if (!result.finite()) return result;
+  const TriplesGradient& gradient = triples_gradient_;
   adam_kg_.begin_step(lr, clip_scale(result.norm, options_.clip_norm));
   adam_kg_.update(net_.embedding(), own_nodes, gradient.nodes.slice(own.begin, own.count()));
   adam_kg_.update(net_.matrices(), batch.relations, gradient.matrices);
@@ -54,28 +56,14 @@ KgatStepSums KgatSteps::rank_triples(const KgBatch& batch, double lr, unsigned f
   return result;
 }
 
-void KgatSteps::rank_chunks(const KgBatch& batch, ShardRange which, const ChunkResults& results) {
-  const std::int64_t d = net_.arch().embed_dim, k = net_.arch().relation_dim;
-  const DType dtype = net_.params().dtype();
-  const Kgat& net = net_;
-  while (static_cast<int>(arenas_.size()) < omp_get_max_threads()) arenas_.emplace_back();
-#pragma omp parallel for schedule(dynamic)
-  for (std::int64_t c = which.begin; c < which.end; ++c) {
-    const KgBatch::Chunk& chunk = batch.chunks[static_cast<std::size_t>(c)];
-    Arena& scratch = arenas_[static_cast<std::size_t>(omp_get_thread_num())];
-    scratch.reset();
-    const Tensor relation = results.relations.slice(c, 1).reshaped({d * k + k});
-    const ops::TransrResult out = {.projected = allocate(scratch, dtype, {3 * chunk.count, k}),
-                                   .score = allocate(scratch, dtype, {2, chunk.count}),
-                                   .drows = results.rows.slice(3 * chunk.first, 3 * chunk.count),
-                                   .dmatrix = relation.slice(0, d * k).reshaped({d, k}),
-                                   .dtranslation = relation.slice(d * k, k)};
-    Stream stream;
-    results.sums[static_cast<std::size_t>(c)] = ops::transr(
-        stream, scratch, batch.samples(chunk), net.embedding().value,
-        net.matrices().value.slice(chunk.relation, 1).reshaped({d, k}),
-        net.translations().value.slice(chunk.relation, 1).reshaped({k}), options_.kg_l2, batch.count(), out);
-  }
+void KgatSteps::rank_chunks(const ops::RelationSamples& batch, ShardRange which, const ChunkResults& results) {
+  const auto first = static_cast<std::size_t>(which.begin), count = static_cast<std::size_t>(which.count());
+  ops::RelationSamples samples = batch;
+  samples.chunks = batch.chunks.subspan(first, count);
+  ops::transr(stream_, samples, net_.embedding().value, net_.matrices().value, net_.translations().value,
+              options_.kg_l2, static_cast<std::int64_t>(batch.head.size()),
+              {.projected = {}, .score = {}, .drows = results.rows, .drelations = results.relations.slice(which.begin, which.count())},
+              results.sums.subspan(first, count));
 }
 
 void KgatSteps::gather_chunks(const KgBatch& batch, const ChunkResults& results) {
@@ -106,43 +94,25 @@ void KgatSteps::gather_chunks(const KgBatch& batch, const ChunkResults& results)
 }
 
 /// A node's uses in the order of the batch; a relation's chunks in theirs.
-void KgatSteps::sum_chunks(const KgBatch& batch, const ChunkResults& results) {
+double KgatSteps::sum_chunks(const KgBatch& batch, const ChunkResults& results) {
   const std::int64_t d = net_.arch().embed_dim, k = net_.arch().relation_dim;
-  const DType dtype = net_.params().dtype();
   const auto nodes = static_cast<std::int64_t>(batch.rows().size()),
              relations = static_cast<std::int64_t>(batch.relations.size());
-  TriplesGradient& gradient = triples_gradient_;
-  gradient = {.nodes = allocate(arena_, dtype, {nodes, d}),
-              .matrices = allocate(arena_, dtype, {relations, d * k}),
-              .translations = allocate(arena_, dtype, {relations, k})};
-  const RowUses& uses = batch.uses;
-  visit_float(dtype, [&]<class T>() {
-#pragma omp parallel
-    {
-#pragma omp for schedule(static) nowait
-      for (std::int64_t n = 0; n < nodes; ++n) {
-        T* sum = gradient.nodes.data<T>() + n * d;
-        std::fill_n(sum, d, T{0});
-        for (std::int64_t u = uses.use_ptr()[static_cast<std::size_t>(n)];
-             u < uses.use_ptr()[static_cast<std::size_t>(n) + 1]; ++u) {
-          const T* row = results.rows.data<const T>() + batch.row_of_use(uses.use()[static_cast<std::size_t>(u)]) * d;
-          for (std::int64_t c = 0; c < d; ++c) sum[c] += row[c];
-        }
-      }
-#pragma omp for schedule(dynamic)
-      for (std::int64_t r = 0; r < relations; ++r) {
-        T *matrix = gradient.matrices.data<T>() + r * d * k, *translation = gradient.translations.data<T>() + r * k;
-        std::fill_n(matrix, d * k, T{0});
-        std::fill_n(translation, k, T{0});
-        for (std::int64_t c = batch.relation_chunks[static_cast<std::size_t>(r)];
-             c < batch.relation_chunks[static_cast<std::size_t>(r) + 1]; ++c) {
-          const T* from = results.relations.data<const T>() + c * (d * k + k);
-          for (std::int64_t i = 0; i < d * k; ++i) matrix[i] += from[i];
-          for (std::int64_t i = 0; i < k; ++i) translation[i] += from[d * k + i];
-        }
-      }
-    }
-  });
+  places_.clear();
+  for (const std::int32_t use : batch.uses.use()) places_.push_back(batch.row_of_use(use));
+  const auto [use_ptr, places, relation_chunks] =
+      for_kernels(stream_, *arena_, std::span<const std::int64_t>(batch.uses.use_ptr()),
+                  std::span<const std::int64_t>(places_), std::span<const std::int64_t>(batch.relation_chunks));
+
+  const std::int64_t sizes[] = {nodes * d, relations * d * k, relations * k};
+  const Tensor flat = allocate(*arena_, net_.params().dtype(), {sizes[0] + sizes[1] + sizes[2]});
+  triples_gradient_ = {.nodes = flat.slice(0, sizes[0]).reshaped({nodes, d}),
+                       .matrices = flat.slice(sizes[0], sizes[1]).reshaped({relations, d * k}),
+                       .translations = flat.slice(sizes[0] + sizes[1], sizes[2]).reshaped({relations, k})};
+  ops::sum_node_rows(stream_, triples_gradient_.nodes, results.rows, 0, use_ptr, places);
+  ops::sum_node_rows(stream_, triples_gradient_.matrices, results.relations, 0, relation_chunks, {});
+  ops::sum_node_rows(stream_, triples_gradient_.translations, results.relations, d * k, relation_chunks, {});
+  return gradient_norm(flat, {{0, flat.size()}});
 }
 
 }  // namespace lockstep

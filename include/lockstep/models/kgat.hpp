@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/data/kg_data.hpp"
+#include "lockstep/device/kernel_arrays.hpp"
 #include "lockstep/nn/params.hpp"
 #include "lockstep/ops/aggregate.hpp"
 #include "lockstep/ops/graph_attention.hpp"
@@ -78,12 +79,13 @@ class NestedRows {
  public:
   /// `nodes` ascending, each once. A set beyond `most` of all nodes becomes all of them.
   void build(const KgGraph& graph, int layers, std::span<const std::int32_t> nodes, double most = 0.7);
+  /// Takes lists and bitmaps to where the stream's kernels read them; of a GPU that is the arena's memory.
+  void place(const Stream& stream, Arena& arena);
   /// l = 0 .. layers
   const ops::RowSet& rows(int l) const { return sets_[static_cast<std::size_t>(l)].rows; }
   /// The same as a bitmap; empty: all.
   ops::RowBits bits(int l) const {
-    const Set& set = sets_[static_cast<std::size_t>(l)];
-    return set.all ? ops::RowBits() : ops::RowBits(set.bits);
+    return sets_[static_cast<std::size_t>(l)].placed_bits;
   }
   bool all(int l) const { return sets_[static_cast<std::size_t>(l)].all; }
 
@@ -92,6 +94,7 @@ class NestedRows {
     std::vector<std::uint64_t> bits;
     std::vector<std::int32_t> list;
     ops::RowSet rows;
+    ops::RowBits placed_bits;  ///< empty: all
     bool all = false;
   };
   std::deque<Set> sets_;
@@ -111,6 +114,8 @@ class KgatPropagation {
     double node_dropout = 0;                  ///< of edges
     std::uint64_t seed = 0, step = 0;
   };
+  /// On the device of the network's parameters, where a GPU also gets its copy of the graph.
+  ///
   /// `half_storage`: products read x_l rounded to bf16, half the bytes; all else is in the network's type, f32 then.
   KgatPropagation(Kgat& net, const KgGraph& graph, bool half_storage = false);
 
@@ -128,14 +133,15 @@ class KgatPropagation {
   void aggregate(int l, const ops::RowSet& rows);
   void forward(int l, const ops::RowSet& rows);
   /// From dx_{l+1} of these rows: ds_l and dx_l of them, and the weights' gradients of segment i of the nodes added to row
-  /// i of `sums`. A row whose dx_{l+1} is zero may be left out: it changes no bit of them.
+  /// i of `sums`. A row whose dx_{l+1} is zero may be left out: it changes no bit of them. A GPU, where no other rank's
+  /// sums are to be matched, adds all to row 0.
   ///
   /// shapes  segments (k + 1) ascending bounds that hold all rows; sums (k, elements of the aggregators)
   void aggregate_backward(int l, const ops::RowSet& rows, std::span<const std::int64_t> segments, const Tensor& sums);
   /// dx_l of these rows += A' ds_l, where only the rows in `from` of ds_l hold something.
   void product_backward(int l, const ops::RowSet& rows, ops::RowBits from);
 
-  /// Rows of H, one for each node.
+  /// Rows of H, one for each node. Here and in scatter() the list lies where the kernels can read it.
   void gather(std::span<const std::int32_t> nodes, const Tensor& h) const;
   /// Adds to dx_l, for one l, what comes from dH of these nodes (each once). Rows of dx_l must hold something already.
   void scatter(int l, std::span<const std::int32_t> nodes, const Tensor& dh) const;
@@ -148,7 +154,7 @@ class KgatPropagation {
   void set_dx0(const Tensor& dx0) { dx_[0] = dx0; }
   const Kgat& net() const { return net_; }
   const KgGraph& graph() const { return graph_; }
-  ops::CsrPattern pattern() const { return {graph_.adj_indptr, graph_.col}; }
+  ops::CsrPattern pattern() const { return {indptr_.span(), column_.span()}; }
   /// Values of the edges in this pass, and of their opposites.
   const Tensor& values() const { return values_now_; }
   const Tensor& transposed_values() const { return transposed_now_; }
@@ -157,9 +163,15 @@ class KgatPropagation {
   ops::AggregateLayer noisy_layer(int l) const;
   ops::AggregateRows arrays(int l) const;
   void drop_edges();
+  Stream stream() const { return Stream(net_.params().device()); }
+  /// Runs work(arena, rows) for pieces of the rows, on a processor shared among its threads.
+  template <class Work>
+  void in_pieces(const ops::RowSet& rows, const Work& work);
 
   Kgat& net_;
   const KgGraph& graph_;
+  Resident<std::int64_t> indptr_, transpose_;  ///< of the graph's pattern
+  Resident<std::int32_t> column_;
   std::optional<Noise> noise_;
   OwnedTensor transposed_, dropped_, dropped_transposed_;
   Tensor values_now_, transposed_now_;
@@ -172,21 +184,23 @@ class KgatPropagation {
   std::deque<Arena> arenas_;  ///< per thread
 };
 
-/// Distinct heads and tails of each relation: what attention projects.
+/// Distinct heads and tails of each relation: what attention projects. It lies where the device's kernels read it.
 class AttentionPlan {
  public:
   /// Of the triples whose head is in [first, last).
-  AttentionPlan(const KgGraph& graph, std::int64_t first, std::int64_t last);
+  AttentionPlan(const KgGraph& graph, std::int64_t first, std::int64_t last, Device device = {});
   ops::RelationTriples of(std::int64_t relation) const;
-  std::int64_t most_heads() const { return most_heads_; }
-  std::int64_t most_tails() const { return most_tails_; }
+  /// Of the graph: entries of each row, triples of each entry.
+  std::span<const std::int64_t> row_ptr() const { return row_ptr_.span(); }
+  std::span<const std::int64_t> edge_ptr() const { return edge_ptr_.span(); }
   std::int64_t first() const { return first_; }
   std::int64_t last() const { return last_; }
 
  private:
-  std::int64_t first_, last_, most_heads_ = 0, most_tails_ = 0;
-  std::vector<std::int64_t> triple_ptr_, head_ptr_, tail_ptr_, place_;
-  std::vector<std::int32_t> heads_, tails_, head_slot_, tail_slot_;
+  std::int64_t first_, last_;
+  std::vector<std::int64_t> triple_ptr_, head_ptr_, tail_ptr_;
+  Resident<std::int64_t> place_, row_ptr_, edge_ptr_;
+  Resident<std::int32_t> heads_, tails_, head_slot_, tail_slot_;
 };
 
 /// Recomputes the adjacency of the plan's rows from the present embeddings: A_ht = sum over the triples from h to t of

@@ -45,10 +45,7 @@ struct CfBatch {
 /// chunks of at most kChunk samples: what depends on the samples of one chunk is summed in it, whoever computes it.
 struct KgBatch {
   static constexpr std::int64_t kChunk = 64;
-  struct Chunk {
-    std::int32_t relation = 0;
-    std::int64_t first = 0, count = 0;
-  };
+  using Chunk = ops::RelationChunk;
   std::vector<std::int32_t> head, relation, tail, other;  ///< (M)
   std::vector<Chunk> chunks;
   std::vector<std::int32_t> relations;        ///< distinct, ascending
@@ -57,7 +54,6 @@ struct KgBatch {
   void index();
   std::int64_t count() const { return static_cast<std::int64_t>(head.size()); }
   const std::vector<std::int32_t>& rows() const { return uses.rows(); }
-  ops::RelationSamples samples(const Chunk& chunk) const;
   /// Where use u = 3b + role of sample b lies in an array by chunks, each with its heads, then tails, then other tails.
   std::int64_t row_of_use(std::int32_t u) const {
     const Chunk& chunk = chunks[static_cast<std::size_t>(chunk_at_[static_cast<std::size_t>(u / 3)])];

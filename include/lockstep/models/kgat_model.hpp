@@ -62,6 +62,7 @@ class KgatModel final : public Model {
   KgatPropagation& propagation() { return *propagation_; }
   const char* kind() const override { return "kgat"; }
   ParamStore& params() override { return net_->params(); }
+  void move_to(Device device) override;
   /// Interactions; of validation and test, users.
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;

@@ -7,7 +7,7 @@
 namespace lockstep::ops {
 
 /// The triples of one relation with their distinct heads and tails: triple i goes from heads[head_slot[i]] to
-/// tails[tail_slot[i]], and its logit is element place[i].
+/// tails[tail_slot[i]], and its logit is element place[i]. The memory is the caller's, where the kernels can read it.
 struct RelationTriples {
   std::span<const std::int32_t> heads, tails;          ///< rows of the table
   std::span<const std::int32_t> head_slot, tail_slot;  ///< (n)
@@ -17,13 +17,11 @@ struct RelationTriples {
 /// v = P(t) . tanh(P(h) + y) for each triple, P(e) = e M: each distinct node is projected once. Shared among OpenMP's
 /// threads.
 ///
-/// shapes   table (N, d); matrix (d, k); translation (k); logits (all triples); projected_heads (heads, k) and
-///          projected_tails (tails, k): scratch
+/// shapes   table (N, d); matrix (d, k); translation (k); logits (all triples)
 /// dtypes   f32 | f64, all equal
 /// source   Wang et al. 2019, arXiv:1905.07854, eq. 4
-void attention_logits(Stream&, const RelationTriples& triples, const Tensor& table, const Tensor& matrix,
-                      const Tensor& translation, const Tensor& projected_heads, const Tensor& projected_tails,
-                      const Tensor& logits);
+void attention_logits(Stream&, Arena& scratch, const RelationTriples& triples, const Tensor& table,
+                      const Tensor& matrix, const Tensor& translation, const Tensor& logits);
 
 /// What parallel edges (several relations between the same two nodes) mean for the softmax.
 enum class ParallelEdges : std::uint8_t {
@@ -32,6 +30,8 @@ enum class ParallelEdges : std::uint8_t {
 };
 
 /// The attention of each head over its neighbours: rows sum to 1, empty rows stay empty.
+///
+/// The offsets lie where the kernels can read them.
 ///
 /// shapes   logits (triples), by head; row_ptr (rows + 1) entries of each row; edge_ptr (entries + 1) triples of each
 ///          entry; values (entries), stored for rows [first, last)

@@ -7,7 +7,7 @@
 
 namespace lockstep::ops {
 
-/// Items as rows of factors, packed once for the products with many blocks of users.
+/// Items as rows of factors, packed once for the products with many blocks of users; on a GPU a copy of them.
 ///
 /// shapes   items (I, D)
 /// dtypes   f32 | f64
@@ -20,10 +20,10 @@ class ItemTable {
   DType dtype() const { return packed_->dtype(); }
 
  private:
-  friend void top_items(Stream&, const ItemTable&, const Tensor&,
+  friend void top_items(Stream&, Arena&, const ItemTable&, const Tensor&,
                         const std::function<std::span<const std::int32_t>(std::int64_t)>&, std::int64_t, std::int32_t*);
   std::int64_t items_ = 0, columns_ = 0, tile_stride_ = 0;
-  OwnedTensor packed_;  ///< tiles of kItemTile items, one after another
+  OwnedTensor packed_;  ///< tiles of items, one after another
 };
 
 /// The best items of each user by inner product, without ever holding all scores.
@@ -34,10 +34,13 @@ class ItemTable {
 /// A block of users goes over tiles of items; a score is compared with the K-th best so far while it is in the cache. The
 /// result of a user depends on neither the other users of the call nor on threads. Runs on the calling thread.
 ///
+/// `top` is the host's; that of a GPU is pinned, and holds the result when the stream has come past, until when
+/// the scratch memory is in use.
+///
 /// shapes   users (M, D); excluded(m) ascending items of 0..I-1; top (M, K), -1 behind the last where fewer are left
 /// dtypes   f32 | f64, that of the table. An item whose score is NaN is never taken
-/// errors   Error if the shapes do not fit
-void top_items(Stream&, const ItemTable& table, const Tensor& users,
+/// errors   Error if the shapes do not fit; on a GPU for K above 2048
+void top_items(Stream&, Arena& scratch, const ItemTable& table, const Tensor& users,
                const std::function<std::span<const std::int32_t>(std::int64_t)>& excluded, std::int64_t k,
                std::int32_t* top);
 
