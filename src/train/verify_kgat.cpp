@@ -118,13 +118,16 @@ void ReferenceData::read_interactions(const H5File& file) {
 template <class T>
 class KgatVerification {
  public:
-  KgatVerification(Verifier& v, World& world, const H5File& file)
+  KgatVerification(Verifier& v, World& world, const H5File& file, Device device)
       : v_(v),
         world_(world),
         file_(file),
         reference_(file),
         f64_(std::is_same_v<T, double>),
-        model_(options(), reference_.data) {}
+        device_(device),
+        model_(options(), reference_.data) {
+    model_.move_to(device);
+  }
 
   void run() {
     load_weights();
@@ -140,6 +143,7 @@ class KgatVerification {
   KgatSteps steps(ops::ParallelEdges parallel_edges = ops::ParallelEdges::per_triple) {
     KgatStepOptions o;
     o.cf_l2 = model_.options().cf_l2, o.kg_l2 = model_.options().kg_l2, o.parallel_edges = parallel_edges;
+    if (device_.is_cuda() && world_.size() > 1) o.mode = KgatMode::replicate;
     return {world_.communicator(), model_.net(), model_.propagation(), o};
   }
   double tolerance(double single) const { return f64_ ? kDouble : single; }
@@ -168,14 +172,15 @@ class KgatVerification {
 
   void load_weights() {
     for (Param& p : model_.params().all())
-      if (p.trainable) file_.read_into<T>("/weights/" + p.name, p.value.template span<T>());
+      if (p.trainable)
+        file_.read_into<T>("/weights/" + p.name, HostView(p.value, HostView::Access::write)->template span<T>());
   }
   void set_laplacian(Laplacian kind) {
-    laplacian(graph(), kind, model_.net().adjacency().value);
+    laplacian(graph(), kind, HostView(model_.net().adjacency().value, HostView::Access::write));
     model_.propagation().adjacency_changed();
   }
   void refresh(const std::string& mode, const Tensor& logits = {}) {
-    const AttentionPlan plan(graph(), 0, graph().nodes);
+    const AttentionPlan plan(graph(), 0, graph().nodes, device_);
     refresh_attention(model_.net(), graph(), plan,
                       mode == "sum_logits" ? ops::ParallelEdges::sum_logits : ops::ParallelEdges::per_triple, logits);
     model_.propagation().adjacency_changed();
@@ -215,7 +220,7 @@ class KgatVerification {
   }
 
   void attention() {
-    const OwnedTensor logits(dtype_of<T>::value, {graph().triples()});
+    const OwnedTensor logits(dtype_of<T>::value, {graph().triples()}, device_);
     refresh("per_triple", logits);
     std::vector<double> v, pi;
     const std::vector<double> ours = doubles(logits);
@@ -253,6 +258,15 @@ class KgatVerification {
     return batch;
   }
 
+  OwnedTensor rows_of_h(const std::vector<std::int32_t>& nodes) {
+    const Resident<std::int32_t> list(std::span<const std::int32_t>(nodes), device_);
+    OwnedTensor h(dtype_of<T>::value,
+                  {static_cast<std::int64_t>(nodes.size()), model_.net().arch().final_width()}, device_);
+    model_.propagation().gather(list.span(), h);
+    Stream(device_).synchronize();  // the list goes
+    return h;
+  }
+
   /// Every layer on all rows, then loss and gradient of a batch, for one adjacency.
   void interactions(const std::string& mode) {
     const std::string group = "cf_" + mode + "/";
@@ -263,9 +277,7 @@ class KgatVerification {
     std::vector<std::int32_t> everybody(static_cast<std::size_t>(arch.nodes));
     std::iota(everybody.begin(), everybody.end(), 0);
     for (int l = 0; l < arch.layers(); ++l) p.forward(l, ops::RowSet::range(0, arch.nodes));
-    const OwnedTensor h(dtype_of<T>::value, {arch.nodes, arch.final_width()});
-    p.gather(everybody, h);
-    const std::vector<double> all = doubles(h);
+    const std::vector<double> all = doubles(rows_of_h(everybody));
     std::int64_t offset = arch.embed_dim;
     for (int l = 0; l < arch.layers(); ++l) {
       const std::string layer = group + join("layer", l, "/");
@@ -285,9 +297,7 @@ class KgatVerification {
     const KgatModel::Options& o = model_.options();
     KgatSteps steps = this->steps();
     const ops::RankingSums sums = steps.rank_items(batch, 0, 0).sums;
-    const OwnedTensor of_batch(dtype_of<T>::value, {static_cast<std::int64_t>(batch.rows().size()), h->columns()});
-    p.gather(batch.rows(), of_batch);
-    const std::vector<double> rows = doubles(of_batch);
+    const std::vector<double> rows = doubles(rows_of_h(batch.rows()));
     const auto dot = [&](std::int32_t a, std::int32_t b) {
       const auto at = [&](std::int32_t row) { return rows.begin() + row * arch.final_width(); };
       return std::inner_product(at(a), at(a) + arch.final_width(), at(b), 0.0);
@@ -326,28 +336,33 @@ class KgatVerification {
     std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
       return relation[static_cast<std::size_t>(a)] < relation[static_cast<std::size_t>(b)];
     });
-    const std::int64_t d = arch.embed_dim, width = arch.relation_dim;
+    const std::int64_t width = arch.relation_dim;
     const auto k = static_cast<std::size_t>(width);
     const std::vector<double> no_rows(order.size() * k), no_scores(order.size());
     std::array<std::vector<double>, 3> rows = {no_rows, no_rows, no_rows};
     std::array<std::vector<double>, 2> f = {no_scores, no_scores};
+    const OwnedTensor projected(dtype_of<T>::value, {3 * batch.count(), width}, device_),
+        score(dtype_of<T>::value, {2 * batch.count()}, device_);
+    Arena arena(device_);
+    Stream stream(device_);
+    const auto [chunks, head, tail, other] =
+        for_kernels(stream, arena, std::span<const ops::RelationChunk>(batch.chunks),
+                    std::span<const std::int32_t>(batch.head), std::span<const std::int32_t>(batch.tail),
+                    std::span<const std::int32_t>(batch.other));
+    const std::span chunk_sums(
+        static_cast<ops::RankingSums*>(arena.host().allocate(chunks.size() * sizeof(ops::RankingSums))), chunks.size());
+    ops::transr(stream, {chunks, head, tail, other}, model_.net().embedding().value, model_.net().matrices().value,
+                model_.net().translations().value, o.kg_l2, batch.count(),
+                {.projected = projected, .score = score, .drows = {}, .drelations = {}}, chunk_sums);
+    const std::vector<double> p = doubles(projected), scores = doubles(score);
     for (const KgBatch::Chunk& chunk : batch.chunks) {
-      const OwnedTensor projected(dtype_of<T>::value, {3 * chunk.count, width}),
-          score(dtype_of<T>::value, {2, chunk.count});
-      Arena scratch;
-      Stream stream;
-      ops::transr(stream, scratch, batch.samples(chunk), model_.net().embedding().value,
-                  model_.net().matrices().value.slice(chunk.relation, 1).reshaped({d, width}),
-                  model_.net().translations().value.slice(chunk.relation, 1).reshaped({width}), o.kg_l2, batch.count(),
-                  {.projected = projected, .score = score, .drows = {}, .dmatrix = {}, .dtranslation = {}});
-      const std::vector<double> p = doubles(projected), scores = doubles(score);
       const auto first = static_cast<std::size_t>(chunk.first), n = static_cast<std::size_t>(chunk.count);
       for (std::size_t i = 0; i < n; ++i) {
         const auto to = static_cast<std::size_t>(order[first + i]);
         for (std::size_t role = 0; role < 3; ++role)
-          std::copy_n(p.begin() + static_cast<std::ptrdiff_t>((role * n + i) * k), k,
+          std::copy_n(p.begin() + static_cast<std::ptrdiff_t>((3 * first + role * n + i) * k), k,
                       rows[role].begin() + static_cast<std::ptrdiff_t>(to * k));
-        for (std::size_t role = 0; role < 2; ++role) f[role][to] = scores[role * n + i];
+        for (std::size_t role = 0; role < 2; ++role) f[role][to] = scores[2 * first + role * n + i];
       }
     }
     KgatSteps steps = this->steps();
@@ -421,9 +436,7 @@ class KgatVerification {
     std::iota(item_nodes.begin(), item_nodes.end(), 0);
     const std::vector<std::int32_t> user_nodes(users.begin(), users.end());
     const auto count = static_cast<std::int64_t>(users.size());
-    const OwnedTensor of_items(dtype_of<T>::value, {items, width}), of_users(dtype_of<T>::value, {count, width});
-    model_.propagation().gather(item_nodes, of_items);
-    model_.propagation().gather(user_nodes, of_users);
+    const OwnedTensor of_items = rows_of_h(item_nodes), of_users = rows_of_h(user_nodes);
     std::vector<double> scores;
     const std::vector<double> u = doubles(of_users), i = doubles(of_items);
     for (std::int64_t a = 0; a < count; ++a)
@@ -434,14 +447,18 @@ class KgatVerification {
 
     // The reference puts the training items behind the others, in no order.
     std::vector<double> ranking = v_.reference("after_steps", group + "ranking");
-    std::vector<std::int32_t> top(static_cast<std::size_t>(count * items));
-    Stream stream;
+    Arena arena(device_), scratch(device_);
+    const std::span top(static_cast<std::int32_t*>(
+                            arena.host().allocate(static_cast<std::size_t>(count * items) * sizeof(std::int32_t))),
+                        static_cast<std::size_t>(count * items));
+    Stream stream(device_);
     const auto user_of = [&](std::int64_t a) {
       return static_cast<std::int64_t>(users[static_cast<std::size_t>(a)]) - reference_.data.entities;
     };
     ops::top_items(
-        stream, ops::ItemTable(of_items), of_users,
+        stream, scratch, ops::ItemTable(of_items), of_users,
         [&](std::int64_t a) { return reference_.data.train.of(user_of(a)); }, items, top.data());
+    stream.synchronize();
     for (std::size_t a = 0; a < top.size(); ++a)
       if (top[a] >= 0) ranking[a] = top[a];
     v_.absolute("after_steps", group + "ranking", ranking, 0);
@@ -463,6 +480,7 @@ class KgatVerification {
   const H5File& file_;
   ReferenceData reference_;
   bool f64_;
+  Device device_;
   KgatModel model_;
 };
 
@@ -474,9 +492,9 @@ void verify_kgat(World& world, const H5File& file, const VerifyOptions& options,
   if (!file.has("/weights")) return;
   Verifier v(file, options, report);
   if (options.f64) {
-    KgatVerification<double>(v, world, file).run();
+    KgatVerification<double>(v, world, file, options.device).run();
   } else {
-    KgatVerification<float>(v, world, file).run();
+    KgatVerification<float>(v, world, file, options.device).run();
   }
 }
 

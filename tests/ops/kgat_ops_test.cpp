@@ -1,6 +1,8 @@
 // The ops of a knowledge graph's network: aggregators, both ranking losses, attention.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -139,8 +141,10 @@ TEST_SUITE("ops.bpr") {
                       slope(DType::f64, {3});
     constexpr double kL2 = 0.1;
     Stream stream;
+    Arena arena;
+    ops::RankingSums sums;
     const auto loss = [&] {
-      const ops::RankingSums sums = ops::bpr(stream, pairs, rows, kL2, slope, {});
+      ops::bpr(stream, arena, pairs, rows, kL2, slope, {}, sums);
       return (sums.loss + kL2 * sums.half_square) / 3;
     };
     double expected = 0;
@@ -150,7 +154,7 @@ TEST_SUITE("ops.bpr") {
       for (const std::int32_t r : {user[b], liked[b], other[b]}) expected += kL2 * product(r, r) / 2;
     }
     CHECK(loss() == doctest::Approx(expected / 3).epsilon(1e-12));
-    ops::bpr(stream, pairs, rows, kL2, slope, drows);
+    ops::bpr(stream, arena, pairs, rows, kL2, slope, drows, sums);
     CHECK(difference(drows, numeric(rows, loss)) < 1e-8);
   }
 }
@@ -159,31 +163,39 @@ TEST_SUITE("ops.transr") {
   TEST_CASE("gradients agree with finite differences") {
     for_every_isa([] {
       const std::vector<std::int32_t> head = {0, 3, 0, 5}, tail = {1, 4, 2, 5}, other = {2, 0, 1, 6};
+      // The first is of relation 1, the others of relation 0.
+      const std::vector<ops::RelationChunk> chunks = {{1, 0, 1}, {0, 1, 3}};
       const OwnedTensor table = random_tensor(DType::f64, {7, 9}, "table"),
-                        matrix = random_tensor(DType::f64, {9, 5}, "matrix"),
-                        translation = random_tensor(DType::f64, {5}, "translation");
-      const OwnedTensor projected(DType::f64, {12, 5}), score(DType::f64, {2, 4}), drows(DType::f64, {12, 9}),
-          dmatrix(DType::f64, {9, 5}), dtranslation(DType::f64, {5});
+                        matrices = random_tensor(DType::f64, {2, 9, 5}, "matrices"),
+                        translations = random_tensor(DType::f64, {2, 5}, "translations");
+      const OwnedTensor projected(DType::f64, {12, 5}), score(DType::f64, {8}), drows(DType::f64, {12, 9}),
+          drelations(DType::f64, {2, 50});
       constexpr double kL2 = 0.1;
       const auto run = [&] {
-        Arena arena;
         Stream stream;
-        const ops::RankingSums sums = ops::transr(stream, arena, {head, tail, other}, table, matrix, translation, kL2,
-                                                  4, {projected, score, drows, dmatrix, dtranslation});
-        return (sums.loss + kL2 * sums.half_square) / 4;
+        std::array<ops::RankingSums, 2> sums;
+        ops::transr(stream, {chunks, head, tail, other}, table, matrices, translations, kL2, 4,
+                    {projected, score, drows, drelations}, sums);
+        return (sums[0].loss + sums[1].loss + kL2 * (sums[0].half_square + sums[1].half_square)) / 4;
       };
       run();
       const OwnedTensor dtable(DType::f64, table->shape());
+      const OwnedTensor dmatrices(DType::f64, matrices->shape()), dtranslations(DType::f64, translations->shape());
       const std::vector<std::int32_t>* roles[] = {&head, &tail, &other};
-      for (std::size_t role = 0; role < 3; ++role)
-        for (std::size_t b = 0; b < 4; ++b)
-          for (std::int64_t c = 0; c < 9; ++c)
-            dtable->data<double>()[(*roles[role])[b] * 9 + c] +=
-                drows->data<double>()[static_cast<std::int64_t>(4 * role + b) * 9 + c];
-      const OwnedTensor dm = converted(dmatrix, DType::f64), dt = converted(dtranslation, DType::f64);
+      for (std::size_t chunk = 0; chunk < 2; ++chunk) {
+        const auto [relation, first, count] = chunks[chunk];
+        for (std::int64_t role = 0; role < 3; ++role)
+          for (std::int64_t b = 0; b < count; ++b)
+            for (std::int64_t c = 0; c < 9; ++c)
+              dtable->data<double>()[(*roles[role])[static_cast<std::size_t>(first + b)] * 9 + c] +=
+                  drows->data<double>()[(3 * first + role * count + b) * 9 + c];
+        const double* of_relation = drelations->data<double>() + 50 * chunk;
+        std::copy_n(of_relation, 45, dmatrices->data<double>() + 45 * relation);
+        std::copy_n(of_relation + 45, 5, dtranslations->data<double>() + 5 * relation);
+      }
       CHECK(difference(dtable, numeric(table, run)) < 1e-8);
-      CHECK(difference(dm, numeric(matrix, run)) < 1e-8);
-      CHECK(difference(dt, numeric(translation, run)) < 1e-8);
+      CHECK(difference(dmatrices, numeric(matrices, run)) < 1e-8);
+      CHECK(difference(dtranslations, numeric(translations, run)) < 1e-8);
     });
   }
 }

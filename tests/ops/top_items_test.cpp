@@ -8,6 +8,7 @@
 
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
+#include "support/devices.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -60,14 +61,18 @@ std::vector<std::int32_t> reference(const Tensor& users, const Tensor& items,
 }
 
 std::vector<std::int32_t> run(const Tensor& users, const Tensor& items,
-                              const std::vector<std::vector<std::int32_t>>& excluded, std::int64_t k) {
-  std::vector<std::int32_t> top(static_cast<std::size_t>(users.rows() * k), -7);
-  Stream stream;
+                              const std::vector<std::vector<std::int32_t>>& excluded, std::int64_t k,
+                              Device device = {}) {
+  Arena arena(device), scratch(device);
+  const auto size = static_cast<std::size_t>(users.rows() * k);
+  auto* top = static_cast<std::int32_t*>(arena.host().allocate(size * sizeof(std::int32_t)));
+  std::fill_n(top, size, -7);
+  Stream stream(device);
   ops::top_items(
-      stream, ops::ItemTable(items), users,
-      [&](std::int64_t u) { return std::span<const std::int32_t>(excluded[static_cast<std::size_t>(u)]); }, k,
-      top.data());
-  return top;
+      stream, scratch, ops::ItemTable(on_device(items, device)), on_device(users, device),
+      [&](std::int64_t u) { return std::span<const std::int32_t>(excluded[static_cast<std::size_t>(u)]); }, k, top);
+  stream.synchronize();
+  return {top, top + size};
 }
 }  // namespace
 
@@ -85,7 +90,11 @@ TEST_SUITE("ops.top_items") {
           const OwnedTensor users = whole_numbers(dtype, s.users, s.columns, "users"),
                             items = whole_numbers(dtype, s.items, s.columns, "items");
           const auto excluded = some_excluded(s.users, s.items);
-          CHECK(run(users, items, excluded, s.k) == reference(users, items, excluded, s.k));
+          const auto expected = reference(users, items, excluded, s.k);
+          for (const Device device : devices()) {
+            CAPTURE(name(device));
+            CHECK(run(users, items, excluded, s.k, device) == expected);
+          }
         }
     });
   }
@@ -106,16 +115,18 @@ TEST_SUITE("ops.top_items") {
     users->data<float>()[0] = 1;
     items->data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
     items->data<float>()[1] = 1, items->data<float>()[2] = 2;
-    CHECK(run(users, items, {{}}, 3) == std::vector<std::int32_t>{2, 1, -1});
+    for (const Device device : devices())
+      CHECK(run(users, items, {{}}, 3, device) == std::vector<std::int32_t>{2, 1, -1});
   }
 
   TEST_CASE("users of another width are refused") {
     const OwnedTensor users(DType::f32, {2, 3}), items(DType::f32, {4, 2});
     std::int32_t top[2] = {};
     Stream stream;
+    Arena scratch;
     CHECK_THROWS_WITH_AS(
         ops::top_items(
-            stream, ops::ItemTable(items), users, [](std::int64_t) { return std::span<const std::int32_t>(); }, 1, top),
+            stream, scratch, ops::ItemTable(items), users, [](std::int64_t) { return std::span<const std::int32_t>(); }, 1, top),
         "top_items: the items have 2 columns of f32, the users are (2, 3) of f32", Error);
   }
 }
