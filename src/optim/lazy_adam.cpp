@@ -37,13 +37,22 @@ LazyAdam::LazyAdam(const OptimizerOptions& options, ParamStore& params, const st
       if (t.name == name) return t.value;
     return Tensor{};
   };
+  std::int64_t most = 0;
   for (RowsOf rows : which) {
     const std::int64_t all = rows.param->shape[0];
     if (rows.count < 0) rows.count = all - rows.first;
-    tables_.push_back({rows, all > 0 ? rows.param->shape.size() / all : 0, state_of("exp_avg/" + rows.param->name),
-                       state_of("exp_avg_sq/" + rows.param->name),
-                       std::vector<std::int64_t>(static_cast<std::size_t>(all))});
+    Table& table = tables_.emplace_back();
+    table.rows = rows;
+    table.columns = all > 0 ? rows.param->shape.size() / all : 0;
+    table.m = state_of("exp_avg/" + rows.param->name), table.v = state_of("exp_avg_sq/" + rows.param->name);
+    if (device().is_cuda()) {
+      table.gpu_done = OwnedTensor(DType::i64, Shape{all}, device());
+    } else {
+      table.done.resize(static_cast<std::size_t>(all));
+    }
+    most = std::max(most, all);
   }
+  if (device().is_cuda()) gpu_from_ = Buffer(device(), static_cast<std::size_t>(most) * sizeof(std::int64_t));
 }
 
 LazyAdam::Table& LazyAdam::table_of(const Param& param) {
@@ -57,8 +66,18 @@ void LazyAdam::expect_steps(std::int64_t taken) {
   if (taken == base_ + static_cast<std::int64_t>(history_.size())) return;
   base_ = taken;
   history_.clear();
-  gpu_.steps = 0;
-  for (Table& table : tables_) std::fill(table.done.begin(), table.done.end(), base_);
+  all_have_taken(base_);
+}
+
+void LazyAdam::all_have_taken(std::int64_t steps) {
+  for (Table& table : tables_) {
+    std::fill(table.done.begin(), table.done.end(), steps);
+    if constexpr (kHasCuda) {
+      if (device().is_cuda())
+        optim_kernels::cuda::set_steps(Stream(device()), table.gpu_done->data<std::int64_t>(), table.gpu_done->size(),
+                                       steps);
+    }
+  }
 }
 
 void LazyAdam::note(double lr, double gradient_scale) {
@@ -74,6 +93,18 @@ void LazyAdam::note(double lr, double gradient_scale) {
   if (!calm) calm_from_ = steps();
   history_.push_back(step);
   scale_ = gradient_scale;
+  if constexpr (kHasCuda) {
+    if (!device().is_cuda()) return;
+    const Stream stream(device());
+    if (history_.size() * sizeof(Step) > gpu_history_.size_bytes()) {
+      Buffer larger(device(), 2 * history_.size() * sizeof(Step));
+      copy_bytes(stream, larger.data(), gpu_history_.data(), gpu_history_.size_bytes());
+      stream.synchronize();  // nobody reads the old one any more
+      gpu_history_ = std::move(larger);
+    }
+    optim_kernels::cuda::note_step(stream, reinterpret_cast<double*>(gpu_history_.data()),
+                                   static_cast<std::int64_t>(history_.size()) - 1, step.rate, step.root);
+  }
 }
 
 template <class T>
@@ -109,7 +140,6 @@ void LazyAdam::replay(const Table& table, std::int64_t row, std::int64_t from, s
 }
 
 void LazyAdam::catch_up(const Table& table, std::span<const LateRow> rows, std::int64_t to, const Tensor& gradient) {
-  if (device().is_cuda()) return catch_up_on_gpu(table, rows, to, gradient);
   const auto count = static_cast<std::int64_t>(rows.size());
   visit_float(dtype(), [&]<class T>() {
     const auto adam = optim_kernels::active<T>().adam;
@@ -126,31 +156,21 @@ void LazyAdam::catch_up(const Table& table, std::span<const LateRow> rows, std::
   });
 }
 
-void LazyAdam::catch_up_on_gpu(const Table& table, std::span<const LateRow> rows, std::int64_t to,
-                               const Tensor& gradient) {
-  if (rows.empty()) return;
+void LazyAdam::catch_up_on_gpu(const Table& table, const ops::RowSet& rows, std::int64_t to, const Tensor& gradient) {
+  if (history_.empty()) return;  // nothing has been put off
   const Stream stream(device());
-  const auto room = [&](Buffer& buffer, std::size_t bytes) {
-    if (buffer.size_bytes() >= bytes) return false;
-    stream.synchronize();  // nobody reads the old one any more
-    buffer = Buffer(device(), 2 * bytes);
-    return true;
-  };
-  room(gpu_.rows, rows.size_bytes());
-  copy_bytes(stream, gpu_.rows.data(), rows.data(), rows.size_bytes());
-  if (room(gpu_.history, history_.size() * sizeof(Step))) gpu_.steps = 0;
-  copy_bytes(stream, gpu_.history.data() + gpu_.steps * sizeof(Step), history_.data() + gpu_.steps,
-             (history_.size() - gpu_.steps) * sizeof(Step));
-  gpu_.steps = history_.size();
+  auto* from = reinterpret_cast<std::int64_t*>(gpu_from_.data());
   visit_float(dtype(), [&]<class T>() {
     if constexpr (kHasCuda) {
-      optim_kernels::cuda::late_steps<T>(stream, {.columns = table.columns,
+      optim_kernels::cuda::claim_rows(stream, rows, table.gpu_done->data<std::int64_t>(), from,
+                                      gradient ? to + 1 : to);
+      optim_kernels::cuda::late_steps<T>(stream, {.rows = rows,
+                                                  .columns = table.columns,
                                                   .p = table.rows.param->value.data<T>(),
                                                   .m = table.m.data<T>(),
                                                   .v = table.v.data<T>(),
-                                                  .rows = reinterpret_cast<const LateRow*>(gpu_.rows.data()),
-                                                  .count = static_cast<std::int64_t>(rows.size()),
-                                                  .history = reinterpret_cast<const double*>(gpu_.history.data()),
+                                                  .from = from,
+                                                  .history = reinterpret_cast<const double*>(gpu_history_.data()),
                                                   .base = base_,
                                                   .to = to,
                                                   .calm_from = calm_from_,
@@ -163,6 +183,7 @@ void LazyAdam::catch_up_on_gpu(const Table& table, std::span<const LateRow> rows
 void LazyAdam::catch_up(const Param& param, std::span<const std::int32_t> rows) {
   expect_steps(steps());
   Table& table = table_of(param);
+  if (device().is_cuda()) return catch_up_on_gpu(table, ops::RowSet::list(rows), steps(), {});
   thread_local std::vector<LateRow> late;
   late.clear();
   for (const std::int32_t row : rows) {
@@ -173,11 +194,16 @@ void LazyAdam::catch_up(const Param& param, std::span<const std::int32_t> rows) 
 }
 
 void LazyAdam::replay_kept(std::int64_t to) {
+  if (history_.empty()) return;  // nothing has been put off
   std::vector<LateRow> late;
   for (Table& table : tables_) {
+    const RowsOf& kept = table.rows;
+    if (device().is_cuda()) {
+      catch_up_on_gpu(table, ops::RowSet::range(kept.first, kept.count), to, {});
+      continue;
+    }
     late.clear();
-    const std::int64_t end = table.rows.first + table.rows.count;
-    for (std::int64_t row = table.rows.first; row < end; ++row) {
+    for (std::int64_t row = kept.first; row < kept.first + kept.count; ++row) {
       std::int64_t& done = table.done[static_cast<std::size_t>(row)];
       if (done < to) late.push_back({row, std::exchange(done, to)});
     }
@@ -190,7 +216,6 @@ void LazyAdam::flush() {
   replay_kept(steps());
   base_ = steps();
   history_.clear();
-  gpu_.steps = 0;
 }
 
 void LazyAdam::begin_step(double lr, double gradient_scale) {
@@ -199,33 +224,30 @@ void LazyAdam::begin_step(double lr, double gradient_scale) {
   note(lr, gradient_scale);
 }
 
-template <class RowOf>
-void LazyAdam::update_rows(const Param& param, std::int64_t count, const Tensor& gradient, const RowOf& row_of) {
+void LazyAdam::update_rows(const Param& param, const ops::RowSet& rows, const Tensor& gradient) {
   Table& table = table_of(param);
-  require(gradient.size() == count * table.columns, "updating ", count, " rows of ", param.name, " ", param.shape,
-          ": the gradient is ", gradient.shape());
+  require(gradient.size() == rows.size() * table.columns, "updating ", rows.size(), " rows of ", param.name, " ",
+          param.shape, ": the gradient is ", gradient.shape());
+  if (device().is_cuda()) return catch_up_on_gpu(table, rows, steps() - 1, gradient);
   thread_local std::vector<LateRow> late;
   late.clear();
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t row = row_of(i);
-    late.push_back({row, std::exchange(table.done[static_cast<std::size_t>(row)], steps())});
-  }
+  for (std::int64_t i = 0; i < rows.size(); ++i)
+    late.push_back({rows[i], std::exchange(table.done[static_cast<std::size_t>(rows[i])], steps())});
   catch_up(table, late, steps() - 1, gradient);
 }
 
 void LazyAdam::update(const Param& param, std::span<const std::int32_t> rows, const Tensor& gradient) {
-  update_rows(param, static_cast<std::int64_t>(rows.size()), gradient,
-              [&](std::int64_t i) { return rows[static_cast<std::size_t>(i)]; });
+  update_rows(param, ops::RowSet::list(rows), gradient);
 }
 
 void LazyAdam::update(const Param& param, std::int64_t first, std::int64_t count, const Tensor& gradient) {
-  update_rows(param, count, gradient, [&](std::int64_t i) { return first + i; });
+  update_rows(param, ops::RowSet::range(first, count), gradient);
 }
 
 void LazyAdam::begin(double lr, double gradient_scale) {
   expect_steps(steps() - 1);
   replay_kept(steps() - 1);
-  for (Table& table : tables_) std::fill(table.done.begin(), table.done.end(), steps());
+  all_have_taken(steps());
   note(lr, gradient_scale);
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include "lockstep/ops/spmm.hpp"
 #include "lockstep/optim/pieces.hpp"
 #include "optim/lazy_adam_kernels.hpp"
 #include "optim/sweep_kernels.hpp"
@@ -33,16 +34,23 @@ template <class T>
 void sign_descent(const Stream& stream, T* table, const T* gradients, std::int64_t columns, std::int64_t runs,
                   const std::int32_t* ids, const std::int32_t* starts, const std::int32_t* order, T shrink, T rate);
 
-/// Adam over some rows of a table. The scalars of step t + 1 are rate_t = history[2 (t - base)] and root_t, the next one.
+/// history[index] becomes this step's scalars.
+void note_step(const Stream& stream, double* history, std::int64_t index, double rate, double root);
+void set_steps(const Stream& stream, std::int64_t* done, std::int64_t rows, std::int64_t steps);
+/// from_i = done[rows_i], which becomes `to` if it is less: of a row that is named twice, one place gets the older number.
+void claim_rows(const Stream& stream, const ops::RowSet& rows, std::int64_t* done, std::int64_t* from, std::int64_t to);
+
+/// Rows of a table that have missed steps: those after from_i up to `to`, without gradient, and with a gradient one step
+/// more.
 template <class T>
 struct LateSteps {
+  ops::RowSet rows;
   std::int64_t columns;
-  T *p, *m, *v;                        ///< (R, columns), of which only the named rows are touched
-  const LateRow* rows;                 ///< `count` rows, each once
-  std::int64_t count;
-  const double* history;
-  std::int64_t base, to, calm_from;    ///< steps without gradient: those after `done` up to `to`
-  const T* gradient;                   ///< (count, columns) of one step more, or null
+  T *p, *m, *v;                        ///< the table and its moments
+  const std::int64_t* from;            ///< (rows) steps that they have taken
+  const double* history;               ///< rate and root of each step after `base`, kStride apart
+  std::int64_t base, to, calm_from;    ///< from step calm_from on, every one makes the moves smaller
+  const T* gradient;                   ///< (rows, columns), of step to + 1; null: that is not taken
   AdamStep<T> step;                    ///< of that step; its decays hold for the others as well
 };
 template <class T>

@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/ops/spmm.hpp"
 #include "lockstep/optim/optimizer.hpp"
 
 namespace lockstep {
@@ -34,7 +35,8 @@ struct RowsOf {
 ///   adam.flush();                          // before anything else reads the tables, or saves state()
 ///
 /// State vectors have the parameters' full size; only the rows that are kept are ever touched. Rows are shared among
-/// OpenMP's threads, each row on one; on a GPU each has a block. After set_steps() all rows count as brought up to that step.
+/// OpenMP's threads, each row on one. After set_steps() all rows count as brought up to that step. Lists of rows lie where
+/// the kernels can read them, and on a GPU no call waits for it.
 ///
 /// dtypes  f32 | f64, as the parameters
 /// source  Kingma, Ba 2015, arXiv:1412.6980, algorithm 1
@@ -68,6 +70,7 @@ class LazyAdam final : public Optimizer {
     std::int64_t columns;
     Tensor m, v;                     ///< like the parameter
     std::vector<std::int64_t> done;  ///< steps that each row has taken
+    OwnedTensor gpu_done;            ///< the same in a GPU's memory, instead
   };
   /// What differs from step to step.
   struct Step {
@@ -85,11 +88,10 @@ class LazyAdam final : public Optimizer {
   /// The same for many rows, each named once; and, where there is a gradient, one step more with its row i for rows[i].
   void catch_up(const Table& table, std::span<const optim_kernels::LateRow> rows, std::int64_t to,
                 const Tensor& gradient);
-  void catch_up_on_gpu(const Table& table, std::span<const optim_kernels::LateRow> rows, std::int64_t to,
-                       const Tensor& gradient);
+  void catch_up_on_gpu(const Table& table, const ops::RowSet& rows, std::int64_t to, const Tensor& gradient);
+  void all_have_taken(std::int64_t steps);
   void replay_kept(std::int64_t to);
-  template <class RowOf>
-  void update_rows(const Param& param, std::int64_t count, const Tensor& gradient, const RowOf& row_of);
+  void update_rows(const Param& param, const ops::RowSet& rows, const Tensor& gradient);
 
   OptimizerOptions options_;
   std::vector<Table> tables_;
@@ -98,10 +100,8 @@ class LazyAdam final : public Optimizer {
   std::int64_t base_ = 0;       ///< every row has taken this many steps
   std::int64_t calm_from_ = 0;  ///< from this step on, every one makes the moves of a row without gradient smaller
   double scale_ = 1;
-  struct {
-    Buffer rows, history;
-    std::size_t steps = 0;  ///< of history_ that are there
-  } gpu_;                   ///< what a GPU reads
+  Buffer gpu_history_;          ///< the same in a GPU's memory, and more room
+  Buffer gpu_from_;             ///< steps that the rows of one call have taken
 };
 
 }  // namespace lockstep
