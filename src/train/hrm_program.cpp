@@ -20,7 +20,8 @@ HrmProgram::HrmProgram(World& world, const RunConfig& config, HrmModel& model, i
       puzzle_rate_(model.options().puzzle_lr > 0 ? model.options().puzzle_lr / config.optim.lr : 1),
       ranges_(trainable_ranges(model.params())),
       optimizer_(make_optimizer(config.optim, model.params(), ranges_)),
-      step_(world.communicator(), model, config.step_options(threads)) {
+      step_(world.communicator(), model, config.step_options(threads)),
+      scratch_(model.params().device()) {
   model_.begin_run(per_step_);
 }
 
@@ -64,7 +65,8 @@ void HrmProgram::update_puzzle_table(double lr, Ema* average) {
   gather(slots.identifiers, "puzzle identifiers");
   gather(slots.puzzle_gradient, "puzzle gradients");
   const std::span<const std::int32_t> ids = slots.identifiers->span<std::int32_t>();
-  sign_sgd_rows(table->value, ids, slots.puzzle_gradient, lr, model_.options().puzzle_weight_decay);
+  scratch_.reset();
+  sign_sgd_rows(scratch_, table->value, ids, slots.puzzle_gradient, lr, model_.options().puzzle_weight_decay);
   if (average == nullptr) return;
   // The table is not averaged: whoever uses the average finds it as it is.
   const std::vector<NamedTensor> shadows = average->state();

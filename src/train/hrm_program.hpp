@@ -49,6 +49,7 @@ class HrmProgram final : public TrainingProgram {
   std::vector<FlatRange> ranges_;
   std::unique_ptr<Optimizer> optimizer_;
   ShardedStep step_;
+  Arena scratch_;  ///< of the puzzle table's update
   bool settled_ = true;
   HrmScore interval_;
   double interval_sequences_ = 0;
