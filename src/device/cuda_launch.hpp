@@ -7,6 +7,12 @@
 #include "cuda_check.hpp"
 #include "lockstep/device/device.hpp"
 
+/// The dynamic shared memory of a block, which kernels cast to what they keep there. In the host build the runtime's
+/// stand-in has it.
+#ifdef __CUDACC__
+extern __shared__ __align__(16) unsigned char sm_bytes[];
+#endif
+
 /// What every kernel file includes: launching, and the sums and maxima of warps and blocks.
 namespace lockstep::gpu {
 

@@ -127,7 +127,6 @@ __global__ void __launch_bounds__(kWarp * kMostWarps, 1)
   constexpr int kRows = kQueries<kChunks, kTimed>;
   constexpr int kChannels = 4 * kChunks;
   constexpr int kKeyGroup = kChunks == 1 ? 4 : 2;  // keys of a warp at once
-  extern __shared__ __align__(16) unsigned char sm_bytes[];
   const CausalLane me;
   const int head = static_cast<int>(blockIdx.y);
   const BackwardTiles<T, kChunks, kTimed> sm(sm_bytes, me, p.width);

@@ -42,7 +42,6 @@ __global__ void __launch_bounds__(kWarp * kMostWarps, sizeof(T) == 4 ? 2 : 1)
                           const T* __restrict__ k, const T* __restrict__ v) {
   constexpr int kRows = kQueries<kChunks, kTimed>;
   constexpr int kChannels = 4 * kChunks;
-  extern __shared__ __align__(16) unsigned char sm_bytes[];
   const CausalLane me;
   const int head = static_cast<int>(blockIdx.y);
   const CausalHead<T> h(p, blockIdx.x, head);

@@ -185,7 +185,6 @@ template <class T, int kN>
 __global__ void __launch_bounds__(kGateThreads)
     gates_backward_kernel(Maps<T> p, T* __restrict__ dmaps, T* __restrict__ factor, T* __restrict__ partials,
                           T* __restrict__ sums, const T* __restrict__ raw, const T* __restrict__ scale) {
-  extern __shared__ __align__(16) unsigned char sm_bytes[];
   using Matrix = Sinkhorn<T, kN>;
   const int n = kN > 0 ? kN : p.n, count = n * (2 + n), thread = static_cast<int>(threadIdx.x);
   const int row = (3 + count) | 1;  // odd: the threads' rows start in different banks

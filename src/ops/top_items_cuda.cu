@@ -47,7 +47,6 @@ struct Candidates {
 /// once, from the second-level cache where the product has just put it.
 template <class T>
 __global__ void __launch_bounds__(kThreads) keep_best_kernel(BestItems<T> a, int room) {
-  extern __shared__ __align__(16) unsigned char sm_bytes[];
   __shared__ int sm_count;
   const Candidates<T> sm = {.score = reinterpret_cast<T*>(sm_bytes),
                             .item = reinterpret_cast<std::int32_t*>(sm_bytes + room * sizeof(T)),

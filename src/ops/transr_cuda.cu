@@ -54,7 +54,6 @@ __device__ void multiply(int rows, int inner, int columns, const Left& left, con
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     transr_kernel(RelationSamples samples, TransrArrays<T> a, RankingSums* __restrict__ sums, Layout layout) {
-  extern __shared__ __align__(16) unsigned char sm_bytes[];
   __shared__ double sm_loss[kTile], sm_half_square[kTile];
   __shared__ T sm_slope[kTile];
   const RelationChunk chunk = samples.chunks.data()[blockIdx.x];

@@ -1,0 +1,331 @@
+#include "cublasLt.h"
+
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "error.hpp"
+#include "matmul.hpp"
+#include "memory.hpp"
+#include "streams.hpp"
+
+using namespace cuda_host;
+
+struct cublasLtContext {
+  int device;
+};
+struct cublasLtMatrixLayoutOpaque_t {
+  cudaDataType_t type;
+  std::int32_t order = CUBLASLT_ORDER_COL;
+  std::uint64_t rows, columns;
+  std::int64_t leading_dimension;
+  std::int32_t batches = 1;
+  std::int64_t batch_stride = 0;
+
+  /// Elements from the first to one past the last.
+  std::int64_t extent() const {
+    const auto lines = static_cast<std::int64_t>(order == CUBLASLT_ORDER_COL ? columns : rows);
+    const auto length = static_cast<std::int64_t>(order == CUBLASLT_ORDER_COL ? rows : columns);
+    return (batches - 1) * batch_stride + (lines - 1) * leading_dimension + length;
+  }
+  std::int64_t at_least() const { return static_cast<std::int64_t>(order == CUBLASLT_ORDER_COL ? rows : columns); }
+};
+struct cublasLtMatmulDescOpaque_t {
+  cublasComputeType_t compute;
+  cudaDataType_t scale;
+  std::int32_t pointer_mode = CUBLASLT_POINTER_MODE_HOST;
+  std::int32_t a = CUBLAS_OP_N, b = CUBLAS_OP_N, c = CUBLAS_OP_N;
+  std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* bias = nullptr;
+  std::int64_t bias_stride = 0;
+  std::int32_t bias_type = -1;
+};
+struct cublasLtMatmulPreferenceOpaque_t {
+  std::uint64_t workspace = 0;
+  std::uint32_t alignment[4] = {256, 256, 256, 256};  // a, b, c, d: what the library assumes unless it is told
+};
+
+namespace {
+
+thread_local std::string said;
+
+/// Numbers of cuBLAS for failures: what a caller did wrong, or what is not offered here.
+template <class F>
+cublasStatus_t guarded_blas(F&& f) {
+  try {
+    f();
+    return CUBLAS_STATUS_SUCCESS;
+  } catch (const Failure& failure) {
+    note(failure);
+    cudaGetLastError();
+    said = failure.message;
+    return failure.error == cudaErrorNotSupported   ? CUBLAS_STATUS_NOT_SUPPORTED
+           : failure.error == cudaErrorInvalidValue ? CUBLAS_STATUS_INVALID_VALUE
+                                                    : CUBLAS_STATUS_EXECUTION_FAILED;
+  }
+}
+
+template <class T>
+void set(T& member, const void* value, std::size_t size) {
+  require(size == sizeof member, cudaErrorInvalidValue, "an attribute of ", sizeof member, " bytes is set with ", size);
+  std::memcpy(&member, value, size);
+}
+
+/// Which alignments the algorithm was chosen for.
+struct Algorithm {
+  std::uint32_t alignment[4];
+  std::uint64_t workspace;
+};
+static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
+
+MatrixView view(const cublasLtMatrixLayoutOpaque_t& layout, const void* data, bool turned, std::int64_t batch) {
+  const bool by_columns = (layout.order == CUBLASLT_ORDER_COL) != turned;
+  auto* first = static_cast<std::byte*>(const_cast<void*>(data)) + batch * layout.batch_stride * size_of(layout.type);
+  return {first, layout.type, by_columns ? 1 : layout.leading_dimension, by_columns ? layout.leading_dimension : 1};
+}
+
+void check_matrix(const char* name, const cublasLtMatrixLayoutOpaque_t& layout, const void* data,
+                  std::uint32_t alignment) {
+  require(layout.leading_dimension >= layout.at_least(), cudaErrorInvalidValue, "cublasLtMatmul: ", name, " is ",
+          layout.rows, " x ", layout.columns, " with leading dimension ", layout.leading_dimension);
+  require(find_allocation(data).has_value(), cudaErrorInvalidValue, "cublasLtMatmul: ", name, " is at ",
+          describe_address(data), ", which is not the device's");
+  check_range(text("cublasLtMatmul: ", name, " is").c_str(), data,
+              static_cast<std::size_t>(layout.extent() * size_of(layout.type)));
+  require(reinterpret_cast<std::uintptr_t>(data) % alignment == 0, cudaErrorInvalidValue, "cublasLtMatmul: ", name,
+          " at ", data, " is not aligned to ", alignment, " bytes, for which the algorithm was chosen");
+}
+
+double scalar(const void* value, cudaDataType_t type) {
+  return type == CUDA_R_64F ? *static_cast<const double*>(value) : *static_cast<const float*>(value);
+}
+
+struct Shape {
+  std::int64_t m, n, k;
+};
+Shape check_shapes(const cublasLtMatmulDescOpaque_t& p, const cublasLtMatrixLayoutOpaque_t& a,
+                   const cublasLtMatrixLayoutOpaque_t& b, const cublasLtMatrixLayoutOpaque_t& c,
+                   const cublasLtMatrixLayoutOpaque_t& d) {
+  const bool turn_a = p.a != CUBLAS_OP_N, turn_b = p.b != CUBLAS_OP_N;
+  const auto m = turn_a ? a.columns : a.rows, k = turn_a ? a.rows : a.columns;
+  const auto n = turn_b ? b.rows : b.columns, k_of_b = turn_b ? b.columns : b.rows;
+  require(k == k_of_b && d.rows == m && d.columns == n && c.rows == m && c.columns == n, cudaErrorInvalidValue,
+          "cublasLtMatmul: op(a) is ", m, " x ", k, ", op(b) ", k_of_b, " x ", n, ", c ", c.rows, " x ", c.columns,
+          ", d ", d.rows, " x ", d.columns);
+  require(a.batches == d.batches && b.batches == d.batches && c.batches == d.batches, cudaErrorInvalidValue,
+          "cublasLtMatmul: batches of ", a.batches, ", ", b.batches, ", ", c.batches, " and ", d.batches, " matrices");
+  const bool wide = a.type == CUDA_R_64F;
+  const bool wide_compute = p.compute == CUBLAS_COMPUTE_64F || p.compute == CUBLAS_COMPUTE_64F_PEDANTIC;
+  require(a.type == b.type && c.type == d.type && wide == wide_compute && p.scale == (wide ? CUDA_R_64F : CUDA_R_32F) &&
+              (c.type == a.type || c.type == CUDA_R_32F),
+          cudaErrorNotSupported, "cublasLtMatmul: types ", a.type, ", ", b.type, ", ", c.type, ", ", d.type,
+          " with compute type ", p.compute, " and scale type ", p.scale);
+  require(p.c == CUBLAS_OP_N && p.pointer_mode == CUBLASLT_POINTER_MODE_HOST, cudaErrorNotSupported,
+          "cublasLtMatmul: a transposed c, or alpha and beta on the device");
+  return {static_cast<std::int64_t>(m), static_cast<std::int64_t>(n), static_cast<std::int64_t>(k)};
+}
+
+Nonlinearity nonlinearity(std::uint32_t epilogue) {
+  switch (epilogue) {
+    case CUBLASLT_EPILOGUE_DEFAULT:
+    case CUBLASLT_EPILOGUE_BIAS:
+      return Nonlinearity::none;
+    case CUBLASLT_EPILOGUE_RELU:
+    case CUBLASLT_EPILOGUE_RELU_BIAS:
+      return Nonlinearity::relu;
+    case CUBLASLT_EPILOGUE_GELU:
+    case CUBLASLT_EPILOGUE_GELU_BIAS:
+      return Nonlinearity::gelu;
+    default:
+      throw Failure{cudaErrorNotSupported, text("cublasLtMatmul: epilogue ", epilogue)};
+  }
+}
+
+}  // namespace
+
+const char* cublasGetStatusName(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+      return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_INVALID_VALUE:
+      return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+      return "CUBLAS_STATUS_NOT_SUPPORTED";
+    default:
+      return "CUBLAS_STATUS_EXECUTION_FAILED";
+  }
+}
+const char* cublasGetStatusString(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_SUCCESS || said.empty() ? cublasGetStatusName(status) : said.c_str();
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = new cublasLtContext{current_device()};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+std::size_t cublasLtGetVersion() { return 120000; }
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, std::uint64_t rows,
+                                          std::uint64_t columns, std::int64_t leading_dimension) {
+  *layout = new cublasLtMatrixLayoutOpaque_t{
+      .type = type, .rows = rows, .columns = columns, .leading_dimension = leading_dimension};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* value,
+                                                std::size_t size) {
+  return guarded_blas([&] {
+    switch (attribute) {
+      case CUBLASLT_MATRIX_LAYOUT_TYPE:
+        return set(layout->type, value, size);
+      case CUBLASLT_MATRIX_LAYOUT_ORDER:
+        set(layout->order, value, size);
+        return require(layout->order <= CUBLASLT_ORDER_ROW, cudaErrorNotSupported, "matrix order ", layout->order);
+      case CUBLASLT_MATRIX_LAYOUT_ROWS:
+        return set(layout->rows, value, size);
+      case CUBLASLT_MATRIX_LAYOUT_COLS:
+        return set(layout->columns, value, size);
+      case CUBLASLT_MATRIX_LAYOUT_LD:
+        return set(layout->leading_dimension, value, size);
+      case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
+        return set(layout->batches, value, size);
+      case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
+        return set(layout->batch_stride, value, size);
+    }
+    throw Failure{cudaErrorNotSupported, text("attribute ", attribute, " of a matrix")};
+  });
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* product, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+  *product = new cublasLtMatmulDescOpaque_t{.compute = compute, .scale = scale};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product) {
+  delete product;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, std::size_t size) {
+  return guarded_blas([&] {
+    switch (attribute) {
+      case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE:
+        return set(product->compute, value, size);
+      case CUBLASLT_MATMUL_DESC_SCALE_TYPE:
+        return set(product->scale, value, size);
+      case CUBLASLT_MATMUL_DESC_POINTER_MODE:
+        return set(product->pointer_mode, value, size);
+      case CUBLASLT_MATMUL_DESC_TRANSA:
+        return set(product->a, value, size);
+      case CUBLASLT_MATMUL_DESC_TRANSB:
+        return set(product->b, value, size);
+      case CUBLASLT_MATMUL_DESC_TRANSC:
+        return set(product->c, value, size);
+      case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        return set(product->epilogue, value, size);
+      case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        return set(product->bias, value, size);
+      case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE:
+        return set(product->bias_stride, value, size);
+      case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+        return set(product->bias_type, value, size);
+    }
+    throw Failure{cudaErrorNotSupported, text("attribute ", attribute, " of a product")};
+  });
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = new cublasLtMatmulPreferenceOpaque_t;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete preference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
+                                                    std::size_t size) {
+  return guarded_blas([&] {
+    switch (attribute) {
+      case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+        return set(preference->workspace, value, size);
+      case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+      case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+      case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+      case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+        return set(preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, size);
+      default:
+        return;  // how to search has no meaning here
+    }
+  });
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                              cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
+                                              int wanted, cublasLtMatmulHeuristicResult_t results[], int* found) {
+  *found = 0;
+  return guarded_blas([&] {
+    require(wanted > 0, cudaErrorInvalidValue, "asking for ", wanted, " algorithms");
+    check_shapes(*product, *a, *b, *c, *d);
+    nonlinearity(product->epilogue);
+    Algorithm algorithm;
+    std::memcpy(algorithm.alignment, preference->alignment, sizeof algorithm.alignment);
+    algorithm.workspace = preference->workspace;
+    results[0] = {};
+    std::memcpy(&results[0].algo, &algorithm, sizeof algorithm);
+    results[0].workspaceSize = preference->workspace;
+    results[0].wavesCount = 1;
+    *found = 1;
+  });
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void* alpha, const void* a,
+                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
+                              const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo, void* workspace,
+                              std::size_t workspace_size, cudaStream_t stream) {
+  return guarded_blas([&] {
+    require(device_of(stream) == handle->device, cudaErrorInvalidValue,
+            "cublasLtMatmul: the library was started on cuda:", handle->device,
+            ", but the stream is of cuda:", device_of(stream));
+    const Shape shape = check_shapes(*product, *a_layout, *b_layout, *c_layout, *d_layout);
+    const Nonlinearity f = nonlinearity(product->epilogue);
+    Algorithm algorithm{{1, 1, 1, 1}, 0};
+    if (algo) std::memcpy(&algorithm, algo, sizeof algorithm);
+    const double scale = scalar(alpha, product->scale), keep = scalar(beta, product->scale);
+    check_matrix("a", *a_layout, a, algorithm.alignment[0]);
+    check_matrix("b", *b_layout, b, algorithm.alignment[1]);
+    if (keep != 0) check_matrix("c", *c_layout, c, algorithm.alignment[2]);
+    check_matrix("d", *d_layout, d, algorithm.alignment[3]);
+    require(workspace_size >= algorithm.workspace, cudaErrorInvalidValue, "cublasLtMatmul: ", workspace_size,
+            " bytes of workspace, of ", algorithm.workspace, " that the algorithm was chosen with");
+    if (workspace_size > 0) check_range("cublasLtMatmul: the workspace is", workspace, workspace_size);
+    const bool with_bias = (product->epilogue & CUBLASLT_EPILOGUE_BIAS) != 0;
+    const auto bias_type = product->bias_type < 0 ? d_layout->type : static_cast<cudaDataType_t>(product->bias_type);
+    if (with_bias) {
+      require(find_allocation(product->bias).has_value(), cudaErrorInvalidValue, "cublasLtMatmul: the bias is at ",
+              describe_address(product->bias), ", which is not the device's");
+      check_range("cublasLtMatmul: the bias is", product->bias, static_cast<std::size_t>(shape.m * size_of(bias_type)));
+    }
+    submit(stream, [=, p = *product, la = *a_layout, lb = *b_layout, lc = *c_layout, ld = *d_layout] {
+      const DeviceAccess access;
+      if (workspace) std::memset(workspace, 0xff, std::min<std::size_t>(workspace_size, 4096));  // it is not kept
+      for (std::int64_t batch = 0; batch < ld.batches; ++batch) {
+        const auto* bias =
+            with_bias ? static_cast<const std::byte*>(p.bias) + batch * p.bias_stride * size_of(bias_type) : nullptr;
+        matmul(shape.m, shape.n, shape.k, scale, view(la, a, p.a != CUBLAS_OP_N, batch),
+               view(lb, b, p.b != CUBLAS_OP_N, batch), keep, view(lc, c, false, batch), view(ld, d, false, batch), bias,
+               bias_type, f);
+      }
+    });
+  });
+}

@@ -1,0 +1,292 @@
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "device/cuda_launch.hpp"
+#include "device/cuda_reduce.hpp"
+#include "lockstep/base/error.hpp"
+#include "support/device_array.hpp"
+
+// What a GPU hides or hangs on. Each kernel below is wrong in one way.
+
+using namespace lockstep;
+using test::DeviceArray;
+
+namespace {
+
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kAddressSanitizer = true;  // which ends the program at such an access
+#else
+constexpr bool kAddressSanitizer = false;
+#endif
+
+constexpr unsigned kAll = gpu::kWholeWarp;
+
+__global__ void early_return_kernel(int* out, int n) {
+  if (static_cast<int>(threadIdx.x) >= n) return;
+  __syncthreads();
+  out[threadIdx.x] = 1;
+}
+__global__ void two_barriers_kernel(int* out) {
+  if (threadIdx.x < 16) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+  out[threadIdx.x] = 1;
+}
+__global__ void missing_lanes_kernel(int* out) {
+  int value = 1;
+  if (threadIdx.x % 32 != 5) value = gpu::warp_reduce(value);
+  __syncthreads();
+  out[threadIdx.x] = value;
+}
+__global__ void ended_lanes_kernel(int* out) {
+  if (threadIdx.x > 60) return;
+  out[threadIdx.x] = gpu::warp_reduce(1);
+}
+__global__ void short_warp_kernel(int* out) { out[threadIdx.x] = gpu::warp_reduce(1); }
+__global__ void wrong_mask_kernel(int* out) { out[threadIdx.x] = __shfl_xor_sync(0xffffu, 1, 1); }
+__global__ void lane_outside_kernel(int* out) {
+  if (threadIdx.x < 16) out[threadIdx.x] = __shfl_sync(0xffffu, 1, 20);
+}
+__global__ void two_masks_kernel(int* out) {
+  out[threadIdx.x] = __shfl_xor_sync(threadIdx.x < 16 ? 0xffffu : kAll, 1, 1);
+}
+__global__ void store_kernel(float* out, std::int64_t at) {
+  if (blockIdx.x == 1 && threadIdx.x == 2) out[at] = 1;
+}
+__global__ void load_kernel(float* out, const float* in, std::int64_t at) { out[threadIdx.x] = in[at]; }
+__global__ void local_array_kernel(float* out, int at) {
+  float values[4] = {1, 2, 3, 4};
+  out[0] = values[at];
+}
+__global__ void shared_array_kernel(float* out, int at) {
+  __shared__ float sm_values[8];
+  sm_values[threadIdx.x % 8] = 1;
+  out[0] = sm_values[at];
+}
+__global__ void dynamic_shared_kernel(float* out, int at) {
+  auto* sm_values = reinterpret_cast<float*>(sm_bytes);
+  sm_values[at] = 1;
+  out[0] = 1;
+}
+__global__ void fresh_shared_kernel(float* out) {
+  __shared__ float sm_static[5];
+  const auto* sm_dynamic = reinterpret_cast<const float*>(sm_bytes);
+  out[2 * blockIdx.x] = sm_static[blockIdx.x];
+  out[2 * blockIdx.x + 1] = sm_dynamic[blockIdx.x];
+  sm_static[blockIdx.x + 1] = 1;
+}
+__global__ void divide_kernel(int* out, int by) { out[0] = 7 / by; }
+int deep(int n) {
+  volatile char room[4096];
+  room[n % 4096] = static_cast<char>(n);
+  return n == 0 ? room[0] : deep(n - 1) + room[n % 4096];
+}
+__global__ void deep_kernel(int* out, int n) { out[0] = deep(n); }
+__global__ void trap_kernel() { __trap(); }
+struct Table {
+  std::int64_t rows;
+  const float* values;
+};
+__global__ void table_kernel(float* out, Table table) { out[0] = table.values[0]; }
+
+/// What the launch and the wait for it complain of; empty if of nothing.
+std::string complaint(const std::function<void(const Stream&)>& f) {
+  const Stream stream({DeviceKind::cuda, 0});
+  try {
+    f(stream);
+    stream.synchronize();
+    return {};
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+template <class... Args>
+std::string complaint_of(gpu::Grid grid, Args... args) {
+  return complaint([&](const Stream& stream) { gpu::launch(stream, grid, args...); });
+}
+/// What a child of this process prints on stderr before it dies in f; empty if it lives.
+std::string last_words(const std::function<void()>& f) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    f();
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string words;
+  char piece[256];
+  for (ssize_t n; (n = read(ends[0], piece, sizeof piece)) > 0;) words.append(piece, static_cast<std::size_t>(n));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? "" : words;
+}
+
+#define CHECK_HAS(text, part)                   \
+  do {                                          \
+    const std::string all = text;               \
+    CAPTURE(all);                               \
+    CHECK(all.find(part) != std::string::npos); \
+  } while (false)
+
+}  // namespace
+
+TEST_SUITE("cuda_host.faults") {
+  TEST_CASE("a barrier that some threads never reach") {
+    DeviceArray<int> out(64);
+    const std::string found = complaint_of({.grid = 1, .block = 64}, early_return_kernel, out.data(), 50);
+    CHECK_HAS(found, "kernel early_return_kernel, block (0,0,0)");
+    CHECK_HAS(found, "thread (0,0,0) waits in __syncthreads at faults_test.cpp:");
+    CHECK_HAS(found, "but thread (50,0,0) has ended");
+    CHECK(complaint_of({.grid = 1, .block = 64}, early_return_kernel, out.data(), 64).empty());
+  }
+
+  TEST_CASE("two halves of a block in two barriers") {
+    DeviceArray<int> out(32);
+    const std::string found = complaint_of({.grid = 2, .block = 32}, two_barriers_kernel, out.data());
+    CHECK_HAS(found, "thread (16,0,0) waits in __syncthreads at faults_test.cpp:");
+    CHECK_HAS(found, "but thread (0,0,0) of its block does so at faults_test.cpp:");
+  }
+
+  TEST_CASE("lanes that are missing from a warp operation") {
+    DeviceArray<int> out(64);
+    CHECK_HAS(complaint_of({.grid = 1, .block = 64}, missing_lanes_kernel, out.data()),
+              "for lane 5, but thread (5,0,0) waits in __syncthreads at faults_test.cpp:");
+    CHECK_HAS(complaint_of({.grid = 1, .block = 64}, ended_lanes_kernel, out.data()),
+              "for lane 29, but thread (61,0,0) has ended");
+    CHECK_HAS(complaint_of({.grid = 1, .block = 48}, short_warp_kernel, out.data()),
+              "thread (32,0,0) names lanes in the mask 0xffffffff");
+    CHECK_HAS(complaint_of({.grid = 1, .block = 32}, wrong_mask_kernel, out.data()),
+              "thread (16,0,0) is lane 16, which the mask 0xffff of its own warp operation");
+    CHECK_HAS(complaint_of({.grid = 1, .block = 32}, lane_outside_kernel, out.data()), "shuffles from lane 20");
+    CHECK_HAS(complaint_of({.grid = 1, .block = 32}, two_masks_kernel, out.data()), "with mask 0xffff");
+  }
+
+  TEST_CASE("accesses outside of device memory, and after it was freed" * doctest::skip(kAddressSanitizer)) {
+    DeviceArray<float> out(1024);
+    const gpu::Grid grid{.grid = 2, .block = 32};
+    CHECK(complaint_of(grid, store_kernel, out.data(), 1023).empty());
+    const std::string found = complaint_of(grid, store_kernel, out.data(), 1024);
+    CHECK_HAS(found,
+              "kernel store_kernel, block (1,0,0), thread (2,0,0) writes 0 bytes past the end of the 4096 bytes");
+    CHECK_HAS(found, "on cuda:0, in store_kernel");
+    CHECK_HAS(complaint_of(grid, store_kernel, out.data(), -1025), "writes ");
+    CHECK_HAS(complaint_of(grid, load_kernel, out.data(), static_cast<const float*>(out.data()), 5000), "reads ");
+    CHECK_HAS(complaint_of(grid, load_kernel, out.data(), static_cast<const float*>(nullptr), 0), "reads 0");
+    const float* freed = nullptr;
+    { freed = DeviceArray<float>(16).data(); }
+    CHECK_HAS(complaint_of(grid, load_kernel, out.data(), freed, 0),
+              "argument 2 points to byte 0 of the freed 64 bytes");
+  }
+
+  TEST_CASE("indices outside of local and shared arrays" * doctest::skip(kAddressSanitizer)) {
+    DeviceArray<float> out(4);
+    const gpu::Grid grid{.grid = 1, .block = 32, .shared_bytes = 64};
+    CHECK(complaint_of(grid, local_array_kernel, out.data(), 3).empty());
+    CHECK_HAS(complaint_of(grid, local_array_kernel, out.data(), 4), "an array index out of its bounds");
+    CHECK(complaint_of(grid, shared_array_kernel, out.data(), 7).empty());
+    CHECK_HAS(complaint_of(grid, shared_array_kernel, out.data(), 8), "an array index out of its bounds");
+    CHECK(complaint_of(grid, dynamic_shared_kernel, out.data(), 15).empty());
+    CHECK_HAS(complaint_of(grid, dynamic_shared_kernel, out.data(), 16),
+              "kernel dynamic_shared_kernel, block (0,0,0) wrote to byte 64 of its 64 bytes of dynamic shared memory");
+    CHECK(complaint_of(grid, dynamic_shared_kernel, out.data(), 15).empty());
+  }
+
+  TEST_CASE("memory that nobody has written holds NaN: device memory, and shared memory of each block") {
+    const Stream stream({DeviceKind::cuda, 0});
+    DeviceArray<float> out(8);
+    gpu::launch(stream, {.grid = 4, .block = 1, .shared_bytes = 64}, fresh_shared_kernel, out.data());
+    for (const float value : out.read()) CHECK(std::isnan(value));
+    double* fresh = nullptr;
+    double copy[3] = {};
+    gpu::check(cudaMalloc(&fresh, sizeof copy), "allocating");
+    gpu::check(cudaMemcpy(copy, fresh, sizeof copy, cudaMemcpyDeviceToHost), "copying");
+    for (const double value : copy) CHECK(std::isnan(value));
+    gpu::check(cudaFree(fresh), "freeing");
+  }
+
+  TEST_CASE("host memory given to a kernel") {
+    DeviceArray<float> out(4);
+    std::vector<float> host(4);
+    const int on_stack = 0;
+    const gpu::Grid grid{.grid = 1, .block = 1};
+    CHECK_HAS(complaint_of(grid, load_kernel, out.data(), static_cast<const float*>(host.data()), 0),
+              "kernel load_kernel: argument 2 points to 0x");
+    CHECK_HAS(complaint_of(grid, table_kernel, out.data(), Table{1, host.data()}),
+              "argument 2 holds at byte 8 points to 0x");
+    CHECK(complaint_of(grid, table_kernel, out.data(), Table{0x7f0000000001, out.data()}).empty());
+    CHECK_HAS(complaint_of(grid, divide_kernel, const_cast<int*>(&on_stack), 1),
+              "a kernel reads device or page-locked");
+    const DeviceArray<float> elsewhere(4, 1);
+    CHECK_HAS(complaint_of(grid, load_kernel, out.data(), static_cast<const float*>(elsewhere.data()), 0),
+              "on cuda:1, but the stream is of cuda:0");
+  }
+
+  TEST_CASE("code of the host that touches device memory dies with an explanation" * doctest::skip(kAddressSanitizer)) {
+    DeviceArray<float> memory(std::vector<float>{1, 2, 3});
+    const volatile float* x = memory.data();
+    CHECK_HAS(last_words([&] { std::printf("%g", static_cast<double>(x[1])); }),
+              "code of the host reads byte 4 of the 64 bytes at 0x");
+    CHECK_HAS(last_words([&] { memory.data()[2] = 1; }), "code of the host writes byte 8");
+    CHECK_HAS(last_words([&] {
+                const Stream stream({DeviceKind::cuda, 0});
+                gpu::launch(stream, {}, store_kernel, memory.data(), std::int64_t{0});
+                stream.synchronize();
+                memory.data()[2] = 1;
+              }),
+              "which only a device can");
+    CHECK(last_words([&] { memory.read(); }).empty());
+  }
+
+  TEST_CASE("other ways for a kernel to die, after which the next one runs" * doctest::skip(kAddressSanitizer)) {
+    DeviceArray<int> out(4);
+    CHECK_HAS(complaint_of({.grid = 1, .block = 32}, divide_kernel, out.data(), 0), "an integer division by zero");
+    CHECK_HAS(complaint_of({.grid = 1, .block = 32}, deep_kernel, out.data(), 1000), "its stack is full");
+    CHECK_HAS(complaint_of({.grid = 1, .block = 32}, trap_kernel), "thread (0,0,0) calls __trap");
+    CHECK(complaint_of({.grid = 1, .block = 32}, divide_kernel, out.data(), 2).empty());
+    CHECK(out.read()[0] == 3);
+  }
+
+  TEST_CASE("launches that a GPU refuses") {
+    DeviceArray<int> out(4);
+    CHECK_HAS(complaint_of({.grid = 0, .block = 32}, divide_kernel, out.data(), 1), "a grid of 0x1x1 blocks");
+    CHECK_HAS(complaint_of({.grid = 1, .block = 1025}, divide_kernel, out.data(), 1), "blocks of 1025x1x1 threads");
+    CHECK_HAS(complaint_of({.grid = dim3(1, 65536), .block = 1}, divide_kernel, out.data(), 1),
+              "cudaErrorInvalidConfiguration");
+    CHECK_HAS(complaint_of({.grid = 1, .block = 1, .shared_bytes = 228 << 10}, divide_kernel, out.data(), 1),
+              "233472 bytes of shared memory");
+    CHECK_HAS(complaint([](const Stream&) { Stream({DeviceKind::cuda, 99}); }), "using cuda:99");
+  }
+
+  TEST_CASE("memory that is copied, set and freed must be what it is said to be") {
+    const Stream stream({DeviceKind::cuda, 0});
+    DeviceArray<int> out(4);
+    std::vector<int> host(20);
+    const auto copy = [&](void* to, const void* from, std::size_t size, cudaMemcpyKind kind) {
+      return cudaMemcpy(to, from, size, kind) == cudaSuccess ? std::string() : cudaGetErrorString(cudaGetLastError());
+    };
+    CHECK_HAS(copy(host.data(), out.data(), 80, cudaMemcpyDefault), "copying from 80 bytes at byte 0 of the 64 bytes");
+    CHECK_HAS(copy(host.data(), out.data(), 16, cudaMemcpyHostToDevice), "another direction");
+    CHECK(copy(host.data(), out.data(), 16, cudaMemcpyDeviceToHost).empty());
+    CHECK(cudaMemset(host.data(), 0, 4) == cudaErrorInvalidValue);
+    CHECK(cudaFree(out.data() + 1) == cudaErrorInvalidValue);
+    CHECK(cudaFreeHost(out.data()) == cudaErrorInvalidValue);
+    void* twice = nullptr;
+    CHECK(cudaMalloc(&twice, 64) == cudaSuccess);
+    CHECK(cudaFree(twice) == cudaSuccess);
+    CHECK(cudaFree(twice) == cudaErrorInvalidValue);
+    void* too_much = nullptr;
+    CHECK(cudaMalloc(&too_much, std::size_t{1} << 50) == cudaErrorMemoryAllocation);
+    CHECK(cudaGetLastError() == cudaErrorMemoryAllocation);
+    CHECK(cudaGetLastError() == cudaSuccess);
+  }
+}

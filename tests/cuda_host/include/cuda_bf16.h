@@ -1,0 +1,46 @@
+#pragma once
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "cuda_runtime.h"
+
+// bf16: the upper half of a float, rounded to nearest, ties to even. Arithmetic is that of float, rounded after each step.
+
+struct __nv_bfloat16 {
+  std::uint16_t bits;
+
+  __nv_bfloat16() = default;
+  __nv_bfloat16(float x) : bits(rounded(x)) {}
+  explicit __nv_bfloat16(double x) : __nv_bfloat16(static_cast<float>(x)) {}
+  operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+  __nv_bfloat16& operator+=(__nv_bfloat16 x) { return *this = *this + x; }
+  __nv_bfloat16& operator*=(__nv_bfloat16 x) { return *this = *this * x; }
+
+ private:
+  static std::uint16_t rounded(float x) {
+    const auto word = std::bit_cast<std::uint32_t>(x);
+    if (std::isnan(x)) return 0x7fff;
+    return static_cast<std::uint16_t>((word + 0x7fff + (word >> 16 & 1)) >> 16);
+  }
+};
+using nv_bfloat16 = __nv_bfloat16;
+struct alignas(4) __nv_bfloat162 {
+  __nv_bfloat16 x, y;
+};
+using nv_bfloat162 = __nv_bfloat162;
+
+inline __nv_bfloat16 __float2bfloat16(float x) { return x; }
+inline __nv_bfloat16 __float2bfloat16_rn(float x) { return x; }
+inline __nv_bfloat16 __double2bfloat16(double x) { return __nv_bfloat16(x); }
+inline float __bfloat162float(__nv_bfloat16 x) { return x; }
+inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {x, y}; }
+inline __nv_bfloat162 __float22bfloat162_rn(float2 v) { return {v.x, v.y}; }
+inline float2 __bfloat1622float2(__nv_bfloat162 v) { return {v.x, v.y}; }
+inline float __low2float(__nv_bfloat162 v) { return v.x; }
+inline float __high2float(__nv_bfloat162 v) { return v.y; }
+inline __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return {x, y}; }
+inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) {
+  return std::bit_cast<__nv_bfloat16>(static_cast<std::uint16_t>(bits));
+}
+inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 x) { return x.bits; }

@@ -1,0 +1,266 @@
+#pragma once
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <source_location>
+#include <type_traits>
+
+// Barriers, warp primitives, atomics and bit operations of device code. Calls to the first two kinds carry their place in
+// the source: threads that meet must have come from the same line.
+
+namespace cuda_host {
+
+using Place = std::source_location;
+
+/// What the lanes of a warp do together.
+enum class WarpOp : std::uint8_t { sync, shuffle, ballot, match, reduce };
+
+/// Waits until every thread of the block has come here.
+void block_barrier(Place place);
+/// As block_barrier; the number of threads whose predicate holds.
+int block_count(bool predicate, Place place);
+/// Waits until every lane of the mask has come here, each with its bits. The result: what the lanes gave, by lane, until
+/// the caller's next warp operation.
+const std::uint64_t* warp_exchange(WarpOp op, unsigned mask, std::uint64_t bits, Place place);
+/// Ends the kernel: a shuffle asks for a lane that its mask leaves out.
+[[noreturn]] void shuffle_from_outside(unsigned mask, int source, Place place);
+/// Lane of the calling thread in its warp.
+inline int lane() { return thread_number % 32; }
+
+template <class T>
+std::uint64_t to_bits(T value) {
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  return bits;
+}
+template <class T>
+T from_bits(std::uint64_t bits) {
+  T value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+/// The value that the lane `source` of the caller's group of `width` lanes gives; the caller's own if there is none.
+template <class T>
+T shuffle(unsigned mask, T value, int source, bool in_range, Place place) {
+  const std::uint64_t* given = warp_exchange(WarpOp::shuffle, mask, to_bits(value), place);
+  if (!in_range) return value;
+  if (source < 0 || source >= 32 || !(mask >> source & 1)) shuffle_from_outside(mask, source, place);
+  return from_bits<T>(given[source]);
+}
+
+template <class T, class Op>
+T warp_fold(unsigned mask, T value, Place place, Op op) {
+  const std::uint64_t* given = warp_exchange(WarpOp::reduce, mask, to_bits(value), place);
+  T result{};
+  bool first = true;
+  for (int i = 0; i < 32; ++i) {
+    if (!(mask >> i & 1)) continue;
+    result = first ? from_bits<T>(given[i]) : op(result, from_bits<T>(given[i]));
+    first = false;
+  }
+  return result;
+}
+
+}  // namespace cuda_host
+
+inline void __syncthreads(cuda_host::Place place = cuda_host::Place::current()) { cuda_host::block_barrier(place); }
+inline int __syncthreads_count(int predicate, cuda_host::Place place = cuda_host::Place::current()) {
+  return cuda_host::block_count(predicate != 0, place);
+}
+inline int __syncthreads_or(int predicate, cuda_host::Place place = cuda_host::Place::current()) {
+  return cuda_host::block_count(predicate != 0, place) != 0;
+}
+inline int __syncthreads_and(int predicate, cuda_host::Place place = cuda_host::Place::current()) {
+  return cuda_host::block_count(predicate == 0, place) == 0;
+}
+inline void __syncwarp(unsigned mask = 0xffffffffu, cuda_host::Place place = cuda_host::Place::current()) {
+  cuda_host::warp_exchange(cuda_host::WarpOp::sync, mask, 0, place);
+}
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, int width = warpSize,
+              cuda_host::Place place = cuda_host::Place::current()) {
+  const int first = cuda_host::lane() & ~(width - 1);
+  return cuda_host::shuffle(mask, value, first + (source & (width - 1)), true, place);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = warpSize,
+                  cuda_host::Place place = cuda_host::Place::current()) {
+  const int own = cuda_host::lane(), source = own ^ lane_mask;
+  return cuda_host::shuffle(mask, value, source, source < (own & ~(width - 1)) + width, place);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = warpSize,
+                 cuda_host::Place place = cuda_host::Place::current()) {
+  const int own = cuda_host::lane(), source = own - static_cast<int>(delta);
+  return cuda_host::shuffle(mask, value, source, source >= (own & ~(width - 1)), place);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = warpSize,
+                   cuda_host::Place place = cuda_host::Place::current()) {
+  const int own = cuda_host::lane(), source = own + static_cast<int>(delta);
+  return cuda_host::shuffle(mask, value, source, source < (own & ~(width - 1)) + width, place);
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate, cuda_host::Place place = cuda_host::Place::current()) {
+  const std::uint64_t* given = cuda_host::warp_exchange(cuda_host::WarpOp::ballot, mask, predicate != 0, place);
+  unsigned result = 0;
+  for (int i = 0; i < 32; ++i)
+    if (mask >> i & 1) result |= static_cast<unsigned>(given[i]) << i;
+  return result;
+}
+inline int __any_sync(unsigned mask, int predicate, cuda_host::Place place = cuda_host::Place::current()) {
+  return __ballot_sync(mask, predicate, place) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate, cuda_host::Place place = cuda_host::Place::current()) {
+  return __ballot_sync(mask, predicate, place) == mask;
+}
+template <class T>
+unsigned __match_any_sync(unsigned mask, T value, cuda_host::Place place = cuda_host::Place::current()) {
+  const std::uint64_t own = cuda_host::to_bits(value);
+  const std::uint64_t* given = cuda_host::warp_exchange(cuda_host::WarpOp::match, mask, own, place);
+  unsigned result = 0;
+  for (int i = 0; i < 32; ++i)
+    if ((mask >> i & 1) && given[i] == own) result |= 1u << i;
+  return result;
+}
+
+#define CUDA_HOST_REDUCE(name, T, expression)                                                   \
+  inline T name(unsigned mask, T value, cuda_host::Place place = cuda_host::Place::current()) { \
+    return cuda_host::warp_fold(mask, value, place, [](T a, T b) -> T { return expression; });  \
+  }
+CUDA_HOST_REDUCE(__reduce_add_sync, unsigned, a + b)
+CUDA_HOST_REDUCE(__reduce_add_sync, int, a + b)
+CUDA_HOST_REDUCE(__reduce_min_sync, unsigned, b < a ? b : a)
+CUDA_HOST_REDUCE(__reduce_min_sync, int, b < a ? b : a)
+CUDA_HOST_REDUCE(__reduce_max_sync, unsigned, a < b ? b : a)
+CUDA_HOST_REDUCE(__reduce_max_sync, int, a < b ? b : a)
+CUDA_HOST_REDUCE(__reduce_and_sync, unsigned, a& b)
+CUDA_HOST_REDUCE(__reduce_or_sync, unsigned, a | b)
+CUDA_HOST_REDUCE(__reduce_xor_sync, unsigned, a ^ b)
+#undef CUDA_HOST_REDUCE
+
+inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_block() {}
+inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+// Atomics: integers only. Sums of floating-point numbers in the order of arrival would differ from run to run.
+namespace cuda_host {
+template <class T>
+concept AtomicInteger = std::is_same_v<T, int> || std::is_same_v<T, unsigned> || std::is_same_v<T, unsigned long long>;
+template <class T, class Op>
+T atomic_update(T* address, Op op) {
+  T old = __atomic_load_n(address, __ATOMIC_RELAXED);
+  while (!__atomic_compare_exchange_n(address, &old, op(old), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+  return old;
+}
+}  // namespace cuda_host
+template <cuda_host::AtomicInteger T>
+T atomicAdd(T* address, std::type_identity_t<T> value) {
+  return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+}
+template <class T>
+requires std::is_same_v<T, int> || std::is_same_v<T, unsigned> T atomicSub(T* address, std::type_identity_t<T> value) {
+  return __atomic_fetch_sub(address, value, __ATOMIC_RELAXED);
+}
+template <class T>
+requires cuda_host::AtomicInteger<T> || std::is_same_v<T, float> T atomicExch(T* address,
+                                                                              std::type_identity_t<T> value) {
+  T old;
+  __atomic_exchange(address, &value, &old, __ATOMIC_RELAXED);
+  return old;
+}
+template <class T>
+requires cuda_host::AtomicInteger<T> || std::is_same_v<T, unsigned short> T atomicCAS(T* address,
+                                                                                      std::type_identity_t<T> compare,
+                                                                                      std::type_identity_t<T> value) {
+  __atomic_compare_exchange_n(address, &compare, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return compare;
+}
+template <class T>
+requires cuda_host::AtomicInteger<T> || std::is_same_v<T, long long> T atomicMin(T* address,
+                                                                                 std::type_identity_t<T> value) {
+  return cuda_host::atomic_update(address, [=](T old) { return value < old ? value : old; });
+}
+template <class T>
+requires cuda_host::AtomicInteger<T> || std::is_same_v<T, long long> T atomicMax(T* address,
+                                                                                 std::type_identity_t<T> value) {
+  return cuda_host::atomic_update(address, [=](T old) { return old < value ? value : old; });
+}
+template <cuda_host::AtomicInteger T>
+T atomicAnd(T* address, std::type_identity_t<T> value) {
+  return __atomic_fetch_and(address, value, __ATOMIC_RELAXED);
+}
+template <cuda_host::AtomicInteger T>
+T atomicOr(T* address, std::type_identity_t<T> value) {
+  return __atomic_fetch_or(address, value, __ATOMIC_RELAXED);
+}
+template <cuda_host::AtomicInteger T>
+T atomicXor(T* address, std::type_identity_t<T> value) {
+  return __atomic_fetch_xor(address, value, __ATOMIC_RELAXED);
+}
+inline unsigned atomicInc(unsigned* address, unsigned limit) {
+  return cuda_host::atomic_update(address, [=](unsigned old) { return old >= limit ? 0 : old + 1; });
+}
+
+// Loads and stores with a hint about caches.
+#define CUDA_HOST_LOAD(name) \
+  template <class T>         \
+  T name(const T* address) { \
+    return *address;         \
+  }
+CUDA_HOST_LOAD(__ldg)
+CUDA_HOST_LOAD(__ldca)
+CUDA_HOST_LOAD(__ldcg)
+CUDA_HOST_LOAD(__ldcs)
+CUDA_HOST_LOAD(__ldlu)
+CUDA_HOST_LOAD(__ldcv)
+#undef CUDA_HOST_LOAD
+#define CUDA_HOST_STORE(name)                            \
+  template <class T>                                     \
+  void name(T* address, std::type_identity_t<T> value) { \
+    *address = value;                                    \
+  }
+CUDA_HOST_STORE(__stwb)
+CUDA_HOST_STORE(__stcg)
+CUDA_HOST_STORE(__stcs)
+CUDA_HOST_STORE(__stwt)
+#undef CUDA_HOST_STORE
+
+inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(std::uint64_t{a} * b >> 32); }
+inline int __mulhi(int a, int b) { return static_cast<int>(std::int64_t{a} * b >> 32); }
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+  return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);
+}
+inline long long __mul64hi(long long a, long long b) {
+  return static_cast<long long>(static_cast<__int128>(a) * b >> 64);
+}
+inline int __popc(unsigned bits) { return std::popcount(bits); }
+inline int __popcll(unsigned long long bits) { return std::popcount(bits); }
+inline int __clz(int bits) { return std::countl_zero(static_cast<unsigned>(bits)); }
+inline int __clzll(long long bits) { return std::countl_zero(static_cast<unsigned long long>(bits)); }
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
+inline int __ffsll(long long bits) { return __builtin_ffsll(bits); }
+inline unsigned __brev(unsigned bits) {
+  unsigned result = 0;
+  for (int i = 0; i < 32; ++i) result |= (bits >> i & 1) << (31 - i);
+  return result;
+}
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
+  return static_cast<unsigned>((std::uint64_t{high} << 32 | low) << (shift & 31) >> 32);
+}
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
+  return static_cast<unsigned>((std::uint64_t{high} << 32 | low) >> (shift & 31));
+}
+inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
+inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
+inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
+inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
+inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
+
+/// Ends the kernel as a fault.
+[[noreturn]] void __trap();

@@ -1,0 +1,193 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "device/cuda_launch.hpp"
+#include "device/cuda_reduce.hpp"
+#include "support/device_array.hpp"
+
+using namespace lockstep;
+using test::DeviceArray;
+
+namespace {
+
+__global__ void indices_kernel(std::int64_t* out) {
+  const std::int64_t block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  const std::int64_t thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  out[block * (blockDim.x * blockDim.y * blockDim.z) + thread] += block * 1000 + thread;
+}
+
+/// Sums each block's elements in a tree of dynamic shared memory.
+__global__ void tree_kernel(double* sums, const double* x, int count) {
+  auto* sm_x = reinterpret_cast<double*>(sm_bytes);
+  const int t = static_cast<int>(threadIdx.x), i = static_cast<int>(blockIdx.x * blockDim.x) + t;
+  sm_x[t] = i < count ? x[i] : 0;
+  for (int half = static_cast<int>(blockDim.x) / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (t < half) sm_x[t] += sm_x[t + half];
+  }
+  if (t == 0) sums[blockIdx.x] = sm_x[0];
+}
+
+template <class T>
+__global__ void __launch_bounds__(1024) reduce_kernel(T* sums, T* maxima, const T* __restrict__ x) {
+  const T value = x[blockIdx.x * blockDim.x + threadIdx.x];
+  const T sum = gpu::block_reduce<T>(value), most = gpu::block_reduce(value, T(-1e30), gpu::Max{});
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum, maxima[blockIdx.x] = most;
+}
+
+struct WarpResults {
+  int up[32], down[32], from[32], crossed[32], any[32], all[32], ballot[32], same[32], sum[32], halves[32];
+};
+__global__ void warp_kernel(WarpResults* r) {
+  const int lane = static_cast<int>(threadIdx.x);
+  constexpr unsigned kAll = gpu::kWholeWarp;
+  r->up[lane] = __shfl_up_sync(kAll, lane, 3);
+  r->down[lane] = __shfl_down_sync(kAll, lane, 5, 8);
+  r->from[lane] = __shfl_sync(kAll, lane * 10, lane / 2);
+  r->crossed[lane] = __shfl_xor_sync(kAll, lane, 9);
+  r->any[lane] = __any_sync(kAll, lane == 17);
+  r->all[lane] = __all_sync(kAll, lane != 17);
+  r->ballot[lane] = static_cast<int>(__ballot_sync(kAll, lane % 3 == 0));
+  r->same[lane] = static_cast<int>(__match_any_sync(kAll, lane % 4));
+  r->sum[lane] = __reduce_add_sync(kAll, lane);
+  int value = lane;
+  if (lane < 16) {  // two groups, each on its own
+    for (int d = 8; d > 0; d /= 2) value += __shfl_xor_sync(0xffffu, value, d);
+  } else {
+    for (int d = 8; d > 0; d /= 2) value = value > __shfl_xor_sync(0xffff0000u, value, d) ? value : 31;
+  }
+  r->halves[lane] = value;
+}
+
+__global__ void count_kernel(int* out, int limit) {
+  const int t = static_cast<int>(threadIdx.x);
+  const int below = __syncthreads_count(t < limit);
+  const int any = __syncthreads_or(t == limit), all = __syncthreads_and(t >= 0);
+  atomicAdd(&out[0], below);
+  atomicMax(&out[1], t);
+  atomicMin(&out[2], -t);
+  atomicOr(&out[3], any << 1 | all);
+  for (int old = out[4], assumed;;) {
+    assumed = old;
+    old = atomicCAS(&out[4], assumed, assumed + 2);
+    if (old == assumed) break;
+  }
+}
+
+struct Shape {
+  std::int64_t rows, columns;
+};
+/// Several threads over a static tile, twice: a race that a missing barrier would show.
+__global__ void transpose_kernel(Shape shape, float* y, const float* x) {
+  __shared__ float sm_tile[32][33];
+  const std::int64_t row = blockIdx.y * 32 + threadIdx.y, column = blockIdx.x * 32 + threadIdx.x;
+  if (row < shape.rows && column < shape.columns) sm_tile[threadIdx.y][threadIdx.x] = x[row * shape.columns + column];
+  __syncthreads();
+  const std::int64_t out_row = blockIdx.x * 32 + threadIdx.y, out_column = blockIdx.y * 32 + threadIdx.x;
+  if (out_row < shape.columns && out_column < shape.rows)
+    y[out_row * shape.rows + out_column] = sm_tile[threadIdx.x][threadIdx.y];
+}
+
+__global__ void copy_indexed_kernel(float* y, const float* x, const std::int32_t* index, int count) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < count) y[i] = __ldg(x + index[i]);
+}
+
+}  // namespace
+
+TEST_SUITE("cuda_host.kernels") {
+  TEST_CASE("every thread of every block runs once, with its own indices") {
+    const Stream stream({DeviceKind::cuda, 0});
+    const dim3 grid(3, 2, 4), block(5, 3, 2);
+    DeviceArray<std::int64_t> out(std::vector<std::int64_t>(24 * 30, 0));
+    gpu::launch(stream, {.grid = grid, .block = block}, indices_kernel, out.data());
+    const auto found = out.read();
+    for (std::int64_t i = 0; i < 24 * 30; ++i) CHECK(found[i] == i / 30 * 1000 + i % 30);
+  }
+
+  TEST_CASE("barriers order what threads write to shared memory and read from it") {
+    const Stream stream({DeviceKind::cuda, 0});
+    std::vector<double> x(1000);
+    std::iota(x.begin(), x.end(), 1.0);
+    const DeviceArray<double> in(x);
+    DeviceArray<double> sums(std::vector<double>(4));
+    gpu::launch(stream, {.grid = 4, .block = 256, .shared_bytes = 256 * sizeof(double)}, tree_kernel, sums.data(),
+                in.data(), 1000);
+    const auto found = sums.read();
+    CHECK(std::accumulate(found.begin(), found.end(), 0.0) == 500500);
+  }
+
+  TEST_CASE_TEMPLATE("block_reduce agrees with a plain loop for every size of block", T, float, double) {
+    const Stream stream({DeviceKind::cuda, 0});
+    for (const int threads : {32, 64, 96, 256, 1024}) {
+      std::vector<T> x(static_cast<std::size_t>(3 * threads));
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<T>((i * 7919) % 101) - 50;
+      const DeviceArray<T> in(x);
+      DeviceArray<T> sums(std::vector<T>(3)), maxima(std::vector<T>(3));
+      gpu::launch(stream, {.grid = 3, .block = static_cast<unsigned>(threads)}, reduce_kernel<T>, sums.data(),
+                  maxima.data(), in.data());
+      const auto sum = sums.read(), most = maxima.read();
+      for (int b = 0; b < 3; ++b) {
+        const auto begin = x.begin() + b * threads;
+        CHECK(sum[b] == std::accumulate(begin, begin + threads, T(0)));
+        CHECK(most[b] == *std::max_element(begin, begin + threads));
+      }
+    }
+  }
+
+  TEST_CASE("warp primitives give what the CUDA programming guide says") {
+    const Stream stream({DeviceKind::cuda, 0});
+    DeviceArray<WarpResults> out(1);
+    gpu::launch(stream, {.grid = 1, .block = 32}, warp_kernel, out.data());
+    const WarpResults r = out.read()[0];
+    for (int lane = 0; lane < 32; ++lane) {
+      CHECK(r.up[lane] == (lane >= 3 ? lane - 3 : lane));
+      CHECK(r.down[lane] == (lane % 8 + 5 < 8 ? lane + 5 : lane));
+      CHECK(r.from[lane] == lane / 2 * 10);
+      CHECK(r.crossed[lane] == (lane ^ 9));
+      CHECK(r.any[lane] == 1);
+      CHECK(r.all[lane] == 0);
+      CHECK(static_cast<unsigned>(r.ballot[lane]) == 0x49249249u);
+      CHECK(static_cast<unsigned>(r.same[lane]) == 0x11111111u << lane % 4);
+      CHECK(r.sum[lane] == 496);
+      CHECK(r.halves[lane] == (lane < 16 ? 120 : 31));
+    }
+  }
+
+  TEST_CASE("barriers that count, and atomics") {
+    const Stream stream({DeviceKind::cuda, 0});
+    DeviceArray<int> out(std::vector<int>(5));
+    gpu::launch(stream, {.grid = 2, .block = 70}, count_kernel, out.data(), 11);
+    CHECK(out.read() == std::vector<int>{2 * 70 * 11, 69, -69, 3, 280});
+  }
+
+  TEST_CASE("a tile in static shared memory, with threads outside of the matrix") {
+    const Stream stream({DeviceKind::cuda, 0});
+    std::vector<float> x(37 * 45);
+    std::iota(x.begin(), x.end(), 0.0f);
+    const DeviceArray<float> in(x);
+    DeviceArray<float> out(x.size());
+    gpu::launch(stream, {.grid = dim3(2, 2), .block = dim3(32, 32)}, transpose_kernel, Shape{37, 45}, out.data(),
+                in.data());
+    const auto y = out.read();
+    for (int i = 0; i < 37; ++i)
+      for (int j = 0; j < 45; ++j) REQUIRE(y[j * 37 + i] == x[i * 45 + j]);
+  }
+
+  TEST_CASE("kernels read page-locked memory of the host at its own address") {
+    const Stream stream({DeviceKind::cuda, 0});
+    const Buffer index = Buffer::pinned(100 * sizeof(std::int32_t));
+    auto* const which = reinterpret_cast<std::int32_t*>(index.data());
+    std::vector<float> x(100);
+    for (int i = 0; i < 100; ++i) which[i] = (i * 37) % 100, x[i] = static_cast<float>(i);
+    const DeviceArray<float> in(x);
+    DeviceArray<float> out(100);
+    gpu::launch(stream, gpu::grid_for(100, 32), copy_indexed_kernel, out.data(), in.data(), which, 100);
+    const auto y = out.read();
+    for (int i = 0; i < 100; ++i) CHECK(y[i] == static_cast<float>(which[i]));
+  }
+}

@@ -1,0 +1,195 @@
+#include "matmul.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "cuda_bf16.h"
+#include "cuda_fp16.h"
+#include "error.hpp"
+
+namespace cuda_host {
+
+namespace {
+
+// A tile of the result that fits into AVX2's registers, and how much of k and of the rows is packed at once.
+constexpr std::int64_t kRows = 6, kDepth = 256, kPackedRows = 16 * kRows;
+template <class T>
+using Vector [[gnu::vector_size(32)]] = T;
+template <class T>
+constexpr std::int64_t kLanes = 32 / sizeof(T);
+template <class T>
+constexpr std::int64_t kColumns = 2 * kLanes<T>;
+
+/// sums (kRows, kColumns) += a (depth, kRows) transposed times b (depth, kColumns), both packed.
+template <class T>
+[[gnu::always_inline]] inline void tile(std::int64_t depth, T* sums, const T* a, const T* b) {
+  Vector<T> sum[kRows][2] = {};
+  for (std::int64_t p = 0; p < depth; ++p) {
+    Vector<T> left, right;
+    std::memcpy(&left, b + p * kColumns<T>, sizeof left);
+    std::memcpy(&right, b + p * kColumns<T> + kLanes<T>, sizeof right);
+#pragma GCC unroll 6
+    for (std::int64_t i = 0; i < kRows; ++i) {
+      sum[i][0] += a[p * kRows + i] * left;
+      sum[i][1] += a[p * kRows + i] * right;
+    }
+  }
+  for (std::int64_t i = 0; i < kRows; ++i)
+    for (std::int64_t j = 0; j < kColumns<T>; ++j) sums[i * kColumns<T> + j] += sum[i][j / kLanes<T>][j % kLanes<T>];
+}
+
+template <class T>
+void tile_anywhere(std::int64_t depth, T* sums, const T* a, const T* b) {
+  tile(depth, sums, a, b);
+}
+#ifdef __x86_64__
+[[gnu::target("avx2,fma")]] void tile_avx2(std::int64_t depth, float* sums, const float* a, const float* b) {
+  tile(depth, sums, a, b);
+}
+[[gnu::target("avx2,fma")]] void tile_avx2(std::int64_t depth, double* sums, const double* a, const double* b) {
+  tile(depth, sums, a, b);
+}
+#endif
+
+template <class T>
+using Tile = void (*)(std::int64_t, T*, const T*, const T*);
+template <class T>
+Tile<T> fastest_tile() {
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return tile_avx2;
+#endif
+  return tile_anywhere<T>;
+}
+
+template <class T, class Storage>
+void load(const MatrixView& from, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns, T* to,
+          std::int64_t to_row, std::int64_t to_column) {
+  const auto* data = static_cast<const Storage*>(from.data) + row * from.row_stride + column * from.column_stride;
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j)
+      to[i * to_row + j * to_column] = static_cast<T>(data[i * from.row_stride + j * from.column_stride]);
+}
+template <class T>
+void load(const MatrixView& from, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns, T* to,
+          std::int64_t to_row, std::int64_t to_column) {
+  const auto all = [&]<class Storage>() { load<T, Storage>(from, row, column, rows, columns, to, to_row, to_column); };
+  switch (from.type) {
+    case CUDA_R_32F:
+      return all.template operator()<float>();
+    case CUDA_R_64F:
+      return all.template operator()<double>();
+    case CUDA_R_16BF:
+      return all.template operator()<__nv_bfloat16>();
+    case CUDA_R_16F:
+      return all.template operator()<__half>();
+    default:
+      throw Failure{cudaErrorNotSupported, text("a matrix of data type ", from.type)};
+  }
+}
+template <class T>
+T load(const void* data, cudaDataType_t type, std::int64_t at) {
+  T value;
+  load<T>({const_cast<void*>(data), type, 1, 1}, at, 0, 1, 1, &value, 1, 1);
+  return value;
+}
+template <class T>
+void store(const MatrixView& to, std::int64_t row, std::int64_t column, T value) {
+  const std::int64_t at = row * to.row_stride + column * to.column_stride;
+  switch (to.type) {
+    case CUDA_R_32F:
+      static_cast<float*>(to.data)[at] = static_cast<float>(value);
+      return;
+    case CUDA_R_64F:
+      static_cast<double*>(to.data)[at] = value;
+      return;
+    case CUDA_R_16BF:
+      static_cast<__nv_bfloat16*>(to.data)[at] = __nv_bfloat16(static_cast<float>(value));
+      return;
+    case CUDA_R_16F:
+      static_cast<__half*>(to.data)[at] = __half(static_cast<float>(value));
+      return;
+    default:
+      throw Failure{cudaErrorNotSupported, text("a matrix of data type ", to.type)};
+  }
+}
+
+template <class T>
+T apply(Nonlinearity f, T x) {
+  switch (f) {
+    case Nonlinearity::relu:
+      return x > 0 ? x : T(0);
+    case Nonlinearity::gelu:  // the library's is the one with tanh
+      return T(0.5) * x * (1 + std::tanh(T(0.7978845608028654) * (x + T(0.044715) * x * x * x)));
+    default:
+      return x;
+  }
+}
+
+std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+template <class T>
+void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const MatrixView& a, const MatrixView& b, T beta,
+             const MatrixView& c, const MatrixView& d, const void* bias, cudaDataType_t bias_type, Nonlinearity f) {
+  static const Tile<T> compute = fastest_tile<T>();
+  thread_local std::vector<T> packed_a, packed_b, sums;
+  const std::int64_t n_round = round_up(n, kColumns<T>), m_round = round_up(m, kRows);
+  sums.assign(static_cast<std::size_t>(m_round * n_round), T(0));
+  for (std::int64_t p = 0; p < k; p += kDepth) {
+    const std::int64_t depth = std::min(kDepth, k - p);
+    packed_b.assign(static_cast<std::size_t>(n_round * depth), T(0));
+    for (std::int64_t j = 0; j < n; j += kColumns<T>)
+      load<T>(b, p, j, depth, std::min(kColumns<T>, n - j), packed_b.data() + j * depth, kColumns<T>, 1);
+    for (std::int64_t i0 = 0; i0 < m; i0 += kPackedRows) {
+      const std::int64_t rows = std::min(kPackedRows, m - i0);
+      packed_a.assign(static_cast<std::size_t>(round_up(rows, kRows) * depth), T(0));
+      for (std::int64_t i = 0; i < rows; i += kRows)
+        load<T>(a, i0 + i, p, std::min(kRows, rows - i), depth, packed_a.data() + i * depth, 1, kRows);
+      for (std::int64_t j = 0; j < n; j += kColumns<T>)
+        for (std::int64_t i = 0; i < rows; i += kRows)
+          compute(depth, sums.data() + (i0 + i) * n_round + j * kRows, packed_a.data() + i * depth,
+                  packed_b.data() + j * depth);
+    }
+  }
+  for (std::int64_t i = 0; i < m; ++i) {
+    const T shift = bias ? load<T>(bias, bias_type, i) : T(0);
+    for (std::int64_t j = 0; j < n; ++j) {
+      const std::int64_t tile_begin = i / kRows * kRows * n_round + j / kColumns<T> * kColumns<T> * kRows;
+      T value = alpha * sums[static_cast<std::size_t>(tile_begin + i % kRows * kColumns<T> + j % kColumns<T>)];
+      if (beta != 0) value += beta * load<T>(c.data, c.type, i * c.row_stride + j * c.column_stride);
+      store<T>(d, i, j, apply(f, value + shift));
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t size_of(cudaDataType_t type) {
+  switch (type) {
+    case CUDA_R_64F:
+      return 8;
+    case CUDA_R_32F:
+    case CUDA_R_32I:
+      return 4;
+    default:
+      return 2;
+  }
+}
+
+void matmul(std::int64_t m, std::int64_t n, std::int64_t k, double alpha, const MatrixView& a, const MatrixView& b,
+            double beta, const MatrixView& c, const MatrixView& d, const void* bias, cudaDataType_t bias_type,
+            Nonlinearity f) {
+  // Rows that lie together are the columns of the transposed product, which is computed instead: reads and writes then
+  // go along memory. A bias belongs to rows, so it stays with the first form.
+  if (!bias && d.row_stride == 1 && d.column_stride != 1) {
+    const auto turned = [](const MatrixView& v) { return MatrixView{v.data, v.type, v.column_stride, v.row_stride}; };
+    return matmul(n, m, k, alpha, turned(b), turned(a), beta, turned(c), turned(d), nullptr, bias_type, f);
+  }
+  if (a.type == CUDA_R_64F)
+    product<double>(m, n, k, alpha, a, b, beta, c, d, bias, bias_type, f);
+  else
+    product<float>(m, n, k, static_cast<float>(alpha), a, b, static_cast<float>(beta), c, d, bias, bias_type, f);
+}
+
+}  // namespace cuda_host

@@ -1,0 +1,25 @@
+#pragma once
+#include <cstdint>
+
+#include "library_types.h"
+
+namespace cuda_host {
+
+/// A matrix in memory: element (i, j) lies at i * row_stride + j * column_stride.
+struct MatrixView {
+  void* data;
+  cudaDataType_t type;
+  std::int64_t row_stride, column_stride;
+};
+
+enum class Nonlinearity { none, relu, gelu };
+
+/// d (m, n) = f(alpha a (m, k) b (k, n) + beta c + bias), bias (m) or null. c is not read when beta is 0. In float, or in
+/// double where a is; sums run over k in ascending order.
+void matmul(std::int64_t m, std::int64_t n, std::int64_t k, double alpha, const MatrixView& a, const MatrixView& b,
+            double beta, const MatrixView& c, const MatrixView& d, const void* bias, cudaDataType_t bias_type,
+            Nonlinearity f);
+
+std::int64_t size_of(cudaDataType_t type);
+
+}  // namespace cuda_host

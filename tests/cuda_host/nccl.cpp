@@ -1,0 +1,465 @@
+#include "nccl.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cuda_bf16.h"
+#include "cuda_fp16.h"
+#include "error.hpp"
+#include "memory.hpp"
+#include "streams.hpp"
+
+using namespace cuda_host;
+
+namespace {
+
+constexpr int kMostRanks = 16;
+constexpr std::size_t kPieceBytes = 256 << 10;
+
+enum class Collective : std::uint32_t { all_reduce, reduce, broadcast, all_gather, reduce_scatter };
+constexpr const char* kNames[] = {"ncclAllReduce", "ncclReduce", "ncclBroadcast", "ncclAllGather", "ncclReduceScatter"};
+
+/// A collective as all ranks must call it.
+struct Call {
+  Collective collective;
+  ncclDataType_t type;
+  ncclRedOp_t op;
+  std::int32_t root;
+  std::uint64_t count;
+  bool operator==(const Call&) const = default;
+};
+std::string describe(const Call& call) {
+  return text(kNames[static_cast<int>(call.collective)], " of ", call.count, " elements of type ", call.type, ", op ",
+              call.op, ", root ", call.root);
+}
+
+/// Memory that the ranks of a communicator share. A rank writes a piece of its data, steps to the next phase, and reads
+/// the others' pieces when all have. Pieces alternate between two places: who writes one for the second time knows from
+/// the others' phases that they have read the first.
+struct Shared {
+  struct Rank {
+    alignas(64) std::atomic<std::uint64_t> phase;
+    Call calls[2];  // of the pieces
+    int device;
+    char host[64];
+    alignas(64) std::byte pieces[2][kPieceBytes];
+  };
+  std::atomic<int> joined;
+  Rank ranks[kMostRanks];
+};
+
+std::size_t size_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclInt8:
+    case ncclUint8:
+      return 1;
+    case ncclFloat16:
+    case ncclBfloat16:
+      return 2;
+    case ncclInt64:
+    case ncclUint64:
+    case ncclFloat64:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
+/// out_i = op over ranks, in the order of ranks; half precisions are added up in float.
+template <class T, class Sum = T>
+void reduce_as(std::byte* out, const std::vector<const std::byte*>& from, std::size_t count, ncclRedOp_t op) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto at = [&](std::size_t rank) {
+      T value;
+      std::memcpy(&value, from[rank] + i * sizeof(T), sizeof value);
+      return static_cast<Sum>(value);
+    };
+    Sum result = at(0);
+    for (std::size_t rank = 1; rank < from.size(); ++rank) {
+      const Sum value = at(rank);
+      result = op == ncclProd  ? static_cast<Sum>(result * value)
+               : op == ncclMax ? std::max(result, value)
+               : op == ncclMin ? std::min(result, value)
+                               : static_cast<Sum>(result + value);
+    }
+    if (op == ncclAvg) result = static_cast<Sum>(result / static_cast<Sum>(from.size()));
+    const T value(result);
+    std::memcpy(out + i * sizeof(T), &value, sizeof value);
+  }
+}
+void reduce(ncclDataType_t type, std::byte* out, const std::vector<const std::byte*>& from, std::size_t count,
+            ncclRedOp_t op) {
+  switch (type) {
+    case ncclInt8:
+      return reduce_as<std::int8_t>(out, from, count, op);
+    case ncclUint8:
+      return reduce_as<std::uint8_t>(out, from, count, op);
+    case ncclInt32:
+      return reduce_as<std::int32_t>(out, from, count, op);
+    case ncclUint32:
+      return reduce_as<std::uint32_t>(out, from, count, op);
+    case ncclInt64:
+      return reduce_as<std::int64_t>(out, from, count, op);
+    case ncclUint64:
+      return reduce_as<std::uint64_t>(out, from, count, op);
+    case ncclFloat16:
+      return reduce_as<__half, float>(out, from, count, op);
+    case ncclBfloat16:
+      return reduce_as<__nv_bfloat16, float>(out, from, count, op);
+    case ncclFloat32:
+      return reduce_as<float>(out, from, count, op);
+    case ncclFloat64:
+      return reduce_as<double>(out, from, count, op);
+  }
+}
+
+/// One rank's end of a communicator; work on streams keeps it alive.
+class Comm {
+ public:
+  Comm(const ncclUniqueId& id, int ranks, int rank, int device) : ranks_(ranks), rank_(rank), device_(device) {
+    require(ranks >= 1 && ranks <= kMostRanks && rank >= 0 && rank < ranks, cudaErrorInvalidValue, "rank ", rank,
+            " of ", ranks, ", of at most ", kMostRanks);
+    name_.assign(id.internal, strnlen(id.internal, sizeof id.internal));
+    const int file = shm_open(name_.c_str(), O_CREAT | O_RDWR, 0600);
+    require(file >= 0 && ftruncate(file, sizeof(Shared)) == 0, cudaErrorUnknown, "opening shared memory ", name_);
+    void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    require(memory != MAP_FAILED, cudaErrorUnknown, "mapping shared memory ", name_);
+    shared_ = static_cast<Shared*>(memory);
+    own().device = device;
+    gethostname(own().host, sizeof own().host - 1);
+    if (shared_->joined.fetch_add(1) + 1 == ranks) forget_name();
+  }
+  ~Comm() {
+    forget_name();
+    munmap(shared_, sizeof(Shared));
+  }
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+
+  int ranks() const { return ranks_; }
+  int rank() const { return rank_; }
+  int device() const { return device_; }
+  bool aborted() const { return aborted_; }
+  void abort() { aborted_ = true; }
+  ncclResult_t state() const { return failed_ ? ncclInvalidUsage : everyone_here() ? ncclSuccess : ncclInProgress; }
+  const std::string& said() const { return said_; }
+
+  /// NCCL refuses a GPU that two ranks use. Known once all are here.
+  void check_devices() {
+    for (int other = 0; other < ranks_; ++other) {
+      const auto& theirs = shared_->ranks[other];
+      if (other != rank_ && theirs.device == device_ && std::strcmp(theirs.host, own().host) == 0)
+        fail(text("ranks ", std::min(rank_, other), " and ", std::max(rank_, other), " both use cuda:", device_));
+    }
+  }
+  bool everyone_here() const { return shared_->joined.load() >= ranks_; }
+
+  void begin_piece(const Call& call, const std::byte* data, std::size_t size) {
+    own().calls[phase_ % 2] = call;
+    std::memcpy(own().pieces[phase_ % 2], data, size);
+    own().phase.store(++phase_, std::memory_order_release);
+  }
+  bool piece_has_come() const {
+    for (int rank = 0; rank < ranks_; ++rank)
+      if (shared_->ranks[rank].phase.load(std::memory_order_acquire) < phase_) return false;
+    return true;
+  }
+  std::vector<const std::byte*> pieces() const {
+    std::vector<const std::byte*> all;
+    for (int rank = 0; rank < ranks_; ++rank) all.push_back(shared_->ranks[rank].pieces[(phase_ - 1) % 2]);
+    return all;
+  }
+  void check_calls(const Call& mine) {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const Call& theirs = shared_->ranks[rank].calls[(phase_ - 1) % 2];
+      if (theirs != mine)
+        fail(text("rank ", rank_, " calls ", describe(mine), ", but rank ", rank, " calls ", describe(theirs)));
+    }
+  }
+
+ private:
+  Shared::Rank& own() const { return shared_->ranks[rank_]; }
+  [[noreturn]] void fail(const std::string& why) {
+    failed_ = true;
+    said_ = why;
+    throw Failure{cudaErrorLaunchFailure, "NCCL: " + why};
+  }
+  void forget_name() {
+    if (!name_.empty()) shm_unlink(name_.c_str());
+    name_.clear();
+  }
+
+  std::string name_;
+  int ranks_, rank_, device_;
+  Shared* shared_ = nullptr;
+  std::uint64_t phase_ = 0;
+  bool aborted_ = false, failed_ = false;
+  std::string said_;
+};
+
+/// A collective on its way, piece by piece.
+class Running {
+ public:
+  Running(std::shared_ptr<Comm> comm, const Call& call, const void* in, void* out)
+      : comm_(std::move(comm)),
+        call_(call),
+        in_(static_cast<const std::byte*>(in)),
+        out_(static_cast<std::byte*>(out)) {
+    const std::size_t element = size_of(call.type);
+    // Everything that a rank gives; of a scatter each rank takes a part only.
+    total_ =
+        call.count * (call.collective == Collective::reduce_scatter ? static_cast<std::size_t>(comm_->ranks()) : 1);
+    elements_per_piece_ = kPieceBytes / element;
+  }
+
+  bool go_on() {
+    if (comm_->aborted()) return true;
+    if (!comm_->everyone_here()) return false;
+    if (done_ == 0 && !begun_) comm_->check_devices();
+    const DeviceAccess access;
+    while (!ended_) {
+      const std::size_t count = std::min(elements_per_piece_, total_ - done_), element = size_of(call_.type);
+      if (!begun_) comm_->begin_piece(call_, in_ + done_ * element, reads_input() ? count * element : 0);
+      begun_ = true;
+      if (!comm_->piece_has_come()) return false;
+      begun_ = false;
+      comm_->check_calls(call_);
+      take(count);
+      done_ += count;
+      ended_ = done_ == total_;  // nothing at all is one empty piece, so that the ranks still compare their calls
+    }
+    return true;
+  }
+
+ private:
+  bool reads_input() const { return call_.collective != Collective::broadcast || comm_->rank() == call_.root; }
+
+  void take(std::size_t count) {
+    const std::size_t element = size_of(call_.type);
+    auto pieces = comm_->pieces();
+    const auto rank = static_cast<std::size_t>(comm_->rank());
+    switch (call_.collective) {
+      case Collective::reduce:
+        if (comm_->rank() != call_.root) return;
+        [[fallthrough]];
+      case Collective::all_reduce:
+        return reduce(call_.type, out_ + done_ * element, pieces, count, call_.op);
+      case Collective::broadcast:
+        std::memcpy(out_ + done_ * element, pieces[static_cast<std::size_t>(call_.root)], count * element);
+        return;
+      case Collective::all_gather:
+        for (std::size_t r = 0; r < pieces.size(); ++r)
+          std::memcpy(out_ + (r * call_.count + done_) * element, pieces[r], count * element);
+        return;
+      case Collective::reduce_scatter: {
+        // The part of this piece that lies in this rank's own.
+        const std::size_t first = std::max(done_, rank * call_.count);
+        const std::size_t last = std::min(done_ + count, (rank + 1) * call_.count);
+        if (first >= last) return;
+        for (auto& piece : pieces) piece += (first - done_) * element;
+        return reduce(call_.type, out_ + (first - rank * call_.count) * element, pieces, last - first, call_.op);
+      }
+    }
+  }
+
+  std::shared_ptr<Comm> comm_;
+  Call call_;
+  const std::byte* in_;
+  std::byte* out_;
+  std::size_t total_ = 0, done_ = 0, elements_per_piece_ = 0;
+  bool begun_ = false, ended_ = false;
+};
+
+thread_local std::string said_last;
+thread_local int groups = 0;
+thread_local std::vector<std::shared_ptr<Comm>> starting;  // in this thread's group, blocking
+
+template <class F>
+ncclResult_t guarded_nccl(F&& f) {
+  try {
+    f();
+    return ncclSuccess;
+  } catch (const Failure& failure) {
+    said_last = failure.message;
+    return failure.error == cudaErrorInvalidValue    ? ncclInvalidArgument
+           : failure.error == cudaErrorLaunchFailure ? ncclInvalidUsage
+                                                     : ncclSystemError;
+  }
+}
+
+void wait_for(const std::vector<std::shared_ptr<Comm>>& comms) {
+  for (const auto& comm : comms) {
+    while (!comm->everyone_here() && !comm->aborted()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (!comm->aborted()) comm->check_devices();
+  }
+}
+
+}  // namespace
+
+struct ncclComm {
+  std::shared_ptr<Comm> comm;
+  bool blocking;
+};
+
+namespace {
+
+ncclResult_t start(Collective collective, const void* in, void* out, std::size_t count, ncclDataType_t type,
+                   ncclRedOp_t op, int root, ncclComm_t handle, cudaStream_t stream) {
+  return guarded_nccl([&] {
+    const auto& comm = handle->comm;
+    const char* name = kNames[static_cast<int>(collective)];
+    const auto ranks = static_cast<std::size_t>(comm->ranks());
+    require(device_of(stream) == comm->device(), cudaErrorInvalidValue, name,
+            ": the communicator is of cuda:", comm->device(), ", but the stream is of cuda:", device_of(stream));
+    require(root >= 0 && root < comm->ranks(), cudaErrorInvalidValue, name, ": root ", root, " of ", ranks, " ranks");
+    const bool gathers = collective == Collective::all_gather, scatters = collective == Collective::reduce_scatter;
+    const auto check = [&](const char* what, const void* data, std::size_t elements) {
+      if (elements == 0) return;
+      const auto found = find_allocation(data);
+      require(found && found->kind == MemoryKind::device && found->device == comm->device(), cudaErrorInvalidValue,
+              name, ": ", what, " is at ", describe_address(data), ", not on cuda:", comm->device());
+      check_range(text(name, ": ", what, " is").c_str(), data, elements * size_of(type));
+    };
+    const bool is_root = comm->rank() == root;
+    if (collective != Collective::broadcast || is_root) check("the input", in, scatters ? count * ranks : count);
+    if (collective != Collective::reduce || is_root) check("the output", out, gathers ? count * ranks : count);
+    submit_lasting(stream, [=, comm = comm, call = Call{collective, type, op, root, count}] {
+      auto running = std::make_shared<Running>(comm, call, in, out);
+      return [running] { return running->go_on(); };
+    });
+  });
+}
+
+}  // namespace
+
+const char* ncclGetErrorString(ncclResult_t result) {
+  if (result != ncclSuccess && result != ncclInProgress && !said_last.empty()) return said_last.c_str();
+  constexpr const char* kMeanings[] = {"no error",
+                                       "unhandled cuda error",
+                                       "unhandled system error",
+                                       "internal error",
+                                       "invalid argument",
+                                       "invalid usage",
+                                       "remote process exited or there was a network error",
+                                       "NCCL operation in progress"};
+  return kMeanings[result];
+}
+const char* ncclGetLastError(ncclComm_t comm) { return comm ? comm->comm->said().c_str() : said_last.c_str(); }
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  static std::atomic<int> made = 0;
+  *id = {};
+  std::random_device random;
+  std::snprintf(id->internal, sizeof id->internal, "/lockstep-nccl-%d-%d-%08x", getpid(), made++, random());
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  *handle = nullptr;
+  bool in_progress = false;
+  const ncclResult_t result = guarded_nccl([&] {
+    auto comm = std::make_shared<Comm>(id, ranks, rank, current_device());
+    const bool blocking = config == nullptr || config->blocking != 0;
+    *handle = new ncclComm{comm, blocking};
+    if (groups > 0)
+      starting.push_back(comm);
+    else if (blocking)
+      wait_for({comm});
+    else
+      in_progress = !comm->everyone_here();
+  });
+  return result == ncclSuccess && in_progress ? ncclInProgress : result;
+}
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+  return ncclCommInitRankConfig(comm, ranks, id, rank, nullptr);
+}
+ncclResult_t ncclCommInitAll(ncclComm_t* comms, int devices, const int* device_list) {
+  const int before = current_device();
+  ncclUniqueId id;
+  ncclGetUniqueId(&id);
+  ncclGroupStart();
+  ncclResult_t result = ncclSuccess;
+  for (int i = 0; i < devices && result == ncclSuccess; ++i) {
+    cudaSetDevice(device_list ? device_list[i] : i);
+    result = ncclCommInitRank(&comms[i], devices, id, i);
+  }
+  cudaSetDevice(before);
+  const ncclResult_t ended = ncclGroupEnd();
+  return result == ncclSuccess ? ended : result;
+}
+ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  delete comm;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  if (comm) comm->comm->abort();
+  delete comm;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  advance_all();
+  *state = comm->comm->state();
+  if (*state == ncclInvalidUsage) said_last = comm->comm->said();
+  return ncclSuccess;
+}
+ncclResult_t ncclCommCount(ncclComm_t comm, int* ranks) {
+  *ranks = comm->comm->ranks();
+  return ncclSuccess;
+}
+ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
+  *rank = comm->comm->rank();
+  return ncclSuccess;
+}
+ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
+  *device = comm->comm->device();
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupStart() {
+  ++groups;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  if (--groups > 0) return ncclSuccess;
+  const auto comms = std::exchange(starting, {});
+  return guarded_nccl([&] { wait_for(comms); });
+}
+
+ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return start(Collective::all_reduce, in, out, count, type, op, 0, comm, stream);
+}
+ncclResult_t ncclReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
+  return start(Collective::reduce, in, out, count, type, op, root, comm, stream);
+}
+ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return start(Collective::broadcast, in, out, count, type, ncclSum, root, comm, stream);
+}
+ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return start(Collective::all_gather, in, out, count, type, ncclSum, 0, comm, stream);
+}
+ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
+  return start(Collective::reduce_scatter, in, out, count, type, op, 0, comm, stream);
+}

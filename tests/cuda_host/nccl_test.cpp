@@ -1,0 +1,191 @@
+#include <doctest/doctest.h>
+#include <nccl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/cuda_check.hpp"
+#include "lockstep/base/error.hpp"
+#include "lockstep/device/device.hpp"
+#include "support/device_array.hpp"
+
+using namespace lockstep;
+using test::DeviceArray;
+
+namespace {
+
+/// One rank, its device and its communicator.
+struct Rank {
+  int rank, ranks;
+  ncclComm_t comm;
+  Stream stream;
+  cudaStream_t native() const { return static_cast<cudaStream_t>(stream.native()); }
+};
+
+/// Runs f as every rank of a communicator, each a thread with a device of its own. What a rank complains of comes back.
+std::vector<std::string> as_ranks(int ranks, const std::function<void(Rank&)>& f) {
+  ncclUniqueId id;
+  ncclGetUniqueId(&id);
+  std::vector<std::string> complaints(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r)
+    threads.emplace_back([&, r] {
+      Rank rank{r, ranks, nullptr, Stream({DeviceKind::cuda, r})};
+      try {
+        require(ncclCommInitRank(&rank.comm, ranks, id, r) == ncclSuccess, ncclGetErrorString(ncclInvalidUsage));
+        f(rank);
+        rank.stream.synchronize();
+      } catch (const Error& e) {
+        complaints[static_cast<std::size_t>(r)] = e.what();
+      }
+      if (rank.comm) ncclCommDestroy(rank.comm);
+    });
+  for (auto& thread : threads) thread.join();
+  return complaints;
+}
+
+std::vector<float> values_of(int rank, std::size_t count) {
+  std::vector<float> x(count);
+  for (std::size_t i = 0; i < count; ++i) x[i] = static_cast<float>((rank + 1) * static_cast<int>(i % 1000));
+  return x;
+}
+
+}  // namespace
+
+TEST_SUITE("cuda_host.nccl") {
+  TEST_CASE("sums over threads that drive a device each, also of more than one piece and in place") {
+    for (const int ranks : {1, 2, 4})
+      for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, std::size_t{200000}}) {
+        std::vector<std::vector<float>> sums(static_cast<std::size_t>(ranks));
+        const auto complaints = as_ranks(ranks, [&](Rank& r) {
+          DeviceArray<float> x(values_of(r.rank, count), r.rank);
+          for (int twice = 0; twice < 2; ++twice)
+            ncclAllReduce(x.data(), x.data(), count, ncclFloat, twice ? ncclMax : ncclSum, r.comm, r.native());
+          sums[static_cast<std::size_t>(r.rank)] = x.read();
+        });
+        for (const auto& complaint : complaints) CHECK(complaint == "");
+        for (const auto& sum : sums)
+          for (std::size_t i = 0; i < count; ++i)
+            REQUIRE(sum[i] == static_cast<float>(ranks * (ranks + 1) / 2 * static_cast<int>(i % 1000)));
+      }
+  }
+
+  TEST_CASE("the other collectives") {
+    constexpr std::size_t kCount = 70000;
+    const auto complaints = as_ranks(3, [&](Rank& r) {
+      const DeviceArray<float> x(values_of(r.rank, 3 * kCount), r.rank);
+      DeviceArray<float> gathered(3 * kCount, r.rank), part(kCount, r.rank), all(kCount, r.rank), sum(kCount, r.rank);
+      ncclAllGather(x.data(), gathered.data(), kCount, ncclFloat, r.comm, r.native());
+      ncclReduceScatter(x.data(), part.data(), kCount, ncclFloat, ncclSum, r.comm, r.native());
+      ncclBroadcast(x.data(), all.data(), kCount, ncclFloat, 2, r.comm, r.native());
+      ncclReduce(x.data(), sum.data(), kCount, ncclFloat, ncclAvg, 1, r.comm, r.native());
+      const auto g = gathered.read(), p = part.read(), a = all.read(), s = sum.read();
+      bool right = true;
+      for (std::size_t i = 0; i < kCount; ++i) {
+        const auto one = [](std::size_t at) { return static_cast<float>(at % 1000); };
+        for (std::size_t from = 0; from < 3; ++from)
+          right &= g[from * kCount + i] == (static_cast<float>(from) + 1) * one(i);
+        right &= p[i] == 6 * one(static_cast<std::size_t>(r.rank) * kCount + i);
+        right &= a[i] == 3 * one(i);
+        right &= r.rank != 1 || s[i] == 2 * one(i);
+      }
+      require(right, "a wrong element");
+    });
+    for (const auto& complaint : complaints) CHECK(complaint == "");
+  }
+
+  TEST_CASE("several devices driven by one thread") {
+    ncclComm_t comms[3];
+    REQUIRE(ncclCommInitAll(comms, 3, nullptr) == ncclSuccess);
+    std::vector<DeviceArray<double>> x;
+    std::vector<Stream> streams;
+    for (int d = 0; d < 3; ++d) {
+      x.emplace_back(std::vector<double>(100, d + 1.0), d);
+      streams.emplace_back(Device{DeviceKind::cuda, d});
+    }
+    ncclGroupStart();
+    for (int d = 0; d < 3; ++d)
+      ncclAllReduce(x[d].data(), x[d].data(), 100, ncclDouble, ncclSum, comms[d],
+                    static_cast<cudaStream_t>(streams[d].native()));
+    REQUIRE(ncclGroupEnd() == ncclSuccess);
+    for (int d = 0; d < 3; ++d) CHECK(x[d].read() == std::vector<double>(100, 6.0));
+    for (const auto comm : comms) ncclCommDestroy(comm);
+  }
+
+  TEST_CASE("ranks that are processes") {
+    ncclUniqueId id;
+    ncclGetUniqueId(&id);
+    const auto be = [&](int rank) {
+      const Stream stream({DeviceKind::cuda, rank});
+      ncclComm_t comm;
+      if (ncclCommInitRank(&comm, 2, id, rank) != ncclSuccess) return false;
+      DeviceArray<float> x(values_of(rank, 100000), rank);
+      ncclAllReduce(x.data(), x.data(), 100000, ncclFloat, ncclSum, comm, static_cast<cudaStream_t>(stream.native()));
+      const auto sum = x.read();
+      ncclCommDestroy(comm);
+      return sum[99] == 297;
+    };
+    const pid_t child = fork();
+    if (child == 0) _exit(be(1) ? 0 : 1);
+    CHECK(be(0));
+    int status = 1;
+    waitpid(child, &status, 0);
+    CHECK(status == 0);
+  }
+
+  TEST_CASE("ranks that call different collectives are told so, and so are two on one device") {
+    const auto different = as_ranks(2, [&](Rank& r) {
+      DeviceArray<float> x(100, r.rank);
+      const ncclResult_t result =
+          ncclAllReduce(x.data(), x.data(), r.rank == 0 ? 100 : 99, ncclFloat, ncclSum, r.comm, r.native());
+      require(result == ncclSuccess, ncclGetErrorString(result));
+    });
+    for (const auto& complaint : different) {
+      CHECK(complaint.find("ncclAllReduce of 100 elements") != std::string::npos);
+      CHECK(complaint.find("ncclAllReduce of 99 elements") != std::string::npos);
+    }
+    ncclComm_t comms[2];
+    const int both[2] = {1, 1};
+    CHECK(ncclCommInitAll(comms, 2, both) == ncclInvalidUsage);
+    CHECK(std::string(ncclGetErrorString(ncclInvalidUsage)) == "NCCL: ranks 0 and 1 both use cuda:1");
+    for (const auto comm : comms) ncclCommDestroy(comm);
+  }
+
+  TEST_CASE("memory of the host, or of another device, is refused") {
+    const auto complaints = as_ranks(2, [&](Rank& r) {
+      std::vector<float> host(10);
+      const DeviceArray<float> x(10, r.rank), other(10, 1 - r.rank);
+      require(ncclAllReduce(host.data(), x.data(), 10, ncclFloat, ncclSum, r.comm, r.native()) == ncclInvalidArgument,
+              "host");
+      require(ncclAllReduce(x.data(), other.data(), 10, ncclFloat, ncclSum, r.comm, r.native()) == ncclInvalidArgument,
+              "other");
+      require(ncclAllReduce(x.data(), x.data(), 17, ncclFloat, ncclSum, r.comm, r.native()) == ncclInvalidArgument,
+              "size");
+    });
+    for (const auto& complaint : complaints) CHECK(complaint == "");
+  }
+
+  TEST_CASE("a rank that does not come leaves the stream busy, and the others can give up") {
+    ncclUniqueId id;
+    ncclGetUniqueId(&id);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const Stream stream({DeviceKind::cuda, 0});
+    ncclComm_t comm;
+    CHECK(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == ncclInProgress);
+    DeviceArray<float> x(10);
+    const auto native = static_cast<cudaStream_t>(stream.native());
+    CHECK(ncclAllReduce(x.data(), x.data(), 10, ncclFloat, ncclSum, comm, native) == ncclSuccess);
+    CHECK(cudaStreamQuery(native) == cudaErrorNotReady);
+    ncclResult_t state = ncclSuccess;
+    ncclCommGetAsyncError(comm, &state);
+    CHECK(state == ncclInProgress);
+    ncclCommAbort(comm);
+    CHECK(cudaStreamQuery(native) == cudaSuccess);
+  }
+}

@@ -1,0 +1,58 @@
+#include "pointers.hpp"
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "error.hpp"
+#include "memory.hpp"
+#include "streams.hpp"
+#include "symbols.hpp"
+
+namespace cuda_host {
+
+namespace {
+
+/// Whether the host has memory at this address: for numbers in objects that only look like addresses.
+bool mapped(std::uintptr_t address) {
+  constexpr std::uintptr_t kPage = 4096;
+  return msync(reinterpret_cast<void*>(address / kPage * kPage), 1, MS_ASYNC) == 0;
+}
+
+/// What is wrong with a pointer for kernels of the device; empty if nothing is.
+std::string wrong(const void* pointer, int device) {
+  const auto found = find_allocation(pointer);
+  if (!found) return text(describe_address(pointer), "; a kernel reads device or page-locked memory only");
+  if (found->freed) return describe_address(pointer);
+  if (found->kind == MemoryKind::device && found->device != device)
+    return text(describe_address(pointer), ", but the stream is of cuda:", device);
+  return {};
+}
+
+}  // namespace
+
+void check_pointers(const void* kernel, const std::vector<Argument>& arguments, cudaStream_t stream) {
+  const int device = device_of(stream);
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const Argument& argument = arguments[i];
+    if (!argument.is_pointer && argument.size < sizeof(void*)) continue;
+    const auto* bytes = static_cast<const std::byte*>(argument.bytes);
+    for (std::size_t at = 0; at + sizeof(void*) <= argument.size; at += sizeof(void*)) {
+      std::uintptr_t word;
+      std::memcpy(&word, bytes + at, sizeof word);
+      const auto* pointer = reinterpret_cast<const void*>(word);
+      if (word == 0) continue;
+      if (!argument.is_pointer) {
+        const bool looks_like_one = word >= std::uintptr_t{1} << 40 && word < std::uintptr_t{1} << 47;
+        if (!looks_like_one || !(in_own_range(pointer) ? find_allocation(pointer).has_value() : mapped(word))) continue;
+      }
+      const std::string fault = wrong(pointer, device);
+      if (!fault.empty())
+        throw Failure{cudaErrorInvalidValue,
+                      text("kernel ", function_name(kernel), ": argument ", i + 1,
+                           argument.is_pointer ? "" : text(" holds at byte ", at), " points to ", fault)};
+    }
+  }
+}
+
+}  // namespace cuda_host

@@ -1,0 +1,260 @@
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "block_runner.hpp"
+#include "error.hpp"
+#include "memory.hpp"
+#include "pointers.hpp"
+#include "streams.hpp"
+#include "symbols.hpp"
+
+using namespace cuda_host;
+
+// ---- devices ----
+cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  return guarded([&] {
+    int count = 0;
+    cudaGetDeviceCount(&count);
+    require(device >= 0 && device < count, cudaErrorInvalidDevice, "describing cuda:", device, " of ", count);
+    *properties = {};
+    std::snprintf(properties->name, sizeof properties->name, "stand-in for a GPU (host build, tests only)");
+    properties->totalGlobalMem = device_bytes();
+    properties->sharedMemPerBlock = 48 << 10;
+    properties->sharedMemPerBlockOptin = kMostSharedBytes;
+    properties->sharedMemPerMultiprocessor = 228 << 10;
+    properties->totalConstMem = 64 << 10;
+    properties->major = 9;
+    properties->multiProcessorCount = 2;
+    properties->warpSize = warpSize;
+    properties->maxThreadsPerBlock = 1024;
+    properties->maxThreadsPerMultiProcessor = 2048;
+    properties->regsPerBlock = 65536;
+    properties->l2CacheSize = 1 << 20;
+    properties->pciBusID = device;
+    properties->canMapHostMemory = properties->unifiedAddressing = properties->integrated = 1;
+  });
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  return guarded([&] {
+    cudaDeviceProp properties;
+    require(cudaGetDeviceProperties(&properties, device) == cudaSuccess, cudaErrorInvalidDevice,
+            "describing cuda:", device);
+    switch (attribute) {
+      case cudaDevAttrMaxThreadsPerBlock:
+        *value = properties.maxThreadsPerBlock;
+        return;
+      case cudaDevAttrWarpSize:
+        *value = warpSize;
+        return;
+      case cudaDevAttrMultiProcessorCount:
+        *value = properties.multiProcessorCount;
+        return;
+      case cudaDevAttrComputeCapabilityMajor:
+        *value = properties.major;
+        return;
+      case cudaDevAttrComputeCapabilityMinor:
+        *value = properties.minor;
+        return;
+      case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = static_cast<int>(kMostSharedBytes);
+        return;
+    }
+    throw Failure{cudaErrorInvalidValue, text("device attribute ", attribute, " is not known here")};
+  });
+}
+cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
+  std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", device);
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 12000;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
+
+// ---- memory ----
+cudaError_t cudaMalloc(void** memory, std::size_t size) {
+  return guarded([&] {
+    refuse_while_capturing("cudaMalloc");
+    *memory = allocate(MemoryKind::device, current_device(), size);
+  });
+}
+cudaError_t cudaFree(void* memory) {
+  return guarded([&] {
+    refuse_while_capturing("cudaFree");
+    if (memory) settle();
+    release(MemoryKind::device, memory);
+  });
+}
+cudaError_t cudaMallocAsync(void** memory, std::size_t size, cudaStream_t) { return cudaMalloc(memory, size); }
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
+  return guarded([&] { submit(stream, [=] { release(MemoryKind::device, memory); }); });
+}
+cudaError_t cudaHostAlloc(void** memory, std::size_t size, unsigned) {
+  return guarded([&] {
+    refuse_while_capturing("cudaMallocHost");
+    *memory = allocate(MemoryKind::pinned, current_device(), size);
+  });
+}
+cudaError_t cudaMallocHost(void** memory, std::size_t size) {
+  return cudaHostAlloc(memory, size, cudaHostAllocDefault);
+}
+cudaError_t cudaFreeHost(void* memory) {
+  return guarded([&] {
+    refuse_while_capturing("cudaFreeHost");
+    if (memory) settle();
+    release(MemoryKind::pinned, memory);
+  });
+}
+cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* total) {
+  *total = device_bytes();
+  *unused = *total - std::min(*total, device_bytes_used(current_device()));
+  return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+  *attributes = {};
+  attributes->device = -1;
+  const auto found = find_allocation(pointer);
+  if (!found || found->freed) {
+    attributes->hostPointer = const_cast<void*>(pointer);
+    return cudaSuccess;
+  }
+  attributes->device = found->device;
+  attributes->devicePointer = const_cast<void*>(pointer);
+  attributes->type = found->kind == MemoryKind::device ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+  if (found->kind == MemoryKind::pinned) attributes->hostPointer = const_cast<void*>(pointer);
+  return cudaSuccess;
+}
+
+namespace {
+bool on_device(const void* pointer) { return in_device_range(pointer); }
+bool pageable(const void* pointer) { return !find_allocation(pointer); }
+
+struct Copy {
+  std::byte* to;
+  std::size_t to_pitch;
+  const std::byte* from;
+  std::size_t from_pitch, width, height;
+
+  void run() const {
+    const DeviceAccess access;
+    for (std::size_t row = 0; row < height; ++row) std::memcpy(to + row * to_pitch, from + row * from_pitch, width);
+  }
+};
+
+void copy(const Copy& copy, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (copy.width == 0 || copy.height == 0) return;
+  check_range("copying to", copy.to, (copy.height - 1) * copy.to_pitch + copy.width);
+  check_range("copying from", copy.from, (copy.height - 1) * copy.from_pitch + copy.width);
+  const bool to_device = on_device(copy.to), from_device = on_device(copy.from);
+  const bool right = kind == cudaMemcpyDefault ||
+                     (to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
+                      from_device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
+  require(right, cudaErrorInvalidMemcpyDirection, "copying from ", describe_address(copy.from), " to ",
+          describe_address(copy.to), ", which is another direction than the call says");
+  // Pageable host memory is staged: read before the call returns, and written before it does.
+  if (!is_capturing(stream) && !from_device && pageable(copy.from)) {
+    auto staged = std::make_shared<std::vector<std::byte>>(copy.width * copy.height);
+    Copy first = copy, second = copy;
+    first.to = staged->data(), first.to_pitch = copy.width;
+    second.from = staged->data(), second.from_pitch = copy.width;
+    first.run();
+    submit(stream, [second, staged] { second.run(); });
+  } else {
+    require(!is_capturing(stream) || (!pageable(copy.from) && !pageable(copy.to)), cudaErrorStreamCaptureUnsupported,
+            "capturing a copy of pageable host memory");
+    submit(stream, [copy] { copy.run(); });
+  }
+  if (!is_capturing(stream) && !to_device && pageable(copy.to))
+    require(cudaStreamSynchronize(stream) == cudaSuccess, cudaErrorUnknown, "waiting for a copy");
+}
+}  // namespace
+
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                              std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+  return guarded([&] {
+    copy({static_cast<std::byte*>(to), to_pitch, static_cast<const std::byte*>(from), from_pitch, width, height}, kind,
+         stream);
+  });
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMemcpyKind kind, cudaStream_t stream) {
+  return cudaMemcpy2DAsync(to, size, from, size, size, 1, kind, stream);
+}
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size, cudaMemcpyKind kind) {
+  const cudaError_t error = cudaMemcpyAsync(to, from, size, kind, nullptr);
+  return error == cudaSuccess ? cudaStreamSynchronize(nullptr) : error;
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t size, cudaStream_t stream) {
+  return guarded([&] {
+    if (size == 0) return;
+    check_range("setting", memory, size);
+    require(find_allocation(memory).has_value(), cudaErrorInvalidValue, "setting ", size, " bytes of host memory at ",
+            memory);
+    submit(stream, [=] {
+      const DeviceAccess access;
+      std::memset(memory, value, size);
+    });
+  });
+}
+cudaError_t cudaMemset(void* memory, int value, std::size_t size) {
+  const cudaError_t error = cudaMemsetAsync(memory, value, size, nullptr);
+  return error == cudaSuccess ? cudaStreamSynchronize(nullptr) : error;
+}
+
+// ---- kernels ----
+namespace {
+constexpr std::size_t kSharedWithoutAsking = 48 << 10;
+std::mutex attributes_mutex;
+std::map<const void*, std::size_t> most_shared_bytes;  // by kernel
+
+std::size_t allowed_shared_bytes(const void* kernel) {
+  const std::lock_guard lock(attributes_mutex);
+  const auto found = most_shared_bytes.find(kernel);
+  return found == most_shared_bytes.end() ? kSharedWithoutAsking : std::max(kSharedWithoutAsking, found->second);
+}
+}  // namespace
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  return guarded([&] {
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return;
+    require(value >= 0 && static_cast<std::size_t>(value) <= kMostSharedBytes, cudaErrorInvalidValue, "kernel ",
+            function_name(kernel), ": ", value, " bytes of shared memory, of at most ", kMostSharedBytes);
+    const std::lock_guard lock(attributes_mutex);
+    most_shared_bytes[kernel] = static_cast<std::size_t>(value);
+  });
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int block_threads,
+                                                          std::size_t shared_bytes) {
+  *blocks = 2048 / std::max(1, block_threads);
+  if (shared_bytes > 0) *blocks = std::min(*blocks, static_cast<int>((228 << 10) / (shared_bytes + 1024)));
+  return cudaSuccess;
+}
+
+namespace cuda_host {
+
+cudaError_t launch(const cudaLaunchConfig_t& config, Kernel kernel, const std::vector<Argument>& arguments) {
+  return guarded([&] {
+    const auto name = [&] { return "kernel " + function_name(kernel.function); };
+    const dim3 grid = config.gridDim, block = config.blockDim;
+    const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
+    if (threads == 0 || threads > 1024 || block.z > 64)
+      throw Failure{cudaErrorInvalidConfiguration,
+                    text(name(), ": blocks of ", block.x, "x", block.y, "x", block.z, " threads, of 1 to 1024")};
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
+      throw Failure{cudaErrorInvalidConfiguration, text(name(), ": a grid of ", grid.x, "x", grid.y, "x", grid.z,
+                                                        " blocks, of 1 to 2147483647 x 65535 x 65535")};
+    if (config.dynamicSmemBytes > allowed_shared_bytes(kernel.function))
+      throw Failure{cudaErrorInvalidValue,
+                    text(name(), ": ", config.dynamicSmemBytes, " bytes of dynamic shared memory, but ",
+                         allowed_shared_bytes(kernel.function), " are reserved for it")};
+    check_pointers(kernel.function, arguments, config.stream);
+    submit(config.stream, [config, kernel = std::move(kernel)] { run(config, kernel); });
+  });
+}
+
+}  // namespace cuda_host

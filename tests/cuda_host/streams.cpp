@@ -1,0 +1,429 @@
+#include "streams.hpp"
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "error.hpp"
+#include "memory.hpp"
+
+namespace {
+/// Begins a piece of work; what it returns drives the work to its end.
+using Begin = std::function<cuda_host::Progress()>;
+}  // namespace
+
+/// What a graph is made of: work in the order in which it was given, over all streams that took part.
+struct CUgraph_st {
+  std::vector<Begin> work;
+};
+struct CUgraphExec_st {
+  std::shared_ptr<const std::vector<Begin>> work;
+};
+
+namespace {
+/// A capture under way: the streams in it, and what they were given.
+struct Capture {
+  cudaStream_t origin = nullptr;
+  std::vector<Begin> work;
+  std::set<cudaStream_t> unjoined;  // streams that were given work since they were last waited for by the origin
+  bool invalid = false;
+};
+}  // namespace
+
+struct CUstream_st {
+  struct Task {
+    Begin begin;
+    cuda_host::Progress progress;  // since it has begun
+  };
+  int device = 0;
+  int number = 0;
+  std::recursive_mutex mutex;
+  std::deque<Task> waiting;
+  std::optional<cuda_host::Failure> failure;
+  std::shared_ptr<Capture> capture;
+};
+
+struct CUevent_st {
+  struct Record {
+    cudaStream_t stream = nullptr;
+    std::shared_ptr<Capture> capture;
+    std::shared_ptr<bool> done = std::make_shared<bool>(true);
+  };
+  Record last;
+  std::shared_ptr<std::chrono::steady_clock::time_point> time =
+      std::make_shared<std::chrono::steady_clock::time_point>();
+  bool timed = true;
+};
+
+namespace cuda_host {
+
+namespace {
+
+thread_local int device = 0;
+thread_local std::vector<std::shared_ptr<Capture>> captures;  // begun by this thread
+
+bool late() {
+  static const bool is = [] {
+    const char* when = std::getenv("LOCKSTEP_CUDA_HOST_STREAMS");
+    return when && std::strcmp(when, "late") == 0;
+  }();
+  return is;
+}
+
+struct Streams {
+  std::mutex mutex;
+  std::set<cudaStream_t> all;
+  std::map<int, CUstream_st> defaults;
+  int made = 0;
+};
+Streams& streams() {
+  static auto* all = new Streams;
+  return *all;
+}
+
+CUstream_st& resolve(cudaStream_t stream) {
+  Streams& s = streams();
+  const std::lock_guard lock(s.mutex);
+  if (stream) {
+    require(s.all.contains(stream), cudaErrorInvalidResourceHandle, "using a stream that does not exist");
+    return *stream;
+  }
+  CUstream_st& own = s.defaults[device];
+  own.device = device;
+  return own;
+}
+
+/// Runs what the stream was given, as far as nothing must be waited for. True when nothing is left. A failure is kept
+/// for who next asks for this stream, as whoever makes it go on may have nothing to do with it.
+bool advance(CUstream_st& stream) {
+  const std::unique_lock lock(stream.mutex, std::try_to_lock);
+  if (!lock) return false;  // another thread does it
+  while (!stream.waiting.empty()) {
+    CUstream_st::Task& task = stream.waiting.front();
+    try {
+      if (!task.progress) task.progress = task.begin();
+      if (!task.progress()) return false;
+    } catch (const Failure& failure) {
+      if (!stream.failure) stream.failure = failure;
+    }
+    stream.waiting.pop_front();
+  }
+  return true;
+}
+
+/// The same for who asks for the stream. errors  Failure of what it was given
+bool advance_or_fail(CUstream_st& stream) {
+  const bool done = advance(stream);
+  std::optional<Failure> failure;
+  if (done) {
+    const std::lock_guard lock(stream.mutex);
+    failure = std::exchange(stream.failure, std::nullopt);
+  }
+  if (failure) throw *failure;
+  return done;
+}
+
+std::vector<cudaStream_t> all_streams() {
+  Streams& s = streams();
+  const std::lock_guard lock(s.mutex);
+  std::vector<cudaStream_t> all(s.all.begin(), s.all.end());
+  for (auto& [number, stream] : s.defaults) all.push_back(&stream);
+  return all;
+}
+
+/// Waits until `done`: what it waits for may need the other streams, and other threads and processes.
+template <class Done>
+void wait_until(Done&& done) {
+  for (int tries = 0; !done(); ++tries) {
+    advance_all();
+    if (tries > 100) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    std::this_thread::yield();
+  }
+}
+
+void drain(CUstream_st& stream) {
+  wait_until([&] { return advance_or_fail(stream); });
+}
+
+void give(cudaStream_t handle, Begin begin) {
+  CUstream_st& stream = resolve(handle);
+  if (stream.capture) {
+    stream.capture->work.push_back(std::move(begin));
+    if (&stream != stream.capture->origin) stream.capture->unjoined.insert(&stream);
+    return;
+  }
+  {
+    const std::lock_guard lock(stream.mutex);
+    stream.waiting.push_back({std::move(begin), {}});
+  }
+  if (!late()) advance_or_fail(stream);
+}
+
+}  // namespace
+
+int current_device() { return device; }
+int device_of(cudaStream_t stream) { return resolve(stream).device; }
+bool is_capturing(cudaStream_t stream) { return resolve(stream).capture != nullptr; }
+std::string name(cudaStream_t stream) {
+  const CUstream_st& s = resolve(stream);
+  return stream ? text("stream ", s.number, " of cuda:", s.device) : text("the default stream of cuda:", s.device);
+}
+
+void refuse_while_capturing(const char* doing) {
+  if (captures.empty()) return;
+  for (const auto& capture : captures) capture->invalid = true;
+  throw Failure{cudaErrorStreamCaptureUnsupported, text(doing, " while a stream is captured")};
+}
+
+void submit(cudaStream_t stream, Work work) {
+  give(stream, [work = std::move(work)] {
+    return [&work] {
+      work();
+      return true;
+    };
+  });
+}
+void submit_lasting(cudaStream_t stream, std::function<Progress()> begin) { give(stream, std::move(begin)); }
+
+void advance_all() {
+  if (late()) return;  // they go on when somebody waits for them
+  for (const cudaStream_t stream : all_streams()) advance(*stream);
+}
+
+void drain_device(int of) {
+  for (const cudaStream_t stream : all_streams())
+    if (stream->device == of) drain(*stream);
+  close_device_memory();
+}
+
+void settle() {
+  for (const cudaStream_t stream : all_streams()) wait_until([&] { return advance(*stream); });
+  close_device_memory();
+}
+
+int device_count() {
+  static const int count = [] {
+    const char* text = std::getenv("LOCKSTEP_CUDA_HOST_DEVICES");
+    return text ? std::atoi(text) : 4;
+  }();
+  return count;
+}
+
+}  // namespace cuda_host
+
+using namespace cuda_host;
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = device_count();
+  return *count > 0 ? cudaSuccess : note({cudaErrorNoDevice, "LOCKSTEP_CUDA_HOST_DEVICES is 0"});
+}
+cudaError_t cudaGetDevice(int* current) {
+  *current = device;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int wanted) {
+  return guarded([&] {
+    require(wanted >= 0 && wanted < device_count(), cudaErrorInvalidDevice, "using cuda:", wanted, " of ",
+            device_count());
+    device = wanted;
+  });
+}
+cudaError_t cudaDeviceSynchronize() {
+  return guarded([] {
+    refuse_while_capturing("cudaDeviceSynchronize");
+    drain_device(device);
+  });
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  return guarded([&] {
+    Streams& s = streams();
+    const std::lock_guard lock(s.mutex);
+    *stream = new CUstream_st;
+    (*stream)->device = device;
+    (*stream)->number = ++s.made;
+    s.all.insert(*stream);
+  });
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  return guarded([&] {
+    require(stream != nullptr, cudaErrorInvalidResourceHandle, "destroying the default stream");
+    drain(resolve(stream));
+    Streams& s = streams();
+    const std::lock_guard lock(s.mutex);
+    s.all.erase(stream);
+    delete stream;
+  });
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
+  return guarded([&] {
+    CUstream_st& stream = resolve(handle);
+    refuse_while_capturing("cudaStreamSynchronize");
+    drain(stream);
+    close_device_memory();
+  });
+}
+cudaError_t cudaStreamQuery(cudaStream_t handle) {
+  return guarded([&] {
+    refuse_while_capturing("cudaStreamQuery");
+    require(advance_or_fail(resolve(handle)), cudaErrorNotReady, "work is left on ", name(handle));
+    close_device_memory();
+  });
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  *event = new CUevent_st;
+  (*event)->timed = (flags & cudaEventDisableTiming) == 0;
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
+  return guarded([&] {
+    CUstream_st& stream = resolve(handle);
+    event->last = {&stream, stream.capture, std::make_shared<bool>(stream.capture != nullptr)};
+    if (stream.capture) return;  // an edge of the graph: its order is the order of calls
+    submit(handle, [done = event->last.done, time = event->time] {
+      *done = true;
+      *time = std::chrono::steady_clock::now();
+    });
+  });
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
+  return guarded([&] {
+    CUstream_st& stream = resolve(handle);
+    const CUevent_st::Record record = event->last;
+    if (record.capture) {
+      require(!stream.capture || stream.capture == record.capture, cudaErrorStreamCaptureUnsupported,
+              "waiting in one capture for an event of another");
+      if (!stream.capture) stream.capture = record.capture, record.capture->unjoined.insert(&stream);
+      if (&stream == record.capture->origin) record.capture->unjoined.erase(record.stream);
+      return;
+    }
+    if (stream.capture || *record.done) return;
+    submit_lasting(handle, [record] {
+      return [record] {
+        if (!*record.done) advance(*record.stream);
+        return *record.done;
+      };
+    });
+  });
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return guarded([&] {
+    refuse_while_capturing("cudaEventSynchronize");
+    require(!event->last.capture, cudaErrorStreamCaptureUnsupported, "waiting for an event of a captured stream");
+    const CUevent_st::Record record = event->last;
+    wait_until([&] { return *record.done || advance_or_fail(*record.stream) || *record.done; });
+    close_device_memory();
+  });
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return guarded([&] {
+    const CUevent_st::Record record = event->last;
+    if (!*record.done) advance(*record.stream);
+    require(*record.done, cudaErrorNotReady, "an event has not happened");
+    close_device_memory();
+  });
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
+  return guarded([&] {
+    require(start->timed && end->timed, cudaErrorInvalidResourceHandle, "timing with an event made without timing");
+    require(start->last.stream && end->last.stream, cudaErrorInvalidResourceHandle,
+            "timing with an event that was never recorded");
+    require(*start->last.done && *end->last.done, cudaErrorNotReady, "timing with an event that has not happened");
+    *ms = std::chrono::duration<float, std::milli>(*end->time - *start->time).count();
+  });
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  return guarded([&] { submit(stream, [=] { function(data); }); });
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode) {
+  return guarded([&] {
+    require(handle != nullptr, cudaErrorStreamCaptureUnsupported, "capturing the default stream");
+    CUstream_st& stream = resolve(handle);
+    require(!stream.capture, cudaErrorIllegalState, "capturing a stream that is being captured");
+    stream.capture = std::make_shared<Capture>();
+    stream.capture->origin = handle;
+    captures.push_back(stream.capture);
+  });
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
+  return guarded([&] {
+    *graph = nullptr;
+    const auto capture = resolve(handle).capture;
+    require(capture != nullptr, cudaErrorIllegalState, "ending the capture of a stream that is not captured");
+    require(capture->origin == handle, cudaErrorStreamCaptureUnmatched, "ending a capture on a stream that joined it");
+    std::erase(captures, capture);
+    {
+      Streams& s = streams();
+      const std::lock_guard lock(s.mutex);
+      for (const cudaStream_t stream : s.all)
+        if (stream->capture == capture) stream->capture = nullptr;
+    }
+    require(!capture->invalid, cudaErrorStreamCaptureInvalidated,
+            "ending a capture in which something that cannot be captured was called");
+    require(capture->unjoined.empty(), cudaErrorStreamCaptureUnjoined,
+            "ending a capture before its origin has waited for ", capture->unjoined.size(), " other streams in it");
+    *graph = new CUgraph_st{std::move(capture->work)};
+  });
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  return guarded([&] {
+    const auto& capture = resolve(stream).capture;
+    *status = !capture           ? cudaStreamCaptureStatusNone
+              : capture->invalid ? cudaStreamCaptureStatusInvalidated
+                                 : cudaStreamCaptureStatusActive;
+  });
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = new CUgraphExec_st{std::make_shared<const std::vector<Begin>>(graph->work)};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
+  return guarded([&] {
+    require(nodes == nullptr, cudaErrorNotSupported, "listing the nodes of a graph: only their number is known");
+    *count = graph->work.size();
+  });
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  return guarded([&] {
+    submit_lasting(stream, [all = executable->work] {
+      return [all, at = std::size_t{0}, progress = Progress()]() mutable {
+        for (; at < all->size(); ++at, progress = {}) {
+          if (!progress) progress = (*all)[at]();
+          if (!progress()) return false;
+        }
+        return true;
+      };
+    });
+  });
+}
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
