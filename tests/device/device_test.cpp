@@ -55,7 +55,7 @@ TEST_SUITE("device.buffer") {
 
 TEST_SUITE("device.arena") {
   TEST_CASE("allocations are aligned, apart from one another, and keep their contents while the arena grows") {
-    Arena arena({}, 128);
+    Arena arena(Device{}, 128);
     std::vector<std::pair<unsigned char*, std::size_t>> pieces;
     for (std::size_t i = 0; i < 200; ++i) {
       const std::size_t size = (i * 37) % 301;
@@ -72,7 +72,7 @@ TEST_SUITE("device.arena") {
   }
 
   TEST_CASE("once it has seen its largest step an arena holds one block: addresses repeat and stay in order") {
-    Arena arena({}, 64);
+    Arena arena(Device{}, 64);
     std::vector<void*> before;
     for (int step = 0; step < 4; ++step) {
       std::vector<void*> now;
@@ -86,7 +86,7 @@ TEST_SUITE("device.arena") {
   }
 
   TEST_CASE("what is allocated in a scope is given back at its end, also when the arena grew in it") {
-    Arena arena({}, 64);
+    Arena arena(Device{}, 64);
     for (int step = 0; step < 3; ++step) {
       auto* kept = static_cast<unsigned char*>(arena.allocate(32));
       std::memset(kept, 7, 32);
@@ -108,7 +108,7 @@ TEST_SUITE("device.arena") {
   }
 
   TEST_CASE("the high-water mark counts what was in use at once, rounded up to the alignment") {
-    Arena arena({}, 64);
+    Arena arena(Device{}, 64);
     arena.allocate(1);
     CHECK(arena.high_water_bytes() == 64);
     arena.allocate(65);

@@ -217,7 +217,7 @@ TEST_SUITE("nn.tape") {
   TEST_CASE("after the first step an arena neither grows nor moves: every address repeats") {
     Net net;
     Stream stream;
-    Arena arena({}, 256);
+    Arena arena(Device{}, 256);
     Gradients gradients(net.params);
     const OwnedTensor x = random_tensor(DType::f64, {20, 4}, "x"), target(DType::f64, {20, 2});
     std::vector<const void*> addresses;
