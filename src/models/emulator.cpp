@@ -111,7 +111,7 @@ Emulator Emulator::as(DType dtype) const {
     });
   };
   auto to = copy.params_->all().begin();
-  for (const Param& from : params_->all()) convert((to++)->value, from.value);
+  for (const Param& from : params_->all()) convert((to++)->value, HostView(from.value));
   return copy;
 }
 

@@ -5,6 +5,7 @@
 
 #include "lockstep/models/emulator_operators.hpp"
 #include "lockstep/nn/loss.hpp"
+#include "lockstep/tensor/on_device.hpp"
 #include "models/emulator_metrics.hpp"
 
 namespace lockstep {
@@ -29,7 +30,7 @@ void normalise(Tape& tape, const Tensor& from, const std::vector<double>& mean, 
                std::span<const std::int32_t> rows, T* __restrict to) {
   const std::int64_t columns = from.columns();
   const float* all = from.data<float>();
-  const Tensor moments = tape.keep({2, columns});
+  const Tensor moments = allocate(tape.host_arena(), tape.dtype(), {2, columns});
   T* const __restrict m = moments.template data<T>();
   T* const __restrict s = m + columns;
   for (std::int64_t c = 0; c < columns; ++c) {
@@ -76,12 +77,13 @@ std::int64_t EmulatorModel::size(Split split) const { return data_.count[static_
 
 EmulatorModel::Rows EmulatorModel::normalised(Tape& tape, std::span<const std::int32_t> rows) const {
   const auto count = static_cast<std::int64_t>(rows.size());
-  const Rows out{tape.keep({count, data_.n_in()}), tape.keep({count, data_.n_out()})};
+  const Rows out{allocate(tape.host_arena(), tape.dtype(), {count, data_.n_in()}),
+                 allocate(tape.host_arena(), tape.dtype(), {count, data_.n_out()})};
   visit_float(tape.dtype(), [&]<class T>() {
     normalise(tape, data_.x, data_.moments.input_mean, data_.moments.input_std, rows, out.z.data<T>());
     normalise(tape, data_.y, data_.moments.output_mean, data_.moments.output_std, rows, out.t.data<T>());
   });
-  return out;
+  return {on_device(tape.stream(), tape.arena(), out.z), on_device(tape.stream(), tape.arena(), out.t)};
 }
 
 ShardLoss EmulatorModel::loss_of(Tape& tape, std::span<const std::int32_t> rows) const {
@@ -94,7 +96,7 @@ ShardLoss EmulatorModel::loss(Tape& tape, const Shard& shard) const {
   const std::span<const std::int32_t> train = data_.rows_of(Split::train);
   const Permutation order(static_cast<std::int64_t>(train.size()), shard.seed, static_cast<std::uint64_t>(shard.epoch));
   const auto count = static_cast<std::size_t>(shard.count);
-  const std::span rows(static_cast<std::int32_t*>(tape.arena().allocate(count * sizeof(std::int32_t))), count);
+  const std::span rows(static_cast<std::int32_t*>(tape.host_arena().allocate(count * sizeof(std::int32_t))), count);
   // The rows of a shuffled epoch lie anywhere in memory: two passes ask for all of them before the first is needed, so
   // that the look-ups do not wait for one another.
   for (std::int64_t i = 0; i < shard.count; ++i) {
@@ -128,16 +130,13 @@ void EmulatorModel::evaluate(Tape& tape, Split split, std::int64_t first, std::i
   const Rows rows = normalised(tape, numbers);
   const Var y = emulator_.forward(tape, tape.constant(rows.z));
   to.rows[0] += static_cast<double>(count);
-  to.rows[1] += ops::regression_loss(tape.stream(), {}, y.value(), rows.t, ops::parse_regression(options_.loss.name)) /
-                static_cast<double>(out);
-  if (options_.loss.smooth_weight > 0) {
-    const auto order = static_cast<int>(options_.loss.smooth_order);
-    to.rows[1] += options_.loss.smooth_weight / static_cast<double>(out - order) *
-                  ops::smoothness_loss(tape.stream(), {}, y.value(), m.output_mean, m.output_std, order);
-  }
+  const auto read = [&](const Tensor& t) { return on_host(tape.stream(), tape.arena(), t); };
+  const Tensor loss = read(emulator_loss(tape, y, rows.t, options_.loss, m).value()), y_read = read(y.value()),
+               t_read = read(rows.t);
   visit_float(tape.dtype(), [&]<class T>() {
-    const T* predicted = y.value().data<T>();
-    const T* target = rows.t.data<T>();
+    to.rows[1] += static_cast<double>(*loss.data<T>());
+    const T* predicted = y_read.data<T>();
+    const T* target = t_read.data<T>();
     for (std::int64_t r = 0; r < count; ++r)
       for (std::int64_t o = 0; o < out; ++o) {
         const double p = static_cast<double>(predicted[r * out + o]), t = static_cast<double>(target[r * out + o]),
@@ -154,8 +153,8 @@ void EmulatorModel::evaluate(Tape& tape, Split split, std::int64_t first, std::i
       }
     if (!to.jacobian_error || count == 0) return;
     const auto values = static_cast<std::size_t>(out * in);
-    auto* x = static_cast<T*>(tape.arena().allocate(static_cast<std::size_t>(count * in) * sizeof(T)));
-    auto* j = static_cast<T*>(tape.arena().allocate(static_cast<std::size_t>(count) * values * sizeof(T)));
+    auto* x = static_cast<T*>(tape.host_arena().allocate(static_cast<std::size_t>(count * in) * sizeof(T)));
+    auto* j = static_cast<T*>(tape.host_arena().allocate(static_cast<std::size_t>(count) * values * sizeof(T)));
     for (std::int64_t r = 0; r < count; ++r)
       for (std::int64_t i = 0; i < in; ++i) x[r * in + i] = static_cast<T>(data_.x.data<float>()[row_of(r) * in + i]);
     EmulatorOperators<T>(emulator_).template jacobian<T>(count, {x, in, 1}, {}, JacobianUnits::normalised, j);

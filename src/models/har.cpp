@@ -8,6 +8,7 @@
 #include "lockstep/nn/token_pool.hpp"
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/linear.hpp"
+#include "lockstep/ops/sequences.hpp"
 
 namespace lockstep {
 
@@ -28,14 +29,10 @@ Linear encoder_linear(ParamStore& params, const std::string& name, std::int64_t 
 /// x (N, T, D) + positions (1, T, D)
 Var add_positions(Tape& t, Var x, const Param& positions) {
   Var y = t.output(x.shape(), t.wants_grad({x}, {&positions}));
-  const Tensor table = positions.value;
-  for (std::int64_t n = 0; n < x.shape()[0]; ++n)
-    ops::add(t.stream(), y.value().slice(n, 1), x.value().slice(n, 1), table);
+  ops::add_to_each(t.stream(), y.value(), x.value(), positions.value);
   t.record("positions", y, {&positions}, [=, &t, &positions] {
-    if (const Target dx = t.grad_of(x)) ops::scale(t.stream(), dx, y.grad(), 1);
-    const Target sum = t.grad_of(positions);
-    for (std::int64_t n = 0; sum && n < y.shape()[0]; ++n)
-      ops::scale(t.stream(), {sum.tensor, true}, y.grad().slice(n, 1), 1);
+    ops::scale(t.stream(), t.grad_of(x), y.grad(), 1);
+    ops::sum_of_all(t.stream(), t.grad_of(positions), y.grad());
   });
   return y;
 }
@@ -44,14 +41,8 @@ Var add_positions(Tape& t, Var x, const Param& positions) {
 Var mean_of_sequences(Tape& t, Var x, std::int64_t count) {
   const Shape& shape = x.shape();
   Var y = t.output({shape[0] / count, shape[1], shape[2]}, t.wants_grad({x}));
-  const double part = 1 / real(count);
-  for (std::int64_t n = 0; n < shape[0]; ++n)
-    ops::scale(t.stream(), {y.value().slice(n / count, 1), n % count > 0}, x.value().slice(n, 1), part);
-  t.record("mean_of_sequences", y, {}, [=, &t] {
-    const Target dx = t.grad_of(x);
-    for (std::int64_t n = 0; dx && n < dx.tensor.shape()[0]; ++n)
-      ops::scale(t.stream(), {dx.tensor.slice(n, 1), dx.accumulate}, y.grad().slice(n / count, 1), part);
-  });
+  ops::mean_of_groups(t.stream(), {y.value()}, x.value());
+  t.record("mean_of_sequences", y, {}, [=, &t] { ops::spread_mean(t.stream(), t.grad_of(x), y.grad()); });
   return y;
 }
 

@@ -9,7 +9,7 @@
 #include "lockstep/base/philox.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/nn/loss.hpp"
-#include "lockstep/ops/cross_entropy.hpp"
+#include "lockstep/tensor/on_device.hpp"
 #include "models/har_augment.hpp"
 #include "models/har_metrics.hpp"
 #include "models/har_pictures.hpp"
@@ -43,11 +43,11 @@ std::vector<std::int32_t> choose_windows(const HarData& data, double percent) {
   return chosen;
 }
 
-/// An array in the tape's memory.
+/// An array for the host to fill and for operations to read.
 template <class T>
 std::span<T> array(Tape& tape, std::int64_t count) {
   const auto n = static_cast<std::size_t>(count);
-  return {static_cast<T*>(tape.arena().allocate(std::max<std::size_t>(1, n) * sizeof(T))), n};
+  return {static_cast<T*>(tape.host_arena().allocate(std::max<std::size_t>(1, n) * sizeof(T))), n};
 }
 
 /// Samples of one row each.
@@ -106,7 +106,8 @@ const double* HarModel::window(std::int64_t number, const Shard* shard, double* 
 Var HarModel::embed_signals(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const {
   const HarArch& arch = net_.arch();
   const std::int64_t length = data_.length(), used = arch.tokens() * arch.patch;
-  const Tensor patches = tape.keep({static_cast<std::int64_t>(sequences.size()), arch.tokens(), arch.patch});
+  const Tensor patches = allocate(tape.host_arena(), tape.dtype(),
+                                  {static_cast<std::int64_t>(sequences.size()), arch.tokens(), arch.patch});
   const std::span<double> scratch = array<double>(tape, data_.channels() * length);
   visit_float(tape.dtype(), [&]<class T>() {
     T* out = patches.data<T>();
@@ -120,7 +121,7 @@ Var HarModel::embed_signals(Tape& tape, std::span<const Sequence> sequences, con
       for (std::int64_t t = 0; t < used; ++t) out[t] = static_cast<T>((x[t] - mean) * scale);
     }
   });
-  return net_.embed(tape, patches);
+  return net_.embed(tape, on_device(tape.stream(), tape.arena(), patches));
 }
 
 Var HarModel::embed_pictures(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const {
@@ -221,9 +222,10 @@ void HarModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_
   const Var logits = net_.classify(tape, embed(tape, sequences_of(tape, numbers), nullptr), nullptr);
   HarSums to(sums, data_.classes());
   *to.rows += static_cast<double>(rows);
-  *to.loss +=
-      ops::cross_entropy(tape.stream(), {}, logits.value(), Tensor::of(labels.data(), {rows}), options_.smoothing);
-  to.add(logits.value(), labels, rows / windows);
+  const Var loss = cross_entropy(tape, logits, Tensor::of(labels.data(), {rows}), options_.smoothing);
+  const auto read = [&](const Var& v) { return on_host(tape.stream(), tape.arena(), v.value()); };
+  visit_float(tape.dtype(), [&]<class T>() { *to.loss += static_cast<double>(*read(loss).data<T>()); });
+  to.add(read(logits), labels, rows / windows);
 }
 
 std::vector<Metric> HarModel::metrics(Split, const std::vector<double>& sums) const {

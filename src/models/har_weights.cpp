@@ -69,8 +69,9 @@ void take(Har& network, Weights weights, const std::filesystem::path& path) {
     require_data(stored.shape == p.shape, reading, ": ", p.name, " is ", stored.shape, ", expected ", p.shape);
     std::vector<double> values(static_cast<std::size_t>(p.shape.size()));
     stored.read(values);
+    const HostView host(p.value, HostView::Access::write);
     visit_float(p.value.dtype(), [&]<class T>() {
-      T* to = p.value.data<T>();
+      T* to = host->data<T>();
       for (const double value : values) *to++ = static_cast<T>(value);
     });
     weights.erase(found);

@@ -39,7 +39,8 @@ Activation parse_activation(std::string_view text) {
   throw Error(Fault::usage, join("activation '", text, "': unknown; choose one of ", known));
 }
 
-void activation_forward(Stream& stream, const Tensor& y, const Tensor& derivative, const Tensor& x, Activation activation) {
+void activation_forward(Stream& stream, const Tensor& y, const Tensor& derivative, const Tensor& x,
+                        Activation activation) {
   require(y.shape() == x.shape(), "activation: x is ", x.shape(), ", so y must be too, not ", y.shape());
   require(!derivative || derivative.shape() == x.shape(), "activation: x is ", x.shape(),
           ", so derivative must be too, not ", derivative.shape());

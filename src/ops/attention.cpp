@@ -3,10 +3,10 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "attention_kernels.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep::ops {
 
@@ -60,18 +60,37 @@ cpu::AttentionHead<T> head_of(std::int64_t b, std::int64_t h, const Extents& e, 
   head.y_stride = columns;
   if (lse) head.lse = lse.data<T>() + (b * e.heads + h) * e.time;
   if (options.dropout) {
-    constexpr std::int64_t kDraws = 2 * cpu::kGroupWords, kShortest = 16;
+    const WeightDraws draws(e.time);
     head.drop = true;
     head.key = cpu::PhiloxKey(options.dropout.draws(options.samples[static_cast<std::size_t>(b)]));
     head.rate = cpu::DropRate(options.dropout.rate);
-    const auto ceil_div = [](std::int64_t a, std::int64_t by) { return static_cast<std::uint64_t>((a + by - 1) / by); };
-    const auto room = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max(e.time, kShortest))));
-    head.group_rows = room < kDraws ? static_cast<std::uint64_t>(kDraws / room) : 1;
-    head.row_groups = ceil_div(e.time, kDraws);
-    head.first_group =
-        static_cast<std::uint64_t>(h) * head.row_groups * ceil_div(e.time, static_cast<std::int64_t>(head.group_rows));
+    head.group_rows = draws.group_rows, head.row_groups = draws.row_groups;
+    head.first_group = static_cast<std::uint64_t>(h) * draws.head_groups;
   }
   return head;
+}
+
+/// The same for a GPU, which takes all heads at once.
+template <class T>
+cuda::Attention<T> all_heads(const Extents& e, const Tensor& y, const Tensor& lse, const AttentionInput& x,
+                             const AttentionOptions& options) {
+  require(e.width <= cuda::kMostHeadColumns, "attention: heads of ", e.width, " columns: a GPU takes at most ",
+          cuda::kMostHeadColumns);
+  const T* q = x.q.data<T>();
+  const bool packed = x.packed();
+  cuda::Attention<T> a{.batch = e.batch,
+                       .time = e.time,
+                       .heads = e.heads,
+                       .width = e.width,
+                       .scale = static_cast<T>(options.scale),
+                       .q = q,
+                       .k = packed ? q + e.columns() : x.k.data<T>(),
+                       .v = packed ? q + 2 * e.columns() : x.v.data<T>(),
+                       .stride = packed ? 3 * e.columns() : e.columns(),
+                       .y = y.data<T>(),
+                       .lse = lse ? lse.data<T>() : nullptr};
+  a.dropout = options.dropout, a.samples = options.samples.data(), a.draws = WeightDraws(e.time);
+  return a;
 }
 
 /// Every head of every sequence, shared among threads when that pays.
@@ -90,16 +109,19 @@ void for_each_head(const Extents& e, double products, const F& f) {
 
 }  // namespace
 
-void attention_forward(Stream&, const Tensor& y, const Tensor& lse, const AttentionInput& x,
+void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInput& x,
                        const AttentionOptions& options) {
   const Extents e = extents_of("attention", y, lse, x, options);
   visit_float(y.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (y.device().is_cuda()) return cuda::attention_forward<T>(stream, all_heads<T>(e, y, lse, x, options));
+    }
     const auto kernel = cpu::active_attention_kernels<T>().forward;
     for_each_head(e, 2, [&](std::int64_t b, std::int64_t h) { kernel(head_of<T>(b, h, e, y, lse, x, options)); });
   });
 }
 
-void attention_backward(Stream&, const AttentionTarget& dx, const Tensor& dy, const Tensor& y, const Tensor& lse,
+void attention_backward(Stream& stream, const AttentionTarget& dx, const Tensor& dy, const Tensor& y, const Tensor& lse,
                         const AttentionInput& x, const AttentionOptions& options) {
   const Extents e = extents_of("attention backward", y, lse, x, options);
   require(dy.shape() == y.shape() && lse.shape().rank() > 0, "attention backward: y is ", y.shape(),
@@ -111,10 +133,22 @@ void attention_backward(Stream&, const AttentionTarget& dx, const Tensor& dy, co
   check(dx.q, x.q);
   if (!x.packed()) check(dx.k, x.k), check(dx.v, x.v);
   visit_float(y.dtype(), [&]<class T>() {
+    const std::int64_t columns = e.columns();
+    const Target &dk = x.packed() ? dx.q : dx.k, &dv = x.packed() ? dx.q : dx.v;
+    const std::int64_t k_offset = x.packed() ? columns : 0;
+    if constexpr (kHasCuda) {
+      if (y.device().is_cuda()) {
+        cuda::Attention<T> a = all_heads<T>(e, y, lse, x, options);
+        a.dy = dy.data<T>();
+        if (dx.q) a.dq = dx.q.tensor.data<T>(), a.add_dq = dx.q.accumulate;
+        if (dk) a.dk = dk.tensor.data<T>() + k_offset, a.add_dk = dk.accumulate;
+        if (dv) a.dv = dv.tensor.data<T>() + 2 * k_offset, a.add_dv = dv.accumulate;
+        return cuda::attention_backward<T>(stream, a);
+      }
+    }
     const auto kernel = cpu::active_attention_kernels<T>().backward;
     for_each_head(e, 5, [&](std::int64_t b, std::int64_t h) {
       cpu::AttentionHead<T> head = head_of<T>(b, h, e, y, lse, x, options);
-      const std::int64_t columns = e.columns();
       head.dy = dy.data<T>() + b * e.time * columns + h * e.width;
       const auto place = [&](T*& to, bool& add, const Target& target, std::int64_t offset) {
         if (!target) return;
@@ -122,8 +156,8 @@ void attention_backward(Stream&, const AttentionTarget& dx, const Tensor& dy, co
         add = target.accumulate;
       };
       place(head.dq, head.add_dq, dx.q, 0);
-      place(head.dk, head.add_dk, x.packed() ? dx.q : dx.k, x.packed() ? columns : 0);
-      place(head.dv, head.add_dv, x.packed() ? dx.q : dx.v, x.packed() ? 2 * columns : 0);
+      place(head.dk, head.add_dk, dk, k_offset);
+      place(head.dv, head.add_dv, dv, 2 * k_offset);
       kernel(head);
     });
   });

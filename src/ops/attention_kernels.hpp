@@ -1,10 +1,29 @@
 #pragma once
+#include <bit>
 #include <cstdint>
 
 #include "dispatch.hpp"
 #include "dropout_kernels.hpp"
+#include "lockstep/device/device.hpp"
 
-namespace lockstep::ops::cpu {
+namespace lockstep::ops {
+
+/// Which draws drop the weights of one sequence's heads, T positions each: row i of head h has group h head_groups +
+/// i row_groups and those that follow, or, where rows are short, group_rows of them share the group h head_groups +
+/// i / group_rows.
+struct WeightDraws {
+  std::uint64_t group_rows = 1, row_groups = 1, head_groups = 1;
+  WeightDraws() = default;
+  explicit WeightDraws(std::int64_t time) {
+    constexpr std::uint64_t kDraws = 2 * cpu::kGroupWords, kShortest = 16;
+    const auto t = static_cast<std::uint64_t>(time), room = std::bit_ceil(t < kShortest ? kShortest : t);
+    group_rows = room < kDraws ? kDraws / room : 1;
+    row_groups = (t + kDraws - 1) / kDraws;
+    head_groups = row_groups * ((t + group_rows - 1) / group_rows);
+  }
+};
+
+namespace cpu {
 
 /// One head of one sequence: T positions of D columns; rows of an array lie its stride apart.
 template <class T>
@@ -19,8 +38,7 @@ struct AttentionHead {
   const T* dy = nullptr;
   T *dq = nullptr, *dk = nullptr, *dv = nullptr;  ///< null when not wanted
   bool add_dq = false, add_dk = false, add_dv = false;
-  /// Dropout: rows i of the weights have the draws of groups first_group + i row_groups and following, or, where rows are
-  /// short, group_rows of them share the group first_group + i / group_rows.
+  /// Dropout, see WeightDraws; first_group is that of the head.
   bool drop = false;
   PhiloxKey key;
   DropRate rate{0};
@@ -40,4 +58,33 @@ AttentionKernels<T> active_attention_kernels() {
   return LOCKSTEP_ACTIVE(attention_kernels<T>());
 }
 
-}  // namespace lockstep::ops::cpu
+}  // namespace cpu
+
+namespace cuda {
+
+/// All heads of all sequences. Rows of q, k, v and their gradients lie `stride` apart, those of y and dy heads * width.
+template <class T>
+struct Attention {
+  std::int64_t batch, time, heads, width;
+  T scale;
+  const T *q, *k, *v;
+  std::int64_t stride;
+  T* y;
+  T* lse;  ///< (batch, heads, time), or null
+  const T* dy = nullptr;
+  T *dq = nullptr, *dk = nullptr, *dv = nullptr;  ///< null when not wanted
+  bool add_dq = false, add_dk = false, add_dv = false;
+  Dropout dropout = {};
+  const std::uint64_t* samples = nullptr;  ///< (batch)
+  WeightDraws draws = {};
+};
+/// Columns of a head that the kernels have room for.
+inline constexpr std::int64_t kMostHeadColumns = 128;
+
+template <class T>
+void attention_forward(const Stream& stream, const Attention<T>& a);
+template <class T>
+void attention_backward(const Stream& stream, const Attention<T>& a);
+
+}  // namespace cuda
+}  // namespace lockstep::ops

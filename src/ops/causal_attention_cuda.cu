@@ -37,7 +37,7 @@ struct ForwardTiles {
 /// k, v once for every 8 warps' queries, of a sequence that stays in L2; tables come through L1. Bound by FMAs and, with
 /// element masks, by Philox: 10 rounds for 16 masks.
 template <class T, int kChunks, Timed kTimed>
-__global__ void __launch_bounds__(kWarp * kMostWarps, sizeof(T) == 4 ? 2 : 1)
+__global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
     causal_forward_kernel(CausalLaunch<T> p, T* __restrict__ y, T* __restrict__ logsum, const T* __restrict__ q,
                           const T* __restrict__ k, const T* __restrict__ v) {
   constexpr int kRows = kQueries<kChunks, kTimed>;

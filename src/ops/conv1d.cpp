@@ -5,16 +5,16 @@
 #include "activation_kernels.hpp"
 #include "conv1d_kernels.hpp"
 #include "gemm_kernels.hpp"
+#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/gemm.hpp"
 
 namespace lockstep::ops {
 
 namespace {
-cpu::ConvShape shape_of(const char* what, const Tensor& y, const Tensor& derivative, const Tensor& x,
-                        const Tensor& weight) {
+ConvShape shape_of(const char* what, const Tensor& y, const Tensor& derivative, const Tensor& x, const Tensor& weight) {
   const Shape& w = weight.shape();
   require(w.rank() == 3 && w[1] == 1 && w[2] % 2 == 1, what, ": weight must be (C, 1, K) with an odd K, not ", w);
-  const cpu::ConvShape s = {x.rows(), w[0], w[2], x.columns()};
+  const ConvShape s = {x.rows(), w[0], w[2], x.columns()};
   for (const Tensor* t : {&y, &derivative})
     require(!*t || (t->rows() == s.rows && t->columns() == s.channels * s.length), what, ": x is ", x.shape(),
             " and weight ", w, ", so y, its gradient and derivative must have ", s.rows, " rows of ",
@@ -25,18 +25,23 @@ cpu::ConvShape shape_of(const char* what, const Tensor& y, const Tensor& derivat
 
 void conv1d_forward(Stream& stream, const Tensor& y, const Tensor& derivative, const Tensor& x, const Tensor& weight,
                     const Tensor& bias, Activation activation) {
-  const cpu::ConvShape s = shape_of("conv1d", y, derivative, x, weight);
+  const ConvShape s = shape_of("conv1d", y, derivative, x, weight);
   require(bias.shape() == Shape{s.channels}, "conv1d: weight is ", weight.shape(), ", so bias must be (", s.channels,
           "), not ", bias.shape());
   visit_float(x.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::conv1d_forward<T>(stream, s, y.data<T>(), derivative ? derivative.data<T>() : nullptr, x.data<T>(),
+                                       weight.data<T>(), bias.data<T>(), activation);
+    }
     cpu::active_conv1d_kernels<T>().forward(s, y.data<T>(), x.data<T>(), weight.data<T>(), bias.data<T>());
+    if (derivative || activation != Activation::none) activation_forward(stream, y, derivative, y, activation);
   });
-  if (derivative || activation != Activation::none) activation_forward(stream, y, derivative, y, activation);
 }
 
-void conv1d_backward(Stream& stream, Target dx, Target dweight, Target dbias, const Tensor& dy, const Tensor& derivative,
-                     const Tensor& x, const Tensor& weight) {
-  const cpu::ConvShape s = shape_of("conv1d backward", dy, derivative, x, weight);
+void conv1d_backward(Stream& stream, Target dx, Target dweight, Target dbias, const Tensor& dy,
+                     const Tensor& derivative, const Tensor& x, const Tensor& weight) {
+  const ConvShape s = shape_of("conv1d backward", dy, derivative, x, weight);
   require(!dx || dx.tensor.shape() == x.shape(), "conv1d backward: x is ", x.shape(), ", so dx must be too, not ",
           dx.tensor.shape());
   require(!dweight || dweight.tensor.shape() == weight.shape(), "conv1d backward: weight is ", weight.shape(),
@@ -44,8 +49,15 @@ void conv1d_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
   require(!dbias || dbias.tensor.shape() == Shape{s.channels}, "conv1d backward: weight is ", weight.shape(),
           ", so dbias must be (", s.channels, "), not ", dbias.tensor.shape());
   visit_float(x.dtype(), [&]<class T>() {
-    const auto& kernels = cpu::active_conv1d_kernels<T>();
     T* da = dy.data<T>();
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::conv1d_backward<T>(stream, s, dx ? dx.tensor.data<T>() : nullptr, dx.accumulate,
+                                        dweight ? dweight.tensor.data<T>() : nullptr, dweight.accumulate,
+                                        dbias ? dbias.tensor.data<T>() : nullptr, dbias.accumulate, da,
+                                        derivative ? derivative.data<T>() : nullptr, x.data<T>(), weight.data<T>());
+    }
+    const auto& kernels = cpu::active_conv1d_kernels<T>();
     cpu::scale_and_sum<T>(s.rows, s.channels * s.length, da, derivative ? derivative.data<T>() : nullptr, nullptr,
                           false);
     if (dx) kernels.backward_input(s, dx.tensor.data<T>(), da, weight.data<T>(), dx.accumulate);
@@ -57,7 +69,7 @@ void conv1d_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
     T* sums = static_cast<T*>(
         cpu::thread_scratch(cpu::Scratch::partial, static_cast<std::size_t>(weights + biases) * sizeof(T)));
     for (std::int64_t first = 0; first < s.rows; first += kTnRows) {
-      cpu::ConvShape block = s;
+      ConvShape block = s;
       block.rows = std::min(kTnRows, s.rows - first);
       std::fill_n(sums, weights + biases, T{});
       kernels.backward_params(block, dweight ? sums : nullptr, dbias ? sums + weights : nullptr,
@@ -70,8 +82,13 @@ void conv1d_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
 
 void conv1d_tangent(Stream& stream, const Tensor& ty, const Tensor& tx, const Tensor& weight,
                     const Tensor& derivative) {
-  const cpu::ConvShape s = shape_of("conv1d tangent", ty, derivative, tx, weight);
+  const ConvShape s = shape_of("conv1d tangent", ty, derivative, tx, weight);
   visit_float(tx.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (tx.device().is_cuda())
+        return cuda::conv1d_forward<T>(stream, s, ty.data<T>(), nullptr, tx.data<T>(), weight.data<T>(), nullptr,
+                                       Activation::none);
+    }
     cpu::active_conv1d_kernels<T>().forward(s, ty.data<T>(), tx.data<T>(), weight.data<T>(), nullptr);
   });
   if (derivative) activation_backward(stream, {ty, false}, ty, derivative);

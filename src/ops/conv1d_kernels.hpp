@@ -2,12 +2,16 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "lockstep/device/device.hpp"
+#include "lockstep/ops/activation.hpp"
 
-namespace lockstep::ops::cpu {
+namespace lockstep::ops {
 
 struct ConvShape {
   std::int64_t rows, channels, kernel, length;
 };
+
+namespace cpu {
 
 /// Kernels of one-channel convolutions: y, da (rows, channels, length); x, dx (rows, length); weight, dweight
 /// (channels, kernel); bias, dbias (channels).
@@ -28,4 +32,18 @@ const Conv1dKernels<T>& active_conv1d_kernels() {
   return LOCKSTEP_ACTIVE(conv1d_kernels<T>());
 }
 
-}  // namespace lockstep::ops::cpu
+}  // namespace cpu
+
+namespace cuda {
+
+/// bias and derivative may be null.
+template <class T>
+void conv1d_forward(const Stream& stream, const ConvShape& s, T* y, T* derivative, const T* x, const T* weight,
+                    const T* bias, Activation activation);
+/// dy *= derivative (unless null), then the gradients that are not null.
+template <class T>
+void conv1d_backward(const Stream& stream, const ConvShape& s, T* dx, bool add_dx, T* dweight, bool add_dweight,
+                     T* dbias, bool add_dbias, T* dy, const T* derivative, const T* x, const T* weight);
+
+}  // namespace cuda
+}  // namespace lockstep::ops

@@ -4,24 +4,33 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/device/has_cuda.hpp"
+#include "loss_kernels.hpp"
 
 namespace lockstep::ops {
 
-double cross_entropy(Stream&, const Tensor& dx, const Tensor& x, const Tensor& labels, double smoothing) {
+void cross_entropy(Stream& stream, const Tensor& loss, const Tensor& dx, const Tensor& x, const Tensor& labels,
+                   double smoothing) {
   const std::int64_t rows = x.rows(), classes = x.columns();
   require(labels.size() == rows && (!dx || dx.shape() == x.shape()), "cross entropy: x is ", x.shape(),
           ", so labels must be (", rows, ") and dx as x, not ", labels.shape(), " and ", dx.shape());
+  require(loss.size() == 1, "cross entropy: loss must be one number, not ", loss.shape());
   require(smoothing >= 0 && smoothing < 1, "cross entropy: smoothing ", smoothing, ": must be >= 0 and < 1");
   const std::int32_t* label = labels.data<std::int32_t>();
-  return visit_float(x.dtype(), [&]<class T>() {
+  for (std::int64_t n = 0; n < rows; ++n)
+    if (label[n] < 0 || label[n] >= classes)
+      throw Error(Fault::internal,
+                  join("cross entropy: label ", label[n], " of row ", n, " is not in 0..", classes - 1));
+  visit_float(x.dtype(), [&]<class T>() {
     const T* row = x.data<T>();
     T* d = dx ? dx.data<T>() : nullptr;
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::cross_entropy<T>(stream, rows, classes, loss.data<T>(), d, row, label, smoothing);
+    }
     const T others = static_cast<T>(smoothing / static_cast<double>(classes)), own = static_cast<T>(1 - smoothing);
     double total = 0;
     for (std::int64_t n = 0; n < rows; ++n, row += classes) {
-      if (label[n] < 0 || label[n] >= classes)
-        throw Error(Fault::internal,
-                    join("cross entropy: label ", label[n], " of row ", n, " is not in 0..", classes - 1));
       T largest = row[0];
       for (std::int64_t k = 1; k < classes; ++k) largest = std::max(largest, row[k]);
       T sum = 0, mean = 0;
@@ -38,7 +47,7 @@ double cross_entropy(Stream&, const Tensor& dx, const Tensor& x, const Tensor& l
       d[label[n]] -= own;
       d += classes;
     }
-    return total;
+    *loss.data<T>() = static_cast<T>(total);
   });
 }
 

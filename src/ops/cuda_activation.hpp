@@ -75,14 +75,22 @@ struct Elu {
 template <class F>
 void visit_activation(ops::Activation activation, F&& f) {
   switch (activation) {
-    case ops::Activation::none: return f.template operator()<Identity>();
-    case ops::Activation::gelu: return f.template operator()<Gelu>();
-    case ops::Activation::relu: return f.template operator()<Relu>();
-    case ops::Activation::tanh: return f.template operator()<Tanh>();
-    case ops::Activation::sigmoid: return f.template operator()<Sigmoid>();
-    case ops::Activation::leaky_relu: return f.template operator()<LeakyRelu>();
-    case ops::Activation::elu: return f.template operator()<Elu>();
-    case ops::Activation::silu: return f.template operator()<Silu>();
+    case ops::Activation::none:
+      return f.template operator()<Identity>();
+    case ops::Activation::gelu:
+      return f.template operator()<Gelu>();
+    case ops::Activation::relu:
+      return f.template operator()<Relu>();
+    case ops::Activation::tanh:
+      return f.template operator()<Tanh>();
+    case ops::Activation::sigmoid:
+      return f.template operator()<Sigmoid>();
+    case ops::Activation::leaky_relu:
+      return f.template operator()<LeakyRelu>();
+    case ops::Activation::elu:
+      return f.template operator()<Elu>();
+    case ops::Activation::silu:
+      return f.template operator()<Silu>();
   }
 }
 

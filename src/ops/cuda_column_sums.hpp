@@ -18,26 +18,27 @@ struct ColumnSums {
   }
 };
 
-/// partials (parts, K, n), added up in f64.
+/// partials (parts, K, n), parts `stride` apart, added up in f64.
 template <class T, int K>
-__global__ void __launch_bounds__(256)
-    add_partials_kernel(std::int64_t parts, std::int64_t n, ColumnSums<T, K> sums, const T* __restrict__ partials) {
+__global__ void __launch_bounds__(256) add_partials_kernel(std::int64_t parts, std::int64_t n, ColumnSums<T, K> sums,
+                                                           const T* __restrict__ partials, std::int64_t stride) {
   const std::int64_t column = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (column >= n) return;
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     double total = 0;
 #pragma unroll 4
-    for (std::int64_t part = 0; part < parts; ++part) total += static_cast<double>(partials[(part * K + k) * n + column]);
+    for (std::int64_t part = 0; part < parts; ++part)
+      total += static_cast<double>(partials[part * stride + k * n + column]);
     sums.put(k, column, static_cast<T>(total));
   }
 }
 template <class T, int K>
 void add_partials(const Stream& stream, std::int64_t parts, std::int64_t n, const ColumnSums<T, K>& sums,
-                  const T* partials) {
+                  const T* partials, std::int64_t stride) {
   if (n == 0) return;
   launch(stream, {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(n, 256)), .block = 256},
-         add_partials_kernel<T, K>, parts, n, sums, partials);
+         add_partials_kernel<T, K>, parts, n, sums, partials, stride);
 }
 
 inline constexpr int kSumWarps = 8;
@@ -47,7 +48,7 @@ inline constexpr std::int64_t kManyBlocks = 512;
 /// A block sums 32 columns of one part of the rows: a lane per column, so that loads are whole lines, and a warp per
 /// eighth of the rows. Memory bound: f reads each element once.
 template <class T, int K, class F>
-__global__ void __launch_bounds__(kWarp * kSumWarps)
+__global__ void __launch_bounds__(kWarp* kSumWarps)
     column_sums_kernel(std::int64_t rows, std::int64_t n, ColumnSums<T, K> sums, T* __restrict__ partials, F f) {
   __shared__ T sm_sums[K][kSumWarps][kWarp];
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
@@ -93,7 +94,7 @@ void column_sums(const Stream& stream, std::int64_t rows, std::int64_t n, const 
          {.grid = dim3(static_cast<unsigned>(ceil_div<std::int64_t>(n, kWarp)), static_cast<unsigned>(parts)),
           .block = dim3(kWarp, kSumWarps)},
          column_sums_kernel<T, K, F>, rows, n, sums, partials, f);
-  if (parts > 1) add_partials(stream, parts, n, sums, partials);
+  if (parts > 1) add_partials(stream, parts, n, sums, partials, K * n);
 }
 /// The same with the calling thread's scratch memory.
 template <class T, int K, class F>

@@ -13,6 +13,11 @@ namespace lockstep::gpu {
 
 inline constexpr std::int64_t kGroupDraws = 2 * ops::cpu::kGroupWords;
 
+/// words[i] by comparisons: a register has no address.
+__device__ inline std::uint32_t word_of(const std::array<std::uint32_t, 4>& words, int i) {
+  return i == 0 ? words[0] : i == 1 ? words[1] : i == 2 ? words[2] : words[3];
+}
+
 /// The draws `quad` .. `quad` + 3, and those 32, 64 and 96 later, of a group: two blocks. quad is a multiple of 4 below 32.
 class QuadDraws {
  public:
@@ -21,7 +26,7 @@ class QuadDraws {
         second_(philox.block(ops::cpu::kGroupBlocks * group + quad / 4 + 8)) {}
   /// Draw 32 word + quad + k.
   __device__ std::uint32_t at(int word, int k) const {
-    return ((k < 2 ? first_[word] : second_[word]) >> (16 * (k % 2))) & 0xffffu;
+    return (word_of(k < 2 ? first_ : second_, word) >> (16 * (k % 2))) & 0xffffu;
   }
 
  private:
@@ -33,12 +38,10 @@ class LaneDraws {
  public:
   LaneDraws() = default;
   __device__ LaneDraws(const Philox& philox, std::uint64_t group, int place)
-      : words_(philox.block(ops::cpu::kGroupBlocks * group + place / 4 + 8 * (place % 4 / 2))), shift_(16 * (place % 2)) {}
+      : words_(philox.block(ops::cpu::kGroupBlocks * group + place / 4 + 8 * (place % 4 / 2))),
+        shift_(16 * (place % 2)) {}
   /// Draw 32 word + place.
-  __device__ std::uint32_t at(int word) const {
-    const std::uint32_t bits = word == 0 ? words_[0] : word == 1 ? words_[1] : word == 2 ? words_[2] : words_[3];
-    return (bits >> shift_) & 0xffffu;
-  }
+  __device__ std::uint32_t at(int word) const { return (word_of(words_, word) >> shift_) & 0xffffu; }
 
  private:
   std::array<std::uint32_t, 4> words_;

@@ -16,7 +16,7 @@ inline constexpr int kScatterHeld = 4;
 /// ascending order: no atomics, no sorting, and nobody else writes these rows. Runs of the same row are summed in
 /// registers. Each warp reads all ids (from the second-level cache); f.value(m, column) is read once.
 template <class T, class F>
-__global__ void __launch_bounds__(kWarp * kScatterWarps)
+__global__ void __launch_bounds__(kWarp* kScatterWarps)
     scatter_rows_kernel(std::int64_t m, std::int64_t columns, std::int64_t rows, std::int64_t per_warp, T* table,
                         const std::int32_t* __restrict__ ids, std::int64_t padding, F f) {
   const int lane = static_cast<int>(threadIdx.x);
@@ -64,7 +64,8 @@ void scatter_rows(const Stream& stream, std::int64_t m, std::int64_t columns, st
   launch(stream,
          {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(ceil_div(rows, per_warp), kScatterWarps)),
           .block = dim3(kWarp, kScatterWarps)},
-         scatter_rows_kernel<T, F>, m, columns, rows, per_warp, table, reinterpret_cast<const std::int32_t*>(near), padding, f);
+         scatter_rows_kernel<T, F>, m, columns, rows, per_warp, table, reinterpret_cast<const std::int32_t*>(near),
+         padding, f);
 }
 
 }  // namespace lockstep::gpu

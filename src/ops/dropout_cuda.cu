@@ -64,7 +64,8 @@ void dropout(const Stream& stream, std::int64_t width, T* y, const T* x, bool ac
   }
   if (longest == 0) return;
   const std::int64_t threads = gpu::ceil_div(longest, gpu::kGroupDraws) * kThreadsPerGroup;
-  const std::int64_t block = std::min<std::int64_t>(kThreads, gpu::ceil_div<std::int64_t>(threads, gpu::kWarp) * gpu::kWarp);
+  const std::int64_t block =
+      std::min<std::int64_t>(kThreads, gpu::ceil_div<std::int64_t>(threads, gpu::kWarp) * gpu::kWarp);
   constexpr std::int64_t kMostParts = 4096;
   const std::int64_t parts = std::min(kMostParts, gpu::ceil_div(threads, block));
   gpu::launch(stream,

@@ -1,6 +1,5 @@
-#include "elementwise_kernels.hpp"
-
 #include "cuda_map.hpp"
+#include "elementwise_kernels.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

@@ -15,7 +15,8 @@ void check(const char* what, const Tensor& table, const Tensor& y, std::span<con
 }
 }  // namespace
 
-void embedding_forward(Stream& stream, const Tensor& y, const Tensor& table, std::span<const std::int32_t> ids, double scale) {
+void embedding_forward(Stream& stream, const Tensor& y, const Tensor& table, std::span<const std::int32_t> ids,
+                       double scale) {
   check("embedding", table, y, ids);
   const std::int64_t columns = table.columns();
   visit_float(table.dtype(), [&]<class T>() {

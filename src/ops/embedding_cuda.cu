@@ -8,7 +8,7 @@ constexpr int kRowsPerBlock = 8;
 
 /// A warp per row. Memory bound; the ids are read from the host's memory, once each.
 template <class T>
-__global__ void __launch_bounds__(gpu::kWarp * kRowsPerBlock)
+__global__ void __launch_bounds__(gpu::kWarp* kRowsPerBlock)
     embedding_forward_kernel(std::int64_t m, std::int64_t c, T* __restrict__ y, const T* __restrict__ table,
                              const std::int32_t* __restrict__ ids, T scale) {
   const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;

@@ -8,7 +8,7 @@ constexpr int kRowsPerBlock = 8;
 
 /// A warp per row copies it in the largest units that the addresses allow. Memory bound.
 template <class Unit>
-__global__ void __launch_bounds__(gpu::kWarp * kRowsPerBlock)
+__global__ void __launch_bounds__(gpu::kWarp* kRowsPerBlock)
     gather_rows_kernel(std::int64_t count, std::int64_t units, Unit* __restrict__ to, const Unit* __restrict__ from,
                        const std::int64_t* __restrict__ rows) {
   const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;

@@ -176,8 +176,8 @@ void gemm_nt(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
   visit_float(a.dtype(), [&]<class T>() {
     if constexpr (kHasCuda) {
       if (a.device().is_cuda())
-        return cuda::product<T>(stream, cuda::Product::nt, ec.rows, ec.columns, ea.columns, c.tensor.data<T>(), a.data<T>(), b.data<T>(),
-                                c.accumulate);
+        return cuda::product<T>(stream, cuda::Product::nt, ec.rows, ec.columns, ea.columns, c.tensor.data<T>(),
+                                a.data<T>(), b.data<T>(), c.accumulate);
     }
     cpu::product<T>(ec.rows, ec.columns, ea.columns, c.tensor.data<T>(), a.data<T>(), b.data<T>(), true, c.accumulate);
   });
@@ -189,8 +189,8 @@ void gemm_nn(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
   visit_float(a.dtype(), [&]<class T>() {
     if constexpr (kHasCuda) {
       if (a.device().is_cuda())
-        return cuda::product<T>(stream, cuda::Product::nn, ec.rows, ec.columns, ea.columns, c.tensor.data<T>(), a.data<T>(), b.data<T>(),
-                                c.accumulate);
+        return cuda::product<T>(stream, cuda::Product::nn, ec.rows, ec.columns, ea.columns, c.tensor.data<T>(),
+                                a.data<T>(), b.data<T>(), c.accumulate);
     }
     cpu::product<T>(ec.rows, ec.columns, ea.columns, c.tensor.data<T>(), a.data<T>(), b.data<T>(), false, c.accumulate);
   });
@@ -202,8 +202,8 @@ void gemm_tn(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
   visit_float(a.dtype(), [&]<class T>() {
     if constexpr (kHasCuda) {
       if (a.device().is_cuda())
-        return cuda::product<T>(stream, cuda::Product::tn, ec.rows, ec.columns, ea.rows, c.tensor.data<T>(), a.data<T>(), b.data<T>(),
-                                c.accumulate);
+        return cuda::product<T>(stream, cuda::Product::tn, ec.rows, ec.columns, ea.rows, c.tensor.data<T>(),
+                                a.data<T>(), b.data<T>(), c.accumulate);
     }
     cpu::product_tn<T>(ec.rows, ec.columns, ea.rows, c.tensor.data<T>(), a.data<T>(), b.data<T>(), c.accumulate);
   });

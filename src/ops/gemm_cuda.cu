@@ -37,8 +37,8 @@ struct Arithmetic<double> {
 struct MatrixLayout {
   cublasLtMatrixLayout_t handle = nullptr;
   MatrixLayout(cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
-    check(cublasLtMatrixLayoutCreate(&handle, type, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns),
-                                     rows),
+    check(cublasLtMatrixLayoutCreate(&handle, type, static_cast<std::uint64_t>(rows),
+                                     static_cast<std::uint64_t>(columns), rows),
           "describing a matrix");
   }
   MatrixLayout(const MatrixLayout&) = delete;
@@ -79,7 +79,8 @@ class Library {
     auto [found, added] = plans_.try_emplace({Type::kStorage, product, m, n, k, bias, alignment});
     if (!added) return *found->second;
     const bool turn_b = product == Product::nt, turn_a = product == Product::tn;
-    auto plan = std::make_unique<Plan>(Type::kStorage, turn_b ? k : n, turn_b ? n : k, turn_a ? m : k, turn_a ? k : m, n, m);
+    auto plan =
+        std::make_unique<Plan>(Type::kStorage, turn_b ? k : n, turn_b ? n : k, turn_a ? m : k, turn_a ? k : m, n, m);
     check(cublasLtMatmulDescCreate(&plan->product, Type::kCompute, Type::kScale), "describing a product");
     plan->set(CUBLASLT_MATMUL_DESC_TRANSA, turn_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     plan->set(CUBLASLT_MATMUL_DESC_TRANSB, turn_a ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -152,8 +153,8 @@ void product(const Stream& stream, Product product, std::int64_t m, std::int64_t
   Plan& plan = lib.plan<T>(product, m, n, k, bias != nullptr, alignment);
   if (bias != nullptr) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   const T one = 1, before = accumulate ? T{1} : T{0};
-  check(cublasLtMatmul(lib.handle(), plan.product, &one, b, plan.a.handle, a, plan.b.handle, &before, c, plan.c.handle, c,
-                       plan.c.handle, &plan.algorithm, gpu::scratch(stream, kWorkspace), kWorkspace,
+  check(cublasLtMatmul(lib.handle(), plan.product, &one, b, plan.a.handle, a, plan.b.handle, &before, c, plan.c.handle,
+                       c, plan.c.handle, &plan.algorithm, gpu::scratch(stream, kWorkspace), kWorkspace,
                        static_cast<cudaStream_t>(stream.native())),
         "multiplying matrices");
 }

@@ -52,7 +52,7 @@ class Row {
 
 /// A warp per row, read once: the variance is that of centred values. Reads x, writes y: memory bound.
 template <class T, int kHeld>
-__global__ void __launch_bounds__(kWarp * kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     layernorm_forward_kernel(std::int64_t rows, std::int64_t columns, T* y, T* __restrict__ mean, T* __restrict__ rstd,
                              const T* x, const T* __restrict__ gamma, const T* __restrict__ beta, T eps) {
   const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kWarp * kRowsPerBlock)
 /// A warp per row, and row after row, so that the sums for gamma and beta stay in registers until the end; partials
 /// (blocks, 2, C) get those of each block. dx or partials may be null. Reads x and dy, writes dx: memory bound.
 template <class T, int kHeld>
-__global__ void __launch_bounds__(kWarp * kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     layernorm_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, bool accumulate, T* __restrict__ partials,
                               const T* dy, const T* __restrict__ x, const T* __restrict__ mean,
                               const T* __restrict__ rstd, const T* __restrict__ gamma) {
@@ -180,7 +180,7 @@ void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T*
       gpu::launch(stream, grid, layernorm_backward_kernel<T, kHeld>, n, c, dx, accumulate, partials, dy, x, mean, rstd,
                   gamma);
     if (partials != nullptr)
-      gpu::add_partials(stream, blocks, c, sums, partials);
+      gpu::add_partials(stream, blocks, c, sums, partials, 2 * c);
     else if (dgamma != nullptr)
       gpu::column_sums(stream, n, c, sums, LongRows<T>{dy, x, mean, rstd, c});
   });

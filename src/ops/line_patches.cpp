@@ -6,6 +6,7 @@
 #include "line_patches_kernels.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/line_plot.hpp"
+#include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep::ops {
 
@@ -14,16 +15,11 @@ namespace {
 constexpr int kComponents = 3;
 constexpr int kColours = 3;
 
-struct Extents {
-  std::int64_t pictures, side, patch, width;  ///< side: patches in a row
-  std::int64_t tokens() const { return side * side; }
-  std::int64_t pixels() const { return patch * patch; }
-};
-
-Extents extents_of(const char* what, const Tensor& y, const LinePictures& pictures, const Tensor& weight) {
+LinePatches extents_of(const char* what, const Tensor& y, const LinePictures& pictures, const Tensor& weight) {
   require(weight.shape().rank() == 4 && weight.shape()[1] == kComponents && weight.shape()[2] == weight.shape()[3],
           what, ": weight must be (D, 3, P, P), not ", weight.shape());
-  const Extents e{pictures.count, pictures.size / weight.shape()[2], weight.shape()[2], weight.shape()[0]};
+  const LinePatches e{pictures.count, pictures.size, pictures.size / weight.shape()[2], weight.shape()[2],
+                      weight.shape()[0]};
   require(y.shape() == Shape{e.pictures, e.tokens(), e.width}, what, ": weight is ", weight.shape(), " and there are ",
           e.pictures, " pictures of ", pictures.size, " pixels, so y must be (", e.pictures, ", ", e.tokens(), ", ",
           e.width, "), not ", y.shape());
@@ -34,7 +30,7 @@ Extents extents_of(const char* what, const Tensor& y, const LinePictures& pictur
 template <class T>
 class Patches {
  public:
-  Patches(const LinePictures& pictures, std::int64_t n, const Extents& e, cpu::PixelTerm<T>* terms)
+  Patches(const LinePictures& pictures, std::int64_t n, const LinePatches& e, cpu::PixelTerm<T>* terms)
       : e_(e), size_(static_cast<int>(pictures.size)), terms_(terms) {
     const std::int64_t words = line_plot::mask_words(size_);
     masks_[0] = pictures.line + n * words;
@@ -64,7 +60,7 @@ class Patches {
   T paper[kComponents];
 
  private:
-  const Extents& e_;
+  const LinePatches& e_;
   int size_;
   cpu::PixelTerm<T>* terms_;
   const std::uint32_t* masks_[kColours - 1];
@@ -74,7 +70,7 @@ class Patches {
 /// Memory of one call: terms of a patch, rows (3 P^2, D), sums per component (3, D), one row (D).
 template <class T>
 struct Memory {
-  explicit Memory(const Extents& e) {
+  explicit Memory(const LinePatches& e) {
     const auto terms_size = static_cast<std::size_t>(kComponents * e.pixels()) * sizeof(cpu::PixelTerm<T>);
     const std::size_t terms_bytes = (terms_size + 63) / 64 * 64;
     const std::int64_t values = (kComponents * e.pixels() + kComponents + 1) * e.width;
@@ -91,12 +87,16 @@ struct Memory {
 
 }  // namespace
 
-void line_patches_forward(Stream&, const Tensor& y, const LinePictures& pictures, const Tensor& weight,
+void line_patches_forward(Stream& stream, const Tensor& y, const LinePictures& pictures, const Tensor& weight,
                           const Tensor& bias) {
-  const Extents e = extents_of("line patches", y, pictures, weight);
+  const LinePatches e = extents_of("line patches", y, pictures, weight);
   require(bias.shape() == Shape{e.width}, "line patches: weight is ", weight.shape(), ", so bias must be (", e.width,
           "), not ", bias.shape());
   visit_float(y.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (y.device().is_cuda())
+        return cuda::line_patches_forward<T>(stream, e, y.data<T>(), pictures, weight.data<T>(), bias.data<T>());
+    }
     const auto kernels = cpu::active_line_patches_kernels<T>();
     const Memory<T> memory(e);
     const std::int64_t rows = kComponents * e.pixels();
@@ -119,10 +119,16 @@ void line_patches_forward(Stream&, const Tensor& y, const LinePictures& pictures
   });
 }
 
-void line_patches_backward(Stream&, Target dweight, Target dbias, const Tensor& dy, const LinePictures& pictures) {
+void line_patches_backward(Stream& stream, Target dweight, Target dbias, const Tensor& dy,
+                           const LinePictures& pictures) {
   if (!dweight) return;
-  const Extents e = extents_of("line patches backward", dy, pictures, dweight.tensor);
+  const LinePatches e = extents_of("line patches backward", dy, pictures, dweight.tensor);
   visit_float(dy.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (dy.device().is_cuda())
+        return cuda::line_patches_backward<T>(stream, e, dweight.tensor.data<T>(),
+                                              dbias ? dbias.tensor.data<T>() : nullptr, dy.data<T>(), pictures);
+    }
     const auto kernels = cpu::active_line_patches_kernels<T>();
     const Memory<T> memory(e);
     const std::int64_t rows = kComponents * e.pixels();

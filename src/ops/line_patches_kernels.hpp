@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "lockstep/ops/line_patches.hpp"
 
 namespace lockstep::ops::cpu {
 
@@ -29,3 +30,26 @@ LinePatchesKernels<T> active_line_patches_kernels() {
 }
 
 }  // namespace lockstep::ops::cpu
+
+namespace lockstep::ops {
+
+struct LinePatches {
+  std::int64_t pictures, size;      ///< pictures, of so many pixels in a row
+  std::int64_t side, patch, width;  ///< patches in a row, pixels in a row of a patch, D
+  constexpr std::int64_t tokens() const { return side * side; }
+  constexpr std::int64_t pixels() const { return patch * patch; }
+};
+
+namespace cuda {
+
+/// The pictures lie in host memory.
+template <class T>
+void line_patches_forward(const Stream& stream, const LinePatches& s, T* y, const LinePictures& pictures,
+                          const T* weight, const T* bias);
+/// dweight and dbias (unless null) are added to.
+template <class T>
+void line_patches_backward(const Stream& stream, const LinePatches& s, T* dweight, T* dbias, const T* dy,
+                           const LinePictures& pictures);
+
+}  // namespace cuda
+}  // namespace lockstep::ops

@@ -47,8 +47,8 @@ void linear_forward(Stream& stream, const Tensor& y, const Tensor& derivative, c
   });
 }
 
-void linear_backward(Stream& stream, Target dx, Target dweight, Target dbias, const Tensor& dy, const Tensor& derivative,
-                     const Tensor& x, const Tensor& weight) {
+void linear_backward(Stream& stream, Target dx, Target dweight, Target dbias, const Tensor& dy,
+                     const Tensor& derivative, const Tensor& x, const Tensor& weight) {
   const LinearShape s = shape_of("linear backward", x, weight);
   check_output("linear backward", "dy", dy, s);
   check_output("linear backward", "derivative", derivative, s);
@@ -80,7 +80,8 @@ void linear_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
   });
 }
 
-void linear_tangent(Stream& stream, const Tensor& ty, const Tensor& tx, const Tensor& weight, const Tensor& derivative) {
+void linear_tangent(Stream& stream, const Tensor& ty, const Tensor& tx, const Tensor& weight,
+                    const Tensor& derivative) {
   const LinearShape s = shape_of("linear tangent", tx, weight);
   check_output("linear tangent", "ty", ty, s);
   check_output("linear tangent", "derivative", derivative, s);
@@ -88,8 +89,7 @@ void linear_tangent(Stream& stream, const Tensor& ty, const Tensor& tx, const Te
     if constexpr (kHasCuda) {
       if (tx.device().is_cuda()) {
         cuda::product<T>(stream, cuda::Product::nt, s.m, s.n, s.k, ty.data<T>(), tx.data<T>(), weight.data<T>(), false);
-        if (derivative)
-          cuda::multiply<T>(stream, ty.size(), ty.data<T>(), ty.data<T>(), derivative.data<T>(), false);
+        if (derivative) cuda::multiply<T>(stream, ty.size(), ty.data<T>(), ty.data<T>(), derivative.data<T>(), false);
         return;
       }
     }

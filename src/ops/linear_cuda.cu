@@ -67,8 +67,8 @@ void scale_and_sum(const Stream& stream, std::int64_t m, std::int64_t n, T* dy, 
     multiply<T>(stream, m * n, dy, dy, derivative, false);
 }
 
-template void linear_forward(const Stream&, const LinearShape&, float*, float*, const float*, const float*, const float*,
-                             Activation);
+template void linear_forward(const Stream&, const LinearShape&, float*, float*, const float*, const float*,
+                             const float*, Activation);
 template void linear_forward(const Stream&, const LinearShape&, double*, double*, const double*, const double*,
                              const double*, Activation);
 template void scale_and_sum(const Stream&, std::int64_t, std::int64_t, float*, const float*, float*, bool);

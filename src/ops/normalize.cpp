@@ -2,14 +2,15 @@
 
 #include <type_traits>
 
+#include "lockstep/device/has_cuda.hpp"
+#include "normalize_kernels.hpp"
+
 namespace lockstep::ops {
 
 namespace {
 /// y_mc = f(x_mc, c), computed in f64 unless both are f32.
 template <class F>
-void map_columns(const char* what, const StridedRows& y, const StridedRows& x, const F& f) {
-  require(y.rows == x.rows && y.columns == x.columns, what, ": x has ", x.rows, " rows of ", x.columns, ", y ", y.rows,
-          " of ", y.columns, "; they must be equal");
+void map_columns(const StridedRows& y, const StridedRows& x, const F& f) {
   visit_float(y.dtype, [&]<class Out>() {
     visit_float(x.dtype, [&]<class In>() {
       using Compute = std::conditional_t<std::is_same_v<Out, float> && std::is_same_v<In, float>, float, double>;
@@ -23,34 +24,50 @@ void map_columns(const char* what, const StridedRows& y, const StridedRows& x, c
     });
   });
 }
-void check_moments(const char* what, const StridedRows& x, std::size_t mean, std::size_t std) {
+void check(const char* what, const StridedRows& y, const StridedRows& x, std::size_t mean, std::size_t std) {
+  require(y.rows == x.rows && y.columns == x.columns, what, ": x has ", x.rows, " rows of ", x.columns, ", y ", y.rows,
+          " of ", y.columns, "; they must be equal");
   const auto columns = static_cast<std::size_t>(x.columns);
   require(mean == columns && std == columns, what, ": x has ", x.columns, " columns, but there are ", mean,
           " means and ", std, " deviations");
 }
 }  // namespace
 
-void normalize(Stream&, const StridedRows& y, const StridedRows& x, std::span<const double> mean,
+void normalize(Stream& stream, const StridedRows& y, const StridedRows& x, std::span<const double> mean,
                std::span<const double> std) {
-  check_moments("normalize", x, mean.size(), std.size());
-  map_columns("normalize", y, x, [&]<class T>(T value, T, std::int64_t c) {
+  check("normalize", y, x, mean.size(), std.size());
+  if constexpr (kHasCuda) {
+    if (stream.device().is_cuda())
+      return cuda::map_columns(stream, cuda::ColumnMap::normalize, y, x, mean.data(), std.data());
+  }
+  map_columns(y, x, [&]<class T>(T value, T, std::int64_t c) {
     const auto i = static_cast<std::size_t>(c);
     return (value - static_cast<T>(mean[i])) / static_cast<T>(std[i]);
   });
 }
 
-void denormalize(Stream&, const StridedRows& y, const StridedRows& x, std::span<const double> mean,
+void denormalize(Stream& stream, const StridedRows& y, const StridedRows& x, std::span<const double> mean,
                  std::span<const double> std) {
-  check_moments("denormalize", x, mean.size(), std.size());
-  map_columns("denormalize", y, x, [&]<class T>(T value, T, std::int64_t c) {
+  check("denormalize", y, x, mean.size(), std.size());
+  if constexpr (kHasCuda) {
+    if (stream.device().is_cuda())
+      return cuda::map_columns(stream, cuda::ColumnMap::denormalize, y, x, mean.data(), std.data());
+  }
+  map_columns(y, x, [&]<class T>(T value, T, std::int64_t c) {
     const auto i = static_cast<std::size_t>(c);
     return value * static_cast<T>(std[i]) + static_cast<T>(mean[i]);
   });
 }
 
-void scale_rows(Stream&, const StridedRows& y, const StridedRows& x, std::span<const double> scale, bool accumulate) {
-  check_moments("scale_rows", x, scale.size(), scale.size());
-  map_columns("scale_rows", y, x, [&]<class T>(T value, T old, std::int64_t c) {
+void scale_rows(Stream& stream, const StridedRows& y, const StridedRows& x, std::span<const double> scale,
+                bool accumulate) {
+  check("scale_rows", y, x, scale.size(), scale.size());
+  if constexpr (kHasCuda) {
+    if (stream.device().is_cuda())
+      return cuda::map_columns(stream, accumulate ? cuda::ColumnMap::add_scaled : cuda::ColumnMap::scale, y, x,
+                               scale.data(), nullptr);
+  }
+  map_columns(y, x, [&]<class T>(T value, T old, std::int64_t c) {
     const T scaled = value * static_cast<T>(scale[static_cast<std::size_t>(c)]);
     return accumulate ? old + scaled : scaled;
   });

@@ -3,6 +3,9 @@
 #include <array>
 #include <cmath>
 
+#include "lockstep/device/has_cuda.hpp"
+#include "loss_kernels.hpp"
+
 namespace lockstep::ops {
 
 namespace {
@@ -33,6 +36,10 @@ double sum_elements(std::int64_t n, T* dy, const T* y, const T* target, const F&
   for (const double s : sums) total += s;
   return total;
 }
+
+void check_scalar(const char* what, const Tensor& loss) {
+  require(loss.size() == 1, what, ": loss must be one number, not ", loss.shape());
+}
 }  // namespace
 
 const char* name(Regression loss) {
@@ -50,36 +57,46 @@ Regression parse_regression(std::string_view text) {
   throw Error(Fault::usage, join("loss '", text, "': unknown; choose one of ", known));
 }
 
-double regression_loss(Stream&, const Tensor& dy, const Tensor& y, const Tensor& target, Regression loss) {
+void regression_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const Tensor& y, const Tensor& target,
+                     Regression kind) {
   require(target.shape() == y.shape() && (!dy || dy.shape() == y.shape()), "regression loss: y is ", y.shape(),
           ", target ", target.shape(), "; they must be equal");
-  return visit_float(y.dtype(), [&]<class T>() {
+  check_scalar("regression loss", loss);
+  visit_float(y.dtype(), [&]<class T>() {
     T* d = dy ? dy.data<T>() : nullptr;
-    const auto run = [&](const auto& f) { return sum_elements<T>(y.size(), d, y.data<T>(), target.data<T>(), f); };
-    switch (loss) {
+    if constexpr (kHasCuda) {
+      if (y.device().is_cuda())
+        return cuda::regression_loss<T>(stream, y.size(), loss.data<T>(), d, y.data<T>(), target.data<T>(), kind);
+    }
+    const auto run = [&](const auto& f) {
+      *loss.data<T>() = static_cast<T>(sum_elements<T>(y.size(), d, y.data<T>(), target.data<T>(), f));
+    };
+    switch (kind) {
       case Regression::mse:
-        return run([](T e, T& gradient) {
+        run([](T e, T& gradient) {
           gradient = 2 * e;
           return e * e;
         });
+        break;
       case Regression::mae:
-        return run([](T e, T& gradient) {
+        run([](T e, T& gradient) {
           gradient = static_cast<T>((e > 0) - (e < 0));
           return std::abs(e);
         });
+        break;
       case Regression::huber:
-        return run([](T e, T& gradient) {
+        run([](T e, T& gradient) {
           const T size = std::abs(e);
           gradient = size < 1 ? e : static_cast<T>((e > 0) - (e < 0));
           return size < 1 ? T(0.5) * e * e : size - T(0.5);
         });
+        break;
     }
-    return 0.0;
   });
 }
 
-double smoothness_loss(Stream& stream, const Tensor& dy, const Tensor& y, std::span<const double> mean,
-                       std::span<const double> std, int order) {
+void smoothness_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const Tensor& y,
+                     std::span<const double> mean, std::span<const double> std, int order) {
   const std::int64_t columns = y.columns(), rows = y.rows();
   require(order == 1 || order == 2, "smoothness loss: order ", order, " is not 1 or 2");
   require(columns > order, "smoothness loss: ", columns, " output columns have no finite difference of order ", order);
@@ -87,8 +104,14 @@ double smoothness_loss(Stream& stream, const Tensor& dy, const Tensor& y, std::s
           "smoothness loss: y is ", y.shape(), ", but there are ", mean.size(), " means and ", std.size(),
           " deviations");
   require(!dy || dy.shape() == y.shape(), "smoothness loss: y is ", y.shape(), ", so dy must be too, not ", dy.shape());
-  if (dy) fill_zero(stream, dy);
-  return visit_float(y.dtype(), [&]<class T>() {
+  check_scalar("smoothness loss", loss);
+  visit_float(y.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (y.device().is_cuda())
+        return cuda::smoothness_loss<T>(stream, rows, columns, loss.data<T>(), dy ? dy.data<T>() : nullptr, y.data<T>(),
+                                        mean.data(), std.data(), order);
+    }
+    if (dy) fill_zero(stream, dy);
     double total = 0;
     const auto physical = [&](const T* row, std::int64_t c) {
       const auto i = static_cast<std::size_t>(c);
@@ -108,7 +131,7 @@ double smoothness_loss(Stream& stream, const Tensor& dy, const Tensor& y, std::s
                                      std[static_cast<std::size_t>(c + j)]);
       }
     }
-    return total;
+    *loss.data<T>() = static_cast<T>(total);
   });
 }
 

@@ -12,7 +12,7 @@ constexpr int kTokenWarps = 8;
 
 /// A warp per token: both dots, their losses and slopes. Reads f once and two rows of the table from L2.
 template <class T>
-__global__ void __launch_bounds__(kWarp * kTokenWarps)
+__global__ void __launch_bounds__(kWarp* kTokenWarps)
     scores_kernel(std::int64_t tokens, std::int64_t columns, double* __restrict__ losses, T* __restrict__ slopes,
                   const T* __restrict__ f, const T* __restrict__ table, const std::int32_t* __restrict__ pos,
                   const std::int32_t* __restrict__ neg) {
@@ -38,7 +38,8 @@ __global__ void __launch_bounds__(kWarp * kTokenWarps)
 
 /// One block adds up everything, in f64.
 template <class T>
-__global__ void __launch_bounds__(1024) sum_kernel(std::int64_t count, T* __restrict__ sum, const double* __restrict__ x) {
+__global__ void __launch_bounds__(1024)
+    sum_kernel(std::int64_t count, T* __restrict__ sum, const double* __restrict__ x) {
   double mine = 0;
   for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) mine += x[i];
   const double total = block_reduce(mine);
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(1024) sum_kernel(std::int64_t count, T* __rest
 
 /// A warp per token: df = dloss (slope E_pos + slope E_neg).
 template <class T>
-__global__ void __launch_bounds__(kWarp * kTokenWarps)
+__global__ void __launch_bounds__(kWarp* kTokenWarps)
     features_kernel(std::int64_t tokens, std::int64_t columns, T* __restrict__ df, bool accumulate,
                     const T* __restrict__ dloss, const T* __restrict__ slopes, const T* __restrict__ table,
                     const std::int32_t* __restrict__ pos, const std::int32_t* __restrict__ neg) {
@@ -79,7 +80,8 @@ struct ItemGradients {
 };
 
 Grid warp_per_token(std::int64_t tokens) {
-  return {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(tokens, kTokenWarps)), .block = dim3(kWarp, kTokenWarps)};
+  return {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(tokens, kTokenWarps)),
+          .block = dim3(kWarp, kTokenWarps)};
 }
 
 }  // namespace
@@ -116,13 +118,13 @@ void sampled_cross_entropy_backward(const Stream& stream, T* df, bool accumulate
 
 template void sampled_cross_entropy_forward(const Stream&, float*, float*, const float*, const float*, std::int64_t,
                                             std::span<const std::int32_t>, std::span<const std::int32_t>);
-template void sampled_cross_entropy_backward(const Stream&, float*, bool, float*, std::int64_t, const float*, const float*,
-                                             const float*, const float*, std::int64_t, std::span<const std::int32_t>,
-                                             std::span<const std::int32_t>);
+template void sampled_cross_entropy_backward(const Stream&, float*, bool, float*, std::int64_t, const float*,
+                                             const float*, const float*, const float*, std::int64_t,
+                                             std::span<const std::int32_t>, std::span<const std::int32_t>);
 template void sampled_cross_entropy_forward(const Stream&, double*, double*, const double*, const double*, std::int64_t,
                                             std::span<const std::int32_t>, std::span<const std::int32_t>);
-template void sampled_cross_entropy_backward(const Stream&, double*, bool, double*, std::int64_t, const double*, const double*,
-                                             const double*, const double*, std::int64_t, std::span<const std::int32_t>,
-                                             std::span<const std::int32_t>);
+template void sampled_cross_entropy_backward(const Stream&, double*, bool, double*, std::int64_t, const double*,
+                                             const double*, const double*, const double*, std::int64_t,
+                                             std::span<const std::int32_t>, std::span<const std::int32_t>);
 
 }  // namespace lockstep::ops::cuda

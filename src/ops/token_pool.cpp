@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/device/has_cuda.hpp"
 #include "token_pool_kernels.hpp"
 
 namespace lockstep::ops {
@@ -22,12 +23,17 @@ Extents extents_of(const Tensor& z, const Tensor& w, const Tensor& x) {
 }
 }  // namespace
 
-void token_pool_forward(Stream&, const Tensor& z, const Tensor& w, const Tensor& x, const Tensor& scores) {
+void token_pool_forward(Stream& stream, const Tensor& z, const Tensor& w, const Tensor& x, const Tensor& scores) {
   const Extents e = extents_of(z, w, x);
   const bool scored = scores.shape().rank() > 0;
   require(!scored || scores.size() == w.size(), "token pool: w is ", w.shape(), ", so scores must be too, not ",
           scores.shape());
   visit_float(x.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::token_pool_forward<T>(stream, e.sequences, e.time, e.width, z.data<T>(), w.data<T>(), x.data<T>(),
+                                           scored ? scores.data<T>() : nullptr);
+    }
     const auto kernel = cpu::active_token_pool_kernels<T>().forward;
     for (std::int64_t n = 0; n < e.sequences; ++n) {
       T* weight = w.data<T>() + n * e.time;
@@ -45,7 +51,7 @@ void token_pool_forward(Stream&, const Tensor& z, const Tensor& w, const Tensor&
   });
 }
 
-void token_pool_backward(Stream&, Target dx, Target dscores, const Tensor& dz, const Tensor& z, const Tensor& w,
+void token_pool_backward(Stream& stream, Target dx, Target dscores, const Tensor& dz, const Tensor& z, const Tensor& w,
                          const Tensor& x) {
   const Extents e = extents_of(z, w, x);
   require(dz.shape() == z.shape() && (!dx || dx.tensor.shape() == x.shape()) &&
@@ -53,6 +59,12 @@ void token_pool_backward(Stream&, Target dx, Target dscores, const Tensor& dz, c
           "token pool backward: x is ", x.shape(), ", z ", z.shape(), "; dx is ", dx.tensor.shape(), ", dz ",
           dz.shape(), ", dscores ", dscores.tensor.shape());
   visit_float(x.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::token_pool_backward<T>(stream, e.sequences, e.time, e.width, dx ? dx.tensor.data<T>() : nullptr,
+                                            dx.accumulate, dscores ? dscores.tensor.data<T>() : nullptr,
+                                            dscores.accumulate, dz.data<T>(), z.data<T>(), w.data<T>(), x.data<T>());
+    }
     const auto kernel = cpu::active_token_pool_kernels<T>().backward;
     for (std::int64_t n = 0; n < e.sequences; ++n)
       kernel(e.time, e.width, dx ? dx.tensor.data<T>() + n * e.time * e.width : nullptr, dx.accumulate,

@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "lockstep/device/device.hpp"
 
 namespace lockstep::ops::cpu {
 
@@ -23,3 +24,16 @@ TokenPoolKernels<T> active_token_pool_kernels() {
 }
 
 }  // namespace lockstep::ops::cpu
+
+namespace lockstep::ops::cuda {
+
+/// scores may be null: all weights equal.
+template <class T>
+void token_pool_forward(const Stream& stream, std::int64_t sequences, std::int64_t time, std::int64_t width, T* z, T* w,
+                        const T* x, const T* scores);
+/// A null gradient is left out.
+template <class T>
+void token_pool_backward(const Stream& stream, std::int64_t sequences, std::int64_t time, std::int64_t width, T* dx,
+                         bool add_dx, T* dscores, bool add_dscores, const T* dz, const T* z, const T* w, const T* x);
+
+}  // namespace lockstep::ops::cuda

@@ -98,8 +98,9 @@ ReferenceModel make_model(const H5File& file, Placement& placement, DType dtype)
 
 /// The network's values layer by layer, one node of the tape each.
 void verify_values(Verifier& v, const ReferenceModel& model, DType dtype) {
-  Stream stream;
-  Arena arena;
+  const Device device = model.emulator().params().device();
+  Stream stream(device);
+  Arena arena(device);
   Tape tape(stream, arena, dtype, Tape::Mode::forward);
   const auto rows = model.normalised(tape, model.data().rows_of(Split::train));
   v.relative("outputs", "x_norm", rows.z, v.tolerance(kOutput));
@@ -202,8 +203,9 @@ void verify_sensitivity(Verifier& v, const ReferenceModel& model) {
 
 /// Gradients of the first batch by one node per layer, on this rank alone.
 void verify_layer_gradients(Verifier& v, ReferenceModel& model, const EmulatorLoss& loss, DType dtype) {
-  Stream stream;
-  Arena arena;
+  const Device device = model.emulator().params().device();
+  Stream stream(device);
+  Arena arena(device);
   Gradients gradients(model.params());
   Tape tape(stream, arena, dtype, Tape::Mode::train, &gradients);
   const auto rows = model.normalised(tape, model.batch(0));
@@ -215,8 +217,9 @@ void verify_layer_gradients(Verifier& v, ReferenceModel& model, const EmulatorLo
 
 /// The mean loss over all rows, as an evaluation finds it.
 double mean_loss(const ReferenceModel& model, DType dtype) {
-  Stream stream;
-  Arena arena;
+  const Device device = model.emulator().params().device();
+  Stream stream(device);
+  Arena arena(device);
   Tape tape(stream, arena, dtype, Tape::Mode::forward);
   std::vector<double> sums(static_cast<std::size_t>(model.sum_count()), 0);
   model.evaluate(tape, Split::train, 0, model.size(Split::train), sums.data());
@@ -284,6 +287,7 @@ template <class T>
 void verify_network(Verifier& v, World& world, const H5File& file, const VerifyOptions& options) {
   LocalPlacement placement;
   ReferenceModel model = make_model(file, placement, dtype_of<T>::value);
+  model.move_to(options.device);
   EmulatorLoss loss;
   loss.name = file.text_attribute("/", "loss");
   loss.smooth_weight = file.real_attribute("/", "smooth_weight");

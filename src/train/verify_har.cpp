@@ -7,9 +7,9 @@
 #include "lockstep/models/har.hpp"
 #include "lockstep/models/model.hpp"
 #include "lockstep/nn/loss.hpp"
-#include "lockstep/ops/cross_entropy.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
+#include "lockstep/tensor/on_device.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "train/stopping.hpp"
 #include "train/verify_rows.hpp"
@@ -79,15 +79,20 @@ class ReferenceModel final : public Model {
 
   ShardLoss loss(Tape& tape, const Shard& shard) const override {
     const std::int64_t first = shard.step * sizes_.per_step() + shard.first;
-    return {cross_entropy(tape, logits(tape, first, shard.count), labels(first, shard.count), smoothing_),
+    return {cross_entropy(tape, logits(tape, first, shard.count), labels(tape, first, shard.count), smoothing_),
             static_cast<double>(shard.count)};
   }
   /// Of windows [first, first + count) of all that the reference holds.
   Var logits(Tape& tape, std::int64_t first, std::int64_t count, HarTrace* trace = nullptr) const {
     const std::int64_t channels = net_.arch().channels;
-    return net_.classify(tape, net_.embed(tape, patches_->slice(first * channels, count * channels)), nullptr, trace);
+    const Tensor patches = patches_->slice(first * channels, count * channels);
+    return net_.classify(tape, net_.embed(tape, on_device(tape.stream(), tape.arena(), patches)), nullptr, trace);
   }
-  Tensor labels(std::int64_t first, std::int64_t count) const { return Tensor::of(labels_.data() + first, {count}); }
+  Tensor labels(Tape& tape, std::int64_t first, std::int64_t count) const {
+    const Tensor labels = allocate(tape.host_arena(), DType::i32, {count});
+    std::copy_n(labels_.data() + first, count, labels.data<std::int32_t>());
+    return labels;
+  }
   const Har& network() const { return net_; }
   const Sizes& sizes() const { return sizes_; }
   double smoothing() const { return smoothing_; }
@@ -144,12 +149,15 @@ struct Result {
 };
 Result classify(const ReferenceModel& model, std::int64_t first, std::int64_t count, HarTrace* trace, Tape& tape) {
   const Var logits = model.logits(tape, first, count, trace);
-  const Tensor labels = model.labels(first, count);
+  const Tensor labels = model.labels(tape, first, count);
   Result r;
   r.logits = doubles(logits.value());
   const auto n = static_cast<double>(count);
-  r.loss = ops::cross_entropy(tape.stream(), {}, logits.value(), labels, model.smoothing()) / n;
-  r.plain_loss = ops::cross_entropy(tape.stream(), {}, logits.value(), labels, 0) / n;
+  const auto loss = [&](double smoothing) {
+    return doubles(cross_entropy(tape, logits, labels, smoothing).value()).front() / n;
+  };
+  r.loss = loss(model.smoothing());
+  r.plain_loss = loss(0);
   const auto classes = static_cast<std::size_t>(model.network().arch().classes);
   for (std::size_t at = 0; at < r.logits.size(); at += classes) {
     const auto begin = r.logits.begin() + static_cast<std::ptrdiff_t>(at),
@@ -164,15 +172,17 @@ Result classify(const ReferenceModel& model, std::int64_t first, std::int64_t co
   return r;
 }
 Result classify(const ReferenceModel& model, std::int64_t first, std::int64_t count) {
-  Stream stream;
-  Arena arena;
+  const Device device = model.network().params().device();
+  Stream stream(device);
+  Arena arena(device);
   Tape tape(stream, arena, model.network().params().dtype(), Tape::Mode::forward);
   return classify(model, first, count, nullptr, tape);
 }
 
 void verify_values(Verifier& v, const ReferenceModel& model) {
-  Stream stream;
-  Arena arena;
+  const Device device = model.network().params().device();
+  Stream stream(device);
+  Arena arena(device);
   Tape tape(stream, arena, model.network().params().dtype(), Tape::Mode::forward);
   HarTrace trace;
   const Result r = classify(model, 0, model.sizes().batch, &trace, tape);
@@ -328,6 +338,7 @@ void verify_har(World& world, const H5File& file, const VerifyOptions& options, 
                "': neither pictures with weights nor sequences; this is no reference of har");
   Verifier v(file, options, report);
   ReferenceModel model(file, options.f64 ? DType::f64 : DType::f32);
+  model.move_to(options.device);
   verify_values(v, model);
   verify_steps(v, world, model, options);
   verify_rules(file, report);

@@ -93,7 +93,7 @@ class Har {
 
   /// The linear embedding of patches, before the first layer norm. shapes  patches (N, T, patch_values) -> (N, T, D)
   Var embed(Tape& tape, const Tensor& patches) const;
-  /// The same of pictures as bits; their memory outlives the tape. -> (count, T, D)
+  /// The same of pictures as bits, in memory of tape.host_arena(). -> (count, T, D)
   Var embed(Tape& tape, const ops::LinePictures& pictures) const;
   /// The logits. shapes  embedded (B S, T, D), S = arch().sequences() -> (B, classes)
   Var classify(Tape& tape, Var embedded, const HarDraws* draws, HarTrace* trace = nullptr) const;

@@ -8,13 +8,13 @@ namespace lockstep::ops {
 ///   q_nk = (1 - smoothing) [k = label_n] + smoothing / K,   p = softmax(x),   sum_n -sum_k q_nk log p_nk,
 ///   dx_nk = p_nk - q_nk
 ///
-/// Rows are added up in f64 in ascending order.
+/// loss gets the sum. Rows are added up in f64, in an order that depends on their number alone.
 ///
-/// shapes   x, dx (N, K); labels (N); dx may be empty
-/// dtypes   x, dx f32 | f64, equal; labels i32
+/// shapes   loss (); x, dx (N, K); labels (N), in the host's memory (pinned for a GPU); dx may be empty
+/// dtypes   loss, x, dx f32 | f64, equal; labels i32
 /// range    0 <= smoothing < 1
 /// errors   Error naming the shapes if they do not fit, or the row whose label is not in 0..K-1
 /// source   Szegedy et al. 2016, arXiv:1512.00567, section 7
-double cross_entropy(Stream&, const Tensor& dx, const Tensor& x, const Tensor& labels, double smoothing);
+void cross_entropy(Stream&, const Tensor& loss, const Tensor& dx, const Tensor& x, const Tensor& labels, double smoothing);
 
 }  // namespace lockstep::ops

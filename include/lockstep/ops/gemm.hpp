@@ -14,6 +14,9 @@ namespace lockstep::ops {
 /// Called outside a parallel region, a large product is shared among OpenMP's threads; inside one it runs on the
 /// calling thread.
 ///
+/// On a GPU cuBLASLt computes them: the same call gives the same bits each time, but they depend on its shape, and so on
+/// the other rows.
+///
 /// shapes   as above; an array of rank above 2 counts as (rows(), columns()). Any extent may be 0
 /// dtypes   f32 | f64, all equal
 /// errors   Error naming the shapes if they do not fit

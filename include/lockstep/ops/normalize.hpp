@@ -37,7 +37,7 @@ struct StridedRows {
 ///   denormalize   y_mc = x_mc std_c + mean_c
 ///   scale_rows    y_mc = x_mc scale_c;          added to y when accumulate
 ///
-/// shapes   x, y (M, C); mean, std, scale (C)
+/// shapes   x, y (M, C), where the stream computes; mean, std, scale (C), in the host's memory
 /// dtypes   x, y f32 | f64, each its own; computed in f64 unless both are f32, where mean and std are rounded to f32 first
 /// errors   Error naming the shapes if they do not fit
 void normalize(Stream&, const StridedRows& y, const StridedRows& x, std::span<const double> mean,

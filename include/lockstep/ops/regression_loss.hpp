@@ -15,12 +15,12 @@ Regression parse_regression(std::string_view name);
 
 /// The sum over all elements of a regression loss, and its gradient, in one pass.
 ///
-/// The sum is added up in f64, in an order that depends on the number of elements alone.
+/// loss gets the sum, added up in f64 in an order that depends on the number of elements alone.
 ///
-/// shapes   y, target, dy equal; dy may be empty
+/// shapes   loss (); y, target, dy equal; dy may be empty
 /// dtypes   f32 | f64, all equal
 /// errors   Error naming the shapes if they differ
-double regression_loss(Stream&, const Tensor& dy, const Tensor& y, const Tensor& target, Regression loss);
+void regression_loss(Stream&, const Tensor& loss, const Tensor& dy, const Tensor& y, const Tensor& target, Regression kind);
 
 /// The sum of squared finite differences along each row of the denormalised prediction, and its gradient: how rough a
 /// vertical profile is.
@@ -28,10 +28,10 @@ double regression_loss(Stream&, const Tensor& dy, const Tensor& y, const Tensor&
 ///   p_mc = y_mc std_c + mean_c,   sum_m sum_c (D^order p)_mc^2,   D p_c = p_c+1 - p_c,   D^2 p_c = p_c+2 - 2 p_c+1 +
 ///   p_c
 ///
-/// shapes   y, dy (M, C), C > order; mean, std (C); dy may be empty
+/// shapes   loss (); y, dy (M, C), C > order; mean, std (C), pinned for a GPU; dy may be empty
 /// range    order 1 | 2
 /// errors   Error if C <= order
-double smoothness_loss(Stream&, const Tensor& dy, const Tensor& y, std::span<const double> mean,
-                       std::span<const double> std, int order);
+void smoothness_loss(Stream&, const Tensor& loss, const Tensor& dy, const Tensor& y, std::span<const double> mean,
+                     std::span<const double> std, int order);
 
 }  // namespace lockstep::ops

@@ -1,0 +1,100 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "device/cuda_reduce.hpp"
+#include "token_pool_kernels.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+using gpu::kWarp;
+
+constexpr int kMostThreads = 256;
+constexpr int kRowsPerBlock = 8;
+
+/// A block per sequence: first its weights, then a thread per column, so that loads are whole lines. x is read once:
+/// memory bound. scores may be null.
+template <class T>
+__global__ void __launch_bounds__(kMostThreads)
+    token_pool_forward_kernel(std::int64_t time, std::int64_t width, T* __restrict__ z, T* w, const T* __restrict__ x,
+                              const T* __restrict__ scores) {
+  const std::int64_t n = blockIdx.x;
+  w += n * time, x += n * time * width;
+  if (scores == nullptr) {
+    for (std::int64_t t = threadIdx.x; t < time; t += blockDim.x) w[t] = 1 / static_cast<T>(time);
+  } else {
+    const T* s = scores + n * time;
+    T largest = -std::numeric_limits<T>::infinity(), sum = 0;
+    for (std::int64_t t = threadIdx.x; t < time; t += blockDim.x) largest = gpu::Max()(s[t], largest);
+    largest = gpu::block_reduce(largest, -std::numeric_limits<T>::infinity(), gpu::Max());
+    for (std::int64_t t = threadIdx.x; t < time; t += blockDim.x) sum += std::exp(s[t] - largest);
+    sum = gpu::block_reduce(sum);
+    for (std::int64_t t = threadIdx.x; t < time; t += blockDim.x) w[t] = std::exp(s[t] - largest) / sum;
+  }
+  __syncthreads();
+  for (std::int64_t c = threadIdx.x; c < width; c += blockDim.x) {
+    T sum = 0;
+#pragma unroll 4
+    for (std::int64_t t = 0; t < time; ++t) sum += w[t] * x[t * width + c];
+    z[n * width + c] = sum;
+  }
+}
+
+/// A warp per token. Reads x, writes dx: memory bound. dx and dscores may be null.
+template <class T>
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+    token_pool_backward_kernel(std::int64_t tokens, std::int64_t time, std::int64_t width, T* dx, bool add_dx,
+                               T* dscores, bool add_dscores, const T* __restrict__ dz, const T* __restrict__ z,
+                               const T* __restrict__ w, const T* __restrict__ x) {
+  const std::int64_t token = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
+  if (token >= tokens) return;
+  const int lane = static_cast<int>(threadIdx.x);
+  const std::int64_t n = token / time;
+  const T weight = w[token];
+  T product = 0;
+  for (std::int64_t c = lane; c < width; c += kWarp) {
+    const T g = dz[n * width + c];
+    if (dscores != nullptr) product += g * (x[token * width + c] - z[n * width + c]);
+    if (dx == nullptr) continue;
+    T& to = dx[token * width + c];
+    to = add_dx ? to + g * weight : g * weight;
+  }
+  if (dscores == nullptr) return;
+  product = weight * gpu::warp_reduce(product);
+  if (lane == 0) dscores[token] = add_dscores ? dscores[token] + product : product;
+}
+
+}  // namespace
+
+template <class T>
+void token_pool_forward(const Stream& stream, std::int64_t sequences, std::int64_t time, std::int64_t width, T* z, T* w,
+                        const T* x, const T* scores) {
+  if (sequences == 0) return;
+  const std::int64_t threads =
+      std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(width, kWarp) * kWarp, kWarp, kMostThreads);
+  gpu::launch(stream, {.grid = static_cast<unsigned>(sequences), .block = static_cast<unsigned>(threads)},
+              token_pool_forward_kernel<T>, time, width, z, w, x, scores);
+}
+
+template <class T>
+void token_pool_backward(const Stream& stream, std::int64_t sequences, std::int64_t time, std::int64_t width, T* dx,
+                         bool add_dx, T* dscores, bool add_dscores, const T* dz, const T* z, const T* w, const T* x) {
+  const std::int64_t tokens = sequences * time;
+  if (tokens == 0) return;
+  gpu::launch(stream,
+              {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(tokens, kRowsPerBlock)),
+               .block = dim3(kWarp, kRowsPerBlock)},
+              token_pool_backward_kernel<T>, tokens, time, width, dx, add_dx, dscores, add_dscores, dz, z, w, x);
+}
+
+template void token_pool_forward(const Stream&, std::int64_t, std::int64_t, std::int64_t, float*, float*, const float*,
+                                 const float*);
+template void token_pool_forward(const Stream&, std::int64_t, std::int64_t, std::int64_t, double*, double*,
+                                 const double*, const double*);
+template void token_pool_backward(const Stream&, std::int64_t, std::int64_t, std::int64_t, float*, bool, float*, bool,
+                                  const float*, const float*, const float*, const float*);
+template void token_pool_backward(const Stream&, std::int64_t, std::int64_t, std::int64_t, double*, bool, double*, bool,
+                                  const double*, const double*, const double*, const double*);
+
+}  // namespace lockstep::ops::cuda

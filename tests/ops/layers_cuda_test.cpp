@@ -1,0 +1,192 @@
+#include "lockstep/ops/activation.hpp"
+#include "lockstep/ops/dropout.hpp"
+#include "lockstep/ops/elementwise.hpp"
+#include "lockstep/ops/embedding.hpp"
+#include "lockstep/ops/gather.hpp"
+#include "lockstep/ops/gemm.hpp"
+#include "lockstep/ops/layernorm.hpp"
+#include "lockstep/ops/linear.hpp"
+#include "lockstep/ops/normalize.hpp"
+#include "lockstep/ops/sequences.hpp"
+#include "ops/on_both.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+using ops::Activation;
+
+namespace {
+constexpr Activation kActivations[] = {Activation::none,    Activation::gelu,       Activation::relu, Activation::tanh,
+                                       Activation::sigmoid, Activation::leaky_relu, Activation::elu,  Activation::silu};
+struct Sizes {
+  std::int64_t m, n, k;
+};
+constexpr Sizes kSizes[] = {{7, 5, 3}, {1, 1, 1}, {31, 64, 33}, {64, 1, 16}, {0, 4, 3}, {3, 4, 0}, {300, 20, 9}};
+}  // namespace
+
+TEST_SUITE("ops.cuda") {
+  TEST_CASE("products agree with the CPU, stored and added" * doctest::skip(!gpu_present())) {
+    for (const Sizes s : kSizes)
+      for (const bool add : {false, true}) {
+        CAPTURE(s.m), CAPTURE(s.n), CAPTURE(s.k);
+        agrees_on_both([&](Place& p) {
+          ops::gemm_nt(p.stream, {p.out("nt", {s.m, s.n}), add}, p.in("a", {s.m, s.k}), p.in("b", {s.n, s.k}));
+          ops::gemm_nn(p.stream, {p.out("nn", {s.m, s.n}), add}, p.in("a", {s.m, s.k}), p.in("b", {s.k, s.n}));
+          ops::gemm_tn(p.stream, {p.out("tn", {s.m, s.n}), add}, p.in("a", {s.k, s.m}), p.in("b", {s.k, s.n}));
+        });
+      }
+  }
+
+  TEST_CASE("connected layers agree with the CPU" * doctest::skip(!gpu_present())) {
+    for (const Sizes s : kSizes)
+      for (const Activation f : {Activation::none, Activation::gelu})
+        for (const bool whole : {true, false}) {
+          CAPTURE(s.m), CAPTURE(s.n), CAPTURE(s.k);
+          CAPTURE(std::string(ops::name(f))), CAPTURE(whole);
+          agrees_on_both([&](Place& p) {
+            const Tensor x = p.in("x", {s.m, s.k}), w = p.in("w", {s.n, s.k}), b = p.in("b", {s.n});
+            const Tensor y = p.out("y", {s.m, s.n}), d = p.out("derivative", {s.m, s.n}), dy = p.out("dy", {s.m, s.n});
+            ops::linear_forward(p.stream, y, whole ? d : Tensor{}, x, w, whole ? b : Tensor{}, f);
+            ops::linear_backward(p.stream, {p.out("dx", {s.m, s.k}), whole}, {p.out("dw", {s.n, s.k}), whole},
+                                 {p.out("db", {s.n}), whole}, dy, whole ? d : Tensor{}, x, w);
+            ops::linear_tangent(p.stream, p.out("ty", {s.m, s.n}), p.in("tx", {s.m, s.k}), w, whole ? d : Tensor{});
+          });
+        }
+  }
+
+  TEST_CASE("many rows are summed in parts" * doctest::skip(!gpu_present())) {
+    agrees_on_both(
+        [&](Place& p) {
+          const Tensor x = p.in("x", {4001, 3}), w = p.in("w", {5, 3}), d = p.in("d", {4001, 5});
+          ops::linear_backward(p.stream, {}, {p.out("dw", {5, 3}), true}, {p.out("db", {5}), false},
+                               p.out("dy", {4001, 5}), d, x, w);
+          ops::linear_backward(p.stream, {}, {}, {p.out("db alone", {5}), true}, p.in("dy", {4001, 5}), {}, x, w);
+        },
+        2e-5);
+  }
+
+  TEST_CASE("activations agree with the CPU" * doctest::skip(!gpu_present())) {
+    for (const Activation f : kActivations)
+      for (const std::int64_t n : {0, 1, 31, 33, 1023}) {
+        CAPTURE(std::string(ops::name(f))), CAPTURE(n);
+        agrees_on_both([&](Place& p) {
+          const Tensor d = p.out("derivative", {n});
+          ops::activation_forward(p.stream, p.out("y", {n}), d, p.in("x", {n}), f);
+          ops::activation_forward(p.stream, p.out("y alone", {n}), {}, p.in("x", {n}), f);
+          ops::activation_backward(p.stream, {p.out("dx", {n}), true}, p.in("dy", {n}), d);
+          ops::activation_backward(p.stream, {p.out("dx stored", {n}), false}, p.in("dy", {n}), d);
+        });
+      }
+  }
+
+  TEST_CASE("sums and multiples agree with the CPU, at addresses of any alignment" * doctest::skip(!gpu_present())) {
+    for (const std::int64_t n : {0, 1, 31, 33, 1023})
+      for (const std::int64_t skip : {0, 1}) {
+        CAPTURE(n), CAPTURE(skip);
+        agrees_on_both([&](Place& p) {
+          const auto part = [&](const Tensor& t) { return t.slice(skip, n); };
+          ops::scale(p.stream, {part(p.out("added", {n + 1})), true}, part(p.in("x", {n + 1})), 0.7);
+          ops::scale(p.stream, {part(p.out("stored", {n + 1})), false}, part(p.in("x", {n + 1})), -1.5);
+          ops::scale_by(p.stream, {part(p.out("by", {n + 1})), true}, part(p.in("x", {n + 1})), p.in("times", {}), 3);
+          ops::add(p.stream, part(p.out("sum", {n + 1})), part(p.in("a", {n + 1})), part(p.in("b", {n + 1})));
+        });
+      }
+  }
+
+  TEST_CASE("layer norm agrees with the CPU" * doctest::skip(!gpu_present())) {
+    for (const std::int64_t rows : {0, 1, 37})
+      for (const std::int64_t c : {1, 5, 31, 33, 96, 200, 400, 777, 1023, 1500}) {
+        CAPTURE(rows), CAPTURE(c);
+        agrees_on_both(
+            [&](Place& p) {
+              const Tensor x = p.in("x", {rows, c}), gamma = p.in("gamma", {c}), beta = p.in("beta", {c}),
+                           dy = p.in("dy", {rows, c});
+              const Tensor mean = p.out("mean", {rows}), rstd = p.out("rstd", {rows});
+              ops::layernorm_forward(p.stream, p.out("y", {rows, c}), mean, rstd, x, gamma, beta, 1e-3);
+              ops::layernorm_forward(p.stream, p.out("y alone", {rows, c}), {}, {}, x, gamma, beta, 1e-3);
+              ops::layernorm_backward(p.stream, {p.out("dx", {rows, c}), true}, {p.out("dgamma", {c}), true},
+                                      {p.out("dbeta", {c}), true}, dy, x, mean, rstd, gamma);
+              ops::layernorm_backward(p.stream, {p.out("dx alone", {rows, c}), false}, {}, {}, dy, x, mean, rstd,
+                                      gamma);
+            },
+            1e-4, 1e-11);
+      }
+  }
+
+  TEST_CASE("dropout makes the CPU's draws" * doctest::skip(!gpu_present())) {
+    const std::vector<std::int64_t> offsets = {0, 3, 3, 50, 51};
+    const std::vector<std::uint64_t> samples = {7, 9, std::uint64_t{1} << 33, 2};
+    for (const std::int64_t width : {1, 3, 8, 33, 130})
+      for (const bool add : {false, true}) {
+        CAPTURE(width);
+        agrees_on_both(
+            [&](Place& p) {
+              const ops::SampleRows rows{p.host(offsets), p.host(samples)};
+              ops::dropout(p.stream, {p.out("y", {51, width}), add}, p.in("x", {51, width}),
+                           {.rate = 0.3, .seed = 5, .step = 11, .site = "test"}, rows);
+            },
+            1e-6, 1e-14);
+      }
+  }
+
+  TEST_CASE("embeddings agree with the CPU, also where rows are used often" * doctest::skip(!gpu_present())) {
+    for (const std::int64_t rows : {1, 9, 9001})
+      for (const std::int64_t c : {1, 50, 131})
+        for (const std::size_t uses : {std::size_t{0}, std::size_t{1}, std::size_t{301}}) {
+          CAPTURE(rows), CAPTURE(c), CAPTURE(uses);
+          std::vector<std::int32_t> ids(uses);
+          for (std::size_t i = 0; i < uses; ++i)
+            ids[i] = static_cast<std::int32_t>((i * i * 7 + i % 3) % static_cast<std::size_t>(rows));
+          const auto m = static_cast<std::int64_t>(uses);
+          agrees_on_both([&](Place& p) {
+            const auto numbers = p.host(ids);
+            ops::embedding_forward(p.stream, p.out("y", {m, c}), p.in("table", {rows, c}), numbers, 1.5);
+            ops::embedding_backward(p.stream, p.out("dtable", {rows, c}), p.in("dy", {m, c}), numbers, 1.5, 0);
+            ops::embedding_backward(p.stream, p.out("dtable, no padding", {rows, c}), p.in("dy", {m, c}), numbers, 1,
+                                    -1);
+          });
+        }
+  }
+
+  TEST_CASE("gathers copy rows of any size" * doctest::skip(!gpu_present())) {
+    const std::vector<std::int64_t> rows = {3, 0, 3, 6};
+    for (const std::int64_t c : {1, 2, 4, 37, 64})
+      agrees_on_both(
+          [&](Place& p) {
+            ops::gather_rows(p.stream, p.out("y", {4, c}), p.in("table", {7, c}), p.host(rows));
+          },
+          1e-30, 1e-30);
+  }
+
+  TEST_CASE("sums and means of sequences agree with the CPU" * doctest::skip(!gpu_present())) {
+    for (const std::int64_t n : {0, 6, 300})
+      for (const std::int64_t width : {4, 5}) {
+        agrees_on_both([&](Place& p) {
+          const Tensor x = p.in("x", {n, 3, width}), table = p.in("table", {1, 3, width}),
+                       y = p.in("g", {n / 3, 3, width});
+          ops::add_to_each(p.stream, p.out("sum", {n, 3, width}), x, table);
+          ops::sum_of_all(p.stream, {p.out("added", {1, 3, width}), true}, x);
+          ops::sum_of_all(p.stream, {p.out("stored", {1, 3, width}), false}, x);
+          ops::mean_of_groups(p.stream, {p.out("mean", {n / 3, 3, width}), true}, x);
+          ops::spread_mean(p.stream, {p.out("spread", {n, 3, width}), true}, y);
+        });
+      }
+  }
+
+  TEST_CASE("normalisation agrees with the CPU in every layout" * doctest::skip(!gpu_present())) {
+    const std::vector<double> mean = {1, -2, 0.5}, std = {0.5, 3, 1.5};
+    for (const std::int64_t rows : {0, 1, 40})
+      agrees_on_both(
+          [&](Place& p) {
+            const Tensor x = p.in("x", {rows + 1, 3}), y = p.out("y", {rows + 1, 3}), z = p.out("z", {3, rows + 1}),
+                         s = p.out("s", {rows + 1, 3});
+            visit_float(p.dtype(), [&]<class T>() {
+              const ops::StridedRows from(x.data<T>(), rows, 3, 3), turned(z.data<T>(), rows, 3, 1, rows + 1);
+              ops::normalize(p.stream, ops::StridedRows(y.data<T>(), rows, 3, 3), from, mean, std);
+              ops::denormalize(p.stream, turned, from, mean, std);
+              ops::scale_rows(p.stream, ops::StridedRows(s.data<T>(), rows, 3, 3), from, std, true);
+              ops::scale_rows(p.stream, turned, from, std);
+            });
+          },
+          1e-6, 1e-14);
+  }
+}

@@ -1,0 +1,137 @@
+#include <cmath>
+
+#include "lockstep/base/line_plot.hpp"
+#include "lockstep/ops/attention.hpp"
+#include "lockstep/ops/conv1d.hpp"
+#include "lockstep/ops/cross_entropy.hpp"
+#include "lockstep/ops/line_patches.hpp"
+#include "lockstep/ops/regression_loss.hpp"
+#include "lockstep/ops/token_pool.hpp"
+#include "ops/on_both.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+using ops::Activation;
+
+TEST_SUITE("ops.cuda") {
+  TEST_CASE("attention agrees with the CPU, with and without dropout" * doctest::skip(!gpu_present())) {
+    struct Sizes {
+      std::int64_t batch, time, heads, width;
+    };
+    for (const Sizes s :
+         {Sizes{2, 7, 3, 5}, Sizes{1, 1, 1, 1}, Sizes{3, 8, 4, 16}, Sizes{2, 20, 2, 8}, Sizes{1, 31, 2, 64},
+          Sizes{2, 67, 1, 33}, Sizes{1, 200, 2, 12}, Sizes{1, 40, 1, 100}, Sizes{0, 4, 2, 3}})
+      for (const double rate : {0.0, 0.25})
+        for (const bool packed : {false, true}) {
+          CAPTURE(s.time), CAPTURE(s.width), CAPTURE(rate), CAPTURE(packed);
+          const std::int64_t columns = s.heads * s.width;
+          std::vector<std::uint64_t> samples;
+          for (std::int64_t b = 0; b < s.batch; ++b) samples.push_back(static_cast<std::uint64_t>(5 + 3 * b));
+          agrees_on_both([&](Place& p) {
+            ops::AttentionOptions options;
+            options.heads = s.heads, options.scale = 1 / std::sqrt(static_cast<double>(s.width));
+            options.dropout = {.rate = rate, .seed = 3, .step = 4, .site = "test"};
+            options.samples = p.host(samples);
+            const Shape one{s.batch, s.time, columns}, all{s.batch, s.time, 3 * columns};
+            ops::AttentionInput x;
+            ops::AttentionTarget dx;
+            if (packed) {
+              x.q = p.in("qkv", all), dx.q = {p.out("dqkv", all), true};
+            } else {
+              x.q = p.in("q", one), x.k = p.in("k", one), x.v = p.in("v", one);
+              dx.q = {p.out("dq", one), false}, dx.k = {p.out("dk", one), true}, dx.v = {p.out("dv", one), false};
+            }
+            const Tensor y = p.out("y", one), lse = p.out("lse", {s.batch, s.heads, s.time});
+            ops::attention_forward(p.stream, y, lse, x, options);
+            ops::attention_backward(p.stream, dx, p.in("dy", one), y, lse, x, options);
+          });
+        }
+  }
+
+  TEST_CASE("pictures of lines agree with the CPU" * doctest::skip(!gpu_present())) {
+    struct Sizes {
+      std::int64_t pictures, size, patch, width;
+    };
+    for (const Sizes s : {Sizes{3, 32, 8, 20}, Sizes{1, 20, 7, 70}, Sizes{2, 40, 20, 3}, Sizes{0, 16, 8, 4}})
+      for (const bool turned : {false, true}) {
+        CAPTURE(s.size), CAPTURE(s.patch), CAPTURE(turned);
+        const std::int64_t words = line_plot::mask_words(static_cast<int>(s.size)), side = s.size / s.patch;
+        std::vector<std::uint32_t> line(static_cast<std::size_t>(s.pictures * words)), outside(line.size());
+        std::vector<double> colours(static_cast<std::size_t>(9 * s.pictures));
+        const Philox draws(1, 0, "pictures");
+        for (std::size_t i = 0; i < line.size(); ++i) {
+          line[i] = draws.bits(3 * i) & draws.bits(3 * i + 1);
+          outside[i] = draws.bits(3 * i + 2) & ~line[i];
+        }
+        for (std::size_t i = 0; i < colours.size(); ++i) colours[i] = draws.normal(1000 + i);
+        if (s.pictures > 0) colours[3] = colours[0];  // one component of the line is that of the paper
+        agrees_on_both([&](Place& p) {
+          const ops::LinePictures pictures{.count = s.pictures,
+                                           .size = s.size,
+                                           .line = p.host(line).data(),
+                                           .outside = turned ? p.host(outside).data() : nullptr,
+                                           .colours = p.host(colours).data()};
+          const Shape weight{s.width, 3, s.patch, s.patch}, y{s.pictures, side * side, s.width};
+          ops::line_patches_forward(p.stream, p.out("y", y), pictures, p.in("weight", weight), p.in("bias", {s.width}));
+          ops::line_patches_backward(p.stream, {p.out("dweight", weight), true}, {p.out("dbias", {s.width}), true},
+                                     p.in("dy", y), pictures);
+        });
+      }
+  }
+
+  TEST_CASE("convolutions agree with the CPU" * doctest::skip(!gpu_present())) {
+    for (const std::int64_t rows : {0, 1, 300})
+      for (const std::int64_t kernel : {1, 3, 7})
+        for (const Activation f : {Activation::none, Activation::gelu}) {
+          CAPTURE(rows), CAPTURE(kernel);
+          agrees_on_both(
+              [&](Place& p) {
+                const Tensor x = p.in("x", {rows, 11}), w = p.in("w", {5, 1, kernel}), y = p.out("y", {rows, 55}),
+                             d = p.out("derivative", {rows, 55});
+                ops::conv1d_forward(p.stream, y, d, x, w, p.in("b", {5}), f);
+                ops::conv1d_tangent(p.stream, p.out("ty", {rows, 55}), p.in("tx", {rows, 11}), w, d);
+                ops::conv1d_backward(p.stream, {p.out("dx", {rows, 11}), true}, {p.out("dw", {5, 1, kernel}), false},
+                                     {p.out("db", {5}), true}, p.out("dy", {rows, 55}), d, x, w);
+              },
+              2e-5);
+        }
+  }
+
+  TEST_CASE("losses agree with the CPU" * doctest::skip(!gpu_present())) {
+    for (const std::int64_t rows : {0, 1, 9, 700})
+      for (const std::int64_t classes : {3, 33}) {
+        CAPTURE(rows), CAPTURE(classes);
+        std::vector<std::int32_t> labels;
+        for (std::int64_t n = 0; n < rows; ++n) labels.push_back(static_cast<std::int32_t>(n * 7 % classes));
+        const std::vector<double> mean(static_cast<std::size_t>(classes), 0.5),
+            std(static_cast<std::size_t>(classes), 2.0);
+        agrees_on_both([&](Place& p) {
+          const Shape shape{rows, classes};
+          const Tensor y = p.in("y", shape), t = p.in("t", shape);
+          const Tensor numbers({const_cast<std::int32_t*>(p.host(labels).data()), DType::i32, Shape{rows}});
+          ops::cross_entropy(p.stream, p.out("cross entropy", {}), p.out("dx", shape), y, numbers, 0.1);
+          for (const ops::Regression kind : {ops::Regression::mse, ops::Regression::mae, ops::Regression::huber})
+            ops::regression_loss(p.stream, p.out(ops::name(kind), {}), p.out("dy", shape), y, t, kind);
+          for (const int order : {1, 2})
+            ops::smoothness_loss(p.stream, p.out("smoothness", {}), p.out("ds", shape), y, p.host(mean), p.host(std),
+                                 order);
+        });
+      }
+  }
+
+  TEST_CASE("pooling of tokens agrees with the CPU" * doctest::skip(!gpu_present())) {
+    for (const std::int64_t n : {0, 1, 9})
+      for (const std::int64_t time : {1, 8, 200})
+        for (const std::int64_t width : {1, 64, 300})
+          for (const bool scored : {false, true}) {
+            CAPTURE(n), CAPTURE(time), CAPTURE(width), CAPTURE(scored);
+            agrees_on_both([&](Place& p) {
+              const Tensor x = p.in("x", {n, time, width}), z = p.out("z", {n, width}), w = p.out("w", {n, time});
+              ops::token_pool_forward(p.stream, z, w, x, scored ? p.in("scores", {n, time}) : Tensor{});
+              ops::token_pool_backward(p.stream, {p.out("dx", {n, time, width}), true},
+                                       scored ? Target{p.out("dscores", {n, time}), true} : Target{},
+                                       p.in("dz", {n, width}), z, w, x);
+            });
+          }
+  }
+}

@@ -1,0 +1,78 @@
+#pragma once
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "support/tolerance.hpp"
+
+namespace lockstep::test {
+
+/// What an operation is called with, on one device: the same numbers on each.
+class Place {
+ public:
+  Place(DType dtype, Device device) : stream(device), dtype_(dtype), device_(device) {}
+  Stream stream;
+  DType dtype() const { return dtype_; }
+
+  /// An input drawn from N(0, 1) by its name.
+  Tensor in(const std::string& name, Shape shape) { return put(random_tensor(dtype_, shape, Site(name))); }
+  /// Something that the operation writes or adds to; compared afterwards.
+  Tensor out(const std::string& name, Shape shape) {
+    outputs_.push_back({name, in(name, shape)});
+    return outputs_.back().tensor;
+  }
+  /// Numbers that the host gives: indices, labels.
+  template <class T>
+  std::span<const T> host(const std::vector<T>& values) {
+    pinned_.push_back(Buffer::pinned(std::max<std::size_t>(1, values.size() * sizeof(T))));
+    T* to = reinterpret_cast<T*>(pinned_.back().data());
+    std::copy(values.begin(), values.end(), to);
+    return {to, values.size()};
+  }
+
+  struct Output {
+    std::string name;
+    Tensor tensor;
+  };
+  const std::vector<Output>& outputs() const { return outputs_; }
+
+ private:
+  Tensor put(const Tensor& values) {
+    tensors_.emplace_back(dtype_, values.shape(), device_);
+    copy(stream, tensors_.back(), values);
+    stream.synchronize();
+    return tensors_.back();
+  }
+  DType dtype_;
+  Device device_;
+  std::deque<OwnedTensor> tensors_;
+  std::deque<Buffer> pinned_;
+  std::vector<Output> outputs_;
+};
+
+inline bool gpu_present() { return gpu_count() > 0; }
+
+/// Calls f here and on the GPU, in f32 and f64, and compares everything that it writes; and once more on the GPU, which must
+/// give the same bits.
+inline void agrees_on_both(const std::function<void(Place&)>& f, double single = 1e-5, double in_double = 1e-12) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const Device gpu{DeviceKind::cuda, 0};
+    Place here(dtype, {}), there(dtype, gpu), again(dtype, gpu);
+    f(here), f(there), f(again);
+    there.stream.synchronize();
+    for (std::size_t i = 0; i < here.outputs().size(); ++i) {
+      CAPTURE(here.outputs()[i].name);
+      const HostView found(there.outputs()[i].tensor), repeated(again.outputs()[i].tensor);
+      CHECK(difference(found, here.outputs()[i].tensor) < (dtype == DType::f32 ? single : in_double));
+      CHECK(same_bits(found, repeated));
+    }
+  }
+}
+
+}  // namespace lockstep::test
