@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/nn/attention.hpp"
@@ -10,7 +9,8 @@
 #include "lockstep/nn/rmsnorm.hpp"
 #include "lockstep/nn/swiglu.hpp"
 #include "lockstep/ops/elementwise.hpp"
-#include "lockstep/ops/linear.hpp"
+#include "lockstep/ops/positions.hpp"
+#include "lockstep/ops/puzzle_embedding.hpp"
 
 namespace lockstep {
 
@@ -48,28 +48,12 @@ namespace {
 
 /// Positions [first, first + count) of each sequence, as an array of their own. x (B, T, D) -> (B, count, D)
 Var positions_of(Tape& t, Var x, std::int64_t first, std::int64_t count) {
-  const std::int64_t batch = x.shape()[0], length = x.shape()[1], width = x.columns();
-  Var y = t.output({batch, count, width}, t.wants_grad({x}));
-  visit_float(t.dtype(), [&]<class T>() {
-    for (std::int64_t b = 0; b < batch; ++b)
-      std::copy_n(x.value().data<T>() + (b * length + first) * width, count * width,
-                  y.value().data<T>() + b * count * width);
-  });
-  t.record("positions_of", y, {}, [=, &t] {
-    const Target dx = t.grad_of(x);
-    if (!dx.accumulate) fill_zero(t.stream(), dx.tensor);
-    visit_float(t.dtype(), [&]<class T>() {
-      for (std::int64_t b = 0; b < batch; ++b) {
-        const T* from = y.grad().data<T>() + b * count * width;
-        T* to = dx.tensor.data<T>() + (b * length + first) * width;
-        for (std::int64_t i = 0; i < count * width; ++i) to[i] += from[i];
-      }
-    });
-  });
+  Var y = t.output({x.shape()[0], count, x.columns()}, t.wants_grad({x}));
+  ops::take_positions(t.stream(), y.value(), x.value(), first);
+  t.record("positions_of", y, {},
+           [=, &t] { ops::take_positions_backward(t.stream(), t.grad_of(x), y.grad(), first); });
   return y;
 }
-
-void copy(const Tensor& to, const Tensor& from) { std::memcpy(to.raw(), from.raw(), from.size_bytes()); }
 
 }  // namespace
 
@@ -111,58 +95,42 @@ Hrm::Hrm(const HrmArch& arch, DType dtype, std::uint64_t seed) : arch_(arch), pa
   q_head_.weight = &params_.add("q_head.weight", {2, d}, init::zeros());
   q_head_.bias = &params_.add("q_head.bias", {2}, [](const Philox&, std::uint64_t) { return -5.0; });
   params_.allocate(seed);
-  if (arch_.positions == "rope") rope_ = make_rope_table(dtype, arch_.length(), d / arch_.heads, arch_.rope_theta);
+  make_rope({});
+}
+
+void Hrm::make_rope(Device device) {
+  if (arch_.positions != "rope") return;
+  rope_ = make_rope_table(params_.dtype(), arch_.length(), arch_.hidden / arch_.heads, arch_.rope_theta, device);
+}
+
+void Hrm::move_to(Device device) {
+  params_.move_to(device);
+  make_rope(device);
 }
 
 Var Hrm::embed(Tape& t, std::span<const std::int32_t> tokens, const PuzzleRows& puzzles) const {
   const auto batch = static_cast<std::int64_t>(puzzles.identifiers.size());
-  const std::int64_t d = arch_.hidden, length = arch_.length(), prefix = arch_.prefix(), width = arch_.puzzle_width(),
-                     seq_len = arch_.seq_len;
-  const double scale = std::sqrt(static_cast<double>(d)) * (positions_ ? 0.707106781 : 1);
-  Var x = t.output({batch, length, d}, t.wants_grad({}, {tokens_}));
-  visit_float(t.dtype(), [&]<class T>() {
-    const T factor = static_cast<T>(scale);
-    T* to = x.value().data<T>();
-    const T* table = tokens_->value.data<T>();
-    const T* where = positions_ ? positions_->value.data<T>() : nullptr;
-    for (std::int64_t b = 0; b < batch; ++b) {
-      const std::int64_t id = puzzles.identifiers[static_cast<std::size_t>(b)];
-      if (width > 0) std::copy_n(puzzle_->value.data<T>() + id * width, width, to);
-      std::fill(to + width, to + prefix * d, T{0});
-      for (std::int64_t s = 0; s < seq_len; ++s)
-        std::copy_n(table + tokens[static_cast<std::size_t>(b * seq_len + s)] * d, d, to + (prefix + s) * d);
-      for (std::int64_t i = 0; i < length * d; ++i) to[i] = factor * (where ? to[i] + where[i] : to[i]);
-      to += length * d;
-    }
-  });
-  t.record("hrm_embedding", x, {tokens_, positions_}, [=, this, &t] {
-    visit_float(t.dtype(), [&]<class T>() {
-      const T factor = static_cast<T>(scale);
-      const T* dx = x.grad().data<T>();
-      const Target dtokens = t.grad_of(*tokens_), dwhere = positions_ ? t.grad_of(*positions_) : Target{};
-      for (std::int64_t b = 0; b < batch; ++b, dx += length * d) {
-        if (puzzles.gradient) {
-          T* to = puzzles.gradient.data<T>() + b * width;
-          for (std::int64_t i = 0; i < width; ++i) to[i] = factor * dx[i];
-        }
-        for (std::int64_t s = 0; dtokens && s < seq_len; ++s) {
-          T* to = dtokens.tensor.data<T>() + tokens[static_cast<std::size_t>(b * seq_len + s)] * d;
-          for (std::int64_t i = 0; i < d; ++i) to[i] += factor * dx[(prefix + s) * d + i];
-        }
-        for (std::int64_t i = 0; dwhere && i < length * d; ++i) dwhere.tensor.data<T>()[i] += factor * dx[i];
-      }
-    });
+  const ops::PuzzleEmbedding embedding = {
+      .table = tokens_->value,
+      .puzzles = puzzle_ ? puzzle_->value : Tensor{},
+      .where = positions_ ? positions_->value : Tensor{},
+      .tokens = t.keep(tokens),
+      .ids = t.keep(puzzles.identifiers),
+      .scale = std::sqrt(static_cast<double>(arch_.hidden)) * (positions_ ? 0.707106781 : 1)};
+  Var x = t.output({batch, arch_.length(), arch_.hidden}, t.wants_grad({}, {tokens_}));
+  ops::puzzle_embedding_forward(t.stream(), x.value(), embedding);
+  t.record("puzzle_embedding", x, {tokens_, positions_}, [=, this, &t, gradient = puzzles.gradient] {
+    const Target where = positions_ ? t.grad_of(*positions_) : Target{};
+    ops::puzzle_embedding_backward(t.stream(), gradient, t.grad_of(*tokens_).tensor, where.tensor, x.grad(), embedding);
   });
   return x;
 }
 
-void Hrm::reset(const Tensor& z_h, const Tensor& z_l) const {
-  visit_float(z_h.dtype(), [&]<class T>() {
-    for (std::int64_t row = 0; row < arch_.length(); ++row) {
-      std::copy_n(h_init_->value.data<T>(), arch_.hidden, z_h.data<T>() + row * arch_.hidden);
-      std::copy_n(l_init_->value.data<T>(), arch_.hidden, z_l.data<T>() + row * arch_.hidden);
-    }
-  });
+void Hrm::reset(Tape& t, const Tensor& z_h, const Tensor& z_l, std::span<const std::int32_t> starts) const {
+  const std::vector<std::int32_t> all(starts.empty() ? static_cast<std::size_t>(z_h.shape()[0]) : 0, 1);
+  const std::span<const std::int32_t> where = t.keep(starts.empty() ? std::span(all) : starts);
+  ops::fill_sequences(t.stream(), z_h, h_init_->value, where);
+  ops::fill_sequences(t.stream(), z_l, l_init_->value, where);
 }
 
 Var Hrm::attend(Tape& t, const Block& b, Var x) const {
@@ -199,7 +167,7 @@ void Hrm::level_in_place(Tape& t, const Level& l, const Tensor& z, const Tensor&
   for (std::size_t i = 0; i < l.blocks.size(); ++i) {
     const ArenaScope scope(t.arena());
     Tape silent(t.stream(), t.arena(), t.dtype(), Tape::Mode::forward);
-    copy(z, block(silent, l, i, silent.constant(z), watch).value());
+    copy(t.stream(), z, block(silent, l, i, silent.constant(z), watch).value());
   }
   if (watch) (*watch)(l.name, z);
 }
@@ -241,7 +209,7 @@ Tensor Hrm::next_q(Tape& outer, const Tensor& z_h, const Tensor& z_l, Var x) con
   const Var attended = linear(t, positions_of(t, attend(t, b, z), 0, 1), {b.out});
   z = rmsnorm(t, positions_of(t, z, 0, 1), attended, arch_.rms_eps);
   z = rmsnorm(t, z, linear(t, swiglu(t, z, *b.gate_up), {b.down}), arch_.rms_eps);
-  copy(q, linear(t, z, q_head_).value());
+  copy(t.stream(), q, linear(t, z, q_head_).value());
   return q.reshaped({z_h.shape()[0], 2});
 }
 

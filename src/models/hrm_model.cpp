@@ -6,6 +6,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/io/h5.hpp"
+#include "lockstep/ops/elementwise.hpp"
 
 namespace lockstep {
 namespace {
@@ -34,6 +35,12 @@ template <class T>
 std::span<T> take(Arena& arena, std::int64_t count) {
   return {static_cast<T*>(arena.allocate(static_cast<std::size_t>(count) * sizeof(T))),
           static_cast<std::size_t>(count)};
+}
+
+/// The states after a call, for the next one.
+void keep_states(Tape& t, const Tensor& z_h, const Tensor& z_l, const Hrm::Output& out) {
+  copy(t.stream(), z_h, out.z_h.value());
+  copy(t.stream(), z_l, out.z_l.value());
 }
 
 double at(const Tensor& t, std::int64_t i) {
@@ -93,14 +100,15 @@ void HrmModel::begin_run(std::int64_t slots) {
   const HrmArch& a = network_.arch();
   sampler_.emplace(data_, options_.seed, options_.visits, slots);
   const Shape state{slots, a.length(), a.hidden}, cells{slots, a.seq_len};
-  slots_.emplace(HrmSlots{.z_h = {options_.dtype, state},
-                          .z_l = {options_.dtype, state},
+  const Device device = params().device();
+  slots_.emplace(HrmSlots{.z_h = {options_.dtype, state, device},
+                          .z_l = {options_.dtype, state, device},
                           .steps = {DType::i32, {slots}},
                           .halted = {DType::i32, {slots}},
                           .inputs = {DType::i32, cells},
                           .labels = {DType::i32, cells},
                           .identifiers = {DType::i32, {slots}},
-                          .puzzle_gradient = {options_.dtype, {slots, a.puzzle_width()}},
+                          .puzzle_gradient = {options_.dtype, {slots, a.puzzle_width()}, device},
                           .scores = std::vector<HrmScore>(static_cast<std::size_t>(slots))});
   for (std::int32_t& halted : slots_->halted->span<std::int32_t>()) halted = 1;
 }
@@ -139,38 +147,41 @@ ShardLoss HrmModel::loss(Tape& t, const Shard& shard) const {
   const Tensor z_h = s.z_h->slice(first, count), z_l = s.z_l->slice(first, count);
 
   // Halted slots begin anew with the batch's row.
+  network_.reset(t, z_h, z_l, halted);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto slot = static_cast<std::size_t>(i), at = static_cast<std::size_t>(i * cells),
                width = static_cast<std::size_t>(cells);
     if (!halted[slot]) continue;
-    network_.reset(z_h.slice(i, 1), z_l.slice(i, 1));
     steps[slot] = 0;
     read_batch(shard, first + i, inputs.subspan(at, width), labels.subspan(at, width), ids.subspan(slot, 1));
   }
 
   const Var x = network_.embed(t, inputs, {ids, s.puzzle_gradient->slice(first, count)});
   const Hrm::Output out = network_.inner(t, z_h, z_l, x);
-  for (const auto& [to, from] : {std::pair{z_h, out.z_h}, std::pair{z_l, out.z_l}})
-    std::copy_n(static_cast<const std::byte*>(from.value().raw()), to.size_bytes(), static_cast<std::byte*>(to.raw()));
+  keep_states(t, z_h, z_l, out);
 
   const HrmLoss& rule = options_.loss;
   Tensor next_q;
   if (rule.q_continue && rule.halt_max_steps > 1) {
     const Tensor next_h = t.keep(z_h.shape()), next_l = t.keep(z_l.shape());
-    std::copy_n(static_cast<const std::byte*>(z_h.raw()), z_h.size_bytes(), static_cast<std::byte*>(next_h.raw()));
-    std::copy_n(static_cast<const std::byte*>(z_l.raw()), z_l.size_bytes(), static_cast<std::byte*>(next_l.raw()));
+    keep_states(t, next_h, next_l, out);
     next_q = network_.next_q(t, next_h, next_l, x);
   }
 
-  const Tensor dlogits = t.keep(out.logits.shape()), dq = t.keep({count, 2});
-  const auto scores = take<ops::SequenceScore>(t.arena(), count);
-  ops::sequence_loss(t.stream(), dlogits, scores, out.logits.value(), labels, rule.tokens);
+  const Tensor dlogits = t.keep(out.logits.shape());
+  const auto scores = take<ops::SequenceScore>(t.host_arena(), count);
+  ops::sequence_loss(t.stream(), dlogits, scores, out.logits.value(), t.keep(std::span<const std::int32_t>(labels)),
+                     rule.tokens);
+  // The host decides who goes on.
+  const Tensor q = on_host(t.stream(), t.arena(), out.q.value());
+  if (next_q) next_q = on_host(t.stream(), t.arena(), next_q);
+  const Tensor host_dq = allocate(t.host_arena(), t.dtype(), q.shape());
   double total = 0;
   visit_float(t.dtype(), [&]<class T>() {
     for (std::int64_t i = 0; i < count; ++i) {
       const auto slot = static_cast<std::size_t>(i);
       const ops::SequenceScore& score = scores[slot];
-      const double q_halt = at(out.q.value(), 2 * i), q_continue = at(out.q.value(), 2 * i + 1);
+      const double q_halt = at(q, 2 * i), q_continue = at(q, 2 * i + 1);
       const bool last = ++steps[slot] >= rule.halt_max_steps;
       bool stop = last;
       if (rule.halt_max_steps > 1) {
@@ -185,8 +196,8 @@ ShardLoss HrmModel::loss(Tape& t, const Shard& shard) const {
             ops::binary_cross_entropy(q_continue, ops::logistic(last ? next_halt : std::max(next_halt, next_continue)));
       }
       total += score.loss + 0.5 * (halt.loss + go_on.loss);
-      dq.data<T>()[2 * i] = static_cast<T>(0.5 * halt.derivative);
-      dq.data<T>()[2 * i + 1] = static_cast<T>(0.5 * go_on.derivative);
+      host_dq.data<T>()[2 * i] = static_cast<T>(0.5 * halt.derivative);
+      host_dq.data<T>()[2 * i + 1] = static_cast<T>(0.5 * go_on.derivative);
       HrmScore& figures = s.scores[static_cast<std::size_t>(first + i)];
       figures = {.lm_loss = score.loss, .q_halt_loss = halt.loss, .q_continue_loss = go_on.loss};
       if (stop && score.labelled > 0) {
@@ -200,18 +211,13 @@ ShardLoss HrmModel::loss(Tape& t, const Shard& shard) const {
   });
 
   Var loss = t.output({}, t.wants_grad({out.logits, out.q}));
-  visit_float(t.dtype(), [&]<class T>() { *loss.value().data<T>() = static_cast<T>(total); });
-  const Var logits = out.logits, q = out.q;
-  t.record("hrm_loss", loss, {}, [=, &t] {
-    visit_float(t.dtype(), [&]<class T>() {
-      const T seed = *loss.grad().template data<T>();
-      for (const auto& [to, from] : {std::pair{t.grad_of(logits), dlogits}, std::pair{t.grad_of(q), dq}})
-        for (std::int64_t i = 0; i < from.size(); ++i) {
-          const T value = seed * from.template data<T>()[i];
-          T& out = to.tensor.template data<T>()[i];
-          out = to.accumulate ? out + value : value;
-        }
-    });
+  const Tensor host_loss = allocate(t.host_arena(), t.dtype(), {}), dq = t.keep(q.shape());
+  visit_float(t.dtype(), [&]<class T>() { *host_loss.data<T>() = static_cast<T>(total); });
+  copy(t.stream(), loss.value(), host_loss);
+  copy(t.stream(), dq, host_dq);
+  t.record("hrm_loss", loss, {}, [=, &t, logits = out.logits, halting = out.q] {
+    ops::scale_by(t.stream(), t.grad_of(logits), dlogits, loss.grad(), 1);
+    ops::scale_by(t.stream(), t.grad_of(halting), dq, loss.grad(), 1);
   });
   observe(shard, out, next_q);
   return {loss, static_cast<double>(count)};
@@ -222,14 +228,12 @@ Hrm::Output HrmModel::run_segments(Tape& t, std::span<const std::int32_t> inputs
   const HrmArch& a = network_.arch();
   const auto count = static_cast<std::int64_t>(identifiers.size());
   const Tensor z_h = t.keep({count, a.length(), a.hidden}), z_l = t.keep(z_h.shape());
-  for (std::int64_t i = 0; i < count; ++i) network_.reset(z_h.slice(i, 1), z_l.slice(i, 1));
+  network_.reset(t, z_h, z_l);
   const Var x = network_.embed(t, inputs, {identifiers, {}});
   for (std::int64_t segment = 1; segment < segments; ++segment) {
     const ArenaScope scope(t.arena());
     const Hrm::Output out = network_.inner(t, z_h, z_l, x, Hrm::Ask::states);
-    for (const auto& [to, from] : {std::pair{z_h, out.z_h}, std::pair{z_l, out.z_l}})
-      std::copy_n(static_cast<const std::byte*>(from.value().raw()), to.size_bytes(),
-                  static_cast<std::byte*>(to.raw()));
+    keep_states(t, z_h, z_l, out);
   }
   return network_.inner(t, z_h, z_l, x);
 }
@@ -239,23 +243,23 @@ void HrmModel::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<co
   const HrmArch& a = network_.arch();
   const auto count = static_cast<std::int64_t>(identifiers.size());
   const Tensor z_h = t.keep({count, a.length(), a.hidden}), z_l = t.keep(z_h.shape());
-  for (std::int64_t i = 0; i < count; ++i) network_.reset(z_h.slice(i, 1), z_l.slice(i, 1));
+  network_.reset(t, z_h, z_l);
   const Var x = network_.embed(t, inputs, {identifiers, {}});
-  const auto tokens = take<std::int32_t>(t.arena(), count * a.seq_len);
-  const auto q_halt = take<double>(t.arena(), count);
+  const auto tokens = take<std::int32_t>(t.host_arena(), count * a.seq_len);
+  const auto q_halt = take<double>(t.host_arena(), count);
   for (std::int64_t segment = 1; segment <= segments; ++segment) {
     const ArenaScope scope(t.arena());
     const Hrm::Output out = network_.inner(t, z_h, z_l, x);
+    const Tensor seen = on_host(t.stream(), t.arena(), out.logits.value()),
+                 q = on_host(t.stream(), t.arena(), out.q.value());
     visit_float(t.dtype(), [&]<class T>() {
-      const T* logits = out.logits.value().data<T>();
+      const T* logits = seen.data<T>();
       for (std::size_t i = 0; i < tokens.size(); ++i, logits += a.vocab)
         tokens[i] = static_cast<std::int32_t>(std::max_element(logits, logits + a.vocab) - logits);
     });
-    for (std::int64_t i = 0; i < count; ++i) q_halt[static_cast<std::size_t>(i)] = at(out.q.value(), 2 * i);
+    for (std::int64_t i = 0; i < count; ++i) q_halt[static_cast<std::size_t>(i)] = at(q, 2 * i);
     see(segment, tokens, q_halt);
-    for (const auto& [to, from] : {std::pair{z_h, out.z_h}, std::pair{z_l, out.z_l}})
-      std::copy_n(static_cast<const std::byte*>(from.value().raw()), to.size_bytes(),
-                  static_cast<std::byte*>(to.raw()));
+    keep_states(t, z_h, z_l, out);
   }
 }
 
@@ -282,9 +286,10 @@ std::int64_t HrmModel::sum_count() const {
 
 void HrmModel::evaluate(Tape& t, Split, std::int64_t first, std::int64_t count, double* sums) const {
   const std::int64_t cells = data_.seq_len;
-  const auto inputs = take<std::int32_t>(t.arena(), count * cells),
-             labels = take<std::int32_t>(t.arena(), count * cells), ids = take<std::int32_t>(t.arena(), count);
-  const auto examples = take<PuzzleExample>(t.arena(), count);
+  const auto inputs = take<std::int32_t>(t.host_arena(), count * cells),
+             labels = take<std::int32_t>(t.host_arena(), count * cells),
+             ids = take<std::int32_t>(t.host_arena(), count);
+  const auto examples = take<PuzzleExample>(t.host_arena(), count);
   const auto width = static_cast<std::size_t>(cells);
   for (std::size_t i = 0; i < examples.size(); ++i) {
     examples[i] = test_example(first + static_cast<std::int64_t>(i));
@@ -292,11 +297,12 @@ void HrmModel::evaluate(Tape& t, Split, std::int64_t first, std::int64_t count, 
     ids[i] = examples[i].identifier;
   }
   const Hrm::Output out = run_segments(t, inputs, ids, options_.eval_segments);
-  const auto scores = take<ops::SequenceScore>(t.arena(), count);
+  const auto scores = take<ops::SequenceScore>(t.host_arena(), count);
   ops::sequence_loss(t.stream(), {}, scores, out.logits.value(), labels, options_.loss.tokens);
+  const Tensor q = on_host(t.stream(), t.arena(), out.q.value());
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const ops::SequenceScore& score = scores[i];
-    const double q_halt = at(out.q.value(), 2 * static_cast<std::int64_t>(i));
+    const double q_halt = at(q, 2 * static_cast<std::int64_t>(i));
     sums[kQHaltLoss] += ops::binary_cross_entropy(q_halt, score.exact() ? 1 : 0).loss;
     sums[kLmLoss] += score.loss;
     if (score.labelled == 0) continue;

@@ -63,8 +63,9 @@ std::pair<std::string, std::string> HrmModel::picture() const {
     grids.push_back(draw(data_.task, side, x, y, title, tokens, inputs, labels));
   };
   add("puzzle", inputs);
-  Stream stream;
-  Arena arena;
+  const Device device = network_.params().device();
+  Stream stream(device);
+  Arena arena(device);
   Tape tape(stream, arena, options_.dtype, Tape::Mode::forward);
   std::int64_t settled = 0;
   solve(tape, inputs, ids, options_.eval_segments,

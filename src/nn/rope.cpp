@@ -6,9 +6,10 @@
 
 namespace lockstep {
 
-RopeTable make_rope_table(DType dtype, std::int64_t positions, std::int64_t head_width, double theta) {
+RopeTable make_rope_table(DType dtype, std::int64_t positions, std::int64_t head_width, double theta, Device device) {
   require(head_width % 2 == 0, "rotary positions need heads of even width, not ", head_width);
-  RopeTable table{OwnedTensor(dtype, {positions, head_width / 2}), OwnedTensor(dtype, {positions, head_width / 2})};
+  const Shape shape{positions, head_width / 2};
+  RopeTable table{OwnedTensor(dtype, shape, device), OwnedTensor(dtype, shape, device)};
   ops::rope_table(table.cos, table.sin, theta);
   return table;
 }

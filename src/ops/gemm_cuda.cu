@@ -13,7 +13,7 @@
 namespace lockstep::ops::cuda {
 namespace {
 
-constexpr std::size_t kWorkspace = std::size_t{32} << 20;
+constexpr std::size_t kWorkspace = kProductScratch;
 
 void check(cublasStatus_t status, const char* doing) {
   if (status != CUBLAS_STATUS_SUCCESS)

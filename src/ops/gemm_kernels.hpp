@@ -87,6 +87,8 @@ void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T
 
 namespace lockstep::ops::cuda {
 
+/// What product() uses of the first of the thread's scratch memory (device/cuda_scratch.hpp).
+inline constexpr std::size_t kProductScratch = std::size_t{32} << 20;
 /// Which operands of a product are turned, as in ops/gemm.hpp.
 enum class Product { nt, nn, tn };
 /// The products of ops/gemm.hpp by cuBLASLt, c (M, N), inner extent K; bias (N), unless null, is added to each row of c and goes

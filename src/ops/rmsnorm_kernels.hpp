@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "lockstep/device/device.hpp"
 
 namespace lockstep::ops::cpu {
 
@@ -22,3 +23,15 @@ const RmsnormKernels<T>& active_rmsnorm_kernels() {
 }
 
 }  // namespace lockstep::ops::cpu
+
+namespace lockstep::ops::cuda {
+
+/// As on the CPU; branch and rstd, dx and dbranch may be null.
+template <class T>
+void rmsnorm_forward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* y, T* rstd, const T* x,
+                     const T* branch, T eps);
+template <class T>
+void rmsnorm_backward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* dx, bool add_x, T* dbranch,
+                      bool add_branch, const T* dy, const T* y, const T* rstd);
+
+}  // namespace lockstep::ops::cuda

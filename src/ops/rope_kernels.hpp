@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "lockstep/device/device.hpp"
 
 namespace lockstep::ops::cpu {
 
@@ -19,3 +20,11 @@ RopeKernel<T> active_rope_kernel() {
 }
 
 }  // namespace lockstep::ops::cpu
+
+namespace lockstep::ops::cuda {
+
+template <class T>
+void rope(const Stream& stream, std::int64_t rows, std::int64_t width, std::int64_t heads, std::int64_t half,
+          std::int64_t positions, T* x, const T* cos, const T* sin, T sign);
+
+}  // namespace lockstep::ops::cuda

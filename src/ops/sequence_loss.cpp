@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/device/has_cuda.hpp"
+#include "sequence_loss_kernels.hpp"
+
 namespace lockstep::ops {
 
 const char* name(TokenLoss loss) { return loss == TokenLoss::stablemax ? "stablemax" : "softmax"; }
@@ -41,7 +44,7 @@ double softmax(std::int64_t n, const T* x, std::int64_t label, double share, T* 
 
 }  // namespace
 
-void sequence_loss(Stream&, const Tensor& dlogits, std::span<SequenceScore> scores, const Tensor& logits,
+void sequence_loss(Stream& stream, const Tensor& dlogits, std::span<SequenceScore> scores, const Tensor& logits,
                    std::span<const std::int32_t> labels, TokenLoss loss) {
   require(logits.shape().rank() == 3 && static_cast<std::int64_t>(scores.size()) == logits.shape()[0] &&
               static_cast<std::int64_t>(labels.size()) == logits.rows() &&
@@ -49,7 +52,16 @@ void sequence_loss(Stream&, const Tensor& dlogits, std::span<SequenceScore> scor
           "sequence_loss: logits are ", logits.shape(), ", dlogits ", dlogits.shape(), ", labels ", labels.size(),
           ", scores ", scores.size(), "; these do not fit together");
   const std::int64_t positions = logits.shape()[1], n = logits.columns();
+  const auto beyond = std::find_if(labels.begin(), labels.end(), [&](std::int32_t label) { return label >= n; });
+  if (const std::int64_t at = beyond - labels.begin(); beyond != labels.end())
+    throw Error(Fault::internal, join("sequence_loss: label ", *beyond, " of sequence ", at / positions, ", position ",
+                                      at % positions, ": there are ", n, " classes"));
   visit_float(logits.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      if (logits.device().is_cuda())
+        return cuda::sequence_loss<T>(stream, logits.shape()[0], positions, n, dlogits ? dlogits.data<T>() : nullptr,
+                                      scores.data(), logits.data<T>(), labels.data(), loss);
+    }
     for (std::size_t b = 0; b < scores.size(); ++b) {
       const auto own = labels.subspan(b * static_cast<std::size_t>(positions), static_cast<std::size_t>(positions));
       SequenceScore score;
@@ -64,8 +76,6 @@ void sequence_loss(Stream&, const Tensor& dlogits, std::span<SequenceScore> scor
           if (dx) std::fill_n(dx, n, T{0});
           continue;
         }
-        require(label < n, "sequence_loss: label ", label, " of sequence ", b, ", position ", p, ": there are ", n,
-                " classes");
         score.loss += share * (loss == TokenLoss::stablemax ? stablemax(n, x, label, share, dx)
                                                             : softmax(n, x, label, share, dx));
         score.correct += std::max_element(x, x + n) - x == label;

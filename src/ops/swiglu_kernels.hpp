@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "lockstep/device/device.hpp"
 
 namespace lockstep::ops::cpu {
 
@@ -21,3 +22,15 @@ const SwigluKernels<T>& active_swiglu_kernels() {
 }
 
 }  // namespace lockstep::ops::cpu
+
+namespace lockstep::ops::cuda {
+
+/// The products of the layer by cuBLASLt, and the gate. gate_up may be null; m rows, 2 width and k columns.
+template <class T>
+void swiglu_forward(const Stream& stream, std::int64_t m, std::int64_t width, std::int64_t k, T* y, T* gate_up,
+                    const T* x, const T* weight);
+/// gate_up becomes its gradient.
+template <class T>
+void swiglu_gate_backward(const Stream& stream, std::int64_t rows, std::int64_t width, T* gate_up, const T* dy);
+
+}  // namespace lockstep::ops::cuda

@@ -1,7 +1,7 @@
 #include "train/hrm_program.hpp"
 
 #include <algorithm>
-#include <numeric>
+#include <set>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/stopwatch.hpp"
@@ -71,11 +71,15 @@ void HrmProgram::update_puzzle_table(double lr, Ema* average) {
   // The table is not averaged: whoever uses the average finds it as it is.
   const std::vector<NamedTensor> shadows = average->state();
   const Tensor shadow = shadows[static_cast<std::size_t>(table->index)].value;
-  for (const std::int32_t id : ids) {
-    const Tensor row = table->value.slice(id, 1);
-    std::copy_n(static_cast<const std::byte*>(row.raw()), row.size_bytes(),
-                static_cast<std::byte*>(shadow.slice(id, 1).raw()));
-  }
+  const Stream stream(shadow.device());
+  for (const std::int32_t id : std::set(ids.begin(), ids.end()))
+    copy(stream, shadow.slice(id, 1), table->value.slice(id, 1));
+}
+
+void HrmProgram::gather(const Tensor& rows, const char* what) {
+  if (world_.communicator().size() == 1) return;
+  const HostView host(rows, HostView::Access::write);
+  gather({static_cast<std::byte*>(host->raw()), host->size_bytes()}, what);
 }
 
 void HrmProgram::gather(std::span<std::byte> rows, const char* what) {

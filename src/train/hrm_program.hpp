@@ -32,9 +32,7 @@ class HrmProgram final : public TrainingProgram {
   /// Of the sum of the last step's losses.
   const Tensor& gradient() const { return step_.gradient(); }
   /// Brings the rows of all slots (the outermost axis) to all ranks, each from its owner. Collective.
-  void gather(const Tensor& rows, const char* what) {
-    gather({static_cast<std::byte*>(rows.raw()), rows.size_bytes()}, what);
-  }
+  void gather(const Tensor& rows, const char* what);
 
  private:
   void gather(std::span<std::byte> rows, const char* what);

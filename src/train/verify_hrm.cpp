@@ -166,6 +166,7 @@ class NetworkCheck {
         dtype_(options.f64 ? DType::f64 : DType::f32),
         model_(reference_options(file, dtype_), reference_data(file, placement_, read_steps(file)), read_steps(file)) {
     load_weights(file, model_.params());
+    model_.move_to(options.device);
   }
 
   void run() {
@@ -193,11 +194,11 @@ class NetworkCheck {
     const std::vector<std::int32_t> inputs = integers(file_, "/steps/0/batch/inputs"),
                                     ids = integers(file_, "/steps/0/batch/puzzle_identifiers");
     const auto batch = static_cast<std::int64_t>(ids.size());
-    Stream stream;
-    Arena arena;
+    Stream stream(options_.device);
+    Arena arena(options_.device);
     Tape tape(stream, arena, dtype_, Tape::Mode::forward);
     const Tensor z_h = tape.keep({batch, a.length(), a.hidden}), z_l = tape.keep(z_h.shape());
-    for (std::int64_t i = 0; i < batch; ++i) model_.network().reset(z_h.slice(i, 1), z_l.slice(i, 1));
+    model_.network().reset(tape, z_h, z_l);
     const Var x = model_.network().embed(tape, inputs, {ids, {}});
     compare("trace", "input_embeddings", x.value(), kValue);
     int calls = 0;
@@ -216,8 +217,8 @@ class NetworkCheck {
 
   void evaluation() {
     const std::int64_t segments = model_.options().eval_segments;
-    Stream stream;
-    Arena arena;
+    Stream stream(options_.device);
+    Arena arena(options_.device);
     for (int b = 0; file_.has("/eval/batches/" + std::to_string(b)); ++b) {
       const std::string group = "eval/batches/" + std::to_string(b);
       const std::vector<std::int32_t> inputs = integers(file_, "/" + group + "/inputs"),
@@ -231,8 +232,12 @@ class NetworkCheck {
       std::vector<double> halt;
       for (std::size_t i = 0; i < q.size(); i += 2) halt.push_back(q[i]);
       compare(group, "q_halt_logits", halt, kSegments);
-      std::vector<ops::SequenceScore> scores(ids.size());
-      ops::sequence_loss(stream, {}, scores, out.logits.value(), labels, model_.options().loss.tokens);
+      const std::span scores(static_cast<ops::SequenceScore*>(
+                                 arena.host().allocate(ids.size() * sizeof(ops::SequenceScore))),
+                             ids.size());
+      ops::sequence_loss(stream, {}, scores, out.logits.value(), tape.keep(std::span(labels)),
+                         model_.options().loss.tokens);
+      stream.synchronize();
       double lm = 0, halting = 0;
       for (std::size_t i = 0; i < scores.size(); ++i) {
         lm += scores[i].loss;
@@ -374,7 +379,7 @@ void verify_hrm(World& world, const H5File& file, const VerifyOptions& options, 
   if (mode == "train") {
     NetworkCheck(world, file, options, v).run();
   } else if (mode == "optim") {
-    verify_hrm_rules(v, file);
+    verify_hrm_rules(v, file, options.device);
   } else {
     verify_hrm_sampler(v, file);
     report.helpers = 1;

@@ -2,6 +2,7 @@
 
 #include "lockstep/base/quantile.hpp"
 #include "lockstep/data/puzzle_sampler.hpp"
+#include "lockstep/nn/tape.hpp"
 #include "lockstep/ops/sequence_loss.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
@@ -13,7 +14,18 @@ std::vector<std::int32_t> integers(const H5File& file, const std::string& datase
   return file.read<std::int32_t>(dataset);
 }
 
-void verify_hrm_rules(Verifier& v, const H5File& file) {
+namespace {
+/// A copy on a device.
+OwnedTensor on_device(Device device, const Tensor& host) {
+  OwnedTensor there(host.dtype(), host.shape(), device);
+  const Stream stream(device);
+  copy(stream, there, host);
+  stream.synchronize();
+  return there;
+}
+}  // namespace
+
+void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
   constexpr double kExact = 1e-12;
   const std::vector<double> start = file.read<double>("/adam_atan2/param0"), g = file.read<double>("/adam_atan2/grads"),
                             rates = file.read<double>("/adam_atan2/lr");
@@ -24,6 +36,7 @@ void verify_hrm_rules(Verifier& v, const H5File& file) {
     ParamStore params(DType::f64);
     const Param& p = params.add("p", {n}, [&](const Philox&, std::uint64_t i) { return start[i]; });
     params.allocate(0);
+    params.move_to(device);
     OptimizerOptions options;
     options.name = "adam_atan2";
     options.atan2_bias = name.substr(0, name.find('_'));
@@ -35,10 +48,12 @@ void verify_hrm_rules(Verifier& v, const H5File& file) {
     std::vector<double> values, m, squares;
     for (std::size_t t = 0; t < rates.size(); ++t) {
       std::copy_n(g.begin() + static_cast<std::ptrdiff_t>(t) * n, n, gradient->data<double>());
-      optimizer->step(gradient, rates[t]);
+      optimizer->step(on_device(device, gradient), rates[t]);
       for (const auto& [to, from] : {std::pair{&values, p.value}, std::pair{&m, optimizer->state()[0].value},
-                                     std::pair{&squares, optimizer->state()[1].value}})
-        to->insert(to->end(), from.data<double>(), from.data<double>() + n);
+                                     std::pair{&squares, optimizer->state()[1].value}}) {
+        const std::vector<double> now = doubles(from);
+        to->insert(to->end(), now.begin(), now.end());
+      }
     }
     v.relative(group, "param", values, kExact);
     v.relative(group, "exp_avg", m, kExact);
@@ -46,12 +61,13 @@ void verify_hrm_rules(Verifier& v, const H5File& file) {
   }
 
   const std::vector<std::int32_t> ids = integers(file, "/sign_sgd/ids");
-  std::vector<double> table = file.read<double>("/sign_sgd/weights"), rows = file.read<double>("/sign_sgd/grads");
-  const auto used = static_cast<std::int64_t>(ids.size()), columns = static_cast<std::int64_t>(rows.size()) / used;
-  Arena scratch;
-  sign_sgd_rows(scratch, Tensor::of(table.data(), {static_cast<std::int64_t>(table.size()) / columns, columns}), ids,
-                Tensor::of(rows.data(), {used, columns}), file.real_attribute("/sign_sgd", "lr"),
-                file.real_attribute("/sign_sgd", "weight_decay"));
+  std::vector<double> weights = file.read<double>("/sign_sgd/weights"), rows = file.read<double>("/sign_sgd/grads");
+  const auto used = static_cast<std::int64_t>(ids.size()), columns = static_cast<std::int64_t>(rows.size()) / used,
+             all = static_cast<std::int64_t>(weights.size()) / columns;
+  Arena scratch(device);
+  const OwnedTensor table = on_device(device, Tensor::of(weights.data(), {all, columns}));
+  sign_sgd_rows(scratch, table, ids, on_device(device, Tensor::of(rows.data(), {used, columns})),
+                file.real_attribute("/sign_sgd", "lr"), file.real_attribute("/sign_sgd", "weight_decay"));
   v.relative("sign_sgd", "weights_after", table, kExact);
 
   std::vector<double> schedule = file.read<double>("/lr_schedule/table");
@@ -79,12 +95,18 @@ void verify_hrm_rules(Verifier& v, const H5File& file) {
   const std::vector<std::int32_t> labels = integers(file, "/losses/labels");
   std::vector<double> logits = file.read<double>("/losses/logits");
   const auto positions = static_cast<std::int64_t>(labels.size());
-  Stream stream;
+  Stream stream(device);
+  Arena arena(device);
+  Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
   for (const ops::TokenLoss loss : {ops::TokenLoss::stablemax, ops::TokenLoss::softmax}) {
-    const Tensor x = Tensor::of(logits.data(), {positions, 1, static_cast<std::int64_t>(logits.size()) / positions});
-    const OwnedTensor dx(DType::f64, x.shape());
-    std::vector<ops::SequenceScore> scores(labels.size());
-    ops::sequence_loss(stream, dx, scores, x, labels, loss);
+    const std::int64_t classes = static_cast<std::int64_t>(logits.size()) / positions;
+    const OwnedTensor x = on_device(device, Tensor::of(logits.data(), {positions, 1, classes}));
+    const Tensor dx = tape.keep(x->shape());
+    const std::span scores(
+        static_cast<ops::SequenceScore*>(arena.host().allocate(labels.size() * sizeof(ops::SequenceScore))),
+        labels.size());
+    ops::sequence_loss(stream, dx, scores, x, tape.keep(std::span(labels)), loss);
+    stream.synchronize();
     std::vector<double> values;
     for (const ops::SequenceScore& score : scores) values.push_back(score.loss);
     const std::string name = std::string(ops::name(loss)) + "_cross_entropy";

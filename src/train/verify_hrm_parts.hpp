@@ -20,7 +20,7 @@ Tensor place(Placement& placement, const std::vector<T>& values, Shape shape) {
 }
 
 /// Adam-atan2, sign descent, schedule, initial values, losses.
-void verify_hrm_rules(Verifier& v, const H5File& file);
+void verify_hrm_rules(Verifier& v, const H5File& file, Device device);
 /// The training batches of each rank of 1, 2 and 3, from the reference's draws.
 void verify_hrm_sampler(Verifier& v, const H5File& file);
 

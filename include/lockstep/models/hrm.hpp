@@ -70,12 +70,13 @@ class Hrm {
   const HrmArch& arch() const { return arch_; }
   ParamStore& params() { return params_; }
   const ParamStore& params() const { return params_; }
+  void move_to(Device device);
   const Param* puzzle_table() const { return puzzle_; }  ///< null without puzzle embedding
 
   /// x (B, T, D). shapes  tokens (B * seq_len)
   Var embed(Tape& tape, std::span<const std::int32_t> tokens, const PuzzleRows& puzzles) const;
-  /// Fills both states of a sequence (T, D each) with the initial ones.
-  void reset(const Tensor& z_h, const Tensor& z_l) const;
+  /// Fills both states (B, T, D each) of the sequences where `starts` (B) is not 0, or of all, with the initial ones.
+  void reset(Tape& tape, const Tensor& z_h, const Tensor& z_l, std::span<const std::int32_t> starts = {}) const;
 
   struct Output {
     Var z_h, z_l;  ///< (B, T, D)
@@ -98,6 +99,7 @@ class Hrm {
     std::vector<Block> blocks;
   };
   Level add_level(const std::string& name, std::int64_t layers);
+  void make_rope(Device device);
   Var attend(Tape& tape, const Block& block, Var x) const;
   Var block(Tape& tape, const Level& level, std::size_t i, Var x, const HrmObserver* watch) const;
   Var level(Tape& tape, const Level& level, Var z, Var injection, const HrmObserver* watch) const;

@@ -7,7 +7,8 @@ namespace lockstep {
 struct RopeTable {
   OwnedTensor cos, sin;  ///< (T, d/2)
 };
-RopeTable make_rope_table(DType dtype, std::int64_t positions, std::int64_t head_width, double theta);
+RopeTable make_rope_table(DType dtype, std::int64_t positions, std::int64_t head_width, double theta,
+                          Device device = {});
 
 /// qkv = x weight^T, whose q and k are rotated by their position, see ops/rope.hpp. The table outlives the tape.
 ///

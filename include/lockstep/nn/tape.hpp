@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -80,6 +81,13 @@ class Tape {
   /// Memory that the backward reads again, and scratch; valid until the arena's reset.
   Tensor keep(Shape shape) { return allocate(arena_, dtype_, shape); }
   Tensor keep(Shape shape, DType dtype) { return allocate(arena_, dtype, shape); }
+  /// Values of the host, copied to where operations read them as long as arena() lasts.
+  template <class T>
+  std::span<const T> keep(std::span<const T> values) const {
+    auto* copy = static_cast<T*>(host_arena().allocate(values.size_bytes()));
+    std::copy(values.begin(), values.end(), copy);
+    return {copy, values.size()};
+  }
 
   /// Records the backward of an operation. It is run only if `y` has received a gradient. The closure is copied into
   /// the arena.

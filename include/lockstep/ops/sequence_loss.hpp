@@ -30,7 +30,8 @@ struct SequenceScore {
 
 /// Cross-entropies, averaged over each sequence's labelled positions, their gradient and the hits, in one pass in f64.
 ///
-/// dlogits is the gradient of the sum of the sequences' losses.
+/// dlogits is the gradient of the sum of the sequences' losses. With a GPU labels and scores lie in pinned host memory; the
+/// scores are there when the stream has been waited for.
 ///
 /// shapes   logits, dlogits (B, S, V); dlogits may be empty; labels (B * S); scores (B)
 /// range    labels 0..V-1, or negative: not labelled

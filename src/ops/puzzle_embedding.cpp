@@ -1,0 +1,91 @@
+#include "lockstep/ops/puzzle_embedding.hpp"
+
+#include <algorithm>
+
+#include "lockstep/device/has_cuda.hpp"
+#include "puzzle_embedding_kernels.hpp"
+
+namespace lockstep::ops {
+
+namespace {
+
+cuda::PuzzleShape shape_of(const char* what, const Tensor& x, const PuzzleEmbedding& e) {
+  const auto batch = static_cast<std::int64_t>(e.ids.size()), tokens = static_cast<std::int64_t>(e.tokens.size());
+  const std::int64_t cells = batch > 0 ? tokens / batch : 0, d = x.columns(), width = e.puzzles ? e.puzzles.columns() : 0;
+  const std::int64_t prefix = x.shape().rank() == 3 ? x.shape()[1] - cells : -1;
+  require(x.shape().rank() == 3 && x.shape()[0] == batch && batch * cells == tokens && prefix >= 0 &&
+              width <= prefix * d && e.table.shape().rank() == 2 && e.table.columns() == d &&
+              (!e.where || e.where.shape() == Shape{x.shape()[1], d}),
+          what, ": x is ", x.shape(), ", the tables ", e.table.shape(), ", ", e.puzzles.shape(), " and ",
+          e.where.shape(), ", there are ", tokens, " tokens and ", batch, " ids; these do not fit together");
+  for (const std::int32_t token : e.tokens)
+    require(token >= 0 && token < e.table.shape()[0], what, ": token ", token, " of ", e.table.shape()[0]);
+  for (const std::int32_t id : e.ids)
+    require(width == 0 || (id >= 0 && id < e.puzzles.shape()[0]), what, ": puzzle ", id, " of ",
+            e.puzzles.shape()[0]);
+  return {batch, prefix, cells, d, width, e.table.shape()[0], e.tokens.data(), e.ids.data()};
+}
+
+template <class T>
+T* data_of(const Tensor& t) {
+  return t ? t.data<T>() : nullptr;
+}
+
+template <class T>
+void forward(const cuda::PuzzleShape& s, T* to, const T* table, const T* puzzles, const T* where, T scale) {
+  const std::int64_t length = (s.prefix + s.cells) * s.columns;
+  for (std::int64_t b = 0; b < s.batch; ++b, to += length) {
+    if (s.width > 0) std::copy_n(puzzles + s.ids[b] * s.width, s.width, to);
+    std::fill(to + s.width, to + s.prefix * s.columns, T{0});
+    for (std::int64_t c = 0; c < s.cells; ++c)
+      std::copy_n(table + s.tokens[b * s.cells + c] * s.columns, s.columns, to + (s.prefix + c) * s.columns);
+    for (std::int64_t i = 0; i < length; ++i) to[i] = scale * (where ? to[i] + where[i] : to[i]);
+  }
+}
+
+template <class T>
+void backward(const cuda::PuzzleShape& s, T* dpuzzle, T* dtable, T* dwhere, const T* dx, T scale) {
+  const std::int64_t length = (s.prefix + s.cells) * s.columns;
+  for (std::int64_t b = 0; b < s.batch; ++b, dx += length) {
+    for (std::int64_t i = 0; dpuzzle && i < s.width; ++i) dpuzzle[b * s.width + i] = scale * dx[i];
+    for (std::int64_t c = 0; dtable && c < s.cells; ++c) {
+      T* to = dtable + s.tokens[b * s.cells + c] * s.columns;
+      for (std::int64_t i = 0; i < s.columns; ++i) to[i] += scale * dx[(s.prefix + c) * s.columns + i];
+    }
+    for (std::int64_t i = 0; dwhere && i < length; ++i) dwhere[i] += scale * dx[i];
+  }
+}
+
+}  // namespace
+
+void puzzle_embedding_forward(Stream& stream, const Tensor& x, const PuzzleEmbedding& e) {
+  const cuda::PuzzleShape s = shape_of("puzzle_embedding", x, e);
+  visit_float(x.dtype(), [&]<class T>() {
+    const T *puzzles = data_of<T>(e.puzzles), *where = data_of<T>(e.where), scale = static_cast<T>(e.scale);
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda())
+        return cuda::puzzle_embedding_forward(stream, s, x.data<T>(), e.table.data<T>(), puzzles, where, scale);
+    }
+    forward(s, x.data<T>(), e.table.data<T>(), puzzles, where, scale);
+  });
+}
+
+void puzzle_embedding_backward(Stream& stream, const Tensor& dpuzzle, const Tensor& dtable, const Tensor& dwhere,
+                               const Tensor& dx, const PuzzleEmbedding& e) {
+  const cuda::PuzzleShape s = shape_of("puzzle_embedding backward", dx, e);
+  require((!dpuzzle || dpuzzle.size() == s.batch * s.width) && (!dtable || dtable.shape() == e.table.shape()) &&
+              (!dwhere || dwhere.size() == (s.prefix + s.cells) * s.columns),
+          "puzzle_embedding backward: dx is ", dx.shape(), ", the targets are ", dpuzzle.shape(), ", ", dtable.shape(),
+          " and ", dwhere.shape(), "; these do not fit together");
+  visit_float(dx.dtype(), [&]<class T>() {
+    T *to_puzzle = data_of<T>(dpuzzle), *to_table = data_of<T>(dtable), *to_where = data_of<T>(dwhere);
+    const T scale = static_cast<T>(e.scale);
+    if constexpr (kHasCuda) {
+      if (dx.device().is_cuda())
+        return cuda::puzzle_embedding_backward<T>(stream, s, to_puzzle, to_table, to_where, dx.data<T>(), scale);
+    }
+    backward<T>(s, to_puzzle, to_table, to_where, dx.data<T>(), scale);
+  });
+}
+
+}  // namespace lockstep::ops

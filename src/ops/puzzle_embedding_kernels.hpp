@@ -1,0 +1,23 @@
+#pragma once
+#include <cstdint>
+
+#include "lockstep/device/device.hpp"
+
+namespace lockstep::ops::cuda {
+
+/// As ops/puzzle_embedding.hpp; tokens and ids may be pinned memory of the host.
+struct PuzzleShape {
+  std::int64_t batch, prefix, cells;      ///< B, P, S
+  std::int64_t columns, width, vocabulary;  ///< D, W, V
+  const std::int32_t *tokens, *ids;
+};
+/// puzzles, where may be null.
+template <class T>
+void puzzle_embedding_forward(const Stream& stream, const PuzzleShape& s, T* x, const T* table, const T* puzzles,
+                              const T* where, T scale);
+/// Each target may be null.
+template <class T>
+void puzzle_embedding_backward(const Stream& stream, const PuzzleShape& s, T* dpuzzle, T* dtable, T* dwhere,
+                               const T* dx, T scale);
+
+}  // namespace lockstep::ops::cuda

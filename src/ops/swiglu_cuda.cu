@@ -1,0 +1,103 @@
+#include <algorithm>
+
+#include "cuda_map.hpp"
+#include "device/cuda_scratch.hpp"
+#include "gemm_kernels.hpp"
+#include "swiglu_kernels.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+/// 1/(1 + exp -a): with e = exp(-|a|) <= 1 nothing overflows.
+template <class T>
+__device__ T sigmoid(T a) {
+  const T e = std::exp(-std::fabs(a)), r = 1 / (1 + e);
+  return a > 0 ? r : e * r;
+}
+
+/// A block per row, N columns of a thread at a time. Memory bound: reads gate and up, writes y.
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads)
+    swiglu_forward_kernel(std::int64_t width, T* __restrict__ y, const T* __restrict__ gate_up) {
+  const std::int64_t row = blockIdx.x;
+  const T *gate = gate_up + row * 2 * width, *up = gate + width;
+  for (std::int64_t c = std::int64_t{threadIdx.x} * N; c < width; c += kThreads * N) {
+    gpu::Pack<T, N> g = gpu::load<N>(gate + c);
+    const gpu::Pack<T, N> u = gpu::load<N>(up + c);
+#pragma unroll
+    for (int k = 0; k < N; ++k) g.at[k] = g.at[k] * sigmoid(g.at[k]) * u.at[k];
+    gpu::store(y + row * width + c, g);
+  }
+}
+
+/// A block per row. silu'(g) = s + g s (1 - s). Memory bound: reads and writes gate and up, reads dy.
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads)
+    swiglu_backward_kernel(std::int64_t width, T* __restrict__ gate_up, const T* __restrict__ dy) {
+  const std::int64_t row = blockIdx.x;
+  T *gate = gate_up + row * 2 * width, *up = gate + width;
+  for (std::int64_t c = std::int64_t{threadIdx.x} * N; c < width; c += kThreads * N) {
+    gpu::Pack<T, N> g = gpu::load<N>(gate + c), u = gpu::load<N>(up + c);
+    const gpu::Pack<T, N> d = gpu::load<N>(dy + row * width + c);
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const T s = sigmoid(g.at[k]), silu = g.at[k] * s;
+      g.at[k] = d.at[k] * u.at[k] * (s + silu * (1 - s));
+      u.at[k] = d.at[k] * silu;
+    }
+    gpu::store(gate + c, g);
+    gpu::store(up + c, u);
+  }
+}
+
+template <class T>
+bool packed(std::int64_t width, const T* gate_up, const T* y) {
+  return width % gpu::pack_size<T>() == 0 && gpu::aligned(gate_up, y);
+}
+
+template <class T>
+void gate_forward(const Stream& stream, std::int64_t rows, std::int64_t width, T* y, const T* gate_up) {
+  const auto kernel = packed(width, gate_up, y) ? swiglu_forward_kernel<T, gpu::pack_size<T>()> : swiglu_forward_kernel<T, 1>;
+  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(rows)), .block = kThreads}, kernel, width, y, gate_up);
+}
+
+}  // namespace
+
+template <class T>
+void swiglu_forward(const Stream& stream, std::int64_t m, std::int64_t width, std::int64_t k, T* y, T* gate_up,
+                    const T* x, const T* weight) {
+  if (m * width == 0) return;
+  if (gate_up) {
+    product<T>(stream, Product::nt, m, 2 * width, k, gate_up, x, weight, false);
+    return gate_forward(stream, m, width, y, gate_up);
+  }
+  // Nobody wants gate and up: rows that stay in the second-level cache until they are combined.
+  constexpr std::int64_t kBlockBytes = std::int64_t{24} << 20;
+  const std::int64_t most = std::max<std::int64_t>(1, kBlockBytes / (2 * width * static_cast<std::int64_t>(sizeof(T))));
+  const std::int64_t blocks = gpu::ceil_div(m, most), rows = gpu::ceil_div(m, blocks);
+  const std::size_t bytes = static_cast<std::size_t>(rows * 2 * width) * sizeof(T);
+  T* both = reinterpret_cast<T*>(gpu::scratch(stream, kProductScratch + bytes) + kProductScratch);
+  for (std::int64_t first = 0; first < m; first += rows) {
+    const std::int64_t count = std::min(rows, m - first);
+    product<T>(stream, Product::nt, count, 2 * width, k, both, x + first * k, weight, false);
+    gate_forward(stream, count, width, y + first * width, both);
+  }
+}
+
+template <class T>
+void swiglu_gate_backward(const Stream& stream, std::int64_t rows, std::int64_t width, T* gate_up, const T* dy) {
+  if (rows * width == 0) return;
+  const auto kernel = packed(width, gate_up, dy) ? swiglu_backward_kernel<T, gpu::pack_size<T>()> : swiglu_backward_kernel<T, 1>;
+  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(rows)), .block = kThreads}, kernel, width, gate_up, dy);
+}
+
+template void swiglu_forward(const Stream&, std::int64_t, std::int64_t, std::int64_t, float*, float*, const float*,
+                             const float*);
+template void swiglu_forward(const Stream&, std::int64_t, std::int64_t, std::int64_t, double*, double*, const double*,
+                             const double*);
+template void swiglu_gate_backward(const Stream&, std::int64_t, std::int64_t, float*, const float*);
+template void swiglu_gate_backward(const Stream&, std::int64_t, std::int64_t, double*, const double*);
+
+}  // namespace lockstep::ops::cuda
