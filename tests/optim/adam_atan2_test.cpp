@@ -105,7 +105,8 @@ TEST_SUITE("optim.sign_sgd") {
     const std::vector<double> after = file.read<double>("/sign_sgd/weights_after");
     const auto columns = static_cast<std::int64_t>(g.size() / ids.size()),
                rows = static_cast<std::int64_t>(table.size()) / columns;
-    sign_sgd_rows(Tensor::of(table.data(), {rows, columns}), ids,
+    Arena scratch;
+    sign_sgd_rows(scratch, Tensor::of(table.data(), {rows, columns}), ids,
                   Tensor::of(g.data(), {static_cast<std::int64_t>(ids.size()), columns}),
                   file.real_attribute("/sign_sgd", "lr"), file.real_attribute("/sign_sgd", "weight_decay"));
     CHECK(difference(Tensor::of(table.data(), {rows, columns}), Tensor::of(after.data(), {rows, columns})) < 1e-14);
@@ -114,7 +115,9 @@ TEST_SUITE("optim.sign_sgd") {
   TEST_CASE("an id beyond the table is refused") {
     const OwnedTensor table(DType::f32, {3, 2}), g(DType::f32, {1, 2});
     const std::vector<std::int32_t> ids = {3};
-    CHECK_THROWS_WITH_AS(sign_sgd_rows(table, ids, g, 0.1, 0), "sign_sgd_rows: id 3 of sample 0: the table has 3 rows",
+    Arena scratch;
+    CHECK_THROWS_WITH_AS(sign_sgd_rows(scratch, table, ids, g, 0.1, 0),
+                         "sign_sgd_rows: id 3 of sample 0: the table has 3 rows",
                          Error);
   }
 }

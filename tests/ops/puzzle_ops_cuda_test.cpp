@@ -1,0 +1,151 @@
+#include <cmath>
+
+#include "lockstep/ops/positions.hpp"
+#include "lockstep/ops/puzzle_embedding.hpp"
+#include "lockstep/ops/rmsnorm.hpp"
+#include "lockstep/ops/rope.hpp"
+#include "lockstep/ops/sequence_loss.hpp"
+#include "lockstep/ops/swiglu.hpp"
+#include "ops/on_both.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+TEST_SUITE("ops.cuda") {
+  TEST_CASE("residual and norm agree with the CPU, forward and backward" * doctest::skip(!gpu_present())) {
+    // Rows in registers, in wide words or not, and rows that are too long for them.
+    for (const Shape& shape : {Shape{7, 20}, Shape{1, 1}, Shape{2, 3, 33}, Shape{5, 512}, Shape{9, 100}, Shape{3, 1024},
+                               Shape{2, 1023}, Shape{2, 1200}, Shape{0, 4}})
+      for (const bool add : {false, true}) {
+        CAPTURE(shape.columns()), CAPTURE(add);
+        agrees_on_both([&](Place& p) {
+          const Tensor x = p.in("x", shape), branch = p.in("branch", shape), y = p.out("y", shape);
+          const Tensor rstd = p.out("rstd", {shape.rows()}), dy = p.in("dy", shape);
+          ops::rmsnorm_forward(p.stream, y, rstd, x, branch, 1e-5);
+          ops::rmsnorm_forward(p.stream, p.out("y alone", shape), {}, x, {}, 1e-5);
+          ops::rmsnorm_backward(p.stream, {p.out("dx", shape), add}, {p.out("dbranch", shape), !add}, dy, y, rstd);
+          const Tensor over = p.out("dx over dy", shape);
+          ops::rmsnorm_backward(p.stream, {over, false}, {}, over, y, rstd);
+          ops::rmsnorm_forward(p.stream, x, {}, x, branch, 1e-5);
+        });
+      }
+  }
+
+  TEST_CASE("rotary positions agree with the CPU, both ways" * doctest::skip(!gpu_present())) {
+    struct Sizes {
+      std::int64_t batch, length, heads, half;
+    };
+    for (const Sizes s : {Sizes{2, 5, 3, 5}, Sizes{1, 1, 1, 1}, Sizes{3, 7, 4, 32}, Sizes{2, 3, 2, 33}, Sizes{0, 3, 2, 4}})
+      for (const ops::Rotation way : {ops::Rotation::forward, ops::Rotation::inverse}) {
+        CAPTURE(s.half);
+        agrees_on_both([&](Place& p) {
+          const Tensor cos = p.in("cos", {s.length, s.half}), sin = p.in("sin", {s.length, s.half});
+          ops::rope_table(cos, sin, 10000);
+          ops::rope(p.stream, p.out("qkv", {s.batch, s.length, 3 * s.heads * 2 * s.half}), cos, sin, 2 * s.heads, way);
+        });
+      }
+  }
+
+  TEST_CASE("gated layers agree with the CPU, whether gate and up are kept or not" * doctest::skip(!gpu_present())) {
+    struct Sizes {
+      std::int64_t m, width, k;
+    };
+    for (const Sizes s : {Sizes{7, 5, 9}, Sizes{1, 1, 1}, Sizes{33, 64, 17}, Sizes{31, 600, 4}, Sizes{0, 3, 2}})
+      for (const bool add : {false, true}) {
+        CAPTURE(s.m), CAPTURE(s.width);
+        agrees_on_both([&](Place& p) {
+          const Tensor x = p.in("x", {s.m, s.k}), w = p.in("w", {2 * s.width, s.k});
+          const Tensor both = p.out("gate_up", {s.m, 2 * s.width}), dy = p.in("dy", {s.m, s.width});
+          ops::swiglu_forward(p.stream, p.out("y", {s.m, s.width}), both, x, w);
+          ops::swiglu_forward(p.stream, p.out("y alone", {s.m, s.width}), {}, x, w);
+          ops::swiglu_backward(p.stream, {p.out("dx", {s.m, s.k}), add}, {p.out("dw", {2 * s.width, s.k}), true}, dy,
+                               both, x, w);
+        });
+      }
+  }
+
+  TEST_CASE("more rows of a gated layer than fit the cache go block by block" * doctest::skip(!gpu_present())) {
+    agrees_on_both([&](Place& p) {
+      const std::int64_t m = 5, width = 1 << 19;
+      ops::swiglu_forward(p.stream, p.out("y", {m, width}), {}, p.in("x", {m, 2}), p.in("w", {2 * width, 2}));
+    });
+  }
+
+  TEST_CASE("losses of sequences agree with the CPU, scores included" * doctest::skip(!gpu_present())) {
+    struct Sizes {
+      std::int64_t batch, positions, classes;
+    };
+    for (const Sizes s : {Sizes{3, 7, 5}, Sizes{1, 1, 1}, Sizes{4, 300, 12}, Sizes{2, 129, 33}, Sizes{0, 3, 2}})
+      for (const ops::TokenLoss loss : {ops::TokenLoss::stablemax, ops::TokenLoss::softmax}) {
+        CAPTURE(s.classes), CAPTURE(std::string(ops::name(loss)));
+        std::vector<std::int32_t> labels(static_cast<std::size_t>(s.batch * s.positions));
+        for (std::size_t i = 0; i < labels.size(); ++i)  // the first sequence has none
+          labels[i] = static_cast<std::int64_t>(i) < s.positions && s.batch > 1 ? -100
+                                                                              : static_cast<std::int32_t>(i * 7 % static_cast<std::size_t>(s.classes + 1)) - 1;
+        std::vector<std::vector<ops::SequenceScore>> seen;
+        agrees_on_both([&](Place& p) {
+          const auto scores = p.host(std::vector<ops::SequenceScore>(static_cast<std::size_t>(s.batch)));
+          const Shape shape{s.batch, s.positions, s.classes};
+          ops::sequence_loss(p.stream, p.out("dlogits", shape), {const_cast<ops::SequenceScore*>(scores.data()), scores.size()},
+                             p.in("logits", shape), p.host(labels), loss);
+          p.stream.synchronize();
+          seen.emplace_back(scores.begin(), scores.end());
+        });
+        for (std::size_t i = 0; i < seen.size(); ++i)
+          for (std::size_t b = 0; b < seen[i].size(); ++b) {
+            const ops::SequenceScore &found = seen[i][b], &expected = seen[i / 3 * 3][b];
+            CHECK(found.labelled == expected.labelled);
+            CHECK(found.correct == expected.correct);
+            CHECK(found.loss == doctest::Approx(expected.loss).epsilon(1e-12));
+          }
+      }
+  }
+
+  TEST_CASE("positions of sequences agree with the CPU" * doctest::skip(!gpu_present())) {
+    struct Sizes {
+      std::int64_t batch, length, first, count, width;
+    };
+    for (const Sizes s : {Sizes{3, 7, 1, 6, 5}, Sizes{2, 5, 0, 1, 32}, Sizes{1, 1, 0, 1, 1}, Sizes{4, 9, 2, 3, 33},
+                          Sizes{2, 3, 1, 0, 4}, Sizes{0, 3, 1, 2, 4}})
+      for (const bool add : {false, true}) {
+        CAPTURE(s.width), CAPTURE(s.count);
+        agrees_on_both([&](Place& p) {
+          const Shape all{s.batch, s.length, s.width}, some{s.batch, s.count, s.width};
+          ops::take_positions(p.stream, p.out("y", some), p.in("x", all), s.first);
+          ops::take_positions_backward(p.stream, {p.out("dx", all), add}, p.in("dy", some), s.first);
+          std::vector<std::int32_t> starts;
+          for (std::int64_t b = 0; b < s.batch; ++b) starts.push_back(b % 2 == 0);
+          ops::fill_sequences(p.stream, p.out("z", all), p.in("row", {s.width}), p.host(starts));
+        });
+      }
+  }
+
+  TEST_CASE("puzzles' embeddings agree with the CPU" * doctest::skip(!gpu_present())) {
+    struct Sizes {
+      std::int64_t batch, cells, prefix, columns, width, vocabulary;
+    };
+    for (const Sizes s : {Sizes{3, 7, 1, 20, 20, 5}, Sizes{2, 5, 2, 33, 50, 40}, Sizes{4, 3, 0, 8, 0, 2},
+                          Sizes{1, 1, 3, 130, 7, 1}, Sizes{40, 31, 1, 12, 5, 11}, Sizes{0, 0, 1, 4, 4, 3}})
+      for (const bool learned : {false, true}) {
+        CAPTURE(s.columns), CAPTURE(learned);
+        std::vector<std::int32_t> tokens, ids;
+        for (std::int64_t i = 0; i < s.batch * s.cells; ++i) tokens.push_back(static_cast<std::int32_t>(i * 5 % s.vocabulary));
+        for (std::int64_t b = 0; b < s.batch; ++b) ids.push_back(static_cast<std::int32_t>(b % 3));
+        agrees_on_both(
+            [&](Place& p) {
+              const Shape shape{s.batch, s.prefix + s.cells, s.columns}, where{s.prefix + s.cells, s.columns};
+              const ops::PuzzleEmbedding e = {.table = p.in("table", {s.vocabulary, s.columns}),
+                                              .puzzles = s.width > 0 ? p.in("puzzles", {3, s.width}) : Tensor{},
+                                              .where = learned ? p.in("where", where) : Tensor{},
+                                              .tokens = p.host(tokens),
+                                              .ids = p.host(ids),
+                                              .scale = 1.7};
+              ops::puzzle_embedding_forward(p.stream, p.out("x", shape), e);
+              ops::puzzle_embedding_backward(p.stream, s.width > 0 ? p.out("dpuzzle", {s.batch, s.width}) : Tensor{},
+                                             p.out("dtable", {s.vocabulary, s.columns}),
+                                             learned ? p.out("dwhere", where) : Tensor{}, p.in("dx", shape), e);
+            },
+            2e-5);
+      }
+  }
+}
