@@ -7,6 +7,7 @@
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/recompute.hpp"
+#include "lockstep/ops/row_groups.hpp"
 #include "models/mhc_collapsed.hpp"
 
 namespace lockstep {
@@ -144,20 +145,8 @@ std::span<const T> span_of(const Tensor& t) {
 /// y = x, and 0 in the rows of padding.
 Var without_padding(Tape& t, Var x, std::span<const std::int32_t> items) {
   Var y = t.output(x.shape(), t.wants_grad({x}));
-  const auto masked = [=](Target to, const Tensor& from) {
-    visit_float(from.dtype(), [&]<class T>() {
-      const std::int64_t c = from.columns();
-      for (std::size_t m = 0; m < items.size(); ++m) {
-        const T* row = from.data<T>() + static_cast<std::int64_t>(m) * c;
-        T* out = to.tensor.data<T>() + static_cast<std::int64_t>(m) * c;
-        for (std::int64_t k = 0; k < c; ++k) out[k] = (items[m] != 0 ? row[k] : T{0}) + (to.accumulate ? out[k] : T{0});
-      }
-    });
-  };
-  masked({y.value(), false}, x.value());
-  t.record("without_padding", y, {}, [=, &t] {
-    if (const Target dx = t.grad_of(x)) masked(dx, y.grad());
-  });
+  ops::mask_rows(t.stream(), {y.value(), false}, x.value(), items);
+  t.record("without_padding", y, {}, [=, &t] { ops::mask_rows(t.stream(), t.grad_of(x), y.grad(), items); });
   return y;
 }
 
@@ -217,12 +206,12 @@ struct SasRec::Pass {
   }
   /// s + 1 of events, 0 of padding.
   std::span<const std::int32_t> position_ids() const {
-    const Tensor ids = t.keep({static_cast<std::int64_t>(items.size())}, DType::i32);
+    const Tensor ids = allocate(t.host_arena(), DType::i32, {static_cast<std::int64_t>(items.size())});
     for (std::size_t m = 0; m < items.size(); ++m) ids.data<std::int32_t>()[m] = items[m] != 0 ? slots[m] + 1 : 0;
     return span_of<std::int32_t>(ids);
   }
   std::span<const std::int64_t> count_padding() const {
-    const Tensor counts = t.keep({static_cast<std::int64_t>(rows.samples.size())}, DType::i64);
+    const Tensor counts = allocate(t.host_arena(), DType::i64, {static_cast<std::int64_t>(rows.samples.size())});
     for (std::int64_t b = 0; b < counts.size(); ++b) {
       const auto sample = items.subspan(static_cast<std::size_t>(rows.offsets[static_cast<std::size_t>(b)]),
                                         static_cast<std::size_t>(arch().slots));

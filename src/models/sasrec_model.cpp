@@ -9,6 +9,7 @@
 #include "lockstep/data/sampler.hpp"
 #include "lockstep/ops/gather.hpp"
 #include "lockstep/ops/linear.hpp"
+#include "lockstep/ops/row_scores.hpp"
 
 namespace lockstep {
 namespace {
@@ -48,25 +49,27 @@ std::int64_t SasRecModel::size(Split split) const {
 }
 
 ShardLoss SasRecModel::loss(Tape& tape, const Shard& shard) const {
-  const SequenceBatch batch = training_batch(tape.arena(), data_, network_.arch().window(), shard);
+  const SequenceBatch batch = training_batch(tape.host_arena(), data_, network_.arch().window(), shard);
   const SasRecDraws draws = {.training = true, .seed = shard.seed, .step = static_cast<std::uint64_t>(shard.step)};
   const Var features = network_.features(tape, batch, draws);
   return {network_.loss(tape, features, batch), static_cast<double>(batch.targets)};
 }
 
 Tensor SasRecModel::newest_features(Tape& tape, Seen seen, std::span<const std::int64_t> users) const {
-  const SequenceBatch batch = judging_batch(tape.arena(), data_, network_.arch().window(), seen, users);
+  const SequenceBatch batch = judging_batch(tape.host_arena(), data_, network_.arch().window(), seen, users);
   const Var features = network_.features(tape, batch, {});
   const auto count = static_cast<std::int64_t>(users.size());
-  const Tensor last = tape.keep({count}, DType::i64), newest = tape.keep({count, network_.arch().hidden});
+  const Tensor last = allocate(tape.host_arena(), DType::i64, {count});
+  const Tensor newest = tape.keep({count, network_.arch().hidden});
   for (std::int64_t b = 0; b < count; ++b) last.data<std::int64_t>()[b] = batch.begin.data<std::int64_t>()[b + 1] - 1;
   ops::gather_rows(tape.stream(), newest, features.value(), last.span<std::int64_t>());
   return newest;
 }
 
 Tensor SasRecModel::all_scores(Tape& tape, const Tensor& features, std::span<const std::int64_t> users) const {
-  const Tensor scores = tape.keep({features.rows(), data_.n_items + 1});
-  ops::linear_forward(tape.stream(), scores, {}, features, network_.item_table().value, {}, ops::Activation::none);
+  const Tensor there = tape.keep({features.rows(), data_.n_items + 1});
+  ops::linear_forward(tape.stream(), there, {}, features, network_.item_table().value, {}, ops::Activation::none);
+  const Tensor scores = on_host(tape.stream(), tape.arena(), there);
   visit_float(tape.dtype(), [&]<class T>() {
     for (std::size_t b = 0; b < users.size(); ++b) {
       T* row = scores.data<T>() + static_cast<std::int64_t>(b) * scores.columns();
@@ -105,40 +108,33 @@ struct Judged {
 void SasRecModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
   const RankingOptions& ranking = options_.ranking;
   const Permutation chosen(data_.size(split), options_.seed, 0);  // of the users when some are enough
-  const Tensor who = tape.keep({count}, DType::i64);
+  const Tensor who = allocate(tape.host_arena(), DType::i64, {count});
   const std::span<std::int64_t> users = who.span<std::int64_t>();
   for (std::int64_t b = 0; b < count; ++b)
     users[static_cast<std::size_t>(b)] =
         data_.user(split, size(split) < data_.size(split) ? chosen(first + b) : first + b);
 
   const Tensor features = newest_features(tape, seen_before(split), users);
+  // The item that is asked for, and what it is ranked against.
+  const std::int64_t drawn = ranking.full ? 0 : ranking.candidates;
+  const Tensor items = allocate(tape.host_arena(), DType::i32, {count, 1 + drawn});
+  for (std::int64_t b = 0; b < count; ++b) {
+    const std::int64_t user = users[static_cast<std::size_t>(b)];
+    const std::span<std::int32_t> row = items.slice(b, 1).span<std::int32_t>();
+    row[0] = data_.target(split, user);
+    draw_unknown(data_, user, options_.seed, row.subspan(1));
+  }
+  const Tensor there = tape.keep(items.shape());
+  ops::row_scores(tape.stream(), there, features, network_.item_table().value, items.span<std::int32_t>());
+  const Tensor scores = on_host(tape.stream(), tape.arena(), there);
   const Tensor everything = ranking.full ? all_scores(tape, features, users) : Tensor{};
-  const Tensor drawn = tape.keep({ranking.full ? 0 : ranking.candidates}, DType::i32);
-  const Tensor drawn_scores = tape.keep(drawn.shape());
   visit_float(tape.dtype(), [&]<class T>() {
-    const std::int64_t c = features.columns();
     for (std::int64_t b = 0; b < count; ++b) {
-      const std::int64_t user = users[static_cast<std::size_t>(b)];
-      const T* f = features.data<T>() + b * c;
-      const auto score = [&](std::int32_t item) {
-        const T* e = network_.item_table().value.data<T>() + item * c;
-        double sum = 0;
-        for (std::int64_t k = 0; k < c; ++k) sum += static_cast<double>(f[k]) * static_cast<double>(e[k]);
-        return static_cast<T>(sum);
-      };
-      const T target = score(data_.target(split, user));
-      require(std::isfinite(target), "evaluation: the score of user ", user + 1, " is ", target,
-              ": the weights are not finite");
+      const std::span<const T> row = scores.slice(b, 1).span<T>();
+      require(std::isfinite(row[0]), "evaluation: the score of user ", users[static_cast<std::size_t>(b)] + 1, " is ",
+              row[0], ": the weights are not finite");
       Judged judged;
-      if (ranking.full) {
-        judged.see<T>(
-            target, {everything.data<T>() + b * everything.columns(), static_cast<std::size_t>(everything.columns())});
-      } else {
-        draw_unknown(data_, user, options_.seed, drawn.span<std::int32_t>());
-        for (std::int64_t i = 0; i < drawn.size(); ++i)
-          drawn_scores.data<T>()[i] = score(drawn.data<std::int32_t>()[i]);
-        judged.see<T>(target, drawn_scores.span<T>());
-      }
+      judged.see<T>(row[0], ranking.full ? std::span<const T>(everything.slice(b, 1).span<T>()) : row.subspan(1));
       sums[0] += 1;
       sums[1] += static_cast<double>(judged.candidates);
       sums[2] += static_cast<double>(judged.ties);

@@ -6,6 +6,7 @@
 
 #include "lockstep/ops/cross_entropy.hpp"
 #include "lockstep/ops/elementwise.hpp"
+#include "lockstep/ops/sampled_cross_entropy.hpp"
 
 namespace lockstep {
 
@@ -49,23 +50,6 @@ Var cross_entropy(Tape& t, Var logits, const Tensor& labels, double smoothing) {
   });
 }
 
-namespace {
-
-template <class T>
-T dot(std::int64_t n, const T* a, const T* b) {
-  std::array<T, 16> lanes{};
-  std::int64_t k = 0;
-  for (; k + 16 <= n; k += 16)
-    for (std::size_t l = 0; l < 16; ++l)
-      lanes[l] += a[k + static_cast<std::int64_t>(l)] * b[k + static_cast<std::int64_t>(l)];
-  T sum = 0;
-  for (const T lane : lanes) sum += lane;
-  for (; k < n; ++k) sum += a[k] * b[k];
-  return sum;
-}
-
-}  // namespace
-
 Var sampled_cross_entropy(Tape& t, Var f, const Param& table, std::span<const std::int32_t> pos,
                           std::span<const std::int32_t> neg) {
   require(f.rows() == static_cast<std::int64_t>(pos.size()) && pos.size() == neg.size() &&
@@ -73,51 +57,15 @@ Var sampled_cross_entropy(Tape& t, Var f, const Param& table, std::span<const st
           "sampled_cross_entropy: f is ", f.shape(), ", ", table.name, " ", table.shape, ", there are ", pos.size(),
           " and ", neg.size(), " items");
   Var loss = t.output({}, t.wants_grad({f}, {&table}));
-  const Tensor slopes = t.keep({2, f.rows()});  // of the two scores of each token
-  visit_float(t.dtype(), [&]<class T>() {
-    const std::int64_t c = f.columns();
-    double sum = 0;
-    for (std::size_t m = 0; m < pos.size(); ++m) {
-      const T* x = f.value().data<T>() + static_cast<std::int64_t>(m) * c;
-      for (const bool next : {true, false}) {
-        T& slope = slopes.data<T>()[next ? m : pos.size() + m];
-        slope = 0;
-        if (pos[m] == 0) continue;
-        const std::int32_t item = next ? pos[m] : neg[m];
-        require(item >= 0 && item < table.shape[0], "sampled_cross_entropy: item ", item, " of ", table.shape[0]);
-        const T score = dot(c, x, table.value.data<T>() + item * c), z = next ? -score : score;
-        const T e = std::exp(-std::abs(z));
-        sum += static_cast<double>(std::max(z, T{0}) + std::log1p(e));
-        const T p = z > 0 ? 1 / (1 + e) : e / (1 + e);
-        slope = next ? -p : p;
-      }
-    }
-    set_scalar(loss.value(), sum);
-  });
+  const Tensor slopes = t.keep({2, f.rows()});
+  ops::sampled_cross_entropy_forward(t.stream(), loss.value(), slopes, f.value(), table.value, pos, neg);
   t.record("sampled_cross_entropy", loss, {&table}, [=, &t, &table] {
-    const Target df = t.grad_of(f), dtable = t.grad_of(table);
-    TouchedRows* touched = t.touched_rows(table);
-    visit_float(t.dtype(), [&]<class T>() {
-      const std::int64_t c = f.columns();
-      const T seed = *loss.grad().template data<T>();
-      for (std::size_t m = 0; m < pos.size(); ++m) {
-        const std::int64_t row = static_cast<std::int64_t>(m) * c;
-        T* dx = df ? df.tensor.data<T>() + row : nullptr;
-        if (dx != nullptr && !df.accumulate) std::fill_n(dx, c, T{0});
-        if (pos[m] == 0) continue;
-        for (const bool next : {true, false}) {
-          const std::int32_t item = next ? pos[m] : neg[m];
-          const T slope = seed * slopes.data<T>()[next ? m : pos.size() + m];
-          const T *e = table.value.data<T>() + item * c, *x = f.value().template data<T>() + row;
-          if (dx != nullptr)
-            for (std::int64_t k = 0; k < c; ++k) dx[k] += slope * e[k];
-          if (!dtable) continue;
-          if (touched != nullptr) touched->touch(item);
-          T* de = dtable.tensor.data<T>() + item * c;
-          for (std::int64_t k = 0; k < c; ++k) de[k] += slope * x[k];
-        }
-      }
-    });
+    ops::sampled_cross_entropy_backward(t.stream(), t.grad_of(f), t.grad_of(table).tensor, loss.grad(), slopes,
+                                        f.value(), table.value, pos, neg);
+    if (TouchedRows* touched = t.touched_rows(table)) {
+      for (std::size_t m = 0; m < pos.size(); ++m)
+        if (pos[m] != 0) touched->touch(pos[m]), touched->touch(neg[m]);
+    }
   });
   return loss;
 }

@@ -1,8 +1,7 @@
 #include "lockstep/nn/mhc.hpp"
 
-#include <algorithm>
-
 #include "lockstep/ops/hyper_connections.hpp"
+#include "lockstep/ops/row_groups.hpp"
 
 namespace lockstep {
 namespace {
@@ -87,58 +86,18 @@ Var mhc_write(Tape& t, Var x, const MhcRead& read, Var y) {
   return out;
 }
 
-MhcTrace mhc_trace(Tape& t, const MhcRead& read, Var y, Var out) {
-  const std::int64_t rows = out.shape()[0], n = out.shape()[1], width = n * (2 + n);
-  MhcTrace trace{t.keep({rows, n}), t.keep({rows, n}), t.keep({rows, n, n}), read.u, y, out};
-  visit_float(t.dtype(), [&]<class T>() {
-    for (std::int64_t i = 0; i < rows; ++i) {
-      const T* maps = read.maps.value().template data<T>() + i * width;
-      std::copy_n(maps, n, trace.pre.data<T>() + i * n);
-      std::copy_n(maps + n, n, trace.post.data<T>() + i * n);
-      std::copy_n(maps + 2 * n, n * n, trace.res.data<T>() + i * n * n);
-    }
-  });
-  return trace;
-}
-
 Var copy_to_streams(Tape& t, Var x, std::int64_t n) {
-  const std::int64_t rows = x.rows(), c = x.columns();
-  Var y = t.output({rows, n, c}, t.wants_grad({x}));
-  visit_float(t.dtype(), [&]<class T>() {
-    for (std::int64_t i = 0; i < rows * n; ++i)
-      std::copy_n(x.value().data<T>() + i / n * c, c, y.value().data<T>() + i * c);
-  });
-  t.record("copy_to_streams", y, {}, [=, &t] {
-    const Target dx = t.grad_of(x);
-    if (!dx) return;
-    visit_float(t.dtype(), [&]<class T>() {
-      if (!dx.accumulate) fill_zero(t.stream(), dx.tensor);
-      for (std::int64_t i = 0; i < rows * n; ++i)
-        for (std::int64_t k = 0; k < c; ++k) dx.tensor.data<T>()[i / n * c + k] += y.grad().data<T>()[i * c + k];
-    });
-  });
+  Var y = t.output({x.rows(), n, x.columns()}, t.wants_grad({x}));
+  ops::copy_rows(t.stream(), {y.value(), false}, x.value(), n);
+  t.record("copy_to_streams", y, {}, [=, &t] { ops::sum_rows(t.stream(), t.grad_of(x), y.grad(), n); });
   return y;
 }
 
 Var sum_streams(Tape& t, Var x) {
   const std::int64_t rows = x.shape()[0], n = x.shape()[1], c = x.shape()[2];
   Var y = t.output({rows, c}, t.wants_grad({x}));
-  visit_float(t.dtype(), [&]<class T>() {
-    fill_zero(t.stream(), y.value());
-    for (std::int64_t i = 0; i < rows * n; ++i)
-      for (std::int64_t k = 0; k < c; ++k) y.value().data<T>()[i / n * c + k] += x.value().data<T>()[i * c + k];
-  });
-  t.record("sum_streams", y, {}, [=, &t] {
-    const Target dx = t.grad_of(x);
-    if (!dx) return;
-    visit_float(t.dtype(), [&]<class T>() {
-      for (std::int64_t i = 0; i < rows * n; ++i)
-        for (std::int64_t k = 0; k < c; ++k) {
-          T& to = dx.tensor.data<T>()[i * c + k];
-          to = y.grad().data<T>()[i / n * c + k] + (dx.accumulate ? to : T{0});
-        }
-    });
-  });
+  ops::sum_rows(t.stream(), {y.value(), false}, x.value(), n);
+  t.record("sum_streams", y, {}, [=, &t] { ops::copy_rows(t.stream(), t.grad_of(x), y.grad(), n); });
   return y;
 }
 

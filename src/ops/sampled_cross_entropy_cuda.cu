@@ -1,6 +1,5 @@
-#include "cuda_row_sums.hpp"
+#include "cuda_scatter_rows.hpp"
 #include "device/cuda_reduce.hpp"
-#include "device/cuda_scratch.hpp"
 #include "sampled_cross_entropy_kernels.hpp"
 
 namespace lockstep::ops::cuda {
@@ -63,20 +62,12 @@ __global__ void __launch_bounds__(kWarp* kTokenWarps)
   }
 }
 
-/// Place 2 m is token m's next item, place 2 m + 1 its drawn one.
+/// What one kind of item adds to its row of the table.
 template <class T>
-struct ItemGradients {
-  std::int64_t tokens, columns;
+struct ItemGradient {
   const T *dloss, *slopes, *f;
-  const std::int32_t *pos, *neg;  ///< in GPU memory
-  __device__ std::int64_t row(std::int64_t place) const {
-    const std::int64_t m = place / 2;
-    return pos[m] == 0 ? -1 : place % 2 == 0 ? pos[m] : neg[m];
-  }
-  __device__ T value(std::int64_t place, std::int64_t c) const {
-    const std::int64_t m = place / 2;
-    return *dloss * slopes[place % 2 * tokens + m] * f[m * columns + c];
-  }
+  std::int64_t columns;
+  __device__ T value(std::int64_t m, std::int64_t c) const { return *dloss * slopes[m] * f[m * columns + c]; }
 };
 
 Grid warp_per_token(std::int64_t tokens) {
@@ -108,12 +99,10 @@ void sampled_cross_entropy_backward(const Stream& stream, T* df, bool accumulate
     launch(stream, warp_per_token(tokens), features_kernel<T>, tokens, columns, df, accumulate, dloss, slopes, table,
            pos.data(), neg.data());
   if (dtable == nullptr) return;
-  // Every block reads all items: not from the host.
-  auto* items = reinterpret_cast<std::int32_t*>(scratch(stream, 2 * pos.size_bytes()));
-  copy_bytes(stream, items, pos.data(), pos.size_bytes());
-  copy_bytes(stream, items + tokens, neg.data(), neg.size_bytes());
-  row_sums(stream, rows, columns, dtable, 2 * tokens,
-           ItemGradients<T>{tokens, columns, dloss, slopes, f, items, items + tokens});
+  scatter_rows(stream, tokens, columns, rows, dtable, pos.data(), 0, ItemGradient<T>{dloss, slopes, f, columns});
+  // Where there is no next item the slope of the other one is 0.
+  scatter_rows(stream, tokens, columns, rows, dtable, neg.data(), -1,
+               ItemGradient<T>{dloss, slopes + tokens, f, columns});
 }
 
 template void sampled_cross_entropy_forward(const Stream&, float*, float*, const float*, const float*, std::int64_t,

@@ -81,7 +81,8 @@ class ReferenceModel final : public Model {
     const Batch& from = batches_.at(static_cast<std::size_t>(step));
     std::vector<std::int64_t> tokens;
     SequenceBatch b;
-    b.begin = tape.keep({count + 1}, DType::i64), b.user = tape.keep({count}, DType::i64);
+    Arena& arena = tape.host_arena();
+    b.begin = allocate(arena, DType::i64, {count + 1}), b.user = allocate(arena, DType::i64, {count});
     b.begin.data<std::int64_t>()[0] = 0;
     for (std::int64_t s = 0; s < count; ++s) {
       for (const std::int64_t m : tokens_of(step, first + s)) tokens.push_back(m);
@@ -90,8 +91,8 @@ class ReferenceModel final : public Model {
     }
     const Shape shape{static_cast<std::int64_t>(tokens.size())};
     b.slots = net_.arch().slots;
-    for (Tensor* t : {&b.item, &b.slot, &b.pos, &b.neg}) *t = tape.keep(shape, DType::i32);
-    if (net_.arch().timed) b.time = tape.keep(shape, DType::i64);
+    for (Tensor* t : {&b.item, &b.slot, &b.pos, &b.neg}) *t = allocate(arena, DType::i32, shape);
+    if (net_.arch().timed) b.time = allocate(arena, DType::i64, shape);
     for (std::size_t k = 0; k < tokens.size(); ++k) {
       const auto m = static_cast<std::size_t>(tokens[k]);
       b.item.data<std::int32_t>()[k] = static_cast<std::int32_t>(from.seq[m]);
@@ -138,9 +139,7 @@ class Tokens {
   }
   /// Rows that `keep` wants, by their position in the reference.
   template <class Keep>
-  void compare(const std::string& name, const Tensor& packed, const Keep& keep) const {
-    if (!packed) return;
-    const std::vector<double> all = doubles(packed);
+  void compare(const std::string& name, const std::vector<double>& all, const Keep& keep) const {
     const std::size_t width = all.size() / tokens_.size();
     std::vector<double> values;
     std::vector<std::int64_t> rows;
@@ -153,12 +152,12 @@ class Tokens {
     v_.selected("outputs", name, values, rows, v_.tolerance(kOutput, kDouble));
   }
   /// Rows of events; of padding too where padding is real computation.
-  void events(const std::string& name, const Tensor& packed) const {
+  void events(const std::string& name, const std::vector<double>& packed) const {
     const bool all = model_.network().arch().pad_mask == SasRecArch::PadMask::none;
     compare(name, packed, [&](std::int64_t m) { return all || !model_.is_padding(step_, m); });
   }
   void events(const std::string& name, Var packed) const {
-    if (packed) events(name, packed.value());
+    if (packed) events(name, doubles(packed.value()));
   }
 
  private:
@@ -169,18 +168,25 @@ class Tokens {
 };
 
 void verify_site(const Tokens& tokens, const std::string& name, const MhcTrace& site) {
-  tokens.events(name + "/H_pre", site.pre);
-  tokens.events(name + "/H_post", site.post);
-  tokens.events(name + "/H_res", site.res);
+  if (!site.maps) return;
+  const std::int64_t n = site.x.shape()[1];
+  const std::vector<double> maps = doubles(site.maps.value());
+  const auto columns = [&](const char* map, std::int64_t first, std::int64_t count) {
+    std::vector<double> values;
+    for (auto row = maps.begin(); row != maps.end(); row += n * (2 + n))
+      values.insert(values.end(), row + first, row + first + count);
+    tokens.events(name + map, values);
+  };
+  columns("/H_pre", 0, n), columns("/H_post", n, n), columns("/H_res", 2 * n, n * n);
   tokens.events(name + "/u", site.u);
   tokens.events(name + "/y", site.y);
   tokens.events(name + "/X", site.x);
 }
 
 /// The first batch with the initial weights, value by value.
-void verify_values(Verifier& v, const ReferenceModel& model, DType dtype) {
-  Stream stream;
-  Arena arena;
+void verify_values(Verifier& v, const ReferenceModel& model, DType dtype, Device device) {
+  Stream stream(device);
+  Arena arena(device);
   Tape tape(stream, arena, dtype, Tape::Mode::forward);
   const std::int64_t samples = model.size(Split::train);
   const SequenceBatch batch = model.batch(tape, 0, 0, samples);
@@ -205,21 +211,21 @@ void verify_values(Verifier& v, const ReferenceModel& model, DType dtype) {
 
   visit_float(dtype, [&]<class T>() {
     const std::int64_t c = f.columns();
-    const T *features = f.value().data<T>(), *table = model.network().item_table().value.data<T>();
+    const HostView all_features(f.value()), all_items(model.network().item_table().value);
+    const T *features = all_features->data<T>(), *table = all_items->data<T>();
     const auto score = [&](std::int64_t token, std::int64_t item) {
       double sum = 0;
       for (std::int64_t k = 0; k < c; ++k)
         sum += static_cast<double>(features[token * c + k]) * static_cast<double>(table[item * c + k]);
       return static_cast<T>(sum);
     };
-    const Tensor pos = tape.keep({batch.tokens()}), neg = tape.keep({batch.tokens()});
-    for (std::int64_t m = 0; m < batch.tokens(); ++m) {
-      pos.data<T>()[m] = score(m, batch.pos.data<std::int32_t>()[m]);
-      neg.data<T>()[m] = score(m, batch.neg.data<std::int32_t>()[m]);
-    }
-    const auto targets = [&](std::int64_t m) { return model.is_target(0, m); };
-    tokens.compare("pos_logits", pos, targets);
-    tokens.compare("neg_logits", neg, targets);
+    const auto logits = [&](const char* name, const Tensor& items) {
+      std::vector<double> values;
+      for (std::int64_t m = 0; m < batch.tokens(); ++m)
+        values.push_back(static_cast<double>(score(m, items.data<std::int32_t>()[m])));
+      tokens.compare(name, values, [&](std::int64_t m) { return model.is_target(0, m); });
+    };
+    logits("pos_logits", batch.pos), logits("neg_logits", batch.neg);
     const std::vector<std::int64_t> candidates = v.file().read<std::int64_t>("/inputs/candidates");
     const std::size_t each = candidates.size() / static_cast<std::size_t>(samples);
     std::vector<double> scores;
@@ -286,7 +292,8 @@ void verify_sequence(World& world, const H5File& file, const VerifyOptions& opti
   VerifyOptions as_computed = options;  // collapsed hyper-connections are computed in double whatever is asked for
   as_computed.f64 = model.params().dtype() == DType::f64;
   Verifier v(file, as_computed, report);
-  verify_values(v, model, model.params().dtype());
+  model.move_to(options.device);
+  verify_values(v, model, model.params().dtype(), options.device);
   verify_steps(v, world, model, as_computed);
 }
 

@@ -63,7 +63,7 @@ class SasRecModel : public Model {
  private:
   /// f after the newest token of each user.
   Tensor newest_features(Tape& tape, Seen seen, std::span<const std::int64_t> users) const;
-  /// Scores of all items, (users, I + 1); those that a user knows, and item 0, are minus infinity.
+  /// Scores of all items, (users, I + 1), on the host; those that a user knows, and item 0, are minus infinity.
   Tensor all_scores(Tape& tape, const Tensor& features, std::span<const std::int64_t> users) const;
 
   Options options_;

@@ -35,8 +35,8 @@ MhcSite add_mhc_site(ParamStore& params, const std::string& name, const MhcShape
 
 /// What passes through a site, for those who compare values one by one.
 struct MhcTrace {
-  Tensor pre, post, res;  ///< (N, n), (N, n), (N, n, n)
-  Var u, y, x;            ///< x: the streams behind the site
+  Var maps;     ///< (N, n + n + n n): H_pre, H_post, H_res
+  Var u, y, x;  ///< x: the streams behind the site
 };
 
 /// What a site reads from the streams, and its maps (N, n + n + n n), see ops/hyper_connections.hpp.
@@ -46,7 +46,6 @@ struct MhcRead {
 };
 MhcRead mhc_read(Tape& tape, Var x, const MhcSite& site);
 Var mhc_write(Tape& tape, Var x, const MhcRead& read, Var y);
-MhcTrace mhc_trace(Tape& tape, const MhcRead& read, Var y, Var out);
 
 /// One site around a sub-layer.
 template <class Layer>
@@ -54,7 +53,7 @@ Var mhc(Tape& tape, Var x, const MhcSite& site, const Layer& layer, MhcTrace* tr
   const MhcRead read = mhc_read(tape, x, site);
   const Var y = layer(read.u);
   const Var out = mhc_write(tape, x, read, y);
-  if (trace) *trace = mhc_trace(tape, read, y, out);
+  if (trace) *trace = {read.maps, read.u, y, out};
   return out;
 }
 

@@ -19,7 +19,7 @@ namespace lockstep::ops {
 void sampled_cross_entropy_forward(Stream&, const Tensor& loss, const Tensor& slopes, const Tensor& f,
                                    const Tensor& table, std::span<const std::int32_t> pos,
                                    std::span<const std::int32_t> neg);
-/// dtable (R, C) is always added to, for m ascending, the next item first. Either may be empty.
+/// dtable (R, C) is always added to, in an order of its own on each kind of device. Either may be empty.
 void sampled_cross_entropy_backward(Stream&, Target df, const Tensor& dtable, const Tensor& dloss, const Tensor& slopes,
                                     const Tensor& f, const Tensor& table, std::span<const std::int32_t> pos,
                                     std::span<const std::int32_t> neg);

@@ -1,0 +1,24 @@
+#pragma once
+#include "lockstep/tensor/tensor.hpp"
+
+namespace lockstep::ops {
+
+/// The site of hyper-connections that public code computes: n equal copies of x are mixed with doubly stochastic
+/// weights, a multiple of f is added to each, and all are summed, which amounts to
+///
+///   y_i = n x_i + g_i f_i,   g = sum_m 2 sigmoid(alpha (W_m r + b_m)),   r = n copies of x_i / (rms(x_i) + 1e-12)
+///
+/// shapes   x, f, y (N, C); alpha (); weight W (n, n C); bias (n)
+/// dtypes   f32 | f64, all equal
+/// errors   Error naming the shapes if they do not fit
+/// source   baka-world/SASRec.pytorch, its ManifoldHyperConnection with everything that cancels left out
+struct CollapsedConnection {
+  Tensor alpha, weight, bias;
+};
+void collapsed_connection_forward(Stream&, const Tensor& y, const Tensor& x, const Tensor& f,
+                                  const CollapsedConnection& site);
+/// Gradients of the site are always added to; any target may be empty. The norm has derivative 0 at x = 0.
+void collapsed_connection_backward(Stream&, Target dx, Target df, const CollapsedConnection& gradients, const Tensor& dy,
+                                   const Tensor& x, const Tensor& f, const CollapsedConnection& site);
+
+}  // namespace lockstep::ops

@@ -1,0 +1,18 @@
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "lockstep/tensor/tensor.hpp"
+
+namespace lockstep::ops {
+
+/// Products of features with rows of a table that each names for itself: candidates for a ranking.
+///
+///   score_bk = f_b . E_ids_bk, added up in f64
+///
+/// shapes   scores (B, K); f (B, C); table E (R, C); ids (B K)
+/// dtypes   f32 | f64, all equal
+/// errors   Error naming the shapes if they do not fit, or an id that is not in 0..R-1
+void row_scores(Stream&, const Tensor& scores, const Tensor& f, const Tensor& table, std::span<const std::int32_t> ids);
+
+}  // namespace lockstep::ops

@@ -1,0 +1,28 @@
+#pragma once
+#include <cstdint>
+
+#include "lockstep/device/device.hpp"
+
+namespace lockstep::ops::cuda {
+
+/// A site of ops/collapsed_connections.hpp and what it connects.
+template <class T>
+struct Collapsed {
+  std::int64_t rows, columns, n;
+  const T *x, *f, *alpha, *weight, *bias;
+};
+/// Where gradients go; null: not wanted.
+template <class T>
+struct CollapsedGradients {
+  T *dx, *df;
+  bool accumulate_dx, accumulate_df;
+  T *alpha, *weight, *bias;
+};
+
+template <class T>
+void collapsed_connection_forward(const Stream& stream, T* y, const Collapsed<T>& site);
+template <class T>
+void collapsed_connection_backward(const Stream& stream, const CollapsedGradients<T>& to, const T* dy,
+                                   const Collapsed<T>& site);
+
+}  // namespace lockstep::ops::cuda
