@@ -11,8 +11,8 @@ Var mhc_collapsed(Tape& t, Var x, Var f, const Param& alpha, const Linear& phi) 
   ops::collapsed_connection_forward(t.stream(), y.value(), x.value(), f.value(), site);
   t.record("mhc_collapsed", y, {&alpha, w, b}, [=, &t, &alpha] {
     const ops::CollapsedConnection gradients = {t.grad_of(alpha).tensor, t.grad_of(*w).tensor, t.grad_of(*b).tensor};
-    ops::collapsed_connection_backward(t.stream(), t.grad_of(x), t.grad_of(f), gradients, y.grad(), x.value(), f.value(),
-                                       site);
+    ops::collapsed_connection_backward(t.stream(), t.grad_of(x), t.grad_of(f), gradients, y.grad(), x.value(),
+                                       f.value(), site);
   });
   return y;
 }

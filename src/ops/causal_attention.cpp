@@ -193,8 +193,7 @@ void causal_attention_forward(Stream& stream, const Tensor& y, const Tensor& log
 }
 
 void causal_attention_backward(Stream& stream, Target dq, Target dk, Target dv, Target dkeys, Target dvalues,
-                               const Tensor& dy,
-                               const Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v,
+                               const Tensor& dy, const Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v,
                                const Tensor& logsum, const CausalAttention& a, const TimeBuckets& time) {
   check("causal_attention backward", q, k, v, dy, a, time);
   require(y.shape() == q.shape(), "causal_attention backward: q is ", q.shape(), ", so y must be too, not ", y.shape());
@@ -208,10 +207,10 @@ void causal_attention_backward(Stream& stream, Target dq, Target dk, Target dv, 
   visit_float(q.dtype(), [&]<class T>() {
     if constexpr (kHasCuda) {
       if (q.device().is_cuda())
-        return cuda::causal_attention_backward<T>(
-            stream, pointer<T>(dq.tensor), pointer<T>(dk.tensor), pointer<T>(dv.tensor), pointer<T>(dkeys.tensor),
-            pointer<T>(dvalues.tensor), dy.data<T>(), y.data<T>(), q.data<T>(), k.data<T>(), v.data<T>(),
-            logsum.data<T>(), q.columns(), a, time);
+        return cuda::causal_attention_backward<T>(stream, pointer<T>(dq.tensor), pointer<T>(dk.tensor),
+                                                  pointer<T>(dv.tensor), pointer<T>(dkeys.tensor),
+                                                  pointer<T>(dvalues.tensor), dy.data<T>(), y.data<T>(), q.data<T>(),
+                                                  k.data<T>(), v.data<T>(), logsum.data<T>(), q.columns(), a, time);
     }
     HeadTables<T> tables(time, a.heads, dkeys || dvalues);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {

@@ -120,7 +120,7 @@ struct CausalGradients {
 /// in a fixed order. Five products for each pair of head width; masks are drawn once. Bound by FMAs and shared memory,
 /// with times by the table rows' sums.
 template <class T, int kChunks, Timed kTimed>
-__global__ void __launch_bounds__(kWarp * kMostWarps, 1)
+__global__ void __launch_bounds__(kWarp* kMostWarps, 1)
     causal_backward_kernel(CausalLaunch<T> p, CausalGradients<T> to, const T* __restrict__ dy, const T* __restrict__ y,
                            const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                            const T* __restrict__ logsum, Drop<T> table_drop) {
@@ -171,20 +171,20 @@ __global__ void __launch_bounds__(kWarp * kMostWarps, 1)
         lse[r] = i < h.length ? logsum[(h.base + i) * p.heads + head] : T{0};
       }
 
-      const std::int64_t end = p.filled || top + step > h.length ? h.length : top + step;
+      const std::int64_t end = p.filled() || top + step > h.length ? h.length : top + step;
       for (std::int64_t tile = 0; tile < end; tile += kKeys) {
         __syncthreads();
         load_tile(me, sm.k, k + at + tile * p.columns, kKeys, h.length - tile, p.columns, p.width);
         load_tile(me, sm.v, v + at + tile * p.columns, kKeys, h.length - tile, p.columns, p.width);
         __syncthreads();
-        if (first < h.length && (p.filled || tile < first + kRows)) {
+        if (first < h.length && (p.filled() || tile < first + kRows)) {
           const std::int64_t key = tile + me.lane;
           T s[kRows] = {}, dp[kRows] = {}, keep[kRows];
           add_scores(s, my_q, sm.k, me.lane, p.width);
           add_scores(dp, my_dy, sm.v, me.lane, p.width);
           if constexpr (kTimed != Timed::no)
             time_products<kChunks, kTimed, true>(p, h, me, sm.time, my_ds, my_p, my_q, my_dy, first, tile);
-          if (p.drops) draw_keeps(keep, p, h.draws, me, first, tile);
+          if (p.drops()) draw_keeps(keep, p, h.draws, me, first, tile);
 #pragma unroll
           for (int r = 0; r < kRows; ++r) {
             const std::int64_t i = first + r;
@@ -192,9 +192,9 @@ __global__ void __launch_bounds__(kWarp * kMostWarps, 1)
               s[r] += key <= i ? my_ds[r * kKeys + me.lane] : T{0};
               dp[r] += key <= i ? my_p[r * kKeys + me.lane] : T{0};
             }
-            s[r] = key <= i ? s[r] * p.scale : p.filled ? p.fill : none;
+            s[r] = key <= i ? s[r] * p.scale : p.filled() ? p.fill : none;
             if (i >= h.length || key >= h.length) s[r] = none;
-            const T probability = s[r] == none ? T{0} : exp(s[r] - lse[r]), kept = p.drops ? keep[r] : T{1};
+            const T probability = s[r] == none ? T{0} : exp(s[r] - lse[r]), kept = p.drops() ? keep[r] : T{1};
             my_p[r * kKeys + me.lane] = probability * kept;
             my_ds[r * kKeys + me.lane] =
                 key <= i ? probability * (dp[r] * kept - mean[r]) * p.scale : T{0};  // a fill has no gradient
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kWarp * kMostWarps, 1)
         __syncthreads();
 
         // Queries of the block, by their place in it, that see a key of the tile.
-        const int i0 = p.filled || tile < top ? 0 : static_cast<int>(tile - top);
+        const int i0 = p.filled() || tile < top ? 0 : static_cast<int>(tile - top);
         const int i1 = static_cast<int>(step < h.length - top ? step : h.length - top);
         if (to.dk != nullptr || to.dv != nullptr) {
           for (int j = me.warp * kKeyGroup; j < kKeys; j += me.warps * kKeyGroup) {
@@ -247,8 +247,7 @@ __global__ void __launch_bounds__(kWarp * kMostWarps, 1)
           }
         }
         if constexpr (kTimed != Timed::no)
-          if (dtables != nullptr)
-            add_to_tables<kChunks, kTimed>(p, sm, block_time, dtables, top, i0, i1, tile);
+          if (dtables != nullptr) add_to_tables<kChunks, kTimed>(p, sm, block_time, dtables, top, i0, i1, tile);
       }
 
       if (to.dq == nullptr) continue;
@@ -279,7 +278,8 @@ __global__ void __launch_bounds__(256)
                       const T* __restrict__ partials) {
   const std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x, size = (p.last + 1) * p.columns;
   if (e >= 2 * size) return;
-  const std::int64_t side = e / size, r = e % size / p.columns, head = e % p.columns / p.width, c = e % p.columns % p.width;
+  const std::int64_t side = e / size, r = e % size / p.columns, head = e % p.columns / p.width,
+                     c = e % p.columns % p.width;
   T* out = side == 0 ? dkeys : dvalues;
   if (out == nullptr) return;
   const TableSums sums(p.last, p.width);

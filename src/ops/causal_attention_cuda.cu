@@ -62,13 +62,13 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
 #pragma unroll
     for (int r = 0; r < kRows; ++r) largest[r] = none;
 
-    const std::int64_t end = p.filled || top + step > h.length ? h.length : top + step;
+    const std::int64_t end = p.filled() || top + step > h.length ? h.length : top + step;
     for (std::int64_t tile = 0; tile < end; tile += kKeys) {
       __syncthreads();
       load_tile(me, sm.k, k + at + tile * p.columns, kKeys, h.length - tile, p.columns, p.width);
       load_tile(me, sm.v, v + at + tile * p.columns, kKeys, h.length - tile, p.columns, p.width);
       __syncthreads();
-      if (first >= h.length || (!p.filled && tile >= first + kRows)) continue;
+      if (first >= h.length || (!p.filled() && tile >= first + kRows)) continue;
 
       const std::int64_t key = tile + me.lane;
       T s[kRows] = {};
@@ -77,12 +77,12 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
         time_products<kChunks, kTimed, false>(p, h, me, sm.time, sm.p, static_cast<T*>(nullptr), sm.q,
                                               static_cast<const T*>(nullptr), first, tile);
       T keep[kRows];
-      if (p.drops) draw_keeps(keep, p, h.draws, me, first, tile);
+      if (p.drops()) draw_keeps(keep, p, h.draws, me, first, tile);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const std::int64_t i = first + r;
         if constexpr (kTimed != Timed::no) s[r] += key <= i ? sm.p[r * kKeys + me.lane] : T{0};
-        s[r] = key <= i ? s[r] * p.scale : p.filled ? p.fill : none;
+        s[r] = key <= i ? s[r] * p.scale : p.filled() ? p.fill : none;
         if (key >= h.length) s[r] = none;
         const T before = largest[r];
         largest[r] = warp_reduce(s[r] > before ? s[r] : before, Max{});
@@ -90,10 +90,10 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
         sum[r] = sum[r] * shrink + warp_reduce(e);
 #pragma unroll
         for (int c = 0; c < kChannels; ++c) out[r][c] *= shrink;
-        sm.p[r * kKeys + me.lane] = p.drops ? e * keep[r] : e;
+        sm.p[r * kKeys + me.lane] = p.drops() ? e * keep[r] : e;
       }
       __syncwarp();
-      const std::int64_t seen = (p.filled ? h.length : first + kRows) - tile;
+      const std::int64_t seen = (p.filled() ? h.length : first + kRows) - tile;
       add_weighted<kChunks, kTimed>(out, p, me, sm.p, sm.v, h.values, 1, sm.time,
                                     static_cast<int>(seen < kKeys ? seen : kKeys));
       __syncwarp();

@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <cmath>
 
 #include "cuda_causal_attention.hpp"
 #include "device/cuda_scratch.hpp"
@@ -38,13 +39,13 @@ CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const Tim
                            : time.dropout && time.drop == TimeBuckets::Drop::element ? Timed::masked
                                                                                      : Timed::whole};
   for (std::int64_t b = 0; b < plan.sequences; ++b)
-    plan.longest = std::max(plan.longest, a.rows.offsets[static_cast<std::size_t>(b + 1)] -
-                                              a.rows.offsets[static_cast<std::size_t>(b)]);
+    plan.longest = std::max(
+        plan.longest, a.rows.offsets[static_cast<std::size_t>(b + 1)] - a.rows.offsets[static_cast<std::size_t>(b)]);
   if (time) {
     const std::int64_t copies = tables_per_sequence(time) ? plan.sequences : 1;
-    plan.tables_bytes = static_cast<std::size_t>(copies * 2 * a.heads * time.keys.rows() *
-                                                 table_stride(static_cast<int>(width))) *
-                        sizeof(T);
+    plan.tables_bytes =
+        static_cast<std::size_t>(copies * 2 * a.heads * time.keys.rows() * table_stride(static_cast<int>(width))) *
+        sizeof(T);
     plan.times_bytes = time.times.size_bytes();
   }
   return plan;
@@ -63,9 +64,10 @@ void visit_causal(const CausalPlan& plan, const F& f) {
 
 template <int kChunks, Timed kTimed>
 __host__ __device__ constexpr std::size_t time_tile_bytes(std::size_t queries) {
-  return kTimed == Timed::no ? 0
-                             : queries * kKeys * sizeof(std::int32_t) +
-                                   (kTimed == Timed::masked ? queries * (kKeys / 4) * kWarp * sizeof(MaskBits<kChunks>) : 0);
+  return kTimed == Timed::no
+             ? 0
+             : queries * kKeys * sizeof(std::int32_t) +
+                   (kTimed == Timed::masked ? queries * (kKeys / 4) * kWarp * sizeof(MaskBits<kChunks>) : 0);
 }
 /// A warp's part of such memory.
 template <int kChunks, Timed kTimed>
@@ -122,7 +124,6 @@ template <class T>
 CausalLaunch<T> prepare_causal(const Stream& stream, const CausalPlan& plan, std::byte* scratch, std::int64_t columns,
                                const CausalAttention& a, const TimeBuckets& time) {
   const int heads = static_cast<int>(a.heads), width = static_cast<int>(columns / a.heads);
-  const bool filled = a.fill > -std::numeric_limits<double>::infinity();
   CausalLaunch<T> p{.sequences = plan.sequences,
                     .columns = columns,
                     .heads = heads,
@@ -130,10 +131,8 @@ CausalLaunch<T> prepare_causal(const Stream& stream, const CausalPlan& plan, std
                     .offsets = a.rows.offsets.data(),
                     .samples = a.rows.samples.data(),
                     .first_query = a.first_query.empty() ? nullptr : a.first_query.data(),
-                    .filled = filled,
-                    .fill = filled ? static_cast<T>(a.fill) : T{},
+                    .fill = static_cast<T>(a.fill),
                     .scale = static_cast<T>(1) / std::sqrt(static_cast<T>(width)),
-                    .drops = static_cast<bool>(a.dropout),
                     .dropout = a.dropout,
                     .drop = Drop<T>(ops::cpu::DropRate(a.dropout.rate)),
                     .tables = nullptr,
@@ -154,11 +153,6 @@ CausalLaunch<T> prepare_causal(const Stream& stream, const CausalPlan& plan, std
          Drop<T>(ops::cpu::DropRate(time.dropout.rate)), static_cast<T>(element_scale(time)));
   p.tables = tables;
   return p;
-}
-
-template <class T>
-__device__ T infinity() {
-  return static_cast<T>(HUGE_VAL);
 }
 
 }  // namespace lockstep::gpu

@@ -24,8 +24,8 @@ T* pointer(const Tensor& t) {
 }
 template <class T>
 cuda::Collapsed<T> collapsed(const Tensor& x, const Tensor& f, const CollapsedConnection& s) {
-  return {x.rows(),          x.columns(),          s.bias.size(),       x.data<T>(), f.data<T>(),
-          s.alpha.data<T>(), s.weight.data<T>(), s.bias.data<T>()};
+  return {x.rows(),    x.columns(),       s.bias.size(),      x.data<T>(),
+          f.data<T>(), s.alpha.data<T>(), s.weight.data<T>(), s.bias.data<T>()};
 }
 
 /// One row at a time, in the type of the arrays.
@@ -63,12 +63,13 @@ void forward(const Mixer<T>& s, T* y) {
 }
 
 template <class T>
-void backward(const Mixer<T>& s, const T* dy, const cuda::CollapsedGradients<T>& to) {
+void backward(const Mixer<T>& s, const T* dy, const cuda::CollapsedGradients<T>& to, bool accumulate_dx,
+              bool accumulate_df) {
   const auto n = static_cast<T>(s.n);
   const std::int64_t columns = s.columns;
   // The derivative by x / scale.
-  T* const slope = static_cast<T*>(
-      cpu::thread_scratch(cpu::Scratch::tables, static_cast<std::size_t>(columns) * sizeof(T)));
+  T* const slope =
+      static_cast<T*>(cpu::thread_scratch(cpu::Scratch::tables, static_cast<std::size_t>(columns) * sizeof(T)));
   for (std::int64_t i = 0; i < s.rows; ++i) {
     const T *x = s.x + i * columns, *f = s.f + i * columns, *dyi = dy + i * columns;
     const T rms = s.rms(x), scale = rms + static_cast<T>(kEps);
@@ -93,8 +94,8 @@ void backward(const Mixer<T>& s, const T* dy, const cuda::CollapsedGradients<T>&
       if (row != nullptr) row[i * columns + k] = value + (accumulate ? row[i * columns + k] : T{0});
     };
     for (std::int64_t k = 0; k < columns; ++k) {
-      put(to.dx, to.accumulate_dx, k, n * dyi[k] + slope[k] / scale - bend * x[k]);
-      put(to.df, to.accumulate_df, k, g * dyi[k]);
+      put(to.dx, accumulate_dx, k, n * dyi[k] + slope[k] / scale - bend * x[k]);
+      put(to.df, accumulate_df, k, g * dyi[k]);
     }
   }
 }
@@ -119,14 +120,13 @@ void collapsed_connection_backward(Stream& stream, Target dx, Target df, const C
   check("collapsed_connection backward", x, f, dy, site);
   visit_float(x.dtype(), [&]<class T>() {
     const cuda::Collapsed<T> s = collapsed<T>(x, f, site);
-    const cuda::CollapsedGradients<T> to = {pointer<T>(dx.tensor),        pointer<T>(df.tensor),
-                                            dx.accumulate,                df.accumulate,
-                                            pointer<T>(gradients.alpha),  pointer<T>(gradients.weight),
-                                            pointer<T>(gradients.bias)};
+    const cuda::CollapsedGradients<T> to = {pointer<T>(dx.tensor), pointer<T>(df.tensor), pointer<T>(gradients.alpha),
+                                            pointer<T>(gradients.weight), pointer<T>(gradients.bias)};
     if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) return cuda::collapsed_connection_backward<T>(stream, to, dy.data<T>(), s);
+      if (x.device().is_cuda())
+        return cuda::collapsed_connection_backward<T>(stream, to, dx.accumulate, df.accumulate, dy.data<T>(), s);
     }
-    backward(Mixer<T>(s), dy.data<T>(), to);
+    backward(Mixer<T>(s), dy.data<T>(), to, dx.accumulate, df.accumulate);
   });
 }
 

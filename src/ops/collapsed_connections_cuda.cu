@@ -37,7 +37,7 @@ struct Row {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kWarp * kRowWarps) forward_kernel(Collapsed<T> s, T* __restrict__ y) {
+__global__ void __launch_bounds__(kWarp* kRowWarps) forward_kernel(Collapsed<T> s, T* __restrict__ y) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kRowWarps + threadIdx.y;
   if (i >= s.rows) return;
   const Row<T> row(s, i);
@@ -50,9 +50,9 @@ __global__ void __launch_bounds__(kWarp * kRowWarps) forward_kernel(Collapsed<T>
 /// dx and df of a row, and what the site's gradients are summed from: da (N, n), the derivative by W_m r + b_m, its sums
 /// with those products `by_alpha` (N), and 1 / scale (N).
 template <class T>
-__global__ void __launch_bounds__(kWarp * kRowWarps)
-    backward_kernel(Collapsed<T> s, CollapsedGradients<T> to, T* da, T* __restrict__ by_alpha, T* __restrict__ inverse,
-                    const T* __restrict__ dy) {
+__global__ void __launch_bounds__(kWarp* kRowWarps)
+    backward_kernel(Collapsed<T> s, CollapsedGradients<T> to, bool accumulate_dx, bool accumulate_df, T* da,
+                    T* __restrict__ by_alpha, T* __restrict__ inverse, const T* __restrict__ dy) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kRowWarps + threadIdx.y;
   if (i >= s.rows) return;
   const Row<T> row(s, i);
@@ -81,9 +81,9 @@ __global__ void __launch_bounds__(kWarp * kRowWarps)
   for (std::int64_t k = threadIdx.x; k < s.columns; k += kWarp) {
     if (to.dx != nullptr) {
       const T value = static_cast<T>(s.n) * dy[at + k] + slope(k) / row.scale - bend * row.x[k];
-      to.dx[at + k] = to.accumulate_dx ? to.dx[at + k] + value : value;
+      to.dx[at + k] = accumulate_dx ? to.dx[at + k] + value : value;
     }
-    if (to.df != nullptr) to.df[at + k] = to.accumulate_df ? to.df[at + k] + g * dy[at + k] : g * dy[at + k];
+    if (to.df != nullptr) to.df[at + k] = accumulate_df ? to.df[at + k] + g * dy[at + k] : g * dy[at + k];
   }
 }
 
@@ -117,8 +117,8 @@ void collapsed_connection_forward(const Stream& stream, T* y, const Collapsed<T>
 }
 
 template <class T>
-void collapsed_connection_backward(const Stream& stream, const CollapsedGradients<T>& to, const T* dy,
-                                   const Collapsed<T>& s) {
+void collapsed_connection_backward(const Stream& stream, const CollapsedGradients<T>& to, bool accumulate_dx,
+                                   bool accumulate_df, const T* dy, const Collapsed<T>& s) {
   if (s.rows == 0) return;
   const std::int64_t products = s.n * s.columns, own = s.rows * (s.n + 2) + products;
   const std::size_t sums = std::max({column_sums_bytes<T, 1>(s.rows, products), column_sums_bytes<T, 1>(s.rows, s.n),
@@ -126,7 +126,8 @@ void collapsed_connection_backward(const Stream& stream, const CollapsedGradient
   T* const da = reinterpret_cast<T*>(scratch(stream, static_cast<std::size_t>(own) * sizeof(T) + sums));
   T *const by_alpha = da + s.rows * s.n, *const inverse = by_alpha + s.rows, *const by_copy = inverse + s.rows;
   auto* const partials = reinterpret_cast<std::byte*>(da + own);
-  launch(stream, warp_per_row(s.rows), backward_kernel<T>, s, to, da, by_alpha, inverse, dy);
+  launch(stream, warp_per_row(s.rows), backward_kernel<T>, s, to, accumulate_dx, accumulate_df, da, by_alpha, inverse,
+         dy);
   if (to.alpha != nullptr)
     column_sums(stream, s.rows, 1, ColumnSums<T, 1>{{to.alpha}, {true}}, Plain<T>{by_alpha, 1}, partials);
   if (to.bias != nullptr)
@@ -139,10 +140,10 @@ void collapsed_connection_backward(const Stream& stream, const CollapsedGradient
 }
 
 template void collapsed_connection_forward(const Stream&, float*, const Collapsed<float>&);
-template void collapsed_connection_backward(const Stream&, const CollapsedGradients<float>&, const float*,
+template void collapsed_connection_backward(const Stream&, const CollapsedGradients<float>&, bool, bool, const float*,
                                             const Collapsed<float>&);
 template void collapsed_connection_forward(const Stream&, double*, const Collapsed<double>&);
-template void collapsed_connection_backward(const Stream&, const CollapsedGradients<double>&, const double*,
+template void collapsed_connection_backward(const Stream&, const CollapsedGradients<double>&, bool, bool, const double*,
                                             const Collapsed<double>&);
 
 }  // namespace lockstep::ops::cuda

@@ -14,15 +14,13 @@ struct Collapsed {
 /// Where gradients go; null: not wanted.
 template <class T>
 struct CollapsedGradients {
-  T *dx, *df;
-  bool accumulate_dx, accumulate_df;
-  T *alpha, *weight, *bias;
+  T *dx, *df, *alpha, *weight, *bias;
 };
 
 template <class T>
 void collapsed_connection_forward(const Stream& stream, T* y, const Collapsed<T>& site);
 template <class T>
-void collapsed_connection_backward(const Stream& stream, const CollapsedGradients<T>& to, const T* dy,
-                                   const Collapsed<T>& site);
+void collapsed_connection_backward(const Stream& stream, const CollapsedGradients<T>& to, bool accumulate_dx,
+                                   bool accumulate_df, const T* dy, const Collapsed<T>& site);
 
 }  // namespace lockstep::ops::cuda

@@ -1,5 +1,7 @@
 #pragma once
+#include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda_philox.hpp"
 #include "device/cuda_reduce.hpp"
@@ -49,6 +51,11 @@ inline __host__ __device__ int table_stride(int width) { return (width + 3) / 4 
 /// Rows in shared memory: an odd number of fours, so that the lanes' rows start in different banks.
 inline __host__ __device__ int tile_stride(int width) { return ((width + 3) / 4 | 1) * 4; }
 
+template <class T>
+__device__ T infinity() {
+  return static_cast<T>(HUGE_VAL);
+}
+
 /// What all blocks of a launch know.
 template <class T>
 struct CausalLaunch {
@@ -57,18 +64,19 @@ struct CausalLaunch {
   const std::int64_t* offsets;
   const std::uint64_t* samples;
   const std::int64_t* first_query;  ///< null: none
-  bool filled;
-  T fill, scale;
-  bool drops;  ///< probabilities
+  T fill, scale;                    ///< fill: minus infinity leaves later keys out
   ops::Dropout dropout;
   Drop<T> drop;
   // Of the time-aware part:
-  const T* tables;            ///< (sequences or 1, 2, heads, R, table_stride): keys, values; with what dropout scales up
+  const T* tables;  ///< (sequences or 1, 2, heads, R, table_stride): keys, values; with what dropout scales up
   std::int64_t tables_apart;  ///< from those of one sequence to the next one's; 0: all have the same
   const std::int64_t* times;
-  std::int64_t last;            ///< the bucket of long times, R - 1
-  std::uint32_t threshold;      ///< an element is dropped if its draw of 8 bits is below
+  std::int64_t last;        ///< the bucket of long times, R - 1
+  std::uint32_t threshold;  ///< an element is dropped if its draw of 8 bits is below
   ops::Dropout time_dropout;
+
+  __device__ bool filled() const { return fill > -infinity<T>(); }
+  __device__ bool drops() const { return drop.threshold > 0; }  ///< probabilities
 };
 
 /// One head of one sequence.
@@ -157,7 +165,8 @@ __device__ void draw_keeps(T (&keep)[N], const CausalLaunch<T>& p, const Philox&
 #pragma unroll
   for (int r = 0; r < N; r += 2) {
     const auto i = static_cast<std::uint64_t>(first + r + me.half);
-    const auto block = draws.block(ops::cpu::kGroupBlocks * (i << 28 | group) + static_cast<std::uint64_t>(me.lane % 16));
+    const auto block =
+        draws.block(ops::cpu::kGroupBlocks * (i << 28 | group) + static_cast<std::uint64_t>(me.lane % 16));
     const std::uint32_t mine = word == 0 ? block[0] : word == 1 ? block[1] : word == 2 ? block[2] : block[3];
 #pragma unroll
     for (int n = 0; n < 2 && r + n < N; ++n) {
@@ -230,8 +239,8 @@ __device__ T sum_halves(T (&v)[N], int lane) {
 /// Shared memory of a warp for the time-aware part of its queries and a tile of keys.
 template <int kChunks>
 struct TimeTile {
-  std::int32_t* buckets;        ///< (queries, kKeys)
-  MaskBits<kChunks>* masks;     ///< (queries, kKeys / 4, lanes)
+  std::int32_t* buckets;     ///< (queries, kKeys)
+  MaskBits<kChunks>* masks;  ///< (queries, kKeys / 4, lanes)
 };
 
 /// For each of the warp's queries x_r and keys j <= i: products of x_r with the row of the keys' table that the time
@@ -302,8 +311,9 @@ __device__ void time_products(const CausalLaunch<T>& p, const CausalHead<T>& h, 
 /// sums_r += sum over the half's keys j of weight_rj (row_j + table_rj): rows of the tile, table rows by time.
 /// side 0: the keys' table, 1: the values'.
 template <int kChunks, Timed kTimed, int N, class T>
-__device__ void add_weighted(T (&sums)[N][4 * kChunks], const CausalLaunch<T>& p, const CausalLane& me, const T* sm_weights,
-                             const T* sm_rows, const T* table, int side, const TimeTile<kChunks>& sm, int keys) {
+__device__ void add_weighted(T (&sums)[N][4 * kChunks], const CausalLaunch<T>& p, const CausalLane& me,
+                             const T* sm_weights, const T* sm_rows, const T* table, int side,
+                             const TimeTile<kChunks>& sm, int keys) {
   const int stride = tile_stride(p.width), in_table = table_stride(p.width);
 #pragma unroll 1
   for (int pair = 0; 4 * pair < keys; ++pair)
@@ -322,8 +332,8 @@ __device__ void add_weighted(T (&sums)[N][4 * kChunks], const CausalLaunch<T>& p
           if constexpr (kTimed != Timed::no) {
             const std::uint32_t mask =
                 kTimed == Timed::masked ? sm.masks[(r * (kKeys / 4) + pair) * kWarp + me.lane] : 0u;
-            const Four<T> t = masked_four<kTimed>(table + std::int64_t{sm.buckets[r * kKeys + j]} * in_table + c, mask,
-                                                  m, side, n);
+            const Four<T> t =
+                masked_four<kTimed>(table + std::int64_t{sm.buckets[r * kKeys + j]} * in_table + c, mask, m, side, n);
 #pragma unroll
             for (int k = 0; k < 4; ++k) x.at[k] += t.at[k];
           }

@@ -77,8 +77,8 @@ void hyper_maps_forward(Stream& stream, const Tensor& maps, const Tensor& raw, c
     const std::int64_t width = e.streams * e.channels;
     if constexpr (kHasCuda) {
       if (x.device().is_cuda())
-        return cuda::hyper_maps_forward<T>(stream, maps.data<T>(), raw.data<T>(), scale.data<T>(), x.data<T>(), e.tokens,
-                                           width, h);
+        return cuda::hyper_maps_forward<T>(stream, maps.data<T>(), raw.data<T>(), scale.data<T>(), x.data<T>(),
+                                           e.tokens, width, h);
     }
     cpu::product<T>(e.tokens, e.maps, width, raw.data<T>(), x.data<T>(), all_weights<T>(h), true, false);
     cpu::active_hyper_kernels<T>().maps(e.tokens, width, maps.data<T>(), raw.data<T>(), scale.data<T>(), x.data<T>(),

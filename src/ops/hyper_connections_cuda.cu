@@ -10,7 +10,7 @@ namespace {
 using namespace gpu;
 
 constexpr int kMost = static_cast<int>(HyperConnection::kMostStreams);
-constexpr int kMapWarps = 8;      ///< of a block that computes maps
+constexpr int kMapWarps = 8;  ///< of a block that computes maps
 /// Tokens of such a block; fewer for any number of streams, for want of shared memory.
 template <int kN>
 constexpr int kMapTokens = kN > 0 ? 32 : 16;
@@ -105,7 +105,7 @@ struct Sinkhorn {
 /// memory, a value of x is read once by all lanes of a warp. Then a thread per token: its matrix and all Sinkhorn steps
 /// stay in registers. Reads x once, and the weights once per block, from L2.
 template <class T, int kN>
-__global__ void __launch_bounds__(kWarp * kMapWarps)
+__global__ void __launch_bounds__(kWarp* kMapWarps)
     maps_kernel(Maps<T> p, T* __restrict__ maps, T* __restrict__ raw, T* __restrict__ scale, const T* __restrict__ x) {
   constexpr int kTokens = kMapTokens<kN>, kEach = kTokens / kMapWarps;
   constexpr int kMostMaps = (kN > 0 ? kN : kMost) * (2 + (kN > 0 ? kN : kMost));
@@ -158,18 +158,18 @@ __global__ void __launch_bounds__(kWarp * kMapWarps)
     T* mine = sm_maps[t];
     for (int k = 0; k < 2 * n; ++k) mine[k] = static_cast<T>(k < n ? 1 : 2) * sigmoid(mine[k]);
     Sinkhorn<T, kN> res;
-#pragma unroll Sinkhorn<T, kN>::kUnroll
+#pragma unroll Sinkhorn < T, kN> ::kUnroll
     for (int a = 0; a < n; ++a)
-#pragma unroll Sinkhorn<T, kN>::kUnroll
+#pragma unroll Sinkhorn < T, kN> ::kUnroll
       for (int b = 0; b < n; ++b) res.m[a][b] = exp(clamped(mine[(2 + a) * n + b]));
 #pragma unroll 1
     for (int step = 0; step < p.steps; ++step) {
       res.template divide<true>(n, nullptr, 0);
       res.template divide<false>(n, nullptr, 0);
     }
-#pragma unroll Sinkhorn<T, kN>::kUnroll
+#pragma unroll Sinkhorn < T, kN> ::kUnroll
     for (int a = 0; a < n; ++a)
-#pragma unroll Sinkhorn<T, kN>::kUnroll
+#pragma unroll Sinkhorn < T, kN> ::kUnroll
       for (int b = 0; b < n; ++b) mine[(2 + a) * n + b] = res.m[a][b];
   }
   __syncthreads();
@@ -251,9 +251,8 @@ __global__ void __launch_bounds__(kGateThreads)
 /// dx_c += factor x_c + sum_k d_k W_kc. A thread has a column and eight tokens, so a weight serves eight products;
 /// x and dx are read and written once.
 template <class T>
-__global__ void __launch_bounds__(kColumns)
-    maps_dx_kernel(Maps<T> p, T* __restrict__ dx, const T* __restrict__ d, const T* __restrict__ factor,
-                   const T* __restrict__ x) {
+__global__ void __launch_bounds__(kColumns) maps_dx_kernel(Maps<T> p, T* __restrict__ dx, const T* __restrict__ d,
+                                                           const T* __restrict__ factor, const T* __restrict__ x) {
   constexpr int kTokens = 8;
   __shared__ T sm_d[kTokens][kMost * (2 + kMost)];
   const std::int64_t c = std::int64_t{blockIdx.y} * kColumns + threadIdx.x, first = std::int64_t{blockIdx.x} * kTokens;
@@ -364,8 +363,10 @@ void hyper_maps_backward(const Stream& stream, T* dx, const HyperConnectionGradi
   const std::int64_t blocks = ceil_div<std::int64_t>(tokens, kGateThreads), gates = 3 + p.maps;
   const std::int64_t parts = weight_parts(tokens), weights = p.maps * width;
   T* factor = reinterpret_cast<T*>(scratch(
-      stream, static_cast<std::size_t>(tokens * (1 + 2 * p.steps * p.n) + blocks * gates + parts * weights) * sizeof(T)));
-  T *sums = factor + tokens, *gate_parts = sums + 2 * p.steps * p.n * tokens, *weight_sums = gate_parts + blocks * gates;
+      stream,
+      static_cast<std::size_t>(tokens * (1 + 2 * p.steps * p.n) + blocks * gates + parts * weights) * sizeof(T)));
+  T *sums = factor + tokens, *gate_parts = sums + 2 * p.steps * p.n * tokens,
+    *weight_sums = gate_parts + blocks * gates;
 
   launch(stream,
          {.grid = static_cast<unsigned>(blocks),
@@ -392,11 +393,11 @@ void hyper_maps_backward(const Stream& stream, T* dx, const HyperConnectionGradi
 
 template void hyper_maps_forward(const Stream&, float*, float*, float*, const float*, std::int64_t, std::int64_t,
                                  const HyperConnection&);
-template void hyper_maps_backward(const Stream&, float*, const HyperConnectionGradients&, float*, const float*, const float*,
-                                  const float*, std::int64_t, std::int64_t, const HyperConnection&);
+template void hyper_maps_backward(const Stream&, float*, const HyperConnectionGradients&, float*, const float*,
+                                  const float*, const float*, std::int64_t, std::int64_t, const HyperConnection&);
 template void hyper_maps_forward(const Stream&, double*, double*, double*, const double*, std::int64_t, std::int64_t,
                                  const HyperConnection&);
-template void hyper_maps_backward(const Stream&, double*, const HyperConnectionGradients&, double*, const double*, const double*,
-                                  const double*, std::int64_t, std::int64_t, const HyperConnection&);
+template void hyper_maps_backward(const Stream&, double*, const HyperConnectionGradients&, double*, const double*,
+                                  const double*, const double*, std::int64_t, std::int64_t, const HyperConnection&);
 
 }  // namespace lockstep::ops::cuda

@@ -44,15 +44,14 @@ __global__ void __launch_bounds__(256)
 
 /// A thread per channel of a token: its n values are read once.
 template <class T, int kN>
-__global__ void __launch_bounds__(256)
-    write_kernel(Streams<kN> s, T* __restrict__ out, const T* __restrict__ x, const T* __restrict__ maps,
-                 const T* __restrict__ y) {
+__global__ void __launch_bounds__(256) write_kernel(Streams<kN> s, T* __restrict__ out, const T* __restrict__ x,
+                                                    const T* __restrict__ maps, const T* __restrict__ y) {
   constexpr int kMost = Streams<kN>::kMost;
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x, c = s.channels;
   for (std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; e < s.tokens * c; e += stride) {
     const std::int64_t token = e / c, at = token * s.n() * c + e % c;
     const T *post = maps + token * s.maps() + s.n(), *res = post + s.n();
-    T from[kMost];
+    T from[kMost] = {};
 #pragma unroll
     for (int k = 0; k < kMost; ++k)
       if (k < s.n()) from[k] = x[at + k * c];
@@ -69,19 +68,21 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-/// Stores, or adds; nothing without a place.
+enum class Write : std::int64_t { store, add };
+/// Nothing without a place.
 template <class T>
 struct Into {
   T* to;
-  bool accumulate;
+  Write how;
+  Into(T* place, bool accumulate) : to(place), how(accumulate ? Write::add : Write::store) {}
   __device__ void put(std::int64_t at, T value) const {
-    if (to != nullptr) to[at] = accumulate ? to[at] + value : value;
+    if (to != nullptr) to[at] = how == Write::add ? to[at] + value : value;
   }
 };
 
 /// A warp per token, a lane per channel: dx_k = pre_k du and the sums dpre_k = du . x_k in one pass.
 template <class T, int kN>
-__global__ void __launch_bounds__(kWarp * kTokenWarps)
+__global__ void __launch_bounds__(kWarp* kTokenWarps)
     read_backward_kernel(Streams<kN> s, Into<T> dx, T* __restrict__ dmaps, const T* __restrict__ du,
                          const T* __restrict__ x, const T* __restrict__ maps) {
   constexpr int kMost = Streams<kN>::kMost;
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(kWarp * kTokenWarps)
 
 /// A warp per token, a lane per channel: dx, dy and the n + n n sums of the maps' gradient in one pass over dout, x and y.
 template <class T, int kN>
-__global__ void __launch_bounds__(kWarp * kTokenWarps)
+__global__ void __launch_bounds__(kWarp* kTokenWarps)
     write_backward_kernel(Streams<kN> s, Into<T> dx, T* __restrict__ dmaps, Into<T> dy, const T* __restrict__ dout,
                           const T* __restrict__ x, const T* __restrict__ maps, const T* __restrict__ y) {
   constexpr int kMost = Streams<kN>::kMost;
@@ -165,7 +166,8 @@ __global__ void __launch_bounds__(kWarp * kTokenWarps)
 }
 
 Grid warp_per_token(std::int64_t tokens) {
-  return {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(tokens, kTokenWarps)), .block = dim3(kWarp, kTokenWarps)};
+  return {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(tokens, kTokenWarps)),
+          .block = dim3(kWarp, kTokenWarps)};
 }
 
 }  // namespace
@@ -204,19 +206,21 @@ void hyper_write_backward(const Stream& stream, T* dx, bool accumulate_dx, T* dm
   });
 }
 
-template void hyper_read_forward(const Stream&, float*, const float*, const float*, std::int64_t, std::int64_t, std::int64_t);
-template void hyper_read_backward(const Stream&, float*, bool, float*, const float*, const float*, const float*, std::int64_t,
+template void hyper_read_forward(const Stream&, float*, const float*, const float*, std::int64_t, std::int64_t,
+                                 std::int64_t);
+template void hyper_read_backward(const Stream&, float*, bool, float*, const float*, const float*, const float*,
+                                  std::int64_t, std::int64_t, std::int64_t);
+template void hyper_write_forward(const Stream&, float*, const float*, const float*, const float*, std::int64_t,
                                   std::int64_t, std::int64_t);
-template void hyper_write_forward(const Stream&, float*, const float*, const float*, const float*, std::int64_t, std::int64_t,
-                                  std::int64_t);
-template void hyper_write_backward(const Stream&, float*, bool, float*, float*, bool, const float*, const float*, const float*,
-                                   const float*, std::int64_t, std::int64_t, std::int64_t);
-template void hyper_read_forward(const Stream&, double*, const double*, const double*, std::int64_t, std::int64_t, std::int64_t);
-template void hyper_read_backward(const Stream&, double*, bool, double*, const double*, const double*, const double*, std::int64_t,
+template void hyper_write_backward(const Stream&, float*, bool, float*, float*, bool, const float*, const float*,
+                                   const float*, const float*, std::int64_t, std::int64_t, std::int64_t);
+template void hyper_read_forward(const Stream&, double*, const double*, const double*, std::int64_t, std::int64_t,
+                                 std::int64_t);
+template void hyper_read_backward(const Stream&, double*, bool, double*, const double*, const double*, const double*,
+                                  std::int64_t, std::int64_t, std::int64_t);
+template void hyper_write_forward(const Stream&, double*, const double*, const double*, const double*, std::int64_t,
                                   std::int64_t, std::int64_t);
-template void hyper_write_forward(const Stream&, double*, const double*, const double*, const double*, std::int64_t, std::int64_t,
-                                  std::int64_t);
-template void hyper_write_backward(const Stream&, double*, bool, double*, double*, bool, const double*, const double*, const double*,
-                                   const double*, std::int64_t, std::int64_t, std::int64_t);
+template void hyper_write_backward(const Stream&, double*, bool, double*, double*, bool, const double*, const double*,
+                                   const double*, const double*, std::int64_t, std::int64_t, std::int64_t);
 
 }  // namespace lockstep::ops::cuda

@@ -10,14 +10,15 @@ constexpr int kScoreWarps = 8;
 
 /// A warp per score; rows come from L2 in whole lines, ids from the host's memory, once each.
 template <class T>
-__global__ void __launch_bounds__(kWarp * kScoreWarps)
+__global__ void __launch_bounds__(kWarp* kScoreWarps)
     row_scores_kernel(std::int64_t count, std::int64_t each, std::int64_t columns, T* __restrict__ scores,
                       const T* __restrict__ f, const T* __restrict__ table, const std::int32_t* __restrict__ ids) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kScoreWarps + threadIdx.y;
   if (i >= count) return;
   const T *x = f + i / each * columns, *e = table + std::int64_t{ids[i]} * columns;
   double sum = 0;
-  for (std::int64_t c = threadIdx.x; c < columns; c += kWarp) sum += static_cast<double>(x[c]) * static_cast<double>(e[c]);
+  for (std::int64_t c = threadIdx.x; c < columns; c += kWarp)
+    sum += static_cast<double>(x[c]) * static_cast<double>(e[c]);
   sum = warp_reduce(sum);
   if (threadIdx.x == 0) scores[i] = static_cast<T>(sum);
 }
@@ -25,8 +26,8 @@ __global__ void __launch_bounds__(kWarp * kScoreWarps)
 }  // namespace
 
 template <class T>
-void row_scores(const Stream& stream, std::int64_t count, std::int64_t each, std::int64_t columns, T* scores, const T* f,
-                const T* table, const std::int32_t* ids) {
+void row_scores(const Stream& stream, std::int64_t count, std::int64_t each, std::int64_t columns, T* scores,
+                const T* f, const T* table, const std::int32_t* ids) {
   if (count == 0) return;
   launch(stream,
          {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(count, kScoreWarps)), .block = dim3(kWarp, kScoreWarps)},
@@ -35,7 +36,7 @@ void row_scores(const Stream& stream, std::int64_t count, std::int64_t each, std
 
 template void row_scores(const Stream&, std::int64_t, std::int64_t, std::int64_t, float*, const float*, const float*,
                          const std::int32_t*);
-template void row_scores(const Stream&, std::int64_t, std::int64_t, std::int64_t, double*, const double*,
-                         const double*, const std::int32_t*);
+template void row_scores(const Stream&, std::int64_t, std::int64_t, std::int64_t, double*, const double*, const double*,
+                         const std::int32_t*);
 
 }  // namespace lockstep::ops::cuda

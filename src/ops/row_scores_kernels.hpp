@@ -7,7 +7,7 @@ namespace lockstep::ops::cuda {
 
 /// See ops/row_scores.hpp: `count` scores, `each` for each row of f.
 template <class T>
-void row_scores(const Stream& stream, std::int64_t count, std::int64_t each, std::int64_t columns, T* scores, const T* f,
-                const T* table, const std::int32_t* ids);
+void row_scores(const Stream& stream, std::int64_t count, std::int64_t each, std::int64_t columns, T* scores,
+                const T* f, const T* table, const std::int32_t* ids);
 
 }  // namespace lockstep::ops::cuda

@@ -18,7 +18,7 @@ struct CollapsedConnection {
 void collapsed_connection_forward(Stream&, const Tensor& y, const Tensor& x, const Tensor& f,
                                   const CollapsedConnection& site);
 /// Gradients of the site are always added to; any target may be empty. The norm has derivative 0 at x = 0.
-void collapsed_connection_backward(Stream&, Target dx, Target df, const CollapsedConnection& gradients, const Tensor& dy,
-                                   const Tensor& x, const Tensor& f, const CollapsedConnection& site);
+void collapsed_connection_backward(Stream&, Target dx, Target df, const CollapsedConnection& gradients,
+                                   const Tensor& dy, const Tensor& x, const Tensor& f, const CollapsedConnection& site);
 
 }  // namespace lockstep::ops
