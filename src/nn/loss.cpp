@@ -11,9 +11,6 @@
 namespace lockstep {
 
 namespace {
-void set_scalar(const Tensor& t, double value) {
-  visit_float(t.dtype(), [&]<class T>() { *t.data<T>() = static_cast<T>(value); });
-}
 /// sum(loss, dy) computes the sum and its gradient; the result on the tape is scale times it.
 template <class Sum>
 Var summed(Tape& t, const char* op, Var y, double scale, const Sum& sum) {

@@ -89,7 +89,7 @@ void token_gradient(const Stream& stream, const PuzzleShape& s, T* dtable, const
                   static_cast<unsigned>(gpu::ceil_div<std::int64_t>(s.vocabulary, kTileTokens)));
   gpu::launch(stream, {.grid = grid, .block = kThreads}, token_gradient_kernel<T>, s, partials, dx,
               reinterpret_cast<const std::int32_t*>(scratch), scale);
-  gpu::add_partials<T, 1>(stream, parts, n, {{dtable}, {true}}, partials);
+  gpu::add_partials<T, 1>(stream, parts, n, {{dtable}, {true}}, partials, n);
 }
 
 }  // namespace
