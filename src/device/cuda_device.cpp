@@ -72,6 +72,8 @@ std::byte* allocate(int device, std::size_t size_bytes) {
                      human_bytes(total), " are free; use a smaller batch, more --accumulate, or --recompute"));
   }
   check(cudaMemset(memory, 0, size_bytes), "clearing ", human_bytes(size_bytes), " on cuda:", device);
+  check(cudaStreamSynchronize(nullptr), "clearing ", human_bytes(size_bytes),
+        " on cuda:", device);  // no other stream waits for it
   return static_cast<std::byte*>(memory);
 }
 

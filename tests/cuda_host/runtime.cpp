@@ -201,8 +201,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t size, cudaStrea
   });
 }
 cudaError_t cudaMemset(void* memory, int value, std::size_t size) {
-  const cudaError_t error = cudaMemsetAsync(memory, value, size, nullptr);
-  return error == cudaSuccess ? cudaStreamSynchronize(nullptr) : error;
+  return cudaMemsetAsync(memory, value, size, nullptr);  // the host does not wait for it on a GPU either
 }
 
 // ---- kernels ----

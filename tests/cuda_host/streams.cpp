@@ -1,5 +1,6 @@
 #include "streams.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -68,8 +69,8 @@ namespace {
 thread_local int device = 0;
 thread_local std::vector<std::shared_ptr<Capture>> captures;  // begun by this thread
 
-bool late() {
-  static const bool is = [] {
+std::atomic<bool>& late() {
+  static std::atomic<bool> is = [] {
     const char* when = std::getenv("LOCKSTEP_CUDA_HOST_STREAMS");
     return when && std::strcmp(when, "late") == 0;
   }();
@@ -166,6 +167,9 @@ void give(cudaStream_t handle, Begin begin) {
 }
 
 }  // namespace
+
+bool streams_run_late() { return late(); }
+void run_streams_late(bool wanted) { late() = wanted; }
 
 int current_device() { return device; }
 int device_of(cudaStream_t stream) { return resolve(stream).device; }

@@ -10,6 +10,10 @@
 /// A stream that is being captured only notes what it is given.
 namespace cuda_host {
 
+/// Whether streams run late: LOCKSTEP_CUDA_HOST_STREAMS, or what a test has asked for since.
+bool streams_run_late();
+void run_streams_late(bool late);
+
 using Work = std::function<void()>;
 /// Work that may have to wait for others, as that of a library for several devices: each call goes on as far as it can
 /// without waiting, and says whether the end has been reached.
