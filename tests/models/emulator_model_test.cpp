@@ -9,6 +9,7 @@
 #include "lockstep/io/h5.hpp"
 #include "support/emulator_file.hpp"
 #include "support/gradcheck.hpp"
+#include "support/on_tape.hpp"
 #include "support/temp_dir.hpp"
 #include "support/tolerance.hpp"
 
@@ -176,7 +177,9 @@ TEST_SUITE("models.emulator_model") {
           const Moments m{{}, {}, {1, 2, 3, 4, 5}, {2, 1, 0.5, 3, 1}};
           const OwnedTensor t = test::random_tensor(DType::f64, {6, 5}, "t", 9);
           CHECK(test::gradcheck(
-                    [&](Tape& tape, const std::vector<Var>& v) { return emulator_loss(tape, v[0], t, loss, m); },
+                    [&](Tape& tape, const std::vector<Var>& v) {
+                      return emulator_loss(tape, v[0], test::on_tape(tape, t), loss, m);
+                    },
                     {{6, 5}}) < 1e-7);
           Stream stream;
           Arena arena;

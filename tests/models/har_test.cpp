@@ -10,6 +10,7 @@
 #include "lockstep/nn/loss.hpp"
 #include "models/har_pictures.hpp"
 #include "support/gradcheck.hpp"
+#include "support/on_tape.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -72,7 +73,7 @@ TEST_SUITE("models.har") {
         Har net(arch, DType::f64, 3);
         const OwnedTensor patches = random_tensor(DType::f64, {6, 4, 5}, "patches");
         const auto f = [&](Tape& t, const std::vector<Var>&) {
-          return net.classify(t, net.embed(t, patches), nullptr);
+          return net.classify(t, net.embed(t, on_tape(t, patches)), nullptr);
         };
         CHECK(gradcheck(f, {}, &net.params()) < 2e-7);
       }

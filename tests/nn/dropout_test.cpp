@@ -5,6 +5,7 @@
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "support/gradcheck.hpp"
+#include "support/on_tape.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -21,8 +22,8 @@ const Dropout kDropout{.rate = 0.4, .seed = 3, .step = 9, .site = Site("here")};
 
 TEST_SUITE("nn.dropout") {
   TEST_CASE("the end of a residual branch is the sum with what was dropped, and so are its gradients") {
-    CHECK(gradcheck([](Tape& t, auto v) { return add_dropped(t, v[0], v[1], kDropout, kRows); }, {{5, 7}, {5, 7}}) <
-          1e-7);
+    CHECK(gradcheck([](Tape& t, auto v) { return add_dropped(t, v[0], v[1], kDropout, on_tape(t, kRows)); },
+                    {{5, 7}, {5, 7}}) < 1e-7);
     const OwnedTensor x = random_tensor(DType::f32, {5, 7}, "x"), y = random_tensor(DType::f32, {5, 7}, "y");
     Stream stream;
     Arena arena;
@@ -39,7 +40,7 @@ TEST_SUITE("nn.dropout") {
     params.allocate(2);
     for (const Activation f : {Activation::none, Activation::gelu}) {
       const auto together = [&](Tape& t, const std::vector<Var>& v) {
-        return linear(t, v[0], layer, f, kDropout, kRows);
+        return linear(t, v[0], layer, f, kDropout, on_tape(t, kRows));
       };
       CHECK(gradcheck(together, {{5, 4}}, &params) < 1e-7);
       const OwnedTensor x = random_tensor(DType::f64, {5, 4}, "x");

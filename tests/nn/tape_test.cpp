@@ -49,7 +49,8 @@ double first(const Tensor& t) { return t.data<double>()[0]; }
 TEST_SUITE("nn.tape") {
   TEST_CASE("the gradient check accepts a right gradient and finds a wrong one") {
     const auto check = [](double claimed) {
-      return gradcheck([=](Tape& t, const std::vector<Var>& v) { return times(t, v[0], 3, claimed); }, {{4, 2}});
+      return gradcheck([=](Tape& t, const std::vector<Var>& v) { return times(t, v[0], 3, claimed); }, {{4, 2}},
+                       nullptr, 1, Where::cpu);
     };
     CHECK(check(3) < 1e-9);
     CHECK(check(3.001) > 1e-5);
@@ -77,7 +78,7 @@ TEST_SUITE("nn.tape") {
             });
             return y;
           },
-          {{3}});
+          {{3}}, nullptr, 1, Where::cpu);
     };
     CHECK(check(true, true) < 1e-9);
     CHECK(check(true, false) > 0.01);

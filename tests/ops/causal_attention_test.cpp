@@ -9,6 +9,7 @@
 #include "lockstep/nn/causal_attention.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
+#include "support/on_tape.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -42,6 +43,12 @@ Case make_case(const std::vector<std::int64_t>& lengths) {
     c.samples.push_back(11 * b + 5);
   }
   return c;
+}
+
+ops::CausalAttention on_tape(Tape& t, ops::CausalAttention a) {
+  a.rows = test::on_tape(t, a.rows);
+  a.first_query = test::on_tape(t, a.first_query);
+  return a;
 }
 
 std::uint32_t draw(const Dropout& d, std::uint32_t site, std::uint64_t sample, std::uint64_t i, int bits) {
@@ -183,7 +190,11 @@ TEST_SUITE("ops.causal_attention") {
         if (variant.timed) time = {&keys, &values, c.times, variant.drop, variant.drop_times ? kTimeDrop : Dropout{}};
         for_every_isa([&] {
           CHECK(gradcheck(
-                    [&](Tape& t, const std::vector<Var>& x) { return causal_attention(t, x[0], x[1], x[2], a, time); },
+                    [&](Tape& t, const std::vector<Var>& x) {
+                      TimeTables there = time;
+                      there.times = on_tape(t, time.times);
+                      return causal_attention(t, x[0], x[1], x[2], on_tape(t, a), there);
+                    },
                     {{c.rows(), columns}, {c.rows(), columns}, {c.rows(), columns}},
                     variant.timed ? &params : nullptr) < 1e-7);
         });
@@ -206,7 +217,9 @@ TEST_SUITE("ops.causal_attention") {
     ops::CausalAttention a = small.attention(2);
     a.fill = -1;
     const Shape shape{6, 4};
-    const auto attend = [&](Tape& t, const std::vector<Var>& x) { return causal_attention(t, x[0], x[1], x[2], a); };
+    const auto attend = [&](Tape& t, const std::vector<Var>& x) {
+      return causal_attention(t, x[0], x[1], x[2], on_tape(t, a));
+    };
     CHECK(gradcheck(attend, {shape, shape, shape}) < 1e-7);
     a = small.attention(2);
     small.first_query = {1, 2};

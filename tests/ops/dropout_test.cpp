@@ -8,6 +8,7 @@
 #include "lockstep/nn/dropout.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
+#include "support/on_tape.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -86,7 +87,7 @@ TEST_SUITE("ops.dropout") {
     for_every_isa([&] {
       CHECK(gradcheck(
                 [](Tape& t, const std::vector<Var>& v) {
-                  return dropout(t, v[0], kDropout, {offsets, samples});
+                  return dropout(t, v[0], kDropout, on_tape(t, SampleRows{offsets, samples}));
                 },
                 {{5, 9}}) < 1e-7);
     });

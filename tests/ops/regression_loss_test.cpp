@@ -8,6 +8,7 @@
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "support/gradcheck.hpp"
+#include "support/on_tape.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -44,7 +45,7 @@ TEST_SUITE("ops.regression_loss") {
         const OwnedTensor target(DType::f64, shape);
         for (std::int64_t i = 0; i < target->size(); ++i) target->data<double>()[i] = i % 2 ? 3 : 0.005;
         const auto f = [&](Tape& t, const std::vector<Var>& v) {
-          return regression_loss(t, activation(t, v[0], Activation::sigmoid), target, loss, 0.4);
+          return regression_loss(t, activation(t, v[0], Activation::sigmoid), on_tape(t, target), loss, 0.4);
         };
         CHECK(gradcheck(f, {shape}) < 1e-7);
       }

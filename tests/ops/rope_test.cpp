@@ -46,7 +46,7 @@ TEST_SUITE("ops.rope") {
     const RopeTable table = make_rope_table(DType::f64, 4, 6, 100), none;
     const auto check = [&](const RopeTable& positions) {
       return gradcheck([&](Tape& t, const std::vector<Var>& v) { return rotary_linear(t, v[0], w, positions); },
-                       {{3, 4, 12}}, &params);
+                       {{3, 4, 12}}, &params, 1, Where::cpu);
     };
     for_every_isa([&] {
       CHECK(check(table) < 1e-7);

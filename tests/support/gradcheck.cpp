@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lockstep/nn/loss.hpp"
+#include "lockstep/ops/isa.hpp"
 
 namespace lockstep::test {
 
@@ -14,13 +15,67 @@ void draw(const Tensor& t, std::uint64_t seed, Site site) {
   std::uint64_t i = 0;
   for (double& value : t.span<double>()) value = philox.normal(i++);
 }
+
+using Function = std::function<Var(Tape&, const std::vector<Var>&)>;
+
+/// The same operation twice on one tape: the second result's backward stores, the first one's adds.
+Var twice(const Function& f, Tape& tape, const std::vector<OwnedTensor>& values, std::vector<Var>& vars) {
+  vars.clear();
+  for (const OwnedTensor& value : values) vars.push_back(tape.variable(value));
+  return add(tape, f(tape, vars), f(tape, vars));
+}
+
+OwnedTensor copy_on(Device device, const Tensor& t) {
+  OwnedTensor there(t.dtype(), t.shape(), device);
+  const Stream stream(device.is_cuda() ? device : t.device());
+  copy(stream, there, t);
+  stream.synchronize();
+  return there;
+}
+
+/// The result, the gradients of the inputs and then of all parameters, on the CPU; empty where there is none.
+std::vector<OwnedTensor> results_on(Device device, const Function& f, const std::vector<OwnedTensor>& inputs,
+                                    const ParamStore& params, std::uint64_t seed) {
+  Stream stream(device);
+  Arena arena(device);
+  std::vector<OwnedTensor> values;
+  for (const OwnedTensor& input : inputs) values.push_back(copy_on(device, input));
+  Gradients gradients(params);
+  std::vector<Var> vars;
+  Tape tape(stream, arena, DType::f64, Tape::Mode::train, &gradients);
+  const Var y = twice(f, tape, values, vars);
+  const OwnedTensor weights(DType::f64, y.shape());
+  draw(weights, seed, "gradcheck.weights");
+  const OwnedTensor seeds = copy_on(device, weights);
+  tape.backward(y, seeds);
+  std::vector<OwnedTensor> results;
+  results.push_back(copy_on({}, y.value()));
+  for (const Var& v : vars) results.push_back(v.grad() ? copy_on({}, v.grad()) : OwnedTensor());
+  for (const Param& p : params.all()) results.push_back(copy_on({}, gradients.of(p)));
+  return results;
+}
+
+/// The largest difference between two runs, relative to the largest element (at least 1); infinite for what is not finite.
+double difference(const std::vector<OwnedTensor>& a, const std::vector<OwnedTensor>& b) {
+  double largest = 1, worst = 0;
+  for (std::size_t k = 0; k < a.size(); ++k) {
+    require(static_cast<bool>(a[k].view()) == static_cast<bool>(b[k].view()),
+            "gradcheck: a gradient on one device only");
+    if (!a[k].view()) continue;
+    for (std::int64_t i = 0; i < a[k]->size(); ++i) {
+      const double here = a[k]->data<double>()[i], there = b[k]->data<double>()[i];
+      if (!std::isfinite(here) || !std::isfinite(there)) return std::numeric_limits<double>::infinity();
+      largest = std::max(largest, std::abs(here));
+      worst = std::max(worst, std::abs(here - there));
+    }
+  }
+  return worst / largest;
+}
 }  // namespace
 
-double gradcheck(const std::function<Var(Tape&, const std::vector<Var>&)>& f, const std::vector<Shape>& inputs,
-                 ParamStore* params, std::uint64_t seed) {
+double gradcheck(const Function& f, const std::vector<Shape>& inputs, ParamStore* params, std::uint64_t seed,
+                 Where where) {
   constexpr double kWorst = std::numeric_limits<double>::infinity();
-  Stream stream;
-  Arena arena;
   std::vector<OwnedTensor> values;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     values.emplace_back(DType::f64, inputs[i]);
@@ -29,27 +84,17 @@ double gradcheck(const std::function<Var(Tape&, const std::vector<Var>&)>& f, co
   ParamStore none(DType::f64);
   if (!params) none.allocate(0), params = &none;
   for (Param& p : params->all()) draw(p.value, seed, Site("gradcheck." + p.name));
-  Gradients gradients(*params);
-
-  // The same operation twice on one tape: the second result's backward stores, the first one's adds.
-  const auto forward = [&](Tape& tape, std::vector<Var>& vars) {
-    vars.clear();
-    for (const OwnedTensor& value : values) vars.push_back(tape.variable(value));
-    return add(tape, f(tape, vars), f(tape, vars));
-  };
-  std::vector<Var> vars;
-  Tape tape(stream, arena, DType::f64, Tape::Mode::train, &gradients);
-  const Var y = forward(tape, vars);
-  const OwnedTensor weights(DType::f64, y.shape());
+  const std::vector<OwnedTensor> results = results_on({}, f, values, *params, seed);
+  const OwnedTensor weights(DType::f64, results[0]->shape());
   draw(weights, seed, "gradcheck.weights");
-  tape.backward(y, weights);
 
+  Stream stream;
   Arena scratch;
   const auto loss = [&] {
     scratch.reset();
     Tape plain(stream, scratch, DType::f64, Tape::Mode::forward);
     std::vector<Var> again;
-    const Var out = forward(plain, again);
+    const Var out = twice(f, plain, values, again);
     double sum = 0;
     for (std::int64_t i = 0; i < out.value().size(); ++i)
       sum += weights->data<double>()[i] * out.value().data<double>()[i];
@@ -73,10 +118,22 @@ double gradcheck(const std::function<Var(Tape&, const std::vector<Var>&)>& f, co
       worst = std::max(worst, std::abs(numeric - found));
     }
   };
-  for (std::size_t i = 0; i < values.size(); ++i) compare(values[i], vars[i].grad());
-  for (const Param& p : params->all())
-    if (p.trainable) compare(p.value, gradients.of(p));
-  return worst / largest;
+  auto gradient = results.begin() + 1;
+  for (const OwnedTensor& value : values) compare(value, *gradient++);
+  for (const Param& p : params->all()) {
+    if (p.trainable) compare(p.value, *gradient);
+    ++gradient;
+  }
+  worst /= largest;
+
+  if (where == Where::every_device && gpu_count() > 0 && ops::active_isa() == ops::available_isas().back()) {
+    const Device gpu{DeviceKind::cuda, 0};
+    params->move_to(gpu);
+    const std::vector<OwnedTensor> there = results_on(gpu, f, values, *params, seed);
+    params->move_to({});
+    worst = std::max(worst, difference(results, there));
+  }
+  return worst;
 }
 
 }  // namespace lockstep::test

@@ -1,0 +1,36 @@
+#pragma once
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "lockstep/nn/tape.hpp"
+#include "lockstep/ops/sample_rows.hpp"
+
+/// What a test hands to operations on a tape of any device: itself on the CPU, else a copy in the tape's arena, where
+/// kernels can read it.
+namespace lockstep::test {
+
+inline Tensor on_tape(Tape& t, const Tensor& elements) {
+  if (!t.stream().device().is_cuda() || !elements) return elements;
+  const Tensor there = allocate(t.arena(), elements.dtype(), elements.shape());
+  copy(t.stream(), there, elements);
+  t.stream().synchronize();
+  return there;
+}
+
+template <class T>
+std::span<const T> on_tape(Tape& t, std::span<const T> numbers) {
+  if (!t.stream().device().is_cuda()) return numbers;
+  auto* there = static_cast<T*>(t.host_arena().allocate(numbers.size_bytes()));
+  std::copy(numbers.begin(), numbers.end(), there);
+  return {there, numbers.size()};
+}
+template <class T>
+std::span<const T> on_tape(Tape& t, const std::vector<T>& numbers) {
+  return on_tape(t, std::span<const T>(numbers));
+}
+inline ops::SampleRows on_tape(Tape& t, const ops::SampleRows& rows) {
+  return {on_tape(t, rows.offsets), on_tape(t, rows.samples)};
+}
+
+}  // namespace lockstep::test
