@@ -27,7 +27,9 @@ TEST_SUITE("ops.cuda") {
   TEST_CASE("products agree with the CPU, stored and added" * doctest::skip(!gpu_present())) {
     for (const Sizes s : kSizes)
       for (const bool add : {false, true}) {
-        CAPTURE(s.m), CAPTURE(s.n), CAPTURE(s.k);
+        CAPTURE(s.m);
+        CAPTURE(s.n);
+        CAPTURE(s.k);
         agrees_on_both([&](Place& p) {
           ops::gemm_nt(p.stream, {p.out("nt", {s.m, s.n}), add}, p.in("a", {s.m, s.k}), p.in("b", {s.n, s.k}));
           ops::gemm_nn(p.stream, {p.out("nn", {s.m, s.n}), add}, p.in("a", {s.m, s.k}), p.in("b", {s.k, s.n}));
@@ -40,8 +42,11 @@ TEST_SUITE("ops.cuda") {
     for (const Sizes s : kSizes)
       for (const Activation f : {Activation::none, Activation::gelu})
         for (const bool whole : {true, false}) {
-          CAPTURE(s.m), CAPTURE(s.n), CAPTURE(s.k);
-          CAPTURE(std::string(ops::name(f))), CAPTURE(whole);
+          CAPTURE(s.m);
+          CAPTURE(s.n);
+          CAPTURE(s.k);
+          CAPTURE(std::string(ops::name(f)));
+          CAPTURE(whole);
           agrees_on_both([&](Place& p) {
             const Tensor x = p.in("x", {s.m, s.k}), w = p.in("w", {s.n, s.k}), b = p.in("b", {s.n});
             const Tensor y = p.out("y", {s.m, s.n}), d = p.out("derivative", {s.m, s.n}), dy = p.out("dy", {s.m, s.n});
@@ -67,7 +72,8 @@ TEST_SUITE("ops.cuda") {
   TEST_CASE("activations agree with the CPU" * doctest::skip(!gpu_present())) {
     for (const Activation f : kActivations)
       for (const std::int64_t n : {0, 1, 31, 33, 1023}) {
-        CAPTURE(std::string(ops::name(f))), CAPTURE(n);
+        CAPTURE(std::string(ops::name(f)));
+        CAPTURE(n);
         agrees_on_both([&](Place& p) {
           const Tensor d = p.out("derivative", {n});
           ops::activation_forward(p.stream, p.out("y", {n}), d, p.in("x", {n}), f);
@@ -81,7 +87,8 @@ TEST_SUITE("ops.cuda") {
   TEST_CASE("sums and multiples agree with the CPU, at addresses of any alignment" * doctest::skip(!gpu_present())) {
     for (const std::int64_t n : {0, 1, 31, 33, 1023})
       for (const std::int64_t skip : {0, 1}) {
-        CAPTURE(n), CAPTURE(skip);
+        CAPTURE(n);
+        CAPTURE(skip);
         agrees_on_both([&](Place& p) {
           const auto part = [&](const Tensor& t) { return t.slice(skip, n); };
           ops::scale(p.stream, {part(p.out("added", {n + 1})), true}, part(p.in("x", {n + 1})), 0.7);
@@ -95,7 +102,8 @@ TEST_SUITE("ops.cuda") {
   TEST_CASE("layer norm agrees with the CPU" * doctest::skip(!gpu_present())) {
     for (const std::int64_t rows : {0, 1, 37})
       for (const std::int64_t c : {1, 5, 31, 33, 96, 200, 400, 777, 1023, 1500}) {
-        CAPTURE(rows), CAPTURE(c);
+        CAPTURE(rows);
+        CAPTURE(c);
         agrees_on_both(
             [&](Place& p) {
               const Tensor x = p.in("x", {rows, c}), gamma = p.in("gamma", {c}), beta = p.in("beta", {c}),
@@ -132,7 +140,9 @@ TEST_SUITE("ops.cuda") {
     for (const std::int64_t rows : {1, 9, 9001})
       for (const std::int64_t c : {1, 50, 131})
         for (const std::size_t uses : {std::size_t{0}, std::size_t{1}, std::size_t{301}}) {
-          CAPTURE(rows), CAPTURE(c), CAPTURE(uses);
+          CAPTURE(rows);
+          CAPTURE(c);
+          CAPTURE(uses);
           std::vector<std::int32_t> ids(uses);
           for (std::size_t i = 0; i < uses; ++i)
             ids[i] = static_cast<std::int32_t>((i * i * 7 + i % 3) % static_cast<std::size_t>(rows));

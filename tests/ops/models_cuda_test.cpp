@@ -23,7 +23,10 @@ TEST_SUITE("ops.cuda") {
           Sizes{2, 67, 1, 33}, Sizes{1, 200, 2, 12}, Sizes{1, 40, 1, 100}, Sizes{0, 4, 2, 3}})
       for (const double rate : {0.0, 0.25})
         for (const bool packed : {false, true}) {
-          CAPTURE(s.time), CAPTURE(s.width), CAPTURE(rate), CAPTURE(packed);
+          CAPTURE(s.time);
+          CAPTURE(s.width);
+          CAPTURE(rate);
+          CAPTURE(packed);
           const std::int64_t columns = s.heads * s.width;
           std::vector<std::uint64_t> samples;
           for (std::int64_t b = 0; b < s.batch; ++b) samples.push_back(static_cast<std::uint64_t>(5 + 3 * b));
@@ -54,7 +57,9 @@ TEST_SUITE("ops.cuda") {
     };
     for (const Sizes s : {Sizes{3, 32, 8, 20}, Sizes{1, 20, 7, 70}, Sizes{2, 40, 20, 3}, Sizes{0, 16, 8, 4}})
       for (const bool turned : {false, true}) {
-        CAPTURE(s.size), CAPTURE(s.patch), CAPTURE(turned);
+        CAPTURE(s.size);
+        CAPTURE(s.patch);
+        CAPTURE(turned);
         const std::int64_t words = line_plot::mask_words(static_cast<int>(s.size)), side = s.size / s.patch;
         std::vector<std::uint32_t> line(static_cast<std::size_t>(s.pictures * words)), outside(line.size());
         std::vector<double> colours(static_cast<std::size_t>(9 * s.pictures));
@@ -83,7 +88,8 @@ TEST_SUITE("ops.cuda") {
     for (const std::int64_t rows : {0, 1, 300})
       for (const std::int64_t kernel : {1, 3, 7})
         for (const Activation f : {Activation::none, Activation::gelu}) {
-          CAPTURE(rows), CAPTURE(kernel);
+          CAPTURE(rows);
+          CAPTURE(kernel);
           agrees_on_both(
               [&](Place& p) {
                 const Tensor x = p.in("x", {rows, 11}), w = p.in("w", {5, 1, kernel}), y = p.out("y", {rows, 55}),
@@ -100,7 +106,8 @@ TEST_SUITE("ops.cuda") {
   TEST_CASE("losses agree with the CPU" * doctest::skip(!gpu_present())) {
     for (const std::int64_t rows : {0, 1, 9, 700})
       for (const std::int64_t classes : {3, 33}) {
-        CAPTURE(rows), CAPTURE(classes);
+        CAPTURE(rows);
+        CAPTURE(classes);
         std::vector<std::int32_t> labels;
         for (std::int64_t n = 0; n < rows; ++n) labels.push_back(static_cast<std::int32_t>(n * 7 % classes));
         const std::vector<double> mean(static_cast<std::size_t>(classes), 0.5),
@@ -108,7 +115,7 @@ TEST_SUITE("ops.cuda") {
         agrees_on_both([&](Place& p) {
           const Shape shape{rows, classes};
           const Tensor y = p.in("y", shape), t = p.in("t", shape);
-          const Tensor numbers({const_cast<std::int32_t*>(p.host(labels).data()), DType::i32, Shape{rows}});
+          const Tensor numbers = Tensor::of(p.host(labels).data(), {rows});
           ops::cross_entropy(p.stream, p.out("cross entropy", {}), p.out("dx", shape), y, numbers, 0.1);
           for (const ops::Regression kind : {ops::Regression::mse, ops::Regression::mae, ops::Regression::huber})
             ops::regression_loss(p.stream, p.out(ops::name(kind), {}), p.out("dy", shape), y, t, kind);
@@ -124,7 +131,10 @@ TEST_SUITE("ops.cuda") {
       for (const std::int64_t time : {1, 8, 200})
         for (const std::int64_t width : {1, 64, 300})
           for (const bool scored : {false, true}) {
-            CAPTURE(n), CAPTURE(time), CAPTURE(width), CAPTURE(scored);
+            CAPTURE(n);
+            CAPTURE(time);
+            CAPTURE(width);
+            CAPTURE(scored);
             agrees_on_both([&](Place& p) {
               const Tensor x = p.in("x", {n, time, width}), z = p.out("z", {n, width}), w = p.out("w", {n, time});
               ops::token_pool_forward(p.stream, z, w, x, scored ? p.in("scores", {n, time}) : Tensor{});
