@@ -1,8 +1,6 @@
 #include "lockstep/nn/loss.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 
 #include "lockstep/ops/cross_entropy.hpp"
 #include "lockstep/ops/elementwise.hpp"

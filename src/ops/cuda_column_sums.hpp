@@ -12,7 +12,7 @@ namespace lockstep::gpu {
 template <class T, int K>
 struct ColumnSums {
   T* to[K];
-  bool accumulate[K];
+  std::int64_t accumulate[K];  ///< not 0: add. As wide as a pointer: the bytes behind a bool could look like one
   __device__ void put(int k, std::int64_t column, T sum) const {
     if (to[k] != nullptr) to[k][column] = accumulate[k] ? to[k][column] + sum : sum;
   }
