@@ -28,10 +28,10 @@ __device__ Pack<float, V> read(const bf16* p) {
   return x;
 }
 
-/// How the lanes of a warp share the columns of a row: `lanes` of them, a power of two, hold V columns each, from `column`
-/// on; the warp's 32 / lanes groups take turns at the entries.
+/// How the lanes of a warp share the columns of a row: groups of lanes, a power of two, hold V columns per lane, from `column`
+/// on, and take turns at the entries.
 struct Layout {
-  int lane, lanes, group, groups;
+  int lane, group, groups;
   std::int64_t column;
   bool active;  ///< this lane's columns exist
 };
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kRows * kWarp, 4)
   __shared__ T sm_parts[kRows][kWarp * V];
   __shared__ bool sm_long[kRows];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  Layout at = {.lane = lane, .lanes = lanes, .group = lane / lanes, .groups = kWarp / lanes, .column = 0, .active = true};
+  Layout at = {.lane = lane, .group = lane / lanes, .groups = kWarp / lanes, .column = 0, .active = true};
   const auto row_number = [&](int w) { return std::int64_t{w} * gridDim.x + blockIdx.x; };
   const auto columns_from = [&](std::int64_t first) {
     at.column = first + lane % lanes * V;

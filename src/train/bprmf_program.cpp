@@ -35,26 +35,25 @@ StepResult BprmfProgram::step(const TrainState& state, double lr, Ema*, unsigned
   sampler_.interactions(state.step, batch_size_, batch_, items);  // one table: the items, then the users
   const std::vector<std::int32_t>& rows = batch_.rows();
   const auto split = std::lower_bound(rows.begin(), rows.end(), static_cast<std::int32_t>(items)) - rows.begin();
-  const std::span<const std::int32_t> liked(rows.data(), static_cast<std::size_t>(split));
   users_.assign(rows.begin() + split, rows.end());
   for (std::int32_t& user : users_) user -= static_cast<std::int32_t>(items);
-  adam_->catch_up(model_.items(), liked);
-  adam_->catch_up(model_.users(), users_);
 
   Arena& arena = arenas_[static_cast<std::size_t>(turn_ = 1 - turn_)];
   arena.reset();
+  const ops::RankedPairs pairs = batch_.pairs();
+  const auto [user, liked, other, use_ptr, use, of_items, of_users] =
+      for_kernels(stream_, arena, pairs.user, pairs.liked, pairs.other, pairs.use_ptr, pairs.use,
+                  std::span(rows).first(static_cast<std::size_t>(split)), std::span<const std::int32_t>(users_));
+  adam_->catch_up(model_.items(), of_items);
+  adam_->catch_up(model_.users(), of_users);
   const auto count = static_cast<std::int64_t>(rows.size());
   const Tensor values = allocate(arena, dtype, {count, d}), gradient = allocate(arena, dtype, {count, d}),
                slope = allocate(arena, dtype, {batch_size_});
-  const ops::RankedPairs pairs = batch_.pairs();
-  const auto [user, liked_at, other, use_ptr, use, of_items, of_users] =
-      for_kernels(stream_, arena, pairs.user, pairs.liked, pairs.other, pairs.use_ptr, pairs.use, liked,
-                  std::span<const std::int32_t>(users_));
   ops::gather_node_rows(stream_, values.slice(0, split), 0, model_.items().value, of_items, ops::RowScale::none);
   ops::gather_node_rows(stream_, values.slice(split, count - split), 0, model_.users().value, of_users,
                         ops::RowScale::none);
   auto& sums = *static_cast<ops::RankingSums*>(arena.host().allocate(sizeof(ops::RankingSums)));
-  ops::bpr(stream_, arena, {user, liked_at, other, use_ptr, use}, values, l2, slope, gradient, sums);
+  ops::bpr(stream_, arena, {user, liked, other, use_ptr, use}, values, l2, slope, gradient, sums);
   const double norm = gradient_norm(gradient, {{0, gradient.size()}});  // it waits for the sums too
   StepResult result = {.advance = 1,
                        .samples = batch_size_,
@@ -69,8 +68,8 @@ StepResult BprmfProgram::step(const TrainState& state, double lr, Ema*, unsigned
   }
   result.compute = watch.restart();
   adam_->begin_step(lr, clip_scale(result.norm, config_.optim.clip_norm));
-  adam_->update(model_.items(), liked, gradient.slice(0, split));
-  adam_->update(model_.users(), users_, gradient.slice(split, count - split));
+  adam_->update(model_.items(), of_items, gradient.slice(0, split));
+  adam_->update(model_.users(), of_users, gradient.slice(split, count - split));
   result.update = watch.restart();
   result.flags = wishes_of_all(world_.communicator(), flags);
   result.reduce = watch.seconds();

@@ -60,10 +60,11 @@ KgatMode KgatProgram::choose_mode() {
     why_ = "every rank does all of a step on its GPU";
     return model_.options().mode.value_or(KgatMode::replicate);
   }
-  sampler_.interactions(0, cf_batch_, cf_, model_.data().entities);
+  CfBatch batch;
+  sampler_.interactions(0, cf_batch_, batch, model_.data().entities);
   const auto threads = static_cast<std::uint64_t>(omp_get_max_threads());
   const KgatCosts costs =
-      kgat_costs(model_.net().arch(), model_.data().graph, cf_.rows(),
+      kgat_costs(model_.net().arch(), model_.data().graph, batch.rows(),
                  {.ranks = world_.size(),
                   .threads = static_cast<int>(world_.communicator().all_reduced(threads, ReduceOp::min, "threads")),
                   .one_host = world_.nodes() == 1});
@@ -71,20 +72,42 @@ KgatMode KgatProgram::choose_mode() {
   return model_.options().mode.value_or(costs.cheapest());
 }
 
+void KgatProgram::draw(std::int64_t step, std::int64_t position, Drawn& drawn) const {
+  drawn.step = step, drawn.items = position < cf_steps_;
+  if (drawn.items) {
+    sampler_.interactions(step, cf_batch_, drawn.cf, model_.data().entities);
+  } else {
+    sampler_.triples(step, kg_batch_, drawn.kg);
+  }
+}
+
+const KgatProgram::Drawn& KgatProgram::batch_of(const TrainState& state) {
+  if (next_.valid()) next_.get();
+  Drawn& now = drawn_[static_cast<std::size_t>(state.step % 2)];
+  if (now.step != state.step || now.items != (state.position < cf_steps_)) draw(state.step, state.position, now);
+  if (model_.params().device().is_cuda()) {
+    const std::int64_t step = state.step + 1, position = (state.position + 1) % epoch_length();
+    next_ = std::async(std::launch::async, [this, step, position] {
+      omp_set_num_threads(1);  // of this thread: a team of its own would cost more than the drawing
+      draw(step, position, drawn_[static_cast<std::size_t>(step % 2)]);
+    });
+  }
+  return now;
+}
+
 StepResult KgatProgram::step(const TrainState& state, double lr, Ema*, unsigned flags) {
   StepResult result = {.advance = 1};
   KgatStepSums done;
-  if (state.position < cf_steps_) {
-    sampler_.interactions(state.step, cf_batch_, cf_, model_.data().entities);
-    done = steps_.rank_items(cf_, state.step, lr, flags);
+  const Drawn& batch = batch_of(state);
+  if (batch.items) {
+    done = steps_.rank_items(batch.cf, state.step, lr, flags);
     require_finite(state, "interactions", done);
     result.samples = cf_batch_;
     result.weight = static_cast<double>(cf_batch_);
     result.loss = done.loss * result.weight;
     result.norm = done.norm;
   } else {
-    sampler_.triples(state.step, kg_batch_, kg_);
-    done = steps_.rank_triples(kg_, lr, flags);
+    done = steps_.rank_triples(batch.kg, lr, flags);
     require_finite(state, "triples", done);
     loss_of_triples_->data<double>()[0] += done.loss, loss_of_triples_->data<double>()[1] += 1;
     result.samples = kg_batch_;

@@ -1,4 +1,7 @@
 #pragma once
+#include <array>
+#include <future>
+
 #include "lockstep/models/kgat_batch.hpp"
 #include "lockstep/models/kgat_model.hpp"
 #include "lockstep/train/training_program.hpp"
@@ -32,7 +35,17 @@ class KgatProgram final : public TrainingProgram {
   std::vector<std::pair<std::string, std::string>> facts() override;
 
  private:
+  /// The batch of a step, of one kind or the other.
+  struct Drawn {
+    std::int64_t step = -1;
+    bool items = false;
+    CfBatch cf;
+    KgBatch kg;
+  };
   KgatMode choose_mode();
+  void draw(std::int64_t step, std::int64_t position, Drawn& drawn) const;
+  /// The batch of this step. While a GPU works on it, another thread draws the next one.
+  const Drawn& batch_of(const TrainState& state);
   void require_finite(const TrainState& state, const char* phase, const KgatStepSums& sums) const;
 
   World& world_;
@@ -40,12 +53,12 @@ class KgatProgram final : public TrainingProgram {
   KgatModel& model_;
   const std::int64_t cf_batch_, kg_batch_, cf_steps_, kg_steps_;
   KgatSampler sampler_;
-  CfBatch cf_;
-  KgBatch kg_;
   std::string why_;  ///< this mode
   KgatMode mode_;
   KgatSteps steps_;
   OwnedTensor loss_of_triples_;  ///< f64 (2): sum over the running epoch's steps of their mean loss, and the steps
+  std::array<Drawn, 2> drawn_;   ///< of even and odd steps
+  std::future<void> next_;       ///< the drawing of the next one
 };
 
 }  // namespace lockstep

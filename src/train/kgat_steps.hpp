@@ -98,8 +98,12 @@ class KgatSteps {
 
   void rank_chunks(const ops::RelationSamples& batch, ShardRange which, const ChunkResults& results);
   void gather_chunks(const KgBatch& batch, const ChunkResults& results);
+  /// Uses of each of a batch's rows: where they lie among the chunks' rows.
+  struct Uses {
+    std::span<const std::int64_t> ptr, place;
+  };
   /// Sums the uses of each row and the chunks of each relation; the norm of all of it.
-  double sum_chunks(const KgBatch& batch, const ChunkResults& results);
+  double sum_chunks(const ChunkResults& results, const Uses& uses, std::span<const std::int64_t> relation_chunks);
   /// Those of an ascending list that this rank owns: where they begin, and how many.
   ShardRange own_part(std::span<const std::int32_t> nodes) const;
   void find_embeddings(const ops::RowSet& rows);

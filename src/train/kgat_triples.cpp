@@ -17,21 +17,24 @@ KgatStepSums KgatSteps::rank_triples(const KgBatch& batch, double lr, unsigned f
   const std::int64_t size = batch.count(), d = net_.arch().embed_dim, k = net_.arch().relation_dim;
   const auto chunks = static_cast<std::int64_t>(batch.chunks.size());
   const DType dtype = net_.params().dtype();
+  places_.clear();
+  for (const std::int32_t use : batch.uses.use()) places_.push_back(batch.row_of_use(use));
+  const auto [all_chunks, head, tail, other, nodes, relations, use_ptr, places, relation_chunks] =
+      for_kernels(stream_, arena, std::span<const ops::RelationChunk>(batch.chunks),
+                  std::span<const std::int32_t>(batch.head), std::span<const std::int32_t>(batch.tail),
+                  std::span<const std::int32_t>(batch.other), std::span<const std::int32_t>(batch.rows()),
+                  std::span<const std::int32_t>(batch.relations), std::span<const std::int64_t>(batch.uses.use_ptr()),
+                  std::span<const std::int64_t>(places_), std::span<const std::int64_t>(batch.relation_chunks));
   const ShardRange own = own_part(batch.rows());
-  const auto own_nodes =
-      std::span(batch.rows()).subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.count()));
+  const auto own_nodes = nodes.subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.count()));
   adam_kg_.catch_up(net_.embedding(), own_nodes);
-  adam_kg_.catch_up(net_.translations(), batch.relations);
-  adam_kg_.catch_up(net_.matrices(), batch.relations);
+  adam_kg_.catch_up(net_.translations(), relations);
+  adam_kg_.catch_up(net_.matrices(), relations);
   find_embeddings(ops::RowSet::list(batch.rows()));
 
   const ChunkResults results = {.rows = allocate(arena, dtype, {3 * size, d}),
                                 .relations = allocate(arena, dtype, {chunks, d * k + k}),
                                 .sums = on_host<ops::RankingSums>(arena, chunks)};
-  const auto [all_chunks, head, tail, other] =
-      for_kernels(stream_, arena, std::span<const ops::RelationChunk>(batch.chunks),
-                  std::span<const std::int32_t>(batch.head), std::span<const std::int32_t>(batch.tail),
-                  std::span<const std::int32_t>(batch.other));
   const bool shared_out = exchange_.partitioned();
   rank_chunks({all_chunks, head, tail, other}, shared_out ? shards_of(chunks, comm_.rank(), comm_.size()) : ShardRange{0, chunks},
               results);
@@ -39,7 +42,7 @@ KgatStepSums KgatSteps::rank_triples(const KgBatch& batch, double lr, unsigned f
   if (shared_out) gather_chunks(batch, results);
   flags = wishes_of_all(comm_, flags);
   result.exchange = watch.restart();
-  result.norm = sum_chunks(batch, results);
+  result.norm = sum_chunks(results, {use_ptr, places}, relation_chunks);
 
   for (const ops::RankingSums& s : results.sums) result.sums.loss += s.loss, result.sums.half_square += s.half_square;
   result.loss = (result.sums.loss + options_.kg_l2 * result.sums.half_square) / static_cast<double>(size);
@@ -49,8 +52,8 @@ KgatStepSums KgatSteps::rank_triples(const KgBatch& batch, double lr, unsigned f
   const TriplesGradient& gradient = triples_gradient_;
   adam_kg_.begin_step(lr, clip_scale(result.norm, options_.clip_norm));
   adam_kg_.update(net_.embedding(), own_nodes, gradient.nodes.slice(own.begin, own.count()));
-  adam_kg_.update(net_.matrices(), batch.relations, gradient.matrices);
-  adam_kg_.update(net_.translations(), batch.relations, gradient.translations);
+  adam_kg_.update(net_.matrices(), relations, gradient.matrices);
+  adam_kg_.update(net_.translations(), relations, gradient.translations);
   embeddings_spread_ = shared_out;
   result.update = watch.seconds();
   return result;
@@ -94,22 +97,17 @@ void KgatSteps::gather_chunks(const KgBatch& batch, const ChunkResults& results)
 }
 
 /// A node's uses in the order of the batch; a relation's chunks in theirs.
-double KgatSteps::sum_chunks(const KgBatch& batch, const ChunkResults& results) {
+double KgatSteps::sum_chunks(const ChunkResults& results, const Uses& uses,
+                             std::span<const std::int64_t> relation_chunks) {
   const std::int64_t d = net_.arch().embed_dim, k = net_.arch().relation_dim;
-  const auto nodes = static_cast<std::int64_t>(batch.rows().size()),
-             relations = static_cast<std::int64_t>(batch.relations.size());
-  places_.clear();
-  for (const std::int32_t use : batch.uses.use()) places_.push_back(batch.row_of_use(use));
-  const auto [use_ptr, places, relation_chunks] =
-      for_kernels(stream_, *arena_, std::span<const std::int64_t>(batch.uses.use_ptr()),
-                  std::span<const std::int64_t>(places_), std::span<const std::int64_t>(batch.relation_chunks));
-
+  const auto nodes = static_cast<std::int64_t>(uses.ptr.size()) - 1,
+             relations = static_cast<std::int64_t>(relation_chunks.size()) - 1;
   const std::int64_t sizes[] = {nodes * d, relations * d * k, relations * k};
   const Tensor flat = allocate(*arena_, net_.params().dtype(), {sizes[0] + sizes[1] + sizes[2]});
   triples_gradient_ = {.nodes = flat.slice(0, sizes[0]).reshaped({nodes, d}),
                        .matrices = flat.slice(sizes[0], sizes[1]).reshaped({relations, d * k}),
                        .translations = flat.slice(sizes[0] + sizes[1], sizes[2]).reshaped({relations, k})};
-  ops::sum_node_rows(stream_, triples_gradient_.nodes, results.rows, 0, use_ptr, places);
+  ops::sum_node_rows(stream_, triples_gradient_.nodes, results.rows, 0, uses.ptr, uses.place);
   ops::sum_node_rows(stream_, triples_gradient_.matrices, results.relations, 0, relation_chunks, {});
   ops::sum_node_rows(stream_, triples_gradient_.translations, results.relations, d * k, relation_chunks, {});
   return gradient_norm(flat, {{0, flat.size()}});

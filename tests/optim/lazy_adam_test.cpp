@@ -7,7 +7,9 @@
 
 #include "doctest/doctest.h"
 #include "lockstep/base/error.hpp"
+#include "lockstep/device/kernel_arrays.hpp"
 #include "ops/every_isa.hpp"
+#include "support/devices.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -62,23 +64,30 @@ void scatter(const Tensor& flat, const Param& p, const std::vector<std::int32_t>
 
 bool same_rows(const Param& a, const Param& b, const std::vector<std::int32_t>& rows) {
   bool same = true;
-  for (const std::int32_t row : rows) same = same && same_bits(a.value.slice(row, 1), b.value.slice(row, 1));
+  for (const std::int32_t row : rows) same = same && same_bits(a.value.slice(row, 1), on_cpu(b.value.slice(row, 1)));
   return same;
 }
 
 using Rate = double (*)(std::int64_t step);
 
 /// Dense and lazy side by side: rows are equal whenever they are read, and everything is after each flush.
-void compare(DType dtype, std::int64_t steps, std::int64_t flush_every, const OptimizerOptions& options, Rate lr) {
+void compare(DType dtype, std::int64_t steps, std::int64_t flush_every, const OptimizerOptions& options, Rate lr,
+             Device device = {}) {
   Tables dense(dtype), lazy(dtype);
+  lazy.params.move_to(device);
+  const Stream stream(device);
+  Arena arena(device);
   const auto adam = make_optimizer(options, dense.params, trainable_ranges(dense.params));
   LazyAdam late(options, lazy.params, {{lazy.entity}, {lazy.relation}});
   OwnedTensor flat(dtype, Shape{dense.params.flat_size()});
   bool rows_equal = true, all_equal = true;
   for (std::int64_t t = 0; t < steps; ++t) {
     const auto rows = touched(t, kRows), relations = touched(t + 1000000, kRelations);
-    late.catch_up(*lazy.entity, rows);
-    late.catch_up(*lazy.relation, relations);
+    arena.reset();
+    const auto [late_rows, late_relations] = for_kernels(stream, arena, std::span<const std::int32_t>(rows),
+                                                         std::span<const std::int32_t>(relations));
+    late.catch_up(*lazy.entity, late_rows);
+    late.catch_up(*lazy.relation, late_relations);
     rows_equal = rows_equal && same_rows(*dense.entity, *lazy.entity, rows) &&
                  same_rows(*dense.relation, *lazy.relation, relations);
     const OwnedTensor g = gradient_of(dtype, t, rows, 21), h = gradient_of(dtype, t + 1000000, relations, 12);
@@ -87,14 +96,14 @@ void compare(DType dtype, std::int64_t steps, std::int64_t flush_every, const Op
     scatter(flat, *dense.relation, relations, h);
     adam->step(flat, lr(t), 0.25);
     late.begin_step(lr(t), 0.25);
-    late.update(*lazy.entity, rows, g);
-    late.update(*lazy.relation, relations, h);
+    late.update(*lazy.entity, late_rows, on_device(g, device));
+    late.update(*lazy.relation, late_relations, on_device(h, device));
     if ((t + 1) % flush_every == 0 || t + 1 == steps) {
       late.flush();
-      all_equal = all_equal && same_bits(dense.params.values(), lazy.params.values());
+      all_equal = all_equal && same_bits(dense.params.values(), on_cpu(lazy.params.values()));
       for (std::size_t i = 0; i < adam->state().size(); ++i) {
         CHECK(adam->state()[i].name == late.state()[i].name);
-        all_equal = all_equal && same_bits(adam->state()[i].value, late.state()[i].value);
+        all_equal = all_equal && same_bits(adam->state()[i].value, on_cpu(late.state()[i].value));
       }
     }
   }
@@ -118,6 +127,36 @@ TEST_SUITE("optim.lazy_adam") {
     compare(DType::f32, 2600, 2600, {}, [](std::int64_t) { return 1e-4; });
     compare(DType::f32, 1500, 1500, {.eps = 1e-3}, [](std::int64_t) { return 1.0; });
     compare(DType::f64, 1200, 1200, {}, [](std::int64_t) { return 1e-4; });
+  }
+
+  TEST_CASE("on a GPU, too" * doctest::skip(gpu_count() == 0)) {
+    const Device gpu = {DeviceKind::cuda, 0};
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      compare(dtype, 60, 40, {}, [](std::int64_t) { return 1e-2; }, gpu);
+      compare(dtype, 30, 30, {.beta1 = 0.5, .beta2 = 0.9, .eps = 1e-14}, [](std::int64_t) { return 1e-3; }, gpu);
+    }
+    compare(DType::f32, 400, 400, {.eps = 1e-3}, [](std::int64_t) { return 1.0; }, gpu);
+    compare(DType::f32, 150, 150, {}, [](std::int64_t t) { return t < 80 ? 1e-7 : t < 100 ? 1e3 : 1e-5; }, gpu);
+  }
+
+  TEST_CASE("a row that is named twice is brought up once" * doctest::skip(gpu_count() == 0)) {
+    Tables once(DType::f32), twice(DType::f32);
+    const Device gpu = {DeviceKind::cuda, 0};
+    const std::vector<std::int32_t> row = {5}, rows = {5, 5, 3, 5};
+    const OwnedTensor g = on_device(gradient_of(DType::f32, 1, row, 21), gpu);
+    const auto run = [&](Tables& t, const std::vector<std::int32_t>& named) {
+      t.params.move_to(gpu);
+      const Stream stream(gpu);
+      Arena arena(gpu);
+      LazyAdam adam({}, t.params, {{t.entity}, {t.relation}});
+      const auto [first, later] =
+          for_kernels(stream, arena, std::span<const std::int32_t>(row), std::span<const std::int32_t>(named));
+      adam.begin_step(1e-2, 1), adam.update(*t.entity, first, g);
+      for (int i = 0; i < 5; ++i) adam.begin_step(1e-2, 1);
+      adam.catch_up(*t.entity, later);
+    };
+    run(once, row), run(twice, rows);
+    CHECK(same_bits(on_cpu(once.params.values()), on_cpu(twice.params.values())));
   }
 
   TEST_CASE("a learning rate that rises again moves what had come to rest") {

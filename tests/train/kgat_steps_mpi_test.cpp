@@ -1,12 +1,12 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <set>
 #include <tuple>
 
 #include "lockstep/prep/kg_set.hpp"
+#include "support/devices.hpp"
 #include "support/mpi_main.hpp"
 #include "support/tolerance.hpp"
 #include "train/kgat_cost.hpp"
@@ -79,6 +79,7 @@ struct Setup {
   std::vector<double> message_dropout;
   double node_dropout = 0;
   bool half_storage = false;
+  Device device = {};
 };
 
 /// Two epochs of 3 and 2 steps on items, 3 and 2 on triples; what is settled after `stop` steps is as good as unsettled.
@@ -99,6 +100,7 @@ Trained train(Communicator& comm, const Toy& toy, KgatMode mode, const Setup& se
   options.message_dropout = setup.message_dropout, options.node_dropout = setup.node_dropout;
   options.seed = 8;
   options.clip_norm = 1;
+  t.net->params().move_to(setup.device);
   KgatPropagation propagation(*t.net, toy.data.graph, setup.half_storage);
   KgatSteps steps(comm, *t.net, propagation, options);
   const KgatSampler sampler(toy.data, 12);
@@ -122,10 +124,8 @@ Trained train(Communicator& comm, const Toy& toy, KgatMode mode, const Setup& se
   rank_triples(13), rank_items(), rank_triples(13);
   steps.settle();
   for (Optimizer* optimizer : {&steps.items_optimizer(), &steps.triples_optimizer()})
-    for (const NamedTensor& s : optimizer->state()) {
-      t.states.emplace_back(s.value.dtype(), s.value.shape());
-      std::memcpy(t.states.back()->raw(), s.value.raw(), s.value.size_bytes());
-    }
+    for (const NamedTensor& s : optimizer->state()) t.states.push_back(on_cpu(s.value));
+  t.net->params().move_to(Device{});
   t.received = steps.exchange().received_bytes();
   return t;
 }
@@ -167,6 +167,41 @@ TEST_SUITE("train.kgat_steps") {
     setup.half_storage = true;
     compare(setup);
   }
+  TEST_CASE("a GPU trains to the same numbers but for rounding, on every rank to the same bits" *
+            doctest::skip(gpu_count() == 0)) {
+    const Toy toy;
+    const auto self = make_self_communicator();
+    for (const ops::Aggregator aggregator :
+         {ops::Aggregator::bi_interaction, ops::Aggregator::gcn, ops::Aggregator::graphsage}) {
+      Setup setup = {.aggregator = aggregator, .dtype = DType::f64, .message_dropout = {0.3, 0.2, 0.1}, .node_dropout = 0.1};
+      const Trained cpu = train(*self, toy, KgatMode::replicate, setup);
+      setup.device = {DeviceKind::cuda, 0};
+      const Trained gpu = train(test_world().communicator(), toy, KgatMode::replicate, setup),
+                    nested = train(*self, toy, KgatMode::nested_rows, setup);
+      for (const Trained* other : {&gpu, &nested}) {
+        REQUIRE(other->losses.size() == cpu.losses.size());
+        for (std::size_t i = 0; i < cpu.losses.size(); ++i) {
+          CHECK(other->losses[i] == doctest::Approx(cpu.losses[i]).epsilon(1e-10));
+          CHECK(other->norms[i] == doctest::Approx(cpu.norms[i]).epsilon(1e-9));
+        }
+        CHECK(difference(other->net->params().values(), cpu.net->params().values()) < 1e-9);
+        for (std::size_t i = 0; i < cpu.states.size(); ++i) CHECK(difference(other->states[i], cpu.states[i]) < 1e-8);
+      }
+      const std::uint64_t hash = gpu.net->params().hash();
+      Communicator& comm = test_world().communicator();
+      CHECK(comm.all_reduced(hash, ReduceOp::min, "hash") == comm.all_reduced(hash, ReduceOp::max, "hash"));
+    }
+  }
+
+  TEST_CASE("modes that move rows are refused between GPUs" * doctest::skip(gpu_count() == 0)) {
+    const Toy toy;
+    Setup setup;
+    setup.device = {DeviceKind::cuda, 0};
+    if (test_world().size() > 1)
+      CHECK_THROWS_WITH_AS(train(test_world().communicator(), toy, KgatMode::row_partition, setup),
+                           doctest::Contains("dist.mode"), Error);
+  }
+
   TEST_CASE("so does double precision") {
     Setup setup;
     setup.dtype = DType::f64;
