@@ -34,9 +34,9 @@ ShardLoss BprmfModel::loss(Tape&, const Shard&) const {
 
 void BprmfModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
   const Tensor rows = tape.keep({count, options_.embed_dim});
-  const auto [users] = for_kernels(tape.stream(), tape.arena(),
-                                   std::span(judged_.users(split))
-                                       .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
+  const auto [users] = for_kernels(
+      tape.stream(), tape.arena(),
+      std::span(judged_.users(split)).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
   ops::gather_node_rows(tape.stream(), rows, 0, users_->value, users, ops::RowScale::none);
   judge(data_, judged_, ranking_, packed_, rows, tape, split, first, count, sums);
 }

@@ -74,8 +74,7 @@ AttentionPlan::AttentionPlan(const KgGraph& graph, std::int64_t first, std::int6
 ops::RelationTriples AttentionPlan::of(std::int64_t relation) const {
   const auto r = static_cast<std::size_t>(relation);
   const auto part = [&]<class T>(const Resident<T>& all, const std::vector<std::int64_t>& ptr) {
-    return all.span().subspan(static_cast<std::size_t>(ptr[r]),
-                                           static_cast<std::size_t>(ptr[r + 1] - ptr[r]));
+    return all.span().subspan(static_cast<std::size_t>(ptr[r]), static_cast<std::size_t>(ptr[r + 1] - ptr[r]));
   };
   return {part(heads_, head_ptr_), part(tails_, tail_ptr_), part(head_slot_, triple_ptr_),
           part(tail_slot_, triple_ptr_), part(place_, triple_ptr_)};

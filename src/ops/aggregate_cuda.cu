@@ -34,7 +34,7 @@ void launch_over_rows(const Stream& stream, const RowSet& rows, std::int64_t in,
 template <class T, class F>
 void over_rows(const Stream& stream, const RowSet& rows, std::int64_t in, bool packed, const F& f) {
   constexpr int N = gpu::pack_size<T>();
-  packed && in % N == 0 ? launch_over_rows<N>(stream, rows, in, f) : launch_over_rows<1>(stream, rows, in, f);
+  packed&& in % N == 0 ? launch_over_rows<N>(stream, rows, in, f) : launch_over_rows<1>(stream, rows, in, f);
 }
 
 template <class T>
@@ -87,7 +87,7 @@ struct Split {
 /// A warp per row: a lane has columns lane, lane + 32, ..., whose draws, four columns each, are one block of Philox. Memory
 /// bound: reads both branches, writes the row and its marks.
 template <class T>
-__global__ void __launch_bounds__(kWarp * kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     activate_kernel(RowSet rows, std::int64_t width, T* __restrict__ out, std::uint8_t* __restrict__ marks,
                     Branches<T> of, Dropout dropout, gpu::Drop<T> drop) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
@@ -176,12 +176,13 @@ void split(const Stream& stream, Aggregator kind, const RowSet& rows, std::int64
   over_rows<T>(stream, rows, in, gpu::aligned(dx, ds, da, db, x, s), Split<T>{kind, in, dx, ds, da, db, x, s});
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                                        \
-  template void combine(const Stream&, Aggregator, const RowSet&, std::int64_t, T*, T*, const T*, const T*);           \
-  template void activate(const Stream&, const RowSet&, std::int64_t, T*, std::uint8_t*, const Branches<T>&,            \
-                         const AggregateLayer&);                                                                       \
-  template void derive(const Stream&, const RowSet&, std::int64_t, T*, T*, T*, T*, const T*, const std::uint8_t*, T, T); \
-  template void split(const Stream&, Aggregator, const RowSet&, std::int64_t, T*, T*, const T*, const T*, const T*,    \
+#define LOCKSTEP_INSTANTIATE(T)                                                                                      \
+  template void combine(const Stream&, Aggregator, const RowSet&, std::int64_t, T*, T*, const T*, const T*);         \
+  template void activate(const Stream&, const RowSet&, std::int64_t, T*, std::uint8_t*, const Branches<T>&,          \
+                         const AggregateLayer&);                                                                     \
+  template void derive(const Stream&, const RowSet&, std::int64_t, T*, T*, T*, T*, const T*, const std::uint8_t*, T, \
+                       T);                                                                                           \
+  template void split(const Stream&, Aggregator, const RowSet&, std::int64_t, T*, T*, const T*, const T*, const T*,  \
                       const T*);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)

@@ -31,8 +31,9 @@ void bpr(Stream& stream, Arena& scratch, const RankedPairs& batch, const Tensor&
   require(slope.size() == count && (!drows || drows.shape() == rows.shape()) &&
               batch.use_ptr.size() == static_cast<std::size_t>(rows.rows()) + 1,
           "bpr: ", count, " pairs, rows ", rows.shape(), ", slope ", slope.shape(), ", drows ", drows.shape());
-  const std::span terms(static_cast<RankingSums*>(scratch.allocate(static_cast<std::size_t>(count) * sizeof(RankingSums))),
-                        static_cast<std::size_t>(count));
+  const std::span terms(
+      static_cast<RankingSums*>(scratch.allocate(static_cast<std::size_t>(count) * sizeof(RankingSums))),
+      static_cast<std::size_t>(count));
   visit_float(rows.dtype(), [&]<class T>() {
     const T* r = rows.data<const T>();
     T* s = slope.data<T>();

@@ -11,7 +11,7 @@ __device__ double softplus(double x) { return fmax(x, 0.0) + log1p(exp(-fabs(x))
 
 /// A warp per pair: lanes take every 32nd column, sums in f64 as on the CPU.
 template <class T>
-__global__ void __launch_bounds__(kWarp * kRowsPerBlock, 4)
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock, 4)
     bpr_pairs_kernel(RankedPairs batch, RankedRows<T> rows, T* __restrict__ slope, RankingSums* __restrict__ terms) {
   const std::int64_t b = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
   if (b >= batch.count()) return;
@@ -42,8 +42,9 @@ __global__ void __launch_bounds__(256)
 /// A warp per distinct row, which adds up its uses in the order of the batch: no atomics. Rows of other samples come from
 /// the second-level cache.
 template <class T>
-__global__ void __launch_bounds__(kWarp * kRowsPerBlock, 4)
-    bpr_rows_kernel(RankedPairs batch, RankedRows<T> rows, T* __restrict__ drows, const T* __restrict__ slope, T scale) {
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock, 4)
+    bpr_rows_kernel(RankedPairs batch, RankedRows<T> rows, T* __restrict__ drows, const T* __restrict__ slope,
+                    T scale) {
   const std::int64_t n = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
   if (n + 1 >= static_cast<std::int64_t>(batch.use_ptr.size())) return;
   const std::int64_t begin = batch.use_ptr.data()[n], end = batch.use_ptr.data()[n + 1];

@@ -11,14 +11,14 @@ __global__ void __launch_bounds__(256)
     transpose_edges_kernel(std::int64_t count, T* __restrict__ y, const T* __restrict__ x,
                            const std::int64_t* __restrict__ opposite) {
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; e < count; e += stride) y[e] = x[opposite[e]];
+  for (std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; e < count; e += stride)
+    y[e] = x[opposite[e]];
 }
 
 /// A thread per four entries, whose draws are one block of Philox.
 template <class T>
-__global__ void __launch_bounds__(256)
-    drop_edges_kernel(std::int64_t count, T* __restrict__ y, const T* __restrict__ x, std::uint64_t threshold, T scale,
-                      Philox draws) {
+__global__ void __launch_bounds__(256) drop_edges_kernel(std::int64_t count, T* __restrict__ y, const T* __restrict__ x,
+                                                         std::uint64_t threshold, T scale, Philox draws) {
   const std::int64_t stride = 4 * std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t first = 4 * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x); first < count; first += stride) {
     const auto words = draws.block(static_cast<std::uint64_t>(first / 4));

@@ -30,7 +30,7 @@ struct ShiftTanh {
 /// two triples at a time. Reads two rows of projections per triple, mostly from the second-level cache: heads come in
 /// ascending order, tails as they are.
 template <class T, int V>
-__global__ void __launch_bounds__(kWarp * kWarps)
+__global__ void __launch_bounds__(kWarp* kWarps)
     pair_dots_kernel(std::int64_t k, T* __restrict__ logits, const T* __restrict__ heads, const T* __restrict__ tails,
                      RelationTriples triples, int lanes) {
   const auto count = static_cast<std::int64_t>(triples.place.size());
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kWarp * kWarps)
 /// A warp per head: lanes take every 32nd entry with its triples, nearly always one. Three passes, the largest logit,
 /// exponentials and their sum (in f64), and the division; the second and third read what the caches hold.
 template <class T>
-__global__ void __launch_bounds__(kWarp * kWarps)
+__global__ void __launch_bounds__(kWarp* kWarps)
     attention_softmax_kernel(ParallelEdges parallel, const std::int64_t* __restrict__ row_ptr,
                              const std::int64_t* __restrict__ edge_ptr, std::int64_t first, std::int64_t last,
                              const T* __restrict__ logits, T* __restrict__ values) {
@@ -127,16 +127,16 @@ void attention_softmax(const Stream& stream, ParallelEdges parallel, const std::
                        const std::int64_t* edge_ptr, std::int64_t first, std::int64_t last, const T* logits,
                        T* values) {
   if (last == first) return;
-  gpu::launch(stream,
-              {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(last - first, kWarps)),
-               .block = dim3(kWarp, kWarps)},
-              attention_softmax_kernel<T>, parallel, row_ptr, edge_ptr, first, last, logits, values);
+  gpu::launch(
+      stream,
+      {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(last - first, kWarps)), .block = dim3(kWarp, kWarps)},
+      attention_softmax_kernel<T>, parallel, row_ptr, edge_ptr, first, last, logits, values);
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                            \
-  template void shift_tanh(const Stream&, std::int64_t, std::int64_t, T*, const T*);                       \
-  template void pair_dots(const Stream&, std::int64_t, T*, const T*, const T*, const RelationTriples&);    \
-  template void attention_softmax(const Stream&, ParallelEdges, const std::int64_t*, const std::int64_t*,  \
+#define LOCKSTEP_INSTANTIATE(T)                                                                           \
+  template void shift_tanh(const Stream&, std::int64_t, std::int64_t, T*, const T*);                      \
+  template void pair_dots(const Stream&, std::int64_t, T*, const T*, const T*, const RelationTriples&);   \
+  template void attention_softmax(const Stream&, ParallelEdges, const std::int64_t*, const std::int64_t*, \
                                   std::int64_t, std::int64_t, const T*, T*);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)

@@ -111,15 +111,14 @@ void round_node_rows(Stream& stream, const Tensor& y, const Tensor& x, const Row
 
 void sum_node_rows(Stream& stream, const Tensor& y, const Tensor& x, std::int64_t column,
                    std::span<const std::int64_t> ptr, std::span<const std::int64_t> place) {
-  require(y.rows() == static_cast<std::int64_t>(ptr.size()) - 1 && column >= 0 &&
-              column + y.columns() <= x.columns() && x.dtype() == y.dtype(),
+  require(y.rows() == static_cast<std::int64_t>(ptr.size()) - 1 && column >= 0 && column + y.columns() <= x.columns() &&
+              x.dtype() == y.dtype(),
           "sum_node_rows: columns from ", column, " of ", x.shape(), " as ", y.shape(), ", ", ptr.size(), " offsets");
   const std::int64_t width = y.columns(), stride = x.columns();
   visit_float(x.dtype(), [&]<class T>() {
     const T* from = x.data<const T>() + column;
     if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::sum_node_rows<T>(stream, y.data<T>(), width, from, stride, ptr, place);
+      if (x.device().is_cuda()) return cuda::sum_node_rows<T>(stream, y.data<T>(), width, from, stride, ptr, place);
     }
     const std::int64_t count = y.rows();
 #pragma omp parallel for schedule(static)

@@ -33,7 +33,7 @@ __device__ double square_norm(const T* row, std::int64_t columns) {
 
 /// A warp per row: lanes take every 32nd column. The second reading of a row comes from the first-level cache.
 template <class T>
-__global__ void __launch_bounds__(kWarp * kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     gather_node_rows_kernel(T* __restrict__ y, std::int64_t stride, NodeRows<T> nodes) {
   const std::int64_t i = warp_row();
   if (i >= static_cast<std::int64_t>(nodes.rows.size())) return;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kWarp * kRowsPerBlock)
 
 /// A warp per row; no two warps have the same, so that additions need no atomics.
 template <class T>
-__global__ void __launch_bounds__(kWarp * kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     scatter_node_rows_kernel(T* __restrict__ dx, const T* __restrict__ dy, std::int64_t stride, NodeRows<T> nodes) {
   const std::int64_t i = warp_row();
   if (i >= static_cast<std::int64_t>(nodes.rows.size())) return;
@@ -63,12 +63,11 @@ __global__ void __launch_bounds__(kWarp * kRowsPerBlock)
   const double square = square_norm(row, nodes.columns), norm = sqrt(square);
   const T factor = static_cast<T>(1 / fmax(norm, kLeastNorm));
   const T along = norm > kLeastNorm ? static_cast<T>(dot / square) : T{0};
-  for (std::int64_t c = warp_lane(); c < nodes.columns; c += kWarp)
-    dx[at + c] += (slope[c] - row[c] * along) * factor;
+  for (std::int64_t c = warp_lane(); c < nodes.columns; c += kWarp) dx[at + c] += (slope[c] - row[c] * along) * factor;
 }
 
 template <class T>
-__global__ void __launch_bounds__(kWarp * kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     clear_node_rows_kernel(T* __restrict__ x, std::int64_t columns, RowSet rows) {
   const std::int64_t i = warp_row();
   if (i >= rows.size()) return;
@@ -76,7 +75,7 @@ __global__ void __launch_bounds__(kWarp * kRowsPerBlock)
   for (std::int64_t c = warp_lane(); c < columns; c += kWarp) x[at + c] = 0;
 }
 
-__global__ void __launch_bounds__(kWarp * kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     round_node_rows_kernel(bf16* __restrict__ y, const float* __restrict__ x, std::int64_t columns, RowSet rows) {
   const std::int64_t i = warp_row();
   if (i >= rows.size()) return;
@@ -126,10 +125,10 @@ void sum_node_rows(const Stream& stream, T* y, std::int64_t columns, const T* x,
               place.empty() ? nullptr : place.data());
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                               \
-  template void gather_node_rows(const Stream&, T*, std::int64_t, const NodeRows<T>&);                        \
-  template void scatter_node_rows(const Stream&, T*, const T*, std::int64_t, const NodeRows<T>&);             \
-  template void clear_node_rows(const Stream&, T*, std::int64_t, const RowSet&);                              \
+#define LOCKSTEP_INSTANTIATE(T)                                                                                       \
+  template void gather_node_rows(const Stream&, T*, std::int64_t, const NodeRows<T>&);                                \
+  template void scatter_node_rows(const Stream&, T*, const T*, std::int64_t, const NodeRows<T>&);                     \
+  template void clear_node_rows(const Stream&, T*, std::int64_t, const RowSet&);                                      \
   template void sum_node_rows(const Stream&, T*, std::int64_t, const T*, std::int64_t, std::span<const std::int64_t>, \
                               std::span<const std::int64_t>);
 LOCKSTEP_INSTANTIATE(float)

@@ -51,8 +51,8 @@ void run(const Stream& stream, const cpu::SpmmArguments<T, X>& a, const RowSet& 
 
 }  // namespace
 
-void spmm(Stream& stream, Target y, const CsrPattern& pattern, const Tensor& values, const Tensor& x, const RowSet& rows,
-          RowBits columns) {
+void spmm(Stream& stream, Target y, const CsrPattern& pattern, const Tensor& values, const Tensor& x,
+          const RowSet& rows, RowBits columns) {
   const Tensor& to = y.tensor;
   require(to.rows() == pattern.rows() && to.columns() == x.columns() &&
               values.size() == static_cast<std::int64_t>(pattern.column.size()) && to.dtype() == values.dtype(),

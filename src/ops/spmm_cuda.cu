@@ -89,8 +89,7 @@ __device__ Pack<T, V> over_groups(Pack<T, V> sum, int lanes) {
 /// in the order of the warps. Rows of one block lie far apart, so that neighbouring hubs fall to different blocks. Memory
 /// bound: 12 bytes per entry from the GPU's memory, a row of x, mostly from its second-level cache.
 template <class T, class X, int V, bool kMasked>
-__global__ void __launch_bounds__(kRows * kWarp, 4)
-    spmm_kernel(cpu::SpmmArguments<T, X> a, RowSet rows, int lanes) {
+__global__ void __launch_bounds__(kRows* kWarp, 4) spmm_kernel(cpu::SpmmArguments<T, X> a, RowSet rows, int lanes) {
   __shared__ T sm_parts[kRows][kWarp * V];
   __shared__ bool sm_long[kRows];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -154,9 +153,11 @@ void spmm(const Stream& stream, const Arguments& a, const RowSet& rows) {
   constexpr int V = 16 / sizeof(*a.y);
   if (rows.size() == 0 || a.width == 0) return;
   if (a.width % V == 0 && gpu::aligned(a.x, a.y))
-    start<std::remove_pointer_t<decltype(a.y)>, std::remove_const_t<std::remove_pointer_t<decltype(a.x)>>, V>(stream, a, rows);
+    start<std::remove_pointer_t<decltype(a.y)>, std::remove_const_t<std::remove_pointer_t<decltype(a.x)>>, V>(stream, a,
+                                                                                                              rows);
   else
-    start<std::remove_pointer_t<decltype(a.y)>, std::remove_const_t<std::remove_pointer_t<decltype(a.x)>>, 1>(stream, a, rows);
+    start<std::remove_pointer_t<decltype(a.y)>, std::remove_const_t<std::remove_pointer_t<decltype(a.x)>>, 1>(stream, a,
+                                                                                                              rows);
 }
 
 template void spmm(const Stream&, const cpu::SpmmArguments<float, float>&, const RowSet&);

@@ -9,11 +9,11 @@ namespace lockstep::ops::cuda {
 template <class T>
 struct BestItems {
   std::int64_t users, first, width, k;
-  T* scores;                      ///< (users, width); those of excluded items are overwritten
-  const std::int64_t* left_ptr;   ///< (users + 1)
-  const std::int32_t* left_out;   ///< ascending items of each user that are excluded
-  T* best;                        ///< (users, k), best first; kept from call to call
-  std::int32_t *item, *found;     ///< (users, k) their items, -1 behind the last; (users) how many there are
+  T* scores;                     ///< (users, width); those of excluded items are overwritten
+  const std::int64_t* left_ptr;  ///< (users + 1)
+  const std::int32_t* left_out;  ///< ascending items of each user that are excluded
+  T* best;                       ///< (users, k), best first; kept from call to call
+  std::int32_t *item, *found;    ///< (users, k) their items, -1 behind the last; (users) how many there are
 };
 
 /// Most items that a user can have.

@@ -79,8 +79,8 @@ void transr(Stream& stream, const RelationSamples& samples, const Tensor& table,
   const std::int64_t d = table.columns(), k = translations.columns();
   require(matrices.shape() == Shape{translations.rows(), d, k} && sums.size() == samples.chunks.size() &&
               (!result.drows || (result.drows.columns() == d && result.drelations.shape() == Shape{chunks, d * k + k})),
-          "transr: table ", table.shape(), ", matrices ", matrices.shape(), ", translations ", translations.shape(), ", ",
-          chunks, " chunks, their gradients ", result.drelations.shape());
+          "transr: table ", table.shape(), ", matrices ", matrices.shape(), ", translations ", translations.shape(),
+          ", ", chunks, " chunks, their gradients ", result.drelations.shape());
   visit_float(table.dtype(), [&]<class T>() {
     constexpr DType kType = dtype_of<T>::value;
     const double scale = 1 / static_cast<double>(total);
@@ -98,11 +98,12 @@ void transr(Stream& stream, const RelationSamples& samples, const Tensor& table,
       scratch.reset();
       const RelationChunk& chunk = samples.chunks[static_cast<std::size_t>(c)];
       const auto rows = [&](const Tensor& t) { return t ? t.slice(3 * chunk.first, 3 * chunk.count) : Tensor(); };
-      ChunkArrays of = {.projected = result.projected ? rows(result.projected) : allocate(scratch, kType, {3 * chunk.count, k}),
-                        .score = result.score ? result.score.slice(2 * chunk.first, 2 * chunk.count) : Tensor(),
-                        .drows = rows(result.drows),
-                        .dmatrix = {},
-                        .dtranslation = {}};
+      ChunkArrays of = {
+          .projected = result.projected ? rows(result.projected) : allocate(scratch, kType, {3 * chunk.count, k}),
+          .score = result.score ? result.score.slice(2 * chunk.first, 2 * chunk.count) : Tensor(),
+          .drows = rows(result.drows),
+          .dmatrix = {},
+          .dtranslation = {}};
       if (of.drows) {
         const Tensor relation = result.drelations.slice(c, 1).reshaped({d * k + k});
         of.dmatrix = relation.slice(0, d * k).reshaped({d, k}), of.dtranslation = relation.slice(d * k, k);

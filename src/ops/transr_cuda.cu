@@ -86,8 +86,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
     multiply<T>(
-        rows, d, k, [&](int r, int i) { return sm_x[r * d + i]; },
-        [&](int i, int c) { return matrix[i * pitch + c]; },
+        rows, d, k, [&](int r, int i) { return sm_x[r * d + i]; }, [&](int i, int c) { return matrix[i * pitch + c]; },
         [&](int r, int c, T value) {
           sm_p[r * k + c] = value;
           if (a.projected != nullptr) a.projected[place(r) * k + c] = value;
@@ -135,12 +134,10 @@ __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
     multiply<T>(
-        rows, k, d, [&](int r, int i) { return sm_p[r * k + i]; },
-        [&](int i, int c) { return matrix[c * pitch + i]; },
+        rows, k, d, [&](int r, int i) { return sm_p[r * k + i]; }, [&](int i, int c) { return matrix[c * pitch + i]; },
         [&](int r, int c, T value) { a.drows[place(r) * d + c] = value; });
     multiply<T>(
-        d, rows, k, [&](int r, int i) { return sm_x[i * d + r]; },
-        [&](int i, int c) { return sm_p[i * k + c]; },
+        d, rows, k, [&](int r, int i) { return sm_x[i * d + r]; }, [&](int i, int c) { return sm_p[i * k + c]; },
         [&](int r, int c, T value) {
           T& sum = dmatrix[r * k + c];
           sum = first == 0 ? value : sum + value;

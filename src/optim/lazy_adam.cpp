@@ -162,8 +162,7 @@ void LazyAdam::catch_up_on_gpu(const Table& table, const ops::RowSet& rows, std:
   auto* from = reinterpret_cast<std::int64_t*>(gpu_from_.data());
   visit_float(dtype(), [&]<class T>() {
     if constexpr (kHasCuda) {
-      optim_kernels::cuda::claim_rows(stream, rows, table.gpu_done->data<std::int64_t>(), from,
-                                      gradient ? to + 1 : to);
+      optim_kernels::cuda::claim_rows(stream, rows, table.gpu_done->data<std::int64_t>(), from, gradient ? to + 1 : to);
       optim_kernels::cuda::late_steps<T>(stream, {.rows = rows,
                                                   .columns = table.columns,
                                                   .p = table.rows.param->value.data<T>(),

@@ -15,7 +15,8 @@ __global__ void note_step_kernel(double* history, std::int64_t index, double rat
   history[kStride * index + 1] = root;
 }
 
-__global__ void __launch_bounds__(kThreads) set_steps_kernel(std::int64_t* done, std::int64_t rows, std::int64_t steps) {
+__global__ void __launch_bounds__(kThreads)
+    set_steps_kernel(std::int64_t* done, std::int64_t rows, std::int64_t steps) {
   const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < rows; i += stride) done[i] = steps;
 }
@@ -59,9 +60,8 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) late_steps_kernel(LateSteps<T> s) {
   const std::int64_t at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, elements = s.rows.size() * s.columns;
   if (at >= elements) return;
-  const std::int64_t i = elements >> 32 == 0
-                             ? static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(s.columns)
-                             : at / s.columns;
+  const std::int64_t i =
+      elements >> 32 == 0 ? static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(s.columns) : at / s.columns;
   const std::int64_t from = s.from[i], e = s.rows[i] * s.columns + (at - i * s.columns);
   if (from >= s.to && s.gradient == nullptr) return;
   T p = s.p[e], m = s.m[e], v = s.v[e];

@@ -46,12 +46,12 @@ template <class T>
 struct LateSteps {
   ops::RowSet rows;
   std::int64_t columns;
-  T *p, *m, *v;                        ///< the table and its moments
-  const std::int64_t* from;            ///< (rows) steps that they have taken
-  const double* history;               ///< rate and root of each step after `base`, kStride apart
-  std::int64_t base, to, calm_from;    ///< from step calm_from on, every one makes the moves smaller
-  const T* gradient;                   ///< (rows, columns), of step to + 1; null: that is not taken
-  AdamStep<T> step;                    ///< of that step; its decays hold for the others as well
+  T *p, *m, *v;                      ///< the table and its moments
+  const std::int64_t* from;          ///< (rows) steps that they have taken
+  const double* history;             ///< rate and root of each step after `base`, kStride apart
+  std::int64_t base, to, calm_from;  ///< from step calm_from on, every one makes the moves smaller
+  const T* gradient;                 ///< (rows, columns), of step to + 1; null: that is not taken
+  AdamStep<T> step;                  ///< of that step; its decays hold for the others as well
 };
 template <class T>
 void late_steps(const Stream& stream, const LateSteps<T>& late);

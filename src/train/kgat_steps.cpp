@@ -40,7 +40,8 @@ KgatSteps::KgatSteps(Communicator& comm, Kgat& net, KgatPropagation& propagation
       plan_(graph_, exchange_.first(), exchange_.last(), stream_.device()),
       arenas_{Arena(stream_.device()), Arena(stream_.device())} {
   require_usage(!on_gpu() || !exchange_.partitioned(), "option dist.mode: between GPUs no rows are moved; with ",
-                comm.size(), " ranks and --device cuda every rank does all of a step, so leave it at auto or replicate");
+                comm.size(),
+                " ranks and --device cuda every rank does all of a step, so leave it at auto or replicate");
   const DType dtype = net.params().dtype();
   const std::int64_t table = net.embedding().shape.size(), weights = net.aggregators_end() - net.aggregators_begin();
   constexpr std::int64_t kAligned = 64;

@@ -36,8 +36,8 @@ KgatStepSums KgatSteps::rank_triples(const KgBatch& batch, double lr, unsigned f
                                 .relations = allocate(arena, dtype, {chunks, d * k + k}),
                                 .sums = on_host<ops::RankingSums>(arena, chunks)};
   const bool shared_out = exchange_.partitioned();
-  rank_chunks({all_chunks, head, tail, other}, shared_out ? shards_of(chunks, comm_.rank(), comm_.size()) : ShardRange{0, chunks},
-              results);
+  rank_chunks({all_chunks, head, tail, other},
+              shared_out ? shards_of(chunks, comm_.rank(), comm_.size()) : ShardRange{0, chunks}, results);
   result.compute = watch.restart();
   if (shared_out) gather_chunks(batch, results);
   flags = wishes_of_all(comm_, flags);
@@ -65,7 +65,10 @@ void KgatSteps::rank_chunks(const ops::RelationSamples& batch, ShardRange which,
   samples.chunks = batch.chunks.subspan(first, count);
   ops::transr(stream_, samples, net_.embedding().value, net_.matrices().value, net_.translations().value,
               options_.kg_l2, static_cast<std::int64_t>(batch.head.size()),
-              {.projected = {}, .score = {}, .drows = results.rows, .drelations = results.relations.slice(which.begin, which.count())},
+              {.projected = {},
+               .score = {},
+               .drows = results.rows,
+               .drelations = results.relations.slice(which.begin, which.count())},
               results.sums.subspan(first, count));
 }
 

@@ -260,8 +260,8 @@ class KgatVerification {
 
   OwnedTensor rows_of_h(const std::vector<std::int32_t>& nodes) {
     const Resident<std::int32_t> list(std::span<const std::int32_t>(nodes), device_);
-    OwnedTensor h(dtype_of<T>::value,
-                  {static_cast<std::int64_t>(nodes.size()), model_.net().arch().final_width()}, device_);
+    OwnedTensor h(dtype_of<T>::value, {static_cast<std::int64_t>(nodes.size()), model_.net().arch().final_width()},
+                  device_);
     model_.propagation().gather(list.span(), h);
     Stream(device_).synchronize();  // the list goes
     return h;
@@ -345,10 +345,9 @@ class KgatVerification {
         score(dtype_of<T>::value, {2 * batch.count()}, device_);
     Arena arena(device_);
     Stream stream(device_);
-    const auto [chunks, head, tail, other] =
-        for_kernels(stream, arena, std::span<const ops::RelationChunk>(batch.chunks),
-                    std::span<const std::int32_t>(batch.head), std::span<const std::int32_t>(batch.tail),
-                    std::span<const std::int32_t>(batch.other));
+    const auto [chunks, head, tail, other] = for_kernels(
+        stream, arena, std::span<const ops::RelationChunk>(batch.chunks), std::span<const std::int32_t>(batch.head),
+        std::span<const std::int32_t>(batch.tail), std::span<const std::int32_t>(batch.other));
     const std::span chunk_sums(
         static_cast<ops::RankingSums*>(arena.host().allocate(chunks.size() * sizeof(ops::RankingSums))), chunks.size());
     ops::transr(stream, {chunks, head, tail, other}, model_.net().embedding().value, model_.net().matrices().value,

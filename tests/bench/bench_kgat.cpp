@@ -1,9 +1,9 @@
 // bench_kgat: seconds of KGAT's parts on a prepared graph, and what its sparse product reaches of the memory's bandwidth.
 //
 //   [mpirun -n R] bench_kgat --data FILE.h5 [--jobs cf,kg,attention,evaluation,spmm] [--mode nested-rows] [--seconds S] [--batch B]
-//                            [--threads N] [--bf16]
+//                            [--threads N] [--bf16] [--device cpu|cuda]
 //
-// Steps are the trainer's, with the draw of their batches; median of at least three. One JSON object per job.
+// Steps are the trainer's, with the draw of their batches, and on a GPU until it has done; median of at least three. One JSON object per job.
 #include <omp.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using namespace lockstep;
 namespace {
 
 struct Arguments {
-  std::string data, jobs = "cf,kg,attention,evaluation,spmm", mode = "nested-rows";
+  std::string data, jobs = "cf,kg,attention,evaluation,spmm", mode = "nested-rows", device = "cpu";
   double seconds = 5;
   std::int64_t batch = 1024, threads = 0;
   bool bf16 = false;
@@ -47,6 +47,8 @@ Arguments parse(int argc, char** argv) {
       a.jobs = value;
     else if (key == "--mode")
       a.mode = value;
+    else if (key == "--device")
+      a.device = value;
     else if (key == "--seconds")
       a.seconds = std::atof(value);
     else if (key == "--batch")
@@ -62,7 +64,11 @@ Arguments parse(int argc, char** argv) {
 
 /// Median seconds of a call on the slowest rank, after one to warm up; every rank makes the same number of calls.
 template <class F>
-double seconds_of(Communicator& comm, double budget, const F& f) {
+double seconds_of(Communicator& comm, Device device, double budget, const F& call) {
+  const auto f = [&] {
+    call();
+    Stream(device).synchronize();
+  };
   f();
   std::vector<double> took;
   for (double sum = 0; sum < budget || took.size() < 3;) {
@@ -76,8 +82,21 @@ double seconds_of(Communicator& comm, double budget, const F& f) {
   return took[took.size() / 2];
 }
 
-/// Bytes per second of a[i] = b[i] + s c[i] over arrays that no cache holds, best of some runs.
-double stream_bandwidth() {
+/// Bytes per second of a[i] = b[i] + s c[i] over arrays that no cache holds, of a GPU's copy; best of some runs.
+double stream_bandwidth(Device device) {
+  if (device.is_cuda()) {
+    constexpr std::size_t kBytes = std::size_t{1} << 30;
+    const Buffer to(device, kBytes), from(device, kBytes);
+    const Stream stream(device);
+    double best = 0;
+    for (int run = 0; run < 10; ++run) {
+      const Stopwatch watch;
+      copy_bytes(stream, to.data(), from.data(), kBytes);
+      stream.synchronize();
+      best = std::max(best, 2.0 * static_cast<double>(kBytes) / watch.seconds());
+    }
+    return best;
+  }
   constexpr std::int64_t kCount = std::int64_t{1} << 26;
   const OwnedTensor a(DType::f64, {kCount}), b(DType::f64, {kCount}), c(DType::f64, {kCount});
   double *x = a->data<double>(), *y = b->data<double>(), *z = c->data<double>();
@@ -98,6 +117,7 @@ struct Bench {
   Arguments a;
   int threads;
   LocalPlacement placement;
+  Device device;
   KgatModel model;
   KgatSteps steps;
   KgatSampler sampler;
@@ -119,27 +139,29 @@ struct Bench {
       : world(w),
         a(arguments),
         threads(choose_threads(w, arguments.threads)),
+        device(choose_device(w, a.device)),
         model(options(a), KgData::read(a.data, placement)),
-        steps(w.communicator(), model.net(), model.propagation(), step_options(a)),
-        sampler(model.data(), 2019) {
-    laplacian(model.data().graph, Laplacian::random_walk, model.net().adjacency().value);
-    model.propagation().adjacency_changed();
+        steps(w.communicator(), model.net(), moved().propagation(), step_options(a)),
+        sampler(model.data(), 2019) {}
+  KgatModel& moved() {
+    model.move_to(device);
+    return model;
   }
 
   void report(const char* job, double seconds, double amount, const char* unit, const std::string& more = "") {
     if (world.rank() != 0) return;
     std::printf(
-        "{\"job\": \"%s\", \"data\": \"%s\", \"ranks\": %d, \"threads\": %d, \"mode\": \"%s\", "
+        "{\"job\": \"%s\", \"data\": \"%s\", \"ranks\": %d, \"threads\": %d, \"device\": \"%s\", \"mode\": \"%s\", "
         "\"seconds\": %.6g, \"per_s\": %.6g, \"unit\": \"%s\"%s}\n",
-        job, std::filesystem::path(a.data).filename().c_str(), world.size(), threads, a.mode.c_str(), seconds,
-        amount / seconds, unit, more.c_str());
+        job, std::filesystem::path(a.data).filename().c_str(), world.size(), threads, a.device.c_str(), a.mode.c_str(),
+        seconds, amount / seconds, unit, more.c_str());
     std::fflush(stdout);
   }
 
   void cf() {
     CfBatch batch;
     std::int64_t number = 0;
-    const double seconds = seconds_of(world.communicator(), a.seconds, [&] {
+    const double seconds = seconds_of(world.communicator(), device, a.seconds, [&] {
       sampler.interactions(number, a.batch, batch, model.data().entities);
       steps.rank_items(batch, number++, 1e-4);
     });
@@ -149,19 +171,19 @@ struct Bench {
   void kg() {
     KgBatch batch;
     std::int64_t number = 0;
-    const double seconds = seconds_of(world.communicator(), a.seconds, [&] {
+    const double seconds = seconds_of(world.communicator(), device, a.seconds, [&] {
       sampler.triples(number++, 2 * a.batch, batch);
       steps.rank_triples(batch, 1e-4);
     });
     report("kg", seconds, 2 * static_cast<double>(a.batch), "triples");
   }
   void attention() {
-    report("attention", seconds_of(world.communicator(), a.seconds, [&] { steps.refresh(); }),
+    report("attention", seconds_of(world.communicator(), device, a.seconds, [&] { steps.refresh(); }),
            static_cast<double>(model.data().graph.triples()), "triples");
   }
   void evaluation() {
     steps.settle();
-    const double seconds = seconds_of(world.communicator(), a.seconds,
+    const double seconds = seconds_of(world.communicator(), device, a.seconds,
                                       [&] { evaluate(world.communicator(), model, Split::test, threads); });
     report("evaluation", seconds, static_cast<double>(model.size(Split::test)), "users");
   }
@@ -171,9 +193,10 @@ struct Bench {
     const ops::RowSet all = ops::RowSet::range(0, graph.nodes);
     p.begin(nullptr);
     p.store(0, all);
-    const double seconds = seconds_of(world.communicator(), a.seconds, [&] { p.product(0, all); });
+    const double seconds = seconds_of(world.communicator(), device, a.seconds, [&] { p.product(0, all); });
     // Per entry a row of x, a column number and a value.
-    const double bytes = static_cast<double>(graph.nnz()) * (64 * (a.bf16 ? 2 : 4) + 8), stream = stream_bandwidth();
+    const double bytes = static_cast<double>(graph.nnz()) * (64 * (a.bf16 ? 2 : 4) + 8),
+                 stream = stream_bandwidth(device);
     report("spmm", seconds, bytes, "bytes",
            join(", \"stream_bytes_per_s\": ", stream, ", \"of_stream\": ", bytes / seconds / stream));
   }

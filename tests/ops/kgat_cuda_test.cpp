@@ -95,7 +95,8 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
     const Matrix m;
     const std::vector<std::int32_t> some = {0, 3, 11, 12, 40, 74};
     std::vector<std::uint64_t> bits(2, 0);
-    for (std::int64_t c = 0; c < Matrix::kColumns; c += 3) bits[static_cast<std::size_t>(c / 64)] |= std::uint64_t{1} << (c % 64);
+    for (std::int64_t c = 0; c < Matrix::kColumns; c += 3)
+      bits[static_cast<std::size_t>(c / 64)] |= std::uint64_t{1} << (c % 64);
     for (const std::int64_t width : {1, 4, 10, 33, 64, 132}) {
       CAPTURE(width);
       agree([&](Place& p, DType dtype) {
@@ -172,14 +173,17 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
 
   TEST_CASE("aggregate: every kind, with dropout and without, all rows or some") {
     const std::vector<std::int32_t> some = {1, 4, 33, 69};
-    for (const ops::Aggregator kind : {ops::Aggregator::bi_interaction, ops::Aggregator::gcn, ops::Aggregator::graphsage})
+    for (const ops::Aggregator kind :
+         {ops::Aggregator::bi_interaction, ops::Aggregator::gcn, ops::Aggregator::graphsage})
       for (const auto& [in, out] : {std::pair{5, 7}, std::pair{64, 32}, std::pair{8, 150}})
         for (const double dropout : {0.0, 0.3}) {
           CAPTURE(out);
           agree([&, in = in, out = out](Place& p, DType dtype) {
             const std::int64_t nodes = 70, mixed = kind == ops::Aggregator::graphsage ? 2 * in : in;
             const bool two = kind == ops::Aggregator::bi_interaction;
-            const auto random = [&](const Shape& shape, const char* name) { return p.take(random_tensor(dtype, shape, name)); };
+            const auto random = [&](const Shape& shape, const char* name) {
+              return p.take(random_tensor(dtype, shape, name));
+            };
             const OwnedTensor w1 = random({out, mixed}, "w1"), b1 = random({out}, "b1"), w2 = random({out, in}, "w2"),
                               b2 = random({out}, "b2"), x = random({nodes, in}, "x"), s = random({nodes, in}, "s"),
                               dout = random({nodes, out}, "dout");
@@ -201,7 +205,8 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
             gradient.weight1 = dw1, gradient.bias1 = db1;
             if (two) gradient.weight2 = dw2, gradient.bias2 = db2;
             ops::aggregate_forward(p.stream, p.arena, layer, rows, ops::RowSet::range(0, nodes));
-            ops::aggregate_backward(p.stream, p.arena, layer, rows, ops::RowSet::list(p.list(some)), dout, ds, dx, gradient);
+            ops::aggregate_backward(p.stream, p.arena, layer, rows, ops::RowSet::list(p.list(some)), dout, ds, dx,
+                                    gradient);
             ops::aggregate_backward(p.stream, p.arena, layer, rows, ops::RowSet::range(40, 20), dout, ds, dx, gradient);
             return all_of(y, marks, dw1, db1, dw2, db2, dx, ds);
           });
@@ -230,7 +235,8 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
   TEST_CASE("transr: chunks longer than a tile, several relations, matrices of any shape") {
     // 37 samples of relation 2, one of relation 0.
     std::vector<std::int32_t> head, tail, other;
-    for (std::int32_t i = 0; i < 38; ++i) head.push_back(i % 20), tail.push_back((i + 5) % 23), other.push_back((7 * i) % 23);
+    for (std::int32_t i = 0; i < 38; ++i)
+      head.push_back(i % 20), tail.push_back((i + 5) % 23), other.push_back((7 * i) % 23);
     const std::vector<ops::RelationChunk> chunks = {{2, 0, 37}, {0, 37, 1}};
     for (const auto& [d, k] : {std::pair{9, 5}, std::pair{64, 64}, std::pair{3, 40}, std::pair{130, 100}}) {
       CAPTURE(d);
@@ -242,8 +248,8 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
                     drows = p.make(dtype, {3 * 38, d}), drelations = p.make(dtype, {2, d * k + k}),
                     figures(DType::f64, {4});
         const std::span sums(static_cast<ops::RankingSums*>(p.arena.host().allocate(2 * sizeof(ops::RankingSums))), 2);
-        ops::transr(p.stream, {p.list(chunks), p.list(head), p.list(tail), p.list(other)}, table, matrices, translations,
-                    0.1, 38, {projected, score, drows, drelations}, sums);
+        ops::transr(p.stream, {p.list(chunks), p.list(head), p.list(tail), p.list(other)}, table, matrices,
+                    translations, 0.1, 38, {projected, score, drows, drelations}, sums);
         p.stream.synchronize();
         for (std::size_t c = 0; c < 2; ++c)
           figures->data<double>()[2 * c] = sums[c].loss, figures->data<double>()[2 * c + 1] = sums[c].half_square;

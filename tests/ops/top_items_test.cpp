@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "ops/every_isa.hpp"
-#include "support/gradcheck.hpp"
 #include "support/devices.hpp"
+#include "support/gradcheck.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -124,9 +124,9 @@ TEST_SUITE("ops.top_items") {
     std::int32_t top[2] = {};
     Stream stream;
     Arena scratch;
-    CHECK_THROWS_WITH_AS(
-        ops::top_items(
-            stream, scratch, ops::ItemTable(items), users, [](std::int64_t) { return std::span<const std::int32_t>(); }, 1, top),
-        "top_items: the items have 2 columns of f32, the users are (2, 3) of f32", Error);
+    CHECK_THROWS_WITH_AS(ops::top_items(
+                             stream, scratch, ops::ItemTable(items), users,
+                             [](std::int64_t) { return std::span<const std::int32_t>(); }, 1, top),
+                         "top_items: the items have 2 columns of f32, the users are (2, 3) of f32", Error);
   }
 }

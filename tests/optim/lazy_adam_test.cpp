@@ -84,8 +84,8 @@ void compare(DType dtype, std::int64_t steps, std::int64_t flush_every, const Op
   for (std::int64_t t = 0; t < steps; ++t) {
     const auto rows = touched(t, kRows), relations = touched(t + 1000000, kRelations);
     arena.reset();
-    const auto [late_rows, late_relations] = for_kernels(stream, arena, std::span<const std::int32_t>(rows),
-                                                         std::span<const std::int32_t>(relations));
+    const auto [late_rows, late_relations] =
+        for_kernels(stream, arena, std::span<const std::int32_t>(rows), std::span<const std::int32_t>(relations));
     late.catch_up(*lazy.entity, late_rows);
     late.catch_up(*lazy.relation, late_relations);
     rows_equal = rows_equal && same_rows(*dense.entity, *lazy.entity, rows) &&
@@ -132,11 +132,17 @@ TEST_SUITE("optim.lazy_adam") {
   TEST_CASE("on a GPU, too" * doctest::skip(gpu_count() == 0)) {
     const Device gpu = {DeviceKind::cuda, 0};
     for (const DType dtype : {DType::f32, DType::f64}) {
-      compare(dtype, 60, 40, {}, [](std::int64_t) { return 1e-2; }, gpu);
-      compare(dtype, 30, 30, {.beta1 = 0.5, .beta2 = 0.9, .eps = 1e-14}, [](std::int64_t) { return 1e-3; }, gpu);
+      compare(
+          dtype, 60, 40, {}, [](std::int64_t) { return 1e-2; }, gpu);
+      compare(
+          dtype, 30, 30, {.beta1 = 0.5, .beta2 = 0.9, .eps = 1e-14}, [](std::int64_t) { return 1e-3; }, gpu);
     }
-    compare(DType::f32, 400, 400, {.eps = 1e-3}, [](std::int64_t) { return 1.0; }, gpu);
-    compare(DType::f32, 150, 150, {}, [](std::int64_t t) { return t < 80 ? 1e-7 : t < 100 ? 1e3 : 1e-5; }, gpu);
+    compare(
+        DType::f32, 400, 400, {.eps = 1e-3}, [](std::int64_t) { return 1.0; }, gpu);
+    compare(
+        DType::f32, 150, 150, {}, [](std::int64_t t) { return t < 80    ? 1e-7
+                                                              : t < 100 ? 1e3
+                                                                        : 1e-5; }, gpu);
   }
 
   TEST_CASE("a row that is named twice is brought up once" * doctest::skip(gpu_count() == 0)) {

@@ -173,7 +173,8 @@ TEST_SUITE("train.kgat_steps") {
     const auto self = make_self_communicator();
     for (const ops::Aggregator aggregator :
          {ops::Aggregator::bi_interaction, ops::Aggregator::gcn, ops::Aggregator::graphsage}) {
-      Setup setup = {.aggregator = aggregator, .dtype = DType::f64, .message_dropout = {0.3, 0.2, 0.1}, .node_dropout = 0.1};
+      Setup setup = {
+          .aggregator = aggregator, .dtype = DType::f64, .message_dropout = {0.3, 0.2, 0.1}, .node_dropout = 0.1};
       const Trained cpu = train(*self, toy, KgatMode::replicate, setup);
       setup.device = {DeviceKind::cuda, 0};
       const Trained gpu = train(test_world().communicator(), toy, KgatMode::replicate, setup),

@@ -45,9 +45,12 @@ class Resident {
 template <class... T>
 std::tuple<std::span<const T>...> for_kernels(const Stream& stream, Arena& arena, std::span<const T>... arrays) {
   if (!arena.device().is_cuda()) return {arrays...};
-  const auto room = [](std::size_t size) { return (size + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment; };
+  const auto room = [](std::size_t size) {
+    return (size + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment;
+  };
   const std::size_t size = (room(arrays.size_bytes()) + ...);
-  auto *staged = static_cast<std::byte*>(arena.host().allocate(size)), *there = static_cast<std::byte*>(arena.allocate(size));
+  auto *staged = static_cast<std::byte*>(arena.host().allocate(size)),
+       *there = static_cast<std::byte*>(arena.allocate(size));
   std::size_t at = 0;
   const auto place = [&]<class U>(std::span<const U> array) {
     if (!array.empty()) std::memcpy(staged + at, array.data(), array.size_bytes());

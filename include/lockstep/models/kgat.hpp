@@ -84,9 +84,7 @@ class NestedRows {
   /// l = 0 .. layers
   const ops::RowSet& rows(int l) const { return sets_[static_cast<std::size_t>(l)].rows; }
   /// The same as a bitmap; empty: all.
-  ops::RowBits bits(int l) const {
-    return sets_[static_cast<std::size_t>(l)].placed_bits;
-  }
+  ops::RowBits bits(int l) const { return sets_[static_cast<std::size_t>(l)].placed_bits; }
   bool all(int l) const { return sets_[static_cast<std::size_t>(l)].all; }
 
  private:

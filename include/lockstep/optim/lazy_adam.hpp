@@ -12,7 +12,7 @@ namespace optim_kernels {
 template <class T>
 struct AdamStep;
 struct LateRow;
-}
+}  // namespace optim_kernels
 
 /// The rows of a parameter (extent of its first axis) that an optimizer keeps: [first, first + count), or all.
 struct RowsOf {
@@ -100,8 +100,8 @@ class LazyAdam final : public Optimizer {
   std::int64_t base_ = 0;       ///< every row has taken this many steps
   std::int64_t calm_from_ = 0;  ///< from this step on, every one makes the moves of a row without gradient smaller
   double scale_ = 1;
-  Buffer gpu_history_;          ///< the same in a GPU's memory, and more room
-  Buffer gpu_from_;             ///< steps that the rows of one call have taken
+  Buffer gpu_history_;  ///< the same in a GPU's memory, and more room
+  Buffer gpu_from_;     ///< steps that the rows of one call have taken
 };
 
 }  // namespace lockstep
