@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "doctest/doctest.h"
+#include "lockstep/device/kernel_arrays.hpp"
 #include "lockstep/optim/lazy_adam.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
@@ -72,7 +73,9 @@ TEST_SUITE("optim.cuda") {
     for (const OptimizerOptions& options : all)
       for (const DType dtype : {DType::f32, DType::f64})
         for (const bool averaged : {false, true}) {
-          CAPTURE(options.name), CAPTURE(options.lazy), CAPTURE(averaged);
+          CAPTURE(options.name);
+          CAPTURE(options.lazy);
+          CAPTURE(averaged);
           Store here(dtype, {}), there(dtype, kGpu);
           Ema ema(here.params, 0.9), gpu_ema(there.params, 0.9);
           const auto optimizer = make_optimizer(options, here.params, trainable_ranges(here.params));
@@ -165,16 +168,20 @@ TEST_SUITE("optim.cuda") {
     for (const DType dtype : {DType::f32, DType::f64}) {
       Store here(dtype, {}), there(dtype, kGpu);
       const Param &a = here.params.at("a"), &gpu_a = there.params.at("a");
+      Arena arena(kGpu);
       LazyAdam adam({.name = "adam"}, here.params, {{&a}}), gpu({.name = "adam"}, there.params, {{&gpu_a}});
       for (int t = 0; t < 40; ++t) {
         std::vector<std::int32_t> rows;
         for (std::int32_t row = 0; row < 36; ++row)
           if ((row * 7 + t * 5) % 23 == 0) rows.push_back(row);
         const std::vector<std::int32_t> read = {rows.empty() ? 0 : rows[0], 3, 3, t % 37};
-        adam.catch_up(a, read), gpu.catch_up(gpu_a, read);
+        arena.reset();
+        const auto [gpu_read, gpu_rows] = for_kernels(Stream(kGpu), arena, std::span<const std::int32_t>(read),
+                                                      std::span<const std::int32_t>(rows));
+        adam.catch_up(a, read), gpu.catch_up(gpu_a, gpu_read);
         adam.begin_step(1e-3, 0.5), gpu.begin_step(1e-3, 0.5);
         const OwnedTensor g = random_tensor(dtype, {static_cast<std::int64_t>(rows.size()), 3}, "g", static_cast<std::uint64_t>(t));
-        adam.update(a, rows, g), gpu.update(gpu_a, rows, on(kGpu, g));
+        adam.update(a, rows, g), gpu.update(gpu_a, gpu_rows, on(kGpu, g));
         if (t == 30) {
           adam.flush(), gpu.flush();
           CHECK(same(gpu_a.value, a.value));
