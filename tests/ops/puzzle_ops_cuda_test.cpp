@@ -17,7 +17,8 @@ TEST_SUITE("ops.cuda") {
     for (const Shape& shape : {Shape{7, 20}, Shape{1, 1}, Shape{2, 3, 33}, Shape{5, 512}, Shape{9, 100}, Shape{3, 1024},
                                Shape{2, 1023}, Shape{2, 1200}, Shape{0, 4}})
       for (const bool add : {false, true}) {
-        CAPTURE(shape.columns()), CAPTURE(add);
+        CAPTURE(shape.columns());
+        CAPTURE(add);
         agrees_on_both([&](Place& p) {
           const Tensor x = p.in("x", shape), branch = p.in("branch", shape), y = p.out("y", shape);
           const Tensor rstd = p.out("rstd", {shape.rows()}), dy = p.in("dy", shape);
@@ -35,7 +36,8 @@ TEST_SUITE("ops.cuda") {
     struct Sizes {
       std::int64_t batch, length, heads, half;
     };
-    for (const Sizes s : {Sizes{2, 5, 3, 5}, Sizes{1, 1, 1, 1}, Sizes{3, 7, 4, 32}, Sizes{2, 3, 2, 33}, Sizes{0, 3, 2, 4}})
+    for (const Sizes s :
+         {Sizes{2, 5, 3, 5}, Sizes{1, 1, 1, 1}, Sizes{3, 7, 4, 32}, Sizes{2, 3, 2, 33}, Sizes{0, 3, 2, 4}})
       for (const ops::Rotation way : {ops::Rotation::forward, ops::Rotation::inverse}) {
         CAPTURE(s.half);
         agrees_on_both([&](Place& p) {
@@ -52,7 +54,8 @@ TEST_SUITE("ops.cuda") {
     };
     for (const Sizes s : {Sizes{7, 5, 9}, Sizes{1, 1, 1}, Sizes{33, 64, 17}, Sizes{31, 600, 4}, Sizes{0, 3, 2}})
       for (const bool add : {false, true}) {
-        CAPTURE(s.m), CAPTURE(s.width);
+        CAPTURE(s.m);
+        CAPTURE(s.width);
         agrees_on_both([&](Place& p) {
           const Tensor x = p.in("x", {s.m, s.k}), w = p.in("w", {2 * s.width, s.k});
           const Tensor both = p.out("gate_up", {s.m, 2 * s.width}), dy = p.in("dy", {s.m, s.width});
@@ -77,17 +80,20 @@ TEST_SUITE("ops.cuda") {
     };
     for (const Sizes s : {Sizes{3, 7, 5}, Sizes{1, 1, 1}, Sizes{4, 300, 12}, Sizes{2, 129, 33}, Sizes{0, 3, 2}})
       for (const ops::TokenLoss loss : {ops::TokenLoss::stablemax, ops::TokenLoss::softmax}) {
-        CAPTURE(s.classes), CAPTURE(std::string(ops::name(loss)));
+        CAPTURE(s.classes);
+        CAPTURE(std::string(ops::name(loss)));
         std::vector<std::int32_t> labels(static_cast<std::size_t>(s.batch * s.positions));
         for (std::size_t i = 0; i < labels.size(); ++i)  // the first sequence has none
-          labels[i] = static_cast<std::int64_t>(i) < s.positions && s.batch > 1 ? -100
-                                                                              : static_cast<std::int32_t>(i * 7 % static_cast<std::size_t>(s.classes + 1)) - 1;
+          labels[i] = static_cast<std::int64_t>(i) < s.positions && s.batch > 1
+                          ? -100
+                          : static_cast<std::int32_t>(i * 7 % static_cast<std::size_t>(s.classes + 1)) - 1;
         std::vector<std::vector<ops::SequenceScore>> seen;
         agrees_on_both([&](Place& p) {
           const auto scores = p.host(std::vector<ops::SequenceScore>(static_cast<std::size_t>(s.batch)));
           const Shape shape{s.batch, s.positions, s.classes};
-          ops::sequence_loss(p.stream, p.out("dlogits", shape), {const_cast<ops::SequenceScore*>(scores.data()), scores.size()},
-                             p.in("logits", shape), p.host(labels), loss);
+          ops::sequence_loss(p.stream, p.out("dlogits", shape),
+                             {const_cast<ops::SequenceScore*>(scores.data()), scores.size()}, p.in("logits", shape),
+                             p.host(labels), loss);
           p.stream.synchronize();
           seen.emplace_back(scores.begin(), scores.end());
         });
@@ -108,7 +114,8 @@ TEST_SUITE("ops.cuda") {
     for (const Sizes s : {Sizes{3, 7, 1, 6, 5}, Sizes{2, 5, 0, 1, 32}, Sizes{1, 1, 0, 1, 1}, Sizes{4, 9, 2, 3, 33},
                           Sizes{2, 3, 1, 0, 4}, Sizes{0, 3, 1, 2, 4}})
       for (const bool add : {false, true}) {
-        CAPTURE(s.width), CAPTURE(s.count);
+        CAPTURE(s.width);
+        CAPTURE(s.count);
         agrees_on_both([&](Place& p) {
           const Shape all{s.batch, s.length, s.width}, some{s.batch, s.count, s.width};
           ops::take_positions(p.stream, p.out("y", some), p.in("x", all), s.first);
@@ -127,9 +134,11 @@ TEST_SUITE("ops.cuda") {
     for (const Sizes s : {Sizes{3, 7, 1, 20, 20, 5}, Sizes{2, 5, 2, 33, 50, 40}, Sizes{4, 3, 0, 8, 0, 2},
                           Sizes{1, 1, 3, 130, 7, 1}, Sizes{40, 31, 1, 12, 5, 11}, Sizes{0, 0, 1, 4, 4, 3}})
       for (const bool learned : {false, true}) {
-        CAPTURE(s.columns), CAPTURE(learned);
+        CAPTURE(s.columns);
+        CAPTURE(learned);
         std::vector<std::int32_t> tokens, ids;
-        for (std::int64_t i = 0; i < s.batch * s.cells; ++i) tokens.push_back(static_cast<std::int32_t>(i * 5 % s.vocabulary));
+        for (std::int64_t i = 0; i < s.batch * s.cells; ++i)
+          tokens.push_back(static_cast<std::int32_t>(i * 5 % s.vocabulary));
         for (std::int64_t b = 0; b < s.batch; ++b) ids.push_back(static_cast<std::int32_t>(b % 3));
         agrees_on_both(
             [&](Place& p) {

@@ -54,7 +54,9 @@ void attend(const Attention& how) {
   const Shape rows{s.rows(), how.columns}, table{how.buckets, how.columns};
   agrees_on_both(
       [&](Place& p) {
-        ops::CausalAttention a{.rows = {p.host(s.offsets), p.host(s.samples)}, .heads = how.heads};
+        ops::CausalAttention a;
+        a.rows = {p.host(s.offsets), p.host(s.samples)};
+        a.heads = how.heads;
         if (how.drop_probabilities) a.dropout = {.rate = 0.3, .seed = 3, .step = 2, .site = "attention"};
         if (!how.first_query.empty()) a.first_query = p.host(how.first_query);
         a.fill = how.fill;
