@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "cuda_check.hpp"
+#include "lockstep/device/cuda_check.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep::gpu {

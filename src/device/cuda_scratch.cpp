@@ -1,4 +1,4 @@
-#include "cuda_scratch.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 
 #include <algorithm>
 #include <vector>

@@ -5,6 +5,7 @@
 
 #include "lockstep/models/emulator_operators.hpp"
 #include "lockstep/nn/loss.hpp"
+#include "lockstep/ops/regression_loss.hpp"
 #include "lockstep/tensor/on_device.hpp"
 #include "models/emulator_metrics.hpp"
 
@@ -64,6 +65,28 @@ Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, 
       tape, fit,
       smoothness_loss(tape, y, moments.output_mean, moments.output_std, order, loss.smooth_weight / (n_out - order)));
 }
+
+namespace {
+/// What emulator_loss computes, in f64.
+double loss_sum(Tape& tape, const Tensor& y, const Tensor& t, const EmulatorLoss& loss, const Moments& moments) {
+  const Tensor sums = tape.keep({2}, DType::f64);
+  fill_zero(tape.stream(), sums);
+  ops::regression_loss(tape.stream(), sums.slice(0, 1), {}, y, t, ops::parse_regression(loss.name));
+  if (loss.smooth_weight > 0) {
+    const auto there = [&](const std::vector<double>& values) {
+      const Tensor copy = allocate(tape.host_arena(), DType::f64, {static_cast<std::int64_t>(values.size())});
+      std::ranges::copy(values, copy.data<double>());
+      return std::span<const double>(copy.span<double>());
+    };
+    ops::smoothness_loss(tape.stream(), sums.slice(1, 1), {}, y, there(moments.output_mean), there(moments.output_std),
+                         static_cast<int>(loss.smooth_order));
+  }
+  const Tensor read = on_host(tape.stream(), tape.arena(), sums);
+  const auto n_out = static_cast<double>(y.columns());
+  return read.data<double>()[0] / n_out +
+         loss.smooth_weight / (n_out - static_cast<double>(loss.smooth_order)) * read.data<double>()[1];
+}
+}  // namespace
 
 EmulatorModel::EmulatorModel(Options options, EmulatorData data)
     : options_(std::move(options)),
@@ -130,11 +153,10 @@ void EmulatorModel::evaluate(Tape& tape, Split split, std::int64_t first, std::i
   const Rows rows = normalised(tape, numbers);
   const Var y = emulator_.forward(tape, tape.constant(rows.z));
   to.rows[0] += static_cast<double>(count);
+  to.rows[1] += loss_sum(tape, y.value(), rows.t, options_.loss, m);
   const auto read = [&](const Tensor& t) { return on_host(tape.stream(), tape.arena(), t); };
-  const Tensor loss = read(emulator_loss(tape, y, rows.t, options_.loss, m).value()), y_read = read(y.value()),
-               t_read = read(rows.t);
+  const Tensor y_read = read(y.value()), t_read = read(rows.t);
   visit_float(tape.dtype(), [&]<class T>() {
-    to.rows[1] += static_cast<double>(*loss.data<T>());
     const T* predicted = y_read.data<T>();
     const T* target = t_read.data<T>();
     for (std::int64_t r = 0; r < count; ++r)

@@ -5,8 +5,8 @@
 #include "attention_kernels.hpp"
 #include "cuda_map.hpp"
 #include "cuda_philox.hpp"
-#include "device/cuda_reduce.hpp"
-#include "device/cuda_scratch.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "cuda_causal_attention.hpp"
-#include "device/cuda_scratch.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 
 /// What the host does before it launches a pass of causal attention on a GPU.
 namespace lockstep::gpu {

@@ -1,6 +1,6 @@
 #include "collapsed_connections_kernels.hpp"
 #include "cuda_column_sums.hpp"
-#include "device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

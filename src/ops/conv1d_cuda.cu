@@ -5,7 +5,7 @@
 #include "cuda_activation.hpp"
 #include "cuda_column_sums.hpp"
 #include "cuda_map.hpp"
-#include "device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

@@ -26,7 +26,7 @@ void cross_entropy(Stream& stream, const Tensor& loss, const Tensor& dx, const T
     T* d = dx ? dx.data<T>() : nullptr;
     if constexpr (kHasCuda) {
       if (x.device().is_cuda())
-        return cuda::cross_entropy<T>(stream, rows, classes, loss.data<T>(), d, row, label, smoothing);
+        return cuda::cross_entropy<T>(stream, rows, classes, loss, d, row, label, smoothing);
     }
     const T others = static_cast<T>(smoothing / static_cast<double>(classes)), own = static_cast<T>(1 - smoothing);
     double total = 0;
@@ -47,7 +47,7 @@ void cross_entropy(Stream& stream, const Tensor& loss, const Tensor& dx, const T
       d[label[n]] -= own;
       d += classes;
     }
-    *loss.data<T>() = static_cast<T>(total);
+    visit_float(loss.dtype(), [&]<class L>() { *loss.data<L>() = static_cast<L>(total); });
   });
 }
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "cuda_total.hpp"
-#include "device/cuda_scratch.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 #include "loss_kernels.hpp"
 
 namespace lockstep::ops::cuda {
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(gpu::kTotalThreads)
 }  // namespace
 
 template <class T>
-void cross_entropy(const Stream& stream, std::int64_t rows, std::int64_t classes, T* loss, T* dx, const T* x,
+void cross_entropy(const Stream& stream, std::int64_t rows, std::int64_t classes, Tensor loss, T* dx, const T* x,
                    const std::int32_t* labels, double smoothing) {
   const std::int64_t blocks =
       std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(rows * kWarp, gpu::kTotalThreads), 1, gpu::kTotalBlocks);
@@ -57,9 +57,9 @@ void cross_entropy(const Stream& stream, std::int64_t rows, std::int64_t classes
   gpu::total(stream, loss, partials, blocks);
 }
 
-template void cross_entropy(const Stream&, std::int64_t, std::int64_t, float*, float*, const float*,
+template void cross_entropy(const Stream&, std::int64_t, std::int64_t, Tensor, float*, const float*,
                             const std::int32_t*, double);
-template void cross_entropy(const Stream&, std::int64_t, std::int64_t, double*, double*, const double*,
+template void cross_entropy(const Stream&, std::int64_t, std::int64_t, Tensor, double*, const double*,
                             const std::int32_t*, double);
 
 }  // namespace lockstep::ops::cuda

@@ -1,7 +1,7 @@
 #pragma once
 #include <cmath>
 
-#include "device/cuda_launch.hpp"
+#include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/ops/activation.hpp"
 
 /// Activations for kernels: value and derivative from one argument, with as few special functions as that takes.

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "cuda_philox.hpp"
-#include "device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/ops/causal_attention.hpp"
 
 /// What the passes of causal attention on a GPU have in common: how queries, keys and channels are spread over threads,

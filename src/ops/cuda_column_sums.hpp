@@ -1,8 +1,8 @@
 #pragma once
 #include <algorithm>
 
-#include "device/cuda_launch.hpp"
-#include "device/cuda_scratch.hpp"
+#include "lockstep/device/cuda_launch.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 
 /// Sums down the columns of something with rows, always in the same order: gradients of biases, of norms' scales, of
 /// tables that are added to every sequence.

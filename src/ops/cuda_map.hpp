@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "device/cuda_launch.hpp"
+#include "lockstep/device/cuda_launch.hpp"
 
 /// Element-wise passes over memory, several elements per load.
 namespace lockstep::gpu {

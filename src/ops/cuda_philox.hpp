@@ -2,7 +2,7 @@
 #include <array>
 #include <cstdint>
 
-#include "device/cuda_launch.hpp"
+#include "lockstep/device/cuda_launch.hpp"
 #include "dropout_kernels.hpp"
 #include "lockstep/ops/sample_rows.hpp"
 

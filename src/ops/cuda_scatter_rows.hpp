@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "device/cuda_launch.hpp"
-#include "device/cuda_scratch.hpp"
+#include "lockstep/device/cuda_launch.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 
 /// Adding many rows to the rows of a table that they name, always in the same order: gradients of embeddings.
 namespace lockstep::gpu {

@@ -1,5 +1,6 @@
 #pragma once
-#include "device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
+#include "lockstep/tensor/tensor.hpp"
 
 /// Sums over everything in f64, always in the same order: losses.
 namespace lockstep::gpu {
@@ -21,10 +22,12 @@ __global__ void __launch_bounds__(kTotalThreads)
   const double sum = block_reduce(mine);
   if (threadIdx.x == 0) *total = static_cast<T>(sum);
 }
-/// *total = the sum of `count` partial sums.
-template <class T>
-void total(const Stream& stream, T* total, const double* partials, std::int64_t count) {
-  launch(stream, {.grid = 1, .block = kTotalThreads}, total_kernel<T>, total, partials, static_cast<int>(count));
+/// total () = the sum of `count` partial sums, in its own type.
+inline void total(const Stream& stream, const Tensor& total, const double* partials, std::int64_t count) {
+  visit_float(total.dtype(), [&]<class T>() {
+    launch(stream, {.grid = 1, .block = kTotalThreads}, total_kernel<T>, total.data<T>(), partials,
+           static_cast<int>(count));
+  });
 }
 
 }  // namespace lockstep::gpu

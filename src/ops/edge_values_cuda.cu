@@ -1,4 +1,4 @@
-#include "device/cuda_launch.hpp"
+#include "lockstep/device/cuda_launch.hpp"
 #include "edge_values_cuda.hpp"
 
 namespace lockstep::ops::cuda {

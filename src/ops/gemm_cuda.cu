@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cuda_map.hpp"
-#include "device/cuda_scratch.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 #include "gemm_kernels.hpp"
 
 namespace lockstep::ops::cuda {

@@ -1,7 +1,7 @@
 #include <limits>
 
 #include "cuda_map.hpp"
-#include "device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 #include "graph_attention_cuda.hpp"
 
 namespace lockstep::ops::cuda {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "device/cuda_reduce.hpp"
-#include "device/cuda_scratch.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 #include "hyper_connections_kernels.hpp"
 
 namespace lockstep::ops::cuda {

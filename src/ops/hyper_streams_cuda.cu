@@ -1,4 +1,4 @@
-#include "device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 #include "hyper_connections_kernels.hpp"
 
 namespace lockstep::ops::cuda {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "cuda_column_sums.hpp"
-#include "device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 #include "layernorm_kernels.hpp"
 
 namespace lockstep::ops::cuda {

@@ -1,7 +1,7 @@
 #include <type_traits>
 
 #include "cuda_map.hpp"
-#include "device/cuda_scratch.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 #include "normalize_kernels.hpp"
 
 namespace lockstep::ops::cuda {

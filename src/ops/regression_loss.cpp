@@ -40,6 +40,9 @@ double sum_elements(std::int64_t n, T* dy, const T* y, const T* target, const F&
 void check_scalar(const char* what, const Tensor& loss) {
   require(loss.size() == 1, what, ": loss must be one number, not ", loss.shape());
 }
+void store(const Tensor& loss, double sum) {
+  visit_float(loss.dtype(), [&]<class T>() { *loss.data<T>() = static_cast<T>(sum); });
+}
 }  // namespace
 
 const char* name(Regression loss) {
@@ -66,10 +69,10 @@ void regression_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
     T* d = dy ? dy.data<T>() : nullptr;
     if constexpr (kHasCuda) {
       if (y.device().is_cuda())
-        return cuda::regression_loss<T>(stream, y.size(), loss.data<T>(), d, y.data<T>(), target.data<T>(), kind);
+        return cuda::regression_loss<T>(stream, y.size(), loss, d, y.data<T>(), target.data<T>(), kind);
     }
     const auto run = [&](const auto& f) {
-      *loss.data<T>() = static_cast<T>(sum_elements<T>(y.size(), d, y.data<T>(), target.data<T>(), f));
+      store(loss, sum_elements<T>(y.size(), d, y.data<T>(), target.data<T>(), f));
     };
     switch (kind) {
       case Regression::mse:
@@ -108,7 +111,7 @@ void smoothness_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
   visit_float(y.dtype(), [&]<class T>() {
     if constexpr (kHasCuda) {
       if (y.device().is_cuda())
-        return cuda::smoothness_loss<T>(stream, rows, columns, loss.data<T>(), dy ? dy.data<T>() : nullptr, y.data<T>(),
+        return cuda::smoothness_loss<T>(stream, rows, columns, loss, dy ? dy.data<T>() : nullptr, y.data<T>(),
                                         mean.data(), std.data(), order);
     }
     if (dy) fill_zero(stream, dy);
@@ -131,7 +134,7 @@ void smoothness_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
                                      std[static_cast<std::size_t>(c + j)]);
       }
     }
-    *loss.data<T>() = static_cast<T>(total);
+    store(loss, total);
   });
 }
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "cuda_total.hpp"
-#include "device/cuda_scratch.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 #include "loss_kernels.hpp"
 
 namespace lockstep::ops::cuda {
@@ -84,7 +84,7 @@ std::int64_t blocks_for(std::int64_t n) {
 }  // namespace
 
 template <class T>
-void regression_loss(const Stream& stream, std::int64_t n, T* loss, T* dy, const T* y, const T* target,
+void regression_loss(const Stream& stream, std::int64_t n, Tensor loss, T* dy, const T* y, const T* target,
                      Regression kind) {
   const std::int64_t blocks = blocks_for(n);
   auto* partials = reinterpret_cast<double*>(gpu::scratch(stream, gpu::kTotalBlocks * sizeof(double)));
@@ -107,7 +107,7 @@ void regression_loss(const Stream& stream, std::int64_t n, T* loss, T* dy, const
 }
 
 template <class T>
-void smoothness_loss(const Stream& stream, std::int64_t rows, std::int64_t columns, T* loss, T* dy, const T* y,
+void smoothness_loss(const Stream& stream, std::int64_t rows, std::int64_t columns, Tensor loss, T* dy, const T* y,
                      const double* mean, const double* std, int order) {
   const std::int64_t n = rows * columns, blocks = blocks_for(n);
   const auto bytes = static_cast<std::size_t>(columns) * sizeof(double);
@@ -120,11 +120,11 @@ void smoothness_loss(const Stream& stream, std::int64_t rows, std::int64_t colum
   gpu::total(stream, loss, partials, blocks);
 }
 
-template void regression_loss(const Stream&, std::int64_t, float*, float*, const float*, const float*, Regression);
-template void regression_loss(const Stream&, std::int64_t, double*, double*, const double*, const double*, Regression);
-template void smoothness_loss(const Stream&, std::int64_t, std::int64_t, float*, float*, const float*, const double*,
+template void regression_loss(const Stream&, std::int64_t, Tensor, float*, const float*, const float*, Regression);
+template void regression_loss(const Stream&, std::int64_t, Tensor, double*, const double*, const double*, Regression);
+template void smoothness_loss(const Stream&, std::int64_t, std::int64_t, Tensor, float*, const float*, const double*,
                               const double*, int);
-template void smoothness_loss(const Stream&, std::int64_t, std::int64_t, double*, double*, const double*, const double*,
+template void smoothness_loss(const Stream&, std::int64_t, std::int64_t, Tensor, double*, const double*, const double*,
                               const double*, int);
 
 }  // namespace lockstep::ops::cuda

@@ -1,5 +1,5 @@
 #include "cuda_map.hpp"
-#include "device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 #include "rmsnorm_kernels.hpp"
 
 namespace lockstep::ops::cuda {

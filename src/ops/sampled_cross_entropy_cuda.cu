@@ -1,5 +1,5 @@
 #include "cuda_scatter_rows.hpp"
-#include "device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 #include "sampled_cross_entropy_kernels.hpp"
 
 namespace lockstep::ops::cuda {

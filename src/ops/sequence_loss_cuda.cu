@@ -1,4 +1,4 @@
-#include "device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 #include "sequence_loss_kernels.hpp"
 
 namespace lockstep::ops::cuda {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "cuda_map.hpp"
-#include "device/cuda_scratch.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 #include "gemm_kernels.hpp"
 #include "swiglu_kernels.hpp"
 

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 #include "token_pool_kernels.hpp"
 
 namespace lockstep::ops::cuda {

@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "device/cuda_launch.hpp"
+#include "lockstep/device/cuda_launch.hpp"
 #include "top_items_cuda.hpp"
 
 namespace lockstep::ops::cuda {

@@ -1,4 +1,4 @@
-#include "device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 #include "transr_cuda.hpp"
 
 namespace lockstep::ops::cuda {

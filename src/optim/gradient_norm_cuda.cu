@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 #include "optim/optim_cuda.hpp"
 
 // Compiled with -fmad=false: the processor's bits.

@@ -1,4 +1,4 @@
-#include "device/cuda_launch.hpp"
+#include "lockstep/device/cuda_launch.hpp"
 #include "optim/optim_cuda.hpp"
 #include "optim/sweep_rules.hpp"
 

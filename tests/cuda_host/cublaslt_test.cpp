@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "device/cuda_check.hpp"
+#include "lockstep/device/cuda_check.hpp"
 #include "lockstep/device/device.hpp"
 #include "support/device_array.hpp"
 

@@ -6,8 +6,8 @@
 #include <functional>
 #include <string>
 
-#include "device/cuda_launch.hpp"
-#include "device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_launch.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/base/error.hpp"
 #include "support/device_array.hpp"
 

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <vector>
 
-#include "device/cuda_launch.hpp"
-#include "device/cuda_reduce.hpp"
+#include "lockstep/device/cuda_launch.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 #include "support/device_array.hpp"
 
 using namespace lockstep;

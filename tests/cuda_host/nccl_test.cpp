@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "device/cuda_check.hpp"
+#include "lockstep/device/cuda_check.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/device/device.hpp"
 #include "support/device_array.hpp"

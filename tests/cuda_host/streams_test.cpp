@@ -5,8 +5,8 @@
 #include <numeric>
 #include <vector>
 
-#include "device/cuda_check.hpp"
-#include "device/cuda_launch.hpp"
+#include "lockstep/device/cuda_check.hpp"
+#include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/base/error.hpp"
 #include "support/device_array.hpp"
 

@@ -62,8 +62,8 @@ bool is_cuda_header(const std::string& header) {
          header.starts_with("nccl");
 }
 bool may_see_cuda(const std::string& path) {
-  return path.starts_with("src/device/") || path.ends_with("_cuda.cu") ||
-         (path.starts_with("src/comm/") && path.find("nccl") != std::string::npos);
+  return path.starts_with("src/device/") || path.starts_with("include/lockstep/device/cuda_") ||
+         path.ends_with("_cuda.cu") || (path.starts_with("src/comm/") && path.find("nccl") != std::string::npos);
 }
 
 /// "ops" for src/ops/..., include/lockstep/ops/...; the C header is capi's.

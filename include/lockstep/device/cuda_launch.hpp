@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "cuda_check.hpp"
+#include "lockstep/device/cuda_check.hpp"
 #include "lockstep/device/device.hpp"
 
 /// The dynamic shared memory of a block, which kernels cast to what they keep there. In the host build the runtime's

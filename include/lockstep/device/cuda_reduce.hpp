@@ -1,5 +1,5 @@
 #pragma once
-#include "cuda_launch.hpp"
+#include "lockstep/device/cuda_launch.hpp"
 
 /// Sums and maxima over the threads of a warp or block, always in the same order: results repeat bit by bit.
 namespace lockstep::gpu {
