@@ -316,7 +316,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
               describe_address(product->bias), ", which is not the device's");
       check_range("cublasLtMatmul: the bias is", product->bias, static_cast<std::size_t>(shape.m * size_of(bias_type)));
     }
-    submit(stream, [=, p = *product, la = *a_layout, lb = *b_layout, lc = *c_layout, ld = *d_layout] {
+    const auto bytes = [](const cublasLtMatrixLayoutOpaque_t& layout) {
+      return static_cast<std::size_t>(layout.extent() * size_of(layout.type));
+    };
+    Uses uses{.name = "cublasLtMatmul",
+              .ranges = {{a, bytes(*a_layout), false},
+                         {b, bytes(*b_layout), false},
+                         {d, bytes(*d_layout), true},
+                         {workspace, workspace_size, true}}};
+    if (keep != 0) uses.ranges.push_back({c, bytes(*c_layout), false});
+    submit(stream, std::move(uses), [=, p = *product, la = *a_layout, lb = *b_layout, lc = *c_layout, ld = *d_layout] {
       const DeviceAccess access;
       if (workspace) std::memset(workspace, 0xff, std::min<std::size_t>(workspace_size, 4096));  // it is not kept
       for (std::int64_t batch = 0; batch < ld.batches; ++batch) {

@@ -12,6 +12,7 @@
 
 #include "error.hpp"
 #include "faults.hpp"
+#include "ordering.hpp"
 #include "sanitizer.hpp"
 
 namespace cuda_host {
@@ -136,7 +137,7 @@ void* allocate(MemoryKind kind, int device, std::size_t size) {
 void release(MemoryKind kind, void* address) {
   if (address == nullptr) return;
   Memory& m = memory();
-  const std::lock_guard lock(m.mutex);
+  std::unique_lock lock(m.mutex);
   const auto found = m.blocks.find(static_cast<const std::byte*>(address));
   require(found != m.blocks.end(), cudaErrorInvalidValue, "freeing ", address,
           ", which is not the begin of an allocation");
@@ -150,6 +151,8 @@ void release(MemoryKind kind, void* address) {
   protect(block, PROT_NONE);
   std::erase(m.open, &block);
   if (kind == MemoryKind::device) m.used[block.device] -= block.size;
+  lock.unlock();
+  forget_memory(address);
 }
 
 std::optional<Allocation> find_allocation(const void* address) {

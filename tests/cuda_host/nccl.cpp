@@ -337,7 +337,12 @@ ncclResult_t start(Collective collective, const void* in, void* out, std::size_t
     const bool is_root = comm->rank() == root;
     if (collective != Collective::broadcast || is_root) check("the input", in, scatters ? count * ranks : count);
     if (collective != Collective::reduce || is_root) check("the output", out, gathers ? count * ranks : count);
-    submit_lasting(stream, [=, comm = comm, call = Call{collective, type, op, root, count}] {
+    Uses uses{.name = name, .ranges = {}};
+    if (collective != Collective::broadcast || is_root)
+      uses.ranges.push_back({in, (scatters ? count * ranks : count) * size_of(type), false});
+    if (collective != Collective::reduce || is_root)
+      uses.ranges.push_back({out, (gathers ? count * ranks : count) * size_of(type), true});
+    submit_lasting(stream, std::move(uses), [=, comm = comm, call = Call{collective, type, op, root, count}] {
       auto running = std::make_shared<Running>(comm, call, in, out);
       return [running] { return running->go_on(); };
     });

@@ -31,8 +31,9 @@ std::string wrong(const void* pointer, int device) {
 
 }  // namespace
 
-void check_pointers(const void* kernel, const std::vector<Argument>& arguments, cudaStream_t stream) {
+std::vector<Use> check_pointers(const void* kernel, const std::vector<Argument>& arguments, cudaStream_t stream) {
   const int device = device_of(stream);
+  std::vector<Use> uses;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const Argument& argument = arguments[i];
     if (!argument.is_pointer && argument.size < sizeof(void*)) continue;
@@ -51,8 +52,10 @@ void check_pointers(const void* kernel, const std::vector<Argument>& arguments, 
         throw Failure{cudaErrorInvalidValue,
                       text("kernel ", function_name(kernel), ": argument ", i + 1,
                            argument.is_pointer ? "" : text(" holds at byte ", at), " points to ", fault)};
+      uses.push_back({pointer, 1, argument.is_pointer && argument.may_write});
     }
   }
+  return uses;
 }
 
 }  // namespace cuda_host

@@ -92,7 +92,10 @@ cudaError_t cudaFree(void* memory) {
 }
 cudaError_t cudaMallocAsync(void** memory, std::size_t size, cudaStream_t) { return cudaMalloc(memory, size); }
 cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
-  return guarded([&] { submit(stream, [=] { release(MemoryKind::device, memory); }); });
+  return guarded([&] {
+    submit(stream, {.name = "cudaFreeAsync", .ranges = {{memory, 1, true}}},
+           [=] { release(MemoryKind::device, memory); });
+  });
 }
 cudaError_t cudaHostAlloc(void** memory, std::size_t size, unsigned) {
   return guarded([&] {
@@ -146,6 +149,12 @@ struct Copy {
   }
 };
 
+Uses uses(const Copy& copy, bool reads) {
+  Uses all{.name = "a copy", .ranges = {{copy.to, (copy.height - 1) * copy.to_pitch + copy.width, true}}};
+  if (reads) all.ranges.push_back({copy.from, (copy.height - 1) * copy.from_pitch + copy.width, false});
+  return all;
+}
+
 void copy(const Copy& copy, cudaMemcpyKind kind, cudaStream_t stream) {
   if (copy.width == 0 || copy.height == 0) return;
   check_range("copying to", copy.to, (copy.height - 1) * copy.to_pitch + copy.width);
@@ -163,11 +172,11 @@ void copy(const Copy& copy, cudaMemcpyKind kind, cudaStream_t stream) {
     first.to = staged->data(), first.to_pitch = copy.width;
     second.from = staged->data(), second.from_pitch = copy.width;
     first.run();
-    submit(stream, [second, staged] { second.run(); });
+    submit(stream, uses(copy, false), [second, staged] { second.run(); });
   } else {
     require(!is_capturing(stream) || (!pageable(copy.from) && !pageable(copy.to)), cudaErrorStreamCaptureUnsupported,
             "capturing a copy of pageable host memory");
-    submit(stream, [copy] { copy.run(); });
+    submit(stream, uses(copy, true), [copy] { copy.run(); });
   }
   if (!is_capturing(stream) && !to_device && pageable(copy.to))
     require(cudaStreamSynchronize(stream) == cudaSuccess, cudaErrorUnknown, "waiting for a copy");
@@ -194,7 +203,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t size, cudaStrea
     check_range("setting", memory, size);
     require(find_allocation(memory).has_value(), cudaErrorInvalidValue, "setting ", size, " bytes of host memory at ",
             memory);
-    submit(stream, [=] {
+    submit(stream, {.name = "cudaMemset", .ranges = {{memory, size, true}}}, [=] {
       const DeviceAccess access;
       std::memset(memory, value, size);
     });
@@ -251,8 +260,8 @@ cudaError_t launch(const cudaLaunchConfig_t& config, Kernel kernel, const std::v
       throw Failure{cudaErrorInvalidValue,
                     text(name(), ": ", config.dynamicSmemBytes, " bytes of dynamic shared memory, but ",
                          allowed_shared_bytes(kernel.function), " are reserved for it")};
-    check_pointers(kernel.function, arguments, config.stream);
-    submit(config.stream, [config, kernel = std::move(kernel)] { run(config, kernel); });
+    Uses uses{.kernel = kernel.function, .ranges = check_pointers(kernel.function, arguments, config.stream)};
+    submit(config.stream, std::move(uses), [config, kernel = std::move(kernel)] { run(config, kernel); });
   });
 }
 

@@ -22,16 +22,17 @@ using Begin = std::function<cuda_host::Progress()>;
 /// What a graph is made of: work in the order in which it was given, over all streams that took part.
 struct CUgraph_st {
   std::vector<Begin> work;
+  std::vector<cuda_host::Uses> uses;
 };
 struct CUgraphExec_st {
-  std::shared_ptr<const std::vector<Begin>> work;
+  std::shared_ptr<const CUgraph_st> graph;
 };
 
 namespace {
 /// A capture under way: the streams in it, and what they were given.
 struct Capture {
   cudaStream_t origin = nullptr;
-  std::vector<Begin> work;
+  CUgraph_st graph;
   std::set<cudaStream_t> unjoined;  // streams that were given work since they were last waited for by the origin
   bool invalid = false;
 };
@@ -43,7 +44,9 @@ struct CUstream_st {
     cuda_host::Progress progress;  // since it has begun
   };
   int device = 0;
-  int number = 0;
+  int number = 0;        // the default streams have negative ones
+  bool blocking = true;  // ordered with the default stream of its device
+  cuda_host::Clock clock;
   std::recursive_mutex mutex;
   std::deque<Task> waiting;
   std::optional<cuda_host::Failure> failure;
@@ -54,6 +57,7 @@ struct CUevent_st {
   struct Record {
     cudaStream_t stream = nullptr;
     std::shared_ptr<Capture> capture;
+    cuda_host::Clock clock;
     std::shared_ptr<bool> done = std::make_shared<bool>(true);
   };
   Record last;
@@ -97,6 +101,7 @@ CUstream_st& resolve(cudaStream_t stream) {
   }
   CUstream_st& own = s.defaults[device];
   own.device = device;
+  own.number = -1 - device;
   return own;
 }
 
@@ -148,19 +153,41 @@ void wait_until(Done&& done) {
   }
 }
 
-void drain(CUstream_st& stream) {
-  wait_until([&] { return advance_or_fail(stream); });
+/// The host knows that all work of the stream has run.
+void host_has_waited(CUstream_st& stream) {
+  join(host_clock(), stream.clock);
+  forget_uses(stream.number);
 }
 
-void give(cudaStream_t handle, Begin begin) {
+void drain(CUstream_st& stream) {
+  wait_until([&] { return advance_or_fail(stream); });
+  host_has_waited(stream);
+}
+
+/// The default stream waits for the device's blocking streams, and they for it.
+void join_default(CUstream_st& stream) {
+  if (stream.number >= 0 && !stream.blocking) return;
+  for (const cudaStream_t other : all_streams())
+    if (other != &stream && other->device == stream.device && (stream.number < 0 ? other->blocking : other->number < 0))
+      join(stream.clock, other->clock);
+}
+
+void order(CUstream_st& stream, const Uses& uses) {
+  join_default(stream);
+  note_uses(stream.number, stream.clock, uses);
+}
+
+void give(cudaStream_t handle, Uses uses, Begin begin) {
   CUstream_st& stream = resolve(handle);
   if (stream.capture) {
-    stream.capture->work.push_back(std::move(begin));
+    stream.capture->graph.work.push_back(std::move(begin));
+    stream.capture->graph.uses.push_back(std::move(uses));
     if (&stream != stream.capture->origin) stream.capture->unjoined.insert(&stream);
     return;
   }
   {
     const std::lock_guard lock(stream.mutex);
+    order(stream, uses);
     stream.waiting.push_back({std::move(begin), {}});
   }
   if (!late()) advance_or_fail(stream);
@@ -185,15 +212,17 @@ void refuse_while_capturing(const char* doing) {
   throw Failure{cudaErrorStreamCaptureUnsupported, text(doing, " while a stream is captured")};
 }
 
-void submit(cudaStream_t stream, Work work) {
-  give(stream, [work = std::move(work)] {
+void submit(cudaStream_t stream, Uses uses, Work work) {
+  give(stream, std::move(uses), [work = std::move(work)] {
     return [&work] {
       work();
       return true;
     };
   });
 }
-void submit_lasting(cudaStream_t stream, std::function<Progress()> begin) { give(stream, std::move(begin)); }
+void submit_lasting(cudaStream_t stream, Uses uses, std::function<Progress()> begin) {
+  give(stream, std::move(uses), std::move(begin));
+}
 
 void advance_all() {
   if (late()) return;  // they go on when somebody waits for them
@@ -207,7 +236,10 @@ void drain_device(int of) {
 }
 
 void settle() {
-  for (const cudaStream_t stream : all_streams()) wait_until([&] { return advance(*stream); });
+  for (const cudaStream_t stream : all_streams()) {
+    wait_until([&] { return advance(*stream); });
+    host_has_waited(*stream);
+  }
   close_device_memory();
 }
 
@@ -245,13 +277,14 @@ cudaError_t cudaDeviceSynchronize() {
   });
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
   return guarded([&] {
     Streams& s = streams();
     const std::lock_guard lock(s.mutex);
     *stream = new CUstream_st;
     (*stream)->device = device;
     (*stream)->number = ++s.made;
+    (*stream)->blocking = (flags & cudaStreamNonBlocking) == 0;
     s.all.insert(*stream);
   });
 }
@@ -286,6 +319,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   return guarded([&] {
     refuse_while_capturing("cudaStreamQuery");
     require(advance_or_fail(resolve(handle)), cudaErrorNotReady, "work is left on ", name(handle));
+    host_has_waited(resolve(handle));
     close_device_memory();
   });
 }
@@ -303,9 +337,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
   return guarded([&] {
     CUstream_st& stream = resolve(handle);
-    event->last = {&stream, stream.capture, std::make_shared<bool>(stream.capture != nullptr)};
+    event->last = {&stream, stream.capture, stream.clock, std::make_shared<bool>(stream.capture != nullptr)};
     if (stream.capture) return;  // an edge of the graph: its order is the order of calls
-    submit(handle, [done = event->last.done, time = event->time] {
+    submit(handle, {.name = "cudaEventRecord", .ranges = {}}, [done = event->last.done, time = event->time] {
       *done = true;
       *time = std::chrono::steady_clock::now();
     });
@@ -322,8 +356,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
       if (&stream == record.capture->origin) record.capture->unjoined.erase(record.stream);
       return;
     }
+    join(stream.clock, record.clock);
     if (stream.capture || *record.done) return;
-    submit_lasting(handle, [record] {
+    submit_lasting(handle, {.name = "cudaStreamWaitEvent", .ranges = {}}, [record] {
       return [record] {
         if (!*record.done) advance(*record.stream);
         return *record.done;
@@ -337,6 +372,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     require(!event->last.capture, cudaErrorStreamCaptureUnsupported, "waiting for an event of a captured stream");
     const CUevent_st::Record record = event->last;
     wait_until([&] { return *record.done || advance_or_fail(*record.stream) || *record.done; });
+    join(host_clock(), record.clock);
     close_device_memory();
   });
 }
@@ -345,6 +381,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     const CUevent_st::Record record = event->last;
     if (!*record.done) advance(*record.stream);
     require(*record.done, cudaErrorNotReady, "an event has not happened");
+    join(host_clock(), record.clock);
     close_device_memory();
   });
 }
@@ -358,7 +395,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) 
   });
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  return guarded([&] { submit(stream, [=] { function(data); }); });
+  return guarded([&] { submit(stream, {.name = "cudaLaunchHostFunc", .ranges = {}}, [=] { function(data); }); });
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode) {
@@ -388,7 +425,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
             "ending a capture in which something that cannot be captured was called");
     require(capture->unjoined.empty(), cudaErrorStreamCaptureUnjoined,
             "ending a capture before its origin has waited for ", capture->unjoined.size(), " other streams in it");
-    *graph = new CUgraph_st{std::move(capture->work)};
+    *graph = new CUgraph_st(std::move(capture->graph));
   });
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
@@ -400,7 +437,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   });
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
-  *executable = new CUgraphExec_st{std::make_shared<const std::vector<Begin>>(graph->work)};
+  *executable = new CUgraphExec_st{std::make_shared<const CUgraph_st>(*graph)};
   return cudaSuccess;
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
@@ -411,10 +448,14 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::si
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   return guarded([&] {
-    submit_lasting(stream, [all = executable->work] {
-      return [all, at = std::size_t{0}, progress = Progress()]() mutable {
-        for (; at < all->size(); ++at, progress = {}) {
-          if (!progress) progress = (*all)[at]();
+    Uses all;
+    all.name = "a graph";
+    for (const Uses& uses : executable->graph->uses)
+      all.ranges.insert(all.ranges.end(), uses.ranges.begin(), uses.ranges.end());
+    submit_lasting(stream, std::move(all), [graph = executable->graph] {
+      return [graph, at = std::size_t{0}, progress = Progress()]() mutable {
+        for (; at < graph->work.size(); ++at, progress = {}) {
+          if (!progress) progress = graph->work[at]();
           if (!progress()) return false;
         }
         return true;

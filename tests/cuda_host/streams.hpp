@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
+#include "ordering.hpp"
 
 /// Streams do what they are given at once, unless LOCKSTEP_CUDA_HOST_STREAMS=late: then as late as a GPU may, when the
 /// host waits for them or an event of theirs, so that a host that reads results or reuses inputs too early is found out.
@@ -20,10 +21,10 @@ using Work = std::function<void()>;
 using Progress = std::function<bool()>;
 
 /// Gives work to a stream; null is the default stream of the calling thread's device.
-/// errors  Failure: of the work itself, if it runs at once
-void submit(cudaStream_t stream, Work work);
+/// errors  Failure: of the work itself, if it runs at once; of the order in which memory is used
+void submit(cudaStream_t stream, Uses uses, Work work);
 /// The same for work that may wait; `begin` is called when its turn comes, and again for each launch of a graph.
-void submit_lasting(cudaStream_t stream, std::function<Progress()> begin);
+void submit_lasting(cudaStream_t stream, Uses uses, std::function<Progress()> begin);
 /// Lets all streams go on that this thread can have; for those who wait for something else than a stream.
 void advance_all();
 /// Waits for all that the device's streams were given. errors  Failure

@@ -100,6 +100,38 @@ TEST_SUITE("cuda_host.streams") {
     CHECK(cudaEventDestroy(event) == cudaSuccess);
   }
 
+  TEST_CASE("memory that two streams use without an event between them") {
+    const DeviceArray<int> y(std::vector<int>(1000)), one(std::vector<int>(1000, 1));
+    const OwnStream first, second;
+    const auto complaint = [](cudaError_t error) {
+      return error == cudaSuccess ? std::string() : std::string(cudaGetErrorString(error));
+    };
+    CHECK(first.launch(add_kernel, y.data(), one.data(), 1000) == cudaSuccess);
+    const std::string found = complaint(second.launch(add_kernel, y.data(), one.data(), 1000));
+    CAPTURE(found);
+    CHECK(found.find("kernel add_kernel on stream ") == 0);
+    CHECK(found.find("writes byte 0 of the 4032 bytes") != std::string::npos);
+    CHECK(found.find(", which kernel add_kernel on stream ") != std::string::npos);
+    // Reading what the other only reads needs no order, nor do other bytes.
+    const DeviceArray<int> z(std::vector<int>(1000));
+    CHECK(complaint(second.launch(add_kernel, z.data(), one.data(), 1000)) == "");
+    CHECK(complaint(cudaMemsetAsync(y.data() + 500, 0, 16, second.stream)) == "");
+    CHECK(complaint(cudaMemsetAsync(y.data(), 0, 16, second.stream)).find("cudaMemset on stream") == 0);
+    cudaEvent_t event;
+    cudaEventCreate(&event);
+    CHECK(complaint(cudaEventRecord(event, first.stream)) == "");
+    CHECK(complaint(cudaStreamWaitEvent(second.stream, event)) == "");
+    CHECK(complaint(second.launch(add_kernel, y.data(), one.data(), 1000)) == "");
+    CHECK(complaint(first.launch(add_kernel, y.data(), one.data(), 1000)) != "");  // an event orders one way only
+    CHECK(complaint(cudaStreamSynchronize(second.stream)) == "");
+    CHECK(complaint(first.launch(add_kernel, y.data(), one.data(), 1000)) == "");
+    // The default stream is not ordered with streams that do not block.
+    CHECK(complaint(cudaMemsetAsync(y.data(), 0, 4000, nullptr)).find("the default stream of cuda:0") !=
+          std::string::npos);
+    cudaEventDestroy(event);
+    cudaGetLastError();
+  }
+
   TEST_CASE("a kernel's fault is reported once: by its launch, or by the wait for it") {
     const DeviceArray<int> y(1024);
     for (const bool late : {false, true}) {
@@ -189,6 +221,7 @@ TEST_SUITE("cuda_host.graphs") {
     CHECK(cudaStreamEndCapture(s.stream, &graph) == cudaSuccess);
     CHECK(cudaGraphDestroy(graph) == cudaSuccess);
     CHECK(s.launch(add_kernel, y.data(), x.data(), 1) == cudaSuccess);
+    CHECK(cudaStreamSynchronize(s.stream) == cudaSuccess);
     CHECK(y.read()[0] == 1);
   }
 }
