@@ -56,7 +56,7 @@ void agree(const F& f) {
       for (std::size_t t = 0; t < results[i].size(); ++t) {
         CAPTURE(t);
         if (results[0][t]->dtype() == DType::f32 || results[0][t]->dtype() == DType::f64)
-          CHECK(difference(results[i][t], results[0][t]) < tolerance(dtype));
+          CHECK(difference(results[i][t], results[0][t]) < tolerance(results[0][t]->dtype()));
         else
           CHECK(same_bits(results[i][t], results[0][t]));
       }
