@@ -50,8 +50,7 @@ namespace {
 Var positions_of(Tape& t, Var x, std::int64_t first, std::int64_t count) {
   Var y = t.output({x.shape()[0], count, x.columns()}, t.wants_grad({x}));
   ops::take_positions(t.stream(), y.value(), x.value(), first);
-  t.record("positions_of", y, {},
-           [=, &t] { ops::take_positions_backward(t.stream(), t.grad_of(x), y.grad(), first); });
+  t.record("positions_of", y, {}, [=, &t] { ops::take_positions_backward(t.stream(), t.grad_of(x), y.grad(), first); });
   return y;
 }
 

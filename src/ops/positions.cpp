@@ -41,8 +41,7 @@ void take_positions_backward(Stream& stream, Target dx, const Tensor& dy, std::i
     }
     if (!dx.accumulate) std::fill_n(to, dx.tensor.size(), T{0});
     for (std::int64_t r = 0; r < runs.count; ++r)
-      for (std::int64_t i = 0; i < runs.length; ++i)
-        to[r * runs.stride + runs.offset + i] += from[r * runs.length + i];
+      for (std::int64_t i = 0; i < runs.length; ++i) to[r * runs.stride + runs.offset + i] += from[r * runs.length + i];
   });
 }
 

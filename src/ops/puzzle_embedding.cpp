@@ -11,7 +11,8 @@ namespace {
 
 cuda::PuzzleShape shape_of(const char* what, const Tensor& x, const PuzzleEmbedding& e) {
   const auto batch = static_cast<std::int64_t>(e.ids.size()), tokens = static_cast<std::int64_t>(e.tokens.size());
-  const std::int64_t cells = batch > 0 ? tokens / batch : 0, d = x.columns(), width = e.puzzles ? e.puzzles.columns() : 0;
+  const std::int64_t cells = batch > 0 ? tokens / batch : 0, d = x.columns(),
+                     width = e.puzzles ? e.puzzles.columns() : 0;
   const std::int64_t prefix = x.shape().rank() == 3 ? x.shape()[1] - cells : -1;
   require(x.shape().rank() == 3 && x.shape()[0] == batch && batch * cells == tokens && prefix >= 0 &&
               width <= prefix * d && e.table.shape().rank() == 2 && e.table.columns() == d &&
@@ -21,8 +22,7 @@ cuda::PuzzleShape shape_of(const char* what, const Tensor& x, const PuzzleEmbedd
   for (const std::int32_t token : e.tokens)
     require(token >= 0 && token < e.table.shape()[0], what, ": token ", token, " of ", e.table.shape()[0]);
   for (const std::int32_t id : e.ids)
-    require(width == 0 || (id >= 0 && id < e.puzzles.shape()[0]), what, ": puzzle ", id, " of ",
-            e.puzzles.shape()[0]);
+    require(width == 0 || (id >= 0 && id < e.puzzles.shape()[0]), what, ": puzzle ", id, " of ", e.puzzles.shape()[0]);
   return {batch, prefix, cells, d, width, e.table.shape()[0], e.tokens.data(), e.ids.data()};
 }
 

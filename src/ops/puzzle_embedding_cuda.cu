@@ -77,9 +77,8 @@ template <class T>
 void token_gradient(const Stream& stream, const PuzzleShape& s, T* dtable, const T* dx, T scale) {
   const std::int64_t cells = s.batch * s.cells, tiles = gpu::ceil_div<std::int64_t>(s.columns, kThreads);
   constexpr std::int64_t kLeastCells = 64;
-  const std::int64_t parts =
-      std::clamp<std::int64_t>(4 * gpu::kManyBlocks / std::max<std::int64_t>(1, tiles), 1,
-                               std::max<std::int64_t>(1, cells / kLeastCells));
+  const std::int64_t parts = std::clamp<std::int64_t>(4 * gpu::kManyBlocks / std::max<std::int64_t>(1, tiles), 1,
+                                                      std::max<std::int64_t>(1, cells / kLeastCells));
   const std::int64_t n = s.vocabulary * s.columns;
   const std::size_t ids = static_cast<std::size_t>(cells) * sizeof(std::int32_t), room = (ids + 255) / 256 * 256;
   std::byte* scratch = gpu::scratch(stream, room + static_cast<std::size_t>(parts * n) * sizeof(T));

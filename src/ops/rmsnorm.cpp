@@ -5,7 +5,8 @@
 
 namespace lockstep::ops {
 
-void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& branch, double eps) {
+void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& branch,
+                     double eps) {
   require(y.shape() == x.shape() && (!branch || branch.shape() == x.shape()), "rmsnorm: x is ", x.shape(),
           ", so y and the branch must be too, not ", y.shape(), " and ", branch.shape());
   require(!rstd || rstd.size() == x.rows(), "rmsnorm: x is ", x.shape(), ", so rstd must have ", x.rows(),
@@ -21,7 +22,8 @@ void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& rstd, const 
   });
 }
 
-void rmsnorm_backward(Stream& stream, Target dx, Target dbranch, const Tensor& dy, const Tensor& y, const Tensor& rstd) {
+void rmsnorm_backward(Stream& stream, Target dx, Target dbranch, const Tensor& dy, const Tensor& y,
+                      const Tensor& rstd) {
   require(dy.shape() == y.shape() && rstd.size() == y.rows() && (!dx || dx.tensor.shape() == y.shape()) &&
               (!dbranch || dbranch.tensor.shape() == y.shape()),
           "rmsnorm backward: y is ", y.shape(), ", dy ", dy.shape(), ", dx ", dx.tensor.shape(), ", dbranch ",

@@ -44,7 +44,7 @@ class LaneRow {
 
 /// A warp per row. Memory bound: reads x and branch once, writes y; 3 C elements of a row of C.
 template <class T, int N, int kHeld>
-__global__ void __launch_bounds__(kWarp * kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     rmsnorm_forward_kernel(std::int64_t rows, std::int64_t columns, T* y, T* rstd, const T* x, const T* branch, T eps) {
   const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y, begin = row * columns;
   if (row >= rows) return;
@@ -94,7 +94,7 @@ struct Place {
 /// A warp per row. Memory bound: reads y and dy once, writes (or reads and writes) dx and dbranch. dy may be the memory of
 /// a target: a lane has read what it writes.
 template <class T, int N, int kHeld>
-__global__ void __launch_bounds__(kWarp * kRowsPerBlock)
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     rmsnorm_backward_kernel(std::int64_t rows, std::int64_t columns, Place<T> dx, Place<T> dbranch, const T* dy,
                             const T* __restrict__ y, const T* __restrict__ rstd) {
   const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y, begin = row * columns;
@@ -122,7 +122,8 @@ __global__ void __launch_bounds__(kWarp * kRowsPerBlock)
 template <class T, class F>
 void for_rows(std::int64_t columns, bool packed, const F& run) {
   constexpr int kPack = gpu::pack_size<T>();
-  if (!packed || columns % kPack != 0) return columns <= 8 * kWarp ? run.template operator()<1, 8>() : run.template operator()<1, 0>();
+  if (!packed || columns % kPack != 0)
+    return columns <= 8 * kWarp ? run.template operator()<1, 8>() : run.template operator()<1, 0>();
   const std::int64_t packs = gpu::ceil_div<std::int64_t>(columns, kWarp * kPack);
   if (packs <= 1) return run.template operator()<kPack, 1>();
   if (packs <= 2) return run.template operator()<kPack, 2>();
@@ -143,7 +144,8 @@ void rmsnorm_forward(const Stream& stream, std::int64_t rows, std::int64_t colum
                      const T* branch, T eps) {
   if (rows * columns == 0) return;
   for_rows<T>(columns, gpu::aligned(y, x, branch), [&]<int N, int kHeld>() {
-    gpu::launch(stream, warp_per_row(rows), rmsnorm_forward_kernel<T, N, kHeld>, rows, columns, y, rstd, x, branch, eps);
+    gpu::launch(stream, warp_per_row(rows), rmsnorm_forward_kernel<T, N, kHeld>, rows, columns, y, rstd, x, branch,
+                eps);
   });
 }
 

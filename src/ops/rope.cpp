@@ -23,7 +23,8 @@ void rope_table(const Tensor& cos, const Tensor& sin, double theta) {
   });
 }
 
-void rope(Stream& stream, const Tensor& qkv, const Tensor& cos, const Tensor& sin, std::int64_t heads, Rotation rotation) {
+void rope(Stream& stream, const Tensor& qkv, const Tensor& cos, const Tensor& sin, std::int64_t heads,
+          Rotation rotation) {
   require(qkv.shape().rank() == 3 && cos.shape().rank() == 2 && cos.shape() == sin.shape() &&
               qkv.shape()[1] == cos.shape()[0] && heads * 2 * cos.shape()[1] <= qkv.columns(),
           "rope: qkv is ", qkv.shape(), ", the table ", cos.shape(), " and ", sin.shape(), ", heads ", heads,

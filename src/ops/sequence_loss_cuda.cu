@@ -42,7 +42,7 @@ struct Softmax {
 /// whole, if not at once. Computed in f64. Memory bound: reads the logits (again from the cache), writes their gradient;
 /// labels come and scores go over the bus.
 template <class T, template <class> class Loss>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 8)
     sequence_loss_kernel(std::int64_t positions, std::int64_t n, T* dlogits, SequenceScore* scores,
                          const T* __restrict__ logits, const std::int32_t* __restrict__ labels) {
   const std::int64_t first = blockIdx.x * positions;

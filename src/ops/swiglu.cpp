@@ -60,8 +60,8 @@ void swiglu_forward(Stream& stream, const Tensor& y, const Tensor& gate_up, cons
   });
 }
 
-void swiglu_backward(Stream& stream, Target dx, Target dweight, const Tensor& dy, const Tensor& gate_up, const Tensor& x,
-                     const Tensor& weight) {
+void swiglu_backward(Stream& stream, Target dx, Target dweight, const Tensor& dy, const Tensor& gate_up,
+                     const Tensor& x, const Tensor& weight) {
   const SwigluShape s = shape_of("swiglu backward", dy, gate_up, x, weight);
   require(!dx || dx.tensor.shape() == x.shape(), "swiglu backward: x is ", x.shape(), ", so dx must be too, not ",
           dx.tensor.shape());

@@ -59,7 +59,8 @@ bool packed(std::int64_t width, const T* gate_up, const T* y) {
 
 template <class T>
 void gate_forward(const Stream& stream, std::int64_t rows, std::int64_t width, T* y, const T* gate_up) {
-  const auto kernel = packed(width, gate_up, y) ? swiglu_forward_kernel<T, gpu::pack_size<T>()> : swiglu_forward_kernel<T, 1>;
+  const auto kernel =
+      packed(width, gate_up, y) ? swiglu_forward_kernel<T, gpu::pack_size<T>()> : swiglu_forward_kernel<T, 1>;
   gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(rows)), .block = kThreads}, kernel, width, y, gate_up);
 }
 
@@ -89,7 +90,8 @@ void swiglu_forward(const Stream& stream, std::int64_t m, std::int64_t width, st
 template <class T>
 void swiglu_gate_backward(const Stream& stream, std::int64_t rows, std::int64_t width, T* gate_up, const T* dy) {
   if (rows * width == 0) return;
-  const auto kernel = packed(width, gate_up, dy) ? swiglu_backward_kernel<T, gpu::pack_size<T>()> : swiglu_backward_kernel<T, 1>;
+  const auto kernel =
+      packed(width, gate_up, dy) ? swiglu_backward_kernel<T, gpu::pack_size<T>()> : swiglu_backward_kernel<T, 1>;
   gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(rows)), .block = kThreads}, kernel, width, gate_up, dy);
 }
 

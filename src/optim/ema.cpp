@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-Ema::Ema(const ParamStore& params, double decay) : decay_(decay), shadow_(params.dtype(), Shape{params.flat_size()}, params.device()) {
+Ema::Ema(const ParamStore& params, double decay)
+    : decay_(decay), shadow_(params.dtype(), Shape{params.flat_size()}, params.device()) {
   require_usage(decay >= 0 && decay < 1, "option optim.ema = ", decay, ": must be >= 0 and < 1");
   copy(Stream(params.device()), shadow_, params.values());
   for (const Param& p : params.all()) {
@@ -28,7 +29,8 @@ void Ema::exchange(ParamStore& params) {
     T *values = params.values().data<T>(), *shadow = shadow_->data<T>();
     const std::int64_t n = shadow_->size();
     if constexpr (kHasCuda) {
-      if (shadow_->device().is_cuda()) return optim_kernels::cuda::exchange(Stream(shadow_->device()), n, values, shadow);
+      if (shadow_->device().is_cuda())
+        return optim_kernels::cuda::exchange(Stream(shadow_->device()), n, values, shadow);
     }
     std::swap_ranges(values, values + n, shadow);
   });

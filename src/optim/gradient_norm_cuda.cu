@@ -51,9 +51,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-std::int64_t sum_parts(std::int64_t n) {
-  return std::min((n + kLeastPart - 1) / kLeastPart, kMostParts);
-}
+std::int64_t sum_parts(std::int64_t n) { return std::min((n + kLeastPart - 1) / kLeastPart, kMostParts); }
 
 template <class T>
 void sum_squares(const Stream& stream, double* parts, std::int64_t n, const T* x) {

@@ -28,9 +28,8 @@ Runs runs_of(Arena& arena, std::span<const std::int32_t> ids) {
                take<std::int32_t>(arena, ids.size())};
   std::iota(runs.order.begin(), runs.order.end(), 0);
   const auto id_of = [&](std::int32_t sample) { return ids[static_cast<std::size_t>(sample)]; };
-  std::sort(runs.order.begin(), runs.order.end(), [&](std::int32_t a, std::int32_t b) {
-    return std::tuple(id_of(a), a) < std::tuple(id_of(b), b);
-  });
+  std::sort(runs.order.begin(), runs.order.end(),
+            [&](std::int32_t a, std::int32_t b) { return std::tuple(id_of(a), a) < std::tuple(id_of(b), b); });
   std::size_t count = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const std::int32_t id = id_of(runs.order[i]);

@@ -106,7 +106,7 @@ __device__ void update_rows(const FlatPiece& piece, const Vectors<T>& x, const R
 /// A block per piece, a few thousand elements: a whole store of parameters is one launch. Memory bound: adam reads p, m,
 /// v, g and writes p, m, v, 28 bytes per element in f32, in words of 16 bytes; the average adds 8.
 template <int States, class T, class Rule>
-__global__ void __launch_bounds__(kThreads) sweep_kernel(const FlatPiece* pieces, Vectors<T> x, Rule rule) {
+__global__ void __launch_bounds__(kThreads, 3) sweep_kernel(const FlatPiece* pieces, Vectors<T> x, Rule rule) {
   const FlatPiece piece = pieces[blockIdx.x];
   if (piece.row > 0) return update_rows<States>(piece, x, rule);
   constexpr int kLanes = Pack<T>::kLanes;
@@ -122,7 +122,10 @@ __global__ void __launch_bounds__(kThreads) sweep_kernel(const FlatPiece* pieces
 template <int States, class T, class Rule>
 void sweep(const GpuSweep& s, T* a, T* b, const Rule& rule) {
   if (s.count == 0) return;
-  const Vectors<T> x = {s.values.data<T>(), s.gradient.data<T>(), {a, b}, s.average ? s.average.data<T>() : nullptr,
+  const Vectors<T> x = {s.values.data<T>(),
+                        s.gradient.data<T>(),
+                        {a, b},
+                        s.average ? s.average.data<T>() : nullptr,
                         static_cast<T>(s.decay)};
   gpu::launch(s.stream, {.grid = dim3(static_cast<unsigned>(s.count)), .block = kThreads},
               sweep_kernel<States, T, Rule>, s.pieces, x, rule);

@@ -232,9 +232,8 @@ class NetworkCheck {
       std::vector<double> halt;
       for (std::size_t i = 0; i < q.size(); i += 2) halt.push_back(q[i]);
       compare(group, "q_halt_logits", halt, kSegments);
-      const std::span scores(static_cast<ops::SequenceScore*>(
-                                 arena.host().allocate(ids.size() * sizeof(ops::SequenceScore))),
-                             ids.size());
+      const std::span scores(
+          static_cast<ops::SequenceScore*>(arena.host().allocate(ids.size() * sizeof(ops::SequenceScore))), ids.size());
       ops::sequence_loss(stream, {}, scores, out.logits.value(), tape.keep(std::span(labels)),
                          model_.options().loss.tokens);
       stream.synchronize();

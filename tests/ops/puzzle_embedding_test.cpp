@@ -67,11 +67,11 @@ TEST_SUITE("ops.puzzle_embedding") {
 
 TEST_SUITE("ops.positions") {
   TEST_CASE("positions are taken and their gradient goes back where they came from") {
-    const OwnedTensor x = random_tensor(DType::f64, {2, 4, 3}, "x"), y(DType::f64, {2, 2, 3}), back(DType::f64, {2, 4, 3});
+    const OwnedTensor x = random_tensor(DType::f64, {2, 4, 3}, "x"), y(DType::f64, {2, 2, 3}),
+                      back(DType::f64, {2, 4, 3});
     Stream stream;
     ops::take_positions(stream, y, x, 1);
-    for (std::int64_t b = 0; b < 2; ++b)
-      CHECK(same_bits(y->slice(b, 1), x->slice(b, 1).reshaped({4, 3}).slice(1, 2)));
+    for (std::int64_t b = 0; b < 2; ++b) CHECK(same_bits(y->slice(b, 1), x->slice(b, 1).reshaped({4, 3}).slice(1, 2)));
     ops::take_positions_backward(stream, {back, false}, y, 1);
     CHECK(dot(back, x) == doctest::Approx(dot(y, y)));
     ops::take_positions_backward(stream, {back, true}, y, 1);

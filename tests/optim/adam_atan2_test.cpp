@@ -117,8 +117,7 @@ TEST_SUITE("optim.sign_sgd") {
     const std::vector<std::int32_t> ids = {3};
     Arena scratch;
     CHECK_THROWS_WITH_AS(sign_sgd_rows(scratch, table, ids, g, 0.1, 0),
-                         "sign_sgd_rows: id 3 of sample 0: the table has 3 rows",
-                         Error);
+                         "sign_sgd_rows: id 3 of sample 0: the table has 3 rows", Error);
   }
 }
 

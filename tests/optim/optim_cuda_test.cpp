@@ -31,8 +31,11 @@ bool same(const Tensor& gpu, const Tensor& host) { return same_bits(HostView(gpu
 /// Two tables with few touched rows, one of odd width, a frozen parameter between, and one of several pieces.
 struct Store {
   Store(DType dtype, Device device) : params(dtype) {
-    for (const auto& [name, shape] : {std::pair{"a", Shape{37, 3}}, {"b", Shape{1}}, {"frozen", Shape{5}},
-                                      {"c", Shape{19, 40}}, {"d", Shape{5001}}}) {
+    for (const auto& [name, shape] : {std::pair{"a", Shape{37, 3}},
+                                      {"b", Shape{1}},
+                                      {"frozen", Shape{5}},
+                                      {"c", Shape{19, 40}},
+                                      {"d", Shape{5001}}}) {
       Param& p = params.add(name, shape, init::normal(1));
       p.trainable = p.name != "frozen";
       p.row_sparse = shape.rank() == 2;
@@ -176,11 +179,12 @@ TEST_SUITE("optim.cuda") {
           if ((row * 7 + t * 5) % 23 == 0) rows.push_back(row);
         const std::vector<std::int32_t> read = {rows.empty() ? 0 : rows[0], 3, 3, t % 37};
         arena.reset();
-        const auto [gpu_read, gpu_rows] = for_kernels(Stream(kGpu), arena, std::span<const std::int32_t>(read),
-                                                      std::span<const std::int32_t>(rows));
+        const auto [gpu_read, gpu_rows] =
+            for_kernels(Stream(kGpu), arena, std::span<const std::int32_t>(read), std::span<const std::int32_t>(rows));
         adam.catch_up(a, read), gpu.catch_up(gpu_a, gpu_read);
         adam.begin_step(1e-3, 0.5), gpu.begin_step(1e-3, 0.5);
-        const OwnedTensor g = random_tensor(dtype, {static_cast<std::int64_t>(rows.size()), 3}, "g", static_cast<std::uint64_t>(t));
+        const OwnedTensor g =
+            random_tensor(dtype, {static_cast<std::int64_t>(rows.size()), 3}, "g", static_cast<std::uint64_t>(t));
         adam.update(a, rows, g), gpu.update(gpu_a, gpu_rows, on(kGpu, g));
         if (t == 30) {
           adam.flush(), gpu.flush();
