@@ -1,0 +1,23 @@
+#!/bin/bash
+# Every reference file on cuda:0, in single and double precision:   verify.sh LOCKSTEP GOLDEN_DIR
+# One line per file; the whole report of those that fail. Exit code 1 if any does.
+lockstep=$1 golden=$2 failed=0
+for file in "$golden"/*.h5; do
+  name=$(basename "$file" .h5)
+  case $name in
+    tisasrec_data | hrm_prep | emulator_prep) continue ;;  # of the preparation programs
+    tisasrec_tisasrec* | tisasrec_default_tisasrec*) model=tisasrec ;;
+    tisasrec_*) model=sasrec ;;
+    *) model=${name%%_*} ;;
+  esac
+  for how in --no-double --double; do
+    if report=$("$lockstep" verify --device cuda --model "$model" --golden "$file" $how 2>&1); then
+      echo "ok      $name $how"
+    else
+      failed=1
+      echo "FAILED  $name $how"
+      echo "$report" | grep -E "FAIL|rror" | head -20
+    fi
+  done
+done
+exit $failed
