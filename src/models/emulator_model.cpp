@@ -83,8 +83,9 @@ double loss_sum(Tape& tape, const Tensor& y, const Tensor& t, const EmulatorLoss
   }
   const Tensor read = on_host(tape.stream(), tape.arena(), sums);
   const auto n_out = static_cast<double>(y.columns());
-  return read.data<double>()[0] / n_out +
-         loss.smooth_weight / (n_out - static_cast<double>(loss.smooth_order)) * read.data<double>()[1];
+  const double fit = read.data<double>()[0] / n_out;
+  if (loss.smooth_weight == 0) return fit;
+  return fit + loss.smooth_weight / (n_out - static_cast<double>(loss.smooth_order)) * read.data<double>()[1];
 }
 }  // namespace
 
