@@ -14,7 +14,8 @@ using namespace lockstep::test;
 TEST_SUITE("ops.cuda") {
   TEST_CASE("residual and norm agree with the CPU, forward and backward" * doctest::skip(!gpu_present())) {
     // Rows in registers, in wide words or not, and rows that are too long for them.
-    for (const Shape& shape : {Shape{7, 20}, Shape{1, 1}, Shape{2, 3, 33}, Shape{5, 512}, Shape{9, 100}, Shape{3, 1024},
+    // (Of a single column the gradient is nothing but rounding.)
+    for (const Shape& shape : {Shape{7, 20}, Shape{1, 2}, Shape{2, 3, 33}, Shape{5, 512}, Shape{9, 100}, Shape{3, 1024},
                                Shape{2, 1023}, Shape{2, 1200}, Shape{0, 4}})
       for (const bool add : {false, true}) {
         CAPTURE(shape.columns());
