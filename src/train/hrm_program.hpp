@@ -26,6 +26,7 @@ class HrmProgram final : public TrainingProgram {
   std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
   std::vector<NamedTensor> vectors() override;
   std::vector<Metric> interval_figures() override;
+  bool sends_buckets() const override { return !config_.run.reproducible; }
   std::vector<std::pair<std::string, std::string>> facts() override;
 
   /// Of the sum of the last step's losses.

@@ -22,6 +22,7 @@ class ShardedProgram final : public TrainingProgram {
   std::int64_t steps_per_epoch() const override { return (samples_ + per_step_ - 1) / per_step_; }
   StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override;
   std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
+  bool sends_buckets() const override { return !config_.run.reproducible; }
   std::vector<std::pair<std::string, std::string>> facts() override;
 
  private:

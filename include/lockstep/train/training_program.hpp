@@ -56,6 +56,8 @@ class TrainingProgram {
   /// After a checkpoint has been read into weights, optimizers and vectors, on all ranks.
   virtual void resumed() {}
 
+  /// Whether the gradient travels in buckets, as gradient_messages() (scaling.hpp) plans them, while the backward pass goes on.
+  virtual bool sends_buckets() const { return false; }
   /// Lines of the banner about batches and whatever else the program decided. Collective.
   virtual std::vector<std::pair<std::string, std::string>> facts() = 0;
 };
