@@ -254,8 +254,10 @@ std::vector<CommTiming> time_all(Communicator& comm, const CommTestOptions& opti
   time("barrier", 0, 0, [&] { comm.barrier("comm-test barrier"); });
   const auto ranks = static_cast<std::size_t>(comm.size());
   for (const std::size_t bytes : sizes) {
-    // One clock decides for all: ranks must not disagree about what is still measured.
-    if (comm.all_reduced(all.seconds(), ReduceOp::max, "comm-test budget") > options.budget_s) break;
+    // Two sizes at least: latency and something to fit. One clock decides for all: ranks must not disagree about what is measured.
+    if (bytes > sizes[std::min<std::size_t>(1, sizes.size() - 1)] &&
+        comm.all_reduced(all.seconds(), ReduceOp::max, "comm-test budget") > options.budget_s)
+      break;
     if (ranks > 1) {
       Ring ring(comm, bytes);
       time("link", bytes, bytes, [&] { ring.send(); });

@@ -58,7 +58,9 @@ std::string comm_share_text(const CommShare& share) {
                 ", waiting for messages %s: %.1f %% of a step (with waiting for slower ranks %.1f %%)\n",
                 human_seconds(m.exposed_s).c_str(), 100 * m.exposed_s / m.mean_s, 100 * m.reduce_s / m.mean_s);
   text += line;
-  if (share.choices.empty()) return text + "Its gradient does not travel in buckets: nothing is predicted.\n";
+  if (share.choices.empty())
+    return text + (m.buckets ? "Nothing is predicted: messages of one size only were timed.\n"
+                             : "Nothing is predicted: its gradient does not travel in buckets.\n");
   text += join("expected from alpha ", human_seconds(share.cost.alpha_s), " and ",
                human_bytes(share.cost.beta_s > 0 ? 1 / share.cost.beta_s : 0),
                "/s:\n  dist.bucket_bytes  messages  all of them   waited for  of a step\n");
