@@ -187,61 +187,100 @@ double median_of(std::vector<double> values, double quantile = 0.5) {
   return values[static_cast<std::size_t>(at)];
 }
 
-/// Repeats `body` for about budget_s; a repetition lasts as long as its slowest rank takes.
-template <class Body>
-CommTiming time_collective(Communicator& comm, const char* name, std::size_t bytes, double budget_s, Body body) {
-  body();
-  Stopwatch watch;
-  body();
-  const double once = comm.all_reduced(watch.seconds(), ReduceOp::max, "comm-test time");
-  const int repetitions = std::clamp(static_cast<int>(budget_s / std::max(once, 1e-7) / 2), 3, kMaxRepetitions);
-  std::vector<double> times;
-  for (int i = 0; i < repetitions; ++i) {
-    comm.barrier("comm-test start");
-    watch.restart();
+/// Times collectives, each for about `each_s`; a repetition lasts as long as its slowest rank takes.
+class Timer {
+ public:
+  Timer(Communicator& comm, double each_s) : comm_(comm), each_s_(each_s) {}
+
+  /// `bus_bytes` must leave each rank at least.
+  template <class Body>
+  void operator()(const char* name, std::size_t bytes, std::size_t bus_bytes, Body body) {
     body();
-    times.push_back(watch.seconds());
+    Stopwatch watch;
+    body();
+    const double once = comm_.all_reduced(watch.seconds(), ReduceOp::max, "comm-test time");
+    const int repetitions = std::clamp(static_cast<int>(each_s_ / std::max(once, 1e-7) / 2), 3, kMaxRepetitions);
+    std::vector<double> times;
+    for (int i = 0; i < repetitions; ++i) {
+      comm_.barrier("comm-test start");
+      watch.restart();
+      body();
+      times.push_back(watch.seconds());
+    }
+    comm_.all_reduce(std::span<double>(times), ReduceOp::max, "comm-test times");
+    CommTiming t{name, bytes, repetitions, median_of(times), median_of(times, 0.9)};
+    t.bytes_per_s = static_cast<double>(bytes) / t.median_s;
+    t.bus_bytes_per_s = static_cast<double>(bus_bytes) / t.median_s;
+    if (t.collective == "link") link_bytes_per_s_ = t.bus_bytes_per_s;
+    t.link_share = link_bytes_per_s_ > 0 ? t.bus_bytes_per_s / link_bytes_per_s_ : 0;
+    timings_.push_back(t);
   }
-  comm.all_reduce(std::span<double>(times), ReduceOp::max, "comm-test times");
-  CommTiming timing{name, bytes, repetitions, median_of(times), median_of(times, 0.9), 0};
-  timing.bytes_per_s = bytes > 0 ? static_cast<double>(bytes) / timing.median_s : 0;
-  return timing;
-}
+  std::vector<CommTiming> take() { return std::move(timings_); }
+
+ private:
+  Communicator& comm_;
+  double each_s_;
+  double link_bytes_per_s_ = 0;  ///< of the size at hand
+  std::vector<CommTiming> timings_;
+};
+
+/// Every rank sends so many bytes to the next one.
+class Ring {
+ public:
+  Ring(Communicator& comm, std::size_t bytes)
+      : comm_(comm),
+        mine_(bytes),
+        theirs_(bytes),
+        to_(static_cast<std::size_t>(comm.size())),
+        from_(static_cast<std::size_t>(comm.size())) {
+    to_[static_cast<std::size_t>((comm.rank() + 1) % comm.size())] = mine_;
+    from_[static_cast<std::size_t>((comm.rank() + comm.size() - 1) % comm.size())] = static_cast<std::int64_t>(bytes);
+  }
+  void send() { comm_.all_to_all_known(to_, from_, theirs_, "comm-test ring"); }
+
+ private:
+  Communicator& comm_;
+  std::vector<std::byte> mine_, theirs_;
+  std::vector<std::span<const std::byte>> to_;
+  std::vector<std::int64_t> from_;
+};
 
 std::vector<CommTiming> time_all(Communicator& comm, const CommTestOptions& options) {
   std::vector<std::size_t> sizes;
   for (std::size_t bytes = 8; bytes < options.max_bytes; bytes *= 8) sizes.push_back(bytes);
   sizes.push_back(std::max<std::size_t>(options.max_bytes / 8 * 8, 8));
   const Stopwatch all;
-  const double share_s = options.budget_s / static_cast<double>(5 * sizes.size() + 1);
-  std::vector<CommTiming> timings;
-  timings.push_back(time_collective(comm, "barrier", 0, share_s, [&] { comm.barrier("comm-test barrier"); }));
+  Timer time(comm, options.budget_s / static_cast<double>(6 * sizes.size() + 1));
+  time("barrier", 0, 0, [&] { comm.barrier("comm-test barrier"); });
   const auto ranks = static_cast<std::size_t>(comm.size());
   for (const std::size_t bytes : sizes) {
-    // One clock decides for all: ranks must not disagree about what is still measured.
-    if (comm.all_reduced(all.seconds(), ReduceOp::max, "comm-test budget") > options.budget_s) break;
+    // Two sizes at least: latency and something to fit. One clock decides for all: ranks must not disagree about what is measured.
+    if (bytes > sizes[std::min<std::size_t>(1, sizes.size() - 1)] &&
+        comm.all_reduced(all.seconds(), ReduceOp::max, "comm-test budget") > options.budget_s)
+      break;
+    if (ranks > 1) {
+      Ring ring(comm, bytes);
+      time("link", bytes, bytes, [&] { ring.send(); });
+    }
+    const std::size_t reduced = 2 * bytes * (ranks - 1) / ranks;
     std::vector<float> values(bytes / sizeof(float));
-    timings.push_back(time_collective(comm, "all_reduce", bytes, share_s, [&] {
-      comm.all_reduce(std::span<float>(values), ReduceOp::sum, "comm-test all_reduce");
-    }));
-    timings.push_back(time_collective(comm, "start_all_reduce", bytes, share_s, [&] {
-      comm.start_all_reduce(std::span<float>(values), "comm-test bucket")->wait();
-    }));
-    timings.push_back(time_collective(comm, "broadcast", bytes, share_s, [&] {
-      comm.broadcast(std::as_writable_bytes(std::span<float>(values)), 0, "comm-test broadcast");
-    }));
+    time("all_reduce", bytes, reduced,
+         [&] { comm.all_reduce(std::span<float>(values), ReduceOp::sum, "comm-test all_reduce"); });
+    time("start_all_reduce", bytes, reduced,
+         [&] { comm.start_all_reduce(std::span<float>(values), "comm-test bucket")->wait(); });
+    time("broadcast", bytes, ranks > 1 ? bytes : 0,
+         [&] { comm.broadcast(std::as_writable_bytes(std::span<float>(values)), 0, "comm-test broadcast"); });
     // Here the size is that of the whole result, so that memory stays the same on any number of ranks.
     const std::size_t piece = bytes / ranks;
     std::vector<std::byte> mine(piece), whole(piece * ranks);
     const std::vector<std::int64_t> piece_sizes(ranks, static_cast<std::int64_t>(piece));
-    timings.push_back(time_collective(comm, "all_gather", piece * ranks, share_s, [&] {
-      comm.all_gather_known(mine, piece_sizes, whole, "comm-test all_gather");
-    }));
+    time("all_gather", piece * ranks, piece * (ranks - 1),
+         [&] { comm.all_gather_known(mine, piece_sizes, whole, "comm-test all_gather"); });
     const std::vector<std::span<const std::byte>> to(ranks, std::span<const std::byte>(mine));
-    timings.push_back(time_collective(comm, "all_to_all", piece * ranks, share_s,
-                                      [&] { comm.all_to_all_known(to, piece_sizes, whole, "comm-test all_to_all"); }));
+    time("all_to_all", piece * ranks, piece * (ranks - 1),
+         [&] { comm.all_to_all_known(to, piece_sizes, whole, "comm-test all_to_all"); });
   }
-  return timings;
+  return time.take();
 }
 
 /// A fixed piece of arithmetic (a few milliseconds), best of three.
@@ -264,25 +303,18 @@ double time_arithmetic() {
   return best;
 }
 
-/// Bytes per second to the next rank while all ranks send at once, best of five.
+/// Seconds in which this rank has sent to the next one and heard from the one before, while all do: best of five.
 double time_ring(Communicator& comm, std::size_t bytes) {
   if (comm.size() == 1) return 0;
-  const auto ranks = static_cast<std::size_t>(comm.size());
-  const std::size_t next = (static_cast<std::size_t>(comm.rank()) + 1) % ranks;
-  const std::size_t previous = (static_cast<std::size_t>(comm.rank()) + ranks - 1) % ranks;
-  std::vector<std::byte> mine(bytes), theirs(bytes);
-  std::vector<std::span<const std::byte>> to(ranks);
-  std::vector<std::int64_t> from(ranks, 0);
-  to[next] = mine;
-  from[previous] = static_cast<std::int64_t>(bytes);
+  Ring ring(comm, bytes);
   double best = 1e30;
   for (int i = 0; i < 5; ++i) {
     comm.barrier("comm-test ring");
     const Stopwatch watch;
-    comm.all_to_all_known(to, from, theirs, "comm-test ring");
+    ring.send();
     best = std::min(best, watch.seconds());
   }
-  return static_cast<double>(bytes) / best;
+  return best;
 }
 
 std::vector<CommRank> look_at_ranks(World& world, const CommTestOptions& options) {
@@ -290,7 +322,7 @@ std::vector<CommRank> look_at_ranks(World& world, const CommTestOptions& options
   struct Card {
     std::int64_t pid;
     int node, node_rank, cpus, unused;
-    double compute_s, send_bytes_per_s;
+    double compute_s, ring_s;
     std::array<char, 64> host;
   } card{};
   cpu_set_t allowed;
@@ -300,38 +332,39 @@ std::vector<CommRank> look_at_ranks(World& world, const CommTestOptions& options
   card.cpus = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
   comm.barrier("comm-test arithmetic");
   card.compute_s = time_arithmetic();
-  card.send_bytes_per_s = time_ring(comm, std::min<std::size_t>(options.max_bytes, std::size_t{4} << 20));
+  const std::size_t ring_bytes = std::min<std::size_t>(options.max_bytes, std::size_t{4} << 20);
+  card.ring_s = time_ring(comm, ring_bytes);
   std::snprintf(card.host.data(), card.host.size(), "%s", world.host().c_str());
   Gathered all;
   comm.all_gather(std::as_bytes(std::span(&card, 1)), all, "comm-test ranks");
 
+  std::vector<Card> cards(static_cast<std::size_t>(comm.size()));
+  for (int r = 0; r < comm.size(); ++r) std::memcpy(&cards[static_cast<std::size_t>(r)], all.of(r).data(), sizeof card);
   std::vector<CommRank> ranks;
-  for (int r = 0; r < comm.size(); ++r) {
-    Card c;
-    std::memcpy(&c, all.of(r).data(), sizeof c);
+  std::vector<double> compute;
+  std::vector<double> speeds[2];  // links inside a node and between nodes are not to be compared
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    const Card& c = cards[r];
+    const Card& next = cards[(r + 1) % cards.size()];
     CommRank rank;
-    rank.rank = r;
+    rank.rank = static_cast<int>(r);
     rank.node = c.node;
     rank.node_rank = c.node_rank;
     rank.pid = c.pid;
     rank.host = c.host.data();
     rank.cpus = c.cpus;
     rank.compute_s = c.compute_s;
-    rank.send_bytes_per_s = c.send_bytes_per_s;
+    // A slow link makes both its ends late: a link is as quick as the end that was not made late by its other link.
+    if (cards.size() > 1) rank.send_bytes_per_s = static_cast<double>(ring_bytes) / std::min(c.ring_s, next.ring_s);
+    compute.push_back(c.compute_s);
+    speeds[c.node == next.node ? 0 : 1].push_back(rank.send_bytes_per_s);
     ranks.push_back(rank);
   }
-  std::vector<double> compute;
-  std::vector<double> ring[2];  // links inside a node and between nodes are not to be compared
-  const auto link = [&](const CommRank& r) {
-    return r.node == ranks[static_cast<std::size_t>((r.rank + 1) % comm.size())].node ? 0 : 1;
-  };
-  for (const CommRank& r : ranks) {
-    compute.push_back(r.compute_s);
-    ring[link(r)].push_back(r.send_bytes_per_s);
-  }
-  for (CommRank& r : ranks) {
-    r.slow = r.compute_s > kSlow * median_of(compute) ||
-             (comm.size() > 1 && r.send_bytes_per_s < median_of(ring[link(r)]) / kSlow);
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    // One node with a slow link spoils two links of the ring, half of those of four nodes: hence the upper quartile.
+    const std::vector<double>& like = speeds[cards[r].node == cards[(r + 1) % cards.size()].node ? 0 : 1];
+    ranks[r].slow = ranks[r].compute_s > kSlow * median_of(compute);
+    ranks[r].slow_link = ranks[r].send_bytes_per_s < median_of(like, 0.75) / kSlow;
   }
   return ranks;
 }
@@ -384,24 +417,33 @@ std::string comm_test_text(const CommReport& report) {
   std::string text =
       join("MPI: ", report.mpi, "\n\n  rank  node  host                   pid  cpus  arithmetic  to next rank\n");
   char line[256];
-  bool any_slow = false;
+  bool slow = false, slow_link = false;
   for (const CommRank& r : report.ranks) {
-    any_slow = any_slow || r.slow;
+    slow = slow || r.slow, slow_link = slow_link || r.slow_link;
     const std::string speed = r.send_bytes_per_s > 0 ? human_bytes(r.send_bytes_per_s) + "/s" : std::string("-");
-    std::snprintf(line, sizeof line, "%6d %5d  %-16s %9lld %5d  %10s  %12s%s\n", r.rank, r.node, r.host.c_str(),
+    std::snprintf(line, sizeof line, "%6d %5d  %-16s %9lld %5d  %10s  %12s%s%s\n", r.rank, r.node, r.host.c_str(),
                   static_cast<long long>(r.pid), r.cpus, human_seconds(r.compute_s).c_str(), speed.c_str(),
-                  r.slow ? "  SLOW" : "");
+                  r.slow_link ? "  SLOW LINK" : "", r.slow ? "  SLOW PROCESSOR" : "");
     text += line;
   }
   text += "\n";
   for (const CommCheck& c : report.checks) {
     text += join(c.passed ? "  ok      " : "  FAILED  ", c.name, c.passed ? "" : ": ", c.problem, "\n");
   }
-  text += "\n  collective              bytes  repetitions      median         p90     bandwidth\n";
+  text +=
+      "\n  collective              bytes  repetitions      median         p90     bandwidth           bus  of the "
+      "link\n";
   for (const CommTiming& t : report.timings) {
     const std::string speed = t.bytes > 0 ? human_bytes(t.bytes_per_s) + "/s" : std::string("-");
-    std::snprintf(line, sizeof line, "  %-18s %10zu  %11d  %10s  %10s  %12s\n", t.collective.c_str(), t.bytes,
-                  t.repetitions, human_seconds(t.median_s).c_str(), human_seconds(t.p90_s).c_str(), speed.c_str());
+    const std::string bus = t.bus_bytes_per_s > 0 ? human_bytes(t.bus_bytes_per_s) + "/s" : std::string("-");
+    std::snprintf(line, sizeof line, "  %-18s %10zu  %11d  %10s  %10s  %12s  %12s", t.collective.c_str(), t.bytes,
+                  t.repetitions, human_seconds(t.median_s).c_str(), human_seconds(t.p90_s).c_str(), speed.c_str(),
+                  bus.c_str());
+    text += line;
+    if (t.bus_bytes_per_s > 0 && t.link_share > 0)
+      std::snprintf(line, sizeof line, "  %9.0f %%\n", 100 * t.link_share);
+    else
+      std::snprintf(line, sizeof line, "            -\n");
     text += line;
   }
   text += "\n";
@@ -411,8 +453,9 @@ std::string comm_test_text(const CommReport& report) {
                        " is the smallest size that reaches 80 % of the best bandwidth of started all-reduces here.\n")
                 : std::string("No bucket size proposed: messages of 1 MiB were not reached (--max-bytes, --budget).\n");
   }
-  if (any_slow)
-    text += "Ranks marked SLOW take 1.5 times the median or more: every step waits for them. Is their host busy?\n";
+  if (slow) text += "SLOW PROCESSOR: 1.5 times the median or more; every step waits for that rank. Is its host busy?\n";
+  if (slow_link)
+    text += "SLOW LINK: the one to the next rank. A rank with one before and one behind it has the slow network.\n";
   text += report.passed() ? "All collectives are correct.\n" : "SOME COLLECTIVES GIVE WRONG RESULTS.\n";
   return text;
 }
@@ -431,7 +474,8 @@ std::string comm_test_json(const CommReport& report) {
                              {"cpus", r.cpus},
                              {"compute_s", r.compute_s},
                              {"send_bytes_per_s", r.send_bytes_per_s},
-                             {"slow", r.slow}});
+                             {"slow", r.slow},
+                             {"slow_link", r.slow_link}});
   }
   for (const CommCheck& c : report.checks)
     json["checks"].push_back({{"name", c.name}, {"passed", c.passed}, {"problem", c.problem}});
@@ -441,7 +485,9 @@ std::string comm_test_json(const CommReport& report) {
                                {"repetitions", t.repetitions},
                                {"median_s", t.median_s},
                                {"p90_s", t.p90_s},
-                               {"bytes_per_s", t.bytes_per_s}});
+                               {"bytes_per_s", t.bytes_per_s},
+                               {"bus_bytes_per_s", t.bus_bytes_per_s},
+                               {"link_share", t.link_share}});
   }
   return json.dump(2);
 }

@@ -11,44 +11,53 @@
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
-/// Queries of a block: enough to make the products over them worthwhile, few enough to stay in the cache.
-constexpr std::int64_t kBlock = 56;
+/// Queries of a block, whole tiles: enough to make the products over them worthwhile, few enough for two blocks of scores
+/// in the second-level cache.
+constexpr std::int64_t kBlock = kVectorRegisters == 32 ? 56 : 60;
 
 LOCKSTEP_INLINE float root(float x) { return __builtin_sqrtf(x); }
 LOCKSTEP_INLINE double root(double x) { return __builtin_sqrt(x); }
+
+/// The first n lanes of v, `other` in those beyond.
+template <class T>
+LOCKSTEP_INLINE Vec<T> first_lanes(Vec<T> v, std::int64_t n, T other) {
+  Vec<IntOf<T>> lane;
+  for (int i = 0; i < kLanes<T>; ++i) lane[i] = i;
+  return lane < splat(static_cast<IntOf<T>>(n < kLanes<T> ? n : kLanes<T>)) ? v : splat(other);
+}
 
 /// The largest element, or a NaN's neighbour: NaNs show up in the sum of exponentials.
 template <class T>
 LOCKSTEP_INLINE T largest(const T* s, std::int64_t n) {
   constexpr std::int64_t kL = kLanes<T>;
-  T m = s[0];
+  Vec<T> v = splat(s[0]);
   std::int64_t j = 0;
-  if (n >= kL) {
-    Vec<T> v = load(s);
-    for (j = kL; j + kL <= n; j += kL) v = max(v, load(s + j));
-    for (int l = 0; l < kL; ++l) m = m > v[l] ? m : v[l];
-  }
-  for (; j < n; ++j) m = m > s[j] ? m : s[j];
+  for (; j + kL <= n; j += kL) v = max(v, load(s + j));
+  if (j < n) v = max(v, first_lanes<T>(load(s + j), n - j, s[0]));
+  T m = v[0];
+  for (int l = 1; l < kL; ++l) m = m > v[l] ? m : v[l];
   return m;
 }
 
-/// s_j = exp(s_j - shift), returns the sum; beyond n zeros up to a whole vector.
+/// s_j = exp(scale s_j - shift), returns the sum; beyond n zeros up to a whole vector.
 template <class T>
-LOCKSTEP_INLINE T exponentials(T* s, std::int64_t n, T shift) {
+LOCKSTEP_INLINE T exponentials(T* s, std::int64_t n, T scale, T shift) {
   constexpr std::int64_t kL = kLanes<T>;
   Vec<T> sum{};
   for (std::int64_t j = 0; j < n; j += kL) {
-    Vec<T> e = exp(load(s + j) - splat(shift));
-    if (n - j < kL) {
-      store(s + j, Vec<T>{});
-      store(s + j, e, Lanes<T>(n - j));
-      e = load(s + j);
-    } else {
-      store(s + j, e);
-    }
+    Vec<T> e = exp(fma(load(s + j), splat(scale), splat(-shift)));
+    if (n - j < kL) e = first_lanes<T>(e, n - j, T{0});
+    store(s + j, e);
     sum += e;
   }
   return total<T>(sum);
+}
+
+/// Zeros behind a row of n elements that ends in whole vectors, as far as tiles at the diagonal read.
+template <class T>
+LOCKSTEP_INLINE void clear_behind(T* s, std::int64_t n) {
+  constexpr std::int64_t kL = kLanes<T>;
+  for (std::int64_t j = round_up(n, kL); j < n + kMostTileRows; j += kL) store(s + j, Vec<T>{});
 }
 
 /// out_c n = a_n c: rows of E channels to E rows of `stride` elements.
@@ -60,10 +69,19 @@ void transpose_rows(T* out, std::int64_t out_stride, const T* a, std::int64_t st
     const std::int64_t rows = n - i < kL ? n - i : kL;
     for (std::int64_t c = 0; c < width; c += kL) {
       const std::int64_t columns = width - c < kL ? width - c : kL;
-      const Lanes<T> lanes(columns);
+      const T* from = a + i * stride + c;
       Vec<T> v[kL];
+      if (rows == kL && columns == kL) {
 #pragma GCC unroll 16
-      for (int r = 0; r < kL; ++r) v[r] = r < rows ? load(a + (i + r) * stride + c, lanes) : Vec<T>{};
+        for (int r = 0; r < kL; ++r) v[r] = load(from + r * stride);
+        transpose<T>(v);
+#pragma GCC unroll 16
+        for (int r = 0; r < kL; ++r) store(out + (c + r) * out_stride + i, v[r]);
+        continue;
+      }
+      const Lanes<T> lanes(columns);
+#pragma GCC unroll 16
+      for (int r = 0; r < kL; ++r) v[r] = r < rows ? load(from + r * stride, lanes) : Vec<T>{};
       transpose<T>(v);
 #pragma GCC unroll 16
       for (int r = 0; r < kL; ++r)
@@ -83,15 +101,24 @@ LOCKSTEP_INLINE void add_row(T* out, const T* row, std::int64_t width) {
   for (std::int64_t c = 0; c < width; ++c) out[c] += row[c];
 }
 
+/// Stride of the rows of scores: room for what lies behind the diagonal, and an odd number of cache lines, so that
+/// elements below one another do not compete for the same sets.
+template <class T>
+std::int64_t score_stride(std::int64_t length) {
+  constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(T));
+  return (round_up(length + kMostTileRows + kLanes<T>, kLine) / kLine | 1) * kLine;
+}
+
 /// What both passes share: scratch, the transposed keys, and scores of a block.
 template <class T, int NV>
 struct Workspace {
-  std::int64_t columns;         ///< stride of the rows of scores: the length, rounded up
+  std::int64_t columns;         ///< see score_stride()
   T *kt, *vt, *scores, *grads;  ///< (E, columns) twice, (kBlock, columns) twice
   T *row, *drow, *sum, *dsum;   ///< one row of channels each
+  std::uint16_t* draws;         ///< of one row's dropout
   TimeRows<T, NV> time;
 
-  Workspace(const CausalHead<T>& h, bool backward) : Workspace(h, backward, round_up(h.length + kLanes<T>, 64)) {}
+  Workspace(const CausalHead<T>& h, bool backward) : Workspace(h, backward, score_stride<T>(h.length)) {}
 
  private:
   Workspace(const CausalHead<T>& h, bool backward, std::int64_t cols)
@@ -109,21 +136,23 @@ struct Workspace {
     grads = backward ? take(kBlock * cols) : nullptr;
     const std::int64_t padded = round_up(h.width, 64 * NV);
     row = take(padded), drow = take(padded), sum = take(padded), dsum = take(padded);
+    draws = reinterpret_cast<std::uint16_t*>(at);
   }
   static std::int64_t floats(const CausalHead<T>& h, bool backward, std::int64_t cols) {
-    return (backward ? 2 : 1) * (h.width + kBlock) * cols + 4 * round_up(h.width, 64 * NV);
+    return (backward ? 2 : 1) * (h.width + kBlock) * cols + 4 * round_up(h.width, 64 * NV) + draw_floats(cols);
   }
+  static std::int64_t draw_floats(std::int64_t cols) { return round_up(cols, 2 * kGroupWords); }
   static std::int64_t time_bytes(const CausalHead<T>& h) {
     return h.time.keys ? TimeRows<T, NV>::scratch_bytes(h.length, h.width) : 0;
   }
 };
 
-/// Scores of queries [first, end), without the time and unscaled: (end - first, columns).
+/// Products of the rows [first, end) of a with all keys that one of them sees: (end - first, columns).
 template <class T>
 void block_scores(const CausalHead<T>& h, std::int64_t first, std::int64_t end, std::int64_t keys, T* out,
                   std::int64_t columns, const T* a, const T* transposed) {
   strided_product<T>({.m = end - first,
-                      .n = keys,
+                      .n = round_up(keys, kLanes<T>),
                       .k = h.width,
                       .c = out,
                       .c_stride = columns,
@@ -132,10 +161,13 @@ void block_scores(const CausalHead<T>& h, std::int64_t first, std::int64_t end, 
                       .a_by_columns = false,
                       .b = transposed,
                       .b_stride = columns,
-                      .add = false});
+                      .add = false,
+                      .triangle = h.filled ? Triangle::none : Triangle::lower_c,
+                      .diagonal = first});
 }
 
-/// Scales the row's scores, adds what the time gives, fills or forgets the later keys; returns the keys that count.
+/// Adds what the time gives to the row's scores, fills or forgets the later keys; returns the keys that count. Scores
+/// are not yet scaled.
 template <class T, int NV>
 LOCKSTEP_INLINE std::int64_t finish_scores(const CausalHead<T>& h, Workspace<T, NV>& w, std::int64_t i, T* s, T scale) {
   if (h.time.keys) {
@@ -144,13 +176,22 @@ LOCKSTEP_INLINE std::int64_t finish_scores(const CausalHead<T>& h, Workspace<T, 
     w.time.template add_products<0>(h.time.keys, w.row, s);
   }
   const std::int64_t count = h.filled ? h.length : i + 1;
-  for (std::int64_t j = 0; j <= i; ++j) s[j] *= scale;
-  for (std::int64_t j = i + 1; j < count; ++j) s[j] = h.fill;
+  for (std::int64_t j = i + 1; j < count; ++j) s[j] = h.fill / scale;
   return count;
+}
+
+/// The draws of query i's dropout.
+template <class T>
+LOCKSTEP_INLINE void draw_row(const CausalHead<T>& h, std::int64_t i, std::int64_t count, std::uint16_t* draws) {
+  std::uint64_t group = static_cast<std::uint64_t>(i) << 28;
+  for (std::int64_t j = 0; j < count; j += 2 * kGroupWords, ++group)
+    philox_group(h.draws, group, reinterpret_cast<std::uint32_t*>(draws + j));
+  asm volatile("" : : : "memory");  // the words are read as 16-bit numbers
 }
 
 template <class T, int NV>
 void forward(const CausalHead<T>& h) {
+  constexpr std::int64_t kL = kLanes<T>;
   Workspace<T, NV> w(h, false);
   const T scale = 1 / root(static_cast<T>(h.width));
   transpose_rows(w.kt, w.columns, h.k, h.stride, h.length, h.width);
@@ -163,11 +204,18 @@ void forward(const CausalHead<T>& h) {
     for (std::int64_t i = first; i < end; ++i) {
       T* s = w.scores + (i - first) * w.columns;
       const std::int64_t count = finish_scores(h, w, i, s, scale);
-      const T top = largest(s, count), sum = exponentials(s, count, top), inverse = 1 / sum;
-      for (std::int64_t j = 0; j < count; ++j) s[j] *= inverse;
-      for (std::int64_t j = count; j < keys; ++j) s[j] = 0;
+      const T top = scale * largest(s, count), sum = exponentials(s, count, scale, top);
       if (h.logsum) h.logsum[i * h.logsum_stride] = top + static_cast<T>(std::log(static_cast<double>(sum)));
-      if (h.drop) dropout_row(count, s, s, false, h.draws, static_cast<std::uint64_t>(i) << 28, h.rate);
+      if (h.drop) {
+        draw_row(h, i, count, w.draws);
+        const Vec<T> factor = splat(static_cast<T>(h.rate.scale) / sum);
+        for (std::int64_t j = 0; j < count; j += kL)
+          store(s + j, keep(load(s + j) * factor, w.draws + j, h.rate.threshold));
+      } else {
+        const Vec<T> factor = splat(1 / sum);
+        for (std::int64_t j = 0; j < count; j += kL) store(s + j, load(s + j) * factor);
+      }
+      clear_behind(s, count);
       if (h.time.keys) {
         for (std::int64_t c = 0; c < w.time.width(); ++c) w.sum[c] = 0;
         w.time.template add_sums<1>(s, h.time.values, w.sum, nullptr, nullptr);
@@ -184,13 +232,37 @@ void forward(const CausalHead<T>& h) {
                         .a_by_columns = false,
                         .b = h.v,
                         .b_stride = h.stride,
-                        .add = h.time.keys != nullptr});
+                        .add = h.time.keys != nullptr,
+                        .triangle = h.filled ? Triangle::none : Triangle::lower_a,
+                        .diagonal = first});
+  }
+}
+
+/// From scores s and gradients dp of dropped weights: s <- dropped weights, dp <- gradients of the scores. The draws
+/// serve both.
+template <class T>
+LOCKSTEP_INLINE void score_gradients(const CausalHead<T>& h, std::int64_t count, T* s, T* dp, T scale, T logsum,
+                                     const std::uint16_t* draws) {
+  constexpr std::int64_t kL = kLanes<T>;
+  const Vec<T> kept = splat(static_cast<T>(h.rate.scale));
+  Vec<T> products{};
+  for (std::int64_t j = 0; j < count; j += kL) {
+    Vec<T> p = exp(fma(load(s + j), splat(scale), splat(-logsum))), d = load(dp + j);
+    if (h.drop) d = keep(d * kept, draws + j, h.rate.threshold);
+    if (count - j < kL) p = first_lanes<T>(p, count - j, T{0}), d = first_lanes<T>(d, count - j, T{0});
+    products = fma(p, d, products);
+    store(s + j, p), store(dp + j, d);
+  }
+  const Vec<T> mean = splat(total<T>(products));
+  for (std::int64_t j = 0; j < count; j += kL) {
+    const Vec<T> p = load(s + j);
+    store(dp + j, p * (load(dp + j) - mean) * splat(scale));
+    if (h.drop) store(s + j, keep(p * kept, draws + j, h.rate.threshold));
   }
 }
 
 template <class T, int NV>
 void backward(const CausalHead<T>& h) {
-  constexpr std::int64_t kL = kLanes<T>;
   Workspace<T, NV> w(h, true);
   const T scale = 1 / root(static_cast<T>(h.width));
   transpose_rows(w.kt, w.columns, h.k, h.stride, h.length, h.width);
@@ -203,21 +275,14 @@ void backward(const CausalHead<T>& h) {
     for (std::int64_t i = first; i < end; ++i) {
       T *p = w.scores + (i - first) * w.columns, *dp = w.grads + (i - first) * w.columns;
       const std::int64_t count = finish_scores(h, w, i, p, scale);
-      exponentials(p, count, h.logsum[i * h.logsum_stride]);
       if (h.time.keys) {
         copy_row(w.drow, w.time.width(), h.dy + i * h.stride, h.width);
         w.time.template add_products<1>(h.time.values, w.drow, dp);
       }
-      if (h.drop) dropout_row(count, dp, dp, false, h.draws, static_cast<std::uint64_t>(i) << 28, h.rate);
-      Vec<T> products{};
-      for (std::int64_t j = count; j < round_up(count, kL); ++j) dp[j] = 0;
-      for (std::int64_t j = 0; j < count; j += kL) products = fma(load(p + j), load(dp + j), products);
-      const T mean = total<T>(products);
-      const std::int64_t seen = i + 1;  // a filled score has no gradient
-      for (std::int64_t j = 0; j < seen; ++j) dp[j] = p[j] * (dp[j] - mean) * scale;
-      for (std::int64_t j = seen; j < keys; ++j) dp[j] = 0;
-      for (std::int64_t j = count; j < keys; ++j) p[j] = 0;
-      if (h.drop) dropout_row(count, p, p, false, h.draws, static_cast<std::uint64_t>(i) << 28, h.rate);
+      if (h.drop) draw_row(h, i, count, w.draws);
+      score_gradients(h, count, p, dp, scale, h.logsum[i * h.logsum_stride], w.draws);
+      for (std::int64_t j = i + 1; j < count; ++j) dp[j] = 0;  // a filled score has no gradient
+      clear_behind(p, count), clear_behind(dp, count);
       if (h.time.keys) {
         for (std::int64_t c = 0; c < w.time.width(); ++c) w.sum[c] = 0;
         w.time.template add_sums<0>(dp, h.time.keys, w.sum, w.row, h.time.dkeys);
@@ -227,6 +292,7 @@ void backward(const CausalHead<T>& h) {
     }
     const auto add_product = [&](T* c, std::int64_t m, std::int64_t k, const T* a, bool by_columns, const T* b) {
       if (!c) return;
+      const Triangle triangle = by_columns ? Triangle::upper_a : Triangle::lower_a;
       strided_product<T>({.m = m,
                           .n = h.width,
                           .k = k,
@@ -237,7 +303,9 @@ void backward(const CausalHead<T>& h) {
                           .a_by_columns = by_columns,
                           .b = b,
                           .b_stride = h.stride,
-                          .add = true});
+                          .add = true,
+                          .triangle = h.filled ? Triangle::none : triangle,
+                          .diagonal = first});
     };
     add_product(h.dq ? h.dq + first * h.stride : nullptr, end - first, keys, w.grads, false, h.k);
     add_product(h.dk, keys, end - first, w.grads, true, h.q + first * h.stride);

@@ -157,9 +157,9 @@ void tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const 
   T* packed_b =
       pack ? static_cast<T*>(thread_scratch(Scratch::packed_b, static_cast<std::size_t>(kTnColumnsBytes * kTnRows)))
            : nullptr;
-  T* packed_a =
-      pack ? static_cast<T*>(thread_scratch(Scratch::packed_a, static_cast<std::size_t>(kTileRows * kTnRows * kSize)))
-           : nullptr;
+  T* packed_a = pack ? static_cast<T*>(thread_scratch(
+                           Scratch::packed_a, static_cast<std::size_t>((kTileRows * kTnRows + kLanes<T>)*kSize)))
+                     : nullptr;
   std::int64_t k0 = 0;
   do {  // once even for k = 0: the result is then zero, or what it was
     const std::int64_t depth = smaller(kTnRows, k - k0);
@@ -170,10 +170,14 @@ void tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const 
       for (std::int64_t i = first; i < first + count; i += tile_rows) {
         const std::int64_t rows = smaller(tile_rows, first + count - i);
         if (pack) {
-          for (std::int64_t r = 0; r < rows; r += kLanes<T>) {
-            const Lanes<T> lanes(smaller(kLanes<T>, rows - r));
-            for (std::int64_t q = 0; q < depth; ++q)
-              store(packed_a + q * rows + r, load(a + (k0 + q) * m + i + r, lanes), lanes);
+          // Whole vectors are stored: what lies behind a step's rows is written again by the next step.
+          const std::int64_t whole = (rows - 1) / kLanes<T> * kLanes<T>;
+          const Lanes<T> lanes(rows - whole);
+          for (std::int64_t q = 0; q < depth; ++q) {
+            const T* from = a + (k0 + q) * m + i;
+            T* to = packed_a + q * rows;
+            for (std::int64_t r = 0; r < whole; r += kLanes<T>) store(to + r, load(from + r));
+            store(to + whole, load(from + whole, lanes));
           }
         }
         for (std::int64_t j = 0; j < width; j += kPanel<T>) {
@@ -249,19 +253,26 @@ void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T
 
 }  // namespace
 
+static_assert(kTileRows <= kMostTileRows);
+
 template <class T>
 void strided_product(const StridedProduct<T>& p) {
   if (p.m <= 0) return;
   const std::int64_t tile_rows = ceil_div(p.m, ceil_div(p.m, kTileRows));
   for (std::int64_t j = 0; j < p.n; j += kPanel<T>) {
     const std::int64_t columns = smaller(kPanel<T>, p.n - j);
-    for (std::int64_t i = 0; i < p.m; i += tile_rows) {
+    const bool whole = columns % kLanes<T> == 0;
+    // Rows above a panel of the triangle have no wanted column in it.
+    const std::int64_t above = p.triangle == Triangle::lower_c && j > p.diagonal ? (j - p.diagonal) / tile_rows : 0;
+    for (std::int64_t i = above * tile_rows; i < p.m; i += tile_rows) {
       const std::int64_t rows = smaller(tile_rows, p.m - i);
+      const std::int64_t begin = p.triangle == Triangle::upper_a && i > p.diagonal ? i - p.diagonal : 0;
+      const std::int64_t end = p.triangle == Triangle::lower_a ? smaller(p.k, i + rows + p.diagonal) : p.k;
       Tile<T> t;
-      t.k = p.k;
-      t.a = p.a_by_columns ? p.a + i : p.a + i * p.a_stride;
+      t.k = end - begin;
+      t.a = p.a_by_columns ? p.a + i + begin * p.a_stride : p.a + i * p.a_stride + begin;
       t.a_stride = p.a_stride;
-      t.b = p.b + j;
+      t.b = p.b + j + begin * p.b_stride;
       t.b_stride = p.b_stride;
       t.c = p.c + i * p.c_stride + j;
       t.c_stride = p.c_stride;
@@ -269,9 +280,9 @@ void strided_product(const StridedProduct<T>& p) {
       t.begin = Begin::zero;
       t.add = p.add;
       if (p.a_by_columns)
-        run_tile<T, false, true>(rows, columns, t);
+        whole ? run_tile<T, false, false>(rows, columns, t) : run_tile<T, false, true>(rows, columns, t);
       else
-        run_tile<T, true, true>(rows, columns, t);
+        whole ? run_tile<T, true, false>(rows, columns, t) : run_tile<T, true, true>(rows, columns, t);
     }
   }
 }

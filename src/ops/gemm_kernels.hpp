@@ -16,6 +16,16 @@ struct Epilogue {
   const T* factor = nullptr;                                                    ///< laid out as c: c *= factor
 };
 
+/// What need not be computed of a product of a causal matrix. Work is left out by whole tiles: next to the diagonal, up
+/// to kMostTileRows elements beyond it, results may be written or left alone and a must hold zeros.
+enum class Triangle {
+  none,
+  lower_c,  ///< c_mn is wanted for n <= m + diagonal
+  lower_a,  ///< a_mk = 0, or not even there, for k > m + diagonal
+  upper_a,  ///< a_mk = 0, or not even there, for k < m - diagonal
+};
+inline constexpr std::int64_t kMostTileRows = 14;
+
 /// c_mn (+)= sum_k a_mk b_kn on rows of matrices that the caller keeps: one chain of fused multiply-adds over k in
 /// ascending order per element, wherever it stands.
 template <class T>
@@ -29,6 +39,8 @@ struct StridedProduct {
   const T* b;         ///< b_kn at b[k b_stride + n]
   std::int64_t b_stride;
   bool add;
+  Triangle triangle = Triangle::none;
+  std::int64_t diagonal = 0;
 };
 
 /// Serial kernels of one instruction set. Matrices are row-major and contiguous.

@@ -57,8 +57,8 @@ struct Lanes {
   explicit Lanes(std::int64_t n) : mask(static_cast<decltype(mask)>((1u << n) - 1u)) {}
 #elif defined(LOCKSTEP_ISA_avx2)
   __m256i mask;
-  bool all;  ///< processors of AMD take dozens of operations for a store with a mask, and one for a plain one
-  explicit Lanes(std::int64_t n) : all(n == kLanes<T>) {
+  int count;
+  explicit Lanes(std::int64_t n) : count(static_cast<int>(n)) {
     using I = IntOf<T>;
     Vec<I> index;
     for (int i = 0; i < kLanes<T>; ++i) index[i] = i;
@@ -98,10 +98,20 @@ LOCKSTEP_INLINE void store(float* p, Vec<float> v, Lanes<float> lanes) {
 #if defined(LOCKSTEP_ISA_avx512)
   _mm512_mask_storeu_ps(p, lanes.mask, (__m512)v);
 #elif defined(LOCKSTEP_ISA_avx2)
-  if (lanes.all)
-    store(p, v);
-  else
-    _mm256_maskstore_ps(p, lanes.mask, (__m256)v);
+  // In pieces of 4, 2 and 1: processors of AMD take dozens of operations for a store with a mask.
+  if (lanes.count == kLanes<float>) return store(p, v);
+  __m128 rest = _mm256_castps256_ps128((__m256)v);
+  if (lanes.count & 4) {
+    _mm_storeu_ps(p, rest);
+    rest = _mm256_extractf128_ps((__m256)v, 1);
+    p += 4;
+  }
+  if (lanes.count & 2) {
+    _mm_storel_pi(reinterpret_cast<__m64*>(p), rest);
+    rest = _mm_movehl_ps(rest, rest);
+    p += 2;
+  }
+  if (lanes.count & 1) _mm_store_ss(p, rest);
 #else
   for (std::int64_t i = 0; i < lanes.count; ++i) p[i] = v[i];
 #endif
@@ -110,10 +120,14 @@ LOCKSTEP_INLINE void store(double* p, Vec<double> v, Lanes<double> lanes) {
 #if defined(LOCKSTEP_ISA_avx512)
   _mm512_mask_storeu_pd(p, lanes.mask, (__m512d)v);
 #elif defined(LOCKSTEP_ISA_avx2)
-  if (lanes.all)
-    store(p, v);
-  else
-    _mm256_maskstore_pd(p, lanes.mask, (__m256d)v);
+  if (lanes.count == kLanes<double>) return store(p, v);
+  __m128d rest = _mm256_castpd256_pd128((__m256d)v);
+  if (lanes.count & 2) {
+    _mm_storeu_pd(p, rest);
+    rest = _mm256_extractf128_pd((__m256d)v, 1);
+    p += 2;
+  }
+  if (lanes.count & 1) _mm_store_sd(p, rest);
 #else
   for (std::int64_t i = 0; i < lanes.count; ++i) p[i] = v[i];
 #endif

@@ -27,6 +27,7 @@ class HrmProgram final : public TrainingProgram {
   std::vector<NamedTensor> vectors() override;
   std::vector<Metric> interval_figures() override;
   std::string backend() const override { return step_.backend(); }
+  bool sends_buckets() const override { return !config_.run.reproducible; }
   std::vector<std::pair<std::string, std::string>> facts() override;
 
   /// Of the sum of the last step's losses.

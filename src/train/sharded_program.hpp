@@ -23,6 +23,7 @@ class ShardedProgram final : public TrainingProgram {
   StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override;
   std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
   std::string backend() const override { return step_.backend(); }
+  bool sends_buckets() const override { return !config_.run.reproducible; }
   std::vector<std::pair<std::string, std::string>> facts() override;
 
  private:

@@ -28,8 +28,8 @@ struct Case {
 constexpr Case kCases[] = {
     {"emulator first", 64, 64, 14},   {"emulator hidden", 62, 64, 64},  {"emulator hidden", 64, 64, 64},
     {"emulator hidden", 128, 64, 64}, {"emulator hidden", 512, 64, 64}, {"emulator last", 64, 1, 64},
-    {"emulator last", 64, 3, 64},     {"sas50", 25600, 50, 50},         {"sas256", 25600, 256, 256},
-    {"hrm_qkv", 5184, 1536, 512},     {"hrm_mlp", 5184, 2048, 512},
+    {"emulator last", 64, 3, 64},     {"sas50", 25600, 50, 50},         {"sas100", 832, 100, 100},
+    {"sas256", 25600, 256, 256},      {"hrm_qkv", 5184, 1536, 512},     {"hrm_mlp", 5184, 2048, 512},
 };
 
 double cpu_seconds() {

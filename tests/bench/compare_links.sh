@@ -1,37 +1,62 @@
 #!/usr/bin/env bash
 # What communication costs a step on slow links: `lockstep bench` on 2 and 4 nodes of a small Slurm (tests/cluster) whose links are
-# throttled, with and without overlap and with bf16; and what the scaling model says before.
-#   BUILD=build tests/bench/compare_links.sh RATE CONFIG.ini [option of lockstep bench ...]      such as 1gbit configs/emulator-icecolumn.ini
-# Nodes share this machine's cores: shares count, not rates. Prints one line per case: nodes, way, step, exposed share, prediction.
+# throttled: the gradient in one message, in buckets that travel while the backward pass goes on, and in bf16; beside what the scaling
+# model predicts from the two-node run.
+#   BUILD=build tests/bench/compare_links.sh RATE CONFIG.ini BUCKET [option of lockstep bench ...]
+#   BUILD=build tests/bench/compare_links.sh 1gbit configs/sasrec-ml1m.ini 64KiB --batch.scope rank
+# Nodes share this machine's cores, so a step on them tells nothing. What a rank waits for messages does: of each step the wait of the rank
+# that came last, so that waiting for slower ranks does not count; held against the step of one rank that has a core to itself.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 home=$(cd "$here/../.." && pwd)
-rate=${1:?a rate, such as 1gbit} config=${2:?a configuration}; shift 2
+rate=${1:?a rate, such as 1gbit} config=${2:?a configuration} bucket=${3:?bytes of a bucket}; shift 3
 SMALL_SLURM_DIR=$(mktemp -d /tmp/lsXXXXXX)
-export SMALL_SLURM_DIR OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+export SMALL_SLURM_DIR OMP_NUM_THREADS=1
 cluster=$here/../cluster/small_slurm.sh
 lockstep=$home/${BUILD:-build}/bin/lockstep
 trap '"$cluster" down' EXIT
 "$cluster" up 4 || exit $?
 "$cluster" shape "$rate" || exit $?
-bench() {  # bench NODES OPTION...
-  local nodes=$1 out; shift
+measure=(--config "$config" --json --warmup 2 --seconds "${SECONDS_EACH:-4}" "$@")
+bench() {  # bench WAY NODES OPTION...
+  local way=$1 nodes=$2 out; shift 2
   for _ in 1 2; do  # Open MPI 4.1.4 sometimes fails in MPI_Init over TCP
-    out=$("$cluster" exec head timeout 120 srun --mpi=pmix --nodes="$nodes" --ntasks-per-node=1 "$lockstep" bench --config "$config" --json --warmup 3 --seconds 4 "$@" 2>/dev/null) && break
+    out=$("$cluster" exec head timeout 120 srun --mpi=pmix --nodes="$nodes" --ntasks-per-node=1 \
+      "$lockstep" bench "${measure[@]}" --predict-ranks 2..4 "$@" 2>/dev/null) && break
   done
-  echo "$out"
+  echo "case $nodes $way"; echo "$out"
 }
-json() { python3 -c "import json,sys
-rows = [json.loads(l) for l in sys.stdin if l.startswith('{')]
-t = next(r for r in rows if r['job'] == 'train')
-p = next((r for r in rows if r['job'] == 'predict_ranks'), None)
-s = t['step_s']['mean']
-line = f\"{t['ranks']} nodes  $1  step {1e3 * s:8.2f} ms  exposed {100 * t['all_reduce']['share_least_waiting_rank']:5.1f} % (mean {100 * t['all_reduce']['share']:5.1f} %)  gradient {t['all_reduce']['bytes'] / 1e6:.2f} MB\"
-if p: line += '  predicted ' + ', '.join(f\"{q['ranks']}: {1e3 * q['step_s']:.2f} ms, exposed {100 * q['exposed_share']:.1f} %\" for q in p['predictions']) + f\"  (alpha {1e6 * p['alpha_s']:.0f} us, {p['bytes_per_s'] / 1e6:.0f} MB/s)\"
-print(line)"; }
-echo "links at $rate, $config $*"
-for nodes in 2 4; do
-  bench "$nodes" "$@" --dist.bucket_bytes 1GiB | json "one bucket      "
-  bench "$nodes" "$@" --predict_ranks 2..4 | json "overlapped      "
-  bench "$nodes" "$@" --dist.compress bf16 | json "overlapped, bf16"
-done
+{
+  echo "case 1 alone"; "$lockstep" bench "${measure[@]}"
+  for nodes in 2 4; do
+    bench "one message" $nodes --dist.bucket_bytes 1GiB
+    bench "buckets of $bucket" $nodes --dist.bucket_bytes "$bucket"
+    bench "in bf16" $nodes --dist.bucket_bytes "$bucket" --dist.compress bf16
+  done
+} | python3 -c '
+import json, sys
+cases, key = {}, None
+for line in sys.stdin:
+    if line.startswith("case "):
+        key = tuple(line.split(None, 2)[1:])
+        key = (int(key[0]), key[1].strip())
+    elif line.startswith("{"):
+        row = json.loads(line)
+        cases.setdefault(key, {})[row["job"]] = row
+alone = cases[(1, "alone")]["train"]
+step = alone["phases_s"]["compute"] + alone["phases_s"]["update"]
+gradient = alone["all_reduce"]["bytes"] / 1e6
+print(f"links at {sys.argv[1]}, {sys.argv[2]}: gradient {gradient:.2f} MB; a step of one rank on a core of its own {1e3 * step:.1f} ms")
+print("nodes  way                  waits for messages   share of a step   predicted (fit on two nodes)")
+for (nodes, way), rows in cases.items():
+    if nodes == 1: continue
+    if "train" not in rows: print(f"{nodes:5}  {way:20} failed"); continue
+    wait = rows["train"]["all_reduce"]["exposed_s"]
+    fit = cases.get((2, way), {}).get("predict_ranks")
+    said = next((p["exposed_s"] for p in fit["predictions"] if p["ranks"] == nodes), None) if fit else None
+    print(f"{nodes:5}  {way:20} {1e3 * wait:14.2f} ms   {100 * wait / (step + wait):13.1f} %   " + (f"{1e3 * said:12.2f} ms, {100 * said / (step + said):.1f} %" if said is not None else "-"))
+fit = cases.get((2, "one message"), {}).get("predict_ranks")
+if fit:
+    alpha, rate = 1e6 * fit["alpha_s"], fit["bytes_per_s"] / 1e6
+    print(f"the cost of a message between two nodes: {alpha:.0f} us + bytes / {rate:.0f} MB/s")
+' "$rate" "$config"

@@ -8,7 +8,7 @@
 #   small_slurm.sh exec NODE CMD   run a command on head or nodeK, in the current directory
 #   small_slurm.sh wait JOB S      until the job has ended, at most S seconds; prints its record; 0 when COMPLETED
 #   small_slurm.sh link NODE down|up      unplug, plug in
-#   small_slurm.sh shape RATE|off         every node's link at this rate (tc tbf), such as 1gbit
+#   small_slurm.sh shape RATE|off [NODE]  every node's link, or one node's, at this rate (tc tbf), such as 1gbit
 #
 # SMALL_SLURM_DIR (short: unix sockets lie in it) holds the state; SMALL_SLURM_CPUS (64), SMALL_SLURM_GPUS (4) per node.
 set -u -o pipefail
@@ -159,7 +159,7 @@ await() {
 
 shape() {
   local node end
-  for node in $(nodes); do
+  for node in ${2:-$(nodes)}; do
     # What the node sends, and what it receives: one queue on each end of its cable.
     for end in "$node eth0" "head v${node#node}"; do
       set -- "$1" $end
@@ -176,6 +176,6 @@ case $verb in
   exec) node=$1; shift; inside "$node" setpriv --pdeathsig TERM bash -c 'cd "$0" && exec "$@"' "$PWD" "$@" ;;
   wait) await "$1" "$2" ;;
   link) inside head ip link set "v${1#node}" "$2" ;;
-  shape) shape "$1" ;;
+  shape) shape "$@" ;;
   *) die "unknown verb '$verb'" ;;
 esac

@@ -296,6 +296,16 @@ def bench(a):
                       "compile": a.compile, "bf16": a.bf16, "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
 
 
+@torch.inference_mode()
+def evaluate(net, inputs, segments):
+    """The most likely tokens (rows, cells) after so many segments, without halting."""
+    x = net.embed(inputs, net.table[torch.zeros(len(inputs), dtype=torch.long)])
+    z_h, z_l = (z.expand(len(inputs), net.length, -1) for z in (net.h_init, net.l_init))
+    for _ in range(segments):
+        z_h, z_l, logits, _ = net.inner(z_h, z_l, x)
+    return logits.argmax(-1)
+
+
 def train(a):
     f = h5py.File(a.train)
     part = f["train/all"]
@@ -303,7 +313,7 @@ def train(a):
     test = f["test/all"]
     count = min(a.test, test["inputs"].shape[0])
     sources = [s.decode() if isinstance(s, bytes) else s for s in f["source_names"][:]] if "source_names" in f else ["all"]
-    source = test["source"][:count] if "source" in test else np.zeros(count, dtype=int)
+    source = torch.as_tensor(test["source"][:count] if "source" in test else np.zeros(count, dtype=int))
     rng = np.random.default_rng(a.seed)
     torch.manual_seed(a.seed)
     net = Network(configuration(a, inputs.shape[1], int(f.attrs["vocab_size"]), 1), seed=a.seed)
@@ -311,32 +321,27 @@ def train(a):
         net.block_function = torch.compile(net.block, dynamic=False)
     trainer = Trainer(net, a.batch, a.lr, a.wd, schedule=cosine(a.warmup_steps, a.steps, a.min_ratio), halt_max_steps=a.halt_max_steps)
     order = np.empty(0, dtype=int)
-    ids, begin = torch.zeros(a.batch, dtype=torch.long), time.perf_counter()
-    for step in range(a.steps):
+    ids, processor_begin, began = torch.zeros(a.batch, dtype=torch.long), time.process_time(), time.perf_counter()
+    test_inputs, test_labels = (torch.as_tensor(test[n][:count], dtype=torch.long) for n in ("inputs", "labels"))
+    for step in range(1, a.steps + 1):
         while len(order) < a.batch:
             order = np.concatenate([order, rng.permutation(len(groups) - 1)])
         g, order = order[:a.batch], order[a.batch:]
         rows = groups[g] + (rng.random(a.batch) * (groups[g + 1] - groups[g])).astype(int)
         x, y = torch.as_tensor(inputs[rows], dtype=torch.long), torch.as_tensor(labels[rows], dtype=torch.long)
         out = trainer.step(x, torch.where(y == 0, -100, y), ids)
-        if step % 100 == 99:
-            print(json.dumps({"step": step + 1, "loss": float(out["loss"]) / a.batch, "seconds": time.perf_counter() - begin}), flush=True)
-    seconds, exact, cells = time.perf_counter() - begin, np.zeros(count, dtype=bool), np.zeros(count)
-    with torch.no_grad():
-        for first in range(0, count, 64):
-            x, y = torch.as_tensor(test["inputs"][first:min(first + 64, count)], dtype=torch.long), torch.as_tensor(test["labels"][first:min(first + 64, count)], dtype=torch.long)
-            e = net.embed(x, net.table[torch.zeros(len(x), dtype=torch.long)])
-            z_h, z_l = net.h_init.expand(len(x), net.length, -1), net.l_init.expand(len(x), net.length, -1)
-            for _ in range(a.eval_segments or a.halt_max_steps):
-                z_h, z_l, logits, _ = net.inner(z_h, z_l, e)
-            hits = logits.argmax(-1) == y
-            exact[first:first + len(x)] = hits.all(-1).numpy()
-            cells[first:first + len(x)] = hits.double().mean(-1).numpy()
-    result = {"steps": a.steps, "train_seconds": seconds, "exact_accuracy": float(exact.mean()), "accuracy": float(cells.mean()), "puzzles": count}
-    for k, name in enumerate(sources):
-        if (source == k).any():
-            result |= {"exact." + name: float(exact[source == k].mean()), "accuracy." + name: float(cells[source == k].mean())}
-    print(json.dumps(result))
+        if step % a.log_every == 0:
+            print(json.dumps({"step": step, "loss": float(out["loss"]) / a.batch}), flush=True)
+        if step == a.steps or (a.eval_every and step % a.eval_every == 0):
+            hits = torch.cat([evaluate(net, test_inputs[i:i + a.eval_batch], a.eval_segments or a.halt_max_steps) == test_labels[i:i + a.eval_batch]
+                              for i in range(0, count, a.eval_batch)])
+            exact, cells = hits.all(-1).double(), hits.double().mean(-1)
+            result = {"step": step, "processor_s": time.process_time() - processor_begin, "wall_s": time.perf_counter() - began, "puzzles": count,
+                      "exact_accuracy": exact.mean().item(), "accuracy": cells.mean().item()}
+            for k, name in enumerate(sources):
+                if (source == k).any():
+                    result |= {"exact." + name: exact[source == k].mean().item(), "accuracy." + name: cells[source == k].mean().item()}
+            print(json.dumps(result), flush=True)
 
 
 def main():
@@ -345,7 +350,7 @@ def main():
     p.add_argument("--bench", action="store_true")
     p.add_argument("--train")
     for name, default in (("batch", 16), ("threads", 0), ("steps", 1000), ("hidden", 512), ("heads", 8), ("h-layers", 4), ("l-layers", 4), ("h-cycles", 2), ("l-cycles", 2),
-                          ("seq-len", 81), ("vocab", 11), ("warmup", 2), ("warmup-steps", 100), ("halt-max-steps", 16), ("eval-segments", 0), ("test", 1000), ("seed", 0)):
+                          ("seq-len", 81), ("vocab", 11), ("warmup", 2), ("warmup-steps", 100), ("halt-max-steps", 16), ("eval-segments", 0), ("eval-every", 0), ("eval-batch", 50), ("log-every", 50), ("test", 1000), ("seed", 0)):
         p.add_argument("--" + name, type=int, default=default)
     for name, default in (("seconds", 20.0), ("lr", 1e-4), ("wd", 0.1), ("expansion", 4.0), ("min-ratio", 1.0)):
         p.add_argument("--" + name, type=float, default=default)

@@ -20,13 +20,19 @@ struct CommCheck {
   std::string problem;  ///< first wrong value, the rank that saw it, and what was expected; "" when passed
 };
 
-/// Time of one message size, over repetitions of the slowest rank. Units: seconds, bytes per second.
+/// Time of one message size, over repetitions of the slowest rank. The collective `link` is the raw link: every rank sends the message
+/// to the next one, all at once. Units: seconds, bytes per second.
 struct CommTiming {
   std::string collective;
   std::size_t bytes = 0;
   int repetitions = 0;
   double median_s = 0, p90_s = 0;
   double bytes_per_s = 0;  ///< message bytes / median
+  /// Bytes that must leave a rank at least / median: 2 (p - 1) / p n for an all-reduce, n for a broadcast and a link, (p - 1) / p n
+  /// where n is the whole result.
+  double bus_bytes_per_s = 0;
+  double link_share =
+      0;  ///< of the bus rate of `link` at this size; above 1 where a host's shared memory is quicker than MPI
 };
 
 struct CommRank {
@@ -35,8 +41,9 @@ struct CommRank {
   std::string host;
   int cpus = 0;                 ///< processors that it may run on
   double compute_s = 0;         ///< time of a fixed piece of arithmetic, best of three
-  double send_bytes_per_s = 0;  ///< to the next rank of the ring; 0 when alone
-  bool slow = false;            ///< beyond 1.5 x the median of the ranks, in arithmetic or in the ring
+  double send_bytes_per_s = 0;  ///< to the next rank of the ring while all send; 0 when alone
+  bool slow = false;            ///< its arithmetic takes 1.5 x the median of the ranks or more
+  bool slow_link = false;  ///< its link to the next rank is 1.5 x slower than the upper quartile of such links, or more
 };
 
 struct CommReport {

@@ -58,6 +58,8 @@ class TrainingProgram {
 
   /// What carries its gradients between ranks, for the banner.
   virtual std::string backend() const = 0;
+  /// Whether the gradient travels in buckets, as gradient_messages() (scaling.hpp) plans them, while the backward pass goes on.
+  virtual bool sends_buckets() const { return false; }
   /// Lines of the banner about batches and whatever else the program decided. Collective.
   virtual std::vector<std::pair<std::string, std::string>> facts() = 0;
 };

@@ -40,26 +40,33 @@ std::vector<AllReduceTime> time_all_reduces(Communicator& comm, double gradient_
 
 }  // namespace
 
-Json predict_scaling(World& world, const RunConfig& config, Model& model, const Json& measured,
-                     const ScalingQuestion& question) {
-  const bool given = question.latency_s > 0 && question.bytes_per_s > 0;
-  const std::int64_t members = world.nodes() > 1 ? world.nodes() : world.size();
-  require_usage(given || world.size() > 1,
-                "option predict_ranks: one rank cannot measure what messages cost; start it on two nodes, or give "
-                "--predict-latency and --predict-bandwidth");
+std::int64_t link_members(const World& world) { return world.nodes() > 1 ? world.nodes() : world.size(); }
+
+StepWork step_work(const World& world, const RunConfig& config, Model& model, const StepMeasurement& measured,
+                   std::int64_t bucket_bytes) {
   StepWork work;
-  work.compute_s = measured["phases_s"]["compute"];
-  work.update_s = measured["phases_s"]["update"];
+  work.compute_s = measured.compute_s;
+  work.update_s = measured.update_s;
   work.ranks = world.size();
   work.ranks_per_member = world.nodes() > 1 ? (world.size() + world.nodes() - 1) / world.nodes() : 1;
   work.fixed_global_batch = config.batch.scope == "global";
   const double element = config.dist.compress == "bf16" ? 2 : static_cast<double>(size_bytes(model.params().dtype()));
-  work.bucket_bytes = gradient_messages(model.params(), config.dist.bucket_bytes, element);
+  work.bucket_bytes = gradient_messages(model.params(), bucket_bytes, element);
   work.overlap = work.bucket_bytes.size() > 1;
+  return work;
+}
+
+Json predict_scaling(World& world, const RunConfig& config, Model& model, const StepMeasurement& measured,
+                     const ScalingQuestion& question) {
+  const bool given = question.latency_s > 0 && question.bytes_per_s > 0;
+  require_usage(given || world.size() > 1,
+                "option predict_ranks: one rank cannot measure what messages cost; start it on two nodes, or give "
+                "--predict-latency and --predict-bandwidth");
+  const StepWork work = step_work(world, config, model, measured, config.dist.bucket_bytes);
   const double bytes = std::accumulate(work.bucket_bytes.begin(), work.bucket_bytes.end(), 0.0);
 
   const LinkCost cost = given ? LinkCost{question.latency_s, 1 / question.bytes_per_s}
-                              : fit_link_cost(time_all_reduces(world.communicator(), bytes), members);
+                              : fit_link_cost(time_all_reduces(world.communicator(), bytes), link_members(world));
   Json out;
   out["job"] = "predict_ranks";
   out["alpha_s"] = cost.alpha_s;
@@ -68,9 +75,12 @@ Json predict_scaling(World& world, const RunConfig& config, Model& model, const 
   out["ranks_per_host"] = work.ranks_per_member;
   out["batch_scope"] = config.batch.scope;
   out["gradient_bytes"] = bytes;
+  const StepPrediction here = predict_step(work, cost, world.size());
   out["measured"] = {{"ranks", world.size()},
-                     {"step_s", measured["step_s"]["mean"]},
-                     {"predicted_step_s", predict_step(work, cost, world.size()).step_s}};
+                     {"step_s", measured.compute_s + measured.exposed_s + measured.update_s},
+                     {"exposed_s", measured.exposed_s},
+                     {"predicted_step_s", here.step_s},
+                     {"predicted_exposed_s", here.exposed_s}};
   for (const std::int64_t ranks : read_rank_range(question.ranks)) {
     const StepPrediction p = predict_step(work, cost, ranks);
     out["predictions"].push_back({{"ranks", p.ranks},
@@ -99,8 +109,9 @@ std::string scaling_text(const Json& r) {
     text += line;
   }
   const Json& m = r["measured"];
-  return text + join("here, on ", m["ranks"].get<int>(), " ranks, a step took ", human_seconds(m["step_s"]),
-                     "; the model says ", human_seconds(m["predicted_step_s"]), "\n");
+  return text + join("here, on ", m["ranks"].get<int>(), " ranks, a step took ", human_seconds(m["step_s"]), ", ",
+                     human_seconds(m["exposed_s"]), " of it for messages; the model says ",
+                     human_seconds(m["predicted_step_s"]), " and ", human_seconds(m["predicted_exposed_s"]), "\n");
 }
 
 }  // namespace lockstep::apps

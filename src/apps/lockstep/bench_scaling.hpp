@@ -3,9 +3,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "apps/lockstep/measure_step.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/models/model.hpp"
 #include "lockstep/train/run_config.hpp"
+#include "lockstep/train/scaling.hpp"
 
 namespace lockstep::apps {
 
@@ -16,11 +18,17 @@ struct ScalingQuestion {
   double bytes_per_s = 0;  ///< of a link; 0: measured here
 };
 
-/// The step of a training measured here (bench's JSON: phases_s, step_s) on other numbers of ranks: the cost of a message is fitted
-/// to all-reduces timed on this allocation, or given. Collective; the same on all ranks.
+/// Hosts, or ranks where there is one host: between them the gradient travels.
+std::int64_t link_members(const World& world);
+/// A measured step as the scaling model takes it, with buckets of so many bytes.
+StepWork step_work(const World& world, const RunConfig& config, Model& model, const StepMeasurement& measured,
+                   std::int64_t bucket_bytes);
+
+/// The step of a training measured here on other numbers of ranks: the cost of a message is fitted to all-reduces timed on this
+/// allocation, or given. Collective; the same on all ranks.
 /// errors  Error (usage): one rank and no given cost
 nlohmann::ordered_json predict_scaling(World& world, const RunConfig& config, Model& model,
-                                       const nlohmann::ordered_json& measured, const ScalingQuestion& question);
+                                       const StepMeasurement& measured, const ScalingQuestion& question);
 std::string scaling_text(const nlohmann::ordered_json& prediction);
 
 }  // namespace lockstep::apps

@@ -1,0 +1,144 @@
+#include "apps/lockstep/measure_step.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/train/training_program.hpp"
+
+namespace lockstep::apps {
+
+namespace {
+
+/// Wall time since the kernel started this process, to 10 ms; 0 where /proc does not tell. Units: seconds.
+double process_age_s() {
+  std::ifstream stat("/proc/self/stat"), uptime("/proc/uptime");
+  std::string line;
+  double up = 0;
+  if (!std::getline(stat, line) || !(uptime >> up)) return 0;
+  std::istringstream fields(line.substr(std::min(line.rfind(')') + 2, line.size())));
+  std::string field;
+  for (int i = 0; i < 20 && fields >> field; ++i) continue;  // field 22 of the line, the 20th after the name
+  return up - std::atof(field.c_str()) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+/// Memory of this process as it is now: the data set and what a step works with.
+double resident_bytes() {
+  long pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+}
+
+/// Seconds per all-reduce of the gradient's elements with nothing else going on: the median of this rank.
+template <class T>
+double all_reduce_s(Communicator& comm, std::int64_t elements) {
+  constexpr int kWarmup = 3, kMost = 200;
+  constexpr double kSeconds = 1;
+  std::vector<T> message(static_cast<std::size_t>(elements));
+  std::vector<double> times;
+  std::int64_t count = kWarmup;
+  for (std::int64_t i = 0; i < count; ++i) {
+    Stopwatch watch;
+    comm.all_reduce(std::span(message), ReduceOp::sum, "benchmark");
+    if (i >= kWarmup) times.push_back(watch.seconds());
+    if (i + 1 == kWarmup) count += std::min<std::int64_t>(kMost, repetitions(comm, watch.seconds(), kSeconds, 5));
+  }
+  return quantile(times);
+}
+
+/// One training, step after step, from its beginning.
+class Steps {
+ public:
+  struct Times {
+    double whole = 0, compute = 0, reduce = 0, update = 0;
+    std::int64_t samples = 0;
+  };
+
+  Steps(World& world, const RunConfig& config, Model& model, int threads) : lr_(config.scaled_lr(world.size())) {
+    world.together("preparing the training", [&] { program_ = make_program(world, config, model, threads); });
+  }
+  Times next() {
+    if (state_.position == program_->epoch_length()) state_.position = 0, ++state_.epoch;
+    const Stopwatch watch;
+    const StepResult done = program_->step(state_, lr_, nullptr, 0);
+    state_.position += done.advance;
+    ++state_.step;
+    return {watch.seconds(), done.compute, done.reduce, done.update, done.samples};
+  }
+  bool sends_buckets() const { return program_->sends_buckets(); }
+
+ private:
+  std::unique_ptr<TrainingProgram> program_;
+  TrainState state_;
+  double lr_;
+};
+
+}  // namespace
+
+double quantile(std::vector<double> values, double at) {
+  if (values.empty()) return 0;
+  const auto index = static_cast<std::ptrdiff_t>(at * static_cast<double>(values.size() - 1) + 0.5);
+  std::nth_element(values.begin(), values.begin() + index, values.end());
+  return values[static_cast<std::size_t>(index)];
+}
+
+std::int64_t repetitions(Communicator& comm, double each_s, double seconds, std::int64_t least) {
+  const double slowest = comm.all_reduced(each_s, ReduceOp::max, "time of one repetition");
+  return std::max(least, static_cast<std::int64_t>(seconds / std::max(slowest, 1e-9)));
+}
+
+StepMeasurement measure_step(World& world, const RunConfig& config, Model& model, int threads,
+                             const StepBudget& budget) {
+  Communicator& comm = world.communicator();
+  StepMeasurement m;
+  m.ranks = world.size(), m.threads = threads;
+  m.batch = config.global_batch(world.size()) * config.batch.accumulate;
+  m.rows = model.size(Split::train);
+  Steps training(world, config, model, threads);
+  m.first_s = training.next().whole;
+  const double start_s = process_age_s();
+
+  const Stopwatch warm;
+  const std::int64_t warmup = std::max<std::int64_t>(budget.warmup, 1);
+  for (std::int64_t i = 0; i < warmup; ++i) training.next();
+  const double each_s = warm.seconds() / static_cast<double>(warmup);
+  const std::int64_t least =
+      std::min(budget.least, repetitions(comm, each_s, 10 * budget.seconds, std::min<std::int64_t>(budget.least, 3)));
+  m.steps = budget.steps > 0 ? budget.steps : repetitions(comm, each_s, budget.seconds, least);
+  const std::int64_t window = std::clamp<std::int64_t>(m.steps / 40, 1, 200);
+
+  std::vector<double> walls, reductions;
+  Steps::Times sum;
+  std::int64_t samples = 0;
+  comm.barrier("starting the benchmark");
+  Stopwatch since_window;
+  for (std::int64_t i = 0; i < m.steps; ++i) {
+    const Steps::Times t = training.next();
+    walls.push_back(t.whole);
+    reductions.push_back(t.reduce);
+    samples += t.samples;
+    sum.whole += t.whole, sum.compute += t.compute, sum.reduce += t.reduce, sum.update += t.update;
+    if ((i + 1) % window == 0)
+      m.samples_per_s.push_back(static_cast<double>(std::exchange(samples, 0)) / since_window.restart());
+  }
+  const auto mean = [&](double seconds) {
+    return comm.all_reduced(seconds, ReduceOp::sum, "phase times") / static_cast<double>(comm.size() * m.steps);
+  };
+  m.median_s = quantile(walls), m.p95_s = quantile(walls, 0.95), m.mean_s = mean(sum.whole);
+  m.compute_s = mean(sum.compute), m.reduce_s = mean(sum.reduce), m.update_s = mean(sum.update);
+  comm.all_reduce(std::span<double>(reductions), ReduceOp::min, "times of reductions");
+  for (const double least_of_step : reductions) m.exposed_s += least_of_step / static_cast<double>(m.steps);
+  m.memory_bytes = comm.all_reduced(resident_bytes(), ReduceOp::max, "memory");
+  m.start_s = comm.all_reduced(start_s, ReduceOp::max, "time of the start");
+  const std::int64_t elements = model.params().flat_size();
+  m.buckets = training.sends_buckets();
+  m.gradient_bytes = 4 * static_cast<double>(elements);
+  if (comm.size() > 1)
+    m.alone_s = visit_float(model.params().dtype(), [&]<class T>() { return all_reduce_s<T>(comm, elements); });
+  return m;
+}
+
+}  // namespace lockstep::apps
