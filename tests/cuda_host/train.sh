@@ -1,0 +1,63 @@
+#!/bin/bash
+# Training on the stand-in, through the real program:   train.sh LOCKSTEP LOCKSTEP_PREP MPIRUN...
+# The same trajectory as on the processor; by NCCL and by MPI; the same bits on 1 and 2 ranks with --reproducible; a checkpoint
+# that goes on on the other kind of device. Every model takes some steps.
+set -euo pipefail
+lockstep=$1 prep=$2
+shift 2
+mpirun=("$@")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+configs=$(dirname "$0")/../../configs
+
+# The largest difference of any weight between two checkpoints must not exceed this.
+same_weights() {  # A B LIMIT
+  "$lockstep" checkpoint diff "$1" "$2" > diff.txt || true
+  awk -v limit="$3" '/^\/model\// { for (i = 1; i < NF; ++i) if ($i == "most" && $(i + 1) + 0 > limit) { print; bad = 1 } } END { exit bad }' diff.txt ||
+    { echo "FAILED: $1 and $2 differ by more than $3"; exit 1; }
+}
+train() { "$lockstep" train --resume auto --threads 1 "$@" > log.txt 2>&1 || { cat log.txt; echo "FAILED: train $*"; exit 1; }; }
+train_on_two() {
+  "${mpirun[@]}" -n 2 "$lockstep" train --resume auto --threads 1 "$@" > log.txt 2>&1 || { cat log.txt; echo "FAILED: two ranks, train $*"; exit 1; }
+}
+
+"$prep" synth-icecolumn --rows 400 --output ice.h5 --quiet
+ice=(--config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --batch.size 50 --epochs 9)
+train "${ice[@]}" --steps 12 --run-dir cpu
+train "${ice[@]}" --steps 12 --run-dir gpu --device cuda
+same_weights cpu/checkpoints/final.h5 gpu/checkpoints/final.h5 1e-4
+echo "ok  a GPU follows the processor"
+for backend in nccl mpi; do
+  train_on_two "${ice[@]}" --steps 12 --run-dir "$backend" --device cuda --backend "$backend"
+  grep -q "gradients by $backend" log.txt || { cat log.txt; echo "FAILED: gradients did not travel by $backend"; exit 1; }
+  same_weights gpu/checkpoints/final.h5 "$backend/checkpoints/final.h5" 1e-4
+done
+echo "ok  two GPUs follow one, by NCCL and by MPI"
+train "${ice[@]}" --steps 12 --run-dir one --device cuda --reproducible
+train_on_two "${ice[@]}" --steps 12 --run-dir two --device cuda --reproducible
+same_weights one/checkpoints/final.h5 two/checkpoints/final.h5 0
+echo "ok  the same bits on one and two ranks"
+for first in cpu cuda; do
+  other=$([ $first = cpu ] && echo cuda || echo cpu)
+  train "${ice[@]}" --steps 5 --run-dir "from-$first" --device $first
+  train "${ice[@]}" --steps 12 --run-dir "from-$first" --device $other
+  grep -q "continuing from" log.txt || { cat log.txt; echo "FAILED: the run on $other began again"; exit 1; }
+  same_weights cpu/checkpoints/final.h5 "from-$first/checkpoints/final.h5" 1e-4
+done
+echo "ok  checkpoints go from one kind of device to the other"
+
+"$prep" synth-sequences --output sequences.h5 --users 60 --items 40 --quiet
+"$prep" synth-kg --output kg.h5 --users 30 --items 40 --quiet
+"$prep" synth-sudoku --output sudoku.h5 --order 2 --train 40 --test 8 --quiet
+"$prep" synth-har --output har.h5 --windows 60 --quiet
+for model in "sasrec sequences.h5 --maxlen 12 --hidden_units 8 --batch.size 16" "tisasrec sequences.h5 --maxlen 12 --hidden_units 8 --mhc streams --batch.size 16" \
+             "kgat kg.h5 --batch.size 32" "bprmf kg.h5 --batch.size 32" "hrm sudoku.h5 --model.hidden 16 --model.heads 2 --batch.size 8" "har har.h5 --batch.size 8"; do
+  read -r kind data rest <<< "$model"
+  # shellcheck disable=SC2086
+  train --model.kind "$kind" --data.path "$data" $rest --epochs 1 --steps 3 --run-dir "$kind-cpu" --seed 1
+  # shellcheck disable=SC2086
+  train --model.kind "$kind" --data.path "$data" $rest --epochs 1 --steps 3 --run-dir "$kind-gpu" --seed 1 --device cuda
+  same_weights "$kind-cpu/checkpoints/final.h5" "$kind-gpu/checkpoints/final.h5" 2e-3
+  echo "ok  $kind"
+done
