@@ -46,8 +46,10 @@ template <class T>
 void linear_forward(const Stream& stream, const LinearShape& s, T* y, T* derivative, const T* x, const T* weight,
                     const T* bias, Activation activation) {
   const bool plain = activation == Activation::none && derivative == nullptr;
-  product<T>(stream, Product::nt, s.m, s.n, s.k, y, x, weight, false, plain ? bias : nullptr);
-  if (plain) return;
+  // The library adds a bias on the way, but not in f64.
+  const bool all_at_once = plain && (bias == nullptr || sizeof(T) == sizeof(float));
+  product<T>(stream, Product::nt, s.m, s.n, s.k, y, x, weight, false, all_at_once ? bias : nullptr);
+  if (all_at_once) return;
   // A pack lies within one row if the rows are whole packs.
   const bool packed = s.n % gpu::pack_size<T>() == 0 && gpu::aligned(y, derivative, bias);
   gpu::visit_activation(activation, [&]<class Op>() {
