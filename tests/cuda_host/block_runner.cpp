@@ -382,6 +382,7 @@ void Runner::run_block() {
   if (failure_.error == cudaSuccess) return;
   // The stacks of a block that has failed are left as they are: they begin anew.
   idle_.clear();
+  unpoison(emergency_->stack, emergency_->stack_size);
   for (const auto& fiber : fibers_) {
     prepare(*fiber);
     idle_.push_back(fiber.get());

@@ -6,9 +6,9 @@
 #include <functional>
 #include <string>
 
+#include "lockstep/base/error.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
-#include "lockstep/base/error.hpp"
 #include "support/device_array.hpp"
 
 // What a GPU hides or hangs on. Each kernel below is wrong in one way.
@@ -171,7 +171,7 @@ TEST_SUITE("cuda_host.faults") {
     CHECK_HAS(complaint_of({.grid = 1, .block = 32}, two_masks_kernel, out.data()), "with mask 0xffff");
   }
 
-  TEST_CASE("accesses outside of device memory, and after it was freed" * doctest::skip(kAddressSanitizer)) {
+  TEST_CASE("accesses outside of device memory, and after it was freed") {
     DeviceArray<float> out(1024);
     const gpu::Grid grid{.grid = 2, .block = 32};
     CHECK(complaint_of(grid, store_kernel, out.data(), 1023).empty());
@@ -231,7 +231,7 @@ TEST_SUITE("cuda_host.faults") {
               "on cuda:1, but the stream is of cuda:0");
   }
 
-  TEST_CASE("code of the host that touches device memory dies with an explanation" * doctest::skip(kAddressSanitizer)) {
+  TEST_CASE("code of the host that touches device memory dies with an explanation") {
     DeviceArray<float> memory(std::vector<float>{1, 2, 3});
     const volatile float* x = memory.data();
     CHECK_HAS(last_words([&] { std::printf("%g", static_cast<double>(x[1])); }),
@@ -247,7 +247,7 @@ TEST_SUITE("cuda_host.faults") {
     CHECK(last_words([&] { memory.read(); }).empty());
   }
 
-  TEST_CASE("other ways for a kernel to die, after which the next one runs" * doctest::skip(kAddressSanitizer)) {
+  TEST_CASE("other ways for a kernel to die, after which the next one runs") {
     DeviceArray<int> out(4);
     CHECK_HAS(complaint_of({.grid = 1, .block = 32}, divide_kernel, out.data(), 0), "an integer division by zero");
     CHECK_HAS(complaint_of({.grid = 1, .block = 32}, deep_kernel, out.data(), 1000), "its stack is full");
