@@ -43,12 +43,19 @@ int verify(const std::vector<std::string>& files) {
 }
 
 /// What distinguishes one dataset of two checkpoints, or "".
+std::vector<double> numbers(const H5File& file, const std::string& dataset) {
+  const H5Type type = file.info(dataset).type;
+  if (type == H5Type::f32 || type == H5Type::f64) return file.read<double>(dataset);
+  const std::vector<std::int64_t> integers = file.read<std::int64_t>(dataset);
+  return {integers.begin(), integers.end()};
+}
+
 std::string difference(const H5File& a, const H5File& b, const std::string& dataset) {
   const H5Info in_a = a.info(dataset), in_b = b.info(dataset);
   if (in_a.shape != in_b.shape) return "other shape";
   if ((in_a.type == H5Type::text) != (in_b.type == H5Type::text)) return "other type";
   if (in_a.type == H5Type::text) return a.read_text(dataset) == b.read_text(dataset) ? "" : "other text";
-  const std::vector<double> x = a.read<double>(dataset), y = b.read<double>(dataset);
+  const std::vector<double> x = numbers(a, dataset), y = numbers(b, dataset);
   std::size_t differing = 0;
   double largest = 0, scale = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
