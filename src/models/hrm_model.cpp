@@ -246,17 +246,22 @@ void HrmModel::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<co
   for (std::int64_t segment = 1; segment <= segments; ++segment) {
     const ArenaScope scope(t.arena());
     const Hrm::Output out = network_.inner(t, z_h, z_l, x);
-    visit_float(t.dtype(), [&]<class T>() {
-      const T* logits = out.logits.value().data<T>();
-      for (std::size_t i = 0; i < tokens.size(); ++i, logits += a.vocab)
-        tokens[i] = static_cast<std::int32_t>(std::max_element(logits, logits + a.vocab) - logits);
-    });
+    most_likely(out.logits.value(), tokens);
     for (std::int64_t i = 0; i < count; ++i) q_halt[static_cast<std::size_t>(i)] = at(out.q.value(), 2 * i);
     see(segment, tokens, q_halt);
     for (const auto& [to, from] : {std::pair{z_h, out.z_h}, std::pair{z_l, out.z_l}})
       std::copy_n(static_cast<const std::byte*>(from.value().raw()), to.size_bytes(),
                   static_cast<std::byte*>(to.raw()));
   }
+}
+
+void HrmModel::most_likely(const Tensor& logits, std::span<std::int32_t> tokens) const {
+  const std::int64_t vocab = network_.arch().vocab;
+  visit_float(logits.dtype(), [&]<class T>() {
+    const T* at = logits.data<T>();
+    for (std::size_t i = 0; i < tokens.size(); ++i, at += vocab)
+      tokens[i] = static_cast<std::int32_t>(std::max_element(at, at + vocab) - at);
+  });
 }
 
 std::int64_t HrmModel::evaluation_block() const { return std::max<std::int64_t>(1, 1024 / network_.arch().length()); }
@@ -315,6 +320,16 @@ void HrmModel::evaluate(Tape& t, Split, std::int64_t first, std::int64_t count, 
     if (e.part->rating)
       tally(static_cast<std::int64_t>(data_.source_names.size()) +
             bin_of(e.part->rating.data<std::int32_t>()[e.group]));
+  }
+  if (data_.arc_names.empty()) return;
+  const auto answers = take<std::int32_t>(t.arena(), count * cells);
+  most_likely(out.logits.value(), answers);
+  for (std::size_t i = 0; i < examples.size(); ++i) {
+    const auto row = [&](std::span<const std::int32_t> all) { return all.subspan(i * width, width); };
+    const ArcBallot ballot = arc_ballot(data_.arc_names[static_cast<std::size_t>(ids[i])], row(inputs), row(labels),
+                                        row(answers), at(out.q.value(), 2 * static_cast<std::int64_t>(i)));
+#pragma omp critical(hrm_ballots)
+    ballots_.push_back(ballot);
   }
 }
 

@@ -130,7 +130,7 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Model& model
   m.median_s = quantile(walls), m.p95_s = quantile(walls, 0.95), m.mean_s = mean(sum.whole);
   m.compute_s = mean(sum.compute), m.reduce_s = mean(sum.reduce), m.update_s = mean(sum.update);
   comm.all_reduce(std::span<double>(reductions), ReduceOp::min, "times of reductions");
-  for (const double least_of_step : reductions) m.exposed_s += least_of_step / static_cast<double>(m.steps);
+  m.exposed_s = quantile(reductions);
   m.memory_bytes = comm.all_reduced(resident_bytes(), ReduceOp::max, "memory");
   m.start_s = comm.all_reduced(start_s, ReduceOp::max, "time of the start");
   const std::int64_t elements = model.params().flat_size();

@@ -28,7 +28,7 @@ struct StepMeasurement {
   double median_s = 0, p95_s = 0, mean_s = 0, first_s = 0;
   double compute_s = 0, reduce_s = 0, update_s = 0;
   /// Of reduce_s what is communication and not waiting for a slower rank: in each step the time of the rank that has least of
-  /// it, the one that came last.
+  /// it, the one that came last; of these the median over steps, which other programs on the same cores disturb less than the mean.
   double exposed_s = 0;
   double alone_s = 0;  ///< a blocking all-reduce of the gradient with nothing else going on: median; 0 on one rank
   double gradient_bytes = 0;  ///< in f32
