@@ -23,7 +23,8 @@ void list_members(std::vector<std::uint64_t>& bits, std::vector<std::int32_t>& s
 
 }  // namespace
 
-AttentionPlan::AttentionPlan(const KgGraph& graph, std::int64_t first, std::int64_t last)
+AttentionPlan::AttentionPlan(const KgGraph& graph, std::int64_t first, std::int64_t last, DType dtype,
+                             std::int64_t relation_dim)
     : first_(first), last_(last), triple_ptr_{0}, head_ptr_{0}, tail_ptr_{0} {
   const std::int64_t begin = graph.indptr[static_cast<std::size_t>(first)],
                      end = graph.indptr[static_cast<std::size_t>(last)];
@@ -38,6 +39,7 @@ AttentionPlan::AttentionPlan(const KgGraph& graph, std::int64_t first, std::int6
   const auto mark = [](std::vector<std::uint64_t>& bits, std::int32_t node) {
     bits[static_cast<std::size_t>(node) / 64] |= std::uint64_t{1} << (node % 64);
   };
+  std::int64_t most_heads = 0, most_tails = 0;
   for (std::size_t r = 0; r < static_cast<std::size_t>(graph.relations); ++r) {
     // Ascending triples are ascending heads.
     const auto all = graph.rel_perm.subspan(static_cast<std::size_t>(graph.rel_indptr[r]),
@@ -54,12 +56,15 @@ AttentionPlan::AttentionPlan(const KgGraph& graph, std::int64_t first, std::int6
       head_slot_.push_back(slot_of_head[static_cast<std::size_t>(head[static_cast<std::size_t>(*e - begin)])]);
       tail_slot_.push_back(slot_of_tail[static_cast<std::size_t>(graph.tail[static_cast<std::size_t>(*e)])]);
     }
-    most_heads_ = std::max(most_heads_, static_cast<std::int64_t>(heads_.size()) - head_ptr_.back());
-    most_tails_ = std::max(most_tails_, static_cast<std::int64_t>(tails_.size()) - tail_ptr_.back());
+    most_heads = std::max(most_heads, static_cast<std::int64_t>(heads_.size()) - head_ptr_.back());
+    most_tails = std::max(most_tails, static_cast<std::int64_t>(tails_.size()) - tail_ptr_.back());
     triple_ptr_.push_back(static_cast<std::int64_t>(place_.size()));
     head_ptr_.push_back(static_cast<std::int64_t>(heads_.size()));
     tail_ptr_.push_back(static_cast<std::int64_t>(tails_.size()));
   }
+  projected_heads_ = OwnedTensor(dtype, {most_heads, relation_dim});
+  projected_tails_ = OwnedTensor(dtype, {most_tails, relation_dim});
+  logits_ = OwnedTensor(dtype, {graph.triples()});
 }
 
 ops::RelationTriples AttentionPlan::of(std::int64_t relation) const {
@@ -72,21 +77,17 @@ ops::RelationTriples AttentionPlan::of(std::int64_t relation) const {
           part(tail_slot_, triple_ptr_), part(place_, triple_ptr_)};
 }
 
-void refresh_attention(Kgat& net, const KgGraph& graph, const AttentionPlan& plan, ops::ParallelEdges parallel,
-                       const Tensor& logits) {
-  const DType dtype = net.params().dtype();
+void refresh_attention(Kgat& net, const KgGraph& graph, const AttentionPlan& plan, ops::ParallelEdges parallel) {
   const std::int64_t k = net.arch().relation_dim, d = net.arch().embed_dim;
-  const OwnedTensor heads(dtype, {plan.most_heads(), k}), tails(dtype, {plan.most_tails(), k});
-  const OwnedTensor own = logits ? OwnedTensor() : OwnedTensor(dtype, {graph.triples()});
-  const Tensor v = logits ? logits : own.view();
   Stream stream;
   for (std::int64_t r = 0; r < graph.relations; ++r) {
     const ops::RelationTriples triples = plan.of(r);
     if (triples.place.empty()) continue;
     ops::attention_logits(stream, triples, net.embedding().value, net.matrices().value.slice(r, 1).reshaped({d, k}),
-                          net.translations().value.slice(r, 1).reshaped({k}), heads, tails, v);
+                          net.translations().value.slice(r, 1).reshaped({k}), plan.projected_heads(),
+                          plan.projected_tails(), plan.logits());
   }
-  ops::attention_softmax(stream, parallel, graph.adj_indptr, graph.edge_ptr, plan.first(), plan.last(), v,
+  ops::attention_softmax(stream, parallel, graph.adj_indptr, graph.edge_ptr, plan.first(), plan.last(), plan.logits(),
                          net.adjacency().value);
 }
 

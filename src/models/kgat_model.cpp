@@ -55,7 +55,8 @@ KgatModel::KgatModel(Options options, KgData data)
       judged_(data_) {
   if (!options_.pretrained.empty()) load_pretrained();
   if (options_.laplacian == FirstAdjacency::attention) {
-    refresh_attention(*net_, data_.graph, AttentionPlan(data_.graph, 0, data_.graph.nodes), options_.parallel_edges);
+    const AttentionPlan plan(data_.graph, 0, data_.graph.nodes, options_.dtype, options_.arch.relation_dim);
+    refresh_attention(*net_, data_.graph, plan, options_.parallel_edges);
   } else {
     laplacian(data_.graph, static_cast<Laplacian>(options_.laplacian), net_->adjacency().value);
   }

@@ -48,7 +48,7 @@ KgatSteps::KgatSteps(Communicator& comm, Kgat& net, KgatPropagation& propagation
       propagation_(propagation),
       adam_cf_(options.optimizer, net.params(), tables_of(net, exchange_, false)),
       adam_kg_(options.optimizer, net.params(), tables_of(net, exchange_, true)),
-      plan_(graph_, exchange_.first(), exchange_.last()),
+      plan_(graph_, exchange_.first(), exchange_.last(), net.params().dtype(), net.arch().relation_dim),
       dx0_(net.params().dtype(), net.embedding().shape),
       segment_sums_(net.params().dtype(), Shape{options.segments, net.aggregators_end() - net.aggregators_begin()}),
       gradient_(net.params().dtype(), Shape{net.aggregators_end() - net.aggregators_begin()}) {

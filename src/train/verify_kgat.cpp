@@ -174,10 +174,9 @@ class KgatVerification {
     laplacian(graph(), kind, model_.net().adjacency().value);
     model_.propagation().adjacency_changed();
   }
-  void refresh(const std::string& mode, const Tensor& logits = {}) {
-    const AttentionPlan plan(graph(), 0, graph().nodes);
-    refresh_attention(model_.net(), graph(), plan,
-                      mode == "sum_logits" ? ops::ParallelEdges::sum_logits : ops::ParallelEdges::per_triple, logits);
+  void refresh(const std::string& mode) {
+    refresh_attention(model_.net(), graph(), plan_,
+                      mode == "sum_logits" ? ops::ParallelEdges::sum_logits : ops::ParallelEdges::per_triple);
     model_.propagation().adjacency_changed();
   }
 
@@ -215,10 +214,9 @@ class KgatVerification {
   }
 
   void attention() {
-    const OwnedTensor logits(dtype_of<T>::value, {graph().triples()});
-    refresh("per_triple", logits);
+    refresh("per_triple");
     std::vector<double> v, pi;
-    const std::vector<double> ours = doubles(logits);
+    const std::vector<double> ours = doubles(plan_.logits());
     for (const std::int64_t e : reference_.of_reference) v.push_back(ours[static_cast<std::size_t>(e)]);
     v_.relative("outputs", "attention/logits", v, tolerance(kForward));
     const auto head = file_.template read<std::int64_t>("/inputs/ckg_h");
@@ -464,6 +462,7 @@ class KgatVerification {
   ReferenceData reference_;
   bool f64_;
   KgatModel model_;
+  const AttentionPlan plan_{graph(), 0, graph().nodes, dtype_of<T>::value, model_.net().arch().relation_dim};
 };
 
 }  // namespace

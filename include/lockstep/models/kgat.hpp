@@ -172,26 +172,29 @@ class KgatPropagation {
   std::deque<Arena> arenas_;  ///< per thread
 };
 
-/// Distinct heads and tails of each relation: what attention projects.
+/// Distinct heads and tails of each relation: what attention projects; and the memory that it takes, kept from one
+/// refresh to the next.
 class AttentionPlan {
  public:
-  /// Of the triples whose head is in [first, last).
-  AttentionPlan(const KgGraph& graph, std::int64_t first, std::int64_t last);
+  /// Of the triples whose head is in [first, last), projected in `dtype` to `relation_dim` columns.
+  AttentionPlan(const KgGraph& graph, std::int64_t first, std::int64_t last, DType dtype, std::int64_t relation_dim);
   ops::RelationTriples of(std::int64_t relation) const;
-  std::int64_t most_heads() const { return most_heads_; }
-  std::int64_t most_tails() const { return most_tails_; }
   std::int64_t first() const { return first_; }
   std::int64_t last() const { return last_; }
+  const Tensor& projected_heads() const { return projected_heads_; }  ///< (most of a relation, k)
+  const Tensor& projected_tails() const { return projected_tails_; }
+  /// v of each triple of the graph, after a refresh of those that are planned. shapes (triples)
+  const Tensor& logits() const { return logits_; }
 
  private:
-  std::int64_t first_, last_, most_heads_ = 0, most_tails_ = 0;
+  std::int64_t first_, last_;
   std::vector<std::int64_t> triple_ptr_, head_ptr_, tail_ptr_, place_;
   std::vector<std::int32_t> heads_, tails_, head_slot_, tail_slot_;
+  OwnedTensor projected_heads_, projected_tails_, logits_;
 };
 
 /// Recomputes the adjacency of the plan's rows from the present embeddings: A_ht = sum over the triples from h to t of
-/// softmax_h(v). `logits` (triples), unless empty, gets v.
-void refresh_attention(Kgat& net, const KgGraph& graph, const AttentionPlan& plan, ops::ParallelEdges parallel,
-                       const Tensor& logits = {});
+/// softmax_h(v).
+void refresh_attention(Kgat& net, const KgGraph& graph, const AttentionPlan& plan, ops::ParallelEdges parallel);
 
 }  // namespace lockstep
