@@ -60,7 +60,7 @@ KgatModel::KgatModel(Options options, KgData data)
   } else {
     laplacian(data_.graph, static_cast<Laplacian>(options_.laplacian), net_->adjacency().value);
   }
-  propagation_ = std::make_unique<KgatPropagation>(*net_, data_.graph, options_.half_storage);
+  propagation_ = std::make_unique<KgatPropagation>(*net_, data_.graph, options_.storage);
 }
 
 void KgatModel::load_pretrained() {
@@ -92,16 +92,27 @@ ShardLoss KgatModel::loss(Tape&, const Shard&) const {
               "a model of kind kgat draws whole batches, not shards of samples: only training and evaluation know it");
 }
 
-void KgatModel::begin_evaluation() {
+OwnedTensor KgatModel::propagate() {
   propagation_->adjacency_changed();  // the weights may come from a file
   propagation_->begin(nullptr);
   const ops::RowSet all = ops::RowSet::range(0, data_.graph.nodes);
   for (int l = 0; l < options_.arch.layers(); ++l) propagation_->store(l, all), propagation_->forward(l, all);
   std::vector<std::int32_t> nodes(static_cast<std::size_t>(data_.items));
   std::iota(nodes.begin(), nodes.end(), 0);
-  const OwnedTensor h(options_.dtype, {data_.items, options_.arch.final_width()});
+  OwnedTensor h(options_.dtype, {data_.items, options_.arch.final_width()});
   propagation_->gather(nodes, h);
-  items_ = ops::ItemTable(h);
+  return h;
+}
+
+void KgatModel::begin_evaluation() { items_ = ops::ItemTable(propagate()); }
+
+std::vector<std::vector<RankedItem>> KgatModel::suggest(std::span<const std::int64_t> users, std::int64_t count) {
+  const OwnedTensor items = propagate(),
+                    h(options_.dtype, {static_cast<std::int64_t>(users.size()), options_.arch.final_width()});
+  std::vector<std::int32_t> nodes;
+  for (const std::int64_t user : users) nodes.push_back(static_cast<std::int32_t>(data_.node_of_user(user)));
+  propagation_->gather(nodes, h);
+  return best_items(data_, items, users, h, count);
 }
 
 void KgatModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {

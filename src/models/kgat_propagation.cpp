@@ -5,6 +5,7 @@
 
 #include "lockstep/base/bf16.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/f16.hpp"
 #include "lockstep/models/kgat.hpp"
 
 namespace lockstep {
@@ -29,8 +30,8 @@ std::int64_t blocks_of(std::int64_t n) { return (n + kBlock - 1) / kBlock; }
 
 }  // namespace
 
-KgatPropagation::KgatPropagation(Kgat& net, const KgGraph& graph, bool half_storage)
-    : net_(net), graph_(graph), half_(half_storage) {
+KgatPropagation::KgatPropagation(Kgat& net, const KgGraph& graph, std::optional<DType> storage)
+    : net_(net), graph_(graph) {
   const KgatArch& arch = net.arch();
   const DType dtype = net.params().dtype();
   const auto array = [&](DType type, std::int64_t columns) {
@@ -47,7 +48,7 @@ KgatPropagation::KgatPropagation(Kgat& net, const KgGraph& graph, bool half_stor
     widest = std::max(widest, arch.width(l));
   }
   ds_ = OwnedTensor(dtype, {graph.nodes * widest});
-  if (half_) rounded_ = OwnedTensor(DType::bf16, {graph.nodes * widest});
+  if (storage) rounded_ = OwnedTensor(*storage, {graph.nodes * widest});
   transposed_ = OwnedTensor(dtype, {graph.nnz()});
   adjacency_changed();
   begin(nullptr);
@@ -114,16 +115,21 @@ ops::AggregateRows KgatPropagation::arrays(int l) const {
 }
 
 void KgatPropagation::store(int l, const ops::RowSet& rows) {
-  if (!half_) return;
+  if (!rounded_.view()) return;
   const std::int64_t width = net_.arch().width(l), count = rows.size();
-  half_now_ = rounded_->slice(0, graph_.nodes * width).reshaped({graph_.nodes, width});
+  rounded_now_ = rounded_->slice(0, graph_.nodes * width).reshaped({graph_.nodes, width});
   const float* from = x(l).data<const float>();
-  bf16* to = half_now_.data<bf16>();
+  const auto round = [&](auto* to, const auto& rounded) {
 #pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t first = rows[i] * width;
-    for (std::int64_t c = first; c < first + width; ++c) to[c].bits = to_bf16(from[c]);
-  }
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t first = rows[i] * width;
+      for (std::int64_t c = first; c < first + width; ++c) to[c].bits = rounded(from[c]);
+    }
+  };
+  if (rounded_->dtype() == DType::f16)
+    round(rounded_now_.data<f16>(), to_f16);
+  else
+    round(rounded_now_.data<bf16>(), to_bf16);
 }
 
 void KgatPropagation::product(int l, const ops::RowSet& rows) {

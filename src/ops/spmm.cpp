@@ -63,6 +63,7 @@ void spmm(Stream&, Target y, const CsrPattern& pattern, const Tensor& values, co
     };
     if constexpr (std::is_same_v<T, float>) {
       if (x.dtype() == DType::bf16) return run(arguments(x.data<const bf16>()), rows);
+      if (x.dtype() == DType::f16) return run(arguments(x.data<const f16>()), rows);
     }
     require(x.dtype() == to.dtype(), "spmm: x is of ", x.dtype(), ", y of ", to.dtype());
     run(arguments(x.data<const T>()), rows);

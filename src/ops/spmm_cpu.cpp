@@ -1,4 +1,5 @@
 #include "gemm_kernels.hpp"
+#include "lockstep/base/f16.hpp"
 #include "simd.hpp"
 #include "spmm_kernels.hpp"
 
@@ -10,31 +11,34 @@ namespace {
 constexpr std::int64_t kAhead = 12;
 constexpr std::int64_t kLine = 64;
 
-template <class T>
-LOCKSTEP_INLINE Vec<T> read(const T* p) {
-  return load(p);
-}
-template <class T>
-LOCKSTEP_INLINE Vec<T> read(const T* p, Lanes<T> lanes) {
-  return load(p, lanes);
-}
-/// Sixteen upper halves of f32.
+LOCKSTEP_INLINE Vec<float> read(const float* p) { return load(p); }
+LOCKSTEP_INLINE Vec<double> read(const double* p) { return load(p); }
+/// Upper halves of f32.
 LOCKSTEP_INLINE Vec<float> read(const bf16* p) {
   typedef std::uint16_t Half __attribute__((vector_size(kVectorBytes / 2), aligned(2), may_alias));
   return (Vec<float>)(__builtin_convertvector(*reinterpret_cast<const Half*>(p), Vec<std::int32_t>) << 16);
 }
-LOCKSTEP_INLINE Vec<float> read(const bf16* p, Lanes<float> lanes, std::int64_t count) {
-  alignas(64) float values[kLanes<float>] = {};
-  for (std::int64_t i = 0; i < count; ++i)
-    reinterpret_cast<std::uint32_t*>(values)[i] = static_cast<std::uint32_t>(p[i].bits) << 16;
-  return load(values, lanes);
+LOCKSTEP_INLINE Vec<float> read(const f16* p) {
+#if defined(LOCKSTEP_ISA_avx512)
+  return (Vec<float>)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#elif defined(LOCKSTEP_ISA_avx2)
+  return (Vec<float>)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  Vec<float> v;
+  for (int i = 0; i < kLanes<float>; ++i) v[i] = from_f16(p[i].bits);
+  return v;
+#endif
 }
-template <class T>
-LOCKSTEP_INLINE Vec<T> read_part(const T* p, Lanes<T> lanes, std::int64_t) {
-  return read(p, lanes);
-}
-LOCKSTEP_INLINE Vec<float> read_part(const bf16* p, Lanes<float> lanes, std::int64_t count) {
-  return read(p, lanes, count);
+/// `count` numbers, and zeros.
+template <class T, class X>
+LOCKSTEP_INLINE Vec<T> read_part(const X* p, Lanes<T> lanes, std::int64_t count) {
+  if constexpr (std::is_same_v<X, T>) {
+    return load(p, lanes);
+  } else {
+    X values[kLanes<T>] = {};
+    for (std::int64_t i = 0; i < count; ++i) values[i] = p[i];
+    return read(values);
+  }
 }
 
 /// Entries of one row: numbers of rows of x, and values.
@@ -170,5 +174,6 @@ SpmmKernel<Arguments> spmm_kernel() {
 template SpmmKernel<SpmmArguments<float, float>> spmm_kernel();
 template SpmmKernel<SpmmArguments<double, double>> spmm_kernel();
 template SpmmKernel<SpmmArguments<float, bf16>> spmm_kernel();
+template SpmmKernel<SpmmArguments<float, f16>> spmm_kernel();
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

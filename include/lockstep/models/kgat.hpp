@@ -111,8 +111,8 @@ class KgatPropagation {
     double node_dropout = 0;                  ///< of edges
     std::uint64_t seed = 0, step = 0;
   };
-  /// `half_storage`: products read x_l rounded to bf16, half the bytes; all else is in the network's type, f32 then.
-  KgatPropagation(Kgat& net, const KgGraph& graph, bool half_storage = false);
+  /// `storage` bf16 or f16: products read x_l rounded to it, half the bytes; all else is in the network's type, f32 then.
+  KgatPropagation(Kgat& net, const KgGraph& graph, std::optional<DType> storage = {});
 
   /// Call when the adjacency's values have changed.
   void adjacency_changed();
@@ -122,7 +122,7 @@ class KgatPropagation {
   /// Call before layer l, when x_l has its values in these rows: all that its product reads.
   void store(int l, const ops::RowSet& rows);
   /// What the product of layer l reads.
-  const Tensor& stored(int l) const { return half_ ? half_now_ : x(l); }
+  const Tensor& stored(int l) const { return rounded_.view() ? rounded_now_ : x(l); }
   /// s_l of these rows, then x_{l+1} of them: in two pieces, or block by block in one.
   void product(int l, const ops::RowSet& rows);
   void aggregate(int l, const ops::RowSet& rows);
@@ -163,9 +163,8 @@ class KgatPropagation {
   std::optional<Noise> noise_;
   OwnedTensor transposed_, dropped_, dropped_transposed_;
   Tensor values_now_, transposed_now_;
-  bool half_;
-  OwnedTensor rounded_;  ///< bf16 (N, widest layer)
-  Tensor half_now_;
+  OwnedTensor rounded_;  ///< (N, widest layer), or nothing
+  Tensor rounded_now_;
   std::deque<OwnedTensor> storage_;
   std::vector<Tensor> x_, s_, marks_, dx_;
   OwnedTensor ds_;

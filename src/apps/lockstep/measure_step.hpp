@@ -15,7 +15,8 @@ struct StepBudget {
   std::int64_t steps = 0;
   std::int64_t warmup = 20;  ///< steps before the measured ones; one at least
   double seconds = 3;
-  std::int64_t least = 50;  ///< steps, unless they take more than ten times the seconds
+  std::int64_t least = 50;     ///< steps, unless they take more than ten times the seconds
+  std::int64_t from_step = 0;  ///< where in an epoch to begin
 };
 
 /// Steps of a training as this allocation takes them. Units: seconds per step, means over steps and ranks unless said otherwise.
@@ -38,6 +39,7 @@ struct StepMeasurement {
 };
 
 /// Takes training steps by the model's own training program. Collective; the same on all ranks but for the windows.
+/// errors  Error (usage): an epoch is shorter than budget.from_step
 StepMeasurement measure_step(World& world, const RunConfig& config, Model& model, int threads,
                              const StepBudget& budget);
 
