@@ -78,7 +78,7 @@ struct Setup {
   DType dtype = DType::f32;
   std::vector<double> message_dropout;
   double node_dropout = 0;
-  std::optional<DType> storage;
+  std::optional<DType> storage = {};
 };
 
 /// Two epochs of 3 and 2 steps on items, 3 and 2 on triples; what is settled after `stop` steps is as good as unsettled.
