@@ -20,8 +20,8 @@ LOCKSTEP_INLINE Vec<float> read(const bf16* p) {
 }
 LOCKSTEP_INLINE Vec<float> read(const f16* p) {
 #if defined(LOCKSTEP_ISA_avx512)
-  return (Vec<float>)_mm512_maskz_cvtph_ps(
-      0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));  // GCC 12 warns of the plain form
+  const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return (Vec<float>)_mm512_maskz_cvtph_ps(0xffff, half);  // GCC 12 warns of the plain form
 #elif defined(LOCKSTEP_ISA_avx2)
   return (Vec<float>)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #else
