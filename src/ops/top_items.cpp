@@ -20,6 +20,7 @@ template <class T>
 class Best {
  public:
   void reset(std::int64_t k) {
+    kernels_ = cpu::active_top_items_kernels<T>();
     k_ = k, count_ = 0;
     threshold_ = -std::numeric_limits<T>::infinity();
     const auto room = static_cast<std::size_t>(2 * k + kItemTile + 1);  // the kernel writes one past what it takes
@@ -51,7 +52,7 @@ class Best {
     count_ = k_;
   }
 
-  const cpu::TopItemsKernels<T> kernels_ = cpu::active_top_items_kernels<T>();
+  cpu::TopItemsKernels<T> kernels_{};
   std::int64_t k_ = 0, count_ = 0;
   T threshold_ = 0;  ///< of K kept ones, or as good as that
   std::vector<std::int32_t> item_;
