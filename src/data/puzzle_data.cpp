@@ -1,6 +1,7 @@
 #include "lockstep/data/puzzle_data.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
@@ -166,6 +167,13 @@ PuzzleData PuzzleData::open(const std::filesystem::path& path, Placement& placem
     data.online.emplace(data.task == "sudoku" ? PuzzleTask::sudoku : PuzzleTask::maze, data.seq_len, seed);
   }
   if (file.has("/source_names")) data.source_names = file.read_text("/source_names");
+  if (data.task == "arc" && file.has("/identifiers")) {
+    const std::vector<std::string> names = file.read_text("/identifiers");
+    require_data(static_cast<std::int64_t>(names.size()) == data.identifiers && data.seq_len == kArcCells,
+                 "opening dataset '", path.string(), "': ", names.size(), " identifiers' names and fields of ",
+                 data.seq_len, " cells, expected ", data.identifiers, " and ", kArcCells);
+    std::transform(names.begin(), names.end(), std::back_inserter(data.arc_names), read_arc_name);
+  }
   const PartReader reader(file, data, placement);
   for (const auto& [split, parts] : {std::pair{"train", &data.train}, std::pair{"test", &data.test}}) {
     if (!file.is_group(std::string("/") + split)) continue;

@@ -41,6 +41,17 @@ void BprmfModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int6
   judge(data_, judged_, ranking_, packed_, rows, tape, split, first, count, sums);
 }
 
+std::vector<std::vector<RankedItem>> BprmfModel::suggest(std::span<const std::int64_t> users, std::int64_t count) {
+  const std::int64_t d = options_.embed_dim;
+  const OwnedTensor rows(options_.dtype, {static_cast<std::int64_t>(users.size()), d});
+  const HostView table(users_->value);
+  visit_float(options_.dtype, [&]<class T>() {
+    for (std::size_t m = 0; m < users.size(); ++m)
+      std::copy_n(table->data<const T>() + users[m] * d, d, rows->data<T>() + static_cast<std::int64_t>(m) * d);
+  });
+  return best_items(data_, HostView(items_->value), users, rows, count);
+}
+
 void BprmfModel::save(H5File& file) const {
   file.set_attribute("/", "n_users", data_.users);
   file.set_attribute("/", "n_items", data_.items);

@@ -252,15 +252,20 @@ void HrmModel::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<co
     const Hrm::Output out = network_.inner(t, z_h, z_l, x);
     const Tensor seen = on_host(t.stream(), t.arena(), out.logits.value()),
                  q = on_host(t.stream(), t.arena(), out.q.value());
-    visit_float(t.dtype(), [&]<class T>() {
-      const T* logits = seen.data<T>();
-      for (std::size_t i = 0; i < tokens.size(); ++i, logits += a.vocab)
-        tokens[i] = static_cast<std::int32_t>(std::max_element(logits, logits + a.vocab) - logits);
-    });
+    most_likely(seen, tokens);
     for (std::int64_t i = 0; i < count; ++i) q_halt[static_cast<std::size_t>(i)] = at(q, 2 * i);
     see(segment, tokens, q_halt);
     keep_states(t, z_h, z_l, out);
   }
+}
+
+void HrmModel::most_likely(const Tensor& logits, std::span<std::int32_t> tokens) const {
+  const std::int64_t vocab = network_.arch().vocab;
+  visit_float(logits.dtype(), [&]<class T>() {
+    const T* at = logits.data<T>();
+    for (std::size_t i = 0; i < tokens.size(); ++i, at += vocab)
+      tokens[i] = static_cast<std::int32_t>(std::max_element(at, at + vocab) - at);
+  });
 }
 
 std::int64_t HrmModel::evaluation_block() const { return std::max<std::int64_t>(1, 1024 / network_.arch().length()); }
@@ -321,6 +326,16 @@ void HrmModel::evaluate(Tape& t, Split, std::int64_t first, std::int64_t count, 
     if (e.part->rating)
       tally(static_cast<std::int64_t>(data_.source_names.size()) +
             bin_of(e.part->rating.data<std::int32_t>()[e.group]));
+  }
+  if (data_.arc_names.empty()) return;
+  const auto answers = take<std::int32_t>(t.host_arena(), count * cells);
+  most_likely(on_host(t.stream(), t.arena(), out.logits.value()), answers);
+  for (std::size_t i = 0; i < examples.size(); ++i) {
+    const auto row = [&](std::span<const std::int32_t> all) { return all.subspan(i * width, width); };
+    const ArcBallot ballot = arc_ballot(data_.arc_names[static_cast<std::size_t>(ids[i])], row(inputs), row(labels),
+                                        row(answers), at(q, 2 * static_cast<std::int64_t>(i)));
+#pragma omp critical(hrm_ballots)
+    ballots_.push_back(ballot);
   }
 }
 

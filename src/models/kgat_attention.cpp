@@ -23,14 +23,16 @@ void list_members(std::vector<std::uint64_t>& bits, std::vector<std::int32_t>& s
 
 }  // namespace
 
-AttentionPlan::AttentionPlan(const KgGraph& graph, std::int64_t first, std::int64_t last, Device device)
+AttentionPlan::AttentionPlan(const KgGraph& graph, std::int64_t first, std::int64_t last, DType dtype, Device device)
     : first_(first),
       last_(last),
       triple_ptr_{0},
       head_ptr_{0},
       tail_ptr_{0},
       row_ptr_(graph.adj_indptr, device),
-      edge_ptr_(graph.edge_ptr, device) {
+      edge_ptr_(graph.edge_ptr, device),
+      scratch_(std::make_unique<Arena>(device)),
+      logits_(dtype, {graph.triples()}, device) {
   std::vector<std::int64_t> place;
   std::vector<std::int32_t> heads, tails, head_slot, tail_slot;
   const std::int64_t begin = graph.indptr[static_cast<std::size_t>(first)],
@@ -80,25 +82,19 @@ ops::RelationTriples AttentionPlan::of(std::int64_t relation) const {
           part(tail_slot_, triple_ptr_), part(place_, triple_ptr_)};
 }
 
-void refresh_attention(Kgat& net, const KgGraph& graph, const AttentionPlan& plan, ops::ParallelEdges parallel,
-                       const Tensor& logits) {
-  const DType dtype = net.params().dtype();
-  const Device device = net.params().device();
+void refresh_attention(Kgat& net, const KgGraph& graph, const AttentionPlan& plan, ops::ParallelEdges parallel) {
   const std::int64_t k = net.arch().relation_dim, d = net.arch().embed_dim;
-  const OwnedTensor own = logits ? OwnedTensor() : OwnedTensor(dtype, {graph.triples()}, device);
-  const Tensor v = logits ? logits : own.view();
-  Stream stream(device);
-  Arena scratch(device);
+  Stream stream(net.params().device());
+  plan.scratch().reset();
   for (std::int64_t r = 0; r < graph.relations; ++r) {
     const ops::RelationTriples triples = plan.of(r);
     if (triples.place.empty()) continue;
-    ops::attention_logits(stream, scratch, triples, net.embedding().value,
+    ops::attention_logits(stream, plan.scratch(), triples, net.embedding().value,
                           net.matrices().value.slice(r, 1).reshaped({d, k}),
-                          net.translations().value.slice(r, 1).reshaped({k}), v);
+                          net.translations().value.slice(r, 1).reshaped({k}), plan.logits());
   }
-  ops::attention_softmax(stream, parallel, plan.row_ptr(), plan.edge_ptr(), plan.first(), plan.last(), v,
+  ops::attention_softmax(stream, parallel, plan.row_ptr(), plan.edge_ptr(), plan.first(), plan.last(), plan.logits(),
                          net.adjacency().value);
-  stream.synchronize();  // the memory goes
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "lockstep/models/kgat_batch.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "lockstep/base/error.hpp"
@@ -48,7 +49,7 @@ void RowUses::index(std::span<const std::int32_t> first, std::span<const std::in
     keys_[3 * b + 1] = key(second[b], 3 * b + 1);
     keys_[3 * b + 2] = key(third[b], 3 * b + 2);
   }
-  std::sort(keys_.begin(), keys_.end());
+  sort_by_row();
   rows_.clear(), use_ptr_.clear();
   for (std::size_t i = 0; i < keys_.size(); ++i) {
     const auto row = static_cast<std::int32_t>(keys_[i] >> 32);
@@ -57,6 +58,22 @@ void RowUses::index(std::span<const std::int32_t> first, std::span<const std::in
     place_[static_cast<std::size_t>(use_[i])] = static_cast<std::int32_t>(rows_.size()) - 1;
   }
   use_ptr_.push_back(static_cast<std::int64_t>(keys_.size()));
+}
+
+void RowUses::sort_by_row() {
+  constexpr int kDigit = 11;
+  constexpr std::size_t kDigits = std::size_t{1} << kDigit;
+  std::uint64_t used = 0;
+  for (const std::uint64_t k : keys_) used |= k >> 32;
+  sorted_.resize(keys_.size());
+  for (int shift = 0; used >> shift != 0; shift += kDigit) {
+    const auto digit = [&](std::uint64_t k) { return (k >> (32 + shift)) % kDigits; };
+    std::array<std::uint32_t, kDigits> next{};
+    for (const std::uint64_t k : keys_) ++next[digit(k)];
+    std::exclusive_scan(next.begin(), next.end(), next.begin(), std::uint32_t{0});
+    for (const std::uint64_t k : keys_) sorted_[next[digit(k)]++] = k;
+    keys_.swap(sorted_);
+  }
 }
 
 void CfBatch::index() {
@@ -70,11 +87,16 @@ void CfBatch::index() {
 ops::RankedPairs CfBatch::pairs() const { return {user_at_, liked_at_, other_at_, uses.use_ptr(), uses.use()}; }
 
 void KgBatch::index() {
+  // Stable, by counting.
+  next_.clear();
+  for (const std::int32_t r : relation) {
+    if (static_cast<std::size_t>(r) >= next_.size()) next_.resize(static_cast<std::size_t>(r) + 1);
+    ++next_[static_cast<std::size_t>(r)];
+  }
+  std::exclusive_scan(next_.begin(), next_.end(), next_.begin(), std::int64_t{0});
   order_.resize(head.size());
-  std::iota(order_.begin(), order_.end(), std::int64_t{0});
-  std::stable_sort(order_.begin(), order_.end(), [&](std::int64_t a, std::int64_t b) {
-    return relation[static_cast<std::size_t>(a)] < relation[static_cast<std::size_t>(b)];
-  });
+  for (std::size_t i = 0; i < relation.size(); ++i)
+    order_[static_cast<std::size_t>(next_[static_cast<std::size_t>(relation[i])]++)] = static_cast<std::int64_t>(i);
   for (std::vector<std::int32_t>* column : {&head, &tail, &other, &relation}) {
     sorted_.resize(column->size());
     for (std::size_t i = 0; i < sorted_.size(); ++i) sorted_[i] = (*column)[static_cast<std::size_t>(order_[i])];

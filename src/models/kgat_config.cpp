@@ -86,7 +86,7 @@ void KgatConfig::add_options(Options& o) {
         "triples per step, counted as batch.size is; 0: twice batch.size");
   o.alias("batch.kg_size", "kg_batch_size");
   o.choice(
-      "model.storage", &storage_, "fp32", {"fp32", "bf16"},
+      "model.storage", &storage_, "fp32", {"fp32", "bf16", "fp16"},
       "embeddings as a product with the adjacency reads them; sums, weights and updates stay as run.precision says");
   o.choice("dist.mode", &mode_, "auto", {"auto", "replicate", "row-partition", "column-switch", "nested-rows"},
            "how the ranks share the propagation, with the same results in every bit; auto: what is expected to be "
@@ -112,7 +112,7 @@ KgatModel::Options KgatConfig::resolved() const {
                       : laplacian_ == "symmetric-upstream"              ? FirstAdjacency::symmetric_upstream
                       : laplacian_ == "symmetric" || laplacian_ == "bi" ? FirstAdjacency::symmetric
                                                                         : FirstAdjacency::random_walk;
-  options.half_storage = storage_ == "bf16";
+  if (storage_ != "fp32") options.storage = storage_ == "bf16" ? DType::bf16 : DType::f16;
   for (const auto& [name, mode] : {std::pair{"replicate", KgatMode::replicate},
                                    {"row-partition", KgatMode::row_partition},
                                    {"column-switch", KgatMode::column_switch},
@@ -134,8 +134,8 @@ void KgatConfig::check() const {
 std::unique_ptr<Model> KgatConfig::load(const ModelSource& source) const {
   KgatModel::Options options = resolved();
   options.dtype = source.dtype, options.seed = source.seed;
-  require_usage(!options.half_storage || options.dtype == DType::f32,
-                "option model.storage = bf16: needs run.precision = fp32");
+  require_usage(!options.storage || options.dtype == DType::f32, "option model.storage = ", storage_,
+                ": needs run.precision = fp32");
   if (source.checkpoint != nullptr) options.pretrained.clear();  // the checkpoint has all weights
   return std::make_unique<KgatModel>(std::move(options), KgData::read(source.path, source.placement));
 }

@@ -56,11 +56,12 @@ KgatModel::KgatModel(Options options, KgData data)
       judged_(data_) {
   if (!options_.pretrained.empty()) load_pretrained();
   if (options_.laplacian == FirstAdjacency::attention) {
-    refresh_attention(*net_, data_.graph, AttentionPlan(data_.graph, 0, data_.graph.nodes), options_.parallel_edges);
+    const AttentionPlan plan(data_.graph, 0, data_.graph.nodes, options_.dtype);
+    refresh_attention(*net_, data_.graph, plan, options_.parallel_edges);
   } else {
     laplacian(data_.graph, static_cast<Laplacian>(options_.laplacian), net_->adjacency().value);
   }
-  propagation_ = std::make_unique<KgatPropagation>(*net_, data_.graph, options_.half_storage);
+  propagation_ = std::make_unique<KgatPropagation>(*net_, data_.graph, options_.storage);
 }
 
 void KgatModel::load_pretrained() {
@@ -85,7 +86,7 @@ void KgatModel::load_pretrained() {
 
 void KgatModel::move_to(Device device) {
   params().move_to(device);
-  propagation_ = std::make_unique<KgatPropagation>(*net_, data_.graph, options_.half_storage);
+  propagation_ = std::make_unique<KgatPropagation>(*net_, data_.graph, options_.storage);
 }
 
 std::int64_t KgatModel::size(Split split) const {
@@ -97,7 +98,7 @@ ShardLoss KgatModel::loss(Tape&, const Shard&) const {
               "a model of kind kgat draws whole batches, not shards of samples: only training and evaluation know it");
 }
 
-void KgatModel::begin_evaluation() {
+OwnedTensor KgatModel::propagate() {
   propagation_->adjacency_changed();  // the weights may come from a file
   propagation_->begin(nullptr);
   const ops::RowSet all = ops::RowSet::range(0, data_.graph.nodes);
@@ -106,9 +107,23 @@ void KgatModel::begin_evaluation() {
   std::iota(nodes.begin(), nodes.end(), 0);
   const Device device = net_->params().device();
   const Resident items(std::move(nodes), device);
-  const OwnedTensor h(options_.dtype, {data_.items, options_.arch.final_width()}, device);
+  OwnedTensor h(options_.dtype, {data_.items, options_.arch.final_width()}, device);
   propagation_->gather(items.span(), h);
-  items_ = ops::ItemTable(h);
+  Stream(device).synchronize();  // the list goes
+  return h;
+}
+
+void KgatModel::begin_evaluation() { items_ = ops::ItemTable(propagate()); }
+
+std::vector<std::vector<RankedItem>> KgatModel::suggest(std::span<const std::int64_t> users, std::int64_t count) {
+  const Device device = net_->params().device();
+  const OwnedTensor items = propagate(),
+                    h(options_.dtype, {static_cast<std::int64_t>(users.size()), options_.arch.final_width()}, device);
+  std::vector<std::int32_t> nodes;
+  for (const std::int64_t user : users) nodes.push_back(static_cast<std::int32_t>(data_.node_of_user(user)));
+  const Resident list(std::move(nodes), device);
+  propagation_->gather(list.span(), h);
+  return best_items(data_, HostView(items), users, HostView(h), count);
 }
 
 void KgatModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {

@@ -35,13 +35,12 @@ void KgatPropagation::in_pieces(const ops::RowSet& rows, const Work& work) {
   for (std::int64_t i = 0; i < pieces; ++i) piece(i);
 }
 
-KgatPropagation::KgatPropagation(Kgat& net, const KgGraph& graph, bool half_storage)
+KgatPropagation::KgatPropagation(Kgat& net, const KgGraph& graph, std::optional<DType> storage)
     : net_(net),
       graph_(graph),
       indptr_(graph.adj_indptr, net.params().device()),
       transpose_(graph.transpose, net.params().device()),
-      column_(graph.col, net.params().device()),
-      half_(half_storage) {
+      column_(graph.col, net.params().device()) {
   const KgatArch& arch = net.arch();
   const DType dtype = net.params().dtype();
   const Device device = net.params().device();
@@ -59,7 +58,7 @@ KgatPropagation::KgatPropagation(Kgat& net, const KgGraph& graph, bool half_stor
     widest = std::max(widest, arch.width(l));
   }
   ds_ = OwnedTensor(dtype, {graph.nodes * widest}, device);
-  if (half_) rounded_ = OwnedTensor(DType::bf16, {graph.nodes * widest}, device);
+  if (storage) rounded_ = OwnedTensor(*storage, {graph.nodes * widest}, device);
   transposed_ = OwnedTensor(dtype, {graph.nnz()}, device);
   adjacency_changed();
   begin(nullptr);
@@ -113,11 +112,11 @@ ops::AggregateRows KgatPropagation::arrays(int l) const {
 }
 
 void KgatPropagation::store(int l, const ops::RowSet& rows) {
-  if (!half_) return;
+  if (!rounded_.view()) return;
   const std::int64_t width = net_.arch().width(l);
-  half_now_ = rounded_->slice(0, graph_.nodes * width).reshaped({graph_.nodes, width});
+  rounded_now_ = rounded_->slice(0, graph_.nodes * width).reshaped({graph_.nodes, width});
   Stream stream = this->stream();
-  ops::round_node_rows(stream, half_now_, x(l), rows);
+  ops::round_node_rows(stream, rounded_now_, x(l), rows);
 }
 
 void KgatPropagation::product(int l, const ops::RowSet& rows) {

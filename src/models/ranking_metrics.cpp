@@ -26,21 +26,20 @@ RankingMetrics::RankingMetrics(std::vector<std::int64_t> cutoffs) : cutoffs_(std
 
 void RankingMetrics::add(std::span<const std::int32_t> top, std::span<const std::int32_t> relevant,
                          double* sums) const {
-  const auto is_hit = [&](std::size_t i) {
-    return i < top.size() && top[i] >= 0 && std::binary_search(relevant.begin(), relevant.end(), top[i]);
-  };
-  std::int64_t all_hits = 0;
-  for (std::size_t i = 0; i < top.size(); ++i) all_hits += is_hit(i);
-  const auto n = static_cast<std::int64_t>(relevant.size());
+  thread_local std::vector<std::int64_t> hit;  // places in the ranking
+  hit.clear();
+  for (std::size_t i = 0; i < top.size(); ++i) {
+    if (top[i] >= 0 && std::binary_search(relevant.begin(), relevant.end(), top[i]))
+      hit.push_back(static_cast<std::int64_t>(i));
+  }
+  const auto n = static_cast<std::int64_t>(relevant.size()), all_hits = static_cast<std::int64_t>(hit.size());
   double* out = sums;
   *out++ += 1;
-  std::int64_t hits = 0, rho = 0;
+  std::int64_t hits = 0;
   double gain = 0;
   for (const std::int64_t k : cutoffs_) {
-    for (; rho < k; ++rho) {
-      if (all_hits > hits && is_hit(static_cast<std::size_t>(rho)))
-        ++hits, gain += discount_[static_cast<std::size_t>(rho)];
-    }
+    for (; hits < all_hits && hit[static_cast<std::size_t>(hits)] < k; ++hits)
+      gain += discount_[static_cast<std::size_t>(hit[static_cast<std::size_t>(hits)])];
     const double found = static_cast<double>(hits);
     out[0] += found / static_cast<double>(n);
     out[1] += gain / ideal_[static_cast<std::size_t>(std::min(k, n))];

@@ -31,9 +31,46 @@ void draw(const PhiloxKey& key, std::int64_t groups, std::uint32_t* words) {
   for (std::int64_t g = 0; g < groups; ++g) philox_group(key, static_cast<std::uint64_t>(g), words + g * kGroupWords);
 }
 
+/// As many numbers of U as a vector of T has lanes.
+template <class U, int kCount>
+struct NarrowOf {
+  typedef U type __attribute__((vector_size(kCount * sizeof(U))));
+  typedef U unaligned __attribute__((vector_size(kCount * sizeof(U)), aligned(alignof(U)), may_alias));
+};
+
+/// `count` numbers of U as a vector's lanes; `count` is all lanes but in the last piece of a row.
+template <class T, class U>
+LOCKSTEP_INLINE Vec<IntOf<T>> widened(const U* p, std::int64_t count) {
+  using Narrow = typename NarrowOf<U, kLanes<T>>::unaligned;
+  if (count == kLanes<T>) return __builtin_convertvector(*reinterpret_cast<const Narrow*>(p), Vec<IntOf<T>>);
+  Vec<IntOf<T>> v{};
+  for (std::int64_t i = 0; i < count; ++i) v[i] = static_cast<IntOf<T>>(p[i]);
+  return v;
+}
 template <class T>
-LOCKSTEP_INLINE T leaky(T z, T slope) {
-  return z > 0 ? z : z * slope;
+LOCKSTEP_INLINE void store_bytes(std::uint8_t* p, Vec<IntOf<T>> v, std::int64_t count) {
+  using Narrow = NarrowOf<std::uint8_t, kLanes<T>>;
+  const auto bytes = __builtin_convertvector(v, typename Narrow::type);
+  if (count == kLanes<T>) {
+    *reinterpret_cast<typename Narrow::unaligned*>(p) = bytes;
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) p[i] = bytes[i];
+  }
+}
+template <class T>
+LOCKSTEP_INLINE Vec<T> part(const T* p, std::int64_t count) {
+  return count == kLanes<T> ? load(p) : load(p, Lanes<T>(count));
+}
+template <class T>
+LOCKSTEP_INLINE void store_part(T* p, Vec<T> v, std::int64_t count) {
+  count == kLanes<T> ? store(p, v) : store(p, v, Lanes<T>(count));
+}
+/// Calls f(column, columns) for the pieces of a row, all of a vector's lanes but the last.
+template <class T, class F>
+LOCKSTEP_INLINE void in_vectors(std::int64_t width, const F& f) {
+  std::int64_t c = 0;
+  for (; c + kLanes<T> <= width; c += kLanes<T>) f(c, std::int64_t{kLanes<T>});
+  if (c < width) f(c, width - c);
 }
 
 template <class T>
@@ -41,32 +78,30 @@ void activate(const RowSet& rows, std::int64_t width, T* __restrict__ out, std::
               const T* __restrict__ z1, const T* __restrict__ bias1, const T* __restrict__ z2,
               const T* __restrict__ bias2, T slope, const std::uint16_t* __restrict__ draws, std::int64_t stride,
               std::int32_t threshold, T scale) {
-  const std::int64_t count = rows.size();
-  for (std::int64_t i = 0; i < count; ++i) {
-    T* o = out + rows[i] * width;
-    const T* p = z1 + i * width;
-    for (std::int64_t c = 0; c < width; ++c) o[c] = leaky(p[c] + bias1[c], slope);
-    if (z2 != nullptr) {
-      const T* q = z2 + i * width;
-      for (std::int64_t c = 0; c < width; ++c) o[c] += leaky(q[c] + bias2[c], slope);
-    }
-    if (draws != nullptr) {
-      const std::uint16_t* d = draws + i * stride;
-      for (std::int64_t c = 0; c < width; ++c) o[c] = d[c] >= threshold ? o[c] * scale : 0;
-    }
-    if (marks == nullptr) continue;
-    std::uint8_t* m = marks + rows[i] * width;
-    for (std::int64_t c = 0; c < width; ++c)
-      m[c] = static_cast<std::uint8_t>(p[c] + bias1[c] > 0 ? kKept | kFirst : kKept);
-    if (z2 != nullptr) {
-      const T* q = z2 + i * width;
-      for (std::int64_t c = 0; c < width; ++c)
-        m[c] = static_cast<std::uint8_t>(m[c] | (q[c] + bias2[c] > 0 ? kSecond : 0));
-    }
-    if (draws != nullptr) {
-      const std::uint16_t* d = draws + i * stride;
-      for (std::int64_t c = 0; c < width; ++c) m[c] = d[c] >= threshold ? m[c] : std::uint8_t{0};
-    }
+  using I = Vec<IntOf<T>>;
+  const Vec<T> zero{}, factor = splat(scale), below = splat(slope);
+  const I limit = splat<IntOf<T>>(threshold), first = splat<IntOf<T>>(kFirst), second = splat<IntOf<T>>(kSecond),
+          kept = splat<IntOf<T>>(kKept);
+  for (std::int64_t i = 0; i < rows.size(); ++i) {
+    const std::int64_t to = rows[i] * width, from = i * width;
+    in_vectors<T>(
+        width, [&](std::int64_t c, std::int64_t count) __attribute__((always_inline)) {
+          const Vec<T> p = part(z1 + from + c, count) + part(bias1 + c, count);
+          Vec<T> o = p > zero ? p : p * below;
+          I mark = kept | (first & (p > zero));
+          if (z2 != nullptr) {
+            const Vec<T> q = part(z2 + from + c, count) + part(bias2 + c, count);
+            o += q > zero ? q : q * below;
+            mark |= second & (q > zero);
+          }
+          if (draws != nullptr) {
+            const I keep = widened<T>(draws + i * stride + c, count) >= limit;
+            o = keep ? o * factor : zero;
+            mark &= keep;
+          }
+          store_part(out + to + c, o, count);
+          if (marks != nullptr) store_bytes<T>(marks + to + c, mark, count);
+        });
   }
 }
 
@@ -74,23 +109,23 @@ template <class T>
 void derive(const RowSet& rows, std::int64_t width, T* __restrict__ d1, T* __restrict__ d2, T* __restrict__ dbias1,
             T* __restrict__ dbias2, const T* __restrict__ dout, const std::uint8_t* __restrict__ marks, T slope,
             T scale) {
-  const std::int64_t count = rows.size();
-  for (std::int64_t i = 0; i < count; ++i) {
-    const T* g = dout + rows[i] * width;
-    const std::uint8_t* m = marks + rows[i] * width;
-    T* p = d1 + i * width;
-    for (std::int64_t c = 0; c < width; ++c) {
-      const T kept = m[c] & kKept ? g[c] * scale : 0;
-      p[c] = m[c] & kFirst ? kept : kept * slope;
-      dbias1[c] += p[c];
-    }
-    if (d2 == nullptr) continue;
-    T* q = d2 + i * width;
-    for (std::int64_t c = 0; c < width; ++c) {
-      const T kept = m[c] & kKept ? g[c] * scale : 0;
-      q[c] = m[c] & kSecond ? kept : kept * slope;
-      dbias2[c] += q[c];
-    }
+  using I = Vec<IntOf<T>>;
+  const Vec<T> zero{}, factor = splat(scale), below = splat(slope);
+  const I none{}, first = splat<IntOf<T>>(kFirst), second = splat<IntOf<T>>(kSecond), kept = splat<IntOf<T>>(kKept);
+  for (std::int64_t i = 0; i < rows.size(); ++i) {
+    const std::int64_t from = rows[i] * width, to = i * width;
+    in_vectors<T>(
+        width, [&](std::int64_t c, std::int64_t count) __attribute__((always_inline)) {
+          const I mark = widened<T>(marks + from + c, count);
+          const Vec<T> g = (mark & kept) != none ? part(dout + from + c, count) * factor : zero;
+          const Vec<T> p = (mark & first) != none ? g : g * below;
+          store_part(d1 + to + c, p, count);
+          store_part(dbias1 + c, part(dbias1 + c, count) + p, count);
+          if (d2 == nullptr) return;
+          const Vec<T> q = (mark & second) != none ? g : g * below;
+          store_part(d2 + to + c, q, count);
+          store_part(dbias2 + c, part(dbias2 + c, count) + q, count);
+        });
   }
 }
 

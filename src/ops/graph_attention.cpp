@@ -17,6 +17,8 @@ namespace {
 
 /// Nodes that a thread projects at a time, and triples that it takes at a time.
 constexpr std::int64_t kNodes = 256, kTriples = 8192;
+/// Rows of the table that are asked for ahead: they lie anywhere in memory.
+constexpr std::int64_t kAhead = 12, kLineBytes = 64;
 
 /// out = tanh(x_rows M + y) when `translation`, else x_rows M, in blocks. Called by all threads of a parallel region.
 template <class T>
@@ -28,8 +30,15 @@ void project(Stream& stream, Arena& arena, std::span<const std::int32_t> nodes, 
     arena.reset();
     const std::int64_t n = std::min(kNodes, count - first);
     const Tensor x = allocate(arena, dtype_of<T>::value, {n, d}), to = out.slice(first, n);
-    for (std::int64_t i = 0; i < n; ++i)
-      std::copy_n(table.data<const T>() + nodes[static_cast<std::size_t>(first + i)] * d, d, x.data<T>() + i * d);
+    const auto row = [&](std::int64_t i) {
+      return table.data<const T>() + nodes[static_cast<std::size_t>(first + i)] * d;
+    };
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (i + kAhead < n)
+        for (std::int64_t c = 0; c < d; c += kLineBytes / static_cast<std::int64_t>(sizeof(T)))
+          __builtin_prefetch(row(i + kAhead) + c);
+      std::copy_n(row(i), d, x.data<T>() + i * d);
+    }
     gemm_nn(stream, {to}, x, matrix);
     if (!translation) continue;
     const T* y = translation.data<const T>();

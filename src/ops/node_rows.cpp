@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lockstep/base/bf16.hpp"
+#include "lockstep/base/f16.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "node_rows_cuda.hpp"
 
@@ -94,19 +95,24 @@ void clear_node_rows(Stream& stream, const Tensor& x, const RowSet& rows) {
 }
 
 void round_node_rows(Stream& stream, const Tensor& y, const Tensor& x, const RowSet& rows) {
-  require(x.shape() == y.shape() && x.dtype() == DType::f32 && y.dtype() == DType::bf16, "round_node_rows: from ",
-          x.shape(), " of ", x.dtype(), " to ", y.shape(), " of ", y.dtype());
+  require(x.shape() == y.shape() && x.dtype() == DType::f32 && (y.dtype() == DType::bf16 || y.dtype() == DType::f16),
+          "round_node_rows: from ", x.shape(), " of ", x.dtype(), " to ", y.shape(), " of ", y.dtype());
   const std::int64_t width = x.columns();
   const float* from = x.data<const float>();
-  bf16* to = y.data<bf16>();
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda()) return cuda::round_node_rows(stream, to, from, width, rows);
-  }
+  const auto round = [&](auto* to, const auto& rounded) {
+    if constexpr (kHasCuda) {
+      if (x.device().is_cuda()) return cuda::round_node_rows(stream, to, from, width, rows);
+    }
 #pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < rows.size(); ++i) {
-    const std::int64_t first = rows[i] * width;
-    for (std::int64_t c = first; c < first + width; ++c) to[c].bits = to_bf16(from[c]);
-  }
+    for (std::int64_t i = 0; i < rows.size(); ++i) {
+      const std::int64_t first = rows[i] * width;
+      for (std::int64_t c = first; c < first + width; ++c) to[c].bits = rounded(from[c]);
+    }
+  };
+  if (y.dtype() == DType::f16)
+    round(y.data<f16>(), to_f16);
+  else
+    round(y.data<bf16>(), to_bf16);
 }
 
 void sum_node_rows(Stream& stream, const Tensor& y, const Tensor& x, std::int64_t column,

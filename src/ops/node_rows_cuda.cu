@@ -1,3 +1,5 @@
+#include <cuda_fp16.h>
+
 #include "cuda_map.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/base/bf16.hpp"
@@ -75,12 +77,16 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
   for (std::int64_t c = warp_lane(); c < columns; c += kWarp) x[at + c] = 0;
 }
 
+__device__ void round_to(bf16& y, float x) { y.bits = to_bf16(x); }
+__device__ void round_to(f16& y, float x) { y.bits = __half_as_ushort(__float2half_rn(x)); }
+
+template <class Half>
 __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
-    round_node_rows_kernel(bf16* __restrict__ y, const float* __restrict__ x, std::int64_t columns, RowSet rows) {
+    round_node_rows_kernel(Half* __restrict__ y, const float* __restrict__ x, std::int64_t columns, RowSet rows) {
   const std::int64_t i = warp_row();
   if (i >= rows.size()) return;
   const std::int64_t at = rows[i] * columns;
-  for (std::int64_t c = warp_lane(); c < columns; c += kWarp) y[at + c].bits = to_bf16(x[at + c]);
+  for (std::int64_t c = warp_lane(); c < columns; c += kWarp) round_to(y[at + c], x[at + c]);
 }
 
 /// A thread per element of y: it goes over the uses of its row in their order, next to threads that do the same for the
@@ -113,8 +119,9 @@ template <class T>
 void clear_node_rows(const Stream& stream, T* x, std::int64_t columns, const RowSet& rows) {
   launch_rows(stream, rows.size(), clear_node_rows_kernel<T>, x, columns, rows);
 }
-void round_node_rows(const Stream& stream, bf16* y, const float* x, std::int64_t columns, const RowSet& rows) {
-  launch_rows(stream, rows.size(), round_node_rows_kernel, y, x, columns, rows);
+template <class Half>
+void round_node_rows(const Stream& stream, Half* y, const float* x, std::int64_t columns, const RowSet& rows) {
+  launch_rows(stream, rows.size(), round_node_rows_kernel<Half>, y, x, columns, rows);
 }
 template <class T>
 void sum_node_rows(const Stream& stream, T* y, std::int64_t columns, const T* x, std::int64_t stride,
@@ -134,5 +141,7 @@ void sum_node_rows(const Stream& stream, T* y, std::int64_t columns, const T* x,
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)
 #undef LOCKSTEP_INSTANTIATE
+template void round_node_rows(const Stream&, bf16*, const float*, std::int64_t, const RowSet&);
+template void round_node_rows(const Stream&, f16*, const float*, std::int64_t, const RowSet&);
 
 }  // namespace lockstep::ops::cuda

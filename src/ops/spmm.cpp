@@ -67,6 +67,7 @@ void spmm(Stream& stream, Target y, const CsrPattern& pattern, const Tensor& val
     };
     if constexpr (std::is_same_v<T, float>) {
       if (x.dtype() == DType::bf16) return run(stream, arguments(x.data<const bf16>()), rows);
+      if (x.dtype() == DType::f16) return run(stream, arguments(x.data<const f16>()), rows);
     }
     require(x.dtype() == to.dtype(), "spmm: x is of ", x.dtype(), ", y of ", to.dtype());
     run(stream, arguments(x.data<const T>()), rows);

@@ -1,3 +1,5 @@
+#include <cuda_fp16.h>
+
 #include "cuda_map.hpp"
 #include "spmm_kernels.hpp"
 
@@ -15,17 +17,28 @@ constexpr std::int64_t kLong = 256;
 
 __device__ bool has(const std::uint64_t* set, std::int32_t i) { return (set[i / 64] >> (i % 64)) & 1; }
 
+__device__ float widened(bf16 x) { return __uint_as_float(std::uint32_t{x.bits} << 16); }
+__device__ float widened(f16 x) { return __half2float(__ushort_as_half(x.bits)); }
+
 template <int V, class T>
 __device__ Pack<T, V> read(const T* p) {
   return gpu::load<V>(p);
 }
-template <int V, class T>
-__device__ Pack<float, V> read(const bf16* p) {
-  const Pack<bf16, V> half = gpu::load<V>(p);
+template <int V, class Half>
+__device__ Pack<float, V> read_half(const Half* p) {
+  const Pack<Half, V> half = gpu::load<V>(p);
   Pack<float, V> x;
 #pragma unroll
-  for (int v = 0; v < V; ++v) x.at[v] = __uint_as_float(std::uint32_t{half.at[v].bits} << 16);
+  for (int v = 0; v < V; ++v) x.at[v] = widened(half.at[v]);
   return x;
+}
+template <int V, class T>
+__device__ Pack<float, V> read(const bf16* p) {
+  return read_half<V>(p);
+}
+template <int V, class T>
+__device__ Pack<float, V> read(const f16* p) {
+  return read_half<V>(p);
 }
 
 /// How the lanes of a warp share the columns of a row: groups of lanes, a power of two, hold V columns per lane, from `column`
@@ -163,5 +176,6 @@ void spmm(const Stream& stream, const Arguments& a, const RowSet& rows) {
 template void spmm(const Stream&, const cpu::SpmmArguments<float, float>&, const RowSet&);
 template void spmm(const Stream&, const cpu::SpmmArguments<double, double>&, const RowSet&);
 template void spmm(const Stream&, const cpu::SpmmArguments<float, bf16>&, const RowSet&);
+template void spmm(const Stream&, const cpu::SpmmArguments<float, f16>&, const RowSet&);
 
 }  // namespace lockstep::ops::cuda

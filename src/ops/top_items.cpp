@@ -1,7 +1,6 @@
 #include "lockstep/ops/top_items.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -18,83 +17,50 @@ namespace {
 /// Items of a tile and users of a block: their scores (128 KiB of f32) and the tile's factors stay in the L2 cache.
 constexpr std::int64_t kItemTile = 512, kUserBlock = 64;
 
-/// A score and an item as one number: ascending keys are descending scores, and ascending items among equal ones.
-template <class T>
-struct KeyOf;
-template <>
-struct KeyOf<float> {
-  using Key = std::uint64_t;
-  using Bits = std::uint32_t;
-};
-template <>
-struct KeyOf<double> {
-  using Key = unsigned __int128;
-  using Bits = std::uint64_t;
-};
-template <class T>
-using Key = typename KeyOf<T>::Key;
-
-template <class T>
-Key<T> key_of(T score, std::int32_t item) {
-  using Bits = typename KeyOf<T>::Bits;
-  constexpr Bits kSign = Bits{1} << (8 * sizeof(T) - 1);
-  const Bits bits = std::bit_cast<Bits>(score + T{0});  // -0 is 0
-  const Bits descending = (bits & kSign) != 0 ? bits : ~(bits | kSign);
-  return static_cast<Key<T>>(descending) << 32 | static_cast<std::uint32_t>(item);
-}
-template <class T>
-T score_of(Key<T> key) {
-  using Bits = typename KeyOf<T>::Bits;
-  constexpr Bits kSign = Bits{1} << (8 * sizeof(T) - 1);
-  const Bits descending = static_cast<Bits>(key >> 32);
-  return std::bit_cast<T>((descending & kSign) != 0 ? descending : static_cast<Bits>(~descending & ~kSign));
-}
-
 /// The best K of the candidates of one user. Items come in ascending order, so that one that merely equals the K-th best
 /// is not better than it.
 template <class T>
 class Best {
  public:
   void reset(std::int64_t k) {
-    k_ = k, kept_ = count_ = 0;
+    kernels_ = cpu::active_top_items_kernels<T>();
+    k_ = k, count_ = 0;
     threshold_ = -std::numeric_limits<T>::infinity();
     const auto room = static_cast<std::size_t>(2 * k + kItemTile + 1);  // the kernel writes one past what it takes
-    item_.resize(room), score_.resize(room), keys_.resize(room + static_cast<std::size_t>(k));
+    item_.resize(room), score_.resize(room);
   }
   /// errors  none; n <= kItemTile
   void offer(std::int64_t n, const T* scores, std::int32_t first) {
-    count_ +=
-        cpu::active_above_kernel<T>()(n, scores, threshold_, first, item_.data() + count_, score_.data() + count_);
-    if (kept_ + count_ >= 2 * k_) keep_best();
+    count_ += kernels_.above(n, scores, threshold_, first, item_.data() + count_, score_.data() + count_);
+    if (count_ >= 2 * k_) keep_best();
   }
   void finish(std::int32_t* top) {
     keep_best();
-    std::sort(keys_.begin(), keys_.begin() + kept_);
-    for (std::int64_t i = 0; i < k_; ++i)
-      top[i] = i < kept_ ? static_cast<std::int32_t>(keys_[static_cast<std::size_t>(i)] & 0xffffffffu) : -1;
+    order_.resize(static_cast<std::size_t>(count_));
+    for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = {score_[i], item_[i]};
+    std::sort(order_.begin(), order_.end(), [](const Scored& a, const Scored& b) {
+      return a.score > b.score || (a.score == b.score && a.item < b.item);
+    });
+    for (std::int64_t i = 0; i < k_; ++i) top[i] = i < count_ ? order_[static_cast<std::size_t>(i)].item : -1;
   }
 
  private:
-  /// Drops all but the best K of what has been kept and what has come since.
+  struct Scored {
+    T score;
+    std::int32_t item;
+  };
   void keep_best() {
-    for (std::int64_t i = 0; i < count_; ++i)
-      keys_[static_cast<std::size_t>(kept_ + i)] =
-          key_of(score_[static_cast<std::size_t>(i)], item_[static_cast<std::size_t>(i)]);
-    kept_ += count_, count_ = 0;
-    if (kept_ < k_ || k_ == 0) {
-      kept_ = std::min(kept_, k_);
-      return;
-    }
-    std::nth_element(keys_.begin(), keys_.begin() + (k_ - 1), keys_.begin() + kept_);
-    kept_ = k_;
-    threshold_ = score_of<T>(keys_[static_cast<std::size_t>(k_ - 1)]);
+    if (count_ <= k_) return;
+    if (k_ > 0) threshold_ = kernels_.keep(count_, k_, item_.data(), score_.data());
+    count_ = k_;
   }
 
-  std::int64_t k_ = 0, kept_ = 0, count_ = 0;  ///< count_: candidates that are not among the keys yet
-  T threshold_ = 0;
+  cpu::TopItemsKernels<T> kernels_{};
+  std::int64_t k_ = 0, count_ = 0;
+  T threshold_ = 0;  ///< of K kept ones, or as good as that
   std::vector<std::int32_t> item_;
   std::vector<T> score_;
-  std::vector<Key<T>> keys_;
+  std::vector<Scored> order_;
 };
 
 using Excluded = std::function<std::span<const std::int32_t>(std::int64_t)>;

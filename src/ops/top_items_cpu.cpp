@@ -1,3 +1,6 @@
+#include <limits>
+#include <type_traits>
+
 #include "simd.hpp"
 #include "top_items_kernels.hpp"
 
@@ -46,13 +49,74 @@ std::int64_t above(std::int64_t n, const T* scores, T threshold, std::int32_t fi
   return found;
 }
 
+template <class T>
+std::int64_t count_above(std::int64_t n, const T* scores, T limit) {
+  constexpr std::int64_t kL = kLanes<T>;
+  const Vec<T> limits = splat(limit);
+  Vec<IntOf<T>> found[2] = {};
+  std::int64_t i = 0;
+  for (; i + 2 * kL <= n; i += 2 * kL) {
+    found[0] -= load(scores + i) > limits;
+    found[1] -= load(scores + i + kL) > limits;
+  }
+  std::int64_t count = 0;
+  for (; i < n; ++i) count += scores[i] > limit;
+  found[0] += found[1];
+  for (int l = 0; l < kLanes<T>; ++l) count += found[0][l];
+  return count;
+}
+
+/// All bits but the sign's.
+template <class T>
+constexpr IntOf<T> kMagnitude = std::numeric_limits<IntOf<T>>::max();
+
+/// Floating-point numbers as integers of the same order; -0 comes just before 0.
+template <class T>
+IntOf<T> rank_of(T x) {
+  const IntOf<T> bits = __builtin_bit_cast(IntOf<T>, x);
+  return bits ^ ((bits >> (8 * sizeof(T) - 1)) & kMagnitude<T>);
+}
+template <class T>
+T of_rank(IntOf<T> rank) {
+  return __builtin_bit_cast(T, static_cast<IntOf<T>>(rank ^ ((rank >> (8 * sizeof(T) - 1)) & kMagnitude<T>)));
+}
+
+template <class T>
+T keep(std::int64_t n, std::int64_t k, std::int32_t* item, T* score) {
+  // Halve the range of numbers that k candidates or fewer lie above until exactly k do, or one number remains.
+  T least = score[0], most = score[0];
+  for (std::int64_t i = 1; i < n; ++i)
+    least = score[i] < least ? score[i] : least, most = score[i] > most ? score[i] : most;
+  using Wide = std::conditional_t<sizeof(T) == 4, std::int64_t, __int128>;
+  Wide low = rank_of(least), high = rank_of(most);  // more than k are not below low; k or fewer are above high
+  std::int64_t above_high = 0;
+  while (low < high && above_high != k) {
+    const Wide middle = low + (high - low) / 2;
+    const std::int64_t count = count_above(n, score, of_rank<T>(static_cast<IntOf<T>>(middle)));
+    if (count > k)
+      low = middle + 1;
+    else
+      high = middle, above_high = count;
+  }
+  const T limit = of_rank<T>(static_cast<IntOf<T>>(high));
+  std::int64_t equal = k - above_high, kept = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T x = score[i];
+    const bool tie = x == limit && equal > 0;
+    item[kept] = item[i], score[kept] = x;
+    kept += x > limit || tie;
+    equal -= tie;
+  }
+  return limit;
+}
+
 }  // namespace
 
 template <class T>
-AboveKernel<T> above_kernel() {
-  return above<T>;
+TopItemsKernels<T> top_items_kernels() {
+  return {above<T>, keep<T>};
 }
-template AboveKernel<float> above_kernel<float>();
-template AboveKernel<double> above_kernel<double>();
+template TopItemsKernels<float> top_items_kernels<float>();
+template TopItemsKernels<double> top_items_kernels<double>();
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -6,6 +6,7 @@
 #include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "transr_cuda.hpp"
+#include "transr_kernels.hpp"
 
 namespace lockstep::ops {
 
@@ -33,40 +34,28 @@ RankingSums transr_chunk(Stream& stream, Arena& scratch, const RelationSamples& 
       to = std::copy_n(table.data<const T>() + node * d, d, to);
   gemm_nn(stream, {result.projected}, x, matrix);
 
-  const bool wanted = static_cast<bool>(result.drows);
-  const Tensor dp = wanted ? allocate(scratch, kType, {3 * n, k}) : Tensor();
-  T* dy = wanted ? result.dtranslation.data<T>() : nullptr;
-  if (wanted) std::fill_n(dy, k, T{0});
+  const auto kernels = cpu::active_transr_kernels<T>();
+  const Tensor distances = allocate(scratch, DType::f64, {3, n});
+  double *f = distances.data<double>(), *g = f + n, *squares = g + n;
+  kernels.distances(n, k, f, g, squares, result.projected.data<const T>(), y);
   double y_square = 0;
   for (std::int64_t c = 0; c < k; ++c) y_square += static_cast<double>(y[c]) * static_cast<double>(y[c]);
+  // The loss falls with f(t') and rises with f(t): slope = 2 sigmoid(f(t) - f(t')) / total.
+  const Tensor slope = allocate(scratch, kType, {n});
   for (std::int64_t i = 0; i < n; ++i) {
-    const T *h = result.projected.data<const T>() + i * k, *t = h + n * k, *o = t + n * k;
-    double f = 0, g = 0, squares = y_square;
-    for (std::int64_t c = 0; c < k; ++c) {
-      const double e = static_cast<double>(h[c] + y[c] - t[c]), w = static_cast<double>(h[c] + y[c] - o[c]);
-      f += e * e, g += w * w;
-      squares += static_cast<double>(h[c]) * static_cast<double>(h[c]) +
-                 static_cast<double>(t[c]) * static_cast<double>(t[c]) +
-                 static_cast<double>(o[c]) * static_cast<double>(o[c]);
-    }
-    if (result.score) result.score.data<T>()[i] = static_cast<T>(f), result.score.data<T>()[n + i] = static_cast<T>(g);
-    sums.loss += softplus(f - g), sums.half_square += squares / 2;
-    if (!wanted) continue;
-    // L falls with f(t') and rises with f(t): a = 2 sigmoid(f - f') / total.
-    const T a = static_cast<T>(2 * scale / (1 + std::exp(g - f))), decay = static_cast<T>(l2 * scale);
-    T *dh = dp.data<T>() + i * k, *dt = dh + n * k, *dother = dt + n * k;
-    for (std::int64_t c = 0; c < k; ++c) {
-      const T e = h[c] + y[c] - t[c], w = h[c] + y[c] - o[c], pull = a * (e - w);
-      dh[c] = pull + decay * h[c];
-      dt[c] = decay * t[c] - a * e;
-      dother[c] = decay * o[c] + a * w;
-      dy[c] += pull + decay * y[c];
-    }
+    if (result.score)
+      result.score.data<T>()[i] = static_cast<T>(f[i]), result.score.data<T>()[n + i] = static_cast<T>(g[i]);
+    sums.loss += softplus(f[i] - g[i]), sums.half_square += (squares[i] + y_square) / 2;
+    slope.data<T>()[i] = static_cast<T>(2 * scale / (1 + std::exp(g[i] - f[i])));
   }
-  if (wanted) {
-    gemm_nt(stream, {result.drows}, dp, matrix);
-    gemm_tn(stream, {result.dmatrix}, x, dp);
-  }
+  if (!result.drows) return sums;
+  const Tensor dp = allocate(scratch, kType, {3 * n, k});
+  T* dy = result.dtranslation.data<T>();
+  std::fill_n(dy, k, T{0});
+  kernels.pull(n, k, dp.data<T>(), dy, result.projected.data<const T>(), y, slope.data<const T>(),
+               static_cast<T>(l2 * scale));
+  gemm_nt(stream, {result.drows}, dp, matrix);
+  gemm_tn(stream, {result.dmatrix}, x, dp);
   return sums;
 }
 

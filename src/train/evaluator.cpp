@@ -3,14 +3,31 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstring>
 #include <deque>
 #include <exception>
 
+#include "lockstep/base/error.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
+#include "lockstep/models/hrm_model.hpp"
 
 namespace lockstep {
 
 std::int64_t evaluation_pieces(std::int64_t sums) { return sums <= 512 ? 256 : 64; }
+
+namespace {
+
+/// The figures that are no sums: variants of ARC tasks vote, wherever they were evaluated.
+void add_votes(Communicator& comm, const HrmModel& model, std::vector<Metric>& figures) {
+  Gathered all;
+  comm.all_gather(std::as_bytes(std::span(model.ballots())), all, "votes");
+  std::vector<ArcBallot> ballots(all.bytes.size() / sizeof(ArcBallot));
+  if (!ballots.empty()) std::memcpy(ballots.data(), all.bytes.data(), all.bytes.size());
+  for (const auto& [attempts, rate] : arc_pass_rates(std::move(ballots)))
+    figures.push_back({join("pass@", attempts), rate, true});
+}
+
+}  // namespace
 
 std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int threads,
                              std::vector<MetricTable>* tables) {
@@ -51,7 +68,9 @@ std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int 
   std::vector<double> total(static_cast<std::size_t>(sums));
   tree_all_reduce<double>(comm, pieces, local, total, "evaluation sums");
   if (tables) *tables = model.tables(split, total);
-  return model.metrics(split, total);
+  std::vector<Metric> figures = model.metrics(split, total);
+  if (const auto* hrm = dynamic_cast<const HrmModel*>(&model)) add_votes(comm, *hrm, figures);
+  return figures;
 }
 
 }  // namespace lockstep

@@ -67,6 +67,7 @@ KgatMode KgatProgram::choose_mode() {
       kgat_costs(model_.net().arch(), model_.data().graph, batch.rows(),
                  {.ranks = world_.size(),
                   .threads = static_cast<int>(world_.communicator().all_reduced(threads, ReduceOp::min, "threads")),
+                  .segments = config_.dist.shards,
                   .one_host = world_.nodes() == 1});
   why_ = join(model_.options().mode ? "as dist.mode says" : "expected to be fastest", "; a step: ", costs.text());
   return model_.options().mode.value_or(costs.cheapest());

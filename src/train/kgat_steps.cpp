@@ -37,7 +37,7 @@ KgatSteps::KgatSteps(Communicator& comm, Kgat& net, KgatPropagation& propagation
       propagation_(propagation),
       adam_cf_(options.optimizer, net.params(), tables_of(net, exchange_, false)),
       adam_kg_(options.optimizer, net.params(), tables_of(net, exchange_, true)),
-      plan_(graph_, exchange_.first(), exchange_.last(), stream_.device()),
+      plan_(graph_, exchange_.first(), exchange_.last(), net.params().dtype(), stream_.device()),
       arenas_{Arena(stream_.device()), Arena(stream_.device())} {
   require_usage(!on_gpu() || !exchange_.partitioned(), "option dist.mode: between GPUs no rows are moved; with ",
                 comm.size(),

@@ -179,10 +179,9 @@ class KgatVerification {
     laplacian(graph(), kind, HostView(model_.net().adjacency().value, HostView::Access::write));
     model_.propagation().adjacency_changed();
   }
-  void refresh(const std::string& mode, const Tensor& logits = {}) {
-    const AttentionPlan plan(graph(), 0, graph().nodes, device_);
-    refresh_attention(model_.net(), graph(), plan,
-                      mode == "sum_logits" ? ops::ParallelEdges::sum_logits : ops::ParallelEdges::per_triple, logits);
+  void refresh(const std::string& mode) {
+    refresh_attention(model_.net(), graph(), plan_,
+                      mode == "sum_logits" ? ops::ParallelEdges::sum_logits : ops::ParallelEdges::per_triple);
     model_.propagation().adjacency_changed();
   }
 
@@ -220,10 +219,9 @@ class KgatVerification {
   }
 
   void attention() {
-    const OwnedTensor logits(dtype_of<T>::value, {graph().triples()}, device_);
-    refresh("per_triple", logits);
+    refresh("per_triple");
     std::vector<double> v, pi;
-    const std::vector<double> ours = doubles(logits);
+    const std::vector<double> ours = doubles(plan_.logits());
     for (const std::int64_t e : reference_.of_reference) v.push_back(ours[static_cast<std::size_t>(e)]);
     v_.relative("outputs", "attention/logits", v, tolerance(kForward));
     const auto head = file_.template read<std::int64_t>("/inputs/ckg_h");
@@ -481,6 +479,7 @@ class KgatVerification {
   bool f64_;
   Device device_;
   KgatModel model_;
+  const AttentionPlan plan_{graph(), 0, graph().nodes, dtype_of<T>::value, device_};
 };
 
 }  // namespace

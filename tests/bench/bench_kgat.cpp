@@ -1,7 +1,7 @@
 // bench_kgat: seconds of KGAT's parts on a prepared graph, and what its sparse product reaches of the memory's bandwidth.
 //
 //   [mpirun -n R] bench_kgat --data FILE.h5 [--jobs cf,kg,attention,evaluation,spmm] [--mode nested-rows] [--seconds S] [--batch B]
-//                            [--threads N] [--bf16] [--device cpu|cuda]
+//                            [--threads N] [--bf16 | --fp16] [--device cpu|cuda]
 //
 // Steps are the trainer's, with the draw of their batches, and on a GPU until it has done; median of at least three. One JSON object per job.
 #include <omp.h>
@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,15 +29,15 @@ struct Arguments {
   std::string data, jobs = "cf,kg,attention,evaluation,spmm", mode = "nested-rows", device = "cpu";
   double seconds = 5;
   std::int64_t batch = 1024, threads = 0;
-  bool bf16 = false;
+  std::optional<DType> storage;
 };
 
 Arguments parse(int argc, char** argv) {
   Arguments a;
   for (int i = 1; i < argc; ++i) {
     const std::string key = argv[i];
-    if (key == "--bf16") {
-      a.bf16 = true;
+    if (key == "--bf16" || key == "--fp16") {
+      a.storage = key == "--bf16" ? DType::bf16 : DType::f16;
       continue;
     }
     require_usage(i + 1 < argc, "bench_kgat: ", key, " needs a value");
@@ -124,7 +125,7 @@ struct Bench {
 
   static KgatModel::Options options(const Arguments& a) {
     KgatModel::Options o;
-    o.seed = 2019, o.message_dropout = {0.1, 0.1, 0.1}, o.half_storage = a.bf16;
+    o.seed = 2019, o.message_dropout = {0.1, 0.1, 0.1}, o.storage = a.storage;
     return o;
   }
   static KgatStepOptions step_options(const Arguments& a) {
@@ -195,7 +196,7 @@ struct Bench {
     p.store(0, all);
     const double seconds = seconds_of(world.communicator(), device, a.seconds, [&] { p.product(0, all); });
     // Per entry a row of x, a column number and a value.
-    const double bytes = static_cast<double>(graph.nnz()) * (64 * (a.bf16 ? 2 : 4) + 8),
+    const double bytes = static_cast<double>(graph.nnz()) * (64 * (a.storage ? 2 : 4) + 8),
                  stream = stream_bandwidth(device);
     report("spmm", seconds, bytes, "bytes",
            join(", \"stream_bytes_per_s\": ", stream, ", \"of_stream\": ", bytes / seconds / stream));

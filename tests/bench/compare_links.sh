@@ -3,9 +3,9 @@
 # throttled: the gradient in one message, in buckets that travel while the backward pass goes on, and in bf16; beside what the scaling
 # model predicts from the two-node run.
 #   BUILD=build tests/bench/compare_links.sh RATE CONFIG.ini BUCKET [option of lockstep bench ...]
-#   BUILD=build tests/bench/compare_links.sh 1gbit configs/sasrec-ml1m.ini 64KiB --batch.scope rank
+#   BUILD=build STEPS=12 tests/bench/compare_links.sh 1gbit configs/sasrec-ml1m.ini 64KiB --batch.scope rank
 # Nodes share this machine's cores, so a step on them tells nothing. What a rank waits for messages does: of each step the wait of the rank
-# that came last, so that waiting for slower ranks does not count; held against the step of one rank that has a core to itself.
+# that came last, so that waiting for slower ranks does not count, and the median of these; held against the step of one rank that has a core to itself.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 home=$(cd "$here/../.." && pwd)
@@ -17,7 +17,7 @@ lockstep=$home/${BUILD:-build}/bin/lockstep
 trap '"$cluster" down' EXIT
 "$cluster" up 4 || exit $?
 "$cluster" shape "$rate" || exit $?
-measure=(--config "$config" --json --warmup 2 --seconds "${SECONDS_EACH:-4}" "$@")
+measure=(--config "$config" --json --warmup 2 --steps "${STEPS:-12}" "$@")
 bench() {  # bench WAY NODES OPTION...
   local way=$1 nodes=$2 out; shift 2
   for _ in 1 2; do  # Open MPI 4.1.4 sometimes fails in MPI_Init over TCP
@@ -44,7 +44,7 @@ for line in sys.stdin:
         row = json.loads(line)
         cases.setdefault(key, {})[row["job"]] = row
 alone = cases[(1, "alone")]["train"]
-step = alone["phases_s"]["compute"] + alone["phases_s"]["update"]
+step = alone["step_s"]["median"]
 gradient = alone["all_reduce"]["bytes"] / 1e6
 print(f"links at {sys.argv[1]}, {sys.argv[2]}: gradient {gradient:.2f} MB; a step of one rank on a core of its own {1e3 * step:.1f} ms")
 print("nodes  way                  waits for messages   share of a step   predicted (fit on two nodes)")

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "every_isa.hpp"
+#include "lockstep/base/bf16.hpp"
+#include "lockstep/base/f16.hpp"
 #include "lockstep/base/philox.hpp"
 
 using namespace lockstep;
@@ -118,30 +120,29 @@ TEST_SUITE("ops.spmm") {
     CHECK(std::memcmp(one.data() + 100 * kWidth, part.data() + 100 * kWidth, 30 * kWidth * sizeof(float)) == 0);
   }
 
-  TEST_CASE("bf16 rows are what they stand for") {
+  TEST_CASE("rows of two bytes are what they stand for") {
     constexpr std::int64_t kRows = 20, kColumns = 50, kWidth = 37;
     const Sparse a(kRows, kColumns);
     auto values = draw<float>(static_cast<std::int64_t>(a.column.size()), "values");
-    auto x = draw<float>(kColumns * kWidth, "x");
-    std::vector<bf16> half(x.size());
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      std::uint32_t bits;
-      std::memcpy(&bits, &x[i], 4);
-      bits &= 0xffff0000u;
-      half[i].bits = static_cast<std::uint16_t>(bits >> 16);
-      std::memcpy(&x[i], &bits, 4);
-    }
-    test::for_every_isa([&] {
-      std::vector<float> y(kRows * kWidth), z(y);
-      Stream stream;
-      const auto multiply = [&](std::vector<float>& to, const Tensor& from) {
-        ops::spmm(stream, {Tensor::of(to.data(), {kRows, kWidth})}, a.pattern(),
-                  Tensor::of(values.data(), {static_cast<std::int64_t>(values.size())}), from,
-                  ops::RowSet::range(0, kRows));
-      };
-      multiply(y, Tensor::of(x.data(), {kColumns, kWidth}));
-      multiply(z, Tensor::of(half.data(), {kColumns, kWidth}));
-      CHECK(y == z);
-    });
+    const auto drawn = draw<float>(kColumns * kWidth, "x");
+    const auto same = [&](auto half, const auto& to, const auto& from) {
+      std::vector<decltype(half)> rounded(drawn.size());
+      std::vector<float> x(drawn);
+      for (std::size_t i = 0; i < x.size(); ++i) rounded[i].bits = to(x[i]), x[i] = from(rounded[i].bits);
+      test::for_every_isa([&] {
+        std::vector<float> y(kRows * kWidth), z(y);
+        Stream stream;
+        const auto multiply = [&](std::vector<float>& result, const Tensor& read) {
+          ops::spmm(stream, {Tensor::of(result.data(), {kRows, kWidth})}, a.pattern(),
+                    Tensor::of(values.data(), {static_cast<std::int64_t>(values.size())}), read,
+                    ops::RowSet::range(0, kRows));
+        };
+        multiply(y, Tensor::of(x.data(), {kColumns, kWidth}));
+        multiply(z, Tensor::of(rounded.data(), {kColumns, kWidth}));
+        CHECK(y == z);
+      });
+    };
+    same(bf16{}, to_bf16, from_bf16);
+    same(f16{}, to_f16, from_f16);
   }
 }

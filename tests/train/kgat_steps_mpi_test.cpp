@@ -78,7 +78,7 @@ struct Setup {
   DType dtype = DType::f32;
   std::vector<double> message_dropout;
   double node_dropout = 0;
-  bool half_storage = false;
+  std::optional<DType> storage = {};
   Device device = {};
 };
 
@@ -101,7 +101,7 @@ Trained train(Communicator& comm, const Toy& toy, KgatMode mode, const Setup& se
   options.seed = 8;
   options.clip_norm = 1;
   t.net->params().move_to(setup.device);
-  KgatPropagation propagation(*t.net, toy.data.graph, setup.half_storage);
+  KgatPropagation propagation(*t.net, toy.data.graph, setup.storage);
   KgatSteps steps(comm, *t.net, propagation, options);
   const KgatSampler sampler(toy.data, 12);
   CfBatch cf;
@@ -164,7 +164,7 @@ TEST_SUITE("train.kgat_steps") {
   }
   TEST_CASE("so do products that read bf16") {
     Setup setup;
-    setup.half_storage = true;
+    setup.storage = DType::bf16;
     compare(setup);
   }
   TEST_CASE("a GPU trains to the same numbers but for rounding, on every rank to the same bits" *

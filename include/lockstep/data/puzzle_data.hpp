@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/base/puzzle_variant.hpp"
+#include "lockstep/data/arc_vote.hpp"
 #include "lockstep/data/placement.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
@@ -52,6 +53,7 @@ struct PuzzleData {
   std::optional<PuzzleVariants> online;
   std::vector<PuzzlePart> train, test;
   std::vector<std::string> source_names;
+  std::vector<ArcName> arc_names;  ///< of each identifier, when the task is arc
   std::uint64_t hash = 0;  ///< XXH3 over all arrays of both splits
 
   /// Tokens of an example as the network takes them; labels to be ignored are -1. Spans of seq_len.

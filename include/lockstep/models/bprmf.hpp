@@ -12,7 +12,7 @@ namespace lockstep {
 ///   user_embed (users, d), item_embed (items, d): U(-b, b), b = sqrt(6 / (rows + d))
 ///
 /// source   Rendle et al. 2009, "BPR: Bayesian Personalized Ranking from Implicit Feedback"
-class BprmfModel final : public Model {
+class BprmfModel final : public Model, public ItemRanker {
  public:
   struct Options {
     std::int64_t embed_dim = 64;
@@ -23,7 +23,7 @@ class BprmfModel final : public Model {
   };
   BprmfModel(Options options, KgData data);
   const Options& options() const { return options_; }
-  const KgData& data() const { return data_; }
+  const KgData& data() const override { return data_; }
   const Param& users() const { return *users_; }
   const Param& items() const { return *items_; }
 
@@ -35,6 +35,7 @@ class BprmfModel final : public Model {
   void begin_evaluation() override { packed_ = ops::ItemTable(items_->value); }
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::vector<Metric> metrics(Split, const std::vector<double>& sums) const override { return ranking_.metrics(sums); }
+  std::vector<std::vector<RankedItem>> suggest(std::span<const std::int64_t> users, std::int64_t count) override;
   void save(H5File& file) const override;
   std::uint64_t data_hash() const override { return data_.hash; }
 

@@ -51,7 +51,7 @@ struct HrmSlots {
 /// Validation samples are the first `eval_examples` test puzzles, test samples all of them. Figures: exact_accuracy
 /// first, loss (tokens' and half the halting loss), accuracy, q_halt_accuracy, lm_loss, q_halt_loss, steps; and where
 /// the file tells sources or ratings exact.NAME, accuracy.NAME, puzzles.NAME of each source and bin of ratings (NAME is
-/// rating.A-B). differs  the public code counts padded rows of an evaluation's last batch in q_halt_loss; there are none
+/// rating.A-B); of ARC, pass@1, pass@2, ... pass@1000: tasks solved by the votes of their variants. differs  the public code counts padded rows of an evaluation's last batch in q_halt_loss; there are none
 /// here.
 class HrmModel : public Model {
  public:
@@ -76,8 +76,11 @@ class HrmModel : public Model {
   std::int64_t least_shard() const override;
   std::int64_t sum_count() const override;
   std::int64_t evaluation_block() const override;
+  void begin_evaluation() override { ballots_.clear(); }
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
+  /// What evaluate() has noted of this rank's samples since begin_evaluation(): the votes of ARC variants, none of other tasks.
+  const std::vector<ArcBallot>& ballots() const { return ballots_; }
   double flops_per_sample() const override;
   /// A test puzzle, and the answer after each segment until it no longer changes.
   std::pair<std::string, std::string> picture() const override;
@@ -116,6 +119,8 @@ class HrmModel : public Model {
 
  private:
   PuzzleExample test_example(std::int64_t index) const;
+  /// The most likely token of each cell, (B, seq_len).
+  void most_likely(const Tensor& logits, std::span<std::int32_t> tokens) const;
 
   Options options_;
   PuzzleData data_;
@@ -123,6 +128,7 @@ class HrmModel : public Model {
   std::int64_t test_examples_ = 0;
   mutable std::optional<HrmSlots> slots_;  ///< loss() writes the shard's own rows
   std::optional<PuzzleSampler> sampler_;
+  mutable std::vector<ArcBallot> ballots_;  ///< of an evaluation under way, by all threads
 };
 
 }  // namespace lockstep

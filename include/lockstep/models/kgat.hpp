@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -114,8 +115,8 @@ class KgatPropagation {
   };
   /// On the device of the network's parameters, where a GPU also gets its copy of the graph.
   ///
-  /// `half_storage`: products read x_l rounded to bf16, half the bytes; all else is in the network's type, f32 then.
-  KgatPropagation(Kgat& net, const KgGraph& graph, bool half_storage = false);
+  /// `storage` bf16 or f16: products read x_l rounded to it, half the bytes; all else is in the network's type, f32 then.
+  KgatPropagation(Kgat& net, const KgGraph& graph, std::optional<DType> storage = {});
 
   /// Call when the adjacency's values have changed.
   void adjacency_changed();
@@ -125,7 +126,7 @@ class KgatPropagation {
   /// Call before layer l, when x_l has its values in these rows: all that its product reads.
   void store(int l, const ops::RowSet& rows);
   /// What the product of layer l reads.
-  const Tensor& stored(int l) const { return half_ ? half_now_ : x(l); }
+  const Tensor& stored(int l) const { return rounded_.view() ? rounded_now_ : x(l); }
   /// s_l of these rows, then x_{l+1} of them: in two pieces, or block by block in one.
   void product(int l, const ops::RowSet& rows);
   void aggregate(int l, const ops::RowSet& rows);
@@ -173,37 +174,42 @@ class KgatPropagation {
   std::optional<Noise> noise_;
   OwnedTensor transposed_, dropped_, dropped_transposed_;
   Tensor values_now_, transposed_now_;
-  bool half_;
-  OwnedTensor rounded_;  ///< bf16 (N, widest layer)
-  Tensor half_now_;
+  OwnedTensor rounded_;  ///< (N, widest layer), or nothing
+  Tensor rounded_now_;
   std::deque<OwnedTensor> storage_;
   std::vector<Tensor> x_, s_, marks_, dx_;
   OwnedTensor ds_;
   std::deque<Arena> arenas_;  ///< per thread
 };
 
-/// Distinct heads and tails of each relation: what attention projects. It lies where the device's kernels read it.
+/// Distinct heads and tails of each relation: what attention projects; and the memory that it takes, kept from one
+/// refresh to the next. All of it lies where the device's kernels read it.
 class AttentionPlan {
  public:
-  /// Of the triples whose head is in [first, last).
-  AttentionPlan(const KgGraph& graph, std::int64_t first, std::int64_t last, Device device = {});
+  /// Of the triples whose head is in [first, last), computed in `dtype`.
+  AttentionPlan(const KgGraph& graph, std::int64_t first, std::int64_t last, DType dtype, Device device = {});
   ops::RelationTriples of(std::int64_t relation) const;
   /// Of the graph: entries of each row, triples of each entry.
   std::span<const std::int64_t> row_ptr() const { return row_ptr_.span(); }
   std::span<const std::int64_t> edge_ptr() const { return edge_ptr_.span(); }
   std::int64_t first() const { return first_; }
   std::int64_t last() const { return last_; }
+  /// For projections.
+  Arena& scratch() const { return *scratch_; }
+  /// v of each triple of the graph, after a refresh of those that are planned. shapes (triples)
+  const Tensor& logits() const { return logits_; }
 
  private:
   std::int64_t first_, last_;
   std::vector<std::int64_t> triple_ptr_, head_ptr_, tail_ptr_;
   Resident<std::int64_t> place_, row_ptr_, edge_ptr_;
   Resident<std::int32_t> heads_, tails_, head_slot_, tail_slot_;
+  std::unique_ptr<Arena> scratch_;
+  OwnedTensor logits_;
 };
 
 /// Recomputes the adjacency of the plan's rows from the present embeddings: A_ht = sum over the triples from h to t of
-/// softmax_h(v). `logits` (triples), unless empty, gets v.
-void refresh_attention(Kgat& net, const KgGraph& graph, const AttentionPlan& plan, ops::ParallelEdges parallel,
-                       const Tensor& logits = {});
+/// softmax_h(v).
+void refresh_attention(Kgat& net, const KgGraph& graph, const AttentionPlan& plan, ops::ParallelEdges parallel);
 
 }  // namespace lockstep

@@ -22,7 +22,9 @@ class RowUses {
   const std::vector<std::int32_t>& place() const { return place_; }
 
  private:
-  std::vector<std::uint64_t> keys_;
+  /// Sorts keys_, rows above uses, whose uses ascend already.
+  void sort_by_row();
+  std::vector<std::uint64_t> keys_, sorted_;
   std::vector<std::int32_t> rows_, use_, place_;
   std::vector<std::int64_t> use_ptr_;
 };
@@ -62,7 +64,7 @@ struct KgBatch {
 
  private:
   std::vector<std::int32_t> chunk_at_;
-  std::vector<std::int64_t> order_;
+  std::vector<std::int64_t> order_, next_;
   std::vector<std::int32_t> sorted_;
 };
 

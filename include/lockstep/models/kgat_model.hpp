@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/models/item_ranker.hpp"
 #include "lockstep/models/kgat.hpp"
 #include "lockstep/models/model.hpp"
 #include "lockstep/models/ranking_metrics.hpp"
@@ -34,7 +35,7 @@ void judge(const KgData& data, const JudgedUsers& judged, const RankingMetrics& 
 enum class FirstAdjacency : std::uint8_t { random_walk, symmetric, symmetric_upstream, attention };
 
 /// KGAT with its data: parameters, propagation, ranking. Trained by KgatProgram, not by shards.
-class KgatModel final : public Model {
+class KgatModel final : public Model, public ItemRanker {
  public:
   struct Options {
     KgatArch arch;  ///< sizes of the data are filled in
@@ -46,7 +47,7 @@ class KgatModel final : public Model {
     bool triples = true;                  ///< the loss of triples is trained too
     std::vector<double> message_dropout;  ///< per layer
     double node_dropout = 0;
-    bool half_storage = false;  ///< products read the embeddings as bf16
+    std::optional<DType> storage;  ///< bf16, f16: what products read the embeddings as
     double cf_l2 = 1e-5, kg_l2 = 1e-5;
     std::int64_t kg_batch = 0;  ///< samples of a triples' step, per `batch.scope`; 0: twice those of the other
     std::vector<std::int64_t> cutoffs = {20, 40, 60, 80, 100};
@@ -57,7 +58,7 @@ class KgatModel final : public Model {
   KgatModel(Options options, KgData data);
 
   const Options& options() const { return options_; }
-  const KgData& data() const { return data_; }
+  const KgData& data() const override { return data_; }
   Kgat& net() { return *net_; }
   KgatPropagation& propagation() { return *propagation_; }
   const char* kind() const override { return "kgat"; }
@@ -70,11 +71,14 @@ class KgatModel final : public Model {
   void begin_evaluation() override;
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::vector<Metric> metrics(Split, const std::vector<double>& sums) const override { return ranking_.metrics(sums); }
+  std::vector<std::vector<RankedItem>> suggest(std::span<const std::int64_t> users, std::int64_t count) override;
   void save(H5File& file) const override;
   std::uint64_t data_hash() const override { return data_.hash; }
 
  private:
   void load_pretrained();
+  /// The layers of all nodes from the present weights; their side by side rows of all items.
+  OwnedTensor propagate();
 
   Options options_;
   KgData data_;

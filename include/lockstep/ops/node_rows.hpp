@@ -33,7 +33,7 @@ void scatter_node_rows(Stream&, const Tensor& dx, const Tensor& dy, std::int64_t
 /// These rows become 0. dtypes  f32 | f64
 void clear_node_rows(Stream&, const Tensor& x, const RowSet& rows);
 
-/// These rows of y become x rounded to nearest, ties to even. shapes  equal; dtypes  y bf16, x f32
+/// These rows of y become x rounded to nearest, ties to even. shapes  equal; dtypes  y bf16 | f16, x f32
 void round_node_rows(Stream&, const Tensor& y, const Tensor& x, const RowSet& rows);
 
 /// y_nc = sum over u in [ptr_n, ptr_(n+1)), ascending, of x_(place_u, column + c); without `place`, of x_(u, column + c).

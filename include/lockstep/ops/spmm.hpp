@@ -51,7 +51,7 @@ using RowBits = std::span<const std::uint64_t>;
 /// calling thread does all.
 ///
 /// shapes   y (pattern.rows(), C); x (any, C), every column number below its rows; values (nnz)
-/// dtypes   f32 | f64, all equal; or x bf16 with the others f32
+/// dtypes   f32 | f64, all equal; or x bf16 or f16 with the others f32
 /// errors   Error naming the shapes if they do not fit
 void spmm(Stream&, Target y, const CsrPattern& pattern, const Tensor& values, const Tensor& x, const RowSet& rows,
           RowBits columns = {});

@@ -195,6 +195,8 @@ int run_bench(World& world, const Args& args) {
   options.add("seconds", &bench.budget.seconds, 3, positive, "time to measure each for, unless train.steps is given")
       .unit("s");
   options.add("warmup", &bench.budget.warmup, 20, non_negative, "steps before the measured ones");
+  options.add("from_step", &bench.budget.from_step, 0, non_negative,
+              "step of an epoch to begin at: those of kgat rank interactions first, then triples");
   options.add("json", &bench.json, false, "print one JSON object per measurement");
   options.add("sweep_threads", &bench.sweep_threads, false,
               "measure with 1, 2, ... run.threads threads per rank and say which is best");

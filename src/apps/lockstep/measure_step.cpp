@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "lockstep/base/error.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/train/training_program.hpp"
 
@@ -57,8 +58,14 @@ class Steps {
     std::int64_t samples = 0;
   };
 
-  Steps(World& world, const RunConfig& config, Model& model, int threads) : lr_(config.scaled_lr(world.size())) {
-    world.together("preparing the training", [&] { program_ = make_program(world, config, model, threads); });
+  Steps(World& world, const RunConfig& config, Model& model, int threads, std::int64_t from)
+      : lr_(config.scaled_lr(world.size())) {
+    world.together("preparing the training", [&] {
+      program_ = make_program(world, config, model, threads);
+      require_usage(from < program_->epoch_length(), "option from_step = ", from, ": an epoch has ",
+                    program_->epoch_length(), " steps");
+    });
+    state_.step = state_.position = from;
   }
   Times next() {
     if (state_.position == program_->epoch_length()) state_.position = 0, ++state_.epoch;
@@ -97,7 +104,7 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Model& model
   m.ranks = world.size(), m.threads = threads;
   m.batch = config.global_batch(world.size()) * config.batch.accumulate;
   m.rows = model.size(Split::train);
-  Steps training(world, config, model, threads);
+  Steps training(world, config, model, threads, budget.from_step);
   m.first_s = training.next().whole;
   const double start_s = process_age_s();
 
@@ -130,7 +137,7 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Model& model
   m.median_s = quantile(walls), m.p95_s = quantile(walls, 0.95), m.mean_s = mean(sum.whole);
   m.compute_s = mean(sum.compute), m.reduce_s = mean(sum.reduce), m.update_s = mean(sum.update);
   comm.all_reduce(std::span<double>(reductions), ReduceOp::min, "times of reductions");
-  for (const double least_of_step : reductions) m.exposed_s += least_of_step / static_cast<double>(m.steps);
+  m.exposed_s = quantile(reductions);
   m.memory_bytes = comm.all_reduced(resident_bytes(), ReduceOp::max, "memory");
   m.start_s = comm.all_reduced(start_s, ReduceOp::max, "time of the start");
   const std::int64_t elements = model.params().flat_size();

@@ -15,7 +15,8 @@ struct StepBudget {
   std::int64_t steps = 0;
   std::int64_t warmup = 20;  ///< steps before the measured ones; one at least
   double seconds = 3;
-  std::int64_t least = 50;  ///< steps, unless they take more than ten times the seconds
+  std::int64_t least = 50;     ///< steps, unless they take more than ten times the seconds
+  std::int64_t from_step = 0;  ///< where in an epoch to begin
 };
 
 /// Steps of a training as this allocation takes them. Units: seconds per step, means over steps and ranks unless said otherwise.
@@ -28,7 +29,7 @@ struct StepMeasurement {
   double median_s = 0, p95_s = 0, mean_s = 0, first_s = 0;
   double compute_s = 0, reduce_s = 0, update_s = 0;
   /// Of reduce_s what is communication and not waiting for a slower rank: in each step the time of the rank that has least of
-  /// it, the one that came last.
+  /// it, the one that came last; of these the median over steps, which other programs on the same cores disturb less than the mean.
   double exposed_s = 0;
   double alone_s = 0;  ///< a blocking all-reduce of the gradient with nothing else going on: median; 0 on one rank
   double gradient_bytes = 0;  ///< in f32
@@ -38,6 +39,7 @@ struct StepMeasurement {
 };
 
 /// Takes training steps by the model's own training program. Collective; the same on all ranks but for the windows.
+/// errors  Error (usage): an epoch is shorter than budget.from_step
 StepMeasurement measure_step(World& world, const RunConfig& config, Model& model, int threads,
                              const StepBudget& budget);
 

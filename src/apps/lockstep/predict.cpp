@@ -14,8 +14,10 @@ struct Predictor {
   int (*run)(World&, const Args&);
 };
 constexpr Predictor kPredictors[] = {
+    {"bprmf", predict_items},
     {"emulator", predict_emulator},
     {"hrm", predict_hrm},
+    {"kgat", predict_items},
     {"sasrec", predict_sequence},
     {"tisasrec", predict_sequence},
 };

@@ -8,6 +8,8 @@ namespace lockstep::apps {
 int predict_emulator(World& world, const Args& args);
 /// Puzzles of a text file, one per line, to solved grids.
 int predict_hrm(World& world, const Args& args);
+/// The items that a graph or a factorisation ranks first for users, as text.
+int predict_items(World& world, const Args& args);
 /// The next items of users, as text.
 int predict_sequence(World& world, const Args& args);
 

@@ -53,4 +53,17 @@ says 'puzzle 2: ' 'of 2 puzzles solved'
 [ "$(wc -l <answers.txt)" = 2 ] || fail "answers.txt has not two lines"
 ok "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --json
 says 'exact_accuracy'
+
+# Tasks of grids: the variants of a task vote, on any number of ranks.
+mkdir evaluation
+for task in a b; do
+  printf '{"train": [{"input": [[1, 2]], "output": [[2, 1]]}], "test": [{"input": [[3, 4], [5, 6]], "output": [[4, 3], [6, 5]]}]}' >evaluation/$task.json
+done
+ok "$PREP" arc --input evaluation --num-aug 3 --output arc.h5
+for ranks in 1 2; do
+  ok on $ranks "$LOCKSTEP" train --model.kind hrm --data.path arc.h5 --run-dir arc$ranks --data.group_visits 8 --train.steps 1 --batch.size 2 --model.hidden_size 8 \
+    --model.num_heads 2 --model.expansion 1 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 1 --schedule.warmup 0 --dist.shards 2
+  ok on $ranks "$LOCKSTEP" eval --checkpoint arc$ranks/checkpoints/final.h5 --json
+  says '"pass@1": ?0' '"pass@2": ?0' '"pass@1000": ?0'
+done
 passed "puzzles are learnt, resumed and solved"

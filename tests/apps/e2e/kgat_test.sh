@@ -30,6 +30,15 @@ ok "$LOCKSTEP" train --model.kind kgat $COMMON --epochs 1 --run-dir pretrained -
 ok "$LOCKSTEP" eval --config kgat/config.ini --checkpoint kgat/checkpoints/final.h5 --split test --json
 says 'recall@20'
 
+# Users by number, items by what a list calls them.
+{ echo "org_id remap_id"; for i in $(seq 0 399); do echo "film-$i $i"; done; } >items.txt
+ok on 2 "$LOCKSTEP" predict --checkpoint kgat/checkpoints/best.h5 --user 3,17 --top 4 --item-list items.txt
+says 'user 17, [0-9]+ items known'
+says ' 4 +-?[0-9.]+  film-[0-9]+'
+ok "$LOCKSTEP" predict --checkpoint bprmf/checkpoints/best.h5 --user 3
+run 2 "$LOCKSTEP" predict --checkpoint kgat/checkpoints/best.h5 --user 3,nobody
+says "'nobody' is none of the"
+
 # Every mode on any number of ranks: the same weights, attention and moments. Dropout of messages and edges is on.
 SHORT="--data.path planted.h5 --batch.size 96 --batch.scope global --optim.lr 0.01 --epochs 1 --model.node_dropout 0.1 --model.conv_dims 16,8 --model.mess_dropout 0.1 --model.embed_dim 16"
 ok "$LOCKSTEP" train --model.kind kgat $SHORT --run-dir one
