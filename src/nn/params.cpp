@@ -35,8 +35,8 @@ TouchedRows* Gradients::touched(const Param& param) { return touched_[static_cas
 
 void Gradients::zero() {
   const Stream stream(storage_->device());
-  if (storage_->device()
-          .is_cuda()) {  // in one go: faster than row by row, and a penalty may have been added to any row
+  // A GPU writes all in one go: that is faster than row by row, and a penalty may have been added to any row.
+  if (storage_->device().is_cuda()) {
     for (const std::unique_ptr<TouchedRows>& rows : touched_)
       if (rows) rows->clear();
     return fill_zero(stream, storage_);

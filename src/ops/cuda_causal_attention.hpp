@@ -126,7 +126,8 @@ struct CausalLane {
         channel(4 * (lane % 16)) {}
 };
 
-/// Bits of a lane's masks for a pair of keys: in chunk m, bit 16 m + 8 side + 4 key + c, side 0 the keys' table and 1 the values'.
+/// Bits of a lane's masks for a pair of keys: in chunk m, bit 16 m + 8 side + 4 key + c, side 0 the keys' table and 1 the
+/// values'.
 template <int kChunks>
 using MaskBits = std::conditional_t<kChunks == 1, std::uint16_t, std::uint32_t>;
 
