@@ -10,7 +10,8 @@ std::vector<std::vector<RankedItem>> best_items(const KgData& data, const Tensor
   std::vector<std::int32_t> top(users.size() * static_cast<std::size_t>(count));
   const auto known = [&](std::int64_t m) { return data.train.of(users[static_cast<std::size_t>(m)]); };
   Stream stream;
-  ops::top_items(stream, ops::ItemTable(items), user_rows, known, count, top.data());
+  Arena scratch;
+  ops::top_items(stream, scratch, ops::ItemTable(items), user_rows, known, count, top.data());
   std::vector<std::vector<RankedItem>> lists(users.size());
   visit_float(items.dtype(), [&]<class T>() {
     for (std::size_t i = 0; i < top.size(); ++i) {
