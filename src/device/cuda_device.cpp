@@ -6,8 +6,8 @@
 #include <mutex>
 #include <vector>
 
-#include "lockstep/device/cuda_check.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/device/cuda_check.hpp"
 
 namespace lockstep::gpu {
 

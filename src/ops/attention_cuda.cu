@@ -143,7 +143,8 @@ class QueryDropout {
 /// so far corrected as it grows. Nothing of the size (T, T) leaves the registers and 32 columns of shared memory.
 /// source  Dao et al. 2022, arXiv:2205.14135
 template <class T, int kParts>
-__global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1) attention_forward_kernel(Attention<T> a, gpu::Drop<T> drop) {
+__global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
+    attention_forward_kernel(Attention<T> a, gpu::Drop<T> drop) {
   using P = Place<T, kParts>;
   const P at(a);
   const int rows = static_cast<int>(blockDim.y) * kRows, width = static_cast<int>((a.width + 3) / 4 * 4);

@@ -25,8 +25,7 @@ void cross_entropy(Stream& stream, const Tensor& loss, const Tensor& dx, const T
     const T* row = x.data<T>();
     T* d = dx ? dx.data<T>() : nullptr;
     if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::cross_entropy<T>(stream, rows, classes, loss, d, row, label, smoothing);
+      if (x.device().is_cuda()) return cuda::cross_entropy<T>(stream, rows, classes, loss, d, row, label, smoothing);
     }
     const T others = static_cast<T>(smoothing / static_cast<double>(classes)), own = static_cast<T>(1 - smoothing);
     double total = 0;

@@ -2,8 +2,8 @@
 #include <array>
 #include <cstdint>
 
-#include "lockstep/device/cuda_launch.hpp"
 #include "dropout_kernels.hpp"
+#include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/ops/sample_rows.hpp"
 
 /// Draws of 16 bits for dropout on a GPU, the same as on the CPU. Draw e of a sample stands in group e / 128 of 16 blocks

@@ -1,5 +1,5 @@
-#include "lockstep/device/cuda_launch.hpp"
 #include "edge_values_cuda.hpp"
+#include "lockstep/device/cuda_launch.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

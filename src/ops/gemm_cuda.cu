@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cuda_map.hpp"
-#include "lockstep/device/cuda_scratch.hpp"
 #include "gemm_kernels.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

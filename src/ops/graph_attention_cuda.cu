@@ -1,8 +1,8 @@
 #include <limits>
 
 #include "cuda_map.hpp"
-#include "lockstep/device/cuda_reduce.hpp"
 #include "graph_attention_cuda.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "hyper_connections_kernels.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
-#include "hyper_connections_kernels.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

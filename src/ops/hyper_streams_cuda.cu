@@ -1,5 +1,5 @@
-#include "lockstep/device/cuda_reduce.hpp"
 #include "hyper_connections_kernels.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "cuda_column_sums.hpp"
-#include "lockstep/device/cuda_reduce.hpp"
 #include "layernorm_kernels.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

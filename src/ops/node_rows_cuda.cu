@@ -1,8 +1,8 @@
 #include <cuda_fp16.h>
 
 #include "cuda_map.hpp"
-#include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/base/bf16.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 #include "node_rows_cuda.hpp"
 
 namespace lockstep::ops::cuda {

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "cuda_map.hpp"
-#include "lockstep/device/cuda_scratch.hpp"
 #include "gemm_kernels.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
 #include "swiglu_kernels.hpp"
 
 namespace lockstep::ops::cuda {

@@ -12,7 +12,8 @@ Device choose_device(World& world, const std::string& kind, const std::vector<st
                   gpu_ids.size() > 1 ? ",..." : "", ": only with --device cuda");
     return {};
   }
-  require_usage(built_with_cuda(), "option run.device = cuda: this program was built without CUDA; use 'make cuda', or cpu");
+  require_usage(built_with_cuda(),
+                "option run.device = cuda: this program was built without CUDA; use 'make cuda', or cpu");
   const int there = gpu_count();
   require_usage(there > 0, "option run.device = cuda: ", world.host(),
                 " shows this process no GPU; check nvidia-smi, CUDA_VISIBLE_DEVICES and the job's --gpus, or use cpu");

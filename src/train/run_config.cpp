@@ -37,7 +37,8 @@ void add_run(Options& o, RunConfig::Run& run) {
   o.alias("run.device", "device");
   o.choice("run.backend", &run.backend, "auto", {"auto", "mpi", "nccl"},
            "what carries gradients between ranks: NCCL from GPU to GPU, or MPI through host memory; auto takes NCCL "
-           "where every rank has a GPU of its own").may_change();
+           "where every rank has a GPU of its own")
+      .may_change();
   o.alias("run.backend", "backend");
   o.choice("run.precision", &run.precision, "fp32", {"fp32", "fp64"}, "type of weights and activations");
   o.alias("run.precision", "precision");
@@ -218,7 +219,8 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
         "dp on the processor: devices, each with a batch of its own; the process's threads share their work")
       .may_change();
   o.alias("dist.replicas", "replicas");
-  o.add("dist.gpu_ids", &c.dist.gpu_ids, {}, "GPUs to use, by number; none: all that a process sees. The ranks of a host take them in turn")
+  o.add("dist.gpu_ids", &c.dist.gpu_ids, {},
+        "GPUs to use, by number; none: all that a process sees. The ranks of a host take them in turn")
       .value_name("N,N")
       .may_change();
   o.alias("dist.gpu_ids", "gpu-ids");

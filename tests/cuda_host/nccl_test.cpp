@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/device/cuda_check.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/device/cuda_check.hpp"
 #include "lockstep/device/device.hpp"
 #include "support/device_array.hpp"
 

@@ -5,9 +5,9 @@
 #include <numeric>
 #include <vector>
 
+#include "lockstep/base/error.hpp"
 #include "lockstep/device/cuda_check.hpp"
 #include "lockstep/device/cuda_launch.hpp"
-#include "lockstep/base/error.hpp"
 #include "support/device_array.hpp"
 
 using namespace lockstep;

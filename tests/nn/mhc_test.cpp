@@ -80,7 +80,8 @@ TEST_SUITE("nn.mhc") {
             }
           }
           for (std::int64_t k = 0; k < n * n; ++k)
-            worst = std::max(worst, std::abs(m[static_cast<std::size_t>(k)] - at(trace.maps.value(), i * n * (2 + n) + 2 * n + k)));
+            worst = std::max(
+                worst, std::abs(m[static_cast<std::size_t>(k)] - at(trace.maps.value(), i * n * (2 + n) + 2 * n + k)));
         }
         CHECK(worst < 1e-12);
 

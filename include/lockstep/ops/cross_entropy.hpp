@@ -15,6 +15,7 @@ namespace lockstep::ops {
 /// range    0 <= smoothing < 1
 /// errors   Error naming the shapes if they do not fit, or the row whose label is not in 0..K-1
 /// source   Szegedy et al. 2016, arXiv:1512.00567, section 7
-void cross_entropy(Stream&, const Tensor& loss, const Tensor& dx, const Tensor& x, const Tensor& labels, double smoothing);
+void cross_entropy(Stream&, const Tensor& loss, const Tensor& dx, const Tensor& x, const Tensor& labels,
+                   double smoothing);
 
 }  // namespace lockstep::ops

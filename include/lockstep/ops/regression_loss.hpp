@@ -20,7 +20,8 @@ Regression parse_regression(std::string_view name);
 /// shapes   loss (); y, target, dy equal; dy may be empty
 /// dtypes   y, target, dy f32 | f64, equal; loss f32 | f64
 /// errors   Error naming the shapes if they differ
-void regression_loss(Stream&, const Tensor& loss, const Tensor& dy, const Tensor& y, const Tensor& target, Regression kind);
+void regression_loss(Stream&, const Tensor& loss, const Tensor& dy, const Tensor& y, const Tensor& target,
+                     Regression kind);
 
 /// The sum of squared finite differences along each row of the denormalised prediction, and its gradient: how rough a
 /// vertical profile is.

@@ -216,8 +216,11 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   const auto values = std::make_shared<std::tuple<std::decay_t<Params>...>>(std::forward<Args>(args)...);
   std::vector<cuda_host::Argument> arguments;
   // What lies between members is rubbish that may look like a pointer.
-  std::apply([&](auto&... value) { ((__builtin_clear_padding(&value), arguments.push_back(cuda_host::argument(value))), ...); },
-             *values);
+  std::apply(
+      [&](auto&... value) {
+        ((__builtin_clear_padding(&value), arguments.push_back(cuda_host::argument(value))), ...);
+      },
+      *values);
   return cuda_host::launch(
       *config, {reinterpret_cast<const void*>(kernel), [kernel, values] { std::apply(kernel, *values); }}, arguments);
 }
