@@ -252,6 +252,9 @@ void check(const RunConfig& c) {
   c.model->check();
   require_usage(!c.run.reproducible || std::has_single_bit(static_cast<std::uint64_t>(c.dist.shards)),
                 "option dist.shards = ", c.dist.shards, ": must be a power of two with run.reproducible");
+  require_usage(
+      c.dist.parallel != "dp" || c.run.device != "cuda",
+      "option dist.parallel = dp with run.device = cuda: a process drives one GPU; start one per GPU, with ddp");
   require_usage(c.dist.parallel == "dp" || c.dist.replicas == 1, "option dist.replicas = ", c.dist.replicas,
                 ": only with dist.parallel = dp; with ddp start as many processes");
 }

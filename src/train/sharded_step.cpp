@@ -149,13 +149,11 @@ class Engine final : public ShardedStep::Impl {
   /// NCCL's order of additions is not the fixed tree of the reproducible mode, and it knows no compression: those go
   /// through the host.
   void choose_backend() {
-    const bool possible =
-        comm_.size() > 1 && device().is_cuda() && !options_.reproducible && options_.compression == Compression::none;
-    require_usage(
-        possible || options_.backend != Backend::nccl,
-        "option run.backend = nccl: it needs several ranks with --device cuda, and neither --reproducible nor "
-        "dist.compress; use auto or mpi");
-    if (!possible || options_.backend == Backend::mpi) return;
+    const bool possible = device().is_cuda() && !options_.reproducible && options_.compression == Compression::none;
+    require_usage(possible || options_.backend != Backend::nccl,
+                  "option run.backend = nccl: it needs --device cuda, and neither --reproducible nor "
+                  "dist.compress; use auto or mpi");
+    if (!possible || options_.backend == Backend::mpi || comm_.size() == 1) return;  // one rank has nothing to send
     if (options_.backend == Backend::automatic && !gpus_are_apart(comm_, device())) return;
     nccl_ = make_gpu_reduce(comm_, device(), options_.timeout_s);
     extras_message_ = OwnedTensor(dtype_of<T>::value, Shape{kExtras}, device());
