@@ -82,6 +82,9 @@ void KgatConfig::add_options(Options& o) {
   o.add("model.pretrain", &model_.pretrained, "",
         "checkpoint of a bprmf run, or any HDF5 file with user_embed and item_embed, to start from")
       .value_name("FILE");
+  o.add("model.pretrain_scale", &model_.pretrained_scale, 1, positive,
+        "what these tables are multiplied by: their own ranking stays, and counts for more beside the layers, whose "
+        "outputs have length 1");
   o.add("batch.kg_size", &model_.kg_batch, 0, non_negative,
         "triples per step, counted as batch.size is; 0: twice batch.size");
   o.alias("batch.kg_size", "kg_batch_size");

@@ -73,7 +73,9 @@ void KgatModel::load_pretrained() {
     const auto fill = [&](const char* name, std::int64_t first, std::int64_t rows) {
       require_data(file.has(group + name), "pre-trained tables ", file.path(), ": no dataset '", group, name,
                    "'; train a model of kind bprmf and give its checkpoint");
-      file.read_into<T>(group + name, std::span<T>(table + first * d, static_cast<std::size_t>(rows * d)), {rows, d});
+      const std::span<T> to(table + first * d, static_cast<std::size_t>(rows * d));
+      file.read_into<T>(group + name, to, {rows, d});
+      for (T& x : to) x *= static_cast<T>(options_.pretrained_scale);
     };
     fill("item_embed", 0, data_.items);
     fill("user_embed", data_.entities, data_.users);

@@ -14,8 +14,9 @@
 namespace lockstep::ops {
 
 namespace {
-/// Items of a tile and users of a block: their scores (128 KiB of f32) and the tile's factors stay in the L2 cache.
-constexpr std::int64_t kItemTile = 512, kUserBlock = 64;
+/// Items of a tile and users of a block: their scores (96 KiB of f32) and the tile's factors stay in the L2 cache. The
+/// product takes six users at a time with AVX2: 96 leave no smaller rest (64 did: 7 % slower).
+constexpr std::int64_t kItemTile = 256, kUserBlock = 96;
 
 /// The best K of the candidates of one user. Items come in ascending order, so that one that merely equals the K-th best
 /// is not better than it.

@@ -30,8 +30,8 @@ std::vector<double> linear_ticks(double low, double high, int wanted) {
       break;
     }
   std::vector<double> ticks;
-  for (double t = std::ceil(low / step - 1e-9) * step; t <= high + step * 1e-9; t += step)
-    ticks.push_back(std::abs(t) < step * 1e-9 ? 0 : t);
+  const double first = std::ceil(low / step - 1e-9);
+  for (int i = 0; i <= 3 * wanted && (first + i) * step <= high + step * 1e-9; ++i) ticks.push_back((first + i) * step);
   return ticks;
 }
 
@@ -58,6 +58,8 @@ struct Range {
   double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
   void include(double v) { low = std::min(low, v), high = std::max(high, v); }
   bool empty() const { return !(low <= high); }
+  /// Too narrow to be drawn as it is: the values differ by rounding at most.
+  bool flat() const { return high - low <= 1e-9 * std::max(std::abs(low), std::abs(high)); }
 };
 
 }  // namespace
@@ -142,7 +144,10 @@ void SvgPlot::mark(double x, double y, int color, std::string note) {
 }
 
 std::string SvgPlot::html() const {
-  const auto drawable = [&](double x, double y) { return std::isfinite(x) && std::isfinite(y) && (!log_y_ || y > 0); };
+  constexpr double kMost = 1e300;  // beyond it a range may overflow; NaN fails, too
+  const auto drawable = [&](double x, double y) {
+    return std::abs(x) < kMost && std::abs(y) < kMost && (!log_y_ || y > 0);
+  };
   Range xs, ys;
   for (const auto& item : items_)
     for (std::size_t i = 0; i < item.x.size(); ++i)
@@ -159,7 +164,7 @@ std::string SvgPlot::html() const {
       const double pad = std::max(std::pow(r.high / r.low, 0.04), 1.05);
       r.low /= pad, r.high *= pad;
     } else {
-      const double pad = r.high > r.low ? 0.04 * (r.high - r.low) : std::max(std::abs(r.high) * 0.1, 0.5);
+      const double pad = !r.flat() ? 0.04 * (r.high - r.low) : std::max(std::abs(r.high) * 0.1, 0.5);
       r.high += pad;
       if (!(zero_ && r.low == 0)) r.low -= pad;
     }
@@ -167,7 +172,7 @@ std::string SvgPlot::html() const {
   widen(ys, log_y_);
   if (diagonal_)
     xs = ys;
-  else if (xs.low == xs.high)
+  else if (xs.flat())
     xs.low -= 0.5, xs.high += 0.5;
 
   constexpr int kLeft = 64, kRight = 14, kTop = 12, kBottom = 42;

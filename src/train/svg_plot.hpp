@@ -11,7 +11,7 @@ std::string escape_html(const std::string& text);
 std::string short_number(double value, int digits = 4);
 
 /// One chart as inline SVG. Colours are the page's CSS classes s0..s7, so that light and dark pages both fit.
-/// Points that are not finite, or not positive on a logarithmic axis, are left out.
+/// Points that are not finite (or above 1e300), or not positive on a logarithmic axis, are left out.
 class SvgPlot {
  public:
   using Points = std::vector<std::pair<double, double>>;

@@ -53,6 +53,7 @@ class KgatModel final : public Model, public ItemRanker {
     std::vector<std::int64_t> cutoffs = {20, 40, 60, 80, 100};
     std::optional<KgatMode> mode;  ///< of a training step; none: chosen by what it costs
     std::string pretrained;        ///< a file with user_embed and item_embed; "": none
+    double pretrained_scale = 1;   ///< what they are multiplied by
   };
   /// errors  Error (usage): options that contradict each other; (data): pre-trained tables of other sizes
   KgatModel(Options options, KgData data);

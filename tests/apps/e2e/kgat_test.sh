@@ -29,6 +29,13 @@ done
 ok "$LOCKSTEP" train --model.kind kgat $COMMON --epochs 1 --run-dir pretrained --model.pretrain bprmf/checkpoints/final.h5
 ok "$LOCKSTEP" eval --config kgat/config.ini --checkpoint kgat/checkpoints/final.h5 --split test --json
 says 'recall@20'
+# Large enough, they rank as the baseline does: the layers' outputs have length 1.
+ok "$LOCKSTEP" train --model.kind kgat ${COMMON/optim.lr 0.01/optim.lr 1e-12} --steps 1 --run-dir scaled --model.pretrain bprmf/checkpoints/final.h5 --model.pretrain_scale 1000
+recall() {
+  ok "$LOCKSTEP" eval --config $1/config.ini --checkpoint $1/checkpoints/final.h5 --split test --json
+  grep -oE '"recall@20": ?[0-9.e-]+' last.out
+}
+[ "$(recall scaled)" = "$(recall bprmf)" ] || fail "tables times 1000 rank otherwise than the baseline"
 
 # Users by number, items by what a list calls them.
 { echo "org_id remap_id"; for i in $(seq 0 399); do echo "film-$i $i"; done; } >items.txt
