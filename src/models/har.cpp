@@ -29,7 +29,7 @@ Linear encoder_linear(ParamStore& params, const std::string& name, std::int64_t 
 /// x (N, T, D) + positions (1, T, D)
 Var add_positions(Tape& t, Var x, const Param& positions) {
   Var y = t.output(x.shape(), t.wants_grad({x}, {&positions}));
-  ops::add_to_each(t.stream(), y.value(), x.value(), positions.value);
+  ops::add_to_each(t.stream(), y.value(), x.value(), t.value(positions));
   t.record("positions", y, {&positions}, [=, &t, &positions] {
     ops::scale(t.stream(), t.grad_of(x), y.grad(), 1);
     ops::sum_of_all(t.stream(), t.grad_of(positions), y.grad());
@@ -154,11 +154,11 @@ Var Har::embed(Tape& t, const Tensor& patches) const {
   const Param *w = stem_.weight, *b = stem_.bias;
   Var y = t.output({patches.shape()[0], patches.shape()[1], arch_.dim}, t.wants_grad({}, {w, b}));
   const Shape matrix{arch_.dim, arch_.patch_values()};
-  ops::linear_forward(t.stream(), y.value(), {}, patches, w->value.reshaped(matrix), b->value, Activation::none);
+  ops::linear_forward(t.stream(), y.value(), {}, patches, t.value(*w).reshaped(matrix), t.value(*b), Activation::none);
   t.record("stem", y, {w, b}, [=, &t] {
     const Target dw = t.grad_of(*w);
     ops::linear_backward(t.stream(), {}, {dw.tensor.reshaped(matrix), true}, t.grad_of(*b), y.grad(), {}, patches,
-                         w->value.reshaped(matrix));
+                         t.value(*w).reshaped(matrix));
   });
   return y;
 }
@@ -166,7 +166,7 @@ Var Har::embed(Tape& t, const Tensor& patches) const {
 Var Har::embed(Tape& t, const ops::LinePictures& pictures) const {
   const Param *w = stem_.weight, *b = stem_.bias;
   Var y = t.output({pictures.count, arch_.tokens(), arch_.dim}, t.wants_grad({}, {w, b}));
-  ops::line_patches_forward(t.stream(), y.value(), pictures, w->value, b->value);
+  ops::line_patches_forward(t.stream(), y.value(), pictures, t.value(*w), t.value(*b));
   t.record("line_patches", y, {w, b},
            [=, &t] { ops::line_patches_backward(t.stream(), t.grad_of(*w), t.grad_of(*b), y.grad(), pictures); });
   return y;

@@ -110,9 +110,9 @@ void Hrm::move_to(Device device) {
 Var Hrm::embed(Tape& t, std::span<const std::int32_t> tokens, const PuzzleRows& puzzles) const {
   const auto batch = static_cast<std::int64_t>(puzzles.identifiers.size());
   const ops::PuzzleEmbedding embedding = {
-      .table = tokens_->value,
-      .puzzles = puzzle_ ? puzzle_->value : Tensor{},
-      .where = positions_ ? positions_->value : Tensor{},
+      .table = t.value(*tokens_),
+      .puzzles = puzzle_ ? t.value(*puzzle_) : Tensor{},
+      .where = positions_ ? t.value(*positions_) : Tensor{},
       .tokens = t.keep(tokens),
       .ids = t.keep(puzzles.identifiers),
       .scale = std::sqrt(static_cast<double>(arch_.hidden)) * (positions_ ? 0.707106781 : 1)};
@@ -128,8 +128,8 @@ Var Hrm::embed(Tape& t, std::span<const std::int32_t> tokens, const PuzzleRows& 
 void Hrm::reset(Tape& t, const Tensor& z_h, const Tensor& z_l, std::span<const std::int32_t> starts) const {
   const std::vector<std::int32_t> all(starts.empty() ? static_cast<std::size_t>(z_h.shape()[0]) : 0, 1);
   const std::span<const std::int32_t> where = t.keep(starts.empty() ? std::span(all) : starts);
-  ops::fill_sequences(t.stream(), z_h, h_init_->value, where);
-  ops::fill_sequences(t.stream(), z_l, l_init_->value, where);
+  ops::fill_sequences(t.stream(), z_h, t.value(*h_init_), where);
+  ops::fill_sequences(t.stream(), z_l, t.value(*l_init_), where);
 }
 
 Var Hrm::attend(Tape& t, const Block& b, Var x) const {

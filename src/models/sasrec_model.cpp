@@ -68,7 +68,7 @@ Tensor SasRecModel::newest_features(Tape& tape, Seen seen, std::span<const std::
 
 Tensor SasRecModel::all_scores(Tape& tape, const Tensor& features, std::span<const std::int64_t> users) const {
   const Tensor there = tape.keep({features.rows(), data_.n_items + 1});
-  ops::linear_forward(tape.stream(), there, {}, features, network_.item_table().value, {}, ops::Activation::none);
+  ops::linear_forward(tape.stream(), there, {}, features, tape.value(network_.item_table()), {}, ops::Activation::none);
   const Tensor scores = on_host(tape.stream(), tape.arena(), there);
   visit_float(tape.dtype(), [&]<class T>() {
     for (std::size_t b = 0; b < users.size(); ++b) {
@@ -125,7 +125,7 @@ void SasRecModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int
     draw_unknown(data_, user, options_.seed, row.subspan(1));
   }
   const Tensor there = tape.keep(items.shape());
-  ops::row_scores(tape.stream(), there, features, network_.item_table().value, items.span<std::int32_t>());
+  ops::row_scores(tape.stream(), there, features, tape.value(network_.item_table()), items.span<std::int32_t>());
   const Tensor scores = on_host(tape.stream(), tape.arena(), there);
   const Tensor everything = ranking.full ? all_scores(tape, features, users) : Tensor{};
   visit_float(tape.dtype(), [&]<class T>() {

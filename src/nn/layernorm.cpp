@@ -12,12 +12,12 @@ LayerNorm add_layernorm(ParamStore& params, const std::string& name, std::int64_
 Var layernorm(Tape& t, Var x, const LayerNorm& norm) {
   const Param *gamma = norm.gamma, *beta = norm.beta;
   Var y = t.output(x.shape(), t.wants_grad({x}, {gamma, beta}));
-  const Tensor mean = y.wants_grad() ? t.keep({x.rows()}) : Tensor{};
-  const Tensor rstd = y.wants_grad() ? t.keep({x.rows()}) : Tensor{};
-  ops::layernorm_forward(t.stream(), y.value(), mean, rstd, x.value(), gamma->value, beta->value, norm.eps);
+  const Tensor mean = y.wants_grad() ? t.keep({x.rows()}, t.real_dtype()) : Tensor{};
+  const Tensor rstd = y.wants_grad() ? t.keep({x.rows()}, t.real_dtype()) : Tensor{};
+  ops::layernorm_forward(t.stream(), y.value(), mean, rstd, x.value(), t.value(*gamma), t.value(*beta), norm.eps);
   t.record("layernorm", y, {gamma, beta}, [=, &t] {
     ops::layernorm_backward(t.stream(), t.grad_of(x), t.grad_of(*gamma), t.grad_of(*beta), y.grad(), x.value(), mean,
-                            rstd, gamma->value);
+                            rstd, t.value(*gamma));
   });
   return y;
 }

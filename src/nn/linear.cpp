@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace {
 Target grad_of(Tape& tape, const Param* p) { return p ? tape.grad_of(*p) : Target{}; }
-Tensor value_of(const Param* p) { return p ? p->value : Tensor{}; }
+Tensor value_of(const Tape& tape, const Param* p) { return p ? tape.value(*p) : Tensor{}; }
 /// A weight (N, K) or, of a convolution of width 1, (N, K, 1) as a matrix.
 Tensor matrix(const Tensor& weight) {
   const Shape& s = weight.shape();
@@ -54,14 +54,14 @@ Var linear(Tape& t, Var x, const Linear& layer, Activation activation, const ops
   Var y = t.output(shape, t.wants_grad({x}, {w, b}));
   const bool apart = activation != Activation::none || dropout;
   const Tensor derivative = y.wants_grad() && apart ? t.keep(shape) : Tensor{};
-  ops::linear_forward(t.stream(), y.value(), derivative, x.value(), matrix(w->value), value_of(b), activation);
+  ops::linear_forward(t.stream(), y.value(), derivative, x.value(), matrix(t.value(*w)), value_of(t, b), activation);
   if (dropout) {
     ops::dropout(t.stream(), {y.value()}, y.value(), dropout, rows);
     if (derivative) ops::dropout(t.stream(), {derivative}, derivative, dropout, rows);
   }
   t.record("linear", y, {w, b}, [=, &t] {
     ops::linear_backward(t.stream(), t.grad_of(x), matrix(t.grad_of(*w)), grad_of(t, b), y.grad(), derivative,
-                         x.value(), matrix(w->value));
+                         x.value(), matrix(t.value(*w)));
   });
   return y;
 }
@@ -87,8 +87,8 @@ Var stacked_linear(Tape& t, Var x, std::span<const Linear> layers) {
   for (std::size_t i = 0; i < count; ++i) used[2 * i] = layers[i].weight, used[2 * i + 1] = layers[i].bias;
   const Param *w = layers[0].weight, *b = layers[0].bias;
   Var y = t.output(with_columns(x.shape(), w->shape[0] * static_cast<std::int64_t>(count)), t.wants_grad({x}, {w, b}));
-  const Tensor weight = joined(w->value, count);
-  ops::linear_forward(t.stream(), y.value(), {}, x.value(), weight, joined(b->value, count), Activation::none);
+  const Tensor weight = joined(t.value(*w), count);
+  ops::linear_forward(t.stream(), y.value(), {}, x.value(), weight, joined(t.value(*b), count), Activation::none);
   t.record("stacked_linear", y, std::span<const Param* const>(used.data(), 2 * count), [=, &t] {
     ops::linear_backward(t.stream(), t.grad_of(x), joined(t.grad_of(*w), count), joined(t.grad_of(*b), count), y.grad(),
                          {}, x.value(), weight);
@@ -102,10 +102,10 @@ Var conv1d(Tape& t, Var x, const Conv1d& layer, Activation activation) {
   const Shape shape = with_columns(x.shape(), w->shape[0] * x.columns());
   Var y = t.output(shape, t.wants_grad({x}, {w, b}));
   const Tensor derivative = y.wants_grad() && activation != Activation::none ? t.keep(shape) : Tensor{};
-  ops::conv1d_forward(t.stream(), y.value(), derivative, x.value(), w->value, b->value, activation);
+  ops::conv1d_forward(t.stream(), y.value(), derivative, x.value(), t.value(*w), t.value(*b), activation);
   t.record("conv1d", y, {w, b}, [=, &t] {
     ops::conv1d_backward(t.stream(), t.grad_of(x), t.grad_of(*w), t.grad_of(*b), y.grad(), derivative, x.value(),
-                         w->value);
+                         t.value(*w));
   });
   return y;
 }

@@ -12,8 +12,8 @@ namespace {
 /// sum(loss, dy) computes the sum and its gradient; the result on the tape is scale times it.
 template <class Sum>
 Var summed(Tape& t, const char* op, Var y, double scale, const Sum& sum) {
-  Var loss = t.output({}, t.wants_grad({y}));
-  const Tensor gradient = loss.wants_grad() ? t.keep(y.shape()) : Tensor{};
+  Var loss = t.output({}, t.wants_grad({y}), t.real_dtype());
+  const Tensor gradient = loss.wants_grad() ? t.keep(y.shape(), t.real_dtype()) : Tensor{};
   sum(loss.value(), gradient);
   if (scale != 1) ops::scale(t.stream(), {loss.value()}, loss.value(), scale);
   t.record(op, loss, {}, [=, &t] { ops::scale_by(t.stream(), t.grad_of(y), gradient, loss.grad(), scale); });
@@ -51,12 +51,12 @@ Var sampled_cross_entropy(Tape& t, Var f, const Param& table, std::span<const st
               table.shape.columns() == f.columns(),
           "sampled_cross_entropy: f is ", f.shape(), ", ", table.name, " ", table.shape, ", there are ", pos.size(),
           " and ", neg.size(), " items");
-  Var loss = t.output({}, t.wants_grad({f}, {&table}));
-  const Tensor slopes = t.keep({2, f.rows()});
-  ops::sampled_cross_entropy_forward(t.stream(), loss.value(), slopes, f.value(), table.value, pos, neg);
+  Var loss = t.output({}, t.wants_grad({f}, {&table}), t.real_dtype());
+  const Tensor slopes = t.keep({2, f.rows()}, t.real_dtype());
+  ops::sampled_cross_entropy_forward(t.stream(), loss.value(), slopes, f.value(), t.value(table), pos, neg);
   t.record("sampled_cross_entropy", loss, {&table}, [=, &t, &table] {
     ops::sampled_cross_entropy_backward(t.stream(), t.grad_of(f), t.grad_of(table).tensor, loss.grad(), slopes,
-                                        f.value(), table.value, pos, neg);
+                                        f.value(), t.value(table), pos, neg);
     if (TouchedRows* touched = t.touched_rows(table)) {
       for (std::size_t m = 0; m < pos.size(); ++m)
         if (pos[m] != 0) touched->touch(pos[m]), touched->touch(neg[m]);
@@ -66,7 +66,7 @@ Var sampled_cross_entropy(Tape& t, Var f, const Param& table, std::span<const st
 }
 
 Var add(Tape& t, Var a, Var b) {
-  Var y = t.output(a.shape(), t.wants_grad({a, b}));
+  Var y = t.output(a.shape(), t.wants_grad({a, b}), a.value().dtype());
   ops::add(t.stream(), y.value(), a.value(), b.value());
   t.record("add", y, {}, [=, &t] {
     ops::scale(t.stream(), t.grad_of(a), y.grad(), 1);

@@ -8,16 +8,16 @@ namespace {
 
 using ops::HyperConnection;
 
-HyperConnection connection_of(const MhcSite& s) {
-  return {.alpha_pre = s.alpha_pre->value,
-          .alpha_post = s.alpha_post->value,
-          .alpha_res = s.alpha_res->value,
-          .weight_pre = s.phi_pre.weight->value,
-          .weight_post = s.phi_post.weight->value,
-          .weight_res = s.phi_res.weight->value,
-          .bias_pre = s.phi_pre.bias->value,
-          .bias_post = s.phi_post.bias->value,
-          .bias_res = s.phi_res.bias->value,
+HyperConnection connection_of(const Tape& t, const MhcSite& s) {
+  return {.alpha_pre = t.value(*s.alpha_pre),
+          .alpha_post = t.value(*s.alpha_post),
+          .alpha_res = t.value(*s.alpha_res),
+          .weight_pre = t.value(*s.phi_pre.weight),
+          .weight_post = t.value(*s.phi_post.weight),
+          .weight_res = t.value(*s.phi_res.weight),
+          .bias_pre = t.value(*s.phi_pre.bias),
+          .bias_post = t.value(*s.phi_post.bias),
+          .bias_res = t.value(*s.phi_res.bias),
           .sinkhorn_steps = s.iterations};
 }
 ops::HyperConnectionGradients gradients_of(Tape& t, const MhcSite& s) {
@@ -60,10 +60,10 @@ MhcRead mhc_read(Tape& t, Var x, const MhcSite& site) {
   MhcRead read;
   read.maps = t.output({rows, columns}, t.wants_grad({x}, {s->phi_pre.weight}));
   const Tensor raw = t.keep({rows, columns}), scale = t.keep({rows});
-  ops::hyper_maps_forward(t.stream(), read.maps.value(), raw, scale, x.value(), connection_of(site));
+  ops::hyper_maps_forward(t.stream(), read.maps.value(), raw, scale, x.value(), connection_of(t, site));
   t.record("mhc_maps", read.maps, std::span<const Param* const>(params), [=, &t] {
     ops::hyper_maps_backward(t.stream(), t.grad_of(x), gradients_of(t, *s), read.maps.grad(), raw, scale, x.value(),
-                             connection_of(*s));
+                             connection_of(t, *s));
   });
   read.u = t.output({rows, x.shape()[2]}, t.wants_grad({x, read.maps}));
   ops::hyper_read_forward(t.stream(), read.u.value(), x.value(), read.maps.value(), n);

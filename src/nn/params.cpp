@@ -5,6 +5,7 @@
 
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/quantile.hpp"
+#include "lockstep/ops/cast.hpp"
 
 namespace lockstep {
 
@@ -22,7 +23,7 @@ Tensor view_of(const Tensor& flat, const Param& param) {
 }  // namespace
 
 Gradients::Gradients(const ParamStore& params)
-    : params_(&params), storage_(params.dtype(), Shape{params.flat_size()}, params.device()) {
+    : params_(&params), storage_(real_dtype(params.storage()), Shape{params.flat_size()}, params.device()) {
   require(params.values() || params.all().empty(),
           "gradients of parameters that have no values yet: call ParamStore::allocate first");
   for (const Param& p : params.all())
@@ -76,8 +77,8 @@ void ParamStore::allocate(std::uint64_t seed) {
     flat_size_ += (p.shape.size() + step - 1) / step * step;
   }
   values_ = OwnedTensor(dtype_, Shape{flat_size_});
+  set_views();
   for (Param& p : params_) {
-    p.value = view_of(values_, p);
     const Philox draws(seed, 0, Site("init." + p.name));
     visit_float(dtype_, [&]<class T>() {
       T* value = p.value.data<T>();
@@ -96,7 +97,28 @@ void ParamStore::move_to(Device device) {
   copy(stream, there, host);
   stream.synchronize();
   values_ = std::move(there);
-  for (Param& p : params_) p.value = view_of(values_, p);
+  store_as(storage_);
+}
+
+void ParamStore::store_as(DType storage) {
+  require(storage == dtype_ || is_half(storage), "parameters of ", dtype_, " stored as ", storage,
+          ": must be that, bf16 or f16");
+  storage_ = storage;
+  stored_ = storage == dtype_ ? OwnedTensor() : OwnedTensor(storage, Shape{flat_size_}, device());
+  set_views();
+  Stream stream(device());
+  refresh(stream);
+}
+
+void ParamStore::refresh(Stream& stream) const {
+  if (storage_ != dtype_) ops::cast(stream, {stored_}, values_);
+}
+
+void ParamStore::set_views() {
+  for (Param& p : params_) {
+    p.value = view_of(values_, p);
+    p.stored = storage_ == dtype_ ? p.value : view_of(stored_, p);
+  }
 }
 
 Param& ParamStore::at(const std::string& name) {

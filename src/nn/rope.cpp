@@ -16,14 +16,14 @@ RopeTable make_rope_table(DType dtype, std::int64_t positions, std::int64_t head
 
 Var rotary_linear(Tape& t, Var x, const Param& weight, const RopeTable& table) {
   Var y = t.output(with_columns(x.shape(), weight.shape[0]), t.wants_grad({x}, {&weight}));
-  ops::linear_forward(t.stream(), y.value(), {}, x.value(), weight.value, {}, ops::Activation::none);
+  ops::linear_forward(t.stream(), y.value(), {}, x.value(), t.value(weight), {}, ops::Activation::none);
   const Tensor cos = table.cos, sin = table.sin;
   // Heads of q and k together, W = 3D columns of which 2D are turned.
   const std::int64_t heads = cos ? weight.shape[0] / 3 / cos.shape()[1] : 0;
   if (cos) ops::rope(t.stream(), y.value(), cos, sin, heads, ops::Rotation::forward);
   t.record("rotary_linear", y, {&weight}, [=, &t, &weight] {
     if (cos) ops::rope(t.stream(), y.grad(), cos, sin, heads, ops::Rotation::inverse);
-    ops::linear_backward(t.stream(), t.grad_of(x), t.grad_of(weight), {}, y.grad(), {}, x.value(), weight.value);
+    ops::linear_backward(t.stream(), t.grad_of(x), t.grad_of(weight), {}, y.grad(), {}, x.value(), t.value(weight));
   });
   return y;
 }

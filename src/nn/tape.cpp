@@ -41,8 +41,8 @@ Var Tape::variable(const Tensor& value) {
   return v;
 }
 
-Var Tape::output(Shape shape, bool wants_grad) {
-  Var v = constant(keep(shape));
+Var Tape::output(Shape shape, bool wants_grad, DType dtype) {
+  Var v = constant(keep(shape, dtype));
   v.node_->wants_grad = wants_grad;
   return v;
 }
@@ -124,6 +124,7 @@ void Tape::seed(const Target& dy, const Tensor& values) {
 void Tape::backward(Var y, double scale) {
   require(mode_ != Mode::forward, "backward on a tape that does not record: its mode is forward");
   const Tensor values = allocate(host_arena(), y.value().dtype(), y.shape());
+  require(!is_half(values.dtype()), "backward from a result of ", values.dtype(), ": give the seed's values");
   visit_float(values.dtype(), [&]<class T>() { std::ranges::fill(values.span<T>(), static_cast<T>(scale)); });
   seed(grad_of(y), values);
   replay();

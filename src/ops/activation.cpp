@@ -5,7 +5,7 @@
 
 #include "activation_kernels.hpp"
 #include "lockstep/base/error.hpp"
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -44,12 +44,13 @@ void activation_forward(Stream& stream, const Tensor& y, const Tensor& derivativ
   require(y.shape() == x.shape(), "activation: x is ", x.shape(), ", so y must be too, not ", y.shape());
   require(!derivative || derivative.shape() == x.shape(), "activation: x is ", x.shape(),
           ", so derivative must be too, not ", derivative.shape());
+  if (on_gpu(x, [&]<class T>() {
+        cuda::activation_forward<T>(stream, x.size(), y.data<T>(), derivative ? derivative.data<T>() : nullptr,
+                                    x.data<T>(), activation);
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
     T* d = derivative ? derivative.data<T>() : nullptr;
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::activation_forward<T>(stream, x.size(), y.data<T>(), d, x.data<T>(), activation);
-    }
     if (const auto kernel = cpu::active_activation_kernel<T>(activation)) {
       kernel(x.size(), y.data<T>(), d, x.data<T>());
       return;
@@ -63,12 +64,11 @@ void activation_backward(Stream& stream, Target dx, const Tensor& dy, const Tens
   if (!dx) return;
   require(dx.tensor.shape() == dy.shape() && derivative.shape() == dy.shape(), "activation backward: dy is ",
           dy.shape(), ", dx ", dx.tensor.shape(), ", derivative ", derivative.shape(), "; all must be equal");
+  if (on_gpu(dy, [&]<class T>() {
+        cuda::multiply<T>(stream, dy.size(), dx.tensor.data<T>(), dy.data<T>(), derivative.data<T>(), dx.accumulate);
+      }))
+    return;
   visit_float(dy.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (dy.device().is_cuda())
-        return cuda::multiply<T>(stream, dy.size(), dx.tensor.data<T>(), dy.data<T>(), derivative.data<T>(),
-                                 dx.accumulate);
-    }
     cpu::active_multiply_kernel<T>()(dy.size(), dx.tensor.data<T>(), dy.data<T>(), derivative.data<T>(), dx.accumulate);
   });
 }

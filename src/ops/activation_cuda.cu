@@ -13,8 +13,8 @@ struct Apply {
   const T* x;
   template <int N>
   __device__ void at(std::int64_t i) const {
-    const gpu::Pack<T, N> in = gpu::load<N>(x + i);
-    gpu::Pack<T, N> value, slope;
+    const gpu::Pack<real_t<T>, N> in = gpu::load<N>(x + i);
+    gpu::Pack<real_t<T>, N> value, slope;
 #pragma unroll
     for (int k = 0; k < N; ++k) Op::apply(in.at[k], value.at[k], slope.at[k]);
     gpu::store(y + i, value);
@@ -29,8 +29,8 @@ struct Multiply {
   bool accumulate;
   template <int N>
   __device__ void at(std::int64_t i) const {
-    const gpu::Pack<T, N> a = gpu::load<N>(dy + i), b = gpu::load<N>(d + i);
-    gpu::Pack<T, N> to{};
+    const gpu::Pack<real_t<T>, N> a = gpu::load<N>(dy + i), b = gpu::load<N>(d + i);
+    gpu::Pack<real_t<T>, N> to{};
     if (accumulate) to = gpu::load<N>(dx + i);
 #pragma unroll
     for (int k = 0; k < N; ++k) to.at[k] += a.at[k] * b.at[k];
@@ -52,9 +52,10 @@ void multiply(const Stream& stream, std::int64_t n, T* dx, const T* dy, const T*
   gpu::map<T>(stream, n, gpu::aligned(dx, dy, d), Multiply<T>{dx, dy, d, accumulate});
 }
 
-template void activation_forward(const Stream&, std::int64_t, float*, float*, const float*, Activation);
-template void activation_forward(const Stream&, std::int64_t, double*, double*, const double*, Activation);
-template void multiply(const Stream&, std::int64_t, float*, const float*, const float*, bool);
-template void multiply(const Stream&, std::int64_t, double*, const double*, const double*, bool);
+#define INSTANTIATE(T)                                                                         \
+  template void activation_forward(const Stream&, std::int64_t, T*, T*, const T*, Activation); \
+  template void multiply(const Stream&, std::int64_t, T*, const T*, const T*, bool);
+LOCKSTEP_EACH_STORAGE(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

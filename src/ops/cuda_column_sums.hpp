@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 
+#include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
 
@@ -102,12 +103,14 @@ void column_sums(const Stream& stream, std::int64_t rows, std::int64_t n, const 
   column_sums(stream, rows, n, sums, f, scratch(stream, column_sums_bytes<T, K>(rows, n)));
 }
 
-/// Values of an array (rows, n) as they are.
+/// Values of an array (rows, n) as they are. Sums are of real_t<T>.
 template <class T>
 struct Plain {
   const T* x;
   std::int64_t n;
-  __device__ void add(std::int64_t row, std::int64_t column, T (&sum)[1]) const { sum[0] += x[row * n + column]; }
+  __device__ void add(std::int64_t row, std::int64_t column, real_t<T> (&sum)[1]) const {
+    sum[0] += load(x + row * n + column);
+  }
 };
 
 }  // namespace lockstep::gpu

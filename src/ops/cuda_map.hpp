@@ -1,36 +1,11 @@
 #pragma once
 #include <cstdint>
 
+#include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 
 /// Element-wise passes over memory, several elements per load.
 namespace lockstep::gpu {
-
-/// N consecutive elements, loaded and stored at once. Their address is a multiple of their size.
-template <class T, int N>
-struct alignas(N * sizeof(T)) Pack {
-  T at[N];
-};
-template <int N, class T>
-__device__ Pack<T, N> load(const T* p) {
-  return *reinterpret_cast<const Pack<T, N>*>(p);
-}
-template <class T, int N>
-__device__ void store(T* p, const Pack<T, N>& pack) {
-  *reinterpret_cast<Pack<T, N>*>(p) = pack;
-}
-
-/// Elements in a load of 16 bytes, the widest there is.
-template <class T>
-constexpr int pack_size() {
-  return static_cast<int>(16 / sizeof(T));
-}
-
-/// Whether all these addresses (null ones aside) are multiples of 16 bytes.
-template <class... P>
-bool aligned(const P*... pointers) {
-  return ((reinterpret_cast<std::uintptr_t>(pointers) | ...) & 15) == 0;
-}
 
 /// f.template at<N>(i) for packs of elements i .. i + N - 1 as long as they fit, f.template at<1>(i) for the rest.
 template <int N, class F>
@@ -44,15 +19,19 @@ __global__ void __launch_bounds__(256) map_kernel(std::int64_t count, F f) {
   }
 }
 
-/// Runs f over `count` elements, 16 bytes of T at a time when `packed`: their addresses must then be multiples of 16.
-template <class T, class F>
+/// Runs f over `count` elements, N at a time when `packed`: their addresses must then be multiples of N elements.
+template <int N, class F>
 void map(const Stream& stream, std::int64_t count, bool packed, const F& f) {
-  constexpr int N = pack_size<T>();
   if (count == 0) return;
   if (packed)
     launch(stream, grid_for(ceil_div<std::int64_t>(count, N)), map_kernel<N, F>, count, f);
   else
     launch(stream, grid_for(count), map_kernel<1, F>, count, f);
+}
+/// 16 bytes of T at a time when `packed`.
+template <class T, class F>
+void map(const Stream& stream, std::int64_t count, bool packed, const F& f) {
+  map<pack_size<T>()>(stream, count, packed, f);
 }
 
 /// i mod n, without the slow division of 64-bit numbers where that is possible.

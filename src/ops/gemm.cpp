@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <string>
 
 #include "gemm_kernels.hpp"
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 namespace cpu {
@@ -168,17 +169,33 @@ struct Extents {
 void check(const char* what, bool fits, const Target& c, const Tensor& a, const Tensor& b) {
   require(fits, what, ": c is ", c.tensor.shape(), ", a ", a.shape(), ", b ", b.shape(), "; these do not fit together");
 }
+
+/// On a GPU c may be of the type that products are summed in.
+bool run_on_gpu(const Stream& stream, cuda::Product product, std::int64_t k, const Target& c, const Tensor& a,
+                const Tensor& b) {
+  return on_gpu(a, [&]<class T>() {
+    const auto run = [&]<class C>(C* to) {
+      cuda::product<T>(stream, product, c.tensor.rows(), c.tensor.columns(), k, to, a.data<T>(), b.data<T>(),
+                       c.accumulate);
+    };
+    if (c.tensor.dtype() == a.dtype())
+      run(c.tensor.data<T>());
+    else
+      run(c.tensor.data<real_t<T>>());
+  });
+}
+
+std::atomic<bool> tf32{false};
 }  // namespace
+
+void allow_tf32(bool allowed) { tf32.store(allowed, std::memory_order_relaxed); }
+bool tf32_allowed() { return tf32.load(std::memory_order_relaxed); }
 
 void gemm_nt(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
   const Extents ec(c.tensor), ea(a), eb(b);
   check("gemm_nt", ec.rows == ea.rows && ec.columns == eb.rows && ea.columns == eb.columns, c, a, b);
+  if (run_on_gpu(stream, cuda::Product::nt, ea.columns, c, a, b)) return;
   visit_float(a.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (a.device().is_cuda())
-        return cuda::product<T>(stream, cuda::Product::nt, ec.rows, ec.columns, ea.columns, c.tensor.data<T>(),
-                                a.data<T>(), b.data<T>(), c.accumulate);
-    }
     cpu::product<T>(ec.rows, ec.columns, ea.columns, c.tensor.data<T>(), a.data<T>(), b.data<T>(), true, c.accumulate);
   });
 }
@@ -186,12 +203,8 @@ void gemm_nt(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
 void gemm_nn(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
   const Extents ec(c.tensor), ea(a), eb(b);
   check("gemm_nn", ec.rows == ea.rows && ec.columns == eb.columns && ea.columns == eb.rows, c, a, b);
+  if (run_on_gpu(stream, cuda::Product::nn, ea.columns, c, a, b)) return;
   visit_float(a.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (a.device().is_cuda())
-        return cuda::product<T>(stream, cuda::Product::nn, ec.rows, ec.columns, ea.columns, c.tensor.data<T>(),
-                                a.data<T>(), b.data<T>(), c.accumulate);
-    }
     cpu::product<T>(ec.rows, ec.columns, ea.columns, c.tensor.data<T>(), a.data<T>(), b.data<T>(), false, c.accumulate);
   });
 }
@@ -199,12 +212,8 @@ void gemm_nn(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
 void gemm_tn(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
   const Extents ec(c.tensor), ea(a), eb(b);
   check("gemm_tn", ec.rows == ea.columns && ec.columns == eb.columns && ea.rows == eb.rows, c, a, b);
+  if (run_on_gpu(stream, cuda::Product::tn, ea.rows, c, a, b)) return;
   visit_float(a.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (a.device().is_cuda())
-        return cuda::product<T>(stream, cuda::Product::tn, ec.rows, ec.columns, ea.rows, c.tensor.data<T>(),
-                                a.data<T>(), b.data<T>(), c.accumulate);
-    }
     cpu::product_tn<T>(ec.rows, ec.columns, ea.rows, c.tensor.data<T>(), a.data<T>(), b.data<T>(), c.accumulate);
   });
 }

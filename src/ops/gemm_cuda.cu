@@ -9,6 +9,7 @@
 #include "cuda_map.hpp"
 #include "gemm_kernels.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
+#include "lockstep/ops/gemm.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -20,19 +21,22 @@ void check(cublasStatus_t status, const char* doing) {
     throw Error(Fault::internal, join(doing, ": cuBLASLt status ", static_cast<int>(status)));
 }
 
-/// How the library computes with a type: storage, arithmetic, and the type of alpha and beta. TF32 and bf16 belong here.
+/// How a type lies in memory, as the library names it.
 template <class T>
-struct Arithmetic;
+constexpr cudaDataType_t kStorage = CUDA_R_32F;
 template <>
-struct Arithmetic<float> {
-  static constexpr cudaDataType_t kStorage = CUDA_R_32F, kScale = CUDA_R_32F;
-  static constexpr cublasComputeType_t kCompute = CUBLAS_COMPUTE_32F;
-};
+constexpr cudaDataType_t kStorage<double> = CUDA_R_64F;
 template <>
-struct Arithmetic<double> {
-  static constexpr cudaDataType_t kStorage = CUDA_R_64F, kScale = CUDA_R_64F;
-  static constexpr cublasComputeType_t kCompute = CUBLAS_COMPUTE_64F;
-};
+constexpr cudaDataType_t kStorage<bf16> = CUDA_R_16BF;
+template <>
+constexpr cudaDataType_t kStorage<f16> = CUDA_R_16F;
+
+/// How the library computes with operands of a type.
+template <class T>
+cublasComputeType_t arithmetic() {
+  if (std::is_same_v<T, double>) return CUBLAS_COMPUTE_64F;
+  return std::is_same_v<T, float> && tf32_allowed() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
 
 struct MatrixLayout {
   cublasLtMatrixLayout_t handle = nullptr;
@@ -52,8 +56,8 @@ struct Plan {
   cublasLtMatmulAlgo_t algorithm{};
 
   Plan(cudaDataType_t type, std::int64_t a_rows, std::int64_t a_columns, std::int64_t b_rows, std::int64_t b_columns,
-       std::int64_t c_rows, std::int64_t c_columns)
-      : a(type, a_rows, a_columns), b(type, b_rows, b_columns), c(type, c_rows, c_columns) {}
+       cudaDataType_t c_type, std::int64_t c_rows, std::int64_t c_columns)
+      : a(type, a_rows, a_columns), b(type, b_rows, b_columns), c(c_type, c_rows, c_columns) {}
   ~Plan() { cublasLtMatmulDescDestroy(product); }
   template <class V>
   void set(cublasLtMatmulDescAttributes_t attribute, const V& value) {
@@ -62,7 +66,8 @@ struct Plan {
 };
 
 /// Everything that the choice of an algorithm depends on.
-using PlanKey = std::tuple<cudaDataType_t, Product, std::int64_t, std::int64_t, std::int64_t, bool, std::uint32_t>;
+using PlanKey = std::tuple<cudaDataType_t, cudaDataType_t, cublasComputeType_t, Product, std::int64_t, std::int64_t,
+                           std::int64_t, bool, std::uint32_t>;
 
 /// The library on one device, for one thread.
 class Library {
@@ -73,15 +78,15 @@ class Library {
   cublasLtHandle_t handle() const { return handle_; }
 
   /// The library counts columns first: its c is our c read the other way, (N, M), so our b is its first operand.
-  template <class T>
+  template <class T, class C>
   Plan& plan(Product product, std::int64_t m, std::int64_t n, std::int64_t k, bool bias, std::uint32_t alignment) {
-    using Type = Arithmetic<T>;
-    auto [found, added] = plans_.try_emplace({Type::kStorage, product, m, n, k, bias, alignment});
+    const cublasComputeType_t compute = arithmetic<T>();
+    auto [found, added] = plans_.try_emplace({kStorage<T>, kStorage<C>, compute, product, m, n, k, bias, alignment});
     if (!added) return *found->second;
     const bool turn_b = product == Product::nt, turn_a = product == Product::tn;
-    auto plan =
-        std::make_unique<Plan>(Type::kStorage, turn_b ? k : n, turn_b ? n : k, turn_a ? m : k, turn_a ? k : m, n, m);
-    check(cublasLtMatmulDescCreate(&plan->product, Type::kCompute, Type::kScale), "describing a product");
+    auto plan = std::make_unique<Plan>(kStorage<T>, turn_b ? k : n, turn_b ? n : k, turn_a ? m : k, turn_a ? k : m,
+                                       kStorage<C>, n, m);
+    check(cublasLtMatmulDescCreate(&plan->product, compute, kStorage<real_t<T>>), "describing a product");
     plan->set(CUBLASLT_MATMUL_DESC_TRANSA, turn_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     plan->set(CUBLASLT_MATMUL_DESC_TRANSB, turn_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (bias) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
@@ -91,6 +96,10 @@ class Library {
       check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), "choosing an algorithm");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kWorkspace});
+    // Parts of a sum are added up in f32, not as halves.
+    if (sizeof(C) < sizeof(float))
+      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+             std::uint32_t{CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
@@ -122,10 +131,10 @@ Library& library(Device device) {
 }
 
 /// c_mn = bias_n, for a product over nothing.
-template <class T>
+template <class C>
 struct Broadcast {
-  T* c;
-  const T* bias;
+  C* c;
+  const C* bias;
   std::int64_t n;
   template <int N>
   __device__ void at(std::int64_t i) const {
@@ -135,33 +144,39 @@ struct Broadcast {
 
 }  // namespace
 
-template <class T>
-void product(const Stream& stream, Product product, std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a,
-             const T* b, bool accumulate, const T* bias) {
+template <class T, class C>
+void product(const Stream& stream, Product product, std::int64_t m, std::int64_t n, std::int64_t k, C* c, const T* a,
+             const T* b, bool accumulate, const C* bias) {
   if (m == 0 || n == 0) return;
   if (k == 0) {
     if (bias != nullptr)
-      gpu::map<T>(stream, m * n, false, Broadcast<T>{c, bias, n});
+      gpu::map<C>(stream, m * n, false, Broadcast<C>{c, bias, n});
     else if (!accumulate)
-      zero_bytes(stream, c, static_cast<std::size_t>(m * n) * sizeof(T));
+      zero_bytes(stream, c, static_cast<std::size_t>(m * n) * sizeof(C));
     return;
   }
   const auto address = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
   const std::uintptr_t any = address(a) | address(b) | address(c) | 256;
   const std::uint32_t alignment = std::uint32_t{1} << std::countr_zero(any);
   Library& lib = library(stream.device());
-  Plan& plan = lib.plan<T>(product, m, n, k, bias != nullptr, alignment);
+  Plan& plan = lib.plan<T, C>(product, m, n, k, bias != nullptr, alignment);
   if (bias != nullptr) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  const T one = 1, before = accumulate ? T{1} : T{0};
+  const real_t<T> one = 1, before = accumulate ? 1 : 0;
   check(cublasLtMatmul(lib.handle(), plan.product, &one, b, plan.a.handle, a, plan.b.handle, &before, c, plan.c.handle,
                        c, plan.c.handle, &plan.algorithm, gpu::scratch(stream, kWorkspace), kWorkspace,
                        static_cast<cudaStream_t>(stream.native())),
         "multiplying matrices");
 }
 
-template void product(const Stream&, Product, std::int64_t, std::int64_t, std::int64_t, float*, const float*,
-                      const float*, bool, const float*);
-template void product(const Stream&, Product, std::int64_t, std::int64_t, std::int64_t, double*, const double*,
-                      const double*, bool, const double*);
+#define INSTANTIATE(T, C)                                                                                         \
+  template void product(const Stream&, Product, std::int64_t, std::int64_t, std::int64_t, C*, const T*, const T*, \
+                        bool, const C*);
+INSTANTIATE(float, float)
+INSTANTIATE(double, double)
+INSTANTIATE(bf16, bf16)
+INSTANTIATE(bf16, float)
+INSTANTIATE(f16, f16)
+INSTANTIATE(f16, float)
+#undef INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

@@ -103,10 +103,10 @@ namespace lockstep::ops::cuda {
 inline constexpr std::size_t kProductScratch = std::size_t{32} << 20;
 /// Which operands of a product are turned, as in ops/gemm.hpp.
 enum class Product { nt, nn, tn };
-/// The products of ops/gemm.hpp by cuBLASLt, c (M, N), inner extent K; bias (N), unless null, is added to each row of c and goes
-/// with a product that does not accumulate. How a shape is computed is chosen once per thread.
-template <class T>
-void product(const Stream& stream, Product product, std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a,
-             const T* b, bool accumulate, const T* bias = nullptr);
+/// The products of ops/gemm.hpp by cuBLASLt, c (M, N) of T or of real_t<T>, inner extent K; bias (N), unless null, is added
+/// to each row of c and goes with a product that does not accumulate. How a shape is computed is chosen once per thread.
+template <class T, class C>
+void product(const Stream& stream, Product product, std::int64_t m, std::int64_t n, std::int64_t k, C* c, const T* a,
+             const T* b, bool accumulate, const C* bias = nullptr);
 
 }  // namespace lockstep::ops::cuda

@@ -5,7 +5,7 @@
 #include "activation_kernels.hpp"
 #include "gemm_kernels.hpp"
 #include "linear_kernels.hpp"
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -31,13 +31,12 @@ void linear_forward(Stream& stream, const Tensor& y, const Tensor& derivative, c
   check_output("linear", "derivative", derivative, s);
   require(!bias || bias.shape() == Shape{s.n}, "linear: weight is ", weight.shape(), ", so bias must be (", s.n,
           "), not ", bias.shape());
+  if (on_gpu(x, [&]<class T>() {
+        cuda::linear_forward<T>(stream, {s.m, s.n, s.k}, y.data<T>(), derivative ? derivative.data<T>() : nullptr,
+                                x.data<T>(), weight.data<T>(), bias ? bias.data<T>() : nullptr, activation);
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::linear_forward<T>(stream, {s.m, s.n, s.k}, y.data<T>(),
-                                       derivative ? derivative.data<T>() : nullptr, x.data<T>(), weight.data<T>(),
-                                       bias ? bias.data<T>() : nullptr, activation);
-    }
     cpu::Epilogue<T> epilogue;
     if (bias) epilogue.bias = bias.data<T>();
     if (derivative) epilogue.derivative = derivative.data<T>();
@@ -58,21 +57,21 @@ void linear_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
           ", so dweight must be too, not ", dweight.tensor.shape());
   require(!dbias || dbias.tensor.shape() == Shape{s.n}, "linear backward: weight is ", weight.shape(),
           ", so dbias must be (", s.n, "), not ", dbias.tensor.shape());
-  visit_float(x.dtype(), [&]<class T>() {
-    T* da = dy.data<T>();
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) {
+  if (on_gpu(x, [&]<class T>() {
+        using R = real_t<T>;
+        T* da = dy.data<T>();
         cuda::scale_and_sum<T>(stream, s.m, s.n, da, derivative ? derivative.data<T>() : nullptr,
-                               dbias ? dbias.tensor.data<T>() : nullptr, dbias.accumulate);
+                               dbias ? dbias.tensor.data<R>() : nullptr, dbias.accumulate);
         if (dx)
           cuda::product<T>(stream, cuda::Product::nn, s.m, s.k, s.n, dx.tensor.data<T>(), da, weight.data<T>(),
                            dx.accumulate);
         if (dweight)
-          cuda::product<T>(stream, cuda::Product::tn, s.n, s.k, s.m, dweight.tensor.data<T>(), da, x.data<T>(),
+          cuda::product<T>(stream, cuda::Product::tn, s.n, s.k, s.m, dweight.tensor.data<R>(), da, x.data<T>(),
                            dweight.accumulate);
-        return;
-      }
-    }
+      }))
+    return;
+  visit_float(x.dtype(), [&]<class T>() {
+    T* da = dy.data<T>();
     cpu::scale_and_sum<T>(s.m, s.n, da, derivative ? derivative.data<T>() : nullptr,
                           dbias ? dbias.tensor.data<T>() : nullptr, dbias.accumulate);
     if (dx) cpu::product<T>(s.m, s.k, s.n, dx.tensor.data<T>(), da, weight.data<T>(), false, dx.accumulate);
@@ -85,14 +84,12 @@ void linear_tangent(Stream& stream, const Tensor& ty, const Tensor& tx, const Te
   const LinearShape s = shape_of("linear tangent", tx, weight);
   check_output("linear tangent", "ty", ty, s);
   check_output("linear tangent", "derivative", derivative, s);
-  visit_float(tx.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (tx.device().is_cuda()) {
+  if (on_gpu(tx, [&]<class T>() {
         cuda::product<T>(stream, cuda::Product::nt, s.m, s.n, s.k, ty.data<T>(), tx.data<T>(), weight.data<T>(), false);
         if (derivative) cuda::multiply<T>(stream, ty.size(), ty.data<T>(), ty.data<T>(), derivative.data<T>(), false);
-        return;
-      }
-    }
+      }))
+    return;
+  visit_float(tx.dtype(), [&]<class T>() {
     cpu::Epilogue<T> epilogue;
     if (derivative) epilogue.factor = derivative.data<T>();
     cpu::product<T>(s.m, s.n, s.k, ty.data<T>(), tx.data<T>(), weight.data<T>(), true, false, epilogue);

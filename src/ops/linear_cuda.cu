@@ -17,7 +17,7 @@ struct Activate {
   std::int64_t n;
   template <int N>
   __device__ void at(std::int64_t i) const {
-    gpu::Pack<T, N> value = gpu::load<N>(y + i), slope, start{};
+    gpu::Pack<real_t<T>, N> value = gpu::load<N>(y + i), slope, start{};
     if (bias != nullptr) start = gpu::load<N>(bias + gpu::remainder(i, n));
 #pragma unroll
     for (int k = 0; k < N; ++k) Op::apply(value.at[k] + start.at[k], value.at[k], slope.at[k]);
@@ -32,10 +32,10 @@ struct ScaledSum {
   T* dy;
   const T* derivative;
   std::int64_t n;
-  __device__ void add(std::int64_t row, std::int64_t column, T (&sum)[1]) const {
+  __device__ void add(std::int64_t row, std::int64_t column, real_t<T> (&sum)[1]) const {
     const std::int64_t i = row * n + column;
-    const T da = dy[i] * derivative[i];
-    dy[i] = da;
+    const real_t<T> da = gpu::load(dy + i) * gpu::load(derivative + i);
+    gpu::store(dy + i, da);
     sum[0] += da;
   }
 };
@@ -46,10 +46,11 @@ template <class T>
 void linear_forward(const Stream& stream, const LinearShape& s, T* y, T* derivative, const T* x, const T* weight,
                     const T* bias, Activation activation) {
   const bool plain = activation == Activation::none && derivative == nullptr;
-  // The library adds a bias on the way, but not in f64.
-  const bool all_at_once = plain && (bias == nullptr || sizeof(T) == sizeof(float));
-  product<T>(stream, Product::nt, s.m, s.n, s.k, y, x, weight, false, all_at_once ? bias : nullptr);
-  if (all_at_once) return;
+  // The library adds a bias on the way, but not in f64. A half is rounded once, with its bias, before the activation.
+  const bool at_once = bias == nullptr || sizeof(T) < sizeof(float) || (plain && sizeof(T) == sizeof(float));
+  product<T>(stream, Product::nt, s.m, s.n, s.k, y, x, weight, false, at_once ? bias : nullptr);
+  if (at_once && plain) return;
+  if (at_once) bias = nullptr;
   // A pack lies within one row if the rows are whole packs.
   const bool packed = s.n % gpu::pack_size<T>() == 0 && gpu::aligned(y, derivative, bias);
   gpu::visit_activation(activation, [&]<class Op>() {
@@ -58,9 +59,9 @@ void linear_forward(const Stream& stream, const LinearShape& s, T* y, T* derivat
 }
 
 template <class T>
-void scale_and_sum(const Stream& stream, std::int64_t m, std::int64_t n, T* dy, const T* derivative, T* sums,
+void scale_and_sum(const Stream& stream, std::int64_t m, std::int64_t n, T* dy, const T* derivative, real_t<T>* sums,
                    bool accumulate) {
-  const gpu::ColumnSums<T, 1> to{{sums}, {accumulate}};
+  const gpu::ColumnSums<real_t<T>, 1> to{{sums}, {accumulate}};
   if (sums != nullptr && derivative != nullptr)
     gpu::column_sums(stream, m, n, to, ScaledSum<T>{dy, derivative, n});
   else if (sums != nullptr)
@@ -69,11 +70,10 @@ void scale_and_sum(const Stream& stream, std::int64_t m, std::int64_t n, T* dy, 
     multiply<T>(stream, m * n, dy, dy, derivative, false);
 }
 
-template void linear_forward(const Stream&, const LinearShape&, float*, float*, const float*, const float*,
-                             const float*, Activation);
-template void linear_forward(const Stream&, const LinearShape&, double*, double*, const double*, const double*,
-                             const double*, Activation);
-template void scale_and_sum(const Stream&, std::int64_t, std::int64_t, float*, const float*, float*, bool);
-template void scale_and_sum(const Stream&, std::int64_t, std::int64_t, double*, const double*, double*, bool);
+#define INSTANTIATE(T)                                                                                               \
+  template void linear_forward(const Stream&, const LinearShape&, T*, T*, const T*, const T*, const T*, Activation); \
+  template void scale_and_sum<T>(const Stream&, std::int64_t, std::int64_t, T*, const T*, real_t<T>*, bool);
+LOCKSTEP_EACH_STORAGE(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 
+#include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
 #include "lockstep/ops/activation.hpp"
 
@@ -17,7 +18,7 @@ void linear_forward(const Stream& stream, const LinearShape& s, T* y, T* derivat
                     const T* bias, Activation activation);
 /// dy *= derivative (unless null); sums_n (+)= column sums (unless null).
 template <class T>
-void scale_and_sum(const Stream& stream, std::int64_t m, std::int64_t n, T* dy, const T* derivative, T* sums,
+void scale_and_sum(const Stream& stream, std::int64_t m, std::int64_t n, T* dy, const T* derivative, real_t<T>* sums,
                    bool accumulate);
 
 }  // namespace lockstep::ops::cuda

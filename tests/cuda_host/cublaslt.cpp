@@ -120,6 +120,8 @@ Shape check_shapes(const cublasLtMatmulDescOpaque_t& p, const cublasLtMatrixLayo
               (c.type == a.type || c.type == CUDA_R_32F),
           cudaErrorNotSupported, "cublasLtMatmul: types ", a.type, ", ", b.type, ", ", c.type, ", ", d.type,
           " with compute type ", p.compute, " and scale type ", p.scale);
+  require(p.compute != CUBLAS_COMPUTE_32F_FAST_TF32 || a.type == CUDA_R_32F, cudaErrorNotSupported,
+          "cublasLtMatmul: TF32 with operands of type ", a.type);
   require(p.c == CUBLAS_OP_N && p.pointer_mode == CUBLASLT_POINTER_MODE_HOST, cudaErrorNotSupported,
           "cublasLtMatmul: a transposed c, or alpha and beta on the device");
   return {static_cast<std::int64_t>(m), static_cast<std::int64_t>(n), static_cast<std::int64_t>(k)};
@@ -333,7 +335,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
             with_bias ? static_cast<const std::byte*>(p.bias) + batch * p.bias_stride * size_of(bias_type) : nullptr;
         matmul(shape.m, shape.n, shape.k, scale, view(la, a, p.a != CUBLAS_OP_N, batch),
                view(lb, b, p.b != CUBLAS_OP_N, batch), keep, view(lc, c, false, batch), view(ld, d, false, batch), bias,
-               bias_type, f);
+               bias_type, f, p.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? Digits::tf32 : Digits::all);
       }
     });
   });

@@ -1,6 +1,7 @@
 #include "matmul.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -127,11 +128,21 @@ T apply(Nonlinearity f, T x) {
   }
 }
 
+/// Rounds packed operands, ties to even.
+void round_to_tf32(std::vector<float>& values) {
+  for (float& value : values) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    if (std::isfinite(value)) value = std::bit_cast<float>((bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu);
+  }
+}
+void round_to_tf32(std::vector<double>&) {}
+
 std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 template <class T>
 void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const MatrixView& a, const MatrixView& b, T beta,
-             const MatrixView& c, const MatrixView& d, const void* bias, cudaDataType_t bias_type, Nonlinearity f) {
+             const MatrixView& c, const MatrixView& d, const void* bias, cudaDataType_t bias_type, Nonlinearity f,
+             Digits digits) {
   static const Tile<T> compute = fastest_tile<T>();
   thread_local std::vector<T> packed_a, packed_b, sums;
   const std::int64_t n_round = round_up(n, kColumns<T>), m_round = round_up(m, kRows);
@@ -141,11 +152,13 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Matr
     packed_b.assign(static_cast<std::size_t>(n_round * depth), T(0));
     for (std::int64_t j = 0; j < n; j += kColumns<T>)
       load<T>(b, p, j, depth, std::min(kColumns<T>, n - j), packed_b.data() + j * depth, kColumns<T>, 1);
+    if (digits == Digits::tf32) round_to_tf32(packed_b);
     for (std::int64_t i0 = 0; i0 < m; i0 += kPackedRows) {
       const std::int64_t rows = std::min(kPackedRows, m - i0);
       packed_a.assign(static_cast<std::size_t>(round_up(rows, kRows) * depth), T(0));
       for (std::int64_t i = 0; i < rows; i += kRows)
         load<T>(a, i0 + i, p, std::min(kRows, rows - i), depth, packed_a.data() + i * depth, 1, kRows);
+      if (digits == Digits::tf32) round_to_tf32(packed_a);
       for (std::int64_t j = 0; j < n; j += kColumns<T>)
         for (std::int64_t i = 0; i < rows; i += kRows)
           compute(depth, sums.data() + (i0 + i) * n_round + j * kRows, packed_a.data() + i * depth,
@@ -179,17 +192,18 @@ std::int64_t size_of(cudaDataType_t type) {
 
 void matmul(std::int64_t m, std::int64_t n, std::int64_t k, double alpha, const MatrixView& a, const MatrixView& b,
             double beta, const MatrixView& c, const MatrixView& d, const void* bias, cudaDataType_t bias_type,
-            Nonlinearity f) {
+            Nonlinearity f, Digits digits) {
   // Rows that lie together are the columns of the transposed product, which is computed instead: reads and writes then
   // go along memory. A bias belongs to rows, so it stays with the first form.
   if (!bias && d.row_stride == 1 && d.column_stride != 1) {
     const auto turned = [](const MatrixView& v) { return MatrixView{v.data, v.type, v.column_stride, v.row_stride}; };
-    return matmul(n, m, k, alpha, turned(b), turned(a), beta, turned(c), turned(d), nullptr, bias_type, f);
+    return matmul(n, m, k, alpha, turned(b), turned(a), beta, turned(c), turned(d), nullptr, bias_type, f, digits);
   }
   if (a.type == CUDA_R_64F)
-    product<double>(m, n, k, alpha, a, b, beta, c, d, bias, bias_type, f);
+    product<double>(m, n, k, alpha, a, b, beta, c, d, bias, bias_type, f, digits);
   else
-    product<float>(m, n, k, static_cast<float>(alpha), a, b, static_cast<float>(beta), c, d, bias, bias_type, f);
+    product<float>(m, n, k, static_cast<float>(alpha), a, b, static_cast<float>(beta), c, d, bias, bias_type, f,
+                   digits);
 }
 
 }  // namespace cuda_host

@@ -6,6 +6,7 @@
 
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/ops/isa.hpp"
+#include "support/tolerance.hpp"
 
 namespace lockstep::test {
 
@@ -33,25 +34,36 @@ OwnedTensor copy_on(Device device, const Tensor& t) {
   return there;
 }
 
-/// The result, the gradients of the inputs and then of all parameters, on the CPU; empty where there is none.
+/// Where values can only be what another dtype holds.
+void round_to(DType dtype, const Tensor& t) {
+  const OwnedTensor rounded = converted(converted(t, dtype), t.dtype());
+  const Stream stream;
+  copy(stream, t, rounded);
+}
+
+/// The result, the gradients of the inputs and then of all parameters, on the CPU in f64; empty where there is none.
+/// Computed in the storage of the parameters, with weights of the result that `numbers` can hold.
 std::vector<OwnedTensor> results_on(Device device, const Function& f, const std::vector<OwnedTensor>& inputs,
-                                    const ParamStore& params, std::uint64_t seed) {
+                                    const ParamStore& params, std::uint64_t seed, DType numbers = DType::f64) {
+  const DType dtype = params.storage();
   Stream stream(device);
   Arena arena(device);
   std::vector<OwnedTensor> values;
-  for (const OwnedTensor& input : inputs) values.push_back(copy_on(device, input));
+  for (const OwnedTensor& input : inputs) values.push_back(copy_on(device, converted(input, dtype)));
   Gradients gradients(params);
   std::vector<Var> vars;
-  Tape tape(stream, arena, DType::f64, Tape::Mode::train, &gradients);
+  Tape tape(stream, arena, dtype, Tape::Mode::train, &gradients);
   const Var y = twice(f, tape, values, vars);
   const OwnedTensor weights(DType::f64, y.shape());
   draw(weights, seed, "gradcheck.weights");
-  const OwnedTensor seeds = copy_on(device, weights);
+  round_to(numbers, weights);
+  const OwnedTensor seeds = copy_on(device, converted(weights, y.value().dtype()));
   tape.backward(y, seeds);
   std::vector<OwnedTensor> results;
-  results.push_back(copy_on({}, y.value()));
-  for (const Var& v : vars) results.push_back(v.grad() ? copy_on({}, v.grad()) : OwnedTensor());
-  for (const Param& p : params.all()) results.push_back(copy_on({}, gradients.of(p)));
+  const auto read = [](const Tensor& t) { return t ? converted(copy_on({}, t), DType::f64) : OwnedTensor(); };
+  results.push_back(read(y.value()));
+  for (const Var& v : vars) results.push_back(read(v.grad()));
+  for (const Param& p : params.all()) results.push_back(read(gradients.of(p)));
   return results;
 }
 
@@ -71,10 +83,46 @@ double difference(const std::vector<OwnedTensor>& a, const std::vector<OwnedTens
   }
   return worst / largest;
 }
+
+/// The same for each result on its own; `b` is allowed what halves are.
+double difference_each(const std::vector<OwnedTensor>& a, const std::vector<OwnedTensor>& b) {
+  double worst = 0;
+  for (std::size_t k = 0; k < a.size(); ++k) {
+    const auto one = [&](const std::vector<OwnedTensor>& all) {
+      std::vector<OwnedTensor> single;
+      if (all[k].view()) single.push_back(converted(all[k], DType::f64));
+      return single;
+    };
+    require(one(a).size() == one(b).size(), "gradcheck: a gradient on one device only");
+    worst = std::max(worst, difference(one(a), one(b)));
+  }
+  return worst;
+}
+
+/// The largest difference of a half from f64 with the same numbers that is not within what is allowed; 0 if all are.
+double outside_of(const Halves& halves, Device gpu, const Function& f, const std::vector<OwnedTensor>& values,
+                  ParamStore& params, std::uint64_t seed) {
+  double worst = 0;
+  // f16 first: it keeps the more digits.
+  for (const auto& [dtype, tolerance] : {std::pair{DType::f16, halves.f16}, {DType::bf16, halves.bf16}}) {
+    if (tolerance == 0) continue;
+    for (const OwnedTensor& value : values) round_to(dtype, value);
+    for (const Param& p : params.all()) round_to(dtype, p.value);
+    const std::vector<OwnedTensor> exact = results_on({}, f, values, params, seed, dtype);
+    params.move_to(gpu);
+    params.store_as(dtype);
+    const std::vector<OwnedTensor> rounded = results_on(gpu, f, values, params, seed, dtype);
+    params.store_as(DType::f64);
+    params.move_to({});
+    const double found = difference_each(exact, rounded);
+    if (!(found <= tolerance)) worst = std::max(worst, found);
+  }
+  return worst;
+}
 }  // namespace
 
 double gradcheck(const Function& f, const std::vector<Shape>& inputs, ParamStore* params, std::uint64_t seed,
-                 Where where) {
+                 Where where, const Halves& halves) {
   constexpr double kWorst = std::numeric_limits<double>::infinity();
   std::vector<OwnedTensor> values;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -132,6 +180,7 @@ double gradcheck(const Function& f, const std::vector<Shape>& inputs, ParamStore
     const std::vector<OwnedTensor> there = results_on(gpu, f, values, *params, seed);
     params->move_to({});
     worst = std::max(worst, difference(results, there));
+    worst = std::max(worst, outside_of(halves, gpu, f, values, *params, seed));
   }
   return worst;
 }

@@ -5,13 +5,17 @@
 
 #include "lockstep/nn/tape.hpp"
 #include "lockstep/ops/sample_rows.hpp"
+#include "support/tolerance.hpp"
 
 /// What a test hands to operations on a tape of any device: itself on the CPU, else a copy in the tape's arena, where
 /// kernels can read it.
 namespace lockstep::test {
 
+/// Floating-point numbers are of the tape's real_dtype() there.
 inline Tensor on_tape(Tape& t, const Tensor& elements) {
   if (!t.stream().device().is_cuda() || !elements) return elements;
+  if (elements.dtype() == DType::f64 && t.real_dtype() == DType::f32)
+    return on_tape(t, converted(elements, DType::f32).view());
   const Tensor there = allocate(t.arena(), elements.dtype(), elements.shape());
   copy(t.stream(), there, elements);
   t.stream().synchronize();

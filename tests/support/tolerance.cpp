@@ -9,8 +9,26 @@
 namespace lockstep::test {
 
 namespace {
+double as_double(float x) { return static_cast<double>(x); }
+double as_double(double x) { return x; }
+double as_double(bf16 x) { return static_cast<double>(from_bf16(x.bits)); }
+double as_double(f16 x) { return static_cast<double>(from_f16(x.bits)); }
+template <class T>
+T rounded(double x) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return {to_bf16(static_cast<float>(x))};
+  else if constexpr (std::is_same_v<T, f16>)
+    return {to_f16(static_cast<float>(x))};
+  else
+    return static_cast<T>(x);
+}
+
 std::vector<double> doubles(const Tensor& t) {
-  return visit_float(t.dtype(), [&]<class T>() { return std::vector<double>(t.data<T>(), t.data<T>() + t.size()); });
+  std::vector<double> values;
+  visit_storage(t.dtype(), [&]<class T>() {
+    for (const T x : t.span<T>()) values.push_back(as_double(x));
+  });
+  return values;
 }
 }  // namespace
 
@@ -45,9 +63,9 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 OwnedTensor random_tensor(DType dtype, Shape shape, Site name, std::uint64_t seed) {
   OwnedTensor t(dtype, shape);
   const Philox philox(seed, 0, name);
-  visit_float(dtype, [&]<class T>() {
+  visit_storage(dtype, [&]<class T>() {
     std::uint64_t i = 0;
-    for (T& value : t->span<T>()) value = static_cast<T>(philox.normal(i++));
+    for (T& value : t->span<T>()) value = rounded<T>(philox.normal(i++));
   });
   return t;
 }
@@ -55,8 +73,8 @@ OwnedTensor random_tensor(DType dtype, Shape shape, Site name, std::uint64_t see
 OwnedTensor converted(const Tensor& t, DType dtype) {
   OwnedTensor out(dtype, t.shape());
   const std::vector<double> values = doubles(t);
-  visit_float(dtype, [&]<class T>() {
-    for (std::size_t i = 0; i < values.size(); ++i) out->data<T>()[i] = static_cast<T>(values[i]);
+  visit_storage(dtype, [&]<class T>() {
+    for (std::size_t i = 0; i < values.size(); ++i) out->data<T>()[i] = rounded<T>(values[i]);
   });
   return out;
 }

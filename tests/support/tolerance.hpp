@@ -12,7 +12,7 @@ struct Difference {
   std::int64_t index = -1;  ///< of the worst element
   double value = 0, reference = 0;
 };
-/// f32 | f64, each its own.
+/// f32 | f64 | bf16 | f16, each its own.
 Difference difference(const Tensor& value, const Tensor& reference);
 std::string to_string(const Difference& d);
 std::ostream& operator<<(std::ostream& out, const Difference& d);
@@ -22,9 +22,9 @@ inline bool operator<=(const Difference& d, double tolerance) { return d.relativ
 /// Whether every bit is equal.
 bool same_bits(const Tensor& a, const Tensor& b);
 
-/// N(0, 1) by (seed, name); f32 | f64. The f32 values are the f64 ones, rounded.
+/// N(0, 1) by (seed, name); f32 | f64 | bf16 | f16. The values are the f64 ones, rounded.
 OwnedTensor random_tensor(DType dtype, Shape shape, Site name, std::uint64_t seed = 1);
-/// The same values in another dtype.
+/// The same values in another dtype, rounded to nearest if need be. f32 | f64 | bf16 | f16, on the CPU.
 OwnedTensor converted(const Tensor& t, DType dtype);
 
 }  // namespace lockstep::test

@@ -4,6 +4,11 @@
 
 namespace lockstep {
 
+/// bfloat16 as storage: the upper half of a binary32. Arithmetic happens in f32.
+struct bf16 {
+  std::uint16_t bits = 0;
+};
+
 /// The upper half of an f32: 8 bits of precision, the range of f32. Rounds to nearest, ties to even; NaN stays NaN.
 constexpr std::uint16_t to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);

@@ -4,6 +4,11 @@
 
 namespace lockstep {
 
+/// binary16 as storage. Arithmetic happens in f32.
+struct f16 {
+  std::uint16_t bits = 0;
+};
+
 /// IEEE binary16: 11 bits of precision, up to 65504. Rounds to nearest, ties to even; what is larger becomes infinite; NaN
 /// stays NaN.
 inline std::uint16_t to_f16(float value) {

@@ -22,6 +22,7 @@ struct Param {
   bool row_sparse = false;  ///< a step touches few of its rows (embeddings): Gradients remember which
   double l2 = 0;            ///< the loss of every step has l2 * (sum of squares of its elements) besides
   Tensor value;             ///< a view of ParamStore::values()
+  Tensor stored;            ///< the value as operations read it: `value`, or its copy in ParamStore::storage()
 };
 
 /// The rows of a row-sparse parameter that a backward pass has added to, each once, in order of first touch.
@@ -48,7 +49,7 @@ class TouchedRows {
 class Gradients {
  public:
   Gradients() = default;
-  /// On the device of the parameters.
+  /// On the device of the parameters, of real_dtype() of their storage.
   explicit Gradients(const class ParamStore& params);
   Tensor of(const Param& param) const;
   Tensor flat() const { return storage_; }
@@ -73,7 +74,7 @@ class Gradients {
 class ParamStore {
  public:
   using Init = std::function<double(const Philox&, std::uint64_t element)>;
-  explicit ParamStore(DType dtype = DType::f32) : dtype_(dtype) {}
+  explicit ParamStore(DType dtype = DType::f32) : dtype_(dtype), storage_(dtype) {}
   ParamStore(const ParamStore&) = delete;
   ParamStore& operator=(const ParamStore&) = delete;
 
@@ -82,8 +83,16 @@ class ParamStore {
   void allocate(std::uint64_t seed);
   /// Takes the values to another device. Views of them and Gradients made before are of the old ones.
   void move_to(Device device);
+  /// Has operations read and store bf16 | f16 while the values stay the masters that are trained, or dtype() again.
+  /// Gradients are of real_dtype(storage) from then on: f32 for halves. Values of f64 are for checks.
+  void store_as(DType storage);
+  /// Rounds the values for operations again, after a change of the masters: one pass. Nothing to do unless storage() is a
+  /// half.
+  void refresh(Stream& stream) const;
 
   DType dtype() const { return dtype_; }
+  /// What tapes that read these parameters are made for.
+  DType storage() const { return storage_; }
   std::deque<Param>& all() { return params_; }
   const std::deque<Param>& all() const { return params_; }
   Param& at(const std::string& name);
@@ -95,11 +104,13 @@ class ParamStore {
   std::uint64_t hash() const;
 
  private:
-  DType dtype_;
+  void set_views();
+  DType dtype_, storage_;
   std::deque<Param> params_;
   std::vector<Init> inits_;
   std::int64_t flat_size_ = 0;
   OwnedTensor values_;
+  OwnedTensor stored_;  ///< the values in storage(), unless that is dtype()
 };
 
 /// Initial values (the element index selects the draw).

@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -67,15 +68,26 @@ class Tape {
   Arena& arena() const { return arena_; }
   /// Memory that the host may touch and that operations can read, as long-lived as arena(): for indices and labels.
   Arena& host_arena() const { return arena_.host(); }
+  /// What values and their gradients are stored as. Half of f32 (bf16, f16) on a GPU only: ParamStore::store_as().
   DType dtype() const { return dtype_; }
+  /// What operations compute in, and what losses, statistics and gradients of parameters are stored as.
+  DType real_dtype() const { return lockstep::real_dtype(dtype_); }
   Mode mode() const { return mode_; }
+  /// A parameter as operations on this tape read it.
+  const Tensor& value(const Param& p) const {
+    const Tensor& value = dtype_ == p.value.dtype() ? p.value : p.stored;
+    assert(value.dtype() == dtype_);
+    return value;
+  }
 
   /// An input that needs no gradient; the memory is the caller's.
   Var constant(const Tensor& value);
   /// An input whose gradient is wanted (Jacobians, gradient checks); the memory is the caller's.
   Var variable(const Tensor& value);
   /// The result of an operation, uninitialised, of the tape's dtype.
-  Var output(Shape shape, bool wants_grad);
+  Var output(Shape shape, bool wants_grad) { return output(shape, wants_grad, dtype_); }
+  /// The same of another dtype: losses are of real_dtype().
+  Var output(Shape shape, bool wants_grad, DType dtype);
   /// Whether an operation on these inputs must record a backward.
   bool wants_grad(std::initializer_list<Var> inputs, std::initializer_list<const Param*> params = {}) const;
   /// Memory that the backward reads again, and scratch; valid until the arena's reset.

@@ -22,7 +22,7 @@ Activation parse_activation(std::string_view name);
 /// A NaN stays a NaN.
 ///
 /// shapes   x, y, derivative equal; derivative may be an empty Tensor; y may be x
-/// dtypes   f32 | f64
+/// dtypes   f32 | f64, on a GPU also bf16 | f16, all equal
 /// source   gelu: Hendrycks, Gimpel 2016, arXiv:1606.08415 (erf form); silu: Elfwing, Uchibe, Doya 2017; elu: Clevert
 /// et al. 2015
 void activation_forward(Stream&, const Tensor& y, const Tensor& derivative, const Tensor& x, Activation activation);

@@ -18,12 +18,17 @@ namespace lockstep::ops {
 /// the other rows.
 ///
 /// shapes   as above; an array of rank above 2 counts as (rows(), columns()). Any extent may be 0
-/// dtypes   f32 | f64, all equal
+/// dtypes   f32 | f64, all equal; on a GPU also a and b both bf16 | f16, and c the same or f32. Sums are in f32
 /// errors   Error naming the shapes if they do not fit
 /// source   the blocking is that of Goto, van de Geijn 2008, "Anatomy of high-performance matrix multiplication"
 void gemm_nt(Stream&, Target c, const Tensor& a, const Tensor& b);
 void gemm_nn(Stream&, Target c, const Tensor& a, const Tensor& b);
 void gemm_tn(Stream&, Target c, const Tensor& a, const Tensor& b);
 inline constexpr std::int64_t kTnRows = 256;
+
+/// Whether products of f32 on GPUs may round a and b to TF32 (10 bits after the point; sums stay f32), which tensor cores
+/// multiply many times faster. For the whole process; off at first.
+void allow_tf32(bool allowed);
+bool tf32_allowed();
 
 }  // namespace lockstep::ops

@@ -12,7 +12,7 @@ namespace lockstep::ops {
 ///
 /// shapes   x (..., K) seen as M rows; weight (N, K); bias (N) or empty; y (..., N); derivative as y, or empty when
 ///          nobody wants it
-/// dtypes   f32 | f64, all equal
+/// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with gradients of weight and bias in f32
 /// errors   Error naming the shapes if they do not fit
 void linear_forward(Stream&, const Tensor& y, const Tensor& derivative, const Tensor& x, const Tensor& weight,
                     const Tensor& bias, Activation activation);

@@ -6,22 +6,15 @@
 #include <iosfwd>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
 
 namespace lockstep {
 
 enum class DType : std::uint8_t { f32, f64, bf16, f16, i32, i64, u8 };
-
-/// bfloat16 as storage: the upper half of a binary32. Arithmetic happens in f32.
-struct bf16 {
-  std::uint16_t bits = 0;
-};
-/// binary16 as storage. Arithmetic happens in f32.
-struct f16 {
-  std::uint16_t bits = 0;
-};
 
 template <class T>
 struct dtype_of;
@@ -35,6 +28,10 @@ template <> struct dtype_of<std::uint8_t> { static constexpr DType value = DType
 
 std::size_t size_bytes(DType dtype);
 const char* name(DType dtype);
+/// What operations compute in, and store statistics, losses and gradients of parameters in, when their values are stored
+/// as `storage` (f32 | f64 | bf16 | f16).
+constexpr DType real_dtype(DType storage) { return storage == DType::f64 ? DType::f64 : DType::f32; }
+constexpr bool is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
 std::ostream& operator<<(std::ostream& out, DType dtype);
 
 /// Extents of a row-major array, outermost first; rank 0 (a scalar) to kMaxRank.
@@ -162,6 +159,14 @@ template <class F>
 decltype(auto) visit_float(DType dtype, F&& f) {
   require(dtype == DType::f32 || dtype == DType::f64, "this operation computes in f32 or f64, not in ", name(dtype));
   return dtype == DType::f64 ? f.template operator()<double>() : f.template operator()<float>();
+}
+
+/// The same with <bf16> and <f16> as well: what kernels of a GPU store. errors  Error for any other dtype
+template <class F>
+decltype(auto) visit_storage(DType dtype, F&& f) {
+  if (dtype == DType::bf16) return f.template operator()<bf16>();
+  if (dtype == DType::f16) return f.template operator()<f16>();
+  return visit_float(dtype, std::forward<F>(f));
 }
 
 }  // namespace lockstep

@@ -1,0 +1,94 @@
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "lockstep/base/real.hpp"
+
+/// Values in memory and in registers: kernels are written over a storage type T (float, double, bf16, f16), load and
+/// store it here, and compute in real_t<T>. For float and double all of this is the identity.
+namespace lockstep::gpu {
+
+__device__ inline float to_real(float x) { return x; }
+__device__ inline double to_real(double x) { return x; }
+__device__ inline float to_real(bf16 x) { return __bfloat162float(__ushort_as_bfloat16(x.bits)); }
+__device__ inline float to_real(f16 x) { return __half2float(__ushort_as_half(x.bits)); }
+
+/// Rounded to nearest, ties to even; what is too large for f16 becomes infinite.
+template <class T>
+__device__ T from_real(real_t<T> x) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
+  else if constexpr (std::is_same_v<T, f16>)
+    return {__half_as_ushort(__float2half_rn(x))};
+  else
+    return x;
+}
+
+template <class T>
+__device__ real_t<T> load(const T* p) {
+  return to_real(*p);
+}
+template <class T>
+__device__ void store(T* p, real_t<T> x) {
+  *p = from_real<T>(x);
+}
+/// *p = x, or *p += x.
+template <class T>
+__device__ void store(T* p, real_t<T> x, bool accumulate) {
+  store(p, accumulate ? load(p) + x : x);
+}
+
+/// N consecutive elements, moved at once. In memory their address is a multiple of their size.
+template <class T, int N>
+struct alignas(N * sizeof(T)) Pack {
+  T at[N];
+};
+template <int N, class T>
+__device__ Pack<real_t<T>, N> load(const T* p) {
+  const Pack<T, N> stored = *reinterpret_cast<const Pack<T, N>*>(p);
+  if constexpr (std::is_same_v<T, real_t<T>>) {
+    return stored;
+  } else {
+    Pack<real_t<T>, N> pack;
+#pragma unroll
+    for (int k = 0; k < N; ++k) pack.at[k] = to_real(stored.at[k]);
+    return pack;
+  }
+}
+template <class T, int N>
+__device__ void store(T* p, const Pack<real_t<T>, N>& pack) {
+  if constexpr (std::is_same_v<T, real_t<T>>) {
+    *reinterpret_cast<Pack<T, N>*>(p) = pack;
+  } else {
+    Pack<T, N> stored;
+#pragma unroll
+    for (int k = 0; k < N; ++k) stored.at[k] = from_real<T>(pack.at[k]);
+    *reinterpret_cast<Pack<T, N>*>(p) = stored;
+  }
+}
+
+/// Elements in a load of 16 bytes, the widest there is.
+template <class T>
+constexpr int pack_size() {
+  return static_cast<int>(16 / sizeof(T));
+}
+
+/// Whether all these addresses (null ones aside) are multiples of 16 bytes.
+template <class... P>
+bool aligned(const P*... pointers) {
+  return ((reinterpret_cast<std::uintptr_t>(pointers) | ...) & 15) == 0;
+}
+/// Whether they are multiples of their pack of N elements.
+template <int N, class... P>
+bool aligned_for(const P*... pointers) {
+  return ((pointers == nullptr || reinterpret_cast<std::uintptr_t>(pointers) % (N * sizeof(P)) == 0) && ...);
+}
+
+}  // namespace lockstep::gpu
+
+/// Instantiates a template for every storage type: LOCKSTEP_EACH_STORAGE(INSTANTIATE) after
+/// #define INSTANTIATE(T) template void name(const Stream&, T*, ...);
+#define LOCKSTEP_EACH_STORAGE(X) X(float) X(double) X(bf16) X(f16)
