@@ -5,6 +5,7 @@
 
 #include "lockstep/models/emulator_operators.hpp"
 #include "lockstep/nn/loss.hpp"
+#include "lockstep/nn/transfer.hpp"
 #include "lockstep/ops/regression_loss.hpp"
 #include "lockstep/tensor/on_device.hpp"
 #include "models/emulator_metrics.hpp"
@@ -31,7 +32,7 @@ void normalise(Tape& tape, const Tensor& from, const std::vector<double>& mean, 
                std::span<const std::int32_t> rows, T* __restrict to) {
   const std::int64_t columns = from.columns();
   const float* all = from.data<float>();
-  const Tensor moments = allocate(tape.host_arena(), tape.dtype(), {2, columns});
+  const Tensor moments = allocate(tape.host_arena(), tape.real_dtype(), {2, columns});
   T* const __restrict m = moments.template data<T>();
   T* const __restrict s = m + columns;
   for (std::int64_t c = 0; c < columns; ++c) {
@@ -101,13 +102,13 @@ std::int64_t EmulatorModel::size(Split split) const { return data_.count[static_
 
 EmulatorModel::Rows EmulatorModel::normalised(Tape& tape, std::span<const std::int32_t> rows) const {
   const auto count = static_cast<std::int64_t>(rows.size());
-  const Rows out{allocate(tape.host_arena(), tape.dtype(), {count, data_.n_in()}),
-                 allocate(tape.host_arena(), tape.dtype(), {count, data_.n_out()})};
-  visit_float(tape.dtype(), [&]<class T>() {
+  const Rows out{allocate(tape.host_arena(), tape.real_dtype(), {count, data_.n_in()}),
+                 allocate(tape.host_arena(), tape.real_dtype(), {count, data_.n_out()})};
+  visit_float(tape.real_dtype(), [&]<class T>() {
     normalise(tape, data_.x, data_.moments.input_mean, data_.moments.input_std, rows, out.z.data<T>());
     normalise(tape, data_.y, data_.moments.output_mean, data_.moments.output_std, rows, out.t.data<T>());
   });
-  return {on_device(tape.stream(), tape.arena(), out.z), on_device(tape.stream(), tape.arena(), out.t)};
+  return {to_tape(tape, out.z), on_device(tape.stream(), tape.arena(), out.t)};
 }
 
 ShardLoss EmulatorModel::loss_of(Tape& tape, std::span<const std::int32_t> rows) const {
@@ -155,9 +156,8 @@ void EmulatorModel::evaluate(Tape& tape, Split split, std::int64_t first, std::i
   const Var y = emulator_.forward(tape, tape.constant(rows.z));
   to.rows[0] += static_cast<double>(count);
   to.rows[1] += loss_sum(tape, y.value(), rows.t, options_.loss, m);
-  const auto read = [&](const Tensor& t) { return on_host(tape.stream(), tape.arena(), t); };
-  const Tensor y_read = read(y.value()), t_read = read(rows.t);
-  visit_float(tape.dtype(), [&]<class T>() {
+  const Tensor y_read = to_host(tape, y.value()), t_read = to_host(tape, rows.t);
+  visit_float(tape.real_dtype(), [&]<class T>() {
     const T* predicted = y_read.data<T>();
     const T* target = t_read.data<T>();
     for (std::int64_t r = 0; r < count; ++r)

@@ -9,7 +9,7 @@
 #include "lockstep/base/philox.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/nn/loss.hpp"
-#include "lockstep/tensor/on_device.hpp"
+#include "lockstep/nn/transfer.hpp"
 #include "models/har_augment.hpp"
 #include "models/har_metrics.hpp"
 #include "models/har_pictures.hpp"
@@ -106,10 +106,10 @@ const double* HarModel::window(std::int64_t number, const Shard* shard, double* 
 Var HarModel::embed_signals(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const {
   const HarArch& arch = net_.arch();
   const std::int64_t length = data_.length(), used = arch.tokens() * arch.patch;
-  const Tensor patches = allocate(tape.host_arena(), tape.dtype(),
+  const Tensor patches = allocate(tape.host_arena(), tape.real_dtype(),
                                   {static_cast<std::int64_t>(sequences.size()), arch.tokens(), arch.patch});
   const std::span<double> scratch = array<double>(tape, data_.channels() * length);
-  visit_float(tape.dtype(), [&]<class T>() {
+  visit_float(tape.real_dtype(), [&]<class T>() {
     T* out = patches.data<T>();
     const double* signals = nullptr;
     for (std::size_t i = 0; i < sequences.size(); ++i, out += used) {
@@ -121,7 +121,7 @@ Var HarModel::embed_signals(Tape& tape, std::span<const Sequence> sequences, con
       for (std::int64_t t = 0; t < used; ++t) out[t] = static_cast<T>((x[t] - mean) * scale);
     }
   });
-  return net_.embed(tape, on_device(tape.stream(), tape.arena(), patches));
+  return net_.embed(tape, to_tape(tape, patches));
 }
 
 Var HarModel::embed_pictures(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const {
@@ -223,9 +223,9 @@ void HarModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_
   HarSums to(sums, data_.classes());
   *to.rows += static_cast<double>(rows);
   const Var loss = cross_entropy(tape, logits, Tensor::of(labels.data(), {rows}), options_.smoothing);
-  const auto read = [&](const Var& v) { return on_host(tape.stream(), tape.arena(), v.value()); };
-  visit_float(tape.dtype(), [&]<class T>() { *to.loss += static_cast<double>(*read(loss).data<T>()); });
-  to.add(read(logits), labels, rows / windows);
+  visit_float(tape.real_dtype(),
+              [&]<class T>() { *to.loss += static_cast<double>(*to_host(tape, loss.value()).data<T>()); });
+  to.add(to_host(tape, logits.value()), labels, rows / windows);
 }
 
 std::vector<Metric> HarModel::metrics(Split, const std::vector<double>& sums) const {

@@ -6,7 +6,7 @@
 
 #include "attention_kernels.hpp"
 #include "lockstep/base/error.hpp"
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -82,13 +82,13 @@ cuda::Attention<T> all_heads(const Extents& e, const Tensor& y, const Tensor& ls
                        .time = e.time,
                        .heads = e.heads,
                        .width = e.width,
-                       .scale = static_cast<T>(options.scale),
+                       .scale = static_cast<real_t<T>>(options.scale),
                        .q = q,
                        .k = packed ? q + e.columns() : x.k.data<T>(),
                        .v = packed ? q + 2 * e.columns() : x.v.data<T>(),
                        .stride = packed ? 3 * e.columns() : e.columns(),
                        .y = y.data<T>(),
-                       .lse = lse ? lse.data<T>() : nullptr};
+                       .lse = lse ? lse.data<real_t<T>>() : nullptr};
   a.dropout = options.dropout, a.samples = options.samples.data(), a.draws = WeightDraws(e.time);
   return a;
 }
@@ -112,10 +112,8 @@ void for_each_head(const Extents& e, double products, const F& f) {
 void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInput& x,
                        const AttentionOptions& options) {
   const Extents e = extents_of("attention", y, lse, x, options);
+  if (on_gpu(y, [&]<class T>() { cuda::attention_forward<T>(stream, all_heads<T>(e, y, lse, x, options)); })) return;
   visit_float(y.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (y.device().is_cuda()) return cuda::attention_forward<T>(stream, all_heads<T>(e, y, lse, x, options));
-    }
     const auto kernel = cpu::active_attention_kernels<T>().forward;
     for_each_head(e, 2, [&](std::int64_t b, std::int64_t h) { kernel(head_of<T>(b, h, e, y, lse, x, options)); });
   });
@@ -132,20 +130,19 @@ void attention_backward(Stream& stream, const AttentionTarget& dx, const Tensor&
   };
   check(dx.q, x.q);
   if (!x.packed()) check(dx.k, x.k), check(dx.v, x.v);
-  visit_float(y.dtype(), [&]<class T>() {
-    const std::int64_t columns = e.columns();
-    const Target &dk = x.packed() ? dx.q : dx.k, &dv = x.packed() ? dx.q : dx.v;
-    const std::int64_t k_offset = x.packed() ? columns : 0;
-    if constexpr (kHasCuda) {
-      if (y.device().is_cuda()) {
+  const std::int64_t columns = e.columns();
+  const Target &dk = x.packed() ? dx.q : dx.k, &dv = x.packed() ? dx.q : dx.v;
+  const std::int64_t k_offset = x.packed() ? columns : 0;
+  if (on_gpu(y, [&]<class T>() {
         cuda::Attention<T> a = all_heads<T>(e, y, lse, x, options);
         a.dy = dy.data<T>();
         if (dx.q) a.dq = dx.q.tensor.data<T>(), a.add_dq = dx.q.accumulate;
         if (dk) a.dk = dk.tensor.data<T>() + k_offset, a.add_dk = dk.accumulate;
         if (dv) a.dv = dv.tensor.data<T>() + 2 * k_offset, a.add_dv = dv.accumulate;
-        return cuda::attention_backward<T>(stream, a);
-      }
-    }
+        cuda::attention_backward<T>(stream, a);
+      }))
+    return;
+  visit_float(y.dtype(), [&]<class T>() {
     const auto kernel = cpu::active_attention_kernels<T>().backward;
     for_each_head(e, 5, [&](std::int64_t b, std::int64_t h) {
       cpu::AttentionHead<T> head = head_of<T>(b, h, e, y, lse, x, options);

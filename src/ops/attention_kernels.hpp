@@ -4,6 +4,7 @@
 
 #include "dispatch.hpp"
 #include "dropout_kernels.hpp"
+#include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
 
 namespace lockstep::ops {
@@ -66,11 +67,11 @@ namespace cuda {
 template <class T>
 struct Attention {
   std::int64_t batch, time, heads, width;
-  T scale;
+  real_t<T> scale;
   const T *q, *k, *v;
   std::int64_t stride;
   T* y;
-  T* lse;  ///< (batch, heads, time), or null
+  real_t<T>* lse;  ///< (batch, heads, time), or null
   const T* dy = nullptr;
   T *dq = nullptr, *dk = nullptr, *dv = nullptr;  ///< null when not wanted
   bool add_dq = false, add_dk = false, add_dv = false;

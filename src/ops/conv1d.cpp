@@ -5,8 +5,8 @@
 #include "activation_kernels.hpp"
 #include "conv1d_kernels.hpp"
 #include "gemm_kernels.hpp"
-#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/gemm.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -28,12 +28,12 @@ void conv1d_forward(Stream& stream, const Tensor& y, const Tensor& derivative, c
   const ConvShape s = shape_of("conv1d", y, derivative, x, weight);
   require(bias.shape() == Shape{s.channels}, "conv1d: weight is ", weight.shape(), ", so bias must be (", s.channels,
           "), not ", bias.shape());
+  if (on_gpu(x, [&]<class T>() {
+        cuda::conv1d_forward<T>(stream, s, y.data<T>(), derivative ? derivative.data<T>() : nullptr, x.data<T>(),
+                                weight.data<T>(), bias.data<T>(), activation);
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::conv1d_forward<T>(stream, s, y.data<T>(), derivative ? derivative.data<T>() : nullptr, x.data<T>(),
-                                       weight.data<T>(), bias.data<T>(), activation);
-    }
     cpu::active_conv1d_kernels<T>().forward(s, y.data<T>(), x.data<T>(), weight.data<T>(), bias.data<T>());
     if (derivative || activation != Activation::none) activation_forward(stream, y, derivative, y, activation);
   });
@@ -48,15 +48,16 @@ void conv1d_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
           ", so dweight must be too, not ", dweight.tensor.shape());
   require(!dbias || dbias.tensor.shape() == Shape{s.channels}, "conv1d backward: weight is ", weight.shape(),
           ", so dbias must be (", s.channels, "), not ", dbias.tensor.shape());
+  if (on_gpu(x, [&]<class T>() {
+        using R = real_t<T>;
+        cuda::conv1d_backward<T>(stream, s, dx ? dx.tensor.data<T>() : nullptr, dx.accumulate,
+                                 dweight ? dweight.tensor.data<R>() : nullptr, dweight.accumulate,
+                                 dbias ? dbias.tensor.data<R>() : nullptr, dbias.accumulate, dy.data<T>(),
+                                 derivative ? derivative.data<T>() : nullptr, x.data<T>(), weight.data<T>());
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
     T* da = dy.data<T>();
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::conv1d_backward<T>(stream, s, dx ? dx.tensor.data<T>() : nullptr, dx.accumulate,
-                                        dweight ? dweight.tensor.data<T>() : nullptr, dweight.accumulate,
-                                        dbias ? dbias.tensor.data<T>() : nullptr, dbias.accumulate, da,
-                                        derivative ? derivative.data<T>() : nullptr, x.data<T>(), weight.data<T>());
-    }
     const auto& kernels = cpu::active_conv1d_kernels<T>();
     cpu::scale_and_sum<T>(s.rows, s.channels * s.length, da, derivative ? derivative.data<T>() : nullptr, nullptr,
                           false);
@@ -83,14 +84,14 @@ void conv1d_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
 void conv1d_tangent(Stream& stream, const Tensor& ty, const Tensor& tx, const Tensor& weight,
                     const Tensor& derivative) {
   const ConvShape s = shape_of("conv1d tangent", ty, derivative, tx, weight);
-  visit_float(tx.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (tx.device().is_cuda())
-        return cuda::conv1d_forward<T>(stream, s, ty.data<T>(), nullptr, tx.data<T>(), weight.data<T>(), nullptr,
-                                       Activation::none);
-    }
-    cpu::active_conv1d_kernels<T>().forward(s, ty.data<T>(), tx.data<T>(), weight.data<T>(), nullptr);
+  const bool there = on_gpu(tx, [&]<class T>() {
+    cuda::conv1d_forward<T>(stream, s, ty.data<T>(), nullptr, tx.data<T>(), weight.data<T>(), nullptr,
+                            Activation::none);
   });
+  if (!there)
+    visit_float(tx.dtype(), [&]<class T>() {
+      cpu::active_conv1d_kernels<T>().forward(s, ty.data<T>(), tx.data<T>(), weight.data<T>(), nullptr);
+    });
   if (derivative) activation_backward(stream, {ty, false}, ty, derivative);
 }
 

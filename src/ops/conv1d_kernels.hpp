@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
 #include "lockstep/ops/activation.hpp"
 
@@ -42,8 +43,8 @@ void conv1d_forward(const Stream& stream, const ConvShape& s, T* y, T* derivativ
                     const T* bias, Activation activation);
 /// dy *= derivative (unless null), then the gradients that are not null.
 template <class T>
-void conv1d_backward(const Stream& stream, const ConvShape& s, T* dx, bool add_dx, T* dweight, bool add_dweight,
-                     T* dbias, bool add_dbias, T* dy, const T* derivative, const T* x, const T* weight);
+void conv1d_backward(const Stream& stream, const ConvShape& s, T* dx, bool add_dx, real_t<T>* dweight, bool add_dweight,
+                     real_t<T>* dbias, bool add_dbias, T* dy, const T* derivative, const T* x, const T* weight);
 
 }  // namespace cuda
 }  // namespace lockstep::ops

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/device/has_cuda.hpp"
 #include "loss_kernels.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -21,12 +21,14 @@ void cross_entropy(Stream& stream, const Tensor& loss, const Tensor& dx, const T
     if (label[n] < 0 || label[n] >= classes)
       throw Error(Fault::internal,
                   join("cross entropy: label ", label[n], " of row ", n, " is not in 0..", classes - 1));
+  if (on_gpu(x, [&]<class T>() {
+        cuda::cross_entropy<T>(stream, rows, classes, loss, dx ? dx.data<real_t<T>>() : nullptr, x.data<T>(), label,
+                               smoothing);
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
     const T* row = x.data<T>();
     T* d = dx ? dx.data<T>() : nullptr;
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) return cuda::cross_entropy<T>(stream, rows, classes, loss, d, row, label, smoothing);
-    }
     const T others = static_cast<T>(smoothing / static_cast<double>(classes)), own = static_cast<T>(1 - smoothing);
     double total = 0;
     for (std::int64_t n = 0; n < rows; ++n, row += classes) {

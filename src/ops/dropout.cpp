@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "dropout_kernels.hpp"
-#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/elementwise.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -17,11 +17,11 @@ void dropout(Stream& stream, Target y, const Tensor& x, const Dropout& dropout, 
   if (!dropout) return scale(stream, y, x, 1);
   const cpu::DropRate rate(dropout.rate);
   const std::int64_t width = x.size() / std::max<std::int64_t>(1, x.shape()[0]);
+  if (on_gpu(x, [&]<class T>() {
+        cuda::dropout<T>(stream, width, y.tensor.data<T>(), x.data<T>(), y.accumulate, dropout, rows);
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::dropout<T>(stream, width, y.tensor.data<T>(), x.data<T>(), y.accumulate, dropout, rows);
-    }
     const auto kernel = cpu::active_dropout_kernel<T>();
     for (std::size_t b = 0; b < rows.samples.size(); ++b) {
       const std::int64_t first = rows.offsets[b] * width;

@@ -18,7 +18,8 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     dropout_kernel(std::int64_t width, T* y, const T* x, bool accumulate, bool packed, Dropout dropout,
                    const std::int64_t* __restrict__ offsets, const std::uint64_t* __restrict__ samples,
-                   gpu::Drop<T> drop) {
+                   gpu::Drop<real_t<T>> drop) {
+  using R = real_t<T>;
   const std::int64_t first = offsets[blockIdx.x] * width, count = offsets[blockIdx.x + 1] * width - first;
   const Philox draws = dropout.draws(samples[blockIdx.x]);
   const int quad = static_cast<int>(threadIdx.x) % kThreadsPerGroup * kQuad;
@@ -31,7 +32,7 @@ __global__ void __launch_bounds__(kThreads)
       const std::int64_t i = group * gpu::kGroupDraws + 32 * word + quad;
       const std::int64_t at = first + i;
       if (packed && i + kQuad <= count) {
-        using Quad = gpu::Pack<T, kQuad>;  // of f64 the compiler makes two loads
+        using Quad = gpu::Pack<R, kQuad>;  // of f64 the compiler makes two loads
         const Quad in = gpu::load<kQuad>(x + at);
         Quad out{};
         if (accumulate) out = gpu::load<kQuad>(y + at);
@@ -42,8 +43,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int k = 0; k < kQuad; ++k) {
           if (i + k >= count) continue;
-          const T kept = drop(x[at + k], drawn.at(word, k));
-          y[at + k] = accumulate ? y[at + k] + kept : kept;
+          gpu::store(y + at + k, drop(gpu::load(x + at + k), drawn.at(word, k)), accumulate);
         }
       }
     }
@@ -56,8 +56,7 @@ template <class T>
 void dropout(const Stream& stream, std::int64_t width, T* y, const T* x, bool accumulate, const Dropout& dropout,
              const SampleRows& rows) {
   std::int64_t longest = 0;
-  bool packed = reinterpret_cast<std::uintptr_t>(y) % sizeof(gpu::Pack<T, kQuad>) == 0 &&
-                reinterpret_cast<std::uintptr_t>(x) % sizeof(gpu::Pack<T, kQuad>) == 0 && width % kQuad == 0;
+  const bool packed = gpu::aligned_for<kQuad>(y, x) && width % kQuad == 0;
   for (std::int64_t b = 0; b < rows.count(); ++b) {
     const auto i = static_cast<std::size_t>(b);
     longest = std::max(longest, (rows.offsets[i + 1] - rows.offsets[i]) * width);
@@ -72,10 +71,12 @@ void dropout(const Stream& stream, std::int64_t width, T* y, const T* x, bool ac
               {.grid = dim3(static_cast<unsigned>(rows.count()), static_cast<unsigned>(parts)),
                .block = static_cast<unsigned>(block)},
               dropout_kernel<T>, width, y, x, accumulate, packed, dropout, rows.offsets.data(), rows.samples.data(),
-              gpu::Drop<T>(cpu::DropRate(dropout.rate)));
+              gpu::Drop<real_t<T>>(cpu::DropRate(dropout.rate)));
 }
 
-template void dropout(const Stream&, std::int64_t, float*, const float*, bool, const Dropout&, const SampleRows&);
-template void dropout(const Stream&, std::int64_t, double*, const double*, bool, const Dropout&, const SampleRows&);
+#define INSTANTIATE(T) \
+  template void dropout(const Stream&, std::int64_t, T*, const T*, bool, const Dropout&, const SampleRows&);
+LOCKSTEP_EACH_STORAGE(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

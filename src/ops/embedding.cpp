@@ -1,7 +1,7 @@
 #include "lockstep/ops/embedding.hpp"
 
 #include "embedding_kernels.hpp"
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -19,13 +19,14 @@ void embedding_forward(Stream& stream, const Tensor& y, const Tensor& table, std
                        double scale) {
   check("embedding", table, y, ids);
   const std::int64_t columns = table.columns();
+  if (on_gpu(table, [&]<class T>() {
+        cuda::embedding_forward<T>(stream, y.rows(), columns, y.data<T>(), table.data<T>(), ids.data(),
+                                   static_cast<real_t<T>>(scale));
+      }))
+    return;
   visit_float(table.dtype(), [&]<class T>() {
     const T factor = static_cast<T>(scale);
     T* to = y.data<T>();
-    if constexpr (kHasCuda) {
-      if (table.device().is_cuda())
-        return cuda::embedding_forward<T>(stream, y.rows(), columns, to, table.data<T>(), ids.data(), factor);
-    }
     for (const std::int32_t id : ids) {
       const T* from = table.data<T>() + id * columns;
       for (std::int64_t c = 0; c < columns; ++c) to[c] = factor * from[c];
@@ -38,14 +39,15 @@ void embedding_backward(Stream& stream, const Tensor& dtable, const Tensor& dy, 
                         double scale, std::int64_t padding) {
   check("embedding backward", dtable, dy, ids);
   const std::int64_t columns = dtable.columns();
+  if (on_gpu(dy, [&]<class T>() {
+        using R = real_t<T>;
+        cuda::embedding_backward<T>(stream, dy.rows(), columns, dtable.shape()[0], dtable.data<R>(), dy.data<T>(),
+                                    ids.data(), static_cast<R>(scale), padding);
+      }))
+    return;
   visit_float(dtable.dtype(), [&]<class T>() {
     const T factor = static_cast<T>(scale);
     const T* from = dy.data<T>();
-    if constexpr (kHasCuda) {
-      if (dtable.device().is_cuda())
-        return cuda::embedding_backward<T>(stream, dy.rows(), columns, dtable.shape()[0], dtable.data<T>(), from,
-                                           ids.data(), factor, padding);
-    }
     for (const std::int32_t id : ids) {
       T* to = dtable.data<T>() + id * columns;
       if (id != padding)

@@ -1,5 +1,6 @@
 #include "cuda_scatter_rows.hpp"
 #include "embedding_kernels.hpp"
+#include "lockstep/device/cuda_half.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -10,26 +11,29 @@ constexpr int kRowsPerBlock = 8;
 template <class T>
 __global__ void __launch_bounds__(gpu::kWarp* kRowsPerBlock)
     embedding_forward_kernel(std::int64_t m, std::int64_t c, T* __restrict__ y, const T* __restrict__ table,
-                             const std::int32_t* __restrict__ ids, T scale) {
+                             const std::int32_t* __restrict__ ids, real_t<T> scale) {
   const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
   if (row >= m) return;
   const T* from = table + std::int64_t{ids[row]} * c;
-  for (std::int64_t column = threadIdx.x; column < c; column += gpu::kWarp) y[row * c + column] = scale * from[column];
+  for (std::int64_t column = threadIdx.x; column < c; column += gpu::kWarp)
+    gpu::store(y + row * c + column, scale * gpu::load(from + column));
 }
 
 template <class T>
 struct Scaled {
   const T* dy;
   std::int64_t columns;
-  T scale;
-  __device__ T value(std::int64_t row, std::int64_t column) const { return scale * dy[row * columns + column]; }
+  real_t<T> scale;
+  __device__ real_t<T> value(std::int64_t row, std::int64_t column) const {
+    return scale * gpu::load(dy + row * columns + column);
+  }
 };
 
 }  // namespace
 
 template <class T>
 void embedding_forward(const Stream& stream, std::int64_t m, std::int64_t c, T* y, const T* table,
-                       const std::int32_t* ids, T scale) {
+                       const std::int32_t* ids, real_t<T> scale) {
   if (m == 0) return;
   gpu::launch(stream,
               {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(m, kRowsPerBlock)),
@@ -38,18 +42,17 @@ void embedding_forward(const Stream& stream, std::int64_t m, std::int64_t c, T* 
 }
 
 template <class T>
-void embedding_backward(const Stream& stream, std::int64_t m, std::int64_t c, std::int64_t r, T* dtable, const T* dy,
-                        const std::int32_t* ids, T scale, std::int64_t padding) {
+void embedding_backward(const Stream& stream, std::int64_t m, std::int64_t c, std::int64_t r, real_t<T>* dtable,
+                        const T* dy, const std::int32_t* ids, real_t<T> scale, std::int64_t padding) {
   gpu::scatter_rows(stream, m, c, r, dtable, ids, padding, Scaled<T>{dy, c, scale});
 }
 
-template void embedding_forward(const Stream&, std::int64_t, std::int64_t, float*, const float*, const std::int32_t*,
-                                float);
-template void embedding_forward(const Stream&, std::int64_t, std::int64_t, double*, const double*, const std::int32_t*,
-                                double);
-template void embedding_backward(const Stream&, std::int64_t, std::int64_t, std::int64_t, float*, const float*,
-                                 const std::int32_t*, float, std::int64_t);
-template void embedding_backward(const Stream&, std::int64_t, std::int64_t, std::int64_t, double*, const double*,
-                                 const std::int32_t*, double, std::int64_t);
+#define INSTANTIATE(T)                                                                                            \
+  template void embedding_forward(const Stream&, std::int64_t, std::int64_t, T*, const T*, const std::int32_t*,   \
+                                  real_t<T>);                                                                     \
+  template void embedding_backward(const Stream&, std::int64_t, std::int64_t, std::int64_t, real_t<T>*, const T*, \
+                                   const std::int32_t*, real_t<T>, std::int64_t);
+LOCKSTEP_EACH_STORAGE(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

@@ -4,8 +4,8 @@
 
 #include "gemm_kernels.hpp"
 #include "layernorm_kernels.hpp"
-#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/gemm.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -23,13 +23,14 @@ void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, cons
   check("layernorm", x, y, beta);
   require(!mean == !rstd && (!mean || (mean.size() == x.rows() && rstd.size() == x.rows())), "layernorm: x is ",
           x.shape(), ", so mean and rstd must have ", x.rows(), " elements each");
+  if (on_gpu(x, [&]<class T>() {
+        using R = real_t<T>;
+        cuda::layernorm_forward<T>(stream, x.rows(), x.columns(), y.data<T>(), mean ? mean.data<R>() : nullptr,
+                                   rstd ? rstd.data<R>() : nullptr, x.data<T>(), gamma.data<T>(), beta.data<T>(),
+                                   static_cast<R>(eps));
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::layernorm_forward<T>(stream, x.rows(), x.columns(), y.data<T>(), mean ? mean.data<T>() : nullptr,
-                                          rstd ? rstd.data<T>() : nullptr, x.data<T>(), gamma.data<T>(), beta.data<T>(),
-                                          static_cast<T>(eps));
-    }
     cpu::active_layernorm_kernels<T>().forward(x.rows(), x.columns(), y.data<T>(), mean ? mean.data<T>() : nullptr,
                                                rstd ? rstd.data<T>() : nullptr, x.data<T>(), gamma.data<T>(),
                                                beta.data<T>(), static_cast<T>(eps));
@@ -43,14 +44,15 @@ void layernorm_backward(Stream& stream, Target dx, Target dgamma, Target dbeta, 
           dx.tensor.shape());
   require(!dgamma == !dbeta, "layernorm backward: dgamma and dbeta are wanted together");
   const std::int64_t rows = x.rows(), columns = x.columns();
+  if (on_gpu(x, [&]<class T>() {
+        using R = real_t<T>;
+        cuda::layernorm_backward<T>(stream, rows, columns, dx ? dx.tensor.data<T>() : nullptr, dx.accumulate,
+                                    dgamma ? dgamma.tensor.data<R>() : nullptr, dgamma.accumulate,
+                                    dbeta ? dbeta.tensor.data<R>() : nullptr, dbeta.accumulate, dy.data<T>(),
+                                    x.data<T>(), mean.data<R>(), rstd.data<R>(), gamma.data<T>());
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::layernorm_backward<T>(stream, rows, columns, dx ? dx.tensor.data<T>() : nullptr, dx.accumulate,
-                                           dgamma ? dgamma.tensor.data<T>() : nullptr, dgamma.accumulate,
-                                           dbeta ? dbeta.tensor.data<T>() : nullptr, dbeta.accumulate, dy.data<T>(),
-                                           x.data<T>(), mean.data<T>(), rstd.data<T>(), gamma.data<T>());
-    }
     T* sums = dgamma ? static_cast<T*>(cpu::thread_scratch(cpu::Scratch::partial,
                                                            2 * static_cast<std::size_t>(columns) * sizeof(T)))
                      : nullptr;

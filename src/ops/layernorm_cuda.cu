@@ -22,10 +22,11 @@ constexpr int most_per_lane() {
 template <class T, int kHeld>
 class Row {
  public:
+  using R = real_t<T>;
   __device__ Row(const T* x, std::int64_t columns, int lane) : x_(x), columns_(columns), lane_(lane) {
     if constexpr (kHeld > 0) {
 #pragma unroll
-      for (int i = 0; i < kHeld; ++i) values_[i] = i * kWarp + lane < columns ? x[i * kWarp + lane] : T{0};
+      for (int i = 0; i < kHeld; ++i) values_[i] = i * kWarp + lane < columns ? gpu::load(x + i * kWarp + lane) : R{0};
     }
   }
   /// f(column, value, i): i counts this lane's columns.
@@ -37,36 +38,39 @@ class Row {
         if (i * kWarp + lane_ < columns_) f(std::int64_t{i * kWarp + lane_}, values_[i], i);
     } else {
       int i = 0;
-      for (std::int64_t c = lane_; c < columns_; c += kWarp) f(c, x_[c], i++);
+      for (std::int64_t c = lane_; c < columns_; c += kWarp) f(c, gpu::load(x_ + c), i++);
     }
   }
 
-  __device__ T value(int i) const { return values_[i]; }
+  __device__ R value(int i) const { return values_[i]; }
 
  private:
   const T* x_;
   std::int64_t columns_;
   int lane_;
-  T values_[kHeld > 0 ? kHeld : 1];
+  R values_[kHeld > 0 ? kHeld : 1];
 };
 
 /// A warp per row, read once: the variance is that of centred values. Reads x, writes y: memory bound.
 template <class T, int kHeld>
 __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
-    layernorm_forward_kernel(std::int64_t rows, std::int64_t columns, T* y, T* __restrict__ mean, T* __restrict__ rstd,
-                             const T* x, const T* __restrict__ gamma, const T* __restrict__ beta, T eps) {
+    layernorm_forward_kernel(std::int64_t rows, std::int64_t columns, T* y, real_t<T>* __restrict__ mean,
+                             real_t<T>* __restrict__ rstd, const T* x, const T* __restrict__ gamma,
+                             const T* __restrict__ beta, real_t<T> eps) {
+  using R = real_t<T>;
   const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
   if (row >= rows) return;
   const int lane = static_cast<int>(threadIdx.x);
   const Row<T, kHeld> values(x + row * columns, columns, lane);
-  const T count = static_cast<T>(columns);
-  T sum = 0, squares = 0;
-  values.each([&](std::int64_t, T v, int) { sum += v; });
-  const T m = gpu::warp_reduce(sum) / count;
-  values.each([&](std::int64_t, T v, int) { squares += (v - m) * (v - m); });
-  const T s = 1 / std::sqrt(gpu::warp_reduce(squares) / count + eps);
+  const R count = static_cast<R>(columns);
+  R sum = 0, squares = 0;
+  values.each([&](std::int64_t, R v, int) { sum += v; });
+  const R m = gpu::warp_reduce(sum) / count;
+  values.each([&](std::int64_t, R v, int) { squares += (v - m) * (v - m); });
+  const R s = 1 / std::sqrt(gpu::warp_reduce(squares) / count + eps);
   T* to = y + row * columns;
-  values.each([&](std::int64_t c, T v, int) { to[c] = (v - m) * s * gamma[c] + beta[c]; });
+  values.each(
+      [&](std::int64_t c, R v, int) { gpu::store(to + c, (v - m) * s * gpu::load(gamma + c) + gpu::load(beta + c)); });
   if (mean != nullptr && lane == 0) mean[row] = m, rstd[row] = s;
 }
 
@@ -74,41 +78,42 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
 /// (blocks, 2, C) get those of each block. dx or partials may be null. Reads x and dy, writes dx: memory bound.
 template <class T, int kHeld>
 __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
-    layernorm_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, bool accumulate, T* __restrict__ partials,
-                              const T* dy, const T* __restrict__ x, const T* __restrict__ mean,
-                              const T* __restrict__ rstd, const T* __restrict__ gamma) {
+    layernorm_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, bool accumulate,
+                              real_t<T>* __restrict__ partials, const T* dy, const T* __restrict__ x,
+                              const real_t<T>* __restrict__ mean, const real_t<T>* __restrict__ rstd,
+                              const T* __restrict__ gamma) {
+  using R = real_t<T>;
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
-  const T count = static_cast<T>(columns);
-  T dgamma[kHeld > 0 ? kHeld : 1] = {}, dbeta[kHeld > 0 ? kHeld : 1] = {};
+  const R count = static_cast<R>(columns);
+  R dgamma[kHeld > 0 ? kHeld : 1] = {}, dbeta[kHeld > 0 ? kHeld : 1] = {};
   for (std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + warp; row < rows;
        row += std::int64_t{gridDim.x} * kRowsPerBlock) {
     const Row<T, kHeld> values(x + row * columns, columns, lane), slopes(dy + row * columns, columns, lane);
-    const T m = mean[row], s = rstd[row];
-    T sum_a = 0, sum_ah = 0;
+    const R m = mean[row], s = rstd[row];
+    R sum_a = 0, sum_ah = 0;
     const T* d = dy + row * columns;
     const auto slope = [&](std::int64_t c, int i) {
       if constexpr (kHeld > 0)
         return slopes.value(i);
       else
-        return d[c];
+        return gpu::load(d + c);
     };
-    values.each([&](std::int64_t c, T v, int i) {
-      const T h = (v - m) * s, g = slope(c, i), a = g * gamma[c];
+    values.each([&](std::int64_t c, R v, int i) {
+      const R h = (v - m) * s, g = slope(c, i), a = g * gpu::load(gamma + c);
       sum_a += a;
       sum_ah += a * h;
       if constexpr (kHeld > 0) dgamma[i] += g * h, dbeta[i] += g;
     });
     if (dx == nullptr) continue;
-    const T mean_a = gpu::warp_reduce(sum_a) / count, mean_ah = gpu::warp_reduce(sum_ah) / count;
+    const R mean_a = gpu::warp_reduce(sum_a) / count, mean_ah = gpu::warp_reduce(sum_ah) / count;
     T* to = dx + row * columns;
-    values.each([&](std::int64_t c, T v, int i) {
-      const T found = s * (slope(c, i) * gamma[c] - mean_a - (v - m) * s * mean_ah);
-      to[c] = accumulate ? to[c] + found : found;
+    values.each([&](std::int64_t c, R v, int i) {
+      gpu::store(to + c, s * (slope(c, i) * gpu::load(gamma + c) - mean_a - (v - m) * s * mean_ah), accumulate);
     });
   }
   if constexpr (kHeld > 0) {
     if (partials == nullptr) return;
-    __shared__ T sm_sums[2][kHeld * kWarp];
+    __shared__ R sm_sums[2][kHeld * kWarp];
     for (int w = 0; w < kRowsPerBlock; ++w) {  // warp after warp: always the same order
       if (w == warp) {
 #pragma unroll
@@ -128,11 +133,12 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
 /// The sums for gamma and beta of rows that are too long for registers.
 template <class T>
 struct LongRows {
-  const T *dy, *x, *mean, *rstd;
+  const T *dy, *x;
+  const real_t<T>*mean, *rstd;
   std::int64_t columns;
-  __device__ void add(std::int64_t row, std::int64_t c, T (&sum)[2]) const {
-    const T d = dy[row * columns + c];
-    sum[0] += d * (x[row * columns + c] - mean[row]) * rstd[row];
+  __device__ void add(std::int64_t row, std::int64_t c, real_t<T> (&sum)[2]) const {
+    const real_t<T> d = gpu::load(dy + row * columns + c);
+    sum[0] += d * (gpu::load(x + row * columns + c) - mean[row]) * rstd[row];
     sum[1] += d;
   }
 };
@@ -154,8 +160,8 @@ void visit_held(std::int64_t columns, const F& f) {
 }  // namespace
 
 template <class T>
-void layernorm_forward(const Stream& stream, std::int64_t n, std::int64_t c, T* y, T* mean, T* rstd, const T* x,
-                       const T* gamma, const T* beta, T eps) {
+void layernorm_forward(const Stream& stream, std::int64_t n, std::int64_t c, T* y, real_t<T>* mean, real_t<T>* rstd,
+                       const T* x, const T* gamma, const T* beta, real_t<T> eps) {
   if (n == 0) return;
   const gpu::Grid grid{.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(n, kRowsPerBlock)),
                        .block = dim3(kWarp, kRowsPerBlock)};
@@ -165,17 +171,18 @@ void layernorm_forward(const Stream& stream, std::int64_t n, std::int64_t c, T* 
 }
 
 template <class T>
-void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T* dx, bool accumulate, T* dgamma,
-                        bool add_gamma, T* dbeta, bool add_beta, const T* dy, const T* x, const T* mean, const T* rstd,
-                        const T* gamma) {
-  const gpu::ColumnSums<T, 2> sums{{dgamma, dbeta}, {add_gamma, add_beta}};
+void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T* dx, bool accumulate, real_t<T>* dgamma,
+                        bool add_gamma, real_t<T>* dbeta, bool add_beta, const T* dy, const T* x, const real_t<T>* mean,
+                        const real_t<T>* rstd, const T* gamma) {
+  using R = real_t<T>;
+  const gpu::ColumnSums<R, 2> sums{{dgamma, dbeta}, {add_gamma, add_beta}};
   const std::int64_t blocks =
       std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(n, kRowsPerBlock), 1, gpu::kManyBlocks);
   const gpu::Grid grid{.grid = static_cast<unsigned>(blocks), .block = dim3(kWarp, kRowsPerBlock)};
   visit_held<T>(c, [&]<int kHeld>() {
-    T* partials = nullptr;
+    R* partials = nullptr;
     if (kHeld > 0 && dgamma != nullptr)
-      partials = reinterpret_cast<T*>(gpu::scratch(stream, static_cast<std::size_t>(blocks * 2 * c) * sizeof(T)));
+      partials = reinterpret_cast<R*>(gpu::scratch(stream, static_cast<std::size_t>(blocks * 2 * c) * sizeof(R)));
     if (dx != nullptr || partials != nullptr)
       gpu::launch(stream, grid, layernorm_backward_kernel<T, kHeld>, n, c, dx, accumulate, partials, dy, x, mean, rstd,
                   gamma);
@@ -186,13 +193,12 @@ void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T*
   });
 }
 
-template void layernorm_forward(const Stream&, std::int64_t, std::int64_t, float*, float*, float*, const float*,
-                                const float*, const float*, float);
-template void layernorm_forward(const Stream&, std::int64_t, std::int64_t, double*, double*, double*, const double*,
-                                const double*, const double*, double);
-template void layernorm_backward(const Stream&, std::int64_t, std::int64_t, float*, bool, float*, bool, float*, bool,
-                                 const float*, const float*, const float*, const float*, const float*);
-template void layernorm_backward(const Stream&, std::int64_t, std::int64_t, double*, bool, double*, bool, double*, bool,
-                                 const double*, const double*, const double*, const double*, const double*);
+#define INSTANTIATE(T)                                                                                                \
+  template void layernorm_forward(const Stream&, std::int64_t, std::int64_t, T*, real_t<T>*, real_t<T>*, const T*,    \
+                                  const T*, const T*, real_t<T>);                                                     \
+  template void layernorm_backward(const Stream&, std::int64_t, std::int64_t, T*, bool, real_t<T>*, bool, real_t<T>*, \
+                                   bool, const T*, const T*, const real_t<T>*, const real_t<T>*, const T*);
+LOCKSTEP_EACH_STORAGE(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
 
 namespace lockstep::ops::cpu {
@@ -28,12 +29,12 @@ const LayerNormKernels<T>& active_layernorm_kernels() {
 namespace lockstep::ops::cuda {
 
 template <class T>
-void layernorm_forward(const Stream& stream, std::int64_t n, std::int64_t c, T* y, T* mean, T* rstd, const T* x,
-                       const T* gamma, const T* beta, T eps);
+void layernorm_forward(const Stream& stream, std::int64_t n, std::int64_t c, T* y, real_t<T>* mean, real_t<T>* rstd,
+                       const T* x, const T* gamma, const T* beta, real_t<T> eps);
 /// dx, or dgamma and dbeta together, may be null.
 template <class T>
-void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T* dx, bool accumulate, T* dgamma,
-                        bool add_gamma, T* dbeta, bool add_beta, const T* dy, const T* x, const T* mean, const T* rstd,
-                        const T* gamma);
+void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T* dx, bool accumulate, real_t<T>* dgamma,
+                        bool add_gamma, real_t<T>* dbeta, bool add_beta, const T* dy, const T* x, const real_t<T>* mean,
+                        const real_t<T>* rstd, const T* gamma);
 
 }  // namespace lockstep::ops::cuda

@@ -6,7 +6,7 @@
 #include "line_patches_kernels.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/line_plot.hpp"
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -92,11 +92,11 @@ void line_patches_forward(Stream& stream, const Tensor& y, const LinePictures& p
   const LinePatches e = extents_of("line patches", y, pictures, weight);
   require(bias.shape() == Shape{e.width}, "line patches: weight is ", weight.shape(), ", so bias must be (", e.width,
           "), not ", bias.shape());
+  if (on_gpu(y, [&]<class T>() {
+        cuda::line_patches_forward<T>(stream, e, y.data<T>(), pictures, weight.data<T>(), bias.data<T>());
+      }))
+    return;
   visit_float(y.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (y.device().is_cuda())
-        return cuda::line_patches_forward<T>(stream, e, y.data<T>(), pictures, weight.data<T>(), bias.data<T>());
-    }
     const auto kernels = cpu::active_line_patches_kernels<T>();
     const Memory<T> memory(e);
     const std::int64_t rows = kComponents * e.pixels();
@@ -123,12 +123,13 @@ void line_patches_backward(Stream& stream, Target dweight, Target dbias, const T
                            const LinePictures& pictures) {
   if (!dweight) return;
   const LinePatches e = extents_of("line patches backward", dy, pictures, dweight.tensor);
+  if (on_gpu(dy, [&]<class T>() {
+        using R = real_t<T>;
+        cuda::line_patches_backward<T>(stream, e, dweight.tensor.data<R>(), dbias ? dbias.tensor.data<R>() : nullptr,
+                                       dy.data<T>(), pictures);
+      }))
+    return;
   visit_float(dy.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (dy.device().is_cuda())
-        return cuda::line_patches_backward<T>(stream, e, dweight.tensor.data<T>(),
-                                              dbias ? dbias.tensor.data<T>() : nullptr, dy.data<T>(), pictures);
-    }
     const auto kernels = cpu::active_line_patches_kernels<T>();
     const Memory<T> memory(e);
     const std::int64_t rows = kComponents * e.pixels();

@@ -87,11 +87,11 @@ void turn(const Stream& stream, std::int64_t rows, std::int64_t columns, const F
 /// The weight (D, 3 P^2) as rows (3 P^2, D).
 template <class T>
 struct WeightRows {
-  T* to;
+  real_t<T>* to;
   const T* from;
   std::int64_t d, r;
-  __device__ T get(std::int64_t row, std::int64_t column) const { return from[row * r + column]; }
-  __device__ void put(std::int64_t row, std::int64_t column, T value) const { to[row * d + column] = value; }
+  __device__ real_t<T> get(std::int64_t row, std::int64_t column) const { return gpu::load(from + row * r + column); }
+  __device__ void put(std::int64_t row, std::int64_t column, real_t<T> value) const { to[row * d + column] = value; }
 };
 
 /// Of each component over the pixels of a patch: what an empty patch is made of.
@@ -109,8 +109,9 @@ struct ComponentSums {
 /// the second-level cache; what is written is y.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    line_patches_forward_kernel(Pictures<T> pictures, T* __restrict__ y, const T* __restrict__ rows,
-                                const T* __restrict__ sums, const T* __restrict__ bias) {
+    line_patches_forward_kernel(Pictures<real_t<T>> pictures, T* __restrict__ y, const real_t<T>* __restrict__ rows,
+                                const real_t<T>* __restrict__ sums, const T* __restrict__ bias) {
+  using R = real_t<T>;
   int* sm_list = reinterpret_cast<int*>(sm_bytes);
   const LinePatches& s = pictures.s;
   const std::int64_t n = blockIdx.x / s.tokens(), token = blockIdx.x % s.tokens();
@@ -121,20 +122,20 @@ __global__ void __launch_bounds__(kThreads)
     const int colour = pixel < pixels ? pictures.colour(n, token, pixel / patch, pixel % patch) : 0;
     length = append(sm_list, length, colour != 0, 2 * pixel + colour - 1);
   }
-  const Palette<T> palette = pictures.palettes[n];
+  const Palette<R> palette = pictures.palettes[n];
   for (std::int64_t d = threadIdx.x; d < s.width; d += blockDim.x) {
-    T sum = bias[d];
+    R sum = gpu::load(bias + d);
     for (int c = 0; c < kComponents; ++c) sum += palette.paper[c] * sums[c * s.width + d];
     for (int i = 0; i < length; ++i) {
       const int pixel = sm_list[i] / 2;
       const bool outside = sm_list[i] % 2 != 0;
 #pragma unroll
       for (int c = 0; c < kComponents; ++c) {
-        const T factor = outside ? palette.difference[1][c] : palette.difference[0][c];
+        const R factor = outside ? palette.difference[1][c] : palette.difference[0][c];
         if (factor != 0) sum += factor * rows[(c * pixels + pixel) * s.width + d];
       }
     }
-    y[blockIdx.x * s.width + d] = sum;
+    gpu::store(y + blockIdx.x * s.width + d, sum);
   }
 }
 
@@ -142,15 +143,17 @@ __global__ void __launch_bounds__(kThreads)
 /// gradients of those patches, four at a time in separate sums. partials (parts, 3 P^2, D).
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    line_patches_backward_kernel(Pictures<T> pictures, T* __restrict__ partials, const T* __restrict__ dy) {
+    line_patches_backward_kernel(Pictures<real_t<T>> pictures, real_t<T>* __restrict__ partials,
+                                 const T* __restrict__ dy) {
+  using R = real_t<T>;
   __shared__ int sm_list[kThreads];
-  __shared__ T sm_sums[kComponents][kLanes][kColumns];
+  __shared__ R sm_sums[kComponents][kLanes][kColumns];
   const LinePatches& s = pictures.s;
   const int pixel = static_cast<int>(blockIdx.x), patch = static_cast<int>(s.patch);
   const int column = static_cast<int>(threadIdx.x) % kColumns, lane = static_cast<int>(threadIdx.x) / kColumns;
   const std::int64_t d = std::int64_t{blockIdx.z} * kColumns + column, all = s.pictures * s.tokens();
   const std::int64_t begin = all * blockIdx.y / gridDim.y, end = all * (blockIdx.y + 1) / gridDim.y;
-  T sum[kComponents] = {};
+  R sum[kComponents] = {};
   for (std::int64_t first = begin; first < end; first += kThreads) {
     const std::int64_t mine = first + threadIdx.x;
     const int colour =
@@ -158,9 +161,9 @@ __global__ void __launch_bounds__(kThreads)
     const int length = append(sm_list, 0, colour != 0, 2 * static_cast<int>(threadIdx.x) + colour - 1);
     for (int i = lane; i < length && d < s.width; i += kLanes) {
       const std::int64_t which = first + sm_list[i] / 2;
-      const Palette<T>& palette = pictures.palettes[which / s.tokens()];
-      const T* factor = palette.difference[sm_list[i] % 2];
-      const T g = dy[which * s.width + d];
+      const Palette<R>& palette = pictures.palettes[which / s.tokens()];
+      const R* factor = palette.difference[sm_list[i] % 2];
+      const R g = gpu::load(dy + which * s.width + d);
 #pragma unroll
       for (int c = 0; c < kComponents; ++c) sum[c] += factor[c] * g;
     }
@@ -171,7 +174,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   if (lane != 0 || d >= s.width) return;
   for (int c = 0; c < kComponents; ++c) {
-    T total = 0;
+    R total = 0;
     for (int l = 0; l < kLanes; ++l) total += sm_sums[c][l][column];
     partials[((blockIdx.y * std::int64_t{kComponents} + c) * s.pixels() + pixel) * s.width + d] = total;
   }
@@ -181,11 +184,11 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 struct PaperSums {
   const T* dy;
-  const Palette<T>* palettes;
+  const Palette<real_t<T>>* palettes;
   std::int64_t tokens, width;
-  __device__ void add(std::int64_t row, std::int64_t column, T (&sum)[1 + kComponents]) const {
-    const T g = dy[row * width + column];
-    const Palette<T>& palette = palettes[row / tokens];
+  __device__ void add(std::int64_t row, std::int64_t column, real_t<T> (&sum)[1 + kComponents]) const {
+    const real_t<T> g = gpu::load(dy + row * width + column);
+    const Palette<real_t<T>>& palette = palettes[row / tokens];
     sum[0] += g;
 #pragma unroll
     for (int c = 0; c < kComponents; ++c) sum[1 + c] += palette.paper[c] * g;
@@ -239,19 +242,20 @@ template <class T>
 void line_patches_forward(const Stream& stream, const LinePatches& s, T* y, const LinePictures& pictures,
                           const T* weight, const T* bias) {
   if (s.pictures * s.tokens() * s.width == 0) return;
+  using R = real_t<T>;
   const std::int64_t rows = kComponents * s.pixels();
-  Plan<T> plan(s, pictures);
-  const auto turned = plan.plan.template add<T>(rows * s.width),
-             sums = plan.plan.template add<T>(kComponents * s.width);
+  Plan<R> plan(s, pictures);
+  const auto turned = plan.plan.template add<R>(rows * s.width),
+             sums = plan.plan.template add<R>(kComponents * s.width);
   const auto partial = plan.plan.template add<std::byte>(
-      static_cast<std::int64_t>(gpu::column_sums_bytes<T, kComponents>(s.pixels(), s.width)));
+      static_cast<std::int64_t>(gpu::column_sums_bytes<R, kComponents>(s.pixels(), s.width)));
   std::byte* memory = gpu::scratch(stream, plan.plan.size_bytes());
-  const Pictures<T> there = plan.bring(stream, memory, s, pictures);
-  turn<T>(stream, s.width, rows, WeightRows<T>{turned.in(memory), weight, s.width, rows});
-  T* sum = sums.in(memory);
+  const Pictures<R> there = plan.bring(stream, memory, s, pictures);
+  turn<R>(stream, s.width, rows, WeightRows<T>{turned.in(memory), weight, s.width, rows});
+  R* sum = sums.in(memory);
   gpu::column_sums(stream, s.pixels(), s.width,
-                   gpu::ColumnSums<T, kComponents>{{sum, sum + s.width, sum + 2 * s.width}, {}},
-                   ComponentSums<T>{turned.in(memory), s.pixels(), s.width}, partial.in(memory));
+                   gpu::ColumnSums<R, kComponents>{{sum, sum + s.width, sum + 2 * s.width}, {}},
+                   ComponentSums<R>{turned.in(memory), s.pixels(), s.width}, partial.in(memory));
   const std::int64_t threads =
       std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(s.width, kWarp) * kWarp, 2 * kWarp, kThreads);
   gpu::launch(stream,
@@ -262,39 +266,38 @@ void line_patches_forward(const Stream& stream, const LinePatches& s, T* y, cons
 }
 
 template <class T>
-void line_patches_backward(const Stream& stream, const LinePatches& s, T* dweight, T* dbias, const T* dy,
-                           const LinePictures& pictures) {
+void line_patches_backward(const Stream& stream, const LinePatches& s, real_t<T>* dweight, real_t<T>* dbias,
+                           const T* dy, const LinePictures& pictures) {
+  using R = real_t<T>;
   if (s.pictures * s.tokens() * s.width == 0) return;
   const std::int64_t rows = kComponents * s.pixels(), patches = s.pictures * s.tokens();
   const std::int64_t blocks = gpu::ceil_div<std::int64_t>(s.width, kColumns);
   const std::int64_t parts = std::clamp<std::int64_t>(2 * gpu::kManyBlocks / (s.pixels() * blocks), 1,
                                                       gpu::ceil_div<std::int64_t>(patches, kThreads));
-  Plan<T> plan(s, pictures);
-  const auto partials = plan.plan.template add<T>(parts * rows * s.width);
-  const auto paper = plan.plan.template add<T>(kComponents * s.width);
+  Plan<R> plan(s, pictures);
+  const auto partials = plan.plan.template add<R>(parts * rows * s.width);
+  const auto paper = plan.plan.template add<R>(kComponents * s.width);
   const auto sums = plan.plan.template add<std::byte>(
-      static_cast<std::int64_t>(gpu::column_sums_bytes<T, 1 + kComponents>(patches, s.width)));
+      static_cast<std::int64_t>(gpu::column_sums_bytes<R, 1 + kComponents>(patches, s.width)));
   std::byte* memory = gpu::scratch(stream, plan.plan.size_bytes());
-  const Pictures<T> there = plan.bring(stream, memory, s, pictures);
+  const Pictures<R> there = plan.bring(stream, memory, s, pictures);
   gpu::launch(
       stream,
       {.grid = dim3(static_cast<unsigned>(s.pixels()), static_cast<unsigned>(parts), static_cast<unsigned>(blocks)),
        .block = kThreads},
       line_patches_backward_kernel<T>, there, partials.in(memory), dy);
-  T* sum = paper.in(memory);
+  R* sum = paper.in(memory);
   gpu::column_sums(stream, patches, s.width,
-                   gpu::ColumnSums<T, 1 + kComponents>{{dbias, sum, sum + s.width, sum + 2 * s.width}, {true}},
+                   gpu::ColumnSums<R, 1 + kComponents>{{dbias, sum, sum + s.width, sum + 2 * s.width}, {true}},
                    PaperSums<T>{dy, there.palettes, s.tokens(), s.width}, sums.in(memory));
-  turn<T>(stream, rows, s.width, AddGradient<T>{dweight, partials.in(memory), sum, parts, rows, s.pixels(), s.width});
+  turn<R>(stream, rows, s.width, AddGradient<R>{dweight, partials.in(memory), sum, parts, rows, s.pixels(), s.width});
 }
 
-template void line_patches_forward(const Stream&, const LinePatches&, float*, const LinePictures&, const float*,
-                                   const float*);
-template void line_patches_forward(const Stream&, const LinePatches&, double*, const LinePictures&, const double*,
-                                   const double*);
-template void line_patches_backward(const Stream&, const LinePatches&, float*, float*, const float*,
-                                    const LinePictures&);
-template void line_patches_backward(const Stream&, const LinePatches&, double*, double*, const double*,
-                                    const LinePictures&);
+#define INSTANTIATE(T)                                                                                                \
+  template void line_patches_forward(const Stream&, const LinePatches&, T*, const LinePictures&, const T*, const T*); \
+  template void line_patches_backward(const Stream&, const LinePatches&, real_t<T>*, real_t<T>*, const T*,            \
+                                      const LinePictures&);
+LOCKSTEP_EACH_STORAGE(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

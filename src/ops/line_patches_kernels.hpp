@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "lockstep/base/real.hpp"
 #include "lockstep/ops/line_patches.hpp"
 
 namespace lockstep::ops::cpu {
@@ -48,8 +49,8 @@ void line_patches_forward(const Stream& stream, const LinePatches& s, T* y, cons
                           const T* weight, const T* bias);
 /// dweight and dbias (unless null) are added to.
 template <class T>
-void line_patches_backward(const Stream& stream, const LinePatches& s, T* dweight, T* dbias, const T* dy,
-                           const LinePictures& pictures);
+void line_patches_backward(const Stream& stream, const LinePatches& s, real_t<T>* dweight, real_t<T>* dbias,
+                           const T* dy, const LinePictures& pictures);
 
 }  // namespace cuda
 }  // namespace lockstep::ops

@@ -3,8 +3,8 @@
 #include <array>
 #include <cmath>
 
-#include "lockstep/device/has_cuda.hpp"
 #include "loss_kernels.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -65,12 +65,14 @@ void regression_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
   require(target.shape() == y.shape() && (!dy || dy.shape() == y.shape()), "regression loss: y is ", y.shape(),
           ", target ", target.shape(), "; they must be equal");
   check_scalar("regression loss", loss);
+  if (on_gpu(y, [&]<class T>() {
+        using R = real_t<T>;
+        cuda::regression_loss<T>(stream, y.size(), loss, dy ? dy.data<R>() : nullptr, y.data<T>(), target.data<R>(),
+                                 kind);
+      }))
+    return;
   visit_float(y.dtype(), [&]<class T>() {
     T* d = dy ? dy.data<T>() : nullptr;
-    if constexpr (kHasCuda) {
-      if (y.device().is_cuda())
-        return cuda::regression_loss<T>(stream, y.size(), loss, d, y.data<T>(), target.data<T>(), kind);
-    }
     const auto run = [&](const auto& f) {
       store(loss, sum_elements<T>(y.size(), d, y.data<T>(), target.data<T>(), f));
     };
@@ -108,12 +110,12 @@ void smoothness_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const
           " deviations");
   require(!dy || dy.shape() == y.shape(), "smoothness loss: y is ", y.shape(), ", so dy must be too, not ", dy.shape());
   check_scalar("smoothness loss", loss);
+  if (on_gpu(y, [&]<class T>() {
+        cuda::smoothness_loss<T>(stream, rows, columns, loss, dy ? dy.data<real_t<T>>() : nullptr, y.data<T>(),
+                                 mean.data(), std.data(), order);
+      }))
+    return;
   visit_float(y.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (y.device().is_cuda())
-        return cuda::smoothness_loss<T>(stream, rows, columns, loss, dy ? dy.data<T>() : nullptr, y.data<T>(),
-                                        mean.data(), std.data(), order);
-    }
     if (dy) fill_zero(stream, dy);
     double total = 0;
     const auto physical = [&](const T* row, std::int64_t c) {

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "cuda_total.hpp"
+#include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
 #include "loss_kernels.hpp"
 
@@ -34,13 +35,13 @@ struct Huber {
 /// An element per thread and turn. Reads y and target, writes dy: memory bound.
 template <class T, class Op>
 __global__ void __launch_bounds__(gpu::kTotalThreads)
-    regression_loss_kernel(std::int64_t n, double* partials, T* dy, const T* __restrict__ y,
-                           const T* __restrict__ target) {
+    regression_loss_kernel(std::int64_t n, double* partials, real_t<T>* dy, const T* __restrict__ y,
+                           const real_t<T>* __restrict__ target) {
   double mine = 0;
   for (std::int64_t i = std::int64_t{blockIdx.x} * gpu::kTotalThreads + threadIdx.x; i < n;
        i += std::int64_t{gridDim.x} * gpu::kTotalThreads) {
-    T gradient;
-    mine += static_cast<double>(Op::apply(y[i] - target[i], gradient));
+    real_t<T> gradient;
+    mine += static_cast<double>(Op::apply(gpu::load(y + i) - target[i], gradient));
     if (dy != nullptr) dy[i] = gradient;
   }
   gpu::put_partial(partials, mine);
@@ -50,8 +51,8 @@ __global__ void __launch_bounds__(gpu::kTotalThreads)
 /// part of. moments: means, then deviations.
 template <class T>
 __global__ void __launch_bounds__(gpu::kTotalThreads)
-    smoothness_loss_kernel(std::int64_t n, std::int64_t columns, double* partials, T* dy, const T* __restrict__ y,
-                           const double* __restrict__ moments, int order) {
+    smoothness_loss_kernel(std::int64_t n, std::int64_t columns, double* partials, real_t<T>* dy,
+                           const T* __restrict__ y, const double* __restrict__ moments, int order) {
   const auto weight = [&](int j) { return order == 1 ? 2.0 * j - 1 : j == 1 ? -2.0 : 1.0; };
   double mine = 0;
   for (std::int64_t i = std::int64_t{blockIdx.x} * gpu::kTotalThreads + threadIdx.x; i < n;
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(gpu::kTotalThreads)
     const auto difference = [&](std::int64_t c) {
       double sum = 0;
       for (int j = 0; j <= order; ++j)
-        sum += weight(j) * (static_cast<double>(row[c + j]) * moments[columns + c + j] + moments[c + j]);
+        sum += weight(j) * (static_cast<double>(gpu::load(row + c + j)) * moments[columns + c + j] + moments[c + j]);
       return sum;
     };
     double slope = 0;
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(gpu::kTotalThreads)
       if (j == 0) mine += d * d;
       slope += 2 * d * weight(j);
     }
-    if (dy != nullptr) dy[i] = static_cast<T>(slope * moments[columns + column]);
+    if (dy != nullptr) dy[i] = static_cast<real_t<T>>(slope * moments[columns + column]);
   }
   gpu::put_partial(partials, mine);
 }
@@ -84,8 +85,8 @@ std::int64_t blocks_for(std::int64_t n) {
 }  // namespace
 
 template <class T>
-void regression_loss(const Stream& stream, std::int64_t n, Tensor loss, T* dy, const T* y, const T* target,
-                     Regression kind) {
+void regression_loss(const Stream& stream, std::int64_t n, Tensor loss, real_t<T>* dy, const T* y,
+                     const real_t<T>* target, Regression kind) {
   const std::int64_t blocks = blocks_for(n);
   auto* partials = reinterpret_cast<double*>(gpu::scratch(stream, gpu::kTotalBlocks * sizeof(double)));
   const auto run = [&]<class Op>(Op) {
@@ -107,8 +108,8 @@ void regression_loss(const Stream& stream, std::int64_t n, Tensor loss, T* dy, c
 }
 
 template <class T>
-void smoothness_loss(const Stream& stream, std::int64_t rows, std::int64_t columns, Tensor loss, T* dy, const T* y,
-                     const double* mean, const double* std, int order) {
+void smoothness_loss(const Stream& stream, std::int64_t rows, std::int64_t columns, Tensor loss, real_t<T>* dy,
+                     const T* y, const double* mean, const double* std, int order) {
   const std::int64_t n = rows * columns, blocks = blocks_for(n);
   const auto bytes = static_cast<std::size_t>(columns) * sizeof(double);
   auto* partials = reinterpret_cast<double*>(gpu::scratch(stream, gpu::kTotalBlocks * sizeof(double) + 2 * bytes));
@@ -120,11 +121,12 @@ void smoothness_loss(const Stream& stream, std::int64_t rows, std::int64_t colum
   gpu::total(stream, loss, partials, blocks);
 }
 
-template void regression_loss(const Stream&, std::int64_t, Tensor, float*, const float*, const float*, Regression);
-template void regression_loss(const Stream&, std::int64_t, Tensor, double*, const double*, const double*, Regression);
-template void smoothness_loss(const Stream&, std::int64_t, std::int64_t, Tensor, float*, const float*, const double*,
-                              const double*, int);
-template void smoothness_loss(const Stream&, std::int64_t, std::int64_t, Tensor, double*, const double*, const double*,
-                              const double*, int);
+#define INSTANTIATE(T)                                                                                       \
+  template void regression_loss(const Stream&, std::int64_t, Tensor, real_t<T>*, const T*, const real_t<T>*, \
+                                Regression);                                                                 \
+  template void smoothness_loss(const Stream&, std::int64_t, std::int64_t, Tensor, real_t<T>*, const T*,     \
+                                const double*, const double*, int);
+LOCKSTEP_EACH_STORAGE(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
 
 namespace lockstep::ops::cpu {
@@ -29,11 +30,12 @@ namespace lockstep::ops::cuda {
 
 /// scores may be null: all weights equal.
 template <class T>
-void token_pool_forward(const Stream& stream, std::int64_t sequences, std::int64_t time, std::int64_t width, T* z, T* w,
-                        const T* x, const T* scores);
+void token_pool_forward(const Stream& stream, std::int64_t sequences, std::int64_t time, std::int64_t width, T* z,
+                        real_t<T>* w, const T* x, const T* scores);
 /// A null gradient is left out.
 template <class T>
 void token_pool_backward(const Stream& stream, std::int64_t sequences, std::int64_t time, std::int64_t width, T* dx,
-                         bool add_dx, T* dscores, bool add_dscores, const T* dz, const T* z, const T* w, const T* x);
+                         bool add_dx, T* dscores, bool add_dscores, const T* dz, const T* z, const real_t<T>* w,
+                         const T* x);
 
 }  // namespace lockstep::ops::cuda

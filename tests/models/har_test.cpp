@@ -8,6 +8,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/line_plot.hpp"
 #include "lockstep/nn/loss.hpp"
+#include "lockstep/nn/transfer.hpp"
 #include "models/har_pictures.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
@@ -73,7 +74,7 @@ TEST_SUITE("models.har") {
         Har net(arch, DType::f64, 3);
         const OwnedTensor patches = random_tensor(DType::f64, {6, 4, 5}, "patches");
         const auto f = [&](Tape& t, const std::vector<Var>&) {
-          return net.classify(t, net.embed(t, on_tape(t, patches)), nullptr);
+          return net.classify(t, net.embed(t, to_tape(t, patches)), nullptr);
         };
         CHECK(gradcheck(f, {}, &net.params()) < 2e-7);
       }

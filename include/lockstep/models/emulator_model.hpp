@@ -89,7 +89,7 @@ class EmulatorModel : public Model {
 
  protected:
   struct Rows {
-    Tensor z, t;  ///< normalised inputs (N, n_in) and targets (N, n_out), in the tape's memory
+    Tensor z, t;  ///< normalised inputs (N, n_in), and targets (N, n_out) of real_dtype(), in the tape's memory
   };
   Rows normalised(Tape& tape, std::span<const std::int32_t> rows) const;
   /// The loss of these rows of the data set, summed.

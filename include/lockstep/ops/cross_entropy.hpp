@@ -11,7 +11,7 @@ namespace lockstep::ops {
 /// loss gets the sum. Rows are added up in f64, in an order that depends on their number alone.
 ///
 /// shapes   loss (); x, dx (N, K); labels (N), in the host's memory (pinned for a GPU); dx may be empty
-/// dtypes   x, dx f32 | f64, equal; loss f32 | f64; labels i32
+/// dtypes   x, dx f32 | f64, equal, or on a GPU x bf16 | f16 and dx f32; loss f32 | f64; labels i32
 /// range    0 <= smoothing < 1
 /// errors   Error naming the shapes if they do not fit, or the row whose label is not in 0..K-1
 /// source   Szegedy et al. 2016, arXiv:1512.00567, section 7

@@ -12,7 +12,7 @@ namespace lockstep::ops {
 /// at the element's index within its sample, the same on every instruction set. The backward is the same call on dy.
 ///
 /// shapes   x, y (rows.rows(), ...); y may be x
-/// dtypes   f32 | f64, equal
+/// dtypes   f32 | f64, on a GPU also bf16 | f16, equal
 /// errors   Error if the shapes do not fit or the rate is not in [0, 1)
 /// source   Srivastava et al. 2014 (inverted form)
 void dropout(Stream&, Target y, const Tensor& x, const Dropout& dropout, const SampleRows& rows);

@@ -12,7 +12,7 @@ namespace lockstep::ops {
 ///   y_m = scale table[ids_m]
 ///
 /// shapes   table (R, C); ids (M); y (M, C)
-/// dtypes   f32 | f64, equal
+/// dtypes   f32 | f64, equal; on a GPU also bf16 | f16, with dtable in f32
 /// errors   Error if the shapes do not fit or an id is not in 0..R-1
 void embedding_forward(Stream&, const Tensor& y, const Tensor& table, std::span<const std::int32_t> ids, double scale);
 

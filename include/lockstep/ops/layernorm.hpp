@@ -11,7 +11,7 @@ namespace lockstep::ops {
 /// x alone, in every bit.
 ///
 /// shapes   x, y (..., C) seen as N rows; gamma, beta (C); mean, rstd (N) kept for the backward, or both empty. y may be x
-/// dtypes   f32 | f64, all equal
+/// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with mean, rstd and the gradients of gamma and beta in f32
 /// errors   Error naming the shapes if they do not fit
 /// source   Ba, Kiros, Hinton 2016, arXiv:1607.06450
 void layernorm_forward(Stream&, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,

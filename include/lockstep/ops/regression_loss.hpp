@@ -18,7 +18,7 @@ Regression parse_regression(std::string_view name);
 /// loss gets the sum, added up in f64 in an order that depends on the number of elements alone.
 ///
 /// shapes   loss (); y, target, dy equal; dy may be empty
-/// dtypes   y, target, dy f32 | f64, equal; loss f32 | f64
+/// dtypes   y, target, dy f32 | f64, equal, or on a GPU y bf16 | f16 and target, dy f32; loss f32 | f64
 /// errors   Error naming the shapes if they differ
 void regression_loss(Stream&, const Tensor& loss, const Tensor& dy, const Tensor& y, const Tensor& target,
                      Regression kind);

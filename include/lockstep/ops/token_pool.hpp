@@ -10,7 +10,7 @@ namespace lockstep::ops {
 /// A sequence's result depends on that sequence alone, in every bit.
 ///
 /// shapes   x (N, T, D); scores (N, T) or (N, T, 1), or empty; w (N, T); z (N, D) or the same elements under another shape
-/// dtypes   f32 | f64, all equal
+/// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with weights in f32
 /// errors   Error naming the shapes if they do not fit
 void token_pool_forward(Stream&, const Tensor& z, const Tensor& w, const Tensor& x, const Tensor& scores);
 
