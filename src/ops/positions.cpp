@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 #include "positions_kernels.hpp"
 
 namespace lockstep::ops {
@@ -19,12 +19,10 @@ cuda::Runs runs_of(const char* what, const Tensor& x, const Tensor& y, std::int6
 
 void take_positions(Stream& stream, const Tensor& y, const Tensor& x, std::int64_t first) {
   const cuda::Runs runs = runs_of("take_positions", x, y, first);
+  if (on_gpu(x, [&]<class T>() { cuda::take_runs<T>(stream, runs, y.data<T>(), x.data<T>()); })) return;
   visit_float(x.dtype(), [&]<class T>() {
     T* to = y.data<T>();
     const T* from = x.data<T>();
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) return cuda::take_runs(stream, runs, to, from);
-    }
     for (std::int64_t r = 0; r < runs.count; ++r)
       std::copy_n(from + r * runs.stride + runs.offset, runs.length, to + r * runs.length);
   });
@@ -33,12 +31,13 @@ void take_positions(Stream& stream, const Tensor& y, const Tensor& x, std::int64
 void take_positions_backward(Stream& stream, Target dx, const Tensor& dy, std::int64_t first) {
   if (!dx) return;
   const cuda::Runs runs = runs_of("take_positions backward", dx.tensor, dy, first);
+  if (on_gpu(dy, [&]<class T>() {
+        cuda::take_runs_backward<T>(stream, runs, dx.tensor.data<T>(), dx.accumulate, dy.data<T>());
+      }))
+    return;
   visit_float(dy.dtype(), [&]<class T>() {
     T* to = dx.tensor.data<T>();
     const T* from = dy.data<T>();
-    if constexpr (kHasCuda) {
-      if (dy.device().is_cuda()) return cuda::take_runs_backward(stream, runs, to, dx.accumulate, from);
-    }
     if (!dx.accumulate) std::fill_n(to, dx.tensor.size(), T{0});
     for (std::int64_t r = 0; r < runs.count; ++r)
       for (std::int64_t i = 0; i < runs.length; ++i) to[r * runs.stride + runs.offset + i] += from[r * runs.length + i];
@@ -51,12 +50,12 @@ void fill_sequences(Stream& stream, const Tensor& x, const Tensor& row, std::spa
           "fill_sequences: x is ", x.shape(), ", the row ", row.shape(), ", starts ", starts.size(),
           "; these do not fit together");
   const std::int64_t sequences = x.shape()[0], positions = x.shape()[1], columns = x.columns();
+  if (on_gpu(x, [&]<class T>() {
+        cuda::fill_sequences<T>(stream, sequences, positions, columns, x.data<T>(), row.data<T>(), starts.data());
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
     T* to = x.data<T>();
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::fill_sequences<T>(stream, sequences, positions, columns, to, row.data<T>(), starts.data());
-    }
     for (std::int64_t b = 0; b < sequences; ++b) {
       if (starts[static_cast<std::size_t>(b)] == 0) continue;
       for (std::int64_t t = 0; t < positions; ++t)

@@ -35,8 +35,8 @@ struct AddBack {
   __device__ void at(std::int64_t i) const {
     const std::int64_t r = gpu::quotient(i, runs.length);
     T* to = dx + r * runs.stride + runs.offset + (i - r * runs.length);
-    Pack<T, N> sum = gpu::load<N>(to);
-    const Pack<T, N> d = gpu::load<N>(dy + i);
+    Pack<real_t<T>, N> sum = gpu::load<N>(to);
+    const Pack<real_t<T>, N> d = gpu::load<N>(dy + i);
 #pragma unroll
     for (int k = 0; k < N; ++k) sum.at[k] += d.at[k];
     gpu::store(to, sum);
@@ -52,7 +52,7 @@ struct PutBack {
   template <int N>
   __device__ void at(std::int64_t i) const {
     const std::int64_t r = gpu::quotient(i, runs.stride), inside = i - r * runs.stride - runs.offset;
-    Pack<T, N> d{};
+    Pack<real_t<T>, N> d{};
     if (inside >= 0 && inside < runs.length) d = gpu::load<N>(dy + r * runs.length + inside);
     gpu::store(dx + i, d);
   }
@@ -94,13 +94,12 @@ void fill_sequences(const Stream& stream, std::int64_t sequences, std::int64_t p
               fill_sequences_kernel<T>, positions * columns, columns, x, row, starts);
 }
 
-template void take_runs(const Stream&, const Runs&, float*, const float*);
-template void take_runs(const Stream&, const Runs&, double*, const double*);
-template void take_runs_backward(const Stream&, const Runs&, float*, bool, const float*);
-template void take_runs_backward(const Stream&, const Runs&, double*, bool, const double*);
-template void fill_sequences(const Stream&, std::int64_t, std::int64_t, std::int64_t, float*, const float*,
-                             const std::int32_t*);
-template void fill_sequences(const Stream&, std::int64_t, std::int64_t, std::int64_t, double*, const double*,
-                             const std::int32_t*);
+#define LOCKSTEP_POSITIONS(T)                                                                         \
+  template void take_runs(const Stream&, const Runs&, T*, const T*);                                  \
+  template void take_runs_backward(const Stream&, const Runs&, T*, bool, const T*);                   \
+  template void fill_sequences(const Stream&, std::int64_t, std::int64_t, std::int64_t, T*, const T*, \
+                               const std::int32_t*);
+LOCKSTEP_EACH_STORAGE(LOCKSTEP_POSITIONS)
+#undef LOCKSTEP_POSITIONS
 
 }  // namespace lockstep::ops::cuda

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 #include "puzzle_embedding_kernels.hpp"
 
 namespace lockstep::ops {
@@ -60,13 +60,13 @@ void backward(const cuda::PuzzleShape& s, T* dpuzzle, T* dtable, T* dwhere, cons
 
 void puzzle_embedding_forward(Stream& stream, const Tensor& x, const PuzzleEmbedding& e) {
   const cuda::PuzzleShape s = shape_of("puzzle_embedding", x, e);
+  if (on_gpu(x, [&]<class T>() {
+        cuda::puzzle_embedding_forward<T>(stream, s, x.data<T>(), e.table.data<T>(), data_of<T>(e.puzzles),
+                                          data_of<T>(e.where), static_cast<real_t<T>>(e.scale));
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
-    const T *puzzles = data_of<T>(e.puzzles), *where = data_of<T>(e.where), scale = static_cast<T>(e.scale);
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::puzzle_embedding_forward(stream, s, x.data<T>(), e.table.data<T>(), puzzles, where, scale);
-    }
-    forward(s, x.data<T>(), e.table.data<T>(), puzzles, where, scale);
+    forward<T>(s, x.data<T>(), e.table.data<T>(), data_of<T>(e.puzzles), data_of<T>(e.where), static_cast<T>(e.scale));
   });
 }
 
@@ -77,14 +77,14 @@ void puzzle_embedding_backward(Stream& stream, const Tensor& dpuzzle, const Tens
               (!dwhere || dwhere.size() == (s.prefix + s.cells) * s.columns),
           "puzzle_embedding backward: dx is ", dx.shape(), ", the targets are ", dpuzzle.shape(), ", ", dtable.shape(),
           " and ", dwhere.shape(), "; these do not fit together");
+  if (on_gpu(dx, [&]<class T>() {
+        using R = real_t<T>;
+        cuda::puzzle_embedding_backward<T>(stream, s, data_of<R>(dpuzzle), data_of<R>(dtable), data_of<R>(dwhere),
+                                           dx.data<T>(), static_cast<R>(e.scale));
+      }))
+    return;
   visit_float(dx.dtype(), [&]<class T>() {
-    T *to_puzzle = data_of<T>(dpuzzle), *to_table = data_of<T>(dtable), *to_where = data_of<T>(dwhere);
-    const T scale = static_cast<T>(e.scale);
-    if constexpr (kHasCuda) {
-      if (dx.device().is_cuda())
-        return cuda::puzzle_embedding_backward<T>(stream, s, to_puzzle, to_table, to_where, dx.data<T>(), scale);
-    }
-    backward<T>(s, to_puzzle, to_table, to_where, dx.data<T>(), scale);
+    backward<T>(s, data_of<T>(dpuzzle), data_of<T>(dtable), data_of<T>(dwhere), dx.data<T>(), static_cast<T>(e.scale));
   });
 }
 

@@ -14,27 +14,28 @@ constexpr int kThreads = 128;
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     puzzle_embedding_forward_kernel(PuzzleShape s, T* __restrict__ x, const T* __restrict__ table,
-                                    const T* __restrict__ puzzles, const T* __restrict__ where, T scale) {
+                                    const T* __restrict__ puzzles, const T* __restrict__ where, real_t<T> scale) {
   const std::int64_t length = s.prefix + s.cells, b = blockIdx.x / length, t = blockIdx.x - b * length;
   const bool cell = t >= s.prefix;
   const T* from = cell ? table + s.tokens[b * s.cells + t - s.prefix] * s.columns
                        : (s.width > 0 ? puzzles + s.ids[b] * s.width + t * s.columns : nullptr);
   const std::int64_t filled = cell ? s.columns : s.width - t * s.columns;  // the rest is zero
   for (std::int64_t c = threadIdx.x; c < s.columns; c += kThreads) {
-    const T value = c < filled ? from[c] : T{0};
-    x[blockIdx.x * s.columns + c] = scale * (where ? value + where[t * s.columns + c] : value);
+    const real_t<T> value = c < filled ? gpu::load(from + c) : 0;
+    gpu::store(x + blockIdx.x * s.columns + c, scale * (where ? value + gpu::load(where + t * s.columns + c) : value));
   }
 }
 
 /// A block per sequence. Traffic: reads the first positions of dx, writes dpuzzle.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    puzzle_gradient_kernel(PuzzleShape s, T* __restrict__ dpuzzle, const T* __restrict__ dx, T scale) {
+    puzzle_gradient_kernel(PuzzleShape s, real_t<T>* __restrict__ dpuzzle, const T* __restrict__ dx, real_t<T> scale) {
   const T* from = dx + blockIdx.x * (s.prefix + s.cells) * s.columns;
-  for (std::int64_t i = threadIdx.x; i < s.width; i += kThreads) dpuzzle[blockIdx.x * s.width + i] = scale * from[i];
+  for (std::int64_t i = threadIdx.x; i < s.width; i += kThreads)
+    dpuzzle[blockIdx.x * s.width + i] = scale * gpu::load(from + i);
 }
 
-/// Tokens whose sums a block keeps, and columns, one per thread: 16 KiB of shared memory in f32.
+/// Tokens whose sums a block keeps, and columns, one per thread: 16 KiB of shared memory, 32 KiB in f64.
 constexpr int kTileTokens = 32;
 
 /// The sums of kTileTokens rows of the table (blockIdx.z) over one part of the cells (blockIdx.y), kThreads columns
@@ -42,20 +43,20 @@ constexpr int kTileTokens = 32;
 /// only says where to add. No atomics; the order is that of the cells. Memory bound: reads dx once per 32 tokens.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    token_gradient_kernel(PuzzleShape s, T* __restrict__ partials, const T* __restrict__ dx,
-                          const std::int32_t* __restrict__ tokens, T scale) {
-  __shared__ T sm_sums[kTileTokens][kThreads];
+    token_gradient_kernel(PuzzleShape s, real_t<T>* __restrict__ partials, const T* __restrict__ dx,
+                          const std::int32_t* __restrict__ tokens, real_t<T> scale) {
+  __shared__ real_t<T> sm_sums[kTileTokens][kThreads];
   const std::int64_t all = s.batch * s.cells;
   const std::int64_t begin = all * blockIdx.y / gridDim.y, end = all * (blockIdx.y + 1) / gridDim.y;
   const std::int64_t c = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const std::int64_t first_token = std::int64_t{blockIdx.z} * kTileTokens;
   if (c >= s.columns) return;
-  for (int k = 0; k < kTileTokens; ++k) sm_sums[k][threadIdx.x] = T{0};
+  for (int k = 0; k < kTileTokens; ++k) sm_sums[k][threadIdx.x] = 0;
   std::int64_t b = begin / s.cells, cell = begin - b * s.cells;
 #pragma unroll 4
   for (std::int64_t i = begin; i < end; ++i) {
     const std::int64_t token = tokens[i] - first_token;
-    const T d = dx[(i + (b + 1) * s.prefix) * s.columns + c];
+    const real_t<T> d = gpu::load(dx + (i + (b + 1) * s.prefix) * s.columns + c);
     if (token >= 0 && token < kTileTokens) sm_sums[token][threadIdx.x] += scale * d;
     if (++cell == s.cells) cell = 0, ++b;
   }
@@ -67,35 +68,36 @@ template <class T>
 struct Scaled {
   const T* x;
   std::int64_t n;
-  T scale;
-  __device__ void add(std::int64_t row, std::int64_t column, T (&sum)[1]) const {
-    sum[0] += scale * x[row * n + column];
+  real_t<T> scale;
+  __device__ void add(std::int64_t row, std::int64_t column, real_t<T> (&sum)[1]) const {
+    sum[0] += scale * gpu::load(x + row * n + column);
   }
 };
 
 template <class T>
-void token_gradient(const Stream& stream, const PuzzleShape& s, T* dtable, const T* dx, T scale) {
+void token_gradient(const Stream& stream, const PuzzleShape& s, real_t<T>* dtable, const T* dx, real_t<T> scale) {
+  using R = real_t<T>;
   const std::int64_t cells = s.batch * s.cells, tiles = gpu::ceil_div<std::int64_t>(s.columns, kThreads);
   constexpr std::int64_t kLeastCells = 64;
   const std::int64_t parts = std::clamp<std::int64_t>(4 * gpu::kManyBlocks / std::max<std::int64_t>(1, tiles), 1,
                                                       std::max<std::int64_t>(1, cells / kLeastCells));
   const std::int64_t n = s.vocabulary * s.columns;
   const std::size_t ids = static_cast<std::size_t>(cells) * sizeof(std::int32_t), room = (ids + 255) / 256 * 256;
-  std::byte* scratch = gpu::scratch(stream, room + static_cast<std::size_t>(parts * n) * sizeof(T));
+  std::byte* scratch = gpu::scratch(stream, room + static_cast<std::size_t>(parts * n) * sizeof(R));
   copy_bytes(stream, scratch, s.tokens, ids);  // every tile of columns reads them all
-  T* partials = reinterpret_cast<T*>(scratch + room);
+  R* partials = reinterpret_cast<R*>(scratch + room);
   const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(parts),
                   static_cast<unsigned>(gpu::ceil_div<std::int64_t>(s.vocabulary, kTileTokens)));
   gpu::launch(stream, {.grid = grid, .block = kThreads}, token_gradient_kernel<T>, s, partials, dx,
               reinterpret_cast<const std::int32_t*>(scratch), scale);
-  gpu::add_partials<T, 1>(stream, parts, n, {{dtable}, {true}}, partials, n);
+  gpu::add_partials<R, 1>(stream, parts, n, {{dtable}, {true}}, partials, n);
 }
 
 }  // namespace
 
 template <class T>
 void puzzle_embedding_forward(const Stream& stream, const PuzzleShape& s, T* x, const T* table, const T* puzzles,
-                              const T* where, T scale) {
+                              const T* where, real_t<T> scale) {
   const std::int64_t positions = s.batch * (s.prefix + s.cells);
   if (positions * s.columns == 0) return;
   gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(positions)), .block = kThreads},
@@ -103,23 +105,23 @@ void puzzle_embedding_forward(const Stream& stream, const PuzzleShape& s, T* x, 
 }
 
 template <class T>
-void puzzle_embedding_backward(const Stream& stream, const PuzzleShape& s, T* dpuzzle, T* dtable, T* dwhere,
-                               const T* dx, T scale) {
+void puzzle_embedding_backward(const Stream& stream, const PuzzleShape& s, real_t<T>* dpuzzle, real_t<T>* dtable,
+                               real_t<T>* dwhere, const T* dx, real_t<T> scale) {
   if (s.batch * s.columns == 0) return;
   if (dpuzzle && s.width > 0)
     gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(s.batch)), .block = kThreads}, puzzle_gradient_kernel<T>, s,
                 dpuzzle, dx, scale);
   if (dtable && s.cells > 0) token_gradient(stream, s, dtable, dx, scale);
   const std::int64_t length = (s.prefix + s.cells) * s.columns;
-  if (dwhere) gpu::column_sums<T, 1>(stream, s.batch, length, {{dwhere}, {true}}, Scaled<T>{dx, length, scale});
+  if (dwhere) gpu::column_sums<real_t<T>, 1>(stream, s.batch, length, {{dwhere}, {true}}, Scaled<T>{dx, length, scale});
 }
 
-template void puzzle_embedding_forward(const Stream&, const PuzzleShape&, float*, const float*, const float*,
-                                       const float*, float);
-template void puzzle_embedding_forward(const Stream&, const PuzzleShape&, double*, const double*, const double*,
-                                       const double*, double);
-template void puzzle_embedding_backward(const Stream&, const PuzzleShape&, float*, float*, float*, const float*, float);
-template void puzzle_embedding_backward(const Stream&, const PuzzleShape&, double*, double*, double*, const double*,
-                                        double);
+#define LOCKSTEP_PUZZLE_EMBEDDING(T)                                                                             \
+  template void puzzle_embedding_forward(const Stream&, const PuzzleShape&, T*, const T*, const T*, const T*,    \
+                                         real_t<T>);                                                             \
+  template void puzzle_embedding_backward(const Stream&, const PuzzleShape&, real_t<T>*, real_t<T>*, real_t<T>*, \
+                                          const T*, real_t<T>);
+LOCKSTEP_EACH_STORAGE(LOCKSTEP_PUZZLE_EMBEDDING)
+#undef LOCKSTEP_PUZZLE_EMBEDDING
 
 }  // namespace lockstep::ops::cuda

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 
+#include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
 
 namespace lockstep::ops::cuda {
@@ -14,10 +15,10 @@ struct PuzzleShape {
 /// puzzles, where may be null.
 template <class T>
 void puzzle_embedding_forward(const Stream& stream, const PuzzleShape& s, T* x, const T* table, const T* puzzles,
-                              const T* where, T scale);
-/// Each target may be null.
+                              const T* where, real_t<T> scale);
+/// Each target may be null; gradients of parameters are of real numbers.
 template <class T>
-void puzzle_embedding_backward(const Stream& stream, const PuzzleShape& s, T* dpuzzle, T* dtable, T* dwhere,
-                               const T* dx, T scale);
+void puzzle_embedding_backward(const Stream& stream, const PuzzleShape& s, real_t<T>* dpuzzle, real_t<T>* dtable,
+                               real_t<T>* dwhere, const T* dx, real_t<T> scale);
 
 }  // namespace lockstep::ops::cuda

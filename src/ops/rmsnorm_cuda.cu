@@ -11,16 +11,16 @@ using gpu::Pack;
 /// Warps, each on a row, of a block.
 constexpr int kRowsPerBlock = 8;
 
-/// The packs of N elements of a row that a lane of a warp has: every 32nd. kHeld of them lie in registers; with kHeld = 0
-/// the row is of any length and is read again from the caches.
-template <class T, int N, int kHeld>
+/// The packs of N elements of a row that a lane of a warp has: every 32nd. kHeld of them lie in registers, as reals; with
+/// kHeld = 0 the row is of any length and is read again from the caches.
+template <class R, int N, int kHeld>
 class LaneRow {
  public:
   template <class Read>
   __device__ LaneRow(std::int64_t columns, int lane, const Read& read) : columns_(columns), first_(lane * N) {
     if constexpr (kHeld > 0) {
 #pragma unroll
-      for (int i = 0; i < kHeld; ++i) held_[i] = at(i) < columns ? read(at(i)) : Pack<T, N>{};
+      for (int i = 0; i < kHeld; ++i) held_[i] = at(i) < columns ? read(at(i)) : Pack<R, N>{};
     }
   }
   /// f(column, pack) for each pack; `read` as before.
@@ -39,33 +39,35 @@ class LaneRow {
   __device__ std::int64_t at(int i) const { return first_ + i * kWarp * N; }
   std::int64_t columns_;
   std::int64_t first_;
-  Pack<T, N> held_[kHeld > 0 ? kHeld : 1];
+  Pack<R, N> held_[kHeld > 0 ? kHeld : 1];
 };
 
 /// A warp per row. Memory bound: reads x and branch once, writes y; 3 C elements of a row of C.
 template <class T, int N, int kHeld>
 __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
-    rmsnorm_forward_kernel(std::int64_t rows, std::int64_t columns, T* y, T* rstd, const T* x, const T* branch, T eps) {
+    rmsnorm_forward_kernel(std::int64_t rows, std::int64_t columns, T* y, real_t<T>* rstd, const T* x, const T* branch,
+                           real_t<T> eps) {
+  using R = real_t<T>;
   const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y, begin = row * columns;
   if (row >= rows) return;
   const int lane = static_cast<int>(threadIdx.x);
   const auto read = [&](std::int64_t c) {
-    Pack<T, N> v = gpu::load<N>(x + begin + c);
+    Pack<R, N> v = gpu::load<N>(x + begin + c);
     if (branch) {
-      const Pack<T, N> b = gpu::load<N>(branch + begin + c);
+      const Pack<R, N> b = gpu::load<N>(branch + begin + c);
 #pragma unroll
       for (int k = 0; k < N; ++k) v.at[k] += b.at[k];
     }
     return v;
   };
-  const LaneRow<T, N, kHeld> values(columns, lane, read);
-  T squares = 0;
-  values.each(read, [&](std::int64_t, const Pack<T, N>& v) {
+  const LaneRow<R, N, kHeld> values(columns, lane, read);
+  R squares = 0;
+  values.each(read, [&](std::int64_t, const Pack<R, N>& v) {
 #pragma unroll
     for (int k = 0; k < N; ++k) squares += v.at[k] * v.at[k];
   });
-  const T scale = 1 / std::sqrt(gpu::warp_reduce(squares) / static_cast<T>(columns) + eps);
-  values.each(read, [&](std::int64_t c, Pack<T, N> v) {
+  const R scale = 1 / std::sqrt(gpu::warp_reduce(squares) / static_cast<R>(columns) + eps);
+  values.each(read, [&](std::int64_t c, Pack<R, N> v) {
 #pragma unroll
     for (int k = 0; k < N; ++k) v.at[k] *= scale;
     gpu::store(y + begin + c, v);
@@ -79,11 +81,11 @@ struct Place {
   T* to;
   bool add;
   template <int N>
-  __device__ void put(std::int64_t i, const Pack<T, N>& v) const {
+  __device__ void put(std::int64_t i, const Pack<real_t<T>, N>& v) const {
     if (!to) return;
-    Pack<T, N> sum = v;
+    Pack<real_t<T>, N> sum = v;
     if (add) {
-      const Pack<T, N> before = gpu::load<N>(to + i);
+      const Pack<real_t<T>, N> before = gpu::load<N>(to + i);
 #pragma unroll
       for (int k = 0; k < N; ++k) sum.at[k] += before.at[k];
     }
@@ -96,21 +98,22 @@ struct Place {
 template <class T, int N, int kHeld>
 __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     rmsnorm_backward_kernel(std::int64_t rows, std::int64_t columns, Place<T> dx, Place<T> dbranch, const T* dy,
-                            const T* __restrict__ y, const T* __restrict__ rstd) {
+                            const T* __restrict__ y, const real_t<T>* __restrict__ rstd) {
+  using R = real_t<T>;
   const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y, begin = row * columns;
   if (row >= rows) return;
   const int lane = static_cast<int>(threadIdx.x);
   const auto read_dy = [&](std::int64_t c) { return gpu::load<N>(dy + begin + c); };
-  const LaneRow<T, N, kHeld> slopes(columns, lane, read_dy);
-  T products = 0;
-  slopes.each(read_dy, [&](std::int64_t c, const Pack<T, N>& d) {
-    const Pack<T, N> v = gpu::load<N>(y + begin + c);
+  const LaneRow<R, N, kHeld> slopes(columns, lane, read_dy);
+  R products = 0;
+  slopes.each(read_dy, [&](std::int64_t c, const Pack<R, N>& d) {
+    const Pack<R, N> v = gpu::load<N>(y + begin + c);
 #pragma unroll
     for (int k = 0; k < N; ++k) products += v.at[k] * d.at[k];
   });
-  const T mean = gpu::warp_reduce(products) / static_cast<T>(columns), scale = rstd[row];
-  slopes.each(read_dy, [&](std::int64_t c, Pack<T, N> d) {
-    const Pack<T, N> v = gpu::load<N>(y + begin + c);  // from the first-level cache
+  const R mean = gpu::warp_reduce(products) / static_cast<R>(columns), scale = rstd[row];
+  slopes.each(read_dy, [&](std::int64_t c, Pack<R, N> d) {
+    const Pack<R, N> v = gpu::load<N>(y + begin + c);  // from the first-level cache
 #pragma unroll
     for (int k = 0; k < N; ++k) d.at[k] = scale * (d.at[k] - v.at[k] * mean);
     dx.put(begin + c, d);
@@ -140,8 +143,8 @@ gpu::Grid warp_per_row(std::int64_t rows) {
 }  // namespace
 
 template <class T>
-void rmsnorm_forward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* y, T* rstd, const T* x,
-                     const T* branch, T eps) {
+void rmsnorm_forward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* y, real_t<T>* rstd, const T* x,
+                     const T* branch, real_t<T> eps) {
   if (rows * columns == 0) return;
   for_rows<T>(columns, gpu::aligned(y, x, branch), [&]<int N, int kHeld>() {
     gpu::launch(stream, warp_per_row(rows), rmsnorm_forward_kernel<T, N, kHeld>, rows, columns, y, rstd, x, branch,
@@ -151,7 +154,7 @@ void rmsnorm_forward(const Stream& stream, std::int64_t rows, std::int64_t colum
 
 template <class T>
 void rmsnorm_backward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* dx, bool add_x, T* dbranch,
-                      bool add_branch, const T* dy, const T* y, const T* rstd) {
+                      bool add_branch, const T* dy, const T* y, const real_t<T>* rstd) {
   if (rows * columns == 0) return;
   const Place<T> to_x = {dx, add_x}, to_branch = {dbranch, add_branch};
   for_rows<T>(columns, gpu::aligned(dx, dbranch, dy, y), [&]<int N, int kHeld>() {
@@ -160,13 +163,12 @@ void rmsnorm_backward(const Stream& stream, std::int64_t rows, std::int64_t colu
   });
 }
 
-template void rmsnorm_forward(const Stream&, std::int64_t, std::int64_t, float*, float*, const float*, const float*,
-                              float);
-template void rmsnorm_forward(const Stream&, std::int64_t, std::int64_t, double*, double*, const double*, const double*,
-                              double);
-template void rmsnorm_backward(const Stream&, std::int64_t, std::int64_t, float*, bool, float*, bool, const float*,
-                               const float*, const float*);
-template void rmsnorm_backward(const Stream&, std::int64_t, std::int64_t, double*, bool, double*, bool, const double*,
-                               const double*, const double*);
+#define LOCKSTEP_RMSNORM(T)                                                                                         \
+  template void rmsnorm_forward(const Stream&, std::int64_t, std::int64_t, T*, real_t<T>*, const T*, const T*,      \
+                                real_t<T>);                                                                         \
+  template void rmsnorm_backward(const Stream&, std::int64_t, std::int64_t, T*, bool, T*, bool, const T*, const T*, \
+                                 const real_t<T>*);
+LOCKSTEP_EACH_STORAGE(LOCKSTEP_RMSNORM)
+#undef LOCKSTEP_RMSNORM
 
 }  // namespace lockstep::ops::cuda

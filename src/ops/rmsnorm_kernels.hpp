@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
 
 namespace lockstep::ops::cpu {
@@ -28,10 +29,10 @@ namespace lockstep::ops::cuda {
 
 /// As on the CPU; branch and rstd, dx and dbranch may be null.
 template <class T>
-void rmsnorm_forward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* y, T* rstd, const T* x,
-                     const T* branch, T eps);
+void rmsnorm_forward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* y, real_t<T>* rstd, const T* x,
+                     const T* branch, real_t<T> eps);
 template <class T>
 void rmsnorm_backward(const Stream& stream, std::int64_t rows, std::int64_t columns, T* dx, bool add_x, T* dbranch,
-                      bool add_branch, const T* dy, const T* y, const T* rstd);
+                      bool add_branch, const T* dy, const T* y, const real_t<T>* rstd);
 
 }  // namespace lockstep::ops::cuda

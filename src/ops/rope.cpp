@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 #include "rope_kernels.hpp"
 
 namespace lockstep::ops {
@@ -29,15 +29,17 @@ void rope(Stream& stream, const Tensor& qkv, const Tensor& cos, const Tensor& si
               qkv.shape()[1] == cos.shape()[0] && heads * 2 * cos.shape()[1] <= qkv.columns(),
           "rope: qkv is ", qkv.shape(), ", the table ", cos.shape(), " and ", sin.shape(), ", heads ", heads,
           "; these do not fit together");
+  const std::int64_t positions = cos.shape()[0], half = cos.shape()[1];
+  const int sign = rotation == Rotation::forward ? 1 : -1;
+  if (on_gpu(qkv, [&]<class T>() {
+        using R = real_t<T>;
+        cuda::rope<T>(stream, qkv.rows(), qkv.columns(), heads, half, positions, qkv.data<T>(), cos.data<R>(),
+                      sin.data<R>(), static_cast<R>(sign));
+      }))
+    return;
   visit_float(qkv.dtype(), [&]<class T>() {
-    const T sign = static_cast<T>(rotation == Rotation::forward ? 1 : -1);
-    if constexpr (kHasCuda) {
-      if (qkv.device().is_cuda())
-        return cuda::rope<T>(stream, qkv.rows(), qkv.columns(), heads, cos.shape()[1], cos.shape()[0], qkv.data<T>(),
-                             cos.data<T>(), sin.data<T>(), sign);
-    }
-    cpu::active_rope_kernel<T>()(qkv.rows(), qkv.columns(), heads, cos.shape()[1], cos.shape()[0], qkv.data<T>(),
-                                 cos.data<T>(), sin.data<T>(), sign);
+    cpu::active_rope_kernel<T>()(qkv.rows(), qkv.columns(), heads, half, positions, qkv.data<T>(), cos.data<T>(),
+                                 sin.data<T>(), static_cast<T>(sign));
   });
 }
 

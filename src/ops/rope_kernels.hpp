@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "dispatch.hpp"
+#include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
 
 namespace lockstep::ops::cpu {
@@ -23,8 +24,9 @@ RopeKernel<T> active_rope_kernel() {
 
 namespace lockstep::ops::cuda {
 
+/// As on the CPU; the table is of real numbers.
 template <class T>
 void rope(const Stream& stream, std::int64_t rows, std::int64_t width, std::int64_t heads, std::int64_t half,
-          std::int64_t positions, T* x, const T* cos, const T* sin, T sign);
+          std::int64_t positions, T* x, const real_t<T>* cos, const real_t<T>* sin, real_t<T> sign);
 
 }  // namespace lockstep::ops::cuda

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 #include "sequence_loss_kernels.hpp"
 
 namespace lockstep::ops {
@@ -56,12 +56,12 @@ void sequence_loss(Stream& stream, const Tensor& dlogits, std::span<SequenceScor
   if (const std::int64_t at = beyond - labels.begin(); beyond != labels.end())
     throw Error(Fault::internal, join("sequence_loss: label ", *beyond, " of sequence ", at / positions, ", position ",
                                       at % positions, ": there are ", n, " classes"));
+  if (on_gpu(logits, [&]<class T>() {
+        cuda::sequence_loss<T>(stream, logits.shape()[0], positions, n, dlogits ? dlogits.data<real_t<T>>() : nullptr,
+                               scores.data(), logits.data<T>(), labels.data(), loss);
+      }))
+    return;
   visit_float(logits.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (logits.device().is_cuda())
-        return cuda::sequence_loss<T>(stream, logits.shape()[0], positions, n, dlogits ? dlogits.data<T>() : nullptr,
-                                      scores.data(), logits.data<T>(), labels.data(), loss);
-    }
     for (std::size_t b = 0; b < scores.size(); ++b) {
       const auto own = labels.subspan(b * static_cast<std::size_t>(positions), static_cast<std::size_t>(positions));
       SequenceScore score;

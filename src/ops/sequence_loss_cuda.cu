@@ -1,3 +1,4 @@
+#include "cuda_map.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "sequence_loss_kernels.hpp"
 
@@ -11,12 +12,12 @@ template <class T>
 struct Stablemax {
   __device__ static double s(double v) { return v >= 0 ? v + 1 : 1 / (1 - v); }
   __device__ Stablemax(const T* x, std::int64_t n, std::int64_t label) {
-    for (std::int64_t j = 0; j < n; ++j) sum += s(static_cast<double>(x[j]));
-    hit = s(static_cast<double>(x[label]));
+    for (std::int64_t j = 0; j < n; ++j) sum += s(static_cast<double>(gpu::load(x + j)));
+    hit = s(static_cast<double>(gpu::load(x + label)));
   }
   __device__ double loss() const { return std::log(sum) - std::log(hit); }
-  __device__ double slope(T x, bool is_label) const {
-    const double v = static_cast<double>(x), change = v >= 0 ? 1 : 1 / ((1 - v) * (1 - v));
+  __device__ double slope(double v, bool is_label) const {
+    const double change = v >= 0 ? 1 : 1 / ((1 - v) * (1 - v));
     return change * (1 / sum - (is_label ? 1 / hit : 0));
   }
   double sum = 0, hit;
@@ -25,16 +26,14 @@ struct Stablemax {
 template <class T>
 struct Softmax {
   __device__ Softmax(const T* x, std::int64_t n, std::int64_t label) {
-    T largest = x[0];
-    for (std::int64_t j = 1; j < n; ++j) largest = x[j] > largest ? x[j] : largest;
-    most = static_cast<double>(largest);
-    for (std::int64_t j = 0; j < n; ++j) sum += std::exp(static_cast<double>(x[j]) - most);
-    hit = static_cast<double>(x[label]) - most;
+    const auto at = [x](std::int64_t j) { return static_cast<double>(gpu::load(x + j)); };
+    most = at(0);
+    for (std::int64_t j = 1; j < n; ++j) most = at(j) > most ? at(j) : most;
+    for (std::int64_t j = 0; j < n; ++j) sum += std::exp(at(j) - most);
+    hit = at(label) - most;
   }
   __device__ double loss() const { return std::log(sum) - hit; }
-  __device__ double slope(T x, bool is_label) const {
-    return std::exp(static_cast<double>(x) - most) / sum - (is_label ? 1 : 0);
-  }
+  __device__ double slope(double v, bool is_label) const { return std::exp(v - most) / sum - (is_label ? 1 : 0); }
   double most, sum = 0, hit;
 };
 
@@ -43,7 +42,7 @@ struct Softmax {
 /// labels come and scores go over the bus.
 template <class T, template <class> class Loss>
 __global__ void __launch_bounds__(kThreads, 8)
-    sequence_loss_kernel(std::int64_t positions, std::int64_t n, T* dlogits, SequenceScore* scores,
+    sequence_loss_kernel(std::int64_t positions, std::int64_t n, real_t<T>* dlogits, SequenceScore* scores,
                          const T* __restrict__ logits, const std::int32_t* __restrict__ labels) {
   const std::int64_t first = blockIdx.x * positions;
   std::int64_t labelled = 0;
@@ -55,16 +54,16 @@ __global__ void __launch_bounds__(kThreads, 8)
   for (std::int64_t p = threadIdx.x; p < positions; p += kThreads) {
     const std::int64_t at = (first + p) * n, label = labels[first + p];
     if (label < 0) {
-      for (std::int64_t j = 0; dlogits && j < n; ++j) dlogits[at + j] = T{0};
+      for (std::int64_t j = 0; dlogits && j < n; ++j) dlogits[at + j] = 0;
       continue;
     }
     const T* x = logits + at;
     const Loss<T> loss(x, n, label);
     sum += share * loss.loss();
     for (std::int64_t j = 0; dlogits && j < n; ++j)
-      dlogits[at + j] = static_cast<T>(share * loss.slope(x[j], j == label));
+      dlogits[at + j] = static_cast<real_t<T>>(share * loss.slope(static_cast<double>(gpu::load(x + j)), j == label));
     std::int64_t best = 0;
-    for (std::int64_t j = 1; j < n; ++j) best = x[j] > x[best] ? j : best;
+    for (std::int64_t j = 1; j < n; ++j) best = gpu::load(x + j) > gpu::load(x + best) ? j : best;
     correct += best == label;
   }
   sum = gpu::block_reduce(sum);
@@ -79,8 +78,9 @@ __global__ void __launch_bounds__(kThreads, 8)
 }  // namespace
 
 template <class T>
-void sequence_loss(const Stream& stream, std::int64_t sequences, std::int64_t positions, std::int64_t n, T* dlogits,
-                   SequenceScore* scores, const T* logits, const std::int32_t* labels, TokenLoss loss) {
+void sequence_loss(const Stream& stream, std::int64_t sequences, std::int64_t positions, std::int64_t n,
+                   real_t<T>* dlogits, SequenceScore* scores, const T* logits, const std::int32_t* labels,
+                   TokenLoss loss) {
   if (sequences == 0) return;
   const auto kernel =
       loss == TokenLoss::stablemax ? sequence_loss_kernel<T, Stablemax> : sequence_loss_kernel<T, Softmax>;
@@ -88,9 +88,10 @@ void sequence_loss(const Stream& stream, std::int64_t sequences, std::int64_t po
               dlogits, scores, logits, labels);
 }
 
-template void sequence_loss(const Stream&, std::int64_t, std::int64_t, std::int64_t, float*, SequenceScore*,
-                            const float*, const std::int32_t*, TokenLoss);
-template void sequence_loss(const Stream&, std::int64_t, std::int64_t, std::int64_t, double*, SequenceScore*,
-                            const double*, const std::int32_t*, TokenLoss);
+#define LOCKSTEP_SEQUENCE_LOSS(T)                                                                                  \
+  template void sequence_loss(const Stream&, std::int64_t, std::int64_t, std::int64_t, real_t<T>*, SequenceScore*, \
+                              const T*, const std::int32_t*, TokenLoss);
+LOCKSTEP_EACH_STORAGE(LOCKSTEP_SEQUENCE_LOSS)
+#undef LOCKSTEP_SEQUENCE_LOSS
 
 }  // namespace lockstep::ops::cuda

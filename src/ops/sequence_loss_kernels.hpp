@@ -5,7 +5,8 @@ namespace lockstep::ops::cuda {
 
 /// logits and dlogits (unless null) (sequences, positions, n); scores and labels may be pinned memory of the host.
 template <class T>
-void sequence_loss(const Stream& stream, std::int64_t sequences, std::int64_t positions, std::int64_t n, T* dlogits,
-                   SequenceScore* scores, const T* logits, const std::int32_t* labels, TokenLoss loss);
+void sequence_loss(const Stream& stream, std::int64_t sequences, std::int64_t positions, std::int64_t n,
+                   real_t<T>* dlogits, SequenceScore* scores, const T* logits, const std::int32_t* labels,
+                   TokenLoss loss);
 
 }  // namespace lockstep::ops::cuda

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "gemm_kernels.hpp"
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 #include "swiglu_kernels.hpp"
 
 namespace lockstep::ops {
@@ -33,12 +33,12 @@ SwigluShape shape_of(const char* what, const Tensor& y, const Tensor& gate_up, c
 void swiglu_forward(Stream& stream, const Tensor& y, const Tensor& gate_up, const Tensor& x, const Tensor& weight) {
   const SwigluShape s = shape_of("swiglu", y, gate_up, x, weight);
   if (s.m == 0 || s.width == 0) return;
+  if (on_gpu(x, [&]<class T>() {
+        cuda::swiglu_forward<T>(stream, s.m, s.width, s.k, y.data<T>(), gate_up ? gate_up.data<T>() : nullptr,
+                                x.data<T>(), weight.data<T>());
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::swiglu_forward<T>(stream, s.m, s.width, s.k, y.data<T>(), gate_up ? gate_up.data<T>() : nullptr,
-                                       x.data<T>(), weight.data<T>());
-    }
     constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
     const cpu::GemmKernels<T>& gemm = cpu::active_gemm_kernels<T>();
     const std::int64_t n = 2 * s.width;
@@ -67,21 +67,20 @@ void swiglu_backward(Stream& stream, Target dx, Target dweight, const Tensor& dy
           dx.tensor.shape());
   require(!dweight || dweight.tensor.shape() == weight.shape(), "swiglu backward: weight is ", weight.shape(),
           ", so dweight must be too, not ", dweight.tensor.shape());
-  visit_float(x.dtype(), [&]<class T>() {
-    T* both = gate_up.data<T>();
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) {
+  if (on_gpu(x, [&]<class T>() {
         using cuda::Product;
-        cuda::swiglu_gate_backward(stream, s.m, s.width, both, dy.data<T>());
+        T* both = gate_up.data<T>();
+        cuda::swiglu_gate_backward<T>(stream, s.m, s.width, both, dy.data<T>());
         if (dx)
           cuda::product<T>(stream, Product::nn, s.m, s.k, 2 * s.width, dx.tensor.data<T>(), both, weight.data<T>(),
                            dx.accumulate);
         if (dweight)
-          cuda::product<T>(stream, Product::tn, 2 * s.width, s.k, s.m, dweight.tensor.data<T>(), both, x.data<T>(),
-                           dweight.accumulate);
-        return;
-      }
-    }
+          cuda::product<T>(stream, Product::tn, 2 * s.width, s.k, s.m, dweight.tensor.data<real_t<T>>(), both,
+                           x.data<T>(), dweight.accumulate);
+      }))
+    return;
+  visit_float(x.dtype(), [&]<class T>() {
+    T* both = gate_up.data<T>();
     cpu::active_swiglu_kernels<T>().backward(s.m, s.width, both, dy.data<T>());
     if (dx) cpu::product<T>(s.m, s.k, 2 * s.width, dx.tensor.data<T>(), both, weight.data<T>(), false, dx.accumulate);
     if (dweight)

@@ -11,9 +11,9 @@ namespace {
 constexpr int kThreads = 128;
 
 /// 1/(1 + exp -a): with e = exp(-|a|) <= 1 nothing overflows.
-template <class T>
-__device__ T sigmoid(T a) {
-  const T e = std::exp(-std::fabs(a)), r = 1 / (1 + e);
+template <class R>
+__device__ R sigmoid(R a) {
+  const R e = std::exp(-std::fabs(a)), r = 1 / (1 + e);
   return a > 0 ? r : e * r;
 }
 
@@ -24,8 +24,8 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t row = blockIdx.x;
   const T *gate = gate_up + row * 2 * width, *up = gate + width;
   for (std::int64_t c = std::int64_t{threadIdx.x} * N; c < width; c += kThreads * N) {
-    gpu::Pack<T, N> g = gpu::load<N>(gate + c);
-    const gpu::Pack<T, N> u = gpu::load<N>(up + c);
+    gpu::Pack<real_t<T>, N> g = gpu::load<N>(gate + c);
+    const gpu::Pack<real_t<T>, N> u = gpu::load<N>(up + c);
 #pragma unroll
     for (int k = 0; k < N; ++k) g.at[k] = g.at[k] * sigmoid(g.at[k]) * u.at[k];
     gpu::store(y + row * width + c, g);
@@ -36,14 +36,15 @@ __global__ void __launch_bounds__(kThreads)
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     swiglu_backward_kernel(std::int64_t width, T* __restrict__ gate_up, const T* __restrict__ dy) {
+  using R = real_t<T>;
   const std::int64_t row = blockIdx.x;
   T *gate = gate_up + row * 2 * width, *up = gate + width;
   for (std::int64_t c = std::int64_t{threadIdx.x} * N; c < width; c += kThreads * N) {
-    gpu::Pack<T, N> g = gpu::load<N>(gate + c), u = gpu::load<N>(up + c);
-    const gpu::Pack<T, N> d = gpu::load<N>(dy + row * width + c);
+    gpu::Pack<R, N> g = gpu::load<N>(gate + c), u = gpu::load<N>(up + c);
+    const gpu::Pack<R, N> d = gpu::load<N>(dy + row * width + c);
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      const T s = sigmoid(g.at[k]), silu = g.at[k] * s;
+      const R s = sigmoid(g.at[k]), silu = g.at[k] * s;
       g.at[k] = d.at[k] * u.at[k] * (s + silu * (1 - s));
       u.at[k] = d.at[k] * silu;
     }
@@ -95,11 +96,10 @@ void swiglu_gate_backward(const Stream& stream, std::int64_t rows, std::int64_t 
   gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(rows)), .block = kThreads}, kernel, width, gate_up, dy);
 }
 
-template void swiglu_forward(const Stream&, std::int64_t, std::int64_t, std::int64_t, float*, float*, const float*,
-                             const float*);
-template void swiglu_forward(const Stream&, std::int64_t, std::int64_t, std::int64_t, double*, double*, const double*,
-                             const double*);
-template void swiglu_gate_backward(const Stream&, std::int64_t, std::int64_t, float*, const float*);
-template void swiglu_gate_backward(const Stream&, std::int64_t, std::int64_t, double*, const double*);
+#define LOCKSTEP_SWIGLU(T)                                                                                           \
+  template void swiglu_forward(const Stream&, std::int64_t, std::int64_t, std::int64_t, T*, T*, const T*, const T*); \
+  template void swiglu_gate_backward(const Stream&, std::int64_t, std::int64_t, T*, const T*);
+LOCKSTEP_EACH_STORAGE(LOCKSTEP_SWIGLU)
+#undef LOCKSTEP_SWIGLU
 
 }  // namespace lockstep::ops::cuda

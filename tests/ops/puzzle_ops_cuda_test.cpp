@@ -20,9 +20,9 @@ TEST_SUITE("ops.cuda") {
       for (const bool add : {false, true}) {
         CAPTURE(shape.columns());
         CAPTURE(add);
-        agrees_on_both([&](Place& p) {
+        every_dtype_agrees([&](Place& p) {
           const Tensor x = p.in("x", shape), branch = p.in("branch", shape), y = p.out("y", shape);
-          const Tensor rstd = p.out("rstd", {shape.rows()}), dy = p.in("dy", shape);
+          const Tensor rstd = p.real_out("rstd", {shape.rows()}), dy = p.in("dy", shape);
           ops::rmsnorm_forward(p.stream, y, rstd, x, branch, 1e-5);
           ops::rmsnorm_forward(p.stream, p.out("y alone", shape), {}, x, {}, 1e-5);
           ops::rmsnorm_backward(p.stream, {p.out("dx", shape), add}, {p.out("dbranch", shape), !add}, dy, y, rstd);
@@ -41,8 +41,8 @@ TEST_SUITE("ops.cuda") {
          {Sizes{2, 5, 3, 5}, Sizes{1, 1, 1, 1}, Sizes{3, 7, 4, 32}, Sizes{2, 3, 2, 33}, Sizes{0, 3, 2, 4}})
       for (const ops::Rotation way : {ops::Rotation::forward, ops::Rotation::inverse}) {
         CAPTURE(s.half);
-        agrees_on_both([&](Place& p) {
-          const Tensor cos = p.in("cos", {s.length, s.half}), sin = p.in("sin", {s.length, s.half});
+        every_dtype_agrees([&](Place& p) {
+          const Tensor cos = p.real_in("cos", {s.length, s.half}), sin = p.real_in("sin", {s.length, s.half});
           ops::rope_table(cos, sin, 10000);
           ops::rope(p.stream, p.out("qkv", {s.batch, s.length, 3 * s.heads * 2 * s.half}), cos, sin, 2 * s.heads, way);
         });
@@ -57,13 +57,13 @@ TEST_SUITE("ops.cuda") {
       for (const bool add : {false, true}) {
         CAPTURE(s.m);
         CAPTURE(s.width);
-        agrees_on_both([&](Place& p) {
+        every_dtype_agrees([&](Place& p) {
           const Tensor x = p.in("x", {s.m, s.k}), w = p.in("w", {2 * s.width, s.k});
           const Tensor both = p.out("gate_up", {s.m, 2 * s.width}), dy = p.in("dy", {s.m, s.width});
           ops::swiglu_forward(p.stream, p.out("y", {s.m, s.width}), both, x, w);
           ops::swiglu_forward(p.stream, p.out("y alone", {s.m, s.width}), {}, x, w);
-          ops::swiglu_backward(p.stream, {p.out("dx", {s.m, s.k}), add}, {p.out("dw", {2 * s.width, s.k}), true}, dy,
-                               both, x, w);
+          ops::swiglu_backward(p.stream, {p.out("dx", {s.m, s.k}), add}, {p.real_out("dw", {2 * s.width, s.k}), true},
+                               dy, both, x, w);
         });
       }
   }
@@ -89,10 +89,10 @@ TEST_SUITE("ops.cuda") {
                           ? -100
                           : static_cast<std::int32_t>(i * 7 % static_cast<std::size_t>(s.classes + 1)) - 1;
         std::vector<std::vector<ops::SequenceScore>> seen;
-        agrees_on_both([&](Place& p) {
+        every_dtype_agrees([&](Place& p) {
           const auto scores = p.host(std::vector<ops::SequenceScore>(static_cast<std::size_t>(s.batch)));
           const Shape shape{s.batch, s.positions, s.classes};
-          ops::sequence_loss(p.stream, p.out("dlogits", shape),
+          ops::sequence_loss(p.stream, p.real_out("dlogits", shape),
                              {const_cast<ops::SequenceScore*>(scores.data()), scores.size()}, p.in("logits", shape),
                              p.host(labels), loss);
           p.stream.synchronize();
@@ -117,7 +117,7 @@ TEST_SUITE("ops.cuda") {
       for (const bool add : {false, true}) {
         CAPTURE(s.width);
         CAPTURE(s.count);
-        agrees_on_both([&](Place& p) {
+        every_dtype_agrees([&](Place& p) {
           const Shape all{s.batch, s.length, s.width}, some{s.batch, s.count, s.width};
           ops::take_positions(p.stream, p.out("y", some), p.in("x", all), s.first);
           ops::take_positions_backward(p.stream, {p.out("dx", all), add}, p.in("dy", some), s.first);
@@ -141,7 +141,7 @@ TEST_SUITE("ops.cuda") {
         for (std::int64_t i = 0; i < s.batch * s.cells; ++i)
           tokens.push_back(static_cast<std::int32_t>(i * 5 % s.vocabulary));
         for (std::int64_t b = 0; b < s.batch; ++b) ids.push_back(static_cast<std::int32_t>(b % 3));
-        agrees_on_both(
+        every_dtype_agrees(
             [&](Place& p) {
               const Shape shape{s.batch, s.prefix + s.cells, s.columns}, where{s.prefix + s.cells, s.columns};
               const ops::PuzzleEmbedding e = {.table = p.in("table", {s.vocabulary, s.columns}),
@@ -151,9 +151,10 @@ TEST_SUITE("ops.cuda") {
                                               .ids = p.host(ids),
                                               .scale = 1.7};
               ops::puzzle_embedding_forward(p.stream, p.out("x", shape), e);
-              ops::puzzle_embedding_backward(p.stream, s.width > 0 ? p.out("dpuzzle", {s.batch, s.width}) : Tensor{},
-                                             p.out("dtable", {s.vocabulary, s.columns}),
-                                             learned ? p.out("dwhere", where) : Tensor{}, p.in("dx", shape), e);
+              ops::puzzle_embedding_backward(p.stream,
+                                             s.width > 0 ? p.real_out("dpuzzle", {s.batch, s.width}) : Tensor{},
+                                             p.real_out("dtable", {s.vocabulary, s.columns}),
+                                             learned ? p.real_out("dwhere", where) : Tensor{}, p.in("dx", shape), e);
             },
             2e-5);
       }

@@ -9,7 +9,7 @@ namespace lockstep::ops {
 /// Some positions of each sequence: y_bi = x_b,first+i.
 ///
 /// shapes   x (B, T, C); y (B, n, C), first + n <= T
-/// dtypes   f32 | f64, equal
+/// dtypes   f32 | f64, on a GPU also bf16 | f16, equal
 /// errors   Error naming the shapes if they do not fit
 void take_positions(Stream&, const Tensor& y, const Tensor& x, std::int64_t first);
 /// dx_b,first+i (+)= dy_bi; the other positions get zero when dx is stored.
@@ -19,7 +19,7 @@ void take_positions_backward(Stream&, Target dx, const Tensor& dy, std::int64_t 
 /// memory.
 ///
 /// shapes   x (B, T, C); row (C); starts (B)
-/// dtypes   f32 | f64, equal
+/// dtypes   f32 | f64, on a GPU also bf16 | f16, equal
 /// errors   Error naming the shapes if they do not fit
 void fill_sequences(Stream&, const Tensor& x, const Tensor& row, std::span<const std::int32_t> starts);
 

@@ -12,7 +12,7 @@ namespace lockstep::ops {
 ///
 /// shapes   x (B, P + S, D); table (V, D); puzzles (R, W), W <= P D, or empty with P = 0; where (P + S, D) or empty;
 ///          tokens (B * S); ids (B). With a GPU tokens and ids lie in pinned host memory
-/// dtypes   f32 | f64, all equal
+/// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with dpuzzle, dtable and dwhere in f32
 /// errors   Error if the shapes do not fit, or an index is out of range
 struct PuzzleEmbedding {
   Tensor table, puzzles, where;

@@ -11,7 +11,7 @@ namespace lockstep::ops {
 ///
 /// shapes   x, branch, y (..., C) seen as N rows; branch may be empty and then counts as zero; rstd (N), or empty when
 ///          no backward follows
-/// dtypes   f32 | f64, all equal
+/// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with rstd in f32
 /// errors   Error naming the shapes if they do not fit
 /// source   Zhang, Sennrich 2019, arXiv:1910.07467, eq. 4, without gain
 void rmsnorm_forward(Stream&, const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& branch, double eps);

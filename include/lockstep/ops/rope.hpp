@@ -19,7 +19,7 @@ enum class Rotation { forward, inverse };
 ///
 /// shapes   qkv (B, T, W), T the table's; the first `heads` times d of the W columns are rotated: of [q | k | v] with H
 ///          heads each, 2H
-/// dtypes   f32 | f64, all equal
+/// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16 with tables of f32
 /// errors   Error naming the shapes if they do not fit
 /// source   Su et al. 2021, arXiv:2104.09864, eq. 34, in the half-split form of GPT-NeoX
 void rope(Stream&, const Tensor& qkv, const Tensor& cos, const Tensor& sin, std::int64_t heads, Rotation rotation);

@@ -35,7 +35,7 @@ struct SequenceScore {
 ///
 /// shapes   logits, dlogits (B, S, V); dlogits may be empty; labels (B * S); scores (B)
 /// range    labels 0..V-1, or negative: not labelled
-/// dtypes   logits f32 | f64
+/// dtypes   logits, dlogits f32 | f64, equal; on a GPU also bf16 | f16 logits with dlogits in f32: a scale is still to come
 /// errors   Error if the shapes do not fit or a label is V or more
 void sequence_loss(Stream&, const Tensor& dlogits, std::span<SequenceScore> scores, const Tensor& logits,
                    std::span<const std::int32_t> labels, TokenLoss loss);

@@ -11,7 +11,7 @@ namespace lockstep::ops {
 /// Row m of y depends on row m of x in every bit, not on the other rows of the call (see gemm.hpp).
 ///
 /// shapes   x (..., K) seen as M rows; weight (2I, K), gate rows first; y (..., I); gate_up (M, 2I) = [g | u], or empty
-/// dtypes   f32 | f64, all equal
+/// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with the gradient of weight in f32
 /// errors   Error naming the shapes if they do not fit
 /// source   Shazeer 2020, arXiv:2002.05202, eq. 6 (without the last product)
 void swiglu_forward(Stream&, const Tensor& y, const Tensor& gate_up, const Tensor& x, const Tensor& weight);
