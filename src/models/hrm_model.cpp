@@ -6,6 +6,8 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/io/h5.hpp"
+#include "lockstep/nn/transfer.hpp"
+#include "lockstep/ops/cast.hpp"
 #include "lockstep/ops/elementwise.hpp"
 
 namespace lockstep {
@@ -37,10 +39,18 @@ std::span<T> take(Arena& arena, std::int64_t count) {
           static_cast<std::size_t>(count)};
 }
 
+/// x in a dtype: itself, or a copy that lasts as long as the tape's memory.
+Tensor in_dtype(Tape& t, const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  const Tensor y = t.keep(x.shape(), dtype);
+  ops::cast(t.stream(), {y}, x);
+  return y;
+}
+
 /// The states after a call, for the next one.
 void keep_states(Tape& t, const Tensor& z_h, const Tensor& z_l, const Hrm::Output& out) {
-  copy(t.stream(), z_h, out.z_h.value());
-  copy(t.stream(), z_l, out.z_l.value());
+  ops::cast(t.stream(), {z_h}, out.z_h.value());
+  ops::cast(t.stream(), {z_l}, out.z_l.value());
 }
 
 double at(const Tensor& t, std::int64_t i) {
@@ -144,7 +154,9 @@ ShardLoss HrmModel::loss(Tape& t, const Shard& shard) const {
   const auto ints = [&](const OwnedTensor& all) { return all->slice(first, count).span<std::int32_t>(); };
   const std::span<std::int32_t> steps = ints(s.steps), halted = ints(s.halted), inputs = ints(s.inputs),
                                 labels = ints(s.labels), ids = ints(s.identifiers);
-  const Tensor z_h = s.z_h->slice(first, count), z_l = s.z_l->slice(first, count);
+  // Between steps the states are real numbers, which hold what the tape stores exactly.
+  const Tensor carried_h = s.z_h->slice(first, count), carried_l = s.z_l->slice(first, count);
+  const Tensor z_h = in_dtype(t, carried_h, t.dtype()), z_l = in_dtype(t, carried_l, t.dtype());
 
   // Halted slots begin anew with the batch's row.
   network_.reset(t, z_h, z_l, halted);
@@ -158,7 +170,7 @@ ShardLoss HrmModel::loss(Tape& t, const Shard& shard) const {
 
   const Var x = network_.embed(t, inputs, {ids, s.puzzle_gradient->slice(first, count)});
   const Hrm::Output out = network_.inner(t, z_h, z_l, x);
-  keep_states(t, z_h, z_l, out);
+  keep_states(t, carried_h, carried_l, out);
 
   const HrmLoss& rule = options_.loss;
   Tensor next_q;
@@ -168,16 +180,16 @@ ShardLoss HrmModel::loss(Tape& t, const Shard& shard) const {
     next_q = network_.next_q(t, next_h, next_l, x);
   }
 
-  const Tensor dlogits = t.keep(out.logits.shape());
+  const Tensor dlogits = t.keep(out.logits.shape(), t.real_dtype());
   const auto scores = take<ops::SequenceScore>(t.host_arena(), count);
   ops::sequence_loss(t.stream(), dlogits, scores, out.logits.value(), t.keep(std::span<const std::int32_t>(labels)),
                      rule.tokens);
   // The host decides who goes on.
-  const Tensor q = on_host(t.stream(), t.arena(), out.q.value());
-  if (next_q) next_q = on_host(t.stream(), t.arena(), next_q);
-  const Tensor host_dq = allocate(t.host_arena(), t.dtype(), q.shape());
+  const Tensor q = to_host(t, out.q.value());
+  if (next_q) next_q = to_host(t, next_q);
+  const Tensor host_dq = allocate(t.host_arena(), q.dtype(), q.shape());
   double total = 0;
-  visit_float(t.dtype(), [&]<class T>() {
+  visit_float(q.dtype(), [&]<class T>() {
     for (std::int64_t i = 0; i < count; ++i) {
       const auto slot = static_cast<std::size_t>(i);
       const ops::SequenceScore& score = scores[slot];
@@ -210,9 +222,9 @@ ShardLoss HrmModel::loss(Tape& t, const Shard& shard) const {
     }
   });
 
-  Var loss = t.output({}, t.wants_grad({out.logits, out.q}));
-  const Tensor host_loss = allocate(t.host_arena(), t.dtype(), {}), dq = t.keep(q.shape());
-  visit_float(t.dtype(), [&]<class T>() { *host_loss.data<T>() = static_cast<T>(total); });
+  Var loss = t.output({}, t.wants_grad({out.logits, out.q}), t.real_dtype());
+  const Tensor host_loss = allocate(t.host_arena(), t.real_dtype(), {}), dq = t.keep(q.shape(), t.real_dtype());
+  visit_float(t.real_dtype(), [&]<class T>() { *host_loss.data<T>() = static_cast<T>(total); });
   copy(t.stream(), loss.value(), host_loss);
   copy(t.stream(), dq, host_dq);
   t.record("hrm_loss", loss, {}, [=, &t, logits = out.logits, halting = out.q] {
@@ -250,8 +262,7 @@ void HrmModel::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<co
   for (std::int64_t segment = 1; segment <= segments; ++segment) {
     const ArenaScope scope(t.arena());
     const Hrm::Output out = network_.inner(t, z_h, z_l, x);
-    const Tensor seen = on_host(t.stream(), t.arena(), out.logits.value()),
-                 q = on_host(t.stream(), t.arena(), out.q.value());
+    const Tensor seen = to_host(t, out.logits.value()), q = to_host(t, out.q.value());
     most_likely(seen, tokens);
     for (std::int64_t i = 0; i < count; ++i) q_halt[static_cast<std::size_t>(i)] = at(q, 2 * i);
     see(segment, tokens, q_halt);
@@ -304,7 +315,7 @@ void HrmModel::evaluate(Tape& t, Split, std::int64_t first, std::int64_t count, 
   const Hrm::Output out = run_segments(t, inputs, ids, options_.eval_segments);
   const auto scores = take<ops::SequenceScore>(t.host_arena(), count);
   ops::sequence_loss(t.stream(), {}, scores, out.logits.value(), labels, options_.loss.tokens);
-  const Tensor q = on_host(t.stream(), t.arena(), out.q.value());
+  const Tensor q = to_host(t, out.q.value());
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const ops::SequenceScore& score = scores[i];
     const double q_halt = at(q, 2 * static_cast<std::int64_t>(i));
@@ -329,7 +340,7 @@ void HrmModel::evaluate(Tape& t, Split, std::int64_t first, std::int64_t count, 
   }
   if (data_.arc_names.empty()) return;
   const auto answers = take<std::int32_t>(t.host_arena(), count * cells);
-  most_likely(on_host(t.stream(), t.arena(), out.logits.value()), answers);
+  most_likely(to_host(t, out.logits.value()), answers);
   for (std::size_t i = 0; i < examples.size(); ++i) {
     const auto row = [&](std::span<const std::int32_t> all) { return all.subspan(i * width, width); };
     const ArcBallot ballot = arc_ballot(data_.arc_names[static_cast<std::size_t>(ids[i])], row(inputs), row(labels),

@@ -66,7 +66,7 @@ std::pair<std::string, std::string> HrmModel::picture() const {
   const Device device = network_.params().device();
   Stream stream(device);
   Arena arena(device);
-  Tape tape(stream, arena, options_.dtype, Tape::Mode::forward);
+  Tape tape(stream, arena, network_.params().storage(), Tape::Mode::forward);
   std::int64_t settled = 0;
   solve(tape, inputs, ids, options_.eval_segments,
         [&](std::int64_t segment, std::span<const std::int32_t> tokens, std::span<const double> q_halt) {

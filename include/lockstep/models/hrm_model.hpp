@@ -35,8 +35,8 @@ std::vector<Metric> score_metrics(const HrmScore& sum, double sequences, const s
 
 /// What lives on from step to step, one row per slot of the global batch: every rank has all rows and touches its own.
 struct HrmSlots {
-  OwnedTensor z_h, z_l;                     ///< (slots, T, D), on the device of the weights; the others are the host's
-  OwnedTensor steps, halted;                ///< i32 (slots); all are halted at first
+  OwnedTensor z_h, z_l;       ///< (slots, T, D) of the weights' dtype, on their device; the others are the host's
+  OwnedTensor steps, halted;  ///< i32 (slots); all are halted at first
   OwnedTensor inputs, labels, identifiers;  ///< i32 (slots, seq_len) twice, (slots): what each works on
   // Of the last step alone:
   OwnedTensor puzzle_gradient;  ///< (slots, puzzle_width): gradient of the sum of losses, on the device of the weights
