@@ -64,6 +64,8 @@ void write_state(H5File& file, const TrainState& state) {
 TrainState read_state(const H5File& file) {
   TrainState state;
   TrainState::visit(state, [&]<class T>(const char* name, T& field) {
+    const bool recent = std::string_view(name).starts_with("loss_scale");  // older files have none
+    if (recent && !file.has_attribute("/state", name)) return;
     if constexpr (std::is_same_v<T, std::string>) {
       field = file.text_attribute("/state", name);
     } else if constexpr (std::is_same_v<T, double>) {

@@ -44,6 +44,8 @@ std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int 
   if (device.is_cuda()) threads = 1;  // one thread keeps a GPU busy
   std::deque<Arena> arenas;
   for (int t = 0; t < threads; ++t) arenas.emplace_back(device);
+  Stream main(device);
+  model.params().refresh(main);
   std::exception_ptr error;
 #pragma omp parallel num_threads(threads)
   {
@@ -55,7 +57,7 @@ std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int 
         const std::int64_t piece = mine.begin + i, end = size * (piece + 1) / pieces;
         for (std::int64_t first = size * piece / pieces; first < end; first += block) {
           arena.reset();
-          Tape tape(stream, arena, model.params().dtype(), Tape::Mode::forward);
+          Tape tape(stream, arena, model.params().storage(), Tape::Mode::forward);
           model.evaluate(tape, split, first, std::min(block, end - first), local[static_cast<std::size_t>(i)].data());
         }
       } catch (...) {

@@ -34,7 +34,8 @@ StepResult HrmProgram::step(const TrainState& state, double lr, Ema* average, un
                               .step = state.step,
                               .first = batch * per_step_,
                               .count = per_step_,
-                              .micro = batch_};
+                              .micro = batch_,
+                              .loss_scale = loss_scale(config_, state, per_step_)};
   const StepSums sums = step_.run(global, flags);
   Stopwatch watch;
   settled_ = false;
@@ -45,10 +46,12 @@ StepResult HrmProgram::step(const TrainState& state, double lr, Ema* average, un
                        .flags = sums.flags,
                        .compute = step_.seconds().compute,
                        .reduce = step_.seconds().reduce};
-  result.norm = gradient_norm(step_.gradient(), ranges_) / sums.weight;
-  require_finite(world_, config_, model_.params(), step_.gradient(), state, sums.loss / sums.weight, result.norm);
-  optimizer_->step(step_.gradient(), lr, clip_scale(result.norm, config_.optim.clip_norm) / sums.weight, average);
-  update_puzzle_table(lr * puzzle_rate_, average);
+  const double weight = global.loss_scale * sums.weight;
+  result.norm = gradient_norm(step_.gradient(), ranges_) / weight;
+  if (!overflowed(world_, config_, model_.params(), step_.gradient(), state, result)) {
+    optimizer_->step(step_.gradient(), lr, clip_scale(result.norm, config_.optim.clip_norm) / weight, average);
+    update_puzzle_table(lr * puzzle_rate_, average);
+  }
 
   HrmSlots& slots = model_.slots();
   gather(std::as_writable_bytes(std::span(slots.scores)), "scores");

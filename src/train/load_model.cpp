@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/ops/gemm.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "train/agreement.hpp"
 
@@ -26,6 +27,11 @@ std::unique_ptr<Model> load_model(World& world, const RunConfig& config, Placeme
   world.together("loading the data set", [&] {
     if (failure) std::rethrow_exception(failure);
     model->move_to(choose_device(world, config.run.device, config.dist.gpu_ids));
+    ops::allow_tf32(config.run.precision == "tf32");
+    if (!is_half(config.storage())) return;
+    require_usage(model->params().dtype() == DType::f32, "option run.precision = ", config.run.precision,
+                  ": these options of model.kind = ", model->kind(), " compute in fp64; use fp32");
+    model->params().store_as(config.storage());
   });
   require_same(world, "data set", hex64(model->data_hash()), "all ranks must read the same file");
   return model;

@@ -40,7 +40,11 @@ void add_run(Options& o, RunConfig::Run& run) {
            "where every rank has a GPU of its own")
       .may_change();
   o.alias("run.backend", "backend");
-  o.choice("run.precision", &run.precision, "fp32", {"fp32", "fp64"}, "type of weights and activations");
+  o.choice("run.precision", &run.precision, "fp32", {"fp32", "fp64", "tf32", "bf16", "fp16"},
+           "type of weights and activations. On GPUs only: tf32 rounds the operands of fp32 products to 10 bits after "
+           "the point; bf16 and fp16 store weights and activations in 16 bits while fp32 weights are trained and sums "
+           "are fp32, fp16 with the loss scaled so that small gradients survive")
+      .may_change();
   o.alias("run.precision", "precision");
   o.add("run.max_hours", &run.max_hours, 0, non_negative,
         "stop with a checkpoint and exit code 85 so that the run ends within this time; 0: no limit")
@@ -250,6 +254,10 @@ std::string asked_model_kind(const std::vector<std::string>& args,
 void check(const RunConfig& c) {
   require_usage(!c.data.path.empty(), "option data.path is empty: name the file that lockstep-prep made");
   c.model->check();
+  require_usage(c.run.device == "cuda" || c.run.precision == "fp32" || c.run.precision == "fp64",
+                "option run.precision = ", c.run.precision,
+                ": only with run.device = cuda; processors compute in fp32 "
+                "or fp64");
   require_usage(!c.run.reproducible || std::has_single_bit(static_cast<std::uint64_t>(c.dist.shards)),
                 "option dist.shards = ", c.dist.shards, ": must be a power of two with run.reproducible");
   require_usage(

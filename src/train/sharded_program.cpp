@@ -40,7 +40,8 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
                               .step = state.step,
                               .first = state.position,
                               .count = std::min(per_step_, samples_ - state.position),
-                              .micro = batch_};
+                              .micro = batch_,
+                              .loss_scale = loss_scale(config_, state, std::min(per_step_, samples_ - state.position))};
   const StepSums sums = step_.run(global, flags);  // all ranks hold the same summed gradient
   if (!std::exchange(told_, true)) {
     if (const std::string rows = step_.row_choice(); !rows.empty()) log::info("gradients of tables: ", rows);
@@ -54,13 +55,31 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
                        .compute = step_.seconds().compute,
                        .reduce = step_.seconds().reduce};
   if (sums.weight > 0) {
-    result.loss += sums.weight * add_penalty(model_.params(), step_.gradient(), sums.weight, config_.optim.lazy);
-    result.norm = gradient_norm(step_.gradient(), ranges_) / sums.weight;
-    require_finite(world_, config_, model_.params(), step_.gradient(), state, result.loss / sums.weight, result.norm);
-    optimizer_->step(step_.gradient(), lr, clip_scale(result.norm, config_.optim.clip_norm) / sums.weight, average);
+    const double weight = global.loss_scale * sums.weight;
+    result.loss += sums.weight * add_penalty(model_.params(), step_.gradient(), weight, config_.optim.lazy);
+    result.norm = gradient_norm(step_.gradient(), ranges_) / weight;
+    if (!overflowed(world_, config_, model_.params(), step_.gradient(), state, result))
+      optimizer_->step(step_.gradient(), lr, clip_scale(result.norm, config_.optim.clip_norm) / weight, average);
   }
   result.update = watch.seconds();
   return result;
+}
+
+double loss_scale(const RunConfig& config, const TrainState& state, std::int64_t samples) {
+  return config.storage() == DType::f16 ? state.loss_scale.of_sum(samples) : 1;
+}
+
+bool overflowed(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
+                const TrainState& state, StepResult& result) {
+  result.scaled = config.storage() == DType::f16;
+  const double mean = result.loss / result.weight;
+  result.skipped = result.scaled && state.loss_scale.can_fall() && !(std::isfinite(mean) && std::isfinite(result.norm));
+  if (!result.skipped) {
+    require_finite(world, config, params, gradient, state, mean, result.norm);
+    return false;
+  }
+  result.loss = result.weight = 0;
+  return true;
 }
 
 void require_finite(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,

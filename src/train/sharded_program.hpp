@@ -12,6 +12,13 @@ namespace lockstep {
 void require_finite(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
                     const TrainState& state, double loss, double norm);
 
+/// What a step's sum of losses is multiplied by: 1 but for fp16.
+double loss_scale(const RunConfig& config, const TrainState& state, std::int64_t samples);
+/// Whether a step's update is to be left out because its gradient has overflowed under fp16's loss scale; then the result says
+/// so. errors  as require_finite()
+bool overflowed(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
+                const TrainState& state, StepResult& result);
+
 /// Samples in the epoch's order, a global batch per step: the gradient of its shards, and one optimizer.
 class ShardedProgram final : public TrainingProgram {
  public:

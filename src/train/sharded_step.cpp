@@ -89,6 +89,7 @@ class Engine final : public ShardedStep::Impl {
   StepSums run(const GlobalBatch& batch, unsigned flags) override {
     Stopwatch watch;
     failed_.store(false, std::memory_order_relaxed);
+    model_.params().refresh(workers_[0]->stream);
     const StepExtras sum =
         options_.reproducible ? run_shards_apart(batch, flags, watch) : run_threads(batch, flags, watch);
     if (device().is_cuda() && !alone() && !nccl_) copy(workers_[0]->stream, gradient, sync_.gradient());
@@ -181,15 +182,15 @@ class Engine final : public ShardedStep::Impl {
   /// Forward and backward of one shard, adding to the worker's gradient. `tell` gets the shard's loss and weight: before
   /// the backward pass, or on a GPU after it, so that nothing waits in between.
   template <class Tell>
-  void shard(Worker& worker, const Shard& shard, const Tell& tell) {
+  void shard(Worker& worker, const Shard& shard, double loss_scale, const Tell& tell) {
     worker.arena.reset();
-    Tape tape(worker.stream, worker.arena, dtype_of<T>::value, Tape::Mode::train, &worker.gradients);
+    Tape tape(worker.stream, worker.arena, model_.params().storage(), Tape::Mode::train, &worker.gradients);
     const ShardLoss loss = model_.loss(tape, shard);
     const auto value = [&] {
       return static_cast<double>(*on_host(worker.stream, worker.arena, loss.sum.value()).template data<T>());
     };
     if (!worker.on_gpu()) tell(tape, value(), loss.weight);
-    tape.backward(loss.sum);
+    tape.backward(loss.sum, loss_scale);
     if (worker.on_gpu()) tell(tape, value(), loss.weight);
   }
 
@@ -254,7 +255,7 @@ class Engine final : public ShardedStep::Impl {
           // In the backward of its very last shard a thread finishes parameters one by one. (When that shard has no
           // samples, ready_all() finishes them together.)
           const bool last = overlap && m + 1 == micros && i + 1 == pieces;
-          shard(worker, piece, [&](Tape& tape, double loss, double weight) {
+          shard(worker, piece, batch.loss_scale, [&](Tape& tape, double loss, double weight) {
             mine.loss += loss;
             mine.weight += weight;
             if (last) tape.on_param_ready([this, thread](const Param& p) { sync_.ready(thread, p); });
@@ -301,7 +302,7 @@ class Engine final : public ShardedStep::Impl {
           micro_range(batch, m, first, count);
           const Shard piece = part_of(batch, first, count, mine_.begin + i, options_.shards);
           if (piece.count == 0) continue;
-          shard(worker, piece,
+          shard(worker, piece, batch.loss_scale,
                 [&](Tape&, double loss, double weight) { extras.loss += loss, extras.weight += weight; });
         }
         const std::span<T> row = local_[static_cast<std::size_t>(i)];

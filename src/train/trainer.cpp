@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
 #include "train/agreement.hpp"
 #include "train/stopping.hpp"
@@ -78,6 +79,15 @@ StepResult Trainer::Impl::take_step() {
     interval.lr = lr;
     interval.loss += done.loss, interval.weight += done.weight, interval.batch_means += mean, interval.norm = done.norm;
     ++state.epoch_steps, ++interval.steps;
+  }
+  if (done.scaled) {
+    state.loss_scale.update(!done.skipped);
+    interval.scaled = true;
+    if (done.skipped) {
+      ++interval.skipped;
+      log::info("step ", state.step, ": its gradient overflows in fp16 and is left out; the loss scale falls to ",
+                state.loss_scale.value);
+    }
   }
   ++state.step;
   state.position += done.advance;

@@ -23,6 +23,8 @@ struct Interval {
   std::int64_t samples = 0, steps = 0;
   double loss = 0, weight = 0, batch_means = 0;
   double norm = 0, lr = 0;  ///< of the last step
+  std::int64_t skipped = 0;
+  bool scaled = false;
   double compute = 0, reduce = 0, update = 0, evaluate = 0, checkpoint = 0;
 };
 

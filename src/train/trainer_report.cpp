@@ -53,6 +53,10 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
 
 void Trainer::Impl::log_interval() {
   std::vector<Metric> figures = program->interval_figures();
+  if (interval.scaled) {
+    figures.insert(figures.begin(),
+                   {{"loss_scale", state.loss_scale.value}, {"skipped_steps", static_cast<double>(interval.skipped)}});
+  }
   if (interval.weight > 0 && log->writes()) {
     const double seconds = interval.watch.seconds();
     figures.insert(figures.begin(), {"loss_unweighted", interval.batch_means / static_cast<double>(interval.steps)});

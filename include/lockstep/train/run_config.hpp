@@ -93,8 +93,12 @@ struct RunConfig {
   std::int64_t devices(int ranks) const;
   std::int64_t global_batch(int ranks) const { return (batch.scope == "rank" ? devices(ranks) : 1) * batch.size; }
   double scaled_lr(int ranks) const;
-  /// Of weights and activations.
+  /// Of the weights that are trained, of losses and gradients.
   DType dtype() const { return run.precision == "fp64" ? DType::f64 : DType::f32; }
+  /// Of weights and activations as operations store them.
+  DType storage() const {
+    return run.precision == "bf16" ? DType::bf16 : run.precision == "fp16" ? DType::f16 : dtype();
+  }
 };
 
 /// The table: every key of every section with its default, range and help, bound to the fields of `config`: those that

@@ -16,6 +16,7 @@ struct GlobalBatch {
   std::int64_t first = 0;
   std::int64_t count = 0;
   std::int64_t micro = 0;  ///< samples per micro-batch; 0: all at once
+  double loss_scale = 1;   ///< the gradient is that of this many times the loss
 };
 
 /// How gradients travel between ranks (dist.compress): with all their digits, or as bf16, added in f32.
@@ -67,7 +68,7 @@ class ShardedStep {
   ShardedStep(const ShardedStep&) = delete;
   ShardedStep& operator=(const ShardedStep&) = delete;
 
-  /// Leaves the gradient of the *sum* of losses over all ranks in gradient(). Collective.
+  /// Leaves the gradient of the *sum* of losses over all ranks, times batch.loss_scale, in gradient(). Collective.
   StepSums run(const GlobalBatch& batch, unsigned flags = 0);
   /// The samples of micro-batch `micro` (0 when there is only one) that a rank works on.
   Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/optim/schedule.hpp"
+#include "lockstep/train/loss_scale.hpp"
 
 namespace lockstep {
 
@@ -44,6 +45,7 @@ struct TrainState {
   double stop_best = 0;          ///< the last figure that was better by more than stop.min_delta
   std::int64_t since_best = 0;   ///< evaluations since then
   double seconds = 0;            ///< of training, over all sessions of the run
+  LossScale loss_scale;          ///< of fp16 runs
   bool finished = false;         ///< the run had come to its end
   std::string stop_reason;       ///< why, "" while it has not
   LrSchedule::State schedule;
@@ -57,6 +59,7 @@ struct TrainState {
     f("epoch_batch_means", s.epoch_batch_means), f("epoch_gradient_norms", s.epoch_gradient_norms);
     f("best", s.best), f("best_epoch", s.best_epoch), f("since_best", s.since_best);
     f("scored", s.scored), f("stop_best", s.stop_best);
+    f("loss_scale", s.loss_scale.value), f("loss_scale_steps", s.loss_scale.steps);
     f("seconds", s.seconds), f("finished", s.finished), f("stop_reason", s.stop_reason);
     f("schedule_best", s.schedule.best), f("schedule_bad", s.schedule.bad), f("schedule_drops", s.schedule.drops);
   }

@@ -20,6 +20,8 @@ struct StepResult {
   std::int64_t samples = 0;     ///< over all ranks, for the rate
   double loss = 0, weight = 0;  ///< sum over the samples and what their mean divides by; weight 0: no part of the mean
   double norm = 0;              ///< of the mean gradient
+  bool scaled = false;          ///< fp16: the loss was multiplied by TrainState::loss_scale
+  bool skipped = false;         ///< that made its gradient infinite: nothing was updated, and its loss does not count
   unsigned flags = 0;           ///< StepFlag of any rank
   double compute = 0, reduce = 0, update = 0;  ///< wall seconds of this rank
 };
