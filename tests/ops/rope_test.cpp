@@ -44,10 +44,13 @@ TEST_SUITE("ops.rope") {
     const Param& w = params.add("w", {36, 12}, init::zeros());
     params.allocate(1);
     const RopeTable table = make_rope_table(DType::f64, 4, 6, 100), none;
-    const RopeTable on_gpu =
-        gpu_count() > 0 ? make_rope_table(DType::f64, 4, 6, 100, {DeviceKind::cuda, 0}) : RopeTable();
+    const auto on_gpu = [](DType dtype) {
+      return gpu_count() > 0 ? make_rope_table(dtype, 4, 6, 100, {DeviceKind::cuda, 0}) : RopeTable();
+    };
+    const RopeTable there = on_gpu(DType::f64), there_for_halves = on_gpu(DType::f32);
     const auto rotated = [&](Tape& t, const std::vector<Var>& v) {
-      return rotary_linear(t, v[0], w, t.stream().device().is_cuda() ? on_gpu : table);
+      const RopeTable& of_gpu = t.real_dtype() == DType::f64 ? there : there_for_halves;
+      return rotary_linear(t, v[0], w, t.stream().device().is_cuda() ? of_gpu : table);
     };
     const auto plain = [&](Tape& t, const std::vector<Var>& v) { return rotary_linear(t, v[0], w, none); };
     for_every_isa([&] {
