@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "lockstep/base/text.hpp"
+#include "lockstep/ops/gemm.hpp"
 #include "train/verify_rows.hpp"
 
 namespace lockstep {
@@ -27,8 +28,18 @@ constexpr Entry kEntries[] = {{"emulator", verify_emulator}, {"har", verify_har}
 
 std::vector<double> doubles(const Tensor& tensor) {
   const HostView host(tensor);
-  return visit_float(tensor.dtype(),
-                     [&]<class T>() { return std::vector<double>(host->data<T>(), host->data<T>() + host->size()); });
+  return visit_storage(tensor.dtype(), [&]<class T>() {
+    std::vector<double> values;
+    for (const T x : host->span<T>()) {
+      if constexpr (std::is_same_v<T, bf16>)
+        values.push_back(static_cast<double>(from_bf16(x.bits)));
+      else if constexpr (std::is_same_v<T, f16>)
+        values.push_back(static_cast<double>(from_f16(x.bits)));
+      else
+        values.push_back(static_cast<double>(x));
+    }
+    return values;
+  });
 }
 
 std::vector<double> Verifier::reference(const std::string& group, const std::string& name) const {
@@ -61,8 +72,21 @@ void Verifier::selected(const std::string& group, const std::string& name, std::
   compare_with(expected, path(group, name).substr(1), values, tolerance, false);
 }
 
+std::optional<double> Verifier::coarse(const std::string& row_name, double tolerance, bool absolute) const {
+  if (digits_ == 0) return tolerance;
+  const auto in = [&](const char* group) { return row_name.starts_with(group); };
+  const bool gradient = in("grads/") || in("steps/0/grads/");
+  const bool value = in("outputs/") || in("trace/") || in("steps/0/outputs/");
+  if (absolute || !(gradient || value) || row_name.find("after") != std::string::npos) return std::nullopt;
+  // A value is rounded a dozen times on its way through a network, a gradient twice as often.
+  return std::max(tolerance, std::ldexp(gradient ? 16 : 8, -digits_));
+}
+
 void Verifier::compare_with(const std::vector<double>& expected, const std::string& row_name,
-                            std::span<const double> values, double tolerance, bool absolute) {
+                            std::span<const double> values, double single, bool absolute) {
+  const std::optional<double> allowed = coarse(row_name, single, absolute);
+  if (!allowed) return;
+  const double tolerance = *allowed;
   VerifyRow row;
   row.name = row_name;
   row.tolerance = tolerance;
@@ -100,6 +124,7 @@ void Verifier::relative(const std::string& group, const std::string& name, const
 }
 
 void Verifier::value(const std::string& name, double value, double reference, double tolerance) {
+  if (digits_ != 0) return;
   VerifyRow row;
   row.name = name;
   row.tolerance = tolerance;
@@ -177,9 +202,16 @@ VerifyReport verify(World& world, const std::string& model, const std::filesyste
   const std::string near = nearest(model, verifiable_models());
   require_usage(entry != std::end(kEntries), "option model = ", model, ": no such model",
                 near.empty() ? "" : "; did you mean " + near + "?");
+  const bool coarse = is_half(options.storage) || options.tf32;
+  require_usage(
+      !coarse || (options.device.is_cuda() && !options.f64 && model != "kgat"),
+      "option precision: bf16, fp16 and tf32 need --device cuda, without --double, and a model other than kgat");
+  ops::allow_tf32(options.tf32);
   VerifyReport report;
   const H5File file = H5File::open(golden);
   entry->run(world, file, options, report);
+  require_usage(!coarse || !report.rows.empty(), "option precision: '", golden.string(),
+                "' has nothing that it changes; use fp32");
   return report;
 }
 

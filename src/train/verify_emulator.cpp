@@ -288,15 +288,16 @@ void verify_network(Verifier& v, World& world, const H5File& file, const VerifyO
   LocalPlacement placement;
   ReferenceModel model = make_model(file, placement, dtype_of<T>::value);
   model.move_to(options.device);
+  if (is_half(options.storage)) model.params().store_as(options.storage);
   EmulatorLoss loss;
   loss.name = file.text_attribute("/", "loss");
   loss.smooth_weight = file.real_attribute("/", "smooth_weight");
   loss.smooth_order = file.int_attribute("/", "smooth_order");
-  verify_values(v, model, dtype_of<T>::value);
+  verify_values(v, model, model.params().storage());
   Products<T>(model).verify(v);
   verify_sensitivity(v, model);
-  v.relative("outputs", "loss_all", std::array{mean_loss(model, dtype_of<T>::value)}, v.tolerance(kOutput));
-  verify_layer_gradients(v, model, loss, dtype_of<T>::value);
+  v.relative("outputs", "loss_all", std::array{mean_loss(model, model.params().storage())}, v.tolerance(kOutput));
+  verify_layer_gradients(v, model, loss, model.params().storage());
   verify_steps<T>(v, world, model, options);
 }
 

@@ -7,9 +7,9 @@
 #include "lockstep/models/har.hpp"
 #include "lockstep/models/model.hpp"
 #include "lockstep/nn/loss.hpp"
+#include "lockstep/nn/transfer.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
-#include "lockstep/tensor/on_device.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "train/stopping.hpp"
 #include "train/verify_rows.hpp"
@@ -86,7 +86,7 @@ class ReferenceModel final : public Model {
   Var logits(Tape& tape, std::int64_t first, std::int64_t count, HarTrace* trace = nullptr) const {
     const std::int64_t channels = net_.arch().channels;
     const Tensor patches = patches_->slice(first * channels, count * channels);
-    return net_.classify(tape, net_.embed(tape, on_device(tape.stream(), tape.arena(), patches)), nullptr, trace);
+    return net_.classify(tape, net_.embed(tape, to_tape(tape, patches)), nullptr, trace);
   }
   Tensor labels(Tape& tape, std::int64_t first, std::int64_t count) const {
     const Tensor labels = allocate(tape.host_arena(), DType::i32, {count});
@@ -175,7 +175,7 @@ Result classify(const ReferenceModel& model, std::int64_t first, std::int64_t co
   const Device device = model.network().params().device();
   Stream stream(device);
   Arena arena(device);
-  Tape tape(stream, arena, model.network().params().dtype(), Tape::Mode::forward);
+  Tape tape(stream, arena, model.network().params().storage(), Tape::Mode::forward);
   return classify(model, first, count, nullptr, tape);
 }
 
@@ -183,7 +183,7 @@ void verify_values(Verifier& v, const ReferenceModel& model) {
   const Device device = model.network().params().device();
   Stream stream(device);
   Arena arena(device);
-  Tape tape(stream, arena, model.network().params().dtype(), Tape::Mode::forward);
+  Tape tape(stream, arena, model.network().params().storage(), Tape::Mode::forward);
   HarTrace trace;
   const Result r = classify(model, 0, model.sizes().batch, &trace, tape);
   const double tolerance = v.tolerance(kOutput, kDouble);
@@ -339,6 +339,7 @@ void verify_har(World& world, const H5File& file, const VerifyOptions& options, 
   Verifier v(file, options, report);
   ReferenceModel model(file, options.f64 ? DType::f64 : DType::f32);
   model.move_to(options.device);
+  if (is_half(options.storage)) model.params().store_as(options.storage);
   verify_values(v, model);
   verify_steps(v, world, model, options);
   verify_rules(file, report);

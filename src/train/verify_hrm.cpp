@@ -167,6 +167,7 @@ class NetworkCheck {
         model_(reference_options(file, dtype_), reference_data(file, placement_, read_steps(file)), read_steps(file)) {
     load_weights(file, model_.params());
     model_.move_to(options.device);
+    if (is_half(options.storage)) model_.params().store_as(options.storage);
   }
 
   void run() {
@@ -196,7 +197,7 @@ class NetworkCheck {
     const auto batch = static_cast<std::int64_t>(ids.size());
     Stream stream(options_.device);
     Arena arena(options_.device);
-    Tape tape(stream, arena, dtype_, Tape::Mode::forward);
+    Tape tape(stream, arena, model_.network().params().storage(), Tape::Mode::forward);
     const Tensor z_h = tape.keep({batch, a.length(), a.hidden}), z_l = tape.keep(z_h.shape());
     model_.network().reset(tape, z_h, z_l);
     const Var x = model_.network().embed(tape, inputs, {ids, {}});
@@ -225,7 +226,7 @@ class NetworkCheck {
                                       ids = integers(file_, "/" + group + "/puzzle_identifiers"),
                                       labels = labels_of(file_, "/" + group + "/labels");
       arena.reset();
-      Tape tape(stream, arena, dtype_, Tape::Mode::forward);
+      Tape tape(stream, arena, model_.network().params().storage(), Tape::Mode::forward);
       const Hrm::Output out = model_.run_segments(tape, inputs, ids, segments);
       compare(group, "logits", out.logits.value(), kSegments);
       const std::vector<double> q = doubles(out.q.value());
@@ -248,7 +249,7 @@ class NetworkCheck {
     std::int64_t first = 0;
     for (const PuzzlePart& part : model_.data().test) {
       arena.reset();
-      Tape tape(stream, arena, dtype_, Tape::Mode::forward);
+      Tape tape(stream, arena, model_.network().params().storage(), Tape::Mode::forward);
       std::vector<double> sums(static_cast<std::size_t>(model_.sum_count()), 0);
       model_.evaluate(tape, Split::test, first, part.examples(), sums.data());
       first += part.examples();

@@ -1,5 +1,6 @@
 #pragma once
 // What the verifications of all models share: comparing arrays and finding them in the reference file.
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@ namespace lockstep {
 class Verifier {
  public:
   Verifier(const H5File& file, const VerifyOptions& options, VerifyReport& report)
-      : file_(file), f64_(options.f64), report_(report) {}
+      : file_(file), f64_(options.f64), digits_(digits_of(options)), report_(report) {}
   const H5File& file() const { return file_; }
 
   /// "outputs/predict" or, in double, "outputs_f64/predict" (in some files "outputs64/predict"). A file without the
@@ -50,14 +51,21 @@ class Verifier {
  private:
   void compare(const std::string& group, const std::string& name, std::span<const double> values, double tolerance,
                bool absolute, const std::string& remark);
+  /// Binary digits of a product's operands; 0: as many as f32 or f64 have.
+  static int digits_of(const VerifyOptions& options) {
+    return options.storage == DType::bf16 ? 8 : options.storage == DType::f16 || options.tf32 ? 11 : 0;
+  }
+  /// With few digits: what a row may differ by, nothing for one that tells nothing.
+  std::optional<double> coarse(const std::string& row_name, double tolerance, bool absolute) const;
   void compare_with(const std::vector<double>& expected, const std::string& row_name, std::span<const double> values,
                     double tolerance, bool absolute);
   const H5File& file_;
   bool f64_;
+  int digits_;
   VerifyReport& report_;
 };
 
-/// The elements of an f32 or f64 tensor.
+/// The elements of a tensor of f32, f64, bf16 or f16.
 std::vector<double> doubles(const Tensor& tensor);
 
 /// References of prepared data are for the program that prepares data, which lies beside this one: whether it finds them

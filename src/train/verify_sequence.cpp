@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/models/sasrec_model.hpp"
+#include "lockstep/nn/transfer.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "train/verify_rows.hpp"
@@ -209,10 +210,10 @@ void verify_values(Verifier& v, const ReferenceModel& model, DType dtype, Device
   }
   tokens.events("log_feats", f);
 
-  visit_float(dtype, [&]<class T>() {
+  visit_float(tape.real_dtype(), [&]<class T>() {
     const std::int64_t c = f.columns();
-    const HostView all_features(f.value()), all_items(model.network().item_table().value);
-    const T *features = all_features->data<T>(), *table = all_items->data<T>();
+    const HostView all_items(model.network().item_table().value);
+    const T *features = to_host(tape, f.value()).template data<T>(), *table = all_items->data<T>();
     const auto score = [&](std::int64_t token, std::int64_t item) {
       double sum = 0;
       for (std::int64_t k = 0; k < c; ++k)
@@ -293,7 +294,11 @@ void verify_sequence(World& world, const H5File& file, const VerifyOptions& opti
   as_computed.f64 = model.params().dtype() == DType::f64;
   Verifier v(file, as_computed, report);
   model.move_to(options.device);
-  verify_values(v, model, model.params().dtype(), options.device);
+  if (is_half(options.storage)) {
+    require_usage(!as_computed.f64, "option precision: this file's network computes in double; use fp32");
+    model.params().store_as(options.storage);
+  }
+  verify_values(v, model, model.params().storage(), options.device);
   verify_steps(v, world, model, as_computed);
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/comm/world.hpp"
+#include "lockstep/tensor/tensor.hpp"
 
 namespace lockstep {
 
@@ -21,6 +22,11 @@ struct VerifyRow {
 
 struct VerifyOptions {
   bool f64 = false;  ///< compute in double, and compare with the groups `*_f64`
+  /// On a GPU: bf16 and f16 store values in halves. Then, and with tf32, values and gradients of the first batch are compared,
+  /// with tolerances that fit so few digits, but not what comes after an update: where a gradient is nothing but rounding, Adam
+  /// steps as far as anywhere else.
+  DType storage = DType::f32;
+  bool tf32 = false;
   int threads = 1;
   bool reproducible = false;
   Device device;

@@ -9,7 +9,7 @@
 namespace lockstep::apps {
 
 int run_verify(World& world, const Args& args) {
-  std::string model, golden, device;
+  std::string model, golden, device, precision;
   std::int64_t threads = 1;
   VerifyOptions how;
   Options options("lockstep verify",
@@ -24,6 +24,10 @@ int run_verify(World& world, const Args& args) {
   options.add("double", &how.f64, false,
               "compute in double and compare with the file's double-precision arrays, to 1e-12");
   options.choice("device", &device, "cpu", {"cpu", "cuda"}, "where to compute");
+  options.choice(
+      "precision", &precision, "fp32", {"fp32", "tf32", "bf16", "fp16"},
+      "on GPUs: store values in 16 bits, or round the operands of products to tf32; compares the first batch, "
+      "with tolerances to match");
   options.add("threads", &threads, 1, between(1, 1024), "threads per rank");
   options.add("reproducible", &how.reproducible, false, "sum gradients in one fixed tree");
   options.example("lockstep verify --golden tests/golden/emulator_default.h5",
@@ -32,6 +36,8 @@ int run_verify(World& world, const Args& args) {
                   "each batch split over three ranks");
   if (!parse(world, options, args)) return 0;
   how.threads = static_cast<int>(threads);
+  how.storage = precision == "bf16" ? DType::bf16 : precision == "fp16" ? DType::f16 : DType::f32;
+  how.tf32 = precision == "tf32";
   world.together("choosing the device", [&] { how.device = choose_device(world, device); });
 
   VerifyReport report;
