@@ -56,6 +56,14 @@ ops::AggregateLayer Kgat::layer(int l, const Tensor& flat, std::int64_t begin) c
           .bias2 = part(layer.bias2)};
 }
 
+ops::AggregateLayer Kgat::layer(int l) const {
+  ops::AggregateLayer layer = this->layer(l, params_.values());
+  const Layer& params = layers_[static_cast<std::size_t>(l)];
+  layer.weight1 = params.weight1->stored;
+  if (params.weight2 != nullptr) layer.weight2 = params.weight2->stored;
+  return layer;
+}
+
 void NestedRows::build(const KgGraph& graph, int layers, std::span<const std::int32_t> nodes, double most) {
   const auto words = static_cast<std::size_t>((graph.nodes + 63) / 64);
   const auto limit = static_cast<std::int64_t>(most * static_cast<double>(graph.nodes));

@@ -85,13 +85,14 @@ ops::RelationTriples AttentionPlan::of(std::int64_t relation) const {
 void refresh_attention(Kgat& net, const KgGraph& graph, const AttentionPlan& plan, ops::ParallelEdges parallel) {
   const std::int64_t k = net.arch().relation_dim, d = net.arch().embed_dim;
   Stream stream(net.params().device());
+  net.params().refresh(stream);
   plan.scratch().reset();
   for (std::int64_t r = 0; r < graph.relations; ++r) {
     const ops::RelationTriples triples = plan.of(r);
     if (triples.place.empty()) continue;
-    ops::attention_logits(stream, plan.scratch(), triples, net.embedding().value,
-                          net.matrices().value.slice(r, 1).reshaped({d, k}),
-                          net.translations().value.slice(r, 1).reshaped({k}), plan.logits());
+    ops::attention_logits(stream, plan.scratch(), triples, net.embedding().stored,
+                          net.matrices().stored.slice(r, 1).reshaped({d, k}),
+                          net.translations().stored.slice(r, 1).reshaped({k}), plan.logits());
   }
   ops::attention_softmax(stream, parallel, plan.row_ptr(), plan.edge_ptr(), plan.first(), plan.last(), plan.logits(),
                          net.adjacency().value);

@@ -79,6 +79,8 @@ void KgatPropagation::begin(const Noise* noise) {
   const std::size_t threads = device.is_cuda() ? 1 : static_cast<std::size_t>(omp_get_max_threads());
   while (arenas_.size() < threads) arenas_.emplace_back(device);
   noise_ = noise == nullptr ? std::nullopt : std::optional<Noise>(*noise);
+  Stream stream = this->stream();
+  net_.params().refresh(stream);
   values_now_ = net_.adjacency().value, transposed_now_ = transposed_;
   if (noise_ && noise_->node_dropout > 0) drop_edges();
 }
@@ -98,7 +100,7 @@ void KgatPropagation::drop_edges() {
 }
 
 ops::AggregateLayer KgatPropagation::noisy_layer(int l) const {
-  ops::AggregateLayer layer = net_.layer(l, net_.params().values());
+  ops::AggregateLayer layer = net_.layer(l);
   if (!noise_) return layer;
   layer.dropout = noise_->message_dropout.empty() ? 0 : noise_->message_dropout[static_cast<std::size_t>(l)];
   layer.seed = noise_->seed, layer.step = noise_->step;

@@ -3,6 +3,7 @@
 #include "aggregate_cuda.hpp"
 #include "aggregate_kernels.hpp"
 #include "lockstep/device/has_cuda.hpp"
+#include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/gemm.hpp"
 
 namespace lockstep::ops {
@@ -40,44 +41,64 @@ T* data_of(const Tensor& t) {
   return t ? t.data<T>() : nullptr;
 }
 
+/// What the products read (a, b; d1, d2 in the backward) and write (z1, z2), a row for each of the block; b, z2, d2 for two
+/// branches only.
+struct Operands {
+  Tensor a, b, z1, z2;
+  Operands(Arena& scratch, DType dtype, std::int64_t rows, const Extents& e)
+      : a(allocate(scratch, dtype, {rows, e.mixed})),
+        b(e.two ? allocate(scratch, dtype, {rows, e.in}) : Tensor()),
+        z1(allocate(scratch, dtype, {rows, e.out})),
+        z2(e.two ? allocate(scratch, dtype, {rows, e.out}) : Tensor()) {}
+};
+
+/// T: what the products read.
 template <class T>
-void combine(Stream& stream, Aggregator kind, const RowSet& block, const Tensor& a, const Tensor& b,
-             const AggregateRows& rows) {
-  const auto run = [&](const auto& kernel, auto&&... first) {
-    kernel(first..., kind, block, rows.x.columns(), a.data<T>(), data_of<T>(b), rows.x.data<const T>(),
-           rows.s.data<const T>());
-  };
-  if constexpr (kHasCuda) {
-    if (rows.x.device().is_cuda()) return run(cuda::combine<T>, stream);
+void forward_on_gpu(Stream& stream, Arena& scratch, const AggregateLayer& layer, const AggregateRows& rows,
+                    const RowSet& block, const Extents& e) {
+  using R = real_t<T>;
+  const Operands o(scratch, dtype_of<T>::value, block.size(), e);
+  cuda::combine<T>(stream, layer.kind, block, e.in, o.a.data<T>(), data_of<T>(o.b), rows.x.data<const R>(),
+                   rows.s.data<const R>());
+  gemm_nt(stream, {o.z1}, o.a, layer.weight1);
+  if (e.two) gemm_nt(stream, {o.z2}, o.b, layer.weight2);
+  cuda::activate<T>(stream, block, e.out, rows.out.data<R>(), data_of<std::uint8_t>(rows.marks),
+                    {o.z1.data<T>(), layer.bias1.data<R>(), data_of<T>(o.z2), e.two ? layer.bias2.data<R>() : nullptr,
+                     static_cast<R>(layer.slope)},
+                    layer);
+}
+
+/// dweight += d' a, of which d is kGradientScale<T> times too large.
+template <class T>
+void add_product(Stream& stream, Arena& scratch, const Tensor& dweight, const Tensor& d, const Tensor& a) {
+  constexpr auto kScale = static_cast<double>(cuda::kGradientScale<T>);
+  if constexpr (kScale == 1) {
+    gemm_tn(stream, {dweight, true}, d, a);
+  } else {
+    const Tensor product = allocate(scratch, dweight.dtype(), dweight.shape());
+    gemm_tn(stream, {product}, d, a);
+    scale(stream, {dweight, true}, product, 1 / kScale);
   }
-  run(cpu::active_aggregate_kernels<T>().combine);
 }
 
 template <class T>
-void derive(Stream& stream, const RowSet& block, const Tensor& d1, const Tensor& d2, const AggregateLayer& gradient,
-            const AggregateRows& rows, const Tensor& dout, const AggregateLayer& layer) {
-  const auto run = [&](const auto& kernel, auto&&... first) {
-    kernel(first..., block, d1.columns(), d1.data<T>(), data_of<T>(d2), gradient.bias1.data<T>(),
-           d2 ? gradient.bias2.data<T>() : nullptr, dout.data<const T>(), rows.marks.data<const std::uint8_t>(),
-           static_cast<T>(layer.slope), static_cast<T>(Rate(layer.dropout).scale));
-  };
-  if constexpr (kHasCuda) {
-    if (rows.x.device().is_cuda()) return run(cuda::derive<T>, stream);
-  }
-  run(cpu::active_aggregate_kernels<T>().derive);
-}
-
-template <class T>
-void split(Stream& stream, Aggregator kind, const RowSet& block, const Tensor& dx, const Tensor& ds, const Tensor& da,
-           const Tensor& db, const AggregateRows& rows) {
-  const auto run = [&](const auto& kernel, auto&&... first) {
-    kernel(first..., kind, block, rows.x.columns(), dx.data<T>(), ds.data<T>(), da.data<const T>(), data_of<T>(db),
-           rows.x.data<const T>(), rows.s.data<const T>());
-  };
-  if constexpr (kHasCuda) {
-    if (rows.x.device().is_cuda()) return run(cuda::split<T>, stream);
-  }
-  run(cpu::active_aggregate_kernels<T>().split);
+void backward_on_gpu(Stream& stream, Arena& scratch, const AggregateLayer& layer, const AggregateRows& rows,
+                     const RowSet& block, const Tensor& dout, const Tensor& ds, const Tensor& dx,
+                     const AggregateLayer& gradient, const Extents& e) {
+  using R = real_t<T>;
+  const Operands o(scratch, dtype_of<T>::value, block.size(), e);
+  const R *x = rows.x.data<const R>(), *s = rows.s.data<const R>();
+  cuda::derive<T>(stream, block, e.out, o.z1.data<T>(), data_of<T>(o.z2), gradient.bias1.data<R>(),
+                  e.two ? gradient.bias2.data<R>() : nullptr, dout.data<const R>(),
+                  rows.marks.data<const std::uint8_t>(), static_cast<R>(layer.slope),
+                  static_cast<R>(Rate(layer.dropout).scale));
+  cuda::combine<T>(stream, layer.kind, block, e.in, o.a.data<T>(), data_of<T>(o.b), x, s);
+  add_product<T>(stream, scratch, gradient.weight1, o.z1, o.a);
+  if (e.two) add_product<T>(stream, scratch, gradient.weight2, o.z2, o.b);
+  gemm_nn(stream, {o.a}, o.z1, layer.weight1);
+  if (e.two) gemm_nn(stream, {o.b}, o.z2, layer.weight2);
+  cuda::split<T>(stream, layer.kind, block, e.in, dx.data<R>(), ds.data<R>(), o.a.data<const T>(), data_of<T>(o.b), x,
+                 s);
 }
 
 }  // namespace
@@ -86,23 +107,18 @@ void aggregate_forward(Stream& stream, Arena& scratch, const AggregateLayer& lay
                        const RowSet& block) {
   const Extents e(layer, rows);
   const std::int64_t m = block.size();
+  if constexpr (kHasCuda) {
+    if (rows.x.device().is_cuda())
+      return visit_storage(layer.weight1.dtype(),
+                           [&]<class T>() { forward_on_gpu<T>(stream, scratch, layer, rows, block, e); });
+  }
   visit_float(rows.x.dtype(), [&]<class T>() {
     const auto kernels = cpu::active_aggregate_kernels<T>();
-    constexpr DType kType = dtype_of<T>::value;
-    const Tensor a = allocate(scratch, kType, {m, e.mixed}), z1 = allocate(scratch, kType, {m, e.out});
-    const Tensor b = e.two ? allocate(scratch, kType, {m, e.in}) : Tensor();
-    const Tensor z2 = e.two ? allocate(scratch, kType, {m, e.out}) : Tensor();
-    combine<T>(stream, layer.kind, block, a, b, rows);
-    gemm_nt(stream, {z1}, a, layer.weight1);
-    if (e.two) gemm_nt(stream, {z2}, b, layer.weight2);
-    if constexpr (kHasCuda) {
-      if (rows.x.device().is_cuda())
-        return cuda::activate<T>(stream, block, e.out, rows.out.data<T>(),
-                                 rows.marks ? rows.marks.data<std::uint8_t>() : nullptr,
-                                 {z1.data<T>(), layer.bias1.data<T>(), e.two ? z2.data<T>() : nullptr,
-                                  e.two ? layer.bias2.data<T>() : nullptr, static_cast<T>(layer.slope)},
-                                 layer);
-    }
+    const Operands o(scratch, dtype_of<T>::value, m, e);
+    kernels.combine(layer.kind, block, e.in, o.a.data<T>(), data_of<T>(o.b), rows.x.data<const T>(),
+                    rows.s.data<const T>());
+    gemm_nt(stream, {o.z1}, o.a, layer.weight1);
+    if (e.two) gemm_nt(stream, {o.z2}, o.b, layer.weight2);
     // Whole groups of Philox's words for each row.
     const std::int64_t groups = (e.out + 2 * cpu::kGroupWords - 1) / (2 * cpu::kGroupWords);
     std::uint32_t* words = nullptr;
@@ -115,11 +131,10 @@ void aggregate_forward(Stream& stream, Arena& scratch, const AggregateLayer& lay
       }
     }
     const Rate rate(layer.dropout);
-    kernels.activate(block, e.out, rows.out.data<T>(), rows.marks ? rows.marks.data<std::uint8_t>() : nullptr,
-                     z1.data<T>(), layer.bias1.data<T>(), e.two ? z2.data<T>() : nullptr,
-                     e.two ? layer.bias2.data<T>() : nullptr, static_cast<T>(layer.slope),
-                     reinterpret_cast<const std::uint16_t*>(words), 2 * groups * cpu::kGroupWords, rate.threshold,
-                     static_cast<T>(rate.scale));
+    kernels.activate(block, e.out, rows.out.data<T>(), data_of<std::uint8_t>(rows.marks), o.z1.data<T>(),
+                     layer.bias1.data<T>(), data_of<T>(o.z2), e.two ? layer.bias2.data<T>() : nullptr,
+                     static_cast<T>(layer.slope), reinterpret_cast<const std::uint16_t*>(words),
+                     2 * groups * cpu::kGroupWords, rate.threshold, static_cast<T>(rate.scale));
   });
 }
 
@@ -127,19 +142,26 @@ void aggregate_backward(Stream& stream, Arena& scratch, const AggregateLayer& la
                         const RowSet& block, const Tensor& dout, const Tensor& ds, const Tensor& dx,
                         const AggregateLayer& gradient) {
   const Extents e(layer, rows);
-  const std::int64_t m = block.size();
+  if constexpr (kHasCuda) {
+    if (rows.x.device().is_cuda())
+      return visit_storage(layer.weight1.dtype(), [&]<class T>() {
+        backward_on_gpu<T>(stream, scratch, layer, rows, block, dout, ds, dx, gradient, e);
+      });
+  }
   visit_float(rows.x.dtype(), [&]<class T>() {
-    constexpr DType kType = dtype_of<T>::value;
-    const Tensor a = allocate(scratch, kType, {m, e.mixed}), d1 = allocate(scratch, kType, {m, e.out});
-    const Tensor b = e.two ? allocate(scratch, kType, {m, e.in}) : Tensor();
-    const Tensor d2 = e.two ? allocate(scratch, kType, {m, e.out}) : Tensor();
-    derive<T>(stream, block, d1, d2, gradient, rows, dout, layer);
-    combine<T>(stream, layer.kind, block, a, b, rows);
-    gemm_tn(stream, {gradient.weight1, true}, d1, a);
-    if (e.two) gemm_tn(stream, {gradient.weight2, true}, d2, b);
-    gemm_nn(stream, {a}, d1, layer.weight1);
-    if (e.two) gemm_nn(stream, {b}, d2, layer.weight2);
-    split<T>(stream, layer.kind, block, dx, ds, a, b, rows);
+    const auto kernels = cpu::active_aggregate_kernels<T>();
+    const Operands o(scratch, dtype_of<T>::value, block.size(), e);
+    const T *x = rows.x.data<const T>(), *s = rows.s.data<const T>();
+    kernels.derive(block, e.out, o.z1.data<T>(), data_of<T>(o.z2), gradient.bias1.data<T>(),
+                   e.two ? gradient.bias2.data<T>() : nullptr, dout.data<const T>(),
+                   rows.marks.data<const std::uint8_t>(), static_cast<T>(layer.slope),
+                   static_cast<T>(Rate(layer.dropout).scale));
+    kernels.combine(layer.kind, block, e.in, o.a.data<T>(), data_of<T>(o.b), x, s);
+    gemm_tn(stream, {gradient.weight1, true}, o.z1, o.a);
+    if (e.two) gemm_tn(stream, {gradient.weight2, true}, o.z2, o.b);
+    gemm_nn(stream, {o.a}, o.z1, layer.weight1);
+    if (e.two) gemm_nn(stream, {o.b}, o.z2, layer.weight2);
+    kernels.split(layer.kind, block, e.in, dx.data<T>(), ds.data<T>(), o.a.data<const T>(), data_of<T>(o.b), x, s);
   });
 }
 

@@ -42,16 +42,16 @@ struct Combine {
   Aggregator kind;
   std::int64_t in;
   T *a, *b;
-  const T *x, *s;
+  const real_t<T>*x, *s;
   template <int N>
   __device__ void at(std::int64_t i, std::int64_t node, std::int64_t c) const {
-    const Pack<T, N> p = gpu::load<N>(x + node * in + c), q = gpu::load<N>(s + node * in + c);
+    const Pack<real_t<T>, N> p = gpu::load<N>(x + node * in + c), q = gpu::load<N>(s + node * in + c);
     if (kind == Aggregator::graphsage) {
       gpu::store(a + 2 * i * in + c, p);
       gpu::store(a + (2 * i + 1) * in + c, q);
       return;
     }
-    Pack<T, N> sum, product;
+    Pack<real_t<T>, N> sum, product;
 #pragma unroll
     for (int l = 0; l < N; ++l) sum.at[l] = p.at[l] + q.at[l], product.at[l] = p.at[l] * q.at[l];
     gpu::store(a + i * in + c, sum);
@@ -61,21 +61,33 @@ struct Combine {
 
 template <class T>
 struct Split {
+  using R = real_t<T>;
   Aggregator kind;
   std::int64_t in;
-  T *dx, *ds;
-  const T *da, *db, *x, *s;
+  R *dx, *ds;
+  const T *da, *db;
+  const R *x, *s;
+  /// What kGradientScale has enlarged.
+  template <int N>
+  __device__ static Pack<R, N> scaled_down(const T* p) {
+    Pack<R, N> d = gpu::load<N>(p);
+    if constexpr (kGradientScale<T> != 1) {
+#pragma unroll
+      for (int l = 0; l < N; ++l) d.at[l] *= 1 / kGradientScale<T>;
+    }
+    return d;
+  }
   template <int N>
   __device__ void at(std::int64_t i, std::int64_t node, std::int64_t c) const {
     const std::int64_t to = node * in + c;
     if (kind == Aggregator::graphsage) {
-      gpu::store(dx + to, gpu::load<N>(da + 2 * i * in + c));
-      gpu::store(ds + to, gpu::load<N>(da + (2 * i + 1) * in + c));
+      gpu::store(dx + to, scaled_down<N>(da + 2 * i * in + c));
+      gpu::store(ds + to, scaled_down<N>(da + (2 * i + 1) * in + c));
       return;
     }
-    Pack<T, N> of_x = gpu::load<N>(da + i * in + c), of_s = of_x;
+    Pack<R, N> of_x = scaled_down<N>(da + i * in + c), of_s = of_x;
     if (kind == Aggregator::bi_interaction) {
-      const Pack<T, N> product = gpu::load<N>(db + i * in + c), p = gpu::load<N>(x + to), q = gpu::load<N>(s + to);
+      const Pack<R, N> product = scaled_down<N>(db + i * in + c), p = gpu::load<N>(x + to), q = gpu::load<N>(s + to);
 #pragma unroll
       for (int l = 0; l < N; ++l) of_x.at[l] += product.at[l] * q.at[l], of_s.at[l] += product.at[l] * p.at[l];
     }
@@ -88,8 +100,9 @@ struct Split {
 /// bound: reads both branches, writes the row and its marks.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
-    activate_kernel(RowSet rows, std::int64_t width, T* __restrict__ out, std::uint8_t* __restrict__ marks,
-                    Branches<T> of, Dropout dropout, gpu::Drop<T> drop) {
+    activate_kernel(RowSet rows, std::int64_t width, real_t<T>* __restrict__ out, std::uint8_t* __restrict__ marks,
+                    Branches<T> of, Dropout dropout, gpu::Drop<real_t<T>> drop) {
+  using R = real_t<T>;
   const std::int64_t i = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
   if (i >= rows.size()) return;
   const std::int64_t node = rows[i];
@@ -103,11 +116,11 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     for (int word = 0; word < 4; ++word) {
       const std::int64_t c = first + word * kWarp + threadIdx.x;
       if (c >= width) break;
-      const T p = of.z1[i * width + c] + of.bias1[c];
-      T value = p > 0 ? p : p * of.slope;
+      const R p = gpu::load(of.z1 + i * width + c) + of.bias1[c];
+      R value = p > 0 ? p : p * of.slope;
       std::uint8_t mark = p > 0 ? cpu::kKept | cpu::kFirst : cpu::kKept;
       if (of.z2 != nullptr) {
-        const T q = of.z2[i * width + c] + of.bias2[c];
+        const R q = gpu::load(of.z2 + i * width + c) + of.bias2[c];
         value += q > 0 ? q : q * of.slope;
         if (q > 0) mark |= cpu::kSecond;
       }
@@ -125,34 +138,42 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
 /// The derivative on its way into the column sums: each element is read once.
 template <class T>
 struct Derive {
+  using R = real_t<T>;
   RowSet rows;
   std::int64_t width;
   T *d1, *d2;
-  const T* dout;
+  const R* dout;
   const std::uint8_t* marks;
-  T slope, scale;
-  __device__ void add(std::int64_t i, std::int64_t c, T (&sum)[2]) const {
+  R slope, scale;
+  __device__ void add(std::int64_t i, std::int64_t c, R (&sum)[2]) const {
     const std::int64_t from = rows[i] * width + c, to = i * width + c;
     const std::uint8_t mark = marks[from];
-    const T kept = mark & cpu::kKept ? dout[from] * scale : T{0};
-    const T p = mark & cpu::kFirst ? kept : kept * slope;
-    d1[to] = p, sum[0] += p;
+    const R kept = mark & cpu::kKept ? dout[from] * scale : R{0};
+    const R p = mark & cpu::kFirst ? kept : kept * slope;
+    gpu::store(d1 + to, p * kGradientScale<T>), sum[0] += p;
     if (d2 == nullptr) return;
-    const T q = mark & cpu::kSecond ? kept : kept * slope;
-    d2[to] = q, sum[1] += q;
+    const R q = mark & cpu::kSecond ? kept : kept * slope;
+    gpu::store(d2 + to, q * kGradientScale<T>), sum[1] += q;
   }
 };
+
+/// Whether packs of T and of what it stands for can be moved at once.
+template <class T>
+bool all_aligned(const T* a, const T* b, const real_t<T>* p, const real_t<T>* q, const real_t<T>* r = nullptr,
+                 const real_t<T>* s = nullptr) {
+  return gpu::aligned_for<gpu::pack_size<real_t<T>>()>(a, b, p, q, r, s);
+}
 
 }  // namespace
 
 template <class T>
-void combine(const Stream& stream, Aggregator kind, const RowSet& rows, std::int64_t in, T* a, T* b, const T* x,
-             const T* s) {
-  over_rows<T>(stream, rows, in, gpu::aligned(a, b, x, s), Combine<T>{kind, in, a, b, x, s});
+void combine(const Stream& stream, Aggregator kind, const RowSet& rows, std::int64_t in, T* a, T* b, const real_t<T>* x,
+             const real_t<T>* s) {
+  over_rows<real_t<T>>(stream, rows, in, all_aligned(a, b, x, s), Combine<T>{kind, in, a, b, x, s});
 }
 
 template <class T>
-void activate(const Stream& stream, const RowSet& rows, std::int64_t width, T* out, std::uint8_t* marks,
+void activate(const Stream& stream, const RowSet& rows, std::int64_t width, real_t<T>* out, std::uint8_t* marks,
               const Branches<T>& branches, const AggregateLayer& layer) {
   if (rows.size() == 0) return;
   gpu::launch(stream,
@@ -160,32 +181,32 @@ void activate(const Stream& stream, const RowSet& rows, std::int64_t width, T* o
                .block = dim3(kWarp, kRowsPerBlock)},
               activate_kernel<T>, rows, width, out, marks, branches,
               Dropout{.rate = layer.dropout, .seed = layer.seed, .step = layer.step, .site = layer.site},
-              gpu::Drop<T>(cpu::DropRate(layer.dropout)));
+              gpu::Drop<real_t<T>>(cpu::DropRate(layer.dropout)));
 }
 
 template <class T>
-void derive(const Stream& stream, const RowSet& rows, std::int64_t width, T* d1, T* d2, T* dbias1, T* dbias2,
-            const T* dout, const std::uint8_t* marks, T slope, T scale) {
-  gpu::column_sums(stream, rows.size(), width, gpu::ColumnSums<T, 2>{{dbias1, dbias2}, {true, true}},
+void derive(const Stream& stream, const RowSet& rows, std::int64_t width, T* d1, T* d2, real_t<T>* dbias1,
+            real_t<T>* dbias2, const real_t<T>* dout, const std::uint8_t* marks, real_t<T> slope, real_t<T> scale) {
+  gpu::column_sums(stream, rows.size(), width, gpu::ColumnSums<real_t<T>, 2>{{dbias1, dbias2}, {true, true}},
                    Derive<T>{rows, width, d1, d2, dout, marks, slope, scale});
 }
 
 template <class T>
-void split(const Stream& stream, Aggregator kind, const RowSet& rows, std::int64_t in, T* dx, T* ds, const T* da,
-           const T* db, const T* x, const T* s) {
-  over_rows<T>(stream, rows, in, gpu::aligned(dx, ds, da, db, x, s), Split<T>{kind, in, dx, ds, da, db, x, s});
+void split(const Stream& stream, Aggregator kind, const RowSet& rows, std::int64_t in, real_t<T>* dx, real_t<T>* ds,
+           const T* da, const T* db, const real_t<T>* x, const real_t<T>* s) {
+  over_rows<real_t<T>>(stream, rows, in, all_aligned(da, db, dx, ds, x, s), Split<T>{kind, in, dx, ds, da, db, x, s});
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                                                                      \
-  template void combine(const Stream&, Aggregator, const RowSet&, std::int64_t, T*, T*, const T*, const T*);         \
-  template void activate(const Stream&, const RowSet&, std::int64_t, T*, std::uint8_t*, const Branches<T>&,          \
+  template void combine(const Stream&, Aggregator, const RowSet&, std::int64_t, T*, T*, const real_t<T>*,            \
+                        const real_t<T>*);                                                                           \
+  template void activate(const Stream&, const RowSet&, std::int64_t, real_t<T>*, std::uint8_t*, const Branches<T>&,  \
                          const AggregateLayer&);                                                                     \
-  template void derive(const Stream&, const RowSet&, std::int64_t, T*, T*, T*, T*, const T*, const std::uint8_t*, T, \
-                       T);                                                                                           \
-  template void split(const Stream&, Aggregator, const RowSet&, std::int64_t, T*, T*, const T*, const T*, const T*,  \
-                      const T*);
-LOCKSTEP_INSTANTIATE(float)
-LOCKSTEP_INSTANTIATE(double)
+  template void derive(const Stream&, const RowSet&, std::int64_t, T*, T*, real_t<T>*, real_t<T>*, const real_t<T>*, \
+                       const std::uint8_t*, real_t<T>, real_t<T>);                                                   \
+  template void split(const Stream&, Aggregator, const RowSet&, std::int64_t, real_t<T>*, real_t<T>*, const T*,      \
+                      const T*, const real_t<T>*, const real_t<T>*);
+LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
 #undef LOCKSTEP_INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

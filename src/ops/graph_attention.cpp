@@ -67,15 +67,16 @@ void attention_logits(Stream& stream, Arena& scratch, const RelationTriples& tri
   const ArenaScope scope(scratch);
   const Tensor heads = allocate(scratch, table.dtype(), {static_cast<std::int64_t>(triples.heads.size()), k}),
                tails = allocate(scratch, table.dtype(), {static_cast<std::int64_t>(triples.tails.size()), k});
-  visit_float(table.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (table.device().is_cuda()) {
+  if constexpr (kHasCuda) {
+    if (table.device().is_cuda())
+      return visit_storage(table.dtype(), [&]<class T>() {
         project_on_gpu(stream, scratch, triples.heads, table, matrix, heads);
         project_on_gpu(stream, scratch, triples.tails, table, matrix, tails);
         cuda::shift_tanh<T>(stream, heads.rows(), k, heads.data<T>(), translation.data<const T>());
-        return cuda::pair_dots<T>(stream, k, logits.data<T>(), heads.data<const T>(), tails.data<const T>(), triples);
-      }
-    }
+        cuda::pair_dots<T>(stream, k, logits.data<real_t<T>>(), heads.data<const T>(), tails.data<const T>(), triples);
+      });
+  }
+  visit_float(table.dtype(), [&]<class T>() {
     const auto dots = cpu::active_pair_dots_kernel<T>();
 #pragma omp parallel
     {

@@ -19,9 +19,9 @@ struct ShiftTanh {
   const T* y;
   template <int N>
   __device__ void at(std::int64_t i) const {
-    Pack<T, N> value = gpu::load<N>(x + i);
+    Pack<real_t<T>, N> value = gpu::load<N>(x + i);
 #pragma unroll
-    for (int l = 0; l < N; ++l) value.at[l] = tanh(value.at[l] + y[gpu::remainder(i + l, k)]);
+    for (int l = 0; l < N; ++l) value.at[l] = tanh(value.at[l] + gpu::load(y + gpu::remainder(i + l, k)));
     gpu::store(x + i, value);
   }
 };
@@ -31,19 +31,19 @@ struct ShiftTanh {
 /// ascending order, tails as they are.
 template <class T, int V>
 __global__ void __launch_bounds__(kWarp* kWarps)
-    pair_dots_kernel(std::int64_t k, T* __restrict__ logits, const T* __restrict__ heads, const T* __restrict__ tails,
-                     RelationTriples triples, int lanes) {
+    pair_dots_kernel(std::int64_t k, real_t<T>* __restrict__ logits, const T* __restrict__ heads,
+                     const T* __restrict__ tails, RelationTriples triples, int lanes) {
   const auto count = static_cast<std::int64_t>(triples.place.size());
   const int lane = static_cast<int>(threadIdx.x) % lanes, group = static_cast<int>(threadIdx.x) / lanes;
   const int groups = kWarp * kWarps / lanes;
   // All lanes of a warp stay for its shuffles.
   for (std::int64_t base = std::int64_t{blockIdx.x} * groups; base < count; base += std::int64_t{gridDim.x} * groups) {
     const std::int64_t i = base + group;
-    T sum = 0;
+    real_t<T> sum = 0;
     if (i < count) {
       const T *h = heads + triples.head_slot.data()[i] * k, *t = tails + triples.tail_slot.data()[i] * k;
       for (std::int64_t c = std::int64_t{lane} * V; c < k; c += std::int64_t{lanes} * V) {
-        const Pack<T, V> a = gpu::load<V>(h + c), b = gpu::load<V>(t + c);
+        const Pack<real_t<T>, V> a = gpu::load<V>(h + c), b = gpu::load<V>(t + c);
 #pragma unroll
         for (int v = 0; v < V; ++v) sum = fma(a.at[v], b.at[v], sum);
       }
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kWarp* kWarps)
 }
 
 template <class T, int V>
-void start_pair_dots(const Stream& stream, std::int64_t k, T* logits, const T* heads, const T* tails,
+void start_pair_dots(const Stream& stream, std::int64_t k, real_t<T>* logits, const T* heads, const T* tails,
                      const RelationTriples& triples) {
   int lanes = 1;
   while (lanes < kWarp && lanes * V < k) lanes *= 2;
@@ -112,7 +112,7 @@ void shift_tanh(const Stream& stream, std::int64_t rows, std::int64_t k, T* x, c
 }
 
 template <class T>
-void pair_dots(const Stream& stream, std::int64_t k, T* logits, const T* heads, const T* tails,
+void pair_dots(const Stream& stream, std::int64_t k, real_t<T>* logits, const T* heads, const T* tails,
                const RelationTriples& triples) {
   constexpr int V = gpu::pack_size<T>();
   if (triples.place.empty()) return;
@@ -133,13 +133,14 @@ void attention_softmax(const Stream& stream, ParallelEdges parallel, const std::
       attention_softmax_kernel<T>, parallel, row_ptr, edge_ptr, first, last, logits, values);
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                           \
-  template void shift_tanh(const Stream&, std::int64_t, std::int64_t, T*, const T*);                      \
-  template void pair_dots(const Stream&, std::int64_t, T*, const T*, const T*, const RelationTriples&);   \
-  template void attention_softmax(const Stream&, ParallelEdges, const std::int64_t*, const std::int64_t*, \
-                                  std::int64_t, std::int64_t, const T*, T*);
-LOCKSTEP_INSTANTIATE(float)
-LOCKSTEP_INSTANTIATE(double)
+#define LOCKSTEP_INSTANTIATE(T)                                                      \
+  template void shift_tanh(const Stream&, std::int64_t, std::int64_t, T*, const T*); \
+  template void pair_dots(const Stream&, std::int64_t, real_t<T>*, const T*, const T*, const RelationTriples&);
+LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
 #undef LOCKSTEP_INSTANTIATE
+template void attention_softmax(const Stream&, ParallelEdges, const std::int64_t*, const std::int64_t*, std::int64_t,
+                                std::int64_t, const float*, float*);
+template void attention_softmax(const Stream&, ParallelEdges, const std::int64_t*, const std::int64_t*, std::int64_t,
+                                std::int64_t, const double*, double*);
 
 }  // namespace lockstep::ops::cuda

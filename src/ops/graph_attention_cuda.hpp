@@ -1,4 +1,5 @@
 #pragma once
+#include "lockstep/base/real.hpp"
 #include "lockstep/ops/graph_attention.hpp"
 
 namespace lockstep::ops::cuda {
@@ -9,7 +10,7 @@ void shift_tanh(const Stream& stream, std::int64_t rows, std::int64_t k, T* x, c
 
 /// logits[place[i]] = heads[head_slot[i]] . tails[tail_slot[i]], rows of k.
 template <class T>
-void pair_dots(const Stream& stream, std::int64_t k, T* logits, const T* heads, const T* tails,
+void pair_dots(const Stream& stream, std::int64_t k, real_t<T>* logits, const T* heads, const T* tails,
                const RelationTriples& triples);
 
 template <class T>

@@ -25,12 +25,15 @@ void gather_node_rows(Stream& stream, const Tensor& y, std::int64_t column, cons
                       std::span<const std::int32_t> rows, RowScale scale) {
   require_part("gather_node_rows", x, y, column, rows.size());
   const std::int64_t width = x.columns(), stride = y.columns();
+  if constexpr (kHasCuda) {
+    if (x.device().is_cuda())
+      return visit_storage(x.dtype(), [&]<class T>() {
+        cuda::gather_node_rows<T>(stream, y.data<T>() + column, stride, {x.data<const T>(), width, rows, scale});
+      });
+  }
   visit_float(x.dtype(), [&]<class T>() {
     T* first = y.data<T>() + column;
     const T* from = x.data<const T>();
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) return cuda::gather_node_rows<T>(stream, first, stride, {from, width, rows, scale});
-    }
     const auto count = static_cast<std::int64_t>(rows.size());
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < count; ++i) {

@@ -1,7 +1,4 @@
-#include <cuda_fp16.h>
-
 #include "cuda_map.hpp"
-#include "lockstep/base/bf16.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "node_rows_cuda.hpp"
 
@@ -29,7 +26,7 @@ template <class T>
 __device__ double square_norm(const T* row, std::int64_t columns) {
   double square = 0;
   for (std::int64_t c = warp_lane(); c < columns; c += kWarp)
-    square += static_cast<double>(row[c]) * static_cast<double>(row[c]);
+    square += static_cast<double>(gpu::load(row + c)) * static_cast<double>(gpu::load(row + c));
   return gpu::warp_reduce(square);
 }
 
@@ -40,10 +37,11 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
   const std::int64_t i = warp_row();
   if (i >= static_cast<std::int64_t>(nodes.rows.size())) return;
   const T* row = nodes.x + nodes.rows.data()[i] * nodes.columns;
-  const T factor = nodes.scale == RowScale::none
-                       ? T{1}
-                       : static_cast<T>(1 / fmax(sqrt(square_norm(row, nodes.columns)), kLeastNorm));
-  for (std::int64_t c = warp_lane(); c < nodes.columns; c += kWarp) y[i * stride + c] = row[c] * factor;
+  const real_t<T> factor = nodes.scale == RowScale::none
+                               ? real_t<T>{1}
+                               : static_cast<real_t<T>>(1 / fmax(sqrt(square_norm(row, nodes.columns)), kLeastNorm));
+  for (std::int64_t c = warp_lane(); c < nodes.columns; c += kWarp)
+    gpu::store(y + i * stride + c, gpu::load(row + c) * factor);
 }
 
 /// A warp per row; no two warps have the same, so that additions need no atomics.
@@ -77,16 +75,13 @@ __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
   for (std::int64_t c = warp_lane(); c < columns; c += kWarp) x[at + c] = 0;
 }
 
-__device__ void round_to(bf16& y, float x) { y.bits = to_bf16(x); }
-__device__ void round_to(f16& y, float x) { y.bits = __half_as_ushort(__float2half_rn(x)); }
-
 template <class Half>
 __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     round_node_rows_kernel(Half* __restrict__ y, const float* __restrict__ x, std::int64_t columns, RowSet rows) {
   const std::int64_t i = warp_row();
   if (i >= rows.size()) return;
   const std::int64_t at = rows[i] * columns;
-  for (std::int64_t c = warp_lane(); c < columns; c += kWarp) round_to(y[at + c], x[at + c]);
+  for (std::int64_t c = warp_lane(); c < columns; c += kWarp) gpu::store(y + at + c, x[at + c]);
 }
 
 /// A thread per element of y: it goes over the uses of its row in their order, next to threads that do the same for the
@@ -133,13 +128,15 @@ void sum_node_rows(const Stream& stream, T* y, std::int64_t columns, const T* x,
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                                                                       \
-  template void gather_node_rows(const Stream&, T*, std::int64_t, const NodeRows<T>&);                                \
   template void scatter_node_rows(const Stream&, T*, const T*, std::int64_t, const NodeRows<T>&);                     \
   template void clear_node_rows(const Stream&, T*, std::int64_t, const RowSet&);                                      \
   template void sum_node_rows(const Stream&, T*, std::int64_t, const T*, std::int64_t, std::span<const std::int64_t>, \
                               std::span<const std::int64_t>);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)
+#undef LOCKSTEP_INSTANTIATE
+#define LOCKSTEP_INSTANTIATE(T) template void gather_node_rows(const Stream&, T*, std::int64_t, const NodeRows<T>&);
+LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
 #undef LOCKSTEP_INSTANTIATE
 template void round_node_rows(const Stream&, bf16*, const float*, std::int64_t, const RowSet&);
 template void round_node_rows(const Stream&, f16*, const float*, std::int64_t, const RowSet&);

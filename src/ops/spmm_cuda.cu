@@ -1,5 +1,3 @@
-#include <cuda_fp16.h>
-
 #include "cuda_map.hpp"
 #include "spmm_kernels.hpp"
 
@@ -16,30 +14,6 @@ constexpr int kRows = 8;
 constexpr std::int64_t kLong = 256;
 
 __device__ bool has(const std::uint64_t* set, std::int32_t i) { return (set[i / 64] >> (i % 64)) & 1; }
-
-__device__ float widened(bf16 x) { return __uint_as_float(std::uint32_t{x.bits} << 16); }
-__device__ float widened(f16 x) { return __half2float(__ushort_as_half(x.bits)); }
-
-template <int V, class T>
-__device__ Pack<T, V> read(const T* p) {
-  return gpu::load<V>(p);
-}
-template <int V, class Half>
-__device__ Pack<float, V> read_half(const Half* p) {
-  const Pack<Half, V> half = gpu::load<V>(p);
-  Pack<float, V> x;
-#pragma unroll
-  for (int v = 0; v < V; ++v) x.at[v] = widened(half.at[v]);
-  return x;
-}
-template <int V, class T>
-__device__ Pack<float, V> read(const bf16* p) {
-  return read_half<V>(p);
-}
-template <int V, class T>
-__device__ Pack<float, V> read(const f16* p) {
-  return read_half<V>(p);
-}
 
 /// How the lanes of a warp share the columns of a row: groups of lanes, a power of two, hold V columns per lane, from `column`
 /// on, and take turns at the entries.
@@ -67,7 +41,7 @@ __device__ Pack<T, V> sum_entries(const cpu::SpmmArguments<T, X>& a, const Layou
       const std::int32_t c = __shfl_sync(kWholeWarp, column, e + at.group);
       const T w = __shfl_sync(kWholeWarp, value, e + at.group);
       if (c < 0 || !at.active) continue;
-      const Pack<T, V> x = read<V, T>(a.x + c * a.width + at.column);
+      const Pack<T, V> x = gpu::load<V>(a.x + c * a.width + at.column);
 #pragma unroll
       for (int v = 0; v < V; ++v) sum.at[v] = fma(w, x.at[v], sum.at[v]);
     }

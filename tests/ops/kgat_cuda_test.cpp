@@ -213,6 +213,76 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
         }
   }
 
+  TEST_CASE("aggregate and attention: products of halves give what f32 gives, within the rounding of their operands") {
+    const std::int64_t nodes = 70, in = 24, out = 20;
+    for (const auto& [half, tolerance] : {std::pair{DType::bf16, 0x1p-5}, {DType::f16, 0x1p-8}})
+      for (const ops::Aggregator kind :
+           {ops::Aggregator::bi_interaction, ops::Aggregator::gcn, ops::Aggregator::graphsage}) {
+        CAPTURE(name(half));
+        const std::int64_t mixed = kind == ops::Aggregator::graphsage ? 2 * in : in;
+        const bool two = kind == ops::Aggregator::bi_interaction;
+        const auto results = [&](DType type) {
+          Place p({DeviceKind::cuda, 0});
+          const auto random = [&](const Shape& shape, const char* name) {
+            return p.take(random_tensor(DType::f32, shape, name));
+          };
+          // Weights that both can hold; slopes as small as those of a mean over a batch, which f16 must not lose.
+          const auto weight = [&](const Shape& shape, const char* name) {
+            return p.take(converted(random_tensor(half, shape, name), type));
+          };
+          OwnedTensor tiny = random_tensor(DType::f32, {nodes, out}, "dout");
+          for (float& x : tiny->span<float>()) x *= 1e-6f;
+          const OwnedTensor w1 = weight({out, mixed}, "w1"), b1 = random({out}, "b1"), w2 = weight({out, in}, "w2"),
+                            b2 = random({out}, "b2"), x = random({nodes, in}, "x"), s = random({nodes, in}, "s"),
+                            dout = p.take(tiny);
+          OwnedTensor y = p.make(DType::f32, {nodes, out}), marks = p.make(DType::u8, {nodes, out}),
+                      dw1 = p.make(DType::f32, {out, mixed}), db1 = p.make(DType::f32, {out}),
+                      dw2 = p.make(DType::f32, {out, in}), db2 = p.make(DType::f32, {out}),
+                      dx = p.make(DType::f32, {nodes, in}), ds = p.make(DType::f32, {nodes, in});
+          for (const OwnedTensor* sum : {&dw1, &db1, &dw2, &db2}) fill_zero(p.stream, *sum);
+          const ops::AggregateLayer layer = {.kind = kind,
+                                             .slope = 1,  // a mark that rounding turns over changes nothing
+                                             .weight1 = w1,
+                                             .bias1 = b1,
+                                             .weight2 = two ? w2.view() : Tensor(),
+                                             .bias2 = two ? b2.view() : Tensor(),
+                                             .dropout = 0.3,
+                                             .seed = 3,
+                                             .step = 4,
+                                             .site = "test"};
+          ops::AggregateLayer gradient = layer;
+          gradient.weight1 = dw1, gradient.bias1 = db1;
+          if (two) gradient.weight2 = dw2, gradient.bias2 = db2;
+          const ops::AggregateRows rows = {.x = x, .s = s, .out = y, .marks = marks};
+          const ops::RowSet all = ops::RowSet::range(0, nodes);
+          ops::aggregate_forward(p.stream, p.arena, layer, rows, all);
+          ops::aggregate_backward(p.stream, p.arena, layer, rows, all, dout, ds, dx, gradient);
+
+          const std::vector<std::int32_t> few = {1, 4, 6}, slot = {0, 1, 2, 0};
+          const std::vector<std::int64_t> place = {2, 0, 3, 1};
+          const ops::RelationTriples of = {.heads = p.list(few),
+                                           .tails = p.list(few),
+                                           .head_slot = p.list(slot),
+                                           .tail_slot = p.list(slot),
+                                           .place = p.list(place)};
+          const OwnedTensor table = weight({9, in}, "table"), matrix = weight({in, out}, "matrix"),
+                            translation = weight({out}, "translation");
+          OwnedTensor logits = p.make(DType::f32, {4});
+          ops::attention_logits(p.stream, p.arena, of, table, matrix, translation, logits);
+          p.stream.synchronize();
+          std::vector<OwnedTensor> found;
+          for (const OwnedTensor* t : {&y, &dw1, &db1, &dw2, &db2, &dx, &ds, &logits}) found.push_back(on_cpu(*t));
+          return found;
+        };
+        const std::vector<OwnedTensor> exact = results(DType::f32), rounded = results(half);
+        for (std::size_t t = 0; t < exact.size(); ++t) {
+          CAPTURE(t);
+          if (!two && (t == 3 || t == 4)) continue;
+          CHECK(difference(rounded[t], exact[t]) < tolerance);
+        }
+      }
+  }
+
   TEST_CASE("bpr: sums, slopes and gradients") {
     // Rows: 0, 1 users; 2, 3, 4 items. Row 3 is liked and not liked.
     const std::vector<std::int32_t> user = {0, 1, 0}, liked = {2, 3, 4}, other = {3, 2, 3};

@@ -59,6 +59,8 @@ class Kgat {
   /// Layer l = 0 .. layers()-1 with the weights in `flat`: values or gradients, laid out like the parameters from
   /// element `begin` of the flat vectors on.
   ops::AggregateLayer layer(int l, const Tensor& flat, std::int64_t begin = 0) const;
+  /// The layer as operations read it: weights as the parameters are stored, biases (which are added to sums) as trained.
+  ops::AggregateLayer layer(int l) const;
   /// All aggregators' weights lie in this range of the flat vector.
   std::int64_t aggregators_begin() const { return aggregators_begin_; }
   std::int64_t aggregators_end() const { return aggregators_end_; }
@@ -115,7 +117,9 @@ class KgatPropagation {
   };
   /// On the device of the network's parameters, where a GPU also gets its copy of the graph.
   ///
-  /// `storage` bf16 or f16: products read x_l rounded to it, half the bytes; all else is in the network's type, f32 then.
+  /// `storage` bf16 or f16: products with the adjacency read x_l rounded to it, half the bytes. Parameters that are stored
+  /// as halves (ParamStore::store_as) have the dense products of the layers read and write such; all else is in the
+  /// network's type, f32 then.
   KgatPropagation(Kgat& net, const KgGraph& graph, std::optional<DType> storage = {});
 
   /// Call when the adjacency's values have changed.
@@ -209,7 +213,7 @@ class AttentionPlan {
 };
 
 /// Recomputes the adjacency of the plan's rows from the present embeddings: A_ht = sum over the triples from h to t of
-/// softmax_h(v).
+/// softmax_h(v). Projections read and write what the parameters are stored as, logits and softmax are real.
 void refresh_attention(Kgat& net, const KgGraph& graph, const AttentionPlan& plan, ops::ParallelEdges parallel);
 
 }  // namespace lockstep

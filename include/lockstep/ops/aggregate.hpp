@@ -39,7 +39,8 @@ struct AggregateRows {
 /// A row depends on nothing but itself and the weights, in every bit. The caller's arena holds the intermediate values of
 /// all rows of the call: call it block by block, on several threads, each with its arena.
 ///
-/// dtypes   f32 | f64, all equal
+/// dtypes   f32 | f64, all equal; on a GPU weight1 and weight2 may be bf16 | f16 while all else is f32: then the products
+///          read and write that type, with sums in f32, and gradients of the weights are f32
 /// source   Wang et al. 2019, arXiv:1905.07854, eq. 6-8
 void aggregate_forward(Stream&, Arena& scratch, const AggregateLayer& layer, const AggregateRows& rows,
                        const RowSet& block);

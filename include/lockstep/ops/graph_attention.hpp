@@ -18,7 +18,7 @@ struct RelationTriples {
 /// threads.
 ///
 /// shapes   table (N, d); matrix (d, k); translation (k); logits (all triples)
-/// dtypes   f32 | f64, all equal
+/// dtypes   f32 | f64, on a GPU also bf16 | f16, all equal; logits real, f32 for the halves
 /// source   Wang et al. 2019, arXiv:1905.07854, eq. 4
 void attention_logits(Stream&, Arena& scratch, const RelationTriples& triples, const Tensor& table,
                       const Tensor& matrix, const Tensor& translation, const Tensor& logits);

@@ -18,7 +18,7 @@ enum class RowScale : std::uint8_t {
 /// Columns [column, column + C) of row i of y become row rows_i of x, scaled.
 ///
 /// shapes   x (N, C); y (rows.size(), at least column + C)
-/// dtypes   f32 | f64, equal; norms in f64
+/// dtypes   f32 | f64, on a GPU also bf16 | f16, equal; norms in f64
 /// errors   Error if the shapes do not fit
 void gather_node_rows(Stream&, const Tensor& y, std::int64_t column, const Tensor& x,
                       std::span<const std::int32_t> rows, RowScale scale);
