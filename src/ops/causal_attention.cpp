@@ -170,12 +170,14 @@ void causal_attention_forward(Stream& stream, const Tensor& y, const Tensor& log
   check("causal_attention", q, k, v, y, a, time);
   require(!logsum || logsum.shape() == Shape{q.rows(), a.heads}, "causal_attention: q is ", q.shape(),
           ", so logsum must be (", q.rows(), ", ", a.heads, "), not ", logsum.shape());
+  if constexpr (kHasCuda) {
+    if (q.device().is_cuda())
+      return visit_storage(q.dtype(), [&]<class T>() {
+        cuda::causal_attention_forward<T>(stream, y.data<T>(), pointer<real_t<T>>(logsum), q.data<T>(), k.data<T>(),
+                                          v.data<T>(), q.columns(), a, time);
+      });
+  }
   visit_float(q.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (q.device().is_cuda())
-        return cuda::causal_attention_forward<T>(stream, y.data<T>(), pointer<T>(logsum), q.data<T>(), k.data<T>(),
-                                                 v.data<T>(), q.columns(), a, time);
-    }
     HeadTables<T> tables(time, a.heads, false);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
       const std::int64_t row = a.rows.offsets[b];
@@ -204,14 +206,17 @@ void causal_attention_backward(Stream& stream, Target dq, Target dk, Target dv, 
   }
   for (const Target* t : {&dkeys, &dvalues})
     if (*t && !t->accumulate) fill_zero(stream, t->tensor);
+  if constexpr (kHasCuda) {
+    if (q.device().is_cuda())
+      return visit_storage(q.dtype(), [&]<class T>() {
+        using R = real_t<T>;
+        cuda::causal_attention_backward<T>(stream, pointer<T>(dq.tensor), pointer<T>(dk.tensor), pointer<T>(dv.tensor),
+                                           pointer<R>(dkeys.tensor), pointer<R>(dvalues.tensor), dy.data<T>(),
+                                           y.data<T>(), q.data<T>(), k.data<T>(), v.data<T>(), logsum.data<R>(),
+                                           q.columns(), a, time);
+      });
+  }
   visit_float(q.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (q.device().is_cuda())
-        return cuda::causal_attention_backward<T>(stream, pointer<T>(dq.tensor), pointer<T>(dk.tensor),
-                                                  pointer<T>(dv.tensor), pointer<T>(dkeys.tensor),
-                                                  pointer<T>(dvalues.tensor), dy.data<T>(), y.data<T>(), q.data<T>(),
-                                                  k.data<T>(), v.data<T>(), logsum.data<T>(), q.columns(), a, time);
-    }
     HeadTables<T> tables(time, a.heads, dkeys || dvalues);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
       const std::int64_t row = a.rows.offsets[b];

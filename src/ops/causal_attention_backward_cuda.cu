@@ -14,7 +14,7 @@ constexpr std::int64_t kTableBlocks = 264;
 /// Threads that add to the same column of a table: one to even buckets, one to odd ones.
 constexpr int kSharers = 2;
 
-/// What a block of the backward pass keeps in shared memory.
+/// What a block of the backward pass keeps in shared memory. T: real.
 template <class T, int kChunks, Timed kTimed>
 struct BackwardTiles {
   T *k, *v, *q, *dy, *p, *ds;  ///< of the block
@@ -110,8 +110,8 @@ __device__ void flush_tables(const CausalLaunch<T>& p, T* partial, T* dtables, i
 template <class T>
 struct CausalGradients {
   T *dq, *dk, *dv;
-  T* partials;  ///< (blocks, heads) of TableSums
-  T* dtables;   ///< as many again; null: shared memory has room for a block's
+  real_t<T>* partials;  ///< (blocks, heads) of TableSums
+  real_t<T>* dtables;   ///< as many again; null: shared memory has room for a block's
 };
 
 /// A block works on one head of one sequence after the other. Queries stay, tiles of 32 keys go by: probabilities come
@@ -121,22 +121,23 @@ struct CausalGradients {
 /// with times by the table rows' sums.
 template <class T, int kChunks, Timed kTimed>
 __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
-    causal_backward_kernel(CausalLaunch<T> p, CausalGradients<T> to, const T* __restrict__ dy, const T* __restrict__ y,
-                           const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
-                           const T* __restrict__ logsum, Drop<T> table_drop) {
+    causal_backward_kernel(CausalLaunch<real_t<T>> p, CausalGradients<T> to, const T* __restrict__ dy,
+                           const T* __restrict__ y, const T* __restrict__ q, const T* __restrict__ k,
+                           const T* __restrict__ v, const real_t<T>* __restrict__ logsum, Drop<real_t<T>> table_drop) {
+  using R = real_t<T>;
   constexpr int kRows = kQueries<kChunks, kTimed>;
   constexpr int kChannels = 4 * kChunks;
   constexpr int kKeyGroup = kChunks == 1 ? 4 : 2;  // keys of a warp at once
   const CausalLane me;
   const int head = static_cast<int>(blockIdx.y);
-  const BackwardTiles<T, kChunks, kTimed> sm(sm_bytes, me, p.width);
+  const BackwardTiles<R, kChunks, kTimed> sm(sm_bytes, me, p.width);
   const int stride = tile_stride(p.width), in_table = table_stride(p.width);
   // The warp's parts.
-  T *const my_q = sm.q + me.warp * kRows * stride, *const my_dy = sm.dy + me.warp * kRows * stride;
-  T *const my_p = sm.p + me.warp * kRows * kKeys, *const my_ds = sm.ds + me.warp * kRows * kKeys;
+  R *const my_q = sm.q + me.warp * kRows * stride, *const my_dy = sm.dy + me.warp * kRows * stride;
+  R *const my_p = sm.p + me.warp * kRows * kKeys, *const my_ds = sm.ds + me.warp * kRows * kKeys;
   // The whole block's.
   TimeTile<kChunks> block_time = sm.time;
-  T *dtables = nullptr, *partial = nullptr;
+  R *dtables = nullptr, *partial = nullptr;
   if constexpr (kTimed != Timed::no) {
     block_time.buckets -= me.warp * kRows * kKeys;
     block_time.masks -= me.warp * kRows * (kKeys / 4) * kWarp;
@@ -148,27 +149,27 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
       for (std::int64_t e = threadIdx.x; e < size; e += blockDim.x) dtables[e] = 0;
     }
   }
-  const T none = -infinity<T>();
+  const R none = -infinity<R>();
   const std::int64_t step = std::int64_t{me.warps} * kRows;
 
   for (std::int64_t sequence = blockIdx.x; sequence < p.sequences; sequence += gridDim.x) {
-    const CausalHead<T> h(p, sequence, head);
+    const CausalHead<R> h(p, sequence, head);
     const std::int64_t at = h.at(p, head);
     for (std::int64_t top = h.first_query; top < h.length; top += step) {
       const std::int64_t first = top + std::int64_t{me.warp} * kRows;
       __syncthreads();
       load_tile(me, sm.q, q + at + top * p.columns, static_cast<int>(step), h.length - top, p.columns, p.width);
       load_tile(me, sm.dy, dy + at + top * p.columns, static_cast<int>(step), h.length - top, p.columns, p.width);
-      T dq[kRows][kChannels] = {}, lse[kRows], mean[kRows];
+      R dq[kRows][kChannels] = {}, lse[kRows], mean[kRows];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const std::int64_t i = first + r;
-        T product = 0;
+        R product = 0;
         if (i < h.length)
           for (int c = me.lane; c < p.width; c += kWarp)
-            product += dy[at + i * p.columns + c] * y[at + i * p.columns + c];
+            product += load(dy + at + i * p.columns + c) * load(y + at + i * p.columns + c);
         mean[r] = warp_reduce(product);
-        lse[r] = i < h.length ? logsum[(h.base + i) * p.heads + head] : T{0};
+        lse[r] = i < h.length ? logsum[(h.base + i) * p.heads + head] : R{0};
       }
 
       const std::int64_t end = p.filled() || top + step > h.length ? h.length : top + step;
@@ -179,7 +180,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
         __syncthreads();
         if (first < h.length && (p.filled() || tile < first + kRows)) {
           const std::int64_t key = tile + me.lane;
-          T s[kRows] = {}, dp[kRows] = {}, keep[kRows];
+          R s[kRows] = {}, dp[kRows] = {}, keep[kRows];
           add_scores(s, my_q, sm.k, me.lane, p.width);
           add_scores(dp, my_dy, sm.v, me.lane, p.width);
           if constexpr (kTimed != Timed::no)
@@ -189,15 +190,15 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
           for (int r = 0; r < kRows; ++r) {
             const std::int64_t i = first + r;
             if constexpr (kTimed != Timed::no) {
-              s[r] += key <= i ? my_ds[r * kKeys + me.lane] : T{0};
-              dp[r] += key <= i ? my_p[r * kKeys + me.lane] : T{0};
+              s[r] += key <= i ? my_ds[r * kKeys + me.lane] : R{0};
+              dp[r] += key <= i ? my_p[r * kKeys + me.lane] : R{0};
             }
             s[r] = key <= i ? s[r] * p.scale : p.filled() ? p.fill : none;
             if (i >= h.length || key >= h.length) s[r] = none;
-            const T probability = s[r] == none ? T{0} : exp(s[r] - lse[r]), kept = p.drops() ? keep[r] : T{1};
+            const R probability = s[r] == none ? R{0} : exp(s[r] - lse[r]), kept = p.drops() ? keep[r] : R{1};
             my_p[r * kKeys + me.lane] = probability * kept;
             my_ds[r * kKeys + me.lane] =
-                key <= i ? probability * (dp[r] * kept - mean[r]) * p.scale : T{0};  // a fill has no gradient
+                key <= i ? probability * (dp[r] * kept - mean[r]) * p.scale : R{0};  // a fill has no gradient
           }
           __syncwarp();
           const std::int64_t seen = first + kRows - tile;
@@ -212,17 +213,17 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
         const int i1 = static_cast<int>(step < h.length - top ? step : h.length - top);
         if (to.dk != nullptr || to.dv != nullptr) {
           for (int j = me.warp * kKeyGroup; j < kKeys; j += me.warps * kKeyGroup) {
-            T dk[kKeyGroup][kChannels] = {}, dv[kKeyGroup][kChannels] = {};
+            R dk[kKeyGroup][kChannels] = {}, dv[kKeyGroup][kChannels] = {};
 #pragma unroll 1
             for (int i = i0 + me.half; i < i1; i += 2)
 #pragma unroll
               for (int m = 0; m < kChunks; ++m) {
                 const int c = kChunkChannels * m + me.channel;
                 if (c >= in_table) continue;
-                const Four<T> a = four(sm.q + i * stride + c), b = four(sm.dy + i * stride + c);
+                const Four<R> a = four(sm.q + i * stride + c), b = four(sm.dy + i * stride + c);
 #pragma unroll
                 for (int n = 0; n < kKeyGroup; ++n) {
-                  const T ds = sm.ds[i * kKeys + j + n], probability = sm.p[i * kKeys + j + n];
+                  const R ds = sm.ds[i * kKeys + j + n], probability = sm.p[i * kKeys + j + n];
 #pragma unroll
                   for (int x = 0; x < 4; ++x) {
                     dk[n][4 * m + x] += ds * a.at[x];
@@ -240,8 +241,8 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
 #pragma unroll
               for (int c = 0; c < kChannels; ++c) {
                 const int channel = kChunkChannels * (c / 4) + me.channel + c % 4;
-                if (channel < p.width)
-                  into[at + (tile + j + n) * p.columns + channel] += me.half == 0 ? dk[n][c] : dv[n][c];
+                if (channel >= p.width) continue;
+                store(into + at + (tile + j + n) * p.columns + channel, me.half == 0 ? dk[n][c] : dv[n][c], true);
               }
             }
           }
@@ -260,7 +261,8 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
 #pragma unroll
         for (int c = 0; c < kChannels; ++c) {
           const int channel = kChunkChannels * (c / 4) + me.channel + c % 4;
-          if (channel < p.width) to.dq[at + i * p.columns + channel] += dq[r][c];
+          if (channel >= p.width) continue;
+          store(to.dq + at + i * p.columns + channel, dq[r][c], true);
         }
       }
     }
@@ -296,9 +298,10 @@ __global__ void __launch_bounds__(256)
 }  // namespace
 
 template <class T>
-void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, T* dkeys, T* dvalues, const T* dy, const T* y,
-                               const T* q, const T* k, const T* v, const T* logsum, std::int64_t columns,
-                               const CausalAttention& a, const TimeBuckets& time) {
+void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, real_t<T>* dkeys, real_t<T>* dvalues,
+                               const T* dy, const T* y, const T* q, const T* k, const T* v, const real_t<T>* logsum,
+                               std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
+  using R = real_t<T>;
   const CausalPlan plan = causal_plan<T>(columns, a, time);
   if (plan.sequences == 0) return;
   const bool tables = dkeys != nullptr || dvalues != nullptr;
@@ -306,41 +309,41 @@ void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, T* dke
       tables ? std::min(plan.sequences, std::max<std::int64_t>(1, kTableBlocks / a.heads)) : plan.sequences;
   visit_causal(plan, [&]<int kChunks, Timed kTimed>() {
     const int width = static_cast<int>(columns / a.heads), warps = plan.warps<kQueries<kChunks, kTimed>>();
-    std::size_t shared = BackwardTiles<T, kChunks, kTimed>::bytes(warps, width), partials_bytes = 0;
+    std::size_t shared = BackwardTiles<R, kChunks, kTimed>::bytes(warps, width), partials_bytes = 0;
     bool in_shared = true;
     if (tables) {
-      const std::size_t sums = static_cast<std::size_t>(TableSums(time.keys.rows() - 1, width).size()) * sizeof(T);
+      const std::size_t sums = static_cast<std::size_t>(TableSums(time.keys.rows() - 1, width).size()) * sizeof(R);
       partials_bytes = static_cast<std::size_t>(blocks * a.heads) * sums;
       in_shared = shared + sums <= kMostSharedBytes;
       if (in_shared) shared += sums;
     }
     std::byte* scratch =
         gpu::scratch(stream, plan.tables_bytes + plan.times_bytes + (in_shared ? 1 : 2) * partials_bytes);
-    const CausalLaunch<T> p = prepare_causal<T>(stream, plan, scratch, columns, a, time);
+    const CausalLaunch<R> p = prepare_causal<T>(stream, plan, scratch, columns, a, time);
     CausalGradients<T> to{dq, dk, dv, nullptr, nullptr};
     if (tables) {
-      to.partials = reinterpret_cast<T*>(scratch + plan.tables_bytes + plan.times_bytes);
-      if (!in_shared) to.dtables = to.partials + partials_bytes / sizeof(T);
+      to.partials = reinterpret_cast<R*>(scratch + plan.tables_bytes + plan.times_bytes);
+      if (!in_shared) to.dtables = to.partials + partials_bytes / sizeof(R);
     }
     launch(stream,
            {.grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(p.heads)),
             .block = dim3(static_cast<unsigned>(kWarp * warps)),
             .shared_bytes = shared},
            causal_backward_kernel<T, kChunks, kTimed>, p, to, dy, y, q, k, v, logsum,
-           Drop<T>(cpu::DropRate(time.dropout.rate)));
+           Drop<R>(cpu::DropRate(time.dropout.rate)));
     if (tables)
       launch(stream,
              {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(2 * time.keys.rows() * columns, 256)), .block = 256},
-             add_tables_kernel<T>, p, blocks, static_cast<T>(element_scale(time)), dkeys, dvalues,
-             static_cast<const T*>(to.partials));
+             add_tables_kernel<R>, p, blocks, static_cast<R>(element_scale(time)), dkeys, dvalues,
+             static_cast<const R*>(to.partials));
   });
 }
 
-template void causal_attention_backward(const Stream&, float*, float*, float*, float*, float*, const float*,
-                                        const float*, const float*, const float*, const float*, const float*,
-                                        std::int64_t, const CausalAttention&, const TimeBuckets&);
-template void causal_attention_backward(const Stream&, double*, double*, double*, double*, double*, const double*,
-                                        const double*, const double*, const double*, const double*, const double*,
-                                        std::int64_t, const CausalAttention&, const TimeBuckets&);
+#define LOCKSTEP_INSTANTIATE(T)                                                                                  \
+  template void causal_attention_backward(const Stream&, T*, T*, T*, real_t<T>*, real_t<T>*, const T*, const T*, \
+                                          const T*, const T*, const T*, const real_t<T>*, std::int64_t,          \
+                                          const CausalAttention&, const TimeBuckets&);
+LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
+#undef LOCKSTEP_INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

@@ -8,7 +8,7 @@ namespace {
 
 using namespace gpu;
 
-/// What a block of the forward pass keeps in shared memory.
+/// What a block of the forward pass keeps in shared memory. T: real.
 template <class T, int kChunks, Timed kTimed>
 struct ForwardTiles {
   T *k, *v, *q, *p;
@@ -37,20 +37,21 @@ struct ForwardTiles {
 /// k, v once for every 8 warps' queries, of a sequence that stays in L2; tables come through L1. Bound by FMAs and, with
 /// element masks, by Philox: 10 rounds for 16 masks.
 template <class T, int kChunks, Timed kTimed>
-__global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
-    causal_forward_kernel(CausalLaunch<T> p, T* __restrict__ y, T* __restrict__ logsum, const T* __restrict__ q,
-                          const T* __restrict__ k, const T* __restrict__ v) {
+__global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(real_t<T>) == 4 ? 2 : 1)
+    causal_forward_kernel(CausalLaunch<real_t<T>> p, T* __restrict__ y, real_t<T>* __restrict__ logsum,
+                          const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v) {
+  using R = real_t<T>;
   constexpr int kRows = kQueries<kChunks, kTimed>;
   constexpr int kChannels = 4 * kChunks;
   const CausalLane me;
   const int head = static_cast<int>(blockIdx.y);
-  const CausalHead<T> h(p, blockIdx.x, head);
+  const CausalHead<R> h(p, blockIdx.x, head);
   const std::int64_t at = h.at(p, head);
-  const ForwardTiles<T, kChunks, kTimed> sm(sm_bytes, me, p.width);
-  const T none = -infinity<T>();
+  const ForwardTiles<R, kChunks, kTimed> sm(sm_bytes, me, p.width);
+  const R none = -infinity<R>();
 
   for (std::int64_t row = me.warp; row < h.first_query; row += me.warps)
-    for (int c = me.lane; c < p.width; c += kWarp) y[at + row * p.columns + c] = 0;
+    for (int c = me.lane; c < p.width; c += kWarp) store(y + at + row * p.columns + c, R{0});
 
   const std::int64_t step = std::int64_t{me.warps} * kRows;
   for (std::int64_t top = h.first_query; top < h.length; top += step) {
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
     __syncthreads();  // the tiles of the queries before have been used
     load_tile(me, sm.q - me.warp * kRows * tile_stride(p.width), q + at + top * p.columns, static_cast<int>(step),
               h.length - top, p.columns, p.width);
-    T out[kRows][kChannels] = {}, largest[kRows], sum[kRows] = {};
+    R out[kRows][kChannels] = {}, largest[kRows], sum[kRows] = {};
 #pragma unroll
     for (int r = 0; r < kRows; ++r) largest[r] = none;
 
@@ -71,22 +72,22 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
       if (first >= h.length || (!p.filled() && tile >= first + kRows)) continue;
 
       const std::int64_t key = tile + me.lane;
-      T s[kRows] = {};
+      R s[kRows] = {};
       add_scores(s, sm.q, sm.k, me.lane, p.width);
       if constexpr (kTimed != Timed::no)
-        time_products<kChunks, kTimed, false>(p, h, me, sm.time, sm.p, static_cast<T*>(nullptr), sm.q,
-                                              static_cast<const T*>(nullptr), first, tile);
-      T keep[kRows];
+        time_products<kChunks, kTimed, false>(p, h, me, sm.time, sm.p, static_cast<R*>(nullptr), sm.q,
+                                              static_cast<const R*>(nullptr), first, tile);
+      R keep[kRows];
       if (p.drops()) draw_keeps(keep, p, h.draws, me, first, tile);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const std::int64_t i = first + r;
-        if constexpr (kTimed != Timed::no) s[r] += key <= i ? sm.p[r * kKeys + me.lane] : T{0};
+        if constexpr (kTimed != Timed::no) s[r] += key <= i ? sm.p[r * kKeys + me.lane] : R{0};
         s[r] = key <= i ? s[r] * p.scale : p.filled() ? p.fill : none;
         if (key >= h.length) s[r] = none;
-        const T before = largest[r];
+        const R before = largest[r];
         largest[r] = warp_reduce(s[r] > before ? s[r] : before, Max{});
-        const T shrink = exp(before - largest[r]), e = s[r] == none ? T{0} : exp(s[r] - largest[r]);
+        const R shrink = exp(before - largest[r]), e = s[r] == none ? R{0} : exp(s[r] - largest[r]);
         sum[r] = sum[r] * shrink + warp_reduce(e);
 #pragma unroll
         for (int c = 0; c < kChannels; ++c) out[r][c] *= shrink;
@@ -105,12 +106,12 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
       const std::int64_t i = first + r;
       if (i >= h.length) break;
       if (logsum != nullptr && me.lane == 0)
-        logsum[(h.base + i) * p.heads + head] = largest[r] + static_cast<T>(log(static_cast<double>(sum[r])));
+        logsum[(h.base + i) * p.heads + head] = largest[r] + static_cast<R>(log(static_cast<double>(sum[r])));
       if (me.half != r % 2) continue;
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) {
         const int channel = kChunkChannels * (c / 4) + me.channel + c % 4;
-        if (channel < p.width) y[at + i * p.columns + channel] = out[r][c] / sum[r];
+        if (channel < p.width) store(y + at + i * p.columns + channel, out[r][c] / sum[r]);
       }
     }
   }
@@ -119,25 +120,27 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
 }  // namespace
 
 template <class T>
-void causal_attention_forward(const Stream& stream, T* y, T* logsum, const T* q, const T* k, const T* v,
+void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, const T* q, const T* k, const T* v,
                               std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
+  using R = real_t<T>;
   const CausalPlan plan = causal_plan<T>(columns, a, time);
   if (plan.sequences == 0) return;
   std::byte* scratch = gpu::scratch(stream, plan.tables_bytes + plan.times_bytes);
-  const CausalLaunch<T> p = prepare_causal<T>(stream, plan, scratch, columns, a, time);
+  const CausalLaunch<R> p = prepare_causal<T>(stream, plan, scratch, columns, a, time);
   visit_causal(plan, [&]<int kChunks, Timed kTimed>() {
     const int warps = plan.warps<kQueries<kChunks, kTimed>>();
     launch(stream,
            {.grid = dim3(static_cast<unsigned>(plan.sequences), static_cast<unsigned>(p.heads)),
             .block = dim3(static_cast<unsigned>(kWarp * warps)),
-            .shared_bytes = ForwardTiles<T, kChunks, kTimed>::bytes(warps, p.width)},
+            .shared_bytes = ForwardTiles<R, kChunks, kTimed>::bytes(warps, p.width)},
            causal_forward_kernel<T, kChunks, kTimed>, p, y, logsum, q, k, v);
   });
 }
 
-template void causal_attention_forward(const Stream&, float*, float*, const float*, const float*, const float*,
-                                       std::int64_t, const CausalAttention&, const TimeBuckets&);
-template void causal_attention_forward(const Stream&, double*, double*, const double*, const double*, const double*,
-                                       std::int64_t, const CausalAttention&, const TimeBuckets&);
+#define LOCKSTEP_INSTANTIATE(T)                                                                                     \
+  template void causal_attention_forward(const Stream&, T*, real_t<T>*, const T*, const T*, const T*, std::int64_t, \
+                                         const CausalAttention&, const TimeBuckets&);
+LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
+#undef LOCKSTEP_INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

@@ -62,12 +62,12 @@ namespace lockstep::ops::cuda {
 
 /// The passes of ops/causal_attention.hpp; pointers may be null where its tensors may be empty. Gradients are added to.
 template <class T>
-void causal_attention_forward(const Stream& stream, T* y, T* logsum, const T* q, const T* k, const T* v,
+void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, const T* q, const T* k, const T* v,
                               std::int64_t columns, const CausalAttention& attention, const TimeBuckets& time);
 /// y is the forward's: its product with dy is what a softmax's gradient needs of the whole row.
 template <class T>
-void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, T* dkeys, T* dvalues, const T* dy, const T* y,
-                               const T* q, const T* k, const T* v, const T* logsum, std::int64_t columns,
-                               const CausalAttention& attention, const TimeBuckets& time);
+void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, real_t<T>* dkeys, real_t<T>* dvalues,
+                               const T* dy, const T* y, const T* q, const T* k, const T* v, const real_t<T>* logsum,
+                               std::int64_t columns, const CausalAttention& attention, const TimeBuckets& time);
 
 }  // namespace lockstep::ops::cuda

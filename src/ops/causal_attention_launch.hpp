@@ -45,7 +45,7 @@ CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const Tim
     const std::int64_t copies = tables_per_sequence(time) ? plan.sequences : 1;
     plan.tables_bytes =
         static_cast<std::size_t>(copies * 2 * a.heads * time.keys.rows() * table_stride(static_cast<int>(width))) *
-        sizeof(T);
+        sizeof(real_t<T>);
     plan.times_bytes = time.times.size_bytes();
   }
   return plan;
@@ -93,17 +93,18 @@ __device__ T table_keep(const CausalLaunch<T>& p, const Drop<T>& drop, std::uint
 /// The tables by heads, scaled: (copies, 2, heads, R, table_stride) from (R, C) twice. One thread per element.
 template <class T>
 __global__ void __launch_bounds__(256)
-    time_tables_kernel(CausalLaunch<T> p, std::int64_t count, T* __restrict__ out, const T* __restrict__ keys,
-                       const T* __restrict__ values, Drop<T> drop, T scale) {
+    time_tables_kernel(CausalLaunch<real_t<T>> p, std::int64_t count, real_t<T>* __restrict__ out,
+                       const T* __restrict__ keys, const T* __restrict__ values, Drop<real_t<T>> drop,
+                       real_t<T> scale) {
   const std::int64_t stride = table_stride(p.width), rows = p.last + 1;
   for (std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; e < count;
        e += std::int64_t{gridDim.x} * blockDim.x) {
     const std::int64_t c = e % stride, r = e / stride % rows, head = e / (stride * rows) % p.heads;
     const std::int64_t side = e / (stride * rows * p.heads) % 2, sequence = e / (stride * rows * p.heads * 2);
-    T value = 0;
+    real_t<T> value = 0;
     if (c < p.width) {
       const std::int64_t channel = head * p.width + c;
-      value = scale * (side == 0 ? keys : values)[r * p.columns + channel];
+      value = scale * load((side == 0 ? keys : values) + r * p.columns + channel);
       if (p.tables_apart > 0) value *= table_keep(p, drop, p.samples[sequence], static_cast<int>(side), r, channel);
     }
     out[e] = value;
@@ -121,20 +122,21 @@ inline double element_scale(const TimeBuckets& time) { return 256.0 / (256 - ele
 /// Times and tables brought to where kernels want them, and what they are launched with. scratch: tables_bytes +
 /// times_bytes of the plan.
 template <class T>
-CausalLaunch<T> prepare_causal(const Stream& stream, const CausalPlan& plan, std::byte* scratch, std::int64_t columns,
-                               const CausalAttention& a, const TimeBuckets& time) {
+CausalLaunch<real_t<T>> prepare_causal(const Stream& stream, const CausalPlan& plan, std::byte* scratch,
+                                       std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
+  using R = real_t<T>;
   const int heads = static_cast<int>(a.heads), width = static_cast<int>(columns / a.heads);
-  CausalLaunch<T> p{.sequences = plan.sequences,
+  CausalLaunch<R> p{.sequences = plan.sequences,
                     .columns = columns,
                     .heads = heads,
                     .width = width,
                     .offsets = a.rows.offsets.data(),
                     .samples = a.rows.samples.data(),
                     .first_query = a.first_query.empty() ? nullptr : a.first_query.data(),
-                    .fill = static_cast<T>(a.fill),
-                    .scale = static_cast<T>(1) / std::sqrt(static_cast<T>(width)),
+                    .fill = static_cast<R>(a.fill),
+                    .scale = static_cast<R>(1) / std::sqrt(static_cast<R>(width)),
                     .dropout = a.dropout,
-                    .drop = Drop<T>(ops::cpu::DropRate(a.dropout.rate)),
+                    .drop = Drop<R>(ops::cpu::DropRate(a.dropout.rate)),
                     .tables = nullptr,
                     .tables_apart = 0,
                     .times = nullptr,
@@ -142,15 +144,15 @@ CausalLaunch<T> prepare_causal(const Stream& stream, const CausalPlan& plan, std
                     .threshold = element_threshold(time),
                     .time_dropout = time.dropout};
   if (!time) return p;
-  auto* tables = reinterpret_cast<T*>(scratch);
+  auto* tables = reinterpret_cast<R*>(scratch);
   auto* times = reinterpret_cast<std::int64_t*>(scratch + plan.tables_bytes);
   copy_bytes(stream, times, time.times.data(), plan.times_bytes);
   p.times = times;
   p.last = time.keys.rows() - 1;
   if (tables_per_sequence(time)) p.tables_apart = 2 * heads * time.keys.rows() * table_stride(width);
-  const auto count = static_cast<std::int64_t>(plan.tables_bytes / sizeof(T));
+  const auto count = static_cast<std::int64_t>(plan.tables_bytes / sizeof(R));
   launch(stream, grid_for(count), time_tables_kernel<T>, p, count, tables, time.keys.data<T>(), time.values.data<T>(),
-         Drop<T>(ops::cpu::DropRate(time.dropout.rate)), static_cast<T>(element_scale(time)));
+         Drop<R>(ops::cpu::DropRate(time.dropout.rate)), static_cast<R>(element_scale(time)));
   p.tables = tables;
   return p;
 }

@@ -105,28 +105,34 @@ void backward(const Mixer<T>& s, const T* dy, const cuda::CollapsedGradients<T>&
 void collapsed_connection_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& f,
                                   const CollapsedConnection& site) {
   check("collapsed_connection", x, f, y, site);
-  visit_float(x.dtype(), [&]<class T>() {
-    const cuda::Collapsed<T> s = collapsed<T>(x, f, site);
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) return cuda::collapsed_connection_forward<T>(stream, y.data<T>(), s);
-    }
-    forward(Mixer<T>(s), y.data<T>());
-  });
+  if constexpr (kHasCuda) {
+    if (x.device().is_cuda())
+      return visit_storage(x.dtype(), [&]<class T>() {
+        cuda::collapsed_connection_forward<T>(stream, y.data<T>(), collapsed<T>(x, f, site));
+      });
+  }
+  visit_float(x.dtype(), [&]<class T>() { forward(Mixer<T>(collapsed<T>(x, f, site)), y.data<T>()); });
 }
 
 void collapsed_connection_backward(Stream& stream, Target dx, Target df, const CollapsedConnection& gradients,
                                    const Tensor& dy, const Tensor& x, const Tensor& f,
                                    const CollapsedConnection& site) {
   check("collapsed_connection backward", x, f, dy, site);
+  const auto targets = [&]<class T>() {
+    using R = real_t<T>;
+    return cuda::CollapsedGradients<T>{pointer<T>(dx.tensor), pointer<T>(df.tensor), pointer<R>(gradients.alpha),
+                                       pointer<R>(gradients.weight), pointer<R>(gradients.bias)};
+  };
+  if constexpr (kHasCuda) {
+    if (x.device().is_cuda())
+      return visit_storage(x.dtype(), [&]<class T>() {
+        cuda::collapsed_connection_backward<T>(stream, targets.template operator()<T>(), dx.accumulate, df.accumulate,
+                                               dy.data<T>(), collapsed<T>(x, f, site));
+      });
+  }
   visit_float(x.dtype(), [&]<class T>() {
-    const cuda::Collapsed<T> s = collapsed<T>(x, f, site);
-    const cuda::CollapsedGradients<T> to = {pointer<T>(dx.tensor), pointer<T>(df.tensor), pointer<T>(gradients.alpha),
-                                            pointer<T>(gradients.weight), pointer<T>(gradients.bias)};
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::collapsed_connection_backward<T>(stream, to, dx.accumulate, df.accumulate, dy.data<T>(), s);
-    }
-    backward(Mixer<T>(s), dy.data<T>(), to, dx.accumulate, df.accumulate);
+    backward(Mixer<T>(collapsed<T>(x, f, site)), dy.data<T>(), targets.template operator()<T>(), dx.accumulate,
+             df.accumulate);
   });
 }
 

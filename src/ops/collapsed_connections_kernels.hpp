@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 
+#include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
 
 namespace lockstep::ops::cuda {
@@ -14,7 +15,8 @@ struct Collapsed {
 /// Where gradients go; null: not wanted.
 template <class T>
 struct CollapsedGradients {
-  T *dx, *df, *alpha, *weight, *bias;
+  T *dx, *df;
+  real_t<T>*alpha, *weight, *bias;
 };
 
 template <class T>

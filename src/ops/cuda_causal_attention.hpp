@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "cuda_philox.hpp"
+#include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/ops/causal_attention.hpp"
 
@@ -14,6 +15,9 @@
 /// kKeys keys. Scores are a lane per key. Everything of which a sum over keys is wanted is a lane per four channels,
 /// the two halves of a warp taking pairs of keys in turn (0 1, 4 5, ... and 2 3, 6 7, ...): that is how the CPU's draws
 /// for time dropout fall, so one block of Philox gives a lane the masks of its four channels for two keys and both tables.
+///
+/// T is what rows are stored as. All that is in registers, shared memory and scratch is of type real_t<T>: tiles are
+/// widened once as they come in, and each element then serves tens of products.
 namespace lockstep::gpu {
 
 using ops::CausalAttention;
@@ -56,7 +60,7 @@ __device__ T infinity() {
   return static_cast<T>(HUGE_VAL);
 }
 
-/// What all blocks of a launch know.
+/// What all blocks of a launch know. T: real.
 template <class T>
 struct CausalLaunch {
   std::int64_t sequences, columns;
@@ -133,12 +137,12 @@ using MaskBits = std::conditional_t<kChunks == 1, std::uint16_t, std::uint32_t>;
 
 /// Rows [0, n) of a tile, of which the first `valid` exist, filled up with zeros.
 template <class T>
-__device__ void load_tile(const CausalLane& me, T* sm, const T* __restrict__ from, int n, std::int64_t valid,
+__device__ void load_tile(const CausalLane& me, real_t<T>* sm, const T* __restrict__ from, int n, std::int64_t valid,
                           std::int64_t columns, int width) {
   const int stride = tile_stride(width);
   for (int row = me.warp; row < n; row += me.warps)
     for (int c = me.lane; c < stride; c += kWarp)
-      sm[row * stride + c] = row < valid && c < width ? from[row * columns + c] : T{0};
+      sm[row * stride + c] = row < valid && c < width ? load(from + row * columns + c) : real_t<T>{0};
 }
 
 /// s_r += a_r . b_lane: rows a of the warp, b of the tile.

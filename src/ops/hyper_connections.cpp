@@ -73,13 +73,16 @@ void hyper_maps_forward(Stream& stream, const Tensor& maps, const Tensor& raw, c
   require(raw.shape() == maps.shape() && scale.size() == e.tokens, "hyper_maps: maps is ", maps.shape(),
           ", so raw must be too, not ", raw.shape(), ", and scale have ", e.tokens, " elements, not ", scale.size());
   if (e.tokens == 0) return;
+  const std::int64_t width = e.streams * e.channels;
+  if constexpr (kHasCuda) {
+    if (x.device().is_cuda())
+      return visit_storage(x.dtype(), [&]<class T>() {
+        using R = real_t<T>;
+        cuda::hyper_maps_forward<T>(stream, maps.data<R>(), raw.data<R>(), scale.data<R>(), x.data<T>(), e.tokens,
+                                    width, h);
+      });
+  }
   visit_float(x.dtype(), [&]<class T>() {
-    const std::int64_t width = e.streams * e.channels;
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::hyper_maps_forward<T>(stream, maps.data<T>(), raw.data<T>(), scale.data<T>(), x.data<T>(),
-                                           e.tokens, width, h);
-    }
     cpu::product<T>(e.tokens, e.maps, width, raw.data<T>(), x.data<T>(), all_weights<T>(h), true, false);
     cpu::active_hyper_kernels<T>().maps(e.tokens, width, maps.data<T>(), raw.data<T>(), scale.data<T>(), x.data<T>(),
                                         static_cast<T>(h.eps), gates_of<T>(h));
@@ -91,15 +94,18 @@ void hyper_maps_backward(Stream& stream, Target dx, const HyperConnectionGradien
   const Extents e = extents_of("hyper_maps backward", x, dmaps, h.streams());
   check("hyper_maps backward", h, e);
   if (e.tokens == 0) return;
+  if (dx && !dx.accumulate) fill_zero(stream, dx.tensor);
+  const std::int64_t n = e.streams, width = n * e.channels;
+  if constexpr (kHasCuda) {
+    if (x.device().is_cuda())
+      return visit_storage(x.dtype(), [&]<class T>() {
+        using R = real_t<T>;
+        cuda::hyper_maps_backward<T>(stream, pointer<T>(dx), gradients, dmaps.data<R>(), raw.data<R>(), scale.data<R>(),
+                                     x.data<T>(), e.tokens, width, h);
+      });
+  }
   visit_float(x.dtype(), [&]<class T>() {
-    const std::int64_t n = e.streams, width = n * e.channels;
-    T* to = dx ? dx.tensor.data<T>() : nullptr;
-    if (to && !dx.accumulate) fill_zero(stream, dx.tensor);
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::hyper_maps_backward<T>(stream, to, gradients, dmaps.data<T>(), raw.data<T>(), scale.data<T>(),
-                                            x.data<T>(), e.tokens, width, h);
-    }
+    T* to = pointer<T>(dx);
     const cpu::HyperKernels<T>& kernels = cpu::active_hyper_kernels<T>();
     std::array<T, 3 + HyperConnection::kMostStreams*(2 + HyperConnection::kMostStreams)> sums{};
     kernels.maps_gradient(e.tokens, dmaps.data<T>(), sums.data(), raw.data<T>(), gates_of<T>(h));
@@ -120,11 +126,13 @@ void hyper_read_forward(Stream& stream, const Tensor& u, const Tensor& x, const 
   const Extents e = extents_of("hyper_read", x, maps, n);
   require(u.size() == e.tokens * e.channels, "hyper_read: the streams are ", x.shape(), ", so u must not be ",
           u.shape());
+  if constexpr (kHasCuda) {
+    if (x.device().is_cuda())
+      return visit_storage(x.dtype(), [&]<class T>() {
+        cuda::hyper_read_forward<T>(stream, u.data<T>(), x.data<T>(), maps.data<real_t<T>>(), e.tokens, e.channels, n);
+      });
+  }
   visit_float(x.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::hyper_read_forward<T>(stream, u.data<T>(), x.data<T>(), maps.data<T>(), e.tokens, e.channels, n);
-    }
     cpu::active_hyper_kernels<T>().mix(e.tokens, e.channels, 1, n, u.data<T>(), x.data<T>(), maps.data<T>(), e.maps, 0,
                                        1, false);
   });
@@ -134,12 +142,15 @@ void hyper_read_backward(Stream& stream, Target dx, Target dmaps, const Tensor& 
                          std::int64_t n) {
   const Extents e = extents_of("hyper_read backward", x, maps, n);
   if (dmaps && !dmaps.accumulate) fill_zero(stream, dmaps.tensor);
+  if constexpr (kHasCuda) {
+    if (x.device().is_cuda())
+      return visit_storage(x.dtype(), [&]<class T>() {
+        using R = real_t<T>;
+        cuda::hyper_read_backward<T>(stream, pointer<T>(dx), dx.accumulate, pointer<R>(dmaps), du.data<T>(),
+                                     x.data<T>(), maps.data<R>(), e.tokens, e.channels, n);
+      });
+  }
   visit_float(x.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::hyper_read_backward<T>(stream, pointer<T>(dx), dx.accumulate, pointer<T>(dmaps), du.data<T>(),
-                                            x.data<T>(), maps.data<T>(), e.tokens, e.channels, n);
-    }
     const cpu::HyperKernels<T>& kernels = cpu::active_hyper_kernels<T>();
     if (dx)
       kernels.mix(e.tokens, e.channels, n, 1, dx.tensor.data<T>(), du.data<T>(), maps.data<T>(), e.maps, 1, 0,
@@ -154,12 +165,14 @@ void hyper_write_forward(Stream& stream, const Tensor& out, const Tensor& x, con
   const Extents e = extents_of("hyper_write", x, maps, n);
   require(out.size() == x.size() && y.size() == e.tokens * e.channels, "hyper_write: the streams are ", x.shape(),
           ", so the result must not be ", out.shape(), " or y ", y.shape());
+  if constexpr (kHasCuda) {
+    if (x.device().is_cuda())
+      return visit_storage(x.dtype(), [&]<class T>() {
+        cuda::hyper_write_forward<T>(stream, out.data<T>(), x.data<T>(), maps.data<real_t<T>>(), y.data<T>(), e.tokens,
+                                     e.channels, n);
+      });
+  }
   visit_float(x.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::hyper_write_forward<T>(stream, out.data<T>(), x.data<T>(), maps.data<T>(), y.data<T>(), e.tokens,
-                                            e.channels, n);
-    }
     const auto mix = cpu::active_hyper_kernels<T>().mix;
     mix(e.tokens, e.channels, n, n, out.data<T>(), x.data<T>(), maps.data<T>() + 2 * n, e.maps, n, 1, false);
     mix(e.tokens, e.channels, n, 1, out.data<T>(), y.data<T>(), maps.data<T>() + n, e.maps, 1, 0, true);
@@ -170,13 +183,16 @@ void hyper_write_backward(Stream& stream, Target dx, Target dmaps, Target dy, co
                           const Tensor& maps, const Tensor& y, std::int64_t n) {
   const Extents e = extents_of("hyper_write backward", x, maps, n);
   if (dmaps && !dmaps.accumulate) fill_zero(stream, dmaps.tensor);
+  if constexpr (kHasCuda) {
+    if (x.device().is_cuda())
+      return visit_storage(x.dtype(), [&]<class T>() {
+        using R = real_t<T>;
+        cuda::hyper_write_backward<T>(stream, pointer<T>(dx), dx.accumulate, pointer<R>(dmaps), pointer<T>(dy),
+                                      dy.accumulate, dout.data<T>(), x.data<T>(), maps.data<R>(), y.data<T>(), e.tokens,
+                                      e.channels, n);
+      });
+  }
   visit_float(x.dtype(), [&]<class T>() {
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::hyper_write_backward<T>(stream, pointer<T>(dx), dx.accumulate, pointer<T>(dmaps), pointer<T>(dy),
-                                             dy.accumulate, dout.data<T>(), x.data<T>(), maps.data<T>(), y.data<T>(),
-                                             e.tokens, e.channels, n);
-    }
     const cpu::HyperKernels<T>& kernels = cpu::active_hyper_kernels<T>();
     const T* d = dout.data<T>();
     if (dx)

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "hyper_connections_kernels.hpp"
+#include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
 
@@ -24,7 +25,7 @@ template <class T>
 struct Maps {
   std::int64_t tokens, width;  ///< width = n C
   int n, maps, steps;
-  T eps;
+  real_t<T> eps;
   const T *alpha[3], *bias[3], *weight[3];
 
   explicit Maps(std::int64_t count, std::int64_t columns, const HyperConnection& h)
@@ -33,7 +34,7 @@ struct Maps {
         n(static_cast<int>(h.streams())),
         maps(static_cast<int>(h.maps())),
         steps(static_cast<int>(h.sinkhorn_steps)),
-        eps(static_cast<T>(h.eps)),
+        eps(static_cast<real_t<T>>(h.eps)),
         alpha{h.alpha_pre.data<T>(), h.alpha_post.data<T>(), h.alpha_res.data<T>()},
         bias{h.bias_pre.data<T>(), h.bias_post.data<T>(), h.bias_res.data<T>()},
         weight{h.weight_pre.data<T>(), h.weight_post.data<T>(), h.weight_res.data<T>()} {}
@@ -46,8 +47,10 @@ struct Maps {
     return kind == 0 ? of[0] : kind == 1 ? of[1] : of[2];
   }
   __device__ const T* weight_row(int k) const { return pick(weight, kind(k)) + place(k) * width; }
-  __device__ T gate(int k) const { return *pick(alpha, kind(k)); }
-  __device__ T logit(int k, T raw) const { return gate(k) * raw + pick(bias, kind(k))[place(k)]; }
+  __device__ real_t<T> gate(int k) const { return load(pick(alpha, kind(k))); }
+  __device__ real_t<T> logit(int k, real_t<T> raw) const {
+    return gate(k) * raw + load(pick(bias, kind(k)) + place(k));
+  }
 };
 
 template <class T>
@@ -60,7 +63,7 @@ __device__ T clamped(T z) {
 }
 
 /// A token's matrix, divided in turn by the sums of its columns and of its rows. kN: its extent when known, so that it
-/// stays in registers; 0: n.
+/// stays in registers; 0: n. T: real.
 template <class T, int kN>
 struct Sinkhorn {
   static constexpr int kExtent = kN > 0 ? kN : kMost;
@@ -106,25 +109,27 @@ struct Sinkhorn {
 /// stay in registers. Reads x once, and the weights once per block, from L2.
 template <class T, int kN>
 __global__ void __launch_bounds__(kWarp* kMapWarps)
-    maps_kernel(Maps<T> p, T* __restrict__ maps, T* __restrict__ raw, T* __restrict__ scale, const T* __restrict__ x) {
+    maps_kernel(Maps<T> p, real_t<T>* __restrict__ maps, real_t<T>* __restrict__ raw, real_t<T>* __restrict__ scale,
+                const T* __restrict__ x) {
+  using R = real_t<T>;
   constexpr int kTokens = kMapTokens<kN>, kEach = kTokens / kMapWarps;
   constexpr int kMostMaps = (kN > 0 ? kN : kMost) * (2 + (kN > 0 ? kN : kMost));
   constexpr int kGroups = (kMostMaps + kWarp - 1) / kWarp;
-  __shared__ T sm_x[kTokens][kWarp + 1], sm_w[kMostMaps][kWarp + 1], sm_maps[kTokens][kMostMaps + 1];
+  __shared__ R sm_x[kTokens][kWarp + 1], sm_w[kMostMaps][kWarp + 1], sm_maps[kTokens][kMostMaps + 1];
   const int n = kN > 0 ? kN : p.n, count = n * (2 + n);
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t first = std::int64_t{blockIdx.x} * kTokens;
-  T product[kGroups][kEach] = {}, squares[kEach] = {};
+  R product[kGroups][kEach] = {}, squares[kEach] = {};
   for (std::int64_t column = 0; column < p.width; column += kWarp) {
     const std::int64_t c = column + lane;
     __syncthreads();
     for (int t = warp; t < kTokens; t += kMapWarps)
-      sm_x[t][lane] = first + t < p.tokens && c < p.width ? x[(first + t) * p.width + c] : T{0};
-    for (int k = warp; k < count; k += kMapWarps) sm_w[k][lane] = c < p.width ? p.weight_row(k)[c] : T{0};
+      sm_x[t][lane] = first + t < p.tokens && c < p.width ? load(x + (first + t) * p.width + c) : R{0};
+    for (int k = warp; k < count; k += kMapWarps) sm_w[k][lane] = c < p.width ? load(p.weight_row(k) + c) : R{0};
     __syncthreads();
 #pragma unroll
     for (int t = 0; t < kEach; ++t) {
-      const T v = sm_x[warp * kEach + t][lane];
+      const R v = sm_x[warp * kEach + t][lane];
       squares[t] += v * v;
     }
 #pragma unroll
@@ -133,7 +138,7 @@ __global__ void __launch_bounds__(kWarp* kMapWarps)
       if (k >= count) continue;
 #pragma unroll 8
       for (int i = 0; i < kWarp; ++i) {
-        const T w = sm_w[k][i];
+        const R w = sm_w[k][i];
 #pragma unroll
         for (int t = 0; t < kEach; ++t) product[g][t] += w * sm_x[warp * kEach + t][i];
       }
@@ -142,7 +147,7 @@ __global__ void __launch_bounds__(kWarp* kMapWarps)
 #pragma unroll
   for (int t = 0; t < kEach; ++t) {
     const std::int64_t token = first + warp * kEach + t;
-    const T norm = 1 / sqrt(warp_reduce(squares[t]) / static_cast<T>(p.width) + p.eps);
+    const R norm = 1 / sqrt(warp_reduce(squares[t]) / static_cast<R>(p.width) + p.eps);
     if (token >= p.tokens) break;
     if (lane == 0) scale[token] = norm;
 #pragma unroll
@@ -155,21 +160,21 @@ __global__ void __launch_bounds__(kWarp* kMapWarps)
   }
   __syncthreads();
   if (const int t = static_cast<int>(threadIdx.x); t < kTokens && first + t < p.tokens) {
-    T* mine = sm_maps[t];
-    for (int k = 0; k < 2 * n; ++k) mine[k] = static_cast<T>(k < n ? 1 : 2) * sigmoid(mine[k]);
-    Sinkhorn<T, kN> res;
-#pragma unroll Sinkhorn < T, kN> ::kUnroll
+    R* mine = sm_maps[t];
+    for (int k = 0; k < 2 * n; ++k) mine[k] = static_cast<R>(k < n ? 1 : 2) * sigmoid(mine[k]);
+    Sinkhorn<R, kN> res;
+#pragma unroll Sinkhorn < R, kN> ::kUnroll
     for (int a = 0; a < n; ++a)
-#pragma unroll Sinkhorn < T, kN> ::kUnroll
+#pragma unroll Sinkhorn < R, kN> ::kUnroll
       for (int b = 0; b < n; ++b) res.m[a][b] = exp(clamped(mine[(2 + a) * n + b]));
 #pragma unroll 1
     for (int step = 0; step < p.steps; ++step) {
       res.template divide<true>(n, nullptr, 0);
       res.template divide<false>(n, nullptr, 0);
     }
-#pragma unroll Sinkhorn < T, kN> ::kUnroll
+#pragma unroll Sinkhorn < R, kN> ::kUnroll
     for (int a = 0; a < n; ++a)
-#pragma unroll Sinkhorn < T, kN> ::kUnroll
+#pragma unroll Sinkhorn < R, kN> ::kUnroll
       for (int b = 0; b < n; ++b) mine[(2 + a) * n + b] = res.m[a][b];
   }
   __syncthreads();
@@ -183,31 +188,33 @@ __global__ void __launch_bounds__(kWarp* kMapWarps)
 /// bias (maps), to `partials` (blocks, 3 + maps).
 template <class T, int kN>
 __global__ void __launch_bounds__(kGateThreads)
-    gates_backward_kernel(Maps<T> p, T* __restrict__ dmaps, T* __restrict__ factor, T* __restrict__ partials,
-                          T* __restrict__ sums, const T* __restrict__ raw, const T* __restrict__ scale) {
-  using Matrix = Sinkhorn<T, kN>;
+    gates_backward_kernel(Maps<T> p, real_t<T>* __restrict__ dmaps, real_t<T>* __restrict__ factor,
+                          real_t<T>* __restrict__ partials, real_t<T>* __restrict__ sums,
+                          const real_t<T>* __restrict__ raw, const real_t<T>* __restrict__ scale) {
+  using R = real_t<T>;
+  using Matrix = Sinkhorn<R, kN>;
   const int n = kN > 0 ? kN : p.n, count = n * (2 + n), thread = static_cast<int>(threadIdx.x);
   const int row = (3 + count) | 1;  // odd: the threads' rows start in different banks
-  T* const sm_sums = reinterpret_cast<T*>(sm_bytes);
-  T* const mine = sm_sums + thread * row;
+  R* const sm_sums = reinterpret_cast<R*>(sm_bytes);
+  R* const mine = sm_sums + thread * row;
   const std::int64_t token = std::int64_t{blockIdx.x} * kGateThreads + thread;
   for (int k = 0; k < 3 + count; ++k) mine[k] = 0;
   if (token < p.tokens) {
-    const T norm = scale[token];
-    const T* const z = raw + token * count;
-    T* const d = dmaps + token * count;
-    T along = 0;
+    const R norm = scale[token];
+    const R* const z = raw + token * count;
+    R* const d = dmaps + token * count;
+    R along = 0;
     // From the gradient of logit k to those of alpha, bias and the product.
-    const auto finish = [&](int k, T dz) {
-      const T by_raw = dz * p.gate(k);
+    const auto finish = [&](int k, R dz) {
+      const R by_raw = dz * p.gate(k);
       mine[p.kind(k)] += dz * z[k];
       mine[3 + k] = dz;
       along += by_raw * z[k];
       d[k] = by_raw * norm;
     };
     for (int k = 0; k < 2 * n; ++k) {
-      const T y = sigmoid(p.logit(k, z[k]));
-      finish(k, d[k] * y * (1 - y) * static_cast<T>(k < n ? 1 : 2));
+      const R y = sigmoid(p.logit(k, z[k]));
+      finish(k, d[k] * y * (1 - y) * static_cast<R>(k < n ? 1 : 2));
     }
     Matrix res, gradient;
 #pragma unroll Matrix::kUnroll
@@ -218,7 +225,7 @@ __global__ void __launch_bounds__(kGateThreads)
         res.m[a][b] = exp(clamped(p.logit(k, z[k])));
         gradient.m[a][b] = d[k];
       }
-    T* at = sums + token;
+    R* at = sums + token;
 #pragma unroll 1
     for (int step = 0; step < p.steps; ++step, at += 2 * n * p.tokens) {
       res.template divide<true>(n, at, p.tokens);
@@ -235,14 +242,14 @@ __global__ void __launch_bounds__(kGateThreads)
 #pragma unroll Matrix::kUnroll
       for (int b = 0; b < n; ++b) {
         const int k = (2 + a) * n + b;
-        const T logit = p.logit(k, z[k]);
-        finish(k, logit > T{10} || logit < T{-10} ? T{0} : gradient.m[a][b] * exp(logit));
+        const R logit = p.logit(k, z[k]);
+        finish(k, logit > R{10} || logit < R{-10} ? R{0} : gradient.m[a][b] * exp(logit));
       }
-    factor[token] = -norm * norm * along / static_cast<T>(p.width);
+    factor[token] = -norm * norm * along / static_cast<R>(p.width);
   }
   __syncthreads();
   for (int k = thread; k < 3 + count; k += kGateThreads) {
-    T sum = 0;
+    R sum = 0;
     for (int t = 0; t < kGateThreads; ++t) sum += sm_sums[t * row + k];
     partials[std::int64_t{blockIdx.x} * (3 + count) + k] = sum;
   }
@@ -251,18 +258,20 @@ __global__ void __launch_bounds__(kGateThreads)
 /// dx_c += factor x_c + sum_k d_k W_kc. A thread has a column and eight tokens, so a weight serves eight products;
 /// x and dx are read and written once.
 template <class T>
-__global__ void __launch_bounds__(kColumns) maps_dx_kernel(Maps<T> p, T* __restrict__ dx, const T* __restrict__ d,
-                                                           const T* __restrict__ factor, const T* __restrict__ x) {
+__global__ void __launch_bounds__(kColumns)
+    maps_dx_kernel(Maps<T> p, T* __restrict__ dx, const real_t<T>* __restrict__ d, const real_t<T>* __restrict__ factor,
+                   const T* __restrict__ x) {
+  using R = real_t<T>;
   constexpr int kTokens = 8;
-  __shared__ T sm_d[kTokens][kMost * (2 + kMost)];
+  __shared__ R sm_d[kTokens][kMost * (2 + kMost)];
   const std::int64_t c = std::int64_t{blockIdx.y} * kColumns + threadIdx.x, first = std::int64_t{blockIdx.x} * kTokens;
   for (int e = static_cast<int>(threadIdx.x); e < kTokens * p.maps; e += kColumns)
-    sm_d[e / p.maps][e % p.maps] = first + e / p.maps < p.tokens ? d[first * p.maps + e] : T{0};
+    sm_d[e / p.maps][e % p.maps] = first + e / p.maps < p.tokens ? d[first * p.maps + e] : R{0};
   __syncthreads();
   if (c >= p.width) return;
-  T sum[kTokens] = {};
+  R sum[kTokens] = {};
   for (int k = 0; k < p.maps; ++k) {
-    const T w = p.weight_row(k)[c];
+    const R w = load(p.weight_row(k) + c);
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) sum[t] += sm_d[t][k] * w;
   }
@@ -270,7 +279,7 @@ __global__ void __launch_bounds__(kColumns) maps_dx_kernel(Maps<T> p, T* __restr
   for (int t = 0; t < kTokens; ++t) {
     if (first + t >= p.tokens) break;
     const std::int64_t at = (first + t) * p.width + c;
-    dx[at] += factor[first + t] * x[at] + sum[t];
+    store(dx + at, factor[first + t] * load(x + at) + sum[t], true);
   }
 }
 
@@ -278,15 +287,17 @@ __global__ void __launch_bounds__(kColumns) maps_dx_kernel(Maps<T> p, T* __restr
 /// column and 24 maps (all, with four streams), so x is read once; d comes through L1, the same for all lanes.
 template <class T>
 __global__ void __launch_bounds__(kColumns)
-    maps_dweight_kernel(Maps<T> p, T* __restrict__ partials, const T* __restrict__ d, const T* __restrict__ x) {
+    maps_dweight_kernel(Maps<T> p, real_t<T>* __restrict__ partials, const real_t<T>* __restrict__ d,
+                        const T* __restrict__ x) {
+  using R = real_t<T>;
   constexpr int kEach = 24;
   const std::int64_t c = std::int64_t{blockIdx.x} * kColumns + threadIdx.x;
   if (c >= p.width) return;
   const int k0 = static_cast<int>(blockIdx.z) * kEach;
   const std::int64_t begin = p.tokens * blockIdx.y / gridDim.y, end = p.tokens * (blockIdx.y + 1) / gridDim.y;
-  T sum[kEach] = {};
+  R sum[kEach] = {};
   for (std::int64_t token = begin; token < end; ++token) {
-    const T v = x[token * p.width + c];
+    const R v = load(x + token * p.width + c);
 #pragma unroll
     for (int k = 0; k < kEach; ++k)
       if (k0 + k < p.maps) sum[k] += d[token * p.maps + k0 + k] * v;
@@ -347,8 +358,8 @@ T* pointer(const Target& t) {
 }  // namespace
 
 template <class T>
-void hyper_maps_forward(const Stream& stream, T* maps, T* raw, T* scale, const T* x, std::int64_t tokens,
-                        std::int64_t width, const HyperConnection& h) {
+void hyper_maps_forward(const Stream& stream, real_t<T>* maps, real_t<T>* raw, real_t<T>* scale, const T* x,
+                        std::int64_t tokens, std::int64_t width, const HyperConnection& h) {
   const Maps<T> p(tokens, width, h);
   const auto blocks_of = [=](int each) { return static_cast<unsigned>(ceil_div<std::int64_t>(tokens, each)); };
   launch(stream, {.grid = blocks_of(p.n == 4 ? kMapTokens<4> : kMapTokens<0>), .block = kWarp * kMapWarps},
@@ -356,27 +367,28 @@ void hyper_maps_forward(const Stream& stream, T* maps, T* raw, T* scale, const T
 }
 
 template <class T>
-void hyper_maps_backward(const Stream& stream, T* dx, const HyperConnectionGradients& g, T* dmaps, const T* raw,
-                         const T* scale, const T* x, std::int64_t tokens, std::int64_t width,
-                         const HyperConnection& h) {
+void hyper_maps_backward(const Stream& stream, T* dx, const HyperConnectionGradients& g, real_t<T>* dmaps,
+                         const real_t<T>* raw, const real_t<T>* scale, const T* x, std::int64_t tokens,
+                         std::int64_t width, const HyperConnection& h) {
+  using R = real_t<T>;
   const Maps<T> p(tokens, width, h);
   const std::int64_t blocks = ceil_div<std::int64_t>(tokens, kGateThreads), gates = 3 + p.maps;
   const std::int64_t parts = weight_parts(tokens), weights = p.maps * width;
-  T* factor = reinterpret_cast<T*>(scratch(
+  R* factor = reinterpret_cast<R*>(scratch(
       stream,
-      static_cast<std::size_t>(tokens * (1 + 2 * p.steps * p.n) + blocks * gates + parts * weights) * sizeof(T)));
-  T *sums = factor + tokens, *gate_parts = sums + 2 * p.steps * p.n * tokens,
+      static_cast<std::size_t>(tokens * (1 + 2 * p.steps * p.n) + blocks * gates + parts * weights) * sizeof(R)));
+  R *sums = factor + tokens, *gate_parts = sums + 2 * p.steps * p.n * tokens,
     *weight_sums = gate_parts + blocks * gates;
 
   launch(stream,
          {.grid = static_cast<unsigned>(blocks),
           .block = kGateThreads,
-          .shared_bytes = static_cast<std::size_t>(kGateThreads * (gates | 1)) * sizeof(T)},
+          .shared_bytes = static_cast<std::size_t>(kGateThreads * (gates | 1)) * sizeof(R)},
          p.n == 4 ? gates_backward_kernel<T, 4> : gates_backward_kernel<T, 0>, p, dmaps, factor, gate_parts, sums, raw,
          scale);
   add_parts(stream, blocks, gates, gate_parts,
-            ToGates<T>{{pointer<T>(g.alpha_pre), pointer<T>(g.alpha_post), pointer<T>(g.alpha_res)},
-                       {pointer<T>(g.bias_pre), pointer<T>(g.bias_post), pointer<T>(g.bias_res)},
+            ToGates<R>{{pointer<R>(g.alpha_pre), pointer<R>(g.alpha_post), pointer<R>(g.alpha_res)},
+                       {pointer<R>(g.bias_pre), pointer<R>(g.bias_post), pointer<R>(g.bias_res)},
                        p.n});
   const auto column_blocks = static_cast<unsigned>(ceil_div<std::int64_t>(width, kColumns));
   if (dx != nullptr)
@@ -388,16 +400,15 @@ void hyper_maps_backward(const Stream& stream, T* dx, const HyperConnectionGradi
           .block = kColumns},
          maps_dweight_kernel<T>, p, weight_sums, dmaps, x);
   add_parts(stream, parts, weights, weight_sums,
-            ToWeights<T>{{pointer<T>(g.weight_pre), pointer<T>(g.weight_post), pointer<T>(g.weight_res)}, p.n, width});
+            ToWeights<R>{{pointer<R>(g.weight_pre), pointer<R>(g.weight_post), pointer<R>(g.weight_res)}, p.n, width});
 }
 
-template void hyper_maps_forward(const Stream&, float*, float*, float*, const float*, std::int64_t, std::int64_t,
-                                 const HyperConnection&);
-template void hyper_maps_backward(const Stream&, float*, const HyperConnectionGradients&, float*, const float*,
-                                  const float*, const float*, std::int64_t, std::int64_t, const HyperConnection&);
-template void hyper_maps_forward(const Stream&, double*, double*, double*, const double*, std::int64_t, std::int64_t,
-                                 const HyperConnection&);
-template void hyper_maps_backward(const Stream&, double*, const HyperConnectionGradients&, double*, const double*,
-                                  const double*, const double*, std::int64_t, std::int64_t, const HyperConnection&);
+#define LOCKSTEP_INSTANTIATE(T)                                                                                       \
+  template void hyper_maps_forward(const Stream&, real_t<T>*, real_t<T>*, real_t<T>*, const T*, std::int64_t,         \
+                                   std::int64_t, const HyperConnection&);                                             \
+  template void hyper_maps_backward(const Stream&, T*, const HyperConnectionGradients&, real_t<T>*, const real_t<T>*, \
+                                    const real_t<T>*, const T*, std::int64_t, std::int64_t, const HyperConnection&);
+LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
+#undef LOCKSTEP_INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

@@ -47,25 +47,27 @@ const HyperKernels<T>& active_hyper_kernels() {
 namespace lockstep::ops::cuda {
 
 /// The operations of ops/hyper_connections.hpp on N tokens of n streams, width = n C. Pointers may be null where its
-/// targets may be empty; dx of the maps and dmaps of reading and writing are added to.
+/// targets may be empty; dx of the maps and dmaps of reading and writing are added to. Maps and
+/// what is kept for them are real: their sums to one would not survive rounding.
 template <class T>
-void hyper_maps_forward(const Stream& stream, T* maps, T* raw, T* scale, const T* x, std::int64_t tokens,
-                        std::int64_t width, const HyperConnection& h);
+void hyper_maps_forward(const Stream& stream, real_t<T>* maps, real_t<T>* raw, real_t<T>* scale, const T* x,
+                        std::int64_t tokens, std::int64_t width, const HyperConnection& h);
 template <class T>
-void hyper_maps_backward(const Stream& stream, T* dx, const HyperConnectionGradients& gradients, T* dmaps, const T* raw,
-                         const T* scale, const T* x, std::int64_t tokens, std::int64_t width, const HyperConnection& h);
+void hyper_maps_backward(const Stream& stream, T* dx, const HyperConnectionGradients& gradients, real_t<T>* dmaps,
+                         const real_t<T>* raw, const real_t<T>* scale, const T* x, std::int64_t tokens,
+                         std::int64_t width, const HyperConnection& h);
 template <class T>
-void hyper_read_forward(const Stream& stream, T* u, const T* x, const T* maps, std::int64_t tokens,
+void hyper_read_forward(const Stream& stream, T* u, const T* x, const real_t<T>* maps, std::int64_t tokens,
                         std::int64_t channels, std::int64_t n);
 template <class T>
-void hyper_read_backward(const Stream& stream, T* dx, bool accumulate, T* dmaps, const T* du, const T* x, const T* maps,
+void hyper_read_backward(const Stream& stream, T* dx, bool accumulate, real_t<T>* dmaps, const T* du, const T* x,
+                         const real_t<T>* maps, std::int64_t tokens, std::int64_t channels, std::int64_t n);
+template <class T>
+void hyper_write_forward(const Stream& stream, T* out, const T* x, const real_t<T>* maps, const T* y,
                          std::int64_t tokens, std::int64_t channels, std::int64_t n);
 template <class T>
-void hyper_write_forward(const Stream& stream, T* out, const T* x, const T* maps, const T* y, std::int64_t tokens,
-                         std::int64_t channels, std::int64_t n);
-template <class T>
-void hyper_write_backward(const Stream& stream, T* dx, bool accumulate_dx, T* dmaps, T* dy, bool accumulate_dy,
-                          const T* dout, const T* x, const T* maps, const T* y, std::int64_t tokens,
+void hyper_write_backward(const Stream& stream, T* dx, bool accumulate_dx, real_t<T>* dmaps, T* dy, bool accumulate_dy,
+                          const T* dout, const T* x, const real_t<T>* maps, const T* y, std::int64_t tokens,
                           std::int64_t channels, std::int64_t n);
 
 }  // namespace lockstep::ops::cuda

@@ -1,3 +1,4 @@
+#include "cuda_map.hpp"
 #include "hyper_connections_kernels.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 
@@ -26,47 +27,62 @@ void visit_streams(std::int64_t tokens, std::int64_t channels, std::int64_t n, c
     f(Streams<0>{tokens, channels, static_cast<int>(n)});
 }
 
-/// A thread per channel of a token. Memory bound: the maps of a token are the same for all its threads.
-template <class T, int kN>
+/// A thread per V neighbouring channels of a token. Memory bound: the maps of a token are the same for all its threads.
+template <class T, int kN, int V>
 __global__ void __launch_bounds__(256)
-    read_kernel(Streams<kN> s, T* __restrict__ u, const T* __restrict__ x, const T* __restrict__ maps) {
-  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x, c = s.channels;
-  for (std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; e < s.tokens * c; e += stride) {
-    const std::int64_t token = e / c, channel = e % c;
-    const T *from = x + token * s.n() * c + channel, *pre = maps + token * s.maps();
-    T sum = 0;
+    read_kernel(Streams<kN> s, T* __restrict__ u, const T* __restrict__ x, const real_t<T>* __restrict__ maps) {
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x, c = s.channels, packs = s.tokens * c / V;
+  for (std::int64_t pack = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; pack < packs; pack += stride) {
+    const std::int64_t e = pack * V, token = quotient(e, c), channel = e - token * c;
+    const T* from = x + token * s.n() * c + channel;
+    const real_t<T>* pre = maps + token * s.maps();
+    Pack<real_t<T>, V> sum = {};
 #pragma unroll
-    for (int k = 0; k < Streams<kN>::kMost; ++k)
-      if (k < s.n()) sum += pre[k] * from[k * c];
-    u[e] = sum;
+    for (int k = 0; k < Streams<kN>::kMost; ++k) {
+      if (k >= s.n()) break;
+      const Pack<real_t<T>, V> value = load<V>(from + k * c);
+#pragma unroll
+      for (int v = 0; v < V; ++v) sum.at[v] += pre[k] * value.at[v];
+    }
+    store(u + e, sum);
   }
 }
 
-/// A thread per channel of a token: its n values are read once.
-template <class T, int kN>
+/// A thread per V neighbouring channels of a token: their n values are read once.
+template <class T, int kN, int V>
 __global__ void __launch_bounds__(256) write_kernel(Streams<kN> s, T* __restrict__ out, const T* __restrict__ x,
-                                                    const T* __restrict__ maps, const T* __restrict__ y) {
+                                                    const real_t<T>* __restrict__ maps, const T* __restrict__ y) {
+  using R = real_t<T>;
   constexpr int kMost = Streams<kN>::kMost;
-  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x, c = s.channels;
-  for (std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; e < s.tokens * c; e += stride) {
-    const std::int64_t token = e / c, at = token * s.n() * c + e % c;
-    const T *post = maps + token * s.maps() + s.n(), *res = post + s.n();
-    T from[kMost] = {};
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x, c = s.channels, packs = s.tokens * c / V;
+  for (std::int64_t pack = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; pack < packs; pack += stride) {
+    const std::int64_t e = pack * V, token = quotient(e, c), at = token * s.n() * c + e - token * c;
+    const R *post = maps + token * s.maps() + s.n(), *res = post + s.n();
+    Pack<R, V> from[kMost] = {};
 #pragma unroll
     for (int k = 0; k < kMost; ++k)
-      if (k < s.n()) from[k] = x[at + k * c];
-    const T value = y[e];
+      if (k < s.n()) from[k] = load<V>(x + at + k * c);
+    const Pack<R, V> value = load<V>(y + e);
 #pragma unroll
     for (int m = 0; m < kMost; ++m) {
       if (m >= s.n()) break;
-      T sum = 0;
+      Pack<R, V> sum = {};
 #pragma unroll
-      for (int k = 0; k < kMost; ++k)
-        if (k < s.n()) sum += res[m * s.n() + k] * from[k];
-      out[at + m * c] = sum + post[m] * value;
+      for (int k = 0; k < kMost; ++k) {
+        if (k >= s.n()) break;
+#pragma unroll
+        for (int v = 0; v < V; ++v) sum.at[v] += res[m * s.n() + k] * from[k].at[v];
+      }
+#pragma unroll
+      for (int v = 0; v < V; ++v) sum.at[v] += post[m] * value.at[v];
+      store(out + at + m * c, sum);
     }
   }
 }
+
+/// Channels that a thread of a forward kernel has: up to four, 16 bytes of f32.
+template <class T>
+constexpr int kChannels = sizeof(T) == 8 ? 2 : 4;
 
 enum class Write : std::int64_t { store, add };
 /// Nothing without a place.
@@ -75,82 +91,97 @@ struct Into {
   T* to;
   Write how;
   Into(T* place, bool accumulate) : to(place), how(accumulate ? Write::add : Write::store) {}
-  __device__ void put(std::int64_t at, T value) const {
-    if (to != nullptr) to[at] = how == Write::add ? to[at] + value : value;
+  template <int V>
+  __device__ void put(std::int64_t at, Pack<real_t<T>, V> value) const {
+    if (to == nullptr) return;
+    if (how == Write::add) {
+      const Pack<real_t<T>, V> before = load<V>(to + at);
+#pragma unroll
+      for (int v = 0; v < V; ++v) value.at[v] = before.at[v] + value.at[v];
+    }
+    store(to + at, value);
   }
 };
 
-/// A warp per token, a lane per channel: dx_k = pre_k du and the sums dpre_k = du . x_k in one pass.
-template <class T, int kN>
+/// A warp per token, V neighbouring channels per lane: dx_k = pre_k du and the sums dpre_k = du . x_k in one pass.
+template <class T, int kN, int V>
 __global__ void __launch_bounds__(kWarp* kTokenWarps)
-    read_backward_kernel(Streams<kN> s, Into<T> dx, T* __restrict__ dmaps, const T* __restrict__ du,
-                         const T* __restrict__ x, const T* __restrict__ maps) {
+    read_backward_kernel(Streams<kN> s, Into<T> dx, real_t<T>* __restrict__ dmaps, const T* __restrict__ du,
+                         const T* __restrict__ x, const real_t<T>* __restrict__ maps) {
+  using R = real_t<T>;
   constexpr int kMost = Streams<kN>::kMost;
   const std::int64_t token = std::int64_t{blockIdx.x} * kTokenWarps + threadIdx.y, c = s.channels;
   if (token >= s.tokens) return;
   const std::int64_t at = token * s.n() * c;
-  T pre[kMost] = {}, sum[kMost] = {};
+  R pre[kMost] = {}, sum[kMost] = {};
 #pragma unroll
   for (int k = 0; k < kMost; ++k)
     if (k < s.n()) pre[k] = maps[token * s.maps() + k];
-  for (std::int64_t channel = threadIdx.x; channel < c; channel += kWarp) {
-    const T d = du[token * c + channel];
+  for (std::int64_t channel = V * threadIdx.x; channel < c; channel += V * kWarp) {
+    const Pack<R, V> d = load<V>(du + token * c + channel);
 #pragma unroll
     for (int k = 0; k < kMost; ++k) {
       if (k >= s.n()) break;
-      sum[k] += d * x[at + k * c + channel];
-      dx.put(at + k * c + channel, pre[k] * d);
+      const Pack<R, V> from = load<V>(x + at + k * c + channel);
+      Pack<R, V> to;
+#pragma unroll
+      for (int v = 0; v < V; ++v) sum[k] += d.at[v] * from.at[v], to.at[v] = pre[k] * d.at[v];
+      dx.put(at + k * c + channel, to);
     }
   }
   if (dmaps == nullptr) return;
 #pragma unroll
   for (int k = 0; k < kMost; ++k) {
     if (k >= s.n()) break;
-    const T total = warp_reduce(sum[k]);
+    const R total = warp_reduce(sum[k]);
     if (threadIdx.x == 0) dmaps[token * s.maps() + k] += total;
   }
 }
 
-/// A warp per token, a lane per channel: dx, dy and the n + n n sums of the maps' gradient in one pass over dout, x and y.
-template <class T, int kN>
+/// A warp per token, V neighbouring channels per lane: dx, dy and the n + n n sums of the maps' gradient in one pass over
+/// dout, x and y.
+template <class T, int kN, int V>
 __global__ void __launch_bounds__(kWarp* kTokenWarps)
-    write_backward_kernel(Streams<kN> s, Into<T> dx, T* __restrict__ dmaps, Into<T> dy, const T* __restrict__ dout,
-                          const T* __restrict__ x, const T* __restrict__ maps, const T* __restrict__ y) {
+    write_backward_kernel(Streams<kN> s, Into<T> dx, real_t<T>* __restrict__ dmaps, Into<T> dy,
+                          const T* __restrict__ dout, const T* __restrict__ x, const real_t<T>* __restrict__ maps,
+                          const T* __restrict__ y) {
+  using R = real_t<T>;
   constexpr int kMost = Streams<kN>::kMost;
   const std::int64_t token = std::int64_t{blockIdx.x} * kTokenWarps + threadIdx.y, c = s.channels;
   if (token >= s.tokens) return;
   const std::int64_t at = token * s.n() * c;
-  const T *post = maps + token * s.maps() + s.n(), *res = post + s.n();
-  T dpost[kMost] = {}, dres[kMost][kMost] = {};
-  for (std::int64_t channel = threadIdx.x; channel < c; channel += kWarp) {
-    T d[kMost] = {}, by_post = 0;
-    const T value = y[token * c + channel];
+  const R *post = maps + token * s.maps() + s.n(), *res = post + s.n();
+  R dpost[kMost] = {}, dres[kMost][kMost] = {};
+  for (std::int64_t channel = V * threadIdx.x; channel < c; channel += V * kWarp) {
+    Pack<R, V> d[kMost] = {}, by_post = {};
+    const Pack<R, V> value = load<V>(y + token * c + channel);
 #pragma unroll
     for (int m = 0; m < kMost; ++m) {
       if (m >= s.n()) break;
-      d[m] = dout[at + m * c + channel];
-      by_post += post[m] * d[m];
-      dpost[m] += d[m] * value;
+      d[m] = load<V>(dout + at + m * c + channel);
+#pragma unroll
+      for (int v = 0; v < V; ++v) by_post.at[v] += post[m] * d[m].at[v], dpost[m] += d[m].at[v] * value.at[v];
     }
     dy.put(token * c + channel, by_post);
 #pragma unroll
     for (int k = 0; k < kMost; ++k) {
       if (k >= s.n()) break;
-      const T from = x[at + k * c + channel];
-      T by_res = 0;
+      const Pack<R, V> from = load<V>(x + at + k * c + channel);
+      Pack<R, V> by_res = {};
 #pragma unroll
       for (int m = 0; m < kMost; ++m) {
         if (m >= s.n()) break;
-        by_res += res[m * s.n() + k] * d[m];
-        dres[m][k] += d[m] * from;
+#pragma unroll
+        for (int v = 0; v < V; ++v)
+          by_res.at[v] += res[m * s.n() + k] * d[m].at[v], dres[m][k] += d[m].at[v] * from.at[v];
       }
       dx.put(at + k * c + channel, by_res);
     }
   }
   if (dmaps == nullptr) return;
-  T* to = dmaps + token * s.maps() + s.n();
-  const auto finish = [&](int place, T sum) {
-    const T total = warp_reduce(sum);
+  R* to = dmaps + token * s.maps() + s.n();
+  const auto finish = [&](int place, R sum) {
+    const R total = warp_reduce(sum);
     if (threadIdx.x == 0) to[place] += total;
   };
 #pragma unroll
@@ -165,6 +196,10 @@ __global__ void __launch_bounds__(kWarp* kTokenWarps)
   }
 }
 
+/// Channels that a lane of a backward kernel has at once: 4 bytes, so that 64 channels keep a whole warp busy.
+template <class T>
+constexpr int kLaneChannels = sizeof(T) == 2 ? 2 : 1;
+
 Grid warp_per_token(std::int64_t tokens) {
   return {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(tokens, kTokenWarps)),
           .block = dim3(kWarp, kTokenWarps)};
@@ -173,54 +208,64 @@ Grid warp_per_token(std::int64_t tokens) {
 }  // namespace
 
 template <class T>
-void hyper_read_forward(const Stream& stream, T* u, const T* x, const T* maps, std::int64_t tokens,
+void hyper_read_forward(const Stream& stream, T* u, const T* x, const real_t<T>* maps, std::int64_t tokens,
                         std::int64_t channels, std::int64_t n) {
   visit_streams(tokens, channels, n, [&]<int kN>(const Streams<kN>& s) {
-    launch(stream, grid_for(tokens * channels), read_kernel<T, kN>, s, u, x, maps);
+    constexpr int V = kChannels<T>;
+    if (channels % V == 0 && aligned_for<V>(u, x))
+      launch(stream, grid_for(tokens * channels / V), read_kernel<T, kN, V>, s, u, x, maps);
+    else
+      launch(stream, grid_for(tokens * channels), read_kernel<T, kN, 1>, s, u, x, maps);
   });
 }
 
 template <class T>
-void hyper_read_backward(const Stream& stream, T* dx, bool accumulate, T* dmaps, const T* du, const T* x, const T* maps,
+void hyper_read_backward(const Stream& stream, T* dx, bool accumulate, real_t<T>* dmaps, const T* du, const T* x,
+                         const real_t<T>* maps, std::int64_t tokens, std::int64_t channels, std::int64_t n) {
+  visit_streams(tokens, channels, n, [&]<int kN>(const Streams<kN>& s) {
+    constexpr int V = kLaneChannels<T>;
+    launch(stream, warp_per_token(tokens),
+           channels % V == 0 && aligned_for<V>(dx, du, x) ? read_backward_kernel<T, kN, V>
+                                                          : read_backward_kernel<T, kN, 1>,
+           s, Into<T>{dx, accumulate}, dmaps, du, x, maps);
+  });
+}
+
+template <class T>
+void hyper_write_forward(const Stream& stream, T* out, const T* x, const real_t<T>* maps, const T* y,
                          std::int64_t tokens, std::int64_t channels, std::int64_t n) {
   visit_streams(tokens, channels, n, [&]<int kN>(const Streams<kN>& s) {
-    launch(stream, warp_per_token(tokens), read_backward_kernel<T, kN>, s, Into<T>{dx, accumulate}, dmaps, du, x, maps);
+    constexpr int V = kChannels<T>;
+    if (channels % V == 0 && aligned_for<V>(out, x, y))
+      launch(stream, grid_for(tokens * channels / V), write_kernel<T, kN, V>, s, out, x, maps, y);
+    else
+      launch(stream, grid_for(tokens * channels), write_kernel<T, kN, 1>, s, out, x, maps, y);
   });
 }
 
 template <class T>
-void hyper_write_forward(const Stream& stream, T* out, const T* x, const T* maps, const T* y, std::int64_t tokens,
-                         std::int64_t channels, std::int64_t n) {
-  visit_streams(tokens, channels, n, [&]<int kN>(const Streams<kN>& s) {
-    launch(stream, grid_for(tokens * channels), write_kernel<T, kN>, s, out, x, maps, y);
-  });
-}
-
-template <class T>
-void hyper_write_backward(const Stream& stream, T* dx, bool accumulate_dx, T* dmaps, T* dy, bool accumulate_dy,
-                          const T* dout, const T* x, const T* maps, const T* y, std::int64_t tokens,
+void hyper_write_backward(const Stream& stream, T* dx, bool accumulate_dx, real_t<T>* dmaps, T* dy, bool accumulate_dy,
+                          const T* dout, const T* x, const real_t<T>* maps, const T* y, std::int64_t tokens,
                           std::int64_t channels, std::int64_t n) {
   visit_streams(tokens, channels, n, [&]<int kN>(const Streams<kN>& s) {
-    launch(stream, warp_per_token(tokens), write_backward_kernel<T, kN>, s, Into<T>{dx, accumulate_dx}, dmaps,
-           Into<T>{dy, accumulate_dy}, dout, x, maps, y);
+    constexpr int V = kLaneChannels<T>;
+    launch(stream, warp_per_token(tokens),
+           channels % V == 0 && aligned_for<V>(dx, dy, dout, x, y) ? write_backward_kernel<T, kN, V>
+                                                                   : write_backward_kernel<T, kN, 1>,
+           s, Into<T>{dx, accumulate_dx}, dmaps, Into<T>{dy, accumulate_dy}, dout, x, maps, y);
   });
 }
 
-template void hyper_read_forward(const Stream&, float*, const float*, const float*, std::int64_t, std::int64_t,
-                                 std::int64_t);
-template void hyper_read_backward(const Stream&, float*, bool, float*, const float*, const float*, const float*,
-                                  std::int64_t, std::int64_t, std::int64_t);
-template void hyper_write_forward(const Stream&, float*, const float*, const float*, const float*, std::int64_t,
-                                  std::int64_t, std::int64_t);
-template void hyper_write_backward(const Stream&, float*, bool, float*, float*, bool, const float*, const float*,
-                                   const float*, const float*, std::int64_t, std::int64_t, std::int64_t);
-template void hyper_read_forward(const Stream&, double*, const double*, const double*, std::int64_t, std::int64_t,
-                                 std::int64_t);
-template void hyper_read_backward(const Stream&, double*, bool, double*, const double*, const double*, const double*,
-                                  std::int64_t, std::int64_t, std::int64_t);
-template void hyper_write_forward(const Stream&, double*, const double*, const double*, const double*, std::int64_t,
-                                  std::int64_t, std::int64_t);
-template void hyper_write_backward(const Stream&, double*, bool, double*, double*, bool, const double*, const double*,
-                                   const double*, const double*, std::int64_t, std::int64_t, std::int64_t);
+#define LOCKSTEP_INSTANTIATE(T)                                                                                \
+  template void hyper_read_forward(const Stream&, T*, const T*, const real_t<T>*, std::int64_t, std::int64_t,  \
+                                   std::int64_t);                                                              \
+  template void hyper_read_backward(const Stream&, T*, bool, real_t<T>*, const T*, const T*, const real_t<T>*, \
+                                    std::int64_t, std::int64_t, std::int64_t);                                 \
+  template void hyper_write_forward(const Stream&, T*, const T*, const real_t<T>*, const T*, std::int64_t,     \
+                                    std::int64_t, std::int64_t);                                               \
+  template void hyper_write_backward(const Stream&, T*, bool, real_t<T>*, T*, bool, const T*, const T*,        \
+                                     const real_t<T>*, const T*, std::int64_t, std::int64_t, std::int64_t);
+LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
+#undef LOCKSTEP_INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

@@ -10,11 +10,14 @@ void copy_rows(Stream& stream, Target y, const Tensor& x, std::int64_t n) {
   require(x.shape().rank() == 2 && y.tensor.size() == n * x.size(), "copy_rows: x is ", x.shape(), ", so ", n,
           " copies of each row do not fit into ", y.tensor.shape());
   const std::int64_t rows = x.rows(), c = x.columns();
+  if constexpr (kHasCuda) {
+    if (x.device().is_cuda())
+      return visit_storage(x.dtype(), [&]<class T>() {
+        cuda::copy_rows<T>(stream, rows, c, n, y.tensor.data<T>(), y.accumulate, x.data<T>());
+      });
+  }
   visit_float(x.dtype(), [&]<class T>() {
     T* to = y.tensor.data<T>();
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) return cuda::copy_rows<T>(stream, rows, c, n, to, y.accumulate, x.data<T>());
-    }
     for (std::int64_t row = 0; row < rows * n; ++row, to += c) {
       const T* from = x.data<T>() + row / n * c;
       for (std::int64_t k = 0; k < c; ++k) to[k] = from[k] + (y.accumulate ? to[k] : T{0});
@@ -27,11 +30,14 @@ void sum_rows(Stream& stream, Target y, const Tensor& x, std::int64_t n) {
   require(y.tensor.shape().rank() == 2 && x.size() == n * y.tensor.size(), "sum_rows: y is ", y.tensor.shape(),
           ", so it cannot have the sums of ", n, " rows each of ", x.shape());
   const std::int64_t rows = y.tensor.rows(), c = y.tensor.columns();
+  if constexpr (kHasCuda) {
+    if (x.device().is_cuda())
+      return visit_storage(x.dtype(), [&]<class T>() {
+        cuda::sum_rows<T>(stream, rows, c, n, y.tensor.data<T>(), y.accumulate, x.data<T>());
+      });
+  }
   visit_float(x.dtype(), [&]<class T>() {
     T* to = y.tensor.data<T>();
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda()) return cuda::sum_rows<T>(stream, rows, c, n, to, y.accumulate, x.data<T>());
-    }
     if (!y.accumulate) fill_zero(stream, y.tensor);
     for (std::int64_t row = 0; row < rows * n; ++row) {
       const T* from = x.data<T>() + row * c;
@@ -45,12 +51,14 @@ void mask_rows(Stream& stream, Target y, const Tensor& x, std::span<const std::i
   require(y.tensor.shape() == x.shape() && x.rows() == static_cast<std::int64_t>(ids.size()), "mask_rows: x is ",
           x.shape(), ", y ", y.tensor.shape(), ", there are ", ids.size(), " ids");
   const std::int64_t c = x.columns();
+  if constexpr (kHasCuda) {
+    if (x.device().is_cuda())
+      return visit_storage(x.dtype(), [&]<class T>() {
+        cuda::mask_rows<T>(stream, x.rows(), c, y.tensor.data<T>(), y.accumulate, x.data<T>(), ids.data());
+      });
+  }
   visit_float(x.dtype(), [&]<class T>() {
     T* to = y.tensor.data<T>();
-    if constexpr (kHasCuda) {
-      if (x.device().is_cuda())
-        return cuda::mask_rows<T>(stream, x.rows(), c, to, y.accumulate, x.data<T>(), ids.data());
-    }
     const T* from = x.data<T>();
     for (const std::int32_t id : ids) {
       for (std::int64_t k = 0; k < c; ++k) to[k] = (id != 0 ? from[k] : T{0}) + (y.accumulate ? to[k] : T{0});

@@ -6,70 +6,90 @@ namespace {
 
 using namespace gpu;
 
-/// A thread per element of y. Memory bound.
-template <class T, class Value>
-__global__ void __launch_bounds__(256) put_kernel(std::int64_t size, T* __restrict__ y, bool accumulate, Value value) {
-  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; e < size; e += stride)
-    y[e] = accumulate ? y[e] + value(e) : value(e);
-}
-template <class T, class Value>
-void put(const Stream& stream, std::int64_t size, T* y, bool accumulate, const Value& value) {
-  if (size > 0) launch(stream, grid_for(size), put_kernel<T, Value>, size, y, accumulate, value);
+/// N elements of y at once, stored or added. Memory bound.
+template <class T, int N>
+__device__ void put(T* y, bool accumulate, Pack<real_t<T>, N> value) {
+  if (accumulate) {
+    const Pack<real_t<T>, N> before = load<N>(y);
+#pragma unroll
+    for (int k = 0; k < N; ++k) value.at[k] = before.at[k] + value.at[k];
+  }
+  store(y, value);
 }
 
 template <class T>
-struct Copied {
+struct Copy {
+  T* y;
+  bool accumulate;
   const T* x;
   std::int64_t columns, n;
-  __device__ T operator()(std::int64_t e) const {
-    return x[quotient(e, n * columns) * columns + remainder(e, columns)];
+  template <int N>
+  __device__ void at(std::int64_t e) const {
+    put(y + e, accumulate, load<N>(x + quotient(e, n * columns) * columns + remainder(e, columns)));
   }
 };
 
 template <class T>
-struct Summed {
+struct Sum {
+  T* y;
+  bool accumulate;
   const T* x;
   std::int64_t columns, n;
-  __device__ T operator()(std::int64_t e) const {
+  template <int N>
+  __device__ void at(std::int64_t e) const {
     const T* from = x + quotient(e, columns) * n * columns + remainder(e, columns);
-    T sum = 0;
-    for (std::int64_t k = 0; k < n; ++k) sum += from[k * columns];
-    return sum;
+    Pack<real_t<T>, N> sum = {};
+    for (std::int64_t i = 0; i < n; ++i) {
+      const Pack<real_t<T>, N> row = load<N>(from + i * columns);
+#pragma unroll
+      for (int k = 0; k < N; ++k) sum.at[k] += row.at[k];
+    }
+    put(y + e, accumulate, sum);
   }
 };
 
 template <class T>
-struct Masked {
+struct Mask {
+  T* y;
+  bool accumulate;
   const T* x;
   std::int64_t columns;
   const std::int32_t* ids;
-  __device__ T operator()(std::int64_t e) const { return ids[quotient(e, columns)] != 0 ? x[e] : T{0}; }
+  template <int N>
+  __device__ void at(std::int64_t e) const {
+    put(y + e, accumulate, ids[quotient(e, columns)] != 0 ? load<N>(x + e) : Pack<real_t<T>, N>{});
+  }
 };
+
+/// Whether rows are whole packs.
+template <class T>
+bool packed(std::int64_t columns, const T* y, const T* x) {
+  return columns % pack_size<T>() == 0 && aligned(y, x);
+}
 
 }  // namespace
 
 template <class T>
 void copy_rows(const Stream& stream, std::int64_t rows, std::int64_t columns, std::int64_t n, T* y, bool accumulate,
                const T* x) {
-  put(stream, rows * columns * n, y, accumulate, Copied<T>{x, columns, n});
+  map<T>(stream, rows * columns * n, packed(columns, y, x), Copy<T>{y, accumulate, x, columns, n});
 }
 template <class T>
 void sum_rows(const Stream& stream, std::int64_t rows, std::int64_t columns, std::int64_t n, T* y, bool accumulate,
               const T* x) {
-  put(stream, rows * columns, y, accumulate, Summed<T>{x, columns, n});
+  map<T>(stream, rows * columns, packed(columns, y, x), Sum<T>{y, accumulate, x, columns, n});
 }
 template <class T>
 void mask_rows(const Stream& stream, std::int64_t rows, std::int64_t columns, T* y, bool accumulate, const T* x,
                const std::int32_t* ids) {
-  put(stream, rows * columns, y, accumulate, Masked<T>{x, columns, ids});
+  map<T>(stream, rows * columns, packed(columns, y, x), Mask<T>{y, accumulate, x, columns, ids});
 }
 
-template void copy_rows(const Stream&, std::int64_t, std::int64_t, std::int64_t, float*, bool, const float*);
-template void sum_rows(const Stream&, std::int64_t, std::int64_t, std::int64_t, float*, bool, const float*);
-template void mask_rows(const Stream&, std::int64_t, std::int64_t, float*, bool, const float*, const std::int32_t*);
-template void copy_rows(const Stream&, std::int64_t, std::int64_t, std::int64_t, double*, bool, const double*);
-template void sum_rows(const Stream&, std::int64_t, std::int64_t, std::int64_t, double*, bool, const double*);
-template void mask_rows(const Stream&, std::int64_t, std::int64_t, double*, bool, const double*, const std::int32_t*);
+#define LOCKSTEP_INSTANTIATE(T)                                                                         \
+  template void copy_rows(const Stream&, std::int64_t, std::int64_t, std::int64_t, T*, bool, const T*); \
+  template void sum_rows(const Stream&, std::int64_t, std::int64_t, std::int64_t, T*, bool, const T*);  \
+  template void mask_rows(const Stream&, std::int64_t, std::int64_t, T*, bool, const T*, const std::int32_t*);
+LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
+#undef LOCKSTEP_INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

@@ -13,13 +13,15 @@ void row_scores(Stream& stream, const Tensor& scores, const Tensor& f, const Ten
           ids.size(), " ids");
   for (const std::int32_t id : ids)
     require(id >= 0 && id < table.shape()[0], "row_scores: row ", id, " of a table of ", table.shape()[0], " rows");
+  const std::int64_t c = f.columns(), each = scores.columns();
+  if constexpr (kHasCuda) {
+    if (f.device().is_cuda())
+      return visit_storage(f.dtype(), [&]<class T>() {
+        cuda::row_scores<T>(stream, scores.size(), each, c, scores.data<real_t<T>>(), f.data<T>(), table.data<T>(),
+                            ids.data());
+      });
+  }
   visit_float(f.dtype(), [&]<class T>() {
-    const std::int64_t c = f.columns(), each = scores.columns();
-    if constexpr (kHasCuda) {
-      if (f.device().is_cuda())
-        return cuda::row_scores<T>(stream, scores.size(), each, c, scores.data<T>(), f.data<T>(), table.data<T>(),
-                                   ids.data());
-    }
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const T *x = f.data<T>() + static_cast<std::int64_t>(i) / each * c, *e = table.data<T>() + ids[i] * c;
       double sum = 0;

@@ -1,3 +1,4 @@
+#include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "row_scores_kernels.hpp"
 
@@ -11,22 +12,22 @@ constexpr int kScoreWarps = 8;
 /// A warp per score; rows come from L2 in whole lines, ids from the host's memory, once each.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kScoreWarps)
-    row_scores_kernel(std::int64_t count, std::int64_t each, std::int64_t columns, T* __restrict__ scores,
+    row_scores_kernel(std::int64_t count, std::int64_t each, std::int64_t columns, real_t<T>* __restrict__ scores,
                       const T* __restrict__ f, const T* __restrict__ table, const std::int32_t* __restrict__ ids) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kScoreWarps + threadIdx.y;
   if (i >= count) return;
   const T *x = f + i / each * columns, *e = table + std::int64_t{ids[i]} * columns;
   double sum = 0;
   for (std::int64_t c = threadIdx.x; c < columns; c += kWarp)
-    sum += static_cast<double>(x[c]) * static_cast<double>(e[c]);
+    sum += static_cast<double>(load(x + c)) * static_cast<double>(load(e + c));
   sum = warp_reduce(sum);
-  if (threadIdx.x == 0) scores[i] = static_cast<T>(sum);
+  if (threadIdx.x == 0) scores[i] = static_cast<real_t<T>>(sum);
 }
 
 }  // namespace
 
 template <class T>
-void row_scores(const Stream& stream, std::int64_t count, std::int64_t each, std::int64_t columns, T* scores,
+void row_scores(const Stream& stream, std::int64_t count, std::int64_t each, std::int64_t columns, real_t<T>* scores,
                 const T* f, const T* table, const std::int32_t* ids) {
   if (count == 0) return;
   launch(stream,
@@ -34,9 +35,10 @@ void row_scores(const Stream& stream, std::int64_t count, std::int64_t each, std
          row_scores_kernel<T>, count, each, columns, scores, f, table, ids);
 }
 
-template void row_scores(const Stream&, std::int64_t, std::int64_t, std::int64_t, float*, const float*, const float*,
-                         const std::int32_t*);
-template void row_scores(const Stream&, std::int64_t, std::int64_t, std::int64_t, double*, const double*, const double*,
-                         const std::int32_t*);
+#define LOCKSTEP_INSTANTIATE(T)                                                                                     \
+  template void row_scores(const Stream&, std::int64_t, std::int64_t, std::int64_t, real_t<T>*, const T*, const T*, \
+                           const std::int32_t*);
+LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
+#undef LOCKSTEP_INSTANTIATE
 
 }  // namespace lockstep::ops::cuda

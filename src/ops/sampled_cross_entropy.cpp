@@ -25,6 +25,12 @@ void check(const char* what, const Tensor& slopes, const Tensor& f, const Tensor
   }
 }
 
+/// Null for an empty one.
+template <class T>
+T* pointer(const Tensor& t) {
+  return t ? t.data<T>() : nullptr;
+}
+
 template <class T>
 T dot(std::int64_t n, const T* a, const T* b) {
   std::array<T, 16> lanes{};
@@ -43,13 +49,16 @@ T dot(std::int64_t n, const T* a, const T* b) {
 void sampled_cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& slopes, const Tensor& f,
                                    const Tensor& table, Items pos, Items neg) {
   check("sampled_cross_entropy", slopes, f, table, pos, neg);
+  const std::int64_t c = f.columns();
+  if constexpr (kHasCuda) {
+    if (f.device().is_cuda())
+      return visit_storage(f.dtype(), [&]<class T>() {
+        using R = real_t<T>;
+        cuda::sampled_cross_entropy_forward<T>(stream, loss.data<R>(), slopes.data<R>(), f.data<T>(), table.data<T>(),
+                                               c, pos, neg);
+      });
+  }
   visit_float(f.dtype(), [&]<class T>() {
-    const std::int64_t c = f.columns();
-    if constexpr (kHasCuda) {
-      if (f.device().is_cuda())
-        return cuda::sampled_cross_entropy_forward<T>(stream, loss.data<T>(), slopes.data<T>(), f.data<T>(),
-                                                      table.data<T>(), c, pos, neg);
-    }
     double sum = 0;
     for (std::size_t m = 0; m < pos.size(); ++m) {
       const T* x = f.data<T>() + static_cast<std::int64_t>(m) * c;
@@ -74,16 +83,19 @@ void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dta
   require((!df || df.tensor.shape() == f.shape()) && (!dtable || dtable.shape() == table.shape()),
           "sampled_cross_entropy backward: f is ", f.shape(), ", df ", df.tensor.shape(), ", the table ", table.shape(),
           ", its gradient ", dtable.shape());
+  const std::int64_t c = f.columns();
+  if constexpr (kHasCuda) {
+    if (f.device().is_cuda())
+      return visit_storage(f.dtype(), [&]<class T>() {
+        using R = real_t<T>;
+        cuda::sampled_cross_entropy_backward<T>(stream, pointer<T>(df.tensor), df.accumulate, pointer<R>(dtable),
+                                                table.rows(), dloss.data<R>(), slopes.data<R>(), f.data<T>(),
+                                                table.data<T>(), c, pos, neg);
+      });
+  }
   visit_float(f.dtype(), [&]<class T>() {
-    const std::int64_t c = f.columns();
-    T* const to = df ? df.tensor.data<T>() : nullptr;
-    T* const to_table = dtable ? dtable.data<T>() : nullptr;
-    if constexpr (kHasCuda) {
-      if (f.device().is_cuda())
-        return cuda::sampled_cross_entropy_backward<T>(stream, to, df.accumulate, to_table, table.rows(),
-                                                       dloss.data<T>(), slopes.data<T>(), f.data<T>(), table.data<T>(),
-                                                       c, pos, neg);
-    }
+    T* const to = pointer<T>(df.tensor);
+    T* const to_table = pointer<T>(dtable);
     const T seed = *dloss.data<T>();
     for (std::size_t m = 0; m < pos.size(); ++m) {
       const std::int64_t row = static_cast<std::int64_t>(m) * c;

@@ -27,7 +27,7 @@ void add_to_each(Stream& stream, const Tensor& y, const Tensor& x, const Tensor&
   require(y.shape() == x.shape(), "add_to_each: x is ", x.shape(), ", so y must be too, not ", y.shape());
   if constexpr (kHasCuda) {
     if (x.device().is_cuda())
-      return visit_float(x.dtype(), [&]<class T>() {
+      return visit_storage(x.dtype(), [&]<class T>() {
         cuda::add_to_each<T>(stream, x.shape()[0], table.size(), y.data<T>(), x.data<T>(), table.data<T>());
       });
   }
@@ -42,8 +42,8 @@ void sum_of_all(Stream& stream, Target table, const Tensor& x) {
   check_table("sum_of_all", table.tensor, x);
   if constexpr (kHasCuda) {
     if (x.device().is_cuda())
-      return visit_float(x.dtype(), [&]<class T>() {
-        cuda::sum_of_all<T>(stream, x.shape()[0], table.tensor.size(), table.tensor.data<T>(), x.data<T>(),
+      return visit_storage(x.dtype(), [&]<class T>() {
+        cuda::sum_of_all<T>(stream, x.shape()[0], table.tensor.size(), table.tensor.data<real_t<T>>(), x.data<T>(),
                             table.accumulate);
       });
   }
@@ -59,7 +59,7 @@ void mean_of_groups(Stream& stream, Target y, const Tensor& x) {
   const std::int64_t size = group_size("mean_of_groups", y.tensor, x);
   if constexpr (kHasCuda) {
     if (x.device().is_cuda())
-      return visit_float(x.dtype(), [&]<class T>() {
+      return visit_storage(x.dtype(), [&]<class T>() {
         cuda::mean_of_groups<T>(stream, y.tensor.shape()[0], size, elements(x), y.tensor.data<T>(), x.data<T>(),
                                 y.accumulate);
       });
@@ -74,7 +74,7 @@ void spread_mean(Stream& stream, Target x, const Tensor& y) {
   const std::int64_t size = group_size("spread_mean", y, x.tensor);
   if constexpr (kHasCuda) {
     if (y.device().is_cuda())
-      return visit_float(y.dtype(), [&]<class T>() {
+      return visit_storage(y.dtype(), [&]<class T>() {
         cuda::spread_mean<T>(stream, y.shape()[0], size, elements(y), x.tensor.data<T>(), y.data<T>(), x.accumulate);
       });
   }

@@ -12,8 +12,8 @@ struct AddToEach {
   std::int64_t e;
   template <int N>
   __device__ void at(std::int64_t i) const {
-    gpu::Pack<T, N> sum = gpu::load<N>(x + i);
-    const gpu::Pack<T, N> also = gpu::load<N>(table + gpu::remainder(i, e));
+    gpu::Pack<real_t<T>, N> sum = gpu::load<N>(x + i);
+    const gpu::Pack<real_t<T>, N> also = gpu::load<N>(table + gpu::remainder(i, e));
 #pragma unroll
     for (int k = 0; k < N; ++k) sum.at[k] += also.at[k];
     gpu::store(y + i, sum);
@@ -30,10 +30,10 @@ struct Mean {
   template <int N>
   __device__ void at(std::int64_t i) const {
     const T* from = x + gpu::quotient(i, e) * g * e + gpu::remainder(i, e);
-    T sum = 0;
-    for (std::int64_t k = 0; k < g; ++k) sum += from[k * e];
-    sum /= static_cast<T>(g);
-    y[i] = accumulate ? y[i] + sum : sum;
+    real_t<T> sum = 0;
+    for (std::int64_t k = 0; k < g; ++k) sum += gpu::load(from + k * e);
+    sum /= static_cast<real_t<T>>(g);
+    gpu::store(y + i, sum, accumulate);
   }
 };
 
@@ -45,8 +45,9 @@ struct Spread {
   bool accumulate;
   template <int N>
   __device__ void at(std::int64_t i) const {
-    const T part = y[gpu::quotient(i, g * e) * e + gpu::remainder(i, e)] / static_cast<T>(g);
-    x[i] = accumulate ? x[i] + part : part;
+    const real_t<T> part =
+        gpu::load(y + gpu::quotient(i, g * e) * e + gpu::remainder(i, e)) / static_cast<real_t<T>>(g);
+    gpu::store(x + i, part, accumulate);
   }
 };
 
@@ -58,8 +59,8 @@ void add_to_each(const Stream& stream, std::int64_t n, std::int64_t e, T* y, con
   gpu::map<T>(stream, n * e, packed, AddToEach<T>{y, x, table, e});
 }
 template <class T>
-void sum_of_all(const Stream& stream, std::int64_t n, std::int64_t e, T* table, const T* x, bool accumulate) {
-  gpu::column_sums(stream, n, e, gpu::ColumnSums<T, 1>{{table}, {accumulate}}, gpu::Plain<T>{x, e});
+void sum_of_all(const Stream& stream, std::int64_t n, std::int64_t e, real_t<T>* table, const T* x, bool accumulate) {
+  gpu::column_sums(stream, n, e, gpu::ColumnSums<real_t<T>, 1>{{table}, {accumulate}}, gpu::Plain<T>{x, e});
 }
 template <class T>
 void mean_of_groups(const Stream& stream, std::int64_t groups, std::int64_t g, std::int64_t e, T* y, const T* x,
@@ -74,11 +75,10 @@ void spread_mean(const Stream& stream, std::int64_t groups, std::int64_t g, std:
 
 #define LOCKSTEP_SEQUENCES(T)                                                                                \
   template void add_to_each(const Stream&, std::int64_t, std::int64_t, T*, const T*, const T*);              \
-  template void sum_of_all(const Stream&, std::int64_t, std::int64_t, T*, const T*, bool);                   \
+  template void sum_of_all(const Stream&, std::int64_t, std::int64_t, real_t<T>*, const T*, bool);           \
   template void mean_of_groups(const Stream&, std::int64_t, std::int64_t, std::int64_t, T*, const T*, bool); \
   template void spread_mean(const Stream&, std::int64_t, std::int64_t, std::int64_t, T*, const T*, bool);
-LOCKSTEP_SEQUENCES(float)
-LOCKSTEP_SEQUENCES(double)
+LOCKSTEP_EACH_STORAGE(LOCKSTEP_SEQUENCES)
 #undef LOCKSTEP_SEQUENCES
 
 }  // namespace lockstep::ops::cuda

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 
+#include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
 
 namespace lockstep::ops::cuda {
@@ -9,7 +10,7 @@ namespace lockstep::ops::cuda {
 template <class T>
 void add_to_each(const Stream& stream, std::int64_t n, std::int64_t e, T* y, const T* x, const T* table);
 template <class T>
-void sum_of_all(const Stream& stream, std::int64_t n, std::int64_t e, T* table, const T* x, bool accumulate);
+void sum_of_all(const Stream& stream, std::int64_t n, std::int64_t e, real_t<T>* table, const T* x, bool accumulate);
 template <class T>
 void mean_of_groups(const Stream& stream, std::int64_t groups, std::int64_t g, std::int64_t e, T* y, const T* x,
                     bool accumulate);

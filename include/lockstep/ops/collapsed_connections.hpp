@@ -9,7 +9,7 @@ namespace lockstep::ops {
 ///   y_i = n x_i + g_i f_i,   g = sum_m 2 sigmoid(alpha (W_m r + b_m)),   r = n copies of x_i / (rms(x_i) + 1e-12)
 ///
 /// shapes   x, f, y (N, C); alpha (); weight W (n, n C); bias (n)
-/// dtypes   f32 | f64, all equal
+/// dtypes   f32 | f64, on a GPU also bf16 | f16, all equal; gradients of the site real, f32 for the halves
 /// errors   Error naming the shapes if they do not fit
 /// source   baka-world/SASRec.pytorch, its ManifoldHyperConnection with everything that cancels left out
 struct CollapsedConnection {

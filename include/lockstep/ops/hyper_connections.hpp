@@ -29,7 +29,8 @@ struct HyperConnectionGradients {
 ///
 /// shapes   x (N, n C), stream by stream; maps (N, n + n + n n): Hpre, Hpost, Hres by rows (target, source);
 ///          raw (N, n + n + n n) and scale (N) are kept for the backward: the products W r, and 1/sqrt(...)
-/// dtypes   f32 | f64, all equal
+/// dtypes   x and parameters f32 | f64, on a GPU also bf16 | f16; maps, raw, scale and all gradients but dx real: f32 for
+///          the halves, in which rows and columns would no longer sum to one
 /// errors   Error naming the shapes if they do not fit, or if there are more streams or steps than above
 /// source   arXiv:2512.24880, eq. 7-9
 void hyper_maps_forward(Stream&, const Tensor& maps, const Tensor& raw, const Tensor& scale, const Tensor& x,

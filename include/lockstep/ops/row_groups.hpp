@@ -9,7 +9,7 @@ namespace lockstep::ops {
 /// Each row n times: y_(i n + k) = x_i; stored, or added when y.accumulate. The gradient of sum_rows.
 ///
 /// shapes   x (N, C); y of N n C elements
-/// dtypes   f32 | f64, equal
+/// dtypes   f32 | f64, on a GPU also bf16 | f16, equal
 /// errors   Error naming the shapes if they do not fit
 void copy_rows(Stream&, Target y, const Tensor& x, std::int64_t n);
 /// The sums of n rows each: y_i = sum over k of x_(i n + k); stored, or added. The gradient of copy_rows.

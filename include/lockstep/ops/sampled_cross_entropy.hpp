@@ -13,7 +13,8 @@ namespace lockstep::ops {
 /// slopes are the derivatives by the two scores, kept for the backward: those of the next items, then of the drawn ones.
 ///
 /// shapes   loss (); slopes (2, M); f (M, C); table E (R, C); pos, neg (M)
-/// dtypes   f32 | f64, all equal; the sum is added up in f64
+/// dtypes   f, table f32 | f64, on a GPU also bf16 | f16; loss, slopes, dtable real, f32 for the halves; the sum is added
+///          up in f64
 /// errors   Error naming the shapes if they do not fit, or an item that is not in 0..R-1
 /// source   Kang, McAuley 2018, arXiv:1808.09781, eq. 7
 void sampled_cross_entropy_forward(Stream&, const Tensor& loss, const Tensor& slopes, const Tensor& f,

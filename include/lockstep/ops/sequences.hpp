@@ -13,7 +13,7 @@ namespace lockstep::ops {
 /// Each is the other's gradient in its row. Sums run in an order that depends on the shapes alone.
 ///
 /// shapes   x (N, ...), y as x or, of groups, (N / G, ...); table: as many elements as one sequence
-/// dtypes   f32 | f64, all equal
+/// dtypes   f32 | f64, on a GPU also bf16 | f16, all equal; the table of sum_of_all real, f32 for the halves
 /// errors   Error naming the shapes if they do not fit
 void add_to_each(Stream&, const Tensor& y, const Tensor& x, const Tensor& table);
 void sum_of_all(Stream&, Target table, const Tensor& x);
