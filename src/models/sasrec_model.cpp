@@ -8,7 +8,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/data/sampler.hpp"
 #include "lockstep/ops/gather.hpp"
-#include "lockstep/ops/linear.hpp"
+#include "lockstep/ops/gemm.hpp"
 #include "lockstep/ops/row_scores.hpp"
 
 namespace lockstep {
@@ -67,10 +67,10 @@ Tensor SasRecModel::newest_features(Tape& tape, Seen seen, std::span<const std::
 }
 
 Tensor SasRecModel::all_scores(Tape& tape, const Tensor& features, std::span<const std::int64_t> users) const {
-  const Tensor there = tape.keep({features.rows(), data_.n_items + 1});
-  ops::linear_forward(tape.stream(), there, {}, features, tape.value(network_.item_table()), {}, ops::Activation::none);
+  const Tensor there = tape.keep({features.rows(), data_.n_items + 1}, tape.real_dtype());
+  ops::gemm_nt(tape.stream(), {there}, features, tape.value(network_.item_table()));
   const Tensor scores = on_host(tape.stream(), tape.arena(), there);
-  visit_float(tape.dtype(), [&]<class T>() {
+  visit_float(tape.real_dtype(), [&]<class T>() {
     for (std::size_t b = 0; b < users.size(); ++b) {
       T* row = scores.data<T>() + static_cast<std::int64_t>(b) * scores.columns();
       row[0] = -std::numeric_limits<T>::infinity();
@@ -124,11 +124,11 @@ void SasRecModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int
     row[0] = data_.target(split, user);
     draw_unknown(data_, user, options_.seed, row.subspan(1));
   }
-  const Tensor there = tape.keep(items.shape());
+  const Tensor there = tape.keep(items.shape(), tape.real_dtype());
   ops::row_scores(tape.stream(), there, features, tape.value(network_.item_table()), items.span<std::int32_t>());
   const Tensor scores = on_host(tape.stream(), tape.arena(), there);
   const Tensor everything = ranking.full ? all_scores(tape, features, users) : Tensor{};
-  visit_float(tape.dtype(), [&]<class T>() {
+  visit_float(tape.real_dtype(), [&]<class T>() {
     for (std::int64_t b = 0; b < count; ++b) {
       const std::span<const T> row = scores.slice(b, 1).span<T>();
       require(std::isfinite(row[0]), "evaluation: the score of user ", users[static_cast<std::size_t>(b)] + 1, " is ",
@@ -164,7 +164,7 @@ std::vector<std::vector<SasRecModel::Suggestion>> SasRecModel::suggest(Tape& tap
                                                                        std::int64_t count) const {
   const Tensor scores = all_scores(tape, newest_features(tape, Seen::everything, users), users);
   std::vector<std::vector<Suggestion>> lists;
-  visit_float(tape.dtype(), [&]<class T>() {
+  visit_float(tape.real_dtype(), [&]<class T>() {
     for (std::size_t b = 0; b < users.size(); ++b) {
       const T* row = scores.data<T>() + static_cast<std::int64_t>(b) * scores.columns();
       std::vector<Suggestion>& list = lists.emplace_back();

@@ -58,8 +58,9 @@ MhcRead mhc_read(Tape& t, Var x, const MhcSite& site) {
   const Param* params[] = {s->alpha_pre,      s->alpha_post,   s->alpha_res,     s->phi_pre.weight, s->phi_post.weight,
                            s->phi_res.weight, s->phi_pre.bias, s->phi_post.bias, s->phi_res.bias};
   MhcRead read;
-  read.maps = t.output({rows, columns}, t.wants_grad({x}, {s->phi_pre.weight}));
-  const Tensor raw = t.keep({rows, columns}), scale = t.keep({rows});
+  const DType real = t.real_dtype();
+  read.maps = t.output({rows, columns}, t.wants_grad({x}, {s->phi_pre.weight}), real);
+  const Tensor raw = t.keep({rows, columns}, real), scale = t.keep({rows}, real);
   ops::hyper_maps_forward(t.stream(), read.maps.value(), raw, scale, x.value(), connection_of(t, site));
   t.record("mhc_maps", read.maps, std::span<const Param* const>(params), [=, &t] {
     ops::hyper_maps_backward(t.stream(), t.grad_of(x), gradients_of(t, *s), read.maps.grad(), raw, scale, x.value(),

@@ -2,9 +2,9 @@
 
 #include "aggregate_cuda.hpp"
 #include "aggregate_kernels.hpp"
-#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/gemm.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -107,11 +107,7 @@ void aggregate_forward(Stream& stream, Arena& scratch, const AggregateLayer& lay
                        const RowSet& block) {
   const Extents e(layer, rows);
   const std::int64_t m = block.size();
-  if constexpr (kHasCuda) {
-    if (rows.x.device().is_cuda())
-      return visit_storage(layer.weight1.dtype(),
-                           [&]<class T>() { forward_on_gpu<T>(stream, scratch, layer, rows, block, e); });
-  }
+  if (on_gpu(layer.weight1, [&]<class T>() { forward_on_gpu<T>(stream, scratch, layer, rows, block, e); })) return;
   visit_float(rows.x.dtype(), [&]<class T>() {
     const auto kernels = cpu::active_aggregate_kernels<T>();
     const Operands o(scratch, dtype_of<T>::value, m, e);
@@ -142,12 +138,9 @@ void aggregate_backward(Stream& stream, Arena& scratch, const AggregateLayer& la
                         const RowSet& block, const Tensor& dout, const Tensor& ds, const Tensor& dx,
                         const AggregateLayer& gradient) {
   const Extents e(layer, rows);
-  if constexpr (kHasCuda) {
-    if (rows.x.device().is_cuda())
-      return visit_storage(layer.weight1.dtype(), [&]<class T>() {
-        backward_on_gpu<T>(stream, scratch, layer, rows, block, dout, ds, dx, gradient, e);
-      });
-  }
+  if (on_gpu(layer.weight1,
+             [&]<class T>() { backward_on_gpu<T>(stream, scratch, layer, rows, block, dout, ds, dx, gradient, e); }))
+    return;
   visit_float(rows.x.dtype(), [&]<class T>() {
     const auto kernels = cpu::active_aggregate_kernels<T>();
     const Operands o(scratch, dtype_of<T>::value, block.size(), e);

@@ -5,7 +5,7 @@
 
 #include "causal_attention_kernels.hpp"
 #include "gemm_kernels.hpp"
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -170,13 +170,11 @@ void causal_attention_forward(Stream& stream, const Tensor& y, const Tensor& log
   check("causal_attention", q, k, v, y, a, time);
   require(!logsum || logsum.shape() == Shape{q.rows(), a.heads}, "causal_attention: q is ", q.shape(),
           ", so logsum must be (", q.rows(), ", ", a.heads, "), not ", logsum.shape());
-  if constexpr (kHasCuda) {
-    if (q.device().is_cuda())
-      return visit_storage(q.dtype(), [&]<class T>() {
+  if (on_gpu(q, [&]<class T>() {
         cuda::causal_attention_forward<T>(stream, y.data<T>(), pointer<real_t<T>>(logsum), q.data<T>(), k.data<T>(),
                                           v.data<T>(), q.columns(), a, time);
-      });
-  }
+      }))
+    return;
   visit_float(q.dtype(), [&]<class T>() {
     HeadTables<T> tables(time, a.heads, false);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
@@ -206,16 +204,14 @@ void causal_attention_backward(Stream& stream, Target dq, Target dk, Target dv, 
   }
   for (const Target* t : {&dkeys, &dvalues})
     if (*t && !t->accumulate) fill_zero(stream, t->tensor);
-  if constexpr (kHasCuda) {
-    if (q.device().is_cuda())
-      return visit_storage(q.dtype(), [&]<class T>() {
+  if (on_gpu(q, [&]<class T>() {
         using R = real_t<T>;
         cuda::causal_attention_backward<T>(stream, pointer<T>(dq.tensor), pointer<T>(dk.tensor), pointer<T>(dv.tensor),
                                            pointer<R>(dkeys.tensor), pointer<R>(dvalues.tensor), dy.data<T>(),
                                            y.data<T>(), q.data<T>(), k.data<T>(), v.data<T>(), logsum.data<R>(),
                                            q.columns(), a, time);
-      });
-  }
+      }))
+    return;
   visit_float(q.dtype(), [&]<class T>() {
     HeadTables<T> tables(time, a.heads, dkeys || dvalues);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {

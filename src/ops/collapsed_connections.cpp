@@ -4,7 +4,7 @@
 
 #include "collapsed_connections_kernels.hpp"
 #include "gemm_kernels.hpp"
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 namespace {
@@ -105,12 +105,9 @@ void backward(const Mixer<T>& s, const T* dy, const cuda::CollapsedGradients<T>&
 void collapsed_connection_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& f,
                                   const CollapsedConnection& site) {
   check("collapsed_connection", x, f, y, site);
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_storage(x.dtype(), [&]<class T>() {
-        cuda::collapsed_connection_forward<T>(stream, y.data<T>(), collapsed<T>(x, f, site));
-      });
-  }
+  if (on_gpu(x,
+             [&]<class T>() { cuda::collapsed_connection_forward<T>(stream, y.data<T>(), collapsed<T>(x, f, site)); }))
+    return;
   visit_float(x.dtype(), [&]<class T>() { forward(Mixer<T>(collapsed<T>(x, f, site)), y.data<T>()); });
 }
 
@@ -123,13 +120,11 @@ void collapsed_connection_backward(Stream& stream, Target dx, Target df, const C
     return cuda::CollapsedGradients<T>{pointer<T>(dx.tensor), pointer<T>(df.tensor), pointer<R>(gradients.alpha),
                                        pointer<R>(gradients.weight), pointer<R>(gradients.bias)};
   };
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_storage(x.dtype(), [&]<class T>() {
+  if (on_gpu(x, [&]<class T>() {
         cuda::collapsed_connection_backward<T>(stream, targets.template operator()<T>(), dx.accumulate, df.accumulate,
                                                dy.data<T>(), collapsed<T>(x, f, site));
-      });
-  }
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
     backward(Mixer<T>(collapsed<T>(x, f, site)), dy.data<T>(), targets.template operator()<T>(), dx.accumulate,
              df.accumulate);

@@ -10,6 +10,7 @@
 #include "lockstep/ops/activation.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/ops/node_rows.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -67,15 +68,13 @@ void attention_logits(Stream& stream, Arena& scratch, const RelationTriples& tri
   const ArenaScope scope(scratch);
   const Tensor heads = allocate(scratch, table.dtype(), {static_cast<std::int64_t>(triples.heads.size()), k}),
                tails = allocate(scratch, table.dtype(), {static_cast<std::int64_t>(triples.tails.size()), k});
-  if constexpr (kHasCuda) {
-    if (table.device().is_cuda())
-      return visit_storage(table.dtype(), [&]<class T>() {
+  if (on_gpu(table, [&]<class T>() {
         project_on_gpu(stream, scratch, triples.heads, table, matrix, heads);
         project_on_gpu(stream, scratch, triples.tails, table, matrix, tails);
         cuda::shift_tanh<T>(stream, heads.rows(), k, heads.data<T>(), translation.data<const T>());
         cuda::pair_dots<T>(stream, k, logits.data<real_t<T>>(), heads.data<const T>(), tails.data<const T>(), triples);
-      });
-  }
+      }))
+    return;
   visit_float(table.dtype(), [&]<class T>() {
     const auto dots = cpu::active_pair_dots_kernel<T>();
 #pragma omp parallel

@@ -5,7 +5,7 @@
 
 #include "gemm_kernels.hpp"
 #include "hyper_connections_kernels.hpp"
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -74,14 +74,12 @@ void hyper_maps_forward(Stream& stream, const Tensor& maps, const Tensor& raw, c
           ", so raw must be too, not ", raw.shape(), ", and scale have ", e.tokens, " elements, not ", scale.size());
   if (e.tokens == 0) return;
   const std::int64_t width = e.streams * e.channels;
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_storage(x.dtype(), [&]<class T>() {
+  if (on_gpu(x, [&]<class T>() {
         using R = real_t<T>;
         cuda::hyper_maps_forward<T>(stream, maps.data<R>(), raw.data<R>(), scale.data<R>(), x.data<T>(), e.tokens,
                                     width, h);
-      });
-  }
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
     cpu::product<T>(e.tokens, e.maps, width, raw.data<T>(), x.data<T>(), all_weights<T>(h), true, false);
     cpu::active_hyper_kernels<T>().maps(e.tokens, width, maps.data<T>(), raw.data<T>(), scale.data<T>(), x.data<T>(),
@@ -96,14 +94,12 @@ void hyper_maps_backward(Stream& stream, Target dx, const HyperConnectionGradien
   if (e.tokens == 0) return;
   if (dx && !dx.accumulate) fill_zero(stream, dx.tensor);
   const std::int64_t n = e.streams, width = n * e.channels;
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_storage(x.dtype(), [&]<class T>() {
+  if (on_gpu(x, [&]<class T>() {
         using R = real_t<T>;
         cuda::hyper_maps_backward<T>(stream, pointer<T>(dx), gradients, dmaps.data<R>(), raw.data<R>(), scale.data<R>(),
                                      x.data<T>(), e.tokens, width, h);
-      });
-  }
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
     T* to = pointer<T>(dx);
     const cpu::HyperKernels<T>& kernels = cpu::active_hyper_kernels<T>();
@@ -126,12 +122,10 @@ void hyper_read_forward(Stream& stream, const Tensor& u, const Tensor& x, const 
   const Extents e = extents_of("hyper_read", x, maps, n);
   require(u.size() == e.tokens * e.channels, "hyper_read: the streams are ", x.shape(), ", so u must not be ",
           u.shape());
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_storage(x.dtype(), [&]<class T>() {
+  if (on_gpu(x, [&]<class T>() {
         cuda::hyper_read_forward<T>(stream, u.data<T>(), x.data<T>(), maps.data<real_t<T>>(), e.tokens, e.channels, n);
-      });
-  }
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
     cpu::active_hyper_kernels<T>().mix(e.tokens, e.channels, 1, n, u.data<T>(), x.data<T>(), maps.data<T>(), e.maps, 0,
                                        1, false);
@@ -142,14 +136,12 @@ void hyper_read_backward(Stream& stream, Target dx, Target dmaps, const Tensor& 
                          std::int64_t n) {
   const Extents e = extents_of("hyper_read backward", x, maps, n);
   if (dmaps && !dmaps.accumulate) fill_zero(stream, dmaps.tensor);
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_storage(x.dtype(), [&]<class T>() {
+  if (on_gpu(x, [&]<class T>() {
         using R = real_t<T>;
         cuda::hyper_read_backward<T>(stream, pointer<T>(dx), dx.accumulate, pointer<R>(dmaps), du.data<T>(),
                                      x.data<T>(), maps.data<R>(), e.tokens, e.channels, n);
-      });
-  }
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
     const cpu::HyperKernels<T>& kernels = cpu::active_hyper_kernels<T>();
     if (dx)
@@ -165,13 +157,11 @@ void hyper_write_forward(Stream& stream, const Tensor& out, const Tensor& x, con
   const Extents e = extents_of("hyper_write", x, maps, n);
   require(out.size() == x.size() && y.size() == e.tokens * e.channels, "hyper_write: the streams are ", x.shape(),
           ", so the result must not be ", out.shape(), " or y ", y.shape());
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_storage(x.dtype(), [&]<class T>() {
+  if (on_gpu(x, [&]<class T>() {
         cuda::hyper_write_forward<T>(stream, out.data<T>(), x.data<T>(), maps.data<real_t<T>>(), y.data<T>(), e.tokens,
                                      e.channels, n);
-      });
-  }
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
     const auto mix = cpu::active_hyper_kernels<T>().mix;
     mix(e.tokens, e.channels, n, n, out.data<T>(), x.data<T>(), maps.data<T>() + 2 * n, e.maps, n, 1, false);
@@ -183,15 +173,13 @@ void hyper_write_backward(Stream& stream, Target dx, Target dmaps, Target dy, co
                           const Tensor& maps, const Tensor& y, std::int64_t n) {
   const Extents e = extents_of("hyper_write backward", x, maps, n);
   if (dmaps && !dmaps.accumulate) fill_zero(stream, dmaps.tensor);
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_storage(x.dtype(), [&]<class T>() {
+  if (on_gpu(x, [&]<class T>() {
         using R = real_t<T>;
         cuda::hyper_write_backward<T>(stream, pointer<T>(dx), dx.accumulate, pointer<R>(dmaps), pointer<T>(dy),
                                       dy.accumulate, dout.data<T>(), x.data<T>(), maps.data<R>(), y.data<T>(), e.tokens,
                                       e.channels, n);
-      });
-  }
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
     const cpu::HyperKernels<T>& kernels = cpu::active_hyper_kernels<T>();
     const T* d = dout.data<T>();

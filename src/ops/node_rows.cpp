@@ -8,6 +8,7 @@
 #include "lockstep/base/f16.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "node_rows_cuda.hpp"
+#include "on_gpu.hpp"
 
 namespace lockstep::ops {
 
@@ -25,12 +26,10 @@ void gather_node_rows(Stream& stream, const Tensor& y, std::int64_t column, cons
                       std::span<const std::int32_t> rows, RowScale scale) {
   require_part("gather_node_rows", x, y, column, rows.size());
   const std::int64_t width = x.columns(), stride = y.columns();
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_storage(x.dtype(), [&]<class T>() {
+  if (on_gpu(x, [&]<class T>() {
         cuda::gather_node_rows<T>(stream, y.data<T>() + column, stride, {x.data<const T>(), width, rows, scale});
-      });
-  }
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
     T* first = y.data<T>() + column;
     const T* from = x.data<const T>();

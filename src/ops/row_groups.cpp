@@ -1,6 +1,6 @@
 #include "lockstep/ops/row_groups.hpp"
 
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 #include "row_groups_kernels.hpp"
 
 namespace lockstep::ops {
@@ -10,12 +10,9 @@ void copy_rows(Stream& stream, Target y, const Tensor& x, std::int64_t n) {
   require(x.shape().rank() == 2 && y.tensor.size() == n * x.size(), "copy_rows: x is ", x.shape(), ", so ", n,
           " copies of each row do not fit into ", y.tensor.shape());
   const std::int64_t rows = x.rows(), c = x.columns();
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_storage(x.dtype(), [&]<class T>() {
-        cuda::copy_rows<T>(stream, rows, c, n, y.tensor.data<T>(), y.accumulate, x.data<T>());
-      });
-  }
+  if (on_gpu(x,
+             [&]<class T>() { cuda::copy_rows<T>(stream, rows, c, n, y.tensor.data<T>(), y.accumulate, x.data<T>()); }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
     T* to = y.tensor.data<T>();
     for (std::int64_t row = 0; row < rows * n; ++row, to += c) {
@@ -30,12 +27,9 @@ void sum_rows(Stream& stream, Target y, const Tensor& x, std::int64_t n) {
   require(y.tensor.shape().rank() == 2 && x.size() == n * y.tensor.size(), "sum_rows: y is ", y.tensor.shape(),
           ", so it cannot have the sums of ", n, " rows each of ", x.shape());
   const std::int64_t rows = y.tensor.rows(), c = y.tensor.columns();
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_storage(x.dtype(), [&]<class T>() {
-        cuda::sum_rows<T>(stream, rows, c, n, y.tensor.data<T>(), y.accumulate, x.data<T>());
-      });
-  }
+  if (on_gpu(x,
+             [&]<class T>() { cuda::sum_rows<T>(stream, rows, c, n, y.tensor.data<T>(), y.accumulate, x.data<T>()); }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
     T* to = y.tensor.data<T>();
     if (!y.accumulate) fill_zero(stream, y.tensor);
@@ -51,12 +45,10 @@ void mask_rows(Stream& stream, Target y, const Tensor& x, std::span<const std::i
   require(y.tensor.shape() == x.shape() && x.rows() == static_cast<std::int64_t>(ids.size()), "mask_rows: x is ",
           x.shape(), ", y ", y.tensor.shape(), ", there are ", ids.size(), " ids");
   const std::int64_t c = x.columns();
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_storage(x.dtype(), [&]<class T>() {
+  if (on_gpu(x, [&]<class T>() {
         cuda::mask_rows<T>(stream, x.rows(), c, y.tensor.data<T>(), y.accumulate, x.data<T>(), ids.data());
-      });
-  }
+      }))
+    return;
   visit_float(x.dtype(), [&]<class T>() {
     T* to = y.tensor.data<T>();
     const T* from = x.data<T>();

@@ -1,6 +1,6 @@
 #include "lockstep/ops/row_scores.hpp"
 
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 #include "row_scores_kernels.hpp"
 
 namespace lockstep::ops {
@@ -14,13 +14,11 @@ void row_scores(Stream& stream, const Tensor& scores, const Tensor& f, const Ten
   for (const std::int32_t id : ids)
     require(id >= 0 && id < table.shape()[0], "row_scores: row ", id, " of a table of ", table.shape()[0], " rows");
   const std::int64_t c = f.columns(), each = scores.columns();
-  if constexpr (kHasCuda) {
-    if (f.device().is_cuda())
-      return visit_storage(f.dtype(), [&]<class T>() {
+  if (on_gpu(f, [&]<class T>() {
         cuda::row_scores<T>(stream, scores.size(), each, c, scores.data<real_t<T>>(), f.data<T>(), table.data<T>(),
                             ids.data());
-      });
-  }
+      }))
+    return;
   visit_float(f.dtype(), [&]<class T>() {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const T *x = f.data<T>() + static_cast<std::int64_t>(i) / each * c, *e = table.data<T>() + ids[i] * c;

@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "lockstep/device/has_cuda.hpp"
+#include "on_gpu.hpp"
 #include "sampled_cross_entropy_kernels.hpp"
 
 namespace lockstep::ops {
@@ -50,14 +50,12 @@ void sampled_cross_entropy_forward(Stream& stream, const Tensor& loss, const Ten
                                    const Tensor& table, Items pos, Items neg) {
   check("sampled_cross_entropy", slopes, f, table, pos, neg);
   const std::int64_t c = f.columns();
-  if constexpr (kHasCuda) {
-    if (f.device().is_cuda())
-      return visit_storage(f.dtype(), [&]<class T>() {
+  if (on_gpu(f, [&]<class T>() {
         using R = real_t<T>;
         cuda::sampled_cross_entropy_forward<T>(stream, loss.data<R>(), slopes.data<R>(), f.data<T>(), table.data<T>(),
                                                c, pos, neg);
-      });
-  }
+      }))
+    return;
   visit_float(f.dtype(), [&]<class T>() {
     double sum = 0;
     for (std::size_t m = 0; m < pos.size(); ++m) {
@@ -84,15 +82,13 @@ void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dta
           "sampled_cross_entropy backward: f is ", f.shape(), ", df ", df.tensor.shape(), ", the table ", table.shape(),
           ", its gradient ", dtable.shape());
   const std::int64_t c = f.columns();
-  if constexpr (kHasCuda) {
-    if (f.device().is_cuda())
-      return visit_storage(f.dtype(), [&]<class T>() {
+  if (on_gpu(f, [&]<class T>() {
         using R = real_t<T>;
         cuda::sampled_cross_entropy_backward<T>(stream, pointer<T>(df.tensor), df.accumulate, pointer<R>(dtable),
                                                 table.rows(), dloss.data<R>(), slopes.data<R>(), f.data<T>(),
                                                 table.data<T>(), c, pos, neg);
-      });
-  }
+      }))
+    return;
   visit_float(f.dtype(), [&]<class T>() {
     T* const to = pointer<T>(df.tensor);
     T* const to_table = pointer<T>(dtable);

@@ -1,7 +1,7 @@
 #include "lockstep/ops/sequences.hpp"
 
-#include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/elementwise.hpp"
+#include "on_gpu.hpp"
 #include "sequences_kernels.hpp"
 
 namespace lockstep::ops {
@@ -25,12 +25,10 @@ std::int64_t group_size(const char* what, const Tensor& y, const Tensor& x) {
 void add_to_each(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& table) {
   check_table("add_to_each", table, x);
   require(y.shape() == x.shape(), "add_to_each: x is ", x.shape(), ", so y must be too, not ", y.shape());
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_storage(x.dtype(), [&]<class T>() {
+  if (on_gpu(x, [&]<class T>() {
         cuda::add_to_each<T>(stream, x.shape()[0], table.size(), y.data<T>(), x.data<T>(), table.data<T>());
-      });
-  }
+      }))
+    return;
   for (std::int64_t n = 0; n < x.shape()[0]; ++n) {
     const Tensor from = x.slice(n, 1);
     add(stream, y.slice(n, 1), from, table.reshaped(from.shape()));
@@ -40,13 +38,11 @@ void add_to_each(Stream& stream, const Tensor& y, const Tensor& x, const Tensor&
 void sum_of_all(Stream& stream, Target table, const Tensor& x) {
   if (!table) return;
   check_table("sum_of_all", table.tensor, x);
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_storage(x.dtype(), [&]<class T>() {
+  if (on_gpu(x, [&]<class T>() {
         cuda::sum_of_all<T>(stream, x.shape()[0], table.tensor.size(), table.tensor.data<real_t<T>>(), x.data<T>(),
                             table.accumulate);
-      });
-  }
+      }))
+    return;
   if (x.shape()[0] == 0 && !table.accumulate) fill_zero(stream, table.tensor);
   for (std::int64_t n = 0; n < x.shape()[0]; ++n) {
     const Tensor from = x.slice(n, 1);
@@ -57,13 +53,11 @@ void sum_of_all(Stream& stream, Target table, const Tensor& x) {
 void mean_of_groups(Stream& stream, Target y, const Tensor& x) {
   if (!y) return;
   const std::int64_t size = group_size("mean_of_groups", y.tensor, x);
-  if constexpr (kHasCuda) {
-    if (x.device().is_cuda())
-      return visit_storage(x.dtype(), [&]<class T>() {
+  if (on_gpu(x, [&]<class T>() {
         cuda::mean_of_groups<T>(stream, y.tensor.shape()[0], size, elements(x), y.tensor.data<T>(), x.data<T>(),
                                 y.accumulate);
-      });
-  }
+      }))
+    return;
   for (std::int64_t n = 0; n < x.shape()[0]; ++n)
     scale(stream, {y.tensor.slice(n / size, 1), y.accumulate || n % size > 0}, x.slice(n, 1),
           1 / static_cast<double>(size));
@@ -72,12 +66,10 @@ void mean_of_groups(Stream& stream, Target y, const Tensor& x) {
 void spread_mean(Stream& stream, Target x, const Tensor& y) {
   if (!x) return;
   const std::int64_t size = group_size("spread_mean", y, x.tensor);
-  if constexpr (kHasCuda) {
-    if (y.device().is_cuda())
-      return visit_storage(y.dtype(), [&]<class T>() {
+  if (on_gpu(y, [&]<class T>() {
         cuda::spread_mean<T>(stream, y.shape()[0], size, elements(y), x.tensor.data<T>(), y.data<T>(), x.accumulate);
-      });
-  }
+      }))
+    return;
   for (std::int64_t n = 0; n < x.tensor.shape()[0]; ++n)
     scale(stream, {x.tensor.slice(n, 1), x.accumulate}, y.slice(n / size, 1), 1 / static_cast<double>(size));
 }

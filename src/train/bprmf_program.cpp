@@ -23,6 +23,8 @@ BprmfProgram::BprmfProgram(World& world, const RunConfig& config, BprmfModel& mo
       stream_(model.params().device()),
       arenas_{Arena(stream_.device()), Arena(stream_.device())} {
   require_plain_adam(config, "bprmf");
+  require_usage(!is_half(model.params().storage()), "option run.precision = ", config.run.precision,
+                ": a model of kind bprmf has no products of matrices to train in it; use fp32");
   adam_ =
       std::make_unique<LazyAdam>(config.optim, model.params(), std::vector<RowsOf>{{&model.users()}, {&model.items()}});
 }
