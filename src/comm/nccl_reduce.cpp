@@ -6,18 +6,95 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/stopwatch.hpp"
+#include "lockstep/device/cuda_check.hpp"
 
 namespace lockstep {
 
 namespace {
 
+/// A stream beside the main one, which its work overtakes where both could run, and the two events that order them.
+class SideStream {
+ public:
+  SideStream() {
+    int least = 0, greatest = 0;
+    gpu::check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for streams' priorities");
+    gpu::check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), "making a stream for NCCL");
+    for (cudaEvent_t* event : {&reached_, &done_})
+      gpu::check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "making an event for NCCL");
+  }
+  ~SideStream() {
+    cudaEventDestroy(reached_);
+    cudaEventDestroy(done_);
+    cudaStreamDestroy(stream_);
+  }
+  SideStream(const SideStream&) = delete;
+  SideStream& operator=(const SideStream&) = delete;
+
+  /// What this stream is given from here on comes after what `main` was given so far.
+  void follow(cudaStream_t main) const { order(stream_, reached_, main); }
+  /// The reverse.
+  void be_followed_by(cudaStream_t main) const { order(main, done_, stream_); }
+  cudaStream_t native() const { return stream_; }
+
+ private:
+  static void order(cudaStream_t later, cudaEvent_t event, cudaStream_t earlier) {
+    gpu::check(cudaEventRecord(event, earlier), "ordering two streams");
+    gpu::check(cudaStreamWaitEvent(later, event, 0), "ordering two streams");
+  }
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t reached_ = nullptr, done_ = nullptr;
+};
+
+/// How far a round of collectives has come, as the GPU itself tells: a byte of the host's for each, that the stream sets
+/// when it has gone past the collective. Unlike events it works within graphs.
+class Progress {
+ public:
+  explicit Progress(const Stream& main) : seen_(Buffer::pinned(kMost)), source_(main.device(), kMost + 1) {
+    const std::byte one{1};
+    copy_bytes(main, source_.data() + kMost, &one, 1);
+    main.synchronize();
+  }
+  void begin_round(cudaStream_t stream) const { set(stream, 0, source_.data(), kMost); }
+  void passed(cudaStream_t stream, std::size_t collective) const {
+    if (collective < kMost) set(stream, collective, source_.data() + kMost, 1);
+  }
+  /// Collectives of the round that have ended.
+  std::size_t ended() const {
+    const volatile std::byte* seen = seen_.data();
+    std::size_t n = 0;
+    while (n < kMost && seen[n] != std::byte{0}) ++n;
+    return n;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 1024;  ///< later ones of a round are not told apart
+  void set(cudaStream_t stream, std::size_t at, const std::byte* from, std::size_t count) const {
+    gpu::check(cudaMemcpyAsync(seen_.data() + at, from, count, cudaMemcpyDeviceToHost, stream), "noting progress");
+  }
+  Buffer seen_;
+  Buffer source_;  ///< zeros, and a one
+};
+
+/// Aborted, not destroyed, at its end: nothing is under way after a wait(), and a failed one must not hang. Graphs that hold
+/// its collectives must be gone by then.
+struct Handle {
+  Handle() = default;
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() {
+    if (comm != nullptr) ncclCommAbort(comm);
+  }
+  ncclComm_t comm = nullptr;
+};
+
 class NcclReduce final : public GpuReduce {
  public:
-  NcclReduce(Communicator& comm, Device device, double timeout_s) : timeout_s_(timeout_s) {
-    const Stream own(device);  // makes the GPU this thread's
+  NcclReduce(Communicator& comm, Device device, double timeout_s)
+      : timeout_s_(timeout_s), main_(device), progress_(main_) {
     ncclUniqueId id = {};
     ncclResult_t made = ncclSuccess;
     if (comm.rank() == 0) made = ncclGetUniqueId(&id);
@@ -27,77 +104,94 @@ class NcclReduce final : public GpuReduce {
     // Not blocking: a rank that never comes must not hold the others past the deadline.
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    under_way_ = "its start";
-    finish(ncclCommInitRankConfig(&nccl_, comm.size(), id, comm.rank(), &config));
-  }
-
-  ~NcclReduce() override {
-    if (nccl_ != nullptr) ncclCommAbort(nccl_);  // nothing is under way after wait(); a failed one must not hang here
+    finish(ncclCommInitRankConfig(&nccl_.comm, comm.size(), id, comm.rank(), &config), "starting NCCL");
   }
 
   void all_reduce(const Stream& stream, void* out, const void* in, std::int64_t count, GpuElement element,
                   const char* what) override {
-    under_way_ = what;
+    begin(stream, what);
     finish(ncclAllReduce(in, out, static_cast<std::size_t>(count), element == GpuElement::f64 ? ncclDouble : ncclFloat,
-                         ncclSum, nccl_, static_cast<cudaStream_t>(stream.native())));
+                         ncclSum, nccl_.comm, side_.native()),
+           what);
+    progress_.passed(side_.native(), next_++);
   }
 
-  void wait(const Stream& stream) override {
+  void all_gather(const Stream& stream, void* out, const void* in, std::size_t size_bytes, const char* what) override {
+    begin(stream, what);
+    finish(ncclAllGather(in, out, size_bytes, ncclUint8, nccl_.comm, side_.native()), what);
+    progress_.passed(side_.native(), next_++);
+  }
+
+  void join(const Stream& stream) override {
+    if (next_ > 0) side_.be_followed_by(static_cast<cudaStream_t>(stream.native()));
+    next_ = 0;
+  }
+
+  void wait(const Stream& stream, std::int64_t step) override {
     const Stopwatch watch;
     for (;;) {
       const cudaError_t state = cudaStreamQuery(static_cast<cudaStream_t>(stream.native()));
       if (state == cudaSuccess) return;
       if (state != cudaErrorNotReady)
-        throw Error(Fault::internal, join("waiting for ", under_way_, ": ", cudaGetErrorString(state)));
-      check_async(watch);
+        throw Error(Fault::internal,
+                    lockstep::join("step ", step, ": waiting for the GPU: ", cudaGetErrorString(state)));
+      ncclResult_t sums = ncclSuccess;
+      ncclCommGetAsyncError(nccl_.comm, &sums);
+      if (sums != ncclSuccess && sums != ncclInProgress) fail(sums, under_way(step));
+      if (late(watch)) give_up(under_way(step));
     }
   }
 
  private:
   static const char* hint() { return "; run again with NCCL_DEBUG=INFO"; }
 
-  /// A call that does not block may still be in progress when it returns.
-  void finish(ncclResult_t state) {
-    const Stopwatch watch;
-    while (state == ncclInProgress) {
-      ncclCommGetAsyncError(nccl_, &state);
-      if (state == ncclInProgress) give_up_after(watch);
-    }
-    if (state != ncclSuccess) fail(state);
+  void begin(const Stream& stream, const char* what) {
+    side_.follow(static_cast<cudaStream_t>(stream.native()));
+    if (next_ == 0) progress_.begin_round(side_.native());
+    if (names_.size() <= next_) names_.resize(next_ + 1);
+    names_[next_] = what;
   }
 
-  void check_async(const Stopwatch& watch) {
-    ncclResult_t state = ncclSuccess;
-    ncclCommGetAsyncError(nccl_, &state);
-    if (state != ncclSuccess && state != ncclInProgress) fail(state);
-    give_up_after(watch);
+  /// A call that does not block may still be in progress when it returns.
+  void finish(ncclResult_t state, const char* what) {
+    const Stopwatch watch;
+    while (state == ncclInProgress) {
+      ncclCommGetAsyncError(nccl_.comm, &state);
+      if (state == ncclInProgress && late(watch)) give_up(what);
+    }
+    if (state != ncclSuccess) fail(state, what);
+  }
+
+  /// "step 12, gradient bucket 3 (collective 4 of 7)".
+  std::string under_way(std::int64_t step) const {
+    const std::size_t ended = progress_.ended();
+    if (ended >= names_.size()) return lockstep::join("step ", step, ", between two rounds of collectives");
+    return lockstep::join("step ", step, ", ", names_[ended], " (collective ", ended + 1, " of ", names_.size(), ")");
   }
 
   /// Past the first milliseconds a waiting rank leaves its core to others.
-  void give_up_after(const Stopwatch& watch) {
+  bool late(const Stopwatch& watch) const {
     const double waited = watch.seconds();
-    if (timeout_s_ > 0 && waited > timeout_s_) {
-      abort();
-      throw Error(Fault::internal, join("NCCL, ", under_way_, ": no answer from the other ranks in ", timeout_s_,
-                                        " s (dist.timeout): one of them is late, or gone", hint()));
-    }
     if (waited > 0.005) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    return timeout_s_ > 0 && waited > timeout_s_;
   }
 
-  [[noreturn]] void fail(ncclResult_t state) {
-    const std::string said = ncclGetErrorString(state);
-    abort();
-    throw Error(Fault::internal, join("NCCL, ", under_way_, ": ", said, hint()));
+  [[noreturn]] void give_up(const std::string& doing) const {
+    throw Error(Fault::internal, lockstep::join("NCCL, ", doing, ": no answer from the other ranks in ", timeout_s_,
+                                                " s (dist.timeout): one of them is late, or gone", hint()));
   }
 
-  void abort() {
-    if (nccl_ != nullptr) ncclCommAbort(nccl_);
-    nccl_ = nullptr;
+  [[noreturn]] static void fail(ncclResult_t state, const std::string& doing) {
+    throw Error(Fault::internal, lockstep::join("NCCL, ", doing, ": ", ncclGetErrorString(state), hint()));
   }
 
   double timeout_s_;
-  ncclComm_t nccl_ = nullptr;
-  const char* under_way_ = "";
+  Stream main_;  ///< makes the GPU this thread's
+  SideStream side_;
+  Progress progress_;
+  std::vector<const char*> names_;  ///< of the collectives of a round
+  std::size_t next_ = 0;            ///< the place in its round that the next one has
+  Handle nccl_;                     ///< ends first: what the streams wait for in vain must end before them
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -60,17 +61,24 @@ void zero(void* stream, void* memory, std::size_t size_bytes) {
         " of the GPU");
 }
 
-std::byte* allocate(int device, std::size_t size_bytes) {
+void free_and_total(int device, std::size_t& free, std::size_t& total) {
+  check(cudaSetDevice(device), "using cuda:", device);
+  check(cudaMemGetInfo(&free, &total), "asking cuda:", device, " for its memory");
+}
+
+std::byte* allocate(int device, std::size_t size_bytes, MemoryUse use) {
   check(cudaSetDevice(device), "using cuda:", device);
   void* memory = nullptr;
-  if (cudaMalloc(&memory, size_bytes) != cudaSuccess) {
-    cudaGetLastError();  // the failure is reported here and must not be found again by the next launch
-    std::size_t unused = 0, total = 0;
-    cudaMemGetInfo(&unused, &total);
-    throw Error(Fault::internal,
-                join("allocating ", human_bytes(size_bytes), " on cuda:", device, ": ", human_bytes(unused), " of ",
-                     human_bytes(total), " are free; use a smaller batch, more --accumulate, or --recompute"));
+  const cudaError_t status = cudaMalloc(&memory, size_bytes);
+  if (status != cudaSuccess) cudaGetLastError();  // it is reported here, and must not be found again by the next launch
+  if (status == cudaErrorMemoryAllocation) {
+    const GpuMemory now = gpu_memory(device);
+    throw OutOfMemory(
+        join("allocating ", human_bytes(size_bytes), " for ", name(use), " on cuda:", device, ": ",
+             human_bytes(now.free), " of ", human_bytes(now.total), " are free; this process holds ", describe(now)),
+        use);
   }
+  check(status, "allocating ", human_bytes(size_bytes), " for ", name(use), " on cuda:", device);
   check(cudaMemset(memory, 0, size_bytes), "clearing ", human_bytes(size_bytes), " on cuda:", device);
   check(cudaStreamSynchronize(nullptr), "clearing ", human_bytes(size_bytes),
         " on cuda:", device);  // no other stream waits for it
@@ -84,8 +92,19 @@ std::byte* allocate_pinned(std::size_t size_bytes) {
   return static_cast<std::byte*>(memory);
 }
 
+namespace {
+std::atomic<std::uint64_t> freed{0};
+}  // namespace
+
 // Destructors call these, perhaps when the driver is already shutting down: nothing can be said any more.
-void free(std::byte* memory) { cudaFree(memory); }
-void free_pinned(std::byte* memory) { cudaFreeHost(memory); }
+void free(std::byte* memory) {
+  if (memory != nullptr) ++freed;
+  cudaFree(memory);
+}
+void free_pinned(std::byte* memory) {
+  if (memory != nullptr) ++freed;
+  cudaFreeHost(memory);
+}
+std::uint64_t frees() { return freed.load(); }
 
 }  // namespace lockstep::gpu

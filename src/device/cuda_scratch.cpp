@@ -22,7 +22,8 @@ std::byte* scratch(const Stream& stream, std::size_t size_bytes) {
     mine.stream = stream.native();
   }
   if (mine.memory.size_bytes() < size_bytes)
-    mine.memory = Buffer(stream.device(), std::max({size_bytes, 2 * mine.memory.size_bytes(), kLeast}));
+    mine.memory =
+        Buffer(stream.device(), std::max({size_bytes, 2 * mine.memory.size_bytes(), kLeast}), MemoryUse::workspace);
   return mine.memory.data();
 }
 

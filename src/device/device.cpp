@@ -1,8 +1,11 @@
 #include "lockstep/device/device.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
+#include <utility>
 
 #include "cuda_device.hpp"
 #include "lockstep/base/error.hpp"
@@ -20,6 +23,13 @@ std::byte* allocate_host(std::size_t size_bytes) {
           " of host memory: the system has none left; use a smaller batch or fewer ranks per node");
   std::memset(memory, 0, size_bytes);
   return memory;
+}
+
+/// Bytes of each GPU, by use, that Buffers hold.
+constexpr int kMostGpus = 64;
+std::atomic<std::size_t> bytes_of[kMostGpus][kMemoryUses];
+std::atomic<std::size_t>& bytes_for(int gpu, MemoryUse use) {
+  return bytes_of[gpu % kMostGpus][static_cast<std::size_t>(use)];
 }
 }  // namespace
 
@@ -40,6 +50,33 @@ std::string describe_gpu(int index) {
 std::string gpu_address(int index) {
   if constexpr (kHasCuda) return gpu::address(index);
   throw Error(Fault::internal, join("finding cuda:", index, ": this build has no CUDA"));
+}
+
+const char* name(MemoryUse use) {
+  constexpr const char* kNames[kMemoryUses] = {"parameters", "gradients", "optimizer", "activations",
+                                               "data",       "workspace", "other"};
+  return kNames[static_cast<std::size_t>(use)];
+}
+
+std::size_t GpuMemory::all_used() const { return std::accumulate(used.begin(), used.end(), std::size_t{0}); }
+
+GpuMemory gpu_memory(int index) {
+  GpuMemory memory;
+  if constexpr (kHasCuda) {
+    gpu::free_and_total(index, memory.free, memory.total);
+    for (std::size_t use = 0; use < kMemoryUses; ++use)
+      memory.used[use] = bytes_for(index, static_cast<MemoryUse>(use)).load();
+  }
+  return memory;
+}
+
+std::string describe(const GpuMemory& memory) {
+  std::string text;
+  for (std::size_t use = 0; use < kMemoryUses; ++use) {
+    if (memory.used[use] == 0) continue;
+    text += join(text.empty() ? "" : ", ", name(static_cast<MemoryUse>(use)), " ", human_bytes(memory.used[use]));
+  }
+  return text;
 }
 
 Stream::Stream(Device device) : device_(device) {
@@ -70,12 +107,15 @@ void zero_bytes(const Stream& stream, void* memory, std::size_t size_bytes) {
   std::memset(memory, 0, size_bytes);
 }
 
-Buffer::Buffer(Device device, std::size_t size_bytes)
-    : Buffer(device, size_bytes, device.is_cuda() ? Memory::gpu : Memory::host) {}
+Buffer::Buffer(Device device, std::size_t size_bytes, MemoryUse use)
+    : Buffer(device, size_bytes, use, device.is_cuda() ? Memory::gpu : Memory::host) {}
 
-Buffer Buffer::pinned(std::size_t size_bytes) { return {{}, size_bytes, kHasCuda ? Memory::pinned : Memory::host}; }
+Buffer Buffer::pinned(std::size_t size_bytes) {
+  return {{}, size_bytes, MemoryUse::other, kHasCuda ? Memory::pinned : Memory::host};
+}
 
-Buffer::Buffer(Device device, std::size_t size_bytes, Memory memory) : device_(device), size_bytes_(size_bytes) {
+Buffer::Buffer(Device device, std::size_t size_bytes, MemoryUse use, Memory memory)
+    : device_(device), size_bytes_(size_bytes) {
   require(kHasCuda || memory == Memory::host, "allocating ", human_bytes(size_bytes), " on ", name(device),
           ": this build has no CUDA; use --device cpu");
   if (size_bytes == 0) return;
@@ -84,22 +124,32 @@ Buffer::Buffer(Device device, std::size_t size_bytes, Memory memory) : device_(d
   if (memory == Memory::host) {
     data = allocate_host(rounded);
   } else if constexpr (kHasCuda) {
-    data = memory == Memory::gpu ? gpu::allocate(device.index, rounded) : gpu::allocate_pinned(rounded);
+    data = memory == Memory::gpu ? gpu::allocate(device.index, rounded, use) : gpu::allocate_pinned(rounded);
   }
-  data_ = {data, Free{memory}};
+  if (memory == Memory::gpu) bytes_for(device.index, use) += rounded;
+  data_ = {data, Free(memory, use, device.index, rounded)};
 }
 
 void Buffer::Free::operator()(std::byte* data) const {
   if (memory == Memory::host) return std::free(data);
+  if (memory == Memory::gpu) bytes_for(gpu, use) -= size_bytes;
   if constexpr (kHasCuda) memory == Memory::gpu ? gpu::free(data) : gpu::free_pinned(data);
 }
 
+namespace {
+/// By more an arena does not grow at once: in its first step it must not ask for much more than the step needs.
+constexpr std::size_t kMostGrowth = std::size_t{256} << 20;
+}  // namespace
+
 Buffer Arena::block(std::size_t size_bytes) const {
-  return pinned_ ? Buffer::pinned(size_bytes) : Buffer(device_, size_bytes);
+  return pinned_ ? Buffer::pinned(size_bytes) : Buffer(device_, size_bytes, MemoryUse::activations);
 }
 
 Arena::Arena(Device device, std::size_t first_block_bytes) : device_(device) {
-  if (device.is_cuda()) host_.reset(new Arena(Pinned{}, first_block_bytes));
+  if (device.is_cuda()) {
+    host_.reset(new Arena(Pinned{}, first_block_bytes));
+    other_host_.reset(new Arena(Pinned{}, first_block_bytes));
+  }
   blocks_.push_back(block(std::max(first_block_bytes, Buffer::kAlignment)));
 }
 
@@ -112,7 +162,8 @@ void* Arena::allocate(std::size_t size_bytes) {
   while (used_in_current_ + bytes > blocks_[current_].size_bytes()) {
     used_before_current_ += used_in_current_;
     used_in_current_ = 0;
-    if (++current_ == blocks_.size()) blocks_.push_back(block(std::max(2 * blocks_.back().size_bytes(), bytes)));
+    if (++current_ == blocks_.size())
+      blocks_.push_back(block(std::max(std::min(2 * blocks_.back().size_bytes(), kMostGrowth), bytes)));
   }
   void* memory = blocks_[current_].data() + used_in_current_;
   used_in_current_ += bytes;
@@ -132,10 +183,18 @@ void Arena::rewind(const Mark& mark) {
 }
 
 void Arena::reset() {
-  if (host_) host_->reset();
-  if (blocks_.size() > 1) {
+  if (host_) {
+    std::swap(host_, other_host_);
+    host_->reset_own(other_host_->high_water_);  // the other one has seen larger steps, perhaps
+  }
+  reset_own(0);
+}
+
+void Arena::reset_own(std::size_t least_bytes) {
+  const std::size_t wanted = std::max(high_water_, least_bytes);
+  if (blocks_.size() > 1 || blocks_[0].size_bytes() < wanted) {
     blocks_.clear();
-    blocks_.push_back(block(high_water_));
+    blocks_.push_back(block(wanted));
   }
   current_ = used_in_current_ = used_before_current_ = 0;
 }

@@ -23,7 +23,8 @@ Tensor view_of(const Tensor& flat, const Param& param) {
 }  // namespace
 
 Gradients::Gradients(const ParamStore& params)
-    : params_(&params), storage_(real_dtype(params.storage()), Shape{params.flat_size()}, params.device()) {
+    : params_(&params),
+      storage_(real_dtype(params.storage()), Shape{params.flat_size()}, params.device(), MemoryUse::gradients) {
   require(params.values() || params.all().empty(),
           "gradients of parameters that have no values yet: call ParamStore::allocate first");
   for (const Param& p : params.all())
@@ -92,7 +93,7 @@ void ParamStore::allocate(std::uint64_t seed) {
 void ParamStore::move_to(Device device) {
   if (device == this->device()) return;
   const HostView host(values_);
-  OwnedTensor there(dtype_, Shape{flat_size_}, device);
+  OwnedTensor there(dtype_, Shape{flat_size_}, device, MemoryUse::parameters);
   const Stream stream(device);
   copy(stream, there, host);
   stream.synchronize();
@@ -104,7 +105,8 @@ void ParamStore::store_as(DType storage) {
   require(storage == dtype_ || is_half(storage), "parameters of ", dtype_, " stored as ", storage,
           ": must be that, bf16 or f16");
   storage_ = storage;
-  stored_ = storage == dtype_ ? OwnedTensor() : OwnedTensor(storage, Shape{flat_size_}, device());
+  stored_ =
+      storage == dtype_ ? OwnedTensor() : OwnedTensor(storage, Shape{flat_size_}, device(), MemoryUse::parameters);
   set_views();
   Stream stream(device());
   refresh(stream);

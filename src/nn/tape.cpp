@@ -148,6 +148,8 @@ void Tape::replay() {
     if (record->y.node_->grad_written) {
       try {
         record->run(record->closure);
+      } catch (const OutOfMemory&) {
+        throw;  // it says enough
       } catch (const Error& e) {
         throw Error(e.fault(), join("backward of ", record->op, ": ", e.what()), e.where());
       }

@@ -9,7 +9,7 @@
 namespace lockstep {
 
 Ema::Ema(const ParamStore& params, double decay)
-    : decay_(decay), shadow_(params.dtype(), Shape{params.flat_size()}, params.device()) {
+    : decay_(decay), shadow_(params.dtype(), Shape{params.flat_size()}, params.device(), MemoryUse::optimizer) {
   require_usage(decay >= 0 && decay < 1, "option optim.ema = ", decay, ": must be >= 0 and < 1");
   copy(Stream(params.device()), shadow_, params.values());
   for (const Param& p : params.all()) {

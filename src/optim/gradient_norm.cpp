@@ -14,7 +14,8 @@ bool is_zero(std::int64_t n, const T* x) {
   return std::all_of(x, x + n, [](T value) { return value == 0; });
 }
 
-/// Sums of squares on a GPU, part by part, that the host adds up in their order.
+/// Sums of squares on a GPU, part by part, that the host adds up in their order. One at a time in a thread: their memory is
+/// the thread's.
 class GpuSums {
  public:
   explicit GpuSums(Device device) : stream_(device) {}
@@ -54,18 +55,6 @@ class GpuSums {
 };
 
 template <class T>
-double norm_on_gpu(const Tensor& gradient, const std::vector<FlatRange>& ranges) {
-  GpuSums sums(gradient.device());
-  std::int64_t parts = 0;
-  for (const FlatRange& range : ranges) parts += GpuSums::count(range.count());
-  sums.reserve(parts);
-  for (const FlatRange& range : ranges) sums.add(range.count(), gradient.data<T>() + range.begin);
-  double sum = 0;
-  for (const FlatRange& range : ranges) sum += sums.take(range.count());
-  return std::sqrt(sum);
-}
-
-template <class T>
 double penalty_on_gpu(const std::vector<const Param*>& penalised, const Tensor& gradient, double weight, bool lazy) {
   GpuSums sums(gradient.device());
   std::int64_t parts = 0;
@@ -86,15 +75,32 @@ double penalty_on_gpu(const std::vector<const Param*>& penalised, const Tensor& 
 }
 }  // namespace
 
-double gradient_norm(const Tensor& gradient, const std::vector<FlatRange>& ranges) {
+GradientNorm::GradientNorm(const Tensor& gradient, const std::vector<FlatRange>& ranges)
+    : gradient_(gradient), ranges_(ranges) {
+  if (!gradient.device().is_cuda()) return;
+  GpuSums sums(gradient.device());
+  std::int64_t parts = 0;
+  for (const FlatRange& range : ranges) parts += GpuSums::count(range.count());
+  sums.reserve(parts);
+  visit_float(gradient.dtype(), [&]<class T>() {
+    for (const FlatRange& range : ranges) sums.add(range.count(), gradient.data<T>() + range.begin);
+  });
+}
+
+double GradientNorm::value() {
+  if (gradient_.device().is_cuda()) {
+    GpuSums sums(gradient_.device());  // the constructor's: they lie in the thread's memory
+    double sum = 0;
+    for (const FlatRange& range : ranges_) sum += sums.take(range.count());
+    return std::sqrt(sum);
+  }
   // Partial sums over fixed pieces, added in order: no thread count in the result.
   constexpr std::int64_t kPiece = std::int64_t{1} << 16;
-  return visit_float(gradient.dtype(), [&]<class T>() {
-    if (gradient.device().is_cuda()) return norm_on_gpu<T>(gradient, ranges);
+  return visit_float(gradient_.dtype(), [&]<class T>() {
     const auto sum_squares = optim_kernels::active<T>().sum_squares;
     double sum = 0;
-    for (const FlatRange& range : ranges) {
-      const T* x = gradient.data<T>() + range.begin;
+    for (const FlatRange& range : ranges_) {
+      const T* x = gradient_.data<T>() + range.begin;
       const std::int64_t pieces = (range.count() + kPiece - 1) / kPiece;
       if (pieces < 4) {
         for (std::int64_t i = 0; i < pieces; ++i) {
@@ -111,6 +117,10 @@ double gradient_norm(const Tensor& gradient, const std::vector<FlatRange>& range
     }
     return std::sqrt(sum);
   });
+}
+
+double gradient_norm(const Tensor& gradient, const std::vector<FlatRange>& ranges) {
+  return GradientNorm(gradient, ranges).value();
 }
 
 double add_penalty(const ParamStore& params, const Tensor& gradient, double weight, bool lazy) {

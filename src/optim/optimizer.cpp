@@ -217,7 +217,7 @@ void Optimizer::update_rows(const FlatPiece& piece, const Tensor& values, const 
 }
 
 Tensor Optimizer::add_state(const std::string& slot) {
-  const Tensor flat = storage_.emplace_back(dtype(), Shape{state_size_}, device()).view();
+  const Tensor flat = storage_.emplace_back(dtype(), Shape{state_size_}, device(), MemoryUse::optimizer).view();
   for (const Param& p : params_.all()) {
     std::int64_t before = 0;
     for (const FlatRange& range : ranges_) {

@@ -36,7 +36,9 @@ StepResult HrmProgram::step(const TrainState& state, double lr, Ema* average, un
                               .count = per_step_,
                               .micro = batch_,
                               .loss_scale = loss_scale(config_, state, per_step_)};
-  const StepSums sums = step_.run(global, flags);
+  step_.start(global, flags);
+  GradientNorm norm(step_.gradient(), ranges_);
+  const StepSums sums = step_.finish();
   Stopwatch watch;
   settled_ = false;
   StepResult result = {.advance = (batch + 1) * length / batches - state.position,
@@ -47,7 +49,7 @@ StepResult HrmProgram::step(const TrainState& state, double lr, Ema* average, un
                        .compute = step_.seconds().compute,
                        .reduce = step_.seconds().reduce};
   const double weight = global.loss_scale * sums.weight;
-  result.norm = gradient_norm(step_.gradient(), ranges_) / weight;
+  result.norm = norm.value() / weight;
   if (!overflowed(world_, config_, model_.params(), step_.gradient(), state, result)) {
     optimizer_->step(step_.gradient(), lr, clip_scale(result.norm, config_.optim.clip_norm) / weight, average);
     update_puzzle_table(lr * puzzle_rate_, average);

@@ -46,7 +46,7 @@ KgatSteps::KgatSteps(Communicator& comm, Kgat& net, KgatPropagation& propagation
   const std::int64_t table = net.embedding().shape.size(), weights = net.aggregators_end() - net.aggregators_begin();
   constexpr std::int64_t kAligned = 64;
   const std::int64_t begin = (table + kAligned - 1) / kAligned * kAligned;
-  gradients_ = OwnedTensor(dtype, Shape{begin + weights}, stream_.device());
+  gradients_ = OwnedTensor(dtype, Shape{begin + weights}, stream_.device(), MemoryUse::gradients);
   dx0_ = gradients_->slice(0, table).reshaped(net.embedding().shape);
   gradient_ = gradients_->slice(begin, weights);
   segment_sums_ = OwnedTensor(dtype, Shape{on_gpu() ? 1 : options.segments, weights}, stream_.device());

@@ -40,6 +40,12 @@ void add_run(Options& o, RunConfig::Run& run) {
            "where every rank has a GPU of its own")
       .may_change();
   o.alias("run.backend", "backend");
+  o.choice(
+       "run.graphs", &run.graphs, "auto", {"auto", "on", "off"},
+       "CUDA graphs: a step is put into one, samples and batches with it, while the GPU works on the step before it; "
+       "auto where that can be done, on or not at all")
+      .may_change();
+  o.alias("run.graphs", "graphs");
   o.choice("run.precision", &run.precision, "fp32", {"fp32", "fp64", "tf32", "bf16", "fp16"},
            "type of weights and activations. On GPUs only: tf32 rounds the operands of fp32 products to 10 bits after "
            "the point; bf16 and fp16 store weights and activations in 16 bits while fp32 weights are trained and sums "
@@ -282,6 +288,9 @@ StepOptions RunConfig::step_options(int threads) const {
           .backend = run.backend == "nccl"  ? Backend::nccl
                      : run.backend == "mpi" ? Backend::mpi
                                             : Backend::automatic,
+          .graphs = run.graphs == "on"    ? Graphs::on
+                    : run.graphs == "off" ? Graphs::off
+                                          : Graphs::automatic,
           .timeout_s = dist.timeout};
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "lockstep/base/error.hpp"
@@ -31,18 +32,36 @@ ShardedProgram::ShardedProgram(World& world, const RunConfig& config, Model& mod
       batch_(checked_batch(config, world.size(), samples_)),
       per_step_(batch_ * config.batch.accumulate),
       ranges_(trainable_ranges(model.params())),
+      penalised_(!trainable_ranges(model.params(), [](const Param& p) { return p.l2 != 0; }).empty()),
       optimizer_(make_optimizer(config.optim, model.params(), ranges_)),
       step_(world.communicator(), model, config.step_options(threads)) {}
 
+GlobalBatch ShardedProgram::batch_at(const TrainState& state, std::int64_t epoch, std::int64_t step,
+                                     std::int64_t position) const {
+  const std::int64_t count = std::min(per_step_, samples_ - position);
+  return {.seed = config_.run.seed,
+          .epoch = epoch,
+          .step = step,
+          .first = position,
+          .count = count,
+          .micro = batch_,
+          .loss_scale = loss_scale(config_, state, count)};
+}
+
+GlobalBatch ShardedProgram::batch_after(const TrainState& state, const GlobalBatch& batch) const {
+  const std::int64_t position = batch.first + batch.count;
+  return position < samples_ ? batch_at(state, state.epoch, state.step + 1, position)
+                             : batch_at(state, state.epoch + 1, state.step + 1, 0);
+}
+
 StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average, unsigned flags) {
-  const GlobalBatch global = {.seed = config_.run.seed,
-                              .epoch = state.epoch,
-                              .step = state.step,
-                              .first = state.position,
-                              .count = std::min(per_step_, samples_ - state.position),
-                              .micro = batch_,
-                              .loss_scale = loss_scale(config_, state, std::min(per_step_, samples_ - state.position))};
-  const StepSums sums = step_.run(global, flags);  // all ranks hold the same summed gradient
+  const GlobalBatch global = batch_at(state, state.epoch, state.step, state.position);
+  step_.start(global, flags);
+  // A penalty belongs to the gradient, and needs the sum of weights: then the norm comes after the wait.
+  std::optional<GradientNorm> norm;
+  if (!penalised_) norm.emplace(step_.gradient(), ranges_);
+  step_.prepare(batch_after(state, global));
+  const StepSums sums = step_.finish();  // all ranks hold the same summed gradient
   if (!std::exchange(told_, true)) {
     if (const std::string rows = step_.row_choice(); !rows.empty()) log::info("gradients of tables: ", rows);
   }
@@ -57,7 +76,8 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
   if (sums.weight > 0) {
     const double weight = global.loss_scale * sums.weight;
     result.loss += sums.weight * add_penalty(model_.params(), step_.gradient(), weight, config_.optim.lazy);
-    result.norm = gradient_norm(step_.gradient(), ranges_) / weight;
+    if (!norm) norm.emplace(step_.gradient(), ranges_);
+    result.norm = norm->value() / weight;
     if (!overflowed(world_, config_, model_.params(), step_.gradient(), state, result))
       optimizer_->step(step_.gradient(), lr, clip_scale(result.norm, config_.optim.clip_norm) / weight, average);
   }

@@ -34,6 +34,9 @@ class ShardedProgram final : public TrainingProgram {
   std::vector<std::pair<std::string, std::string>> facts() override;
 
  private:
+  GlobalBatch batch_at(const TrainState& state, std::int64_t epoch, std::int64_t step, std::int64_t position) const;
+  GlobalBatch batch_after(const TrainState& state, const GlobalBatch& batch) const;
+
   World& world_;
   const RunConfig& config_;
   Model& model_;
@@ -41,6 +44,7 @@ class ShardedProgram final : public TrainingProgram {
   const std::int64_t batch_;     ///< samples of a micro-batch, over all ranks
   const std::int64_t per_step_;  ///< samples of an optimizer step
   std::vector<FlatRange> ranges_;
+  const bool penalised_;  ///< some parameter has an l2
   std::unique_ptr<Optimizer> optimizer_;
   ShardedStep step_;
   bool told_ = false;  ///< how tables are exchanged

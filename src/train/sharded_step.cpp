@@ -10,34 +10,11 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/stopwatch.hpp"
-#include "lockstep/comm/gpu_reduce.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "train/grad_sync.hpp"
+#include "train/sharded_step_impl.hpp"
 
 namespace lockstep {
-
-namespace {
-
-/// Part i of n contiguous, equal parts of [first, first + count).
-Shard part_of(const GlobalBatch& batch, std::int64_t first, std::int64_t count, std::int64_t i, std::int64_t n) {
-  const std::int64_t begin = count * i / n, end = count * (i + 1) / n;
-  return {.seed = batch.seed, .epoch = batch.epoch, .step = batch.step, .first = first + begin, .count = end - begin};
-}
-
-}  // namespace
-
-struct ShardedStep::Impl {
-  virtual ~Impl() = default;
-  virtual StepSums run(const GlobalBatch& batch, unsigned flags) = 0;
-  virtual Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const = 0;
-  Tensor gradient;
-  StepSeconds seconds;
-  std::int64_t buckets = 1;
-  std::size_t gradient_bytes = 0;
-  virtual std::size_t arena_bytes() const = 0;
-  virtual std::string row_choice() const = 0;
-  virtual const char* backend() const = 0;
-};
 
 namespace {
 
@@ -60,10 +37,11 @@ class Engine final : public ShardedStep::Impl {
       part_gradients_.push_back(&workers_.back()->gradients);
       gradient_bytes += workers_.back()->gradients.flat().size_bytes();
     }
-    gradient = !workers_[0]->on_gpu() ? sync_.gradient()
-               : alone()              ? workers_[0]->gradients.flat()
-                         : (summed_ = OwnedTensor(dtype_of<T>::value, sync_.gradient().shape(), device())).view();
-    choose_backend();
+    gradient = sync_.gradient();
+    if (workers_[0]->on_gpu())
+      gradient =
+          (summed_ = OwnedTensor(dtype_of<T>::value, gradient.shape(), model.params().device(), MemoryUse::gradients))
+              .view();
     if (options.reproducible) {
       require_usage(options.compression == Compression::none,
                     "option dist.compress: --reproducible adds gradients with all their digits; use none");
@@ -86,16 +64,17 @@ class Engine final : public ShardedStep::Impl {
     }
   }
 
-  StepSums run(const GlobalBatch& batch, unsigned flags) override {
+  void start(const GlobalBatch& batch, unsigned flags) override {
     Stopwatch watch;
     failed_.store(false, std::memory_order_relaxed);
     model_.params().refresh(workers_[0]->stream);
     const StepExtras sum =
         options_.reproducible ? run_shards_apart(batch, flags, watch) : run_threads(batch, flags, watch);
-    if (device().is_cuda() && !alone() && !nccl_) copy(workers_[0]->stream, gradient, sync_.gradient());
+    if (summed_.view()) copy(workers_[0]->stream, gradient, sync_.gradient());
     seconds.reduce = watch.restart();
-    return {.loss = sum.loss, .weight = sum.weight, .flags = sum.flags};
+    sums_ = {.loss = sum.loss, .weight = sum.weight, .flags = sum.flags};
   }
+  StepSums finish() override { return sums_; }
 
   Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const override {
     std::int64_t first, count;
@@ -108,7 +87,7 @@ class Engine final : public ShardedStep::Impl {
   }
 
   std::string row_choice() const override { return sync_.row_choice(); }
-  const char* backend() const override { return nccl_ ? "nccl" : comm_.backend(); }
+  const char* backend() const override { return comm_.backend(); }
   std::size_t arena_bytes() const override {
     std::size_t bytes = 0;
     for (const auto& worker : workers_) bytes += worker->arena.high_water_bytes();
@@ -147,38 +126,6 @@ class Engine final : public ShardedStep::Impl {
     }
     return options;
   }
-  /// NCCL's order of additions is not the fixed tree of the reproducible mode, and it knows no compression: those go
-  /// through the host.
-  void choose_backend() {
-    const bool possible = device().is_cuda() && !options_.reproducible && options_.compression == Compression::none;
-    require_usage(possible || options_.backend != Backend::nccl,
-                  "option run.backend = nccl: it needs --device cuda, and neither --reproducible nor "
-                  "dist.compress; use auto or mpi");
-    if (!possible || options_.backend == Backend::mpi || comm_.size() == 1) return;  // one rank has nothing to send
-    if (options_.backend == Backend::automatic && !gpus_are_apart(comm_, device())) return;
-    nccl_ = make_gpu_reduce(comm_, device(), options_.timeout_s);
-    extras_message_ = OwnedTensor(dtype_of<T>::value, Shape{kExtras}, device());
-  }
-
-  /// Sums the gradient and, in the same breath, loss, weight and flags, from GPU to GPU.
-  StepExtras sum_by_nccl() {
-    const Worker& worker = *workers_[0];
-    constexpr GpuElement kElement = sizeof(T) == 8 ? GpuElement::f64 : GpuElement::f32;
-    T* host = sync_.message().data();
-    encode(extras_[0], host);
-    copy_bytes(worker.stream, extras_message_->raw(), host, kExtras * sizeof(T));
-    nccl_->all_reduce(worker.stream, extras_message_->raw(), extras_message_->raw(), kExtras, kElement,
-                      "loss and weight");
-    nccl_->all_reduce(worker.stream, gradient.raw(), worker.gradients.flat().raw(), gradient.size(), kElement,
-                      "gradient");
-    copy_bytes(worker.stream, host, extras_message_->raw(), kExtras * sizeof(T));
-    nccl_->wait(worker.stream);
-    return decode(host);
-  }
-
-  Device device() const { return workers_[0]->stream.device(); }
-  bool alone() const { return comm_.size() == 1 && !options_.reproducible; }
-
   /// Forward and backward of one shard, adding to the worker's gradient. `tell` gets the shard's loss and weight: before
   /// the backward pass, or on a GPU after it, so that nothing waits in between.
   template <class Tell>
@@ -216,15 +163,6 @@ class Engine final : public ShardedStep::Impl {
     }
   }
 
-  std::int64_t micro_batches(const GlobalBatch& batch) const {
-    return batch.micro > 0 ? std::max<std::int64_t>(1, (batch.count + batch.micro - 1) / batch.micro) : 1;
-  }
-  /// Samples [first, first + count) of micro-batch m.
-  static void micro_range(const GlobalBatch& batch, std::int64_t m, std::int64_t& first, std::int64_t& count) {
-    first = batch.first + m * batch.micro;
-    count = batch.micro > 0 ? std::min(batch.micro, batch.first + batch.count - first) : batch.count;
-  }
-
   /// Elements of n that one thread adds up: whole cache lines.
   static FlatRange slice(std::int64_t n, int thread, int threads) {
     constexpr std::int64_t kLine = 16;
@@ -234,7 +172,7 @@ class Engine final : public ShardedStep::Impl {
 
   /// Default mode: a buffer per thread.
   StepExtras run_threads(const GlobalBatch& batch, unsigned flags, Stopwatch& watch) {
-    const bool overlap = comm_.size() > 1 && sync_.in_pieces() && !nccl_;
+    const bool overlap = comm_.size() > 1 && sync_.in_pieces();
     if (overlap) sync_.begin();
     const auto compute = [&](int thread, int threads) {
       Worker& worker = *workers_[static_cast<std::size_t>(thread)];
@@ -262,18 +200,17 @@ class Engine final : public ShardedStep::Impl {
           });
         }
       }
-      if (!alone() && !nccl_) worker.stage();
+      worker.stage();
       if (overlap) sync_.ready_all(thread);
       if (overlap && thread == 0) sync_.drive(failed_);
     };
     const auto sum_slice = [&](int thread, int threads) {
-      if (overlap || nccl_ || (device().is_cuda() && alone())) return;
+      if (overlap) return;
       const auto [first, last] = slice(gradient.size(), thread, threads);
       sum_parts<T>(parts_, first, last, sync_.gradient().template data<T>());
     };
     on_threads(compute, sum_slice);
     seconds.compute = watch.restart();
-    if (nccl_) return sum_by_nccl();
     if (overlap) {
       sync_.finish();
     } else {
@@ -330,9 +267,8 @@ class Engine final : public ShardedStep::Impl {
   std::vector<StepExtras> extras_;          ///< per thread
   GradSync<T> sync_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::unique_ptr<GpuReduce> nccl_;
-  OwnedTensor extras_message_;  ///< on the GPU, for NCCL
-  OwnedTensor summed_;          ///< a GPU's copy of the sum over all ranks
+  OwnedTensor summed_;  ///< a GPU's copy of the sum over all ranks
+  StepSums sums_;       ///< of the last step
   std::vector<std::exception_ptr> errors_;
   std::atomic<bool> failed_{false};
   std::int64_t most_per_thread_ = 1;  ///< default mode: shards of a thread, unless they would be too small
@@ -349,11 +285,34 @@ class Engine final : public ShardedStep::Impl {
 ShardedStep::ShardedStep(Communicator& comm, Model& model, const StepOptions& options) {
   require(options.threads >= 1 && options.shards >= 1, "a step needs at least one thread and one shard, not ",
           options.threads, " and ", options.shards);
-  visit_float(model.params().dtype(), [&]<class T>() { impl_ = std::make_unique<Engine<T>>(comm, model, options); });
+  const Device device = model.params().device();
+  // NCCL's order of additions is not the fixed tree of the reproducible mode, and it knows no compression: those go
+  // through the host.
+  const bool fits_nccl = device.is_cuda() && !options.reproducible && options.compression == Compression::none;
+  require_usage(fits_nccl || options.backend != Backend::nccl,
+                "option run.backend = nccl: it needs --device cuda, and neither --reproducible nor "
+                "dist.compress; use auto or mpi");
+  if (device.is_cuda() && !options.reproducible && comm.size() == 1) {
+    impl_ = make_gpu_step(comm, model, options, nullptr);  // nothing to send
+  } else if (fits_nccl && options.backend != Backend::mpi &&
+             (options.backend == Backend::nccl || gpus_are_apart(comm, device))) {
+    impl_ = make_gpu_step(comm, model, options, make_gpu_reduce(comm, device, options.timeout_s));
+  } else {
+    require_usage(
+        options.graphs != Graphs::on,
+        "option run.graphs = on: it needs --device cuda and gradients that do not go through the host; use auto");
+    visit_float(model.params().dtype(), [&]<class T>() { impl_ = std::make_unique<Engine<T>>(comm, model, options); });
+  }
 }
 ShardedStep::~ShardedStep() = default;
 
-StepSums ShardedStep::run(const GlobalBatch& batch, unsigned flags) { return impl_->run(batch, flags); }
+StepSums ShardedStep::run(const GlobalBatch& batch, unsigned flags) {
+  start(batch, flags);
+  return finish();
+}
+void ShardedStep::start(const GlobalBatch& batch, unsigned flags) { impl_->start(batch, flags); }
+StepSums ShardedStep::finish() { return impl_->finish(); }
+void ShardedStep::prepare(const GlobalBatch& next) { impl_->prepare(next); }
 Shard ShardedStep::rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const {
   return impl_->rank_part(batch, micro, rank);
 }

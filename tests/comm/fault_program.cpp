@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/log.hpp"
+#include "lockstep/comm/gpu_reduce.hpp"
 #include "lockstep/comm/world.hpp"
 
 using namespace lockstep;
@@ -39,6 +40,26 @@ void fail(const std::string& fault, World& world, std::vector<float>& gradient, 
     world.together("reading", [] { throw Error(Fault::data, "opening 'y.h5': no such file"); });
   }
 }
+
+/// Ten steps of two sums between GPUs; in step 5 the guilty rank stays away from the second.
+int sum_on_gpus(World& world, int guilty) {
+  const Device device{DeviceKind::cuda, world.rank()};
+  const Stream stream(device);
+  constexpr std::int64_t kCount = 100;
+  const Buffer memory(device, 2 * kCount * sizeof(float));
+  auto *first = reinterpret_cast<float*>(memory.data()), *second = first + kCount;
+  const auto gpus = make_gpu_reduce(world.communicator(), device, world.options().timeout_s);
+  for (int step = 0; step < 10; ++step) {
+    world.at("train", step);
+    gpus->all_reduce(stream, first, first, kCount, GpuElement::f32, "gradient bucket 0");
+    if (step == 5 && world.rank() == guilty) std::this_thread::sleep_for(std::chrono::hours(1));
+    gpus->all_reduce(stream, second, second, kCount, GpuElement::f32, "gradient bucket 1");
+    gpus->join(stream);
+    gpus->wait(stream, step);
+  }
+  if (world.rank() == 0) log::info("the job is done");
+  return 0;
+}
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -50,6 +71,7 @@ int main(int argc, char** argv) {
     options.timeout_s = 1;
     options.check_collectives = fault.ends_with("-checked");
     world.configure(options);
+    if (fault == "gpu-late") return sum_on_gpus(world, guilty);
     Communicator& comm = world.communicator();
     // An error must not wait for the others to give it back.
     const auto held = fault == "throw" ? world.share_on_node(4096) : nullptr;

@@ -50,13 +50,13 @@ std::size_t processes_with(const std::string& mark) {
   return found;
 }
 
-Outcome run(int ranks, const std::string& fault, int guilty) {
+Outcome run(int ranks, const std::string& fault, int guilty, const char* program = LOCKSTEP_TEST_PROGRAM) {
   static int number = 0;
   const std::string mark = join("LOCKSTEP_FAULT_TEST=", getpid(), "-", number++);
   Outcome outcome;
   const lockstep::Stopwatch watch;
   const std::string command = join("env ", mark, " timeout -s KILL 60 ", LOCKSTEP_TEST_MPIRUN, " -n ", ranks, " ",
-                                   LOCKSTEP_TEST_PROGRAM, " ", fault, " ", guilty, " 2>&1");
+                                   program, " ", fault, " ", guilty, " 2>&1");
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return outcome;
   char buffer[4096];
@@ -205,6 +205,21 @@ TEST_SUITE("comm.faults") {
     CHECK(o.left_behind == 0);
     CHECK(o.count("opening 'y.h5': no such file") == 1);
   }
+
+#ifdef LOCKSTEP_TEST_GPU_PROGRAM
+  TEST_CASE("a rank that stays away from a sum between GPUs: NCCL is aborted, rank, host, step and sum are named") {
+    for (const int guilty : {0, 1}) {
+      const Outcome o = run(2, "gpu-late", guilty, LOCKSTEP_TEST_GPU_PROGRAM);
+      CAPTURE(o.output);
+      CHECK(o.seconds < kBound_s);
+      CHECK(o.code == 1);
+      CHECK(o.left_behind == 0);
+      CHECK(o.says(join("error [rank ", 1 - guilty, "/2, ")));
+      CHECK(o.says("NCCL, step 5, gradient bucket 1 (collective 2 of 2): no answer from the other ranks in 1 s"));
+      CHECK_FALSE(o.says("the job is done"));
+    }
+  }
+#endif
 
   TEST_CASE("a suspended job goes on when it is continued, though it stood still for longer than the deadline") {
     const Outcome o = run(3, "suspend", 1);

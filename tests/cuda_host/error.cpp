@@ -33,6 +33,7 @@ constexpr Name kNames[] = {
     {cudaErrorStreamCaptureUnmatched, "cudaErrorStreamCaptureUnmatched",
      "operation on a stream that did not begin the capture"},
     {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined", "capturing stream has unjoined work"},
+    {cudaErrorGraphExecUpdateFailure, "cudaErrorGraphExecUpdateFailure", "the graph update was not performed"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };
 const Name& name_of(cudaError_t error) {

@@ -440,6 +440,20 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   *executable = new CUgraphExec_st{std::make_shared<const CUgraph_st>(*graph)};
   return cudaSuccess;
 }
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* result) {
+  return guarded([&] {
+    const std::vector<Uses>&old = executable->graph->uses, &now = graph->uses;
+    *result = {cudaGraphExecUpdateErrorTopologyChanged, nullptr, nullptr};
+    require(old.size() == now.size(), cudaErrorGraphExecUpdateFailure, "updating a graph of ", old.size(),
+            " nodes with one of ", now.size());
+    result->result = cudaGraphExecUpdateErrorNodeTypeChanged;
+    for (std::size_t i = 0; i < now.size(); ++i)
+      require((old[i].kernel != nullptr) == (now[i].kernel != nullptr) && std::strcmp(old[i].name, now[i].name) == 0,
+              cudaErrorGraphExecUpdateFailure, "updating a graph whose node ", i, " is of another type");
+    result->result = cudaGraphExecUpdateSuccess;
+    executable->graph = std::make_shared<const CUgraph_st>(*graph);
+  });
+}
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
   return guarded([&] {
     require(nodes == nullptr, cudaErrorNotSupported, "listing the nodes of a graph: only their number is known");

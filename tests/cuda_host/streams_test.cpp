@@ -194,6 +194,33 @@ TEST_SUITE("cuda_host.graphs") {
     }
   }
 
+  TEST_CASE("a graph takes other arguments in place, but not other kinds of work") {
+    const DeviceArray<int> y(std::vector<int>(2)), x(std::vector<int>{1, 2}), z(std::vector<int>{10, 20});
+    const OwnStream s;
+    const auto captured = [&](const DeviceArray<int>& from, bool and_zero) {
+      REQUIRE(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+      CHECK(s.launch(add_kernel, y.data(), from.data(), 2) == cudaSuccess);
+      if (and_zero) CHECK(cudaMemsetAsync(y.data(), 0, 4, s.stream) == cudaSuccess);
+      cudaGraph_t graph;
+      REQUIRE(cudaStreamEndCapture(s.stream, &graph) == cudaSuccess);
+      return graph;
+    };
+    const cudaGraph_t first = captured(x, false), second = captured(z, false), longer = captured(x, true);
+    cudaGraphExec_t executable;
+    CHECK(cudaGraphInstantiate(&executable, first) == cudaSuccess);
+    CHECK(cudaGraphLaunch(executable, s.stream) == cudaSuccess);
+    cudaGraphExecUpdateResultInfo result;
+    CHECK(cudaGraphExecUpdate(executable, second, &result) == cudaSuccess);
+    CHECK(cudaGraphLaunch(executable, s.stream) == cudaSuccess);
+    CHECK(cudaGraphExecUpdate(executable, longer, &result) == cudaErrorGraphExecUpdateFailure);
+    CHECK(result.result == cudaGraphExecUpdateErrorTopologyChanged);
+    CHECK(cudaStreamSynchronize(s.stream) == cudaSuccess);
+    CHECK(y.read() == std::vector<int>{11, 22});
+    for (const cudaGraph_t graph : {first, second, longer}) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    CHECK(cudaGraphExecDestroy(executable) == cudaSuccess);
+    cudaGetLastError();
+  }
+
   TEST_CASE("what has no place in a graph ends the capture") {
     const DeviceArray<int> y(std::vector<int>(1)), x(std::vector<int>{1});
     const OwnStream s, other;

@@ -1,9 +1,12 @@
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "lockstep/base/error.hpp"
 
 namespace lockstep {
 
@@ -29,6 +32,35 @@ int gpu_count();
 std::string describe_gpu(int index);
 /// Which GPU of this host it is, whatever the process calls it: its place on the PCI bus.
 std::string gpu_address(int index);
+
+/// What memory of a GPU is for, as reports count it.
+enum class MemoryUse : std::uint8_t { parameters, gradients, optimizer, activations, data, workspace, other };
+inline constexpr std::size_t kMemoryUses = 7;
+const char* name(MemoryUse use);
+
+/// A GPU's memory. Units: bytes.
+struct GpuMemory {
+  std::size_t total = 0, free = 0;
+  std::array<std::size_t, kMemoryUses> used{};  ///< by this process's Buffers, by use
+  std::size_t all_used() const;
+};
+GpuMemory gpu_memory(int index);
+/// "parameters 1.2 MiB, gradients 1.2 MiB": the uses that are not 0.
+std::string describe(const GpuMemory& memory);
+
+/// A GPU has too little memory left.
+class OutOfMemory : public Error {
+ public:
+  OutOfMemory(std::string facts, MemoryUse use, std::source_location where = std::source_location::current())
+      : Error(Fault::internal, facts + (use == MemoryUse::activations ? "; a smaller batch.size needs less" : ""),
+              where),
+        facts_(std::move(facts)) {}
+  /// What was asked, what is free, and what the rest is used for.
+  const std::string& facts() const { return facts_; }
+
+ private:
+  std::string facts_;
+};
 
 /// Order of execution on one device: what is given to a stream runs in that order. On the CPU every call has run when
 /// it returns; on a GPU when synchronize() has.
@@ -61,8 +93,8 @@ class Buffer {
  public:
   static constexpr std::size_t kAlignment = 64;
   Buffer() = default;
-  /// errors  Error (internal) when the memory cannot be had: the message names the size
-  Buffer(Device device, std::size_t size_bytes);
+  /// errors  Error (internal) when the memory cannot be had: the message names the size; of a GPU OutOfMemory
+  Buffer(Device device, std::size_t size_bytes, MemoryUse use = MemoryUse::other);
   /// Host memory that GPUs read and write at the same address (page-locked): for what the host prepares for a kernel.
   static Buffer pinned(std::size_t size_bytes);
   std::byte* data() const { return data_.get(); }
@@ -73,11 +105,14 @@ class Buffer {
   enum class Memory : std::uint8_t { host, pinned, gpu };
   struct Free {
     Memory memory;
-    Free() : memory(Memory::host) {}
-    explicit Free(Memory m) : memory(m) {}
-    void operator()(std::byte* memory) const;
+    MemoryUse use;
+    int gpu;
+    std::size_t size_bytes;
+    Free() : Free(Memory::host, MemoryUse::other, 0, 0) {}
+    Free(Memory m, MemoryUse u, int g, std::size_t size) : memory(m), use(u), gpu(g), size_bytes(size) {}
+    void operator()(std::byte* data) const;
   };
-  Buffer(Device device, std::size_t size_bytes, Memory memory);
+  Buffer(Device device, std::size_t size_bytes, MemoryUse use, Memory memory);
   Device device_;
   std::size_t size_bytes_ = 0;
   std::unique_ptr<std::byte, Free> data_;
@@ -89,7 +124,10 @@ class Buffer {
 /// holds one block, and a step allocates nothing. Not thread safe: one arena per worker.
 ///
 /// The arena of a GPU has one of pinned host memory beside it, for what the host writes and kernels read (indices,
-/// batches) and for the records of a tape; it follows every reset and rewind.
+/// batches) and for the records of a tape; it follows every reset and rewind. Work of one stream may use the GPU's part
+/// again at once; of the pinned part there are two, which take turns with every reset, so that the host can prepare what
+/// comes next while kernels still read what was allocated before the last reset. What was allocated before the last but one
+/// must have been read.
 class Arena {
  public:
   explicit Arena(Device device = {}, std::size_t first_block_bytes = std::size_t{1} << 16);
@@ -107,6 +145,9 @@ class Arena {
   };
   Mark mark() const { return {place(), host_ ? host_->place() : Mark::Place{}}; }
   void rewind(const Mark& mark);
+  /// Gives back what was allocated on the GPU since the mark, but not in pinned memory: for work that follows in the same
+  /// stream while the host goes on.
+  void rewind_device(const Mark& mark) { rewind(mark.own); }
   Device device() const { return device_; }
   /// The most bytes that were in use at once.
   std::size_t high_water_bytes() const { return high_water_; }
@@ -117,9 +158,10 @@ class Arena {
   Buffer block(std::size_t size_bytes) const;
   Mark::Place place() const { return {current_, used_in_current_, used_before_current_}; }
   void rewind(const Mark::Place& place);
+  void reset_own(std::size_t least_bytes);
   Device device_;
   bool pinned_ = false;
-  std::unique_ptr<Arena> host_;
+  std::unique_ptr<Arena> host_, other_host_;
   std::vector<Buffer> blocks_;
   std::size_t current_ = 0;  ///< the block that is being filled; later ones are empty
   std::size_t used_in_current_ = 0;

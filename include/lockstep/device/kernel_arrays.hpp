@@ -27,7 +27,7 @@ class Resident {
 
  private:
   void send(Device device) {
-    copy_ = Buffer(device, view_.size_bytes());
+    copy_ = Buffer(device, view_.size_bytes(), MemoryUse::data);
     const Stream stream(device);
     copy_bytes(stream, copy_.data(), view_.data(), view_.size_bytes());
     stream.synchronize();

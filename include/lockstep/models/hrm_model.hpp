@@ -74,6 +74,8 @@ class HrmModel : public Model {
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
   std::int64_t least_shard() const override;
+  /// The host decides from each segment who goes on, and the slots' states live on.
+  bool waits_in_loss() const override { return true; }
   std::int64_t sum_count() const override;
   std::int64_t evaluation_block() const override;
   void begin_evaluation() override { ballots_.clear(); }

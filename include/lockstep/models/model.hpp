@@ -54,6 +54,9 @@ class Model {
 
   /// Forward pass of the training samples at the shard's positions of its epoch.
   virtual ShardLoss loss(Tape& tape, const Shard& shard) const = 0;
+  /// Whether loss() looks at results of its operations, or leaves anything behind but the tape: its operations cannot be
+  /// put down before the step in front of it has ended.
+  virtual bool waits_in_loss() const { return false; }
 
   /// Evaluation in pieces: sums (in double) that are added over pieces in a fixed order, so that the result is the same
   /// on any number of ranks.

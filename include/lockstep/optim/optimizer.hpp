@@ -147,6 +147,18 @@ double add_penalty(const ParamStore& params, const Tensor& gradient, double weig
 
 /// The L2 norm of the gradient over these ranges, accumulated in double in an order that depends on nothing but the
 /// ranges; NaN or infinite when the gradient is.
+///
+/// On a GPU it is computed in the order of the main stream, of the gradient as it is there when the object is made, and
+/// value() waits for it; on the CPU by value(). One at a time in a thread. Both arguments must outlive it.
+class GradientNorm {
+ public:
+  GradientNorm(const Tensor& gradient, const std::vector<FlatRange>& ranges);
+  double value();
+
+ private:
+  Tensor gradient_;
+  const std::vector<FlatRange>& ranges_;
+};
 double gradient_norm(const Tensor& gradient, const std::vector<FlatRange>& ranges);
 /// What to multiply the gradient with so that its norm is at most max_norm: min(1, max_norm / (norm + 1e-6)); 1 when
 /// max_norm is 0 (off).

@@ -116,8 +116,8 @@ Tensor on_host(const Stream& stream, Arena& arena, const Tensor& t);
 class OwnedTensor {
  public:
   OwnedTensor() = default;
-  OwnedTensor(DType dtype, Shape shape, Device device = {})
-      : buffer_(device, static_cast<std::size_t>(shape.size()) * size_bytes(dtype)), view_(buffer_.data(), dtype, shape, device) {}
+  OwnedTensor(DType dtype, Shape shape, Device device = {}, MemoryUse use = MemoryUse::other)
+      : buffer_(device, static_cast<std::size_t>(shape.size()) * size_bytes(dtype), use), view_(buffer_.data(), dtype, shape, device) {}
   const Tensor& view() const { return view_; }
   operator const Tensor&() const { return view_; }  // NOLINT: implicit on purpose
   const Tensor* operator->() const { return &view_; }

@@ -23,7 +23,7 @@ struct RunConfig {
     std::uint64_t seed = 0;
     bool reproducible = false;
     std::int64_t threads = 0;  ///< per rank; 0: OMP_NUM_THREADS, or the cores of the node shared among its ranks
-    std::string device, backend, precision;
+    std::string device, backend, precision, graphs;
     double max_hours = 0;  ///< 0: no limit
     bool all_ranks_log = false;
   } run;

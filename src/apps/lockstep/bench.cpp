@@ -69,6 +69,10 @@ Json to_json(const StepMeasurement& m, const Model& model) {
   for (const SampleUnit& unit : model.units())
     out["units_per_s"][unit.name] = unit.per_sample * quantile(m.samples_per_s);
   out["memory_bytes"] = m.memory_bytes;
+  if (m.gpu_memory.total > 0) {
+    Json& gpu = out["gpu_memory_bytes"];
+    for (std::size_t use = 0; use < kMemoryUses; ++use) gpu[name(static_cast<MemoryUse>(use))] = m.gpu_memory.used[use];
+  }
   out["all_reduce"] = {
       {"bytes", m.gradient_bytes},      {"alone_s", m.alone_s},     {"alone_share", m.alone_s / m.mean_s},
       {"share", m.reduce_s / m.mean_s}, {"exposed_s", m.exposed_s}, {"exposed_share", m.exposed_s / m.mean_s}};
@@ -133,6 +137,12 @@ void print(const Json& r) {
     line("all-reduce", join(percent(a["share"]), " of a step with waiting for other ranks, ",
                             percent(a["exposed_share"]), " without; alone ", human_seconds(a["alone_s"]), " (",
                             percent(a["alone_share"]), ") for ", human_bytes(a["bytes"])));
+  }
+  if (r.contains("gpu_memory_bytes")) {
+    std::string uses;
+    for (const auto& [use, bytes] : r["gpu_memory_bytes"].items())
+      if (bytes.get<double>() > 0) uses += join(uses.empty() ? "" : ", ", use, " ", human_bytes(bytes));
+    line("GPU memory", uses);
   }
   line("start",
        join(human_seconds(r["start_to_first_step_s"]), " from the start of the process to the end of the first step"));

@@ -138,7 +138,10 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Model& model
   m.compute_s = mean(sum.compute), m.reduce_s = mean(sum.reduce), m.update_s = mean(sum.update);
   comm.all_reduce(std::span<double>(reductions), ReduceOp::min, "times of reductions");
   m.exposed_s = quantile(reductions);
-  m.memory_bytes = comm.all_reduced(resident_bytes(), ReduceOp::max, "memory");
+  const Device device = model.params().device();
+  if (device.is_cuda()) m.gpu_memory = gpu_memory(device.index);
+  m.memory_bytes = comm.all_reduced(device.is_cuda() ? static_cast<double>(m.gpu_memory.all_used()) : resident_bytes(),
+                                    ReduceOp::max, "memory");
   m.start_s = comm.all_reduced(start_s, ReduceOp::max, "time of the start");
   const std::int64_t elements = model.params().flat_size();
   m.buckets = training.sends_buckets();

@@ -34,7 +34,8 @@ struct StepMeasurement {
   double alone_s = 0;  ///< a blocking all-reduce of the gradient with nothing else going on: median; 0 on one rank
   double gradient_bytes = 0;  ///< in f32
   bool buckets = false;       ///< the gradient travels in buckets while the backward pass goes on
-  double memory_bytes = 0;    ///< resident, of the largest rank
+  double memory_bytes = 0;    ///< resident, or of its GPU, of the largest rank
+  GpuMemory gpu_memory;       ///< of this rank's GPU; all 0 without one
   double start_s = 0;         ///< from the start of the process to the end of the first step
 };
 

@@ -12,6 +12,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
+#include "lockstep/device/device.hpp"
 #include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
@@ -42,14 +43,19 @@ void print(const PlanArguments& a, const ModelNeeds& needs) {
   const auto element = static_cast<double>(size_bytes(c.dtype()));
   const auto parameters = static_cast<double>(needs.parameters);
   const std::int64_t per_node = a.ranks_per_node > 0 ? a.ranks_per_node : a.ranks;
+  const bool on_gpu = c.run.device == "cuda";  // all of a rank's batch at once, and the gradient is summed where it is
   const std::int64_t threads =
-      std::max<std::int64_t>(1, c.run.threads > 0 ? c.run.threads : ::sysconf(_SC_NPROCESSORS_ONLN) / per_node);
+      on_gpu
+          ? 1
+          : std::max<std::int64_t>(1, c.run.threads > 0 ? c.run.threads : ::sysconf(_SC_NPROCESSORS_ONLN) / per_node);
   const std::int64_t batch = c.global_batch(static_cast<int>(a.ranks));
-  const std::int64_t shards = std::max(c.dist.shards, a.ranks * threads);
+  const std::int64_t shards = on_gpu && !c.run.reproducible ? a.ranks : std::max(c.dist.shards, a.ranks * threads);
 
   const double weights = parameters * element;
-  const double buffers = c.run.reproducible ? static_cast<double>((c.dist.shards + a.ranks - 1) / a.ranks + threads + 1)
-                                            : static_cast<double>(threads + 1);
+  const double buffers = on_gpu ? (c.run.reproducible || c.run.backend == "mpi" ? 2 : 1)
+                         : c.run.reproducible
+                             ? static_cast<double>((c.dist.shards + a.ranks - 1) / a.ranks + threads + 1)
+                             : static_cast<double>(threads + 1);
   const double state = static_cast<double>(Optimizer::state_bytes(c.optim, c.dtype())) * parameters;
   const double average = c.optim.ema > 0 ? weights : 0;
   const double per_sample = needs.activation_bytes_per_sample;
@@ -62,27 +68,33 @@ void print(const PlanArguments& a, const ModelNeeds& needs) {
     std::cout << "  " << std::left << std::setw(24) << what << std::right << std::setw(12) << human_bytes(bytes)
               << (note.empty() ? "" : "  ") << note << "\n";
   };
-  std::cout << a.ranks << " ranks, " << per_node << " per node, " << threads << " threads each; " << needs.parameters
-            << " parameters; " << batch << " samples per batch\n\nMemory of a rank\n";
+  std::cout << a.ranks << " ranks, " << per_node << " per node, "
+            << (on_gpu ? std::string("a GPU") : join(threads, " threads")) << " each; " << needs.parameters
+            << " parameters; " << batch << " samples per batch\n\nMemory of a rank" << (on_gpu ? "'s GPU" : "") << "\n";
   row("weights", weights);
   row("gradient buffers", buffers * weights,
-      join(buffers, c.run.reproducible ? ": one per shard of this rank, per thread, and the sum"
-                                       : ": one per thread, and the sum"));
+      on_gpu ? ""
+             : join(buffers, c.run.reproducible ? ": one per shard of this rank, per thread, and the sum"
+                                                : ": one per thread, and the sum"));
   row("optimizer state", state, c.optim.name);
   if (average > 0) row("averaged weights", average);
   row("activations", activations, join("about ", human_bytes(per_sample), " per sample of a shard"));
   row("sum", rank);
   std::cout << "\nMemory of a node\n";
   row("data set", needs.data_bytes, "one copy, shared by the ranks");
-  row("sum", node);
-  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
-  const double room = (memory - needs.data_bytes) / static_cast<double>(per_node) - (rank - activations);
+  if (!on_gpu) row("sum", node);
+  const double memory =
+      on_gpu ? static_cast<double>(gpu_count() > 0 ? gpu_memory(0).total : 0)
+             : static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
+  const double of_ranks = on_gpu ? memory : (memory - needs.data_bytes) / static_cast<double>(per_node);
+  const double room = of_ranks - (rank - activations);
   const auto largest =
       static_cast<std::int64_t>(std::clamp(room / per_batch_sample, 0.0, static_cast<double>(needs.train_samples)));
-  row("this machine has", memory,
-      room <= 0 ? "too little for this configuration"
-                : join("largest batch: ", largest,
-                       largest == needs.train_samples ? " samples, the whole training split" : " samples"));
+  row(on_gpu ? "this GPU has" : "this machine has", memory,
+      memory == 0 ? "no GPU here"
+      : room <= 0 ? "too little for this configuration"
+                  : join("largest batch: ", largest,
+                         largest == needs.train_samples ? " samples, the whole training split" : " samples"));
   std::cout << "\nOn disk\n";
   row("a checkpoint", weights + state + average + 100 * 1024,
       join("about; ", c.checkpoint.keep, " are kept beside best and final"));
