@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <optional>
 
 namespace lockstep::log {
 
@@ -13,8 +15,8 @@ namespace {
 struct State {
   std::mutex mutex;
   Speaker speaker;
-  LogLevel lowest = LogLevel::info;
-  bool all_ranks = false;
+  std::atomic<LogLevel> lowest = LogLevel::info;
+  std::atomic<bool> all_ranks = false;
   std::map<int, std::function<void(LogLevel, std::string_view)>> sinks;
   int next_sink = 0;
   std::string status;
@@ -23,13 +25,18 @@ State& state() {
   static State s;
   return s;
 }
+std::optional<Speaker>& thread_speaker() {
+  thread_local std::optional<Speaker> speaker;
+  return speaker;
+}
 }  // namespace
 
 void set_speaker(Speaker speaker) {
   const std::lock_guard lock(state().mutex);
   state().speaker = std::move(speaker);
 }
-const Speaker& speaker() { return state().speaker; }
+void set_thread_speaker(Speaker speaker) { thread_speaker() = std::move(speaker); }
+const Speaker& speaker() { return thread_speaker() ? *thread_speaker() : state().speaker; }
 void set_level(LogLevel lowest) { state().lowest = lowest; }
 void set_all_ranks(bool on) { state().all_ranks = on; }
 
@@ -44,7 +51,7 @@ std::function<void()> add_sink(std::function<void(LogLevel, std::string_view)> s
 }
 
 std::string prefix() {
-  const Speaker& s = state().speaker;
+  const Speaker& s = speaker();
   if (s.ranks <= 1) return {};
   return join("[rank ", s.rank, "/", s.ranks, s.host.empty() ? "" : ", ", s.host, "]");
 }
@@ -91,7 +98,7 @@ void write(LogLevel level, std::string_view line) {
   State& s = state();
   if (level < s.lowest) return;
   const bool serious = level >= LogLevel::warning;
-  if (!serious && !s.all_ranks && s.speaker.rank != 0) return;
+  if (!serious && !s.all_ranks && speaker().rank != 0) return;
   std::string who = serious || s.all_ranks ? prefix() : std::string();
   const char* what = level == LogLevel::warning ? "warning" : level == LogLevel::error ? "error" : "";
   if (*what != 0 && !who.empty()) who.insert(0, " ");

@@ -83,17 +83,6 @@ void check_mpi(int code, const std::string& doing, const std::source_location& w
   throw Error(Fault::internal, join(doing, ": ", text), where);
 }
 
-/// What a rank is about to do, as the others see it in debug mode. Compared byte by byte, texts as their first
-/// characters.
-struct MpiComm::Signature {
-  std::uint64_t sequence;
-  std::int64_t step;
-  std::uint64_t count;
-  Text<24> operation;
-  Text<8> type;
-  Text<64> what;
-};
-
 class MpiComm::PendingSum final : public Request {
  public:
   PendingSum(MpiComm& comm, std::vector<MPI_Request> requests, std::uint64_t sequence, std::uint64_t count,
@@ -251,13 +240,7 @@ void MpiComm::drive(std::vector<MPI_Request>& requests, const char* operation, c
 InCollective MpiComm::begin(const char* operation, std::uint64_t count, const char* type, const char* what) {
   ++sequence_;
   if (context_.options.check_collectives) {
-    Signature mine{};
-    mine.sequence = sequence_;
-    mine.step = context_.status.step();
-    mine.count = count;
-    mine.operation.set(operation);
-    mine.type.set(type);
-    mine.what.set(what);
+    const Signature mine = make_signature(sequence_, context_.status.step(), operation, count, type, what);
     const InCollective in(context_, channel_.c_str(), sequence_, operation, count, type, what);
     agree_on_call(mine);
   }
@@ -270,21 +253,7 @@ void MpiComm::agree_on_call(const Signature& mine) {
   check_mpi(MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, check_comm_, &request),
             "check of collectives");
   drive(request, "check of collectives", std::string(mine.what.view()).c_str());
-  const auto describe = [](const Signature& s) {
-    std::string at = s.step >= 0 ? join(" in step ", s.step) : std::string();
-    std::string text = join(s.operation.view());
-    if (s.type.view() != "") text += join(" of ", s.count, " ", s.type.view());
-    return join(text, " '", s.what.view(), "'", at, " (its collective ", s.sequence, ")");
-  };
-  for (int r = 1; r < size_; ++r) {
-    if (std::memcmp(&all[0], &all[static_cast<std::size_t>(r)], sizeof(Signature)) == 0) continue;
-    const std::string message =
-        join("the ranks' collectives do not match: ", name_rank(0), " calls ", describe(all[0]), ", but ", name_rank(r),
-             " calls ", describe(all[static_cast<std::size_t>(r)]),
-             "; every rank must call the same collectives, in the same order, with the same counts");
-    if (rank_ == 0) log::error(message);
-    throw Departure(Fault::internal, message);
-  }
+  require_same_collective(all, rank_, [this](int r) { return name_rank(r); });
 }
 
 NodeReduce::Call MpiComm::node_call(ReduceOp op, const char* what) const {

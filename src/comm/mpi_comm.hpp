@@ -9,6 +9,7 @@
 #include "context.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "node_reduce.hpp"
+#include "signature.hpp"
 
 namespace lockstep {
 
@@ -59,7 +60,6 @@ class MpiComm final : public Communicator {
  private:
   class PendingSum;
   class PendingCompressedSum;
-  struct Signature;
   template <class T>
   void reduce(std::span<T> values, ReduceOp op, const char* what);
   NodeReduce::Call node_call(ReduceOp op, const char* what) const;

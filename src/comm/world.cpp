@@ -16,6 +16,8 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
 #include "mpi_comm.hpp"
+#include "thread_comm.hpp"
+#include "thread_team.hpp"
 #include "watchdog.hpp"
 
 namespace lockstep {
@@ -39,6 +41,16 @@ class PlainMemory final : public NodeMemory {
  private:
   Buffer buffer_;
   std::size_t size_;
+};
+
+/// The same memory in the hands of several threads.
+class HandedMemory final : public NodeMemory {
+ public:
+  explicit HandedMemory(std::shared_ptr<NodeMemory> memory) : memory_(std::move(memory)) {}
+  std::span<std::byte> bytes() const override { return memory_->bytes(); }
+
+ private:
+  std::shared_ptr<NodeMemory> memory_;
 };
 
 /// The first rank of the node owns all of the window; the others look at it. No rank of MPI's own alignment: 64 bytes
@@ -97,8 +109,11 @@ struct World::Impl {
   std::unique_ptr<Communicator> world, on_node;
   std::unique_ptr<Watchdog> watchdog;
   std::unique_ptr<Progress> progress;
+  std::shared_ptr<ThreadTeam> team;  ///< of a rank that is a thread
 
   void start_alone();
+  void start_thread(std::shared_ptr<ThreadTeam> all, int number);
+  std::unique_ptr<NodeMemory> hand_around(std::size_t size_bytes);
   void start_mpi(int* argc, char*** argv);
   void place_on_nodes();
   void share_boards();
@@ -112,6 +127,37 @@ void World::Impl::start_alone() {
   context->hosts = {host};
   world = make_self_communicator();
   on_node = make_self_communicator();
+}
+
+void World::Impl::start_thread(std::shared_ptr<ThreadTeam> all, int number) {
+  team = std::move(all);
+  rank = node_rank = number;
+  size = node_size = team->size();
+  context = std::make_unique<CommContext>(team->board(rank));
+  context->crowded = static_cast<int>(std::thread::hardware_concurrency()) < size;
+  context->hosts.assign(static_cast<std::size_t>(size), host);
+  context->while_waiting = [this] { team->look(rank, context->options.timeout_s); };
+  world = std::make_unique<ThreadComm>(team->world, "world", rank, *context);
+  on_node = std::make_unique<ThreadComm>(team->node, "node", rank, *context);
+}
+
+std::unique_ptr<NodeMemory> World::Impl::hand_around(std::size_t size_bytes) {
+  std::exception_ptr failure;
+  if (rank == 0) {
+    try {
+      team->handed = std::make_shared<PlainMemory>(size_bytes);
+    } catch (...) {
+      failure = std::current_exception();
+      team->handed = nullptr;
+    }
+  }
+  on_node->barrier("memory of rank 0");
+  std::shared_ptr<NodeMemory> memory = team->handed;
+  on_node->barrier("memory handed around");
+  if (failure) std::rethrow_exception(failure);
+  require(memory != nullptr, "sharing ", human_bytes(static_cast<double>(size_bytes)),
+          " between threads: rank 0 could not have them");
+  return std::make_unique<HandedMemory>(std::move(memory));
 }
 
 void World::Impl::start_mpi(int* argc, char*** argv) {
@@ -247,8 +293,14 @@ World::World(int* argc, char*** argv) : impl_(std::make_unique<Impl>()) {
   if (impl_->watchdog) impl_->watchdog->set_timeout(options().timeout_s);
 }
 
+World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
 World::~World() {
   Impl& w = *impl_;
+  if (w.team) {
+    w.context->status.leaving();
+    return;
+  }
   int finalized = 0;
   if (w.watchdog) {
     if (std::uncaught_exceptions() > 0) abort(1, "this rank leaves by an exception while others go on");
@@ -312,6 +364,7 @@ void World::at(const char* phase, std::int64_t step) { impl_->context->status.at
 
 std::unique_ptr<NodeMemory> World::share_on_node(std::size_t size_bytes) {
   if (impl_->node_size == 1) return std::make_unique<PlainMemory>(size_bytes);
+  if (impl_->team) return impl_->hand_around(size_bytes);
   impl_->on_node->barrier("sharing memory on the node");
   return std::make_unique<WindowMemory>(impl_->node_comm, impl_->node_rank, size_bytes);
 }
@@ -372,6 +425,7 @@ int World::run(const std::function<int()>& body) {
 
 void World::abort(int exit_code, const std::string& message) {
   Impl& w = *impl_;
+  if (w.team) w.team->end(exit_code, message);
   std::int32_t nobody = 0;
   const bool first = w.board->aborting.compare_exchange_strong(nobody, w.node_rank + 1);
   if (first) log::error(message);
@@ -381,6 +435,27 @@ void World::abort(int exit_code, const std::string& message) {
   // The others of the node keep silent and leave the ending to the first, unless it is slow to come.
   if (!first) std::this_thread::sleep_for(std::chrono::seconds(5));
   w.watchdog->abort_job(exit_code);
+}
+
+int run_as_threads(World& process, int ranks, const std::function<int(World&)>& body) {
+  require(process.size() == 1 && ranks > 0, "running ", ranks, " ranks as threads of one of ", process.size());
+  const auto team = std::make_shared<ThreadTeam>(ranks, process.host());
+  std::vector<int> codes(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      auto impl = std::make_unique<World::Impl>();
+      impl->host = process.host();
+      impl->description = process.mpi_description();
+      impl->start_thread(team, r);
+      impl->context->options = process.options();
+      log::set_thread_speaker({r, ranks, process.host()});
+      World world(std::move(impl));
+      codes[static_cast<std::size_t>(r)] = world.run([&] { return body(world); });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return *std::max_element(codes.begin(), codes.end());
 }
 
 }  // namespace lockstep

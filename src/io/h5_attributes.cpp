@@ -27,7 +27,7 @@ H5Value as_value(std::vector<T> values, bool scalar) {
 }  // namespace
 
 bool H5File::has_attribute(const std::string& object, const std::string& attribute) const {
-  h5::prepare_library();
+  const h5::Turn turn;
   if (!has(object)) return false;
   const h5::Id id = open_object(handle_->file, object, *this);
   const bool found = H5Aexists(id, attribute.c_str()) > 0;
@@ -36,7 +36,7 @@ bool H5File::has_attribute(const std::string& object, const std::string& attribu
 }
 
 std::vector<std::string> H5File::attributes(const std::string& object) const {
-  h5::prepare_library();
+  const h5::Turn turn;
   const h5::Id id = open_object(handle_->file, object, *this);
   std::vector<std::string> names;
   const auto keep = [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
@@ -51,7 +51,7 @@ std::vector<std::string> H5File::attributes(const std::string& object) const {
 }
 
 H5Value H5File::attribute(const std::string& object, const std::string& attribute) const {
-  h5::prepare_library();
+  const h5::Turn turn;
   const std::string what = quoted_attribute(attribute, object, *this);
   const h5::Id owner = open_object(handle_->file, object, *this);
   require_data(H5Aexists(owner, attribute.c_str()) > 0, "reading ", what, ": there is no such attribute");
@@ -160,7 +160,7 @@ struct Encoder {
 }  // namespace
 
 void H5File::set_attribute(const std::string& object, const std::string& attribute, const H5Value& value) {
-  h5::prepare_library();
+  const h5::Turn turn;
   const std::string what = quoted_attribute(attribute, object, *this);
   const h5::Id owner = open_object(handle_->file, object, *this);
   if (H5Aexists(owner, attribute.c_str()) > 0) {

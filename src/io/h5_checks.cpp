@@ -1,12 +1,21 @@
 #include <algorithm>
 #include <csignal>
+#include <mutex>
 #include <sstream>
 
 #include "h5_internal.hpp"
 
 namespace lockstep::h5 {
 
-void prepare_library() {
+namespace {
+std::recursive_mutex& library() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
+}  // namespace
+
+Turn::Turn() {
+  library().lock();
   static const bool once = [] {
     H5dont_atexit();
     struct sigaction now {};
@@ -16,6 +25,8 @@ void prepare_library() {
   static_cast<void>(once);
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // a setting of the thread's error stack
 }
+
+Turn::~Turn() { library().unlock(); }
 
 std::string innermost_error() {
   std::string line;

@@ -26,7 +26,7 @@ h5::Id access_properties() {
 }  // namespace
 
 H5File H5File::open(const fs::path& path) {
-  h5::prepare_library();
+  const h5::Turn turn;
   std::error_code error;
   const auto status = fs::status(path, error);
   require_usage(fs::exists(status), "opening '", path.string(), "': no such file");
@@ -43,7 +43,7 @@ H5File H5File::open(const fs::path& path) {
 }
 
 H5File H5File::create(const fs::path& path, H5Strings strings) {
-  h5::prepare_library();
+  const h5::Turn turn;
   auto handle = std::make_unique<Handle>();
   handle->path = path;
   handle->writing = true;
@@ -57,11 +57,11 @@ H5File H5File::create(const fs::path& path, H5Strings strings) {
   return H5File(std::move(handle));
 }
 
-void H5File::prepare_library() { h5::prepare_library(); }
+void H5File::prepare_library() { const h5::Turn turn; }
 
 void H5File::close() {
   if (!handle_->file.valid()) return;
-  h5::prepare_library();
+  const h5::Turn turn;
   const bool flushed = !handle_->writing || H5Fflush(handle_->file, H5F_SCOPE_LOCAL) >= 0;
   const std::string reason = flushed ? "" : h5::innermost_error();
   const bool closed = handle_->file.reset();
@@ -70,16 +70,17 @@ void H5File::close() {
 }
 
 bool H5File::has(const std::string& object) const {
-  h5::prepare_library();
+  const h5::Turn turn;
   return h5::exists_by_hard_links(handle_->file, object);
 }
 
 bool H5File::is_group(const std::string& object) const {
+  const h5::Turn turn;
   return has(object) && h5::object_type(handle_->file, object) == H5O_TYPE_GROUP;
 }
 
 std::vector<std::string> H5File::list(const std::string& group) const {
-  h5::prepare_library();
+  const h5::Turn turn;
   h5::require_hard_links(handle_->file, group, *this);
   const h5::Id id(H5Gopen2(handle_->file, h5::absolute(group).c_str(), H5P_DEFAULT), H5Gclose);
   require_data(id.valid(), "listing ", h5::quoted(group, *this), ": ", h5::kReason);
@@ -114,6 +115,7 @@ void collect(const H5File& file, hid_t id, const std::string& group, int depth, 
 }  // namespace
 
 std::vector<std::string> H5File::datasets_under(const std::string& group) const {
+  const h5::Turn turn;
   std::vector<std::string> out;
   collect(*this, handle_->file, h5::absolute(group), 0, out);
   std::sort(out.begin(), out.end());
@@ -121,7 +123,7 @@ std::vector<std::string> H5File::datasets_under(const std::string& group) const 
 }
 
 H5Info H5File::info(const std::string& dataset) const {
-  h5::prepare_library();
+  const h5::Turn turn;
   const std::string what = h5::quoted(dataset, *this);
   const h5::Id id(h5::open_dataset(handle_->file, dataset, *this), H5Dclose);
   const h5::Id type(H5Dget_type(id), H5Tclose), space(H5Dget_space(id), H5Sclose);

@@ -15,6 +15,17 @@
 /// What the files of this layer share; nobody else sees hdf5.h.
 namespace lockstep::h5 {
 
+/// The library by turns: while one lives, no other thread of the process is inside, since not every build of HDF5 can bear
+/// that. It finds the library prepared for this thread: its own error printing off, no clean-up at exit (a file whose disk
+/// is full would be tried again there), exceeding a file size limit an error instead of a signal. Turns may be nested.
+class Turn {
+ public:
+  Turn();
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  ~Turn();
+};
+
 /// An identifier of the library together with the function that gives it back.
 class Id {
  public:
@@ -34,7 +45,9 @@ class Id {
   /// Closes now; false when the library reports a failure (a write that it had kept back).
   bool reset() {
     const hid_t id = std::exchange(id_, -1);
-    return id < 0 || close_(id) >= 0;
+    if (id < 0) return true;
+    const Turn turn;
+    return close_(id) >= 0;
   }
 
  private:
@@ -42,9 +55,6 @@ class Id {
   Close close_ = nullptr;
 };
 
-/// Prepares the library for this thread: its own error printing off, no clean-up at exit (a file whose disk is full
-/// would be tried again there), exceeding a file size limit an error instead of a signal.
-void prepare_library();
 /// The innermost line of the library's error stack, shortened to what a user can act on.
 std::string innermost_error();
 /// The same as a part of a message, looked up when the message is put together: after the call whose failure it

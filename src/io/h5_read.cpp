@@ -40,7 +40,7 @@ void transfer(const Source& source, H5Type type, hid_t memory_space, hid_t file_
 template <class T>
 void H5File::read_into(const std::string& dataset, std::span<T> out,
                        const std::vector<std::int64_t>& expected_shape) const {
-  h5::prepare_library();
+  const h5::Turn turn;
   const Source source(handle_->file, *this, dataset, handle_->file_size);
   require_kind(source, h5_type_of<T>::value);
   require_data(expected_shape.empty() || source.shape == expected_shape, "reading ", source.what, ": expected shape ",
@@ -53,7 +53,7 @@ void H5File::read_into(const std::string& dataset, std::span<T> out,
 
 template <class T>
 std::vector<T> H5File::read(const std::string& dataset) const {
-  h5::prepare_library();
+  const h5::Turn turn;
   const Source source(handle_->file, *this, dataset, handle_->file_size);
   require_kind(source, h5_type_of<T>::value);
   std::vector<T> out(static_cast<std::size_t>(h5::count(source.shape, source.what)));
@@ -63,7 +63,7 @@ std::vector<T> H5File::read(const std::string& dataset) const {
 
 template <class T>
 void H5File::read_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<T> out) const {
-  h5::prepare_library();
+  const h5::Turn turn;
   const Source source(handle_->file, *this, dataset, handle_->file_size);
   require_kind(source, h5_type_of<T>::value);
   require_data(
@@ -86,7 +86,7 @@ void H5File::read_rows(const std::string& dataset, std::int64_t first, std::int6
 }
 
 std::vector<std::string> H5File::read_text(const std::string& dataset) const {
-  h5::prepare_library();
+  const h5::Turn turn;
   const Source source(handle_->file, *this, dataset, handle_->file_size);
   require_data(source.kind == H5Type::text, "reading ", source.what, ": expected strings, found ", name(source.kind));
   const std::int64_t n = h5::count(source.shape, source.what);

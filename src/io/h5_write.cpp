@@ -59,7 +59,7 @@ void finish(h5::Id& id, const std::string& what) { require(id.reset(), "writing 
 template <class T>
 void H5File::write(const std::string& dataset, std::span<const T> values, const std::vector<std::int64_t>& shape,
                    const H5Layout& layout) {
-  h5::prepare_library();
+  const h5::Turn turn;
   const std::string what = h5::quoted(dataset, *this);
   require(h5::count(shape, what) == static_cast<std::int64_t>(values.size()), "writing ", what, ": ", values.size(),
           " values for shape ", h5::shape_text(shape));
@@ -72,7 +72,7 @@ void H5File::write(const std::string& dataset, std::span<const T> values, const 
 
 void H5File::create_dataset(const std::string& dataset, H5Type type, const std::vector<std::int64_t>& shape,
                             const H5Layout& layout) {
-  h5::prepare_library();
+  const h5::Turn turn;
   require(type != H5Type::text, "creating ", h5::quoted(dataset, *this), ": strings are written by write_text");
   h5::Id id = new_dataset(handle_->file, *this, dataset, h5::native_type(type), shape, layout);
   finish(id, h5::quoted(dataset, *this));
@@ -80,7 +80,7 @@ void H5File::create_dataset(const std::string& dataset, H5Type type, const std::
 
 template <class T>
 void H5File::write_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<const T> values) {
-  h5::prepare_library();
+  const h5::Turn turn;
   const std::string what = h5::quoted(dataset, *this);
   h5::Id id(h5::open_dataset(handle_->file, dataset, *this), H5Dclose);
   const h5::Id file_space(H5Dget_space(id), H5Sclose);
@@ -102,7 +102,7 @@ void H5File::write_rows(const std::string& dataset, std::int64_t first, std::int
 }
 
 void H5File::write_text(const std::string& dataset, const std::vector<std::string>& values) {
-  h5::prepare_library();
+  const h5::Turn turn;
   const std::string what = h5::quoted(dataset, *this);
   std::size_t longest = 1;
   for (const auto& value : values) longest = std::max(longest, value.size());
@@ -124,7 +124,7 @@ void H5File::write_text(const std::string& dataset, const std::vector<std::strin
 }
 
 void H5File::create_group(const std::string& group) {
-  h5::prepare_library();
+  const h5::Turn turn;
   make_groups(handle_->file, *this, h5::absolute(group));
 }
 

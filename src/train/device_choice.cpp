@@ -1,17 +1,15 @@
 #include <algorithm>
+#include <set>
 
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep {
 
-Device choose_device(World& world, const std::string& kind, const std::vector<std::string>& gpu_ids) {
-  if (kind == "cpu") {
-    require_usage(gpu_ids.empty(), "option dist.gpu_ids = ", gpu_ids.empty() ? "" : gpu_ids.front(),
-                  gpu_ids.size() > 1 ? ",..." : "", ": only with --device cuda");
-    return {};
-  }
+namespace {
+
+/// The GPUs that may be used, by number: those asked for, or all that the process sees.
+std::vector<int> usable_gpus(const World& world, const std::vector<std::string>& gpu_ids) {
   require_usage(built_with_cuda(),
                 "option run.device = cuda: this program was built without CUDA; use 'make cuda', or cpu");
   const int there = gpu_count();
@@ -27,10 +25,36 @@ Device choose_device(World& world, const std::string& kind, const std::vector<st
   }
   if (usable.empty())
     for (int i = 0; i < there; ++i) usable.push_back(i);
+  return usable;
+}
+
+}  // namespace
+
+Device choose_device(World& world, const std::string& kind, const std::vector<std::string>& gpu_ids) {
+  if (kind == "cpu") {
+    require_usage(gpu_ids.empty(), "option dist.gpu_ids = ", gpu_ids.empty() ? "" : gpu_ids.front(),
+                  gpu_ids.size() > 1 ? ",..." : "", ": only with --device cuda");
+    return {};
+  }
+  const std::vector<int> usable = usable_gpus(world, gpu_ids);
   const auto place = static_cast<std::size_t>(world.node_rank()) % usable.size();
   if (world.node_size() > static_cast<int>(usable.size()) && world.node_rank() == 0)
     log::warning(world.node_size(), " ranks on ", world.host(), " share ", usable.size(), " GPUs");
   return {DeviceKind::cuda, usable[place]};
+}
+
+int on_each_gpu(World& world, const RunConfig& config, const std::function<int(World&)>& body) {
+  if (!config.threads_are_ranks()) return body(world);
+  std::vector<int> gpus;
+  world.together("choosing the GPUs", [&] {
+    require_usage(world.size() == 1, "option dist.parallel = dp: one process drives all GPUs, but ", world.size(),
+                  " were started; start one, or choose ddp");
+    gpus = usable_gpus(world, config.dist.gpu_ids);
+    const std::set<int> different(gpus.begin(), gpus.end());
+    require_usage(different.size() == gpus.size(),
+                  "option dist.gpu_ids: with dist.parallel = dp each GPU can be named once");
+  });
+  return run_as_threads(world, static_cast<int>(gpus.size()), body);
 }
 
 }  // namespace lockstep

@@ -220,8 +220,9 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
         "pieces that a batch is cut into over all ranks and threads (fewer when they would be too small); with "
         "run.reproducible exactly so many, and a power of two");
   o.choice("dist.parallel", &c.dist.parallel, "ddp", {"ddp", "dp"},
-           "ddp: one process per device, started by mpirun; dp: one process drives dist.replicas devices, with the "
-           "same result")
+           "ddp: one process per device, started by mpirun; dp: one process drives several, the GPUs of dist.gpu_ids "
+           "or, on "
+           "the processor, dist.replicas, with the same result")
       .may_change();
   o.alias("dist.parallel", "parallel");
   o.alias("dist.parallel", "multi-gpu");
@@ -230,7 +231,8 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
       .may_change();
   o.alias("dist.replicas", "replicas");
   o.add("dist.gpu_ids", &c.dist.gpu_ids, {},
-        "GPUs to use, by number; none: all that a process sees. The ranks of a host take them in turn")
+        "GPUs to use, by number; none: all that a process sees. The ranks of a host take them in turn; with dp one "
+        "process uses them all")
       .value_name("N,N")
       .may_change();
   o.alias("dist.gpu_ids", "gpu-ids");
@@ -266,14 +268,14 @@ void check(const RunConfig& c) {
                 "or fp64");
   require_usage(!c.run.reproducible || std::has_single_bit(static_cast<std::uint64_t>(c.dist.shards)),
                 "option dist.shards = ", c.dist.shards, ": must be a power of two with run.reproducible");
-  require_usage(
-      c.dist.parallel != "dp" || c.run.device != "cuda",
-      "option dist.parallel = dp with run.device = cuda: a process drives one GPU; start one per GPU, with ddp");
+  require_usage(!c.threads_are_ranks() || c.dist.replicas == 1, "option dist.replicas = ", c.dist.replicas,
+                ": on GPUs there is a replica for each of them; name them by dist.gpu_ids");
   require_usage(c.dist.parallel == "dp" || c.dist.replicas == 1, "option dist.replicas = ", c.dist.replicas,
                 ": only with dist.parallel = dp; with ddp start as many processes");
 }
 
 std::int64_t RunConfig::devices(int ranks) const {
+  if (threads_are_ranks()) return ranks;
   require_usage(dist.parallel != "dp" || ranks == 1, "option dist.parallel = dp: one process drives all replicas, but ",
                 ranks, " were started; start one, or choose ddp");
   return dist.parallel == "dp" ? dist.replicas : ranks;

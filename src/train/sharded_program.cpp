@@ -120,7 +120,7 @@ void require_finite(World& world, const RunConfig& config, const ParamStore& par
 std::vector<std::pair<std::string, std::string>> ShardedProgram::facts() {
   const std::int64_t accumulate = config_.batch.accumulate;
   const std::string micro = accumulate > 1 ? join(" in ", accumulate, " micro-batches of ", batch_) : "";
-  const bool replicas = config_.dist.parallel == "dp";
+  const bool replicas = config_.dist.parallel == "dp" && !config_.threads_are_ranks();
   const double share = static_cast<double>(per_step_) / static_cast<double>(config_.devices(world_.size()));
   return {{"batch", join(per_step_, " samples per step over all ", replicas ? "replicas" : "ranks", micro, ", ", share,
                          replicas ? " per replica" : " per rank")}};

@@ -1,9 +1,12 @@
 #include "lockstep/train/signals.hpp"
 
+#include <atomic>
+
 namespace lockstep {
 
 namespace {
-volatile std::sig_atomic_t received_signal = 0;
+std::atomic<int> received_signal = 0;  // lock free: what a handler may write and other threads read
+static_assert(std::atomic<int>::is_always_lock_free);
 extern "C" void remember_signal(int signal) { received_signal = signal; }
 }  // namespace
 

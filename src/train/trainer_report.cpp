@@ -33,7 +33,9 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
   const std::string device =
       join(name(place), place.is_cuda() ? " (" + describe_gpu(place.index) + ")" : "", ", ", c.run.precision,
            ", gradients by ", program->backend(), c.dist.compress == "none" ? "" : " as " + c.dist.compress,
-           c.dist.parallel == "dp" ? join(", dp with ", c.dist.replicas, " replicas") : "",
+           c.threads_are_ranks()     ? ", dp: one process, a thread for each GPU"
+           : c.dist.parallel == "dp" ? join(", dp with ", c.dist.replicas, " replicas")
+                                     : "",
            c.run.reproducible ? join(", reproducible over ", c.dist.shards, " shards") : "");
   const std::string scaled = c.optim.scale_lr == "none"
                                  ? ""

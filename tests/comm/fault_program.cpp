@@ -1,4 +1,5 @@
-// A job that goes wrong on purpose, for faults_test: fault_program FAULT RANK. Trains nothing for ten steps; in step 5 that rank fails.
+// A job that goes wrong on purpose, for faults_test: fault_program FAULT RANK [THREADS]. Trains nothing for ten steps; in step 5
+// that rank fails. With THREADS the ranks are so many threads of one process.
 #include <signal.h>
 #include <unistd.h>
 
@@ -60,40 +61,45 @@ int sum_on_gpus(World& world, int guilty) {
   if (world.rank() == 0) log::info("the job is done");
   return 0;
 }
+
+int job(World& world, const std::string& fault, int guilty) {
+  WorldOptions options;
+  options.timeout_s = 1;
+  options.check_collectives = fault.ends_with("-checked");
+  world.configure(options);
+  if (fault == "gpu-late") return sum_on_gpus(world, guilty);
+  Communicator& comm = world.communicator();
+  // An error must not wait for the others to give it back.
+  const auto held = fault == "throw" ? world.share_on_node(4096) : nullptr;
+  std::vector<float> gradient(100, 1.0f);
+  std::vector<std::int64_t> pids(static_cast<std::size_t>(comm.size()));
+  pids[static_cast<std::size_t>(comm.rank())] = getpid();
+  comm.all_reduce(std::span<std::int64_t>(pids), ReduceOp::sum, "process numbers");
+  for (int step = 0; step < 10; ++step) {
+    world.at("train", step);
+    const bool now = step == 5 && (world.rank() == guilty || fault == "all-throw");
+    if (now) fail(fault, world, gradient, pids);
+    if (step == 5 && fault == "together" && !now) world.together("reading", [] {});
+    if (now && fault.starts_with("skip")) continue;
+    if (now && fault == "leave") return 0;
+    comm.all_reduce(std::span<float>(gradient), ReduceOp::sum, "gradient");
+    if (fault == "started") {
+      // Twice the deadline in all, but never in one wait: no reason to end.
+      if (world.rank() == guilty) std::this_thread::sleep_for(std::chrono::milliseconds(250));
+      comm.start_all_reduce(std::span<float>(gradient), "bucket")->wait();
+    }
+  }
+  if (world.rank() == 0) log::info("the job is done");
+  return 0;
+}
 }  // namespace
 
 int main(int argc, char** argv) {
   World world(&argc, &argv);
-  return world.run([&]() -> int {
-    const std::string fault = argv[1];
-    const int guilty = std::atoi(argv[2]);
-    WorldOptions options;
-    options.timeout_s = 1;
-    options.check_collectives = fault.ends_with("-checked");
-    world.configure(options);
-    if (fault == "gpu-late") return sum_on_gpus(world, guilty);
-    Communicator& comm = world.communicator();
-    // An error must not wait for the others to give it back.
-    const auto held = fault == "throw" ? world.share_on_node(4096) : nullptr;
-    std::vector<float> gradient(100, 1.0f);
-    std::vector<std::int64_t> pids(static_cast<std::size_t>(comm.size()));
-    pids[static_cast<std::size_t>(comm.rank())] = getpid();
-    comm.all_reduce(std::span<std::int64_t>(pids), ReduceOp::sum, "process numbers");
-    for (int step = 0; step < 10; ++step) {
-      world.at("train", step);
-      const bool now = step == 5 && (world.rank() == guilty || fault == "all-throw");
-      if (now) fail(fault, world, gradient, pids);
-      if (step == 5 && fault == "together" && !now) world.together("reading", [] {});
-      if (now && fault.starts_with("skip")) continue;
-      if (now && fault == "leave") return 0;
-      comm.all_reduce(std::span<float>(gradient), ReduceOp::sum, "gradient");
-      if (fault == "started") {
-        // Twice the deadline in all, but never in one wait: no reason to end.
-        if (world.rank() == guilty) std::this_thread::sleep_for(std::chrono::milliseconds(250));
-        comm.start_all_reduce(std::span<float>(gradient), "bucket")->wait();
-      }
-    }
-    if (world.rank() == 0) log::info("the job is done");
-    return 0;
+  const std::string fault = argv[1];
+  const int guilty = std::atoi(argv[2]), threads = argc > 3 ? std::atoi(argv[3]) : 0;
+  return world.run([&] {
+    if (threads == 0) return job(world, fault, guilty);
+    return run_as_threads(world, threads, [&](World& rank) { return job(rank, fault, guilty); });
   });
 }

@@ -50,13 +50,18 @@ std::size_t processes_with(const std::string& mark) {
   return found;
 }
 
-Outcome run(int ranks, const std::string& fault, int guilty, const char* program = LOCKSTEP_TEST_PROGRAM) {
+enum class Ranks { processes, threads };
+
+Outcome run(int ranks, const std::string& fault, int guilty, Ranks kind = Ranks::processes,
+            const char* program = LOCKSTEP_TEST_PROGRAM) {
   static int number = 0;
   const std::string mark = join("LOCKSTEP_FAULT_TEST=", getpid(), "-", number++);
   Outcome outcome;
   const lockstep::Stopwatch watch;
-  const std::string command = join("env ", mark, " timeout -s KILL 60 ", LOCKSTEP_TEST_MPIRUN, " -n ", ranks, " ",
-                                   program, " ", fault, " ", guilty, " 2>&1");
+  const bool threads = kind == Ranks::threads;
+  const std::string launcher = threads ? "" : join(LOCKSTEP_TEST_MPIRUN, " -n ", ranks, " ");
+  const std::string command = join("env ", mark, " timeout -s KILL 60 ", launcher, program, " ", fault,
+                                   " ", guilty, threads ? join(" ", ranks) : "", " 2>&1");
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return outcome;
   char buffer[4096];
@@ -209,7 +214,7 @@ TEST_SUITE("comm.faults") {
 #ifdef LOCKSTEP_TEST_GPU_PROGRAM
   TEST_CASE("a rank that stays away from a sum between GPUs: NCCL is aborted, rank, host, step and sum are named") {
     for (const int guilty : {0, 1}) {
-      const Outcome o = run(2, "gpu-late", guilty, LOCKSTEP_TEST_GPU_PROGRAM);
+      const Outcome o = run(2, "gpu-late", guilty, Ranks::processes, LOCKSTEP_TEST_GPU_PROGRAM);
       CAPTURE(o.output);
       CHECK(o.seconds < kBound_s);
       CHECK(o.code == 1);
@@ -235,5 +240,53 @@ TEST_SUITE("comm.faults") {
     CHECK(o.code == 0);
     CHECK(o.says("the job is done"));
     CHECK(o.seconds > 2.4);
+  }
+
+  TEST_CASE("ranks that are threads: one that fails alone ends the process with its message and exit code") {
+    const Outcome o = run(3, "throw", 1, Ranks::threads);
+    CAPTURE(o.output);
+    CHECK(o.seconds < kBound_s);
+    CHECK(o.code == 3);
+    CHECK(o.left_behind == 0);
+    CHECK(o.count("error") == 1);
+    CHECK(o.says("error [rank 1/3, "));
+    CHECK(o.says("reading 'x.h5': checksum does not match"));
+    CHECK_FALSE(o.says("the job is done"));
+  }
+
+  TEST_CASE("ranks that are threads: where all fail, or one in what they do together, there is one message") {
+    for (const char* fault : {"all-throw", "together"}) {
+      const Outcome o = run(3, fault, 2, Ranks::threads);
+      CAPTURE(o.output);
+      CHECK(o.seconds < kBound_s);
+      CHECK(o.code == (std::string(fault) == "together" ? 3 : 1));
+      CHECK(o.count("error") == 1);
+    }
+  }
+
+  TEST_CASE("ranks that are threads: one that is late, or has left, is named after the deadline") {
+    for (const char* fault : {"late", "leave"}) {
+      const Outcome o = run(3, fault, 1, Ranks::threads);
+      CAPTURE(o.output);
+      CHECK(o.seconds < kBound_s);
+      CHECK(o.code == 1);
+      CHECK(o.count("no progress for") == 1);
+      CHECK(o.says("2 of 3 ranks wait in collective"));
+      CHECK(o.says("all_reduce sum of 100 f32 'gradient' of train, step 5"));
+      CHECK(o.says("rank 1 ("));
+      CHECK_FALSE(o.says("the job is done"));
+    }
+  }
+
+  TEST_CASE("ranks that are threads: another count is found without debug mode, and a suspended process goes on") {
+    const Outcome o = run(2, "count", 1, Ranks::threads);
+    CAPTURE(o.output);
+    CHECK(o.code == 1);
+    CHECK(o.count("the ranks' collectives do not match") == 1);
+    CHECK(o.says("all_reduce sum of 101 f32 'gradient'"));
+    const Outcome suspended = run(2, "suspend", 0, Ranks::threads);
+    CAPTURE(suspended.output);
+    CHECK(suspended.code == 0);
+    CHECK(suspended.says("the job is done"));
   }
 }

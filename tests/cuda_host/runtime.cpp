@@ -77,6 +77,12 @@ cudaError_t cudaDriverGetVersion(int* version) {
 cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
 
 // ---- memory ----
+namespace {
+/// Freeing waits for the device that the memory was allocated for.
+void settle_users(const void* memory) {
+  if (const auto found = find_allocation(memory)) settle(found->device);
+}
+}  // namespace
 cudaError_t cudaMalloc(void** memory, std::size_t size) {
   return guarded([&] {
     refuse_while_capturing("cudaMalloc");
@@ -86,7 +92,7 @@ cudaError_t cudaMalloc(void** memory, std::size_t size) {
 cudaError_t cudaFree(void* memory) {
   return guarded([&] {
     refuse_while_capturing("cudaFree");
-    if (memory) settle();
+    settle_users(memory);
     release(MemoryKind::device, memory);
   });
 }
@@ -109,7 +115,7 @@ cudaError_t cudaMallocHost(void** memory, std::size_t size) {
 cudaError_t cudaFreeHost(void* memory) {
   return guarded([&] {
     refuse_while_capturing("cudaFreeHost");
-    if (memory) settle();
+    settle_users(memory);
     release(MemoryKind::pinned, memory);
   });
 }

@@ -235,8 +235,9 @@ void drain_device(int of) {
   close_device_memory();
 }
 
-void settle() {
+void settle(int of) {
   for (const cudaStream_t stream : all_streams()) {
+    if (stream->device != of) continue;  // another device may be waiting for what the calling thread gives it later
     wait_until([&] { return advance(*stream); });
     host_has_waited(*stream);
   }

@@ -29,8 +29,8 @@ void submit_lasting(cudaStream_t stream, Uses uses, std::function<Progress()> be
 void advance_all();
 /// Waits for all that the device's streams were given. errors  Failure
 void drain_device(int device);
-/// Waits for all that any stream was given; failures stay for who asks for the stream.
-void settle();
+/// The same, but failures stay for who asks for the stream.
+void settle(int device);
 /// The device that a stream belongs to.
 int device_of(cudaStream_t stream);
 bool is_capturing(cudaStream_t stream);

@@ -22,6 +22,9 @@ struct Speaker {
 namespace log {
 
 void set_speaker(Speaker speaker);
+/// The same for what the calling thread says: a rank that is a thread of its process.
+void set_thread_speaker(Speaker speaker);
+/// The calling thread's, or else the process's.
 const Speaker& speaker();
 void set_level(LogLevel lowest);
 /// Every rank prints, each line with its prefix.

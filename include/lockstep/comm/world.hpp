@@ -34,7 +34,8 @@ class NodeMemory {
   virtual std::span<std::byte> bytes() const = 0;
 };
 
-/// Which rank am I, on which host, and the ranks' common channel. One per process, made first in main().
+/// Which rank am I, on which host, and the ranks' common channel. One per process, made first in main(); ranks that are
+/// threads of a process (run_as_threads) have one each.
 ///
 /// Initialises MPI (unless the process was started alone and needs none of it: a start without mpirun or srun costs
 /// nothing), sets the log's speaker, starts the watchdog. The destructor waits for all ranks and finalises. The
@@ -87,7 +88,15 @@ class World {
 
  private:
   struct Impl;
+  explicit World(std::unique_ptr<Impl> impl);
+  friend int run_as_threads(World& process, int ranks, const std::function<int(World&)>& body);
   std::unique_ptr<Impl> impl_;
 };
+
+/// Runs `body` as the program of so many ranks of one host, each a thread of this process with a World of its own, and
+/// returns the largest exit code. Their memory of the node is plain memory of the process; their options are those of
+/// `process`, which must be one rank on its own. A rank that fails alone, or waits too long, ends the process with one
+/// message.
+int run_as_threads(World& process, int ranks, const std::function<int(World&)>& body);
 
 }  // namespace lockstep

@@ -18,7 +18,7 @@ namespace lockstep {
 /// Read safety: hard links, plain integer, float and string types and contiguous, chunked or compact storage with the
 /// deflate, shuffle and fletcher32 filters only; extents are checked against the file's size before anything is allocated.
 /// A flipped bit in plain data reads back silently (HDF5 sums metadata only): whoever needs more keeps checksums of `read<T>`'s bytes.
-/// A file is used by one thread at a time; different files by different threads.
+/// Threads take turns in the library, whatever they read; a file that is being written is for one of them.
 
 using H5Value = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>, std::vector<std::string>>;
 

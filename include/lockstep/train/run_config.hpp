@@ -80,16 +80,18 @@ struct RunConfig {
     std::string compress;  ///< none | bf16
     std::int64_t shards = 16;
     std::string parallel;              ///< ddp | dp
-    std::int64_t replicas = 1;         ///< dp: devices that the one process drives
-    std::vector<std::string> gpu_ids;  ///< GPUs by number; none on a machine without
+    std::int64_t replicas = 1;         ///< dp on the processor: devices that the one process stands for
+    std::vector<std::string> gpu_ids;  ///< GPUs by number; none: all that the process sees
   } dist;
 
   std::string text;  ///< resolved INI text, as it is saved beside the run and in checkpoints
 
   /// How a step is carried out by so many threads per rank.
   StepOptions step_options(int threads) const;
+  /// Whether one process drives several GPUs, each by a thread that is a rank: dp on GPUs.
+  bool threads_are_ranks() const { return dist.parallel == "dp" && run.device == "cuda"; }
   /// What batch.scope = rank and optim.scale_lr count: ranks, or the replicas of the one process.
-  /// errors  Error (usage): dp with several processes
+  /// errors  Error (usage): dp on the processor with several processes
   std::int64_t devices(int ranks) const;
   std::int64_t global_batch(int ranks) const { return (batch.scope == "rank" ? devices(ranks) : 1) * batch.size; }
   double scaled_lr(int ranks) const;

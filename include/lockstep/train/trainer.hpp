@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -59,6 +60,11 @@ int choose_threads(World& world, std::int64_t asked);
 /// Where this rank computes: the processor ("cpu"), or the GPU ("cuda") that its rank on the host picks of those in
 /// `gpu_ids`, by number, or of all that the process sees. errors  Error (usage): no such GPU, or a build without CUDA
 Device choose_device(World& world, const std::string& kind, const std::vector<std::string>& gpu_ids = {});
+
+/// Runs `body`, a command from the loading of its data on, as every rank of the run: as this process's own, or, where one
+/// process drives several GPUs (dist.parallel = dp), as a rank on a thread for each of them. Returns the largest exit code.
+/// errors  Error (usage): dp with several processes, a GPU that is not there or is named twice
+int on_each_gpu(World& world, const RunConfig& config, const std::function<int(World&)>& body);
 
 /// Memory for data sets with one copy per node, which its ranks share.
 std::unique_ptr<Placement> make_node_placement(World& world);

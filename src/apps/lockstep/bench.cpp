@@ -192,49 +192,13 @@ void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, M
             << human_bytes((*chosen)["memory_bytes"]) << " per rank\n";
 }
 
-}  // namespace
-
-int run_bench(World& world, const Args& args) {
-  RunConfig config;
-  BenchOptions bench;
-  Options options(
-      "lockstep bench", "Measure training, prediction and Jacobians on this allocation",
-      "Nothing is written and no run directory is made. With data.path the real data are used, else synthetic "
-      "rows made in memory.");
-  options.choice("what", &bench.what, "train", {"train", "predict", "jacobian", "all"}, "what to measure");
-  options.add("seconds", &bench.budget.seconds, 3, positive, "time to measure each for, unless train.steps is given")
-      .unit("s");
-  options.add("warmup", &bench.budget.warmup, 20, non_negative, "steps before the measured ones");
-  options.add("from_step", &bench.budget.from_step, 0, non_negative,
-              "step of an epoch to begin at: those of kgat rank interactions first, then triples");
-  options.add("json", &bench.json, false, "print one JSON object per measurement");
-  options.add("sweep_threads", &bench.sweep_threads, false,
-              "measure with 1, 2, ... run.threads threads per rank and say which is best");
-  options.add("sweep_batch", &bench.sweep_batch, false,
-              "measure training with batch.size 8, 16, ... 256 and recommend one: rates and memory");
-  options
-      .add("predict_ranks", &bench.scaling.ranks, "",
-           "what a step would take on so many ranks, such as 2..1024, from messages timed on this allocation")
-      .value_name("N..M");
-  options.add("predict_latency", &bench.scaling.latency_s, 0, non_negative,
-              "with predict_bandwidth: seconds of a short message, instead of timing");
-  options.add("predict_bandwidth", &bench.scaling.bytes_per_s, 0, non_negative, "bytes per second of a link");
-  options.add("synthetic", &bench.synthetic, false, "synthetic rows even though data.path names a file");
-  options.add("rows", &bench.rows.rows, 360000, at_least(10), "synthetic rows");
-  options.add("inputs", &bench.rows.inputs, 14, positive, "synthetic input columns");
-  options.add("outputs", &bench.rows.outputs, 1, positive, "synthetic output columns");
-  options.example("lockstep bench --config configs/emulator-icecolumn.ini --what all", "every rate on one rank");
-  options.example("mpirun -n 2 lockstep bench --config configs/emulator-icecolumn.ini --json", "training on two ranks");
-  if (!parse(world, options, args, config)) return 0;
-  bench.budget.steps = options.given("train.steps") ? config.train.steps : 0;
-  const bool synthetic = bench.synthetic || config.data.path.empty();
-  if (synthetic) config.data.path = "(synthetic)";
-  world.together("checking the configuration", [&] { check(config); });
+/// All that is asked for, as one rank of it. sweep_batch changes the configuration on its way.
+int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
   const int threads = choose_threads(world, config.run.threads);
 
   LocalPlacement placement;
   std::unique_ptr<Model> model;
-  if (synthetic) {
+  if (bench.synthetic) {
     world.together("making the data", [&] { model = synthetic_model(config, bench.rows, placement); });
   } else {
     model = load_model(world, config, placement);
@@ -295,6 +259,51 @@ int run_bench(World& world, const Args& args) {
                 << " samples/s)\n";
   }
   return 0;
+}
+
+}  // namespace
+
+int run_bench(World& world, const Args& args) {
+  RunConfig config;
+  BenchOptions bench;
+  Options options(
+      "lockstep bench", "Measure training, prediction and Jacobians on this allocation",
+      "Nothing is written and no run directory is made. With data.path the real data are used, else synthetic "
+      "rows made in memory.");
+  options.choice("what", &bench.what, "train", {"train", "predict", "jacobian", "all"}, "what to measure");
+  options.add("seconds", &bench.budget.seconds, 3, positive, "time to measure each for, unless train.steps is given")
+      .unit("s");
+  options.add("warmup", &bench.budget.warmup, 20, non_negative, "steps before the measured ones");
+  options.add("from_step", &bench.budget.from_step, 0, non_negative,
+              "step of an epoch to begin at: those of kgat rank interactions first, then triples");
+  options.add("json", &bench.json, false, "print one JSON object per measurement");
+  options.add("sweep_threads", &bench.sweep_threads, false,
+              "measure with 1, 2, ... run.threads threads per rank and say which is best");
+  options.add("sweep_batch", &bench.sweep_batch, false,
+              "measure training with batch.size 8, 16, ... 256 and recommend one: rates and memory");
+  options
+      .add("predict_ranks", &bench.scaling.ranks, "",
+           "what a step would take on so many ranks, such as 2..1024, from messages timed on this allocation")
+      .value_name("N..M");
+  options.add("predict_latency", &bench.scaling.latency_s, 0, non_negative,
+              "with predict_bandwidth: seconds of a short message, instead of timing");
+  options.add("predict_bandwidth", &bench.scaling.bytes_per_s, 0, non_negative, "bytes per second of a link");
+  options.add("synthetic", &bench.synthetic, false, "synthetic rows even though data.path names a file");
+  options.add("rows", &bench.rows.rows, 360000, at_least(10), "synthetic rows");
+  options.add("inputs", &bench.rows.inputs, 14, positive, "synthetic input columns");
+  options.add("outputs", &bench.rows.outputs, 1, positive, "synthetic output columns");
+  options.example("lockstep bench --config configs/emulator-icecolumn.ini --what all", "every rate on one rank");
+  options.example("mpirun -n 2 lockstep bench --config configs/emulator-icecolumn.ini --json", "training on two ranks");
+  if (!parse(world, options, args, config)) return 0;
+  bench.budget.steps = options.given("train.steps") ? config.train.steps : 0;
+  bench.synthetic = bench.synthetic || config.data.path.empty();
+  if (bench.synthetic) config.data.path = "(synthetic)";
+  world.together("checking the configuration", [&] {
+    check(config);
+    require_usage(!bench.sweep_batch || !config.threads_are_ranks(),
+                  "option sweep_batch: not with dist.parallel = dp on GPUs; start one process per GPU, with ddp");
+  });
+  return on_each_gpu(world, config, [&](World& rank) { return bench_jobs(rank, config, bench); });
 }
 
 }  // namespace lockstep::apps

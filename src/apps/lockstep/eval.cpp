@@ -56,6 +56,21 @@ void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metri
     std::cout << "  " << std::left << std::setw(static_cast<int>(width)) << m.name << "  " << join(m.value) << "\n";
 }
 
+/// The evaluation as one rank of it.
+int eval(World& world, const EvalArguments& a, const CheckpointReader& reader) {
+  const int threads = choose_threads(world, a.config.run.threads);
+  const auto placement = make_node_placement(world);
+  const auto model = load_model(world, a.config, *placement, &reader.file());
+  const Split split = a.split == "train" ? Split::train : a.split == "val" ? Split::validation : Split::test;
+  world.together("loading the weights", [&] {
+    reader.load_average_or_weights(model->params());
+    require_data(model->size(split) > 0, a.config.data.path, ": it has no ", name(split), " samples");
+  });
+  const std::vector<Metric> metrics = evaluate(world.communicator(), *model, split, threads);
+  if (world.rank() == 0) print(a, model->size(split), metrics);
+  return 0;
+}
+
 }  // namespace
 
 int run_eval(World& world, const Args& args) {
@@ -63,17 +78,7 @@ int run_eval(World& world, const Args& args) {
   Options options = make_options(a);
   if (!parse(world, options, args, a.config)) return 0;
   const auto reader = open_checkpoint(world, a.checkpoint, args, options, a.config);
-  const int threads = choose_threads(world, a.config.run.threads);
-  const auto placement = make_node_placement(world);
-  const auto model = load_model(world, a.config, *placement, &reader->file());
-  const Split split = a.split == "train" ? Split::train : a.split == "val" ? Split::validation : Split::test;
-  world.together("loading the weights", [&] {
-    reader->load_average_or_weights(model->params());
-    require_data(model->size(split) > 0, a.config.data.path, ": it has no ", name(split), " samples");
-  });
-  const std::vector<Metric> metrics = evaluate(world.communicator(), *model, split, threads);
-  if (world.rank() == 0) print(a, model->size(split), metrics);
-  return 0;
+  return on_each_gpu(world, a.config, [&](World& rank) { return eval(rank, a, *reader); });
 }
 
 }  // namespace lockstep::apps

@@ -45,6 +45,33 @@ fs::path choose_checkpoint(const Options& options, const RunConfig& config) {
   return chosen;
 }
 
+/// The run as one rank of it, from the loading of the data to the last evaluation.
+int train(World& world, const RunConfig& config, const Options& options) {
+  const auto placement = make_node_placement(world);
+  const auto model = load_model(world, config, *placement);
+  Trainer trainer(world, config, *model);
+  fs::path checkpoint;
+  world.together("choosing the checkpoint", [&] {
+    if (world.rank() == 0) checkpoint = choose_checkpoint(options, config);
+  });
+  checkpoint = world.communicator().broadcast_text(checkpoint.string(), 0, "checkpoint's name");
+  if (!checkpoint.empty()) trainer.resume(checkpoint);
+
+  RunFacts facts{.title = std::string(model->kind()) + ", " + fs::path(config.data.path).filename().string(),
+                 .steps = trainer.last_step(),
+                 .steps_per_epoch = trainer.steps_per_epoch(),
+                 .resumed_at = trainer.state().step,
+                 .config = config.text,
+                 .facts = trainer.facts()};
+  RunLog log;
+  world.together("opening the log", [&] {
+    if (world.rank() != 0) return;
+    log = RunLog(config.run.dir, facts);
+    for (const auto& [what, value] : facts.facts) log::info(what, ": ", value);
+  });
+  return trainer.run(log, config.run.dir) == Outcome::interrupted ? kExitInterrupted : 0;
+}
+
 }  // namespace
 
 int run_train(World& world, const Args& args) {
@@ -69,30 +96,7 @@ int run_train(World& world, const Args& args) {
     if (world.rank() != 0) return;
     open_run_directory(config.run.dir, options, config.run.resume == "never" ? RunStart::fresh : RunStart::resume);
   });
-
-  const auto placement = make_node_placement(world);
-  const auto model = load_model(world, config, *placement);
-  Trainer trainer(world, config, *model);
-  fs::path checkpoint;
-  world.together("choosing the checkpoint", [&] {
-    if (world.rank() == 0) checkpoint = choose_checkpoint(options, config);
-  });
-  checkpoint = world.communicator().broadcast_text(checkpoint.string(), 0, "checkpoint's name");
-  if (!checkpoint.empty()) trainer.resume(checkpoint);
-
-  RunFacts facts{.title = std::string(model->kind()) + ", " + fs::path(config.data.path).filename().string(),
-                 .steps = trainer.last_step(),
-                 .steps_per_epoch = trainer.steps_per_epoch(),
-                 .resumed_at = trainer.state().step,
-                 .config = config.text,
-                 .facts = trainer.facts()};
-  RunLog log;
-  world.together("opening the log", [&] {
-    if (world.rank() != 0) return;
-    log = RunLog(config.run.dir, facts);
-    for (const auto& [what, value] : facts.facts) log::info(what, ": ", value);
-  });
-  return trainer.run(log, config.run.dir) == Outcome::interrupted ? kExitInterrupted : 0;
+  return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, options); });
 }
 
 }  // namespace lockstep::apps

@@ -1,0 +1,242 @@
+#include "thread_comm.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "lockstep/base/bf16.hpp"
+#include "lockstep/base/error.hpp"
+
+namespace lockstep {
+
+namespace {
+
+constexpr std::size_t kBlock = 1024;  // elements: sums stay in the first-level cache
+
+template <class T>
+constexpr const char* kTypeName = "";
+template <>
+constexpr const char* kTypeName<float> = "f32";
+template <>
+constexpr const char* kTypeName<double> = "f64";
+template <>
+constexpr const char* kTypeName<std::int64_t> = "i64";
+template <>
+constexpr const char* kTypeName<std::uint64_t> = "u64";
+
+const char* operation_name(ReduceOp op) {
+  constexpr const char* kNames[] = {"all_reduce sum", "all_reduce min", "all_reduce max", "all_reduce bit_or"};
+  return kNames[static_cast<int>(op)];
+}
+
+template <class T>
+T combine(T a, T b, ReduceOp op) {
+  if constexpr (std::is_unsigned_v<T>)
+    if (op == ReduceOp::bit_or) return a | b;
+  return op == ReduceOp::min ? std::min(a, b) : op == ReduceOp::max ? std::max(a, b) : a + b;
+}
+
+/// Elements [first, last) of all ranks' vectors become their sum, in the order of ranks.
+template <class T>
+void reduce_slice(std::span<T* const> ranks, std::size_t first, std::size_t last, ReduceOp op) {
+  std::array<T, kBlock> sum;
+  for (std::size_t at = first; at < last; at += kBlock) {
+    const std::size_t count = std::min(kBlock, last - at);
+    std::copy_n(ranks[0] + at, count, sum.begin());
+    for (const T* rank : ranks.subspan(1)) {
+      if (op == ReduceOp::sum) {
+        for (std::size_t i = 0; i < count; ++i) sum[i] += rank[at + i];
+      } else {
+        for (std::size_t i = 0; i < count; ++i) sum[i] = combine(sum[i], rank[at + i], op);
+      }
+    }
+    for (T* rank : ranks) std::copy_n(sum.begin(), count, rank + at);
+  }
+}
+
+/// The bits of CompressedSum over MPI: each rank adds up a part, its own values with all their digits.
+void reduce_compressed(std::span<float* const> ranks, std::size_t n) {
+  for (std::size_t owner = 0; owner < ranks.size(); ++owner) {
+    for (std::size_t i = n * owner / ranks.size(); i < n * (owner + 1) / ranks.size(); ++i) {
+      float sum = 0;
+      for (std::size_t r = 0; r < ranks.size(); ++r) sum += r == owner ? ranks[r][i] : from_bf16(to_bf16(ranks[r][i]));
+      const float rounded = from_bf16(to_bf16(sum));
+      for (float* rank : ranks) rank[i] = rounded;
+    }
+  }
+}
+
+}  // namespace
+
+class ThreadComm::Call {
+ public:
+  /// errors  Departure (internal) on all ranks when they call different things
+  Call(ThreadComm& comm, const char* operation, std::uint64_t count, const char* type, const char* what,
+       const void* data = nullptr)
+      : comm_(comm), in_(comm.context_, comm.name_, ++comm.sequence_, operation, count, type, what) {
+    const std::size_t turn = comm.sequence_ % 2;
+    ThreadChannel::Slot& mine = comm.channel_.slots[static_cast<std::size_t>(comm.rank_)];
+    mine.calls[turn] = make_signature(comm.sequence_, comm.context_.status.step(), operation, count, type, what);
+    mine.data = data;
+    comm.meet();
+    std::vector<Signature> all;
+    for (const ThreadChannel::Slot& slot : comm.channel_.slots) all.push_back(slot.calls[turn]);
+    require_same_collective(all, comm.rank_, [&](int r) {
+      return join("rank ", r, " (", comm.context_.hosts[static_cast<std::size_t>(r)], ")");
+    });
+  }
+  void leave() { comm_.meet(); }
+
+ private:
+  ThreadComm& comm_;
+  InCollective in_;
+};
+
+/// A sum that this rank has started. The last rank to start it has added up: there is nothing to drive.
+class ThreadComm::Pending final : public Request {
+ public:
+  Pending(ThreadComm& comm, std::shared_ptr<ThreadChannel::Started> sum) : comm_(comm), sum_(std::move(sum)) {}
+  ~Pending() override {
+    // While an error passes through, this rank is about to end the process: it must not wait for the others first.
+    if (std::uncaught_exceptions() == 0) wait();
+  }
+  bool test() override { return sum_->done.load(std::memory_order_acquire); }
+  void wait() override {
+    if (test()) return;
+    const Signature& call = sum_->call;
+    const InCollective in(comm_.context_, comm_.name_, call.sequence, std::string(call.operation.view()).c_str(),
+                          call.count, std::string(call.type.view()).c_str(), std::string(call.what.view()).c_str());
+    Backoff backoff(comm_.context_);
+    while (!test()) backoff.pause();
+  }
+
+ private:
+  ThreadComm& comm_;
+  std::shared_ptr<ThreadChannel::Started> sum_;
+};
+
+ThreadComm::ThreadComm(ThreadChannel& channel, const char* name, int rank, CommContext& context)
+    : channel_(channel), name_(name), rank_(rank), context_(context) {}
+
+void ThreadComm::meet() {
+  const std::uint64_t all = ++meetings_ * static_cast<std::uint64_t>(size());
+  channel_.arrived.fetch_add(1, std::memory_order_acq_rel);
+  Backoff backoff(context_);
+  while (channel_.arrived.load(std::memory_order_acquire) < all) backoff.pause();
+}
+
+template <class T>
+void ThreadComm::reduce(std::span<T> values, ReduceOp op, const char* what) {
+  require(op != ReduceOp::bit_or || std::is_unsigned_v<T>, "all_reduce '", what, "': bit_or needs unsigned integers");
+  Call call(*this, operation_name(op), values.size(), kTypeName<T>, what, values.data());
+  std::vector<T*> ranks;
+  for (int r = 0; r < size(); ++r) ranks.push_back(const_cast<T*>(of<T>(r)));
+  // Each rank adds up some whole cache lines of all.
+  constexpr std::size_t kLine = 16;
+  const std::size_t n = values.size(), lines = (n + kLine - 1) / kLine, mine = static_cast<std::size_t>(rank_);
+  const auto begin = [&](std::size_t r) { return std::min(n, lines * r / ranks.size() * kLine); };
+  reduce_slice<T>(ranks, begin(mine), begin(mine + 1), op);
+  call.leave();
+}
+
+template <class T, class AddUp>
+std::unique_ptr<Request> ThreadComm::start(std::span<T> values, const char* operation, const char* what,
+                                           const AddUp& add_up) {
+  const InCollective in(context_, name_, ++sequence_, operation, values.size(), kTypeName<T>, what);
+  const std::array<Signature, 1> mine = {
+      make_signature(sequence_, context_.status.step(), operation, values.size(), kTypeName<T>, what)};
+  std::shared_ptr<ThreadChannel::Started> sum;
+  bool last = false;
+  {
+    const std::lock_guard lock(channel_.mutex);
+    std::shared_ptr<ThreadChannel::Started>& place = channel_.started[sequence_];
+    if (!place) {
+      place = std::make_shared<ThreadChannel::Started>();
+      place->call = mine[0];
+      place->values.resize(channel_.slots.size());
+    }
+    sum = place;
+    sum->values[static_cast<std::size_t>(rank_)] = values.data();
+    last = ++sum->arrived == size();
+    if (last) channel_.started.erase(sequence_);
+  }
+  require(std::memcmp(&sum->call, &mine[0], sizeof(Signature)) == 0, "starting ", operation, " of ", values.size(), " ",
+          kTypeName<T>, " '", what, "': another rank starts ", sum->call.operation.view(), " of ", sum->call.count, " ",
+          sum->call.type.view(), " '", sum->call.what.view(), "' as its collective ", sequence_);
+  if (last) {
+    std::vector<T*> ranks;
+    for (void* rank : sum->values) ranks.push_back(static_cast<T*>(rank));
+    add_up(std::span<T* const>(ranks), values.size());
+    sum->done.store(true, std::memory_order_release);
+  }
+  return std::make_unique<Pending>(*this, std::move(sum));
+}
+
+std::unique_ptr<Request> ThreadComm::start_all_reduce(std::span<float> values, const char* what) {
+  return start(values, "all_reduce sum", what,
+               [](std::span<float* const> ranks, std::size_t n) { reduce_slice(ranks, 0, n, ReduceOp::sum); });
+}
+
+std::unique_ptr<Request> ThreadComm::start_all_reduce(std::span<double> values, const char* what) {
+  return start(values, "all_reduce sum", what,
+               [](std::span<double* const> ranks, std::size_t n) { reduce_slice(ranks, 0, n, ReduceOp::sum); });
+}
+
+std::unique_ptr<Request> ThreadComm::start_compressed_sum(std::span<float> values, const char* what) {
+  return start(values, "compressed sum", what, reduce_compressed);
+}
+
+void ThreadComm::broadcast(std::span<std::byte> bytes, int root, const char* what) {
+  require(root >= 0 && root < size(), "broadcast '", what, "': root ", root, " of ", size(), " ranks");
+  Call call(*this, join("broadcast from ", root).c_str(), bytes.size(), "bytes", what, bytes.data());
+  if (rank_ != root && !bytes.empty()) std::memcpy(bytes.data(), of<std::byte>(root), bytes.size());
+  call.leave();
+}
+
+void ThreadComm::all_gather_known(std::span<const std::byte> mine, std::span<const std::int64_t> sizes,
+                                  std::span<std::byte> into, const char* what) {
+  require(static_cast<int>(sizes.size()) == size(), "all_gather '", what, "': ", sizes.size(), " sizes for ", size(),
+          " ranks");
+  const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  require(static_cast<std::int64_t>(mine.size()) == sizes[static_cast<std::size_t>(rank_)] &&
+              static_cast<std::int64_t>(into.size()) == total,
+          "all_gather '", what, "': rank ", rank_, " gives ", mine.size(), " bytes and room for ", into.size(),
+          ", but the sizes say ", sizes[static_cast<std::size_t>(rank_)], " and ", total);
+  Call call(*this, "all_gather", static_cast<std::uint64_t>(total), "bytes", what, mine.data());
+  std::byte* at = into.data();
+  for (int r = 0; r < size(); ++r) {
+    const auto bytes = static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)]);
+    if (bytes > 0) std::memcpy(at, of<std::byte>(r), bytes);
+    at += bytes;
+  }
+  call.leave();
+}
+
+void ThreadComm::all_to_all_known(std::span<const std::span<const std::byte>> to,
+                                  std::span<const std::int64_t> from_sizes, std::span<std::byte> into,
+                                  const char* what) {
+  require(static_cast<int>(to.size()) == size() && static_cast<int>(from_sizes.size()) == size(), "all_to_all '", what,
+          "': ", to.size(), " pieces and ", from_sizes.size(), " sizes for ", size(), " ranks");
+  const std::int64_t total = std::accumulate(from_sizes.begin(), from_sizes.end(), std::int64_t{0});
+  require(static_cast<std::int64_t>(into.size()) == total, "all_to_all '", what, "': room for ", into.size(),
+          " bytes, but ", total, " come");
+  Call call(*this, "all_to_all", 0, "", what, to.data());
+  std::byte* at = into.data();
+  for (int r = 0; r < size(); ++r) {
+    const std::span<const std::byte> piece = of<std::span<const std::byte>>(r)[rank_];
+    const std::int64_t expected = from_sizes[static_cast<std::size_t>(r)];
+    require(static_cast<std::int64_t>(piece.size()) == expected, "all_to_all '", what, "': rank ", r, " gives rank ",
+            rank_, " ", piece.size(), " bytes, which expects ", expected);
+    if (!piece.empty()) std::memcpy(at, piece.data(), piece.size());
+    at += piece.size();
+  }
+  call.leave();
+}
+
+void ThreadComm::barrier(const char* what) { Call(*this, "barrier", 0, "", what); }
+
+}  // namespace lockstep

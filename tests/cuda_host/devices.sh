@@ -1,0 +1,89 @@
+#!/bin/bash
+# One process for several devices of the stand-in, through the real program:   devices.sh LOCKSTEP LOCKSTEP_PREP MPIRUN...
+# Ranks that are threads give the bits of ranks that are processes, and of one rank; every model; checkpoints; what is refused.
+set -euo pipefail
+lockstep=$1 prep=$2
+shift 2
+mpirun=("$@")
+configs=$(cd "$(dirname "$0")/../../configs" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+
+same_weights() {  # A B: bit by bit
+  "$lockstep" checkpoint diff --under /model "$1/checkpoints/final.h5" "$2/checkpoints/final.h5" > diff.txt ||
+    { cat diff.txt; echo "FAILED: $1 and $2 differ"; exit 1; }
+}
+run() { "$lockstep" "$@" > log.txt 2>&1 || { cat log.txt; echo "FAILED: $*"; exit 1; }; }
+train() { run train --resume auto --device cuda --threads 1 "$@"; }
+processes() {
+  local ranks=$1
+  shift
+  "${mpirun[@]}" -n "$ranks" "$lockstep" train --resume auto --device cuda --threads 1 "$@" > log.txt 2>&1 ||
+    { cat log.txt; echo "FAILED: $ranks processes, $*"; exit 1; }
+}
+says() { for text in "$@"; do grep -q -- "$text" log.txt || { cat log.txt; echo "FAILED: nothing says '$text'"; exit 1; }; done; }
+refused() {  # EXIT_CODE TEXT COMMAND...: ends with this code and one message
+  local code=0 expected=$1 text=$2
+  shift 2
+  timeout -s KILL 60 "$@" > log.txt 2>&1 || code=$?
+  [ "$code" = "$expected" ] || { cat log.txt; echo "FAILED: exit code $code, not $expected: $*"; exit 1; }
+  says "$text"
+  [ "$(grep -c '^error' log.txt)" = 1 ] || { cat log.txt; echo "FAILED: not one message: $*"; exit 1; }
+}
+
+"$prep" synth-icecolumn --rows 300 --output ice.h5 --quiet
+ice=(--config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --batch.size 50 --epochs 9 --steps 8)
+train "${ice[@]}" --reproducible --run-dir one
+processes 2 "${ice[@]}" --reproducible --run-dir processes
+train "${ice[@]}" --reproducible --run-dir two --parallel dp --gpu-ids 0,2 --dist.check_every 1
+says "ranks: 2 on 1 host" "dp: one process, a thread for each GPU"
+train "${ice[@]}" --reproducible --run-dir four --parallel dp
+says "ranks: 4 on 1 host"
+for other in processes two four; do same_weights one $other; done
+echo "ok  threads, processes and one rank: the same bits"
+
+processes 2 "${ice[@]}" --run-dir nccl-processes
+train "${ice[@]}" --run-dir nccl-threads --parallel dp --gpu-ids 0,1
+says "gradients by nccl"
+same_weights nccl-processes nccl-threads
+train "${ice[@]}" --run-dir host-threads --parallel dp --gpu-ids 0,1 --backend mpi --bucket_bytes 1000 --batch.scope rank --steps 2
+says "gradients by threads" "100 samples per step"
+train "${ice[@]}" --run-dir short-threads --parallel dp --gpu-ids 0,1 --dist.compress bf16 --steps 2
+echo "ok  by NCCL as between processes; through host memory"
+
+train "${ice[@]}" --reproducible --run-dir moved --steps 3 --parallel dp --gpu-ids 3,1,0
+train "${ice[@]}" --reproducible --run-dir moved --steps 5
+says "continuing from"
+train "${ice[@]}" --reproducible --run-dir moved --parallel dp --gpu-ids 0,1 --checkpoint.layout sharded
+says "continuing from"
+same_weights one moved
+for how in "--parallel ddp" "--parallel dp --gpu-ids 0,1,2"; do
+  # shellcheck disable=SC2086
+  "$lockstep" eval --checkpoint one/checkpoints/final.h5 --device cuda $how --json > "eval.${how: -1}"
+done
+cmp eval.p eval.2
+echo "ok  checkpoints and figures do not depend on it"
+
+refused 2 "'9' is none of the GPUs 0 .. 3" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --gpu-ids 0,9
+refused 2 "named once" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --gpu-ids 1,1
+refused 2 "dist.replicas = 2" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --replicas 2
+refused 2 "2 were started" "${mpirun[@]}" -n 2 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp
+refused 3 "not-there\|ice" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --model.kind har
+refused 1 "allocating" env LOCKSTEP_CUDA_HOST_MEMORY=1 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp
+echo "ok  what cannot be done ends with one message"
+
+"$prep" synth-sequences --output sequences.h5 --users 60 --min-length 8 --max-length 12 --categories 4 --clusters 2 --members 5 --quiet
+"$prep" synth-kg --output kg.h5 --users 30 --quiet
+"$prep" synth-sudoku --output sudoku.h5 --order 2 --train 24 --test 8 --quiet
+"$prep" synth-har --output har.h5 --subjects 4 --seconds 20 --quiet
+for model in "sasrec sequences.h5 --maxlen 12 --hidden_units 8 --batch.size 16" "tisasrec sequences.h5 --maxlen 12 --hidden_units 8 --mhc streams --batch.size 16" \
+             "kgat kg.h5 --batch.size 32" "bprmf kg.h5 --batch.size 32" "hrm sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --batch.size 8 --schedule.warmup 0" "har har.h5 --batch.size 8 --schedule.warmup 0"; do
+  read -r kind data rest <<< "$model"
+  # shellcheck disable=SC2086
+  train --model.kind "$kind" --data.path "$data" $rest --epochs 1 --steps 3 --run-dir "$kind-one" --seed 1 --reproducible
+  # shellcheck disable=SC2086
+  train --model.kind "$kind" --data.path "$data" $rest --epochs 1 --steps 3 --run-dir "$kind-two" --seed 1 --reproducible --parallel dp --gpu-ids 1,3
+  same_weights "$kind-one" "$kind-two"
+  echo "ok  $kind"
+done
