@@ -64,6 +64,19 @@ ops::AggregateLayer Kgat::layer(int l) const {
   return layer;
 }
 
+PlacedRows PlacedRows::between(std::int64_t first, std::int64_t last) const {
+  const auto place = [&](std::int64_t node) {
+    std::int64_t low = 0, high = host.size();
+    while (low < high) {
+      const std::int64_t middle = low + (high - low) / 2;
+      host[middle] < node ? low = middle + 1 : high = middle;
+    }
+    return low;
+  };
+  const std::int64_t begin = place(first), count = place(last) - begin;
+  return {rows.part(begin, count), host.part(begin, count)};
+}
+
 void NestedRows::build(const KgGraph& graph, int layers, std::span<const std::int32_t> nodes, double most) {
   const auto words = static_cast<std::size_t>((graph.nodes + 63) / 64);
   const auto limit = static_cast<std::int64_t>(most * static_cast<double>(graph.nodes));

@@ -19,20 +19,28 @@ ops::RowScale scale_of(int l) { return l == 0 ? ops::RowScale::none : ops::RowSc
 }  // namespace
 
 template <class Work>
-void KgatPropagation::in_pieces(const ops::RowSet& rows, const Work& work) {
-  const bool gpu = net_.params().device().is_cuda();
-  const std::int64_t n = rows.size(), block = gpu ? kGpuBlock : kBlock, pieces = (n + block - 1) / block;
-  const auto piece = [&](std::int64_t i) {
-    Arena& arena = arenas_[static_cast<std::size_t>(gpu ? 0 : omp_get_thread_num())];
-    arena.reset();
-    work(arena, rows.part(n * i / pieces, n * (i + 1) / pieces - n * i / pieces));
-  };
-  if (gpu) {
-    for (std::int64_t i = 0; i < pieces; ++i) piece(i);
+void KgatPropagation::in_blocks(const ops::RowSet& rows, const Work& work) {
+  const std::int64_t n = rows.size(), blocks = (n + kGpuBlock - 1) / kGpuBlock;
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    arenas_[0].reset();
+    work(arenas_[0], rows.part(n * i / blocks, n * (i + 1) / blocks - n * i / blocks));
+  }
+}
+
+template <class Work>
+void KgatPropagation::in_pieces(const PlacedRows& rows, const Work& work) {
+  if (net_.params().device().is_cuda()) {
+    if (apart_.empty()) return in_blocks(rows.rows, work);
+    for (std::size_t s = 0; s + 1 < apart_.size(); ++s) in_blocks(rows.between(apart_[s], apart_[s + 1]).rows, work);
     return;
   }
+  const std::int64_t n = rows.host.size(), pieces = (n + kBlock - 1) / kBlock;
 #pragma omp parallel for schedule(dynamic)
-  for (std::int64_t i = 0; i < pieces; ++i) piece(i);
+  for (std::int64_t i = 0; i < pieces; ++i) {
+    Arena& arena = arenas_[static_cast<std::size_t>(omp_get_thread_num())];
+    arena.reset();
+    work(arena, rows.host.part(n * i / pieces, n * (i + 1) / pieces - n * i / pieces));
+  }
 }
 
 KgatPropagation::KgatPropagation(Kgat& net, const KgGraph& graph, std::optional<DType> storage)
@@ -126,7 +134,7 @@ void KgatPropagation::product(int l, const ops::RowSet& rows) {
   ops::spmm(stream, {s_[static_cast<std::size_t>(l)]}, pattern(), values_now_, stored(l), rows);
 }
 
-void KgatPropagation::aggregate(int l, const ops::RowSet& rows) {
+void KgatPropagation::aggregate(int l, const PlacedRows& rows) {
   const ops::AggregateLayer layer = noisy_layer(l);
   const ops::AggregateRows array = arrays(l);
   in_pieces(rows, [&](Arena& arena, const ops::RowSet& block) {
@@ -135,7 +143,7 @@ void KgatPropagation::aggregate(int l, const ops::RowSet& rows) {
   });
 }
 
-void KgatPropagation::forward(int l, const ops::RowSet& rows) {
+void KgatPropagation::forward(int l, const PlacedRows& rows) {
   const ops::AggregateLayer layer = noisy_layer(l);
   const ops::AggregateRows array = arrays(l);
   in_pieces(rows, [&](Arena& arena, const ops::RowSet& block) {
@@ -145,39 +153,40 @@ void KgatPropagation::forward(int l, const ops::RowSet& rows) {
   });
 }
 
-void KgatPropagation::aggregate_backward(int l, const ops::RowSet& rows, std::span<const std::int64_t> segments,
+void KgatPropagation::aggregate_backward(int l, const PlacedRows& rows, std::span<const std::int64_t> segments,
                                          const Tensor& sums) {
   const ops::AggregateLayer layer = noisy_layer(l);
   const ops::AggregateRows array = arrays(l);
   const Tensor ds_l = ds(l), dx_l = dx(l), dout = dx(l + 1);
   const std::int64_t begin = net_.aggregators_begin(), size = net_.aggregators_end() - begin;
-  if (net_.params().device().is_cuda()) {
-    const ops::AggregateLayer gradient = net_.layer(l, sums.slice(0, 1).reshaped({size}), begin);
-    return in_pieces(rows, [&](Arena& arena, const ops::RowSet& block) {
-      Stream stream = this->stream();
-      ops::aggregate_backward(stream, arena, layer, array, block, dout, ds_l, dx_l, gradient);
-    });
-  }
   const auto count = static_cast<std::int64_t>(segments.size()) - 1;
-  const auto place = [&](std::int64_t node) {
-    std::int64_t low = 0, high = rows.size();
-    while (low < high) {
-      const std::int64_t middle = (low + high) / 2;
-      rows[middle] < node ? low = middle + 1 : high = middle;
-    }
-    return low;
+  const auto part = [&](std::int64_t segment) {
+    return rows.between(segments[static_cast<std::size_t>(segment)], segments[static_cast<std::size_t>(segment) + 1]);
   };
+  const auto gradient = [&](std::int64_t segment) {
+    return net_.layer(l, sums.slice(segment, 1).reshaped({size}), begin);
+  };
+  if (net_.params().device().is_cuda()) {
+    for (std::int64_t segment = 0; segment < count; ++segment) {
+      in_blocks(part(segment).rows, [&](Arena& arena, const ops::RowSet& block) {
+        Stream stream = this->stream();
+        ops::aggregate_backward(stream, arena, layer, array, block, dout, ds_l, dx_l, gradient(segment));
+      });
+    }
+    return;
+  }
 #pragma omp parallel for schedule(dynamic)
   for (std::int64_t segment = 0; segment < count; ++segment) {
     Stream stream;
     Arena& arena = arenas_[static_cast<std::size_t>(omp_get_thread_num())];
-    const ops::AggregateLayer gradient = net_.layer(l, sums.slice(segment, 1).reshaped({size}), begin);
-    const std::int64_t last = place(segments[static_cast<std::size_t>(segment) + 1]);
+    const PlacedRows own = part(segment);
     // Blocks by the nodes' numbers: a row that is left out because its gradient is zero changes no bit of the sums.
-    for (std::int64_t at = place(segments[static_cast<std::size_t>(segment)]), next = 0; at < last; at = next) {
-      next = std::min(last, place((rows[at] / kBlock + 1) * kBlock));
+    for (std::int64_t at = 0, next = 0; at < own.host.size(); at = next) {
+      const std::int64_t edge = (own.host[at] / kBlock + 1) * kBlock;
+      next = at + own.between(own.host[at], edge).host.size();
       arena.reset();
-      ops::aggregate_backward(stream, arena, layer, array, rows.part(at, next - at), dout, ds_l, dx_l, gradient);
+      ops::aggregate_backward(stream, arena, layer, array, own.host.part(at, next - at), dout, ds_l, dx_l,
+                              gradient(segment));
     }
   }
 }

@@ -1,12 +1,20 @@
 #include "train/graph_exchange.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
+#include "lockstep/ops/row_blocks.hpp"
 
 namespace lockstep {
+
+namespace {
+
+std::int64_t element_bytes(const Tensor& t) { return static_cast<std::int64_t>(size_bytes(t.dtype())); }
+std::span<std::byte> bytes_of(const Tensor& t) { return {static_cast<std::byte*>(t.raw()), t.size_bytes()}; }
+
+}  // namespace
 
 NodeCut::NodeCut(std::span<const std::int64_t> indptr, std::int64_t segments, int ranks) {
   require(segments > 0 && ranks > 0 && !indptr.empty(), "cutting ", indptr.size(), " row offsets into ", segments,
@@ -31,126 +39,115 @@ NodeCut::NodeCut(std::span<const std::int64_t> indptr, std::int64_t segments, in
   for (int r = 0; r < ranks; ++r) first_segment_.push_back(shards_of(segments, r, ranks).end);
 }
 
-ops::RowSet part_of(const ops::RowSet& rows, std::int64_t first, std::int64_t last) {
-  const auto place = [&](std::int64_t node) {
-    std::int64_t low = 0, high = rows.size();
-    while (low < high) {
-      const std::int64_t middle = (low + high) / 2;
-      rows[middle] < node ? low = middle + 1 : high = middle;
-    }
-    return low;
-  };
-  const std::int64_t begin = place(first);
-  return rows.part(begin, place(last) - begin);
-}
-
-GraphExchange::GraphExchange(Communicator& comm, NodeCut cut, bool partitioned)
-    : comm_(comm), cut_(std::move(cut)), partitioned_(partitioned && comm.size() > 1) {
+GraphExchange::GraphExchange(Communicator& comm, NodeCut cut, bool partitioned, Device device)
+    : cut_(std::move(cut)), partitioned_(partitioned && comm.size() > 1), device_(device), transport_(comm, device) {
   require(cut_.ranks() == comm.size(), "a graph cut for ", cut_.ranks(), " ranks is used by ", comm.size());
 }
 
-std::byte* GraphExchange::room(std::vector<std::byte>& memory, std::size_t size) {
-  if (memory.size() < size) memory.resize(std::max(size, 2 * memory.size()));
+std::byte* GraphExchange::room(Buffer& memory, std::int64_t size) const {
+  const auto bytes = static_cast<std::size_t>(size);
+  if (memory.size_bytes() < bytes) memory = Buffer(device_, std::max(bytes, 2 * memory.size_bytes()));
   return memory.data();
 }
 
-void GraphExchange::share(const Tensor& table, const ops::RowSet& rows, const char* what) {
+void GraphExchange::share(const Tensor& table, const PlacedRows& rows, const char* what) {
   if (!partitioned_) return;
-  const auto row_bytes = static_cast<std::size_t>(table.columns()) * size_bytes(table.dtype());
-  auto* memory = static_cast<std::byte*>(table.raw());
+  const std::int64_t columns = table.columns(), row_bytes = columns * element_bytes(table);
+  const std::int64_t count = rows.host.size();
+  std::vector<std::int64_t> ends, sizes;  // places among the rows; bytes
+  for (int r = 0; r < comm().size(); ++r) {
+    const std::int64_t own_rows = rows.between(cut_.first(r), cut_.last(r)).host.size();
+    ends.push_back((ends.empty() ? 0 : ends.back()) + own_rows);
+    sizes.push_back(own_rows * row_bytes);
+  }
+  const auto rank = static_cast<std::size_t>(comm().rank());
+  const std::int64_t end = ends[rank], given = sizes[rank] / row_bytes, begin = end - given;
+  const auto packed = [&](Buffer& memory, std::int64_t n) {
+    return Tensor(room(memory, n * row_bytes), table.dtype(), {n, columns}, device_);
+  };
+  const Tensor mine = packed(sending_, given), all = packed(arrived_, count);
+  Stream stream(device_);
+  ops::copy_block(stream, {mine, ops::RowSet::range(0, given)}, {table, rows.rows.part(begin, given)}, columns);
+  transport_.all_gather(bytes_of(mine), sizes, bytes_of(all), what);
+  received_ += (count - given) * row_bytes;
+  for (const auto& [from, n] : {std::pair(std::int64_t{0}, begin), std::pair(end, count - end)})
+    ops::copy_block(stream, {table, rows.rows.part(from, n)}, {all, ops::RowSet::range(from, n)}, columns);
+}
+
+void GraphExchange::share_pieces(const Tensor& array, std::span<const std::int64_t> begin, const char* what) {
   std::vector<std::int64_t> sizes;
-  for (int r = 0; r < comm_.size(); ++r) {
-    sizes.push_back(part_of(rows, cut_.first(r), cut_.last(r)).size() * static_cast<std::int64_t>(row_bytes));
-  }
-  const ops::RowSet mine = own(rows);
-  const std::size_t total = static_cast<std::size_t>(rows.size()) * row_bytes,
-                    given = static_cast<std::size_t>(mine.size()) * row_bytes;
-  std::byte *send = room(sending_, given), *into = room(arrived_, total);
-#pragma omp parallel for schedule(static) if (given > (std::size_t{1} << 20))
-  for (std::int64_t i = 0; i < mine.size(); ++i) {
-    std::memcpy(send + static_cast<std::size_t>(i) * row_bytes, memory + static_cast<std::size_t>(mine[i]) * row_bytes,
-                row_bytes);
-  }
-  comm_.all_gather_known({send, given}, sizes, {into, total}, what);
-  received_ += static_cast<std::int64_t>(total - given);
-#pragma omp parallel for schedule(static) if (total > (std::size_t{1} << 20))
-  for (std::int64_t i = 0; i < rows.size(); ++i) {
-    const std::int64_t row = rows[i];
-    if (row >= first() && row < last()) continue;
-    std::memcpy(memory + static_cast<std::size_t>(row) * row_bytes, into + static_cast<std::size_t>(i) * row_bytes,
-                row_bytes);
-  }
+  for (std::size_t r = 0; r + 1 < begin.size(); ++r) sizes.push_back(begin[r + 1] - begin[r]);
+  const std::span<std::byte> into = bytes_of(array);
+  const auto rank = static_cast<std::size_t>(comm().rank());
+  const auto given = static_cast<std::size_t>(sizes[rank]);
+  std::byte* send = room(sending_, sizes[rank]);
+  copy_bytes(Stream(device_), send, into.data() + begin[rank], given);
+  transport_.all_gather({send, given}, sizes, into, what);
+  received_ += static_cast<std::int64_t>(into.size() - given);
 }
 
 void GraphExchange::share(const Tensor& values, std::span<const std::int64_t> indptr, const char* what) {
   if (!partitioned_) return;
-  const std::size_t element = size_bytes(values.dtype());
-  const auto bytes_before = [&](std::int64_t node) {
-    return static_cast<std::size_t>(indptr[static_cast<std::size_t>(node)]) * element;
-  };
-  std::vector<std::int64_t> sizes;
-  for (int r = 0; r < comm_.size(); ++r) {
-    sizes.push_back(static_cast<std::int64_t>(bytes_before(cut_.last(r)) - bytes_before(cut_.first(r))));
+  std::vector<std::int64_t> begin;
+  for (int r = 0; r <= comm().size(); ++r) {
+    const std::int64_t node = r == comm().size() ? cut_.nodes() : cut_.first(r);
+    begin.push_back(indptr[static_cast<std::size_t>(node)] * element_bytes(values));
   }
-  const std::size_t total = values.size_bytes(), from = bytes_before(first()), given = bytes_before(last()) - from;
-  std::byte *send = room(sending_, given), *into = static_cast<std::byte*>(values.raw());
-  std::memcpy(send, into + from, given);
-  comm_.all_gather_known({send, given}, sizes, {into, total}, what);
-  received_ += static_cast<std::int64_t>(total - given);
+  share_pieces(values, begin, what);
+}
+
+void GraphExchange::share_chunks(const Tensor& array, std::int64_t chunks,
+                                 const std::function<std::int64_t(std::int64_t)>& at, const char* what) {
+  if (!partitioned_) return;
+  const std::int64_t row_bytes = array.columns() * element_bytes(array);
+  std::vector<std::int64_t> begin;
+  for (int r = 0; r < comm().size(); ++r) begin.push_back(at(shards_of(chunks, r, comm().size()).begin) * row_bytes);
+  begin.push_back(at(chunks) * row_bytes);
+  share_pieces(array, begin, what);
 }
 
 void GraphExchange::by_columns(Target y, const Tensor& x, const std::function<void(const Tensor&, const Tensor&)>& f,
                                const char* what) {
-  const int ranks = comm_.size();
+  const int ranks = comm().size();
   const std::int64_t width = x.columns(), nodes = cut_.nodes(), mine = last() - first();
   const auto column = [&](int r) { return width * r / ranks; };
   const auto columns = [&](int r) { return column(r + 1) - column(r); };
-  const std::int64_t my_columns = columns(comm_.rank());
-  const auto in_bytes = static_cast<std::int64_t>(size_bytes(x.dtype())),
-             out_bytes = static_cast<std::int64_t>(size_bytes(y.tensor.dtype()));
-  const Shape block = {nodes, my_columns};
-  const Tensor in(room(columns_in_, static_cast<std::size_t>(nodes * my_columns * in_bytes)), x.dtype(), block),
-      out(room(columns_out_, static_cast<std::size_t>(nodes * my_columns * out_bytes)), y.tensor.dtype(), block);
-  const auto bytes = [](std::byte* p, std::int64_t count) { return std::span(p, static_cast<std::size_t>(count)); };
+  const std::int64_t my_columns = columns(comm().rank());
+  const std::int64_t in_bytes = element_bytes(x), out_bytes = element_bytes(y.tensor);
+  const auto array = [&](Buffer& memory, DType dtype, const Shape& shape) {
+    return Tensor(room(memory, shape.size() * static_cast<std::int64_t>(size_bytes(dtype))), dtype, shape, device_);
+  };
+  const Tensor in = array(columns_in_, x.dtype(), {nodes, my_columns}),
+               out = array(columns_out_, y.tensor.dtype(), {nodes, my_columns});
+  // A rank's rows, cut into column blocks: one contiguous piece for each rank, in their order.
+  const auto piece = [&](const Tensor& pieces, int r) {
+    return pieces.slice(mine * column(r), mine * columns(r)).reshaped({mine, columns(r)});
+  };
+  const ops::RowSet own = ops::RowSet::range(first(), mine), packed = ops::RowSet::range(0, mine);
+  Stream stream(device_);
 
-  // My rows, cut into column blocks; the pieces of all ranks, one after another, are all rows of my block.
-  std::byte* send = room(sending_, static_cast<std::size_t>(mine * width * in_bytes));
-  const auto* rows = static_cast<const std::byte*>(x.raw()) + first() * width * in_bytes;
-  std::vector<std::span<const std::byte>> to;
-  std::vector<std::int64_t> from;
+  // My rows by columns; the pieces of all ranks, one after another, are all rows of my columns.
+  const Tensor sent = array(sending_, x.dtype(), {mine * width});
+  std::vector<std::int64_t> to, from;
   for (int r = 0; r < ranks; ++r) {
-    std::byte* piece = send + mine * column(r) * in_bytes;
-    const std::int64_t part = columns(r) * in_bytes;
-#pragma omp parallel for schedule(static) if (mine * width > (1 << 18))
-    for (std::int64_t i = 0; i < mine; ++i)
-      std::memcpy(piece + i * part, rows + (i * width + column(r)) * in_bytes, static_cast<std::size_t>(part));
-    to.push_back(bytes(piece, mine * part));
+    ops::copy_block(stream, {piece(sent, r), packed}, {x, own, column(r)}, columns(r));
+    to.push_back(mine * columns(r) * in_bytes);
     from.push_back((cut_.last(r) - cut_.first(r)) * my_columns * in_bytes);
   }
-  comm_.all_to_all_known(to, from, bytes(static_cast<std::byte*>(in.raw()), nodes * my_columns * in_bytes), what);
+  transport_.all_to_all(bytes_of(sent), to, from, bytes_of(in), what);
 
   if (my_columns > 0) f(out, in);
 
   to.clear(), from.clear();
   for (int r = 0; r < ranks; ++r) {
-    const std::int64_t part = my_columns * out_bytes;
-    to.push_back(
-        bytes(static_cast<std::byte*>(out.raw()) + cut_.first(r) * part, (cut_.last(r) - cut_.first(r)) * part));
+    to.push_back((cut_.last(r) - cut_.first(r)) * my_columns * out_bytes);
     from.push_back(mine * columns(r) * out_bytes);
   }
-  std::byte* arrived = room(arrived_, static_cast<std::size_t>(mine * width * out_bytes));
-  comm_.all_to_all_known(to, from, bytes(arrived, mine * width * out_bytes), what);
-  visit_float(y.tensor.dtype(), [&]<class T>() {
-    for (int r = 0; r < ranks; ++r) {
-      const T* piece = reinterpret_cast<const T*>(arrived) + mine * column(r);
-#pragma omp parallel for schedule(static) if (mine * width > (1 << 18))
-      for (std::int64_t i = 0; i < mine; ++i) {
-        T* row = y.tensor.data<T>() + (first() + i) * width + column(r);
-        for (std::int64_t c = 0; c < columns(r); ++c)
-          row[c] = y.accumulate ? row[c] + piece[i * columns(r) + c] : piece[i * columns(r) + c];
-      }
-    }
-  });
+  const Tensor arrived = array(arrived_, y.tensor.dtype(), {mine * width});
+  transport_.all_to_all(bytes_of(out), to, from, bytes_of(arrived), what);
+  const ops::BlockWrite write = y.accumulate ? ops::BlockWrite::add : ops::BlockWrite::store;
+  for (int r = 0; r < ranks; ++r)
+    ops::copy_block(stream, {y.tensor, own, column(r)}, {piece(arrived, r), packed}, columns(r), write);
   received_ += (nodes - mine) * my_columns * in_bytes + mine * (width - my_columns) * out_bytes;
 }
 

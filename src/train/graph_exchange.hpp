@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "lockstep/comm/communicator.hpp"
-#include "lockstep/ops/spmm.hpp"
+#include "lockstep/models/kgat.hpp"
+#include "train/device_exchange.hpp"
 
 namespace lockstep {
 
@@ -32,27 +33,29 @@ class NodeCut {
   std::vector<std::int64_t> begin_, first_segment_;
 };
 
-/// The part of an ascending set that lies in [first, last).
-ops::RowSet part_of(const ops::RowSet& rows, std::int64_t first, std::int64_t last);
-
 /// What ranks that own the rows of node tables give one another. Every table has a row for each node on each rank; a
-/// rank computes the rows that it owns. Collective throughout; alone, nothing moves. The memory for messages is kept.
+/// rank computes the rows that it owns. Tables lie on the device; rows and columns are packed and unpacked there.
+/// Collective throughout; alone, nothing moves. The memory for messages is kept.
 class GraphExchange {
  public:
   /// `partitioned` false: every rank owns, and computes, all rows.
-  GraphExchange(Communicator& comm, NodeCut cut, bool partitioned);
+  GraphExchange(Communicator& comm, NodeCut cut, bool partitioned, Device device = {});
   const NodeCut& cut() const { return cut_; }
   bool partitioned() const { return partitioned_; }
-  Communicator& comm() const { return comm_; }
-  std::int64_t first() const { return partitioned_ ? cut_.first(comm_.rank()) : 0; }
-  std::int64_t last() const { return partitioned_ ? cut_.last(comm_.rank()) : cut_.nodes(); }
+  Communicator& comm() const { return transport_.comm(); }
+  std::int64_t first() const { return partitioned_ ? cut_.first(comm().rank()) : 0; }
+  std::int64_t last() const { return partitioned_ ? cut_.last(comm().rank()) : cut_.nodes(); }
   /// Of an ascending set the rows that this rank owns.
-  ops::RowSet own(const ops::RowSet& rows) const { return partitioned_ ? part_of(rows, first(), last()) : rows; }
+  PlacedRows own(const PlacedRows& rows) const { return partitioned_ ? rows.between(first(), last()) : rows; }
 
   /// The owners' rows of an ascending set become everybody's.
-  void share(const Tensor& table, const ops::RowSet& rows, const char* what);
+  void share(const Tensor& table, const PlacedRows& rows, const char* what);
   /// The same for elements of a vector that lie row by row: those of row r are [indptr[r], indptr[r + 1]).
   void share(const Tensor& values, std::span<const std::int64_t> indptr, const char* what);
+  /// Of chunks that are dealt out like shards: those of all ranks become everybody's. `at(c)` is the row of the array at
+  /// which chunk c begins, and at(chunks) where they end.
+  void share_chunks(const Tensor& array, std::int64_t chunks, const std::function<std::int64_t(std::int64_t)>& at,
+                    const char* what);
 
   /// y (+)= f(x) on the rows that this rank owns, f a product with a matrix of all nodes, from the left: each rank does
   /// some columns of all rows. Two all-to-alls, rows to columns and back; f gets contiguous (N, columns) arrays.
@@ -63,13 +66,16 @@ class GraphExchange {
   std::int64_t received_bytes() const { return received_; }
 
  private:
-  std::byte* room(std::vector<std::byte>& memory, std::size_t size);
+  std::byte* room(Buffer& memory, std::int64_t size) const;
+  /// Pieces of an array that lie in the order of ranks: bytes [begin[r], begin[r + 1]) are rank r's.
+  void share_pieces(const Tensor& array, std::span<const std::int64_t> begin, const char* what);
 
-  Communicator& comm_;
   NodeCut cut_;
   bool partitioned_;
+  Device device_;
+  DeviceExchange transport_;
   std::int64_t received_ = 0;
-  std::vector<std::byte> sending_, arrived_, columns_in_, columns_out_;
+  Buffer sending_, arrived_, columns_in_, columns_out_;
 };
 
 }  // namespace lockstep

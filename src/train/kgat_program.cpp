@@ -30,6 +30,7 @@ KgatStepOptions step_options(const RunConfig& config, const KgatModel::Options& 
           .message_dropout = o.message_dropout,
           .node_dropout = o.node_dropout,
           .seed = config.run.seed,
+          .reproducible = config.run.reproducible,
           .parallel_edges = o.parallel_edges,
           .clip_norm = config.optim.clip_norm,
           .optimizer = config.optim};
@@ -57,7 +58,7 @@ KgatProgram::KgatProgram(World& world, const RunConfig& config, KgatModel& model
 
 KgatMode KgatProgram::choose_mode() {
   if (model_.params().device().is_cuda()) {
-    why_ = "every rank does all of a step on its GPU";
+    why_ = model_.options().mode ? "as dist.mode says" : "every rank does all of a step on its GPU";
     return model_.options().mode.value_or(KgatMode::replicate);
   }
   CfBatch batch;

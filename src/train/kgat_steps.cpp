@@ -33,15 +33,15 @@ KgatSteps::KgatSteps(Communicator& comm, Kgat& net, KgatPropagation& propagation
       net_(net),
       graph_(propagation.graph()),
       options_(options),
-      exchange_(comm, NodeCut(graph_.adj_indptr, options.segments, comm.size()), options.mode != KgatMode::replicate),
+      exchange_(comm, NodeCut(graph_.adj_indptr, options.segments, comm.size()), options.mode != KgatMode::replicate,
+                stream_.device()),
+      by_segments_(!on_gpu() || options.reproducible || exchange_.partitioned()),
       propagation_(propagation),
       adam_cf_(options.optimizer, net.params(), tables_of(net, exchange_, false)),
       adam_kg_(options.optimizer, net.params(), tables_of(net, exchange_, true)),
-      plan_(graph_, exchange_.first(), exchange_.last(), net.params().dtype(), stream_.device()),
+      plan_(graph_, attended().first, attended().second, net.params().dtype(), stream_.device()),
       arenas_{Arena(stream_.device()), Arena(stream_.device())} {
-  require_usage(!on_gpu() || !exchange_.partitioned(), "option dist.mode: between GPUs no rows are moved; with ",
-                comm.size(),
-                " ranks and --device cuda every rank does all of a step, so leave it at auto or replicate");
+  if (by_segments_) propagation.compute_apart(bounds({0, options.segments}));
   const DType dtype = net.params().dtype();
   const std::int64_t table = net.embedding().shape.size(), weights = net.aggregators_end() - net.aggregators_begin();
   constexpr std::int64_t kAligned = 64;
@@ -49,7 +49,7 @@ KgatSteps::KgatSteps(Communicator& comm, Kgat& net, KgatPropagation& propagation
   gradients_ = OwnedTensor(dtype, Shape{begin + weights}, stream_.device(), MemoryUse::gradients);
   dx0_ = gradients_->slice(0, table).reshaped(net.embedding().shape);
   gradient_ = gradients_->slice(begin, weights);
-  segment_sums_ = OwnedTensor(dtype, Shape{on_gpu() ? 1 : options.segments, weights}, stream_.device());
+  segment_sums_ = OwnedTensor(dtype, Shape{by_segments_ ? options.segments : 1, weights}, stream_.device());
   for (const Param& p : net.params().all())
     if (net.ranks_items(p) && &p != &net.embedding()) aggregators_.push_back(&p);
   propagation_.set_dx0(dx0_);
@@ -73,19 +73,29 @@ ShardRange KgatSteps::own_segments() const {
   return {cut.first_segment(comm_.rank()), cut.first_segment(comm_.rank() + 1)};
 }
 
-void KgatSteps::find_embeddings(const ops::RowSet& rows) {
+std::vector<std::int64_t> KgatSteps::bounds(ShardRange segments) const {
+  std::vector<std::int64_t> nodes;
+  for (std::int64_t s = segments.begin; s <= segments.end; ++s) nodes.push_back(exchange_.cut().begin(s));
+  return nodes;
+}
+
+std::pair<std::int64_t, std::int64_t> KgatSteps::attended() const {
+  return on_gpu() ? std::pair(std::int64_t{0}, graph_.nodes) : std::pair(exchange_.first(), exchange_.last());
+}
+
+void KgatSteps::find_embeddings(const PlacedRows& rows) {
   if (embeddings_spread_) exchange_.share(net_.embedding().value, rows, "embeddings");
 }
 
-void KgatSteps::forward(const ops::RowSet& nodes) {
+void KgatSteps::forward(const PlacedRows& nodes) {
   const int layers = net_.arch().layers();
   const ops::RowSet all = ops::RowSet::range(0, graph_.nodes);
   const bool columns = options_.mode == KgatMode::column_switch && exchange_.partitioned();
   // A product reads rows(0) of the embeddings; by columns, those that a rank owns, and the loss those of the batch.
   find_embeddings(columns ? nodes : rows_.rows(0));
   for (int l = 0; l < layers; ++l) {
-    const ops::RowSet own = exchange_.own(rows_.rows(l + 1));
-    propagation_.store(l, columns ? exchange_.own(rows_.rows(l)) : rows_.rows(l));
+    const PlacedRows own = exchange_.own(rows_.rows(l + 1));
+    propagation_.store(l, (columns ? exchange_.own(rows_.rows(l)) : rows_.rows(l)).rows);
     if (columns) {
       exchange_.by_columns(
           {propagation_.s(l)}, propagation_.stored(l),
@@ -109,24 +119,22 @@ void KgatSteps::backward(const CfBatch& batch, std::span<const std::int32_t> nod
   const auto own_nodes = nodes.subspan(static_cast<std::size_t>(part.begin), static_cast<std::size_t>(part.count()));
   const Tensor own_dh = dh.slice(part.begin, part.count());
 
-  const NodeCut& cut = exchange_.cut();
   const ShardRange segments = own_segments();
-  std::vector<std::int64_t> bounds;
-  for (std::int64_t s = segments.begin; s <= segments.end; ++s) bounds.push_back(cut.begin(s));
-  const Tensor sums = on_gpu() ? segment_sums_.view() : segment_sums_->slice(0, segments.count());
+  const std::vector<std::int64_t> pieces = by_segments_ ? bounds(segments) : std::vector<std::int64_t>{0, graph_.nodes};
+  const Tensor sums = segment_sums_->slice(0, static_cast<std::int64_t>(pieces.size()) - 1);
   fill_zero(stream_, sums);
 
   const int layers = net_.arch().layers();
-  ops::clear_node_rows(stream_, propagation_.dx(layers), exchange_.own(rows_.rows(layers)));
+  ops::clear_node_rows(stream_, propagation_.dx(layers), exchange_.own(rows_.rows(layers)).rows);
   propagation_.scatter(layers, own_nodes, own_dh);
   for (int l = layers - 1; l >= 0; --l) {
     // Rows that only neighbours give something to start at zero; the embeddings' gradient has a value in every row.
     // By columns a product reads all rows of ds_l.
     if (!rows_.all(l + 1)) {
-      ops::clear_node_rows(stream_, propagation_.dx(l), l == 0 || columns ? mine : exchange_.own(rows_.rows(l)));
+      ops::clear_node_rows(stream_, propagation_.dx(l), l == 0 || columns ? mine : exchange_.own(rows_.rows(l)).rows);
       if (columns) ops::clear_node_rows(stream_, propagation_.ds(l), mine);
     }
-    propagation_.aggregate_backward(l, exchange_.own(rows_.rows(l + 1)), bounds, sums);
+    propagation_.aggregate_backward(l, exchange_.own(rows_.rows(l + 1)), pieces, sums);
     if (columns) {
       exchange_.by_columns(
           {propagation_.dx(l), true}, propagation_.ds(l),
@@ -136,27 +144,37 @@ void KgatSteps::backward(const CfBatch& batch, std::span<const std::int32_t> nod
           "gradients by columns");
     } else {
       exchange_.share(propagation_.ds(l), rows_.rows(l + 1), "gradients of neighbours' sums");
-      propagation_.product_backward(l, exchange_.own(rows_.rows(l)), rows_.bits(l + 1));
+      propagation_.product_backward(l, exchange_.own(rows_.rows(l)).rows, rows_.bits(l + 1));
     }
     propagation_.scatter(l, own_nodes, own_dh);
   }
 
-  if (on_gpu()) return copy(stream_, gradient_, sums);
-  // The same tree over all segments, whoever has them.
+  if (by_segments_) {
+    sum_segments(sums);
+  } else {
+    copy(stream_, gradient_, sums);
+  }
+}
+
+void KgatSteps::sum_segments(const Tensor& sums) {
+  // The same tree over all segments, whoever has them; a GPU's on the host.
   visit_float(gradient_.dtype(), [&]<class T>() {
+    const Tensor parts = lockstep::on_host(stream_, *arena_, sums);
+    const std::span<T> total = on_gpu() ? on_host<T>(*arena_, gradient_.size()) : gradient_.span<T>();
     std::vector<std::span<T>> local;
-    for (std::int64_t s = 0; s < sums.rows(); ++s) local.push_back(sums.slice(s, 1).span<T>());
+    for (std::int64_t s = 0; s < parts.rows(); ++s) local.push_back(parts.slice(s, 1).span<T>());
     if (exchange_.partitioned()) {
-      tree_all_reduce<T>(comm_, cut.segments(), local, gradient_.span<T>(), "weights' gradients");
+      tree_all_reduce<T>(comm_, exchange_.cut().segments(), local, total, "weights' gradients");
     } else {
-      const std::vector<std::span<const T>> parts(local.begin(), local.end());
-      tree_sum<T>(parts, 0, gradient_.size(), gradient_.span<T>());
+      const std::vector<std::span<const T>> all(local.begin(), local.end());
+      tree_sum<T>(all, 0, gradient_.size(), total);
     }
+    if (on_gpu()) copy(stream_, gradient_, Tensor::of(total.data(), gradient_.shape()));
   });
 }
 
 double KgatSteps::square_norm(unsigned& flags) {
-  if (on_gpu()) {
+  if (!by_segments_) {
     flags = wishes_of_all(comm_, flags);  // while the GPU works
     const double norm = gradient_norm(gradients_, {{0, gradients_->size()}});
     return norm * norm;
@@ -168,7 +186,7 @@ double KgatSteps::square_norm(unsigned& flags) {
     return norm * norm;
   };
   std::vector<double> own(static_cast<std::size_t>(segments.count())), all(static_cast<std::size_t>(cut.segments()));
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (!on_gpu())
   for (std::int64_t s = segments.begin; s < segments.end; ++s)
     own[static_cast<std::size_t>(s - segments.begin)] =
         squares(dx0_.slice(cut.begin(s), cut.begin(s + 1) - cut.begin(s)));
@@ -210,7 +228,7 @@ KgatStepSums KgatSteps::rank_items(const CfBatch& batch, std::int64_t number, do
                                         .seed = options_.seed,
                                         .step = static_cast<std::uint64_t>(number)};
   propagation_.begin(&noise);
-  forward(ops::RowSet::list(nodes));
+  forward({ops::RowSet::list(nodes), ops::RowSet::list(batch.rows())});
 
   const DType dtype = net_.params().dtype();
   const Shape shape = {static_cast<std::int64_t>(nodes.size()), net_.arch().final_width()};
@@ -236,7 +254,7 @@ void KgatSteps::refresh() {
   find_embeddings(ops::RowSet::range(0, graph_.nodes));
   embeddings_spread_ = false;
   refresh_attention(net_, graph_, plan_, options_.parallel_edges);
-  exchange_.share(net_.adjacency().value, graph_.adj_indptr, "attention");
+  if (!on_gpu()) exchange_.share(net_.adjacency().value, graph_.adj_indptr, "attention");
   propagation_.adjacency_changed();
 }
 

@@ -19,7 +19,8 @@ struct KgatStepOptions {
   double cf_l2 = 1e-5, kg_l2 = 1e-5;
   std::vector<double> message_dropout;  ///< per layer, or empty
   double node_dropout = 0;
-  std::uint64_t seed = 0;  ///< of the dropout
+  std::uint64_t seed = 0;     ///< of the dropout
+  bool reproducible = false;  ///< on GPUs: `replicate` has the bits of the modes that partition the nodes
   ops::ParallelEdges parallel_edges = ops::ParallelEdges::per_triple;
   double clip_norm = 0;  ///< 0: off
   OptimizerOptions optimizer = {};
@@ -41,11 +42,15 @@ struct KgatStepSums {
 ///
 /// Sums over nodes go over fixed segments of nodes in ascending order and then in one binary tree over the segments;
 /// sums over a batch go in the order of the batch. Each loss has an Adam of its own; the embeddings belong to both.
+///
+/// On GPUs too, but for two things. `replicate`, where no rank's sums have to match another's, adds up all nodes at once
+/// unless options.reproducible; and the bits of a product may depend on its shape, so that nested_rows, which leaves rows
+/// out, has bits of its own.
 class KgatSteps {
  public:
   /// On the device of the parameters.
   ///
-  /// errors  Error (usage): options that the lazy form of Adam does not take; a mode that moves rows between GPUs
+  /// errors  Error (usage): options that the lazy form of Adam does not take
   KgatSteps(Communicator& comm, Kgat& net, KgatPropagation& propagation, const KgatStepOptions& options);
 
   /// One update of embeddings and aggregators. `number` keys the dropout.
@@ -90,9 +95,13 @@ class KgatSteps {
             static_cast<std::size_t>(count)};
   }
   bool on_gpu() const { return stream_.device().is_cuda(); }
-  /// `nodes`: the batch's rows, where the kernels read them.
-  void forward(const ops::RowSet& nodes);
+  /// Nodes whose attention this rank computes: its own. On a GPU all, so that products have the same shapes everywhere.
+  std::pair<std::int64_t, std::int64_t> attended() const;
+  /// `nodes`: the batch's rows.
+  void forward(const PlacedRows& nodes);
   void backward(const CfBatch& batch, std::span<const std::int32_t> nodes, const Tensor& dh);
+  /// The weights' gradient from its sums over the own segments.
+  void sum_segments(const Tensor& sums);
   double square_norm(unsigned& flags);
   void update_items(double lr, double scale);
 
@@ -106,9 +115,11 @@ class KgatSteps {
   double sum_chunks(const ChunkResults& results, const Uses& uses, std::span<const std::int64_t> relation_chunks);
   /// Those of an ascending list that this rank owns: where they begin, and how many.
   ShardRange own_part(std::span<const std::int32_t> nodes) const;
-  void find_embeddings(const ops::RowSet& rows);
+  void find_embeddings(const PlacedRows& rows);
   /// Segments of the nodes whose rows this rank computes.
   ShardRange own_segments() const;
+  /// Where they begin, and where the last one ends.
+  std::vector<std::int64_t> bounds(ShardRange segments) const;
 
   Communicator& comm_;
   Stream stream_;
@@ -116,6 +127,7 @@ class KgatSteps {
   const KgGraph& graph_;
   KgatStepOptions options_;
   GraphExchange exchange_;
+  const bool by_segments_;  ///< how sums over nodes are made
   KgatPropagation& propagation_;
   NestedRows rows_;
   LazyAdam adam_cf_, adam_kg_;

@@ -1,6 +1,7 @@
 // The steps of KgatSteps that rank triples.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/ops/node_rows.hpp"
@@ -30,7 +31,7 @@ KgatStepSums KgatSteps::rank_triples(const KgBatch& batch, double lr, unsigned f
   adam_kg_.catch_up(net_.embedding(), own_nodes);
   adam_kg_.catch_up(net_.translations(), relations);
   adam_kg_.catch_up(net_.matrices(), relations);
-  find_embeddings(ops::RowSet::list(batch.rows()));
+  find_embeddings({ops::RowSet::list(nodes), ops::RowSet::list(batch.rows())});
 
   const ChunkResults results = {.rows = allocate(arena, dtype, {3 * size, d}),
                                 .relations = allocate(arena, dtype, {chunks, d * k + k}),
@@ -77,26 +78,18 @@ void KgatSteps::gather_chunks(const KgBatch& batch, const ChunkResults& results)
   const auto first_row = [&](std::int64_t c) {
     return c == all ? results.rows.rows() : 3 * batch.chunks[static_cast<std::size_t>(c)].first;
   };
-  // Pieces of an array that lie in the order of the ranks: `at(c)` is where chunk c's begin.
-  const auto gather = [&](std::span<std::byte> array, std::int64_t unit, const auto& at, const char* what) {
-    std::vector<std::int64_t> sizes;
-    for (int r = 0; r < comm_.size(); ++r) {
-      const ShardRange of = shards_of(all, r, comm_.size());
-      sizes.push_back((at(of.end) - at(of.begin)) * unit);
-    }
-    const ShardRange mine = shards_of(all, comm_.rank(), comm_.size());
-    const auto part = array.subspan(static_cast<std::size_t>(at(mine.begin) * unit),
-                                    static_cast<std::size_t>((at(mine.end) - at(mine.begin)) * unit));
-    const std::vector<std::byte> given(part.begin(), part.end());
-    comm_.all_gather_known(given, sizes, array, what);
-  };
-  const auto bytes_of = [](const Tensor& t) { return std::span(static_cast<std::byte*>(t.raw()), t.size_bytes()); };
-  const auto itself = [](std::int64_t c) { return c; };
-  const auto element = static_cast<std::int64_t>(size_bytes(results.rows.dtype()));
-  gather(bytes_of(results.rows), results.rows.columns() * element, first_row, "triples' gradients of nodes");
-  gather(bytes_of(results.relations), results.relations.columns() * element, itself, "triples' gradients of relations");
-  gather(std::as_writable_bytes(results.sums), static_cast<std::int64_t>(sizeof(ops::RankingSums)), itself,
-         "triples' losses");
+  exchange_.share_chunks(results.rows, all, first_row, "triples' gradients of nodes");
+  exchange_.share_chunks(results.relations, all, std::identity(), "triples' gradients of relations");
+
+  stream_.synchronize();  // the losses lie where the host reads them
+  std::vector<std::int64_t> sizes;
+  for (int r = 0; r < comm_.size(); ++r)
+    sizes.push_back(shards_of(all, r, comm_.size()).count() * static_cast<std::int64_t>(sizeof(ops::RankingSums)));
+  const ShardRange mine = shards_of(all, comm_.rank(), comm_.size());
+  const auto own = results.sums.subspan(static_cast<std::size_t>(mine.begin), static_cast<std::size_t>(mine.count()));
+  const std::vector<ops::RankingSums> given(own.begin(), own.end());
+  comm_.all_gather_known(std::as_bytes(std::span(given)), sizes, std::as_writable_bytes(results.sums),
+                         "triples' losses");
 }
 
 /// A node's uses in the order of the batch; a relation's chunks in theirs.

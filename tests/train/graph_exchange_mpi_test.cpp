@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "support/devices.hpp"
 #include "support/mpi_main.hpp"
 #include "support/tolerance.hpp"
 #include "train/graph_exchange.hpp"
@@ -124,6 +125,40 @@ TEST_SUITE("train.graph_exchange") {
         }
       }
     }
+  }
+
+  TEST_CASE("rows, values and columns of a GPU are those of the processor" * doctest::skip(gpu_count() == 0)) {
+    Communicator& comm = test_world().communicator();
+    const Device gpu = {DeviceKind::cuda, comm.rank() % std::max(1, gpu_count())};
+    const std::vector<std::int64_t> indptr = offsets(kNodes);
+    GraphExchange here(comm, NodeCut(indptr, 16, comm.size()), true),
+        there(comm, NodeCut(indptr, 16, comm.size()), true, gpu);
+    std::vector<std::int32_t> some;
+    for (std::int32_t n = 0; n < kNodes; ++n)
+      if (n % 3 != 1) some.push_back(n);
+    const Resident<std::int32_t> placed(std::span<const std::int32_t>(some), gpu);
+    const auto seed = static_cast<std::uint64_t>(1 + comm.rank());  // each rank has numbers of its own
+    for (const std::int64_t width : {1, 5, 37}) {
+      CAPTURE(width);
+      const OwnedTensor table = random_tensor(DType::f32, {kNodes, width}, "numbers", seed),
+                        on_gpu = on_device(table, gpu);
+      here.share(table, ops::RowSet::list(some), "rows");
+      there.share(on_gpu, {ops::RowSet::list(placed.span()), ops::RowSet::list(some)}, "rows");
+      CHECK(same_bits(on_cpu(on_gpu), table));
+      const OwnedTensor y = random_tensor(DType::f32, {kNodes, width}, "numbers", seed), y_gpu = on_device(y, gpu);
+      for (const bool accumulate : {true, false}) {
+        const auto itself = [](const Tensor& out, const Tensor& in) { copy(Stream(in.device()), out, in); };
+        here.by_columns({y, accumulate}, table, itself, "columns");
+        there.by_columns({y_gpu, accumulate}, on_gpu, itself, "columns");
+        CHECK(same_bits(on_cpu(y_gpu), y));
+      }
+    }
+    const OwnedTensor values = random_tensor(DType::f64, {indptr.back()}, "numbers", seed),
+                      values_gpu = on_device(values, gpu);
+    here.share(values, indptr, "values");
+    there.share(values_gpu, indptr, "values");
+    CHECK(same_bits(on_cpu(values_gpu), values));
+    CHECK(there.received_bytes() == here.received_bytes());
   }
 
   TEST_CASE("without a partition every rank owns everything and nothing moves") {

@@ -80,7 +80,11 @@ struct Setup {
   double node_dropout = 0;
   std::optional<DType> storage = {};
   Device device = {};
+  bool reproducible = false;
 };
+
+/// This rank's GPU.
+Device own_gpu() { return {DeviceKind::cuda, test_world().rank() % std::max(1, gpu_count())}; }
 
 /// Two epochs of 3 and 2 steps on items, 3 and 2 on triples; what is settled after `stop` steps is as good as unsettled.
 Trained train(Communicator& comm, const Toy& toy, KgatMode mode, const Setup& setup) {
@@ -100,6 +104,7 @@ Trained train(Communicator& comm, const Toy& toy, KgatMode mode, const Setup& se
   options.message_dropout = setup.message_dropout, options.node_dropout = setup.node_dropout;
   options.seed = 8;
   options.clip_norm = 1;
+  options.reproducible = setup.reproducible;
   t.net->params().move_to(setup.device);
   KgatPropagation propagation(*t.net, toy.data.graph, setup.storage);
   KgatSteps steps(comm, *t.net, propagation, options);
@@ -194,13 +199,14 @@ TEST_SUITE("train.kgat_steps") {
     }
   }
 
-  TEST_CASE("modes that move rows are refused between GPUs" * doctest::skip(gpu_count() == 0)) {
-    const Toy toy;
-    Setup setup;
-    setup.device = {DeviceKind::cuda, 0};
-    if (test_world().size() > 1)
-      CHECK_THROWS_WITH_AS(train(test_world().communicator(), toy, KgatMode::row_partition, setup),
-                           doctest::Contains("dist.mode"), Error);
+  TEST_CASE("every mode on any number of GPUs trains to the same bits" * doctest::skip(gpu_count() == 0)) {
+    for (const ops::Aggregator aggregator : {ops::Aggregator::bi_interaction, ops::Aggregator::graphsage})
+      compare({.aggregator = aggregator,
+               .message_dropout = {0.3, 0.2, 0.1},
+               .node_dropout = 0.1,
+               .device = own_gpu(),
+               .reproducible = true});
+    compare({.storage = DType::bf16, .device = own_gpu(), .reproducible = true});
   }
 
   TEST_CASE("so does double precision") {

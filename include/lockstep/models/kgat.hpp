@@ -76,6 +76,16 @@ class Kgat {
   std::int64_t aggregators_begin_ = 0, aggregators_end_ = 0;
 };
 
+/// An ascending set of rows where the kernels read it, and where the host does: one and the same on a processor.
+struct PlacedRows {
+  PlacedRows(const ops::RowSet& both)
+      : rows(both), host(both) {}  // NOLINT: implicit on purpose; a range is read by all
+  PlacedRows(const ops::RowSet& for_kernels, const ops::RowSet& for_host) : rows(for_kernels), host(for_host) {}
+  /// Those that lie in [first, last).
+  PlacedRows between(std::int64_t first, std::int64_t last) const;
+  ops::RowSet rows, host;
+};
+
 /// Rows that a batch needs of each x_l: those of the batch in the last layer, and with each layer further down their
 /// neighbours too. Exact: nothing else has any influence on the batch's rows, nor a gradient.
 class NestedRows {
@@ -85,7 +95,10 @@ class NestedRows {
   /// Takes lists and bitmaps to where the stream's kernels read them; of a GPU that is the arena's memory.
   void place(const Stream& stream, Arena& arena);
   /// l = 0 .. layers
-  const ops::RowSet& rows(int l) const { return sets_[static_cast<std::size_t>(l)].rows; }
+  PlacedRows rows(int l) const {
+    const Set& set = sets_[static_cast<std::size_t>(l)];
+    return set.all ? PlacedRows(set.rows) : PlacedRows(set.rows, ops::RowSet::list(set.list));
+  }
   /// The same as a bitmap; empty: all.
   ops::RowBits bits(int l) const { return sets_[static_cast<std::size_t>(l)].placed_bits; }
   bool all(int l) const { return sets_[static_cast<std::size_t>(l)].all; }
@@ -131,16 +144,20 @@ class KgatPropagation {
   void store(int l, const ops::RowSet& rows);
   /// What the product of layer l reads.
   const Tensor& stored(int l) const { return rounded_.view() ? rounded_now_ : x(l); }
+  /// On a GPU: what is computed from rows of different segments of the nodes is computed apart from now on. A product's bits
+  /// depend on how many rows it has there; those of a segment are the same whoever computes it.
+  ///
+  /// shapes  segments (k + 1) ascending bounds that hold all nodes
+  void compute_apart(std::vector<std::int64_t> segments) { apart_ = std::move(segments); }
   /// s_l of these rows, then x_{l+1} of them: in two pieces, or block by block in one.
   void product(int l, const ops::RowSet& rows);
-  void aggregate(int l, const ops::RowSet& rows);
-  void forward(int l, const ops::RowSet& rows);
+  void aggregate(int l, const PlacedRows& rows);
+  void forward(int l, const PlacedRows& rows);
   /// From dx_{l+1} of these rows: ds_l and dx_l of them, and the weights' gradients of segment i of the nodes added to row
-  /// i of `sums`. A row whose dx_{l+1} is zero may be left out: it changes no bit of them. A GPU, where no other rank's
-  /// sums are to be matched, adds all to row 0.
+  /// i of `sums`. On a processor a row whose dx_{l+1} is zero may be left out: it changes no bit of them.
   ///
   /// shapes  segments (k + 1) ascending bounds that hold all rows; sums (k, elements of the aggregators)
-  void aggregate_backward(int l, const ops::RowSet& rows, std::span<const std::int64_t> segments, const Tensor& sums);
+  void aggregate_backward(int l, const PlacedRows& rows, std::span<const std::int64_t> segments, const Tensor& sums);
   /// dx_l of these rows += A' ds_l, where only the rows in `from` of ds_l hold something.
   void product_backward(int l, const ops::RowSet& rows, ops::RowBits from);
 
@@ -169,12 +186,16 @@ class KgatPropagation {
   Stream stream() const { return Stream(net_.params().device()); }
   /// Runs work(arena, rows) for pieces of the rows, on a processor shared among its threads.
   template <class Work>
-  void in_pieces(const ops::RowSet& rows, const Work& work);
+  void in_pieces(const PlacedRows& rows, const Work& work);
+  /// The same for a GPU, piece by piece.
+  template <class Work>
+  void in_blocks(const ops::RowSet& rows, const Work& work);
 
   Kgat& net_;
   const KgGraph& graph_;
   Resident<std::int64_t> indptr_, transpose_;  ///< of the graph's pattern
   Resident<std::int32_t> column_;
+  std::vector<std::int64_t> apart_;  ///< bounds of segments, or nothing
   std::optional<Noise> noise_;
   OwnedTensor transposed_, dropped_, dropped_transposed_;
   Tensor values_now_, transposed_now_;
