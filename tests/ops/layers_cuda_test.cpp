@@ -30,10 +30,11 @@ TEST_SUITE("ops.cuda") {
         CAPTURE(s.m);
         CAPTURE(s.n);
         CAPTURE(s.k);
-        agrees_on_both([&](Place& p) {
+        every_dtype_agrees([&](Place& p) {
           ops::gemm_nt(p.stream, {p.out("nt", {s.m, s.n}), add}, p.in("a", {s.m, s.k}), p.in("b", {s.n, s.k}));
           ops::gemm_nn(p.stream, {p.out("nn", {s.m, s.n}), add}, p.in("a", {s.m, s.k}), p.in("b", {s.k, s.n}));
           ops::gemm_tn(p.stream, {p.out("tn", {s.m, s.n}), add}, p.in("a", {s.k, s.m}), p.in("b", {s.k, s.n}));
+          ops::gemm_tn(p.stream, {p.real_out("real", {s.m, s.n}), add}, p.in("a", {s.k, s.m}), p.in("b", {s.k, s.n}));
         });
       }
   }
@@ -47,24 +48,24 @@ TEST_SUITE("ops.cuda") {
           CAPTURE(s.k);
           CAPTURE(std::string(ops::name(f)));
           CAPTURE(whole);
-          agrees_on_both([&](Place& p) {
+          every_dtype_agrees([&](Place& p) {
             const Tensor x = p.in("x", {s.m, s.k}), w = p.in("w", {s.n, s.k}), b = p.in("b", {s.n});
             const Tensor y = p.out("y", {s.m, s.n}), d = p.out("derivative", {s.m, s.n}), dy = p.out("dy", {s.m, s.n});
             ops::linear_forward(p.stream, y, whole ? d : Tensor{}, x, w, whole ? b : Tensor{}, f);
-            ops::linear_backward(p.stream, {p.out("dx", {s.m, s.k}), whole}, {p.out("dw", {s.n, s.k}), whole},
-                                 {p.out("db", {s.n}), whole}, dy, whole ? d : Tensor{}, x, w);
+            ops::linear_backward(p.stream, {p.out("dx", {s.m, s.k}), whole}, {p.real_out("dw", {s.n, s.k}), whole},
+                                 {p.real_out("db", {s.n}), whole}, dy, whole ? d : Tensor{}, x, w);
             ops::linear_tangent(p.stream, p.out("ty", {s.m, s.n}), p.in("tx", {s.m, s.k}), w, whole ? d : Tensor{});
           });
         }
   }
 
   TEST_CASE("many rows are summed in parts" * doctest::skip(!gpu_present())) {
-    agrees_on_both(
+    every_dtype_agrees(
         [&](Place& p) {
           const Tensor x = p.in("x", {4001, 3}), w = p.in("w", {5, 3}), d = p.in("d", {4001, 5});
-          ops::linear_backward(p.stream, {}, {p.out("dw", {5, 3}), true}, {p.out("db", {5}), false},
+          ops::linear_backward(p.stream, {}, {p.real_out("dw", {5, 3}), true}, {p.real_out("db", {5}), false},
                                p.out("dy", {4001, 5}), d, x, w);
-          ops::linear_backward(p.stream, {}, {}, {p.out("db alone", {5}), true}, p.in("dy", {4001, 5}), {}, x, w);
+          ops::linear_backward(p.stream, {}, {}, {p.real_out("db alone", {5}), true}, p.in("dy", {4001, 5}), {}, x, w);
         },
         2e-5);
   }
@@ -74,7 +75,7 @@ TEST_SUITE("ops.cuda") {
       for (const std::int64_t n : {0, 1, 31, 33, 1023}) {
         CAPTURE(std::string(ops::name(f)));
         CAPTURE(n);
-        agrees_on_both([&](Place& p) {
+        every_dtype_agrees([&](Place& p) {
           const Tensor d = p.out("derivative", {n});
           ops::activation_forward(p.stream, p.out("y", {n}), d, p.in("x", {n}), f);
           ops::activation_forward(p.stream, p.out("y alone", {n}), {}, p.in("x", {n}), f);
@@ -89,11 +90,12 @@ TEST_SUITE("ops.cuda") {
       for (const std::int64_t skip : {0, 1}) {
         CAPTURE(n);
         CAPTURE(skip);
-        agrees_on_both([&](Place& p) {
+        every_dtype_agrees([&](Place& p) {
           const auto part = [&](const Tensor& t) { return t.slice(skip, n); };
           ops::scale(p.stream, {part(p.out("added", {n + 1})), true}, part(p.in("x", {n + 1})), 0.7);
           ops::scale(p.stream, {part(p.out("stored", {n + 1})), false}, part(p.in("x", {n + 1})), -1.5);
-          ops::scale_by(p.stream, {part(p.out("by", {n + 1})), true}, part(p.in("x", {n + 1})), p.in("times", {}), 3);
+          ops::scale_by(p.stream, {part(p.out("by", {n + 1})), true}, part(p.real_in("x", {n + 1})),
+                        p.real_in("times", {}), 3);
           ops::add(p.stream, part(p.out("sum", {n + 1})), part(p.in("a", {n + 1})), part(p.in("b", {n + 1})));
         });
       }
@@ -104,15 +106,15 @@ TEST_SUITE("ops.cuda") {
       for (const std::int64_t c : {1, 5, 31, 33, 96, 200, 400, 777, 1023, 1500}) {
         CAPTURE(rows);
         CAPTURE(c);
-        agrees_on_both(
+        every_dtype_agrees(
             [&](Place& p) {
               const Tensor x = p.in("x", {rows, c}), gamma = p.in("gamma", {c}), beta = p.in("beta", {c}),
                            dy = p.in("dy", {rows, c});
-              const Tensor mean = p.out("mean", {rows}), rstd = p.out("rstd", {rows});
+              const Tensor mean = p.real_out("mean", {rows}), rstd = p.real_out("rstd", {rows});
               ops::layernorm_forward(p.stream, p.out("y", {rows, c}), mean, rstd, x, gamma, beta, 1e-3);
               ops::layernorm_forward(p.stream, p.out("y alone", {rows, c}), {}, {}, x, gamma, beta, 1e-3);
-              ops::layernorm_backward(p.stream, {p.out("dx", {rows, c}), true}, {p.out("dgamma", {c}), true},
-                                      {p.out("dbeta", {c}), true}, dy, x, mean, rstd, gamma);
+              ops::layernorm_backward(p.stream, {p.out("dx", {rows, c}), true}, {p.real_out("dgamma", {c}), true},
+                                      {p.real_out("dbeta", {c}), true}, dy, x, mean, rstd, gamma);
               ops::layernorm_backward(p.stream, {p.out("dx alone", {rows, c}), false}, {}, {}, dy, x, mean, rstd,
                                       gamma);
             },
@@ -126,7 +128,7 @@ TEST_SUITE("ops.cuda") {
     for (const std::int64_t width : {1, 3, 8, 33, 130})
       for (const bool add : {false, true}) {
         CAPTURE(width);
-        agrees_on_both(
+        every_dtype_agrees(
             [&](Place& p) {
               const ops::SampleRows rows{p.host(offsets), p.host(samples)};
               ops::dropout(p.stream, {p.out("y", {51, width}), add}, p.in("x", {51, width}),
@@ -147,12 +149,12 @@ TEST_SUITE("ops.cuda") {
           for (std::size_t i = 0; i < uses; ++i)
             ids[i] = static_cast<std::int32_t>((i * i * 7 + i % 3) % static_cast<std::size_t>(rows));
           const auto m = static_cast<std::int64_t>(uses);
-          agrees_on_both([&](Place& p) {
+          every_dtype_agrees([&](Place& p) {
             const auto numbers = p.host(ids);
             ops::embedding_forward(p.stream, p.out("y", {m, c}), p.in("table", {rows, c}), numbers, 1.5);
-            ops::embedding_backward(p.stream, p.out("dtable", {rows, c}), p.in("dy", {m, c}), numbers, 1.5, 0);
-            ops::embedding_backward(p.stream, p.out("dtable, no padding", {rows, c}), p.in("dy", {m, c}), numbers, 1,
-                                    -1);
+            ops::embedding_backward(p.stream, p.real_out("dtable", {rows, c}), p.in("dy", {m, c}), numbers, 1.5, 0);
+            ops::embedding_backward(p.stream, p.real_out("dtable, no padding", {rows, c}), p.in("dy", {m, c}), numbers,
+                                    1, -1);
           });
         }
   }
@@ -160,7 +162,7 @@ TEST_SUITE("ops.cuda") {
   TEST_CASE("gathers copy rows of any size" * doctest::skip(!gpu_present())) {
     const std::vector<std::int64_t> rows = {3, 0, 3, 6};
     for (const std::int64_t c : {1, 2, 4, 37, 64})
-      agrees_on_both(
+      every_dtype_agrees(
           [&](Place& p) {
             ops::gather_rows(p.stream, p.out("y", {4, c}), p.in("table", {7, c}), p.host(rows));
           },
@@ -170,12 +172,12 @@ TEST_SUITE("ops.cuda") {
   TEST_CASE("sums and means of sequences agree with the CPU" * doctest::skip(!gpu_present())) {
     for (const std::int64_t n : {0, 6, 300})
       for (const std::int64_t width : {4, 5}) {
-        agrees_on_both([&](Place& p) {
+        every_dtype_agrees([&](Place& p) {
           const Tensor x = p.in("x", {n, 3, width}), table = p.in("table", {1, 3, width}),
                        y = p.in("g", {n / 3, 3, width});
           ops::add_to_each(p.stream, p.out("sum", {n, 3, width}), x, table);
-          ops::sum_of_all(p.stream, {p.out("added", {1, 3, width}), true}, x);
-          ops::sum_of_all(p.stream, {p.out("stored", {1, 3, width}), false}, x);
+          ops::sum_of_all(p.stream, {p.real_out("added", {1, 3, width}), true}, x);
+          ops::sum_of_all(p.stream, {p.real_out("stored", {1, 3, width}), false}, x);
           ops::mean_of_groups(p.stream, {p.out("mean", {n / 3, 3, width}), true}, x);
           ops::spread_mean(p.stream, {p.out("spread", {n, 3, width}), true}, y);
         });
