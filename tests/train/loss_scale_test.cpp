@@ -1,0 +1,36 @@
+#include "lockstep/train/loss_scale.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace lockstep;
+
+TEST_SUITE("train.loss_scale") {
+  TEST_CASE("a step that overflows halves it, two thousand good ones in a row double it") {
+    LossScale scale;
+    const double first = scale.value;
+    for (int i = 0; i < 1999; ++i) scale.update(true);
+    CHECK(scale.value == first);
+    scale.update(false);  // the count begins again
+    CHECK(scale.value == first / 2);
+    for (int i = 0; i < 1999; ++i) scale.update(true);
+    CHECK(scale.value == first / 2);
+    scale.update(true);
+    CHECK(scale.value == first);
+  }
+
+  TEST_CASE("it falls to one and is then no longer to blame") {
+    LossScale scale;
+    int steps = 0;
+    for (; scale.can_fall(); ++steps) scale.update(false);
+    CHECK(steps == 16);
+    CHECK(scale.value == 1);
+  }
+
+  TEST_CASE("the factor of a sum is a power of two near that of the mean") {
+    const LossScale scale{.value = 1024};
+    CHECK(scale.of_sum(1) == 1024);
+    CHECK(scale.of_sum(64) == 16);
+    CHECK(scale.of_sum(65) == 8);
+    CHECK(scale.of_sum(0) == 1024);
+  }
+}
