@@ -58,10 +58,11 @@ void print(const PlanArguments& a, const ModelNeeds& needs) {
                              : static_cast<double>(threads + 1);
   const double state = static_cast<double>(Optimizer::state_bytes(c.optim, c.dtype())) * parameters;
   const double average = c.optim.ema > 0 ? weights : 0;
+  const double rounded = is_half(c.storage()) ? parameters * static_cast<double>(size_bytes(c.storage())) : 0;
   const double per_sample = needs.activation_bytes_per_sample;
   const double per_batch_sample = per_sample * static_cast<double>(threads) / static_cast<double>(shards);
   const double activations = per_batch_sample * static_cast<double>(batch);
-  const double rank = weights + buffers * weights + state + average + activations;
+  const double rank = weights + rounded + buffers * weights + state + average + activations;
   const double node = rank * static_cast<double>(per_node) + needs.data_bytes;
 
   const auto row = [](const std::string& what, double bytes, const std::string& note = "") {
@@ -72,6 +73,7 @@ void print(const PlanArguments& a, const ModelNeeds& needs) {
             << (on_gpu ? std::string("a GPU") : join(threads, " threads")) << " each; " << needs.parameters
             << " parameters; " << batch << " samples per batch\n\nMemory of a rank" << (on_gpu ? "'s GPU" : "") << "\n";
   row("weights", weights);
+  if (rounded > 0) row("rounded weights", rounded, c.run.precision + ", as operations read them");
   row("gradient buffers", buffers * weights,
       on_gpu ? ""
              : join(buffers, c.run.reproducible ? ": one per shard of this rank, per thread, and the sum"
@@ -127,7 +129,9 @@ int run_plan(World& world, const Args& args) {
   if (!parse(world, options, args, a.config)) return 0;
   world.together("planning", [&] {
     check(a.config);
-    if (world.rank() == 0) print(a, a.config.model->needs(a.config.data.path, a.config.dtype()));
+    if (world.rank() == 0)
+      print(a, a.config.model->needs(a.config.data.path,
+                                     a.config.model_kind == "kgat" ? a.config.dtype() : a.config.storage()));
   });
   return 0;
 }
