@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -141,5 +142,41 @@ TEST_SUITE("nn.params") {
     table.trainable = false;
     CHECK(train.touched_rows(table) == nullptr);
     CHECK_FALSE(train.grad_of(table));
+  }
+
+  TEST_CASE("operations read a rounded copy that follows the masters when it is refreshed" *
+            doctest::skip(gpu_count() == 0)) {
+    const Device gpu{DeviceKind::cuda, 0};
+    Stream stream(gpu);
+    ParamStore store(DType::f32);
+    store.add("before", {3}, init::normal(1));
+    const Param& p = store.add("p", {5, 7}, init::normal(1));
+    store.allocate(3);
+    const OwnedTensor first = converted(p.value, DType::f32);
+    store.move_to(gpu);
+    for (const DType half : {DType::bf16, DType::f16}) {
+      store.store_as(half);
+      CHECK(store.storage() == half);
+      CHECK(store.dtype() == DType::f32);
+      CHECK(Gradients(store).flat().dtype() == DType::f32);
+      Arena arena(gpu);
+      Tape tape(stream, arena, half, Tape::Mode::forward), single(stream, arena, DType::f32, Tape::Mode::forward);
+      CHECK(tape.value(p).dtype() == half);
+      CHECK(tape.real_dtype() == DType::f32);
+      CHECK(same_bits(HostView(tape.value(p)), converted(first, half)));
+      CHECK(same_bits(HostView(single.value(p)), first));
+      {
+        const HostView masters(p.value, HostView::Access::write);
+        for (float& x : masters->span<float>()) x *= 1.5f;
+      }
+      CHECK(same_bits(HostView(tape.value(p)), converted(first, half)));
+      store.refresh(stream);
+      CHECK(same_bits(HostView(tape.value(p)), converted(HostView(p.value), half)));
+      const HostView masters(p.value, HostView::Access::write);
+      std::ranges::copy(first->span<float>(), masters->data<float>());
+    }
+    store.store_as(DType::f32);
+    CHECK(p.stored.raw() == p.value.raw());
+    CHECK_THROWS_AS(store.store_as(DType::f64), Error);
   }
 }
