@@ -23,6 +23,8 @@ import sys
 import tempfile
 import time
 
+from place import Place, add_options
+
 # --------------------------------------------------------------------------------------------------------------- the network
 
 
@@ -85,7 +87,7 @@ def loss_of(torch, y, t, loss="mse", smooth_weight=0.0, smooth_order=2, output_s
 # --------------------------------------------------------------------------------- training: each variant fills net["flat_grad"]
 
 
-def gradient_autograd(torch, net, rows, total_rows, **loss):
+def gradient_autograd(torch, net, rows, total_rows, place, **loss):
     """Plain autograd over leaf views of the flat vector."""
     leaves = {name: p.detach().requires_grad_() for name, p in net["p"].items()}
     for name, leaf in leaves.items():
@@ -94,7 +96,8 @@ def gradient_autograd(torch, net, rows, total_rows, **loss):
 
     def step(z, t):
         net["flat_grad"].zero_()
-        value = loss_of(torch, forward(torch, net, leaves, z), t, **loss)
+        with place.autocast():
+            value = loss_of(torch, forward(torch, net, leaves, z), t, **loss)
         (value * scale if scale != 1 else value).backward()
         return value.detach()
 
@@ -121,14 +124,17 @@ def closed_form(torch, W, b, z, t, total_rows):
     return value, gW, gb
 
 
-def gradient_compiled(torch, net, rows, total_rows, options):
+def gradient_compiled(torch, net, rows, total_rows, options, place):
     def whole(W, b, gW, gb, z, t):
-        value, new_gW, new_gb = closed_form(torch, W, b, z, t, total_rows)
+        with place.autocast():
+            value, new_gW, new_gb = closed_form(torch, W, b, z, t, total_rows)
         for k in range(len(W)):
             gW[k].copy_(new_gW[k])
             gb[k].copy_(new_gb[k])
         return value
 
+    if place.device == "cuda":
+        options = {"max_autotune": "max_autotune" in options, "triton.cudagraphs": place.graphs}
     compiled = torch.compile(whole, fullgraph=True, dynamic=False, options=options)
 
     @torch.no_grad()
@@ -178,12 +184,12 @@ def gradient_manual(torch, net, rows, total_rows):
     return step
 
 
-def make_gradient(torch, name, net, rows, total_rows):
+def make_gradient(torch, name, net, rows, total_rows, place):
     if name == "autograd":
-        return gradient_autograd(torch, net, rows, total_rows)
+        return gradient_autograd(torch, net, rows, total_rows, place)
     if name == "manual":
         return gradient_manual(torch, net, rows, total_rows)
-    return gradient_compiled(torch, net, rows, total_rows, COMPILE[name])
+    return gradient_compiled(torch, net, rows, total_rows, COMPILE[name], place)
 
 
 COMPILE = {"compiled": {}, "compiled-max": {"max_autotune": True, "cpp_wrapper": True}}
@@ -309,7 +315,7 @@ INFERENCE_VARIANTS = {"predict": ["plain", "retained", "compiled", "compiled-max
 # ----------------------------------------------------------------------------------------------------------------- verification
 
 
-def check(torch, files, compile_variants):
+def check(torch, files, compile_variants, place):
     """Largest differences from the golden files, relative to each array's largest value. The bounds are those for float32 that the
     golden files were measured to allow; optimizer steps are in units of the learning rate."""
     import h5py
@@ -365,7 +371,7 @@ def check(torch, files, compile_variants):
                 for s in range(len(f["batches"])):
                     rows = get(f"batches/{s}").long()
                     n = len(rows)
-                    gradient = gradient_autograd(torch, net, n, n, **loss) if name == "autograd" else make_gradient(torch, name, net, n, n)
+                    gradient = gradient_autograd(torch, net, n, n, place, **loss) if name == "autograd" else make_gradient(torch, name, net, n, n, place)
                     lr = float(c["lr"])
                     lr *= {"none": 1.0, "step": float(c["gamma"]) ** (s // int(c["step_size"])),
                            "cosine": (1 + math.cos(math.pi * s / int(c["t_max"]))) / 2}[c["schedule"]]
@@ -398,6 +404,7 @@ def measure(torch, dist, options, run, rows_per_call, calls_per_chunk, seconds):
     """Rows per second over all ranks, in chunks: a chunk ends when its slowest rank does."""
     for _ in range(options.warmup):
         run()
+    options.place.wait()
     rates, cpu, rows = [], 0.0, 0
     stop = torch.zeros(1)
     begin = time.perf_counter()
@@ -407,6 +414,7 @@ def measure(torch, dist, options, run, rows_per_call, calls_per_chunk, seconds):
         t0, c0 = time.perf_counter(), time.process_time()
         for _ in range(calls_per_chunk):
             run()
+        options.place.wait()
         if dist:
             dist.barrier()
         t1, c1 = time.perf_counter(), time.process_time()
@@ -439,9 +447,9 @@ def bench(torch, options):
         mine = options.batch // options.ranks
         state = {"perm": None, "at": 0}
         for name in variants:
-            gradient = make_gradient(torch, name, net, mine, options.batch)
+            gradient = make_gradient(torch, name, net, mine, options.batch, options.place)
             optimizer = make_optimizer(torch, net, {"optimizer": "adam", "lr": 1e-4, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-4})
-            generator = torch.Generator().manual_seed(7)  # the same permutation on all ranks
+            generator = options.place.generator(7)  # the same permutation on all ranks
             state["perm"], state["at"] = torch.randperm(rows, generator=generator), 0
 
             def step():
@@ -483,7 +491,7 @@ def bench(torch, options):
         memory = float(peak)
         dist.barrier()
     config = torch.__config__.show()
-    return {"job": options.bench, "torch": torch.__version__, "blas": next((l.strip(" -") for l in config.splitlines() if "Math Kernel" in l or "OpenBLAS" in l), "unknown"),
+    return {"job": options.bench, "torch": torch.__version__, **options.place.facts(), "blas": next((l.strip(" -") for l in config.splitlines() if "Math Kernel" in l or "OpenBLAS" in l), "unknown"),
             "cpu_capability": torch.backends.cpu.get_cpu_capability(), "preload": os.environ.get("LD_PRELOAD", ""), "ranks": options.ranks, "threads": options.threads,
             "shape": options.shape, "batch": options.batch, "rows": rows, "best_variant": best, **results[best], "peak_rss_mb": memory,
             "start_s": options.start_s, "variants": {k: round(v["rows_per_s"]) for k, v in results.items()}}
@@ -504,6 +512,7 @@ def main():
     parser.add_argument("--blocks", type=lambda s: [int(v) for v in s.split(",")], default=[1000, 4000, 16000], help="rows per inference call to try")
     parser.add_argument("--seconds", type=float, default=1.5, help="measured per variant")
     parser.add_argument("--warmup", type=int, default=5)
+    add_options(parser)
     parser.add_argument("--rank", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--rendezvous", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -524,8 +533,9 @@ def main():
     torch.set_num_threads(options.threads)
     torch.set_flush_denormal(True)
     options.start_s = time.perf_counter() - begin
+    options.place = Place(torch, options)
     if options.check:
-        return check(torch, options.check, not options.no_compile)
+        return check(torch, options.check, not options.no_compile, options.place)
     if options.no_compile:
         global TRAIN_VARIANTS
         TRAIN_VARIANTS = [v for v in TRAIN_VARIANTS if not v.startswith("compiled")]

@@ -19,6 +19,8 @@ import sys
 import tempfile
 import time
 
+from place import Place, add_options
+
 
 def make_model(torch, a):
     """The network; names of parameters are those of the golden files once renamed() has put them there."""
@@ -147,12 +149,13 @@ def draw(torch, signals, image):
     x = torch.linspace(0, image - 1, length).long().expand(n * c, length)
     for i in range(2):
         out[torch.arange(n * c)[:, None], :2, (y.view(n * c, length) - i).clamp(0, image - 1), x] = 0
-    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    mean, std = (torch.tensor(v, device=out.device) for v in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
     return ((out - mean[None, :, None, None]) / std[None, :, None, None]).view(n, c, 3, image, image)
 
 
 def bench(torch, o):
     import torch.distributed as dist
+    place = Place(torch, o)
     torch.set_num_threads(o.threads)
     torch.set_flush_denormal(True)
     if o.ranks > 1:
@@ -168,6 +171,7 @@ def bench(torch, o):
         with h5py.File(o.data) as f:
             signals, labels = torch.from_numpy(f["train/signals"][: o.windows]), torch.from_numpy(f["train/labels"][: o.windows]).long()
             mean, std = torch.from_numpy(f.attrs["channel_mean"]), torch.from_numpy(f.attrs["channel_std"])
+            signals, labels, mean, std = (place.to(t) for t in (signals, labels, mean, std))
     else:
         signals, labels = torch.randn(o.windows, 9, 128, dtype=torch.float64).cumsum(2), torch.randint(0, 6, (o.windows,))
         mean, std = signals.mean((0, 2)), signals.std((0, 2))
@@ -186,25 +190,29 @@ def bench(torch, o):
         p.grad = flat[at : at + p.numel()].view_as(p)
         at += p.numel()
     optimizer = torch.optim.AdamW(params, lr=1e-3, weight_decay=1e-4, fused=True)
-    forward = torch.compile(net, dynamic=False) if o.variant == "compile" else net
+    forward = place.compile(net, dynamic=False) if o.variant == "compile" else net
     loss = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
 
     def step(order):
         flat.zero_()
         batch = x.index_select(0, order)
-        loss(forward(batch.view(-1, *batch.shape[2:])), labels.index_select(0, order)).backward()
+        with place.autocast():
+            value = loss(forward(batch.view(-1, *batch.shape[2:])), labels.index_select(0, order))
+        value.backward()
         if o.ranks > 1:
             dist.all_reduce(flat)
             flat.div_(o.ranks)
         flat.mul_(torch.clamp(1.0 / (flat.norm() + 1e-6), max=1.0))
         optimizer.step()
 
-    generator = torch.Generator().manual_seed(o.rank)
+    generator = place.generator(o.rank)
     orders = torch.stack([torch.randperm(len(x), generator=generator)[: o.batch] for _ in range(64)])
     for i in range(o.warmup):
         step(orders[i % 64])
+    place.wait()
     each = time.perf_counter()
     step(orders[0])
+    place.wait()
     each = time.perf_counter() - each
     if o.ranks > 1:
         slowest = torch.tensor([each])
@@ -216,12 +224,13 @@ def bench(torch, o):
     for i in range(steps):
         step(orders[i % 64])
         if (i + 1) % per_window == 0:
+            place.wait()
             now = time.perf_counter()
             rates.append(per_window * o.batch * o.ranks / (now - start))
             start = now
     if o.rank == 0:
         print(json.dumps({"windows_per_s": statistics.median(rates), "best": max(rates), "worst": min(rates), "steps": steps, "ranks": o.ranks, "threads": o.threads, "batch": o.batch,
-                          "variant": o.variant, "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "torch": torch.__version__,
+                          "variant": o.variant, "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "torch": torch.__version__, **place.facts(),
                           "cpu_capability": torch.backends.cpu.get_cpu_capability()}))
     if o.ranks > 1:
         dist.destroy_process_group()
@@ -233,6 +242,7 @@ def main():
     parser.add_argument("--bench", action="store_true", help="time training steps")
     parser.add_argument("--input", choices=["signal", "image"], default="signal")
     parser.add_argument("--variant", choices=["eager", "compile"], default="eager")
+    add_options(parser)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1, help="per rank")
     parser.add_argument("--batch", type=int, default=32, help="windows per rank")

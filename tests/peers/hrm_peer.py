@@ -17,6 +17,8 @@ import resource
 import statistics
 import time
 
+from place import Place, add_options
+
 try:
     import h5py
     import numpy as np
@@ -63,7 +65,7 @@ class Network:
                 p = f"{level}_level.layers.{i}."
                 shapes |= {p + "self_attn.qkv_proj.weight": (3 * d, d), p + "self_attn.o_proj.weight": (d, d),
                            p + "mlp.gate_up_proj.weight": (2 * inter, d), p + "mlp.down_proj.weight": (d, inter)}
-        g = torch.Generator().manual_seed(seed)
+        g = torch.Generator(torch.get_default_device()).manual_seed(seed)
         self.p = {}
         for name, shape in shapes.items():
             if weights is not None:
@@ -276,24 +278,27 @@ def configuration(a, seq_len, vocab, num_ids):
 
 
 def bench(a):
+    place = Place(torch, a)
     net = Network(configuration(a, a.seq_len, a.vocab, 1))
-    if a.bf16:
+    if a.bf16 or a.precision == "bf16":
         net.use_bf16()
     if a.compile:
-        net.block_function = torch.compile(net.block, dynamic=False)
+        net.block_function = place.compile(net.block, dynamic=False)
     trainer = Trainer(net, a.batch, a.lr, a.wd)
     # Sequences neither halt nor are exact for long: the work of a step does not depend on the data.
     data = [(torch.randint(1, a.vocab, (a.batch, a.seq_len)), torch.randint(1, a.vocab, (a.batch, a.seq_len)), torch.zeros(a.batch, dtype=torch.long)) for _ in range(8)]
     for i in range(a.warmup):
         trainer.step(*data[i % 8])
+    place.wait()
     times = []
     begin = time.perf_counter()
     while time.perf_counter() - begin < a.seconds or len(times) < 3:
         t = time.perf_counter()
         trainer.step(*data[len(times) % 8])
+        place.wait()
         times.append(time.perf_counter() - t)
     print(json.dumps({"samples_per_s": a.batch / statistics.median(times), "steps": len(times), "threads": torch.get_num_threads(), "torch": torch.__version__,
-                      "compile": a.compile, "bf16": a.bf16, "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
+                      "compile": a.compile, "bf16": a.bf16, **place.facts()}))
 
 
 @torch.inference_mode()
@@ -354,6 +359,7 @@ def main():
         p.add_argument("--" + name, type=int, default=default)
     for name, default in (("seconds", 20.0), ("lr", 1e-4), ("wd", 0.1), ("expansion", 4.0), ("min-ratio", 1.0)):
         p.add_argument("--" + name, type=float, default=default)
+    add_options(p)
     p.add_argument("--pos", default="rope")
     p.add_argument("--bf16", action="store_true")
     p.add_argument("--compile", action="store_true")

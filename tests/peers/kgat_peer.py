@@ -20,6 +20,8 @@ import time
 
 import numpy as np
 
+from place import Place, add_options
+
 # ------------------------------------------------------------------------------------------------------------------ graph
 
 
@@ -55,6 +57,13 @@ class Graph:
                 tails, t_at = np.unique(self.tail[at], return_inverse=True)
                 self.of_relation.append((r, *(torch.from_numpy(np.ascontiguousarray(a).astype(np.int64)) for a in (at, heads, h_at, tails, t_at))))
 
+    def move(self, place):
+        """What tensors it has, to where the work is done."""
+        for name, value in vars(self).items():
+            if hasattr(value, "to"):
+                setattr(self, name, place.to(value))
+        self.of_relation = [(r, *map(place.to, tensors)) for r, *tensors in self.of_relation]
+
     def matrices(self, torch, values):
         size = (self.n, self.n)
         return (torch.sparse_csr_tensor(self.crow, self.col, values, size),
@@ -71,11 +80,12 @@ def make_product(torch):
         @staticmethod
         def forward(ctx, x, a, at):
             ctx.at = at
-            return a @ x
+            with torch.autocast(x.device.type, enabled=False):  # sparse products have no bf16
+                return a @ x.to(a.dtype)
 
         @staticmethod
         def backward(ctx, g):
-            return ctx.at @ g.contiguous(), None, None
+            return ctx.at @ g.contiguous().to(ctx.at.dtype), None, None
 
     return Product.apply
 
@@ -381,35 +391,46 @@ def make_weights(torch, a, aggregator, dim=64, relation_dim=64, widths=(64, 32, 
     return w
 
 
-def timed(step, seconds, least=3):
-    """Seconds per call: the median, after a warm-up call."""
+def timed(place, step, seconds, least=3):
+    """Seconds per call: the median, after two calls to warm up."""
     step()
+    step()
+    place.wait()
     took = []
     while sum(took) < seconds or len(took) < least:
         start = time.perf_counter()
         step()
+        place.wait()
         took.append(time.perf_counter() - start)
     return statistics.median(took), len(took)
 
 
 def bench(torch, args):
+    place = Place(torch, args)
     a, graph, values, train, test = load(torch, args.data)
+    graph.move(place)
+    values = place.to(values)
     model = Kgat(torch, make_weights(torch, a, args.aggregator), args.aggregator, args.dropout)
     cf, kg = optimizers(torch, model, 1e-4)
     ab = graph.matrices(torch, values)
     sampler = Sampler(graph, int(a["n_items"]), int(a["n_entities"]), train, 2019)
-    tensors = lambda arrays: [torch.from_numpy(np.ascontiguousarray(x)) for x in arrays]
+    tensors = lambda arrays: [place.to(torch.from_numpy(np.ascontiguousarray(x))) for x in arrays]
+    cf_loss, kg_loss = (place.compile(f, dynamic=False) if args.compile else f for f in (model.cf_loss, model.kg_loss))
 
     def cf_step():
         batch = tensors(sampler.cf(args.batch))
         cf.zero_grad(set_to_none=False)
-        model.cf_loss(*ab, *batch, 1e-5, True).backward()
+        with place.autocast():
+            loss = cf_loss(*ab, *batch, 1e-5, True)
+        loss.backward()
         cf.step()
 
     def kg_step(variant):
         batch = tensors(sampler.kg(2 * args.batch))
         kg.zero_grad(set_to_none=False)
-        model.kg_loss(*batch, 1e-5, variant).backward()
+        with place.autocast():
+            loss = kg_loss(*batch, 1e-5, variant)
+        loss.backward()
         kg.step()
 
     ranking = {}
@@ -417,6 +438,7 @@ def bench(torch, args):
     def evaluation(block):
         if block not in ranking:
             ranking[block] = Ranking(torch, int(a["n_items"]), train, test, block)
+            ranking[block].blocks = [tuple(map(place.to, b)) for b in ranking[block].blocks]
         with torch.inference_mode():
             rows = torch.cat(model.final(*ab), 1)
             return ranking[block].run(torch, rows[int(a["n_entities"]):], rows[:int(a["n_items"])].contiguous(), [20, 40, 60, 80, 100])
@@ -430,11 +452,11 @@ def bench(torch, args):
     }
     for job in args.bench.split(","):
         amount, unit, variants = jobs[job]
-        took = {name: timed(step, args.seconds, 3 if job != "evaluation" else 1)[0] for name, step in variants.items() if args.variant in ("", name)}
+        took = {name: timed(place, step, args.seconds, 3 if job != "evaluation" else 1)[0] for name, step in variants.items() if args.variant in ("", name)}
         best = min(took, key=took.get)
         print(json.dumps({"job": job, "data": os.path.basename(args.data), "threads": args.threads, "seconds": took[best], "per_s": amount / took[best], "unit": unit, "best_variant": best,
                           "variants": {k: amount / v for k, v in took.items()}, "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-                          "torch": torch.__version__, "cpu_capability": torch.backends.cpu.get_cpu_capability()}), flush=True)
+                          "torch": torch.__version__, **place.facts(), "cpu_capability": torch.backends.cpu.get_cpu_capability()}), flush=True)
 
 
 def main():
@@ -448,6 +470,8 @@ def main():
     parser.add_argument("--aggregator", default="bi-interaction")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--variant", default="")
+    parser.add_argument("--compile", action="store_true", help="the losses through torch.compile")
+    add_options(parser)
     args = parser.parse_args()
     try:
         import torch

@@ -21,6 +21,8 @@ import sys
 import tempfile
 import time
 
+from place import Place, add_options
+
 import h5py
 import numpy as np
 import torch
@@ -294,8 +296,9 @@ def check(paths):
 class Data:
     """A prepared file (lockstep-seqrec): training windows and evaluation inputs as tensors, made once."""
 
-    def __init__(self, path, o):
+    def __init__(self, path, o, place):
         f = h5py.File(path)
+        self.place = place
         self.items, self.users = int(f.attrs["n_items"]), int(f.attrs["n_users"])
         offsets, n_train = f["users/offsets"][()], f["users/n_train"][()].astype(np.int64)
         item, T = f["inter/item"][()].astype(np.int64), o.maxlen
@@ -326,13 +329,13 @@ class Data:
             if len(x) > m:
                 evals["valid"].append((u, window(x, m), narrow(window(t, m)), x[m]))
                 evals["test"].append((u, window(x, m + 1), narrow(window(t, m + 1)), x[m + 1]))
-        stack = lambda rows, k: torch.from_numpy(np.stack([r[k] for r in rows]))
+        stack = lambda rows, k: place.to(torch.from_numpy(np.stack([r[k] for r in rows])))
         self.user, self.seq, self.time, self.pos = torch.tensor([r[0] for r in rows]), stack(rows, 1), stack(rows, 2).int(), stack(rows, 3)
-        self.known, self.train_known = torch.from_numpy(self.known), torch.from_numpy(self.train_known)
+        self.known, self.train_known = place.to(torch.from_numpy(self.known)), place.to(torch.from_numpy(self.train_known))
         self.evals = {}
         for split, rows in evals.items():
             user = torch.tensor([r[0] for r in rows])
-            negatives = self.draw(self.known, user, 100, torch.Generator().manual_seed(2024))
+            negatives = self.draw(self.known, user, 100, place.generator(2024))
             target = torch.tensor([int(r[3]) for r in rows]).unsqueeze(1)
             self.evals[split] = (stack(rows, 1), stack(rows, 2).int(), torch.cat([target, negatives], 1))
 
@@ -381,7 +384,7 @@ def evaluate(net, data, split, block=64):
 # ---------------------------------------------------------------------------------------------------------------- training
 
 
-def step_of(net, optimizer, o, loss_sum, reduce=None):
+def step_of(net, optimizer, o, place, loss_sum, reduce=None):
     """One update with the mean over the targets of the whole batch."""
 
     def step(batch):
@@ -391,7 +394,8 @@ def step_of(net, optimizer, o, loss_sum, reduce=None):
         total = torch.zeros(())
         optimizer.zero_grad(set_to_none=True)
         for part in Data.chunks(batch, o.chunk):
-            loss = loss_sum(*part) / targets
+            with place.autocast():
+                loss = loss_sum(*part) / targets
             loss.backward()
             total += loss.detach()
         if o.l2:
@@ -410,13 +414,13 @@ def step_of(net, optimizer, o, loss_sum, reduce=None):
     return step
 
 
-def train(o):
+def train(o, place):
     torch.manual_seed(o.seed)
-    data = Data(o.train, o)
+    data = Data(o.train, o, place)
     net = Network(o, data.items)
     optimizer = adam(o, net, o.lr)
-    step = step_of(net, optimizer, o, net.loss_sum)
-    generator = torch.Generator().manual_seed(o.seed)
+    step = step_of(net, optimizer, o, place, net.loss_sum)
+    generator = place.generator(o.seed)
     begin, best, since, steps = time.time(), {}, 0, 0
     log = open(o.log, "a") if o.log else sys.stdout
     print(json.dumps({"options": vars(o), "users": len(data.user), "evaluated": len(data.evals["test"][0]), "torch": torch.__version__}), file=log, flush=True)
@@ -441,7 +445,7 @@ def train(o):
 # ----------------------------------------------------------------------------------------------------------- speed and memory
 
 
-def bench(o):
+def bench(o, place):
     """Sequences per second over all ranks; each rank takes its share of the batch. --tune tries chunk sizes, attention forms and torch.compile."""
     reduce = None
     if o.ranks > 1:
@@ -452,16 +456,16 @@ def bench(o):
         reduce = dist.all_reduce
     torch.set_flush_denormal(True)
     torch.manual_seed(1)
-    data = Data(o.bench, o)
-    generator = torch.Generator().manual_seed(o.rank + 1)
+    data = Data(o.bench, o, place)
+    generator = place.generator(o.rank + 1)
 
     def measure(chunk, sdpa, compiled, seconds):
         o.chunk, o.sdpa = chunk, sdpa
         net = Network(o, data.items)
         optimizer = adam(o, net, o.lr)
-        loss_sum = torch.compile(net.loss_sum, dynamic=False) if compiled else net.loss_sum
-        step = step_of(net, optimizer, o, loss_sum, reduce)
-        order = torch.randperm(len(data.user), generator=torch.Generator().manual_seed(7))
+        loss_sum = place.compile(net.loss_sum, dynamic=False) if compiled else net.loss_sum
+        step = step_of(net, optimizer, o, place, loss_sum, reduce)
+        order = torch.randperm(len(data.user), generator=place.generator(7))
 
         def next_batch(k):
             share = order[(k * o.batch) % (len(order) - o.batch):][:o.batch].chunk(o.ranks)[max(o.rank, 0)]
@@ -472,6 +476,7 @@ def bench(o):
             step(next_batch(1))
         if reduce:
             reduce(torch.zeros(1))
+        place.wait()
         times, k, begin = [], 2, time.perf_counter()
         while True:
             t0 = time.perf_counter()
@@ -483,6 +488,7 @@ def bench(o):
                 reduce(go)
             if float(go) < o.ranks:
                 break
+        place.wait()
         return o.batch * len(times) / (time.perf_counter() - begin), o.batch / statistics.median(times)
 
     variants = {}
@@ -495,7 +501,7 @@ def bench(o):
         best = max(variants, key=variants.get)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         print(json.dumps({"model": o.model, "mhc": o.mhc, "time_dropout": o.time_dropout, "ranks": o.ranks, "threads": o.threads, "variants": variants,
-                          "best_variant": best, "per_s": variants[best], "peak_rss_bytes_per_rank": peak, "torch": torch.__version__,
+                          "best_variant": best, "per_s": variants[best], "peak_rss_bytes_per_rank": peak, "torch": torch.__version__, **place.facts(),
                           "cpu_capability": torch.backends.cpu.get_cpu_capability()}), flush=True)
     sys.stdout.flush()
     os._exit(0)
@@ -521,6 +527,7 @@ def main():
         p.add_argument("--" + name.replace("_", "-"), type=int, default=default)
     for name, default in dict(dropout=0.2, l2=0.0, lr=1e-3, weight_decay=0.0, ln_eps=1e-8, seconds=5.0).items():
         p.add_argument("--" + name.replace("_", "-"), type=float, default=default)
+    add_options(p)
     p.add_argument("--time-dropout", choices=["element", "table"], default="element")
     p.add_argument("--optimizer", choices=["adam", "adamw"], default="adam")
     p.add_argument("--sdpa", action="store_true", help="PyTorch's fused attention, where a model has no time buckets")
@@ -532,9 +539,9 @@ def main():
     if o.check:
         check(o.check)
     elif o.train:
-        train(o)
+        train(o, Place(torch, o))
     else:
-        bench(o)
+        bench(o, Place(torch, o))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,50 @@
+"""Where a peer runs and with which numbers: the processor, or a GPU with the settings that a good PyTorch user would choose there.
+
+With --device cuda everything that is made without a device is made on the GPU (torch.set_default_device); what comes from files is moved with
+Place.to(). fp32 keeps products in fp32; tf32 lets tensor cores round their factors; bf16 runs the forward pass under autocast, with parameters and
+optimizer in fp32. --graphs has torch.compile record CUDA graphs (its mode reduce-overhead).
+"""
+import resource
+import sys
+
+
+def add_options(parser):
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="fp32")
+    parser.add_argument("--graphs", action="store_true", help="torch.compile records CUDA graphs")
+
+
+class Place:
+    def __init__(self, torch, options):
+        self.torch, self.device, self.precision, self.graphs = torch, options.device, options.precision, options.graphs
+        if self.device == "cuda":
+            if not torch.cuda.is_available():
+                print("skipped: PyTorch sees no GPU")
+                sys.exit(77)
+            torch.set_default_device("cuda")
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
+
+    def to(self, tensor):
+        return tensor.to(self.device, non_blocking=True)
+
+    def generator(self, seed):
+        return self.torch.Generator(self.device).manual_seed(seed)
+
+    def autocast(self):
+        return self.torch.autocast(self.device, self.torch.bfloat16, enabled=self.precision == "bf16")
+
+    def compile(self, function, **how):
+        if self.graphs:
+            how["mode"] = "reduce-overhead"
+        return self.torch.compile(function, **how)
+
+    def wait(self):
+        """Until the GPU has done what it was given: before a clock is read."""
+        if self.device == "cuda":
+            self.torch.cuda.synchronize()
+
+    def facts(self):
+        """For the answer: what ran where, and the largest amount of memory in use."""
+        peak = self.torch.cuda.max_memory_allocated() if self.device == "cuda" else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        name = self.torch.cuda.get_device_name() if self.device == "cuda" else self.torch.backends.cpu.get_cpu_capability()
+        return {"device": self.device, "processor": name, "precision": self.precision, "graphs": self.graphs, "peak_memory_bytes": peak}
