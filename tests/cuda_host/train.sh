@@ -1,8 +1,9 @@
 #!/bin/bash
-# Training on the stand-in, through the real program:   train.sh LOCKSTEP LOCKSTEP_PREP MPIRUN...
+# Training on the stand-in, or on a GPU, through the real program:   train.sh LOCKSTEP LOCKSTEP_PREP MPIRUN...
 # The same trajectory as on the processor; by NCCL and by MPI; the same bits on 1 and 2 ranks with --reproducible; a checkpoint
 # that goes on on the other kind of device; the same bits with and without graphs, and however gradients are cut into buckets.
-# Every model takes some steps. What fits in a GPU's memory, and what is said when nothing fits.
+# Every model takes some steps. What fits in a GPU's memory, and what is said when nothing fits (only the stand-in's is small enough).
+# With one GPU two ranks share it, by MPI, and what only NCCL on two does is left out.
 set -euo pipefail
 lockstep=$1 prep=$2
 shift 2
@@ -34,12 +35,14 @@ if (same_weights cpu/checkpoints/final.h5 gpu/checkpoints/final.h5 1e-30 > /dev/
   exit 1
 fi
 echo "ok  a GPU follows the processor"
-for backend in nccl mpi; do
+gpus=$("$lockstep" info | grep -o "compute capability" | wc -l)
+backends=$([ "$gpus" -gt 1 ] && echo nccl mpi || echo mpi)
+for backend in $backends; do
   train_on_two "${ice[@]}" --steps 12 --run-dir "$backend" --device cuda --backend "$backend"
   grep -q "gradients by $backend" log.txt || { cat log.txt; echo "FAILED: gradients did not travel by $backend"; exit 1; }
   same_weights gpu/checkpoints/final.h5 "$backend/checkpoints/final.h5" 1e-4
 done
-echo "ok  two GPUs follow one, by NCCL and by MPI"
+echo "ok  two ranks on $gpus GPUs follow one: $backends"
 train "${ice[@]}" --steps 12 --run-dir one --device cuda --reproducible
 train_on_two "${ice[@]}" --steps 12 --run-dir two --device cuda --reproducible
 same_weights one/checkpoints/final.h5 two/checkpoints/final.h5 0
@@ -57,49 +60,56 @@ LOCKSTEP_CUDA_HOST_STREAMS=late LOCKSTEP_CUDA_HOST_ORDER=reverse train "${steps[
 says "steps are given to the GPU as graphs"
 same_weights calls/checkpoints/final.h5 late/checkpoints/final.h5 0
 echo "ok  the same bits as graphs and call by call"
-train_on_two "${steps[@]}" --run-dir whole --graphs off --backend nccl --dist.bucket_bytes 100000000
-for graphs in off on; do
-  train_on_two "${steps[@]}" --run-dir "pieces-$graphs" --graphs $graphs --backend nccl --dist.bucket_bytes 1
-  same_weights whole/checkpoints/final.h5 "pieces-$graphs/checkpoints/final.h5" 0
-done
-says "steps are given to the GPU as graphs"
-export LOCKSTEP_CUDA_HOST_STREAMS=late
-train_on_two "${steps[@]}" --run-dir pieces-late --backend nccl --dist.bucket_bytes 1
-unset LOCKSTEP_CUDA_HOST_STREAMS
-same_weights whole/checkpoints/final.h5 pieces-late/checkpoints/final.h5 0
-echo "ok  the same bits with the gradient in one piece, or in buckets during the backward pass"
+if [ "$gpus" -gt 1 ]; then
+  train_on_two "${steps[@]}" --run-dir whole --graphs off --backend nccl --dist.bucket_bytes 100000000
+  for graphs in off on; do
+    train_on_two "${steps[@]}" --run-dir "pieces-$graphs" --graphs $graphs --backend nccl --dist.bucket_bytes 1
+    same_weights whole/checkpoints/final.h5 "pieces-$graphs/checkpoints/final.h5" 0
+  done
+  says "steps are given to the GPU as graphs"
+  export LOCKSTEP_CUDA_HOST_STREAMS=late
+  train_on_two "${steps[@]}" --run-dir pieces-late --backend nccl --dist.bucket_bytes 1
+  unset LOCKSTEP_CUDA_HOST_STREAMS
+  same_weights whole/checkpoints/final.h5 pieces-late/checkpoints/final.h5 0
+  echo "ok  the same bits with the gradient in one piece, or in buckets during the backward pass"
+fi
 
 # An epoch's last batch is one sample: a rank without any joins in all the same.
 last=("${ice[@]}" --batch.size 279 --steps 4 --device cuda)
 train "${last[@]}" --run-dir last-one
-train_on_two "${last[@]}" --run-dir last-two --backend nccl --dist.bucket_bytes 1
+train_on_two "${last[@]}" --run-dir last-two --backend "${backends%% *}" --dist.bucket_bytes 1
 same_weights last-one/checkpoints/final.h5 last-two/checkpoints/final.h5 1e-4
 echo "ok  a rank without samples"
 
-# A rank stands still in the middle of the training: the other one ends the job and says where it waited.
-# shellcheck disable=SC2016
-timeout 120 "${mpirun[@]}" -n 2 bash -c 'echo $$ > pid-$OMPI_COMM_WORLD_RANK; exec "$@"' rank \
-  "$lockstep" train --threads 1 "${ice[@]}" --epochs 100000 --run-dir stalls --device cuda --backend nccl --dist.bucket_bytes 1 --timeout 2 > log.txt 2>&1 &
-job=$!
-for ((i = 0; i < 600; ++i)); do if grep -q "as graphs" log.txt; then break; fi; sleep 0.1; done
-kill -STOP "$(cat pid-1)"
-if wait $job; then echo "FAILED: a job with a rank that stands still has ended well"; exit 1; fi
-says "error \[rank 0/2, .*NCCL, step [0-9]*, .* (collective [0-9]* of [0-9]*): no answer from the other ranks in 2 s"
-echo "ok  a rank that stands still"
-
-small=("${ice[@]}" --batch.size 300 --model.hidden_size 512 --steps 1 --device cuda)
-if LOCKSTEP_CUDA_HOST_MEMORY=43 "$lockstep" train --threads 1 "${small[@]}" --run-dir full > log.txt 2>&1; then
-  echo "FAILED: a step that does not fit was taken"
-  exit 1
+if [ "$gpus" -gt 1 ]; then
+  # A rank stands still in the middle of the training: the other one ends the job and says where it waited.
+  # shellcheck disable=SC2016
+  timeout 120 "${mpirun[@]}" -n 2 bash -c 'echo $$ > pid-$OMPI_COMM_WORLD_RANK; exec "$@"' rank \
+    "$lockstep" train --threads 1 "${ice[@]}" --epochs 100000 --run-dir stalls --device cuda --backend nccl --dist.bucket_bytes 1 --timeout 2 > log.txt 2>&1 &
+  job=$!
+  for ((i = 0; i < 600; ++i)); do if grep -q "as graphs" log.txt; then break; fi; sleep 0.1; done
+  kill -STOP "$(cat pid-1)"
+  if wait $job; then echo "FAILED: a job with a rank that stands still has ended well"; exit 1; fi
+  says "error \[rank 0/2, .*NCCL, step [0-9]*, .* (collective [0-9]* of [0-9]*): no answer from the other ranks in 2 s"
+  echo "ok  a rank that stands still"
 fi
-says "for activations on cuda:0: .* are free; this process holds parameters "
-says "300 samples at once would take about "
-size=$(sed -n 's/.*samples fit: batch.size = \([0-9]*\) over all ranks with batch.accumulate = \([0-9]*\) is.*/--batch.size \1 --batch.accumulate \2/p' log.txt)
-# shellcheck disable=SC2086
-LOCKSTEP_CUDA_HOST_MEMORY=43 train "${small[@]}" $size --run-dir fits
-train "${small[@]}" --run-dir roomy
-same_weights roomy/checkpoints/final.h5 fits/checkpoints/final.h5 1e-4
-echo "ok  what is said to fit in a GPU's memory fits"
+
+if [[ $("$lockstep" info) == *stand-in* ]]; then
+  small=("${ice[@]}" --batch.size 300 --model.hidden_size 512 --steps 1 --device cuda)
+  if LOCKSTEP_CUDA_HOST_MEMORY=43 "$lockstep" train --threads 1 "${small[@]}" --run-dir full > log.txt 2>&1; then
+    echo "FAILED: a step that does not fit was taken"
+    exit 1
+  fi
+  says "for activations on cuda:0: .* are free; this process holds parameters "
+  says "300 samples at once would take about "
+  size=$(sed -n 's/.*samples fit: batch.size = \([0-9]*\) over all ranks with batch.accumulate = \([0-9]*\) is.*/--batch.size \1 --batch.accumulate \2/p' log.txt)
+  # shellcheck disable=SC2086
+  LOCKSTEP_CUDA_HOST_MEMORY=43 train "${small[@]}" $size --run-dir fits
+  train "${small[@]}" --run-dir roomy
+  same_weights roomy/checkpoints/final.h5 fits/checkpoints/final.h5 1e-4
+  echo "ok  what is said to fit in a GPU's memory fits"
+fi
+
 for first in cpu cuda; do
   other=$([ $first = cpu ] && echo cuda || echo cpu)
   train "${ice[@]}" --steps 5 --run-dir "from-$first" --device $first

@@ -1,0 +1,151 @@
+// bench_bandwidth: how near the kernels whose cost is memory come to a plain copy on the same device, in one run.
+//
+//   bench_bandwidth [--device cpu|cuda] [--mib N] [--seconds S] [--json]
+//
+// Each operand has N MiB, more than any cache holds. Counted are the bytes that an operation must read and write, each once; a copy's are
+// twice its size. Median of nine windows of wall time, each of several calls and one wait.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/ops/activation.hpp"
+#include "lockstep/ops/elementwise.hpp"
+#include "lockstep/ops/embedding.hpp"
+#include "lockstep/ops/layernorm.hpp"
+#include "lockstep/ops/rmsnorm.hpp"
+#include "support/tolerance.hpp"
+
+using namespace lockstep;
+
+namespace {
+constexpr std::int64_t kColumns = 512;
+
+/// A tensor of the device filled with copies of one block of random numbers: drawing them all on the host would take minutes.
+class Operand {
+ public:
+  Operand(const Stream& stream, std::int64_t rows, const char* name)
+      : tensor_(DType::f32, {rows, kColumns}, stream.device()) {
+    const std::int64_t rows_at_once = std::min<std::int64_t>(rows, 1024);
+    const OwnedTensor block = test::random_tensor(DType::f32, {rows_at_once, kColumns}, name);
+    for (std::int64_t row = 0; row < rows; row += rows_at_once)
+      copy_bytes(stream, tensor_.view().data<float>() + row * kColumns, block.view().data<float>(),
+                 sizeof(float) * static_cast<std::size_t>(std::min(rows_at_once, rows - row) * kColumns));
+    stream.synchronize();
+  }
+  operator Tensor() const { return tensor_.view(); }
+
+ private:
+  OwnedTensor tensor_;
+};
+
+/// Seconds per call.
+double time_of(const Stream& stream, double seconds, const std::function<void()>& f) {
+  constexpr int kWindows = 9;
+  f();
+  stream.synchronize();
+  const Stopwatch first;
+  f();
+  stream.synchronize();
+  const int calls = std::clamp(static_cast<int>(seconds / kWindows / std::max(first.seconds(), 1e-6)), 1, 1000);
+  std::vector<double> windows;
+  for (int w = 0; w < kWindows; ++w) {
+    const Stopwatch watch;
+    for (int i = 0; i < calls; ++i) f();
+    stream.synchronize();
+    windows.push_back(watch.seconds() / calls);
+  }
+  std::sort(windows.begin(), windows.end());
+  return windows[kWindows / 2];
+}
+
+struct Options {
+  Device device;
+  std::int64_t mib = 256;
+  double seconds = 0.5;
+  bool json = false;
+};
+
+int run(const Options& o) {
+  Stream stream(o.device);
+  const std::int64_t rows = std::max<std::int64_t>(1, (o.mib << 20) / (4 * kColumns)), operand = 4 * rows * kColumns;
+  const Operand a(stream, rows, "a"), b(stream, rows, "b"), c(stream, rows, "c");
+  const OwnedTensor mean(DType::f32, {rows}, o.device), rstd(DType::f32, {rows}, o.device);
+  const Operand gamma(stream, 1, "gamma"), beta(stream, 1, "beta"), dgamma(stream, 1, "dgamma"),
+      dbeta(stream, 1, "dbeta");
+  const auto vector = [](const Tensor& t) { return Tensor(t.data<float>(), DType::f32, {kColumns}, t.device()); };
+  const Buffer pinned = Buffer::pinned(sizeof(std::int32_t) * static_cast<std::size_t>(rows));
+  const std::span ids(reinterpret_cast<std::int32_t*>(pinned.data()), static_cast<std::size_t>(rows));
+  for (std::int64_t i = 0; i < rows; ++i)  // every row once, in an order without pattern
+    ids[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i);
+  for (std::int64_t i = rows - 1; i > 0; --i)
+    std::swap(ids[static_cast<std::size_t>(i)], ids[static_cast<std::size_t>((i * 2654435761LL) % (i + 1))]);
+
+  struct Case {
+    const char* name;
+    int operands;  ///< read and written in all
+    std::function<void()> call;
+  };
+  const Case cases[] = {
+      {"copy", 2, [&] { copy(stream, b, a); }},
+      {"add", 3, [&] { ops::add(stream, c, a, b); }},
+      {"gelu, forward", 3, [&] { ops::activation_forward(stream, b, c, a, ops::Activation::gelu); }},
+      {"activation, backward", 3,
+       [&] {
+         ops::activation_backward(stream, {c, false}, a, b);
+       }},
+      {"layer norm, forward", 2,
+       [&] { ops::layernorm_forward(stream, b, mean, rstd, a, vector(gamma), vector(beta), 1e-5); }},
+      {"layer norm, backward", 3,
+       [&] {
+         ops::layernorm_backward(stream, {c, false}, {vector(dgamma), true}, {vector(dbeta), true}, b, a, mean, rstd,
+                                 vector(gamma));
+       }},
+      {"residual and RMS norm, forward", 3, [&] { ops::rmsnorm_forward(stream, c, rstd, a, b, 1e-5); }},
+      {"embedding, forward", 2, [&] { ops::embedding_forward(stream, b, a, ids, 1.0); }},
+  };
+  double copied = 0;
+  if (!o.json) std::printf("%-32s %12s %10s %16s\n", "operation", "us", "GB/s", "of the copy");
+  for (const Case& one : cases) {
+    const double seconds = time_of(stream, o.seconds, one.call);
+    const double rate = static_cast<double>(one.operands) * static_cast<double>(operand) / seconds;
+    if (copied == 0) copied = rate;
+    if (o.json)
+      std::printf("{\"operation\":\"%s\",\"seconds\":%.9g,\"bytes_per_s\":%.6g,\"of_copy\":%.4f}\n", one.name, seconds,
+                  rate, rate / copied);
+    else
+      std::printf("%-32s %12.1f %10.1f %15.0f%%\n", one.name, 1e6 * seconds, rate / 1e9, 100 * rate / copied);
+  }
+  return 0;
+}
+}  // namespace
+
+int main(int argc, char** argv) try {
+  Options o;
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const char* value = i + 1 < argc ? argv[i + 1] : "";
+    if (arg == "--json") {
+      o.json = true;
+      continue;
+    }
+    if (arg == "--device" && std::strcmp(value, "cuda") == 0)
+      o.device = {DeviceKind::cuda, 0};
+    else if (arg == "--mib")
+      o.mib = std::max(1, std::atoi(value));
+    else if (arg == "--seconds")
+      o.seconds = std::max(0.001, std::atof(value));
+    else if (arg != "--device" || std::strcmp(value, "cpu") != 0) {
+      std::fprintf(stderr, "usage: bench_bandwidth [--device cpu|cuda] [--mib N] [--seconds S] [--json]\n");
+      return 2;
+    }
+    ++i;
+  }
+  return run(o);
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "bench_bandwidth: %s\n", e.what());
+  return 1;
+}

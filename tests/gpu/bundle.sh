@@ -1,0 +1,63 @@
+#!/bin/bash
+# Packs the programs of a build with the libraries that they need, for a machine that has neither MPI nor HDF5 nor Boost:
+#   bundle.sh BUILD OUTPUT.tar[.xz|.gz]
+# What comes out runs from wherever it is unpacked. The C library is the machine's (the same version as here, or newer), and so are
+# CUDA's libraries and driver; NCCL goes along. The output's name says how it is compressed. docs/gpu.md tells how to use it.
+set -euo pipefail
+[ $# = 2 ] || { sed -n 2,5p "$0" >&2; exit 2; }
+source=$(cd "$(dirname "$0")/../.." && pwd)
+build=$(cd "$1" && pwd) output=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+home=$work/lockstep-bundle
+mkdir -p "$home"/{bin,libexec,lib/openmpi,lib/pmix,share,tests}
+
+# Programs lie in libexec/; in bin/ each has a link of its name to a script that starts it with the libraries.
+for program in lockstep lockstep-prep test_ops test_nn test_optim test_models bench_bandwidth; do
+  [ -x "$build/bin/$program" ] && cp "$build/bin/$program" "$home/libexec/"
+done
+[ -x "$home/libexec/lockstep" ] || { echo "bundle: no $build/bin/lockstep: build first" >&2; exit 2; }
+mpirun=$(readlink -f "$(command -v mpirun)") && cp "$mpirun" "$home/libexec/mpirun"
+strip "$home"/libexec/*
+
+# Open MPI's components, without those for networks and schedulers that a single machine does not need.
+path_of() { ompi_info --parsable --path "$1" | cut -d: -f3; }
+find "$(path_of pkglibdir)" -name 'mca_*.so' | grep -vE 'ucx|ofi|psm|atomic|openib|monitoring|memheap|scoll|spml|sshmem|slurm|gridengine|flux|jsm|romio' |
+  xargs cp -t "$home/lib/openmpi"
+pmix=$(ldd "$home"/lib/openmpi/mca_pmix_ext*.so 2>/dev/null | awk '$1 ~ /^libpmix\.so/ {print $3}' | xargs -r readlink -f)
+if [ -n "$pmix" ]; then  # a separate library with components of its own
+  cp "$(dirname "$pmix")"/pmix/*.so "$home/lib/pmix/"
+fi
+cp -rL "$(path_of pkgdatadir)" "$home/share/openmpi"
+
+# Every library that these name, in turn (ldd follows them), but for the C library and CUDA.
+find "$home/libexec" "$home/lib" -type f -exec ldd {} \; 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
+  grep -vE '/(libc|libm|libdl|libpthread|librt|libresolv|libutil|libcuda|libcudart|libcublas|libcublasLt|libcusparse|libnvJitLink|libnvidia-[a-z]*)\.so' |
+  while read -r library; do cp -L "$library" "$home/lib/"; done
+
+cat > "$home/bin/start" <<'END'
+#!/bin/sh
+# Starts the program of this link's name with the libraries of this folder. CUDA's come from CUDA_HOME, or where they usually lie.
+home=$(cd "$(dirname "$0")/.." && pwd)
+cuda=
+for folder in "$CUDA_HOME/lib64" "$CUDA_HOME/lib" /usr/local/cuda/lib64 /usr/local/cuda/lib; do
+  [ -d "$folder" ] && cuda=:$folder && break
+done
+case $LD_LIBRARY_PATH in
+  "$home/lib"*) ;;
+  *) export LD_LIBRARY_PATH="$home/lib$cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" ;;
+esac
+export OPAL_PREFIX="$home" OMPI_MCA_mca_base_component_path="$home/lib/openmpi" OMPI_MCA_plm=isolated
+export PMIX_INSTALL_PREFIX="$home" PMIX_MCA_mca_base_component_path="$home/lib/pmix"
+exec "$home/libexec/$(basename "$0")" "$@"
+END
+chmod +x "$home/bin/start"
+for program in "$home"/libexec/*; do ln -s start "$home/bin/$(basename "$program")"; done
+
+# What tests/gpu/check.sh runs, where it looks for it.
+cp -r "$source/configs" "$source/LICENSE" "$home/"
+cp -r "$source"/tests/{golden,gpu,peers} "$home/tests/"
+mkdir "$home/tests/cuda_host"
+cp "$source"/tests/cuda_host/*.sh "$home/tests/cuda_host/"
+XZ_OPT=${XZ_OPT:--T0} tar -C "$work" -caf "$output" lockstep-bundle
+echo "$output: $(du -h "$output" | cut -f1), needs $(ldd --version | sed -n '1s/.* /the C library /p') or newer; unpack it, then lockstep-bundle/bin/lockstep info"

@@ -1,0 +1,28 @@
+#!/bin/bash
+# A bundle runs from wherever it is unpacked, with nothing of this machine but the C library:   bundle_test.sh BUILD
+set -euo pipefail
+for tool in ompi_info strip; do
+  command -v $tool > /dev/null || { echo "skipped: no $tool"; exit 77; }
+done
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$(dirname "$0")/bundle.sh" "$1" "$work/bundle.tar"
+mkdir "$work/another place"
+tar -C "$work/another place" -xf "$work/bundle.tar"
+cd "$work/another place/lockstep-bundle"
+clean() { env -i PATH=/usr/bin:/bin HOME="$work" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$@"; }
+
+for program in libexec/* lib/*.so* lib/*/*.so; do
+  clean LD_LIBRARY_PATH="$PWD/lib" ldd "$program"
+done | awk '$2 == "=>" && $3 !~ /another/ {print $1}' | sort -u > "$work/outside"
+if grep -vE '^(libc|libm|libdl|libpthread|librt|libresolv|libutil|libcuda|libcudart|libcublasLt)\.so|^linux-vdso' "$work/outside"; then
+  echo "FAILED: these come from outside of the bundle"
+  exit 1
+fi
+clean bin/mpirun --oversubscribe --bind-to none -n 2 bin/lockstep info | tee "$work/info"
+[ "$(grep -cE '^ +[01]  ' "$work/info")" = 2 ] || { echo "FAILED: not two ranks"; exit 1; }
+clean bin/lockstep-prep synth-icecolumn --rows 400 --output "$work/ice.h5" --quiet
+clean bin/mpirun --oversubscribe --bind-to none -n 2 bin/lockstep train --config configs/emulator-icecolumn.ini --data.path "$work/ice.h5" \
+  --batch.size 50 --epochs 2 --threads 1 --run-dir "$work/run"
+clean bin/lockstep verify --model emulator --golden tests/golden/emulator_default.h5 | tail -1
+echo "ok"

@@ -1,0 +1,247 @@
+#!/bin/bash
+# What only a machine with a GPU can show: compute-sanitizer on the kernels' tests, the reference files on the device, trainings beside
+# the processor's, two ranks on one GPU, NCCL, speed beside PyTorch, bandwidth. Everything goes into one JSON and one Markdown file.
+#   check.sh [--bin DIR] [--output DIR] [--data DIR] [--seconds S] [--stand-in] [--cases PATTERN]
+#     --bin       where the programs lie (build/cuda/bin)
+#     --output    gpu-check.json, gpu-check.md and a log of each step (gpu-check)
+#     --data      prepared files by the names that configs/ use; those that are missing are generated
+#     --seconds   of each measurement (5)
+#     --stand-in  the programs are the host build's (build/cuda-host/bin): nothing is timed and no sanitizer runs
+#     --cases     only test cases of such names, one reference file and no training: a trial of this script
+# LOCKSTEP_PYTHON names a Python with torch for the comparison. Exit code 0: all that ran passed; 1: something failed; 2: wrong usage;
+# 77: no GPU here.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+tests=$(dirname "$here") home=$(dirname "$(dirname "$here")")
+bin= output=gpu-check data= seconds=5 stand_in= cases=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --bin | --output | --data | --seconds | --cases) declare "${1#--}=${2:?$1 needs a value}" && shift ;;
+    --stand-in) stand_in=yes ;;
+    *) sed -n 4,12p "$0" >&2; exit 2 ;;
+  esac
+  shift
+done
+[ -n "$bin" ] || for bin in "$home/build/cuda/bin" "$home/bin"; do [ -x "$bin/lockstep" ] && break; done
+[ -x "$bin/lockstep" ] || { echo "gpu-check: no $bin/lockstep: make cuda, or --bin" >&2; exit 2; }
+bin=$(cd "$bin" && pwd)
+device=$("$bin/lockstep" info 2>/dev/null | sed -n 's/^ *CUDA  *//p')
+case $device in
+  *"compute capability"*) ;;
+  *"not built"*) echo "gpu-check: $bin/lockstep has no CUDA path: make cuda, or --bin" >&2; exit 2 ;;
+  *) echo "gpu-check: no GPU here (lockstep info: ${device:-no answer}); docs/cuda-host.md tells what runs without one" >&2; exit 77 ;;
+esac
+[[ $device == *";"* ]] && device="$(awk -F"; " '{print NF}' <<< "$device") x ${device%%;*}"
+mkdir -p "$output/logs" && output=$(cd "$output" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+results=$output/results.tsv
+: > "$results"
+mpirun=mpirun
+[ -x "$bin/mpirun" ] && mpirun=$bin/mpirun  # a bundle's own
+mpirun="$mpirun --oversubscribe --bind-to none"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+python=${LOCKSTEP_PYTHON:-python3}
+
+# --- Steps: a line each in results.tsv: section, name, outcome, seconds, and for measurements value, unit, remark ------------------
+note() {  # SECTION NAME OUTCOME SECONDS [VALUE UNIT REMARK]
+  local IFS=$'\t'
+  echo "$*" >> "$results"
+  printf '%-8s %-10s %-44s %6s s  %s\n' "$3" "$1" "$2" "$4" "${*:5}" | tr '\t' ' '
+}
+log_of() { echo "$output/logs/$(echo "$1-$2" | tr -c 'A-Za-z0-9.\n-' _).log"; }
+step() {  # SECTION NAME LIMIT_S COMMAND...
+  local section=$1 name=$2 limit=$3 begin=$SECONDS code=0 log outcome
+  log=$(log_of "$section" "$name")
+  shift 3
+  timeout "$limit" "$@" > "$log" 2>&1 || code=$?
+  case $code in
+    0) outcome=ok ;;
+    77) outcome=skipped ;;
+    124) outcome=FAILED; echo "gpu-check: no end after $limit s" >> "$log" ;;
+    *) outcome=FAILED ;;
+  esac
+  note "$section" "$name" $outcome $((SECONDS - begin)) "" "" "$([ $outcome = ok ] || grep -aE '[^ ]' "$log" | tail -1 | cut -c1-200 | tr '\t' ' ')"
+  [ $outcome != FAILED ]
+}
+
+# --- The kernels' tests, plain and under compute-sanitizer ----------------------------------------------------------------------
+programs=(test_ops test_optim test_nn test_models)
+wanted=${cases:-*cuda*}
+select=-ts
+[ -n "$cases" ] && select=-tc
+for program in "${programs[@]}"; do
+  [ -x "$bin/$program" ] || { note tests "$program" skipped 0 "" "" "not built: LOCKSTEP_TESTS=ON"; continue; }
+  step tests "$program" 1800 "$bin/$program" "$select=$wanted"
+  [ -n "$cases" ] || step tests "$program, gradients" 1800 "$bin/$program" "-tc=*gradient*" "-tse=*cuda*"
+done
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
+for tool in memcheck racecheck initcheck synccheck; do
+  for program in test_ops test_optim; do
+    if [ -n "$stand_in" ]; then
+      note sanitizer "$tool, $program" skipped 0 "" "" "the stand-in has checks of its own"
+    elif [ -z "$sanitizer" ]; then
+      note sanitizer "$tool, $program" skipped 0 "" "" "no compute-sanitizer on this machine"
+    elif [ -x "$bin/$program" ]; then
+      step sanitizer "$tool, $program" 3600 "$sanitizer" --tool "$tool" --error-exitcode 9 --target-processes all "$bin/$program" "$select=$wanted"
+    fi
+  done
+done
+
+# --- Reference files, trainings ----------------------------------------------------------------------------------------------------
+golden=$tests/golden
+if [ -n "$cases" ]; then
+  golden=$work/golden
+  mkdir "$golden" && ln -s "$tests/golden/emulator_default.h5" "$golden/"
+fi
+step golden "all reference files on the GPU" 1800 "$tests/cuda_host/verify.sh" "$bin/lockstep" "$golden"
+for precision in tf32 bf16 fp16; do
+  step golden "reference files in $precision" 1800 "$tests/cuda_host/verify.sh" "$bin/lockstep" "$golden" "--precision $precision"
+done
+if [ -n "$cases" ]; then
+  note training "beside the processor" skipped 0 "" "" "a trial"
+else
+  # shellcheck disable=SC2086
+  step training "beside the processor; 2 ranks; NCCL; checkpoints" 1800 "$tests/cuda_host/train.sh" "$bin/lockstep" "$bin/lockstep-prep" $mpirun
+fi
+
+# --- Bandwidth ------------------------------------------------------------------------------------------------------------------
+if [ -x "$bin/bench_bandwidth" ]; then
+  sizes=()
+  [ -n "$stand_in" ] && sizes=(--mib 1 --seconds 0.001)
+  if step bandwidth "memory-bound kernels" 600 "$bin/bench_bandwidth" --device cuda --json "${sizes[@]}" && [ -z "$stand_in" ]; then
+    sed -nE 's/.*"operation":"([^"]*)".*"bytes_per_s":([^,]*),"of_copy":([^}]*).*/\1\t\2\t\3/p' "$(log_of bandwidth "memory-bound kernels")" |
+      while IFS=$'\t' read -r name rate share; do
+        note bandwidth "$name" measured 0 "$share" "of the copy" "$(awk -v r="$rate" 'BEGIN {printf "%.0f GB/s", r / 1e9}')"
+      done
+  fi
+fi
+
+# --- Speed, beside PyTorch ------------------------------------------------------------------------------------------------------
+prepared() {  # FILE SOURCE OPTIONS...: the path of a prepared file
+  local file=$1
+  shift
+  if [ -n "$data" ] && [ -f "$data/$file" ]; then
+    echo "$data/$file"
+    return
+  fi
+  [ -f "$work/$file" ] || "$bin/lockstep-prep" "$@" --output "$work/$file" --quiet > "$work/prep.log" 2>&1 || cat "$work/prep.log" >&2
+  echo "$work/$file"
+}
+rate_of() { grep -oE "\"$1\": ?[-+0-9.eE]+" | tail -1 | sed -E 's/.*: ?//'; }
+have_torch=
+[ -z "$stand_in" ] && "$python" -c 'import torch, h5py, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null && have_torch=yes
+
+ours() {  # NAME PRECISION OPTIONS...: lockstep bench
+  local name=$1 precision=$2 size=(--seconds "$seconds") log
+  shift 2
+  log=$(log_of speed "$name, $precision, lockstep")
+  [ -n "$stand_in" ] && size=(--steps 2 --warmup 0)
+  if ! timeout 600 "$bin/lockstep" bench --device cuda --json --precision "$precision" "$@" "${size[@]}" > "$log" 2>&1; then
+    if grep -q "error: option.*precision" "$log"; then
+      note speed "$name, $precision, lockstep" skipped 0 "" "" "$(grep -a error "$log" | tail -1 | cut -c1-160)"
+    else
+      note speed "$name, $precision, lockstep" FAILED 0 "" "" "$(tail -1 "$log" | cut -c1-160)"
+    fi
+  elif [ -z "$(rate_of per_s < "$log")" ]; then
+    note speed "$name, $precision, lockstep" FAILED 0 "" "" "no rate in its answer"
+  elif [ -n "$stand_in" ]; then
+    note speed "$name, $precision, lockstep" ok 0 "" "" "ran; the stand-in has no speed"
+  else
+    note speed "$name, $precision, lockstep" measured 0 "$(rate_of per_s < "$log")" "samples/s" "step $(rate_of median < "$log") s"
+  fi
+}
+peer() {  # NAME PRECISION VARIANT KEY SCRIPT OPTIONS...
+  local name=$1 precision=$2 variant=$3 key=$4 log
+  shift 4
+  log=$(log_of speed "$name, $precision, PyTorch $variant")
+  if [ -z "$have_torch" ]; then
+    return
+  elif timeout 900 "$python" -W ignore "$tests/peers/$1" --device cuda --precision "$precision" --seconds "$seconds" "${@:2}" > "$log" 2>&1; then
+    note speed "$name, $precision, PyTorch $variant" measured 0 "$(rate_of "$key" < "$log")" "samples/s" ""
+  else
+    note speed "$name, $precision, PyTorch $variant" FAILED 0 "" "" "$(tail -1 "$log" | cut -c1-160)"
+  fi
+}
+[ -n "$have_torch" ] || note speed "PyTorch" skipped 0 "" "" "$([ -n "$stand_in" ] && echo "the stand-in has no speed" || echo "$python has no torch with CUDA, or no h5py; LOCKSTEP_PYTHON names another")"
+
+# Sizes: those of the published data sets, and next to nothing for the stand-in.
+config=$home/configs
+rows=(1000 16000) of=360000 users=(--users 6000 --min-length 100 --max-length 300) nodes=(--users 6000 --items 3500 --train-items 80 --fillers 5000)
+puzzles=() small=() hrm=(--batch.size 384)
+if [ -n "$stand_in" ]; then
+  rows=(4) of=100 users=(--users 30) nodes=(--users 30)
+  puzzles=(--order 2 --train 24 --test 8) small=(--batch.size 2) hrm=(--batch.size 2 --model.hidden_size 16 --model.num_heads 2)
+fi
+ml1m=$(prepared ml-1m.h5 synth-sequences "${users[@]}")
+graph=$(prepared kgat-ml1m.h5 synth-kg "${nodes[@]}")
+sudoku=$(prepared sudoku-1k.h5 synth-sudoku "${puzzles[@]}")
+har=$(prepared hapt.h5 synth-har --subjects 12)
+for precision in fp32 tf32 bf16; do
+  for batch in "${rows[@]}"; do
+    name="emulator, $batch rows"
+    ours "$name" $precision --batch.size "$batch" --rows $of
+    peer "$name" $precision eager rows_per_s emulator_peer.py --bench train --batch "$batch" --variant autograd
+    peer "$name" $precision compile rows_per_s emulator_peer.py --bench train --batch "$batch" --variant compiled
+    peer "$name" $precision graphs rows_per_s emulator_peer.py --bench train --batch "$batch" --variant compiled --graphs
+  done
+  for model in sasrec tisasrec; do
+    ours $model $precision --config "$config/$model-ml1m.ini" --data.path "$ml1m" "${small[@]}"
+    peer $model $precision eager per_s sasrec_peer.py --bench "$ml1m" --model $model --time-dropout element --hidden 50 --heads 1 --batch 128 --variants sdpa
+    peer $model $precision compile per_s sasrec_peer.py --bench "$ml1m" --model $model --time-dropout element --hidden 50 --heads 1 --batch 128 --variants sdpa+compiled
+    peer $model $precision graphs per_s sasrec_peer.py --bench "$ml1m" --model $model --time-dropout element --hidden 50 --heads 1 --batch 128 --variants sdpa+compiled --graphs
+  done
+  ours "kgat, items" $precision --config "$config/kgat-ml1m.ini" --data.path "$graph" "${small[@]}"
+  peer "kgat, items" $precision eager per_s kgat_peer.py --bench cf --data "$graph"
+  peer "kgat, items" $precision compile per_s kgat_peer.py --bench cf --data "$graph" --compile
+  peer "kgat, items" $precision graphs per_s kgat_peer.py --bench cf --data "$graph" --compile --graphs
+  ours "har, signal" $precision --config "$config/har-hapt.ini" --data.path "$har" "${small[@]}"
+  peer "har, signal" $precision eager windows_per_s har_peer.py --bench --data "$har"
+  peer "har, signal" $precision compile windows_per_s har_peer.py --bench --data "$har" --variant compile
+  peer "har, signal" $precision graphs windows_per_s har_peer.py --bench --data "$har" --variant compile --graphs
+  if [ -z "$stand_in" ]; then
+    ours "har, images" $precision --config "$config/har-image.ini" --data.path "$har" --batch.accumulate 1
+    peer "har, images" $precision eager windows_per_s har_peer.py --bench --data "$har" --input image --batch 4
+    peer "har, images" $precision compile windows_per_s har_peer.py --bench --data "$har" --input image --batch 4 --variant compile
+    peer "har, images" $precision graphs windows_per_s har_peer.py --bench --data "$har" --input image --batch 4 --variant compile --graphs
+  fi
+  ours hrm $precision --config "$config/hrm-sudoku.ini" --data.path "$sudoku" --data.group_visits 1 "${hrm[@]}"
+  peer hrm $precision eager samples_per_s hrm_peer.py --bench --batch 384
+  peer hrm $precision compile samples_per_s hrm_peer.py --bench --batch 384 --compile
+  peer hrm $precision graphs samples_per_s hrm_peer.py --bench --batch 384 --compile --graphs
+done
+
+# --- Both files -----------------------------------------------------------------------------------------------------------------
+date=$(date -u '+%Y-%m-%d %H:%M UTC')
+driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1)
+version=$("$bin/lockstep" info 2>/dev/null | head -1)
+torch=$([ -n "$have_torch" ] && "$python" -c 'import torch; print(torch.__version__)' 2>/dev/null)
+awk -F'\t' -v date="$date" -v device="$device" -v driver="$driver" -v version="$version" -v torch="$torch" '
+  function text(s) { gsub(/\\/, "\\\\", s); gsub(/"/, "\\\"", s); return "\"" s "\"" }
+  BEGIN { printf "{\"date\":%s,\"device\":%s,\"driver\":%s,\"lockstep\":%s,\"torch\":%s,\"results\":[", text(date), text(device), text(driver), text(version), text(torch) }
+  { printf "%s\n{\"section\":%s,\"name\":%s,\"outcome\":%s,\"seconds\":%s", (NR > 1 ? "," : ""), text($1), text($2), text($3), $4
+    if ($5 != "") printf ",\"value\":%s,\"unit\":%s", $5, text($6)
+    if ($7 != "") printf ",\"remark\":%s", text($7)
+    printf "}" }
+  END { print "\n]}" }' "$results" > "$output/gpu-check.json"
+awk -F'\t' -v date="$date" -v device="$device" -v driver="$driver" -v version="$version" -v torch="$torch" '
+  BEGIN { print "# What a GPU showed\n\n" date ", " device (driver != "" ? ", driver " driver : "") "; " version (torch != "" ? "; PyTorch " torch : "") "."
+          print "\n| step | | outcome | seconds | |\n|---|---|---|---|---|" }
+  $3 != "measured" { printf "| %s | %s | %s | %s | %s |\n", $1, $2, $3, $4, $7 }
+  $3 == "measured" && $1 == "bandwidth" { bandwidth = bandwidth sprintf("| %s | %s | %.0f %% |\n", $2, $7, 100 * $5) }
+  $3 == "measured" && $1 == "speed" {  # MODEL, PRECISION, WHO
+    n = split($2, part, ", "); who = part[n]; row = substr($2, 1, length($2) - length(who) - 2)
+    if (!(row in seen)) { seen[row] = ++rows; name[rows] = row }
+    rate[row, who] = $5; remark[row] = who == "lockstep" ? $7 : remark[row] }
+  function shown(v) { return v == "" ? "not measured" : sprintf("%.4g", v) }
+  END {
+    if (bandwidth != "") print "\n| kernel | | of a copy on the device |\n|---|---|---|\n" bandwidth
+    if (rows) print "\n| training, precision | Lockstep, samples/s | | PyTorch, eager | torch.compile | torch.compile, CUDA graphs | ratio to the fastest |\n|---|---|---|---|---|---|---|"
+    for (i = 1; i <= rows; ++i) {
+      r = name[i]; a = rate[r, "PyTorch eager"]; c = rate[r, "PyTorch compile"]; g = rate[r, "PyTorch graphs"]
+      best = a + 0; if (c + 0 > best) best = c; if (g + 0 > best) best = g; mine = rate[r, "lockstep"]
+      printf "| %s | %s | %s | %s | %s | %s | %s |\n", r, shown(mine), remark[r], shown(a), shown(c), shown(g), (best > 0 && mine > 0 ? sprintf("%.2f", mine / best) : "") } }
+  ' "$results" > "$output/gpu-check.md"
+failed=$(grep -c $'\tFAILED\t' "$results")
+echo "gpu-check: $output/gpu-check.md and .json; $failed failed"
+[ "$failed" = 0 ]
