@@ -9,6 +9,8 @@ PREFIX ?= /usr/local
 CMAKE_ARGS ?=
 RANKS ?= 2
 DEMO ?= demo
+MUTATE ?=
+GPU_CHECK ?=
 
 # Debian and Ubuntu names. gfortran, python3 and the HDF5 tools serve the tests and examples only.
 PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libhdf5-dev hdf5-tools \
@@ -16,7 +18,7 @@ PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libhdf5-
   doctest-dev librandom123-dev gfortran procps xz-utils groff-base
 MPIRUN = OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none
 
-.PHONY: help deps configure build cuda cuda-host demo test test-unit test-mpi bench format lint install docs clean
+.PHONY: help deps configure build cuda cuda-tests cuda-host bundle gpu-check mutate demo test test-unit test-mpi bench format lint install docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -37,6 +39,15 @@ build: configure  ## the programs and libraries, in build/bin and build/lib
 
 cuda:  ## the programs with the CUDA path, in build/cuda/bin: needs the CUDA Toolkit and NCCL
 	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda CMAKE_ARGS="$(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=OFF"
+
+cuda-tests:
+	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda CMAKE_ARGS="$(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON"
+
+gpu-check: cuda-tests  ## on a machine with a GPU: compute-sanitizer, reference files, trainings, speed; gpu-check/gpu-check.md
+	@tests/gpu/check.sh --bin $(BUILD)/cuda/bin $(GPU_CHECK)
+
+bundle: cuda-tests  ## build/bundle.tar.xz: the CUDA programs and tests with their libraries, for a machine that has none of them
+	@tests/gpu/bundle.sh $(BUILD)/cuda $(BUILD)/bundle.tar.xz
 
 cuda-host: configure  ## lockstep with the CUDA path on a stand-in for the GPU, in build/cuda-host/bin: for tests
 	@cmake --build $(BUILD) -j $(JOBS) --target cuda_host_lockstep
@@ -67,6 +78,10 @@ test-unit: build  ## the tests that need one rank
 
 test-mpi: build  ## the multi-rank tests
 	@cd $(BUILD) && ctest --output-on-failure -L mpi
+
+mutate: CMAKE_ARGS += -DLOCKSTEP_TESTS=ON
+mutate: build  ## does a test fail when a CUDA kernel is wrong? MUTATE="--per-file 5 src/ops/rope_cuda.cu": which, and how many
+	@tests/mutation/mutate.py --build $(BUILD) --jobs $(JOBS) $(MUTATE)
 
 bench: CMAKE_ARGS += -DLOCKSTEP_BENCH=ON
 bench: build  ## the benchmarks: ratios measured in one run
