@@ -22,10 +22,10 @@ struct Counts {
 };
 
 /// Of the rows that each rank owns.
-std::vector<Counts> count(const KgGraph& graph, const ops::RowSet& rows, const NodeCut& cut) {
+std::vector<Counts> count(const KgGraph& graph, const PlacedRows& rows, const NodeCut& cut) {
   std::vector<Counts> counts(static_cast<std::size_t>(cut.ranks()));
   for (int r = 0; r < cut.ranks(); ++r) {
-    const ops::RowSet own = part_of(rows, cut.first(r), cut.last(r));
+    const ops::RowSet own = rows.between(cut.first(r), cut.last(r)).host;
     Counts& c = counts[static_cast<std::size_t>(r)];
     c.rows = static_cast<double>(own.size());
     for (std::int64_t i = 0; i < own.size(); ++i) c.entries += static_cast<double>(graph.degree(own[i]));
@@ -63,7 +63,7 @@ KgatCosts kgat_costs(const KgatArch& arch, const KgGraph& graph, std::span<const
   const double ranks = resources.ranks, threads = resources.threads, others = (ranks - 1) / ranks;
   const double link = resources.one_host ? kHostLink : kNetworkLink;
   const int layers = arch.layers();
-  const ops::RowSet all = ops::RowSet::range(0, graph.nodes);
+  const PlacedRows all = ops::RowSet::range(0, graph.nodes);
   NestedRows nested;
   nested.build(graph, layers, nodes);
 

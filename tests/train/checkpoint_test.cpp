@@ -44,6 +44,7 @@ struct Trained {
              .best_epoch = 1,
              .since_best = 1,
              .seconds = 4.5,
+             .loss_scale = {.value = 1024, .steps = 7},
              .finished = false,
              .stop_reason = "",
              .schedule = {.best = 0.5, .bad = 2, .drops = 1},

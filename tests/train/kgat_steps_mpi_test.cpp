@@ -76,7 +76,7 @@ struct Trained {
 struct Setup {
   ops::Aggregator aggregator = ops::Aggregator::bi_interaction;
   DType dtype = DType::f32;
-  std::vector<double> message_dropout;
+  std::vector<double> message_dropout = {};
   double node_dropout = 0;
   std::optional<DType> storage = {};
   Device device = {};
