@@ -107,7 +107,7 @@ class GpuStep final : public ShardedStep::Impl {
   }
 
   void prepare(const GlobalBatch& batch) override {
-    if (use_graphs_ == Graphs::off || prepared_ || micro_batches(batch) > micros_) return;
+    if (use_graphs_ == Graphs::off || prepared_ || micro_batches(batch) > micros_ || !settled()) return;
     const std::size_t next = 1 - turn_;
     arena_.reset();
     if (graphs_[next].capture(stream_, [&] { give(batch, next); })) {
@@ -115,7 +115,7 @@ class GpuStep final : public ShardedStep::Impl {
       failures_ = 0;
       return;
     }
-    // As a rule an arena has to grow, which it does when the step runs without a graph.
+    // As a rule the arena has to grow, which it does when the step runs without a graph.
     if (reduce_) reduce_->join(stream_);
     constexpr int kEnough = 8;
     if (++failures_ < kEnough) return;
@@ -135,6 +135,7 @@ class GpuStep final : public ShardedStep::Impl {
     for (int rank = 0; rank < comm_.size(); ++rank)
       Report(reports_[turn_].seen.data() + static_cast<std::size_t>(rank) * Report::size_bytes(micros))
           .add_to(sums, micros);
+    if (!prepared_) settle();
     seconds.compute = watch_.seconds();
     return sums;
   }
@@ -162,6 +163,21 @@ class GpuStep final : public ShardedStep::Impl {
     for (Reports& turn : reports_) turn = {Buffer::pinned(own), Buffer::pinned(all)};
     report_ = Buffer(stream_.device(), own);
     if (reduce_) all_reports_ = Buffer(stream_.device(), all);
+  }
+
+  /// Whether the arena is as large as it was when it last was in one piece: its reset then allocates nothing, which might
+  /// wait for a GPU that waits for other ranks.
+  bool settled() {
+    return arena_.high_water_bytes() <= settled_bytes_ && arena_.host().high_water_bytes() <= settled_host_bytes_;
+  }
+  /// Brings the arena into one piece, while nothing of it is in use.
+  void settle() {
+    settled_host_bytes_ = 0;
+    for (int part = 0; part < 2; ++part) {  // of the pinned memory
+      arena_.reset();
+      settled_host_bytes_ = std::max(settled_host_bytes_, arena_.host().high_water_bytes());
+    }
+    settled_bytes_ = arena_.high_water_bytes();
   }
 
   /// What batch would fit, found out with smaller and smaller ones; the step is given up.
@@ -260,10 +276,11 @@ class GpuStep final : public ShardedStep::Impl {
   GpuElement element_;
   std::vector<FlatRange> ranges_;  ///< buckets, in the order in which the backward pass finishes them
   std::vector<std::string> names_;
-  std::vector<std::size_t> bucket_of_;  ///< by Param::index
-  std::vector<std::int64_t> params_in_,
-      missing_;                  ///< trainable parameters of a bucket, and those of the step that are not done
-  std::size_t started_ = 0;      ///< buckets
+  std::vector<std::size_t> bucket_of_;   ///< by Param::index
+  std::vector<std::int64_t> params_in_;  ///< trainable parameters of each bucket
+  std::vector<std::int64_t> missing_;    ///< those that the step under way may still add to
+  std::size_t started_ = 0;              ///< buckets
+  std::size_t settled_bytes_ = 0, settled_host_bytes_ = 0;
   std::int64_t micros_ = 0;      ///< that there is room for
   Buffer report_, all_reports_;  ///< on the GPU
   std::array<Reports, 2> reports_;
