@@ -94,7 +94,7 @@ struct Handle {
 class NcclReduce final : public GpuReduce {
  public:
   NcclReduce(Communicator& comm, Device device, double timeout_s)
-      : timeout_s_(timeout_s), main_(device), progress_(main_) {
+      : timeout_s_(timeout_s), rank_(comm.rank()), main_(device), progress_(main_) {
     ncclUniqueId id = {};
     ncclResult_t made = ncclSuccess;
     if (comm.rank() == 0) made = ncclGetUniqueId(&id);
@@ -119,6 +119,30 @@ class NcclReduce final : public GpuReduce {
   void all_gather(const Stream& stream, void* out, const void* in, std::size_t size_bytes, const char* what) override {
     begin(stream, what);
     finish(ncclAllGather(in, out, size_bytes, ncclUint8, nccl_.comm, side_.native()), what);
+    progress_.passed(side_.native(), next_++);
+  }
+
+  void exchange(const Stream& stream, std::span<const std::span<std::byte>> from,
+                std::span<const std::span<const std::byte>> to, const char* what) override {
+    begin(stream, what);
+    const auto own = static_cast<std::size_t>(rank_);
+    if (!to[own].empty())
+      gpu::check(
+          cudaMemcpyAsync(from[own].data(), to[own].data(), to[own].size(), cudaMemcpyDeviceToDevice, side_.native()),
+          "copying a rank's piece for itself");
+    ncclResult_t state = ncclGroupStart();
+    const auto call = [&](ncclResult_t asked) {
+      if (state == ncclSuccess && asked != ncclInProgress) state = asked;
+    };
+    for (std::size_t r = 0; r < to.size(); ++r) {
+      if (r == own) continue;
+      const int other = static_cast<int>(r);
+      if (!to[r].empty()) call(ncclSend(to[r].data(), to[r].size(), ncclUint8, other, nccl_.comm, side_.native()));
+      if (!from[r].empty())
+        call(ncclRecv(from[r].data(), from[r].size(), ncclUint8, other, nccl_.comm, side_.native()));
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    finish(state == ncclSuccess ? ended : state, what);
     progress_.passed(side_.native(), next_++);
   }
 
@@ -186,6 +210,7 @@ class NcclReduce final : public GpuReduce {
   }
 
   double timeout_s_;
+  int rank_;
   Stream main_;  ///< makes the GPU this thread's
   SideStream side_;
   Progress progress_;

@@ -11,6 +11,18 @@ std::span<std::byte> room(Buffer& memory, std::size_t size) {
   return {memory.data(), size};
 }
 
+/// An array's pieces of these sizes, one after another.
+template <class Byte>
+std::vector<std::span<Byte>> cut(std::span<Byte> bytes, std::span<const std::int64_t> sizes) {
+  std::vector<std::span<Byte>> pieces;
+  std::size_t at = 0;
+  for (const std::int64_t size : sizes) {
+    pieces.push_back(bytes.subspan(at, static_cast<std::size_t>(size)));
+    at += static_cast<std::size_t>(size);
+  }
+  return pieces;
+}
+
 }  // namespace
 
 std::span<const std::byte> DeviceExchange::staged(std::span<const std::byte> bytes) {
@@ -33,6 +45,11 @@ void DeviceExchange::deliver(std::span<std::byte> into, std::span<const std::byt
 
 void DeviceExchange::all_gather(std::span<const std::byte> mine, std::span<const std::int64_t> sizes,
                                 std::span<std::byte> into, const char* what) {
+  if (nccl_) {
+    const std::vector<std::span<const std::byte>> to(sizes.size(), mine);
+    nccl_->exchange(stream_, cut(into, sizes), to, what);
+    return nccl_->join(stream_);
+  }
   const std::span<const std::byte> from = staged(mine);
   const std::span<std::byte> landed = landing(into);
   comm_.all_gather_known(from, sizes, landed, what);
@@ -41,16 +58,21 @@ void DeviceExchange::all_gather(std::span<const std::byte> mine, std::span<const
 
 void DeviceExchange::all_to_all(std::span<const std::byte> to, std::span<const std::int64_t> to_sizes,
                                 std::span<const std::int64_t> from_sizes, std::span<std::byte> into, const char* what) {
-  const std::span<const std::byte> from = staged(to);
-  std::vector<std::span<const std::byte>> pieces;
-  std::size_t at = 0;
-  for (const std::int64_t size : to_sizes) {
-    pieces.push_back(from.subspan(at, static_cast<std::size_t>(size)));
-    at += static_cast<std::size_t>(size);
+  if (nccl_) {
+    nccl_->exchange(stream_, cut(into, from_sizes), cut(to, to_sizes), what);
+    return nccl_->join(stream_);
   }
+  const std::span<const std::byte> from = staged(to);
   const std::span<std::byte> landed = landing(into);
-  comm_.all_to_all_known(pieces, from_sizes, landed, what);
+  comm_.all_to_all_known(cut(from, to_sizes), from_sizes, landed, what);
   deliver(into, landed);
+}
+
+void DeviceExchange::wait(std::int64_t step) const {
+  if (nccl_)
+    nccl_->wait(stream_, step);
+  else
+    stream_.synchronize();
 }
 
 }  // namespace lockstep

@@ -39,8 +39,12 @@ NodeCut::NodeCut(std::span<const std::int64_t> indptr, std::int64_t segments, in
   for (int r = 0; r < ranks; ++r) first_segment_.push_back(shards_of(segments, r, ranks).end);
 }
 
-GraphExchange::GraphExchange(Communicator& comm, NodeCut cut, bool partitioned, Device device)
-    : cut_(std::move(cut)), partitioned_(partitioned && comm.size() > 1), device_(device), transport_(comm, device) {
+GraphExchange::GraphExchange(Communicator& comm, NodeCut cut, bool partitioned, Device device,
+                             std::unique_ptr<GpuReduce> nccl)
+    : cut_(std::move(cut)),
+      partitioned_(partitioned && comm.size() > 1),
+      device_(device),
+      transport_(comm, device, std::move(nccl)) {
   require(cut_.ranks() == comm.size(), "a graph cut for ", cut_.ranks(), " ranks is used by ", comm.size());
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -38,8 +39,9 @@ class NodeCut {
 /// Collective throughout; alone, nothing moves. The memory for messages is kept.
 class GraphExchange {
  public:
-  /// `partitioned` false: every rank owns, and computes, all rows.
-  GraphExchange(Communicator& comm, NodeCut cut, bool partitioned, Device device = {});
+  /// `partitioned` false: every rank owns, and computes, all rows. `nccl`: what carries a GPU's rows, or null: the host.
+  GraphExchange(Communicator& comm, NodeCut cut, bool partitioned, Device device = {},
+                std::unique_ptr<GpuReduce> nccl = nullptr);
   const NodeCut& cut() const { return cut_; }
   bool partitioned() const { return partitioned_; }
   Communicator& comm() const { return transport_.comm(); }
@@ -62,6 +64,10 @@ class GraphExchange {
   void by_columns(Target y, const Tensor& x, const std::function<void(const Tensor& y, const Tensor& x)>& f,
                   const char* what);
 
+  /// "nccl" between GPUs, or what the communicator is.
+  const char* backend() const { return transport_.backend(); }
+  /// Waits until the device has done all it was given. errors  Error when NCCL fails or its deadline passes
+  void wait(std::int64_t step) const { transport_.wait(step); }
   /// Bytes that this rank has received from others so far.
   std::int64_t received_bytes() const { return received_; }
 

@@ -33,6 +33,8 @@ KgatStepOptions step_options(const RunConfig& config, const KgatModel::Options& 
           .reproducible = config.run.reproducible,
           .parallel_edges = o.parallel_edges,
           .clip_norm = config.optim.clip_norm,
+          .backend = config.step_options(1).backend,
+          .timeout_s = config.dist.timeout,
           .optimizer = config.optim};
 }
 

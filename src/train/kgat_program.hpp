@@ -31,7 +31,7 @@ class KgatProgram final : public TrainingProgram {
   }
   std::vector<NamedTensor> vectors() override { return {{"triples_loss", loss_of_triples_}}; }
   void resumed() override { steps_.restored(); }
-  std::string backend() const override { return world_.communicator().backend(); }
+  std::string backend() const override { return steps_.exchange().backend(); }
   std::vector<std::pair<std::string, std::string>> facts() override;
 
  private:

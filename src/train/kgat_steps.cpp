@@ -23,6 +23,14 @@ std::vector<RowsOf> tables_of(const Kgat& net, const GraphExchange& exchange, bo
   return which;
 }
 
+/// NCCL where modes move rows between GPUs, and the options let it.
+std::unique_ptr<GpuReduce> nccl_for(Communicator& comm, Device device, const KgatStepOptions& options) {
+  const bool moves = device.is_cuda() && options.mode != KgatMode::replicate && comm.size() > 1;
+  if (!moves || options.backend == Backend::mpi) return nullptr;
+  if (options.backend == Backend::automatic && !gpus_are_apart(comm, device)) return nullptr;
+  return make_gpu_reduce(comm, device, options.timeout_s);
+}
+
 }  // namespace
 
 bool KgatStepSums::finite() const { return std::isfinite(loss) && std::isfinite(norm); }
@@ -34,7 +42,7 @@ KgatSteps::KgatSteps(Communicator& comm, Kgat& net, KgatPropagation& propagation
       graph_(propagation.graph()),
       options_(options),
       exchange_(comm, NodeCut(graph_.adj_indptr, options.segments, comm.size()), options.mode != KgatMode::replicate,
-                stream_.device()),
+                stream_.device(), nccl_for(comm, stream_.device(), options)),
       by_segments_(!on_gpu() || options.reproducible || exchange_.partitioned()),
       propagation_(propagation),
       adam_cf_(options.optimizer, net.params(), tables_of(net, exchange_, false)),
@@ -158,6 +166,7 @@ void KgatSteps::backward(const CfBatch& batch, std::span<const std::int32_t> nod
 
 void KgatSteps::sum_segments(const Tensor& sums) {
   // The same tree over all segments, whoever has them; a GPU's on the host.
+  exchange_.wait(steps_done());
   visit_float(gradient_.dtype(), [&]<class T>() {
     const Tensor parts = lockstep::on_host(stream_, *arena_, sums);
     const std::span<T> total = on_gpu() ? on_host<T>(*arena_, gradient_.size()) : gradient_.span<T>();
@@ -256,6 +265,7 @@ void KgatSteps::refresh() {
   refresh_attention(net_, graph_, plan_, options_.parallel_edges);
   if (!on_gpu()) exchange_.share(net_.adjacency().value, graph_.adj_indptr, "attention");
   propagation_.adjacency_changed();
+  exchange_.wait(steps_done());
 }
 
 void KgatSteps::settle() {
@@ -268,6 +278,7 @@ void KgatSteps::settle() {
       if (t.value.shape() == net_.embedding().shape && t.name.ends_with("/" + net_.embedding().name))
         exchange_.share(t.value, all, "moments of the embeddings");
   }
+  exchange_.wait(steps_done());
 }
 
 void KgatSteps::restored() {

@@ -9,6 +9,7 @@
 #include "lockstep/models/kgat_batch.hpp"
 #include "lockstep/ops/bpr.hpp"
 #include "lockstep/optim/lazy_adam.hpp"
+#include "lockstep/train/sharded_step.hpp"
 #include "train/graph_exchange.hpp"
 
 namespace lockstep {
@@ -22,7 +23,9 @@ struct KgatStepOptions {
   std::uint64_t seed = 0;     ///< of the dropout
   bool reproducible = false;  ///< on GPUs: `replicate` has the bits of the modes that partition the nodes
   ops::ParallelEdges parallel_edges = ops::ParallelEdges::per_triple;
-  double clip_norm = 0;  ///< 0: off
+  double clip_norm = 0;                  ///< 0: off
+  Backend backend = Backend::automatic;  ///< of what GPUs exchange
+  double timeout_s = 0;                  ///< of NCCL; 0: for ever
   OptimizerOptions optimizer = {};
 };
 
@@ -67,6 +70,7 @@ class KgatSteps {
   Optimizer& items_optimizer() { return adam_cf_; }
   Optimizer& triples_optimizer() { return adam_kg_; }
   GraphExchange& exchange() { return exchange_; }
+  const GraphExchange& exchange() const { return exchange_; }
   /// Gradient of the last rank_items(): of the embeddings, in the rows that this rank owns, and of the aggregators.
   const Tensor& embedding_gradient() const { return dx0_; }
   const Tensor& aggregator_gradient() const { return gradient_; }
@@ -102,6 +106,8 @@ class KgatSteps {
   void backward(const CfBatch& batch, std::span<const std::int32_t> nodes, const Tensor& dh);
   /// The weights' gradient from its sums over the own segments.
   void sum_segments(const Tensor& sums);
+  /// Steps done: the number of the one under way.
+  std::int64_t steps_done() const { return adam_cf_.steps() + adam_kg_.steps(); }
   double square_norm(unsigned& flags);
   void update_items(double lr, double scale);
 

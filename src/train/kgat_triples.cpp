@@ -81,7 +81,7 @@ void KgatSteps::gather_chunks(const KgBatch& batch, const ChunkResults& results)
   exchange_.share_chunks(results.rows, all, first_row, "triples' gradients of nodes");
   exchange_.share_chunks(results.relations, all, std::identity(), "triples' gradients of relations");
 
-  stream_.synchronize();  // the losses lie where the host reads them
+  exchange_.wait(steps_done());  // the losses lie where the host reads them
   std::vector<std::int64_t> sizes;
   for (int r = 0; r < comm_.size(); ++r)
     sizes.push_back(shards_of(all, r, comm_.size()).count() * static_cast<std::int64_t>(sizeof(ops::RankingSums)));

@@ -16,10 +16,10 @@
 #include <thread>
 #include <vector>
 
-#include "cuda_bf16.h"
-#include "cuda_fp16.h"
 #include "error.hpp"
 #include "memory.hpp"
+#include "nccl_pipes.hpp"
+#include "nccl_sums.hpp"
 #include "streams.hpp"
 
 using namespace cuda_host;
@@ -59,72 +59,8 @@ struct Shared {
   };
   std::atomic<int> joined;
   Rank ranks[kMostRanks];
+  Pipe pipes[kMostRanks][kMostRanks];  // from, to
 };
-
-std::size_t size_of(ncclDataType_t type) {
-  switch (type) {
-    case ncclInt8:
-    case ncclUint8:
-      return 1;
-    case ncclFloat16:
-    case ncclBfloat16:
-      return 2;
-    case ncclInt64:
-    case ncclUint64:
-    case ncclFloat64:
-      return 8;
-    default:
-      return 4;
-  }
-}
-
-/// out_i = op over ranks, in the order of ranks; half precisions are added up in float.
-template <class T, class Sum = T>
-void reduce_as(std::byte* out, const std::vector<const std::byte*>& from, std::size_t count, ncclRedOp_t op) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto at = [&](std::size_t rank) {
-      T value;
-      std::memcpy(&value, from[rank] + i * sizeof(T), sizeof value);
-      return static_cast<Sum>(value);
-    };
-    Sum result = at(0);
-    for (std::size_t rank = 1; rank < from.size(); ++rank) {
-      const Sum value = at(rank);
-      result = op == ncclProd  ? static_cast<Sum>(result * value)
-               : op == ncclMax ? std::max(result, value)
-               : op == ncclMin ? std::min(result, value)
-                               : static_cast<Sum>(result + value);
-    }
-    if (op == ncclAvg) result = static_cast<Sum>(result / static_cast<Sum>(from.size()));
-    const T value(result);
-    std::memcpy(out + i * sizeof(T), &value, sizeof value);
-  }
-}
-void reduce(ncclDataType_t type, std::byte* out, const std::vector<const std::byte*>& from, std::size_t count,
-            ncclRedOp_t op) {
-  switch (type) {
-    case ncclInt8:
-      return reduce_as<std::int8_t>(out, from, count, op);
-    case ncclUint8:
-      return reduce_as<std::uint8_t>(out, from, count, op);
-    case ncclInt32:
-      return reduce_as<std::int32_t>(out, from, count, op);
-    case ncclUint32:
-      return reduce_as<std::uint32_t>(out, from, count, op);
-    case ncclInt64:
-      return reduce_as<std::int64_t>(out, from, count, op);
-    case ncclUint64:
-      return reduce_as<std::uint64_t>(out, from, count, op);
-    case ncclFloat16:
-      return reduce_as<__half, float>(out, from, count, op);
-    case ncclBfloat16:
-      return reduce_as<__nv_bfloat16, float>(out, from, count, op);
-    case ncclFloat32:
-      return reduce_as<float>(out, from, count, op);
-    case ncclFloat64:
-      return reduce_as<double>(out, from, count, op);
-  }
-}
 
 /// One rank's end of a communicator; work on streams keeps it alive.
 class Comm {
@@ -167,6 +103,7 @@ class Comm {
     }
   }
   bool everyone_here() const { return shared_->joined.load() >= ranks_; }
+  Pipe& pipe(int from, int to) const { return shared_->pipes[from][to]; }
 
   void begin_piece(const Call& call, const std::byte* data, std::size_t size) {
     own().calls[phase_ % 2] = call;
@@ -317,22 +254,77 @@ struct ncclComm {
 
 namespace {
 
+/// Memory of a call must lie on the communicator's device, and hold that much.
+void check_memory(const char* name, const Comm& comm, const char* what, const void* data, std::size_t size) {
+  if (size == 0) return;
+  const auto found = find_allocation(data);
+  require(found && found->kind == MemoryKind::device && found->device == comm.device(), cudaErrorInvalidValue, name,
+          ": ", what, " is at ", describe_address(data), ", not on cuda:", comm.device());
+  check_range(text(name, ": ", what, " is").c_str(), data, size);
+}
+void check_stream(const char* name, const Comm& comm, cudaStream_t stream) {
+  require(device_of(stream) == comm.device(), cudaErrorInvalidValue, name,
+          ": the communicator is of cuda:", comm.device(), ", but the stream is of cuda:", device_of(stream));
+}
+
+/// Messages between two ranks that have been asked for and begin together at the end of the group.
+struct Asked {
+  std::shared_ptr<Comm> comm;
+  cudaStream_t stream;
+  std::vector<Transfer> transfers;
+  Uses uses;
+};
+thread_local std::vector<Asked> asked;
+
+void begin_asked() {
+  for (Asked& a : std::exchange(asked, {})) {
+    submit_lasting(a.stream, std::move(a.uses), [comm = a.comm, transfers = std::move(a.transfers)] {
+      return [comm, left = transfers]() mutable {
+        if (comm->aborted()) return true;
+        if (!comm->everyone_here()) return false;
+        const DeviceAccess access;
+        std::erase_if(left, [](Transfer& t) { return t.go_on(); });
+        return left.empty();
+      };
+    });
+  }
+}
+
+ncclResult_t ask(bool sends, void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t handle,
+                 cudaStream_t stream) {
+  return guarded_nccl([&] {
+    const auto& comm = handle->comm;
+    const char* name = sends ? "ncclSend" : "ncclRecv";
+    check_stream(name, *comm, stream);
+    require(peer >= 0 && peer < comm->ranks(), cudaErrorInvalidValue, name, ": rank ", peer, " of ", comm->ranks());
+    const std::size_t size = count * size_of(type);
+    check_memory(name, *comm, "the message", data, size);
+    auto at =
+        std::find_if(asked.begin(), asked.end(), [&](const Asked& a) { return a.comm == comm && a.stream == stream; });
+    if (at == asked.end()) at = asked.insert(at, {comm, stream, {}, {.name = "ncclSend and ncclRecv", .ranges = {}}});
+    Pipe& pipe = sends ? comm->pipe(comm->rank(), peer) : comm->pipe(peer, comm->rank());
+    require(std::none_of(at->transfers.begin(), at->transfers.end(),
+                         [&](const Transfer& t) { return t.goes_through(pipe); }),
+            cudaErrorNotSupported, name, ": a second message between the same ranks in one group");
+    if (size > 0) {
+      at->transfers.emplace_back(pipe, sends, static_cast<std::byte*>(data), size);
+      at->uses.ranges.push_back({data, size, !sends});
+    }
+    if (groups == 0) begin_asked();
+  });
+}
+
 ncclResult_t start(Collective collective, const void* in, void* out, std::size_t count, ncclDataType_t type,
                    ncclRedOp_t op, int root, ncclComm_t handle, cudaStream_t stream) {
   return guarded_nccl([&] {
     const auto& comm = handle->comm;
     const char* name = kNames[static_cast<int>(collective)];
     const auto ranks = static_cast<std::size_t>(comm->ranks());
-    require(device_of(stream) == comm->device(), cudaErrorInvalidValue, name,
-            ": the communicator is of cuda:", comm->device(), ", but the stream is of cuda:", device_of(stream));
+    check_stream(name, *comm, stream);
     require(root >= 0 && root < comm->ranks(), cudaErrorInvalidValue, name, ": root ", root, " of ", ranks, " ranks");
     const bool gathers = collective == Collective::all_gather, scatters = collective == Collective::reduce_scatter;
     const auto check = [&](const char* what, const void* data, std::size_t elements) {
-      if (elements == 0) return;
-      const auto found = find_allocation(data);
-      require(found && found->kind == MemoryKind::device && found->device == comm->device(), cudaErrorInvalidValue,
-              name, ": ", what, " is at ", describe_address(data), ", not on cuda:", comm->device());
-      check_range(text(name, ": ", what, " is").c_str(), data, elements * size_of(type));
+      check_memory(name, *comm, what, data, elements * size_of(type));
     };
     const bool is_root = comm->rank() == root;
     if (collective != Collective::broadcast || is_root) check("the input", in, scatters ? count * ranks : count);
@@ -445,7 +437,18 @@ ncclResult_t ncclGroupStart() {
 ncclResult_t ncclGroupEnd() {
   if (--groups > 0) return ncclSuccess;
   const auto comms = std::exchange(starting, {});
-  return guarded_nccl([&] { wait_for(comms); });
+  return guarded_nccl([&] {
+    wait_for(comms);
+    begin_asked();
+  });
+}
+ncclResult_t ncclSend(const void* in, std::size_t count, ncclDataType_t type, int to, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return ask(true, const_cast<void*>(in), count, type, to, comm, stream);
+}
+ncclResult_t ncclRecv(void* out, std::size_t count, ncclDataType_t type, int from, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return ask(false, out, count, type, from, comm, stream);
 }
 
 ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,

@@ -75,6 +75,37 @@ TEST_SUITE("cuda_host.nccl") {
       }
   }
 
+  TEST_CASE("messages between ranks, sent and received in groups, of different lengths and also none") {
+    for (const int ranks : {2, 3}) {
+      const auto size_of = [](int from, int to) { return static_cast<std::size_t>((3 * from + to) % 5) * 17001; };
+      const auto complaints = as_ranks(ranks, [&](Rank& r) {
+        std::vector<DeviceArray<float>> out, in;
+        for (int other = 0; other < ranks; ++other) {
+          out.emplace_back(std::vector<float>(std::max<std::size_t>(1, size_of(r.rank, other)),
+                                              static_cast<float>(10 * r.rank + other)),
+                           r.rank);
+          in.emplace_back(std::vector<float>(std::max<std::size_t>(1, size_of(other, r.rank)), -1.0F), r.rank);
+        }
+        ncclGroupStart();
+        for (int other = 0; other < ranks; ++other) {
+          if (other == r.rank) continue;
+          const auto o = static_cast<std::size_t>(other);
+          ncclSend(out[o].data(), size_of(r.rank, other), ncclFloat, other, r.comm, r.native());
+          ncclRecv(in[o].data(), size_of(other, r.rank), ncclFloat, other, r.comm, r.native());
+        }
+        ncclGroupEnd();
+        for (int other = 0; other < ranks; ++other) {
+          if (other == r.rank) continue;
+          const std::vector<float> got = in[static_cast<std::size_t>(other)].read();
+          const bool none = size_of(other, r.rank) == 0;
+          for (const float x : got)
+            require(x == (none ? -1.0F : static_cast<float>(10 * other + r.rank)), "a wrong value");
+        }
+      });
+      for (const auto& complaint : complaints) CHECK(complaint == "");
+    }
+  }
+
   TEST_CASE("the other collectives") {
     constexpr std::size_t kCount = 70000;
     const auto complaints = as_ranks(3, [&](Rank& r) {

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/device/device.hpp"
@@ -25,6 +26,9 @@ class GpuReduce {
   /// out = in of rank 0, of rank 1, ...: each of the same size.
   virtual void all_gather(const Stream& stream, void* out, const void* in, std::size_t size_bytes,
                           const char* what) = 0;
+  /// to[r] goes to rank r, and what rank r sends here comes into from[r], which has its size.
+  virtual void exchange(const Stream& stream, std::span<const std::span<std::byte>> from,
+                        std::span<const std::span<const std::byte>> to, const char* what) = 0;
   /// What `stream` is given from here on comes after all collectives. Ends a round of them.
   virtual void join(const Stream& stream) = 0;
   /// Waits until the stream has done all it was given. errors  Error when NCCL fails or the deadline passes: the step,

@@ -65,6 +65,11 @@ ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device);
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
 
+ncclResult_t ncclSend(const void* in, std::size_t count, ncclDataType_t type, int to, ncclComm_t comm,
+                      cudaStream_t stream);
+ncclResult_t ncclRecv(void* out, std::size_t count, ncclDataType_t type, int from, ncclComm_t comm,
+                      cudaStream_t stream);
+
 ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclReduce(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
