@@ -18,6 +18,15 @@ Tensor matrix(const Tensor& weight) {
   return s.rank() == 3 && s[2] == 1 ? weight.reshaped({s[0], s[1]}) : weight;
 }
 Target matrix(const Target& target) { return target ? Target{matrix(target.tensor), target.accumulate} : target; }
+
+/// linear_backward in parts: dy is multiplied with the derivative, in place, and summed for the bias by the first.
+void backward(Tape& t, Tape::Part part, Var x, const Target& dweight, const Target& dbias, Var y,
+              const Tensor& derivative, const Tensor& weight) {
+  if (part == Tape::Part::parameters)
+    return ops::linear_backward(t.stream(), {}, dweight, {}, y.grad(), {}, x.value(), weight);
+  ops::linear_backward(t.stream(), t.grad_of(x), part == Tape::Part::all ? dweight : Target{}, dbias, y.grad(),
+                       derivative, x.value(), weight);
+}
 }  // namespace
 
 Linear add_linear(ParamStore& params, const std::string& name, std::int64_t in, std::int64_t out,
@@ -59,9 +68,8 @@ Var linear(Tape& t, Var x, const Linear& layer, Activation activation, const ops
     ops::dropout(t.stream(), {y.value()}, y.value(), dropout, rows);
     if (derivative) ops::dropout(t.stream(), {derivative}, derivative, dropout, rows);
   }
-  t.record("linear", y, {w, b}, [=, &t] {
-    ops::linear_backward(t.stream(), t.grad_of(x), matrix(t.grad_of(*w)), grad_of(t, b), y.grad(), derivative,
-                         x.value(), matrix(t.value(*w)));
+  t.record("linear", y, {w, b}, [=, &t](Tape::Part part) {
+    backward(t, part, x, matrix(t.grad_of(*w)), grad_of(t, b), y, derivative, matrix(t.value(*w)));
   });
   return y;
 }
@@ -89,9 +97,8 @@ Var stacked_linear(Tape& t, Var x, std::span<const Linear> layers) {
   Var y = t.output(with_columns(x.shape(), w->shape[0] * static_cast<std::int64_t>(count)), t.wants_grad({x}, {w, b}));
   const Tensor weight = joined(t.value(*w), count);
   ops::linear_forward(t.stream(), y.value(), {}, x.value(), weight, joined(t.value(*b), count), Activation::none);
-  t.record("stacked_linear", y, std::span<const Param* const>(used.data(), 2 * count), [=, &t] {
-    ops::linear_backward(t.stream(), t.grad_of(x), joined(t.grad_of(*w), count), joined(t.grad_of(*b), count), y.grad(),
-                         {}, x.value(), weight);
+  t.record("stacked_linear", y, std::span<const Param* const>(used.data(), 2 * count), [=, &t](Tape::Part part) {
+    backward(t, part, x, joined(t.grad_of(*w), count), joined(t.grad_of(*b), count), y, {}, weight);
   });
   return y;
 }

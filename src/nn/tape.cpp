@@ -10,10 +10,12 @@ namespace lockstep {
 /// A recorded operation; its parameters follow it in the arena.
 struct Tape::Record {
   Record* previous;
+  Record* later;  ///< the next one whose parameters wait
   const char* op;
   Var y;
   const void* closure;
-  void (*run)(const void*);
+  void (*run)(const void*, Part);
+  bool in_parts;
   const Param** params;
   std::int64_t param_count;
 };
@@ -56,8 +58,9 @@ bool Tape::wants_grad(std::initializer_list<Var> inputs, std::initializer_list<c
 }
 
 void Tape::push(const char* op, Var y, std::span<const Param* const> params, const void* closure,
-                void (*run)(const void*)) {
-  auto* record = new (host_arena().allocate(sizeof(Record))) Record{last_, op, y, closure, run, nullptr, 0};
+                void (*run)(const void*, Part), bool in_parts) {
+  auto* record =
+      new (host_arena().allocate(sizeof(Record))) Record{last_, nullptr, op, y, closure, run, in_parts, nullptr, 0};
   last_ = record;
   if (mode_ != Mode::train || params.size() == 0) return;
   if (!uses_) {
@@ -138,27 +141,48 @@ void Tape::backward(Var y, const Tensor& seed_values) {
   replay();
 }
 
+void Tape::run(const Record& record, Part part) {
+  try {
+    record.run(record.closure, part);
+  } catch (const OutOfMemory&) {
+    throw;  // it says enough
+  } catch (const Error& e) {
+    throw Error(e.fault(), join("backward of ", record.op, ": ", e.what()), e.where());
+  }
+}
+
+void Tape::count_down(const Record& record) {
+  for (std::int64_t i = 0; i < record.param_count; ++i) {
+    const Param& p = *record.params[i];
+    if (--uses_[p.index] == 0 && ready_) ready_(p);
+  }
+}
+
 void Tape::replay() {
-  const Record* record = last_;
+  Record* record = last_;
   last_ = nullptr;  // what has been replayed is spent
-  // A backward inside another one may have memory that does not last (recompute.hpp): it keeps its own list.
+  // A backward inside another one may have memory that does not last (recompute.hpp): it keeps its own lists.
   Spare* const spare = std::exchange(spare_, nullptr);
   Spare* const empty = std::exchange(empty_, nullptr);
+  Record* waiting = nullptr;
+  Record** end = &waiting;
   for (; record; record = record->previous) {
-    if (record->y.node_->grad_written) {
-      try {
-        record->run(record->closure);
-      } catch (const OutOfMemory&) {
-        throw;  // it says enough
-      } catch (const Error& e) {
-        throw Error(e.fault(), join("backward of ", record->op, ": ", e.what()), e.where());
-      }
+    const bool reached = record->y.node_->grad_written;
+    if (reached && parameters_last_ && record->in_parts && record->param_count > 0) {
+      run(*record, Part::inputs);
+      *end = record;
+      end = &record->later;
+      continue;
+    }
+    if (reached) {
+      run(*record, Part::all);
       release(*record->y.node_);
     }
-    for (std::int64_t i = 0; i < record->param_count; ++i) {
-      const Param& p = *record->params[i];
-      if (--uses_[p.index] == 0 && ready_) ready_(p);
-    }
+    count_down(*record);
+  }
+  for (record = waiting; record; record = record->later) {
+    run(*record, Part::parameters);
+    count_down(*record);
   }
   spare_ = spare, empty_ = empty;
 }

@@ -40,13 +40,20 @@ std::vector<FlatRange> plan_buckets(const ParamStore& params, std::int64_t bucke
       std::max<std::int64_t>(1, bucket_bytes / static_cast<std::int64_t>(size_bytes(params.dtype())));
   std::vector<FlatRange> buckets;
   std::int64_t end = params.flat_size();
-  for (auto p = params.all().rbegin(); p != params.all().rend(); ++p) {
+  const auto other =
+      std::find_if(params.all().begin(), params.all().end(), [](const Param& p) { return !p.row_sparse; });
+  std::int64_t begin = other != params.all().end() ? other->offset : 0;  // of what is no embedding
+  if (begin >= enough && 2 * begin > end)
+    buckets.push_back({0, begin});
+  else
+    begin = 0;
+  for (auto p = params.all().rbegin(); p != params.all().rend() && p->offset >= begin; ++p) {
     if (end - p->offset >= enough) {
       buckets.push_back({p->offset, end});
       end = p->offset;
     }
   }
-  if (end > 0 || buckets.empty()) buckets.push_back({0, end});
+  if (end > begin || buckets.empty()) buckets.push_back({begin, end});
   return buckets;
 }
 
@@ -86,7 +93,7 @@ GradSync<T>::GradSync(Communicator& comm, const ParamStore& params, std::int64_t
                 "option dist.compress = bf16: gradients must be fp32 (run.precision)");
   for (const Param& p : params.all()) {
     std::size_t bucket = 0;
-    while (p.offset < buckets_[bucket].begin) ++bucket;
+    while (p.offset < buckets_[bucket].begin || p.offset >= buckets_[bucket].end) ++bucket;
     bucket_of_[static_cast<std::size_t>(p.index)] = bucket;
     ++params_in_[bucket];
   }
@@ -182,7 +189,7 @@ void GradSync<T>::start(std::size_t bucket) {
     }
   }
   requests_[bucket] =
-      comm_.start_all_reduce(part(range.begin == 0 ? kExtras : 0), name);  // the last bucket carries the extras
+      comm_.start_all_reduce(part(range.begin == 0 ? kExtras : 0), name);  // the first parameters carry the extras
 }
 
 template <class T>

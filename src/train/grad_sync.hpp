@@ -28,8 +28,13 @@ template <class T>
 StepExtras decode(const T* in);
 
 /// Contiguous ranges of the flat vector of at least `bucket_bytes` each (the last one may be smaller), cut between
-/// parameters, in the order in which a backward pass finishes them: from the last parameter to the first.
+/// parameters, in the order in which a backward pass finishes them: from the last parameter to the first. Embeddings that
+/// are more than half of the gradient go first, by themselves: the backward pass leaves other parameters for later then.
 std::vector<FlatRange> plan_buckets(const ParamStore& params, std::int64_t bucket_bytes);
+/// Whether these buckets ask for Tape::parameters_last().
+inline bool embeddings_first(const std::vector<FlatRange>& buckets) {
+  return buckets.size() > 1 && buckets.front().begin == 0;
+}
 
 /// Sums the gradients of a rank's threads, and then of all ranks, bucket by bucket, while threads still work on later
 /// buckets.
@@ -53,6 +58,8 @@ class GradSync {
   Tensor gradient() const { return gradient_; }
   /// Whether a step has to go through begin() .. finish(): several buckets, or something between gradient and message.
   bool in_pieces() const;
+  /// Whether the backward pass shall leave parameters for last that are not embeddings.
+  bool embeddings_first() const { return lockstep::embeddings_first(buckets_); }
   /// How the gradients of row-sparse parameters travel, in words; empty before the first step and without such.
   std::string row_choice() const;
 

@@ -13,6 +13,8 @@ namespace lockstep {
 namespace {
 
 constexpr double kBackwardShare = 2.0 / 3.0;
+constexpr double kWeightShare =
+    1.0 / 3.0;  // of the backward: products for weights, where attention and norms cost as much
 
 /// What alpha and beta are multiplied with.
 struct Factors {
@@ -64,15 +66,25 @@ std::vector<double> gradient_messages(const ParamStore& params, std::int64_t buc
   return messages;
 }
 
+bool embeddings_first(const ParamStore& params, std::int64_t bucket_bytes) {
+  return embeddings_first(plan_buckets(params, bucket_bytes));
+}
+
 StepPrediction predict_step(const StepWork& work, LinkCost cost, std::int64_t ranks) {
   StepPrediction p{.ranks = ranks};
   const double shrink = work.fixed_global_batch ? static_cast<double>(work.ranks) / static_cast<double>(ranks) : 1.0;
   const double compute = work.compute_s * shrink;
   const std::int64_t members = (ranks + work.ranks_per_member - 1) / work.ranks_per_member;
   const double bytes = std::accumulate(work.bucket_bytes.begin(), work.bucket_bytes.end(), 0.0);
-  double ready = compute * (1 - kBackwardShare), end = 0;
+  const std::int64_t pieces = std::max<std::int64_t>(1, (work.shards + ranks - 1) / ranks);
+  const double backward = compute * kBackwardShare / static_cast<double>(pieces);
+  double ready = compute - backward, end = 0, left = bytes;
   for (const double bucket : work.bucket_bytes) {
-    ready += bytes > 0 ? compute * kBackwardShare * bucket / bytes : 0;
+    if (work.embeddings_first && left == bytes)
+      ready = compute - kWeightShare * backward;
+    else
+      ready += left > 0 ? (compute - ready) * bucket / left : 0;
+    left -= bucket;
     const double time = all_reduce_seconds(cost, members, bucket);
     end = std::max(end, work.overlap ? ready : compute) + time;
     p.communication_s += time;

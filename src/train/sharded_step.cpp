@@ -196,7 +196,9 @@ class Engine final : public ShardedStep::Impl {
           shard(worker, piece, batch.loss_scale, [&](Tape& tape, double loss, double weight) {
             mine.loss += loss;
             mine.weight += weight;
-            if (last) tape.on_param_ready([this, thread](const Param& p) { sync_.ready(thread, p); });
+            if (!last) return;
+            tape.on_param_ready([this, thread](const Param& p) { sync_.ready(thread, p); });
+            if (sync_.embeddings_first()) tape.parameters_last();
           });
         }
       }

@@ -11,6 +11,7 @@
 #   small_slurm.sh shape RATE|off [NODE]  every node's link, or one node's, at this rate (tc tbf), such as 1gbit
 #
 # SMALL_SLURM_DIR (short: unix sockets lie in it) holds the state; SMALL_SLURM_CPUS (64), SMALL_SLURM_GPUS (4) per node.
+# SMALL_SLURM_SHM=one: all nodes have the machine's /dev/shm instead of their own, through which the NCCL of tests/cuda_host speaks.
 set -u -o pipefail
 export LC_ALL=C PATH=$PATH:/usr/sbin:/sbin
 D=${SMALL_SLURM_DIR:?names the state directory}
@@ -35,7 +36,8 @@ init='
   dir=$1 name=$2
   read -r me _ </proc/self/stat
   echo "$name" >/proc/sys/kernel/hostname
-  mount -t proc proc /proc && mount -t tmpfs -o mode=1777 shm /dev/shm && mount --bind "$dir/hosts" /etc/hosts && ip link set lo up || exit 1
+  mount -t proc proc /proc && mount --bind "$dir/hosts" /etc/hosts && ip link set lo up || exit 1
+  [ "${SMALL_SLURM_SHM:-}" = one ] || mount -t tmpfs -o mode=1777 shm /dev/shm || exit 1
   echo "$me" >"$dir/run/$name.new" && mv "$dir/run/$name.new" "$dir/run/$name.pid"
   trap : TERM INT HUP
   while :; do sleep 3600 & wait $!; done'

@@ -75,7 +75,7 @@ class Comm {
     close(file);
     require(memory != MAP_FAILED, cudaErrorUnknown, "mapping shared memory ", name_);
     shared_ = static_cast<Shared*>(memory);
-    own().device = device;
+    own().device = number_on_host(device);
     gethostname(own().host, sizeof own().host - 1);
     if (shared_->joined.fetch_add(1) + 1 == ranks) forget_name();
   }
@@ -98,7 +98,7 @@ class Comm {
   void check_devices() {
     for (int other = 0; other < ranks_; ++other) {
       const auto& theirs = shared_->ranks[other];
-      if (other != rank_ && theirs.device == device_ && std::strcmp(theirs.host, own().host) == 0)
+      if (other != rank_ && theirs.device == own().device && std::strcmp(theirs.host, own().host) == 0)
         fail(text("ranks ", std::min(rank_, other), " and ", std::max(rank_, other), " both use cuda:", device_));
     }
   }

@@ -34,7 +34,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->maxThreadsPerMultiProcessor = 2048;
     properties->regsPerBlock = 65536;
     properties->l2CacheSize = 1 << 20;
-    properties->pciBusID = device;
+    properties->pciBusID = number_on_host(device);
     properties->canMapHostMemory = properties->unifiedAddressing = properties->integrated = 1;
   });
 }
@@ -67,7 +67,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   });
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
-  std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", device);
+  std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", number_on_host(device));
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {

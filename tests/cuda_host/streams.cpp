@@ -244,13 +244,34 @@ void settle(int of) {
   close_device_memory();
 }
 
-int device_count() {
-  static const int count = [] {
+namespace {
+/// The host's numbers of the devices that this process sees: all, or those that CUDA_VISIBLE_DEVICES names before the first
+/// that does not exist.
+const std::vector<int>& devices() {
+  static const std::vector<int> seen = [] {
     const char* text = std::getenv("LOCKSTEP_CUDA_HOST_DEVICES");
-    return text ? std::atoi(text) : 4;
+    const int there = text ? std::atoi(text) : 4;
+    std::vector<int> numbers;
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    if (!visible) {
+      for (int i = 0; i < there; ++i) numbers.push_back(i);
+      return numbers;
+    }
+    for (const char* at = visible;;) {
+      char* end = nullptr;
+      const long number = std::strtol(at, &end, 10);
+      if (end == at || number < 0 || number >= there) return numbers;
+      numbers.push_back(static_cast<int>(number));
+      if (*end != ',') return numbers;
+      at = end + 1;
+    }
   }();
-  return count;
+  return seen;
 }
+}  // namespace
+
+int device_count() { return static_cast<int>(devices().size()); }
+int number_on_host(int device) { return devices().at(static_cast<std::size_t>(device)); }
 
 }  // namespace cuda_host
 
@@ -258,7 +279,8 @@ using namespace cuda_host;
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = device_count();
-  return *count > 0 ? cudaSuccess : note({cudaErrorNoDevice, "LOCKSTEP_CUDA_HOST_DEVICES is 0"});
+  return *count > 0 ? cudaSuccess
+                    : note({cudaErrorNoDevice, "LOCKSTEP_CUDA_HOST_DEVICES is 0, or CUDA_VISIBLE_DEVICES names none"});
 }
 cudaError_t cudaGetDevice(int* current) {
   *current = device;

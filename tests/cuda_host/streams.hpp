@@ -39,6 +39,8 @@ std::string name(cudaStream_t stream);
 
 /// The calling thread's device.
 int current_device();
+/// The number that a device of this process has on its host, where CUDA_VISIBLE_DEVICES hides some.
+int number_on_host(int device);
 
 /// errors  Failure (cudaErrorStreamCaptureUnsupported) if the calling thread captures a stream: `doing` waits for a device
 ///         or changes memory, which has no place in a graph

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "support/gradcheck.hpp"
@@ -213,6 +214,31 @@ TEST_SUITE("nn.tape") {
     t.backward(y);
     CHECK(ready == std::vector<std::string>{"last.weight", "last.bias", "shared.weight", "shared.bias"});
     CHECK(same_bits(at_ready, gradients.of(*net.shared.weight)));
+  }
+
+  TEST_CASE("parameters may come last: the same bits, and a table is ready before the products for weights") {
+    ParamStore params(DType::f64);
+    const Param& table = params.add("table", {5, 4}, init::normal(0.5));
+    const Linear shared = add_linear(params, "shared", 4, 4, init::normal(0.5), init::normal(0.5));
+    const Linear last = add_linear(params, "last", 4, 2, init::normal(0.5), init::normal(0.5));
+    params.allocate(7);
+    Stream stream;
+    Arena arena;
+    const std::vector<std::int32_t> ids = {3, 1, 3};
+    const auto gradient = [&](bool parameters_last, std::vector<std::string>& ready) {
+      Gradients gradients(params);
+      arena.reset();
+      Tape t(stream, arena, DType::f64, Tape::Mode::train, &gradients);
+      t.on_param_ready([&](const Param& p) { ready.push_back(p.name); });
+      if (parameters_last) t.parameters_last();
+      const Var x = embedding(t, table, ids);
+      t.backward(linear(t, linear(t, linear(t, x, shared, Activation::gelu), shared, Activation::tanh), last));
+      return converted(gradients.flat(), DType::f64);
+    };
+    std::vector<std::string> usual, late;
+    CHECK(same_bits(gradient(true, late), gradient(false, usual)));
+    CHECK(usual == std::vector<std::string>{"last.weight", "last.bias", "shared.weight", "shared.bias", "table"});
+    CHECK(late == std::vector<std::string>{"table", "last.weight", "last.bias", "shared.weight", "shared.bias"});
   }
 
   TEST_CASE("after the first step an arena neither grows nor moves: every address repeats") {

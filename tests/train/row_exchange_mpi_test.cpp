@@ -6,6 +6,7 @@
 #include "support/mpi_main.hpp"
 #include "support/sequence_file.hpp"
 #include "support/temp_dir.hpp"
+#include "train/grad_sync.hpp"
 #include "train/row_exchange.hpp"
 
 using namespace lockstep;
@@ -122,6 +123,37 @@ TEST_SUITE("train.row_exchange") {
                 doctest::Approx(reference.gradient().data<double>()[i]).epsilon(1e-10).scale(1));
       }
       CHECK(step.row_choice().empty() == (comm.size() == 1));
+    }
+  }
+
+  TEST_CASE("embeddings that are most of the gradient go first, weights after them: the same gradient") {
+    Communicator& comm = test_world().communicator();
+    LocalPlacement placement;
+    const test::TempDir dir;
+    prep::write_sequence_set(dir / "data.h5", test::gap_sessions(30));
+    SasRecArch arch;
+    arch.slots = 9, arch.hidden = 2, arch.heads = 1, arch.blocks = 1, arch.dropout = 0.3;
+    for (const bool recompute : {false, true}) {
+      arch.recompute = recompute;
+      SasRecModel model({.arch = arch, .dtype = DType::f64, .seed = 2}, SequenceData::read(dir / "data.h5", placement));
+      const std::vector<FlatRange> buckets = plan_buckets(model.params(), 1);
+      CHECK(embeddings_first(buckets));
+      CHECK(buckets.front().end == model.params().at("pos_emb.weight").offset);
+      CHECK_FALSE(embeddings_first(plan_buckets(model.params(), 1 << 20)));
+      std::int64_t covered = 0;
+      for (const FlatRange& bucket : buckets) covered += bucket.count();
+      CHECK(covered == model.params().flat_size());
+      const GlobalBatch batch{.seed = 3, .epoch = 1, .step = 4, .first = 2, .count = 17};
+      for (const int threads : {1, 2}) {
+        ShardedStep whole(comm, model, {.threads = threads, .shards = 4});
+        ShardedStep pieces(comm, model, {.threads = threads, .shards = 4, .bucket_bytes = 1});
+        const StepSums expected = whole.run(batch), sums = pieces.run(batch);
+        CHECK(sums.loss == doctest::Approx(expected.loss).epsilon(1e-12));
+        CHECK(sums.weight == expected.weight);
+        for (std::int64_t i = 0; i < whole.gradient().size(); ++i)
+          CHECK(pieces.gradient().data<double>()[i] ==
+                doctest::Approx(whole.gradient().data<double>()[i]).epsilon(1e-10).scale(1));
+      }
     }
   }
 }

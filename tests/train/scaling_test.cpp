@@ -33,6 +33,18 @@ TEST_SUITE("train.scaling") {
     CHECK(predict_step(work, fast, 1).efficiency == doctest::Approx(1));
   }
 
+  TEST_CASE("only the backward of the last shard hides messages, and embeddings that go first hide behind weights") {
+    StepWork work{.compute_s = 0.03, .ranks = 2, .shards = 8, .fixed_global_batch = false};
+    work.bucket_bytes = {2e6, 1e6};
+    const LinkCost fast{0, 1e-9};  // buckets take 2 and 1 ms; the last of four backward passes 5 ms
+    CHECK(predict_step(work, fast, 2).exposed_s == doctest::Approx(1e-3 + 1e-3 / 3));
+    work.shards = 1;
+    CHECK(predict_step(work, fast, 2).exposed_s == doctest::Approx(1e-3));
+    work.bucket_bytes = {7e6, 1e6};
+    work.embeddings_first = true;  // 20 / 3 ms before the end
+    CHECK(predict_step(work, fast, 2).exposed_s == doctest::Approx(1e-3 + 1e-3 / 3));
+  }
+
   TEST_CASE("a fixed global batch shrinks a rank's compute, a fixed batch per rank does not") {
     StepWork work{.compute_s = 0.01, .ranks = 2, .fixed_global_batch = true};
     work.bucket_bytes = {4e6};

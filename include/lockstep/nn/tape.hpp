@@ -101,8 +101,12 @@ class Tape {
     return {copy, values.size()};
   }
 
+  /// What the backward of an operation is asked for at a time: all of it, or, after parameters_last(), what goes to its
+  /// inputs, and later what goes to its parameters.
+  enum class Part : std::uint8_t { all, inputs, parameters };
+
   /// Records the backward of an operation. It is run only if `y` has received a gradient. The closure is copied into
-  /// the arena.
+  /// the arena. One that takes a Part can be asked for its two halves apart, inputs first.
   template <class Backward>
   void record(const char* op, Var y, std::initializer_list<const Param*> params, const Backward& backward) {
     record(op, y, std::span(params.begin(), params.size()), backward);
@@ -110,10 +114,17 @@ class Tape {
   template <class Backward>
   void record(const char* op, Var y, std::span<const Param* const> params, const Backward& backward) {
     static_assert(std::is_trivially_destructible_v<Backward>, "a record holds handles and views only");
+    constexpr bool kInParts = std::is_invocable_v<const Backward&, Part>;
     if (!y.wants_grad()) return;
     void* memory = host_arena().allocate(sizeof(Backward));
     new (memory) Backward(backward);
-    push(op, y, params, memory, [](const void* closure) { (*static_cast<const Backward*>(closure))(); });
+    const auto run = [](const void* closure, [[maybe_unused]] Part part) {
+      if constexpr (kInParts)
+        (*static_cast<const Backward*>(closure))(part);
+      else
+        (*static_cast<const Backward*>(closure))();
+    };
+    push(op, y, params, memory, run, kInParts);
   }
 
   /// Where the gradient of v goes: empty when nobody wants it, stored on the first call, added to on later ones.
@@ -122,6 +133,12 @@ class Tape {
   Target grad_of(const Param& p);
   /// Where to note the rows of a row-sparse parameter that are added to; null when it is dense or grad_of(p) is empty.
   TouchedRows* touched_rows(const Param& p);
+
+  /// From now on backward() follows the gradients down to the inputs first; what records can leave for later, the products
+  /// for their weights, comes after that, in the same order and with the same bits. For models whose embeddings are most of
+  /// the gradient: these are ready sooner, and travel while the products are computed. Costs the memory of the gradients
+  /// that wait.
+  void parameters_last() { parameters_last_ = true; }
 
   /// Seeds dy = scale for the scalar (or for each element of) `y`, and runs the records in reverse.
   void backward(Var y, double scale = 1);
@@ -137,14 +154,18 @@ class Tape {
   void seed(const Target& dy, const Tensor& values);
   Tensor gradient_of(const Tensor& value);
   void release(Var::Node& node);
-  void push(const char* op, Var y, std::span<const Param* const> params, const void* closure, void (*run)(const void*));
+  void push(const char* op, Var y, std::span<const Param* const> params, const void* closure,
+            void (*run)(const void*, Part), bool in_parts);
   void replay();
+  void run(const Record& record, Part part);
+  void count_down(const Record& record);
 
   Stream& stream_;
   Arena& arena_;
   DType dtype_;
   Mode mode_;
   Gradients* gradients_;
+  bool parameters_last_ = false;
   Record* last_ = nullptr;
   Spare* spare_ = nullptr;        ///< memory of gradients that have been passed on, the latest first
   Spare* empty_ = nullptr;        ///< list entries without memory

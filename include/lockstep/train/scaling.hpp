@@ -37,14 +37,19 @@ struct StepWork {
   double update_s = 0;                    ///< optimizer and what else does not shrink with more ranks
   std::int64_t ranks = 1;                 ///< of the measured run
   std::int64_t ranks_per_member = 1;      ///< ranks of a host, when hosts are the members
+  std::int64_t shards = 1;                ///< parts that the ranks' threads compute one after another, over all ranks
   bool fixed_global_batch = true;         ///< compute shrinks as ranks grow; else every rank keeps its samples
   std::vector<double> bucket_bytes = {};  ///< in the order in which the backward finishes them
   bool overlap = true;                    ///< buckets travel while the backward goes on
+  bool embeddings_first = false;  ///< the first bucket is ready before the products for weights (Tape::parameters_last)
 };
 
 /// Bytes of the messages that carry the gradient, in the order in which the backward pass finishes them: buckets of at least
 /// `bucket_bytes`, with `element_bytes` per number on the way.
 std::vector<double> gradient_messages(const ParamStore& params, std::int64_t bucket_bytes, double element_bytes);
+
+/// Whether the first of these messages carries embeddings, and the backward pass leaves products for weights until it is on its way.
+bool embeddings_first(const ParamStore& params, std::int64_t bucket_bytes);
 
 struct StepPrediction {
   std::int64_t ranks = 1;
@@ -55,8 +60,8 @@ struct StepPrediction {
   double efficiency = 1;       ///< speed / ranks
 };
 
-/// The backward is two thirds of the compute; buckets become ready in it in proportion to their bytes, and travel one after the
-/// other.
+/// The backward is two thirds of the compute; buckets become ready in that of a rank's last shard in proportion to their bytes,
+/// and travel one after the other. Embeddings that go first do so when two thirds of it are done.
 StepPrediction predict_step(const StepWork& work, LinkCost cost, std::int64_t ranks);
 
 /// "2..1024" -> 2, 4, 8, ..., 1024 (doubling from the first, the last included), "6" -> 6. errors  Error (usage)

@@ -53,6 +53,8 @@ StepWork step_work(const World& world, const RunConfig& config, Model& model, co
   const double element = config.dist.compress == "bf16" ? 2 : static_cast<double>(size_bytes(model.params().dtype()));
   work.bucket_bytes = gradient_messages(model.params(), bucket_bytes, element);
   work.overlap = work.bucket_bytes.size() > 1;
+  work.embeddings_first = embeddings_first(model.params(), bucket_bytes);
+  work.shards = std::min(config.dist.shards, measured.batch / model.least_shard()) / measured.threads;
   return work;
 }
 

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# The shipped GPU scripts on a small Slurm that grants GPUs: the stand-in of tests/cuda_host takes their place, its devices are those
+# that Slurm lets a job see. One node with four ranks and GPUs, and two and four nodes, train to completion by NCCL (whose stand-in
+# needs one /dev/shm for all nodes) and to the weights of the processor; through host memory, too, and by mpirun.
+gpu_program=$(realpath -m "$1/../cuda-host/bin/lockstep")
+[ -x "$gpu_program" ] || { echo "no $gpu_program: make cuda-host"; exit 77; }
+export SMALL_SLURM_SHM=one
+source "$(dirname "$0")/lib.sh" "$@"
+export LOCKSTEP=$gpu_program LOCKSTEP_PREP=$PREP
+
+ok "$PREP" synth-icecolumn --rows 400 --seed 3 --output data.h5
+export DATA=data.h5 CONFIG=configs/emulator-icecolumn.ini
+common="--train.epochs 2 --batch.size 80 --model.hidden_size 16 --checkpoint.every 1"
+ok "$LOCKSTEP" train --config $CONFIG --data.path data.h5 --run-dir processor $common
+
+# trains NODES RANKS_PER_NODE BACKEND SCRIPT [sbatch option ...]
+trains() {
+  local ranks=$(($1 * $2)) nodes=$1 backend=$3
+  export BACKEND=$backend RUN_DIR=$4-$backend-$LAUNCHER TRAIN_FLAGS=$common
+  shift 3
+  submit "$@"
+  completes
+  job_says "ranks: $ranks on $nodes host" 'cuda:[0-3]' "gradients by $backend" 'exit code 0'
+  close_model processor/checkpoints/final.h5 "$RUN_DIR/checkpoints/final.h5" 1e-4
+}
+export LAUNCHER=srun PREFLIGHT=yes
+trains 1 4 nccl gpu-1node.sbatch
+export PREFLIGHT=no
+trains 2 2 nccl gpu-2node.sbatch --ntasks-per-node=2 --gpus-per-node=2
+trains 4 1 nccl gpu-4node.sbatch --ntasks-per-node=1 --gpus-per-node=1
+trains 2 2 mpi gpu-2node.sbatch --ntasks-per-node=2 --gpus-per-node=2
+LAUNCHER=mpirun trains 1 4 nccl gpu-1node.sbatch
+
+# A job that was granted no GPU sees none, and says so.
+export LAUNCHER=srun RUN_DIR=none RETRIES=0
+submit gpu-1node.sbatch --gpus-per-node=0 --export=ALL,CUDA_VISIBLE_DEVICES=
+ends 60
+grep -q 'ExitCode=2:0' last.out || { cat last.out; fail "a job without GPUs must end with 2"; }
+job_says 'shows this process no GPU'
+passed "GPU jobs on 1, 2 and 4 nodes train to completion"
