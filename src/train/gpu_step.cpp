@@ -74,7 +74,7 @@ class GpuStep final : public ShardedStep::Impl {
     if (model.waits_in_loss()) use_graphs_ = Graphs::off;
     for (const Param& p : model.params().all()) {
       std::size_t bucket = 0;
-      while (p.offset < ranges_[bucket].begin) ++bucket;
+      while (p.offset < ranges_[bucket].begin || p.offset >= ranges_[bucket].end) ++bucket;
       bucket_of_[static_cast<std::size_t>(p.index)] = bucket;
       if (p.trainable) ++params_in_[bucket];
     }
@@ -243,6 +243,7 @@ class GpuStep final : public ShardedStep::Impl {
       if (last) {
         report();
         if (reduce_) tape.on_param_ready([this](const Param& p) { ready(p); });
+        if (reduce_ && embeddings_first(ranges_)) tape.parameters_last();
       }
       tape.backward(loss.sum, batch.loss_scale);
     }
