@@ -80,7 +80,7 @@ class ThreadComm::Call {
       : comm_(comm), in_(comm.context_, comm.name_, ++comm.sequence_, operation, count, type, what) {
     const std::size_t turn = comm.sequence_ % 2;
     ThreadChannel::Slot& mine = comm.channel_.slots[static_cast<std::size_t>(comm.rank_)];
-    mine.calls[turn] = make_signature(comm.sequence_, comm.context_.status.step(), operation, count, type, what);
+    mine.calls[turn] = make_signature(comm.sequence_, comm.noted_step(), operation, count, type, what);
     mine.data = data;
     comm.meet();
     std::vector<Signature> all;
@@ -148,7 +148,7 @@ std::unique_ptr<Request> ThreadComm::start(std::span<T> values, const char* oper
                                            const AddUp& add_up) {
   const InCollective in(context_, name_, ++sequence_, operation, values.size(), kTypeName<T>, what);
   const std::array<Signature, 1> mine = {
-      make_signature(sequence_, context_.status.step(), operation, values.size(), kTypeName<T>, what)};
+      make_signature(sequence_, noted_step(), operation, values.size(), kTypeName<T>, what)};
   std::shared_ptr<ThreadChannel::Started> sum;
   bool last = false;
   {

@@ -9,7 +9,7 @@
 namespace lockstep {
 
 /// Collectives between threads of one process, in each other's memory: nothing is copied on the way. Sums are in the order
-/// of ranks. Calls that do not match are found always, not only with dist.check_collectives.
+/// of ranks. Calls that do not match are found always, but for the step, which is compared with dist.check_collectives.
 class ThreadComm final : public Communicator {
  public:
   /// The end of rank `rank`, to be used by its thread.
@@ -37,6 +37,8 @@ class ThreadComm final : public Communicator {
   /// One collective of this rank: its first meeting when it is made, its second by leave().
   class Call;
   void meet();
+  /// The step, as far as the ranks agree on it: in debug mode.
+  std::int64_t noted_step() const { return context_.options.check_collectives ? context_.status.step() : -1; }
   /// What rank r has put down.
   template <class T>
   const T* of(int r) const {

@@ -37,8 +37,8 @@ bool Trainer::Impl::save(const std::filesystem::path& path) {
   const bool sharded = config.checkpoint.layout == "sharded" && world.size() > 1;
   // What a faulty rank has spoiled must not become the checkpoint that the run goes back to.
   if (config.dist.check_every > 0) require_same_weights(world, model.params().hash(), state.step);
+  world.at("checkpoint", state.step);  // on all ranks: they agree on the step of what they do next
   if (!writes() && !sharded) return true;
-  world.at("checkpoint", state.step);
   Stopwatch watch;
   state.seconds = seconds_before + session.seconds();
   state.schedule = schedule.state();
