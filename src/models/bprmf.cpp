@@ -33,7 +33,7 @@ ShardLoss BprmfModel::loss(Tape&, const Shard&) const {
 }
 
 void BprmfModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
-  const Tensor rows = tape.keep({count, options_.embed_dim});
+  const Tensor rows = tape.keep({count, options_.embed_dim}, tape.real_dtype());
   const auto [users] = for_kernels(
       tape.stream(), tape.arena(),
       std::span(judged_.users(split)).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));

@@ -129,7 +129,7 @@ std::vector<std::vector<RankedItem>> KgatModel::suggest(std::span<const std::int
 }
 
 void KgatModel::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
-  const Tensor h = tape.keep({count, options_.arch.final_width()});
+  const Tensor h = tape.keep({count, options_.arch.final_width()}, tape.real_dtype());
   auto* nodes =
       static_cast<std::int32_t*>(tape.host_arena().allocate(static_cast<std::size_t>(count) * sizeof(std::int32_t)));
   for (std::int64_t i = 0; i < count; ++i)

@@ -18,7 +18,8 @@ constexpr double kLeastNorm = 1e-12;
 void require_part(const char* op, const Tensor& x, const Tensor& y, std::int64_t column, std::size_t rows) {
   require(y.rows() == static_cast<std::int64_t>(rows) && column >= 0 && column + x.columns() <= y.columns() &&
               x.dtype() == y.dtype(),
-          op, ": ", rows, " rows of ", x.shape(), " as columns from ", column, " of ", y.shape());
+          op, ": ", rows, " rows of ", x.shape(), " of ", x.dtype(), " as columns from ", column, " of ", y.shape(),
+          " of ", y.dtype());
 }
 }  // namespace
 
