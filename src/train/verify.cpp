@@ -75,11 +75,11 @@ void Verifier::selected(const std::string& group, const std::string& name, std::
 std::optional<double> Verifier::coarse(const std::string& row_name, double tolerance, bool absolute) const {
   if (digits_ == 0) return tolerance;
   const auto in = [&](const char* group) { return row_name.starts_with(group); };
-  const bool gradient = in("grads/") || in("steps/0/grads/");
-  const bool value = in("outputs/") || in("trace/") || in("steps/0/outputs/");
+  const bool gradient = in("grads") || in("steps/0/grads");  // also grads64, grads_f64
+  const bool value = in("outputs") || in("trace") || in("steps/0/outputs");
   if (absolute || !(gradient || value) || row_name.find("after") != std::string::npos) return std::nullopt;
-  // A value is rounded a dozen times on its way through a network, a gradient twice as often.
-  return std::max(tolerance, std::ldexp(gradient ? 16 : 8, -digits_));
+  // A value is rounded dozens of times on its way through a network, a gradient twice as often.
+  return std::max(tolerance, std::ldexp(gradient ? 24 : 12, -digits_));
 }
 
 void Verifier::compare_with(const std::vector<double>& expected, const std::string& row_name,
