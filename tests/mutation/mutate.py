@@ -258,12 +258,18 @@ class Tests:
     def groups(self, file):
         """Cases of one program and environment that run together, the most promising and the quickest first."""
         killers = self.killers.get(file, [])
+        words = file.stem.removesuffix("_cuda").split("_")
+
         def rank(case):
-            return 0 if case.name in killers else 1 if case.seconds < FAST_S else 2 + case.seconds
+            if case.name in killers:
+                return 0
+            if case.seconds < FAST_S:
+                return 1 if any(word in case.name.lower() for word in words) else 2
+            return 3 + case.seconds
         groups = []
         for case in sorted(self.cases, key=lambda c: (rank(c), PROGRAMS_ORDER.index(c.program), str(c.environment))):
             last = groups[-1] if groups else None
-            if last and rank(case) < 2 and rank(last[0]) == rank(case) and \
+            if last and rank(case) < 3 and rank(last[0]) == rank(case) and \
                (last[0].program, last[0].environment) == (case.program, case.environment):
                 last.append(case)
             else:
