@@ -47,7 +47,7 @@ processes 2 "${ice[@]}" --run-dir nccl-processes
 train "${ice[@]}" --run-dir nccl-threads --parallel dp --gpu-ids 0,1
 says "gradients by nccl"
 same_weights nccl-processes nccl-threads
-train "${ice[@]}" --run-dir host-threads --parallel dp --gpu-ids 0,1 --backend mpi --bucket_bytes 1000 --batch.scope rank --steps 2
+train "${ice[@]}" --run-dir host-threads --parallel dp --gpu-ids 0,1 --backend mpi --dist.bucket_bytes 1000 --batch.scope rank --steps 2
 says "gradients by threads" "100 samples per step"
 train "${ice[@]}" --run-dir short-threads --parallel dp --gpu-ids 0,1 --dist.compress bf16 --steps 2
 echo "ok  by NCCL as between processes; through host memory"

@@ -91,7 +91,7 @@ inline void agrees_on_both(const std::function<void(Place&)>& f, double single =
 /// Calls f on the GPU, storing bf16 and then f16, and compares everything that it writes with what f64 gives here for the
 /// same rounded inputs; and once more on the GPU, which must give the same bits. The tolerances: what rounding the results
 /// (2^-9 and 2^-12 of each) and what is stored on the way may cost, relative to the largest.
-inline void halves_agree(const std::function<void(Place&)>& f, double in_bf16 = 0.008, double in_f16 = 0.001) {
+inline void halves_agree(const std::function<void(Place&)>& f, double in_bf16 = 0x1p-6, double in_f16 = 0x1p-9) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     const Device gpu{DeviceKind::cuda, 0};
     Place here(DType::f64, {}, dtype), there(dtype, gpu), again(dtype, gpu);
