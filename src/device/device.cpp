@@ -162,8 +162,14 @@ void* Arena::allocate(std::size_t size_bytes) {
   while (used_in_current_ + bytes > blocks_[current_].size_bytes()) {
     used_before_current_ += used_in_current_;
     used_in_current_ = 0;
-    if (++current_ == blocks_.size())
-      blocks_.push_back(block(std::max(std::min(2 * blocks_.back().size_bytes(), kMostGrowth), bytes)));
+    if (++current_ < blocks_.size()) continue;
+    const std::size_t generous = std::max(std::min(2 * blocks_.back().size_bytes(), kMostGrowth), bytes);
+    try {
+      blocks_.push_back(block(generous));
+    } catch (const OutOfMemory&) {
+      if (generous == bytes) throw;
+      blocks_.push_back(block(bytes));
+    }
   }
   void* memory = blocks_[current_].data() + used_in_current_;
   used_in_current_ += bytes;

@@ -26,7 +26,8 @@ train_on_two() {
 }
 
 "$prep" synth-icecolumn --rows 400 --output ice.h5 --quiet
-ice=(--config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --batch.size 50 --epochs 9)
+rows=(--config "$configs/emulator-icecolumn.ini" --data.path ice.h5)
+ice=("${rows[@]}" --batch.size 50 --epochs 9)
 train "${ice[@]}" --steps 12 --run-dir cpu
 train "${ice[@]}" --steps 12 --run-dir gpu --device cuda --backend nccl
 same_weights cpu/checkpoints/final.h5 gpu/checkpoints/final.h5 1e-4
@@ -50,7 +51,7 @@ echo "ok  the same bits on one and two ranks"
 
 says() { grep -q -- "$1" log.txt || { cat log.txt; echo "FAILED: not said: $1"; exit 1; }; }
 # Batches that do not fill their micro-batches, and evaluations, which make what was prepared useless.
-steps=("${ice[@]}" --batch.size 30 --batch.accumulate 3 --steps 14 --device cuda)
+steps=("${rows[@]}" --epochs 9 --batch.size 30 --batch.accumulate 3 --steps 14 --device cuda)
 train "${steps[@]}" --run-dir calls --graphs off
 if grep -q "as graphs" log.txt; then echo "FAILED: graphs that nobody wanted"; exit 1; fi
 train "${steps[@]}" --run-dir graphs --graphs on
@@ -75,7 +76,7 @@ if [ "$gpus" -gt 1 ]; then
 fi
 
 # An epoch's last batch is one sample: a rank without any joins in all the same.
-last=("${ice[@]}" --batch.size 279 --steps 4 --device cuda)
+last=("${rows[@]}" --batch.size 279 --steps 4 --device cuda)
 train "${last[@]}" --run-dir last-one
 train_on_two "${last[@]}" --run-dir last-two --backend "${backends%% *}" --dist.bucket_bytes 1
 same_weights last-one/checkpoints/final.h5 last-two/checkpoints/final.h5 1e-4
@@ -85,7 +86,7 @@ if [ "$gpus" -gt 1 ]; then
   # A rank stands still in the middle of the training: the other one ends the job and says where it waited.
   # shellcheck disable=SC2016
   timeout 120 "${mpirun[@]}" -n 2 bash -c 'echo $$ > pid-$OMPI_COMM_WORLD_RANK; exec "$@"' rank \
-    "$lockstep" train --threads 1 "${ice[@]}" --epochs 100000 --run-dir stalls --device cuda --backend nccl --dist.bucket_bytes 1 --timeout 2 > log.txt 2>&1 &
+    "$lockstep" train --threads 1 "${rows[@]}" --batch.size 50 --run-dir stalls --device cuda --backend nccl --dist.bucket_bytes 1 --timeout 2 > log.txt 2>&1 &
   job=$!
   for ((i = 0; i < 600; ++i)); do if grep -q "as graphs" log.txt; then break; fi; sleep 0.1; done
   kill -STOP "$(cat pid-1)"
@@ -95,8 +96,8 @@ if [ "$gpus" -gt 1 ]; then
 fi
 
 if [[ $("$lockstep" info) == *stand-in* ]]; then
-  small=("${ice[@]}" --batch.size 300 --model.hidden_size 512 --steps 1 --device cuda)
-  if LOCKSTEP_CUDA_HOST_MEMORY=43 "$lockstep" train --threads 1 "${small[@]}" --run-dir full > log.txt 2>&1; then
+  small=("${rows[@]}" --model.hidden_size 512 --steps 1 --device cuda)
+  if LOCKSTEP_CUDA_HOST_MEMORY=43 "$lockstep" train --threads 1 "${small[@]}" --batch.size 300 --run-dir full > log.txt 2>&1; then
     echo "FAILED: a step that does not fit was taken"
     exit 1
   fi
@@ -105,7 +106,7 @@ if [[ $("$lockstep" info) == *stand-in* ]]; then
   size=$(sed -n 's/.*samples fit: batch.size = \([0-9]*\) over all ranks with batch.accumulate = \([0-9]*\) is.*/--batch.size \1 --batch.accumulate \2/p' log.txt)
   # shellcheck disable=SC2086
   LOCKSTEP_CUDA_HOST_MEMORY=43 train "${small[@]}" $size --run-dir fits
-  train "${small[@]}" --run-dir roomy
+  train "${small[@]}" --batch.size 300 --run-dir roomy
   same_weights roomy/checkpoints/final.h5 fits/checkpoints/final.h5 1e-4
   echo "ok  what is said to fit in a GPU's memory fits"
 fi
