@@ -1,0 +1,58 @@
+#!/bin/bash
+# Training in half precision on the stand-in, through the real program:   halves.sh LOCKSTEP LOCKSTEP_PREP
+# Every model's losses in bf16 and fp16, some in tf32, follow those of fp32 step by step, without being the same; what was trained in halves
+# goes on in fp32 on the processor.
+set -euo pipefail
+lockstep=$1 prep=$2
+configs=$(cd "$(dirname "$0")/../../configs" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+
+train() {
+  "$lockstep" train --resume auto --threads 1 --seed 1 --train.log_every 1 "$@" > log.txt 2>&1 ||
+    { cat log.txt; echo "FAILED: train $*"; exit 1; }
+}
+losses() { grep '"split":"train"' "$1/metrics.jsonl" | grep -o '"loss":[^,]*' | cut -d: -f2; }
+# No loss of run B may be further from run A's than LIMIT times the largest of A, and one must differ: another precision was at work.
+follows() {  # A B LIMIT
+  paste <(losses "$1") <(losses "$2") | awk -v limit="$3" '
+    NF != 2 { print "a step is missing"; bad = 1 }
+    { if ($1 > largest) largest = $1; d = $1 > $2 ? $1 - $2 : $2 - $1; if (!(d <= worst)) worst = d }
+    END { printf "%d steps, worst %g of the largest loss\n", NR, worst / largest
+          exit bad || NR < 5 || worst == 0 || !(worst <= limit * largest) }' > follows.txt ||
+    { cat follows.txt; paste <(losses "$1") <(losses "$2"); echo "FAILED: $2 does not follow $1 within $3"; exit 1; }
+}
+
+"$prep" synth-icecolumn --rows 400 --output ice.h5 --quiet
+"$prep" synth-sequences --output sequences.h5 --users 60 --min-length 8 --max-length 12 --categories 4 --clusters 2 --members 5 --quiet
+"$prep" synth-kg --output kg.h5 --users 30 --quiet
+"$prep" synth-sudoku --output sudoku.h5 --order 2 --train 24 --test 2 --quiet
+"$prep" synth-har --output har.h5 --subjects 3 --seconds 8 --quiet
+
+small_hrm="--model.hidden_size 16 --model.num_heads 2 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 3 --schedule.warmup 0 --optim.lr 0.01"
+# name, tolerances of bf16, fp16 and tf32 (- leaves it out), options. A rounding of bf16 costs 2^-9, of fp16 and tf32 2^-12; a step
+# multiplies what came before, so late losses are further apart; those of KGAT at this rate by 1 %, whatever is rounded.
+while read -r name bf16 fp16 tf32 options; do
+  # shellcheck disable=SC2086
+  train $options --steps 6 --run-dir "$name-fp32" --device cuda
+  for other in "bf16 $bf16" "fp16 $fp16" "tf32 $tf32"; do
+    read -r precision limit <<< "$other"
+    [ "$limit" != - ] || continue
+    # shellcheck disable=SC2086
+    train $options --steps 6 --run-dir "$name-$precision" --device cuda --precision "$precision"
+    follows "$name-fp32" "$name-$precision" "$limit"
+    echo "ok  $name in $precision: $(cat follows.txt)"
+  done
+  # shellcheck disable=SC2086
+  train $options --steps 8 --run-dir "$name-bf16" --device cpu
+  grep -q "continuing from" log.txt || { cat log.txt; echo "FAILED: $name on the processor began again"; exit 1; }
+done << MODELS
+emulator 0.002 0.0005 0.0005 --config $configs/emulator-icecolumn.ini --data.path ice.h5 --batch.size 50 --epochs 9
+sasrec 0.002 0.0005 - --model.kind sasrec --data.path sequences.h5 --maxlen 12 --hidden_units 8 --batch.size 16 --epochs 3 --optim.lr 0.01
+tisasrec 0.003 0.0005 - --model.kind tisasrec --data.path sequences.h5 --maxlen 12 --hidden_units 8 --mhc streams --batch.size 16 --epochs 3 --optim.lr 0.01
+kgat 0.03 0.03 - --model.kind kgat --data.path kg.h5 --batch.size 32 --epochs 1 --optim.lr 0.01
+hrm 0.02 0.005 - --model.kind hrm --data.path sudoku.h5 $small_hrm --batch.size 8 --epochs 9 --eval.every 9
+trm 0.02 0.005 - --model.kind hrm --data.path sudoku.h5 $small_hrm --batch.size 8 --epochs 9 --eval.every 9 --model.one_network --model.last_cycle_gradient --no-model.q_continue --optim.ema 0.9
+har 0.02 0.005 0.005 --model.kind har --data.path har.h5 --batch.size 4 --schedule.warmup 0 --epochs 2 --model.layers 1 --model.dim 16 --model.heads 2 --model.head_width 8 --model.mlp 32
+MODELS
