@@ -1,7 +1,7 @@
 #!/bin/bash
 # Training in half precision on the stand-in, through the real program:   halves.sh LOCKSTEP LOCKSTEP_PREP
 # Every model's losses in bf16 and fp16, some in tf32, follow those of fp32 step by step, without being the same; what was trained in halves
-# goes on in fp32 on the processor.
+# goes on in fp32 on the processor. The loss scale of fp16: exact resume, steps that overflow.
 set -euo pipefail
 lockstep=$1 prep=$2
 configs=$(cd "$(dirname "$0")/../../configs" && pwd)
@@ -56,3 +56,20 @@ hrm 0.02 0.005 - --model.kind hrm --data.path sudoku.h5 $small_hrm --batch.size 
 trm 0.02 0.005 - --model.kind hrm --data.path sudoku.h5 $small_hrm --batch.size 8 --epochs 9 --eval.every 9 --model.one_network --model.last_cycle_gradient --no-model.q_continue --optim.ema 0.9
 har 0.02 0.005 0.005 --model.kind har --data.path har.h5 --batch.size 4 --schedule.warmup 0 --epochs 2 --model.layers 1 --model.dim 16 --model.heads 2 --model.head_width 8 --model.mlp 32
 MODELS
+
+# A run in fp16 that was interrupted ends with the weights of one that was not, and goes on from the loss scale that it had.
+ice=(--config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --batch.size 25 --epochs 9 --device cuda --precision fp16)
+same() { "$lockstep" checkpoint diff --under /model "$1" "$2" > diff.txt || { cat diff.txt; echo "FAILED: $3"; exit 1; }; }
+train "${ice[@]}" --steps 9 --run-dir whole
+train "${ice[@]}" --steps 4 --run-dir parts
+train "${ice[@]}" --steps 9 --run-dir parts
+same whole/checkpoints/final.h5 parts/checkpoints/final.h5 "a resumed run in fp16 ends with other weights"
+echo "ok  exact resume in fp16"
+for steps in 1 2; do
+  train "${ice[@]}" --loss.smooth_weight 1e7 --steps $steps --run-dir over
+  cp over/checkpoints/final.h5 "over-$steps.h5"
+  grep -q "step $((steps - 1)): its gradient overflows in fp16 and is left out; the loss scale falls to $((65536 >> steps))" log.txt ||
+    { cat log.txt; echo "FAILED: step $steps did not overflow at the scale that the one before left"; exit 1; }
+done
+same over-1.h5 over-2.h5 "a step that overflowed changed weights"
+echo "ok  steps that overflow in fp16 change the loss scale and nothing else"
