@@ -316,7 +316,7 @@ class Campaign:
         self.known = equivalents()
         self.tests = {}
 
-    def judge(self, file, source, mutant, plain):
+    def judge(self, file, source, mutant):
         """(outcome, what noticed it)."""
         name = f"{file.parent.name}/{file.name}"
         if (name, *mutant.lines(source)) in self.known:
@@ -326,26 +326,23 @@ class Campaign:
             compiled = self.build.compile(file, mutant.applied(source), folder)
             if compiled is None:
                 return "not compiled", ""
-            if compiled.read_bytes() == plain:
-                return "equivalent", "the same object code"
             by = self.tests[file.parent.name].notices(file, compiled, folder)
-            return ("killed", by) if by else ("survived", "")
+            if by:
+                return "killed", by
+            different = compiled.read_bytes()
+            unchanged = self.build.compile(file, source, folder).read_bytes()
+            return ("survived", "") if different != unchanged else ("equivalent", "the same object code")
 
     def of_file(self, file, pool):
         """Counts of one file; prints what it finds."""
         source = file.read_text()
         name = f"{file.parent.name}/{file.name}"
-        with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-            compiled = self.build.compile(file, source, pathlib.Path(folder))
-            if compiled is None:
-                raise OSError(f"{file} does not compile")
-            plain = compiled.read_bytes()
         waiting = shuffled(mutants_of(source), random.Random(f"{self.options.seed} {name}"))
         waiting = waiting[:4 * self.options.per_file]  # those that do not compile are made up for
         counts = dict.fromkeys(OUTCOMES, 0)
         while waiting and (wanted := self.options.per_file - counts["killed"] - counts["survived"]) > 0:
             batch, waiting = waiting[:wanted], waiting[wanted:]
-            for mutant, (outcome, by) in zip(batch, pool.map(lambda m: self.judge(file, source, m, plain), batch)):
+            for mutant, (outcome, by) in zip(batch, pool.map(lambda m: self.judge(file, source, m), batch)):
                 counts[outcome] += 1
                 before, after = mutant.lines(source)
                 if outcome == "survived" or self.options.verbose:
