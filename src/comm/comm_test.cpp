@@ -27,10 +27,11 @@ constexpr std::size_t kEnoughBytes = std::size_t{1} << 20;
 /// What went wrong in one check on this rank; the first problem stays.
 class Verdict {
  public:
-  template <class T>
-  void expect(const T& found, const T& wanted, const std::string& where) {
+  /// `where` in parts: they are joined only when something is wrong.
+  template <class T, class... Where>
+  void expect(const T& found, const T& wanted, const Where&... where) {
     if (problem_.empty() && std::memcmp(&found, &wanted, sizeof(T)) != 0)
-      problem_ = join(where, ": found ", found, ", expected ", wanted);
+      problem_ = join(where..., ": found ", found, ", expected ", wanted);
   }
   void fail(const std::string& problem) {
     if (problem_.empty()) problem_ = problem;
@@ -62,7 +63,7 @@ void check_all_reduce(Communicator& comm, ReduceOp op, Verdict& verdict) {
                  : op == ReduceOp::max ? std::max(wanted, v)
                                        : (wanted | v);
       }
-      verdict.expect(values[i], static_cast<T>(wanted), join("element ", i, " of ", count));
+      verdict.expect(values[i], static_cast<T>(wanted), "element ", i, " of ", count);
     }
   }
 }
@@ -81,7 +82,7 @@ void check_overlapped(Communicator& comm, Verdict& verdict) {
     for (std::size_t i = 0; i < bucket.size(); ++i) {
       std::int64_t wanted = 0;
       for (int r = 0; r < comm.size(); ++r) wanted += value_of(r, i);
-      verdict.expect(bucket[i], static_cast<float>(wanted), join("element ", i, " of ", bucket.size()));
+      verdict.expect(bucket[i], static_cast<float>(wanted), "element ", i, " of ", bucket.size());
     }
   }
 }
@@ -94,8 +95,7 @@ void expect_piece(std::span<const std::byte> piece, int from, int to, std::size_
   if (piece.size() != size)
     return verdict.fail(join("from rank ", from, ": ", piece.size(), " bytes, expected ", size));
   for (std::size_t i = 0; i < size; ++i)
-    verdict.expect(static_cast<int>(piece[i]), static_cast<int>(byte_of(from, to, i)),
-                   join("byte ", i, " from rank ", from));
+    verdict.expect(static_cast<int>(piece[i]), static_cast<int>(byte_of(from, to, i)), "byte ", i, " from rank ", from);
 }
 
 std::vector<std::byte> piece_of(int from, int to, std::size_t size) {
@@ -151,7 +151,7 @@ void check_tree(Communicator& comm, Verdict& verdict) {
         for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i)
           shards[static_cast<std::size_t>(s)][i] += shards[static_cast<std::size_t>(s + width)][i];
     for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i)
-      verdict.expect(sum[i], shards[0][i], join("element ", i, " of ", n));
+      verdict.expect(sum[i], shards[0][i], "element ", i, " of ", n);
   }
 }
 
@@ -161,7 +161,7 @@ void check_node_memory(World& world, Verdict& verdict) {
   slots[world.node_rank()] = 1000 + world.node_rank();
   world.node_communicator().barrier("comm-test node memory");
   for (int r = 0; r < world.node_size(); ++r)
-    verdict.expect(slots[r], std::int64_t{1000 + r}, join("slot of rank ", r, " of the node"));
+    verdict.expect(slots[r], std::int64_t{1000 + r}, "slot of rank ", r, " of the node");
   world.node_communicator().barrier("comm-test node memory read");
 }
 
@@ -245,19 +245,30 @@ class Ring {
   std::vector<std::int64_t> from_;
 };
 
-std::vector<CommTiming> time_all(Communicator& comm, const CommTestOptions& options) {
+/// Sizes of messages, what tells most first: the shortest, one that shows the bandwidth, and then the others as they grow.
+std::vector<std::size_t> sizes_to_time(std::size_t max_bytes) {
   std::vector<std::size_t> sizes;
-  for (std::size_t bytes = 8; bytes < options.max_bytes; bytes *= 8) sizes.push_back(bytes);
-  sizes.push_back(std::max<std::size_t>(options.max_bytes / 8 * 8, 8));
-  const Stopwatch all;
-  Timer time(comm, options.budget_s / static_cast<double>(6 * sizes.size() + 1));
+  for (std::size_t bytes = 8; bytes < max_bytes; bytes *= 8) sizes.push_back(bytes);
+  sizes.push_back(std::max<std::size_t>(max_bytes / 8 * 8, 8));
+  const auto enough = std::lower_bound(sizes.begin(), sizes.end(), kEnoughBytes);
+  const auto second = enough == sizes.end() ? sizes.end() - 1 : enough;
+  if (second > sizes.begin()) std::rotate(sizes.begin() + 1, second, second + 1);
+  return sizes;
+}
+
+/// `since` counts the budget's time.
+std::vector<CommTiming> time_all(Communicator& comm, const CommTestOptions& options, const Stopwatch& since) {
+  const std::vector<std::size_t> sizes = sizes_to_time(options.max_bytes);
+  // One clock decides for all: ranks must not disagree about what is measured.
+  const auto now = [&] { return comm.all_reduced(since.seconds(), ReduceOp::max, "comm-test budget"); };
+  double begin = now(), shortest = 0, per_byte = 0;
+  Timer time(comm, std::max(0.0, options.budget_s - begin) / static_cast<double>(6 * sizes.size() + 1));
   time("barrier", 0, 0, [&] { comm.barrier("comm-test barrier"); });
   const auto ranks = static_cast<std::size_t>(comm.size());
   for (const std::size_t bytes : sizes) {
-    // Two sizes at least: latency and something to fit. One clock decides for all: ranks must not disagree about what is measured.
-    if (bytes > sizes[std::min<std::size_t>(1, sizes.size() - 1)] &&
-        comm.all_reduced(all.seconds(), ReduceOp::max, "comm-test budget") > options.budget_s)
-      break;
+    // Two sizes at least: latency and bandwidth. What would take longer than there is time left is not begun.
+    const double expected = std::max(shortest, per_byte * static_cast<double>(bytes));
+    if (bytes != sizes[0] && bytes != sizes[1] && begin + expected > options.budget_s) continue;
     if (ranks > 1) {
       Ring ring(comm, bytes);
       time("link", bytes, bytes, [&] { ring.send(); });
@@ -279,8 +290,20 @@ std::vector<CommTiming> time_all(Communicator& comm, const CommTestOptions& opti
     const std::vector<std::span<const std::byte>> to(ranks, std::span<const std::byte>(mine));
     time("all_to_all", piece * ranks, piece * (ranks - 1),
          [&] { comm.all_to_all_known(to, piece_sizes, whole, "comm-test all_to_all"); });
+    const double end = now();
+    if (bytes == sizes[0]) shortest = end - begin;
+    if (bytes >= kEnoughBytes) per_byte = (end - begin) / static_cast<double>(bytes);
+    begin = end;
   }
-  return time.take();
+  std::vector<CommTiming> timings = time.take();
+  std::vector<std::size_t> growing = sizes;
+  std::sort(growing.begin(), growing.end());
+  const auto place = [&](std::size_t bytes) {  // pieces of equal length may be a little less
+    return std::lower_bound(growing.begin(), growing.end(), bytes) - growing.begin();
+  };
+  std::stable_sort(timings.begin(), timings.end(),
+                   [&](const CommTiming& a, const CommTiming& b) { return place(a.bytes) < place(b.bytes); });
+  return timings;
 }
 
 /// A fixed piece of arithmetic (a few milliseconds), best of three.
@@ -388,6 +411,7 @@ bool CommReport::passed() const {
 
 CommReport comm_test(World& world, const CommTestOptions& options) {
   require_usage(options.max_bytes >= 8, "longest message of ", options.max_bytes, " bytes: must be at least 8");
+  const Stopwatch since;
   Communicator& comm = world.communicator();
   CommReport report;
   report.mpi = world.mpi_description();
@@ -408,7 +432,7 @@ CommReport comm_test(World& world, const CommTestOptions& options) {
   world.at("ranks", -1);
   report.ranks = look_at_ranks(world, options);
   world.at("timing", -1);
-  report.timings = time_all(comm, options);
+  report.timings = time_all(comm, options, since);
   report.bucket_bytes = bucket_for(report.timings);
   return report;
 }

@@ -43,7 +43,7 @@ std::vector<FlatRange> plan_buckets(const ParamStore& params, std::int64_t bucke
   const auto other =
       std::find_if(params.all().begin(), params.all().end(), [](const Param& p) { return !p.row_sparse; });
   std::int64_t begin = other != params.all().end() ? other->offset : 0;  // of what is no embedding
-  if (begin >= enough && 2 * begin > end)
+  if (begin >= enough && 2 * begin >= end)
     buckets.push_back({0, begin});
   else
     begin = 0;

@@ -14,7 +14,7 @@ ok "$LOCKSTEP" train --config $CONFIG --data.path data.h5 --run-dir whole $commo
 # A job on four nodes gets the warning that Slurm sends before its limit: it stops, requeues itself, and goes on, here after a while on two.
 export TRAIN_FLAGS="$common" RUN_DIR=run
 submit cpu-4node.sbatch
-until_true 60 trained run || { tail -n 60 "$(log_of)"; fail "no checkpoint within a minute"; }
+until_true 180 trained run || { tail -n 60 "$(log_of)"; fail "no checkpoint within three minutes"; }
 slurm exec head scancel --batch --signal=USR1 "$job"
 until_true 30 grep -q requeued "$(log_of)" || { tail -n 60 "$(log_of)"; fail "not requeued"; }
 job_says 'stopped( by SIGUSR1)? after step' 'exit code 85' 'requeued: it goes on'
@@ -30,7 +30,7 @@ same_model whole/checkpoints/final.h5 run/checkpoints/final.h5
 # A signal to the ranks alone, as `scancel -s USR1` sends it; the same job comes back by itself.
 rm -rf run
 submit cpu-4node.sbatch
-until_true 60 trained run || fail "no checkpoint within a minute"
+until_true 180 trained run || fail "no checkpoint within three minutes"
 slurm exec head scancel --signal=USR1 "$job"
 completes
 job_says 'start 2: 4 nodes' 'continuing from' 'exit code 0'

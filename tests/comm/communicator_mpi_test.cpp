@@ -103,6 +103,13 @@ TEST_SUITE("comm.communicator") {
     CHECK(static_cast<int>(report.ranks.size()) == comm().size());
   }
 
+  TEST_CASE("however little time there is, a short and a long message are timed, in growing order") {
+    std::vector<std::size_t> sizes;
+    for (const CommTiming& t : comm_test(test_world(), {.max_bytes = 4096, .budget_s = 1e-9}).timings)
+      if (t.collective == "all_reduce") sizes.push_back(t.bytes);
+    CHECK(sizes == std::vector<std::size_t>{8, 4096});
+  }
+
   TEST_CASE(
       "every collective gives the right result when each message travels in pieces and none through shared memory") {
     const WithOptions pieces([](WorldOptions& o) { o.max_message_bytes = 4096, o.node_path_bytes = 0; });

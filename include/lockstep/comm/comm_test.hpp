@@ -10,7 +10,7 @@ namespace lockstep {
 
 struct CommTestOptions {
   std::size_t max_bytes = std::size_t{16} << 20;  ///< longest message of the timing
-  double budget_s = 10;                           ///< wall time that the timing may take
+  double budget_s = 10;                           ///< wall time for all of it; two sizes are timed in any case
 };
 
 /// One collective, checked against the sums that every rank can work out itself.

@@ -33,7 +33,7 @@ int run_comm_test(World& world, const Args& args) {
       .unit("bytes");
   options
       .add("budget", &budget_s, 10, positive,
-           "time for the timing of messages, what does not fit is left out; and 0.4 times that for the model's steps")
+           "time for the test: messages for which none is left are not timed; and 0.4 times that for the model's steps")
       .unit("s");
   options.add("json", &json, false, "print one JSON object instead of tables");
   options.example("mpirun -n 2 lockstep comm-test", "two ranks on this machine");
