@@ -49,6 +49,10 @@ KgatSteps::KgatSteps(Communicator& comm, Kgat& net, KgatPropagation& propagation
       adam_kg_(options.optimizer, net.params(), tables_of(net, exchange_, true)),
       plan_(graph_, attended().first, attended().second, net.params().dtype(), stream_.device()),
       arenas_{Arena(stream_.device()), Arena(stream_.device())} {
+  require_usage(
+      !on_gpu() || !options.reproducible || !exchange_.partitioned() || options.mode != KgatMode::column_switch,
+      "option dist.mode = column-switch: on GPUs a sparse product's order of additions depends on its number of "
+      "columns, here on the number of ranks; with --reproducible use row-partition, nested-rows or replicate");
   if (by_segments_) propagation.compute_apart(bounds({0, options.segments}));
   const DType dtype = net.params().dtype();
   const std::int64_t table = net.embedding().shape.size(), weights = net.aggregators_end() - net.aggregators_begin();

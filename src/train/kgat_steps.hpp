@@ -47,13 +47,13 @@ struct KgatStepSums {
 /// sums over a batch go in the order of the batch. Each loss has an Adam of its own; the embeddings belong to both.
 ///
 /// On GPUs too, but for two things. `replicate`, where no rank's sums have to match another's, adds up all nodes at once
-/// unless options.reproducible; and the bits of a product may depend on its shape, so that nested_rows, which leaves rows
-/// out, has bits of its own.
+/// unless options.reproducible; and the bits of a product may depend on its shape: nested_rows, which leaves rows out, may
+/// have bits of its own (the same on any number of ranks), column_switch agrees to rounding.
 class KgatSteps {
  public:
   /// On the device of the parameters.
   ///
-  /// errors  Error (usage): options that the lazy form of Adam does not take
+  /// errors  Error (usage): options that the lazy form of Adam does not take; column_switch between GPUs with reproducible
   KgatSteps(Communicator& comm, Kgat& net, KgatPropagation& propagation, const KgatStepOptions& options);
 
   /// One update of embeddings and aggregators. `number` keys the dropout.

@@ -49,6 +49,7 @@ struct CUstream_st {
   cuda_host::Clock clock;
   std::recursive_mutex mutex;
   std::deque<Task> waiting;
+  bool advancing = false;  // by the thread that holds the mutex
   std::optional<cuda_host::Failure> failure;
   std::shared_ptr<Capture> capture;
 };
@@ -109,7 +110,13 @@ CUstream_st& resolve(cudaStream_t stream) {
 /// for who next asks for this stream, as whoever makes it go on may have nothing to do with it.
 bool advance(CUstream_st& stream) {
   const std::unique_lock lock(stream.mutex, std::try_to_lock);
-  if (!lock) return false;  // another thread does it
+  if (!lock || stream.advancing)
+    return false;  // another thread does it, or this one further up: streams may wait in turn
+  const struct Advancing {
+    explicit Advancing(CUstream_st& s) : stream(s) { stream.advancing = true; }
+    ~Advancing() { stream.advancing = false; }
+    CUstream_st& stream;
+  } scope(stream);
   while (!stream.waiting.empty()) {
     CUstream_st::Task& task = stream.waiting.front();
     try {

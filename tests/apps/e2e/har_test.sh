@@ -50,8 +50,8 @@ says 'windows/s' 'images/s' 'recommended: --batch.size'
 # --- wrong input
 run 2 "$LOCKSTEP" train $SMALL --run-dir bad --gpu-ids 0,7
 says 'gpu_ids' 'only with --device cuda'
-run 2 "$LOCKSTEP" train $SMALL --run-dir bad --parallel dp --device cuda
-says 'built without CUDA'
+run 2 "$LOCKSTEP" train $SMALL --run-dir bad --parallel dp --replicas 2 --device cuda
+says 'dist.replicas = 2' 'dist.gpu_ids'
 run 2 on 2 "$LOCKSTEP" train $SMALL --run-dir bad --parallel dp --replicas 2
 says_once '(^| )error'
 run 2 "$LOCKSTEP" train $SMALL --run-dir bad --replicas 2
