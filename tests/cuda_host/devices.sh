@@ -82,9 +82,9 @@ for model in "sasrec sequences.h5 --maxlen 12 --hidden_units 8 --batch.size 16" 
              "kgat kg.h5 --batch.size 32" "bprmf kg.h5 --batch.size 32" "hrm sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --batch.size 8 --schedule.warmup 0" "har har.h5 --batch.size 8 --schedule.warmup 0"; do
   read -r kind data rest <<< "$model"
   # shellcheck disable=SC2086
-  train --model.kind "$kind" --data.path "$data" $rest --epochs 1 --steps 3 --run-dir "$kind-one" --seed 1 --reproducible
+  train --model.kind "$kind" --data.path "$data" $rest --batch.scope global --epochs 1 --steps 3 --run-dir "$kind-one" --seed 1 --reproducible
   # shellcheck disable=SC2086
-  train --model.kind "$kind" --data.path "$data" $rest --epochs 1 --steps 3 --run-dir "$kind-two" --seed 1 --reproducible --parallel dp --gpu-ids 1,3
+  train --model.kind "$kind" --data.path "$data" $rest --batch.scope global --epochs 1 --steps 3 --run-dir "$kind-two" --seed 1 --reproducible --parallel dp --gpu-ids 1,3
   same_weights "$kind-one" "$kind-two"
   echo "ok  $kind"
 done
