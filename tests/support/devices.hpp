@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "lockstep/tensor/tensor.hpp"
@@ -11,6 +13,23 @@ inline std::vector<Device> devices() {
   if (gpu_count() > 0) all.push_back({DeviceKind::cuda, 0});
   return all;
 }
+
+/// While it lives the stand-in for a GPU (docs/cuda-host.md) begins with the last block, and in each with the last thread: a
+/// result that changes depends on an order that nobody promises. A GPU takes no notice.
+class LastFirst {
+ public:
+  LastFirst() {
+    if (const char* order = std::getenv(kVariable)) before_ = order;
+    setenv(kVariable, "reverse", 1);
+  }
+  LastFirst(const LastFirst&) = delete;
+  LastFirst& operator=(const LastFirst&) = delete;
+  ~LastFirst() { setenv(kVariable, before_.c_str(), 1); }
+
+ private:
+  static constexpr const char* kVariable = "LOCKSTEP_CUDA_HOST_ORDER";
+  std::string before_;
+};
 
 /// A copy on a device.
 inline OwnedTensor on_device(const Tensor& t, Device device) {
