@@ -60,8 +60,8 @@ Outcome run(int ranks, const std::string& fault, int guilty, Ranks kind = Ranks:
   const lockstep::Stopwatch watch;
   const bool threads = kind == Ranks::threads;
   const std::string launcher = threads ? "" : join(LOCKSTEP_TEST_MPIRUN, " -n ", ranks, " ");
-  const std::string command = join("env ", mark, " timeout -s KILL 60 ", launcher, program, " ", fault,
-                                   " ", guilty, threads ? join(" ", ranks) : "", " 2>&1");
+  const std::string command = join("env ", mark, " timeout -s KILL 60 ", launcher, program, " ", fault, " ", guilty,
+                                   threads ? join(" ", ranks) : "", " 2>&1");
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return outcome;
   char buffer[4096];
