@@ -31,10 +31,11 @@ trains 4 1 nccl gpu-4node.sbatch --ntasks-per-node=1 --gpus-per-node=1
 trains 2 2 mpi gpu-2node.sbatch --ntasks-per-node=2 --gpus-per-node=2
 LAUNCHER=mpirun trains 1 4 nccl gpu-1node.sbatch
 
-# A job that was granted no GPU sees none, and says so.
-export LAUNCHER=srun RUN_DIR=none RETRIES=0
-submit gpu-1node.sbatch --gpus-per-node=0 --export=ALL,CUDA_VISIBLE_DEVICES=
-ends 60
-grep -q 'ExitCode=2:0' last.out || { cat last.out; fail "a job without GPUs must end with 2"; }
-job_says 'shows this process no GPU'
+# Which devices there are is what CUDA_VISIBLE_DEVICES says.
+train=("$LOCKSTEP" train --config $CONFIG --data.path data.h5 --device cuda $common)
+run 2 env CUDA_VISIBLE_DEVICES= "${train[@]}" --run-dir none
+says 'shows this process no GPU'
+run 0 env CUDA_VISIBLE_DEVICES=3 "${train[@]}" --run-dir one
+says 'cuda:0'
+run 2 env CUDA_VISIBLE_DEVICES=3 "${train[@]}" --run-dir two --gpu-ids 1
 passed "GPU jobs on 1, 2 and 4 nodes train to completion"
