@@ -36,14 +36,18 @@ StepExtras decode(const T* in) {
 }
 
 std::vector<FlatRange> plan_buckets(const ParamStore& params, std::int64_t bucket_bytes) {
-  const std::int64_t enough =
-      std::max<std::int64_t>(1, bucket_bytes / static_cast<std::int64_t>(size_bytes(params.dtype())));
+  /// From here on embeddings are worth a message of their own, however large buckets are.
+  constexpr std::int64_t kEmbeddingBytes = std::int64_t{256} << 10;
+  const auto elements = [&](std::int64_t bytes) {
+    return std::max<std::int64_t>(1, bytes / static_cast<std::int64_t>(size_bytes(params.dtype())));
+  };
+  const std::int64_t enough = elements(bucket_bytes);
   std::vector<FlatRange> buckets;
   std::int64_t end = params.flat_size();
   const auto other =
       std::find_if(params.all().begin(), params.all().end(), [](const Param& p) { return !p.row_sparse; });
   std::int64_t begin = other != params.all().end() ? other->offset : 0;  // of what is no embedding
-  if (begin >= enough && 2 * begin >= end)
+  if (begin >= elements(std::min(bucket_bytes, kEmbeddingBytes)) && 2 * begin >= end)
     buckets.push_back({0, begin});
   else
     begin = 0;
