@@ -29,7 +29,8 @@ StepExtras decode(const T* in);
 
 /// Contiguous ranges of the flat vector of at least `bucket_bytes` each (the last one may be smaller), cut between
 /// parameters, in the order in which a backward pass finishes them: from the last parameter to the first. Embeddings that
-/// are half of the gradient or more go first, by themselves: the backward pass leaves other parameters for later then.
+/// are half of the gradient or more, and 256 KiB or a bucket, go first, by themselves: the backward pass leaves other
+/// parameters for later then.
 std::vector<FlatRange> plan_buckets(const ParamStore& params, std::int64_t bucket_bytes);
 /// Whether these buckets ask for Tape::parameters_last().
 inline bool embeddings_first(const std::vector<FlatRange>& buckets) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What communication costs a step on slow links: `lockstep bench` on 2 and 4 nodes of a small Slurm (tests/cluster) whose links are
-# throttled: the gradient in one message, in buckets that travel while the backward pass goes on, and in bf16; beside what the scaling
-# model predicts from the two-node run.
+# throttled: the gradient in large buckets (one message, embeddings apart), in buckets that travel while the backward pass
+# goes on, and in bf16; beside what the scaling model predicts from the two-node run.
 #   BUILD=build tests/bench/compare_links.sh RATE CONFIG.ini BUCKET [option of lockstep bench ...]
 #   STEPS=12 tests/bench/compare_links.sh 1000 configs/sasrec-ml1m.ini 64KiB --batch.size 128 --batch.scope rank   (Mbit/s)
 # Nodes share this machine's cores. Where they are more than the cores, n times as many, everything computes n times slower, and links
@@ -32,9 +32,9 @@ bench() {  # bench WAY NODES OPTION...
     slower=$((nodes > $(nproc) ? nodes / $(nproc) : 1))
     for links in off "$((rate / slower))mbit"; do
       "$cluster" shape "$links" || exit $?
-      bench "one message" "$nodes" --dist.bucket_bytes 1GiB
+      bench "large buckets" "$nodes" --dist.bucket_bytes 1GiB
       bench "buckets of $bucket" "$nodes" --dist.bucket_bytes "$bucket"
-      bench "one, bf16" "$nodes" --dist.bucket_bytes 1GiB --dist.compress bf16
+      bench "large, bf16" "$nodes" --dist.bucket_bytes 1GiB --dist.compress bf16
       bench "buckets, bf16" "$nodes" --dist.bucket_bytes "$bucket" --dist.compress bf16
     done
   done
