@@ -8,6 +8,15 @@
 
 namespace lockstep {
 
+void place_model(World& world, const RunConfig& config, Model& model) {
+  model.move_to(choose_device(world, config.run.device, config.dist.gpu_ids));
+  ops::allow_tf32(config.run.precision == "tf32");
+  if (!is_half(config.storage())) return;
+  require_usage(model.params().dtype() == DType::f32, "option run.precision = ", config.run.precision,
+                ": these options of model.kind = ", model.kind(), " compute in fp64; use fp32");
+  model.params().store_as(config.storage());
+}
+
 std::unique_ptr<Model> load_model(World& world, const RunConfig& config, Placement& placement,
                                   const H5File* checkpoint) {
   std::unique_ptr<Model> model;
@@ -26,12 +35,7 @@ std::unique_ptr<Model> load_model(World& world, const RunConfig& config, Placeme
   // Where the other ranks place their next array or arrive here, so that all leave together.
   world.together("loading the data set", [&] {
     if (failure) std::rethrow_exception(failure);
-    model->move_to(choose_device(world, config.run.device, config.dist.gpu_ids));
-    ops::allow_tf32(config.run.precision == "tf32");
-    if (!is_half(config.storage())) return;
-    require_usage(model->params().dtype() == DType::f32, "option run.precision = ", config.run.precision,
-                  ": these options of model.kind = ", model->kind(), " compute in fp64; use fp32");
-    model->params().store_as(config.storage());
+    place_model(world, config, *model);
   });
   require_same(world, "data set", hex64(model->data_hash()), "all ranks must read the same file");
   return model;

@@ -69,6 +69,10 @@ int on_each_gpu(World& world, const RunConfig& config, const std::function<int(W
 /// Memory for data sets with one copy per node, which its ranks share.
 std::unique_ptr<Placement> make_node_placement(World& world);
 
+/// Takes a model to this rank's device, to be read in the run's precision. errors  Error (usage): no such device, a model
+/// without this precision
+void place_model(World& world, const RunConfig& config, Model& model);
+
 /// Builds the model that the configuration names and loads its data, once per node. A failure on any rank is one
 /// message and leaves all. Collective. `placement` owns the arrays and must outlive the model.
 /// With a checkpoint the normalisation is the checkpoint's instead of the data set's own.

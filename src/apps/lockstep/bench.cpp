@@ -199,7 +199,10 @@ int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
   LocalPlacement placement;
   std::unique_ptr<Model> model;
   if (bench.synthetic) {
-    world.together("making the data", [&] { model = synthetic_model(config, bench.rows, placement); });
+    world.together("making the data", [&] {
+      model = synthetic_model(config, bench.rows, placement);
+      place_model(world, config, *model);
+    });
   } else {
     model = load_model(world, config, placement);
   }
