@@ -6,7 +6,6 @@
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/ops/layernorm.hpp"
 #include "lockstep/ops/linear.hpp"
-#include "lockstep/ops/normalize.hpp"
 #include "lockstep/ops/sequences.hpp"
 #include "ops/on_both.hpp"
 
@@ -171,7 +170,7 @@ TEST_SUITE("ops.cuda") {
 
   TEST_CASE("sums and means of sequences agree with the CPU" * doctest::skip(!gpu_present())) {
     for (const std::int64_t n : {0, 6, 300})
-      for (const std::int64_t width : {4, 5}) {
+      for (const std::int64_t width : {8, 5}) {
         every_dtype_agrees([&](Place& p) {
           const Tensor x = p.in("x", {n, 3, width}), table = p.in("table", {1, 3, width}),
                        y = p.in("g", {n / 3, 3, width});
@@ -182,23 +181,5 @@ TEST_SUITE("ops.cuda") {
           ops::spread_mean(p.stream, {p.out("spread", {n, 3, width}), true}, y);
         });
       }
-  }
-
-  TEST_CASE("normalisation agrees with the CPU in every layout" * doctest::skip(!gpu_present())) {
-    const std::vector<double> mean = {1, -2, 0.5}, std = {0.5, 3, 1.5};
-    for (const std::int64_t rows : {0, 1, 40})
-      agrees_on_both(
-          [&](Place& p) {
-            const Tensor x = p.in("x", {rows + 1, 3}), y = p.out("y", {rows + 1, 3}), z = p.out("z", {3, rows + 1}),
-                         s = p.out("s", {rows + 1, 3});
-            visit_float(p.dtype(), [&]<class T>() {
-              const ops::StridedRows from(x.data<T>(), rows, 3, 3), turned(z.data<T>(), rows, 3, 1, rows + 1);
-              ops::normalize(p.stream, ops::StridedRows(y.data<T>(), rows, 3, 3), from, mean, std);
-              ops::denormalize(p.stream, turned, from, mean, std);
-              ops::scale_rows(p.stream, ops::StridedRows(s.data<T>(), rows, 3, 3), from, std, true);
-              ops::scale_rows(p.stream, turned, from, std);
-            });
-          },
-          1e-6, 1e-14);
   }
 }
