@@ -6,9 +6,11 @@ namespace {
 
 using namespace gpu;
 
-/// N elements of y at once, stored or added. Memory bound.
+/// N elements of y at once: value / divisor, stored or added. Memory bound.
 template <class T, int N>
-__device__ void put(T* y, bool accumulate, Pack<real_t<T>, N> value) {
+__device__ void put(T* y, bool accumulate, Pack<real_t<T>, N> value, real_t<T> divisor = 1) {
+#pragma unroll
+  for (int k = 0; k < N; ++k) value.at[k] /= divisor;
   if (accumulate) {
     const Pack<real_t<T>, N> before = load<N>(y);
 #pragma unroll
@@ -23,9 +25,10 @@ struct Copy {
   bool accumulate;
   const T* x;
   std::int64_t columns, n;
+  real_t<T> divisor;
   template <int N>
   __device__ void at(std::int64_t e) const {
-    put(y + e, accumulate, load<N>(x + quotient(e, n * columns) * columns + remainder(e, columns)));
+    put(y + e, accumulate, load<N>(x + quotient(e, n * columns) * columns + remainder(e, columns)), divisor);
   }
 };
 
@@ -35,6 +38,7 @@ struct Sum {
   bool accumulate;
   const T* x;
   std::int64_t columns, n;
+  real_t<T> divisor;
   template <int N>
   __device__ void at(std::int64_t e) const {
     const T* from = x + quotient(e, columns) * n * columns + remainder(e, columns);
@@ -44,7 +48,7 @@ struct Sum {
 #pragma unroll
       for (int k = 0; k < N; ++k) sum.at[k] += row.at[k];
     }
-    put(y + e, accumulate, sum);
+    put(y + e, accumulate, sum, divisor);
   }
 };
 
@@ -71,13 +75,13 @@ bool packed(std::int64_t columns, const T* y, const T* x) {
 
 template <class T>
 void copy_rows(const Stream& stream, std::int64_t rows, std::int64_t columns, std::int64_t n, T* y, bool accumulate,
-               const T* x) {
-  map<T>(stream, rows * columns * n, packed(columns, y, x), Copy<T>{y, accumulate, x, columns, n});
+               const T* x, real_t<T> divisor) {
+  map<T>(stream, rows * columns * n, packed(columns, y, x), Copy<T>{y, accumulate, x, columns, n, divisor});
 }
 template <class T>
 void sum_rows(const Stream& stream, std::int64_t rows, std::int64_t columns, std::int64_t n, T* y, bool accumulate,
-              const T* x) {
-  map<T>(stream, rows * columns, packed(columns, y, x), Sum<T>{y, accumulate, x, columns, n});
+              const T* x, real_t<T> divisor) {
+  map<T>(stream, rows * columns, packed(columns, y, x), Sum<T>{y, accumulate, x, columns, n, divisor});
 }
 template <class T>
 void mask_rows(const Stream& stream, std::int64_t rows, std::int64_t columns, T* y, bool accumulate, const T* x,
@@ -85,9 +89,9 @@ void mask_rows(const Stream& stream, std::int64_t rows, std::int64_t columns, T*
   map<T>(stream, rows * columns, packed(columns, y, x), Mask<T>{y, accumulate, x, columns, ids});
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                         \
-  template void copy_rows(const Stream&, std::int64_t, std::int64_t, std::int64_t, T*, bool, const T*); \
-  template void sum_rows(const Stream&, std::int64_t, std::int64_t, std::int64_t, T*, bool, const T*);  \
+#define LOCKSTEP_INSTANTIATE(T)                                                                                    \
+  template void copy_rows(const Stream&, std::int64_t, std::int64_t, std::int64_t, T*, bool, const T*, real_t<T>); \
+  template void sum_rows(const Stream&, std::int64_t, std::int64_t, std::int64_t, T*, bool, const T*, real_t<T>);  \
   template void mask_rows(const Stream&, std::int64_t, std::int64_t, T*, bool, const T*, const std::int32_t*);
 LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
 #undef LOCKSTEP_INSTANTIATE

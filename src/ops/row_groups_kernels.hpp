@@ -1,17 +1,18 @@
 #pragma once
 #include <cstdint>
 
+#include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
 
 namespace lockstep::ops::cuda {
 
-/// See ops/row_groups.hpp: N rows of C elements, and n times as many.
+/// See ops/row_groups.hpp: N rows of C elements, and n times as many. What is copied, or a sum, is divided by `divisor`.
 template <class T>
 void copy_rows(const Stream& stream, std::int64_t rows, std::int64_t columns, std::int64_t n, T* y, bool accumulate,
-               const T* x);
+               const T* x, real_t<T> divisor = 1);
 template <class T>
 void sum_rows(const Stream& stream, std::int64_t rows, std::int64_t columns, std::int64_t n, T* y, bool accumulate,
-              const T* x);
+              const T* x, real_t<T> divisor = 1);
 template <class T>
 void mask_rows(const Stream& stream, std::int64_t rows, std::int64_t columns, T* y, bool accumulate, const T* x,
                const std::int32_t* ids);

@@ -2,6 +2,7 @@
 
 #include "lockstep/ops/elementwise.hpp"
 #include "on_gpu.hpp"
+#include "row_groups_kernels.hpp"
 #include "sequences_kernels.hpp"
 
 namespace lockstep::ops {
@@ -54,8 +55,8 @@ void mean_of_groups(Stream& stream, Target y, const Tensor& x) {
   if (!y) return;
   const std::int64_t size = group_size("mean_of_groups", y.tensor, x);
   if (on_gpu(x, [&]<class T>() {
-        cuda::mean_of_groups<T>(stream, y.tensor.shape()[0], size, elements(x), y.tensor.data<T>(), x.data<T>(),
-                                y.accumulate);
+        cuda::sum_rows<T>(stream, y.tensor.shape()[0], elements(y.tensor), size, y.tensor.data<T>(), y.accumulate,
+                          x.data<T>(), static_cast<real_t<T>>(size));
       }))
     return;
   for (std::int64_t n = 0; n < x.shape()[0]; ++n)
@@ -67,7 +68,8 @@ void spread_mean(Stream& stream, Target x, const Tensor& y) {
   if (!x) return;
   const std::int64_t size = group_size("spread_mean", y, x.tensor);
   if (on_gpu(y, [&]<class T>() {
-        cuda::spread_mean<T>(stream, y.shape()[0], size, elements(y), x.tensor.data<T>(), y.data<T>(), x.accumulate);
+        cuda::copy_rows<T>(stream, y.shape()[0], elements(y), size, x.tensor.data<T>(), x.accumulate, y.data<T>(),
+                           static_cast<real_t<T>>(size));
       }))
     return;
   for (std::int64_t n = 0; n < x.tensor.shape()[0]; ++n)

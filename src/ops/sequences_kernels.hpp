@@ -6,16 +6,10 @@
 
 namespace lockstep::ops::cuda {
 
-/// N sequences of E elements; groups of G of them.
+/// N sequences of E elements.
 template <class T>
 void add_to_each(const Stream& stream, std::int64_t n, std::int64_t e, T* y, const T* x, const T* table);
 template <class T>
 void sum_of_all(const Stream& stream, std::int64_t n, std::int64_t e, real_t<T>* table, const T* x, bool accumulate);
-template <class T>
-void mean_of_groups(const Stream& stream, std::int64_t groups, std::int64_t g, std::int64_t e, T* y, const T* x,
-                    bool accumulate);
-template <class T>
-void spread_mean(const Stream& stream, std::int64_t groups, std::int64_t g, std::int64_t e, T* x, const T* y,
-                 bool accumulate);
 
 }  // namespace lockstep::ops::cuda
