@@ -5,7 +5,8 @@ set -euo pipefail
 lockstep=$1 prep=$2
 shift 2
 mpirun=("$@")
-configs=$(cd "$(dirname "$0")/../../configs" && pwd)
+tests=$(cd "$(dirname "$0")" && pwd)
+configs=$tests/../../configs
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -74,12 +75,9 @@ refused 3 "cut.h5" "$lockstep" train --config "$configs/emulator-icecolumn.ini" 
 refused 1 "allocating" env LOCKSTEP_CUDA_HOST_MEMORY=1 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp
 echo "ok  what cannot be done ends with one message"
 
-"$prep" synth-sequences --output sequences.h5 --users 60 --min-length 8 --max-length 12 --categories 4 --clusters 2 --members 5 --quiet
-"$prep" synth-kg --output kg.h5 --users 30 --quiet
-"$prep" synth-sudoku --output sudoku.h5 --order 2 --train 24 --test 8 --quiet
-"$prep" synth-har --output har.h5 --subjects 4 --seconds 20 --quiet
-for model in "sasrec sequences.h5 --maxlen 12 --hidden_units 8 --batch.size 16" "tisasrec sequences.h5 --maxlen 12 --hidden_units 8 --mhc streams --batch.size 16" \
-             "kgat kg.h5 --batch.size 32" "bprmf kg.h5 --batch.size 32" "hrm sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --batch.size 8 --schedule.warmup 0" "har har.h5 --batch.size 8 --schedule.warmup 0"; do
+# shellcheck source=SCRIPTDIR/small_models.sh
+source "$tests/small_models.sh"
+for model in "${small_models[@]}"; do
   read -r kind data rest <<< "$model"
   # shellcheck disable=SC2086
   train --model.kind "$kind" --data.path "$data" $rest --batch.scope global --epochs 1 --steps 3 --run-dir "$kind-one" --seed 1 --reproducible
