@@ -5,6 +5,7 @@
 #include "attention_kernels.hpp"
 #include "cuda_map.hpp"
 #include "cuda_philox.hpp"
+#include "half_attention_cuda.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
 
@@ -46,11 +47,11 @@ struct Place {
 
 /// Copies rows first .. first + count - 1 of a head to shared memory; what does not exist is 0. All warps take part.
 template <class T>
-__device__ void fetch(real_t<T>* to, int to_stride, int padded_width, const T* from, std::int64_t stride,
-                      std::int64_t first, int count, std::int64_t time, std::int64_t width) {
+__device__ void fetch(T* to, int to_stride, int padded_width, const T* from, std::int64_t stride, std::int64_t first,
+                      int count, std::int64_t time, std::int64_t width) {
   for (int r = static_cast<int>(threadIdx.y); r < count; r += static_cast<int>(blockDim.y))
     for (int c = static_cast<int>(threadIdx.x); c < padded_width; c += kWarp)
-      to[r * to_stride + c] = first + r < time && c < width ? gpu::load(from + (first + r) * stride + c) : real_t<T>{0};
+      to[r * to_stride + c] = first + r < time && c < width ? gpu::load(from + (first + r) * stride + c) : T{0};
 }
 
 /// s_r = sum_c rows_rc tile_c for the lane's row of the tile.
@@ -107,9 +108,8 @@ struct RowDraws {
 template <class T>
 class QueryDropout {
  public:
-  using R = real_t<T>;
   __device__ QueryDropout(const Attention<T>& a, std::int64_t b, std::int64_t h, std::int64_t first, int lane,
-                          gpu::Drop<R> drop)
+                          gpu::Drop<T> drop)
       : on_(a.dropout.rate > 0), philox_(a.dropout.draws(on_ ? a.samples[b] : 0)), drop_(drop) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -127,14 +127,14 @@ class QueryDropout {
       draws_[r] =
           gpu::LaneDraws(philox_, group_[r] + static_cast<std::uint64_t>(j / gpu::kGroupDraws), place_[r] % kWarp);
   }
-  __device__ R operator()(int r, R x) const {
+  __device__ T operator()(int r, T x) const {
     return on_ ? drop_(x, draws_[r].at((place_[r] + tile_) / kWarp % 4)) : x;
   }
 
  private:
   bool on_;
   Philox philox_;
-  gpu::Drop<R> drop_;
+  gpu::Drop<T> drop_;
   std::uint64_t group_[kRows];
   int place_[kRows], tile_ = 0;
   gpu::LaneDraws draws_[kRows];
@@ -144,20 +144,19 @@ class QueryDropout {
 /// so far corrected as it grows. Nothing of the size (T, T) leaves the registers and 32 columns of shared memory.
 /// source  Dao et al. 2022, arXiv:2205.14135
 template <class T, int kParts>
-__global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(real_t<T>) == 4 ? 2 : 1)
-    attention_forward_kernel(Attention<T> a, gpu::Drop<real_t<T>> drop) {
-  using R = real_t<T>;
+__global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
+    attention_forward_kernel(Attention<T> a, gpu::Drop<T> drop) {
   using P = Place<T, kParts>;
   const P at(a);
   const int rows = static_cast<int>(blockDim.y) * kRows, width = static_cast<int>((a.width + 3) / 4 * 4);
-  R* sm_q = reinterpret_cast<R*>(sm_bytes);
-  R* sm_k = sm_q + rows * P::kWidth;
-  R* sm_v = sm_k + kWarp * P::kTileStride;
-  R* sm_p = sm_v + kWarp * P::kTileStride + at.mine * kWarp;
+  T* sm_q = reinterpret_cast<T*>(sm_bytes);
+  T* sm_k = sm_q + rows * P::kWidth;
+  T* sm_v = sm_k + kWarp * P::kTileStride;
+  T* sm_p = sm_v + kWarp * P::kTileStride + at.mine * kWarp;
   const T *k = at.head(a.k, a, a.stride), *v = at.head(a.v, a, a.stride);
   fetch(sm_q, P::kWidth, P::kWidth, at.head(a.q, a, a.stride), a.stride, at.first, rows, a.time, a.width);
-  constexpr R kNone = -std::numeric_limits<R>::infinity();
-  R largest[kRows], sum[kRows] = {}, y[kRows][kParts] = {};
+  constexpr T kNone = -std::numeric_limits<T>::infinity();
+  T largest[kRows], sum[kRows] = {}, y[kRows][kParts] = {};
 #pragma unroll
   for (int r = 0; r < kRows; ++r) largest[r] = kNone;
   QueryDropout<T> dropped(a, at.b, at.h, at.row(0), at.lane, drop);
@@ -166,15 +165,15 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(real_t<T>) == 4 ? 2 
     fetch(sm_k, P::kTileStride, P::kWidth, k, a.stride, j, kWarp, a.time, a.width);
     fetch(sm_v, P::kTileStride, P::kWidth, v, a.stride, j, kWarp, a.time, a.width);
     __syncthreads();
-    R s[kRows];
+    T s[kRows];
     products(s, sm_q + at.mine * P::kWidth, P::kWidth, sm_k + at.lane * P::kTileStride, width);
     dropped.advance(j);
     const bool there = j + at.lane < a.time;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const R score = there ? a.scale * s[r] : kNone;
-      const R top = gpu::Max()(gpu::warp_reduce(score, gpu::Max()), largest[r]);
-      const R shrink = std::exp(largest[r] - top), p = there ? std::exp(score - top) : R{0};
+      const T score = there ? a.scale * s[r] : kNone;
+      const T top = gpu::Max()(gpu::warp_reduce(score, gpu::Max()), largest[r]);
+      const T shrink = std::exp(largest[r] - top), p = there ? std::exp(score - top) : T{0};
       largest[r] = top;
       sum[r] = sum[r] * shrink + p;  // the lane's part of it
 #pragma unroll
@@ -188,7 +187,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(real_t<T>) == 4 ? 2 
   T* to = at.head(a.y, a, columns);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    const R total = gpu::warp_reduce(sum[r]);
+    const T total = gpu::warp_reduce(sum[r]);
     if (at.row(r) >= a.time) continue;
 #pragma unroll
     for (int part = 0; part < kParts; ++part)
@@ -200,13 +199,12 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(real_t<T>) == 4 ? 2 
 
 /// mean_i = sum_c dy_ic y_ic, (batch, heads, time): a warp each. Memory bound.
 template <class T>
-__global__ void __launch_bounds__(kWarp* kMostWarps)
-    attention_mean_kernel(Attention<T> a, real_t<T>* __restrict__ mean) {
+__global__ void __launch_bounds__(kWarp* kMostWarps) attention_mean_kernel(Attention<T> a, T* __restrict__ mean) {
   const std::int64_t row = std::int64_t{blockIdx.x} * kMostWarps + threadIdx.y, columns = a.heads * a.width;
   if (row >= a.batch * a.heads * a.time) return;
   const std::int64_t i = row % a.time, head = row / a.time, b = head / a.heads, h = head % a.heads;
   const std::int64_t at = (b * a.time + i) * columns + h * a.width;
-  real_t<T> sum = 0;
+  T sum = 0;
   for (std::int64_t c = threadIdx.x; c < a.width; c += kWarp) sum += gpu::load(a.dy + at + c) * gpu::load(a.y + at + c);
   sum = gpu::warp_reduce(sum);
   if (threadIdx.x == 0) mean[row] = sum;
@@ -214,27 +212,26 @@ __global__ void __launch_bounds__(kWarp* kMostWarps)
 
 /// The gradient of the queries, arranged as the forward: ds_ij from scores found again, dq_i = sum_j ds_ij k_j.
 template <class T, int kParts>
-__global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(real_t<T>) == 4 ? 2 : 1)
-    attention_queries_kernel(Attention<T> a, const real_t<T>* __restrict__ mean, gpu::Drop<real_t<T>> drop) {
-  using R = real_t<T>;
+__global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
+    attention_queries_kernel(Attention<T> a, const T* __restrict__ mean, gpu::Drop<T> drop) {
   using P = Place<T, kParts>;
   const P at(a);
   const int rows = static_cast<int>(blockDim.y) * kRows, width = static_cast<int>((a.width + 3) / 4 * 4);
   const std::int64_t columns = a.heads * a.width;
-  R* sm_q = reinterpret_cast<R*>(sm_bytes);
-  R* sm_dy = sm_q + rows * P::kWidth;
-  R* sm_k = sm_dy + rows * P::kWidth;
-  R* sm_v = sm_k + kWarp * P::kTileStride;
-  R* sm_ds = sm_v + kWarp * P::kTileStride + at.mine * kWarp;
+  T* sm_q = reinterpret_cast<T*>(sm_bytes);
+  T* sm_dy = sm_q + rows * P::kWidth;
+  T* sm_k = sm_dy + rows * P::kWidth;
+  T* sm_v = sm_k + kWarp * P::kTileStride;
+  T* sm_ds = sm_v + kWarp * P::kTileStride + at.mine * kWarp;
   const T *k = at.head(a.k, a, a.stride), *v = at.head(a.v, a, a.stride);
   fetch(sm_q, P::kWidth, P::kWidth, at.head(a.q, a, a.stride), a.stride, at.first, rows, a.time, a.width);
   fetch(sm_dy, P::kWidth, P::kWidth, at.head(a.dy, a, columns), columns, at.first, rows, a.time, a.width);
-  R lse[kRows], middle[kRows], dq[kRows][kParts] = {};
+  T lse[kRows], middle[kRows], dq[kRows][kParts] = {};
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const bool there = at.row(r) < a.time;
-    lse[r] = there ? a.lse[at.head_rows(a) + at.row(r)] : R{0};
-    middle[r] = there ? mean[at.head_rows(a) + at.row(r)] : R{0};
+    lse[r] = there ? a.lse[at.head_rows(a) + at.row(r)] : T{0};
+    middle[r] = there ? mean[at.head_rows(a) + at.row(r)] : T{0};
   }
   QueryDropout<T> dropped(a, at.b, at.h, at.row(0), at.lane, drop);
   for (std::int64_t j = 0; j < a.time; j += kWarp) {
@@ -242,14 +239,14 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(real_t<T>) == 4 ? 2 
     fetch(sm_k, P::kTileStride, P::kWidth, k, a.stride, j, kWarp, a.time, a.width);
     fetch(sm_v, P::kTileStride, P::kWidth, v, a.stride, j, kWarp, a.time, a.width);
     __syncthreads();
-    R s[kRows], dp[kRows];
+    T s[kRows], dp[kRows];
     products(s, sm_q + at.mine * P::kWidth, P::kWidth, sm_k + at.lane * P::kTileStride, width);
     products(dp, sm_dy + at.mine * P::kWidth, P::kWidth, sm_v + at.lane * P::kTileStride, width);
     dropped.advance(j);
     const bool there = j + at.lane < a.time;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const R p = there ? std::exp(a.scale * s[r] - lse[r]) : R{0};
+      const T p = there ? std::exp(a.scale * s[r] - lse[r]) : T{0};
       sm_ds[r * kWarp + at.lane] = p * (dropped(r, dp[r]) - middle[r]) * a.scale;
     }
     __syncwarp();
@@ -270,23 +267,22 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(real_t<T>) == 4 ? 2 
 /// The gradients of keys and values: keys in the rows of warps, queries in tiles, one per lane. Scores are found a second
 /// time, so that each gradient has one owner and needs no atomics.
 template <class T, int kParts>
-__global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(real_t<T>) == 4 ? 2 : 1)
-    attention_keys_kernel(Attention<T> a, const real_t<T>* __restrict__ mean, gpu::Drop<real_t<T>> drop) {
-  using R = real_t<T>;
+__global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
+    attention_keys_kernel(Attention<T> a, const T* __restrict__ mean, gpu::Drop<T> drop) {
   using P = Place<T, kParts>;
   const P at(a);
   const int rows = static_cast<int>(blockDim.y) * kRows, width = static_cast<int>((a.width + 3) / 4 * 4);
   const std::int64_t columns = a.heads * a.width;
-  R* sm_k = reinterpret_cast<R*>(sm_bytes);
-  R* sm_v = sm_k + rows * P::kWidth;
-  R* sm_q = sm_v + rows * P::kWidth;
-  R* sm_dy = sm_q + kWarp * P::kTileStride;
-  R* sm_p = sm_dy + kWarp * P::kTileStride + 2 * at.mine * kWarp;
-  R* sm_ds = sm_p + kRows * kWarp;
+  T* sm_k = reinterpret_cast<T*>(sm_bytes);
+  T* sm_v = sm_k + rows * P::kWidth;
+  T* sm_q = sm_v + rows * P::kWidth;
+  T* sm_dy = sm_q + kWarp * P::kTileStride;
+  T* sm_p = sm_dy + kWarp * P::kTileStride + 2 * at.mine * kWarp;
+  T* sm_ds = sm_p + kRows * kWarp;
   const T *q = at.head(a.q, a, a.stride), *dy = at.head(a.dy, a, columns);
   fetch(sm_k, P::kWidth, P::kWidth, at.head(a.k, a, a.stride), a.stride, at.first, rows, a.time, a.width);
   fetch(sm_v, P::kWidth, P::kWidth, at.head(a.v, a, a.stride), a.stride, at.first, rows, a.time, a.width);
-  R dk[kRows][kParts] = {}, dv[kRows][kParts] = {};
+  T dk[kRows][kParts] = {}, dv[kRows][kParts] = {};
   const bool drops = a.dropout.rate > 0;
   const Philox philox = a.dropout.draws(drops ? a.samples[at.b] : 0);
   for (std::int64_t i = 0; i < a.time; i += kWarp) {
@@ -294,15 +290,15 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(real_t<T>) == 4 ? 2 
     fetch(sm_q, P::kTileStride, P::kWidth, q, a.stride, i, kWarp, a.time, a.width);
     fetch(sm_dy, P::kTileStride, P::kWidth, dy, columns, i, kWarp, a.time, a.width);
     __syncthreads();
-    R s[kRows], dp[kRows];
+    T s[kRows], dp[kRows];
     products(s, sm_k + at.mine * P::kWidth, P::kWidth, sm_q + at.lane * P::kTileStride, width);
     products(dp, sm_v + at.mine * P::kWidth, P::kWidth, sm_dy + at.lane * P::kTileStride, width);
     const std::int64_t query = i + at.lane;
     const bool there = query < a.time;
-    const R lse = there ? a.lse[at.head_rows(a) + query] : R{0}, middle = there ? mean[at.head_rows(a) + query] : R{0};
-    R p[kRows], kept[kRows];
+    const T lse = there ? a.lse[at.head_rows(a) + query] : T{0}, middle = there ? mean[at.head_rows(a) + query] : T{0};
+    T p[kRows], kept[kRows];
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) p[r] = kept[r] = there ? std::exp(a.scale * s[r] - lse) : R{0};
+    for (int r = 0; r < kRows; ++r) p[r] = kept[r] = there ? std::exp(a.scale * s[r] - lse) : T{0};
     if (drops) {  // the keys of a warp are neighbours: their draws stand in two blocks of Philox
       const RowDraws row(a.draws, at.h, query);
       const std::int64_t place = row.offset + at.row(0);
@@ -324,7 +320,7 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(real_t<T>) == 4 ? 2 
     accumulate(dv, sm_p, sm_dy, P::kTileStride, at.lane);
     accumulate(dk, sm_ds, sm_q, P::kTileStride, at.lane);
   }
-  const auto put = [&](T* all, bool add, const R(&found)[kRows][kParts]) {
+  const auto put = [&](T* all, bool add, const T(&found)[kRows][kParts]) {
     if (all == nullptr) return;
     T* to = at.head(all, a, a.stride);
 #pragma unroll
@@ -359,37 +355,44 @@ gpu::Grid grid_of(const Attention<T>& a, int row_arrays, int weights) {
   const int values = row_arrays * rows * P::kWidth + 2 * kWarp * P::kTileStride + weights * rows * kWarp;
   return {.grid = static_cast<unsigned>(a.batch * a.heads * gpu::ceil_div<std::int64_t>(a.time, rows)),
           .block = dim3(kWarp, static_cast<unsigned>(warps)),
-          .shared_bytes = static_cast<std::size_t>(values) * sizeof(real_t<T>)};
+          .shared_bytes = static_cast<std::size_t>(values) * sizeof(T)};
 }
 
 }  // namespace
 
 template <class T>
 void attention_forward(const Stream& stream, const Attention<T>& a) {
-  if (a.batch * a.heads * a.time * a.width == 0) return;
-  const gpu::Drop<real_t<T>> drop{cpu::DropRate(a.dropout.rate)};
-  visit_parts(a.width, [&]<int kParts>() {
-    gpu::launch(stream, grid_of<T, kParts>(a, 1, 1), attention_forward_kernel<T, kParts>, a, drop);
-  });
+  if constexpr (!std::is_same_v<T, real_t<T>>) {
+    half_attention_forward(stream, HalfAttention<T>{a});
+  } else {
+    if (a.batch * a.heads * a.time * a.width == 0) return;
+    const gpu::Drop<T> drop{cpu::DropRate(a.dropout.rate)};
+    visit_parts(a.width, [&]<int kParts>() {
+      gpu::launch(stream, grid_of<T, kParts>(a, 1, 1), attention_forward_kernel<T, kParts>, a, drop);
+    });
+  }
 }
 
 template <class T>
 void attention_backward(const Stream& stream, const Attention<T>& a) {
   const std::int64_t rows = a.batch * a.heads * a.time;
-  if (rows * a.width == 0) return;
-  const gpu::Drop<real_t<T>> drop{cpu::DropRate(a.dropout.rate)};
-  using R = real_t<T>;
-  R* mean = reinterpret_cast<R*>(gpu::scratch(stream, static_cast<std::size_t>(rows) * sizeof(R)));
-  gpu::launch(
-      stream,
-      {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows, kMostWarps)), .block = dim3(kWarp, kMostWarps)},
-      attention_mean_kernel<T>, a, mean);
-  visit_parts(a.width, [&]<int kParts>() {
-    if (a.dq != nullptr)
-      gpu::launch(stream, grid_of<T, kParts>(a, 2, 1), attention_queries_kernel<T, kParts>, a, mean, drop);
-    if (a.dk != nullptr || a.dv != nullptr)
-      gpu::launch(stream, grid_of<T, kParts>(a, 2, 2), attention_keys_kernel<T, kParts>, a, mean, drop);
-  });
+  if constexpr (!std::is_same_v<T, real_t<T>>) {
+    half_attention_backward(stream, HalfAttention<T>{a}, a.batch * a.time);
+  } else {
+    if (rows * a.width == 0) return;
+    const gpu::Drop<T> drop{cpu::DropRate(a.dropout.rate)};
+    T* mean = reinterpret_cast<T*>(gpu::scratch(stream, static_cast<std::size_t>(rows) * sizeof(T)));
+    gpu::launch(stream,
+                {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows, kMostWarps)),
+                 .block = dim3(kWarp, kMostWarps)},
+                attention_mean_kernel<T>, a, mean);
+    visit_parts(a.width, [&]<int kParts>() {
+      if (a.dq != nullptr)
+        gpu::launch(stream, grid_of<T, kParts>(a, 2, 1), attention_queries_kernel<T, kParts>, a, mean, drop);
+      if (a.dk != nullptr || a.dv != nullptr)
+        gpu::launch(stream, grid_of<T, kParts>(a, 2, 2), attention_keys_kernel<T, kParts>, a, mean, drop);
+    });
+  }
 }
 
 #define INSTANTIATE(T)                                                 \

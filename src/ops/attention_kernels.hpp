@@ -66,12 +66,12 @@ namespace cuda {
 /// All heads of all sequences. Rows of q, k, v and their gradients lie `stride` apart, those of y and dy heads * width.
 template <class T>
 struct Attention {
-  std::int64_t batch, time, heads, width;
-  real_t<T> scale;
-  const T *q, *k, *v;
-  std::int64_t stride;
-  T* y;
-  real_t<T>* lse;  ///< (batch, heads, time), or null
+  std::int64_t batch = 0, time = 0, heads = 1, width = 0;
+  real_t<T> scale = 1;
+  const T *q = nullptr, *k = nullptr, *v = nullptr;
+  std::int64_t stride = 0;
+  T* y = nullptr;
+  real_t<T>* lse = nullptr;  ///< (batch, heads, time), or null
   const T* dy = nullptr;
   T *dq = nullptr, *dk = nullptr, *dv = nullptr;  ///< null when not wanted
   bool add_dq = false, add_dk = false, add_dv = false;

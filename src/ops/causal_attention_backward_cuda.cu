@@ -304,10 +304,18 @@ void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, real_t
   using R = real_t<T>;
   const CausalPlan plan = causal_plan<T>(columns, a, time);
   if (plan.sequences == 0) return;
+  if constexpr (!std::is_same_v<T, R>)
+    if (plan.timed == Timed::no) {
+      HalfAttention<T> half = half_attention_of<T>(plan, columns, a);
+      half.q = q, half.k = k, half.v = v, half.dy = dy, half.dq = dq, half.dk = dk, half.dv = dv;
+      half.y = const_cast<T*>(y), half.lse = const_cast<R*>(logsum);  // of the forward, only read here
+      half.add_dq = half.add_dk = half.add_dv = true;
+      return half_attention_backward(stream, half, a.rows.rows());
+    }
   const bool tables = dkeys != nullptr || dvalues != nullptr;
   const std::int64_t blocks =
       tables ? std::min(plan.sequences, std::max<std::int64_t>(1, kTableBlocks / a.heads)) : plan.sequences;
-  visit_causal(plan, [&]<int kChunks, Timed kTimed>() {
+  visit_causal<T>(plan, [&]<int kChunks, Timed kTimed>() {
     const int width = static_cast<int>(columns / a.heads), warps = plan.warps<kQueries<kChunks, kTimed>>();
     std::size_t shared = BackwardTiles<R, kChunks, kTimed>::bytes(warps, width), partials_bytes = 0;
     bool in_shared = true;

@@ -125,9 +125,15 @@ void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, con
   using R = real_t<T>;
   const CausalPlan plan = causal_plan<T>(columns, a, time);
   if (plan.sequences == 0) return;
+  if constexpr (!std::is_same_v<T, R>)
+    if (plan.timed == Timed::no) {
+      HalfAttention<T> half = half_attention_of<T>(plan, columns, a);
+      half.q = q, half.k = k, half.v = v, half.y = y, half.lse = logsum;
+      return half_attention_forward(stream, half);
+    }
   std::byte* scratch = gpu::scratch(stream, plan.tables_bytes + plan.times_bytes);
   const CausalLaunch<R> p = prepare_causal<T>(stream, plan, scratch, columns, a, time);
-  visit_causal(plan, [&]<int kChunks, Timed kTimed>() {
+  visit_causal<T>(plan, [&]<int kChunks, Timed kTimed>() {
     const int warps = plan.warps<kQueries<kChunks, kTimed>>();
     launch(stream,
            {.grid = dim3(static_cast<unsigned>(plan.sequences), static_cast<unsigned>(p.heads)),

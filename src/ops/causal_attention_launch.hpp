@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "cuda_causal_attention.hpp"
+#include "half_attention_cuda.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
 
 /// What the host does before it launches a pass of causal attention on a GPU.
@@ -51,13 +52,31 @@ CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const Tim
   return plan;
 }
 
-/// f.template operator()<kChunks, kTimed>()
-template <class F>
+/// Halves without times are multiplied by tensor cores.
+template <class T>
+ops::cuda::HalfAttention<T> half_attention_of(const CausalPlan& plan, std::int64_t columns, const CausalAttention& a) {
+  ops::cuda::HalfAttention<T> half{{.batch = plan.sequences,
+                                    .time = plan.longest,
+                                    .heads = a.heads,
+                                    .width = columns / a.heads,
+                                    .scale = 1 / std::sqrt(static_cast<float>(columns / a.heads)),
+                                    .stride = columns}};
+  half.dropout = a.dropout, half.samples = a.rows.samples.data();
+  half.draws.row_groups = std::uint64_t{1} << 28;
+  half.offsets = a.rows.offsets.data();
+  half.first_query = a.first_query.empty() ? nullptr : a.first_query.data();
+  half.causal = true, half.fill = static_cast<float>(a.fill);
+  return half;
+}
+
+/// f.template operator()<kChunks, kTimed>(); not of halves without times
+template <class T, class F>
 void visit_causal(const CausalPlan& plan, const F& f) {
   const auto with = [&]<int kChunks>() {
-    plan.timed == Timed::no      ? f.template operator()<kChunks, Timed::no>()
-    : plan.timed == Timed::whole ? f.template operator()<kChunks, Timed::whole>()
-                                 : f.template operator()<kChunks, Timed::masked>();
+    if constexpr (std::is_same_v<T, real_t<T>>)
+      if (plan.timed == Timed::no) return f.template operator()<kChunks, Timed::no>();
+    plan.timed == Timed::whole ? f.template operator()<kChunks, Timed::whole>()
+                               : f.template operator()<kChunks, Timed::masked>();
   };
   plan.chunks == 1 ? with.template operator()<1>() : with.template operator()<2>();
 }

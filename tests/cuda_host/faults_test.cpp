@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/device/cuda_launch.hpp"
+#include "lockstep/device/cuda_mma.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "support/device_array.hpp"
 
@@ -81,6 +82,13 @@ __global__ void fresh_shared_kernel(float* out) {
   out[2 * blockIdx.x] = sm_static[blockIdx.x];
   out[2 * blockIdx.x + 1] = sm_dynamic[blockIdx.x];
   sm_static[blockIdx.x + 1] = 1;
+}
+/// The lane's row of a matrix begins `late` bytes late; the last lane may be missing, or the matrix not be in shared memory.
+__global__ void matrix_kernel(std::uint32_t* out, int late, bool all, const unsigned char* elsewhere) {
+  if (!all && threadIdx.x == 31) return;
+  std::uint32_t to[4];
+  gpu::load_matrices(to, (elsewhere != nullptr ? elsewhere : sm_bytes) + 16 * threadIdx.x + late);
+  out[threadIdx.x] = to[0];
 }
 __global__ void divide_kernel(int* out, int by) { out[0] = 7 / by; }
 int deep(int n) {
@@ -199,6 +207,19 @@ TEST_SUITE("cuda_host.faults") {
     CHECK_HAS(complaint_of(grid, dynamic_shared_kernel, out.data(), 16),
               "kernel dynamic_shared_kernel, block (0,0,0) wrote to byte 64 of its 64 bytes of dynamic shared memory");
     CHECK(complaint_of(grid, dynamic_shared_kernel, out.data(), 15).empty());
+  }
+
+  TEST_CASE("matrices for tensor cores: rows that are not aligned, not in shared memory, or nobody's") {
+    DeviceArray<std::uint32_t> out(32);
+    const DeviceArray<unsigned char> elsewhere(std::vector<unsigned char>(512));
+    const gpu::Grid grid = {.grid = 1, .block = 32, .shared_bytes = 528};
+    const auto complaint = [&](int late, bool all, const unsigned char* from) {
+      return complaint_of(grid, matrix_kernel, out.data(), late, all, from);
+    };
+    CHECK(complaint(0, true, nullptr).empty());
+    CHECK(complaint(2, true, nullptr).find("which is no multiple of 16") != std::string::npos);
+    CHECK(complaint(0, false, nullptr).find("waits in the warp operation") != std::string::npos);
+    CHECK(complaint(0, true, elsewhere.data()).find("not from shared memory, but") != std::string::npos);
   }
 
   TEST_CASE("memory that nobody has written holds NaN: device memory, and shared memory of each block") {

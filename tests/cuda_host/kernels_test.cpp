@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/device/cuda_launch.hpp"
+#include "lockstep/device/cuda_mma.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "support/device_array.hpp"
 
@@ -95,6 +96,31 @@ __global__ void transpose_kernel(Shape shape, float* y, const float* x) {
 __global__ void copy_indexed_kernel(float* y, const float* x, const std::int32_t* index, int count) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < count) y[i] = __ldg(x + index[i]);
+}
+
+/// 1 + a b, or 1 + a b' where b's rows are `across`, of matrices of 16 x 16.
+template <class T>
+__global__ void product_kernel(float* y, const T* a, const T* b, bool across) {
+  auto* sm_a = reinterpret_cast<T*>(sm_bytes);
+  T* sm_b = sm_a + 256;
+  const int lane = static_cast<int>(threadIdx.x), g = lane / 4, t = lane % 4;
+  for (int i = lane; i < 256; i += 32) sm_a[i] = a[i], sm_b[i] = b[i];
+  __syncwarp();
+  std::uint32_t of_a[4], of_b[4];
+  gpu::load_matrices(of_a, sm_a + lane % 16 * 16 + lane / 16 * 8);
+  if (across)
+    gpu::load_matrices(of_b, sm_b + (lane % 8 + lane / 16 * 8) * 16 + lane / 8 % 2 * 8);
+  else
+    gpu::load_transposed(of_b, sm_b + lane % 16 * 16 + lane / 16 * 8);
+  for (int n = 0; n < 2; ++n) {
+    float c[4] = {1, 1, 1, 1};
+    gpu::multiply_add<T>(c, of_a, of_b[2 * n], of_b[2 * n + 1]);
+    for (int i = 0; i < 4; ++i) y[(g + 8 * (i / 2)) * 16 + 8 * n + 2 * t + i % 2] = c[i];
+  }
+}
+template <class T>
+__global__ void pack_kernel(std::uint32_t* packed, const float* x) {
+  packed[threadIdx.x] = gpu::pack_halves<T>(x[2 * threadIdx.x], x[2 * threadIdx.x + 1]);
 }
 
 }  // namespace
@@ -189,5 +215,33 @@ TEST_SUITE("cuda_host.kernels") {
     gpu::launch(stream, gpu::grid_for(100, 32), copy_indexed_kernel, out.data(), in.data(), which, 100);
     const auto y = out.read();
     for (int i = 0; i < 100; ++i) CHECK(y[i] == static_cast<float>(which[i]));
+  }
+
+  TEST_CASE_TEMPLATE("products on tensor cores, from matrices as they lie and transposed", T, bf16, f16) {
+    const Stream stream({DeviceKind::cuda, 0});
+    std::vector<T> a(256), b(256);
+    std::vector<float> x(256), z(256);
+    for (std::size_t i = 0; i < 256; ++i) {  // small whole numbers: every sum is exact
+      x[i] = static_cast<float>(i * 37 % 19) - 9, z[i] = static_cast<float>(i * 53 % 23) - 11;
+      a[i] = gpu::from_real<T>(x[i]), b[i] = gpu::from_real<T>(z[i]);
+    }
+    const DeviceArray<T> of_a(a), of_b(b);
+    for (const bool across : {false, true}) {
+      DeviceArray<float> out(256);
+      gpu::launch(stream, {.grid = 1, .block = 32, .shared_bytes = 512 * sizeof(T)}, product_kernel<T>, out.data(),
+                  of_a.data(), of_b.data(), across);
+      const auto y = out.read();
+      for (std::size_t i = 0; i < 16; ++i)
+        for (std::size_t j = 0; j < 16; ++j) {
+          float expected = 1;
+          for (std::size_t k = 0; k < 16; ++k) expected += x[i * 16 + k] * (across ? z[j * 16 + k] : z[k * 16 + j]);
+          CHECK(y[i * 16 + j] == expected);
+        }
+    }
+    DeviceArray<std::uint32_t> packed(128);
+    gpu::launch(stream, {.grid = 1, .block = 128}, pack_kernel<T>, packed.data(), DeviceArray<float>(x).data());
+    const auto pairs = packed.read();
+    for (std::size_t i = 0; i < 128; ++i)
+      CHECK(pairs[i] == (std::uint32_t{a[2 * i].bits} | std::uint32_t{a[2 * i + 1].bits} << 16));
   }
 }

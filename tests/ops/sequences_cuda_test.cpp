@@ -75,7 +75,8 @@ void attend(const Attention& how) {
                                    y, q, k, v, logsum, a, time);
   };
   agrees_on_both(run, 1e-4, 1e-11);
-  // The rounded y comes back in sums over channels, and dk and dv are rounded once for every 64 queries.
+  // The rounded y comes back in sums over channels; with times dk and dv are rounded once for every 64 queries, without
+  // them the weights before they multiply.
   halves_agree(run, 0.02, 0.0025);
 }
 
@@ -114,6 +115,8 @@ TEST_SUITE("ops.sequences_cuda" * doctest::skip(!gpu_present())) {
             .drop = kElement,
             .first_query = {1, 35, 3}});
     attend({.lengths = {150}, .columns = 3, .heads = 1, .drop_probabilities = true});
+    attend({.lengths = {140, 9}, .columns = 6, .heads = 2, .drop_probabilities = true, .first_query = {70, 2}});
+    attend({.lengths = {70, 5}, .columns = 4, .heads = 1, .fill = -1, .first_query = {66, 1}});
   }
 
   TEST_CASE("blocks that take several sequences, and tables that shared memory has no room for") {
@@ -137,32 +140,38 @@ TEST_SUITE("ops.sequences_cuda" * doctest::skip(!gpu_present())) {
 
   TEST_CASE("a sequence's results depend on neither later rows nor other sequences, in any bit") {
     const Sequences both = make_sequences({90, 33});
-    Place p(DType::f32, {DeviceKind::cuda, 0});
-    const Tensor q = p.in("q", {123, 20}), k = p.in("k", {123, 20}), v = p.in("v", {123, 20});
-    const Tensor keys = p.in("tk", {9, 20}), values = p.in("tv", {9, 20});
-    const std::span<const std::int64_t> times = p.host(both.times);
-    const auto attend_to = [&](const Tensor& y, std::int64_t first, const std::vector<std::int64_t>& offsets,
-                               const std::vector<std::uint64_t>& samples) {
-      const std::int64_t count = offsets.back();
-      ops::CausalAttention a;
-      a.rows = {p.host(offsets), p.host(samples)};
-      a.heads = 2;
-      a.dropout = {.rate = 0.3, .seed = 3, .step = 2, .site = "attention"};
-      const ops::TimeBuckets time{keys,
-                                  values,
-                                  times.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
-                                  kElement,
-                                  {.rate = 0.25, .seed = 3, .step = 2, .site = "times"}};
-      ops::causal_attention_forward(p.stream, y, {}, q.slice(first, count), k.slice(first, count),
-                                    v.slice(first, count), a, time);
-    };
-    const Tensor y = p.out("y", {123, 20}), head = p.out("head", {71, 20}), tail = p.out("tail", {33, 20});
-    attend_to(y, 0, both.offsets, both.samples);
-    attend_to(head, 0, {0, 71}, {both.samples[0]});
-    attend_to(tail, 90, {0, 33}, {both.samples[1]});
-    p.stream.synchronize();
-    CHECK(same_bits(HostView(head), HostView(y.slice(0, 71))));
-    CHECK(same_bits(HostView(tail), HostView(y.slice(90, 33))));
+    for (const auto& [type, timed] :
+         {std::pair{DType::f32, true}, {DType::f32, false}, {DType::bf16, true}, {DType::bf16, false}}) {
+      Place p(type, {DeviceKind::cuda, 0});
+      const Tensor q = p.in("q", {123, 20}), k = p.in("k", {123, 20}), v = p.in("v", {123, 20});
+      const Tensor keys = p.in("tk", {9, 20}), values = p.in("tv", {9, 20});
+      const std::span<const std::int64_t> times = p.host(both.times);
+      const auto attend_to = [&, with_times = timed](const Tensor& y, std::int64_t first,
+                                                     const std::vector<std::int64_t>& offsets,
+                                                     const std::vector<std::uint64_t>& samples) {
+        const std::int64_t count = offsets.back();
+        ops::CausalAttention a;
+        a.rows = {p.host(offsets), p.host(samples)};
+        a.heads = 2;
+        a.dropout = {.rate = 0.3, .seed = 3, .step = 2, .site = "attention"};
+        ops::TimeBuckets time;
+        if (with_times)
+          time = {keys,
+                  values,
+                  times.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
+                  kElement,
+                  {.rate = 0.25, .seed = 3, .step = 2, .site = "times"}};
+        ops::causal_attention_forward(p.stream, y, {}, q.slice(first, count), k.slice(first, count),
+                                      v.slice(first, count), a, time);
+      };
+      const Tensor y = p.out("y", {123, 20}), head = p.out("head", {71, 20}), tail = p.out("tail", {33, 20});
+      attend_to(y, 0, both.offsets, both.samples);
+      attend_to(head, 0, {0, 71}, {both.samples[0]});
+      attend_to(tail, 90, {0, 33}, {both.samples[1]});
+      p.stream.synchronize();
+      CHECK(same_bits(HostView(head), HostView(y.slice(0, 71))));
+      CHECK(same_bits(HostView(tail), HostView(y.slice(90, 33))));
+    }
   }
 
   TEST_CASE("hyper-connections agree for any number of streams") {

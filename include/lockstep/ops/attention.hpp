@@ -36,7 +36,7 @@ struct AttentionOptions {
 ///
 /// shapes   x as AttentionInput says; y (B, T, A), heads side by side; lse (B, heads, T), or empty when no backward
 ///          follows. T and D are free
-/// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with lse in f32
+/// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with lse in f32: p and ds are then rounded before they multiply
 /// errors   Error naming the shapes if they do not fit, or heads does not divide A; on a GPU if D is above 128
 /// source   Vaswani et al. 2017, arXiv:1706.03762, eq. 1; Dao et al. 2022, arXiv:2205.14135 (recomputation)
 void attention_forward(Stream&, const Tensor& y, const Tensor& lse, const AttentionInput& x, const AttentionOptions&);

@@ -44,7 +44,8 @@ struct TimeBuckets {
 ///
 /// shapes   q, k, v, y (N, C), N = rows.rows(), C a multiple of heads; logsum (N, heads), kept for the backward, or
 ///          empty
-/// dtypes   f32 | f64, on a GPU also bf16 | f16, all equal; logsum and gradients of tables real, f32 for the halves
+/// dtypes   f32 | f64, on a GPU also bf16 | f16, all equal; logsum and gradients of tables real, f32 for the halves; without
+///          times p and its gradient are rounded to halves before they multiply
 /// errors   Error naming the shapes if they do not fit, if times descend within a sequence, or if heads are wider than 128
 ///          channels on a GPU
 /// source   Kang, McAuley 2018, arXiv:1808.09781, section III-B; Li, Wang, McAuley 2020 (TiSASRec), eq. 5-9

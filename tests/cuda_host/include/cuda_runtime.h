@@ -5,7 +5,8 @@
 
 #include "cuda_host/qualifiers.h"
 #include "cuda_host/vector_types.h"
-// (these three need the two above)
+// (these need the two above)
 #include "cuda_host/device_functions.h"
 #include "cuda_host/device_math.h"
 #include "cuda_host/runtime_api.h"
+#include "cuda_host/tensor_cores.h"

@@ -13,7 +13,7 @@ namespace cuda_host {
 using Place = std::source_location;
 
 /// What the lanes of a warp do together.
-enum class WarpOp : std::uint8_t { sync, shuffle, ballot, match, reduce };
+enum class WarpOp : std::uint8_t { sync, shuffle, ballot, match, reduce, matrix };
 
 /// Waits until every thread of the block has come here.
 void block_barrier(Place place);
