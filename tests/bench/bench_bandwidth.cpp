@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/stopwatch.hpp"
+#include "bench/timing.hpp"
 #include "lockstep/ops/activation.hpp"
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/embedding.hpp"
@@ -41,26 +41,6 @@ class Operand {
  private:
   OwnedTensor tensor_;
 };
-
-/// Seconds per call.
-double time_of(const Stream& stream, double seconds, const std::function<void()>& f) {
-  constexpr int kWindows = 9;
-  f();
-  stream.synchronize();
-  const Stopwatch first;
-  f();
-  stream.synchronize();
-  const int calls = std::clamp(static_cast<int>(seconds / kWindows / std::max(first.seconds(), 1e-6)), 1, 1000);
-  std::vector<double> windows;
-  for (int w = 0; w < kWindows; ++w) {
-    const Stopwatch watch;
-    for (int i = 0; i < calls; ++i) f();
-    stream.synchronize();
-    windows.push_back(watch.seconds() / calls);
-  }
-  std::sort(windows.begin(), windows.end());
-  return windows[kWindows / 2];
-}
 
 struct Options {
   Device device;
@@ -110,7 +90,7 @@ int run(const Options& o) {
   double copied = 0;
   if (!o.json) std::printf("%-32s %12s %10s %16s\n", "operation", "us", "GB/s", "of the copy");
   for (const Case& one : cases) {
-    const double seconds = time_of(stream, o.seconds, one.call);
+    const double seconds = bench::time_of(stream, o.seconds, one.call);
     const double rate = static_cast<double>(one.operands) * static_cast<double>(operand) / seconds;
     if (copied == 0) copied = rate;
     if (o.json)

@@ -13,7 +13,7 @@ home=$work/lockstep-bundle
 mkdir -p "$home"/{bin,libexec,lib/openmpi,lib/pmix,share,tests}
 
 # Programs lie in libexec/; in bin/ each has a link of its name to a script that starts it with the libraries.
-for program in lockstep lockstep-prep test_ops test_nn test_optim test_models bench_bandwidth; do
+for program in lockstep lockstep-prep test_ops test_nn test_optim test_models bench_bandwidth bench_spmm; do
   [ -x "$build/bin/$program" ] && cp "$build/bin/$program" "$home/libexec/"
 done
 [ -x "$home/libexec/lockstep" ] || { echo "bundle: no $build/bin/lockstep: build first" >&2; exit 2; }

@@ -117,6 +117,20 @@ if [ -x "$bin/bench_bandwidth" ]; then
   fi
 fi
 
+# --- The sparse product, beside cuSPARSE's ----------------------------------------------------------------------------------------
+if [ -x "$bin/bench_spmm" ]; then
+  sizes=()
+  [ -n "$stand_in" ] && sizes=(--nodes 1200 --entries 24000 --mib 1 --seconds 0.001)
+  if step spmm "ours and cuSPARSE's agree" 600 "$bin/bench_spmm" --json "${sizes[@]}" && [ -z "$stand_in" ]; then
+    while IFS=$'\t' read -r name seconds share ratio; do
+      note spmm "$name" measured 0 "$ratio" "times ours" "$(awk -v s="$seconds" -v c="$share" 'BEGIN {printf "%.0f us, %.0f %%", 1e6 * s, 100 * c}')"
+    done < <(sed -nE 's/.*"product":"([^"]*)","seconds":([^,]*),.*"of_copy":([^,]*),"times_ours":([^}]*).*/\1\t\2\t\3\t\4/p' "$(log_of spmm "ours and cuSPARSE's agree")")
+    while IFS=$'\t' read -r name why; do
+      note spmm "$name" skipped 0 "" "" "cuSPARSE: $why"
+    done < <(sed -nE 's/.*"product":"([^"]*)","refused":"([^"]*)".*/\1\t\2/p' "$(log_of spmm "ours and cuSPARSE's agree")")
+  fi
+fi
+
 # --- Speed, beside PyTorch ------------------------------------------------------------------------------------------------------
 prepared() {  # FILE SOURCE OPTIONS...: the path of a prepared file
   local file=$1
@@ -229,6 +243,7 @@ awk -F'\t' -v date="$date" -v device="$device" -v driver="$driver" -v version="$
           print "\n| step | | outcome | seconds | |\n|---|---|---|---|---|" }
   $3 != "measured" { printf "| %s | %s | %s | %s | %s |\n", $1, $2, $3, $4, $7 }
   $3 == "measured" && $1 == "bandwidth" { bandwidth = bandwidth sprintf("| %s | %s | %.0f %% |\n", $2, $7, 100 * $5) }
+  $3 == "measured" && $1 == "spmm" { split($7, part, ", "); spmm = spmm sprintf("| %s | %s | %s | %.2f |\n", $2, part[1], part[2], $5) }
   $3 == "measured" && $1 == "speed" {  # MODEL, PRECISION, WHO
     n = split($2, part, ", "); who = part[n]; row = substr($2, 1, length($2) - length(who) - 2)
     if (!(row in seen)) { seen[row] = ++rows; name[rows] = row }
@@ -236,6 +251,7 @@ awk -F'\t' -v date="$date" -v device="$device" -v driver="$driver" -v version="$
   function shown(v) { return v == "" ? "not measured" : sprintf("%.4g", v) }
   END {
     if (bandwidth != "") print "\n| kernel | | of a copy on the device |\n|---|---|---|\n" bandwidth
+    if (spmm != "") print "\n| sparse product, amazon-book\x27s size | time | of a copy on the device | times ours |\n|---|---|---|---|\n" spmm
     if (rows) print "\n| training, precision | Lockstep, samples/s | | PyTorch, eager | torch.compile | torch.compile, CUDA graphs | ratio to the fastest |\n|---|---|---|---|---|---|---|"
     for (i = 1; i <= rows; ++i) {
       r = name[i]; a = rate[r, "PyTorch eager"]; c = rate[r, "PyTorch compile"]; g = rate[r, "PyTorch graphs"]
