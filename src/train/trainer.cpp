@@ -100,19 +100,23 @@ StepResult Trainer::Impl::take_step() {
   }
   const std::int64_t every = config.checkpoint.every_steps;
   if ((done.flags & kCheckpoint) || (every > 0 && state.step % every == 0)) checkpoint_due = true;
-  log->progress(state.step, (interval.weight > 0 ? interval.loss : state.epoch_loss) /
-                                (interval.weight > 0 ? interval.weight : state.epoch_weight));
+  const double sum = interval.weight > 0 ? interval.loss : state.epoch_loss,
+               weight = interval.weight > 0 ? interval.weight : state.epoch_weight;
+  log->progress(state.step, weight > 0 ? sum / weight : -1);
   if (config.train.log_every > 0 && state.step % config.train.log_every == 0) log_interval();
   return done;
 }
 
 void Trainer::Impl::end_epoch() {
   if (config.train.log_every == 0) log_interval();
-  const auto steps = static_cast<double>(state.epoch_steps);
-  std::vector<std::pair<std::string, double>> record = {
-      {"epoch", static_cast<double>(state.epoch + 1)},      {"step", static_cast<double>(state.step)},
-      {"lr", schedule.lr(state.step - 1, state.epoch)},     {"loss", state.epoch_loss / state.epoch_weight},
-      {"loss_unweighted", state.epoch_batch_means / steps}, {"gradient_norm", state.epoch_gradient_norms / steps}};
+  std::vector<std::pair<std::string, double>> record = {{"epoch", static_cast<double>(state.epoch + 1)},
+                                                        {"step", static_cast<double>(state.step)},
+                                                        {"lr", schedule.lr(state.step - 1, state.epoch)}};
+  if (const auto steps = static_cast<double>(state.epoch_steps);
+      steps > 0)  // else all have overflowed, or had no targets
+    record.insert(record.end(), {{"loss", state.epoch_loss / state.epoch_weight},
+                                 {"loss_unweighted", state.epoch_batch_means / steps},
+                                 {"gradient_norm", state.epoch_gradient_norms / steps}});
   program->end_epoch(state, record);
   ++state.epoch;
   state.position = 0, state.epoch_steps = 0;

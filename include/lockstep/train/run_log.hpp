@@ -103,7 +103,7 @@ class RunLog {
   ~RunLog();
 
   bool writes() const { return impl_ != nullptr; }
-  /// Every step, cheap: moves the progress line (at most ten times a second).
+  /// Every step, cheap: moves the progress line (at most ten times a second). A loss below 0: there is none.
   void progress(std::int64_t step, double loss);
   void record(const StepRecord& record);
   void record(const EvalRecord& record);
