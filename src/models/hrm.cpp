@@ -107,16 +107,15 @@ void Hrm::move_to(Device device) {
   make_rope(device);
 }
 
-Var Hrm::embed(Tape& t, std::span<const std::int32_t> tokens, const PuzzleRows& puzzles) const {
-  const auto batch = static_cast<std::int64_t>(puzzles.identifiers.size());
+Var Hrm::embed(Tape& t, const Tensor& tokens, const PuzzleRows& puzzles) const {
   const ops::PuzzleEmbedding embedding = {
       .table = t.value(*tokens_),
       .puzzles = puzzle_ ? t.value(*puzzle_) : Tensor{},
       .where = positions_ ? t.value(*positions_) : Tensor{},
-      .tokens = t.keep(tokens),
-      .ids = t.keep(puzzles.identifiers),
+      .tokens = tokens,
+      .ids = puzzles.identifiers,
       .scale = std::sqrt(static_cast<double>(arch_.hidden)) * (positions_ ? 0.707106781 : 1)};
-  Var x = t.output({batch, arch_.length(), arch_.hidden}, t.wants_grad({}, {tokens_}));
+  Var x = t.output({tokens.shape()[0], arch_.length(), arch_.hidden}, t.wants_grad({}, {tokens_}));
   ops::puzzle_embedding_forward(t.stream(), x.value(), embedding);
   t.record("puzzle_embedding", x, {tokens_, positions_}, [=, this, &t, gradient = puzzles.gradient] {
     const Target where = positions_ ? t.grad_of(*positions_) : Target{};
@@ -125,9 +124,12 @@ Var Hrm::embed(Tape& t, std::span<const std::int32_t> tokens, const PuzzleRows& 
   return x;
 }
 
-void Hrm::reset(Tape& t, const Tensor& z_h, const Tensor& z_l, std::span<const std::int32_t> starts) const {
-  const std::vector<std::int32_t> all(starts.empty() ? static_cast<std::size_t>(z_h.shape()[0]) : 0, 1);
-  const std::span<const std::int32_t> where = t.keep(starts.empty() ? std::span(all) : starts);
+void Hrm::reset(Tape& t, const Tensor& z_h, const Tensor& z_l, const Tensor& starts) const {
+  Tensor where = starts;
+  if (!where) {
+    where = allocate(t.host_arena(), DType::i32, {z_h.shape()[0]});
+    for (std::int32_t& start : where.span<std::int32_t>()) start = 1;
+  }
   ops::fill_sequences(t.stream(), z_h, t.value(*h_init_), where);
   ops::fill_sequences(t.stream(), z_l, t.value(*l_init_), where);
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
@@ -39,6 +41,11 @@ std::span<T> take(Arena& arena, std::int64_t count) {
           static_cast<std::size_t>(count)};
 }
 
+/// Of the host, as long-lived as the tape's memory, where operations can read it.
+Tensor kept(Tape& t, std::span<const std::int32_t> values, Shape shape) {
+  return Tensor::of(t.keep(values).data(), shape);
+}
+
 /// x in a dtype: itself, or a copy that lasts as long as the tape's memory.
 Tensor in_dtype(Tape& t, const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
@@ -59,13 +66,7 @@ double at(const Tensor& t, std::int64_t i) {
 
 }  // namespace
 
-HrmScore& HrmScore::operator+=(const HrmScore& o) {
-  count += o.count, accuracy += o.accuracy, exact += o.exact, q_halt_accuracy += o.q_halt_accuracy, steps += o.steps;
-  lm_loss += o.lm_loss, q_halt_loss += o.q_halt_loss, q_continue_loss += o.q_continue_loss;
-  return *this;
-}
-
-std::vector<Metric> score_metrics(const HrmScore& sum, double sequences, const std::string& prefix) {
+std::vector<Metric> score_metrics(const ops::HaltingScore& sum, double sequences, const std::string& prefix) {
   const double n = std::max(sum.count, 1.0);
   return {{prefix + "exact_accuracy", sum.exact / n, true},
           {prefix + "accuracy", sum.accuracy / n, true},
@@ -111,16 +112,38 @@ void HrmModel::begin_run(std::int64_t slots) {
   sampler_.emplace(data_, options_.seed, options_.visits, slots);
   const Shape state{slots, a.length(), a.hidden}, cells{slots, a.seq_len};
   const Device device = params().device();
+  const auto n = static_cast<std::size_t>(slots);
+  Buffer report = Buffer::pinned(n * (sizeof(ops::HaltingScore) + sizeof(std::int32_t)));
+  auto* scores = reinterpret_cast<ops::HaltingScore*>(report.data());
+  auto* used = reinterpret_cast<std::int32_t*>(scores + n);
   slots_.emplace(HrmSlots{.z_h = {options_.dtype, state, device},
                           .z_l = {options_.dtype, state, device},
-                          .steps = {DType::i32, {slots}},
-                          .halted = {DType::i32, {slots}},
-                          .inputs = {DType::i32, cells},
-                          .labels = {DType::i32, cells},
-                          .identifiers = {DType::i32, {slots}},
+                          .steps = {DType::i32, {slots}, device},
+                          .halted = {DType::i32, {slots}, device},
+                          .inputs = {DType::i32, cells, device},
+                          .labels = {DType::i32, cells, device},
+                          .identifiers = {DType::i32, {slots}, device},
                           .puzzle_gradient = {options_.dtype, {slots, a.puzzle_width()}, device},
-                          .scores = std::vector<HrmScore>(static_cast<std::size_t>(slots))});
-  for (std::int32_t& halted : slots_->halted->span<std::int32_t>()) halted = 1;
+                          .report = std::move(report),
+                          .scores = {scores, n},
+                          .used = {used, n}});
+  const HostView halted(slots_->halted, HostView::Access::write);
+  for (std::int32_t& one : halted->span<std::int32_t>()) one = 1;
+}
+
+void HrmModel::check_slots() const {
+  const auto within = [](const char* what, const Tensor& values, std::int32_t least, std::int64_t end) {
+    const HostView host(values);
+    for (std::int64_t i = 0; i < host->size(); ++i) {
+      const std::int32_t value = host->data<std::int32_t>()[i];
+      require_data(value >= least && value < end, "carried ", what, " of slot ", i / values.columns(), ": ", value,
+                   " is out of range; the checkpoint does not fit the data");
+    }
+  };
+  constexpr std::int32_t kAnyIgnored = std::numeric_limits<std::int32_t>::min();
+  within("inputs", slots_->inputs, 0, data_.vocab_size);
+  within("labels", slots_->labels, kAnyIgnored, data_.vocab_size);
+  within("puzzle_identifiers", slots_->identifiers->reshaped({slots_->identifiers->size(), 1}), 0, data_.identifiers);
 }
 
 std::int64_t HrmModel::begin_epoch(std::int64_t epoch) {
@@ -128,15 +151,14 @@ std::int64_t HrmModel::begin_epoch(std::int64_t epoch) {
   return sampler_->batches();
 }
 
-void HrmModel::read_batch(const Shard& shard, std::int64_t first, std::span<std::int32_t> inputs,
-                          std::span<std::int32_t> labels, std::span<std::int32_t> identifiers) const {
-  const auto width = static_cast<std::size_t>(data_.seq_len);
-  const std::int64_t batch = shard.first / slots_->steps->size();
-  for (std::size_t i = 0; i < identifiers.size(); ++i) {
-    PuzzleExample example;
-    sampler_->rows(batch, first + static_cast<std::int64_t>(i), {&example, 1});
-    data_.read(example, inputs.subspan(i * width, width), labels.subspan(i * width, width));
-    identifiers[i] = example.identifier;
+void HrmModel::read_batch(Arena& scratch, const Shard& shard, std::int64_t first, const ops::SequenceData& rows) const {
+  const std::int64_t count = rows.identifiers.size();
+  const auto examples = take<PuzzleExample>(scratch, count);
+  sampler_->rows(shard.first / slots_->steps->size(), first, examples);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const PuzzleExample& example = examples[static_cast<std::size_t>(i)];
+    data_.read(example, rows.inputs.slice(i, 1).span<std::int32_t>(), rows.labels.slice(i, 1).span<std::int32_t>());
+    rows.identifiers.data<std::int32_t>()[i] = example.identifier;
   }
 }
 
@@ -149,30 +171,35 @@ std::int64_t HrmModel::least_steps(const Shard& shard, std::int64_t slot) const 
 
 ShardLoss HrmModel::loss(Tape& t, const Shard& shard) const {
   const HrmArch& a = network_.arch();
-  HrmSlots& s = *slots_;
-  const std::int64_t slots = s.steps->size(), first = shard.first % slots, count = shard.count, cells = a.seq_len;
-  const auto ints = [&](const OwnedTensor& all) { return all->slice(first, count).span<std::int32_t>(); };
-  const std::span<std::int32_t> steps = ints(s.steps), halted = ints(s.halted), inputs = ints(s.inputs),
-                                labels = ints(s.labels), ids = ints(s.identifiers);
+  const HrmLoss& rule = options_.loss;
+  const HrmSlots& s = *slots_;
+  const std::int64_t slots = s.steps->size(), first = shard.first % slots, count = shard.count;
+  const auto own = [&](const Tensor& rows) { return rows.slice(first, count); };
+  const auto own_report = [&](auto rows) {
+    return rows.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  };
+  const Tensor steps = own(s.steps), halted = own(s.halted);
+  const ops::SequenceData data = {own(s.inputs), own(s.labels), own(s.identifiers)};
   // Between steps the states are real numbers, which hold what the tape stores exactly.
-  const Tensor carried_h = s.z_h->slice(first, count), carried_l = s.z_l->slice(first, count);
+  const Tensor carried_h = own(s.z_h), carried_l = own(s.z_l);
   const Tensor z_h = in_dtype(t, carried_h, t.dtype()), z_l = in_dtype(t, carried_l, t.dtype());
 
-  // Halted slots begin anew with the batch's row.
+  // Halted slots begin anew with the batch's row. Nobody but the device knows which these are: the host brings all.
+  const auto ints = [&](Shape shape) { return allocate(t.host_arena(), DType::i32, shape); };
+  const ops::SequenceData batch = {ints({count, a.seq_len}), ints({count, a.seq_len}), ints({count})};
+  const Tensor least = ints({count});
+  read_batch(t.host_arena(), shard, first, batch);
+  for (std::int64_t i = 0; i < count; ++i)
+    least.data<std::int32_t>()[i] =
+        rule.halt_max_steps > 1 ? static_cast<std::int32_t>(least_steps(shard, first + i)) : 0;
   network_.reset(t, z_h, z_l, halted);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto slot = static_cast<std::size_t>(i), at = static_cast<std::size_t>(i * cells),
-               width = static_cast<std::size_t>(cells);
-    if (!halted[slot]) continue;
-    steps[slot] = 0;
-    read_batch(shard, first + i, inputs.subspan(at, width), labels.subspan(at, width), ids.subspan(slot, 1));
-  }
+  ops::begin_sequences(t.stream(), data, steps, halted, batch);
+  const std::span<std::int32_t> used = own_report(s.used);
+  copy_bytes(t.stream(), used.data(), data.identifiers.raw(), used.size_bytes());
 
-  const Var x = network_.embed(t, inputs, {ids, s.puzzle_gradient->slice(first, count)});
+  const Var x = network_.embed(t, data.inputs, {data.identifiers, own(s.puzzle_gradient)});
   const Hrm::Output out = network_.inner(t, z_h, z_l, x);
   keep_states(t, carried_h, carried_l, out);
-
-  const HrmLoss& rule = options_.loss;
   Tensor next_q;
   if (rule.q_continue && rule.halt_max_steps > 1) {
     const Tensor next_h = t.keep(z_h.shape()), next_l = t.keep(z_l.shape());
@@ -180,58 +207,22 @@ ShardLoss HrmModel::loss(Tape& t, const Shard& shard) const {
     next_q = network_.next_q(t, next_h, next_l, x);
   }
 
-  const Tensor dlogits = t.keep(out.logits.shape(), t.real_dtype());
-  const auto scores = take<ops::SequenceScore>(t.host_arena(), count);
-  ops::sequence_loss(t.stream(), dlogits, scores, out.logits.value(), t.keep(std::span<const std::int32_t>(labels)),
-                     rule.tokens);
-  // The host decides who goes on.
-  const Tensor q = to_host(t, out.q.value());
-  if (next_q) next_q = to_host(t, next_q);
-  const Tensor host_dq = allocate(t.host_arena(), q.dtype(), q.shape());
-  double total = 0;
-  visit_float(q.dtype(), [&]<class T>() {
-    for (std::int64_t i = 0; i < count; ++i) {
-      const auto slot = static_cast<std::size_t>(i);
-      const ops::SequenceScore& score = scores[slot];
-      const double q_halt = at(q, 2 * i), q_continue = at(q, 2 * i + 1);
-      const bool last = ++steps[slot] >= rule.halt_max_steps;
-      bool stop = last;
-      if (rule.halt_max_steps > 1) {
-        stop = (last || q_halt > (rule.q_continue ? q_continue : 0)) && steps[slot] >= least_steps(shard, first + i);
-      }
-      halted[slot] = stop;
-      const ops::BinaryLoss halt = ops::binary_cross_entropy(q_halt, score.exact() ? 1 : 0);
-      ops::BinaryLoss go_on{0, 0};
-      if (next_q) {
-        const double next_halt = at(next_q, 2 * i), next_continue = at(next_q, 2 * i + 1);
-        go_on =
-            ops::binary_cross_entropy(q_continue, ops::logistic(last ? next_halt : std::max(next_halt, next_continue)));
-      }
-      total += score.loss + 0.5 * (halt.loss + go_on.loss);
-      host_dq.data<T>()[2 * i] = static_cast<T>(0.5 * halt.derivative);
-      host_dq.data<T>()[2 * i + 1] = static_cast<T>(0.5 * go_on.derivative);
-      HrmScore& figures = s.scores[static_cast<std::size_t>(first + i)];
-      figures = {.lm_loss = score.loss, .q_halt_loss = halt.loss, .q_continue_loss = go_on.loss};
-      if (stop && score.labelled > 0) {
-        figures.count = 1;
-        figures.accuracy = static_cast<double>(score.correct) / static_cast<double>(score.labelled);
-        figures.exact = score.exact();
-        figures.q_halt_accuracy = (q_halt >= 0) == score.exact();
-        figures.steps = steps[slot];
-      }
-    }
-  });
-
+  const Tensor dlogits = t.keep(out.logits.shape(), t.real_dtype()), dq = t.keep(out.q.shape(), t.real_dtype());
+  const auto scores = take<ops::SequenceScore>(t.arena(), count);
+  ops::sequence_loss(t.stream(), dlogits, scores, out.logits.value(), data.labels, rule.tokens);
   Var loss = t.output({}, t.wants_grad({out.logits, out.q}), t.real_dtype());
-  const Tensor host_loss = allocate(t.host_arena(), t.real_dtype(), {}), dq = t.keep(q.shape(), t.real_dtype());
-  visit_float(t.real_dtype(), [&]<class T>() { *host_loss.data<T>() = static_cast<T>(total); });
-  copy(t.stream(), loss.value(), host_loss);
-  copy(t.stream(), dq, host_dq);
+  const Shape pairs{count, 2};
+  ops::halting_loss(t.stream(), loss.value(), dq.reshaped(pairs), steps, halted, own_report(s.scores),
+                    {.q = out.q.value().reshaped(pairs),
+                     .next_q = next_q,
+                     .scores = scores,
+                     .least = least.span<const std::int32_t>()},
+                    {.most_steps = rule.halt_max_steps, .q_continue = rule.q_continue});
   t.record("hrm_loss", loss, {}, [=, &t, logits = out.logits, halting = out.q] {
     ops::scale_by(t.stream(), t.grad_of(logits), dlogits, loss.grad(), 1);
     ops::scale_by(t.stream(), t.grad_of(halting), dq, loss.grad(), 1);
   });
-  observe(shard, out, next_q);
+  observe(t, shard, out, next_q);
   return {loss, static_cast<double>(count)};
 }
 
@@ -241,7 +232,7 @@ Hrm::Output HrmModel::run_segments(Tape& t, std::span<const std::int32_t> inputs
   const auto count = static_cast<std::int64_t>(identifiers.size());
   const Tensor z_h = t.keep({count, a.length(), a.hidden}), z_l = t.keep(z_h.shape());
   network_.reset(t, z_h, z_l);
-  const Var x = network_.embed(t, inputs, {identifiers, {}});
+  const Var x = network_.embed(t, kept(t, inputs, {count, a.seq_len}), {kept(t, identifiers, {count}), {}});
   for (std::int64_t segment = 1; segment < segments; ++segment) {
     const ArenaScope scope(t.arena());
     const Hrm::Output out = network_.inner(t, z_h, z_l, x, Hrm::Ask::states);
@@ -256,7 +247,7 @@ void HrmModel::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<co
   const auto count = static_cast<std::int64_t>(identifiers.size());
   const Tensor z_h = t.keep({count, a.length(), a.hidden}), z_l = t.keep(z_h.shape());
   network_.reset(t, z_h, z_l);
-  const Var x = network_.embed(t, inputs, {identifiers, {}});
+  const Var x = network_.embed(t, kept(t, inputs, {count, a.seq_len}), {kept(t, identifiers, {count}), {}});
   const auto tokens = take<std::int32_t>(t.host_arena(), count * a.seq_len);
   const auto q_halt = take<double>(t.host_arena(), count);
   for (std::int64_t segment = 1; segment <= segments; ++segment) {
@@ -314,7 +305,8 @@ void HrmModel::evaluate(Tape& t, Split, std::int64_t first, std::int64_t count, 
   }
   const Hrm::Output out = run_segments(t, inputs, ids, options_.eval_segments);
   const auto scores = take<ops::SequenceScore>(t.host_arena(), count);
-  ops::sequence_loss(t.stream(), {}, scores, out.logits.value(), labels, options_.loss.tokens);
+  ops::sequence_loss(t.stream(), {}, scores, out.logits.value(), Tensor::of(labels.data(), {count, cells}),
+                     options_.loss.tokens);
   const Tensor q = to_host(t, out.q.value());
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const ops::SequenceScore& score = scores[i];

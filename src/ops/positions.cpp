@@ -44,20 +44,20 @@ void take_positions_backward(Stream& stream, Target dx, const Tensor& dy, std::i
   });
 }
 
-void fill_sequences(Stream& stream, const Tensor& x, const Tensor& row, std::span<const std::int32_t> starts) {
-  require(x.shape().rank() == 3 && row.shape() == Shape{x.columns()} &&
-              static_cast<std::int64_t>(starts.size()) == x.shape()[0],
-          "fill_sequences: x is ", x.shape(), ", the row ", row.shape(), ", starts ", starts.size(),
+void fill_sequences(Stream& stream, const Tensor& x, const Tensor& row, const Tensor& starts) {
+  require(x.shape().rank() == 3 && row.shape() == Shape{x.columns()} && starts.shape() == Shape{x.shape()[0]},
+          "fill_sequences: x is ", x.shape(), ", the row ", row.shape(), ", starts ", starts.shape(),
           "; these do not fit together");
   const std::int64_t sequences = x.shape()[0], positions = x.shape()[1], columns = x.columns();
   if (on_gpu(x, [&]<class T>() {
-        cuda::fill_sequences<T>(stream, sequences, positions, columns, x.data<T>(), row.data<T>(), starts.data());
+        cuda::fill_sequences<T>(stream, sequences, positions, columns, x.data<T>(), row.data<T>(),
+                                starts.data<std::int32_t>());
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
     T* to = x.data<T>();
     for (std::int64_t b = 0; b < sequences; ++b) {
-      if (starts[static_cast<std::size_t>(b)] == 0) continue;
+      if (starts.data<std::int32_t>()[b] == 0) continue;
       for (std::int64_t t = 0; t < positions; ++t)
         std::copy_n(row.data<T>(), columns, to + (b * positions + t) * columns);
     }

@@ -10,20 +10,22 @@ namespace lockstep::ops {
 namespace {
 
 cuda::PuzzleShape shape_of(const char* what, const Tensor& x, const PuzzleEmbedding& e) {
-  const auto batch = static_cast<std::int64_t>(e.ids.size()), tokens = static_cast<std::int64_t>(e.tokens.size());
-  const std::int64_t cells = batch > 0 ? tokens / batch : 0, d = x.columns(),
+  const std::int64_t batch = e.ids.size(), cells = e.tokens.columns(), d = x.columns(),
                      width = e.puzzles ? e.puzzles.columns() : 0;
   const std::int64_t prefix = x.shape().rank() == 3 ? x.shape()[1] - cells : -1;
-  require(x.shape().rank() == 3 && x.shape()[0] == batch && batch * cells == tokens && prefix >= 0 &&
+  require(x.shape().rank() == 3 && x.shape()[0] == batch && e.tokens.shape() == Shape{batch, cells} && prefix >= 0 &&
               width <= prefix * d && e.table.shape().rank() == 2 && e.table.columns() == d &&
               (!e.where || e.where.shape() == Shape{x.shape()[1], d}),
           what, ": x is ", x.shape(), ", the tables ", e.table.shape(), ", ", e.puzzles.shape(), " and ",
-          e.where.shape(), ", there are ", tokens, " tokens and ", batch, " ids; these do not fit together");
-  for (const std::int32_t token : e.tokens)
-    require(token >= 0 && token < e.table.shape()[0], what, ": token ", token, " of ", e.table.shape()[0]);
-  for (const std::int32_t id : e.ids)
-    require(width == 0 || (id >= 0 && id < e.puzzles.shape()[0]), what, ": puzzle ", id, " of ", e.puzzles.shape()[0]);
-  return {batch, prefix, cells, d, width, e.table.shape()[0], e.tokens.data(), e.ids.data()};
+          e.where.shape(), ", tokens are ", e.tokens.shape(), ", ids ", e.ids.shape(), "; these do not fit together");
+  const std::int64_t vocabulary = e.table.shape()[0];
+  const auto* tokens = e.tokens.data<std::int32_t>();
+  const auto* ids = e.ids.data<std::int32_t>();
+  for (std::int64_t i = 0; !e.tokens.device().is_cuda() && i < e.tokens.size(); ++i)
+    require(tokens[i] >= 0 && tokens[i] < vocabulary, what, ": token ", tokens[i], " of ", vocabulary);
+  for (std::int64_t b = 0; width > 0 && !e.ids.device().is_cuda() && b < batch; ++b)
+    require(ids[b] >= 0 && ids[b] < e.puzzles.shape()[0], what, ": puzzle ", ids[b], " of ", e.puzzles.shape()[0]);
+  return {batch, prefix, cells, d, width, vocabulary, tokens, ids};
 }
 
 template <class T>

@@ -10,7 +10,7 @@ namespace {
 constexpr int kThreads = 128;
 
 /// A block per position of a sequence: blockIdx.x counts them all. Memory bound: writes x; tables are read from the
-/// caches, the block's one index over the bus.
+/// caches, and so is the block's one index, unless that lies in the host's memory.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     puzzle_embedding_forward_kernel(PuzzleShape s, T* __restrict__ x, const T* __restrict__ table,
@@ -43,8 +43,7 @@ constexpr int kTileTokens = 32;
 /// only says where to add. No atomics; the order is that of the cells. Memory bound: reads dx once per 32 tokens.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    token_gradient_kernel(PuzzleShape s, real_t<T>* __restrict__ partials, const T* __restrict__ dx,
-                          const std::int32_t* __restrict__ tokens, real_t<T> scale) {
+    token_gradient_kernel(PuzzleShape s, real_t<T>* __restrict__ partials, const T* __restrict__ dx, real_t<T> scale) {
   __shared__ real_t<T> sm_sums[kTileTokens][kThreads];
   const std::int64_t all = s.batch * s.cells;
   const std::int64_t begin = all * blockIdx.y / gridDim.y, end = all * (blockIdx.y + 1) / gridDim.y;
@@ -55,7 +54,7 @@ __global__ void __launch_bounds__(kThreads)
   std::int64_t b = begin / s.cells, cell = begin - b * s.cells;
 #pragma unroll 4
   for (std::int64_t i = begin; i < end; ++i) {
-    const std::int64_t token = tokens[i] - first_token;
+    const std::int64_t token = s.tokens[i] - first_token;
     const real_t<T> d = gpu::load(dx + (i + (b + 1) * s.prefix) * s.columns + c);
     if (token >= 0 && token < kTileTokens) sm_sums[token][threadIdx.x] += scale * d;
     if (++cell == s.cells) cell = 0, ++b;
@@ -82,14 +81,10 @@ void token_gradient(const Stream& stream, const PuzzleShape& s, real_t<T>* dtabl
   const std::int64_t parts = std::clamp<std::int64_t>(4 * gpu::kManyBlocks / std::max<std::int64_t>(1, tiles), 1,
                                                       std::max<std::int64_t>(1, cells / kLeastCells));
   const std::int64_t n = s.vocabulary * s.columns;
-  const std::size_t ids = static_cast<std::size_t>(cells) * sizeof(std::int32_t), room = (ids + 255) / 256 * 256;
-  std::byte* scratch = gpu::scratch(stream, room + static_cast<std::size_t>(parts * n) * sizeof(R));
-  copy_bytes(stream, scratch, s.tokens, ids);  // every tile of columns reads them all
-  R* partials = reinterpret_cast<R*>(scratch + room);
+  R* partials = reinterpret_cast<R*>(gpu::scratch(stream, static_cast<std::size_t>(parts * n) * sizeof(R)));
   const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(parts),
                   static_cast<unsigned>(gpu::ceil_div<std::int64_t>(s.vocabulary, kTileTokens)));
-  gpu::launch(stream, {.grid = grid, .block = kThreads}, token_gradient_kernel<T>, s, partials, dx,
-              reinterpret_cast<const std::int32_t*>(scratch), scale);
+  gpu::launch(stream, {.grid = grid, .block = kThreads}, token_gradient_kernel<T>, s, partials, dx, scale);
   gpu::add_partials<R, 1>(stream, parts, n, {{dtable}, {true}}, partials, n);
 }
 

@@ -6,7 +6,7 @@
 
 namespace lockstep::ops::cuda {
 
-/// As ops/puzzle_embedding.hpp; tokens and ids may be pinned memory of the host.
+/// As ops/puzzle_embedding.hpp; tokens and ids may be pinned memory of the host, which backward passes read again and again.
 struct PuzzleShape {
   std::int64_t batch, prefix, cells;        ///< B, P, S
   std::int64_t columns, width, vocabulary;  ///< D, W, V

@@ -45,25 +45,26 @@ double softmax(std::int64_t n, const T* x, std::int64_t label, double share, T* 
 }  // namespace
 
 void sequence_loss(Stream& stream, const Tensor& dlogits, std::span<SequenceScore> scores, const Tensor& logits,
-                   std::span<const std::int32_t> labels, TokenLoss loss) {
+                   const Tensor& labels, TokenLoss loss) {
   require(logits.shape().rank() == 3 && static_cast<std::int64_t>(scores.size()) == logits.shape()[0] &&
-              static_cast<std::int64_t>(labels.size()) == logits.rows() &&
+              labels.shape() == Shape{logits.shape()[0], logits.shape()[1]} &&
               (!dlogits || dlogits.shape() == logits.shape()),
-          "sequence_loss: logits are ", logits.shape(), ", dlogits ", dlogits.shape(), ", labels ", labels.size(),
+          "sequence_loss: logits are ", logits.shape(), ", dlogits ", dlogits.shape(), ", labels ", labels.shape(),
           ", scores ", scores.size(), "; these do not fit together");
   const std::int64_t positions = logits.shape()[1], n = logits.columns();
-  const auto beyond = std::find_if(labels.begin(), labels.end(), [&](std::int32_t label) { return label >= n; });
-  if (const std::int64_t at = beyond - labels.begin(); beyond != labels.end())
-    throw Error(Fault::internal, join("sequence_loss: label ", *beyond, " of sequence ", at / positions, ", position ",
-                                      at % positions, ": there are ", n, " classes"));
+  for (std::int64_t at = 0; !labels.device().is_cuda() && at < labels.size(); ++at)
+    if (const std::int32_t label = labels.data<std::int32_t>()[at]; label >= n)
+      throw Error(Fault::internal, join("sequence_loss: label ", label, " of sequence ", at / positions, ", position ",
+                                        at % positions, ": there are ", n, " classes"));
   if (on_gpu(logits, [&]<class T>() {
         cuda::sequence_loss<T>(stream, logits.shape()[0], positions, n, dlogits ? dlogits.data<real_t<T>>() : nullptr,
-                               scores.data(), logits.data<T>(), labels.data(), loss);
+                               scores.data(), logits.data<T>(), labels.data<std::int32_t>(), loss);
       }))
     return;
   visit_float(logits.dtype(), [&]<class T>() {
     for (std::size_t b = 0; b < scores.size(); ++b) {
-      const auto own = labels.subspan(b * static_cast<std::size_t>(positions), static_cast<std::size_t>(positions));
+      const std::span<const std::int32_t> own =
+          labels.slice(static_cast<std::int64_t>(b), 1).span<const std::int32_t>();
       SequenceScore score;
       score.labelled = std::count_if(own.begin(), own.end(), [](std::int32_t label) { return label >= 0; });
       const double share = 1 / static_cast<double>(std::max<std::int64_t>(1, score.labelled));

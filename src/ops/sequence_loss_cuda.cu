@@ -38,8 +38,7 @@ struct Softmax {
 };
 
 /// A block per sequence, a thread per position: there are a dozen classes, so that the lines that a warp reads are used
-/// whole, if not at once. Computed in f64. Memory bound: reads the logits (again from the cache), writes their gradient;
-/// labels come and scores go over the bus.
+/// whole, if not at once. Computed in f64. Memory bound: reads the logits (again from the cache), writes their gradient.
 template <class T, template <class> class Loss>
 __global__ void __launch_bounds__(kThreads, 8)
     sequence_loss_kernel(std::int64_t positions, std::int64_t n, real_t<T>* dlogits, SequenceScore* scores,

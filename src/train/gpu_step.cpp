@@ -69,9 +69,6 @@ class GpuStep final : public ShardedStep::Impl {
         bucket_of_(model.params().all().size()),
         params_in_(ranges_.size(), 0),
         reduce_(std::move(reduce)) {
-    require_usage(use_graphs_ != Graphs::on || !model.waits_in_loss(), "option run.graphs = on: a step of ",
-                  model.kind(), " looks at results of its own, which no graph can hold; use auto");
-    if (model.waits_in_loss()) use_graphs_ = Graphs::off;
     for (const Param& p : model.params().all()) {
       std::size_t bucket = 0;
       while (p.offset < ranges_[bucket].begin || p.offset >= ranges_[bucket].end) ++bucket;

@@ -25,23 +25,36 @@ HrmProgram::HrmProgram(World& world, const RunConfig& config, HrmModel& model, i
   model_.begin_run(per_step_);
 }
 
+// Epochs of puzzles with several examples differ in length: positions are spread evenly over the batches that each one has.
+GlobalBatch HrmProgram::batch_at(const TrainState& state, std::int64_t epoch, std::int64_t step,
+                                 std::int64_t position) {
+  const std::int64_t batches = model_.begin_epoch(epoch), length = epoch_length();
+  return {.seed = config_.run.seed,
+          .epoch = epoch,
+          .step = step,
+          .first = (position * batches + length - 1) / length * per_step_,
+          .count = per_step_,
+          .micro = batch_,
+          .loss_scale = loss_scale(config_, state, per_step_)};
+}
+
+std::int64_t HrmProgram::end_of(std::int64_t first) const {
+  return (first / per_step_ + 1) * epoch_length() / model_.sampler().batches();
+}
+
 StepResult HrmProgram::step(const TrainState& state, double lr, Ema* average, unsigned flags) {
-  // Epochs of puzzles with several examples differ in length: positions are spread evenly over what each one has.
-  const std::int64_t batches = model_.begin_epoch(state.epoch), length = epoch_length();
-  const std::int64_t batch = (state.position * batches + length - 1) / length;
-  const GlobalBatch global = {.seed = config_.run.seed,
-                              .epoch = state.epoch,
-                              .step = state.step,
-                              .first = batch * per_step_,
-                              .count = per_step_,
-                              .micro = batch_,
-                              .loss_scale = loss_scale(config_, state, per_step_)};
+  const GlobalBatch global = batch_at(state, state.epoch, state.step, state.position);
+  const std::int64_t end = end_of(global.first);
   step_.start(global, flags);
   GradientNorm norm(step_.gradient(), ranges_);
+  if (end < epoch_length())
+    step_.prepare(batch_at(state, state.epoch, state.step + 1, end));
+  else if (state.epoch + 1 < config_.train.epochs)
+    step_.prepare(batch_at(state, state.epoch + 1, state.step + 1, 0));
   const StepSums sums = step_.finish();
   Stopwatch watch;
   settled_ = false;
-  StepResult result = {.advance = (batch + 1) * length / batches - state.position,
+  StepResult result = {.advance = end - state.position,
                        .samples = per_step_,
                        .loss = sums.loss,
                        .weight = sums.weight,
@@ -53,12 +66,11 @@ StepResult HrmProgram::step(const TrainState& state, double lr, Ema* average, un
   if (!overflowed(world_, config_, model_.params(), step_.gradient(), state, result)) {
     optimizer_->step(step_.gradient(), lr, clip_scale(result.norm, config_.optim.clip_norm) / weight, average);
     update_puzzle_table(lr * puzzle_rate_, average);
+    const std::span<ops::HaltingScore> scores = model_.slots().scores;
+    gather(std::as_writable_bytes(scores), "scores");
+    for (const ops::HaltingScore& score : scores) interval_ += score;
+    interval_sequences_ += static_cast<double>(per_step_);
   }
-
-  HrmSlots& slots = model_.slots();
-  gather(std::as_writable_bytes(std::span(slots.scores)), "scores");
-  for (const HrmScore& score : slots.scores) interval_ += score;
-  interval_sequences_ += static_cast<double>(per_step_);
   result.update = watch.seconds();
   return result;
 }
@@ -67,9 +79,9 @@ void HrmProgram::update_puzzle_table(double lr, Ema* average) {
   const Param* table = model_.network().puzzle_table();
   if (table == nullptr) return;
   HrmSlots& slots = model_.slots();
-  gather(slots.identifiers, "puzzle identifiers");
+  gather(std::as_writable_bytes(slots.used), "puzzle identifiers");
   gather(slots.puzzle_gradient, "puzzle gradients");
-  const std::span<const std::int32_t> ids = slots.identifiers->span<std::int32_t>();
+  const std::span<const std::int32_t> ids = slots.used;
   scratch_.reset();
   sign_sgd_rows(scratch_, table->value, ids, slots.puzzle_gradient, lr, model_.options().puzzle_weight_decay);
   if (average == nullptr) return;
@@ -123,8 +135,12 @@ std::vector<NamedTensor> HrmProgram::vectors() {
           {"carry/puzzle_identifiers", s.identifiers}};
 }
 
+void HrmProgram::resumed() {
+  world_.together("reading the carried states", [&] { model_.check_slots(); });
+}
+
 std::vector<Metric> HrmProgram::interval_figures() {
-  const HrmScore sum = std::exchange(interval_, {});
+  const ops::HaltingScore sum = std::exchange(interval_, {});
   return score_metrics(sum, std::exchange(interval_sequences_, 0), "");
 }
 

@@ -13,7 +13,7 @@ namespace lockstep {
 ///
 /// A rank always owns the same slots. After each step the slots' identifiers, embedding gradients and scores are
 /// gathered, so that every rank makes the same update of the table, in the order of slots; the states are gathered for
-/// checkpoints alone.
+/// checkpoints alone. While a GPU works on a step the host prepares the next one.
 class HrmProgram final : public TrainingProgram {
  public:
   /// errors  Error (usage): a batch that the data do not fill
@@ -25,6 +25,7 @@ class HrmProgram final : public TrainingProgram {
   void settle() override;
   std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
   std::vector<NamedTensor> vectors() override;
+  void resumed() override;
   std::vector<Metric> interval_figures() override;
   std::string backend() const override { return step_.backend(); }
   bool sends_buckets() const override { return !config_.run.reproducible; }
@@ -36,6 +37,10 @@ class HrmProgram final : public TrainingProgram {
   void gather(const Tensor& rows, const char* what);
 
  private:
+  /// Begins the epoch. `position` is one that a step of it begins at.
+  GlobalBatch batch_at(const TrainState& state, std::int64_t epoch, std::int64_t step, std::int64_t position);
+  /// Where the step that begins at `first` of an epoch ends.
+  std::int64_t end_of(std::int64_t first) const;
   void gather(std::span<std::byte> rows, const char* what);
   void update_puzzle_table(double lr, Ema* average);
 
@@ -50,7 +55,7 @@ class HrmProgram final : public TrainingProgram {
   ShardedStep step_;
   Arena scratch_;  ///< of the puzzle table's update
   bool settled_ = true;
-  HrmScore interval_;
+  ops::HaltingScore interval_;
   double interval_sequences_ = 0;
   std::vector<std::byte> own_rows_;
 };

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "lockstep/models/hrm_model.hpp"
+#include "lockstep/ops/cast.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
 #include "train/hrm_program.hpp"
@@ -26,36 +27,35 @@ class ReferenceModel final : public HrmModel {
     std::vector<std::int32_t> inputs, labels, identifiers, least;
   };
   ReferenceModel(Options options, PuzzleData data, std::vector<Step> steps)
-      : HrmModel(std::move(options), std::move(data)), steps_(std::move(steps)) {
+      : HrmModel(std::move(options), std::move(data)), steps_(std::move(steps)) {}
+  void move_to(Device device) override {
+    HrmModel::move_to(device);
     const HrmArch& a = network().arch();
-    const auto slots = static_cast<std::int64_t>(steps_.front().identifiers.size());
-    logits = OwnedTensor(DType::f64, {slots, a.seq_len, a.vocab});
-    q = OwnedTensor(DType::f64, {slots, 2});
-    next_q = OwnedTensor(DType::f64, {slots, 2});
+    logits = OwnedTensor(options().dtype, {batch(), a.seq_len, a.vocab}, device);
+    q = OwnedTensor(options().dtype, {batch(), 2}, device);
+    next_q = OwnedTensor(options().dtype, {batch(), 2}, device);
   }
   std::int64_t steps() const { return static_cast<std::int64_t>(steps_.size()); }
-  std::int64_t batch() const { return q->shape()[0]; }
+  std::int64_t batch() const { return static_cast<std::int64_t>(steps_.front().identifiers.size()); }
   OwnedTensor logits, q, next_q;  ///< of the last step, rows by slot
 
  protected:
-  void read_batch(const Shard& shard, std::int64_t first, std::span<std::int32_t> inputs,
-                  std::span<std::int32_t> labels, std::span<std::int32_t> identifiers) const override {
+  void read_batch(Arena&, const Shard& shard, std::int64_t first, const ops::SequenceData& rows) const override {
     const Step& s = step_of(shard);
-    const auto at = static_cast<std::size_t>(first), cells = inputs.size() / identifiers.size();
-    std::copy_n(s.inputs.begin() + static_cast<std::ptrdiff_t>(at * cells), inputs.size(), inputs.begin());
-    std::copy_n(s.labels.begin() + static_cast<std::ptrdiff_t>(at * cells), labels.size(), labels.begin());
-    std::copy_n(s.identifiers.begin() + first, identifiers.size(), identifiers.begin());
+    const auto copy_to = [&](const Tensor& to, const std::vector<std::int32_t>& all) {
+      std::copy_n(all.begin() + first * (to.size() / to.shape()[0]), to.size(), to.data<std::int32_t>());
+    };
+    copy_to(rows.inputs, s.inputs), copy_to(rows.labels, s.labels), copy_to(rows.identifiers, s.identifiers);
   }
   std::int64_t least_steps(const Shard& shard, std::int64_t slot) const override {
     return step_of(shard).least[static_cast<std::size_t>(slot)];
   }
-  void observe(const Shard& shard, const Hrm::Output& out, const Tensor& next) const override {
+  void observe(Tape& t, const Shard& shard, const Hrm::Output& out, const Tensor& next) const override {
     const auto keep = [&](const Tensor& all, const Tensor& part) {
-      const std::vector<double> values = doubles(part);
-      std::copy(values.begin(), values.end(), all.slice(shard.first % batch(), shard.count).data<double>());
+      const Tensor to = all.slice(shard.first % batch(), shard.count);
+      ops::cast(t.stream(), {to}, part.reshaped(to.shape()));
     };
-    keep(logits, out.logits.value().reshaped({shard.count, network().arch().seq_len, network().arch().vocab}));
-    keep(q, out.q.value());
+    keep(logits, out.logits.value()), keep(q, out.q.value());
     if (next) keep(next_q, next);
   }
 
@@ -200,7 +200,10 @@ class NetworkCheck {
     Tape tape(stream, arena, model_.network().params().storage(), Tape::Mode::forward);
     const Tensor z_h = tape.keep({batch, a.length(), a.hidden}), z_l = tape.keep(z_h.shape());
     model_.network().reset(tape, z_h, z_l);
-    const Var x = model_.network().embed(tape, inputs, {ids, {}});
+    const auto kept = [&](const std::vector<std::int32_t>& values, Shape shape) {
+      return Tensor::of(tape.keep(std::span(values)).data(), shape);
+    };
+    const Var x = model_.network().embed(tape, kept(inputs, {batch, a.seq_len}), {kept(ids, {batch}), {}});
     compare("trace", "input_embeddings", x.value(), kValue);
     int calls = 0;
     std::vector<std::string> seen;
@@ -235,7 +238,8 @@ class NetworkCheck {
       compare(group, "q_halt_logits", halt, kSegments);
       const std::span scores(
           static_cast<ops::SequenceScore*>(arena.host().allocate(ids.size() * sizeof(ops::SequenceScore))), ids.size());
-      ops::sequence_loss(stream, {}, scores, out.logits.value(), tape.keep(std::span(labels)),
+      const Shape cells{static_cast<std::int64_t>(ids.size()), model_.network().arch().seq_len};
+      ops::sequence_loss(stream, {}, scores, out.logits.value(), Tensor::of(tape.keep(std::span(labels)).data(), cells),
                          model_.options().loss.tokens);
       stream.synchronize();
       double lm = 0, halting = 0;
@@ -311,13 +315,12 @@ class NetworkCheck {
     for (const auto& [rows, what] : {std::pair{&model_.logits, "logits"}, {&model_.q, "q"}, {&model_.next_q, "next q"}})
       program.gather(*rows, what);
     compare(outputs, "logits", model_.logits, kValue);
+    const std::vector<double> both = doubles(model_.q), both_next = doubles(model_.next_q),
+                              done_steps = whole(slots.steps);
     std::vector<double> q[2], next[2], target;
-    for (std::int64_t i = 0; i < model_.batch(); ++i) {
-      for (std::size_t k = 0; k < 2; ++k) {
-        q[k].push_back(model_.q->data<double>()[2 * i + static_cast<std::int64_t>(k)]);
-        next[k].push_back(model_.next_q->data<double>()[2 * i + static_cast<std::int64_t>(k)]);
-      }
-      const bool last = slots.steps->data<std::int32_t>()[i] >= model_.options().loss.halt_max_steps;
+    for (std::size_t i = 0; i < done_steps.size(); ++i) {
+      for (std::size_t k = 0; k < 2; ++k) q[k].push_back(both[2 * i + k]), next[k].push_back(both_next[2 * i + k]);
+      const bool last = done_steps[i] >= static_cast<double>(model_.options().loss.halt_max_steps);
       target.push_back(ops::logistic(last ? next[0].back() : std::max(next[0].back(), next[1].back())));
     }
     compare(outputs, "q_halt_logits", q[0], kValue);
@@ -326,8 +329,8 @@ class NetworkCheck {
     compare(outputs, "next_q_continue_logits", next[1], kValue);
     compare(outputs, "target_q_continue", target, kValue);
     compare(outputs, "loss", std::array{done.loss}, kValue);
-    HrmScore sum;
-    for (const HrmScore& score : slots.scores) sum += score;
+    ops::HaltingScore sum;
+    for (const ops::HaltingScore& score : slots.scores) sum += score;
     for (const auto& [name, value] : {std::pair{"count", sum.count},
                                       {"accuracy", sum.accuracy},
                                       {"exact_accuracy", sum.exact},
@@ -356,7 +359,8 @@ class NetworkCheck {
   }
 
   static std::vector<double> whole(const Tensor& t) {
-    const std::span<const std::int32_t> values = t.span<const std::int32_t>();
+    const HostView host(t);
+    const std::span<const std::int32_t> values = host->span<const std::int32_t>();
     return {values.begin(), values.end()};
   }
 

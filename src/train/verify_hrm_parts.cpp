@@ -105,7 +105,7 @@ void verify_hrm_rules(Verifier& v, const H5File& file, Device device) {
     const std::span scores(
         static_cast<ops::SequenceScore*>(arena.host().allocate(labels.size() * sizeof(ops::SequenceScore))),
         labels.size());
-    ops::sequence_loss(stream, dx, scores, x, tape.keep(std::span(labels)), loss);
+    ops::sequence_loss(stream, dx, scores, x, Tensor::of(tape.keep(std::span(labels)).data(), {positions, 1}), loss);
     stream.synchronize();
     std::vector<double> values;
     for (const ops::SequenceScore& score : scores) values.push_back(score.loss);

@@ -2,7 +2,7 @@
 # Training on the stand-in, or on a GPU, through the real program:   train.sh LOCKSTEP LOCKSTEP_PREP MPIRUN...
 # The same trajectory as on the processor; by NCCL and by MPI; the same bits on 1 and 2 ranks with --reproducible; a checkpoint
 # that goes on on the other kind of device; the same bits with and without graphs, and however gradients are cut into buckets.
-# Every model takes some steps. What fits in a GPU's memory, and what is said when nothing fits (only the stand-in's is small enough).
+# Every model takes some steps; HRM's slots stay on the GPU. What fits in a GPU's memory, and what is said when nothing fits (only the stand-in's is small enough).
 # With one GPU two ranks share it, by MPI, and what only NCCL on two does is left out.
 set -euo pipefail
 lockstep=$1 prep=$2
@@ -131,7 +131,7 @@ for model in "${small_models[@]}"; do
   train --model.kind "$kind" --data.path "$data" $rest --epochs 1 --steps 3 --run-dir "$kind-gpu" --seed 1 --device cuda
   same_weights "$kind-cpu/checkpoints/final.h5" "$kind-gpu/checkpoints/final.h5" 2e-3
   case $kind in
-    sasrec | tisasrec | har)
+    sasrec | tisasrec | har | hrm)
       long=$([ "$kind" = har ] && echo 4 || echo 12)  # of sequences until a batch is no longer than one before
       for graphs in off on; do
         # shellcheck disable=SC2086
@@ -143,3 +143,30 @@ for model in "${small_models[@]}"; do
   esac
   echo "ok  $kind"
 done
+
+# Sequences halt, explore and go on in the GPU's memory, whoever gives it the steps: call by call, as graphs, as late as can be, resumed in the
+# middle of their segments, on two GPUs.
+slots=(--model.kind hrm --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --model.halt_max_steps 3 --model.halt_exploration_prob 0.5
+  --batch.size 4 --batch.accumulate 2 --batch.scope global --schedule.warmup 0 --epochs 9 --eval.every 9 --device cuda)
+same_run() {  # A B: weights, optimizer and slots
+  for under in /model /optim /program; do
+    "$lockstep" checkpoint diff --under $under "$1/checkpoints/final.h5" "$2/checkpoints/final.h5" > diff.txt || { cat diff.txt; echo "FAILED: $1 and $2 differ"; exit 1; }
+  done
+}
+train "${slots[@]}" --steps 14 --run-dir slots-calls --graphs off
+train "${slots[@]}" --steps 14 --run-dir slots-graphs --graphs on
+says "steps are given to the GPU as graphs"
+LOCKSTEP_CUDA_HOST_STREAMS=late LOCKSTEP_CUDA_HOST_ORDER=reverse train "${slots[@]}" --steps 14 --run-dir slots-late
+says "steps are given to the GPU as graphs"
+train "${slots[@]}" --steps 5 --run-dir slots-parts
+train "${slots[@]}" --steps 14 --run-dir slots-parts
+says "continuing from"
+for other in graphs late parts; do same_run slots-calls slots-$other; done
+if [ "$gpus" -gt 1 ]; then
+  train_on_two "${slots[@]}" --steps 14 --run-dir slots-two-calls --graphs off --backend nccl
+  export LOCKSTEP_CUDA_HOST_STREAMS=late
+  train_on_two "${slots[@]}" --steps 14 --run-dir slots-two-late --graphs on --backend nccl
+  unset LOCKSTEP_CUDA_HOST_STREAMS
+  same_run slots-two-calls slots-two-late
+fi
+echo "ok  slots of HRM"

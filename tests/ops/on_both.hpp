@@ -34,6 +34,8 @@ class Place {
   Tensor real_in(const std::string& name, Shape shape) {
     return put(converted(random_tensor(real_dtype(storage_), shape, Site(name)), real()));
   }
+  /// Indices on the device.
+  Tensor ints(const std::vector<std::int32_t>& values, Shape shape) { return put(Tensor::of(values.data(), shape)); }
   /// Something that the operation writes or adds to; compared afterwards.
   Tensor out(const std::string& name, Shape shape) { return noted(name, in(name, shape)); }
   Tensor real_out(const std::string& name, Shape shape) { return noted(name, real_in(name, shape)); }

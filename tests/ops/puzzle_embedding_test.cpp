@@ -29,8 +29,8 @@ TEST_SUITE("ops.puzzle_embedding") {
                                   {.table = Tensor::of(table.data(), {2, 3}),
                                    .puzzles = Tensor::of(puzzles.data(), {2, 4}),
                                    .where = Tensor::of(where.data(), {3, 3}),
-                                   .tokens = tokens,
-                                   .ids = ids,
+                                   .tokens = Tensor::of(tokens.data(), {1, 1}),
+                                   .ids = Tensor::of(ids.data(), {1}),
                                    .scale = 2});
     const std::vector<double> expected = {23, 24, 26, 28, 0, 0, 8, 10, 12.5};
     CHECK(same_bits(x, Tensor::of(expected.data(), {1, 3, 3})));
@@ -46,7 +46,8 @@ TEST_SUITE("ops.puzzle_embedding") {
                       where = random_tensor(DType::f64, {prefix + cells, d}, "where");
     const OwnedTensor dtable(DType::f64, table->shape()), dwhere(DType::f64, where->shape()),
         dpuzzle(DType::f64, {batch, width});
-    const ops::PuzzleEmbedding e = {table, rows, where, tokens, ids, 1.3};
+    const ops::PuzzleEmbedding e = {
+        table, rows, where, Tensor::of(tokens.data(), {batch, cells}), Tensor::of(ids.data(), {batch}), 1.3};
     Stream stream;
     ops::puzzle_embedding_forward(stream, x, e);
     ops::puzzle_embedding_backward(stream, dpuzzle, dtable, dwhere, dx, e);
@@ -60,7 +61,8 @@ TEST_SUITE("ops.puzzle_embedding") {
     const OwnedTensor table(DType::f32, {2, 3}), x(DType::f32, {1, 1, 3});
     const std::vector<std::int32_t> tokens = {2}, ids = {0};
     Stream stream;
-    CHECK_THROWS_WITH_AS(ops::puzzle_embedding_forward(stream, x, {table, {}, {}, tokens, ids, 1}),
+    const Tensor cells = Tensor::of(tokens.data(), {1, 1}), puzzle = Tensor::of(ids.data(), {1});
+    CHECK_THROWS_WITH_AS(ops::puzzle_embedding_forward(stream, x, {table, {}, {}, cells, puzzle, 1}),
                          "puzzle_embedding: token 2 of 2", Error);
   }
 }
@@ -83,7 +85,7 @@ TEST_SUITE("ops.positions") {
     const OwnedTensor x(DType::f32, {3, 2, 2}), row = random_tensor(DType::f32, {2}, "row");
     const std::vector<std::int32_t> starts = {0, 1, 0};
     Stream stream;
-    ops::fill_sequences(stream, x, row, starts);
+    ops::fill_sequences(stream, x, row, Tensor::of(starts.data(), {3}));
     for (const std::int64_t t : {2, 3}) CHECK(same_bits(x->reshaped({6, 2}).slice(t, 1), row));
     for (const std::int64_t t : {0, 1, 4, 5}) CHECK(x->data<float>()[2 * t] == 0);
   }

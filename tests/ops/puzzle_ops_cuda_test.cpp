@@ -96,7 +96,7 @@ TEST_SUITE("ops.cuda") {
           const Shape shape{s.batch, s.positions, s.classes};
           ops::sequence_loss(p.stream, p.real_out("dlogits", shape),
                              {const_cast<ops::SequenceScore*>(scores.data()), scores.size()}, p.in("logits", shape),
-                             p.host(labels), loss);
+                             p.ints(labels, {s.batch, s.positions}), loss);
           p.stream.synchronize();
           seen.emplace_back(scores.begin(), scores.end());
         });
@@ -125,7 +125,7 @@ TEST_SUITE("ops.cuda") {
           ops::take_positions_backward(p.stream, {p.out("dx", all), add}, p.in("dy", some), s.first);
           std::vector<std::int32_t> starts;
           for (std::int64_t b = 0; b < s.batch; ++b) starts.push_back(b % 2 == 0);
-          ops::fill_sequences(p.stream, p.out("z", all), p.in("row", {s.width}), p.host(starts));
+          ops::fill_sequences(p.stream, p.out("z", all), p.in("row", {s.width}), p.ints(starts, {s.batch}));
         });
       }
   }
@@ -149,8 +149,8 @@ TEST_SUITE("ops.cuda") {
               const ops::PuzzleEmbedding e = {.table = p.in("table", {s.vocabulary, s.columns}),
                                               .puzzles = s.width > 0 ? p.in("puzzles", {3, s.width}) : Tensor{},
                                               .where = learned ? p.in("where", where) : Tensor{},
-                                              .tokens = p.host(tokens),
-                                              .ids = p.host(ids),
+                                              .tokens = p.ints(tokens, {s.batch, s.cells}),
+                                              .ids = p.ints(ids, {s.batch}),
                                               .scale = 1.7};
               ops::puzzle_embedding_forward(p.stream, p.out("x", shape), e);
               ops::puzzle_embedding_backward(p.stream,

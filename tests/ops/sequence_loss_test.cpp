@@ -27,7 +27,8 @@ TEST_SUITE("ops.sequence_loss") {
         const OwnedTensor logits = converted(Tensor::of(values.data(), {positions, 1, shape[2]}), dtype);
         const OwnedTensor dlogits(dtype, logits->shape());
         std::vector<ops::SequenceScore> scores(labels.size());
-        ops::sequence_loss(stream, dlogits, scores, logits, labels, ops::parse_token_loss(name));
+        ops::sequence_loss(stream, dlogits, scores, logits, Tensor::of(labels.data(), {positions, 1}),
+                           ops::parse_token_loss(name));
         std::vector<double> loss;
         for (const auto& score : scores) loss.push_back(score.loss);
         const std::vector<double> expected = file.read<double>("/losses/" + name + "_cross_entropy"),
@@ -46,7 +47,8 @@ TEST_SUITE("ops.sequence_loss") {
     const OwnedTensor dx(DType::f64, {2, 2, 3});
     std::array<ops::SequenceScore, 2> scores;
     Stream stream;
-    ops::sequence_loss(stream, dx, scores, Tensor::of(x.data(), {2, 2, 3}), labels, ops::TokenLoss::softmax);
+    ops::sequence_loss(stream, dx, scores, Tensor::of(x.data(), {2, 2, 3}), Tensor::of(labels.data(), {2, 2}),
+                       ops::TokenLoss::softmax);
     CHECK(scores[0].labelled == 2);
     CHECK(scores[0].correct == 1);
     CHECK_FALSE(scores[0].exact());
@@ -64,7 +66,8 @@ TEST_SUITE("ops.sequence_loss") {
     const OwnedTensor dx(DType::f64, {1, 1, 3});
     std::array<ops::SequenceScore, 1> scores;
     Stream stream;
-    ops::sequence_loss(stream, dx, scores, Tensor::of(x.data(), {1, 1, 3}), labels, ops::TokenLoss::stablemax);
+    ops::sequence_loss(stream, dx, scores, Tensor::of(x.data(), {1, 1, 3}), Tensor::of(labels.data(), {1, 1}),
+                       ops::TokenLoss::stablemax);
     const double sum = 2 + 1 + 1.0 / 3;
     CHECK(scores[0].loss == doctest::Approx(std::log(sum / 2)).epsilon(1e-14));
     CHECK(dx->data<double>()[0] == doctest::Approx(1 / sum - 0.5).epsilon(1e-14));
@@ -77,8 +80,9 @@ TEST_SUITE("ops.sequence_loss") {
     const std::vector<std::int32_t> labels = {3};
     std::array<ops::SequenceScore, 1> scores;
     Stream stream;
-    CHECK_THROWS_WITH_AS(ops::sequence_loss(stream, {}, scores, x, labels, ops::TokenLoss::softmax),
-                         "sequence_loss: label 3 of sequence 0, position 0: there are 3 classes", Error);
+    CHECK_THROWS_WITH_AS(
+        ops::sequence_loss(stream, {}, scores, x, Tensor::of(labels.data(), {1, 1}), ops::TokenLoss::softmax),
+        "sequence_loss: label 3 of sequence 0, position 0: there are 3 classes", Error);
   }
 
   TEST_CASE("binary cross-entropy keeps its digits far from zero") {

@@ -26,7 +26,6 @@ class SmallModel final : public Model {
   const char* kind() const override { return "small"; }
   ParamStore& params() override { return params_; }
   std::int64_t size(Split) const override { return 100; }
-  bool waits_in_loss() const override { return waits; }
   ShardLoss loss(Tape& tape, const Shard& shard) const override {
     const auto points = [&](std::int64_t columns, double factor) {
       const Tensor t = allocate(tape.host_arena(), DType::f32, {shard.count, columns});
@@ -86,23 +85,11 @@ TEST_SUITE("train.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
   }
 
   TEST_CASE(
-      "a model whose loss waits for the GPU takes steps without graphs, and is refused where they are asked for") {
-    SmallModel model;
-    model.waits = true;
-    const auto alone = make_self_communicator();
-    ShardedStep step(*alone, model, {.graphs = Graphs::automatic});
-    step.start(batch_at(0));
-    step.prepare(batch_at(1));
-    const StepSums sums = step.finish();
-    CHECK(sums.weight == 20);
-    CHECK_THROWS_WITH_AS(ShardedStep(*alone, model, {.graphs = Graphs::on}), doctest::Contains("run.graphs"), Error);
-  }
-
-  TEST_CASE("a loss that cannot be captured is found out, and steps go on without graphs") {
+      "a loss that waits for the GPU is found out: steps go on without graphs, or end where these are asked for") {
     SmallModel model;
     const auto alone = make_self_communicator();
     ShardedStep automatic(*alone, model, {.graphs = Graphs::automatic}), on(*alone, model, {.graphs = Graphs::on});
-    model.waits = true;  // it did not say so before
+    model.waits = true;
     const auto take = [&](ShardedStep& steps, std::int64_t step) {
       steps.start(batch_at(step));
       steps.prepare(batch_at(step + 1));

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstring>
 
 #include "doctest/doctest.h"
@@ -22,8 +23,10 @@ HrmModel::Options tiny(DType dtype) {
   return o;
 }
 
-RunConfig config(bool reproducible, std::int64_t accumulate = 1) {
+RunConfig config(bool reproducible, std::int64_t accumulate = 1, const char* graphs = "auto") {
   RunConfig c;
+  c.train.epochs = 99;  // of 7 steps
+  c.run.graphs = graphs;
   c.batch = {.size = 12 / accumulate, .scope = "global", .accumulate = accumulate};
   c.run.reproducible = reproducible;
   c.run.seed = 9;
@@ -36,11 +39,18 @@ RunConfig config(bool reproducible, std::int64_t accumulate = 1) {
   return c;
 }
 
-/// A model with its program.
+/// A model on a device.
+struct Placed : HrmModel {
+  Placed(Options options, PuzzleData data, Device device) : HrmModel(std::move(options), std::move(data)) {
+    move_to(device);
+  }
+};
+
+/// With its program.
 struct Run {
-  Run(World& world, RunConfig settings, int threads, DType dtype = DType::f32)
+  Run(World& world, RunConfig settings, int threads, DType dtype = DType::f32, Device device = {})
       : config(std::move(settings)),
-        model(tiny(dtype), random_puzzles(placement, 30)),
+        model(tiny(dtype), random_puzzles(placement, 30), device),
         program(world, config, model, threads) {}
   void steps(std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
@@ -52,7 +62,10 @@ struct Run {
   }
   /// Everything that a checkpoint holds, from another run.
   void continue_from(Run& other) {
-    const auto copy = [](const Tensor& to, const Tensor& from) { std::memcpy(to.raw(), from.raw(), to.size_bytes()); };
+    const auto copy = [](const Tensor& to, const Tensor& from) {
+      const HostView target(to, HostView::Access::write), source(from);
+      std::memcpy(target->raw(), source->raw(), to.size_bytes());
+    };
     copy(model.params().values(), other.model.params().values());
     const auto mine = program.vectors(), theirs = other.program.vectors();
     for (std::size_t i = 0; i < mine.size(); ++i) copy(mine[i].value, theirs[i].value);
@@ -65,13 +78,15 @@ struct Run {
   bool same_bits(Run& other) {
     bool same = model.params().hash() == other.model.params().hash();
     const auto mine = program.vectors(), theirs = other.program.vectors();
-    for (std::size_t i = 0; i < mine.size(); ++i)
-      same &= std::memcmp(mine[i].value.raw(), theirs[i].value.raw(), mine[i].value.size_bytes()) == 0;
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      const HostView a(mine[i].value), b(theirs[i].value);
+      same &= std::memcmp(a->raw(), b->raw(), a->size_bytes()) == 0;
+    }
     return same;
   }
   RunConfig config;
   LocalPlacement placement;
-  HrmModel model;
+  Placed model;
   HrmProgram program;
   TrainState state;
   double loss = 0;
@@ -79,8 +94,9 @@ struct Run {
 
 double difference(Run& a, Run& b) {
   double worst = 0;
-  const double *x = a.model.params().values().data<double>(), *y = b.model.params().values().data<double>();
-  for (std::int64_t i = 0; i < a.model.params().flat_size(); ++i) worst = std::max(worst, std::abs(x[i] - y[i]));
+  const HostView x(a.model.params().values()), y(b.model.params().values());
+  for (std::int64_t i = 0; i < x->size(); ++i)
+    worst = std::max(worst, std::abs(x->data<double>()[i] - y->data<double>()[i]));
   return worst;
 }
 
@@ -121,6 +137,45 @@ TEST_SUITE("train.hrm_program") {
     after.continue_from(before);
     after.steps(6);
     CHECK(after.same_bits(whole));
+  }
+
+  TEST_CASE("carried data that do not fit are refused") {
+    Run run(test_world(), config(true), 1);
+    run.model.slots().inputs->data<std::int32_t>()[2 * 9 + 1] = 6;
+    CHECK_THROWS_WITH_AS(run.program.resumed(), doctest::Contains("carried inputs of slot 2: 6 is out of range"),
+                         Error);
+  }
+
+  TEST_CASE("GPU: slots live on in its memory, with the same bits call by call and as graphs, and when resumed" *
+            doctest::skip(gpu_count() == 0)) {
+    if (gpu_count() < test_world().size()) return;  // graphs want a GPU per rank
+    const Device gpu{DeviceKind::cuda, test_world().rank()};
+    for (const std::int64_t accumulate : {1, 3}) {
+      CAPTURE(accumulate);
+      Run calls(test_world(), config(false, accumulate, "off"), 1, DType::f32, gpu),
+          graphs(test_world(), config(false, accumulate, "on"), 1, DType::f32, gpu),
+          before(test_world(), config(false, accumulate, "on"), 1, DType::f32, gpu),
+          after(test_world(), config(false, accumulate, "on"), 1, DType::f32, gpu);
+      for (Run* run : {&calls, &graphs}) run->steps(16);
+      CHECK(graphs.same_bits(calls));
+      before.steps(5);
+      after.continue_from(before);
+      after.steps(11);
+      CHECK(after.same_bits(calls));
+    }
+  }
+
+  TEST_CASE("GPU: it takes the processor's decisions" * doctest::skip(gpu_count() == 0)) {
+    Run here(test_world(), config(false), 1, DType::f64),
+        there(test_world(), config(false), 1, DType::f64, {DeviceKind::cuda, test_world().rank() % gpu_count()});
+    for (Run* run : {&here, &there}) run->steps(12);
+    CHECK(difference(here, there) < 1e-9);
+    const auto carried = [](Run& run, std::size_t i) {
+      const HostView host(run.program.vectors()[i].value);
+      const auto values = host->span<const std::int32_t>();
+      return std::vector<std::int32_t>(values.begin(), values.end());
+    };
+    for (std::size_t i = 2; i < here.program.vectors().size(); ++i) CHECK(carried(here, i) == carried(there, i));
   }
 
   TEST_CASE("rows of the puzzle table that no slot used stay as they are") {

@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -42,8 +41,8 @@ struct HrmArch {
 
 /// Where the rows of puzzle embeddings and their gradients lie: one per sequence, not one per identifier.
 struct PuzzleRows {
-  std::span<const std::int32_t> identifiers;  ///< (B)
-  Tensor gradient;                            ///< (B, puzzle_width()), written by the backward; may be empty
+  Tensor identifiers;  ///< i32 (B)
+  Tensor gradient;     ///< (B, puzzle_width()), written by the backward; may be empty
 };
 
 /// Sees values on the way, for those who compare them one by one.
@@ -73,10 +72,12 @@ class Hrm {
   void move_to(Device device);
   const Param* puzzle_table() const { return puzzle_; }  ///< null without puzzle embedding
 
-  /// x (B, T, D). shapes  tokens (B * seq_len)
-  Var embed(Tape& tape, std::span<const std::int32_t> tokens, const PuzzleRows& puzzles) const;
-  /// Fills both states (B, T, D each) of the sequences where `starts` (B) is not 0, or of all, with the initial ones.
-  void reset(Tape& tape, const Tensor& z_h, const Tensor& z_l, std::span<const std::int32_t> starts = {}) const;
+  /// x (B, T, D). tokens i32 (B, seq_len); these and the identifiers lie on the tape's device or in its host_arena(), and last as
+  /// long as the tape.
+  Var embed(Tape& tape, const Tensor& tokens, const PuzzleRows& puzzles) const;
+  /// Fills both states (B, T, D each) of the sequences where `starts` (i32 (B), on the tape's device) is not 0, or of all, with
+  /// the initial ones.
+  void reset(Tape& tape, const Tensor& z_h, const Tensor& z_l, const Tensor& starts = {}) const;
 
   struct Output {
     Var z_h, z_l;  ///< (B, T, D)

@@ -10,7 +10,7 @@
 #include "lockstep/data/puzzle_sampler.hpp"
 #include "lockstep/models/hrm.hpp"
 #include "lockstep/models/model.hpp"
-#include "lockstep/ops/sequence_loss.hpp"
+#include "lockstep/ops/halting.hpp"
 
 namespace lockstep {
 
@@ -22,25 +22,22 @@ struct HrmLoss {
   bool q_continue = true;            ///< false (TRM): halt when q_halt > 0, no second inner call
 };
 
-/// What one sequence adds to the figures of a training step, and the sum of these over many.
-struct HrmScore {
-  double count = 0;  ///< halted sequences with labels; the four figures below are over these
-  double accuracy = 0, exact = 0, q_halt_accuracy = 0, steps = 0;
-  double lm_loss = 0, q_halt_loss = 0, q_continue_loss = 0;  ///< over all sequences
-  HrmScore& operator+=(const HrmScore& other);
-};
 /// accuracy, exact_accuracy, q_halt_accuracy, steps per counted sequence; lm_loss, q_halt_loss, q_continue_loss per
 /// sequence. names begin with `prefix`
-std::vector<Metric> score_metrics(const HrmScore& sum, double sequences, const std::string& prefix);
+std::vector<Metric> score_metrics(const ops::HaltingScore& sum, double sequences, const std::string& prefix);
 
-/// What lives on from step to step, one row per slot of the global batch: every rank has all rows and touches its own.
+/// What lives on from step to step, one row per slot of the global batch: every rank has all rows and touches its own. On the
+/// weights' device, where steps change it in their order.
 struct HrmSlots {
-  OwnedTensor z_h, z_l;       ///< (slots, T, D) of the weights' dtype, on their device; the others are the host's
-  OwnedTensor steps, halted;  ///< i32 (slots); all are halted at first
+  OwnedTensor z_h, z_l;                     ///< (slots, T, D) of the weights' dtype
+  OwnedTensor steps, halted;                ///< i32 (slots); all are halted at first
   OwnedTensor inputs, labels, identifiers;  ///< i32 (slots, seq_len) twice, (slots): what each works on
   // Of the last step alone:
-  OwnedTensor puzzle_gradient;  ///< (slots, puzzle_width): gradient of the sum of losses, on the device of the weights
-  std::vector<HrmScore> scores;
+  OwnedTensor puzzle_gradient;  ///< (slots, puzzle_width): gradient of the sum of losses
+  // The same in the host's memory, to be read between the end of a step and the start of the next one:
+  Buffer report;                        ///< holds these two
+  std::span<ops::HaltingScore> scores;  ///< (slots)
+  std::span<std::int32_t> used;         ///< (slots): the identifiers once more
 };
 
 /// The hierarchical reasoning model with its puzzles, as the trainer sees it.
@@ -74,8 +71,6 @@ class HrmModel : public Model {
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
   std::int64_t least_shard() const override;
-  /// The host decides from each segment who goes on, and the slots' states live on.
-  bool waits_in_loss() const override { return true; }
   std::int64_t sum_count() const override;
   std::int64_t evaluation_block() const override;
   void begin_evaluation() override { ballots_.clear(); }
@@ -99,6 +94,8 @@ class HrmModel : public Model {
   std::int64_t begin_epoch(std::int64_t epoch);
   const PuzzleSampler& sampler() const { return *sampler_; }
   HrmSlots& slots() { return *slots_; }
+  /// errors  Error (data) when slots that were read from a checkpoint hold what the data cannot: names what and where
+  void check_slots() const;
 
   /// Solves given puzzles: after each of `segments` segments `see` gets its number from 1, the cells' tokens (B, seq_len)
   /// and the halting logits (B).
@@ -111,13 +108,13 @@ class HrmModel : public Model {
                            std::int64_t segments) const;
 
  protected:
-  /// The batch's rows for slots [first, first + count): inputs, labels (seq_len each), identifiers.
-  virtual void read_batch(const Shard& shard, std::int64_t first, std::span<std::int32_t> inputs,
-                          std::span<std::int32_t> labels, std::span<std::int32_t> identifiers) const;
+  /// The batch's rows for slots from `first` on, as many as `rows` has, in the host's memory.
+  virtual void read_batch(Arena& scratch, const Shard& shard, std::int64_t first, const ops::SequenceData& rows) const;
   /// The least number of segments that exploration asks of a slot in this step; 0: none.
   virtual std::int64_t least_steps(const Shard& shard, std::int64_t slot) const;
-  /// Sees a shard's values: logits, q and the next call's q (empty without one).
-  virtual void observe(const Shard&, const Hrm::Output&, const Tensor& /*next_q*/) const {}
+  /// Sees a shard's values: logits, q and the next call's q (empty without one). May give work to the tape's stream, but not
+  /// wait for it.
+  virtual void observe(Tape&, const Shard&, const Hrm::Output&, const Tensor& /*next_q*/) const {}
 
  private:
   PuzzleExample test_example(std::int64_t index) const;
@@ -128,7 +125,7 @@ class HrmModel : public Model {
   PuzzleData data_;
   Hrm network_;
   std::int64_t test_examples_ = 0;
-  mutable std::optional<HrmSlots> slots_;  ///< loss() writes the shard's own rows
+  std::optional<HrmSlots> slots_;  ///< loss() writes the shard's own rows
   std::optional<PuzzleSampler> sampler_;
   mutable std::vector<ArcBallot> ballots_;  ///< of an evaluation under way, by all threads
 };

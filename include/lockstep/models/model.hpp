@@ -52,11 +52,10 @@ class Model {
   virtual void move_to(Device device) { params().move_to(device); }
   virtual std::int64_t size(Split split) const = 0;
 
-  /// Forward pass of the training samples at the shard's positions of its epoch.
+  /// Forward pass of the training samples at the shard's positions of its epoch. On a GPU its operations may be put down
+  /// before the step in front of it has ended, or in vain: what lives on from step to step is theirs to change, not the host's.
+  /// One that waits for them cannot be put into a graph.
   virtual ShardLoss loss(Tape& tape, const Shard& shard) const = 0;
-  /// Whether loss() looks at results of its operations, or leaves anything behind but the tape: its operations cannot be
-  /// put down before the step in front of it has ended.
-  virtual bool waits_in_loss() const { return false; }
 
   /// Evaluation in pieces: sums (in double) that are added over pieces in a fixed order, so that the result is the same
   /// on any number of ranks.

@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <span>
 
 #include "lockstep/tensor/tensor.hpp"
 
@@ -11,12 +10,12 @@ namespace lockstep::ops {
 ///   x_bt = scale (e_bt + where_t),   e_b,0..P-1 = puzzles[ids_b], followed by zeros;   e_b,P+s = table[tokens_bs]
 ///
 /// shapes   x (B, P + S, D); table (V, D); puzzles (R, W), W <= P D, or empty with P = 0; where (P + S, D) or empty;
-///          tokens (B * S); ids (B). With a GPU tokens and ids lie in pinned host memory
-/// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with dpuzzle, dtable and dwhere in f32
-/// errors   Error if the shapes do not fit, or an index is out of range
+///          tokens (B, S); ids (B). With a GPU tokens and ids lie there, or in pinned host memory
+/// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with dpuzzle, dtable and dwhere in f32; tokens, ids i32
+/// errors   Error if the shapes do not fit, or an index is out of range; indices on a GPU are the caller's to check
 struct PuzzleEmbedding {
   Tensor table, puzzles, where;
-  std::span<const std::int32_t> tokens, ids;
+  Tensor tokens, ids;
   double scale;
 };
 void puzzle_embedding_forward(Stream&, const Tensor& x, const PuzzleEmbedding& e);

@@ -30,15 +30,16 @@ struct SequenceScore {
 
 /// Cross-entropies, averaged over each sequence's labelled positions, their gradient and the hits, in one pass in f64.
 ///
-/// dlogits is the gradient of the sum of the sequences' losses. With a GPU labels and scores lie in pinned host memory; the
-/// scores are there when the stream has been waited for.
+/// dlogits is the gradient of the sum of the sequences' losses. With a GPU labels and scores lie there, or in pinned host
+/// memory; then the host sees the scores when the stream has been waited for.
 ///
-/// shapes   logits, dlogits (B, S, V); dlogits may be empty; labels (B * S); scores (B)
+/// shapes   logits, dlogits (B, S, V); dlogits may be empty; labels (B, S); scores (B)
 /// range    labels 0..V-1, or negative: not labelled
-/// dtypes   logits, dlogits f32 | f64, equal; on a GPU also bf16 | f16 logits with dlogits in f32: a scale is still to come
-/// errors   Error if the shapes do not fit or a label is V or more
+/// dtypes   logits, dlogits f32 | f64, equal; on a GPU also bf16 | f16 logits with dlogits in f32: a scale is still to come;
+///          labels i32
+/// errors   Error if the shapes do not fit, or a label is V or more; labels on a GPU are the caller's to check
 void sequence_loss(Stream&, const Tensor& dlogits, std::span<SequenceScore> scores, const Tensor& logits,
-                   std::span<const std::int32_t> labels, TokenLoss loss);
+                   const Tensor& labels, TokenLoss loss);
 
 /// -y log sigmoid(z) - (1 - y) log(1 - sigmoid(z)) = max(z, 0) - z y + log1p(exp(-|z|)), and its derivative by z.
 struct BinaryLoss {

@@ -1,0 +1,255 @@
+#include "lockstep/ops/halting.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "ops/on_both.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+/// A sequence, what a segment of it found out, and what is to become of it.
+struct Sequence {
+  double q_halt, q_continue, next_halt, next_continue;
+  std::int32_t steps, least;
+  std::int64_t labelled, correct;
+  bool halts;  ///< with at most 3 segments
+};
+const std::vector<Sequence> kSequences = {
+    {1, 0.5, 0.1, 0.2, 0, 0, 4, 4, true},     // wants to
+    {0.5, 1, 0.1, 0.2, 0, 0, 4, 3, false},    // does not
+    {0.5, 0.5, 0.3, 0.2, 1, 0, 4, 4, false},  // is not sure
+    {1, 0.5, 0.1, 0.2, 0, 2, 4, 4, false},    // must not yet
+    {1, 0.5, 0.1, 0.2, 1, 2, 4, 4, true},     // may now
+    {-2, 1, 0.1, 0.2, 2, 3, 4, 1, true},      // must
+    {-1, -2, 3, 2, 0, 0, 0, 0, true},         // without a label
+    {0, -1, -3, 2, 2, 0, 4, 4, true},
+};
+
+/// Their arrays.
+struct Step {
+  std::vector<double> q, next_q, dq;
+  std::vector<std::int32_t> steps, least, halted;
+  std::vector<ops::SequenceScore> scores;
+  std::vector<ops::HaltingScore> figures;
+  double loss = -1;
+
+  explicit Step(const std::vector<Sequence>& sequences)
+      : dq(2 * sequences.size(), -1), halted(sequences.size(), -1), figures(sequences.size()) {
+    for (const Sequence& s : sequences) {
+      q.insert(q.end(), {s.q_halt, s.q_continue}), next_q.insert(next_q.end(), {s.next_halt, s.next_continue});
+      steps.push_back(s.steps), least.push_back(s.least);
+      scores.push_back({.loss = 0.25 * static_cast<double>(s.labelled), .labelled = s.labelled, .correct = s.correct});
+    }
+  }
+  void run(const ops::HaltingRule& rule, bool looks_ahead = true) {
+    const auto n = static_cast<std::int64_t>(steps.size());
+    Stream stream;
+    ops::halting_loss(stream, Tensor::of(&loss, {}), Tensor::of(dq.data(), {n, 2}), Tensor::of(steps.data(), {n}),
+                      Tensor::of(halted.data(), {n}), figures,
+                      {.q = Tensor::of(q.data(), {n, 2}),
+                       .next_q = looks_ahead ? Tensor::of(next_q.data(), {n, 2}) : Tensor{},
+                       .scores = scores,
+                       .least = least},
+                      rule);
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("ops.halting") {
+  TEST_CASE("a sequence halts when it wants to and may, or when it has had all its segments") {
+    Step step(kSequences);
+    step.run({.most_steps = 3});
+    for (std::size_t b = 0; b < kSequences.size(); ++b) {
+      CAPTURE(b);
+      CHECK(step.halted[b] == kSequences[b].halts);
+      CHECK(step.steps[b] == kSequences[b].steps + 1);
+    }
+    Step once(kSequences);  // a single segment: exploration has no say
+    once.run({.most_steps = 1}, false);
+    for (const std::int32_t halted : once.halted) CHECK(halted == 1);
+    Step tiny(kSequences);  // TRM: it goes by q_halt alone
+    tiny.run({.most_steps = 9, .q_continue = false}, false);
+    for (std::size_t b = 0; b < kSequences.size(); ++b)
+      CHECK(tiny.halted[b] == (kSequences[b].q_halt > 0 && kSequences[b].steps + 1 >= kSequences[b].least));
+  }
+
+  TEST_CASE("the loss is that of the cells and half of both logits', whose gradient does not go through the target") {
+    for (const bool looks_ahead : {true, false}) {
+      CAPTURE(looks_ahead);
+      Step step(kSequences);
+      step.run({.most_steps = 3}, looks_ahead);
+      double expected = 0;
+      for (std::size_t b = 0; b < kSequences.size(); ++b) {
+        CAPTURE(b);
+        const Sequence& s = kSequences[b];
+        const auto cross_entropy = [](double z, double y) {
+          const double p = 1 / (1 + std::exp(-z));
+          return -y * std::log(p) - (1 - y) * std::log(1 - p);
+        };
+        const double exact = s.correct == s.labelled,
+                     best = s.steps + 1 == 3 ? s.next_halt : std::max(s.next_halt, s.next_continue),
+                     target = 1 / (1 + std::exp(-best));
+        const double halt = cross_entropy(s.q_halt, exact),
+                     go_on = looks_ahead ? cross_entropy(s.q_continue, target) : 0;
+        expected += step.scores[b].loss + 0.5 * (halt + go_on);
+        CHECK(step.dq[2 * b] == doctest::Approx(0.5 * (1 / (1 + std::exp(-s.q_halt)) - exact)));
+        CHECK(step.dq[2 * b + 1] ==
+              doctest::Approx(looks_ahead ? 0.5 * (1 / (1 + std::exp(-s.q_continue)) - target) : 0));
+        const ops::HaltingScore& f = step.figures[b];
+        CHECK(f.lm_loss == step.scores[b].loss);
+        CHECK(f.q_halt_loss == doctest::Approx(halt));
+        CHECK(f.q_continue_loss == doctest::Approx(go_on));
+        const bool counts = s.halts && s.labelled > 0;
+        CHECK(f.count == counts);
+        CHECK(f.accuracy == (counts ? static_cast<double>(s.correct) / 4 : 0));
+        CHECK(f.exact == (counts && exact != 0));
+        CHECK(f.q_halt_accuracy == (counts && (s.q_halt >= 0) == (exact != 0)));
+        CHECK(f.steps == (counts ? s.steps + 1 : 0));
+      }
+      CHECK(step.loss == doctest::Approx(expected).epsilon(1e-14));
+    }
+  }
+
+  TEST_CASE("a logit that is not a number makes the loss none, and halts nothing before its time") {
+    Step step({kSequences[0], kSequences[5]});
+    step.q[0] = step.q[2] = std::nan("");
+    step.run({.most_steps = 3});
+    CHECK(std::isnan(step.loss));
+    CHECK(step.halted == std::vector<std::int32_t>{0, 1});
+  }
+
+  TEST_CASE("only sequences that have halted are replaced") {
+    std::vector<std::int32_t> inputs = {1, 2, 3, 4, 5, 6}, labels = {-1, 2, 3, 4, 5, 6}, ids = {1, 2, 3},
+                              steps = {4, 5, 6};
+    const std::vector<std::int32_t> halted = {1, 0, 1}, new_inputs = {11, 12, 13, 14, 15, 16},
+                                    new_labels = {21, 22, 23, 24, -1, 26}, new_ids = {31, 32, 33};
+    Stream stream;
+    ops::begin_sequences(
+        stream, {Tensor::of(inputs.data(), {3, 2}), Tensor::of(labels.data(), {3, 2}), Tensor::of(ids.data(), {3})},
+        Tensor::of(steps.data(), {3}), Tensor::of(halted.data(), {3}),
+        {Tensor::of(new_inputs.data(), {3, 2}), Tensor::of(new_labels.data(), {3, 2}),
+         Tensor::of(new_ids.data(), {3})});
+    CHECK(inputs == std::vector<std::int32_t>{11, 12, 3, 4, 15, 16});
+    CHECK(labels == std::vector<std::int32_t>{21, 22, 3, 4, -1, 26});
+    CHECK(ids == std::vector<std::int32_t>{31, 2, 33});
+    CHECK(steps == std::vector<std::int32_t>{0, 5, 0});
+  }
+
+  TEST_CASE("arrays that do not fit together are refused") {
+    Step step(kSequences);
+    step.scores.pop_back();
+    CHECK_THROWS_WITH_AS(step.run({}), doctest::Contains("halting_loss: of 8 sequences"), Error);
+    const std::vector<std::int32_t> ints(6);
+    const Tensor three = Tensor::of(ints.data(), {3}), two = Tensor::of(ints.data(), {2}),
+                 cells = Tensor::of(ints.data(), {3, 2});
+    Stream stream;
+    CHECK_THROWS_WITH_AS(ops::begin_sequences(stream, {cells, cells, three}, three, three, {cells, cells, two}),
+                         doctest::Contains("begin_sequences: of 3 sequences"), Error);
+    CHECK_THROWS_AS(ops::begin_sequences(stream, {cells, cells, three}, three, two, {cells, cells, three}), Error);
+  }
+}
+
+TEST_SUITE("ops.cuda") {
+  TEST_CASE("halting agrees with the CPU, decisions and figures included" * doctest::skip(!gpu_present())) {
+    for (const std::int64_t batch : {0, 1, 31, 33, 300})
+      for (const ops::HaltingRule rule : {ops::HaltingRule{.most_steps = 3}, ops::HaltingRule{.most_steps = 1},
+                                          ops::HaltingRule{.most_steps = 4, .q_continue = false}}) {
+        CAPTURE(batch);
+        CAPTURE(rule.most_steps);
+        const auto n = static_cast<std::size_t>(batch);
+        std::vector<std::int32_t> steps(n), least(n), ones(n, 1);
+        std::vector<ops::SequenceScore> scores(n);
+        for (std::size_t b = 0; b < n; ++b) {
+          steps[b] = static_cast<std::int32_t>(b % 3), least[b] = static_cast<std::int32_t>(b % 5 == 0 ? 2 : 0);
+          scores[b] = {.loss = 0.1 * static_cast<double>(b % 11),
+                       .labelled = static_cast<std::int64_t>(b % 4),
+                       .correct = static_cast<std::int64_t>(b % 4 > 1 ? b % 2 : 0)};
+        }
+        struct Seen {
+          std::vector<std::int32_t> steps, halted;
+          std::vector<ops::HaltingScore> figures;
+        };
+        std::vector<Seen> all;
+        every_dtype_agrees([&](Place& p) {
+          const Tensor counts = p.ints(steps, {batch}), halted = p.ints(ones, {batch});
+          const auto figures = p.host(std::vector<ops::HaltingScore>(n));
+          ops::halting_loss(p.stream, p.real_out("loss", {}), p.real_out("dq", {batch, 2}), counts, halted,
+                            {const_cast<ops::HaltingScore*>(figures.data()), n},
+                            {.q = p.in("q", {batch, 2}),
+                             .next_q = rule.most_steps == 3 ? p.in("next", {batch, 2}) : Tensor{},
+                             .scores = p.host(scores),
+                             .least = p.host(least)},
+                            rule);
+          p.stream.synchronize();
+          const auto values = [](const Tensor& t) {
+            const HostView host(t);
+            const auto span = host->span<const std::int32_t>();
+            return std::vector<std::int32_t>(span.begin(), span.end());
+          };
+          all.push_back({values(counts), values(halted), {figures.begin(), figures.end()}});
+        });
+        for (std::size_t i = 0; i < all.size(); ++i) {
+          const Seen &found = all[i], &expected = all[i / 3 * 3];
+          CHECK(found.steps == expected.steps);
+          CHECK(found.halted == expected.halted);
+          for (std::size_t b = 0; b < n; ++b) {
+            const ops::HaltingScore &f = found.figures[b], &e = expected.figures[b];
+            for (const auto& [is, should] : {std::pair{f.count, e.count},
+                                             {f.accuracy, e.accuracy},
+                                             {f.exact, e.exact},
+                                             {f.q_halt_accuracy, e.q_halt_accuracy},
+                                             {f.steps, e.steps},
+                                             {f.lm_loss, e.lm_loss}})
+              CHECK(is == should);
+            CHECK(f.q_halt_loss == doctest::Approx(e.q_halt_loss).epsilon(1e-12));
+            CHECK(f.q_continue_loss == doctest::Approx(e.q_continue_loss).epsilon(1e-12));
+          }
+        }
+      }
+  }
+
+  TEST_CASE("sequences that begin agree with the CPU" * doctest::skip(!gpu_present())) {
+    struct Sizes {
+      std::int64_t batch, cells;
+    };
+    for (const Sizes s : {Sizes{3, 7}, Sizes{1, 1}, Sizes{40, 300}, Sizes{0, 5}, Sizes{2, 129}}) {
+      CAPTURE(s.batch);
+      const auto numbers = [](std::int64_t count, std::int32_t from) {
+        std::vector<std::int32_t> values;
+        for (std::int64_t i = 0; i < count; ++i) values.push_back(from + static_cast<std::int32_t>(i));
+        return values;
+      };
+      std::vector<std::int32_t> halted;
+      for (std::int64_t b = 0; b < s.batch; ++b) halted.push_back(b % 3 != 1);
+      const Shape cells{s.batch, s.cells}, each{s.batch};
+      std::vector<std::vector<std::int32_t>> seen;
+      for (const Device device : devices()) {
+        Place p(DType::f32, device);
+        const auto pinned = [&](std::int64_t from, Shape shape) {
+          return Tensor::of(p.host(numbers(shape.size(), static_cast<std::int32_t>(from))).data(), shape);
+        };
+        const ops::SequenceData to = {p.ints(numbers(cells.size(), 0), cells),
+                                      p.ints(numbers(cells.size(), 20000), cells),
+                                      p.ints(numbers(s.batch, 40000), each)};
+        const Tensor steps = p.ints(numbers(s.batch, 7), each);
+        ops::begin_sequences(p.stream, to, steps, p.ints(halted, each),
+                             {pinned(50000, cells), pinned(70000, cells), pinned(90000, each)});
+        p.stream.synchronize();
+        std::vector<std::int32_t> values;
+        for (const Tensor& t : {to.inputs, to.labels, to.identifiers, steps}) {
+          const HostView host(t);
+          const auto span = host->span<const std::int32_t>();
+          values.insert(values.end(), span.begin(), span.end());
+        }
+        seen.push_back(values);
+      }
+      CHECK(seen.front() == seen.back());
+    }
+  }
+}
