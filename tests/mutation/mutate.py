@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Mutation check of the CUDA kernels, on the stand-in of tests/cuda_host: does a test fail when a kernel is wrong?
 
-    mutate.py --build BUILD [--per-file N] [--seed S] [--jobs J] [--cases PATTERN] [--list] [FILE.cu ...]
+    mutate.py --build BUILD [--per-function N] [--kinds KIND ...] [--seed S] [--jobs J] [--cases PATTERN]
+              [--line L] [--verbose] [--list] [FILE ...]
 
-A mutant is a kernel with one small mistake: a sign, an index, a comparison, a constant. Its object is compiled as the host build
-compiles it and linked in front of the layers' archives; then the tests run that the host build has for a GPU. A mutant that no test
-notices is a missing test, or changes nothing that matters: equivalent.txt lists the latter with their reasons.
+A mutant is a kernel with one small mistake: a sign, an index, a comparison, a constant. Copies of the kernels get many of them at
+once, each behind a switch (switches.hpp) that the environment turns on when a program starts: every kernel is compiled once and every
+program linked once. A first run of the test cases and reference files, all switches off, sees which of them come by which mutant's
+place; a mutant is then on for each of these until one fails. One that no test notices is a missing test, or changes nothing that
+matters: equivalent.txt lists the latter with their reasons.
 Exit code 0: every mutant was noticed; 1: one survived; 2: it could not run. docs/cuda-host.md says more.
 """
 import argparse
@@ -22,29 +25,27 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+import xml.etree.ElementTree
 
 HERE = pathlib.Path(__file__).resolve().parent
-# The programs that have tests for a layer's kernels, the nearest first.
-PROGRAMS = {"ops": ["test_ops", "test_nn", "test_models"], "optim": ["test_optim"]}
+ROOT = HERE.parents[1]
+PROGRAMS = ["test_ops", "test_nn", "test_optim", "test_models"]
 # How the host build's test runs select their cases (tests/CMakeLists.txt), and the environment of each.
 SELECTIONS = [(["-ts=*cuda*"], {}),
               (["-tc=*gradient*", "-tse=*cuda*"], {"LOCKSTEP_CUDA_HOST_STREAMS": "late", "LOCKSTEP_CUDA_HOST_ORDER": "reverse"})]
-FAST_S = 0.5  # cases that take less run first, together
+KINDS = ["sign", "index", "compare", "constant"]
 
 
 # --- Mutants ---------------------------------------------------------------------------------------------------------------------
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-    kind: str   # sign, index, compare, constant
-    begin: int  # characters of the file that ...
+    kind: str      # one of KINDS
+    begin: int     # characters of the file that ...
     end: int
-    text: str   # ... this replaces
-
-    def applied(self, source):
-        return source[:self.begin] + self.text + source[self.end:]
+    text: str      # ... this replaces
+    switched: str  # ... or this, with a switch; @ stands for its number
 
     def line(self, source):
         return source.count("\n", 0, self.begin) + 1
@@ -74,76 +75,88 @@ def matching(code, at, pair):
 
 
 def bodies(code):
-    """Ranges of what runs on a GPU: the bodies of __global__ and __device__ functions. A file without any: all of it."""
+    """Ranges of what runs on a GPU: the bodies of the functions marked so."""
     found = []
-    for match in re.finditer(r"__(?:global|device)__", code):
-        at, end = match.end(), match.end()
+    for match in re.finditer(r"__(?:global|device)__|\bLOCKSTEP_RULE\b", code):
+        at = match.end()
         while at < len(code) and code[at] not in "{;":
             at = matching(code, at, "()") + 1 if code[at] == "(" else at + 1
-        if at < len(code) and code[at] == "{":
-            end = matching(code, at, "{}")
-            if not found or at > found[-1][1]:
-                found.append((at + 1, end))
-    return found or [(0, len(code))]
+        if at < len(code) and code[at] == "{" and (not found or at > found[-1][1]):
+            found.append((at + 1, matching(code, at, "{}")))
+    return found
 
 
-BINARY = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "+=": "-=", "-=": "+=", "*=": "+=",
-          "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&",
+BINARY = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==",
           "<<": ">>", ">>": "<<", "&": "|", "|": "&", "^": "|"}
-COMPARES = {"<", "<=", ">", ">=", "==", "!=", "&&", "||"}
-WORDS = {"true": "false", "false": "true", "min": "max", "max": "min"}
-NOT_CALLS = {"if", "for", "while", "switch", "return", "sizeof", "min", "max", "static_assert", "static_cast", "defined"}
+COMPARES = {"<", "<=", ">", ">=", "==", "!="}
+NOT_CALLS = {"if", "for", "while", "switch", "return", "sizeof", "static_assert", "static_cast", "reinterpret_cast", "defined"}
 DECLARATION = re.compile(r"(?:^|[;{(])\s*(?!return\b)(?:[\w:]+\s+)*[\w:]+(?:<[^;]*>)?[\s*&]+(?:\w+(?:\[[^\]]*\])*,\s*)*\w+(?:\[[^\]]*\])*$")
 
 
 def mutants_of(source):
-    """All mutants, in the order of the file."""
+    """The mutants of each function, in the order of the file."""
     code = without_comments(source)
-    found = []
+    # What a compiler must know cannot be switched.
+    fixed = {i for i, line in enumerate(code.splitlines()) if re.search(r"\b(?:constexpr|__shared__|template|static_assert|using)\b", line)}
+    result = []
     for begin, end in bodies(code):
+        found, sizes = [], []  # of arrays, where they are declared
+
+        def add(kind, first, last, text, switched):
+            if code.count("\n", 0, first) not in fixed and not any(a < first < b for a, b in sizes):
+                found.append(Mutant(kind, first, last, text, switched))
+
         def each(pattern):
             return (m for m in re.compile(pattern).finditer(code, begin, end))
 
-        for m in each(r"(?<=\s)(?:<<|>>|[-+*<>=!]=|&&|\|\||[-+*/%<>&|^])(?=\s)"):  # a binary operator has blanks around it
-            if m.group() in BINARY:
-                kind = "compare" if m.group() in COMPARES else "sign"
-                found.append(Mutant(kind, m.start(), m.end(), BINARY[m.group()]))
-        for m in each(r"(?<=[\s(\[{])-(?=[A-Za-z_(])"):  # a negation
-            found.append(Mutant("sign", m.start(), m.end(), ""))
-        for m in each(r"\b(?:true|false|min|max)\b"):
-            found.append(Mutant("compare", m.start(), m.end(), WORDS[m.group()]))
         for m in each(r"(?<=[\w\])])\["):  # an index
             close = matching(code, m.start(), "[]")
             statement = code[max(code.rfind(c, begin, m.start()) for c in ";{}") + 1:m.start()]
-            if code[m.end():close].strip() and not DECLARATION.search(statement):
-                found.append(Mutant("index", close, close, " + 1"))
-        for m in each(r"\b(?:threadIdx|blockIdx)\.x\b"):
-            found.append(Mutant("index", m.start(), m.end(), f"({m.group()} + 1)"))
-        for m in each(r"(?<![\w.])(?:\d+(?![\w.'])|\d*\.\d+|\d+\.\d*)(?:[eE][-+]?\d+)?"):
-            grown = f"{int(m.group()) + 1}" if m.group().isdigit() else f"({m.group()} + 1)"
-            found.append(Mutant("constant", m.start(), m.end(), grown))
+            if DECLARATION.search(statement):
+                sizes.append((m.start(), close))
+            elif code[m.end():close].strip():
+                add("index", close, close, " + 1", " + mutation::on(@)")
+        for m in each(r"(?<=\s)(?:<<|>>|[<>=!]=|[-+*/%<>&|^])(?=\s)"):  # a binary operator has blanks around it
+            if m.group() in BINARY:
+                op = m.group()
+                add("compare" if op in COMPARES else "sign", m.start(), m.end(), BINARY[op], f"{op} mutation::At<@>{{}} {op}")
+        for m in each(r"(?<=\s)[-+]=(?=\s)"):
+            value = re.match(r"[^;]*", code[m.end():]).group()
+            if not re.search(r"\?|\s(?:[=!<>]=|[<>&|^]|&&|\|\|)\s", value):  # these bind less than the sign's product
+                add("sign", m.start(), m.end(), {"+=": "-=", "-=": "+="}[m.group()], m.group() + " mutation::sign(@) *")
+        for m in each(r"(?<=\s)(&&|\|\|)(?=\s)"):
+            if m.group() == "&&":
+                add("compare", m.start(), m.end(), "&& false &&", "&& !mutation::on(@) &&")
+            else:
+                add("compare", m.start(), m.end(), "|| true ||", "|| mutation::on(@) ||")
+        for m in each(r"(?<=[\s(\[{])-(?=[A-Za-z_(])"):  # a negation
+            add("sign", m.start(), m.end(), "", "mutation::minus(@) * ")
+        for m in each(r"\b(?:true|false)\b"):
+            add("compare", m.start(), m.end(), {"true": "false", "false": "true"}[m.group()], f"({m.group()} != mutation::on(@))")
+        for m in each(r"\b(?:threadIdx|blockIdx)\.[xyz]\b"):
+            add("index", m.start(), m.end(), f"({m.group()} + 1)", f"({m.group()} + mutation::on(@))")
+        for m in each(r"(?<![\w.])(?:\d+|\d*\.\d+|\d+\.\d*)(?:[eE][-+]?\d+)?f?(?![\w.'])"):
+            value = f"{int(m.group()) + 1}" if m.group().isdigit() else f"({m.group()} + 1)"
+            add("constant", m.start(), m.end(), value, f"({m.group()} + mutation::on(@))")
         for m in each(r"\bk[A-Z]\w*\b(?!\s*(?:[<({=]|::))"):
-            found.append(Mutant("constant", m.start(), m.end(), f"({m.group()} - 1)"))
+            add("constant", m.start(), m.end(), f"({m.group()} - 1)", f"({m.group()} - mutation::on(@))")
         for m in each(r"\b(\w+)\(([\w.]+), ([\w.]+)(?=[,)])"):  # the first two arguments of a call
-            if m.group(1) not in NOT_CALLS and m.group(2) != m.group(3):
-                found.append(Mutant("index", m.start(2), m.end(3), f"{m.group(3)}, {m.group(2)}"))
-        for m in each(r"(?<![\w.])([A-Za-z_][\w.]*) ([-/]) ([A-Za-z_][\w.]*)\b(?![(\[<])"):
-            found.append(Mutant("sign", m.start(), m.end(), f"{m.group(3)} {m.group(2)} {m.group(1)}"))
-    return sorted(set(found), key=lambda m: (m.begin, m.end, m.text))
+            name, first, second = m.groups()
+            if name not in NOT_CALLS and first != second:
+                add("index", m.start(2), m.end(3), f"{second}, {first}",
+                    f"mutation::either(@, {first}, {second}), mutation::either(@, {second}, {first})")
+        result.append(sorted(set(found), key=lambda m: (m.begin, m.end, m.text)))
+    return result
 
 
-def shuffled(mutants, rng):
+def in_turn(mutants, rng):
     """In random order, every kind as often as the others while it lasts."""
-    kinds = {}
-    for m in mutants:
-        kinds.setdefault(m.kind, []).append(m)
+    kinds = {k: [m for m in mutants if m.kind == k] for k in KINDS}
     for of_kind in kinds.values():
         rng.shuffle(of_kind)
-    order = sorted(kinds)
-    rng.shuffle(order)
     result = []
     while any(kinds.values()):
-        result += [kinds[k].pop() for k in order if kinds[k]]
+        result += [kinds[k].pop() for k in KINDS if kinds[k]]
     return result
 
 
@@ -155,47 +168,170 @@ def equivalents():
             before = line[2:].strip()
         elif line.startswith("+ "):
             known.add((file, before, line[2:].strip()))
-        elif re.fullmatch(r"\S+\.cu", line):
+        elif re.fullmatch(r"\S+\.(?:cu|hpp)", line):
             file = line
     return known
+
+
+class File:
+    """A file with kernels, the mutants that its copy has, and their numbers."""
+
+    def __init__(self, path):
+        self.path = path
+        self.name = str(path.relative_to(ROOT))
+        self.source = path.read_text()
+        self.waiting = []  # of each function, those that the copy does not have
+        self.switches = {}  # number -> mutant
+
+    def choose(self, options, numbers):
+        rng = random.Random(f"{options.seed} {self.name}")
+        for function in mutants_of(self.source):
+            function = [m for m in function if m.kind in options.kinds]
+            if options.lines:
+                function = [m for m in function if m.line(self.source) in options.lines]
+            self.waiting.append(in_turn(function, rng))
+            self.take(self.waiting[-1], len(function) if options.lines else options.per_function, numbers)
+
+    def take(self, waiting, count, numbers):
+        for mutant in list(waiting):
+            if count == 0:
+                break
+            if not any(m.begin < mutant.end and mutant.begin < m.end for m in self.switches.values()):
+                waiting.remove(mutant)
+                self.switches[next(numbers)] = mutant
+                count -= 1
+
+    def drop(self, lines, numbers):
+        """Takes others of the same functions for those on lines that do not compile. Whether there were any."""
+        bad = {n: m for n, m in self.switches.items() if m.line(self.source) in lines}
+        for number in bad:
+            del self.switches[number]
+        for function, waiting in zip(mutants_of(self.source), self.waiting):
+            mine = sum(m in function for m in bad.values())
+            waiting[:] = [m for m in waiting if m.line(self.source) not in lines]
+            self.take(waiting, mine if self.path.suffix == ".cu" else 0, numbers)
+        return bool(bad)
+
+    def function_at(self, line):
+        """The lines of the function that has this one."""
+        for begin, end in bodies(without_comments(self.source)):
+            first, last = self.source.count("\n", 0, begin) + 1, self.source.count("\n", 0, end) + 1
+            if first <= line <= last:
+                return range(first, last + 1)
+        return ()
+
+    def copy(self):
+        """The source with all switches."""
+        parts, at = [], 0
+        for number, m in sorted(self.switches.items(), key=lambda item: (item[1].begin, item[1].end)):
+            parts += [self.source[at:m.begin], m.switched.replace("@", str(number))]
+            at = m.end
+        return "".join(parts) + self.source[at:]
 
 
 # --- The build ------------------------------------------------------------------------------------------------------------------
 
 class Build:
-    """Compiles, links and runs as the build tree does."""
+    """Copies kernels with their switches into a folder of the build tree, compiles, links and runs them there."""
 
     def __init__(self, folder):
         self.folder = folder.resolve()
+        self.work = self.folder / "mutation"
         entries = json.loads((self.folder / "compile_commands.json").read_text())
-        self.compile_commands = {pathlib.Path(e["file"]): e["command"] for e in entries if e["file"].endswith("_cuda.cu")}
-        if not self.compile_commands:
+        self.commands = {pathlib.Path(e["file"]): shlex.split(e["command"]) for e in entries if e["file"].endswith("_cuda.cu")}
+        if not self.commands:
             raise OSError(f"{self.folder} has no host build of the kernels (LOCKSTEP_CUDA=OFF, LOCKSTEP_TESTS=ON)")
-        self.link_commands = {}
-        self.golden = next(iter(self.compile_commands)).parents[2] / "tests"
+        self.headers = [h for where in ("src/ops", "src/optim", "include/lockstep/device") for h in sorted((ROOT / where).glob("*.hpp"))]
         self.linker = ["-fuse-ld=lld"] if shutil.which("ld.lld") else []
+        self.launcher = [shutil.which("ccache")] if shutil.which("ccache") else []
 
-    def compile(self, file, text, folder):
-        """The object of `file` with this text, or none."""
-        source, to = folder / file.name, folder / "mutant.o"
-        source.write_text(text)
-        words = shlex.split(self.compile_commands[file])
+    def place(self, path):
+        return self.work / path.relative_to(ROOT)
+
+    def write(self, path, text):
+        to = self.place(path)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        if not to.exists() or to.read_text() != text:
+            to.write_text(text)
+
+    def compile(self, source, to, words):
+        """What the compiler says against it, or none. Includes of what was copied find the copies."""
+        words = [w for w in words if not w.endswith("ccache")]
         words[words.index("-o") + 1] = str(to)
         words[words.index("-c") + 1] = str(source)
-        words += ["-w", "-O1", "-iquote", str(file.parent)]  # most of the time would go into optimising
-        done = self.run(words, 300, {"CCACHE_DISABLE": "1"})
-        return to if done.returncode == 0 else None
+        own = [f"-I{self.work / 'include'}", f"-I{self.work / 'src'}", f"-I{HERE}"]
+        # Most of the time would go into optimising.
+        words = self.launcher + words[:1] + own + words[1:] + ["-w", "-O1", "-include", str(HERE / "switches.hpp")]
+        done = self.run(words, 600)
+        return None if done.returncode == 0 else done.stderr
 
-    def link(self, program, mutant, folder):
-        """The program with an object in front of the archives, which then add nothing of that source."""
-        if program not in self.link_commands:
-            lines = subprocess.run(["ninja", "-t", "commands", f"cuda_host_{program}"], cwd=self.folder, check=True, text=True,
-                                   capture_output=True).stdout.splitlines()
-            steps = [part for part in lines[-1].split(" && ") if f"-o cuda-host/bin/{program} " in part]
-            self.link_commands[program] = shlex.split(steps[0])
-        to, words = folder / program, list(self.link_commands[program])
+    def blamed(self, text, files):
+        """Files and lines that errors of the compiler are about: the innermost of these files that led there."""
+        led, expanded = [], None
+        for line in text.splitlines():
+            if re.search(r": In (?:instantiation|substitution) of", line):
+                led, expanded = [], None
+            if at := re.match(r"(\S+?):(\d+):\d+: +(required from|in .constexpr. expansion|error:|fatal error:)", line):
+                place = str((self.folder / at.group(1)).resolve()), int(at.group(2))  # ccache shortens paths
+                if at.group(3).endswith("error:"):
+                    blamed = place if place[0] in files else expanded or next(iter(led), None)
+                    if blamed:
+                        yield blamed
+                elif place[0] in files:
+                    led.append(place)
+                    expanded = place if at.group(3).startswith("in") else expanded
+
+    def compile_all(self, files, sources, jobs, numbers):
+        """The objects of these sources, with the switches of all files."""
+        if self.work.exists():
+            for old in self.work.rglob("*.cu"):
+                old.unlink()
+        for header in self.headers:
+            self.write(header, header.read_text())
+        objects = {s: self.place(s).with_suffix(".o") for s in sources}
+        any_command = self.commands[sources[0]]
+        self.place(sources[0]).parent.mkdir(parents=True, exist_ok=True)
+        switches = self.work / "switches.o"
+        said = self.compile(HERE / "switches.cpp", switches, any_command)
+        if said:
+            raise OSError(f"compiling switches.cpp: {said}")
+        by_place = {str(self.place(f.path)): f for f in files}
+        switched = {f.path: f for f in files}
+        for f in files:
+            self.write(f.path, f.copy())
+        for s in sources:
+            if s not in switched:
+                self.write(s, s.read_text())
+        # What headers have that does not compile shows in few sources; only then come all.
+        first = {next((s for s in sources if f'"{f.path.name}"' in s.read_text() or f'/{f.path.name}"' in s.read_text()), sources[0])
+                 for f in files if f.path.suffix == ".hpp"}
+        for pending in (first, set(sources) - first):
+            while pending:
+                with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+                    said = dict(zip(pending, pool.map(lambda s: self.compile(self.place(s), objects[s], self.commands[s]), pending)))
+                wrong, lines = {s: text for s, text in said.items() if text}, {}
+                for text in wrong.values():
+                    for name, line in self.blamed(text, by_place):
+                        lines.setdefault(name, set()).add(line)
+                dropped = [by_place[name].drop(of_file, numbers) for name, of_file in lines.items()]
+                if wrong and not any(dropped):  # then what is wrong there comes from elsewhere in the function
+                    dropped = [f.drop({n for at in of_file for n in f.function_at(at)}, numbers)
+                               for f, of_file in ((by_place[name], lines[name]) for name in lines)]
+                if wrong and not any(dropped):
+                    raise OSError(f"compiling {next(iter(wrong))} fails, whatever is switched:\n{next(iter(wrong.values()))[:3000]}")
+                for name in lines:
+                    self.write(by_place[name].path, by_place[name].copy())
+                pending = set(wrong)
+        return [switches] + [objects[s] for s in sources]
+
+    def link(self, program, objects):
+        """The program with objects in front of the archives, which then add nothing of those sources."""
+        lines = subprocess.run(["ninja", "-t", "commands", f"cuda_host_{program}"], cwd=self.folder, check=True, text=True,
+                               capture_output=True).stdout.splitlines()
+        step = next(part for part in lines[-1].split(" && ") if f"-o cuda-host/bin/{program} " in part)
+        words, to = shlex.split(step), self.work / program
         at = words.index("-o")
-        words[at:at + 2] = ["-o", str(to), str(mutant)]
+        words[at:at + 2] = ["-o", str(to), *map(str, objects)]
         done = self.run(words + self.linker, 300)
         if done.returncode != 0:
             raise OSError(f"linking {program}: {done.stderr}")
@@ -217,13 +353,16 @@ class Build:
             return subprocess.CompletedProcess(words, None if too_long else process.returncode, out, err)
 
 
+# --- The tests ------------------------------------------------------------------------------------------------------------------
+
 @dataclasses.dataclass
 class Case:
-    """A test case of a program: how long it takes, and with which environment it runs."""
-    program: str
+    """A test case, or a reference file: how it runs, and once it has run, how long it takes and which mutants it comes by."""
     name: str
-    seconds: float
+    words: list
     environment: dict
+    seconds: float = 0
+    reached: frozenset = frozenset()
 
 
 def pattern(name):
@@ -231,167 +370,140 @@ def pattern(name):
 
 
 class Tests:
-    """The cases for a layer, timed with the kernels as they are."""
-
-    def __init__(self, build, layer, cases):
+    def __init__(self, build, objects, options):
         self.build = build
         self.cases = []
-        for program in PROGRAMS[layer]:
+        wanted = ".*".join(map(re.escape, options.cases.split("*")))
+        programs = [p for p in PROGRAMS if (build.folder / "cuda-host/bin" / p).exists()]
+        for program in programs:
+            words = [str(build.link(program, objects))]
             for selection, environment in SELECTIONS:
-                words = [str(build.folder / "cuda-host/bin" / program), *selection]
-                listed = build.run(words + ["-ltc"], 60).stdout.splitlines()
-                wanted = [n.strip() for n in listed if re.fullmatch(".*".join(map(re.escape, cases.split("*"))), n.strip())]
-                wanted = [n for n in wanted if not n.startswith(("[doctest]", "="))]
-                if not wanted:
-                    continue
-                words = [words[0], "-d=true", "-tc=" + ",".join(map(pattern, wanted))]
-                done = build.run(words, 1200, environment)
-                if done.returncode != 0:
-                    raise OSError(f"{shlex.join(words)} fails with the kernels as they are:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-                for seconds, name in re.findall(r"^([0-9.]+) s: (.*)$", done.stdout, flags=re.M):
-                    self.cases.append(Case(program, name, float(seconds), environment))
+                listed = build.run(words + selection + ["-ltc", "-r=xml"], 60)
+                for case in xml.etree.ElementTree.fromstring(listed.stdout).iter("TestCase"):
+                    name, suite = case.get("name"), case.get("testsuite") or ""
+                    if case.get("skipped") != "true" and re.fullmatch(wanted, name):
+                        select = [f"-tc={pattern(name)}"] + ([f"-ts={pattern(suite)}"] if suite else [])
+                        self.cases.append(Case(f"{suite}: {name}", words + ["-aa=1"] + select, environment))
+        if options.cases == "*":
+            beside = build.work / "lockstep-prep"  # where the program looks for it
+            if not beside.is_symlink():
+                beside.symlink_to(build.folder / "bin/lockstep-prep")
+            words = [str(ROOT / "tests/cuda_host/verify.sh"), str(build.link("lockstep", objects))]
+            for file in sorted((ROOT / "tests/golden").glob("*.h5")):
+                alone = build.work / "golden" / file.stem
+                alone.mkdir(parents=True, exist_ok=True)
+                if not (alone / file.name).exists():
+                    (alone / file.name).symlink_to(file)
+                for precision in ("--no-double", "--double"):
+                    self.cases.append(Case(f"{file.name} {precision}", words + [str(alone), precision], {}))
         if not self.cases:
-            raise OSError(f"no test case for layer {layer} is called '{cases}'")
-        self.with_golden = cases == "*"
-        self.killers = {}  # file -> names of cases that noticed a mutant of it: the first to try
+            raise OSError(f"no test case is called '{options.cases}'")
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(self.explore, self.cases))
+        self.killers = {}  # file -> cases that noticed a mutant of it: the first to try
 
-    def groups(self, file):
-        """Cases of one program and environment that run together, the most promising and the quickest first."""
-        killers = self.killers.get(file, [])
-        words = file.stem.removesuffix("_cuda").split("_")
+    def explore(self, case):
+        """Runs it with all mutants off."""
+        to = self.build.work / f"reached-{id(case)}"
+        to.unlink(missing_ok=True)
+        begun = time.monotonic()
+        done = self.build.run(case.words, 1200, case.environment | {"LOCKSTEP_MUTANTS_REACHED": str(to)})
+        case.seconds = time.monotonic() - begun
+        if done.returncode != 0:
+            raise OSError(f"{shlex.join(case.words)} fails with the kernels as they are:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        if to.exists():  # reference files of the preparation run nothing
+            case.reached = frozenset(map(int, to.read_text().split()))
+            to.unlink()
 
-        def rank(case):
-            if case.name in killers:
-                return 0
-            if case.seconds < FAST_S:
-                return 1 if any(word in case.name.lower() for word in words) else 2
-            return 3 + case.seconds
-        groups = []
-        for case in sorted(self.cases, key=lambda c: (rank(c), PROGRAMS_ORDER.index(c.program), str(c.environment))):
-            last = groups[-1] if groups else None
-            if last and rank(case) < 3 and rank(last[0]) == rank(case) and \
-               (last[0].program, last[0].environment) == (case.program, case.environment):
-                last.append(case)
-            else:
-                groups.append([case])
-        return groups
-
-    def notices(self, file, mutant, folder):
-        """What noticed the mutant: the name of a test case, how a program ended; none when all passed."""
-        linked = {}
-        for group in self.groups(file):
-            program = group[0].program
-            if program not in linked:
-                linked[program] = self.build.link(program, mutant, folder)
-            words = [str(linked[program]), "-aa=1", "-tc=" + ",".join(pattern(c.name) for c in group)]
-            done = self.build.run(words, 10 + 20 * sum(c.seconds for c in group), group[0].environment)
+    def notice(self, file, number):
+        """What noticed a mutant: the name of a case and how it ended. None when all passed; empty if none comes by its place."""
+        cases = [c for c in self.cases if number in c.reached]
+        first = self.killers.setdefault(file, [])
+        for case in sorted(cases, key=lambda c: (c.name not in first, c.seconds)):
+            done = self.build.run(case.words, 5 + 10 * case.seconds, case.environment | {"LOCKSTEP_MUTANT": str(number)})
             if done.returncode != 0:
-                named = re.findall(r"^TEST CASE:\s+(.*)$", done.stdout, flags=re.M)
-                killer = named[-1].strip() if named else group[0].name if len(group) == 1 else None
-                if killer and done.returncode is not None:
-                    self.killers.setdefault(file, [])
-                    if killer not in self.killers[file]:
-                        self.killers[file].append(killer)
+                if case.name not in first and done.returncode is not None:
+                    first.append(case.name)
                 how = "takes too long" if done.returncode is None else "ends the program" if done.returncode < 0 else "fails"
-                return f"'{killer}' {how}" if killer else f"{program} {how}"
-        if self.with_golden:
-            lockstep = self.build.link("lockstep", mutant, folder)
-            done = self.build.run([str(self.build.golden / "cuda_host/verify.sh"), str(lockstep), str(self.build.golden / "golden")], 900)
-            if done.returncode != 0:
-                return "a reference file"
-        return None
-
-
-PROGRAMS_ORDER = [p for programs in PROGRAMS.values() for p in programs]
+                return f"'{case.name}' {how}"
+        return None if cases else ""
 
 
 # --- The run --------------------------------------------------------------------------------------------------------------------
 
-OUTCOMES = ["killed", "survived", "equivalent", "not compiled"]
+OUTCOMES = ["killed", "survived", "equivalent"]
 
 
-class Campaign:
-    def __init__(self, build, options):
-        self.build, self.options = build, options
-        self.known = equivalents()
-        self.tests = {}
+def report(file, mutant, outcome, by):
+    before, after = mutant.lines(file.source)
+    print(f"{outcome}: {file.name}:{mutant.line(file.source)} ({mutant.kind}) {by}\n  - {before}\n  + {after}", flush=True)
 
-    def judge(self, file, source, mutant):
-        """(outcome, what noticed it)."""
-        name = f"{file.parent.name}/{file.name}"
-        if (name, *mutant.lines(source)) in self.known:
-            return "equivalent", "listed"
-        with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-            folder = pathlib.Path(folder)
-            compiled = self.build.compile(file, mutant.applied(source), folder)
-            if compiled is None:
-                return "not compiled", ""
-            by = self.tests[file.parent.name].notices(file, compiled, folder)
-            if by:
-                return "killed", by
-            different = compiled.read_bytes()
-            unchanged = self.build.compile(file, source, folder).read_bytes()
-            return ("survived", "") if different != unchanged else ("equivalent", "the same object code")
 
-    def of_file(self, file, pool):
-        """Counts of one file; prints what it finds."""
-        source = file.read_text()
-        name = f"{file.parent.name}/{file.name}"
-        waiting = shuffled(mutants_of(source), random.Random(f"{self.options.seed} {name}"))
-        waiting = waiting[:4 * self.options.per_file]  # those that do not compile are made up for
-        counts = dict.fromkeys(OUTCOMES, 0)
-        while waiting and (wanted := self.options.per_file - counts["killed"] - counts["survived"]) > 0:
-            batch, waiting = waiting[:wanted], waiting[wanted:]
-            for mutant, (outcome, by) in zip(batch, pool.map(lambda m: self.judge(file, source, m), batch)):
-                counts[outcome] += 1
-                before, after = mutant.lines(source)
-                if outcome == "survived" or self.options.verbose:
-                    print(f"{outcome}: src/{name}:{mutant.line(source)} ({mutant.kind}) {by}\n  - {before}\n  + {after}", flush=True)
-        return counts
+def campaign(build, files, options):
+    """The exit code."""
+    known = equivalents()
+    numbers = iter(range(1, 1 << 16))
+    for file in files:
+        file.choose(options, numbers)
+    sources = sorted(build.commands) if any(f.path.suffix == ".hpp" for f in files) else [f.path for f in files]
+    begun = time.monotonic()
+    objects = build.compile_all(files, sources, options.jobs, numbers)
+    compiled = time.monotonic()
+    tests = Tests(build, objects, options)
+    print(f"{sum(len(f.switches) for f in files)} mutants in {len(sources)} sources, compiled in {compiled - begun:.0f} s; "
+          f"{len(tests.cases)} test cases and reference files, {time.monotonic() - compiled:.0f} s", flush=True)
+    total = dict.fromkeys(OUTCOMES, 0)
 
-    def run(self, files):
-        """The exit code."""
-        for layer in sorted({f.parent.name for f in files}):
-            self.tests[layer] = Tests(self.build, layer, self.options.cases)
-        print(f"{'kernels':40}" + "".join(f"{o:>14}" for o in OUTCOMES) + "   seconds")
-        total = dict.fromkeys(OUTCOMES, 0)
-        with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
-            for file in files:
-                begun = time.monotonic()
-                counts = self.of_file(file, pool)
-                print(f"{file.parent.name + '/' + file.name:40}" + "".join(f"{counts[o]:14}" for o in OUTCOMES) +
-                      f"{time.monotonic() - begun:10.0f}", flush=True)
-                for outcome, count in counts.items():
-                    total[outcome] += count
-        print(f"{'all':40}" + "".join(f"{total[o]:14}" for o in OUTCOMES))
-        return 1 if total["survived"] else 0
+    def judge(file, number):
+        mutant = file.switches[number]
+        if (file.name, *mutant.lines(file.source)) in known:
+            outcome, by = "equivalent", "listed"
+        else:
+            by = tests.notice(file.name, number)
+            outcome = "killed" if by else "survived"
+            by = "no test comes by" if by == "" else by or ""
+        if outcome == "survived" or options.verbose:
+            report(file, mutant, outcome, by)
+        return outcome
+
+    print(f"{'kernels':40}" + "".join(f"{o:>14}" for o in OUTCOMES) + "   seconds", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for file in files:
+            begun = time.monotonic()
+            found = list(pool.map(lambda number: judge(file, number), sorted(file.switches)))
+            for outcome in found:
+                total[outcome] += 1
+            print(f"{file.name:40}" + "".join(f"{found.count(o):14}" for o in OUTCOMES) + f"{time.monotonic() - begun:10.0f}", flush=True)
+    print(f"{'all':40}" + "".join(f"{total[o]:14}" for o in OUTCOMES))
+    return 1 if total["survived"] else 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="*", type=pathlib.Path, help="kernels (*_cuda.cu); default: all of src/ops and src/optim")
+    parser.add_argument("files", nargs="*", type=pathlib.Path, help="sources and headers with kernels; default: all")
     parser.add_argument("--build", type=pathlib.Path, default="build", help="a build tree with the host build (Ninja)")
-    parser.add_argument("--per-file", type=int, default=3, help="mutants of each file that compile")
+    parser.add_argument("--per-function", type=int, default=2, help="mutants of each function: a sign, an index, a comparison, a constant, ...")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="mutants of these kinds only")
     parser.add_argument("--seed", type=int, default=1, help="chooses the mutants")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at a time")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="programs at a time")
     parser.add_argument("--cases", default="*", help="only test cases of such names, without reference files")
+    parser.add_argument("--line", type=int, action="append", dest="lines", help="all mutants of this line (may be repeated), no others")
     parser.add_argument("--verbose", action="store_true", help="every mutant, and what noticed it")
     parser.add_argument("--list", action="store_true", help="print the mutants of the files, and try none")
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         build = Build(options.build)
-        files = [f.resolve() for f in options.files] or [f for f in build.compile_commands if f.parent.name in PROGRAMS]
-        unknown = [str(f) for f in files if f not in build.compile_commands]
+        paths = [f.resolve() for f in options.files] or [*build.commands, *build.headers]
+        unknown = [str(p) for p in paths if p not in build.commands and p not in build.headers]
         if unknown:
             raise OSError(f"{options.build} does not compile {', '.join(unknown)}")
-        files.sort()
+        files = [f for f in map(File, sorted(paths)) if bodies(without_comments(f.source))]
         if not options.list:
-            return Campaign(build, options).run(files)
+            return campaign(build, files, options)
         for file in files:
-            source = file.read_text()
-            for mutant in mutants_of(source):
-                print(f"src/{file.parent.name}/{file.name}:{mutant.line(source)} ({mutant.kind})\n  - %s\n  + %s" % mutant.lines(source))
+            for mutant in (m for function in mutants_of(file.source) for m in function):
+                report(file, mutant, "mutant", "")
         return 0
     except (OSError, subprocess.SubprocessError) as error:
         print(f"mutate: {error}", file=sys.stderr)

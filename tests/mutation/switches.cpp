@@ -1,0 +1,29 @@
+#include "switches.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace mutation {
+
+int chosen = 0;
+bool reached[kMost] = {};
+
+namespace {
+
+/// LOCKSTEP_MUTANT: the one that is on. LOCKSTEP_MUTANTS_REACHED: a file that gets the numbers of those whose places have run.
+struct Program {
+  Program() {
+    if (const char* text = std::getenv("LOCKSTEP_MUTANT")) chosen = std::atoi(text);
+  }
+  ~Program() {
+    const char* name = std::getenv("LOCKSTEP_MUTANTS_REACHED");
+    std::FILE* file = name == nullptr ? nullptr : std::fopen(name, "w");
+    if (file == nullptr) return;
+    for (int id = 0; id < kMost; ++id)
+      if (reached[id]) std::fprintf(file, "%d\n", id);
+    std::fclose(file);
+  }
+} program;
+
+}  // namespace
+}  // namespace mutation

@@ -1,0 +1,66 @@
+#pragma once
+#include <cuda_runtime.h>
+
+#include <type_traits>
+
+/// What mutate.py puts into copies of the kernels: each mistake is there with a switch, and LOCKSTEP_MUTANT=<number> turns
+/// one of them on when a program starts. All are off without it, and nothing is computed differently then.
+namespace mutation {
+
+inline constexpr int kMost = 1 << 16;
+extern int chosen;             ///< the mutant that is on, or 0
+extern bool reached[kMost];    ///< mutants whose place has run, on or off
+
+inline bool at_run_time(int id) {
+  reached[id] = true;
+  return id == chosen;
+}
+/// Whether the mutant is on. Never a constant: what the compiler must know cannot be switched and does not compile.
+constexpr bool on(int id) {
+  return std::is_constant_evaluated() ? (id < 0 ? false : throw "not a constant") : at_run_time(id);
+}
+constexpr int sign(int id) { return on(id) ? -1 : 1; }
+constexpr int minus(int id) { return on(id) ? 1 : -1; }
+template <class T>
+constexpr const T& either(int id, const T& first, const T& second) {
+  return on(id) ? second : first;
+}
+
+/// a OP At<id>{} OP b is a OP b, or, with the mutant on, what the second column below makes of a and b: an operator between
+/// two operands binds what it bound before, whatever stands around it.
+template <int kId>
+struct At {};
+
+#define LOCKSTEP_SWITCH(NAME, OP, MUTANT)                          \
+  template <class A, int kId>                                      \
+  struct NAME {                                                    \
+    A a;                                                           \
+  };                                                               \
+  template <class A, int kId>                                      \
+  constexpr NAME<A, kId> operator OP(A a, At<kId>) {               \
+    return {a};                                                    \
+  }                                                                \
+  template <class A, int kId, class B>                             \
+  constexpr auto operator OP(NAME<A, kId> left, B b) {             \
+    using Result = decltype(left.a OP b);                          \
+    return static_cast<Result>(on(kId) ? left.a MUTANT b : left.a OP b); \
+  }
+LOCKSTEP_SWITCH(Plus, +, -)
+LOCKSTEP_SWITCH(Minus, -, +)
+LOCKSTEP_SWITCH(Times, *, +)
+LOCKSTEP_SWITCH(Over, /, *)
+LOCKSTEP_SWITCH(Rest, %, /)
+LOCKSTEP_SWITCH(Left, <<, >>)
+LOCKSTEP_SWITCH(Right, >>, <<)
+LOCKSTEP_SWITCH(And, &, |)
+LOCKSTEP_SWITCH(Or, |, &)
+LOCKSTEP_SWITCH(Xor, ^, |)
+LOCKSTEP_SWITCH(Less, <, <=)
+LOCKSTEP_SWITCH(LessOrEqual, <=, <)
+LOCKSTEP_SWITCH(Greater, >, >=)
+LOCKSTEP_SWITCH(GreaterOrEqual, >=, >)
+LOCKSTEP_SWITCH(Equal, ==, !=)
+LOCKSTEP_SWITCH(Unequal, !=, ==)
+#undef LOCKSTEP_SWITCH
+
+}  // namespace mutation
