@@ -50,14 +50,14 @@ Tensor kept(Tape& t, std::span<const std::int32_t> values, Shape shape) {
 Tensor in_dtype(Tape& t, const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   const Tensor y = t.keep(x.shape(), dtype);
-  ops::cast(t.stream(), {y}, x);
+  ops::cast(t.stream(), y, x);
   return y;
 }
 
 /// The states after a call, for the next one.
 void keep_states(Tape& t, const Tensor& z_h, const Tensor& z_l, const Hrm::Output& out) {
-  ops::cast(t.stream(), {z_h}, out.z_h.value());
-  ops::cast(t.stream(), {z_l}, out.z_l.value());
+  ops::cast(t.stream(), z_h, out.z_h.value());
+  ops::cast(t.stream(), z_l, out.z_l.value());
 }
 
 double at(const Tensor& t, std::int64_t i) {

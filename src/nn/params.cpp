@@ -113,7 +113,7 @@ void ParamStore::store_as(DType storage) {
 }
 
 void ParamStore::refresh(Stream& stream) const {
-  if (storage_ != dtype_) ops::cast(stream, {stored_}, values_);
+  if (storage_ != dtype_) ops::cast(stream, stored_, values_);
 }
 
 void ParamStore::set_views() {

@@ -9,7 +9,7 @@ namespace {
 Tensor as(Tape& t, const Tensor& values, DType dtype) {
   if (values.dtype() == dtype) return values;
   const Tensor result = allocate(t.arena(), dtype, values.shape());
-  ops::cast(t.stream(), {result}, values);
+  ops::cast(t.stream(), result, values);
   return result;
 }
 }  // namespace

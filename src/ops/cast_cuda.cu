@@ -11,18 +11,12 @@ template <class To, class From>
 struct Cast {
   To* y;
   const From* x;
-  bool accumulate;
   template <int N>
   __device__ void at(std::int64_t i) const {
     const gpu::Pack<real_t<From>, N> from = gpu::load<N>(x + i);
     gpu::Pack<float, N> value;
 #pragma unroll
     for (int k = 0; k < N; ++k) value.at[k] = static_cast<float>(from.at[k]);
-    if (accumulate) {
-      const gpu::Pack<float, N> before = gpu::load<N>(y + i);
-#pragma unroll
-      for (int k = 0; k < N; ++k) value.at[k] += before.at[k];
-    }
     gpu::store(y + i, value);
   }
 };
@@ -30,11 +24,11 @@ struct Cast {
 }  // namespace
 
 template <class To, class From>
-void cast(const Stream& stream, std::int64_t n, To* y, const From* x, bool accumulate) {
-  gpu::map<kPack>(stream, n, gpu::aligned_for<kPack>(y, x), Cast<To, From>{y, x, accumulate});
+void cast(const Stream& stream, std::int64_t n, To* y, const From* x) {
+  gpu::map<kPack>(stream, n, gpu::aligned_for<kPack>(y, x), Cast<To, From>{y, x});
 }
 
-#define INSTANTIATE(To, From) template void cast(const Stream&, std::int64_t, To*, const From*, bool);
+#define INSTANTIATE(To, From) template void cast(const Stream&, std::int64_t, To*, const From*);
 INSTANTIATE(float, float)
 INSTANTIATE(float, bf16)
 INSTANTIATE(float, f16)

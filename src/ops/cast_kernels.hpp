@@ -5,8 +5,8 @@
 
 namespace lockstep::ops::cuda {
 
-/// y_i (+)= x_i
+/// y_i = x_i
 template <class To, class From>
-void cast(const Stream& stream, std::int64_t n, To* y, const From* x, bool accumulate);
+void cast(const Stream& stream, std::int64_t n, To* y, const From* x);
 
 }  // namespace lockstep::ops::cuda
