@@ -145,7 +145,7 @@ TEST_SUITE("nn.params") {
   }
 
   TEST_CASE("operations read a rounded copy that follows the masters when it is refreshed" *
-            doctest::skip(gpu_count() == 0)) {
+            doctest::test_suite("nn.params.cuda") * doctest::skip(gpu_count() == 0)) {
     const Device gpu{DeviceKind::cuda, 0};
     Stream stream(gpu);
     ParamStore store(DType::f32);

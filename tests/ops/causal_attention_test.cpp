@@ -202,7 +202,9 @@ TEST_SUITE("ops.causal_attention") {
     }
   }
 
-  TEST_CASE("a finite fill lets later keys in with their share, and queries before the first one give nothing") {
+  TEST_CASE(
+      "a finite fill lets later keys in with their share, and queries before the first one give nothing, nor a "
+      "gradient") {
     Stream stream;
     Case c = make_case({5, 40});
     for (const double fill : {-2.0, -1000.0}) {

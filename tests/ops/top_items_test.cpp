@@ -77,7 +77,8 @@ std::vector<std::int32_t> run(const Tensor& users, const Tensor& items,
 }  // namespace
 
 TEST_SUITE("ops.top_items") {
-  TEST_CASE("the best items are those of a full sort, equal scores by ascending item, excluded ones never") {
+  TEST_CASE("the best items are those of a full sort, equal scores by ascending item, excluded ones never" *
+            doctest::test_suite("ops.top_items.cuda")) {
     struct Sizes {
       std::int64_t users, items, columns, k;
     };
@@ -99,6 +100,20 @@ TEST_SUITE("ops.top_items") {
     });
   }
 
+  TEST_CASE("what is best of many items is kept from one part of them to the next" *
+            doctest::test_suite("ops.top_items.cuda")) {
+    constexpr std::int64_t kItems = (4 << 20) + 300;  // a GPU scores 2^22 at a time
+    const OwnedTensor users(DType::f32, {1, 1}), items(DType::f32, {kItems, 1});
+    users->data<float>()[0] = 1;
+    std::fill_n(items->data<float>(), kItems, 0.0f);
+    constexpr auto kLast = static_cast<std::int32_t>(kItems - 1);
+    items->data<float>()[5] = 3;
+    for (const std::int32_t i : {7, kLast - 1, kLast}) items->data<float>()[i] = 2;
+    for (const Device device : devices())
+      CHECK(run(users, items, {{0, kLast - 200}}, 6, device) ==
+            std::vector<std::int32_t>{5, 7, kLast - 1, kLast, 1, 2});
+  }
+
   TEST_CASE("a user's items do not depend on the other users of the call") {
     const OwnedTensor users = random_tensor(DType::f32, {67, 9}, "users"),
                       items = random_tensor(DType::f32, {700, 9}, "items");
@@ -110,7 +125,7 @@ TEST_SUITE("ops.top_items") {
     }
   }
 
-  TEST_CASE("a score that is not a number is never taken") {
+  TEST_CASE("a score that is not a number is never taken" * doctest::test_suite("ops.top_items.cuda")) {
     const OwnedTensor users = whole_numbers(DType::f32, 1, 1, "users"), items(DType::f32, {3, 1});
     users->data<float>()[0] = 1;
     items->data<float>()[0] = std::numeric_limits<float>::quiet_NaN();

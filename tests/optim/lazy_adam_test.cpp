@@ -129,7 +129,7 @@ TEST_SUITE("optim.lazy_adam") {
     compare(DType::f64, 1200, 1200, {}, [](std::int64_t) { return 1e-4; });
   }
 
-  TEST_CASE("on a GPU, too" * doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("on a GPU, too" * doctest::test_suite("optim.lazy_adam.cuda") * doctest::skip(gpu_count() == 0)) {
     const Device gpu = {DeviceKind::cuda, 0};
     for (const DType dtype : {DType::f32, DType::f64}) {
       compare(
@@ -145,7 +145,8 @@ TEST_SUITE("optim.lazy_adam") {
                                                                         : 1e-5; }, gpu);
   }
 
-  TEST_CASE("a row that is named twice is brought up once" * doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("a row that is named twice is brought up once" * doctest::test_suite("optim.lazy_adam.cuda") *
+            doctest::skip(gpu_count() == 0)) {
     Tables once(DType::f32), twice(DType::f32);
     const Device gpu = {DeviceKind::cuda, 0};
     const std::vector<std::int32_t> row = {5}, rows = {5, 5, 3, 5};
@@ -219,26 +220,34 @@ TEST_SUITE("optim.lazy_adam") {
     CHECK(same_bits(lazy.entity->value.slice(25, 12), untouched.entity->value.slice(25, 12)));
   }
 
-  TEST_CASE("the dense step of every optimizer works here as well, after and before lazy ones") {
-    Tables dense(DType::f32), lazy(DType::f32);
-    const auto adam = make_optimizer({}, dense.params, trainable_ranges(dense.params));
-    LazyAdam late({}, lazy.params, {{lazy.entity}, {lazy.relation}});
-    OwnedTensor flat(DType::f32, Shape{dense.params.flat_size()});
-    for (std::int64_t t = 0; t < 12; ++t) {
-      const auto rows = touched(t, kRows);
-      const OwnedTensor g = gradient_of(DType::f32, t, rows, 21);
-      fill_zero(Stream(), flat);
-      scatter(flat, *dense.entity, rows, g);
-      adam->step(flat, 1e-3);
-      if (t % 3 == 1) {
-        late.step(flat, 1e-3);
-      } else {
-        late.begin_step(1e-3, 1);
-        late.update(*lazy.entity, rows, g);
+  TEST_CASE("the dense step of every optimizer works here as well, after and before lazy ones" *
+            doctest::test_suite("optim.lazy_adam.cuda")) {
+    for (const Device device : devices()) {
+      CAPTURE(name(device));
+      Tables dense(DType::f32), lazy(DType::f32);
+      lazy.params.move_to(device);
+      Arena arena(device);
+      const auto adam = make_optimizer({}, dense.params, trainable_ranges(dense.params));
+      LazyAdam late({}, lazy.params, {{lazy.entity}, {lazy.relation}});
+      OwnedTensor flat(DType::f32, Shape{dense.params.flat_size()});
+      for (std::int64_t t = 0; t < 12; ++t) {
+        const auto rows = touched(t, kRows);
+        const OwnedTensor g = gradient_of(DType::f32, t, rows, 21);
+        fill_zero(Stream(), flat);
+        scatter(flat, *dense.entity, rows, g);
+        adam->step(flat, 1e-3);
+        if (t % 3 == 1) {
+          late.step(on_device(flat, device), 1e-3);
+        } else {
+          arena.reset();
+          const auto [late_rows] = for_kernels(Stream(device), arena, std::span<const std::int32_t>(rows));
+          late.begin_step(1e-3, 1);
+          late.update(*lazy.entity, late_rows, on_device(g, device));
+        }
       }
+      late.flush();
+      CHECK(same_bits(dense.params.values(), on_cpu(lazy.params.values())));
     }
-    late.flush();
-    CHECK(same_bits(dense.params.values(), lazy.params.values()));
   }
 
   TEST_CASE("weight decay, gradients of another size and parameters of others are refused") {

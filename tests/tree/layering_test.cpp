@@ -1,8 +1,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -122,11 +124,38 @@ std::vector<std::string> violations(const std::string& path, const std::string& 
   return found;
 }
 
+/// What the tests of a GPU call.
+constexpr std::array kAsks = {"gpu_count()", "gpu_present()", " devices())", "kGpu"};
+
 bool is_source(const fs::path& path) {
   const std::string extension = path.extension().string();
   for (const char* known : {".cpp", ".hpp", ".h", ".c", ".cu", ".cuh", ".f90"})
     if (extension == known) return true;
   return false;
+}
+/// The test cases of a file that ask for a GPU, but are none of those that tests/CMakeLists.txt runs on the stand-in for
+/// one: these have "cuda" in their suite's name or "gradient" in their own.
+std::vector<std::string> left_out(const std::string& text) {
+  static const std::regex begin(R"re((TEST_SUITE|TEST_CASE)\("([^"]*)")re"), own(R"re(test_suite\("([^"]*)")re");
+  std::vector<std::string> found;
+  std::string suite;
+  for (std::sregex_iterator at(text.begin(), text.end(), begin), end; at != end;) {
+    const std::smatch head = *at++;
+    if (head[1] == "TEST_SUITE") {
+      suite = head[2];
+      continue;
+    }
+    const auto from = static_cast<std::size_t>(head.position());
+    const std::string body =
+        text.substr(from, at == end ? std::string::npos : static_cast<std::size_t>(at->position()) - from);
+    std::smatch other;
+    const std::string in = std::regex_search(body, other, own) ? other[1].str() : suite, name = head[2];
+    const bool asks =
+        std::any_of(kAsks.begin(), kAsks.end(), [&](const char* word) { return body.find(word) != std::string::npos; });
+    if (asks && in.find("cuda") == std::string::npos && name.find("gradient") == std::string::npos)
+      found.push_back(name);
+  }
+  return found;
 }
 /// All sources below these folders of the tree, relative to its root, in order.
 std::vector<std::string> sources(const std::vector<std::string>& folders) {
@@ -201,6 +230,18 @@ TEST_SUITE("sources") {
       CAPTURE(file);
       CHECK(lines <= 800);
     }
+  }
+
+  TEST_CASE("tests that ask for a GPU are among those that run on the stand-in for one") {
+    for (const auto& file :
+         sources({"tests/device", "tests/models", "tests/nn", "tests/ops", "tests/optim", "tests/train"})) {
+      if (!file.ends_with("_test.cpp") || file.ends_with("_mpi_test.cpp")) continue;
+      CAPTURE(file);
+      CHECK(left_out(test::read_text(fs::path(LOCKSTEP_SOURCE_DIR) / file)) == std::vector<std::string>{});
+    }
+    const std::string text = "(\"a\") {\n gpu_count();\n}\n TEST_CASE(\"b\") {}\n";
+    CHECK(left_out("TEST_SUITE(\"ops\") { TEST_CASE" + text) == std::vector<std::string>{"a"});
+    CHECK(left_out("TEST_SUITE(\"ops.cuda\") { TEST_CASE" + text).empty());
   }
 
   TEST_CASE("every header is included once: #pragma once stands first") {
