@@ -8,6 +8,7 @@
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/cuda_mma.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
+#include "ops/cuda_map.hpp"
 #include "support/device_array.hpp"
 
 using namespace lockstep;
@@ -202,6 +203,17 @@ TEST_SUITE("cuda_host.kernels") {
     const auto y = out.read();
     for (int i = 0; i < 37; ++i)
       for (int j = 0; j < 45; ++j) REQUIRE(y[j * 37 + i] == x[i * 45 + j]);
+  }
+
+  TEST_CASE("quotients and remainders of numbers of more than 32 bits") {
+    for (const std::int64_t n : {std::int64_t{1}, std::int64_t{7}, std::int64_t{1} << 32, (std::int64_t{5} << 32) + 3})
+      for (const std::int64_t i : {std::int64_t{0}, std::int64_t{41}, std::int64_t{0xffffffff}, std::int64_t{1} << 32,
+                                   (std::int64_t{11} << 32) + 5}) {
+        CAPTURE(i);
+        CAPTURE(n);
+        CHECK(gpu::quotient(i, n) == i / n);
+        CHECK(gpu::remainder(i, n) == i % n);
+      }
   }
 
   TEST_CASE("kernels read page-locked memory of the host at its own address") {

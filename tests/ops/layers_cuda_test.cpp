@@ -80,6 +80,9 @@ TEST_SUITE("ops.cuda") {
           ops::activation_forward(p.stream, p.out("y alone", {n}), {}, p.in("x", {n}), f);
           ops::activation_backward(p.stream, {p.out("dx", {n}), true}, p.in("dy", {n}), d);
           ops::activation_backward(p.stream, {p.out("dx stored", {n}), false}, p.in("dy", {n}), d);
+          const Tensor zero = p.in("zero", {n});
+          fill_zero(p.stream, zero);
+          ops::activation_forward(p.stream, p.out("y of zero", {n}), p.out("derivative at zero", {n}), zero, f);
         });
       }
   }

@@ -118,10 +118,14 @@ TEST_SUITE("ops.cuda") {
         every_dtype_agrees([&](Place& p) {
           const Shape shape{rows, classes};
           const Tensor y = p.in("y", shape), t = p.real_in("t", shape);
+          const Tensor zero_y = p.in("y", shape), zero_t = p.real_in("t", shape);
+          fill_zero(p.stream, zero_y), fill_zero(p.stream, zero_t);
           const Tensor numbers = Tensor::of(p.host(labels).data(), {rows});
           ops::cross_entropy(p.stream, p.real_out("cross entropy", {}), p.real_out("dx", shape), y, numbers, 0.1);
           for (const ops::Regression kind : {ops::Regression::mse, ops::Regression::mae, ops::Regression::huber})
-            ops::regression_loss(p.stream, p.real_out(ops::name(kind), {}), p.real_out("dy", shape), y, t, kind);
+            for (const bool right : {false, true})  // nothing pulls at a prediction that is right
+              ops::regression_loss(p.stream, p.real_out(ops::name(kind), {}), p.real_out("dy", shape),
+                                   right ? zero_y : y, right ? zero_t : t, kind);
           for (const int order : {1, 2})
             ops::smoothness_loss(p.stream, p.real_out("smoothness", {}), p.real_out("ds", shape), y, p.host(mean),
                                  p.host(std), order);

@@ -72,7 +72,7 @@ TEST_SUITE("optim.cuda") {
         all.push_back({.name = name, .weight_decay = 0.01, .lazy = lazy});
       }
     all.push_back({.name = "adam_atan2", .weight_decay = 0.1, .atan2_bias = "paper"});
-    all.push_back({.name = "sgd", .momentum = 0});
+    all.push_back({.name = "sgd", .weight_decay = 0.01, .momentum = 0});
     for (const OptimizerOptions& options : all)
       for (const DType dtype : {DType::f32, DType::f64})
         for (const bool averaged : {false, true}) {
