@@ -180,7 +180,7 @@ class Bench {
   }
   OwnedTensor in(DType dtype, const Tensor& x) {
     OwnedTensor there(dtype, x.shape(), kGpu);
-    ops::cast(stream_, {there, false}, x);
+    ops::cast(stream_, there, x);
     return there;
   }
 
