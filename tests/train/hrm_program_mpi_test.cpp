@@ -1,5 +1,6 @@
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 #include "doctest/doctest.h"
 #include "lockstep/data/placement.hpp"
@@ -56,7 +57,7 @@ struct Run {
     for (std::int64_t i = 0; i < count; ++i) {
       if (state.position == program.epoch_length()) state.position = 0, ++state.epoch;
       const StepResult done = program.step(state, 1e-2, nullptr, 0);
-      ++state.step, state.position += done.advance, loss = done.loss;
+      ++state.step, state.position += done.advance, loss = done.loss, skipped = done.skipped;
     }
     program.settle();
   }
@@ -90,6 +91,7 @@ struct Run {
   HrmProgram program;
   TrainState state;
   double loss = 0;
+  bool skipped = false;
 };
 
 double difference(Run& a, Run& b) {
@@ -176,6 +178,36 @@ TEST_SUITE("train.hrm_program") {
       return std::vector<std::int32_t>(values.begin(), values.end());
     };
     for (std::size_t i = 2; i < here.program.vectors().size(); ++i) CHECK(carried(here, i) == carried(there, i));
+  }
+
+  TEST_CASE("GPU: a step that overflows in fp16 changes no weights, but its segment counts" *
+            doctest::skip(gpu_count() == 0)) {
+    if (gpu_count() < test_world().size()) return;
+    std::vector<std::unique_ptr<Run>> runs;
+    for (const char* graphs : {"off", "on"}) {
+      RunConfig settings = config(false, 1, graphs);
+      settings.run.precision = "fp16";
+      Run& run = *runs.emplace_back(std::make_unique<Run>(test_world(), std::move(settings), 1, DType::f32,
+                                                          Device{DeviceKind::cuda, test_world().rank()}));
+      run.model.params().store_as(DType::f16);
+      run.steps(4);
+      const std::uint64_t hash = run.model.params().hash();
+      const auto carried_steps = [&] {
+        const HostView steps(run.model.slots().steps);
+        return std::vector<std::int32_t>(steps->data<std::int32_t>(), steps->data<std::int32_t>() + steps->size());
+      };
+      const std::vector<std::int32_t> before = carried_steps();
+      run.state.loss_scale.value = 0x1p60;  // what was prepared is of no use
+      run.steps(1);
+      CHECK(run.skipped);
+      CHECK(run.model.params().hash() == hash);
+      CHECK(carried_steps() != before);
+      run.state.loss_scale.value = 1024;
+      run.steps(5);
+      CHECK_FALSE(run.skipped);
+      CHECK(run.model.params().hash() != hash);
+    }
+    CHECK(runs[0]->same_bits(*runs[1]));
   }
 
   TEST_CASE("rows of the puzzle table that no slot used stay as they are") {
