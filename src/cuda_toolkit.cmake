@@ -7,6 +7,8 @@ find_path(NCCL_INCLUDE_DIR nccl.h HINTS ENV NCCL_ROOT ${CUDAToolkit_INCLUDE_DIRS
 set(LOCKSTEP_CUDA_MISSING "")
 if(NOT CUDAToolkit_FOUND OR NOT CUDAToolkit_NVCC_EXECUTABLE)
   set(LOCKSTEP_CUDA_MISSING "the CUDA Toolkit was not found; set CUDAToolkit_ROOT")
+elseif(CUDAToolkit_VERSION VERSION_LESS 12.0)
+  set(LOCKSTEP_CUDA_MISSING "the CUDA Toolkit in ${CUDAToolkit_BIN_DIR} is ${CUDAToolkit_VERSION}: C++20 needs 12.0")
 elseif(NOT TARGET CUDA::cudart OR NOT TARGET CUDA::cublasLt)
   set(LOCKSTEP_CUDA_MISSING "the CUDA Toolkit in ${CUDAToolkit_BIN_DIR} has no cudart or no cublasLt")
 elseif(NOT NCCL_LIBRARY OR NOT NCCL_INCLUDE_DIR)
