@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 #include "error.hpp"
 #include "memory.hpp"
@@ -13,10 +14,10 @@ namespace {
 
 /// The latest use of a range by a stream.
 struct Noted {
-  std::size_t size;
-  std::uint64_t tick;
-  const void* kernel;
-  const char* name;
+  std::size_t size = 0;
+  std::uint64_t tick = 0;
+  const void* kernel = nullptr;
+  const char* name = "";
 };
 /// By where the range begins, and whether it was written.
 using OfStream = std::map<std::pair<const std::byte*, bool>, Noted>;
@@ -72,8 +73,14 @@ void note_uses(int stream, Clock& clock, const Uses& uses) {
     auto& streams = t.allocations[allocation->begin];
     for (const auto& [other, theirs] : streams)
       if (other != stream) check(theirs, other, clock[other], stream, use, uses);
-    Noted& noted = streams[stream][{static_cast<const std::byte*>(use.begin), use.writes}];
-    noted = {std::max(noted.tick == 0 ? 0 : noted.size, use.size), tick, uses.kernel, uses.name};
+    OfStream& mine = streams[stream];
+    const auto* begin = static_cast<const std::byte*>(use.begin);
+    const Noted before = std::exchange(mine[{begin, use.writes}], {use.size, tick, uses.kernel, uses.name});
+    if (before.size <= use.size) continue;
+    // What lies behind was used by earlier work only.
+    Noted& rest = mine[{begin + use.size, use.writes}];
+    if (rest.tick <= before.tick)
+      rest = {std::max(rest.size, before.size - use.size), before.tick, before.kernel, before.name};
   }
 }
 

@@ -125,6 +125,14 @@ TEST_SUITE("cuda_host.streams") {
     CHECK(complaint(first.launch(add_kernel, y.data(), one.data(), 1000)) != "");  // an event orders one way only
     CHECK(complaint(cudaStreamSynchronize(second.stream)) == "");
     CHECK(complaint(first.launch(add_kernel, y.data(), one.data(), 1000)) == "");
+    // Of what the first stream has used, the part that it uses again.
+    const DeviceArray<int> w(std::vector<int>(1000));
+    CHECK(complaint(cudaMemsetAsync(w.data(), 0, 4000, first.stream)) == "");
+    CHECK(complaint(cudaEventRecord(event, first.stream)) == "");
+    CHECK(complaint(cudaStreamWaitEvent(second.stream, event)) == "");
+    CHECK(complaint(cudaMemsetAsync(w.data(), 0, 400, first.stream)) == "");
+    CHECK(complaint(cudaMemsetAsync(w.data() + 100, 0, 3600, second.stream)) == "");
+    CHECK(complaint(cudaMemsetAsync(w.data() + 99, 0, 8, second.stream)).find("byte 396 of") != std::string::npos);
     // The default stream is not ordered with streams that do not block.
     CHECK(complaint(cudaMemsetAsync(y.data(), 0, 4000, nullptr)).find("the default stream of cuda:0") !=
           std::string::npos);
