@@ -9,6 +9,7 @@
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/device/graph.hpp"
+#include "train/gpu_rows.hpp"
 #include "train/grad_sync.hpp"
 #include "train/sharded_step_impl.hpp"
 
@@ -68,6 +69,7 @@ class GpuStep final : public ShardedStep::Impl {
         ranges_(plan_buckets(model.params(), options.bucket_bytes)),
         bucket_of_(model.params().all().size()),
         params_in_(ranges_.size(), 0),
+        rows_(comm, model.params(), ranges_, gradients_),
         reduce_(std::move(reduce)) {
     for (const Param& p : model.params().all()) {
       std::size_t bucket = 0;
@@ -86,6 +88,7 @@ class GpuStep final : public ShardedStep::Impl {
     watch_.restart();
     const bool as_graph = prepared_ == batch && graphs_[1 - turn_].ready();
     prepared_.reset();
+    prepares_ = false;
     if (!as_graph) make_room(micro_batches(batch));
     turn_ = 1 - turn_;
     batch_ = batch;
@@ -104,22 +107,9 @@ class GpuStep final : public ShardedStep::Impl {
   }
 
   void prepare(const GlobalBatch& batch) override {
-    if (use_graphs_ == Graphs::off || prepared_ || micro_batches(batch) > micros_ || !settled()) return;
-    const std::size_t next = 1 - turn_;
-    arena_.reset();
-    if (graphs_[next].capture(stream_, [&] { give(batch, next); })) {
-      prepared_ = batch;
-      failures_ = 0;
-      return;
-    }
-    // As a rule the arena has to grow, which it does when the step runs without a graph.
-    if (reduce_) reduce_->join(stream_);
-    constexpr int kEnough = 8;
-    if (++failures_ < kEnough) return;
-    require(use_graphs_ != Graphs::on,
-            "option run.graphs = on: a step cannot be put into a graph: ", graphs_[next].why(), "; use auto");
-    log::info("steps are given to the GPU call by call: no graph can hold them: ", graphs_[next].why());
-    use_graphs_ = Graphs::off;
+    if (std::exchange(prepares_, true)) return;
+    if (use_graphs_ != Graphs::off && micro_batches(batch) <= micros_ && settled()) put_into_graph(batch);
+    rows_.end_ahead(batch, use_graphs_ == Graphs::off);
   }
 
   StepSums finish() override {
@@ -142,6 +132,7 @@ class GpuStep final : public ShardedStep::Impl {
     micro_range(batch, micro, first, count);
     return part_of(batch, first, count, rank, comm_.size());
   }
+  std::string row_choice() const override { return rows_.choice(); }
   const char* backend() const override { return reduce_ ? "nccl" : comm_.backend(); }
   std::size_t arena_bytes() const override { return arena_.high_water_bytes(); }
 
@@ -175,6 +166,24 @@ class GpuStep final : public ShardedStep::Impl {
       settled_host_bytes_ = std::max(settled_host_bytes_, arena_.host().high_water_bytes());
     }
     settled_bytes_ = arena_.high_water_bytes();
+  }
+
+  void put_into_graph(const GlobalBatch& batch) {
+    const std::size_t next = 1 - turn_;
+    arena_.reset();
+    if (graphs_[next].capture(stream_, [&] { give(batch, next); })) {
+      prepared_ = batch;
+      failures_ = 0;
+      return;
+    }
+    // As a rule the arena has to grow, which it does when the step runs without a graph.
+    if (reduce_) reduce_->join(stream_);
+    constexpr int kEnough = 8;
+    if (!rows_.found() || ++failures_ < kEnough) return;
+    require(use_graphs_ != Graphs::on,
+            "option run.graphs = on: a step cannot be put into a graph: ", graphs_[next].why(), "; use auto");
+    log::info("steps are given to the GPU call by call: no graph can hold them: ", graphs_[next].why());
+    use_graphs_ = Graphs::off;
   }
 
   /// What batch would fit, found out with smaller and smaller ones; the step is given up.
@@ -219,6 +228,7 @@ class GpuStep final : public ShardedStep::Impl {
     };
     model_.params().refresh(stream_);
     gradients_.zero();
+    rows_.begin(batch, turn == turn_ ? GpuRows::Given::now : GpuRows::Given::ahead);
     zero_bytes(stream_, report_.data(), size);
     missing_ = params_in_;
     started_ = 0;
@@ -247,6 +257,7 @@ class GpuStep final : public ShardedStep::Impl {
     if (reduce_) {
       while (started_ < ranges_.size()) reduce_next();
       reduce_->join(stream_);
+      rows_.unpack(stream_);
     }
     copy_bytes(stream_, reports_[turn].seen.data(), reduce_ ? all_reports_.data() : report_.data(),
                size * static_cast<std::size_t>(comm_.size()));
@@ -254,13 +265,13 @@ class GpuStep final : public ShardedStep::Impl {
 
   void ready(const Param& p) {
     --missing_[bucket_of_[static_cast<std::size_t>(p.index)]];
-    while (started_ < ranges_.size() && missing_[started_] == 0) reduce_next();
+    rows_.ready(p);
+    while (started_ < ranges_.size() && missing_[started_] == 0 && rows_.may_pack(started_)) reduce_next();
   }
 
   /// Buckets go in one order on all ranks, which is that of the backward pass.
   void reduce_next() {
-    const FlatRange range = ranges_[started_];
-    const Tensor part = gradient.slice(range.begin, range.count());
+    const Tensor part = rows_.pack(stream_, arena_, started_);
     reduce_->all_reduce(stream_, part.raw(), part.raw(), part.size(), element_, names_[started_].c_str());
     ++started_;
   }
@@ -285,9 +296,11 @@ class GpuStep final : public ShardedStep::Impl {
   std::size_t turn_ = 0;  ///< of the step under way
   GlobalBatch batch_;     ///< of that step
   std::optional<GlobalBatch> prepared_;
+  bool prepares_ = false;  ///< prepare() has been called for the next step
   Stopwatch watch_;
   bool told_ = false;
   int failures_ = 0;
+  GpuRows rows_;
   std::unique_ptr<GpuReduce> reduce_;
   std::array<Graph, 2> graphs_;  ///< end before what their work uses
 };

@@ -51,7 +51,13 @@ same_weights nccl-processes nccl-threads
 train "${ice[@]}" --run-dir host-threads --parallel dp --gpu-ids 0,1 --backend mpi --dist.bucket_bytes 1000 --batch.scope rank --steps 2
 says "gradients by threads" "100 samples per step"
 train "${ice[@]}" --run-dir short-threads --parallel dp --gpu-ids 0,1 --dist.compress bf16 --steps 2
-echo "ok  by NCCL as between processes; through host memory"
+"$prep" synth-sequences --output items.h5 --users 60 --min-length 8 --max-length 12 --categories 8 --clusters 5 --members 20 --quiet
+items=(--model.kind sasrec --data.path items.h5 --maxlen 12 --hidden_units 8 --batch.size 8 --batch.scope global --steps 6 --epochs 9 --seed 1)
+processes 2 "${items[@]}" --run-dir items-processes
+train "${items[@]}" --run-dir items-threads --parallel dp --gpu-ids 0,1
+says "gradients of tables: by rows"
+same_weights items-processes items-threads
+echo "ok  by NCCL as between processes; through host memory; embeddings by rows"
 
 train "${ice[@]}" --reproducible --run-dir moved --steps 3 --parallel dp --gpu-ids 3,1,0
 train "${ice[@]}" --reproducible --run-dir moved --steps 5

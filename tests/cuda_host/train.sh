@@ -1,8 +1,9 @@
 #!/bin/bash
 # Training on the stand-in, or on a GPU, through the real program:   train.sh LOCKSTEP LOCKSTEP_PREP MPIRUN...
 # The same trajectory as on the processor; by NCCL and by MPI; the same bits on 1 and 2 ranks with --reproducible; a checkpoint
-# that goes on on the other kind of device; the same bits with and without graphs, and however gradients are cut into buckets.
-# Every model takes some steps; HRM's slots stay on the GPU. What fits in a GPU's memory, and what is said when nothing fits (only the stand-in's is small enough).
+# that goes on on the other kind of device; the same bits with and without graphs, and however gradients are cut into buckets;
+# embeddings by rows. Every model takes some steps; HRM's slots stay on the GPU. What fits in a GPU's memory, and what is said
+# when nothing fits (only the stand-in's is small enough).
 # With one GPU two ranks share it, by MPI, and what only NCCL on two does is left out.
 set -euo pipefail
 lockstep=$1 prep=$2
@@ -74,6 +75,25 @@ if [ "$gpus" -gt 1 ]; then
   unset LOCKSTEP_CUDA_HOST_STREAMS
   same_weights whole/checkpoints/final.h5 pieces-late/checkpoints/final.h5 0
   echo "ok  the same bits with the gradient in one piece, or in buckets during the backward pass"
+fi
+
+if [ "$gpus" -gt 1 ]; then
+  # Embeddings of which a step touches little: by rows, as on the processor.
+  "$prep" synth-sequences --output items.h5 --users 60 --min-length 8 --max-length 12 --categories 8 --clusters 5 --members 20 --quiet
+  items=(--model.kind sasrec --data.path items.h5 --maxlen 12 --hidden_units 8 --batch.size 8 --steps 10 --epochs 9 --seed 1 --dist.bucket_bytes 1)
+  train_on_two "${items[@]}" --run-dir items-cpu
+  says "gradients of tables: by rows"
+  by_rows=$(grep -o "gradients of tables: by rows, .*" log.txt)
+  train "${items[@]}" --run-dir items-one --device cuda
+  for graphs in off on; do
+    train_on_two "${items[@]}" --run-dir "items-$graphs" --device cuda --graphs $graphs --backend nccl
+    says "$by_rows"
+    same_weights items-one/checkpoints/final.h5 "items-$graphs/checkpoints/final.h5" 1e-4
+  done
+  says "steps are given to the GPU as graphs"
+  LOCKSTEP_CUDA_HOST_STREAMS=late train_on_two "${items[@]}" --run-dir items-late --device cuda --backend nccl
+  for other in on late; do same_weights items-off/checkpoints/final.h5 "items-$other/checkpoints/final.h5" 0; done
+  echo "ok  embeddings by rows"
 fi
 
 # An epoch's last batch is one sample: a rank without any joins in all the same.

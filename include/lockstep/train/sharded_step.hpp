@@ -87,8 +87,8 @@ class ShardedStep {
   /// The same in two parts: in between, gradient() is what it will be for whoever gives work to the GPU's main stream.
   void start(const GlobalBatch& batch, unsigned flags = 0);
   StepSums finish();
-  /// Between the two: the batch that start() will most likely be given next. Any other is as right, only slower. Uses
-  /// neither weights nor other results of the step under way before that start(). Not collective.
+  /// Between the two, once: the batch that start() will most likely be given next. Any other is as right, only slower. Uses
+  /// neither weights nor other results of the step under way before that start(). Collective.
   void prepare(const GlobalBatch& next);
   /// The samples of micro-batch `micro` (0 when there is only one) that a rank works on.
   Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const;
