@@ -304,7 +304,8 @@ __device__ void time_products(const CausalLaunch<T>& p, const CausalHead<T>& h, 
       }
       const T sum = sum_halves(sums, me.lane);
       if constexpr (kBoth) {
-        if (me.lane % 4 == 0) (me.lane % 16 < 8 ? to : to_values)[r * kKeys + j + me.lane / 4 % 2] = sum;
+        T* const products = me.lane % 16 < 8 ? to : to_values;
+        if (me.lane % 4 == 0) products[r * kKeys + j + me.lane / 4 % 2] = sum;
       } else {
         if (me.lane % 8 == 0) to[r * kKeys + j + me.lane / 8 % 2] = sum;
       }
