@@ -61,7 +61,11 @@ def without_comments(source):
     """The source with comments, texts and preprocessor lines blanked, every other character where it was."""
     def blank(match):
         return re.sub(r"[^\n]", " ", match.group())
-    return re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|^[ \t]*#[^\n]*', blank, source, flags=re.S | re.M)
+    code = re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|^[ \t]*#[^\n]*', blank, source, flags=re.S | re.M)
+    for assembly in re.finditer(r"\basm\b[^(]*", code):  # which only nvcc reads
+        end = matching(code, assembly.end(), "()") + 1
+        code = code[:assembly.start()] + re.sub(r"[^\n]", " ", code[assembly.start():end]) + code[end:]
+    return code
 
 
 def matching(code, at, pair):
@@ -90,7 +94,7 @@ BINARY = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "<": "<=", "<=": "<"
           "<<": ">>", ">>": "<<", "&": "|", "|": "&", "^": "|"}
 COMPARES = {"<", "<=", ">", ">=", "==", "!="}
 NOT_CALLS = {"if", "for", "while", "switch", "return", "sizeof", "static_assert", "static_cast", "reinterpret_cast", "defined"}
-DECLARATION = re.compile(r"(?:^|[;{(])\s*(?!return\b)(?:[\w:]+\s+)*[\w:]+(?:<[^;]*>)?[\s*&]+(?:\w+(?:\[[^\]]*\])*,\s*)*\w+(?:\[[^\]]*\])*$")
+DECLARATION = re.compile(r"(?:^|[;{(])\s*(?!return\b)(?:[\w:]+\s+)*[\w:]+(?:<[^;]*>)?[\s*&]+(?:\w+(?:\[[^\]]*\])*\s*,\s*)*\w+(?:\[[^\]]*\])*$")
 
 
 def mutants_of(source):
@@ -111,7 +115,8 @@ def mutants_of(source):
 
         for m in each(r"(?<=[\w\])])\["):  # an index
             close = matching(code, m.start(), "[]")
-            statement = code[max(code.rfind(c, begin, m.start()) for c in ";{}") + 1:m.start()]
+            before = re.sub(r"= \{[^{}]*\}", lambda value: " " * len(value.group()), code[begin:m.start()])
+            statement = before[max(before.rfind(c) for c in ";{}") + 1:]
             if DECLARATION.search(statement):
                 sizes.append((m.start(), close))
             elif code[m.end():close].strip():
