@@ -119,11 +119,12 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
 
   TEST_CASE("spmm reads bf16 as the CPU does, after the same rounding") {
     const Matrix m;
-    const std::vector<std::int32_t> all = [] {
+    std::vector<std::int32_t> all = [] {
       std::vector<std::int32_t> rows(Matrix::kColumns);
       std::iota(rows.begin(), rows.end(), 0);
       return rows;
     }();
+    std::swap(all.front(), all[static_cast<std::size_t>(m.column.front())]);  // one that a row of the matrix reads
     for (const std::int64_t width : {7, 64}) {
       agree([&](Place& p, DType) {
         const OwnedTensor x = p.take(random_tensor(DType::f32, {Matrix::kColumns, width}, "x")),
@@ -307,6 +308,31 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
     }
   }
 
+  TEST_CASE("bpr: more pairs than a block has threads") {
+    std::vector<std::int32_t> rows[3], use;  // users 0 .. 4, items 5 .. 11 that are liked or not
+    std::vector<std::int64_t> ptr = {0};
+    for (std::int32_t n = 0; n < 300; ++n) {
+      const std::int32_t pair[] = {n % 5, 5 + n % 7, 5 + (n + 3) % 7};
+      for (int k = 0; k < 3; ++k) rows[k].push_back(pair[k]);
+    }
+    for (std::int32_t row = 0; row < 12; ++row) {
+      for (std::int32_t n = 0; n < 300; ++n)
+        for (std::int32_t k = 0; k < 3; ++k)
+          if (rows[k][static_cast<std::size_t>(n)] == row) use.push_back(3 * n + k);
+      ptr.push_back(static_cast<std::int64_t>(use.size()));
+    }
+    agree([&](Place& p, DType dtype) {
+      const OwnedTensor table = p.take(random_tensor(dtype, {12, 3}, "rows"));
+      OwnedTensor slope = p.make(dtype, {300}), drows = p.make(dtype, {12, 3}), figures(DType::f64, {2});
+      auto& sums = *static_cast<ops::RankingSums*>(p.arena.host().allocate(sizeof(ops::RankingSums)));
+      ops::bpr(p.stream, p.arena, {p.list(rows[0]), p.list(rows[1]), p.list(rows[2]), p.list(ptr), p.list(use)}, table,
+               0.1, slope, drows, sums);
+      p.stream.synchronize();
+      figures->data<double>()[0] = sums.loss, figures->data<double>()[1] = sums.half_square;
+      return all_of(slope, drows, figures);
+    });
+  }
+
   TEST_CASE("transr: chunks longer than a tile, several relations, matrices of any shape") {
     // 37 samples of relation 2, one of relation 0.
     std::vector<std::int32_t> head, tail, other;
@@ -362,7 +388,15 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
         const OwnedTensor small = p.take(random_tensor(dtype, {triples}, "small"));
         ops::attention_softmax(p.stream, ops::ParallelEdges::per_triple, row_ptr, edge_ptr, 0, 4, small, each);
         ops::attention_softmax(p.stream, ops::ParallelEdges::sum_logits, row_ptr, edge_ptr, 1, 4, small, added);
-        return all_of(logits, each, added);
+        // Whole numbers have no rounding to magnify.
+        OwnedTensor whole(dtype, {triples}), each_large = p.make(dtype, {44}), added_large = p.make(dtype, {44});
+        visit_float(dtype, [&]<class T>() {
+          for (std::int64_t i = 0; i < triples; ++i) whole->data<T>()[i] = static_cast<T>(1000 * (i * 5 % 7) + i % 3);
+        });
+        const OwnedTensor large = p.take(whole);
+        ops::attention_softmax(p.stream, ops::ParallelEdges::per_triple, row_ptr, edge_ptr, 0, 4, large, each_large);
+        ops::attention_softmax(p.stream, ops::ParallelEdges::sum_logits, row_ptr, edge_ptr, 0, 4, large, added_large);
+        return all_of(logits, each, added, each_large, added_large);
       });
     }
   }

@@ -4,6 +4,7 @@
 #include "lockstep/ops/attention.hpp"
 #include "lockstep/ops/conv1d.hpp"
 #include "lockstep/ops/cross_entropy.hpp"
+#include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/line_patches.hpp"
 #include "lockstep/ops/regression_loss.hpp"
 #include "lockstep/ops/token_pool.hpp"
@@ -57,7 +58,8 @@ TEST_SUITE("ops.cuda") {
     struct Sizes {
       std::int64_t pictures, size, patch, width;
     };
-    for (const Sizes s : {Sizes{3, 32, 8, 20}, Sizes{1, 20, 7, 70}, Sizes{2, 40, 20, 3}, Sizes{0, 16, 8, 4}})
+    for (const Sizes s : {Sizes{3, 32, 8, 20}, Sizes{1, 20, 7, 70}, Sizes{2, 40, 20, 3}, Sizes{1, 16, 8, 300},
+                          Sizes{2, 32, 2, 3}, Sizes{0, 16, 8, 4}})
       for (const bool turned : {false, true}) {
         CAPTURE(s.size);
         CAPTURE(s.patch);
@@ -131,6 +133,27 @@ TEST_SUITE("ops.cuda") {
                                  p.host(std), order);
         });
       }
+  }
+
+  TEST_CASE("the cross entropy of large numbers, and of more rows than a grid has warps" *
+            doctest::skip(!gpu_present())) {
+    constexpr std::int64_t kRows = 4100;
+    std::vector<std::int32_t> labels;
+    for (std::int32_t n = 0; n < kRows; ++n) labels.push_back(n % 3);
+    agrees_on_both([&](Place& p) {
+      const Tensor y = p.in("y", {kRows, 3}), large = p.in("large", {kRows, 3});
+      ops::scale(p.stream, {y, false}, large, 1e4);
+      ops::cross_entropy(p.stream, p.real_out("cross entropy", {}), p.real_out("dx", {kRows, 3}), y,
+                         Tensor::of(p.host(labels).data(), {kRows}), 0.1);
+    });
+  }
+
+  TEST_CASE("pooling by large scores of more tokens than a block has threads agrees" * doctest::skip(!gpu_present())) {
+    agrees_on_both([](Place& p) {
+      const Tensor scores = p.in("scores", {3, 200});
+      ops::scale(p.stream, {scores, false}, p.in("large", {3, 200}), 1e4);
+      ops::token_pool_forward(p.stream, p.out("z", {3, 1}), p.real_out("w", {3, 200}), p.in("x", {3, 200, 1}), scores);
+    });
   }
 
   TEST_CASE("pooling of tokens agrees with the CPU" * doctest::skip(!gpu_present())) {

@@ -7,6 +7,7 @@
 
 #include "lockstep/ops/causal_attention.hpp"
 #include "lockstep/ops/collapsed_connections.hpp"
+#include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/hyper_connections.hpp"
 #include "lockstep/ops/row_groups.hpp"
 #include "lockstep/ops/row_scores.hpp"
@@ -176,7 +177,7 @@ TEST_SUITE("ops.sequences_cuda" * doctest::skip(!gpu_present())) {
 
   TEST_CASE("hyper-connections agree for any number of streams") {
     for (const std::int64_t n : {1, 2, 3, 4, 5, 8})
-      for (const auto& [rows, c] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {37, 33}, {70, 7}, {5, 16}}) {
+      for (const auto& [rows, c] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {37, 33}, {200, 7}, {5, 16}}) {
         CAPTURE(n);
         CAPTURE(rows);
         const std::int64_t width = n * c;
@@ -212,9 +213,11 @@ TEST_SUITE("ops.sequences_cuda" * doctest::skip(!gpu_present())) {
     for (const auto& [rows, c, n] :
          {std::tuple<std::int64_t, std::int64_t, std::int64_t>{1, 1, 1}, {37, 33, 4}, {300, 5, 3}}) {
       const Shape x{rows, c}, w{n, n * c}, b{n};
+      double size = 1;
       const auto run = [&](Place& p) {
         const ops::CollapsedConnection site{p.in("alpha", {}), p.in("w", w), p.in("b", b)};
-        const Tensor from = p.in("x", x), f = p.in("f", x);
+        const Tensor from = p.in("scaled x", x), f = p.in("f", x);
+        ops::scale(p.stream, {from, false}, p.in("x", x), size);
         ops::collapsed_connection_forward(p.stream, p.out("y", x), from, f, site);
         ops::collapsed_connection_backward(p.stream, {p.out("dx", x), true}, {p.out("df", x), false},
                                            {p.real_out("dalpha", {}), p.real_out("dw", w), p.real_out("db", b)},
@@ -222,6 +225,8 @@ TEST_SUITE("ops.sequences_cuda" * doctest::skip(!gpu_present())) {
       };
       agrees_on_both(run, 2e-3, 1e-11);
       halves_agree(run);
+      size = 1e-12;  // as what is added to the norm
+      agrees_on_both(run, 2e-3, 1e-11);
     }
   }
 
@@ -240,7 +245,7 @@ TEST_SUITE("ops.sequences_cuda" * doctest::skip(!gpu_present())) {
             const auto next = p.host(pos), drawn = p.host(neg);
             const Tensor slopes = p.real_out("slopes", {2, tokens});
             ops::sampled_cross_entropy_forward(p.stream, p.real_out("loss", {}), slopes, f, table, next, drawn);
-            ops::sampled_cross_entropy_backward(p.stream, {p.out("df", {tokens, 33}), false},
+            ops::sampled_cross_entropy_backward(p.stream, {p.out("df", {tokens, 33}), tokens == 37},
                                                 p.real_out("dtable", {41, 33}), p.real_in("dloss", {}), slopes, f,
                                                 table, next, drawn);
           },

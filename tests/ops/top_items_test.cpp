@@ -102,16 +102,18 @@ TEST_SUITE("ops.top_items") {
 
   TEST_CASE("what is best of many items is kept from one part of them to the next" *
             doctest::test_suite("ops.top_items.cuda")) {
-    constexpr std::int64_t kItems = (4 << 20) + 300;  // a GPU scores 2^22 at a time
-    const OwnedTensor users(DType::f32, {1, 1}), items(DType::f32, {kItems, 1});
-    users->data<float>()[0] = 1;
+    constexpr std::int64_t kItems = (4 << 20) + 300;  // a GPU finds 2^22 scores at a time
+    const OwnedTensor users(DType::f32, {2, 1}), items(DType::f32, {kItems, 1});
+    users->data<float>()[0] = 1, users->data<float>()[1] = -1;
     std::fill_n(items->data<float>(), kItems, 0.0f);
     constexpr auto kLast = static_cast<std::int32_t>(kItems - 1);
     items->data<float>()[5] = 3;
     for (const std::int32_t i : {7, kLast - 1, kLast}) items->data<float>()[i] = 2;
+    for (const std::int32_t i : {8, kLast - 2}) items->data<float>()[i] = -2;
+    items->data<float>()[kLast - 200] = 4;
     for (const Device device : devices())
-      CHECK(run(users, items, {{0, kLast - 200}}, 6, device) ==
-            std::vector<std::int32_t>{5, 7, kLast - 1, kLast, 1, 2});
+      CHECK(run(users, items, {{0, kLast - 200}, {2, kLast}}, 6, device) ==
+            std::vector<std::int32_t>{5, 7, kLast - 1, kLast, 1, 2, 8, kLast - 2, 0, 1, 3, 4});
   }
 
   TEST_CASE("a user's items do not depend on the other users of the call") {

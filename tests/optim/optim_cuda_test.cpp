@@ -138,6 +138,23 @@ TEST_SUITE("optim.cuda") {
       }
   }
 
+  TEST_CASE("a penalty on the rows of a table that is longer than a grid" * doctest::skip(no_gpu())) {
+    constexpr std::int64_t kRows = 33000;
+    ParamStore here(DType::f32), there(DType::f32);
+    for (ParamStore* params : {&here, &there}) {
+      Param& p = params->add("table", {kRows, 1}, init::normal(1));
+      p.row_sparse = true, p.l2 = 1e-2;
+      params->allocate(5);
+    }
+    there.move_to(kGpu);
+    const OwnedTensor g(DType::f32, {kRows});
+    fill_zero(Stream(), g);
+    for (const std::int64_t row : {std::int64_t{0}, std::int64_t{5}, kRows - 1}) g->data<float>()[row] = 1;
+    const OwnedTensor gpu_g = on(kGpu, g);
+    add_penalty(there, gpu_g, 3, true), add_penalty(here, g, 3, true);
+    CHECK(same(gpu_g, g));
+  }
+
   TEST_CASE("a norm over many elements is the same in every call, and one that is not finite is found and named" *
             doctest::skip(no_gpu())) {
     Store there(DType::f32, kGpu);
