@@ -388,15 +388,24 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
         const OwnedTensor small = p.take(random_tensor(dtype, {triples}, "small"));
         ops::attention_softmax(p.stream, ops::ParallelEdges::per_triple, row_ptr, edge_ptr, 0, 4, small, each);
         ops::attention_softmax(p.stream, ops::ParallelEdges::sum_logits, row_ptr, edge_ptr, 1, 4, small, added);
-        // Whole numbers have no rounding to magnify.
-        OwnedTensor whole(dtype, {triples}), each_large = p.make(dtype, {44}), added_large = p.make(dtype, {44});
+        // Whole numbers have no rounding to magnify. The first row has two triples: one of either is the larger.
+        OwnedTensor whole(dtype, {triples}), rising = p.make(dtype, {44}), falling = p.make(dtype, {44}),
+                                             large = p.make(dtype, {44});
+        const auto softmax = [&](ops::ParallelEdges edges_are, const Tensor& shares) {
+          const OwnedTensor there = p.take(whole);
+          ops::attention_softmax(p.stream, edges_are, row_ptr, edge_ptr, 0, 4, there, shares);
+          p.stream.synchronize();
+        };
         visit_float(dtype, [&]<class T>() {
-          for (std::int64_t i = 0; i < triples; ++i) whole->data<T>()[i] = static_cast<T>(1000 * (i * 5 % 7) + i % 3);
+          T* const values = whole->data<T>();
+          for (std::int64_t i = 0; i < triples; ++i) values[i] = static_cast<T>(1000 * (i * 5 % 7) + i % 3);
+          values[2] = -1;
+          softmax(ops::ParallelEdges::per_triple, rising);
+          softmax(ops::ParallelEdges::sum_logits, large);
+          std::swap(values[0], values[1]);
+          softmax(ops::ParallelEdges::per_triple, falling);
         });
-        const OwnedTensor large = p.take(whole);
-        ops::attention_softmax(p.stream, ops::ParallelEdges::per_triple, row_ptr, edge_ptr, 0, 4, large, each_large);
-        ops::attention_softmax(p.stream, ops::ParallelEdges::sum_logits, row_ptr, edge_ptr, 0, 4, large, added_large);
-        return all_of(logits, each, added, each_large, added_large);
+        return all_of(logits, each, added, rising, falling, large);
       });
     }
   }

@@ -107,6 +107,7 @@ TEST_SUITE("ops.sequences_cuda" * doctest::skip(!gpu_present())) {
   TEST_CASE("padding as public code has it, many keys for one draw of dropout, and draws across groups") {
     attend({.lengths = {5, 40}, .columns = 6, .heads = 2, .drop_probabilities = true, .fill = -2});
     attend({.lengths = {5, 70}, .columns = 4, .heads = 1, .fill = -1000});
+    attend({.lengths = {100}, .columns = 4, .heads = 1, .fill = -1});
     attend({.lengths = {4, 40, 3},
             .columns = 6,
             .heads = 2,
