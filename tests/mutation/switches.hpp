@@ -8,8 +8,8 @@
 namespace mutation {
 
 inline constexpr int kMost = 1 << 16;
-extern int chosen;             ///< the mutant that is on, or 0
-extern bool reached[kMost];    ///< mutants whose place has run, on or off
+extern int chosen;           ///< the mutant that is on, or 0
+extern bool reached[kMost];  ///< mutants whose place has run, on or off
 
 inline bool at_run_time(int id) {
   reached[id] = true;
@@ -31,18 +31,18 @@ constexpr const T& either(int id, const T& first, const T& second) {
 template <int kId>
 struct At {};
 
-#define LOCKSTEP_SWITCH(NAME, OP, MUTANT)                          \
-  template <class A, int kId>                                      \
-  struct NAME {                                                    \
-    A a;                                                           \
-  };                                                               \
-  template <class A, int kId>                                      \
-  constexpr NAME<A, kId> operator OP(A a, At<kId>) {               \
-    return {a};                                                    \
-  }                                                                \
-  template <class A, int kId, class B>                             \
-  constexpr auto operator OP(NAME<A, kId> left, B b) {             \
-    using Result = decltype(left.a OP b);                          \
+#define LOCKSTEP_SWITCH(NAME, OP, MUTANT)                                \
+  template <class A, int kId>                                            \
+  struct NAME {                                                          \
+    A a;                                                                 \
+  };                                                                     \
+  template <class A, int kId>                                            \
+  constexpr NAME<A, kId> operator OP(A a, At<kId>) {                     \
+    return {a};                                                          \
+  }                                                                      \
+  template <class A, int kId, class B>                                   \
+  constexpr auto operator OP(NAME<A, kId> left, B b) {                   \
+    using Result = decltype(left.a OP b);                                \
     return static_cast<Result>(on(kId) ? left.a MUTANT b : left.a OP b); \
   }
 LOCKSTEP_SWITCH(Plus, +, -)
