@@ -3,11 +3,11 @@
 #include <limits>
 
 #include "attention_kernels.hpp"
+#include "cuda_attention_mean.hpp"
 #include "cuda_map.hpp"
 #include "cuda_philox.hpp"
 #include "half_attention_cuda.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
-#include "lockstep/device/cuda_scratch.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
@@ -197,19 +197,6 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
   }
 }
 
-/// mean_i = sum_c dy_ic y_ic, (batch, heads, time): a warp each. Memory bound.
-template <class T>
-__global__ void __launch_bounds__(kWarp* kMostWarps) attention_mean_kernel(Attention<T> a, T* __restrict__ mean) {
-  const std::int64_t row = std::int64_t{blockIdx.x} * kMostWarps + threadIdx.y, columns = a.heads * a.width;
-  if (row >= a.batch * a.heads * a.time) return;
-  const std::int64_t i = row % a.time, head = row / a.time, b = head / a.heads, h = head % a.heads;
-  const std::int64_t at = (b * a.time + i) * columns + h * a.width;
-  T sum = 0;
-  for (std::int64_t c = threadIdx.x; c < a.width; c += kWarp) sum += gpu::load(a.dy + at + c) * gpu::load(a.y + at + c);
-  sum = gpu::warp_reduce(sum);
-  if (threadIdx.x == 0) mean[row] = sum;
-}
-
 /// The gradient of the queries, arranged as the forward: ds_ij from scores found again, dq_i = sum_j ds_ij k_j.
 template <class T, int kParts>
 __global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
@@ -375,17 +362,12 @@ void attention_forward(const Stream& stream, const Attention<T>& a) {
 
 template <class T>
 void attention_backward(const Stream& stream, const Attention<T>& a) {
-  const std::int64_t rows = a.batch * a.heads * a.time;
   if constexpr (!std::is_same_v<T, real_t<T>>) {
     half_attention_backward(stream, HalfAttention<T>{a}, a.batch * a.time);
   } else {
-    if (rows * a.width == 0) return;
+    if (a.batch * a.heads * a.time * a.width == 0) return;
     const gpu::Drop<T> drop{cpu::DropRate(a.dropout.rate)};
-    T* mean = reinterpret_cast<T*>(gpu::scratch(stream, static_cast<std::size_t>(rows) * sizeof(T)));
-    gpu::launch(stream,
-                {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows, kMostWarps)),
-                 .block = dim3(kWarp, kMostWarps)},
-                attention_mean_kernel<T>, a, mean);
+    const T* mean = attention_mean<T>(stream, a, a.batch * a.time, false);
     visit_parts(a.width, [&]<int kParts>() {
       if (a.dq != nullptr)
         gpu::launch(stream, grid_of<T, kParts>(a, 2, 1), attention_queries_kernel<T, kParts>, a, mean, drop);

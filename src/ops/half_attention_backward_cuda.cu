@@ -1,28 +1,12 @@
 #include <limits>
 
+#include "cuda_attention_mean.hpp"
 #include "cuda_half_attention.hpp"
-#include "lockstep/device/cuda_scratch.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
 
-constexpr int kMeanWarps = 8;
 constexpr int kTile = 32;  ///< rows of a tile: what registers have room for
-
-/// mean = sum_c dy_c y_c for every row of every head, laid out as lse: a warp each. Memory bound.
-template <class T>
-__global__ void __launch_bounds__(kWarp* kMeanWarps)
-    half_mean_kernel(HalfAttention<T> a, std::int64_t rows, float* __restrict__ mean) {
-  const std::int64_t n = std::int64_t{blockIdx.x} * kMeanWarps + threadIdx.y;
-  if (n >= rows * a.heads) return;
-  const std::int64_t head = a.causal ? n % a.heads : n / a.time % a.heads;
-  const std::int64_t row = a.causal ? n / a.heads : n / (a.time * a.heads) * a.time + n % a.time;
-  const std::int64_t at = (row * a.heads + head) * a.width;
-  float sum = 0;
-  for (std::int64_t c = threadIdx.x; c < a.width; c += kWarp) sum += gpu::load(a.dy + at + c) * gpu::load(a.y + at + c);
-  sum = gpu::warp_reduce(sum);
-  if (threadIdx.x == 0) mean[n] = sum;
-}
 
 /// What a block keeps in shared memory: two arrays of its own rows, two of a tile's; and bits for the draws.
 template <class T, int kWidth>
@@ -185,11 +169,7 @@ void half_attention_backward(const Stream& stream, const HalfAttention<T>& a, st
   if (rows * a.heads * a.width == 0) return;
   const gpu::Drop<float> drop{cpu::DropRate(a.dropout.rate)};
   const HalfAccess access(a);
-  auto* mean = reinterpret_cast<float*>(gpu::scratch(stream, static_cast<std::size_t>(rows * a.heads) * sizeof(float)));
-  gpu::launch(stream,
-              {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows * a.heads, kMeanWarps)),
-               .block = dim3(kWarp, kMeanWarps)},
-              half_mean_kernel<T>, a, rows, mean);
+  const float* mean = attention_mean<T>(stream, a, rows, a.causal);
   visit_half_width(a.width, [&]<int kWidth>() {
     const gpu::Grid grid = half_grid(a, BackwardTiles<T, kWidth>::bytes);
     if (a.dq != nullptr) gpu::launch(stream, grid, half_queries_kernel<T, kWidth>, a, access, mean, drop);
