@@ -18,7 +18,8 @@ PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libhdf5-
   doctest-dev librandom123-dev gfortran procps xz-utils groff-base
 MPIRUN = OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none
 
-.PHONY: help deps configure build cuda cuda-tests cuda-host bundle gpu-check mutate demo test test-unit test-mpi bench format lint install docs clean
+.NOTPARALLEL:
+.PHONY: help deps configure build cuda cuda-tests cuda-host bundle gpu-check mutate demo check test test-mpi bench format lint install docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -30,7 +31,7 @@ deps:  ## install the distribution packages that are missing (apt; as root or wi
 	  sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 	  $$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
 
-configure: deps
+configure:
 	@cmake -S . -B $(BUILD) $$(command -v ninja >/dev/null && [ ! -f $(BUILD)/Makefile ] && echo -G Ninja) \
 	  -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) $(CMAKE_ARGS)
 
@@ -53,34 +54,23 @@ cuda-host: configure  ## lockstep with the CUDA path on a stand-in for the GPU, 
 	@cmake --build $(BUILD) -j $(JOBS) --target cuda_host_lockstep
 
 demo: CMAKE_ARGS += -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCH=OFF
-demo: build  ## generate data, train on 2 ranks, evaluate, Jacobians: about a minute after the build
-	@mkdir -p $(DEMO)
-	@echo; echo "== 1/4  generating the ice column data set"
-	$(BUILD)/bin/lockstep-prep synth-icecolumn --output $(DEMO)/icecolumn.h5
-	@echo; echo "== 2/4  training on $(RANKS) ranks"
-	OMP_NUM_THREADS=1 $(MPIRUN) -n $(RANKS) $(BUILD)/bin/lockstep train --config configs/emulator-icecolumn.ini --data.path $(DEMO)/icecolumn.h5 --run-dir $(DEMO)/run --resume never
-	@echo; echo "== 3/4  evaluating the best checkpoint on the test split"
-	$(BUILD)/bin/lockstep eval --config $(DEMO)/run/config.ini --checkpoint $(DEMO)/run/checkpoints/best.h5 --split test
-	@echo; echo "== 4/4  Jacobians and the adjoint test"
-	$(BUILD)/bin/lockstep jacobian --checkpoint $(DEMO)/run/checkpoints/best.h5 --input $(DEMO)/icecolumn.h5 --output $(DEMO)/jacobian.h5
-	@echo; echo "The log is         $(DEMO)/run/train.log and $(DEMO)/run/metrics.jsonl"
-	@echo "TensorBoard files  $(DEMO)/run   (tensorboard --logdir $(DEMO)/run)"
-	@echo "the checkpoint     $(DEMO)/run/checkpoints/best.h5"
-	@echo "the report         $(DEMO)/run/report.html"
-	@echo "the Jacobians      $(DEMO)/jacobian.h5"
+demo: deps build  ## all five systems on 2 ranks, on synthetic data: a minute after the build
+	@MPIRUN="env $(MPIRUN)" src/apps/demo.sh $(BUILD)/bin $(DEMO) $(RANKS)
 
 test: CMAKE_ARGS += -DLOCKSTEP_TESTS=ON
-test: build  ## build, then every test, multi-rank ones included
+test: deps build  ## build, then every test, multi-rank ones included
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
 
-test-unit: build  ## the tests that need one rank
+check: CMAKE_ARGS += -DLOCKSTEP_TESTS=ON
+check: build  ## build, then the unit tests: under a minute
 	@cd $(BUILD) && ctest --output-on-failure -L unit -j $(JOBS)
 
-test-mpi: build  ## the multi-rank tests
+test-mpi: CMAKE_ARGS += -DLOCKSTEP_TESTS=ON
+test-mpi: build  ## build, then the multi-rank tests
 	@cd $(BUILD) && ctest --output-on-failure -L mpi
 
 mutate: CMAKE_ARGS += -DLOCKSTEP_TESTS=ON
-mutate: build  ## does a test fail when a CUDA kernel is wrong? MUTATE="--per-function 5 src/ops/rope_cuda.cu": which, and how many
+mutate: build  ## does a test fail when a CUDA kernel is wrong? MUTATE="--per-function 5 rope_cuda.cu": which, and how many
 	@tests/mutation/mutate.py --build $(BUILD) --jobs $(JOBS) $(MUTATE)
 
 bench: CMAKE_ARGS += -DLOCKSTEP_BENCH=ON
@@ -90,8 +80,10 @@ bench: build  ## the benchmarks: ratios measured in one run
 format:  ## clang-format over our sources
 	@git ls-files '*.cpp' '*.hpp' '*.h' '*.cu' | xargs clang-format -i
 
-lint: configure  ## clang-tidy over our sources
-	@git ls-files 'src/*.cpp' | xargs -P $(JOBS) -n 4 clang-tidy -p $(BUILD) --quiet
+# clang-tidy cannot read GCC's precompiled headers.
+lint:  ## clang-tidy over our sources
+	@$(MAKE) --no-print-directory configure BUILD=$(BUILD)/lint CMAKE_ARGS="$(CMAKE_ARGS) -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON"
+	@git ls-files 'src/*.cpp' | xargs -P $(JOBS) -n 4 clang-tidy -p $(BUILD)/lint --quiet
 
 install: build  ## into PREFIX (/usr/local)
 	@cmake --install $(BUILD) --prefix $(PREFIX)

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# What every job script here shares: threads, launcher, preflight, signals, requeue. Sourced; docs/cluster.md has the reasons.
+# Common functions of the job scripts: threads, launcher, preflight, signals, requeue. Reasons: docs/cluster.md.
 #
-# Reads the variables that the script sets: LOCKSTEP_HOME, LOCKSTEP, LOCKSTEP_PREP, LAUNCHER, SRUN_FLAGS, MPIRUN_FLAGS, INTERFACE,
+# Variables that a script may set: LOCKSTEP_HOME, LOCKSTEP, LOCKSTEP_PREP, LAUNCHER, SRUN_FLAGS, MPIRUN_FLAGS, INTERFACE,
 # WAIT, PREFLIGHT, RETRIES, MAX_RESTARTS.
 
 LOCKSTEP=${LOCKSTEP:-$LOCKSTEP_HOME/build/bin/lockstep}
@@ -19,20 +19,31 @@ fi
 
 say() { echo "[$(date +%H:%M:%S)] $*"; }
 
-# The words that start a program on every rank of the allocation.
+# The command that starts a program on every rank of the allocation.
 if [ "$LAUNCHER" = mpirun ]; then
   launch=(mpirun --map-by "ppr:$RANKS_PER_NODE:node:PE=$THREADS" ${MPIRUN_FLAGS:---bind-to core})
 else
-  # srun does not take over sbatch's --cpus-per-task (Slurm 22.05 and later).
-  # Not --kill-on-bad-exit=1: ranks that stop cleanly leave with 85, and the first to go would get the others killed (143 or 137).
-  # --wait ends the step so many seconds after a rank has gone, however it went; lockstep itself ends earlier, with a report.
+  # srun does not inherit sbatch's --cpus-per-task (Slurm 22.05 and later).
+  # Not --kill-on-bad-exit=1: ranks that stop cleanly exit with 85, and the first exit would kill the others (143, 137).
+  # --wait ends the step so many seconds after the first rank has ended; lockstep ends earlier, with a report.
   launch=(srun --mpi=pmix --kill-on-bad-exit=0 --wait="${WAIT:-60}" --cpus-per-task="$THREADS" ${SRUN_FLAGS:---cpu-bind=cores})
 fi
 
-interrupted=0 cancelled=0 step=
+# data_of CONFIG: the value of data.path in a configuration file.
+data_of() {
+  sed -nE -e 's/[[:space:]]+[#;].*//' -e '/^[[:space:]]*\[/{s/[][[:space:]]//g;s/$/./;h}' \
+    -e '/=/{G;s/^[[:space:]]*([^=[:space:]]+)[[:space:]]*=[[:space:]]*"?([^"]*)"?[[:space:]]*\n(.*)$/\3\1=\2/;s/^data\.path=//p}' "$1" | tail -n 1
+}
+if [ -n "${CONFIG:-}" ] && [ -z "${DATA:-}" ]; then
+  DATA=$(data_of "$CONFIG")
+  [ -n "$DATA" ] || { say "$CONFIG has no data.path: set DATA"; exit 2; }
+fi
+
+interrupted=0 stopping=0 cancelled=0 step=
 on_signal() {
   [ "$1" = TERM ] && cancelled=1
   interrupted=1
+  stopping=1
   say "the job got SIG$1: the ranks write a checkpoint and stop"
   # USR1 for both: mpirun passes it on at once, but after SIGTERM it kills its ranks a second later.
   [ -n "$step" ] && kill -USR1 "$step" 2>/dev/null
@@ -40,16 +51,21 @@ on_signal() {
 trap 'on_signal USR1' USR1
 trap 'on_signal TERM' TERM
 
-# run COMMAND...: on every rank, while this shell keeps listening to signals. Returns the launcher's exit code.
-run() {
+# run COMMAND...: runs it on every rank while this shell handles signals. Returns the launcher's exit code.
+run() { attend "${launch[@]}" "$@"; }
+
+# attend COMMAND...: runs it on this node while this shell handles signals. Returns its exit code, or 85 without running
+# it if the job has to stop.
+attend() {
   local code rc=
-  "${launch[@]}" "$@" &
+  [ "$stopping" = 0 ] || return 85
+  "$@" &
   step=$!
   while :; do
     interrupted=0
     wait "$step"
     code=$?
-    # A signal ends `wait` early; what it returns later counts. 127: it had been told already.
+    # A signal ends `wait` early: wait again. 127 means that the exit code was already returned.
     if [ -z "$rc" ] || [ "$code" != 127 ]; then rc=$code; fi
     [ "$interrupted" = 1 ] || break
   done
@@ -57,23 +73,24 @@ run() {
   return "$rc"
 }
 
-# preflight DATA: is the data set whole, and does this allocation communicate? Ends the job when not.
+# preflight DATA: checks that the data set is whole and that the ranks can communicate; ends the job otherwise.
 preflight() {
   local rc
   say "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)): $SLURM_JOB_NUM_NODES nodes ($SLURM_JOB_NODELIST), $RANKS_PER_NODE ranks per node, $THREADS threads per rank"
   [ "${PREFLIGHT:-yes}" = yes ] || return 0
-  "$LOCKSTEP_PREP" check "$1" || { rc=$?; say "preflight: the data set is refused"; exit "$rc"; }
-  run "$LOCKSTEP" comm-test --max-bytes 4MiB --budget 5 --timeout 60 || { rc=$?; say "preflight: the ranks cannot work together (exit code $rc)"; leave "$rc"; }
+  attend "$LOCKSTEP_PREP" check "$1" || { rc=$?; [ "$stopping" = 0 ] || leave 85; say "preflight: the data set is refused"; exit "$rc"; }
+  run "$LOCKSTEP" comm-test --max-bytes 4MiB --budget 5 --timeout 60 || { rc=$?; [ "$stopping" = 0 ] || leave 85; say "preflight: the ranks cannot work together (exit code $rc)"; leave "$rc"; }
 }
 
 requeue() {
   if [ "${SLURM_RESTART_COUNT:-0}" -ge "${MAX_RESTARTS:-100}" ]; then say "not requeued: started ${MAX_RESTARTS:-100} times already"; return; fi
-  say "requeued: $1"
-  scontrol requeue "$SLURM_JOB_ID"
+  # Before the call: a requeued job may be killed before it can say anything.
+  say "requeueing: $1"
+  scontrol requeue "$SLURM_JOB_ID" || say "not requeued: Slurm refuses (--no-requeue, or JobRequeue=0 at this site); submit it again to go on"
 }
 
-# leave CODE: ends the job. 85 (stopped cleanly before the end) puts it back into the queue, unless it is being cancelled; a fault of
-# the machine (1, or killed by a signal) does so RETRIES times; wrong usage (2) and bad data (3) never.
+# leave CODE: ends the job. 85 (stopped cleanly before the end) requeues it, unless it is being cancelled; a fault of the
+# machine (1, or killed by a signal) requeues it RETRIES times; wrong usage (2) and bad data (3) never do.
 leave() {
   local rc=$1 faults=.faults-$SLURM_JOB_ID count=0
   say "exit code $rc"

@@ -8,9 +8,9 @@
  * Layout     Element [node j, variable i] of a state is x[j * ldx + i] with ldx >= n_in: in Fortran an array x(n_in, n), without any
  *            transposition. Variables that lie in arrays of their own go to the *_soa functions. A Jacobian is
  *            J[(j * n_out + o) * n_in + i] = dy_o/dx_i at node j, without gaps: in Fortran J(n_in, n_out, n).
- * Errors     A function that returns int gives LSEM_OK (0) or one of the codes below; lsem_strerror says what a code means and
- *            lsem_last_error what went wrong in this thread's last failed call. Nothing is printed, nothing aborts, and no C++
- *            exception crosses this interface. After an error the output arrays are in an undefined state.
+ * Errors     A function that returns int returns LSEM_OK (0) or one of the codes below. lsem_strerror describes a code,
+ *            lsem_last_error this thread's last failure. The library prints nothing, never aborts and lets no C++
+ *            exception cross this interface. After an error the contents of the output arrays are undefined.
  * Threads    A model is constant after lsem_open and the lsem_set_* calls: any number of threads may use it, and any lsem_lin
  *            made from it, at the same time. The lsem_set_* functions and lsem_close need it for themselves. A workspace belongs to
  *            one call at a time. By default a call computes in the calling thread alone, so that it nests in a threaded host.
@@ -41,10 +41,10 @@ extern "C" {
 
 /* A trained emulator, opened. */
 typedef struct lsem_model lsem_model;
-/* M linearised around a background state: what the tangent linear and the adjoint need, kept. */
+/* M linearised around a background state, for the tangent linear and the adjoint. */
 typedef struct lsem_lin lsem_lin;
 
-/* What a function returns. */
+/* Status codes. */
 enum {
   LSEM_OK = 0,
   LSEM_ERR_ARGUMENT = 1,    /* a null pointer, a negative count, a stride that is too small, an index out of range */
@@ -53,12 +53,12 @@ enum {
   LSEM_ERR_DAMAGED = 4,     /* a model file whose checksum or contents are wrong */
   LSEM_ERR_SELFTEST = 5,    /* the network does not reproduce the rows that its file carries */
   LSEM_ERR_MEMORY = 6,      /* out of memory */
-  LSEM_ERR_BUFFER = 7,      /* a text did not fit; as much as fits was copied */
+  LSEM_ERR_BUFFER = 7,      /* a text did not fit; the part that fits was copied */
   LSEM_ERR_NOT_FOUND = 8,   /* no such entry */
-  LSEM_ERR_INTERNAL = 9     /* a fault of this library */
+  LSEM_ERR_INTERNAL = 9     /* an error in this library */
 };
 
-/* What a workspace is for. */
+/* Purposes of a workspace. */
 enum {
   LSEM_WS_PREDICT_F32 = 0,
   LSEM_WS_PREDICT_F64 = 1,
@@ -77,19 +77,19 @@ enum {
 /* LSEM_ABI_VERSION of the library. */
 LSEM_API int lsem_abi_version(void);
 
-/* What a code means, in English. Never null; the text is constant. */
+/* A description of a status code in English. Never null; the text is constant. */
 LSEM_API const char* lsem_strerror(int code);
 
-/* What went wrong in the last call that failed in the calling thread: file, place, expected and found. Never null; valid until this
- * thread's next failing call. */
+/* The message of the calling thread's last failed call: file, place, expected and found value. Never null; valid until this thread's
+ * next failed call. */
 LSEM_API const char* lsem_last_error(void);
 
 /* Opens a model file (.lsem, HDF5, safetensors), verifies its checksum and recomputes its self-test rows.
  * On failure *m is null. Errors: ARGUMENT, OPEN, FORMAT, DAMAGED, SELFTEST, MEMORY. */
 LSEM_API int lsem_open(const char* path, lsem_model** m);
 
-/* The same from memory, for a host that reads the file once and broadcasts it. `buf` holds the file's `len` bytes and is not needed
- * afterwards. .lsem and safetensors only: an HDF5 image is refused with LSEM_ERR_FORMAT. */
+/* The same from memory, for a program that reads the file once and broadcasts it. `buf` holds the `len` bytes of the file; the model
+ * does not keep it. .lsem and safetensors only: an HDF5 image is refused with LSEM_ERR_FORMAT. */
 LSEM_API int lsem_open_mem(const void* buf, size_t len, lsem_model** m);
 
 /* Frees a model; null is allowed. A lsem_lin made from it stays usable. */
@@ -106,7 +106,7 @@ LSEM_API int lsem_n_in(const lsem_model* m);
 LSEM_API int lsem_n_out(const lsem_model* m);
 
 /* The short name ("sst"), the CF name ("sea_surface_temperature") and the units ("degC") of variable i, counted from 0, of the inputs
- * (is_output 0) or outputs (1): copied to buf with a final NUL; empty when the file does not say.
+ * (is_output 0) or outputs (1): copied to buf with a final NUL; empty if the file does not have it.
  * Errors: ARGUMENT (index, null), BUFFER (len too small: truncated). */
 LSEM_API int lsem_name(const lsem_model* m, int is_output, int i, char* buf, size_t len);
 LSEM_API int lsem_cf_name(const lsem_model* m, int is_output, int i, char* buf, size_t len);
@@ -115,33 +115,33 @@ LSEM_API int lsem_units(const lsem_model* m, int is_output, int i, char* buf, si
 /* The model level of a variable as the training data numbered it (0 for surface and ocean variables); -1 for a wrong argument. */
 LSEM_API int lsem_level(const lsem_model* m, int is_output, int i);
 
-/* The variable that the domain mask looks at, and its inclusive range. Errors: ARGUMENT, BUFFER. */
+/* The variable of the domain mask, and its inclusive range. Errors: ARGUMENT, BUFFER. */
 LSEM_API int lsem_mask_name(const lsem_model* m, char* buf, size_t len);
 LSEM_API int lsem_get_domain(const lsem_model* m, double* lo, double* hi);
 
-/* What the file says under `key`: "model_class", "optimizer", "training_data", ... Errors: ARGUMENT, BUFFER, NOT_FOUND. */
+/* The entry `key` of the file: "model_class", "optimizer", "training_data", ... Errors: ARGUMENT, BUFFER, NOT_FOUND. */
 LSEM_API int lsem_meta(const lsem_model* m, const char* key, char* buf, size_t len);
 
 /* ---- Settings: before the model is shared between threads ------------------------------------------------------------------- */
 
-/* Inputs that may be sensitive: n_in bytes, 0 = background only (its column of the Jacobian is zero); null = all. A lsem_lin keeps the
- * setting that it was made with. Errors: ARGUMENT, MEMORY. */
+/* Active inputs: n_in bytes, 0 = background only (its column of the Jacobian is zero); null = all. A lsem_lin keeps the setting from
+ * its creation. Errors: ARGUMENT, MEMORY. */
 LSEM_API int lsem_set_active(lsem_model* m, const unsigned char* in_mask);
 
-/* Nodes whose mask value lies outside [lo, hi] have a zero Jacobian; replaces the range that the file states. Infinite bounds are allowed.
+/* Nodes whose mask value lies outside [lo, hi] have a zero Jacobian; replaces the range of the file. Infinite bounds are allowed.
  * Errors: ARGUMENT (null; lo > hi; not a number). */
 LSEM_API int lsem_set_domain(lsem_model* m, double lo, double hi);
 
 /* LSEM_NET_F64 or LSEM_NET_F32, for the _f64 functions. Errors: ARGUMENT. */
 LSEM_API int lsem_set_precision(lsem_model* m, int precision);
 
-/* Threads that one call may use (OpenMP), 1..1024; 1 unless asked for. Results do not depend on it. Errors: ARGUMENT. */
+/* Number of threads of one call (OpenMP), 1..1024; default 1. Results do not depend on it. Errors: ARGUMENT. */
 LSEM_API int lsem_set_threads(lsem_model* m, int threads);
 
 /* ---- Evaluation ------------------------------------------------------------------------------------------------------------- */
 
-/* Bytes of workspace for a call with n nodes; `what` is LSEM_WS_PREDICT_F32 ... LSEM_WS_JAC_F64. Bounded: it does not grow with n beyond a
- * few blocks of nodes per thread. A workspace needs the alignment that malloc gives. 0 for a wrong argument. */
+/* Bytes of workspace for a call with n nodes; `what` is LSEM_WS_PREDICT_F32 ... LSEM_WS_JAC_F64. It does not grow with n beyond a few
+ * blocks of nodes per thread. A workspace needs the alignment of malloc. 0 for a wrong argument. */
 LSEM_API size_t lsem_workspace_bytes(const lsem_model* m, long n, int what);
 
 /* y = M(x) for n >= 0 nodes, in physical units. x: n rows of ldx >= n_in; y: n rows of ldy >= n_out, which must not overlap x.
@@ -159,14 +159,14 @@ LSEM_API int lsem_jac_f64(const lsem_model* m, long n, const double* x, long ldx
                           void* ws);
 
 /* Linearises M around x once, for many tangent linear and adjoint calls. Domain, active inputs and non-finite entries are treated as in
- * lsem_jac. x and mask are not needed afterwards. A lsem_lin is of the precision it was made with: pass it to functions of the same
+ * lsem_jac. The result does not refer to x and mask. A lsem_lin has the precision of its creation: pass it to functions of the same
  * suffix. On failure *out is null. Errors: ARGUMENT, MEMORY. */
 LSEM_API int lsem_linearize_f32(const lsem_model* m, long n, const float* x, long ldx, const float* mask, lsem_lin** out);
 LSEM_API int lsem_linearize_f64(const lsem_model* m, long n, const double* x, long ldx, const double* mask, lsem_lin** out);
 
-/* Number of nodes it was made for; -1 for null. */
+/* Number of its nodes; -1 for null. */
 LSEM_API long lsem_lin_nodes(const lsem_lin* lin);
-/* Memory that it holds; 0 for null. */
+/* Its memory in bytes; 0 for null. */
 LSEM_API size_t lsem_lin_bytes(const lsem_lin* lin);
 /* Null is allowed. */
 LSEM_API void lsem_lin_free(lsem_lin* lin);
@@ -184,7 +184,7 @@ LSEM_API int lsem_ad_f64(const lsem_lin* lin, const double* dy, long lddy, doubl
 
 /* The same with variables that lie in arrays of their own: node j of variable i is x[i][j * sx[i]]. `x` points to n_in pointers, `y` to
  * n_out, `J` to n_out * n_in (entry o * n_in + i is the field of dy_o/dx_i). The stride arrays sx, sy, sJ have as many entries, each >= 1;
- * a null stride array means 1 everywhere. A null entry of y or J is a result that is not wanted; entries of x, dx and dy may not be null,
+ * a null stride array means 1 everywhere. A null entry of y or J skips this result; entries of x, dx and dy may not be null,
  * except that the adjoint skips null entries of dx. A Fortran array x(n, n_in) has the pointers x(1,1), x(1,2), ... and strides 1. */
 LSEM_API int lsem_predict_soa_f32(const lsem_model* m, long n, const float* const* x, const long* sx, float* const* y,
                                   const long* sy, void* ws);

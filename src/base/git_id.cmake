@@ -1,4 +1,4 @@
-# Writes OUT with the commit of SOURCE, only when it changed, so that nothing is rebuilt needlessly.
+# Writes the commit of SOURCE to OUT if it changed, to avoid needless rebuilds.
 execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=12 --exclude=*
                 OUTPUT_VARIABLE id ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE status)
 if(NOT status EQUAL 0 OR id STREQUAL "")

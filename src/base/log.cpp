@@ -5,8 +5,10 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <mutex>
+#include <new>
 #include <optional>
 
 namespace lockstep::log {
@@ -59,9 +61,9 @@ std::string prefix() {
 namespace {
 
 bool find_terminal() {
-  const char* wish = std::getenv("LOCKSTEP_PROGRESS");
-  if (wish != nullptr && std::string_view(wish) == "bar") return true;
-  if (wish != nullptr && std::string_view(wish) == "lines") return false;
+  const char* mode = std::getenv("LOCKSTEP_PROGRESS");
+  if (mode != nullptr && std::string_view(mode) == "bar") return true;
+  if (mode != nullptr && std::string_view(mode) == "lines") return false;
   const char* term = std::getenv("TERM");
   if (term == nullptr || std::string_view(term) == "dumb") return false;
   if (::isatty(STDERR_FILENO) != 0) return true;
@@ -108,6 +110,13 @@ void write(LogLevel level, std::string_view line) {
   const std::string text = join(s.status.empty() ? "" : kClearLine, what, who, line, "\n", s.status);
   std::fwrite(text.data(), 1, text.size(), stderr);
   for (const auto& [id, sink] : s.sinks) sink(level, line);
+}
+
+std::string unexpected(const std::exception& problem) {
+  if (dynamic_cast<const std::bad_alloc*>(&problem) != nullptr) return "out of memory";
+  if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&problem))
+    return join("using '", file->path1().string(), "': ", file->code().message());
+  return join("internal error (", problem.what(), "); report it together with the command");
 }
 
 }  // namespace lockstep::log

@@ -23,13 +23,13 @@ std::string fold(std::string name) {
   return name;
 }
 
-// ---------------------------------------------------------------------------------------------------- text <-> value
+// ---- text <-> value
 
 namespace {
 
 [[noreturn]] void wrong(const std::string& what) { throw Error(Fault::usage, what); }
 
-/// Everything up to the end must be a finite number.
+/// Reads the whole text as a finite number.
 double number(std::string_view text) {
   double value = 0;
   if (text.starts_with('+')) text.remove_prefix(1);
@@ -91,7 +91,7 @@ T integer(std::string_view text, double (*read)(std::string_view)) {
     const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (status == std::errc{} && end == digits.data() + digits.size()) return value;
   }
-  // 1e6, or an integer that does not fit.
+  // Not in plain digits (1e6), or out of range.
   const double value = read(text);
   if (value != std::floor(value)) wrong("must be a whole number");
   if (value < static_cast<double>(std::numeric_limits<T>::lowest()))
@@ -103,7 +103,7 @@ T integer(std::string_view text, double (*read)(std::string_view)) {
 
 auto reader(const std::string& unit) { return unit == "s" ? duration : unit == "bytes" ? size : number; }
 
-/// Fields between commas; `\,` and `\\` stand for themselves.
+/// Splits at commas; `\,` and `\\` escape a comma and a backslash.
 std::vector<std::string> list(std::string_view text) {
   std::vector<std::string> items;
   if (trim(text).empty()) return items;
@@ -210,8 +210,7 @@ void check_value(const Option::Spec& spec, const T& value) {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------------------ the
-// table
+// ---- the table
 
 Option::Option(std::unique_ptr<Spec> spec) : spec_(std::move(spec)) {}
 Option::~Option() = default;
@@ -266,7 +265,7 @@ void Options::section(std::string prefix, std::string title, std::string text) {
 
 template <class T>
 Option& Options::insert(std::string key, T* target, T initial, Check check, std::string help) {
-  require(!key.empty() && target != nullptr, "option '", key, "': needs a name and a target");
+  require(!key.empty() && target != nullptr, "adding option '", key, "': it needs a name and a target");
   auto spec = std::make_unique<Option::Spec>();
   Option::Spec* row = spec.get();
   row->key = key;
@@ -297,8 +296,8 @@ template Option& Options::insert(std::string, std::vector<double>*, std::vector<
 
 Option& Options::choice(std::string key, std::string* target, std::string initial, std::vector<std::string> values,
                         std::string help) {
-  require(std::find(values.begin(), values.end(), initial) != values.end(), "option ", key, ": default '", initial,
-          "' is not among its values");
+  require(std::find(values.begin(), values.end(), initial) != values.end(), "adding option ", key, ": the default '",
+          initial, "' is not one of its values");
   Option& option = insert(std::move(key), target, std::move(initial), anything, std::move(help));
   option.spec_->choices = std::move(values);
   return option;
@@ -310,7 +309,7 @@ void Options::set_default(const std::string& key, const std::string& value) {
     row.initial = row.canonical(value);
     row.store(value);
   } catch (const Error& e) {
-    require(false, "default of option ", key, " in the table of ", impl_->program, " = ", value, ": ", e.what());
+    require(false, "setting the default of option ", key, " of ", impl_->program, " to ", value, ": ", e.what());
   }
 }
 
@@ -325,13 +324,13 @@ void Options::shorthand(const std::string& name, const std::string& key, const s
   row.help += join("; --", name, " stands for ", value);
   const bool fresh =
       impl_->find(name) == nullptr && impl_->shorthands.emplace(fold(name), std::pair(&row, value)).second;
-  require(fresh, "option ", name, " stands twice in the table of ", impl_->program);
+  require(fresh, "adding option ", name, " to ", impl_->program, ": the name is already in use");
 }
 
 void Options::positional(std::string name, std::vector<std::string>* target, std::string help, std::size_t least,
                          std::size_t most) {
   require(impl_->positionals.empty() || impl_->positionals.back().least == impl_->positionals.back().most,
-          "positional '", name, "': the one before it takes any number of words");
+          "adding positional '", name, "': the one before it accepts any number of words");
   impl_->positionals.push_back({std::move(name), std::move(help), target, least, most});
 }
 
@@ -346,15 +345,15 @@ Option::Spec* Options::Impl::find(const std::string& name) const {
 
 Option::Spec& Options::Impl::at(const std::string& key) const {
   Option::Spec* row = find(key);
-  require(row != nullptr, "no option ", key, " in the table of ", program);
+  require(row != nullptr, "looking up option ", key, ": ", program, " has no such option");
   return *row;
 }
 
 void Options::Impl::name_it(const std::string& name, Option::Spec& spec) {
-  require(name != "help" && name != "config" && name != "set", "option ", name, " in the table of ", program,
-          ": every program has it already");
+  require(name != "help" && name != "config" && name != "set", "adding option ", name, " to ", program,
+          ": the name is reserved for every program");
   const bool fresh = names.emplace(fold(name), &spec).second;
-  require(fresh, "option ", name, " stands twice in the table of ", program);
+  require(fresh, "adding option ", name, " to ", program, ": the name is already in use");
 }
 
 bool Options::Impl::has_configuration() const {
@@ -377,7 +376,7 @@ std::vector<std::pair<Options::Impl::Section, std::vector<const Option::Spec*>>>
   return groups;
 }
 
-// --------------------------------------------------------------------------------------------------------- asking it
+// ---- queries
 
 bool Options::given(const std::string& key) const { return impl_->at(key).origin != "default"; }
 std::string Options::origin(const std::string& key) const { return impl_->at(key).origin; }
@@ -415,7 +414,7 @@ std::vector<std::string> Options::differences(std::string_view other_ini, const 
     try {
       text = row.canonical(text);
     } catch (const Error&) {
-      // A value that this program would refuse is a difference, shown as it stands.
+      // The value is not valid here: report it as a difference, with its original text.
     }
     if (text != row.text()) found.push_back(join(row.key, ": ", shown(text), " there, ", shown(row.text()), " here"));
   }

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// One row of the table. The texts are canonical: canonical(text()) == text().
+/// One row of the table. Texts are canonical: canonical(text()) == text().
 struct Option::Spec {
   std::string key;
   std::string kind;  ///< "bool", "integer", "number", "text", "list"
@@ -18,17 +18,17 @@ struct Option::Spec {
   std::vector<std::string> choices, aliases;
   bool needed = false, changeable = false, secret = false;
   std::string origin = "default";
-  std::function<std::string(const std::string&)>
-      canonical;  ///< reads a text of this type and writes it back; Error tells what is wrong
-  std::function<void(const std::string&)> store;  ///< the same into the target
-  std::function<std::string()> text;              ///< of the target
+  /// Reads a text of this type and writes it back. Throws Error with the reason if the text is invalid.
+  std::function<std::string(const std::string&)> canonical;
+  std::function<void(const std::string&)> store;  ///< reads a text into the target
+  std::function<std::string()> text;              ///< writes the target as text
 
   bool configuration() const { return key.find('.') != std::string::npos; }
   bool flag() const { return kind == "bool"; }
   bool list() const { return kind == "list"; }
-  /// What help shows after `--key`: FILE, NUMBER, adam|sgd.
+  /// The placeholder after `--key` in the help: FILE, NUMBER, adam|sgd.
   std::string placeholder() const;
-  /// "> 0; default 0.001", for the end of the help text; empty when there is nothing to say.
+  /// The end of the help text: "> 0; default 0.001". May be empty.
   std::string remark() const;
   /// `option optim.lr = -0.001 (FILE:3): ` + what
   [[noreturn]] void reject(const std::string& value, const std::string& origin, const std::string& what) const;
@@ -60,14 +60,15 @@ struct Options::Impl {
   Option::Spec* find(const std::string& name) const;
   void name_it(const std::string& name, Option::Spec& spec);
   bool has_configuration() const;
-  /// Sections in order with their rows (hidden ones left out); the first one has an empty prefix: command-line options.
+  /// Sections in order with their rows, without hidden ones. The first section has an empty prefix and holds the
+  /// command-line options.
   std::vector<std::pair<Section, std::vector<const Option::Spec*>>> grouped() const;
   std::string suggestion(const std::string& name, const char* dashes) const;
   std::string usage_line() const;
   void apply(const std::vector<IniEntry>& entries, const std::string& source);
 };
 
-/// `Batch-Size` stays a name of its own, but `.`, `-` and `_` are one character.
+/// Maps `-` and `_` to `.`, so that all three separators compare equal. Letters keep their case.
 std::string fold(std::string name);
 
 }  // namespace lockstep

@@ -19,8 +19,8 @@ namespace lockstep {
 
 namespace po = boost::program_options;
 
-// ------------------------------------------------------------------------------------------------------------ INI
-// files Boost's parse_config_file() tells neither line numbers nor which of two equal keys won, so the grammar is ours.
+// ---- INI files
+// Boost's parse_config_file() reports neither line numbers nor which of two equal keys wins, so the grammar is ours.
 
 namespace {
 
@@ -67,7 +67,7 @@ std::vector<IniEntry> read_ini(std::string_view text, const std::string& source)
       require_usage(close != std::string::npos && (rest.empty() || rest[0] == '#' || rest[0] == ';'), where, ": '",
                     line, "' is not a section like [optim]");
       section = trim(line.substr(1, close - 1));
-      require_usage(!section.empty(), where, ": the section has no name");
+      require_usage(!section.empty(), where, ": the section name is empty");
       continue;
     }
     const auto equals = line.find('=');
@@ -77,7 +77,7 @@ std::vector<IniEntry> read_ini(std::string_view text, const std::string& source)
                   "' is not a key; expected key = value");
     const std::string key = section.empty() ? name : section + "." + name;
     const auto [first, fresh] = lines.emplace(fold(key), number);
-    require_usage(fresh, where, ": ", key, " was given already in line ", first->second);
+    require_usage(fresh, where, ": ", key, " is already set in line ", first->second);
     entries.push_back({key, ini_value(line.substr(equals + 1), where), number});
   }
   return entries;
@@ -91,7 +91,7 @@ void Options::Impl::apply(const std::vector<IniEntry>& entries, const std::strin
     require_usage(row != nullptr, where, ": unknown key ", entry.key, suggestion(entry.key, ""));
     require_usage(row->configuration(), where, ": ", entry.key, " is an option of the command line, not of a file");
     const auto [first, fresh] = seen.emplace(row, entry.key);
-    require_usage(fresh, where, ": ", entry.key, " is another name of ", first->second, ", which was given already");
+    require_usage(fresh, where, ": ", entry.key, " is another name of ", first->second, ", which is already set");
     row->set(entry.value, where);
   }
 }
@@ -110,14 +110,13 @@ std::string Options::read_file(const std::string& path) {
   return std::move(text).str();
 }
 
-// --------------------------------------------------------------------------------------------------------- command
-// line
+// ---- command line
 
 namespace {
 
 std::string* captured = nullptr;
 
-/// Marks a value that stood after `=`: it may be empty or look like an option, which Boost would not let through.
+/// Marks a value after `=`. Such a value may be empty or look like an option, which Boost does not accept.
 constexpr char kAttached = '\x02';
 constexpr const char* kWord = "\x01word";  // an argument without dashes
 
@@ -128,7 +127,7 @@ void print(const std::string& text) {
     std::cout << text << std::flush;
 }
 
-/// What the user typed for a row, to be stored after the files.
+/// A value from the command line. parse() stores it after the files.
 struct Typed {
   Option::Spec* row;
   std::string value;
@@ -137,7 +136,7 @@ struct Typed {
 }  // namespace
 
 Options::Capture::Capture() {
-  require(captured == nullptr, "Options::Capture: one is at work already");
+  require(captured == nullptr, "Options::Capture: another one is active");
   captured = &text;
 }
 Options::Capture::~Capture() { captured = nullptr; }
@@ -153,7 +152,7 @@ std::string Options::Impl::suggestion(const std::string& name, const char* dashe
   if (has_configuration()) candidates.insert(candidates.end(), {"config", "set"});
   candidates.push_back("help");
   std::string near = nearest(name, candidates);
-  if (near.empty()) {  // spelt with the other separators, or without its section: --weight-dcay
+  if (near.empty()) {  // other separators, or no section: --weight-dcay
     std::map<std::string, std::string> folded;
     std::vector<std::string> alike;
     for (const auto& candidate : candidates) {
@@ -174,7 +173,7 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
   Impl& table = *impl_;
   const bool configurable = table.has_configuration();
 
-  // Names are resolved here (any separator, aliases, --no-flag); Boost then finds each option's value.
+  // Names are resolved here (any separator, aliases, --no-flag). Boost then finds the value of each option.
   const auto resolve = [&](const std::string& arg) -> std::pair<std::string, std::string> {
     if (arg.size() < 2 || arg[0] != '-' || arg == "--") return {};
     if (arg[1] != '-' && (std::isdigit(static_cast<unsigned char>(arg[1])) != 0 || arg[1] == '.')) return {};  // -0.5
@@ -246,12 +245,16 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
   std::vector<std::string> configs, given_words;
   std::optional<std::string> help;
   const auto type = [&](Option::Spec& row, const std::string& value) {
-    if (!seen.insert(&row).second) {
-      require_usage(row.list(), "option ", row.key, " is given twice on the command line");
-      auto& first = std::find_if(typed.begin(), typed.end(), [&](const Typed& t) { return t.row == &row; })->value;
-      first += (first.empty() ? "" : ",") + value;
-    } else {
+    if (seen.insert(&row).second) {
       typed.push_back({&row, value});
+      return;
+    }
+    auto& first = std::find_if(typed.begin(), typed.end(), [&](const Typed& t) { return t.row == &row; })->value;
+    if (row.list()) {
+      first += (first.empty() ? "" : ",") + value;
+    } else if (first != value) {
+      log::info("option ", row.key, " is given twice on the command line: ", value, " replaces ", first);
+      first = value;
     }
   };
   for (const auto& option : parsed.options) {

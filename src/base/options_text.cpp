@@ -6,32 +6,12 @@
 
 namespace lockstep {
 
-// What the table says about itself: help, config.ini, markdown, manual page.
+// The texts made from the table: help, config.ini, Markdown, manual page.
 
 namespace {
 
 std::string with_unit(const std::string& text, const std::string& unit) {
   return unit.empty() || text.empty() ? text : text + " " + unit;
-}
-
-/// `text` in lines of at most `columns`, each but the first indented by `indent`; paragraphs (`\n`) are kept.
-std::string wrapped(const std::string& text, std::size_t indent, std::size_t columns) {
-  const std::size_t width = columns > indent + 20 ? columns - indent : 20;
-  std::string out;
-  for (const auto& paragraph : split(text, '\n')) {
-    if (!out.empty()) out += '\n' + std::string(indent, ' ');
-    std::size_t used = 0;
-    for (const auto& word : split(paragraph, ' ')) {
-      if (used > 0 && used + 1 + word.size() > width) {
-        out += '\n' + std::string(indent, ' ');
-        used = 0;
-      }
-      if (used > 0) out += ' ', ++used;
-      out += word;
-      used += word.size();
-    }
-  }
-  return out;
 }
 
 std::string sentence(const std::string& text) { return text.empty() || text.ends_with('.') ? text : text + "."; }
@@ -67,7 +47,7 @@ std::string markdown_text(const std::string& text) {
   return out;
 }
 
-/// A line that troff takes as it stands.
+/// Escapes a text for troff.
 std::string troff(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -183,7 +163,7 @@ std::string Options::help(int columns) const {
 
 std::string Options::ini() const {
   std::string out = "# " + impl_->program + ": resolved configuration\n";
-  // Hidden rows count too: what is left out here could not be used again.
+  // Includes hidden rows: the resolved text must restore every value.
   std::vector<std::pair<std::string, std::vector<const Option::Spec*>>> groups;
   for (const auto& section : impl_->sections) groups.push_back({section.prefix, {}});
   for (const auto& option : impl_->options) {
@@ -217,9 +197,9 @@ std::string Options::markdown(Part part, const std::function<bool(const std::str
   std::string out;
   if (part != Part::configuration) {
     out += "## `" + table.program + "`\n\n" + sentence(table.summary) + "\n\n```\n" + table.usage_line() + "\n```\n";
-    if (!table.description.empty()) out += "\n" + table.description + "\n";
+    if (!table.description.empty()) out += "\n" + wrapped(table.description, 0, kMarkdownColumns) + "\n";
     for (const auto& positional : table.positionals)
-      out += "\n`" + positional.name + "`: " + markdown_text(positional.help) + "\n";
+      out += "\n" + wrapped("`" + positional.name + "`: " + markdown_text(positional.help), 0, kMarkdownColumns) + "\n";
   }
   std::string sections;
   for (auto [section, rows] : table.grouped()) {
@@ -230,7 +210,7 @@ std::string Options::markdown(Part part, const std::function<bool(const std::str
       continue;
     }
     out += "\n" + std::string(section.prefix.empty() ? "" : "### " + section.title + "\n\n");
-    if (!section.description.empty()) out += section.description + "\n\n";
+    if (!section.description.empty()) out += wrapped(section.description, 0, kMarkdownColumns) + "\n\n";
     out += "| option | value | default | meaning |\n| --- | --- | --- | --- |\n";
     for (const Option::Spec* row : rows) {
       std::string name = "`" + std::string(section.prefix.empty() ? "--" : "") + row->key + "`";
@@ -254,7 +234,10 @@ std::string Options::markdown(Part part, const std::function<bool(const std::str
     }
   }
   if (!sections.empty())
-    out += "\nTakes `--config FILE`, `--set KEY=VALUE` and the configuration keys " + sections + ".\n";
+    out += "\n" +
+           wrapped("Takes `--config FILE`, `--set KEY=VALUE` and the configuration keys " + sections + ".", 0,
+                   kMarkdownColumns) +
+           "\n";
   if (part != Part::configuration && !table.examples.empty()) {
     out += "\n```sh\n";
     for (const auto& example : table.examples) out += example.command + "   # " + example.what + "\n";
@@ -299,9 +282,8 @@ std::string Options::man() const {
       out += ".TP\n.B " + troff(example.command) + "\n" + troff(example.what) + "\n";
   }
   out +=
-      ".SH EXIT STATUS\n0 done, 1 a fault of the program or the machine, 2 wrong usage, 3 bad data, 85 stopped by a "
-      "signal or time limit "
-      "after a checkpoint was written.\n";
+      ".SH EXIT STATUS\n0 success, 1 failure of the program or the machine, 2 wrong usage, 3 bad data, 85 stopped by a "
+      "signal or time limit after writing a checkpoint.\n";
   return out;
 }
 

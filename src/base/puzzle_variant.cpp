@@ -12,12 +12,12 @@ namespace lockstep {
 
 namespace {
 
-/// Shuffles n values with the draws next, next + 1, ...
+/// Shuffles n values (Fisher-Yates) with the draws next, next + 1, ...
 void shuffle(std::uint8_t* values, int n, const Philox& random, std::uint64_t& next) {
   for (int i = n - 1; i > 0; --i) std::swap(values[i], values[random.below(static_cast<std::uint64_t>(i) + 1, next++)]);
 }
 
-/// A random order of `order` bands and, band by band, of the lines in it.
+/// Draws an order of `order` bands and, for each band, of the lines in it.
 void draw_lines(std::uint8_t* lines, int order, const Philox& random, std::uint64_t& next) {
   std::array<std::uint8_t, kSudokuMaxSide> bands{}, inside{};
   std::iota(bands.begin(), bands.begin() + order, std::uint8_t{0});
@@ -77,13 +77,16 @@ void dihedral(int id, int rows, int columns, std::span<const std::uint8_t> grid,
       int r = i, c = j;
       switch (id) {
         case 1:
-          r = j, c = columns - 1 - i;
+          r = j;
+          c = columns - 1 - i;
           break;
         case 2:
-          r = rows - 1 - i, c = columns - 1 - j;
+          r = rows - 1 - i;
+          c = columns - 1 - j;
           break;
         case 3:
-          r = rows - 1 - j, c = i;
+          r = rows - 1 - j;
+          c = i;
           break;
         case 4:
           c = columns - 1 - j;
@@ -92,10 +95,12 @@ void dihedral(int id, int rows, int columns, std::span<const std::uint8_t> grid,
           r = rows - 1 - i;
           break;
         case 6:
-          r = j, c = i;
+          r = j;
+          c = i;
           break;
         case 7:
-          r = rows - 1 - j, c = columns - 1 - i;
+          r = rows - 1 - j;
+          c = columns - 1 - i;
           break;
         default:
           break;
@@ -107,13 +112,14 @@ void dihedral(int id, int rows, int columns, std::span<const std::uint8_t> grid,
 
 PuzzleVariants::PuzzleVariants(PuzzleTask task, std::int64_t seq_len, std::uint64_t seed) : task_(task), seed_(seed) {
   side_ = static_cast<int>(std::lround(std::sqrt(static_cast<double>(seq_len))));
-  require_data(task != PuzzleTask::arc, "making variants of puzzles: those of ARC tasks are stored, not drawn");
-  require_data(std::int64_t{side_} * side_ == seq_len, "making variants of puzzles: ", seq_len,
-               " tokens are no square grid");
+  require_data(task != PuzzleTask::arc,
+               "drawing puzzle variants: ARC tasks store their variants; rebuild the file with --augment offline");
+  require_data(std::int64_t{side_} * side_ == seq_len, "drawing puzzle variants: ", seq_len,
+               " tokens do not form a square grid");
   if (task_ == PuzzleTask::sudoku) {
     order_ = static_cast<int>(std::lround(std::sqrt(side_)));
-    require_data(order_ * order_ == side_ && side_ <= kSudokuMaxSide, "making variants of puzzles: a Sudoku of side ",
-                 side_);
+    require_data(order_ * order_ == side_ && side_ <= kSudokuMaxSide, "drawing puzzle variants: a Sudoku of side ",
+                 side_, " is not supported");
   }
 }
 

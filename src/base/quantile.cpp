@@ -13,7 +13,7 @@ double erf_inverse(double y) {
   const double log_rest = std::log1p(-y * y), a = 2 / (std::numbers::pi * 0.147) + log_rest / 2;
   double x = std::copysign(std::sqrt(std::sqrt(a * a - log_rest / 0.147) - a), y);
   for (int i = 0; i < 3; ++i) {
-    // For |x| large erf is nearly 1: the difference is taken of the complements, which keep their digits.
+    // For large |x|, erf(x) is nearly 1; the difference of the complements keeps its digits.
     const double error = y > 0 ? (1 - y) - std::erfc(x) : std::erfc(-x) - (1 + y);
     const double step = error * -0.5 * std::sqrt(std::numbers::pi) * std::exp(x * x);
     x += step / (1 + x * step);
@@ -25,7 +25,7 @@ double truncated_normal(double u, double std) {
   constexpr double kCut = 2;
   const double mass = std::erf(kCut / std::numbers::sqrt2);
   const double density = std::exp(-kCut * kCut / 2) / std::sqrt(2 * std::numbers::pi);
-  const double scale = std / std::sqrt(1 - 2 * kCut * density / mass);  // 0.8796... is the deviation of what is left
+  const double scale = std / std::sqrt(1 - 2 * kCut * density / mass);  // 0.8796... times scale is std
   const double x = std::numbers::sqrt2 * scale * erf_inverse(mass * (2 * u - 1));
   return std::clamp(x, -kCut * scale, kCut * scale);
 }

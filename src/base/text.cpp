@@ -4,23 +4,30 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdarg>
 #include <cstdio>
 #include <numeric>
 
 namespace lockstep {
 
-namespace {
-std::string printed(const char* format, double value) {
-  std::array<char, 64> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), format, value);
-  return buffer.data();
+std::string printed(const char* format, ...) {
+  std::va_list arguments, again;
+  va_start(arguments, format);
+  va_copy(again, arguments);
+  std::string text(static_cast<std::size_t>(std::vsnprintf(nullptr, 0, format, arguments)), '\0');
+  std::vsnprintf(text.data(), text.size() + 1, format, again);
+  va_end(again);
+  va_end(arguments);
+  return text;
 }
-}  // namespace
 
 std::string human_bytes(double bytes) {
   constexpr std::array<const char*, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   std::size_t unit = 0;
-  while (std::abs(bytes) >= 1024 && unit + 1 < kUnits.size()) bytes /= 1024, ++unit;
+  while (std::abs(bytes) >= 1024 && unit + 1 < kUnits.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
   return printed(unit == 0 ? "%.0f " : "%.1f ", bytes) + kUnits[unit];
 }
 
@@ -81,13 +88,38 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const auto& candidate : candidates) {
     std::size_t distance = edit_distance(word, candidate);
-    // `lr` is meant as `optim.lr`: a key typed without its section counts as a near miss.
+    // A key without its section is a near miss: `lr` suggests `optim.lr`.
     if (candidate.size() > word.size() + 1 && candidate.ends_with(word) &&
         candidate[candidate.size() - word.size() - 1] == '.')
       distance = 1;
-    if (distance < best_distance) best_distance = distance, best = candidate;
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
   }
   return best;
+}
+
+std::string wrapped(const std::string& text, std::size_t indent, std::size_t columns) {
+  const std::size_t width = columns > indent + 20 ? columns - indent : 20;
+  std::string out;
+  for (const auto& paragraph : split(text, '\n')) {
+    if (!out.empty()) out += '\n' + std::string(indent, ' ');
+    std::size_t used = 0;
+    for (const auto& word : split(paragraph, ' ')) {
+      if (used > 0 && used + 1 + word.size() > width) {
+        out += '\n' + std::string(indent, ' ');
+        used = 0;
+      }
+      if (used > 0) {
+        out += ' ';
+        ++used;
+      }
+      out += word;
+      used += word.size();
+    }
+  }
+  return out;
 }
 
 }  // namespace lockstep

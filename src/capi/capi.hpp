@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "lockstep/lockstep.h"
-#include "lockstep/models/emulator_files.hpp"
-#include "lockstep/models/emulator_operators.hpp"
+#include "lockstep/models/emulator/emulator_files.hpp"
+#include "lockstep/models/emulator/emulator_operators.hpp"
 
 namespace lockstep::capi {
 
-/// A status code on its way out of a call.
+/// An error with the status code that the call returns.
 class Failure : public Error {
  public:
   Failure(int code, const std::string& message, std::source_location where = std::source_location::current())
@@ -28,10 +28,10 @@ void require_argument(const Condition& condition, const Parts&... parts) {
   if (!condition.holds) throw Failure(LSEM_ERR_ARGUMENT, join(parts...), condition.where);
 }
 
-/// Keeps the text for lsem_last_error and gives the code; to be called in a catch block only.
+/// Stores the text of the current exception for lsem_last_error and returns its code. Call it only in a catch block.
 int translate_exception() noexcept;
 
-/// Runs a call's body; what it throws becomes a status code.
+/// Runs the body of a call and converts exceptions to status codes.
 template <class Body>
 int guarded(const Body& body) noexcept {
   try {
@@ -42,7 +42,7 @@ int guarded(const Body& body) noexcept {
   }
 }
 
-/// Operators of one precision, shared by the model and every linearisation made with them.
+/// Operators of one precision, shared by the model and its linearisations.
 template <class T>
 using Operators = std::shared_ptr<const EmulatorOperators<T>>;
 
@@ -58,7 +58,7 @@ struct lsem_model {
 
   int n_in() const { return static_cast<int>(emulator.network.arch().n_in); }
   int n_out() const { return static_cast<int>(emulator.network.arch().n_out); }
-  /// Makes the operators anew after a change of the options; the old ones live on in the linearisations that use them.
+  /// Builds the operators again after a change of the options. Linearisations keep the old ones.
   void rebuild();
   /// Calls f with the operators that compute for states of type S.
   template <class S, class F>
@@ -82,7 +82,7 @@ struct lsem_lin {
 
 namespace lockstep::capi {
 
-/// Where the fields of one array per variable lie: field i of node j is data[i][j * strides[i]].
+/// Fields in one array per variable: field i of node j is data[i][j * strides[i]]. Null strides are 1.
 template <class S>
 struct Fields {
   S* const* data = nullptr;
@@ -91,7 +91,7 @@ struct Fields {
   long stride(int i) const { return strides ? strides[i] : 1; }
 };
 
-/// errors  Failure: null entries where they are not allowed, a stride below 1
+/// errors  Failure: null entries unless allowed; a stride below 1
 template <class S>
 void check_fields(const Fields<S>& fields, long n, const char* what, bool null_allowed) {
   require_argument(fields.data || n == 0, what, " is null");
@@ -102,8 +102,8 @@ void check_fields(const Fields<S>& fields, long n, const char* what, bool null_a
   }
 }
 
-/// The fields as one strided view, if they lie at equal distances (one array with variables first, or nodes first): nothing needs to be copied.
-/// Returns whether they do.
+/// Sets `view` to the fields as one strided view if they lie at equal distances (one array with variables first, or nodes
+/// first), so that no copy is needed. Returns whether they do.
 template <class S>
 bool as_view(const Fields<S>& fields, StateView<S>& view) {
   if (!fields.data || !fields.data[0]) return false;
@@ -118,7 +118,7 @@ bool as_view(const Fields<S>& fields, StateView<S>& view) {
   return true;
 }
 
-/// Nodes [first, first + count) into a dense tile (count, fields), and back.
+/// Copies nodes [first, first + count) to a dense tile (count, fields), and back.
 template <class S>
 void gather(const Fields<const S>& fields, long first, long count, S* tile) {
   for (int i = 0; i < fields.count; ++i) {
@@ -140,10 +140,10 @@ void scatter(const S* tile, const Fields<S>& fields, long first, long count, Sto
   }
 }
 
-/// Nodes that one pass over fields of irregular places converts at a time.
+/// The number of nodes that are copied at a time if the fields are not one strided view.
 inline long tile_nodes(long n, int threads) { return std::min(n, 1024L * threads); }
 
-/// Scratch from the caller's workspace or, without one, from the heap.
+/// Scratch memory: the caller's workspace, or if that is null memory of the heap.
 class Workspace {
  public:
   Workspace(void* given, std::size_t size_bytes) : given_(static_cast<char*>(given)) {

@@ -3,7 +3,7 @@
 using namespace lockstep;        // NOLINT: the functions themselves are C's
 using namespace lockstep::capi;  // NOLINT
 
-/// Each function of the interface is a template over the type S of its states, and two lines that name it.
+/// Each function of the interface calls a template over the type S of its states.
 namespace {
 
 constexpr std::size_t kAlign = 64;
@@ -14,7 +14,7 @@ std::size_t operator_bytes(const lsem_model* m, OperatorCall call) {
   return aligned(m->with_operators<S>([&](const auto& operators) { return operators->workspace_bytes(call); }));
 }
 
-/// The operators' workspace, then a tile of inputs and results for fields that need conversion.
+/// The workspace of the operators, followed by a tile of inputs and results for fields that are copied.
 template <class S>
 std::size_t workspace_bytes(const lsem_model* m, long n, OperatorCall call) {
   const auto columns =
@@ -130,7 +130,7 @@ template <class S>
 int linearize(const lsem_model* m, long n, const S* x, long ldx, const S* mask, lsem_lin** out) noexcept {
   if (out) *out = nullptr;
   return guarded([&] {
-    require_argument(out, "the place for the linearisation is null");
+    require_argument(out, "the pointer for the linearisation is null");
     check_call(m, n);
     check_rows(x, n, ldx, m->n_in(), "x");
     linearize_view<S>(m, n, {x, ldx, 1}, mask, out);
@@ -164,7 +164,8 @@ void check_lin(const lsem_lin* lin) {
                    lin->double_states ? "_f64" : "_f32", "; use the functions of that precision");
 }
 
-/// The calling thread's own scratch for tangent linear and adjoint: these run hundreds of times per linearisation and have no workspace argument.
+/// Scratch memory of the calling thread for tangent linear and adjoint, which run hundreds of times per linearisation and have no
+/// workspace argument.
 char* thread_scratch(std::size_t size_bytes) {
   thread_local std::vector<char> scratch;
   if (scratch.size() < size_bytes) scratch.resize(size_bytes);

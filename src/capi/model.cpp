@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMostThreads = 1024;
 
-/// A plain array: keeping an error must not fail.
+/// A plain array, because storing an error must not fail.
 thread_local char last_error[1024] = "";
 
 int remember(int code, const char* text) noexcept {
@@ -35,7 +35,7 @@ int code_of(const ModelFileError& error) {
 }
 
 void copy_text(const std::string& text, char* buf, size_t len) {
-  require_argument(buf && len > 0, "no room for a text: buf is null or len is 0");
+  require_argument(buf && len > 0, "cannot store a text: buf is null or len is 0");
   const size_t n = std::min(text.size(), len - 1);
   std::memcpy(buf, text.data(), n);
   buf[n] = '\0';
@@ -55,13 +55,13 @@ int variable_text(const lsem_model* m, int is_output, int i, char* buf, size_t l
   return guarded([&] {
     const int n = variables_of(m, is_output);
     require_argument(i >= 0 && i < n, "variable ", i, " of ", n);
-    const auto& names = m->emulator.card.variables.*(is_output ? outputs : inputs);
+    const auto& names = m->emulator.metadata.variables.*(is_output ? outputs : inputs);
     const auto index = static_cast<std::size_t>(i);
     copy_text(index < names.size() ? names[index] : std::string(), buf, len);
   });
 }
 
-/// HDF5 is not built to be called by several threads at a time.
+/// Serialises the calls, because HDF5 is not thread-safe.
 TrainedEmulator open_file(const char* path, EmulatorSelfTest& selftest) {
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
@@ -72,19 +72,19 @@ template <class Read>
 int open_with(lsem_model** m, const Read& read) noexcept {
   if (m) *m = nullptr;
   return guarded([&] {
-    require_argument(m, "the place for the model is null");
+    require_argument(m, "the pointer for the model is null");
     EmulatorSelfTest selftest;
     TrainedEmulator emulator = read(selftest);
     auto model =
         std::make_unique<lsem_model>(lsem_model{std::move(emulator), std::move(selftest), {}, LSEM_NET_F64, {}, {}});
-    model->options.mask_min = model->emulator.card.mask.min;
-    model->options.mask_max = model->emulator.card.mask.max;
+    model->options.mask_min = model->emulator.metadata.mask.min;
+    model->options.mask_max = model->emulator.metadata.mask.max;
     model->rebuild();
     *m = model.release();
   });
 }
 
-/// Changes the options, or leaves everything as it was.
+/// Changes the options; an exception restores the old ones.
 template <class Change>
 int change_options(lsem_model* m, const Change& change) noexcept {
   return guarded([&] {
@@ -113,8 +113,8 @@ int translate_exception() noexcept {
     return remember(code_of(error), error.what());
   } catch (const std::bad_alloc&) {
     return remember(LSEM_ERR_MEMORY, "out of memory");
-  } catch (const std::length_error& error) {
-    return remember(LSEM_ERR_MEMORY, error.what());
+  } catch (const std::length_error&) {
+    return remember(LSEM_ERR_MEMORY, "out of memory");
   } catch (const std::exception& error) {
     return remember(LSEM_ERR_INTERNAL, error.what());
   } catch (...) {
@@ -127,7 +127,8 @@ int translate_exception() noexcept {
 void lsem_model::rebuild() {
   auto single = std::make_shared<const EmulatorOperators<float>>(emulator.network, options);
   auto wide = std::make_shared<const EmulatorOperators<double>>(emulator.network, options);
-  f32 = std::move(single), f64 = std::move(wide);
+  f32 = std::move(single);
+  f64 = std::move(wide);
 }
 
 int lsem_abi_version(void) { return LSEM_ABI_VERSION; }
@@ -206,7 +207,7 @@ int lsem_level(const lsem_model* m, int is_output, int i) {
   guarded([&] {
     const int n = variables_of(m, is_output);
     require_argument(i >= 0 && i < n, "variable ", i, " of ", n);
-    const EmulatorVariables& v = m->emulator.card.variables;
+    const EmulatorVariables& v = m->emulator.metadata.variables;
     const auto& levels = is_output ? v.output_level : v.input_level;
     const auto index = static_cast<std::size_t>(i);
     level = index < levels.size() ? static_cast<int>(levels[index]) : 0;
@@ -217,24 +218,25 @@ int lsem_level(const lsem_model* m, int is_output, int i) {
 int lsem_mask_name(const lsem_model* m, char* buf, size_t len) {
   return guarded([&] {
     require_argument(m, "the model is null");
-    copy_text(m->emulator.card.mask.variable, buf, len);
+    copy_text(m->emulator.metadata.mask.variable, buf, len);
   });
 }
 
 int lsem_get_domain(const lsem_model* m, double* lo, double* hi) {
   return guarded([&] {
     require_argument(m && lo && hi, "the model or a result is null");
-    *lo = m->options.mask_min, *hi = m->options.mask_max;
+    *lo = m->options.mask_min;
+    *hi = m->options.mask_max;
   });
 }
 
 int lsem_meta(const lsem_model* m, const char* key, char* buf, size_t len) {
   return guarded([&] {
     require_argument(m && key, "the model or the key is null");
-    for (const auto& [known, value] : m->emulator.card.meta) {
+    for (const auto& [known, value] : m->emulator.metadata.meta) {
       if (known == key) return copy_text(value, buf, len);
     }
-    throw Failure(LSEM_ERR_NOT_FOUND, join("the model file says nothing under '", key, "'"));
+    throw Failure(LSEM_ERR_NOT_FOUND, join("the model file has no entry '", key, "'"));
   });
 }
 
@@ -248,7 +250,8 @@ int lsem_set_active(lsem_model* m, const unsigned char* in_mask) {
 int lsem_set_domain(lsem_model* m, double lo, double hi) {
   return change_options(m, [&](OperatorOptions& options) {
     require_argument(lo <= hi, "the domain [", lo, ", ", hi, "] is empty");
-    options.mask_min = lo, options.mask_max = hi;
+    options.mask_min = lo;
+    options.mask_max = hi;
   });
 }
 

@@ -25,10 +25,10 @@ constexpr double kSlow = 1.5;  // times the median
 constexpr int kMinRepetitions = 3, kMaxRepetitions = 300;
 constexpr std::size_t kEnoughBytes = std::size_t{1} << 20;
 
-/// What went wrong in one check on this rank; the first problem stays.
+/// The first problem that one check finds on this rank.
 class Verdict {
  public:
-  /// `where` in parts: they are joined only when something is wrong.
+  /// `where` describes the element; it is formatted only on a mismatch.
   template <class T, class... Where>
   void expect(const T& found, const T& wanted, const Where&... where) {
     if (problem_.empty() && std::memcmp(&found, &wanted, sizeof(T)) != 0)
@@ -43,7 +43,7 @@ class Verdict {
   std::string problem_;
 };
 
-/// Small whole numbers, so that every order of summation gives the same sum in every type.
+/// Small integers, so that every order of summation gives the same sum in every type.
 std::int64_t value_of(int rank, std::size_t element) {
   return static_cast<std::int64_t>((element * 7 + static_cast<std::size_t>(rank) * 13) % 101);
 }
@@ -116,7 +116,7 @@ void check_broadcast(Communicator& comm, Verdict& verdict) {
 }
 
 void check_all_gather(Communicator& comm, Verdict& verdict) {
-  const auto size_of = [](int r) { return static_cast<std::size_t>(r % 3) * 5003; };  // rank 0 gives nothing
+  const auto size_of = [](int r) { return static_cast<std::size_t>(r % 3) * 5003; };  // rank 0 contributes nothing
   Gathered all;
   comm.all_gather(piece_of(comm.rank(), 0, size_of(comm.rank())), all, "comm-test all_gather");
   for (int r = 0; r < comm.size(); ++r) expect_piece(all.of(r), r, 0, size_of(r), verdict);
@@ -166,7 +166,7 @@ void check_node_memory(World& world, Verdict& verdict) {
   world.node_communicator().barrier("comm-test node memory read");
 }
 
-/// Runs on every rank; the lowest rank with a problem speaks for all.
+/// Runs a check on every rank and reports the problem of the lowest failing rank.
 template <class Body>
 CommCheck check(World& world, const char* name, Body body) {
   Verdict verdict;
@@ -188,18 +188,18 @@ double median_of(std::vector<double> values, double quantile = 0.5) {
   return values[static_cast<std::size_t>(at)];
 }
 
-/// Times collectives, each for about `each_s`; a repetition lasts as long as its slowest rank takes.
+/// Times collectives, each for about `each_s`. The time of a repetition is that of its slowest rank.
 class Timer {
  public:
   Timer(Communicator& comm, double each_s) : comm_(comm), each_s_(each_s) {}
 
-  /// `bus_bytes` must leave each rank at least.
+  /// `bus_bytes` is the minimum number of bytes that leave each rank.
   template <class Body>
   void operator()(const char* name, std::size_t bytes, std::size_t bus_bytes, Body body) {
     body();
     Stopwatch watch;
     body();
-    comm_.barrier("comm-test start");  // as each repetition has it; the root of a broadcast is done before the others
+    comm_.barrier("comm-test start");  // as before each repetition: the root of a broadcast finishes early
     const double once = comm_.all_reduced(watch.seconds(), ReduceOp::max, "comm-test time");
     const int repetitions =
         std::clamp(static_cast<int>(each_s_ / std::max(once, 1e-7)), kMinRepetitions, kMaxRepetitions);
@@ -215,23 +215,29 @@ class Timer {
     CommTiming t{name, bytes, repetitions, median_of(times), median_of(times, 0.9)};
     t.bytes_per_s = static_cast<double>(bytes) / t.median_s;
     t.bus_bytes_per_s = static_cast<double>(bus_bytes) / t.median_s;
-    if (t.collective == "link") link_bytes_per_s_ = t.bus_bytes_per_s;
-    t.link_share = link_bytes_per_s_ > 0 ? t.bus_bytes_per_s / link_bytes_per_s_ : 0;
     timings_.push_back(t);
   }
+  /// Ends one message size: the fastest of its timings is what the links can do at that size. That need not be the ring,
+  /// where every rank sends and receives at once.
+  void end_size() {
+    double fastest = 0;
+    for (std::size_t t = begin_; t < timings_.size(); ++t) fastest = std::max(fastest, timings_[t].bus_bytes_per_s);
+    for (; begin_ < timings_.size(); ++begin_)
+      timings_[begin_].link_share = fastest > 0 ? timings_[begin_].bus_bytes_per_s / fastest : 0;
+  }
   std::vector<CommTiming> take() { return std::move(timings_); }
-  /// What everything since the last call would have taken with as few repetitions as there may be.
+  /// Estimated time of all calls since the last least_s() with the minimum number of repetitions.
   double least_s() { return std::exchange(least_s_, 0); }
 
  private:
   Communicator& comm_;
   double each_s_;
   double least_s_ = 0;
-  double link_bytes_per_s_ = 0;  ///< of the size at hand
+  std::size_t begin_ = 0;  ///< first timing of the current size
   std::vector<CommTiming> timings_;
 };
 
-/// Every rank sends so many bytes to the next one.
+/// Sends a fixed number of bytes from every rank to its next rank.
 class Ring {
  public:
   Ring(Communicator& comm, std::size_t bytes)
@@ -252,7 +258,7 @@ class Ring {
   std::vector<std::int64_t> from_;
 };
 
-/// Sizes of messages, what tells most first: the shortest, one that shows the bandwidth, and then the others as they grow.
+/// Message sizes by information: the shortest, then one that shows the bandwidth, then the others in ascending order.
 std::vector<std::size_t> sizes_to_time(std::size_t max_bytes) {
   std::vector<std::size_t> sizes;
   for (std::size_t bytes = 8; bytes < max_bytes; bytes *= 8) sizes.push_back(bytes);
@@ -263,32 +269,31 @@ std::vector<std::size_t> sizes_to_time(std::size_t max_bytes) {
   return sizes;
 }
 
-/// `since` counts the budget's time.
+/// `since` is the start of the time budget. Nothing is timed on one rank, which sends nothing.
 std::vector<CommTiming> time_all(Communicator& comm, const CommTestOptions& options, const Stopwatch& since) {
+  if (comm.size() == 1) return {};
   const std::vector<std::size_t> sizes = sizes_to_time(options.max_bytes);
-  // One clock decides for all: ranks must not disagree about what is measured.
+  // All ranks use the same clock, so that they time the same sizes.
   const auto now = [&] { return comm.all_reduced(since.seconds(), ReduceOp::max, "comm-test budget"); };
   double begin = now(), shortest = 0, per_byte = 0;
   Timer time(comm, std::max(0.0, options.budget_s - begin) / static_cast<double>(6 * sizes.size() + 1));
   time("barrier", 0, 0, [&] { comm.barrier("comm-test barrier"); });
   const auto ranks = static_cast<std::size_t>(comm.size());
   for (const std::size_t bytes : sizes) {
-    // Two sizes at least: latency and bandwidth. What would take longer than there is time left is not begun.
+    // At least two sizes, for latency and bandwidth. Skips sizes that exceed the remaining time.
     const double expected = std::max(shortest, per_byte * static_cast<double>(bytes));
     if (bytes != sizes[0] && bytes != sizes[1] && begin + expected > options.budget_s) continue;
-    if (ranks > 1) {
-      Ring ring(comm, bytes);
-      time("link", bytes, bytes, [&] { ring.send(); });
-    }
+    Ring ring(comm, bytes);
+    time("link", bytes, bytes, [&] { ring.send(); });
     const std::size_t reduced = 2 * bytes * (ranks - 1) / ranks;
     std::vector<float> values(bytes / sizeof(float));
     time("all_reduce", bytes, reduced,
          [&] { comm.all_reduce(std::span<float>(values), ReduceOp::sum, "comm-test all_reduce"); });
     time("start_all_reduce", bytes, reduced,
          [&] { comm.start_all_reduce(std::span<float>(values), "comm-test bucket")->wait(); });
-    time("broadcast", bytes, ranks > 1 ? bytes : 0,
+    time("broadcast", bytes, bytes,
          [&] { comm.broadcast(std::as_writable_bytes(std::span<float>(values)), 0, "comm-test broadcast"); });
-    // Here the size is that of the whole result, so that memory stays the same on any number of ranks.
+    // The size is that of the whole result, so memory does not grow with the number of ranks.
     const std::size_t piece = bytes / ranks;
     std::vector<std::byte> mine(piece), whole(piece * ranks);
     const std::vector<std::int64_t> piece_sizes(ranks, static_cast<std::int64_t>(piece));
@@ -297,6 +302,7 @@ std::vector<CommTiming> time_all(Communicator& comm, const CommTestOptions& opti
     const std::vector<std::span<const std::byte>> to(ranks, std::span<const std::byte>(mine));
     time("all_to_all", piece * ranks, piece * (ranks - 1),
          [&] { comm.all_to_all_known(to, piece_sizes, whole, "comm-test all_to_all"); });
+    time.end_size();
     begin = now();
     const double least = time.least_s();
     if (bytes == sizes[0]) shortest = least;
@@ -305,7 +311,7 @@ std::vector<CommTiming> time_all(Communicator& comm, const CommTestOptions& opti
   std::vector<CommTiming> timings = time.take();
   std::vector<std::size_t> growing = sizes;
   std::sort(growing.begin(), growing.end());
-  const auto place = [&](std::size_t bytes) {  // pieces of equal length may be a little less
+  const auto place = [&](std::size_t bytes) {  // equal contributions may add up to slightly less
     return std::lower_bound(growing.begin(), growing.end(), bytes) - growing.begin();
   };
   std::stable_sort(timings.begin(), timings.end(),
@@ -313,7 +319,7 @@ std::vector<CommTiming> time_all(Communicator& comm, const CommTestOptions& opti
   return timings;
 }
 
-/// A fixed piece of arithmetic (a few milliseconds), best of three.
+/// Seconds for a fixed piece of arithmetic (a few milliseconds), best of three.
 double time_arithmetic() {
   double best = 1e30;
   for (int attempt = 0; attempt < 3; ++attempt) {
@@ -333,7 +339,7 @@ double time_arithmetic() {
   return best;
 }
 
-/// Seconds in which this rank has sent to the next one and heard from the one before, while all do: best of five.
+/// Seconds for sending to the next rank and receiving from the previous one while all ranks do so, best of five.
 double time_ring(Communicator& comm, std::size_t bytes) {
   if (comm.size() == 1) return 0;
   Ring ring(comm, bytes);
@@ -349,33 +355,34 @@ double time_ring(Communicator& comm, std::size_t bytes) {
 
 std::vector<CommRank> look_at_ranks(World& world, const CommTestOptions& options) {
   Communicator& comm = world.communicator();
-  struct Card {
+  struct Record {
     std::int64_t pid;
     int node, node_rank, cpus, unused;
     double compute_s, ring_s;
     std::array<char, 64> host;
-  } card{};
+  } own{};
   cpu_set_t allowed;
-  card.pid = getpid();
-  card.node = world.node();
-  card.node_rank = world.node_rank();
-  card.cpus = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
+  own.pid = getpid();
+  own.node = world.node();
+  own.node_rank = world.node_rank();
+  own.cpus = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
   comm.barrier("comm-test arithmetic");
-  card.compute_s = time_arithmetic();
+  own.compute_s = time_arithmetic();
   const std::size_t ring_bytes = std::min<std::size_t>(options.max_bytes, std::size_t{4} << 20);
-  card.ring_s = time_ring(comm, ring_bytes);
-  std::snprintf(card.host.data(), card.host.size(), "%s", world.host().c_str());
+  own.ring_s = time_ring(comm, ring_bytes);
+  std::snprintf(own.host.data(), own.host.size(), "%s", world.host().c_str());
   Gathered all;
-  comm.all_gather(std::as_bytes(std::span(&card, 1)), all, "comm-test ranks");
+  comm.all_gather(std::as_bytes(std::span(&own, 1)), all, "comm-test ranks");
 
-  std::vector<Card> cards(static_cast<std::size_t>(comm.size()));
-  for (int r = 0; r < comm.size(); ++r) std::memcpy(&cards[static_cast<std::size_t>(r)], all.of(r).data(), sizeof card);
+  std::vector<Record> records(static_cast<std::size_t>(comm.size()));
+  for (int r = 0; r < comm.size(); ++r)
+    std::memcpy(&records[static_cast<std::size_t>(r)], all.of(r).data(), sizeof own);
   std::vector<CommRank> ranks;
   std::vector<double> compute;
-  std::vector<double> speeds[2];  // links inside a node and between nodes are not to be compared
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    const Card& c = cards[r];
-    const Card& next = cards[(r + 1) % cards.size()];
+  std::vector<double> speeds[2];  // links within a node, links between nodes
+  for (std::size_t r = 0; r < records.size(); ++r) {
+    const Record& c = records[r];
+    const Record& next = records[(r + 1) % records.size()];
     CommRank rank;
     rank.rank = static_cast<int>(r);
     rank.node = c.node;
@@ -384,15 +391,15 @@ std::vector<CommRank> look_at_ranks(World& world, const CommTestOptions& options
     rank.host = c.host.data();
     rank.cpus = c.cpus;
     rank.compute_s = c.compute_s;
-    // A slow link makes both its ends late: a link is as quick as the end that was not made late by its other link.
-    if (cards.size() > 1) rank.send_bytes_per_s = static_cast<double>(ring_bytes) / std::min(c.ring_s, next.ring_s);
+    // A slow link delays both of its ends, so a link is as fast as its faster end.
+    if (records.size() > 1) rank.send_bytes_per_s = static_cast<double>(ring_bytes) / std::min(c.ring_s, next.ring_s);
     compute.push_back(c.compute_s);
     speeds[c.node == next.node ? 0 : 1].push_back(rank.send_bytes_per_s);
     ranks.push_back(rank);
   }
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    // One node with a slow link spoils two links of the ring, half of those of four nodes: hence the upper quartile.
-    const std::vector<double>& like = speeds[cards[r].node == cards[(r + 1) % cards.size()].node ? 0 : 1];
+    // One node with a slow link affects two links of the ring, which is half of four: hence the upper quartile.
+    const std::vector<double>& like = speeds[records[r].node == records[(r + 1) % records.size()].node ? 0 : 1];
     ranks[r].slow = ranks[r].compute_s > kSlow * median_of(compute);
     ranks[r].slow_link = ranks[r].send_bytes_per_s < median_of(like, 0.75) / kSlow;
   }
@@ -403,7 +410,7 @@ std::size_t bucket_for(const std::vector<CommTiming>& timings) {
   double best = 0;
   std::size_t longest = 0;
   for (const CommTiming& t : timings) longest = std::max(longest, t.bytes);
-  if (longest < kEnoughBytes) return 0;  // latency only: no bandwidth was seen yet
+  if (longest < kEnoughBytes) return 0;  // too short to show the bandwidth
   for (const CommTiming& t : timings)
     if (t.collective == "start_all_reduce") best = std::max(best, t.bytes_per_s);
   for (const CommTiming& t : timings)
@@ -430,7 +437,7 @@ CommReport comm_test(World& world, const CommTestOptions& options) {
   add("all_reduce min f64", [&](Verdict& v) { check_all_reduce<double>(comm, ReduceOp::min, v); });
   add("all_reduce max u64", [&](Verdict& v) { check_all_reduce<std::uint64_t>(comm, ReduceOp::max, v); });
   add("all_reduce bit_or u64", [&](Verdict& v) { check_all_reduce<std::uint64_t>(comm, ReduceOp::bit_or, v); });
-  add("start_all_reduce, several under way", [&](Verdict& v) { check_overlapped(comm, v); });
+  add("start_all_reduce, several in progress", [&](Verdict& v) { check_overlapped(comm, v); });
   add("broadcast", [&](Verdict& v) { check_broadcast(comm, v); });
   add("all_gather, uneven", [&](Verdict& v) { check_all_gather(comm, v); });
   add("all_to_all, uneven", [&](Verdict& v) { check_all_to_all(comm, v); });
@@ -450,7 +457,8 @@ std::string comm_test_text(const CommReport& report) {
   char line[256];
   bool slow = false, slow_link = false;
   for (const CommRank& r : report.ranks) {
-    slow = slow || r.slow, slow_link = slow_link || r.slow_link;
+    slow = slow || r.slow;
+    slow_link = slow_link || r.slow_link;
     const std::string speed = r.send_bytes_per_s > 0 ? human_bytes(r.send_bytes_per_s) + "/s" : std::string("-");
     std::snprintf(line, sizeof line, "%6d %5d  %-16s %9lld %5d  %10s  %12s%s%s\n", r.rank, r.node, r.host.c_str(),
                   static_cast<long long>(r.pid), r.cpus, human_seconds(r.compute_s).c_str(), speed.c_str(),
@@ -461,9 +469,10 @@ std::string comm_test_text(const CommReport& report) {
   for (const CommCheck& c : report.checks) {
     text += join(c.passed ? "  ok      " : "  FAILED  ", c.name, c.passed ? "" : ": ", c.problem, "\n");
   }
-  text +=
-      "\n  collective              bytes  repetitions      median         p90     bandwidth           bus  of the "
-      "link\n";
+  text += report.timings.empty()
+              ? "\nOne rank sends nothing: there is nothing to time. Start several ranks with mpirun or srun.\n"
+              : "\n  collective              bytes  repetitions      median         p90     bandwidth           bus  "
+                "of the link\n";
   for (const CommTiming& t : report.timings) {
     const std::string speed = t.bytes > 0 ? human_bytes(t.bytes_per_s) + "/s" : std::string("-");
     const std::string bus = t.bus_bytes_per_s > 0 ? human_bytes(t.bus_bytes_per_s) + "/s" : std::string("-");
@@ -479,14 +488,16 @@ std::string comm_test_text(const CommReport& report) {
   }
   text += "\n";
   if (report.ranks.size() > 1) {
-    text += report.bucket_bytes > 0
-                ? join("dist.bucket_bytes = ", report.bucket_bytes,
-                       " is the smallest size that reaches 80 % of the best bandwidth of started all-reduces here.\n")
-                : std::string("No bucket size proposed: messages of 1 MiB were not reached (--max-bytes, --budget).\n");
+    text +=
+        report.bucket_bytes > 0
+            ? join("dist.bucket_bytes = ", report.bucket_bytes,
+                   " is the smallest size that reaches 80 % of the best bandwidth of started all-reduces here.\n")
+            : std::string("No bucket size proposed: no message of 1 MiB was timed; raise --max-bytes or --budget.\n");
   }
-  if (slow) text += "SLOW PROCESSOR: 1.5 times the median or more; every step waits for that rank. Is its host busy?\n";
-  if (slow_link)
-    text += "SLOW LINK: the one to the next rank. A rank with one before and one behind it has the slow network.\n";
+  if (slow)
+    text +=
+        "SLOW PROCESSOR: at least 1.5 times the median; every step waits for this rank. Check the load of its host.\n";
+  if (slow_link) text += "SLOW LINK: the link to the next rank. A rank between two slow links has the slow network.\n";
   text += report.passed() ? "All collectives are correct.\n" : "SOME COLLECTIVES GIVE WRONG RESULTS.\n";
   return text;
 }
@@ -510,6 +521,7 @@ std::string comm_test_json(const CommReport& report) {
   }
   for (const CommCheck& c : report.checks)
     json["checks"].push_back({{"name", c.name}, {"passed", c.passed}, {"problem", c.problem}});
+  json["timings"] = nlohmann::ordered_json::array();
   for (const CommTiming& t : report.timings) {
     json["timings"].push_back({{"collective", t.collective},
                                {"bytes", t.bytes},

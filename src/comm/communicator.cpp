@@ -18,7 +18,7 @@ std::span<std::byte> writable_bytes(std::vector<T>& values) {
   return std::as_writable_bytes(std::span<T>(values));
 }
 
-/// Where pieces of these sizes begin, and memory for them.
+/// Computes the offsets of contributions of these sizes and allocates their memory.
 void lay_out(std::span<const std::int64_t> sizes, Gathered& into) {
   into.begin.resize(sizes.size() + 1);
   into.begin[0] = 0;
@@ -80,7 +80,7 @@ class SelfComm final : public Communicator {
   static void copy_own(const char* operation, std::span<const std::byte> mine, std::span<const std::int64_t> sizes,
                        std::span<std::byte> into, const char* what) {
     require(sizes.size() == 1 && sizes[0] == static_cast<std::int64_t>(mine.size()) && into.size() == mine.size(),
-            operation, " '", what, "': ", mine.size(), " bytes into ", into.size(), ", and the sizes say otherwise");
+            operation, " '", what, "': ", mine.size(), " bytes into ", into.size(), ": must equal the size in `sizes`");
     if (!mine.empty()) std::memcpy(into.data(), mine.data(), mine.size());
   }
 };

@@ -10,8 +10,8 @@
 namespace lockstep {
 
 namespace {
-constexpr int kFirstTag = 64;          // below are the tags of other point-to-point traffic
-constexpr std::uint64_t kTags = 8192;  // pairs; the standard guarantees 32767 tags
+constexpr int kFirstTag = 64;          // lower tags belong to other point-to-point traffic
+constexpr std::uint64_t kTags = 8192;  // pairs of tags; the standard guarantees 32767 tags
 }  // namespace
 
 CompressedSum::CompressedSum(MPI_Comm comm, std::span<float> values, std::uint64_t sequence, const char* what,
@@ -24,12 +24,14 @@ CompressedSum::CompressedSum(MPI_Comm comm, std::span<float> values, std::uint64
   MPI_Comm_rank(comm_, &rank_);
   MPI_Comm_size(comm_, &size_);
   const auto others = static_cast<std::size_t>(size_ - 1);
-  const Part mine = part(rank_);
-  require(part(size_ - 1).count < std::size_t{1} << 31, "compressed sum '", what_, "': ", values.size(), " values for ",
-          size_, " ranks are too many; use smaller buckets");
+  const Chunk mine = chunk(rank_);
+  require(chunk(size_ - 1).count < std::size_t{1} << 31, "compressed sum '", what_, "': ", values.size(),
+          " values for ", size_, " ranks are too many; use smaller buckets");
   b_.out.resize(values.size());
-  b_.in.resize(std::max(others * mine.count, values.size()));  // first everybody's values of my part, then the sums
-  b_.scatter.clear(), b_.gather.clear(), b_.sends.clear();
+  b_.in.resize(std::max(others * mine.count, values.size()));  // first all contributions to my chunk, then the sums
+  b_.scatter.clear();
+  b_.gather.clear();
+  b_.sends.clear();
   for (int shift = 1; shift < size_; ++shift) {
     const int from = (rank_ + size_ - shift) % size_;
     const auto slot = static_cast<std::size_t>(from < rank_ ? from : from - 1);
@@ -39,7 +41,7 @@ CompressedSum::CompressedSum(MPI_Comm comm, std::span<float> values, std::uint64
   }
   for (int shift = 1; shift < size_; ++shift) {
     const int to = (rank_ + shift) % size_;
-    const Part p = part(to);
+    const Chunk p = chunk(to);
     std::transform(values.begin() + static_cast<std::ptrdiff_t>(p.begin),
                    values.begin() + static_cast<std::ptrdiff_t>(p.begin + p.count),
                    b_.out.begin() + static_cast<std::ptrdiff_t>(p.begin), to_bf16);
@@ -49,7 +51,7 @@ CompressedSum::CompressedSum(MPI_Comm comm, std::span<float> values, std::uint64
   }
 }
 
-CompressedSum::Part CompressedSum::part(int rank) const {
+CompressedSum::Chunk CompressedSum::chunk(int rank) const {
   const auto n = values_.size(), r = static_cast<std::size_t>(rank), ranks = static_cast<std::size_t>(size_);
   return {n * r / ranks, n * (r + 1) / ranks - n * r / ranks};
 }
@@ -79,7 +81,7 @@ bool CompressedSum::test() {
 void CompressedSum::add_up() {
   constexpr std::size_t kBlock = 1024;
   std::array<float, kBlock> sum;
-  const Part mine = part(rank_);
+  const Chunk mine = chunk(rank_);
   float* own = values_.data() + mine.begin;
   for (std::size_t first = 0; first < mine.count; first += kBlock) {
     const std::size_t count = std::min(kBlock, mine.count - first);
@@ -94,18 +96,18 @@ void CompressedSum::add_up() {
     }
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint16_t rounded = to_bf16(sum[i]);
-      b_.out[mine.begin + first + i] = rounded;  // nobody was sent this part
+      b_.out[mine.begin + first + i] = rounded;  // no send uses this chunk of b_.out
       own[first + i] = from_bf16(rounded);
     }
   }
 }
 
 void CompressedSum::send_sum() {
-  const Part mine = part(rank_);
+  const Chunk mine = chunk(rank_);
   const std::string doing = join("compressed sum '", what_, "'");
   for (int shift = 1; shift < size_; ++shift) {
     const int from = (rank_ + size_ - shift) % size_, to = (rank_ + shift) % size_;
-    const Part theirs = part(from);
+    const Chunk theirs = chunk(from);
     check_mpi(MPI_Irecv(b_.in.data() + theirs.begin, static_cast<int>(theirs.count), MPI_UINT16_T, from, tag_ + 1,
                         comm_, &b_.gather.emplace_back(MPI_REQUEST_NULL)),
               doing);
@@ -116,7 +118,7 @@ void CompressedSum::send_sum() {
 }
 
 void CompressedSum::take_sums() {
-  const Part mine = part(rank_);
+  const Chunk mine = chunk(rank_);
   const auto take = [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) values_[i] = from_bf16(b_.in[i]);
   };

@@ -9,32 +9,34 @@
 
 namespace lockstep {
 
-/// A sum over ranks that moves half the bytes: values travel as bf16 and are added in f32, in rank order.
+/// A sum over ranks with half the traffic: values travel as bf16 and are added in f32, in rank order.
 ///
-/// Each rank owns one part of the vector. Everybody sends every owner its part rounded to bf16; the owner adds them up (its own
-/// values unrounded), rounds the sum and sends it to all, and takes the rounded one itself: every rank ends with the same bits.
-/// (ranks - 1) / ranks * 4 bytes per element leave each rank, where a ring of f32 moves 8. Messages go from each rank to each, so
-/// parts should not be tiny: buckets of a megabyte suit some hundred ranks.
+/// Each rank owns one chunk of the vector. Every rank rounds each chunk to bf16 and sends it to its owner. The owner
+/// adds the contributions in rank order (its own unrounded), rounds the sum to bf16, sends it to all ranks and keeps
+/// the rounded sum itself, so every rank ends with the same bits. (ranks - 1) / ranks * 4 bytes per element leave each
+/// rank; a ring in f32 moves 8. Every rank sends to every other rank, so chunks should not be tiny: buckets of a
+/// megabyte suit some hundred ranks.
 ///
-/// Point to point with tags of its own: several may be under way, and their second halves may begin in any order.
+/// Point-to-point messages with separate tags: several sums may be in progress and enter their second phase in any
+/// order.
 class CompressedSum {
  public:
-  /// Memory of one sum, kept from call to call.
+  /// Memory of one sum, reused from call to call.
   struct Buffers {
     std::vector<std::uint16_t> out, in;
     std::vector<MPI_Request> scatter, gather, sends;
   };
-  /// Posts the receives and the first sends. `sequence` is the same on all ranks and differs between sums under way.
+  /// Posts the receives and the first sends. `sequence` is the same on all ranks and differs between sums in progress.
   CompressedSum(MPI_Comm comm, std::span<float> values, std::uint64_t sequence, const char* what, Buffers buffers);
-  /// Whether the sum is there; moves it on.
+  /// Lets the sum progress. Returns whether it is complete.
   bool test();
   Buffers take_buffers() { return std::move(b_); }
 
  private:
-  struct Part {
+  struct Chunk {
     std::size_t begin, count;
   };
-  Part part(int rank) const;
+  Chunk chunk(int rank) const;
   bool all_done(std::vector<MPI_Request>& requests) const;
   void add_up();
   void send_sum();

@@ -14,11 +14,11 @@
 
 namespace lockstep {
 
-/// What the communicators of a process share: where this rank reports to, and how it waits.
+/// State shared by the communicators of a process: the rank's status and its way of waiting.
 struct CommContext {
   explicit CommContext(RankBoard* board, const NodeBoard* node = nullptr) : status(board), node_board(node) {}
-  /// Once the job is being ended this rank waits for its end: a rank that was stopped and now runs again must not complete the
-  /// collective that the others were told to give up.
+  /// Blocks forever once the job is ending. A rank that was stopped and continues must not complete a collective that
+  /// the others have abandoned.
   void stay_if_ending() const {
     if (node_board == nullptr) return;
     while (node_board->ending.load(std::memory_order_relaxed) != 0) pause();
@@ -26,24 +26,23 @@ struct CommContext {
   Status status;
   const NodeBoard* node_board;
   WorldOptions options;
-  Progress* progress = nullptr;    ///< for started collectives; none without threads in MPI
-  bool crowded = false;            ///< more ranks than processors on this node: waiting must not cost a processor
-  std::vector<std::string> hosts;  ///< of each rank
-  std::function<void()>
-      while_waiting;  ///< called now and then by a waiting rank, when the watchdog cannot use MPI from its own thread
+  Progress* progress = nullptr;    ///< drives started collectives; null without MPI_THREAD_MULTIPLE
+  bool crowded = false;            ///< more ranks than CPUs on this node: waiting must yield
+  std::vector<std::string> hosts;  ///< host of each rank
+  /// A waiting rank calls it occasionally, if the watchdog cannot use MPI from its own thread.
+  std::function<void()> while_waiting;
 };
 
-/// One waiting: spins for the time in which a quick collective ends, then gives the processor to whoever wants it, and
-/// at last sleeps.
+/// The back-off of one wait: spins for the duration of a fast collective, then yields the CPU, and finally sleeps.
 class Backoff {
  public:
   explicit Backoff(const CommContext& context) : context_(context), spinning_(!context.crowded) {}
-
+  /// Call between two polls. Returns false while still spinning, so that the caller can skip expensive polls.
   /// Between two looks at what is waited for. False while still spinning: the caller may spare itself costly looks.
   bool pause() {
     ++calls_;
     if (spinning_) {
-      // By the clock, not by count: a look costs nanoseconds in shared memory and microseconds in a network library.
+      // By the clock, not by count: a poll costs nanoseconds in shared memory and microseconds in a network library.
       if (began_ns_ == 0) began_ns_ = monotonic_ns();
       if (calls_ % 8 == 0 && monotonic_ns() - began_ns_ > kSpinFor_ns) spinning_ = false;
 #if defined(__x86_64__)
@@ -63,7 +62,7 @@ class Backoff {
 
  private:
   static constexpr std::int64_t kSpinFor_ns = 10'000;
-  static constexpr std::int64_t kYieldFor_ns = 20'000'000;  // sleeping adds latency of 1 % at most
+  static constexpr std::int64_t kYieldFor_ns = 20'000'000;  // sleeping adds at most 1 % latency
   static constexpr std::int64_t kServeEvery_ns = 50'000'000;
 
   void slow_down() {
@@ -83,7 +82,7 @@ class Backoff {
   std::int64_t began_ns_ = 0, served_ns_ = 0;
 };
 
-/// A collective for the time of its life, in the status that the watchdogs read.
+/// Marks the rank as inside a collective, in the status that the watchdogs read, for the life of the object.
 class InCollective {
  public:
   InCollective(CommContext& context, const char* channel, std::uint64_t sequence, const char* operation,

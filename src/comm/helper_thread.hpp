@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-/// A thread that no signal is delivered to: signals are for the thread that trains, whose handler sets the flag that stops the run.
+/// Starts a thread that receives no signals. Signals go to the training thread, whose handler sets the flag that stops
+/// the run.
 template <class Body>
 std::thread helper_thread(Body body) {
   sigset_t all, before;

@@ -15,14 +15,14 @@ std::string launched_by() {
     if (value == "always") return "LOCKSTEP_MPI";
     if (value == "never") return {};
   }
-  // A Slurm step without any PMI (srun --mpi=none) also counts: MPI_Init then says what is wrong, where N processes
-  // that each believe to be alone would overwrite each other's files.
+  // Includes a Slurm step without PMI (srun --mpi=none): MPI_Init then reports the problem. Otherwise N processes that
+  // each believe to be alone would overwrite each other's files.
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE", "PMI_FD",
                            "HYDI_CONTROL_FD", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_SIZE", "PALS_RANKID", "ALPS_APP_PE",
                            "FLUX_TASK_RANK", "JSM_NAMESPACE_SIZE"}) {
     if (std::getenv(name) != nullptr) return name;
   }
-  // One task is what an interactive shell has.
+  // An interactive shell has one task.
   if (const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS"); tasks != nullptr && std::string_view(tasks) != "1")
     return "SLURM_STEP_NUM_TASKS";
   return {};

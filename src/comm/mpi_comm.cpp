@@ -63,7 +63,7 @@ const char* operation_name(ReduceOp op) {
   return "all_reduce";
 }
 
-/// Calls piece(first, count) for consecutive pieces of at most `limit`; once with nothing when there is nothing.
+/// Calls piece(first, count) for consecutive ranges of at most `limit`, and once with count 0 if total is 0.
 template <class Piece>
 void in_pieces(std::size_t total, std::size_t limit, Piece piece) {
   std::size_t first = 0;
@@ -98,12 +98,12 @@ class MpiComm::PendingSum final : public Request {
   }
   ~PendingSum() override {
     try {
-      // While an error passes through, this rank is about to end the job: it must not wait for the others first.
+      // During an exception this rank is about to end the job, so it must not wait for the others.
       if (std::uncaught_exceptions() == 0) wait();
     } catch (const std::exception& problem) {
       log::error(problem.what());
     }
-    move_it_myself();
+    end_progress();
   }
   bool test() override {
     if (requests_.empty()) return true;
@@ -112,13 +112,13 @@ class MpiComm::PendingSum final : public Request {
               join("all_reduce '", what_, "'"));
     if (done) {
       requests_.clear();
-      move_it_myself();
+      end_progress();
     }
     return done != 0;
   }
   void wait() override {
     if (test()) return;
-    move_it_myself();
+    end_progress();
     const InCollective in(comm_.context_, comm_.channel_.c_str(), sequence_, "all_reduce sum", count_, type_,
                           what_.c_str());
     comm_.drive(requests_, "all_reduce", what_.c_str());
@@ -126,7 +126,7 @@ class MpiComm::PendingSum final : public Request {
   }
 
  private:
-  void move_it_myself() {
+  void end_progress() {
     if (progress_ != nullptr) std::exchange(progress_, nullptr)->end();
   }
 
@@ -153,16 +153,16 @@ class MpiComm::PendingCompressedSum final : public Request {
   }
   ~PendingCompressedSum() override {
     try {
-      if (std::uncaught_exceptions() == 0) wait();  // as PendingSum
+      if (std::uncaught_exceptions() == 0) wait();  // see PendingSum
     } catch (const std::exception& problem) {
       log::error(problem.what());
     }
-    move_it_myself();
+    end_progress();
     std::erase(comm_.compressed_, this);
     if (done_) comm_.spare_.push_back(sum_.take_buffers());
   }
   bool test() override {
-    // Others may wait for this rank's half of another sum: all are moved on.
+    // Drives all sums: other ranks may wait for this rank's contribution to another one.
     if (!done_) {
       for (PendingCompressedSum* sum : comm_.compressed_) sum->move();
     }
@@ -170,7 +170,7 @@ class MpiComm::PendingCompressedSum final : public Request {
   }
   void wait() override {
     if (test()) return;
-    move_it_myself();
+    end_progress();
     const InCollective in(comm_.context_, comm_.channel_.c_str(), sequence_, "compressed sum", count_, "f32",
                           what_.c_str());
     Backoff backoff(comm_.context_);
@@ -181,9 +181,9 @@ class MpiComm::PendingCompressedSum final : public Request {
   void move() {
     if (done_ || !sum_.test()) return;
     done_ = true;
-    move_it_myself();
+    end_progress();
   }
-  void move_it_myself() {
+  void end_progress() {
     if (progress_ != nullptr) std::exchange(progress_, nullptr)->end();
   }
   MpiComm& comm_;
@@ -210,7 +210,7 @@ MpiComm::~MpiComm() {
 }
 
 std::string MpiComm::name_rank(int rank) const {
-  // Ranks of the node's communicator are those of one host; the world's ranks know theirs.
+  // The communicator of a node covers one host. The communicator of all ranks knows their hosts.
   const bool world = static_cast<std::size_t>(size_) == context_.hosts.size();
   return world ? join("rank ", rank, " (", context_.hosts[rank], ")") : join("rank ", rank, " of the node");
 }
@@ -292,8 +292,8 @@ void MpiComm::reduce(std::span<T> values, ReduceOp op, const char* what) {
   require(op != ReduceOp::bit_or || std::is_unsigned_v<T>, "all_reduce '", what, "': bit_or needs unsigned integers");
   const InCollective in = begin(operation_name(op), values.size(), Wire<T>::name, what);
   const std::size_t slot = slot_bytes();
-  // Inside one node any length goes piece by piece, faster than MPI; between nodes only what fits one piece, because nothing would
-  // travel while the node adds up the next.
+  // Within a node any length goes through shared memory in blocks, which is faster than MPI. Across nodes only data
+  // that fit one block do, because the network would idle while the node sums the next block.
   if (slot >= sizeof(T) && (!node_path_.several_nodes || values.size_bytes() <= slot)) {
     in_pieces(values.size(), slot / sizeof(T),
               [&](std::size_t first, std::size_t count) { reduce_on_node(values.subspan(first, count), op, what); });
@@ -350,8 +350,8 @@ void MpiComm::all_gather_known(std::span<const std::byte> mine, std::span<const 
   for (const std::int64_t size : sizes) total += size;
   require(static_cast<std::int64_t>(mine.size()) == sizes[static_cast<std::size_t>(rank_)] &&
               static_cast<std::int64_t>(into.size()) == total,
-          "all_gather '", what, "': rank ", rank_, " gives ", mine.size(), " bytes and room for ", into.size(),
-          ", but the sizes say ", sizes[static_cast<std::size_t>(rank_)], " and ", total);
+          "all_gather '", what, "': rank ", rank_, " passes ", mine.size(), " bytes and memory for ", into.size(),
+          ", but sizes has ", sizes[static_cast<std::size_t>(rank_)], " and ", total);
   const InCollective in = begin("all_gather", static_cast<std::uint64_t>(total), "bytes", what);
   const auto longest = static_cast<std::size_t>(*std::max_element(sizes.begin(), sizes.end()));
   if (node_path_.reduce != nullptr && longest <= slot_bytes() && !node_path_.several_nodes) {
@@ -395,17 +395,17 @@ void MpiComm::all_to_all_known(std::span<const std::span<const std::byte>> to, s
           from_sizes.size(), " sizes for ", size_, " ranks");
   std::int64_t total = 0;
   for (const std::int64_t size : from_sizes) total += size;
-  require(static_cast<std::int64_t>(into.size()) == total, "all_to_all '", what, "': room for ", into.size(),
-          " bytes, but ", total, " come");
+  require(static_cast<std::int64_t>(into.size()) == total, "all_to_all '", what, "': memory for ", into.size(),
+          " bytes, but ", total, " arrive");
   const InCollective in = begin("all_to_all", 0, "", what);
   std::vector<std::byte*> at(ranks);
   for (std::size_t r = 0, begin = 0; r < ranks; begin += static_cast<std::size_t>(from_sizes[r]), ++r)
     at[r] = into.data() + begin;
   const auto self = static_cast<std::size_t>(rank_);
   require(to[self].size() == static_cast<std::size_t>(from_sizes[self]), "all_to_all '", what, "': rank ", rank_,
-          " gives itself ", to[self].size(), " bytes and expects ", from_sizes[self]);
+          " sends itself ", to[self].size(), " bytes but expects ", from_sizes[self]);
   if (!to[self].empty()) std::memcpy(at[self], to[self].data(), to[self].size());
-  // Point to point: empty pieces cost nothing, pieces may be of any length, and nothing is copied into one block first.
+  // Point to point: empty messages cost nothing, lengths are unlimited, and no intermediate copy is needed.
   constexpr int kTag = 17;
   std::vector<MPI_Request> requests;
   const auto post = [&](std::size_t size, auto call) {

@@ -13,24 +13,23 @@
 
 namespace lockstep {
 
-/// Throws Error (internal) with MPI's own text unless `code` is MPI_SUCCESS. The message reads: doing: MPI's text.
+/// Throws Error (internal) unless `code` is MPI_SUCCESS. The message is `doing`, then MPI's text.
 void check_mpi(int code, const std::string& doing, const std::source_location& where = std::source_location::current());
 
-/// The short way for small all-reduces: shared memory inside the node, and a communicator of each node's first rank
-/// between nodes.
+/// The fast path of small all-reduces: shared memory within a node, and a communicator of the nodes' first ranks across
+/// nodes.
 struct NodePath {
   NodeReduce* reduce = nullptr;
-  MPI_Comm leaders = MPI_COMM_NULL;  ///< on each node's first rank, when there are several nodes
+  MPI_Comm leaders = MPI_COMM_NULL;  ///< on the first rank of each node, if there are several nodes
   bool several_nodes = false;
-  std::vector<int> world_ranks;  ///< of the ranks of this node
+  std::vector<int> world_ranks;  ///< world rank of each rank of this node
 };
 
-/// Collectives over MPI: each is its non-blocking form, driven by MPI_Test, so that the rank can say where it waits and
-/// give way.
+/// Collectives over MPI. Each uses the non-blocking form, driven by MPI_Test, so that a waiting rank can report its
+/// position and yield.
 class MpiComm final : public Communicator {
  public:
-  /// Takes a duplicate of `comm`. `channel` names it in reports. With a node path, `comm` is the communicator of all
-  /// ranks.
+  /// Duplicates `comm`. `channel` is its name in reports. With a node path, `comm` must contain all ranks.
   MpiComm(MPI_Comm comm, const char* channel, CommContext& context, NodePath node_path = {});
   ~MpiComm() override;
   MpiComm(const MpiComm&) = delete;
@@ -63,13 +62,13 @@ class MpiComm final : public Communicator {
   template <class T>
   void reduce(std::span<T> values, ReduceOp op, const char* what);
   NodeReduce::Call node_call(ReduceOp op, const char* what) const;
-  /// Longest piece that goes through the node's memory; 0: none does.
+  /// Largest block that goes through the node's shared memory; 0 disables this path.
   std::size_t slot_bytes() const;
   template <class T>
   void reduce_on_node(std::span<T> values, ReduceOp op, const char* what);
   template <class T>
   std::unique_ptr<Request> start(std::span<T> values, const char* what);
-  /// Counts the collective and, in debug mode, agrees on it with the other ranks.
+  /// Counts the collective. In debug mode, compares it with those of the other ranks.
   InCollective begin(const char* operation, std::uint64_t count, const char* type, const char* what);
   void agree_on_call(const Signature& mine);
   void drive(MPI_Request& request, const char* operation, const char* what);
@@ -77,14 +76,14 @@ class MpiComm final : public Communicator {
   std::string name_rank(int rank) const;
 
   MPI_Comm comm_ = MPI_COMM_NULL;
-  MPI_Comm check_comm_ = MPI_COMM_NULL;  ///< a mismatched collective on comm_ must not meet the check's own
+  MPI_Comm check_comm_ = MPI_COMM_NULL;  ///< separate, so that the check works when collectives on comm_ mismatch
   std::string channel_;
   CommContext& context_;
   NodePath node_path_;
   int rank_ = 0, size_ = 1;
   std::uint64_t sequence_ = 0;
-  std::vector<PendingCompressedSum*> compressed_;  ///< under way
-  std::vector<CompressedSum::Buffers> spare_;      ///< of compressed sums that are done
+  std::vector<PendingCompressedSum*> compressed_;  ///< in progress
+  std::vector<CompressedSum::Buffers> spare_;      ///< of completed sums
 };
 
 }  // namespace lockstep

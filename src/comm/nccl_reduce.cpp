@@ -16,15 +16,15 @@ namespace lockstep {
 
 namespace {
 
-/// A stream beside the main one, which its work overtakes where both could run, and the two events that order them.
+/// A high-priority stream beside the main stream, and the two events that order them.
 class SideStream {
  public:
   SideStream() {
     int least = 0, greatest = 0;
-    gpu::check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for streams' priorities");
-    gpu::check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), "making a stream for NCCL");
+    gpu::check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "reading the stream priorities");
+    gpu::check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), "creating a stream for NCCL");
     for (cudaEvent_t* event : {&reached_, &done_})
-      gpu::check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "making an event for NCCL");
+      gpu::check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "creating an event for NCCL");
   }
   ~SideStream() {
     cudaEventDestroy(reached_);
@@ -34,9 +34,9 @@ class SideStream {
   SideStream(const SideStream&) = delete;
   SideStream& operator=(const SideStream&) = delete;
 
-  /// What this stream is given from here on comes after what `main` was given so far.
+  /// Makes later work of this stream wait for the work enqueued on `main` so far.
   void follow(cudaStream_t main) const { order(stream_, reached_, main); }
-  /// The reverse.
+  /// Makes later work of `main` wait for the work enqueued on this stream so far.
   void be_followed_by(cudaStream_t main) const { order(main, done_, stream_); }
   cudaStream_t native() const { return stream_; }
 
@@ -49,8 +49,8 @@ class SideStream {
   cudaEvent_t reached_ = nullptr, done_ = nullptr;
 };
 
-/// How far a round of collectives has come, as the GPU itself tells: a byte of the host's for each, that the stream sets
-/// when it has gone past the collective. Unlike events it works within graphs.
+/// Progress of a round of collectives: the stream sets one byte of host memory after each collective. Unlike events,
+/// this works inside graphs.
 class Progress {
  public:
   explicit Progress(const Stream& main) : seen_(Buffer::pinned(kMost)), source_(main.device(), kMost + 1) {
@@ -62,7 +62,7 @@ class Progress {
   void passed(cudaStream_t stream, std::size_t collective) const {
     if (collective < kMost) set(stream, collective, source_.data() + kMost, 1);
   }
-  /// Collectives of the round that have ended.
+  /// Number of completed collectives of the round.
   std::size_t ended() const {
     const volatile std::byte* seen = seen_.data();
     std::size_t n = 0;
@@ -71,16 +71,17 @@ class Progress {
   }
 
  private:
-  static constexpr std::size_t kMost = 1024;  ///< later ones of a round are not told apart
+  static constexpr std::size_t kMost = 1024;  ///< collectives beyond these are not tracked
   void set(cudaStream_t stream, std::size_t at, const std::byte* from, std::size_t count) const {
-    gpu::check(cudaMemcpyAsync(seen_.data() + at, from, count, cudaMemcpyDeviceToHost, stream), "noting progress");
+    gpu::check(cudaMemcpyAsync(seen_.data() + at, from, count, cudaMemcpyDeviceToHost, stream),
+               "recording the progress of collectives");
   }
   Buffer seen_;
-  Buffer source_;  ///< zeros, and a one
+  Buffer source_;  ///< zeros followed by a one
 };
 
-/// Aborted, not destroyed, at its end: nothing is under way after a wait(), and a failed one must not hang. Graphs that hold
-/// its collectives must be gone by then.
+/// Owns an NCCL communicator. Aborts instead of destroying it, because destroying a failed communicator may hang; after
+/// a wait() nothing is in progress. Graphs that contain its collectives must be gone before.
 struct Handle {
   Handle() = default;
   Handle(const Handle&) = delete;
@@ -98,10 +99,10 @@ class NcclReduce final : public GpuReduce {
     ncclUniqueId id = {};
     ncclResult_t made = ncclSuccess;
     if (comm.rank() == 0) made = ncclGetUniqueId(&id);
-    require(comm.agree(made == ncclSuccess, "NCCL's id"), "starting NCCL: rank 0 got no id: ", ncclGetErrorString(made),
-            hint());
+    require(comm.agree(made == ncclSuccess, "NCCL's id"),
+            "starting NCCL: rank 0 cannot create an id: ", ncclGetErrorString(made), hint());
     comm.broadcast(std::as_writable_bytes(std::span(&id, 1)), 0, "NCCL's id");
-    // Not blocking: a rank that never comes must not hold the others past the deadline.
+    // Non-blocking: a rank that never arrives must not hold the others past the deadline.
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     finish(ncclCommInitRankConfig(&nccl_.comm, comm.size(), id, comm.rank(), &config), "starting NCCL");
@@ -129,7 +130,7 @@ class NcclReduce final : public GpuReduce {
     if (!to[own].empty())
       gpu::check(
           cudaMemcpyAsync(from[own].data(), to[own].data(), to[own].size(), cudaMemcpyDeviceToDevice, side_.native()),
-          "copying a rank's piece for itself");
+          "copying a rank's data for itself");
     ncclResult_t state = ncclGroupStart();
     const auto call = [&](ncclResult_t asked) {
       if (state == ncclSuccess && asked != ncclInProgress) state = asked;
@@ -176,7 +177,7 @@ class NcclReduce final : public GpuReduce {
     names_[next_] = what;
   }
 
-  /// A call that does not block may still be in progress when it returns.
+  /// Completes a non-blocking call, which may return while in progress.
   void finish(ncclResult_t state, const char* what) {
     const Stopwatch watch;
     while (state == ncclInProgress) {
@@ -193,7 +194,7 @@ class NcclReduce final : public GpuReduce {
     return lockstep::join("step ", step, ", ", names_[ended], " (collective ", ended + 1, " of ", names_.size(), ")");
   }
 
-  /// Past the first milliseconds a waiting rank leaves its core to others.
+  /// Whether the wait exceeds the deadline. Sleeps after the first milliseconds to yield the CPU.
   bool late(const Stopwatch& watch) const {
     const double waited = watch.seconds();
     if (waited > 0.005) std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -211,12 +212,12 @@ class NcclReduce final : public GpuReduce {
 
   double timeout_s_;
   int rank_;
-  Stream main_;  ///< makes the GPU this thread's
+  Stream main_;  ///< makes its GPU current for this thread
   SideStream side_;
   Progress progress_;
   std::vector<const char*> names_;  ///< of the collectives of a round
-  std::size_t next_ = 0;            ///< the place in its round that the next one has
-  Handle nccl_;                     ///< ends first: what the streams wait for in vain must end before them
+  std::size_t next_ = 0;            ///< index of the next collective in its round
+  Handle nccl_;                     ///< destroyed first: ends work that the streams would wait for
 };
 
 }  // namespace

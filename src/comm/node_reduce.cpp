@@ -10,8 +10,9 @@
 namespace lockstep {
 
 namespace {
-constexpr int kDirectRanks = 4;             // up to here each rank reads all vectors
-constexpr std::size_t kDirectBytes = 2048;  // or when reading them all is cheaper than a second meeting
+constexpr int kDirectRanks = 4;  // up to this number each rank reads all vectors
+constexpr std::size_t kDirectBytes =
+    2048;  // below this size too: reading all vectors costs less than a second synchronisation
 
 template <class T>
 void combine(T* __restrict__ into, const T* __restrict__ from, std::size_t count, ReduceOp op) {
@@ -75,7 +76,7 @@ void NodeReduce::wait(CommContext& context, const Call& call, Ready ready) {
   if (ready()) return;
   Backoff backoff(context);
   while (!ready()) {
-    // Others may wait for data that this rank still owes them through MPI: it must keep MPI moving.
+    // Keeps MPI moving: other ranks may wait for data that this rank has yet to send.
     if (backoff.pause()) call.progress();
   }
 }
@@ -118,7 +119,7 @@ void NodeReduce::all_reduce(CommContext& context, std::span<T> values, const Cal
   meet(context, std::as_bytes(values), kind, count, call);
   const bool one_node = !call.between_nodes;
   if (one_node && (ranks_ <= kDirectRanks || bytes <= kDirectBytes)) {
-    constexpr std::size_t kBlock = 8192 / sizeof(T);  // the sum stays in the L1 cache while the vectors stream past it
+    constexpr std::size_t kBlock = 8192 / sizeof(T);  // the sum stays in the L1 cache while the vectors stream through
     for (std::size_t first = 0; first < count; first += kBlock) {
       const std::size_t n = std::min(kBlock, count - first);
       T* into = values.data() + first;

@@ -10,19 +10,19 @@
 
 namespace lockstep {
 
-/// All-reduce (and all-gather) of short vectors through memory that the ranks of a node share: each rank writes its vector once, and one
-/// flag per rank says so; no system call, no copy through MPI, and always the same order of summation (by rank within
+/// All-reduce and all-gather of short vectors through memory shared by the ranks of a node. Each rank copies its vector
+/// to its slot and sets one flag: no system call, no copy through MPI, and a fixed order of summation (by rank within
 /// the node).
 ///
-/// Few ranks or few bytes: every rank reads all vectors and adds them up itself (one meeting). Otherwise each rank adds
-/// up one segment and reads the others' (two meetings). With several nodes the first rank of each node then reduces the
-/// node's sum with the other nodes' first ranks.
+/// With few ranks or few bytes, every rank reads and sums all vectors (one synchronisation). Otherwise each rank sums
+/// one chunk and reads the other chunks (two synchronisations). With several nodes, the first rank of each node then
+/// reduces the node's sum with the first ranks of the other nodes.
 ///
-/// Vectors lie in two sets of slots used in turn: a rank that begins call n+2 has met all others in call n+1, so all
-/// have left n.
+/// Slots are double-buffered. A rank that begins call n+2 has met all others in call n+1, so no rank still reads the
+/// slots of call n.
 class NodeReduce {
  public:
-  /// Bytes of node memory for `ranks` ranks and vectors of up to slot_bytes (a multiple of 64).
+  /// Bytes of shared memory for `ranks` ranks and vectors of up to slot_bytes (a multiple of 64).
   static std::size_t region_bytes(int ranks, std::size_t slot_bytes);
 
   NodeReduce(std::span<std::byte> region, int rank, int ranks, std::size_t slot_bytes);
@@ -31,30 +31,28 @@ class NodeReduce {
   struct Call {
     ReduceOp op = ReduceOp::sum;
     const char* what = "";
-    std::function<void(std::byte*)>
-        between_nodes;               ///< reduces the node's sum in place with the other nodes'; empty: one node
-    std::function<void()> progress;  ///< keeps other communication moving while this rank waits
-    std::function<std::string(int)> name_rank;  ///< "rank 3 (node04)" of a rank of this node
+    std::function<void(std::byte*)> between_nodes;  ///< reduces the node's sum in place across nodes; empty: one node
+    std::function<void()> progress;                 ///< keeps other communication moving while this rank waits
+    std::function<std::string(int)> name_rank;      ///< "rank 3 (node04)" for a rank of this node
   };
-  /// In place, the same bits on all ranks of the node. Collective over the node.
-  /// errors  Error naming both sides when another rank calls with another count, operation or type
+  /// Reduces in place; all ranks of the node receive the same bits. Collective over the node.
+  /// errors   Error with both calls if another rank passes another count, operation or type
   template <class T>
   void all_reduce(CommContext& context, std::span<T> values, const Call& call);
-  /// Pieces of sizes[r] bytes, at most slot_bytes each, one after another in rank order; one node only. Of `call`, what, progress and
-  /// name_rank count.
+  /// Concatenates contributions of sizes[r] <= slot_bytes bytes in rank order. For a single node. Uses `what`,
+  /// `progress` and `name_rank` of `call`.
   void all_gather(CommContext& context, std::span<const std::byte> mine, std::span<const std::int64_t> sizes,
                   std::span<std::byte> into, const Call& call);
 
  private:
   struct alignas(64) Flags {
-    std::atomic<std::uint64_t> arrived;  ///< number of the last call whose vector is in the slot
-    std::atomic<std::uint64_t> reduced;  ///< number of the last call whose segment is in the result
-    std::atomic<std::uint64_t>
-        finished;  ///< first rank only: number of the last call whose result is that of all nodes
+    std::atomic<std::uint64_t> arrived;   ///< number of the last call whose vector is in the slot
+    std::atomic<std::uint64_t> reduced;   ///< number of the last call whose chunk is in the result
+    std::atomic<std::uint64_t> finished;  ///< on the first rank: number of the last call summed over all nodes
     std::atomic<std::uint64_t> count[2];
     std::atomic<std::uint64_t> kind[2];
   };
-  /// Puts this rank's bytes into its slot and waits until everyone has; all must come with the same kind and count.
+  /// Copies this rank's bytes to its slot and waits for all ranks, which must pass the same kind and count.
   void meet(CommContext& context, std::span<const std::byte> mine, std::uint64_t kind, std::uint64_t count,
             const Call& call);
   template <class Ready>

@@ -42,9 +42,9 @@ void Progress::run() {
       continue;
     }
     lock.unlock();
-    // Any call moves everything; this one looks for a message that nobody sends.
-    int there = 0;
-    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &there, MPI_STATUS_IGNORE);
+    // Any MPI call drives all requests. This one probes for a message that no rank sends.
+    int found = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     lock.lock();
   }

@@ -5,17 +5,17 @@
 
 namespace lockstep {
 
-/// Keeps started collectives moving while the thread that trains computes: MPI moves data only inside its calls, so a helper thread calls it
-/// every 50 us for as long as something is under way, and sleeps otherwise. Needs MPI_THREAD_MULTIPLE.
+/// Drives started collectives while the training thread computes. MPI moves data only inside its calls, so a helper
+/// thread calls it every 50 us while requests are in progress and sleeps otherwise. Needs MPI_THREAD_MULTIPLE.
 class Progress {
  public:
   Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress();
-  /// One more collective is under way.
+  /// Adds a collective in progress.
   void begin();
-  /// One of them has ended, or its starter now waits for it and moves it himself.
+  /// Removes a collective that is complete or that its rank now drives itself.
   void end();
 
  private:

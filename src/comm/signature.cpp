@@ -37,7 +37,7 @@ void require_same_collective(std::span<const Signature> all, int rank,
              name_rank(static_cast<int>(r)), " calls ", describe(all[r]),
              "; every rank must call the same collectives, in the same order, with the same counts");
     if (rank == 0) log::error(message);
-    throw Departure(Fault::internal, message);
+    throw CollectiveError(Fault::internal, message);
   }
 }
 

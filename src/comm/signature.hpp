@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// What a rank is about to do, as the others see it. Compared byte by byte, texts as their first characters.
+/// The identity of a collective call, compared byte by byte; texts are truncated.
 struct Signature {
   std::uint64_t sequence;
   std::int64_t step;
@@ -21,8 +21,8 @@ struct Signature {
 Signature make_signature(std::uint64_t sequence, std::int64_t step, const char* operation, std::uint64_t count,
                          const char* type, const char* what);
 
-/// What all ranks are about to do, by rank, must be the same.
-/// errors  Departure (internal) naming rank 0's collective and the first other one; rank 0 prints it
+/// Requires that all ranks make the same call; `all` holds the calls by rank.
+/// errors   CollectiveError (internal) with rank 0's call and the first different one; rank 0 prints it
 void require_same_collective(std::span<const Signature> all, int rank,
                              const std::function<std::string(int)>& name_rank);
 

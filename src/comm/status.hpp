@@ -12,38 +12,45 @@ namespace lockstep {
 /// Nanoseconds of the host's monotonic clock: the same for all processes of a host.
 std::int64_t monotonic_ns();
 
-/// A value with one writer and many readers, also of other processes; readers never see half of a change, the writer
-/// never waits. A writer that dies within store() leaves the version odd: load() then gives what is there.
+/// A value with one writer and many readers, also of other processes; zero memory is a zero value.
+///
+/// Two copies: the writer fills the one that readers leave alone, then publishes it. A reader starts again only if a whole
+/// store() ended while it read, so a writer that stands still or dies within store() stops nobody: readers get the value
+/// before.
 template <class T>
 class SharedValue {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 8 == 0);
 
  public:
-  void store(const T& value) {
-    std::array<std::uint64_t, kWords> words;
-    std::memcpy(words.data(), &value, sizeof(T));
-    const std::uint64_t version = version_.load(std::memory_order_relaxed);
-    version_.store(version + 1, std::memory_order_relaxed);
-    // Release on each word: a reader that sees a new word also sees the odd version. On x86 these are plain stores.
-    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
-    version_.store(version + 2, std::memory_order_release);
-  }
+  void store(const T& value) { publish(fill(value)); }
   T load() const {
     std::array<std::uint64_t, kWords> words;
-    for (int attempt = 0; attempt < 1000; ++attempt) {
-      const std::uint64_t before = version_.load(std::memory_order_acquire);
-      for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
-      if (before % 2 == 0 && version_.load(std::memory_order_relaxed) == before) break;
+    for (;;) {
+      const std::uint64_t version = version_.load(std::memory_order_acquire);
+      for (std::size_t i = 0; i < kWords; ++i) words[i] = copies_[version % 2][i].load(std::memory_order_acquire);
+      if (version_.load(std::memory_order_relaxed) == version) break;
     }
     T value;
     std::memcpy(static_cast<void*>(&value), words.data(), sizeof(T));
     return value;
   }
 
+ protected:
+  /// The halves of store(), so that a test can stand between them.
+  std::uint64_t fill(const T& value) {
+    std::array<std::uint64_t, kWords> words;
+    std::memcpy(words.data(), &value, sizeof(T));
+    const std::uint64_t next = version_.load(std::memory_order_relaxed) + 1;
+    // Release on each word: a reader that sees a word of this value also sees that the version before it was published.
+    for (std::size_t i = 0; i < kWords; ++i) copies_[next % 2][i].store(words[i], std::memory_order_release);
+    return next;
+  }
+  void publish(std::uint64_t next) { version_.store(next, std::memory_order_release); }
+
  private:
   static constexpr std::size_t kWords = sizeof(T) / 8;
   std::atomic<std::uint64_t> version_;
-  std::array<std::atomic<std::uint64_t>, kWords> words_;
+  std::array<std::array<std::atomic<std::uint64_t>, kWords>, 2> copies_;
 };
 
 /// A text of bounded length inside shared memory and messages.

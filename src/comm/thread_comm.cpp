@@ -15,7 +15,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::size_t kBlock = 1024;  // elements: sums stay in the first-level cache
+constexpr std::size_t kBlock = 1024;  // elements; sums stay in the L1 cache
 
 template <class T>
 constexpr const char* kTypeName = "";
@@ -40,7 +40,7 @@ T combine(T a, T b, ReduceOp op) {
   return op == ReduceOp::min ? std::min(a, b) : op == ReduceOp::max ? std::max(a, b) : a + b;
 }
 
-/// Elements [first, last) of all ranks' vectors become their sum, in the order of ranks.
+/// Replaces elements [first, last) of all ranks' vectors by their sum in rank order.
 template <class T>
 void reduce_slice(std::span<T* const> ranks, std::size_t first, std::size_t last, ReduceOp op) {
   std::array<T, kBlock> sum;
@@ -58,7 +58,7 @@ void reduce_slice(std::span<T* const> ranks, std::size_t first, std::size_t last
   }
 }
 
-/// The bits of CompressedSum over MPI: each rank adds up a part, its own values with all their digits.
+/// Computes the bits of CompressedSum over MPI: each rank sums one chunk, with its own values unrounded.
 void reduce_compressed(std::span<float* const> ranks, std::size_t n) {
   for (std::size_t owner = 0; owner < ranks.size(); ++owner) {
     for (std::size_t i = n * owner / ranks.size(); i < n * (owner + 1) / ranks.size(); ++i) {
@@ -74,17 +74,17 @@ void reduce_compressed(std::span<float* const> ranks, std::size_t n) {
 
 class ThreadComm::Call {
  public:
-  /// errors  Departure (internal) on all ranks when they call different things
+  /// errors   CollectiveError (internal) on all ranks if their calls differ
   Call(ThreadComm& comm, const char* operation, std::uint64_t count, const char* type, const char* what,
        const void* data = nullptr)
       : comm_(comm), in_(comm.context_, comm.name_, ++comm.sequence_, operation, count, type, what) {
-    const std::size_t turn = comm.sequence_ % 2;
+    const std::size_t buffer = comm.sequence_ % 2;
     ThreadChannel::Slot& mine = comm.channel_.slots[static_cast<std::size_t>(comm.rank_)];
-    mine.calls[turn] = make_signature(comm.sequence_, comm.noted_step(), operation, count, type, what);
+    mine.calls[buffer] = make_signature(comm.sequence_, comm.noted_step(), operation, count, type, what);
     mine.data = data;
     comm.meet();
     std::vector<Signature> all;
-    for (const ThreadChannel::Slot& slot : comm.channel_.slots) all.push_back(slot.calls[turn]);
+    for (const ThreadChannel::Slot& slot : comm.channel_.slots) all.push_back(slot.calls[buffer]);
     require_same_collective(all, comm.rank_, [&](int r) {
       return join("rank ", r, " (", comm.context_.hosts[static_cast<std::size_t>(r)], ")");
     });
@@ -96,12 +96,12 @@ class ThreadComm::Call {
   InCollective in_;
 };
 
-/// A sum that this rank has started. The last rank to start it has added up: there is nothing to drive.
+/// A sum that this rank has started. The last rank to start it performs the addition, so there is nothing to drive.
 class ThreadComm::Pending final : public Request {
  public:
   Pending(ThreadComm& comm, std::shared_ptr<ThreadChannel::Started> sum) : comm_(comm), sum_(std::move(sum)) {}
   ~Pending() override {
-    // While an error passes through, this rank is about to end the process: it must not wait for the others first.
+    // During an exception this rank is about to end the process, so it must not wait for the others.
     if (std::uncaught_exceptions() == 0) wait();
   }
   bool test() override { return sum_->done.load(std::memory_order_acquire); }
@@ -135,7 +135,7 @@ void ThreadComm::reduce(std::span<T> values, ReduceOp op, const char* what) {
   Call call(*this, operation_name(op), values.size(), kTypeName<T>, what, values.data());
   std::vector<T*> ranks;
   for (int r = 0; r < size(); ++r) ranks.push_back(const_cast<T*>(of<T>(r)));
-  // Each rank adds up some whole cache lines of all.
+  // Each rank sums a range of whole cache lines.
   constexpr std::size_t kLine = 16;
   const std::size_t n = values.size(), lines = (n + kLine - 1) / kLine, mine = static_cast<std::size_t>(rank_);
   const auto begin = [&](std::size_t r) { return std::min(n, lines * r / ranks.size() * kLine); };
@@ -204,8 +204,8 @@ void ThreadComm::all_gather_known(std::span<const std::byte> mine, std::span<con
   const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   require(static_cast<std::int64_t>(mine.size()) == sizes[static_cast<std::size_t>(rank_)] &&
               static_cast<std::int64_t>(into.size()) == total,
-          "all_gather '", what, "': rank ", rank_, " gives ", mine.size(), " bytes and room for ", into.size(),
-          ", but the sizes say ", sizes[static_cast<std::size_t>(rank_)], " and ", total);
+          "all_gather '", what, "': rank ", rank_, " passes ", mine.size(), " bytes and memory for ", into.size(),
+          ", but sizes has ", sizes[static_cast<std::size_t>(rank_)], " and ", total);
   Call call(*this, "all_gather", static_cast<std::uint64_t>(total), "bytes", what, mine.data());
   std::byte* at = into.data();
   for (int r = 0; r < size(); ++r) {
@@ -222,8 +222,8 @@ void ThreadComm::all_to_all_known(std::span<const std::span<const std::byte>> to
   require(static_cast<int>(to.size()) == size() && static_cast<int>(from_sizes.size()) == size(), "all_to_all '", what,
           "': ", to.size(), " pieces and ", from_sizes.size(), " sizes for ", size(), " ranks");
   const std::int64_t total = std::accumulate(from_sizes.begin(), from_sizes.end(), std::int64_t{0});
-  require(static_cast<std::int64_t>(into.size()) == total, "all_to_all '", what, "': room for ", into.size(),
-          " bytes, but ", total, " come");
+  require(static_cast<std::int64_t>(into.size()) == total, "all_to_all '", what, "': memory for ", into.size(),
+          " bytes, but ", total, " arrive");
   Call call(*this, "all_to_all", 0, "", what, to.data());
   std::byte* at = into.data();
   for (int r = 0; r < size(); ++r) {

@@ -8,11 +8,11 @@
 
 namespace lockstep {
 
-/// Collectives between threads of one process, in each other's memory: nothing is copied on the way. Sums are in the order
-/// of ranks. Calls that do not match are found always, but for the step, which is compared with dist.check_collectives.
+/// Collectives between threads of one process, which read each other's memory without copies. Sums are in rank order.
+/// Mismatched calls are always detected; the step is compared only with dist.check_collectives.
 class ThreadComm final : public Communicator {
  public:
-  /// The end of rank `rank`, to be used by its thread.
+  /// The communicator of rank `rank`, for use by its thread.
   ThreadComm(ThreadChannel& channel, const char* name, int rank, CommContext& context);
 
   int rank() const override { return rank_; }
@@ -34,12 +34,12 @@ class ThreadComm final : public Communicator {
 
  private:
   class Pending;
-  /// One collective of this rank: its first meeting when it is made, its second by leave().
+  /// One collective of this rank. The constructor is the first synchronisation, leave() the second.
   class Call;
   void meet();
-  /// The step, as far as the ranks agree on it: in debug mode.
+  /// The step if ranks compare it (in debug mode), otherwise -1.
   std::int64_t noted_step() const { return context_.options.check_collectives ? context_.status.step() : -1; }
-  /// What rank r has put down.
+  /// The data that rank r has published.
   template <class T>
   const T* of(int r) const {
     return static_cast<const T*>(channel_.slots[static_cast<std::size_t>(r)].data);

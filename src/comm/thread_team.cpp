@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <thread>
 
+#include "late_rank_report.hpp"
 #include "lockstep/base/log.hpp"
-#include "report.hpp"
 
 namespace lockstep {
 
@@ -30,7 +30,7 @@ ThreadTeam::ThreadTeam(int ranks, const std::string& host)
 }
 
 void ThreadTeam::look(int rank, double timeout_s) {
-  constexpr double kLongestPause_s = 0.25;  // a longer one: the process was stopped or starved
+  constexpr double kLongestPause_s = 0.25;  // after a longer pause the process was stopped or starved
   const Whereabouts at = board(rank)->whereabouts.load();
   Wait& wait = waits_[static_cast<std::size_t>(rank)];
   if (at.since_ns != wait.since_ns) wait = {.since_ns = at.since_ns, .looked_ns = at.since_ns, .waited_s = 0};
@@ -52,7 +52,7 @@ void ThreadTeam::look(int rank, double timeout_s) {
 
 void ThreadTeam::end(int exit_code, const std::string& message) {
   while (ending_.exchange(true))
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // until the first one has ended it
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // until the first caller ends the process
   log::error(message);
   std::fflush(nullptr);
   _exit(exit_code);

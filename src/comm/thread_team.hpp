@@ -13,11 +13,11 @@
 
 namespace lockstep {
 
-/// What the ends of a communicator between threads share.
+/// State shared by the ranks of a communicator between threads.
 ///
-/// A collective is a meeting, at which each rank has put down what it calls and where its data lie, then work on the
-/// others' memory, then a second meeting after which everybody may go on. Signatures take turns between two places: a rank
-/// is at most one collective ahead of one that still compares.
+/// A collective has three phases: a synchronisation, before which each rank publishes its call and the address of its
+/// data; work on the other ranks' memory; and a second synchronisation. Signatures are double-buffered, because a rank
+/// may be one collective ahead of another rank that still compares.
 struct ThreadChannel {
   explicit ThreadChannel(int ranks) : slots(static_cast<std::size_t>(ranks)) {}
 
@@ -25,7 +25,7 @@ struct ThreadChannel {
     Signature calls[2];
     const void* data = nullptr;
   };
-  /// A sum that not all ranks have started; the last one adds up.
+  /// A sum that some ranks have not started yet. The last rank performs the addition.
   struct Started {
     Signature call;
     std::vector<void*> values;  ///< by rank
@@ -34,26 +34,26 @@ struct ThreadChannel {
   };
 
   std::vector<Slot> slots;
-  std::atomic<std::uint64_t> arrived{0};                      ///< ranks that have come to a meeting, over all meetings
-  std::mutex mutex;                                           ///< of what follows
+  std::atomic<std::uint64_t> arrived{0};                      ///< arrivals at synchronisations, over all ranks
+  std::mutex mutex;                                           ///< protects `started`
   std::map<std::uint64_t, std::shared_ptr<Started>> started;  ///< by sequence number
 };
 
-/// What ranks that are threads of one process share: the boards that say where each is, their communicators' channels, and
-/// the end of the process when one of them fails or waits too long.
+/// State shared by ranks that are threads of one process: their boards, the channels of their communicators, and the
+/// end of the process when a rank fails or waits too long.
 class ThreadTeam {
  public:
   ThreadTeam(int ranks, const std::string& host);
   int size() const { return static_cast<int>(waits_.size()); }
   RankBoard* board(int rank) const { return &boards_[static_cast<std::size_t>(rank)]; }
-  /// For a rank that waits, now and then: ends the process with a report when it has waited in one collective for longer
-  /// than this. Time in which the process itself did not run does not count. 0: for ever.
+  /// A waiting rank calls it occasionally. Ends the process with a report if the rank has waited in one collective for
+  /// longer than timeout_s. Time in which the process did not run does not count. 0 waits forever.
   void look(int rank, double timeout_s);
-  /// Prints the message of the first rank that calls it, and ends the process. Does not return.
+  /// Prints the message of the first rank that calls it and ends the process. Does not return.
   [[noreturn]] void end(int exit_code, const std::string& message);
 
   ThreadChannel world, node;
-  std::shared_ptr<NodeMemory> handed;  ///< memory on its way from rank 0 to the others
+  std::shared_ptr<NodeMemory> shared;  ///< memory that rank 0 allocates for all ranks
 
  private:
   struct Wait {
@@ -61,7 +61,7 @@ class ThreadTeam {
     double waited_s = 0;
   };
   std::unique_ptr<RankBoard[]> boards_;
-  std::vector<Wait> waits_;  ///< each for its rank alone
+  std::vector<Wait> waits_;  ///< each used by its rank only
   std::atomic<bool> ending_{false};
 };
 

@@ -9,27 +9,27 @@
 namespace lockstep {
 
 namespace {
-constexpr std::int64_t kBlock = 1024;  // elements added at a time: the blocks of a tree's levels fit the L1 cache
-constexpr std::size_t kGatherBytes = std::size_t{256} << 10;  // partial sums of all ranks that travel whole
+constexpr std::int64_t kBlock = 1024;  // elements added at a time; the blocks of all tree levels fit the L1 cache
+constexpr std::size_t kGatherBytes = std::size_t{256} << 10;  // partial sums of all ranks up to this size travel whole
 constexpr std::int64_t kThreadedElements = 1 << 17;
 
 bool is_power_of_two(std::int64_t n) { return n > 0 && std::has_single_bit(static_cast<std::uint64_t>(n)); }
 
-/// A subtree whose sum is known.
+/// A subtree with a known sum.
 template <class T>
 struct Leaf {
   ShardRange range;
   const T* values;
 };
 
-/// The sum of a block in the tree over `range`, whose known subtrees are the leaves, in order.
+/// Sums one block of elements over the tree `range`; the leaves are its known subtrees, in order.
 template <class T>
 class BlockTree {
  public:
   BlockTree(std::span<const Leaf<T>> leaves, std::int64_t first, std::int64_t count, T* scratch)
       : leaves_(leaves), first_(first), count_(count), scratch_(scratch) {}
 
-  /// Where the sum lies: in `into`, or in the leaf itself.
+  /// Returns the address of the sum: `into`, or the leaf itself.
   const T* sum(ShardRange range, T* into, int depth = 0) {
     if (leaves_[at_].range == range) return leaves_[at_++].values + first_;
     const std::int64_t middle = range.begin + range.count() / 2;
@@ -46,7 +46,7 @@ class BlockTree {
   std::size_t at_ = 0;
 };
 
-/// Elements [first, last) of the tree over `range` into out[0, last - first).
+/// Writes elements [first, last) of the sum over the tree `range` to out[0, last - first).
 template <class T>
 void add_tree(std::span<const Leaf<T>> leaves, ShardRange range, std::int64_t first, std::int64_t last, T* out) {
   const std::int64_t levels = std::bit_width(static_cast<std::uint64_t>(range.count()));
@@ -55,18 +55,18 @@ void add_tree(std::span<const Leaf<T>> leaves, ShardRange range, std::int64_t fi
   T* block = scratch.data() + levels * kBlock;
   for (std::int64_t at = first; at < last; at += kBlock) {
     const std::int64_t count = std::min(kBlock, last - at);
-    // Not into out directly: out may be one of the leaves, still to be read.
+    // Not directly into out, which may be a leaf that is still needed.
     const T* sum = BlockTree<T>(leaves, at, count, scratch.data()).sum(range, block);
     std::memmove(out + (at - first), sum, static_cast<std::size_t>(count) * sizeof(T));
   }
 }
 
-/// Whole vectors, cut among the threads where that pays; each thread's elements are its own, so the bits stay.
+/// Sums whole vectors, with threads if that pays. Each thread computes its own elements, so the bits do not change.
 template <class T>
 void add_tree_threaded(std::span<const Leaf<T>> leaves, ShardRange range, std::int64_t n, T* out) {
-  const std::int64_t pieces = (n + kThreadedElements - 1) / kThreadedElements;
-#pragma omp parallel for schedule(static) if (pieces > 1)
-  for (std::int64_t p = 0; p < pieces; ++p) {
+  const std::int64_t chunks = (n + kThreadedElements - 1) / kThreadedElements;
+#pragma omp parallel for schedule(static) if (chunks > 1)
+  for (std::int64_t p = 0; p < chunks; ++p) {
     const std::int64_t first = p * kThreadedElements, last = std::min(n, first + kThreadedElements);
     add_tree<T>(leaves, range, first, last, out + first);
   }
@@ -82,7 +82,7 @@ ShardRange shards_of(std::int64_t shards, int rank, int ranks) {
 std::vector<ShardRange> aligned_subtrees(ShardRange range) {
   std::vector<ShardRange> trees;
   for (std::int64_t at = range.begin; at < range.end;) {
-    std::int64_t size = at == 0 ? std::int64_t{1} << 62 : at & -at;  // the largest that may begin here
+    std::int64_t size = at == 0 ? std::int64_t{1} << 62 : at & -at;  // the largest that is aligned here
     while (size > range.end - at) size /= 2;
     trees.push_back({at, at + size});
     at += size;
@@ -91,14 +91,15 @@ std::vector<ShardRange> aligned_subtrees(ShardRange range) {
 }
 
 template <class T>
-void tree_sum(std::span<const std::span<const T>> parts, std::int64_t first, std::int64_t last, std::span<T> out) {
-  const auto count = static_cast<std::int64_t>(parts.size());
-  require(is_power_of_two(count), "tree sum of ", count, " vectors: must be a power of two");
+void tree_sum(std::span<const std::span<const T>> vectors, std::int64_t first, std::int64_t last, std::span<T> out) {
+  const auto count = static_cast<std::int64_t>(vectors.size());
+  require(is_power_of_two(count), "tree sum of ", count, " vectors: their number must be a power of two");
   std::vector<Leaf<T>> leaves;
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::span<const T> part = parts[static_cast<std::size_t>(i)];
-    require(part.size() == out.size(), "tree sum: vector ", i, " has ", part.size(), " elements, the sum ", out.size());
-    leaves.push_back({{i, i + 1}, part.data()});
+    const std::span<const T> vector = vectors[static_cast<std::size_t>(i)];
+    require(vector.size() == out.size(), "tree sum: vector ", i, " has ", vector.size(), " elements, the sum ",
+            out.size());
+    leaves.push_back({{i, i + 1}, vector.data()});
   }
   require(first >= 0 && first <= last && last <= static_cast<std::int64_t>(out.size()), "tree sum of elements ", first,
           " to ", last, " of ", out.size());
@@ -154,7 +155,7 @@ void tree_all_reduce(Communicator& comm, std::int64_t shards, const std::vector<
     return leaves;
   };
 
-  // Two ranks exchange as many bytes either way, and one message is quicker than two.
+  // With two ranks both paths move the same bytes, and one message is faster than two.
   if (ranks == 2 || all_trees * out.size_bytes() <= kGatherBytes) {
     std::vector<std::int64_t> sizes;
     for (const auto& of_rank : trees) sizes.push_back(static_cast<std::int64_t>(of_rank.size()) * n * element);
@@ -178,17 +179,17 @@ void tree_all_reduce(Communicator& comm, std::int64_t shards, const std::vector<
     to.push_back(std::as_bytes(std::span<const T>(begin, at)));
   }
   const std::int64_t my_length = length(comm.rank());
-  std::vector<std::int64_t> from_sizes, part_sizes;
+  std::vector<std::int64_t> from_sizes, chunk_sizes;
   for (int r = 0; r < ranks; ++r) {
     const auto count = static_cast<std::int64_t>(trees[static_cast<std::size_t>(r)].size());
     from_sizes.push_back(count * my_length * element);
-    part_sizes.push_back(length(r) * element);
+    chunk_sizes.push_back(length(r) * element);
   }
   arrived.resize(all_trees * static_cast<std::size_t>(my_length));
   comm.all_to_all_known(to, from_sizes, std::as_writable_bytes(std::span<T>(arrived)), what);
   partial.resize(static_cast<std::size_t>(my_length));
   add_tree_threaded<T>(leaves_at(arrived.data(), my_length), {0, shards}, my_length, partial.data());
-  comm.all_gather_known(std::as_bytes(std::span<const T>(partial)), part_sizes, std::as_writable_bytes(out), what);
+  comm.all_gather_known(std::as_bytes(std::span<const T>(partial)), chunk_sizes, std::as_writable_bytes(out), what);
 }
 
 template void tree_sum(std::span<const std::span<const float>>, std::int64_t, std::int64_t, std::span<float>);

@@ -14,17 +14,16 @@
 namespace lockstep {
 
 namespace {
-constexpr double kAnswer_s = 1.5;     // for a node to answer a query, and for node 0 to take on a report
-constexpr double kReportEnds_s = 20;  // for whoever took on the report to end the job
-constexpr double kAbortEnds_s = 4;    // for MPI_Abort to end it
+constexpr double kAnswer_s = 1.5;     // for a node to answer a query, and for node 0 to accept a report
+constexpr double kReportEnds_s = 20;  // for the reporter to end the job
+constexpr double kAbortEnds_s = 4;    // for MPI_Abort to end the job
 constexpr double kNeighbourEvery_s = 0.5;
 constexpr double kQuietBeforeServing_s = 2;
 }  // namespace
 
 Watchdog::Watchdog(Setup setup) : s_(std::move(setup)) {
   for (int r = 0; r < s_.node_size; ++r) {
-    // In containers with process numbers of their own a neighbour is not to be found: then nothing is concluded from
-    // that.
+    // A container with its own process numbers hides neighbours. An invisible neighbour is not treated as dead.
     const Identity id = s_.boards[r].identity.load();
     visible_.push_back(id.started != 0 && process_state(id.pid, id.started) != Process::dead);
   }
@@ -58,7 +57,7 @@ void Watchdog::run() {
     if (stop_) break;
     lock.unlock();
     const std::int64_t now = monotonic_ns();
-    // A longer pause than planned: this process was stopped or starved, and so perhaps was the whole job.
+    // After a longer pause than planned, this process was stopped or starved, and possibly the whole job.
     const double passed_s = std::min(1e-9 * static_cast<double>(now - looked_ns_), 2 * tick + 0.1);
     looked_ns_ = now;
     look_at_self(passed_s);
@@ -68,11 +67,11 @@ void Watchdog::run() {
       look_at_neighbour();
     }
     if (s_.threads_may_call_mpi) {
-      // While the ranks go from collective to collective nobody asks anything, and MPI is left to the thread that trains.
+      // While ranks move from collective to collective no query arrives, so MPI is left to the training thread.
       if (quiet_s_ > std::min(kQuietBeforeServing_s, timeout_s_ / 4)) serve();
       if (alarmed_) act(true);
     } else if (alarmed_) {
-      unanswered_s += passed_s;  // the waiting rank should have acted; it seems to be stuck inside MPI
+      unanswered_s += passed_s;  // the waiting rank did not act, so it seems to be stuck inside MPI
       if (unanswered_s > kReportEnds_s / 2) act(false);
     }
     lock.lock();
@@ -118,7 +117,7 @@ void Watchdog::act(bool may_call_mpi) {
   if (acting_.exchange(true)) return;
   s_.board->ending = 1;
   if (!may_call_mpi) {
-    log::error(report_text(alarm_, everyone(false)));
+    log::error(report_text(alarm_, all_ranks(false)));
     end_by_force(1);
   }
   std::int32_t nobody = 0;
@@ -127,12 +126,12 @@ void Watchdog::act(bool may_call_mpi) {
     std::fprintf(stderr, "error %sthe job did not end; leaving\n", log::prefix().c_str());
     end_by_force(1);
   }
-  if (s_.node > 0 && others_take_it(alarm_)) {
+  if (s_.node > 0 && others_take_report(alarm_)) {
     await_end(kReportEnds_s);
     std::fprintf(stderr, "error %sthe job did not end; leaving\n", log::prefix().c_str());
     end_by_force(1);
   }
-  log::error(report_text(alarm_, everyone(true)));
+  log::error(report_text(alarm_, all_ranks(true)));
   std::fflush(nullptr);
   abort_job(1);
 }
@@ -179,7 +178,7 @@ std::vector<RankSeen> Watchdog::own_node() const {
   return seen;
 }
 
-std::vector<RankSeen> Watchdog::everyone(bool may_call_mpi) {
+std::vector<RankSeen> Watchdog::all_ranks(bool may_call_mpi) {
   std::vector<RankSeen> all(static_cast<std::size_t>(s_.size));
   for (int r = 0; r < s_.size; ++r) {
     RankSeen& rank = all[static_cast<std::size_t>(r)];
@@ -217,8 +216,8 @@ void Watchdog::gather(std::vector<RankSeen>& all, bool first_ranks_only) {
   }
 }
 
-bool Watchdog::others_take_it(const Alarm& alarm) {
-  constexpr int kNodesAsked = 3;  // when so many nodes are silent, two tables are the smaller evil
+bool Watchdog::others_take_report(const Alarm& alarm) {
+  constexpr int kNodesAsked = 3;  // if this many nodes do not answer, a second report is acceptable
   for (int node = 0; node < std::min(s_.node, kNodesAsked); ++node) {
     for (int r = 0; r < s_.size; ++r) {
       if (s_.node_of[static_cast<std::size_t>(r)] == node) send(r, kAlarm, std::as_bytes(std::span(&alarm, 1)));
@@ -246,9 +245,9 @@ void Watchdog::serve() {
     return MPI_Test(&out.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0;
   });
   for (;;) {
-    int there = 0;
+    int found = 0;
     MPI_Status status;
-    if (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, s_.comm, &there, &status) != MPI_SUCCESS || !there) return;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, s_.comm, &found, &status) != MPI_SUCCESS || !found) return;
     int size_bytes = 0;
     MPI_Get_count(&status, MPI_BYTE, &size_bytes);
     std::vector<std::byte> bytes(static_cast<std::size_t>(size_bytes));

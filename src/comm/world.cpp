@@ -23,8 +23,7 @@
 namespace lockstep {
 
 namespace {
-constexpr std::size_t kNodeReduceBytes = std::size_t{16}
-                                         << 20;  // of node memory at most, for the slots of all its ranks
+constexpr std::size_t kNodeReduceBytes = std::size_t{16} << 20;  // limit of node memory for the slots of all its ranks
 
 std::string short_host() {
   char name[256] = "";
@@ -43,18 +42,18 @@ class PlainMemory final : public NodeMemory {
   std::size_t size_;
 };
 
-/// The same memory in the hands of several threads.
-class HandedMemory final : public NodeMemory {
+/// Memory shared by several threads.
+class SharedPlainMemory final : public NodeMemory {
  public:
-  explicit HandedMemory(std::shared_ptr<NodeMemory> memory) : memory_(std::move(memory)) {}
+  explicit SharedPlainMemory(std::shared_ptr<NodeMemory> memory) : memory_(std::move(memory)) {}
   std::span<std::byte> bytes() const override { return memory_->bytes(); }
 
  private:
   std::shared_ptr<NodeMemory> memory_;
 };
 
-/// The first rank of the node owns all of the window; the others look at it. No rank of MPI's own alignment: 64 bytes
-/// ours.
+/// A shared window that the first rank of the node owns and the others map. MPI does not guarantee 64-byte alignment,
+/// so this class aligns the memory itself.
 class WindowMemory final : public NodeMemory {
  public:
   WindowMemory(MPI_Comm node, int node_rank, std::size_t size_bytes) : size_(size_bytes) {
@@ -67,13 +66,13 @@ class WindowMemory final : public NodeMemory {
     MPI_Aint whole = 0;
     int unit = 1;
     check_mpi(MPI_Win_shared_query(window_, 0, &whole, &unit, &base), doing);
-    // Mapped at different addresses in different ranks, but always from the start of a page: one offset fits all.
+    // Ranks map the window at different addresses, but always at the start of a page: the offset is the same.
     const auto address = reinterpret_cast<std::uintptr_t>(base);
     memory_ = static_cast<std::byte*>(base) + (kLine - address % kLine) % kLine;
     if (node_rank == 0 && size_bytes > 0) std::memset(memory_, 0, size_bytes);
     MPI_Barrier(node);
   }
-  /// An error that leaves this rank does not wait for the others: they may be waiting for it.
+  /// During an exception this rank does not wait for the others, which may be waiting for it.
   ~WindowMemory() override {
     if (std::uncaught_exceptions() == 0) MPI_Win_free(&window_);
   }
@@ -86,12 +85,33 @@ class WindowMemory final : public NodeMemory {
 };
 
 int processors_of_node(MPI_Comm node) {
-  // Ranks bound to a core each have one processor; together they have all of theirs.
+  // Ranks that are bound to one core each see one CPU; the union of their masks has all CPUs of the node.
   cpu_set_t mine, all;
   CPU_ZERO(&mine);
   if (sched_getaffinity(0, sizeof mine, &mine) != 0) return static_cast<int>(std::thread::hardware_concurrency());
   check_mpi(MPI_Allreduce(&mine, &all, sizeof mine, MPI_BYTE, MPI_BOR, node), "counting processors");
   return CPU_COUNT(&all);
+}
+
+/// N tasks of a Slurm step that MPI does not connect would each train alone, in the same run directory.
+void require_launched_together(const std::string& launcher) {
+  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+  // mpirun inherits the variable from the step that started its daemons. LOCKSTEP_MPI overrides the check.
+  if (tasks == nullptr || std::string_view(tasks) == "1" || launcher == "OMPI_COMM_WORLD_SIZE" ||
+      launcher == "LOCKSTEP_MPI")
+    return;
+  throw Error(Fault::usage, join("starting: this Slurm step has ", tasks,
+                                 " tasks, but MPI connects only one rank: srun started them without the interface that "
+                                 "this MPI needs; use srun --mpi=pmix (srun --mpi=list shows the interfaces), or "
+                                 "mpirun. LOCKSTEP_MPI=never runs the tasks as separate programs"));
+}
+
+/// Before the watchdog exists, only MPI can tell the other ranks that this one has failed.
+[[noreturn]] void abort_start(int code, const std::string& message) {
+  log::error(message);
+  std::fflush(nullptr);
+  MPI_Abort(MPI_COMM_WORLD, code);
+  _exit(code);
 }
 }  // namespace
 
@@ -113,8 +133,8 @@ struct World::Impl {
 
   void start_alone();
   void start_thread(std::shared_ptr<ThreadTeam> all, int number);
-  std::unique_ptr<NodeMemory> hand_around(std::size_t size_bytes);
-  void start_mpi(int* argc, char*** argv);
+  std::unique_ptr<NodeMemory> share_between_threads(std::size_t size_bytes);
+  void start_mpi(int* argc, char*** argv, const std::string& launcher);
   void place_on_nodes();
   void share_boards();
 };
@@ -141,34 +161,35 @@ void World::Impl::start_thread(std::shared_ptr<ThreadTeam> all, int number) {
   on_node = std::make_unique<ThreadComm>(team->node, "node", rank, *context);
 }
 
-std::unique_ptr<NodeMemory> World::Impl::hand_around(std::size_t size_bytes) {
+std::unique_ptr<NodeMemory> World::Impl::share_between_threads(std::size_t size_bytes) {
   std::exception_ptr failure;
   if (rank == 0) {
     try {
-      team->handed = std::make_shared<PlainMemory>(size_bytes);
+      team->shared = std::make_shared<PlainMemory>(size_bytes);
     } catch (...) {
       failure = std::current_exception();
-      team->handed = nullptr;
+      team->shared = nullptr;
     }
   }
   on_node->barrier("memory of rank 0");
-  std::shared_ptr<NodeMemory> memory = team->handed;
-  on_node->barrier("memory handed around");
+  std::shared_ptr<NodeMemory> memory = team->shared;
+  on_node->barrier("sharing memory between threads");
   if (failure) std::rethrow_exception(failure);
   require(memory != nullptr, "sharing ", human_bytes(static_cast<double>(size_bytes)),
-          " between threads: rank 0 could not have them");
-  return std::make_unique<HandedMemory>(std::move(memory));
+          " between threads: rank 0 could not allocate the memory");
+  return std::make_unique<SharedPlainMemory>(std::move(memory));
 }
 
-void World::Impl::start_mpi(int* argc, char*** argv) {
+void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher) {
   int ready = 0;
   MPI_Initialized(&ready);
   int provided = MPI_THREAD_SINGLE;
   if (!ready) {
-    // Where ranks share processors, a rank that waits inside MPI must give way; the user's own setting counts more.
+    // If ranks share CPUs, a rank that waits inside MPI must yield. A setting of the user takes precedence.
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-    // Left to itself Open MPI sends the whole vector up and down a tree when an all-reduce is in place: between two hosts that is
-    // twice, between four 2.7 times what reduce-scatter and all-gather (Rabenseifner's) send, with as many rounds.
+    // By default Open MPI sends the whole vector up and down a tree for an in-place all-reduce. Between two hosts this
+    // is twice, between four hosts 2.7 times the traffic of reduce-scatter and all-gather (Rabenseifner), with as many
+    // rounds.
     setenv("OMPI_MCA_coll_libnbc_iallreduce_algorithm", "3", 0);
     check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
     owns_mpi = true;
@@ -184,7 +205,10 @@ void World::Impl::start_mpi(int* argc, char*** argv) {
   const char* levels[] = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED", "MPI_THREAD_SERIALIZED", "MPI_THREAD_MULTIPLE"};
   description = join(std::string_view(library).substr(0, std::string_view(library).find_first_of(",\n")), ", MPI ",
                      version, ".", subversion, ", ", levels[std::clamp(provided, 0, 3)]);
-  if (size == 1) return start_alone();
+  if (size == 1) {
+    require_launched_together(launcher);
+    return start_alone();
+  }
 
   place_on_nodes();
   share_boards();
@@ -221,8 +245,8 @@ void World::Impl::start_mpi(int* argc, char*** argv) {
   } else {
     context->while_waiting = [this] { watchdog->while_waiting(); };
     if (rank == 0)
-      log::debug("MPI gives ", levels[std::clamp(provided, 0, 3)],
-                 ", not MPI_THREAD_MULTIPLE: only ranks that wait in a collective can tell other nodes where they are");
+      log::debug("MPI provides ", levels[std::clamp(provided, 0, 3)],
+                 ", not MPI_THREAD_MULTIPLE: only ranks that wait in a collective can report to other nodes");
   }
 }
 
@@ -232,7 +256,7 @@ void World::Impl::place_on_nodes() {
   MPI_Comm_set_errhandler(node_comm, MPI_ERRORS_RETURN);
   MPI_Comm_rank(node_comm, &node_rank);
   MPI_Comm_size(node_comm, &node_size);
-  int first = rank;  // a node is known by its first rank
+  int first = rank;  // the first rank identifies a node
   check_mpi(MPI_Bcast(&first, 1, MPI_INT, 0, node_comm), "numbering the nodes");
   std::vector<int> firsts(static_cast<std::size_t>(size));
   check_mpi(MPI_Allgather(&first, 1, MPI_INT, firsts.data(), 1, MPI_INT, MPI_COMM_WORLD), "numbering the nodes");
@@ -248,8 +272,7 @@ void World::Impl::place_on_nodes() {
 }
 
 void World::Impl::share_boards() {
-  // The way through shared memory is for all nodes or none, and its slots are as long as the fullest node can have
-  // them.
+  // All nodes use the path through shared memory, or none does. The fullest node determines the slot size.
   int fullest = node_size;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &fullest, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD), "counting ranks per node");
   std::size_t slot_bytes = kNodeReduceBytes / (2 * (static_cast<std::size_t>(fullest) + 1)) / 64 * 64;
@@ -284,10 +307,23 @@ void World::Impl::share_boards() {
 
 World::World(int* argc, char*** argv) : impl_(std::make_unique<Impl>()) {
   impl_->host = short_host();
-  if (launched_by().empty()) {
+  if (const std::string launcher = launched_by(); launcher.empty()) {
     impl_->start_alone();
   } else {
-    impl_->start_mpi(argc, argv);
+    const auto fail = [&](int code, const std::string& message) {
+      if (impl_->size == 1) return;
+      log::set_speaker({impl_->rank, impl_->size, impl_->host});
+      abort_start(code, message);
+    };
+    try {
+      impl_->start_mpi(argc, argv, launcher);
+    } catch (const Error& problem) {
+      fail(static_cast<int>(problem.fault()), problem.what());
+      throw;
+    } catch (const std::exception& problem) {
+      fail(static_cast<int>(Fault::internal), log::unexpected(problem));
+      throw;
+    }
   }
   log::set_speaker({impl_->rank, impl_->size, impl_->host});
   if (impl_->watchdog) impl_->watchdog->set_timeout(options().timeout_s);
@@ -303,9 +339,9 @@ World::~World() {
   }
   int finalized = 0;
   if (w.watchdog) {
-    if (std::uncaught_exceptions() > 0) abort(1, "this rank leaves by an exception while others go on");
+    if (std::uncaught_exceptions() > 0) abort(1, "an exception ends this rank while others continue");
     try {
-      // The watchdog stays until everyone is here: a rank that left early is named by those that wait for it.
+      // The watchdog runs until all ranks are here, so that waiting ranks can name a rank that left early.
       w.context->status.at("end", -1);
       w.world->barrier("end of the program");
       w.context->status.leaving();
@@ -332,19 +368,20 @@ World::~World() {
 
 void World::configure(const WorldOptions& options) {
   require_usage(options.timeout_s >= 0, "option dist.timeout = ", options.timeout_s,
-                ": must be 0 (wait for ever) or more");
+                ": must be >= 0 (0 waits forever)");
   require_usage(options.max_message_bytes >= 64 && options.max_message_bytes <= std::size_t{1} << 30,
-                "longest message of ", options.max_message_bytes, " bytes: must be 64 to 2^30");
+                "setting the longest message to ", options.max_message_bytes, " bytes: must be 64 to 2^30");
   Impl& w = *impl_;
-  // Both decide which messages travel: ranks that differ would wait for each other.
+  // These options decide which messages travel: ranks with different values would wait for each other.
   const auto same = [&](std::uint64_t value) {
     std::uint64_t high = value, low = ~value;
-    w.world->all_reduce(std::span(&high, 1), ReduceOp::max, "options of communication");
-    w.world->all_reduce(std::span(&low, 1), ReduceOp::max, "options of communication");
+    w.world->all_reduce(std::span(&high, 1), ReduceOp::max, "communication options");
+    w.world->all_reduce(std::span(&low, 1), ReduceOp::max, "communication options");
     return high == ~low;
   };
   require(same(options.check_collectives ? 1 : 0) & same(options.max_message_bytes) & same(options.node_path_bytes),
-          "the ranks differ in their options of communication (dist.check_collectives, message sizes)");
+          "the communication options of the ranks differ (dist.check_collectives, message sizes); use the same "
+          "configuration on all ranks");
   w.context->options = options;
   if (w.watchdog) w.watchdog->set_timeout(options.timeout_s);
 }
@@ -364,7 +401,7 @@ void World::at(const char* phase, std::int64_t step) { impl_->context->status.at
 
 std::unique_ptr<NodeMemory> World::share_on_node(std::size_t size_bytes) {
   if (impl_->node_size == 1) return std::make_unique<PlainMemory>(size_bytes);
-  if (impl_->team) return impl_->hand_around(size_bytes);
+  if (impl_->team) return impl_->share_between_threads(size_bytes);
   impl_->on_node->barrier("sharing memory on the node");
   return std::make_unique<WindowMemory>(impl_->node_comm, impl_->node_rank, size_bytes);
 }
@@ -376,18 +413,15 @@ void World::together(const char* doing, const std::function<void()>& body) {
   std::string message;
   try {
     body();
-  } catch (const Departure&) {
-    throw;  // all ranks are leaving already
+  } catch (const CollectiveError&) {
+    throw;  // all ranks throw it already
   } catch (const Error& problem) {
     failed = true;
     fault = problem.fault();
     message = problem.what();
-  } catch (const std::bad_alloc&) {
-    failed = true;
-    message = join(doing, ": out of memory");
   } catch (const std::exception& problem) {
     failed = true;
-    message = join(doing, ": ", problem.what());
+    message = join(doing, ": ", log::unexpected(problem));
   }
   Communicator& all = communicator();
   const std::int64_t first = all.all_reduced(std::int64_t{failed ? rank() : size()}, ReduceOp::min, doing);
@@ -400,7 +434,7 @@ void World::together(const char* doing, const std::function<void()>& body) {
         how_many > 1 && how_many < size() ? join(" (", how_many, " of ", size(), " ranks failed)") : std::string();
     log::error(message, others);
   }
-  throw Departure(static_cast<Fault>(code), message);
+  throw CollectiveError(static_cast<Fault>(code), message);
 }
 
 int World::run(const std::function<int()>& body) {
@@ -408,15 +442,13 @@ int World::run(const std::function<int()>& body) {
   std::string message;
   try {
     return body();
-  } catch (const Departure& leaving) {
-    return static_cast<int>(leaving.fault());
+  } catch (const CollectiveError& printed) {
+    return static_cast<int>(printed.fault());
   } catch (const Error& problem) {
     code = static_cast<int>(problem.fault());
     message = problem.what();
-  } catch (const std::bad_alloc&) {
-    message = "out of memory";
   } catch (const std::exception& problem) {
-    message = problem.what();
+    message = log::unexpected(problem);
   }
   if (size() > 1) abort(code, message);
   log::error(message);
@@ -432,13 +464,14 @@ void World::abort(int exit_code, const std::string& message) {
   std::fflush(nullptr);
   if (size() == 1) _exit(exit_code);
   w.board->ending = 1;
-  // The others of the node keep silent and leave the ending to the first, unless it is slow to come.
+  // The other ranks of the node stay silent and let the first one end the job, unless that takes too long.
   if (!first) std::this_thread::sleep_for(std::chrono::seconds(5));
   w.watchdog->abort_job(exit_code);
 }
 
 int run_as_threads(World& process, int ranks, const std::function<int(World&)>& body) {
-  require(process.size() == 1 && ranks > 0, "running ", ranks, " ranks as threads of one of ", process.size());
+  require(process.size() == 1 && ranks > 0, "running ", ranks, " ranks as threads of a process with ", process.size(),
+          " ranks: needs a single rank");
   const auto team = std::make_shared<ThreadTeam>(ranks, process.host());
   std::vector<int> codes(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;

@@ -1,6 +1,7 @@
+#include "lockstep/data/permutation.hpp"
+
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
-#include "lockstep/data/sampler.hpp"
 
 namespace lockstep {
 namespace {
@@ -29,7 +30,7 @@ std::int64_t Permutation::operator()(std::int64_t position) const {
   const std::uint64_t left_mask = (std::uint64_t{1} << left_bits_) - 1,
                       right_mask = (std::uint64_t{1} << right_bits_) - 1;
   std::uint64_t value = static_cast<std::uint64_t>(position);
-  do {  // a value outside 0..n-1 is sent through again until it comes back inside
+  do {  // cycle walking: repeat until the value lies in 0..n-1
     std::uint64_t left = value >> right_bits_, right = value & right_mask;
     for (int round = 0; round < kRounds; round += 2) {
       left ^= mix(right + keys_[round]) & left_mask;

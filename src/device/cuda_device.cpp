@@ -26,13 +26,13 @@ std::string describe(int index) {
 
 std::string address(int index) {
   char text[32] = "";
-  check(cudaDeviceGetPCIBusId(text, sizeof text, index), "finding cuda:", index, " on the PCI bus");
+  check(cudaDeviceGetPCIBusId(text, sizeof text, index), "reading the PCI address of cuda:", index);
   return text;
 }
 
 void* main_stream(int device) {
   static std::mutex mutex;
-  static std::vector<cudaStream_t> streams;  // never destroyed: the driver may be gone before static objects are
+  static std::vector<cudaStream_t> streams;  // never destroyed: the driver may shut down before static objects
   const std::lock_guard lock(mutex);
   if (streams.empty()) streams.resize(static_cast<std::size_t>(count()));
   require(device >= 0 && device < static_cast<int>(streams.size()), "using cuda:", device, ": this process sees ",
@@ -41,7 +41,7 @@ void* main_stream(int device) {
   check(cudaSetDevice(device), "using cuda:", device);
   cudaStream_t& stream = streams[static_cast<std::size_t>(device)];
   if (stream == nullptr)
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream on cuda:", device);
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream on cuda:", device);
   return stream;
 }
 
@@ -58,19 +58,19 @@ void copy(void* stream, void* to, const void* from, std::size_t size_bytes) {
 
 void zero(void* stream, void* memory, std::size_t size_bytes) {
   check(cudaMemsetAsync(memory, 0, size_bytes, static_cast<cudaStream_t>(stream)), "clearing ", human_bytes(size_bytes),
-        " of the GPU");
+        " of GPU memory");
 }
 
 void free_and_total(int device, std::size_t& free, std::size_t& total) {
   check(cudaSetDevice(device), "using cuda:", device);
-  check(cudaMemGetInfo(&free, &total), "asking cuda:", device, " for its memory");
+  check(cudaMemGetInfo(&free, &total), "reading the memory use of cuda:", device);
 }
 
 std::byte* allocate(int device, std::size_t size_bytes, MemoryUse use) {
   check(cudaSetDevice(device), "using cuda:", device);
   void* memory = nullptr;
   const cudaError_t status = cudaMalloc(&memory, size_bytes);
-  if (status != cudaSuccess) cudaGetLastError();  // it is reported here, and must not be found again by the next launch
+  if (status != cudaSuccess) cudaGetLastError();  // clears the error: it is reported here, not by the next launch
   if (status == cudaErrorMemoryAllocation) {
     const GpuMemory now = gpu_memory(device);
     throw OutOfMemory(
@@ -81,7 +81,7 @@ std::byte* allocate(int device, std::size_t size_bytes, MemoryUse use) {
   check(status, "allocating ", human_bytes(size_bytes), " for ", name(use), " on cuda:", device);
   check(cudaMemset(memory, 0, size_bytes), "clearing ", human_bytes(size_bytes), " on cuda:", device);
   check(cudaStreamSynchronize(nullptr), "clearing ", human_bytes(size_bytes),
-        " on cuda:", device);  // no other stream waits for it
+        " on cuda:", device);  // other streams are not ordered after this one
   return static_cast<std::byte*>(memory);
 }
 
@@ -96,7 +96,7 @@ namespace {
 std::atomic<std::uint64_t> freed{0};
 }  // namespace
 
-// Destructors call these, perhaps when the driver is already shutting down: nothing can be said any more.
+// Destructors call these, possibly during the shutdown of the driver, so errors are ignored.
 void free(std::byte* memory) {
   if (memory != nullptr) ++freed;
   cudaFree(memory);

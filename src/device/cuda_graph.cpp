@@ -8,9 +8,9 @@
 namespace lockstep::gpu {
 
 void begin_capture(void* stream) {
-  // Of this thread alone: others may allocate and wait meanwhile.
+  // Thread-local mode: other threads may allocate and wait during the capture.
   check(cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeThreadLocal),
-        "beginning to capture a stream");
+        "starting to capture a stream");
 }
 
 void end_capture(void* stream, void*& executable) {
@@ -21,22 +21,22 @@ void end_capture(void* stream, void*& executable) {
     }
   } captured;
   const cudaError_t ended = cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &captured.graph);
-  cudaGetLastError();  // what spoilt the capture must not be found again by the next launch
+  cudaGetLastError();  // clears the error of a failed capture, so that the next launch does not report it
   check(ended, "capturing a stream");
   auto graph = static_cast<cudaGraphExec_t>(executable);
   if (graph != nullptr) {
     cudaGraphExecUpdateResultInfo result;
     if (cudaGraphExecUpdate(graph, captured.graph, &result) == cudaSuccess) return;
-    cudaGetLastError();  // other nodes, or other edges: a new one
+    cudaGetLastError();  // the structure differs: build a new graph
     destroy_graph(std::exchange(executable, nullptr));
   }
-  check(cudaGraphInstantiate(&graph, captured.graph, 0), "making a graph of a captured stream");
+  check(cudaGraphInstantiate(&graph, captured.graph, 0), "instantiating a captured graph");
   executable = graph;
 }
 
 void launch_graph(void* executable, void* stream) {
   check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable), static_cast<cudaStream_t>(stream)),
-        "starting a graph");
+        "launching a graph");
 }
 
 void destroy_graph(void* executable) {

@@ -8,7 +8,7 @@
 namespace lockstep::gpu {
 
 std::byte* scratch(const Stream& stream, std::size_t size_bytes) {
-  constexpr std::size_t kLeast = std::size_t{32} << 20;  // what cuBLASLt likes to have on current GPUs
+  constexpr std::size_t kLeast = std::size_t{32} << 20;  // the workspace that cuBLASLt uses on current GPUs
   struct OfDevice {
     Buffer memory;
     void* stream = nullptr;

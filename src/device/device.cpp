@@ -25,7 +25,7 @@ std::byte* allocate_host(std::size_t size_bytes) {
   return memory;
 }
 
-/// Bytes of each GPU, by use, that Buffers hold.
+/// Bytes that Buffers hold on each GPU, by use.
 constexpr int kMostGpus = 64;
 std::atomic<std::size_t> bytes_of[kMostGpus][kMemoryUses];
 std::atomic<std::size_t>& bytes_for(int gpu, MemoryUse use) {
@@ -49,7 +49,7 @@ std::string describe_gpu(int index) {
 
 std::string gpu_address(int index) {
   if constexpr (kHasCuda) return gpu::address(index);
-  throw Error(Fault::internal, join("finding cuda:", index, ": this build has no CUDA"));
+  throw Error(Fault::internal, join("reading the PCI address of cuda:", index, ": this build has no CUDA"));
 }
 
 const char* name(MemoryUse use) {
@@ -137,7 +137,7 @@ void Buffer::Free::operator()(std::byte* data) const {
 }
 
 namespace {
-/// By more an arena does not grow at once: in its first step it must not ask for much more than the step needs.
+/// Upper limit of speculative growth: in its first step an arena should not request much more than the step needs.
 constexpr std::size_t kMostGrowth = std::size_t{256} << 20;
 }  // namespace
 
@@ -191,7 +191,7 @@ void Arena::rewind(const Mark& mark) {
 void Arena::reset() {
   if (host_) {
     std::swap(host_, other_host_);
-    host_->reset_own(other_host_->high_water_);  // the other one has seen larger steps, perhaps
+    host_->reset_own(other_host_->high_water_);  // the other one may have seen larger steps
   }
   reset_own(0);
 }

@@ -19,14 +19,14 @@ struct Graph::Executable {
 Graph::Graph() : executable_(std::make_unique<Executable>()) {}
 Graph::~Graph() = default;
 
-bool Graph::capture(const Stream& stream, const std::function<void()>& give) {
-  require(stream.device().is_cuda(), "a graph of what runs on ", name(stream.device()), ": only GPUs have them");
+bool Graph::capture(const Stream& stream, const std::function<void()>& enqueue) {
+  require(stream.device().is_cuda(), "capturing work on ", name(stream.device()), ": only GPUs support graphs");
   clear();
   if constexpr (kHasCuda) {
     why_.clear();
     gpu::begin_capture(stream.native());
     try {
-      give();
+      enqueue();
     } catch (const std::exception& e) {
       why_ = e.what();
     }
@@ -35,22 +35,22 @@ bool Graph::capture(const Stream& stream, const std::function<void()>& give) {
     } catch (const Error& e) {
       if (why_.empty()) why_ = e.what();
     }
-    kept_ = why_.empty();
+    captured_ = why_.empty();
     frees_ = gpu::frees();
   }
-  return kept_;
+  return captured_;
 }
 
 bool Graph::ready() const {
-  if constexpr (kHasCuda) return kept_ && frees_ == gpu::frees();
+  if constexpr (kHasCuda) return captured_ && frees_ == gpu::frees();
   return false;
 }
 
 void Graph::launch(const Stream& stream) const {
-  require(ready(), "starting a graph that has nothing to start, or whose memory is gone");
+  require(ready(), "launching a graph: nothing was captured, or GPU memory was freed since; capture the work again");
   if constexpr (kHasCuda) gpu::launch_graph(executable_->handle, stream.native());
 }
 
-void Graph::clear() { kept_ = false; }
+void Graph::clear() { captured_ = false; }
 
 }  // namespace lockstep

@@ -36,7 +36,21 @@ fs::path temporary_name(const fs::path& path) {
 
 fs::path directory_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
-/// A descriptor that is closed on every way out.
+/// The file behind a symbolic link, also when it does not exist yet; any other path as it is.
+/// errors  usage: links that lead in a circle
+fs::path link_target(fs::path path) {
+  constexpr int kMostLinks = 40;  // as in Linux
+  const std::string name = path.string();
+  std::error_code error;
+  for (int links = 0; fs::is_symlink(path, error); ++links) {
+    require_usage(links < kMostLinks, "writing '", name, "': too many levels of symbolic links");
+    path = directory_of(path) / fs::read_symlink(path, error);
+    require_usage(!error, "writing '", name, "': ", error.message());
+  }
+  return path;
+}
+
+/// A file descriptor that the destructor closes.
 struct Descriptor {
   int fd;
   explicit Descriptor(int opened) : fd(opened) {}
@@ -50,20 +64,26 @@ struct Descriptor {
 void sync_to_disk(const fs::path& path, int flags) {
   const Descriptor file(::open(path.c_str(), flags | O_CLOEXEC));
   require(file.fd >= 0, "opening '", path.string(), "' to write it to disk: ", std::strerror(errno));
-  // Some network file systems cannot sync a directory; the rename itself is still ordered there.
+  // Some network file systems cannot sync a directory, but still order the rename.
   require(::fsync(file.fd) == 0 || errno == EINVAL || errno == ENOTSUP, "writing '", path.string(),
           "' to disk: ", std::strerror(errno));
 }
 }  // namespace
 
-void require_writable(const fs::path& path) {
+void require_writable(const fs::path& path, const std::vector<fs::path>& inputs) {
   std::error_code error;
-  const fs::path directory = directory_of(path);
-  require_usage(path.has_filename(), "writing '", path.string(), "': it names no file");
-  require_usage(!fs::is_directory(path, error), "writing '", path.string(), "': it is a directory");
+  require_usage(path.has_filename(), "writing '", path.string(), "': the path has no file name");
+  const fs::path target = link_target(path);
+  const fs::path directory = directory_of(target);
+  require_usage(!fs::is_directory(target, error), "writing '", path.string(), "': it is a directory");
+  require_usage(!fs::exists(target, error) || fs::is_regular_file(target, error), "writing '", path.string(),
+                "': it is a device, a pipe or a socket; choose a regular file");
+  for (const fs::path& input : inputs)
+    require_usage(!fs::equivalent(path, input, error), "writing '", path.string(), "': it is the input '",
+                  input.string(), "'; choose another output");
   require_usage(fs::is_directory(directory, error), "writing '", path.string(), "': there is no directory '",
-                directory.string(), "'; make it first");
-  const fs::path probe = temporary_name(path);
+                directory.string(), "'; create it first");
+  const fs::path probe = temporary_name(target);
   {
     const Descriptor file(::open(probe.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0666));
     require_usage(file.fd >= 0, "writing '", path.string(), "': ", std::strerror(errno));
@@ -71,8 +91,9 @@ void require_writable(const fs::path& path) {
   fs::remove(probe, error);
 }
 
-void write_atomically(const fs::path& path, const std::function<void(const fs::path&)>& write) {
-  require_writable(path);
+void write_atomically(const fs::path& name, const std::function<void(const fs::path&)>& write) {
+  require_writable(name);
+  const fs::path path = link_target(name);
   struct sigaction now {};
   if (sigaction(SIGXFSZ, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGXFSZ, SIG_IGN);
   const fs::path temporary = temporary_name(path);

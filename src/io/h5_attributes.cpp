@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <optional>
+#include <type_traits>
 
 #include "h5_internal.hpp"
 
@@ -18,12 +20,29 @@ h5::Id open_object(hid_t file, const std::string& object, const H5File& owner) {
   return id;
 }
 
+struct Found {
+  H5Value value;
+  std::vector<std::int64_t> shape;  ///< empty: a scalar
+};
+
 /// One element becomes a scalar of the variant, an array stays one.
 template <class T>
-H5Value as_value(std::vector<T> values, bool scalar) {
-  if (scalar) return std::move(values.front());
-  return values;
+Found found(std::vector<T> values, std::vector<std::int64_t> shape) {
+  if (shape.empty()) return {std::move(values.front()), {}};
+  return {std::move(values), std::move(shape)};
 }
+
+/// "a string", "a list of 3 integers", "real numbers of shape (2, 3)".
+std::string kind_of(const Found& found) {
+  constexpr const char* kOne[] = {"an integer", "a real number", "a string"};
+  constexpr const char* kMany[] = {"integers", "real numbers", "strings"};
+  const std::size_t kind = found.value.index() % 3;
+  if (found.shape.empty()) return kOne[kind];
+  if (found.shape.size() > 1) return join(kMany[kind], " of shape ", h5::shape_text(found.shape));
+  return found.shape[0] == 0 ? join("an empty list of ", kMany[kind])
+                             : join("a list of ", found.shape[0], " ", kMany[kind]);
+}
+
 }  // namespace
 
 bool H5File::has_attribute(const std::string& object, const std::string& attribute) const {
@@ -50,10 +69,11 @@ std::vector<std::string> H5File::attributes(const std::string& object) const {
   return names;
 }
 
-H5Value H5File::attribute(const std::string& object, const std::string& attribute) const {
-  const h5::Turn turn;
-  const std::string what = quoted_attribute(attribute, object, *this);
-  const h5::Id owner = open_object(handle_->file, object, *this);
+namespace {
+/// `what` names the attribute in messages; `handle` is an H5File::Handle.
+Found read_attribute(const auto& handle, const H5File& file, const std::string& object, const std::string& attribute,
+                     const std::string& what) {
+  const h5::Id owner = open_object(handle.file, object, file);
   require_data(H5Aexists(owner, attribute.c_str()) > 0, "reading ", what, ": there is no such attribute");
   const h5::Id id(H5Aopen(owner, attribute.c_str(), H5P_DEFAULT), H5Aclose);
   require_data(id.valid(), "reading ", what, ": ", h5::kReason);
@@ -68,45 +88,73 @@ H5Value H5File::attribute(const std::string& object, const std::string& attribut
     std::vector<T> out(static_cast<std::size_t>(n));
     require_data(n == 0 || H5Aread(id, h5::native_type(h5_type_of<T>::value), out.data()) >= 0, "reading ", what, ": ",
                  h5::kReason);
-    return as_value(std::move(out), shape.empty());
+    return found(std::move(out), shape);
   };
   if (kind == H5Type::text) {
-    if (!handle_->writing && H5Tis_variable_str(type) > 0) handle_->sound_heaps();
+    if (!handle.writing && H5Tis_variable_str(type) > 0) handle.sound_heaps();
     const auto read = [&](hid_t memory, void* out) { return H5Aread(id, memory, out); };
-    return as_value(h5::strings(type, n, what, read), shape.empty());
+    return found(h5::strings(type, n, what, read), shape);
   }
   if (kind == H5Type::f32 || kind == H5Type::f64) return values(double{});
   return values(std::int64_t{});
 }
 
-namespace {
-const char* kind_of(const H5Value& value) {
-  constexpr const char* kNames[] = {"an integer", "a real number", "a string", "integers", "real numbers", "strings"};
-  return kNames[value.index()];
-}
-
+/// The value as T. Integers may stand for real numbers. `count`: what a list must have (-1: any number).
 template <class T>
-T expect(const H5Value& value, const char* expected, const std::string& what) {
-  const T* found = std::get_if<T>(&value);
-  require_data(found != nullptr, "reading ", what, ": expected ", expected, ", found ", kind_of(value));
-  return *found;
+std::optional<T> convert(const Found& found, std::int64_t count) {
+  if (found.shape.size() > 1 || (count >= 0 && !found.shape.empty() && found.shape[0] != count)) return {};
+  if (const T* value = std::get_if<T>(&found.value)) return *value;
+  if constexpr (std::is_same_v<T, double>) {
+    if (const auto* integer = std::get_if<std::int64_t>(&found.value)) return static_cast<double>(*integer);
+  }
+  if constexpr (std::is_same_v<T, std::vector<double>>) {
+    if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&found.value))
+      return T(integers->begin(), integers->end());
+  }
+  return {};
 }
 }  // namespace
 
+H5Value H5File::attribute(const std::string& object, const std::string& attribute) const {
+  const h5::Turn turn;
+  return read_attribute(*handle_, *this, object, attribute, quoted_attribute(attribute, object, *this)).value;
+}
+
+template <class T>
+T H5File::typed_attribute(const std::string& object, const std::string& attribute, const char* kind,
+                          std::int64_t count) const {
+  const h5::Turn turn;
+  const std::string what = quoted_attribute(attribute, object, *this);
+  const std::string expected = count < 0 ? kind : join("a list of ", count, " ", kind);
+  const Found found = read_attribute(*handle_, *this, object, attribute, what + " (expected " + expected + ")");
+  std::optional<T> value = convert<T>(found, count);
+  require_data(value.has_value(), "reading ", what, ": expected ", expected, ", found ", kind_of(found));
+  return *std::move(value);
+}
+
 std::int64_t H5File::int_attribute(const std::string& object, const std::string& attribute) const {
-  return expect<std::int64_t>(this->attribute(object, attribute), "an integer",
-                              quoted_attribute(attribute, object, *this));
+  return typed_attribute<std::int64_t>(object, attribute, "an integer");
 }
-
 double H5File::real_attribute(const std::string& object, const std::string& attribute) const {
-  const H5Value value = this->attribute(object, attribute);
-  if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<double>(*integer);
-  return expect<double>(value, "a real number", quoted_attribute(attribute, object, *this));
+  return typed_attribute<double>(object, attribute, "a real number");
 }
-
 std::string H5File::text_attribute(const std::string& object, const std::string& attribute) const {
-  return expect<std::string>(this->attribute(object, attribute), "a string",
-                             quoted_attribute(attribute, object, *this));
+  return typed_attribute<std::string>(object, attribute, "a string");
+}
+std::vector<std::int64_t> H5File::int_list(const std::string& object, const std::string& attribute,
+                                           std::int64_t count) const {
+  return typed_attribute<std::vector<std::int64_t>>(object, attribute, count < 0 ? "a list of integers" : "integers",
+                                                    count);
+}
+std::vector<double> H5File::real_list(const std::string& object, const std::string& attribute,
+                                      std::int64_t count) const {
+  return typed_attribute<std::vector<double>>(object, attribute, count < 0 ? "a list of real numbers" : "real numbers",
+                                              count);
+}
+std::vector<std::string> H5File::text_list(const std::string& object, const std::string& attribute,
+                                           std::int64_t count) const {
+  return typed_attribute<std::vector<std::string>>(object, attribute, count < 0 ? "a list of strings" : "strings",
+                                                   count);
 }
 
 namespace {

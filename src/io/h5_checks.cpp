@@ -23,7 +23,7 @@ Turn::Turn() {
     return true;
   }();
   static_cast<void>(once);
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // a setting of the thread's error stack
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // per thread
 }
 
 Turn::~Turn() { library().unlock(); }
@@ -32,11 +32,11 @@ std::string innermost_error() {
   std::string line;
   const auto keep = [](unsigned, const H5E_error2_t* error, void* out) -> herr_t {
     *static_cast<std::string*>(out) = error->desc != nullptr ? error->desc : "";
-    return 1;  // the first one is the innermost: look no further
+    return 1;  // the first line is the innermost: stop here
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep, &line);
   H5Eclear2(H5E_DEFAULT);
-  // The file driver's line carries addresses and a time; the user needs the system's words alone.
+  // The line of the file driver contains addresses and a time; keep only the system's message.
   if (const auto at = line.find("error message = '"); at != std::string::npos) {
     const auto begin = at + 17, end = line.find('\'', begin);
     line = line.substr(0, line.find(':')) + ": " + line.substr(begin, end - begin);
@@ -63,7 +63,7 @@ std::string quoted(const std::string& object, const H5File& file) {
 namespace {
 enum class Link { hard, missing, other };
 
-/// Follows `object` from the root; `reached` is the first part that is not there.
+/// Follows `object` from the root. `reached` receives the first path element that is missing or not a hard link.
 Link follow(hid_t file, const std::string& object, std::string& reached) {
   const std::string full = absolute(object);
   for (std::size_t end = 0; end < full.size() && full != "/";) {
@@ -209,7 +209,7 @@ std::int64_t count(const std::vector<std::int64_t>& shape, const std::string& wh
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   for (const std::int64_t extent : shape) {
     require_data(extent > 0 && !__builtin_mul_overflow(n, extent, &n) && n < (std::int64_t{1} << 56), "reading ", what,
-                 ": ", shape_text(shape), " is no possible shape");
+                 ": ", shape_text(shape), " is not a possible shape");
   }
   return n;
 }
@@ -244,7 +244,7 @@ void require_plain_storage(hid_t dataset, const std::vector<std::int64_t>& shape
                  " is not read; use deflate, shuffle or none (h5repack -f GZIP=4)");
     deflated = deflated || filter == H5Z_FILTER_DEFLATE;
   }
-  constexpr std::int64_t kDeflateRatio = 1040, kSmall = 1 << 20;  // deflate never shrinks more than 1032 times
+  constexpr std::int64_t kDeflateRatio = 1040, kSmall = 1 << 20;  // deflate compresses at most 1032 times
   const std::int64_t most = layout == H5D_CHUNKED && deflated ? file_size * kDeflateRatio + kSmall : file_size;
   require_data(bytes <= most, "reading ", what, ": shape ", shape_text(shape), " claims ", bytes,
                " bytes, but the file has ", file_size, "; it is damaged");

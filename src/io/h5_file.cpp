@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <set>
 #include <system_error>
 
 #include "h5_internal.hpp"
@@ -48,7 +49,7 @@ H5File H5File::create(const fs::path& path, H5Strings strings) {
   handle->path = path;
   handle->writing = true;
   handle->strings = strings;
-  handle->file_size = std::int64_t{1} << 50;  // what we are writing may be read back before the file has grown
+  handle->file_size = std::int64_t{1} << 50;  // no limit: written data may be read back before the file grows
   const h5::Id access = access_properties();
   const h5::Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
   H5Pset_obj_track_times(creation, false);
@@ -99,15 +100,21 @@ std::vector<std::string> H5File::list(const std::string& group) const {
 namespace {
 constexpr int kDeepestGroup = 32;
 
-void collect(const H5File& file, hid_t id, const std::string& group, int depth, std::vector<std::string>& out) {
+/// visited  addresses of the groups so far: hard links can make a group its own ancestor, or name it without end
+void collect(const H5File& file, hid_t id, const std::string& group, int depth, std::set<hobj_ref_t>& visited,
+             std::vector<std::string>& out) {
   require_data(depth < kDeepestGroup, "listing ", h5::quoted(group, file), ": groups nested deeper than ",
                kDeepestGroup);
+  hobj_ref_t address{};
+  require_data(H5Rcreate(&address, id, group.c_str(), H5R_OBJECT, -1) >= 0, "listing ", h5::quoted(group, file), ": ",
+               h5::kReason);
+  require_data(visited.insert(address).second, "listing ", h5::quoted(group, file), ": the group has a second name");
   for (const auto& member : file.list(group)) {
     const std::string path = group == "/" ? "/" + member : group + "/" + member;
     h5::require_hard_links(id, path, file);
     const H5O_type_t type = h5::object_type(id, path);
     if (type == H5O_TYPE_DATASET) out.push_back(path);
-    if (type == H5O_TYPE_GROUP) collect(file, id, path, depth + 1, out);
+    if (type == H5O_TYPE_GROUP) collect(file, id, path, depth + 1, visited, out);
     require_data(type != H5O_TYPE_UNKNOWN, "listing ", h5::quoted(group, file), ": '", member,
                  "' is neither a dataset nor a group");
   }
@@ -117,7 +124,8 @@ void collect(const H5File& file, hid_t id, const std::string& group, int depth, 
 std::vector<std::string> H5File::datasets_under(const std::string& group) const {
   const h5::Turn turn;
   std::vector<std::string> out;
-  collect(*this, handle_->file, h5::absolute(group), 0, out);
+  std::set<hobj_ref_t> visited;
+  collect(*this, handle_->file, h5::absolute(group), 0, visited, out);
   std::sort(out.begin(), out.end());
   return out;
 }

@@ -12,12 +12,12 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/h5.hpp"
 
-/// What the files of this layer share; nobody else sees hdf5.h.
+/// Declarations shared by the files of this layer, the only ones that include hdf5.h.
 namespace lockstep::h5 {
 
-/// The library by turns: while one lives, no other thread of the process is inside, since not every build of HDF5 can bear
-/// that. It finds the library prepared for this thread: its own error printing off, no clean-up at exit (a file whose disk
-/// is full would be tried again there), exceeding a file size limit an error instead of a signal. Turns may be nested.
+/// Exclusive access to the library, because not every build of HDF5 is thread-safe. Also configures the library for
+/// this thread: no error printing, no clean-up at exit (it would retry a file on a full disk), and an error instead of
+/// a signal when a file exceeds the size limit. May be nested.
 class Turn {
  public:
   Turn();
@@ -26,7 +26,7 @@ class Turn {
   ~Turn();
 };
 
-/// An identifier of the library together with the function that gives it back.
+/// An HDF5 identifier with the function that releases it.
 class Id {
  public:
   using Close = herr_t (*)(hid_t);
@@ -42,7 +42,7 @@ class Id {
   ~Id() { reset(); }
   operator hid_t() const { return id_; }  // NOLINT: implicit on purpose
   bool valid() const { return id_ >= 0; }
-  /// Closes now; false when the library reports a failure (a write that it had kept back).
+  /// Closes now. Returns false if the library reports a failure, for example of a deferred write.
   bool reset() {
     const hid_t id = std::exchange(id_, -1);
     if (id < 0) return true;
@@ -55,10 +55,9 @@ class Id {
   Close close_ = nullptr;
 };
 
-/// The innermost line of the library's error stack, shortened to what a user can act on.
+/// The innermost line of the library's error stack, reduced to the useful part.
 std::string innermost_error();
-/// The same as a part of a message, looked up when the message is put together: after the call whose failure it
-/// explains.
+/// Prints innermost_error(). It is evaluated when the message is formatted, after the failed call.
 struct Reason {};
 inline constexpr Reason kReason;
 inline std::ostream& operator<<(std::ostream& out, Reason) { return out << innermost_error(); }
@@ -67,7 +66,7 @@ std::string quoted(const std::string& object, const H5File& file);
 
 /// An object name as an absolute path without a trailing slash.
 std::string absolute(const std::string& object);
-/// errors  data: the object or a group on its way is missing or is not a hard link
+/// errors   data: the object or a group on its path is missing or is not a hard link
 void require_hard_links(hid_t file, const std::string& object, const H5File& owner);
 bool exists_by_hard_links(hid_t file, const std::string& object);
 H5O_type_t object_type(hid_t file, const std::string& object);
@@ -75,7 +74,7 @@ hid_t open_dataset(hid_t file, const std::string& object, const H5File& owner);
 
 hid_t native_type(H5Type type);
 std::size_t size_of(H5Type type);
-/// Which H5Type a stored type is read as. errors  data: anything but plain integers, IEEE floats and strings
+/// The H5Type for a stored type. errors  data: anything but plain integers, IEEE floats and strings
 H5Type classify(hid_t type, const std::string& what);
 std::vector<std::int64_t> extents(hid_t space, const std::string& what);
 /// Product of extents. errors  data: more than 2^62 elements
@@ -86,19 +85,19 @@ std::string shape_text(const std::vector<std::int64_t>& shape);
 void require_plain_storage(hid_t dataset, const std::vector<std::int64_t>& shape, std::size_t element_size,
                            std::int64_t file_size, const std::string& what);
 
-/// Sizes of the strings of each heap of a file, by the heap's address and the string's number.
+/// Sizes of the strings in the heaps of a file, by the heap's address and the string's number.
 using Heaps = std::map<std::uint64_t, std::map<std::uint64_t, std::uint64_t>>;
-/// Walks every heap of a file; once per file, it costs a pass over its bytes. errors  data: a damaged heap
+/// Finds every heap of a file with one pass over its bytes. errors  data: a damaged heap
 Heaps walk_heaps(const std::filesystem::path& path, std::int64_t file_size);
-/// Follows the references of a dataset of variable-length strings. errors  data: a reference to nothing
+/// Checks the references of a dataset of variable-length strings. errors  data: a reference to no string
 void require_sound_references(const std::filesystem::path& path, std::int64_t file_size, hid_t dataset, std::int64_t n,
                               const Heaps& heaps, const std::string& what);
-/// Strings of a dataset or an attribute: `read` fills a buffer of the given memory type.
+/// Reads the strings of a dataset or an attribute. `read` fills a buffer of the given memory type.
 template <class Read>
 std::vector<std::string> strings(hid_t file_type, std::int64_t n, const std::string& what, Read read);
-/// A property list for reading that refuses integers which do not fit into the memory type.
+/// A property list for reading that makes integers outside the memory type an error.
 Id checked_transfer();
-/// A string type: variable length for size 0, otherwise NUL-padded of this size. UTF-8.
+/// A UTF-8 string type: variable length for size 0, otherwise NUL-padded with this size.
 Id string_type(std::size_t size);
 
 }  // namespace lockstep::h5
@@ -111,7 +110,7 @@ struct H5File::Handle {
   bool writing = false;
   H5Strings strings = H5Strings::fixed;
   std::int64_t file_size = 0;              ///< bytes, of a file opened for reading
-  mutable std::optional<h5::Heaps> heaps;  ///< filled when the first variable-length string is read
+  mutable std::optional<h5::Heaps> heaps;  ///< set when the first variable-length string is read
 
   const h5::Heaps& sound_heaps() const {
     if (!heaps) heaps = h5::walk_heaps(path, file_size);

@@ -3,7 +3,7 @@
 namespace lockstep {
 
 namespace {
-/// A dataset opened for reading, with everything checked that can be checked before its data are touched.
+/// A dataset opened for reading, after all checks that need no data.
 struct Source {
   std::string what;
   h5::Id id, type;
@@ -90,7 +90,7 @@ std::vector<std::string> H5File::read_text(const std::string& dataset) const {
   const Source source(handle_->file, *this, dataset, handle_->file_size);
   require_data(source.kind == H5Type::text, "reading ", source.what, ": expected strings, found ", name(source.kind));
   const std::int64_t n = h5::count(source.shape, source.what);
-  if (!handle_->writing && H5Tis_variable_str(source.type) > 0) {  // our own strings may still be in memory
+  if (!handle_->writing && H5Tis_variable_str(source.type) > 0) {  // strings being written may still be in memory
     h5::require_sound_references(path(), handle_->file_size, source.id, n, handle_->sound_heaps(), source.what);
   }
   return h5::strings(source.type, n, source.what, [&](hid_t memory, void* out) {

@@ -1,6 +1,5 @@
-/// Variable-length strings lie in "global heaps", which the library reads without checking sizes: a damaged one
-/// overwrites memory. So each heap of a file is walked here first, and references to it are compared with what was
-/// found.
+/// Variable-length strings lie in "global heaps". The library reads them without checking sizes, so a damaged heap can
+/// overwrite memory. These functions therefore walk each heap of a file first and check all references to it.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -24,7 +23,7 @@ std::uint64_t little_endian(const char* bytes, int width) {
   return value;
 }
 
-/// The bytes of a file, mapped while this object lives.
+/// Maps the bytes of a file into memory for the life of the object.
 class Mapping {
  public:
   Mapping(const std::filesystem::path& path, std::size_t size_bytes) : size_(size_bytes) {
@@ -47,9 +46,9 @@ class Mapping {
   std::size_t size_;
 };
 
-/// Sizes of the strings of one heap by their number; nothing when the heap is damaged. Layout: signature 8, size 8,
-/// then per object: number 2, references 2, reserved 4, size 8, content padded to 8 bytes; number 0 is the free space
-/// at the end.
+/// Sizes of the strings of one heap by number, or nullopt if the heap is damaged. Layout in bytes: signature 8, size 8,
+/// then per object: number 2, references 2, reserved 4, size 8, content padded to 8. Number 0 is the free space at the
+/// end.
 std::optional<std::map<std::uint64_t, std::uint64_t>> walk_heap(const char* heap, std::size_t available) {
   if (available < kHeader) return {};
   const std::uint64_t size = little_endian(heap + 8, 8);
@@ -61,7 +60,7 @@ std::optional<std::map<std::uint64_t, std::uint64_t>> walk_heap(const char* heap
     if (length > size - at - kHeader) return {};
     const std::uint64_t padded = (length + 7) / 8 * 8;
     if (padded > size - at - kHeader) return {};
-    // Strings hold no NUL: a length that grew would take in padding or the next object's header, which do.
+    // Strings contain no NUL. A length that is too large covers padding or the next object's header, which do.
     if (std::memchr(heap + at + kHeader, 0, length) != nullptr) return {};
     if (!objects.emplace(number, length).second) return {};
     at += kHeader + padded;
@@ -89,7 +88,7 @@ Heaps walk_heaps(const std::filesystem::path& path, std::int64_t file_size) {
 void require_sound_references(const std::filesystem::path& path, std::int64_t file_size, hid_t dataset, std::int64_t n,
                               const Heaps& heaps, const std::string& what) {
   const haddr_t offset = H5Dget_offset(dataset);
-  if (offset == HADDR_UNDEF) return;  // compact data share the header's checksum, compressed chunks have their own
+  if (offset == HADDR_UNDEF) return;  // checksums cover compact data (in the header) and compressed chunks
   const Mapping file(path, static_cast<std::size_t>(file_size));
   const std::uint64_t bytes = static_cast<std::uint64_t>(n) * kReference;
   require_data(file.begin() != nullptr && offset <= file.size() && bytes <= file.size() - offset, "reading ", what,
@@ -101,7 +100,7 @@ void require_sound_references(const std::filesystem::path& path, std::int64_t fi
     if (length == 0 && address == 0) continue;
     const auto heap = heaps.find(address);
     const bool found = heap != heaps.end() && heap->second.contains(number) && heap->second.at(number) == length;
-    require_data(found, "reading ", what, ": string ", i, " points to no string of the file; it is damaged");
+    require_data(found, "reading ", what, ": the reference of string ", i, " is invalid; the file is damaged");
   }
 }
 

@@ -5,7 +5,7 @@
 namespace lockstep {
 
 namespace {
-/// Makes a group and its parents, each without time stamps (those that the library makes by itself on the way have them).
+/// Creates a group and its parents one by one, because groups that the library creates implicitly have time stamps.
 void make_groups(hid_t file, const H5File& owner, const std::string& group) {
   const h5::Id creation(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
   H5Pset_obj_track_times(creation, false);

@@ -12,20 +12,20 @@ namespace lockstep {
 namespace {
 Target grad_of(Tape& tape, const Param* p) { return p ? tape.grad_of(*p) : Target{}; }
 Tensor value_of(const Tape& tape, const Param* p) { return p ? tape.value(*p) : Tensor{}; }
-/// A weight (N, K) or, of a convolution of width 1, (N, K, 1) as a matrix.
+/// A weight (N, K), or (N, K, 1) of a convolution of width 1, as a matrix.
 Tensor matrix(const Tensor& weight) {
   const Shape& s = weight.shape();
   return s.rank() == 3 && s[2] == 1 ? weight.reshaped({s[0], s[1]}) : weight;
 }
 Target matrix(const Target& target) { return target ? Target{matrix(target.tensor), target.accumulate} : target; }
 
-/// linear_backward in parts: dy is multiplied with the derivative, in place, and summed for the bias by the first.
-void backward(Tape& t, Tape::Part part, Var x, const Target& dweight, const Target& dbias, Var y,
+/// linear_backward for a scope. The first call multiplies dy with the derivative in place and sums it for the bias.
+void backward(Tape& t, Tape::BackwardScope scope, Var x, const Target& dweight, const Target& dbias, Var y,
               const Tensor& derivative, const Tensor& weight) {
-  if (part == Tape::Part::parameters)
+  if (scope == Tape::BackwardScope::parameters)
     return ops::linear_backward(t.stream(), {}, dweight, {}, y.grad(), {}, x.value(), weight);
-  ops::linear_backward(t.stream(), t.grad_of(x), part == Tape::Part::all ? dweight : Target{}, dbias, y.grad(),
-                       derivative, x.value(), weight);
+  ops::linear_backward(t.stream(), t.grad_of(x), scope == Tape::BackwardScope::all ? dweight : Target{}, dbias,
+                       y.grad(), derivative, x.value(), weight);
 }
 }  // namespace
 
@@ -37,7 +37,7 @@ Linear add_linear(ParamStore& params, const std::string& name, std::int64_t in, 
 
 std::vector<Linear> add_stacked_linears(ParamStore& params, const std::vector<std::string>& names, std::int64_t in,
                                         std::int64_t out, ParamStore::Init weight, ParamStore::Init bias) {
-  require(out % 16 == 0, "layers side by side of ", out, " columns each: must be a multiple of 16");
+  require(out % 16 == 0, "adding stacked layers of ", out, " columns each: must be a multiple of 16");
   std::vector<Linear> layers(names.size());
   for (std::size_t i = 0; i < names.size(); ++i)
     layers[i].weight = &params.add(names[i] + ".weight", {out, in}, weight);
@@ -68,14 +68,14 @@ Var linear(Tape& t, Var x, const Linear& layer, Activation activation, const ops
     ops::dropout(t.stream(), {y.value()}, y.value(), dropout, rows);
     if (derivative) ops::dropout(t.stream(), {derivative}, derivative, dropout, rows);
   }
-  t.record("linear", y, {w, b}, [=, &t](Tape::Part part) {
-    backward(t, part, x, matrix(t.grad_of(*w)), grad_of(t, b), y, derivative, matrix(t.value(*w)));
+  t.record("linear", y, {w, b}, [=, &t](Tape::BackwardScope scope) {
+    backward(t, scope, x, matrix(t.grad_of(*w)), grad_of(t, b), y, derivative, matrix(t.value(*w)));
   });
   return y;
 }
 
 namespace {
-/// The first of some arrays that lie one after another, as one array of `count` times its rows.
+/// `count` adjacent arrays, given the first one, as one array with `count` times its rows.
 Tensor joined(const Tensor& first, std::size_t count) {
   const Shape& s = first.shape();
   const std::int64_t rows = s[0] * static_cast<std::int64_t>(count);
@@ -92,14 +92,18 @@ Var stacked_linear(Tape& t, Var x, std::span<const Linear> layers) {
           kMost);
   std::array<const Param*, 2 * kMost> used{};
   const std::size_t count = layers.size();
-  for (std::size_t i = 0; i < count; ++i) used[2 * i] = layers[i].weight, used[2 * i + 1] = layers[i].bias;
+  for (std::size_t i = 0; i < count; ++i) {
+    used[2 * i] = layers[i].weight;
+    used[2 * i + 1] = layers[i].bias;
+  }
   const Param *w = layers[0].weight, *b = layers[0].bias;
   Var y = t.output(with_columns(x.shape(), w->shape[0] * static_cast<std::int64_t>(count)), t.wants_grad({x}, {w, b}));
   const Tensor weight = joined(t.value(*w), count);
   ops::linear_forward(t.stream(), y.value(), {}, x.value(), weight, joined(t.value(*b), count), Activation::none);
-  t.record("stacked_linear", y, std::span<const Param* const>(used.data(), 2 * count), [=, &t](Tape::Part part) {
-    backward(t, part, x, joined(t.grad_of(*w), count), joined(t.grad_of(*b), count), y, {}, weight);
-  });
+  t.record("stacked_linear", y, std::span<const Param* const>(used.data(), 2 * count),
+           [=, &t](Tape::BackwardScope scope) {
+             backward(t, scope, x, joined(t.grad_of(*w), count), joined(t.grad_of(*b), count), y, {}, weight);
+           });
   return y;
 }
 

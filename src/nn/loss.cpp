@@ -9,7 +9,7 @@
 namespace lockstep {
 
 namespace {
-/// sum(loss, dy) computes the sum and its gradient; the result on the tape is scale times it.
+/// Records scale times a loss; sum(loss, dy) computes the loss and its gradient.
 template <class Sum>
 Var summed(Tape& t, const char* op, Var y, double scale, const Sum& sum) {
   Var loss = t.output({}, t.wants_grad({y}), t.real_dtype());
@@ -49,8 +49,8 @@ Var sampled_cross_entropy(Tape& t, Var f, const Param& table, std::span<const st
                           std::span<const std::int32_t> neg) {
   require(f.rows() == static_cast<std::int64_t>(pos.size()) && pos.size() == neg.size() &&
               table.shape.columns() == f.columns(),
-          "sampled_cross_entropy: f is ", f.shape(), ", ", table.name, " ", table.shape, ", there are ", pos.size(),
-          " and ", neg.size(), " items");
+          "sampled_cross_entropy: f is ", f.shape(), ", ", table.name, " ", table.shape, ", with ", pos.size(), " and ",
+          neg.size(), " items: columns and numbers of items must match");
   Var loss = t.output({}, t.wants_grad({f}, {&table}), t.real_dtype());
   const Tensor slopes = t.keep({2, f.rows()}, t.real_dtype());
   ops::sampled_cross_entropy_forward(t.stream(), loss.value(), slopes, f.value(), t.value(table), pos, neg);

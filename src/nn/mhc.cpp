@@ -32,8 +32,8 @@ MhcSite add_mhc_site(ParamStore& params, const std::string& name, const MhcShape
   const std::int64_t n = shape.streams;
   require(n >= 1 && n <= HyperConnection::kMostStreams && shape.iterations >= 1 &&
               shape.iterations <= HyperConnection::kMostSteps,
-          "hyper-connections with ", n, " streams and ", shape.iterations, " iterations: at most ",
-          HyperConnection::kMostStreams, " and ", HyperConnection::kMostSteps);
+          "hyper-connections with ", n, " streams and ", shape.iterations, " iterations: must be 1 to ",
+          HyperConnection::kMostStreams, " and 1 to ", HyperConnection::kMostSteps);
   const auto constant = [](auto value) {
     return [=](const Philox&, std::uint64_t element) { return value(static_cast<std::int64_t>(element)); };
   };
@@ -52,7 +52,7 @@ MhcSite add_mhc_site(ParamStore& params, const std::string& name, const MhcShape
 }
 
 MhcRead mhc_read(Tape& t, Var x, const MhcSite& site) {
-  require(x.shape().rank() == 3, "mhc: the streams are (N, n, C), not ", x.shape());
+  require(x.shape().rank() == 3, "mhc: the streams must be (N, n, C), not ", x.shape());
   const std::int64_t rows = x.shape()[0], n = x.shape()[1], columns = n * (2 + n);
   const MhcSite* s = &site;
   const Param* params[] = {s->alpha_pre,      s->alpha_post,   s->alpha_res,     s->phi_pre.weight, s->phi_post.weight,

@@ -15,7 +15,7 @@ void TouchedRows::clear() {
 }
 
 namespace {
-/// Elements [offset, offset + size) of a flat vector as an array.
+/// The elements of a parameter in a flat vector, as an array.
 Tensor view_of(const Tensor& flat, const Param& param) {
   auto* begin = static_cast<std::byte*>(flat.raw()) + static_cast<std::size_t>(param.offset) * size_bytes(flat.dtype());
   return {begin, flat.dtype(), param.shape, flat.device()};
@@ -26,7 +26,7 @@ Gradients::Gradients(const ParamStore& params)
     : params_(&params),
       storage_(real_dtype(params.storage()), Shape{params.flat_size()}, params.device(), MemoryUse::gradients) {
   require(params.values() || params.all().empty(),
-          "gradients of parameters that have no values yet: call ParamStore::allocate first");
+          "creating gradients: the parameters have no values; call ParamStore::allocate first");
   for (const Param& p : params.all())
     touched_.push_back(p.row_sparse ? std::make_unique<TouchedRows>(p.shape[0]) : nullptr);
 }
@@ -37,13 +37,13 @@ TouchedRows* Gradients::touched(const Param& param) { return touched_[static_cas
 
 void Gradients::zero() {
   const Stream stream(storage_->device());
-  // A GPU writes all in one go: that is faster than row by row, and a penalty may have been added to any row.
+  // On a GPU one write of the whole vector is faster than one per row, and a penalty may have changed any row.
   if (storage_->device().is_cuda()) {
     for (const std::unique_ptr<TouchedRows>& rows : touched_)
       if (rows) rows->clear();
     return fill_zero(stream, storage_);
   }
-  std::int64_t clean = 0;  // what lies before this element of the flat vector has been dealt with
+  std::int64_t clean = 0;  // elements before this one are done
   const auto clear_until = [&](std::int64_t end) {
     if (end > clean) fill_zero(stream, storage_.view().slice(clean, end - clean));
   };
@@ -60,8 +60,8 @@ void Gradients::zero() {
 }
 
 Param& ParamStore::add(std::string name, Shape shape, Init init) {
-  require(!values_.view(), "parameter ", name, ": all parameters must be added before allocate()");
-  for (const Param& p : params_) require(p.name != name, "parameter ", name, ": the name is taken");
+  require(!values_.view(), "adding parameter ", name, ": all parameters must be added before allocate()");
+  for (const Param& p : params_) require(p.name != name, "adding parameter ", name, ": the name is taken");
   Param& p = params_.emplace_back();
   p.name = std::move(name);
   p.shape = shape;
@@ -93,17 +93,17 @@ void ParamStore::allocate(std::uint64_t seed) {
 void ParamStore::move_to(Device device) {
   if (device == this->device()) return;
   const HostView host(values_);
-  OwnedTensor there(dtype_, Shape{flat_size_}, device, MemoryUse::parameters);
+  OwnedTensor moved(dtype_, Shape{flat_size_}, device, MemoryUse::parameters);
   const Stream stream(device);
-  copy(stream, there, host);
+  copy(stream, moved, host);
   stream.synchronize();
-  values_ = std::move(there);
+  values_ = std::move(moved);
   store_as(storage_);
 }
 
 void ParamStore::store_as(DType storage) {
-  require(storage == dtype_ || is_half(storage), "parameters of ", dtype_, " stored as ", storage,
-          ": must be that, bf16 or f16");
+  require(storage == dtype_ || is_half(storage), "storing parameters of ", dtype_, " as ", storage, ": must be ",
+          dtype_, ", bf16 or f16");
   storage_ = storage;
   stored_ =
       storage == dtype_ ? OwnedTensor() : OwnedTensor(storage, Shape{flat_size_}, device(), MemoryUse::parameters);
@@ -125,7 +125,7 @@ void ParamStore::set_views() {
 
 Param& ParamStore::at(const std::string& name) {
   const auto found = std::find_if(params_.begin(), params_.end(), [&](const Param& p) { return p.name == name; });
-  require(found != params_.end(), "no parameter is named ", name);
+  require(found != params_.end(), "looking up parameter ", name, ": no parameter has this name");
   return *found;
 }
 

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// The shape with another last extent.
+/// A copy of the shape with another last extent.
 inline Shape with_columns(const Shape& shape, std::int64_t columns) {
   std::array<std::int64_t, Shape::kMaxRank> extents{};
   for (int axis = 0; axis < shape.rank(); ++axis) extents[static_cast<std::size_t>(axis)] = shape[axis];

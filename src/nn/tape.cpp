@@ -7,20 +7,20 @@
 
 namespace lockstep {
 
-/// A recorded operation; its parameters follow it in the arena.
+/// A recorded operation.
 struct Tape::Record {
   Record* previous;
-  Record* later;  ///< the next one whose parameters wait
+  Record* later;  ///< the next record with deferred parameter gradients
   const char* op;
   Var y;
   const void* closure;
-  void (*run)(const void*, Part);
-  bool in_parts;
+  void (*run)(const void*, BackwardScope);
+  bool splits;
   const Param** params;
   std::int64_t param_count;
 };
 
-/// A list entry: memory to be used again.
+/// A list entry of reusable memory.
 struct Tape::Spare {
   Spare* next;
   Tensor memory;
@@ -28,7 +28,7 @@ struct Tape::Spare {
 
 Tape::Tape(Stream& stream, Arena& arena, DType dtype, Mode mode, Gradients* gradients)
     : stream_(stream), arena_(arena), dtype_(dtype), mode_(mode), gradients_(gradients) {
-  require(mode != Mode::train || gradients != nullptr, "a tape that trains needs gradients to add to");
+  require(mode != Mode::train || gradients != nullptr, "creating a tape: mode train needs gradients");
 }
 
 Var Tape::constant(const Tensor& value) {
@@ -58,9 +58,9 @@ bool Tape::wants_grad(std::initializer_list<Var> inputs, std::initializer_list<c
 }
 
 void Tape::push(const char* op, Var y, std::span<const Param* const> params, const void* closure,
-                void (*run)(const void*, Part), bool in_parts) {
+                void (*run)(const void*, BackwardScope), bool splits) {
   auto* record =
-      new (host_arena().allocate(sizeof(Record))) Record{last_, nullptr, op, y, closure, run, in_parts, nullptr, 0};
+      new (host_arena().allocate(sizeof(Record))) Record{last_, nullptr, op, y, closure, run, splits, nullptr, 0};
   last_ = record;
   if (mode_ != Mode::train || params.size() == 0) return;
   if (!uses_) {
@@ -116,18 +116,18 @@ TouchedRows* Tape::touched_rows(const Param& p) {
 void Tape::seed(const Target& dy, const Tensor& values) {
   if (!dy) return;
   if (!dy.accumulate) return copy(stream_, dy.tensor, values);
-  Tensor there = values;
+  Tensor on_device = values;
   if (dy.tensor.device() != values.device()) {
-    there = allocate(arena_, values.dtype(), values.shape());
-    copy(stream_, there, values);
+    on_device = allocate(arena_, values.dtype(), values.shape());
+    copy(stream_, on_device, values);
   }
-  ops::scale(stream_, dy, there, 1);
+  ops::scale(stream_, dy, on_device, 1);
 }
 
 void Tape::backward(Var y, double scale) {
   require(mode_ != Mode::forward, "backward on a tape that does not record: its mode is forward");
   const Tensor values = allocate(host_arena(), y.value().dtype(), y.shape());
-  require(!is_half(values.dtype()), "backward from a result of ", values.dtype(), ": give the seed's values");
+  require(!is_half(values.dtype()), "backward from a result in ", values.dtype(), ": pass the values of the seed");
   visit_float(values.dtype(), [&]<class T>() { std::ranges::fill(values.span<T>(), static_cast<T>(scale)); });
   seed(grad_of(y), values);
   replay();
@@ -141,11 +141,11 @@ void Tape::backward(Var y, const Tensor& seed_values) {
   replay();
 }
 
-void Tape::run(const Record& record, Part part) {
+void Tape::run(const Record& record, BackwardScope scope) {
   try {
-    record.run(record.closure, part);
+    record.run(record.closure, scope);
   } catch (const OutOfMemory&) {
-    throw;  // it says enough
+    throw;  // its message needs no context
   } catch (const Error& e) {
     throw Error(e.fault(), join("backward of ", record.op, ": ", e.what()), e.where());
   }
@@ -160,31 +160,32 @@ void Tape::count_down(const Record& record) {
 
 void Tape::replay() {
   Record* record = last_;
-  last_ = nullptr;  // what has been replayed is spent
-  // A backward inside another one may have memory that does not last (recompute.hpp): it keeps its own lists.
+  last_ = nullptr;  // records run once
+  // A nested backward uses memory that is released at its end (recompute.hpp), so it has its own lists.
   Spare* const spare = std::exchange(spare_, nullptr);
   Spare* const empty = std::exchange(empty_, nullptr);
   Record* waiting = nullptr;
   Record** end = &waiting;
   for (; record; record = record->previous) {
     const bool reached = record->y.node_->grad_written;
-    if (reached && parameters_last_ && record->in_parts && record->param_count > 0) {
-      run(*record, Part::inputs);
+    if (reached && parameters_last_ && record->splits && record->param_count > 0) {
+      run(*record, BackwardScope::inputs);
       *end = record;
       end = &record->later;
       continue;
     }
     if (reached) {
-      run(*record, Part::all);
+      run(*record, BackwardScope::all);
       release(*record->y.node_);
     }
     count_down(*record);
   }
   for (record = waiting; record; record = record->later) {
-    run(*record, Part::parameters);
+    run(*record, BackwardScope::parameters);
     count_down(*record);
   }
-  spare_ = spare, empty_ = empty;
+  spare_ = spare;
+  empty_ = empty;
 }
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 #include "lockstep/base/hash.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "lockstep/optim/optimizer.hpp"
-#include "optim/optim_cuda.hpp"
+#include "optim/cuda_kernels.hpp"
 
 namespace lockstep {
 

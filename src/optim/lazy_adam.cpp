@@ -7,14 +7,14 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/device/has_cuda.hpp"
-#include "optim/optim_cuda.hpp"
+#include "optim/cuda_kernels.hpp"
 
 namespace lockstep {
 
 namespace {
-/// Fewer elements than this are not worth waking the other threads.
+/// With fewer elements, one thread is faster than several.
 constexpr std::int64_t kParallelFrom = std::int64_t{1} << 14;
-/// A step must make moves smaller by more than what rounding may add.
+/// Upper bound on the ratio of consecutive moves, below 1 by more than the effect of rounding.
 constexpr double kCalm = 0.999;
 using optim_kernels::LateRow;
 }  // namespace
@@ -29,9 +29,8 @@ LazyAdam::LazyAdam(const OptimizerOptions& options, ParamStore& params, const st
       m_(add_state("exp_avg")),
       v_(add_state("exp_avg_sq")) {
   require_usage(options.weight_decay == 0, "option optim.weight_decay = ", options.weight_decay,
-                ": must be 0 where only the rows with a gradient are updated");
-  require_usage(options.eps > 0, "option optim.eps = ", options.eps,
-                ": must be > 0 where rows may have no gradient at all");
+                ": must be 0 when only rows with a gradient are updated");
+  require_usage(options.eps > 0, "option optim.eps = ", options.eps, ": must be > 0 when rows may have no gradient");
   const auto state_of = [&](const std::string& name) {
     for (const NamedTensor& t : state())
       if (t.name == name) return t.value;
@@ -44,7 +43,8 @@ LazyAdam::LazyAdam(const OptimizerOptions& options, ParamStore& params, const st
     Table& table = tables_.emplace_back();
     table.rows = rows;
     table.columns = all > 0 ? rows.param->shape.size() / all : 0;
-    table.m = state_of("exp_avg/" + rows.param->name), table.v = state_of("exp_avg_sq/" + rows.param->name);
+    table.m = state_of("exp_avg/" + rows.param->name);
+    table.v = state_of("exp_avg_sq/" + rows.param->name);
     if (device().is_cuda()) {
       table.gpu_done = OwnedTensor(DType::i64, Shape{all}, device());
     } else {
@@ -58,7 +58,8 @@ LazyAdam::LazyAdam(const OptimizerOptions& options, ParamStore& params, const st
 LazyAdam::Table& LazyAdam::table_of(const Param& param) {
   const auto found =
       std::find_if(tables_.begin(), tables_.end(), [&](const Table& t) { return t.rows.param == &param; });
-  require(found != tables_.end(), "the optimizer does not keep ", param.name);
+  require(found != tables_.end(), "looking up the optimizer state of ", param.name,
+          ": this optimizer does not update it");
   return *found;
 }
 
@@ -83,7 +84,7 @@ void LazyAdam::all_have_taken(std::int64_t steps) {
 void LazyAdam::note(double lr, double gradient_scale) {
   const auto t = static_cast<double>(steps());
   const Step step = {lr / (1 - std::pow(options_.beta1, t)), 1 / std::sqrt(1 - std::pow(options_.beta2, t))};
-  // The move is rate m / (sqrt(v) root + eps): how much larger may this step's be than that of the one before?
+  // The move is rate m / (sqrt(v) root + eps). Bounds the ratio of this step's move to the previous one's.
   bool calm = options_.eps >= 1e-12 && step.rate <= 1;
   if (calm && !history_.empty()) {
     const Step& before = history_.back();
@@ -99,7 +100,7 @@ void LazyAdam::note(double lr, double gradient_scale) {
     if (history_.size() * sizeof(Step) > gpu_history_.size_bytes()) {
       Buffer larger(device(), 2 * history_.size() * sizeof(Step));
       copy_bytes(stream, larger.data(), gpu_history_.data(), gpu_history_.size_bytes());
-      stream.synchronize();  // nobody reads the old one any more
+      stream.synchronize();  // work that reads the old buffer is complete
       gpu_history_ = std::move(larger);
     }
     optim_kernels::cuda::note_step(stream, reinterpret_cast<double*>(gpu_history_.data()),
@@ -157,7 +158,7 @@ void LazyAdam::catch_up(const Table& table, std::span<const LateRow> rows, std::
 }
 
 void LazyAdam::catch_up_on_gpu(const Table& table, const ops::RowSet& rows, std::int64_t to, const Tensor& gradient) {
-  if (history_.empty()) return;  // nothing has been put off
+  if (history_.empty()) return;  // nothing is deferred
   const Stream stream(device());
   auto* from = reinterpret_cast<std::int64_t*>(gpu_from_.data());
   visit_float(dtype(), [&]<class T>() {
@@ -193,7 +194,7 @@ void LazyAdam::catch_up(const Param& param, std::span<const std::int32_t> rows) 
 }
 
 void LazyAdam::replay_kept(std::int64_t to) {
-  if (history_.empty()) return;  // nothing has been put off
+  if (history_.empty()) return;  // nothing is deferred
   std::vector<LateRow> late;
   for (Table& table : tables_) {
     const RowsOf& kept = table.rows;
@@ -250,11 +251,11 @@ void LazyAdam::begin(double lr, double gradient_scale) {
   note(lr, gradient_scale);
 }
 
-void LazyAdam::update(const FlatPiece& piece, const Tensor& values, const Tensor& gradient) {
+void LazyAdam::update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) {
   visit_float(dtype(), [&]<class T>() {
     const optim_kernels::AdamStep<T> step = step_now<T>();
-    optim_kernels::active<T>().adam(piece.end - piece.begin, values.data<T>() + piece.begin, m_.data<T>() + piece.state,
-                                    v_.data<T>() + piece.state, gradient.data<T>() + piece.begin, step);
+    optim_kernels::active<T>().adam(chunk.end - chunk.begin, values.data<T>() + chunk.begin, m_.data<T>() + chunk.state,
+                                    v_.data<T>() + chunk.state, gradient.data<T>() + chunk.begin, step);
   });
 }
 

@@ -6,7 +6,7 @@ namespace lockstep::optim_kernels::LOCKSTEP_ISA {
 
 namespace {
 
-/// Elements that are replayed together: three vectors of them stay in the first-level cache.
+/// Elements per block of a replay: three vectors of this length fit the L1 cache.
 constexpr std::int64_t kBlock = 64;
 
 template <class T>
@@ -17,8 +17,8 @@ bool all_zero(std::int64_t n, const T* x) {
   return largest == 0;
 }
 
-/// Whether neither this step's move of any element, four times as large, nor a tiny one would change p. Rounding is monotone,
-/// so no smaller move does.
+/// Whether four times this step's move, and a move of kTiny, leave every p unchanged. Rounding is monotone, so smaller
+/// moves also leave p unchanged.
 template <class T>
 bool at_rest(std::int64_t n, const T* p, const T* m, const T* v, T rate, T root, T eps) {
   std::int64_t moving = 0;
@@ -34,7 +34,7 @@ void replay_block(std::int64_t n, T* __restrict__ p, T* __restrict__ m, T* __res
                   const MissedSteps<T>& steps) {
   const MissedSteps<T> s = steps;
   std::int64_t t = 0;
-  // Without a first moment nothing moves, and a row that never had a gradient has neither moment.
+  // With a zero first moment nothing moves. A row that never had a gradient has two zero moments.
   const bool moves = !all_zero(n, m);
   if (!moves && all_zero(n, v)) return;
   for (; moves && t < s.count; ++t) {

@@ -1,9 +1,9 @@
 #include "lockstep/device/cuda_launch.hpp"
+#include "optim/adam_rule.hpp"
+#include "optim/cuda_kernels.hpp"
 #include "optim/lazy_adam_kernels.hpp"
-#include "optim/optim_cuda.hpp"
-#include "optim/sweep_rules.hpp"
 
-// Compiled with -fmad=false: the processor's bits.
+// Compiled with -fmad=false, for the same bits as on the CPU.
 namespace lockstep::optim_kernels::cuda {
 
 namespace {
@@ -17,11 +17,12 @@ __global__ void note_step_kernel(double* history, std::int64_t index, double rat
 
 __global__ void __launch_bounds__(kThreads)
     set_steps_kernel(std::int64_t* done, std::int64_t rows, std::int64_t steps) {
+  // mutant-equivalent: several threads store the same value
   const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < rows; i += stride) done[i] = steps;
 }
 
-/// A thread per row. The largest number wins whatever the order, so that the result does not depend on it.
+/// One thread per row. The maximum does not depend on the order of the atomics.
 __global__ void __launch_bounds__(kThreads)
     claim_rows_kernel(ops::RowSet rows, std::int64_t* done, std::int64_t* from, std::int64_t to) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -30,8 +31,8 @@ __global__ void __launch_bounds__(kThreads)
   from[i] = atomicMax(reinterpret_cast<long long*>(done + rows[i]), static_cast<long long>(to));
 }
 
-/// The steps of an element without gradient, one after the other, until neither this one's move, four times as large, nor
-/// a tiny one changes p any more; from there on only the moments.
+/// Applies the deferred steps to one element. Once four times the move, and a move of kTiny, leave p unchanged, only
+/// the moments change.
 template <class T>
 __device__ void replay(const LateSteps<T>& s, std::int64_t done, T& p, T& m, T& v) {
   const AdamStep<T>& k = s.step;
@@ -44,7 +45,9 @@ __device__ void replay(const LateSteps<T>& s, std::int64_t done, T& p, T& m, T& 
     v = k.beta2 * v + T(0);
     const T move = rate * (m / (std::sqrt(v) * root + k.eps));
     p = p - move;
+    // mutant-equivalent: steps that change nothing may run one by one
     if ((t - done) % kLook == kLook - 1 && t + 1 >= s.calm_from)
+      // mutant-equivalent: steps that change nothing may run one by one
       moving = !(p - 4 * move == p && p - kTiny<T> == p && p + kTiny<T> == p);
   }
   for (; t < s.to; ++t) {
@@ -53,9 +56,9 @@ __device__ void replay(const LateSteps<T>& s, std::int64_t done, T& p, T& m, T& 
   }
 }
 
-/// A thread per element, rows one after another: elements do not know of one another, so that each stops when it is at
-/// rest. The scalars of a step are the same for all threads of a row and come from the cache. A step of all rows is
-/// memory bound: 28 bytes per element in f32.
+/// One thread per element, row by row. Elements are independent, so each thread stops when its element is at rest. All
+/// threads of a row read the same scalars of a step, from the cache. Memory bound: 28 bytes per element in f32 for one
+/// step of all rows.
 template <class T>
 __global__ void __launch_bounds__(kThreads) late_steps_kernel(LateSteps<T> s) {
   const std::int64_t at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, elements = s.rows.size() * s.columns;
@@ -63,7 +66,7 @@ __global__ void __launch_bounds__(kThreads) late_steps_kernel(LateSteps<T> s) {
   const std::int64_t i =
       elements >> 32 == 0 ? static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(s.columns) : at / s.columns;
   const std::int64_t from = s.from[i], e = s.rows[i] * s.columns + (at - i * s.columns);
-  if (from >= s.to && s.gradient == nullptr) return;
+  if (from >= s.to && s.gradient == nullptr) return;  // mutant-equivalent: without steps the values are written back
   T p = s.p[e], m = s.m[e], v = s.v[e];
   replay(s, from, p, m, v);
   if (s.gradient) adam_rule(p, m, v, s.gradient[at], s.step);

@@ -5,28 +5,28 @@
 
 namespace lockstep::optim_kernels {
 
-/// A row of a table and the steps that it has taken.
+/// A row of a table and the number of steps that it has taken.
 struct LateRow {
   std::int64_t row, done;
 };
 
-/// Scalars of the steps that a row has missed: step i has rate[i] and root[i].
+/// Scalars of the deferred steps of a row: step i uses rate[i kStride] and root[i kStride].
 template <class T>
 struct MissedSteps {
   const double *rate, *root;  ///< kStride apart
   std::int64_t count;
-  std::int64_t calm_from;  ///< from this one on, every step makes the moves smaller
+  std::int64_t calm_from;  ///< from this step on, each step shrinks the moves
   T beta1, beta2, eps;
 };
 inline constexpr std::int64_t kStride = 2;
 
-/// Steps between two looks at whether the values have come to rest.
+/// Steps between two tests for values that no longer change.
 inline constexpr std::int64_t kLook = 8;
-/// Values below this might still be moved by a moment that has become denormal and no longer shrinks.
+/// Upper bound on the move caused by a denormal moment, which no longer shrinks.
 template <class T>
 inline constexpr T kTiny = sizeof(T) == 4 ? T(1e-30) : T(1e-290);
 
-/// The steps of AdamStep with a gradient of 0, one after the other, over n elements: the same bits.
+/// Applies the deferred steps to n elements, with the bits of adam_rule() with a gradient of 0.
 template <class T>
 using ReplayKernel = void (*)(std::int64_t n, T* p, T* m, T* v, const MissedSteps<T>& s);
 

@@ -5,18 +5,18 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/device/has_cuda.hpp"
-#include "optim/optim_cuda.hpp"
+#include "optim/cuda_kernels.hpp"
 
 namespace lockstep {
 
 namespace {
 
-/// Elements per piece. On the CPU values, gradient and two state vectors of a piece stay in the L2 cache; on a GPU a block
-/// takes a piece, and a small network should keep more than one of them busy.
-constexpr std::int64_t kPiece = std::int64_t{1} << 14, kGpuPiece = std::int64_t{1} << 11;
-/// State vectors of different ranges begin at multiples of this, so that a GPU's wide loads are aligned.
+/// Elements per chunk. On the CPU, values, gradient and two state vectors of a chunk fit the L2 cache. On a GPU a block
+/// takes one chunk, and a small network must fill more than one block.
+constexpr std::int64_t kChunk = std::int64_t{1} << 14, kGpuChunk = std::int64_t{1} << 11;
+/// The state of each range begins at a multiple of this, to align the wide loads of a GPU.
 constexpr std::int64_t kStateAlignment = 16;
-/// Below this many elements one thread is faster than waking the others.
+/// With fewer elements, one thread is faster than several.
 constexpr std::int64_t kParallelFrom = std::int64_t{1} << 18;
 
 std::int64_t aligned(std::int64_t elements) {
@@ -52,11 +52,11 @@ class Adam final : public Optimizer {
             .root = 1 / std::sqrt(1 - std::pow(options_.beta2, t)),
             .eps = options_.eps};
   }
-  void update(const FlatPiece& piece, const Tensor& values, const Tensor& gradient) override {
+  void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) override {
     visit_float(dtype(), [&]<class T>() {
-      optim_kernels::active<T>().adam(piece.end - piece.begin, values.data<T>() + piece.begin,
-                                      m_.data<T>() + piece.state, v_.data<T>() + piece.state,
-                                      gradient.data<T>() + piece.begin, now<T>());
+      optim_kernels::active<T>().adam(chunk.end - chunk.begin, values.data<T>() + chunk.begin,
+                                      m_.data<T>() + chunk.state, v_.data<T>() + chunk.state,
+                                      gradient.data<T>() + chunk.begin, now<T>());
     });
   }
   void update(const GpuSweep& sweep) override {
@@ -100,11 +100,11 @@ class AdamAtan2 final : public Optimizer {
             .rate = inside ? lr : lr * unbias,
             .root = 1 / std::sqrt(1 - std::pow(options_.beta2, t))};
   }
-  void update(const FlatPiece& piece, const Tensor& values, const Tensor& gradient) override {
+  void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) override {
     visit_float(dtype(), [&]<class T>() {
-      optim_kernels::active<T>().adam_atan2(piece.end - piece.begin, values.data<T>() + piece.begin,
-                                            m_.data<T>() + piece.state, v_.data<T>() + piece.state,
-                                            gradient.data<T>() + piece.begin, now<T>());
+      optim_kernels::active<T>().adam_atan2(chunk.end - chunk.begin, values.data<T>() + chunk.begin,
+                                            m_.data<T>() + chunk.state, v_.data<T>() + chunk.state,
+                                            gradient.data<T>() + chunk.begin, now<T>());
     });
   }
   void update(const GpuSweep& sweep) override {
@@ -134,12 +134,15 @@ class Sgd final : public Optimizer {
   const char* name() const override { return "sgd"; }
 
  protected:
-  void begin(double lr, double gradient_scale) override { lr_ = lr, scale_ = gradient_scale; }
-  void update(const FlatPiece& piece, const Tensor& values, const Tensor& gradient) override {
+  void begin(double lr, double gradient_scale) override {
+    lr_ = lr;
+    scale_ = gradient_scale;
+  }
+  void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) override {
     visit_float(dtype(), [&]<class T>() {
-      optim_kernels::active<T>().sgd(piece.end - piece.begin, values.data<T>() + piece.begin,
-                                     buffer_ ? buffer_.data<T>() + piece.state : nullptr,
-                                     gradient.data<T>() + piece.begin, now<T>());
+      optim_kernels::active<T>().sgd(chunk.end - chunk.begin, values.data<T>() + chunk.begin,
+                                     buffer_ ? buffer_.data<T>() + chunk.state : nullptr,
+                                     gradient.data<T>() + chunk.begin, now<T>());
     });
   }
   void update(const GpuSweep& sweep) override {
@@ -163,7 +166,7 @@ class Sgd final : public Optimizer {
 
 std::vector<FlatRange> trainable_ranges(const ParamStore& params, const std::function<bool(const Param&)>& select) {
   std::vector<FlatRange> ranges;
-  bool adjacent = false;  // the parameter before this one is in the last range
+  bool adjacent = false;  // whether the previous parameter is in the last range
   for (const Param& p : params.all()) {
     const bool wanted = p.trainable && (!select || select(p));
     if (wanted && adjacent) {
@@ -182,37 +185,37 @@ Optimizer::Optimizer(ParamStore& params, std::vector<FlatRange> ranges, bool laz
     std::int64_t at = range.begin;
     for (const Param& p : params_.all()) {
       if (!lazy || !p.row_sparse || p.offset < range.begin || p.offset >= range.end) continue;
-      add_pieces(at, p.offset, 0);
+      add_chunks(at, p.offset, 0);
       at = p.offset + p.shape.size();
-      add_pieces(p.offset, at, p.shape.columns());
+      add_chunks(p.offset, at, p.shape.columns());
     }
-    add_pieces(at, range.end, 0);
+    add_chunks(at, range.end, 0);
     state_size_ = aligned(state_size_);
   }
   if (!device().is_cuda()) return;
-  gpu_pieces_ = Buffer(device(), pieces_.size() * sizeof(FlatPiece));
+  gpu_chunks_ = Buffer(device(), chunks_.size() * sizeof(FlatChunk));
   const Stream stream(device());
-  copy_bytes(stream, gpu_pieces_.data(), pieces_.data(), gpu_pieces_.size_bytes());
+  copy_bytes(stream, gpu_chunks_.data(), chunks_.data(), gpu_chunks_.size_bytes());
   stream.synchronize();
 }
 
-void Optimizer::add_pieces(std::int64_t begin, std::int64_t end, std::int64_t row) {
-  const std::int64_t piece = device().is_cuda() ? kGpuPiece : kPiece;
-  const std::int64_t length = row == 0 ? piece : std::max<std::int64_t>(1, piece / row) * row;
+void Optimizer::add_chunks(std::int64_t begin, std::int64_t end, std::int64_t row) {
+  const std::int64_t chunk = device().is_cuda() ? kGpuChunk : kChunk;
+  const std::int64_t length = row == 0 ? chunk : std::max<std::int64_t>(1, chunk / row) * row;
   for (std::int64_t first = begin; first < end; first += length) {
     const std::int64_t last = std::min(first + length, end);
-    pieces_.push_back({first, last, state_size_, row});
+    chunks_.push_back({first, last, state_size_, row});
     state_size_ += last - first;
   }
 }
 
-void Optimizer::update_rows(const FlatPiece& piece, const Tensor& values, const Tensor& gradient) {
-  for (std::int64_t first = piece.begin; first < piece.end; first += piece.row) {
+void Optimizer::update_rows(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) {
+  for (std::int64_t first = chunk.begin; first < chunk.end; first += chunk.row) {
     const bool touched = visit_float(dtype(), [&]<class T>() {
       const T* slope = gradient.data<T>() + first;
-      return std::any_of(slope, slope + piece.row, [](T value) { return value != 0; });
+      return std::any_of(slope, slope + chunk.row, [](T value) { return value != 0; });
     });
-    if (touched) update(FlatPiece{first, first + piece.row, piece.state + first - piece.begin}, values, gradient);
+    if (touched) update(FlatChunk{first, first + chunk.row, chunk.state + first - chunk.begin}, values, gradient);
   }
 }
 
@@ -237,23 +240,23 @@ void Optimizer::step(const Tensor& gradient, double lr, double gradient_scale, E
   const Tensor values = params_.values();
   if (device().is_cuda()) {
     return update({.stream = Stream(device()),
-                   .pieces = reinterpret_cast<const FlatPiece*>(gpu_pieces_.data()),
-                   .count = static_cast<std::int64_t>(pieces_.size()),
+                   .chunks = reinterpret_cast<const FlatChunk*>(gpu_chunks_.data()),
+                   .count = static_cast<std::int64_t>(chunks_.size()),
                    .values = values,
                    .gradient = gradient,
                    .average = ema != nullptr ? ema->flat() : Tensor{},
                    .decay = ema != nullptr ? ema->decay() : 0});
   }
-  const auto pieces = static_cast<std::int64_t>(pieces_.size());
+  const auto chunks = static_cast<std::int64_t>(chunks_.size());
 #pragma omp parallel for schedule(static) if (state_size_ >= kParallelFrom)
-  for (std::int64_t i = 0; i < pieces; ++i) {
-    const FlatPiece& piece = pieces_[static_cast<std::size_t>(i)];
-    if (piece.row > 0) {
-      update_rows(piece, values, gradient);
+  for (std::int64_t i = 0; i < chunks; ++i) {
+    const FlatChunk& chunk = chunks_[static_cast<std::size_t>(i)];
+    if (chunk.row > 0) {
+      update_rows(chunk, values, gradient);
     } else {
-      update(piece, values, gradient);
+      update(chunk, values, gradient);
     }
-    if (ema != nullptr) ema->update(values, piece.begin, piece.end);
+    if (ema != nullptr) ema->update(values, chunk.begin, chunk.end);
   }
 }
 

@@ -41,10 +41,12 @@ double LrSchedule::lr(std::int64_t completed_steps, std::int64_t completed_epoch
   return base_;
 }
 
-void LrSchedule::observe(double validation_loss) {
+void LrSchedule::observe(double value) {
   if (options_.name != "plateau") return;
-  if (validation_loss < state_.best * (1 - options_.threshold)) {
-    state_.best = validation_loss;
+  // A negative value is a metric that should grow (Trainer); the improvement is relative to its size, too.
+  const double target = state_.best * (state_.best < 0 ? 1 + options_.threshold : 1 - options_.threshold);
+  if (value < target) {
+    state_.best = value;
     state_.bad = 0;
   } else if (++state_.bad > options_.patience) {
     ++state_.drops;

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "lockstep/device/has_cuda.hpp"
-#include "optim/optim_cuda.hpp"
+#include "optim/cuda_kernels.hpp"
 
 namespace lockstep {
 
@@ -16,10 +16,10 @@ std::span<T> take(Arena& arena, std::size_t count) {
   return {static_cast<T*>(arena.allocate(count * sizeof(T))), count};
 }
 
-/// Samples by the row that they name, each row's in ascending order.
+/// Samples grouped by their table row, ascending within each row. A run is the group of one row.
 struct Runs {
-  std::span<std::int32_t> ids;     ///< of each run
-  std::span<std::int32_t> starts;  ///< in order, and its end
+  std::span<std::int32_t> ids;     ///< table row of each run
+  std::span<std::int32_t> starts;  ///< first index of each run in `order`, then the end
   std::span<std::int32_t> order;
 };
 
@@ -65,7 +65,7 @@ void sign_sgd_rows(Arena& scratch, const Tensor& table, std::span<const std::int
   require(table.shape().rank() == 2 && gradients.columns() == table.columns() &&
               gradients.rows() == static_cast<std::int64_t>(ids.size()),
           "sign_sgd_rows: the table is ", table.shape(), ", gradients ", gradients.shape(), " of ", ids.size(),
-          " samples; these do not fit together");
+          " samples; columns must be equal, with one gradient row per sample");
   for (std::size_t i = 0; i < ids.size(); ++i)
     require(ids[i] >= 0 && ids[i] < table.rows(), "sign_sgd_rows: id ", ids[i], " of sample ", i, ": the table has ",
             table.rows(), " rows");

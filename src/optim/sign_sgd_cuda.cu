@@ -1,16 +1,16 @@
 #include "lockstep/device/cuda_launch.hpp"
-#include "optim/optim_cuda.hpp"
+#include "optim/cuda_kernels.hpp"
 
-// Compiled with -fmad=false: the processor's bits.
+// Compiled with -fmad=false, for the same bits as on the CPU.
 namespace lockstep::optim_kernels::cuda {
 
 namespace {
 
 constexpr int kThreads = 128;
 
-/// A thread per column of a row of the table: blockIdx.x is the run, blockIdx.y the tile of columns. The numbers of a
-/// run's gradient rows come through shared memory, a block's worth at a time: they may lie in the host's memory, where
-/// each access costs a microsecond. Four rows are under way at once; they are added in their order.
+/// One thread per column of a table row: blockIdx.x is the run, blockIdx.y the tile of columns. The indices of a run's
+/// gradient rows go through shared memory, kThreads at a time, because they may lie in host memory, where each access
+/// costs a microsecond. Four rows are in flight at once and are added in order.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     sign_descent_kernel(T* table, const T* __restrict__ gradients, std::int64_t columns, const std::int32_t* ids,

@@ -1,4 +1,5 @@
-#include "optim/sweep_rules.hpp"
+#include "optim/ema_rule.hpp"
+#include "optim/sweep_kernels.hpp"
 
 namespace lockstep::optim_kernels::LOCKSTEP_ISA {
 

@@ -1,8 +1,9 @@
 #include "lockstep/device/cuda_launch.hpp"
-#include "optim/optim_cuda.hpp"
-#include "optim/sweep_rules.hpp"
+#include "optim/cuda_kernels.hpp"
+#include "optim/ema_rule.hpp"
+#include "optim/sweep_kernels.hpp"
 
-// Compiled with -fmad=false: the processor's bits.
+// Compiled with -fmad=false, for the same bits as on the CPU.
 namespace lockstep::optim_kernels::cuda {
 
 namespace {
@@ -10,7 +11,7 @@ namespace {
 using gpu::kWarp;
 constexpr int kThreads = 256;
 
-/// 16 bytes: one load or store of a thread.
+/// 16 bytes, the widest load or store of a thread.
 template <class T>
 struct alignas(16) Pack {
   static constexpr int kLanes = 16 / sizeof(T);
@@ -39,7 +40,7 @@ struct SgdRule {
   __device__ void operator()(T& p, T&, T&, T g) const { sgd_rule(p, g, step); }
 };
 
-/// The flat vectors and the `States` vectors of the rule; shadow may be null.
+/// The flat vectors and the state vectors of the rule. `shadow` is null without an average.
 template <class T>
 struct Vectors {
   T* p;
@@ -49,7 +50,7 @@ struct Vectors {
   T decay;
 };
 
-/// Element `at` of the flat vectors, whose state is at `state`; only the average when not `moves`.
+/// Updates element `at` of the flat vectors, with its state at `state`. Updates only the average unless `moves`.
 template <int States, class T, class Rule>
 __device__ void update_element(const Vectors<T>& x, std::int64_t at, std::int64_t state, bool moves, const Rule& rule) {
   T p = x.p[at];
@@ -67,7 +68,7 @@ __device__ void update_element(const Vectors<T>& x, std::int64_t at, std::int64_
   }
 }
 
-/// The same for the elements of a 16-byte word.
+/// Updates the elements of one 16-byte word.
 template <int States, class T, class Rule>
 __device__ void update_pack(const Vectors<T>& x, std::int64_t at, std::int64_t state, const Rule& rule) {
   using P = Pack<T>;
@@ -87,36 +88,37 @@ __device__ void update_pack(const Vectors<T>& x, std::int64_t at, std::int64_t s
   if (x.shadow) *reinterpret_cast<P*>(x.shadow + at) = shadow;
 }
 
-/// Rows of a piece, a warp each: those whose gradient is zero keep their weights and state.
+/// Updates the rows of a chunk, one warp per row. Rows with a zero gradient keep their weights and state.
 template <int States, class T, class Rule>
-__device__ void update_rows(const FlatPiece& piece, const Vectors<T>& x, const Rule& rule) {
+__device__ void update_rows(const FlatChunk& chunk, const Vectors<T>& x, const Rule& rule) {
+  // mutant-equivalent: another thread or block does the same work
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  const std::int64_t rows = (piece.end - piece.begin) / piece.row;
+  const std::int64_t rows = (chunk.end - chunk.begin) / chunk.row;
   for (std::int64_t r = warp; r < rows; r += kThreads / kWarp) {
-    const std::int64_t first = piece.begin + r * piece.row, to_state = piece.state - piece.begin;
+    const std::int64_t first = chunk.begin + r * chunk.row, to_state = chunk.state - chunk.begin;
     bool mine = false;
-    for (std::int64_t c = lane; c < piece.row; c += kWarp) mine = mine || x.g[first + c] != 0;
+    for (std::int64_t c = lane; c < chunk.row; c += kWarp) mine = mine || x.g[first + c] != 0;
     const bool touched = __any_sync(gpu::kWholeWarp, mine) != 0;
     if (!touched && !x.shadow) continue;
-    for (std::int64_t c = lane; c < piece.row; c += kWarp)
+    for (std::int64_t c = lane; c < chunk.row; c += kWarp)
       update_element<States>(x, first + c, to_state + first + c, touched, rule);
   }
 }
 
-/// A block per piece, a few thousand elements: a whole store of parameters is one launch. Memory bound: adam reads p, m,
-/// v, g and writes p, m, v, 28 bytes per element in f32, in words of 16 bytes; the average adds 8.
+/// One block per chunk of a few thousand elements; one launch for all parameters. Memory bound: adam reads p, m, v, g
+/// and writes p, m, v, 28 bytes per element in f32, in 16-byte words; the average adds 8.
 template <int States, class T, class Rule>
-__global__ void __launch_bounds__(kThreads, 3) sweep_kernel(const FlatPiece* pieces, Vectors<T> x, Rule rule) {
-  const FlatPiece piece = pieces[blockIdx.x];
-  if (piece.row > 0) return update_rows<States>(piece, x, rule);
+__global__ void __launch_bounds__(kThreads, 3) sweep_kernel(const FlatChunk* chunks, Vectors<T> x, Rule rule) {
+  const FlatChunk chunk = chunks[blockIdx.x];
+  if (chunk.row > 0) return update_rows<States>(chunk, x, rule);
   constexpr int kLanes = Pack<T>::kLanes;
-  const std::int64_t n = piece.end - piece.begin;
-  const bool aligned = piece.begin % kLanes == 0 && piece.state % kLanes == 0;
+  const std::int64_t n = chunk.end - chunk.begin;
+  const bool aligned = chunk.begin % kLanes == 0 && chunk.state % kLanes == 0;
   const std::int64_t packed = aligned ? n / kLanes * kLanes : 0;
   for (std::int64_t i = std::int64_t{threadIdx.x} * kLanes; i < packed; i += kThreads * kLanes)
-    update_pack<States>(x, piece.begin + i, piece.state + i, rule);
+    update_pack<States>(x, chunk.begin + i, chunk.state + i, rule);
   for (std::int64_t i = packed + threadIdx.x; i < n; i += kThreads)
-    update_element<States>(x, piece.begin + i, piece.state + i, true, rule);
+    update_element<States>(x, chunk.begin + i, chunk.state + i, true, rule);
 }
 
 template <int States, class T, class Rule>
@@ -128,7 +130,7 @@ void sweep(const GpuSweep& s, T* a, T* b, const Rule& rule) {
                         s.average ? s.average.data<T>() : nullptr,
                         static_cast<T>(s.decay)};
   gpu::launch(s.stream, {.grid = dim3(static_cast<unsigned>(s.count)), .block = kThreads},
-              sweep_kernel<States, T, Rule>, s.pieces, x, rule);
+              sweep_kernel<States, T, Rule>, s.chunks, x, rule);
 }
 
 /// Grid-stride. Traffic: both vectors, read and written once.

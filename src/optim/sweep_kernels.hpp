@@ -2,47 +2,21 @@
 #include <cstdint>
 
 #include "lockstep/ops/isa.hpp"
+#include "optim/adam_rule.hpp"
+#include "optim/sgd_rule.hpp"
 
 namespace lockstep::optim_kernels {
 
-/// Scalars of one Adam step, already in the type of the sweep.
-template <class T>
-struct AdamStep {
-  T scale;                       ///< of the gradient
-  T l2;                          ///< coupled weight decay: g += l2 p
-  T shrink;                      ///< decoupled weight decay: p *= shrink
-  T beta1, rest1, beta2, rest2;  ///< rest = 1 - beta
-  T rate;                        ///< lr / (1 - beta1^t)
-  T root;                        ///< 1 / sqrt(1 - beta2^t)
-  T eps;
-};
-
-/// Scalars of one Adam-atan2 step.
-template <class T>
-struct AdamAtan2Step {
-  T scale;         ///< of the gradient
-  T shrink;        ///< decoupled weight decay: p *= shrink
-  T rest1, rest2;  ///< 1 - beta
-  T unbias;        ///< of the first moment inside the arc tangent
-  T rate;          ///< of the arc tangent
-  T root;          ///< 1 / sqrt(1 - beta2^t)
-};
-
-template <class T>
-struct SgdStep {
-  T scale, l2, lr, momentum;
-  bool first;  ///< the buffer starts as the gradient
-};
-
-/// Elementwise over n elements, without contraction: the same bits under every instruction set.
+/// Kernels of one instruction set, elementwise over n elements. Without contraction to FMA, so all instruction sets
+/// produce the same bits.
 template <class T>
 struct Sweep {
   void (*adam)(std::int64_t n, T* p, T* m, T* v, const T* g, const AdamStep<T>& s);
   void (*adam_atan2)(std::int64_t n, T* p, T* m, T* v, const T* g, const AdamAtan2Step<T>& s);
-  /// buffer may be null: no momentum
+  /// `buffer` is null without momentum.
   void (*sgd)(std::int64_t n, T* p, T* buffer, const T* g, const SgdStep<T>& s);
   void (*ema)(std::int64_t n, T* shadow, const T* p, T decay);
-  /// In double, over sixteen interleaved partial sums: the same bits under every instruction set.
+  /// In f64, over sixteen interleaved partial sums.
   double (*sum_squares)(std::int64_t n, const T* x);
 };
 

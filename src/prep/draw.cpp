@@ -9,7 +9,7 @@
 namespace lockstep::prep {
 
 namespace {
-/// The first `count` places of a Fisher-Yates shuffle.
+/// The first `count` elements of a Fisher-Yates shuffle.
 std::vector<std::int64_t> shuffled(std::int64_t n, std::int64_t count, std::uint64_t seed, Site site) {
   require(count >= 0 && count <= n, "drawing ", count, " of ", n);
   std::vector<std::int64_t> order(static_cast<std::size_t>(n));

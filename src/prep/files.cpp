@@ -1,3 +1,5 @@
+#include "lockstep/prep/files.hpp"
+
 #include <fnmatch.h>
 #include <glob.h>
 #include <openssl/evp.h>
@@ -8,7 +10,6 @@
 #include <memory>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/prep/selection.hpp"
 
 namespace lockstep::prep {
 

@@ -59,7 +59,7 @@ std::optional<std::string> text_of(int group, int variable, const char* name) {
   return {};
 }
 
-/// The fill value that the format gives a variable without an attribute; bytes have none, every value may be data.
+/// The format's fill value for a variable without the attribute. Bytes have none: every value may be data.
 std::optional<double> default_fill(nc_type type) {
   switch (type) {
     case NC_SHORT:
@@ -83,7 +83,7 @@ std::optional<double> default_fill(nc_type type) {
   }
 }
 
-/// Names of a group's variables and of those of the groups below it.
+/// Names of the variables of a group and of its subgroups.
 void collect(int group, const std::string& prefix, std::vector<std::string>& names) {
   int n = 0;
   if (nc_inq_varids(group, &n, nullptr) == NC_NOERR && n > 0) {

@@ -8,7 +8,8 @@ namespace lockstep::prep {
 
 namespace {
 
-/// The header of a classic file. source  NetCDF Users Guide, "Classic file format specification" and its CDF-5 extension.
+/// The header of a classic file. source  NetCDF Users Guide, "Classic file format specification" and its CDF-5
+/// extension.
 class ClassicHeader {
  public:
   ClassicHeader(std::ifstream& in, const std::filesystem::path& path, int version)

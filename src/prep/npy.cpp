@@ -11,6 +11,8 @@
 namespace lockstep::prep {
 
 namespace {
+constexpr std::size_t kLongestHeader = 1 << 16;  ///< bytes; std::regex recurses along its subject
+
 template <class T>
 void widen(const char* bytes, std::vector<std::int64_t>& out) {
   for (std::size_t i = 0; i < out.size(); ++i) {
@@ -30,7 +32,8 @@ NpyArray read_npy(const std::filesystem::path& path) {
   const bool wide = byte(6) > 1;
   const std::size_t begin = wide ? 12 : 10;
   const std::size_t length = byte(8) | byte(9) << 8 | (wide ? byte(10) << 16 | byte(11) << 24 : 0);
-  require_data(length <= bytes.size() - begin, reading, ": its header is cut off");
+  require_data(length <= bytes.size() - begin && length <= kLongestHeader, reading, ": a header of ", length,
+               " bytes in a file of ", bytes.size(), "; it is damaged");
   const std::string header = bytes.substr(begin, length);
   std::smatch descr, order, shape;
   static const std::regex kDescr(R"('descr':\s*'([<|=>])([a-zA-Z]\d+)')"), kOrder(R"('fortran_order':\s*(True|False))"),

@@ -44,11 +44,10 @@ const char* name(DType dtype) {
 std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name(dtype); }
 
 Shape::Shape(std::span<const std::int64_t> extents) : rank_(static_cast<int>(extents.size())) {
-  require(extents.size() <= kMaxRank, "a tensor of rank ", extents.size(), ": at most ", kMaxRank,
+  require(extents.size() <= kMaxRank, "a tensor with ", extents.size(), " axes: at most ", kMaxRank,
           " axes are supported");
   for (std::size_t axis = 0; axis < extents.size(); ++axis) {
-    require(extents[axis] >= 0, "a tensor with extent ", extents[axis], " on axis ", axis,
-            ": extents cannot be negative");
+    require(extents[axis] >= 0, "a tensor with extent ", extents[axis], " on axis ", axis, ": extents must be >= 0");
     extents_[axis] = extents[axis];
   }
 }
@@ -90,10 +89,10 @@ void copy(const Stream& stream, const Tensor& to, const Tensor& from) {
 
 Tensor on_host(const Stream& stream, Arena& arena, const Tensor& t) {
   if (!t.device().is_cuda()) return t;
-  const Tensor seen = allocate(arena.host(), t.dtype(), t.shape());
-  copy(stream, seen, t);
+  const Tensor on_cpu = allocate(arena.host(), t.dtype(), t.shape());
+  copy(stream, on_cpu, t);
   stream.synchronize();
-  return seen;
+  return on_cpu;
 }
 
 HostView::HostView(const Tensor& t, Access access) : view_(t) {
@@ -103,13 +102,13 @@ HostView::HostView(const Tensor& t, Access access) : view_(t) {
   copy(stream, copy_, t);
   stream.synchronize();
   view_ = copy_;
-  if (access == Access::write) there_ = t;
+  if (access == Access::write) target_ = t;
 }
 
 HostView::~HostView() noexcept(false) {
-  if (!there_) return;
-  const Stream stream(there_.device());
-  copy(stream, there_, copy_);
+  if (!target_) return;
+  const Stream stream(target_.device());
+  copy(stream, target_, copy_);
   stream.synchronize();
 }
 

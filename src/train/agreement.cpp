@@ -1,4 +1,4 @@
-#include "train/agreement.hpp"
+#include "lockstep/train/agreement.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -42,7 +42,7 @@ void require_same_program(World& world) {
 
 void require_same_weights(World& world, std::uint64_t hash, std::int64_t step) {
   if (world.size() == 1) return;
-  // One word decides; who differs is asked only then.
+  // One reduction compares the hashes. Only if they differ do the ranks exchange them.
   std::uint64_t range[2] = {hash, ~hash};
   world.communicator().all_reduce(std::span<std::uint64_t>(range), ReduceOp::max, "weight hash");
   if (range[0] == ~range[1]) return;
@@ -64,9 +64,9 @@ void require_same_weights(World& world, std::uint64_t hash, std::int64_t step) {
   });
 }
 
-unsigned wishes_of_all(Communicator& comm, unsigned mine) {
+unsigned flags_of_all(Communicator& comm, unsigned mine) {
   if (comm.size() == 1) return mine;
-  return static_cast<unsigned>(comm.all_reduced(std::uint64_t{mine}, ReduceOp::bit_or, "wishes of the ranks"));
+  return static_cast<unsigned>(comm.all_reduced(std::uint64_t{mine}, ReduceOp::bit_or, "step flags"));
 }
 
 }  // namespace lockstep

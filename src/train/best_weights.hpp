@@ -9,14 +9,15 @@
 
 namespace lockstep {
 
-/// The weights of the best evaluation, kept in memory until it is worth writing them: small models improve many times a second.
+/// A copy of the weights of the best evaluation. It delays writing best.h5, because small models improve many times a
+/// second.
 class BestWeights {
  public:
-  /// Takes a copy of weights, average and state.
+  /// Copies weights, average and state.
   void keep(const ParamStore& params, Ema* ema, const TrainState& state);
-  /// Whether there is a copy that has not been written.
+  /// Whether the copy has not been written yet.
   bool pending() const { return pending_; }
-  /// Calls write(state) while the weights (and the average) are those of the copy.
+  /// Calls write(state) with the weights and the average replaced by the copy, then restores them.
   void write(ParamStore& params, Ema* ema, const std::function<void(const TrainState&)>& write);
 
  private:

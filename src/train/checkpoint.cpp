@@ -35,7 +35,7 @@ void write_tensor(H5File& file, const std::string& dataset, const Tensor& value)
 
 std::string group_of(const NamedOptimizer& o) { return o.name.empty() ? "/optim" : "/optim/" + o.name; }
 
-/// A number that this host has not given before.
+/// A number that is new on this host: nanoseconds since 1970.
 std::int64_t fresh_number() { return std::chrono::system_clock::now().time_since_epoch().count(); }
 
 std::string utc_now() {
@@ -47,8 +47,29 @@ std::string utc_now() {
   return text;
 }
 
+constexpr const char* kHistory = "/state/history";
+
+/// The link name of a series in the file. Names hold class labels and variables, so they may contain '/' or be ".".
+std::string link_name(const std::string& series) {
+  if (series == ".") return "%2E";
+  std::string link;
+  for (const char c : series) link += c == '/' ? "%2F" : c == '%' ? "%25" : std::string(1, c);
+  return link;
+}
+
+std::string series_name(const std::string& link) {
+  std::string series;
+  for (std::size_t i = 0; i < link.size(); ++i) {
+    const std::string code = link.substr(i, 3);
+    const char c = code == "%2F" ? '/' : code == "%25" ? '%' : code == "%2E" ? '.' : '\0';
+    series += c != '\0' ? c : link[i];
+    if (c != '\0') i += 2;
+  }
+  return series;
+}
+
 void write_state(H5File& file, const TrainState& state) {
-  file.create_group("/state/history");
+  file.create_group(kHistory);
   TrainState::visit(state, [&]<class T>(const char* name, const T& field) {
     if constexpr (std::is_same_v<T, bool>) {
       file.set_attribute("/state", name, static_cast<std::int64_t>(field));
@@ -57,14 +78,14 @@ void write_state(H5File& file, const TrainState& state) {
     }
   });
   for (const auto& [name, values] : state.history.all()) {
-    file.write<double>("/state/history/" + name, values, {static_cast<std::int64_t>(values.size())});
+    file.write<double>(join(kHistory, "/", link_name(name)), values, {static_cast<std::int64_t>(values.size())});
   }
 }
 
 TrainState read_state(const H5File& file) {
   TrainState state;
   TrainState::visit(state, [&]<class T>(const char* name, T& field) {
-    const bool recent = std::string_view(name).starts_with("loss_scale");  // older files have none
+    const bool recent = std::string_view(name).starts_with("loss_scale");  // missing in older files
     if (recent && !file.has_attribute("/state", name)) return;
     if constexpr (std::is_same_v<T, std::string>) {
       field = file.text_attribute("/state", name);
@@ -75,17 +96,14 @@ TrainState read_state(const H5File& file) {
     }
   });
   std::map<std::string, std::vector<double>> series;
-  for (const std::string& name : file.list("/state/history"))
-    series[name] = file.read<double>("/state/history/" + name);
+  // Older files have a group for each '/' in a name.
+  for (const std::string& dataset : file.datasets_under(kHistory))
+    series[series_name(dataset.substr(std::string_view(kHistory).size() + 1))] = file.read<double>(dataset);
   state.history.restore(std::move(series));
   return state;
 }
 
-}  // namespace
-
-namespace {
-
-/// Of one file, whatever its parts are like.
+/// checkpoint_defect() of one file, without the parts of a manifest.
 std::string file_defect(const std::filesystem::path& path) {
   if (std::string defect = end_mark_defect(path); !defect.empty()) return defect;
   try {
@@ -94,7 +112,9 @@ std::string file_defect(const std::filesystem::path& path) {
       return "it is not a checkpoint of lockstep";
     const std::int64_t version = file.int_attribute("/", "version");
     if (version != kVersion) return join("its format version is ", version, ", this program reads ", kVersion);
-    return contents_defect(file);
+    if (std::string defect = contents_defect(file); !defect.empty()) return defect;
+    if (file.has("/state")) (void)read_state(file);
+    return "";
   } catch (const Error& error) {
     return error.what();
   }
@@ -116,7 +136,8 @@ std::vector<StoredArray> arrays_of(const CheckpointParts& parts) {
 
 void write_array(H5File& file, const StoredArray& array) { write_tensor(file, array.dataset, array.value); }
 
-/// A checkpoint, whole or not at all. `write` puts an array into the file, `finish` what comes last before the seals.
+/// Writes a checkpoint, whole or not at all. `write` stores an array, `finish` adds the last objects before the
+/// checksums.
 void write_file(const std::filesystem::path& path, const CheckpointParts& parts,
                 const std::function<void(H5File&, const StoredArray&)>& write,
                 const std::function<void(H5File&)>& finish = {}) {
@@ -129,6 +150,7 @@ void write_file(const std::filesystem::path& path, const CheckpointParts& parts,
     file.set_attribute("/", "host", log::speaker().host);
     file.set_attribute("/", "ranks", static_cast<std::int64_t>(parts.ranks));
     file.set_attribute("/", "threads", static_cast<std::int64_t>(parts.threads));
+    file.set_attribute("/", "devices", parts.devices);
     file.set_attribute("/", "seed", static_cast<std::int64_t>(parts.seed));
     file.set_attribute("/", "data_hash", hex64(parts.data_hash));
     if (parts.model != nullptr) {
@@ -153,7 +175,7 @@ void write_file(const std::filesystem::path& path, const CheckpointParts& parts,
     file.close();
     append_end_mark(temporary);
     const std::string defect = file_defect(temporary);
-    require(defect.empty(), "writing ", path, ": what was written does not read back: ", defect);
+    require(defect.empty(), "writing ", path, ": the file does not read back: ", defect);
   });
 }
 
@@ -164,7 +186,7 @@ void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& p
 }
 
 void save_sharded_checkpoint(World& world, const std::filesystem::path& path, const CheckpointParts& parts) {
-  // A number that no earlier attempt had: parts of a good checkpoint are never overwritten.
+  // A new number for each attempt, so that parts of a good checkpoint are never overwritten.
   const std::string number =
       world.communicator().broadcast_text(hex64(static_cast<std::uint64_t>(fresh_number())), 0, "checkpoint's number");
   const std::filesystem::path mine = part_file(path, number, world.rank(), world.size());
@@ -175,7 +197,7 @@ void save_sharded_checkpoint(World& world, const std::filesystem::path& path, co
     const std::vector<std::string> marks = world.communicator().all_gather_text(mark, "end marks of the parts");
     world.together("writing the checkpoint", [&] {
       if (world.rank() != 0) return;
-      write_file(path, parts, write_placeholder, [&](H5File& file) { write_part_list(file, number, marks); });
+      write_file(path, parts, write_placeholder, [&](H5File& file) { write_part_list(file, path, number, marks); });
     });
   } catch (...) {
     std::error_code ignored;
@@ -185,6 +207,15 @@ void save_sharded_checkpoint(World& world, const std::filesystem::path& path, co
 }
 
 namespace {
+
+/// errors  Error: usage if the file is missing; data if it is not a whole checkpoint
+H5File open_verified(const std::filesystem::path& path) {
+  require_usage(std::filesystem::exists(path), "opening checkpoint ", path, ": no such file");
+  const std::string defect = checkpoint_defect(path);
+  require_data(defect.empty(), "checkpoint ", path, " is refused: ", defect);
+  return H5File::open(path);
+}
+
 void write_whole(const H5File& manifest, const std::filesystem::path& into) {
   write_atomically(into, [&](const std::filesystem::path& temporary) {
     H5File file = H5File::create(temporary);
@@ -197,11 +228,8 @@ void write_whole(const H5File& manifest, const std::filesystem::path& into) {
 }  // namespace
 
 void merge_checkpoint(const std::filesystem::path& manifest, const std::filesystem::path& into) {
-  require_usage(std::filesystem::exists(manifest), "opening checkpoint ", manifest, ": no such file");
-  const std::string defect = checkpoint_defect(manifest);
-  require_data(defect.empty(), "checkpoint ", manifest, " is refused: ", defect);
-  const H5File from = H5File::open(manifest);
-  require_usage(is_manifest(from), "checkpoint ", manifest, ": it is one file already");
+  const H5File from = open_verified(manifest);
+  require_usage(is_manifest(from), "checkpoint ", manifest, ": it is not a manifest; it needs no merge");
   write_whole(from, into);
 }
 
@@ -217,12 +245,9 @@ std::string checkpoint_defect(const std::filesystem::path& path) {
 
 namespace {
 H5File open_whole(const std::filesystem::path& path) {
-  require_usage(std::filesystem::exists(path), "opening checkpoint ", path, ": no such file");
-  const std::string defect = checkpoint_defect(path);
-  require_data(defect.empty(), "checkpoint ", path, " is refused: ", defect);
-  H5File file = H5File::open(path);
+  H5File file = open_verified(path);
   if (!is_manifest(file)) return file;
-  // Read through a file that is put together in the temporary folder; its name goes at once, its contents with the reader.
+  // The reader uses a merged file in the temporary folder. Its name is removed at once, its contents with the reader.
   const std::filesystem::path whole =
       std::filesystem::temp_directory_path() / join("lockstep-", getpid(), "-", fresh_number(), ".h5");
   write_whole(file, whole);
@@ -242,6 +267,17 @@ std::string CheckpointReader::config() const {
 std::string CheckpointReader::model_kind() const { return file_.text_attribute("/", "model_kind"); }
 std::uint64_t CheckpointReader::seed() const { return static_cast<std::uint64_t>(file_.int_attribute("/", "seed")); }
 std::string CheckpointReader::data_hash() const { return file_.text_attribute("/", "data_hash"); }
+void CheckpointReader::require_data_of(const Task& task, const std::string& path) const {
+  const std::string now = hex64(task.data_hash());
+  require_data(!task.tied_to_data() || now == data_hash(), "checkpoint ", path_,
+               ": it was trained on other data (hash ", data_hash(), ") than ", path, " (hash ", now,
+               "); name the data set of its training, or add --other-data if both number users, items or puzzles alike");
+}
+std::int64_t CheckpointReader::devices() const {
+  const std::int64_t n = file_.int_attribute("/", file_.has_attribute("/", "devices") ? "devices" : "ranks");
+  require_data(n >= 1, "checkpoint ", path_, ": it is of a run on ", n, " devices");
+  return n;
+}
 TrainState CheckpointReader::state() const { return read_state(file_); }
 bool CheckpointReader::has_ema() const { return file_.has("/ema"); }
 bool CheckpointReader::has_optimizer() const { return file_.has("/optim"); }
@@ -251,7 +287,7 @@ void CheckpointReader::load(const std::string& dataset, const Tensor& into) cons
                "': it belongs to a model or optimizer of another kind");
   const std::vector<std::int64_t> expected = extents(into.shape()), found = file_.info(dataset).shape;
   const Shape found_shape{std::span<const std::int64_t>(found)};
-  require_data(found == expected, "checkpoint ", path_, ": '", dataset, "' is ", found_shape, " there, but ",
+  require_data(found == expected, "checkpoint ", path_, ": '", dataset, "' has shape ", found_shape, ", but ",
                into.shape(), " in this configuration");
   const HostView host(into, HostView::Access::write);
   visit_stored(into.dtype(), [&]<class T>() { file_.read_into<T>(dataset, host->span<T>(), expected); });
@@ -263,7 +299,7 @@ void CheckpointReader::load_params(const std::string& group, ParamStore& params)
     const std::string name = dataset.substr(group.size() + 1);
     const bool known =
         std::any_of(params.all().begin(), params.all().end(), [&](const Param& p) { return p.name == name; });
-    require_data(known, "checkpoint ", path_, ": '", dataset, "' is no parameter of this configuration's model");
+    require_data(known, "checkpoint ", path_, ": '", dataset, "' is not a parameter of this configuration's model");
   }
 }
 
@@ -274,7 +310,7 @@ void CheckpointReader::load_average_or_weights(ParamStore& params) const {
 
 void CheckpointReader::load_optimizer(const NamedOptimizer& o) const {
   require_data(has_optimizer(), "checkpoint ", path_,
-               ": it holds no optimizer state, so no run can continue from it; use a step-N.h5 or final.h5");
+               ": it has no optimizer state, so no run can continue from it; use a step-N.h5 or final.h5");
   const std::string group = group_of(o);
   require_data(file_.is_group(group), "checkpoint ", path_, ": no optimizer '", group,
                "': it belongs to a model of another kind");

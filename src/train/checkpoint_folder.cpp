@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/report/run_log.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "train/checkpoint_parts.hpp"
 
@@ -20,14 +21,26 @@ std::int64_t step_in_name(const std::filesystem::path& path) {
   return error == std::errc() && stop == end ? step : -1;
 }
 
-/// The step that a file says it is at; a file that cannot be read counts as the furthest, so that it is looked at, and
-/// refused, first.
+/// The step of a file. An unreadable file counts as the last one, so that it is checked, and refused, first.
 std::int64_t step_inside(const std::filesystem::path& path) {
   try {
     return H5File::open(path).int_attribute("/state", "step");
   } catch (const Error&) {
     return std::numeric_limits<std::int64_t>::max();
   }
+}
+
+/// The parts of a manifest that exist; none if the file is damaged or not a manifest.
+std::vector<std::filesystem::path> parts_beside(const std::filesystem::path& path) {
+  std::vector<std::filesystem::path> parts;
+  try {
+    const H5File file = H5File::open(path);
+    if (is_manifest(file)) parts = part_files(file);
+  } catch (const Error&) {
+    return {};
+  }
+  std::erase_if(parts, [](const auto& part) { return !std::filesystem::exists(part); });
+  return parts;
 }
 
 std::vector<std::pair<std::int64_t, std::filesystem::path>> step_files(const std::filesystem::path& folder) {
@@ -55,11 +68,34 @@ std::vector<std::filesystem::path> CheckpointFolder::candidates() const {
   return paths;
 }
 
+std::filesystem::path CheckpointFolder::set_aside_after(std::int64_t step) const {
+  std::vector<std::filesystem::path> later;
+  for (const auto& [named, path] : step_files(folder_)) {
+    if (step_inside(path) > step) later.push_back(path);
+  }
+  for (const auto& path : {final_file(), best_file()}) {
+    if (std::filesystem::exists(path) && step_inside(path) > step) later.push_back(path);
+  }
+  if (later.empty()) return {};
+  const std::filesystem::path place = next_previous(folder_.parent_path()) / folder_.filename();
+  std::error_code failure;
+  std::filesystem::create_directories(place, failure);
+  const auto move = [&](const std::filesystem::path& file) {
+    if (!failure) std::filesystem::rename(file, place / file.filename(), failure);
+  };
+  for (const std::filesystem::path& path : later) {
+    for (const std::filesystem::path& part : parts_beside(path)) move(part);  // first: prune() removes parts alone
+    move(path);
+  }
+  require(!failure, "moving the checkpoints after step ", step, " to ", place, ": ", failure.message());
+  return place;
+}
+
 void CheckpointFolder::prune(std::int64_t keep) const {
   std::int64_t whole = 0;
   for (const auto& [step, path] : step_files(folder_)) {
     if (whole >= keep) {
-      std::error_code ignored;  // one that cannot be removed is in nobody's way
+      std::error_code ignored;  // a file that cannot be removed does no harm
       std::filesystem::remove(path, ignored);
     } else if (checkpoint_defect(path).empty()) {
       ++whole;

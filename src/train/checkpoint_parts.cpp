@@ -18,7 +18,7 @@ constexpr const char* kShape = "sharded_shape";
 constexpr const char* kType = "sharded_type";
 constexpr const char* kBegin = "begin";
 
-/// The share [begin, end) of `part` in so many elements.
+/// The elements [begin, end) of a part.
 FlatRange share_of(std::int64_t elements, int part, int parts) {
   return {elements * part / parts, elements * (part + 1) / parts};
 }
@@ -52,10 +52,10 @@ void copy_dataset(const H5File& from, H5File& to, const std::string& dataset) {
   }
 }
 
-/// One array from the slices that the parts hold, in order and without gaps.
+/// Concatenates the slices of an array, which the parts hold in order and without gaps.
 template <class T>
 void gather_array(const H5File& manifest, const std::vector<H5File>& parts, const std::string& dataset, H5File& into) {
-  const auto shape = std::get<std::vector<std::int64_t>>(manifest.attribute(dataset, kShape));
+  const auto shape = manifest.int_list(dataset, kShape);
   std::int64_t count = 1;
   for (const std::int64_t extent : shape) count *= extent;
   std::vector<T> values;
@@ -128,7 +128,7 @@ std::string write_part(const fs::path& path, const std::vector<StoredArray>& arr
     file.close();
     append_end_mark(temporary);
     const std::string defect = end_mark_defect(temporary);
-    require(defect.empty(), "writing ", path, ": what was written does not read back: ", defect);
+    require(defect.empty(), "writing ", path, ": the file does not read back: ", defect);
     mark = read_end_mark(temporary);
   });
   return mark;
@@ -144,18 +144,24 @@ void write_placeholder(H5File& file, const StoredArray& array) {
   file.set_attribute(array.dataset, kType, std::string(name(type)));
 }
 
-void write_part_list(H5File& file, const std::string& number, const std::vector<std::string>& end_marks) {
+void write_part_list(H5File& file, const fs::path& manifest, const std::string& number,
+                     const std::vector<std::string>& end_marks) {
   file.write_text(kParts, end_marks);
   file.set_attribute(kParts, "number", number);
+  file.set_attribute(kParts, "manifest", manifest.filename().string());
 }
 
 bool is_manifest(const H5File& file) { return file.has(kParts); }
 
 std::vector<fs::path> part_files(const H5File& manifest) {
-  const auto parts = static_cast<int>(manifest.info(kParts).shape.at(0));
+  const auto parts = static_cast<int>(manifest.read_text(kParts).size());
   const std::string number = manifest.text_attribute(kParts, "number");
+  // The parts keep their names when a user renames the manifest, unless the user renames them too.
+  fs::path named = manifest.path();
+  if (!fs::exists(part_file(named, number, 0, parts)) && manifest.has_attribute(kParts, "manifest"))
+    named.replace_filename(fs::path(manifest.text_attribute(kParts, "manifest")).filename());
   std::vector<fs::path> files;
-  for (int part = 0; part < parts; ++part) files.push_back(part_file(manifest.path(), number, part, parts));
+  for (int part = 0; part < parts; ++part) files.push_back(part_file(named, number, part, parts));
   return files;
 }
 
@@ -167,7 +173,7 @@ std::string parts_defect(const H5File& manifest) {
     if (!fs::exists(files[part])) return join("its part '", name, "' is missing");
     if (const std::string defect = end_mark_defect(files[part]); !defect.empty())
       return join("its part '", name, "' is refused: ", defect);
-    if (read_end_mark(files[part]) != marks[part]) return join("its part '", name, "' is of another checkpoint");
+    if (read_end_mark(files[part]) != marks[part]) return join("its part '", name, "' belongs to another checkpoint");
     if (const std::string defect = contents_defect(H5File::open(files[part])); !defect.empty())
       return join("its part '", name, "' is refused: ", defect);
   }
@@ -195,7 +201,7 @@ void remove_orphaned_parts(const fs::path& folder) {
         if (!is_manifest(file)) continue;
         for (fs::path& part : part_files(file)) wanted.insert(std::move(part));
       } catch (const Error&) {
-        return;  // it may be a damaged manifest: its parts are evidence
+        return;  // it may be a damaged manifest whose parts are still useful
       }
     }
   }

@@ -8,23 +8,23 @@ namespace lockstep {
 
 namespace {
 
-/// The GPUs that may be used, by number: those asked for, or all that the process sees.
+/// The numbers of the GPUs to use: `gpu_ids`, or all visible GPUs.
 std::vector<int> usable_gpus(const World& world, const std::vector<std::string>& gpu_ids) {
   require_usage(built_with_cuda(),
                 "option run.device = cuda: this program was built without CUDA; use 'make cuda', or cpu");
-  const int there = gpu_count();
-  require_usage(there > 0, "option run.device = cuda: ", world.host(),
-                " shows this process no GPU; check nvidia-smi, CUDA_VISIBLE_DEVICES and the job's --gpus, or use cpu");
+  const int visible = gpu_count();
+  require_usage(visible > 0, "option run.device = cuda: this process sees no GPU on ", world.host(),
+                "; check nvidia-smi, CUDA_VISIBLE_DEVICES and the job's --gpus, or use cpu");
   std::vector<int> usable;
   for (const std::string& id : gpu_ids) {
     const bool number =
         !id.empty() && id.size() < 5 && std::ranges::all_of(id, [](char c) { return c >= '0' && c <= '9'; });
-    require_usage(number && std::stoi(id) < there, "option dist.gpu_ids: '", id, "' is none of the GPUs 0 .. ",
-                  there - 1, " that ", world.host(), " shows this process");
+    require_usage(number && std::stoi(id) < visible, "option dist.gpu_ids: '", id, "' is not one of the GPUs 0 .. ",
+                  visible - 1, " that this process sees on ", world.host());
     usable.push_back(std::stoi(id));
   }
   if (usable.empty())
-    for (int i = 0; i < there; ++i) usable.push_back(i);
+    for (int i = 0; i < visible; ++i) usable.push_back(i);
   return usable;
 }
 
@@ -37,10 +37,10 @@ Device choose_device(World& world, const std::string& kind, const std::vector<st
     return {};
   }
   const std::vector<int> usable = usable_gpus(world, gpu_ids);
-  const auto place = static_cast<std::size_t>(world.node_rank()) % usable.size();
+  const auto index = static_cast<std::size_t>(world.node_rank()) % usable.size();
   if (world.node_size() > static_cast<int>(usable.size()) && world.node_rank() == 0)
     log::warning(world.node_size(), " ranks on ", world.host(), " share ", usable.size(), " GPUs");
-  return {DeviceKind::cuda, usable[place]};
+  return {DeviceKind::cuda, usable[index]};
 }
 
 int on_each_gpu(World& world, const RunConfig& config, const std::function<int(World&)>& body) {
@@ -52,7 +52,7 @@ int on_each_gpu(World& world, const RunConfig& config, const std::function<int(W
     gpus = usable_gpus(world, config.dist.gpu_ids);
     const std::set<int> different(gpus.begin(), gpus.end());
     require_usage(different.size() == gpus.size(),
-                  "option dist.gpu_ids: with dist.parallel = dp each GPU can be named once");
+                  "option dist.gpu_ids: with dist.parallel = dp each GPU can be named only once");
   });
   return run_as_threads(world, static_cast<int>(gpus.size()), body);
 }

@@ -3,38 +3,23 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <exception>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
-#include "lockstep/models/hrm_model.hpp"
 
 namespace lockstep {
 
-std::int64_t evaluation_pieces(std::int64_t sums) { return sums <= 512 ? 256 : 64; }
+std::int64_t evaluation_chunks(std::int64_t sums) { return sums <= 512 ? 256 : 64; }
 
-namespace {
-
-/// The figures that are no sums: variants of ARC tasks vote, wherever they were evaluated.
-void add_votes(Communicator& comm, const HrmModel& model, std::vector<Metric>& figures) {
-  Gathered all;
-  comm.all_gather(std::as_bytes(std::span(model.ballots())), all, "votes");
-  std::vector<ArcBallot> ballots(all.bytes.size() / sizeof(ArcBallot));
-  if (!ballots.empty()) std::memcpy(ballots.data(), all.bytes.data(), all.bytes.size());
-  for (const auto& [attempts, rate] : arc_pass_rates(std::move(ballots)))
-    figures.push_back({join("pass@", attempts), rate, true});
-}
-
-}  // namespace
-
-std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int threads,
+std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int threads,
                              std::vector<MetricTable>* tables) {
+  require(model.evaluates(split), "model.kind = ", model.kind(), " does not evaluate its ", name(split), " samples");
   model.begin_evaluation();
   const std::int64_t size = model.size(split), sums = model.sum_count(), block = model.evaluation_block();
-  const std::int64_t pieces = evaluation_pieces(sums);
-  const ShardRange mine = shards_of(pieces, comm.rank(), comm.size());
+  const std::int64_t chunks = evaluation_chunks(sums);
+  const ShardRange mine = shards_of(chunks, comm.rank(), comm.size());
   std::vector<double> storage(static_cast<std::size_t>(mine.count() * sums), 0);
   std::vector<std::span<double>> local;
   for (std::int64_t i = 0; i < mine.count(); ++i) {
@@ -54,8 +39,8 @@ std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int 
 #pragma omp for schedule(dynamic)
     for (std::int64_t i = 0; i < mine.count(); ++i) {
       try {
-        const std::int64_t piece = mine.begin + i, end = size * (piece + 1) / pieces;
-        for (std::int64_t first = size * piece / pieces; first < end; first += block) {
+        const std::int64_t chunk = mine.begin + i, end = size * (chunk + 1) / chunks;
+        for (std::int64_t first = size * chunk / chunks; first < end; first += block) {
           arena.reset();
           Tape tape(stream, arena, model.params().storage(), Tape::Mode::forward);
           model.evaluate(tape, split, first, std::min(block, end - first), local[static_cast<std::size_t>(i)].data());
@@ -68,11 +53,12 @@ std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int 
   }
   if (error) std::rethrow_exception(error);
   std::vector<double> total(static_cast<std::size_t>(sums));
-  tree_all_reduce<double>(comm, pieces, local, total, "evaluation sums");
+  tree_all_reduce<double>(comm, chunks, local, total, "evaluation sums");
   if (tables) *tables = model.tables(split, total);
-  std::vector<Metric> figures = model.metrics(split, total);
-  if (const auto* hrm = dynamic_cast<const HrmModel*>(&model)) add_votes(comm, *hrm, figures);
-  return figures;
+  std::vector<Metric> metrics = model.metrics(split, total);
+  const std::vector<Metric> more = model.collective_metrics(comm);
+  metrics.insert(metrics.end(), more.begin(), more.end());
+  return metrics;
 }
 
 }  // namespace lockstep

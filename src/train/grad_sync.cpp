@@ -9,7 +9,7 @@
 namespace lockstep {
 
 namespace {
-/// A weight is sent as a multiple of this and the rest.
+/// A weight is sent as a multiple of this and the remainder.
 constexpr double kWeightUnit = 4096;
 }  // namespace
 
@@ -36,7 +36,7 @@ StepExtras decode(const T* in) {
 }
 
 std::vector<FlatRange> plan_buckets(const ParamStore& params, std::int64_t bucket_bytes) {
-  /// From here on embeddings are worth a message of their own, however large buckets are.
+  // From this size on embeddings get a bucket of their own, however large buckets are.
   constexpr std::int64_t kEmbeddingBytes = std::int64_t{256} << 10;
   const auto elements = [&](std::int64_t bytes) {
     return std::max<std::int64_t>(1, bytes / static_cast<std::int64_t>(size_bytes(params.dtype())));
@@ -46,7 +46,7 @@ std::vector<FlatRange> plan_buckets(const ParamStore& params, std::int64_t bucke
   std::int64_t end = params.flat_size();
   const auto other =
       std::find_if(params.all().begin(), params.all().end(), [](const Param& p) { return !p.row_sparse; });
-  std::int64_t begin = other != params.all().end() ? other->offset : 0;  // of what is no embedding
+  std::int64_t begin = other != params.all().end() ? other->offset : 0;  // of all but the embeddings
   if (begin >= elements(std::min(bucket_bytes, kEmbeddingBytes)) && 2 * begin >= end)
     buckets.push_back({0, begin});
   else
@@ -106,15 +106,15 @@ GradSync<T>::GradSync(Communicator& comm, const ParamStore& params, std::int64_t
 }
 
 template <class T>
-bool GradSync<T>::in_pieces() const {
+bool GradSync<T>::in_buckets() const {
   return buckets_.size() > 1 || compression_ != Compression::none ||
-         std::any_of(rows_.begin(), rows_.end(), [](const RowExchange<T>& r) { return r.on(); });
+         std::any_of(rows_.begin(), rows_.end(), [](const CpuRowExchange<T>& r) { return r.on(); });
 }
 
 template <class T>
 std::string GradSync<T>::row_choice() const {
   std::string text;
-  for (const RowExchange<T>& r : rows_)
+  for (const CpuRowExchange<T>& r : rows_)
     if (!r.choice().empty()) text += (text.empty() ? "" : "; ") + r.choice();
   return text;
 }
@@ -159,7 +159,7 @@ void GradSync<T>::sum_over_threads(std::size_t bucket) {
   sum_parts<T>(parts_, range.begin, range.end, gradient_.template data<T>());
   if (range.begin != 0) return;
   StepExtras sum;
-  for (const StepExtras& e : extras_) sum.loss += e.loss, sum.weight += e.weight, sum.flags |= e.flags;
+  for (const StepExtras& e : extras_) sum += e;
   encode(sum, message().data());
 }
 
@@ -170,7 +170,7 @@ void GradSync<T>::start_ready() {
     ++started_;
   }
   for (std::size_t b = 0; b < started_; ++b) {
-    if (requests_[b] && !requests_[b]->test()) break;  // they end in order, as a rule: one poll is enough
+    if (requests_[b] && !requests_[b]->test()) break;  // requests usually complete in order: one poll is enough
   }
 }
 
@@ -178,7 +178,7 @@ template <class T>
 void GradSync<T>::start(std::size_t bucket) {
   const FlatRange range = buckets_[bucket];
   const char* name = names_[bucket].c_str();
-  const auto part = [&](std::int64_t front) {
+  const auto message_with = [&](std::int64_t front) {
     const auto extras = message().subspan(static_cast<std::size_t>(kExtras - front), static_cast<std::size_t>(front));
     const std::span<T> rows = rows_[bucket].pack(extras, gradient_.template data<T>());
     return !rows.empty() ? rows
@@ -186,14 +186,14 @@ void GradSync<T>::start(std::size_t bucket) {
                                              static_cast<std::size_t>(range.count() + front));
   };
   if constexpr (std::is_same_v<T, float>) {
-    if (compression_ == Compression::bf16) {  // loss and weight keep all their digits
-      requests_[bucket] = comm_.start_compressed_sum(part(0), name);
+    if (compression_ == Compression::bf16) {  // loss and weight keep full precision
+      requests_[bucket] = comm_.start_compressed_sum(message_with(0), name);
       if (range.begin == 0) extras_request_ = comm_.start_all_reduce(message().first(kExtras), "loss and weight");
       return;
     }
   }
   requests_[bucket] =
-      comm_.start_all_reduce(part(range.begin == 0 ? kExtras : 0), name);  // the first parameters carry the extras
+      comm_.start_all_reduce(message_with(range.begin == 0 ? kExtras : 0), name);  // the scalars precede parameter 0
 }
 
 template <class T>

@@ -7,11 +7,10 @@
 namespace lockstep {
 
 Tensor NodePlacement::place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) {
-  // A rank that fails before it gets here (its file's header is wrong) joins at this point: see load_model().
+  // A rank that fails earlier, such as on a wrong file header, joins this call from load_task().
   world_.together("loading the data set", [] {});
   const std::size_t bytes = static_cast<std::size_t>(shape.size()) * lockstep::size_bytes(dtype);
   memory_.push_back(world_.share_on_node(std::max<std::size_t>(bytes, 1)));
-  size_bytes_ += bytes;
   const Tensor array(memory_.back()->bytes().data(), dtype, shape);
   world_.together("loading the data set", [&] {
     if (world_.node_rank() == 0) fill(array);

@@ -1,55 +1,69 @@
 #include "train/row_exchange.hpp"
 
-#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "lockstep/base/text.hpp"
 
 namespace lockstep {
 
-/// Returns how many elements they are.
-template <class T>
-std::int64_t RowExchange<T>::find_pieces() {
-  std::int64_t elements = 0;
-  const auto piece = [&](std::int64_t begin, std::int64_t count) {
-    elements += count;
-    if (!pieces_.empty() && pieces_.back().begin + pieces_.back().count == begin)
-      pieces_.back().count += count;
-    else
-      pieces_.push_back({begin, count});
+RowExchange::RowExchange(const ParamStore& params, FlatRange range, int ranks) {
+  std::int64_t at = range.begin;
+  const auto elements_until = [&](std::int64_t end) {
+    if (end > at) parts_.push_back({.table = nullptr, .begin = at, .count = end - at, .rows = {}});
+    at = end;
   };
-  for (const RowUnion::Part& part : rows_.parts()) {
-    if (part.table == nullptr) piece(part.begin, part.count);
-    for (const std::int32_t row : part.rows) piece(part.begin + row * part.width(), part.width());
+  for (const Param& p : params.all()) {
+    if (!p.row_sparse || !p.trainable || p.offset < range.begin || p.offset >= range.end) continue;
+    elements_until(p.offset);
+    parts_.push_back({.table = &p, .begin = at, .count = p.shape.size(), .rows = {}});
+    at += p.shape.size();
+    words_ += words_of(p);
   }
-  return elements;
+  elements_until(range.end);
+  on_ = ranks > 1 && words_ > 0;
 }
 
-template <class T>
-std::span<T> RowExchange<T>::pack(std::span<const T> front, const T* gradient) {
-  pieces_.clear();
-  if (!on()) return {};
-  bitmaps_.assign(rows_.words(), 0);
-  for (Gradients* part : parts_) rows_.note(bitmaps_, *part);
-  comm_.all_reduce(std::span<std::uint64_t>(bitmaps_), ReduceOp::bit_or, "touched rows");
-  rows_.read(bitmaps_, sizeof(T));
-  if (!on()) return {};
-  message_.resize(front.size() + static_cast<std::size_t>(find_pieces()));
-  auto to = std::copy(front.begin(), front.end(), message_.begin());
-  for (const Piece& p : pieces_) to = std::copy_n(gradient + p.begin, p.count, to);
-  return message_;
-}
-
-template <class T>
-void RowExchange<T>::unpack(std::span<T> front, T* gradient) {
-  if (pieces_.empty()) return;
-  const T* from = message_.data();
-  std::copy_n(from, front.size(), front.begin());
-  from += front.size();
-  for (const Piece& p : pieces_) {
-    std::copy_n(from, p.count, gradient + p.begin);
-    from += p.count;
+void RowExchange::note(std::span<std::uint64_t> bitmaps, Gradients& gradients) const {
+  auto to = bitmaps.begin();
+  for (const Part& part : parts_) {
+    if (part.table == nullptr) continue;
+    for (const std::uint64_t word : gradients.touched(*part.table)->bitmap()) *to++ |= word;
   }
 }
 
-template class RowExchange<float>;
-template class RowExchange<double>;
+void RowExchange::read(std::span<const std::uint64_t> bitmaps, std::size_t element_bytes) {
+  for (Part& part : parts_) {
+    if (part.table == nullptr) continue;
+    part.rows.clear();
+    const std::size_t words = words_of(*part.table);
+    for (std::size_t w = 0; w < words; ++w) {
+      for (std::uint64_t word = bitmaps[w]; word != 0; word &= word - 1)
+        part.rows.push_back(static_cast<std::int32_t>(w * 64) + std::countr_zero(word));
+    }
+    bitmaps = bitmaps.subspan(words);
+  }
+  if (choice_.empty()) decide(element_bytes);
+}
+
+void RowExchange::decide(std::size_t element_bytes) {
+  std::int64_t whole = 0, chosen = 0;  // elements
+  std::string measured;
+  for (const Part& part : parts_) {
+    whole += part.count;
+    if (part.table == nullptr) {
+      chosen += part.count;
+      continue;
+    }
+    const auto rows = static_cast<std::int64_t>(part.rows.size()), all = part.table->shape[0];
+    chosen += rows * part.width();
+    const double percent = 100 * static_cast<double>(rows) / static_cast<double>(all);
+    measured += join(measured.empty() ? "" : ", ", part.table->name, " ", std::round(10 * percent) / 10, " % of ", all);
+  }
+  const auto bytes = [&](std::int64_t elements) { return elements * static_cast<std::int64_t>(element_bytes); };
+  const auto bitmaps = static_cast<std::int64_t>(words_ * sizeof(std::uint64_t));
+  on_ = bytes(chosen) + bitmaps < bytes(whole) / 4 * 3;  // packing takes time as well
+  choice_ = join(on_ ? "by rows" : "whole", ", rows touched in the first step: ", measured);
+}
 
 }  // namespace lockstep

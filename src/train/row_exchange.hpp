@@ -4,45 +4,53 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/communicator.hpp"
-#include "train/row_union.hpp"
+#include "lockstep/nn/params.hpp"
+#include "lockstep/optim/optimizer.hpp"
 
 namespace lockstep {
 
-/// One range of the flat gradient between ranks, its row-sparse parameters by the rows that any rank has touched.
+/// Decides how one range of the flat gradient travels between ranks: whole, or without the table rows that no rank has
+/// touched.
 ///
-/// The ranks OR their bitmaps of touched rows, a bit per row, and add up the union's rows packed into one dense message:
-/// never more bytes than the dense gradient and the bitmap, while rows pay (row_union.hpp).
-template <class T>
+/// Each rank marks its rows in bitmaps, the ranks OR them, and read() takes the result, which is equal on all ranks.
+/// The first step decides: rows are sent if that saves more than a quarter of the bytes. Otherwise all later steps send
+/// the whole range.
 class RowExchange {
  public:
-  /// parts[t] is the gradient of thread t; the vector may be filled later.
-  RowExchange(Communicator& comm, const ParamStore& params, FlatRange range, const std::vector<Gradients*>& parts)
-      : comm_(comm), parts_(parts), rows_(params, range, comm.size()) {}
+  /// Contiguous elements of the range, or the rows of a table.
+  struct Part {
+    const Param* table;              ///< null for contiguous elements
+    std::int64_t begin, count;       ///< elements of the flat gradient; for a table all of them
+    std::vector<std::int32_t> rows;  ///< for a table: rows that any rank has touched, ascending
+    std::int64_t width() const { return table->shape.size() / table->shape[0]; }
+  };
 
-  /// Whether rows are still chosen.
-  bool on() const { return rows_.on(); }
-  /// `front` and then what of gradient[range] has to travel, or nothing when all of it has. Collective; when all threads
-  /// have finished the range.
-  std::span<T> pack(std::span<const T> front, const T* gradient);
-  /// The summed message of the last pack() back to where it came from; nothing if there was none.
-  void unpack(std::span<T> front, T* gradient);
-  /// RowUnion::choice().
-  const std::string& choice() const { return rows_.choice(); }
+  RowExchange(const ParamStore& params, FlatRange range, int ranks);
+
+  /// Whether the range travels by rows. True until the first step has decided, if there are tables and other ranks.
+  bool on() const { return on_; }
+  /// Length of the concatenated bitmaps of all tables. Units: 64-bit words.
+  std::size_t words() const { return words_; }
+  /// ORs the rows that `gradients` has touched into the bitmaps. shapes  bitmaps (words())
+  void note(std::span<std::uint64_t> bitmaps, Gradients& gradients) const;
+  /// Sets Part::rows from the bitmaps of all ranks; the first call decides. shapes  bitmaps (words())
+  ///
+  /// element_bytes  size of an element in a message
+  void read(std::span<const std::uint64_t> bitmaps, std::size_t element_bytes);
+  /// The whole range in order, with the rows of the last read().
+  const std::vector<Part>& parts() const { return parts_; }
+  /// The decision as text: "by rows, rows touched in the first step: item_emb.weight 3.1 % of 57290". Empty before the
+  /// first step, and if there is nothing to decide.
+  const std::string& choice() const { return choice_; }
 
  private:
-  /// Contiguous elements that travel.
-  struct Piece {
-    std::int64_t begin, count;
-  };
-  std::int64_t find_pieces();
+  static std::size_t words_of(const Param& table) { return static_cast<std::size_t>((table.shape[0] + 63) / 64); }
+  void decide(std::size_t element_bytes);
 
-  Communicator& comm_;
-  const std::vector<Gradients*>& parts_;
-  RowUnion rows_;
-  std::vector<std::uint64_t> bitmaps_;
-  std::vector<Piece> pieces_;
-  std::vector<T> message_;
+  std::vector<Part> parts_;
+  std::size_t words_ = 0;
+  bool on_ = false;
+  std::string choice_;
 };
 
 }  // namespace lockstep

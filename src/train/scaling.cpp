@@ -13,10 +13,9 @@ namespace lockstep {
 namespace {
 
 constexpr double kBackwardShare = 2.0 / 3.0;
-constexpr double kWeightShare =
-    1.0 / 3.0;  // of the backward: products for weights, where attention and norms cost as much
+constexpr double kWeightShare = 1.0 / 3.0;  // of the backward pass: gradients of weights
 
-/// What alpha and beta are multiplied with.
+/// The factors of alpha and beta in all_reduce_seconds().
 struct Factors {
   double alpha, beta;
 };
@@ -31,7 +30,7 @@ std::int64_t whole_number(const std::string& text, const std::string& all) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   require_usage(error == std::errc() && end == text.data() + text.size() && value >= 1, "option predict_ranks = ", all,
-                ": must be a number of ranks, or two as in 2..1024");
+                ": must be a number of ranks, or a range such as 2..1024");
   return value;
 }
 
@@ -44,13 +43,17 @@ double all_reduce_seconds(LinkCost cost, std::int64_t members, double bytes) {
 
 LinkCost fit_link_cost(const std::vector<AllReduceTime>& times, std::int64_t members) {
   require_usage(members >= 2 && times.size() >= 2,
-                "the cost of a message needs all-reduces of two sizes among two ranks or more");
-  // Minimises sum ((a x + b y) / t - 1)^2; a constant that would be negative is zero, and the other one is fitted alone.
+                "fitting the cost of a message: it needs all-reduces of at least two sizes and two ranks");
+  // Minimises sum ((a x + b y) / t - 1)^2. If a constant is negative it is set to 0 and the other one is fitted alone.
   double xx = 0, xy = 0, yy = 0, x1 = 0, y1 = 0;
   for (const AllReduceTime& t : times) {
     const Factors f = factors(members, static_cast<double>(t.bytes));
     const double x = f.alpha / t.seconds, y = f.beta / t.seconds;
-    xx += x * x, xy += x * y, yy += y * y, x1 += x, y1 += y;
+    xx += x * x;
+    xy += x * y;
+    yy += y * y;
+    x1 += x;
+    y1 += y;
   }
   const double determinant = xx * yy - xy * xy;
   LinkCost cost{(x1 * yy - y1 * xy) / determinant, (y1 * xx - x1 * xy) / determinant};
@@ -76,8 +79,8 @@ StepPrediction predict_step(const StepWork& work, LinkCost cost, std::int64_t ra
   const double compute = work.compute_s * shrink;
   const std::int64_t members = (ranks + work.ranks_per_member - 1) / work.ranks_per_member;
   const double bytes = std::accumulate(work.bucket_bytes.begin(), work.bucket_bytes.end(), 0.0);
-  const std::int64_t pieces = std::max<std::int64_t>(1, (work.shards + ranks - 1) / ranks);
-  const double backward = compute * kBackwardShare / static_cast<double>(pieces);
+  const std::int64_t rounds = std::max<std::int64_t>(1, (work.shards + ranks - 1) / ranks);
+  const double backward = compute * kBackwardShare / static_cast<double>(rounds);
   double ready = compute - backward, end = 0, left = bytes;
   for (const double bucket : work.bucket_bytes) {
     if (work.embeddings_first && left == bytes)
@@ -91,7 +94,7 @@ StepPrediction predict_step(const StepWork& work, LinkCost cost, std::int64_t ra
   }
   p.exposed_s = std::max(0.0, end - compute);
   p.step_s = compute + p.exposed_s + work.update_s;
-  // One rank that does all the work of this step.
+  // One rank that does the work of all ranks.
   const double alone = compute * static_cast<double>(ranks) + work.update_s;
   const double whole = work.fixed_global_batch ? alone : static_cast<double>(ranks) * (compute + work.update_s);
   p.speed = whole / p.step_s;
@@ -103,7 +106,7 @@ std::vector<std::int64_t> read_rank_range(const std::string& text) {
   const std::size_t dots = text.find("..");
   const std::int64_t first = whole_number(text.substr(0, dots), text);
   const std::int64_t last = dots == std::string::npos ? first : whole_number(text.substr(dots + 2), text);
-  require_usage(first <= last, "option predict_ranks = ", text, ": the first is larger than the last");
+  require_usage(first <= last, "option predict_ranks = ", text, ": the first number is larger than the last");
   std::vector<std::int64_t> ranks;
   for (std::int64_t n = first; n < last; n *= 2) ranks.push_back(n);
   ranks.push_back(last);

@@ -1,4 +1,4 @@
-#include "train/sharded_program.hpp"
+#include "lockstep/train/sharded_program.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -24,17 +24,17 @@ std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samp
 
 }  // namespace
 
-ShardedProgram::ShardedProgram(World& world, const RunConfig& config, Model& model, int threads)
+ShardedProgram::ShardedProgram(World& world, const RunConfig& config, ShardTask& task, int threads)
     : world_(world),
       config_(config),
-      model_(model),
-      samples_(model.size(Split::train)),
+      task_(task),
+      samples_(task.size(Split::train)),
       batch_(checked_batch(config, world.size(), samples_)),
       per_step_(batch_ * config.batch.accumulate),
-      ranges_(trainable_ranges(model.params())),
-      penalised_(!trainable_ranges(model.params(), [](const Param& p) { return p.l2 != 0; }).empty()),
-      optimizer_(make_optimizer(config.optim, model.params(), ranges_)),
-      step_(world.communicator(), model, config.step_options(threads)) {}
+      ranges_(trainable_ranges(task.params())),
+      penalised_(!trainable_ranges(task.params(), [](const Param& p) { return p.l2 != 0; }).empty()),
+      optimizer_(make_optimizer(config.optim, task.params(), ranges_)),
+      step_(world.communicator(), task, config.step_options(threads)) {}
 
 GlobalBatch ShardedProgram::batch_at(const TrainState& state, std::int64_t epoch, std::int64_t step,
                                      std::int64_t position) const {
@@ -55,31 +55,33 @@ GlobalBatch ShardedProgram::batch_after(const TrainState& state, const GlobalBat
 }
 
 StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average, unsigned flags) {
-  const GlobalBatch global = batch_at(state, state.epoch, state.step, state.position);
-  step_.start(global, flags);
-  // A penalty belongs to the gradient, and needs the sum of weights: then the norm comes after the wait.
+  const GlobalBatch batch = batch_at(state, state.epoch, state.step, state.position);
+  step_.start(batch, flags);  // forward, backward, reduce
+  // The norm includes the gradient of a penalty, which needs the sum of weights from finish().
   std::optional<GradientNorm> norm;
   if (!penalised_) norm.emplace(step_.gradient(), ranges_);
-  step_.prepare(batch_after(state, global));
+  step_.prepare(batch_after(state, batch));
   const StepSums sums = step_.finish();  // all ranks hold the same summed gradient
-  if (!std::exchange(told_, true)) {
+  if (!std::exchange(logged_, true)) {
     if (const std::string rows = step_.row_choice(); !rows.empty()) log::info("gradients of tables: ", rows);
   }
   Stopwatch watch;
-  StepResult result = {.advance = global.count,
-                       .samples = global.count,
+  StepResult result = {.advance = batch.count,
+                       .samples = batch.count,
                        .loss = sums.loss,
                        .weight = sums.weight,
                        .flags = sums.flags,
                        .compute = step_.seconds().compute,
                        .reduce = step_.seconds().reduce};
   if (sums.weight > 0) {
-    const double weight = global.loss_scale * sums.weight;
-    result.loss += sums.weight * add_penalty(model_.params(), step_.gradient(), weight, config_.optim.lazy);
+    const double weight = batch.loss_scale * sums.weight;
+    result.loss += sums.weight * add_penalty(task_.params(), step_.gradient(), weight, config_.optim.lazy);
     if (!norm) norm.emplace(step_.gradient(), ranges_);
     result.norm = norm->value() / weight;
-    if (!overflowed(world_, config_, model_.params(), step_.gradient(), state, result))
-      optimizer_->step(step_.gradient(), lr, clip_scale(result.norm, config_.optim.clip_norm) / weight, average);
+    if (!overflowed(world_, config_, task_.params(), step_.gradient(), state, result)) {
+      const double clip = clip_scale(result.norm, config_.optim.clip_norm);
+      optimizer_->step(step_.gradient(), lr, clip / weight, average);
+    }
   }
   result.update = watch.seconds();
   return result;
@@ -105,12 +107,12 @@ bool overflowed(World& world, const RunConfig& config, const ParamStore& params,
 void require_finite(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
                     const TrainState& state, double loss, double norm) {
   if (std::isfinite(loss) && std::isfinite(norm)) return;
-  // All ranks have seen the same sums, so all are here.
+  // The sums are the same on all ranks, so all ranks get here.
   world.together("checking the step", [&] {
     std::string where = first_non_finite(params, gradient);
     if (!where.empty()) where = ", first in the gradient of " + where;
     std::string weights = first_non_finite(params, params.values());
-    if (!weights.empty()) weights = "; the weights were not finite before it: " + weights;
+    if (!weights.empty()) weights = "; the weights were not finite before the step: " + weights;
     throw Error(Fault::usage, join("step ", state.step, " (epoch ", state.epoch, "): the loss is ", loss,
                                    " and the norm of its gradient ", norm, where, weights,
                                    "; lower optim.lr = ", exact(config.optim.lr), " or set optim.clip_norm"));
@@ -124,6 +126,10 @@ std::vector<std::pair<std::string, std::string>> ShardedProgram::facts() {
   const double share = static_cast<double>(per_step_) / static_cast<double>(config_.devices(world_.size()));
   return {{"batch", join(per_step_, " samples per step over all ", replicas ? "replicas" : "ranks", micro, ", ", share,
                          replicas ? " per replica" : " per rank")}};
+}
+
+std::unique_ptr<TrainingProgram> ShardTask::make_program(World& world, const RunConfig& config, int threads) {
+  return std::make_unique<ShardedProgram>(world, config, *this, threads);
 }
 
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 namespace lockstep {
 
 namespace {
-std::atomic<int> received_signal = 0;  // lock free: what a handler may write and other threads read
+std::atomic<int> received_signal = 0;  // must be lock-free, because a signal handler writes it
 static_assert(std::atomic<int>::is_always_lock_free);
 extern "C" void remember_signal(int signal) { received_signal = signal; }
 }  // namespace

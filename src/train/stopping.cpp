@@ -1,4 +1,4 @@
-#include "train/stopping.hpp"
+#include "lockstep/train/stopping.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -28,20 +28,18 @@ std::string stop_reason_of_epoch(const RunConfig::Stop& rules, const TrainState&
   std::int64_t count = 0;
   for (std::int64_t k = 3; k * kEvery <= static_cast<std::int64_t>(losses.size()); ++k) {
     const double change = (loss(k) - loss(k - 2)) / loss(k - 2);
-    if (change > 0 || std::abs(change) < kChange) {
-      ++count;
-    } else {
-      count = 0;
-    }
+    count = change > 0 || std::abs(change) < kChange ? count + 1 : 0;
   }
   if (count < kPatience) return "";
-  return join("the training loss has stopped falling (stop.rule = train_loss)");
+  return "the training loss no longer falls (stop.rule = train_loss)";
 }
 
 void note_score(TrainState& state, double value, bool larger_is_better, double least) {
   const double gain = larger_is_better ? value - state.stop_best : state.stop_best - value;
   if (std::isfinite(value) && (!state.scored || gain > least)) {
-    state.stop_best = value, state.scored = true, state.since_best = 0;
+    state.stop_best = value;
+    state.scored = true;
+    state.since_best = 0;
   } else {
     ++state.since_best;
   }
@@ -50,12 +48,13 @@ void note_score(TrainState& state, double value, bool larger_is_better, double l
 std::string stop_reason(const RunConfig::Stop& rules, const TrainState& state) {
   if (rules.rule != "valid") return "";
   if (rules.patience > 0 && state.since_best >= rules.patience) {
-    return join("no better validation for ", state.since_best, " evaluations (stop.patience)");
+    return join("no improvement in ", state.since_best, " evaluations (stop.patience)");
   }
   if (rules.tolerance > 0 && state.epoch >= rules.min_epochs) {
     const double change = spread(state.history.known(kValidationLoss), rules.window);
     if (change < rules.tolerance) {
-      return join("validation loss moved by ", change, " of itself in ", rules.window, " evaluations (stop.tolerance)");
+      return join("the validation loss changed by a fraction of ", change, " in ", rules.window,
+                  " evaluations (stop.tolerance)");
     }
   }
   if (rules.jacobian_tolerance > 0 && state.epoch >= rules.jacobian_min_epochs) {
@@ -63,8 +62,8 @@ std::string stop_reason(const RunConfig::Stop& rules, const TrainState& state) {
     if (values.empty()) values = state.history.known(kFrobeniusNorm);
     const double change = spread(values, rules.jacobian_window);
     if (change < rules.jacobian_tolerance) {
-      return join("sensitivities moved by ", change, " of themselves in ", rules.jacobian_window,
-                  " looks (stop.jacobian_tolerance)");
+      return join("the sensitivities changed by a fraction of ", change, " in ", rules.jacobian_window,
+                  " computations (stop.jacobian_tolerance)");
     }
   }
   return "";

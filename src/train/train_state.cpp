@@ -39,7 +39,7 @@ void History::restore(std::map<std::string, std::vector<double>> series) {
   size_ = series_.empty() ? 0 : static_cast<std::int64_t>(series_.begin()->second.size());
   for (const auto& [name, values] : series_) {
     require_data(static_cast<std::int64_t>(values.size()) == size_, "history of '", name, "': ", values.size(),
-                 " records, where others have ", size_);
+                 " records, but other series have ", size_);
   }
 }
 
@@ -79,7 +79,7 @@ class Unpacker {
 
  private:
   std::span<const std::byte> take(std::size_t count) {
-    require(count <= bytes_.size(), "unpacking a training state: ", count, " more bytes wanted, ", bytes_.size(),
+    require(count <= bytes_.size(), "unpacking a training state: ", count, " more bytes expected, ", bytes_.size(),
             " left");
     const auto taken = bytes_.first(count);
     bytes_ = bytes_.subspan(count);

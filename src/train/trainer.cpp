@@ -8,15 +8,15 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
-#include "train/agreement.hpp"
-#include "train/stopping.hpp"
+#include "lockstep/train/agreement.hpp"
+#include "lockstep/train/stopping.hpp"
 #include "train/trainer_impl.hpp"
 
 namespace lockstep {
 
 namespace {
 
-/// A better evaluation is written at once unless the last one was less than this long ago.
+/// Minimum time between two writes of best.h5 during the run.
 constexpr double kBestEverySeconds = 10;
 
 ScheduleOptions resolved(ScheduleOptions schedule, std::int64_t epochs, std::int64_t steps) {
@@ -26,20 +26,26 @@ ScheduleOptions resolved(ScheduleOptions schedule, std::int64_t epochs, std::int
 
 }  // namespace
 
-const Metric& loss_of(const std::vector<Metric>& metrics) {
+const Metric* loss_of(const std::vector<Metric>& metrics) {
   const auto found = std::find_if(metrics.begin(), metrics.end(), [](const Metric& m) { return m.name == "loss"; });
-  return found == metrics.end() ? metrics.front() : *found;
+  return found == metrics.end() ? nullptr : &*found;
 }
 
-Trainer::Impl::Impl(World& w, const RunConfig& c, Model& m)
+Trainer::Impl::Impl(World& w, const RunConfig& c, Task& m)
     : world(w),
       comm(w.communicator()),
       config(c),
       model(m),
       threads(choose_threads(w, c.run.threads)),
-      program(make_program(w, c, m, threads)),
+      program(m.make_program(w, c, threads)),
       schedule(resolved(c.schedule, c.train.epochs, last_step()), c.scaled_lr(w.size())) {
   if (c.optim.ema > 0) ema.emplace(m.params(), c.optim.ema);
+  if (c.eval.best.empty()) return;
+  // Sums of one: an output or a table that counts no sample would report no metric.
+  std::vector<Metric> metrics =
+      m.metrics(Split::validation, std::vector<double>(static_cast<std::size_t>(m.sum_count()), 1));
+  for (const std::string& name : m.collective_metric_names()) metrics.push_back({name});
+  deciding(metrics);
 }
 
 std::int64_t Trainer::Impl::last_step() const {
@@ -55,56 +61,63 @@ double Trainer::Impl::epochs_done() const {
 }
 
 Outcome Trainer::Impl::run() {
+  const auto every = [&](std::int64_t steps) { return steps > 0 && state.step % steps == 0; };
   for (;;) {
-    if (state.position == program->epoch_length()) end_epoch();
-    if (!state.stop_reason.empty() || state.step >= last_step()) break;
+    if (state.position == program->epoch_length()) end_epoch();  // evaluates, applies the stopping rules
+    if (!state.stop_reason.empty() || state.step >= last_step()) return finish();
     if (std::exchange(checkpoint_due, false)) save_step_file();
-    if (take_step().flags & kStop) {
-      interrupt();
-      return Outcome::interrupted;
-    }
+
+    world.at("train", state.step);
+    const double lr = schedule.lr(state.step, state.epoch);
+    const StepResult done = program->step(state, lr, average(), flags());  // forward, backward, reduce, clip, update
+    add(done, lr);
+
+    if (every(config.dist.check_every)) check_weights();
+    if (every(config.train.log_every)) log_interval();
+    if (every(config.checkpoint.every_steps) || (done.flags & kCheckpoint)) checkpoint_due = true;
+    if (done.flags & kStop) return interrupt();
   }
-  finish();
-  return Outcome::finished;
 }
 
-StepResult Trainer::Impl::take_step() {
-  world.at("train", state.step);
-  const double lr = schedule.lr(state.step, state.epoch);
-  const StepResult done = program->step(state, lr, average(), wishes());
+void Trainer::Impl::add(const StepResult& done, double lr) {
   if (done.weight > 0) {
     const double mean = done.loss / done.weight;
-    state.epoch_loss += done.loss, state.epoch_weight += done.weight;
-    state.epoch_batch_means += mean, state.epoch_gradient_norms += done.norm;
+    state.epoch_loss += done.loss;
+    state.epoch_weight += done.weight;
+    state.epoch_batch_means += mean;
+    state.epoch_gradient_norms += done.norm;
+    ++state.epoch_steps;
+    interval.loss += done.loss;
+    interval.weight += done.weight;
+    interval.batch_means += mean;
+    interval.norm = done.norm;
     interval.lr = lr;
-    interval.loss += done.loss, interval.weight += done.weight, interval.batch_means += mean, interval.norm = done.norm;
-    ++state.epoch_steps, ++interval.steps;
+    ++interval.steps;
   }
   if (done.scaled) {
     state.loss_scale.update(!done.skipped);
     interval.scaled = true;
     if (done.skipped) {
       ++interval.skipped;
-      log::info("step ", state.step, ": its gradient overflows in fp16 and is left out; the loss scale falls to ",
+      log::info("step ", state.step,
+                ": the gradient overflows in fp16 and the step is skipped; the loss scale falls to ",
                 state.loss_scale.value);
     }
   }
   ++state.step;
   state.position += done.advance;
   interval.samples += done.samples;
-  interval.compute += done.compute, interval.reduce += done.reduce, interval.update += done.update;
-
-  if (config.dist.check_every > 0 && state.step % config.dist.check_every == 0) {
-    program->settle();
-    require_same_weights(world, model.params().hash(), state.step);
-  }
-  const std::int64_t every = config.checkpoint.every_steps;
-  if ((done.flags & kCheckpoint) || (every > 0 && state.step % every == 0)) checkpoint_due = true;
-  const double sum = interval.weight > 0 ? interval.loss : state.epoch_loss,
+  interval.compute += done.compute;
+  interval.reduce += done.reduce;
+  interval.update += done.update;
+  const double loss = interval.weight > 0 ? interval.loss : state.epoch_loss,
                weight = interval.weight > 0 ? interval.weight : state.epoch_weight;
-  log->progress(state.step, weight > 0 ? sum / weight : -1);
-  if (config.train.log_every > 0 && state.step % config.train.log_every == 0) log_interval();
-  return done;
+  log->progress(state.step, weight > 0 ? loss / weight : -1);
+}
+
+void Trainer::Impl::check_weights() {
+  program->settle();
+  require_same_weights(world, model.params().hash(), state.step);
 }
 
 void Trainer::Impl::end_epoch() {
@@ -112,18 +125,16 @@ void Trainer::Impl::end_epoch() {
   std::vector<std::pair<std::string, double>> record = {{"epoch", static_cast<double>(state.epoch + 1)},
                                                         {"step", static_cast<double>(state.step)},
                                                         {"lr", schedule.lr(state.step - 1, state.epoch)}};
-  if (const auto steps = static_cast<double>(state.epoch_steps);
-      steps > 0)  // else all have overflowed, or had no targets
+  if (const auto steps = static_cast<double>(state.epoch_steps); steps > 0)  // not all were skipped or without targets
     record.insert(record.end(), {{"loss", state.epoch_loss / state.epoch_weight},
                                  {"loss_unweighted", state.epoch_batch_means / steps},
                                  {"gradient_norm", state.epoch_gradient_norms / steps}});
   program->end_epoch(state, record);
   ++state.epoch;
-  state.position = 0, state.epoch_steps = 0;
+  state.position = state.epoch_steps = 0;
   state.epoch_loss = state.epoch_weight = state.epoch_batch_means = state.epoch_gradient_norms = 0;
 
-  const bool due =
-      state.epoch % config.eval.every == 0 || state.step >= last_step();  // the last epoch is always judged
+  const bool due = state.epoch % config.eval.every == 0 || state.step >= last_step();  // always after the last epoch
   if (model.size(Split::validation) > 0 && due) {
     validate(record);
   } else {
@@ -138,8 +149,10 @@ void Trainer::Impl::validate(std::vector<std::pair<std::string, double>>& record
   double seconds = 0;
   std::vector<MetricTable> tables;
   std::vector<Metric> metrics = evaluate_average(Split::validation, &seconds, &tables);
-  const Metric decides = deciding(metrics);
-  const double loss = loss_of(metrics).value;
+  Metric decides;
+  world.together("choosing the best weights", [&] { decides = deciding(metrics); });
+  const Metric* loss = loss_of(metrics);
+  const Metric watched = loss != nullptr ? *loss : metrics.front();
   if (config.jacobian.every > 0 && state.epoch % config.jacobian.every == 0) {
     const WithAverage with(average(), model.params());
     const std::vector<Metric> more = model.diagnostics();
@@ -147,20 +160,23 @@ void Trainer::Impl::validate(std::vector<std::pair<std::string, double>>& record
   }
   for (const Metric& m : metrics) record.emplace_back(m.name == "loss" ? kValidationLoss : m.name, m.value);
   state.history.append(record);
-  schedule.observe(loss);
+  schedule.observe(watched.larger_is_better ? -watched.value : watched.value);
   state.schedule = schedule.state();
 
   const bool better =
       std::isfinite(decides.value) &&
       (state.best_epoch < 0 || (decides.larger_is_better ? decides.value > state.best : decides.value < state.best));
-  if (better) state.best = decides.value, state.best_epoch = state.epoch;
+  if (better) {
+    state.best = decides.value;
+    state.best_epoch = state.epoch;
+  }
   note_score(state, decides.value, decides.larger_is_better, config.stop.min_delta);
   state.stop_reason = stop_reason(config.stop, state);
   if (better && writes()) {
     best.keep(model.params(), average(), state);
     if (since_best_file.seconds() > kBestEverySeconds) write_best();
   }
-  log_validation(metrics, std::move(tables), seconds, better);
+  log_evaluation(Split::validation, metrics, std::move(tables), seconds, better);
 }
 
 std::vector<Metric> Trainer::Impl::evaluate_average(Split split, double* seconds, std::vector<MetricTable>* tables) {
@@ -168,7 +184,7 @@ std::vector<Metric> Trainer::Impl::evaluate_average(Split split, double* seconds
   program->settle();
   const WithAverage with(average(), model.params());
   std::vector<Metric> metrics = evaluate(comm, model, split, threads, tables);
-  require(!metrics.empty(), "the model reports no figure for its ", name(split), " samples");
+  require(!metrics.empty(), "the model reports no metric for its ", name(split), " samples");
   *seconds = watch.seconds();
   interval.evaluate += *seconds;
   return metrics;
@@ -183,30 +199,31 @@ const Metric& Trainer::Impl::deciding(const std::vector<Metric>& metrics) const 
     names.push_back(m.name);
   }
   const std::string near = nearest(wanted, names);
-  world.together("choosing the best weights", [&] {
-    throw Error(Fault::usage,
-                join("option eval.best = ", wanted, ": the model reports no such figure",
-                     near.empty() ? "; its first one is " + names.front() : "; did you mean " + near + "?"));
-  });
-  return metrics.front();
+  throw Error(Fault::usage,
+              join("option eval.best = ", wanted, ": the model reports no such metric",
+                   near.empty() ? "; its first one is " + names.front() : "; did you mean " + near + "?"));
 }
 
-unsigned Trainer::Impl::wishes() {
+unsigned Trainer::Impl::flags() {
   unsigned flags = 0;
-  if (signals->received() != 0) stopped_by = signals->name(), flags |= kStop;
-  if (!writes()) return flags;  // one clock decides
+  if (signals->received() != 0) {
+    stopped_by = signals->name();
+    flags |= kStop;
+  }
+  if (!writes()) return flags;  // rank 0's clock decides
   const double limit = config.run.max_hours * 3600;
-  // Room for the checkpoint, and for one that takes twice as long as the slowest so far.
+  // Leaves time for a checkpoint that takes twice as long as the slowest so far.
   if (limit > 0 && session.seconds() > std::max(limit - 2 * checkpoint_seconds, limit / 2)) {
-    stopped_by = "run.max_hours", flags |= kStop;
+    stopped_by = "run.max_hours";
+    flags |= kStop;
   }
   const double minutes = config.checkpoint.every_minutes;
   if (minutes > 0 && since_checkpoint.seconds() > 60 * minutes) flags |= kCheckpoint;
   return flags;
 }
 
-Trainer::Trainer(World& world, const RunConfig& config, Model& model) {
-  // What is wrong with the configuration is wrong on every rank: one message.
+Trainer::Trainer(World& world, const RunConfig& config, Task& model) {
+  // A configuration error occurs on every rank: together() prints it once.
   world.together("preparing the training", [&] { impl_ = std::make_unique<Impl>(world, config, model); });
 }
 Trainer::~Trainer() = default;
@@ -218,15 +235,13 @@ std::vector<std::pair<std::string, std::string>> Trainer::facts() { return impl_
 void Trainer::resume(const std::filesystem::path& checkpoint) { impl_->resume(checkpoint); }
 
 Outcome Trainer::run(RunLog& log, const std::filesystem::path& run_dir) {
-  Impl& t = *impl_;
-  t.log = &log;
-  t.folder.emplace(run_dir);
-  t.signals.emplace();
-  t.session.restart();
-  t.interval = {};
-  const Outcome outcome = t.run();
-  t.signals.reset();
-  return outcome;
+  const StopSignals signals;
+  impl_->log = &log;
+  impl_->folder.emplace(run_dir);
+  impl_->signals = &signals;
+  impl_->session.restart();
+  impl_->interval = {};
+  return impl_->run();
 }
 
 }  // namespace lockstep

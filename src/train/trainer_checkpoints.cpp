@@ -3,8 +3,8 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
-#include "train/agreement.hpp"
-#include "train/stopping.hpp"
+#include "lockstep/train/agreement.hpp"
+#include "lockstep/train/stopping.hpp"
 #include "train/trainer_impl.hpp"
 
 namespace lockstep {
@@ -20,7 +20,8 @@ CheckpointParts Trainer::Impl::parts(const TrainState& s, bool resumable) {
           .seed = config.run.seed,
           .data_hash = model.data_hash(),
           .ranks = world.size(),
-          .threads = threads};
+          .threads = threads,
+          .devices = config.scale(world.size())};
 }
 
 void Trainer::Impl::write_best() {
@@ -31,13 +32,14 @@ void Trainer::Impl::write_best() {
   since_best_file.restart();
 }
 
-/// Rank 0 writes while the others go on and meet it in the next step; or all write their parts. False when it could not be written.
+/// Single file: rank 0 writes, and the other ranks wait for it in the next step. Sharded: every rank writes its part.
+/// Returns whether it was written.
 bool Trainer::Impl::save(const std::filesystem::path& path) {
   program->settle();
   const bool sharded = config.checkpoint.layout == "sharded" && world.size() > 1;
-  // What a faulty rank has spoiled must not become the checkpoint that the run goes back to.
+  // A checkpoint must not hold the weights of a faulty rank.
   if (config.dist.check_every > 0) require_same_weights(world, model.params().hash(), state.step);
-  world.at("checkpoint", state.step);  // on all ranks: they agree on the step of what they do next
+  world.at("checkpoint", state.step);  // on all ranks: their next collectives belong to the same step
   if (!writes() && !sharded) return true;
   Stopwatch watch;
   state.seconds = seconds_before + session.seconds();
@@ -46,7 +48,7 @@ bool Trainer::Impl::save(const std::filesystem::path& path) {
   const auto give_up = [&](const char* why) {
     written = false;
     if (writes())
-      log::error("the checkpoint of step ", state.step, " was not written: ", why, "; earlier ones are as they were");
+      log::error("the checkpoint of step ", state.step, " was not written: ", why, "; earlier ones are unchanged");
   };
   try {
     const auto prepare = [&] {
@@ -62,10 +64,10 @@ bool Trainer::Impl::save(const std::filesystem::path& path) {
       prepare();
       save_checkpoint(path, parts(state, true));
     }
-  } catch (const Departure&) {
-    give_up("a rank failed");  // with a message of its own
+  } catch (const CollectiveError&) {
+    give_up("a rank failed");  // it has printed its own message
   } catch (const std::exception& error) {
-    if (sharded) throw;  // met by this rank alone
+    if (sharded) throw;  // only this rank failed
     give_up(error.what());
   }
   const double seconds = watch.seconds();
@@ -79,25 +81,30 @@ void Trainer::Impl::save_step_file() {
   if (save(folder->step_file(state.step)) && writes()) folder->prune(config.checkpoint.keep);
 }
 
-void Trainer::Impl::interrupt() {
+Outcome Trainer::Impl::interrupt() {
   const std::filesystem::path path = folder->step_file(state.step);
   require(save(path), "stopping after step ", state.step, ": its checkpoint could not be written");
   if (writes()) folder->prune(config.checkpoint.keep);
-  comm.barrier("stop");  // nobody leaves before the checkpoint is whole
+  comm.barrier("stop");  // no rank exits before the checkpoint is complete
   const std::string by = stopped_by.empty() ? "" : " by " + stopped_by;
-  log::info("stopped", by, " after step ", state.step, ": ", path.string(), "; the same command continues from there");
+  log::info(
+      "stopped", by, " after step ", state.step, ": ", path.string(),
+      config.run.resume == "auto" ? "; the same command continues from there" : "; --resume auto continues from there");
   log->finish(join("stopped", by, " after step ", state.step));
+  return Outcome::interrupted;
 }
 
-void Trainer::Impl::finish() {
+Outcome Trainer::Impl::finish() {
   state.finished = true;
   if (state.stop_reason.empty()) state.stop_reason = join("all ", state.step, " steps are done");
   require(save(folder->final_file()), "ending after step ", state.step, ": the final checkpoint could not be written");
   if (writes()) folder->prune(config.checkpoint.keep);
   report_final(take_best_weights());
+  return Outcome::finished;
 }
 
-/// The last word is on the best weights, as a user would take them: they replace the final ones in memory. Returns whose they are.
+/// Replaces the weights in memory by those of best.h5, so that the final evaluation is of the weights that users take.
+/// Returns which weights they are.
 std::string Trainer::Impl::take_best_weights() {
   std::string whose = "final weights";
   world.together("reading the best weights", [&] {
@@ -108,7 +115,7 @@ std::string Trainer::Impl::take_best_weights() {
   whose = comm.broadcast_text(whose, 0, "whose weights");
   if (whose == "final weights") return whose;
   share(model.params().values(), "best weights");
-  ema.reset();  // what has been read is the average already
+  ema.reset();  // the weights are the average already
   return whose;
 }
 
@@ -155,9 +162,11 @@ void Trainer::Impl::resume(const std::filesystem::path& checkpoint) {
   for (std::size_t i = 0; i < optimizers.size(); ++i) optimizers[i].optimizer->set_steps(numbers[i]);
   state = unpack(packed);
   program->resumed();
+  // The next start must find this line of checkpoints in the run directory, also if the file lies elsewhere.
+  checkpoint_due = config.resumes_file();
   schedule.set_state(state.schedule);
   seconds_before = state.seconds;
-  if (state.finished && state.step < last_step()) {  // the end has been moved
+  if (state.finished && state.step < last_step()) {  // the configuration now asks for more steps
     state.finished = false;
     state.stop_reason = stop_reason(config.stop, state);
   }

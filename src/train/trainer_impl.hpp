@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "lockstep/base/stopwatch.hpp"
+#include "lockstep/report/run_log.hpp"
 #include "lockstep/train/evaluator.hpp"
-#include "lockstep/train/run_log.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "lockstep/train/signals.hpp"
 #include "lockstep/train/trainer.hpp"
@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-/// What happened since the last record of the log. Seconds are wall time of this rank.
+/// Sums over the steps since the last record of the log. Units: wall seconds of this rank.
 struct Interval {
   Stopwatch watch;
   std::int64_t samples = 0, steps = 0;
@@ -28,9 +28,9 @@ struct Interval {
   double compute = 0, reduce = 0, update = 0, evaluate = 0, checkpoint = 0;
 };
 
-/// trainer.cpp has the loop, trainer_checkpoints.cpp what it writes and continues from, trainer_report.cpp what it says.
+/// trainer.cpp has the loop, trainer_checkpoints.cpp writes and resumes, trainer_report.cpp logs.
 struct Trainer::Impl {
-  Impl(World& world, const RunConfig& config, Model& model);
+  Impl(World& world, const RunConfig& config, Task& model);
 
   std::int64_t last_step() const;
   double epochs_done() const;
@@ -38,33 +38,38 @@ struct Trainer::Impl {
   Ema* average() { return ema ? &*ema : nullptr; }
 
   Outcome run();
-  StepResult take_step();
+  /// Adds a step to the state and to the interval of the log.
+  void add(const StepResult& done, double lr);
+  void check_weights();
   void end_epoch();
   void validate(std::vector<std::pair<std::string, double>>& record);
-  unsigned wishes();
+  /// StepFlags of this rank.
+  unsigned flags();
   std::vector<Metric> evaluate_average(Split split, double* seconds, std::vector<MetricTable>* tables);
+  /// The metric that eval.best names, else the first. errors  Error (usage): eval.best names none of them
   const Metric& deciding(const std::vector<Metric>& metrics) const;
 
   CheckpointParts parts(const TrainState& s, bool resumable);
   bool save(const std::filesystem::path& path);
   void save_step_file();
   void write_best();
-  void interrupt();
-  void finish();
+  Outcome interrupt();
+  Outcome finish();
   void resume(const std::filesystem::path& checkpoint);
-  /// Rank 0's elements on all ranks.
+  /// Broadcasts the elements of rank 0.
   void share(const Tensor& tensor, const char* what);
   std::string take_best_weights();
 
   std::vector<std::pair<std::string, std::string>> facts();
   void log_interval();
-  void log_validation(const std::vector<Metric>& metrics, std::vector<MetricTable> tables, double seconds, bool better);
+  void log_evaluation(Split split, const std::vector<Metric>& metrics, std::vector<MetricTable> tables, double seconds,
+                      bool best);
   void report_final(const std::string& whose_weights);
 
   World& world;
   Communicator& comm;
   const RunConfig& config;
-  Model& model;
+  Task& model;
   const int threads;
   std::unique_ptr<TrainingProgram> program;
   LrSchedule schedule;
@@ -73,17 +78,17 @@ struct Trainer::Impl {
 
   RunLog* log = nullptr;
   std::optional<CheckpointFolder> folder;
-  std::optional<StopSignals> signals;
+  const StopSignals* signals = nullptr;
   BestWeights best;
   Interval interval;
   Stopwatch session, since_checkpoint, since_best_file;
-  double seconds_before = 0;      ///< training seconds of former sessions
-  double checkpoint_seconds = 0;  ///< what the slowest checkpoint took
+  double seconds_before = 0;      ///< training seconds of earlier sessions
+  double checkpoint_seconds = 0;  ///< of the slowest checkpoint
   bool checkpoint_due = false;
-  std::string stopped_by;  ///< on the rank that asked for the stop
+  std::string stopped_by;  ///< set on the rank that requested the stop
 };
 
-/// The figure called "loss", or else the first one.
-const Metric& loss_of(const std::vector<Metric>& metrics);
+/// The metric named "loss", or null.
+const Metric* loss_of(const std::vector<Metric>& metrics);
 
 }  // namespace lockstep

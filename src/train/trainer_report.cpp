@@ -3,7 +3,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
-#include "train/heat_map.hpp"
+#include "lockstep/report/heat_map.hpp"
 #include "train/trainer_impl.hpp"
 
 namespace lockstep {
@@ -12,7 +12,7 @@ namespace {
 
 double rate(std::int64_t samples, double seconds) { return static_cast<double>(samples) / std::max(seconds, 1e-9); }
 
-/// Hosts in order of name, the first few of them.
+/// The host names in order, at most kShown of them.
 std::string list_hosts(std::vector<std::string> hosts) {
   constexpr std::size_t kShown = 8;
   std::sort(hosts.begin(), hosts.end());
@@ -41,27 +41,39 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
                                  ? ""
                                  : join(", optim.lr ", exact(c.optim.lr), " scaled by scale_lr = ", c.optim.scale_lr);
   const std::string end = last_step() < std::int64_t{1} << 40 ? join(", ", last_step(), " in all") : "";
+  const bool on_test = model.validates_on_test();
+  const std::int64_t validation = model.size(Split::validation);
   std::vector<std::pair<std::string, std::string>> lines = {{"ranks", ranks}, {"device", device}};
+  if (c.keeps_scale_of_first_start(world.size())) {
+    lines.emplace_back(
+        "resumed", join("batch and learning rate stay those of the first start, on ", c.first_devices,
+                        c.first_devices == 1 ? " device" : " devices", "; this start has ", c.devices(world.size())));
+  }
   for (auto& line : program->facts()) lines.push_back(std::move(line));
   lines.insert(lines.end(),
                {{"learning rate",
                  join(exact(c.scaled_lr(world.size())), scaled, ", ", c.optim.name, ", schedule ", c.schedule.name)},
                 {"parameters", join(model.params().count(), " in ", model.params().all().size(), " arrays")},
-                {"data", join(c.data.path, ": ", model.size(Split::train), " training, ", model.size(Split::validation),
-                              " validation, ", model.size(Split::test), " test samples")},
-                {"steps", join(program->steps_per_epoch(), " per epoch", end)}});
+                {"data", join(c.data.path, ": ", model.size(Split::train), " training, ", on_test ? 0 : validation,
+                              " validation, ", model.size(Split::test), " test samples")}});
+  if (on_test) {
+    lines.emplace_back("validation",
+                       join("the data set has no validation samples; ", validation, " of the ", model.size(Split::test),
+                            " test samples choose the best weights, so the test metrics are optimistic"));
+  }
+  lines.emplace_back("steps", join(program->steps_per_epoch(), " per epoch", end));
   return lines;
 }
 
 void Trainer::Impl::log_interval() {
-  std::vector<Metric> figures = program->interval_figures();
+  std::vector<Metric> metrics = program->interval_metrics();
   if (interval.scaled) {
-    figures.insert(figures.begin(),
+    metrics.insert(metrics.begin(),
                    {{"loss_scale", state.loss_scale.value}, {"skipped_steps", static_cast<double>(interval.skipped)}});
   }
   if (interval.weight > 0 && log->writes()) {
     const double seconds = interval.watch.seconds();
-    figures.insert(figures.begin(), {"loss_unweighted", interval.batch_means / static_cast<double>(interval.steps)});
+    metrics.insert(metrics.begin(), {"loss_unweighted", interval.batch_means / static_cast<double>(interval.steps)});
     log->record(StepRecord{.step = state.step,
                            .epoch = epochs_done(),
                            .loss = interval.loss / interval.weight,
@@ -74,53 +86,43 @@ void Trainer::Impl::log_interval() {
                                       {"update", interval.update},
                                       {"evaluate", interval.evaluate},
                                       {"checkpoint", interval.checkpoint}},
-                           .metrics = std::move(figures)});
+                           .metrics = std::move(metrics)});
   }
   interval = {};
 }
 
-void Trainer::Impl::log_validation(const std::vector<Metric>& metrics, std::vector<MetricTable> tables, double seconds,
-                                   bool better) {
+void Trainer::Impl::log_evaluation(Split split, const std::vector<Metric>& metrics, std::vector<MetricTable> tables,
+                                   double seconds, bool best) {
+  const Metric* loss = loss_of(metrics);
   log->record(EvalRecord{.step = state.step,
                          .epoch = epochs_done(),
-                         .split = name(Split::validation),
-                         .loss = loss_of(metrics).value,
+                         .split = name(split),
+                         .loss = loss != nullptr ? std::optional(loss->value) : std::nullopt,
                          .metrics = metrics,
-                         .samples_per_s = rate(model.size(Split::validation), seconds),
+                         .samples_per_s = rate(model.size(split), seconds),
                          .seconds = seconds,
-                         .best = better,
+                         .best = best,
                          .tables = std::move(tables)});
 }
 
 void Trainer::Impl::report_final(const std::string& whose_weights) {
   world.at("final evaluation", state.step);
   for (const Split split : {Split::validation, Split::test}) {
-    const std::int64_t size = model.size(split);
-    if (size == 0) continue;
+    if (model.size(split) == 0) continue;
     double seconds = 0;
     std::vector<MetricTable> tables;
     const std::vector<Metric> metrics = evaluate_average(split, &seconds, &tables);
-    ReportTable table{
-        .title = join(name(split), " samples, ", whose_weights), .columns = {"figure", "value"}, .rows = {}};
+    const char* called = split == Split::validation && model.validates_on_test() ? "validation (= test)" : name(split);
+    ReportTable table{.title = join(called, " samples, ", whose_weights), .columns = {"metric", "value"}, .rows = {}};
     std::string line;
     for (std::size_t i = 0; i < metrics.size(); ++i) {
       table.rows.push_back({metrics[i].name, join(metrics[i].value)});
       if (i < 8) line += join(i == 0 ? "" : ", ", metrics[i].name, " ", metrics[i].value);
     }
     for (const MetricTable& t : tables) log->add(ReportPicture{table.title + ": " + t.name, heat_map_svg(t)});
+    log::info(table.title, ": ", line);
     log->add(std::move(table));
-    log::info(name(split), " samples, ", whose_weights, ": ", line);
-    if (split == Split::test) {
-      log->record(EvalRecord{.step = state.step,
-                             .epoch = epochs_done(),
-                             .split = name(split),
-                             .loss = loss_of(metrics).value,
-                             .metrics = metrics,
-                             .samples_per_s = rate(size, seconds),
-                             .seconds = seconds,
-                             .best = false,
-                             .tables = tables});
-    }
+    if (split == Split::test) log_evaluation(split, metrics, std::move(tables), seconds, false);
   }
   if (log->writes()) {
     auto [title, svg] = model.picture();
@@ -129,7 +131,7 @@ void Trainer::Impl::report_final(const std::string& whose_weights) {
   if (std::filesystem::exists(folder->best_file())) {
     log->made(folder->best_file(), join("weights of the best evaluation, after epoch ", state.best_epoch));
   }
-  log->made(folder->final_file(), "final weights, and all that is needed to go on training");
+  log->made(folder->final_file(), "final weights, with everything that a run needs to continue");
   log->finish(join("finished after ", state.epoch, " epochs, ", state.step, " steps: ", state.stop_reason));
 }
 

@@ -5,8 +5,9 @@
 #include <limits>
 
 #include "lockstep/io/h5.hpp"
-#include "lockstep/models/emulator_files.hpp"
-#include "lockstep/models/emulator_operators.hpp"
+#include "lockstep/models/emulator/emulator_files.hpp"
+#include "lockstep/models/emulator/emulator_operators.hpp"
+#include "support/paths.hpp"
 #include "support/process.hpp"
 #include "support/random_emulator.hpp"
 #include "support/temp_dir.hpp"
@@ -28,15 +29,15 @@ struct Files {
   std::string model = (dir / "model.lsem").string(), input = (dir / "in.h5").string(),
               output = (dir / "out.h5").string();
   Files() {
-    EmulatorCard card;
-    EmulatorVariables& v = card.variables;
+    EmulatorMetadata metadata;
+    EmulatorVariables& v = metadata.variables;
     for (int i = 0; i < 5; ++i) v.input_names.push_back("in" + std::to_string(i));
     v.output_names = {"aice", "tsfc"};
     v.input_cf.resize(5), v.input_units.resize(5), v.input_level.resize(5);
     v.output_cf.resize(2), v.output_units = {"1", "K"}, v.output_level.resize(2);
-    card.mask.variable = "in2";
-    card.mask.min = emulator.moments().input_mean[2];
-    write_emulator(model, EmulatorFormat::lsem, emulator, card);
+    metadata.mask.variable = "in2";
+    metadata.mask.min = emulator.moments().input_mean[2];
+    write_emulator(model, EmulatorFormat::lsem, emulator, metadata);
     const std::vector<double> states = test::random_states(emulator, kRows);
     x.assign(states.begin(), states.end());
   }
@@ -56,7 +57,7 @@ struct Files {
 }  // namespace
 
 TEST_SUITE("apps.emulator") {
-  TEST_CASE("predict writes what the operators give, the same bytes on any number of ranks") {
+  TEST_CASE("predict writes the operators' values, the same bytes on any number of ranks") {
     const Files f;
     std::vector<float> y(kRows * 2);
     EmulatorOperators<float>(f.emulator).predict<float>(kRows, {f.x.data(), 5, 1}, {y.data(), 2, 1});
@@ -131,7 +132,7 @@ TEST_SUITE("apps.emulator") {
     }
   }
 
-  TEST_CASE("bad input is named with the right exit code, and an output that exists survives") {
+  TEST_CASE("bad input has a message and the right exit code, and leaves an existing output unchanged") {
     Files f;
     test::write_text(f.output, "precious");
     const auto refused = [&](const std::vector<std::string>& words, int code, const std::string& what, int ranks = 1) {
@@ -149,8 +150,8 @@ TEST_SUITE("apps.emulator") {
     f.write([&](H5File& file) { file.write_text("/vars/input_names", {"in0", "other", "in2", "in3", "in4"}); });
     refused(f.command("predict"), 3, "column 1 is 'other', the emulator's is 'in1'");
     f.write();
-    refused({"predict", "--input", f.input, "--output", f.output}, 2, "none is given");
-    refused(f.command("predict", {"--checkpoint", f.model}), 2, "both are given");
+    refused({"predict", "--input", f.input, "--output", f.output}, 2, "neither is set");
+    refused(f.command("predict", {"--checkpoint", f.model}), 2, "both are set");
     refused(f.command("jacobian", {"--background-only", "sst"}), 2, "no such input");
     refused(f.command("jacobian", {"--min-abs-latitude", "40"}), 3, "no /lat");
     refused(f.command("jacobian", {"--domain", "3,1"}), 2, "MIN <= MAX");
@@ -167,7 +168,7 @@ TEST_SUITE("apps.emulator") {
 
   TEST_CASE("verify passes on every reference file, in both precisions, and on three ranks") {
     int files = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_TEST_GOLDEN)) {
+    for (const auto& entry : std::filesystem::directory_iterator(test::golden_path())) {
       const std::string path = entry.path().string();
       if (!entry.path().filename().string().starts_with("emulator") || entry.path().extension() != ".h5") continue;
       CAPTURE(path);
@@ -184,7 +185,7 @@ TEST_SUITE("apps.emulator") {
     CHECK(files == 12);
     for (const std::string how : {"--no-double", "--double", "--reproducible"}) {
       const ProcessResult ranks =
-          test::run_lockstep({"verify", "--golden", LOCKSTEP_TEST_GOLDEN "/emulator_conv.h5", how}, 3);
+          test::run_lockstep({"verify", "--golden", test::golden_path("emulator_conv.h5"), how}, 3);
       INFO(ranks.out, ranks.err);
       CHECK(ranks.exit_code == 0);
       CHECK(has(ranks.out, "after_steps"));
@@ -195,7 +196,7 @@ TEST_SUITE("apps.emulator") {
     const test::TempDir dir;
     const std::string path = (dir / "spoilt.h5").string();
     const auto spoilt = [&](const std::string& dataset) {
-      const H5File from = H5File::open(LOCKSTEP_TEST_GOLDEN "/emulator_aice.h5");
+      const H5File from = H5File::open(test::golden_path("emulator_aice.h5"));
       H5File to = H5File::create(path);
       for (const std::string& name : from.attributes("/")) to.set_attribute("/", name, from.attribute("/", name));
       for (const std::string& name : from.datasets_under("/")) {

@@ -4,8 +4,9 @@
 
 #include "lockstep/io/h5.hpp"
 #include "lockstep/lockstep.h"
-#include "lockstep/models/emulator_files.hpp"
+#include "lockstep/models/emulator/emulator_files.hpp"
 #include "support/golden_emulator.hpp"
+#include "support/paths.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
 
@@ -15,8 +16,8 @@ namespace {
 
 test::ProcessResult export_to(const std::filesystem::path& from, const std::string& format,
                               const std::filesystem::path& to) {
-  return test::run_process({std::string(LOCKSTEP_BIN_DIR) + "/lockstep", "export", "--checkpoint", from, "--format",
-                            format, "--output", to});
+  return test::run_process(
+      {test::program_path("lockstep"), "export", "--checkpoint", from, "--format", format, "--output", to});
 }
 
 }  // namespace
@@ -25,7 +26,7 @@ TEST_SUITE("apps.export") {
   TEST_CASE("a model goes through every format that reads back without a change") {
     const test::TempDir dir;
     const TrainedEmulator model = test::golden_emulator("emulator_conv");
-    write_emulator(dir / "a.lsem", EmulatorFormat::lsem, model.network, model.card);
+    write_emulator(dir / "a.lsem", EmulatorFormat::lsem, model.network, model.metadata);
     CHECK(export_to(dir / "a.lsem", "h5model", dir / "b.h5").exit_code == 0);
     CHECK(export_to(dir / "b.h5", "safetensors", dir / "c.safetensors").exit_code == 0);
     const test::ProcessResult last = export_to(dir / "c.safetensors", "lsem", dir / "d.lsem");
@@ -34,22 +35,22 @@ TEST_SUITE("apps.export") {
     const TrainedEmulator back = read_emulator(dir / "d.lsem");
     CHECK(back.network.params().hash() == model.network.params().hash());
     CHECK(back.network.moments() == model.network.moments());
-    CHECK(back.card.variables == model.card.variables);
+    CHECK(back.metadata.variables == model.metadata.variables);
     // Where it came from is kept from the first export on.
-    CHECK(back.card.meta.size() == model.card.meta.size() + 2);
-    CHECK(back.card.meta[3] == std::pair<std::string, std::string>("exported_from", "a.lsem"));
+    CHECK(back.metadata.meta.size() == model.metadata.meta.size() + 2);
+    CHECK(back.metadata.meta[3] == std::pair<std::string, std::string>("exported_from", "a.lsem"));
   }
 
   TEST_CASE("a checkpoint of a training run becomes a model, and opens as one") {
     const test::TempDir dir;
-    const std::string bin = LOCKSTEP_BIN_DIR;
+    const std::string bin = test::program_folder();
     const auto run = [](const std::vector<std::string>& words) {
       const test::ProcessResult result = test::run_process(words);
       CHECK_MESSAGE(result.exit_code == 0, result.err);
     };
     run({bin + "/lockstep-prep", "synth-icecolumn", "--rows", "3000", "--output", dir / "data.h5"});
-    run({bin + "/lockstep", "train", "--config", std::string(LOCKSTEP_SOURCE_DIR) + "/configs/emulator-icecolumn.ini",
-         "--data.path", dir / "data.h5", "--run-dir", dir / "run", "--steps", "5"});
+    run({bin + "/lockstep", "train", "--config", test::source_path("configs/emulator-icecolumn.ini"), "--data.path",
+         dir / "data.h5", "--run-dir", dir / "run", "--steps", "5"});
     const std::filesystem::path checkpoint = dir / "run/checkpoints/final.h5";
     for (const char* format : {"lsem", "h5model", "safetensors", "onnx", "torchscript"}) {
       CHECK(export_to(checkpoint, format, dir / format).exit_code == 0);
@@ -62,7 +63,7 @@ TEST_SUITE("apps.export") {
       CHECK_MESSAGE(std::equal(expected.begin(), expected.end(), found.begin(), found.end()), param.name);
     }
     CHECK(model.network.moments().input_mean == file.read<double>("/norm/input_mean"));
-    CHECK(model.card.variables.output_names == std::vector<std::string>{"aice", "tsfc", "fcond"});
+    CHECK(model.metadata.variables.output_names == std::vector<std::string>{"aice", "tsfc", "fcond"});
     lsem_model* opened = nullptr;
     CHECK(lsem_open(checkpoint.c_str(), &opened) == LSEM_OK);
     CHECK(lsem_n_in(opened) == 9);
@@ -70,10 +71,10 @@ TEST_SUITE("apps.export") {
     lsem_close(opened);
   }
 
-  TEST_CASE("what cannot be exported is one line, a code, and no file") {
+  TEST_CASE("a failed export prints one line, exits with a code and leaves no file") {
     const test::TempDir dir;
     const TrainedEmulator model = test::golden_emulator("emulator_aice");
-    write_emulator(dir / "a.lsem", EmulatorFormat::lsem, model.network, model.card);
+    write_emulator(dir / "a.lsem", EmulatorFormat::lsem, model.network, model.metadata);
     std::string bytes = test::read_text(dir / "a.lsem");
     bytes[bytes.size() / 2] ^= 1;
     test::write_text(dir / "damaged.lsem", bytes);

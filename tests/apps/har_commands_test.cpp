@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/io/h5.hpp"
+#include "support/paths.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
 
@@ -22,7 +23,7 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 TEST_SUITE("apps.har_commands") {
   TEST_CASE("verify passes on every reference file of activities, in both precisions, and on three ranks") {
     int files = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_TEST_GOLDEN)) {
+    for (const auto& entry : std::filesystem::directory_iterator(test::golden_path())) {
       const std::string path = entry.path().string();
       if (!entry.path().filename().string().starts_with("har_")) continue;
       CAPTURE(path);
@@ -36,7 +37,7 @@ TEST_SUITE("apps.har_commands") {
     }
     CHECK(files == 4);
     for (const char* how : {"--double", "--reproducible"}) {
-      const ProcessResult r = verify(LOCKSTEP_TEST_GOLDEN "/har_accum_clip.h5", how, 3);
+      const ProcessResult r = verify(test::golden_path("har_accum_clip.h5"), how, 3);
       INFO(r.out, r.err);
       CHECK(r.exit_code == 0);
     }
@@ -46,7 +47,7 @@ TEST_SUITE("apps.har_commands") {
     const test::TempDir dir;
     const std::string path = (dir / "spoilt.h5").string();
     const auto spoilt = [&](const std::string& golden, const std::string& dataset) {
-      const H5File from = H5File::open(LOCKSTEP_TEST_GOLDEN "/" + golden);
+      const H5File from = H5File::open(test::golden_path(golden));
       H5File to = H5File::create(path);
       for (const std::string& name : from.attributes("/")) to.set_attribute("/", name, from.attribute("/", name));
       for (const std::string& name : from.datasets_under("/")) {
@@ -81,5 +82,21 @@ TEST_SUITE("apps.har_commands") {
       CHECK(has(r.out, "FAIL"));
     }
     CHECK(verify((dir / "missing.h5").string()).exit_code == 2);
+  }
+
+  TEST_CASE("a reference with an attribute of another kind is refused by name") {
+    const test::TempDir dir;
+    const std::string path = (dir / "other.h5").string();
+    const H5File from = H5File::open(test::golden_path("har_frozen.h5"));
+    H5File to = H5File::create(path);
+    for (const std::string& name : from.attributes("/")) to.set_attribute("/", name, from.attribute("/", name));
+    to.set_attribute("/", "hidden_dims", std::vector<double>{});
+    for (const char* group : {"/weights", "/inputs/images"}) to.create_group(group);
+    to.close();
+    const ProcessResult r = verify(path);
+    CAPTURE(r.err);
+    CHECK(r.exit_code == 3);
+    CHECK(has(r.err, "attribute 'hidden_dims' of '/' of '" + path +
+                         "': expected a list of integers, found an empty list of real numbers"));
   }
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "support/outcome.hpp"
+#include "support/paths.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
 
@@ -13,11 +15,11 @@ using test::TempDir;
 namespace {
 
 ProcessResult lockstep_program(std::vector<std::string> words) {
-  words.insert(words.begin(), LOCKSTEP_BIN_DIR "/lockstep");
+  words.insert(words.begin(), test::program_path("lockstep"));
   return test::run_process(words);
 }
 ProcessResult on_ranks(const std::vector<std::string>& words) {
-  std::vector<std::string> all = {LOCKSTEP_MPIEXEC, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"};
+  std::vector<std::string> all = {test::mpirun_path(), "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"};
   all.insert(all.end(), words.begin(), words.end());
   return test::run_process(all, {"OMPI_MCA_mpi_yield_when_idle=1", "OMPI_MCA_btl_vader_single_copy_mechanism=none",
                                  "OMPI_MCA_rmaps_base_oversubscribe=1"});
@@ -72,7 +74,7 @@ TEST_SUITE("apps.lockstep") {
     }
   }
 
-  TEST_CASE("--version says what the program was built from and with") {
+  TEST_CASE("--version names version, compiler and libraries") {
     for (const char* word : {"--version", "version", "-V"}) {
       const auto r = lockstep_program({word});
       CHECK(r.exit_code == 0);
@@ -98,12 +100,13 @@ TEST_SUITE("apps.lockstep") {
     }
   }
 
-  TEST_CASE("there is a manual page per command that troff takes without a warning") {
+  TEST_CASE("there is a manual page per command that troff takes without a warning" *
+            doctest::test_suite("apps.lockstep.manual")) {
     const TempDir dir;
     const auto r = lockstep_program({"help", "--man", (dir / "man1").string()});
     CHECK(r.exit_code == 0);
     const bool groff = test::run_process({"groff", "--version"}).exit_code == 0;
-    if (!groff) MESSAGE("skipped: groff is not installed, the pages are not formatted");
+    if (!groff) test::skip("groff is not installed, the pages are not formatted");
     auto names = command_names();
     for (auto& name : names) name = "lockstep-" + name;
     names.emplace_back("lockstep");
@@ -131,17 +134,17 @@ TEST_SUITE("apps.lockstep") {
   }
 
   TEST_CASE("several ranks print one error, and leave with its exit code") {
-    const auto r = on_ranks({"-n", "3", LOCKSTEP_BIN_DIR "/lockstep", "info", "--datset", "x.h5"});
+    const auto r = on_ranks({"-n", "3", test::program_path("lockstep"), "info", "--datset", "x.h5"});
     CHECK(r.exit_code == 2);
     CHECK(count(r.err, "unknown option --datset; did you mean --dataset?") == 1);
     CHECK(count(r.err, "error [rank 0/3, ") == 1);
-    const auto missing = on_ranks({"-n", "2", LOCKSTEP_BIN_DIR "/lockstep", "info", "--dataset", "/nowhere/x.h5"});
+    const auto missing = on_ranks({"-n", "2", test::program_path("lockstep"), "info", "--dataset", "/nowhere/x.h5"});
     CHECK(missing.exit_code == 2);
     CHECK(count(missing.err, "/nowhere/x.h5") == 1);
   }
 
   TEST_CASE("ranks with different arguments do not start") {
-    const std::string program = LOCKSTEP_BIN_DIR "/lockstep";
+    const std::string program = test::program_path("lockstep");
     const auto r = on_ranks({"-n", "1", program, "info", ":", "-n", "1", program, "info", "--json"});
     CHECK(r.exit_code == 2);
     CHECK(count(r.err, "this rank was started with '--json', rank 0 with nothing; all ranks need the same arguments") ==
@@ -150,18 +153,19 @@ TEST_SUITE("apps.lockstep") {
   }
 
   TEST_CASE("info lists every rank") {
-    const auto json = nlohmann::json::parse(on_ranks({"-n", "2", LOCKSTEP_BIN_DIR "/lockstep", "info", "--json"}).out);
+    const auto json =
+        nlohmann::json::parse(on_ranks({"-n", "2", test::program_path("lockstep"), "info", "--json"}).out);
     REQUIRE(json["ranks"].size() == 2);
     CHECK(json["ranks"][1]["rank"] == 1);
     CHECK(json["ranks"][0]["pid"] != json["ranks"][1]["pid"]);
   }
 
-  TEST_CASE("info says what a data set and a checkpoint hold") {
+  TEST_CASE("info shows the contents of a data set and of a checkpoint") {
     const TempDir dir;
     const std::string data = (dir / "ice.h5").string(), run = (dir / "run").string();
-    REQUIRE(test::run_process(
-                {LOCKSTEP_BIN_DIR "/lockstep-prep", "synth-icecolumn", "--rows", "300", "--output", data})
-                .exit_code == 0);
+    REQUIRE(
+        test::run_process({test::program_path("lockstep-prep"), "synth-icecolumn", "--rows", "300", "--output", data})
+            .exit_code == 0);
     const auto train =
         lockstep_program({"train", "--data.path", data, "--run.dir", run, "--train.epochs", "2", "--batch.size", "50",
                           "--model.hidden_size", "8", "--model.hidden_layers", "2"});

@@ -25,7 +25,7 @@ TEST_SUITE("base.error") {
     CHECK_NOTHROW(require_data(std::string("x") == "x", "unused"));
   }
 
-  TEST_CASE("what throws carries the joined message, whose fault it is, and where it was stated") {
+  TEST_CASE("an error carries the joined message, its fault and its source location") {
     const int line = __LINE__ + 1;
     const Error e = caught([] { require(1 > 2, "reading ", 3, " rows: ", 0.1, " left"); });
     CHECK(std::string(e.what()) == "reading 3 rows: 0.1 left");
@@ -42,7 +42,7 @@ TEST_SUITE("base.error") {
     CHECK(static_cast<int>(Fault::data) == 3);
   }
 
-  TEST_CASE("numbers are joined with nine digits, enough to tell two floats apart") {
+  TEST_CASE("join prints nine digits, enough to distinguish any two floats") {
     CHECK(join(0.1f, ' ', 1e-7, " ", 16777217) == "0.100000001 1e-07 16777217");
   }
 }

@@ -8,7 +8,7 @@
 using namespace lockstep;
 
 TEST_SUITE("base.f16") {
-  TEST_CASE("every number of 16 bits comes back as itself") {
+  TEST_CASE("every f16 value survives conversion to f32 and back") {
     for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
       const float value = from_f16(static_cast<std::uint16_t>(bits));
       if (std::isnan(value))
@@ -18,7 +18,7 @@ TEST_SUITE("base.f16") {
     }
   }
 
-  TEST_CASE("what lies between two numbers goes to the nearer one, from the middle to the even one") {
+  TEST_CASE("values round to the nearest f16, ties to even") {
     for (std::uint32_t bits = 0; bits < 0x7bffu; ++bits) {
       const float low = from_f16(static_cast<std::uint16_t>(bits)),
                   high = from_f16(static_cast<std::uint16_t>(bits + 1));
@@ -30,7 +30,7 @@ TEST_SUITE("base.f16") {
     }
   }
 
-  TEST_CASE("the largest numbers become infinite") {
+  TEST_CASE("values above the largest f16 become infinite") {
     CHECK(from_f16(to_f16(65519.0F)) == 65504.0F);
     CHECK(from_f16(to_f16(65520.0F)) == std::numeric_limits<float>::infinity());
     CHECK(from_f16(to_f16(-1e30F)) == -std::numeric_limits<float>::infinity());

@@ -8,7 +8,7 @@
 using namespace lockstep;
 
 TEST_SUITE("base.hash") {
-  TEST_CASE("crc32c has the check value of its catalogue entry, and those of RFC 3720") {
+  TEST_CASE("crc32c has its catalogue check value and the values of RFC 3720") {
     CHECK(crc32c("123456789", 9) == 0xe3069283u);
     CHECK(crc32c("", 0) == 0);
     std::vector<unsigned char> bytes(32, 0);
@@ -19,7 +19,7 @@ TEST_SUITE("base.hash") {
     CHECK(crc32c(bytes.data(), 32) == 0x46dd794eu);
   }
 
-  TEST_CASE("hash64 is XXH3, sees every byte, the length and the seed") {
+  TEST_CASE("hash64 is XXH3 and depends on every byte, the length and the seed") {
     CHECK(hash64("") == 0x2d06800538d394c2ull);  // XXH3_64bits of nothing
     const std::string text(300, 'x');
     for (const std::size_t at : {std::size_t{0}, std::size_t{17}, std::size_t{150}, std::size_t{299}}) {

@@ -8,7 +8,7 @@
 using namespace lockstep;
 
 namespace {
-/// Collects what reaches the log, and puts speaker and levels back.
+/// Collects log lines; restores the speaker and the levels at its end.
 struct Listening {
   Speaker before = log::speaker();
   std::vector<std::string> lines;
@@ -35,7 +35,7 @@ TEST_SUITE("base.log") {
     CHECK(log::prefix() == "[rank 3/8]");
   }
 
-  TEST_CASE("information comes from rank 0 alone unless all are asked, warnings and errors from everyone") {
+  TEST_CASE("info lines come from rank 0 unless all ranks are enabled, warnings and errors from every rank") {
     Listening listening;
     log::set_speaker({1, 2, "h"});
     log::info("quiet");
@@ -48,7 +48,7 @@ TEST_SUITE("base.log") {
     CHECK(listening.lines == std::vector<std::string>{"2loud 1", "1asked", "1first"});
   }
 
-  TEST_CASE("lines below the level are dropped, and a sink that was removed hears nothing") {
+  TEST_CASE("lines below the level are dropped, and a removed sink receives nothing") {
     Listening listening;
     log::set_speaker({0, 1, ""});
     log::debug("too fine");

@@ -15,14 +15,14 @@ std::array<std::uint32_t, 4> oracle(std::array<std::uint32_t, 4> counter, std::a
   const auto out = philox({{counter[0], counter[1], counter[2], counter[3]}}, {{key[0], key[1]}});
   return {out[0], out[1], out[2], out[3]};
 }
-/// Draws with the counter (index / 4, site, sample, step) and the seed as the key.
+/// A generator with this counter (index / 4, site, sample, step) and this key (the seed).
 Philox philox_of(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
   return {key[0] | static_cast<std::uint64_t>(key[1]) << 32, counter[3], Site(counter[1]), counter[2]};
 }
 }  // namespace
 
 TEST_SUITE("base.philox") {
-  TEST_CASE("the known answers of Philox4x32-10") {
+  TEST_CASE("blocks equal the known answers of Philox4x32-10") {
     // kat_vectors of Random123
     CHECK(philox_of({0, 0, 0, 0}, {0, 0}).block(0) ==
           std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
@@ -45,7 +45,7 @@ TEST_SUITE("base.philox") {
           }
   }
 
-  TEST_CASE("every argument matters, its upper half included") {
+  TEST_CASE("every argument changes the draws, including its upper half") {
     const auto draw = [](std::uint64_t seed, std::uint64_t step, Site site, std::uint64_t sample, std::uint64_t index) {
       return Philox(seed, step, site, sample).bits64(index);
     };
@@ -59,7 +59,7 @@ TEST_SUITE("base.philox") {
     CHECK(draw(1, 2, "site", 3, 4) == base);
   }
 
-  TEST_CASE("words, uniforms, integers and normals are read from the same draws by their documented indices") {
+  TEST_CASE("words, uniforms, integers and normals use the draws at their documented indices") {
     const Philox p(42, 7, "test", 9);
     const auto block = p.block(5);
     for (std::uint64_t i = 0; i < 4; ++i) CHECK(p.bits(20 + i) == block[i]);
@@ -70,7 +70,7 @@ TEST_SUITE("base.philox") {
     CHECK(p.normal(3) == std::sqrt(-2 * std::log1p(-p.uniform(6))) * std::cos(2 * std::acos(-1.0) * p.uniform(7)));
   }
 
-  TEST_CASE("uniforms lie in [0, 1) evenly, integers hit every value, normals have their moments") {
+  TEST_CASE("uniforms fill [0, 1) evenly, integers take every value, normals have the right moments") {
     const Philox p(3, 1, "moments");
     constexpr int kDraws = 40000;
     double mean = 0, square = 0, normal = 0, normal2 = 0, normal4 = 0;
@@ -79,7 +79,11 @@ TEST_SUITE("base.philox") {
       const double u = p.uniform(i), z = p.normal(i);
       REQUIRE(u >= 0);
       REQUIRE(u < 1);
-      mean += u, square += u * u, normal += z, normal2 += z * z, normal4 += z * z * z * z;
+      mean += u;
+      square += u * u;
+      normal += z;
+      normal2 += z * z;
+      normal4 += z * z * z * z;
       ++hits[p.below(7, i)];
     }
     CHECK(mean / kDraws == doctest::Approx(0.5).epsilon(0.01));

@@ -19,7 +19,7 @@ Grid counting(std::size_t n) {
   std::iota(grid.begin(), grid.end(), std::uint8_t{0});
   return grid;
 }
-/// A solved Sudoku: each row the one above it moved on, and moved on by one more from band to band.
+/// A solved Sudoku: each row shifts the row above it, by one more at each new band.
 Grid solved(int order) {
   const int side = order * order;
   Grid grid;
@@ -60,7 +60,7 @@ TEST_SUITE("base.puzzle_variant") {
     }
   }
 
-  TEST_CASE("variant 0 changes nothing, and another one depends on seed, group and variant only") {
+  TEST_CASE("variant 0 changes nothing, and the others depend on seed, group and variant only") {
     const Grid grid = solved(3);
     Grid out(81), again(81);
     apply_sudoku_variant(draw_sudoku_variant(3, 7, 3, 0), grid, out, 0);
@@ -76,7 +76,7 @@ TEST_SUITE("base.puzzle_variant") {
     CHECK(drawn(7, 3, 6) != first);
   }
 
-  TEST_CASE("each choice is uniform: digits, transposition, bands, rows") {
+  TEST_CASE("digits, transposition, bands and rows are drawn uniformly") {
     constexpr int kDraws = 9000;
     std::array<int, 9> digit{}, row{}, column{};
     int turned = 0;
@@ -98,7 +98,7 @@ TEST_SUITE("base.puzzle_variant") {
     CHECK(std::abs(turned - kDraws / 2) < 250);
   }
 
-  TEST_CASE("dihedral images undo one another as the table of inverses says, also of oblong grids") {
+  TEST_CASE("dihedral images and their tabulated inverses cancel, also for oblong grids") {
     const Grid grid = counting(15);
     std::set<std::string> images;
     for (int id = 0; id < 8; ++id) {
@@ -115,7 +115,7 @@ TEST_SUITE("base.puzzle_variant") {
     CHECK(image == Grid{4, 9, 14, 3, 8, 13, 2, 7, 12, 1, 6, 11, 0, 5, 10});
   }
 
-  TEST_CASE("question and answer get the same variant; ARC and oblong grids are refused") {
+  TEST_CASE("question and answer get the same variant; ARC and non-square grids are rejected") {
     Grid labels = solved(3), inputs, out_inputs(81), out_labels(81);
     for (auto& token : labels) ++token;
     inputs = labels;

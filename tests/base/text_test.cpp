@@ -8,7 +8,7 @@
 using namespace lockstep;
 
 TEST_SUITE("base.text") {
-  TEST_CASE("bytes and seconds are written for people") {
+  TEST_CASE("bytes and seconds are printed in readable units") {
     CHECK(human_bytes(0) == "0 B");
     CHECK(human_bytes(1023) == "1023 B");
     CHECK(human_bytes(1536) == "1.5 KiB");
@@ -29,7 +29,7 @@ TEST_SUITE("base.text") {
       CHECK(std::strtod(exact(value).c_str(), nullptr) == value);
   }
 
-  TEST_CASE("trim takes blanks at both ends, split keeps empty fields") {
+  TEST_CASE("trim removes blanks at both ends, split keeps empty fields") {
     CHECK(trim(" \t a b\r\n") == "a b");
     CHECK(trim(" \n") == "");
     CHECK(split("a,,b,", ',') == std::vector<std::string>{"a", "", "b", ""});
@@ -37,7 +37,15 @@ TEST_SUITE("base.text") {
     CHECK(split("", ',').empty());
   }
 
-  TEST_CASE("the nearest word is the one that was meant, and none is offered for nonsense") {
+  TEST_CASE("wrapped text keeps its words and line breaks, and no line exceeds the columns unless one word does") {
+    CHECK(wrapped("one two three four five six", 0, 20) == "one two three four\nfive six");
+    CHECK(wrapped("one two three four five six", 2, 22) == "one two three four\n  five six");
+    CHECK(wrapped("one\ntwo", 0, 20) == "one\ntwo");
+    CHECK(wrapped("a word-of-more-than-twenty-columns b", 0, 20) == "a\nword-of-more-than-twenty-columns\nb");
+    CHECK(wrapped("", 4, 20).empty());
+  }
+
+  TEST_CASE("the nearest word corrects a typo, and nonsense gets no suggestion") {
     const std::vector<std::string> keys = {"optim.lr", "optim.name", "batch.size", "train.epochs"};
     CHECK(nearest("optim.lrr", keys) == "optim.lr");
     CHECK(nearest("bach.size", keys) == "batch.size");

@@ -1,9 +1,10 @@
-// bench_bandwidth: how near the kernels whose cost is memory come to a plain copy on the same device, in one run.
+// bench_bandwidth: how close the memory-bound kernels come to the bandwidth of a plain copy on the same device, in one
+// run.
 //
 //   bench_bandwidth [--device cpu|cuda] [--mib N] [--seconds S] [--json]
 //
-// Each operand has N MiB, more than any cache holds. Counted are the bytes that an operation must read and write, each once; a copy's are
-// twice its size. Median of nine windows of wall time, each of several calls and one wait.
+// Each operand has N MiB, more than any cache holds. A rate counts the bytes that an op must read and write, each once;
+// for a copy, twice its size. Reports the median of nine windows of wall time, each of several calls and one wait.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -24,7 +25,8 @@ using namespace lockstep;
 namespace {
 constexpr std::int64_t kColumns = 512;
 
-/// A tensor of the device filled with copies of one block of random numbers: drawing them all on the host would take minutes.
+/// A tensor on the device filled with copies of one block of random numbers: drawing all of them on the host would take
+/// minutes.
 class Operand {
  public:
   Operand(const Stream& stream, std::int64_t rows, const char* name)
@@ -59,14 +61,14 @@ int run(const Options& o) {
   const auto vector = [](const Tensor& t) { return Tensor(t.data<float>(), DType::f32, {kColumns}, t.device()); };
   const Buffer pinned = Buffer::pinned(sizeof(std::int32_t) * static_cast<std::size_t>(rows));
   const std::span ids(reinterpret_cast<std::int32_t*>(pinned.data()), static_cast<std::size_t>(rows));
-  for (std::int64_t i = 0; i < rows; ++i)  // every row once, in an order without pattern
+  for (std::int64_t i = 0; i < rows; ++i)  // every row once, in random order
     ids[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i);
   for (std::int64_t i = rows - 1; i > 0; --i)
     std::swap(ids[static_cast<std::size_t>(i)], ids[static_cast<std::size_t>((i * 2654435761LL) % (i + 1))]);
 
   struct Case {
     const char* name;
-    int operands;  ///< read and written in all
+    int operands;  ///< operands read or written
     std::function<void()> call;
   };
   const Case cases[] = {

@@ -1,8 +1,10 @@
-// bench_gemm: how much of the measured FMA peak the matrix products reach, forward (nt), input gradient (nn) and weight gradient (tn), in one run.
+// bench_gemm: the share of the measured FMA peak that the matrix products reach: forward (nt), input gradient (nn) and
+// weight gradient (tn), in one run.
 //
 //   bench_gemm [--threads N] [--seconds S] [--isa generic|avx2|avx512] [--f64]
 //
-// One thread: CPU time, median of five windows, so that a neighbour on the machine does not count. Several: wall time, best of the windows.
+// With one thread: CPU time, median of five windows, so that other processes on the machine do not count. With several:
+// wall time, best of the windows.
 #include <omp.h>
 
 #include <algorithm>
@@ -38,7 +40,7 @@ double cpu_seconds() {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-/// Seconds per call.
+/// Returns seconds per call.
 template <class F>
 double time_of(int threads, double seconds, const F& f) {
   constexpr int kWindows = 5;
@@ -48,8 +50,10 @@ double time_of(int threads, double seconds, const F& f) {
     const double begin = cpu_seconds();
     const Stopwatch watch;
     int calls = 0;
-    do f(), ++calls;
-    while (watch.seconds() < seconds / kWindows);
+    do {
+      f();
+      ++calls;
+    } while (watch.seconds() < seconds / kWindows);
     windows.push_back((threads == 1 ? cpu_seconds() - begin : watch.seconds()) / calls);
   }
   std::sort(windows.begin(), windows.end());

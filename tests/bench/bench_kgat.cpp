@@ -1,9 +1,11 @@
-// bench_kgat: seconds of KGAT's parts on a prepared graph, and what its sparse product reaches of the memory's bandwidth.
+// bench_kgat: seconds of KGAT's jobs on a prepared graph, and the share of memory bandwidth that its sparse product
+// reaches.
 //
-//   [mpirun -n R] bench_kgat --data FILE.h5 [--jobs cf,kg,attention,evaluation,spmm] [--mode nested-rows] [--seconds S] [--batch B]
-//                            [--threads N] [--bf16 | --fp16] [--device cpu|cuda]
+//   [mpirun -n R] bench_kgat --data FILE.h5 [--jobs cf,kg,attention,evaluation,spmm] [--mode replicate|nested-rows]
+//                            [--row-threshold X] [--seconds S] [--batch B] [--threads N] [--bf16 | --fp16] [--device cpu|cuda]
 //
-// Steps are the trainer's, with the draw of their batches, and on a GPU until it has done; median of at least three. One JSON object per job.
+// Steps are those of the trainer, including the draw of their batches; on a GPU the time runs until the work is
+// complete. Reports the median of at least three. Prints one JSON object per job.
 #include <omp.h>
 
 #include <algorithm>
@@ -15,11 +17,10 @@
 #include <vector>
 
 #include "lockstep/base/stopwatch.hpp"
-#include "lockstep/models/kgat_model.hpp"
+#include "lockstep/tasks/kgat/kgat_task.hpp"
 #include "lockstep/train/evaluator.hpp"
 #include "lockstep/train/trainer.hpp"
-#include "train/kgat_cost.hpp"
-#include "train/kgat_steps.hpp"
+#include "tasks/kgat/kgat_step.hpp"
 
 using namespace lockstep;
 
@@ -27,7 +28,7 @@ namespace {
 
 struct Arguments {
   std::string data, jobs = "cf,kg,attention,evaluation,spmm", mode = "nested-rows", device = "cpu";
-  double seconds = 5;
+  double seconds = 5, row_threshold = 0.7;
   std::int64_t batch = 1024, threads = 0;
   std::optional<DType> storage;
 };
@@ -48,6 +49,8 @@ Arguments parse(int argc, char** argv) {
       a.jobs = value;
     else if (key == "--mode")
       a.mode = value;
+    else if (key == "--row-threshold")
+      a.row_threshold = std::atof(value);
     else if (key == "--device")
       a.device = value;
     else if (key == "--seconds")
@@ -59,11 +62,13 @@ Arguments parse(int argc, char** argv) {
     else
       throw Error(Fault::usage, "bench_kgat: unknown option " + key);
   }
+  require_usage(a.mode == "replicate" || a.mode == "nested-rows", "bench_kgat: --mode ", a.mode,
+                ": must be one of replicate, nested-rows");
   require_usage(!a.data.empty(), "bench_kgat: --data FILE.h5 is needed");
   return a;
 }
 
-/// Median seconds of a call on the slowest rank, after one to warm up; every rank makes the same number of calls.
+/// Median seconds of a call on the slowest rank, after one warm-up call. Every rank makes the same number of calls.
 template <class F>
 double seconds_of(Communicator& comm, Device device, double budget, const F& call) {
   const auto f = [&] {
@@ -83,7 +88,8 @@ double seconds_of(Communicator& comm, Device device, double budget, const F& cal
   return took[took.size() / 2];
 }
 
-/// Bytes per second of a[i] = b[i] + s c[i] over arrays that no cache holds, of a GPU's copy; best of some runs.
+/// Bytes per second of a[i] = b[i] + s c[i] over arrays larger than any cache, or of a copy on a GPU. The best of
+/// several runs.
 double stream_bandwidth(Device device) {
   if (device.is_cuda()) {
     constexpr std::size_t kBytes = std::size_t{1} << 30;
@@ -102,7 +108,11 @@ double stream_bandwidth(Device device) {
   const OwnedTensor a(DType::f64, {kCount}), b(DType::f64, {kCount}), c(DType::f64, {kCount});
   double *x = a->data<double>(), *y = b->data<double>(), *z = c->data<double>();
 #pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < kCount; ++i) x[i] = 0, y[i] = 1, z[i] = 2;
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    x[i] = 0;
+    y[i] = 1;
+    z[i] = 2;
+  }
   double best = 0;
   for (int run = 0; run < 10; ++run) {
     const Stopwatch watch;
@@ -119,21 +129,23 @@ struct Bench {
   int threads;
   LocalPlacement placement;
   Device device;
-  KgatModel model;
-  KgatSteps steps;
+  KgatTask model;
+  KgatStep step;
   KgatSampler sampler;
 
-  static KgatModel::Options options(const Arguments& a) {
-    KgatModel::Options o;
-    o.seed = 2019, o.message_dropout = {0.1, 0.1, 0.1}, o.storage = a.storage;
+  static KgatTask::Options options(const Arguments& a) {
+    KgatTask::Options o;
+    o.seed = 2019;
+    o.message_dropout = {0.1, 0.1, 0.1};
+    o.storage = a.storage;
     return o;
   }
   static KgatStepOptions step_options(const Arguments& a) {
     KgatStepOptions o;
-    o.message_dropout = {0.1, 0.1, 0.1}, o.seed = 2019;
-    for (const KgatMode mode :
-         {KgatMode::replicate, KgatMode::row_partition, KgatMode::column_switch, KgatMode::nested_rows})
-      if (a.mode == name(mode)) o.mode = mode;
+    o.message_dropout = {0.1, 0.1, 0.1};
+    o.seed = 2019;
+    o.mode = a.mode == "replicate" ? KgatMode::replicate : KgatMode::nested_rows;
+    o.row_threshold = a.row_threshold;
     return o;
   }
   Bench(World& w, const Arguments& arguments)
@@ -142,9 +154,9 @@ struct Bench {
         threads(choose_threads(w, arguments.threads)),
         device(choose_device(w, a.device)),
         model(options(a), KgData::read(a.data, placement)),
-        steps(w.communicator(), model.net(), moved().propagation(), step_options(a)),
+        step(w.communicator(), model.net(), moved().propagation(), step_options(a)),
         sampler(model.data(), 2019) {}
-  KgatModel& moved() {
+  KgatTask& moved() {
     model.move_to(device);
     return model;
   }
@@ -164,26 +176,26 @@ struct Bench {
     std::int64_t number = 0;
     const double seconds = seconds_of(world.communicator(), device, a.seconds, [&] {
       sampler.interactions(number, a.batch, batch, model.data().entities);
-      steps.rank_items(batch, number++, 1e-4);
+      step.step_cf(batch, number++, 1e-4);
     });
     report("cf", seconds, static_cast<double>(a.batch), "samples",
-           join(", \"received_bytes\": ", steps.exchange().received_bytes() / std::max<std::int64_t>(1, number)));
+           join(", \"received_bytes\": ", step.exchange().received_bytes() / std::max<std::int64_t>(1, number)));
   }
   void kg() {
     KgBatch batch;
     std::int64_t number = 0;
     const double seconds = seconds_of(world.communicator(), device, a.seconds, [&] {
       sampler.triples(number++, 2 * a.batch, batch);
-      steps.rank_triples(batch, 1e-4);
+      step.step_kg(batch, 1e-4);
     });
     report("kg", seconds, 2 * static_cast<double>(a.batch), "triples");
   }
   void attention() {
-    report("attention", seconds_of(world.communicator(), device, a.seconds, [&] { steps.refresh(); }),
+    report("attention", seconds_of(world.communicator(), device, a.seconds, [&] { step.refresh_adjacency(); }),
            static_cast<double>(model.data().graph.triples()), "triples");
   }
   void evaluation() {
-    steps.settle();
+    step.settle();
     const double seconds = seconds_of(world.communicator(), device, a.seconds,
                                       [&] { evaluate(world.communicator(), model, Split::test, threads); });
     report("evaluation", seconds, static_cast<double>(model.size(Split::test)), "users");
@@ -194,8 +206,10 @@ struct Bench {
     const ops::RowSet all = ops::RowSet::range(0, graph.nodes);
     p.begin(nullptr);
     p.store(0, all);
-    const double seconds = seconds_of(world.communicator(), device, a.seconds, [&] { p.product(0, all); });
-    // Per entry a row of x, a column number and a value.
+    Stream own(device);
+    const double seconds = seconds_of(world.communicator(), device, a.seconds,
+                                      [&] { ops::spmm(own, {p.s(0)}, p.pattern(), p.values(), p.stored(0), all); });
+    // Per entry: a row of x, a column number and a value.
     const double bytes = static_cast<double>(graph.nnz()) * (64 * (a.storage ? 2 : 4) + 8),
                  stream = stream_bandwidth(device);
     report("spmm", seconds, bytes, "bytes",

@@ -1,12 +1,13 @@
-// bench_spmm: our product of a whole sparse matrix with a dense one beside cuSPARSE's and beside a plain copy, on one GPU.
+// bench_spmm: our product of a sparse matrix with a dense one against cuSPARSE and a plain copy, on one GPU.
 //
 //   bench_spmm [--nodes N] [--entries E] [--width C] [--mib N] [--seconds S] [--json]
 //
-// The matrix has the shape of KGAT's for amazon-book: 184078 nodes, 6420520 entries less those drawn twice, symmetric, a few
-// nodes with very many neighbours; the other one has 64 columns. cuSPARSE gets what its manual advises: matrices by rows, its
-// algorithms for CSR in turn, the analysis of the pattern before the clock starts. Both must agree. With bf16 our matrix's
-// values stay f32 and cuSPARSE's become bf16 as well, which it asks for; they are such that nothing is lost. Rates count a
-// row of x for each entry, although a cache may have it: they may exceed that of the copy, whose operands have N MiB each.
+// The matrix has the shape of KGAT's for amazon-book: 184078 nodes, 6420520 entries less duplicates, symmetric, a few
+// nodes with very many neighbours. The dense matrix has 64 columns. cuSPARSE runs as its manual advises: row-major
+// matrices, each of its CSR algorithms in turn, the analysis of the pattern before the clock starts. Both results must
+// agree. With bf16 our matrix's values stay f32, and cuSPARSE's become bf16 too, as it requires; the values are chosen
+// so that nothing is lost. Rates count a row of x for each entry, although it may come from a cache. They may therefore
+// exceed the rate of the copy, whose operands have N MiB each.
 #include <cusparse.h>
 
 #include <cstdio>
@@ -31,7 +32,7 @@ struct Options {
   bool json = false;
 };
 
-/// Elements in the GPU's memory.
+/// An array in GPU memory.
 template <class T>
 class OnGpu {
  public:
@@ -47,8 +48,8 @@ class OnGpu {
   std::size_t size_;
 };
 
-/// A symmetric pattern. Of each pair of neighbours one is drawn evenly from the first half of the nodes, the other from the
-/// second half by rank: the k-th is as frequent as 1/(k + 10).
+/// A symmetric pattern. Of each pair of neighbours, one is drawn uniformly from the first half of the nodes, the other
+/// from the second half, the k-th with a probability proportional to 1/(k + 10).
 struct Graph {
   std::vector<std::int64_t> indptr;
   std::vector<std::int32_t> column;
@@ -66,7 +67,8 @@ struct Graph {
       const std::uint64_t a = random.below(static_cast<std::uint64_t>(half), 2 * draw);
       const auto rank = std::upper_bound(up_to.begin(), up_to.end() - 1, sum * random.uniform(2 * draw + 1));
       const auto b = static_cast<std::uint64_t>(half + (rank - up_to.begin()));
-      places.push_back(a << 32 | b), places.push_back(b << 32 | a);
+      places.push_back(a << 32 | b);
+      places.push_back(b << 32 | a);
     }
     std::sort(places.begin(), places.end());
     places.erase(std::unique(places.begin(), places.end()), places.end());
@@ -84,7 +86,7 @@ struct Graph {
   std::int64_t entries() const { return static_cast<std::int64_t>(column.size()); }
 };
 
-/// What cuSPARSE does not do: its words.
+/// A product that cuSPARSE does not support, with its message.
 struct Refused {
   std::string words;
 };
@@ -96,7 +98,7 @@ cudaDataType type_of(DType dtype) {
   return dtype == DType::bf16 ? CUDA_R_16BF : dtype == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-/// y = a x by cuSPARSE, everything prepared.
+/// y = a x by cuSPARSE, with everything prepared.
 class Cusparse {
  public:
   Cusparse(const Stream& stream, const Tensor& y, const void* offsets, cusparseIndexType_t offsets_type,
@@ -169,7 +171,7 @@ class Bench {
   static constexpr Device kGpu = {DeviceKind::cuda, 0};
   std::size_t bytes_of_copy() const { return static_cast<std::size_t>(o_.mib) << 20; }
 
-  /// Random numbers on the GPU that bf16 can hold, in f32.
+  /// Random f32 numbers on the GPU that bf16 represents exactly.
   OwnedTensor numbers(Shape shape, const char* name) {
     const OwnedTensor host =
         test::converted(test::converted(test::random_tensor(DType::f32, shape, name), DType::bf16), DType::f32);
@@ -203,7 +205,7 @@ class Bench {
     struct Rival {
       const char* name;
       cusparseSpMMAlg_t algorithm;
-      bool wide;  ///< 64-bit offsets, as ours; the columns' numbers have 32
+      bool wide;  ///< 64-bit offsets, as ours; column numbers have 32 bits
     };
     for (const Rival& rival :
          {Rival{"CSR_ALG1", CUSPARSE_SPMM_CSR_ALG1, false}, Rival{"CSR_ALG2", CUSPARSE_SPMM_CSR_ALG2, false},

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# The emulator against PyTorch on the same cores, in one run: training, prediction, Jacobians; each side in its best shape of ranks x threads, rounds
-# alternating, so that a neighbour's load meets both. Prints a Markdown table of ratios and writes it to $BUILD/bench/emulator.md.
+# The emulator against PyTorch on the same cores, in one run: training, prediction, Jacobians. Each side runs in its
+# best shape of ranks x threads. Rounds alternate, so that other load on the machine affects both. Prints a Markdown
+# table of ratios and writes it to $BUILD/bench/emulator.md.
 #
-#   make bench                                          our figures alone
-#   LOCKSTEP_PYTHON=~/venv/bin/python make bench        with the comparison: a Python that has torch and numpy
+#   make bench                                          lockstep alone
+#   LOCKSTEP_PYTHON=~/venv/bin/python make bench        with the comparison: a Python with torch and numpy
 #
-# LOCKSTEP_BENCH_ROUNDS (5), LOCKSTEP_BENCH_SECONDS (2, per figure and round), LOCKSTEP_BENCH_ROWS (360000), LOCKSTEP_BENCH_CORES (all),
-# LOCKSTEP_BENCH_KEEP_TUNING (set: PyTorch's best variants of the last run, in $BUILD/bench/tune.*, are taken without timing all again),
-# LOCKSTEP_BENCH_COMPILE (1; 0 leaves torch.compile out of the tuning), LOCKSTEP_PEER_PRELOAD (a library to preload into PyTorch, see docs/benchmarks.md).
+# Variables: LOCKSTEP_BENCH_ROUNDS (5), LOCKSTEP_BENCH_SECONDS (2, per measurement and round), LOCKSTEP_BENCH_ROWS
+# (360000), LOCKSTEP_BENCH_CORES (all), LOCKSTEP_BENCH_KEEP_TUNING (if set, PyTorch's best variants of the last run are
+# read from $BUILD/bench/tune.* instead of timing all of them again), LOCKSTEP_BENCH_COMPILE (1; 0 leaves torch.compile
+# out of the tuning), LOCKSTEP_PEER_PRELOAD (a library to preload into PyTorch, see docs/benchmarks.md).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 BUILD=${BUILD:-build}
@@ -20,7 +22,7 @@ MPIRUN=${MPIRUN:-mpirun --oversubscribe --bind-to none}
 JOBS="train predict jacobian"
 SHAPES="1x$CORES"
 [ "$CORES" = 1 ] || SHAPES="$SHAPES ${CORES}x1"
-[ -x "$LOCKSTEP" ] || { echo "compare_emulator: $LOCKSTEP is not there; run make first" >&2; exit 2; }
+[ -x "$LOCKSTEP" ] || { echo "compare_emulator: $LOCKSTEP does not exist; run make first" >&2; exit 2; }
 out=$BUILD/bench
 mkdir -p "$out"
 work=$(mktemp -d)

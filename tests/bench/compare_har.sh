@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Activity recognition against PyTorch on the same cores, in one run: training steps on signals and on pictures, each side in all shapes of ranks x threads,
-# rounds alternating, so that a neighbour's load meets both. Prints a Markdown table and writes it to $BUILD/bench/har.md.
+# Activity recognition against PyTorch on the same cores, in one run: training steps on signals and on pictures, each
+# side in all shapes of ranks x threads. Rounds alternate, so that other load on the machine affects both. Prints a
+# Markdown table and writes it to $BUILD/bench/har.md.
 #
 #   LOCKSTEP_PYTHON=~/venv/bin/python tests/bench/compare_har.sh PREPARED.h5
 #
-# LOCKSTEP_PYTHON must have torch, numpy and h5py. LOCKSTEP_BENCH_INPUTS ("signal image"), LOCKSTEP_BENCH_ROUNDS (3), LOCKSTEP_BENCH_SECONDS (3, per figure
-# and round), LOCKSTEP_BENCH_CORES (all), LOCKSTEP_BENCH_VARIANTS ("eager compile"), LOCKSTEP_PEER_PRELOAD (a library to preload into PyTorch).
+# LOCKSTEP_PYTHON must have torch, numpy and h5py. Variables: LOCKSTEP_BENCH_INPUTS ("signal image"),
+# LOCKSTEP_BENCH_ROUNDS (3), LOCKSTEP_BENCH_SECONDS (3, per measurement and round), LOCKSTEP_BENCH_CORES (all),
+# LOCKSTEP_BENCH_VARIANTS ("eager compile"), LOCKSTEP_PEER_PRELOAD (a library to preload into PyTorch).
 set -euo pipefail
 [ $# = 1 ] || { echo "usage: compare_har.sh PREPARED.h5" >&2; exit 2; }
 DATA=$(realpath "$1")
@@ -23,7 +25,7 @@ trap 'rm -rf "$work"' EXIT
 
 number() { grep -oE "\"$1\": ?[-+0-9.eE]+" "$2" | head -1 | sed -E 's/.*: ?//'; }
 median() { sort -g | awk '{v[NR] = $1} END {if (NR) print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2}'; }
-# Windows per process: 32 in all of the signals' batches per core, one picture window per core.
+# Windows per process: for signals 32 per core in total, for pictures one per core.
 windows() { if [ "$1" = signal ]; then echo $((32 * CORES / ${2%x*})); else echo $((CORES / ${2%x*})); fi; }
 ours() { # INPUT RANKSxTHREADS
   local launch=

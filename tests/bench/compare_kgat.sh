@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# KGAT against PyTorch on prepared graphs: ratios of each job, both sides alternating over some rounds on the same cores.
+# KGAT against PyTorch on prepared graphs: the ratio for each job. Both sides alternate over several rounds on the same
+# cores.
 #
 #   LOCKSTEP_PYTHON=python3 tests/bench/compare_kgat.sh kgat-ml1m.h5 [amazon-book-sized.h5 ...]
 #
@@ -11,7 +12,7 @@ JOBS=${JOBS:-cf kg attention evaluation}
 PYTHON=${LOCKSTEP_PYTHON:-} PEER=$here/../peers/kgat_peer.py BENCH=$BUILD/bin/bench_kgat
 MPIRUN=${MPIRUN:-mpirun --allow-run-as-root --oversubscribe --bind-to none}
 [ $# -gt 0 ] || { echo "usage: compare_kgat.sh GRAPH.h5 ..." >&2; exit 2; }
-[ -x "$BENCH" ] || { echo "compare_kgat: $BENCH is not there; configure with -DLOCKSTEP_BENCH=ON" >&2; exit 2; }
+[ -x "$BENCH" ] || { echo "compare_kgat: $BENCH does not exist; configure with -DLOCKSTEP_BENCH=ON" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 number() { grep -oE "\"$1\": ?[-+0-9.eE]+" | head -1 | sed -E 's/.*: ?//'; }
@@ -48,12 +49,12 @@ for data in "$@"; do
     "$BENCH" --data "$data" --jobs spmm --threads "$CORES" --seconds "$SECONDS_EACH" $shape >"$work/spmm"
     echo "| $name | sparse product of 64 columns${shape:+, bf16} | $(number seconds <"$work/spmm" | awk '{printf "%.1f", 1e3 * $1}') | $(number per_s <"$work/spmm" | awk '{printf "%.1f GB/s", $1 / 1e9}') | STREAM $(number stream_bytes_per_s <"$work/spmm" | awk '{printf "%.1f GB/s", $1 / 1e9}') | $(number of_stream <"$work/spmm" | awk '{printf "**%.0f %%** of it", 100 * $1}') |"
   done
-  for mode in replicate row-partition column-switch nested-rows; do
+  for mode in replicate nested-rows "nested-rows --row-threshold 0"; do
     [ "$CORES" -gt 1 ] || continue
     for round in $(seq "$ROUNDS"); do
-      $MPIRUN -n "$CORES" "$BENCH" --data "$data" --jobs cf --threads 1 --mode $mode --seconds "$SECONDS_EACH" | number seconds >>"$work/mode.$mode"
+      $MPIRUN -n "$CORES" "$BENCH" --data "$data" --jobs cf --threads 1 --mode $mode --seconds "$SECONDS_EACH" | number seconds >>"$work/mode.${mode// /}"
     done
-    echo "| $name | cf, $CORES ranks of one thread, $mode | $(ms "$work/mode.$mode") | | | $(paste "$work/mode.replicate" "$work/mode.$mode" | awk '{print $1 / $2}' | spread | awk '{printf "%.2f of replicate", $1}') |"
+    echo "| $name | cf, $CORES ranks of one thread, $mode | $(ms "$work/mode.${mode// /}") | | | $(paste "$work/mode.replicate" "$work/mode.${mode// /}" | awk '{print $1 / $2}' | spread | awk '{printf "%.2f of replicate", $1}') |"
   done
   rm -f "$work"/mode.*
 done

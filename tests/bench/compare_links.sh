@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# What communication costs a step on slow links: `lockstep bench` on 2 and 4 nodes of a small Slurm (tests/cluster) whose links are
-# throttled: the gradient in large buckets (one message, embeddings apart), in buckets that travel while the backward pass
-# goes on, and in bf16; beside what the scaling model predicts from the two-node run.
+# The cost of communication on slow links: `lockstep bench` on 2 and 4 nodes of a small Slurm cluster (tests/cluster)
+# with throttled links. Compares the gradient in large buckets (one message, embeddings apart), in buckets that are sent
+# during the backward pass, and in bf16, each with the prediction of the scaling model from the two-node run.
 #   BUILD=build tests/bench/compare_links.sh RATE CONFIG.ini BUCKET [option of lockstep bench ...]
 #   STEPS=12 tests/bench/compare_links.sh 1000 configs/sasrec-ml1m.ini 64KiB --batch.size 128 --batch.scope rank   (Mbit/s)
-# Nodes share this machine's cores. Where they are more than the cores, n times as many, everything computes n times slower, and links
-# get an n-th of the rate: all takes n times as long, shares of a step stay what they are on nodes with a core each. Of each step counts the
-# wait of the rank that came last, so that waiting for slower ranks does not; and the median of these. "Links as they are": the same wait
-# without throttling, what this machine needs to move messages between processes that share its cores.
+# All nodes share this machine's cores. With n times more nodes than cores everything computes n times slower, and links
+# get 1/n of the rate. All times are then n times longer, and the shares of a step are those of nodes with a core each.
+# A step counts the wait of the rank that arrived last, which excludes waiting for slower ranks; the median over steps
+# is reported. "Links as they are" is the same wait without throttling: the time that this machine needs to move
+# messages between processes that share its cores.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 home=$(cd "$here/../.." && pwd)

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# The sequence models against PyTorch on the same cores, in one run: training at T = 200, d = 100, 2 blocks, 2 heads, batch 128 (LOCKSTEP_BENCH_SHAPE for others).
-# Each side in its best shape of ranks x threads, PyTorch also in its best variant; rounds alternate, so that a neighbour's load meets both.
-# Prints a Markdown table of ratios and writes it to $BUILD/bench/sequences.md.
+# The sequence models against PyTorch on the same cores, in one run: training at T = 200, d = 100, 2 blocks, 2 heads,
+# batch 128 (LOCKSTEP_BENCH_SHAPE for others). Each side runs in its best shape of ranks x threads, PyTorch also in its
+# best variant. Rounds alternate, so that other load on the machine affects both. Prints a Markdown table of ratios and
+# writes it to $BUILD/bench/sequences.md.
 #
-#   tests/bench/compare_sequences.sh                                               our figures alone
-#   LOCKSTEP_PYTHON=~/venv/bin/python tests/bench/compare_sequences.sh [CASE...]   with the comparison: a Python that has torch, numpy and h5py
+#   tests/bench/compare_sequences.sh                                               lockstep alone
+#   LOCKSTEP_PYTHON=~/venv/bin/python tests/bench/compare_sequences.sh [CASE...]   with the comparison: a Python with
+#                                                                                  torch, numpy and h5py
 #
-# CASE: sasrec sasrec-mhc tisasrec-element tisasrec-table tisasrec-mhc. LOCKSTEP_BENCH_DATA: a prepared interaction set; without it sessions of the lengths of
-# MovieLens-1M are generated. LOCKSTEP_BENCH_ROUNDS (3), LOCKSTEP_BENCH_SECONDS (4, per figure and round), LOCKSTEP_BENCH_CORES (all),
-# LOCKSTEP_BENCH_VARIANTS: PyTorch's variants, see tests/peers/sasrec_peer.py.
+# CASE: sasrec sasrec-mhc tisasrec-element tisasrec-table tisasrec-mhc. Variables: LOCKSTEP_BENCH_DATA (a prepared
+# interaction set; otherwise sessions with the lengths of MovieLens-1M are generated), LOCKSTEP_BENCH_ROUNDS (3),
+# LOCKSTEP_BENCH_SECONDS (4, per measurement and round), LOCKSTEP_BENCH_CORES (all), LOCKSTEP_BENCH_VARIANTS (PyTorch's
+# variants, see tests/peers/sasrec_peer.py).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 BUILD=${BUILD:-build}
@@ -20,7 +23,7 @@ MPIRUN=${MPIRUN:-mpirun --oversubscribe --bind-to none}
 CASES=${*:-sasrec sasrec-mhc tisasrec-table tisasrec-mhc tisasrec-element}
 SHAPES="1x$CORES"
 [ "$CORES" = 1 ] || SHAPES="$SHAPES ${CORES}x1"
-[ -x "$LOCKSTEP" ] || { echo "compare_sequences: $LOCKSTEP is not there; run make first" >&2; exit 2; }
+[ -x "$LOCKSTEP" ] || { echo "compare_sequences: $LOCKSTEP does not exist; run make first" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 DATA=${LOCKSTEP_BENCH_DATA:-$work/sessions.h5}
@@ -59,7 +62,7 @@ fi
 
 best_shape() { for s in $SHAPES; do echo "$(spread <"$work/rates.$1.$2.$s" | cut -d' ' -f1) $s"; done | sort -g | tail -1 | cut -d' ' -f2; }
 rate() { spread <"$1" | awk '{printf "%.0f (%.0f to %.0f)", $1, $2, $3}'; }
-# memory of all ranks, MB
+# The memory of all ranks in MB.
 memory() { awk -v b="$1" -v r="$2" 'BEGIN {printf "%.0f", b * r / 1e6}'; }
 report() { tee -a "$BUILD/bench/sequences.md"; }
 header() { # CASE

@@ -8,8 +8,8 @@
 
 namespace lockstep::bench {
 
-/// Seconds per call of what gives work to a stream: the median of nine windows of wall time, each of several calls and one
-/// wait, which take `seconds` together.
+/// Seconds per call of a function that submits work to a stream: the median of nine windows of wall time, each of
+/// several calls and one wait. All windows together take `seconds`.
 inline double time_of(const Stream& stream, double seconds, const std::function<void()>& f) {
   constexpr int kWindows = 9;
   f();

@@ -11,8 +11,9 @@
 
 #include "lockstep/io/h5.hpp"
 #include "lockstep/lockstep.h"
-#include "lockstep/models/emulator_files.hpp"
+#include "lockstep/models/emulator/emulator_files.hpp"
 #include "support/golden_emulator.hpp"
+#include "support/paths.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
@@ -63,9 +64,9 @@ struct Opened {
   long n = 0, n_in = 0, n_out = 0;
 
   explicit Opened(const std::string& name, EmulatorFormat format = EmulatorFormat::lsem)
-      : golden(H5File::open(std::string(LOCKSTEP_TEST_GOLDEN) + "/" + name + ".h5")) {
+      : golden(H5File::open(test::golden_path(name + ".h5"))) {
     const TrainedEmulator model = test::golden_emulator(name);
-    write_emulator(dir / "model", format, model.network, model.card);
+    write_emulator(dir / "model", format, model.network, model.metadata);
     REQUIRE_MESSAGE(lsem_open((dir / "model").c_str(), &m) == LSEM_OK, lsem_last_error());
     n_in = lsem_n_in(m), n_out = lsem_n_out(m);
     n = golden.info("/inputs/x").shape[0];
@@ -129,7 +130,7 @@ struct Scattered {
 
 }  // namespace
 
-TEST_SUITE("capi") {
+TEST_SUITE("capi.emulator") {
   TEST_CASE_TEMPLATE("predictions and Jacobians are those of PyTorch, for every activation and shape", T, float,
                      double) {
     for (const std::string& name : test::golden_emulators()) {
@@ -412,7 +413,7 @@ TEST_SUITE("capi") {
   TEST_CASE("a file that cannot be used gives a code that says why, and no model") {
     const test::TempDir dir;
     const TrainedEmulator model = test::golden_emulator("emulator_act_tanh");
-    write_emulator(dir / "model", EmulatorFormat::lsem, model.network, model.card);
+    write_emulator(dir / "model", EmulatorFormat::lsem, model.network, model.metadata);
     const std::string whole = test::read_text(dir / "model");
     const auto code = [&](const std::string& bytes) {
       char somewhere = 0;
@@ -438,7 +439,7 @@ TEST_SUITE("capi") {
     CHECK(std::string(lsem_last_error()).find("missing") != std::string::npos);
     CHECK(lsem_open(nullptr, &m) == LSEM_ERR_ARGUMENT);
     CHECK(lsem_open((dir / "model").c_str(), nullptr) == LSEM_ERR_ARGUMENT);
-    write_emulator(dir / "h5", EmulatorFormat::h5model, model.network, model.card);
+    write_emulator(dir / "h5", EmulatorFormat::h5model, model.network, model.metadata);
     const std::string h5 = test::read_text(dir / "h5");
     CHECK(lsem_open_mem(h5.data(), h5.size(), &m) == LSEM_ERR_FORMAT);
     for (int status = LSEM_OK; status <= LSEM_ERR_INTERNAL + 1; ++status) CHECK(std::strlen(lsem_strerror(status)) > 5);

@@ -19,7 +19,7 @@ int main(int argc, char** argv) try {
                                          {EmulatorFormat::onnx, ".onnx"},
                                          {EmulatorFormat::torchscript, ".ts"},
                                          {EmulatorFormat::safetensors, ".safetensors"}}) {
-      write_emulator(directory / (name + suffix), format, model.network, model.card);
+      write_emulator(directory / (name + suffix), format, model.network, model.metadata);
     }
   }
   return 0;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Nodes that fail under a training on a small Slurm: a rank killed, a rank stopped, a network cut. Each job ends in time, leaves no
-# process behind, and what it had written goes on to the weights of an undisturbed run.
+# Faults during training on a small Slurm: a killed rank, a stopped rank, a cut network. Each job ends in time and leaves no process
+# behind; resuming from its checkpoint ends with the weights of an undisturbed run.
 source "$(dirname "$0")/lib.sh" "$@"
 ok "$PREP" synth-icecolumn --rows 4000 --seed 3 --output data.h5
 common="--train.epochs 60 --eval.every 10 --batch.size 200 --reproducible --checkpoint.every_steps 100 --checkpoint.every 0 --dist.timeout 4"
@@ -10,7 +10,7 @@ export DATA=data.h5 PREFLIGHT=no RETRIES=0 LAUNCHER=srun
 left() { slurm exec "$1" pgrep -x lockstep >/dev/null 2>&1; }
 gone() { ! left node1 && ! left node2; }
 
-# fault NAME SECONDS COMMAND...: a training on two nodes meets it after its first checkpoint and must have ended so many seconds later.
+# fault NAME SECONDS COMMAND...: runs COMMAND after the first checkpoint of a training on two nodes, which must end within SECONDS.
 fault() {
   local name=$1 limit=$2 begin; shift 2
   export RUN_DIR=$name TRAIN_FLAGS="$common"
@@ -20,9 +20,9 @@ fault() {
   "$@"
   ends "$limit"
   echo "$name: ended $((SECONDS - begin)) s after the fault: $(cat last.out)"
-  ! grep -q JobState=COMPLETED last.out || fail "$name: the job completed in spite of it"
+  ! grep -q JobState=COMPLETED last.out || fail "$name: the job completed despite the fault"
   until_true 10 gone || fail "$name: processes are left behind"
-  [ ! -e "$name/checkpoints/final.h5" ] || fail "$name: the run had ended before the fault"
+  [ ! -e "$name/checkpoints/final.h5" ] || fail "$name: the run ended before the fault"
 }
 goes_on() {
   ok "$LOCKSTEP" train --config configs/emulator-icecolumn.ini --data.path data.h5 --run-dir "$1" $common
@@ -43,4 +43,4 @@ RANKS=1 fault cut 60 slurm link node2 down
 job_says 'no progress for' 'rank 1 \(node2.*gives no answer' "'gradient' of train, step"
 slurm link node2 up
 goes_on cut
-passed "a killed rank, a stopped rank, a cut network: ended, named, resumed"
+passed "killed rank, stopped rank, cut network: ended, reported, resumed"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The shipped GPU scripts on a small Slurm that grants GPUs: the stand-in of tests/cuda_host takes their place, its devices are those
-# that Slurm lets a job see. One node with four ranks and GPUs, and two and four nodes, train to completion by NCCL (whose stand-in
-# needs one /dev/shm for all nodes) and to the weights of the processor; through host memory, too, and by mpirun.
+# The shipped GPU scripts on a small Slurm that grants GPUs. The host build of tests/cuda_host simulates the devices that Slurm makes
+# visible to a job. Trainings on one node with four ranks and on two and four nodes complete with NCCL (whose host build needs one
+# /dev/shm for all nodes), and through host memory and mpirun, with the weights of a CPU run.
 gpu_program=$(realpath -m "$1/../cuda-host/bin/lockstep")
 [ -x "$gpu_program" ] || { echo "no $gpu_program: make cuda-host"; exit 77; }
 export SMALL_SLURM_SHM=one
@@ -31,10 +31,10 @@ trains 4 1 nccl gpu-4node.sbatch --ntasks-per-node=1 --gpus-per-node=1
 trains 2 2 mpi gpu-2node.sbatch --ntasks-per-node=2 --gpus-per-node=2
 LAUNCHER=mpirun trains 1 4 nccl gpu-1node.sbatch
 
-# Which devices there are is what CUDA_VISIBLE_DEVICES says.
+# CUDA_VISIBLE_DEVICES determines the devices.
 train=("$LOCKSTEP" train --config $CONFIG --data.path data.h5 --device cuda $common)
 run 2 env CUDA_VISIBLE_DEVICES= "${train[@]}" --run-dir none
-says 'shows this process no GPU'
+says 'this process sees no GPU'
 run 0 env CUDA_VISIBLE_DEVICES=3 "${train[@]}" --run-dir one
 says 'cuda:0'
 run 2 env CUDA_VISIBLE_DEVICES=3 "${train[@]}" --run-dir two --gpu-ids 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The shipped job scripts on a small Slurm: they train on 2 and 4 nodes, stop at a signal, requeue themselves and end with the weights of
-# an undisturbed run, on other nodes, too; the GPU scripts are accepted.
+# The shipped job scripts on a small Slurm: they train on 2 and 4 nodes, stop at a signal, requeue themselves, and end with the weights of
+# an undisturbed run, also on other nodes. Slurm accepts the GPU scripts.
 source "$(dirname "$0")/lib.sh" "$@"
 for script in slurm/*.sbatch; do
   run 0 "$here/small_slurm.sh" exec head sbatch --test-only "$script"
@@ -11,14 +11,14 @@ export DATA=data.h5 CONFIG=configs/emulator-icecolumn.ini PREFLIGHT=yes
 common="--train.epochs 40 --eval.every 5 --batch.size 200 --reproducible --checkpoint.every_steps 100 --checkpoint.every 0"
 ok "$LOCKSTEP" train --config $CONFIG --data.path data.h5 --run-dir whole $common
 
-# A job on four nodes gets the warning that Slurm sends before its limit: it stops, requeues itself, and goes on, here after a while on two.
+# A job on four nodes receives the signal that Slurm sends before its time limit: it stops, requeues itself, and resumes, here on two nodes.
 export TRAIN_FLAGS="$common" RUN_DIR=run
 submit cpu-4node.sbatch
 until_true 180 trained run || { tail -n 60 "$(log_of)"; fail "no checkpoint within three minutes"; }
 slurm exec head scancel --batch --signal=USR1 "$job"
-until_true 30 grep -q requeued "$(log_of)" || { tail -n 60 "$(log_of)"; fail "not requeued"; }
-job_says 'stopped( by SIGUSR1)? after step' 'exit code 85' 'requeued: it goes on'
-[ ! -e run/checkpoints/final.h5 ] || fail "the run had ended before the signal"
+until_true 30 grep -q requeueing "$(log_of)" || { tail -n 60 "$(log_of)"; fail "not requeued"; }
+job_says 'stopped( by SIGUSR1)? after step' 'exit code 85' 'requeueing: it goes on'
+[ ! -e run/checkpoints/final.h5 ] || fail "the run ended before the signal"
 until_true 30 state_is PENDING || fail "job $job was not requeued"
 slurm exec head scancel "$job"
 export PREFLIGHT=no
@@ -27,7 +27,7 @@ completes
 job_says 'continuing from run/checkpoints/step-' 'ranks: 2 on 2 hosts'
 same_model whole/checkpoints/final.h5 run/checkpoints/final.h5
 
-# A signal to the ranks alone, as `scancel -s USR1` sends it; the same job comes back by itself.
+# A signal to the ranks only, as `scancel -s USR1` sends it: the same job restarts by itself.
 rm -rf run
 submit cpu-4node.sbatch
 until_true 180 trained run || fail "no checkpoint within three minutes"
@@ -47,7 +47,7 @@ submit array-seeds.sbatch --array=0-1
 completes
 differing_model seeds/seed-0/checkpoints/final.h5 seeds/seed-1/checkpoints/final.h5
 
-# Bad data end a job with 3, and it is not requeued.
+# Bad data end a job with exit code 3, without requeueing.
 echo "no data" >bad.h5
 export DATA=bad.h5 PREFLIGHT=yes
 submit cpu-2node.sbatch
@@ -59,4 +59,4 @@ unset LAUNCHER
 submit selftest.sbatch
 completes
 job_says PASSED
-passed "jobs on 2 and 4 nodes train, stop, requeue and go on"
+passed "jobs on 2 and 4 nodes train, stop, requeue and resume"

@@ -1,4 +1,4 @@
-# For the tests on a small Slurm: `source lib.sh BIN_DIR`. Starts four nodes (or skips, loudly, with 77) and ends them on every way out.
+# Library of the tests on a small Slurm: `source lib.sh BIN_DIR` starts four nodes, or skips with exit 77 and a reason, and stops them on exit.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 home=$(cd "$here/../.." && pwd)
 source "$here/../apps/e2e/lib.sh" "$@"
@@ -7,14 +7,14 @@ slurm() { "$here/small_slurm.sh" "$@"; }
 trap 'code=$?; cd /; slurm down; [ -n "${KEEP_WORK:-}" ] && echo "kept $work" || rm -rf "$work"; exit $code' EXIT
 slurm up 4 || exit $?
 
-# The job scripts as a user has them: slurm/ and build/ below the folder that jobs are submitted from.
+# The layout of a user: slurm/ and build/ in the folder that jobs are submitted from.
 ln -s "$home/slurm" slurm
 ln -s "$home/configs" configs
 mkdir -p build && ln -s "$BIN" build/bin
-# What the small cluster needs: nothing can be bound, and waiting threads must give way.
+# In the small cluster processes cannot be bound to cores, and waiting threads must yield.
 export SRUN_FLAGS=--cpu-bind=none MPIRUN_FLAGS="--bind-to none" WAIT=15 OMP_NUM_THREADS=1
 
-# submit SCRIPT [sbatch option ...]: leaves the job's number in $job.
+# submit SCRIPT [sbatch option ...]: sets $job to the job's number.
 submit() {
   local script=$1; shift
   job=$(slurm exec head sbatch --parsable --cpus-per-task=1 "$@" "slurm/$script") || fail "sbatch refused $script"
@@ -22,10 +22,10 @@ submit() {
 # The log of the last submitted job.
 log_of() { ls ./*-"$job".log 2>/dev/null | head -1; }
 job_says() { for t in "$@"; do grep -qE -- "$t" "$(log_of)" || { tail -n 60 "$(log_of)"; fail "job $job: no '$t' in its log"; }; done; }
-# until S COMMAND...: at most so many seconds
+# until_true S COMMAND...: repeats the command until it succeeds, for at most S seconds
 until_true() { local limit=$((SECONDS + $1)); shift; until "$@" >/dev/null 2>&1; do [ "$SECONDS" -lt "$limit" ] || return 1; sleep 0.2; done; }
 state_is() { slurm exec head scontrol -o show job "$job" | grep -q "JobState=$1 "; }
-# ends S: waits for the job's end; its record is in last.out. A requeued job would wait two minutes: not here.
+# ends S: waits for the end of the job and writes its record to last.out. Starts a requeued job at once instead of after two minutes.
 ends() {
   local limit=$((SECONDS + $1))
   while ! slurm wait "$job" 2 >last.out && grep -q 'is still' last.out; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# On links that are throttled: comm-test marks the link of the node whose network is slow and says what communication costs a model; the scaling model
-# speaks of more nodes than there are. Rates are the machine's business: nothing here depends on them.
+# Throttled links: comm-test marks the link of the node with the slow network and estimates the communication cost of a model; the scaling
+# model predicts more nodes than there are. No check depends on the machine's absolute rates.
 source "$(dirname "$0")/lib.sh" "$@"
 ok "$PREP" synth-icecolumn --rows 4000 --seed 3 --output data.h5
 on_nodes() {  # on_nodes N COMMAND...
@@ -24,4 +24,4 @@ has "r['model']['expected'][0]['bucket_bytes'] == 4194304 and r['model']['alpha_
 slurm shape 1gbit node3 || exit $?
 on_nodes 2 "$LOCKSTEP" bench --config configs/emulator-icecolumn.ini --data data.h5 --seconds 0.5 --predict-ranks 2..8
 grep -q 'prediction from alpha' last.out && grep -qE '^ +8 ' last.out && grep -q 'here, on 2 ranks' last.out || { cat last.out; fail "no prediction"; }
-passed "slow links are named, and what they cost is predicted"
+passed "slow links are reported, and their cost is predicted"

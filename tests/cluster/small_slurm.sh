@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # A small Slurm on one machine for the tests of slurm/: `head` runs munged and slurmctld, node1..nodeN a slurmd each, all real.
-# A node is a set of namespaces (network, host name, IPC, mounts, processes) on a private bridge, 10.77.0.i; nothing is made in the
-# machine's own network. Needs root and the packages munge, slurmctld, slurmd, slurm-client, iproute2, util-linux.
+# A node is a set of namespaces (network, host name, IPC, mounts, processes) on a private bridge, 10.77.0.i; the machine's own network is
+# not changed. Needs root and the packages munge, slurmctld, slurmd, slurm-client, iproute2, util-linux.
 #
-#   small_slurm.sh up N            start; exit code 77 and a reason when this machine cannot
-#   small_slurm.sh down            end everything (state directory and all)
+#   small_slurm.sh up N            start N nodes; exit code 77 and a reason if this machine cannot
+#   small_slurm.sh down            stop everything and remove the state directory
 #   small_slurm.sh exec NODE CMD   run a command on head or nodeK, in the current directory
-#   small_slurm.sh wait JOB S      until the job has ended, at most S seconds; prints its record; 0 when COMPLETED
-#   small_slurm.sh link NODE down|up      unplug, plug in
-#   small_slurm.sh shape RATE|off [NODE]  every node's link, or one node's, at this rate (tc tbf), such as 1gbit
+#   small_slurm.sh wait JOB S      wait for the end of a job, at most S seconds; prints its record; exit 0 if COMPLETED
+#   small_slurm.sh link NODE down|up      disconnect or connect a node
+#   small_slurm.sh shape RATE|off [NODE]  limit all links, or one node's, to a rate such as 1gbit (tc tbf)
 #
 # SMALL_SLURM_DIR (short: unix sockets lie in it) holds the state; SMALL_SLURM_CPUS (64), SMALL_SLURM_GPUS (4) per node.
-# SMALL_SLURM_SHM=one: all nodes have the machine's /dev/shm instead of their own, through which the NCCL of tests/cuda_host speaks.
+# SMALL_SLURM_SHM=one: all nodes share the machine's /dev/shm, which the NCCL of tests/cuda_host needs.
 set -u -o pipefail
 export LC_ALL=C PATH=$PATH:/usr/sbin:/sbin
 D=${SMALL_SLURM_DIR:?names the state directory}
@@ -22,7 +22,7 @@ die() { echo "small_slurm: $*" >&2; exit 1; }
 nodes() { seq -f 'node%g' 1 "$(<"$D/nodes")"; }
 pid_of() { cat "$D/run/$1.pid" 2>/dev/null; }
 
-# Pinned to the node's namespaces; what is shared by the daemons and the jobs is in the environment.
+# Runs a command in the node's namespaces, with the environment that daemons and jobs share.
 inside() {
   local node=$1 pid; shift
   pid=$(pid_of "$node") && [ -n "$pid" ] || die "$node is not there"
@@ -30,7 +30,7 @@ inside() {
     OMPI_MCA_mpi_yield_when_idle=1 "$@"
 }
 
-# PID 1 of a node: sets up its view of the machine, says who it is, and reaps.
+# PID 1 of a node: sets up host name and mounts, writes its PID, and reaps children.
 # shellcheck disable=SC2016
 init='
   dir=$1 name=$2
@@ -162,7 +162,7 @@ await() {
 shape() {
   local node end
   for node in ${2:-$(nodes)}; do
-    # What the node sends, and what it receives: one queue on each end of its cable.
+    # One queue per direction: at each end of the node's veth pair.
     for end in "$node eth0" "head v${node#node}"; do
       set -- "$1" $end
       inside "$2" tc qdisc del dev "$3" root 2>/dev/null

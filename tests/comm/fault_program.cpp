@@ -1,5 +1,5 @@
-// A job that goes wrong on purpose, for faults_test: fault_program FAULT RANK [THREADS]. Trains nothing for ten steps; in step 5
-// that rank fails. With THREADS the ranks are so many threads of one process.
+// A job that fails on purpose, for faults_test: fault_program FAULT RANK [THREADS]. It trains nothing for ten steps; in
+// step 5 the given rank fails. With THREADS, that many threads of one process are the ranks.
 #include <signal.h>
 #include <unistd.h>
 
@@ -16,10 +16,10 @@
 using namespace lockstep;
 
 namespace {
-/// Stops every rank for three times the deadline, as a batch system does that suspends a job.
+/// Stops all ranks for three times the deadline, like a batch system that suspends a job.
 void suspend_all(const std::vector<std::int64_t>& pids) {
   if (fork() != 0) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the others wait in the collective meanwhile
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // meanwhile the others wait in the collective
     return;
   }
   for (const std::int64_t pid : pids) kill(static_cast<pid_t>(pid), SIGSTOP);
@@ -42,7 +42,7 @@ void fail(const std::string& fault, World& world, std::vector<float>& gradient, 
   }
 }
 
-/// Ten steps of two sums between GPUs; in step 5 the guilty rank stays away from the second.
+/// Runs ten steps of two sums between GPUs. In step 5 the guilty rank skips the second sum.
 int sum_on_gpus(World& world, int guilty) {
   const Device device{DeviceKind::cuda, world.rank()};
   const Stream stream(device);
@@ -64,12 +64,12 @@ int sum_on_gpus(World& world, int guilty) {
 
 int job(World& world, const std::string& fault, int guilty) {
   WorldOptions options;
-  options.timeout_s = 1;
+  options.timeout_s = fault == "started" ? 2 : 1;
   options.check_collectives = fault.ends_with("-checked");
   world.configure(options);
   if (fault == "gpu-late") return sum_on_gpus(world, guilty);
   Communicator& comm = world.communicator();
-  // An error must not wait for the others to give it back.
+  // An error must not wait for the other ranks to release it.
   const auto held = fault == "throw" ? world.share_on_node(4096) : nullptr;
   std::vector<float> gradient(100, 1.0f);
   std::vector<std::int64_t> pids(static_cast<std::size_t>(comm.size()));
@@ -84,8 +84,8 @@ int job(World& world, const std::string& fault, int guilty) {
     if (now && fault == "leave") return 0;
     comm.all_reduce(std::span<float>(gradient), ReduceOp::sum, "gradient");
     if (fault == "started") {
-      // Twice the deadline in all, but never in one wait: no reason to end.
-      if (world.rank() == guilty) std::this_thread::sleep_for(std::chrono::milliseconds(250));
+      // Twice the deadline in total, but never in a single wait: the job must continue.
+      if (world.rank() == guilty) std::this_thread::sleep_for(std::chrono::milliseconds(400));
       comm.start_all_reduce(std::span<float>(gradient), "bucket")->wait();
     }
   }

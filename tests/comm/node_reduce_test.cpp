@@ -16,7 +16,7 @@ using namespace lockstep;
 namespace {
 constexpr std::size_t kSlotBytes = 4096;
 
-/// Threads in the place of a node's ranks: more of them than mpirun starts in the tests.
+/// Runs threads as the ranks of a node: more ranks than mpirun starts in the tests.
 void as_ranks(int ranks, const std::function<void(NodeReduce&, CommContext&, int)>& body) {
   const Buffer region({}, NodeReduce::region_bytes(ranks, kSlotBytes));
   const Buffer boards({}, sizeof(RankBoard) * static_cast<std::size_t>(ranks));
@@ -43,7 +43,7 @@ NodeReduce::Call call_for(ReduceOp op) {
 }  // namespace
 
 TEST_SUITE("comm.node_reduce") {
-  TEST_CASE("few and many ranks, short and long vectors: every element is the sum, again and again") {
+  TEST_CASE("sums are right for few and many ranks, short and long vectors, in repeated calls") {
     for (const int ranks : {1, 2, 5, 7}) {
       std::vector<int> wrong(static_cast<std::size_t>(ranks));
       as_ranks(ranks, [&](NodeReduce& reduce, CommContext& context, int rank) {
@@ -64,7 +64,7 @@ TEST_SUITE("comm.node_reduce") {
     }
   }
 
-  TEST_CASE("between nodes the first rank's sum is that of all ranks of the node") {
+  TEST_CASE("across nodes the first rank reduces the sum of its whole node") {
     std::vector<int> wrong(3);
     as_ranks(3, [&](NodeReduce& reduce, CommContext& context, int rank) {
       NodeReduce::Call call = call_for(ReduceOp::max);
@@ -78,7 +78,7 @@ TEST_SUITE("comm.node_reduce") {
     CHECK(wrong == std::vector<int>{0, 0, 0});
   }
 
-  TEST_CASE("pieces of different lengths, none included, lie in rank order") {
+  TEST_CASE("contributions of different lengths, including 0, are in rank order") {
     std::vector<int> wrong(5);
     as_ranks(5, [&](NodeReduce& reduce, CommContext& context, int rank) {
       const std::vector<std::int64_t> sizes = {3, 0, 4096, 1, 7};
@@ -96,7 +96,7 @@ TEST_SUITE("comm.node_reduce") {
     CHECK(wrong == std::vector<int>(5, 0));
   }
 
-  TEST_CASE("another type is refused by both sides, naming both calls") {
+  TEST_CASE("a different type is an error on both sides that names both calls") {
     std::vector<std::string> messages(2);
     as_ranks(2, [&](NodeReduce& reduce, CommContext& context, int rank) {
       try {

@@ -17,10 +17,31 @@
 using namespace lockstep;
 
 TEST_SUITE("comm.status") {
-  TEST_CASE("a reader never sees half of a change") {
-    struct Pair {
-      std::int64_t a, b, c, d;
+  struct Pair {
+    std::int64_t a, b, c, d;
+  };
+
+  TEST_CASE("a writer that stands still or dies within a change leaves the value before to readers") {
+    struct Halves : SharedValue<Pair> {
+      using SharedValue::fill;
+      using SharedValue::publish;
     };
+    Halves shared{};
+    CHECK(shared.load().d == 0);
+    for (std::int64_t i = 1; i < 4; ++i) {  // either copy
+      const std::uint64_t filled = shared.fill({i, 2 * i, 3 * i, 4 * i});
+      CHECK(shared.load().a == i - 1);
+      CHECK(shared.load().d == 4 * (i - 1));
+      shared.publish(filled);
+      CHECK(shared.load().a == i);
+      CHECK(shared.load().d == 4 * i);
+    }
+    shared.fill({7, 7, 7, 7});  // given up, and begun again by the next change
+    shared.store({8, 8, 8, 8});
+    CHECK(shared.load().a == 8);
+  }
+
+  TEST_CASE("a reader never sees half of a change") {
     SharedValue<Pair> shared{};
     std::atomic<bool> stop{false};
     std::thread writer([&] {

@@ -18,7 +18,7 @@ using namespace lockstep;
 
 namespace {
 
-/// Runs `body` as so many ranks that are threads; returns the exit code.
+/// Runs `body` on threads as ranks and returns the exit code.
 int on_threads(int ranks, const std::function<int(World&)>& body) {
   int argc = 0;
   char** argv = nullptr;
@@ -36,7 +36,7 @@ std::vector<float> fractions(int rank, std::size_t count) {
 }  // namespace
 
 TEST_SUITE("comm.thread_ranks") {
-  TEST_CASE("ranks that are threads have numbers, one host, and a voice of their own") {
+  TEST_CASE("threads as ranks have numbers, one host and their own log prefix") {
     std::vector<std::string> prefixes(3);
     CHECK(on_threads(3, [&](World& world) {
             prefixes[static_cast<std::size_t>(world.rank())] = log::prefix();
@@ -50,7 +50,7 @@ TEST_SUITE("comm.thread_ranks") {
     CHECK(log::prefix() == "");
   }
 
-  TEST_CASE("every collective gives the right result") {
+  TEST_CASE("every collective returns the right result") {
     for (const int ranks : {1, 3}) {
       CommReport report;
       on_threads(ranks, [&](World& world) {
@@ -61,10 +61,15 @@ TEST_SUITE("comm.thread_ranks") {
       for (const CommCheck& check : report.checks) CHECK_MESSAGE(check.passed, check.name, ": ", check.problem);
       CHECK(report.checks.size() == 12);
       CHECK(static_cast<int>(report.ranks.size()) == ranks);
+      CHECK(report.timings.empty() == (ranks == 1));
+      CHECK((comm_test_text(report).find("One rank sends nothing") != std::string::npos) == (ranks == 1));
+      double highest = 0;  // share of the link
+      for (const CommTiming& t : report.timings) highest = std::max(highest, t.link_share);
+      CHECK(highest == (ranks > 1 ? 1 : 0));
     }
   }
 
-  TEST_CASE("sums are in the order of ranks and have the same bits on each, blocking and started, ended in any order") {
+  TEST_CASE("sums are in rank order with the same bits on each rank: blocking, started, and completed in any order") {
     constexpr int kRanks = 3;
     for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{17}, std::size_t{50021}}) {
       std::vector<float> wanted = fractions(0, count), short_sum(count);
@@ -72,7 +77,7 @@ TEST_SUITE("comm.thread_ranks") {
         const std::vector<float> values = fractions(r, count);
         for (std::size_t i = 0; i < count; ++i) wanted[i] += values[i];
       }
-      for (std::size_t owner = 0; owner < kRanks; ++owner)  // each adds a part, its own values with all digits
+      for (std::size_t owner = 0; owner < kRanks; ++owner)  // each rank sums one chunk, with its own values unrounded
         for (std::size_t i = count * owner / kRanks; i < count * (owner + 1) / kRanks; ++i) {
           float sum = 0;
           for (std::size_t r = 0; r < kRanks; ++r) {
@@ -98,7 +103,7 @@ TEST_SUITE("comm.thread_ranks") {
     }
   }
 
-  TEST_CASE("the tree over shards has the bits of one rank") {
+  TEST_CASE("the tree over shards has the same bits as on one rank") {
     constexpr std::int64_t kShards = 16;
     constexpr std::size_t kCount = 5003;
     std::vector<std::vector<float>> sums;
@@ -118,7 +123,7 @@ TEST_SUITE("comm.thread_ranks") {
     }
   }
 
-  TEST_CASE("memory of the node is one for all, zero at first") {
+  TEST_CASE("memory of the node is shared and initially zero") {
     std::atomic<int> wrong = 0;
     on_threads(4, [&](World& world) {
       for (const std::size_t size : {std::size_t{8}, std::size_t{0}, std::size_t{1} << 20}) {
@@ -136,7 +141,7 @@ TEST_SUITE("comm.thread_ranks") {
     CHECK(wrong == 0);
   }
 
-  TEST_CASE("what fails in what they do together leaves all with one exit code") {
+  TEST_CASE("a failure inside together() ends all ranks with one exit code") {
     CHECK(on_threads(3, [&](World& world) {
             world.together("reading", [&] { require_data(world.rank() != 1, "a file that a test has damaged"); });
             return 0;

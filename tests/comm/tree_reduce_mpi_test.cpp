@@ -11,14 +11,16 @@
 using namespace lockstep;
 
 namespace {
-/// Numbers of very different sizes: any other order of addition gives other bits.
+/// Numbers of very different magnitudes: any other order of addition changes the bits.
 template <class T>
 std::vector<std::vector<T>> make_shards(std::int64_t shards, std::int64_t n) {
   std::vector<std::vector<T>> all(static_cast<std::size_t>(shards), std::vector<T>(static_cast<std::size_t>(n)));
   std::uint64_t state = 88172645463325252ull;
   for (auto& shard : all) {
     for (T& value : shard) {
-      state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+      state ^= state << 13;
+      state ^= state >> 7;
+      state ^= state << 17;
       const double size = static_cast<double>(1 << (state % 20)) * 1e-3;
       value = static_cast<T>((static_cast<double>(state >> 11) * 0x1p-52 - 1.0) * size);
     }
@@ -26,7 +28,7 @@ std::vector<std::vector<T>> make_shards(std::int64_t shards, std::int64_t n) {
   return all;
 }
 
-/// The tree as it is defined, one vector at a time.
+/// The tree by its definition, one vector at a time.
 template <class T>
 std::vector<T> serial_tree(std::vector<std::vector<T>> shards) {
   for (std::size_t width = 1; width < shards.size(); width *= 2)
@@ -52,7 +54,7 @@ void check_against_serial(std::int64_t shards, std::int64_t n) {
 }  // namespace
 
 TEST_SUITE("comm.tree_reduce") {
-  TEST_CASE("the bits are those of the serial tree, whatever the number of ranks") {
+  TEST_CASE("the bits equal those of the serial tree for any number of ranks") {
     for (const std::int64_t shards : {1, 2, 4, 8, 16, 32}) {
       for (const std::int64_t n : {0, 1, 3, 1023, 1025, 20011}) {  // the last is too long for one all-gather
         check_against_serial<float>(shards, n);
@@ -61,9 +63,9 @@ TEST_SUITE("comm.tree_reduce") {
     }
   }
 
-  TEST_CASE("vectors that threads add in pieces keep their bits") { check_against_serial<float>(4, 400003); }
+  TEST_CASE("vectors summed by threads have the same bits") { check_against_serial<float>(4, 400003); }
 
-  TEST_CASE("a number of shards that is no power of two is refused on every rank") {
+  TEST_CASE("a number of shards that is not a power of two is an error on every rank") {
     Communicator& comm = test_world().communicator();
     const ShardRange mine = shards_of(6, comm.rank(), comm.size());
     std::vector<std::vector<float>> shards(static_cast<std::size_t>(mine.count()), std::vector<float>(3));

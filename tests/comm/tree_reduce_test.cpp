@@ -29,7 +29,7 @@ TEST_SUITE("comm.tree_reduce") {
     CHECK_THROWS_AS(shards_of(0, 0, 1), Error);
   }
 
-  TEST_CASE("aligned subtrees are the fewest that cover a range") {
+  TEST_CASE("aligned subtrees cover a range with the smallest number") {
     CHECK(aligned_subtrees({0, 16}) == std::vector<ShardRange>{{0, 16}});
     CHECK(aligned_subtrees({3, 8}) == std::vector<ShardRange>{{3, 4}, {4, 8}});
     CHECK(aligned_subtrees({5, 11}) == std::vector<ShardRange>{{5, 6}, {6, 8}, {8, 10}, {10, 11}});
@@ -48,7 +48,7 @@ TEST_SUITE("comm.tree_reduce") {
     }
   }
 
-  TEST_CASE("tree_sum adds in pairs, may write over one of its parts, and leaves elements outside its range alone") {
+  TEST_CASE("tree_sum adds in pairs, may overwrite one of its vectors, and keeps elements outside its range") {
     const std::size_t n = 2500;
     std::vector<std::vector<float>> parts(8, std::vector<float>(n));
     for (std::size_t p = 0; p < parts.size(); ++p)
@@ -68,7 +68,7 @@ TEST_SUITE("comm.tree_reduce") {
     CHECK(std::memcmp(parts[5].data(), wanted.data(), n * sizeof(float)) == 0);
   }
 
-  TEST_CASE("tree_sum refuses parts that make no tree") {
+  TEST_CASE("tree_sum rejects vectors that do not form a tree") {
     const std::vector<float> a(4), b(5);
     std::vector<float> sum(4);
     const std::vector<std::span<const float>> three(3, std::span<const float>(a));

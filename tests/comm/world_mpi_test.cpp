@@ -11,14 +11,14 @@
 using namespace lockstep;
 
 TEST_SUITE("comm.world") {
-  TEST_CASE("ranks, nodes and hosts fit together") {
+  TEST_CASE("ranks, nodes and hosts are consistent") {
     World& world = test_world();
     Communicator& all = world.communicator();
     CHECK(all.rank() == world.rank());
     CHECK(all.size() == world.size());
     CHECK(world.node_communicator().size() == world.node_size());
     CHECK(world.node_communicator().rank() == world.node_rank());
-    // Every node has one rank 0, and the nodes' ranks add up to all.
+    // Every node has one rank 0, and the sizes of the nodes add up.
     CHECK(all.all_reduced(std::int64_t{world.node_rank() == 0}, ReduceOp::sum, "first ranks") == world.nodes());
     const double share = all.all_reduced(1.0 / world.node_size(), ReduceOp::sum, "shares");
     CHECK(share == doctest::Approx(world.nodes()));
@@ -28,7 +28,7 @@ TEST_SUITE("comm.world") {
     CHECK((log::prefix().empty() == (world.size() == 1)));
   }
 
-  TEST_CASE("memory of the node is zero at first, aligned, and what one rank writes all read") {
+  TEST_CASE("memory of the node is initially zero, aligned, and shared by all ranks") {
     World& world = test_world();
     for (const std::size_t size : {std::size_t{0}, std::size_t{24}, std::size_t{3} << 20}) {
       const auto memory = world.share_on_node(size);
@@ -45,20 +45,20 @@ TEST_SUITE("comm.world") {
     }
   }
 
-  TEST_CASE("together: when nobody fails, all go on") {
+  TEST_CASE("together: without an error all ranks continue") {
     int ran = 0;
     test_world().together("counting", [&] { ++ran; });
     CHECK(ran == 1);
   }
 
-  TEST_CASE("together: when one rank fails, all leave with its error and one message is printed") {
+  TEST_CASE("together: if one rank fails, all throw its error and one message is printed") {
     World& world = test_world();
     const int guilty = world.size() - 1;
     std::int64_t lines = 0;
     const auto remove = log::add_sink([&](LogLevel level, std::string_view) { lines += level == LogLevel::error; });
     std::string message;
     Fault fault = Fault::internal;
-    bool departure = false;
+    bool collective = false;
     try {
       world.together("opening files", [&] {
         if (world.rank() == guilty) throw Error(Fault::data, "opening 'x.h5': (this line belongs to a test)");
@@ -66,16 +66,16 @@ TEST_SUITE("comm.world") {
     } catch (const Error& problem) {
       message = problem.what();
       fault = problem.fault();
-      departure = dynamic_cast<const Departure*>(&problem) != nullptr;
+      collective = dynamic_cast<const CollectiveError*>(&problem) != nullptr;
     }
     remove();
     CHECK(message == "opening 'x.h5': (this line belongs to a test)");
     CHECK(fault == Fault::data);
-    CHECK(departure == (world.size() > 1));
+    CHECK(collective == (world.size() > 1));
     CHECK(world.communicator().all_reduced(lines, ReduceOp::sum, "lines") == (world.size() > 1 ? 1 : 0));
   }
 
-  TEST_CASE("together: the lowest of several failing ranks speaks, foreign exceptions are our fault") {
+  TEST_CASE("together: the lowest failing rank prints its message; other exceptions are internal errors") {
     World& world = test_world();
     if (world.size() < 3) return;
     std::string message;
@@ -84,15 +84,15 @@ TEST_SUITE("comm.world") {
       world.together("thinking", [&] {
         if (world.rank() >= 1) throw std::runtime_error(join("(a test's) rank ", world.rank()));
       });
-    } catch (const Departure& problem) {
+    } catch (const CollectiveError& problem) {
       message = problem.what();
       fault = problem.fault();
     }
-    CHECK(message == "thinking: (a test's) rank 1");
+    CHECK(message == "thinking: internal error ((a test's) rank 1); report it together with the command");
     CHECK(fault == Fault::internal);
   }
 
-  TEST_CASE("run returns the code of the error that all ranks leave with") {
+  TEST_CASE("run returns the exit code of an error that all ranks throw") {
     World& world = test_world();
     CHECK(world.run([] { return 85; }) == 85);
     const int code = world.run([&]() -> int {
@@ -102,7 +102,7 @@ TEST_SUITE("comm.world") {
     CHECK(code == 2);
   }
 
-  TEST_CASE("options that differ between ranks are refused") {
+  TEST_CASE("options that differ between ranks are an error") {
     World& world = test_world();
     WorldOptions options = world.options();
     options.node_path_bytes = 1000 + static_cast<std::size_t>(world.rank());

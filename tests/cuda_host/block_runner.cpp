@@ -32,8 +32,8 @@ namespace {
 
 namespace context = boost::context::detail;
 
-// A return to another fiber than the one that called is mispredicted: what a thread passes through when it waits is
-// therefore one function.
+// The processor mispredicts a return to another fiber than the one that called. The path of a waiting thread is
+// therefore inlined into one function.
 #define HOT [[gnu::always_inline]] inline
 
 constexpr int kMostThreads = 1024;
@@ -41,8 +41,8 @@ constexpr int kLanes = 32;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kStackBytes = kAddressSanitizer ? 256 << 10 : 64 << 10;
 
-/// A stack that runs the threads of a block one after another, until one of them must wait: the fiber is then that
-/// thread's, and another fiber goes on with the next threads.
+/// A stack that runs the threads of a block one after another. When a thread must wait, it keeps the fiber, and another
+/// fiber continues with the next threads.
 struct Fiber {
   context::fcontext_t at = nullptr;
   std::byte* stack = nullptr;  ///< lowest usable byte; a guard page lies below
@@ -66,7 +66,7 @@ struct Warp {
   std::uint64_t gives[kLanes], given[kLanes];
 };
 
-/// Lanes of a warp that may go on.
+/// Lanes of a warp that may continue.
 struct Ready {
   int first_thread;
   unsigned lanes;
@@ -135,7 +135,7 @@ class Runner {
   dim3 numbered_ = 0;  ///< the shape of block for which threads have their indices
   std::array<Thread, kMostThreads> thread_;
   std::array<Warp, kMostThreads / kLanes> warp_;
-  std::array<Ready, kMostThreads> ready_;  ///< a ring: each thread stands in it at most once
+  std::array<Ready, kMostThreads> ready_;  ///< a ring; each thread is in it at most once
   unsigned ready_begin_ = 0, ready_end_ = 0;
   Fiber main_;
   Fiber* current_ = nullptr;
@@ -145,10 +145,10 @@ class Runner {
   Failure failure_{cudaSuccess, {}};
 };
 
-constinit thread_local Runner* running = nullptr;  ///< while a kernel runs on this thread
+constinit thread_local Runner* running = nullptr;  ///< set while a kernel runs on this thread
 
 std::unique_ptr<Fiber> Runner::make_fiber() {
-  // Stacks begin at different places of a page, so that the top frames of all threads do not share few cache sets.
+  // Stacks begin at different offsets in a page, so that the top frames of all threads do not share a few cache sets.
   const std::size_t colour = fibers_.size() * 7 % 32 * (kPage / 32);
   const std::size_t mapped = kPage + kStackBytes + kPage;
   void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -178,14 +178,17 @@ Fiber& Runner::idle_fiber() {
   return fiber;
 }
 
-/// What a jump brings: the fiber that was left, and where it stands.
+/// Called after a jump: records where the fiber that was left continues.
 HOT void Runner::arrive(context::transfer_t from) {
   auto* left = static_cast<Fiber*>(from.data);
   left->at = from.fctx;
   const void* bottom = nullptr;
   std::size_t size = 0;
   enter_stack(current_->sanitizer, &bottom, &size);
-  if (left == &main_) main_.stack = static_cast<std::byte*>(const_cast<void*>(bottom)), main_.stack_size = size;
+  if (left == &main_) {
+    main_.stack = static_cast<std::byte*>(const_cast<void*>(bottom));
+    main_.stack_size = size;
+  }
 }
 
 HOT void Runner::jump(Fiber& to) {
@@ -202,7 +205,8 @@ void Runner::enter(context::transfer_t from) {
   self.work();
 }
 
-/// A fiber's life: threads that have not begun, then whoever is ready; the end of a block, or of all hope, is main's.
+/// The loop of a fiber: starts new threads, then resumes ready ones. Returns to the main fiber at the end of a block or
+/// on a deadlock.
 void Runner::work() {
   Fiber& self = *current_;
   for (;;) {
@@ -231,7 +235,7 @@ HOT Fiber& Runner::next_ready() {
   return *thread_[ready.first_thread + lane].fiber;
 }
 
-/// The running thread waits: others go on until it is ready.
+/// Makes the running thread wait; others run until it is ready.
 HOT void Runner::wait(State state, Place place) {
   Fiber& self = *current_;
   Thread& thread = thread_[self.thread];
@@ -244,7 +248,10 @@ HOT void Runner::wait(State state, Place place) {
 }
 
 HOT void Runner::barrier(Place place, bool predicate) {
-  if (at_barrier_ == 0) predicates_ = 0, barrier_place_ = place;
+  if (at_barrier_ == 0) {
+    predicates_ = 0;
+    barrier_place_ = place;
+  }
   if (place.line() != barrier_place_.line()) fault_of_barrier(place);
   predicates_ += predicate;
   if (++at_barrier_ < threads_) return wait(State::at_barrier, place);
@@ -315,7 +322,7 @@ void Runner::fault(cudaError_t error, const std::string& message) {
   current_ = &main_;
   leave_stack(nullptr, main_.stack, main_.stack_size);
   context::jump_fcontext(main_.at, from);
-  std::abort();  // nobody comes back to a fiber that has failed
+  std::abort();  // a failed fiber is never resumed
 }
 
 void Runner::number_threads() {
@@ -329,7 +336,7 @@ void Runner::number_threads() {
 
 std::string Runner::describe(int thread) const { return text("thread ", name_of(thread_[thread].index)); }
 
-/// Nobody can go on and not all have ended: who waits for whom.
+/// Describes a deadlock: no thread can continue, and not all have ended.
 std::string Runner::deadlock() const {
   for (int t = 0; t < threads_; ++t) {
     if (thread_[t].state != State::in_warp) continue;
@@ -380,7 +387,7 @@ void Runner::run_block() {
   if (failure_.error == cudaSuccess && ended_ < threads_)
     failure_ = {cudaErrorLaunchFailure, text(name_of_block(), ": ", deadlock())};
   if (failure_.error == cudaSuccess) return;
-  // The stacks of a block that has failed are left as they are: they begin anew.
+  // The stacks of a failed block are discarded; fibers start from the top again.
   idle_.clear();
   unpoison(emergency_->stack, emergency_->stack_size);
   for (const auto& fiber : fibers_) {
@@ -393,11 +400,11 @@ void Runner::run_block() {
 void Runner::run(const cudaLaunchConfig_t& config, const Kernel& kernel) {
   static std::mutex one_at_a_time;
   std::unique_lock lock(one_at_a_time, std::defer_lock);
-  if constexpr (kAddressSanitizer) lock.lock();  // shared memory is static then
+  if constexpr (kAddressSanitizer) lock.lock();  // because shared memory is static then
   use_signal_stack();
   install_fault_handlers();
   if (!emergency_) emergency_ = make_fiber();
-  const char* order = std::getenv("LOCKSTEP_CUDA_HOST_ORDER");  // tests change it as they go
+  const char* order = std::getenv("LOCKSTEP_CUDA_HOST_ORDER");  // read each time, because tests change it
   const bool reverse = order != nullptr && std::strcmp(order, "reverse") == 0;
   struct Running {
     explicit Running(Runner* self) { running = self; }

@@ -22,7 +22,7 @@ struct cublasLtMatrixLayoutOpaque_t {
   std::int32_t batches = 1;
   std::int64_t batch_stride = 0;
 
-  /// Elements from the first to one past the last.
+  /// The number of elements from the first to the last, both included.
   std::int64_t extent() const {
     const auto lines = static_cast<std::int64_t>(order == CUBLASLT_ORDER_COL ? columns : rows);
     const auto length = static_cast<std::int64_t>(order == CUBLASLT_ORDER_COL ? rows : columns);
@@ -42,14 +42,14 @@ struct cublasLtMatmulDescOpaque_t {
 };
 struct cublasLtMatmulPreferenceOpaque_t {
   std::uint64_t workspace = 0;
-  std::uint32_t alignment[4] = {256, 256, 256, 256};  // a, b, c, d: what the library assumes unless it is told
+  std::uint32_t alignment[4] = {256, 256, 256, 256};  // of a, b, c, d: the library's default assumption
 };
 
 namespace {
 
 thread_local std::string said;
 
-/// Numbers of cuBLAS for failures: what a caller did wrong, or what is not offered here.
+/// Maps failures to the status codes of cuBLAS: invalid arguments, or features that the stand-in does not offer.
 template <class F>
 cublasStatus_t guarded_blas(F&& f) {
   try {
@@ -67,11 +67,12 @@ cublasStatus_t guarded_blas(F&& f) {
 
 template <class T>
 void set(T& member, const void* value, std::size_t size) {
-  require(size == sizeof member, cudaErrorInvalidValue, "an attribute of ", sizeof member, " bytes is set with ", size);
+  require(size == sizeof member, cudaErrorInvalidValue, "an attribute of ", sizeof member, " bytes cannot be set with ",
+          size, " bytes");
   std::memcpy(&member, value, size);
 }
 
-/// Which alignments the algorithm was chosen for.
+/// The alignments that the algorithm was chosen for.
 struct Algorithm {
   std::uint32_t alignment[4];
   std::uint64_t workspace;
@@ -265,7 +266,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
       case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
         return set(preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, size);
       default:
-        return;  // how to search has no meaning here
+        return;  // hints for the search have no effect here
     }
   });
 }
@@ -276,7 +277,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               int wanted, cublasLtMatmulHeuristicResult_t results[], int* found) {
   *found = 0;
   return guarded_blas([&] {
-    require(wanted > 0, cudaErrorInvalidValue, "asking for ", wanted, " algorithms");
+    require(wanted > 0, cudaErrorInvalidValue, "cannot search for ", wanted, " algorithms: ask for at least 1");
     check_shapes(*product, *a, *b, *c, *d);
     nonlinearity(product->epilogue);
     Algorithm algorithm;
@@ -329,7 +330,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
     if (keep != 0) uses.ranges.push_back({c, bytes(*c_layout), false});
     submit(stream, std::move(uses), [=, p = *product, la = *a_layout, lb = *b_layout, lc = *c_layout, ld = *d_layout] {
       const DeviceAccess access;
-      if (workspace) std::memset(workspace, 0xff, std::min<std::size_t>(workspace_size, 4096));  // it is not kept
+      if (workspace) std::memset(workspace, 0xff, std::min<std::size_t>(workspace_size, 4096));  // not preserved
       for (std::int64_t batch = 0; batch < ld.batches; ++batch) {
         const auto* bias =
             with_bias ? static_cast<const std::byte*>(p.bias) + batch * p.bias_stride * size_of(bias_type) : nullptr;

@@ -46,7 +46,7 @@ struct Case {
 
 double gelu(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
 
-/// The largest difference between the library's result and the definition, over the largest element.
+/// The largest difference between the library's result and the definition, relative to the largest element.
 template <class T>
 double error_of(const Case& p) {
   using Scale = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -56,7 +56,7 @@ double error_of(const Case& p) {
     for (std::int64_t i = 0; i < count; ++i) x[i] = T(static_cast<float>(element(i) + shift));
     return x;
   };
-  // Lines are two elements longer than needed.
+  // The leading dimension is two elements longer than needed.
   const auto lines = [&](std::int64_t rows, std::int64_t columns) { return p.by_rows ? rows : columns; };
   const auto lead = [&](std::int64_t rows, std::int64_t columns) { return (p.by_rows ? columns : rows) + 2; };
   const std::int64_t ar = p.turn_a ? p.k : p.m, ac = p.turn_a ? p.m : p.k, br = p.turn_b ? p.n : p.k,
@@ -155,7 +155,7 @@ TEST_SUITE("cuda_host.cublaslt") {
     }
   }
 
-  TEST_CASE("half precisions are stored rounded and added up in float") {
+  TEST_CASE("half precisions are stored rounded and summed in float") {
     CHECK(error_of<__nv_bfloat16>({.m = 9, .n = 20, .k = 310}) < 4e-3);
     CHECK(error_of<__half>({.m = 9, .n = 20, .k = 310, .turn_a = true}) < 5e-4);
     CHECK(static_cast<float>(__nv_bfloat16(1.00390625f)) == 1.0f);  // a tie goes to even
@@ -164,7 +164,7 @@ TEST_SUITE("cuda_host.cublaslt") {
     CHECK(static_cast<float>(__half(65520.0f)) == INFINITY);
   }
 
-  TEST_CASE("what does not fit is refused with a reason") {
+  TEST_CASE("operands that do not fit are an error with a reason") {
     cublasLtHandle_t handle;
     cublasLtCreate(&handle);
     cublasLtMatrixLayout_t a, b, d;

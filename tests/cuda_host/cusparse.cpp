@@ -21,7 +21,7 @@ struct cusparseSpMatDescr {
   cusparseIndexType_t offsets_type, indices_type;
   std::int64_t base;
   cudaDataType type;
-  /// The buffer of the latest cusparseSpMM_preprocess, and for which products it is.
+  /// The buffer of the latest cusparseSpMM_preprocess, and the product that it was prepared for.
   mutable const void* active = nullptr;
   mutable cusparseSpMMAlg_t active_algorithm = CUSPARSE_SPMM_ALG_DEFAULT;
   mutable std::int64_t active_columns = 0;
@@ -108,7 +108,7 @@ void check_device_range(const char* name, const void* memory, std::size_t size) 
   check_range(text("cusparseSpMM: ", name).c_str(), memory, size);
 }
 
-/// A product as the three functions are told of it.
+/// The arguments of a product, shared by the three functions of the API.
 struct Product {
   cusparseHandle_t handle;
   cusparseOperation_t op_a, op_b;
@@ -118,7 +118,7 @@ struct Product {
   cudaDataType compute;
   cusparseSpMMAlg_t algorithm;
 
-  /// What the work needs of the buffer, however little of it is used here.
+  /// The required size of the buffer, although the stand-in uses only a part of it.
   std::size_t buffer_bytes() const { return 64 + 8 * static_cast<std::size_t>(a->rows + 1); }
 
   void check() const {
@@ -163,12 +163,12 @@ struct Product {
   }
 };
 
-/// What cusparseSpMM_preprocess leaves in the buffer: whose pattern it has seen.
+/// What cusparseSpMM_preprocess stores in the buffer: the pattern it has seen.
 struct Prepared {
   const void *offsets, *indices;
 };
 
-/// Rows one after another, entries in their order, in the precision of the values' sums (float or double).
+/// Sums rows one after another, entries in their order, in type R (float or double).
 template <class R>
 void multiply(const cusparseSpMatDescr& a, const cusparseDnMatDescr& b, const cusparseDnMatDescr& c, double alpha,
               double beta) {
@@ -242,7 +242,9 @@ cusparseStatus_t cusparseCreateConstCsr(cusparseConstSpMatDescr_t* matrix, std::
   return guarded_sparse([&] {
     require(rows >= 0 && columns >= 0 && entries >= 0 && row_offsets != nullptr, cudaErrorInvalidValue,
             "cusparseCreateConstCsr: ", rows, " x ", columns, " with ", entries, " entries");
-    size_of_index(offsets_type), size_of_index(indices_type), size_of(type);
+    size_of_index(offsets_type);
+    size_of_index(indices_type);
+    size_of(type);
     *matrix = new cusparseSpMatDescr{.rows = rows,
                                      .columns = columns,
                                      .entries = entries,
@@ -321,7 +323,7 @@ cusparseStatus_t cusparseSpMM(cusparseHandle_t handle, cusparseOperation_t op_a,
     const Product product{handle, op_a, op_b, alpha, beta, a, b, c, compute, algorithm};
     product.check();
     check_device_range("the buffer is", buffer, product.buffer_bytes());
-    const bool prepared = buffer == a->active;  // another buffer may be used, too: one without what was prepared
+    const bool prepared = buffer == a->active;  // another buffer is allowed, but has nothing prepared
     require(!prepared || (algorithm == a->active_algorithm && b->columns == a->active_columns), cudaErrorInvalidValue,
             "cusparseSpMM: the buffer was prepared for algorithm ", a->active_algorithm, " and ", a->active_columns,
             " columns, not for ", algorithm, " and ", b->columns);
@@ -332,9 +334,9 @@ cusparseStatus_t cusparseSpMM(cusparseHandle_t handle, cusparseOperation_t op_a,
                Prepared seen;
                std::memcpy(&seen, buffer, sizeof seen);
                require(seen.offsets == m.offsets && seen.indices == m.indices, cudaErrorIllegalState,
-                       "cusparseSpMM: somebody has written into the buffer since cusparseSpMM_preprocess");
+                       "cusparseSpMM: the buffer has been overwritten since cusparseSpMM_preprocess");
              } else {
-               std::memset(buffer, 0xff, 64);  // it is not kept
+               std::memset(buffer, 0xff, 64);  // destroy it, so that nothing can rely on its contents
              }
              if (compute == CUDA_R_64F)
                multiply<double>(m, dense, to, by, keep);

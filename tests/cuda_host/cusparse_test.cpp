@@ -29,7 +29,7 @@ template <class I>
 constexpr cusparseIndexType_t kIndex = sizeof(I) == 4 ? CUSPARSE_INDEX_32I : CUSPARSE_INDEX_64I;
 
 constexpr std::int64_t kRows = 7, kInner = 5, kColumns = 3;
-/// Entries by rows; one row has none, one has the same column twice.
+/// The columns of each row's entries. One row is empty, one has the same column twice.
 const std::vector<std::vector<int>> kPattern = {{0, 4}, {}, {2}, {1, 1, 3}, {0, 1, 2, 3, 4}, {4}, {3, 0}};
 
 double element(std::int64_t i) { return std::sin(0.7 * static_cast<double>(i)); }
@@ -40,7 +40,7 @@ std::vector<T> values(std::size_t count, int from) {
   return x;
 }
 
-/// A product of the matrix of kPattern, and everything that it needs. Offsets are of I, values of T, results of C.
+/// A product of the matrix of kPattern and everything that it needs. Offsets have type I, values T, results C.
 template <class T, class C, class I>
 class Product {
  public:
@@ -53,7 +53,8 @@ class Product {
       for (const int k : row) columns.push_back(k + base);
       offsets.push_back(static_cast<I>(offsets.back() + static_cast<I>(row.size())));
     }
-    offsets_.emplace(offsets), columns_.emplace(columns);
+    offsets_.emplace(offsets);
+    columns_.emplace(columns);
     a_.emplace(values<T>(columns.size(), 1));
     b_.emplace(values<T>(kInner * stride(kInner), 50));
     c_.emplace(values<C>(kRows * stride(kRows), 99));
@@ -64,7 +65,10 @@ class Product {
     cusparseCreateDnMat(&to_, kRows, kColumns, leading(kRows), c_->data(), kData<C>, order);
   }
   ~Product() {
-    cusparseDestroySpMat(matrix_), cusparseDestroyDnMat(from_), cusparseDestroyDnMat(to_), cusparseDestroy(handle_);
+    cusparseDestroySpMat(matrix_);
+    cusparseDestroyDnMat(from_);
+    cusparseDestroyDnMat(to_);
+    cusparseDestroy(handle_);
   }
   Product(const Product&) = delete;
   Product& operator=(const Product&) = delete;
@@ -75,7 +79,7 @@ class Product {
                                       to_, compute(), algorithm, &size);
     return size;
   }
-  /// The library's words.
+  /// Returns the library's message.
   std::string prepare(void* buffer) {
     status_ = cusparseSpMM_preprocess(handle_, op_a, CUSPARSE_OPERATION_NON_TRANSPOSE, &alpha, matrix_, from_, &beta,
                                       to_, compute(), algorithm, buffer);
@@ -89,7 +93,7 @@ class Product {
   }
   std::string words() const { return cusparseGetErrorString(status_); }
 
-  /// The largest difference to the definition, over the largest element, of the result so far.
+  /// The largest difference of the result so far from the definition, relative to the largest element.
   double error(double a_times, double c_times) {
     const auto a = a_->read(), b = b_->read();
     const auto c = c_->read(), before = values<C>(c.size(), 99);
@@ -116,7 +120,7 @@ class Product {
   std::optional<DeviceArray<std::int32_t>> columns_;
 
  private:
-  // Lines are two elements longer than needed.
+  // The leading dimension is two elements longer than needed.
   std::int64_t leading(std::int64_t rows) const { return (order_ == CUSPARSE_ORDER_ROW ? kColumns : rows) + 2; }
   std::size_t stride(std::int64_t rows) const { return static_cast<std::size_t>(leading(rows)); }
   std::size_t at(std::int64_t i, std::int64_t j, std::int64_t rows) const {
@@ -163,13 +167,13 @@ TEST_SUITE("cuda_host.cusparse") {
       }
   }
 
-  TEST_CASE("half precisions are added up in float and stored as they are asked for") {
+  TEST_CASE("half precisions are summed in float and stored in the requested type") {
     CHECK(error_of<__nv_bfloat16, float, std::int32_t>(CUSPARSE_ORDER_ROW, 0, 1, 0) < 1e-6);
     CHECK(error_of<__half, float, std::int64_t>(CUSPARSE_ORDER_ROW, 0, 1, 0) < 1e-6);
     CHECK(error_of<__nv_bfloat16, __nv_bfloat16, std::int32_t>(CUSPARSE_ORDER_ROW, 0, 1, 0) < 4e-3);
   }
 
-  TEST_CASE("what does not fit is refused with a reason") {
+  TEST_CASE("operands that do not fit are an error with a reason") {
     Product<float, float, std::int32_t> product;
     const std::size_t size = product.buffer_bytes();
     const DeviceArray<std::byte> buffer(size), small(8);
@@ -185,7 +189,7 @@ TEST_SUITE("cuda_host.cusparse") {
     CHECK(has(mixed.words(), "types 2, 2, 14"));
   }
 
-  TEST_CASE("a column that the matrix has not is noticed") {
+  TEST_CASE("a column outside the matrix is detected") {
     Product<float, float, std::int32_t> product;
     const DeviceArray<std::byte> buffer(product.buffer_bytes());
     const Stream stream({DeviceKind::cuda, 0});
@@ -195,7 +199,7 @@ TEST_SUITE("cuda_host.cusparse") {
     CHECK(has(product.run(buffer.data()), "entry 2 is in column 5 of 5"));
   }
 
-  TEST_CASE("a prepared buffer is for one kind of product, and nobody else's") {
+  TEST_CASE("a prepared buffer is valid for one kind of product, and must not be overwritten") {
     Product<float, float, std::int32_t> product;
     const std::size_t size = product.buffer_bytes();
     const DeviceArray<std::byte> buffer(size), other(size);
@@ -209,6 +213,6 @@ TEST_SUITE("cuda_host.cusparse") {
     const Stream stream({DeviceKind::cuda, 0});
     zero_bytes(stream, buffer.data(), 16);
     stream.synchronize();
-    CHECK(has(product.run(buffer.data()), "somebody has written into the buffer"));
+    CHECK(has(product.run(buffer.data()), "the buffer has been overwritten"));
   }
 }

@@ -1,6 +1,9 @@
 #!/bin/bash
-# One process for several devices of the stand-in, through the real program:   devices.sh LOCKSTEP LOCKSTEP_PREP MPIRUN...
-# Ranks that are threads give the bits of ranks that are processes, and of one rank; every model; checkpoints; what is refused.
+# One process for several devices of the stand-in, through the real program:   devices.sh LOCKSTEP LOCKSTEP_PREP
+# MPIRUN...
+# Ranks that are threads give the same bits as ranks that are processes, and as one rank. Also tested: every model,
+# checkpoints, and rejected configurations.
+# sections bits backends checkpoints refused sasrec tisasrec kgat bprmf hrm har
 set -euo pipefail
 lockstep=$1 prep=$2
 shift 2
@@ -9,9 +12,11 @@ tests=$(cd "$(dirname "$0")" && pwd)
 configs=$tests/../../configs
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# shellcheck source=SCRIPTDIR/sections.sh
+source "$tests/sections.sh"
 cd "$work"
 
-same_weights() {  # A B: bit by bit
+same_weights() {  # A B: must be equal bit by bit
   "$lockstep" checkpoint diff --under /model "$1/checkpoints/final.h5" "$2/checkpoints/final.h5" > diff.txt ||
     { cat diff.txt; echo "FAILED: $1 and $2 differ"; exit 1; }
 }
@@ -23,11 +28,11 @@ processes() {
   "${mpirun[@]}" -n "$ranks" "$lockstep" train --resume auto --device cuda --threads 1 "$@" > log.txt 2>&1 ||
     { cat log.txt; echo "FAILED: $ranks processes, $*"; exit 1; }
 }
-says() { for text in "$@"; do grep -q -- "$text" log.txt || { cat log.txt; echo "FAILED: nothing says '$text'"; exit 1; }; done; }
+says() { for text in "$@"; do grep -q -- "$text" log.txt || { cat log.txt; echo "FAILED: the log does not contain '$text'"; exit 1; }; done; }
 refused() {  # EXIT_CODE TEXT COMMAND...: ends with this code and one message
   local code=0 expected=$1 text=$2
   shift 2
-  timeout -s KILL 60 "$@" > log.txt 2>&1 || code=$?
+  timeout -s KILL 300 "$@" > log.txt 2>&1 || code=$?
   [ "$code" = "$expected" ] || { cat log.txt; echo "FAILED: exit code $code, not $expected: $*"; exit 1; }
   says "$text"
   [ "$(grep -c '^error' log.txt)" = 1 ] || { cat log.txt; echo "FAILED: not one message: $*"; exit 1; }
@@ -35,56 +40,67 @@ refused() {  # EXIT_CODE TEXT COMMAND...: ends with this code and one message
 
 "$prep" synth-icecolumn --rows 300 --output ice.h5 --quiet
 ice=(--config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --batch.size 50 --epochs 9)
-train "${ice[@]}" --steps 8 --reproducible --run-dir one
-processes 2 "${ice[@]}" --steps 8 --reproducible --run-dir processes
-train "${ice[@]}" --steps 8 --reproducible --run-dir two --parallel dp --gpu-ids 0,2 --dist.check_every 1
-says "ranks: 2 on 1 host" "dp: one process, a thread for each GPU"
-train "${ice[@]}" --steps 8 --reproducible --run-dir four --parallel dp
-says "ranks: 4 on 1 host"
-for other in processes two four; do same_weights one $other; done
-echo "ok  threads, processes and one rank: the same bits"
+if section bits; then
+  train "${ice[@]}" --steps 8 --reproducible --run-dir one
+  processes 2 "${ice[@]}" --steps 8 --reproducible --run-dir processes
+  train "${ice[@]}" --steps 8 --reproducible --run-dir two --parallel dp --gpu-ids 0,2 --dist.check_every 1
+  says "ranks: 2 on 1 host" "dp: one process, a thread for each GPU"
+  train "${ice[@]}" --steps 8 --reproducible --run-dir four --parallel dp
+  says "ranks: 4 on 1 host"
+  for other in processes two four; do same_weights one $other; done
+  echo "ok  threads, processes and one rank: the same bits"
+fi
 
-processes 2 "${ice[@]}" --steps 8 --run-dir nccl-processes
-train "${ice[@]}" --steps 8 --run-dir nccl-threads --parallel dp --gpu-ids 0,1
-says "gradients by nccl"
-same_weights nccl-processes nccl-threads
-train "${ice[@]}" --run-dir host-threads --parallel dp --gpu-ids 0,1 --backend mpi --dist.bucket_bytes 1000 --batch.scope rank --steps 2
-says "gradients by threads" "100 samples per step"
-train "${ice[@]}" --run-dir short-threads --parallel dp --gpu-ids 0,1 --dist.compress bf16 --steps 2
-"$prep" synth-sequences --output items.h5 --users 60 --min-length 8 --max-length 12 --categories 8 --clusters 5 --members 20 --quiet
-items=(--model.kind sasrec --data.path items.h5 --maxlen 12 --hidden_units 8 --batch.size 8 --batch.scope global --steps 6 --epochs 9 --seed 1)
-processes 2 "${items[@]}" --run-dir items-processes
-train "${items[@]}" --run-dir items-threads --parallel dp --gpu-ids 0,1
-says "gradients of tables: by rows"
-same_weights items-processes items-threads
-echo "ok  by NCCL as between processes; through host memory; embeddings by rows"
+if section backends; then
+  processes 2 "${ice[@]}" --steps 8 --run-dir nccl-processes
+  train "${ice[@]}" --steps 8 --run-dir nccl-threads --parallel dp --gpu-ids 0,1
+  says "gradients by nccl"
+  same_weights nccl-processes nccl-threads
+  train "${ice[@]}" --run-dir host-threads --parallel dp --gpu-ids 0,1 --backend mpi --dist.bucket_bytes 1000 --batch.scope rank --steps 2
+  says "gradients by threads" "100 samples per step"
+  train "${ice[@]}" --run-dir short-threads --parallel dp --gpu-ids 0,1 --dist.compress bf16 --steps 2
+  "$prep" synth-sequences --output items.h5 --users 60 --min-length 8 --max-length 12 --categories 8 --clusters 5 --members 20 --quiet
+  items=(--model.kind sasrec --data.path items.h5 --maxlen 12 --hidden_units 8 --batch.size 8 --batch.scope global --steps 6 --epochs 9 --seed 1)
+  processes 2 "${items[@]}" --run-dir items-processes
+  train "${items[@]}" --run-dir items-threads --parallel dp --gpu-ids 0,1
+  says "gradients of tables: by rows"
+  same_weights items-processes items-threads
+  echo "ok  gradients by NCCL, through host memory, and by rows"
+fi
 
-train "${ice[@]}" --reproducible --run-dir moved --steps 3 --parallel dp --gpu-ids 3,1,0
-train "${ice[@]}" --reproducible --run-dir moved --steps 5
-says "continuing from"
-train "${ice[@]}" --reproducible --run-dir moved --steps 8 --parallel dp --gpu-ids 0,1 --checkpoint.layout sharded
-says "continuing from"
-same_weights one moved
-for how in "--parallel ddp" "--parallel dp --gpu-ids 0,1,2"; do
-  # shellcheck disable=SC2086
-  "$lockstep" eval --checkpoint one/checkpoints/final.h5 --device cuda $how --json > "eval.${how: -1}"
-done
-cmp eval.p eval.2
-echo "ok  checkpoints and figures do not depend on it"
+if section checkpoints; then
+  train "${ice[@]}" --steps 8 --reproducible --run-dir one
+  train "${ice[@]}" --reproducible --run-dir moved --steps 3 --parallel dp --gpu-ids 3,1,0
+  train "${ice[@]}" --reproducible --run-dir moved --steps 5
+  says "continuing from"
+  train "${ice[@]}" --reproducible --run-dir moved --steps 8 --parallel dp --gpu-ids 0,1 --checkpoint.layout sharded
+  says "continuing from"
+  same_weights one moved
+  for how in "--parallel ddp" "--parallel dp --gpu-ids 0,1,2"; do
+    # shellcheck disable=SC2086
+    "$lockstep" eval --checkpoint one/checkpoints/final.h5 --device cuda $how --json > "eval.${how: -1}"
+  done
+  cmp eval.p eval.2
+  echo "ok  checkpoints and metrics do not depend on the number of devices"
+fi
 
-refused 2 "'9' is none of the GPUs 0 .. 3" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --gpu-ids 0,9
-refused 2 "named once" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --gpu-ids 1,1
-refused 2 "dist.replicas = 2" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --replicas 2
-refused 2 "2 were started" "${mpirun[@]}" -n 2 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp
-head -c 3000 ice.h5 > cut.h5
-refused 3 "cut.h5" "$lockstep" train --config "$configs/emulator-icecolumn.ini" --data.path cut.h5 --device cuda --run-dir bad --parallel dp
-refused 1 "allocating" env LOCKSTEP_CUDA_HOST_MEMORY=1 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp
-echo "ok  what cannot be done ends with one message"
+if section refused; then
+  refused 2 "'9' is not one of the GPUs 0 .. 3" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --gpu-ids 0,9
+  refused 2 "named only once" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --gpu-ids 1,1
+  refused 2 "dist.replicas = 2" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --replicas 2
+  refused 2 "2 were started" "${mpirun[@]}" -n 2 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp
+  head -c 3000 ice.h5 > cut.h5
+  refused 3 "cut.h5" "$lockstep" train --config "$configs/emulator-icecolumn.ini" --data.path cut.h5 --device cuda --run-dir bad --parallel dp
+  refused 1 "allocating" env LOCKSTEP_CUDA_HOST_MEMORY=1 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp
+  echo "ok  errors end with one message"
+fi
 
 # shellcheck source=SCRIPTDIR/small_models.sh
 source "$tests/small_models.sh"
 for model in "${small_models[@]}"; do
   read -r kind data rest <<< "$model"
+  section "$kind" || continue
+  small_data "$data"
   # shellcheck disable=SC2086
   train --model.kind "$kind" --data.path "$data" $rest --batch.scope global --epochs 1 --steps 3 --run-dir "$kind-one" --seed 1 --reproducible
   # shellcheck disable=SC2086

@@ -1,7 +1,7 @@
 #include "error.hpp"
 
 namespace {
-thread_local cudaError_t latest = cudaSuccess;  // since cudaGetLastError was last asked
+thread_local cudaError_t latest = cudaSuccess;  // since the last cudaGetLastError
 thread_local cuda_host::Failure described{cudaSuccess, {}};
 
 struct Name {

@@ -4,11 +4,11 @@
 
 #include "cuda_runtime.h"
 
-/// What the parts of the stand-in share about failures: a number for the caller, and a sentence that cudaGetErrorString
-/// hands out until the calling thread's next failure.
+/// Failures inside the stand-in: a status code for the caller, and a message that cudaGetErrorString returns until the
+/// calling thread's next failure.
 namespace cuda_host {
 
-/// A failure on its way to the caller of the runtime's function.
+/// A failure that propagates to the caller of a runtime function.
 struct Failure {
   cudaError_t error;
   std::string message;
@@ -21,18 +21,18 @@ std::string text(const Parts&... parts) {
   return out.str();
 }
 
-/// errors  Failure unless the condition holds. The parts are only written then.
+/// Throws Failure unless the condition holds. The message is formatted only in that case.
 template <class... Parts>
 void require(bool condition, cudaError_t error, const Parts&... parts) {
   if (!condition) throw Failure{error, text(parts...)};
 }
 
-/// Notes a failure as the calling thread's latest, and returns its number.
+/// Stores a failure as the calling thread's latest, and returns its status code.
 cudaError_t note(const Failure& failure);
-/// The sentence of the calling thread's latest failure, if it is of this kind; else null.
+/// The message of the calling thread's latest failure if it has this status code, else null.
 const char* noted(cudaError_t error);
 
-/// Runs a function of the runtime's: its Failure becomes the returned number.
+/// Runs the body of a runtime function and converts a Failure to the returned status code.
 template <class F>
 cudaError_t guarded(F&& f) {
   try {

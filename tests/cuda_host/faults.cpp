@@ -36,7 +36,7 @@ void* instruction(const ucontext_t& context) {
 #endif
 }
 
-/// Lets the interrupted code go on in `function`, on a stack of its own.
+/// Makes the interrupted code continue in `function`, on another stack.
 void divert(ucontext_t& context, void (*function)(), std::byte* stack_top) {
 #if defined(__x86_64__)
   context.uc_mcontext.gregs[REG_RIP] = reinterpret_cast<greg_t>(function);
@@ -45,11 +45,11 @@ void divert(ucontext_t& context, void (*function)(), std::byte* stack_top) {
   context.uc_mcontext.pc = reinterpret_cast<std::uintptr_t>(function);
   context.uc_mcontext.sp = reinterpret_cast<std::uintptr_t>(stack_top);
 #else
-#error "the stand-in for CUDA knows x86-64 and aarch64"
+#error "the CUDA stand-in supports x86-64 and aarch64"
 #endif
 }
 
-// What the handler leaves for the kernel's own context, where memory may be allocated for a message.
+// Passed from the signal handler to the kernel's own context, where a message may allocate memory.
 thread_local struct {
   int signal;
   void* address;
@@ -87,9 +87,9 @@ void handle(int signal, siginfo_t* info, void* context_pointer) {
     return divert(context, raise_caught, emergency_stack_top());
   }
   if (memory_fault && in_device_range(info->si_addr))
-    say(text("cuda_host: code of the host ", writes(context) ? "writes " : "reads ", describe_address(info->si_addr),
-             ", which only a device can; copy it, or use page-locked memory", at(instruction(context)), "\n"));
-  // The same instruction fails again, and the earlier handler has it.
+    say(text("cuda_host: host code ", writes(context) ? "writes " : "reads ", describe_address(info->si_addr),
+             ", but only a device may access it; copy it, or use page-locked memory", at(instruction(context)), "\n"));
+  // The instruction runs again and fails again, and then the earlier handler receives the signal.
   sigaction(signal, &previous[signal], nullptr);
 }
 

@@ -1,13 +1,14 @@
 #pragma once
 
-/// Signals that the processor sends: a kernel's become a fault of that kernel, device memory opens to whom it is granted,
-/// and the host is told when it touches device memory. What concerns neither goes to the handler that was there before.
+/// Signal handlers for memory faults. A fault in a kernel ends that kernel. An access to device memory by a kernel or
+/// the runtime opens that memory. An access by host code prints an explanation before the program dies. All other
+/// signals go to the handler that was installed before.
 namespace cuda_host {
 
-/// Makes the handlers current again if somebody has installed others since.
+/// Installs the handlers again if other code has replaced them.
 void install_fault_handlers();
 
-/// Gives the calling thread a stack for handlers, which a fiber that has used up its own needs.
+/// Gives the calling thread a signal stack, needed when a fiber has used up its own stack.
 void use_signal_stack();
 
 }  // namespace cuda_host

@@ -12,7 +12,7 @@
 #include "lockstep/device/cuda_reduce.hpp"
 #include "support/device_array.hpp"
 
-// What a GPU hides or hangs on. Each kernel below is wrong in one way.
+// Errors that a GPU hides or hangs on. Each kernel below has one.
 
 using namespace lockstep;
 using test::DeviceArray;
@@ -20,7 +20,7 @@ using test::DeviceArray;
 namespace {
 
 #ifdef __SANITIZE_ADDRESS__
-constexpr bool kAddressSanitizer = true;  // which ends the program at such an access
+constexpr bool kAddressSanitizer = true;  // it ends the program at such an access
 #else
 constexpr bool kAddressSanitizer = false;
 #endif
@@ -83,7 +83,8 @@ __global__ void fresh_shared_kernel(float* out) {
   out[2 * blockIdx.x + 1] = sm_dynamic[blockIdx.x];
   sm_static[blockIdx.x + 1] = 1;
 }
-/// The lane's row of a matrix begins `late` bytes late; the last lane may be missing, or the matrix not be in shared memory.
+/// The lane's matrix row starts `late` bytes late. The last lane may be missing, or the matrix may not be in shared
+/// memory.
 __global__ void matrix_kernel(std::uint32_t* out, int late, bool all, const unsigned char* elsewhere) {
   if (!all && threadIdx.x == 31) return;
   std::uint32_t to[4];
@@ -104,7 +105,7 @@ struct Table {
 };
 __global__ void table_kernel(float* out, Table table) { out[0] = table.values[0]; }
 
-/// What the launch and the wait for it complain of; empty if of nothing.
+/// The message of the launch or of the wait for it; empty if both succeed.
 std::string complaint(const std::function<void(const Stream&)>& f) {
   const Stream stream({DeviceKind::cuda, 0});
   try {
@@ -119,7 +120,7 @@ template <class... Args>
 std::string complaint_of(gpu::Grid grid, Args... args) {
   return complaint([&](const Stream& stream) { gpu::launch(stream, grid, args...); });
 }
-/// What a child of this process prints on stderr before it dies in f; empty if it lives.
+/// What a child process prints on stderr before it dies in f; empty if it survives.
 std::string last_words(const std::function<void()>& f) {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
@@ -209,7 +210,7 @@ TEST_SUITE("cuda_host.faults") {
     CHECK(complaint_of(grid, dynamic_shared_kernel, out.data(), 15).empty());
   }
 
-  TEST_CASE("matrices for tensor cores: rows that are not aligned, not in shared memory, or nobody's") {
+  TEST_CASE("matrices for tensor cores: rows that are not aligned, not in shared memory, or missing") {
     DeviceArray<std::uint32_t> out(32);
     const DeviceArray<unsigned char> elsewhere(std::vector<unsigned char>(512));
     const gpu::Grid grid = {.grid = 1, .block = 32, .shared_bytes = 528};
@@ -222,7 +223,7 @@ TEST_SUITE("cuda_host.faults") {
     CHECK(complaint(0, true, elsewhere.data()).find("not from shared memory, but") != std::string::npos);
   }
 
-  TEST_CASE("memory that nobody has written holds NaN: device memory, and shared memory of each block") {
+  TEST_CASE("unwritten memory holds NaN: device memory, and shared memory of each block") {
     const Stream stream({DeviceKind::cuda, 0});
     DeviceArray<float> out(8);
     gpu::launch(stream, {.grid = 4, .block = 1, .shared_bytes = 64}, fresh_shared_kernel, out.data());
@@ -243,7 +244,7 @@ TEST_SUITE("cuda_host.faults") {
     CHECK_HAS(complaint_of(grid, load_kernel, out.data(), static_cast<const float*>(host.data()), 0),
               "kernel load_kernel: argument 2 points to 0x");
     CHECK_HAS(complaint_of(grid, table_kernel, out.data(), Table{1, host.data()}),
-              "argument 2 holds at byte 8 points to 0x");
+              "argument 2 (at byte 8) points to 0x");
     CHECK(complaint_of(grid, table_kernel, out.data(), Table{0x7f0000000001, out.data()}).empty());
     CHECK_HAS(complaint_of(grid, divide_kernel, const_cast<int*>(&on_stack), 1),
               "a kernel reads device or page-locked");
@@ -252,19 +253,19 @@ TEST_SUITE("cuda_host.faults") {
               "on cuda:1, but the stream is of cuda:0");
   }
 
-  TEST_CASE("code of the host that touches device memory dies with an explanation") {
+  TEST_CASE("host code that touches device memory dies with an explanation") {
     DeviceArray<float> memory(std::vector<float>{1, 2, 3});
     const volatile float* x = memory.data();
     CHECK_HAS(last_words([&] { std::printf("%g", static_cast<double>(x[1])); }),
-              "code of the host reads byte 4 of the 64 bytes at 0x");
-    CHECK_HAS(last_words([&] { memory.data()[2] = 1; }), "code of the host writes byte 8");
+              "host code reads byte 4 of the 64 bytes at 0x");
+    CHECK_HAS(last_words([&] { memory.data()[2] = 1; }), "host code writes byte 8");
     CHECK_HAS(last_words([&] {
                 const Stream stream({DeviceKind::cuda, 0});
                 gpu::launch(stream, {}, store_kernel, memory.data(), std::int64_t{0});
                 stream.synchronize();
                 memory.data()[2] = 1;
               }),
-              "which only a device can");
+              "but only a device may access it");
     CHECK(last_words([&] { memory.read(); }).empty());
   }
 

@@ -1,12 +1,16 @@
 #!/bin/bash
 # Training in half precision on the stand-in, through the real program:   halves.sh LOCKSTEP LOCKSTEP_PREP
-# Every model's losses in bf16 and fp16, some in tf32, follow those of fp32 step by step, without being the same; what was trained in halves
-# goes on in fp32 on the processor. The loss scale of fp16: exact resume, steps that overflow.
+# Every model's losses in bf16 and fp16, and some in tf32, follow those of fp32 step by step without being equal. A run
+# in halves continues in fp32 on the CPU. The loss scale of fp16: exact resume, and steps that overflow.
+# sections emulator sasrec tisasrec kgat hrm trm har resume overflow
 set -euo pipefail
 lockstep=$1 prep=$2
-configs=$(cd "$(dirname "$0")/../../configs" && pwd)
+tests=$(cd "$(dirname "$0")" && pwd)
+configs=$tests/../../configs
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# shellcheck source=SCRIPTDIR/sections.sh
+source "$tests/sections.sh"
 cd "$work"
 
 train() {
@@ -14,7 +18,8 @@ train() {
     { cat log.txt; echo "FAILED: train $*"; exit 1; }
 }
 losses() { grep '"split":"train"' "$1/metrics.jsonl" | grep -o '"loss":[^,]*' | cut -d: -f2; }
-# No loss of run B may be further from run A's than LIMIT times the largest of A, and one must differ: another precision was at work.
+# No loss of run B may differ from run A's by more than LIMIT times the largest loss of A. One must differ, which shows
+# that another precision was used.
 follows() {  # A B LIMIT
   paste <(losses "$1") <(losses "$2") | awk -v limit="$3" '
     NF != 2 { print "a step is missing"; bad = 1 }
@@ -25,15 +30,22 @@ follows() {  # A B LIMIT
 }
 
 "$prep" synth-icecolumn --rows 400 --output ice.h5 --quiet
-"$prep" synth-sequences --output sequences.h5 --users 60 --min-length 8 --max-length 12 --categories 4 --clusters 2 --members 5 --quiet
-"$prep" synth-kg --output kg.h5 --users 30 --quiet
-"$prep" synth-sudoku --output sudoku.h5 --order 2 --train 24 --test 2 --quiet
-"$prep" synth-har --output har.h5 --subjects 3 --seconds 8 --quiet
+made() {  # FILE SOURCE OPTIONS...: creates the file if it does not exist
+  [ -f "$1" ] || "$prep" "${@:2}" --output "$1" --quiet
+}
 
 small_hrm="--model.hidden_size 16 --model.num_heads 2 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 3 --schedule.warmup 0 --optim.lr 0.01"
-# name, tolerances of bf16, fp16 and tf32 (- leaves it out), options. A rounding of bf16 costs 2^-9, of fp16 and tf32 2^-12; a step
-# multiplies what came before, so late losses are further apart; those of KGAT at this rate by 1 %, whatever is rounded.
+# Columns: name, tolerances of bf16, fp16 and tf32 (- skips it), options. A rounding costs 2^-9 in bf16, 2^-12 in fp16
+# and tf32. Each step multiplies earlier differences, so late losses differ more; KGAT's losses at this learning rate
+# differ by 1 %, whatever is rounded.
 while read -r name bf16 fp16 tf32 options; do
+  section "$name" || continue
+  case $name in
+    *sasrec) made sequences.h5 synth-sequences --users 60 --min-length 8 --max-length 12 --categories 4 --clusters 2 --members 5 ;;
+    kgat) made kg.h5 synth-kg --users 30 ;;
+    hrm | trm) made sudoku.h5 synth-sudoku --order 2 --train 24 --test 2 ;;
+    har) made har.h5 synth-har --subjects 3 --seconds 8 ;;
+  esac
   # shellcheck disable=SC2086
   train $options --steps 6 --run-dir "$name-fp32" --device cuda
   for other in "bf16 $bf16" "fp16 $fp16" "tf32 $tf32"; do
@@ -46,7 +58,7 @@ while read -r name bf16 fp16 tf32 options; do
   done
   # shellcheck disable=SC2086
   train $options --steps 8 --run-dir "$name-bf16" --device cpu
-  grep -q "continuing from" log.txt || { cat log.txt; echo "FAILED: $name on the processor began again"; exit 1; }
+  grep -q "continuing from" log.txt || { cat log.txt; echo "FAILED: $name on the CPU started again"; exit 1; }
 done << MODELS
 emulator 0.002 0.0005 0.0005 --config $configs/emulator-icecolumn.ini --data.path ice.h5 --batch.size 50 --epochs 9
 sasrec 0.002 0.0005 - --model.kind sasrec --data.path sequences.h5 --maxlen 12 --hidden_units 8 --batch.size 16 --epochs 3 --optim.lr 0.01
@@ -57,24 +69,28 @@ trm 0.02 0.005 - --model.kind hrm --data.path sudoku.h5 $small_hrm --batch.size 
 har 0.02 0.005 0.005 --model.kind har --data.path har.h5 --batch.size 4 --schedule.warmup 0 --epochs 2 --model.layers 1 --model.dim 16 --model.heads 2 --model.head_width 8 --model.mlp 32
 MODELS
 
-# A run in fp16 that was interrupted ends with the weights of one that was not, and goes on from the loss scale that it had.
+# An interrupted run in fp16 ends with the weights of an uninterrupted one, and continues with the same loss scale.
 ice=(--config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --batch.size 25 --epochs 9 --device cuda --precision fp16)
 same() { "$lockstep" checkpoint diff --under /model "$1" "$2" > diff.txt || { cat diff.txt; echo "FAILED: $3"; exit 1; }; }
-train "${ice[@]}" --steps 9 --run-dir whole
-train "${ice[@]}" --steps 4 --run-dir parts
-train "${ice[@]}" --steps 9 --run-dir parts
-same whole/checkpoints/final.h5 parts/checkpoints/final.h5 "a resumed run in fp16 ends with other weights"
-echo "ok  exact resume in fp16"
-for steps in 1 2; do
-  train "${ice[@]}" --loss.smooth_weight 1e7 --steps $steps --run-dir over
-  cp over/checkpoints/final.h5 "over-$steps.h5"
-  grep -q "step $((steps - 1)): its gradient overflows in fp16 and is left out; the loss scale falls to $((65536 >> steps))" log.txt ||
-    { cat log.txt; echo "FAILED: step $steps did not overflow at the scale that the one before left"; exit 1; }
-done
-same over-1.h5 over-2.h5 "a step that overflowed changed weights"
-echo "ok  steps that overflow in fp16 change the loss scale and nothing else"
-train --config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --batch.size 280 --epochs 2 --device cuda --precision fp16 --loss.smooth_weight 1e7 --run-dir none
-if grep '"split":"train"' none/metrics.jsonl; then echo "FAILED: a step did not overflow"; exit 1; fi
-"$lockstep" checkpoint diff --under /state/history/loss none/checkpoints/final.h5 none/checkpoints/final.h5 > diff.txt 2>&1 || true
-grep -q "neither checkpoint holds such a group" diff.txt || { cat diff.txt; echo "FAILED: epochs without a step that counts have a mean loss"; exit 1; }
-echo "ok  epochs all of whose steps overflow have no mean loss"
+if section resume; then
+  train "${ice[@]}" --steps 9 --run-dir whole
+  train "${ice[@]}" --steps 4 --run-dir parts
+  train "${ice[@]}" --steps 9 --run-dir parts
+  same whole/checkpoints/final.h5 parts/checkpoints/final.h5 "a resumed run in fp16 ends with other weights"
+  echo "ok  exact resume in fp16"
+fi
+if section overflow; then
+  for steps in 1 2; do
+    train "${ice[@]}" --loss.smooth_weight 1e7 --steps $steps --run-dir over
+    cp over/checkpoints/final.h5 "over-$steps.h5"
+    grep -q "step $((steps - 1)): the gradient overflows in fp16 and the step is skipped; the loss scale falls to $((65536 >> steps))" log.txt ||
+      { cat log.txt; echo "FAILED: step $steps did not overflow at the scale that the one before left"; exit 1; }
+  done
+  same over-1.h5 over-2.h5 "a step that overflowed changed weights"
+  echo "ok  steps that overflow in fp16 change the loss scale and nothing else"
+  train --config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --batch.size 280 --epochs 2 --device cuda --precision fp16 --loss.smooth_weight 1e7 --run-dir none
+  if grep '"split":"train"' none/metrics.jsonl; then echo "FAILED: a step did not overflow"; exit 1; fi
+  "$lockstep" checkpoint diff --under /state/history/loss none/checkpoints/final.h5 none/checkpoints/final.h5 > diff.txt 2>&1 || true
+  grep -q "neither checkpoint holds such a group" diff.txt || { cat diff.txt; echo "FAILED: epochs without a valid step have a mean loss"; exit 1; }
+  echo "ok  epochs in which all steps overflow have no mean loss"
+fi

@@ -8,7 +8,7 @@
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/device/cuda_mma.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
-#include "ops/cuda_map.hpp"
+#include "ops/common/map_cuda.hpp"
 #include "support/device_array.hpp"
 
 using namespace lockstep;
@@ -22,7 +22,7 @@ __global__ void indices_kernel(std::int64_t* out) {
   out[block * (blockDim.x * blockDim.y * blockDim.z) + thread] += block * 1000 + thread;
 }
 
-/// Sums each block's elements in a tree of dynamic shared memory.
+/// Sums each block's elements in a tree in dynamic shared memory.
 __global__ void tree_kernel(double* sums, const double* x, int count) {
   auto* sm_x = reinterpret_cast<double*>(sm_bytes);
   const int t = static_cast<int>(threadIdx.x), i = static_cast<int>(blockIdx.x * blockDim.x) + t;
@@ -38,7 +38,10 @@ template <class T>
 __global__ void __launch_bounds__(1024) reduce_kernel(T* sums, T* maxima, const T* __restrict__ x) {
   const T value = x[blockIdx.x * blockDim.x + threadIdx.x];
   const T sum = gpu::block_reduce<T>(value), most = gpu::block_reduce(value, T(-1e30), gpu::Max{});
-  if (threadIdx.x == 0) sums[blockIdx.x] = sum, maxima[blockIdx.x] = most;
+  if (threadIdx.x == 0) {
+    sums[blockIdx.x] = sum;
+    maxima[blockIdx.x] = most;
+  }
 }
 
 struct WarpResults {
@@ -57,7 +60,7 @@ __global__ void warp_kernel(WarpResults* r) {
   r->same[lane] = static_cast<int>(__match_any_sync(kAll, lane % 4));
   r->sum[lane] = __reduce_add_sync(kAll, lane);
   int value = lane;
-  if (lane < 16) {  // two groups, each on its own
+  if (lane < 16) {  // two groups, each by itself
     for (int d = 8; d > 0; d /= 2) value += __shfl_xor_sync(0xffffu, value, d);
   } else {
     for (int d = 8; d > 0; d /= 2) value = value > __shfl_xor_sync(0xffff0000u, value, d) ? value : 31;
@@ -83,7 +86,7 @@ __global__ void count_kernel(int* out, int limit) {
 struct Shape {
   std::int64_t rows, columns;
 };
-/// Several threads over a static tile, twice: a race that a missing barrier would show.
+/// Transposes through a static tile, twice: a missing barrier would show as a race.
 __global__ void transpose_kernel(Shape shape, float* y, const float* x) {
   __shared__ float sm_tile[32][33];
   const std::int64_t row = blockIdx.y * 32 + threadIdx.y, column = blockIdx.x * 32 + threadIdx.x;
@@ -99,13 +102,16 @@ __global__ void copy_indexed_kernel(float* y, const float* x, const std::int32_t
   if (i < count) y[i] = __ldg(x + index[i]);
 }
 
-/// 1 + a b, or 1 + a b' where b's rows are `across`, of matrices of 16 x 16.
+/// 1 + a b of 16 x 16 matrices, or 1 + a b' if `across`.
 template <class T>
 __global__ void product_kernel(float* y, const T* a, const T* b, bool across) {
   auto* sm_a = reinterpret_cast<T*>(sm_bytes);
   T* sm_b = sm_a + 256;
   const int lane = static_cast<int>(threadIdx.x), g = lane / 4, t = lane % 4;
-  for (int i = lane; i < 256; i += 32) sm_a[i] = a[i], sm_b[i] = b[i];
+  for (int i = lane; i < 256; i += 32) {
+    sm_a[i] = a[i];
+    sm_b[i] = b[i];
+  }
   __syncwarp();
   std::uint32_t of_a[4], of_b[4];
   gpu::load_matrices(of_a, sm_a + lane % 16 * 16 + lane / 16 * 8);
@@ -166,7 +172,7 @@ TEST_SUITE("cuda_host.kernels") {
     }
   }
 
-  TEST_CASE("warp primitives give what the CUDA programming guide says") {
+  TEST_CASE("warp primitives behave as in the CUDA programming guide") {
     const Stream stream({DeviceKind::cuda, 0});
     DeviceArray<WarpResults> out(1);
     gpu::launch(stream, {.grid = 1, .block = 32}, warp_kernel, out.data());
@@ -221,7 +227,10 @@ TEST_SUITE("cuda_host.kernels") {
     const Buffer index = Buffer::pinned(100 * sizeof(std::int32_t));
     auto* const which = reinterpret_cast<std::int32_t*>(index.data());
     std::vector<float> x(100);
-    for (int i = 0; i < 100; ++i) which[i] = (i * 37) % 100, x[i] = static_cast<float>(i);
+    for (int i = 0; i < 100; ++i) {
+      which[i] = (i * 37) % 100;
+      x[i] = static_cast<float>(i);
+    }
     const DeviceArray<float> in(x);
     DeviceArray<float> out(100);
     gpu::launch(stream, gpu::grid_for(100, 32), copy_indexed_kernel, out.data(), in.data(), which, 100);
@@ -229,13 +238,15 @@ TEST_SUITE("cuda_host.kernels") {
     for (int i = 0; i < 100; ++i) CHECK(y[i] == static_cast<float>(which[i]));
   }
 
-  TEST_CASE_TEMPLATE("products on tensor cores, from matrices as they lie and transposed", T, bf16, f16) {
+  TEST_CASE_TEMPLATE("products on tensor cores, from plain and transposed matrices", T, bf16, f16) {
     const Stream stream({DeviceKind::cuda, 0});
     std::vector<T> a(256), b(256);
     std::vector<float> x(256), z(256);
     for (std::size_t i = 0; i < 256; ++i) {  // small whole numbers: every sum is exact
-      x[i] = static_cast<float>(i * 37 % 19) - 9, z[i] = static_cast<float>(i * 53 % 23) - 11;
-      a[i] = gpu::from_real<T>(x[i]), b[i] = gpu::from_real<T>(z[i]);
+      x[i] = static_cast<float>(i * 37 % 19) - 9;
+      z[i] = static_cast<float>(i * 53 % 23) - 11;
+      a[i] = gpu::from_real<T>(x[i]);
+      b[i] = gpu::from_real<T>(z[i]);
     }
     const DeviceArray<T> of_a(a), of_b(b);
     for (const bool across : {false, true}) {

@@ -14,7 +14,7 @@ namespace cuda_host {
 
 namespace {
 
-// A tile of the result that fits into AVX2's registers, and how much of k and of the rows is packed at once.
+// The tile of the result, which fits in AVX2's registers, and how much of k and of the rows is packed at once.
 constexpr std::int64_t kRows = 6, kDepth = 256, kPackedRows = 16 * kRows;
 template <class T>
 using Vector [[gnu::vector_size(32)]] = T;
@@ -121,14 +121,14 @@ T apply(Nonlinearity f, T x) {
   switch (f) {
     case Nonlinearity::relu:
       return x > 0 ? x : T(0);
-    case Nonlinearity::gelu:  // the library's is the one with tanh
+    case Nonlinearity::gelu:  // the library uses the tanh approximation
       return T(0.5) * x * (1 + std::tanh(T(0.7978845608028654) * (x + T(0.044715) * x * x * x)));
     default:
       return x;
   }
 }
 
-/// Rounds packed operands, ties to even.
+/// Rounds packed operands to TF32, ties to even.
 void round_to_tf32(std::vector<float>& values) {
   for (float& value : values) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -193,8 +193,8 @@ std::int64_t size_of(cudaDataType_t type) {
 void matmul(std::int64_t m, std::int64_t n, std::int64_t k, double alpha, const MatrixView& a, const MatrixView& b,
             double beta, const MatrixView& c, const MatrixView& d, const void* bias, cudaDataType_t bias_type,
             Nonlinearity f, Digits digits) {
-  // Rows that lie together are the columns of the transposed product, which is computed instead: reads and writes then
-  // go along memory. A bias belongs to rows, so it stays with the first form.
+  // If rows are contiguous, compute the transposed product instead, whose columns they are: reads and writes then
+  // follow the memory layout. A bias belongs to rows, so it requires the first form.
   if (!bias && d.row_stride == 1 && d.column_stride != 1) {
     const auto turned = [](const MatrixView& v) { return MatrixView{v.data, v.type, v.column_stride, v.row_stride}; };
     return matmul(n, m, k, alpha, turned(b), turned(a), beta, turned(c), turned(d), nullptr, bias_type, f, digits);

@@ -5,7 +5,7 @@
 
 namespace cuda_host {
 
-/// A matrix in memory: element (i, j) lies at i * row_stride + j * column_stride.
+/// A matrix in memory: element (i, j) is at i * row_stride + j * column_stride.
 struct MatrixView {
   void* data;
   cudaDataType_t type;
@@ -14,11 +14,11 @@ struct MatrixView {
 
 enum class Nonlinearity { none, relu, gelu };
 
-/// What becomes of an operand's digits: all of them, or TF32's ten after the point, rounded to nearest.
+/// The precision of operands: unchanged, or TF32 (10 bits after the binary point, rounded to nearest).
 enum class Digits { all, tf32 };
 
-/// d (m, n) = f(alpha a (m, k) b (k, n) + beta c + bias), bias (m) or null. c is not read when beta is 0. In float, or in
-/// double where a is; sums run over k in ascending order.
+/// d (m, n) = f(alpha a (m, k) b (k, n) + beta c + bias), with bias (m) or null. c is not read when beta is 0. Computed
+/// in float, or in double if a is double. Sums run over k in ascending order.
 void matmul(std::int64_t m, std::int64_t n, std::int64_t k, double alpha, const MatrixView& a, const MatrixView& b,
             double beta, const MatrixView& c, const MatrixView& d, const void* bias, cudaDataType_t bias_type,
             Nonlinearity f, Digits digits = Digits::all);

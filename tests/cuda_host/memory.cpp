@@ -19,13 +19,13 @@ namespace cuda_host {
 
 namespace {
 
-constexpr std::size_t kAlignment = 256;  // CUDA's own
+constexpr std::size_t kAlignment = 256;  // that of CUDA
 constexpr std::size_t kGuardBytes = 64 << 10;
 constexpr std::size_t kHugePage = 2 << 20;
 
 std::size_t round_up(std::size_t n, std::size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-/// Addresses of one kind of memory, handed out once each.
+/// Addresses for one kind of memory. Each is used only once.
 class AddressRange {
  public:
   AddressRange() {
@@ -38,7 +38,7 @@ class AddressRange {
     throw Failure{cudaErrorInitializationError, "reserving addresses for device memory: the system gives none"};
   }
   bool holds(const void* address) const { return address >= begin_ && address < begin_ + size_; }
-  /// Whole pages for `size` bytes, with guards around them.
+  /// Reserves whole pages for `size` bytes, surrounded by guards.
   std::byte* take(std::size_t size) {
     const auto align = size >= 2 * kHugePage ? kHugePage : kGuardBytes;
     std::byte* pages = begin_ + round_up(static_cast<std::size_t>(next_ - begin_) + kGuardBytes, align);
@@ -63,12 +63,12 @@ struct Block : Allocation {
 struct Memory {
   std::mutex mutex;
   AddressRange device, pinned;
-  std::map<const std::byte*, Block> blocks;  // by address; freed ones stay, for messages
+  std::map<const std::byte*, Block> blocks;  // by address; freed ones are kept for messages
   std::vector<Block*> open;
   std::map<int, std::size_t> used;
 };
 Memory& memory() {
-  static auto* all = new Memory;  // destructors of static objects may still free
+  static auto* all = new Memory;  // never destroyed, because destructors of static objects may still free memory
   return *all;
 }
 
@@ -114,13 +114,16 @@ void* allocate(MemoryKind kind, int device, std::size_t size) {
     const std::lock_guard lock(m.mutex);
     const bool on_device = kind == MemoryKind::device;
     Block block;
-    block.size = size, block.kind = kind, block.device = device;
+    block.size = size;
+    block.kind = kind;
+    block.device = device;
     block.pages_size = round_up(size, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
     const bool fits = !on_device || m.used[device] + size <= device_bytes();
     block.pages = fits ? (on_device ? m.device : m.pinned).take(block.pages_size) : nullptr;
     require(block.pages != nullptr, cudaErrorMemoryAllocation, "allocating ", size, " bytes on cuda:", device,
             ": out of memory (", m.used[device], " of ", device_bytes(), " are in use)");
-    // At the end of its pages, as far as the alignment lets it: one step too far is one too many.
+    // Place the block at the end of its pages, as far as the alignment allows, so that an access past its end hits the
+    // guard.
     begin = block.begin = block.pages + block.pages_size - round_up(size, kAlignment);
     if (on_device)
       m.used[device] += size;

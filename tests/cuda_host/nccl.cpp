@@ -32,7 +32,7 @@ constexpr std::size_t kPieceBytes = 256 << 10;
 enum class Collective : std::uint32_t { all_reduce, reduce, broadcast, all_gather, reduce_scatter };
 constexpr const char* kNames[] = {"ncclAllReduce", "ncclReduce", "ncclBroadcast", "ncclAllGather", "ncclReduceScatter"};
 
-/// A collective as all ranks must call it.
+/// The arguments of a collective, which all ranks must agree on.
 struct Call {
   Collective collective;
   ncclDataType_t type;
@@ -46,9 +46,9 @@ std::string describe(const Call& call) {
               call.op, ", root ", call.root);
 }
 
-/// Memory that the ranks of a communicator share. A rank writes a piece of its data, steps to the next phase, and reads
-/// the others' pieces when all have. Pieces alternate between two places: who writes one for the second time knows from
-/// the others' phases that they have read the first.
+/// Memory shared by the ranks of a communicator. A rank writes one piece of its data, advances its phase, and reads the
+/// others' pieces once all have reached that phase. Pieces alternate between two slots: a rank that writes a slot again
+/// knows from the others' phases that they have read its first contents.
 struct Shared {
   struct Rank {
     alignas(64) std::atomic<std::uint64_t> phase;
@@ -62,7 +62,7 @@ struct Shared {
   Pipe pipes[kMostRanks][kMostRanks];  // from, to
 };
 
-/// One rank's end of a communicator; work on streams keeps it alive.
+/// One rank's end of a communicator. Submitted work keeps it alive.
 class Comm {
  public:
   Comm(const ncclUniqueId& id, int ranks, int rank, int device) : ranks_(ranks), rank_(rank), device_(device) {
@@ -94,7 +94,7 @@ class Comm {
   ncclResult_t state() const { return failed_ ? ncclInvalidUsage : everyone_here() ? ncclSuccess : ncclInProgress; }
   const std::string& said() const { return said_; }
 
-  /// NCCL refuses a GPU that two ranks use. Known once all are here.
+  /// NCCL rejects two ranks on one GPU. Call when all ranks have joined.
   void check_devices() {
     for (int other = 0; other < ranks_; ++other) {
       const auto& theirs = shared_->ranks[other];
@@ -148,7 +148,7 @@ class Comm {
   std::string said_;
 };
 
-/// A collective on its way, piece by piece.
+/// A collective in progress, processed piece by piece.
 class Running {
  public:
   Running(std::shared_ptr<Comm> comm, const Call& call, const void* in, void* out)
@@ -157,7 +157,7 @@ class Running {
         in_(static_cast<const std::byte*>(in)),
         out_(static_cast<std::byte*>(out)) {
     const std::size_t element = size_of(call.type);
-    // Everything that a rank gives; of a scatter each rank takes a part only.
+    // All elements that a rank contributes. In a scatter each rank receives only a share of them.
     total_ =
         call.count * (call.collective == Collective::reduce_scatter ? static_cast<std::size_t>(comm_->ranks()) : 1);
     elements_per_piece_ = kPieceBytes / element;
@@ -177,7 +177,7 @@ class Running {
       comm_->check_calls(call_);
       take(count);
       done_ += count;
-      ended_ = done_ == total_;  // nothing at all is one empty piece, so that the ranks still compare their calls
+      ended_ = done_ == total_;  // an empty call is one empty piece, so that the ranks still compare their calls
     }
     return true;
   }
@@ -203,7 +203,7 @@ class Running {
           std::memcpy(out_ + (r * call_.count + done_) * element, pieces[r], count * element);
         return;
       case Collective::reduce_scatter: {
-        // The part of this piece that lies in this rank's own.
+        // The overlap of this piece with this rank's share.
         const std::size_t first = std::max(done_, rank * call_.count);
         const std::size_t last = std::min(done_ + count, (rank + 1) * call_.count);
         if (first >= last) return;
@@ -223,7 +223,7 @@ class Running {
 
 thread_local std::string said_last;
 thread_local int groups = 0;
-thread_local std::vector<std::shared_ptr<Comm>> starting;  // in this thread's group, blocking
+thread_local std::vector<std::shared_ptr<Comm>> starting;  // blocking ones of this thread's group
 
 template <class F>
 ncclResult_t guarded_nccl(F&& f) {
@@ -254,7 +254,7 @@ struct ncclComm {
 
 namespace {
 
-/// Memory of a call must lie on the communicator's device, and hold that much.
+/// Checks that the memory of a call is on the communicator's device and large enough.
 void check_memory(const char* name, const Comm& comm, const char* what, const void* data, std::size_t size) {
   if (size == 0) return;
   const auto found = find_allocation(data);
@@ -267,7 +267,7 @@ void check_stream(const char* name, const Comm& comm, cudaStream_t stream) {
           ": the communicator is of cuda:", comm.device(), ", but the stream is of cuda:", device_of(stream));
 }
 
-/// Messages between two ranks that have been asked for and begin together at the end of the group.
+/// Messages between two ranks that are submitted together at the end of the group.
 struct Asked {
   std::shared_ptr<Comm> comm;
   cudaStream_t stream;

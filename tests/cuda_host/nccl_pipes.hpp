@@ -9,7 +9,7 @@
 
 namespace cuda_host {
 
-/// The way from one rank to another, in memory that both share; zero at first. A message goes through it piece by piece.
+/// The channel from one rank to another, in shared memory, initially zero. A message is sent piece by piece.
 struct Pipe {
   static constexpr std::size_t kBytes = 64 << 10;
   alignas(64) std::atomic<std::uint64_t> written;  ///< pieces, by the sender
@@ -18,14 +18,16 @@ struct Pipe {
   alignas(64) std::byte piece[kBytes];
 };
 
-/// One end of a message on its way.
+/// One end of a message in transfer.
 class Transfer {
  public:
   Transfer(Pipe& pipe, bool sends, std::byte* data, std::size_t size)
       : pipe_(&pipe), sends_(sends), data_(data), size_(size) {}
   bool goes_through(const Pipe& pipe) const { return pipe_ == &pipe; }
 
-  /// Goes on as far as it can without waiting; true at the end. errors  Failure if the two ends differ in their size
+  /// Transfers as much as possible without waiting. Returns whether the transfer is complete.
+  ///
+  /// errors   Failure if the two ends differ in their size
   bool go_on() {
     while (done_ < size_) {
       const bool full = pipe_->written.load(std::memory_order_acquire) != pipe_->read.load(std::memory_order_acquire);

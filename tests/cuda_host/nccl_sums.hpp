@@ -29,7 +29,7 @@ inline std::size_t size_of(ncclDataType_t type) {
   }
 }
 
-/// out_i = op over ranks, in the order of ranks; half precisions are added up in float.
+/// out_i = op over ranks, in the order of ranks. Half precisions are summed in float.
 template <class T, class Sum = T>
 void reduce_as(std::byte* out, const std::vector<const std::byte*>& from, std::size_t count, ncclRedOp_t op) {
   for (std::size_t i = 0; i < count; ++i) {

@@ -27,7 +27,7 @@ struct Rank {
   cudaStream_t native() const { return static_cast<cudaStream_t>(stream.native()); }
 };
 
-/// Runs f as every rank of a communicator, each a thread with a device of its own. What a rank complains of comes back.
+/// Runs f as every rank of a communicator, each in a thread with its own device. Returns the ranks' error messages.
 std::vector<std::string> as_ranks(int ranks, const std::function<void(Rank&)>& f) {
   ncclUniqueId id;
   ncclGetUniqueId(&id);
@@ -58,7 +58,7 @@ std::vector<float> values_of(int rank, std::size_t count) {
 }  // namespace
 
 TEST_SUITE("cuda_host.nccl") {
-  TEST_CASE("sums over threads that drive a device each, also of more than one piece and in place") {
+  TEST_CASE("sums over threads with one device each, also of more than one piece and in place") {
     for (const int ranks : {1, 2, 4})
       for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, std::size_t{200000}}) {
         std::vector<std::vector<float>> sums(static_cast<std::size_t>(ranks));
@@ -75,7 +75,7 @@ TEST_SUITE("cuda_host.nccl") {
       }
   }
 
-  TEST_CASE("messages between ranks, sent and received in groups, of different lengths and also none") {
+  TEST_CASE("messages between ranks, sent and received in groups, of different lengths, also empty") {
     for (const int ranks : {2, 3}) {
       const auto size_of = [](int from, int to) { return static_cast<std::size_t>((3 * from + to) % 5) * 17001; };
       const auto complaints = as_ranks(ranks, [&](Rank& r) {
@@ -169,7 +169,7 @@ TEST_SUITE("cuda_host.nccl") {
     CHECK(status == 0);
   }
 
-  TEST_CASE("ranks that call different collectives are told so, and so are two on one device") {
+  TEST_CASE("ranks that call different collectives get an error, and so do two ranks on one device") {
     const auto different = as_ranks(2, [&](Rank& r) {
       DeviceArray<float> x(100, r.rank);
       const ncclResult_t result =
@@ -187,7 +187,7 @@ TEST_SUITE("cuda_host.nccl") {
     for (const auto comm : comms) ncclCommDestroy(comm);
   }
 
-  TEST_CASE("memory of the host, or of another device, is refused") {
+  TEST_CASE("memory of the host, or of another device, is an error") {
     const auto complaints = as_ranks(2, [&](Rank& r) {
       std::vector<float> host(10);
       const DeviceArray<float> x(10, r.rank), other(10, 1 - r.rank);
@@ -201,7 +201,7 @@ TEST_SUITE("cuda_host.nccl") {
     for (const auto& complaint : complaints) CHECK(complaint == "");
   }
 
-  TEST_CASE("a rank that does not come leaves the stream busy, and the others can give up") {
+  TEST_CASE("a missing rank leaves the stream busy, and the others can abort") {
     ncclUniqueId id;
     ncclGetUniqueId(&id);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

@@ -19,12 +19,12 @@ struct Noted {
   const void* kernel = nullptr;
   const char* name = "";
 };
-/// By where the range begins, and whether it was written.
+/// Keyed by the begin of the range and whether it was written.
 using OfStream = std::map<std::pair<const std::byte*, bool>, Noted>;
 
 struct Table {
   std::mutex mutex;
-  std::map<const std::byte*, std::map<int, OfStream>> allocations;  // by their begin, then by stream
+  std::map<const std::byte*, std::map<int, OfStream>> allocations;  // by begin of the allocation, then by stream
 };
 Table& table() {
   static auto* all = new Table;
@@ -47,7 +47,7 @@ void check(const OfStream& theirs, int other, std::uint64_t seen, int stream, co
     throw Failure{cudaErrorIllegalState,
                   text(name_of(uses.kernel, uses.name), " on ", name_of(stream), use.writes ? " writes " : " reads ",
                        describe_address(std::max(at, begin)), ", which ", name_of(noted.kernel, noted.name), " on ",
-                       name_of(other), written ? " writes" : " reads", ": no event and no wait stands between them")};
+                       name_of(other), written ? " writes" : " reads", ": no event and no wait orders them")};
   }
 }
 
@@ -77,7 +77,7 @@ void note_uses(int stream, Clock& clock, const Uses& uses) {
     const auto* begin = static_cast<const std::byte*>(use.begin);
     const Noted before = std::exchange(mine[{begin, use.writes}], {use.size, tick, uses.kernel, uses.name});
     if (before.size <= use.size) continue;
-    // What lies behind was used by earlier work only.
+    // Only earlier work used the bytes after that.
     Noted& rest = mine[{begin + use.size, use.writes}];
     if (rest.tick <= before.tick)
       rest = {std::max(rest.size, before.size - use.size), before.tick, before.kernel, before.name};

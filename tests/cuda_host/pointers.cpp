@@ -13,13 +13,13 @@ namespace cuda_host {
 
 namespace {
 
-/// Whether the host has memory at this address: for numbers in objects that only look like addresses.
+/// Whether this address is mapped in host memory. Filters numbers in objects that only look like addresses.
 bool mapped(std::uintptr_t address) {
   constexpr std::uintptr_t kPage = 4096;
   return msync(reinterpret_cast<void*>(address / kPage * kPage), 1, MS_ASYNC) == 0;
 }
 
-/// What is wrong with a pointer for kernels of the device; empty if nothing is.
+/// Why a kernel on the device may not use the pointer; empty if it may.
 std::string wrong(const void* pointer, int device) {
   const auto found = find_allocation(pointer);
   if (!found) return text(describe_address(pointer), "; a kernel reads device or page-locked memory only");
@@ -51,7 +51,7 @@ std::vector<Use> check_pointers(const void* kernel, const std::vector<Argument>&
       if (!fault.empty())
         throw Failure{cudaErrorInvalidValue,
                       text("kernel ", function_name(kernel), ": argument ", i + 1,
-                           argument.is_pointer ? "" : text(" holds at byte ", at), " points to ", fault)};
+                           argument.is_pointer ? "" : text(" (at byte ", at, ")"), " points to ", fault)};
       uses.push_back({pointer, 1, argument.is_pointer && argument.may_write});
     }
   }

@@ -6,10 +6,11 @@
 
 namespace cuda_host {
 
-/// Checks the pointers that a kernel is given, in objects too: each must be null, or lie in memory of the stream's device
-/// or in page-locked memory, not freed.
-/// The first byte of each is returned as used: written unless it is known to be const, or is in an object.
-/// errors  Failure (cudaErrorInvalidValue) that names the kernel and the argument
+/// Checks the pointers in the arguments of a kernel, including those in objects: each must be null, or point to live
+/// memory of the stream's device or to live page-locked memory. Returns the first byte of each as used: as written,
+/// unless the pointer is to const or is in an object.
+///
+/// errors   Failure (cudaErrorInvalidValue) that names the kernel and the argument
 std::vector<Use> check_pointers(const void* kernel, const std::vector<Argument>& arguments, cudaStream_t stream);
 
 }  // namespace cuda_host

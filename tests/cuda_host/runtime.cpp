@@ -78,7 +78,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(ve
 
 // ---- memory ----
 namespace {
-/// Freeing waits for the device that the memory was allocated for.
+/// Freeing waits for the device that the memory was allocated on.
 void settle_users(const void* memory) {
   if (const auto found = find_allocation(memory)) settle(found->device);
 }
@@ -171,12 +171,14 @@ void copy(const Copy& copy, cudaMemcpyKind kind, cudaStream_t stream) {
                       from_device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
   require(right, cudaErrorInvalidMemcpyDirection, "copying from ", describe_address(copy.from), " to ",
           describe_address(copy.to), ", which is another direction than the call says");
-  // Pageable host memory is staged: read before the call returns, and written before it does.
+  // Pageable host memory is staged: it is read before the call returns, and written before the call returns.
   if (!is_capturing(stream) && !from_device && pageable(copy.from)) {
     auto staged = std::make_shared<std::vector<std::byte>>(copy.width * copy.height);
     Copy first = copy, second = copy;
-    first.to = staged->data(), first.to_pitch = copy.width;
-    second.from = staged->data(), second.from_pitch = copy.width;
+    first.to = staged->data();
+    first.to_pitch = copy.width;
+    second.from = staged->data();
+    second.from_pitch = copy.width;
     first.run();
     submit(stream, uses(copy, false), [second, staged] { second.run(); });
   } else {
@@ -216,7 +218,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t size, cudaStrea
   });
 }
 cudaError_t cudaMemset(void* memory, int value, std::size_t size) {
-  return cudaMemsetAsync(memory, value, size, nullptr);  // the host does not wait for it on a GPU either
+  return cudaMemsetAsync(memory, value, size, nullptr);  // as on a GPU, the host does not wait for it
 }
 
 // ---- kernels ----

@@ -6,14 +6,14 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-/// What AddressSanitizer must be told; nothing without it.
+/// Notifications for AddressSanitizer. Empty without it.
 namespace cuda_host {
 
 #ifdef __SANITIZE_ADDRESS__
 inline constexpr bool kAddressSanitizer = true;
 inline void poison(const void* memory, std::size_t size) { __asan_poison_memory_region(memory, size); }
 inline void unpoison(const void* memory, std::size_t size) { __asan_unpoison_memory_region(memory, size); }
-/// Before and after a jump to another stack; `kept` belongs to the context that is left.
+/// Call before and after a jump to another stack. `kept` belongs to the context that is left.
 inline void leave_stack(void** kept, const void* bottom, std::size_t size) {
   __sanitizer_start_switch_fiber(kept, bottom, size);
 }

@@ -15,11 +15,11 @@
 #include "memory.hpp"
 
 namespace {
-/// Begins a piece of work; what it returns drives the work to its end.
+/// Starts a piece of work. The returned function advances it until it is complete.
 using Begin = std::function<cuda_host::Progress()>;
 }  // namespace
 
-/// What a graph is made of: work in the order in which it was given, over all streams that took part.
+/// The contents of a graph: the work of all its streams in the order of submission.
 struct CUgraph_st {
   std::vector<Begin> work;
   std::vector<cuda_host::Uses> uses;
@@ -29,11 +29,11 @@ struct CUgraphExec_st {
 };
 
 namespace {
-/// A capture under way: the streams in it, and what they were given.
+/// A capture in progress: its streams and the work submitted to them.
 struct Capture {
   cudaStream_t origin = nullptr;
   CUgraph_st graph;
-  std::set<cudaStream_t> unjoined;  // streams that were given work since they were last waited for by the origin
+  std::set<cudaStream_t> unjoined;  // streams with work that the origin has not yet waited for
   bool invalid = false;
 };
 }  // namespace
@@ -41,11 +41,11 @@ struct Capture {
 struct CUstream_st {
   struct Task {
     Begin begin;
-    cuda_host::Progress progress;  // since it has begun
+    cuda_host::Progress progress;  // set once it has started
   };
   int device = 0;
-  int number = 0;        // the default streams have negative ones
-  bool blocking = true;  // ordered with the default stream of its device
+  int number = 0;        // default streams have negative numbers
+  bool blocking = true;  // whether it is ordered with the default stream of its device
   cuda_host::Clock clock;
   std::recursive_mutex mutex;
   std::deque<Task> waiting;
@@ -106,12 +106,11 @@ CUstream_st& resolve(cudaStream_t stream) {
   return own;
 }
 
-/// Runs what the stream was given, as far as nothing must be waited for. True when nothing is left. A failure is kept
-/// for who next asks for this stream, as whoever makes it go on may have nothing to do with it.
+/// Runs the submitted work of the stream until something must be waited for. Returns whether nothing is left. A failure
+/// is stored until the stream is next queried, because the caller may be unrelated to it.
 bool advance(CUstream_st& stream) {
   const std::unique_lock lock(stream.mutex, std::try_to_lock);
-  if (!lock || stream.advancing)
-    return false;  // another thread does it, or this one further up: streams may wait in turn
+  if (!lock || stream.advancing) return false;  // another thread, or an outer call of this one, is advancing it
   const struct Advancing {
     explicit Advancing(CUstream_st& s) : stream(s) { stream.advancing = true; }
     ~Advancing() { stream.advancing = false; }
@@ -130,7 +129,9 @@ bool advance(CUstream_st& stream) {
   return true;
 }
 
-/// The same for who asks for the stream. errors  Failure of what it was given
+/// Advances the stream and reports its failures.
+///
+/// errors   Failure of the submitted work
 bool advance_or_fail(CUstream_st& stream) {
   const bool done = advance(stream);
   std::optional<Failure> failure;
@@ -150,7 +151,8 @@ std::vector<cudaStream_t> all_streams() {
   return all;
 }
 
-/// Waits until `done`: what it waits for may need the other streams, and other threads and processes.
+/// Waits until `done` returns true. Meanwhile advances all streams, because `done` may depend on them, or on other
+/// threads and processes.
 template <class Done>
 void wait_until(Done&& done) {
   for (int tries = 0; !done(); ++tries) {
@@ -160,7 +162,7 @@ void wait_until(Done&& done) {
   }
 }
 
-/// The host knows that all work of the stream has run.
+/// Records that the host knows all work of the stream to have run.
 void host_has_waited(CUstream_st& stream) {
   join(host_clock(), stream.clock);
   forget_uses(stream.number);
@@ -171,7 +173,7 @@ void drain(CUstream_st& stream) {
   host_has_waited(stream);
 }
 
-/// The default stream waits for the device's blocking streams, and they for it.
+/// Orders the default stream with the device's blocking streams, in both directions.
 void join_default(CUstream_st& stream) {
   if (stream.number >= 0 && !stream.blocking) return;
   for (const cudaStream_t other : all_streams())
@@ -232,7 +234,7 @@ void submit_lasting(cudaStream_t stream, Uses uses, std::function<Progress()> be
 }
 
 void advance_all() {
-  if (late()) return;  // they go on when somebody waits for them
+  if (late()) return;  // streams then advance only when the host waits for them
   for (const cudaStream_t stream : all_streams()) advance(*stream);
 }
 
@@ -244,7 +246,7 @@ void drain_device(int of) {
 
 void settle(int of) {
   for (const cudaStream_t stream : all_streams()) {
-    if (stream->device != of) continue;  // another device may be waiting for what the calling thread gives it later
+    if (stream->device != of) continue;  // another device may depend on work that the calling thread submits later
     wait_until([&] { return advance(*stream); });
     host_has_waited(*stream);
   }
@@ -252,8 +254,8 @@ void settle(int of) {
 }
 
 namespace {
-/// The host's numbers of the devices that this process sees: all, or those that CUDA_VISIBLE_DEVICES names before the first
-/// that does not exist.
+/// The host's numbers of the devices that this process sees: all, or those that CUDA_VISIBLE_DEVICES names before the
+/// first that does not exist.
 const std::vector<int>& devices() {
   static const std::vector<int> seen = [] {
     const char* text = std::getenv("LOCKSTEP_CUDA_HOST_DEVICES");
@@ -368,7 +370,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
   return guarded([&] {
     CUstream_st& stream = resolve(handle);
     event->last = {&stream, stream.capture, stream.clock, std::make_shared<bool>(stream.capture != nullptr)};
-    if (stream.capture) return;  // an edge of the graph: its order is the order of calls
+    if (stream.capture) return;  // an edge of the graph, whose order is the order of calls
     submit(handle, {.name = "cudaEventRecord", .ranges = {}}, [done = event->last.done, time = event->time] {
       *done = true;
       *time = std::chrono::steady_clock::now();
@@ -382,7 +384,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     if (record.capture) {
       require(!stream.capture || stream.capture == record.capture, cudaErrorStreamCaptureUnsupported,
               "waiting in one capture for an event of another");
-      if (!stream.capture) stream.capture = record.capture, record.capture->unjoined.insert(&stream);
+      if (!stream.capture) {
+        stream.capture = record.capture;
+        record.capture->unjoined.insert(&stream);
+      }
       if (&stream == record.capture->origin) record.capture->unjoined.erase(record.stream);
       return;
     }

@@ -20,7 +20,7 @@ __global__ void add_kernel(int* y, const int* x, int n) {
   if (i < n) y[i] += x[i];
 }
 
-/// A stream of its own, and whether streams run late while it lives.
+/// A separate stream; streams run late while it lives, if requested.
 struct OwnStream {
   explicit OwnStream(bool late = false) {
     cuda_host::run_streams_late(late);
@@ -33,13 +33,15 @@ struct OwnStream {
   }
   cudaError_t launch(void (*kernel)(int*, const int*, int), int* y, const int* x, int n) const {
     cudaLaunchConfig_t config;
-    config.gridDim = (static_cast<unsigned>(n) + 31) / 32, config.blockDim = 32, config.stream = stream;
+    config.gridDim = (static_cast<unsigned>(n) + 31) / 32;
+    config.blockDim = 32;
+    config.stream = stream;
     return cudaLaunchKernelEx(&config, kernel, y, x, n);
   }
   cudaStream_t stream;
 };
 
-/// An array of the host's that devices can read.
+/// A page-locked host array that devices can read.
 struct PinnedInts {
   explicit PinnedInts(int count) : memory(Buffer::pinned(static_cast<std::size_t>(count) * sizeof(int))) {}
   int* data() const { return reinterpret_cast<int*>(memory.data()); }
@@ -49,7 +51,7 @@ struct PinnedInts {
 }  // namespace
 
 TEST_SUITE("cuda_host.streams") {
-  TEST_CASE("run late, a stream reads what its inputs are when it runs, not when it was told") {
+  TEST_CASE("a late stream reads its inputs when it runs, not when work is submitted") {
     for (const bool late : {false, true}) {
       CAPTURE(late);
       const DeviceArray<int> y(std::vector<int>(1));
@@ -57,13 +59,13 @@ TEST_SUITE("cuda_host.streams") {
       const OwnStream s(late);
       x.data()[0] = 5;
       CHECK(s.launch(add_kernel, y.data(), x.data(), 1) == cudaSuccess);
-      x.data()[0] = 7;  // too early: the kernel may not have run
+      x.data()[0] = 7;  // the kernel may not have run yet
       CHECK(cudaStreamSynchronize(s.stream) == cudaSuccess);
       CHECK(y.read()[0] == (late ? 7 : 5));
     }
   }
 
-  TEST_CASE("run late, results are not there before the host has waited") {
+  TEST_CASE("a late stream has no results before the host has waited") {
     const PinnedInts out(4);
     std::fill_n(out.data(), 4, -1);
     const DeviceArray<int> x(std::vector<int>{1, 2, 3, 4});
@@ -74,7 +76,7 @@ TEST_SUITE("cuda_host.streams") {
     CHECK(out.data()[3] == 4);
   }
 
-  TEST_CASE("run late, copies of ordinary host memory are staged when they are given, as the runtime does") {
+  TEST_CASE("with late streams, copies of pageable host memory are staged on submission, as in CUDA") {
     const DeviceArray<int> y(1);
     const OwnStream s(true);
     int value = 3, back = 0;
@@ -112,7 +114,7 @@ TEST_SUITE("cuda_host.streams") {
     CHECK(found.find("kernel add_kernel on stream ") == 0);
     CHECK(found.find("writes byte 0 of the 4032 bytes") != std::string::npos);
     CHECK(found.find(", which kernel add_kernel on stream ") != std::string::npos);
-    // Reading what the other only reads needs no order, nor do other bytes.
+    // Two reads need no order, nor do different bytes.
     const DeviceArray<int> z(std::vector<int>(1000));
     CHECK(complaint(second.launch(add_kernel, z.data(), one.data(), 1000)) == "");
     CHECK(complaint(cudaMemsetAsync(y.data() + 500, 0, 16, second.stream)) == "");
@@ -125,7 +127,7 @@ TEST_SUITE("cuda_host.streams") {
     CHECK(complaint(first.launch(add_kernel, y.data(), one.data(), 1000)) != "");  // an event orders one way only
     CHECK(complaint(cudaStreamSynchronize(second.stream)) == "");
     CHECK(complaint(first.launch(add_kernel, y.data(), one.data(), 1000)) == "");
-    // Of what the first stream has used, the part that it uses again.
+    // When the first stream uses a range again, only those bytes conflict with the second stream.
     const DeviceArray<int> w(std::vector<int>(1000));
     CHECK(complaint(cudaMemsetAsync(w.data(), 0, 4000, first.stream)) == "");
     CHECK(complaint(cudaEventRecord(event, first.stream)) == "");
@@ -133,7 +135,7 @@ TEST_SUITE("cuda_host.streams") {
     CHECK(complaint(cudaMemsetAsync(w.data(), 0, 400, first.stream)) == "");
     CHECK(complaint(cudaMemsetAsync(w.data() + 100, 0, 3600, second.stream)) == "");
     CHECK(complaint(cudaMemsetAsync(w.data() + 99, 0, 8, second.stream)).find("byte 396 of") != std::string::npos);
-    // The default stream is not ordered with streams that do not block.
+    // The default stream is not ordered with non-blocking streams.
     CHECK(complaint(cudaMemsetAsync(y.data(), 0, 4000, nullptr)).find("the default stream of cuda:0") !=
           std::string::npos);
     cudaEventDestroy(event);
@@ -158,23 +160,27 @@ TEST_SUITE("cuda_host.streams") {
   TEST_CASE("time between events") {
     const OwnStream s;
     cudaEvent_t begin, end;
-    cudaEventCreate(&begin), cudaEventCreate(&end);
+    cudaEventCreate(&begin);
+    cudaEventCreate(&end);
     float ms = -1;
     CHECK(cudaEventElapsedTime(&ms, begin, end) == cudaErrorInvalidResourceHandle);
-    cudaEventRecord(begin, s.stream), cudaEventRecord(end, s.stream);
+    cudaEventRecord(begin, s.stream);
+    cudaEventRecord(end, s.stream);
     CHECK(cudaEventElapsedTime(&ms, begin, end) == cudaSuccess);
     CHECK(ms >= 0);
-    cudaEventDestroy(begin), cudaEventDestroy(end);
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
   }
 }
 
 TEST_SUITE("cuda_host.graphs") {
-  TEST_CASE("what is captured runs at each launch of the graph, over all streams that joined") {
+  TEST_CASE("captured work runs at each launch of the graph, on all streams that joined") {
     for (const bool late : {false, true}) {
       const DeviceArray<int> y(std::vector<int>(3)), x(std::vector<int>{1, 2, 3});
       const OwnStream s(late), other(late);
       cudaEvent_t fork, join;
-      cudaEventCreate(&fork), cudaEventCreate(&join);
+      cudaEventCreate(&fork);
+      cudaEventCreate(&join);
       CHECK(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
       CHECK(s.launch(add_kernel, y.data(), x.data(), 3) == cudaSuccess);
       CHECK(cudaEventRecord(fork, s.stream) == cudaSuccess);
@@ -198,11 +204,12 @@ TEST_SUITE("cuda_host.graphs") {
       CHECK(cudaStreamSynchronize(s.stream) == cudaSuccess);
       CHECK(y.read() == std::vector<int>{6, 12, 9});
       CHECK(cudaGraphExecDestroy(executable) == cudaSuccess);
-      cudaEventDestroy(fork), cudaEventDestroy(join);
+      cudaEventDestroy(fork);
+      cudaEventDestroy(join);
     }
   }
 
-  TEST_CASE("a graph takes other arguments in place, but not other kinds of work") {
+  TEST_CASE("a graph can be updated with other arguments, but not with other kinds of work") {
     const DeviceArray<int> y(std::vector<int>(2)), x(std::vector<int>{1, 2}), z(std::vector<int>{10, 20});
     const OwnStream s;
     const auto captured = [&](const DeviceArray<int>& from, bool and_zero) {
@@ -229,7 +236,7 @@ TEST_SUITE("cuda_host.graphs") {
     cudaGetLastError();
   }
 
-  TEST_CASE("what has no place in a graph ends the capture") {
+  TEST_CASE("calls that a graph cannot contain end the capture") {
     const DeviceArray<int> y(std::vector<int>(1)), x(std::vector<int>{1});
     const OwnStream s, other;
     cudaGraph_t graph;

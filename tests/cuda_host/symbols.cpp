@@ -33,7 +33,8 @@ struct Module {
   std::vector<Symbol> shared;
 };
 
-/// A local variable of a function, `_ZZ<function>E<length>sm_...`, is an array in shared memory by its name.
+/// A local variable with a mangled name `_ZZ<function>E<length>sm_...` is, by naming convention, an array in shared
+/// memory.
 bool is_shared_variable(std::string_view name) {
   if (!name.starts_with("_ZZ")) return false;
   for (auto at = name.find("sm_"); at != std::string_view::npos; at = name.find("sm_", at + 1))
@@ -95,7 +96,7 @@ const std::vector<Module>& modules() {
   return *all;
 }
 
-/// The module that holds the address, its symbols read; null if none does.
+/// The module that contains the address, with its symbols read; null if there is none.
 const Module* module_of(const void* address) {
   static std::mutex mutex;
   static std::map<const Module*, bool> read;

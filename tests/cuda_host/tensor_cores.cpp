@@ -13,7 +13,7 @@ namespace cuda_host {
 namespace {
 constexpr unsigned kAllLanes = ~0u;
 
-/// A row of 8 halves, as two times 64 bits.
+/// A row of 8 halves as two 64-bit words.
 using Row = std::array<std::uint64_t, 2>;
 std::uint32_t half_of(std::uint64_t four, int i) {
   return static_cast<std::uint32_t>(four >> (16 * (i % 4)) & 0xffffu);
@@ -24,7 +24,7 @@ float to_float(HalfKind kind, std::uint32_t registers, int which) {
   return kind == HalfKind::bf16 ? __bfloat162float(__ushort_as_bfloat16(bits)) : __half2float(__ushort_as_half(bits));
 }
 
-/// What a lane has of the three matrices.
+/// A lane's registers for a and b.
 struct Operands {
   const std::uint32_t* a;
   std::uint32_t b[2];
@@ -32,7 +32,7 @@ struct Operands {
 };
 const Operands& operands_of(std::uint64_t bits) { return *from_bits<const Operands*>(bits); }
 
-/// The product of a whole warp, on one lane.
+/// Computes the product of a whole warp on one lane.
 void multiply_all(HalfKind kind, const std::uint64_t* given) {
   float a[16][16], b[16][8];
   for (int lane = 0; lane < 32; ++lane) {
@@ -59,7 +59,7 @@ void load_matrices(std::uint32_t (&to)[4], const void* row, bool transposed, Pla
   if (in_own_range(row))
     fault(cudaErrorIllegalAddress,
           text("loads a row of a matrix, not from shared memory, but ", describe_address(row)));
-  // Rows are exchanged, not addresses: a lane may be told to overwrite its row as soon as it goes on.
+  // Lanes exchange rows rather than addresses: a lane may overwrite its row as soon as it continues.
   Row own;
   std::memcpy(own.data(), row, sizeof own);
   const int g = lane() / 4, t = lane() % 4;
@@ -78,7 +78,7 @@ void multiply_add(HalfKind kind, float (&c)[4], const std::uint32_t (&a)[4], std
   const Operands own{a, {b0, b1}, c};
   const std::uint64_t* given = warp_exchange(WarpOp::matrix, kAllLanes, to_bits(&own), place);
   if (lane() == 0) multiply_all(kind, given);
-  warp_exchange(WarpOp::matrix, kAllLanes, 0, place);  // nobody leaves before it is done
+  warp_exchange(WarpOp::matrix, kAllLanes, 0, place);  // no lane leaves before the product is done
 }
 
 }  // namespace cuda_host

@@ -1,10 +1,11 @@
 #!/bin/bash
 # Training on the stand-in, or on a GPU, through the real program:   train.sh LOCKSTEP LOCKSTEP_PREP MPIRUN...
-# The same trajectory as on the processor; by NCCL and by MPI; the same bits on 1 and 2 ranks with --reproducible; a checkpoint
-# that goes on on the other kind of device; the same bits with and without graphs, and however gradients are cut into buckets;
-# embeddings by rows. Every model takes some steps; HRM's slots stay on the GPU. What fits in a GPU's memory, and what is said
-# when nothing fits (only the stand-in's is small enough).
-# With one GPU two ranks share it, by MPI, and what only NCCL on two does is left out.
+# The trajectory matches the CPU's, by NCCL and by MPI. The bits are equal on 1 and 2 ranks with --reproducible, with
+# and without graphs, and for any size of gradient buckets. A checkpoint continues on the other kind of device.
+# Embeddings are exchanged by rows. Every model takes some steps, and HRM's slots stay on the GPU. The memory check
+# names a batch size that fits (only the stand-in's memory is small enough to test that).
+# With one GPU, two ranks share it by MPI, and tests that need NCCL on two GPUs are skipped.
+# sections emulator graphs buckets rows last stalled memory checkpoints sasrec tisasrec kgat bprmf hrm har slots
 set -euo pipefail
 lockstep=$1 prep=$2
 shift 2
@@ -13,6 +14,8 @@ tests=$(cd "$(dirname "$0")" && pwd)
 configs=$tests/../../configs
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# shellcheck source=SCRIPTDIR/sections.sh
+source "$tests/sections.sh"
 cd "$work"
 
 # The largest difference of any weight between two checkpoints must not exceed this.
@@ -30,46 +33,52 @@ train_on_two() {
 "$prep" synth-icecolumn --rows 400 --output ice.h5 --quiet
 rows=(--config "$configs/emulator-icecolumn.ini" --data.path ice.h5)
 ice=("${rows[@]}" --batch.size 50 --epochs 9)
-train "${ice[@]}" --steps 12 --run-dir cpu
-train "${ice[@]}" --steps 12 --run-dir gpu --device cuda --backend nccl
-same_weights cpu/checkpoints/final.h5 gpu/checkpoints/final.h5 1e-4
-if (same_weights cpu/checkpoints/final.h5 gpu/checkpoints/final.h5 1e-30 > /dev/null); then
-  echo "FAILED: the comparison sees no difference, not even rounding"
-  exit 1
-fi
-echo "ok  a GPU follows the processor"
+says() { grep -q -- "$1" log.txt || { cat log.txt; echo "FAILED: the log does not contain: $1"; exit 1; }; }
 gpus=$("$lockstep" info | grep -o "compute capability" | wc -l)
 backends=$([ "$gpus" -gt 1 ] && echo nccl mpi || echo mpi)
-for backend in $backends; do
-  train_on_two "${ice[@]}" --steps 12 --run-dir "$backend" --device cuda --backend "$backend"
-  grep -q "gradients by $backend" log.txt || { cat log.txt; echo "FAILED: gradients did not travel by $backend"; exit 1; }
-  same_weights gpu/checkpoints/final.h5 "$backend/checkpoints/final.h5" 1e-4
-done
-echo "ok  two ranks on $gpus GPUs follow one: $backends"
-train "${ice[@]}" --steps 12 --run-dir one --device cuda --reproducible
-train_on_two "${ice[@]}" --steps 12 --run-dir two --device cuda --reproducible
-same_weights one/checkpoints/final.h5 two/checkpoints/final.h5 0
-echo "ok  the same bits on one and two ranks"
 
-says() { grep -q -- "$1" log.txt || { cat log.txt; echo "FAILED: not said: $1"; exit 1; }; }
-# Batches that do not fill their micro-batches, and evaluations, which make what was prepared useless.
+if section emulator; then
+  train "${ice[@]}" --steps 12 --run-dir cpu
+  train "${ice[@]}" --steps 12 --run-dir gpu --device cuda --backend nccl
+  same_weights cpu/checkpoints/final.h5 gpu/checkpoints/final.h5 1e-4
+  if (same_weights cpu/checkpoints/final.h5 gpu/checkpoints/final.h5 1e-30 > /dev/null); then
+    echo "FAILED: the comparison sees no difference, not even rounding"
+    exit 1
+  fi
+  echo "ok  a GPU follows the CPU"
+  for backend in $backends; do
+    train_on_two "${ice[@]}" --steps 12 --run-dir "$backend" --device cuda --backend "$backend"
+    grep -q "gradients by $backend" log.txt || { cat log.txt; echo "FAILED: gradients were not summed by $backend"; exit 1; }
+    same_weights gpu/checkpoints/final.h5 "$backend/checkpoints/final.h5" 1e-4
+  done
+  echo "ok  two ranks on $gpus GPUs follow one: $backends"
+  train "${ice[@]}" --steps 12 --run-dir one --device cuda --reproducible
+  train_on_two "${ice[@]}" --steps 12 --run-dir two --device cuda --reproducible
+  same_weights one/checkpoints/final.h5 two/checkpoints/final.h5 0
+  echo "ok  the same bits on one and two ranks"
+fi
+
+# Includes batches that do not fill their micro-batches, and evaluations, after which prefetched work is discarded.
 steps=("${rows[@]}" --epochs 9 --batch.size 30 --batch.accumulate 3 --steps 14 --device cuda)
-train "${steps[@]}" --run-dir calls --graphs off
-if grep -q "as graphs" log.txt; then echo "FAILED: graphs that nobody wanted"; exit 1; fi
-train "${steps[@]}" --run-dir graphs --graphs on
-says "steps are given to the GPU as graphs"
-same_weights calls/checkpoints/final.h5 graphs/checkpoints/final.h5 0
-LOCKSTEP_CUDA_HOST_STREAMS=late LOCKSTEP_CUDA_HOST_ORDER=reverse train "${steps[@]}" --run-dir late
-says "steps are given to the GPU as graphs"
-same_weights calls/checkpoints/final.h5 late/checkpoints/final.h5 0
-echo "ok  the same bits as graphs and call by call"
-if [ "$gpus" -gt 1 ]; then
+if section graphs; then
+  train "${steps[@]}" --run-dir calls --graphs off
+  if grep -q "as graphs" log.txt; then echo "FAILED: graphs were used despite --graphs off"; exit 1; fi
+  train "${steps[@]}" --run-dir graphs --graphs on
+  says "steps run on the GPU as graphs"
+  same_weights calls/checkpoints/final.h5 graphs/checkpoints/final.h5 0
+  LOCKSTEP_CUDA_HOST_STREAMS=late LOCKSTEP_CUDA_HOST_ORDER=reverse train "${steps[@]}" --run-dir late
+  says "steps run on the GPU as graphs"
+  same_weights calls/checkpoints/final.h5 late/checkpoints/final.h5 0
+  echo "ok  the same bits as graphs and call by call"
+fi
+
+if section buckets && [ "$gpus" -gt 1 ]; then
   train_on_two "${steps[@]}" --run-dir whole --graphs off --backend nccl --dist.bucket_bytes 100000000
   for graphs in off on; do
     train_on_two "${steps[@]}" --run-dir "pieces-$graphs" --graphs $graphs --backend nccl --dist.bucket_bytes 1
     same_weights whole/checkpoints/final.h5 "pieces-$graphs/checkpoints/final.h5" 0
   done
-  says "steps are given to the GPU as graphs"
+  says "steps run on the GPU as graphs"
   export LOCKSTEP_CUDA_HOST_STREAMS=late
   train_on_two "${steps[@]}" --run-dir pieces-late --backend nccl --dist.bucket_bytes 1
   unset LOCKSTEP_CUDA_HOST_STREAMS
@@ -77,8 +86,8 @@ if [ "$gpus" -gt 1 ]; then
   echo "ok  the same bits with the gradient in one piece, or in buckets during the backward pass"
 fi
 
-if [ "$gpus" -gt 1 ]; then
-  # Embeddings of which a step touches little: by rows, as on the processor.
+if section rows && [ "$gpus" -gt 1 ]; then
+  # Embeddings of which a step touches few rows: exchanged by rows, as on the CPU.
   "$prep" synth-sequences --output items.h5 --users 60 --min-length 8 --max-length 12 --categories 8 --clusters 5 --members 20 --quiet
   items=(--model.kind sasrec --data.path items.h5 --maxlen 12 --hidden_units 8 --batch.size 8 --steps 10 --epochs 9 --seed 1 --dist.bucket_bytes 1)
   train_on_two "${items[@]}" --run-dir items-cpu
@@ -90,36 +99,39 @@ if [ "$gpus" -gt 1 ]; then
     says "$by_rows"
     same_weights items-one/checkpoints/final.h5 "items-$graphs/checkpoints/final.h5" 1e-4
   done
-  says "steps are given to the GPU as graphs"
+  says "steps run on the GPU as graphs"
   LOCKSTEP_CUDA_HOST_STREAMS=late train_on_two "${items[@]}" --run-dir items-late --device cuda --backend nccl
   for other in on late; do same_weights items-off/checkpoints/final.h5 "items-$other/checkpoints/final.h5" 0; done
   echo "ok  embeddings by rows"
 fi
 
-# An epoch's last batch is one sample: a rank without any joins in all the same.
-last=("${rows[@]}" --batch.size 279 --steps 4 --device cuda)
-train "${last[@]}" --run-dir last-one
-train_on_two "${last[@]}" --run-dir last-two --backend "${backends%% *}" --dist.bucket_bytes 1
-same_weights last-one/checkpoints/final.h5 last-two/checkpoints/final.h5 1e-4
-echo "ok  a rank without samples"
+if section last; then
+  # The last batch of an epoch is one sample: a rank without samples still joins.
+  last=("${rows[@]}" --batch.size 279 --steps 4 --device cuda)
+  train "${last[@]}" --run-dir last-one
+  train_on_two "${last[@]}" --run-dir last-two --backend "${backends%% *}" --dist.bucket_bytes 1
+  same_weights last-one/checkpoints/final.h5 last-two/checkpoints/final.h5 1e-4
+  echo "ok  a rank without samples"
+fi
 
-if [ "$gpus" -gt 1 ]; then
-  # A rank stands still in the middle of the training: the other one ends the job and says where it waited.
+if section stalled && [ "$gpus" -gt 1 ]; then
+  # One rank is stopped during the training: the other one ends the job and says where it waited. Evaluations and
+  # checkpoints use MPI, not NCCL: there are none, so that the signal finds the rank in a step.
   # shellcheck disable=SC2016
   timeout 120 "${mpirun[@]}" -n 2 bash -c 'echo $$ > pid-$OMPI_COMM_WORLD_RANK; exec "$@"' rank \
-    "$lockstep" train --threads 1 "${rows[@]}" --batch.size 50 --run-dir stalls --device cuda --backend nccl --dist.bucket_bytes 1 --timeout 2 > log.txt 2>&1 &
+    "$lockstep" train --threads 1 "${rows[@]}" --batch.size 50 --eval.every 1000 --checkpoint.every 0 --run-dir stalls --device cuda --backend nccl --dist.bucket_bytes 1 --timeout 2 > log.txt 2>&1 &
   job=$!
   for ((i = 0; i < 600; ++i)); do if grep -q "as graphs" log.txt; then break; fi; sleep 0.1; done
   kill -STOP "$(cat pid-1)"
-  if wait $job; then echo "FAILED: a job with a rank that stands still has ended well"; exit 1; fi
+  if wait $job; then echo "FAILED: a job with a stopped rank succeeded"; exit 1; fi
   says "error \[rank 0/2, .*NCCL, step [0-9]*, .* (collective [0-9]* of [0-9]*): no answer from the other ranks in 2 s"
-  echo "ok  a rank that stands still"
+  echo "ok  a stopped rank"
 fi
 
-if [[ $("$lockstep" info) == *stand-in* ]]; then
+if section memory && [[ $("$lockstep" info) == *stand-in* ]]; then
   small=("${rows[@]}" --model.hidden_size 512 --steps 1 --device cuda)
   if LOCKSTEP_CUDA_HOST_MEMORY=43 "$lockstep" train --threads 1 "${small[@]}" --batch.size 300 --run-dir full > log.txt 2>&1; then
-    echo "FAILED: a step that does not fit was taken"
+    echo "FAILED: a step that does not fit succeeded"
     exit 1
   fi
   says "for activations on cuda:0: .* are free; this process holds parameters "
@@ -129,22 +141,27 @@ if [[ $("$lockstep" info) == *stand-in* ]]; then
   LOCKSTEP_CUDA_HOST_MEMORY=43 train "${small[@]}" $size --run-dir fits
   train "${small[@]}" --batch.size 300 --run-dir roomy
   same_weights roomy/checkpoints/final.h5 fits/checkpoints/final.h5 1e-4
-  echo "ok  what is said to fit in a GPU's memory fits"
+  echo "ok  the batch size that is reported to fit does fit"
 fi
 
-for first in cpu cuda; do
-  other=$([ $first = cpu ] && echo cuda || echo cpu)
-  train "${ice[@]}" --steps 5 --run-dir "from-$first" --device $first
-  train "${ice[@]}" --steps 12 --run-dir "from-$first" --device $other
-  grep -q "continuing from" log.txt || { cat log.txt; echo "FAILED: the run on $other began again"; exit 1; }
-  same_weights cpu/checkpoints/final.h5 "from-$first/checkpoints/final.h5" 1e-4
-done
-echo "ok  checkpoints go from one kind of device to the other"
+if section checkpoints; then
+  train "${ice[@]}" --steps 12 --run-dir cpu
+  for first in cpu cuda; do
+    other=$([ $first = cpu ] && echo cuda || echo cpu)
+    train "${ice[@]}" --steps 5 --run-dir "from-$first" --device $first
+    train "${ice[@]}" --steps 12 --run-dir "from-$first" --device $other
+    grep -q "continuing from" log.txt || { cat log.txt; echo "FAILED: the run on $other began again"; exit 1; }
+    same_weights cpu/checkpoints/final.h5 "from-$first/checkpoints/final.h5" 1e-4
+  done
+  echo "ok  checkpoints move between kinds of devices"
+fi
 
 # shellcheck source=SCRIPTDIR/small_models.sh
 source "$tests/small_models.sh"
 for model in "${small_models[@]}"; do
   read -r kind data rest <<< "$model"
+  section "$kind" || continue
+  small_data "$data"
   # shellcheck disable=SC2086
   train --model.kind "$kind" --data.path "$data" $rest --epochs 1 --steps 3 --run-dir "$kind-cpu" --seed 1
   # shellcheck disable=SC2086
@@ -152,41 +169,44 @@ for model in "${small_models[@]}"; do
   same_weights "$kind-cpu/checkpoints/final.h5" "$kind-gpu/checkpoints/final.h5" 2e-3
   case $kind in
     sasrec | tisasrec | har | hrm)
-      long=$([ "$kind" = har ] && echo 4 || echo 12)  # of sequences until a batch is no longer than one before
+      long=$([ "$kind" = har ] && echo 4 || echo 12)  # steps of sequence models until a batch is no longer than an earlier one
       for graphs in off on; do
         # shellcheck disable=SC2086
         train --model.kind "$kind" --data.path "$data" $rest --epochs 9 --steps "$long" --run-dir "$kind-$graphs" --seed 1 --device cuda --graphs $graphs
       done
-      says "steps are given to the GPU as graphs"
+      says "steps run on the GPU as graphs"
       same_weights "$kind-off/checkpoints/final.h5" "$kind-on/checkpoints/final.h5" 0
       ;;
   esac
   echo "ok  $kind"
 done
 
-# Sequences halt, explore and go on in the GPU's memory, whoever gives it the steps: call by call, as graphs, as late as can be, resumed in the
-# middle of their segments, on two GPUs.
-slots=(--model.kind hrm --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --model.halt_max_steps 3 --model.halt_exploration_prob 0.5
-  --batch.size 4 --batch.accumulate 2 --batch.scope global --schedule.warmup 0 --epochs 9 --eval.every 9 --device cuda)
-same_run() {  # A B: weights, optimizer and slots
-  for under in /model /optim /program; do
-    "$lockstep" checkpoint diff --under $under "$1/checkpoints/final.h5" "$2/checkpoints/final.h5" > diff.txt || { cat diff.txt; echo "FAILED: $1 and $2 differ"; exit 1; }
-  done
-}
-train "${slots[@]}" --steps 14 --run-dir slots-calls --graphs off
-train "${slots[@]}" --steps 14 --run-dir slots-graphs --graphs on
-says "steps are given to the GPU as graphs"
-LOCKSTEP_CUDA_HOST_STREAMS=late LOCKSTEP_CUDA_HOST_ORDER=reverse train "${slots[@]}" --steps 14 --run-dir slots-late
-says "steps are given to the GPU as graphs"
-train "${slots[@]}" --steps 5 --run-dir slots-parts
-train "${slots[@]}" --steps 14 --run-dir slots-parts
-says "continuing from"
-for other in graphs late parts; do same_run slots-calls slots-$other; done
-if [ "$gpus" -gt 1 ]; then
-  train_on_two "${slots[@]}" --steps 14 --run-dir slots-two-calls --graphs off --backend nccl
-  export LOCKSTEP_CUDA_HOST_STREAMS=late
-  train_on_two "${slots[@]}" --steps 14 --run-dir slots-two-late --graphs on --backend nccl
-  unset LOCKSTEP_CUDA_HOST_STREAMS
-  same_run slots-two-calls slots-two-late
+# Sequences halt, explore and continue in GPU memory, whether steps are submitted call by call, as graphs, as late as
+# possible, resumed in the middle of their segments, or on two GPUs.
+if section slots; then
+  small_data sudoku.h5
+  slots=(--model.kind hrm --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --model.halt_max_steps 3 --model.halt_exploration_prob 0.5
+    --batch.size 4 --batch.accumulate 2 --batch.scope global --schedule.warmup 0 --epochs 9 --eval.every 9 --device cuda)
+  same_run() {  # A B: weights, optimizer and slots
+    for under in /model /optim /program; do
+      "$lockstep" checkpoint diff --under $under "$1/checkpoints/final.h5" "$2/checkpoints/final.h5" > diff.txt || { cat diff.txt; echo "FAILED: $1 and $2 differ"; exit 1; }
+    done
+  }
+  train "${slots[@]}" --steps 14 --run-dir slots-calls --graphs off
+  train "${slots[@]}" --steps 14 --run-dir slots-graphs --graphs on
+  says "steps run on the GPU as graphs"
+  LOCKSTEP_CUDA_HOST_STREAMS=late LOCKSTEP_CUDA_HOST_ORDER=reverse train "${slots[@]}" --steps 14 --run-dir slots-late
+  says "steps run on the GPU as graphs"
+  train "${slots[@]}" --steps 5 --run-dir slots-parts
+  train "${slots[@]}" --steps 14 --run-dir slots-parts
+  says "continuing from"
+  for other in graphs late parts; do same_run slots-calls slots-$other; done
+  if [ "$gpus" -gt 1 ]; then
+    train_on_two "${slots[@]}" --steps 14 --run-dir slots-two-calls --graphs off --backend nccl
+    export LOCKSTEP_CUDA_HOST_STREAMS=late
+    train_on_two "${slots[@]}" --steps 14 --run-dir slots-two-late --graphs on --backend nccl
+    unset LOCKSTEP_CUDA_HOST_STREAMS
+    same_run slots-two-calls slots-two-late
+  fi
+  echo "ok  slots of HRM"
 fi
-echo "ok  slots of HRM"

@@ -1,6 +1,8 @@
 #!/bin/bash
-# Every reference file on cuda:0, in single and double precision, or as OPTIONS say:   verify.sh LOCKSTEP GOLDEN_DIR [OPTIONS...]
-# One line per file; the whole report of those that fail. Exit code 1 if any does. Coarser precisions leave out what has none.
+# Verifies every reference file on cuda:0, in single and double precision, or with OPTIONS:   verify.sh LOCKSTEP
+# GOLDEN_DIR [OPTIONS...]
+# Prints one line per file and the report of files that fail. Exit code 1 if any fails. Precisions that a model does not
+# support are skipped.
 lockstep=$1 golden=$2 failed=0
 shift 2
 [ $# -gt 0 ] || set -- --no-double --double

@@ -1,3 +1,5 @@
+#include "lockstep/data/permutation.hpp"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 #include <vector>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/data/sampler.hpp"
 
 using namespace lockstep;
 
@@ -27,7 +28,7 @@ bool is_permutation(std::vector<std::int64_t> values) {
 }  // namespace
 
 TEST_SUITE("data.permutation") {
-  TEST_CASE("every number comes once") {
+  TEST_CASE("every number occurs once") {
     for (std::int64_t n = 1; n <= 300; ++n) {
       CAPTURE(n);
       CHECK(is_permutation(all(Permutation(n, 7, 3))));
@@ -38,7 +39,7 @@ TEST_SUITE("data.permutation") {
     }
   }
 
-  TEST_CASE("far beyond memory, values stay inside and positions apart") {
+  TEST_CASE("for an n far beyond memory, values are in range and distinct") {
     const std::int64_t n = (std::int64_t{1} << 41) + 12345;
     const Permutation p(n, 5, 5);
     std::vector<std::int64_t> values;
@@ -62,7 +63,7 @@ TEST_SUITE("data.permutation") {
     }
   }
 
-  TEST_CASE("neighbours in, strangers out: no trend, no serial correlation, no fixed distance") {
+  TEST_CASE("neighbouring positions have unrelated values: no trend, no serial correlation, no fixed distance") {
     for (const std::int64_t n : {257, 4096, 100003}) {
       CAPTURE(n);
       const std::vector<std::int64_t> v = all(Permutation(n, 11, 2));
@@ -86,7 +87,7 @@ TEST_SUITE("data.permutation") {
     }
   }
 
-  TEST_CASE("each number is equally likely at each place") {  // chi-squared over 2000 epochs, 99 degrees of freedom
+  TEST_CASE("each number is equally likely at each position") {  // chi-squared over 2000 epochs, 99 degrees of freedom
     std::vector<double> counts(100, 0);
     for (std::uint64_t epoch = 0; epoch < 2000; ++epoch)
       counts[static_cast<std::size_t>(Permutation(10, 3, epoch)(0) * 10 + Permutation(10, 3, epoch)(7))] += 1;
@@ -99,5 +100,5 @@ TEST_SUITE("data.permutation") {
     CHECK(chi2 < 150);
   }
 
-  TEST_CASE("a permutation of nothing is an error") { CHECK_THROWS_AS(Permutation(0, 1, 1), Error); }
+  TEST_CASE("a permutation of 0 items is an error") { CHECK_THROWS_AS(Permutation(0, 1, 1), Error); }
 }

@@ -12,7 +12,7 @@ using namespace lockstep;
 
 namespace {
 #ifdef __SANITIZE_ADDRESS__
-constexpr bool kAddressSanitizer = true;  // which ends the program at such a request
+constexpr bool kAddressSanitizer = true;  // ends the program on such a request
 #else
 constexpr bool kAddressSanitizer = false;
 #endif
@@ -21,7 +21,7 @@ bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % Buffe
 }  // namespace
 
 TEST_SUITE("device.buffer") {
-  TEST_CASE("memory is aligned, zero and as large as asked, and moves with its owner") {
+  TEST_CASE("memory is aligned, zero and of the requested size, and survives a move") {
     for (const std::size_t size : {std::size_t{1}, std::size_t{63}, std::size_t{64}, std::size_t{100003}}) {
       Buffer a({}, size);
       CHECK(aligned(a.data()));
@@ -37,24 +37,24 @@ TEST_SUITE("device.buffer") {
     CHECK(Buffer().data() == nullptr);
   }
 
-  TEST_CASE("memory that cannot be had is an error that names the size" * doctest::skip(kAddressSanitizer)) {
+  TEST_CASE("an impossible allocation is an error that names the size" * doctest::skip(kAddressSanitizer)) {
     try {
       Buffer(Device{}, std::size_t{1} << 60);
-      FAIL("an exbibyte was handed out");
+      FAIL("an exbibyte was allocated");
     } catch (const Error& e) {
       CHECK(std::string(e.what()).find("1024.0 PiB") != std::string::npos);
       CHECK(e.fault() == Fault::internal);
     }
   }
 
-  TEST_CASE("a GPU in a build without one is refused with advice") {
+  TEST_CASE("using a GPU in a build without CUDA fails with advice") {
     CHECK_THROWS_WITH_AS(Buffer(Device{DeviceKind::cuda, 1}, 1024),
                          "allocating 1.0 KiB on cuda:1: this build has no CUDA; use --device cpu", Error);
   }
 }
 
 TEST_SUITE("device.arena") {
-  TEST_CASE("allocations are aligned, apart from one another, and keep their contents while the arena grows") {
+  TEST_CASE("allocations are aligned and disjoint, and keep their contents while the arena grows") {
     Arena arena(Device{}, 128);
     std::vector<std::pair<unsigned char*, std::size_t>> pieces;
     for (std::size_t i = 0; i < 200; ++i) {
@@ -66,12 +66,12 @@ TEST_SUITE("device.arena") {
     }
     std::set<void*> distinct;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
-      CHECK(distinct.insert(pieces[i].first).second);  // an empty piece has an address of its own, too
+      CHECK(distinct.insert(pieces[i].first).second);  // an empty piece also has its own address
       for (std::size_t j = 0; j < pieces[i].second; ++j) REQUIRE(pieces[i].first[j] == static_cast<unsigned char>(i));
     }
   }
 
-  TEST_CASE("once it has seen its largest step an arena holds one block: addresses repeat and stay in order") {
+  TEST_CASE("after its largest step an arena holds one block: addresses repeat and stay in order") {
     Arena arena(Device{}, 64);
     std::vector<void*> before;
     for (int step = 0; step < 4; ++step) {
@@ -85,7 +85,7 @@ TEST_SUITE("device.arena") {
     }
   }
 
-  TEST_CASE("what is allocated in a scope is given back at its end, also when the arena grew in it") {
+  TEST_CASE("a scope releases its allocations at its end, even if the arena grew") {
     Arena arena(Device{}, 64);
     for (int step = 0; step < 3; ++step) {
       auto* kept = static_cast<unsigned char*>(arena.allocate(32));
@@ -107,7 +107,7 @@ TEST_SUITE("device.arena") {
     }
   }
 
-  TEST_CASE("the high-water mark counts what was in use at once, rounded up to the alignment") {
+  TEST_CASE("the high-water mark is the largest memory in use at once, rounded up to the alignment") {
     Arena arena(Device{}, 64);
     arena.allocate(1);
     CHECK(arena.high_water_bytes() == 64);

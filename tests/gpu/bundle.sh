@@ -1,8 +1,8 @@
 #!/bin/bash
-# Packs the programs of a build with the libraries that they need, for a machine that has neither MPI nor HDF5 nor Boost:
+# Packs the programs of a build and their libraries, for a machine without MPI, HDF5 and Boost:
 #   bundle.sh BUILD OUTPUT.tar[.xz|.gz]
-# What comes out runs from wherever it is unpacked. The C library is the machine's (the same version as here, or newer), and so are
-# CUDA's libraries and driver; NCCL goes along. The output's name says how it is compressed. docs/gpu.md tells how to use it.
+# The bundle runs from any folder. It uses the target machine's C library (this version or newer), CUDA libraries and driver, and
+# includes NCCL. The extension of the output selects the compression. docs/gpu.md explains its use.
 set -euo pipefail
 [ $# = 2 ] || { sed -n 2,5p "$0" >&2; exit 2; }
 source=$(cd "$(dirname "$0")/../.." && pwd)
@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 home=$work/lockstep-bundle
 mkdir -p "$home"/{bin,libexec,lib/openmpi,lib/pmix,share,tests}
 
-# Programs lie in libexec/; in bin/ each has a link of its name to a script that starts it with the libraries.
+# Programs lie in libexec/. bin/ has a link per program to a script that starts it with the bundled libraries.
 for program in lockstep lockstep-prep test_ops test_nn test_optim test_models bench_bandwidth bench_spmm; do
   [ -x "$build/bin/$program" ] && cp "$build/bin/$program" "$home/libexec/"
 done
@@ -20,7 +20,7 @@ done
 mpirun=$(readlink -f "$(command -v mpirun)") && cp "$mpirun" "$home/libexec/mpirun"
 strip "$home"/libexec/*
 
-# Open MPI's components, without those for networks and schedulers that a single machine does not need.
+# Open MPI's components, except those for networks and schedulers, which a single machine does not need.
 path_of() { ompi_info --parsable --path "$1" | cut -d: -f3; }
 find "$(path_of pkglibdir)" -name 'mca_*.so' | grep -vE 'ucx|ofi|psm|atomic|openib|monitoring|memheap|scoll|spml|sshmem|slurm|gridengine|flux|jsm|romio' |
   xargs cp -t "$home/lib/openmpi"
@@ -30,14 +30,14 @@ if [ -n "$pmix" ]; then  # a separate library with components of its own
 fi
 cp -rL "$(path_of pkgdatadir)" "$home/share/openmpi"
 
-# Every library that these name, in turn (ldd follows them), but for the C library and CUDA.
+# All libraries that these depend on, directly or indirectly, except the C library and CUDA.
 find "$home/libexec" "$home/lib" -type f -exec ldd {} \; 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
   grep -vE '/(libc|libm|libdl|libpthread|librt|libresolv|libutil|libcuda|libcudart|libcublas|libcublasLt|libcusparse|libnvJitLink|libnvidia-[a-z]*)\.so' |
   while read -r library; do cp -L "$library" "$home/lib/"; done
 
 cat > "$home/bin/start" <<'END'
 #!/bin/sh
-# Starts the program of this link's name with the libraries of this folder. CUDA's come from CUDA_HOME, or where they usually lie.
+# Starts the program with this link's name, with the libraries of this folder. CUDA's come from CUDA_HOME or the usual place.
 home=$(cd "$(dirname "$0")/.." && pwd)
 cuda=
 for folder in "$CUDA_HOME/lib64" "$CUDA_HOME/lib" /usr/local/cuda/lib64 /usr/local/cuda/lib; do
@@ -54,7 +54,7 @@ END
 chmod +x "$home/bin/start"
 for program in "$home"/libexec/*; do ln -s start "$home/bin/$(basename "$program")"; done
 
-# What tests/gpu/check.sh runs, where it looks for it.
+# The files that tests/gpu/check.sh needs.
 cp -r "$source/configs" "$source/LICENSE" "$home/"
 cp -r "$source"/tests/{golden,gpu,peers} "$home/tests/"
 mkdir "$home/tests/cuda_host"

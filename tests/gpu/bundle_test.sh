@@ -1,5 +1,5 @@
 #!/bin/bash
-# A bundle runs from wherever it is unpacked, with nothing of this machine but the C library:   bundle_test.sh BUILD
+# A bundle runs from any folder, and uses nothing of this machine except the C library:   bundle_test.sh BUILD
 set -euo pipefail
 for tool in ompi_info strip; do
   command -v $tool > /dev/null || { echo "skipped: no $tool"; exit 77; }
@@ -16,7 +16,7 @@ for program in libexec/* lib/*.so* lib/*/*.so; do
   clean LD_LIBRARY_PATH="$PWD/lib" ldd "$program"
 done | awk '$2 == "=>" && $3 !~ /another/ {print $1}' | sort -u > "$work/outside"
 if grep -vE '^(libc|libm|libdl|libpthread|librt|libresolv|libutil|libcuda|libcudart|libcublasLt)\.so|^linux-vdso' "$work/outside"; then
-  echo "FAILED: these come from outside of the bundle"
+  echo "FAILED: these libraries come from outside the bundle"
   exit 1
 fi
 clean bin/mpirun --oversubscribe --bind-to none -n 2 bin/lockstep info | tee "$work/info"

@@ -1,15 +1,15 @@
 #!/bin/bash
-# What only a machine with a GPU can show: compute-sanitizer on the kernels' tests, the reference files on the device, trainings beside
-# the processor's, two ranks on one GPU, NCCL, speed beside PyTorch, bandwidth. Everything goes into one JSON and one Markdown file.
+# Checks that need a GPU: compute-sanitizer on the kernels' tests, the reference files on the device, trainings compared with the CPU,
+# two ranks on one GPU, NCCL, speed compared with PyTorch, bandwidth. The results go to one JSON and one Markdown file.
 #   check.sh [--bin DIR] [--output DIR] [--data DIR] [--seconds S] [--stand-in] [--cases PATTERN]
-#     --bin       where the programs lie (build/cuda/bin)
-#     --output    gpu-check.json, gpu-check.md and a log of each step (gpu-check)
-#     --data      prepared files by the names that configs/ use; those that are missing are generated
-#     --seconds   of each measurement (5)
-#     --stand-in  the programs are the host build's (build/cuda-host/bin): nothing is timed and no sanitizer runs
-#     --cases     only test cases of such names, one reference file and no training: a trial of this script
-# LOCKSTEP_PYTHON names a Python with torch for the comparison. Exit code 0: all that ran passed; 1: something failed; 2: wrong usage;
-# 77: no GPU here.
+#     --bin       folder of the programs (build/cuda/bin)
+#     --output    folder of gpu-check.json, gpu-check.md and the logs (gpu-check)
+#     --data      folder of prepared files, named as in configs/; missing ones are generated
+#     --seconds   duration of each measurement (5)
+#     --stand-in  the programs are of the host build (build/cuda-host/bin): times nothing and runs no sanitizer
+#     --cases     a trial of this script: only test cases whose names match, one reference file, no training
+# LOCKSTEP_PYTHON is a Python with torch, for the comparison. Exit code 0: all steps that ran passed; 1: a step failed; 2: wrong usage;
+# 77: no GPU.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 tests=$(dirname "$here") home=$(dirname "$(dirname "$here")")
@@ -43,7 +43,7 @@ mpirun="$mpirun --oversubscribe --bind-to none"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 python=${LOCKSTEP_PYTHON:-python3}
 
-# --- Steps: a line each in results.tsv: section, name, outcome, seconds, and for measurements value, unit, remark ------------------
+# --- Steps: one line each in results.tsv: section, name, outcome, seconds; measurements also value, unit, remark ------------------
 note() {  # SECTION NAME OUTCOME SECONDS [VALUE UNIT REMARK]
   local IFS=$'\t'
   echo "$*" >> "$results"
@@ -117,7 +117,7 @@ if [ -x "$bin/bench_bandwidth" ]; then
   fi
 fi
 
-# --- The sparse product, beside cuSPARSE's ----------------------------------------------------------------------------------------
+# --- The sparse product, compared with cuSPARSE's ----------------------------------------------------------------------------------------
 if [ -x "$bin/bench_spmm" ]; then
   sizes=()
   [ -n "$stand_in" ] && sizes=(--nodes 1200 --entries 24000 --mib 1 --seconds 0.001)
@@ -131,7 +131,7 @@ if [ -x "$bin/bench_spmm" ]; then
   fi
 fi
 
-# --- Speed, beside PyTorch ------------------------------------------------------------------------------------------------------
+# --- Speed, compared with PyTorch ------------------------------------------------------------------------------------------------------
 prepared() {  # FILE SOURCE OPTIONS...: the path of a prepared file
   local file=$1
   shift
@@ -179,7 +179,7 @@ peer() {  # NAME PRECISION VARIANT KEY SCRIPT OPTIONS...
 }
 [ -n "$have_torch" ] || note speed "PyTorch" skipped 0 "" "" "$([ -n "$stand_in" ] && echo "the stand-in has no speed" || echo "$python has no torch with CUDA, or no h5py; LOCKSTEP_PYTHON names another")"
 
-# Sizes: those of the published data sets, and next to nothing for the stand-in.
+# Sizes of the published data sets; tiny ones for the host build.
 config=$home/configs
 rows=(1000 16000) of=360000 users=(--users 6000 --min-length 100 --max-length 300) nodes=(--users 6000 --items 3500 --train-items 80 --fillers 5000)
 puzzles=() small=() hrm=(--batch.size 384)

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
-/// Runs `action` in a child process and returns its exit status: 0, or what the action makes of it.
+/// Runs `action` in a child process and returns its exit status: 0 unless the action sets another one.
 template <class Action>
 int in_child(Action action) {
   const pid_t child = fork();
@@ -58,7 +59,7 @@ void write_big_h5(const fs::path& path, const H5Layout& layout) {
 }  // namespace
 
 TEST_SUITE("io.atomic_file") {
-  TEST_CASE("a text is written whole and replaces the old one") {
+  TEST_CASE("a text is written completely and replaces the old one") {
     const TempDir dir;
     write_text_atomically(dir / "a.txt", "one");
     write_text_atomically(dir / "a.txt", "two\n");
@@ -66,7 +67,7 @@ TEST_SUITE("io.atomic_file") {
     CHECK(names_in(dir.path()) == std::vector<std::string>{"a.txt"});
   }
 
-  TEST_CASE("when the writer fails the old file stays and nothing else is left") {
+  TEST_CASE("if the writer fails, the old file stays and no temporary file is left") {
     const TempDir dir;
     write_text_atomically(dir / "a.txt", "old");
     CHECK_THROWS_AS(write_atomically(dir / "a.txt",
@@ -79,7 +80,7 @@ TEST_SUITE("io.atomic_file") {
     CHECK(names_in(dir.path()) == std::vector<std::string>{"a.txt"});
   }
 
-  TEST_CASE("a full disk is one clear error, leaves the old file and ends the process normally") {
+  TEST_CASE("a full disk is one clear error, keeps the old file and lets the process exit normally") {
     const TempDir dir;
     for (const auto& layout : {H5Layout{}, H5Layout{{1 << 16}, 0}, H5Layout{{1 << 16}, 2}}) {
       write_text_atomically(dir / "a.h5", "old");
@@ -103,7 +104,7 @@ TEST_SUITE("io.atomic_file") {
     }
   }
 
-  TEST_CASE("a process that met a full disk leaves through exit() without trying again") {
+  TEST_CASE("after a full disk a process leaves exit() without another attempt to write") {
     const TempDir dir;
     const pid_t child = fork();
     if (child == 0) {
@@ -113,7 +114,7 @@ TEST_SUITE("io.atomic_file") {
       try {
         write_big_h5(dir / "a.h5", {{1 << 16}, 0});
       } catch (const Error&) {
-        std::exit(7);  // runs the exit handlers, the library's own among them
+        std::exit(7);  // runs the exit handlers, including those of the library
       }
       std::exit(1);
     }
@@ -123,7 +124,7 @@ TEST_SUITE("io.atomic_file") {
     CHECK(WEXITSTATUS(status) == 7);
   }
 
-  TEST_CASE("impossible places are usage errors before any work") {
+  TEST_CASE("impossible paths are usage errors before any work") {
     const TempDir dir;
     const auto fault_of = [](const fs::path& path) {
       try {
@@ -138,9 +139,49 @@ TEST_SUITE("io.atomic_file") {
     CHECK(fault_of(dir.path()) == 2);
     CHECK(fault_of("/proc/lockstep.h5") == 2);
     CHECK(names_in(dir.path()).empty());
+    CHECK(fault_of("/dev/null") == 2);
+    CHECK(fs::is_character_file("/dev/null"));
+    REQUIRE(mkfifo((dir / "pipe").c_str(), 0600) == 0);
+    CHECK(fault_of(dir / "pipe") == 2);
+    fs::create_symlink(dir / "pipe", dir / "to-pipe");
+    CHECK(fault_of(dir / "to-pipe") == 2);
+    fs::create_symlink("circle", dir / "circle");
+    CHECK(fault_of(dir / "circle") == 2);
+    CHECK(names_in(dir.path()) == std::vector<std::string>{"circle", "pipe", "to-pipe"});
   }
 
-  TEST_CASE("left-overs of dead processes go, those of living ones stay") {
+  TEST_CASE("a symbolic link stays, and the file behind it is replaced or created") {
+    const TempDir dir;
+    fs::create_directory(dir / "far");
+    test::write_text(dir / "far/old.txt", "old");
+    fs::create_symlink("far/old.txt", dir / "link");
+    fs::create_symlink("link", dir / "link-to-link");
+    fs::create_symlink("far/new.txt", dir / "dangling");
+    write_text_atomically(dir / "link-to-link", "one");
+    write_text_atomically(dir / "dangling", "two");
+    CHECK(fs::is_symlink(dir / "link"));
+    CHECK(fs::is_symlink(dir / "link-to-link"));
+    CHECK(fs::is_symlink(dir / "dangling"));
+    CHECK(read_text_file(dir / "far/old.txt") == "one");
+    CHECK(read_text_file(dir / "far/new.txt") == "two");
+    CHECK(names_in(dir / "far") == std::vector<std::string>{"new.txt", "old.txt"});
+  }
+
+  TEST_CASE("an output that is one of the inputs is refused by whatever name") {
+    const TempDir dir;
+    test::write_text(dir / "in.txt", "data");
+    fs::create_hard_link(dir / "in.txt", dir / "hard");
+    fs::create_symlink("in.txt", dir / "soft");
+    const std::vector<fs::path> inputs = {"", dir / "absent.txt", dir / "in.txt"};
+    for (const char* name : {"in.txt", "./in.txt", "hard", "soft"}) {
+      CAPTURE(name);
+      CHECK_THROWS_WITH_AS(require_writable(dir / name, inputs), doctest::Contains("it is the input"), Error);
+    }
+    require_writable(dir / "absent.txt", inputs);
+    require_writable(dir / "out.txt", inputs);
+  }
+
+  TEST_CASE("temporary files of dead processes are removed, those of running ones stay") {
     const TempDir dir;
     char host[256] = {};
     gethostname(host, sizeof host - 1);

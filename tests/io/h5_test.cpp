@@ -2,13 +2,16 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <hdf5.h>
 #include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <thread>
@@ -21,7 +24,7 @@ using test::TempDir;
 
 namespace {
 
-/// The fault and message of what `action` throws; a test that expects an error fails here when there is none.
+/// Returns the message of the error that `action` throws and checks its fault. Fails if there is no error.
 template <class Action>
 std::string error_of(Fault expected, Action action) {
   try {
@@ -95,7 +98,7 @@ TEST_SUITE("io.h5") {
     CHECK_FALSE(file.has("/names/x"));
   }
 
-  TEST_CASE("rows are written and read where they belong") {
+  TEST_CASE("rows are written and read at the right place") {
     const TempDir dir;
     const H5Layout layouts[] = {{}, {{2, 3}, 0}, {{2, 3}, 3}};
     for (const auto& layout : layouts) {
@@ -115,6 +118,71 @@ TEST_SUITE("io.h5") {
       file.read_rows<std::int64_t>("/x", 3, 2, two);
       CHECK(two == std::vector<std::int64_t>{9, 10, 11, 12, 13, 14});
       CHECK(mentions(error_of(Fault::data, [&] { file.read_rows<std::int64_t>("/x", 4, 2, two); }), "(5, 3)"));
+    }
+  }
+
+  TEST_CASE("an attribute of another kind, rank or length is refused: file, attribute, expected and found are named") {
+    const TempDir dir;
+    {
+      auto file = H5File::create(dir / "a.h5");
+      file.set_attribute("/", "integer", std::int64_t{7});
+      file.set_attribute("/", "real", 0.5);
+      file.set_attribute("/", "text", std::string("words"));
+      file.set_attribute("/", "integers", std::vector<std::int64_t>{1, 2});
+      file.set_attribute("/", "reals", std::vector<double>{0.5});
+      file.set_attribute("/", "texts", std::vector<std::string>{"a", "b"});
+      file.set_attribute("/", "empty", std::vector<double>{});
+      file.close();
+      const hid_t raw = H5Fopen((dir / "a.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+      const hsize_t extent[] = {2, 3};
+      const hid_t table = H5Screate_simple(2, extent, nullptr), nothing = H5Screate(H5S_NULL);
+      const std::int64_t values[6] = {};
+      for (const auto& [name, space] : {std::pair{"table", table}, {"nothing", nothing}}) {
+        const hid_t id = H5Acreate2(raw, name, H5T_NATIVE_INT64, space, H5P_DEFAULT, H5P_DEFAULT);
+        if (space == table) H5Awrite(id, H5T_NATIVE_INT64, values);
+        H5Aclose(id);
+        H5Sclose(space);
+      }
+      H5Fclose(raw);
+    }
+    const auto file = H5File::open(dir / "a.h5");
+    struct Read {
+      std::string expected;
+      std::vector<std::string> takes;
+      std::function<void(const std::string&)> read;
+    };
+    const std::vector<Read> reads = {
+        {"an integer", {"integer"}, [&](const auto& name) { file.int_attribute("/", name); }},
+        {"a real number", {"integer", "real"}, [&](const auto& name) { file.real_attribute("/", name); }},
+        {"a string", {"text"}, [&](const auto& name) { file.text_attribute("/", name); }},
+        {"a list of integers", {"integers"}, [&](const auto& name) { file.int_list("/", name); }},
+        {"a list of real numbers", {"integers", "reals", "empty"}, [&](const auto& n) { file.real_list("/", n); }},
+        {"a list of strings", {"texts"}, [&](const auto& name) { file.text_list("/", name); }},
+        {"a list of 2 integers", {"integers"}, [&](const auto& name) { file.int_list("/", name, 2); }},
+        {"a list of 3 real numbers", {}, [&](const auto& name) { file.real_list("/", name, 3); }},
+    };
+    const std::pair<const char*, const char*> attributes[] = {{"integer", "an integer"},
+                                                              {"real", "a real number"},
+                                                              {"text", "a string"},
+                                                              {"integers", "a list of 2 integers"},
+                                                              {"reals", "a list of 1 real numbers"},
+                                                              {"texts", "a list of 2 strings"},
+                                                              {"empty", "an empty list of real numbers"},
+                                                              {"table", "integers of shape (2, 3)"},
+                                                              {"nothing", "it holds no data"}};
+    for (const auto& read : reads) {
+      for (const auto& [name, found] : attributes) {
+        CAPTURE(read.expected);
+        CAPTURE(name);
+        if (std::ranges::find(read.takes, name) != read.takes.end()) {
+          CHECK_NOTHROW(read.read(name));
+          continue;
+        }
+        const std::string message = error_of(Fault::data, [&, at = name] { read.read(at); });
+        for (const std::string& part : {"expected " + read.expected, std::string(found), dir.path().string() + "/a.h5",
+                                        std::string("attribute '") + name + "' of '/'"})
+          CHECK(mentions(message, part));
+      }
     }
   }
 
@@ -154,7 +222,10 @@ TEST_SUITE("io.h5") {
       CHECK(file.has_attribute("/g", "lr"));
       CHECK_FALSE(file.has_attribute("/g", "rl"));
       CHECK_FALSE(file.has_attribute("/missing", "lr"));
-      CHECK(mentions(error_of(Fault::data, [&] { file.int_attribute("/g", "lr"); }), "expected an integer"));
+      CHECK(file.int_list("/g/x", "ints", 2) == std::vector<std::int64_t>{1, 2});
+      CHECK(file.real_list("/g/x", "ints") == std::vector<double>{1, 2});
+      CHECK(file.real_list("/g/x", "none").empty());
+      CHECK(file.text_list("/g/x", "words").size() == 3);
       CHECK(
           mentions(error_of(Fault::data, [&] { file.text_attribute("/g", "absent"); }), "attribute 'absent' of '/g'"));
     }
@@ -172,7 +243,7 @@ TEST_SUITE("io.h5") {
     CHECK(test::read_text(dir / "1.h5") == test::read_text(dir / "2.h5"));
   }
 
-  TEST_CASE("what is wrong with a dataset is named") {
+  TEST_CASE("an error names the problem of the dataset") {
     const TempDir dir;
     {
       auto file = H5File::create(dir / "a.h5");
@@ -199,7 +270,7 @@ TEST_SUITE("io.h5") {
     CHECK_NOTHROW(file.read_into<float>("/f", wrong, {6}));
   }
 
-  TEST_CASE("missing, foreign and truncated files are told apart") {
+  TEST_CASE("missing, foreign and truncated files have different errors") {
     const TempDir dir;
     error_of(Fault::usage, [&] { H5File::open(dir / "absent.h5"); });
     error_of(Fault::usage, [&] { H5File::open(dir.path()); });
@@ -216,7 +287,7 @@ TEST_SUITE("io.h5") {
     CHECK(mentions(error_of(Fault::data, [&] { H5File::open(dir / "a.h5"); }), "truncated"));
   }
 
-  TEST_CASE("a file that another program has locked is refused with the way out") {
+  TEST_CASE("a file locked by another program is an error with advice") {
     const TempDir dir;
     {
       auto file = H5File::create(dir / "a.h5");
@@ -230,7 +301,7 @@ TEST_SUITE("io.h5") {
     CHECK_NOTHROW(H5File::open(dir / "a.h5"));
   }
 
-  TEST_CASE("a file whose writer was killed is refused") {
+  TEST_CASE("a file whose writer was killed is an error") {
     const TempDir dir;
     const pid_t child = fork();
     if (child == 0) {

@@ -23,7 +23,7 @@ TEST_SUITE("io.seal") {
     append_end_mark(path);
   };
 
-  TEST_CASE("a file as it was written has no defect") {
+  TEST_CASE("an unchanged file has no defect") {
     const test::TempDir dir;
     write_sealed(dir / "x.h5");
     CHECK(end_mark_defect(dir / "x.h5") == "");
@@ -45,7 +45,7 @@ TEST_SUITE("io.seal") {
     }
   }
 
-  TEST_CASE("contents that another program changed are a defect of that dataset") {
+  TEST_CASE("a dataset changed by another program is a defect") {
     const test::TempDir dir;
     const auto build = [&](double last, const std::string& note, const std::string& name, bool again) {
       H5File file = H5File::create(dir / "x.h5");
@@ -54,7 +54,7 @@ TEST_SUITE("io.seal") {
       file.write_text("/names", {"one", name});
       file.set_attribute("/", "note", note);
       if (again) {
-        // The checksums of other contents.
+        // Checksums of other contents.
         const H5File sealed = H5File::open(dir / "sealed.h5");
         file.set_attribute("/", "structure_xxh3", sealed.attribute("/", "structure_xxh3"));
         for (const char* dataset : {"/numbers", "/names"})

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""Mutation check of the CUDA kernels, on the stand-in of tests/cuda_host: does a test fail when a kernel is wrong?
+"""Mutation check of the CUDA kernels on the stand-in of tests/cuda_host: does a test fail when a kernel is wrong?
 
-    mutate.py --build BUILD [--per-function N] [--kinds KIND ...] [--seed S] [--jobs J] [--cases PATTERN]
-              [--line L] [--verbose] [--list] [FILE ...]
+    mutate.py --build BUILD [--per-function N] [--seed S] [--jobs J] [--cases PATTERN] [--line L] [--verbose] [FILE ...]
 
-A mutant is a kernel with one small mistake: a sign, an index, a comparison, a constant. Copies of the kernels get many of them at
-once, each behind a switch (switches.hpp) that the environment turns on when a program starts: every kernel is compiled once and every
-program linked once. A first run of the test cases and reference files, all switches off, sees which of them come by which mutant's
-place; a mutant is then on for each of these until one fails. One that no test notices is a missing test, or changes nothing that
-matters: equivalent.txt lists the latter with their reasons.
-Exit code 0: every mutant was noticed; 1: one survived; 2: it could not run. docs/cuda-host.md says more.
+A mutant is a kernel with one small mistake: a wrong sign, index, comparison or constant. Each file is copied with many
+mutants at once. Each mutant has a switch (switches.hpp) that an environment variable turns on at program start, so
+every kernel is compiled once and every program linked once. A first run of the test cases and reference files, with all
+switches off, records which mutants each of them reaches. Then each mutant is turned on for the cases that reach it,
+until one fails.
+
+A surviving mutant is either a missing test or changes nothing that matters. In the latter case a comment on its line,
+or on the line above, says why: `// mutant-equivalent: <reason>`
+
+Exit code 0: every mutant was killed or is equivalent; 1: a mutant survived; 2: the check could not run. See
+docs/cuda-host.md.
 """
 import argparse
 import concurrent.futures
@@ -31,45 +35,48 @@ import xml.etree.ElementTree
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PROGRAMS = ["test_ops", "test_nn", "test_optim", "test_models"]
-# How the host build's test runs select their cases (tests/CMakeLists.txt), and the environment of each.
+# The options that select the kernels' test cases, as in tests/CMakeLists.txt, and the environment of each selection.
 SELECTIONS = [(["-ts=*cuda*"], {}),
-              (["-tc=*gradient*", "-tse=*cuda*"], {"LOCKSTEP_CUDA_HOST_STREAMS": "late", "LOCKSTEP_CUDA_HOST_ORDER": "reverse"})]
+              (["-tc=*gradient*", "-tse=*cuda*"],
+               {"LOCKSTEP_CUDA_HOST_STREAMS": "late", "LOCKSTEP_CUDA_HOST_ORDER": "reverse"})]
 KINDS = ["sign", "index", "compare", "constant"]
+OUTCOMES = ["killed", "survived", "equivalent"]
+MARK = re.compile(r"// mutant-equivalent: *(.*)")
 
 
-# --- Mutants ---------------------------------------------------------------------------------------------------------------------
+# --- Mutants ---------------------------------------------------------------------------------------------------------
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
     kind: str      # one of KINDS
-    begin: int     # characters of the file that ...
-    end: int
-    text: str      # ... this replaces
-    switched: str  # ... or this, with a switch; @ stands for its number
+    begin: int     # the first character of the file that is replaced
+    end: int       # one past the last
+    text: str      # the replacement, for reports
+    switched: str  # the replacement with a switch; @ stands for its number
 
     def line(self, source):
         return source.count("\n", 0, self.begin) + 1
 
     def lines(self, source):
-        """The line as it is and as the mutant has it, without indentation."""
+        """The original line and the mutated line, without indentation."""
         first = source.rfind("\n", 0, self.begin) + 1
         last = source.find("\n", self.end)
         return source[first:last].strip(), (source[first:self.begin] + self.text + source[self.end:last]).strip()
 
 
 def without_comments(source):
-    """The source with comments, texts and preprocessor lines blanked, every other character where it was."""
+    """The source with comments, strings and preprocessor lines replaced by blanks of the same length."""
     def blank(match):
         return re.sub(r"[^\n]", " ", match.group())
     code = re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|^[ \t]*#[^\n]*', blank, source, flags=re.S | re.M)
-    for assembly in re.finditer(r"\basm\b[^(]*", code):  # which only nvcc reads
+    for assembly in re.finditer(r"\basm\b[^(]*", code):  # only nvcc compiles it
         end = matching(code, assembly.end(), "()") + 1
         code = code[:assembly.start()] + re.sub(r"[^\n]", " ", code[assembly.start():end]) + code[end:]
     return code
 
 
 def matching(code, at, pair):
-    """The place of the bracket that closes the one at `at`."""
+    """The index of the bracket that closes the one at `at`."""
     depth = 0
     for i in range(at, len(code)):
         depth += (code[i] == pair[0]) - (code[i] == pair[1])
@@ -79,7 +86,7 @@ def matching(code, at, pair):
 
 
 def bodies(code):
-    """Ranges of what runs on a GPU: the bodies of the functions marked so."""
+    """The ranges of the bodies of device functions."""
     found = []
     for match in re.finditer(r"__(?:global|device)__|\bLOCKSTEP_RULE\b", code):
         at = match.end()
@@ -90,21 +97,24 @@ def bodies(code):
     return found
 
 
-BINARY = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==",
-          "<<": ">>", ">>": "<<", "&": "|", "|": "&", "^": "|"}
+BINARY = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=",
+          "!=": "==", "<<": ">>", ">>": "<<", "&": "|", "|": "&", "^": "|"}
 COMPARES = {"<", "<=", ">", ">=", "==", "!="}
-NOT_CALLS = {"if", "for", "while", "switch", "return", "sizeof", "static_assert", "static_cast", "reinterpret_cast", "defined"}
-DECLARATION = re.compile(r"(?:^|[;{(])\s*(?!return\b)(?:[\w:]+\s+)*[\w:]+(?:<[^;]*>)?[\s*&]+(?:\w+(?:\[[^\]]*\])*\s*,\s*)*\w+(?:\[[^\]]*\])*$")
+NOT_CALLS = {"if", "for", "while", "switch", "return", "sizeof", "static_assert", "static_cast", "reinterpret_cast",
+             "defined"}
+DECLARATION = re.compile(r"(?:^|[;{(])\s*(?!return\b)(?:[\w:]+\s+)*[\w:]+(?:<[^;]*>)?[\s*&]+"
+                         r"(?:\w+(?:\[[^\]]*\])*\s*,\s*)*\w+(?:\[[^\]]*\])*$")
 
 
 def mutants_of(source):
     """The mutants of each function, in the order of the file."""
     code = without_comments(source)
-    # What a compiler must know cannot be switched.
-    fixed = {i for i, line in enumerate(code.splitlines()) if re.search(r"\b(?:constexpr|__shared__|template|static_assert|using)\b", line)}
+    # Constant expressions cannot have a switch.
+    fixed = {i for i, line in enumerate(code.splitlines())
+             if re.search(r"\b(?:constexpr|__shared__|template|static_assert|using)\b", line)}
     result = []
     for begin, end in bodies(code):
-        found, sizes = [], []  # of arrays, where they are declared
+        found, sizes = [], []  # sizes: ranges of array sizes in declarations
 
         def add(kind, first, last, text, switched):
             if code.count("\n", 0, first) not in fixed and not any(a < first < b for a, b in sizes):
@@ -121,13 +131,14 @@ def mutants_of(source):
                 sizes.append((m.start(), close))
             elif code[m.end():close].strip():
                 add("index", close, close, " + 1", " + mutation::on(@)")
-        for m in each(r"(?<=\s)(?:<<|>>|[<>=!]=|[-+*/%<>&|^])(?=\s)"):  # a binary operator has blanks around it
+        for m in each(r"(?<=\s)(?:<<|>>|[<>=!]=|[-+*/%<>&|^])(?=\s)"):  # a binary operator
             if m.group() in BINARY:
                 op = m.group()
-                add("compare" if op in COMPARES else "sign", m.start(), m.end(), BINARY[op], f"{op} mutation::At<@>{{}} {op}")
+                add("compare" if op in COMPARES else "sign", m.start(), m.end(), BINARY[op],
+                    f"{op} mutation::At<@>{{}} {op}")
         for m in each(r"(?<=\s)[-+]=(?=\s)"):
             value = re.match(r"[^;]*", code[m.end():]).group()
-            if not re.search(r"\?|\s(?:[=!<>]=|[<>&|^]|&&|\|\|)\s", value):  # these bind less than the sign's product
+            if not re.search(r"\?|\s(?:[=!<>]=|[<>&|^]|&&|\|\|)\s", value):  # these bind weaker than *
                 add("sign", m.start(), m.end(), {"+=": "-=", "-=": "+="}[m.group()], m.group() + " mutation::sign(@) *")
         for m in each(r"(?<=\s)(&&|\|\|)(?=\s)"):
             if m.group() == "&&":
@@ -137,7 +148,8 @@ def mutants_of(source):
         for m in each(r"(?<=[\s(\[{])-(?=[A-Za-z_(])"):  # a negation
             add("sign", m.start(), m.end(), "", "mutation::minus(@) * ")
         for m in each(r"\b(?:true|false)\b"):
-            add("compare", m.start(), m.end(), {"true": "false", "false": "true"}[m.group()], f"({m.group()} != mutation::on(@))")
+            add("compare", m.start(), m.end(), {"true": "false", "false": "true"}[m.group()],
+                f"({m.group()} != mutation::on(@))")
         for m in each(r"\b(?:threadIdx|blockIdx)\.[xyz]\b"):
             add("index", m.start(), m.end(), f"({m.group()} + 1)", f"({m.group()} + mutation::on(@))")
         for m in each(r"(?<![\w.])(?:\d+|\d*\.\d+|\d+\.\d*)(?:[eE][-+]?\d+)?f?(?![\w.'])"):
@@ -155,7 +167,7 @@ def mutants_of(source):
 
 
 def in_turn(mutants, rng):
-    """In random order, every kind as often as the others while it lasts."""
+    """The mutants in random order, alternating between kinds."""
     kinds = {k: [m for m in mutants if m.kind == k] for k in KINDS}
     for of_kind in kinds.values():
         rng.shuffle(of_kind)
@@ -165,33 +177,29 @@ def in_turn(mutants, rng):
     return result
 
 
-def equivalents():
-    """What equivalent.txt lists: (file, line, mutated line)."""
-    known, file, before = set(), None, None
-    for line in (HERE / "equivalent.txt").read_text().splitlines():
-        if line.startswith("- "):
-            before = line[2:].strip()
-        elif line.startswith("+ "):
-            known.add((file, before, line[2:].strip()))
-        elif re.fullmatch(r"\S+\.(?:cu|hpp)", line):
-            file = line
-    return known
+def marks(source):
+    """The lines with a mark and the reason in it. A mark on a line of its own applies to the next line."""
+    found = {}
+    for number, line in enumerate(source.splitlines(), 1):
+        if mark := MARK.search(line):
+            found[number + line.lstrip().startswith("//")] = mark.group(1)
+    return found
 
 
 class File:
-    """A file with kernels, the mutants that its copy has, and their numbers."""
+    """A file with kernels, and the mutants that are in its copy."""
 
     def __init__(self, path):
         self.path = path
         self.name = str(path.relative_to(ROOT))
         self.source = path.read_text()
-        self.waiting = []  # of each function, those that the copy does not have
+        self.marks = marks(self.source)
+        self.waiting = []  # for each function, the mutants that are not in the copy
         self.switches = {}  # number -> mutant
 
     def choose(self, options, numbers):
         rng = random.Random(f"{options.seed} {self.name}")
         for function in mutants_of(self.source):
-            function = [m for m in function if m.kind in options.kinds]
             if options.lines:
                 function = [m for m in function if m.line(self.source) in options.lines]
             self.waiting.append(in_turn(function, rng))
@@ -207,7 +215,7 @@ class File:
                 count -= 1
 
     def drop(self, lines, numbers):
-        """Takes others of the same functions for those on lines that do not compile. Whether there were any."""
+        """Replaces mutants on lines that do not compile by others of the same functions. Returns whether any were."""
         bad = {n: m for n, m in self.switches.items() if m.line(self.source) in lines}
         for number in bad:
             del self.switches[number]
@@ -218,7 +226,7 @@ class File:
         return bool(bad)
 
     def function_at(self, line):
-        """The lines of the function that has this one."""
+        """The lines of the function that contains this one."""
         for begin, end in bodies(without_comments(self.source)):
             first, last = self.source.count("\n", 0, begin) + 1, self.source.count("\n", 0, end) + 1
             if first <= line <= last:
@@ -234,19 +242,21 @@ class File:
         return "".join(parts) + self.source[at:]
 
 
-# --- The build ------------------------------------------------------------------------------------------------------------------
+# --- The build -------------------------------------------------------------------------------------------------------
 
 class Build:
-    """Copies kernels with their switches into a folder of the build tree, compiles, links and runs them there."""
+    """Compiles, links and runs copies of the kernels with switches, in a folder of the build tree."""
 
     def __init__(self, folder):
         self.folder = folder.resolve()
         self.work = self.folder / "mutation"
         entries = json.loads((self.folder / "compile_commands.json").read_text())
-        self.commands = {pathlib.Path(e["file"]): shlex.split(e["command"]) for e in entries if e["file"].endswith("_cuda.cu")}
+        self.commands = {pathlib.Path(e["file"]): shlex.split(e["command"])
+                         for e in entries if e["file"].endswith("_cuda.cu")}
         if not self.commands:
             raise OSError(f"{self.folder} has no host build of the kernels (LOCKSTEP_CUDA=OFF, LOCKSTEP_TESTS=ON)")
-        self.headers = [h for where in ("src/ops", "src/optim", "include/lockstep/device") for h in sorted((ROOT / where).glob("*.hpp"))]
+        self.headers = [h for where in ("src/ops", "src/optim", "include/lockstep/device")
+                        for h in sorted((ROOT / where).rglob("*.hpp"))]
         self.linker = ["-fuse-ld=lld"] if shutil.which("ld.lld") else []
         self.launcher = [shutil.which("ccache")] if shutil.which("ccache") else []
 
@@ -260,34 +270,25 @@ class Build:
             to.write_text(text)
 
     def compile(self, source, to, words):
-        """What the compiler says against it, or none. Includes of what was copied find the copies."""
+        """Returns the compiler's messages if it fails, else None. Includes find the copies first."""
         words = [w for w in words if not w.endswith("ccache")]
         words[words.index("-o") + 1] = str(to)
         words[words.index("-c") + 1] = str(source)
         own = [f"-I{self.work / 'include'}", f"-I{self.work / 'src'}", f"-I{HERE}"]
-        # Most of the time would go into optimising.
+        # -O1: more optimisation would take longer than the tests.
         words = self.launcher + words[:1] + own + words[1:] + ["-w", "-O1", "-include", str(HERE / "switches.hpp")]
         done = self.run(words, 600)
         return None if done.returncode == 0 else done.stderr
 
     def blamed(self, text, files):
-        """Files and lines that errors of the compiler are about: the innermost of these files that led there."""
-        led, expanded = [], None
-        for line in text.splitlines():
-            if re.search(r": In (?:instantiation|substitution) of", line):
-                led, expanded = [], None
-            if at := re.match(r"(\S+?):(\d+):\d+: +(required from|in .constexpr. expansion|error:|fatal error:)", line):
-                place = str((self.folder / at.group(1)).resolve()), int(at.group(2))  # ccache shortens paths
-                if at.group(3).endswith("error:"):
-                    blamed = place if place[0] in files else expanded or next(iter(led), None)
-                    if blamed:
-                        yield blamed
-                elif place[0] in files:
-                    led.append(place)
-                    expanded = place if at.group(3).startswith("in") else expanded
+        """The (file, line) pairs of these files that compiler errors name, or else that other messages name."""
+        places = [(str((self.folder / name).resolve()), int(line), kind)  # resolve: ccache shortens paths
+                  for name, line, kind in re.findall(r"^(\S+?):(\d+):\d+: *(\w+)", text, re.M)]
+        errors = {(name, line) for name, line, kind in places if kind in ("error", "fatal") and name in files}
+        return errors or {(name, line) for name, line, _ in places if name in files}
 
     def compile_all(self, files, sources, jobs, numbers):
-        """The objects of these sources, with the switches of all files."""
+        """Compiles these sources with the switches of all files. Returns the objects."""
         if self.work.exists():
             for old in self.work.rglob("*.cu"):
                 old.unlink()
@@ -307,32 +308,34 @@ class Build:
         for s in sources:
             if s not in switched:
                 self.write(s, s.read_text())
-        # What headers have that does not compile shows in few sources; only then come all.
-        first = {next((s for s in sources if f'"{f.path.name}"' in s.read_text() or f'/{f.path.name}"' in s.read_text()), sources[0])
+        # One source for each header finds the mutants of headers that do not compile, before all sources are compiled.
+        first = {next((s for s in sources if re.search(f'["/]{f.path.name}"', s.read_text())), sources[0])
                  for f in files if f.path.suffix == ".hpp"}
         for pending in (first, set(sources) - first):
             while pending:
                 with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-                    said = dict(zip(pending, pool.map(lambda s: self.compile(self.place(s), objects[s], self.commands[s]), pending)))
+                    compile_one = lambda s: self.compile(self.place(s), objects[s], self.commands[s])
+                    said = dict(zip(pending, pool.map(compile_one, pending)))
                 wrong, lines = {s: text for s, text in said.items() if text}, {}
                 for text in wrong.values():
                     for name, line in self.blamed(text, by_place):
                         lines.setdefault(name, set()).add(line)
                 dropped = [by_place[name].drop(of_file, numbers) for name, of_file in lines.items()]
-                if wrong and not any(dropped):  # then what is wrong there comes from elsewhere in the function
+                if wrong and not any(dropped):  # then the cause is elsewhere in the function
                     dropped = [f.drop({n for at in of_file for n in f.function_at(at)}, numbers)
                                for f, of_file in ((by_place[name], lines[name]) for name in lines)]
                 if wrong and not any(dropped):
-                    raise OSError(f"compiling {next(iter(wrong))} fails, whatever is switched:\n{next(iter(wrong.values()))[:3000]}")
+                    source, text = next(iter(wrong.items()))
+                    raise OSError(f"{source} does not compile with any choice of mutants:\n{text[:3000]}")
                 for name in lines:
                     self.write(by_place[name].path, by_place[name].copy())
                 pending = set(wrong)
         return [switches] + [objects[s] for s in sources]
 
     def link(self, program, objects):
-        """The program with objects in front of the archives, which then add nothing of those sources."""
-        lines = subprocess.run(["ninja", "-t", "commands", f"cuda_host_{program}"], cwd=self.folder, check=True, text=True,
-                               capture_output=True).stdout.splitlines()
+        """Links the program with these objects before the archives, so that they replace the archives' members."""
+        lines = subprocess.run(["ninja", "-t", "commands", f"cuda_host_{program}"], cwd=self.folder, check=True,
+                               text=True, capture_output=True).stdout.splitlines()
         step = next(part for part in lines[-1].split(" && ") if f"-o cuda-host/bin/{program} " in part)
         words, to = shlex.split(step), self.work / program
         at = words.index("-o")
@@ -343,7 +346,7 @@ class Build:
         return to
 
     def run(self, words, limit_s, environment=None):
-        """Returns no code when it takes more than limit_s of processor time: other work on the machine does not count."""
+        """Runs a program. returncode is None if it takes more than limit_s of CPU time (independent of other load)."""
         env = os.environ | {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"} | (environment or {})
         limit = (int(limit_s) + 1, int(limit_s) + 2)
         with subprocess.Popen(words, cwd=self.folder, env=env, text=True, errors="replace", stdout=subprocess.PIPE,
@@ -358,11 +361,11 @@ class Build:
             return subprocess.CompletedProcess(words, None if too_long else process.returncode, out, err)
 
 
-# --- The tests ------------------------------------------------------------------------------------------------------------------
+# --- The tests -------------------------------------------------------------------------------------------------------
 
 @dataclasses.dataclass
 class Case:
-    """A test case, or a reference file: how it runs, and once it has run, how long it takes and which mutants it comes by."""
+    """A test case or reference file: its command, and after its first run its time and the mutants that it reaches."""
     name: str
     words: list
     environment: dict
@@ -371,7 +374,7 @@ class Case:
 
 
 def pattern(name):
-    return re.sub(r"[,\\*\"]", "?", name)  # a comma would end a pattern
+    return re.sub(r"[,\\*\"]", "?", name)  # a comma would end the pattern
 
 
 class Tests:
@@ -390,7 +393,7 @@ class Tests:
                         select = [f"-tc={pattern(name)}"] + ([f"-ts={pattern(suite)}"] if suite else [])
                         self.cases.append(Case(f"{suite}: {name}", words + ["-aa=1"] + select, environment))
         if options.cases == "*":
-            beside = build.work / "lockstep-prep"  # where the program looks for it
+            beside = build.work / "lockstep-prep"  # lockstep looks for it in its own folder
             if not beside.is_symlink():
                 beside.symlink_to(build.folder / "bin/lockstep-prep")
             words = [str(ROOT / "tests/cuda_host/verify.sh"), str(build.link("lockstep", objects))]
@@ -402,51 +405,51 @@ class Tests:
                 for precision in ("--no-double", "--double"):
                     self.cases.append(Case(f"{file.name} {precision}", words + [str(alone), precision], {}))
         if not self.cases:
-            raise OSError(f"no test case is called '{options.cases}'")
+            raise OSError(f"no test case matches '{options.cases}'")
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             list(pool.map(self.explore, self.cases))
-        self.killers = {}  # file -> cases that noticed a mutant of it: the first to try
+        self.killers = {}  # file -> cases that killed a mutant of it; these run first
 
     def explore(self, case):
-        """Runs it with all mutants off."""
+        """Runs a case with all mutants off."""
         to = self.build.work / f"reached-{id(case)}"
         to.unlink(missing_ok=True)
         begun = time.monotonic()
         done = self.build.run(case.words, 1200, case.environment | {"LOCKSTEP_MUTANTS_REACHED": str(to)})
         case.seconds = time.monotonic() - begun
         if done.returncode != 0:
-            raise OSError(f"{shlex.join(case.words)} fails with the kernels as they are:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-        if to.exists():  # reference files of the preparation run nothing
+            output = done.stdout[-3000:] + done.stderr[-3000:]
+            raise OSError(f"{shlex.join(case.words)} fails without mutants:\n{output}")
+        if to.exists():  # reference files of preparation programs run no kernel
             case.reached = frozenset(map(int, to.read_text().split()))
             to.unlink()
 
     def notice(self, file, number):
-        """What noticed a mutant: the name of a case and how it ended. None when all passed; empty if none comes by its place."""
+        """The case that killed a mutant and how. None if all passed, empty if no case reaches the mutant."""
         cases = [c for c in self.cases if number in c.reached]
         first = self.killers.setdefault(file, [])
         for case in sorted(cases, key=lambda c: (c.name not in first, c.seconds)):
-            done = self.build.run(case.words, 5 + 10 * case.seconds, case.environment | {"LOCKSTEP_MUTANT": str(number)})
+            environment = case.environment | {"LOCKSTEP_MUTANT": str(number)}
+            done = self.build.run(case.words, 5 + 10 * case.seconds, environment)
             if done.returncode != 0:
                 if case.name not in first and done.returncode is not None:
                     first.append(case.name)
-                how = "takes too long" if done.returncode is None else "ends the program" if done.returncode < 0 else "fails"
+                how = ("takes too long" if done.returncode is None else
+                       "ends the program" if done.returncode < 0 else "fails")
                 return f"'{case.name}' {how}"
         return None if cases else ""
 
 
-# --- The run --------------------------------------------------------------------------------------------------------------------
-
-OUTCOMES = ["killed", "survived", "equivalent"]
-
+# --- The run ---------------------------------------------------------------------------------------------------------
 
 def report(file, mutant, outcome, by):
     before, after = mutant.lines(file.source)
-    print(f"{outcome}: {file.name}:{mutant.line(file.source)} ({mutant.kind}) {by}\n  - {before}\n  + {after}", flush=True)
+    print(f"{outcome}: {file.name}:{mutant.line(file.source)} ({mutant.kind}) {by}\n  - {before}\n  + {after}",
+          flush=True)
 
 
 def campaign(build, files, options):
-    """The exit code."""
-    known = equivalents()
+    """Compiles the mutants, tries them and prints the results. Returns the exit code."""
     numbers = iter(range(1, 1 << 16))
     for file in files:
         file.choose(options, numbers)
@@ -455,61 +458,55 @@ def campaign(build, files, options):
     objects = build.compile_all(files, sources, options.jobs, numbers)
     compiled = time.monotonic()
     tests = Tests(build, objects, options)
-    print(f"{sum(len(f.switches) for f in files)} mutants in {len(sources)} sources, compiled in {compiled - begun:.0f} s; "
-          f"{len(tests.cases)} test cases and reference files, {time.monotonic() - compiled:.0f} s", flush=True)
+    print(f"{sum(len(f.switches) for f in files)} mutants in {len(sources)} sources, compiled in "
+          f"{compiled - begun:.0f} s; {len(tests.cases)} test cases and reference files, "
+          f"{time.monotonic() - compiled:.0f} s", flush=True)
     total = dict.fromkeys(OUTCOMES, 0)
 
-    def judge(file, number):
+    def evaluate(file, number):
         mutant = file.switches[number]
-        if (file.name, *mutant.lines(file.source)) in known:
-            outcome, by = "equivalent", "listed"
-        else:
-            by = tests.notice(file.name, number)
-            outcome = "killed" if by else "survived"
-            by = "no test comes by" if by == "" else by or ""
+        by = tests.notice(file.name, number)
+        reason = file.marks.get(mutant.line(file.source))
+        outcome = "killed" if by else "equivalent" if reason else "survived"
         if outcome == "survived" or options.verbose:
-            report(file, mutant, outcome, by)
+            report(file, mutant, outcome, by or reason or ("no test reaches it" if by == "" else ""))
         return outcome
 
-    print(f"{'kernels':40}" + "".join(f"{o:>14}" for o in OUTCOMES) + "   seconds", flush=True)
+    print(f"{'file':40}" + "".join(f"{o:>14}" for o in OUTCOMES) + "   seconds", flush=True)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for file in files:
             begun = time.monotonic()
-            found = list(pool.map(lambda number: judge(file, number), sorted(file.switches)))
+            found = list(pool.map(lambda number: evaluate(file, number), sorted(file.switches)))
             for outcome in found:
                 total[outcome] += 1
-            print(f"{file.name:40}" + "".join(f"{found.count(o):14}" for o in OUTCOMES) + f"{time.monotonic() - begun:10.0f}", flush=True)
+            print(f"{file.name:40}" + "".join(f"{found.count(o):14}" for o in OUTCOMES) +
+                  f"{time.monotonic() - begun:10.0f}", flush=True)
     print(f"{'all':40}" + "".join(f"{total[o]:14}" for o in OUTCOMES))
     return 1 if total["survived"] else 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="*", type=pathlib.Path, help="sources and headers with kernels; default: all")
-    parser.add_argument("--build", type=pathlib.Path, default="build", help="a build tree with the host build (Ninja)")
-    parser.add_argument("--per-function", type=int, default=2, help="mutants of each function: a sign, an index, a comparison, a constant, ...")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="mutants of these kinds only")
-    parser.add_argument("--seed", type=int, default=1, help="chooses the mutants")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="programs at a time")
-    parser.add_argument("--cases", default="*", help="only test cases of such names, without reference files")
-    parser.add_argument("--line", type=int, action="append", dest="lines", help="all mutants of this line (may be repeated), no others")
-    parser.add_argument("--verbose", action="store_true", help="every mutant, and what noticed it")
-    parser.add_argument("--list", action="store_true", help="print the mutants of the files, and try none")
+    add = parser.add_argument
+    add("files", nargs="*", help="names of sources and headers with kernels; default: all")
+    add("--build", type=pathlib.Path, default="build", help="a Ninja build tree with the host build")
+    add("--per-function", type=int, default=2, help="mutants per function")
+    add("--seed", type=int, default=1, help="chooses the mutants")
+    add("--jobs", type=int, default=os.cpu_count(), help="programs that run at a time")
+    add("--cases", default="*", help="a pattern of test cases; without reference files")
+    add("--line", type=int, action="append", dest="lines", help="only mutants of this line, all of them; repeatable")
+    add("--verbose", action="store_true", help="report every mutant and what killed it")
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         build = Build(options.build)
-        paths = [f.resolve() for f in options.files] or [*build.commands, *build.headers]
-        unknown = [str(p) for p in paths if p not in build.commands and p not in build.headers]
+        known = sorted([*build.commands, *build.headers])
+        names = [pathlib.Path(f).name for f in options.files]
+        unknown = set(names) - {p.name for p in known}
         if unknown:
-            raise OSError(f"{options.build} does not compile {', '.join(unknown)}")
-        files = [f for f in map(File, sorted(paths)) if bodies(without_comments(f.source))]
-        if not options.list:
-            return campaign(build, files, options)
-        for file in files:
-            for mutant in (m for function in mutants_of(file.source) for m in function):
-                report(file, mutant, "mutant", "")
-        return 0
+            raise OSError(f"{options.build} does not compile {', '.join(sorted(unknown))}")
+        chosen = [p for p in known if p.name in names or not names]
+        return campaign(build, [f for f in map(File, chosen) if bodies(without_comments(f.source))], options)
     except (OSError, subprocess.SubprocessError) as error:
         print(f"mutate: {error}", file=sys.stderr)
         return 2

@@ -10,7 +10,8 @@ bool reached[kMost] = {};
 
 namespace {
 
-/// LOCKSTEP_MUTANT: the one that is on. LOCKSTEP_MUTANTS_REACHED: a file that gets the numbers of those whose places have run.
+/// LOCKSTEP_MUTANT: the mutant that is on. LOCKSTEP_MUTANTS_REACHED: the file that receives the numbers of mutants
+/// whose code has run.
 struct Program {
   Program() {
     if (const char* text = std::getenv("LOCKSTEP_MUTANT")) chosen = std::atoi(text);

@@ -3,19 +3,19 @@
 
 #include <type_traits>
 
-/// What mutate.py puts into copies of the kernels: each mistake is there with a switch, and LOCKSTEP_MUTANT=<number> turns
-/// one of them on when a program starts. All are off without it, and nothing is computed differently then.
+/// Support for the mutants that mutate.py adds to copies of the kernels. Each mutant has a switch.
+/// LOCKSTEP_MUTANT=<number> turns one on at program start. With all switches off the results do not change.
 namespace mutation {
 
 inline constexpr int kMost = 1 << 16;
 extern int chosen;           ///< the mutant that is on, or 0
-extern bool reached[kMost];  ///< mutants whose place has run, on or off
+extern bool reached[kMost];  ///< mutants whose code has run, on or off
 
 inline bool at_run_time(int id) {
   reached[id] = true;
   return id == chosen;
 }
-/// Whether the mutant is on. Never a constant: what the compiler must know cannot be switched and does not compile.
+/// Whether the mutant is on. Not a constant expression: a mutant in a constant expression does not compile.
 constexpr bool on(int id) {
   return std::is_constant_evaluated() ? (id < 0 ? false : throw "not a constant") : at_run_time(id);
 }
@@ -26,8 +26,8 @@ constexpr const T& either(int id, const T& first, const T& second) {
   return on(id) ? second : first;
 }
 
-/// a OP At<id>{} OP b is a OP b, or, with the mutant on, what the second column below makes of a and b: an operator between
-/// two operands binds what it bound before, whatever stands around it.
+/// a OP At<id>{} OP b is a OP b, or, with the mutant on, the operator of the last column below applied to a and b. It
+/// binds like the original operator, whatever the surrounding expression.
 template <int kId>
 struct At {};
 

@@ -21,7 +21,7 @@ const Dropout kDropout{.rate = 0.4, .seed = 3, .step = 9, .site = Site("here")};
 }  // namespace
 
 TEST_SUITE("nn.dropout") {
-  TEST_CASE("the end of a residual branch is the sum with what was dropped, and so are its gradients") {
+  TEST_CASE("add_dropped equals dropout and addition, in values and gradients") {
     CHECK(gradcheck([](Tape& t, auto v) { return add_dropped(t, v[0], v[1], kDropout, on_tape(t, kRows)); },
                     {{5, 7}, {5, 7}}) < 1e-7);
     const OwnedTensor x = random_tensor(DType::f32, {5, 7}, "x"), y = random_tensor(DType::f32, {5, 7}, "y");
@@ -34,7 +34,7 @@ TEST_SUITE("nn.dropout") {
     CHECK(same_bits(add_dropped(t, vx, vy, {}, kRows).value(), add(t, vx, vy).value()));
   }
 
-  TEST_CASE("a layer that drops is the layer and then the dropout, and so are its gradients") {
+  TEST_CASE("a linear layer with dropout equals the layer followed by dropout, in values and gradients") {
     ParamStore params(DType::f64);
     const Linear layer = add_linear(params, "layer", 4, 6, init::uniform(1), init::uniform(1));
     params.allocate(2);

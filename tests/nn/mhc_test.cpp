@@ -33,7 +33,7 @@ double at(const Tensor& t, std::int64_t i) { return t.data<double>()[i]; }
 }  // namespace
 
 TEST_SUITE("nn.mhc") {
-  TEST_CASE("maps, read and write agree with the definition, for each number of streams, to the bit for any rows") {
+  TEST_CASE("maps, read and write agree with the definition for each number of streams, bit for bit for any rows") {
     Stream stream;
     for_every_isa([&] {
       for (const std::int64_t n : {1, 2, 3, 4, 5}) {
@@ -107,12 +107,12 @@ TEST_SUITE("nn.mhc") {
     }
   }
 
-  TEST_CASE("copies and sums of streams are each other's gradient") {
+  TEST_CASE("copying and summing streams are each other's gradient") {
     const auto both = [](Tape& t, const std::vector<Var>& v) { return sum_streams(t, copy_to_streams(t, v[0], 3)); };
     CHECK(gradcheck(both, {{5, 2}}) < 1e-9);
   }
 
-  TEST_CASE("too many streams or steps are refused") {
+  TEST_CASE("too many streams or iterations are errors") {
     ParamStore params;
     CHECK_THROWS_AS(add_mhc_site(params, "a", {.streams = 9, .columns = 2}, 0), Error);
     CHECK_THROWS_AS(add_mhc_site(params, "b", {.streams = 2, .columns = 2, .iterations = 65}, 0), Error);

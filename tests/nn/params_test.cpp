@@ -13,7 +13,7 @@ using namespace lockstep;
 using namespace lockstep::test;
 
 TEST_SUITE("nn.params") {
-  TEST_CASE("parameters lie in one vector in registration order, each at a multiple of 64 bytes, the gaps zero") {
+  TEST_CASE("parameters lie in one vector in registration order, at multiples of 64 bytes, with zero gaps") {
     for (const DType dtype : {DType::f32, DType::f64}) {
       ParamStore store(dtype);
       Param& a = store.add("a", {3, 5}, init::ones());
@@ -39,14 +39,16 @@ TEST_SUITE("nn.params") {
     }
   }
 
-  TEST_CASE("initial values depend on seed, name and element alone, and f32 values are the rounded f64 ones") {
+  TEST_CASE("initial values depend on seed, name and element only, and f32 values are the rounded f64 values") {
     ParamStore one(DType::f64), other(DType::f32), reseeded(DType::f64);
     const Param& a = one.add("w", {4, 7}, init::normal(2));
     other.add("before", {100}, init::uniform(1));
     const Param& b = other.add("w", {4, 7}, init::normal(2));
     const Param& c = reseeded.add("w", {4, 7}, init::normal(2));
     const Param& d = reseeded.add("v", {4, 7}, init::normal(2));
-    one.allocate(5), other.allocate(5), reseeded.allocate(6);
+    one.allocate(5);
+    other.allocate(5);
+    reseeded.allocate(6);
     CHECK(same_bits(converted(a.value, DType::f32), b.value));
     CHECK_FALSE(same_bits(a.value, c.value));
     CHECK_FALSE(same_bits(c.value, d.value));
@@ -54,7 +56,7 @@ TEST_SUITE("nn.params") {
     CHECK(a.value.data<double>()[9] == 2 * draws.normal(9));
   }
 
-  TEST_CASE("the initialisers have the distributions that they name") {
+  TEST_CASE("the initialisers have the distributions of their names") {
     ParamStore store(DType::f64);
     const Param& n = store.add("n", {20000}, init::normal(3));
     const Param& u = store.add("u", {20000}, init::uniform(0.5));
@@ -76,7 +78,7 @@ TEST_SUITE("nn.params") {
     CHECK(moments(z.value)[2] == 0);
   }
 
-  TEST_CASE("the hash notices one flipped bit and nothing else") {
+  TEST_CASE("the hash changes with one flipped bit and is equal for equal values") {
     ParamStore a, b;
     for (ParamStore* s : {&a, &b}) s->add("w", {33}, init::normal(1)), s->allocate(3);
     CHECK(a.hash() == b.hash());
@@ -84,19 +86,19 @@ TEST_SUITE("nn.params") {
     CHECK(a.hash() != b.hash());
   }
 
-  TEST_CASE("misuse is named") {
+  TEST_CASE("misuse is an error that names the parameter") {
     ParamStore store;
     store.add("w", {2}, init::zeros());
-    CHECK_THROWS_WITH_AS(store.add("w", {2}, init::zeros()), "parameter w: the name is taken", Error);
+    CHECK_THROWS_WITH_AS(store.add("w", {2}, init::zeros()), "adding parameter w: the name is taken", Error);
     CHECK_THROWS_AS(Gradients{store}, Error);
     store.allocate(1);
     CHECK_THROWS_WITH_AS(store.add("v", {2}, init::zeros()),
-                         "parameter v: all parameters must be added before allocate()", Error);
+                         "adding parameter v: all parameters must be added before allocate()", Error);
     CHECK_THROWS_AS(store.allocate(1), Error);
-    CHECK_THROWS_WITH_AS(store.at("u"), "no parameter is named u", Error);
+    CHECK_THROWS_WITH_AS(store.at("u"), "looking up parameter u: no parameter has this name", Error);
   }
 
-  TEST_CASE("row-sparse gradients remember their rows once each, and zero() clears just what was touched") {
+  TEST_CASE("row-sparse gradients record each touched row once, and zero() clears only touched rows") {
     ParamStore store(DType::f64);
     store.add("dense", {5}, init::zeros());
     Param& table = store.add("table", {130, 3}, init::zeros());
@@ -123,10 +125,10 @@ TEST_SUITE("nn.params") {
     };
     CHECK(sum(gradients.of(store.at("dense"))) == 0);
     CHECK(sum(gradients.of(store.at("last"))) == 0);
-    CHECK(sum(gradients.of(table)) == 126 * 3);  // four rows cleared, the others were promised to be zero
+    CHECK(sum(gradients.of(table)) == 126 * 3);  // zero() cleared four rows; by contract the others are zero already
   }
 
-  TEST_CASE("a tape hands out touched rows only where it hands out a gradient") {
+  TEST_CASE("a tape returns touched rows only if it returns a gradient") {
     ParamStore store;
     Param& table = store.add("table", {4, 3}, init::zeros());
     table.row_sparse = true;
@@ -144,7 +146,7 @@ TEST_SUITE("nn.params") {
     CHECK_FALSE(train.grad_of(table));
   }
 
-  TEST_CASE("operations read a rounded copy that follows the masters when it is refreshed" *
+  TEST_CASE("operations read a rounded copy, and refresh() updates it from the masters" *
             doctest::test_suite("nn.params.cuda") * doctest::skip(gpu_count() == 0)) {
     const Device gpu{DeviceKind::cuda, 0};
     Stream stream(gpu);

@@ -16,7 +16,7 @@ using namespace lockstep;
 using namespace lockstep::test;
 
 namespace {
-/// Two layers that share one weight, and a third: enough for every question about order and counting.
+/// Two layers with a shared weight and a third layer, for tests of order and counting.
 struct Net {
   ParamStore params{DType::f64};
   Linear shared, last;
@@ -30,7 +30,8 @@ struct Net {
   }
 };
 
-/// y = factor x, written out here: the record that the documentation describes, with a gradient that may be wrong on purpose.
+/// y = factor x as a recorded operation. `claimed` is the factor of the backward; another value makes the gradient
+/// wrong.
 Var times(Tape& t, Var x, double factor, double claimed) {
   Var y = t.output(x.shape(), t.wants_grad({x}));
   for (std::int64_t i = 0; i < x.value().size(); ++i)
@@ -48,7 +49,7 @@ double first(const Tensor& t) { return t.data<double>()[0]; }
 }  // namespace
 
 TEST_SUITE("nn.tape") {
-  TEST_CASE("the gradient check accepts a right gradient and finds a wrong one") {
+  TEST_CASE("the gradient check accepts a correct gradient and rejects a wrong one") {
     const auto check = [](double claimed) {
       return gradcheck([=](Tape& t, const std::vector<Var>& v) { return times(t, v[0], 3, claimed); }, {{4, 2}},
                        nullptr, 1, Where::cpu);
@@ -60,8 +61,7 @@ TEST_SUITE("nn.tape") {
   }
 
   TEST_CASE(
-      "the gradient check finds an operation that stores where it should add, and one that adds to what was never "
-      "written") {
+      "the gradient check finds an operation that stores instead of adding, and one that adds to unwritten memory") {
     const auto check = [](bool honest_store, bool honest_add) {
       return gradcheck(
           [=](Tape& t, const std::vector<Var>& v) {
@@ -86,13 +86,13 @@ TEST_SUITE("nn.tape") {
     CHECK(check(false, true) > 0.01);
   }
 
-  TEST_CASE("a network's gradients agree with finite differences, a weight that is used twice included") {
+  TEST_CASE("gradients of a network agree with finite differences, including a weight that is used twice") {
     Net net;
     CHECK(gradcheck([&](Tape& t, const std::vector<Var>& v) { return net.forward(t, v[0]); }, {{5, 4}}, &net.params) <
           1e-7);
   }
 
-  TEST_CASE("the first writer stores, the later ones add, and records run in reverse order") {
+  TEST_CASE("the first writer stores, later writers add, and records run in reverse order") {
     Stream stream;
     Arena arena;
     Tape t(stream, arena, DType::f64, Tape::Mode::inputs);
@@ -121,7 +121,7 @@ TEST_SUITE("nn.tape") {
     CHECK(first(x.grad()) == 20);
   }
 
-  TEST_CASE("parameter gradients are added to, over calls and over tapes, and scale with the seed") {
+  TEST_CASE("parameter gradients accumulate over calls and tapes, and scale with the seed") {
     Net net;
     Stream stream;
     Arena arena;
@@ -142,7 +142,7 @@ TEST_SUITE("nn.tape") {
     for (const double v : thrice.flat().span<double>()) CHECK(v == 0);
   }
 
-  TEST_CASE("mode inputs finds the gradients of variables and leaves parameter gradients alone") {
+  TEST_CASE("mode inputs computes gradients of variables and no parameter gradients") {
     Net net;
     Stream stream;
     Arena arena;
@@ -164,7 +164,7 @@ TEST_SUITE("nn.tape") {
     }
   }
 
-  TEST_CASE("mode forward records nothing, gives the same values and refuses a backward") {
+  TEST_CASE("mode forward records nothing, returns the same values and rejects a backward") {
     Net net;
     Stream stream;
     Arena arena;
@@ -180,7 +180,7 @@ TEST_SUITE("nn.tape") {
     CHECK_THROWS_AS(Tape(stream, arena, DType::f64, Tape::Mode::train), Error);
   }
 
-  TEST_CASE("frozen parameters get no gradient, and what only they need is not computed") {
+  TEST_CASE("frozen parameters get no gradient, and work that only they need is skipped") {
     Net net;
     net.params.at("shared.weight").trainable = net.params.at("shared.bias").trainable = false;
     Stream stream;
@@ -195,7 +195,7 @@ TEST_SUITE("nn.tape") {
     CHECK(std::abs(first(gradients.of(*net.last.bias))) == 3);
   }
 
-  TEST_CASE("a parameter is ready once, after the last record that adds to it, and in the order of the backward") {
+  TEST_CASE("a parameter is ready once, after the last record that adds to it, in backward order") {
     Net net;
     Stream stream;
     Arena arena;
@@ -208,7 +208,7 @@ TEST_SUITE("nn.tape") {
       ready.push_back(p.name);
       if (p.name == "shared.weight") at_ready = converted(gradients.of(p), DType::f64);
     });
-    // A result that nobody uses holds a use of 'last': it must not keep the parameter waiting.
+    // An unused result also counts as a use of 'last'; it must not delay the parameter.
     Var y = net.forward(t, t.constant(x));
     linear(t, t.constant(x), net.last);
     t.backward(y);
@@ -216,7 +216,7 @@ TEST_SUITE("nn.tape") {
     CHECK(same_bits(at_ready, gradients.of(*net.shared.weight)));
   }
 
-  TEST_CASE("parameters may come last: the same bits, and a table is ready before the products for weights") {
+  TEST_CASE("with parameters_last() the bits are the same, and a table is ready before the products for weights") {
     ParamStore params(DType::f64);
     const Param& table = params.add("table", {5, 4}, init::normal(0.5));
     const Linear shared = add_linear(params, "shared", 4, 4, init::normal(0.5), init::normal(0.5));
@@ -241,7 +241,7 @@ TEST_SUITE("nn.tape") {
     CHECK(late == std::vector<std::string>{"table", "last.weight", "last.bias", "shared.weight", "shared.bias"});
   }
 
-  TEST_CASE("after the first step an arena neither grows nor moves: every address repeats") {
+  TEST_CASE("after the first step the arena does not grow and every address repeats") {
     Net net;
     Stream stream;
     Arena arena(Device{}, 256);

@@ -19,7 +19,7 @@ namespace {
 constexpr Activation kAll[] = {Activation::none,    Activation::gelu,       Activation::relu, Activation::tanh,
                                Activation::sigmoid, Activation::leaky_relu, Activation::elu,  Activation::silu};
 
-/// Value and derivative by their definitions, in extended precision.
+/// Value and derivative by definition, in extended precision.
 std::pair<double, double> exact(Activation activation, double x) {
   const long double a = x, e = std::exp(a), s = 1 / (1 + std::exp(-a));
   const long double phi = std::erfc(-a / std::sqrt(2.0L)) / 2,
@@ -48,7 +48,7 @@ std::pair<double, double> exact(Activation activation, double x) {
   return {};
 }
 
-/// Distance in units in the last place of the reference (of the smallest normal number at least).
+/// The distance in units in the last place of the reference (at least those of the smallest normal number).
 template <class T>
 double ulps(T value, double reference) {
   const T r = static_cast<T>(std::max(std::abs(reference), static_cast<double>(std::numeric_limits<T>::min())));
@@ -72,8 +72,14 @@ Worst worst_ulps(Activation activation, double low, double high, std::int64_t n)
     const double at = static_cast<double>(x->data<T>()[i]);
     const auto [value, derivative] = exact(activation, at);
     const double u = ulps(y->data<T>()[i], value), v = ulps(d->data<T>()[i], derivative);
-    if (u > worst.value) worst.value = u, worst.at_value = at;
-    if (v > worst.derivative) worst.derivative = v, worst.at_derivative = at;
+    if (u > worst.value) {
+      worst.value = u;
+      worst.at_value = at;
+    }
+    if (v > worst.derivative) {
+      worst.derivative = v;
+      worst.at_derivative = at;
+    }
   }
   return worst;
 }
@@ -90,9 +96,9 @@ TEST_SUITE("ops.activation") {
                       f64 = worst_ulps<double>(activation, low, high, 20001);
           CAPTURE(f32.at_value);
           const bool gelu = activation == Activation::gelu;
-          // Without a fused multiply-add the rounding of x^2 in exp(-x^2/2) cannot be made good: x^2/2 ulp.
+          // Without a fused multiply-add the rounding error of x^2 in exp(-x^2/2) cannot be corrected: x^2/2 ulp.
           CHECK(f32.value < (gelu && ops::active_isa() == ops::Isa::generic ? 41 : gelu ? 6 : 3));
-          // The C library's erfc gets a rounded x/sqrt 2: x^2 ulp.
+          // The C library's erfc receives a rounded x/sqrt 2: x^2 ulp.
           CHECK(f64.value < (gelu ? 2 + 1.5 * high * high : 4));
         }
       }
@@ -103,7 +109,8 @@ TEST_SUITE("ops.activation") {
     for_every_isa([&] {
       for (const Activation activation : kAll) {
         CAPTURE(std::string(ops::name(activation)));
-        // gelu' and silu' change sign, near -0.75 and -1.28: there the error is small beside the largest derivative, not beside zero.
+        // gelu' and silu' change sign near -0.75 and -1.28: there the error is small relative to the largest
+        // derivative, not relative to zero.
         const bool crosses = activation == Activation::gelu || activation == Activation::silu;
         const Worst inner = worst_ulps<float>(activation, crosses ? -0.5 : -9, 9, 20001);
         CAPTURE(inner.at_derivative);
@@ -180,7 +187,7 @@ TEST_SUITE("ops.activation") {
     }
   }
 
-  TEST_CASE("names are read back, and an unknown one is answered with the list") {
+  TEST_CASE("names parse back, and an unknown name gets the list of names") {
     for (const Activation activation : kAll) CHECK(ops::parse_activation(ops::name(activation)) == activation);
     CHECK_THROWS_WITH_AS(
         ops::parse_activation("swish"),

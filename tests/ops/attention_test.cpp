@@ -21,7 +21,8 @@ struct Sizes {
   Shape shape() const { return {batch, time, heads * width}; }
   AttentionOptions options() const {
     AttentionOptions o;
-    o.heads = heads, o.scale = 1 / std::sqrt(static_cast<double>(width));
+    o.heads = heads;
+    o.scale = 1 / std::sqrt(static_cast<double>(width));
     return o;
   }
 };
@@ -33,7 +34,7 @@ AttentionOptions with_heads(std::int64_t heads) {
 constexpr Sizes kSizes[] = {{2, 7, 3, 5},   {1, 1, 1, 1},    {3, 8, 4, 16}, {1, 31, 2, 64},
                             {2, 67, 1, 33}, {1, 200, 1, 12}, {0, 4, 2, 3}};
 
-/// By the definition, in f64.
+/// The definition, in f64.
 void reference(const Sizes& s, const Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v) {
   const std::int64_t columns = s.heads * s.width;
   const auto at = [&](const Tensor& t, std::int64_t b, std::int64_t i, std::int64_t c) -> double& {
@@ -57,7 +58,7 @@ void reference(const Sizes& s, const Tensor& y, const Tensor& q, const Tensor& k
       }
 }
 
-/// Queries, keys and values side by side.
+/// Packs queries, keys and values side by side.
 OwnedTensor packed(const Sizes& s, const Tensor& q, const Tensor& k, const Tensor& v) {
   const std::int64_t columns = s.heads * s.width;
   OwnedTensor all(q.dtype(), {s.batch, s.time, 3 * columns});
@@ -123,13 +124,13 @@ TEST_SUITE("ops.attention") {
     });
   }
 
-  TEST_CASE("the gradient of a long sequence, which is found block by block, agrees with finite differences") {
+  TEST_CASE("the gradient of a long sequence, computed block by block, agrees with finite differences") {
     const Sizes s{1, 131, 1, 2};
     const auto f = [&](Tape& t, const std::vector<Var>& v) { return attention(t, v[0], v[1], v[2], s.options()); };
     CHECK(gradcheck(f, {s.shape(), s.shape(), s.shape()}) < 1e-7);
   }
 
-  TEST_CASE("single precision finds the gradient of double precision") {
+  TEST_CASE("the f32 gradient agrees with the f64 gradient") {
     for_every_isa([&] {
       for (const Sizes& s : kSizes) {
         CAPTURE(s.time);
@@ -140,7 +141,7 @@ TEST_SUITE("ops.attention") {
         const Result single = run(s, converted(q, DType::f32), converted(k, DType::f32), converted(v, DType::f32),
                                   converted(dy, DType::f32));
         CHECK(difference(single.lse, exact.lse) < 1e-6);
-        if (s.time == 1) continue;  // dq and dk are then zero, up to rounding
+        if (s.time == 1) continue;  // dq and dk are then zero up to rounding
         CHECK(difference(single.dq, exact.dq) < 1e-5);
         CHECK(difference(single.dk, exact.dk) < 1e-5);
         CHECK(difference(single.dv, exact.dv) < 1e-5);
@@ -183,7 +184,7 @@ TEST_SUITE("ops.attention") {
       for (const float x : t->view().span<float>()) CHECK(std::isfinite(x));
   }
 
-  TEST_CASE("a NaN stays one") {
+  TEST_CASE("a NaN stays a NaN") {
     const Sizes s{1, 9, 1, 4};
     const OwnedTensor q = random_tensor(DType::f32, s.shape(), "q"), k = random_tensor(DType::f32, s.shape(), "k"),
                       v = random_tensor(DType::f32, s.shape(), "v");
@@ -193,7 +194,7 @@ TEST_SUITE("ops.attention") {
     CHECK(std::isnan(r.dq->data<float>()[0]));
   }
 
-  TEST_CASE("shapes that do not fit are named") {
+  TEST_CASE("shapes that do not fit are reported") {
     Stream stream;
     const OwnedTensor y(DType::f32, {2, 3, 8}), q(DType::f32, {2, 3, 24}), k(DType::f32, {2, 3, 7});
     CHECK_THROWS_WITH_AS(ops::attention_forward(stream, y, {}, {q, {}, {}}, with_heads(3)),

@@ -16,7 +16,7 @@ namespace {
 constexpr Device kGpu{DeviceKind::cuda, 0};
 constexpr DType kHalves[] = {DType::bf16, DType::f16};
 
-/// x in another dtype by way of the GPU.
+/// Converts x to another dtype on the GPU.
 OwnedTensor cast_there(const Tensor& x, DType dtype) {
   Stream stream(kGpu);
   const OwnedTensor from = on_device(x, kGpu), to(dtype, x.shape(), kGpu);
@@ -26,7 +26,7 @@ OwnedTensor cast_there(const Tensor& x, DType dtype) {
 }  // namespace
 
 TEST_SUITE("ops.cast.cuda") {
-  TEST_CASE("a cast rounds as the host does, whatever the size" * doctest::skip(!gpu_present())) {
+  TEST_CASE("a cast rounds as on the host, for any size" * doctest::skip(!gpu_present())) {
     for (const std::int64_t n : {0, 1, 7, 8, 33, 1023})
       for (const DType half : kHalves)
         for (const DType from : {DType::f32, DType::f64}) {
@@ -52,17 +52,17 @@ TEST_SUITE("ops.cast.cuda") {
     CHECK(std::isnan(bf16s->data<float>()[5]));
   }
 
-  TEST_CASE("the processor refuses halves and says what it computes in") {
+  TEST_CASE("the CPU rejects halves and lists its dtypes") {
     Stream stream;
     const OwnedTensor x(DType::f32, {3}), y(DType::bf16, {3});
-    CHECK_THROWS_WITH_AS(ops::cast(stream, y, x), "cast: from f32 to bf16 on the CPU, which computes in f32 or f64",
-                         Error);
+    CHECK_THROWS_WITH_AS(ops::cast(stream, y, x),
+                         "cast: cannot convert f32 to bf16 on the CPU, which has only f32 and f64", Error);
     CHECK_THROWS_WITH_AS(
         ops::gemm_nt(stream, {OwnedTensor(DType::bf16, {3, 3}).view()}, y->reshaped({3, 1}), y->reshaped({3, 1})),
         "this operation computes in f32 or f64, not in bf16", Error);
   }
 
-  TEST_CASE("TF32 rounds what a product reads, and only where it is allowed" * doctest::skip(!gpu_present())) {
+  TEST_CASE("TF32 rounds the operands of a product, and only if allowed" * doctest::skip(!gpu_present())) {
     const auto product = [&](DType dtype) {
       Place p(dtype, kGpu);
       const Tensor c = p.out("c", {33, 20});

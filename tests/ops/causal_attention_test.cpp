@@ -59,10 +59,10 @@ std::uint32_t draw(const Dropout& d, std::uint32_t site, std::uint64_t sample, s
   const std::uint32_t drawn = at.draws(sample).block(16 * group + block)[word % 64 / 16];
   return drawn >> (i % per_word * static_cast<std::uint64_t>(bits)) & ((1u << bits) - 1u);
 }
-/// Element draws start anew for each query, 2^28 groups apart.
+/// Each query has its own range of element draws, 2^28 groups after the previous one.
 constexpr std::uint64_t kQuery = std::uint64_t{1} << 28;
 
-/// The definition, written out: dense, query by query.
+/// The definition: dense, query by query.
 OwnedTensor by_definition(const Tensor& q, const Tensor& k, const Tensor& v, const ops::CausalAttention& a,
                           const TimeBuckets& time) {
   OwnedTensor y(DType::f64, q.shape());
@@ -203,8 +203,7 @@ TEST_SUITE("ops.causal_attention") {
   }
 
   TEST_CASE(
-      "a finite fill lets later keys in with their share, and queries before the first one give nothing, nor a "
-      "gradient") {
+      "with a finite fill later keys take part, and rows before the first query have neither result nor gradient") {
     Stream stream;
     Case c = make_case({5, 40});
     for (const double fill : {-2.0, -1000.0}) {
@@ -233,7 +232,7 @@ TEST_SUITE("ops.causal_attention") {
     CHECK(difference(y, by_definition(x.q, x.k, x.v, a, {x.keys, x.values, small.times})) < 1e-12);
   }
 
-  TEST_CASE("a later row never changes an earlier result, and other sequences never change any, to the bit") {
+  TEST_CASE("later rows never change earlier results, and other sequences never change any, bit for bit") {
     Stream stream;
     const Case c = make_case({90, 33}), alone = make_case({33}), shorter = make_case({71});
     for_every_isa([&] {
@@ -261,7 +260,7 @@ TEST_SUITE("ops.causal_attention") {
     });
   }
 
-  TEST_CASE("a NaN stays one, and wrong shapes or times are named") {
+  TEST_CASE("a NaN stays a NaN, and wrong shapes or times are reported") {
     Stream stream;
     const Case c = make_case({4});
     const Inputs x(DType::f32, 4, 6, 3);

@@ -69,25 +69,6 @@ TEST_SUITE("ops.conv1d") {
     });
   }
 
-  TEST_CASE("the tangent is the transpose of the gradient") {
-    const Sizes s{11, 3, 5, 7};
-    const OwnedTensor x = random_tensor(DType::f64, {s.m, s.t}, "x"), w = random_tensor(DType::f64, {s.c, 1, s.k}, "w"),
-                      b = random_tensor(DType::f64, {s.c}, "b");
-    const OwnedTensor y(DType::f64, {s.m, s.c * s.t}), d(DType::f64, {s.m, s.c * s.t}),
-        ty(DType::f64, {s.m, s.c * s.t});
-    const OwnedTensor tx = random_tensor(DType::f64, {s.m, s.t}, "tx"),
-                      u = random_tensor(DType::f64, {s.m, s.c * s.t}, "u"), dx(DType::f64, {s.m, s.t});
-    Stream stream;
-    ops::conv1d_forward(stream, y, d, x, w, b, Activation::silu);
-    ops::conv1d_tangent(stream, ty, tx, w, d);
-    double forward = 0, backward = 0;
-    for (std::int64_t i = 0; i < ty->size(); ++i) forward += ty->data<double>()[i] * u->data<double>()[i];
-    ops::conv1d_backward(stream, {dx, false}, {}, {}, u, d, x, w);
-    for (std::int64_t i = 0; i < tx->size(); ++i) backward += tx->data<double>()[i] * dx->data<double>()[i];
-    CHECK(std::abs(forward - backward) < 1e-13 * std::abs(forward));
-    CHECK(std::abs(forward) > 1e-3);
-  }
-
   TEST_CASE("a row's bits do not depend on the other rows, and targets are stored or added") {
     for_every_isa([&] {
       const std::int64_t m = 40, c = 4, k = 3, t = 14;
@@ -110,7 +91,7 @@ TEST_SUITE("ops.conv1d") {
     });
   }
 
-  TEST_CASE("an even kernel is refused") {
+  TEST_CASE("an even kernel is an error") {
     Stream stream;
     const OwnedTensor x(DType::f32, {2, 3}), w(DType::f32, {1, 1, 4}), b(DType::f32, {1}), y(DType::f32, {2, 3});
     CHECK_THROWS_WITH_AS(ops::conv1d_forward(stream, y, {}, x, w, b, Activation::none),

@@ -51,7 +51,7 @@ TEST_SUITE("ops.cross_entropy") {
       }
   }
 
-  TEST_CASE("logits of any size give a finite loss; a NaN stays one") {
+  TEST_CASE("logits of any size give a finite loss; a NaN stays a NaN") {
     std::vector<float> x = {1e6F, -1e6F, 0, -3e4F, 3e4F, 2e4F}, dx(6);
     const std::vector<std::int32_t> labels = {1, 0};
     Stream stream;
@@ -67,7 +67,7 @@ TEST_SUITE("ops.cross_entropy") {
     CHECK(std::isnan(run()));
   }
 
-  TEST_CASE("a label that is no class is named") {
+  TEST_CASE("a label that is not a class is reported") {
     const OwnedTensor x = random_tensor(DType::f32, {2, 3}, "x");
     const std::vector<std::int32_t> labels = {1, 3};
     Stream stream;

@@ -17,7 +17,7 @@ using namespace lockstep::test;
 namespace {
 constexpr Dropout kDropout{.rate = 0.2, .seed = 5, .step = 3, .site = "test"};
 
-/// The draw of element i of a sample, from the definition: groups of 16 Philox blocks, seen as 128 numbers of 16 bits.
+/// The draw of element i of a sample by definition: groups of 16 Philox blocks, read as 128 numbers of 16 bits.
 std::uint32_t draw(const Dropout& d, std::uint64_t sample, std::uint64_t i) {
   const std::uint64_t group = i / 128, word = i % 128 / 2, lane = word % 16, block = lane / 2 + 8 * (lane % 2);
   const std::uint32_t bits = d.draws(sample).block(16 * group + block)[word / 16];
@@ -46,7 +46,7 @@ TEST_SUITE("ops.dropout") {
     });
   }
 
-  TEST_CASE("a sample's draws depend on neither its place nor its neighbours") {
+  TEST_CASE("a sample's draws depend on neither its position nor its neighbours") {
     Stream stream;
     const OwnedTensor x = random_tensor(DType::f32, {11, 50}, "x"), all(DType::f32, {11, 50}), one(DType::f32, {7, 50});
     const std::vector<std::int64_t> offsets = {0, 4, 11}, alone = {0, 7};
@@ -56,7 +56,7 @@ TEST_SUITE("ops.dropout") {
     CHECK(same_bits(one, all->slice(4, 7)));
   }
 
-  TEST_CASE("the fraction that stays is 1 - rate, and differs from step to step and from site to site") {
+  TEST_CASE("the kept fraction is 1 - rate, and the draws differ between steps and sites") {
     Stream stream;
     constexpr std::int64_t kSize = 100000;
     const OwnedTensor x(DType::f64, {1, kSize}), y(DType::f64, {1, kSize}), z(DType::f64, {1, kSize});
@@ -94,7 +94,7 @@ TEST_SUITE("ops.dropout") {
     CHECK(gradcheck([](Tape& t, const std::vector<Var>& v) { return dropout(t, v[0], {}, {}); }, {{5, 9}}) < 1e-7);
   }
 
-  TEST_CASE("wrong shapes and rates are named") {
+  TEST_CASE("wrong shapes and rates are reported") {
     Stream stream;
     const OwnedTensor x(DType::f32, {3, 2}), y(DType::f32, {3, 2});
     const std::vector<std::int64_t> offsets = {0, 2};

@@ -13,8 +13,7 @@ using namespace lockstep;
 using namespace lockstep::test;
 
 TEST_SUITE("ops.embedding") {
-  TEST_CASE(
-      "rows are scaled copies; repeated ids add up in their order, padding gets nothing, touched rows are noted") {
+  TEST_CASE("rows are scaled copies; repeated ids add up in order, padding is skipped, touched rows are recorded") {
     ParamStore params(DType::f32);
     Param& table = params.add("table", {6, 3}, init::normal(1));
     table.row_sparse = true;
@@ -51,7 +50,7 @@ TEST_SUITE("ops.embedding") {
     }
   }
 
-  TEST_CASE("an id outside the table is named") {
+  TEST_CASE("an id outside the table is reported") {
     Stream stream;
     const OwnedTensor table(DType::f32, {5, 2}), y(DType::f32, {1, 2});
     for (const std::int32_t id : {5, -1})

@@ -7,7 +7,7 @@
 
 namespace lockstep::test {
 
-/// Runs f once with each instruction set that the processor has.
+/// Runs f once with each available instruction set.
 template <class F>
 void for_every_isa(const F& f) {
   const ops::Isa before = ops::active_isa();

@@ -3,19 +3,34 @@
 #include <doctest/doctest.h>
 
 #include "ops/every_isa.hpp"
+#include "ops/fma_peak/fma_peak_kernels.hpp"
 
 using namespace lockstep;
 
+/// What is counted, not how fast it is: that depends on this machine's other work.
 TEST_SUITE("ops.fma_peak") {
-  TEST_CASE("the peak is that of a processor, and wider vectors or narrower numbers do not lower it") {
+  TEST_CASE("the counted operations are done, twice as many per round in f32 as in f64, more with wider vectors") {
     double before = 0;
     test::for_every_isa([&] {
-      const double f32 = ops::measure_fma_peak(DType::f32, 1, 0.04), f64 = ops::measure_fma_peak(DType::f64, 1, 0.04);
-      CHECK(f32 > 1e9);
-      CHECK(f32 < 2e12);
-      CHECK(f32 > 1.3 * f64);
-      CHECK(f32 > 1.1 * before);
+      double sink32 = 0, sink64 = 0;
+      const double f32 = ops::cpu::active_fma_rounds<float>(5000, &sink32);
+      const double f64 = ops::cpu::active_fma_rounds<double>(5000, &sink64);
+      CHECK(f32 == 2 * f64);
+      CHECK(f32 == 2 * ops::cpu::active_fma_rounds<float>(2500, &sink32));
+      CHECK(f32 >= before);
       before = f32;
+      // Each of the 12 chains x -> 0.999 x + 0.001 ends at 1, wherever it begins.
+      CHECK(sink32 == doctest::Approx(12).epsilon(1e-3));
+      CHECK(sink64 == doctest::Approx(12).epsilon(1e-6));
     });
+  }
+
+  TEST_CASE("a peak is measured in both types, on any number of threads") {
+    for (const DType dtype : {DType::f32, DType::f64})
+      for (const int threads : {1, 2}) {
+        const double peak = ops::measure_fma_peak(dtype, threads, 0.004);
+        CHECK(peak > 0);
+        CHECK(peak < 1e14);  // not infinite: a window that took no time
+      }
   }
 }

@@ -10,7 +10,7 @@ using namespace lockstep;
 using namespace lockstep::test;
 
 TEST_SUITE("ops.gather") {
-  TEST_CASE("rows come in the order asked for, repeated ones too, of any dtype") {
+  TEST_CASE("rows come in the requested order, with repetitions, in any dtype") {
     Stream stream;
     const OwnedTensor table = random_tensor(DType::f32, {5, 3}, "table"), y(DType::f32, {4, 3});
     const std::vector<std::int64_t> rows = {4, 0, 4, 2};
@@ -24,7 +24,7 @@ TEST_SUITE("ops.gather") {
     ops::gather_rows(stream, OwnedTensor(DType::f32, {0, 3}), table, {});
   }
 
-  TEST_CASE("a row that is not there is named") {
+  TEST_CASE("a row that does not exist is reported") {
     Stream stream;
     const OwnedTensor table(DType::f32, {5, 3}), y(DType::f32, {1, 3});
     CHECK_THROWS_WITH_AS(ops::gather_rows(stream, y, table, std::vector<std::int64_t>{5}),

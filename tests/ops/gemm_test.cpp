@@ -62,7 +62,7 @@ TEST_SUITE("ops.gemm") {
     for_every_isa([&] {
       for (const DType dtype : {DType::f32, DType::f64})
         for (const Kind kind : kKinds) {
-          // Each extent sweeps over all sizes while the two others take differing ones: 3 x 16 products a kind.
+          // Each extent takes all sizes while the other two vary with it: 3 x 16 products per kind.
           for (std::size_t s = 0; s < sizes.size(); ++s)
             for (int turn = 0; turn < 3; ++turn) {
               const std::int64_t u = sizes[s], v = sizes[(5 * s + 3) % sizes.size()],
@@ -100,7 +100,7 @@ TEST_SUITE("ops.gemm") {
     });
   }
 
-  TEST_CASE("accumulate adds to what was there, and only then") {
+  TEST_CASE("accumulate adds to the previous values; without it they do not matter") {
     for_every_isa([&] {
       for (const Kind kind : kKinds)
         for (const Product p :
@@ -193,7 +193,7 @@ TEST_SUITE("ops.gemm") {
     });
   }
 
-  TEST_CASE("shapes that do not fit are named") {
+  TEST_CASE("shapes that do not fit are reported") {
     OwnedTensor c(DType::f32, {3, 4}), a(DType::f32, {3, 5}), b(DType::f32, {4, 6});
     Stream stream;
     CHECK_THROWS_WITH_AS(ops::gemm_nt(stream, {c, false}, a, b),

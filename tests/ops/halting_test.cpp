@@ -12,7 +12,7 @@ using namespace lockstep::test;
 
 namespace {
 
-/// A sequence, what a segment of it found out, and what is to become of it.
+/// The state of a sequence, the results of its segment, and whether it must halt.
 struct Sequence {
   double q_halt, q_continue, next_halt, next_continue;
   std::int32_t steps, least;
@@ -20,29 +20,31 @@ struct Sequence {
   bool halts;  ///< with at most 3 segments
 };
 const std::vector<Sequence> kSequences = {
-    {1, 0.5, 0.1, 0.2, 0, 0, 4, 4, true},     // wants to
-    {0.5, 1, 0.1, 0.2, 0, 0, 4, 3, false},    // does not
-    {0.5, 0.5, 0.3, 0.2, 1, 0, 4, 4, false},  // is not sure
-    {1, 0.5, 0.1, 0.2, 0, 2, 4, 4, false},    // must not yet
-    {1, 0.5, 0.1, 0.2, 1, 2, 4, 4, true},     // may now
-    {-2, 1, 0.1, 0.2, 2, 3, 4, 1, true},      // must
-    {-1, -2, 3, 2, 0, 0, 0, 0, true},         // without a label
+    {1, 0.5, 0.1, 0.2, 0, 0, 4, 4, true},     // q votes for halting
+    {0.5, 1, 0.1, 0.2, 0, 0, 4, 3, false},    // q votes against
+    {0.5, 0.5, 0.3, 0.2, 1, 0, 4, 4, false},  // a tie
+    {1, 0.5, 0.1, 0.2, 0, 2, 4, 4, false},    // exploration forbids it
+    {1, 0.5, 0.1, 0.2, 1, 2, 4, 4, true},     // exploration now allows it
+    {-2, 1, 0.1, 0.2, 2, 3, 4, 1, true},      // most segments reached
+    {-1, -2, 3, 2, 0, 0, 0, 0, true},         // without labels
     {0, -1, -3, 2, 2, 0, 4, 4, true},
 };
 
-/// Their arrays.
+/// The arrays of these sequences.
 struct Step {
   std::vector<double> q, next_q, dq;
   std::vector<std::int32_t> steps, least, halted;
   std::vector<ops::SequenceScore> scores;
-  std::vector<ops::HaltingScore> figures;
+  std::vector<ops::HaltingScore> metrics;
   double loss = -1;
 
   explicit Step(const std::vector<Sequence>& sequences)
-      : dq(2 * sequences.size(), -1), halted(sequences.size(), -1), figures(sequences.size()) {
+      : dq(2 * sequences.size(), -1), halted(sequences.size(), -1), metrics(sequences.size()) {
     for (const Sequence& s : sequences) {
-      q.insert(q.end(), {s.q_halt, s.q_continue}), next_q.insert(next_q.end(), {s.next_halt, s.next_continue});
-      steps.push_back(s.steps), least.push_back(s.least);
+      q.insert(q.end(), {s.q_halt, s.q_continue});
+      next_q.insert(next_q.end(), {s.next_halt, s.next_continue});
+      steps.push_back(s.steps);
+      least.push_back(s.least);
       scores.push_back({.loss = 0.25 * static_cast<double>(s.labelled), .labelled = s.labelled, .correct = s.correct});
     }
   }
@@ -50,7 +52,7 @@ struct Step {
     const auto n = static_cast<std::int64_t>(steps.size());
     Stream stream;
     ops::halting_loss(stream, Tensor::of(&loss, {}), Tensor::of(dq.data(), {n, 2}), Tensor::of(steps.data(), {n}),
-                      Tensor::of(halted.data(), {n}), figures,
+                      Tensor::of(halted.data(), {n}), metrics,
                       {.q = Tensor::of(q.data(), {n, 2}),
                        .next_q = looks_ahead ? Tensor::of(next_q.data(), {n, 2}) : Tensor{},
                        .scores = scores,
@@ -62,7 +64,7 @@ struct Step {
 }  // namespace
 
 TEST_SUITE("ops.halting") {
-  TEST_CASE("a sequence halts when it wants to and may, or when it has had all its segments") {
+  TEST_CASE("a sequence halts when q and exploration agree, or when it has had all its segments") {
     Step step(kSequences);
     step.run({.most_steps = 3});
     for (std::size_t b = 0; b < kSequences.size(); ++b) {
@@ -70,16 +72,16 @@ TEST_SUITE("ops.halting") {
       CHECK(step.halted[b] == kSequences[b].halts);
       CHECK(step.steps[b] == kSequences[b].steps + 1);
     }
-    Step once(kSequences);  // a single segment: exploration has no say
+    Step once(kSequences);  // with a single segment, exploration does not count
     once.run({.most_steps = 1}, false);
     for (const std::int32_t halted : once.halted) CHECK(halted == 1);
-    Step tiny(kSequences);  // TRM: it goes by q_halt alone
+    Step tiny(kSequences);  // TRM uses q_halt alone
     tiny.run({.most_steps = 9, .q_continue = false}, false);
     for (std::size_t b = 0; b < kSequences.size(); ++b)
       CHECK(tiny.halted[b] == (kSequences[b].q_halt > 0 && kSequences[b].steps + 1 >= kSequences[b].least));
   }
 
-  TEST_CASE("the loss is that of the cells and half of both logits', whose gradient does not go through the target") {
+  TEST_CASE("the loss is that of the cells plus half of both logits', without a gradient through the target") {
     for (const bool looks_ahead : {true, false}) {
       CAPTURE(looks_ahead);
       Step step(kSequences);
@@ -101,7 +103,7 @@ TEST_SUITE("ops.halting") {
         CHECK(step.dq[2 * b] == doctest::Approx(0.5 * (1 / (1 + std::exp(-s.q_halt)) - exact)));
         CHECK(step.dq[2 * b + 1] ==
               doctest::Approx(looks_ahead ? 0.5 * (1 / (1 + std::exp(-s.q_continue)) - target) : 0));
-        const ops::HaltingScore& f = step.figures[b];
+        const ops::HaltingScore& f = step.metrics[b];
         CHECK(f.lm_loss == step.scores[b].loss);
         CHECK(f.q_halt_loss == doctest::Approx(halt));
         CHECK(f.q_continue_loss == doctest::Approx(go_on));
@@ -116,7 +118,7 @@ TEST_SUITE("ops.halting") {
     }
   }
 
-  TEST_CASE("a logit that is not a number makes the loss none, and halts nothing before its time") {
+  TEST_CASE("a NaN logit makes the loss NaN, and halts nothing early") {
     Step step({kSequences[0], kSequences[5]});
     step.q[0] = step.q[2] = std::nan("");
     step.run({.most_steps = 3});
@@ -141,7 +143,7 @@ TEST_SUITE("ops.halting") {
     CHECK(steps == std::vector<std::int32_t>{0, 5, 0});
   }
 
-  TEST_CASE("arrays that do not fit together are refused") {
+  TEST_CASE("arrays that do not fit together are an error") {
     Step step(kSequences);
     step.scores.pop_back();
     CHECK_THROWS_WITH_AS(step.run({}), doctest::Contains("halting_loss: of 8 sequences"), Error);
@@ -155,8 +157,8 @@ TEST_SUITE("ops.halting") {
   }
 }
 
-TEST_SUITE("ops.cuda") {
-  TEST_CASE("halting agrees with the CPU, decisions and figures included" * doctest::skip(!gpu_present())) {
+TEST_SUITE("ops.halting.cuda") {
+  TEST_CASE("halting agrees with the CPU, decisions and metrics included" * doctest::skip(!gpu_present())) {
     for (const std::int64_t batch : {0, 1, 31, 33, 300})
       for (const ops::HaltingRule rule : {ops::HaltingRule{.most_steps = 3}, ops::HaltingRule{.most_steps = 1},
                                           ops::HaltingRule{.most_steps = 4, .q_continue = false}}) {
@@ -166,21 +168,22 @@ TEST_SUITE("ops.cuda") {
         std::vector<std::int32_t> steps(n), least(n), ones(n, 1);
         std::vector<ops::SequenceScore> scores(n);
         for (std::size_t b = 0; b < n; ++b) {
-          steps[b] = static_cast<std::int32_t>(b % 3), least[b] = static_cast<std::int32_t>(b % 5 == 0 ? 2 : 0);
+          steps[b] = static_cast<std::int32_t>(b % 3);
+          least[b] = static_cast<std::int32_t>(b % 5 == 0 ? 2 : 0);
           scores[b] = {.loss = 0.1 * static_cast<double>(b % 11),
                        .labelled = static_cast<std::int64_t>(b % 4),
                        .correct = static_cast<std::int64_t>(b % 4 > 1 ? b % 2 : 0)};
         }
         struct Seen {
           std::vector<std::int32_t> steps, halted;
-          std::vector<ops::HaltingScore> figures;
+          std::vector<ops::HaltingScore> metrics;
         };
         std::vector<Seen> all;
         every_dtype_agrees([&](Place& p) {
           const Tensor counts = p.ints(steps, {batch}), halted = p.ints(ones, {batch});
-          const auto figures = p.host(std::vector<ops::HaltingScore>(n));
+          const auto metrics = p.host(std::vector<ops::HaltingScore>(n));
           ops::halting_loss(p.stream, p.real_out("loss", {}), p.real_out("dq", {batch, 2}), counts, halted,
-                            {const_cast<ops::HaltingScore*>(figures.data()), n},
+                            {const_cast<ops::HaltingScore*>(metrics.data()), n},
                             {.q = p.in("q", {batch, 2}),
                              .next_q = rule.most_steps == 3 ? p.in("next", {batch, 2}) : Tensor{},
                              .scores = p.host(scores),
@@ -192,14 +195,14 @@ TEST_SUITE("ops.cuda") {
             const auto span = host->span<const std::int32_t>();
             return std::vector<std::int32_t>(span.begin(), span.end());
           };
-          all.push_back({values(counts), values(halted), {figures.begin(), figures.end()}});
+          all.push_back({values(counts), values(halted), {metrics.begin(), metrics.end()}});
         });
         for (std::size_t i = 0; i < all.size(); ++i) {
           const Seen &found = all[i], &expected = all[i / 3 * 3];
           CHECK(found.steps == expected.steps);
           CHECK(found.halted == expected.halted);
           for (std::size_t b = 0; b < n; ++b) {
-            const ops::HaltingScore &f = found.figures[b], &e = expected.figures[b];
+            const ops::HaltingScore &f = found.metrics[b], &e = expected.metrics[b];
             for (const auto& [is, should] : {std::pair{f.count, e.count},
                                              {f.accuracy, e.accuracy},
                                              {f.exact, e.exact},

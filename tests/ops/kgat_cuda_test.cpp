@@ -1,4 +1,4 @@
-// The ops of a knowledge graph's network on a GPU beside the CPU, at sizes that are no multiple of anything.
+// The ops of knowledge-graph networks on a GPU against the CPU, at sizes that are not multiples of a block.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -38,7 +38,8 @@ struct Place {
   }
 };
 
-/// What f makes on each device, on a GPU once more in the opposite order; f32 and f64 results are close to the CPU's.
+/// Compares the results of f on all devices, on a GPU also in the opposite order of threads. f32 and f64 results must
+/// be close to the CPU's.
 template <class F>
 void agree(const F& f) {
   for (const DType dtype : kTypes) {
@@ -76,7 +77,7 @@ std::vector<OwnedTensor> all_of(T&&... tensors) {
   return all;
 }
 
-/// A matrix of 75 rows: empty ones, one of 700 entries, one of 257, others of up to 40.
+/// A matrix of 75 rows: empty ones, one with 700 entries, one with 257, the others with up to 40.
 struct Matrix {
   static constexpr std::int64_t kRows = 75, kColumns = 90;
   std::vector<std::int64_t> indptr = {0};
@@ -95,7 +96,7 @@ struct Matrix {
 
 }  // namespace
 
-TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
+TEST_SUITE("ops.kgat.cuda" * doctest::skip(gpu_count() == 0)) {
   TEST_CASE("spmm: widths of any kind, long rows, some rows, some columns, stored and added") {
     const Matrix m;
     const std::vector<std::int32_t> some = {0, 3, 11, 12, 40, 74};
@@ -124,7 +125,7 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
       std::iota(rows.begin(), rows.end(), 0);
       return rows;
     }();
-    std::swap(all.front(), all[static_cast<std::size_t>(m.column.front())]);  // one that a row of the matrix reads
+    std::swap(all.front(), all[static_cast<std::size_t>(m.column.front())]);  // a row of x that the matrix reads
     for (const std::int64_t width : {7, 64}) {
       agree([&](Place& p, DType) {
         const OwnedTensor x = p.take(random_tensor(DType::f32, {Matrix::kColumns, width}, "x")),
@@ -208,8 +209,12 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
                                          .site = "test"};
             const ops::AggregateRows rows = {.x = x, .s = s, .out = y, .marks = marks};
             ops::AggregateLayer gradient = layer;
-            gradient.weight1 = dw1, gradient.bias1 = db1;
-            if (two) gradient.weight2 = dw2, gradient.bias2 = db2;
+            gradient.weight1 = dw1;
+            gradient.bias1 = db1;
+            if (two) {
+              gradient.weight2 = dw2;
+              gradient.bias2 = db2;
+            }
             ops::aggregate_forward(p.stream, p.arena, layer, rows, ops::RowSet::range(0, nodes));
             ops::aggregate_backward(p.stream, p.arena, layer, rows, ops::RowSet::list(p.list(some)), dout, ds, dx,
                                     gradient);
@@ -219,7 +224,7 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
         }
   }
 
-  TEST_CASE("aggregate and attention: products of halves give what f32 gives, within the rounding of their operands") {
+  TEST_CASE("aggregate and attention: products of halves agree with f32 within the rounding of their operands") {
     const std::int64_t nodes = 70, in = 24, out = 20;
     for (const auto& [half, tolerance] : {std::pair{DType::bf16, 0x1p-5}, {DType::f16, 0x1p-8}})
       for (const ops::Aggregator kind :
@@ -232,7 +237,8 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
           const auto random = [&](const Shape& shape, const char* name) {
             return p.take(random_tensor(DType::f32, shape, name));
           };
-          // Weights that both can hold; slopes as small as those of a mean over a batch, which f16 must not lose.
+          // Weights that both types represent exactly; gradients as small as those of a mean over a batch, which f16
+          // must not lose.
           const auto weight = [&](const Shape& shape, const char* name) {
             return p.take(converted(random_tensor(half, shape, name), type));
           };
@@ -247,7 +253,7 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
                       dx = p.make(DType::f32, {nodes, in}), ds = p.make(DType::f32, {nodes, in});
           for (const OwnedTensor* sum : {&dw1, &db1, &dw2, &db2}) fill_zero(p.stream, *sum);
           const ops::AggregateLayer layer = {.kind = kind,
-                                             .slope = 1,  // a mark that rounding turns over changes nothing
+                                             .slope = 1,  // a mark that rounding flips changes nothing
                                              .weight1 = w1,
                                              .bias1 = b1,
                                              .weight2 = two ? w2.view() : Tensor(),
@@ -257,8 +263,12 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
                                              .step = 4,
                                              .site = "test"};
           ops::AggregateLayer gradient = layer;
-          gradient.weight1 = dw1, gradient.bias1 = db1;
-          if (two) gradient.weight2 = dw2, gradient.bias2 = db2;
+          gradient.weight1 = dw1;
+          gradient.bias1 = db1;
+          if (two) {
+            gradient.weight2 = dw2;
+            gradient.bias2 = db2;
+          }
           const ops::AggregateRows rows = {.x = x, .s = s, .out = y, .marks = marks};
           const ops::RowSet all = ops::RowSet::range(0, nodes);
           ops::aggregate_forward(p.stream, p.arena, layer, rows, all);
@@ -290,26 +300,27 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
   }
 
   TEST_CASE("bpr: sums, slopes and gradients") {
-    // Rows: 0, 1 users; 2, 3, 4 items. Row 3 is liked and not liked.
+    // Rows 0, 1 are users; 2, 3, 4 are items. Row 3 is both liked and not liked.
     const std::vector<std::int32_t> user = {0, 1, 0}, liked = {2, 3, 4}, other = {3, 2, 3};
     const std::vector<std::int64_t> ptr = {0, 2, 3, 5, 8, 9};
     const std::vector<std::int32_t> use = {0, 6, 3, 1, 5, 2, 4, 8, 7};
     for (const std::int64_t width : {1, 33, 176}) {
       agree([&](Place& p, DType dtype) {
         const OwnedTensor rows = p.take(random_tensor(dtype, {5, width}, "rows"));
-        OwnedTensor slope = p.make(dtype, {3}), drows = p.make(dtype, {5, width}), figures(DType::f64, {2});
+        OwnedTensor slope = p.make(dtype, {3}), drows = p.make(dtype, {5, width}), totals(DType::f64, {2});
         auto& sums = *static_cast<ops::RankingSums*>(p.arena.host().allocate(sizeof(ops::RankingSums)));
         ops::bpr(p.stream, p.arena, {p.list(user), p.list(liked), p.list(other), p.list(ptr), p.list(use)}, rows, 0.1,
                  slope, drows, sums);
         p.stream.synchronize();
-        figures->data<double>()[0] = sums.loss, figures->data<double>()[1] = sums.half_square;
-        return all_of(slope, drows, figures);
+        totals->data<double>()[0] = sums.loss;
+        totals->data<double>()[1] = sums.half_square;
+        return all_of(slope, drows, totals);
       });
     }
   }
 
   TEST_CASE("bpr: more pairs than a block has threads") {
-    std::vector<std::int32_t> rows[3], use;  // users 0 .. 4, items 5 .. 11 that are liked or not
+    std::vector<std::int32_t> rows[3], use;  // users 0 .. 4, items 5 .. 11, liked or not
     std::vector<std::int64_t> ptr = {0};
     for (std::int32_t n = 0; n < 300; ++n) {
       const std::int32_t pair[] = {n % 5, 5 + n % 7, 5 + (n + 3) % 7};
@@ -323,21 +334,25 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
     }
     agree([&](Place& p, DType dtype) {
       const OwnedTensor table = p.take(random_tensor(dtype, {12, 3}, "rows"));
-      OwnedTensor slope = p.make(dtype, {300}), drows = p.make(dtype, {12, 3}), figures(DType::f64, {2});
+      OwnedTensor slope = p.make(dtype, {300}), drows = p.make(dtype, {12, 3}), totals(DType::f64, {2});
       auto& sums = *static_cast<ops::RankingSums*>(p.arena.host().allocate(sizeof(ops::RankingSums)));
       ops::bpr(p.stream, p.arena, {p.list(rows[0]), p.list(rows[1]), p.list(rows[2]), p.list(ptr), p.list(use)}, table,
                0.1, slope, drows, sums);
       p.stream.synchronize();
-      figures->data<double>()[0] = sums.loss, figures->data<double>()[1] = sums.half_square;
-      return all_of(slope, drows, figures);
+      totals->data<double>()[0] = sums.loss;
+      totals->data<double>()[1] = sums.half_square;
+      return all_of(slope, drows, totals);
     });
   }
 
   TEST_CASE("transr: chunks longer than a tile, several relations, matrices of any shape") {
     // 37 samples of relation 2, one of relation 0.
     std::vector<std::int32_t> head, tail, other;
-    for (std::int32_t i = 0; i < 38; ++i)
-      head.push_back(i % 20), tail.push_back((i + 5) % 23), other.push_back((7 * i) % 23);
+    for (std::int32_t i = 0; i < 38; ++i) {
+      head.push_back(i % 20);
+      tail.push_back((i + 5) % 23);
+      other.push_back((7 * i) % 23);
+    }
     const std::vector<ops::RelationChunk> chunks = {{2, 0, 37}, {0, 37, 1}};
     for (const auto& [d, k] : {std::pair{9, 5}, std::pair{64, 64}, std::pair{3, 40}, std::pair{130, 100}}) {
       CAPTURE(d);
@@ -347,20 +362,22 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
                           translations = p.take(random_tensor(dtype, {3, k}, "translations"));
         OwnedTensor projected = p.make(dtype, {3 * 38, k}), score = p.make(dtype, {2 * 38}),
                     drows = p.make(dtype, {3 * 38, d}), drelations = p.make(dtype, {2, d * k + k}),
-                    figures(DType::f64, {4});
+                    totals(DType::f64, {4});
         const std::span sums(static_cast<ops::RankingSums*>(p.arena.host().allocate(2 * sizeof(ops::RankingSums))), 2);
         ops::transr(p.stream, {p.list(chunks), p.list(head), p.list(tail), p.list(other)}, table, matrices,
                     translations, 0.1, 38, {projected, score, drows, drelations}, sums);
         p.stream.synchronize();
-        for (std::size_t c = 0; c < 2; ++c)
-          figures->data<double>()[2 * c] = sums[c].loss, figures->data<double>()[2 * c + 1] = sums[c].half_square;
-        return all_of(projected, score, drows, drelations, figures);
+        for (std::size_t c = 0; c < 2; ++c) {
+          totals->data<double>()[2 * c] = sums[c].loss;
+          totals->data<double>()[2 * c + 1] = sums[c].half_square;
+        }
+        return all_of(projected, score, drows, drelations, totals);
       });
     }
   }
 
   TEST_CASE("attention: logits of triples, and shares by either policy") {
-    // Rows of 0, 1, 40 and 3 entries; every third entry stands for two triples.
+    // Rows of 0, 1, 40 and 3 entries; every third entry has two triples.
     const std::vector<std::int64_t> rows = {0, 0, 1, 41, 44};
     std::vector<std::int64_t> edges = {0};
     for (std::int64_t e = 0; e < 44; ++e) edges.push_back(edges.back() + 1 + (e % 3 == 0));
@@ -368,9 +385,11 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
     const std::vector<std::int32_t> heads = {1, 4, 6}, tails = {0, 2, 3, 5, 8};
     std::vector<std::int32_t> head_slot, tail_slot;
     std::vector<std::int64_t> place;
-    for (std::int64_t i = 0; i < triples; ++i)
-      head_slot.push_back(static_cast<std::int32_t>(i % 3)), tail_slot.push_back(static_cast<std::int32_t>(i % 5)),
-          place.push_back(triples - 1 - i);
+    for (std::int64_t i = 0; i < triples; ++i) {
+      head_slot.push_back(static_cast<std::int32_t>(i % 3));
+      tail_slot.push_back(static_cast<std::int32_t>(i % 5));
+      place.push_back(triples - 1 - i);
+    }
     for (const auto& [d, k] : {std::pair{9, 5}, std::pair{16, 64}, std::pair{5, 200}}) {
       agree([&, d = d, k = k](Place& p, DType dtype) {
         const OwnedTensor table = p.take(random_tensor(dtype, {9, d}, "table")),
@@ -384,11 +403,11 @@ TEST_SUITE("ops.kgat_cuda" * doctest::skip(gpu_count() == 0)) {
                                          .place = p.list(place)};
         ops::attention_logits(p.stream, p.arena, of, table, matrix, translation, logits);
         const auto row_ptr = p.list(rows), edge_ptr = p.list(edges);
-        // Of the logits' own size: exponentials of large numbers would magnify their rounding.
+        // Relative to the logits: exponentials of large numbers would magnify their rounding.
         const OwnedTensor small = p.take(random_tensor(dtype, {triples}, "small"));
         ops::attention_softmax(p.stream, ops::ParallelEdges::per_triple, row_ptr, edge_ptr, 0, 4, small, each);
         ops::attention_softmax(p.stream, ops::ParallelEdges::sum_logits, row_ptr, edge_ptr, 1, 4, small, added);
-        // Whole numbers have no rounding to magnify. The first row has two triples: one of either is the larger.
+        // Integers have no rounding to magnify. The first row has two triples; whichever comes first is the larger.
         OwnedTensor whole(dtype, {triples}), rising = p.make(dtype, {44}), falling = p.make(dtype, {44}),
                                              large = p.make(dtype, {44});
         const auto softmax = [&](ops::ParallelEdges edges_are, const Tensor& shares) {

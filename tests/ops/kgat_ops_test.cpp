@@ -1,4 +1,4 @@
-// The ops of a knowledge graph's network: aggregators, both ranking losses, attention.
+// The ops of knowledge-graph networks: aggregators, both ranking losses, attention.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -99,7 +99,10 @@ TEST_SUITE("ops.aggregate") {
           OwnedTensor dw1(DType::f64, l.w1->shape()), db1(DType::f64, l.b1->shape()), dw2(DType::f64, l.w2->shape()),
               db2(DType::f64, l.b2->shape()), dx(DType::f64, l.x->shape()), ds(DType::f64, l.s->shape());
           ops::AggregateLayer gradient = l.layer;
-          gradient.weight1 = dw1, gradient.bias1 = db1, gradient.weight2 = dw2, gradient.bias2 = db2;
+          gradient.weight1 = dw1;
+          gradient.bias1 = db1;
+          gradient.weight2 = dw2;
+          gradient.bias2 = db2;
           Arena arena;
           Stream stream;
           ops::aggregate_backward(stream, arena, l.layer, l.rows, all, c, ds, dx, gradient);
@@ -115,7 +118,7 @@ TEST_SUITE("ops.aggregate") {
     });
   }
 
-  TEST_CASE("a row's bits depend on no other row, and rows that are not named stay") {
+  TEST_CASE("a row's bits depend on no other row, and other rows are unchanged") {
     for (const ops::Aggregator kind : kKinds) {
       Layer whole(kind, DType::f32, 0.3), parts(kind, DType::f32, 0.3);
       whole.forward(ops::RowSet::range(0, Layer::kNodes));
@@ -131,8 +134,8 @@ TEST_SUITE("ops.aggregate") {
 }
 
 TEST_SUITE("ops.bpr") {
-  TEST_CASE("loss and gradient are those of the formula, rows used more than once included") {
-    // Rows: 0, 1 users; 2, 3, 4 items. Row 3 is liked and not liked.
+  TEST_CASE("loss and gradient follow the formula, including rows used more than once") {
+    // Rows 0, 1 are users; 2, 3, 4 are items. Row 3 is both liked and not liked.
     const std::vector<std::int32_t> user = {0, 1, 0}, liked = {2, 3, 4}, other = {3, 2, 3};
     const std::vector<std::int64_t> ptr = {0, 2, 3, 5, 8, 9};
     const std::vector<std::int32_t> use = {0, 6, 3, 1, 5, 2, 4, 8, 7};
@@ -163,7 +166,7 @@ TEST_SUITE("ops.transr") {
   TEST_CASE("gradients agree with finite differences") {
     for_every_isa([] {
       const std::vector<std::int32_t> head = {0, 3, 0, 5}, tail = {1, 4, 2, 5}, other = {2, 0, 1, 6};
-      // The first is of relation 1, the others of relation 0.
+      // The first sample has relation 1, the others relation 0.
       const std::vector<ops::RelationChunk> chunks = {{1, 0, 1}, {0, 1, 3}};
       const OwnedTensor table = random_tensor(DType::f64, {7, 9}, "table"),
                         matrices = random_tensor(DType::f64, {2, 9, 5}, "matrices"),
@@ -201,8 +204,8 @@ TEST_SUITE("ops.transr") {
 }
 
 TEST_SUITE("ops.graph_attention") {
-  TEST_CASE("each head's attention sums to one, whatever the logits; parallel triples by either policy") {
-    // Head 0: three triples behind two entries; head 1: none; head 2: one that is far below the others.
+  TEST_CASE("each head's attention sums to one, for any logits; parallel triples by either policy") {
+    // Head 0: three triples in two entries; head 1: none; head 2: one far below the others.
     const std::vector<std::int64_t> rows = {0, 2, 2, 3}, edges = {0, 2, 3, 4};
     for_every_isa([&] {
       const OwnedTensor logits(DType::f64, {4}), values(DType::f64, {3});

@@ -82,7 +82,7 @@ TEST_SUITE("ops.layernorm") {
     });
   }
 
-  TEST_CASE("a NaN stays one, and wrong shapes are named") {
+  TEST_CASE("a NaN stays a NaN, and wrong shapes are reported") {
     Stream stream;
     const OwnedTensor x = random_tensor(DType::f32, {2, 5}, "x"), v = random_tensor(DType::f32, {5}, "v"),
                       y(DType::f32, {2, 5});

@@ -22,7 +22,7 @@ struct Sizes {
 constexpr Sizes kSizes[] = {{7, 5, 3}, {1, 1, 1}, {31, 64, 33}, {64, 1, 16}, {0, 4, 3}, {3, 4, 0}, {300, 20, 9}};
 }  // namespace
 
-TEST_SUITE("ops.cuda") {
+TEST_SUITE("ops.layers.cuda") {
   TEST_CASE("products agree with the CPU, stored and added" * doctest::skip(!gpu_present())) {
     for (const Sizes s : kSizes)
       for (const bool add : {false, true}) {
@@ -53,12 +53,11 @@ TEST_SUITE("ops.cuda") {
             ops::linear_forward(p.stream, y, whole ? d : Tensor{}, x, w, whole ? b : Tensor{}, f);
             ops::linear_backward(p.stream, {p.out("dx", {s.m, s.k}), whole}, {p.real_out("dw", {s.n, s.k}), whole},
                                  {p.real_out("db", {s.n}), whole}, dy, whole ? d : Tensor{}, x, w);
-            ops::linear_tangent(p.stream, p.out("ty", {s.m, s.n}), p.in("tx", {s.m, s.k}), w, whole ? d : Tensor{});
           });
         }
   }
 
-  TEST_CASE("many rows are summed in parts" * doctest::skip(!gpu_present())) {
+  TEST_CASE("many rows are summed in chunks" * doctest::skip(!gpu_present())) {
     every_dtype_agrees(
         [&](Place& p) {
           const Tensor x = p.in("x", {4001, 3}), w = p.in("w", {5, 3}), d = p.in("d", {4001, 5});
@@ -124,7 +123,7 @@ TEST_SUITE("ops.cuda") {
       }
   }
 
-  TEST_CASE("dropout makes the CPU's draws" * doctest::skip(!gpu_present())) {
+  TEST_CASE("dropout has the CPU's draws" * doctest::skip(!gpu_present())) {
     const std::vector<std::int64_t> offsets = {0, 3, 3, 50, 51};
     const std::vector<std::uint64_t> samples = {7, 9, std::uint64_t{1} << 33, 2};
     for (const std::int64_t width : {1, 3, 8, 33, 130})
@@ -147,7 +146,7 @@ TEST_SUITE("ops.cuda") {
         CAPTURE(c);
         CAPTURE(uses);
         std::vector<std::int32_t> ids(uses);
-        for (std::size_t i = 0; i < uses; ++i)  // neighbours, which a warp may have both
+        for (std::size_t i = 0; i < uses; ++i)  // neighbours, which one warp may own
           ids[i] = static_cast<std::int32_t>((i / 2 * (i / 2) * 14 + i % 2) % static_cast<std::size_t>(rows));
         const auto m = static_cast<std::int64_t>(uses);
         every_dtype_agrees([&, rows = rows, c = c](Place& p) {

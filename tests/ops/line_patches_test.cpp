@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/line_plot.hpp"
+#include "lockstep/base/rasteriser.hpp"
 #include "lockstep/base/philox.hpp"
 #include "ops/every_isa.hpp"
 #include "support/tolerance.hpp"
@@ -15,7 +15,7 @@ using namespace lockstep::test;
 
 namespace {
 
-/// Pictures with pixels of three colours strewn about, one patch of each all of the third.
+/// Pictures with scattered pixels of three colours. One patch of each has only the third colour.
 struct Pictures {
   explicit Pictures(std::int64_t count, int size) : size(size), colours(static_cast<std::size_t>(9 * count)) {
     const std::int64_t words = line_plot::mask_words(size);
@@ -114,12 +114,15 @@ TEST_SUITE("ops.line_patches") {
     Stream stream;
     ops::line_patches_forward(stream, all, pictures.view(), w, b);
     ops::LinePictures last = pictures.view();
-    last.count = 1, last.line += 2 * 32, last.outside += 2 * 32, last.colours += 18;
+    last.count = 1;
+    last.line += 2 * 32;
+    last.outside += 2 * 32;
+    last.colours += 18;
     ops::line_patches_forward(stream, one, last, w, b);
     CHECK(same_bits(one, all->slice(2, 1)));
   }
 
-  TEST_CASE("shapes that do not fit are named") {
+  TEST_CASE("shapes that do not fit are reported") {
     const Pictures pictures(1, 16);
     const OwnedTensor w(DType::f32, {4, 3, 8, 8}), b(DType::f32, {4}), y(DType::f32, {1, 5, 4});
     Stream stream;

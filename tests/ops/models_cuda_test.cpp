@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "lockstep/base/line_plot.hpp"
+#include "lockstep/base/rasteriser.hpp"
 #include "lockstep/ops/attention.hpp"
 #include "lockstep/ops/conv1d.hpp"
 #include "lockstep/ops/cross_entropy.hpp"
@@ -14,7 +14,7 @@ using namespace lockstep;
 using namespace lockstep::test;
 using ops::Activation;
 
-TEST_SUITE("ops.cuda") {
+TEST_SUITE("ops.models.cuda") {
   TEST_CASE("attention agrees with the CPU, with and without dropout" * doctest::skip(!gpu_present())) {
     struct Sizes {
       std::int64_t batch, time, heads, width;
@@ -33,24 +33,30 @@ TEST_SUITE("ops.cuda") {
           for (std::int64_t b = 0; b < s.batch; ++b) samples.push_back(static_cast<std::uint64_t>(5 + 3 * b));
           const auto run = [&](Place& p) {
             ops::AttentionOptions options;
-            options.heads = s.heads, options.scale = 1 / std::sqrt(static_cast<double>(s.width));
+            options.heads = s.heads;
+            options.scale = 1 / std::sqrt(static_cast<double>(s.width));
             options.dropout = {.rate = rate, .seed = 3, .step = 4, .site = "test"};
             options.samples = p.host(samples);
             const Shape one{s.batch, s.time, columns}, all{s.batch, s.time, 3 * columns};
             ops::AttentionInput x;
             ops::AttentionTarget dx;
             if (packed) {
-              x.q = p.in("qkv", all), dx.q = {p.out("dqkv", all), true};
+              x.q = p.in("qkv", all);
+              dx.q = {p.out("dqkv", all), true};
             } else {
-              x.q = p.in("q", one), x.k = p.in("k", one), x.v = p.in("v", one);
-              dx.q = {p.out("dq", one), false}, dx.k = {p.out("dk", one), true}, dx.v = {p.out("dv", one), false};
+              x.q = p.in("q", one);
+              x.k = p.in("k", one);
+              x.v = p.in("v", one);
+              dx.q = {p.out("dq", one), false};
+              dx.k = {p.out("dk", one), true};
+              dx.v = {p.out("dv", one), false};
             }
             const Tensor y = p.out("y", one), lse = p.real_out("lse", {s.batch, s.heads, s.time});
             ops::attention_forward(p.stream, y, lse, x, options);
             ops::attention_backward(p.stream, dx, p.in("dy", one), y, lse, x, options);
           };
           agrees_on_both(run);
-          if (s.time > 1) halves_agree(run);  // of one weight alone the gradient is nothing but the rounding of y
+          if (s.time > 1) halves_agree(run);  // with one weight the gradient is only the rounding of y
         }
   }
 
@@ -73,7 +79,7 @@ TEST_SUITE("ops.cuda") {
           outside[i] = draws.bits(3 * i + 2) & ~line[i];
         }
         for (std::size_t i = 0; i < colours.size(); ++i) colours[i] = draws.normal(1000 + i);
-        if (s.pictures > 0) colours[3] = colours[0];  // one component of the line is that of the paper
+        if (s.pictures > 0) colours[3] = colours[0];  // one component of the line equals that of the paper
         every_dtype_agrees([&](Place& p) {
           const ops::LinePictures pictures{.count = s.pictures,
                                            .size = s.size,
@@ -99,7 +105,6 @@ TEST_SUITE("ops.cuda") {
                 const Tensor x = p.in("x", {rows, 11}), w = p.in("w", {5, 1, kernel}), y = p.out("y", {rows, 55}),
                              d = p.out("derivative", {rows, 55});
                 ops::conv1d_forward(p.stream, y, d, x, w, p.in("b", {5}), f);
-                ops::conv1d_tangent(p.stream, p.out("ty", {rows, 55}), p.in("tx", {rows, 11}), w, d);
                 ops::conv1d_backward(p.stream, {p.out("dx", {rows, 11}), true},
                                      {p.real_out("dw", {5, 1, kernel}), false}, {p.real_out("db", {5}), true},
                                      p.out("dy", {rows, 55}), d, x, w);
@@ -121,11 +126,12 @@ TEST_SUITE("ops.cuda") {
           const Shape shape{rows, classes};
           const Tensor y = p.in("y", shape), t = p.real_in("t", shape);
           const Tensor zero_y = p.in("y", shape), zero_t = p.real_in("t", shape);
-          fill_zero(p.stream, zero_y), fill_zero(p.stream, zero_t);
+          fill_zero(p.stream, zero_y);
+          fill_zero(p.stream, zero_t);
           const Tensor numbers = Tensor::of(p.host(labels).data(), {rows});
           ops::cross_entropy(p.stream, p.real_out("cross entropy", {}), p.real_out("dx", shape), y, numbers, 0.1);
           for (const ops::Regression kind : {ops::Regression::mse, ops::Regression::mae, ops::Regression::huber})
-            for (const bool right : {false, true})  // nothing pulls at a prediction that is right
+            for (const bool right : {false, true})  // a correct prediction has no gradient
               ops::regression_loss(p.stream, p.real_out(ops::name(kind), {}), p.real_out("dy", shape),
                                    right ? zero_y : y, right ? zero_t : t, kind);
           for (const int order : {1, 2})
@@ -135,7 +141,7 @@ TEST_SUITE("ops.cuda") {
       }
   }
 
-  TEST_CASE("the cross entropy of large numbers, and of more rows than a grid has warps" *
+  TEST_CASE("the cross entropy of large logits, and of more rows than a grid has warps" *
             doctest::skip(!gpu_present())) {
     constexpr std::int64_t kRows = 4100;
     std::vector<std::int32_t> labels;

@@ -14,32 +14,32 @@
 
 namespace lockstep::test {
 
-/// What an operation is called with, on one device: the same numbers on each.
+/// The arguments of an op on one device. The numbers are the same on each device.
 class Place {
  public:
   Place(DType dtype, Device device) : Place(dtype, device, dtype) {}
-  /// Computes in dtype on numbers that `storage` holds.
+  /// Computes in dtype on numbers rounded to `storage`.
   Place(DType dtype, Device device, DType storage)
       : stream(device), dtype_(dtype), storage_(storage), device_(device) {}
   Stream stream;
   DType dtype() const { return dtype_; }
-  /// What statistics, losses and gradients of parameters are of.
+  /// The dtype of statistics, losses and gradients of parameters.
   DType real() const { return real_dtype(dtype_); }
 
-  /// An input drawn from N(0, 1) by its name.
+  /// An input drawn from N(0, 1), keyed by its name.
   Tensor in(const std::string& name, Shape shape) {
     return put(converted(random_tensor(storage_, shape, Site(name)), dtype_));
   }
-  /// An input of real().
+  /// An input of dtype real().
   Tensor real_in(const std::string& name, Shape shape) {
     return put(converted(random_tensor(real_dtype(storage_), shape, Site(name)), real()));
   }
   /// Indices on the device.
   Tensor ints(const std::vector<std::int32_t>& values, Shape shape) { return put(Tensor::of(values.data(), shape)); }
-  /// Something that the operation writes or adds to; compared afterwards.
+  /// An array that the op writes or adds to. Compared afterwards.
   Tensor out(const std::string& name, Shape shape) { return noted(name, in(name, shape)); }
   Tensor real_out(const std::string& name, Shape shape) { return noted(name, real_in(name, shape)); }
-  /// Numbers that the host gives: indices, labels.
+  /// Host arrays: indices, labels.
   template <class T>
   std::span<const T> host(const std::vector<T>& values) {
     pinned_.push_back(Buffer::pinned(std::max<std::size_t>(1, values.size() * sizeof(T))));
@@ -74,13 +74,14 @@ class Place {
 
 inline bool gpu_present() { return gpu_count() > 0; }
 
-/// Calls f here and on the GPU, in f32 and f64, and compares everything that it writes; and once more on the GPU, on the
-/// stand-in in the opposite order, which must give the same bits.
+/// Calls f on the CPU and on the GPU, in f32 and f64, and compares everything that it writes. A second call on the GPU
+/// (on the stand-in in the opposite order of threads) must give the same bits.
 inline void agrees_on_both(const std::function<void(Place&)>& f, double single = 1e-5, double in_double = 1e-12) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     const Device gpu{DeviceKind::cuda, 0};
     Place here(dtype, {}), there(dtype, gpu), again(dtype, gpu);
-    f(here), f(there);
+    f(here);
+    f(there);
     there.stream.synchronize();
     {
       const LastFirst order;
@@ -96,14 +97,15 @@ inline void agrees_on_both(const std::function<void(Place&)>& f, double single =
   }
 }
 
-/// Calls f on the GPU, storing bf16 and then f16, and compares everything that it writes with what f64 gives here for the
-/// same rounded inputs; and once more on the GPU, which must give the same bits. The tolerances: what rounding the results
-/// (2^-9 and 2^-12 of each) and what is stored on the way may cost, relative to the largest.
+/// Calls f on the GPU with bf16 and then with f16 storage, and compares everything that it writes with f64 results on
+/// the CPU for the same rounded inputs. A second call on the GPU must give the same bits. The tolerances, relative to
+/// the largest element, cover the rounding of the results (2^-9 and 2^-12 of each) and of stored intermediate values.
 inline void halves_agree(const std::function<void(Place&)>& f, double in_bf16 = 0x1p-6, double in_f16 = 0x1p-9) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     const Device gpu{DeviceKind::cuda, 0};
     Place here(DType::f64, {}, dtype), there(dtype, gpu), again(dtype, gpu);
-    f(here), f(there);
+    f(here);
+    f(there);
     there.stream.synchronize();
     {
       const LastFirst order;
@@ -119,7 +121,7 @@ inline void halves_agree(const std::function<void(Place&)>& f, double in_bf16 = 
     }
   }
 }
-/// Both of these.
+/// Both comparisons.
 inline void every_dtype_agrees(const std::function<void(Place&)>& f, double single = 1e-5, double in_double = 1e-12) {
   agrees_on_both(f, single, in_double);
   halves_agree(f);

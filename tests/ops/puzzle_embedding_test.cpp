@@ -19,7 +19,7 @@ double dot(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 TEST_SUITE("ops.puzzle_embedding") {
-  TEST_CASE("the puzzle comes first, padded with zeros, then its cells; positions are added, all is scaled") {
+  TEST_CASE("the puzzle comes first, padded with zeros, then its cells; positions are added, everything is scaled") {
     const std::vector<double> table = {1, 2, 3, /**/ 4, 5, 6}, puzzles = {7, 8, 9, 10, /**/ 11, 12, 13, 14},
                               where = {0.5, 0, 0, 0, 0, 0, 0, 0, 0.25};
     const std::vector<std::int32_t> tokens = {1}, ids = {1};
@@ -36,7 +36,7 @@ TEST_SUITE("ops.puzzle_embedding") {
     CHECK(same_bits(x, Tensor::of(expected.data(), {1, 3, 3})));
   }
 
-  TEST_CASE("the gradient is the adjoint of what is linear in each table") {
+  TEST_CASE("the gradient is the adjoint of the forward in each table") {
     const std::int64_t batch = 3, cells = 4, prefix = 2, d = 5, width = 7, vocabulary = 6, puzzles = 2;
     const std::vector<std::int32_t> tokens = {0, 5, 5, 2, 1, 0, 0, 3, 4, 4, 4, 4}, ids = {1, 0, 1};
     const Shape shape{batch, prefix + cells, d};
@@ -57,18 +57,18 @@ TEST_SUITE("ops.puzzle_embedding") {
     CHECK(dot(x, dx) == doctest::Approx(dot(table, dtable) + dot(where, dwhere) + puzzle).epsilon(1e-12));
   }
 
-  TEST_CASE("indices out of range are refused") {
+  TEST_CASE("indices out of range are an error") {
     const OwnedTensor table(DType::f32, {2, 3}), x(DType::f32, {1, 1, 3});
     const std::vector<std::int32_t> tokens = {2}, ids = {0};
     Stream stream;
     const Tensor cells = Tensor::of(tokens.data(), {1, 1}), puzzle = Tensor::of(ids.data(), {1});
     CHECK_THROWS_WITH_AS(ops::puzzle_embedding_forward(stream, x, {table, {}, {}, cells, puzzle, 1}),
-                         "puzzle_embedding: token 2 of 2", Error);
+                         "puzzle_embedding: token 2 is not in 0..1", Error);
   }
 }
 
 TEST_SUITE("ops.positions") {
-  TEST_CASE("positions are taken and their gradient goes back where they came from") {
+  TEST_CASE("positions are taken, and their gradient goes back to them") {
     const OwnedTensor x = random_tensor(DType::f64, {2, 4, 3}, "x"), y(DType::f64, {2, 2, 3}),
                       back(DType::f64, {2, 4, 3});
     Stream stream;
@@ -81,7 +81,7 @@ TEST_SUITE("ops.positions") {
     CHECK_THROWS_AS(ops::take_positions(stream, y, x, 3), Error);
   }
 
-  TEST_CASE("only the sequences that start are filled") {
+  TEST_CASE("only sequences that start are filled") {
     const OwnedTensor x(DType::f32, {3, 2, 2}), row = random_tensor(DType::f32, {2}, "row");
     const std::vector<std::int32_t> starts = {0, 1, 0};
     Stream stream;

@@ -11,10 +11,10 @@
 using namespace lockstep;
 using namespace lockstep::test;
 
-TEST_SUITE("ops.cuda") {
+TEST_SUITE("ops.puzzle.cuda") {
   TEST_CASE("residual and norm agree with the CPU, forward and backward" * doctest::skip(!gpu_present())) {
-    // Rows in registers, in wide words or not, and rows that are too long for them.
-    // (Of a single column the gradient is nothing but rounding.)
+    // Rows in registers, with wide loads or not, and rows too long for registers. (With one column the gradient is only
+    // rounding.)
     for (const Shape& shape : {Shape{7, 20}, Shape{1, 2}, Shape{2, 3, 33}, Shape{5, 512}, Shape{9, 100}, Shape{3, 1024},
                                Shape{2, 1023}, Shape{2, 1200}, Shape{0, 4}})
       for (const bool add : {false, true}) {
@@ -31,7 +31,7 @@ TEST_SUITE("ops.cuda") {
           ops::rmsnorm_forward(p.stream, x, {}, x, branch, 1e-5);
         };
         agrees_on_both(both_ways);
-        if (shape.columns() > 2) halves_agree(both_ways);  // of two columns the gradient is half rounding
+        if (shape.columns() > 2) halves_agree(both_ways);  // with two columns the gradient is half rounding
       }
   }
 
@@ -70,7 +70,8 @@ TEST_SUITE("ops.cuda") {
       }
   }
 
-  TEST_CASE("more rows of a gated layer than fit the cache go block by block" * doctest::skip(!gpu_present())) {
+  TEST_CASE("more rows of a gated layer than fit in the cache are computed block by block" *
+            doctest::skip(!gpu_present())) {
     agrees_on_both([&](Place& p) {
       const std::int64_t m = 13, width = 1 << 18;
       ops::swiglu_forward(p.stream, p.out("y", {m, width}), {}, p.in("x", {m, 2}), p.in("w", {2 * width, 2}));
@@ -86,7 +87,7 @@ TEST_SUITE("ops.cuda") {
         CAPTURE(s.classes);
         CAPTURE(std::string(ops::name(loss)));
         std::vector<std::int32_t> labels(static_cast<std::size_t>(s.batch * s.positions));
-        for (std::size_t i = 0; i < labels.size(); ++i)  // the first sequence has none
+        for (std::size_t i = 0; i < labels.size(); ++i)  // the first sequence has no labels
           labels[i] = static_cast<std::int64_t>(i) < s.positions && s.batch > 1
                           ? -100
                           : static_cast<std::int32_t>(i * 7 % static_cast<std::size_t>(s.classes + 1)) - 1;

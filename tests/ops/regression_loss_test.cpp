@@ -19,7 +19,7 @@ constexpr Regression kAll[] = {Regression::mse, Regression::mae, Regression::hub
 }
 
 TEST_SUITE("ops.regression_loss") {
-  TEST_CASE("values and gradients at known distances, zero and the huber knee included") {
+  TEST_CASE("values and gradients at known distances, including zero and the huber knee") {
     Stream stream;
     const std::vector<double> y = {0, 0.5, 1, -1, 3, -0.5}, target(6, 0.0);
     std::vector<double> dy(6);
@@ -41,7 +41,7 @@ TEST_SUITE("ops.regression_loss") {
     for (const Regression loss : kAll)
       for (const Shape shape : {Shape{7, 3}, Shape{1, 1}, Shape{0, 2}}) {
         CAPTURE(std::string(ops::name(loss)));
-        // sigmoid(v) - target lies in (-3, -2) or, for |v| < 4, in (0.01, 0.98): clear of the knees at 0 and 1.
+        // sigmoid(v) - target is in (-3, -2) or, for |v| < 4, in (0.01, 0.98): away from the knees at 0 and 1.
         const OwnedTensor target(DType::f64, shape);
         for (std::int64_t i = 0; i < target->size(); ++i) target->data<double>()[i] = i % 2 ? 3 : 0.005;
         const auto f = [&](Tape& t, const std::vector<Var>& v) {
@@ -92,7 +92,7 @@ TEST_SUITE("ops.regression_loss") {
                   {{rows, 5}}) < 1e-7);
   }
 
-  TEST_CASE("what cannot be computed is refused") {
+  TEST_CASE("shapes and names that do not fit are an error") {
     Stream stream;
     const std::vector<double> two = {1, 1};
     const OwnedTensor y(DType::f32, {3, 2}), t(DType::f32, {3, 1});

@@ -58,7 +58,7 @@ TEST_SUITE("ops.rmsnorm") {
     });
   }
 
-  TEST_CASE("a row's bits do not depend on the other rows; rows scaled by 1e10 do not overflow; a NaN stays one") {
+  TEST_CASE("a row's bits do not depend on the other rows; rows scaled by 1e10 do not overflow; a NaN stays a NaN") {
     for_every_isa([&] {
       const OwnedTensor x = random_tensor(DType::f32, {9, 37}, "x"), y(DType::f32, {9, 37}), alone(DType::f32, {9, 37});
       x->data<float>()[0] = NAN;
@@ -73,7 +73,7 @@ TEST_SUITE("ops.rmsnorm") {
     });
   }
 
-  TEST_CASE("shapes that do not fit are refused") {
+  TEST_CASE("shapes that do not fit are an error") {
     Stream stream;
     const OwnedTensor x(DType::f32, {2, 3}), y(DType::f32, {3, 2});
     CHECK_THROWS_WITH_AS(ops::rmsnorm_forward(stream, y, {}, x, {}, kEps),

@@ -13,7 +13,7 @@ using namespace lockstep;
 using namespace lockstep::test;
 
 TEST_SUITE("ops.rope") {
-  TEST_CASE("q and k turn as complex numbers do, v stays") {
+  TEST_CASE("q and k rotate like complex numbers, v is unchanged") {
     for_every_isa([&] {
       const std::int64_t batch = 2, length = 5, heads = 3, half = 5, width = 3 * heads * 2 * half;
       for (const DType dtype : {DType::f32, DType::f64}) {
@@ -59,7 +59,7 @@ TEST_SUITE("ops.rope") {
     });
   }
 
-  TEST_CASE("a table of another length is refused") {
+  TEST_CASE("a table of another length is an error") {
     const RopeTable table = make_rope_table(DType::f32, 4, 6, 100);
     const OwnedTensor qkv(DType::f32, {1, 5, 18});
     Stream stream;

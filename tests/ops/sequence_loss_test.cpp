@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/io/h5.hpp"
+#include "support/paths.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -14,7 +15,7 @@ using namespace lockstep::test;
 
 TEST_SUITE("ops.sequence_loss") {
   TEST_CASE("losses and gradients are the reference's, position by position") {
-    const H5File file = H5File::open(std::string(LOCKSTEP_TEST_GOLDEN) + "/hrm_optim.h5");
+    const H5File file = H5File::open(test::golden_path("hrm_optim.h5"));
     const std::vector<std::int32_t> labels = file.read<std::int32_t>("/losses/labels");
     const auto shape = file.info("/losses/logits").shape;
     const std::vector<double> values = file.read<double>("/losses/logits");
@@ -22,7 +23,7 @@ TEST_SUITE("ops.sequence_loss") {
     for (const std::string name : {"stablemax", "softmax"})
       for (const DType dtype : {DType::f64, DType::f32}) {
         CAPTURE(name);
-        // One sequence per position: its loss is then that position's.
+        // One sequence per position: the loss of the sequence is then that of the position.
         const auto positions = static_cast<std::int64_t>(labels.size());
         const OwnedTensor logits = converted(Tensor::of(values.data(), {positions, 1, shape[2]}), dtype);
         const OwnedTensor dlogits(dtype, logits->shape());
@@ -75,7 +76,7 @@ TEST_SUITE("ops.sequence_loss") {
     CHECK(dx->data<double>()[2] == doctest::Approx(1 / sum / 9).epsilon(1e-14));
   }
 
-  TEST_CASE("a label beyond the classes is refused") {
+  TEST_CASE("a label beyond the classes is an error") {
     const OwnedTensor x(DType::f32, {1, 1, 3});
     const std::vector<std::int32_t> labels = {3};
     std::array<ops::SequenceScore, 1> scores;

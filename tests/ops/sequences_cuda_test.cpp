@@ -1,4 +1,4 @@
-// The operations of sequence models on a GPU against the CPU's: results and gradients of the same arrays.
+// The ops of sequence models on a GPU against the CPU: results and gradients for the same arrays.
 #include <doctest/doctest.h>
 
 #include <limits>
@@ -66,7 +66,7 @@ void attend(const Attention& how) {
     if (how.drop_times) time.dropout = {.rate = 0.25, .seed = 3, .step = 2, .site = "times"};
     const Tensor q = p.in("q", rows), k = p.in("k", rows), v = p.in("v", rows), dy = p.in("dy", rows);
     const Tensor y = p.out("y", rows), logsum = p.real_out("logsum", {s.rows(), how.heads});
-    if (!how.first_query.empty()) fill_zero(p.stream, logsum);  // rows without a query have none
+    if (!how.first_query.empty()) fill_zero(p.stream, logsum);  // rows without a query have no logsum
     ops::causal_attention_forward(p.stream, y, logsum, q, k, v, a, time);
     const auto to = [&](const char* name) { return Target{p.out(name, rows), how.accumulate}; };
     const auto to_table = [&](const char* name) {
@@ -76,8 +76,8 @@ void attend(const Attention& how) {
                                    y, q, k, v, logsum, a, time);
   };
   agrees_on_both(run, 1e-4, 1e-11);
-  // The rounded y comes back in sums over channels; with times dk and dv are rounded once for every 64 queries, without
-  // them the weights before they multiply.
+  // The rounded y enters sums over channels. With times, dk and dv are rounded once for every 64 queries; without
+  // times, the weights are rounded before they are multiplied.
   halves_agree(run, 0.02, 0.0025);
 }
 
@@ -85,7 +85,7 @@ constexpr ops::TimeBuckets::Drop kElement = ops::TimeBuckets::Drop::element, kTa
 
 }  // namespace
 
-TEST_SUITE("ops.sequences_cuda" * doctest::skip(!gpu_present())) {
+TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
   TEST_CASE("causal attention on a GPU agrees with the CPU in every variant, forward and backward") {
     for (const auto& [lengths, columns, heads] :
          {std::tuple{std::vector<std::int64_t>{1, 70, 0, 17}, 12, 2}, {{60, 3}, 50, 1}, {{20, 35}, 140, 2}}) {
@@ -95,16 +95,18 @@ TEST_SUITE("ops.sequences_cuda" * doctest::skip(!gpu_present())) {
       how.accumulate = true;
       how.drop_probabilities = true;
       attend(how);
-      how.timed = true, how.accumulate = false;
+      how.timed = true;
+      how.accumulate = false;
       attend(how);
-      how.drop_times = true, how.accumulate = true;
+      how.drop_times = true;
+      how.accumulate = true;
       attend(how);
       how.drop = kTable;
       attend(how);
     }
   }
 
-  TEST_CASE("padding as public code has it, many keys for one draw of dropout, and draws across groups") {
+  TEST_CASE("padding as in public code, many keys for one draw of dropout, and draws across groups") {
     attend({.lengths = {5, 40}, .columns = 6, .heads = 2, .drop_probabilities = true, .fill = -2});
     attend({.lengths = {5, 70}, .columns = 4, .heads = 1, .fill = -1000});
     attend({.lengths = {100}, .columns = 4, .heads = 1, .fill = -1});
@@ -121,7 +123,7 @@ TEST_SUITE("ops.sequences_cuda" * doctest::skip(!gpu_present())) {
     attend({.lengths = {70, 5}, .columns = 4, .heads = 1, .fill = -1, .first_query = {66, 1}});
   }
 
-  TEST_CASE("blocks that take several sequences, and tables that shared memory has no room for") {
+  TEST_CASE("blocks with several sequences, and tables that do not fit in shared memory") {
     for (const auto drop : {kElement, kTable}) {
       attend({.lengths = {3, 2, 4},
               .columns = 132,
@@ -204,7 +206,7 @@ TEST_SUITE("ops.sequences_cuda" * doctest::skip(!gpu_present())) {
                                     {p.out("dy", y), false}, dout, streams, maps, value, n);
           ops::hyper_maps_backward(p.stream, {dx, true}, g, p.real_out("dproducts", h), raw, scale, streams, s);
         };
-        // In f32 the sums over tokens, of terms that nearly cancel, keep few digits.
+        // In f32 the sums over tokens nearly cancel and keep few digits.
         agrees_on_both(run, 2e-3, 1e-11);
         halves_agree(run, 0.016, 0.003);
       }
@@ -226,12 +228,12 @@ TEST_SUITE("ops.sequences_cuda" * doctest::skip(!gpu_present())) {
       };
       agrees_on_both(run, 2e-3, 1e-11);
       halves_agree(run);
-      size = 1e-12;  // as what is added to the norm
+      size = 1e-12;  // as large as the epsilon of the norm
       agrees_on_both(run, 2e-3, 1e-11);
     }
   }
 
-  TEST_CASE("the sampled cross entropy agrees, with items that come often and tokens without one") {
+  TEST_CASE("the sampled cross entropy agrees, with frequent items and tokens without one") {
     for (const std::int64_t tokens : {1, 37, 700}) {
       std::vector<std::int32_t> pos, neg;
       const Philox draws(5, 0, "items");
@@ -269,7 +271,7 @@ TEST_SUITE("ops.sequences_cuda" * doctest::skip(!gpu_present())) {
       });
   }
 
-  TEST_CASE("heads that a GPU has no room for are refused") {
+  TEST_CASE("heads too wide for a GPU are an error") {
     CHECK_THROWS_AS(attend({.lengths = {2}, .columns = 129, .heads = 1}), Error);
   }
 }

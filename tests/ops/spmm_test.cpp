@@ -87,7 +87,7 @@ void check(std::int64_t rows, std::int64_t width, double tolerance) {
 }  // namespace
 
 TEST_SUITE("ops.spmm") {
-  TEST_CASE("equals the sum written out, for any width, rows and columns") {
+  TEST_CASE("agrees with the plain sum, for any width, rows and columns") {
     test::for_every_isa([] {
       for (const std::int64_t width : {1, 5, 10, 16, 31, 32, 48, 64, 65, 100, 176}) {
         check<float>(37, width, 2e-5);
@@ -120,7 +120,7 @@ TEST_SUITE("ops.spmm") {
     CHECK(std::memcmp(one.data() + 100 * kWidth, part.data() + 100 * kWidth, 30 * kWidth * sizeof(float)) == 0);
   }
 
-  TEST_CASE("rows of two bytes are what they stand for") {
+  TEST_CASE("rows of halves are read exactly") {
     constexpr std::int64_t kRows = 20, kColumns = 50, kWidth = 37;
     const Sparse a(kRows, kColumns);
     auto values = draw<float>(static_cast<std::int64_t>(a.column.size()), "values");
@@ -128,7 +128,10 @@ TEST_SUITE("ops.spmm") {
     const auto same = [&](auto half, const auto& to, const auto& from) {
       std::vector<decltype(half)> rounded(drawn.size());
       std::vector<float> x(drawn);
-      for (std::size_t i = 0; i < x.size(); ++i) rounded[i].bits = to(x[i]), x[i] = from(rounded[i].bits);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        rounded[i].bits = to(x[i]);
+        x[i] = from(rounded[i].bits);
+      }
       test::for_every_isa([&] {
         std::vector<float> y(kRows * kWidth), z(y);
         Stream stream;

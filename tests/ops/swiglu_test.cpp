@@ -63,7 +63,7 @@ TEST_SUITE("ops.swiglu") {
     });
   }
 
-  TEST_CASE("single precision gradients agree with double, far from zero too") {
+  TEST_CASE("single precision gradients agree with double, also far from zero") {
     for_every_isa([&] {
       const std::int64_t m = 21, width = 19, k = 3;
       const OwnedTensor x = random_tensor(DType::f64, {m, k}, "x"), w = random_tensor(DType::f64, {2 * width, k}, "w"),
@@ -92,7 +92,7 @@ TEST_SUITE("ops.swiglu") {
     });
   }
 
-  TEST_CASE("shapes that do not fit are refused") {
+  TEST_CASE("shapes that do not fit are an error") {
     Stream stream;
     const OwnedTensor x(DType::f32, {2, 3}), w(DType::f32, {8, 4}), y(DType::f32, {2, 4});
     CHECK_THROWS_WITH_AS(ops::swiglu_forward(stream, y, {}, x, w),

@@ -42,7 +42,7 @@ TEST_SUITE("ops.token_pool") {
     });
   }
 
-  TEST_CASE("gradient agrees with finite differences, sequences side by side or not") {
+  TEST_CASE("gradient agrees with finite differences, in different output shapes") {
     for_every_isa([&] {
       for (const std::int64_t abreast : {1, 3}) {
         const auto scored = [&](Tape& t, const std::vector<Var>& v) { return token_pool(t, v[0], v[1], abreast); };
@@ -53,7 +53,7 @@ TEST_SUITE("ops.token_pool") {
     });
   }
 
-  TEST_CASE("a sequence has the same bits alone and in a batch; a NaN stays one") {
+  TEST_CASE("a sequence has the same bits alone and in a batch; a NaN stays a NaN") {
     const OwnedTensor x = random_tensor(DType::f32, {4, 9, 33}, "x"), s = random_tensor(DType::f32, {4, 9}, "s");
     const OwnedTensor z(DType::f32, {4, 33}), w(DType::f32, {4, 9}), z1(DType::f32, {1, 33}), w1(DType::f32, {1, 9});
     Stream stream;

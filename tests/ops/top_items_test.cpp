@@ -15,7 +15,7 @@ using namespace lockstep;
 using namespace lockstep::test;
 
 namespace {
-/// Small whole numbers: products are exact, and many scores are equal.
+/// Small integers: products are exact, and many scores are equal.
 OwnedTensor whole_numbers(DType dtype, std::int64_t rows, std::int64_t columns, const char* site) {
   OwnedTensor t(dtype, {rows, columns});
   const Philox draw(5, 0, site);
@@ -36,7 +36,7 @@ std::vector<std::vector<std::int32_t>> some_excluded(std::int64_t users, std::in
   return lists;
 }
 
-/// By sorting all scores.
+/// The reference: sorts all scores.
 std::vector<std::int32_t> reference(const Tensor& users, const Tensor& items,
                                     const std::vector<std::vector<std::int32_t>>& excluded, std::int64_t k) {
   std::vector<std::int32_t> top;
@@ -100,11 +100,11 @@ TEST_SUITE("ops.top_items") {
     });
   }
 
-  TEST_CASE("what is best of many items is kept from one part of them to the next" *
-            doctest::test_suite("ops.top_items.cuda")) {
-    constexpr std::int64_t kItems = (4 << 20) + 300;  // a GPU finds 2^22 scores at a time
+  TEST_CASE("the best of many items are kept from one tile to the next" * doctest::test_suite("ops.top_items.cuda")) {
+    constexpr std::int64_t kItems = (4 << 20) + 300;  // a GPU computes 2^22 scores at a time
     const OwnedTensor users(DType::f32, {2, 1}), items(DType::f32, {kItems, 1});
-    users->data<float>()[0] = 1, users->data<float>()[1] = -1;
+    users->data<float>()[0] = 1;
+    users->data<float>()[1] = -1;
     std::fill_n(items->data<float>(), kItems, 0.0f);
     constexpr auto kLast = static_cast<std::int32_t>(kItems - 1);
     items->data<float>()[5] = 3;
@@ -127,16 +127,17 @@ TEST_SUITE("ops.top_items") {
     }
   }
 
-  TEST_CASE("a score that is not a number is never taken" * doctest::test_suite("ops.top_items.cuda")) {
+  TEST_CASE("a NaN score is never chosen" * doctest::test_suite("ops.top_items.cuda")) {
     const OwnedTensor users = whole_numbers(DType::f32, 1, 1, "users"), items(DType::f32, {3, 1});
     users->data<float>()[0] = 1;
     items->data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
-    items->data<float>()[1] = 1, items->data<float>()[2] = 2;
+    items->data<float>()[1] = 1;
+    items->data<float>()[2] = 2;
     for (const Device device : devices())
       CHECK(run(users, items, {{}}, 3, device) == std::vector<std::int32_t>{2, 1, -1});
   }
 
-  TEST_CASE("users of another width are refused") {
+  TEST_CASE("users of another width are an error") {
     const OwnedTensor users(DType::f32, {2, 3}), items(DType::f32, {4, 2});
     std::int32_t top[2] = {};
     Stream stream;

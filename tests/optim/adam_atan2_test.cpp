@@ -9,15 +9,16 @@
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
+#include "support/paths.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
 
 namespace {
-H5File golden() { return H5File::open(std::string(LOCKSTEP_TEST_GOLDEN) + "/hrm_optim.h5"); }
+H5File golden() { return H5File::open(test::golden_path("hrm_optim.h5")); }
 
-/// The largest difference of parameters and moments over all steps, of the largest value.
+/// The largest difference of parameters and moments over all steps, relative to the largest value.
 double worst(const H5File& file, const std::string& bias, double decay, DType dtype) {
   const std::vector<double> start = file.read<double>("/adam_atan2/param0"), g = file.read<double>("/adam_atan2/grads"),
                             lr = file.read<double>("/adam_atan2/lr");
@@ -49,7 +50,7 @@ double worst(const H5File& file, const std::string& bias, double decay, DType dt
 }  // namespace
 
 TEST_SUITE("optim.adam_atan2") {
-  TEST_CASE("both forms follow the reference, for zero, vanishing, huge and alternating gradients") {
+  TEST_CASE("both forms agree with the reference for zero, vanishing, huge and alternating gradients") {
     const H5File file = golden();
     for (const std::string bias : {"package", "paper"})
       for (const double decay : {0.1, 1.0}) {
@@ -60,7 +61,7 @@ TEST_SUITE("optim.adam_atan2") {
       }
   }
 
-  TEST_CASE("every instruction set gives the same bits") {
+  TEST_CASE("every instruction set produces the same bits") {
     const ops::Isa before = ops::active_isa();
     std::vector<OwnedTensor> results;
     for (const ops::Isa isa : ops::available_isas()) {
@@ -79,7 +80,7 @@ TEST_SUITE("optim.adam_atan2") {
     for (const OwnedTensor& result : results) CHECK(same_bits(result, results.front()));
   }
 
-  TEST_CASE("the schedule is the reference's table") {
+  TEST_CASE("the schedule equals the table of the reference") {
     const H5File file = golden();
     const std::vector<double> table = file.read<double>("/lr_schedule/table");
     for (std::size_t row = 0; row < table.size(); row += 6) {
@@ -98,7 +99,7 @@ TEST_SUITE("optim.adam_atan2") {
 }
 
 TEST_SUITE("optim.sign_sgd") {
-  TEST_CASE("rows follow the reference: repeated ids are summed, rows that cancel only decay, others stay") {
+  TEST_CASE("rows agree with the reference: repeated ids are summed, cancelling rows only decay, others stay") {
     const H5File file = golden();
     const std::vector<std::int32_t> ids = file.read<std::int32_t>("/sign_sgd/ids");
     std::vector<double> table = file.read<double>("/sign_sgd/weights"), g = file.read<double>("/sign_sgd/grads");
@@ -112,7 +113,7 @@ TEST_SUITE("optim.sign_sgd") {
     CHECK(difference(Tensor::of(table.data(), {rows, columns}), Tensor::of(after.data(), {rows, columns})) < 1e-14);
   }
 
-  TEST_CASE("an id beyond the table is refused") {
+  TEST_CASE("an id beyond the table is an error") {
     const OwnedTensor table(DType::f32, {3, 2}), g(DType::f32, {1, 2});
     const std::vector<std::int32_t> ids = {3};
     Arena scratch;
@@ -122,7 +123,7 @@ TEST_SUITE("optim.sign_sgd") {
 }
 
 TEST_SUITE("base.quantile") {
-  TEST_CASE("the truncated normal's quantiles are the reference's") {
+  TEST_CASE("quantiles of the truncated normal equal those of the reference") {
     const H5File file = golden();
     const std::vector<double> u = file.read<double>("/trunc_normal/u01");
     for (const std::string name : {"std0", "std1"}) {

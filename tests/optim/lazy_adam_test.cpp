@@ -29,7 +29,7 @@ struct Tables {
   const Param *entity, *relation;
 };
 
-/// The rows that a step touches, ascending: some often, some hardly ever, the last one never.
+/// The rows that a step touches, ascending: some often, some rarely, the last one never.
 std::vector<std::int32_t> touched(std::int64_t step, std::int64_t rows) {
   const Philox draw(11, static_cast<std::uint64_t>(step), "touched");
   std::vector<std::int32_t> some;
@@ -70,7 +70,7 @@ bool same_rows(const Param& a, const Param& b, const std::vector<std::int32_t>& 
 
 using Rate = double (*)(std::int64_t step);
 
-/// Dense and lazy side by side: rows are equal whenever they are read, and everything is after each flush.
+/// Runs dense and lazy Adam side by side. Rows must be equal whenever they are read, and all rows after each flush.
 void compare(DType dtype, std::int64_t steps, std::int64_t flush_every, const OptimizerOptions& options, Rate lr,
              Device device = {}) {
   Tables dense(dtype), lazy(dtype);
@@ -114,7 +114,7 @@ void compare(DType dtype, std::int64_t steps, std::int64_t flush_every, const Op
 }  // namespace
 
 TEST_SUITE("optim.lazy_adam") {
-  TEST_CASE("rows that are brought up late hold the bits of the dense update") {
+  TEST_CASE("rows with deferred steps have the bits of the dense update") {
     for_every_isa([] {
       for (const DType dtype : {DType::f32, DType::f64}) {
         compare(dtype, 150, 40, {}, [](std::int64_t) { return 1e-2; });
@@ -123,13 +123,14 @@ TEST_SUITE("optim.lazy_adam") {
     });
   }
 
-  TEST_CASE("rows that came to rest long ago, and moments that became denormal, too") {
+  TEST_CASE("rows at rest and denormal moments have the bits of the dense update") {
     compare(DType::f32, 2600, 2600, {}, [](std::int64_t) { return 1e-4; });
     compare(DType::f32, 1500, 1500, {.eps = 1e-3}, [](std::int64_t) { return 1.0; });
     compare(DType::f64, 1200, 1200, {}, [](std::int64_t) { return 1e-4; });
   }
 
-  TEST_CASE("on a GPU, too" * doctest::test_suite("optim.lazy_adam.cuda") * doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("rows on a GPU have the bits of the dense update" * doctest::test_suite("optim.lazy_adam.cuda") *
+            doctest::skip(gpu_count() == 0)) {
     const Device gpu = {DeviceKind::cuda, 0};
     for (const DType dtype : {DType::f32, DType::f64}) {
       compare(
@@ -145,7 +146,7 @@ TEST_SUITE("optim.lazy_adam") {
                                                                         : 1e-5; }, gpu);
   }
 
-  TEST_CASE("a row that is named twice is brought up once" * doctest::test_suite("optim.lazy_adam.cuda") *
+  TEST_CASE("a duplicate row is updated once" * doctest::test_suite("optim.lazy_adam.cuda") *
             doctest::skip(gpu_count() == 0)) {
     Tables once(DType::f32), twice(DType::f32);
     const Device gpu = {DeviceKind::cuda, 0};
@@ -158,20 +159,22 @@ TEST_SUITE("optim.lazy_adam") {
       LazyAdam adam({}, t.params, {{t.entity}, {t.relation}});
       const auto [first, later] =
           for_kernels(stream, arena, std::span<const std::int32_t>(row), std::span<const std::int32_t>(named));
-      adam.begin_step(1e-2, 1), adam.update(*t.entity, first, g);
+      adam.begin_step(1e-2, 1);
+      adam.update(*t.entity, first, g);
       for (int i = 0; i < 5; ++i) adam.begin_step(1e-2, 1);
       adam.catch_up(*t.entity, later);
     };
-    run(once, row), run(twice, rows);
+    run(once, row);
+    run(twice, rows);
     CHECK(same_bits(on_cpu(once.params.values()), on_cpu(twice.params.values())));
   }
 
-  TEST_CASE("a learning rate that rises again moves what had come to rest") {
+  TEST_CASE("a rising learning rate moves rows that were at rest") {
     compare(DType::f32, 900, 900, {}, [](std::int64_t t) { return t < 600 ? 1e-7 : t < 700 ? 1e3 : 1e-5; });
     compare(DType::f32, 500, 500, {}, [](std::int64_t t) { return t % 100 == 99 ? 1e2 : 1e-6; });
   }
 
-  TEST_CASE("it goes on from a saved state as if it had not stopped") {
+  TEST_CASE("it continues from a saved state bit for bit") {
     const auto part = [](LazyAdam& adam, Tables& t, std::int64_t first, std::int64_t last) {
       for (std::int64_t step = first; step < last; ++step) {
         const auto rows = touched(step, kRows);
@@ -195,7 +198,7 @@ TEST_SUITE("optim.lazy_adam") {
     CHECK(second.steps() == 30);
   }
 
-  TEST_CASE("an owner of some rows leaves the others alone, and updates ranges of them") {
+  TEST_CASE("an optimizer of some rows leaves the others unchanged and updates ranges of rows") {
     Tables dense(DType::f32), lazy(DType::f32);
     const auto adam = make_optimizer(
         {}, dense.params, trainable_ranges(dense.params, [&](const Param& p) { return p.name == "entity"; }));
@@ -220,8 +223,7 @@ TEST_SUITE("optim.lazy_adam") {
     CHECK(same_bits(lazy.entity->value.slice(25, 12), untouched.entity->value.slice(25, 12)));
   }
 
-  TEST_CASE("the dense step of every optimizer works here as well, after and before lazy ones" *
-            doctest::test_suite("optim.lazy_adam.cuda")) {
+  TEST_CASE("the dense step works before and after lazy steps" * doctest::test_suite("optim.lazy_adam.cuda")) {
     for (const Device device : devices()) {
       CAPTURE(name(device));
       Tables dense(DType::f32), lazy(DType::f32);
@@ -250,16 +252,16 @@ TEST_SUITE("optim.lazy_adam") {
     }
   }
 
-  TEST_CASE("weight decay, gradients of another size and parameters of others are refused") {
+  TEST_CASE("weight decay, gradients of another size and unknown parameters are errors") {
     Tables t(DType::f32);
     CHECK_THROWS_WITH_AS(LazyAdam({.weight_decay = 0.1}, t.params, {{t.entity}}),
-                         "option optim.weight_decay = 0.1: must be 0 where only the rows with a gradient are updated",
+                         "option optim.weight_decay = 0.1: must be 0 when only rows with a gradient are updated",
                          Error);
     CHECK_THROWS_AS(LazyAdam({.eps = 0}, t.params, {{t.entity}}), Error);
     LazyAdam adam({}, t.params, {{t.entity}});
     adam.begin_step(1, 1);
     CHECK_THROWS_AS(adam.update(*t.entity, 0, 2, OwnedTensor(DType::f32, Shape{2, 20})), Error);
     CHECK_THROWS_WITH_AS(adam.catch_up(*t.relation, std::vector<std::int32_t>{0}),
-                         "the optimizer does not keep relation", Error);
+                         "looking up the optimizer state of relation: this optimizer does not update it", Error);
   }
 }

@@ -18,17 +18,18 @@ constexpr Device kGpu{DeviceKind::cuda, 0};
 bool no_gpu() { return gpu_count() == 0; }
 
 OwnedTensor on(Device device, const Tensor& host) {
-  OwnedTensor there(host.dtype(), host.shape(), device);
+  OwnedTensor on_gpu(host.dtype(), host.shape(), device);
   const Stream stream(device);
-  copy(stream, there, host);
+  copy(stream, on_gpu, host);
   stream.synchronize();
-  return there;
+  return on_gpu;
 }
-/// What is on a GPU beside what is on the host.
+/// The difference between a tensor on a GPU and a tensor on the host.
 Difference distance(const Tensor& gpu, const Tensor& host) { return difference(HostView(gpu), host); }
 bool same(const Tensor& gpu, const Tensor& host) { return same_bits(HostView(gpu), host); }
 
-/// Two tables with few touched rows, one of odd width, a frozen parameter between, and one of several pieces.
+/// Two tables with few touched rows (one of odd width), a frozen parameter between them, and a parameter of several
+/// chunks.
 struct Store {
   Store(DType dtype, Device device) : params(dtype) {
     for (const auto& [name, shape] : {std::pair{"a", Shape{37, 3}},
@@ -44,7 +45,7 @@ struct Store {
     params.allocate(5);
     params.move_to(device);
   }
-  /// Of step t; of the tables every third row alone.
+  /// The gradient of step t; in the tables only every third row is not zero.
   OwnedTensor gradient(std::int64_t t) const {
     OwnedTensor g = random_tensor(params.dtype(), {params.flat_size()}, "g", static_cast<std::uint64_t>(t));
     visit_float(params.dtype(), [&]<class T>() {
@@ -63,8 +64,7 @@ struct Store {
 }  // namespace
 
 TEST_SUITE("optim.cuda") {
-  TEST_CASE("a GPU takes the processor's steps: the same bits, but for the arc tangent in double" *
-            doctest::skip(no_gpu())) {
+  TEST_CASE("steps on a GPU have the bits of the CPU, except for the arc tangent in f64" * doctest::skip(no_gpu())) {
     std::vector<OptimizerOptions> all;
     for (const char* name : {"adam", "adamw", "adam_atan2", "sgd"})
       for (const bool lazy : {false, true}) {
@@ -79,12 +79,12 @@ TEST_SUITE("optim.cuda") {
           CAPTURE(options.name);
           CAPTURE(options.lazy);
           CAPTURE(averaged);
-          Store here(dtype, {}), there(dtype, kGpu);
-          Ema ema(here.params, 0.9), gpu_ema(there.params, 0.9);
-          const auto optimizer = make_optimizer(options, here.params, trainable_ranges(here.params));
-          const auto gpu = make_optimizer(options, there.params, trainable_ranges(there.params));
+          Store on_cpu(dtype, {}), on_gpu(dtype, kGpu);
+          Ema ema(on_cpu.params, 0.9), gpu_ema(on_gpu.params, 0.9);
+          const auto optimizer = make_optimizer(options, on_cpu.params, trainable_ranges(on_cpu.params));
+          const auto gpu = make_optimizer(options, on_gpu.params, trainable_ranges(on_gpu.params));
           for (int t = 0; t < 3; ++t) {
-            const OwnedTensor g = here.gradient(t);
+            const OwnedTensor g = on_cpu.gradient(t);
             optimizer->step(g, 0.05, 0.7, averaged ? &ema : nullptr);
             gpu->step(on(kGpu, g), 0.05, 0.7, averaged ? &gpu_ema : nullptr);
           }
@@ -95,7 +95,7 @@ TEST_SUITE("optim.cuda") {
             else
               CHECK(distance(found, expected) < 1e-15);
           };
-          check(there.params.values(), here.params.values());
+          check(on_gpu.params.values(), on_cpu.params.values());
           check(gpu_ema.flat(), ema.flat());
           REQUIRE(gpu->state().size() == optimizer->state().size());
           for (std::size_t i = 0; i < gpu->state().size(); ++i) {
@@ -105,91 +105,92 @@ TEST_SUITE("optim.cuda") {
         }
   }
 
-  TEST_CASE("averages and weights change places on a GPU, and their hashes are the processor's" *
-            doctest::skip(no_gpu())) {
-    Store here(DType::f32, {}), there(DType::f32, kGpu);
-    const auto optimizer = make_optimizer({.name = "sgd"}, here.params, trainable_ranges(here.params));
-    const auto gpu = make_optimizer({.name = "sgd"}, there.params, trainable_ranges(there.params));
-    Ema ema(here.params, 0.5), gpu_ema(there.params, 0.5);
-    optimizer->step(here.gradient(0), 0.1, 1, &ema);
-    gpu->step(on(kGpu, here.gradient(0)), 0.1, 1, &gpu_ema);
+  TEST_CASE("averages and weights are swapped on a GPU, with the hashes of the CPU" * doctest::skip(no_gpu())) {
+    Store on_cpu(DType::f32, {}), on_gpu(DType::f32, kGpu);
+    const auto optimizer = make_optimizer({.name = "sgd"}, on_cpu.params, trainable_ranges(on_cpu.params));
+    const auto gpu = make_optimizer({.name = "sgd"}, on_gpu.params, trainable_ranges(on_gpu.params));
+    Ema ema(on_cpu.params, 0.5), gpu_ema(on_gpu.params, 0.5);
+    optimizer->step(on_cpu.gradient(0), 0.1, 1, &ema);
+    gpu->step(on(kGpu, on_cpu.gradient(0)), 0.1, 1, &gpu_ema);
     CHECK(gpu_ema.hash() == ema.hash());
-    CHECK(there.params.hash() == here.params.hash());
-    const std::uint64_t weights = here.params.hash(), average = ema.hash();
-    gpu_ema.exchange(there.params);
-    CHECK(there.params.hash() == average);
+    CHECK(on_gpu.params.hash() == on_cpu.params.hash());
+    const std::uint64_t weights = on_cpu.params.hash(), average = ema.hash();
+    gpu_ema.exchange(on_gpu.params);
+    CHECK(on_gpu.params.hash() == average);
     CHECK(gpu_ema.hash() == weights);
   }
 
-  TEST_CASE("norms and penalties on a GPU agree, and what the penalty adds has the same bits" *
+  TEST_CASE("norms and penalties on a GPU agree with the CPU, and the penalty's gradient has the same bits" *
             doctest::skip(no_gpu())) {
     for (const DType dtype : {DType::f32, DType::f64})
       for (const bool lazy : {false, true}) {
-        const Store here(dtype, {}), there(dtype, kGpu);
-        const OwnedTensor g = here.gradient(1), gpu_g = on(kGpu, g);
-        const std::vector<FlatRange> ranges = trainable_ranges(here.params);
+        const Store on_cpu(dtype, {}), on_gpu(dtype, kGpu);
+        const OwnedTensor g = on_cpu.gradient(1), gpu_g = on(kGpu, g);
+        const std::vector<FlatRange> ranges = trainable_ranges(on_cpu.params);
         CHECK(ranges.size() == 2);
         CHECK(gradient_norm(gpu_g, ranges) == doctest::Approx(gradient_norm(g, ranges)).epsilon(1e-14));
         CHECK(gradient_norm(gpu_g, ranges) == gradient_norm(gpu_g, ranges));
         CHECK(gradient_norm(gpu_g, {}) == 0);
-        CHECK(add_penalty(there.params, gpu_g, 3, lazy) ==
-              doctest::Approx(add_penalty(here.params, g, 3, lazy)).epsilon(1e-14));
+        CHECK(add_penalty(on_gpu.params, gpu_g, 3, lazy) ==
+              doctest::Approx(add_penalty(on_cpu.params, g, 3, lazy)).epsilon(1e-14));
         CHECK(same(gpu_g, g));
       }
   }
 
-  TEST_CASE("a penalty on the rows of a table that is longer than a grid" * doctest::skip(no_gpu())) {
+  TEST_CASE("a penalty is right for a table with more rows than a grid" * doctest::skip(no_gpu())) {
     constexpr std::int64_t kRows = 33000;
-    ParamStore here(DType::f32), there(DType::f32);
-    for (ParamStore* params : {&here, &there}) {
+    ParamStore on_cpu(DType::f32), on_gpu(DType::f32);
+    for (ParamStore* params : {&on_cpu, &on_gpu}) {
       Param& p = params->add("table", {kRows, 1}, init::normal(1));
-      p.row_sparse = true, p.l2 = 1e-2;
+      p.row_sparse = true;
+      p.l2 = 1e-2;
       params->allocate(5);
     }
-    there.move_to(kGpu);
+    on_gpu.move_to(kGpu);
     const OwnedTensor g(DType::f32, {kRows});
     fill_zero(Stream(), g);
     for (const std::int64_t row : {std::int64_t{0}, std::int64_t{5}, kRows - 1}) g->data<float>()[row] = 1;
     const OwnedTensor gpu_g = on(kGpu, g);
-    add_penalty(there, gpu_g, 3, true), add_penalty(here, g, 3, true);
+    add_penalty(on_gpu, gpu_g, 3, true);
+    add_penalty(on_cpu, g, 3, true);
     CHECK(same(gpu_g, g));
   }
 
-  TEST_CASE("a norm over many elements is the same in every call, and one that is not finite is found and named" *
+  TEST_CASE("a norm over many elements repeats bit for bit, and a non-finite element is named" *
             doctest::skip(no_gpu())) {
-    Store there(DType::f32, kGpu);
+    Store on_gpu(DType::f32, kGpu);
     const OwnedTensor many = random_tensor(DType::f32, {300001}, "many"), gpu_many = on(kGpu, many);
     CHECK(gradient_norm(gpu_many, {{0, 300001}}) == doctest::Approx(gradient_norm(many, {{0, 300001}})).epsilon(1e-13));
     CHECK(gradient_norm(gpu_many, {{3, 7}, {5000, 200003}}) ==
           doctest::Approx(gradient_norm(many, {{3, 7}, {5000, 200003}})).epsilon(1e-13));
-    CHECK(first_non_finite(there.params, there.params.values()).empty());
+    CHECK(first_non_finite(on_gpu.params, on_gpu.params.values()).empty());
     {
-      const HostView host(there.params.at("c").value, HostView::Access::write);
+      const HostView host(on_gpu.params.at("c").value, HostView::Access::write);
       host->data<float>()[17] = std::numeric_limits<float>::infinity();
     }
-    CHECK(first_non_finite(there.params, there.params.values()) == "c[17] = inf");
-    CHECK(std::isinf(gradient_norm(there.params.values(), trainable_ranges(there.params))));
+    CHECK(first_non_finite(on_gpu.params, on_gpu.params.values()) == "c[17] = inf");
+    CHECK(std::isinf(gradient_norm(on_gpu.params.values(), trainable_ranges(on_gpu.params))));
   }
 
-  TEST_CASE("sign descent of rows has the processor's bits" * doctest::skip(no_gpu())) {
+  TEST_CASE("sign descent on rows has the bits of the CPU" * doctest::skip(no_gpu())) {
     std::vector<std::int32_t> ids;
     for (int i = 0; i < 300; ++i) ids.push_back(i % 7 == 0 ? 4 : i % 5);
     for (const DType dtype : {DType::f32, DType::f64}) {
       const OwnedTensor table = random_tensor(dtype, {9, 131}, "table"), g = random_tensor(dtype, {300, 131}, "g");
       const OwnedTensor gpu_table = on(kGpu, table);
-      Arena here, there(kGpu);
-      sign_sgd_rows(here, table, ids, g, 0.01, 0.1);
-      sign_sgd_rows(there, gpu_table, ids, on(kGpu, g), 0.01, 0.1);
+      Arena on_cpu, on_gpu(kGpu);
+      sign_sgd_rows(on_cpu, table, ids, g, 0.01, 0.1);
+      sign_sgd_rows(on_gpu, gpu_table, ids, on(kGpu, g), 0.01, 0.1);
       CHECK(same(gpu_table, table));
     }
   }
 
-  TEST_CASE("late rows have the processor's bits" * doctest::skip(no_gpu())) {
+  TEST_CASE("deferred steps have the bits of the CPU" * doctest::skip(no_gpu())) {
     for (const DType dtype : {DType::f32, DType::f64}) {
-      Store here(dtype, {}), there(dtype, kGpu);
-      const Param &a = here.params.at("a"), &gpu_a = there.params.at("a");
+      Store on_cpu(dtype, {}), on_gpu(dtype, kGpu);
+      const Param &a = on_cpu.params.at("a"), &gpu_a = on_gpu.params.at("a");
       Arena arena(kGpu);
-      LazyAdam adam({.name = "adam"}, here.params, {{&a}}), gpu({.name = "adam"}, there.params, {{&gpu_a}});
+      LazyAdam adam({.name = "adam"}, on_cpu.params, {{&a}}), gpu({.name = "adam"}, on_gpu.params, {{&gpu_a}});
       for (int t = 0; t < 40; ++t) {
         std::vector<std::int32_t> rows;
         for (std::int32_t row = 0; row < 36; ++row)
@@ -198,20 +199,26 @@ TEST_SUITE("optim.cuda") {
         arena.reset();
         const auto [gpu_read, gpu_rows] =
             for_kernels(Stream(kGpu), arena, std::span<const std::int32_t>(read), std::span<const std::int32_t>(rows));
-        adam.catch_up(a, read), gpu.catch_up(gpu_a, gpu_read);
-        adam.begin_step(1e-3, 0.5), gpu.begin_step(1e-3, 0.5);
+        adam.catch_up(a, read);
+        gpu.catch_up(gpu_a, gpu_read);
+        adam.begin_step(1e-3, 0.5);
+        gpu.begin_step(1e-3, 0.5);
         const OwnedTensor g =
             random_tensor(dtype, {static_cast<std::int64_t>(rows.size()), 3}, "g", static_cast<std::uint64_t>(t));
-        adam.update(a, rows, g), gpu.update(gpu_a, gpu_rows, on(kGpu, g));
+        adam.update(a, rows, g);
+        gpu.update(gpu_a, gpu_rows, on(kGpu, g));
         if (t == 30) {
-          adam.flush(), gpu.flush();
+          adam.flush();
+          gpu.flush();
           CHECK(same(gpu_a.value, a.value));
         }
       }
-      adam.flush(), gpu.flush();
+      adam.flush();
+      gpu.flush();
       CHECK(same(gpu_a.value, a.value));
-      const OwnedTensor g = here.gradient(7);
-      adam.step(g, 1e-3), gpu.step(on(kGpu, g), 1e-3);
+      const OwnedTensor g = on_cpu.gradient(7);
+      adam.step(g, 1e-3);
+      gpu.step(on(kGpu, g), 1e-3);
       CHECK(same(gpu_a.value, a.value));
       for (std::size_t i = 0; i < adam.state().size(); ++i) CHECK(same(gpu.state()[i].value, adam.state()[i].value));
     }

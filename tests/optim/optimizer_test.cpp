@@ -23,7 +23,7 @@ struct Problem {
     params.allocate(5);
     gradient = OwnedTensor(dtype, Shape{params.flat_size()});
   }
-  /// Gradient of step t: zero in the gaps.
+  /// Draws the gradient of step t, with zero gaps.
   void draw(std::int64_t t) {
     visit_float(params.dtype(), [&]<class T>() {
       for (const Param& p : params.all()) {
@@ -38,7 +38,7 @@ struct Problem {
   OwnedTensor gradient;
 };
 
-/// One element through the equations of the header, in double.
+/// The equations of the header for one element, in double.
 struct Reference {
   double p, m = 0, v = 0, buffer = 0;
   int t = 0;
@@ -88,7 +88,7 @@ double worst_error(const OptimizerOptions& options, DType dtype) {
 }  // namespace
 
 TEST_SUITE("optim.optimizer") {
-  TEST_CASE("each rule follows its equations, in double to rounding and in float to float's rounding") {
+  TEST_CASE("each rule follows its equations up to rounding in double and in float") {
     for (const char* name : {"adam", "adamw", "sgd"}) {
       for (const double momentum : {0.9, 0.0}) {
         const OptimizerOptions options{.name = name, .weight_decay = 0.01, .momentum = momentum};
@@ -99,7 +99,7 @@ TEST_SUITE("optim.optimizer") {
     }
   }
 
-  TEST_CASE("the first step of adam has the size of the learning rate, whatever the gradient's scale") {
+  TEST_CASE("the first step of adam has the size of the learning rate for any gradient scale") {
     Problem problem;
     problem.draw(0);
     const auto optimizer =
@@ -110,7 +110,7 @@ TEST_SUITE("optim.optimizer") {
     CHECK(std::abs(a.value.data<double>()[4] - before) == doctest::Approx(0.125));
   }
 
-  TEST_CASE("weight decay of adam goes into the moments, that of adamw does not") {
+  TEST_CASE("weight decay enters the moments of adam but not those of adamw") {
     for (const char* name : {"adam", "adamw"}) {
       Problem problem;
       const auto optimizer =
@@ -128,7 +128,7 @@ TEST_SUITE("optim.optimizer") {
     }
   }
 
-  TEST_CASE("every instruction set and thread count gives the same bits") {
+  TEST_CASE("every instruction set and number of threads produces the same bits") {
     const auto run = [](int threads) {
       omp_set_num_threads(threads);
       Problem problem(DType::f32, 100001);  // long enough for several threads
@@ -155,7 +155,7 @@ TEST_SUITE("optim.optimizer") {
     ops::use_isa(before);
   }
 
-  TEST_CASE("a frozen parameter has no state, does not move, and its neighbours are one range less") {
+  TEST_CASE("a frozen parameter has no state, does not move, and splits a range") {
     Problem problem;
     problem.params.at("a").trainable = false;
     const auto ranges = trainable_ranges(problem.params);
@@ -172,7 +172,7 @@ TEST_SUITE("optim.optimizer") {
     CHECK(problem.params.at("b").value.data<double>()[0] != b);
   }
 
-  TEST_CASE("two optimizers may share a store, each with its own parameters and count") {
+  TEST_CASE("two optimizers may share a store, each with its own parameters and step count") {
     Problem problem;
     const auto first = make_optimizer({}, problem.params,
                                       trainable_ranges(problem.params, [](const Param& p) { return p.name == "a"; }));
@@ -187,7 +187,7 @@ TEST_SUITE("optim.optimizer") {
     CHECK(second->steps() == 1);
   }
 
-  TEST_CASE("state that is copied into a fresh optimizer continues bit for bit") {
+  TEST_CASE("a new optimizer with copied state continues bit for bit") {
     for (const char* name : {"adam", "adamw", "sgd"}) {
       const OptimizerOptions options{.name = name, .weight_decay = 0.01};
       Problem straight, halted;
@@ -195,7 +195,8 @@ TEST_SUITE("optim.optimizer") {
       const auto two = make_optimizer(options, halted.params, trainable_ranges(halted.params));
       const auto three = make_optimizer(options, halted.params, trainable_ranges(halted.params));
       for (int t = 0; t < 6; ++t) {
-        straight.draw(t), halted.draw(t);
+        straight.draw(t);
+        halted.draw(t);
         one->step(straight.gradient, 0.05);
         (t < 3 ? two : three)->step(halted.gradient, 0.05);
         if (t != 2) continue;
@@ -210,7 +211,7 @@ TEST_SUITE("optim.optimizer") {
     }
   }
 
-  TEST_CASE("the average follows its equation, and exchanging twice changes nothing") {
+  TEST_CASE("the average follows its equation, and two exchanges change nothing") {
     Problem problem;
     Ema ema(problem.params, 0.75);
     const Param& a = problem.params.at("a");
@@ -244,8 +245,8 @@ TEST_SUITE("optim.optimizer") {
 }
 
 TEST_SUITE("optim.gradient_norm") {
-  TEST_CASE("the norm is the root of the sum of squares over the ranges alone") {
-    Problem problem(DType::f32, 40000);  // several pieces
+  TEST_CASE("the norm is the root of the sum of squares over the ranges") {
+    Problem problem(DType::f32, 40000);  // several chunks
     problem.draw(0);
     double sum = 0;
     const Param& b = problem.params.at("b");
@@ -257,7 +258,7 @@ TEST_SUITE("optim.gradient_norm") {
     CHECK(gradient_norm(problem.gradient, only_b) == doctest::Approx(std::sqrt(sum)).epsilon(1e-13));
   }
 
-  TEST_CASE("a norm beyond the range of float is still a number, and clipping brings it to the limit") {
+  TEST_CASE("a norm beyond the range of float is finite, and clipping reduces it to the limit") {
     Problem problem(DType::f32);
     for (float& g : problem.gradient->span<float>()) g = 1e30f;
     const double norm = gradient_norm(problem.gradient, trainable_ranges(problem.params));
@@ -267,7 +268,7 @@ TEST_SUITE("optim.gradient_norm") {
     CHECK(clip_scale(1.0, 2.5) == 1);
   }
 
-  TEST_CASE("a value that is not finite makes the norm so, and is named") {
+  TEST_CASE("a non-finite element makes the norm non-finite and is named") {
     Problem problem;
     CHECK(first_non_finite(problem.params, problem.gradient) == "");
     problem.gradient->data<double>()[problem.params.at("b").offset + 3] = std::numeric_limits<double>::quiet_NaN();
@@ -275,7 +276,7 @@ TEST_SUITE("optim.gradient_norm") {
     CHECK(first_non_finite(problem.params, problem.gradient) == "b[3] = nan");
   }
 
-  TEST_CASE("lazy steps leave rows of row-sparse parameters without gradient alone, and take the others as always") {
+  TEST_CASE("lazy steps keep rows of row-sparse parameters without gradient and update the others as usual") {
     for (const char* name : {"adam", "adamw", "sgd"}) {
       const OptimizerOptions eager{.name = name, .weight_decay = 0.1};
       OptimizerOptions lazy = eager;
@@ -306,10 +307,11 @@ TEST_SUITE("optim.gradient_norm") {
     }
   }
 
-  TEST_CASE("the penalty is the sum of squares, and its derivative joins the gradient") {
+  TEST_CASE("the penalty is the sum of squares, and its derivative is added to the gradient") {
     Problem problem;
     Param& a = problem.params.at("a");
-    a.l2 = 0.25, a.row_sparse = true;
+    a.l2 = 0.25;
+    a.row_sparse = true;
     problem.draw(1);
     for (const bool lazy : {false, true}) {
       fill_zero(Stream(), Tensor::of(problem.gradient->data<double>() + a.offset + 3, {3}));

@@ -9,7 +9,7 @@
 using namespace lockstep;
 
 TEST_SUITE("optim.schedule") {
-  TEST_CASE("step and cosine are those of PyTorch: StepLR and CosineAnnealingLR from the first epoch on") {
+  TEST_CASE("step and cosine equal PyTorch's StepLR and CosineAnnealingLR from the first epoch on") {
     const LrSchedule drops({.name = "step", .step_size = 3, .gamma = 0.5}, 0.8);
     const double expected[] = {0.8, 0.8, 0.8, 0.4, 0.4, 0.4, 0.2};
     for (int e = 0; e < 7; ++e) CHECK(drops.lr(1000 + e, e) == doctest::Approx(expected[e]));
@@ -26,14 +26,14 @@ TEST_SUITE("optim.schedule") {
     CHECK(schedule.lr(2, 0) == doctest::Approx(0.1));
   }
 
-  TEST_CASE("warm-up of W steps, then decay by rho per D steps from index W") {
+  TEST_CASE("exponential warms up for W steps, then decays by rho per D steps from index W") {
     // lr(s+1)/W for s < W, then lr rho^((s-W)/D)
     const LrSchedule schedule({.name = "exponential", .unit = "step", .warmup = 4, .step_size = 10, .gamma = 0.98}, 2);
     for (int s = 0; s < 4; ++s) CHECK(schedule.lr(s, 0) == doctest::Approx(2.0 * (s + 1) / 4));
     for (int s = 4; s < 9; ++s) CHECK(schedule.lr(s, 0) == doctest::Approx(2.0 * std::pow(0.98, (s - 4) / 10.0)));
   }
 
-  TEST_CASE("warm-up then cosine where the warm-up's last unit is the top, with an absolute floor") {
+  TEST_CASE("with origin 1 cosine starts from the last warm-up unit and ends at an absolute floor") {
     // lr(e) = base e/W if e <= W, else min + (base - min)(1 + cos(pi (e-W)/(E-W)))/2, e = 1..E
     const double base = 1e-3, low = 1e-6;
     const int W = 5, E = 20;
@@ -45,7 +45,7 @@ TEST_SUITE("optim.schedule") {
     }
   }
 
-  TEST_CASE("a floor may be a part of the base rate") {
+  TEST_CASE("a floor may be a fraction of the base rate") {
     // t >= W: base (r + (1 - r)(1 + cos(pi (t-W)/(T-W)))/2), t = 1..T
     const LrSchedule schedule(
         {.name = "cosine", .unit = "step", .warmup = 3, .total = 12, .origin = 1, .min_ratio = 0.1}, 4);
@@ -55,7 +55,7 @@ TEST_SUITE("optim.schedule") {
     }
   }
 
-  TEST_CASE("late: the first unit runs at the full rate, every other at its predecessor's") {
+  TEST_CASE("late: the first unit uses the full rate, each other unit that of the previous one") {
     const LrSchedule early({.name = "cosine", .warmup = 3, .total = 9, .origin = 1}, 1);
     const LrSchedule late({.name = "cosine", .warmup = 3, .total = 9, .origin = 1, .late = true}, 1);
     CHECK(late.lr(0, 0) == 1);
@@ -80,7 +80,17 @@ TEST_SUITE("optim.schedule") {
     CHECK(schedule.lr(0, 0) == 0.5);
   }
 
-  TEST_CASE("a cosine that is no longer than its warm-up is refused") {
+  TEST_CASE("plateau: a metric that should grow is observed with its sign changed") {
+    LrSchedule schedule({.name = "plateau", .factor = 0.5, .patience = 1, .threshold = 0.1}, 1);
+    schedule.observe(-0.20);
+    schedule.observe(-0.30);  // better
+    schedule.observe(-0.32);  // less than 10 % better
+    CHECK(schedule.lr(0, 0) == 1);
+    schedule.observe(-0.25);
+    CHECK(schedule.lr(0, 0) == 0.5);
+  }
+
+  TEST_CASE("a cosine that is not longer than its warm-up is an error") {
     CHECK_THROWS_AS(LrSchedule({.name = "cosine", .warmup = 5, .total = 5}, 1), Error);
     CHECK_THROWS_AS(LrSchedule({.name = "linear"}, 1), Error);
   }

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""The emulator in PyTorch, as a good PyTorch user would run it on CPUs: what `make bench` measures lockstep against.
+"""The emulator in PyTorch, tuned for CPUs as an expert would: the baseline of `make bench`.
 
-Own code, written from the formulas in docs/models/emulator.md; --check holds it to the golden files. Nothing that a careful user
-would do is left out: the data are tensors, normalised once; batches are cut from a permutation with index_select (no DataLoader, no collate);
-parameters and gradients are views of one flat tensor, so the fused Adam and the all-reduce are one call each; no loss is read back in the loop;
-inference runs in inference_mode with the scales folded into the weights. Every job has several variants: plain autograd,
-a hand-written closed form on retained buffers, and torch.compile of that closed form with and without autotuning. `--tune` times them all and the
-best one counts.
+Written from the formulas in docs/models/emulator.md; --check compares it with the golden files. All common optimisations are in place: the
+data are tensors, normalised once; batches are cut from a permutation with index_select (no DataLoader, no collate); parameters and gradients
+are views of one flat tensor, so the fused Adam and the all-reduce are one call each; the loop reads no loss back; inference runs in
+inference_mode with the scales folded into the weights. Every job has several variants: plain autograd, a hand-written closed form on retained
+buffers, and torch.compile of that closed form with and without autotuning. `--tune` times all variants and reports the best.
 
   emulator_peer.py --check golden/emulator*.h5
   emulator_peer.py --bench train --ranks 1 --threads 2 --tune     one JSON line: rows/s of every variant and of the best
@@ -29,7 +28,7 @@ from place import Place, add_options
 
 
 def build_network(torch, n_in, n_out, hidden, layers, activation="gelu", conv_channels=0, conv_kernel=3):
-    """Parameters as views of one flat tensor, names as in the golden files."""
+    """Parameters as views of one flat tensor, named as in the golden files."""
     shapes = {}
     if conv_channels:
         shapes["conv1d.weight"], shapes["conv1d.bias"] = (conv_channels, 1, conv_kernel), (conv_channels,)
@@ -63,7 +62,7 @@ def activations(torch):
 
 
 def forward(torch, net, params, z):
-    """Normalised inputs (N, n_in) to normalised outputs, by differentiable operations on the given parameters."""
+    """Maps normalised inputs (N, n_in) to normalised outputs, by differentiable operations on these parameters."""
     F, phi = torch.nn.functional, activations(torch)[net["activation"]]
     h = z
     if net["conv_kernel"]:
@@ -209,8 +208,8 @@ def make_optimizer(torch, net, config):
 
 
 def folded(torch, net, norm):
-    """Weights with the output scale folded into the last layer, and the first layer's once more with the input scale, for Jacobians. The inputs
-    are normalised explicitly: folding the means as well loses three digits where a variable is large beside its spread."""
+    """Weights with the output scale folded into the last layer; for Jacobians also the first layer with the input scale. Inputs are normalised
+    explicitly: folding the means too loses three digits for a variable with a large mean and a small spread."""
     W, b = [w.clone() for w in net["W"]], [v.clone() for v in net["b"]]
     W[-1] = net["W"][-1] * norm["output_std"][:, None]
     b[-1] = net["b"][-1] * norm["output_std"] + norm["output_mean"]
@@ -243,7 +242,7 @@ def jacobian_plain(torch, W, b, n, x):
 
 
 def retained(torch, W, b, norm, block, jacobian):
-    """The same two on retained buffers of one block."""
+    """Prediction and Jacobian on retained buffers of one block."""
     layers, wt = len(W) - 1, [w.t() for w in W]
     widths = [w.shape[0] for w in W]
     a = [torch.empty(block, widths[k]) for k in range(layers)]
@@ -316,8 +315,8 @@ INFERENCE_VARIANTS = {"predict": ["plain", "retained", "compiled", "compiled-max
 
 
 def check(torch, files, compile_variants, place):
-    """Largest differences from the golden files, relative to each array's largest value. The bounds are those for float32 that the
-    golden files were measured to allow; optimizer steps are in units of the learning rate."""
+    """Largest differences from the golden files, relative to each array's largest value. The bounds are the golden files' measured tolerances for
+    float32; optimizer steps are in units of the learning rate."""
     import h5py
 
     bound = {"outputs": 2e-6, "jac": 3e-6, "grads": 5e-6, "steps/lr": 2e-3}
@@ -544,7 +543,7 @@ def main():
     result = bench(torch, options)
     if options.rank == 0:
         print(json.dumps(result), flush=True)
-    os._exit(0)  # gloo's threads now and then abort a process that takes its process group down in order
+    os._exit(0)  # an orderly shutdown of the process group sometimes aborts in gloo's threads
 
 
 if __name__ == "__main__":

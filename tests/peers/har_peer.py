@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Activity recognition in PyTorch, as a good PyTorch user would run it on CPUs: what compare_har.sh measures lockstep against.
+"""Activity recognition in PyTorch, tuned for CPUs as an expert would: the baseline of compare_har.sh.
 
-Own code, written from docs/models/har.md; --check holds it to the golden files. Data are tensors, normalised (or drawn) once; batches are cut with
-index_select from one permutation per epoch; queries, keys and values are one product; attention is scaled_dot_product_attention; gradients lie in one
-flat tensor, so the fused AdamW, the clipping and the all-reduce are one call each; no loss is read back in the loop. --variant compile adds torch.compile.
+Written from docs/models/har.md; --check compares it with the golden files. Data are tensors, normalised (or drawn) once; batches are cut with
+index_select from one permutation per epoch; queries, keys and values are one product; attention is scaled_dot_product_attention; gradients lie
+in one flat tensor, so the fused AdamW, the clipping and the all-reduce are one call each; the loop reads no loss back. --variant compile adds
+torch.compile.
 
   har_peer.py --check golden/har_*.h5
   har_peer.py --bench --input signal --ranks 2 --threads 1 --batch 32 --data hapt.h5      one JSON line: windows/s
@@ -23,7 +24,7 @@ from place import Place, add_options
 
 
 def make_model(torch, a):
-    """The network; names of parameters are those of the golden files once renamed() has put them there."""
+    """The network. renamed() maps the golden files' parameter names to its own."""
     nn, F = torch.nn, torch.nn.functional
 
     class Layer(nn.Module):
@@ -80,7 +81,7 @@ def make_model(torch, a):
 
 
 def renamed(a, torch, weights, prefix):
-    """State of Net from the arrays of a golden file, or None where the file has none."""
+    """The state of Net from the arrays of a golden file; None if the file has none."""
     get = lambda name: torch.from_numpy(weights[prefix + name][()]) if prefix + name in weights else None
     state = {"stem.weight": get("encoder.stem_conv.weight"), "stem.bias": get("encoder.stem_conv.bias"), "pos": get("encoder.pos_embedding")}
     for ln in ("stem_ln", "output_ln"):
@@ -131,7 +132,7 @@ def check(torch, files):
             worst = ("", 0.0)
             for name, value, reference in rows:
                 error = ((value - reference).abs().max() / reference.abs().max().clamp(min=1e-12)).item()
-                if reference.abs().max() < 1e-12:  # zero but for rounding
+                if reference.abs().max() < 1e-12:  # zero up to rounding
                     error = (value - reference).abs().max().item()
                 worst = max(worst, (name, error), key=lambda r: r[1])
             ok = worst[1] < 1e-9
@@ -141,7 +142,7 @@ def check(torch, files):
 
 
 def draw(torch, signals, image):
-    """Float pictures of every channel with the width of our lines: the reference keeps such pictures in memory. Which pixels are set does not matter for speed."""
+    """Float pictures of every channel, with lines of lockstep's width, as the reference keeps them in memory. Speed does not depend on the pixels."""
     n, c, length = signals.shape
     low, high = signals.amin(2, keepdim=True), signals.amax(2, keepdim=True)
     y = image - 1 - ((signals - low) / (high - low).clamp(min=1e-8) * (image - 2 * (image // 20))).long() - image // 20
@@ -250,7 +251,7 @@ def main():
     parser.add_argument("--image", type=int, default=224)
     parser.add_argument("--layers", type=int, default=12, help="of the image network")
     parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--data", default="", help="prepared file; made-up signals without it")
+    parser.add_argument("--data", default="", help="prepared file; synthetic signals without it")
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--warmup", type=int, default=5)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The hierarchical reasoning model in PyTorch, as a good PyTorch user would run it on CPUs: what lockstep is measured against.
+"""The hierarchical reasoning model in PyTorch, tuned for CPUs as an expert would: a baseline for lockstep.
 
-Own code, written from the formulas in docs/models/hrm.md; --check holds it to the golden files. Input embeddings and rotary tables are made once, the
+Written from the formulas in docs/models/hrm.md; --check compares it with the golden files. Input embeddings and rotary tables are computed once,
 inner calls without gradient run under no_grad, attention is scaled_dot_product_attention, the optimizer updates all tensors by foreach calls, and
-nothing is read back in the timed loop. `--compile` wraps the blocks in torch.compile; `--bf16` runs the matrix products in bfloat16 with master
-weights in fp32, cast once per step.
+the timed loop reads nothing back. `--compile` wraps the blocks in torch.compile; `--bf16` runs the matrix products in bfloat16 with master weights
+in fp32, cast once per step.
 
   hrm_peer.py --check golden/hrm_rope_stablemax.h5 golden/hrm_learned_softmax.h5 golden/hrm_rope_wide.h5
   hrm_peer.py --bench --batch 16 --threads 2 --seconds 30                        one JSON line: samples/s, peak memory
@@ -38,7 +38,7 @@ def rms(x, eps=1e-5):
 
 
 def stablemax_loss(logits, labels):
-    """Per position; labels < 0 give 0. The two branches are kept apart before the division, so that no gradient is NaN."""
+    """Loss per position; labels < 0 give 0. The two branches are separated before the division, so that no gradient is NaN."""
     s = torch.where(logits >= 0, logits + 1, 1 / (1 - torch.clamp(logits, max=0)))
     p = torch.log(s) - torch.log(s.sum(-1, keepdim=True))
     mask = labels >= 0
@@ -50,7 +50,7 @@ def softmax_loss(logits, labels):
 
 
 class Network:
-    """Weights by name, as plain tensors; H and L levels are functions of them."""
+    """Weights by name, as plain tensors; the levels H and L are functions of them."""
 
     def __init__(self, c, dtype=torch.float32, weights=None, seed=0):
         self.c, self.dtype = c, dtype
@@ -86,7 +86,7 @@ class Network:
             half = d // c["heads"] // 2
             angle = torch.arange(self.length, dtype=torch.float64)[:, None] * 1e4 ** (-torch.arange(half, dtype=torch.float64) / half)
             self.cos, self.sin = (torch.cat([f(angle)] * 2, -1).to(dtype)[None, None] for f in (torch.cos, torch.sin))
-        self.cast = self.p  # what the matrix products read
+        self.cast = self.p  # the weights that matrix products read
         self.block_function = self.block
 
     def use_bf16(self):
@@ -285,7 +285,7 @@ def bench(a):
     if a.compile:
         net.block_function = place.compile(net.block, dynamic=False)
     trainer = Trainer(net, a.batch, a.lr, a.wd)
-    # Sequences neither halt nor are exact for long: the work of a step does not depend on the data.
+    # Random data suffice: the work of a step does not depend on them.
     data = [(torch.randint(1, a.vocab, (a.batch, a.seq_len)), torch.randint(1, a.vocab, (a.batch, a.seq_len)), torch.zeros(a.batch, dtype=torch.long)) for _ in range(8)]
     for i in range(a.warmup):
         trainer.step(*data[i % 8])
@@ -303,7 +303,7 @@ def bench(a):
 
 @torch.inference_mode()
 def evaluate(net, inputs, segments):
-    """The most likely tokens (rows, cells) after so many segments, without halting."""
+    """The most likely tokens (rows, cells) after this many segments, without halting."""
     x = net.embed(inputs, net.table[torch.zeros(len(inputs), dtype=torch.long)])
     z_h, z_l = (z.expand(len(inputs), net.length, -1) for z in (net.h_init, net.l_init))
     for _ in range(segments):

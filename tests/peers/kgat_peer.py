@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""KGAT in PyTorch, as a good PyTorch user would run it on CPUs: what lockstep is measured against.
+"""KGAT in PyTorch, tuned for CPUs as an expert would: a baseline for lockstep.
 
-Own code, written from the formulas of the paper; --check holds it to the golden files. Nothing that a careful user would do is left out: the graph is a
-CSR matrix with its transpose kept beside it (autograd would build it anew), 32-bit indices as the vendor's library wants them, Adam is fused, sampling
-is vectorised, no loss is read back in the loop, the triples of a knowledge-graph batch are grouped by relation for one product each, the attention
-projects each node once per relation, evaluation masks and ranks whole blocks of users. Where it is not clear what is fastest there are several variants,
-and `--bench` reports the best.
+Written from the formulas of the paper; --check compares it with the golden files. All common optimisations are in place: the graph is a CSR matrix
+with a stored transpose (autograd would rebuild it) and the 32-bit indices that the vendor's library needs, Adam is fused, sampling is vectorised, the
+loop reads no loss back, the triples of a knowledge-graph batch are grouped by relation for one product each, the attention projects each node once
+per relation, evaluation masks and ranks whole blocks of users. Where the fastest form is not obvious there are several variants, and `--bench`
+reports the best.
 
   kgat_peer.py --check golden/kgat_*.h5
   kgat_peer.py --bench cf,kg,attention,evaluation --data kgat-ml1m.h5 --threads 2     one JSON line per job
@@ -58,7 +58,7 @@ class Graph:
                 self.of_relation.append((r, *(torch.from_numpy(np.ascontiguousarray(a).astype(np.int64)) for a in (at, heads, h_at, tails, t_at))))
 
     def move(self, place):
-        """What tensors it has, to where the work is done."""
+        """Moves all tensors to the device that computes."""
         for name, value in vars(self).items():
             if hasattr(value, "to"):
                 setattr(self, name, place.to(value))
@@ -75,7 +75,7 @@ class Graph:
 
 def make_product(torch):
     class Product(torch.autograd.Function):
-        """A x with the gradient through the transpose that is kept."""
+        """A x, with the gradient through the stored transpose."""
 
         @staticmethod
         def forward(ctx, x, a, at):
@@ -177,7 +177,7 @@ def optimizers(torch, model, lr):
 
 
 class Ranking:
-    """Train items to mask and test items to hit, of blocks of test users, built once."""
+    """Training items to mask and test items to find, for blocks of test users; built once."""
 
     def __init__(self, torch, n_items, train, test, block):
         train_ptr, train_item = train
@@ -222,7 +222,7 @@ class Ranking:
 
 
 class Sampler:
-    """Batches without a Python loop over samples: candidates are drawn in bulk and the few that are positives are drawn again."""
+    """Batches without a Python loop over samples: candidates are drawn in bulk, and the few positives among them are drawn again."""
 
     def __init__(self, graph, n_items, n_entities, train, seed):
         self.graph, self.n_items, self.n_entities, self.rng = graph, n_items, n_entities, np.random.default_rng(seed)
@@ -232,7 +232,7 @@ class Sampler:
         self.known = user * n_items + self.item.astype(np.int64)  # ascending
         self.heads = np.flatnonzero(np.diff(graph.indptr))
         triple = (graph.head.astype(np.int64) * graph.n + graph.tail) * graph.n_relations + graph.rel
-        self.known_triples = triple  # ascending, too: the order of the triples
+        self.known_triples = triple  # ascending too, in the order of the triples
 
     @staticmethod
     def _member(sorted_keys, keys):

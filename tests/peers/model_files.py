@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Opens the model files of every format with the programs they are made for, and compares with the numbers that PyTorch gave.
+"""Opens the model files of every format with the programs that they are for, and compares the results with PyTorch's.
 
     model_files.py MODELS GOLDEN [--report]
 
-MODELS is the directory that make_models filled, GOLDEN the one with the golden files. Exit 0: all agree; 77: a package is missing (skipped).
+MODELS is the output directory of make_models, GOLDEN the directory of the golden files. Exit 0: all agree; 77: a package is missing (skipped).
 """
 import glob
 import os
@@ -60,12 +60,12 @@ def check_torchscript(model, path, golden):
     x = torch.tensor(golden["inputs/x"][()])
     n, n_out = golden["outputs/predict"].shape
     n_in = x.shape[1]
-    inside = torch.zeros(n, 1)  # the mask variable counts from -2.5 upwards
+    inside = torch.zeros(n, 1)  # the mask selects values from -2.5 upwards
     outside = torch.full((n, 1), -3.0)
     check("TorchScript predict", model, module.predict(x), golden["outputs/predict"], TOLERANCE)
     check("TorchScript forward", model, module.forward(torch.tensor(golden["outputs/x_norm"][()])), golden["outputs/y_norm"], TOLERANCE)
     jacobian = module.jac_physical(x, inside)
-    # The largest entry belongs to the input with the smallest spread: compare in normalised units, where each counts.
+    # In physical units the input with the smallest spread would dominate: compare in normalised units.
     units = golden["norm/output_std"][()][:, None] / golden["norm/input_std"][()][None, :]
     check("TorchScript jac_physical", model, jacobian, golden["outputs/jac_physical"], JACOBIAN)
     check("TorchScript jac (normalised)", model, jacobian.numpy() / units, golden["outputs/jac"], JACOBIAN)
@@ -98,7 +98,7 @@ def check_safetensors(model, path, golden):
     require(len(tensors) == len(golden["weights"]) + 4, f"{model}: safetensors: {len(tensors)} tensors")
     with safe_open(path, "np") as file:
         require(file.metadata()["format"] == "lockstep-emulator-model", f"{model}: safetensors metadata")
-    # As a user's own module would load it.
+    # Load the weights into a user's own module.
     layers = []
     for k in range(golden.attrs["layers"] + 1):
         out, inner = tensors[f"network.{2 * k}.weight"].shape
@@ -121,7 +121,7 @@ def check_h5(model, path, golden):
 
 
 def check_lsem(model, path, golden):
-    """Read with nothing but the description of the format."""
+    """Reads the file from the description of the format alone."""
     import zlib
 
     raw = open(path, "rb").read()

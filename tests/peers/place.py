@@ -1,8 +1,8 @@
-"""Where a peer runs and with which numbers: the processor, or a GPU with the settings that a good PyTorch user would choose there.
+"""Device and precision of a peer: the CPU, or a GPU with settings that an expert would choose.
 
-With --device cuda everything that is made without a device is made on the GPU (torch.set_default_device); what comes from files is moved with
-Place.to(). fp32 keeps products in fp32; tf32 lets tensor cores round their factors; bf16 runs the forward pass under autocast, with parameters and
-optimizer in fp32. --graphs has torch.compile record CUDA graphs (its mode reduce-overhead).
+With --device cuda, tensors are created on the GPU by default (torch.set_default_device), and Place.to() moves those that come from files. fp32 keeps
+products in fp32; tf32 lets tensor cores round their factors; bf16 runs the forward pass under autocast, with parameters and optimizer in fp32.
+--graphs makes torch.compile record CUDA graphs (mode reduce-overhead).
 """
 import resource
 import sys
@@ -39,12 +39,12 @@ class Place:
         return self.torch.compile(function, **how)
 
     def wait(self):
-        """Until the GPU has done what it was given: before a clock is read."""
+        """Waits for the GPU to finish. Call it before reading a clock."""
         if self.device == "cuda":
             self.torch.cuda.synchronize()
 
     def facts(self):
-        """For the answer: what ran where, and the largest amount of memory in use."""
+        """Fields of the result: device, precision and peak memory."""
         peak = self.torch.cuda.max_memory_allocated() if self.device == "cuda" else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         name = self.torch.cuda.get_device_name() if self.device == "cuda" else self.torch.backends.cpu.get_cpu_capability()
         return {"device": self.device, "processor": name, "precision": self.precision, "graphs": self.graphs, "peak_memory_bytes": peak}

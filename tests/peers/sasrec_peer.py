@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""SASRec and TiSASRec, each with or without mHC streams, in PyTorch as a good user of it would run them on CPUs.
+"""SASRec and TiSASRec in PyTorch, each with or without mHC streams, tuned for CPUs as an expert would: a baseline for lockstep.
 
-Own code, written from the formulas in docs/models/sasrec.md; --check holds it to the golden files. What a careful user would do is done: windows and
-times are tensors made once, relation buckets come from one vectorised subtraction, rejection of negatives is one table look-up, Adam is fused, the attention of a
-head is a batched product without copies, time tables are used through their buckets unless their dropout is element-wise, the three mHC maps are
-one product, and a batch may be cut into micro-batches of similar length whose leading padding is cut off (--chunk).
+Written from the formulas in docs/models/sasrec.md; --check compares it with the golden files. All common optimisations are in place: windows and
+times are tensors, made once; relation buckets come from one vectorised subtraction; rejection of negatives is one table lookup; Adam is fused; the
+attention of a head is a batched product without copies; time tables are used through their buckets unless their dropout is element-wise; the three
+mHC maps are one product; --chunk cuts a batch into micro-batches of similar length and removes their leading padding.
 
   sasrec_peer.py --check golden/tisasrec_default_*.h5
   sasrec_peer.py --train ml1m.h5 --model tisasrec --maxlen 50 --hidden 50 --heads 1 --epochs 200 --log run.jsonl
@@ -33,7 +33,7 @@ from torch import nn
 
 
 class Mhc(nn.Module):
-    """Maps of one sub-layer: n streams in, one value u to the sub-layer, n streams out. All three projections are one product."""
+    """The maps of one sub-layer: n streams in, one input u of the sub-layer, n streams out. The three projections are one product."""
 
     def __init__(self, n, d, site, gate=0.01, iterations=20):
         super().__init__()
@@ -127,7 +127,7 @@ class Network(nn.Module):
         return x.unflatten(-1, (self.o.heads, -1)).transpose(1, 2)
 
     def attend(self, A, a, c, blocked, seen, times):
-        """Attention of all heads, (B, T, d), before an output projection. blocked (B, 1, T, T) never leaves a row without a key."""
+        """Attention of all heads, (B, T, d), before an output projection. blocked (B, 1, T, T) leaves every row at least one key."""
         o = self.o
         if not self.timed:
             q, k, v = self.split(A.q_w(a)), self.split(A.k_w(c)), self.split(A.v_w(c))
@@ -208,7 +208,7 @@ class Network(nn.Module):
         return (f * self.item_emb(pos)).sum(-1), (f * self.item_emb(neg)).sum(-1)
 
     def loss_sum(self, seq, time, pos, neg):
-        """Sum over the targets of both cross-entropies, the regularisation left out."""
+        """Both cross-entropies summed over the targets, without regularisation."""
         p, n = self.logits(seq, time, pos, neg)
         return ((F.softplus(-p) + F.softplus(n)) * (pos != 0)).sum()
 
@@ -294,7 +294,7 @@ def check(paths):
 
 
 class Data:
-    """A prepared file (lockstep-seqrec): training windows and evaluation inputs as tensors, made once."""
+    """A prepared file (lockstep-seqrec): training windows and evaluation inputs as tensors, created once."""
 
     def __init__(self, path, o, place):
         f = h5py.File(path)
@@ -340,7 +340,7 @@ class Data:
             self.evals[split] = (stack(rows, 1), stack(rows, 2).int(), torch.cat([target, negatives], 1))
 
     def draw(self, known, user, count, generator):
-        """Uniform items that the table does not know of the user."""
+        """Uniform items outside the user's known items."""
         out = torch.randint(1, self.items + 1, (len(user), count), generator=generator)
         table = known[user]
         while (bad := torch.gather(table, 1, out)).any():
@@ -385,7 +385,7 @@ def evaluate(net, data, split, block=64):
 
 
 def step_of(net, optimizer, o, place, loss_sum, reduce=None):
-    """One update with the mean over the targets of the whole batch."""
+    """One update with the gradient of the mean over the targets of the whole batch."""
 
     def step(batch):
         targets = (batch[2] != 0).sum()

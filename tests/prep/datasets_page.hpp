@@ -8,6 +8,8 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "prep/program.hpp"
+#include "support/outcome.hpp"
+#include "support/paths.hpp"
 #include "support/temp_dir.hpp"
 
 namespace lockstep::test {
@@ -22,13 +24,13 @@ inline std::string datasets_folder() {
 inline bool dataset_skipped(const std::string& name) {
   const std::string folder = datasets_folder();
   if (!folder.empty() && std::filesystem::is_directory(std::filesystem::path(folder) / name)) return false;
-  MESSAGE("skipped: LOCKSTEP_DATASETS names no folder with " << name);
+  skip("LOCKSTEP_DATASETS names no folder with " + name);
   return true;
 }
 
 /// The command lines in the section of docs/datasets.md whose title begins so.
 inline std::string commands_under(const std::string& title) {
-  const std::string page = read_text_file(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "docs/datasets.md");
+  const std::string page = read_text_file(source_path("docs/datasets.md"));
   const auto begin = page.find("## " + title);
   REQUIRE(begin != std::string::npos);
   std::string commands;
@@ -46,7 +48,7 @@ inline std::string commands_under(const std::string& title) {
 
 /// Runs them in a directory; they must succeed. What they print.
 inline std::string run_commands(const TempDir& dir, const std::string& commands) {
-  write_text(dir / "commands.sh", "set -e\nexport PATH=" LOCKSTEP_BIN_DIR ":$PATH\n" + commands);
+  write_text(dir / "commands.sh", "set -e\nexport PATH=" + program_folder() + ":$PATH\n" + commands);
   const auto run = run_shell(dir.path(), "sh commands.sh");
   CAPTURE(run.text);
   CHECK(run.status == 0);

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "lockstep/io/h5.hpp"
-#include "lockstep/prep/emulator_set.hpp"
-#include "lockstep/prep/har_set.hpp"
+#include "lockstep/prep/emulator/emulator_set.hpp"
+#include "lockstep/prep/har/har_set.hpp"
+#include "lockstep/prep/hrm/puzzle_set.hpp"
 #include "prep/datasets_page.hpp"
-#include "lockstep/prep/puzzle_set.hpp"
 #include "prep/errors.hpp"
 
 using namespace lockstep;
@@ -43,9 +43,9 @@ std::vector<int> class_counts(const prep::HarSet& set, const std::vector<int>& p
 }  // namespace
 
 TEST_SUITE("prep.datasets") {
-  TEST_CASE("the page's commands for made-up data work") {
+  TEST_CASE("the page's commands for synthetic data work") {
     const test::TempDir dir;
-    run_commands(dir, commands_under("Made-up data"));
+    run_commands(dir, commands_under("Synthetic data"));
     CHECK(read_checked(dir / "icecolumn.h5").rows() == 24000);
     CHECK(read_checked(dir / "lorenz96.h5").jac.size() == 12000u * 1600);
     CHECK(read_checked(dir / "two-scale.h5").rows() == 16000);
@@ -61,7 +61,9 @@ TEST_SUITE("prep.datasets") {
     const auto file = H5File::open(dir / "sudoku.h5");
     CHECK(prep::read_puzzle_set(file).train[0].rows == 400);
   }
+}
 
+TEST_SUITE("prep.datasets.real") {
   TEST_CASE("sudoku-hard-mix: a thousand of 45000 puzzles, the whole test table") {
     if (skipped("sudoku-hard-mix")) return;
     const test::TempDir dir;

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <string>
 
+#include "support/paths.hpp"
+
 namespace lockstep::test {
 
 struct Outcome {
@@ -28,7 +30,7 @@ inline Outcome run_shell(const std::filesystem::path& directory, const std::stri
 /// Runs `lockstep-prep` with these words, after other commands if need be.
 inline Outcome run_prep(const std::filesystem::path& directory, const std::string& words,
                         const std::string& before = "") {
-  return run_shell(directory, before + " " LOCKSTEP_BIN_DIR "/lockstep-prep " + words);
+  return run_shell(directory, before + " " + program_path("lockstep-prep") + " " + words);
 }
 
 }  // namespace lockstep::test

@@ -5,10 +5,11 @@
 #include <cmath>
 
 #include "lockstep/io/h5.hpp"
-#include "lockstep/prep/emulator_set.hpp"
+#include "lockstep/prep/emulator/emulator_set.hpp"
 #include "lockstep/prep/source.hpp"
 #include "prep/errors.hpp"
 #include "prep/raw_file.hpp"
+#include "support/paths.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
@@ -19,7 +20,7 @@ using lockstep::test::TempDir;
 namespace fs = std::filesystem;
 
 namespace {
-const std::string kGolden = LOCKSTEP_TEST_GOLDEN;
+const std::string kGolden = test::golden_path();
 
 std::vector<std::string> names_in(const fs::path& directory) {
   std::vector<std::string> names;
@@ -76,6 +77,38 @@ TEST_SUITE("prep.program") {
     CHECK(set.outputs.cf == std::vector<std::string>{"air_temperature"});
     CHECK(run_prep(dir.path(), "check out.h5").status == 0);
     check_mentions(run_prep(dir.path(), "info out.h5").text, "tile1.nc", "air_temperature", "deep");
+  }
+
+  TEST_CASE("positions come from the columns' coordinates, then from the variables with the most dimensions") {
+    const TempDir dir;
+    for (const bool attribute : {false, true}) {
+      RawFile raw(dir / (attribute ? "cf.nc" : "tile.nc"), NC_64BIT_OFFSET);
+      const int lat = raw.dim("lat", 2), lon = raw.dim("lon", 2);
+      raw.variable("lat", NC_DOUBLE, {lat}, {1, 2});
+      raw.variable("lon", NC_DOUBLE, {lon}, {1, 2});
+      raw.variable("geolat", NC_DOUBLE, {lat, lon}, {50, 51, 60, 61});
+      raw.variable("geolon", NC_DOUBLE, {lat, lon}, {10, 20, 11, 21});
+      raw.variable("phi", NC_DOUBLE, {lat, lon}, {-50, -51, -60, -61}, {}, {{"standard_name", "latitude"}});
+      raw.variable("lambda", NC_DOUBLE, {lat, lon}, {5, 6, 7, 8}, {}, {{"standard_name", "longitude"}});
+      raw.variable("a", NC_DOUBLE, {lat, lon}, test::counting(4), {},
+                   {{"coordinates", attribute ? "lambda phi" : "absent"}});
+      raw.variable("b", NC_DOUBLE, {lat, lon}, test::counting(4));
+    }
+    const auto tile =
+        run_prep(dir.path(), "netcdf --input tile.nc --inputs a --outputs b --validation-split 0.25 -o tile.h5");
+    REQUIRE(tile.status == 0);
+    check_mentions(tile.text, "positions        geolat, geolon\n");
+    CHECK(read(dir / "tile.h5").lat == std::vector<float>{50, 51, 60, 61});
+    CHECK(read(dir / "tile.h5").lon == std::vector<float>{10, 20, 11, 21});
+    const auto cf =
+        run_prep(dir.path(), "netcdf --input cf.nc --inputs a --outputs b --validation-split 0.25 -o cf.h5");
+    REQUIRE(cf.status == 0);
+    check_mentions(cf.text, "positions        phi, lambda\n");
+    CHECK(read(dir / "cf.h5").lat == std::vector<float>{-50, -51, -60, -61});
+    REQUIRE(
+        run_prep(dir.path(), "netcdf --input cf.nc --inputs a --outputs b --lat lat --validation-split 0.25 -o own.h5")
+            .status == 0);
+    CHECK(read(dir / "own.h5").lat == std::vector<float>{1, 1, 2, 2});
   }
 
   TEST_CASE("a history file made of ice columns gives the columns back") {
@@ -172,6 +205,7 @@ TEST_SUITE("prep.program") {
     const TempDir dir;
     write_tiles(dir);
     test::write_text(dir / "plain", "");
+    test::write_text(dir / "table.csv", "a,b\n");
     const std::pair<std::string, std::string> cases[] = {
         {"netcdf --input tile1.nc --inputs tsea --outputs t2n -o o.h5", "did you mean 't2m'?"},
         {"netcdf --input tile1.nc --inputs soil --outputs t2m -o o.h5", "choose a level"},
@@ -180,6 +214,15 @@ TEST_SUITE("prep.program") {
         {"netcdf --input tile9.nc --inputs tsea --outputs t2m -o o.h5", "tile9.nc"},
         {"netcdf --input 'tile?.nc' --geolocation place1.nc,place2.nc,place1.nc --inputs tsea --outputs t2m -o o.h5",
          "3 files for 2"},
+        {"netcdf --input 'tile?.nc' --inputs tsea --outputs t2m -o tile2.nc", "it is the input 'tile2.nc'"},
+        {"netcdf --input tile1.nc --geolocation place1.nc --inputs tsea --outputs t2m -o ./place1.nc",
+         "it is the input 'place1.nc'"},
+        {"cice-history --input tile1.nc --inputs sst -o tile1.nc", "it is the input 'tile1.nc'"},
+        {"cf-pair --atmosphere tile1.nc --ocean tile2.nc -o tile2.nc", "it is the input 'tile2.nc'"},
+        {"sudoku --train table.csv -o table.csv", "it is the input 'table.csv'"},
+        {"har table.csv --rate 50 --window 2 -o table.csv", "it is the input 'table.csv'"},
+        {"sequences --input table.csv -o table.csv", "it is the input 'table.csv'"},
+        {"netcdf --input tile1.nc --inputs tsea --outputs t2m -o /dev/null", "it is a device"},
         {"netcdf --input tile1.nc --inputs tsea --outputs t2m -o no/such/o.h5", "no/such"},
         {"netcdf --input tile1.nc --inputs tsea --outputs t2m -o plain/o.h5", "plain"},
         {"netcdf --input tile1.nc --inputs tsea --outputs t2m", "output"},
@@ -233,7 +276,7 @@ TEST_SUITE("prep.program") {
         {"check cut.h5", "truncated"},
         {"check foreign.nc", "foreign.nc"},
         {"info " + kGolden + "/emulator_aice.h5", "format"},
-        {"verify --golden good.h5", "no reference of"}};
+        {"verify --golden good.h5", "has no part that lockstep-prep can recompute"}};
     const auto before = names_in(dir.path());
     for (const auto& [words, expected] : cases) {
       CAPTURE(std::string(words));
@@ -259,7 +302,7 @@ TEST_SUITE("prep.program") {
     CHECK(names_in(dir.path()) == std::vector<std::string>{"a.h5"});
   }
 
-  TEST_CASE("a constant column is kept with deviation 1 and remarked upon") {
+  TEST_CASE("a constant input is kept with deviation 1 and reported, a constant output is refused unless it is kept") {
     const TempDir dir;
     {
       RawFile raw(dir / "a.nc", NC_64BIT_DATA);
@@ -267,7 +310,14 @@ TEST_SUITE("prep.program") {
       raw.variable("a", NC_DOUBLE, {n}, std::vector<double>(20, 5.0));
       raw.variable("b", NC_DOUBLE, {n}, test::counting(20));
     }
-    REQUIRE(run_prep(dir.path(), "netcdf --input a.nc --inputs a --outputs b -o a.h5").status == 0);
+    const auto kept = run_prep(dir.path(), "netcdf --input a.nc --inputs a --outputs b -o a.h5");
+    REQUIRE(kept.status == 0);
+    check_mentions(kept.text, "constant inputs  a\n");
+    const auto refused = run_prep(dir.path(), "netcdf --input a.nc --inputs b --outputs a -o b.h5");
+    CHECK(refused.status == 3);
+    check_mentions(refused.text, "the output column a is constant", "--variables.constant_outputs keep");
+    CHECK(run_prep(dir.path(), "netcdf --input a.nc --inputs b --outputs a --variables.constant_outputs keep -o b.h5")
+              .status == 0);
     CHECK(read(dir / "a.h5").input_std == std::vector<double>{1});
     const auto check = run_prep(dir.path(), "check a.h5");
     CHECK(check.status == 0);

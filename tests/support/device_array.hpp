@@ -6,7 +6,7 @@
 
 namespace lockstep::test {
 
-/// Elements on cuda:0, for tests of kernels: uninitialised, or copied from the host; read() copies them back.
+/// An array in GPU memory, for tests of kernels: uninitialised, or copied from the host. read() copies it back.
 template <class T>
 class DeviceArray {
  public:

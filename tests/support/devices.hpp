@@ -7,15 +7,15 @@
 
 namespace lockstep::test {
 
-/// The CPU, and the first GPU where there is one.
+/// The CPU, and the first GPU if there is one.
 inline std::vector<Device> devices() {
   std::vector<Device> all = {Device{}};
   if (gpu_count() > 0) all.push_back({DeviceKind::cuda, 0});
   return all;
 }
 
-/// While it lives the stand-in for a GPU (docs/cuda-host.md) begins with the last block, and in each with the last thread: a
-/// result that changes depends on an order that nobody promises. A GPU takes no notice.
+/// During its lifetime the host build of the kernels (docs/cuda-host.md) runs the last block first, and in each block
+/// the last thread first: a result that changes depends on an unspecified order. A GPU ignores it.
 class LastFirst {
  public:
   LastFirst() {

@@ -3,11 +3,11 @@
 #include <filesystem>
 #include <vector>
 
-#include "lockstep/data/emulator_data.hpp"
+#include "lockstep/tasks/emulator/emulator_data.hpp"
 
 namespace lockstep::test {
 
-/// The contents of a small prepared data set, to be written as it is or with something spoilt.
+/// The contents of a small prepared data set, which a test writes unchanged or spoilt.
 struct EmulatorContents {
   std::int64_t n = 0, n_in = 0, n_out = 0;
   std::vector<float> x, y;
@@ -16,7 +16,8 @@ struct EmulatorContents {
   Moments moments;
   EmulatorVariables variables;
 };
-/// y_o = sum_i c_oi tanh(x_i), with its exact Jacobian; every fifth row validation, every tenth test. The first output is called aice.
+/// y_o = sum_i c_oi tanh(x_i), with its exact Jacobian. Every fifth row is a validation row, every tenth a test row.
+/// The first output is called aice.
 EmulatorContents emulator_contents(std::int64_t n, std::int64_t n_in, std::int64_t n_out, std::uint64_t seed = 1);
 void write_emulator_data(const std::filesystem::path& path, const EmulatorContents& contents);
 

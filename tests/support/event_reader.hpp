@@ -6,7 +6,7 @@
 
 namespace lockstep::test {
 
-/// One event of a TensorBoard file, as far as we write them.
+/// The fields of a TensorBoard event that lockstep writes.
 struct EventRecord {
   double wall_time = 0;
   std::int64_t step = 0;
@@ -16,10 +16,10 @@ struct EventRecord {
   int session_status = 0;
 };
 
-/// Reads TFRecord frames and the protobuf inside, written from the formats' descriptions and independently of the writer: its CRC is the bit-wise
-/// definition. Throws Error at the first wrong checksum, cut frame or unknown wire type.
+/// Reads TFRecord frames and their protobuf messages. Written from the formats' descriptions, independently of the
+/// writer; the CRC is the bitwise definition. errors  Error: a wrong checksum, a truncated frame, an unknown wire type
 std::vector<EventRecord> read_events(const std::filesystem::path& path);
-/// All event files of a directory, in the order of their names.
+/// Reads all event files of a directory, in the order of their names.
 std::vector<EventRecord> read_event_directory(const std::filesystem::path& directory);
 
 }  // namespace lockstep::test

@@ -1,6 +1,7 @@
 #include "support/golden_emulator.hpp"
 
 #include "lockstep/io/h5.hpp"
+#include "support/paths.hpp"
 
 namespace lockstep::test {
 
@@ -12,18 +13,20 @@ const std::vector<std::string>& golden_emulators() {
 }
 
 TrainedEmulator golden_emulator(const std::string& name, DType dtype) {
-  const H5File file = H5File::open(std::string(LOCKSTEP_TEST_GOLDEN) + "/" + name + ".h5");
+  const H5File file = H5File::open(golden_path(name + ".h5"));
   EmulatorArch arch;
-  arch.n_in = file.int_attribute("/", "inputs"), arch.n_out = file.int_attribute("/", "outputs");
-  arch.hidden = file.int_attribute("/", "hidden"), arch.layers = file.int_attribute("/", "layers");
+  arch.n_in = file.int_attribute("/", "inputs");
+  arch.n_out = file.int_attribute("/", "outputs");
+  arch.hidden = file.int_attribute("/", "hidden");
+  arch.layers = file.int_attribute("/", "layers");
   arch.activation = file.text_attribute("/", "activation");
-  arch.conv_channels = file.int_attribute("/", "conv_channels"),
+  arch.conv_channels = file.int_attribute("/", "conv_channels");
   arch.conv_kernel = file.int_attribute("/", "conv_kernel");
   TrainedEmulator out{Emulator(arch, read_moments(file, "/norm", arch.n_in, arch.n_out), dtype), {}};
   for (const Param& param : out.network.params().all()) {
     visit_float(dtype, [&]<class T>() { file.read_into<T>("/weights/" + param.name, param.value.span<T>()); });
   }
-  EmulatorVariables& v = out.card.variables;
+  EmulatorVariables& v = out.metadata.variables;
   for (std::int64_t i = 0; i < arch.n_in; ++i) {
     v.input_names.push_back(join("in", i));
     v.input_cf.push_back(i == 0 ? "sea_water_temperature" : "");
@@ -37,8 +40,8 @@ TrainedEmulator golden_emulator(const std::string& name, DType dtype) {
     v.output_level.push_back(0);
   }
   v.input_source = "ocean";
-  out.card.mask = {"in1", -2.5, 1e30, "both"};
-  out.card.meta = {{"model_class", "Emulator"}, {"note", "two lines\nand a \\ and an = sign"}, {"source", name}};
+  out.metadata.mask = {"in1", -2.5, 1e30, "both"};
+  out.metadata.meta = {{"model_class", "Emulator"}, {"note", "two lines\nand a \\ and an = sign"}, {"source", name}};
   return out;
 }
 

@@ -67,7 +67,8 @@ std::vector<OwnedTensor> results_on(Device device, const Function& f, const std:
   return results;
 }
 
-/// The largest difference between two runs, relative to the largest element (at least 1); infinite for what is not finite.
+/// The largest difference between two runs, relative to the largest element (at least 1); infinite if a value is not
+/// finite.
 double difference(const std::vector<OwnedTensor>& a, const std::vector<OwnedTensor>& b) {
   double largest = 1, worst = 0;
   for (std::size_t k = 0; k < a.size(); ++k) {
@@ -84,7 +85,7 @@ double difference(const std::vector<OwnedTensor>& a, const std::vector<OwnedTens
   return worst / largest;
 }
 
-/// The same for each result on its own; `b` is allowed what halves are.
+/// The same, relative to each result's own largest element; b may be in bf16 or f16.
 double difference_each(const std::vector<OwnedTensor>& a, const std::vector<OwnedTensor>& b) {
   double worst = 0;
   for (std::size_t k = 0; k < a.size(); ++k) {
@@ -99,11 +100,11 @@ double difference_each(const std::vector<OwnedTensor>& a, const std::vector<Owne
   return worst;
 }
 
-/// The largest difference of a half from f64 with the same numbers that is not within what is allowed; 0 if all are.
+/// The largest difference of bf16 or f16 from f64 with the same numbers that exceeds its tolerance; 0 if none does.
 double outside_of(const Halves& halves, Device gpu, const Function& f, const std::vector<OwnedTensor>& values,
                   ParamStore& params, std::uint64_t seed) {
   double worst = 0;
-  // f16 first: it keeps the more digits.
+  // f16 first: rounding to it keeps more digits.
   for (const auto& [dtype, tolerance] : {std::pair{DType::f16, halves.f16}, {DType::bf16, halves.bf16}}) {
     if (tolerance == 0) continue;
     for (const OwnedTensor& value : values) round_to(dtype, value);
@@ -130,7 +131,10 @@ double gradcheck(const Function& f, const std::vector<Shape>& inputs, ParamStore
     draw(values.back(), seed, Site(join("gradcheck.input.", i)));
   }
   ParamStore none(DType::f64);
-  if (!params) none.allocate(0), params = &none;
+  if (!params) {
+    none.allocate(0);
+    params = &none;
+  }
   for (Param& p : params->all()) draw(p.value, seed, Site("gradcheck." + p.name));
   const std::vector<OwnedTensor> results = results_on({}, f, values, *params, seed);
   const OwnedTensor weights(DType::f64, results[0]->shape());

@@ -1,5 +1,5 @@
 #pragma once
 #include "lockstep/comm/world.hpp"
 
-/// The world of a test that runs under mpirun: made before the first test case, and the same for all.
+/// The world of a test program that runs under mpirun, shared by all test cases.
 lockstep::World& test_world();

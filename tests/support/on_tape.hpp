@@ -7,11 +7,11 @@
 #include "lockstep/ops/sample_rows.hpp"
 #include "support/tolerance.hpp"
 
-/// What a test hands to operations on a tape of any device: itself on the CPU, else a copy in the tape's arena, where
-/// kernels can read it.
+/// Makes a test's arrays available to operations on a tape of any device: the array itself on the CPU, else a copy in
+/// the tape's arena, which kernels can read.
 namespace lockstep::test {
 
-/// Floating-point numbers are of the tape's real_dtype() there.
+/// Floating-point copies have the tape's real_dtype().
 inline Tensor on_tape(Tape& t, const Tensor& elements) {
   if (!t.stream().device().is_cuda() || !elements) return elements;
   if (elements.dtype() == DType::f64 && t.real_dtype() == DType::f32)

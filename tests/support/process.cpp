@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "lockstep/base/error.hpp"
+#include "support/paths.hpp"
 #include "support/temp_dir.hpp"
 
 namespace lockstep::test {
@@ -23,7 +24,9 @@ ProcessResult run_process(const std::vector<std::string>& words, const std::vect
     const int nothing = ::open("/dev/null", O_RDONLY);
     const int out_fd = ::open(out.c_str(), O_WRONLY | O_CREAT, 0600),
               err_fd = ::open(err.c_str(), O_WRONLY | O_CREAT, 0600);
-    ::dup2(nothing, 0), ::dup2(out_fd, 1), ::dup2(err_fd, 2);
+    ::dup2(nothing, 0);
+    ::dup2(out_fd, 1);
+    ::dup2(err_fd, 2);
     for (const auto& entry : environment) ::putenv(const_cast<char*>(entry.c_str()));
     ::execvp(argv[0], argv.data());
     ::_exit(127);
@@ -34,10 +37,10 @@ ProcessResult run_process(const std::vector<std::string>& words, const std::vect
 }
 
 ProcessResult run_lockstep(std::vector<std::string> words, int ranks) {
-  words.insert(words.begin(), LOCKSTEP_BIN_DIR "/lockstep");
+  words.insert(words.begin(), program_path("lockstep"));
   if (ranks == 1) return run_process(words);
-  std::vector<std::string> all = {
-      LOCKSTEP_MPIEXEC, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", std::to_string(ranks)};
+  std::vector<std::string> all = {mpirun_path(), "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
+                                  "-n",          std::to_string(ranks)};
   all.insert(all.end(), words.begin(), words.end());
   return run_process(all, {"OMPI_MCA_mpi_yield_when_idle=1", "OMPI_MCA_btl_vader_single_copy_mechanism=none",
                            "OMPI_MCA_rmaps_base_oversubscribe=1", "OMP_NUM_THREADS=1"});

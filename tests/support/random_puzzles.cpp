@@ -30,7 +30,7 @@ PuzzlePart plain_part(Placement& placement, std::int64_t rows, std::int64_t cell
   PuzzlePart part;
   part.name = "all";
   part.inputs = place<std::uint8_t>(placement, {rows, cells}, token);
-  // The answer turns every token by one and ignores some cells.
+  // The answer increments every token cyclically and ignores some cells.
   part.labels = place<std::uint8_t>(placement, {rows, cells},
                                     [&](std::int64_t i) { return i % 11 == 5 ? 0 : 1 + token(i) % (vocab - 1); });
   part.puzzle_indices = part.group_indices =
@@ -44,9 +44,11 @@ PuzzlePart plain_part(Placement& placement, std::int64_t rows, std::int64_t cell
 PuzzleData random_puzzles(Placement& placement, std::int64_t groups, std::int64_t cells, std::int64_t vocab,
                           std::int64_t identifiers) {
   PuzzleData data;
-  data.path = "(made up)";
+  data.path = "(synthetic)";
   data.task = "sudoku";
-  data.seq_len = cells, data.vocab_size = vocab, data.identifiers = identifiers;
+  data.seq_len = cells;
+  data.vocab_size = vocab;
+  data.identifiers = identifiers;
   data.train.push_back(plain_part(placement, groups, cells, vocab, identifiers, "train"));
   data.test.push_back(plain_part(placement, groups / 3, cells, vocab, identifiers, "test"));
   return data;

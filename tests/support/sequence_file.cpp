@@ -1,6 +1,6 @@
 #include "support/sequence_file.hpp"
 
-#include "lockstep/prep/gap_sessions.hpp"
+#include "lockstep/prep/sequences/gap_sessions.hpp"
 
 namespace lockstep::test {
 
@@ -23,8 +23,11 @@ prep::SequenceSet sequence_set(const std::vector<std::vector<std::int32_t>>& ite
 prep::SequenceSet gap_sessions(std::int64_t users, std::uint64_t seed) {
   prep::GapSessions what;
   what.users = users;
-  what.min_length = 12, what.max_length = 24;
-  what.categories = 4, what.clusters = 2, what.members = 10;
+  what.min_length = 12;
+  what.max_length = 24;
+  what.categories = 4;
+  what.clusters = 2;
+  what.members = 10;
   what.seed = seed;
   return prep::make_gap_sessions(what);
 }

@@ -5,7 +5,7 @@
 
 namespace lockstep::test {
 
-/// A directory of this test's own under the system's temporary one, removed at the end of the scope.
+/// A temporary directory, removed at the end of the scope.
 class TempDir {
  public:
   TempDir();

@@ -6,13 +6,13 @@
 
 namespace lockstep::test {
 
-/// How far two arrays are apart, relative to the largest element of the reference.
+/// The difference of two arrays relative to the largest element of the reference.
 struct Difference {
-  double relative = 0;      ///< max |a - b| / max |b|; infinite when a value is not finite or the sizes differ
+  double relative = 0;      ///< max |a - b| / max |b|; infinite if a value is not finite or the sizes differ
   std::int64_t index = -1;  ///< of the worst element
   double value = 0, reference = 0;
 };
-/// f32 | f64 | bf16 | f16, each its own.
+/// dtypes  f32 | f64 | bf16 | f16, possibly different ones
 Difference difference(const Tensor& value, const Tensor& reference);
 std::string to_string(const Difference& d);
 std::ostream& operator<<(std::ostream& out, const Difference& d);
@@ -22,9 +22,9 @@ inline bool operator<=(const Difference& d, double tolerance) { return d.relativ
 /// Whether every bit is equal.
 bool same_bits(const Tensor& a, const Tensor& b);
 
-/// N(0, 1) by (seed, name); f32 | f64 | bf16 | f16. The values are the f64 ones, rounded.
+/// Draws from N(0, 1) by (seed, name): the same values in every dtype, rounded from f64. dtypes  f32 | f64 | bf16 | f16
 OwnedTensor random_tensor(DType dtype, Shape shape, Site name, std::uint64_t seed = 1);
-/// The same values in another dtype, rounded to nearest if need be. f32 | f64 | bf16 | f16, on the CPU.
+/// The values in another dtype, rounded to nearest, on the CPU. dtypes  f32 | f64 | bf16 | f16
 OwnedTensor converted(const Tensor& t, DType dtype);
 
 }  // namespace lockstep::test

@@ -9,7 +9,7 @@
 using namespace lockstep;
 
 TEST_SUITE("tensor.shape") {
-  TEST_CASE("extents, sizes, rows and columns, from a scalar to the largest rank") {
+  TEST_CASE("extents, sizes, rows and columns are right from a scalar to the largest number of axes") {
     const Shape scalar, empty{0, 3}, matrix{4, 5}, deep{2, 3, 4, 5, 6, 7};
     CHECK(scalar.rank() == 0);
     CHECK(scalar.size() == 1);
@@ -25,27 +25,27 @@ TEST_SUITE("tensor.shape") {
     CHECK(Shape{7}.rows() == 1);
   }
 
-  TEST_CASE("shapes are equal only if rank and extents are") {
+  TEST_CASE("shapes are equal only if their extents are") {
     CHECK(Shape{2, 3} == Shape{2, 3});
     CHECK(Shape{2, 3} != Shape{3, 2});
     CHECK(Shape{2} != Shape{2, 1});
     CHECK(Shape{} != Shape{1});
   }
 
-  TEST_CASE("shapes and dtypes print as people write them") {
+  TEST_CASE("shapes and dtypes print readably") {
     std::ostringstream out;
     out << Shape{2, 3} << Shape{7} << Shape{} << DType::bf16;
     CHECK(out.str() == "(2, 3)(7)()bf16");
   }
 
-  TEST_CASE("too many axes and negative extents are refused") {
-    CHECK_THROWS_WITH_AS((Shape{1, 1, 1, 1, 1, 1, 1}), "a tensor of rank 7: at most 6 axes are supported", Error);
-    CHECK_THROWS_WITH_AS((Shape{2, -1}), "a tensor with extent -1 on axis 1: extents cannot be negative", Error);
+  TEST_CASE("too many axes and negative extents are errors") {
+    CHECK_THROWS_WITH_AS((Shape{1, 1, 1, 1, 1, 1, 1}), "a tensor with 7 axes: at most 6 axes are supported", Error);
+    CHECK_THROWS_WITH_AS((Shape{2, -1}), "a tensor with extent -1 on axis 1: extents must be >= 0", Error);
   }
 }
 
 TEST_SUITE("tensor.tensor") {
-  TEST_CASE("a view shares elements with what it views") {
+  TEST_CASE("a view shares the elements of its tensor") {
     std::vector<float> data = {0, 1, 2, 3, 4, 5};
     const Tensor t = Tensor::of(data.data(), {3, 2});
     CHECK(t.size_bytes() == 24);
@@ -61,7 +61,7 @@ TEST_SUITE("tensor.tensor") {
     CHECK(Tensor::of(fixed.data(), {1}).data<double>() == fixed.data());
   }
 
-  TEST_CASE("a slice or a shape that does not fit is named") {
+  TEST_CASE("an impossible slice or shape is an error that names it") {
     std::vector<float> data(6);
     const Tensor t = Tensor::of(data.data(), {3, 2});
     CHECK_THROWS_WITH_AS(t.reshaped({4}), "viewing (3, 2) as (4): the sizes 6 and 4 differ", Error);
@@ -95,7 +95,7 @@ TEST_SUITE("tensor.tensor") {
     fill_zero(Stream(), OwnedTensor(DType::f64, {0, 4}));
   }
 
-  TEST_CASE("an arena's tensors are apart, and visiting picks the right type") {
+  TEST_CASE("tensors of an arena are disjoint, and visiting selects the right type") {
     Arena arena;
     const Tensor a = allocate(arena, DType::f32, {3}), b = allocate(arena, DType::f64, {2, 2});
     CHECK(a.raw() != b.raw());

@@ -4,14 +4,14 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "support/mpi_main.hpp"
-#include "train/agreement.hpp"
+#include "lockstep/train/agreement.hpp"
 
 using namespace lockstep;
 
 namespace {
 
 /// What all ranks leave with, or "".
-std::string departure(const std::function<void()>& body) {
+std::string failure(const std::function<void()>& body) {
   try {
     body();
   } catch (const Error& error) {
@@ -27,11 +27,11 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 TEST_SUITE("train.agreement") {
   TEST_CASE("a rank with another data set or program is named, with both values, and all ranks leave") {
     World& world = test_world();
-    CHECK(departure([&] { require_same(world, "data set", "abc", "read the same file"); }) == "");
+    CHECK(failure([&] { require_same(world, "data set", "abc", "read the same file"); }) == "");
     if (world.size() == 1) return;
     const bool other = world.rank() == world.size() - 1;
     const std::string message =
-        departure([&] { require_same(world, "data set", other ? "xyz" : "abc", "read the same file"); });
+        failure([&] { require_same(world, "data set", other ? "xyz" : "abc", "read the same file"); });
     CHECK(contains(message, join("rank ", world.size() - 1, " (")));
     CHECK(contains(message, "another data set than rank 0"));
     CHECK(contains(message, "xyz, not abc; read the same file"));
@@ -39,9 +39,9 @@ TEST_SUITE("train.agreement") {
 
   TEST_CASE("a replica that has drifted is named with the step") {
     World& world = test_world();
-    CHECK(departure([&] { require_same_weights(world, 77, 10); }) == "");
+    CHECK(failure([&] { require_same_weights(world, 77, 10); }) == "");
     if (world.size() < 3) return;
-    const std::string message = departure([&] { require_same_weights(world, world.rank() == 1 ? 78 : 77, 10); });
+    const std::string message = failure([&] { require_same_weights(world, world.rank() == 1 ? 78 : 77, 10); });
     CHECK(contains(message, "step 10: the weights of rank 1 ("));
     CHECK(contains(message, ", hash " + hex64(78) + ")"));
     CHECK(contains(message, hex64(77)));

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <string>
 
@@ -9,12 +10,12 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/seal.hpp"
 #include "support/temp_dir.hpp"
-#include "toy_model.hpp"
+#include "toy_task.hpp"
 
 using namespace lockstep;
 using test::read_text;
 using test::TempDir;
-using test::ToyModel;
+using test::ToyTask;
 using test::write_text;
 
 namespace {
@@ -54,7 +55,7 @@ struct Trained {
   }
   CheckpointParts parts() const {
     return {.model = &model,
-            .params = &const_cast<ToyModel&>(model).params(),
+            .params = &const_cast<ToyTask&>(model).params(),
             .optimizers = {{"", optimizer.get()}},
             .vectors = {},
             .ema = &ema,
@@ -65,10 +66,26 @@ struct Trained {
             .ranks = 2,
             .threads = 1};
   }
-  ToyModel model;
+  ToyTask model;
   std::unique_ptr<Optimizer> optimizer;
   Ema ema;
   TrainState state;
+};
+
+/// A toy task that adds objects of its own to a checkpoint.
+struct Writer final : ShardTask {
+  explicit Writer(std::function<void(H5File&)> f) : write(std::move(f)) {}
+  const char* kind() const override { return "writer"; }
+  ParamStore& params() override { return toy.params(); }
+  std::int64_t size(Split split) const override { return toy.size(split); }
+  ShardLoss loss(Tape& tape, const Shard& shard) const override { return toy.loss(tape, shard); }
+  std::int64_t sum_count() const override { return 2; }
+  void evaluate(Tape&, Split, std::int64_t, std::int64_t, double*) const override {}
+  std::vector<Metric> metrics(Split, const std::vector<double>&) const override { return {}; }
+  void save(H5File& file) const override { write(file); }
+  std::uint64_t data_hash() const override { return 0; }
+  ToyTask toy;
+  std::function<void(H5File&)> write;
 };
 
 std::string message_of(const std::function<void()>& body, Fault fault) {
@@ -86,7 +103,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 }  // namespace
 
 TEST_SUITE("train.checkpoint") {
-  TEST_CASE("what is saved is what is loaded, bit for bit") {
+  TEST_CASE("a loaded checkpoint has the saved values, bit for bit") {
     const TempDir dir;
     const Trained trained;
     save_checkpoint(dir / "a.h5", trained.parts());
@@ -109,6 +126,26 @@ TEST_SUITE("train.checkpoint") {
     CHECK(reader.seed() == 9);
     CHECK(reader.model_kind() == "toy");
     CHECK(reader.state().history.known("val_loss") == std::vector<double>{0.6});
+  }
+
+  TEST_CASE("a history with '/', '%' and '.' in its names is read back, also from an older file with nested groups") {
+    const TempDir dir;
+    Trained trained;
+    trained.state.history.append(
+        {{"f1.sit", 1}, {"f1.sit/stand", 2}, {"a%2Fb", 3}, {"a/b", 4}, {".", 5}, {"..", 6}, {"/", 7}, {"50%", 8}});
+    save_checkpoint(dir / "a.h5", trained.parts());
+    const TrainState state = CheckpointReader(dir / "a.h5").state();
+    CHECK(state.history.all().size() == trained.state.history.all().size());
+    CHECK(pack(state) == pack(trained.state));
+
+    Writer older([](H5File& file) {
+      file.write<double>("/state/history/rmse.PRODUCT/ozone", std::vector<double>{1, 2, 3}, {3});
+    });
+    CheckpointParts parts = trained.parts();
+    parts.model = &older;
+    save_checkpoint(dir / "old.h5", parts);
+    CHECK(CheckpointReader(dir / "old.h5").state().history.series("rmse.PRODUCT/ozone") ==
+          std::vector<double>{1, 2, 3});
   }
 
   TEST_CASE("any flipped bit of any byte is refused") {
@@ -193,19 +230,44 @@ TEST_SUITE("train.checkpoint") {
     CHECK(!std::filesystem::exists(folder.step_file(5)));
   }
 
+  TEST_CASE("checkpoints after a step move aside together, and the numbers of earlier moves stay") {
+    const TempDir dir;
+    const CheckpointFolder folder(dir.path());
+    std::filesystem::create_directories(folder.path());
+    std::filesystem::create_directories(dir / "previous-1");
+    Trained trained;
+    for (const int step : {100, 300, 500}) {
+      trained.state.step = step;
+      save_checkpoint(folder.step_file(step), trained.parts());
+    }
+    save_checkpoint(folder.final_file(), trained.parts());
+    trained.state.step = 90;
+    save_checkpoint(folder.best_file(), trained.parts());
+    CHECK(folder.set_aside_after(500) == "");
+    const std::filesystem::path place = folder.set_aside_after(100);
+    CHECK(place == dir / "previous-2" / "checkpoints");
+    for (const char* name : {"step-300.h5", "step-500.h5", "final.h5"}) {
+      CHECK(checkpoint_defect(place / name) == "");
+      CHECK(!std::filesystem::exists(folder.path() / name));
+    }
+    CHECK(std::filesystem::exists(folder.best_file()));
+    std::vector<CheckpointFolder::Rejected> rejected;
+    CHECK(folder.newest_whole(rejected) == folder.step_file(100));
+  }
+
   TEST_CASE("a checkpoint of another model is refused with expected and found") {
     const TempDir dir;
     save_checkpoint(dir / "a.h5", Trained().parts());
     const CheckpointReader reader(dir / "a.h5");
-    ToyModel more(DType::f32, 100, 6), fewer(DType::f32, 100, 4);
+    ToyTask more(DType::f32, 100, 6), fewer(DType::f32, 100, 4);
     CHECK(contains(message_of([&] { reader.load_weights(more.params()); }, Fault::data), "no dataset '/model/w5'"));
-    CHECK(
-        contains(message_of([&] { reader.load_weights(fewer.params()); }, Fault::data), "'/model/w4' is no parameter"));
+    CHECK(contains(message_of([&] { reader.load_weights(fewer.params()); }, Fault::data),
+                   "'/model/w4' is not a parameter"));
     ParamStore wide;
     wide.add("w0", Shape{4, 2}, init::zeros());
     wide.allocate(0);
     const std::string message = message_of([&] { reader.load_weights(wide); }, Fault::data);
-    CHECK(contains(message, "'/model/w0' is (3) there, but (4, 2)"));
+    CHECK(contains(message, "'/model/w0' has shape (3), but (4, 2)"));
     const auto sgd = make_optimizer({.name = "sgd"}, more.params(), trainable_ranges(more.params()));
     CHECK(contains(message_of(
                        [&] {
@@ -234,18 +296,7 @@ TEST_SUITE("train.checkpoint") {
     const Trained trained;
     save_checkpoint(dir / "a.h5", trained.parts());
     const std::string before = read_text(dir / "a.h5");
-    struct Bad final : Model {
-      ToyModel toy;
-      const char* kind() const override { return "bad"; }
-      ParamStore& params() override { return toy.params(); }
-      std::int64_t size(Split split) const override { return toy.size(split); }
-      ShardLoss loss(Tape& tape, const Shard& shard) const override { return toy.loss(tape, shard); }
-      std::int64_t sum_count() const override { return 2; }
-      void evaluate(Tape&, Split, std::int64_t, std::int64_t, double*) const override {}
-      std::vector<Metric> metrics(Split, const std::vector<double>&) const override { return {}; }
-      void save(H5File&) const override { throw Error(Fault::internal, "no space left on device"); }
-      std::uint64_t data_hash() const override { return 0; }
-    } bad;
+    Writer bad([](H5File&) { throw Error(Fault::internal, "no space left on device"); });
     CheckpointParts parts = trained.parts();
     parts.model = &bad;
     CHECK_THROWS_AS(save_checkpoint(dir / "a.h5", parts), Error);

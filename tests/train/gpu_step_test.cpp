@@ -15,7 +15,7 @@ using namespace lockstep;
 namespace {
 
 /// Two layers fitted to points that are a function of their number.
-class SmallModel final : public Model {
+class SmallModel final : public ShardTask {
  public:
   SmallModel() {
     first_ = add_linear(params_, "first", 5, 8, init::normal(0.5), init::zeros());
@@ -63,7 +63,7 @@ std::vector<float> bits(const Tensor& t) {
 }  // namespace
 
 TEST_SUITE("train.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
-  TEST_CASE("a prepared step has the same bits, and what was prepared in vain does no harm") {
+  TEST_CASE("a prepared step has the same bits, and an unused prepared step changes nothing") {
     SmallModel model;
     const auto alone = make_self_communicator();
     ShardedStep calls(*alone, model, {.graphs = Graphs::off}), graphs(*alone, model, {.graphs = Graphs::on});
@@ -101,6 +101,6 @@ TEST_SUITE("train.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
         [&] {
           for (std::int64_t step = 0; step < 12; ++step) take(on, step);
         }(),
-        doctest::Contains("a step cannot be put into a graph: waiting for the GPU"), Error);
+        doctest::Contains("a step cannot be captured in a graph: waiting for the GPU"), Error);
   }
 }

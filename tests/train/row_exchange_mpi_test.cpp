@@ -1,13 +1,13 @@
 #include <vector>
 
 #include "doctest/doctest.h"
-#include "lockstep/models/sasrec_model.hpp"
+#include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "support/mpi_main.hpp"
 #include "support/sequence_file.hpp"
 #include "support/temp_dir.hpp"
+#include "train/cpu_row_exchange.hpp"
 #include "train/grad_sync.hpp"
-#include "train/row_exchange.hpp"
 
 using namespace lockstep;
 
@@ -43,7 +43,7 @@ void fill(Gradients& g, const Store& s, int rank, int thread, std::int64_t strid
 }
 
 /// Sums over threads and ranks: by the exchange if it wants to, else whole.
-std::vector<double> exchanged(RowExchange<double>& rows, Gradients& a, Gradients& b, std::size_t* sent) {
+std::vector<double> exchanged(CpuRowExchange<double>& rows, Gradients& a, Gradients& b, std::size_t* sent) {
   Communicator& comm = test_world().communicator();
   std::vector<double> extras = {1, 2}, sum;
   for (std::int64_t i = 0; i < a.flat().size(); ++i)
@@ -63,12 +63,12 @@ std::vector<double> exchanged(RowExchange<double>& rows, Gradients& a, Gradients
 }  // namespace
 
 TEST_SUITE("train.row_exchange") {
-  TEST_CASE("rows bring what the whole gradient brings, in fewer elements, step after step") {
+  TEST_CASE("packed rows have the same sums as the whole gradient, in fewer elements, in every step") {
     Communicator& comm = test_world().communicator();
     const Store s;
     Gradients a(s.params), b(s.params);
     const std::vector<Gradients*> parts = {&a, &b};
-    RowExchange<double> rows(comm, s.params, {0, s.params.flat_size()}, parts);
+    CpuRowExchange<double> rows(comm, s.params, {0, s.params.flat_size()}, parts);
     CHECK(rows.on() == (comm.size() > 1));
     for (const std::int64_t stride : {40, 55, 7}) {  // the first step decides
       fill(a, s, comm.rank(), 0, stride), fill(b, s, comm.rank(), 1, stride);
@@ -91,7 +91,7 @@ TEST_SUITE("train.row_exchange") {
     const Store s;
     Gradients a(s.params), b(s.params);
     const std::vector<Gradients*> parts = {&a, &b};
-    RowExchange<double> rows(comm, s.params, {0, s.params.flat_size()}, parts);
+    CpuRowExchange<double> rows(comm, s.params, {0, s.params.flat_size()}, parts);
     fill(a, s, 0, 0, 1), fill(b, s, 0, 1, 1);
     std::size_t sent = 1;
     exchanged(rows, a, b, &sent);
@@ -107,7 +107,7 @@ TEST_SUITE("train.row_exchange") {
     prep::write_sequence_set(dir / "data.h5", test::gap_sessions(30));
     SasRecArch arch;
     arch.slots = 9, arch.hidden = 6, arch.heads = 2, arch.dropout = 0.3;
-    SasRecModel model({.arch = arch, .dtype = DType::f64, .seed = 2}, SequenceData::read(dir / "data.h5", placement));
+    SequenceTask model({.arch = arch, .dtype = DType::f64, .seed = 2}, SequenceData::read(dir / "data.h5", placement));
     const GlobalBatch batch{.seed = 3, .epoch = 1, .step = 4, .first = 2, .count = 7};
     const auto alone = make_self_communicator();
     ShardedStep reference(*alone, model, {.threads = 1, .shards = 1});
@@ -135,7 +135,8 @@ TEST_SUITE("train.row_exchange") {
     arch.slots = 9, arch.hidden = 2, arch.heads = 1, arch.blocks = 1, arch.dropout = 0.3;
     for (const bool recompute : {false, true}) {
       arch.recompute = recompute;
-      SasRecModel model({.arch = arch, .dtype = DType::f64, .seed = 2}, SequenceData::read(dir / "data.h5", placement));
+      SequenceTask model({.arch = arch, .dtype = DType::f64, .seed = 2},
+                         SequenceData::read(dir / "data.h5", placement));
       const std::vector<FlatRange> buckets = plan_buckets(model.params(), 1);
       CHECK(embeddings_first(buckets));
       CHECK(buckets.front().end == model.params().at("pos_emb.weight").offset);

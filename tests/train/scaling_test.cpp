@@ -20,7 +20,7 @@ TEST_SUITE("train.scaling") {
     CHECK_THROWS_AS(fit_link_cost(times, 1), Error);
   }
 
-  TEST_CASE("overlap hides what fits into the backward, and never makes a step shorter than its compute") {
+  TEST_CASE("overlap hides communication up to the backward pass, and never makes a step shorter than its compute") {
     StepWork work{.compute_s = 0.03, .update_s = 0.001, .ranks = 2, .fixed_global_batch = false};
     work.bucket_bytes = {1e6, 1e6, 1e6, 1e6};
     const LinkCost fast{1e-6, 1e-9};  // 1 GB/s: a bucket takes 1 ms, the backward 20 ms

@@ -6,10 +6,10 @@
 #include "lockstep/train/evaluator.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "support/mpi_main.hpp"
-#include "toy_model.hpp"
+#include "toy_task.hpp"
 
 using namespace lockstep;
-using test::ToyModel;
+using test::ToyTask;
 
 namespace {
 
@@ -23,7 +23,7 @@ GlobalBatch batch_of(std::int64_t count, std::int64_t micro = 0) {
 }
 
 /// Largest difference from the gradient of the whole batch on one rank, relative to its largest element.
-double error_against_reference(const ToyModel& model, const ShardedStep& step, const StepSums& sums,
+double error_against_reference(const ToyTask& model, const ShardedStep& step, const StepSums& sums,
                                const GlobalBatch& batch) {
   double loss, weight;
   const std::vector<double> expected = model.reference(batch.seed, batch.epoch, batch.first, batch.count, loss, weight);
@@ -45,7 +45,7 @@ TEST_SUITE("train.sharded_step") {
   TEST_CASE(
       "the gradient is that of the whole batch, weighted, for any ranks, threads, shards, buckets and micro-batches") {
     Communicator& comm = test_world().communicator();
-    ToyModel model(DType::f64);
+    ToyTask model(DType::f64);
     for (const bool reproducible : {false, true}) {
       for (const int threads : {1, 2, 3}) {
         for (const std::int64_t bucket_bytes : {std::int64_t{1}, std::int64_t{1} << 20}) {
@@ -70,7 +70,7 @@ TEST_SUITE("train.sharded_step") {
   }
 
   TEST_CASE("reproducible: the bits do not depend on ranks and threads") {
-    ToyModel model(DType::f32, 1000);
+    ToyTask model(DType::f32, 1000);
     const auto alone = make_self_communicator();
     ShardedStep reference(*alone, model, {.threads = 1, .shards = 16, .reproducible = true});
     for (const int threads : {1, 2, 3}) {
@@ -88,7 +88,7 @@ TEST_SUITE("train.sharded_step") {
   }
 
   TEST_CASE("default mode: one more thread changes no more than rounding, and the same run repeats its bits") {
-    ToyModel model(DType::f32, 1000);
+    ToyTask model(DType::f32, 1000);
     ShardedStep one(test_world().communicator(), model, {.threads = 1}),
         two(test_world().communicator(), model, {.threads = 2});
     const GlobalBatch batch = batch_of(777);
@@ -102,7 +102,7 @@ TEST_SUITE("train.sharded_step") {
 
   TEST_CASE("a flag that one rank raises is seen by all, in both modes and with buckets") {
     World& world = test_world();
-    ToyModel model;
+    ToyTask model;
     for (const bool reproducible : {false, true}) {
       ShardedStep step(world.communicator(), model, {.threads = 2, .reproducible = reproducible, .bucket_bytes = 1});
       CHECK(step.run(batch_of(10), 0).flags == 0);
@@ -115,7 +115,7 @@ TEST_SUITE("train.sharded_step") {
 
   TEST_CASE("compressed: bf16's digits in the gradient, all digits in loss and weight, the same bits on every rank") {
     World& world = test_world();
-    ToyModel model(DType::f32, 1000);
+    ToyTask model(DType::f32, 1000);
     for (const std::int64_t bucket_bytes : {std::int64_t{1}, std::int64_t{1} << 20}) {
       ShardedStep step(world.communicator(), model,
                        {.threads = 2, .bucket_bytes = bucket_bytes, .compression = Compression::bf16});
@@ -136,7 +136,7 @@ TEST_SUITE("train.sharded_step") {
         CHECK(high == low);
       }
     }
-    ToyModel wide(DType::f64);
+    ToyTask wide(DType::f64);
     CHECK_THROWS_WITH_AS(ShardedStep(world.communicator(), wide, {.compression = Compression::bf16}),
                          doctest::Contains("dist.compress"), Error);
     CHECK_THROWS_WITH_AS(
@@ -144,8 +144,8 @@ TEST_SUITE("train.sharded_step") {
         doctest::Contains("dist.compress"), Error);
   }
 
-  TEST_CASE("what a shard throws on a thread is thrown by run()") {
-    ToyModel model;
+  TEST_CASE("run() rethrows the exception of a shard on a thread") {
+    ToyTask model;
     const auto alone = make_self_communicator();
     for (const bool reproducible : {false, true}) {
       ShardedStep step(*alone, model, {.threads = 3, .reproducible = reproducible});
@@ -158,7 +158,7 @@ TEST_SUITE("train.sharded_step") {
   }
 
   TEST_CASE("reproducible needs a power of two of shards, and one for each rank") {
-    ToyModel model;
+    ToyTask model;
     World& world = test_world();
     CHECK_THROWS_AS(ShardedStep(world.communicator(), model, {.shards = 12, .reproducible = true}), Error);
     if (world.size() > 2)
@@ -168,7 +168,7 @@ TEST_SUITE("train.sharded_step") {
 
 TEST_SUITE("train.evaluator") {
   TEST_CASE("an evaluation has the same bits on any number of ranks and threads") {
-    ToyModel model(DType::f32, 5000);
+    ToyTask model(DType::f32, 5000);
     const auto alone = make_self_communicator();
     const std::vector<Metric> expected = evaluate(*alone, model, Split::validation, 1);
     CHECK(expected[0].value == 1666);
@@ -179,7 +179,7 @@ TEST_SUITE("train.evaluator") {
     }
   }
   TEST_CASE("a split with fewer samples than ranks is evaluated whole") {
-    ToyModel model(DType::f32, 3);
+    ToyTask model(DType::f32, 3);
     CHECK(evaluate(test_world().communicator(), model, Split::validation, 2)[0].value == 1);
   }
 }

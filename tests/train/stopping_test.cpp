@@ -1,4 +1,4 @@
-#include "train/stopping.hpp"
+#include "lockstep/train/stopping.hpp"
 
 #include <cmath>
 
@@ -20,7 +20,7 @@ bool says(const std::string& reason, const char* rule) { return reason.find(rule
 }  // namespace
 
 TEST_SUITE("train.stopping") {
-  TEST_CASE("patience counts evaluations without a better one; zero turns it off") {
+  TEST_CASE("patience counts evaluations without improvement; zero turns it off") {
     TrainState state;
     state.since_best = 4;
     CHECK(stop_reason({.patience = 5}, state) == "");
@@ -83,7 +83,7 @@ TEST_SUITE("train.stopping") {
     CHECK(stop_reason({.min_epochs = 0, .window = 5, .tolerance = 0.05}, flat) == "");  // not enough values
   }
 
-  TEST_CASE("a jacobian plateau looks at the mean absolute sensitivity, or else at the Frobenius norm") {
+  TEST_CASE("a jacobian plateau uses the mean absolute sensitivity, else the Frobenius norm") {
     const RunConfig::Stop rules{.jacobian_min_epochs = 2, .jacobian_window = 3, .jacobian_tolerance = 0.01};
     CHECK(says(stop_reason(rules, state_with(kMeanAbsGradient, {2, 2, 2})), "stop.jacobian_tolerance"));
     CHECK(says(stop_reason(rules, state_with(kFrobeniusNorm, {2, 2, 2})), "stop.jacobian_tolerance"));

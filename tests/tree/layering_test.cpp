@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/base/error.hpp"
+#include "support/paths.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
@@ -30,10 +31,12 @@ const std::map<std::string, std::vector<std::string>> kMayInclude = {
     {"optim", {"nn"}},
     {"data", {"io", "tensor"}},
     {"prep", {"io"}},
-    {"models", {"nn", "data"}},
-    {"train", {"models", "optim", "comm"}},
+    {"models", {"nn", "io"}},
+    {"report", {"io"}},
+    {"train", {"optim", "data", "comm", "report"}},
+    {"tasks", {"models", "train"}},
     {"capi", {"models"}},
-    {"apps", {"train", "prep", "capi"}},
+    {"apps", {"tasks", "prep", "capi"}},
 };
 
 std::set<std::string> reachable(const std::string& layer) {
@@ -53,10 +56,10 @@ const std::vector<Foreign> kForeign = {
     {"H5", {"src/io/"}},
     {"netcdf", {"src/prep/"}},
     {"boost/", {"src/base/"}},
-    {"nlohmann/", {"src/comm/", "src/data/", "src/models/", "src/prep/", "src/train/", "src/apps/", "src/capi/"}},
+    {"nlohmann/", {"src/comm/", "src/models/", "src/prep/", "src/report/", "src/train/", "src/tasks/", "src/apps/", "src/capi/"}},
     {"xxhash", {"src/base/"}},
     {"openssl/", {"src/base/", "src/io/", "src/prep/"}},
-    {"zlib", {"src/base/", "src/io/", "src/models/"}},
+    {"zlib", {"src/base/", "src/io/", "src/models/", "src/report/"}},
     {"cblas", {"src/ops/"}},
 };
 bool is_cuda_header(const std::string& header) {
@@ -159,7 +162,7 @@ std::vector<std::string> left_out(const std::string& text) {
 }
 /// All sources below these folders of the tree, relative to its root, in order.
 std::vector<std::string> sources(const std::vector<std::string>& folders) {
-  const fs::path root = LOCKSTEP_SOURCE_DIR;
+  const fs::path root = test::source_path();
   std::vector<std::string> all;
   for (const auto& folder : folders) {
     if (!fs::exists(root / folder)) continue;
@@ -173,13 +176,12 @@ std::vector<std::string> sources(const std::vector<std::string>& folders) {
 
 }  // namespace
 
-TEST_SUITE("layering") {
+TEST_SUITE("tree.layering") {
   TEST_CASE("every #include follows the arrows between the layers") {
     const auto files = sources({"src", "include"});
     REQUIRE(files.size() > 40);
     for (const auto& file : files)
-      for (const auto& violation : violations(file, test::read_text(fs::path(LOCKSTEP_SOURCE_DIR) / file)))
-        FAIL_CHECK(violation);
+      for (const auto& violation : violations(file, test::read_text(test::source_path(file)))) FAIL_CHECK(violation);
   }
 
   TEST_CASE("a wrong arrow is found") {
@@ -222,10 +224,10 @@ TEST_SUITE("layering") {
   }
 }
 
-TEST_SUITE("sources") {
+TEST_SUITE("tree.sources") {
   TEST_CASE("no file is longer than 800 lines") {
     for (const auto& file : sources({"src", "include", "tests"})) {
-      const std::string text = test::read_text(fs::path(LOCKSTEP_SOURCE_DIR) / file);
+      const std::string text = test::read_text(test::source_path(file));
       const auto lines = std::count(text.begin(), text.end(), '\n');
       CAPTURE(file);
       CHECK(lines <= 800);
@@ -233,11 +235,11 @@ TEST_SUITE("sources") {
   }
 
   TEST_CASE("tests that ask for a GPU are among those that run on the stand-in for one") {
-    for (const auto& file :
-         sources({"tests/device", "tests/models", "tests/nn", "tests/ops", "tests/optim", "tests/train"})) {
+    for (const auto& file : sources(
+             {"tests/device", "tests/models", "tests/nn", "tests/ops", "tests/optim", "tests/train", "tests/tasks"})) {
       if (!file.ends_with("_test.cpp") || file.ends_with("_mpi_test.cpp")) continue;
       CAPTURE(file);
-      CHECK(left_out(test::read_text(fs::path(LOCKSTEP_SOURCE_DIR) / file)) == std::vector<std::string>{});
+      CHECK(left_out(test::read_text(test::source_path(file))) == std::vector<std::string>{});
     }
     const std::string text = "(\"a\") {\n gpu_count();\n}\n TEST_CASE(\"b\") {}\n";
     CHECK(left_out("TEST_SUITE(\"ops\") { TEST_CASE" + text) == std::vector<std::string>{"a"});
@@ -248,7 +250,7 @@ TEST_SUITE("sources") {
     for (const auto& file : sources({"src", "include"})) {
       if (!file.ends_with(".hpp")) continue;
       CAPTURE(file);
-      CHECK(test::read_text(fs::path(LOCKSTEP_SOURCE_DIR) / file).starts_with("#pragma once\n"));
+      CHECK(test::read_text(test::source_path(file)).starts_with("#pragma once\n"));
     }
   }
 }

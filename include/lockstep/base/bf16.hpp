@@ -9,7 +9,8 @@ struct bf16 {
   std::uint16_t bits = 0;
 };
 
-/// The upper half of an f32: 8 bits of precision, the range of f32. Rounds to nearest, ties to even; NaN stays NaN.
+/// Converts f32 to bfloat16 bits (8 bits of precision, the range of f32). Rounds to nearest, ties to even; NaN stays
+/// NaN.
 constexpr std::uint16_t to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;

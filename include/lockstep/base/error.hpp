@@ -8,14 +8,15 @@
 
 namespace lockstep {
 
-/// Whose fault an error is; the value is the exit code of the program (0 done).
+/// The cause of an error. The value is the exit code of the program (0 means success).
 enum class Fault : int {
-  internal = 1,  ///< ours, or the machine's: a failed library call, a full disk, a lost rank
-  usage = 2,     ///< the user's: a wrong option, an impossible combination
-  data = 3,      ///< a file's: damaged, foreign, of the wrong shape
+  internal = 1,  ///< the program or the machine: a failed library call, a full disk, a lost rank
+  usage = 2,     ///< the user: a wrong option, an impossible combination
+  data = 3,      ///< an input file: damaged, of another format or of the wrong shape
 };
 
-/// What every failure throws. The message reads: what could not be done: the values that show why; what to change.
+/// The exception type of every failure. A message reads: what could not be done: the values that show why; what to
+/// change.
 class Error : public std::runtime_error {
  public:
   Error(Fault fault, const std::string& message, std::source_location where = std::source_location::current())
@@ -28,7 +29,7 @@ class Error : public std::runtime_error {
   std::source_location where_;
 };
 
-/// The parts, printed one after another.
+/// Concatenates the printed parts; floating-point numbers get nine significant digits.
 template <class... Parts>
 std::string join(const Parts&... parts) {
   std::ostringstream out;
@@ -37,7 +38,7 @@ std::string join(const Parts&... parts) {
   return std::move(out).str();
 }
 
-/// A condition together with the place that states it, so that require() needs no macro.
+/// A condition with its source location, so that require() is not a macro.
 struct Condition {
   bool holds;
   std::source_location where;
@@ -53,17 +54,17 @@ void require_or(Fault fault, const Condition& condition, const Parts&... parts) 
 }
 }  // namespace detail
 
-/// Throws Error(Fault::internal) with the joined parts unless the condition holds.
+/// errors   Error(Fault::internal) with the joined parts if the condition is false
 template <class... Parts>
 void require(const Condition& condition, const Parts&... parts) {
   detail::require_or(Fault::internal, condition, parts...);
 }
-/// Same, for what the user asked for.
+/// Like require(), for user input. errors  Error(Fault::usage)
 template <class... Parts>
 void require_usage(const Condition& condition, const Parts&... parts) {
   detail::require_or(Fault::usage, condition, parts...);
 }
-/// Same, for what a file holds.
+/// Like require(), for file contents. errors  Error(Fault::data)
 template <class... Parts>
 void require_data(const Condition& condition, const Parts&... parts) {
   detail::require_or(Fault::data, condition, parts...);

@@ -9,17 +9,17 @@ struct f16 {
   std::uint16_t bits = 0;
 };
 
-/// IEEE binary16: 11 bits of precision, up to 65504. Rounds to nearest, ties to even; what is larger becomes infinite; NaN
-/// stays NaN.
+/// Converts f32 to IEEE binary16 bits (11 bits of precision, largest finite value 65504). Rounds to nearest, ties to
+/// even; larger values become infinite; NaN stays NaN.
 inline std::uint16_t to_f16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
   std::uint32_t half;
   if (size > 0x7f800000u) {
     half = 0x7e00u;
-  } else if (size >= 0x477ff000u) {  // 65520, halfway to what would be the next number
+  } else if (size >= 0x477ff000u) {  // 65520, halfway between 65504 and the next multiple of 32
     half = 0x7c00u;
-  } else if (size < 0x38800000u) {  // below 2^-14 the numbers are multiples of 2^-24, as those above 0.5 are in f32
+  } else if (size < 0x38800000u) {  // below 2^-14, f16 values are multiples of 2^-24, like f32 values in [0.5, 1)
     half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) - 0x3f000000u;
   } else {
     half = (size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13;

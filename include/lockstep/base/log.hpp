@@ -1,4 +1,5 @@
 #pragma once
+#include <exception>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -9,39 +10,42 @@ namespace lockstep {
 
 enum class LogLevel { debug, info, warning, error };
 
-/// Who speaks, for the prefix of a line: `[rank 3/8, node04]`. Set once by World; one rank on its own has no prefix.
+/// The rank that logs, for the prefix of a line: `[rank 3/8, node04]`. World sets it once. A single rank has no prefix.
 struct Speaker {
   int rank = 0;
   int ranks = 1;
   std::string host;
 };
 
-/// The process's log: to standard error, and to any sink that is added (the run directory's train.log).
-/// Debug and info lines are printed by rank 0 only, unless all_ranks is on; warnings and errors by everyone who has
-/// one.
+/// The log of the process. It writes to standard error and to every added sink (such as train.log of the run
+/// directory). Only rank 0 prints debug and info lines, unless set_all_ranks(true); every rank prints its own warnings
+/// and errors.
 namespace log {
 
 void set_speaker(Speaker speaker);
-/// The same for what the calling thread says: a rank that is a thread of its process.
+/// Like set_speaker(), for the calling thread only: for ranks that are threads of one process.
 void set_thread_speaker(Speaker speaker);
-/// The calling thread's, or else the process's.
+/// The speaker of the calling thread if it has one, otherwise that of the process.
 const Speaker& speaker();
 void set_level(LogLevel lowest);
-/// Every rank prints, each line with its prefix.
+/// Makes every rank print debug and info lines, each line with its prefix.
 void set_all_ranks(bool on);
-/// Lines also go to `sink` (without colour or prefix) until the returned function is called.
+/// Also sends lines to `sink`, without colour or prefix, until the returned function is called.
 std::function<void()> add_sink(std::function<void(LogLevel, std::string_view)> sink);
 void write(LogLevel level, std::string_view line);
-/// "[rank 3/8, node04]" or "" when there is one rank. A serious line reads `error [rank 3/8, node04]: what`, or `error:
-/// what`.
+/// "[rank 3/8, node04]", or "" for a single rank. Warnings and errors read `error [rank 3/8, node04]: what`, or `error:
+/// what` for a single rank.
 std::string prefix();
 
-/// Whether a person watches: standard error is a terminal, or that of the mpirun which started this process is.
-/// LOCKSTEP_PROGRESS=bar or =lines decides otherwise.
+/// Whether standard error is a terminal, or that of the parent mpirun is. LOCKSTEP_PROGRESS=bar or =lines overrides the
+/// detection.
 bool on_terminal();
-/// A last line on the terminal that later lines push down and that the next call replaces; "" takes it away. Nothing
-/// without a terminal.
+/// Shows a status line below the log on a terminal; the next call replaces it and "" removes it. Does nothing without a
+/// terminal.
 void status(std::string_view line);
+
+/// The message for an exception of the standard library: lack of memory, a failed file operation, or else a program error.
+std::string unexpected(const std::exception& problem);
 
 template <class... Parts>
 void debug(const Parts&... parts) {

@@ -2,11 +2,11 @@
 
 namespace lockstep {
 
-/// The inverse of erf on (-1, 1), to 4 ulp; infinite at the ends.
+/// Inverse of erf on (-1, 1), accurate to 4 ulp; infinite at -1 and 1.
 double erf_inverse(double y);
 
-/// The value of a truncated normal variable of standard deviation `std` at cumulative probability u in [0, 1]: a normal
-/// one cut off at two of its own deviations and scaled so that the rest has this deviation.
+/// Quantile function of a truncated normal variable at cumulative probability u in [0, 1]. The variable is a normal one
+/// cut off at two of its own standard deviations and rescaled to standard deviation `std`.
 double truncated_normal(double u, double std);
 
 }  // namespace lockstep

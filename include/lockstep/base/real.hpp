@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-/// What an operation computes in when its values are stored as T: double for f64, float for f32 and the halves.
+/// The type in which an operation computes on values stored as T: double for f64, float for f32, bf16 and f16.
 template <class T>
 struct real_of;
 template <> struct real_of<float> { using type = float; };

@@ -7,7 +7,7 @@ namespace lockstep {
 class Stopwatch {
  public:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-  /// Seconds so far; counting starts again at zero.
+  /// Returns the seconds so far and starts again at zero.
   double restart() {
     const auto now = Clock::now();
     const double elapsed = std::chrono::duration<double>(now - start_).count();

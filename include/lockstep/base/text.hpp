@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,13 +11,19 @@ namespace lockstep {
 std::string human_bytes(double bytes);
 /// `93.5` -> "1m34s", `0.0021` -> "2.1ms". Units: seconds.
 std::string human_seconds(double seconds);
-/// The shortest decimal text that reads back as the same number.
+/// Formats like std::printf.
+[[gnu::format(printf, 1, 2)]] std::string printed(const char* format, ...);
+/// The shortest decimal text that reads back as the same value.
 std::string exact(double value);
-/// Without blanks, tabs and line ends at both sides.
+/// Removes blanks, tabs and line ends from both ends.
 std::string trim(std::string_view text);
-/// The fields between separators, empty ones kept; an empty text has no fields.
+/// Splits at every separator and keeps empty fields. An empty text has no fields.
 std::vector<std::string> split(std::string_view text, char separator);
-/// The candidate with the smallest edit distance (Levenshtein) to `word`, or "" when none is close enough to be meant.
+/// Wraps `text` to `columns` and indents every line after the first by `indent`. Line breaks in `text` are kept.
+std::string wrapped(const std::string& text, std::size_t indent, std::size_t columns);
+/// The line length of prose in generated Markdown pages.
+inline constexpr std::size_t kMarkdownColumns = 120;
+/// The candidate with the smallest edit distance (Levenshtein) to `word`, or "" if none is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace lockstep

@@ -10,11 +10,11 @@
 
 namespace lockstep {
 
-/// bit_or is for unsigned words (bitmaps of touched rows) only.
+/// bit_or is for unsigned integers only (bitmaps of touched rows).
 enum class ReduceOp : std::uint8_t { sum, min, max, bit_or };
 
-/// A collective under way. wait() drives it to its end; test() gives it a chance to progress and says whether it has
-/// ended. The destructor of an unfinished request waits: the memory is in use until then.
+/// A collective in progress. wait() completes it; test() lets it progress and returns whether it is complete. The
+/// destructor of an incomplete request waits, because the collective uses the caller's memory until then.
 class Request {
  public:
   virtual ~Request() = default;
@@ -22,10 +22,10 @@ class Request {
   virtual void wait() = 0;
 };
 
-/// What every rank gave, one piece after another. Keep one and use it again: its memory is kept from call to call.
+/// The contributions of all ranks, in rank order. Reuse one object: its memory is kept from call to call.
 struct Gathered {
   std::vector<std::byte> bytes;
-  std::vector<std::int64_t> begin;  ///< piece of rank r: bytes [begin[r], begin[r + 1])
+  std::vector<std::int64_t> begin;  ///< rank r contributed bytes [begin[r], begin[r + 1])
   int ranks() const { return begin.empty() ? 0 : static_cast<int>(begin.size()) - 1; }
   std::span<const std::byte> of(int rank) const {
     return std::span(bytes).subspan(static_cast<std::size_t>(begin[rank]),
@@ -33,71 +33,74 @@ struct Gathered {
   }
 };
 
-/// What the ranks do together. Every rank calls the same collectives in the same order with the same counts, from one
-/// thread at a time. docs/communication.md says what each collective means and what is guaranteed.
+/// Collectives over a group of ranks. Every rank calls the same collectives in the same order with the same counts,
+/// from one thread at a time. docs/communication.md defines each collective and its guarantees.
 ///
-/// In debug mode (`dist.check_collectives`) each call first agrees on (sequence number, operation, count, type, what,
-/// step), so that a mismatch is an error naming both sides before data moves. Every wait has a deadline
-/// (`dist.timeout`): past it the watchdog names the rank, host, step and collective that is late, and the job ends.
+/// In debug mode (`dist.check_collectives`) ranks first compare (sequence number, operation, count, type, what, step)
+/// of each call, so a mismatch is an error that names both sides before data moves. Every wait has a deadline
+/// (`dist.timeout`). When it passes, the watchdog names the late rank, its host, step and collective, and ends the job.
 ///
-/// `what` says what the data are ("gradient bucket 3", "loss"), for these messages.
-/// errors  Error (internal) naming the operation, `what` and MPI's or NCCL's own text
+/// `what` describes the data in these messages ("gradient bucket 3", "loss").
+/// errors   Error (internal) with the operation, `what` and the text of MPI or NCCL
 class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Name in banners: "self", "mpi", "nccl".
+  /// Name for banners: "self", "mpi", "threads".
   virtual const char* backend() const = 0;
 
-  /// In place: every rank ends with the same bits. Float sums are in an order that depends on the number of ranks; use
-  /// tree_all_reduce (tree_reduce.hpp) where it must not.
+  /// Reduces in place; every rank receives the same bits. The summation order of floats depends on the number of ranks.
+  /// Use tree_all_reduce (tree_reduce.hpp) for sums that must not depend on it.
   virtual void all_reduce(std::span<float> values, ReduceOp op, const char* what) = 0;
   virtual void all_reduce(std::span<double> values, ReduceOp op, const char* what) = 0;
   virtual void all_reduce(std::span<std::int64_t> values, ReduceOp op, const char* what) = 0;
   virtual void all_reduce(std::span<std::uint64_t> values, ReduceOp op, const char* what) = 0;
-  /// Starts a sum; the memory must not be touched until the request is done. Start in the same order on every rank;
-  /// several may be under way at once, and blocking collectives may come between.
+  /// Starts a sum. The memory must not be touched until the request is complete. All ranks start sums in the same
+  /// order. Several sums may be in progress, and blocking collectives may run in between.
   virtual std::unique_ptr<Request> start_all_reduce(std::span<float> values, const char* what) = 0;
   virtual std::unique_ptr<Request> start_all_reduce(std::span<double> values, const char* what) = 0;
 
-  /// As start_all_reduce, for sums that may lose digits: values travel rounded to bf16, half the bytes, and are added in
-  /// f32, in rank order; the sum is rounded to bf16, too. Every rank ends with the same bits, those of a fixed number of
-  /// ranks. One rank on its own keeps its values as they are.
+  /// Like start_all_reduce, with half the bytes and less precision: values travel rounded to bf16 and are added in f32
+  /// in rank order; the sum is rounded to bf16. Every rank receives the same bits, which depend on the number of ranks.
+  /// A single rank keeps its values unchanged.
   virtual std::unique_ptr<Request> start_compressed_sum(std::span<float> values, const char* what) = 0;
 
-  /// In place: every rank ends with root's bytes.
+  /// Overwrites `bytes` on every rank with those of rank `root`.
   virtual void broadcast(std::span<std::byte> bytes, int root, const char* what) = 0;
 
-  /// Concatenation in rank order of pieces whose lengths everybody knows: sizes[r] bytes from rank r, into
-  /// (sum of sizes). Ranks may give different lengths, none included.
+  /// Concatenates contributions of known lengths in rank order. Lengths may differ between ranks and may be 0.
+  ///
+  /// shapes   mine (sizes[rank()]);  into (sum of sizes)
   virtual void all_gather_known(std::span<const std::byte> mine, std::span<const std::int64_t> sizes,
                                 std::span<std::byte> into, const char* what) = 0;
-  /// to[r] goes to rank r; from_sizes[r] bytes come from rank r and lie in rank order in into (sum of from_sizes).
+  /// Sends to[r] to rank r and receives from_sizes[r] bytes from rank r.
+  ///
+  /// shapes   into (sum of from_sizes), in rank order
   virtual void all_to_all_known(std::span<const std::span<const std::byte>> to,
                                 std::span<const std::int64_t> from_sizes, std::span<std::byte> into,
                                 const char* what) = 0;
   virtual void barrier(const char* what) = 0;
 
-  /// As above, when only the giver knows the length: the lengths travel first.
+  /// Like the functions above, when only the sender knows the lengths: the lengths travel first.
   void all_gather(std::span<const std::byte> mine, Gathered& into, const char* what);
   void all_to_all(std::span<const std::span<const std::byte>> to, Gathered& into, const char* what);
   std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine, const char* what);
   std::vector<std::vector<std::byte>> all_to_all(const std::vector<std::span<const std::byte>>& to, const char* what);
 
-  /// One number (float, double, int64 or uint64), reduced.
+  /// Reduces one number (float, double, int64 or uint64).
   template <class T>
   T all_reduced(T value, ReduceOp op, const char* what) {
     all_reduce(std::span<T>(&value, 1), op, what);
     return value;
   }
-  /// True when every rank says so; collective.
+  /// Whether `mine` is true on every rank. Collective.
   bool agree(bool mine, const char* what);
   std::string broadcast_text(std::string text, int root, const char* what);
   std::vector<std::string> all_gather_text(const std::string& mine, const char* what);
 };
 
-/// One rank on its own: every collective is the identity.
+/// The communicator of a single rank: every collective is the identity.
 std::unique_ptr<Communicator> make_self_communicator();
 
 }  // namespace lockstep

@@ -11,36 +11,40 @@ namespace lockstep {
 
 enum class GpuElement : std::uint8_t { f32, f64 };
 
-/// Collectives among the ranks' GPUs, from device memory to device memory, by NCCL. Every rank calls the same ones in the
-/// same order. Sums are added in NCCL's order: the same bits on every rank, but not for every number of ranks.
+/// NCCL collectives between the GPUs of the ranks, from device memory to device memory. Every rank calls the same
+/// collectives in the same order. NCCL determines the order of summation: every rank receives the same bits, which
+/// depend on the number of ranks.
 ///
-/// A collective begins when `stream` has done what it was given so far, and runs on a stream of its own, after the
-/// collectives before it, while `stream` goes on; after join() the stream waits for all of them. No call waits for a GPU
-/// but wait(). `what` is kept, for messages. Work that a Graph holds must be forgotten before this ends.
+/// A collective starts after the work enqueued on `stream` so far. It runs on a separate stream, after the preceding
+/// collectives, while `stream` continues; join() makes a stream wait for all of them. Only wait() blocks the CPU.
+/// `what` must outlive the object, which uses it in messages. Graphs that contain the collectives must be cleared
+/// before the object is destroyed.
 class GpuReduce {
  public:
   virtual ~GpuReduce() = default;
-  /// out = sum over ranks of in. out may be in.
+  /// out = sum over ranks of in. `out` may equal `in`.
   virtual void all_reduce(const Stream& stream, void* out, const void* in, std::int64_t count, GpuElement element,
                           const char* what) = 0;
-  /// out = in of rank 0, of rank 1, ...: each of the same size.
+  /// out = in of rank 0, in of rank 1, ...; all of the same size.
   virtual void all_gather(const Stream& stream, void* out, const void* in, std::size_t size_bytes,
                           const char* what) = 0;
-  /// to[r] goes to rank r, and what rank r sends here comes into from[r], which has its size.
+  /// Sends to[r] to rank r and receives from rank r into from[r], which has exactly the size that rank r sends.
   virtual void exchange(const Stream& stream, std::span<const std::span<std::byte>> from,
                         std::span<const std::span<const std::byte>> to, const char* what) = 0;
-  /// What `stream` is given from here on comes after all collectives. Ends a round of them.
+  /// Makes later work of `stream` wait for all collectives so far. Ends a round of collectives.
   virtual void join(const Stream& stream) = 0;
-  /// Waits until the stream has done all it was given. errors  Error when NCCL fails or the deadline passes: the step,
-  /// the first collective of the round that has not ended, and NCCL's own words
+  /// Waits until the work of `stream` is complete.
+  /// errors   Error with the step, the first incomplete collective of the round and NCCL's text, if NCCL fails or the
+  ///          deadline passes
   virtual void wait(const Stream& stream, std::int64_t step) = 0;
 };
 
-/// Whether every rank has a GPU of its own, which NCCL needs. Collective.
+/// Whether every rank has its own GPU, as NCCL requires. Collective.
 bool gpus_are_apart(Communicator& comm, Device device);
 
-/// NCCL's communicator over all ranks; its id travels through `comm`. Collective. timeout_s: longest wait; 0: for ever.
-/// errors  Error (usage) when two ranks share a GPU, or in a build without CUDA; Error (internal) when NCCL fails
+/// Creates an NCCL communicator over all ranks; its id travels through `comm`. Collective. timeout_s is the longest
+/// wait; 0 waits forever.
+/// errors   Error (usage) if two ranks share a GPU, or in a build without CUDA; Error (internal) if NCCL fails
 std::unique_ptr<GpuReduce> make_gpu_reduce(Communicator& comm, Device device, double timeout_s);
 
 }  // namespace lockstep

@@ -6,20 +6,19 @@
 
 namespace lockstep {
 
-/// Where the arrays of a data set lie. The local one gives each process its own memory; the trainer's gives the ranks
-/// of a node one common copy.
+/// Allocates the arrays of a data set: in each process's own memory, or once per node, shared by its ranks.
 ///
-/// Every rank asks for the same arrays in the same order; `fill` writes the elements, and runs on one process per copy.
-/// What it throws is thrown by place() on every rank that shares the copy.
+/// Every rank must place the same arrays in the same order. `fill` writes the elements and runs on one process per
+/// copy; if it throws, place() throws the same error on every rank that shares the copy.
 class Placement {
  public:
   virtual ~Placement() = default;
-  /// Memory for an array, filled by `fill` before this returns, read-only from then on; it lives as long as this
+  /// Allocates an array and fills it before returning. The array is read-only from then on, and lives as long as this
   /// Placement.
   virtual Tensor place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) = 0;
 };
 
-/// Plain memory of this process.
+/// Private memory of this process.
 class LocalPlacement final : public Placement {
  public:
   Tensor place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) override;

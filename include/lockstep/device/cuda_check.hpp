@@ -11,7 +11,7 @@ namespace detail {
 }
 }  // namespace detail
 
-/// errors  Error that says what was being done and what the runtime says of it
+/// Throws if a CUDA call failed. `doing` describes the call. errors  Error (internal) with the runtime's text
 template <class... Parts>
 void check(cudaError_t status, const Parts&... doing) {
   if (status != cudaSuccess) detail::fail(status, join(doing...));

@@ -7,8 +7,8 @@
 
 #include "lockstep/base/real.hpp"
 
-/// Values in memory and in registers: kernels are written over a storage type T (float, double, bf16, f16), load and
-/// store it here, and compute in real_t<T>. For float and double all of this is the identity.
+/// Element access for kernels. Kernels are templates over a storage type T (float, double, bf16, f16): they load and
+/// store with these functions and compute in real_t<T>. For float and double the conversions are the identity.
 namespace lockstep::gpu {
 
 __device__ inline float to_real(float x) { return x; }
@@ -16,7 +16,7 @@ __device__ inline double to_real(double x) { return x; }
 __device__ inline float to_real(bf16 x) { return __bfloat162float(__ushort_as_bfloat16(x.bits)); }
 __device__ inline float to_real(f16 x) { return __half2float(__ushort_as_half(x.bits)); }
 
-/// Rounded to nearest, ties to even; what is too large for f16 becomes infinite.
+/// Rounds to nearest, ties to even; values too large for f16 become infinite.
 template <class T>
 __device__ T from_real(real_t<T> x) {
   if constexpr (std::is_same_v<T, bf16>)
@@ -41,7 +41,7 @@ __device__ void store(T* p, real_t<T> x, bool accumulate) {
   store(p, accumulate ? load(p) + x : x);
 }
 
-/// N consecutive elements, moved at once. In memory their address is a multiple of their size.
+/// N consecutive elements that move in one access. Their address is a multiple of their size.
 template <class T, int N>
 struct alignas(N * sizeof(T)) Pack {
   T at[N];
@@ -70,18 +70,18 @@ __device__ void store(T* p, const Pack<real_t<T>, N>& pack) {
   }
 }
 
-/// Elements in a load of 16 bytes, the widest there is.
+/// Elements per 16-byte load, the widest load.
 template <class T>
 constexpr int pack_size() {
   return static_cast<int>(16 / sizeof(T));
 }
 
-/// Whether all these addresses (null ones aside) are multiples of 16 bytes.
+/// Whether all addresses, except null ones, are multiples of 16 bytes.
 template <class... P>
 bool aligned(const P*... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) | ...) & 15) == 0;
 }
-/// Whether they are multiples of their pack of N elements.
+/// Whether each non-null address is a multiple of the size of a Pack<T, N> of its type.
 template <int N, class... P>
 bool aligned_for(const P*... pointers) {
   return ((pointers == nullptr || reinterpret_cast<std::uintptr_t>(pointers) % (N * sizeof(P)) == 0) && ...);

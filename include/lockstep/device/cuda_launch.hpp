@@ -7,13 +7,13 @@
 #include "lockstep/device/cuda_check.hpp"
 #include "lockstep/device/device.hpp"
 
-/// The dynamic shared memory of a block, which kernels cast to what they keep there. In the host build the runtime's
-/// stand-in has it.
+/// The dynamic shared memory of a block; kernels cast it to their types. In the host build the stand-in runtime defines
+/// it.
 #ifdef __CUDACC__
 extern __shared__ __align__(16) unsigned char sm_bytes[];
 #endif
 
-/// What every kernel file includes: launching, and the sums and maxima of warps and blocks.
+/// Kernel launches. Every kernel file includes this header.
 namespace lockstep::gpu {
 
 inline constexpr int kWarp = 32;
@@ -31,17 +31,17 @@ struct Grid {
   std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
 };
 
-/// Most blocks that a grid-stride loop starts: enough to fill any GPU several times over.
+/// Upper limit on the blocks of a grid-stride loop: enough to fill any GPU several times.
 inline constexpr std::int64_t kMostBlocks = 4096;
 
-/// A one-dimensional grid for `count` elements in a grid-stride loop. count must not be 0.
+/// A one-dimensional grid for a grid-stride loop over `count` > 0 elements.
 inline Grid grid_for(std::int64_t count, int threads = 256) {
   const std::int64_t blocks = ceil_div<std::int64_t>(count, threads);
   return {.grid = dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks)),
           .block = dim3(static_cast<unsigned>(threads))};
 }
 
-/// Starts a kernel on a stream. errors  Error if the launch is refused
+/// Launches a kernel on a stream. errors  Error if the launch fails
 template <class... Params, class... Args>
 void launch(const Stream& stream, const Grid& grid, void (*kernel)(Params...), Args&&... args) {
   constexpr std::size_t kWithoutAsking = 48 << 10;
@@ -55,7 +55,7 @@ void launch(const Stream& stream, const Grid& grid, void (*kernel)(Params...), A
   config.blockDim = grid.block;
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream.native());
-  check(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), "starting a kernel with ", grid.grid.x, "x",
+  check(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), "launching a kernel with ", grid.grid.x, "x",
         grid.grid.y, "x", grid.grid.z, " blocks of ", grid.block.x, "x", grid.block.y, "x", grid.block.z, " threads");
 }
 

@@ -6,19 +6,19 @@
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 
-/// Products of small matrices of halves, which a warp holds in its registers: tensor cores (compute capability 8.0 and later).
-/// All 32 lanes call each of these together. Two neighbouring halves share a register, the first in its lower bits. With
-/// g = lane / 4 and t = lane % 4 a lane has
+/// Products of small half-precision matrices in the registers of a warp: tensor cores (compute capability 8.0 and
+/// later). All 32 lanes must call each function together. Two neighbouring halves share a register, the first in the
+/// lower bits. With g = lane / 4 and t = lane % 4, a lane holds
 ///
 ///   of a, 16 x 16:  (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8), each with its right neighbour
 ///   of b, 16 x 8:   (2t, g), (2t + 8, g), each with the element below it
-///   of c, 16 x 8:   (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1), a register each
+///   of c, 16 x 8:   (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1), one register each
 ///
 /// source  PTX ISA, "Matrix fragments for mma.m16n8k16", "ldmatrix"
 namespace lockstep::gpu {
 
-/// Four 8 x 8 matrices from shared memory: lane l gives the address, a multiple of 16 bytes, of row l % 8 of matrix l / 8.
-/// Of each the lane gets (g, 2t) and (g, 2t + 1).
+/// Loads four 8 x 8 matrices from shared memory. Lane l passes the address, a multiple of 16 bytes, of row l % 8 of
+/// matrix l / 8, and receives (g, 2t) and (g, 2t + 1) of each matrix.
 template <class T>
 __device__ inline void load_matrices(std::uint32_t (&to)[4], const T* row) {
 #ifdef __CUDACC__
@@ -30,7 +30,7 @@ __device__ inline void load_matrices(std::uint32_t (&to)[4], const T* row) {
   cuda_host::load_matrices(to, row, false);
 #endif
 }
-/// The same matrices transposed: the lane gets (2t, g) and (2t + 1, g).
+/// Loads the four matrices transposed: the lane receives (2t, g) and (2t + 1, g).
 template <class T>
 __device__ inline void load_transposed(std::uint32_t (&to)[4], const T* row) {
 #ifdef __CUDACC__
@@ -43,7 +43,7 @@ __device__ inline void load_transposed(std::uint32_t (&to)[4], const T* row) {
 #endif
 }
 
-/// c += a b, products and sums in f32. T: what a and b hold, bf16 or f16.
+/// c += a b with products and sums in f32. T is the type of a and b, bf16 or f16.
 template <class T>
 __device__ inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>);
@@ -63,7 +63,7 @@ __device__ inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], 
 #endif
 }
 
-/// Two values, each rounded to nearest, in one register.
+/// Rounds two values to nearest and packs them into one register.
 template <class T>
 __device__ inline std::uint32_t pack_halves(float first, float second) {
 #ifdef __CUDACC__

@@ -6,13 +6,13 @@
 
 namespace lockstep::gpu {
 
-/// GPU memory for what one call of an op needs between its kernels (partial sums, a library's workspace). It belongs to
-/// the calling thread and is the same for all its calls, which is safe because a stream runs them one after another: a
-/// call that goes to another stream than the one before waits for the device first. It grows and is never shrunk, so a
-/// loop of equal steps allocates once. Only where kHasCuda.
+/// GPU memory for intermediate data between the kernels of one op call (partial sums, a library's workspace). Every
+/// call of a thread receives the same memory. This is safe because a stream runs its calls in order; a call for another
+/// stream than the previous one first waits for the device. The memory grows but never shrinks, so a loop of equal
+/// steps allocates once. Only where kHasCuda.
 std::byte* scratch(const Stream& stream, std::size_t size_bytes);
 
-/// How several arrays lie in one piece of scratch memory.
+/// Layout of several arrays in one block of scratch memory.
 class ScratchPlan {
  public:
   template <class T>

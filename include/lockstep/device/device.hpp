@@ -12,7 +12,7 @@ namespace lockstep {
 
 enum class DeviceKind : std::uint8_t { cpu, cuda };
 
-/// Where memory lies and work runs: the host's processor, or one GPU.
+/// A place for memory and work: the CPU or one GPU.
 struct Device {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;
@@ -20,20 +20,20 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-/// Whether this program can use GPUs at all.
+/// Whether this program was built with CUDA.
 bool built_with_cuda();
 
 /// "cpu", "cuda:0".
 std::string name(Device device);
 
-/// GPUs that this process can use; 0 without CUDA or without a driver.
+/// Number of GPUs that this process can use; 0 without CUDA or without a driver.
 int gpu_count();
-/// What a GPU is: "NVIDIA H100 80GB HBM3, compute capability 9.0, 79.2 GiB". errors  Error if there is none of this index
+/// Describes a GPU: "NVIDIA H100 80GB HBM3, compute capability 9.0, 79.2 GiB". errors  Error if `index` is not a GPU
 std::string describe_gpu(int index);
-/// Which GPU of this host it is, whatever the process calls it: its place on the PCI bus.
+/// The PCI bus address of a GPU. It identifies the GPU on this host independently of CUDA_VISIBLE_DEVICES.
 std::string gpu_address(int index);
 
-/// What memory of a GPU is for, as reports count it.
+/// The purpose of GPU memory, for reports.
 enum class MemoryUse : std::uint8_t { parameters, gradients, optimizer, activations, data, workspace, other };
 inline constexpr std::size_t kMemoryUses = 7;
 const char* name(MemoryUse use);
@@ -41,38 +41,38 @@ const char* name(MemoryUse use);
 /// A GPU's memory. Units: bytes.
 struct GpuMemory {
   std::size_t total = 0, free = 0;
-  std::array<std::size_t, kMemoryUses> used{};  ///< by this process's Buffers, by use
+  std::array<std::size_t, kMemoryUses> used{};  ///< by the Buffers of this process, by use
   std::size_t all_used() const;
 };
 GpuMemory gpu_memory(int index);
-/// "parameters 1.2 MiB, gradients 1.2 MiB": the uses that are not 0.
+/// Formats the uses that are not 0: "parameters 1.2 MiB, gradients 1.2 MiB".
 std::string describe(const GpuMemory& memory);
 
-/// A GPU has too little memory left.
+/// The error of a GPU allocation that does not fit into the free memory.
 class OutOfMemory : public Error {
  public:
   OutOfMemory(std::string facts, MemoryUse use, std::source_location where = std::source_location::current())
       : Error(Fault::internal, facts + (use == MemoryUse::activations ? "; a smaller batch.size needs less" : ""),
               where),
         facts_(std::move(facts)) {}
-  /// What was asked, what is free, and what the rest is used for.
+  /// The message without advice: the requested size, the free memory and the memory in use.
   const std::string& facts() const { return facts_; }
 
  private:
   std::string facts_;
 };
 
-/// Order of execution on one device: what is given to a stream runs in that order. On the CPU every call has run when
-/// it returns; on a GPU when synchronize() has.
+/// An execution queue of one device: work runs in the order in which it is enqueued. On the CPU every call is complete
+/// when it returns; on a GPU work is complete after synchronize().
 ///
-/// Stream(device) is the GPU's main stream, the same for all of a process: what computes is ordered by it, whoever
-/// asks. The thread that makes a Stream uses its GPU from then on.
+/// Stream(device) is the main stream of the GPU. All Stream objects of a process share it, so it orders all
+/// computation. Constructing a Stream makes its GPU current for the calling thread.
 class Stream {
  public:
-  /// errors  Error when the GPU cannot be used: the message says why
+  /// errors   Error with the reason if the GPU cannot be used
   explicit Stream(Device device = {});
   Device device() const { return device_; }
-  /// Waits until all that was given to the stream has run. errors  Error if any of it failed
+  /// Waits until all enqueued work is complete. errors  Error if any of it failed
   void synchronize() const;
   /// The runtime's handle (cudaStream_t); null on the CPU.
   void* native() const { return native_; }
@@ -82,20 +82,20 @@ class Stream {
   void* native_ = nullptr;
 };
 
-/// Copies bytes, from and to the host or the stream's GPU. With a GPU the host's side may be used again, or read, after
-/// stream.synchronize().
+/// Copies bytes between the host and the stream's device, or within the device. With a GPU, the host memory may be
+/// reused or read only after stream.synchronize().
 void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t size_bytes);
-/// Sets bytes of the stream's device to zero.
+/// Sets bytes on the stream's device to zero.
 void zero_bytes(const Stream& stream, void* memory, std::size_t size_bytes);
 
-/// Memory on a device, owned, aligned to kAlignment bytes and zero at first.
+/// Owned memory on a device, aligned to kAlignment bytes and initially zero.
 class Buffer {
  public:
   static constexpr std::size_t kAlignment = 64;
   Buffer() = default;
-  /// errors  Error (internal) when the memory cannot be had: the message names the size; of a GPU OutOfMemory
+  /// errors   Error (internal) with the size if the allocation fails; OutOfMemory on a GPU
   Buffer(Device device, std::size_t size_bytes, MemoryUse use = MemoryUse::other);
-  /// Host memory that GPUs read and write at the same address (page-locked): for what the host prepares for a kernel.
+  /// Page-locked host memory, which GPUs access at the same address: for data that the host prepares for kernels.
   static Buffer pinned(std::size_t size_bytes);
   std::byte* data() const { return data_.get(); }
   std::size_t size_bytes() const { return size_bytes_; }
@@ -118,25 +118,25 @@ class Buffer {
   std::unique_ptr<std::byte, Free> data_;
 };
 
-/// Memory of one step: allocation moves a pointer, reset() gives everything back at once.
+/// Memory of one step: allocation advances a pointer, reset() releases everything at once.
 ///
-/// Nothing is freed before reset(), so addresses repeat from step to step once the arena has seen its largest step: it then
-/// holds one block, and a step allocates nothing. Not thread safe: one arena per worker.
+/// Nothing is freed before reset(). After its largest step the arena holds a single block: later steps allocate nothing
+/// and addresses repeat from step to step. Not thread safe: use one arena per worker.
 ///
-/// The arena of a GPU has one of pinned host memory beside it, for what the host writes and kernels read (indices,
-/// batches) and for the records of a tape; it follows every reset and rewind. Work of one stream may use the GPU's part
-/// again at once; of the pinned part there are two, which take turns with every reset, so that the host can prepare what
-/// comes next while kernels still read what was allocated before the last reset. What was allocated before the last but one
-/// must have been read.
+/// The arena of a GPU is paired with arenas of pinned host memory, for data that the host writes and kernels read
+/// (indices, batches) and for the records of a tape. They follow every reset and rewind. GPU memory is reused at once,
+/// because the stream orders its use. Pinned memory is double-buffered: reset() switches buffers, so the host can
+/// prepare the next step while kernels still read the previous one. When reset() makes a buffer current again, kernels
+/// must have finished reading it.
 class Arena {
  public:
   explicit Arena(Device device = {}, std::size_t first_block_bytes = std::size_t{1} << 16);
   /// Uninitialised memory, aligned to Buffer::kAlignment, valid until reset().
   void* allocate(std::size_t size_bytes);
   void reset();
-  /// The arena whose memory the host may touch: itself on the CPU.
+  /// The arena of host-accessible memory: the arena itself on the CPU.
   Arena& host() { return host_ ? *host_ : *this; }
-  /// Where allocation stands, and back to there: what was allocated since is given back.
+  /// A position of the arena. rewind() releases everything allocated after the mark.
   struct Mark {
     struct Place {
       std::size_t block = 0, used_in_block = 0, used_before = 0;
@@ -145,11 +145,11 @@ class Arena {
   };
   Mark mark() const { return {place(), host_ ? host_->place() : Mark::Place{}}; }
   void rewind(const Mark& mark);
-  /// Gives back what was allocated on the GPU since the mark, but not in pinned memory: for work that follows in the same
-  /// stream while the host goes on.
+  /// Releases GPU memory allocated after the mark but keeps pinned memory: for later work of the same stream while the
+  /// host continues.
   void rewind_device(const Mark& mark) { rewind(mark.own); }
   Device device() const { return device_; }
-  /// The most bytes that were in use at once.
+  /// The largest number of bytes in use at once.
   std::size_t high_water_bytes() const { return high_water_; }
 
  private:
@@ -163,13 +163,13 @@ class Arena {
   bool pinned_ = false;
   std::unique_ptr<Arena> host_, other_host_;
   std::vector<Buffer> blocks_;
-  std::size_t current_ = 0;  ///< the block that is being filled; later ones are empty
+  std::size_t current_ = 0;  ///< the block in use; later blocks are empty
   std::size_t used_in_current_ = 0;
   std::size_t used_before_current_ = 0;
   std::size_t high_water_ = 0;
 };
 
-/// Gives back at its end what an arena has allocated in its life.
+/// Releases, at the end of its life, everything that the arena allocated during its life.
 class ArenaScope {
  public:
   explicit ArenaScope(Arena& arena) : arena_(arena), mark_(arena.mark()) {}

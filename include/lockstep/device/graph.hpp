@@ -8,14 +8,14 @@
 
 namespace lockstep {
 
-/// Work of a GPU's stream, put down once and given to it by one call: a CUDA graph.
+/// A CUDA graph: work of a GPU stream, captured once and launched by one call.
 ///
-///   if (graph.capture(stream, [&] { ... what gives work to the stream ... })) graph.launch(stream);
+///   if (graph.capture(stream, [&] { ... work for the stream ... })) graph.launch(stream);
 ///
-/// While `give` runs nothing of what it gives to the stream is carried out, nor of what it gives to other streams that wait
-/// for this one and that this one waits for in the end. Kernels read memory when the graph runs: host memory that they
-/// read must keep its contents until then. Another capture of the same work, with other numbers and addresses, changes the
-/// graph in place, which costs less than making it anew.
+/// During a capture no work of `enqueue` runs. This includes work on other streams that wait for this stream and that
+/// this stream waits for before the capture ends. Kernels read memory when the graph runs, so host memory that they
+/// read must keep its contents until then. Capturing the same work again, with other numbers and addresses, updates the
+/// graph in place, which is cheaper than building a new one.
 class Graph {
  public:
   Graph();
@@ -23,24 +23,25 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  /// Keeps what `give` gives to the stream instead of what was kept before. False, and nothing is kept, when `give` did what
-  /// has no place in a graph, such as waiting for the stream or allocating, or threw: why() says what it was.
-  /// errors  Error in a build without CUDA, or for a stream of the CPU
-  bool capture(const Stream& stream, const std::function<void()>& give);
-  /// Whether there is something to launch: not once any memory that GPUs can read has been freed since the capture, as the
-  /// graph may know its address.
+  /// Captures the work that `enqueue` gives to the stream and replaces the previous capture. Returns false and holds no
+  /// graph if `enqueue` throws or does something that a graph cannot contain, such as waiting for the stream or
+  /// allocating; why() has the reason.
+  /// errors   Error in a build without CUDA, or for a stream of the CPU
+  bool capture(const Stream& stream, const std::function<void()>& enqueue);
+  /// Whether launch() is possible. False once any GPU-accessible memory has been freed since the capture, because the
+  /// graph may contain its address.
   bool ready() const;
-  /// Gives to the stream what was kept, as often as wanted. errors  Error unless ready(), or when the GPU refuses
+  /// Enqueues the captured work. May be called repeatedly. errors  Error unless ready(), or if the launch fails
   void launch(const Stream& stream) const;
-  /// Forgets what was kept.
+  /// Discards the capture.
   void clear();
   const std::string& why() const { return why_; }
 
  private:
   struct Executable;
   std::unique_ptr<Executable> executable_;
-  bool kept_ = false;
-  std::uint64_t frees_ = 0;  ///< of the process, at the capture
+  bool captured_ = false;
+  std::uint64_t frees_ = 0;  ///< number of frees in this process at the time of the capture
   std::string why_;
 };
 

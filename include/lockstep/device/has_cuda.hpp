@@ -2,8 +2,8 @@
 
 namespace lockstep {
 
-/// Whether this build has the CUDA path. For the files that call it (device, comm, ops, optim) and no others: all the rest
-/// is compiled once and linked with either kind of them. Elsewhere ask built_with_cuda().
+/// Whether this build has the CUDA path. Only files that are compiled per variant (device, comm, ops, optim) may use
+/// it. All other files are compiled once and linked with either variant; they call built_with_cuda().
 inline constexpr bool kHasCuda = LOCKSTEP_HAS_CUDA != 0;
 
 }  // namespace lockstep

@@ -3,23 +3,28 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep {
 
-/// Makes `path` whole or leaves it as it was: `write` fills a temporary name in the same directory, which is then fsynced and
-/// renamed, and the directory fsynced. When `write` throws or the disk is full the temporary file is removed and the Error goes on.
-/// Temporary names are `<name>.tmp.<pid>@<host>`; left over ones of dead processes are harmless and removed by
-/// remove_stale_temporaries().
+/// Replaces a file completely or not at all. `write` fills a temporary file in the same directory; then the file is
+/// synced and renamed, and the directory is synced. If `write` throws or the disk is full, the temporary file is
+/// removed and the error propagates. Temporary names are `<name>.tmp.<pid>@<host>`. Leftovers of dead processes are
+/// harmless; remove_stale_temporaries() deletes them. A symbolic link stays, and the file behind it is replaced.
 ///
-/// errors  usage: the directory is missing or not writable, `path` is a directory; internal: the disk is full, or the write fails
-void write_atomically(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write);
-/// The same for a text.
+/// errors   usage: the directory is missing or not writable, or `path` is a directory, a device, a pipe or a socket;
+///          internal: the disk is full, or the write fails
+void write_atomically(const std::filesystem::path& path,
+                      const std::function<void(const std::filesystem::path&)>& write);
+/// Like write_atomically(), for a text.
 void write_text_atomically(const std::filesystem::path& path, std::string_view text);
-/// Fails now, before hours of work, if write_atomically(path) could not start. errors  usage: as above
-void require_writable(const std::filesystem::path& path);
-/// Removes what dead processes of this host left in the directory, and any temporary file older than a day.
+/// Checks that write_atomically(path) can start, so that a run fails before hours of work, and does not destroy one of
+/// the files that the run reads.
+/// errors   usage: as write_atomically(); `path` is one of the inputs, also by another name
+void require_writable(const std::filesystem::path& path, const std::vector<std::filesystem::path>& inputs = {});
+/// Removes temporary files of dead processes of this host, and those older than a day, from a directory.
 void remove_stale_temporaries(const std::filesystem::path& directory);
-/// The text of a file. errors  usage: missing or unreadable
+/// Reads a whole file. errors  usage: missing or unreadable
 std::string read_text_file(const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -9,18 +9,20 @@
 
 namespace lockstep {
 
-/// HDF5 as typed arrays: everything of the library that Lockstep uses. `hdf5.h` is included nowhere else.
+/// HDF5 files as typed arrays: all HDF5 access of Lockstep. Only this layer includes `hdf5.h`.
 ///
-/// Every failure is an Error that names file, object, expected and found:
-/// `opening dataset '/x' of 'data/ml-1m.h5': no such dataset; rebuild it with lockstep-prep`. Reading fails with Fault::data,
-/// writing with Fault::internal, a missing file with Fault::usage. HDF5's own error stack is silenced and its innermost line quoted.
+/// Every failure is an Error that names the file, the object, and the expected and the found values: `opening dataset
+/// '/x' of 'data/ml-1m.h5': no such dataset; rebuild it with lockstep-prep`. Reading fails with Fault::data, writing
+/// with Fault::internal, a missing file with Fault::usage. The message quotes the innermost line of HDF5's error stack,
+/// which prints nothing itself.
 ///
-/// Read safety: hard links, plain integer, float and string types and contiguous, chunked or compact storage with the
-/// deflate, shuffle and fletcher32 filters only; extents are checked against the file's size before anything is allocated.
-/// A flipped bit in plain data reads back silently (HDF5 sums metadata only): whoever needs more keeps checksums of `read<T>`'s bytes.
-/// Threads take turns in the library, whatever they read; a file that is being written is for one of them.
+/// Read safety: only hard links; only plain integer, float and string types; only contiguous, chunked or compact
+/// storage with the deflate, shuffle and fletcher32 filters. Extents are checked against the file size before any
+/// allocation. HDF5 has checksums of metadata only, so a flipped bit in plain data is read without an error; seal.hpp
+/// adds checksums. One thread at a time enters the library. Only one thread may use a file that is being written.
 
-using H5Value = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>, std::vector<std::string>>;
+using H5Value = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>,
+                             std::vector<std::string>>;
 
 enum class H5Type : std::uint8_t { u8, i32, i64, f32, f64, text };
 const char* name(H5Type type);
@@ -31,77 +33,99 @@ template <> struct h5_type_of<std::int64_t> { static constexpr H5Type value = H5
 template <> struct h5_type_of<float> { static constexpr H5Type value = H5Type::f32; };
 template <> struct h5_type_of<double> { static constexpr H5Type value = H5Type::f64; };
 
-/// What a dataset is, without reading it. Integers other than u8, i32 and i64 are reported as the next wider one of these.
+/// The type and shape of a dataset. Integers other than u8, i32 and i64 are reported as the next wider of these.
 struct H5Info {
   H5Type type;
   std::vector<std::int64_t> shape;
 };
 
-/// How the strings of a new file are stored: fixed length (NUL-padded UTF-8, covered by the checksums of the metadata; the default)
-/// or variable length (what h5py hands out as `str`; kept in HDF5's global heap).
+/// Storage of the strings of a new file: fixed length (the default: NUL-padded UTF-8, covered by the metadata
+/// checksums) or variable length (read by h5py as `str`; stored in HDF5's global heap).
 enum class H5Strings : std::uint8_t { fixed, variable };
 
-/// How a new dataset is stored.
+/// The storage of a new dataset.
 struct H5Layout {
   std::vector<std::int64_t> chunk;  ///< empty: contiguous
-  int deflate = 0;                  ///< 0 none .. 9, with shuffle; needs a chunk
+  int deflate = 0;                  ///< 0 (none) to 9, with shuffle; needs a chunk shape
 };
 
 class H5File {
  public:
-  /// Opens for reading. errors  usage: missing or not readable; data: not HDF5, truncated, still open for writing
+  /// Opens a file for reading.
+  /// errors   usage: missing or not readable; data: not HDF5, truncated, or still open for writing
   static H5File open(const std::filesystem::path& path);
-  /// Creates a new file (superblock 3: its metadata carry checksums), replacing an existing one. Equal contents make equal bytes:
-  /// no time stamps are stored.
+  /// Creates a file (superblock 3, with metadata checksums) and replaces an existing one. Files with equal contents are
+  /// equal byte for byte, because no time stamps are stored.
   static H5File create(const std::filesystem::path& path, H5Strings strings = H5Strings::fixed);
   H5File(H5File&&) noexcept;
   H5File& operator=(H5File&&) noexcept;
   ~H5File();
   const std::filesystem::path& path() const;
-  /// Sets HDF5 up for this process: a failed file is not tried again at exit, exceeding a file size limit is an error. open() and
-  /// create() do it; a program that reaches HDF5 through another library (libnetcdf) too calls it before that one does.
+  /// Configures HDF5 for this process: no retry of a failed file at exit, and an error instead of a signal when a file
+  /// exceeds the size limit. open() and create() call it. A program that also uses HDF5 through another library
+  /// (libnetcdf) must call it before that library does.
   static void prepare_library();
 
-  bool has(const std::string& object) const;  ///< a dataset or group at this absolute path
+  bool has(const std::string& object) const;  ///< whether a dataset or group exists at this absolute path
   bool is_group(const std::string& object) const;
-  std::vector<std::string> list(const std::string& group) const;         ///< names of the members, sorted
-  std::vector<std::string> datasets_under(const std::string& group) const;  ///< absolute paths of all datasets below, sorted
+  std::vector<std::string> list(const std::string& group) const;  ///< names of the members, sorted
+  /// Absolute paths of all datasets below a group, sorted.
+  std::vector<std::string> datasets_under(const std::string& group) const;
   H5Info info(const std::string& dataset) const;
 
-  /// The whole dataset, converted to T by HDF5. errors  data: missing; a type of another class (integers are not read as floats
-  /// nor the reverse); an integer that does not fit T; more elements than the file can hold
+  /// Reads a whole dataset. HDF5 converts it to T.
+  /// errors   data: missing; a type of another class (integer or float); an integer that does not fit T; more elements
+  ///          than the file can hold
   template <class T> std::vector<T> read(const std::string& dataset) const;
-  /// The whole dataset into memory of exactly its size; `expected_shape` empty means any.
-  template <class T> void read_into(const std::string& dataset, std::span<T> out, const std::vector<std::int64_t>& expected_shape = {}) const;
-  /// Rows [first, first + count) of the outermost axis (a hyperslab).
-  template <class T> void read_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<T> out) const;
+  /// Reads a whole dataset into memory of exactly its size. An empty `expected_shape` accepts any shape.
+  template <class T>
+  void read_into(const std::string& dataset, std::span<T> out,
+                 const std::vector<std::int64_t>& expected_shape = {}) const;
+  /// Reads rows [first, first + count) of the outermost axis.
+  template <class T>
+  void read_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<T> out) const;
   std::vector<std::string> read_text(const std::string& dataset) const;
 
   template <class T>
-  void write(const std::string& dataset, std::span<const T> values, const std::vector<std::int64_t>& shape, const H5Layout& layout = {});
+  void write(const std::string& dataset, std::span<const T> values, const std::vector<std::int64_t>& shape,
+             const H5Layout& layout = {});
   void write_text(const std::string& dataset, const std::vector<std::string>& values);
-  /// A dataset of this shape to be filled by write_rows; rows never written hold no defined values.
-  void create_dataset(const std::string& dataset, H5Type type, const std::vector<std::int64_t>& shape, const H5Layout& layout = {});
-  /// Rows [first, first + count) of the outermost axis, of a file that is being created.
-  template <class T> void write_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<const T> values);
-  void create_group(const std::string& group);  ///< with its parents; nothing happens when it exists
+  /// Creates a dataset for write_rows(). The values of rows that are never written are undefined.
+  void create_dataset(const std::string& dataset, H5Type type, const std::vector<std::int64_t>& shape,
+                      const H5Layout& layout = {});
+  /// Writes rows [first, first + count) of the outermost axis, in a file that is being created.
+  template <class T>
+  void write_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<const T> values);
+  void create_group(const std::string& group);  ///< with its parents; does nothing if the group exists
 
   bool has_attribute(const std::string& object, const std::string& attribute) const;
   std::vector<std::string> attributes(const std::string& object) const;
-  /// Integers of any width, floats and strings; an array of any rank comes flattened.
+  /// Whatever the attribute holds: integers of any width, floats or strings; an array of any rank comes flattened.
+  /// For code that copies or prints attributes; the functions below are for code that expects one kind.
   H5Value attribute(const std::string& object, const std::string& attribute) const;
-  /// One value of this kind; real_attribute also takes an integer. errors  data: missing, or of another kind
+  /// One value of this kind; real_attribute also takes an integer.
+  /// errors  data, naming file, attribute, what was expected and what was found: missing, of another kind, an array
   std::int64_t int_attribute(const std::string& object, const std::string& attribute) const;
   double real_attribute(const std::string& object, const std::string& attribute) const;
   std::string text_attribute(const std::string& object, const std::string& attribute) const;
+  /// A list (one axis) of values of this kind, `count` of them (-1: any number); real_list also takes integers.
+  /// errors  as above
+  std::vector<std::int64_t> int_list(const std::string& object, const std::string& attribute,
+                                     std::int64_t count = -1) const;
+  std::vector<double> real_list(const std::string& object, const std::string& attribute, std::int64_t count = -1) const;
+  std::vector<std::string> text_list(const std::string& object, const std::string& attribute,
+                                     std::int64_t count = -1) const;
   /// Writes or replaces an attribute of an existing dataset or group ("/" is the file itself).
   void set_attribute(const std::string& object, const std::string& attribute, const H5Value& value);
 
-  /// H5Fflush and close; errors surface here (the destructor swallows them). The file may not be used afterwards.
+  /// Flushes and closes the file, with errors (the destructor ignores them). The file must not be used afterwards.
   void close();
 
  private:
   struct Handle;
+  template <class T>
+  T typed_attribute(const std::string& object, const std::string& attribute, const char* kind,
+                    std::int64_t count = -1) const;
   explicit H5File(std::unique_ptr<Handle> handle);
   std::unique_ptr<Handle> handle_;
 };

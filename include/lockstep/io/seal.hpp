@@ -6,22 +6,22 @@
 
 namespace lockstep {
 
-/// What makes damage to our HDF5 files visible: HDF5 itself does not notice a flipped bit in stored numbers.
+/// Checksums of HDF5 files. HDF5 itself does not detect a flipped bit in stored numbers.
 
-/// Gives every dataset the attribute `xxh3`, the checksum of its values, and the root `structure_xxh3`, one over all
-/// names, types, shapes and attributes. The file must be complete apart from these.
+/// Adds the attribute `xxh3`, a checksum of the values, to every dataset, and `structure_xxh3`, a checksum of all
+/// names, types, shapes and attributes, to the root. The file must otherwise be complete.
 void seal_contents(H5File& file);
-/// What in the contents disagrees with its checksum, or "".
+/// Describes the first part of the contents that does not match its checksum, or returns "".
 std::string contents_defect(const H5File& file);
 
-/// Appends 64 bytes with the length and checksum of all bytes before them. HDF5 ends its file at the address that its
-/// superblock holds and ignores what follows.
+/// Appends an end mark: 64 bytes with the length and checksum of all bytes before them. HDF5 ignores bytes after the
+/// end address in its superblock.
 void append_end_mark(const std::filesystem::path& path);
-/// The end mark itself: it tells files apart. errors  Error (data) when there is none
+/// Reads the end mark, which identifies the file. errors  Error (data) if the file is too short or unreadable
 std::string read_end_mark(const std::filesystem::path& path);
-/// Whether an attribute is one of those that seal_contents() writes.
+/// Whether seal_contents() writes this attribute.
 bool is_seal(const std::string& attribute);
-/// Why the end mark and the bytes before it do not fit each other, or "".
+/// Describes why the end mark does not match the bytes before it, or returns "".
 std::string end_mark_defect(const std::filesystem::path& path);
 
 }  // namespace lockstep

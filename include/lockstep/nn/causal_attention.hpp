@@ -6,7 +6,7 @@ namespace lockstep {
 
 using ops::CausalAttention;
 
-/// The time-aware part of an attention: its tables are parameters, see ops/causal_attention.hpp.
+/// The time-aware terms of an attention, whose tables are parameters. See ops/causal_attention.hpp.
 struct TimeTables {
   const Param* keys = nullptr;
   const Param* values = nullptr;
@@ -15,8 +15,10 @@ struct TimeTables {
   ops::Dropout dropout;
 };
 
-/// See ops/causal_attention.hpp. What `attention` and `time` point to outlives the tape.
-/// shapes  q, k, v (N, C) -> (N, C)
+/// Causal attention, see ops/causal_attention.hpp. The memory that `attention` and `time` refer to must outlive the
+/// tape.
+///
+/// shapes   q, k, v (N, C) -> (N, C)
 Var causal_attention(Tape& tape, Var q, Var k, Var v, const CausalAttention& attention, const TimeTables& time = {});
 
 }  // namespace lockstep

@@ -7,9 +7,9 @@ namespace lockstep {
 using ops::Dropout;
 using ops::SampleRows;
 
-/// See ops/dropout.hpp; x itself when the rate is 0. Nothing is kept for the backward: it draws again.
+/// Dropout, see ops/dropout.hpp; x itself if the rate is 0. The backward draws the mask again instead of storing it.
 Var dropout(Tape& tape, Var x, const Dropout& dropout, const SampleRows& rows);
-/// x + dropout(y), the end of a residual branch.
+/// x + dropout(y), the end of a residual branch. shapes  x, y equal
 Var add_dropped(Tape& tape, Var x, Var y, const Dropout& dropout, const SampleRows& rows);
 
 }  // namespace lockstep

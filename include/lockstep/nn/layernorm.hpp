@@ -12,10 +12,10 @@ struct LayerNorm {
   double eps = 1e-5;
 };
 
-/// Registers `<name>.weight`, ones, and `<name>.bias`, zeros.
+/// Registers `<name>.weight` (ones) and `<name>.bias` (zeros).
 LayerNorm add_layernorm(ParamStore& params, const std::string& name, std::int64_t columns, double eps);
 
-/// See ops/layernorm.hpp. shapes  x (..., C) -> (..., C)
+/// Layer norm, see ops/layernorm.hpp. shapes  x (..., C) -> (..., C)
 Var layernorm(Tape& tape, Var x, const LayerNorm& norm);
 
 }  // namespace lockstep

@@ -12,7 +12,8 @@ namespace lockstep {
 
 using ops::Activation;
 
-/// Parameters of a fully connected layer: `<name>.weight` (N, K), or (N, K, 1) as of a convolution of width 1, and, unless null, `<name>.bias` (N).
+/// Parameters of a fully connected layer: `<name>.weight` (N, K), or (N, K, 1) for a convolution of width 1, and
+/// `<name>.bias` (N) or null.
 struct Linear {
   const Param* weight = nullptr;
   const Param* bias = nullptr;
@@ -29,21 +30,25 @@ Linear add_linear(ParamStore& params, const std::string& name, std::int64_t in, 
 Conv1d add_conv1d(ParamStore& params, const std::string& name, std::int64_t channels, std::int64_t kernel,
                   ParamStore::Init weight, ParamStore::Init bias);
 
-/// Registers layers of the same extents so that their weights lie in memory one after another, and so do their biases:
-/// see stacked_linear(). errors  Error if out is no multiple of 16
+/// Registers layers of equal shapes with adjacent weights and adjacent biases, for stacked_linear().
+///
+/// errors   Error if out is not a multiple of 16
 std::vector<Linear> add_stacked_linears(ParamStore& params, const std::vector<std::string>& names, std::int64_t in,
                                         std::int64_t out, ParamStore::Init weight, ParamStore::Init bias);
 
 /// y = f(x weight^T + bias), see ops/linear.hpp. shapes  x (..., K) -> (..., N)
 Var linear(Tape& tape, Var x, const Linear& layer, Activation activation = Activation::none);
-/// y = dropout(f(x weight^T + bias)), see ops/dropout.hpp, without memory of its own for what is before the dropout.
+/// y = dropout(f(x weight^T + bias)), see ops/dropout.hpp. The dropout is in place, so the value before it takes no
+/// memory.
 Var linear(Tape& tape, Var x, const Linear& layer, Activation activation, const ops::Dropout& dropout,
            const ops::SampleRows& rows);
-/// Layers of add_stacked_linears() in one product, their results side by side. shapes  x (..., K) -> (..., layers N)
+/// Applies layers of add_stacked_linears() in one product and concatenates their results.
+///
+/// shapes   x (..., K) -> (..., layers N)
 Var stacked_linear(Tape& tape, Var x, std::span<const Linear> layers);
-/// y = f(x), for those who want the value before the activation too.
+/// y = f(x), if the value before the activation is needed too.
 Var activation(Tape& tape, Var x, Activation activation);
-/// See ops/conv1d.hpp. shapes  x (..., T) -> (..., C T)
+/// One-channel convolution, see ops/conv1d.hpp. shapes  x (..., T) -> (..., C T)
 Var conv1d(Tape& tape, Var x, const Conv1d& layer, Activation activation = Activation::none);
 
 }  // namespace lockstep

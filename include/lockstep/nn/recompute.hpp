@@ -8,17 +8,20 @@
 
 namespace lockstep {
 
-/// y = block(x) whose inner values are not kept: the backward pass computes them again. The same bits as block(x), since
-/// what is random is a function of where it is drawn; the memory of one block at a time; its forward pass twice.
+/// y = block(x) without storing the inner values; the backward pass computes them again. The bits equal those of
+/// block(x), because random draws are a function of their place. Only one block's inner values are in memory at a time,
+/// at the cost of a second forward pass.
 ///
-/// block(tape, inputs) -> Var, of the shape of inputs[0]; it takes its inputs from the span, empty ones included, and
-/// everything else by value: it is copied into the tape's arena and outlives the call. `params` are the parameters that
-/// it uses.
-/// source  Chen et al. 2016, arXiv:1604.06174
+/// block(tape, inputs) returns a Var of the shape of inputs[0]. It reads its inputs from the span, which includes empty
+/// ones, and captures everything else by value, because the arena's copy of it outlives the call. `params` are the
+/// parameters that the block uses.
+///
+/// errors   Error if the block's result has another shape
+/// source   Chen et al. 2016, arXiv:1604.06174
 template <class Block>
 Var recompute(Tape& t, const std::array<Var, 3>& inputs, std::span<const Param* const> params, const Block& block) {
   constexpr std::size_t kInputs = 3;
-  Var y = t.output(inputs[0].shape(), t.mode() != Tape::Mode::forward);  // its parameters want gradients
+  Var y = t.output(inputs[0].shape(), t.mode() != Tape::Mode::forward);  // the parameters need gradients
   {
     const ArenaScope scope(t.arena());
     Tape quiet(t.stream(), t.arena(), t.dtype(), Tape::Mode::forward);
@@ -26,7 +29,8 @@ Var recompute(Tape& t, const std::array<Var, 3>& inputs, std::span<const Param* 
     for (std::size_t i = 0; i < kInputs; ++i)
       if (inputs[i]) constants[i] = quiet.constant(inputs[i].value());
     const Var value = block(quiet, std::span<const Var, kInputs>(constants));
-    require(value.shape() == y.shape(), "recompute: the block's result is ", value.shape(), ", its input ", y.shape());
+    require(value.shape() == y.shape(), "recompute: the result is ", value.shape(), ", must be as the input ",
+            y.shape());
     ops::scale(t.stream(), {y.value(), false}, value.value(), 1);
   }
   t.record("recompute", y, params, [=, &t] {

@@ -3,7 +3,7 @@
 
 namespace lockstep {
 
-/// y = (x + branch) / rms(x + branch), row by row, see ops/rmsnorm.hpp. shapes  x, branch, y equal
+/// y = (x + branch) / rms(x + branch) for each row, see ops/rmsnorm.hpp. shapes  x, branch, y equal
 Var rmsnorm(Tape& tape, Var x, Var branch, double eps = 1e-5);
 
 }  // namespace lockstep

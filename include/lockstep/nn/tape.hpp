@@ -15,7 +15,7 @@ namespace lockstep {
 
 class Tape;
 
-/// A value on a tape: a cheap handle, valid until the tape's arena is reset.
+/// A handle of a value on a tape, valid until the tape's arena is reset. Cheap to copy.
 class Var {
  public:
   Var() = default;
@@ -23,9 +23,9 @@ class Var {
   const Shape& shape() const { return node_->value.shape(); }
   std::int64_t rows() const { return node_->value.rows(); }
   std::int64_t columns() const { return node_->value.columns(); }
-  /// Whether a gradient is wanted for it at all.
+  /// Whether the value needs a gradient.
   bool wants_grad() const { return node_->wants_grad; }
-  /// What the backward pass has found so far. Only meaningful once some user has written it.
+  /// The gradient accumulated so far. Undefined before the first writer.
   const Tensor& grad() const { return node_->grad; }
   explicit operator bool() const { return node_ != nullptr; }
 
@@ -41,13 +41,15 @@ class Var {
   Node* node_ = nullptr;
 };
 
-/// Remembers the order of forward operations and replays their hand-written backwards in reverse.
+/// Records forward operations in order and runs their hand-written backwards in reverse order.
 ///
-/// Nothing is derived symbolically and no graph is searched: the record order is the order. Values and gradients lie in
-/// the arena, the records themselves in its host() part, so recording allocates nothing and costs nanoseconds per operation. One tape
-/// belongs to one thread. A result's gradient lasts until its record has run; its memory then serves the next gradients.
+/// There is no symbolic differentiation and no graph search: the record order is the order. Values and gradients lie in
+/// the arena, the records in its host() arena, so recording allocates nothing and costs nanoseconds per operation. A
+/// tape belongs to one thread. The gradient of a result is valid until its record has run; later gradients then reuse
+/// its memory.
 ///
-/// A recorded operation is three steps: make the output, compute it, record the backward with what it needs:
+/// A recorded operation has three steps: create the output, compute it, record the backward with the values that it
+/// needs:
 ///
 ///   Var y = t.output(x.shape(), t.wants_grad({x}, {&p.gamma}));
 ///   ops::layernorm_forward(t.stream(), y.value(), ...);
@@ -58,42 +60,42 @@ class Tape {
  public:
   enum class Mode : std::uint8_t {
     train,    ///< gradients for parameters and variables
-    inputs,   ///< gradients for variables only: Jacobians leave parameter gradients alone
-    forward,  ///< nothing is recorded: evaluation, prediction, cycles without gradient
+    inputs,   ///< gradients for variables only: for Jacobians
+    forward,  ///< no recording: evaluation, prediction, cycles without gradient
   };
   /// `gradients` may be null unless the mode is train.
   Tape(Stream& stream, Arena& arena, DType dtype, Mode mode, Gradients* gradients = nullptr);
 
   Stream& stream() const { return stream_; }
   Arena& arena() const { return arena_; }
-  /// Memory that the host may touch and that operations can read, as long-lived as arena(): for indices and labels.
+  /// Memory that the host may access and operations can read, with the lifetime of arena(): for indices and labels.
   Arena& host_arena() const { return arena_.host(); }
-  /// What values and their gradients are stored as. Half of f32 (bf16, f16) on a GPU only: ParamStore::store_as().
+  /// The dtype of values and their gradients. bf16 and f16 are supported on a GPU only, see ParamStore::store_as().
   DType dtype() const { return dtype_; }
-  /// What operations compute in, and what losses, statistics and gradients of parameters are stored as.
+  /// The dtype of computation, losses, statistics and parameter gradients.
   DType real_dtype() const { return lockstep::real_dtype(dtype_); }
   Mode mode() const { return mode_; }
-  /// A parameter as operations on this tape read it.
+  /// The value of a parameter in the dtype of this tape.
   const Tensor& value(const Param& p) const {
     const Tensor& value = dtype_ == p.value.dtype() ? p.value : p.stored;
     assert(value.dtype() == dtype_);
     return value;
   }
 
-  /// An input that needs no gradient; the memory is the caller's.
+  /// An input without gradient. The memory belongs to the caller.
   Var constant(const Tensor& value);
-  /// An input whose gradient is wanted (Jacobians, gradient checks); the memory is the caller's.
+  /// An input with gradient (Jacobians, gradient checks). The memory belongs to the caller.
   Var variable(const Tensor& value);
-  /// The result of an operation, uninitialised, of the tape's dtype.
+  /// The uninitialised result of an operation, in the tape's dtype.
   Var output(Shape shape, bool wants_grad) { return output(shape, wants_grad, dtype_); }
-  /// The same of another dtype: losses are of real_dtype().
+  /// The uninitialised result of an operation in another dtype; losses have real_dtype().
   Var output(Shape shape, bool wants_grad, DType dtype);
   /// Whether an operation on these inputs must record a backward.
   bool wants_grad(std::initializer_list<Var> inputs, std::initializer_list<const Param*> params = {}) const;
-  /// Memory that the backward reads again, and scratch; valid until the arena's reset.
+  /// Memory for values that the backward needs, and for scratch. Valid until the arena's reset.
   Tensor keep(Shape shape) { return allocate(arena_, dtype_, shape); }
   Tensor keep(Shape shape, DType dtype) { return allocate(arena_, dtype, shape); }
-  /// Values of the host, copied to where operations read them as long as arena() lasts.
+  /// Copies host values to memory that operations can read, with the lifetime of arena().
   template <class T>
   std::span<const T> keep(std::span<const T> values) const {
     auto* copy = static_cast<T*>(host_arena().allocate(values.size_bytes()));
@@ -101,12 +103,12 @@ class Tape {
     return {copy, values.size()};
   }
 
-  /// What the backward of an operation is asked for at a time: all of it, or, after parameters_last(), what goes to its
-  /// inputs, and later what goes to its parameters.
-  enum class Part : std::uint8_t { all, inputs, parameters };
+  /// The gradients that one call of a backward computes: all, or, with parameters_last(), first those of the inputs and
+  /// later those of the parameters.
+  enum class BackwardScope : std::uint8_t { all, inputs, parameters };
 
-  /// Records the backward of an operation. It is run only if `y` has received a gradient. The closure is copied into
-  /// the arena. One that takes a Part can be asked for its two halves apart, inputs first.
+  /// Records the backward of an operation. It runs only if `y` has received a gradient. The arena holds a copy of the
+  /// closure. With parameters_last(), a closure that takes a BackwardScope runs twice, for the inputs first.
   template <class Backward>
   void record(const char* op, Var y, std::initializer_list<const Param*> params, const Backward& backward) {
     record(op, y, std::span(params.begin(), params.size()), backward);
@@ -114,38 +116,40 @@ class Tape {
   template <class Backward>
   void record(const char* op, Var y, std::span<const Param* const> params, const Backward& backward) {
     static_assert(std::is_trivially_destructible_v<Backward>, "a record holds handles and views only");
-    constexpr bool kInParts = std::is_invocable_v<const Backward&, Part>;
+    constexpr bool kSplits = std::is_invocable_v<const Backward&, BackwardScope>;
     if (!y.wants_grad()) return;
     void* memory = host_arena().allocate(sizeof(Backward));
     new (memory) Backward(backward);
-    const auto run = [](const void* closure, [[maybe_unused]] Part part) {
-      if constexpr (kInParts)
-        (*static_cast<const Backward*>(closure))(part);
+    const auto run = [](const void* closure, [[maybe_unused]] BackwardScope scope) {
+      if constexpr (kSplits)
+        (*static_cast<const Backward*>(closure))(scope);
       else
         (*static_cast<const Backward*>(closure))();
     };
-    push(op, y, params, memory, run, kInParts);
+    push(op, y, params, memory, run, kSplits);
   }
 
-  /// Where the gradient of v goes: empty when nobody wants it, stored on the first call, added to on later ones.
+  /// The destination of the gradient of v: empty if v needs none, store on the first call, accumulate on later calls.
   Target grad_of(Var v);
-  /// Where a parameter's gradient goes: always added to; empty when frozen or the mode is not train.
+  /// The destination of a parameter's gradient: always accumulate; empty if it is frozen or the mode is not train.
   Target grad_of(const Param& p);
-  /// Where to note the rows of a row-sparse parameter that are added to; null when it is dense or grad_of(p) is empty.
+  /// The set of touched rows of a row-sparse parameter, which a backward extends; null if the parameter is dense or
+  /// grad_of(p) is empty.
   TouchedRows* touched_rows(const Param& p);
 
-  /// From now on backward() follows the gradients down to the inputs first; what records can leave for later, the products
-  /// for their weights, comes after that, in the same order and with the same bits. For models whose embeddings are most of
-  /// the gradient: these are ready sooner, and travel while the products are computed. Costs the memory of the gradients
-  /// that wait.
+  /// Makes backward() propagate gradients to the inputs first and compute the products for weights afterwards, in the
+  /// same order and with the same bits. For models whose gradient consists mostly of embeddings: these are ready sooner
+  /// and are reduced while the products run. Costs the memory of the gradients that the products need.
   void parameters_last() { parameters_last_ = true; }
 
-  /// Seeds dy = scale for the scalar (or for each element of) `y`, and runs the records in reverse.
+  /// Seeds dy = scale for each element of `y` and runs the records in reverse. A tape runs its records once.
+  /// errors   Error if the mode is forward, or for a result in bf16 or f16
   void backward(Var y, double scale = 1);
-  /// Seeds dy with the given values.
+  /// Seeds dy with the given values. errors  Error if the mode is forward, or if shape or dtype differ from those of y
   void backward(Var y, const Tensor& seed);
 
-  /// Called in backward as soon as no record still to run adds to this parameter's gradient: its bucket may be reduced.
+  /// Sets a callback for parameters whose gradient is complete: no remaining record adds to it, so its bucket may be
+  /// reduced.
   void on_param_ready(std::function<void(const Param&)> ready) { ready_ = std::move(ready); }
 
  private:
@@ -155,9 +159,9 @@ class Tape {
   Tensor gradient_of(const Tensor& value);
   void release(Var::Node& node);
   void push(const char* op, Var y, std::span<const Param* const> params, const void* closure,
-            void (*run)(const void*, Part), bool in_parts);
+            void (*run)(const void*, BackwardScope), bool splits);
   void replay();
-  void run(const Record& record, Part part);
+  void run(const Record& record, BackwardScope scope);
   void count_down(const Record& record);
 
   Stream& stream_;
@@ -167,9 +171,9 @@ class Tape {
   Gradients* gradients_;
   bool parameters_last_ = false;
   Record* last_ = nullptr;
-  Spare* spare_ = nullptr;        ///< memory of gradients that have been passed on, the latest first
+  Spare* spare_ = nullptr;        ///< reusable memory of gradients, most recent first
   Spare* empty_ = nullptr;        ///< list entries without memory
-  std::int32_t* uses_ = nullptr;  ///< records that still add to each parameter, by Param::index
+  std::int32_t* uses_ = nullptr;  ///< remaining records that add to each parameter, by Param::index
   std::function<void(const Param&)> ready_;
 };
 

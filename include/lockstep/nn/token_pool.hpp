@@ -3,8 +3,11 @@
 
 namespace lockstep {
 
-/// A weighted mean of each sequence's tokens, see ops/token_pool.hpp; without scores their mean. The means of `abreast`
-/// consecutive sequences stand side by side. shapes  x (N, T, D), scores (N, T, 1) -> (N / abreast, abreast D)
+/// The weighted mean of each sequence's tokens, see ops/token_pool.hpp; without scores the plain mean. Concatenates the
+/// means of `abreast` consecutive sequences.
+///
+/// shapes   x (N, T, D), scores (N, T, 1) -> (N / abreast, abreast D)
+/// errors   Error if N is not a multiple of abreast
 Var token_pool(Tape& tape, Var x, Var scores = {}, std::int64_t abreast = 1);
 
 }  // namespace lockstep

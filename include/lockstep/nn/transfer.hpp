@@ -3,11 +3,10 @@
 
 namespace lockstep {
 
-/// Values of the host, of the tape's real_dtype(), as operations on the tape read them: on its device, of its dtype().
-/// They last as long as the tape's arena; on the CPU they are `values` themselves.
+/// Converts host values in the tape's real_dtype() to the tape's device and dtype(). The result is valid until the
+/// arena's reset; on the CPU it is `values` itself.
 Tensor to_tape(Tape& tape, const Tensor& values);
-/// What operations computed, of the tape's dtype() or real_dtype(), as the host reads it: in its memory, of real_dtype(),
-/// complete on return.
+/// Converts values in the tape's dtype() or real_dtype() to host memory and real_dtype(), complete on return.
 Tensor to_host(Tape& tape, const Tensor& values);
 
 }  // namespace lockstep

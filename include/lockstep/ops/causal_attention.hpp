@@ -9,52 +9,53 @@ namespace lockstep::ops {
 
 /// Which keys a query sees, and what is dropped, in causal attention over packed sequences.
 struct CausalAttention {
-  SampleRows rows;  ///< each sample a sequence, its oldest row first
+  SampleRows rows;  ///< each sample is one sequence, oldest row first
   std::int64_t heads = 1;
   Dropout dropout;  ///< of the probabilities
-  /// (B): rows of a sample before this one are keys only; their result is 0. Empty: none are.
+  /// (B): rows of a sample before first_query are keys only, and their result is 0. Empty: all rows are queries.
   std::span<const std::int64_t> first_query;
-  /// The score of a key after its query. Minus infinity leaves such keys out; a finite one lets them in with the
-  /// probability that it amounts to (public code fills with -1000).
+  /// The score of keys that come after their query. Minus infinity excludes these keys. With a finite value they take
+  /// part in the softmax (some public code uses -1000).
   double fill = -std::numeric_limits<double>::infinity();
 };
 
-/// Vectors that are added to keys and values according to the time between query and key, in buckets.
+/// Learned vectors that are added to keys and values, chosen by the time between query and key, in buckets.
 struct TimeBuckets {
   enum class Drop {
-    element,  ///< a mask of its own for each (sample, head, query, key, channel), rate rounded to a multiple of 1/256
-    table,    ///< a mask for each (sample, bucket, channel), as ops/dropout.hpp draws it
+    element,  ///< an own mask for each (sample, head, query, key, channel); rate rounded to a multiple of 1/256
+    table,    ///< one mask for each (sample, bucket, channel), drawn as in ops/dropout.hpp
   };
   Tensor keys, values;                  ///< (R, C): bucket r = min(time_i - time_j, R - 1)
-  std::span<const std::int64_t> times;  ///< (N), not descending within a sample
+  std::span<const std::int64_t> times;  ///< (N), non-descending within a sample
   Drop drop = Drop::element;
   Dropout dropout = {};
   explicit operator bool() const { return static_cast<bool>(keys); }
 };
 
-/// Scaled dot-product attention of each row of a sequence to itself and the rows before it, and optionally aware of the
+/// Scaled dot-product attention of each row of a sequence to itself and the rows before it, optionally aware of the
 /// time between them.
 ///
 ///   s_ij = q_i (k_j + TK_r(ij)) / sqrt(E),   p_i = softmax over j <= i,   y_i = sum_j drop(p_ij) (v_j + TV_r(ij))
 ///
-/// per head of E = C / heads channels; r(ij) = min(time_i - time_j, R - 1), and the terms in TK and TV are left out
-/// when `time` is empty. Each head of each sequence is a few small products in the cache: neither the (T, T)
-/// probabilities are kept for the backward, only their logarithmic sums, nor is anything of (T, T, C) ever formed. Row i
-/// depends on the rows up to i of its own sequence alone, in every bit (unless there is a fill).
+/// per head of E = C / heads channels, with r(ij) = min(time_i - time_j, R - 1). Without `time` the terms TK and TV are
+/// left out. Each head of each sequence is a few small products in cache. The (T, T) probabilities are not kept for the
+/// backward, only the logarithms of their sums, and no array of size (T, T, C) is formed. Row i depends on rows up to i
+/// of its own sequence alone, in every bit (unless `fill` is finite).
 ///
 /// shapes   q, k, v, y (N, C), N = rows.rows(), C a multiple of heads; logsum (N, heads), kept for the backward, or
 ///          empty
-/// dtypes   f32 | f64, on a GPU also bf16 | f16, all equal; logsum and gradients of tables real, f32 for the halves; without
-///          times p and its gradient are rounded to halves before they multiply
-/// errors   Error naming the shapes if they do not fit, if times descend within a sequence, or if heads are wider than 128
-///          channels on a GPU
+/// dtypes   f32 | f64, on a GPU also bf16 | f16, all equal. logsum and the tables' gradients are f32 for halves.
+///          Without times, p and its gradient are rounded to halves before they are multiplied
+/// errors   Error naming the shapes if they do not fit, if times descend within a sequence, if both `time` and a finite
+///          fill are set, or on a GPU if heads are wider than 128 channels
 /// source   Kang, McAuley 2018, arXiv:1808.09781, section III-B; Li, Wang, McAuley 2020 (TiSASRec), eq. 5-9
 void causal_attention_forward(Stream&, const Tensor& y, const Tensor& logsum, const Tensor& q, const Tensor& k,
                               const Tensor& v, const CausalAttention& attention, const TimeBuckets& time = {});
 
-/// Probabilities are computed again from logsum, masks drawn again. Any target may be empty. dkeys, dvalues (R, C) are
-/// those of time.keys and time.values. y is the forward's. Sums over sequences run in their order; on a GPU blocks have
-/// partial sums, of which sequences is a matter of the shapes alone.
+/// The gradients of causal_attention_forward. y is the result of the forward. Probabilities are recomputed from logsum
+/// and masks are drawn again. Any target may be empty. dkeys and dvalues (R, C) are the gradients of time.keys and
+/// time.values. Sums over sequences run in ascending order; on a GPU each block has partial sums over sequences that
+/// the shapes alone determine.
 void causal_attention_backward(Stream&, Target dq, Target dk, Target dv, Target dkeys, Target dvalues, const Tensor& dy,
                                const Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& logsum,
                                const CausalAttention& attention, const TimeBuckets& time = {});

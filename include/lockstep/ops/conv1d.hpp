@@ -12,16 +12,15 @@ namespace lockstep::ops {
 ///
 /// A cross-correlation, as in PyTorch's Conv1d(1, C, K, padding = K/2).
 ///
-/// shapes   x (..., T) seen as M rows; weight (C, 1, K), K odd; bias (C); y (..., C T): element c T + i; derivative as y, or empty
+/// shapes   x (..., T) seen as M rows; weight (C, 1, K), K odd; bias (C); y (..., C T), a_m,c,i at column c T + i;
+///          derivative as y, or empty
 /// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with gradients of weight and bias in f32
 /// errors   Error naming the shapes if they do not fit or K is even
 void conv1d_forward(Stream&, const Tensor& y, const Tensor& derivative, const Tensor& x, const Tensor& weight,
                     const Tensor& bias, Activation activation);
-/// With da = dy derivative (dy itself when derivative is empty); dy is overwritten with da. An empty target is not
-/// computed.
+/// The gradients, with da = dy derivative (da = dy when derivative is empty). dy is overwritten with da. An empty
+/// target is not computed.
 void conv1d_backward(Stream&, Target dx, Target dweight, Target dbias, const Tensor& dy, const Tensor& derivative,
                      const Tensor& x, const Tensor& weight);
-/// ty = derivative times the convolution of tx without bias; an empty derivative counts as 1.
-void conv1d_tangent(Stream&, const Tensor& ty, const Tensor& tx, const Tensor& weight, const Tensor& derivative);
 
 }  // namespace lockstep::ops

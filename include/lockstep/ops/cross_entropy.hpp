@@ -3,14 +3,14 @@
 
 namespace lockstep::ops {
 
-/// The sum over the rows of the cross entropy of a softmax with smoothed labels, and its gradient, in one pass.
+/// The softmax cross-entropy with smoothed labels, summed over rows, and its gradient, in one pass.
 ///
 ///   q_nk = (1 - smoothing) [k = label_n] + smoothing / K,   p = softmax(x),   sum_n -sum_k q_nk log p_nk,
 ///   dx_nk = p_nk - q_nk
 ///
-/// loss gets the sum. Rows are added up in f64, in an order that depends on their number alone.
+/// loss receives the sum. Rows are added in f64, in an order that depends on their number alone.
 ///
-/// shapes   loss (); x, dx (N, K); labels (N), in the host's memory (pinned for a GPU); dx may be empty
+/// shapes   loss (); x, dx (N, K); labels (N), in host memory (pinned for a GPU); dx may be empty
 /// dtypes   x, dx f32 | f64, equal, or on a GPU x bf16 | f16 and dx f32; loss f32 | f64; labels i32
 /// range    0 <= smoothing < 1
 /// errors   Error naming the shapes if they do not fit, or the row whose label is not in 0..K-1

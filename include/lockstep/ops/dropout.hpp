@@ -4,14 +4,15 @@
 
 namespace lockstep::ops {
 
-/// Drop elements at random and scale up the others, so that the expectation stays.
+/// Drop elements at random and scale up the rest to keep the expectation.
 ///
 ///   y_i = x_i keep_i / (1 - p),   keep_i = [u_i >= 65536 p]
 ///
-/// p is the rate rounded to a multiple of 1/65536, u_i uniform on 0..65535: 16 bits of Philox(seed, step, site, sample)
-/// at the element's index within its sample, the same on every instruction set. The backward is the same call on dy.
+/// p is the rate rounded to a multiple of 1/65536. u_i is uniform on 0..65535: 16 bits of Philox(seed, step, site,
+/// sample) at the element's index within its sample, the same on every instruction set. The backward is the same call
+/// on dy.
 ///
-/// shapes   x, y (rows.rows(), ...); y may be x
+/// shapes   x, y (rows.rows(), ...); y may be x. y is stored, or added when y.accumulate
 /// dtypes   f32 | f64, on a GPU also bf16 | f16, equal
 /// errors   Error if the shapes do not fit or the rate is not in [0, 1)
 /// source   Srivastava et al. 2014 (inverted form)

@@ -7,18 +7,22 @@
 
 namespace lockstep::ops {
 
-/// One value for each entry of a sparse matrix of symmetric pattern. Permutations lie where the kernels can read them.
+/// Functions on arrays with one value for each entry of a sparse matrix of symmetric pattern. The kernels must be able
+/// to read the permutation.
 
-/// The values of the transposed matrix: y_e = x_(opposite_e), where entry opposite_e is entry e the other way round.
+/// The values of the transposed matrix: y_e = x_(opposite_e), where entry opposite_e is entry e with row and column
+/// swapped.
 ///
 /// shapes   y, x, opposite (nnz)
 /// dtypes   f32 | f64, equal
+/// errors   Error if the sizes differ
 void transpose_edges(Stream&, const Tensor& y, const Tensor& x, std::span<const std::int64_t> opposite);
 
-/// Dropout of edges: y_e = 0 where draw e is below rate 2^32, else x_e / (1 - rate).
+/// Edge dropout: y_e = 0 where draw e is below rate 2^32, else x_e / (1 - rate).
 ///
 /// shapes   y, x (nnz)
 /// dtypes   f32 | f64, equal
+/// errors   Error if the sizes differ
 void drop_edges(Stream&, const Tensor& y, const Tensor& x, double rate, const Philox& draws);
 
 }  // namespace lockstep::ops

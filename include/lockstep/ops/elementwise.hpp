@@ -3,19 +3,24 @@
 
 namespace lockstep::ops {
 
-/// y_i = factor x_i; stored, or added when y.accumulate. y may be x.
+/// Multiply by a factor: y_i = factor x_i. y is stored, or added when y.accumulate. y may be x.
 ///
 /// shapes   equal
 /// dtypes   f32 | f64, on a GPU also bf16 | f16, equal
 void scale(Stream&, Target y, const Tensor& x, double factor);
 
-/// y_i = factor times x_i, times being a number that lies where x does; stored, or added when y.accumulate. y may be x.
+/// Multiply by a factor in device memory: y_i = factor times x_i. `times` is one number in the same memory as x. y is
+/// stored, or added when y.accumulate. y may be x.
 ///
 /// shapes   y, x equal; times ()
 /// dtypes   f32 | f64, equal; on a GPU y may also be bf16 | f16 with x and times of f32
 void scale_by(Stream&, Target y, const Tensor& x, const Tensor& times, double factor);
 
-/// y_i = a_i + b_i. y may be a or b. shapes  equal. dtypes  as scale
+/// Add two arrays: y_i = a_i + b_i. y may be a or b.
+///
+/// shapes   equal
+/// dtypes   as scale
+/// errors   Error naming the shapes if they differ
 void add(Stream&, const Tensor& y, const Tensor& a, const Tensor& b);
 
 }  // namespace lockstep::ops

@@ -7,7 +7,7 @@
 
 namespace lockstep::ops {
 
-/// Rows of a table by number, scaled.
+/// Look up rows of a table by number and scale them.
 ///
 ///   y_m = scale table[ids_m]
 ///
@@ -16,7 +16,9 @@ namespace lockstep::ops {
 /// errors   Error if the shapes do not fit or an id is not in 0..R-1
 void embedding_forward(Stream&, const Tensor& y, const Tensor& table, std::span<const std::int32_t> ids, double scale);
 
-/// dtable[ids_m] += scale dy_m for m ascending, always added. Rows with id `padding` (none if negative) get nothing.
+/// The gradient of the table: dtable[ids_m] += scale dy_m for m ascending, always added. Rows with id `padding` are
+/// skipped (negative: none).
+///
 /// errors   as embedding_forward
 void embedding_backward(Stream&, const Tensor& dtable, const Tensor& dy, std::span<const std::int32_t> ids,
                         double scale, std::int64_t padding);

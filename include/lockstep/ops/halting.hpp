@@ -7,13 +7,16 @@
 
 namespace lockstep::ops {
 
-/// Labelled sequences. shapes  inputs, labels (B, S); identifiers (B). dtypes  i32
+/// Labelled sequences.
+///
+/// shapes   inputs, labels (B, S); identifiers (B)
+/// dtypes   i32
 struct SequenceData {
   Tensor inputs, labels, identifiers;
 };
 
-/// Sequences that have halted make room for others: where halted_b is not 0, row b of `to` becomes that of `from`, of which
-/// no other rows are read, and steps_b becomes 0. With a GPU `from` lies in pinned host memory.
+/// Replace halted sequences by new ones: where halted_b is not 0, row b of `to` becomes row b of `from` and steps_b
+/// becomes 0. No other rows of `from` are read. On a GPU `from` must be in pinned host memory.
 ///
 /// shapes   steps, halted (B)
 /// dtypes   i32
@@ -21,44 +24,46 @@ struct SequenceData {
 void begin_sequences(Stream&, const SequenceData& to, const Tensor& steps, const Tensor& halted,
                      const SequenceData& from);
 
-/// When a sequence has had enough segments.
+/// When a sequence halts.
 struct HaltingRule {
-  std::int64_t most_steps = 16;  ///< segments that it gets at most
-  bool q_continue = true;        ///< false (TRM): halt when q_halt > 0; there is no second inner call
+  std::int64_t most_steps = 16;  ///< most segments of one sequence
+  bool q_continue = true;        ///< false (TRM): halt when q_halt > 0, without a second inner call
 };
 
-/// What the last segment has found out about each sequence.
+/// What the last segment produced for each sequence.
 struct Segments {
-  Tensor q;                               ///< (B, 2): logits of halting and of going on
-  Tensor next_q;                          ///< (B, 2): those after one more segment; may be empty
+  Tensor q;                               ///< (B, 2): logits of halting and of continuing
+  Tensor next_q;                          ///< (B, 2): the logits after one more segment; may be empty
   std::span<const SequenceScore> scores;  ///< (B), of sequence_loss()
-  std::span<const std::int32_t> least;    ///< (B): segments that exploration asks for
+  std::span<const std::int32_t> least;    ///< (B): least segments, drawn for exploration
 };
 
-/// What one sequence adds to the figures of a training step, and the sum of these over many.
+/// What one sequence adds to the metrics of a training step, and the sum of these over many sequences.
 struct HaltingScore {
-  double count = 0;  ///< halted sequences with labels; the four figures below are over these
+  double count = 0;  ///< halted sequences with labels; the next four metrics are sums over these
   double accuracy = 0, exact = 0, q_halt_accuracy = 0, steps = 0;
   double lm_loss = 0, q_halt_loss = 0, q_continue_loss = 0;  ///< over all sequences
   HaltingScore& operator+=(const HaltingScore& other);
 };
 
-/// Adaptive computation time: counts a segment of each sequence, says who halts, and what the segment's loss is.
+/// Adaptive computation time: count one segment of each sequence, decide which sequences halt, and compute the
+/// segment's loss.
 ///
 ///   steps_b += 1;  last_b = steps_b >= most_steps
-///   halted_b = last_b, if most_steps = 1;  else (last_b or q_b0 > q_b1) and steps_b >= least_b   (TRM: 0 instead of q_b1)
+///   halted_b = last_b, if most_steps = 1;  else (last_b or q_b0 > q_b1) and steps_b >= least_b  (TRM: 0 for q_b1)
 ///   target_b = sigmoid(last_b ? next_q_b0 : max(next_q_b0, next_q_b1))
-///   loss = sum_b scores_b.loss + (BCE(q_b0, scores_b exact) + BCE(q_b1, target_b)) / 2   (without next_q no second term)
+///   loss = sum_b scores_b.loss + (BCE(q_b0, scores_b exact) + BCE(q_b1, target_b)) / 2  (no last term without next_q)
 ///
-/// dq is the gradient of loss by q. Computed in f64, summed in an order that the shapes decide. With a GPU `least` and the
-/// figures lie in pinned host memory; the figures are there when the stream has been waited for.
+/// dq is the gradient of loss by q. Everything is computed in f64 and summed in an order that depends on the shapes
+/// alone. On a GPU `least` and `metrics` must be in pinned host memory, and `metrics` is valid once the stream has
+/// finished this call.
 ///
-/// shapes   loss (); dq (B, 2); steps, halted, figures (B)
-/// dtypes   q, next_q f32 | f64, equal, with loss and dq of the same; on a GPU also bf16 | f16, with loss and dq in f32.
-///          steps, halted i32
+/// shapes   loss (); dq (B, 2); steps, halted, metrics (B)
+/// dtypes   q, next_q f32 | f64, equal, with loss and dq of the same; on a GPU also bf16 | f16, with loss and dq in
+///          f32. steps, halted i32
 /// errors   Error if the shapes do not fit
 /// source   Wang et al. 2025, arXiv:2506.21734, and its public code
 void halting_loss(Stream&, const Tensor& loss, const Tensor& dq, const Tensor& steps, const Tensor& halted,
-                  std::span<HaltingScore> figures, const Segments& segments, const HaltingRule& rule);
+                  std::span<HaltingScore> metrics, const Segments& segments, const HaltingRule& rule);
 
 }  // namespace lockstep::ops

@@ -3,8 +3,8 @@
 
 namespace lockstep::ops {
 
-/// One place where a sub-layer reads from and writes to n residual streams: n gates to read, n to write and an n by n
-/// mixing matrix for each token, from that token's streams.
+/// One site where a sub-layer reads from and writes to n residual streams. For each token its streams determine n gates
+/// for reading, n for writing, and an n by n mixing matrix.
 struct HyperConnection {
   static constexpr std::int64_t kMostStreams = 8, kMostSteps = 64;
   Tensor alpha_pre, alpha_post, alpha_res;     ///< scalars, shape ()
@@ -15,7 +15,7 @@ struct HyperConnection {
   std::int64_t streams() const { return bias_pre.size(); }
   std::int64_t maps() const { return streams() * (2 + streams()); }
 };
-/// Gradients of its parameters, always added to; an empty one is left out.
+/// Where the gradients of the parameters go. They are always added; an empty target is not computed.
 struct HyperConnectionGradients {
   Target alpha_pre, alpha_post, alpha_res, weight_pre, weight_post, weight_res, bias_pre, bias_post, bias_res;
 };
@@ -27,27 +27,36 @@ struct HyperConnectionGradients {
 ///   Hres = SK(clamp(alpha_res Wres r + b_res, -10, 10)),   SK(Z): M = exp Z; sinkhorn_steps times each column, then
 ///          each row is divided by its sum
 ///
-/// shapes   x (N, n C), stream by stream; maps (N, n + n + n n): Hpre, Hpost, Hres by rows (target, source);
-///          raw (N, n + n + n n) and scale (N) are kept for the backward: the products W r, and 1/sqrt(...)
-/// dtypes   x and parameters f32 | f64, on a GPU also bf16 | f16; maps, raw, scale and all gradients but dx real: f32 for
-///          the halves, in which rows and columns would no longer sum to one
-/// errors   Error naming the shapes if they do not fit, or if there are more streams or steps than above
+/// shapes   x (N, n C), stream by stream; maps (N, n + n + n n): Hpre, Hpost, then Hres as (target, source). raw (N, n
+///          + n + n n), the products W r, and scale (N), the value of 1/sqrt(...), are kept for the backward
+/// dtypes   x and parameters f32 | f64, on a GPU also bf16 | f16. maps, raw, scale and all gradients except dx have the
+///          same type, f32 for halves: halves would break the row and column sums of 1
+/// errors   Error naming the shapes if they do not fit, or if there are more than kMostStreams streams or kMostSteps
+///          steps
 /// source   arXiv:2512.24880, eq. 7-9
 void hyper_maps_forward(Stream&, const Tensor& maps, const Tensor& raw, const Tensor& scale, const Tensor& x,
                         const HyperConnection& h);
-/// dmaps is overwritten. dx is always added to: reading and writing store it first. The gradient runs through all Sinkhorn steps, which are computed again.
+/// The gradients of the maps. dmaps is overwritten. dx is always added to: the backwards of read and write store it
+/// first. The gradient runs through all Sinkhorn steps, which are recomputed.
 void hyper_maps_backward(Stream&, Target dx, const HyperConnectionGradients& gradients, const Tensor& dmaps,
                          const Tensor& raw, const Tensor& scale, const Tensor& x, const HyperConnection& h);
 
-/// u = sum_s Hpre_s X_s. shapes  u (N, C); x (N, n C); maps (N, 2 n + n n)
+/// The input of the sub-layer: u = sum_s Hpre_s X_s.
+///
+/// shapes   u (N, C); x (N, n C); maps (N, 2 n + n n)
+/// errors   Error naming the shapes if they do not fit
 void hyper_read_forward(Stream&, const Tensor& u, const Tensor& x, const Tensor& maps, std::int64_t streams);
-/// Of maps only the columns of Hpre get a gradient; when stored, the others become 0.
+/// The gradients of x and of the columns Hpre of maps. When dmaps is stored, its other columns become 0.
 void hyper_read_backward(Stream&, Target dx, Target dmaps, const Tensor& du, const Tensor& x, const Tensor& maps,
                          std::int64_t streams);
 
-/// X'_m = sum_s Hres_ms X_s + Hpost_m y. shapes  out, x (N, n C); maps (N, 2 n + n n); y (N, C)
+/// The streams after the sub-layer: X'_m = sum_s Hres_ms X_s + Hpost_m y.
+///
+/// shapes   out, x (N, n C); maps (N, 2 n + n n); y (N, C)
+/// errors   Error naming the shapes if they do not fit
 void hyper_write_forward(Stream&, const Tensor& out, const Tensor& x, const Tensor& maps, const Tensor& y,
                          std::int64_t streams);
+/// The gradients of x, y and of the columns Hres and Hpost of maps. When dmaps is stored, its other columns become 0.
 void hyper_write_backward(Stream&, Target dx, Target dmaps, Target dy, const Tensor& dout, const Tensor& x,
                           const Tensor& maps, const Tensor& y, std::int64_t streams);
 

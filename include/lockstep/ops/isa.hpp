@@ -3,17 +3,18 @@
 
 namespace lockstep::ops {
 
-/// Instruction sets that the CPU kernels are compiled for; one is chosen at run time. An output's bits may differ in
-/// the last digits between them.
+/// Instruction sets that the CPU kernels are compiled for. One is chosen at run time. Results may differ between them
+/// in the last digits.
 enum class Isa { generic, avx2, avx512 };
 
 const char* name(Isa isa);
-/// What this build holds and this processor runs, slowest first; never empty.
+/// The sets that this build contains and this processor supports, slowest first. Never empty.
 const std::vector<Isa>& available_isas();
-/// What the kernels use: the best available one unless use_isa() said otherwise.
+/// The set that the kernels use: the last of available_isas(), unless use_isa() chose another.
 Isa active_isa();
-/// For tests and comparisons: all threads use `isa` from now on; not to be called while an operation runs. errors Error
-/// (usage) if it is not available
+/// Make all threads use `isa` from now on, for tests and comparisons. Must not be called while an op runs.
+///
+/// errors   Error (usage) if `isa` is not available
 void use_isa(Isa isa);
 
 }  // namespace lockstep::ops

@@ -8,16 +8,17 @@ namespace lockstep::ops {
 ///
 ///   a_mn = bias_n + sum_k x_mk weight_nk,   y = f(a),   derivative = f'(a)
 ///
-/// Row m of y and of derivative depends on row m of x in every bit, not on the other rows of the call (see gemm.hpp).
+/// Row m of y and of derivative depends on row m of x alone, in every bit, not on the other rows of the call (see
+/// gemm.hpp).
 ///
-/// shapes   x (..., K) seen as M rows; weight (N, K); bias (N) or empty; y (..., N); derivative as y, or empty when
-///          nobody wants it
+/// shapes   x (..., K) seen as M rows; weight (N, K); bias (N) or empty; y (..., N); derivative as y, or empty when no
+///          backward follows
 /// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with gradients of weight and bias in f32
 /// errors   Error naming the shapes if they do not fit
 void linear_forward(Stream&, const Tensor& y, const Tensor& derivative, const Tensor& x, const Tensor& weight,
                     const Tensor& bias, Activation activation);
 
-/// With da = dy derivative (dy itself when derivative is empty):
+/// The gradients. With da = dy derivative (da = dy when derivative is empty):
 ///
 ///   dx_mk (+)= sum_n da_mn weight_nk,   dweight_nk (+)= sum_m da_mn x_mk,   dbias_n (+)= sum_m da_mn
 ///
@@ -25,8 +26,5 @@ void linear_forward(Stream&, const Tensor& y, const Tensor& derivative, const Te
 /// kTnRows rows.
 void linear_backward(Stream&, Target dx, Target dweight, Target dbias, const Tensor& dy, const Tensor& derivative,
                      const Tensor& x, const Tensor& weight);
-
-/// The tangent (forward derivative): ty_mn = derivative_mn sum_k weight_nk tx_mk; an empty derivative counts as 1.
-void linear_tangent(Stream&, const Tensor& ty, const Tensor& tx, const Tensor& weight, const Tensor& derivative);
 
 }  // namespace lockstep::ops

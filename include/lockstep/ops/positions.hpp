@@ -5,16 +5,16 @@
 
 namespace lockstep::ops {
 
-/// Some positions of each sequence: y_bi = x_b,first+i.
+/// Take consecutive positions of each sequence: y_bi = x_b,first+i.
 ///
 /// shapes   x (B, T, C); y (B, n, C), first + n <= T
 /// dtypes   f32 | f64, on a GPU also bf16 | f16, equal
 /// errors   Error naming the shapes if they do not fit
 void take_positions(Stream&, const Tensor& y, const Tensor& x, std::int64_t first);
-/// dx_b,first+i (+)= dy_bi; the other positions get zero when dx is stored.
+/// The gradient: dx_b,first+i (+)= dy_bi. When dx is stored, its other positions become 0.
 void take_positions_backward(Stream&, Target dx, const Tensor& dy, std::int64_t first);
 
-/// One row at every position of some sequences: x_bt = row where starts_b is not 0. With a GPU starts lies there, or in
+/// Fill sequences with one row: x_bt = row for all t where starts_b is not 0. On a GPU starts must be in device or
 /// pinned host memory.
 ///
 /// shapes   x (B, T, C); row (C); starts (B)

@@ -7,16 +7,17 @@
 namespace lockstep::ops {
 
 /// Samples whose rows lie end to end in an array, without padding: rows offsets[b] .. offsets[b + 1] - 1 belong to
-/// sample b. What is random in a row is keyed by the sample's global number and the row's place within the sample, so
-/// that it depends on neither the shard nor the rank that holds it. The memory is the caller's and outlives the tape.
+/// sample b. Random numbers for a row are keyed by the sample's global number and the row's position within the sample,
+/// so they depend on neither the shard nor the rank that holds it. The caller owns the memory, which must outlive the
+/// tape.
 struct SampleRows {
   std::span<const std::int64_t> offsets;   ///< (B + 1), ascending, offsets[0] = 0
-  std::span<const std::uint64_t> samples;  ///< (B), global numbers
+  std::span<const std::uint64_t> samples;  ///< (B) global sample numbers
   std::int64_t count() const { return static_cast<std::int64_t>(samples.size()); }
   std::int64_t rows() const { return offsets.empty() ? 0 : offsets.back(); }
 };
 
-/// One place of a network that drops elements, in one step.
+/// Dropout at one site of a network, in one step.
 struct Dropout {
   double rate = 0;  ///< 0 <= rate < 1; 0: nothing is dropped
   std::uint64_t seed = 0;

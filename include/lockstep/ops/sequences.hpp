@@ -5,15 +5,16 @@
 
 namespace lockstep::ops {
 
-/// Sums and means over whole sequences: the outermost axis of an array numbers them, e counts the elements of one.
+/// Sums and means over whole sequences. The outermost axis of an array numbers the sequences; e numbers the elements of
+/// one.
 ///
 ///   add_to_each    y_ne = x_ne + table_e                 sum_of_all      table_e (+)= sum_n x_ne
 ///   mean_of_groups y_be (+)= sum_i x_(b G + i)e / G      spread_mean     x_(b G + i)e (+)= y_be / G,   i < G
 ///
-/// Each is the other's gradient in its row. Sums run in an order that depends on the shapes alone.
+/// The two functions of a row are each other's gradient. Sums run in an order that depends on the shapes alone.
 ///
-/// shapes   x (N, ...), y as x or, of groups, (N / G, ...); table: as many elements as one sequence
-/// dtypes   f32 | f64, on a GPU also bf16 | f16, all equal; the table of sum_of_all real, f32 for the halves
+/// shapes   x (N, ...); y as x, or (N / G, ...) for groups; table: as many elements as one sequence
+/// dtypes   f32 | f64, on a GPU also bf16 | f16, all equal; the table of sum_of_all is f32 for halves
 /// errors   Error naming the shapes if they do not fit
 void add_to_each(Stream&, const Tensor& y, const Tensor& x, const Tensor& table);
 void sum_of_all(Stream&, Target table, const Tensor& x);

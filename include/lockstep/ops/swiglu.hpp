@@ -3,20 +3,21 @@
 
 namespace lockstep::ops {
 
-/// A gated layer: both products, the gate's SiLU and the multiplication, block of rows by block of rows, so that gate
-/// and up are written to memory only when a backward needs them.
+/// A gated layer: both products, the SiLU of the gate and the multiplication. Works block of rows by block of rows, so
+/// gate and up are written to memory only when a backward needs them.
 ///
 ///   g_mi = sum_k x_mk weight_ik,   u_mi = sum_k x_mk weight_(I+i)k,   y_mi = g_mi sigmoid(g_mi) u_mi
 ///
-/// Row m of y depends on row m of x in every bit, not on the other rows of the call (see gemm.hpp).
+/// Row m of y depends on row m of x alone, in every bit, not on the other rows of the call (see gemm.hpp).
 ///
 /// shapes   x (..., K) seen as M rows; weight (2I, K), gate rows first; y (..., I); gate_up (M, 2I) = [g | u], or empty
+///          when no backward follows
 /// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with the gradient of weight in f32
 /// errors   Error naming the shapes if they do not fit
 /// source   Shazeer 2020, arXiv:2002.05202, eq. 6 (without the last product)
 void swiglu_forward(Stream&, const Tensor& y, const Tensor& gate_up, const Tensor& x, const Tensor& weight);
 
-/// gate_up is overwritten with its gradient. An empty target is not computed.
+/// The gradients of x and weight. gate_up is overwritten with its gradient. An empty target is not computed.
 void swiglu_backward(Stream&, Target dx, Target dweight, const Tensor& dy, const Tensor& gate_up, const Tensor& x,
                      const Tensor& weight);
 

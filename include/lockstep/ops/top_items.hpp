@@ -7,7 +7,7 @@
 
 namespace lockstep::ops {
 
-/// Items as rows of factors, packed once for the products with many blocks of users; on a GPU a copy of them.
+/// Items as rows of factors, packed once for products with many blocks of users. On a GPU it is a copy of the items.
 ///
 /// shapes   items (I, D)
 /// dtypes   f32 | f64
@@ -26,20 +26,22 @@ class ItemTable {
   OwnedTensor packed_;  ///< tiles of items, one after another
 };
 
-/// The best items of each user by inner product, without ever holding all scores.
+/// The best items of each user by inner product, without storing all scores.
 ///
 ///   score_ui = sum_d users_ud items_id,   top_u = the K items of the largest scores that are not excluded_u,
 ///   best first, equal scores by ascending item
 ///
-/// A block of users goes over tiles of items; a score is compared with the K-th best so far while it is in the cache. The
-/// result of a user depends on neither the other users of the call nor on threads. Runs on the calling thread.
+/// A block of users is multiplied with one tile of items after another, and each score is compared with the K-th best
+/// so far while it is in cache. The result of a user depends on neither the other users of the call nor the number of
+/// threads. Runs on the calling thread.
 ///
-/// `top` is the host's; that of a GPU is pinned, and holds the result when the stream has come past, until when
-/// the scratch memory is in use.
+/// `top` is host memory. For a GPU it must be pinned; it is valid, and `scratch` may be reused, once the stream has
+/// finished this call.
 ///
-/// shapes   users (M, D); excluded(m) ascending items of 0..I-1; top (M, K), -1 behind the last where fewer are left
-/// dtypes   f32 | f64, that of the table. An item whose score is NaN is never taken
-/// errors   Error if the shapes do not fit; on a GPU for K above 2048
+/// shapes   users (M, D); excluded(m) ascending items of 0..I-1; top (M, K), filled up with -1 where fewer than K items
+///          remain
+/// dtypes   f32 | f64, that of the table. An item whose score is NaN is never chosen
+/// errors   Error if the shapes do not fit, or on a GPU if K is above 2048
 void top_items(Stream&, Arena& scratch, const ItemTable& table, const Tensor& users,
                const std::function<std::span<const std::int32_t>(std::int64_t)>& excluded, std::int64_t k,
                std::int32_t* top);

@@ -7,41 +7,42 @@
 
 namespace lockstep::ops {
 
-/// Some samples of a batch that are of one relation.
+/// Consecutive samples of a batch that have the same relation.
 struct RelationChunk {
   std::int32_t relation = 0;
   std::int64_t first = 0, count = 0;
 };
 
-/// Samples (h, r, t, t'): a triple of the graph and a tail that makes it none. Those of a chunk lie side by side. The
-/// memory is the caller's, where the kernels can read it.
+/// Samples (h, r, t, t'): a triple of the graph and a corrupted tail t'. The samples of a chunk are consecutive. The
+/// caller owns the memory, which the kernels must be able to read.
 struct RelationSamples {
   std::span<const RelationChunk> chunks;
   std::span<const std::int32_t> head, tail, other;  ///< rows of the table
 };
 
-/// What a call leaves, all stored; a tensor that nobody wants is empty. Rows 3 first .. 3 (first + count) - 1 of the (3M)
-/// ones belong to a chunk: its heads, its tails, its other tails.
+/// The outputs of a call. All are stored; empty tensors are not computed. Of the 3M rows, rows 3 first .. 3 (first +
+/// count) - 1 belong to a chunk: its heads, its tails, its corrupted tails.
 struct TransrResult {
   Tensor projected;   ///< (3M, k)
-  Tensor score;       ///< (2M): from 2 first on a chunk's f(t), then its f(t')
+  Tensor score;       ///< (2M): from element 2 first on, f(t) of a chunk, then f(t')
   Tensor drows;       ///< (3M, d): gradient of the table's rows
-  Tensor drelations;  ///< (chunks, d k + k): gradient of the matrix, then of the translation; wanted with drows
+  Tensor drelations;  ///< (chunks, d k + k): gradient of the matrix, then of the translation; empty if drows is
 };
 
-/// TransR ranking of triples, P(e) = e M_r:
+/// TransR ranking loss of triples, P(e) = e M_r:
 ///
 ///   f(t) = |P(h) + y_r - P(t)|^2,   sum over samples of softplus(f(t) - f(t')) and of the regulariser's half squares,
 ///   |P(h)|^2 + |y_r|^2 + |P(t)|^2 + |P(t')|^2
 ///
-/// and the gradient of (ranking + l2 half squares) / total. Chunks are shared among OpenMP's threads; what depends on the
-/// samples of a chunk is summed in their order. sums (chunks) are stored; for a GPU they lie in pinned memory, and are
-/// there when the stream has come past.
+/// and the gradient of (ranking + l2 half squares) / total. The OpenMP threads share the chunks; sums over the samples
+/// of a chunk run in their order. `sums` (chunks) are stored. For a GPU they must be in pinned host memory and are
+/// valid once the stream has finished this call.
 ///
 /// shapes   table (N, d); matrices (R, d, k); translations (R, k)
 /// dtypes   f32 | f64, all equal; sums over k and over samples in f64
-/// source   Lin et al. 2015, "Learning Entity and Relation Embeddings for Knowledge Graph Completion"; Wang et al. 2019,
-///          arXiv:1905.07854, eq. 1-2
+/// errors   Error naming the shapes if they do not fit
+/// source   Lin et al. 2015, "Learning Entity and Relation Embeddings for Knowledge Graph Completion"; Wang et al.
+///          2019, arXiv:1905.07854, eq. 1-2
 void transr(Stream&, const RelationSamples& samples, const Tensor& table, const Tensor& matrices,
             const Tensor& translations, double l2, std::int64_t total, const TransrResult& result,
             std::span<RankingSums> sums);

@@ -6,34 +6,34 @@
 #include <vector>
 
 #include "lockstep/nn/params.hpp"
-#include "lockstep/optim/pieces.hpp"
+#include "lockstep/optim/flat_range.hpp"
 
 namespace lockstep {
 
-/// Where the trainable parameters that `select` accepts lie, in order, neighbours merged. The gaps between parameters
-/// are zero in values and gradients alike and stay zero under every optimizer, so that they may be part of a range.
+/// Ranges of the trainable parameters that `select` accepts, in order, with neighbours merged. Gaps between parameters
+/// have zero values and gradients and stay zero under every optimizer, so a range may include gaps.
 std::vector<FlatRange> trainable_ranges(const ParamStore& params, const std::function<bool(const Param&)>& select = {});
 
-/// A named view of memory that somebody else owns: what a checkpoint writes and reads back.
+/// A named tensor that a checkpoint stores and restores. Does not own the memory.
 struct NamedTensor {
   std::string name;
   Tensor value;
 };
 
-/// Exponential moving average of the weights: shadow <- d * shadow + (1 - d) * p after every step; it starts as the
+/// Exponential moving average of the weights: shadow <- d * shadow + (1 - d) * p after every step, initially the
 /// weights.
 class Ema {
  public:
-  /// errors  Error (usage) unless 0 <= decay < 1
+  /// errors   Error (usage) unless 0 <= decay < 1
   Ema(const ParamStore& params, double decay);
   double decay() const { return decay_; }
-  /// Elements [begin, end) take one step, on the CPU. Different elements may be updated by different threads.
+  /// Updates elements [begin, end) on the CPU. Threads may update disjoint elements concurrently.
   void update(const Tensor& values, std::int64_t begin, std::int64_t end);
-  /// Exchanges the weights and their average: evaluate with the average, then exchange back.
+  /// Swaps the weights and their average: swap, evaluate with the average, swap back.
   void exchange(ParamStore& params);
   /// One tensor per parameter, under the parameter's name.
   std::vector<NamedTensor> state() const { return views_; }
-  /// All of it, laid out like the weights.
+  /// The whole average, in the layout of ParamStore::values().
   const Tensor& flat() const { return shadow_.view(); }
   std::uint64_t hash() const;
 
@@ -43,7 +43,7 @@ class Ema {
   std::vector<NamedTensor> views_;
 };
 
-/// Evaluates with the averaged weights while it lives; a null average changes nothing.
+/// Puts the averaged weights into the store for the life of the object. Does nothing if `ema` is null.
 class WithAverage {
  public:
   WithAverage(Ema* ema, ParamStore& params) : ema_(ema), params_(params) {
@@ -65,17 +65,18 @@ struct OptimizerOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 0;             ///< adam and sgd: added to the gradient; adamw and adam_atan2: decoupled
   double momentum = 0.9;               ///< sgd
-  std::string atan2_bias = "package";  ///< adam_atan2: where the first moment is corrected: package | paper
-  bool lazy = false;  ///< rows of row-sparse parameters whose gradient is zero keep their weights and state
+  std::string atan2_bias = "package";  ///< adam_atan2: place of the first moment's bias correction: package | paper
+  bool lazy = false;                   ///< rows of row-sparse parameters with a zero gradient keep weights and state
 };
 
-/// Gradients in, parameters out, for some ranges of a ParamStore's flat vector (several optimizers may share one
-/// store).
+/// Updates ranges of a ParamStore's flat vector from their gradients. Several optimizers may share one store.
 ///
-/// A step is one sweep over the vectors in pieces, elementwise and without contraction, so that its bits depend on
-/// neither the threads nor the processor's instruction set: on the CPU in pieces that stay in the cache, on a GPU all
-/// pieces in one launch, with the same bits but for the arc tangent in f64. State lies where the parameters do.
-/// dtypes f32 | f64, as the parameters.
+/// A step is one elementwise sweep over the vectors, in chunks and without contraction to FMA, so the bits depend on
+/// neither the number of threads nor the instruction set. On the CPU, chunks fit the cache; on a GPU, one launch
+/// updates all chunks, with the same bits except for the arc tangent in f64. State lies on the device of the
+/// parameters.
+///
+/// dtypes   f32 | f64, as the parameters
 class Optimizer {
  public:
   Optimizer(ParamStore& params, std::vector<FlatRange> ranges, bool lazy = false);
@@ -84,47 +85,48 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   virtual const char* name() const = 0;
-  /// One update with the gradient `gradient_scale` * gradient.
+  /// Performs one update with the gradient `gradient_scale` * gradient, and updates `ema` unless it is null.
   ///
-  /// shapes  gradient (flat_size of the store), of the parameters' dtype
+  /// shapes   gradient (flat_size of the store)
+  /// dtypes   gradient as the parameters
   void step(const Tensor& gradient, double lr, double gradient_scale = 1, Ema* ema = nullptr);
 
-  /// Steps taken so far, kept in checkpoints.
+  /// Number of steps so far. Checkpoints store it.
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
-  /// What must be saved beside the step count: "exp_avg/<parameter>", "exp_avg_sq/<parameter>",
+  /// The state that a checkpoint stores besides the step count: "exp_avg/<parameter>", "exp_avg_sq/<parameter>",
   /// "momentum_buffer/<parameter>".
   const std::vector<NamedTensor>& state() const { return state_; }
-  /// Bytes of state that an optimizer of this name keeps per trainable element.
+  /// Bytes of optimizer state per trainable element.
   static std::int64_t state_bytes(const OptimizerOptions& options, DType dtype);
 
  protected:
-  /// A state vector over the ranges, zero at first, saved under slot + "/<parameter>".
+  /// Adds a state vector over the ranges, initially zero, stored under slot + "/<parameter>".
   Tensor add_state(const std::string& slot);
-  /// Scalars of the step under way, before any piece. steps() already counts this step, from 1.
+  /// Computes the scalars of the step, before any chunk. steps() already includes this step.
   virtual void begin(double lr, double gradient_scale) = 0;
-  /// Elements of one piece, on the CPU; rows without gradient have been left out.
-  virtual void update(const FlatPiece& piece, const Tensor& values, const Tensor& gradient) = 0;
-  /// All pieces, on a GPU.
+  /// Updates one chunk on the CPU. The caller skips rows with a zero gradient.
+  virtual void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) = 0;
+  /// Updates all chunks on a GPU.
   virtual void update(const GpuSweep& sweep) = 0;
   DType dtype() const { return params_.dtype(); }
   Device device() const { return params_.device(); }
 
  private:
-  void add_pieces(std::int64_t begin, std::int64_t end, std::int64_t row);
-  void update_rows(const FlatPiece& piece, const Tensor& values, const Tensor& gradient);
+  void add_chunks(std::int64_t begin, std::int64_t end, std::int64_t row);
+  void update_rows(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient);
 
   ParamStore& params_;
   std::vector<FlatRange> ranges_;
-  std::vector<FlatPiece> pieces_;
-  Buffer gpu_pieces_;  ///< the same, where a GPU reads them
+  std::vector<FlatChunk> chunks_;
+  Buffer gpu_chunks_;  ///< chunks_ in GPU memory
   std::int64_t state_size_ = 0;
   std::vector<OwnedTensor> storage_;
   std::vector<NamedTensor> state_;
   std::int64_t steps_ = 0;
 };
 
-/// t = 1, 2, ...; g is the scaled gradient.
+/// Creates an optimizer by name. With t = 1, 2, ... and the scaled gradient g:
 ///
 ///   adam   g += wd p;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
 ///          p -= lr/(1-b1^t) m / (sqrt(v)/sqrt(1-b2^t) + eps)
@@ -133,23 +135,24 @@ class Optimizer {
 ///          package: p -= lr/(1-b1^t) atan2(m, d);   paper: p -= lr atan2(m/(1-b1^t), d)
 ///   sgd    g += wd p;  buf = g at t = 1, else momentum buf + g;  p -= lr buf   (momentum 0: no buffer, p -= lr g)
 ///
-/// errors  Error (usage) for an unknown name
-/// source  Kingma, Ba 2015, arXiv:1412.6980, algorithm 1; Loshchilov, Hutter 2019, arXiv:1711.05101; Everett et al.
-///         2024, arXiv:2407.05872 (atan2; the package adam-atan2 0.0.3 differs as said); Polyak 1964
+/// errors   Error (usage) for an unknown name
+/// source   Kingma, Ba 2015, arXiv:1412.6980, algorithm 1; Loshchilov, Hutter 2019, arXiv:1711.05101; Everett et al.
+///          2024, arXiv:2407.05872 (atan2; the form `package` is that of adam-atan2 0.0.3); Polyak 1964
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, ParamStore& params,
                                           std::vector<FlatRange> ranges);
 
-/// The penalty of the loss: the sum over parameters of l2 * |p|^2. Adds `weight` times its derivative to the gradient of a
-/// sum of losses with that sum of weights, on every rank alike, after the gradients have been summed.
+/// Returns the L2 penalty of the loss, the sum over parameters of l2 * |p|^2, and adds `weight` times its derivative to
+/// the gradient. Call it on every rank after the gradients are summed over ranks; `weight` is the sum of weights in the
+/// summed loss.
 ///
-/// With `lazy`, rows of row-sparse parameters whose gradient is zero keep it, and count in the penalty all the same.
+/// With `lazy`, rows of row-sparse parameters with a zero gradient keep it, but count in the penalty.
 double add_penalty(const ParamStore& params, const Tensor& gradient, double weight, bool lazy = false);
 
-/// The L2 norm of the gradient over these ranges, accumulated in double in an order that depends on nothing but the
-/// ranges; NaN or infinite when the gradient is.
+/// The L2 norm of the gradient over ranges, accumulated in f64 in an order that depends only on the ranges. NaN or
+/// infinite if the gradient is.
 ///
-/// On a GPU it is computed in the order of the main stream, of the gradient as it is there when the object is made, and
-/// value() waits for it; on the CPU by value(). One at a time in a thread. Both arguments must outlive it.
+/// On a GPU the constructor enqueues the computation on the main stream and value() waits for it; on the CPU value()
+/// computes the norm. A thread may use one object at a time. Both arguments must outlive the object.
 class GradientNorm {
  public:
   GradientNorm(const Tensor& gradient, const std::vector<FlatRange>& ranges);
@@ -160,11 +163,10 @@ class GradientNorm {
   const std::vector<FlatRange>& ranges_;
 };
 double gradient_norm(const Tensor& gradient, const std::vector<FlatRange>& ranges);
-/// What to multiply the gradient with so that its norm is at most max_norm: min(1, max_norm / (norm + 1e-6)); 1 when
-/// max_norm is 0 (off).
+/// The factor that clips a gradient's norm to max_norm: min(1, max_norm / (norm + 1e-6)), or 1 if max_norm is 0 (off).
 double clip_scale(double norm, double max_norm);
-/// "network.2.weight[17] = nan": the first parameter with a value (values) or gradient that is not finite, or "" when
-/// all are.
+/// Describes the first element of `flat` (values or gradients) that is not finite, "network.2.weight[17] = nan".
+/// Returns "" if all are finite.
 std::string first_non_finite(const ParamStore& params, const Tensor& flat);
 
 }  // namespace lockstep

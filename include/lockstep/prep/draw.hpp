@@ -6,12 +6,13 @@
 
 namespace lockstep::prep {
 
-/// `count` of the numbers 0 .. n-1, chosen uniformly without replacement, ascending; the same for the same seed and site.
+/// `count` of the numbers 0 .. n-1, chosen uniformly without replacement, ascending; the same for the same seed and
+/// site.
 std::vector<std::int64_t> draw_subset(std::int64_t n, std::int64_t count, std::uint64_t seed, Site site);
-/// 0 .. n-1 in random order.
+/// The numbers 0 .. n-1 in random order.
 std::vector<std::int64_t> draw_permutation(std::int64_t n, std::uint64_t seed, Site site);
 
-/// A stream of draws over one Philox key, for generators that need an unknown number of them.
+/// Consecutive draws from one Philox key, for generators that need an unknown number of them.
 class Draws {
  public:
   Draws(std::uint64_t seed, std::uint64_t step, Site site, std::uint64_t sample = 0)

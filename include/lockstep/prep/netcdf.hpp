@@ -7,18 +7,18 @@
 
 namespace lockstep::prep {
 
-/// What a variable of a NetCDF file is, without reading it.
+/// Metadata of a NetCDF variable.
 struct NcVariable {
   std::string name;
   std::vector<std::string> dims;
   std::vector<std::int64_t> shape;
-  std::string units, standard_name;  ///< "" when the file does not say
+  std::string units, standard_name;  ///< "" when the file gives none
 };
 
-/// A NetCDF file of any flavour (classic, 64-bit offset, 64-bit data, NetCDF-4), read through libnetcdf; a name may carry groups:
-/// `MetaData/latitude`.
+/// A NetCDF file of any flavour (classic, 64-bit offset, 64-bit data, NetCDF-4), read through libnetcdf. Names may
+/// include groups: `MetaData/latitude`.
 ///
-/// errors  usage: no such file; data: not NetCDF, truncated, a type or filter that is not read. Each names file and variable
+/// errors  usage: no such file; data, naming file and variable: not NetCDF, truncated, an unsupported type or filter
 class NcFile {
  public:
   static NcFile open(const std::filesystem::path& path);
@@ -36,7 +36,7 @@ class NcFile {
   /// All values in C order: raw * scale_factor + add_offset in double; NaN where the raw value equals `_FillValue` or
   /// `missing_value` (or, without such an attribute, the format's own fill value of a type wider than a byte).
   std::vector<double> read(const std::string& variable) const;
-  /// The same with one index fixed along one axis; a negative index counts from the end.
+  /// The same with a fixed index along one axis; negative indices count from the end.
   std::vector<double> read_slice(const std::string& variable, std::size_t axis, std::int64_t index) const;
 
  private:
@@ -50,8 +50,8 @@ class NcFile {
   int id_;
 };
 
-/// Size that a classic file (CDF-1, 2, 5) must have for its header's promises; nothing for other formats. libnetcdf reads zeros
-/// beyond the end of a truncated classic file. Units: bytes. errors  data: a header that makes no sense
+/// The size in bytes of a classic file (CDF-1, 2, 5) by its header; nothing for other formats. Callers compare it with
+/// the file's size, since libnetcdf reads zeros beyond the end of a truncated file. errors  data: an invalid header
 std::optional<std::int64_t> classic_size(const std::filesystem::path& path);
 
 }  // namespace lockstep::prep

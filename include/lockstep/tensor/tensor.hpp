@@ -28,13 +28,13 @@ template <> struct dtype_of<std::uint8_t> { static constexpr DType value = DType
 
 std::size_t size_bytes(DType dtype);
 const char* name(DType dtype);
-/// What operations compute in, and store statistics, losses and gradients of parameters in, when their values are stored
-/// as `storage` (f32 | f64 | bf16 | f16).
+/// The dtype of computation, statistics, losses and parameter gradients for values stored as `storage` (f32 | f64 |
+/// bf16 | f16).
 constexpr DType real_dtype(DType storage) { return storage == DType::f64 ? DType::f64 : DType::f32; }
 constexpr bool is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
 std::ostream& operator<<(std::ostream& out, DType dtype);
 
-/// Extents of a row-major array, outermost first; rank 0 (a scalar) to kMaxRank.
+/// Extents of a row-major array, outermost first, with 0 (a scalar) to kMaxRank axes.
 class Shape {
  public:
   static constexpr int kMaxRank = 6;
@@ -42,14 +42,14 @@ class Shape {
   Shape(std::initializer_list<std::int64_t> extents) : Shape(std::span(extents.begin(), extents.size())) {}
   explicit Shape(std::span<const std::int64_t> extents);
   int rank() const { return rank_; }
-  /// Extent of an axis; negative axes count from the last, as in -1.
+  /// Extent of an axis. Negative axes count from the end: -1 is the last.
   std::int64_t operator[](int axis) const { return extents_[static_cast<std::size_t>(axis < 0 ? axis + rank_ : axis)]; }
   std::int64_t size() const {
     std::int64_t n = 1;
     for (int axis = 0; axis < rank_; ++axis) n *= (*this)[axis];
     return n;
   }
-  /// The last extent (1 for a scalar), and the product of the others: how row-wise ops see an array.
+  /// columns() is the last extent (1 for a scalar), rows() the product of the others: the array as row-wise ops see it.
   std::int64_t columns() const { return rank_ == 0 ? 1 : (*this)[-1]; }
   std::int64_t rows() const {
     std::int64_t n = 1;
@@ -64,14 +64,18 @@ class Shape {
 };
 std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
-/// A dtype, a shape and where the elements lie: contiguous, row-major, not owned. Copying a Tensor copies the view.
+/// A view of a contiguous, row-major array: dtype, shape, device and address. Does not own the memory.
 class Tensor {
  public:
   Tensor() = default;
-  Tensor(void* data, DType dtype, Shape shape, Device device = {}) : data_(data), shape_(shape), dtype_(dtype), device_(device) {}
-  /// A view of host memory that somebody else owns.
+  Tensor(void* data, DType dtype, Shape shape, Device device = {})
+      : data_(data), shape_(shape), dtype_(dtype), device_(device) {}
+  /// A view of the caller's host memory.
   template <class T>
-  static Tensor of(T* data, Shape shape) { return {const_cast<std::remove_const_t<T>*>(data), dtype_of<std::remove_const_t<T>>::value, shape}; }
+  static Tensor of(T* data, Shape shape) {
+    using Value = std::remove_const_t<T>;
+    return {const_cast<Value*>(data), dtype_of<Value>::value, shape};
+  }
 
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
@@ -90,9 +94,9 @@ class Tensor {
   }
   template <class T>
   std::span<T> span() const { return {data<T>(), static_cast<std::size_t>(size())}; }
-  /// The same elements under another shape of the same size.
+  /// The same elements in another shape of the same size. errors  Error if the sizes differ
   Tensor reshaped(Shape shape) const;
-  /// Rows [first, first + count) of the outermost axis.
+  /// Rows [first, first + count) of the outermost axis. errors  Error if they are out of range
   Tensor slice(std::int64_t first, std::int64_t count) const;
 
  private:
@@ -102,22 +106,23 @@ class Tensor {
   Device device_;
 };
 
-/// Uninitialised elements from an arena, valid until its reset().
+/// Allocates uninitialised elements from an arena, valid until its reset().
 Tensor allocate(Arena& arena, DType dtype, Shape shape);
 void fill_zero(const Stream& stream, const Tensor& t);
-/// Copies elements, also between the host and a GPU (copy_bytes of device.hpp says when).
-/// errors  Error if the sizes or dtypes differ
+/// Copies elements within or between host and GPU. See copy_bytes() in device.hpp for the time of completion.
+/// errors   Error if the sizes or dtypes differ
 void copy(const Stream& stream, const Tensor& to, const Tensor& from);
-/// The elements where the host can read them: t itself on the CPU, else a copy in the arena's pinned memory, complete on
+/// Makes a tensor readable by the host: t itself on the CPU, on a GPU a copy in the arena's pinned memory, complete on
 /// return.
 Tensor on_host(const Stream& stream, Arena& arena, const Tensor& t);
 
-/// Elements that are owned.
+/// A tensor that owns its memory, initially zero.
 class OwnedTensor {
  public:
   OwnedTensor() = default;
   OwnedTensor(DType dtype, Shape shape, Device device = {}, MemoryUse use = MemoryUse::other)
-      : buffer_(device, static_cast<std::size_t>(shape.size()) * size_bytes(dtype), use), view_(buffer_.data(), dtype, shape, device) {}
+      : buffer_(device, static_cast<std::size_t>(shape.size()) * size_bytes(dtype), use),
+        view_(buffer_.data(), dtype, shape, device) {}
   const Tensor& view() const { return view_; }
   operator const Tensor&() const { return view_; }  // NOLINT: implicit on purpose
   const Tensor* operator->() const { return &view_; }
@@ -127,9 +132,9 @@ class OwnedTensor {
   Tensor view_;
 };
 
-/// The elements of a tensor in host memory, wherever they lie: the tensor itself on the CPU. Of a GPU a copy, made when
-/// all that its main stream was given has run, and written back at the end of its life unless it is for reading only.
-/// For what is not in a hurry: files, messages, comparisons.
+/// A view of a tensor in host memory: the tensor itself on the CPU, a copy on a GPU. The constructor waits for the main
+/// stream of the GPU. With Access::write, the destructor copies the elements back. Slow: for files, messages and
+/// comparisons.
 class HostView {
  public:
   enum class Access : std::uint8_t { read, write };
@@ -142,12 +147,12 @@ class HostView {
   const Tensor* operator->() const { return &view_; }
 
  private:
-  Tensor there_;  ///< to be written back; empty when nothing is
+  Tensor target_;  ///< destination of the copy back, or empty
   OwnedTensor copy_;
   Tensor view_;
 };
 
-/// Where a gradient goes: stored by the first writer, added to by the later ones.
+/// The destination of a gradient. The first writer stores; later writers accumulate.
 struct Target {
   Tensor tensor;
   bool accumulate = false;
@@ -161,7 +166,7 @@ decltype(auto) visit_float(DType dtype, F&& f) {
   return dtype == DType::f64 ? f.template operator()<double>() : f.template operator()<float>();
 }
 
-/// The same with <bf16> and <f16> as well: what kernels of a GPU store. errors  Error for any other dtype
+/// Like visit_float(), with <bf16> and <f16> as well, for GPU storage types. errors  Error for any other dtype
 template <class F>
 decltype(auto) visit_storage(DType dtype, F&& f) {
   if (dtype == DType::bf16) return f.template operator()<bf16>();

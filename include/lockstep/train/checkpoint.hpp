@@ -6,53 +6,59 @@
 
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/h5.hpp"
-#include "lockstep/models/model.hpp"
 #include "lockstep/optim/optimizer.hpp"
+#include "lockstep/train/task.hpp"
 #include "lockstep/train/train_state.hpp"
 
 namespace lockstep {
 
-/// One of a run's optimizers: kept under /optim/<name>, or /optim itself when it is the only one and has no name.
+/// An optimizer of a run. Its state is stored in /optim/<name>, or in /optim itself if it is the only one and has no
+/// name.
 struct NamedOptimizer {
   std::string name;
   Optimizer* optimizer = nullptr;
 };
 
-/// Everything that a checkpoint is made of, gathered by the trainer. Null parts are left out.
+/// The contents of a checkpoint. Null members are omitted.
 struct CheckpointParts {
-  const Model* model = nullptr;
+  const Task* model = nullptr;
   const ParamStore* params = nullptr;
   std::vector<NamedOptimizer> optimizers;
-  std::vector<NamedTensor> vectors;  ///< further state of the training program
+  std::vector<NamedTensor> vectors;  ///< other state of the training program
   const Ema* ema = nullptr;
   const TrainState* state = nullptr;
   std::string config;  ///< resolved INI text
   std::uint64_t seed = 0, data_hash = 0;
   int ranks = 1, threads = 1;
+  std::int64_t devices = 1;  ///< RunConfig::scale()
 };
 
-/// Writes a checkpoint: whole or not at all (io/atomic_file), read back and verified before it gets its name.
+/// Writes a checkpoint, whole or not at all (io/atomic_file). The file is read back and verified before it gets its
+/// name.
 ///
-/// HDF5: /model/<parameter> (master weights; attributes `trainable`), /optim/[<optimizer>/]<slot>/<parameter>, /program/<vector>,
-/// /ema/<parameter>, /state, /state/history/<series>, /config (the resolved INI text), and what Model::save adds. Every dataset carries
-/// `xxh3`, its values' checksum, and the root carries one over all names, types, shapes and attributes. Behind the end
-/// of the HDF5 file stand 64 bytes with the length and checksum of all bytes before them, so that any flipped or
-/// missing byte is noticed before HDF5 sees the file; HDF5 itself ignores them.
+/// HDF5: /model/<parameter> (master weights; attributes `trainable`), /optim/[<optimizer>/]<slot>/<parameter>,
+/// /program/<vector>, /ema/<parameter>, /state, /state/history/<series>, /config (the resolved INI text), and what
+/// Task::save adds. Every dataset has an attribute `xxh3`, the checksum of its values; that of the root covers all
+/// names, types, shapes and attributes. An end mark of 64 bytes follows the HDF5 data: length and checksum of all bytes
+/// before it, so that any changed or missing byte is detected before HDF5 opens the file. HDF5 itself ignores the mark.
 void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts);
 
-/// The same for large models: every rank writes its share of all elements to a file of its own,
-/// `<name>.<number>.part-R-of-K`, and then rank 0 the manifest, which is all of the above but the arrays and tells what the
-/// parts are. Parts are written and verified before the manifest gets its name, so a checkpoint is whole or absent, too. Collective.
-/// errors  on all ranks when one of them cannot write its part
+/// The same for large models. Every rank writes its share of all elements to a file `<name>.<number>.part-R-of-K`; then
+/// rank 0 writes the manifest, which has everything except the arrays and lists the parts. All parts are verified
+/// before the manifest gets its name, so the checkpoint is whole or absent. Collective.
+///
+/// errors  Error on all ranks if one of them cannot write its part
 void save_sharded_checkpoint(World& world, const std::filesystem::path& path, const CheckpointParts& parts);
-/// One file out of a manifest and its parts. errors  Error: usage when it is no manifest, data when it is not whole
+/// Merges a manifest and its parts into one file. errors  Error: usage if it is not a manifest; data if it is not whole
 void merge_checkpoint(const std::filesystem::path& manifest, const std::filesystem::path& into);
 
-/// Why a file is not a whole checkpoint, or "" when it is: end mark, length and checksum of the file, then every
-/// dataset's checksum and the structure's. Never throws for a damaged file.
+/// Why a file is not a whole checkpoint, or "" if it is. Checks the end mark, length and checksum of the file, then the
+/// checksums of all datasets and of the structure. Never throws for a damaged file.
 std::string checkpoint_defect(const std::filesystem::path& path);
 
-/// A checkpoint open for reading, verified as a whole; a manifest with its parts reads like a single file. errors  Error: usage when missing, data when damaged or foreign
+/// A verified checkpoint, open for reading. A manifest with its parts reads like a single file.
+///
+/// errors  Error: usage if the file is missing; data if it is damaged or not a checkpoint
 class CheckpointReader {
  public:
   explicit CheckpointReader(const std::filesystem::path& path);
@@ -62,13 +68,16 @@ class CheckpointReader {
   std::string model_kind() const;
   std::uint64_t seed() const;
   std::string data_hash() const;  ///< hexadecimal
+  /// errors  Error (data): the task is tied_to_data() and `path`, its data set, is not that of the training
+  void require_data_of(const Task& task, const std::string& path) const;
+  std::int64_t devices() const;   ///< RunConfig::devices() of the run's first start
   TrainState state() const;
   bool has_ema() const;
   bool has_optimizer() const;  ///< whether a run can continue from it
 
-  /// errors  Error (data): a parameter that is missing, extra or of another shape, named with expected and found
+  /// errors  Error (data): a missing, extra or differently shaped parameter, with its name and both shapes
   void load_weights(ParamStore& params) const;
-  /// The weights to use the model with: the average when there is one, else as load_weights.
+  /// Loads the averaged weights if the checkpoint has them, else the weights.
   void load_average_or_weights(ParamStore& params) const;
   void load_optimizer(const NamedOptimizer& optimizer) const;
   void load_vectors(const std::vector<NamedTensor>& vectors) const;
@@ -89,16 +98,20 @@ class CheckpointFolder {
   std::filesystem::path step_file(std::int64_t step) const;
   std::filesystem::path best_file() const { return folder_ / "best.h5"; }
   std::filesystem::path final_file() const { return folder_ / "final.h5"; }
-  /// `step-N.h5` and `final.h5`, the furthest first, whether whole or not.
+  /// `step-N.h5` and `final.h5` by falling step, whether whole or not.
   std::vector<std::filesystem::path> candidates() const;
-  /// Removes all `step-N.h5` but the `keep` furthest whole ones.
+  /// Moves the checkpoints of later steps, with their parts, to `previous-N/checkpoints` of the run directory. A run that
+  /// continues from an earlier one would not be resumed otherwise: they are further. Returns the new folder, or "" if
+  /// there are none. errors  Error (internal) if a file cannot be moved
+  std::filesystem::path set_aside_after(std::int64_t step) const;
+  /// Removes all `step-N.h5` except the last `keep` whole ones.
   void prune(std::int64_t keep) const;
 
   struct Rejected {
     std::filesystem::path path;
     std::string reason;
   };
-  /// The furthest whole checkpoint ("" when there is none) and the ones that were refused before it.
+  /// The whole checkpoint of the highest step ("" if there is none), and the later ones that were refused.
   std::filesystem::path newest_whole(std::vector<Rejected>& rejected) const;
 
  private:

@@ -3,17 +3,19 @@
 #include <vector>
 
 #include "lockstep/comm/communicator.hpp"
-#include "lockstep/models/model.hpp"
+#include "lockstep/train/task.hpp"
 
 namespace lockstep {
 
-/// Pieces of an evaluation with this many sums: fixed, so that the order of additions is.
-std::int64_t evaluation_pieces(std::int64_t sums);
+/// Number of chunks of an evaluation with this many sums. It is independent of ranks and threads, and so is the order
+/// of additions.
+std::int64_t evaluation_chunks(std::int64_t sums);
 
-/// The model's metrics over a whole split, sharded over ranks and threads in fixed pieces whose sums are added in the
-/// order of the pieces: the same bits on any number of ranks and threads. Collective; all ranks return the same.
-/// `tables`, unless null, gets the model's tables.
-std::vector<Metric> evaluate(Communicator& comm, Model& model, Split split, int threads,
+/// The metrics of a task over a whole split. Ranks and threads evaluate fixed chunks of the split, whose sums are added
+/// in a fixed tree: the same bits on any number of ranks and threads. Collective; all ranks return the same.
+///
+/// tables  receives Task::tables() unless null
+std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int threads,
                              std::vector<MetricTable>* tables = nullptr);
 
 }  // namespace lockstep

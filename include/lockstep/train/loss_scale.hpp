@@ -5,26 +5,26 @@
 
 namespace lockstep {
 
-/// Keeps gradients within the range of fp16, which ends at 65504 and, with fewer and fewer digits, at 6e-8: the loss is
-/// multiplied by a power of two, as large as can be, and the f32 gradients of parameters are divided by it, which is exact.
-/// A step whose gradient is not finite has shown the factor to be too large: it changes no weights.
+/// Dynamic loss scale of fp16 training. fp16 reaches from 65504 down to 6e-8, with fewer digits below 6e-5. The loss is
+/// multiplied by a power of two, as large as possible, and the f32 gradients of parameters are divided by it, which is
+/// exact. If a gradient is not finite the scale is too large: the step changes no weights.
 ///
-/// source  Micikevicius et al. 2018, arXiv:1710.03740, sec. 3.2; the constants are PyTorch's
+/// source  Micikevicius et al. 2018, arXiv:1710.03740, sec. 3.2; the constants are those of PyTorch
 struct LossScale {
-  double value = 65536;    ///< what the mean loss of a step is multiplied by
-  std::int64_t steps = 0;  ///< with a finite gradient since it last changed
+  double value = 65536;    ///< factor of the mean loss of a step
+  std::int64_t steps = 0;  ///< with a finite gradient since `value` last changed
 
-  /// The factor of the *sum* of the losses of so many samples: a power of two, too.
+  /// The factor of the *sum* of the losses of so many samples, also a power of two.
   double of_sum(std::int64_t samples) const {
     return value / static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(samples, 1))));
   }
-  /// Whether a smaller one may help. If not, it is not the factor that is to blame.
+  /// Whether a smaller scale may help. If not, the scale is not the cause of the overflow.
   bool can_fall() const { return value > 1; }
-  /// After a step: half of it, or twice when all has gone well for long.
+  /// After each step: halves the scale if the gradient was not finite, doubles it after 2000 finite steps.
   void update(bool finite) {
-    constexpr std::int64_t kLong = 2000;
+    constexpr std::int64_t kGrowthInterval = 2000;
     ++steps;
-    if (finite && steps < kLong) return;
+    if (finite && steps < kGrowthInterval) return;
     value *= finite ? 2 : 0.5;
     steps = 0;
   }

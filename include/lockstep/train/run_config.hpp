@@ -5,24 +5,24 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/models/model_config.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
 #include "lockstep/train/sharded_step.hpp"
+#include "lockstep/train/task_config.hpp"
 
 namespace lockstep {
 
 class Options;
 
-/// Everything that decides a run, one struct per section of the INI file. `add_options` is the table of names,
-/// defaults, ranges and help.
+/// The configuration of a run, one struct per section of the INI file. add_options() has names, defaults, ranges and
+/// help.
 struct RunConfig {
   struct Run {
-    std::string dir;     ///< run directory; "" names it after the configuration
+    std::string dir;     ///< run directory; "": named after the configuration file
     std::string resume;  ///< auto | never | a checkpoint file
     std::uint64_t seed = 0;
     bool reproducible = false;
-    std::int64_t threads = 0;  ///< per rank; 0: OMP_NUM_THREADS, or the cores of the node shared among its ranks
+    std::int64_t threads = 0;  ///< per rank; 0: OMP_NUM_THREADS, else the node's cores divided by its ranks
     std::string device, backend, precision, graphs;
     double max_hours = 0;  ///< 0: no limit
     bool all_ranks_log = false;
@@ -30,36 +30,36 @@ struct RunConfig {
   struct Data {
     std::string path;
   } data;
-  std::string model_kind;              ///< model.kind, one of model_kinds()
-  std::unique_ptr<ModelConfig> model;  ///< the options of that kind
+  std::string model_kind;            ///< model.kind, a kind of the registry
+  std::unique_ptr<TaskConfig> task;  ///< the options of that kind
   struct Batch {
     std::int64_t size = 0;
-    std::string scope;            ///< global | rank: what `size` counts
+    std::string scope;            ///< global | rank: whose samples `size` counts
     std::int64_t accumulate = 1;  ///< micro-batches of this size per optimizer step
   } batch;
   struct Optim : OptimizerOptions {
     double lr = 0;
-    std::string scale_lr;  ///< none | linear | sqrt, in the number of ranks
+    std::string scale_lr;  ///< none | linear | sqrt: growth of lr with the number of ranks
     double clip_norm = 0;  ///< 0: off
     double ema = 0;        ///< decay; 0: off
   } optim;
   ScheduleOptions schedule;  ///< total 0: the run's epochs (or steps)
   struct Train {
     std::int64_t epochs = 0;
-    std::int64_t steps = 0;      ///< 0: no limit beside the epochs
+    std::int64_t steps = 0;      ///< 0: no limit other than the epochs
     std::int64_t log_every = 0;  ///< steps; 0: once per epoch
   } train;
   struct Eval {
     std::int64_t every = 1;  ///< epochs
-    std::string best;        ///< figure that chooses the best weights; "": loss, or the model's first
+    std::string best;        ///< metric that selects the best weights; "": the first metric of the task
   } eval;
   struct Jacobian {
     std::int64_t every = 0;  ///< epochs; 0: never
   } jacobian;
   struct Stop {
-    std::string rule = "valid";  ///< valid (all that follows) | train_loss (upstream's rule) | none
+    std::string rule = "valid";  ///< valid (the fields below) | train_loss | none
     std::int64_t patience = 0;   ///< evaluations; 0: off
-    double min_delta = 0;        ///< by which a better one must be better
+    double min_delta = 0;        ///< smallest improvement that counts
     std::int64_t min_epochs = 0, window = 5;
     double tolerance = 0;  ///< loss plateau; 0: off
     std::int64_t jacobian_min_epochs = 0, jacobian_window = 5;
@@ -80,36 +80,53 @@ struct RunConfig {
     std::string compress;  ///< none | bf16
     std::int64_t shards = 16;
     std::string parallel;              ///< ddp | dp
-    std::int64_t replicas = 1;         ///< dp on the processor: devices that the one process stands for
-    std::vector<std::string> gpu_ids;  ///< GPUs by number; none: all that the process sees
+    std::int64_t replicas = 1;         ///< dp on the CPU: devices that the process stands for
+    std::vector<std::string> gpu_ids;  ///< GPU numbers; empty: all visible GPUs
   } dist;
 
-  std::string text;  ///< resolved INI text, as it is saved beside the run and in checkpoints
+  std::string text;  ///< resolved INI text, as saved in the run directory and in checkpoints
+  /// devices() of the run's first start, whose batch and learning rate a resumed run keeps; 0: this is the first start.
+  std::int64_t first_devices = 0;
 
-  /// How a step is carried out by so many threads per rank.
+  /// Whether run.resume names a checkpoint.
+  bool resumes_file() const { return run.resume != "auto" && run.resume != "never"; }
+  /// threads  per rank
   StepOptions step_options(int threads) const;
-  /// Whether one process drives several GPUs, each by a thread that is a rank: dp on GPUs.
+  /// Whether one process drives several GPUs (dp on GPUs): each GPU has a thread that is a rank.
   bool threads_are_ranks() const { return dist.parallel == "dp" && run.device == "cuda"; }
-  /// What batch.scope = rank and optim.scale_lr count: ranks, or the replicas of the one process.
-  /// errors  Error (usage): dp on the processor with several processes
+  /// Ranks, or dp replicas on the CPU. errors  Error (usage): dp on the CPU with several processes
   std::int64_t devices(int ranks) const;
-  std::int64_t global_batch(int ranks) const { return (batch.scope == "rank" ? devices(ranks) : 1) * batch.size; }
+  /// The number that batch.scope = rank and optim.scale_lr multiply by. errors  as devices()
+  std::int64_t scale(int ranks) const { return first_devices > 0 ? first_devices : devices(ranks); }
+  /// The samples of a step on all devices, for a batch.size or another size that batch.scope applies to.
+  std::int64_t over_devices(std::int64_t size, int ranks) const {
+    return (batch.scope == "rank" ? scale(ranks) : 1) * size;
+  }
+  std::int64_t global_batch(int ranks) const { return over_devices(batch.size, ranks); }
+  /// Whether devices() differs from that of the first start, and the batch or the learning rate depends on it.
+  bool keeps_scale_of_first_start(int ranks) const {
+    return scale(ranks) != devices(ranks) && (batch.scope == "rank" || optim.scale_lr != "none");
+  }
   double scaled_lr(int ranks) const;
-  /// Of the weights that are trained, of losses and gradients.
+  /// Type of the master weights, losses and gradients.
   DType dtype() const { return run.precision == "fp64" ? DType::f64 : DType::f32; }
-  /// Of weights and activations as operations store them.
+  /// Type in which operations store weights and activations.
   DType storage() const {
     return run.precision == "bf16" ? DType::bf16 : run.precision == "fp16" ? DType::f16 : dtype();
   }
 };
 
-/// The table: every key of every section with its default, range and help, bound to the fields of `config`: those that
-/// all runs share and those of the model. errors  Error (usage): an unknown kind
-void add_options(Options& options, RunConfig& config, const std::string& model_kind);
-/// The kind that a command line, or an INI file that it names, asks for: "" when neither does.
+/// Adds the keys of all sections, bound to the fields of `config`: the common keys, and those of the task, which
+/// `config` then owns.
+///
+/// kind   the value of model.kind for `task`
+/// kinds  all values of model.kind
+void add_options(Options& options, RunConfig& config, const std::string& kind, std::unique_ptr<TaskConfig> task,
+                 const std::vector<std::string>& kinds);
+/// The model.kind that a command line or one of its INI files sets, or "".
 std::string asked_model_kind(const std::vector<std::string>& args,
                              const std::function<std::string(const std::string& path)>& read);
-/// What no single key can check, such as a shard count that is no power of two. errors  Error (usage)
+/// Checks combinations of keys. errors  Error (usage)
 void check(const RunConfig& config);
 
 }  // namespace lockstep

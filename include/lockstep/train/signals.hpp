@@ -4,15 +4,15 @@
 
 namespace lockstep {
 
-/// While it lives, SIGTERM and SIGUSR1 ask for a stop instead of ending the process; the former handlers come back afterwards.
-/// A second signal changes nothing: the checkpoint is on its way. Scopes may be nested; what one has received, all know.
+/// During its lifetime SIGTERM and SIGUSR1 request a stop instead of ending the process. The destructor restores the
+/// previous handlers. A second signal has no effect. Scopes may be nested; all of them see a received signal.
 class StopSignals {
  public:
   StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();
-  /// The signal that came, or 0.
+  /// The number of the received signal, or 0.
   int received() const;
   /// "SIGTERM", "SIGUSR1" or "".
   std::string name() const;

@@ -12,13 +12,13 @@
 
 namespace lockstep {
 
-/// Named series, one value per record, NaN where a record has none: the history of a run.
+/// The history of a run: named series with one value per record, NaN where a record has none.
 class History {
  public:
-  /// Appends a record; series that it does not name get NaN.
+  /// Appends a record. Series that it does not name get NaN.
   void append(const std::vector<std::pair<std::string, double>>& record);
   std::int64_t size() const { return size_; }
-  /// All values of a series, or nothing when no record ever named it.
+  /// All values of a series; empty if no record names it.
   const std::vector<double>& series(const std::string& name) const;
   /// The values of a series that are not NaN, oldest first.
   std::vector<double> known(const std::string& name) const;
@@ -30,42 +30,56 @@ class History {
   std::int64_t size_ = 0;
 };
 
-/// Where a run stands, beside its weights and the optimizer's vectors. A resumed run continues from exactly here.
+/// The progress of a run: with the weights and the optimizers' vectors, all that a resumed run needs to continue
+/// exactly.
 struct TrainState {
   std::int64_t step = 0;      ///< optimizer steps done
   std::int64_t epoch = 0;     ///< epochs completed
-  std::int64_t position = 0;  ///< samples of the running epoch already used
+  std::int64_t position = 0;  ///< in the current epoch, up to TrainingProgram::epoch_length()
   std::int64_t epoch_steps = 0;
-  double epoch_loss = 0, epoch_weight = 0;  ///< sums of the running epoch
-  double epoch_batch_means = 0;             ///< sum over its steps of the mean loss: the unweighted figure
-  double epoch_gradient_norms = 0;
-  double best = 0;               ///< best figure of the validation split so far (eval.best), once there is one
-  std::int64_t best_epoch = -1;  ///< epochs completed then; -1: none yet
-  bool scored = false;           ///< there has been an evaluation with a finite figure
-  double stop_best = 0;          ///< the last figure that was better by more than stop.min_delta
-  std::int64_t since_best = 0;   ///< evaluations since then
-  double seconds = 0;            ///< of training, over all sessions of the run
-  LossScale loss_scale;          ///< of fp16 runs
-  bool finished = false;         ///< the run had come to its end
-  std::string stop_reason;       ///< why, "" while it has not
+  double epoch_loss = 0, epoch_weight = 0;  ///< sums over the steps of the current epoch
+  double epoch_batch_means = 0;             ///< sum of the steps' mean losses, for the unweighted mean
+  double epoch_gradient_norms = 0;          ///< sum of the steps' gradient norms
+  double best = 0;                          ///< best value of eval.best on the validation split
+  std::int64_t best_epoch = -1;             ///< epochs completed at `best`; -1: none yet
+  bool scored = false;                      ///< whether an evaluation had a finite value
+  double stop_best = 0;                     ///< last value that improved by more than stop.min_delta
+  std::int64_t since_best = 0;              ///< evaluations since stop_best
+  double seconds = 0;                       ///< of training, over all sessions of the run
+  LossScale loss_scale;                     ///< of fp16 runs
+  bool finished = false;                    ///< whether the run has ended
+  std::string stop_reason;                  ///< why it ended; "" before
   LrSchedule::State schedule;
   History history;
 
-  /// Calls f(name, field) for every number and text, in one fixed order: what files and messages hold.
+  /// Calls f(name, field) for every number and text in a fixed order, that of checkpoints and messages.
   template <class State, class F>
   static void visit(State& s, F&& f) {
-    f("step", s.step), f("epoch", s.epoch), f("position", s.position);
-    f("epoch_steps", s.epoch_steps), f("epoch_loss", s.epoch_loss), f("epoch_weight", s.epoch_weight);
-    f("epoch_batch_means", s.epoch_batch_means), f("epoch_gradient_norms", s.epoch_gradient_norms);
-    f("best", s.best), f("best_epoch", s.best_epoch), f("since_best", s.since_best);
-    f("scored", s.scored), f("stop_best", s.stop_best);
-    f("loss_scale", s.loss_scale.value), f("loss_scale_steps", s.loss_scale.steps);
-    f("seconds", s.seconds), f("finished", s.finished), f("stop_reason", s.stop_reason);
-    f("schedule_best", s.schedule.best), f("schedule_bad", s.schedule.bad), f("schedule_drops", s.schedule.drops);
+    f("step", s.step);
+    f("epoch", s.epoch);
+    f("position", s.position);
+    f("epoch_steps", s.epoch_steps);
+    f("epoch_loss", s.epoch_loss);
+    f("epoch_weight", s.epoch_weight);
+    f("epoch_batch_means", s.epoch_batch_means);
+    f("epoch_gradient_norms", s.epoch_gradient_norms);
+    f("best", s.best);
+    f("best_epoch", s.best_epoch);
+    f("since_best", s.since_best);
+    f("scored", s.scored);
+    f("stop_best", s.stop_best);
+    f("loss_scale", s.loss_scale.value);
+    f("loss_scale_steps", s.loss_scale.steps);
+    f("seconds", s.seconds);
+    f("finished", s.finished);
+    f("stop_reason", s.stop_reason);
+    f("schedule_best", s.schedule.best);
+    f("schedule_bad", s.schedule.bad);
+    f("schedule_drops", s.schedule.drops);
   }
 };
 
-/// A state as bytes, for the other ranks, and back. errors  Error (internal) if the bytes are none
+/// Converts a state to bytes for a broadcast, and back. errors  Error (internal) if the bytes are too few
 std::vector<std::byte> pack(const TrainState& state);
 TrainState unpack(std::span<const std::byte> bytes);
 

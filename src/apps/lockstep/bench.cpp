@@ -5,7 +5,6 @@
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "apps/lockstep/bench_emulator.hpp"
 #include "apps/lockstep/bench_scaling.hpp"
@@ -47,7 +46,7 @@ double peak_flops(World& world, DType dtype, int threads) {
   return world.communicator().all_reduced(ops::measure_fma_peak(dtype, threads), ReduceOp::sum, "peak");
 }
 
-/// Rates of windows: the median is the figure, the ends are how far to trust it.
+/// Summary of the rates of windows: the median, and the extremes as its uncertainty.
 Json rates(const std::vector<double>& per_s) {
   return {{"per_s", quantile(per_s)},
           {"best", *std::max_element(per_s.begin(), per_s.end())},
@@ -55,7 +54,7 @@ Json rates(const std::vector<double>& per_s) {
           {"windows", per_s.size()}};
 }
 
-Json to_json(const StepMeasurement& m, const Model& model) {
+Json to_json(const StepMeasurement& m, const Task& model) {
   Json out;
   out["job"] = "train";
   out["ranks"] = m.ranks;
@@ -81,7 +80,7 @@ Json to_json(const StepMeasurement& m, const Model& model) {
   return out;
 }
 
-Json bench_operator(World& world, const BenchOptions& options, const EmulatorModel& model, bool jacobian, int threads) {
+Json bench_operator(World& world, const BenchOptions& options, const EmulatorTask& model, bool jacobian, int threads) {
   const auto call = jacobian ? OperatorCall::jacobian : OperatorCall::predict;
   const OperatorMeasurement m =
       measure_operator(world, model, call, threads, options.budget.steps, options.budget.seconds);
@@ -103,11 +102,7 @@ std::string grouped(double value) {
   return text;
 }
 
-std::string percent(double part) {
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(1) << 100 * part << " %";
-  return text.str();
-}
+std::string percent(double part) { return printed("%.1f %%", 100 * part); }
 
 void print(const Json& r) {
   const auto line = [](const char* label, const std::string& text) {
@@ -148,9 +143,9 @@ void print(const Json& r) {
        join(human_seconds(r["start_to_first_step_s"]), " from the start of the process to the end of the first step"));
 }
 
-/// Training steps with larger and larger batches, as far as data and memory go, and the batch that is worth its memory.
-void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, Model& model, int threads) {
-  constexpr double kTie = 0.97;  // of the best rate: a smaller batch that reaches it is preferred
+/// Measures training with growing batches while data and memory allow, and recommends a batch size.
+void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, Task& model, int threads) {
+  constexpr double kTie = 0.97;  // the smallest batch with this fraction of the best rate is recommended
   const double memory =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / world.node_size();
   std::vector<Json> rows;
@@ -192,27 +187,26 @@ void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, M
             << human_bytes((*chosen)["memory_bytes"]) << " per rank\n";
 }
 
-/// All that is asked for, as one rank of it. sweep_batch changes the configuration on its way.
+/// The measurements on one rank. sweep_batch() changes the configuration temporarily.
 int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
   const int threads = choose_threads(world, config.run.threads);
 
   LocalPlacement placement;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<Task> model;
   if (bench.synthetic) {
-    world.together("making the data", [&] {
+    world.together("generating the data", [&] {
       model = synthetic_model(config, bench.rows, placement);
-      place_model(world, config, *model);
+      place_task(world, config, *model);
     });
   } else {
-    model = load_model(world, config, placement);
+    model = load_task(world, config, placement);
   }
-  const auto* emulator = dynamic_cast<const EmulatorModel*>(model.get());
+  const auto* emulator = dynamic_cast<const EmulatorTask*>(model.get());
   std::vector<std::string> jobs = {bench.what};
   if (bench.what == "all")
     jobs = emulator ? std::vector<std::string>{"train", "predict", "jacobian"} : std::vector<std::string>{"train"};
   world.together("choosing what to measure", [&] {
-    require_usage(emulator != nullptr || jobs[0] == "train", "option what = ", bench.what,
-                  ": only the emulator has it");
+    require_usage(emulator != nullptr || jobs[0] == "train", "option what = ", bench.what, ": only for the emulator");
   });
 
   if (bench.sweep_batch) {
@@ -248,9 +242,11 @@ int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
                     << std::flush;
         }
       }
-      // Fewer threads win a tie of 3 %: the cores are free for something else.
-      if (best.is_null() || result["samples"]["per_s"] > best["samples"]["per_s"].get<double>() * 1.03)
-        best = result, best_step = step;
+      // More threads must be 3 % faster to win.
+      if (best.is_null() || result["samples"]["per_s"] > best["samples"]["per_s"].get<double>() * 1.03) {
+        best = result;
+        best_step = step;
+      }
     }
     if (job == "train" && !bench.scaling.ranks.empty()) {
       const Json prediction = predict_scaling(world, config, *model, best_step, bench.scaling);
@@ -271,31 +267,33 @@ int run_bench(World& world, const Args& args) {
   BenchOptions bench;
   Options options(
       "lockstep bench", "Measure training, prediction and Jacobians on this allocation",
-      "Nothing is written and no run directory is made. With data.path the real data are used, else synthetic "
-      "rows made in memory.");
+      "The command writes no files and creates no run directory. It uses the data set of data.path, or without one "
+      "synthetic rows.");
   options.choice("what", &bench.what, "train", {"train", "predict", "jacobian", "all"}, "what to measure");
-  options.add("seconds", &bench.budget.seconds, 3, positive, "time to measure each for, unless train.steps is given")
+  options.add("seconds", &bench.budget.seconds, 3, positive, "duration of each measurement, unless train.steps is set")
       .unit("s");
   options.add("warmup", &bench.budget.warmup, 20, non_negative, "steps before the measured ones");
   options.add("from_step", &bench.budget.from_step, 0, non_negative,
-              "step of an epoch to begin at: those of kgat rank interactions first, then triples");
+              "first step, counted in an epoch; an epoch of kgat has steps of interactions, then of triples");
   options.add("json", &bench.json, false, "print one JSON object per measurement");
   options.add("sweep_threads", &bench.sweep_threads, false,
-              "measure with 1, 2, ... run.threads threads per rank and say which is best");
+              "measure with 1, 2, ... run.threads threads per rank and recommend the best number");
   options.add("sweep_batch", &bench.sweep_batch, false,
-              "measure training with batch.size 8, 16, ... 256 and recommend one: rates and memory");
+              "measure rate and memory of training with batch.size 8, 16, ... 256 and recommend one");
   options
       .add("predict_ranks", &bench.scaling.ranks, "",
-           "what a step would take on so many ranks, such as 2..1024, from messages timed on this allocation")
+           "predict the time of a step on these numbers of ranks, such as 2..1024, from messages timed on this "
+           "allocation")
       .value_name("N..M");
   options.add("predict_latency", &bench.scaling.latency_s, 0, non_negative,
-              "with predict_bandwidth: seconds of a short message, instead of timing");
-  options.add("predict_bandwidth", &bench.scaling.bytes_per_s, 0, non_negative, "bytes per second of a link");
-  options.add("synthetic", &bench.synthetic, false, "synthetic rows even though data.path names a file");
-  options.add("rows", &bench.rows.rows, 360000, at_least(10), "synthetic rows");
-  options.add("inputs", &bench.rows.inputs, 14, positive, "synthetic input columns");
-  options.add("outputs", &bench.rows.outputs, 1, positive, "synthetic output columns");
-  options.example("lockstep bench --config configs/emulator-icecolumn.ini --what all", "every rate on one rank");
+              "with predict_bandwidth: time of a short message in seconds, instead of timing messages");
+  options.add("predict_bandwidth", &bench.scaling.bytes_per_s, 0, non_negative,
+              "bandwidth of a link in bytes per second");
+  options.add("synthetic", &bench.synthetic, false, "use synthetic rows even if data.path is set");
+  options.add("rows", &bench.rows.rows, 360000, at_least(10), "number of synthetic rows");
+  options.add("inputs", &bench.rows.inputs, 14, positive, "number of synthetic input columns");
+  options.add("outputs", &bench.rows.outputs, 1, positive, "number of synthetic output columns");
+  options.example("lockstep bench --config configs/emulator-icecolumn.ini --what all", "all rates on one rank");
   options.example("mpirun -n 2 lockstep bench --config configs/emulator-icecolumn.ini --json", "training on two ranks");
   if (!parse(world, options, args, config)) return 0;
   bench.budget.steps = options.given("train.steps") ? config.train.steps : 0;
@@ -304,7 +302,7 @@ int run_bench(World& world, const Args& args) {
   world.together("checking the configuration", [&] {
     check(config);
     require_usage(!bench.sweep_batch || !config.threads_are_ranks(),
-                  "option sweep_batch: not with dist.parallel = dp on GPUs; start one process per GPU, with ddp");
+                  "option sweep_batch: not with dist.parallel = dp on GPUs; use ddp with one process per GPU");
   });
   return on_each_gpu(world, config, [&](World& rank) { return bench_jobs(rank, config, bench); });
 }

@@ -8,8 +8,8 @@
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/data/placement.hpp"
-#include "lockstep/models/emulator_config.hpp"
-#include "lockstep/models/emulator_operators.hpp"
+#include "lockstep/models/emulator/emulator_operators.hpp"
+#include "lockstep/tasks/emulator/emulator_config.hpp"
 
 namespace lockstep::apps {
 
@@ -53,16 +53,17 @@ EmulatorData synthetic_data(const SyntheticRows& size, std::uint64_t seed, Place
 
 }  // namespace
 
-std::unique_ptr<Model> synthetic_model(const RunConfig& config, const SyntheticRows& size, Placement& placement) {
-  const auto* emulator = dynamic_cast<const EmulatorConfig*>(config.model.get());
+std::unique_ptr<Task> synthetic_model(const RunConfig& config, const SyntheticRows& size, Placement& placement) {
+  const auto* emulator = dynamic_cast<const EmulatorConfig*>(config.task.get());
   require_usage(emulator != nullptr, "model.kind = ", config.model_kind,
-                ": needs data.path, only the emulator has synthetic data");
-  EmulatorModel::Options options = emulator->model_options(config.dtype(), config.run.seed);
-  options.arch.n_in = size.inputs, options.arch.n_out = size.outputs;
-  return std::make_unique<EmulatorModel>(options, synthetic_data(size, config.run.seed, placement));
+                ": set data.path; only the emulator has synthetic data");
+  EmulatorTask::Options options = emulator->model_options(config.dtype(), config.run.seed);
+  options.arch.n_in = size.inputs;
+  options.arch.n_out = size.outputs;
+  return std::make_unique<EmulatorTask>(options, synthetic_data(size, config.run.seed, placement));
 }
 
-OperatorMeasurement measure_operator(World& world, const EmulatorModel& model, OperatorCall call, int threads,
+OperatorMeasurement measure_operator(World& world, const EmulatorTask& model, OperatorCall call, int threads,
                                      std::int64_t sweeps, double seconds) {
   Communicator& comm = world.communicator();
   const bool jacobian = call == OperatorCall::jacobian;

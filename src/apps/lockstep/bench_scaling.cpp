@@ -1,7 +1,6 @@
 #include "apps/lockstep/bench_scaling.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <numeric>
 #include <vector>
 
@@ -16,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Median seconds of started all-reduces of growing size, of the slowest rank each; about two seconds in all.
+/// Median times of asynchronous all-reduces of growing size on the slowest rank; takes about two seconds.
 std::vector<AllReduceTime> time_all_reduces(Communicator& comm, double gradient_bytes) {
   constexpr double kEach_s = 0.3;
   constexpr int kMost = 40;
@@ -32,8 +31,7 @@ std::vector<AllReduceTime> time_all_reduces(Communicator& comm, double gradient_
       seconds.push_back(comm.all_reduced(watch.seconds(), ReduceOp::max, "time of an all-reduce"));
       spent += seconds.back();  // the same on all ranks: so is the number of repetitions
     }
-    std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
-    times.push_back({message.size() * sizeof(float), seconds[seconds.size() / 2]});
+    times.push_back({message.size() * sizeof(float), quantile(seconds)});
   }
   return times;
 }
@@ -42,7 +40,7 @@ std::vector<AllReduceTime> time_all_reduces(Communicator& comm, double gradient_
 
 std::int64_t link_members(const World& world) { return world.nodes() > 1 ? world.nodes() : world.size(); }
 
-StepWork step_work(const World& world, const RunConfig& config, Model& model, const StepMeasurement& measured,
+StepWork step_work(const World& world, const RunConfig& config, Task& model, const StepMeasurement& measured,
                    std::int64_t bucket_bytes) {
   StepWork work;
   work.compute_s = measured.compute_s;
@@ -58,11 +56,11 @@ StepWork step_work(const World& world, const RunConfig& config, Model& model, co
   return work;
 }
 
-Json predict_scaling(World& world, const RunConfig& config, Model& model, const StepMeasurement& measured,
+Json predict_scaling(World& world, const RunConfig& config, Task& model, const StepMeasurement& measured,
                      const ScalingQuestion& question) {
   const bool given = question.latency_s > 0 && question.bytes_per_s > 0;
   require_usage(given || world.size() > 1,
-                "option predict_ranks: one rank cannot measure what messages cost; start it on two nodes, or give "
+                "option predict_ranks: one rank cannot measure the cost of messages; start it on two nodes, or set "
                 "--predict-latency and --predict-bandwidth");
   const StepWork work = step_work(world, config, model, measured, config.dist.bucket_bytes);
   const double bytes = std::accumulate(work.bucket_bytes.begin(), work.bucket_bytes.end(), 0.0);
@@ -102,17 +100,14 @@ std::string scaling_text(const Json& r) {
                           "; gradient ", human_bytes(r["gradient_bytes"].get<double>()), ", batch per ",
                           r["batch_scope"] == "global" ? "step fixed" : "rank fixed",
                           "\n   ranks        step     messages  exposed   speed-up  efficiency\n");
-  char line[128];
-  for (const Json& p : r["predictions"]) {
-    std::snprintf(line, sizeof line, "%8lld  %10s  %11s  %6.1f %%  %9.1f  %8.1f %%\n",
-                  static_cast<long long>(p["ranks"].get<std::int64_t>()), human_seconds(p["step_s"]).c_str(),
-                  human_seconds(p["communication_s"]).c_str(), 100 * p["exposed_share"].get<double>(),
-                  p["speed_up"].get<double>(), 100 * p["efficiency"].get<double>());
-    text += line;
-  }
+  for (const Json& p : r["predictions"])
+    text += printed("%8d  %10s  %11s  %6.1f %%  %9.1f  %8.1f %%\n", p["ranks"].get<int>(),
+                    human_seconds(p["step_s"]).c_str(), human_seconds(p["communication_s"]).c_str(),
+                    100 * p["exposed_share"].get<double>(), p["speed_up"].get<double>(),
+                    100 * p["efficiency"].get<double>());
   const Json& m = r["measured"];
   return text + join("here, on ", m["ranks"].get<int>(), " ranks, a step took ", human_seconds(m["step_s"]), ", ",
-                     human_seconds(m["exposed_s"]), " of it for messages; the model says ",
+                     human_seconds(m["exposed_s"]), " of it for messages; the model predicts ",
                      human_seconds(m["predicted_step_s"]), " and ", human_seconds(m["predicted_exposed_s"]), "\n");
 }
 

@@ -42,7 +42,7 @@ int verify(const std::vector<std::string>& files) {
   return code;
 }
 
-/// What distinguishes one dataset of two checkpoints, or "".
+/// The elements of a numeric dataset.
 std::vector<double> numbers(const H5File& file, const std::string& dataset) {
   const H5Type type = file.info(dataset).type;
   if (type == H5Type::f32 || type == H5Type::f64) return file.read<double>(dataset);
@@ -50,6 +50,7 @@ std::vector<double> numbers(const H5File& file, const std::string& dataset) {
   return {integers.begin(), integers.end()};
 }
 
+/// The difference between two checkpoints in one dataset, or "".
 std::string difference(const H5File& a, const H5File& b, const std::string& dataset) {
   const H5Info in_a = a.info(dataset), in_b = b.info(dataset);
   if (in_a.shape != in_b.shape) return "other shape";

@@ -1,7 +1,6 @@
 #include "apps/lockstep/comm_share.hpp"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "apps/lockstep/bench_scaling.hpp"
 #include "lockstep/base/text.hpp"
@@ -10,9 +9,9 @@ namespace lockstep::apps {
 
 namespace {
 
-constexpr double kTie = 0.01;  // of a step: not worth another setting
+constexpr double kTie = 0.01;  // smallest gain that is worth another setting, as a fraction of a step
 
-/// The configured size, the whole gradient, and smaller and smaller parts of it.
+/// The configured size, the whole gradient, and powers of two below it.
 std::vector<std::int64_t> bucket_sizes(std::int64_t configured, double gradient_bytes) {
   std::vector<std::int64_t> sizes = {configured, static_cast<std::int64_t>(gradient_bytes)};
   for (std::int64_t size = std::int64_t{16} << 20; size >= std::int64_t{32} << 10; size /= 2)
@@ -22,7 +21,7 @@ std::vector<std::int64_t> bucket_sizes(std::int64_t configured, double gradient_
 
 }  // namespace
 
-CommShare comm_share(World& world, const RunConfig& config, Model& model, const CommReport& report, int threads,
+CommShare comm_share(World& world, const RunConfig& config, Task& model, const CommReport& report, int threads,
                      double seconds) {
   CommShare share;
   share.kind = config.model_kind;
@@ -38,7 +37,7 @@ CommShare comm_share(World& world, const RunConfig& config, Model& model, const 
     const std::size_t messages = work.bucket_bytes.size();
     if (std::any_of(share.choices.begin(), share.choices.end(),
                     [&](const CommShare::Choice& c) { return c.messages == messages; }))
-      continue;  // cut at the same places
+      continue;  // the same buckets
     share.choices.push_back({size, messages, predict_step(work, share.cost, world.size())});
   }
   for (std::size_t c = 1; c < share.choices.size(); ++c) {
@@ -52,26 +51,21 @@ std::string comm_share_text(const CommShare& share) {
   const StepMeasurement& m = share.measured;
   std::string text = join("\n", share.kind, ": ", m.batch, " samples a step, gradient ", human_bytes(m.gradient_bytes),
                           "; measured: compute ", human_seconds(m.compute_s), ", update ", human_seconds(m.update_s));
-  if (m.ranks == 1) return text + "; one rank: nothing travels\n";
-  char line[160];
-  std::snprintf(line, sizeof line,
-                ", waiting for messages %s: %.1f %% of a step (with waiting for slower ranks %.1f %%)\n",
-                human_seconds(m.exposed_s).c_str(), 100 * m.exposed_s / m.mean_s, 100 * m.reduce_s / m.mean_s);
-  text += line;
+  if (m.ranks == 1) return text + "; one rank: no messages\n";
+  text += printed(", waiting for messages %s: %.1f %% of a step (with waiting for slower ranks %.1f %%)\n",
+                  human_seconds(m.exposed_s).c_str(), 100 * m.exposed_s / m.mean_s, 100 * m.reduce_s / m.mean_s);
   if (share.choices.empty())
-    return text + (m.buckets ? "Nothing is predicted: messages of one size only were timed.\n"
-                             : "Nothing is predicted: its gradient does not travel in buckets.\n");
+    return text + (m.buckets ? "No prediction: only messages of one size were timed.\n"
+                             : "No prediction: the gradient does not travel in buckets.\n");
   text += join("expected from alpha ", human_seconds(share.cost.alpha_s), " and ",
                human_bytes(share.cost.beta_s > 0 ? 1 / share.cost.beta_s : 0),
                "/s:\n  dist.bucket_bytes  messages  all of them   waited for  of a step\n");
   for (std::size_t c = 0; c < share.choices.size(); ++c) {
     const CommShare::Choice& choice = share.choices[c];
-    std::snprintf(line, sizeof line, "  %17lld  %8zu  %11s  %11s  %7.1f %%%s%s\n",
-                  static_cast<long long>(choice.bucket_bytes), choice.messages,
-                  human_seconds(choice.step.communication_s).c_str(), human_seconds(choice.step.exposed_s).c_str(),
-                  100 * choice.step.exposed_s / choice.step.step_s, c == 0 ? "  as configured" : "",
-                  c == share.best ? "  recommended" : "");
-    text += line;
+    text += printed("  %17lld  %8zu  %11s  %11s  %7.1f %%%s%s\n", static_cast<long long>(choice.bucket_bytes),
+                    choice.messages, human_seconds(choice.step.communication_s).c_str(),
+                    human_seconds(choice.step.exposed_s).c_str(), 100 * choice.step.exposed_s / choice.step.step_s,
+                    c == 0 ? "  as configured" : "", c == share.best ? "  recommended" : "");
   }
   return text;
 }

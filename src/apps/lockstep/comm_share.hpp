@@ -10,8 +10,8 @@
 
 namespace lockstep::apps {
 
-/// What communication costs the training of one model on this allocation: a measured step, and what the scaling model expects of other
-/// sizes of buckets.
+/// The cost of communication in the training of a model on this allocation: a measured step, and predictions for other
+/// bucket sizes.
 struct CommShare {
   struct Choice {
     std::int64_t bucket_bytes = 0;
@@ -21,13 +21,15 @@ struct CommShare {
   std::string kind;
   StepMeasurement measured;
   LinkCost cost;
-  std::vector<Choice>
-      choices;  ///< the configured one first; none on one rank, or when the gradient does not travel in buckets
-  std::size_t best = 0;  ///< among choices: the least step, the configured one within 1 % of it
+  /// The configured bucket size first. Empty on one rank, and if the gradient does not travel in buckets.
+  std::vector<Choice> choices;
+  std::size_t best =
+      0;  ///< index in choices of the shortest step; 0 if that is less than 1 % shorter than the configured one
 };
 
-/// Takes steps for about `seconds` and fits the cost of a message to the started all-reduces of the report. Collective.
-CommShare comm_share(World& world, const RunConfig& config, Model& model, const CommReport& report, int threads,
+/// Runs steps for about `seconds` and fits the cost of a message to the asynchronous all-reduces of the report.
+/// Collective.
+CommShare comm_share(World& world, const RunConfig& config, Task& model, const CommReport& report, int threads,
                      double seconds);
 std::string comm_share_text(const CommShare& share);
 nlohmann::ordered_json comm_share_json(const CommShare& share);

@@ -19,27 +19,25 @@ int run_comm_test(World& world, const Args& args) {
   bool json = false;
   RunConfig config;
   Options options(
-      "lockstep comm-test",
-      "Test what the ranks of this allocation do together: correctness, latency, bandwidth, slow ranks.",
-      "Every collective is compared with the result that each rank can work out itself; exit code 0 only if all "
-      "are right. Then messages of growing size are timed, the time of a collective being that of its slowest "
-      "rank, beside the raw link: what every rank sends to the next one in that time. A bucket size is proposed. "
-      "Ranks that take 1.5 times the median in a fixed piece of arithmetic, and links that are 1.5 times slower than "
-      "the others, are marked. With a configuration some steps of its training follow: what part of a step is "
-      "communication, and what it would be with other sizes of buckets. Start it as the training is to be started: "
-      "same launcher, same nodes, same ranks. It waits for 30 s at most in one collective, unless --timeout says "
-      "otherwise.");
-  options.add("max-bytes", &max_bytes, std::int64_t{16} << 20, at_least(8), "longest message that is timed")
+      "lockstep comm-test", "Test the communication of this allocation: correctness, latency, bandwidth, slow ranks.",
+      "The command compares the result of every collective with the expected one, and exits with 0 only if all are "
+      "correct. Then it times messages of growing size: the time of a collective is that of its slowest rank. For "
+      "comparison it shows the raw link, the data that every rank sends to the next one in that time. It proposes a "
+      "bucket size, and marks ranks that take 1.5 times the median time in a fixed computation and links that are 1.5 "
+      "times slower than the median. With a configuration it also runs training steps, and shows which part of a step "
+      "is communication, now and with other bucket sizes. Start it like the training: with the same launcher, nodes "
+      "and ranks. The longest wait in a collective is 30 s unless --timeout is set.");
+  options.add("max-bytes", &max_bytes, std::int64_t{16} << 20, at_least(8), "size of the longest message")
       .unit("bytes");
   options
       .add("budget", &budget_s, 10, positive,
-           "time for the test: messages for which none is left are not timed; and 0.4 times that for the model's steps")
+           "time limit of the test; later messages are not timed. The steps of a model take another 0.4 times this")
       .unit("s");
   options.add("json", &json, false, "print one JSON object instead of tables");
   options.example("mpirun -n 2 lockstep comm-test", "two ranks on this machine");
-  options.example("srun --mpi=pmix lockstep comm-test --max-bytes 64MiB --json", "an allocation, for a script");
+  options.example("srun --mpi=pmix lockstep comm-test --max-bytes 64MiB --json", "on an allocation, for a script");
   options.example("srun --mpi=pmix lockstep comm-test --config configs/sasrec-ml1m.ini",
-                  "and what communication costs this model here");
+                  "also the cost of communication for this model");
   if (!parse(world, options, args, config)) return 0;
   const bool with_model = !Options::config_files(args).empty() || !config.data.path.empty();
   if (with_model) world.together("checking the configuration", [&] { check(config); });
@@ -53,7 +51,7 @@ int run_comm_test(World& world, const Args& args) {
   if (with_model) {
     const int threads = choose_threads(world, config.run.threads);
     LocalPlacement placement;
-    const std::unique_ptr<Model> model = load_model(world, config, placement);
+    const std::unique_ptr<Task> model = load_task(world, config, placement);
     const CommShare share = comm_share(world, config, *model, report, threads, kShareOfBudget * budget_s);
     out["model"] = comm_share_json(share);
     text += comm_share_text(share);

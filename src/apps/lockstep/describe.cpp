@@ -1,9 +1,8 @@
 #include "apps/lockstep/describe.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/h5.hpp"
 
 namespace lockstep::apps {
@@ -42,9 +41,7 @@ std::string text_of(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_null()) return "-";
   if (!value.is_number_float()) return value.dump();
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.6g", value.get<double>());
-  return text.data();
+  return printed("%.6g", value.get<double>());
 }
 
 Json attributes_of(const H5File& file, const std::string& object) {
@@ -74,7 +71,7 @@ std::string attributes_text(const Json& attributes) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& [name, value] : attributes.items()) {
     std::string text = text_of(value);
-    if (text.size() > kLongest) text = text.substr(0, kLongest) + " ...";
+    if (text.size() > kLongest) text.replace(kLongest, std::string::npos, " ...");
     rows.push_back({name, text});
   }
   return table(rows);

@@ -12,17 +12,17 @@ namespace lockstep::apps {
 
 using Json = nlohmann::ordered_json;
 
-/// What `lockstep info` says about a file, for scripts; and the same for people.
-/// errors  Error: usage when missing; data when damaged or foreign
+/// The facts that `lockstep info` shows about a data set, as JSON and as text.
+/// errors  Error: usage if the file is missing; data if it is damaged or of another format
 Json dataset_facts(const std::filesystem::path& path);
 std::string dataset_text(const Json& facts);
-/// A checkpoint, verified as a whole.
+/// The same for a checkpoint, which is verified.
 Json checkpoint_facts(const std::filesystem::path& path);
 std::string checkpoint_text(const Json& facts);
 
 /// Rows with aligned columns, indented by two.
 std::string table(const std::vector<std::vector<std::string>>& rows);
-/// A string without quotes, null as "-", a real number with six digits, anything else as JSON.
+/// A value as text: a string without quotes, null as "-", a real number with six digits, others as JSON.
 std::string text_of(const Json& value);
 Json attributes_of(const H5File& file, const std::string& object);
 std::string attributes_text(const Json& attributes);

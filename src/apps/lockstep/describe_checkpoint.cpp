@@ -46,7 +46,7 @@ std::string checkpoint_text(const Json& facts) {
   std::vector<std::vector<std::string>> rows = {
       {"step", text_of(facts["step"])},
       {"epoch", text_of(facts["epoch"])},
-      {"state", facts["finished"].get<bool>() ? "finished" + (reason.empty() ? "" : ": " + reason) : "to be continued"},
+      {"state", facts["finished"].get<bool>() ? "finished" + (reason.empty() ? "" : ": " + reason) : "not finished"},
       {"best", facts["best"].is_null() ? "-" : text_of(facts["best"]) + " at epoch " + text_of(facts["best_epoch"])},
       {"training time", human_seconds(facts["training_seconds"].get<double>())},
       {"seed", text_of(facts["seed"])},
@@ -56,8 +56,7 @@ std::string checkpoint_text(const Json& facts) {
   out += table(rows);
   if (!facts["last_metrics"].empty()) out += "\nLast metrics\n" + attributes_text(facts["last_metrics"]);
   return out + "\nWeights\n" + contents_text(facts["weights"]) + "\nAttributes\n" +
-         attributes_text(facts["attributes"]) +
-         "\nThe configuration is in the file: lockstep info --checkpoint FILE --json\n";
+         attributes_text(facts["attributes"]) + "\nTo see the configuration: lockstep info --checkpoint FILE --json\n";
 }
 
 }  // namespace lockstep::apps

@@ -1,9 +1,10 @@
 #include <array>
+#include <sstream>
 
 #include "apps/lockstep/describe.hpp"
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/io/h5.hpp"
+#include "lockstep/prep/format.hpp"
 
 namespace lockstep::apps {
 
@@ -37,16 +38,10 @@ Json columns_of(const H5File& file, const std::string& side) {
 
 Json dataset_facts(const std::filesystem::path& path) {
   const H5File file = H5File::open(path);
-  const Json attributes = attributes_of(file, "/");
-  const std::string format =
-      attributes.contains("format") && attributes["format"].is_string() ? attributes["format"].get<std::string>() : "";
-  require_data(format.starts_with("lockstep-") && format.ends_with("-data"), "'", path.string(),
-               "': ", format.empty() ? "no attribute 'format'" : "format is '" + format + "'",
-               ", so it is not a prepared data set; make one with lockstep-prep");
   Json facts = {{"file", path.string()},
                 {"size_bytes", std::filesystem::file_size(path)},
-                {"format", format},
-                {"attributes", attributes},
+                {"format", prep::format_of(file).format.name},
+                {"attributes", attributes_of(file, "/")},
                 {"datasets", contents_of(file, "/")}};
   if (file.has("/split")) {
     std::array<std::int64_t, 3> counts{};
@@ -63,26 +58,10 @@ Json dataset_facts(const std::filesystem::path& path) {
 }
 
 std::string dataset_text(const Json& facts) {
-  std::string out = text_of(facts["file"]) + ": " + text_of(facts["format"]) + ", " +
-                    human_bytes(facts["size_bytes"].get<double>()) + "\n";
-  if (facts.contains("split")) {
-    std::vector<std::vector<std::string>> rows;
-    for (const auto& [split, count] : facts["split"].items()) rows.push_back({split, text_of(count)});
-    out += "\nRows\n" + table(rows);
-  }
-  for (const char* side : {"inputs", "outputs"}) {
-    if (!facts.contains(side)) continue;
-    std::vector<std::vector<std::string>> rows = {{"name", "unit", "mean", "std", "CF name"}};
-    const auto cell = [](const Json& column, const char* key) {
-      return column.contains(key) ? text_of(column[key]) : std::string("-");
-    };
-    for (const Json& column : facts[side])
-      rows.push_back(
-          {cell(column, "name"), cell(column, "unit"), cell(column, "mean"), cell(column, "std"), cell(column, "cf")});
-    out += std::string("\n") + (side[0] == 'i' ? "Inputs" : "Outputs") + "\n" + table(rows);
-  }
-  return out + "\nAttributes\n" + attributes_text(facts["attributes"]) + "\nDatasets\n" +
-         contents_text(facts["datasets"]);
+  const H5File file = H5File::open(facts["file"].get<std::string>());
+  std::ostringstream page;
+  prep::format_of(file).describe(file, page);
+  return std::move(page).str();
 }
 
 }  // namespace lockstep::apps

@@ -4,6 +4,7 @@
 
 #include "apps/lockstep/commands.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
@@ -20,23 +21,43 @@ namespace {
 struct EvalArguments {
   RunConfig config;
   std::string checkpoint, split;
-  bool json = false;
+  bool json = false, other_data = false;
 };
 
 Options make_options(EvalArguments& a) {
   Options options(
       "lockstep eval", "Evaluate a checkpoint on all ranks together.",
-      "Without --config the configuration is the one that the checkpoint holds. The weights are the averaged "
-      "ones when the run kept an average. The figures do not depend on the number of ranks or threads.");
-  options.add("checkpoint", &a.checkpoint, "", "checkpoint whose weights are evaluated").value_name("FILE").required();
-  options.choice("split", &a.split, "test", {"train", "val", "test"}, "which samples of the data set");
+      "Without --config the command uses the configuration of the checkpoint. It uses the averaged weights if the "
+      "checkpoint has them. The metrics do not depend on the number of ranks or threads.");
+  options.add("checkpoint", &a.checkpoint, "", "checkpoint to evaluate").value_name("FILE").required();
+  options.choice("split", &a.split, "test", {"train", "val", "test"},
+                 "split of the data set; train: emulator and har only");
+  options.add("other-data", &a.other_data, false,
+              "accept another data set than that of the training; its users, items or puzzles must have the same numbers");
   options.add("json", &a.json, false, "print one JSON object");
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5",
-                  "the figures of the test samples");
+                  "the metrics of the test samples");
   return options;
 }
 
-void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metric>& metrics) {
+void print(const MetricTable& table) {
+  std::size_t label = 0;
+  for (const std::string& row : table.rows) label = std::max(label, row.size());
+  const std::size_t count = table.columns.size();
+  std::cout << table.name << "\n" << std::string(label + 2, ' ');
+  for (const std::string& column : table.columns) std::cout << "  " << std::setw(6) << std::right << column;
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
+    std::cout << "\n  " << std::setw(static_cast<int>(label)) << std::left << table.rows[r];
+    for (std::size_t c = 0; c < count; ++c) {
+      const int width = static_cast<int>(std::max<std::size_t>(6, table.columns[c].size()));
+      std::cout << "  " << std::setw(width) << std::right << join(table.values[r * count + c]);
+    }
+  }
+  std::cout << "\n";
+}
+
+void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metric>& metrics,
+           const std::vector<MetricTable>& tables) {
   if (a.json) {
     nlohmann::ordered_json values;
     for (const Metric& m : metrics) values[m.name] = m.value;
@@ -45,7 +66,7 @@ void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metri
                                         {"split", a.split},
                                         {"samples", samples},
                                         {"metrics", values}}
-                     .dump()
+                     .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
               << "\n";
     return;
   }
@@ -54,20 +75,27 @@ void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metri
   for (const Metric& m : metrics) width = std::max(width, m.name.size());
   for (const Metric& m : metrics)
     std::cout << "  " << std::left << std::setw(static_cast<int>(width)) << m.name << "  " << join(m.value) << "\n";
+  for (const MetricTable& table : tables) print(table);
 }
 
-/// The evaluation as one rank of it.
+/// The evaluation on one rank.
 int eval(World& world, const EvalArguments& a, const CheckpointReader& reader) {
   const int threads = choose_threads(world, a.config.run.threads);
   const auto placement = make_node_placement(world);
-  const auto model = load_model(world, a.config, *placement, &reader.file());
+  const auto model = load_task(world, a.config, *placement, &reader.file());
   const Split split = a.split == "train" ? Split::train : a.split == "val" ? Split::validation : Split::test;
   world.together("loading the weights", [&] {
+    require_usage(model->evaluates(split), "option split = ", a.split, ": model.kind = ", model->kind(),
+                  " evaluates held-out samples only; choose val or test");
+    if (!a.other_data) reader.require_data_of(*model, a.config.data.path);
     reader.load_average_or_weights(model->params());
     require_data(model->size(split) > 0, a.config.data.path, ": it has no ", name(split), " samples");
   });
-  const std::vector<Metric> metrics = evaluate(world.communicator(), *model, split, threads);
-  if (world.rank() == 0) print(a, model->size(split), metrics);
+  std::vector<MetricTable> tables;
+  const std::vector<Metric> metrics = evaluate(world.communicator(), *model, split, threads, &tables);
+  if (split == Split::validation && model->validates_on_test())
+    log::warning(a.config.data.path, ": it has no validation samples; these metrics are of test samples");
+  if (world.rank() == 0) print(a, model->size(split), metrics, tables);
   return 0;
 }
 

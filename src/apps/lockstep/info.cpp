@@ -53,7 +53,8 @@ Json machine(World& world) {
                      {"gpus", gpus()},
                      {"OMP_NUM_THREADS", threads == nullptr ? Json() : Json(threads)}};
   Json ranks = Json::array();
-  for (const auto& text : world.communicator().all_gather_text(mine.dump(), "machine facts"))
+  for (const auto& text :
+       world.communicator().all_gather_text(mine.dump(-1, ' ', false, Json::error_handler_t::replace), "machine facts"))
     ranks.push_back(Json::parse(text));
   const BuildInfo& build = build_info();
   Json isas = Json::array();
@@ -116,7 +117,9 @@ int run_info(World& world, const Args& args) {
       require_usage(checkpoint.empty() || dataset.empty(), "options checkpoint and dataset: give one of them");
       if (world.rank() != 0) return;
       const Json facts = checkpoint.empty() ? dataset_facts(dataset) : checkpoint_facts(checkpoint);
-      text = as_json ? facts.dump(2) + "\n" : checkpoint.empty() ? dataset_text(facts) : checkpoint_text(facts);
+      text = as_json              ? facts.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
+             : checkpoint.empty() ? dataset_text(facts)
+                                  : checkpoint_text(facts);
     });
   }
   if (world.rank() == 0) std::cout << text;

@@ -3,11 +3,12 @@
 #include <iostream>
 
 #include "apps/lockstep/commands.hpp"
-#include "apps/lockstep/emulator_rows.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/stopwatch.hpp"
-#include "lockstep/models/emulator_operators.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/models/emulator/emulator_operators.hpp"
+#include "lockstep/tasks/emulator/emulator_rows.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
 
@@ -21,9 +22,9 @@ struct Arguments : EmulatorFiles {
   double min_abs_latitude = 0;
 };
 
-/// Which inputs count, from the names of those that do not.
+/// 1 for each input, except 0 for those of background-only.
 std::vector<std::uint8_t> active_inputs(const Arguments& a, const TrainedEmulator& emulator) {
-  const std::vector<std::string>& names = emulator.card.variables.input_names;
+  const std::vector<std::string>& names = emulator.metadata.variables.input_names;
   std::vector<std::uint8_t> active(names.size(), 1);
   for (const std::string& name : a.background_only) {
     const auto at = std::find(names.begin(), names.end(), name);
@@ -33,7 +34,7 @@ std::vector<std::uint8_t> active_inputs(const Arguments& a, const TrainedEmulato
   return active;
 }
 
-/// Where a node's mask value comes from: the input's /mask, or the column of /x that the emulator's card names.
+/// Where a node's mask value comes from: the input's /mask, or the column of /x that the emulator's metadata names.
 struct MaskSource {
   bool dataset = false;
   std::int64_t column = -1;
@@ -46,14 +47,15 @@ class Run {
   Run(World& world, const Arguments& a, const TrainedEmulator& emulator, int threads)
       : a_(a), emulator_(emulator), in_(emulator.network.arch().n_in), out_(emulator.network.arch().n_out) {
     world.together("opening the input", [&] {
+      if (world.rank() == 0) require_writable(a.output, {a.input, a.checkpoint, a.model_file});
       rows_ = std::make_unique<InputRows>(a.input, emulator);
       has_dx_ = rows_->has("/dx", in_);
       has_dy_ = rows_->has("/dy", out_);
-      find_mask(emulator.card.mask);
+      find_mask(emulator.metadata.mask);
       OperatorOptions options;
       options.active_inputs = active_inputs(a, emulator);
-      options.mask_min = a.domain.empty() ? emulator.card.mask.min : a.domain.front();
-      options.mask_max = a.domain.empty() ? emulator.card.mask.max : a.domain.back();
+      options.mask_min = a.domain.empty() ? emulator.metadata.mask.min : a.domain.front();
+      options.mask_max = a.domain.empty() ? emulator.metadata.mask.max : a.domain.back();
       options.min_abs_latitude = a.min_abs_latitude;
       options.threads = threads;
       operators_ = std::make_unique<EmulatorOperators<T>>(emulator.network, options);
@@ -75,8 +77,8 @@ class Run {
           world.together("adjoint test", [&] { check_adjoint(); });
         },
         [&](H5File& file) {
-          file.write_text("/vars/input_names", emulator_.card.variables.input_names);
-          file.write_text("/vars/output_names", emulator_.card.variables.output_names);
+          file.write_text("/vars/input_names", emulator_.metadata.variables.input_names);
+          file.write_text("/vars/output_names", emulator_.metadata.variables.output_names);
           file.set_attribute("/", "adjoint_lhs", sums_[0]);
           file.set_attribute("/", "adjoint_rhs", sums_[1]);
         });
@@ -87,7 +89,7 @@ class Run {
   void find_mask(const EmulatorMask& mask) {
     mask_.dataset = rows_->has("/mask", 0);
     if (!mask_.dataset && !mask.variable.empty()) {
-      const std::vector<std::string>& names = emulator_.card.variables.input_names;
+      const std::vector<std::string>& names = emulator_.metadata.variables.input_names;
       const auto at = std::find(names.begin(), names.end(), mask.variable);
       if (at != names.end()) mask_.column = at - names.begin();
     }
@@ -135,7 +137,7 @@ class Run {
     for (std::size_t k = 0; k < w.size(); ++k) sum[0] += static_cast<double>(tl[k]) * static_cast<double>(w[k]);
     for (std::size_t k = 0; k < dx.size(); ++k) {
       if (ad[k] != 0)
-        sum[1] += static_cast<double>(dx[k]) * static_cast<double>(ad[k]);  // not where a masked dx may be anything
+        sum[1] += static_cast<double>(dx[k]) * static_cast<double>(ad[k]);  // skips masked nodes, whose dx is arbitrary
     }
   }
 
@@ -186,29 +188,29 @@ class Run {
 
 int run_jacobian(World& world, const Args& args) {
   Arguments a;
-  Options options("lockstep jacobian", "Jacobians, tangents and adjoints of a trained emulator at given states.",
-                  "The input is an HDF5 file with /x (rows, inputs) in physical units; a prepared data set is one. The "
-                  "output gets /jac, d y_norm / d z, and "
-                  "/jac_physical, d y / d x, (rows, outputs, inputs); with /dx (rows, inputs) in the input also /tl = "
-                  "K dx, with /dy (rows, outputs) also "
-                  "/ad = K^T dy. Nodes outside the domain (by /mask, or by the emulator's mask variable) have a zero "
-                  "Jacobian. The adjoint test "
-                  "<K dx, dy> = <dx, K^T dy> is always made over all rows; if it fails no output is written. The rows "
-                  "are dealt out to all ranks.");
+  Options options(
+      "lockstep jacobian", "Jacobians, tangents and adjoints of a trained emulator at given states.",
+      "The input is an HDF5 file, such as a prepared data set, with /x (rows, inputs) in physical units. The "
+      "output has /jac, d y_norm / d z, and /jac_physical, d y / d x, both (rows, outputs, inputs). If the "
+      "input has /dx (rows, inputs) the output also has /tl = K dx; if it has /dy (rows, outputs), /ad = K^T "
+      "dy. Nodes outside the domain (by /mask, or the emulator's mask variable) have a zero Jacobian. The "
+      "command always makes the adjoint test <K dx, dy> = <dx, K^T dy> over all rows, and writes no output "
+      "if it fails. The ranks share the rows.");
   add_file_options(options, a, "Jacobians");
   options.add("background-only", &a.background_only, {}, "inputs without sensitivity").value_name("NAME,...");
-  options.add("domain", &a.domain, {}, "smallest and largest mask value that counts, instead of the emulator's own")
+  options
+      .add("domain", &a.domain, {}, "smallest and largest mask value of the domain, instead of those of the emulator")
       .value_name("MIN,MAX");
   options
       .add("min-abs-latitude", &a.min_abs_latitude, 0, between(0, 90),
-           "zero Jacobian nearer to the equator than this (by /lat)")
+           "zero Jacobian at latitudes (of /lat) nearer to the equator than this")
       .unit("degrees");
   options.example("lockstep jacobian --checkpoint runs/ice/checkpoints/best.h5 --input states.h5 --output jacobians.h5",
                   "the best weights of a run");
   options.example(
       "lockstep jacobian --model-file ice.lsem --input states.h5 --output j.h5 --background-only tair,tsfc "
       "--min-abs-latitude 40",
-      "what a balance operator of the polar regions needs");
+      "for a balance operator of the polar regions");
   if (!parse(world, options, args, a.config)) return 0;
   world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
   world.together("reading the options", [&] {

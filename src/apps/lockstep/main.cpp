@@ -47,10 +47,13 @@ int main(int argc, char** argv) {
   lockstep::apps::limit_spinning(argv);
   try {
     lockstep::World world(&argc, &argv);
-    const lockstep::apps::Args args(argv + std::min(argc, 1), argv + argc);
+    const lockstep::Args args(argv + std::min(argc, 1), argv + argc);
     return world.run([&] { return lockstep::apps::run(world, args); });
   } catch (const lockstep::Error& e) {  // the world itself could not be made
     lockstep::log::error(e.what());
     return static_cast<int>(e.fault());
+  } catch (const std::exception& e) {
+    lockstep::log::error(lockstep::log::unexpected(e));
+    return static_cast<int>(lockstep::Fault::internal);
   }
 }

@@ -14,7 +14,7 @@ namespace lockstep::apps {
 
 namespace {
 
-/// Wall time since the kernel started this process, to 10 ms; 0 where /proc does not tell. Units: seconds.
+/// Wall time since the start of this process, to 10 ms; 0 without /proc. Units: seconds.
 double process_age_s() {
   std::ifstream stat("/proc/self/stat"), uptime("/proc/uptime");
   std::string line;
@@ -26,14 +26,14 @@ double process_age_s() {
   return up - std::atof(field.c_str()) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-/// Memory of this process as it is now: the data set and what a step works with.
+/// Resident memory of this process.
 double resident_bytes() {
   long pages = 0, resident = 0;
   std::ifstream("/proc/self/statm") >> pages >> resident;
   return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
 }
 
-/// Seconds per all-reduce of the gradient's elements with nothing else going on: the median of this rank.
+/// Median time of an all-reduce of so many elements without computation, on this rank. Units: seconds.
 template <class T>
 double all_reduce_s(Communicator& comm, std::int64_t elements) {
   constexpr int kWarmup = 3, kMost = 200;
@@ -50,7 +50,7 @@ double all_reduce_s(Communicator& comm, std::int64_t elements) {
   return quantile(times);
 }
 
-/// One training, step after step, from its beginning.
+/// A training, step by step.
 class Steps {
  public:
   struct Times {
@@ -58,17 +58,20 @@ class Steps {
     std::int64_t samples = 0;
   };
 
-  Steps(World& world, const RunConfig& config, Model& model, int threads, std::int64_t from)
+  Steps(World& world, const RunConfig& config, Task& model, int threads, std::int64_t from)
       : lr_(config.scaled_lr(world.size())) {
     world.together("preparing the training", [&] {
-      program_ = make_program(world, config, model, threads);
+      program_ = model.make_program(world, config, threads);
       require_usage(from < program_->epoch_length(), "option from_step = ", from, ": an epoch has ",
                     program_->epoch_length(), " steps");
     });
     state_.step = state_.position = from;
   }
   Times next() {
-    if (state_.position == program_->epoch_length()) state_.position = 0, ++state_.epoch;
+    if (state_.position == program_->epoch_length()) {
+      state_.position = 0;
+      ++state_.epoch;
+    }
     const Stopwatch watch;
     const StepResult done = program_->step(state_, lr_, nullptr, 0);
     state_.position += done.advance;
@@ -97,11 +100,12 @@ std::int64_t repetitions(Communicator& comm, double each_s, double seconds, std:
   return std::max(least, static_cast<std::int64_t>(seconds / std::max(slowest, 1e-9)));
 }
 
-StepMeasurement measure_step(World& world, const RunConfig& config, Model& model, int threads,
+StepMeasurement measure_step(World& world, const RunConfig& config, Task& model, int threads,
                              const StepBudget& budget) {
   Communicator& comm = world.communicator();
   StepMeasurement m;
-  m.ranks = world.size(), m.threads = threads;
+  m.ranks = world.size();
+  m.threads = threads;
   m.batch = config.global_batch(world.size()) * config.batch.accumulate;
   m.rows = model.size(Split::train);
   Steps training(world, config, model, threads, budget.from_step);
@@ -127,15 +131,22 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Model& model
     walls.push_back(t.whole);
     reductions.push_back(t.reduce);
     samples += t.samples;
-    sum.whole += t.whole, sum.compute += t.compute, sum.reduce += t.reduce, sum.update += t.update;
+    sum.whole += t.whole;
+    sum.compute += t.compute;
+    sum.reduce += t.reduce;
+    sum.update += t.update;
     if ((i + 1) % window == 0)
       m.samples_per_s.push_back(static_cast<double>(std::exchange(samples, 0)) / since_window.restart());
   }
   const auto mean = [&](double seconds) {
     return comm.all_reduced(seconds, ReduceOp::sum, "phase times") / static_cast<double>(comm.size() * m.steps);
   };
-  m.median_s = quantile(walls), m.p95_s = quantile(walls, 0.95), m.mean_s = mean(sum.whole);
-  m.compute_s = mean(sum.compute), m.reduce_s = mean(sum.reduce), m.update_s = mean(sum.update);
+  m.median_s = quantile(walls);
+  m.p95_s = quantile(walls, 0.95);
+  m.mean_s = mean(sum.whole);
+  m.compute_s = mean(sum.compute);
+  m.reduce_s = mean(sum.reduce);
+  m.update_s = mean(sum.update);
   comm.all_reduce(std::span<double>(reductions), ReduceOp::min, "times of reductions");
   m.exposed_s = quantile(reductions);
   const Device device = model.params().device();

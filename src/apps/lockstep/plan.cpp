@@ -25,7 +25,7 @@ struct PlanArguments {
   double rate = 0;
 };
 
-/// Samples per second of the last record of training in the run directory, or 0.
+/// Samples per second in the last training record of the run directory, or 0.
 double measured_rate(const std::string& run_dir) {
   std::ifstream in(std::filesystem::path(run_dir) / "metrics.jsonl");
   double rate = 0;
@@ -38,12 +38,12 @@ double measured_rate(const std::string& run_dir) {
   return rate;
 }
 
-void print(const PlanArguments& a, const ModelNeeds& needs) {
+void print(const PlanArguments& a, const TaskNeeds& needs) {
   const RunConfig& c = a.config;
   const auto element = static_cast<double>(size_bytes(c.dtype()));
   const auto parameters = static_cast<double>(needs.parameters);
   const std::int64_t per_node = a.ranks_per_node > 0 ? a.ranks_per_node : a.ranks;
-  const bool on_gpu = c.run.device == "cuda";  // all of a rank's batch at once, and the gradient is summed where it is
+  const bool on_gpu = c.run.device == "cuda";  // a rank computes its batch at once and sums the gradient in place
   const std::int64_t threads =
       on_gpu
           ? 1
@@ -89,17 +89,17 @@ void print(const PlanArguments& a, const ModelNeeds& needs) {
       on_gpu ? static_cast<double>(gpu_count() > 0 ? gpu_memory(0).total : 0)
              : static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
   const double of_ranks = on_gpu ? memory : (memory - needs.data_bytes) / static_cast<double>(per_node);
-  const double room = of_ranks - (rank - activations);
+  const double free = of_ranks - (rank - activations);
   const auto largest =
-      static_cast<std::int64_t>(std::clamp(room / per_batch_sample, 0.0, static_cast<double>(needs.train_samples)));
+      static_cast<std::int64_t>(std::clamp(free / per_batch_sample, 0.0, static_cast<double>(needs.train_samples)));
   row(on_gpu ? "this GPU has" : "this machine has", memory,
       memory == 0 ? "no GPU here"
-      : room <= 0 ? "too little for this configuration"
+      : free <= 0 ? "too little for this configuration"
                   : join("largest batch: ", largest,
                          largest == needs.train_samples ? " samples, the whole training split" : " samples"));
   std::cout << "\nOn disk\n";
   row("a checkpoint", weights + state + average + 100 * 1024,
-      join("about; ", c.checkpoint.keep, " are kept beside best and final"));
+      join("about; ", c.checkpoint.keep, " are kept, in addition to best and final"));
 
   const std::int64_t per_step = batch * c.batch.accumulate, per_epoch = (needs.train_samples + per_step - 1) / per_step;
   std::cout << "\nTime\n  " << per_epoch << " steps per epoch, " << c.train.epochs << " epochs\n";
@@ -108,9 +108,9 @@ void print(const PlanArguments& a, const ModelNeeds& needs) {
     std::cout << "  at " << join(rate) << " samples/s (" << (a.rate > 0 ? "--rate" : "measured in " + c.run.dir)
               << "): " << human_seconds(static_cast<double>(needs.train_samples) / rate) << " per epoch, "
               << human_seconds(static_cast<double>(needs.train_samples) * static_cast<double>(c.train.epochs) / rate)
-              << " in all, evaluations apart\n";
+              << " in all, without evaluations\n";
   } else {
-    std::cout << "  no measured rate: give --rate, or the --run-dir of an earlier run\n";
+    std::cout << "  no measured rate: set --rate, or --run-dir of an earlier run\n";
   }
 }
 
@@ -118,20 +118,23 @@ void print(const PlanArguments& a, const ModelNeeds& needs) {
 
 int run_plan(World& world, const Args& args) {
   PlanArguments a;
-  Options options("lockstep plan",
-                  "What a run will need, before it starts: memory by category, largest batch, checkpoint size, time.",
-                  "Nothing is allocated or trained; of the data set only the header and the split are read.");
+  Options options(
+      "lockstep plan",
+      "Estimate the needs of a run before it starts: memory by category, largest batch, checkpoint size, time.",
+      "The command reads only the header and the split of the data set. It neither allocates the model nor "
+      "trains.");
   options.add("ranks", &a.ranks, 1, at_least(1), "ranks of the planned run");
-  options.add("ranks_per_node", &a.ranks_per_node, 0, non_negative, "how many of them share a node; 0: all");
-  options.add("rate", &a.rate, 0, non_negative, "samples per second of all ranks; 0: from metrics.jsonl of run.dir");
+  options.add("ranks_per_node", &a.ranks_per_node, 0, non_negative, "ranks per node; 0: all on one node");
+  options.add("rate", &a.rate, 0, non_negative,
+              "samples per second of all ranks; 0: read from metrics.jsonl of run.dir");
   options.example("lockstep plan --config configs/emulator-icecolumn.ini --ranks 64 --ranks-per-node 8",
                   "a run on eight nodes");
   if (!parse(world, options, args, a.config)) return 0;
   world.together("planning", [&] {
     check(a.config);
     if (world.rank() == 0)
-      print(a, a.config.model->needs(a.config.data.path,
-                                     a.config.model_kind == "kgat" ? a.config.dtype() : a.config.storage()));
+      print(a, a.config.task->needs(a.config.data.path,
+                                    a.config.model_kind == "kgat" ? a.config.dtype() : a.config.storage()));
   });
   return 0;
 }

@@ -1,38 +1,18 @@
-#include "apps/lockstep/predict.hpp"
-
-#include <string>
-
+#include "apps/lockstep/commands.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/comm/world.hpp"
+#include "lockstep/tasks/registry.hpp"
 
 namespace lockstep::apps {
 
-namespace {
-
-struct Predictor {
-  const char* kind;  ///< model.kind
-  int (*run)(World&, const Args&);
-};
-constexpr Predictor kPredictors[] = {
-    {"bprmf", predict_items},
-    {"emulator", predict_emulator},
-    {"hrm", predict_hrm},
-    {"kgat", predict_items},
-    {"sasrec", predict_sequence},
-    {"tisasrec", predict_sequence},
-};
-
-}  // namespace
-
 int run_predict(World& world, const Args& args) {
-  const std::string kind = model_kind(world, args);
-  for (const Predictor& predictor : kPredictors) {
-    if (kind == predictor.kind) return predictor.run(world, args);
-  }
+  const std::string name = model_kind(world, args);
+  const TaskKind* kind = nullptr;
   world.together("choosing the model", [&] {
-    throw Error(Fault::usage, join("lockstep predict: nothing to predict with a model of kind ", kind));
+    kind = &task_kind(name);
+    require_usage(kind->predict != nullptr, "lockstep predict: not available for model.kind = ", name);
   });
-  return 0;
+  return kind->predict(world, args);
 }
 
 }  // namespace lockstep::apps

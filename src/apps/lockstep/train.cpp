@@ -1,14 +1,19 @@
+#include <cstdlib>
 #include <filesystem>
+#include <span>
+#include <string_view>
 
 #include "apps/lockstep/commands.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/report/run_log.hpp"
 #include "lockstep/train/run_config.hpp"
-#include "lockstep/train/run_log.hpp"
 #include "lockstep/train/signals.hpp"
 #include "lockstep/train/trainer.hpp"
 
@@ -17,14 +22,15 @@ namespace lockstep::apps {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr const char* kStartFile = ".start";
 
 std::string default_run_dir(const Args& args) {
   const std::vector<std::string> files = Options::config_files(args);
   return (fs::path("runs") / (files.empty() ? fs::path("run") : fs::path(files.back()).stem())).string();
 }
 
-/// The checkpoint to continue from, or nothing. On rank 0; says which were refused and why.
-fs::path choose_checkpoint(const Options& options, const RunConfig& config) {
+/// The checkpoint to continue from, or "". Logs the refused ones and why. Sets config.first_devices. Call it on rank 0.
+fs::path choose_checkpoint(const Options& options, RunConfig& config) {
   const CheckpointFolder folder(config.run.dir);
   fs::path chosen = config.run.resume;
   if (config.run.resume == "never") return {};
@@ -33,28 +39,56 @@ fs::path choose_checkpoint(const Options& options, const RunConfig& config) {
     std::vector<CheckpointFolder::Rejected> rejected;
     chosen = folder.newest_whole(rejected);
     for (const auto& [path, reason] : rejected) log::warning("checkpoint ", path.string(), " is refused: ", reason);
-    require_data(!chosen.empty() || rejected.empty(), "run directory '", config.run.dir,
-                 "': none of its checkpoints is whole; --resume never begins again (and keeps what is there)");
+    require_data(
+        !chosen.empty() || rejected.empty(), "run directory '", config.run.dir,
+        "': none of its checkpoints is whole; use --resume never to start again (the existing files are kept)");
     if (chosen.empty()) return {};
   }
   const CheckpointReader reader(chosen);
   std::string list;
   for (const std::string& key : options.differences(reader.config(), chosen.string())) list += "\n  " + key;
   require_usage(list.empty(), "checkpoint ", chosen.string(), " is of another configuration:", list);
+  config.first_devices = reader.devices();
   log::info("continuing from ", chosen.string(), ", step ", reader.state().step);
   return chosen;
 }
 
-/// The run as one rank of it, from the loading of the data to the last evaluation.
-int train(World& world, const RunConfig& config, const Options& options) {
+/// Slurm repeats the command of a requeued job. `--resume FILE` and `--resume never` hold for its first start; a later one
+/// continues from what the job has written since. Otherwise each start would lose the work of the one before. Call it on
+/// rank 0.
+bool continues_its_own_job(const fs::path& run_dir, const std::string& start) {
+  const char* restarts = std::getenv("SLURM_RESTART_COUNT");
+  const fs::path file = run_dir / kStartFile;
+  if (restarts == nullptr || std::string_view(restarts) == "0" || !fs::exists(file) || read_text_file(file) != start)
+    return false;
+  std::error_code failed;
+  const auto first_start = fs::last_write_time(file);
+  for (const auto& entry : fs::directory_iterator(CheckpointFolder(run_dir).path(), failed))
+    if (entry.path().extension() == ".h5" && entry.last_write_time() > first_start) return true;
+  return false;
+}
+
+/// Call it on rank 0.
+void open_directory(RunConfig& config, const Options& options) {
+  const char* job = std::getenv("SLURM_JOB_ID");
+  const bool once = config.run.resume != "auto" && job != nullptr;
+  const std::string start = once ? join("job ", job, ", --resume ", config.run.resume, "\n") : "";
+  if (once && continues_its_own_job(config.run.dir, start)) {
+    log::info("--resume ", config.run.resume, " was for the first start of job ", job,
+              ": this start continues the job");
+    config.run.resume = "auto";
+  }
+  open_run_directory(config.run.dir, options, config.run.resume == "never" ? RunStart::fresh : RunStart::resume);
+  if (once && config.run.resume != "auto") write_text_atomically(fs::path(config.run.dir) / kStartFile, start);
+}
+
+/// The run on one rank, from loading the data to the last evaluation.
+///
+/// checkpoint  to continue from, or ""
+int train(World& world, const RunConfig& config, const fs::path& checkpoint) {
   const auto placement = make_node_placement(world);
-  const auto model = load_model(world, config, *placement);
+  const auto model = load_task(world, config, *placement);
   Trainer trainer(world, config, *model);
-  fs::path checkpoint;
-  world.together("choosing the checkpoint", [&] {
-    if (world.rank() == 0) checkpoint = choose_checkpoint(options, config);
-  });
-  checkpoint = world.communicator().broadcast_text(checkpoint.string(), 0, "checkpoint's name");
   if (!checkpoint.empty()) trainer.resume(checkpoint);
 
   RunFacts facts{.title = std::string(model->kind()) + ", " + fs::path(config.data.path).filename().string(),
@@ -66,10 +100,16 @@ int train(World& world, const RunConfig& config, const Options& options) {
   RunLog log;
   world.together("opening the log", [&] {
     if (world.rank() != 0) return;
+    if (config.resumes_file()) {
+      const fs::path place = CheckpointFolder(config.run.dir).set_aside_after(facts.resumed_at);
+      if (!place.empty())
+        log::info("moved the checkpoints after step ", facts.resumed_at, " to ", place.string(),
+                  "; this run takes their place");
+    }
     log = RunLog(config.run.dir, facts);
     for (const auto& [what, value] : facts.facts) log::info(what, ": ", value);
   });
-  return trainer.run(log, config.run.dir) == Outcome::interrupted ? kExitInterrupted : 0;
+  return trainer.run(log, config.run.dir) == Outcome::interrupted ? kExitInterrupted : kExitDone;
 }
 
 }  // namespace
@@ -78,14 +118,14 @@ int run_train(World& world, const Args& args) {
   RunConfig config;
   Options options(
       "lockstep train", "Train a model on all ranks together.",
-      "Each step computes the gradient of one global batch, shared among all ranks and threads, and all ranks "
-      "take the same optimizer step. A run continues by itself from the newest whole checkpoint of its run "
-      "directory. SIGTERM and SIGUSR1 stop it after the step under way, with a checkpoint and exit code 85.");
+      "In each step all ranks and threads together compute the gradient of one global batch, and all ranks take the "
+      "same optimizer step. A run continues automatically from the newest whole checkpoint of its run directory. "
+      "SIGTERM and SIGUSR1 stop it after the current step, with a checkpoint and exit code 85.");
   options.example("mpirun -n 2 lockstep train --config configs/emulator-icecolumn.ini", "train on two ranks");
   options.example("lockstep train --config run.ini --set optim.lr=0.002 --run-dir runs/lr2",
                   "another learning rate, another directory");
   if (!parse(world, options, args, config)) return 0;
-  const StopSignals signals;  // one that comes while data load stops the run after its first step
+  const StopSignals signals;  // a signal during the loading of the data stops the run after its first step
   if (config.run.dir.empty()) config.run.dir = default_run_dir(args);
   config.text = options.ini();
   log::set_all_ranks(config.run.all_ranks_log);
@@ -94,9 +134,17 @@ int run_train(World& world, const Args& args) {
   world.together("opening the run directory", [&] {
     check(config);
     if (world.rank() != 0) return;
-    open_run_directory(config.run.dir, options, config.run.resume == "never" ? RunStart::fresh : RunStart::resume);
+    open_directory(config, options);
   });
-  return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, options); });
+  // Before the model is made: batch and learning rate are those of the checkpoint's run.
+  fs::path checkpoint;
+  world.together("choosing the checkpoint", [&] {
+    if (world.rank() == 0) checkpoint = choose_checkpoint(options, config);
+  });
+  Communicator& comm = world.communicator();
+  checkpoint = comm.broadcast_text(checkpoint.string(), 0, "checkpoint's name");
+  comm.broadcast(std::as_writable_bytes(std::span(&config.first_devices, 1)), 0, "number of devices");
+  return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, checkpoint); });
 }
 
 }  // namespace lockstep::apps

@@ -1,9 +1,11 @@
-#include "lockstep/train/verify.hpp"
+#include "lockstep/tasks/verify.hpp"
 
 #include <iostream>
 
 #include "apps/lockstep/commands.hpp"
+#include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/prep/reference.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep::apps {
@@ -12,22 +14,21 @@ int run_verify(World& world, const Args& args) {
   std::string model, golden, device, precision;
   std::int64_t threads = 1;
   VerifyOptions how;
-  Options options("lockstep verify",
-                  "Compare this program with a reference file: values, losses, gradients, optimizer steps, products.",
-                  "A row per array: the largest difference relative to the largest reference value, what is allowed, "
-                  "and the worst element. "
-                  "Exit code 0 only if every row holds. On several ranks each batch is split over them, and the same "
-                  "weights must come out.");
-  options.choice("model", &model, verifiable_models().front(), verifiable_models(),
-                 "model that the file is a reference of");
+  Options options(
+      "lockstep verify",
+      "Compare this program with a reference file: values, losses, gradients, optimizer steps, products.",
+      "The command prints one row per array: the largest difference relative to the largest reference value, "
+      "the tolerance and the worst element. The exit code is 0 only if all arrays agree. Several ranks split "
+      "each batch and must reach the same weights.");
+  options.choice("model", &model, verifiable_kinds().front(), verifiable_kinds(), "model of the reference file");
   options.add("golden", &golden, "", "reference file").value_name("FILE").required();
   options.add("double", &how.f64, false,
-              "compute in double and compare with the file's double-precision arrays, to 1e-12");
-  options.choice("device", &device, "cpu", {"cpu", "cuda"}, "where to compute");
+              "compute in double precision and compare with the double-precision arrays of the file, to 1e-12");
+  options.choice("device", &device, "cpu", {"cpu", "cuda"}, "device that computes");
   options.choice(
       "precision", &precision, "fp32", {"fp32", "tf32", "bf16", "fp16"},
-      "on GPUs: store values in 16 bits, or round the operands of products to tf32; compares the first batch, "
-      "with tolerances to match");
+      "GPUs only: store values in 16 bits, or round the operands of matrix products to tf32; compares the first batch, "
+      "with wider tolerances");
   options.add("threads", &threads, 1, between(1, 1024), "threads per rank");
   options.add("reproducible", &how.reproducible, false, "sum gradients in one fixed tree");
   options.example("lockstep verify --golden tests/golden/emulator_default.h5",
@@ -40,8 +41,12 @@ int run_verify(World& world, const Args& args) {
   how.tf32 = precision == "tf32";
   world.together("choosing the device", [&] { how.device = choose_device(world, device); });
 
-  VerifyReport report;
-  world.together("verifying", [&] { report = verify(world, model, golden, how); });
+  ReferenceReport report;
+  world.together("verifying", [&] {
+    report = verify(world, model, golden, how);
+    report.append(prep::verify_reference(H5File::open(golden)));
+    require_data(!report.rows().empty(), "verifying '", golden, "': it is no reference file of ", model);
+  });
   if (world.rank() == 0) std::cout << report.text() << std::flush;
   return report.passed() ? 0 : static_cast<int>(Fault::internal);
 }

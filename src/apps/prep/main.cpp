@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <iostream>
@@ -11,18 +10,18 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
-#include "lockstep/prep/golden_checks.hpp"
+#include "lockstep/prep/format.hpp"
+#include "lockstep/prep/reference.hpp"
 #include "lockstep/prep/source.hpp"
 
 namespace lockstep::prep {
 namespace {
 
 int run_check(const Args& args) {
-  Options options("lockstep-prep check",
-                  "Validates prepared files: schema, ranges, splits, what can be recomputed.");
+  Options options("lockstep-prep check", "Validate prepared files: schema, ranges, splits, derived values.");
   std::vector<std::string> files;
   options.positional("FILE.h5", &files, "prepared files", 1);
-  options.example("lockstep-prep check icecolumn.h5", "prints what is wrong; exit code 3 if anything is");
+  options.example("lockstep-prep check icecolumn.h5", "prints problems; exit code 3 if there are any");
   if (!options.parse(args)) return 0;
   std::size_t bad = 0;
   for (const auto& path : files) {
@@ -40,8 +39,7 @@ int run_check(const Args& args) {
 }
 
 int run_info(const Args& args) {
-  Options options("lockstep-prep info",
-                  "Shows what prepared files hold: rows, splits, contents, origin.");
+  Options options("lockstep-prep info", "Describe prepared files: rows, splits, contents, origin.");
   std::vector<std::string> files;
   options.positional("FILE.h5", &files, "prepared files", 1);
   options.example("lockstep-prep info icecolumn.h5", "a page about the file");
@@ -54,37 +52,35 @@ int run_info(const Args& args) {
 }
 
 int run_verify(const Args& args) {
-  Options options("lockstep-prep verify", "Compares the readers and the generators with a reference file.",
-                  "A reference of prepared emulator rows needs its raw NetCDF companions beside it. One row per array; exit "
-                  "code 1 if any fails.");
+  Options options("lockstep-prep verify", "Compare readers and generators with a reference file.",
+                  "A reference of prepared emulator rows needs its raw NetCDF files beside it. Prints one row per "
+                  "array; exit code 1 if "
+                  "any fails.");
   std::vector<std::string> golden;
   options.add("golden", &golden, {}, "reference files").value_name("FILE.h5,...").required();
   options.example("lockstep-prep verify --golden tests/golden/emulator_synth.h5", "the generators");
   if (!options.parse(args)) return 0;
-  std::size_t failed = 0, compared = 0;
+  std::size_t failed = 0;
   for (const auto& path : golden) {
-    for (const auto& row : check_golden(path)) {
-      std::printf("%-48s %-10s %-10s %s%s\n", row.tensor.c_str(), join(row.error).c_str(), join(row.tolerance).c_str(),
-                  row.holds() ? "ok" : "FAILED", row.note.empty() ? "" : (": " + row.note).c_str());
-      failed += !row.holds();
-      ++compared;
-    }
+    const ReferenceReport report = verify_reference(H5File::open(path));
+    require_data(!report.rows().empty(), "verifying '", path,
+                 "': it has no part that lockstep-prep can recompute; use lockstep verify");
+    std::cout << report.text() << std::flush;
+    failed += !report.passed();
   }
-  std::printf("%zu of %zu arrays agree\n", compared - failed, compared);
-  std::fflush(stdout);
-  require(failed == 0 && compared > 0, "verifying: ", failed, " of ", compared, " arrays differ");
+  require(failed == 0, "verifying: ", failed, " of ", golden.size(), " files do not agree");
   return 0;
 }
 
 struct Command {
   const char* name;
-  const char* usage;  ///< with what follows the name
+  const char* usage;  ///< name and arguments
   const char* summary;
   int (*run)(const Args&);
 };
 constexpr Command kCommands[] = {
     {"check", "check FILE.h5...", "validate prepared files", run_check},
-    {"info", "info FILE.h5...", "show what they hold", run_info},
+    {"info", "info FILE.h5...", "describe them", run_info},
     {"verify", "verify --golden FILE", "compare readers and generators with reference numbers", run_verify}};
 
 std::string overview() {
@@ -102,7 +98,7 @@ std::string overview() {
   return std::move(out).str();
 }
 
-/// The command or source of this name, with these words behind it.
+/// Runs the command or source of this name with these arguments.
 int dispatch(const std::string& name, const Args& args) {
   std::vector<std::string> names = {"help"};
   for (const Command& command : kCommands) {
@@ -121,7 +117,7 @@ int dispatch(const std::string& name, const Args& args) {
                                  near.empty() ? "; see lockstep-prep --help" : "; did you mean " + near + "?"));
 }
 
-/// What a command or source prints for `--help=form`.
+/// The output of a command or source for `--help=form`.
 std::string help_of(const std::string& name, const std::string& form) {
   Options::Capture capture;
   dispatch(name, {"--help=" + form});
@@ -146,8 +142,7 @@ int run_help(const Args& args) {
     std::cout << help_of(topic[0], "true");
   } else if (as_markdown) {
     std::cout << "# Options of lockstep-prep\n\nGenerated by `make docs` from the program's own table; `lockstep-prep "
-                 "NAME --help` "
-                 "prints the same.\n";
+                 "NAME --help` prints the same.\n";
     for (const auto& name : names) std::cout << "\n" << help_of(name, "markdown");
   } else if (!man.empty()) {
     std::error_code failed;
@@ -189,7 +184,7 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     log::error("out of memory");
   } catch (const std::exception& error) {
-    log::error(error.what());
+    log::error(log::unexpected(error));
   }
   return static_cast<int>(Fault::internal);
 }

@@ -69,7 +69,7 @@ says_once '(^| )error'
 # --- a full disk while checkpoints are written
 if mkdir small && mount -t tmpfs -o size=300k none small 2>/dev/null; then
   code=0
-  timeout 60 "$LOCKSTEP" train --run-dir small/run --epochs 2 --batch.size 100 --data.path data.h5 --model.hidden_size 200 >last.out 2>last.err || code=$?
+  timeout 300 "$LOCKSTEP" train --run-dir small/run --epochs 2 --batch.size 100 --data.path data.h5 --model.hidden_size 200 >last.out 2>last.err || code=$?
   left=$(ls small/run/checkpoints 2>/dev/null)
   umount small
   [ "$code" = 1 ] || fail "exit code $code instead of 1 on a full disk"

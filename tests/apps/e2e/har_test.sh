@@ -14,6 +14,8 @@ grep -q 'aria-label="confusion"' run/report.html || fail "report.html has no con
 ok on 2 "$LOCKSTEP" eval --config run/config.ini --checkpoint run/checkpoints/best.h5 --split test --json
 below 0.8 "$(number accuracy last.out)" "80 % against the accuracy"
 below 0.8 "$(number macro_f1 last.out)" "80 % against the macro F1"
+ok "$LOCKSTEP" eval --checkpoint run/checkpoints/best.h5
+says '^confusion$' '^  SITTING( +[0-9]+){6}$'
 
 # --- one process with two replicas is two processes, to the bit; so are shards of another number of threads
 SHORT="$SMALL --epochs 1 --reproducible --augment.shift --augment.turn 10 --augment.stretch 0.1"

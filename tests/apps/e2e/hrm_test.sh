@@ -24,6 +24,7 @@ train() { # RUN_DIR RANKS [further options]
 }
 train whole 1 --reproducible
 grep -q 'report.html' <(ls whole) || fail "no report"
+grep -q 'no validation samples; 12 of the 12 test samples' whole/train.log || fail "nothing says that test puzzles validate"
 grep -q 'first test puzzle' whole/report.html || fail "no picture of a puzzle in the report"
 for ranks in 2 4; do
   train r$ranks $ranks --reproducible
@@ -53,6 +54,8 @@ says 'puzzle 2: ' 'of 2 puzzles solved'
 [ "$(wc -l <answers.txt)" = 2 ] || fail "answers.txt has not two lines"
 ok "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --json
 says 'exact_accuracy'
+run 2 on 2 "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --split train
+says 'option split = train: model.kind = hrm evaluates held-out samples only'
 
 # Tasks of grids: the variants of a task vote, on any number of ranks.
 mkdir evaluation
@@ -62,7 +65,7 @@ done
 ok "$PREP" arc --input evaluation --num-aug 3 --output arc.h5
 for ranks in 1 2; do
   ok on $ranks "$LOCKSTEP" train --model.kind hrm --data.path arc.h5 --run-dir arc$ranks --data.group_visits 8 --train.steps 1 --batch.size 2 --model.hidden_size 8 \
-    --model.num_heads 2 --model.expansion 1 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 1 --schedule.warmup 0 --dist.shards 2
+    --model.num_heads 2 --model.expansion 1 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 1 --schedule.warmup 0 --dist.shards 2 --eval.best pass@2
   ok on $ranks "$LOCKSTEP" eval --checkpoint arc$ranks/checkpoints/final.h5 --json
   says '"pass@1": ?0' '"pass@2": ?0' '"pass@1000": ?0'
 done

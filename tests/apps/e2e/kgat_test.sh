@@ -20,15 +20,25 @@ best() { # KEY RUN_DIR: the largest value in its log
 COMMON="--data.path planted.h5 --batch.size 256 --batch.scope global --optim.lr 0.01 --eval.every 5 --stop.patience 0"
 ok "$LOCKSTEP" train --model.kind bprmf $COMMON --epochs 20 --run-dir bprmf
 ok "$LOCKSTEP" train --model.kind kgat $COMMON --epochs 20 --run-dir kgat
-for figure in recall@20 ndcg@20; do
-  awk -v k="$(best $figure kgat)" -v m="$(best $figure bprmf)" 'BEGIN {exit !(k > 2 * m)}' ||
-    fail "$figure: KGAT $(best $figure kgat), BPRMF $(best $figure bprmf): the planted graph must double it"
+for metric in recall@20 ndcg@20; do
+  awk -v k="$(best $metric kgat)" -v m="$(best $metric bprmf)" 'BEGIN {exit !(k > 2 * m)}' ||
+    fail "$metric: KGAT $(best $metric kgat), BPRMF $(best $metric bprmf): the planted graph must double it"
 done
 
-# From the baseline's tables, and judged again from the file.
+# Without validation items the test items choose the weights, and every record says so.
+for file in train.log report.html; do
+  grep -q 'the data set has no validation samples' kgat/$file || fail "$file does not say that test samples validate"
+  grep -q 'validation (= test) samples, best weights' kgat/$file || fail "$file: test metrics called validation metrics"
+done
+ok "$LOCKSTEP" eval --checkpoint kgat/checkpoints/final.h5 --split val
+says_once 'it has no validation samples'
+
+# From the baseline's tables, and evaluated again from the file.
 ok "$LOCKSTEP" train --model.kind kgat $COMMON --epochs 1 --run-dir pretrained --model.pretrain bprmf/checkpoints/final.h5
 ok "$LOCKSTEP" eval --config kgat/config.ini --checkpoint kgat/checkpoints/final.h5 --split test --json
 says 'recall@20'
+run 2 "$LOCKSTEP" eval --checkpoint kgat/checkpoints/final.h5 --split train
+says 'option split = train: model.kind = kgat evaluates held-out samples only'
 # Large enough, they rank as the baseline does: the layers' outputs have length 1.
 ok "$LOCKSTEP" train --model.kind kgat ${COMMON/optim.lr 0.01/optim.lr 1e-12} --steps 1 --run-dir scaled --model.pretrain bprmf/checkpoints/final.h5 --model.pretrain_scale 1000
 recall() {
@@ -46,15 +56,43 @@ ok "$LOCKSTEP" predict --checkpoint bprmf/checkpoints/best.h5 --user 3
 run 2 "$LOCKSTEP" predict --checkpoint kgat/checkpoints/best.h5 --user 3,nobody
 says "'nobody' is none of the"
 
+# A validation set is carved out of the training items: no suggestion is in either, and nothing says that it is the test set.
+ok "$PREP" synth-kg --seed 7 --valid-fraction 0.3 --output carved.h5
+ok "$LOCKSTEP" train --model.kind bprmf ${COMMON/planted/carved} --epochs 1 --run-dir carved
+! grep -qE 'no validation samples|= test' carved/train.log || fail "a run with a validation set says that it has none"
+known() { # RUN_DIR: items known and items suggested
+  ok "$LOCKSTEP" predict --checkpoint $1/checkpoints/final.h5 --user 3,17,25 --top 400
+  grep known last.out
+  grep -cE '^ +[0-9]+ ' last.out
+}
+[ -n "$(known bprmf)" ] || fail "no suggestions"
+[ "$(known carved)" = "$(known bprmf)" ] || fail "items of the validation split are suggested: $(known carved) instead of $(known bprmf)"
+
+# Another graph of the same sizes: its users and items are others.
+ok "$PREP" synth-kg --seed 8 --output other.h5
+for command in eval "predict --user 3"; do
+  run 3 "$LOCKSTEP" $command --checkpoint kgat/checkpoints/final.h5 --data.path other.h5
+  says_once 'it was trained on other data .* or add --other-data'
+  ok "$LOCKSTEP" $command --checkpoint kgat/checkpoints/final.h5 --data.path other.h5 --other-data
+done
+
+# A metric that does not exist is refused before the first step.
+run 2 "$LOCKSTEP" train --model.kind bprmf $COMMON --epochs 1 --run-dir nothing --eval.best recall@21
+says 'did you mean recall@20'
+[ ! -e nothing/metrics.jsonl ] || fail "a run with an unknown metric has started"
+
 # Every mode on any number of ranks: the same weights, attention and moments. Dropout of messages and edges is on.
 SHORT="--data.path planted.h5 --batch.size 96 --batch.scope global --optim.lr 0.01 --epochs 1 --model.node_dropout 0.1 --model.conv_dims 16,8 --model.mess_dropout 0.1 --model.embed_dim 16"
 ok "$LOCKSTEP" train --model.kind kgat $SHORT --run-dir one
 for ranks in 2 3; do
-  for mode in replicate row-partition column-switch nested-rows; do
-    ok on $ranks "$LOCKSTEP" train --model.kind kgat $SHORT --dist.mode $mode --run-dir $mode-$ranks
-    same_model one/checkpoints/final.h5 $mode-$ranks/checkpoints/final.h5
+  for mode in replicate nested-rows "nested-rows --dist.row_threshold 0"; do
+    dir=$ranks-${mode// /}
+    ok on $ranks "$LOCKSTEP" train --model.kind kgat $SHORT --dist.mode $mode --run-dir $dir
+    same_model one/checkpoints/final.h5 $dir/checkpoints/final.h5
   done
 done
+run 2 "$LOCKSTEP" train --model.kind kgat $SHORT --dist.mode column-switch --run-dir refused
+says "must be auto, replicate or nested-rows"
 ok on 2 "$LOCKSTEP" train --model.kind bprmf --data.path planted.h5 --batch.size 96 --batch.scope global --epochs 1 --run-dir mf-2
 ok "$LOCKSTEP" train --model.kind bprmf --data.path planted.h5 --batch.size 96 --batch.scope global --epochs 1 --run-dir mf-1
 same_model mf-1/checkpoints/final.h5 mf-2/checkpoints/final.h5
@@ -64,7 +102,7 @@ TWO=${SHORT/--epochs 1/--epochs 2}
 ok "$LOCKSTEP" train --model.kind kgat $TWO --run-dir whole
 for steps in 250 380; do
   ok on 2 "$LOCKSTEP" train --model.kind kgat $TWO --run-dir part-$steps --train.steps $steps
-  ok on 3 "$LOCKSTEP" train --model.kind kgat $TWO --run-dir part-$steps --dist.mode row-partition
+  ok on 3 "$LOCKSTEP" train --model.kind kgat $TWO --run-dir part-$steps --dist.mode nested-rows
   says 'resum|continu'
   same_model whole/checkpoints/final.h5 part-$steps/checkpoints/final.h5
 done

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # A run that is killed, again and again, and resumed on whatever ranks there are, ends with the weights of the undisturbed one.
+configs=$(cd "$(dirname "$0")/../../../configs" && pwd)
 source "$(dirname "$0")/lib.sh" "$@"
 command -v h5diff >/dev/null || { echo "skipped: no h5diff (hdf5-tools)"; exit 77; }
 ok "$PREP" synth-icecolumn --rows 20000 --seed 3 --output data.h5
@@ -32,7 +33,7 @@ n=$(grep -c '"split": *"validation"' killed/metrics.jsonl)
 # SIGTERM: a checkpoint at the next step and exit code 85; the next start goes on from there.
 "$LOCKSTEP" train --run-dir stopped $OPTIONS --epochs 12 >last.out 2>last.err &
 job=$!
-sleep "$(awk -v t="$took" 'BEGIN {print t / 3000}')"
+for _ in $(seq 600); do [ -z "$(ls stopped/checkpoints 2>/dev/null | grep step-)" ] || break; sleep 0.1; done
 kill -TERM "$job"
 code=0; wait "$job" || code=$?
 [ "$code" = 85 ] || fail "exit code $code instead of 85 after SIGTERM"
@@ -50,4 +51,20 @@ run 0 "$LOCKSTEP" train --run-dir damaged $OPTIONS --epochs 2
 says "$(basename "$newest")"
 run 3 "$LOCKSTEP" train --run-dir other $OPTIONS --epochs 2 --resume broken.h5
 says 'broken\.h5' 
+# Samples and learning rate that count per rank: other ranks keep those of the first start, in either phase of KGAT's epochs.
+ok "$PREP" synth-har --subjects 3 --output har.h5
+ok "$PREP" synth-kg --seed 7 --output kg.h5
+HAR="--config $configs/har-synth.ini --data.path har.h5 --train.epochs 2"
+KGAT="--config $configs/kgat-ml1m.ini --data.path kg.h5 --batch.scope rank --batch.size 128 --train.epochs 2"
+for kind in HAR KGAT; do
+  PER_RANK="${!kind} --optim.scale_lr linear --reproducible"
+  ok on 2 "$LOCKSTEP" train --run-dir $kind-whole $PER_RANK
+  ok on 2 "$LOCKSTEP" train --run-dir $kind $PER_RANK --steps 5
+  steps=$(grep -oE 'steps: [0-9]+ per epoch' last.err last.out | grep -oE '[0-9]+' | head -1)
+  ok on 4 "$LOCKSTEP" train --run-dir $kind $PER_RANK --steps $((2 * steps - 2))
+  says 'stay those of the first start, on 2 devices; this start has 4'
+  ok "$LOCKSTEP" train --run-dir $kind $PER_RANK
+  says 'stay those of the first start, on 2 devices; this start has 1'
+  same_model $kind-whole/checkpoints/final.h5 $kind/checkpoints/final.h5
+done
 passed "$kills kills, one stop, one damaged checkpoint: the same weights"

@@ -41,6 +41,8 @@ for ranks in 1 2 3; do
 done
 ok "$LOCKSTEP" eval --checkpoint r1/checkpoints/final.h5 --split val --eval full --eval-k 1,5,20 --eval-users 40
 says 'ndcg@20' 'hr@1 ' 'val samples'
+run 2 "$LOCKSTEP" eval --checkpoint r1/checkpoints/final.h5 --split train
+says_once 'option split = train: model.kind = tisasrec evaluates held-out samples only'
 
 ok "$LOCKSTEP" predict --checkpoint r1/checkpoints/final.h5 --user 7,150 --top 3
 says '^user 7$' '^user 150$'
@@ -77,8 +79,14 @@ says "user '?4711"
 ok "$PREP" synth-sequences --users 150 --min-length 12 --max-length 30 --categories 4 --clusters 2 --members 11 --seed 3 --output other.h5
 run 3 "$LOCKSTEP" eval --checkpoint r1/checkpoints/final.h5 --data.path other.h5
 says 'was trained on 96 items' '88'
+ok "$PREP" synth-sequences --users 150 --min-length 12 --max-length 30 --categories 4 --clusters 2 --members 12 --seed 4 --output alike.h5
+for command in eval "predict --user 7"; do
+  run 3 "$LOCKSTEP" $command --checkpoint r1/checkpoints/final.h5 --data.path alike.h5
+  says 'it was trained on other data .* or add --other-data'
+  ok "$LOCKSTEP" $command --checkpoint r1/checkpoints/final.h5 --data.path alike.h5 --other-data
+done
 run 3 "$LOCKSTEP" train --config r1/config.ini --data.path other.h5 --run-dir r1 --run.resume auto
-says "item_emb.weight' is \\(97, 12\\) there, but \\(89, 12\\)"
+says "item_emb.weight' has shape \\(97, 12\\), but \\(89, 12\\)"
 printf 'u1 a\nu2 b\n' >pairs.txt
 run 3 "$PREP" sequences --input pairs.txt --min-user 1 --min-item 1 --output lonely.h5
 says 'no user has two interactions'
@@ -89,7 +97,7 @@ ok "$PREP" sequences --input pairs.txt --format pairs --min-user 1 --min-item 1 
 run 2 "$LOCKSTEP" train --model.kind tisasrec --data.path timeless.h5 --run-dir lonely
 says 'has no times; use model.kind = sasrec'
 run 2 "$LOCKSTEP" train --model.kind tisasrec --data.path data.h5 --run-dir lonely --norm post
-says 'norm = original only'
+says 'requires norm = original'
 run 2 "$LOCKSTEP" train --model.kind sasrec --data.path data.h5 --run-dir lonely --hidden_units 10 --num_heads 3
 says 'multiple of model.num_heads'
 passed "sequence models train, resume, evaluate and suggest"

@@ -24,6 +24,10 @@ ok "$LOCKSTEP" eval --config parts/config.ini --checkpoint merged.h5 --json
 diff <(sed "s/.*\"data\"//" of_parts) <(sed "s/.*\"data\"//" last.out) || fail "the parts evaluate to other figures than the merged file"
 run 2 "$LOCKSTEP" checkpoint merge merged.h5 again.h5
 
+# A manifest under another name keeps its parts, also when a later start removes old checkpoints.
+mv "$(ls -d parts/checkpoints/step-*.h5 | sort -t- -k2 -n | head -1)" parts/checkpoints/kept.h5
+ok "$LOCKSTEP" checkpoint verify parts/checkpoints/kept.h5
+
 # A damaged part and a missing one: the checkpoint is refused by name, the one before is used, and the end is the same.
 part=$(ls $final.*.part-1-of-3)
 printf '\377' | dd of="$part" bs=1 seek=600 conv=notrunc status=none
@@ -35,12 +39,14 @@ says 'part-1-of-3. is missing' 'continuing from parts/checkpoints/step-'
 same_model whole/checkpoints/final.h5 $final
 [ -z "$(ls parts/checkpoints | grep final.h5.)" ] || fail "parts of the replaced final.h5 stay: $(ls parts/checkpoints)"
 
+ok "$LOCKSTEP" checkpoint verify parts/checkpoints/kept.h5
+
 # Short jobs, each stopped by its time limit after some steps: other ranks, other layouts. One long job made the same weights.
 jobs=0
 while [ ! -e chain/checkpoints/final.h5 ]; do
   ranks=$((jobs % 3 + 1)) layout=$([ $((jobs % 2)) = 0 ] && echo sharded || echo single) code=0
   if [ "$jobs" -lt 8 ]; then limit="--run.max_hours 0.00001"; else limit=; fi
-  timeout 60 $MPIRUN -n $ranks "$LOCKSTEP" train --run-dir chain $OPTIONS --checkpoint.layout $layout $limit --epochs 5 >last.out 2>last.err || code=$?
+  timeout 300 $MPIRUN -n $ranks "$LOCKSTEP" train --run-dir chain $OPTIONS --checkpoint.layout $layout $limit --epochs 5 >last.out 2>last.err || code=$?
   [ "$code" = 85 ] || [ "$code" = 0 ] || fail "exit code $code of short job $jobs"
   jobs=$((jobs + 1))
 done

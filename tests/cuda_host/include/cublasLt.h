@@ -5,7 +5,8 @@
 #include "cublas_api.h"
 #include "cuda_runtime.h"
 
-// The part of cuBLASLt that Lockstep uses: products of dense matrices with an epilogue. Numbers are the library's.
+// The subset of cuBLASLt that Lockstep uses: products of dense matrices with an epilogue. Enumerators have the
+// library's values.
 
 struct cublasLtContext;
 struct cublasLtMatrixLayoutOpaque_t;
@@ -97,7 +98,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t results[], int* found);
-/// d = f(alpha op(a) op(b) + beta c + bias), with the library's meaning of each.
+/// d = f(alpha op(a) op(b) + beta c + bias), with the library's meaning of each argument.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
                               const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,

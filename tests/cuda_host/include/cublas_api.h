@@ -1,7 +1,7 @@
 #pragma once
 #include "library_types.h"
 
-// What cuBLAS and cuBLASLt share.
+// Declarations shared by cuBLAS and cuBLASLt.
 
 enum cublasStatus_t {
   CUBLAS_STATUS_SUCCESS = 0,
@@ -25,5 +25,5 @@ enum cublasComputeType_t {
   CUBLAS_COMPUTE_32F_FAST_TF32 = 77
 };
 const char* cublasGetStatusName(cublasStatus_t status);
-/// What went wrong, in full when it is the calling thread's latest failure.
+/// The status in words; the full message if this is the calling thread's latest failure.
 const char* cublasGetStatusString(cublasStatus_t status);

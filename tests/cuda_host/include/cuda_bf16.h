@@ -5,7 +5,8 @@
 
 #include "cuda_runtime.h"
 
-// bf16: the upper half of a float, rounded to nearest, ties to even. Arithmetic is that of float, rounded after each step.
+// bf16: the upper half of a float, rounded to nearest, ties to even. Arithmetic is done in float and rounded after each
+// step.
 
 struct __nv_bfloat16 {
   std::uint16_t bits;

@@ -4,7 +4,7 @@
 
 #include "cuda_runtime.h"
 
-// IEEE half precision, rounded to nearest, ties to even. Arithmetic is that of float, rounded after each step.
+// IEEE half precision, rounded to nearest, ties to even. Arithmetic is done in float and rounded after each step.
 
 struct __half {
   _Float16 value;

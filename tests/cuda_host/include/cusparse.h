@@ -5,7 +5,8 @@
 #include "cuda_runtime.h"
 #include "library_types.h"
 
-// The part of cuSPARSE that Lockstep uses: a sparse matrix in rows (CSR) times a dense one. Numbers are the library's.
+// The subset of cuSPARSE that Lockstep uses: a sparse matrix in CSR format times a dense one. Enumerators have the
+// library's values.
 
 struct cusparseContext;
 struct cusparseSpMatDescr;
@@ -45,7 +46,7 @@ cusparseStatus_t cusparseCreate(cusparseHandle_t* handle);
 cusparseStatus_t cusparseDestroy(cusparseHandle_t handle);
 cusparseStatus_t cusparseSetStream(cusparseHandle_t handle, cudaStream_t stream);
 const char* cusparseGetErrorName(cusparseStatus_t status);
-/// What went wrong, in full when it is the calling thread's latest failure.
+/// The status in words; the full message if this is the calling thread's latest failure.
 const char* cusparseGetErrorString(cusparseStatus_t status);
 
 cusparseStatus_t cusparseCreateConstCsr(cusparseConstSpMatDescr_t* matrix, std::int64_t rows, std::int64_t columns,
@@ -61,8 +62,9 @@ cusparseStatus_t cusparseCreateConstDnMat(cusparseConstDnMatDescr_t* matrix, std
                                           cusparseOrder_t order);
 cusparseStatus_t cusparseDestroyDnMat(cusparseConstDnMatDescr_t matrix);
 
-/// c = alpha op(a) op(b) + beta c. The buffer is the caller's. What cusparseSpMM_preprocess has put there belongs to a's
-/// pattern, and to one algorithm and number of columns; nobody else may write there before the last product with it.
+/// c = alpha op(a) op(b) + beta c. The caller owns the buffer. What cusparseSpMM_preprocess stores in it belongs to a's
+/// pattern and to one algorithm and number of columns. The caller must not write to it before the last product that
+/// uses it.
 cusparseStatus_t cusparseSpMM_bufferSize(cusparseHandle_t handle, cusparseOperation_t op_a, cusparseOperation_t op_b,
                                          const void* alpha, cusparseConstSpMatDescr_t a, cusparseConstDnMatDescr_t b,
                                          const void* beta, cusparseDnMatDescr_t c, cudaDataType compute,

@@ -4,7 +4,8 @@
 
 #include "cuda_runtime.h"
 
-// The part of NCCL that Lockstep uses, between threads and processes of one machine. Numbers are the library's.
+// The subset of NCCL that Lockstep uses, between threads and processes of one machine. Enumerators have the library's
+// values.
 
 #define NCCL_VERSION_CODE 22800
 struct ncclComm;
@@ -48,7 +49,7 @@ struct ncclConfig_t {
   { INT_MIN }
 
 const char* ncclGetErrorString(ncclResult_t result);
-/// The latest failure of the communicator in full.
+/// The full message of the communicator's latest failure.
 const char* ncclGetLastError(ncclComm_t comm);
 ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);

@@ -1,5 +1,6 @@
-// A training that goes wrong on purpose, for faults_main: fault_training RUN_DIR FAULT RANK [lockstep train options ...].
-// The model has data of its own; in step 23 that rank is killed, stopped, late, loses a bit of its weights, or cannot write files any more.
+// A training that goes wrong on purpose, for faults_main: fault_training RUN_DIR FAULT RANK [lockstep train options
+// ...]. The model has data of its own; in step 23 that rank is killed, stopped, late, loses a bit of its weights, or
+// cannot write files any more.
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -10,12 +11,14 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
-#include "lockstep/train/run_log.hpp"
+#include "lockstep/report/run_log.hpp"
+#include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/trainer.hpp"
-#include "toy_model.hpp"
+#include "train/toy_task.hpp"
 
 using namespace lockstep;
 
@@ -34,9 +37,9 @@ void full_disk() {
 }
 
 /// The toy model, of which one rank meets its fault in a step.
-class FaultyModel final : public test::ToyModel {
+class FaultyModel final : public test::ToyTask {
  public:
-  FaultyModel(std::string fault, bool guilty) : ToyModel(DType::f32, 600), fault_(std::move(fault)), guilty_(guilty) {}
+  FaultyModel(std::string fault, bool guilty) : ToyTask(DType::f32, 600), fault_(std::move(fault)), guilty_(guilty) {}
   ShardLoss loss(Tape& tape, const Shard& shard) const override {
     if (guilty_ && shard.step == kStep && !done_) {
       done_ = true;
@@ -46,7 +49,7 @@ class FaultyModel final : public test::ToyModel {
       if (fault_ == "flip") flip_a_bit(const_cast<FaultyModel*>(this)->params());
       if (fault_ == "disk") full_disk();
     }
-    return ToyModel::loss(tape, shard);
+    return ToyTask::loss(tape, shard);
   }
 
  private:
@@ -76,6 +79,6 @@ int main(int argc, char** argv) {
     if (!checkpoint.empty()) trainer.resume(checkpoint);
     if (world.rank() == 0) log::info("begins at step ", trainer.state().step);
     RunLog log;
-    return trainer.run(log, dir) == Outcome::interrupted ? kExitInterrupted : 0;
+    return trainer.run(log, dir) == Outcome::interrupted ? kExitInterrupted : kExitDone;
   });
 }

@@ -2,6 +2,7 @@
 
 #include "doctest/doctest.h"
 #include "program.hpp"
+#include "support/paths.hpp"
 
 using namespace lockstep::test;
 
@@ -26,8 +27,8 @@ struct Case {
 
 }  // namespace
 
-TEST_SUITE("train.programs") {
-  TEST_CASE("what a user gets wrong is one message with the right exit code, from several ranks, too") {
+TEST_SUITE("train.programs.bad_input") {
+  TEST_CASE("a usage error has one message and the right exit code, also on several ranks") {
     const TempDir dir;
     write_emulator_data(dir / "data.h5", 500);
     write_text(dir / "file", "not a directory");
@@ -47,7 +48,7 @@ TEST_SUITE("train.programs") {
          "power of two"},
         {"a cosine shorter than its warm-up", training(dir, {"--schedule.name", "cosine", "--schedule.warmup", "5"}), 2,
          "cosine schedule"},
-        {"an unknown deciding figure", training(dir, {"--eval.best", "rmse.z"}), 2, "did you mean"},
+        {"an unknown metric for the best weights", training(dir, {"--eval.best", "rmse.z"}), 2, "did you mean"},
         {"a learning rate that explodes", training(dir, {"--optim.name", "sgd", "--optim.lr", "1e30", "--epochs", "9"}),
          2, "lower optim.lr"},
     };
@@ -78,8 +79,8 @@ TEST_SUITE("train.programs") {
   TEST_CASE("ranks that were started with different configurations leave together, naming the rank") {
     const TempDir dir;
     write_emulator_data(dir / "data.h5", 500);
-    const std::string program = std::string(LOCKSTEP_BIN_DIR) + "/lockstep";
-    std::vector<std::string> words = {LOCKSTEP_TEST_MPIEXEC, "--allow-run-as-root", "--oversubscribe"};
+    const std::string program = program_path("lockstep");
+    std::vector<std::string> words = {mpirun_path(), "--allow-run-as-root", "--oversubscribe"};
     for (const char* lr : {"0.001", "0.002"}) {
       if (words.size() > 3) words.push_back(":");
       words.insert(words.end(), {"-n", "1", program});
@@ -137,7 +138,7 @@ TEST_SUITE("train.programs") {
     REQUIRE(lockstep_program(1, 1, training(dir)).exit_code == 0);
     const std::string checkpoint = (dir / "run" / "checkpoints" / "final.h5").string(), before = read_text(checkpoint);
     // No file may grow beyond 24 KiB: smaller than a checkpoint, larger than the logs.
-    std::string command = "trap '' XFSZ; ulimit -f 24; exec " + std::string(LOCKSTEP_BIN_DIR) + "/lockstep";
+    std::string command = "trap '' XFSZ; ulimit -f 24; exec " + program_path("lockstep");
     for (const std::string& word : training(dir, {"--epochs", "3"})) command += " '" + word + "'";
     const ProcessResult full = run_process({"bash", "-c", command});
     CAPTURE(full.err);

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/io/h5.hpp"
+#include "support/paths.hpp"
 
 namespace lockstep::test {
 
@@ -47,12 +48,12 @@ void write_emulator_data(const std::filesystem::path& path, std::int64_t rows) {
 namespace {
 
 std::vector<std::string> command(int ranks, int threads, std::vector<std::string> words) {
-  words.insert(words.begin(), std::string(LOCKSTEP_BIN_DIR) + "/lockstep");
+  words.insert(words.begin(), program_path("lockstep"));
   // More threads than cores, as here: a thread that waits must give way.
   words.insert(words.begin(), {"env", "OMP_NUM_THREADS=" + std::to_string(threads), "OMP_WAIT_POLICY=passive"});
   if (ranks > 1) {
-    words.insert(words.begin(), {LOCKSTEP_TEST_MPIEXEC, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
-                                 "-n", std::to_string(ranks)});
+    words.insert(words.begin(), {mpirun_path(), "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n",
+                                 std::to_string(ranks)});
   }
   return words;
 }

@@ -27,7 +27,7 @@ fs::path final_of(const TempDir& dir, const std::string& run) { return dir / run
 
 }  // namespace
 
-TEST_SUITE("train.programs") {
+TEST_SUITE("train.programs.resume") {
   TEST_CASE("reproducible: 1, 2, 3 and 4 ranks and any threads end with the same bits, uneven last batch included") {
     const TempDir dir;
     write_emulator_data(dir / "data.h5", 1000);
@@ -125,6 +125,31 @@ TEST_SUITE("train.programs") {
     const ProcessResult none = lockstep_program(1, 1, training(dir, "run", "4", {"--checkpoint.every_steps", "40"}));
     CHECK(none.exit_code == 3);
     CHECK(contains(none.err, "none of its checkpoints is whole"));
+  }
+
+  TEST_CASE("a run that goes back to an earlier file is resumed itself; the checkpoints it left behind move aside") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 500);
+    const std::vector<std::string> often = {"--checkpoint.every_steps", "10", "--checkpoint.every", "0"};
+    REQUIRE(lockstep_program(1, 1, training(dir, "run", "4", often)).exit_code == 0);
+    const fs::path folder = dir / "run" / "checkpoints";
+    fs::copy_file(final_of(dir, "run"), dir / "whole.h5");
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.end(), often.begin(), often.end());
+      return lockstep_program(1, 1, training(dir, "run", "4", more));
+    };
+    fs::copy_file(folder / "step-100.h5", dir / "backup.h5");
+    const ProcessResult back = with({"--resume", (dir / "backup.h5").string(), "--steps", "105"});
+    CAPTURE(back.err);
+    REQUIRE(back.exit_code == 0);
+    CHECK(fs::exists(dir / "run" / "previous-1" / "checkpoints" / "final.h5"));
+    CHECK(fs::exists(dir / "run" / "previous-1" / "checkpoints" / "step-110.h5"));
+    CHECK(!fs::exists(folder / "step-110.h5"));
+    const ProcessResult on = with({});
+    CAPTURE(on.err);
+    REQUIRE(on.exit_code == 0);
+    CHECK(contains(on.err, "step 105"));
+    CHECK(equal_checkpoints(final_of(dir, "run"), dir / "whole.h5", "/model"));
   }
 
   TEST_CASE("a longer run is the shorter one continued") {

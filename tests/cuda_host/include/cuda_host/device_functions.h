@@ -5,26 +5,26 @@
 #include <source_location>
 #include <type_traits>
 
-// Barriers, warp primitives, atomics and bit operations of device code. Calls to the first two kinds carry their place in
-// the source: threads that meet must have come from the same line.
+// Barriers, warp primitives, atomics and bit operations of device code. Calls to the first two record their source
+// line: threads that meet in one operation must be at the same line.
 
 namespace cuda_host {
 
 using Place = std::source_location;
 
-/// What the lanes of a warp do together.
+/// Operations of all lanes of a warp.
 enum class WarpOp : std::uint8_t { sync, shuffle, ballot, match, reduce, matrix };
 
-/// Waits until every thread of the block has come here.
+/// Waits until every thread of the block has arrived.
 void block_barrier(Place place);
-/// As block_barrier; the number of threads whose predicate holds.
+/// Waits as block_barrier, and returns the number of threads whose predicate holds.
 int block_count(bool predicate, Place place);
-/// Waits until every lane of the mask has come here, each with its bits. The result: what the lanes gave, by lane, until
-/// the caller's next warp operation.
+/// Waits until every lane of the mask has arrived, each with its bits. Returns the bits of all lanes, valid until the
+/// caller's next warp operation.
 const std::uint64_t* warp_exchange(WarpOp op, unsigned mask, std::uint64_t bits, Place place);
-/// Ends the kernel: a shuffle asks for a lane that its mask leaves out.
+/// Ends the kernel with a fault: a shuffle reads from a lane that its mask excludes.
 [[noreturn]] void shuffle_from_outside(unsigned mask, int source, Place place);
-/// Lane of the calling thread in its warp.
+/// The lane of the calling thread in its warp.
 inline int lane() { return thread_number % 32; }
 
 template <class T>
@@ -41,7 +41,8 @@ T from_bits(std::uint64_t bits) {
   return value;
 }
 
-/// The value that the lane `source` of the caller's group of `width` lanes gives; the caller's own if there is none.
+/// The value of lane `source` in the caller's group of `width` lanes, or the caller's own value if there is no such
+/// lane.
 template <class T>
 T shuffle(unsigned mask, T value, int source, bool in_range, Place place) {
   const std::uint64_t* given = warp_exchange(WarpOp::shuffle, mask, to_bits(value), place);
@@ -146,7 +147,7 @@ inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() {}
 inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-// Atomics: integers only. Sums of floating-point numbers in the order of arrival would differ from run to run.
+// Atomics on integers only. Floating-point sums in order of arrival would differ from run to run.
 namespace cuda_host {
 template <class T>
 concept AtomicInteger = std::is_same_v<T, int> || std::is_same_v<T, unsigned> || std::is_same_v<T, unsigned long long>;
@@ -206,7 +207,7 @@ inline unsigned atomicInc(unsigned* address, unsigned limit) {
   return cuda_host::atomic_update(address, [=](unsigned old) { return old >= limit ? 0 : old + 1; });
 }
 
-// Loads and stores with a hint about caches.
+// Loads and stores with cache hints.
 #define CUDA_HOST_LOAD(name) \
   template <class T>         \
   T name(const T* address) { \
@@ -262,5 +263,5 @@ inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
 inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
 
-/// Ends the kernel as a fault.
+/// Ends the kernel with a fault.
 [[noreturn]] void __trap();

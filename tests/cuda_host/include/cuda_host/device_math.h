@@ -2,8 +2,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-// Mathematics that CUDA offers in the global namespace beside <math.h>. The fast versions are exact here: a result that
-// only holds with their errors, or only without them, is a matter for tolerances on a GPU.
+// Mathematical functions that CUDA offers in the global namespace besides <math.h>. The fast versions are exact here.
+// Tolerances on a GPU must cover their errors.
 
 #define CUDA_HOST_MIN_MAX(T)                          \
   constexpr T min(T a, T b) { return b < a ? b : a; } \
@@ -15,7 +15,7 @@ CUDA_HOST_MIN_MAX(unsigned long)
 CUDA_HOST_MIN_MAX(long long)
 CUDA_HOST_MIN_MAX(unsigned long long)
 #undef CUDA_HOST_MIN_MAX
-// As fmin and fmax: the number when one of the two is NaN.
+// As fmin and fmax: if one argument is NaN, the result is the other.
 inline float min(float a, float b) { return ::fminf(a, b); }
 inline float max(float a, float b) { return ::fmaxf(a, b); }
 inline double min(double a, double b) { return ::fmin(a, b); }
@@ -33,7 +33,7 @@ inline void sincospif(float x, float* sine, float* cosine) {
 }
 
 inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }
-// The C library's header declares these names for itself, so here they are macros.
+// The C library's header already declares these names, so they are macros here.
 namespace cuda_host {
 inline float fast_expf(float x) { return ::expf(x); }
 inline float fast_exp10f(float x) { return ::powf(10.0f, x); }
@@ -61,7 +61,7 @@ inline float fast_powf(float x, float y) { return ::powf(x, y); }
 #define __powf cuda_host::fast_powf
 inline float __fdividef(float a, float b) { return a / b; }
 
-// Rounded to nearest, never contracted with what stands around them.
+// Rounded to nearest, never contracted with neighbouring operations.
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }

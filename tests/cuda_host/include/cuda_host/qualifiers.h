@@ -1,5 +1,5 @@
 #pragma once
-// The words that CUDA adds to C++.
+// The keywords that CUDA adds to C++.
 
 #define __global__
 #define __device__
@@ -10,8 +10,8 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
-// A block runs on one thread of the host, so what belongs to a block belongs to that thread. AddressSanitizer guards
-// static variables only; kernels then run one at a time.
+// A block runs on one host thread, so the memory of a block is thread-local. AddressSanitizer guards static variables
+// only, so with it kernels run one at a time.
 #ifdef __SANITIZE_ADDRESS__
 #define __shared__ static
 extern unsigned char sm_bytes[];

@@ -10,7 +10,7 @@
 
 #include "vector_types.h"
 
-// The runtime's functions. Numbers of errors and attributes are CUDA's.
+// The functions of the runtime. Errors and attributes have CUDA's numbers.
 
 enum cudaError_t {
   cudaSuccess = 0,
@@ -38,7 +38,7 @@ enum cudaError_t {
   cudaErrorGraphExecUpdateFailure = 910,
   cudaErrorUnknown = 999,
 };
-/// What went wrong, in full when it is the calling thread's latest failure.
+/// The status in words; the full message if this is the calling thread's latest failure.
 const char* cudaGetErrorString(cudaError_t error);
 const char* cudaGetErrorName(cudaError_t error);
 cudaError_t cudaGetLastError();
@@ -200,14 +200,14 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
 
 namespace cuda_host {
 
-/// An argument of a launch, as the checks see it: a pointer, or an object that may hold pointers.
+/// An argument of a launch in the form that the checks need: a pointer, or an object that may contain pointers.
 struct Argument {
   const void* bytes;
   std::size_t size;
   bool is_pointer;  ///< the argument is itself a pointer to data
-  bool may_write;   ///< and not one to const
+  bool may_write;   ///< and it is not a pointer to const
 };
-/// One launch: `call` runs the kernel for one thread.
+/// One launch. `call` runs the kernel for one thread.
 struct Kernel {
   const void* function;
   std::function<void()> call;
@@ -227,7 +227,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   static_assert(sizeof...(Params) == sizeof...(Args));
   const auto values = std::make_shared<std::tuple<std::decay_t<Params>...>>(std::forward<Args>(args)...);
   std::vector<cuda_host::Argument> arguments;
-  // What lies between members is rubbish that may look like a pointer.
+  // Padding between members has arbitrary contents that may look like a pointer.
   std::apply(
       [&](auto&... value) {
         ((__builtin_clear_padding(&value), arguments.push_back(cuda_host::argument(value))), ...);

@@ -40,11 +40,11 @@ struct dim3 {
   constexpr operator uint3() const { return {x, y, z}; }
 };
 
-// Set by the runner before a thread goes on.
+// Set by the runner before a thread starts or resumes.
 inline constinit thread_local uint3 threadIdx{}, blockIdx{};
 inline constinit thread_local dim3 blockDim{}, gridDim{};
 inline constexpr int warpSize = 32;
 namespace cuda_host {
-/// Number of the running thread in its block: x first, then y, then z.
+/// The linear index of the running thread in its block: x first, then y, then z.
 inline constinit thread_local int thread_number = 0;
 }  // namespace cuda_host

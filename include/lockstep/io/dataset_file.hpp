@@ -1,0 +1,77 @@
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/io/h5.hpp"
+
+namespace lockstep {
+
+/// A kind of prepared file, known by its attributes `format` and `version`. data/README.md describes the contents.
+struct DatasetFormat {
+  const char* name;
+  std::int64_t version;
+  const char* sources;  ///< the commands of lockstep-prep that write it
+};
+inline constexpr DatasetFormat kSequencesFormat = {"lockstep-seqrec", 1, "sequences or synth-sequences"};
+inline constexpr DatasetFormat kKgatFormat = {"lockstep-kgat", 1, "kg or synth-kg"};
+inline constexpr DatasetFormat kEmulatorFormat = {"lockstep-emulator-data", 1,
+                                                  "cice-history, cf-pair, netcdf, synth-icecolumn or synth-lorenz96"};
+inline constexpr DatasetFormat kHrmFormat = {"hrm-puzzles", 1,
+                                             "sudoku, maze, arc, hrm-npy, synth-sudoku or synth-maze"};
+inline constexpr DatasetFormat kHarFormat = {"lockstep-har", 1, "uci-har, hapt-raw, har or synth-har"};
+
+/// Whether equal neighbours are allowed in an array of offsets.
+enum class Rise : std::uint8_t { strict, weak };
+/// Why an array does not run from 0 to `end` without falling: "is empty", "runs from 0 to 5, expected 0 to 4",
+/// "falls at row 2: 4 after 8"; "" when it does.
+std::string offsets_defect(std::span<const std::int64_t> offsets, std::int64_t end, Rise rise);
+
+/// A view of a prepared file with the checks, and the messages, that all readers share. The file must outlive it.
+///
+/// errors  of every function: data, naming the file and the dataset or attribute
+class DatasetFile {
+ public:
+  /// errors  data: no format, another one, or another version
+  DatasetFile(const H5File& file, const DatasetFormat& format);
+  const H5File& file() const { return file_; }
+  /// "opening data set 'PATH'" and "reading dataset 'NAME' of 'PATH'": how messages begin.
+  const std::string& opening() const { return opening_; }
+  std::string reading(const std::string& dataset) const;
+
+  /// An integer attribute of the file within these bounds.
+  std::int64_t size(const std::string& attribute, std::int64_t least = 0,
+                    std::int64_t most = std::int64_t{1} << 40) const;
+  /// That a dataset is there with one of these types and this shape, in which -1 stands for any extent; returns the
+  /// shape.
+  std::vector<std::int64_t> expect(const std::string& dataset, const std::vector<H5Type>& types,
+                                   const std::vector<std::int64_t>& shape) const;
+  /// A dataset of exactly this type and shape.
+  template <class T>
+  std::vector<T> read(const std::string& dataset, const std::vector<std::int64_t>& shape) const {
+    expect(dataset, {h5_type_of<T>::value}, shape);
+    return file_.read<T>(dataset);
+  }
+  std::vector<std::string> read_text(const std::string& dataset, std::int64_t count) const;
+  /// That each value is in 0 .. count-1. `what` names a value, `width` is the number of values in a row.
+  template <class T>
+  void require_ids(const std::string& dataset, std::span<const T> values, std::int64_t count, const char* what,
+                   std::int64_t width = 1) const {
+    const auto bad = std::find_if(values.begin(), values.end(), [count](T v) { return v < 0 || v >= count; });
+    if (bad != values.end())
+      refuse_id(dataset, static_cast<std::int64_t>(*bad), (bad - values.begin()) / width, count, what);
+  }
+  void require_offsets(const std::string& dataset, std::span<const std::int64_t> offsets, std::int64_t end,
+                       Rise rise) const;
+
+ private:
+  [[noreturn]] void refuse_id(const std::string& dataset, std::int64_t value, std::int64_t row, std::int64_t count,
+                              const char* what) const;
+  const H5File& file_;
+  std::string opening_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,142 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "lockstep/models/emulator/emulator.hpp"
+
+namespace lockstep {
+
+/// A strided view of states: element [node j, variable i] is data[j * node_stride + i * variable_stride].
+///
+/// Nodes first (C order x[n][n_in], Fortran order x(n_in, n)): {x, ld, 1} with ld >= n_in. Variables first (x[n_in][n],
+/// x(n, n_in)): {x, 1, ld}.
+template <class S>
+struct StateView {
+  S* data = nullptr;
+  std::int64_t node_stride = 0;
+  std::int64_t variable_stride = 1;
+  S& at(std::int64_t node, std::int64_t variable) const {
+    return data[node * node_stride + variable * variable_stride];
+  }
+  StateView from(std::int64_t node) const { return {data + node * node_stride, node_stride, variable_stride}; }
+  operator StateView<const S>() const  // NOLINT: implicit on purpose
+      requires(!std::is_const_v<S>) {
+    return {data, node_stride, variable_stride};
+  }
+};
+
+/// Restricts the sensitivities: masked nodes and inactive inputs have a zero Jacobian.
+struct OperatorOptions {
+  /// (n_in): 0 for a background-only input, whose column of every Jacobian is zero; empty: all are active
+  std::vector<std::uint8_t> active_inputs = {};
+  /// Nodes whose mask value lies outside [mask_min, mask_max] have a zero Jacobian.
+  double mask_min = -std::numeric_limits<double>::infinity();
+  double mask_max = std::numeric_limits<double>::infinity();
+  double min_abs_latitude = 0;  ///< degrees: nodes with |latitude| below it have a zero Jacobian
+  int threads = 1;              ///< OpenMP threads per call
+};
+
+/// Per-node values that OperatorOptions refers to. A null pointer masks nothing.
+template <class S>
+struct NodeSelection {
+  const S* mask = nullptr;      ///< (n), value of the mask variable
+  const S* latitude = nullptr;  ///< (n), degrees
+};
+
+/// The operation that a workspace is for.
+enum class OperatorCall : std::uint8_t { predict, jacobian, tangent, adjoint };
+
+enum class JacobianUnits : std::uint8_t {
+  normalised,  ///< d y_norm / d z
+  physical,    ///< d y / d x = output_std / input_std * normalised
+};
+
+enum class StoreMode : std::uint8_t { store, add };
+
+template <class T>
+class EmulatorLinearization;
+
+/// An emulator's prediction, Jacobian K = dy/dx, tangent and adjoint in physical units, on a snapshot of its weights.
+/// Immutable: calls may run concurrently.
+///
+/// T is the type of the weights and the arithmetic, S the type of the states. Each vector lane computes one node, so no
+/// result depends on n, on other nodes or on the number of threads. The Jacobian is exact: the chain rule with
+/// D_k = phi'(a_k), in reverse mode if n_out <= n_in, else in forward mode. Entries of Jacobians, tangents and adjoints
+/// that are not finite become 0.
+///
+/// A call does not allocate if the caller passes a `workspace` of workspace_bytes() bytes, of any alignment, one per
+/// concurrent call.
+///
+/// dtypes  T = float | double, S = float | double
+/// source  the chain rule; Griewank, Walther 2008, "Evaluating derivatives", ch. 3
+template <class T>
+class EmulatorOperators {
+ public:
+  /// errors  usage: options.active_inputs does not have n_in entries, options.threads < 1
+  explicit EmulatorOperators(const Emulator& emulator, const OperatorOptions& options = {});
+  const EmulatorArch& arch() const;
+  const Moments& moments() const;
+  const OperatorOptions& options() const;
+  std::size_t workspace_bytes(OperatorCall call) const;
+
+  /// y = M(x). shapes  x (n, n_in), y (n, n_out), physical units.
+  template <class S>
+  void predict(std::int64_t n, StateView<const S> x, StateView<S> y, void* workspace = nullptr) const;
+
+  /// j (n, n_out, n_in), contiguous: dy/dx at physical x, in the given units.
+  template <class S>
+  void jacobian(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select, JacobianUnits units, S* j,
+                void* workspace = nullptr) const;
+
+  /// dy = K dx, or dy += K dx, at x: one forward pass and one tangent pass. Physical units.
+  template <class S>
+  void tangent(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select, StateView<const S> dx,
+               StateView<S> dy, StoreMode mode = StoreMode::store, void* workspace = nullptr) const;
+  /// dx = K^T dy (or dx += K^T dy) at x.
+  template <class S>
+  void adjoint(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select, StateView<const S> dy,
+               StateView<S> dx, StoreMode mode = StoreMode::store, void* workspace = nullptr) const;
+
+  /// Stores what tangents and adjoints at x need: K if n_out * n_in <= 2 * layers * hidden, else the D_k.
+  template <class S>
+  EmulatorLinearization<T> linearize(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select) const;
+
+  struct Impl;
+
+ private:
+  friend class EmulatorLinearization<T>;
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// A linearisation at fixed states, for many tangents and adjoints. Immutable: calls may run concurrently.
+template <class T>
+class EmulatorLinearization {
+ public:
+  EmulatorLinearization(EmulatorLinearization&&) noexcept;
+  EmulatorLinearization& operator=(EmulatorLinearization&&) noexcept;
+  ~EmulatorLinearization();
+  std::int64_t nodes() const;
+  bool holds_jacobian() const;     ///< true: stores K; false: stores the D_k
+  std::size_t size_bytes() const;  ///< memory held
+  std::size_t workspace_bytes() const;
+  /// dy = K dx, or dy += K dx. Physical units.
+  template <class S>
+  void tangent(StateView<const S> dx, StateView<S> dy, StoreMode mode = StoreMode::store,
+               void* workspace = nullptr) const;
+  /// dx = K^T dy, or dx += K^T dy.
+  template <class S>
+  void adjoint(StateView<const S> dy, StateView<S> dx, StoreMode mode = StoreMode::store,
+               void* workspace = nullptr) const;
+
+ private:
+  friend class EmulatorOperators<T>;
+  struct Impl;
+  explicit EmulatorLinearization(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

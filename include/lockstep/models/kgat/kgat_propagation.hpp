@@ -1,0 +1,116 @@
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "lockstep/device/kernel_arrays.hpp"
+#include "lockstep/models/kgat/kgat.hpp"
+#include "lockstep/models/kgat/nested_rows.hpp"
+
+namespace lockstep {
+
+/// Which rows of the node tables this process computes. Here: all of them. GraphExchange spreads them over ranks.
+class RowOwner {
+ public:
+  virtual ~RowOwner() = default;
+  /// The rows of an ascending set that this process computes.
+  virtual PlacedRows own(const PlacedRows& rows) const { return rows; }
+  /// Fetches the other rows of the set from the ranks that computed them. Collective.
+  virtual void share(const Tensor& /*table*/, const PlacedRows& /*rows*/, const char* /*what*/) {}
+};
+
+/// Values and gradients of the layers over a graph:
+///
+///   s_l = A x_l,   x_{l+1} = aggregate(x_l, s_l),   n_l = x_l / max(|x_l|, 1e-12),   H = [x_0, n_1, ..., n_L]
+///
+/// Every array has a row for each node; only the rows that a pass computes hold values.
+class KgatPropagation {
+ public:
+  /// The random numbers of a training step are functions of (seed, step) and of the global node or edge.
+  struct Noise {
+    std::span<const double> message_dropout;  ///< per layer
+    double node_dropout = 0;                  ///< of edges
+    std::uint64_t seed = 0, step = 0;
+  };
+  /// On the device of the network's parameters; a GPU receives a copy of the graph.
+  ///
+  /// `storage` bf16 or f16: products with the adjacency read x_l rounded to it, half the bytes. Where parameters are
+  /// stored as halves (ParamStore::store_as), the dense products of the layers read and write halves; all else is in the
+  /// network's type, then f32.
+  KgatPropagation(Kgat& net, const KgGraph& graph, std::optional<DType> storage = {});
+
+  /// Call when the adjacency's values have changed.
+  void adjacency_changed();
+  /// Starts a pass with this dropout, or without any.
+  void begin(const Noise* noise);
+  /// On a GPU: from now on, rows of different segments of the nodes go through separate dense products. The bits of a
+  /// product may depend on its number of rows; those of a segment's product are then the same on every rank.
+  ///
+  /// shapes  segments (k + 1) ascending bounds that hold all nodes
+  void separate(std::vector<std::int64_t> segments) { separate_ = std::move(segments); }
+
+  /// Computes x_1 .. x_L. Layer l reads rows.rows(l) of x_l, of which x_0 must be complete.
+  void forward(const NestedRows& rows, RowOwner& owner);
+  /// Of all nodes, in this process.
+  void forward();
+  /// Computes the gradient of x_0 in all rows that this process owns, and adds the weights' gradients of segment i of the
+  /// nodes to row i of `sums`. On the CPU a row whose gradient is zero changes no bit of the sums.
+  ///
+  /// shapes  nodes: the rows of H with a gradient that this process owns, each once, readable by the kernels;
+  ///         dh (nodes, final_width()); segments (k + 1) ascending bounds that hold all own rows; sums (k, elements of the
+  ///         aggregators)
+  void backward(const NestedRows& rows, RowOwner& owner, std::span<const std::int32_t> nodes, const Tensor& dh,
+                std::span<const std::int64_t> segments, const Tensor& sums);
+  /// Rows of H, one for each node. The kernels must be able to read the list.
+  void gather(std::span<const std::int32_t> nodes, const Tensor& h) const;
+
+  /// Rounds these rows of x_l to what the product of layer l reads.
+  void store(int l, const ops::RowSet& rows);
+  /// What the product of layer l reads.
+  const Tensor& stored(int l) const { return rounded_.view() ? rounded_now_ : x(l); }
+  /// x_0 is the embedding.
+  const Tensor& x(int l) const { return x_[static_cast<std::size_t>(l)]; }
+  const Tensor& s(int l) const { return s_[static_cast<std::size_t>(l)]; }
+  /// Where backward() stores the gradient of x_0. shapes (N, d)
+  void set_dx0(const Tensor& dx0) { dx_[0] = dx0; }
+  const KgGraph& graph() const { return graph_; }
+  ops::CsrPattern pattern() const { return {indptr_.span(), column_.span()}; }
+  /// Values of the edges in this pass.
+  const Tensor& values() const { return values_now_; }
+
+ private:
+  void aggregate_forward(int l, const PlacedRows& rows);
+  void aggregate_backward(int l, const PlacedRows& rows, std::span<const std::int64_t> segments, const Tensor& sums);
+  /// Adds to dx_l what comes from dH of these nodes. Rows of dx_l must hold something already.
+  void scatter(int l, std::span<const std::int32_t> nodes, const Tensor& dh) const;
+  ops::AggregateLayer noisy_layer(int l) const;
+  ops::AggregateRows arrays(int l) const;
+  Tensor ds(int l) const;
+  void drop_edges();
+  Stream stream() const { return Stream(net_.params().device()); }
+  /// Runs work(arena, rows) for chunks of the rows, on the CPU shared among its threads.
+  template <class Work>
+  void in_chunks(const PlacedRows& rows, const Work& work);
+  /// The same for a GPU, one chunk after another.
+  template <class Work>
+  void in_gpu_chunks(const ops::RowSet& rows, const Work& work);
+
+  Kgat& net_;
+  const KgGraph& graph_;
+  Resident<std::int64_t> indptr_, transpose_;  ///< of the graph's pattern
+  Resident<std::int32_t> column_;
+  std::vector<std::int64_t> separate_;  ///< bounds of segments, or nothing
+  std::optional<Noise> noise_;
+  OwnedTensor transposed_, dropped_, dropped_transposed_;
+  Tensor values_now_, transposed_now_;
+  OwnedTensor rounded_;  ///< (N, widest layer), or nothing
+  Tensor rounded_now_;
+  std::deque<OwnedTensor> storage_;
+  std::vector<Tensor> x_, s_, marks_, dx_;
+  OwnedTensor ds_;
+  std::deque<Arena> arenas_;  ///< per thread
+};
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "lockstep/device/kernel_arrays.hpp"
+#include "lockstep/models/kgat/knowledge_graph.hpp"
+#include "lockstep/ops/spmm.hpp"
+
+namespace lockstep {
+
+/// An ascending set of rows, in memory that the kernels read and in memory that the host reads: the same on the CPU.
+struct PlacedRows {
+  PlacedRows(const ops::RowSet& both) : rows(both), host(both) {}  // NOLINT: implicit; a range needs no memory
+  PlacedRows(const ops::RowSet& for_kernels, const ops::RowSet& for_host) : rows(for_kernels), host(for_host) {}
+  /// The rows in [first, last).
+  PlacedRows between(std::int64_t first, std::int64_t last) const;
+  ops::RowSet rows, host;
+};
+
+/// Rows of each x_l on which a batch depends: the batch in the last layer, and in each lower layer their neighbours too.
+/// No other row influences the batch's outputs or receives a gradient.
+class NestedRows {
+ public:
+  /// `nodes` ascending and distinct. Below the last layer, a set with more than the share `threshold` of all nodes becomes
+  /// all of them.
+  void build(const KgGraph& graph, int layers, std::span<const std::int32_t> nodes, double threshold);
+  /// All rows in every layer.
+  void build_all(const KgGraph& graph, int layers);
+  /// Makes lists and bitmaps readable by the stream's kernels. On a GPU the copies lie in the arena.
+  void place(const Stream& stream, Arena& arena);
+  /// l = 0 .. layers
+  PlacedRows rows(int l) const {
+    const Set& set = sets_[static_cast<std::size_t>(l)];
+    return set.all ? PlacedRows(set.rows) : PlacedRows(set.rows, ops::RowSet::list(set.list));
+  }
+  /// The same as a bitmap; empty: all.
+  ops::RowBits bits(int l) const { return sets_[static_cast<std::size_t>(l)].placed_bits; }
+  bool all(int l) const { return sets_[static_cast<std::size_t>(l)].all; }
+
+ private:
+  struct Set {
+    std::vector<std::uint64_t> bits;
+    std::vector<std::int32_t> list;
+    ops::RowSet rows;
+    ops::RowBits placed_bits;  ///< empty: all
+    bool all = false;
+    void take_all(std::int64_t nodes);
+  };
+  std::deque<Set> sets_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+#pragma once
+#include <cstdint>
+
+#include "lockstep/tensor/tensor.hpp"
+
+namespace lockstep {
+
+/// The window of a history that a model sees.
+struct WindowShape {
+  std::int64_t slots = 200;  ///< T, the newest events
+  bool timed = false;        ///< include the times of the events
+  bool padded = false;       ///< leading slots without an event become tokens of item 0
+};
+
+/// Windows of several users, packed one after another without padding (unless WindowShape::padded). The arrays lie in
+/// an arena.
+///
+/// shapes   begin (B+1), user (B); item, slot, time, pos, neg (M) with M tokens in all samples
+struct SequenceBatch {
+  std::int64_t slots = 0;    ///< T
+  std::int64_t targets = 0;  ///< tokens with pos != 0
+  Tensor begin;              ///< i64; sample b has the tokens begin[b] .. begin[b+1]-1
+  Tensor user;               ///< i64; keys the random draws of a sample
+  Tensor item;               ///< i32, 1..I, or 0 for padding
+  Tensor slot;               ///< i32, 0..T-1; the newest token of a sample is in slot T-1
+  Tensor time;               ///< i64, scaled times, 0 for padding; empty unless WindowShape::timed
+  Tensor pos, neg;           ///< i32, the next item and a drawn item outside the user's training items; 0 for none
+  std::int64_t samples() const { return user.size(); }
+  std::int64_t tokens() const { return item.size(); }
+};
+
+}  // namespace lockstep

@@ -1,0 +1,83 @@
+#pragma once
+#include <cstdint>
+
+#include "lockstep/ops/activation.hpp"
+
+namespace lockstep::ops {
+
+/// Views of a layer's parameters; a convolution has its channels as `out` and its taps as `in`.
+template <class T>
+struct DenseLayer {
+  std::int64_t in = 0, out = 0;
+  const T* weight = nullptr;  ///< (out, in) row-major
+  const T* bias = nullptr;    ///< (out)
+};
+
+/// y = W_n h_{n-1} + b_n, h_k = f(a_k), a_k = W_k h_{k-1} + b_k for k = 1 .. n-1, with n = count.
+///
+/// h_0 = z (n_in), or if conv.out > 0 the channels f(a_0) of a convolution, flattened channel-major to (conv.out, n_in):
+/// a_0[c, i] = bias[c] + sum_j weight[c, j] z[i + j - taps / 2], with z = 0 outside 0 .. n_in - 1.
+template <class T>
+struct FeedForward {
+  std::int64_t n_in = 0, n_out = 0;
+  std::int64_t count = 0;
+  const DenseLayer<T>* layer = nullptr;
+  DenseLayer<T> conv;
+  Activation activation = Activation::gelu;
+  std::int64_t conv_rows() const { return conv.out * n_in; }
+  /// Values in all hidden layers: those of the convolution first, then those of each layer in order.
+  std::int64_t hidden_rows() const {
+    std::int64_t rows = conv_rows();
+    for (std::int64_t k = 0; k + 1 < count; ++k) rows += layer[k].out;
+    return rows;
+  }
+  /// Values in the widest layer, input and output included.
+  std::int64_t widest() const {
+    std::int64_t rows = conv_rows() > n_in ? conv_rows() : n_in;
+    for (std::int64_t k = 0; k < count; ++k) rows = layer[k].out > rows ? layer[k].out : rows;
+    return rows;
+  }
+};
+
+/// A whole feed-forward network on one tile of `nodes` samples: forward, tangent, adjoint and single rows and columns of
+/// its Jacobian J = dy/dz = W_n D_{n-1} W_{n-1} ... D_1 W_1, D_k = diag(f'(a_k)).
+///
+/// A tile is feature-major: row r holds value r of all nodes. A vector register thus holds one value of several nodes,
+/// weights are broadcast from where they lie, and the output of a layer has the layout of the next layer's input. A tile
+/// and the weights of a usual network stay in the L1 and L2 caches. Each sum is one chain of fused multiply-adds in
+/// ascending order. The results of a node depend on that node alone.
+///
+/// shapes   tiles (rows, nodes), 64-byte aligned; d (hidden_rows(), nodes) holds all f'(a_k); scratch (2 widest(), nodes)
+/// dtypes   T = float or double; f in float by vector approximations, in double by the C library
+template <class T>
+struct FeedForwardTile {
+  int nodes;  ///< per tile; depends on T and on the instruction set
+  /// y (n_out) from z (n_in). Stores d unless null. Does not compute y if null.
+  void (*forward)(const FeedForward<T>&, const T* z, T* d, T* scratch, T* y);
+  /// dy (n_out) = J dz (n_in).
+  void (*tangent)(const FeedForward<T>&, const T* d, const T* dz, T* scratch, T* dy);
+  /// dy (n_out) = column i of J.
+  void (*column)(const FeedForward<T>&, const T* d, std::int64_t i, T* scratch, T* dy);
+  /// dz (n_in) = J^T dy (n_out).
+  void (*adjoint)(const FeedForward<T>&, const T* d, const T* dy, T* scratch, T* dz);
+  /// dz (n_in) = row o of J.
+  void (*row)(const FeedForward<T>&, const T* d, std::int64_t o, T* scratch, T* dz);
+  /// v[r] = (v[r] - mean[r]) / std[r].
+  void (*normalise)(std::int64_t rows, T* v, const T* mean, const T* std);
+  /// v[r] = scale[r] v[r], and 0 where that is not finite or keep is 0. keep (nodes) or null.
+  void (*finish)(std::int64_t rows, T* v, const T* scale, const T* keep);
+  /// y (n_out) = K x (n_in) with a matrix K (n_out * n_in, nodes) of each node.
+  void (*multiply)(std::int64_t n_out, std::int64_t n_in, const T* k, const T* x, T* y);
+  /// x (n_in) = K^T y (n_out).
+  void (*multiply_transposed)(std::int64_t n_out, std::int64_t n_in, const T* k, const T* y, T* x);
+  /// tile[f, node] = rows[node * ld + f] for the first `count` nodes, 0 for the others.
+  void (*from_rows)(std::int64_t features, std::int64_t count, const T* rows, std::int64_t ld, T* tile);
+  /// rows[node * ld + f] = tile[f, node] for the first `count` nodes.
+  void (*to_rows)(std::int64_t features, std::int64_t count, const T* tile, T* rows, std::int64_t ld);
+};
+
+/// The kernels of the active instruction set.
+template <class T>
+const FeedForwardTile<T>& feed_forward_tile();
+
+}  // namespace lockstep::ops

@@ -1,0 +1,67 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/prep/netcdf.hpp"
+
+namespace lockstep::prep {
+
+/// A column as the user writes it: `short = name[@level][*scale+offset]`. Negative levels count from the end.
+struct ColumnSpec {
+  std::string short_name, variable;
+  std::optional<std::int64_t> level;
+  double scale = 1, offset = 0;
+};
+/// Parses `tk = temperature@0*1+273.15`; a bare `sst` is the variable sst. errors  usage: anything else
+ColumnSpec parse_column(std::string_view text);
+
+/// The points of a file: every combination of these dimensions. Rows are numbered in C order.
+struct Grid {
+  std::filesystem::path file;  ///< whose dimensions these are
+  std::vector<std::string> dims;
+  std::vector<std::int64_t> shape;
+  std::int64_t size() const;
+};
+
+/// The vertical axis of a variable, recognised by its name or its coordinate variable.
+std::optional<std::size_t> level_axis(const NcFile& file, const NcVariable& variable);
+
+/// The grid of all these columns: that of the column with the most dimensions, without levels.
+/// errors  usage: a vertical axis without a chosen level, or a chosen level without a vertical axis
+Grid common_grid(const NcFile& file, const std::vector<ColumnSpec>& columns);
+
+/// Values of a column at each point. A variable that lacks some of the grid's dimensions (latitude(y), mask(y, x)) is
+/// repeated along them. Dimensions are matched by name: in one file, equal lengths of different names belong to
+/// staggered grids. Variables with several dimensions of another file than the grid's are otherwise matched by length
+/// from the end, since the files of one tile may name their dimensions differently.
+/// errors  data: no such variable, dimensions that do not match
+std::vector<double> read_on_grid(const NcFile& file, const ColumnSpec& column, const Grid& grid);
+/// Whether read_on_grid() can match the dimensions of a variable.
+bool fits_grid(const NcFile& file, const std::string& variable, const Grid& grid);
+
+/// Seconds since 1970-01-01 of each point, from the coordinate variable of the time axis or a scalar `time`; zeros when
+/// the file has neither or uses a non-standard calendar.
+std::vector<std::int64_t> read_times(const NcFile& file, const Grid& grid);
+/// Parses `days since 2016-02-01 12:00:00`; nothing for any other text. A value v is origin_s + v * seconds_per_unit.
+struct TimeUnit {
+  double seconds_per_unit;
+  std::int64_t origin_s;
+};
+std::optional<TimeUnit> parse_time_unit(std::string_view units);
+/// Days since 1970-01-01 of `2016-02-05`. errors  usage: not a date
+std::int64_t parse_day(std::string_view text);
+
+/// One condition of `mask == 1 and slmsk != 1`. Candidates satisfy every condition; a missing value satisfies none.
+struct MaskTerm {
+  std::string variable, op;
+  double value;
+};
+/// errors  usage: another form
+std::vector<MaskTerm> parse_mask(std::string_view text);
+bool satisfies(double value, const MaskTerm& term);
+
+}  // namespace lockstep::prep

@@ -1,0 +1,83 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <iosfwd>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/prep/emulator/emulator_set.hpp"
+
+namespace lockstep {
+class Options;
+}
+
+namespace lockstep::prep {
+
+/// All points of all files in file order, before selection. NaN marks a missing value.
+struct Candidates {
+  std::vector<std::string> names;  ///< short names of inputs, outputs and columns that only the selection needs
+  std::vector<std::vector<double>> columns;  ///< [column][point]
+  std::vector<std::string> cf, units, side;  ///< [column]; side is "atmosphere" or "ocean"
+  std::vector<std::int32_t> level;           ///< [column]
+  std::vector<double> lat, lon;              ///< [point], degrees; NaN where unknown
+  std::vector<std::int64_t> time, cell;
+  std::vector<std::int32_t> source;
+  std::vector<std::uint8_t> valid;  ///< 1 where the file's own mask accepts the point
+  std::vector<std::filesystem::path> files;
+  std::vector<std::string> places;  ///< the variables behind lat and lon, each combination once
+
+  std::size_t points() const { return valid.size(); }
+  /// errors  internal: no such column
+  const std::vector<double>& column(const std::string& name) const;
+};
+
+/// How rows are selected and split, and the rows behind the moments: options of every emulator source.
+struct Selection {
+  std::vector<std::string> inputs, outputs;
+  std::string mask_mode;         ///< sea_ice | ocean | both
+  double min_ice = 0;            ///< threshold of sea_ice and ocean
+  bool ice_ge = false;           ///< sea_ice keeps aice >= threshold instead of >
+  std::string pole;              ///< all | north | south | both
+  double lat_min = 40;           ///< degrees
+  bool pole_clean = false;       ///< poles also require 0 < aice <= 1
+  std::string missing;           ///< error | zero
+  bool synthetic_label = false;  ///< aice := 0.9 where sst < -1.4 else 0
+  std::int64_t max_patterns = 0;
+  std::string subsample;  ///< first | random | stride
+  double thin_fraction = 1;
+  double validation_split = 0, test_split = 0;
+  std::string split_by;  ///< random | time | lat-block
+  double block_degrees = 5;
+  std::vector<std::string> test_files, test_days;
+  std::string moments;           ///< train | all
+  std::string constant_outputs;  ///< error | keep
+  std::uint64_t seed = 0;
+
+  bool needs_aice() const { return mask_mode != "both" || pole_clean; }
+  /// Inputs, outputs and the columns that the selection depends on, each once.
+  std::vector<std::string> columns_needed() const;
+};
+void add_selection_options(Options& options, Selection& selection, const std::vector<std::string>& default_inputs,
+                           const std::vector<std::string>& default_outputs);
+/// Checks combinations of options. errors  usage
+void check_selection(const Selection& selection);
+
+/// How many candidates each step keeps.
+struct SelectionReport {
+  std::int64_t candidates = 0, valid = 0, in_mode = 0, at_pole = 0, complete = 0, subsampled = 0, thinned = 0;
+  std::vector<std::pair<std::string, std::int64_t>> dropped;  ///< by column: rows with a missing, NaN or infinite value
+  ConstantColumns constant;
+  std::vector<std::string> places;  ///< as in Candidates
+};
+void print_report(const SelectionReport& report, const EmulatorSet& set, std::ostream& out);
+
+/// Selects rows by mask, mode, pole, completeness, sub-sampling and thinning, in this order; then splits them and
+/// computes the moments. errors  data: a step that leaves no rows, a constant output column unless it is kept
+EmulatorSet select_rows(const Candidates& candidates, const Selection& selection, SelectionReport& report);
+
+/// The split of each row: 0 train, 1 validation, 2 test. errors  data: a requested part that stays empty
+std::vector<std::uint8_t> split_rows(const EmulatorSet& rows, const Selection& selection,
+                                     const std::vector<std::filesystem::path>& files);
+
+}  // namespace lockstep::prep

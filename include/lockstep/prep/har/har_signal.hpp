@@ -1,0 +1,57 @@
+#pragma once
+#include <array>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep::prep {
+
+/// Coefficients of a causal third-order filter, a[0] = 1: a y = b x.
+struct Filter3 {
+  std::array<double, 4> b, a;
+};
+/// Butterworth low-pass filters for 50 Hz, with cut-off at 20 Hz (noise) and at 0.3 Hz (gravity, slow drift).
+inline constexpr Filter3 kLowPass20Hz = {
+    {0.5276243825019432, 1.5828731475058295, 1.5828731475058295, 0.5276243825019432},
+    {1, 1.7600418803431688, 1.1828932620378305, 0.2780599176345463}};
+inline constexpr Filter3 kLowPass03Hz = {
+    {6.451849129090928e-06, 1.9355547387272784e-05, 1.9355547387272784e-05, 6.451849129090928e-06},
+    {1, -2.9246062354506974, 2.8520278185938936, -0.9273699683501638}};
+
+/// y_i = median(x_{i-1}, x_i, x_{i+1}) with zeros beyond both ends, as scipy.signal.medfilt.
+std::vector<double> median3(std::span<const double> x);
+/// Direct form II transposed. The initial state is the steady state of the constant signal x_0, as in
+/// scipy.signal.lfilter with zi = lfilter_zi * x_0.
+/// differs  by 1e-11 on the slow filter, where SciPy's linear solve loses digits
+std::vector<double> filter3(const Filter3& filter, std::span<const double> x);
+
+/// A raw sensor column, filtered.
+struct SplitSignal {
+  std::vector<double> total;  ///< median of 3, then low-pass 20 Hz
+  std::vector<double> body;   ///< total minus its low-pass 0.3 Hz
+};
+SplitSignal split_signal(std::span<const double> raw);
+
+/// The numbers of a text file: one row per line, separated by blanks or single commas.
+struct TextTable {
+  std::filesystem::path path;
+  std::vector<std::string> header;  ///< fields of a first line without numbers, or empty
+  std::size_t columns = 0;
+  std::vector<double> values;  ///< (rows, columns)
+  std::size_t rows() const { return columns == 0 ? 0 : values.size() / columns; }
+  double at(std::size_t row, std::size_t column) const { return values[row * columns + column]; }
+  /// "FILE:LINE" of a row.
+  std::string line_of(std::size_t row) const;
+  std::vector<double> column(std::size_t c) const;
+};
+enum class Header : std::uint8_t { none, optional };
+/// Reads a table with `columns` numbers in each line (0: as many as the first line has). Only the end of the file may
+/// have blank lines.
+/// errors  usage: the file is missing; data, naming file and line: another number of values, a field that is not a
+///         finite number; an empty file
+TextTable read_text_table(const std::filesystem::path& path, std::size_t columns, Header header = Header::none);
+/// A value that must be an integer within i32. errors  data: naming file and line
+std::int32_t whole_number(const TextTable& table, std::size_t row, std::size_t column);
+
+}  // namespace lockstep::prep

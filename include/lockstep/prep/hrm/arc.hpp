@@ -1,0 +1,58 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/prep/hrm/puzzle_set.hpp"
+
+namespace lockstep::prep {
+
+inline constexpr int kArcSide = 30;
+inline constexpr std::int64_t kArcCells = 900, kArcVocab = 12;
+inline constexpr std::uint8_t kArcEnd = 1, kArcColour = 2;  ///< tokens: 0 padding, 1 end marker, colour + 2
+
+struct ArcGrid {
+  int rows = 0, columns = 0;
+  std::vector<std::uint8_t> cells;  ///< colours 0 .. 9, row-major
+};
+struct ArcPair {
+  ArcGrid input, output;
+};
+struct ArcTask {
+  std::string name;
+  std::string where;  ///< the file
+  bool evaluation = false;
+  std::vector<ArcPair> train, test;
+};
+
+/// Reads the *.json files of a folder in order of name, one task each. A folder called `evaluation` holds test tasks.
+/// errors  usage: no such folder; data: a folder without tasks, invalid JSON, a grid that is empty, ragged, larger than
+///         30 x 30 or has other colours
+std::vector<ArcTask> read_arc_folder(const std::filesystem::path& folder);
+
+/// Places a grid at (row, column) in a 30 x 30 field of padding, with end markers below it and to its right where the
+/// field continues.
+void arc_tokens(const ArcGrid& grid, int row, int column, std::span<std::uint8_t> field);
+/// Why a field is not a single grid with its end markers; "" when it is.
+std::string arc_field_defect(std::span<const std::uint8_t> field);
+
+/// One of the eight dihedral images, and a permutation of the colours 1 .. 9.
+struct ArcVariant {
+  int dihedral = 0;
+  std::array<std::uint8_t, 10> colours = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  /// What follows the task's name: "_t3_0182736459", or "" for the identity, a task's first variant.
+  std::string suffix() const;
+};
+ArcGrid apply_arc_variant(const ArcVariant& variant, const ArcGrid& grid);
+/// The identity, then at most `num_aug` variants whose pairs all differ, from at most 5 * num_aug draws keyed
+/// (seed, task).
+std::vector<ArcVariant> draw_arc_variants(const ArcTask& task, std::int64_t num_aug, std::uint64_t seed,
+                                          std::uint64_t task_number);
+
+/// Builds the data set: shuffles the tasks of each folder and makes splits, variants, identifiers and offsets.
+/// errors  data: two tasks with one name
+PuzzleSet arc_set(const std::vector<std::vector<ArcTask>>& folders, std::int64_t num_aug, std::uint64_t seed);
+
+}  // namespace lockstep::prep

@@ -1,0 +1,51 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/prep/hrm/puzzle_set.hpp"
+
+namespace lockstep::prep {
+
+/// One row of a puzzle table with header `source,question,answer,rating`, columns in any order; source and rating may
+/// be absent.
+struct PuzzleRow {
+  std::string where;  ///< "train.csv:17", for messages
+  std::string source, question, answer;
+  std::optional<std::int32_t> rating;
+};
+/// Calls `use` for each row. Fields may be quoted; lines may end with CR LF; empty lines are skipped.
+/// errors  data, with file and line: a missing column, a wrong number of fields, an unclosed quote, a rating that is
+///         not a number
+void read_puzzle_csv(std::istream& in, const std::string& file, const std::function<void(const PuzzleRow&)>& use);
+
+/// Tokens of the base puzzles of a split.
+struct BasePuzzles {
+  std::vector<std::uint8_t> inputs, labels;
+  std::vector<std::int32_t> rating;  ///< one per puzzle; empty when the table has none
+  std::vector<std::string> source;   ///< one per puzzle, or empty
+  std::int64_t cells = 0;            ///< per grid; 0 before the first puzzle
+  std::int64_t size() const { return cells == 0 ? 0 : static_cast<std::int64_t>(inputs.size()) / cells; }
+  /// Adds a puzzle. errors  data: another number of cells than the first puzzle has
+  void add(const PuzzleRow& row, const std::vector<std::uint8_t>& question, const std::vector<std::uint8_t>& answer);
+  /// These rows in this order.
+  BasePuzzles picked(const std::vector<std::int64_t>& rows) const;
+};
+
+/// Tokens of a row: 1 for a blank (`.` or `0`), digit + 1. errors  data: a wrong length, another character, a digit
+/// twice in a unit, an answer that is incomplete or does not extend the question
+void parse_sudoku(const PuzzleRow& row, std::vector<std::uint8_t>& question, std::vector<std::uint8_t>& answer);
+/// Tokens 1 .. 5 of `# SGo`. errors  data: a length that is not a square, another character, a path cell in the
+/// question
+void parse_maze(const PuzzleRow& row, std::vector<std::uint8_t>& question, std::vector<std::uint8_t>& answer);
+
+/// A set without puzzles: task, sizes and vocabulary.
+PuzzleSet sudoku_set(std::int64_t cells);
+PuzzleSet maze_set(std::int64_t cells);
+/// Adds these puzzles to `set`, whose task, seed, num_aug and online must be final. Only training puzzles get variants.
+void add_base_puzzles(PuzzleSet& set, BasePuzzles train, BasePuzzles test);
+
+}  // namespace lockstep::prep

@@ -1,0 +1,87 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <iosfwd>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/io/h5.hpp"
+
+namespace lockstep::prep {
+
+/// Raw ids of the users or items with dense numbers 1 .. n: integers or text.
+struct RawIds {
+  std::vector<std::int64_t> numbers;
+  std::vector<std::string> texts;
+  bool is_text = false;
+  std::size_t size() const { return is_text ? texts.size() : numbers.size(); }
+  /// The raw id of dense number `dense` >= 1, as text.
+  std::string name(std::int64_t dense) const;
+  bool operator==(const RawIds&) const = default;
+};
+
+/// The rule behind generated sessions.
+struct GapRule {
+  std::vector<std::int32_t> category, cluster;  ///< (n_items) of each item
+  std::int64_t categories = 0, clusters = 0;
+  std::int64_t unit_s = 0;  ///< time unit of the pauses
+  double noise = 0;         ///< probability that an item ignores the rule
+  std::uint64_t seed = 0;
+};
+
+/// An interaction data set in memory, as data/README.md describes it (format lockstep-seqrec).
+struct SequenceSet {
+  std::vector<std::int64_t> offsets;   ///< (U+1)
+  std::vector<std::int32_t> n_train;   ///< (U)
+  RawIds users, items;                 ///< (U), (I)
+  std::vector<std::int32_t> item;      ///< (N), 1..I
+  std::vector<std::int64_t> time_raw;  ///< (N) s, or empty when the source has no times
+  std::vector<std::int64_t> time_scaled;
+  std::vector<std::int32_t> item_count;  ///< (I) train interactions
+  std::int64_t min_user = 1, min_item = 1, min_split = 3, time_max = 0;
+  std::string time_scale = "per_user_min";
+  bool keep_ids = false;  ///< dense numbers are the raw ids
+  std::string source_name, source_sha256;
+  std::optional<GapRule> rule;  ///< only in generated data
+
+  std::int64_t n_users() const { return static_cast<std::int64_t>(n_train.size()); }
+  std::int64_t n_items() const { return static_cast<std::int64_t>(item_count.size()); }
+  std::int64_t rows() const { return static_cast<std::int64_t>(item.size()); }
+  bool has_time() const { return !time_raw.empty(); }
+  std::int64_t length(std::int64_t user) const;  ///< interactions of user 0 .. U-1
+  /// Items and scaled times (empty without times) of user 0 .. U-1.
+  std::span<const std::int32_t> items_of(std::int64_t user) const;
+  std::span<const std::int64_t> times_of(std::int64_t user) const;
+};
+
+/// Names of the scales: per_user_min, unit:second, unit:minute, unit:hour, unit:day, raw.
+const std::vector<std::string>& time_scales();
+/// Scales one user's times, which ascend; the first scaled time is 1.
+///
+///   per_user_min  round_half_even((t_k - t_1) / g) + 1 in f64, g the smallest non-zero gap of adjacent times, or 1
+///   unit:U        floor((t_k - t_1) / U) + 1;   raw is unit:second
+///
+/// source  Li, Wang, McAuley 2020, "Time interval aware self-attention for sequential recommendation", sec. 3.2
+void scale_times(std::span<const std::int64_t> raw, const std::string& scale, std::span<std::int64_t> scaled);
+/// Training interactions under leave-one-out: all but the last two, or all of a user with fewer than `min_split`.
+std::int64_t train_length(std::int64_t interactions, std::int64_t min_split);
+/// Computes n_train, time_scaled, time_max and item_count from the other fields. errors  internal: an unknown scale
+void derive(SequenceSet& set, std::int64_t n_items);
+
+/// XXH3 over offsets, n_train, items, times and counts, as 16 hexadecimal digits.
+std::string content_hash(const SequenceSet& set);
+
+/// Writes the file whole or not at all. errors  internal: the disk is full; usage: not writable
+void write_sequence_set(const std::filesystem::path& path, const SequenceSet& set);
+/// Reads a file back. errors  data: not of this format, a dataset missing or of another shape or type
+SequenceSet read_sequence_set(const H5File& file);
+
+/// Problems of a prepared file, one line each: schema, offsets, ranges, order in time, and splits, scaled times,
+/// counts, checksum or a generator's rates that differ from the recomputed ones.
+std::vector<std::string> check_sequence_set(const H5File& file, std::vector<std::string>& remarks);
+/// Prints a page about a prepared file: users, items, lengths, splits, times, origin.
+void describe_sequence_set(const H5File& file, std::ostream& out);
+
+}  // namespace lockstep::prep

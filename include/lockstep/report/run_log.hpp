@@ -1,0 +1,134 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lockstep/report/metric.hpp"
+
+namespace lockstep {
+
+class Options;
+
+/// What to do with a directory that already holds a run.
+enum class RunStart : std::uint8_t {
+  resume,  ///< continue it; it must have the same configuration (Options::differences)
+  fresh,   ///< start again; all files of the previous run move to `previous-1/`, `previous-2/`, ...
+};
+
+/// Prepares the run directory and writes `config.ini`. Rank 0 calls it, inside World::together. A directory holds a run
+/// once the run has recorded a step or written a checkpoint.
+///
+/// errors  Error (usage) if the directory cannot be created or written, is in use, or holds a run of another
+///         configuration (names each differing key). Error (data) if its config.ini is damaged. Error (internal) if the
+///         disk is full
+void open_run_directory(const std::filesystem::path& dir, const Options& options, RunStart start);
+
+/// The first of `previous-1`, `previous-2`, ... in a run directory that does not exist.
+std::filesystem::path next_previous(const std::filesystem::path& dir);
+
+/// Facts about the run as a whole, for its files and report.
+struct RunFacts {
+  std::string title;                 ///< "emulator, icecolumn.h5"
+  std::int64_t steps = 0;            ///< of the whole run, for the progress bar and the time left; 0: unknown
+  std::int64_t steps_per_epoch = 0;  ///< 0: unknown
+  std::int64_t resumed_at = 0;       ///< steps before this start; later records are removed from the files
+  std::string config;                ///< the resolved INI text
+  /// Name and value, shown in the report in this order: ranks, hosts, threads, device, batch, ...
+  std::vector<std::pair<std::string, std::string>> facts;
+};
+
+/// Seconds per phase ("forward_backward", "reduce", "update", ...), in display order.
+using PhaseSeconds = std::vector<std::pair<std::string, double>>;
+
+/// One or more training steps, the last of which is `step`.
+struct StepRecord {
+  std::int64_t step = 0;  ///< steps since the start of the run
+  double epoch = 0;       ///< epochs since the start of the run, fractional
+  double loss = 0;        ///< mean over the samples of these steps
+  double lr = 0;
+  double grad_norm = -1;        ///< of the last step; negative: not computed
+  double samples_per_s = 0;     ///< over all ranks
+  double seconds = 0;           ///< wall time of these steps
+  PhaseSeconds phases;          ///< of rank 0, summed over these steps
+  std::vector<Metric> metrics;  ///< loss_scale, loss_unweighted, ...
+};
+
+/// One evaluation of a split.
+struct EvalRecord {
+  std::int64_t step = 0;
+  double epoch = 0;
+  std::string split;                ///< "validation" or "test"
+  std::optional<double> loss = {};  ///< none: the evaluation has no loss, as that of a ranking
+  std::vector<Metric> metrics;
+  double samples_per_s = 0;
+  double seconds = 0;
+  bool best = false;                     ///< the best validation so far
+  std::vector<MetricTable> tables = {};  ///< drawn as pictures in the report and for TensorBoard
+};
+
+/// A table for the report, such as the final metrics.
+struct ReportTable {
+  std::string title;
+  std::vector<std::string> columns;  ///< the first column holds names
+  std::vector<std::vector<std::string>> rows;
+};
+
+/// Predictions and targets of one output, for a scatter plot of at most 1500 points.
+struct ReportScatter {
+  std::string title, unit;
+  std::vector<double> target, prediction;
+};
+
+/// A picture for the report: SVG that may use the page's colours, such as var(--ink).
+struct ReportPicture {
+  std::string title, svg;
+};
+
+/// Writes the records of a run: `train.log`, `val.log`, `metrics.jsonl`, TensorBoard event files and `report.html` in
+/// the run directory (formats: docs/run-directory.md), and the progress line on a terminal or a plain line every few
+/// seconds.
+///
+/// Every rank may create and call one; only that of rank 0 writes. After a resume each (step, split) occurs once in
+/// every file: records past `resumed_at` are removed first, and existing records are not repeated.
+///
+/// errors  Error (internal) if a write fails, such as on a full disk: names the file
+class RunLog {
+ public:
+  /// A log that writes nothing: other ranks, benchmarks.
+  RunLog();
+  /// Opens the files in `dir`. During its lifetime lines of log:: also go to train.log.
+  RunLog(const std::filesystem::path& dir, RunFacts facts);
+  RunLog(RunLog&&) noexcept;
+  RunLog& operator=(RunLog&&) noexcept;
+  ~RunLog();
+
+  bool writes() const { return impl_ != nullptr; }
+  /// Call it after every step: updates the progress line at most ten times a second. A negative loss is not shown.
+  void progress(std::int64_t step, double loss);
+  void record(const StepRecord& record);
+  void record(const EvalRecord& record);
+  /// Adds to the report, or replaces the item of the same title.
+  void add(ReportTable table);
+  void add(ReportScatter scatter);
+  void add(ReportPicture picture);
+  /// Adds a file of the run to the report, with its description.
+  void made(const std::filesystem::path& file, std::string what);
+  /// Writes report.html. finish() does so too, and evaluations at most every 20 s.
+  void write_report();
+  /// Flushes all records to the disk. Call it before writing a checkpoint, so that a resume finds them.
+  void sync();
+  /// Ends the progress line, writes the report and prints the paths. `outcome`: "finished after 60 epochs", "stopped by
+  /// SIGTERM".
+  void finish(std::string_view outcome);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+class CheckpointReader;
+class Options;
+class World;
+struct RunConfig;
+
+/// The words after the command's name.
+using Args = std::vector<std::string>;
+
+/// Options::parse() on all ranks: rank 0 reads the `--config` files and broadcasts their text. Collective.
+///
+/// Returns false if the arguments ask for help. errors  Error (usage): wrong options; ranks with different arguments
+bool parse(World& world, Options& options, const Args& args);
+/// The same for a command with a configuration: also adds the keys of model_kind() to the options.
+bool parse(World& world, Options& options, const Args& args, RunConfig& config);
+/// The model.kind of the arguments or their files, else that of the file of `--checkpoint`, else the first kind.
+/// Collective.
+std::string model_kind(World& world, const Args& args);
+/// Opens and verifies a checkpoint, and checks the configuration. Without `--config` in the arguments the configuration
+/// becomes that of the checkpoint, overridden by the keys that `given` has from the command line. Sets the world's
+/// timeout. Collective.
+///
+/// errors  Error: data if the checkpoint is not whole; usage for a wrong configuration
+std::unique_ptr<CheckpointReader> open_checkpoint(World& world, const std::string& path, const Args& args,
+                                                  const Options& given, RunConfig& config);
+
+}  // namespace lockstep

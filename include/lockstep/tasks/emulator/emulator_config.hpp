@@ -1,0 +1,26 @@
+#pragma once
+#include <string>
+
+#include "lockstep/tasks/emulator/emulator_task.hpp"
+#include "lockstep/train/task_config.hpp"
+
+namespace lockstep {
+
+/// Options of the emulator: `model.*` for the architecture, `loss.*` for the objective.
+class EmulatorConfig final : public TaskConfig {
+ public:
+  void add_options(Options& options) override;
+  bool has_diagnostics() const override { return true; }
+  std::unique_ptr<Task> load(const TaskSource& source) const override;
+  TaskNeeds needs(const std::filesystem::path& path, DType dtype) const override;
+  /// The task options, for callers that bring their own data.
+  EmulatorTask::Options model_options(DType dtype, std::uint64_t seed) const;
+
+ private:
+  EmulatorArch arch_;
+  bool convolution_ = false;
+  EmulatorLoss loss_;
+  std::string bias_init_;
+};
+
+}  // namespace lockstep

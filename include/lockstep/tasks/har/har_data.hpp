@@ -1,0 +1,44 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/placement.hpp"
+#include "lockstep/data/split.hpp"
+#include "lockstep/tensor/tensor.hpp"
+
+namespace lockstep {
+
+/// Windows of inertial sensors with their activities, from a `lockstep-har` file (data/README.md). Windows are numbered
+/// over all splits: training, then validation, then test.
+struct HarData {
+  std::filesystem::path path;
+  std::vector<std::string> class_names, channel_names;
+  double sample_rate = 0;                         ///< Hz
+  std::vector<double> channel_mean, channel_std;  ///< (C), over the training windows
+  Tensor signals;                                 ///< f64 (n, C, L)
+  Tensor labels;                                  ///< i32 (n), 0 .. classes-1
+  /// i32 (n, 2): the next window of the same split, recording and class that overlaps or adjoins this one, and how many
+  /// samples later it begins; (-1, 0) if there is none.
+  Tensor following;
+  std::array<std::int64_t, 3> count{};  ///< by Split
+  std::uint64_t hash = 0;
+
+  std::int64_t channels() const { return static_cast<std::int64_t>(channel_names.size()); }
+  std::int64_t classes() const { return static_cast<std::int64_t>(class_names.size()); }
+  std::int64_t length() const { return signals.shape()[2]; }
+  /// Number of the first window of a split.
+  std::int64_t first_of(Split split) const;
+  /// Signals (C, L) of window n.
+  const double* window(std::int64_t n) const { return signals.data<double>() + n * channels() * length(); }
+  std::int32_t label(std::int64_t n) const { return labels.data<std::int32_t>()[n]; }
+
+  /// errors  data, naming file, dataset and window: another format, a wrong shape or type, a value that is not finite,
+  ///         a label that is not a class, no training windows
+  static HarData read(const std::filesystem::path& path, Placement& placement);
+};
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/models/har/har.hpp"
+#include "lockstep/tasks/har/har_data.hpp"
+#include "lockstep/train/task.hpp"
+
+namespace lockstep {
+
+/// Augmentation of training windows. Draws depend on seed, epoch, window and channel.
+struct HarAugment {
+  bool pictures = false;  ///< mirror, brightness, contrast and rotation of each picture (see har_pictures.hpp)
+  bool shift = false;     ///< begin a window later, at most where the next one of the recording begins
+  double turn = 0;        ///< degrees: standard deviation of a rotation of all sensors about a random axis
+  double stretch = 0;     ///< standard deviation of the factor of each sensor
+};
+
+/// An activity classifier and its data set.
+///
+/// Metrics: accuracy and loss (with the smoothed labels), macro_f1, weighted_f1, macro_precision, macro_recall; per
+/// class NAME: accuracy.NAME (its recall), precision.NAME, f1.NAME, support.NAME. In mode `independent`, accuracy
+/// counts windows, classified by the mean log-probability of their channels, and channel_accuracy counts channels. Ties
+/// go to the lower class; a ratio without samples is 0. The table "confusion" has the true classes as rows.
+class HarTask final : public ShardTask {
+ public:
+  struct Options {
+    HarArch arch;  ///< the data set determines channels, length and classes
+    HarAugment augment;
+    double smoothing = 0.1;  ///< label smoothing
+    double percent = 100;    ///< share of the training windows of each class to use
+    DType dtype = DType::f32;
+    std::uint64_t seed = 0;
+  };
+  HarTask(Options options, HarData data);
+
+  const char* kind() const override { return "har"; }
+  ParamStore& params() override { return net_.params(); }
+  std::int64_t size(Split split) const override;
+  ShardLoss loss(Tape& tape, const Shard& shard) const override;
+  std::int64_t sum_count() const override;
+  void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
+  std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
+  std::vector<MetricTable> tables(Split split, const std::vector<double>& sums) const override;
+  double flops_per_sample() const override { return net_.arch().training_flops(); }
+  std::vector<SampleUnit> units() const override;
+  std::int64_t evaluation_block() const override;
+  void save(H5File& file) const override;
+  std::uint64_t data_hash() const override { return data_.hash; }
+
+  Har& network() { return net_; }
+  const Har& network() const { return net_; }
+  const HarData& data() const { return data_; }
+  /// Numbers of the training windows, ascending.
+  std::span<const std::int32_t> train_windows() const { return train_; }
+
+ private:
+  /// The unit that the encoder sees: one channel of one window.
+  struct Sequence {
+    std::int32_t window, channel;
+  };
+  bool per_channel() const { return net_.arch().mode == HarArch::Mode::independent; }
+  /// Number of channels of a window that are encoded.
+  std::int64_t encoded() const;
+  std::span<const Sequence> sequences_of(Tape& tape, std::span<const std::int32_t> windows) const;
+  /// With a shard, windows are augmented for its epoch.
+  Var embed(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const;
+  Var embed_signals(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const;
+  Var embed_pictures(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const;
+  /// All channels of a window (C, L); with a shard, augmented into `scratch`.
+  const double* window(std::int64_t number, const Shard* shard, double* scratch) const;
+
+  Options options_;
+  HarData data_;
+  std::vector<std::int32_t> train_;
+  std::vector<std::int32_t> triads_;  ///< first channel of each x, y, z triad of a sensor
+  Har net_;
+};
+
+}  // namespace lockstep

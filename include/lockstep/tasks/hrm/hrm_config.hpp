@@ -1,0 +1,25 @@
+#pragma once
+#include <string>
+
+#include "lockstep/tasks/hrm/hrm_task.hpp"
+#include "lockstep/train/task_config.hpp"
+
+namespace lockstep {
+
+/// Options of the hierarchical reasoning model, and the paper's defaults for common options.
+class HrmConfig final : public TaskConfig {
+ public:
+  void add_options(Options& options) override;
+  void check() const override;
+  std::unique_ptr<Task> load(const TaskSource& source) const override;
+  /// A task with the architecture of a checkpoint and no data, for HrmTask::solve(). The caller loads the weights.
+  std::unique_ptr<HrmTask> load_trained(const H5File& checkpoint, DType dtype) const;
+  TaskNeeds needs(const std::filesystem::path& path, DType dtype) const override;
+
+ private:
+  HrmTask::Options model_options(DType dtype, std::uint64_t seed) const;
+  HrmTask::Options model_;
+  std::string loss_;
+};
+
+}  // namespace lockstep

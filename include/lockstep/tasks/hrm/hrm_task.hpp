@@ -1,0 +1,143 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/models/hrm/hrm.hpp"
+#include "lockstep/ops/halting.hpp"
+#include "lockstep/tasks/hrm/puzzle_data.hpp"
+#include "lockstep/tasks/hrm/puzzle_sampler.hpp"
+#include "lockstep/train/task.hpp"
+
+namespace lockstep {
+
+/// The halting rule and the objective.
+struct HrmLoss {
+  ops::TokenLoss tokens = ops::TokenLoss::stablemax;
+  std::int64_t halt_max_steps = 16;  ///< most segments of one sequence
+  double explore = 0.1;              ///< probability that a sequence must run a random minimum number of segments
+  bool q_continue = true;            ///< false (TRM): halt when q_halt > 0, without a second inner call
+};
+
+/// exact_accuracy, accuracy, q_halt_accuracy and steps per counted sequence; lm_loss, q_halt_loss and q_continue_loss
+/// per sequence. Names begin with `prefix`.
+std::vector<Metric> score_metrics(const ops::HaltingScore& sum, double sequences, const std::string& prefix);
+
+/// The carry: state that persists between steps, one row per slot of the global batch. Every rank stores all rows and
+/// updates its own. The tensors lie on the weights' device; steps modify them in stream order.
+struct HrmSlots {
+  OwnedTensor z_h, z_l;                     ///< (slots, T, D) of the weights' dtype
+  OwnedTensor steps, halted;                ///< i32 (slots); all slots start halted
+  OwnedTensor inputs, labels, identifiers;  ///< i32 (slots, seq_len) twice, (slots): the current sequences
+  // Results of the last step:
+  OwnedTensor puzzle_gradient;  ///< (slots, puzzle_width), gradient of the sum of losses
+  // The same, in pinned host memory; valid between the end of a step and the start of the next:
+  Buffer report;                        ///< holds scores and used
+  std::span<ops::HaltingScore> scores;  ///< (slots)
+  std::span<std::int32_t> used;         ///< (slots), a copy of identifiers
+};
+
+/// The hierarchical reasoning model and its puzzles.
+///
+/// A step takes a full batch; position p of an epoch is slot p mod batch of batch p / batch. A slot whose sequence has
+/// halted starts its row of the batch; the other slots continue their sequences and discard the row.
+///
+/// Validation samples are the first `eval_examples` test puzzles, test samples all test puzzles. Metrics:
+/// exact_accuracy first, loss (token loss plus half the halting loss), accuracy, q_halt_accuracy, lm_loss, q_halt_loss,
+/// steps; if the file has sources or ratings, exact.NAME, accuracy.NAME and puzzles.NAME per source and per bin of
+/// ratings (NAME is rating.A-B); for ARC pass@1, pass@2, ... pass@1000, tasks solved by the votes of their variants.
+///
+/// differs  the public code counts padded rows of an evaluation's last batch in q_halt_loss; here there is no padding
+class HrmTask : public ShardTask {
+ public:
+  struct Options {
+    HrmArch arch;  ///< the data set determines seq_len, vocab and identifiers
+    HrmLoss loss;
+    std::int64_t visits = 1;         ///< visits of every group per epoch
+    std::int64_t eval_examples = 0;  ///< 0: all
+    std::int64_t eval_segments = 0;  ///< 0: halt_max_steps
+    double puzzle_lr = 0;            ///< base learning rate of the puzzle embeddings; 0: optim.lr
+    double puzzle_weight_decay = 0.1;
+    DType dtype = DType::f32;
+    std::uint64_t seed = 0;
+  };
+  HrmTask(Options options, PuzzleData data);
+
+  const char* kind() const override { return "hrm"; }
+  ParamStore& params() override { return network_.params(); }
+  void move_to(Device device) override { network_.move_to(device); }
+  std::int64_t size(Split split) const override;
+  ShardLoss loss(Tape& tape, const Shard& shard) const override;
+  std::int64_t least_shard() const override;
+  std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) override;
+  bool evaluates(Split split) const override { return split != Split::train; }
+  bool validates_on_test() const override { return test_examples_ > 0; }
+  std::int64_t sum_count() const override;
+  std::int64_t evaluation_block() const override;
+  void begin_evaluation() override { ballots_.clear(); }
+  void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
+  std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
+  /// pass@K of ARC tasks, from the votes of their variants on all ranks.
+  std::vector<Metric> collective_metrics(Communicator& comm) const override;
+  std::vector<std::string> collective_metric_names() const override;
+  double flops_per_sample() const override;
+  /// A test puzzle, and the answer after each segment until it no longer changes.
+  std::pair<std::string, std::string> picture() const override;
+  void save(H5File& file) const override;
+  std::uint64_t data_hash() const override { return data_.hash; }
+  bool tied_to_data() const override { return data_.identifiers > 1; }
+
+  const Options& options() const { return options_; }
+  const Hrm& network() const { return network_; }
+  const PuzzleData& data() const { return data_; }
+
+  /// Allocates the slots of a training run. errors  usage: the data do not fill a batch
+  void begin_run(std::int64_t slots);
+  /// Prepares an epoch of training steps and returns its number of batches. Must not overlap loss().
+  std::int64_t begin_epoch(std::int64_t epoch);
+  const PuzzleSampler& sampler() const { return *sampler_; }
+  HrmSlots& slots() { return *slots_; }
+  /// Checks slots that were read from a checkpoint. errors  data, naming array and slot: a value outside the data's
+  /// range
+  void check_slots() const;
+
+  /// Receives, after each segment, its number from 1, the predicted tokens (B, seq_len) and the halting logits (B).
+  using SegmentObserver =
+      std::function<void(std::int64_t segment, std::span<const std::int32_t> tokens, std::span<const double> q_halt)>;
+  /// Runs `segments` segments on these puzzles and calls `see` after each.
+  void solve(Tape& tape, std::span<const std::int32_t> inputs, std::span<const std::int32_t> identifiers,
+             std::int64_t segments, const SegmentObserver& see) const;
+  /// The output of the last of `segments` segments, from the initial states.
+  Hrm::Output run_segments(Tape& tape, std::span<const std::int32_t> inputs, std::span<const std::int32_t> identifiers,
+                           std::int64_t segments) const;
+
+ protected:
+  // Verification against reference files overrides these three.
+  /// Reads the batch's rows for the slots from `first` on into `rows`, in host memory.
+  virtual void read_batch(Arena& scratch, const Shard& shard, std::int64_t first, const ops::SequenceData& rows) const;
+  /// The minimum number of segments that exploration draws for a slot in this step; 0: none.
+  virtual std::int64_t least_steps(const Shard& shard, std::int64_t slot) const;
+  /// Receives a shard's output and the next call's q (empty without one). May enqueue work on the tape's stream, but
+  /// must not wait for it.
+  virtual void observe(Tape&, const Shard&, const Hrm::Output&, const Tensor& /*next_q*/) const {}
+
+ private:
+  PuzzleExample test_example(std::int64_t index) const;
+  /// The most likely token of each cell, (B, seq_len).
+  void most_likely(const Tensor& logits, std::span<std::int32_t> tokens) const;
+
+  Options options_;
+  PuzzleData data_;
+  Hrm network_;
+  std::int64_t test_examples_ = 0;
+  std::optional<HrmSlots> slots_;  ///< loss() writes the rows of its shard
+  std::optional<PuzzleSampler> sampler_;
+  /// Ballots of the current evaluation. Mutable: threads that share this task append to it in evaluate() const, under a
+  /// lock.
+  mutable std::vector<ArcBallot> ballots_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "lockstep/tasks/kgat/bprmf_task.hpp"
+#include "lockstep/tasks/kgat/kgat_task.hpp"
+#include "lockstep/train/task_config.hpp"
+
+namespace lockstep {
+
+/// Options of `model.kind = kgat`.
+class KgatConfig final : public TaskConfig {
+ public:
+  void add_options(Options& options) override;
+  void check() const override;
+  std::unique_ptr<Task> load(const TaskSource& source) const override;
+  TaskNeeds needs(const std::filesystem::path& path, DType dtype) const override;
+
+ private:
+  KgatTask::Options resolved() const;
+  KgatTask::Options model_;
+  std::vector<double> conv_dims_, cutoffs_;
+  std::string aggregator_, laplacian_, parallel_edges_, storage_, mode_;
+};
+
+/// Options of `model.kind = bprmf`.
+class BprmfConfig final : public TaskConfig {
+ public:
+  void add_options(Options& options) override;
+  void check() const override;
+  std::unique_ptr<Task> load(const TaskSource& source) const override;
+  TaskNeeds needs(const std::filesystem::path& path, DType dtype) const override;
+
+ private:
+  BprmfTask::Options model_;
+  std::vector<double> cutoffs_;
+};
+
+}  // namespace lockstep

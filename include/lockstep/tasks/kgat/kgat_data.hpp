@@ -1,0 +1,48 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "lockstep/data/placement.hpp"
+#include "lockstep/data/split.hpp"
+#include "lockstep/models/kgat/knowledge_graph.hpp"
+
+namespace lockstep {
+
+/// Distinct items of each user, ascending.
+struct UserItems {
+  std::span<const std::int64_t> indptr;  ///< (users + 1), or empty: nothing at all
+  std::span<const std::int32_t> item;
+  std::int64_t count() const { return static_cast<std::int64_t>(item.size()); }
+  std::span<const std::int32_t> of(std::int64_t user) const {
+    if (indptr.empty()) return {};
+    const auto u = static_cast<std::size_t>(user);
+    return item.subspan(static_cast<std::size_t>(indptr[u]), static_cast<std::size_t>(indptr[u + 1] - indptr[u]));
+  }
+  /// Whether the user has the item; a binary search.
+  bool has(std::int64_t user, std::int64_t item) const;
+};
+
+/// A prepared knowledge-graph data set (lockstep-kgat) in memory, one copy per placement. Items are the entities
+/// 0 .. items-1; user u is node entities + u.
+struct KgData {
+  std::filesystem::path path;
+  std::int64_t users = 0, items = 0, entities = 0;
+  UserItems train, valid, test;  ///< valid is empty unless it was carved out of train
+  KgGraph graph;
+  std::uint64_t hash = 0;  ///< XXH3 over interactions and triples
+
+  std::int64_t nodes() const { return entities + users; }
+  std::int64_t node_of_user(std::int64_t user) const { return entities + user; }
+  const UserItems& of(Split split) const {
+    return split == Split::train ? train : split == Split::validation ? valid : test;
+  }
+
+  /// Reads a file that lockstep-prep wrote; what the program later indexes with is checked.
+  /// errors  data, naming file and dataset: another format or version, an attribute or dataset missing or of another
+  ///         shape, offsets that do not ascend, ids out of range
+  static KgData read(const std::filesystem::path& path, Placement& placement);
+};
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lockstep/ops/top_items.hpp"
+#include "lockstep/tasks/kgat/kgat_data.hpp"
+#include "lockstep/tasks/kgat/ranking_metrics.hpp"
+#include "lockstep/train/task.hpp"
+
+namespace lockstep {
+
+/// An item that a user does not have yet.
+struct RankedItem {
+  std::int32_t item;
+  double score;
+};
+
+/// A task that ranks the items of a knowledge-graph data set for its users: a score is the inner product of the user's and
+/// the item's row.
+///
+/// A split evaluates the users with an item in it. Without validation items, validation uses the test items, as the
+/// reference programs do. Training items are left out of a ranking.
+class RankingTask : public Task {
+ public:
+  const KgData& data() const { return data_; }
+  /// The `count` best items outside each user's training and validation items, best first. users in 0 .. data().users - 1
+  std::vector<std::vector<RankedItem>> suggest(std::span<const std::int64_t> users, std::int64_t count);
+
+  /// Interactions; of validation and test, users.
+  std::int64_t size(Split split) const override;
+  bool evaluates(Split split) const override { return split != Split::train; }
+  bool validates_on_test() const override { return data_.valid.count() == 0 && data_.test.count() > 0; }
+  std::int64_t sum_count() const override { return ranking_.sum_count(); }
+  void begin_evaluation() override { items_ = ops::ItemTable(item_rows()); }
+  void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
+  std::vector<Metric> metrics(Split, const std::vector<double>& sums) const override { return ranking_.metrics(sums); }
+  std::uint64_t data_hash() const override { return data_.hash; }
+  bool tied_to_data() const override { return true; }
+
+ protected:
+  RankingTask(KgData data, std::vector<std::int64_t> cutoffs);
+  /// Columns of the rows.
+  virtual std::int64_t width() const = 0;
+  /// Rows of all items from the current weights, on the device of the parameters. shapes (data().items, width())
+  virtual OwnedTensor item_rows() = 0;
+  /// The number of user 0's row in the table that user_rows() reads.
+  virtual std::int64_t first_user() const = 0;
+  /// Copies rows of that table, after item_rows(). The kernels can read the list. Several threads call this at a time.
+  virtual void user_rows(Stream& stream, std::span<const std::int32_t> list, const Tensor& rows) const = 0;
+
+ private:
+  KgData data_;
+  RankingMetrics ranking_;
+  std::array<const UserItems*, 3> relevant_;            ///< by split
+  std::array<std::vector<std::int32_t>, 3> evaluated_;  ///< users, by split
+  ops::ItemTable items_;                                ///< of the evaluation in progress
+};
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "lockstep/tasks/sequences/sequence_task.hpp"
+#include "lockstep/train/task_config.hpp"
+
+namespace lockstep {
+
+/// Options of the sequence models: `model.*` for the network, `loss.*` for its penalty, `eval.*` for the ranking of
+/// held-out items. The public code's option names are aliases.
+class SequenceConfig : public TaskConfig {
+ public:
+  SequenceConfig() = default;
+  void add_options(Options& options) override;
+  void check() const override;
+  std::unique_ptr<Task> load(const TaskSource& source) const override;
+  TaskNeeds needs(const std::filesystem::path& path, DType dtype) const override;
+  /// The task options. errors  usage: values that are invalid together
+  SequenceTask::Options model_options(DType dtype, std::uint64_t seed) const;
+
+ protected:
+  explicit SequenceConfig(bool timed) { arch_.timed = timed; }
+
+ private:
+  SasRecArch arch_;
+  RankingOptions ranking_;
+  std::string norm_, pad_mask_, mhc_, time_dropout_, l2_tables_, initial_, candidates_;
+  std::vector<double> at_;
+};
+
+class TiSasRecConfig final : public SequenceConfig {
+ public:
+  TiSasRecConfig() : SequenceConfig(true) {}
+};
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/models/sequences/sasrec.hpp"
+#include "lockstep/tasks/sequences/sequence_data.hpp"
+#include "lockstep/train/task.hpp"
+
+namespace lockstep {
+
+/// How held-out items are ranked.
+struct RankingOptions {
+  bool full = false;                    ///< against all items outside the user's history; false: against drawn items
+  std::int64_t candidates = 100;        ///< items to draw, with replacement
+  std::vector<std::int64_t> at = {10};  ///< the K of HR@K and NDCG@K
+  std::int64_t users = 0;               ///< users to evaluate, drawn once; 0: all
+  bool operator==(const RankingOptions&) const = default;
+};
+
+/// A sequence model and its data set. A training sample is a user's newest window; its weight is the number of targets.
+///
+/// Metrics: for each K, ndcg@K and hr@K, the means over users of [p < K] / log2(p + 2) and [p < K], where p is the
+/// number of candidates with a greater score than the held-out item; loss, the cross-entropy of the item plus the mean
+/// cross-entropy of the candidates; ties, the share of candidates with the same score as the item (1 for a constant
+/// model).
+class SequenceTask : public ShardTask {
+ public:
+  struct Options {
+    SasRecArch arch = {};  ///< the data set determines items
+    RankingOptions ranking = {};
+    DType dtype = DType::f32;
+    std::uint64_t seed = 0;
+  };
+  /// errors  usage: see SasRecArch::check; a timed model and a data set without times
+  SequenceTask(Options options, SequenceData data);
+
+  const char* kind() const override { return network_.arch().timed ? "tisasrec" : "sasrec"; }
+  ParamStore& params() override { return network_.params(); }
+  std::int64_t size(Split split) const override;
+  ShardLoss loss(Tape& tape, const Shard& shard) const override;
+  bool evaluates(Split split) const override { return split != Split::train; }
+  std::int64_t sum_count() const override { return 4 + 2 * static_cast<std::int64_t>(options_.ranking.at.size()); }
+  void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
+  std::int64_t evaluation_block() const override { return 64; }
+  std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
+  /// For the mean over training windows; attention counts only the keys that a query sees.
+  double flops_per_sample() const override { return flops_per_sample_; }
+  void save(H5File& file) const override;
+  std::uint64_t data_hash() const override { return data_.hash; }
+  bool tied_to_data() const override { return true; }
+
+  const SasRec& network() const { return network_; }
+  const SequenceData& data() const { return data_; }
+
+  struct Suggestion {
+    std::int32_t item;
+    double score;
+  };
+  /// The `count` items with the highest scores outside each user's whole history, best first.
+  std::vector<std::vector<Suggestion>> suggest(Tape& tape, std::span<const std::int64_t> users,
+                                               std::int64_t count) const;
+
+ private:
+  /// Features after the newest token of each user.
+  Tensor newest_features(Tape& tape, Seen seen, std::span<const std::int64_t> users) const;
+  /// Scores of all items, (users, I + 1), on the host; minus infinity for item 0 and for items that the user knows.
+  Tensor all_scores(Tape& tape, const Tensor& features, std::span<const std::int64_t> users) const;
+
+  Options options_;
+  SequenceData data_;
+  SasRec network_;
+  double flops_per_sample_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "lockstep/train/sharded_step.hpp"
+#include "lockstep/train/training_program.hpp"
+
+namespace lockstep {
+
+/// Checks the mean loss and the norm of the mean gradient of a step, which are the same on all ranks. Collective if not
+/// finite.
+///
+/// errors  Error (usage) on all ranks if one is not finite: names the step and the first bad parameter
+void require_finite(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
+                    const TrainState& state, double loss, double norm);
+
+/// The factor of a step's sum of losses in the backward pass: 1 except with fp16.
+double loss_scale(const RunConfig& config, const TrainState& state, std::int64_t samples);
+/// Whether a gradient has overflowed because of the loss scale of fp16, so that the step must update nothing. Sets the
+/// fields `scaled` and `skipped` of the result, and its loss and weight to 0 if it has. errors  as require_finite()
+bool overflowed(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
+                const TrainState& state, StepResult& result);
+
+/// The training program of a ShardTask: each step takes a global batch in the epoch's order, sums the gradients of its
+/// shards and runs one optimizer.
+class ShardedProgram final : public TrainingProgram {
+ public:
+  /// errors  Error (usage): a batch larger than the training split
+  ShardedProgram(World& world, const RunConfig& config, ShardTask& task, int threads);
+
+  std::int64_t epoch_length() const override { return samples_; }
+  std::int64_t steps_per_epoch() const override { return (samples_ + per_step_ - 1) / per_step_; }
+  StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override;
+  std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
+  std::string backend() const override { return step_.backend(); }
+  bool sends_buckets() const override { return !config_.run.reproducible; }
+  std::vector<std::pair<std::string, std::string>> facts() override;
+
+ private:
+  GlobalBatch batch_at(const TrainState& state, std::int64_t epoch, std::int64_t step, std::int64_t position) const;
+  GlobalBatch batch_after(const TrainState& state, const GlobalBatch& batch) const;
+
+  World& world_;
+  const RunConfig& config_;
+  ShardTask& task_;
+  const std::int64_t samples_;   ///< of the training split
+  const std::int64_t batch_;     ///< samples of a micro-batch, over all ranks
+  const std::int64_t per_step_;  ///< samples of an optimizer step
+  std::vector<FlatRange> ranges_;
+  const bool penalised_;  ///< some parameter has an l2
+  std::unique_ptr<Optimizer> optimizer_;
+  ShardedStep step_;
+  bool logged_ = false;  ///< ShardedStep::row_choice()
+};
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+#pragma once
+#include <string>
+
+#include "lockstep/train/run_config.hpp"
+#include "lockstep/train/train_state.hpp"
+
+namespace lockstep {
+
+/// Series of the history that the rules read.
+inline constexpr const char* kValidationLoss = "val_loss";
+inline constexpr const char* kMeanAbsGradient = "jacobian.mean_abs_gradient";
+inline constexpr const char* kFrobeniusNorm = "jacobian.frobenius_norm";
+
+/// Updates the state after an evaluation. If `value` (eval.best) improves on state.stop_best by more than `least`, it
+/// becomes stop_best and since_best is set to 0; otherwise since_best grows by one.
+void note_score(TrainState& state, double value, bool larger_is_better, double least);
+
+/// Why the run must stop after the last evaluation, or "". With stop.rule = valid:
+///
+///   patience          since_best >= patience
+///   loss plateau      epoch >= min_epochs and (max - min) / max of the last `window` validation losses < tolerance
+///   jacobian plateau  the same for the mean absolute sensitivity, else the Frobenius norm, with the jacobian_* fields
+std::string stop_reason(const RunConfig::Stop& rules, const TrainState& state);
+/// The same after every epoch, from the mean training losses, with stop.rule = train_loss. With l_k the loss of epoch
+/// 10 k and c_k = (l_k - l_{k-2}) / l_{k-2}, the run stops after 3 consecutive k with |c_k| < 0.005 or c_k > 0.
+///
+/// source  baka-world/SASRec.pytorch, the early stop of main.py
+std::string stop_reason_of_epoch(const RunConfig::Stop& rules, const TrainState& state);
+
+}  // namespace lockstep

@@ -1,0 +1,108 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/data/shard.hpp"
+#include "lockstep/data/split.hpp"
+#include "lockstep/nn/params.hpp"
+#include "lockstep/nn/tape.hpp"
+#include "lockstep/report/metric.hpp"
+
+namespace lockstep {
+
+class Communicator;
+class H5File;
+class TrainingProgram;
+class World;
+struct RunConfig;
+
+/// What a sample of a task also counts as: "windows", "images".
+struct SampleUnit {
+  std::string name;
+  double per_sample = 1;
+};
+
+/// A network with its data set, as the trainer sees it. Samples are numbered 0 .. size-1 within a split.
+///
+/// A task whose step is the gradient of a batch of samples derives from ShardTask. Any other brings its own program.
+class Task {
+ public:
+  virtual ~Task() = default;
+  /// The value of model.kind.
+  virtual const char* kind() const = 0;
+  virtual ParamStore& params() = 0;
+  /// Moves the weights, and every other array that a pass reads, to the device that computes. A checkpoint may be
+  /// loaded before or after.
+  virtual void move_to(Device device) { params().move_to(device); }
+  virtual std::int64_t size(Split split) const = 0;
+
+  /// What an epoch's steps are. errors  Error (usage): a batch that does not fit the data
+  virtual std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) = 0;
+
+  /// Number of sums of an evaluation. Ranks and threads evaluate chunks of a split; the sums (f64) of all chunks are
+  /// added in a fixed order, so the metrics are the same on any number of ranks.
+  virtual std::int64_t sum_count() const = 0;
+  /// Whether evaluate() accepts the split. A task may have targets for its validation and test samples only.
+  virtual bool evaluates(Split) const { return true; }
+  /// Whether test samples serve as validation samples because the data set has none of its own.
+  virtual bool validates_on_test() const { return false; }
+  /// One thread of every rank calls this before each evaluation, to compute what all samples share.
+  virtual void begin_evaluation() {}
+  /// Adds the contributions of samples [first, first + count) of the split to sums (sum_count()). The tape does not
+  /// record. Several threads call this at the same time.
+  virtual void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const = 0;
+  /// Samples of one forward pass of an evaluation. It bounds the memory, whatever the size of the split.
+  virtual std::int64_t evaluation_block() const { return 1024; }
+  /// The metrics of a whole split from its sums, the headline metric first.
+  virtual std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const = 0;
+  /// Metrics that are not sums, such as votes over samples of several ranks. Collective; the same on all ranks.
+  virtual std::vector<Metric> collective_metrics(Communicator&) const { return {}; }
+  /// The names of collective_metrics().
+  virtual std::vector<std::string> collective_metric_names() const { return {}; }
+  /// Tables from the same sums, such as a confusion matrix.
+  virtual std::vector<MetricTable> tables(Split, const std::vector<double>&) const { return {}; }
+  /// Metrics of the network itself, computed every few epochs (the emulator's sensitivities). The same on every rank;
+  /// no communication.
+  virtual std::vector<Metric> diagnostics() const { return {}; }
+  /// A picture of the network at work on one test sample, for the report: title and SVG; empty for none.
+  virtual std::pair<std::string, std::string> picture() const { return {}; }
+  /// The smallest shard that is worth computing apart: a smaller one would leave vector units empty.
+  virtual std::int64_t least_shard() const { return 1; }
+  /// Floating-point operations in the matrix products of one training sample, forward and backward, for "% of peak".
+  /// 0 when unknown.
+  virtual double flops_per_sample() const { return 0; }
+  /// Further units that a benchmark counts.
+  virtual std::vector<SampleUnit> units() const { return {}; }
+
+  /// Writes everything but the weights that a user of the network needs without the training data: normalisation,
+  /// names, architecture.
+  virtual void save(H5File& file) const = 0;
+  /// Hash of the data set's contents. Equal on all ranks, and in a run and its continuation.
+  virtual std::uint64_t data_hash() const = 0;
+  /// Whether weights belong to the data set's numbers of users, items or puzzles, and so mean nothing on another one.
+  virtual bool tied_to_data() const { return false; }
+};
+
+/// The loss of one shard: a sum over its samples, on the tape, and the weight of that sum in the global mean.
+struct ShardLoss {
+  Var sum;            ///< scalar; its gradient with seed 1 is the shard's share of the gradient of the sum
+  double weight = 0;  ///< rows, valid targets, windows. Gradient of a step = (sum over shards) / (sum of weights)
+};
+
+/// A task that trains on batches of samples: a step takes the next positions of the epoch's order and cuts them into
+/// shards. Different threads compute different shards at the same time.
+class ShardTask : public Task {
+ public:
+  /// Forward pass of the training samples at the shard's positions of its epoch.
+  ///
+  /// On a GPU the pass may be recorded before the previous step has finished, and the recording may be discarded. Only
+  /// kernels may modify persistent state. A pass that waits for the GPU cannot be captured in a graph.
+  virtual ShardLoss loss(Tape& tape, const Shard& shard) const = 0;
+  /// The gradient of the shards and one optimizer (ShardedProgram).
+  std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) override;
+};
+
+}  // namespace lockstep

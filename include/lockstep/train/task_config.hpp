@@ -1,0 +1,51 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+
+#include "lockstep/data/placement.hpp"
+#include "lockstep/train/task.hpp"
+
+namespace lockstep {
+
+class Options;
+
+/// The inputs of TaskConfig::load() other than the options.
+struct TaskSource {
+  std::filesystem::path path;  ///< data.path: a file of lockstep-prep
+  std::uint64_t seed = 0;
+  DType dtype = DType::f32;  ///< of weights and activations
+  Placement& placement;      ///< owns the data set's arrays; outlives the task
+  /// If not null, the source of normalisation, names and sizes instead of the data set.
+  const H5File* checkpoint = nullptr;
+};
+
+/// The resources that a run needs, estimated without building the task.
+struct TaskNeeds {
+  std::int64_t train_samples = 0;
+  std::int64_t parameters = 0;
+  double data_bytes = 0;                   ///< the arrays of the data set, once per node
+  double activation_bytes_per_sample = 0;  ///< kept between forward and backward pass
+};
+
+/// The options of one kind of model, and the task that they describe.
+///
+/// The keys are `model.*` and others of this kind (`loss.*`, `augment.*`). Options::set_default() changes the defaults
+/// of common keys, for example to those of the model's paper.
+class TaskConfig {
+ public:
+  virtual ~TaskConfig() = default;
+  /// Adds the keys, bound to this object, to a table that already has the common ones.
+  virtual void add_options(Options& options) = 0;
+  /// Checks combinations of keys. errors  Error (usage)
+  virtual void check() const {}
+  /// Whether Task::diagnostics() returns metrics; `jacobian.*` and `stop.jacobian_*` are keys then.
+  virtual bool has_diagnostics() const { return false; }
+  /// errors  usage: options that do not fit the data; data: a file that is damaged, of another format or unlike the
+  ///         checkpoint
+  virtual std::unique_ptr<Task> load(const TaskSource& source) const = 0;
+  /// Reads only the header of the data set. errors  as load()
+  virtual TaskNeeds needs(const std::filesystem::path& path, DType dtype) const = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,87 @@
+#include "lockstep/io/dataset_file.hpp"
+
+#include <functional>
+
+namespace lockstep {
+
+namespace {
+constexpr const char* kRebuild = "; rebuild it with lockstep-prep";
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t extent : shape)
+    text += (text.empty() ? "" : ", ") + (extent < 0 ? "any" : std::to_string(extent));
+  return "(" + text + ")";
+}
+}  // namespace
+
+std::string offsets_defect(std::span<const std::int64_t> offsets, std::int64_t end, Rise rise) {
+  if (offsets.empty()) return "is empty";
+  const auto fall = rise == Rise::strict ? std::ranges::adjacent_find(offsets, std::greater_equal<>())
+                                         : std::ranges::adjacent_find(offsets, std::greater<>());
+  if (fall != offsets.end())
+    return join(rise == Rise::strict ? "does not rise" : "falls", " at row ", fall - offsets.begin() + 1, ": ", fall[1],
+                " after ", fall[0]);
+  if (offsets.front() != 0 || offsets.back() != end)
+    return join("runs from ", offsets.front(), " to ", offsets.back(), ", expected 0 to ", end);
+  return "";
+}
+
+DatasetFile::DatasetFile(const H5File& file, const DatasetFormat& format)
+    : file_(file), opening_("opening data set '" + file.path().string() + "'") {
+  const auto need = [&](const char* attribute) {
+    require_data(file.has_attribute("/", attribute), opening_, ": no attribute '", attribute,
+                 "'; it is not a prepared data set, make one with lockstep-prep");
+  };
+  need("format");
+  const std::string found = file.text_attribute("/", "format");
+  require_data(found == format.name, opening_, ": its format is '", found, "', expected '", format.name,
+               "'; make one with lockstep-prep ", format.sources);
+  need("version");
+  const std::int64_t version = file.int_attribute("/", "version");
+  require_data(version == format.version, opening_, ": version ", version, ", this program reads version ",
+               format.version, kRebuild);
+}
+
+std::string DatasetFile::reading(const std::string& dataset) const {
+  return join("reading dataset '", dataset, "' of '", file_.path().string(), "'");
+}
+
+std::int64_t DatasetFile::size(const std::string& attribute, std::int64_t least, std::int64_t most) const {
+  const std::int64_t value = file_.int_attribute("/", attribute);
+  require_data(value >= least && value <= most, opening_, ": attribute ", attribute, " = ", value, ": must be ", least,
+               " .. ", most, kRebuild);
+  return value;
+}
+
+std::vector<std::int64_t> DatasetFile::expect(const std::string& dataset, const std::vector<H5Type>& types,
+                                              const std::vector<std::int64_t>& shape) const {
+  require_data(file_.has(dataset), reading(dataset), ": no such dataset", kRebuild);
+  const H5Info info = file_.info(dataset);
+  require_data(std::ranges::find(types, info.type) != types.end(), reading(dataset), ": elements are ", name(info.type),
+               ", expected ", name(types.front()), kRebuild);
+  const bool fits =
+      std::ranges::equal(info.shape, shape, [](auto found, auto wanted) { return wanted < 0 || found == wanted; });
+  require_data(fits, reading(dataset), ": the shape is ", shape_text(info.shape), ", expected ", shape_text(shape),
+               kRebuild);
+  return info.shape;
+}
+
+std::vector<std::string> DatasetFile::read_text(const std::string& dataset, std::int64_t count) const {
+  expect(dataset, {H5Type::text}, {count});
+  return file_.read_text(dataset);
+}
+
+void DatasetFile::require_offsets(const std::string& dataset, std::span<const std::int64_t> offsets, std::int64_t end,
+                                  Rise rise) const {
+  const std::string defect = offsets_defect(offsets, end, rise);
+  require_data(defect.empty(), reading(dataset), ": it ", defect, kRebuild);
+}
+
+void DatasetFile::refuse_id(const std::string& dataset, std::int64_t value, std::int64_t row, std::int64_t count,
+                            const char* what) const {
+  throw Error(Fault::data,
+              join(reading(dataset), ": ", what, " ", value, " in row ", row, " is not in 0 .. ", count - 1, kRebuild));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,126 @@
+#include "lockstep/models/emulator/emulator.hpp"
+
+#include <cmath>
+
+#include "lockstep/nn/linear.hpp"
+
+namespace lockstep {
+namespace {
+
+ParamStore::Init xavier_and_zeros(std::int64_t fan_in, std::int64_t fan_out, bool bias) {
+  return bias ? init::zeros() : init::xavier_normal(fan_in, fan_out);
+}
+/// source  biases: torch.nn.Linear.reset_parameters
+ParamStore::Init xavier_and_torch(std::int64_t fan_in, std::int64_t fan_out, bool bias) {
+  return bias ? init::uniform(1 / std::sqrt(static_cast<double>(fan_in))) : init::xavier_normal(fan_in, fan_out);
+}
+ParamStore::Init all_zeros(std::int64_t, std::int64_t, bool) { return init::zeros(); }
+
+}  // namespace
+
+std::int64_t EmulatorArch::parameters() const {
+  const std::int64_t conv = conv_channels > 0 ? conv_channels * (conv_kernel + 1) : 0;
+  return conv + (first_width() + 1) * hidden + (layers - 1) * (hidden + 1) * hidden + (hidden + 1) * n_out;
+}
+
+void EmulatorArch::check(Fault fault) const {
+  const auto ask = [&](const Condition& condition, const auto&... parts) {
+    detail::require_or(fault, condition, parts...);
+  };
+  ask(n_in >= 1 && n_out >= 1, "emulator with ", n_in, " inputs and ", n_out, " outputs: must be at least 1 each");
+  ask(hidden >= 1, "emulator with hidden_size ", hidden, ": must be at least 1");
+  ask(layers >= 1, "emulator with hidden_layers ", layers, ": must be at least 1");
+  ask(conv_channels >= 0, "emulator with conv_channels ", conv_channels, ": must not be negative");
+  ask(conv_channels == 0 || (conv_kernel >= 1 && conv_kernel % 2 == 1), "emulator with conv_kernel_size ", conv_kernel,
+      ": must be odd");
+  try {
+    ask(ops::parse_activation(activation) != ops::Activation::none, "emulator with activation '", activation,
+        "': the hidden layers need one");
+  } catch (const Error& error) {
+    throw Error(fault, error.what());
+  }
+}
+
+Emulator::Emulator(EmulatorArch arch, Moments moments, DType dtype, std::uint64_t seed, BiasInit bias_init)
+    : Emulator(std::move(arch), std::move(moments), dtype, seed,
+               bias_init == BiasInit::torch ? xavier_and_torch : xavier_and_zeros) {}
+
+Emulator::Emulator(EmulatorArch arch, Moments moments, DType dtype, std::uint64_t seed, MakeInit init)
+    : arch_(std::move(arch)), moments_(std::move(moments)), params_(std::make_unique<ParamStore>(dtype)) {
+  arch_.check(Fault::usage);
+  check_moments(moments_, arch_.n_in, arch_.n_out, "emulator");
+  require(dtype == DType::f32 || dtype == DType::f64, "emulator in ", dtype, ": must be f32 or f64");
+  if (arch_.conv_channels > 0) {
+    const std::int64_t in = arch_.conv_kernel, out = arch_.conv_channels * arch_.conv_kernel;
+    const Conv1d conv = add_conv1d(*params_, "conv1d", arch_.conv_channels, arch_.conv_kernel, init(in, out, false),
+                                   init(in, out, true));
+    conv_weight_ = conv.weight;
+    conv_bias_ = conv.bias;
+  }
+  for (std::int64_t k = 0; k <= arch_.layers; ++k) {
+    const std::int64_t in = k == 0 ? arch_.first_width() : arch_.hidden;
+    const std::int64_t out = k == arch_.layers ? arch_.n_out : arch_.hidden;
+    const Linear layer =
+        add_linear(*params_, join("network.", 2 * k), in, out, init(in, out, false), init(in, out, true));
+    weights_.push_back(layer.weight);
+    biases_.push_back(layer.bias);
+  }
+  params_->allocate(seed);
+}
+
+Emulator::Emulator(Emulator&&) noexcept = default;
+Emulator& Emulator::operator=(Emulator&&) noexcept = default;
+Emulator::~Emulator() = default;
+
+const Param& Emulator::weight(std::int64_t k) const { return *weights_.at(static_cast<std::size_t>(k)); }
+const Param& Emulator::bias(std::int64_t k) const { return *biases_.at(static_cast<std::size_t>(k)); }
+const Param& Emulator::conv_weight() const { return *conv_weight_; }
+const Param& Emulator::conv_bias() const { return *conv_bias_; }
+
+Var Emulator::forward(Tape& tape, Var z, EmulatorTrace* trace) const {
+  const ops::Activation act = ops::parse_activation(arch_.activation);
+  const auto activated = [&](const auto& layer, Var x, const auto& apply, auto&& keep) {
+    if (!trace) return apply(tape, x, layer, act);
+    const Var pre = apply(tape, x, layer, ops::Activation::none);
+    const Var post = activation(tape, pre, act);
+    keep(pre, post);
+    return post;
+  };
+  if (trace) *trace = {};
+  Var h = z;
+  if (arch_.conv_channels > 0)
+    h = activated(
+        Conv1d{conv_weight_, conv_bias_}, h,
+        [](Tape& t, Var x, const Conv1d& layer, ops::Activation a) { return conv1d(t, x, layer, a); },
+        [&](Var pre, Var post) {
+          trace->conv_pre = pre;
+          trace->conv_act = post;
+        });
+  for (std::int64_t k = 0; k < arch_.layers; ++k)
+    h = activated(
+        Linear{&weight(k), &bias(k)}, h,
+        [](Tape& t, Var x, const Linear& layer, ops::Activation a) { return linear(t, x, layer, a); },
+        [&](Var pre, Var post) {
+          trace->pre.push_back(pre);
+          trace->act.push_back(post);
+        });
+  return linear(tape, h, {&weight(arch_.layers), &bias(arch_.layers)});
+}
+
+Emulator Emulator::as(DType dtype) const {
+  Emulator copy(arch_, moments_, dtype, 0, all_zeros);
+  const auto convert = [](const Tensor& to, const Tensor& from) {
+    visit_float(to.dtype(), [&]<class To>() {
+      visit_float(from.dtype(), [&]<class From>() {
+        const std::span<To> out = to.span<To>();
+        const std::span<From> in = from.span<From>();
+        for (std::size_t i = 0; i < in.size(); ++i) out[i] = static_cast<To>(in[i]);
+      });
+    });
+  };
+  auto to = copy.params_->all().begin();
+  for (const Param& from : params_->all()) convert((to++)->value, HostView(from.value));
+  return copy;
+}
+
+}  // namespace lockstep

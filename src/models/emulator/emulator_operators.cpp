@@ -1,0 +1,196 @@
+#include "lockstep/models/emulator/emulator_operators.hpp"
+
+#include "models/emulator/emulator_operators_impl.hpp"
+
+namespace lockstep {
+
+using emulator_tile::for_each_tile;
+using emulator_tile::gather;
+using emulator_tile::gather_normalised;
+using emulator_tile::scatter;
+using emulator_tile::selected;
+using emulator_tile::tile_jacobian;
+using emulator_tile::TileMemory;
+using emulator_tile::Workspace;
+
+template <class T>
+TileNetwork<T>::TileNetwork(const Emulator& emulator) {
+  const EmulatorArch& arch = emulator.arch();
+  const auto view = [](const Param& weight, const Param& bias) {
+    return ops::DenseLayer<T>{weight.shape[-1], weight.shape[0], weight.value.template data<T>(),
+                              bias.value.template data<T>()};
+  };
+  for (std::int64_t k = 0; k <= arch.layers; ++k) layers.push_back(view(emulator.weight(k), emulator.bias(k)));
+  net.n_in = arch.n_in;
+  net.n_out = arch.n_out;
+  net.count = arch.layers + 1;
+  net.layer = layers.data();
+  if (arch.conv_channels > 0) net.conv = view(emulator.conv_weight(), emulator.conv_bias());
+  net.activation = ops::parse_activation(arch.activation);
+}
+template struct TileNetwork<float>;
+template struct TileNetwork<double>;
+
+template <class T>
+EmulatorOperators<T>::Impl::Impl(const Emulator& source, const OperatorOptions& given)
+    : emulator(source.as(dtype_of<T>::value)), options(given), network(emulator), kernels(ops::feed_forward_tile<T>()) {
+  const Moments& m = emulator.moments();
+  const auto in = static_cast<std::size_t>(n_in()), out = static_cast<std::size_t>(n_out());
+  require_usage(options.active_inputs.empty() || options.active_inputs.size() == in, "active_inputs has ",
+                options.active_inputs.size(), " entries: the emulator has ", in, " inputs");
+  require_usage(options.threads >= 1, "operators with ", options.threads, " threads: must be at least 1");
+  input_mean.assign(m.input_mean.begin(), m.input_mean.end());
+  input_std.assign(m.input_std.begin(), m.input_std.end());
+  output_std.assign(m.output_std.begin(), m.output_std.end());
+  ones.assign(out, 1);
+  for (std::size_t i = 0; i < in; ++i) {
+    const bool is_active = options.active_inputs.empty() || options.active_inputs[i] != 0;
+    active.push_back(is_active ? 1 : 0);
+    input_scale.push_back(is_active ? 1 / m.input_std[i] : 0);
+    input_scale_t.push_back(static_cast<T>(input_scale[i]));
+  }
+  for (std::vector<T>& scale : row_scale) scale.resize(in * out);
+  for (std::vector<T>& scale : column_scale) scale.resize(in * out);
+  for (std::size_t o = 0; o < out; ++o)
+    for (std::size_t i = 0; i < in; ++i) {
+      row_scale[0][o * in + i] = column_scale[0][i * out + o] = active[i];
+      row_scale[1][o * in + i] = column_scale[1][i * out + o] = static_cast<T>(m.output_std[o] * input_scale[i]);
+    }
+}
+
+template <class T>
+std::size_t EmulatorOperators<T>::Impl::tile_values() const {
+  const std::int64_t rows = 2 * n_in() + 2 * n_out() + 2 * network.net.widest() + network.net.hidden_rows() + 1;
+  const std::int64_t align = 64 / std::int64_t{sizeof(T)};
+  return static_cast<std::size_t>((rows * nodes() + align - 1) / align * align);
+}
+
+template <class T>
+EmulatorOperators<T>::EmulatorOperators(const Emulator& emulator, const OperatorOptions& options)
+    : impl_(std::make_shared<const Impl>(emulator, options)) {}
+template <class T>
+const EmulatorArch& EmulatorOperators<T>::arch() const {
+  return impl_->emulator.arch();
+}
+template <class T>
+const Moments& EmulatorOperators<T>::moments() const {
+  return impl_->emulator.moments();
+}
+template <class T>
+const OperatorOptions& EmulatorOperators<T>::options() const {
+  return impl_->options;
+}
+template <class T>
+std::size_t EmulatorOperators<T>::workspace_bytes(OperatorCall) const {
+  return Workspace<T>::size_bytes(*impl_);
+}
+
+template <class T>
+template <class S>
+void EmulatorOperators<T>::predict(std::int64_t n, StateView<const S> x, StateView<S> y, void* memory) const {
+  const Impl& impl = *impl_;
+  using Wide = std::common_type_t<S, T>;
+  const Moments& moments = impl.emulator.moments();
+  const Workspace<T> workspace(impl, memory);
+  for_each_tile<T>(
+      impl, n, workspace, [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
+        gather_normalised<T, S>(impl, x, first, count, tile.input);
+        impl.kernels.forward(impl.network.net, tile.input, nullptr, tile.scratch, tile.output);
+        scatter(impl.n_out(), impl.nodes(), tile.output, y, first, count, StoreMode::store,
+                [&](std::int64_t v, T value) {
+                  const auto o = static_cast<std::size_t>(v);
+                  return static_cast<S>(static_cast<Wide>(value) * static_cast<Wide>(moments.output_std[o]) +
+                                        static_cast<Wide>(moments.output_mean[o]));
+                });
+      });
+}
+
+template <class T>
+template <class S>
+void EmulatorOperators<T>::jacobian(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select,
+                                    JacobianUnits units, S* j, void* memory) const {
+  const Impl& impl = *impl_;
+  const std::int64_t in = impl.n_in(), size = impl.n_out() * in;
+  const Workspace<T> workspace(impl, memory);
+  for_each_tile<T>(
+      impl, n, workspace, [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
+        gather_normalised<T, S>(impl, x, first, count, tile.input);
+        const T* keep = selected(impl.options, select, first, count, tile.keep, impl.nodes(), tile.input, impl.n_in());
+        tile_jacobian<T>(impl, units, tile, keep,
+                         [&](std::int64_t o, std::int64_t i, std::int64_t inputs, const T* values) {
+                           S* to = j + first * size + o * in + i;
+                           if constexpr (std::is_same_v<S, T>) {
+                             impl.kernels.to_rows(inputs, count, values, to, size);
+                           } else {
+                             for (std::int64_t k = 0; k < inputs; ++k)
+                               for (std::int64_t lane = 0; lane < count; ++lane)
+                                 to[lane * size + k] = static_cast<S>(values[k * impl.nodes() + lane]);
+                           }
+                         });
+      });
+}
+
+template <class T>
+template <class S>
+void EmulatorOperators<T>::tangent(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select,
+                                   StateView<const S> dx, StateView<S> dy, StoreMode mode, void* memory) const {
+  const Impl& impl = *impl_;
+  const Workspace<T> workspace(impl, memory);
+  for_each_tile<T>(
+      impl, n, workspace, [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
+        gather_normalised<T, S>(impl, x, first, count, tile.input);
+        impl.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
+        gather(impl.n_in(), impl.nodes(), dx, first, count, tile.other_input, [&](std::int64_t v, S value) {
+          const double scale = impl.input_scale[static_cast<std::size_t>(v)];
+          return scale == 0 ? T{0} : static_cast<T>(static_cast<double>(value) * scale);
+        });
+        impl.kernels.tangent(impl.network.net, tile.derivative, tile.other_input, tile.scratch, tile.output);
+        impl.kernels.finish(
+            impl.n_out(), tile.output, impl.output_std.data(),
+            selected(impl.options, select, first, count, tile.keep, impl.nodes(), tile.input, impl.n_in()));
+        scatter(impl.n_out(), impl.nodes(), tile.output, dy, first, count, mode,
+                [](std::int64_t, T value) { return static_cast<S>(value); });
+      });
+}
+
+template <class T>
+template <class S>
+void EmulatorOperators<T>::adjoint(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select,
+                                   StateView<const S> dy, StateView<S> dx, StoreMode mode, void* memory) const {
+  const Impl& impl = *impl_;
+  const Workspace<T> workspace(impl, memory);
+  for_each_tile<T>(
+      impl, n, workspace, [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
+        gather_normalised<T, S>(impl, x, first, count, tile.input);
+        impl.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
+        gather(impl.n_out(), impl.nodes(), dy, first, count, tile.other_output, [&](std::int64_t v, S value) {
+          return static_cast<T>(static_cast<double>(value) *
+                                impl.emulator.moments().output_std[static_cast<std::size_t>(v)]);
+        });
+        impl.kernels.adjoint(impl.network.net, tile.derivative, tile.other_output, tile.scratch, tile.other_input);
+        impl.kernels.finish(
+            impl.n_in(), tile.other_input, impl.input_scale_t.data(),
+            selected(impl.options, select, first, count, tile.keep, impl.nodes(), tile.input, impl.n_in()));
+        scatter(impl.n_in(), impl.nodes(), tile.other_input, dx, first, count, mode,
+                [](std::int64_t, T value) { return static_cast<S>(value); });
+      });
+}
+
+template class EmulatorOperators<float>;
+template class EmulatorOperators<double>;
+
+#define LOCKSTEP_OPERATORS(T, S)                                                                            \
+  template void EmulatorOperators<T>::predict(std::int64_t, StateView<const S>, StateView<S>, void*) const; \
+  template void EmulatorOperators<T>::jacobian(std::int64_t, StateView<const S>, const NodeSelection<S>&,   \
+                                               JacobianUnits, S*, void*) const;                             \
+  template void EmulatorOperators<T>::tangent(std::int64_t, StateView<const S>, const NodeSelection<S>&,    \
+                                              StateView<const S>, StateView<S>, StoreMode, void*) const;    \
+  template void EmulatorOperators<T>::adjoint(std::int64_t, StateView<const S>, const NodeSelection<S>&,    \
+                                              StateView<const S>, StateView<S>, StoreMode, void*) const;
+LOCKSTEP_OPERATORS(float, float)
+LOCKSTEP_OPERATORS(float, double)
+LOCKSTEP_OPERATORS(double, float)
+LOCKSTEP_OPERATORS(double, double)
+#undef LOCKSTEP_OPERATORS
+
+}  // namespace lockstep

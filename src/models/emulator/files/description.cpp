@@ -1,0 +1,315 @@
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+#include "files.hpp"
+#include "lockstep/base/text.hpp"
+
+namespace lockstep::files {
+namespace {
+
+constexpr std::int64_t kLargestExtent = std::int64_t{1} << 30;  ///< the product of two extents cannot overflow
+
+void require_extents(const EmulatorArch& arch, const std::string& source) {
+  for (const std::int64_t extent :
+       {arch.n_in, arch.n_out, arch.hidden, arch.layers, arch.conv_channels, arch.conv_kernel}) {
+    require_data(extent >= 0 && extent <= kLargestExtent, "opening model '", source, "': an extent of ", extent,
+                 "; the file is damaged");
+  }
+}
+
+/// Parses entries by name. errors  data: a missing, repeated or malformed entry
+class Entries {
+ public:
+  Entries(const Pairs& pairs, const std::string& source) : source_(source) {
+    for (const auto& [key, value] : pairs) {
+      require_data(values_.emplace(key, value).second, "opening model '", source, "': entry '", key,
+                   "' occurs twice; the file is damaged");
+    }
+  }
+  const std::string& text(const std::string& key) const {
+    const auto found = values_.find(key);
+    require_data(found != values_.end(), "opening model '", source_, "': no entry '", key,
+                 "'; the file is damaged or foreign");
+    return found->second;
+  }
+  std::int64_t integer(const std::string& key) const {
+    const std::string& value = text(key);
+    std::int64_t out = 0;
+    const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), out);
+    require_data(status == std::errc() && end == value.data() + value.size(), "opening model '", source_, "': entry ",
+                 key, " = '", value, "' is not an integer; the file is damaged");
+    return out;
+  }
+  double real(const std::string& key) const {
+    const std::string& value = text(key);
+    double out = 0;
+    const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), out);
+    require_data(status == std::errc() && end == value.data() + value.size() && !std::isnan(out), "opening model '",
+                 source_, "': entry ", key, " = '", value, "' is not a number; the file is damaged");
+    return out;
+  }
+
+ private:
+  std::string source_;
+  std::map<std::string, std::string> values_;
+};
+
+std::string real_text(double value) {
+  char buffer[64];
+  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
+}
+
+std::string at_or_empty(const std::vector<std::string>& values, std::size_t i) {
+  return i < values.size() ? values[i] : std::string();
+}
+
+struct Expected {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+
+std::vector<Expected> expected_weights(const EmulatorArch& arch) {
+  std::vector<Expected> out;
+  if (arch.conv_channels > 0) {
+    out.push_back({"conv1d.weight", {arch.conv_channels, 1, arch.conv_kernel}});
+    out.push_back({"conv1d.bias", {arch.conv_channels}});
+  }
+  for (std::int64_t k = 0; k <= arch.layers; ++k) {
+    const std::int64_t in = k == 0 ? arch.first_width() : arch.hidden;
+    const std::int64_t width = k == arch.layers ? arch.n_out : arch.hidden;
+    out.push_back({join("network.", 2 * k, ".weight"), {width, in}});
+    out.push_back({join("network.", 2 * k, ".bias"), {width}});
+  }
+  return out;
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string out = "(";
+  for (std::size_t i = 0; i < shape.size(); ++i) out += (i ? ", " : "") + std::to_string(shape[i]);
+  return out + ")";
+}
+
+bool all_finite(const FileTensor& tensor) {
+  const std::int64_t n = tensor.count();
+  const char* bytes = static_cast<const char*>(tensor.data);
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (tensor.dtype == DType::f64) {
+      double value;
+      std::memcpy(&value, bytes + 8 * i, 8);
+      if (!std::isfinite(value)) return false;
+    } else {
+      float value;
+      std::memcpy(&value, bytes + 4 * i, 4);
+      if (!std::isfinite(value)) return false;
+    }
+  }
+  return true;
+}
+
+std::vector<double> take(Tensors& tensors, const std::string& name, const std::vector<std::int64_t>& shape,
+                         const std::string& source) {
+  const auto found = tensors.find(name);
+  require_data(found != tensors.end(), "opening model '", source, "': no tensor '", name,
+               "'; the file is damaged or foreign");
+  const FileTensor& tensor = found->second;
+  require_data(tensor.dtype == DType::f64 && tensor.shape == shape, "opening model '", source, "': tensor '", name,
+               "' is ", lockstep::name(tensor.dtype), " ", shape_text(tensor.shape), ", expected f64 ",
+               shape_text(shape));
+  require_data(all_finite(tensor), "opening model '", source, "': tensor '", name,
+               "' holds a value that is not finite");
+  std::vector<double> out(static_cast<std::size_t>(tensor.count()));
+  std::memcpy(out.data(), tensor.data, tensor.size_bytes());
+  tensors.erase(found);
+  return out;
+}
+
+}  // namespace
+
+std::int64_t FileTensor::count() const {
+  std::int64_t n = 1;
+  for (const std::int64_t extent : shape) n *= extent;
+  return n;
+}
+
+std::size_t FileTensor::size_bytes() const { return static_cast<std::size_t>(count()) * lockstep::size_bytes(dtype); }
+
+FileTensor tensor_of(std::string name, const std::vector<double>& values, std::vector<std::int64_t> shape) {
+  return {std::move(name), DType::f64, std::move(shape), values.data()};
+}
+
+std::vector<FileTensor> weights_of(const Emulator& network) {
+  std::vector<FileTensor> out;
+  const auto add = [&](const Param& param) {
+    const Shape& shape = param.shape;
+    std::vector<std::int64_t> extents;
+    for (int axis = 0; axis < shape.rank(); ++axis) extents.push_back(shape[axis]);
+    out.push_back({param.name, network.dtype(), std::move(extents), param.value.raw()});
+    require_data(all_finite(out.back()), "writing a model file: parameter '", param.name,
+                 "' holds a value that is not finite; choose an earlier checkpoint");
+  };
+  if (network.arch().conv_channels > 0) {
+    add(network.conv_weight());
+    add(network.conv_bias());
+  }
+  for (std::int64_t k = 0; k <= network.arch().layers; ++k) {
+    add(network.weight(k));
+    add(network.bias(k));
+  }
+  return out;
+}
+
+std::vector<FileTensor> moments_of(const Moments& m, const std::string& prefix) {
+  const auto n_in = static_cast<std::int64_t>(m.input_mean.size()),
+             n_out = static_cast<std::int64_t>(m.output_mean.size());
+  return {tensor_of(prefix + "input_mean", m.input_mean, {n_in}), tensor_of(prefix + "input_std", m.input_std, {n_in}),
+          tensor_of(prefix + "output_mean", m.output_mean, {n_out}),
+          tensor_of(prefix + "output_std", m.output_std, {n_out})};
+}
+
+std::vector<FileTensor> selftest_of(const EmulatorSelfTest& t, const EmulatorArch& arch) {
+  return {tensor_of("selftest.x", t.x, {t.rows, arch.n_in}), tensor_of("selftest.y", t.y, {t.rows, arch.n_out}),
+          tensor_of("selftest.J", t.j, {t.rows, arch.n_out, arch.n_in})};
+}
+
+std::vector<std::string> public_names(const std::vector<std::string>& cf, const std::vector<std::string>& names) {
+  std::vector<std::string> out = names;
+  for (std::size_t i = 0; i < out.size() && i < cf.size(); ++i) {
+    if (!cf[i].empty()) out[i] = cf[i];
+  }
+  return out;
+}
+
+Pairs describe(const EmulatorArch& arch, const EmulatorMetadata& metadata) {
+  Pairs out = {{"format", kFormat},
+               {"version", std::to_string(kVersion)},
+               {"n_in", std::to_string(arch.n_in)},
+               {"n_out", std::to_string(arch.n_out)},
+               {"hidden", std::to_string(arch.hidden)},
+               {"layers", std::to_string(arch.layers)},
+               {"activation", arch.activation},
+               {"conv_channels", std::to_string(arch.conv_channels)},
+               {"conv_kernel", std::to_string(arch.conv_kernel)}};
+  const EmulatorVariables& v = metadata.variables;
+  const auto variables = [&](const char* side, std::int64_t n, const auto& names, const auto& cf, const auto& units,
+                             const auto& level) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+      const std::string key = join(side, ".", i, ".");
+      out.emplace_back(key + "name", at_or_empty(names, i));
+      out.emplace_back(key + "cf", at_or_empty(cf, i));
+      out.emplace_back(key + "units", at_or_empty(units, i));
+      out.emplace_back(key + "level", std::to_string(i < level.size() ? level[i] : 0));
+    }
+  };
+  variables("input", arch.n_in, v.input_names, v.input_cf, v.input_units, v.input_level);
+  variables("output", arch.n_out, v.output_names, v.output_cf, v.output_units, v.output_level);
+  out.emplace_back("input_source", v.input_source);
+  out.emplace_back("mask.variable", metadata.mask.variable);
+  out.emplace_back("mask.min", real_text(metadata.mask.min));
+  out.emplace_back("mask.max", real_text(metadata.mask.max));
+  out.emplace_back("mask.mode", metadata.mask.mode);
+  out.emplace_back("meta", std::to_string(metadata.meta.size()));
+  for (std::size_t i = 0; i < metadata.meta.size(); ++i) {
+    out.emplace_back(join("meta.", i, ".key"), metadata.meta[i].first);
+    out.emplace_back(join("meta.", i, ".value"), metadata.meta[i].second);
+  }
+  return out;
+}
+
+Description parse_description(const Pairs& pairs, const std::string& source) {
+  const Entries entries(pairs, source);
+  require_format(entries.text("format") == kFormat, "opening model '", source, "': its format is '",
+                 entries.text("format"), "', expected '", kFormat, "'");
+  const std::int64_t version = entries.integer("version");
+  require_format(version >= 1 && version <= kVersion, "opening model '", source, "': version ", version,
+                 " is not supported; this program reads 1 to ", kVersion, "; use a newer one");
+  Description out;
+  EmulatorArch& arch = out.arch;
+  arch.n_in = entries.integer("n_in");
+  arch.n_out = entries.integer("n_out");
+  arch.hidden = entries.integer("hidden");
+  arch.layers = entries.integer("layers");
+  arch.activation = entries.text("activation");
+  arch.conv_channels = entries.integer("conv_channels");
+  arch.conv_kernel = entries.integer("conv_kernel");
+  require_extents(arch, source);
+  arch.check(Fault::data);
+  // Each variable has its own entries and each layer two tensors, so their number is bounded by the size of the file.
+  require_data(std::max({arch.n_in, arch.n_out}) <= static_cast<std::int64_t>(pairs.size()), "opening model '", source,
+               "': ", arch.n_in, " inputs and ", arch.n_out, " outputs, but only ", pairs.size(),
+               " entries; the file is damaged");
+  EmulatorVariables& v = out.metadata.variables;
+  const auto variables = [&](const char* side, std::int64_t n, auto& names, auto& cf, auto& units, auto& level) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::string key = join(side, ".", i, ".");
+      names.push_back(entries.text(key + "name"));
+      cf.push_back(entries.text(key + "cf"));
+      units.push_back(entries.text(key + "units"));
+      level.push_back(entries.integer(key + "level"));
+    }
+  };
+  variables("input", arch.n_in, v.input_names, v.input_cf, v.input_units, v.input_level);
+  variables("output", arch.n_out, v.output_names, v.output_cf, v.output_units, v.output_level);
+  v.input_source = entries.text("input_source");
+  out.metadata.mask = {entries.text("mask.variable"), entries.real("mask.min"), entries.real("mask.max"),
+                       entries.text("mask.mode")};
+  const std::int64_t meta = entries.integer("meta");
+  require_data(meta >= 0 && meta <= static_cast<std::int64_t>(pairs.size()), "opening model '", source, "': ", meta,
+               " meta entries; the file is damaged");
+  for (std::int64_t i = 0; i < meta; ++i)
+    out.metadata.meta.emplace_back(entries.text(join("meta.", i, ".key")), entries.text(join("meta.", i, ".value")));
+  return out;
+}
+
+TrainedEmulator assemble(Description description, const Moments& moments, const Tensors& weights,
+                         const std::string& source) {
+  const EmulatorArch& arch = description.arch;
+  require_extents(arch, source);
+  require_data(2 * (arch.layers + 1) <= static_cast<std::int64_t>(weights.size()), "opening model '", source,
+               "': ", arch.layers, " hidden layers, but only ", weights.size(), " weight tensors; the file is damaged");
+  const auto expected = expected_weights(arch);
+  const DType dtype = weights.begin()->second.dtype;
+  for (const Expected& want : expected) {
+    const auto found = weights.find(want.name);
+    require_data(found != weights.end(), "opening model '", source, "': no tensor '", want.name,
+                 "'; the file is damaged or foreign");
+    const FileTensor& have = found->second;
+    require_data(have.shape == want.shape && have.dtype == dtype, "opening model '", source, "': tensor '", want.name,
+                 "' is ", name(have.dtype), " ", shape_text(have.shape), ", expected ", name(dtype), " ",
+                 shape_text(want.shape));
+    require_data(all_finite(have), "opening model '", source, "': tensor '", want.name,
+                 "' holds a value that is not finite");
+  }
+  require_data(expected.size() == weights.size(), "opening model '", source, "': ", weights.size(),
+               " tensors, expected ", expected.size(), "; this program does not know its network");
+  TrainedEmulator out{Emulator(arch, moments, dtype), std::move(description.metadata)};
+  for (const Expected& want : expected) {
+    const FileTensor& have = weights.at(want.name);
+    std::memcpy(out.network.params().at(want.name).value.raw(), have.data, have.size_bytes());
+  }
+  return out;
+}
+
+Moments take_moments(Tensors& tensors, const std::string& prefix, const EmulatorArch& arch, const std::string& source) {
+  Moments out = {take(tensors, prefix + "input_mean", {arch.n_in}, source),
+                 take(tensors, prefix + "input_std", {arch.n_in}, source),
+                 take(tensors, prefix + "output_mean", {arch.n_out}, source),
+                 take(tensors, prefix + "output_std", {arch.n_out}, source)};
+  check_moments(out, arch.n_in, arch.n_out, source);
+  return out;
+}
+
+EmulatorSelfTest take_selftest(Tensors& tensors, const EmulatorArch& arch, const std::string& source) {
+  const auto found = tensors.find("selftest.x");
+  require_data(found != tensors.end() && found->second.shape.size() == 2, "opening model '", source,
+               "': no tensor 'selftest.x' (rows, n_in); the file is damaged");
+  EmulatorSelfTest out;
+  out.rows = found->second.shape[0];
+  out.x = take(tensors, "selftest.x", {out.rows, arch.n_in}, source);
+  out.y = take(tensors, "selftest.y", {out.rows, arch.n_out}, source);
+  out.j = take(tensors, "selftest.J", {out.rows, arch.n_out, arch.n_in}, source);
+  return out;
+}
+
+}  // namespace lockstep::files

@@ -1,0 +1,88 @@
+#pragma once
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lockstep/models/emulator/emulator_files.hpp"
+
+/// Shared by the model file formats: an emulator as named tensors and text pairs, and the inverse.
+namespace lockstep::files {
+
+static_assert(std::endian::native == std::endian::little, "model files store numbers in memory order, little-endian");
+
+constexpr const char* kFormat = "lockstep-emulator-model";
+constexpr std::int64_t kVersion = 1;
+
+/// A named array, contiguous and row-major. It does not own its memory.
+struct FileTensor {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;
+  const void* data = nullptr;
+  std::int64_t count() const;
+  std::size_t size_bytes() const;
+  std::string_view bytes() const { return {static_cast<const char*>(data), size_bytes()}; }
+};
+FileTensor tensor_of(std::string name, const std::vector<double>& values, std::vector<std::int64_t> shape);
+
+/// The weights in the order of the forward pass. errors  data: a weight or moment that is not finite
+std::vector<FileTensor> weights_of(const Emulator& network);
+/// The moments as tensors "<prefix>input_mean", ...
+std::vector<FileTensor> moments_of(const Moments& moments, const std::string& prefix);
+/// The self-test as tensors "selftest.x", "selftest.y", "selftest.J".
+std::vector<FileTensor> selftest_of(const EmulatorSelfTest& selftest, const EmulatorArch& arch);
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+/// Architecture, variables, mask and meta as text: "format", "version", "n_in", "input.0.name", "mask.min", "meta.KEY",
+/// ...
+Pairs describe(const EmulatorArch& arch, const EmulatorMetadata& metadata);
+struct Description {
+  EmulatorArch arch;
+  EmulatorMetadata metadata;
+};
+/// errors  data, naming `source`: a missing or malformed entry, another format, a newer version, extents out of range
+Description parse_description(const Pairs& pairs, const std::string& source);
+
+using Tensors = std::map<std::string, FileTensor>;
+/// Makes a network from its parts. errors  data, naming `source`: a tensor that is missing, unknown, of a wrong shape
+/// or dtype, or not finite
+TrainedEmulator assemble(Description description, const Moments& moments, const Tensors& weights,
+                         const std::string& source);
+/// Removes the f64 tensors of moments_of or selftest_of from `tensors` and returns their values.
+/// errors  data, naming `source`: a tensor that is missing or of a wrong shape or dtype
+Moments take_moments(Tensors& tensors, const std::string& prefix, const EmulatorArch& arch, const std::string& source);
+EmulatorSelfTest take_selftest(Tensors& tensors, const EmulatorArch& arch, const std::string& source);
+
+/// The CF name of each variable, or its short name if the CF name is unknown.
+std::vector<std::string> public_names(const std::vector<std::string>& cf, const std::vector<std::string>& names);
+
+/// The bytes of a model file.
+std::string lsem_bytes(const Emulator& network, const EmulatorMetadata& metadata);
+std::string safetensors_bytes(const Emulator& network, const EmulatorMetadata& metadata);
+std::string onnx_bytes(const Emulator& network, const EmulatorMetadata& metadata);
+std::string torchscript_bytes(const Emulator& network, const EmulatorMetadata& metadata);
+void write_h5model(const std::filesystem::path& path, const Emulator& network, const EmulatorMetadata& metadata);
+
+/// Throws ModelFileError with reason `format` and Fault::data if the condition is false.
+template <class... Parts>
+void require_format(const Condition& condition, const Parts&... parts) {
+  if (!condition.holds) throw ModelFileError(ModelFileReason::format, Fault::data, join(parts...), condition.where);
+}
+
+/// Recognise and read one format. The self-test is returned unchecked.
+bool is_lsem(std::string_view bytes);
+bool is_safetensors(std::string_view bytes);
+TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
+TrainedEmulator read_safetensors(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
+/// All tensors of any safetensors file, as views of `bytes`. errors  data: damaged; a dtype other than F32 and F64
+Tensors safetensors_tensors(std::string_view bytes, const std::string& source);
+TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest& selftest);
+
+}  // namespace lockstep::files

@@ -1,0 +1,233 @@
+#include "lockstep/models/har/har.hpp"
+
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/nn/attention.hpp"
+#include "lockstep/nn/loss.hpp"
+#include "lockstep/nn/token_pool.hpp"
+#include "lockstep/ops/elementwise.hpp"
+#include "lockstep/ops/linear.hpp"
+#include "lockstep/ops/sequences.hpp"
+
+namespace lockstep {
+
+namespace {
+
+double real(std::int64_t n) { return static_cast<double>(n); }
+
+/// Initial values of PyTorch's Linear and Conv2d, weight and bias alike.
+ParamStore::Init torch_init(std::int64_t fan_in) { return init::uniform(1 / std::sqrt(real(fan_in))); }
+Linear torch_linear(ParamStore& params, const std::string& name, std::int64_t in, std::int64_t out) {
+  return add_linear(params, name, in, out, torch_init(in), torch_init(in));
+}
+/// The reference truncates this distribution at 2, which is 100 standard deviations.
+Linear encoder_linear(ParamStore& params, const std::string& name, std::int64_t in, std::int64_t out) {
+  return add_linear(params, name, in, out, init::normal(0.02), init::zeros());
+}
+
+/// x (N, T, D) + positions (1, T, D)
+Var add_positions(Tape& t, Var x, const Param& positions) {
+  Var y = t.output(x.shape(), t.wants_grad({x}, {&positions}));
+  ops::add_to_each(t.stream(), y.value(), x.value(), t.value(positions));
+  t.record("positions", y, {&positions}, [=, &t, &positions] {
+    ops::scale(t.stream(), t.grad_of(x), y.grad(), 1);
+    ops::sum_of_all(t.stream(), t.grad_of(positions), y.grad());
+  });
+  return y;
+}
+
+/// The mean of each `count` consecutive sequences. shapes  (B count, T, D) -> (B, T, D)
+Var mean_of_sequences(Tape& t, Var x, std::int64_t count) {
+  const Shape& shape = x.shape();
+  Var y = t.output({shape[0] / count, shape[1], shape[2]}, t.wants_grad({x}));
+  ops::mean_of_groups(t.stream(), {y.value()}, x.value());
+  t.record("mean_of_sequences", y, {}, [=, &t] { ops::spread_mean(t.stream(), t.grad_of(x), y.grad()); });
+  return y;
+}
+
+Dropout dropout_of(const HarDraws* draws, double rate, const std::string& site) {
+  if (!draws || rate == 0) return {};
+  return {.rate = rate, .seed = draws->seed, .step = draws->step, .site = Site(site)};
+}
+
+}  // namespace
+
+std::int64_t HarArch::tokens() const {
+  if (input == Input::signal) return length / patch;
+  const std::int64_t side = image / patch;
+  return side * side;
+}
+
+double HarArch::embedding_products() const {
+  // The embedding of a two-colour picture is a sum over few pixels, not a matrix product.
+  const std::int64_t embedded = mode == Mode::flatten || mode == Mode::average ? channels : 1;
+  return input == Input::image ? 0 : real(embedded * tokens()) * real(dim * patch);
+}
+
+double HarArch::products() const {
+  const std::int64_t columns = heads * head_width, time = tokens();
+  const double layer = real(time) * (real(4 * dim * columns) + real(2 * dim * mlp) + real(2 * time * columns));
+  const double pooling = pool == Pool::attention ? real(time) * real(dim * (dim / 4)) : 0;
+  double head = 0;
+  std::int64_t width = sequences() * dim;
+  for (const std::int64_t h : hidden) {
+    head += real(width) * real(h);
+    width = h;
+  }
+  return real(sequences()) * (real(layers) * layer + pooling) + head + real(width) * real(classes);
+}
+
+double HarArch::training_flops() const {
+  if (!frozen) return 2 * (3 * products() + 2 * embedding_products());
+  HarArch trained = *this;
+  trained.layers = 0;
+  return 2 * (products() + embedding_products() + 2 * trained.products());
+}
+
+std::int64_t HarArch::parameters() const {
+  const std::int64_t columns = heads * head_width;
+  const std::int64_t layer =
+      4 * dim + 3 * (dim + 1) * columns + (columns + 1) * dim + (dim + 1) * mlp + (mlp + 1) * dim;
+  std::int64_t sum = (patch_values() + 1) * dim + 4 * dim + tokens() * dim + layers * layer;
+  if (pool == Pool::attention) sum += (dim + 1) * (dim / 4) + dim / 4 + 1;
+  std::int64_t width = sequences() * dim;
+  for (const std::int64_t h : hidden) {
+    sum += (width + 3) * h;
+    width = h;
+  }
+  return sum + (width + 1) * classes;
+}
+
+void HarArch::check() const {
+  const bool signal = input == Input::signal;
+  const std::int64_t extent = signal ? length : image;
+  require_usage(patch <= extent, "option model.patch = ", patch, ": larger than the ", extent,
+                signal ? " samples of a window" : " pixels of a row");
+  require_usage(heads * head_width % 16 == 0, "options model.heads = ", heads, " and model.head_width = ", head_width,
+                ": their product must be a multiple of 16");
+  require_usage(pool == Pool::mean || dim >= 4, "option model.dim = ", dim,
+                ": must be at least 4 for attention pooling");
+  for (const std::int64_t h : hidden)
+    require_usage(h >= 1, "option model.hidden: a width of ", h, "; each must be at least 1");
+}
+
+Har::Har(const HarArch& arch, DType dtype, std::uint64_t seed) : arch_(arch), params_(dtype) {
+  arch.check();
+  const std::int64_t dim = arch.dim, columns = arch.heads * arch.head_width;
+  const auto norm = [&](const std::string& name, std::int64_t width) {
+    return add_layernorm(params_, name, width, arch.norm_eps);
+  };
+  if (arch.input == HarArch::Input::image) {
+    const std::int64_t fan_in = arch.patch_values();
+    stem_.weight = &params_.add("encoder.stem_conv.weight", {dim, 3, arch.patch, arch.patch}, torch_init(fan_in));
+    stem_.bias = &params_.add("encoder.stem_conv.bias", {dim}, torch_init(fan_in));
+  } else {
+    stem_ = torch_linear(params_, "encoder.stem", arch.patch, dim);
+  }
+  stem_norm_ = norm("encoder.stem_ln", dim);
+  positions_ = &params_.add("encoder.pos_embedding", {1, arch.tokens(), dim}, init::normal(0.02));
+  for (std::int64_t l = 0; l < arch.layers; ++l) {
+    const std::string path = join("encoder.encoder_layers.", l, ".");
+    Layer& layer = layers_.emplace_back();
+    layer.attention_norm = norm(path + "mha_ln", dim);
+    layer.qkv =
+        add_stacked_linears(params_, {path + "mha.query_dense", path + "mha.key_dense", path + "mha.value_dense"}, dim,
+                            columns, init::normal(0.02), init::zeros());
+    layer.output = encoder_linear(params_, path + "mha.output_dense", columns, dim);
+    layer.mlp_norm = norm(path + "mlp.layernorm", dim);
+    layer.up = encoder_linear(params_, path + "mlp.dense1", dim, arch.mlp);
+    layer.down = encoder_linear(params_, path + "mlp.dense2", arch.mlp, dim);
+  }
+  output_norm_ = norm("encoder.output_ln", dim);
+  if (arch.frozen)
+    for (Param& p : params_.all()) p.trainable = false;
+  if (arch.pool == HarArch::Pool::attention) {
+    score_hidden_ = torch_linear(params_, "pooling.attention.0", dim, dim / 4);
+    score_ = torch_linear(params_, "pooling.attention.2", dim / 4, 1);
+  }
+  std::int64_t width = arch.sequences() * dim, index = 0;
+  for (const std::int64_t h : arch.hidden) {
+    const Linear linear = torch_linear(params_, join("classifier.head.", index), width, h);
+    head_.push_back({linear, norm(join("classifier.head.", index + 1), h)});
+    width = h;
+    index += 4;  // the reference also numbers the activation and the dropout
+  }
+  last_ = torch_linear(params_, join("classifier.head.", index), width, arch.classes);
+  params_.allocate(seed);
+}
+
+Var Har::embed(Tape& t, const Tensor& patches) const {
+  const Param *w = stem_.weight, *b = stem_.bias;
+  Var y = t.output({patches.shape()[0], patches.shape()[1], arch_.dim}, t.wants_grad({}, {w, b}));
+  const Shape matrix{arch_.dim, arch_.patch_values()};
+  ops::linear_forward(t.stream(), y.value(), {}, patches, t.value(*w).reshaped(matrix), t.value(*b), Activation::none);
+  t.record("stem", y, {w, b}, [=, &t] {
+    const Target dw = t.grad_of(*w);
+    ops::linear_backward(t.stream(), {}, {dw.tensor.reshaped(matrix), true}, t.grad_of(*b), y.grad(), {}, patches,
+                         t.value(*w).reshaped(matrix));
+  });
+  return y;
+}
+
+Var Har::embed(Tape& t, const ops::LinePictures& pictures) const {
+  const Param *w = stem_.weight, *b = stem_.bias;
+  Var y = t.output({pictures.count, arch_.tokens(), arch_.dim}, t.wants_grad({}, {w, b}));
+  ops::line_patches_forward(t.stream(), y.value(), pictures, t.value(*w), t.value(*b));
+  t.record("line_patches", y, {w, b},
+           [=, &t] { ops::line_patches_backward(t.stream(), t.grad_of(*w), t.grad_of(*b), y.grad(), pictures); });
+  return y;
+}
+
+Var Har::encode(Tape& t, Var x, const HarDraws* draws, HarTrace* trace) const {
+  const HarDraws* drawn = arch_.frozen && !arch_.frozen_dropout ? nullptr : draws;
+  const SampleRows rows = drawn ? drawn->sequences : SampleRows{};
+  const auto dropped = [&](const std::string& site) { return dropout_of(drawn, arch_.encoder_dropout, site); };
+  x = layernorm(t, x, stem_norm_);
+  if (trace) trace->embedded = x;
+  x = add_positions(t, x, *positions_);
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    const Layer& layer = layers_[l];
+    const std::string site = join("har.", l, ".");
+    AttentionOptions options;
+    options.heads = arch_.heads;
+    options.scale = 1 / std::sqrt(real(arch_.head_width));
+    options.dropout = dropped(site + "weights");
+    if (options.dropout) options.samples = rows.samples;
+    const Var qkv = stacked_linear(t, layernorm(t, x, layer.attention_norm), layer.qkv);
+    const Var attended = linear(t, attention(t, qkv, options), layer.output);
+    const Var middle = add_dropped(t, x, attended, dropped(site + "attention"), rows);
+    const Var inner = arch_.pre_norm ? layernorm(t, middle, layer.mlp_norm) : middle;
+    const Var up = linear(t, inner, layer.up, Activation::gelu, dropped(site + "gelu"), rows);
+    x = add_dropped(t, middle, linear(t, up, layer.down), dropped(site + "mlp"), rows);
+    if (!arch_.pre_norm) x = layernorm(t, x, layer.mlp_norm);
+    if (trace) trace->layers.push_back({qkv, attended, x});
+  }
+  return layernorm(t, x, output_norm_);
+}
+
+Var Har::pool(Tape& t, Var x, HarTrace* trace) const {
+  if (arch_.pool == HarArch::Pool::mean) return token_pool(t, x, {}, arch_.sequences());
+  const Var scores = linear(t, linear(t, x, score_hidden_, Activation::tanh), score_);
+  if (trace) trace->scores = scores;
+  return token_pool(t, x, scores, arch_.sequences());
+}
+
+Var Har::classify(Tape& t, Var embedded, const HarDraws* draws, HarTrace* trace) const {
+  if (arch_.mode == HarArch::Mode::average) embedded = mean_of_sequences(t, embedded, arch_.channels);
+  const Var tokens = encode(t, embedded, draws, trace);
+  const Var pooled = pool(t, tokens, trace);
+  if (trace) {
+    trace->tokens = tokens;
+    trace->pooled = pooled;
+  }
+  Var x = pooled;
+  for (std::size_t i = 0; i < head_.size(); ++i) {
+    x = activation(t, layernorm(t, linear(t, x, head_[i].linear), head_[i].norm), Activation::gelu);
+    if (const Dropout dropped = dropout_of(draws, arch_.dropout, join("har.head.", i)))
+      x = dropout(t, x, dropped, draws->windows);
+  }
+  return linear(t, x, last_);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,217 @@
+#include "lockstep/models/hrm/hrm.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/nn/attention.hpp"
+#include "lockstep/nn/loss.hpp"
+#include "lockstep/nn/rmsnorm.hpp"
+#include "lockstep/nn/swiglu.hpp"
+#include "lockstep/ops/elementwise.hpp"
+#include "lockstep/ops/positions.hpp"
+#include "lockstep/ops/puzzle_embedding.hpp"
+
+namespace lockstep {
+
+std::int64_t HrmArch::inter() const {
+  // nearbyint rounds a half to even, like round() in the public code.
+  const double width = std::nearbyint(expansion * static_cast<double>(hidden) * 2 / 3);
+  return 256 * static_cast<std::int64_t>(std::ceil(width / 256));
+}
+
+std::int64_t HrmArch::prefix() const {
+  return puzzle_positions >= 0 ? puzzle_positions : (puzzle_width() + hidden - 1) / hidden;
+}
+
+std::int64_t HrmArch::parameters() const {
+  const std::int64_t blocks = l_layers + (one_network ? 0 : h_layers);
+  return blocks * hidden * (4 * hidden + 3 * inter()) + 2 * vocab * hidden + 2 * hidden + 2 + 2 * hidden +
+         identifiers * puzzle_width() + (positions == "learned" ? length() * hidden : 0);
+}
+
+double HrmArch::level_flops(std::int64_t layers) const {
+  const auto t = static_cast<double>(length()), d = static_cast<double>(hidden), i = static_cast<double>(inter());
+  return static_cast<double>(layers) * 2 * t * (4 * d * d + 3 * d * i + 2 * t * d);
+}
+
+void HrmArch::check() const {
+  require_usage(hidden % heads == 0, "model.hidden_size = ", hidden,
+                ": must be a multiple of model.num_heads = ", heads);
+  require_usage(positions != "rope" || hidden / heads % 2 == 0,
+                "model.pos_encodings = rope: needs heads of even width, ", hidden, " / ", heads, " is odd");
+  require_usage(puzzle_width() <= prefix() * hidden, "model.puzzle_emb_ndim = ", puzzle_width(), ": does not fit into ",
+                prefix(), " positions of ", hidden);
+}
+
+namespace {
+
+/// Copies the positions [first, first + count) of each sequence. shapes  x (B, T, D) -> (B, count, D)
+Var positions_of(Tape& t, Var x, std::int64_t first, std::int64_t count) {
+  Var y = t.output({x.shape()[0], count, x.columns()}, t.wants_grad({x}));
+  ops::take_positions(t.stream(), y.value(), x.value(), first);
+  t.record("positions_of", y, {}, [=, &t] { ops::take_positions_backward(t.stream(), t.grad_of(x), y.grad(), first); });
+  return y;
+}
+
+}  // namespace
+
+Hrm::Level Hrm::add_level(const std::string& name, std::int64_t layers) {
+  const std::int64_t d = arch_.hidden, inter = arch_.inter();
+  const auto lecun = [](std::int64_t fan_in) {
+    return init::truncated_normal(1 / std::sqrt(static_cast<double>(fan_in)));
+  };
+  Level level{name, {}};
+  for (std::int64_t i = 0; i < layers; ++i) {
+    const std::string layer = name + ".layers." + std::to_string(i);
+    level.blocks.push_back({.qkv = &params_.add(layer + ".self_attn.qkv_proj.weight", {3 * d, d}, lecun(d)),
+                            .out = &params_.add(layer + ".self_attn.o_proj.weight", {d, d}, lecun(d)),
+                            .gate_up = &params_.add(layer + ".mlp.gate_up_proj.weight", {2 * inter, d}, lecun(d)),
+                            .down = &params_.add(layer + ".mlp.down_proj.weight", {d, inter}, lecun(inter))});
+  }
+  return level;
+}
+
+Hrm::Hrm(const HrmArch& arch, DType dtype, std::uint64_t seed) : arch_(arch), params_(dtype) {
+  arch_.check();
+  const std::int64_t d = arch_.hidden;
+  const double scale = 1 / std::sqrt(static_cast<double>(d));
+  const auto buffer = [&](const std::string& name, Shape shape, ParamStore::Init values) {
+    Param& p = params_.add(name, shape, std::move(values));
+    p.trainable = false;
+    return &p;
+  };
+  if (arch_.puzzle_width() > 0)
+    puzzle_ = buffer("puzzle_emb.weights", {arch_.identifiers, arch_.puzzle_width()}, init::zeros());
+  h_init_ = buffer("H_init", {d}, init::truncated_normal(1));
+  l_init_ = buffer("L_init", {d}, init::truncated_normal(1));
+  tokens_ = &params_.add("embed_tokens.embedding_weight", {arch_.vocab, d}, init::truncated_normal(scale));
+  if (arch_.positions == "learned")
+    positions_ = &params_.add("embed_pos.embedding_weight", {arch_.length(), d}, init::truncated_normal(scale));
+  l_level_ = add_level("L_level", arch_.l_layers);
+  if (!arch_.one_network) h_level_ = add_level("H_level", arch_.h_layers);
+  lm_head_ = &params_.add("lm_head.weight", {arch_.vocab, d}, init::truncated_normal(scale));
+  q_head_.weight = &params_.add("q_head.weight", {2, d}, init::zeros());
+  q_head_.bias = &params_.add("q_head.bias", {2}, [](const Philox&, std::uint64_t) { return -5.0; });
+  params_.allocate(seed);
+  make_rope({});
+}
+
+void Hrm::make_rope(Device device) {
+  if (arch_.positions != "rope") return;
+  rope_ = make_rope_table(params_.dtype(), arch_.length(), arch_.hidden / arch_.heads, arch_.rope_theta, device);
+}
+
+void Hrm::move_to(Device device) {
+  params_.move_to(device);
+  make_rope(device);
+}
+
+Var Hrm::embed(Tape& t, const Tensor& tokens, const PuzzleRows& puzzles) const {
+  const ops::PuzzleEmbedding embedding = {
+      .table = t.value(*tokens_),
+      .puzzles = puzzle_ ? t.value(*puzzle_) : Tensor{},
+      .where = positions_ ? t.value(*positions_) : Tensor{},
+      .tokens = tokens,
+      .ids = puzzles.identifiers,
+      .scale = std::sqrt(static_cast<double>(arch_.hidden)) * (positions_ ? 0.707106781 : 1)};
+  Var x = t.output({tokens.shape()[0], arch_.length(), arch_.hidden}, t.wants_grad({}, {tokens_}));
+  ops::puzzle_embedding_forward(t.stream(), x.value(), embedding);
+  t.record("puzzle_embedding", x, {tokens_, positions_}, [=, this, &t, gradient = puzzles.gradient] {
+    const Target where = positions_ ? t.grad_of(*positions_) : Target{};
+    ops::puzzle_embedding_backward(t.stream(), gradient, t.grad_of(*tokens_).tensor, where.tensor, x.grad(), embedding);
+  });
+  return x;
+}
+
+void Hrm::reset(Tape& t, const Tensor& z_h, const Tensor& z_l, const Tensor& starts) const {
+  Tensor where = starts;
+  if (!where) {
+    where = allocate(t.host_arena(), DType::i32, {z_h.shape()[0]});
+    for (std::int32_t& start : where.span<std::int32_t>()) start = 1;
+  }
+  ops::fill_sequences(t.stream(), z_h, t.value(*h_init_), where);
+  ops::fill_sequences(t.stream(), z_l, t.value(*l_init_), where);
+}
+
+Var Hrm::attend(Tape& t, const Block& b, Var x) const {
+  const double width = static_cast<double>(arch_.hidden / arch_.heads);
+  return attention(t, rotary_linear(t, x, *b.qkv, rope_), {.heads = arch_.heads, .scale = 1 / std::sqrt(width)});
+}
+
+Var Hrm::block(Tape& t, const Level& l, std::size_t i, Var x, const HrmObserver* watch) const {
+  const Block& b = l.blocks[i];
+  const Var attended = linear(t, attend(t, b, x), {b.out});
+  x = rmsnorm(t, x, attended, arch_.rms_eps);
+  const Var gated = linear(t, swiglu(t, x, *b.gate_up), {b.down});
+  if (watch) {
+    const std::string layer = l.name + ".layers." + std::to_string(i);
+    (*watch)(layer + ".self_attn", attended.value());
+    (*watch)(layer + ".mlp", gated.value());
+  }
+  return rmsnorm(t, x, gated, arch_.rms_eps);
+}
+
+Var Hrm::level(Tape& t, const Level& l, Var z, Var injection, const HrmObserver* watch) const {
+  Var x = add(t, z, injection);
+  for (std::size_t i = 0; i < l.blocks.size(); ++i) x = block(t, l, i, x, watch);
+  if (watch) (*watch)(l.name, x.value());
+  return x;
+}
+
+/// z = level(z, a + b), without gradient; b may be empty. Each block's memory is released at its end, so the cycles
+/// need only the states and the memory of one block.
+void Hrm::level_in_place(Tape& t, const Level& l, const Tensor& z, const Tensor& a, const Tensor& b,
+                         const HrmObserver* watch) const {
+  ops::add(t.stream(), z, z, a);
+  if (b) ops::add(t.stream(), z, z, b);
+  for (std::size_t i = 0; i < l.blocks.size(); ++i) {
+    const ArenaScope scope(t.arena());
+    Tape silent(t.stream(), t.arena(), t.dtype(), Tape::Mode::forward);
+    copy(t.stream(), z, block(silent, l, i, silent.constant(z), watch).value());
+  }
+  if (watch) (*watch)(l.name, z);
+}
+
+/// The calls before the differentiated ones. Of the last cycle, this runs only the first `l_calls_of_last` L calls.
+void Hrm::silent_cycles(Tape& t, const Tensor& z_h, const Tensor& z_l, const Tensor& x, std::int64_t l_calls_of_last,
+                        const HrmObserver* watch) const {
+  for (std::int64_t i = 0; i < arch_.h_cycles; ++i) {
+    const bool last = i + 1 == arch_.h_cycles;
+    for (std::int64_t j = 0; j < (last ? l_calls_of_last : arch_.l_cycles); ++j)
+      level_in_place(t, l_level_, z_l, z_h, x, watch);
+    if (!last) level_in_place(t, slow(), z_h, z_l, {}, watch);
+  }
+}
+
+Hrm::Output Hrm::inner(Tape& t, const Tensor& z_h, const Tensor& z_l, Var x, Ask ask, const HrmObserver* watch) const {
+  const std::int64_t differentiated = arch_.last_cycle_gradient ? arch_.l_cycles : 1;
+  silent_cycles(t, z_h, z_l, x.value(), arch_.l_cycles - differentiated, watch);
+  Output out{.z_h = t.constant(z_h), .z_l = t.constant(z_l), .logits = {}, .q = {}};
+  const Var injection = add(t, out.z_h, x);
+  for (std::int64_t j = 0; j < differentiated; ++j) out.z_l = level(t, l_level_, out.z_l, injection, watch);
+  out.z_h = level(t, slow(), out.z_h, out.z_l, watch);
+  if (ask == Ask::states) return out;
+  out.logits = linear(t, positions_of(t, out.z_h, arch_.prefix(), arch_.seq_len), {lm_head_});
+  out.q = linear(t, positions_of(t, out.z_h, 0, 1), q_head_);
+  return out;
+}
+
+Tensor Hrm::next_q(Tape& outer, const Tensor& z_h, const Tensor& z_l, Var x) const {
+  silent_cycles(outer, z_h, z_l, x.value(), arch_.l_cycles, nullptr);
+  const Tensor q = outer.keep({z_h.shape()[0], 1, 2});
+  const ArenaScope scope(outer.arena());
+  Tape t(outer.stream(), outer.arena(), outer.dtype(), Tape::Mode::forward);
+  const Level& l = slow();
+  Var z = add(t, t.constant(z_h), t.constant(z_l));
+  for (std::size_t i = 0; i + 1 < l.blocks.size(); ++i) z = block(t, l, i, z, nullptr);
+  // In the last block only the first position is computed; the other positions serve as keys and values.
+  const Block& b = l.blocks.back();
+  const Var attended = linear(t, positions_of(t, attend(t, b, z), 0, 1), {b.out});
+  z = rmsnorm(t, positions_of(t, z, 0, 1), attended, arch_.rms_eps);
+  z = rmsnorm(t, z, linear(t, swiglu(t, z, *b.gate_up), {b.down}), arch_.rms_eps);
+  copy(t.stream(), q, linear(t, z, q_head_).value());
+  return q.reshaped({z_h.shape()[0], 2});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,324 @@
+#include "lockstep/models/sequences/sasrec.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/nn/dropout.hpp"
+#include "lockstep/nn/embedding.hpp"
+#include "lockstep/nn/loss.hpp"
+#include "lockstep/nn/recompute.hpp"
+#include "lockstep/ops/row_groups.hpp"
+#include "models/sequences/mhc_collapsed.hpp"
+
+namespace lockstep {
+
+using Norm = SasRecArch::Norm;
+using PadMask = SasRecArch::PadMask;
+using Mhc = SasRecArch::Mhc;
+
+const char* name(Norm norm) { return norm == Norm::pre ? "pre" : norm == Norm::post ? "post" : "original"; }
+const char* name(PadMask mask) { return mask == PadMask::key ? "key" : mask == PadMask::none ? "none" : "query"; }
+const char* name(Mhc mhc) { return mhc == Mhc::none ? "none" : mhc == Mhc::streams ? "streams" : "collapsed"; }
+
+std::int64_t SasRecArch::parameters() const {
+  const std::int64_t d = hidden, n = streams;
+  const std::int64_t tables = timed ? 2 * (slots + time_span + 1) : slots + 1;
+  const std::int64_t block = (timed ? 5 : 6) * d * (d + 1) + 4 * d;
+  const std::int64_t site = 3 + (2 + n) * n * (n * d + 1);
+  return (items + 1 + tables) * d + blocks * (block + (mhc == Mhc::none ? 0 : 2 * site)) + 2 * d;
+}
+
+void SasRecArch::check(Fault fault) const {
+  const auto ask = [&](const Condition& condition, const auto&... parts) {
+    detail::require_or(fault, condition, parts...);
+  };
+  ask(items >= 1 && slots >= 1 && hidden >= 1 && heads >= 1 && blocks >= 1, "sequence model of ", items,
+      " items with maxlen ", slots, ", hidden_units ", hidden, ", num_heads ", heads, ", num_blocks ", blocks,
+      ": each must be at least 1");
+  ask(hidden % heads == 0, "model.hidden_units = ", hidden, ": must be a multiple of model.num_heads = ", heads);
+  ask(!timed || time_span >= 1, "model.time_span = ", time_span, ": must be at least 1");
+  ask(mhc == Mhc::none || streams >= 1, "model.mhc_expansion_rate = ", streams, ": must be at least 1");
+  ask(pad_mask == PadMask::key || pad_mask == (timed ? PadMask::query : PadMask::none),
+      "model.pad_mask = ", name(pad_mask), ": ",
+      timed ? "tisasrec supports key and query" : "sasrec supports key and none");
+  ask(mhc == Mhc::none || pad_mask == PadMask::key || mhc == Mhc::collapsed,
+      "model.mhc = streams with model.pad_mask = ", name(pad_mask), ": streams require pad_mask = key");
+  ask(!timed || mhc == Mhc::streams || norm == Norm::original, "model.norm = ", name(norm),
+      ": tisasrec without streams requires norm = original");
+  ask(timed || norm != Norm::original || mhc != Mhc::collapsed,
+      "model.norm = original with model.mhc = collapsed: sasrec requires norm = pre or post");
+  ask(ffn_residual || norm == Norm::original, "model.ffn_residual = false: requires model.norm = original");
+  ask(dropout >= 0 && dropout < 1, "model.dropout = ", dropout, ": must be in [0, 1)");
+}
+
+// ------------------------------------------------------------------------------------------------------- parameters
+
+namespace {
+
+/// Xavier-normal or Xavier-uniform with the public code's fans; row 0 is zero if padded.
+ParamStore::Init matrix_init(const SasRecArch& arch, std::int64_t rows, std::int64_t columns, bool padded) {
+  const auto sum = static_cast<double>(rows + columns);
+  const ParamStore::Init draw =
+      arch.xavier_uniform ? init::uniform(std::sqrt(6 / sum)) : init::normal(std::sqrt(2 / sum));
+  if (!padded) return draw;
+  return [=](const Philox& draws, std::uint64_t element) {
+    return element < static_cast<std::uint64_t>(columns) ? 0.0 : draw(draws, element);
+  };
+}
+
+}  // namespace
+
+SasRec::SasRec(SasRecArch arch, DType dtype, std::uint64_t seed)
+    : arch_(arch), params_(std::make_unique<ParamStore>(arch.mhc == Mhc::collapsed ? DType::f64 : dtype)) {
+  arch_.check(Fault::usage);
+  const std::int64_t d = arch_.hidden;
+  const auto table = [&](const char* name, std::int64_t rows, bool padded) {
+    Param& p = params_->add(std::string(name) + ".weight", {rows, d}, matrix_init(arch_, rows, d, padded));
+    if (!arch_.l2_items_only || params_->all().size() == 1) p.l2 = arch_.l2;
+    return &p;
+  };
+  Param* items = table("item_emb", arch_.items + 1, true);
+  items->row_sparse = true;
+  items_ = items;
+  if (arch_.timed) {
+    key_positions_ = table("abs_pos_K_emb", arch_.slots, false);
+    value_positions_ = table("abs_pos_V_emb", arch_.slots, false);
+    key_times_ = table("time_matrix_K_emb", arch_.time_span + 1, false);
+    value_times_ = table("time_matrix_V_emb", arch_.time_span + 1, false);
+  } else {
+    Param& positions =
+        params_->add("pos_emb.weight", {arch_.slots + 1, d}, matrix_init(arch_, arch_.slots + 1, d, true));
+    positions_ = &positions;
+  }
+  for (std::int64_t i = 0; i < arch_.blocks; ++i) add_block(i);
+  last_norm_ = add_layernorm(*params_, "last_layernorm", d, arch_.ln_eps);
+  params_->allocate(seed);
+}
+
+void SasRec::add_block(std::int64_t i) {
+  const std::int64_t d = arch_.hidden;
+  const auto bias = init::uniform(1 / std::sqrt(static_cast<double>(d)));
+  const auto dense = [&](const std::string& name) {
+    return add_linear(*params_, name, d, d, matrix_init(arch_, d, d, false), bias);
+  };
+  const auto convolution = [&](const std::string& name) {
+    const Param& weight = params_->add(name + ".weight", {d, d, 1}, matrix_init(arch_, d, d, false));
+    return Linear{&weight, &params_->add(name + ".bias", {d}, bias)};
+  };
+  const std::size_t before = params_->all().size();
+  Block& b = blocks_.emplace_back();
+  b.attention_norm = add_layernorm(*params_, join("attention_layernorms.", i), d, arch_.ln_eps);
+  const std::string attention = join("attention_layers.", i, ".");
+  b.q = dense(attention + (arch_.timed ? "Q_w" : "q_w"));
+  b.k = dense(attention + (arch_.timed ? "K_w" : "k_w"));
+  b.v = dense(attention + (arch_.timed ? "V_w" : "v_w"));
+  if (!arch_.timed) b.out = dense(attention + "out_w");
+  b.ffn_norm = add_layernorm(*params_, join("forward_layernorms.", i), d, arch_.ln_eps);
+  b.conv1 = convolution(join("forward_layers.", i, ".conv1"));
+  b.conv2 = convolution(join("forward_layers.", i, ".conv2"));
+  b.attention_drop = Site(join("dropout.attention.", i));
+  b.ffn_drop1 = Site(join("dropout.ffn1.", i));
+  b.ffn_drop2 = Site(join("dropout.ffn2.", i));
+  if (arch_.mhc != Mhc::none) add_sites(b, i);
+  for (auto p = params_->all().begin() + static_cast<std::ptrdiff_t>(before); p != params_->all().end(); ++p)
+    b.params.push_back(&*p);
+  if (arch_.timed) b.params.insert(b.params.end(), {key_times_, value_times_});
+}
+
+void SasRec::add_sites(Block& b, std::int64_t i) {
+  const MhcShape shape = {.streams = arch_.streams,
+                          .columns = arch_.hidden,
+                          .iterations = arch_.sinkhorn_iterations,
+                          .gate = arch_.mhc_gate};
+  b.attention_site = add_mhc_site(*params_, join("mhc_attn.", i), shape, 2 * i);
+  b.ffn_site = add_mhc_site(*params_, join("mhc_ffn.", i), shape, 2 * i + 1);
+}
+
+// ----------------------------------------------------------------------------------------------------- forward pass
+
+namespace {
+
+template <class T>
+std::span<const T> span_of(const Tensor& t) {
+  return {t.data<T>(), static_cast<std::size_t>(t.size())};
+}
+
+/// y = x, with the rows of padding set to 0.
+Var without_padding(Tape& t, Var x, std::span<const std::int32_t> items) {
+  Var y = t.output(x.shape(), t.wants_grad({x}));
+  ops::mask_rows(t.stream(), {y.value(), false}, x.value(), items);
+  t.record("without_padding", y, {}, [=, &t] { ops::mask_rows(t.stream(), t.grad_of(x), y.grad(), items); });
+  return y;
+}
+
+}  // namespace
+
+/// The state that the parts of one forward pass share.
+struct SasRec::Pass {
+  const SasRec& net;
+  Tape& t;
+  SasRecDraws draws;
+  SampleRows rows;
+  std::span<const std::int32_t> items, slots;
+  std::span<const std::int64_t> times;        ///< TiSASRec only
+  std::span<const std::int64_t> first_query;  ///< padded TiSASRec only
+  Var key_positions, value_positions;         ///< drawn once per step
+
+  Pass(const SasRec& network, Tape& tape, const SequenceBatch& b, const SasRecDraws& d)
+      : net(network),
+        t(tape),
+        draws(d),
+        rows{span_of<std::int64_t>(b.begin),
+             {reinterpret_cast<const std::uint64_t*>(b.user.data<std::int64_t>()),
+              static_cast<std::size_t>(b.samples())}},
+        items(span_of<std::int32_t>(b.item)),
+        slots(span_of<std::int32_t>(b.slot)) {
+    if (arch().timed) times = span_of<std::int64_t>(b.time);
+  }
+  /// The same pass on another tape.
+  Pass(const Pass& p, Tape& tape, Var k, Var v)
+      : net(p.net),
+        t(tape),
+        draws(p.draws),
+        rows(p.rows),
+        items(p.items),
+        slots(p.slots),
+        times(p.times),
+        first_query(p.first_query),
+        key_positions(k),
+        value_positions(v) {}
+
+  const SasRecArch& arch() const { return net.arch_; }
+  Dropout drop(Site site) const {
+    return {.rate = draws.training ? arch().dropout : 0, .seed = draws.seed, .step = draws.step, .site = site};
+  }
+  Var dropped(Var x, Site site) const { return dropout(t, x, drop(site), rows); }
+
+  /// sqrt(C) E[item], with positions (SASRec); then dropout.
+  Var embed() {
+    Var x = embedding(t, *net.items_, items, std::sqrt(static_cast<double>(arch().hidden)), 0);
+    if (!arch().timed) x = add(t, x, embedding(t, *net.positions_, position_ids(), 1, 0));
+    x = dropped(x, "dropout.embedding");
+    if (!arch().timed) return x;
+    key_positions = dropped(embedding(t, *net.key_positions_, slots), "dropout.abs_pos_K");
+    value_positions = dropped(embedding(t, *net.value_positions_, slots), "dropout.abs_pos_V");
+    if (arch().pad_mask == PadMask::query) first_query = count_padding();
+    return x;
+  }
+  /// slot + 1 for events, 0 for padding.
+  std::span<const std::int32_t> position_ids() const {
+    const Tensor ids = allocate(t.host_arena(), DType::i32, {static_cast<std::int64_t>(items.size())});
+    for (std::size_t m = 0; m < items.size(); ++m) ids.data<std::int32_t>()[m] = items[m] != 0 ? slots[m] + 1 : 0;
+    return span_of<std::int32_t>(ids);
+  }
+  std::span<const std::int64_t> count_padding() const {
+    const Tensor counts = allocate(t.host_arena(), DType::i64, {static_cast<std::int64_t>(rows.samples.size())});
+    for (std::int64_t b = 0; b < counts.size(); ++b) {
+      const auto sample = items.subspan(static_cast<std::size_t>(rows.offsets[static_cast<std::size_t>(b)]),
+                                        static_cast<std::size_t>(arch().slots));
+      counts.data<std::int64_t>()[b] =
+          std::find_if(sample.begin(), sample.end(), [](auto i) { return i != 0; }) - sample.begin();
+    }
+    return span_of<std::int64_t>(counts);
+  }
+
+  /// Attention with queries from a, keys and values from c.
+  Var attend(const Block& b, Var a, Var c) const {
+    CausalAttention attention{
+        .rows = rows, .heads = arch().heads, .dropout = drop(b.attention_drop), .first_query = first_query};
+    if (arch().pad_mask == PadMask::none) attention.fill = -1000;
+    const Var q = linear(t, a, b.q), k = linear(t, c, b.k), v = linear(t, c, b.v);
+    if (!arch().timed) return linear(t, causal_attention(t, q, k, v, attention), b.out);
+    const TimeTables time{.keys = net.key_times_,
+                          .values = net.value_times_,
+                          .times = times,
+                          .drop = arch().time_dropout,
+                          .dropout = drop("dropout.time_matrix")};
+    return causal_attention(t, q, add(t, k, key_positions), add(t, v, value_positions), attention, time);
+  }
+  Var feed_forward(const Block& b, Var z) const {
+    const Var h = dropped(linear(t, z, b.conv1, Activation::relu), b.ffn_drop1);
+    return dropped(linear(t, h, b.conv2), b.ffn_drop2);
+  }
+
+  Var block(const Block& b, Var x, SasRecTrace::Block& trace) const {
+    x = arch().mhc == Mhc::streams ? streams(b, x, trace) : plain(b, x, trace);
+    return arch().pad_mask == PadMask::query ? without_padding(t, x, items) : x;
+  }
+  /// A block without mHC, or with collapsed hyper-connections.
+  Var plain(const Block& b, Var x, SasRecTrace::Block& trace) const {
+    if (arch().norm == Norm::original)
+      return arch().mhc == Mhc::collapsed ? collapsed_original(b, x, trace) : original(b, x, trace);
+    const bool pre = arch().norm == Norm::pre;
+    const Var z = pre ? layernorm(t, x, b.attention_norm) : x;
+    trace.attention = attend(b, z, z);
+    const Var h = add(t, x, trace.attention);
+    x = trace.attention_collapsed = collapse(b.attention_site, x, pre ? h : layernorm(t, h, b.attention_norm));
+    trace.ffn = feed_forward(b, pre ? layernorm(t, x, b.ffn_norm) : x);
+    const Var g = add(t, x, trace.ffn);
+    return trace.ffn_collapsed = collapse(b.ffn_site, x, pre ? g : layernorm(t, g, b.ffn_norm));
+  }
+  Var original(const Block& b, Var x, SasRecTrace::Block& trace) const {
+    const Var q = layernorm(t, x, b.attention_norm);
+    trace.attention = attend(b, q, x);
+    const Var z = layernorm(t, add(t, q, trace.attention), b.ffn_norm);
+    trace.ffn = feed_forward(b, z);
+    return arch().ffn_residual ? add(t, z, trace.ffn) : trace.ffn;
+  }
+  /// Sub-layers without residuals: the hyper-connections replace them.
+  Var collapsed_original(const Block& b, Var x, SasRecTrace::Block& trace) const {
+    trace.attention = attend(b, layernorm(t, x, b.attention_norm), x);
+    trace.attention_collapsed = collapse(b.attention_site, x, trace.attention);
+    const Var z = layernorm(t, trace.attention_collapsed, b.ffn_norm);
+    trace.ffn = feed_forward(b, z);
+    return trace.ffn_collapsed = collapse(b.ffn_site, z, trace.ffn);
+  }
+  /// The collapsed hyper-connection of x and f if the model has them, else f.
+  Var collapse(const MhcSite& site, Var x, Var f) const {
+    return arch().mhc == Mhc::collapsed ? mhc_collapsed(t, x, f, *site.alpha_post, site.phi_post) : f;
+  }
+
+  /// A block on streams X (M, n, C).
+  Var streams(const Block& b, Var x, SasRecTrace::Block& trace) const {
+    x = mhc(
+        t, x, b.attention_site,
+        [&](Var u) {
+          const Var z = layernorm(t, u, b.attention_norm);
+          return attend(b, z, arch().timed ? u : z);
+        },
+        &trace.attention_site);
+    return mhc(
+        t, x, b.ffn_site, [&](Var u) { return feed_forward(b, layernorm(t, u, b.ffn_norm)); }, &trace.ffn_site);
+  }
+};
+
+Var SasRec::features(Tape& t, const SequenceBatch& batch, const SasRecDraws& draws, SasRecTrace* trace) const {
+  Pass pass(*this, t, batch, draws);
+  Var x = pass.embed();
+  if (trace) *trace = {.embedded = x, .blocks = {}};
+  const bool streams = arch_.mhc == Mhc::streams;
+  if (streams) x = copy_to_streams(t, x, arch_.streams);
+  for (const Block& b : blocks_) {
+    SasRecTrace::Block values;
+    if (arch_.recompute && !trace) {
+      x = recompute(t, {x, pass.key_positions, pass.value_positions}, b.params,
+                    [pass, &b](Tape& tape, std::span<const Var, 3> in) {
+                      SasRecTrace::Block unread;
+                      return Pass(pass, tape, in[1], in[2]).block(b, in[0], unread);
+                    });
+      continue;
+    }
+    x = pass.block(b, x, values);
+    values.out = x;
+    if (trace) trace->blocks.push_back(values);
+  }
+  if (streams) x = sum_streams(t, x);
+  return layernorm(t, x, last_norm_);
+}
+
+Var SasRec::loss(Tape& t, Var features, const SequenceBatch& batch) const {
+  return sampled_cross_entropy(t, features, *items_, span_of<std::int32_t>(batch.pos),
+                               span_of<std::int32_t>(batch.neg));
+}
+
+}  // namespace lockstep

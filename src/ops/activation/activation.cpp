@@ -1,0 +1,76 @@
+#include "lockstep/ops/activation.hpp"
+
+#include <array>
+#include <cstring>
+
+#include "activation_kernels.hpp"
+#include "lockstep/base/error.hpp"
+#include "ops/common/on_gpu.hpp"
+
+namespace lockstep::ops {
+
+namespace {
+struct Named {
+  Activation activation;
+  const char* name;
+};
+constexpr std::array<Named, 8> kNames = {{{Activation::none, "none"},
+                                          {Activation::gelu, "gelu"},
+                                          {Activation::relu, "relu"},
+                                          {Activation::tanh, "tanh"},
+                                          {Activation::sigmoid, "sigmoid"},
+                                          {Activation::leaky_relu, "leakyrelu"},
+                                          {Activation::elu, "elu"},
+                                          {Activation::silu, "silu"}}};
+}  // namespace
+
+const char* name(Activation activation) {
+  for (const Named& n : kNames)
+    if (n.activation == activation) return n.name;
+  return "?";
+}
+
+Activation parse_activation(std::string_view text) {
+  std::string known;
+  for (const Named& n : kNames) {
+    if (text == n.name) return n.activation;
+    known += join(known.empty() ? "" : ", ", n.name);
+  }
+  throw Error(Fault::usage, join("activation '", text, "': unknown; choose one of ", known));
+}
+
+void activation_forward(Stream& stream, const Tensor& y, const Tensor& derivative, const Tensor& x,
+                        Activation activation) {
+  require(y.shape() == x.shape(), "activation: x is ", x.shape(), ", so y must be too, not ", y.shape());
+  require(!derivative || derivative.shape() == x.shape(), "activation: x is ", x.shape(),
+          ", so derivative must be too, not ", derivative.shape());
+  if (on_gpu(x, [&]<class T>() {
+        cuda::activation_forward<T>(stream, x.size(), y.data<T>(), derivative ? derivative.data<T>() : nullptr,
+                                    x.data<T>(), activation);
+      }))
+    return;
+  visit_float(x.dtype(), [&]<class T>() {
+    T* d = derivative ? derivative.data<T>() : nullptr;
+    if (const auto kernel = cpu::active_activation_kernel<T>(activation)) {
+      kernel(x.size(), y.data<T>(), d, x.data<T>());
+      return;
+    }
+    if (y.raw() != x.raw() && x.size() > 0) std::memcpy(y.raw(), x.raw(), x.size_bytes());
+    for (std::int64_t i = 0; d && i < x.size(); ++i) d[i] = 1;
+  });
+}
+
+void activation_backward(Stream& stream, Target dx, const Tensor& dy, const Tensor& derivative) {
+  if (!dx) return;
+  require(dx.tensor.shape() == dy.shape() && derivative.shape() == dy.shape(), "activation backward: dy is ",
+          dy.shape(), ", dx ", dx.tensor.shape(), ", derivative ", derivative.shape(), "; all must be equal");
+  if (on_gpu(dy, [&]<class T>() {
+        cuda::multiply<T>(stream, dy.size(), dx.tensor.data<T>(), dy.data<T>(), derivative.data<T>(), dx.accumulate);
+      }))
+    return;
+  visit_float(dy.dtype(), [&]<class T>() {
+    cpu::active_multiply_kernel<T>()(dy.size(), dx.tensor.data<T>(), dy.data<T>(), derivative.data<T>(), dx.accumulate);
+  });
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,78 @@
+#include "activation_functions.hpp"
+#include "activation_kernels.hpp"
+
+namespace lockstep::ops::cpu::LOCKSTEP_ISA {
+namespace {
+
+template <class Op>
+void map(std::int64_t n, float* y, float* derivative, const float* x) {
+  constexpr std::int64_t kL = kLanes<float>;
+  std::int64_t i = 0;
+  F value, slope;
+  for (; i + kL <= n; i += kL) {
+    Op::apply(load(x + i), value, slope);
+    store(y + i, value);
+    if (derivative) store(derivative + i, slope);
+  }
+  if (i < n) {
+    const Lanes<float> lanes(n - i);
+    Op::apply(load(x + i, lanes), value, slope);
+    store(y + i, value, lanes);
+    if (derivative) store(derivative + i, slope, lanes);
+  }
+}
+template <class Op>
+void map(std::int64_t n, double* y, double* derivative, const double* x) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    double value, slope;
+    Op::apply(x[i], value, slope);
+    y[i] = value;
+    if (derivative) derivative[i] = slope;
+  }
+}
+
+template <class T>
+void multiply(std::int64_t n, T* dx, const T* dy, const T* d, bool accumulate) {
+  constexpr std::int64_t kL = kLanes<T>;
+  for (std::int64_t i = 0; i < n; i += kL) {
+    const Lanes<T> lanes(n - i < kL ? n - i : kL);
+    const Vec<T> product = load(dy + i, lanes) * load(d + i, lanes);
+    store(dx + i, accumulate ? load(dx + i, lanes) + product : product, lanes);
+  }
+}
+
+}  // namespace
+
+template <class T>
+ActivationKernel<T> activation_kernel(Activation activation) {
+  switch (activation) {
+    case Activation::none:
+      return nullptr;
+    case Activation::gelu:
+      return map<Gelu>;
+    case Activation::relu:
+      return map<Relu>;
+    case Activation::tanh:
+      return map<Tanh>;
+    case Activation::sigmoid:
+      return map<Sigmoid>;
+    case Activation::leaky_relu:
+      return map<LeakyRelu>;
+    case Activation::elu:
+      return map<Elu>;
+    case Activation::silu:
+      return map<Silu>;
+  }
+  return nullptr;
+}
+template <class T>
+MultiplyKernel<T> multiply_kernel() {
+  return multiply<T>;
+}
+
+template ActivationKernel<float> activation_kernel<float>(Activation);
+template ActivationKernel<double> activation_kernel<double>(Activation);
+template MultiplyKernel<float> multiply_kernel<float>();
+template MultiplyKernel<double> multiply_kernel<double>();
+
+}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

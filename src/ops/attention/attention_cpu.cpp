@@ -1,0 +1,272 @@
+// Works on one head of one sequence at a time, on blocks of query rows whose scores stay in cache. All products use the
+// register tiles of gemm_tile.hpp.
+#include <cmath>
+
+#include "attention_kernels.hpp"
+#include "ops/dropout/dropout_rows.hpp"
+#include "ops/gemm/gemm_kernels.hpp"
+#include "ops/gemm/gemm_tile.hpp"
+#include "ops/common/vecmath.hpp"
+
+namespace lockstep::ops::cpu::LOCKSTEP_ISA {
+namespace {
+
+/// Query rows whose scores the backward keeps at a time: whole tiles, about 64.
+constexpr std::int64_t kQueries = 64 / kTileRows * kTileRows;
+
+template <class T>
+constexpr std::int64_t padded(std::int64_t n) {
+  return ceil_div(n, kLanes<T>) * kLanes<T>;
+}
+
+/// Packed panels of a matrix with `columns` columns and inner extent `depth`.
+template <class T>
+struct Panels {
+  const T* data;
+  std::int64_t columns, depth;
+};
+
+/// Allocates aligned arrays from the thread's scratch memory.
+template <class T>
+class Memory {
+ public:
+  explicit Memory(std::int64_t elements)
+      : next_(static_cast<T*>(thread_scratch(Scratch::partial, static_cast<std::size_t>(elements) * sizeof(T)))) {}
+  T* take(std::int64_t elements) {
+    T* piece = next_;
+    next_ += elements;
+    return piece;
+  }
+  /// Packs x (rows, columns) as panels for products that sum over the rows.
+  Panels<T> plain(const T* x, std::int64_t stride, std::int64_t rows, std::int64_t columns) {
+    T* out = take(packed_size<T>(columns, rows));
+    pack_plain(out, x, stride, columns, rows, std::int64_t{0}, columns);
+    return {out, columns, rows};
+  }
+  /// Packs x as panels for products that sum over the columns.
+  Panels<T> transposed(const T* x, std::int64_t stride, std::int64_t rows, std::int64_t columns) {
+    T* out = take(packed_size<T>(rows, columns));
+    pack_transposed(out, x, stride, rows, columns, std::int64_t{0}, rows);
+    return {out, rows, columns};
+  }
+
+ private:
+  T* next_;
+};
+
+/// c (rows, b.columns) (+)= a b. a is (rows, depth), or (depth, rows) read down its columns.
+template <class T, bool kDown>
+void multiply(std::int64_t rows, T* c, std::int64_t c_stride, const T* a, std::int64_t a_stride, const Panels<T>& b,
+              bool add) {
+  const std::int64_t height = ceil_div(rows, ceil_div(rows, kTileRows));
+  for (std::int64_t i = 0; i < rows; i += height) {
+    for (std::int64_t j = 0; j < b.columns; j += kPanel<T>) {
+      Tile<T> t;
+      t.k = b.depth;
+      t.a = kDown ? a + i : a + i * a_stride;
+      t.a_stride = a_stride;
+      t.b = b.data + j * b.depth;
+      t.b_stride = panel_stride<T>(b.columns, j);
+      t.c = c + i * c_stride + j;
+      t.c_stride = c_stride;
+      t.bias = nullptr;
+      t.begin = Begin::zero;
+      t.add = add;
+      run_tile<T, !kDown, false>(smaller(height, rows - i), smaller(kPanel<T>, b.columns - j), t);
+    }
+  }
+}
+
+LOCKSTEP_INLINE Vec<float> exponential(Vec<float> x) { return exp(x); }
+LOCKSTEP_INLINE Vec<double> exponential(Vec<double> x) {
+  for (int i = 0; i < kLanes<double>; ++i) x[i] = std::exp(x[i]);
+  return x;
+}
+template <class T>
+LOCKSTEP_INLINE T sum_of(Vec<T> v) {
+  T sum = v[0];
+  for (int i = 1; i < kLanes<T>; ++i) sum += v[i];
+  return sum;
+}
+
+/// Replaces the lanes from n on by `other`.
+template <class T>
+LOCKSTEP_INLINE Vec<T> first_lanes(Vec<T> v, std::int64_t n, T other) {
+  Vec<IntOf<T>> lane;
+  for (int i = 0; i < kLanes<T>; ++i) lane[i] = i;
+  return lane < (Vec<IntOf<T>>{} + static_cast<IntOf<T>>(n)) ? v : splat(other);
+}
+
+/// s_j <- exp(scale (s_j - max)) for j < n, and 0 up to the next whole vector. Returns the sum and stores max in
+/// `largest`.
+template <class T>
+T exponentials(T* s, std::int64_t n, T scale, T& largest) {
+  constexpr std::int64_t kL = kLanes<T>;
+  const std::int64_t last = padded<T>(n) - kL;
+  const Vec<T> end = first_lanes<T>(load(s + last), n - last, s[0]);
+  Vec<T> most = end;
+  for (std::int64_t j = 0; j < last; j += kL) most = max(load(s + j), most);
+  T top = most[0];
+  for (int i = 1; i < kLanes<T>; ++i) top = most[i] > top ? most[i] : top;
+  Vec<T> sum{};
+  for (std::int64_t j = 0; j < last; j += kL) {
+    const Vec<T> e = exponential(splat(scale) * (load(s + j) - splat(top)));
+    store(s + j, e);
+    sum += e;
+  }
+  const Vec<T> e = first_lanes<T>(exponential(splat(scale) * (end - splat(top))), n - last, T{});
+  store(s + last, e);
+  largest = top;
+  return sum_of<T>(sum + e);
+}
+
+/// Drops elements of a head's weights, or of their gradient, row by row.
+template <class T>
+class WeightDropout {
+ public:
+  explicit WeightDropout(const AttentionHead<T>& head) : head_(head) {}
+  void row(std::int64_t i, T* row) {
+    const auto at = static_cast<std::uint64_t>(i);
+    if (!head_.drop) return;
+    if (head_.group_rows == 1)
+      return dropout_row(head_.time, row, row, false, head_.key, head_.first_group + at * head_.row_groups, head_.rate);
+    const std::uint64_t group = at / head_.group_rows;
+    if (group != held_) {
+      drawn_.draw(head_.key, head_.first_group + group);
+      held_ = group;
+    }
+    drop_by(drawn_.draws() + at % head_.group_rows * (2 * kGroupWords / head_.group_rows), head_.time, row, row, false,
+            head_.rate);
+  }
+
+ private:
+  const AttentionHead<T>& head_;
+  GroupDraws drawn_;
+  std::uint64_t held_ = ~std::uint64_t{0};
+};
+
+template <class T>
+void forward(const AttentionHead<T>& head) {
+  const std::int64_t time = head.time, width = head.width, score_stride = padded<T>(time);
+  Memory<T> memory(score_stride * kTileRows + packed_size<T>(time, width) + packed_size<T>(width, time));
+  T* scores = memory.take(score_stride * kTileRows);
+  const Panels<T> keys = memory.transposed(head.k, head.stride, time, width);
+  const Panels<T> values = memory.plain(head.v, head.stride, time, width);
+  const std::int64_t height = ceil_div(time, ceil_div(time, kTileRows));
+  WeightDropout<T> dropout(head);
+  for (std::int64_t first = 0; first < time; first += height) {
+    const std::int64_t rows = smaller(height, time - first);
+    multiply<T, false>(rows, scores, score_stride, head.q + first * head.stride, head.stride, keys, false);
+    T inverse[kTileRows];
+    for (std::int64_t r = 0; r < rows; ++r) {
+      T largest;
+      const T sum = exponentials(scores + r * score_stride, time, head.scale, largest);
+      inverse[r] = 1 / sum;
+      dropout.row(first + r, scores + r * score_stride);
+      if (head.lse) head.lse[first + r] = head.scale * largest + std::log(sum);
+    }
+    multiply<T, false>(rows, head.y + first * head.y_stride, head.y_stride, scores, score_stride, values, false);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      T* y = head.y + (first + r) * head.y_stride;
+      for (std::int64_t c = 0; c < width; c += kLanes<T>) {
+        const Lanes<T> lanes(smaller(kLanes<T>, width - c));
+        store(y + c, load(y + c, lanes) * splat(inverse[r]), lanes);
+      }
+    }
+  }
+}
+
+template <class T>
+LOCKSTEP_INLINE T dot(const T* a, const T* b, std::int64_t n) {
+  Vec<T> sum{};
+  for (std::int64_t c = 0; c < n; c += kLanes<T>) {
+    const Lanes<T> lanes(smaller(kLanes<T>, n - c));
+    sum = fma(load(a + c, lanes), load(b + c, lanes), sum);
+  }
+  return sum_of<T>(sum);
+}
+
+/// Turns scores and products dp_ij into weights and gradients: s <- p, dp <- ds, over n columns.
+template <class T>
+void score_gradients(T* s, T* dp, std::int64_t n, T scale, T lse, T mean) {
+  for (std::int64_t j = 0; j < n; j += kLanes<T>) {
+    const Vec<T> p = exponential(fma(splat(scale), load(s + j), splat(-lse)));
+    store(s + j, p);
+    store(dp + j, p * (load(dp + j) - splat(mean)) * splat(scale));
+  }
+}
+
+/// to (rows, width) (+)= from.
+template <class T>
+void put_rows(T* to, std::int64_t stride, const T* from, std::int64_t rows, std::int64_t width, bool add) {
+  for (std::int64_t r = 0; r < rows; ++r, to += stride, from += width)
+    for (std::int64_t c = 0; c < width; c += kLanes<T>) {
+      const Lanes<T> lanes(smaller(kLanes<T>, width - c));
+      const Vec<T> v = load(from + c, lanes);
+      store(to + c, add ? load(to + c, lanes) + v : v, lanes);
+    }
+}
+
+template <class T>
+void backward(const AttentionHead<T>& head) {
+  const std::int64_t time = head.time, width = head.width, score_stride = padded<T>(time),
+                     block = smaller(kQueries, time);
+  const bool whole = time <= block;  // with one block dk and dv are written once, directly to the output
+  Memory<T> memory(2 * block * score_stride + 2 * packed_size<T>(time, width) + packed_size<T>(width, time) +
+                   2 * packed_size<T>(width, block) + (whole ? 0 : 2 * padded<T>(time * width)));
+  T* scores = memory.take(block * score_stride);
+  T* products = memory.take(block * score_stride);
+  const Panels<T> keys = memory.transposed(head.k, head.stride, time, width);
+  const Panels<T> values = memory.transposed(head.v, head.stride, time, width);
+  const Panels<T> key_rows = head.dq ? memory.plain(head.k, head.stride, time, width) : Panels<T>{};
+  T* dk = whole ? head.dk : memory.take(padded<T>(time * width));
+  T* dv = whole ? head.dv : memory.take(padded<T>(time * width));
+  const std::int64_t d_stride = whole ? head.stride : width;
+  const Memory<T> rest = memory;
+  WeightDropout<T> dropout(head);
+  for (std::int64_t first = 0; first < time; first += block) {
+    const std::int64_t rows = smaller(block, time - first);
+    const T* q = head.q + first * head.stride;
+    const T* y = head.y + first * head.y_stride;
+    const T* dy = head.dy + first * head.y_stride;
+    const std::int64_t height = ceil_div(rows, ceil_div(rows, kTileRows));
+    for (std::int64_t i = 0; i < rows; i += height) {
+      const std::int64_t count = smaller(height, rows - i);
+      T* s = scores + i * score_stride;
+      T* dp = products + i * score_stride;
+      multiply<T, false>(count, s, score_stride, q + i * head.stride, head.stride, keys, false);
+      multiply<T, false>(count, dp, score_stride, dy + i * head.y_stride, head.y_stride, values, false);
+      for (std::int64_t r = 0; r < count; ++r) {
+        const std::int64_t row = (i + r) * head.y_stride;
+        dropout.row(first + i + r, dp + r * score_stride);
+        score_gradients(s + r * score_stride, dp + r * score_stride, score_stride, head.scale, head.lse[first + i + r],
+                        dot(dy + row, y + row, width));
+        dropout.row(first + i + r, s + r * score_stride);
+      }
+      if (head.dq)
+        multiply<T, false>(count, head.dq + (first + i) * head.stride, head.stride, dp, score_stride, key_rows,
+                           head.add_dq);
+    }
+    Memory<T> again = rest;  // each block reuses this memory
+    if (head.dk)
+      multiply<T, true>(time, dk, d_stride, products, score_stride, again.plain(q, head.stride, rows, width),
+                        whole ? head.add_dk : first > 0);
+    if (head.dv)
+      multiply<T, true>(time, dv, d_stride, scores, score_stride, again.plain(dy, head.y_stride, rows, width),
+                        whole ? head.add_dv : first > 0);
+  }
+  if (whole) return;
+  if (head.dk) put_rows(head.dk, head.stride, dk, time, width, head.add_dk);
+  if (head.dv) put_rows(head.dv, head.stride, dv, time, width, head.add_dv);
+}
+
+}  // namespace
+
+template <class T>
+AttentionKernels<T> attention_kernels() {
+  return {forward<T>, backward<T>};
+}
+template AttentionKernels<float> attention_kernels<float>();
+template AttentionKernels<double> attention_kernels<double>();
+
+}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -1,0 +1,394 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "attention_kernels.hpp"
+#include "ops/common/attention_mean_cuda.hpp"
+#include "ops/common/map_cuda.hpp"
+#include "ops/common/philox_cuda.hpp"
+#include "ops/common/half_attention_cuda.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+using gpu::kWarp;
+
+/// A warp has kRows rows (queries, or keys in the gradient of keys and values). The opposite side is processed in tiles
+/// with one row per lane. Each value of a tile that is read from shared memory is used in kRows multiplications.
+constexpr int kRows = 4;
+constexpr int kMostWarps = 8;
+/// Padding between the rows of a tile in shared memory, so that lanes that each read 16 bytes of their own row use
+/// different banks.
+constexpr int kGap = 4;
+
+/// The position of a thread in the work, and the shared memory of its block. Each lane holds kChunks columns of a row.
+template <class T, int kChunks>
+struct Place {
+  static constexpr int kWidth = kChunks * kWarp, kTileStride = kWidth + kGap;
+  std::int64_t b, h, first;  ///< sequence, head, first row of the block
+  int warp, lane;
+  int mine;  ///< first row of the warp within the block
+
+  __device__ Place(const Attention<T>& a)
+      : warp(static_cast<int>(threadIdx.y)), lane(static_cast<int>(threadIdx.x)), mine(warp * kRows) {
+    const std::int64_t rows = std::int64_t{blockDim.y} * kRows, blocks = gpu::ceil_div(a.time, rows);
+    const std::int64_t head = blockIdx.x / blocks;
+    b = head / a.heads;
+    h = head % a.heads;
+    first = blockIdx.x % blocks * rows;  // mutant-equivalent: another block does the same work
+  }
+  __device__ std::int64_t row(int r) const { return first + mine + r; }
+  /// Column 0 of this head at position 0, in an array with rows `stride` apart.
+  template <class P>
+  __device__ P* head(P* x, const Attention<T>& a, std::int64_t stride) const {
+    return x + b * a.time * stride + h * a.width;
+  }
+  __device__ std::int64_t head_rows(const Attention<T>& a) const { return (b * a.heads + h) * a.time; }
+};
+
+/// Copies rows first .. first + count - 1 of a head to shared memory; rows that do not exist become 0. All warps must
+/// call it.
+template <class T>
+__device__ void fetch(T* to, int to_stride, int padded_width, const T* from, std::int64_t stride, std::int64_t first,
+                      int count, std::int64_t time, std::int64_t width) {
+  for (int r = static_cast<int>(threadIdx.y); r < count; r += static_cast<int>(blockDim.y))
+    for (int c = static_cast<int>(threadIdx.x); c < padded_width; c += kWarp)
+      to[r * to_stride + c] = first + r < time && c < width ? gpu::load(from + (first + r) * stride + c) : T{0};
+}
+
+/// s_r = sum_c rows_rc tile_c for the lane's row of the tile.
+template <class T>
+__device__ void products(T (&s)[kRows], const T* rows, int stride, const T* tile_row, int width) {
+  constexpr int kPack = gpu::pack_size<T>();
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) s[r] = 0;
+#pragma unroll 2
+  for (int c = 0; c < width; c += kPack) {
+    const gpu::Pack<T, kPack> t = gpu::load<kPack>(tile_row + c);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const gpu::Pack<T, kPack> x = gpu::load<kPack>(rows + r * stride + c);
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) s[r] += x.at[k] * t.at[k];
+    }
+  }
+}
+
+/// sum_r,chunk += sum over the tile's rows of weight_r,row tile_row,column. The lane has columns chunk 32 + lane.
+template <class T, int kChunks>
+__device__ void accumulate(T (&sum)[kRows][kChunks], const T* weights, const T* tile, int stride, int lane) {
+  constexpr int kPack = gpu::pack_size<T>();
+#pragma unroll 2
+  for (int j = 0; j < kWarp; j += kPack) {
+    gpu::Pack<T, kPack> w[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) w[r] = gpu::load<kPack>(weights + r * kWarp + j);
+#pragma unroll
+    for (int k = 0; k < kPack; ++k)
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        const T value = tile[(j + k) * stride + chunk * kWarp + lane];
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) sum[r][chunk] += w[r].at[k] * value;
+      }
+  }
+}
+
+/// Where the draws for the weights of query i begin: a group and an offset in it.
+struct RowDraws {
+  std::uint64_t group;
+  int offset;
+  __device__ RowDraws(const WeightDraws& d, std::int64_t h, std::int64_t i) {
+    const auto row = static_cast<std::uint64_t>(i);
+    group = static_cast<std::uint64_t>(h) * d.head_groups + row / d.group_rows * d.row_groups;
+    offset = static_cast<int>(row % d.group_rows * (gpu::kGroupDraws / d.group_rows));
+  }
+};
+
+/// Dropout of the weights of a warp's queries over tiles of 32 keys, one key per lane. One Philox block has the draws
+/// that a lane needs for four tiles.
+template <class T>
+class QueryDropout {
+ public:
+  __device__ QueryDropout(const Attention<T>& a, std::int64_t b, std::int64_t h, std::int64_t first, int lane,
+                          gpu::Drop<T> drop)
+      : on_(a.dropout.rate > 0), philox_(a.dropout.draws(on_ ? a.samples[b] : 0)), drop_(drop) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const RowDraws row(a.draws, h, first + r);
+      group_[r] = row.group;
+      place_[r] = row.offset + lane;
+    }
+  }
+  /// Call before the tile that begins with key j.
+  __device__ void advance(std::int64_t j) {
+    if (!on_) return;
+    tile_ = static_cast<int>(j % gpu::kGroupDraws);
+    if (tile_ != 0) return;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+      draws_[r] =
+          gpu::LaneDraws(philox_, group_[r] + static_cast<std::uint64_t>(j / gpu::kGroupDraws), place_[r] % kWarp);
+  }
+  __device__ T operator()(int r, T x) const {
+    return on_ ? drop_(x, draws_[r].at((place_[r] + tile_) / kWarp % 4)) : x;
+  }
+
+ private:
+  bool on_;
+  Philox philox_;
+  gpu::Drop<T> drop_;
+  std::uint64_t group_[kRows];
+  int place_[kRows], tile_ = 0;
+  gpu::LaneDraws draws_[kRows];
+};
+
+/// A block per group of query rows of one head; keys and values are processed in tiles. Scores, softmax and weighted
+/// values are computed in one pass that rescales its sums when the largest score grows. Only registers and 32 columns
+/// of shared memory hold weights; no (T, T) array exists. Reads q once and k, v once per block, writes y and lse. Sums
+/// over keys run in ascending order of tiles.
+/// source   Dao et al. 2022, arXiv:2205.14135
+template <class T, int kChunks>
+__global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
+    attention_forward_kernel(Attention<T> a, gpu::Drop<T> drop) {
+  using P = Place<T, kChunks>;
+  const P at(a);
+  const int rows = static_cast<int>(blockDim.y) * kRows, width = static_cast<int>((a.width + 3) / 4 * 4);
+  T* sm_q = reinterpret_cast<T*>(sm_bytes);
+  T* sm_k = sm_q + rows * P::kWidth;
+  T* sm_v = sm_k + kWarp * P::kTileStride;
+  T* sm_p = sm_v + kWarp * P::kTileStride + at.mine * kWarp;
+  const T *k = at.head(a.k, a, a.stride), *v = at.head(a.v, a, a.stride);
+  fetch(sm_q, P::kWidth, P::kWidth, at.head(a.q, a, a.stride), a.stride, at.first, rows, a.time, a.width);
+  constexpr T kNone = -std::numeric_limits<T>::infinity();
+  T largest[kRows], sum[kRows] = {}, y[kRows][kChunks] = {};
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) largest[r] = kNone;
+  QueryDropout<T> dropped(a, at.b, at.h, at.row(0), at.lane, drop);
+  for (std::int64_t j = 0; j < a.time; j += kWarp) {
+    __syncthreads();  // all warps have finished with the previous tile
+    fetch(sm_k, P::kTileStride, P::kWidth, k, a.stride, j, kWarp, a.time, a.width);
+    fetch(sm_v, P::kTileStride, P::kWidth, v, a.stride, j, kWarp, a.time, a.width);
+    __syncthreads();
+    T s[kRows];
+    products(s, sm_q + at.mine * P::kWidth, P::kWidth, sm_k + at.lane * P::kTileStride, width);
+    dropped.advance(j);
+    const bool there = j + at.lane < a.time;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const T score = there ? a.scale * s[r] : kNone;
+      const T top = gpu::Max()(gpu::warp_reduce(score, gpu::Max()), largest[r]);
+      const T shrink = std::exp(largest[r] - top), p = there ? std::exp(score - top) : T{0};
+      largest[r] = top;
+      sum[r] = sum[r] * shrink + p;  // the lane's share of the sum
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) y[r][chunk] *= shrink;
+      sm_p[r * kWarp + at.lane] = dropped(r, p);
+    }
+    __syncwarp();
+    accumulate(y, sm_p, sm_v, P::kTileStride, at.lane);
+  }
+  const std::int64_t columns = a.heads * a.width;
+  T* to = at.head(a.y, a, columns);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const T total = gpu::warp_reduce(sum[r]);
+    if (at.row(r) >= a.time) continue;
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk)
+      if (chunk * kWarp + at.lane < a.width)
+        gpu::store(to + at.row(r) * columns + chunk * kWarp + at.lane, y[r][chunk] / total);
+    if (a.lse != nullptr && at.lane == 0) a.lse[at.head_rows(a) + at.row(r)] = largest[r] + std::log(total);
+  }
+}
+
+/// The gradient of the queries, with the same grid as the forward: ds_ij from recomputed scores, dq_i = sum_j ds_ij
+/// k_j.
+template <class T, int kChunks>
+__global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
+    attention_queries_kernel(Attention<T> a, const T* __restrict__ mean, gpu::Drop<T> drop) {
+  using P = Place<T, kChunks>;
+  const P at(a);
+  const int rows = static_cast<int>(blockDim.y) * kRows, width = static_cast<int>((a.width + 3) / 4 * 4);
+  const std::int64_t columns = a.heads * a.width;
+  T* sm_q = reinterpret_cast<T*>(sm_bytes);
+  T* sm_dy = sm_q + rows * P::kWidth;
+  T* sm_k = sm_dy + rows * P::kWidth;
+  T* sm_v = sm_k + kWarp * P::kTileStride;
+  T* sm_ds = sm_v + kWarp * P::kTileStride + at.mine * kWarp;
+  const T *k = at.head(a.k, a, a.stride), *v = at.head(a.v, a, a.stride);
+  fetch(sm_q, P::kWidth, P::kWidth, at.head(a.q, a, a.stride), a.stride, at.first, rows, a.time, a.width);
+  fetch(sm_dy, P::kWidth, P::kWidth, at.head(a.dy, a, columns), columns, at.first, rows, a.time, a.width);
+  T lse[kRows], middle[kRows], dq[kRows][kChunks] = {};
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const bool there = at.row(r) < a.time;
+    lse[r] = there ? a.lse[at.head_rows(a) + at.row(r)] : T{0};
+    middle[r] = there ? mean[at.head_rows(a) + at.row(r)] : T{0};
+  }
+  QueryDropout<T> dropped(a, at.b, at.h, at.row(0), at.lane, drop);
+  for (std::int64_t j = 0; j < a.time; j += kWarp) {
+    __syncthreads();
+    fetch(sm_k, P::kTileStride, P::kWidth, k, a.stride, j, kWarp, a.time, a.width);
+    fetch(sm_v, P::kTileStride, P::kWidth, v, a.stride, j, kWarp, a.time, a.width);
+    __syncthreads();
+    T s[kRows], dp[kRows];
+    products(s, sm_q + at.mine * P::kWidth, P::kWidth, sm_k + at.lane * P::kTileStride, width);
+    products(dp, sm_dy + at.mine * P::kWidth, P::kWidth, sm_v + at.lane * P::kTileStride, width);
+    dropped.advance(j);
+    const bool there = j + at.lane < a.time;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const T p = there ? std::exp(a.scale * s[r] - lse[r]) : T{0};
+      sm_ds[r * kWarp + at.lane] = p * (dropped(r, dp[r]) - middle[r]) * a.scale;
+    }
+    __syncwarp();
+    accumulate(dq, sm_ds, sm_k, P::kTileStride, at.lane);
+  }
+  T* to = at.head(a.dq, a, a.stride);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (at.row(r) >= a.time) continue;
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      if (chunk * kWarp + at.lane >= a.width) continue;
+      gpu::store(to + at.row(r) * a.stride + chunk * kWarp + at.lane, dq[r][chunk], a.add_dq);
+    }
+  }
+}
+
+/// The gradients of keys and values: warps own rows of keys, queries are processed in tiles, one per lane. Scores are
+/// recomputed again, so each gradient has one owner and needs no atomics.
+template <class T, int kChunks>
+__global__ void __launch_bounds__(kWarp* kMostWarps, sizeof(T) == 4 ? 2 : 1)
+    attention_keys_kernel(Attention<T> a, const T* __restrict__ mean, gpu::Drop<T> drop) {
+  using P = Place<T, kChunks>;
+  const P at(a);
+  const int rows = static_cast<int>(blockDim.y) * kRows, width = static_cast<int>((a.width + 3) / 4 * 4);
+  const std::int64_t columns = a.heads * a.width;
+  T* sm_k = reinterpret_cast<T*>(sm_bytes);
+  T* sm_v = sm_k + rows * P::kWidth;
+  T* sm_q = sm_v + rows * P::kWidth;
+  T* sm_dy = sm_q + kWarp * P::kTileStride;
+  T* sm_p = sm_dy + kWarp * P::kTileStride + 2 * at.mine * kWarp;
+  T* sm_ds = sm_p + kRows * kWarp;
+  const T *q = at.head(a.q, a, a.stride), *dy = at.head(a.dy, a, columns);
+  fetch(sm_k, P::kWidth, P::kWidth, at.head(a.k, a, a.stride), a.stride, at.first, rows, a.time, a.width);
+  fetch(sm_v, P::kWidth, P::kWidth, at.head(a.v, a, a.stride), a.stride, at.first, rows, a.time, a.width);
+  T dk[kRows][kChunks] = {}, dv[kRows][kChunks] = {};
+  const bool drops = a.dropout.rate > 0;
+  const Philox philox = a.dropout.draws(drops ? a.samples[at.b] : 0);
+  for (std::int64_t i = 0; i < a.time; i += kWarp) {
+    __syncthreads();
+    fetch(sm_q, P::kTileStride, P::kWidth, q, a.stride, i, kWarp, a.time, a.width);
+    fetch(sm_dy, P::kTileStride, P::kWidth, dy, columns, i, kWarp, a.time, a.width);
+    __syncthreads();
+    T s[kRows], dp[kRows];
+    products(s, sm_k + at.mine * P::kWidth, P::kWidth, sm_q + at.lane * P::kTileStride, width);
+    products(dp, sm_v + at.mine * P::kWidth, P::kWidth, sm_dy + at.lane * P::kTileStride, width);
+    const std::int64_t query = i + at.lane;
+    const bool there = query < a.time;
+    const T lse = there ? a.lse[at.head_rows(a) + query] : T{0}, middle = there ? mean[at.head_rows(a) + query] : T{0};
+    T p[kRows], kept[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) p[r] = kept[r] = there ? std::exp(a.scale * s[r] - lse) : T{0};
+    if (drops) {  // the keys of a warp are neighbours, so two Philox blocks have their draws
+      const RowDraws row(a.draws, at.h, query);
+      const std::int64_t place = row.offset + at.row(0);
+      const gpu::QuadDraws drawn(philox, row.group + static_cast<std::uint64_t>(place / gpu::kGroupDraws),
+                                 static_cast<int>(place % kWarp));
+      const int word = static_cast<int>(place / kWarp % 4);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        kept[r] = drop(p[r], drawn.at(word, r));
+        dp[r] = drop(dp[r], drawn.at(word, r));
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      sm_p[r * kWarp + at.lane] = kept[r];
+      sm_ds[r * kWarp + at.lane] = p[r] * (dp[r] - middle) * a.scale;
+    }
+    __syncwarp();
+    accumulate(dv, sm_p, sm_dy, P::kTileStride, at.lane);
+    accumulate(dk, sm_ds, sm_q, P::kTileStride, at.lane);
+  }
+  const auto put = [&](T* all, bool add, const T(&found)[kRows][kChunks]) {
+    if (all == nullptr) return;
+    T* to = at.head(all, a, a.stride);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (at.row(r) >= a.time) continue;
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        if (chunk * kWarp + at.lane >= a.width) continue;
+        gpu::store(to + at.row(r) * a.stride + chunk * kWarp + at.lane, found[r][chunk], add);
+      }
+    }
+  };
+  put(a.dk, a.add_dk, dk);
+  put(a.dv, a.add_dv, dv);
+}
+
+/// Calls f.template operator()<kChunks>().
+template <class F>
+void visit_chunks(std::int64_t width, const F& f) {
+  if (width <= kWarp) return f.template operator()<1>();
+  if (width <= 2 * kWarp) return f.template operator()<2>();
+  f.template operator()<4>();
+}
+
+/// Blocks for all rows of all heads. Shared memory holds `row_arrays` arrays of the block's rows, two tiles and
+/// `weights` rows of 32.
+template <class T, int kChunks>
+gpu::Grid grid_of(const Attention<T>& a, int row_arrays, int weights) {
+  const auto warps =
+      static_cast<int>(std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(a.time, kRows), 1, kMostWarps));
+  const int rows = warps * kRows;
+  using P = Place<T, kChunks>;
+  const int values = row_arrays * rows * P::kWidth + 2 * kWarp * P::kTileStride + weights * rows * kWarp;
+  return {.grid = static_cast<unsigned>(a.batch * a.heads * gpu::ceil_div<std::int64_t>(a.time, rows)),
+          .block = dim3(kWarp, static_cast<unsigned>(warps)),
+          .shared_bytes = static_cast<std::size_t>(values) * sizeof(T)};
+}
+
+}  // namespace
+
+template <class T>
+void attention_forward(const Stream& stream, const Attention<T>& a) {
+  if constexpr (!std::is_same_v<T, real_t<T>>) {
+    half_attention_forward(stream, HalfAttention<T>{a});
+  } else {
+    if (a.batch * a.heads * a.time * a.width == 0) return;
+    const gpu::Drop<T> drop{cpu::DropRate(a.dropout.rate)};
+    visit_chunks(a.width, [&]<int kChunks>() {
+      gpu::launch(stream, grid_of<T, kChunks>(a, 1, 1), attention_forward_kernel<T, kChunks>, a, drop);
+    });
+  }
+}
+
+template <class T>
+void attention_backward(const Stream& stream, const Attention<T>& a) {
+  if constexpr (!std::is_same_v<T, real_t<T>>) {
+    half_attention_backward(stream, HalfAttention<T>{a}, a.batch * a.time);
+  } else {
+    if (a.batch * a.heads * a.time * a.width == 0) return;
+    const gpu::Drop<T> drop{cpu::DropRate(a.dropout.rate)};
+    const T* mean = attention_mean<T>(stream, a, a.batch * a.time, false);
+    visit_chunks(a.width, [&]<int kChunks>() {
+      if (a.dq != nullptr)
+        gpu::launch(stream, grid_of<T, kChunks>(a, 2, 1), attention_queries_kernel<T, kChunks>, a, mean, drop);
+      if (a.dk != nullptr || a.dv != nullptr)
+        gpu::launch(stream, grid_of<T, kChunks>(a, 2, 2), attention_keys_kernel<T, kChunks>, a, mean, drop);
+    });
+  }
+}
+
+#define INSTANTIATE(T)                                                 \
+  template void attention_forward(const Stream&, const Attention<T>&); \
+  template void attention_backward(const Stream&, const Attention<T>&);
+LOCKSTEP_EACH_STORAGE(INSTANTIATE)
+#undef INSTANTIATE
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,92 @@
+#pragma once
+#include <bit>
+#include <cstdint>
+
+#include "ops/common/dispatch.hpp"
+#include "ops/dropout/dropout_kernels.hpp"
+#include "lockstep/base/real.hpp"
+#include "lockstep/device/device.hpp"
+
+namespace lockstep::ops {
+
+/// Which draws drop the weights of one sequence's heads, T positions each. Row i of head h uses group h head_groups + i
+/// row_groups and the groups after it. If rows are short, group_rows of them share group h head_groups + i /
+/// group_rows.
+struct WeightDraws {
+  std::uint64_t group_rows = 1, row_groups = 1, head_groups = 1;
+  WeightDraws() = default;
+  explicit WeightDraws(std::int64_t time) {
+    constexpr std::uint64_t kDraws = 2 * cpu::kGroupWords, kShortest = 16;
+    const auto t = static_cast<std::uint64_t>(time), room = std::bit_ceil(t < kShortest ? kShortest : t);
+    group_rows = room < kDraws ? kDraws / room : 1;
+    row_groups = (t + kDraws - 1) / kDraws;
+    head_groups = row_groups * ((t + group_rows - 1) / group_rows);
+  }
+};
+
+namespace cpu {
+
+/// One head of one sequence: T positions of D columns.
+template <class T>
+struct AttentionHead {
+  std::int64_t time = 0, width = 0;
+  T scale = 1;
+  const T *q = nullptr, *k = nullptr, *v = nullptr;
+  std::int64_t stride = 0;  ///< of q, k, v and their gradients
+  T* y = nullptr;
+  std::int64_t y_stride = 0;  ///< of y and dy
+  T* lse = nullptr;           ///< (T), or null
+  const T* dy = nullptr;
+  T *dq = nullptr, *dk = nullptr, *dv = nullptr;  ///< null: not computed
+  bool add_dq = false, add_dk = false, add_dv = false;
+  /// Dropout, see WeightDraws. first_group is the first group of the head.
+  bool drop = false;
+  PhiloxKey key;
+  DropRate rate{0};
+  std::uint64_t first_group = 0, row_groups = 1, group_rows = 1;
+};
+
+template <class T>
+struct AttentionKernels {
+  void (*forward)(const AttentionHead<T>& head);
+  void (*backward)(const AttentionHead<T>& head);
+};
+
+LOCKSTEP_EACH_ISA(template <class T> AttentionKernels<T> attention_kernels();)
+
+template <class T>
+AttentionKernels<T> active_attention_kernels() {
+  return LOCKSTEP_ACTIVE(attention_kernels<T>());
+}
+
+}  // namespace cpu
+
+namespace cuda {
+
+/// All heads of all sequences. Rows of q, k, v and their gradients are `stride` elements apart, those of y and dy heads
+/// * width.
+template <class T>
+struct Attention {
+  std::int64_t batch = 0, time = 0, heads = 1, width = 0;
+  real_t<T> scale = 1;
+  const T *q = nullptr, *k = nullptr, *v = nullptr;
+  std::int64_t stride = 0;
+  T* y = nullptr;
+  real_t<T>* lse = nullptr;  ///< (batch, heads, time), or null
+  const T* dy = nullptr;
+  T *dq = nullptr, *dk = nullptr, *dv = nullptr;  ///< null: not computed
+  bool add_dq = false, add_dk = false, add_dv = false;
+  Dropout dropout = {};
+  const std::uint64_t* samples = nullptr;  ///< (batch)
+  WeightDraws draws = {};
+};
+/// Widest head that the kernels support, in columns.
+inline constexpr std::int64_t kMostHeadColumns = 128;
+
+template <class T>
+void attention_forward(const Stream& stream, const Attention<T>& a);
+template <class T>
+void attention_backward(const Stream& stream, const Attention<T>& a);
+
+}  // namespace cuda
+}  // namespace lockstep::ops

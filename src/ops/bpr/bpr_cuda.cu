@@ -1,0 +1,97 @@
+#include "bpr_kernels.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+using gpu::kWarp;
+constexpr int kRowsPerBlock = 8;
+
+// mutant-equivalent: fmax is symmetric
+__device__ double softplus(double x) { return fmax(x, 0.0) + log1p(exp(-fabs(x))); }
+
+/// One warp per pair: a lane takes every 32nd column. Sums in f64, as on the CPU.
+template <class T>
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock, 4)
+    bpr_pairs_kernel(RankedPairs batch, RankedRows<T> rows, T* __restrict__ slope, RankingSums* __restrict__ terms) {
+  const std::int64_t b = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
+  if (b >= batch.count()) return;
+  const T *u = rows.x + batch.user.data()[b] * rows.width, *i = rows.x + batch.liked.data()[b] * rows.width,
+          *j = rows.x + batch.other.data()[b] * rows.width;
+  double x = 0, squares = 0;
+  for (std::int64_t c = threadIdx.x; c < rows.width; c += kWarp) {
+    const double a = static_cast<double>(u[c]), p = static_cast<double>(i[c]), q = static_cast<double>(j[c]);
+    x += a * (q - p);
+    squares += a * a + p * p + q * q;
+  }
+  x = gpu::warp_reduce(x);
+  squares = gpu::warp_reduce(squares);
+  if (threadIdx.x != 0) return;
+  terms[b] = {softplus(x), squares / 2};
+  slope[b] = static_cast<T>(-1 / (1 + exp(-x)));
+}
+
+/// One block, because a batch's terms are only a few KiB. Each thread adds every 256th term, then a tree adds the
+/// threads' sums.
+__global__ void __launch_bounds__(256)
+    sum_terms_kernel(std::int64_t count, RankingSums* __restrict__ sums, const RankingSums* __restrict__ terms) {
+  double loss = 0, half_square = 0;
+  for (std::int64_t b = threadIdx.x; b < count; b += blockDim.x) {
+    loss += terms[b].loss;
+    half_square += terms[b].half_square;
+  }
+  loss = gpu::block_reduce(loss);
+  half_square = gpu::block_reduce(half_square);
+  if (threadIdx.x == 0) *sums = {loss, half_square};
+}
+
+/// One warp per distinct row sums the uses of its row in the order of the batch, without atomics. Rows of other samples
+/// come from the second-level cache.
+template <class T>
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock, 4)
+    bpr_rows_kernel(RankedPairs batch, RankedRows<T> rows, T* __restrict__ drows, const T* __restrict__ slope,
+                    T scale) {
+  const std::int64_t n = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
+  if (n + 1 >= static_cast<std::int64_t>(batch.use_ptr.size())) return;
+  const std::int64_t begin = batch.use_ptr.data()[n], end = batch.use_ptr.data()[n + 1];
+  const T decay = static_cast<T>(end - begin) * (static_cast<T>(rows.l2) * scale);
+  for (std::int64_t c = threadIdx.x; c < rows.width; c += kWarp) {
+    T sum = decay * rows.x[n * rows.width + c];
+    for (std::int64_t k = begin; k < end; ++k) {
+      const std::int32_t use = batch.use.data()[k], b = use / 3, role = use % 3;
+      const T g = slope[b] * scale;
+      if (role == 0) {
+        sum += g * (rows.x[batch.liked.data()[b] * rows.width + c] - rows.x[batch.other.data()[b] * rows.width + c]);
+      } else {
+        const T user = g * rows.x[batch.user.data()[b] * rows.width + c];
+        sum += role == 1 ? user : -user;
+      }
+    }
+    drows[n * rows.width + c] = sum;
+  }
+}
+
+gpu::Grid warps_for(std::int64_t rows) {
+  return {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows, kRowsPerBlock)),
+          .block = dim3(kWarp, kRowsPerBlock)};
+}
+
+}  // namespace
+
+template <class T>
+void bpr(const Stream& stream, const RankedPairs& batch, const RankedRows<T>& rows, T* slope, T* drows,
+         RankingSums* terms, RankingSums* sums) {
+  const std::int64_t count = batch.count(), distinct = static_cast<std::int64_t>(batch.use_ptr.size()) - 1;
+  if (count > 0) gpu::launch(stream, warps_for(count), bpr_pairs_kernel<T>, batch, rows, slope, terms);
+  gpu::launch(stream, {.block = 256}, sum_terms_kernel, count, sums, terms);
+  if (drows == nullptr || distinct == 0) return;
+  gpu::launch(stream, warps_for(distinct), bpr_rows_kernel<T>, batch, rows, drows, slope,
+              static_cast<T>(1 / static_cast<double>(count)));
+}
+
+template void bpr(const Stream&, const RankedPairs&, const RankedRows<float>&, float*, float*, RankingSums*,
+                  RankingSums*);
+template void bpr(const Stream&, const RankedPairs&, const RankedRows<double>&, double*, double*, RankingSums*,
+                  RankingSums*);
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,18 @@
+#pragma once
+#include "lockstep/ops/bpr.hpp"
+
+namespace lockstep::ops::cuda {
+
+template <class T>
+struct RankedRows {
+  const T* x;  ///< (U, width)
+  std::int64_t width;
+  double l2;
+};
+
+/// A null drows is not computed. terms (B) is scratch memory.
+template <class T>
+void bpr(const Stream& stream, const RankedPairs& batch, const RankedRows<T>& rows, T* slope, T* drows,
+         RankingSums* terms, RankingSums* sums);
+
+}  // namespace lockstep::ops::cuda

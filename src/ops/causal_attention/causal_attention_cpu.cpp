@@ -1,0 +1,337 @@
+// Works on blocks of queries: one small product gives the scores of a block and all its keys, the softmax of each row
+// follows while they are in cache, then the products with values or gradients.
+#include <cmath>
+
+#include "causal_attention_kernels.hpp"
+#include "ops/dropout/dropout_rows.hpp"
+#include "ops/gemm/gemm_kernels.hpp"
+#include "time_clipping.hpp"
+#include "ops/common/vecmath.hpp"
+
+namespace lockstep::ops::cpu::LOCKSTEP_ISA {
+namespace {
+
+/// Queries in a block, a multiple of the tile height: large enough for efficient products, small enough that two blocks
+/// of scores fit in the second-level cache.
+constexpr std::int64_t kBlock = kVectorRegisters == 32 ? 56 : 60;
+
+LOCKSTEP_INLINE float root(float x) { return __builtin_sqrtf(x); }
+LOCKSTEP_INLINE double root(double x) { return __builtin_sqrt(x); }
+
+/// The first n lanes of v, with `other` in the rest.
+template <class T>
+LOCKSTEP_INLINE Vec<T> first_lanes(Vec<T> v, std::int64_t n, T other) {
+  Vec<IntOf<T>> lane;
+  for (int i = 0; i < kLanes<T>; ++i) lane[i] = i;
+  return lane < splat(static_cast<IntOf<T>>(n < kLanes<T> ? n : kLanes<T>)) ? v : splat(other);
+}
+
+/// The largest element. NaNs may be skipped: they show up in the sum of exponentials.
+template <class T>
+LOCKSTEP_INLINE T largest(const T* s, std::int64_t n) {
+  constexpr std::int64_t kL = kLanes<T>;
+  Vec<T> v = splat(s[0]);
+  std::int64_t j = 0;
+  for (; j + kL <= n; j += kL) v = max(v, load(s + j));
+  if (j < n) v = max(v, first_lanes<T>(load(s + j), n - j, s[0]));
+  T m = v[0];
+  for (int l = 1; l < kL; ++l) m = m > v[l] ? m : v[l];
+  return m;
+}
+
+/// s_j <- exp(scale s_j - shift); returns the sum. Fills up with zeros to a whole vector.
+template <class T>
+LOCKSTEP_INLINE T exponentials(T* s, std::int64_t n, T scale, T shift) {
+  constexpr std::int64_t kL = kLanes<T>;
+  Vec<T> sum{};
+  for (std::int64_t j = 0; j < n; j += kL) {
+    Vec<T> e = exp(fma(load(s + j), splat(scale), splat(-shift)));
+    if (n - j < kL) e = first_lanes<T>(e, n - j, T{0});
+    store(s + j, e);
+    sum += e;
+  }
+  return total<T>(sum);
+}
+
+/// Writes zeros after a row of n elements that ends in whole vectors, as far as tiles at the diagonal read.
+template <class T>
+LOCKSTEP_INLINE void clear_behind(T* s, std::int64_t n) {
+  constexpr std::int64_t kL = kLanes<T>;
+  for (std::int64_t j = round_up(n, kL); j < n + kMostTileRows; j += kL) store(s + j, Vec<T>{});
+}
+
+/// out_cn = a_nc: converts n rows of E channels to E rows of `out_stride` elements.
+template <class T>
+void transpose_rows(T* out, std::int64_t out_stride, const T* a, std::int64_t stride, std::int64_t n,
+                    std::int64_t width) {
+  constexpr std::int64_t kL = kLanes<T>;
+  for (std::int64_t i = 0; i < n; i += kL) {
+    const std::int64_t rows = n - i < kL ? n - i : kL;
+    for (std::int64_t c = 0; c < width; c += kL) {
+      const std::int64_t columns = width - c < kL ? width - c : kL;
+      const T* from = a + i * stride + c;
+      Vec<T> v[kL];
+      if (rows == kL && columns == kL) {
+#pragma GCC unroll 16
+        for (int r = 0; r < kL; ++r) v[r] = load(from + r * stride);
+        transpose<T>(v);
+#pragma GCC unroll 16
+        for (int r = 0; r < kL; ++r) store(out + (c + r) * out_stride + i, v[r]);
+        continue;
+      }
+      const Lanes<T> lanes(columns);
+#pragma GCC unroll 16
+      for (int r = 0; r < kL; ++r) v[r] = r < rows ? load(from + r * stride, lanes) : Vec<T>{};
+      transpose<T>(v);
+#pragma GCC unroll 16
+      for (int r = 0; r < kL; ++r)
+        if (r < columns) store(out + (c + r) * out_stride + i, v[r]);
+    }
+  }
+}
+
+/// Copies a row's channels and fills up with zeros.
+template <class T>
+LOCKSTEP_INLINE void copy_row(T* out, std::int64_t padded, const T* row, std::int64_t width) {
+  for (std::int64_t c = 0; c < width; ++c) out[c] = row[c];
+  for (std::int64_t c = width; c < padded; ++c) out[c] = 0;
+}
+template <class T>
+LOCKSTEP_INLINE void add_row(T* out, const T* row, std::int64_t width) {
+  for (std::int64_t c = 0; c < width; ++c) out[c] += row[c];
+}
+
+/// Stride of the rows of scores: space for what tiles write beyond the diagonal, and an odd number of cache lines, so
+/// that elements in one column do not compete for the same cache sets.
+template <class T>
+std::int64_t score_stride(std::int64_t length) {
+  constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(T));
+  return (round_up(length + kMostTileRows + kLanes<T>, kLine) / kLine | 1) * kLine;
+}
+
+/// What both passes share: scratch memory, the transposed keys, and the scores of a block.
+template <class T, int NV>
+struct Workspace {
+  std::int64_t columns;         ///< see score_stride()
+  T *kt, *vt, *scores, *grads;  ///< (E, columns) twice, (kBlock, columns) twice
+  T *row, *drow, *sum, *dsum;   ///< one row of channels each
+  std::uint16_t* draws;         ///< of one row's dropout
+  TimeRows<T, NV> time;
+
+  Workspace(const CausalHead<T>& h, bool backward) : Workspace(h, backward, score_stride<T>(h.length)) {}
+
+ private:
+  Workspace(const CausalHead<T>& h, bool backward, std::int64_t cols)
+      : Workspace(h, backward, cols,
+                  static_cast<char*>(thread_scratch(Scratch::attention,
+                                                    static_cast<std::size_t>(floats(h, backward, cols)) * sizeof(T) +
+                                                        static_cast<std::size_t>(time_bytes(h))))) {}
+  Workspace(const CausalHead<T>& h, bool backward, std::int64_t cols, char* memory)
+      : columns(cols), time(h, memory + floats(h, backward, cols) * static_cast<std::int64_t>(sizeof(T))) {
+    T* at = reinterpret_cast<T*>(memory);
+    const auto take = [&](std::int64_t n) { return at += n, at - n; };
+    kt = take(h.width * cols);
+    scores = take(kBlock * cols);
+    vt = backward ? take(h.width * cols) : nullptr;
+    grads = backward ? take(kBlock * cols) : nullptr;
+    const std::int64_t padded = round_up(h.width, 64 * NV);
+    row = take(padded);
+    drow = take(padded);
+    sum = take(padded);
+    dsum = take(padded);
+    draws = reinterpret_cast<std::uint16_t*>(at);
+  }
+  static std::int64_t floats(const CausalHead<T>& h, bool backward, std::int64_t cols) {
+    return (backward ? 2 : 1) * (h.width + kBlock) * cols + 4 * round_up(h.width, 64 * NV) + draw_floats(cols);
+  }
+  static std::int64_t draw_floats(std::int64_t cols) { return round_up(cols, 2 * kGroupWords); }
+  static std::int64_t time_bytes(const CausalHead<T>& h) {
+    return h.time.keys ? TimeRows<T, NV>::scratch_bytes(h.length, h.width) : 0;
+  }
+};
+
+/// The products of rows [first, end) of a with all keys that any of them sees: (end - first, columns).
+template <class T>
+void block_scores(const CausalHead<T>& h, std::int64_t first, std::int64_t end, std::int64_t keys, T* out,
+                  std::int64_t columns, const T* a, const T* transposed) {
+  strided_product<T>({.m = end - first,
+                      .n = round_up(keys, kLanes<T>),
+                      .k = h.width,
+                      .c = out,
+                      .c_stride = columns,
+                      .a = a + first * h.stride,
+                      .a_stride = h.stride,
+                      .a_by_columns = false,
+                      .b = transposed,
+                      .b_stride = columns,
+                      .add = false,
+                      .triangle = h.filled ? Triangle::none : Triangle::lower_c,
+                      .diagonal = first});
+}
+
+/// Adds the time terms to the row's scores, then fills or excludes the later keys. Returns how many keys count. Scores
+/// are not yet scaled.
+template <class T, int NV>
+LOCKSTEP_INLINE std::int64_t finish_scores(const CausalHead<T>& h, Workspace<T, NV>& w, std::int64_t i, T* s, T scale) {
+  if (h.time.keys) {
+    copy_row(w.row, w.time.width(), h.q + i * h.stride, h.width);
+    w.time.begin(i);
+    w.time.template add_products<0>(h.time.keys, w.row, s);
+  }
+  const std::int64_t count = h.filled ? h.length : i + 1;
+  for (std::int64_t j = i + 1; j < count; ++j) s[j] = h.fill / scale;
+  return count;
+}
+
+/// The draws of query i's dropout.
+template <class T>
+LOCKSTEP_INLINE void draw_row(const CausalHead<T>& h, std::int64_t i, std::int64_t count, std::uint16_t* draws) {
+  std::uint64_t group = static_cast<std::uint64_t>(i) << 28;
+  for (std::int64_t j = 0; j < count; j += 2 * kGroupWords, ++group)
+    philox_group(h.draws, group, reinterpret_cast<std::uint32_t*>(draws + j));
+  asm volatile("" : : : "memory");  // the words are read as 16-bit numbers
+}
+
+template <class T, int NV>
+void forward(const CausalHead<T>& h) {
+  constexpr std::int64_t kL = kLanes<T>;
+  Workspace<T, NV> w(h, false);
+  const T scale = 1 / root(static_cast<T>(h.width));
+  transpose_rows(w.kt, w.columns, h.k, h.stride, h.length, h.width);
+  for (std::int64_t i = 0; i < h.first_query; ++i)
+    for (std::int64_t c = 0; c < h.width; ++c) h.y[i * h.stride + c] = 0;
+  for (std::int64_t first = h.first_query; first < h.length; first += kBlock) {
+    const std::int64_t end = first + kBlock < h.length ? first + kBlock : h.length;
+    const std::int64_t keys = h.filled ? h.length : end;
+    block_scores(h, first, end, keys, w.scores, w.columns, h.q, w.kt);
+    for (std::int64_t i = first; i < end; ++i) {
+      T* s = w.scores + (i - first) * w.columns;
+      const std::int64_t count = finish_scores(h, w, i, s, scale);
+      const T top = scale * largest(s, count), sum = exponentials(s, count, scale, top);
+      if (h.logsum) h.logsum[i * h.logsum_stride] = top + static_cast<T>(std::log(static_cast<double>(sum)));
+      if (h.drop) {
+        draw_row(h, i, count, w.draws);
+        const Vec<T> factor = splat(static_cast<T>(h.rate.scale) / sum);
+        for (std::int64_t j = 0; j < count; j += kL)
+          store(s + j, keep(load(s + j) * factor, w.draws + j, h.rate.threshold));
+      } else {
+        const Vec<T> factor = splat(1 / sum);
+        for (std::int64_t j = 0; j < count; j += kL) store(s + j, load(s + j) * factor);
+      }
+      clear_behind(s, count);
+      if (h.time.keys) {
+        for (std::int64_t c = 0; c < w.time.width(); ++c) w.sum[c] = 0;
+        w.time.template add_sums<1>(s, h.time.values, w.sum, nullptr, nullptr);
+        copy_row(h.y + i * h.stride, h.width, w.sum, h.width);
+      }
+    }
+    strided_product<T>({.m = end - first,
+                        .n = h.width,
+                        .k = keys,
+                        .c = h.y + first * h.stride,
+                        .c_stride = h.stride,
+                        .a = w.scores,
+                        .a_stride = w.columns,
+                        .a_by_columns = false,
+                        .b = h.v,
+                        .b_stride = h.stride,
+                        .add = h.time.keys != nullptr,
+                        .triangle = h.filled ? Triangle::none : Triangle::lower_a,
+                        .diagonal = first});
+  }
+}
+
+/// Turns scores s and gradients dp of dropped weights into s <- dropped weights, dp <- gradients of the scores. Both
+/// use the same draws.
+template <class T>
+LOCKSTEP_INLINE void score_gradients(const CausalHead<T>& h, std::int64_t count, T* s, T* dp, T scale, T logsum,
+                                     const std::uint16_t* draws) {
+  constexpr std::int64_t kL = kLanes<T>;
+  const Vec<T> kept = splat(static_cast<T>(h.rate.scale));
+  Vec<T> products{};
+  for (std::int64_t j = 0; j < count; j += kL) {
+    Vec<T> p = exp(fma(load(s + j), splat(scale), splat(-logsum))), d = load(dp + j);
+    if (h.drop) d = keep(d * kept, draws + j, h.rate.threshold);
+    if (count - j < kL) {
+      p = first_lanes<T>(p, count - j, T{0});
+      d = first_lanes<T>(d, count - j, T{0});
+    }
+    products = fma(p, d, products);
+    store(s + j, p);
+    store(dp + j, d);
+  }
+  const Vec<T> mean = splat(total<T>(products));
+  for (std::int64_t j = 0; j < count; j += kL) {
+    const Vec<T> p = load(s + j);
+    store(dp + j, p * (load(dp + j) - mean) * splat(scale));
+    if (h.drop) store(s + j, keep(p * kept, draws + j, h.rate.threshold));
+  }
+}
+
+template <class T, int NV>
+void backward(const CausalHead<T>& h) {
+  Workspace<T, NV> w(h, true);
+  const T scale = 1 / root(static_cast<T>(h.width));
+  transpose_rows(w.kt, w.columns, h.k, h.stride, h.length, h.width);
+  transpose_rows(w.vt, w.columns, h.v, h.stride, h.length, h.width);
+  for (std::int64_t first = h.first_query; first < h.length; first += kBlock) {
+    const std::int64_t end = first + kBlock < h.length ? first + kBlock : h.length;
+    const std::int64_t keys = h.filled ? h.length : end;
+    block_scores(h, first, end, keys, w.scores, w.columns, h.q, w.kt);
+    block_scores(h, first, end, keys, w.grads, w.columns, h.dy, w.vt);
+    for (std::int64_t i = first; i < end; ++i) {
+      T *p = w.scores + (i - first) * w.columns, *dp = w.grads + (i - first) * w.columns;
+      const std::int64_t count = finish_scores(h, w, i, p, scale);
+      if (h.time.keys) {
+        copy_row(w.drow, w.time.width(), h.dy + i * h.stride, h.width);
+        w.time.template add_products<1>(h.time.values, w.drow, dp);
+      }
+      if (h.drop) draw_row(h, i, count, w.draws);
+      score_gradients(h, count, p, dp, scale, h.logsum[i * h.logsum_stride], w.draws);
+      for (std::int64_t j = i + 1; j < count; ++j) dp[j] = 0;  // a filled score has no gradient
+      clear_behind(p, count);
+      clear_behind(dp, count);
+      if (h.time.keys) {
+        for (std::int64_t c = 0; c < w.time.width(); ++c) w.sum[c] = 0;
+        w.time.template add_sums<0>(dp, h.time.keys, w.sum, w.row, h.time.dkeys);
+        w.time.template add_sums<1>(p, h.time.values, nullptr, w.drow, h.time.dvalues);
+        if (h.dq) add_row(h.dq + i * h.stride, w.sum, h.width);
+      }
+    }
+    const auto add_product = [&](T* c, std::int64_t m, std::int64_t k, const T* a, bool by_columns, const T* b) {
+      if (!c) return;
+      const Triangle triangle = by_columns ? Triangle::upper_a : Triangle::lower_a;
+      strided_product<T>({.m = m,
+                          .n = h.width,
+                          .k = k,
+                          .c = c,
+                          .c_stride = h.stride,
+                          .a = a,
+                          .a_stride = w.columns,
+                          .a_by_columns = by_columns,
+                          .b = b,
+                          .b_stride = h.stride,
+                          .add = true,
+                          .triangle = h.filled ? Triangle::none : triangle,
+                          .diagonal = first});
+    };
+    add_product(h.dq ? h.dq + first * h.stride : nullptr, end - first, keys, w.grads, false, h.k);
+    add_product(h.dk, keys, end - first, w.grads, true, h.q + first * h.stride);
+    add_product(h.dv, keys, end - first, w.scores, true, h.dy + first * h.stride);
+  }
+}
+
+}  // namespace
+
+template <class T>
+const CausalAttentionKernels<T>& causal_attention_kernels() {
+  static constexpr CausalAttentionKernels<T> kKernels = {
+      [](std::int64_t width) { return time_width<T>(width); },
+      [](const CausalHead<T>& h) { (time_vectors<T>(h.width) == 2 ? forward<T, 2> : forward<T, 4>)(h); },
+      [](const CausalHead<T>& h) { (time_vectors<T>(h.width) == 2 ? backward<T, 2> : backward<T, 4>)(h); }};
+  return kKernels;
+}
+template const CausalAttentionKernels<float>& causal_attention_kernels();
+template const CausalAttentionKernels<double>& causal_attention_kernels();
+
+}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

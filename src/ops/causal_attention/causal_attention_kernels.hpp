@@ -1,0 +1,73 @@
+#pragma once
+#include <cstdint>
+
+#include "ops/common/dispatch.hpp"
+#include "ops/dropout/dropout_kernels.hpp"
+#include "lockstep/ops/causal_attention.hpp"
+
+namespace lockstep::ops::cpu {
+
+/// The time-aware terms of one head of one sequence. Tables have rows of time_width() elements, zero beyond the head's
+/// width, and include the factor of dropout.
+template <class T>
+struct TimeHead {
+  const T* keys = nullptr;  ///< null: no time terms
+  const T* values = nullptr;
+  T* dkeys = nullptr;  ///< laid out as the tables; null: not computed
+  T* dvalues = nullptr;
+  const std::int64_t* times = nullptr;
+  std::int64_t last = 0;       ///< the bucket of long times
+  std::int32_t threshold = 0;  ///< an element is dropped if its 8-bit draw is below this; 0: no dropout
+  PhiloxKey draws;
+};
+
+/// One head of one sequence: pointers to its first channel in its first row.
+template <class T>
+struct CausalHead {
+  std::int64_t length, width;
+  std::int64_t stride;       ///< between rows of q, k, v, y and their gradients
+  std::int64_t first_query;  ///< rows before it are keys only
+  const T *q, *k, *v;
+  T* y;
+  T* logsum;  ///< may be null in the forward
+  std::int64_t logsum_stride;
+  const T* dy;
+  T *dq, *dk, *dv;  ///< added to
+  bool filled;      ///< keys after the query have the score `fill`
+  T fill;
+  bool drop;
+  DropRate rate{0};
+  PhiloxKey draws;
+  TimeHead<T> time;
+};
+
+template <class T>
+struct CausalAttentionKernels {
+  /// Elements of a row of the time tables for a head of this width.
+  std::int64_t (*time_width)(std::int64_t width);
+  void (*forward)(const CausalHead<T>& head);
+  void (*backward)(const CausalHead<T>& head);
+};
+
+LOCKSTEP_EACH_ISA(template <class T> const CausalAttentionKernels<T>& causal_attention_kernels();)
+
+template <class T>
+const CausalAttentionKernels<T>& active_causal_attention_kernels() {
+  return LOCKSTEP_ACTIVE(causal_attention_kernels<T>());
+}
+
+}  // namespace lockstep::ops::cpu
+
+namespace lockstep::ops::cuda {
+
+/// The passes of ops/causal_attention.hpp. Pointers may be null where the tensors may be empty. Gradients are added.
+template <class T>
+void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, const T* q, const T* k, const T* v,
+                              std::int64_t columns, const CausalAttention& attention, const TimeBuckets& time);
+/// y is the result of the forward: the gradient of the softmax needs the sum of y dy over a row.
+template <class T>
+void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, real_t<T>* dkeys, real_t<T>* dvalues,
+                               const T* dy, const T* y, const T* q, const T* k, const T* v, const real_t<T>* logsum,
+                               std::int64_t columns, const CausalAttention& attention, const TimeBuckets& time);
+
+}  // namespace lockstep::ops::cuda

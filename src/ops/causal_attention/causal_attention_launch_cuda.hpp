@@ -1,0 +1,182 @@
+#pragma once
+#include <algorithm>
+#include <cmath>
+
+#include "causal_attention_tiles_cuda.hpp"
+#include "ops/common/half_attention_cuda.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
+
+/// The host side of the launches of causal attention on a GPU.
+namespace lockstep::gpu {
+
+/// Values that follow from the shapes.
+struct CausalPlan {
+  std::int64_t sequences, longest;
+  int chunks;
+  Timed timed;
+  std::size_t tables_bytes = 0, times_bytes = 0;  ///< of scratch memory, for prepare_causal
+  /// Warps of a block: at most as many as the longest sequence has work for.
+  template <int kRows>
+  int warps() const {
+    return static_cast<int>(std::clamp<std::int64_t>(ceil_div<std::int64_t>(longest, kRows), 1, kMostWarps));
+  }
+};
+
+/// Whether each sequence has its own masked copy of the tables.
+inline bool tables_per_sequence(const TimeBuckets& time) {
+  return time && time.dropout && time.drop == TimeBuckets::Drop::table;
+}
+
+/// errors   Error if a head is wider than a warp's registers hold
+template <class T>
+CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
+  const std::int64_t width = columns / a.heads;
+  require(width <= kMostChunks * kChunkChannels, "causal_attention: heads of ", width, " channels: on a GPU at most ",
+          kMostChunks * kChunkChannels, "; use more heads");
+  CausalPlan plan{.sequences = a.rows.count(),
+                  .longest = 0,
+                  .chunks = width <= kChunkChannels ? 1 : 2,
+                  .timed = !time                                                     ? Timed::no
+                           : time.dropout && time.drop == TimeBuckets::Drop::element ? Timed::masked
+                                                                                     : Timed::whole};
+  for (std::int64_t b = 0; b < plan.sequences; ++b)
+    plan.longest = std::max(
+        plan.longest, a.rows.offsets[static_cast<std::size_t>(b + 1)] - a.rows.offsets[static_cast<std::size_t>(b)]);
+  if (time) {
+    const std::int64_t copies = tables_per_sequence(time) ? plan.sequences : 1;
+    plan.tables_bytes =
+        static_cast<std::size_t>(copies * 2 * a.heads * time.keys.rows() * table_stride(static_cast<int>(width))) *
+        sizeof(real_t<T>);
+    plan.times_bytes = time.times.size_bytes();
+  }
+  return plan;
+}
+
+/// Arguments for the tensor-core kernels, which multiply halves without times.
+template <class T>
+ops::cuda::HalfAttention<T> half_attention_of(const CausalPlan& plan, std::int64_t columns, const CausalAttention& a) {
+  ops::cuda::HalfAttention<T> half{{.batch = plan.sequences,
+                                    .time = plan.longest,
+                                    .heads = a.heads,
+                                    .width = columns / a.heads,
+                                    .scale = 1 / std::sqrt(static_cast<float>(columns / a.heads)),
+                                    .stride = columns}};
+  half.dropout = a.dropout;
+  half.samples = a.rows.samples.data();
+  half.draws.row_groups = std::uint64_t{1} << 28;
+  half.offsets = a.rows.offsets.data();
+  half.first_query = a.first_query.empty() ? nullptr : a.first_query.data();
+  half.causal = true;
+  half.fill = static_cast<float>(a.fill);
+  return half;
+}
+
+/// Calls f.template operator()<kChunks, kTimed>(). Not for halves without times.
+template <class T, class F>
+void visit_causal(const CausalPlan& plan, const F& f) {
+  const auto with = [&]<int kChunks>() {
+    if constexpr (std::is_same_v<T, real_t<T>>)
+      if (plan.timed == Timed::no) return f.template operator()<kChunks, Timed::no>();
+    plan.timed == Timed::whole ? f.template operator()<kChunks, Timed::whole>()
+                               : f.template operator()<kChunks, Timed::masked>();
+  };
+  plan.chunks == 1 ? with.template operator()<1>() : with.template operator()<2>();
+}
+
+template <int kChunks, Timed kTimed>
+__host__ __device__ constexpr std::size_t time_tile_bytes(std::size_t queries) {
+  return kTimed == Timed::no
+             ? 0
+             : queries * kKeys * sizeof(std::int32_t) +
+                   (kTimed == Timed::masked ? queries * (kKeys / 4) * kWarp * sizeof(MaskBits<kChunks>) : 0);
+}
+/// A warp's share of the block's time memory.
+template <int kChunks, Timed kTimed>
+__device__ TimeTile<kChunks> time_tile(unsigned char* memory, const CausalLane& me) {
+  constexpr int kRows = kQueries<kChunks, kTimed>;
+  auto* buckets = reinterpret_cast<std::int32_t*>(memory);
+  auto* masks = reinterpret_cast<MaskBits<kChunks>*>(buckets + me.warps * kRows * kKeys);
+  return {buckets + me.warp * kRows * kKeys, masks + me.warp * kRows * (kKeys / 4) * kWarp};
+}
+
+/// The dropout factor of element (r, channel) of a table in one sequence: 0 or the scale.
+template <class T>
+__device__ T table_keep(const CausalLaunch<T>& p, const Drop<T>& drop, std::uint64_t sample, int side, std::int64_t r,
+                        std::int64_t channel) {
+  ops::Dropout d = p.time_dropout;
+  d.site.id += static_cast<std::uint32_t>(side);
+  const auto e = static_cast<std::uint64_t>(r * p.columns + channel);
+  constexpr auto kGroup = static_cast<std::uint64_t>(kGroupDraws);
+  const int place = static_cast<int>(e % kGroup);
+  return drop(T{1}, LaneDraws(d.draws(sample), e / kGroup, place % 32).at(place / 32));
+}
+
+/// Copies both tables (R, C), split by head and scaled, to (copies, 2, heads, R, table_stride). One thread per element.
+/// Memory bound.
+template <class T>
+__global__ void __launch_bounds__(256)
+    time_tables_kernel(CausalLaunch<real_t<T>> p, std::int64_t count, real_t<T>* __restrict__ out,
+                       const T* __restrict__ keys, const T* __restrict__ values, Drop<real_t<T>> drop,
+                       real_t<T> scale) {
+  const std::int64_t stride = table_stride(p.width), rows = p.last + 1;
+  for (std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; e < count;
+       e += std::int64_t{gridDim.x} * blockDim.x) {  // mutant-equivalent: an element computed twice gets the same value
+    const std::int64_t c = e % stride, r = e / stride % rows, head = e / (stride * rows) % p.heads;
+    const std::int64_t side = e / (stride * rows * p.heads) % 2, sequence = e / (stride * rows * p.heads * 2);
+    real_t<T> value = 0;
+    if (c < p.width) {
+      const std::int64_t channel = head * p.width + c;
+      value = scale * load((side == 0 ? keys : values) + r * p.columns + channel);
+      if (p.tables_apart > 0) value *= table_keep(p, drop, p.samples[sequence], static_cast<int>(side), r, channel);
+    }
+    out[e] = value;
+  }
+}
+
+/// The threshold of element masks, whose rate is a multiple of 1/256.
+inline std::uint32_t element_threshold(const TimeBuckets& time) {
+  return time && time.dropout && time.drop == TimeBuckets::Drop::element
+             ? static_cast<std::uint32_t>(time.dropout.rate * 256 + 0.5)
+             : 0;
+}
+inline double element_scale(const TimeBuckets& time) { return 256.0 / (256 - element_threshold(time)); }
+
+/// Copies times and tables to scratch memory and fills the kernels' arguments. scratch: tables_bytes + times_bytes of
+/// the plan.
+template <class T>
+CausalLaunch<real_t<T>> prepare_causal(const Stream& stream, const CausalPlan& plan, std::byte* scratch,
+                                       std::int64_t columns, const CausalAttention& a, const TimeBuckets& time) {
+  using R = real_t<T>;
+  const int heads = static_cast<int>(a.heads), width = static_cast<int>(columns / a.heads);
+  CausalLaunch<R> p{.sequences = plan.sequences,
+                    .columns = columns,
+                    .heads = heads,
+                    .width = width,
+                    .offsets = a.rows.offsets.data(),
+                    .samples = a.rows.samples.data(),
+                    .first_query = a.first_query.empty() ? nullptr : a.first_query.data(),
+                    .fill = static_cast<R>(a.fill),
+                    .scale = static_cast<R>(1) / std::sqrt(static_cast<R>(width)),
+                    .dropout = a.dropout,
+                    .drop = Drop<R>(ops::cpu::DropRate(a.dropout.rate)),
+                    .tables = nullptr,
+                    .tables_apart = 0,
+                    .times = nullptr,
+                    .last = 0,
+                    .threshold = element_threshold(time),
+                    .time_dropout = time.dropout};
+  if (!time) return p;
+  auto* tables = reinterpret_cast<R*>(scratch);
+  auto* times = reinterpret_cast<std::int64_t*>(scratch + plan.tables_bytes);
+  copy_bytes(stream, times, time.times.data(), plan.times_bytes);
+  p.times = times;
+  p.last = time.keys.rows() - 1;
+  if (tables_per_sequence(time)) p.tables_apart = 2 * heads * time.keys.rows() * table_stride(width);
+  const auto count = static_cast<std::int64_t>(plan.tables_bytes / sizeof(R));
+  launch(stream, grid_for(count), time_tables_kernel<T>, p, count, tables, time.keys.data<T>(), time.values.data<T>(),
+         Drop<R>(ops::cpu::DropRate(time.dropout.rate)), static_cast<R>(element_scale(time)));
+  p.tables = tables;
+  return p;
+}
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,233 @@
+#pragma once
+// The time-aware terms of attention, one query at a time: sums over keys with one vector for each bucket.
+//
+// Without element masks everything is a sum over the row's distinct buckets: all keys with times beyond the table form
+// one prefix, and equal times share a bucket, so a row is a short list of runs. With element masks it is a sum over
+// keys.
+#include "causal_attention_kernels.hpp"
+#include "ops/common/philox_simd.hpp"
+
+namespace lockstep::ops::cpu::LOCKSTEP_ISA {
+
+LOCKSTEP_INLINE std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+/// Vectors of a row that are processed together, 2 or 4. Rows of tables are filled up to a multiple of them.
+template <class T>
+LOCKSTEP_INLINE int time_vectors(std::int64_t width) {
+  return width <= 2 * kLanes<T> ? 2 : 4;
+}
+template <class T>
+LOCKSTEP_INLINE std::int64_t time_width(std::int64_t width) {
+  return round_up(width, time_vectors<T>(width) * kLanes<T>);
+}
+
+/// Bit i is set if byte i is at least the threshold.
+LOCKSTEP_INLINE std::uint64_t at_least(const std::uint8_t* bytes, std::int32_t threshold) {
+#if defined(LOCKSTEP_ISA_avx512)
+  return _mm512_cmpge_epu8_mask(_mm512_loadu_si512(bytes), _mm512_set1_epi8(static_cast<char>(threshold)));
+#elif defined(LOCKSTEP_ISA_avx2)
+  const __m256i limit = _mm256_set1_epi8(static_cast<char>(threshold));
+  const auto half = [&](const std::uint8_t* from) {
+    const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(v, limit), v)));
+  };
+  return half(bytes) | static_cast<std::uint64_t>(half(bytes + 32)) << 32;
+#else
+  std::uint64_t bits = 0;
+  for (int i = 0; i < 64; ++i) bits |= static_cast<std::uint64_t>(bytes[i] >= threshold) << i;
+  return bits;
+#endif
+}
+
+/// Scratch memory and tables of one head of one sequence, and the state of the current row.
+template <class T, int NV>
+class TimeRows {
+ public:
+  static constexpr std::int64_t kL = kLanes<T>, kChunk = NV * kL;
+  /// Bytes of scratch memory for sequences up to `length`.
+  static std::int64_t scratch_bytes(std::int64_t length, std::int64_t width) {
+    const std::int64_t cells = round_up(length + kL, 64);
+    return cells * (2 * 4 + 2 * static_cast<std::int64_t>(sizeof(T))) + 16 * words_per_key(width) * (cells + 4) + 512;
+  }
+  TimeRows(const CausalHead<T>& head, char* scratch)
+      : time_(head.time), width_(round_up(head.width, kChunk)), words_(words_per_key(head.width)) {
+    const std::int64_t cells = round_up(head.length + kL, 64);
+    bucket_ = reinterpret_cast<std::int32_t*>(scratch);
+    run_of_ = bucket_ + cells;
+    value_ = reinterpret_cast<T*>(run_of_ + cells);
+    masks_ = reinterpret_cast<std::uint64_t*>(value_ + 2 * cells);
+    cells_ = cells;
+  }
+
+  /// Prepares query i, whose keys are 0..i. Queries must come in ascending order.
+  LOCKSTEP_INLINE void begin(std::int64_t i) {
+    keys_ = i + 1;
+    const std::int64_t* times = time_.times;
+    while (far_ <= i && times[i] - times[far_] >= time_.last) ++far_;
+    if (time_.threshold > 0) {
+      for (std::int64_t j = 0; j < far_; ++j) bucket_[j] = static_cast<std::int32_t>(time_.last);
+      for (std::int64_t j = far_; j <= i; ++j) bucket_[j] = static_cast<std::int32_t>(times[i] - times[j]);
+      count_ = keys_;
+      draw_masks(i);
+    } else {
+      // The far keys are run 0, even if there are none.
+      bucket_[0] = static_cast<std::int32_t>(time_.last);
+      std::int32_t run = 0;
+      std::int64_t before = -1;
+      for (std::int64_t j = far_; j <= i; ++j) {
+        const std::int64_t r = times[i] - times[j];
+        run += r != before;
+        bucket_[run] = static_cast<std::int32_t>(r);
+        run_of_[j] = run;
+        before = r;
+      }
+      count_ = run + 1;
+    }
+    for (std::int64_t n = count_; n < count_ + kL; ++n) bucket_[n] = 0;  // fill up the last vector
+  }
+
+  /// s_j += row . table_r(j), with the keys' masks (kSide 0) or the values' masks (1).
+  template <int kSide>
+  LOCKSTEP_INLINE void add_products(const T* table, const T* row, T* s) {
+    if (time_.threshold > 0) {
+      for (std::int64_t j = 0; j < keys_; j += kL) store(s + j, load(s + j) + products<true, kSide>(table, row, j));
+      return;
+    }
+    for (std::int64_t n = 0; n < count_; n += kL) store(value_ + n, products<false, kSide>(table, row, n));
+    const T far = value_[0];
+    for (std::int64_t j = 0; j < far_; ++j) s[j] += far;
+    for (std::int64_t j = far_; j < keys_; ++j) s[j] += value_[run_of_[j]];
+  }
+
+  /// out += sum_j weight_j table_r(j) and, unless dtable is null, dtable_r(j) += weight_j row.
+  template <int kSide>
+  LOCKSTEP_INLINE void add_sums(const T* weight, const T* table, T* out, const T* row, T* dtable) {
+    if (time_.threshold > 0) {
+      if (out) sum<true, kSide>(weight, table, out);
+      if (dtable) spread<true, kSide>(weight, row, dtable);
+      return;
+    }
+    T* total_of = value_ + cells_;
+    for (std::int64_t n = 0; n < count_; ++n) total_of[n] = 0;
+    T far = 0;
+    for (std::int64_t j = 0; j < far_; ++j) far += weight[j];
+    for (std::int64_t j = far_; j < keys_; ++j) total_of[run_of_[j]] += weight[j];
+    total_of[0] = far;
+    if (out) sum<false, kSide>(total_of, table, out);
+    if (dtable) spread<false, kSide>(total_of, row, dtable);
+  }
+
+  std::int64_t width() const { return width_; }
+
+ private:
+  static std::int64_t words_per_key(std::int64_t width) { return (round_up(width, kChunk) + 63) / 64; }
+
+  /// Mask bits: for each key the words of its key vector, then those of its value vector. The words are the 8-bit draws
+  /// of the query's groups in order.
+  void draw_masks(std::int64_t i) {
+    const std::int64_t words = 2 * words_ * keys_;
+    alignas(64) std::uint32_t draws[kGroupWords];
+    for (std::int64_t w = 0; w < words; w += 4) {
+      philox_group(time_.draws, static_cast<std::uint64_t>(i) << 28 | static_cast<std::uint64_t>(w / 4), draws);
+      asm volatile("" : : : "memory");  // the words are read as bytes
+      for (int q = 0; q < 4; ++q)
+        masks_[w + q] = at_least(reinterpret_cast<const std::uint8_t*>(draws + 16 * q), time_.threshold);
+    }
+    for (std::int64_t w = words; w < words + 2 * words_ * kL; ++w) masks_[w] = 0;  // fill up the last vector
+  }
+  template <int kSide>
+  LOCKSTEP_INLINE std::uint32_t mask(std::int64_t j, std::int64_t channel) const {
+    const std::uint64_t* words = masks_ + (2 * j + kSide) * words_;
+    if constexpr (kL >= 8) {  // AVX-512 loads whole bytes directly into a mask
+      std::conditional_t<kL == 16, std::uint16_t, std::uint8_t> bits;
+      __builtin_memcpy(&bits, reinterpret_cast<const char*>(words) + channel / 8, sizeof(bits));
+      return bits;
+    } else {
+      return static_cast<std::uint32_t>(words[channel / 64] >> (channel % 64)) & ((1u << kL) - 1u);
+    }
+  }
+
+  /// Lane l is row . table_bucket(first + l).
+  template <bool kMasked, int kSide>
+  LOCKSTEP_INLINE Vec<T> products(const T* table, const T* row, std::int64_t first) const {
+    Vec<T> v[kL];
+    for (int l = 0; l < kL; ++l) v[l] = Vec<T>{};
+    for (std::int64_t c = 0; c < width_; c += kChunk) {
+      Vec<T> x[NV];
+#pragma GCC unroll 4
+      for (int n = 0; n < NV; ++n) x[n] = load(row + c + n * kL);
+#pragma GCC unroll 16
+      for (int l = 0; l < kL; ++l) {
+        const T* t = table + bucket_[first + l] * width_ + c;
+#pragma GCC unroll 4
+        for (int n = 0; n < NV; ++n)
+          v[l] = kMasked ? fma_where(mask<kSide>(first + l, c + n * kL), x[n], load(t + n * kL), v[l])
+                         : fma(x[n], load(t + n * kL), v[l]);
+      }
+    }
+    return sum_each<T>(v);
+  }
+
+  /// out += sum_n weight_n table_bucket(n)
+  template <bool kMasked, int kSide>
+  LOCKSTEP_INLINE void sum(const T* weight, const T* table, T* out) const {
+    for (std::int64_t c = 0; c < width_; c += kChunk) {
+      Vec<T> y[NV];
+#pragma GCC unroll 4
+      for (int n = 0; n < NV; ++n) y[n] = load(out + c + n * kL);
+      for (std::int64_t j = 0; j < count_; ++j) {
+        const T* t = table + bucket_[j] * width_ + c;
+        const Vec<T> w = splat(weight[j]);
+#pragma GCC unroll 4
+        for (int n = 0; n < NV; ++n)
+          y[n] = kMasked ? fma_where(mask<kSide>(j, c + n * kL), w, load(t + n * kL), y[n])
+                         : fma(w, load(t + n * kL), y[n]);
+      }
+#pragma GCC unroll 4
+      for (int n = 0; n < NV; ++n) store(out + c + n * kL, y[n]);
+    }
+  }
+
+  /// dtable_bucket(n) += weight_n row
+  template <bool kMasked, int kSide>
+  LOCKSTEP_INLINE void spread(const T* weight, const T* row, T* dtable) const {
+    for (std::int64_t c = 0; c < width_; c += kChunk) {
+      Vec<T> x[NV];
+#pragma GCC unroll 4
+      for (int n = 0; n < NV; ++n) x[n] = load(row + c + n * kL);
+      std::int64_t j = 0;
+      if (kMasked && far_ > 0) {  // they share one bucket, so their sum stays in registers
+        T* t = dtable + time_.last * width_ + c;
+        Vec<T> y[NV];
+#pragma GCC unroll 4
+        for (int n = 0; n < NV; ++n) y[n] = load(t + n * kL);
+        for (; j < far_; ++j) {
+          const Vec<T> w = splat(weight[j]);
+#pragma GCC unroll 4
+          for (int n = 0; n < NV; ++n) y[n] = fma_where(mask<kSide>(j, c + n * kL), w, x[n], y[n]);
+        }
+#pragma GCC unroll 4
+        for (int n = 0; n < NV; ++n) store(t + n * kL, y[n]);
+      }
+      for (; j < count_; ++j) {
+        T* t = dtable + bucket_[j] * width_ + c;
+        const Vec<T> w = splat(weight[j]);
+#pragma GCC unroll 4
+        for (int n = 0; n < NV; ++n)
+          store(t + n * kL, kMasked ? fma_where(mask<kSide>(j, c + n * kL), w, x[n], load(t + n * kL))
+                                    : fma(w, x[n], load(t + n * kL)));
+      }
+    }
+  }
+
+  const TimeHead<T>& time_;
+  std::int64_t width_, words_, cells_ = 0;
+  std::int64_t far_ = 0;    ///< keys 0..far_-1 are in the last bucket
+  std::int64_t keys_ = 0;   ///< of this row
+  std::int64_t count_ = 0;  ///< number of runs, or of keys if each has a mask
+  std::int32_t *bucket_, *run_of_;
+  T* value_;
+  std::uint64_t* masks_;
+};
+
+}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -1,0 +1,118 @@
+#pragma once
+#include <algorithm>
+
+#include "lockstep/device/cuda_half.hpp"
+#include "lockstep/device/cuda_launch.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
+
+/// Column sums in a fixed order, for gradients of biases, of the scales of norms, and of tables that are added to every
+/// sequence.
+namespace lockstep::gpu {
+
+/// Where K sums of n columns each go. A null sum is not computed.
+template <class T, int K>
+struct ColumnSums {
+  T* to[K];
+  /// Not 0: add. As wide as a pointer: tests/cuda_host/ checks arguments word by word and could take the bytes after a
+  /// bool for a host pointer.
+  std::int64_t accumulate[K];
+  __device__ void put(int k, std::int64_t column, T sum) const {
+    if (to[k] != nullptr) to[k][column] = accumulate[k] ? to[k][column] + sum : sum;
+  }
+};
+
+/// Adds partials (chunks, K, n), `stride` elements apart, in f64.
+template <class T, int K>
+__global__ void __launch_bounds__(256) add_partials_kernel(std::int64_t chunks, std::int64_t n, ColumnSums<T, K> sums,
+                                                           const T* __restrict__ partials, std::int64_t stride) {
+  const std::int64_t column = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (column >= n) return;
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    double total = 0;
+#pragma unroll 4
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
+      total += static_cast<double>(partials[chunk * stride + k * n + column]);
+    sums.put(k, column, static_cast<T>(total));
+  }
+}
+template <class T, int K>
+void add_partials(const Stream& stream, std::int64_t chunks, std::int64_t n, const ColumnSums<T, K>& sums,
+                  const T* partials, std::int64_t stride) {
+  if (n == 0) return;
+  launch(stream, {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(n, 256)), .block = 256},
+         add_partials_kernel<T, K>, chunks, n, sums, partials, stride);
+}
+
+inline constexpr int kSumWarps = 8;
+/// Enough blocks to keep any GPU busy.
+inline constexpr std::int64_t kManyBlocks = 512;
+
+/// A block sums 32 columns of one chunk of the rows: one lane per column, so loads are whole cache lines, and one warp
+/// per eighth of the rows. Memory bound: f reads each element once. The order of additions depends on the shape alone.
+template <class T, int K, class F>
+__global__ void __launch_bounds__(kWarp* kSumWarps)
+    column_sums_kernel(std::int64_t rows, std::int64_t n, ColumnSums<T, K> sums, T* __restrict__ partials, F f) {
+  __shared__ T sm_sums[K][kSumWarps][kWarp];
+  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const std::int64_t column = std::int64_t{blockIdx.x} * kWarp + lane;
+  const std::int64_t first = rows * blockIdx.y / gridDim.y, last = rows * (blockIdx.y + 1) / gridDim.y;
+  T sum[K] = {};
+  if (column < n) {
+#pragma unroll 4
+    for (std::int64_t row = first + warp; row < last; row += kSumWarps) f.add(row, column, sum);
+  }
+  for (int k = 0; k < K; ++k) sm_sums[k][warp][lane] = sum[k];
+  __syncthreads();
+  if (warp != 0 || column >= n) return;
+  for (int k = 0; k < K; ++k) {
+    T total = 0;
+    for (int w = 0; w < kSumWarps; ++w) total += sm_sums[k][w][lane];
+    if (partials != nullptr)
+      partials[(std::int64_t{blockIdx.y} * K + k) * n + column] = total;
+    else
+      sums.put(k, column, total);
+  }
+}
+
+/// The number of chunks of rows. Depends on the shape alone.
+inline std::int64_t column_sum_chunks(std::int64_t rows, std::int64_t n) {
+  constexpr std::int64_t kLeastRows = 64;
+  return std::clamp<std::int64_t>(kManyBlocks / std::max<std::int64_t>(1, ceil_div<std::int64_t>(n, kWarp)), 1,
+                                  std::max<std::int64_t>(1, rows / kLeastRows));
+}
+/// Bytes of scratch memory for column_sums().
+template <class T, int K>
+std::size_t column_sums_bytes(std::int64_t rows, std::int64_t n) {
+  return static_cast<std::size_t>(column_sum_chunks(rows, n) * K * n) * sizeof(T);
+}
+/// sums_k,c (+)= sum over rows of the value that f.add(row, c, sum) adds to sum[k]. f is called once for each element.
+template <class T, int K, class F>
+void column_sums(const Stream& stream, std::int64_t rows, std::int64_t n, const ColumnSums<T, K>& sums, const F& f,
+                 std::byte* scratch) {
+  if (n == 0) return;
+  const std::int64_t chunks = column_sum_chunks(rows, n);
+  T* partials = chunks > 1 ? reinterpret_cast<T*>(scratch) : nullptr;
+  launch(stream,
+         {.grid = dim3(static_cast<unsigned>(ceil_div<std::int64_t>(n, kWarp)), static_cast<unsigned>(chunks)),
+          .block = dim3(kWarp, kSumWarps)},
+         column_sums_kernel<T, K, F>, rows, n, sums, partials, f);
+  if (chunks > 1) add_partials(stream, chunks, n, sums, partials, K * n);
+}
+/// The same, with the calling thread's scratch memory.
+template <class T, int K, class F>
+void column_sums(const Stream& stream, std::int64_t rows, std::int64_t n, const ColumnSums<T, K>& sums, const F& f) {
+  column_sums(stream, rows, n, sums, f, scratch(stream, column_sums_bytes<T, K>(rows, n)));
+}
+
+/// Sums the values of an array (rows, n). Sums have type real_t<T>.
+template <class T>
+struct Plain {
+  const T* x;
+  std::int64_t n;
+  __device__ void add(std::int64_t row, std::int64_t column, real_t<T> (&sum)[1]) const {
+    sum[0] += load(x + row * n + column);
+  }
+};
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,28 @@
+#pragma once
+#include "lockstep/ops/isa.hpp"
+
+/// Declares something in the namespace of each instruction set that kernels are compiled for (see lockstep_layer in
+/// src/CMakeLists.txt).
+#if defined(__x86_64__)
+#define LOCKSTEP_EACH_ISA(...) \
+  namespace generic {          \
+  __VA_ARGS__                  \
+  }                            \
+  namespace avx2 {             \
+  __VA_ARGS__                  \
+  }                            \
+  namespace avx512 {           \
+  __VA_ARGS__                  \
+  }
+/// Evaluates an expression in the namespace of the active instruction set.
+#define LOCKSTEP_ACTIVE(expression)                                                   \
+  (::lockstep::ops::active_isa() == ::lockstep::ops::Isa::avx512 ? avx512::expression \
+   : ::lockstep::ops::active_isa() == ::lockstep::ops::Isa::avx2 ? avx2::expression   \
+                                                                 : generic::expression)
+#else
+#define LOCKSTEP_EACH_ISA(...) \
+  namespace generic {          \
+  __VA_ARGS__                  \
+  }
+#define LOCKSTEP_ACTIVE(expression) (generic::expression)
+#endif

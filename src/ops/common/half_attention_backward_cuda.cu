@@ -1,0 +1,190 @@
+#include <limits>
+
+#include "attention_mean_cuda.hpp"
+#include "half_attention_tiles_cuda.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+constexpr int kTile = 32;  ///< rows of a tile, limited by registers
+
+/// Shared memory of a block: two arrays of its own rows, two of a tile's rows, and the bits of the draws.
+template <class T, int kWidth>
+struct BackwardTiles {
+  T *own, *own_too, *tile, *tile_too;
+  float *lse, *mean;  ///< of a tile
+  std::uint32_t* keeps;
+  static std::size_t bytes(int rows) {
+    return static_cast<std::size_t>(2 * (rows + kTile) * kHalfStride<kWidth>) * sizeof(T) +
+           static_cast<std::size_t>(2 * kTile) * sizeof(float) +
+           static_cast<std::size_t>(std::max(rows, kTile) * HalfKeeps<T>::kWords) * sizeof(std::uint32_t);
+  }
+  __device__ BackwardTiles(unsigned char* memory, int rows)
+      : own(reinterpret_cast<T*>(memory)),
+        own_too(own + rows * kHalfStride<kWidth>),
+        tile(own_too + rows * kHalfStride<kWidth>),
+        tile_too(tile + kTile * kHalfStride<kWidth>),
+        lse(reinterpret_cast<float*>(tile_too + kTile * kHalfStride<kWidth>)),
+        mean(lse + kTile),
+        keeps(reinterpret_cast<std::uint32_t*>(mean + kTile)) {}
+};
+
+/// The gradient of the queries, with the same grid as the forward: ds_ij from recomputed scores, dq_i = sum_j ds_ij
+/// k_j.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 4 : 2)
+    half_queries_kernel(HalfAttention<T> a, HalfAccess access, const float* __restrict__ mean, gpu::Drop<float> drop) {
+  constexpr int kStride = kHalfStride<kWidth>;
+  const HalfPlace<T> at(a);
+  if (at.first >= at.length) return;
+  const int width = static_cast<int>(a.width);
+  const std::int64_t columns = a.heads * a.width;
+  const BackwardTiles<T, kWidth> sm(sm_bytes, at.rows);
+  const int mine = at.warp * kFragmentRows;
+  HalfKeeps<T> keeps(a, at, drop, sm.keeps + mine * HalfKeeps<T>::kWords);
+  const auto fetch = [&](T* to, const T* from, std::int64_t stride, int first, int count) {
+    fetch_rows<kWidth>(to, at.in(from, a, stride), stride, first, count, at.length, width, access.pack);
+  };
+  fetch(sm.own, a.q, a.stride, at.first, at.rows);
+  fetch(sm.own_too, a.dy, columns, at.first, at.rows);
+
+  float dq[kWidth / 8][4] = {}, lse[2], middle[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const bool asks = at.is_query(at.row(r));
+    lse[r] = asks ? a.lse[at.in_lse(a, at.row(r))] * kLog2E : 0.0f;
+    middle[r] = asks ? mean[at.in_lse(a, at.row(r))] : 0.0f;
+  }
+  const float scale = a.scale * kLog2E;
+  // mutant-equivalent: keys beyond the last visible one have weight 0
+  const auto last_key = [&](int row) { return a.causal && row < at.length ? row + 1 : at.length; };
+  // mutant-equivalent: keys beyond the last visible one have weight 0
+  const int end = last_key(at.first + at.rows - 1);  // a fill has no gradient
+  for (int tile = 0; tile < end; tile += kTile) {
+    __syncthreads();
+    fetch(sm.tile, a.k, a.stride, tile, kTile);
+    fetch(sm.tile_too, a.v, a.stride, tile, kTile);
+    __syncthreads();
+    // mutant-equivalent: keys beyond the last visible one have weight 0
+    if (at.mine() >= at.length || tile >= last_key(at.mine() + kFragmentRows - 1)) continue;
+    if (keeps && tile % gpu::kGroupDraws == 0) {
+      keeps.draw(at.mine(), kFragmentRows, tile, at.lane);
+      __syncwarp();
+    }
+    float s[kTile / 8][4], dp[kTile / 8][4];
+    row_products<kWidth, kTile>(s, sm.own + mine * kStride, sm.tile, at.lane, width);
+    row_products<kWidth, kTile>(dp, sm.own_too + mine * kStride, sm.tile_too, at.lane, width);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = at.row(r);
+      const int seen = at.is_query(row) ? last_key(row) - tile : 0;
+#pragma unroll
+      for (int n = 0; n < kTile / 8; ++n) {
+        const std::uint32_t bits = keeps ? keeps.from(at.g + 8 * r, row, tile + 8 * n) : 0;
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& x = s[n][2 * r + e];
+          float d = dp[n][2 * r + e];
+          if (keeps) d *= keeps.kept(bits, keeps.in_eight(2 * at.t + e));
+          x = 8 * n + 2 * at.t + e < seen ? exp2f(x * scale - lse[r]) * (d - middle[r]) * a.scale : 0.0f;
+        }
+      }
+    }
+    add_weighted_rows<kWidth, kTile>(dq, s, sm.tile, at.lane, width);
+    __syncwarp();  // before the next draws
+  }
+  const float one[2] = {1, 1};
+  store_rows<kWidth>(at.in(a.dq, a, a.stride), dq, one, at, a.stride, width, a.add_dq, access.pairs);
+}
+
+/// The gradients of keys and values: warps own rows of keys, queries are processed in tiles. Scores are recomputed
+/// again, so each gradient has one owner and needs no atomics. The block draws once for all its warps.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kWarp* kHalfWarps, kWidth <= 64 ? 3 : 2)
+    half_keys_kernel(HalfAttention<T> a, HalfAccess access, const float* __restrict__ mean, gpu::Drop<float> drop) {
+  constexpr int kStride = kHalfStride<kWidth>;
+  const HalfPlace<T> at(a);
+  if (at.first >= at.length) return;
+  const int width = static_cast<int>(a.width);
+  const std::int64_t columns = a.heads * a.width;
+  const BackwardTiles<T, kWidth> sm(sm_bytes, at.rows);
+  const int mine = at.warp * kFragmentRows, thread = at.warp * kWarp + at.lane;
+  // mutant-equivalent: a tile has no more rows than a block has threads
+  const int threads = at.rows / kFragmentRows * kWarp;
+  HalfKeeps<T> keeps(a, at, drop, sm.keeps);
+  const auto fetch = [&](T* to, const T* from, std::int64_t stride, int first, int count) {
+    fetch_rows<kWidth>(to, at.in(from, a, stride), stride, first, count, at.length, width, access.pack);
+  };
+  fetch(sm.own, a.k, a.stride, at.first, at.rows);
+  fetch(sm.own_too, a.v, a.stride, at.first, at.rows);
+
+  float dk[kWidth / 8][4] = {}, dv[kWidth / 8][4] = {};
+  const float scale = a.scale * kLog2E, fill = a.fill * kLog2E;
+  // mutant-equivalent: queries that see no key have weight 0
+  const bool filled = a.fill > -std::numeric_limits<float>::infinity();
+  const int from = a.causal && !filled && at.first > at.first_query ? at.first : at.first_query;
+  for (int tile = from / kTile * kTile; tile < at.length; tile += kTile) {
+    __syncthreads();
+    fetch(sm.tile, a.q, a.stride, tile, kTile);
+    fetch(sm.tile_too, a.dy, columns, tile, kTile);
+    for (int i = thread; i < kTile; i += threads) {
+      const bool asks = at.is_query(tile + i);
+      sm.lse[i] = asks ? a.lse[at.in_lse(a, tile + i)] * kLog2E : 0.0f;
+      sm.mean[i] = asks ? mean[at.in_lse(a, tile + i)] : 0.0f;
+    }
+    if (keeps) keeps.draw_all(tile, kTile, at.first, at);
+    __syncthreads();
+    if (at.mine() >= at.length) continue;
+    float s[kTile / 8][4], dp[kTile / 8][4];
+    row_products<kWidth, kTile>(s, sm.own + mine * kStride, sm.tile, at.lane, width);
+    row_products<kWidth, kTile>(dp, sm.own_too + mine * kStride, sm.tile_too, at.lane, width);
+#pragma unroll
+    for (int n = 0; n < kTile / 8; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int i = 8 * n + 2 * at.t + e;
+        const int query = tile + i;
+        const bool asks = at.is_query(query);
+        const float lse = sm.lse[i], middle = sm.mean[i];
+        const std::uint32_t bits = keeps ? keeps.from(i, query, at.mine()) : 0;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          float &x = s[n][2 * r + e], &d = dp[n][2 * r + e];
+          const bool seen = !a.causal || at.row(r) <= query;
+          const float p = asks ? exp2f((seen ? x * scale : fill) - lse) : 0.0f;
+          const float kept = keeps ? keeps.kept(bits, keeps.in_eight(at.g + 8 * r)) : 1.0f;
+          x = p * kept;
+          d = seen ? p * (d * kept - middle) * a.scale : 0.0f;
+        }
+      }
+    add_weighted_rows<kWidth, kTile>(dv, s, sm.tile_too, at.lane, width);
+    add_weighted_rows<kWidth, kTile>(dk, dp, sm.tile, at.lane, width);
+  }
+  const auto put = [&](T* to, bool add, const float(&x)[kWidth / 8][4]) {
+    const float one[2] = {1, 1};
+    if (to != nullptr) store_rows<kWidth>(at.in(to, a, a.stride), x, one, at, a.stride, width, add, access.pairs);
+  };
+  put(a.dk, a.add_dk, dk);
+  put(a.dv, a.add_dv, dv);
+}
+
+}  // namespace
+
+template <class T>
+void half_attention_backward(const Stream& stream, const HalfAttention<T>& a, std::int64_t rows) {
+  if (rows * a.heads * a.width == 0) return;
+  const gpu::Drop<float> drop{cpu::DropRate(a.dropout.rate)};
+  const HalfAccess access(a);
+  const float* mean = attention_mean<T>(stream, a, rows, a.causal);
+  visit_half_width(a.width, [&]<int kWidth>() {
+    const gpu::Grid grid = half_grid(a, BackwardTiles<T, kWidth>::bytes);
+    if (a.dq != nullptr) gpu::launch(stream, grid, half_queries_kernel<T, kWidth>, a, access, mean, drop);
+    if (a.dk != nullptr || a.dv != nullptr)
+      gpu::launch(stream, grid, half_keys_kernel<T, kWidth>, a, access, mean, drop);
+  });
+}
+
+template void half_attention_backward(const Stream&, const HalfAttention<bf16>&, std::int64_t rows);
+template void half_attention_backward(const Stream&, const HalfAttention<f16>&, std::int64_t rows);
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,84 @@
+#include "lockstep/ops/conv1d.hpp"
+
+#include <algorithm>
+
+#include "conv1d_kernels.hpp"
+#include "lockstep/ops/gemm.hpp"
+#include "ops/activation/activation_kernels.hpp"
+#include "ops/common/on_gpu.hpp"
+#include "ops/gemm/gemm_kernels.hpp"
+
+namespace lockstep::ops {
+
+namespace {
+ConvShape shape_of(const char* what, const Tensor& y, const Tensor& derivative, const Tensor& x, const Tensor& weight) {
+  const Shape& w = weight.shape();
+  require(w.rank() == 3 && w[1] == 1 && w[2] % 2 == 1, what, ": weight must be (C, 1, K) with an odd K, not ", w);
+  const ConvShape s = {x.rows(), w[0], w[2], x.columns()};
+  for (const Tensor* t : {&y, &derivative})
+    require(!*t || (t->rows() == s.rows && t->columns() == s.channels * s.length), what, ": x is ", x.shape(),
+            " and weight ", w, ", so y, its gradient and derivative must have ", s.rows, " rows of ",
+            s.channels * s.length, ", not the shape ", t->shape());
+  return s;
+}
+}  // namespace
+
+void conv1d_forward(Stream& stream, const Tensor& y, const Tensor& derivative, const Tensor& x, const Tensor& weight,
+                    const Tensor& bias, Activation activation) {
+  const ConvShape s = shape_of("conv1d", y, derivative, x, weight);
+  require(bias.shape() == Shape{s.channels}, "conv1d: weight is ", weight.shape(), ", so bias must be (", s.channels,
+          "), not ", bias.shape());
+  if (on_gpu(x, [&]<class T>() {
+        cuda::conv1d_forward<T>(stream, s, y.data<T>(), derivative ? derivative.data<T>() : nullptr, x.data<T>(),
+                                weight.data<T>(), bias.data<T>(), activation);
+      }))
+    return;
+  visit_float(x.dtype(), [&]<class T>() {
+    cpu::active_conv1d_kernels<T>().forward(s, y.data<T>(), x.data<T>(), weight.data<T>(), bias.data<T>());
+    if (derivative || activation != Activation::none) activation_forward(stream, y, derivative, y, activation);
+  });
+}
+
+void conv1d_backward(Stream& stream, Target dx, Target dweight, Target dbias, const Tensor& dy,
+                     const Tensor& derivative, const Tensor& x, const Tensor& weight) {
+  const ConvShape s = shape_of("conv1d backward", dy, derivative, x, weight);
+  require(!dx || dx.tensor.shape() == x.shape(), "conv1d backward: x is ", x.shape(), ", so dx must be too, not ",
+          dx.tensor.shape());
+  require(!dweight || dweight.tensor.shape() == weight.shape(), "conv1d backward: weight is ", weight.shape(),
+          ", so dweight must be too, not ", dweight.tensor.shape());
+  require(!dbias || dbias.tensor.shape() == Shape{s.channels}, "conv1d backward: weight is ", weight.shape(),
+          ", so dbias must be (", s.channels, "), not ", dbias.tensor.shape());
+  if (on_gpu(x, [&]<class T>() {
+        using R = real_t<T>;
+        cuda::conv1d_backward<T>(stream, s, dx ? dx.tensor.data<T>() : nullptr, dx.accumulate,
+                                 dweight ? dweight.tensor.data<R>() : nullptr, dweight.accumulate,
+                                 dbias ? dbias.tensor.data<R>() : nullptr, dbias.accumulate, dy.data<T>(),
+                                 derivative ? derivative.data<T>() : nullptr, x.data<T>(), weight.data<T>());
+      }))
+    return;
+  visit_float(x.dtype(), [&]<class T>() {
+    T* da = dy.data<T>();
+    const auto& kernels = cpu::active_conv1d_kernels<T>();
+    cpu::scale_and_sum<T>(s.rows, s.channels * s.length, da, derivative ? derivative.data<T>() : nullptr, nullptr,
+                          false);
+    if (dx) kernels.backward_input(s, dx.tensor.data<T>(), da, weight.data<T>(), dx.accumulate);
+    if (dweight && !dweight.accumulate) fill_zero(stream, dweight.tensor);
+    if (dbias && !dbias.accumulate) fill_zero(stream, dbias.tensor);
+    if (!dweight && !dbias) return;
+    // Each block of rows has its own sums: one long chain of f32 additions would lose digits.
+    const std::int64_t weights = dweight ? weight.size() : 0, biases = dbias ? s.channels : 0;
+    T* sums = static_cast<T*>(
+        cpu::thread_scratch(cpu::Scratch::partial, static_cast<std::size_t>(weights + biases) * sizeof(T)));
+    for (std::int64_t first = 0; first < s.rows; first += kTnRows) {
+      ConvShape block = s;
+      block.rows = std::min(kTnRows, s.rows - first);
+      std::fill_n(sums, weights + biases, T{});
+      kernels.backward_params(block, dweight ? sums : nullptr, dbias ? sums + weights : nullptr,
+                              da + first * s.channels * s.length, x.data<T>() + first * s.length);
+      for (std::int64_t i = 0; i < weights; ++i) dweight.tensor.data<T>()[i] += sums[i];
+      for (std::int64_t i = 0; i < biases; ++i) dbias.tensor.data<T>()[i] += sums[weights + i];
+    }
+  });
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,40 @@
+#pragma once
+#include <cstdint>
+
+#include "ops/common/dispatch.hpp"
+#include "lockstep/device/device.hpp"
+#include "lockstep/ops/sample_rows.hpp"
+#include "ops/common/philox_group.hpp"
+
+namespace lockstep::ops::cpu {
+
+/// A dropout rate in units of 1/65536.
+struct DropRate {
+  std::int32_t threshold = 0;  ///< an element is dropped if its draw is below
+  double scale = 1;            ///< factor of the kept elements
+  explicit DropRate(double rate)
+      : threshold(static_cast<std::int32_t>(rate * 65536 + 0.5)), scale(65536.0 / (65536 - threshold)) {}
+};
+
+/// y_i (+)= x_i keep_i scale for i < n. Element 0 uses the first draw of group `group`. y may be x.
+template <class T>
+using DropoutKernel = void (*)(std::int64_t n, T* y, const T* x, bool accumulate, const PhiloxKey& key,
+                               std::uint64_t group, const DropRate& rate);
+
+LOCKSTEP_EACH_ISA(template <class T> DropoutKernel<T> dropout_kernel();)
+
+template <class T>
+DropoutKernel<T> active_dropout_kernel() {
+  return LOCKSTEP_ACTIVE(dropout_kernel<T>());
+}
+
+}  // namespace lockstep::ops::cpu
+
+namespace lockstep::ops::cuda {
+
+/// y_i (+)= x_i keep_i scale for the rows of all samples, `width` elements each. y may be x.
+template <class T>
+void dropout(const Stream& stream, std::int64_t width, T* y, const T* x, bool accumulate, const Dropout& dropout,
+             const SampleRows& rows);
+
+}  // namespace lockstep::ops::cuda

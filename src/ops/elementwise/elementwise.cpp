@@ -1,0 +1,60 @@
+#include "lockstep/ops/elementwise.hpp"
+
+#include "elementwise_kernels.hpp"
+#include "ops/common/on_gpu.hpp"
+
+namespace lockstep::ops {
+
+namespace {
+void check_scale(const Target& y, const Tensor& x) {
+  require(y.tensor.shape() == x.shape(), "scale: x is ", x.shape(), ", so y must be too, not ", y.tensor.shape());
+}
+
+template <class T>
+void scale_on_cpu(const Target& y, const Tensor& x, T factor) {
+  const T* from = x.data<T>();
+  T* to = y.tensor.data<T>();
+  const std::int64_t n = x.size();
+  if (y.accumulate)
+    for (std::int64_t i = 0; i < n; ++i) to[i] += factor * from[i];
+  else
+    for (std::int64_t i = 0; i < n; ++i) to[i] = factor * from[i];
+}
+}  // namespace
+
+void scale(Stream& stream, Target y, const Tensor& x, double factor) {
+  if (!y) return;
+  check_scale(y, x);
+  if (on_gpu(x, [&]<class T>() {
+        cuda::scale<T, T>(stream, x.size(), y.tensor.data<T>(), x.data<T>(), static_cast<real_t<T>>(factor), nullptr,
+                          y.accumulate);
+      }))
+    return;
+  visit_float(x.dtype(), [&]<class T>() { scale_on_cpu(y, x, static_cast<T>(factor)); });
+}
+
+void scale_by(Stream& stream, Target y, const Tensor& x, const Tensor& times, double factor) {
+  if (!y) return;
+  check_scale(y, x);
+  require(times.size() == 1, "scale_by: times must be one number, not ", times.shape());
+  if (on_gpu(y.tensor, [&]<class T>() {
+        using R = real_t<T>;
+        cuda::scale<T, R>(stream, x.size(), y.tensor.data<T>(), x.data<R>(), static_cast<R>(factor), times.data<R>(),
+                          y.accumulate);
+      }))
+    return;
+  visit_float(x.dtype(), [&]<class T>() { scale_on_cpu(y, x, static_cast<T>(factor) * *times.data<T>()); });
+}
+
+void add(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  require(a.shape() == b.shape() && y.shape() == a.shape(), "add: a is ", a.shape(), ", b ", b.shape(), ", y ",
+          y.shape(), "; they must be equal");
+  if (on_gpu(a, [&]<class T>() { cuda::add<T>(stream, a.size(), y.data<T>(), a.data<T>(), b.data<T>()); })) return;
+  visit_float(a.dtype(), [&]<class T>() {
+    const T *p = a.data<T>(), *q = b.data<T>();
+    T* to = y.data<T>();
+    for (std::int64_t i = 0; i < a.size(); ++i) to[i] = p[i] + q[i];
+  });
+}
+
+}  // namespace lockstep::ops

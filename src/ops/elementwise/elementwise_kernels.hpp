@@ -1,0 +1,17 @@
+#pragma once
+#include <cstdint>
+
+#include "lockstep/base/real.hpp"
+#include "lockstep/device/device.hpp"
+
+namespace lockstep::ops::cuda {
+
+/// y_i (+)= factor x_i, times *by unless by is null. x has type T or real_t<T>.
+template <class T, class X>
+void scale(const Stream& stream, std::int64_t n, T* y, const X* x, real_t<T> factor, const real_t<T>* by,
+           bool accumulate);
+/// y_i = a_i + b_i
+template <class T>
+void add(const Stream& stream, std::int64_t n, T* y, const T* a, const T* b);
+
+}  // namespace lockstep::ops::cuda

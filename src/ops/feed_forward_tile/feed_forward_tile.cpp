@@ -1,0 +1,21 @@
+#include "lockstep/ops/feed_forward_tile.hpp"
+
+#include "feed_forward_tile_kernels.hpp"
+
+namespace lockstep::ops {
+
+namespace cpu {
+template <class T>
+const FeedForwardTile<T>& active_feed_forward_tile() {
+  return LOCKSTEP_ACTIVE(feed_forward_tile<T>());
+}
+}  // namespace cpu
+
+template <class T>
+const FeedForwardTile<T>& feed_forward_tile() {
+  return cpu::active_feed_forward_tile<T>();
+}
+template const FeedForwardTile<float>& feed_forward_tile<float>();
+template const FeedForwardTile<double>& feed_forward_tile<double>();
+
+}  // namespace lockstep::ops

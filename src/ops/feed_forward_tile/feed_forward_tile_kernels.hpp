@@ -1,0 +1,9 @@
+#pragma once
+#include "lockstep/ops/feed_forward_tile.hpp"
+#include "ops/common/dispatch.hpp"
+
+namespace lockstep::ops::cpu {
+
+LOCKSTEP_EACH_ISA(template <class T> const FeedForwardTile<T>& feed_forward_tile();)
+
+}  // namespace lockstep::ops::cpu

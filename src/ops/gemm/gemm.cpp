@@ -1,0 +1,224 @@
+#include "lockstep/ops/gemm.hpp"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <string>
+
+#include "gemm_kernels.hpp"
+#include "ops/common/on_gpu.hpp"
+
+namespace lockstep::ops {
+namespace cpu {
+
+void* thread_scratch(Scratch purpose, std::size_t size_bytes) {
+  thread_local std::array<Buffer, 5> buffers;
+  Buffer& buffer = buffers[static_cast<std::size_t>(purpose)];
+  if (buffer.size_bytes() < size_bytes) buffer = Buffer({}, std::max(size_bytes, 2 * buffer.size_bytes()));
+  return buffer.data();
+}
+
+namespace {
+/// Below this, starting a parallel region costs more than it saves.
+constexpr double kParallelFlops = 8e6;
+/// Rows in a chunk of work for a thread.
+constexpr std::int64_t kChunkRows = 224;
+/// Weight gradients up to this size are summed in groups of blocks; larger ones are split by rows. Either way the
+/// result does not depend on the number of threads.
+constexpr std::int64_t kSmallResult = 32768;
+constexpr std::int64_t kMaxGroups = 64;
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Threads that share the work: one inside a parallel region, where the caller has already split the work.
+int threads_for(std::int64_t m, std::int64_t n, std::int64_t k) {
+  if (2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) < kParallelFlops ||
+      omp_in_parallel())
+    return 1;
+  return omp_get_max_threads();
+}
+}  // namespace
+
+template <class T>
+void product(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const T* b, bool transposed,
+             bool accumulate, const Epilogue<T>& epilogue) {
+  if (m == 0 || n == 0) return;
+  const GemmKernels<T>& kernels = active_gemm_kernels<T>();
+  const bool few = transposed && n <= kFewColumns;
+  const auto run = [&](std::int64_t first, std::int64_t count, const T* packed) {
+    Epilogue<T> shifted = epilogue;
+    if (shifted.derivative) shifted.derivative += first * n;
+    if (few)
+      kernels.few_columns(count, n, k, c + first * n, a + first * k, b, accumulate, shifted);
+    else
+      kernels.rows(count, n, k, c + first * n, a + first * k, packed, accumulate, shifted);
+  };
+  const auto pack = transposed ? kernels.pack_transposed : kernels.pack_plain;
+  const std::int64_t ldb = transposed ? k : n;
+  T* packed = few ? nullptr
+                  : static_cast<T*>(thread_scratch(Scratch::packed_b,
+                                                   static_cast<std::size_t>(kernels.packed_size(n, k)) * sizeof(T)));
+  const int threads = threads_for(m, n, k);
+  if (threads == 1) {
+    if (!few) pack(packed, b, ldb, n, k, 0, n);
+    run(0, m, packed);
+    return;
+  }
+  const std::int64_t panels = ceil_div(n, kernels.panel_width), chunks = ceil_div(m, kChunkRows);
+#pragma omp parallel num_threads(threads)
+  {
+    if (!few) {
+#pragma omp for schedule(static)
+      for (std::int64_t p = 0; p < panels; ++p)
+        pack(packed, b, ldb, n, k, p * kernels.panel_width, kernels.panel_width);
+    }
+#pragma omp for schedule(dynamic)
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const std::int64_t first = chunk * m / chunks;
+      run(first, (chunk + 1) * m / chunks - first, packed);
+    }
+  }
+}
+
+template <class T>
+void product_tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const T* b, bool accumulate) {
+  if (m == 0 || n == 0) return;
+  const GemmKernels<T>& kernels = active_gemm_kernels<T>();
+  const int threads = threads_for(m, n, k);
+  const std::int64_t blocks = ceil_div(k, kTnRows);
+  if (blocks <= 1 || m * n > kSmallResult) {
+    if (threads == 1) {
+      kernels.tn(m, n, k, c, a, b, accumulate, 0, m);
+      return;
+    }
+    const std::int64_t chunks = std::min<std::int64_t>(threads, m);
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const std::int64_t first = chunk * m / chunks;
+      kernels.tn(m, n, k, c, a, b, accumulate, first, (chunk + 1) * m / chunks - first);
+    }
+    return;
+  }
+  // Few columns and many rows: each group of blocks has its own sum, and the groups' sums are added in order.
+  const std::int64_t groups = std::min(blocks, kMaxGroups), size = m * n;
+  const auto rows_of = [&](std::int64_t group) { return std::min(k, group * blocks / groups * kTnRows); };
+  const auto sum_group = [&](std::int64_t group, T* out) {
+    const std::int64_t first = rows_of(group);
+    kernels.tn(m, n, rows_of(group + 1) - first, out, a + first * m, b + first * n, false, 0, m);
+  };
+  const auto add = [&](std::int64_t group, const T* from) {
+    if (group == 0 && !accumulate)
+      std::copy_n(from, size, c);
+    else
+      for (std::int64_t i = 0; i < size; ++i) c[i] += from[i];
+  };
+  const std::int64_t held = threads == 1 ? 1 : groups;
+  T* partials = static_cast<T*>(thread_scratch(Scratch::partial, static_cast<std::size_t>(held * size) * sizeof(T)));
+  if (threads == 1) {
+    for (std::int64_t group = 0; group < groups; ++group) {
+      sum_group(group, partials);
+      add(group, partials);
+    }
+    return;
+  }
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+  for (std::int64_t group = 0; group < groups; ++group) sum_group(group, partials + group * size);
+  for (std::int64_t group = 0; group < groups; ++group) add(group, partials + group * size);
+}
+
+template <class T>
+void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T* sums, bool accumulate) {
+  if (n == 0 || (!derivative && !sums)) return;
+  const GemmKernels<T>& kernels = active_gemm_kernels<T>();
+  if (sums && !accumulate) std::fill_n(sums, n, T{});
+  const std::int64_t blocks = ceil_div(m, kTnRows);
+  T* partials =
+      sums ? static_cast<T*>(thread_scratch(Scratch::partial, static_cast<std::size_t>(blocks * n) * sizeof(T)))
+           : nullptr;
+  const auto run = [&](std::int64_t block) {
+    const std::int64_t first = block * kTnRows;
+    kernels.scale_and_sum(std::min(kTnRows, m - first), n, dy + first * n,
+                          derivative ? derivative + first * n : nullptr, sums ? partials + block * n : nullptr);
+  };
+  const int threads = threads_for(m, n, 8);
+  if (threads == 1) {  // a parallel region of one thread still costs some tenths of a microsecond
+    for (std::int64_t block = 0; block < blocks; ++block) run(block);
+  } else {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (std::int64_t block = 0; block < blocks; ++block) run(block);
+  }
+  for (std::int64_t block = 0; sums && block < blocks; ++block)
+    for (std::int64_t j = 0; j < n; ++j) sums[j] += partials[block * n + j];
+}
+
+template void product(std::int64_t, std::int64_t, std::int64_t, float*, const float*, const float*, bool, bool,
+                      const Epilogue<float>&);
+template void product(std::int64_t, std::int64_t, std::int64_t, double*, const double*, const double*, bool, bool,
+                      const Epilogue<double>&);
+template void product_tn(std::int64_t, std::int64_t, std::int64_t, float*, const float*, const float*, bool);
+template void product_tn(std::int64_t, std::int64_t, std::int64_t, double*, const double*, const double*, bool);
+template void scale_and_sum(std::int64_t, std::int64_t, float*, const float*, float*, bool);
+template void scale_and_sum(std::int64_t, std::int64_t, double*, const double*, double*, bool);
+
+}  // namespace cpu
+
+namespace {
+struct Extents {
+  std::int64_t rows, columns;
+  explicit Extents(const Tensor& t) : rows(t.rows()), columns(t.columns()) {}
+};
+void check(const char* what, bool fits, const Target& c, const Tensor& a, const Tensor& b) {
+  require(fits, what, ": c is ", c.tensor.shape(), ", a ", a.shape(), ", b ", b.shape(), "; these do not fit together");
+}
+
+/// On a GPU c may have the type in which products are summed.
+bool run_on_gpu(const Stream& stream, cuda::Product product, std::int64_t k, const Target& c, const Tensor& a,
+                const Tensor& b) {
+  return on_gpu(a, [&]<class T>() {
+    const auto run = [&]<class C>(C* to) {
+      cuda::product<T>(stream, product, c.tensor.rows(), c.tensor.columns(), k, to, a.data<T>(), b.data<T>(),
+                       c.accumulate);
+    };
+    if (c.tensor.dtype() == a.dtype())
+      run(c.tensor.data<T>());
+    else
+      run(c.tensor.data<real_t<T>>());
+  });
+}
+
+std::atomic<bool> tf32{false};
+}  // namespace
+
+void allow_tf32(bool allowed) { tf32.store(allowed, std::memory_order_relaxed); }
+bool tf32_allowed() { return tf32.load(std::memory_order_relaxed); }
+
+void gemm_nt(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
+  const Extents ec(c.tensor), ea(a), eb(b);
+  check("gemm_nt", ec.rows == ea.rows && ec.columns == eb.rows && ea.columns == eb.columns, c, a, b);
+  if (run_on_gpu(stream, cuda::Product::nt, ea.columns, c, a, b)) return;
+  visit_float(a.dtype(), [&]<class T>() {
+    cpu::product<T>(ec.rows, ec.columns, ea.columns, c.tensor.data<T>(), a.data<T>(), b.data<T>(), true, c.accumulate);
+  });
+}
+
+void gemm_nn(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
+  const Extents ec(c.tensor), ea(a), eb(b);
+  check("gemm_nn", ec.rows == ea.rows && ec.columns == eb.columns && ea.columns == eb.rows, c, a, b);
+  if (run_on_gpu(stream, cuda::Product::nn, ea.columns, c, a, b)) return;
+  visit_float(a.dtype(), [&]<class T>() {
+    cpu::product<T>(ec.rows, ec.columns, ea.columns, c.tensor.data<T>(), a.data<T>(), b.data<T>(), false, c.accumulate);
+  });
+}
+
+void gemm_tn(Stream& stream, Target c, const Tensor& a, const Tensor& b) {
+  const Extents ec(c.tensor), ea(a), eb(b);
+  check("gemm_tn", ec.rows == ea.columns && ec.columns == eb.columns && ea.rows == eb.rows, c, a, b);
+  if (run_on_gpu(stream, cuda::Product::tn, ea.rows, c, a, b)) return;
+  visit_float(a.dtype(), [&]<class T>() {
+    cpu::product_tn<T>(ec.rows, ec.columns, ea.rows, c.tensor.data<T>(), a.data<T>(), b.data<T>(), c.accumulate);
+  });
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,290 @@
+#include "gemm_kernels.hpp"
+#include "gemm_tile.hpp"
+#include "lockstep/ops/gemm.hpp"
+
+namespace lockstep::ops::cpu::LOCKSTEP_ISA {
+namespace {
+
+/// Steps of k for which a panel of b stays in the first-level cache (32 KiB) while the rows of a are multiplied with
+/// it.
+template <class T>
+constexpr std::int64_t kDepth = 256 * 4 / static_cast<std::int64_t>(sizeof(T));
+/// Rows of a that stay in the second-level cache while the panels of b are multiplied with them.
+constexpr std::int64_t kBlockRows = (kTileRows < 8 ? 24 : 8) * kTileRows;
+/// A packed b up to this size stays in the first-level cache beside the current rows.
+constexpr std::int64_t kSmallBytes = 24 << 10;
+
+/// Packs a_mk at a[m lda + k] into groups of kTileRows rows (the last group holds the rest), k by k.
+template <class T>
+void pack_rows(T* out, const T* a, std::int64_t lda, std::int64_t m, std::int64_t tile_rows, std::int64_t depth) {
+  constexpr std::int64_t kL = kLanes<T>;
+  for (std::int64_t first = 0; first < m; first += tile_rows) {
+    const std::int64_t rows = smaller(tile_rows, m - first);
+    for (std::int64_t r0 = 0; r0 < rows; r0 += kL) {
+      const std::int64_t count = smaller(kL, rows - r0);
+      const Lanes<T> write(count);
+      for (std::int64_t i = 0; i < depth; i += kL) {
+        Vec<T> v[kL];
+        const std::int64_t left = smaller(kL, depth - i);
+        const Lanes<T> read(left);
+#pragma GCC unroll 16
+        for (int r = 0; r < kL; ++r) v[r] = r < count ? load(a + (first + r0 + r) * lda + i, read) : Vec<T>{};
+        transpose<T>(v);
+#pragma GCC unroll 16
+        for (int r = 0; r < kL; ++r)
+          if (r < left) store(out + first * depth + (i + r) * rows + r0, v[r], write);
+      }
+    }
+  }
+}
+
+/// Activates rows of c that have just been computed.
+template <class T>
+void activate_rows(std::int64_t m, std::int64_t n, T* c, std::int64_t first, const Epilogue<T>& e) {
+  const std::int64_t at = first * n;
+  e.activate(m * n, c + at, e.derivative ? e.derivative + at : nullptr, c + at);
+}
+
+template <class T>
+void rows(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const T* packed, bool accumulate,
+          const Epilogue<T>& epilogue) {
+  if (m == 0 || n == 0) return;
+  const bool small = packed_size<T>(n, k) * static_cast<std::int64_t>(sizeof(T)) <= kSmallBytes;
+  const bool pack_a = k > kDepth<T>;
+  // Tiles of nearly equal height: a last tile of one or two rows would leave most of the pipeline idle.
+  const std::int64_t block_rows = small ? kTileRows : kBlockRows;
+  const std::int64_t blocks = ceil_div(m, block_rows);
+  T* packed_a = pack_a ? static_cast<T*>(thread_scratch(Scratch::packed_a,
+                                                        static_cast<std::size_t>(kBlockRows * kDepth<T>) * sizeof(T)))
+                       : nullptr;
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const std::int64_t begin = block * m / blocks, end = (block + 1) * m / blocks;
+    const std::int64_t tile_rows = ceil_div(end - begin, ceil_div(end - begin, kTileRows));
+    std::int64_t k0 = 0;
+    do {  // runs once even for k = 0: the result is then the bias, or zero
+      const std::int64_t depth = smaller(kDepth<T>, k - k0);
+      if (pack_a) pack_rows(packed_a, a + begin * k + k0, k, end - begin, tile_rows, depth);
+      for (std::int64_t j = 0; j < n; j += kPanel<T>) {
+        const std::int64_t columns = smaller(kPanel<T>, n - j), stride = panel_stride<T>(n, j);
+        for (std::int64_t i = begin; i < end; i += tile_rows) {
+          const std::int64_t count = smaller(tile_rows, end - i);
+          Tile<T> t;
+          t.k = depth;
+          t.b = packed + j * k + k0 * stride;
+          t.b_stride = stride;
+          t.c = c + i * n + j;
+          t.c_stride = n;
+          t.bias = epilogue.bias ? epilogue.bias + j : nullptr;
+          t.begin = k0 > 0 || accumulate ? Begin::result : epilogue.bias ? Begin::bias : Begin::zero;
+          t.add = false;
+          if (pack_a) {
+            t.a = packed_a + (i - begin) * depth;
+            t.a_stride = count;
+            run_tile<T, false, false>(count, columns, t);
+          } else {
+            t.a = a + i * k + k0;
+            t.a_stride = k;
+            run_tile<T, true, false>(count, columns, t);
+          }
+        }
+      }
+      k0 += kDepth<T>;
+    } while (k0 < k);
+    if (epilogue.activate) activate_rows(end - begin, n, c, begin, epilogue);
+  }
+}
+
+/// Dot products along k, kLanes rows at a time: with one to four columns, tiles would leave most lanes empty.
+template <class T>
+void few_columns(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const T* b, bool accumulate,
+                 const Epilogue<T>& epilogue) {
+  constexpr std::int64_t kL = kLanes<T>;
+  const std::int64_t whole = k / kL * kL;
+  const Lanes<T> lanes(k - whole > 0 ? k - whole : kL);
+  for (std::int64_t i = 0; i < m; i += kL) {
+    const std::int64_t count = smaller(kL, m - i);
+    for (std::int64_t j = 0; j < n; ++j) {
+      Vec<T> v[kL];
+#pragma GCC unroll 16
+      for (int r = 0; r < kL; ++r) v[r] = Vec<T>{};
+      const T* bj = b + j * k;
+      for (std::int64_t q = 0; q < whole; q += kL) {
+        const Vec<T> bv = load(bj + q);
+#pragma GCC unroll 16
+        for (int r = 0; r < kL; ++r)
+          if (r < count) v[r] = fma(load(a + (i + r) * k + q), bv, v[r]);
+      }
+      if (whole < k) {
+        const Vec<T> bv = load(bj + whole, lanes);
+#pragma GCC unroll 16
+        for (int r = 0; r < kL; ++r)
+          if (r < count) v[r] = fma(load(a + (i + r) * k + whole, lanes), bv, v[r]);
+      }
+      const Vec<T> sums = sum_each<T>(v) + splat(epilogue.bias ? epilogue.bias[j] : T{});
+      for (std::int64_t r = 0; r < count; ++r) {
+        T& at = c[(i + r) * n + j];
+        at = accumulate ? at + sums[r] : sums[r];
+      }
+    }
+  }
+  if (epilogue.activate) activate_rows(m, n, c, 0, epilogue);
+}
+
+/// Columns of b whose packed block of kTnRows rows stays in the second-level cache.
+constexpr std::int64_t kTnColumnsBytes = 2048;
+/// b is packed if its rows are at least this long: rows a large power of two apart would compete for the same cache
+/// sets.
+constexpr std::int64_t kTnPackBytes = 257;
+
+template <class T>
+void tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const T* b, bool accumulate,
+        std::int64_t first, std::int64_t count) {
+  if (count == 0 || n == 0) return;
+  constexpr std::int64_t kSize = static_cast<std::int64_t>(sizeof(T)), kColumns = kTnColumnsBytes / kSize;
+  const std::int64_t tile_rows = ceil_div(count, ceil_div(count, kTileRows));
+  const bool pack = n * kSize >= kTnPackBytes || m * kSize >= 4 * kTnPackBytes;
+  T* packed_b =
+      pack ? static_cast<T*>(thread_scratch(Scratch::packed_b, static_cast<std::size_t>(kTnColumnsBytes * kTnRows)))
+           : nullptr;
+  T* packed_a = pack ? static_cast<T*>(thread_scratch(
+                           Scratch::packed_a, static_cast<std::size_t>((kTileRows * kTnRows + kLanes<T>)*kSize)))
+                     : nullptr;
+  std::int64_t k0 = 0;
+  do {  // runs once even for k = 0: the result is then zero, or unchanged
+    const std::int64_t depth = smaller(kTnRows, k - k0);
+    const bool add = accumulate || k0 > 0;
+    for (std::int64_t block = 0; block < n; block += kColumns) {
+      const std::int64_t width = smaller(kColumns, n - block);
+      if (pack) pack_plain(packed_b, b + k0 * n + block, n, width, depth, std::int64_t{0}, width);
+      for (std::int64_t i = first; i < first + count; i += tile_rows) {
+        const std::int64_t rows = smaller(tile_rows, first + count - i);
+        if (pack) {
+          // Whole vectors are stored: the next step overwrites what lies after the rows of this step.
+          const std::int64_t whole = (rows - 1) / kLanes<T> * kLanes<T>;
+          const Lanes<T> lanes(rows - whole);
+          for (std::int64_t q = 0; q < depth; ++q) {
+            const T* from = a + (k0 + q) * m + i;
+            T* to = packed_a + q * rows;
+            for (std::int64_t r = 0; r < whole; r += kLanes<T>) store(to + r, load(from + r));
+            store(to + whole, load(from + whole, lanes));
+          }
+        }
+        for (std::int64_t j = 0; j < width; j += kPanel<T>) {
+          const std::int64_t columns = smaller(kPanel<T>, width - j);
+          Tile<T> t;
+          t.k = depth;
+          t.a = pack ? packed_a : a + k0 * m + i;
+          t.a_stride = pack ? rows : m;
+          t.b = pack ? packed_b + j * depth : b + k0 * n + j;
+          t.b_stride = pack ? panel_stride<T>(width, j) : n;
+          t.c = c + i * n + block + j;
+          t.c_stride = n;
+          t.bias = nullptr;
+          t.begin = Begin::zero;
+          t.add = add;
+          if (pack)
+            run_tile<T, false, false>(rows, columns, t);
+          else
+            run_tile<T, false, true>(rows, columns, t);
+        }
+      }
+    }
+    k0 += kTnRows;
+  } while (k0 < k);
+}
+
+/// Sums the columns in V vectors: independent chains of additions, each over the rows in ascending order.
+template <class T, int V>
+void scale_and_sum_columns(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T* sums, Lanes<T> lanes) {
+  constexpr std::int64_t kL = kLanes<T>;
+  Vec<T> sum[V] = {};
+  for (std::int64_t i = 0; i < m; ++i, dy += n) {
+    Vec<T> v[V];
+#pragma GCC unroll 4
+    for (int c = 0; c < V; ++c) v[c] = c + 1 < V ? load(dy + c * kL) : load(dy + c * kL, lanes);
+    if (derivative) {
+#pragma GCC unroll 4
+      for (int c = 0; c < V; ++c) {
+        v[c] *= c + 1 < V ? load(derivative + c * kL) : load(derivative + c * kL, lanes);
+        if (c + 1 < V)
+          store(dy + c * kL, v[c]);
+        else
+          store(dy + c * kL, v[c], lanes);
+      }
+      derivative += n;
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < V; ++c) sum[c] += v[c];
+  }
+  if (!sums) return;
+#pragma GCC unroll 4
+  for (int c = 0; c < V; ++c) {
+    if (c + 1 < V)
+      store(sums + c * kL, sum[c]);
+    else
+      store(sums + c * kL, sum[c], lanes);
+  }
+}
+
+template <class T>
+void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T* sums) {
+  constexpr std::int64_t kL = kLanes<T>;
+  for (std::int64_t j = 0; j < n; j += 4 * kL) {
+    const std::int64_t left = smaller(4 * kL, n - j), vectors = ceil_div(left, kL);
+    const Lanes<T> lanes(left - (vectors - 1) * kL);
+    const auto run = vectors == 1   ? scale_and_sum_columns<T, 1>
+                     : vectors == 2 ? scale_and_sum_columns<T, 2>
+                     : vectors == 3 ? scale_and_sum_columns<T, 3>
+                                    : scale_and_sum_columns<T, 4>;
+    run(m, n, dy + j, derivative ? derivative + j : nullptr, sums ? sums + j : nullptr, lanes);
+  }
+}
+
+}  // namespace
+
+static_assert(kTileRows <= kMostTileRows);
+
+template <class T>
+void strided_product(const StridedProduct<T>& p) {
+  if (p.m <= 0) return;
+  const std::int64_t tile_rows = ceil_div(p.m, ceil_div(p.m, kTileRows));
+  for (std::int64_t j = 0; j < p.n; j += kPanel<T>) {
+    const std::int64_t columns = smaller(kPanel<T>, p.n - j);
+    const bool whole = columns % kLanes<T> == 0;
+    // Rows above the triangle need no column of this panel.
+    const std::int64_t above = p.triangle == Triangle::lower_c && j > p.diagonal ? (j - p.diagonal) / tile_rows : 0;
+    for (std::int64_t i = above * tile_rows; i < p.m; i += tile_rows) {
+      const std::int64_t rows = smaller(tile_rows, p.m - i);
+      const std::int64_t begin = p.triangle == Triangle::upper_a && i > p.diagonal ? i - p.diagonal : 0;
+      const std::int64_t end = p.triangle == Triangle::lower_a ? smaller(p.k, i + rows + p.diagonal) : p.k;
+      Tile<T> t;
+      t.k = end - begin;
+      t.a = p.a_by_columns ? p.a + i + begin * p.a_stride : p.a + i * p.a_stride + begin;
+      t.a_stride = p.a_stride;
+      t.b = p.b + j + begin * p.b_stride;
+      t.b_stride = p.b_stride;
+      t.c = p.c + i * p.c_stride + j;
+      t.c_stride = p.c_stride;
+      t.bias = nullptr;
+      t.begin = Begin::zero;
+      t.add = p.add;
+      if (p.a_by_columns)
+        whole ? run_tile<T, false, false>(rows, columns, t) : run_tile<T, false, true>(rows, columns, t);
+      else
+        whole ? run_tile<T, true, false>(rows, columns, t) : run_tile<T, true, true>(rows, columns, t);
+    }
+  }
+}
+template void strided_product(const StridedProduct<float>&);
+template void strided_product(const StridedProduct<double>&);
+
+template <class T>
+const GemmKernels<T>& gemm_kernels() {
+  static constexpr GemmKernels<T> kKernels = {kPanel<T>, packed_size<T>, pack_plain<T>, pack_transposed<T>,
+                                              rows<T>,   few_columns<T>, tn<T>,         scale_and_sum<T>};
+  return kKernels;
+}
+template const GemmKernels<float>& gemm_kernels();
+template const GemmKernels<double>& gemm_kernels();
+
+}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

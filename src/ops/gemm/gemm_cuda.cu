@@ -1,0 +1,183 @@
+#include <cublasLt.h>
+
+#include <bit>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "ops/common/map_cuda.hpp"
+#include "gemm_kernels.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
+#include "lockstep/ops/gemm.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+constexpr std::size_t kWorkspace = kProductScratch;
+
+void check(cublasStatus_t status, const char* doing) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    throw Error(Fault::internal, join(doing, ": cuBLASLt status ", static_cast<int>(status)));
+}
+
+/// The library's name of a storage type.
+template <class T>
+constexpr cudaDataType_t kStorage = CUDA_R_32F;
+template <>
+constexpr cudaDataType_t kStorage<double> = CUDA_R_64F;
+template <>
+constexpr cudaDataType_t kStorage<bf16> = CUDA_R_16BF;
+template <>
+constexpr cudaDataType_t kStorage<f16> = CUDA_R_16F;
+
+/// The library's name of the arithmetic for an operand type.
+template <class T>
+cublasComputeType_t arithmetic() {
+  if (std::is_same_v<T, double>) return CUBLAS_COMPUTE_64F;
+  return std::is_same_v<T, float> && tf32_allowed() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+struct MatrixLayout {
+  cublasLtMatrixLayout_t handle = nullptr;
+  MatrixLayout(cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
+    check(cublasLtMatrixLayoutCreate(&handle, type, static_cast<std::uint64_t>(rows),
+                                     static_cast<std::uint64_t>(columns), rows),
+          "describing a matrix");
+  }
+  MatrixLayout(const MatrixLayout&) = delete;
+  ~MatrixLayout() { cublasLtMatrixLayoutDestroy(handle); }
+};
+
+/// The library's description of one product, and the algorithm for it.
+struct Plan {
+  cublasLtMatmulDesc_t product = nullptr;
+  MatrixLayout a, b, c;
+  cublasLtMatmulAlgo_t algorithm{};
+
+  Plan(cudaDataType_t type, std::int64_t a_rows, std::int64_t a_columns, std::int64_t b_rows, std::int64_t b_columns,
+       cudaDataType_t c_type, std::int64_t c_rows, std::int64_t c_columns)
+      : a(type, a_rows, a_columns), b(type, b_rows, b_columns), c(c_type, c_rows, c_columns) {}
+  ~Plan() { cublasLtMatmulDescDestroy(product); }
+  template <class V>
+  void set(cublasLtMatmulDescAttributes_t attribute, const V& value) {
+    check(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof value), "describing a product");
+  }
+};
+
+/// Everything that the choice of an algorithm depends on.
+using PlanKey = std::tuple<cudaDataType_t, cudaDataType_t, cublasComputeType_t, Product, std::int64_t, std::int64_t,
+                           std::int64_t, bool, std::uint32_t>;
+
+/// A library handle and its plans, for one device and one thread.
+class Library {
+ public:
+  Library() { check(cublasLtCreate(&handle_), "starting cuBLASLt"); }
+  Library(const Library&) = delete;
+  ~Library() { cublasLtDestroy(handle_); }
+  cublasLtHandle_t handle() const { return handle_; }
+
+  /// The library is column-major: it sees our c as its transpose (N, M), so our b is its first operand.
+  template <class T, class C>
+  Plan& plan(Product product, std::int64_t m, std::int64_t n, std::int64_t k, bool bias, std::uint32_t alignment) {
+    const cublasComputeType_t compute = arithmetic<T>();
+    auto [found, added] = plans_.try_emplace({kStorage<T>, kStorage<C>, compute, product, m, n, k, bias, alignment});
+    if (!added) return *found->second;
+    const bool turn_b = product == Product::nt, turn_a = product == Product::tn;
+    auto plan = std::make_unique<Plan>(kStorage<T>, turn_b ? k : n, turn_b ? n : k, turn_a ? m : k, turn_a ? k : m,
+                                       kStorage<C>, n, m);
+    check(cublasLtMatmulDescCreate(&plan->product, compute, kStorage<real_t<T>>), "describing a product");
+    plan->set(CUBLASLT_MATMUL_DESC_TRANSA, turn_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    plan->set(CUBLASLT_MATMUL_DESC_TRANSB, turn_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (bias) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&preference), "choosing an algorithm");
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), "choosing an algorithm");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kWorkspace});
+    // Partial sums are added in f32, not as halves.
+    if (sizeof(C) < sizeof(float))
+      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+             std::uint32_t{CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
+    cublasLtMatmulHeuristicResult_t best{};
+    int results = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle_, plan->product, plan->a.handle, plan->b.handle, plan->c.handle,
+                                       plan->c.handle, preference, 1, &best, &results);
+    cublasLtMatmulPreferenceDestroy(preference);
+    check(status, "choosing an algorithm");
+    require(results > 0, "multiplying matrices of ", m, " x ", k, " and ", k, " x ", n,
+            ": cuBLASLt has no algorithm for these shapes");
+    plan->algorithm = best.algo;
+    found->second = std::move(plan);
+    return *found->second;
+  }
+
+ private:
+  cublasLtHandle_t handle_ = nullptr;
+  std::map<PlanKey, std::unique_ptr<Plan>> plans_;
+};
+
+Library& library(Device device) {
+  thread_local std::vector<std::unique_ptr<Library>> libraries;
+  const auto index = static_cast<std::size_t>(device.index);
+  if (libraries.size() <= index) libraries.resize(index + 1);
+  if (!libraries[index]) libraries[index] = std::make_unique<Library>();
+  return *libraries[index];
+}
+
+/// c_mn = bias_n, for a product with inner extent 0.
+template <class C>
+struct Broadcast {
+  C* c;
+  const C* bias;
+  std::int64_t n;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    c[i] = bias[gpu::remainder(i, n)];
+  }
+};
+
+}  // namespace
+
+template <class T, class C>
+void product(const Stream& stream, Product product, std::int64_t m, std::int64_t n, std::int64_t k, C* c, const T* a,
+             const T* b, bool accumulate, const C* bias) {
+  if (m == 0 || n == 0) return;
+  if (k == 0) {
+    if (bias != nullptr)
+      gpu::map<C>(stream, m * n, false, Broadcast<C>{c, bias, n});
+    else if (!accumulate)
+      zero_bytes(stream, c, static_cast<std::size_t>(m * n) * sizeof(C));
+    return;
+  }
+  const auto address = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
+  const std::uintptr_t any = address(a) | address(b) | address(c) | 256;
+  const std::uint32_t alignment = std::uint32_t{1} << std::countr_zero(any);
+  Library& lib = library(stream.device());
+  Plan& plan = lib.plan<T, C>(product, m, n, k, bias != nullptr, alignment);
+  if (bias != nullptr) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  const real_t<T> one = 1, before = accumulate ? 1 : 0;
+  check(cublasLtMatmul(lib.handle(), plan.product, &one, b, plan.a.handle, a, plan.b.handle, &before, c, plan.c.handle,
+                       c, plan.c.handle, &plan.algorithm, gpu::scratch(stream, kWorkspace), kWorkspace,
+                       static_cast<cudaStream_t>(stream.native())),
+        "multiplying matrices");
+}
+
+#define INSTANTIATE(T, C)                                                                                         \
+  template void product(const Stream&, Product, std::int64_t, std::int64_t, std::int64_t, C*, const T*, const T*, \
+                        bool, const C*);
+INSTANTIATE(float, float)
+INSTANTIATE(double, double)
+INSTANTIATE(bf16, bf16)
+INSTANTIATE(bf16, float)
+INSTANTIATE(f16, f16)
+INSTANTIATE(f16, float)
+#undef INSTANTIATE
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,39 @@
+#pragma once
+#include <cstdint>
+
+#include "lockstep/base/real.hpp"
+#include "lockstep/ops/graph_attention.hpp"
+#include "ops/common/dispatch.hpp"
+
+namespace lockstep::ops::cpu {
+
+/// logits[place[i]] = heads[head_slot[i]] . tails[tail_slot[i]] for i < n, rows of k elements.
+template <class T>
+using PairDotsKernel = void (*)(std::int64_t n, std::int64_t k, T* logits, const std::int64_t* place, const T* heads,
+                                const std::int32_t* head_slot, const T* tails, const std::int32_t* tail_slot);
+
+LOCKSTEP_EACH_ISA(template <class T> PairDotsKernel<T> pair_dots_kernel();)
+
+template <class T>
+PairDotsKernel<T> active_pair_dots_kernel() {
+  return LOCKSTEP_ACTIVE(pair_dots_kernel<T>());
+}
+
+}  // namespace lockstep::ops::cpu
+
+namespace lockstep::ops::cuda {
+
+/// x = tanh(x + y) for rows of k elements.
+template <class T>
+void shift_tanh(const Stream& stream, std::int64_t rows, std::int64_t k, T* x, const T* y);
+
+/// logits[place[i]] = heads[head_slot[i]] . tails[tail_slot[i]], rows of k elements.
+template <class T>
+void pair_dots(const Stream& stream, std::int64_t k, real_t<T>* logits, const T* heads, const T* tails,
+               const RelationTriples& triples);
+
+template <class T>
+void attention_softmax(const Stream& stream, ParallelEdges parallel, const std::int64_t* row_ptr,
+                       const std::int64_t* edge_ptr, std::int64_t first, std::int64_t last, const T* logits, T* values);
+
+}  // namespace lockstep::ops::cuda

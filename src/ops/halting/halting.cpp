@@ -1,0 +1,110 @@
+#include "lockstep/ops/halting.hpp"
+
+#include <algorithm>
+
+#include "halting_kernels.hpp"
+#include "ops/common/on_gpu.hpp"
+
+namespace lockstep::ops {
+
+namespace {
+void check(const char* what, const Tensor& steps, const Tensor& halted) {
+  require(steps.shape().rank() == 1 && halted.shape() == steps.shape(), what, ": steps are ", steps.shape(),
+          ", halted ", halted.shape(), "; both must be one per sequence");
+}
+
+cuda::SequenceRows rows_of(const SequenceData& d) {
+  return {d.inputs.data<std::int32_t>(), d.labels.data<std::int32_t>(), d.identifiers.data<std::int32_t>()};
+}
+}  // namespace
+
+HaltingScore& HaltingScore::operator+=(const HaltingScore& o) {
+  count += o.count;
+  accuracy += o.accuracy;
+  exact += o.exact;
+  q_halt_accuracy += o.q_halt_accuracy;
+  steps += o.steps;
+  lm_loss += o.lm_loss;
+  q_halt_loss += o.q_halt_loss;
+  q_continue_loss += o.q_continue_loss;
+  return *this;
+}
+
+void begin_sequences(Stream& stream, const SequenceData& to, const Tensor& steps, const Tensor& halted,
+                     const SequenceData& from) {
+  check("begin_sequences", steps, halted);
+  const std::int64_t sequences = steps.size();
+  for (const SequenceData* d : {&to, &from})
+    require(d->inputs.shape().rank() == 2 && d->inputs.shape()[0] == sequences &&
+                d->inputs.shape() == to.inputs.shape() && d->labels.shape() == d->inputs.shape() &&
+                d->identifiers.shape() == steps.shape(),
+            "begin_sequences: of ", sequences, " sequences inputs are ", d->inputs.shape(), ", labels ",
+            d->labels.shape(), ", identifiers ", d->identifiers.shape(), "; these do not fit together");
+  const std::int64_t cells = to.inputs.columns();
+  if constexpr (kHasCuda) {
+    if (steps.device().is_cuda())
+      return cuda::begin_sequences(stream, sequences, cells, rows_of(to), steps.data<std::int32_t>(),
+                                   halted.data<std::int32_t>(), rows_of(from));
+  }
+  const cuda::SequenceRows target = rows_of(to), source = rows_of(from);
+  for (std::int64_t b = 0; b < sequences; ++b) {
+    if (halted.data<std::int32_t>()[b] == 0) continue;
+    std::copy_n(source.inputs + b * cells, cells, target.inputs + b * cells);
+    std::copy_n(source.labels + b * cells, cells, target.labels + b * cells);
+    target.identifiers[b] = source.identifiers[b];
+    steps.data<std::int32_t>()[b] = 0;
+  }
+}
+
+void halting_loss(Stream& stream, const Tensor& loss, const Tensor& dq, const Tensor& steps, const Tensor& halted,
+                  std::span<HaltingScore> metrics, const Segments& s, const HaltingRule& rule) {
+  check("halting_loss", steps, halted);
+  const std::int64_t sequences = steps.size();
+  const auto one_each = [&](std::size_t count) { return static_cast<std::int64_t>(count) == sequences; };
+  const Shape pairs{sequences, 2};
+  require(loss.size() == 1 && s.q.shape() == pairs && dq.shape() == pairs && (!s.next_q || s.next_q.shape() == pairs) &&
+              one_each(metrics.size()) && one_each(s.scores.size()) && one_each(s.least.size()),
+          "halting_loss: of ", sequences, " sequences q is ", s.q.shape(), ", dq ", dq.shape(), ", next_q ",
+          s.next_q.shape(), ", loss ", loss.shape(), ", metrics ", metrics.size(), ", scores ", s.scores.size(),
+          ", least ", s.least.size(), "; these do not fit together");
+  if (on_gpu(s.q, [&]<class T>() {
+        cuda::halting_loss<T>(stream, sequences, loss.data<real_t<T>>(), dq.data<real_t<T>>(),
+                              steps.data<std::int32_t>(), halted.data<std::int32_t>(), metrics.data(), s.q.data<T>(),
+                              s.next_q ? s.next_q.data<T>() : nullptr, s.scores.data(), s.least.data(), rule);
+      }))
+    return;
+  visit_float(s.q.dtype(), [&]<class T>() {
+    double total = 0;
+    for (std::int64_t b = 0; b < sequences; ++b) {
+      const auto at = static_cast<std::size_t>(b);
+      const SequenceScore& score = s.scores[at];
+      const T* q = s.q.data<T>() + 2 * b;
+      const double q_halt = q[0], q_continue = q[1];
+      const std::int32_t count = ++steps.data<std::int32_t>()[b];
+      const bool last = count >= rule.most_steps;
+      const bool stop =
+          rule.most_steps > 1 ? (last || q_halt > (rule.q_continue ? q_continue : 0)) && count >= s.least[at] : last;
+      halted.data<std::int32_t>()[b] = stop;
+      const BinaryLoss halt = binary_cross_entropy(q_halt, score.exact() ? 1 : 0);
+      BinaryLoss go_on{0, 0};
+      if (s.next_q) {
+        const T* next = s.next_q.data<T>() + 2 * b;
+        go_on = binary_cross_entropy(q_continue, logistic(last ? next[0] : std::max(next[0], next[1])));
+      }
+      total += score.loss + 0.5 * (halt.loss + go_on.loss);
+      dq.data<T>()[2 * b] = static_cast<T>(0.5 * halt.derivative);
+      dq.data<T>()[2 * b + 1] = static_cast<T>(0.5 * go_on.derivative);
+      HaltingScore& f = metrics[at];
+      f = {.lm_loss = score.loss, .q_halt_loss = halt.loss, .q_continue_loss = go_on.loss};
+      if (!stop || score.labelled == 0) continue;
+      f.count = 1;
+      f.accuracy = static_cast<double>(score.correct) / static_cast<double>(score.labelled);
+      f.exact = score.exact();
+      f.q_halt_accuracy = (q_halt >= 0) == score.exact();
+      f.steps = count;
+    }
+    *loss.data<T>() = static_cast<T>(total);
+  });
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,74 @@
+#pragma once
+#include <cstdint>
+
+#include "ops/common/dispatch.hpp"
+#include "lockstep/ops/hyper_connections.hpp"
+
+namespace lockstep::ops::cpu {
+
+/// How raw products become gates. The columns of maps are Hpre, Hpost, Hres.
+template <class T>
+struct HyperGates {
+  std::int64_t streams, steps;
+  T alpha[3];
+  const T* bias[3];
+};
+
+/// Serial kernels on N tokens of n streams of C channels.
+template <class T>
+struct HyperKernels {
+  /// scale_i = 1 / sqrt(mean_c x_ic^2 + eps); raw_ik *= scale_i; maps from raw.
+  void (*maps)(std::int64_t tokens, std::int64_t width, T* maps, T* raw, T* scale, const T* x, T eps,
+               const HyperGates<T>& gates);
+  /// dmaps becomes the gradient of W r. The gradients of alpha pre, post, res and of all biases are added to sums (3 +
+  /// maps).
+  void (*maps_gradient)(std::int64_t tokens, T* dmaps, T* sums, const T* raw, const HyperGates<T>& gates);
+  /// dx_ic -= x_ic scale_i^2 sum_k(dmaps_ik raw_ik) / width (unless dx is null), then dmaps_ik *= scale_i.
+  void (*scale_gradient)(std::int64_t tokens, std::int64_t width, std::int64_t maps, T* dx, T* dmaps, const T* raw,
+                         const T* scale, const T* x);
+  /// out_m = sum_s h_ms in_s, m < targets, s < sources, on rows of (streams, C). The coefficient of (m, s) of a token
+  /// is at maps[m * by_target + s * by_source]. Adds to out if `add`.
+  void (*mix)(std::int64_t tokens, std::int64_t channels, std::int64_t targets, std::int64_t sources, T* out,
+              const T* in, const T* maps, std::int64_t maps_stride, std::int64_t by_target, std::int64_t by_source,
+              bool add);
+  /// dmaps[m * sources + s] += a_m . b_s
+  void (*products)(std::int64_t tokens, std::int64_t channels, std::int64_t targets, std::int64_t sources, T* dmaps,
+                   std::int64_t maps_stride, const T* a, const T* b);
+};
+
+LOCKSTEP_EACH_ISA(template <class T> const HyperKernels<T>& hyper_kernels();)
+
+template <class T>
+const HyperKernels<T>& active_hyper_kernels() {
+  return LOCKSTEP_ACTIVE(hyper_kernels<T>());
+}
+
+}  // namespace lockstep::ops::cpu
+
+namespace lockstep::ops::cuda {
+
+/// The ops of ops/hyper_connections.hpp on N tokens of n streams, width = n C. Pointers may be null where the targets
+/// may be empty. dx of the maps, and dmaps of read and write, are added to. Maps and values kept for them have type
+/// real_t<T>: their sums of 1 would not survive rounding to halves.
+template <class T>
+void hyper_maps_forward(const Stream& stream, real_t<T>* maps, real_t<T>* raw, real_t<T>* scale, const T* x,
+                        std::int64_t tokens, std::int64_t width, const HyperConnection& h);
+template <class T>
+void hyper_maps_backward(const Stream& stream, T* dx, const HyperConnectionGradients& gradients, real_t<T>* dmaps,
+                         const real_t<T>* raw, const real_t<T>* scale, const T* x, std::int64_t tokens,
+                         std::int64_t width, const HyperConnection& h);
+template <class T>
+void hyper_read_forward(const Stream& stream, T* u, const T* x, const real_t<T>* maps, std::int64_t tokens,
+                        std::int64_t channels, std::int64_t n);
+template <class T>
+void hyper_read_backward(const Stream& stream, T* dx, bool accumulate, real_t<T>* dmaps, const T* du, const T* x,
+                         const real_t<T>* maps, std::int64_t tokens, std::int64_t channels, std::int64_t n);
+template <class T>
+void hyper_write_forward(const Stream& stream, T* out, const T* x, const real_t<T>* maps, const T* y,
+                         std::int64_t tokens, std::int64_t channels, std::int64_t n);
+template <class T>
+void hyper_write_backward(const Stream& stream, T* dx, bool accumulate_dx, real_t<T>* dmaps, T* dy, bool accumulate_dy,
+                          const T* dout, const T* x, const real_t<T>* maps, const T* y, std::int64_t tokens,
+                          std::int64_t channels, std::int64_t n);
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,75 @@
+#include "lockstep/ops/layernorm.hpp"
+
+#include <algorithm>
+
+#include "ops/gemm/gemm_kernels.hpp"
+#include "layernorm_kernels.hpp"
+#include "lockstep/ops/gemm.hpp"
+#include "ops/common/on_gpu.hpp"
+
+namespace lockstep::ops {
+
+namespace {
+void check(const char* what, const Tensor& x, const Tensor& y, const Tensor& vector) {
+  require(y.shape() == x.shape(), what, ": x is ", x.shape(), ", so the other rows must be too, not ", y.shape());
+  require(vector.shape() == Shape{x.columns()}, what, ": x is ", x.shape(), ", so gamma and beta must be (",
+          x.columns(), "), not ", vector.shape());
+}
+}  // namespace
+
+void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
+                       const Tensor& gamma, const Tensor& beta, double eps) {
+  check("layernorm", x, y, gamma);
+  check("layernorm", x, y, beta);
+  require(!mean == !rstd && (!mean || (mean.size() == x.rows() && rstd.size() == x.rows())), "layernorm: x is ",
+          x.shape(), ", so mean and rstd must have ", x.rows(), " elements each");
+  if (on_gpu(x, [&]<class T>() {
+        using R = real_t<T>;
+        cuda::layernorm_forward<T>(stream, x.rows(), x.columns(), y.data<T>(), mean ? mean.data<R>() : nullptr,
+                                   rstd ? rstd.data<R>() : nullptr, x.data<T>(), gamma.data<T>(), beta.data<T>(),
+                                   static_cast<R>(eps));
+      }))
+    return;
+  visit_float(x.dtype(), [&]<class T>() {
+    cpu::active_layernorm_kernels<T>().forward(x.rows(), x.columns(), y.data<T>(), mean ? mean.data<T>() : nullptr,
+                                               rstd ? rstd.data<T>() : nullptr, x.data<T>(), gamma.data<T>(),
+                                               beta.data<T>(), static_cast<T>(eps));
+  });
+}
+
+void layernorm_backward(Stream& stream, Target dx, Target dgamma, Target dbeta, const Tensor& dy, const Tensor& x,
+                        const Tensor& mean, const Tensor& rstd, const Tensor& gamma) {
+  check("layernorm backward", x, dy, gamma);
+  require(!dx || dx.tensor.shape() == x.shape(), "layernorm backward: x is ", x.shape(), ", so dx must be too, not ",
+          dx.tensor.shape());
+  require(!dgamma == !dbeta, "layernorm backward: dgamma and dbeta must be both present or both empty");
+  const std::int64_t rows = x.rows(), columns = x.columns();
+  if (on_gpu(x, [&]<class T>() {
+        using R = real_t<T>;
+        cuda::layernorm_backward<T>(stream, rows, columns, dx ? dx.tensor.data<T>() : nullptr, dx.accumulate,
+                                    dgamma ? dgamma.tensor.data<R>() : nullptr, dgamma.accumulate,
+                                    dbeta ? dbeta.tensor.data<R>() : nullptr, dbeta.accumulate, dy.data<T>(),
+                                    x.data<T>(), mean.data<R>(), rstd.data<R>(), gamma.data<T>());
+      }))
+    return;
+  visit_float(x.dtype(), [&]<class T>() {
+    T* sums = dgamma ? static_cast<T*>(cpu::thread_scratch(cpu::Scratch::partial,
+                                                           2 * static_cast<std::size_t>(columns) * sizeof(T)))
+                     : nullptr;
+    for (const Target* t : {&dgamma, &dbeta})
+      if (*t && !t->accumulate) std::fill_n(t->tensor.template data<T>(), columns, T{});
+    for (std::int64_t first = 0; first < rows; first += kTnRows) {
+      if (sums) std::fill_n(sums, 2 * columns, T{});
+      const std::int64_t at = first * columns;
+      cpu::active_layernorm_kernels<T>().backward(
+          std::min(kTnRows, rows - first), columns, dx ? dx.tensor.data<T>() + at : nullptr, dx.accumulate, sums,
+          dy.data<T>() + at, x.data<T>() + at, mean.data<T>() + first, rstd.data<T>() + first, gamma.data<T>());
+      for (std::int64_t c = 0; sums && c < columns; ++c) {
+        dgamma.tensor.data<T>()[c] += sums[c];
+        dbeta.tensor.data<T>()[c] += sums[columns + c];
+      }
+    }
+  });
+}
+
+}  // namespace lockstep::ops

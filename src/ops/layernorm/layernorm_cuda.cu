@@ -1,0 +1,211 @@
+#include <algorithm>
+
+#include "ops/common/column_sums_cuda.hpp"
+#include "layernorm_kernels.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+using gpu::kWarp;
+
+/// Warps of a block, one row each.
+constexpr int kRowsPerBlock = 8;
+/// Elements of a row that a lane can hold in registers: rows of up to 1024 columns (512 in f64). Longer rows are read
+/// again, from the caches.
+template <class T>
+constexpr int most_per_lane() {
+  return sizeof(T) == 8 ? 16 : 32;
+}
+
+/// A row as a warp sees it: lane l has columns l, l + 32, ... With kHeld > 0 a lane holds kHeld of them in registers.
+template <class T, int kHeld>
+class Row {
+ public:
+  using R = real_t<T>;
+  __device__ Row(const T* x, std::int64_t columns, int lane) : x_(x), columns_(columns), lane_(lane) {
+    if constexpr (kHeld > 0) {
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) values_[i] = i * kWarp + lane < columns ? gpu::load(x + i * kWarp + lane) : R{0};
+    }
+  }
+  /// Calls f(column, value, i); i counts this lane's columns.
+  template <class F>
+  __device__ void each(const F& f) const {
+    if constexpr (kHeld > 0) {
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i)
+        if (i * kWarp + lane_ < columns_) f(std::int64_t{i * kWarp + lane_}, values_[i], i);
+    } else {
+      int i = 0;
+      for (std::int64_t c = lane_; c < columns_; c += kWarp) f(c, gpu::load(x_ + c), i++);
+    }
+  }
+
+  __device__ R value(int i) const { return values_[i]; }
+
+ private:
+  const T* x_;
+  std::int64_t columns_;
+  int lane_;
+  R values_[kHeld > 0 ? kHeld : 1];
+};
+
+/// One warp per row, read once; the variance is that of centred values. Memory bound: reads x, writes y.
+template <class T, int kHeld>
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+    layernorm_forward_kernel(std::int64_t rows, std::int64_t columns, T* y, real_t<T>* __restrict__ mean,
+                             real_t<T>* __restrict__ rstd, const T* x, const T* __restrict__ gamma,
+                             const T* __restrict__ beta, real_t<T> eps) {
+  using R = real_t<T>;
+  const std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y;
+  if (row >= rows) return;
+  const int lane = static_cast<int>(threadIdx.x);
+  const Row<T, kHeld> values(x + row * columns, columns, lane);
+  const R count = static_cast<R>(columns);
+  R sum = 0, squares = 0;
+  values.each([&](std::int64_t, R v, int) { sum += v; });
+  const R m = gpu::warp_reduce(sum) / count;
+  values.each([&](std::int64_t, R v, int) { squares += (v - m) * (v - m); });
+  const R s = 1 / std::sqrt(gpu::warp_reduce(squares) / count + eps);
+  T* to = y + row * columns;
+  values.each(
+      [&](std::int64_t c, R v, int) { gpu::store(to + c, (v - m) * s * gpu::load(gamma + c) + gpu::load(beta + c)); });
+  if (mean != nullptr && lane == 0) {
+    mean[row] = m;
+    rstd[row] = s;
+  }
+}
+
+/// One warp per row, row after row, so that the sums for gamma and beta stay in registers until the end; partials
+/// (blocks, 2, C) receives those of each block. dx or partials may be null. Memory bound: reads x and dy, writes dx.
+template <class T, int kHeld>
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+    layernorm_backward_kernel(std::int64_t rows, std::int64_t columns, T* dx, bool accumulate,
+                              real_t<T>* __restrict__ partials, const T* dy, const T* __restrict__ x,
+                              const real_t<T>* __restrict__ mean, const real_t<T>* __restrict__ rstd,
+                              const T* __restrict__ gamma) {
+  using R = real_t<T>;
+  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const R count = static_cast<R>(columns);
+  R dgamma[kHeld > 0 ? kHeld : 1] = {}, dbeta[kHeld > 0 ? kHeld : 1] = {};
+  for (std::int64_t row = std::int64_t{blockIdx.x} * kRowsPerBlock + warp; row < rows;
+       row += std::int64_t{gridDim.x} * kRowsPerBlock) {
+    const Row<T, kHeld> values(x + row * columns, columns, lane), slopes(dy + row * columns, columns, lane);
+    const R m = mean[row], s = rstd[row];
+    R sum_a = 0, sum_ah = 0;
+    const T* d = dy + row * columns;
+    const auto slope = [&](std::int64_t c, int i) {
+      if constexpr (kHeld > 0)
+        return slopes.value(i);
+      else
+        return gpu::load(d + c);
+    };
+    values.each([&](std::int64_t c, R v, int i) {
+      const R h = (v - m) * s, g = slope(c, i), a = g * gpu::load(gamma + c);
+      sum_a += a;
+      sum_ah += a * h;
+      if constexpr (kHeld > 0) {
+        dgamma[i] += g * h;
+        dbeta[i] += g;
+      }
+    });
+    if (dx == nullptr) continue;
+    const R mean_a = gpu::warp_reduce(sum_a) / count, mean_ah = gpu::warp_reduce(sum_ah) / count;
+    T* to = dx + row * columns;
+    values.each([&](std::int64_t c, R v, int i) {
+      gpu::store(to + c, s * (slope(c, i) * gpu::load(gamma + c) - mean_a - (v - m) * s * mean_ah), accumulate);
+    });
+  }
+  if constexpr (kHeld > 0) {
+    if (partials == nullptr) return;
+    __shared__ R sm_sums[2][kHeld * kWarp];
+    for (int w = 0; w < kRowsPerBlock; ++w) {  // one warp after another, in a fixed order
+      if (w == warp) {
+#pragma unroll
+        for (int i = 0; i < kHeld; ++i) {
+          const int c = i * kWarp + lane;
+          sm_sums[0][c] = w == 0 ? dgamma[i] : sm_sums[0][c] + dgamma[i];
+          sm_sums[1][c] = w == 0 ? dbeta[i] : sm_sums[1][c] + dbeta[i];
+        }
+      }
+      __syncthreads();
+    }
+    // mutant-equivalent: an element computed twice gets the same value
+    for (std::int64_t c = warp * kWarp + lane; c < columns; c += kWarp * kRowsPerBlock)
+      for (int k = 0; k < 2; ++k) partials[(std::int64_t{blockIdx.x} * 2 + k) * columns + c] = sm_sums[k][c];
+  }
+}
+
+/// The sums for gamma and beta of rows that are too long for registers.
+template <class T>
+struct LongRows {
+  const T *dy, *x;
+  const real_t<T>*mean, *rstd;
+  std::int64_t columns;
+  __device__ void add(std::int64_t row, std::int64_t c, real_t<T> (&sum)[2]) const {
+    const real_t<T> d = gpu::load(dy + row * columns + c);
+    sum[0] += d * (gpu::load(x + row * columns + c) - mean[row]) * rstd[row];
+    sum[1] += d;
+  }
+};
+
+/// Calls f.template operator()<kHeld>().
+template <class T, class F>
+void visit_held(std::int64_t columns, const F& f) {
+  const std::int64_t per_lane = gpu::ceil_div<std::int64_t>(columns, kWarp);
+  if (per_lane > most_per_lane<T>()) return f.template operator()<0>();
+  if constexpr (most_per_lane<T>() == 32) {
+    if (per_lane > 16) return f.template operator()<32>();
+  }
+  if (per_lane > 8) return f.template operator()<16>();
+  if (per_lane > 4) return f.template operator()<8>();
+  if (per_lane > 2) return f.template operator()<4>();
+  f.template operator()<2>();
+}
+
+}  // namespace
+
+template <class T>
+void layernorm_forward(const Stream& stream, std::int64_t n, std::int64_t c, T* y, real_t<T>* mean, real_t<T>* rstd,
+                       const T* x, const T* gamma, const T* beta, real_t<T> eps) {
+  if (n == 0) return;
+  const gpu::Grid grid{.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(n, kRowsPerBlock)),
+                       .block = dim3(kWarp, kRowsPerBlock)};
+  visit_held<T>(c, [&]<int kHeld>() {
+    gpu::launch(stream, grid, layernorm_forward_kernel<T, kHeld>, n, c, y, mean, rstd, x, gamma, beta, eps);
+  });
+}
+
+template <class T>
+void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T* dx, bool accumulate, real_t<T>* dgamma,
+                        bool add_gamma, real_t<T>* dbeta, bool add_beta, const T* dy, const T* x, const real_t<T>* mean,
+                        const real_t<T>* rstd, const T* gamma) {
+  using R = real_t<T>;
+  const gpu::ColumnSums<R, 2> sums{{dgamma, dbeta}, {add_gamma, add_beta}};
+  const std::int64_t blocks =
+      std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(n, kRowsPerBlock), 1, gpu::kManyBlocks);
+  const gpu::Grid grid{.grid = static_cast<unsigned>(blocks), .block = dim3(kWarp, kRowsPerBlock)};
+  visit_held<T>(c, [&]<int kHeld>() {
+    R* partials = nullptr;
+    if (kHeld > 0 && dgamma != nullptr)
+      partials = reinterpret_cast<R*>(gpu::scratch(stream, static_cast<std::size_t>(blocks * 2 * c) * sizeof(R)));
+    if (dx != nullptr || partials != nullptr)
+      gpu::launch(stream, grid, layernorm_backward_kernel<T, kHeld>, n, c, dx, accumulate, partials, dy, x, mean, rstd,
+                  gamma);
+    if (partials != nullptr)
+      gpu::add_partials(stream, blocks, c, sums, partials, 2 * c);
+    else if (dgamma != nullptr)
+      gpu::column_sums(stream, n, c, sums, LongRows<T>{dy, x, mean, rstd, c});
+  });
+}
+
+#define INSTANTIATE(T)                                                                                                \
+  template void layernorm_forward(const Stream&, std::int64_t, std::int64_t, T*, real_t<T>*, real_t<T>*, const T*,    \
+                                  const T*, const T*, real_t<T>);                                                     \
+  template void layernorm_backward(const Stream&, std::int64_t, std::int64_t, T*, bool, real_t<T>*, bool, real_t<T>*, \
+                                   bool, const T*, const T*, const real_t<T>*, const real_t<T>*, const T*);
+LOCKSTEP_EACH_STORAGE(INSTANTIATE)
+#undef INSTANTIATE
+
+}  // namespace lockstep::ops::cuda

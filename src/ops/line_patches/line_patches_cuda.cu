@@ -1,0 +1,308 @@
+#include <algorithm>
+
+#include "ops/common/column_sums_cuda.hpp"
+#include "line_patches_kernels.hpp"
+#include "lockstep/base/rasteriser.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+using gpu::kWarp;
+
+constexpr int kComponents = 3;
+constexpr int kThreads = 256;
+/// Columns that a block of the backward sums, and how many terms it adds to them at once.
+constexpr int kColumns = 64, kLanes = kThreads / kColumns;
+
+/// A picture's colours in the form that the sums need: the paper, and the differences of line and outside from it.
+template <class T>
+struct Palette {
+  T paper[kComponents], difference[2][kComponents];
+};
+
+/// One thread per picture.
+template <class T>
+__global__ void palette_kernel(std::int64_t pictures, Palette<T>* palettes, const double* __restrict__ colours) {
+  const std::int64_t n = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (n >= pictures) return;
+  const double* all = colours + n * 3 * kComponents;
+  for (int c = 0; c < kComponents; ++c) {
+    palettes[n].paper[c] = static_cast<T>(all[c]);
+    for (int k = 0; k < 2; ++k) palettes[n].difference[k][c] = static_cast<T>(all[(k + 1) * kComponents + c] - all[c]);
+  }
+}
+
+/// The pictures in device memory.
+template <class T>
+struct Pictures {
+  LinePatches s;
+  const std::uint32_t *line, *outside;  ///< outside may be null
+  const Palette<T>* palettes;
+  /// The colour (0, 1 or 2) of pixel (i, j) of a patch.
+  __device__ int colour(std::int64_t n, std::int64_t token, int i, int j) const {
+    const int size = static_cast<int>(s.size), words = line_plot::words_per_row(size);
+    const auto x = static_cast<int>(token % s.side * s.patch) + j, y = static_cast<int>(token / s.side * s.patch) + i;
+    const std::int64_t first = n * size * words;
+    if (line_plot::pixel(line + first, size, x, y)) return 1;
+    return outside != nullptr && line_plot::pixel(outside + first, size, x, y) ? 2 : 0;
+  }
+};
+
+/// Appends the values of the threads of a block with `mine` to a list in shared memory, in the order of the threads.
+/// Returns the new length. All threads must call it.
+__device__ int append(int* sm_list, int length, bool mine, int value) {
+  __shared__ int sm_counts[kThreads / kWarp];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const unsigned found = __ballot_sync(gpu::kWholeWarp, mine);
+  if (lane == 0) sm_counts[warp] = __popc(found);
+  __syncthreads();
+  int at = length;
+  for (int w = 0; w < static_cast<int>(blockDim.x) / kWarp; ++w) {
+    if (w < warp) at += sm_counts[w];
+    length += sm_counts[w];
+  }
+  if (mine) sm_list[at + __popc(found & ((1u << lane) - 1))] = value;
+  __syncthreads();
+  return length;
+}
+
+/// Calls f.put(column, row, f.get(row, column)) for all elements, in tiles of 32 x 32 through shared memory so that
+/// both sides access whole cache lines.
+template <class T, class F>
+__global__ void __launch_bounds__(kWarp * 8) transpose_kernel(std::int64_t rows, std::int64_t columns, F f) {
+  __shared__ T sm_tile[kWarp][kWarp + 1];
+  const std::int64_t column = std::int64_t{blockIdx.x} * kWarp, row = std::int64_t{blockIdx.y} * kWarp;
+  for (int r = static_cast<int>(threadIdx.y); r < kWarp; r += 8)
+    // mutant-equivalent: elements beyond a row's end are not stored
+    if (row + r < rows && column + threadIdx.x < columns)
+      sm_tile[r][threadIdx.x] = f.get(row + r, column + threadIdx.x);
+  __syncthreads();
+  for (int c = static_cast<int>(threadIdx.y); c < kWarp; c += 8)
+    if (column + c < columns && row + threadIdx.x < rows) f.put(column + c, row + threadIdx.x, sm_tile[threadIdx.x][c]);
+}
+template <class T, class F>
+void transpose(const Stream& stream, std::int64_t rows, std::int64_t columns, const F& f) {
+  const auto tiles = [](std::int64_t n) { return static_cast<unsigned>(gpu::ceil_div<std::int64_t>(n, kWarp)); };
+  gpu::launch(stream, {.grid = dim3(tiles(columns), tiles(rows)), .block = dim3(kWarp, 8)}, transpose_kernel<T, F>,
+              rows, columns, f);
+}
+
+/// Transposes the weight (D, 3 P^2) to rows (3 P^2, D).
+template <class T>
+struct WeightRows {
+  real_t<T>* to;
+  const T* from;
+  std::int64_t d, r;
+  __device__ real_t<T> get(std::int64_t row, std::int64_t column) const { return gpu::load(from + row * r + column); }
+  __device__ void put(std::int64_t row, std::int64_t column, real_t<T> value) const { to[row * d + column] = value; }
+};
+
+/// Sums each component over the pixels of a patch, from which the embedding of an empty patch is computed.
+template <class T>
+struct ComponentSums {
+  const T* rows;
+  std::int64_t pixels, width;
+  __device__ void add(std::int64_t pixel, std::int64_t column, T (&sum)[kComponents]) const {
+#pragma unroll
+    for (int c = 0; c < kComponents; ++c) sum[c] += rows[(c * pixels + pixel) * width + column];
+  }
+};
+
+/// One block per patch lists the pixels that are not paper; then each thread adds their rows in its column. Writes y;
+/// the rows stay in the second-level cache.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    line_patches_forward_kernel(Pictures<real_t<T>> pictures, T* __restrict__ y, const real_t<T>* __restrict__ rows,
+                                const real_t<T>* __restrict__ sums, const T* __restrict__ bias) {
+  using R = real_t<T>;
+  int* sm_list = reinterpret_cast<int*>(sm_bytes);
+  const LinePatches& s = pictures.s;
+  const std::int64_t n = blockIdx.x / s.tokens(), token = blockIdx.x % s.tokens();
+  const auto pixels = static_cast<int>(s.pixels()), patch = static_cast<int>(s.patch);
+  int length = 0;
+  for (int first = 0; first < pixels; first += static_cast<int>(blockDim.x)) {
+    const int pixel = first + static_cast<int>(threadIdx.x);
+    const int colour = pixel < pixels ? pictures.colour(n, token, pixel / patch, pixel % patch) : 0;
+    length = append(sm_list, length, colour != 0, 2 * pixel + colour - 1);
+  }
+  const Palette<R> palette = pictures.palettes[n];
+  for (std::int64_t d = threadIdx.x; d < s.width; d += blockDim.x) {
+    R sum = gpu::load(bias + d);
+    for (int c = 0; c < kComponents; ++c) sum += palette.paper[c] * sums[c * s.width + d];
+    for (int i = 0; i < length; ++i) {
+      const int pixel = sm_list[i] / 2;
+      const bool outside = sm_list[i] % 2 != 0;
+#pragma unroll
+      for (int c = 0; c < kComponents; ++c) {
+        const R factor = outside ? palette.difference[1][c] : palette.difference[0][c];
+        if (factor != 0) sum += factor * rows[(c * pixels + pixel) * s.width + d];
+      }
+    }
+    gpu::store(y + blockIdx.x * s.width + d, sum);
+  }
+}
+
+/// One block per pixel of a patch, 64 columns and chunk of all patches. It finds the patches where this pixel is not
+/// paper and adds their gradients, four at a time in separate sums. partials (chunks, 3 P^2, D).
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    line_patches_backward_kernel(Pictures<real_t<T>> pictures, real_t<T>* __restrict__ partials,
+                                 const T* __restrict__ dy) {
+  using R = real_t<T>;
+  __shared__ int sm_list[kThreads];
+  __shared__ R sm_sums[kComponents][kLanes][kColumns];
+  const LinePatches& s = pictures.s;
+  const int pixel = static_cast<int>(blockIdx.x), patch = static_cast<int>(s.patch);
+  // mutant-equivalent: another thread or block does the same work
+  const int column = static_cast<int>(threadIdx.x) % kColumns, lane = static_cast<int>(threadIdx.x) / kColumns;
+  const std::int64_t d = std::int64_t{blockIdx.z} * kColumns + column, all = s.pictures * s.tokens();
+  const std::int64_t begin = all * blockIdx.y / gridDim.y, end = all * (blockIdx.y + 1) / gridDim.y;
+  R sum[kComponents] = {};
+  for (std::int64_t first = begin; first < end; first += kThreads) {
+    const std::int64_t mine = first + threadIdx.x;
+    const int colour =
+        mine < end ? pictures.colour(mine / s.tokens(), mine % s.tokens(), pixel / patch, pixel % patch) : 0;
+    const int length = append(sm_list, 0, colour != 0, 2 * static_cast<int>(threadIdx.x) + colour - 1);
+    for (int i = lane; i < length && d < s.width; i += kLanes) {
+      const std::int64_t which = first + sm_list[i] / 2;
+      const Palette<R>& palette = pictures.palettes[which / s.tokens()];
+      const R* factor = palette.difference[sm_list[i] % 2];
+      const R g = gpu::load(dy + which * s.width + d);
+#pragma unroll
+      for (int c = 0; c < kComponents; ++c) sum[c] += factor[c] * g;
+    }
+    __syncthreads();  // the list is no longer in use
+  }
+#pragma unroll
+  for (int c = 0; c < kComponents; ++c) sm_sums[c][lane][column] = sum[c];
+  __syncthreads();
+  if (lane != 0 || d >= s.width) return;
+  for (int c = 0; c < kComponents; ++c) {
+    R total = 0;
+    for (int l = 0; l < kLanes; ++l) total += sm_sums[c][l][column];
+    partials[((blockIdx.y * std::int64_t{kComponents} + c) * s.pixels() + pixel) * s.width + d] = total;
+  }
+}
+
+/// Sums of dy over all patches, unweighted and times each component of the paper.
+template <class T>
+struct PaperSums {
+  const T* dy;
+  const Palette<real_t<T>>* palettes;
+  std::int64_t tokens, width;
+  __device__ void add(std::int64_t row, std::int64_t column, real_t<T> (&sum)[1 + kComponents]) const {
+    const real_t<T> g = gpu::load(dy + row * width + column);
+    const Palette<real_t<T>>& palette = palettes[row / tokens];
+    sum[0] += g;
+#pragma unroll
+    for (int c = 0; c < kComponents; ++c) sum[1 + c] += palette.paper[c] * g;
+  }
+};
+
+/// dweight (D, 3 P^2) += the sums over chunks and over the paper.
+template <class T>
+struct AddGradient {
+  T* dweight;
+  const T *partials, *paper;
+  std::int64_t chunks, rows, pixels, width;
+  __device__ T get(std::int64_t row, std::int64_t column) const {
+    T sum = paper[row / pixels * width + column];
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) sum += partials[(chunk * rows + row) * width + column];
+    return sum;
+  }
+  __device__ void put(std::int64_t row, std::int64_t column, T value) const { dweight[row * rows + column] += value; }
+};
+
+/// The layout of the pictures in scratch memory, and their transfer: each word crosses the bus once.
+template <class T>
+struct Plan {
+  gpu::ScratchPlan plan;
+  gpu::ScratchPlan::Piece<std::uint32_t> line, outside;
+  gpu::ScratchPlan::Piece<double> colours;
+  gpu::ScratchPlan::Piece<Palette<T>> palettes;
+  std::int64_t words;
+  explicit Plan(const LinePatches& s, const LinePictures& pictures)
+      : words(pictures.count * line_plot::mask_words(static_cast<int>(s.size))) {
+    line = plan.add<std::uint32_t>(words);
+    outside = plan.add<std::uint32_t>(pictures.outside != nullptr ? words : 0);
+    colours = plan.add<double>(pictures.count * 3 * kComponents);
+    palettes = plan.add<Palette<T>>(pictures.count);
+  }
+  Pictures<T> bring(const Stream& stream, std::byte* memory, const LinePatches& s, const LinePictures& pictures) const {
+    const std::size_t bytes = static_cast<std::size_t>(words) * sizeof(std::uint32_t);
+    copy_bytes(stream, line.in(memory), pictures.line, bytes);
+    if (pictures.outside != nullptr) copy_bytes(stream, outside.in(memory), pictures.outside, bytes);
+    copy_bytes(stream, colours.in(memory), pictures.colours,
+               static_cast<std::size_t>(pictures.count * 3 * kComponents) * sizeof(double));
+    gpu::launch(stream, gpu::grid_for(pictures.count), palette_kernel<T>, pictures.count, palettes.in(memory),
+                colours.in(memory));
+    return {s, line.in(memory), pictures.outside != nullptr ? outside.in(memory) : nullptr, palettes.in(memory)};
+  }
+};
+
+}  // namespace
+
+template <class T>
+void line_patches_forward(const Stream& stream, const LinePatches& s, T* y, const LinePictures& pictures,
+                          const T* weight, const T* bias) {
+  if (s.pictures * s.tokens() * s.width == 0) return;
+  using R = real_t<T>;
+  const std::int64_t rows = kComponents * s.pixels();
+  Plan<R> plan(s, pictures);
+  const auto transposed = plan.plan.template add<R>(rows * s.width),
+             sums = plan.plan.template add<R>(kComponents * s.width);
+  const auto partial = plan.plan.template add<std::byte>(
+      static_cast<std::int64_t>(gpu::column_sums_bytes<R, kComponents>(s.pixels(), s.width)));
+  std::byte* memory = gpu::scratch(stream, plan.plan.size_bytes());
+  const Pictures<R> there = plan.bring(stream, memory, s, pictures);
+  transpose<R>(stream, s.width, rows, WeightRows<T>{transposed.in(memory), weight, s.width, rows});
+  R* sum = sums.in(memory);
+  gpu::column_sums(stream, s.pixels(), s.width,
+                   gpu::ColumnSums<R, kComponents>{{sum, sum + s.width, sum + 2 * s.width}, {}},
+                   ComponentSums<R>{transposed.in(memory), s.pixels(), s.width}, partial.in(memory));
+  const std::int64_t threads =
+      std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(s.width, kWarp) * kWarp, 2 * kWarp, kThreads);
+  gpu::launch(stream,
+              {.grid = static_cast<unsigned>(s.pictures * s.tokens()),
+               .block = static_cast<unsigned>(threads),
+               .shared_bytes = static_cast<std::size_t>(s.pixels()) * sizeof(int)},
+              line_patches_forward_kernel<T>, there, y, transposed.in(memory), sum, bias);
+}
+
+template <class T>
+void line_patches_backward(const Stream& stream, const LinePatches& s, real_t<T>* dweight, real_t<T>* dbias,
+                           const T* dy, const LinePictures& pictures) {
+  using R = real_t<T>;
+  if (s.pictures * s.tokens() * s.width == 0) return;
+  const std::int64_t rows = kComponents * s.pixels(), patches = s.pictures * s.tokens();
+  const std::int64_t blocks = gpu::ceil_div<std::int64_t>(s.width, kColumns);
+  const std::int64_t chunks = std::clamp<std::int64_t>(2 * gpu::kManyBlocks / (s.pixels() * blocks), 1,
+                                                       gpu::ceil_div<std::int64_t>(patches, kThreads));
+  Plan<R> plan(s, pictures);
+  const auto partials = plan.plan.template add<R>(chunks * rows * s.width);
+  const auto paper = plan.plan.template add<R>(kComponents * s.width);
+  const auto sums = plan.plan.template add<std::byte>(
+      static_cast<std::int64_t>(gpu::column_sums_bytes<R, 1 + kComponents>(patches, s.width)));
+  std::byte* memory = gpu::scratch(stream, plan.plan.size_bytes());
+  const Pictures<R> there = plan.bring(stream, memory, s, pictures);
+  gpu::launch(
+      stream,
+      {.grid = dim3(static_cast<unsigned>(s.pixels()), static_cast<unsigned>(chunks), static_cast<unsigned>(blocks)),
+       .block = kThreads},
+      line_patches_backward_kernel<T>, there, partials.in(memory), dy);
+  R* sum = paper.in(memory);
+  gpu::column_sums(stream, patches, s.width,
+                   gpu::ColumnSums<R, 1 + kComponents>{{dbias, sum, sum + s.width, sum + 2 * s.width}, {true}},
+                   PaperSums<T>{dy, there.palettes, s.tokens(), s.width}, sums.in(memory));
+  transpose<R>(stream, rows, s.width,
+               AddGradient<R>{dweight, partials.in(memory), sum, chunks, rows, s.pixels(), s.width});
+}
+
+#define INSTANTIATE(T)                                                                                                \
+  template void line_patches_forward(const Stream&, const LinePatches&, T*, const LinePictures&, const T*, const T*); \
+  template void line_patches_backward(const Stream&, const LinePatches&, real_t<T>*, real_t<T>*, const T*,            \
+                                      const LinePictures&);
+LOCKSTEP_EACH_STORAGE(INSTANTIATE)
+#undef INSTANTIATE
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,146 @@
+#include "ops/common/map_cuda.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
+#include "node_rows_kernels.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+using gpu::kWarp;
+constexpr int kRowsPerBlock = 8;
+constexpr double kLeastNorm = 1e-12;
+
+template <class... Params, class... Args>
+void launch_rows(const Stream& stream, std::int64_t rows, void (*kernel)(Params...), Args&&... args) {
+  if (rows == 0) return;
+  gpu::launch(stream,
+              {.grid = static_cast<unsigned>(gpu::ceil_div<std::int64_t>(rows, kRowsPerBlock)),
+               .block = dim3(kWarp, kRowsPerBlock)},
+              kernel, std::forward<Args>(args)...);
+}
+
+/// The row of this warp. Blocks have kRowsPerBlock rows.
+__device__ std::int64_t warp_row() { return std::int64_t{blockIdx.x} * kRowsPerBlock + threadIdx.y; }
+__device__ std::int64_t warp_lane() { return threadIdx.x; }
+
+template <class T>
+__device__ double square_norm(const T* row, std::int64_t columns) {
+  double square = 0;
+  for (std::int64_t c = warp_lane(); c < columns; c += kWarp)
+    square += static_cast<double>(gpu::load(row + c)) * static_cast<double>(gpu::load(row + c));
+  return gpu::warp_reduce(square);
+}
+
+/// One warp per row; a lane takes every 32nd column. The second pass over a row reads from the first-level cache.
+template <class T>
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+    gather_node_rows_kernel(T* __restrict__ y, std::int64_t stride, NodeRows<T> nodes) {
+  const std::int64_t i = warp_row();
+  if (i >= static_cast<std::int64_t>(nodes.rows.size())) return;
+  const T* row = nodes.x + nodes.rows.data()[i] * nodes.columns;
+  const real_t<T> factor = nodes.scale == RowScale::none
+                               ? real_t<T>{1}
+                               : static_cast<real_t<T>>(1 / fmax(sqrt(square_norm(row, nodes.columns)), kLeastNorm));
+  for (std::int64_t c = warp_lane(); c < nodes.columns; c += kWarp)
+    gpu::store(y + i * stride + c, gpu::load(row + c) * factor);
+}
+
+/// One warp per row. No two warps have the same row, so additions need no atomics.
+template <class T>
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+    scatter_node_rows_kernel(T* __restrict__ dx, const T* __restrict__ dy, std::int64_t stride, NodeRows<T> nodes) {
+  const std::int64_t i = warp_row();
+  if (i >= static_cast<std::int64_t>(nodes.rows.size())) return;
+  const std::int64_t at = nodes.rows.data()[i] * nodes.columns;
+  const T *row = nodes.x + at, *slope = dy + i * stride;
+  if (nodes.scale == RowScale::none) {
+    for (std::int64_t c = warp_lane(); c < nodes.columns; c += kWarp) dx[at + c] += slope[c];
+    return;
+  }
+  double dot = 0;
+  for (std::int64_t c = warp_lane(); c < nodes.columns; c += kWarp)
+    dot += static_cast<double>(row[c]) * static_cast<double>(slope[c]);
+  dot = gpu::warp_reduce(dot);
+  const double square = square_norm(row, nodes.columns), norm = sqrt(square);
+  const T factor = static_cast<T>(1 / fmax(norm, kLeastNorm));  // mutant-equivalent: fmax is symmetric
+  const T along = norm > kLeastNorm ? static_cast<T>(dot / square) : T{0};
+  for (std::int64_t c = warp_lane(); c < nodes.columns; c += kWarp) dx[at + c] += (slope[c] - row[c] * along) * factor;
+}
+
+/// One warp per row. Memory bound: writes the rows.
+template <class T>
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+    clear_node_rows_kernel(T* __restrict__ x, std::int64_t columns, RowSet rows) {
+  const std::int64_t i = warp_row();
+  if (i >= rows.size()) return;
+  const std::int64_t at = rows[i] * columns;
+  for (std::int64_t c = warp_lane(); c < columns; c += kWarp) x[at + c] = 0;
+}
+
+/// One warp per row. Memory bound: reads x, writes y.
+template <class Half>
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+    round_node_rows_kernel(Half* __restrict__ y, const float* __restrict__ x, std::int64_t columns, RowSet rows) {
+  const std::int64_t i = warp_row();
+  if (i >= rows.size()) return;
+  const std::int64_t at = rows[i] * columns;
+  for (std::int64_t c = warp_lane(); c < columns; c += kWarp) gpu::store(y + at + c, x[at + c]);
+}
+
+/// One thread per element of y sums the uses of its row in their order. Neighbouring threads have neighbouring columns.
+template <class T>
+__global__ void __launch_bounds__(256)
+    sum_node_rows_kernel(std::int64_t count, T* __restrict__ y, std::int64_t columns, const T* __restrict__ x,
+                         std::int64_t stride, const std::int64_t* __restrict__ ptr,
+                         const std::int64_t* __restrict__ place) {
+  // mutant-equivalent: an element computed twice gets the same value
+  const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) {
+    const std::int64_t n = gpu::quotient(i, columns), c = i - n * columns;
+    T sum = 0;
+    for (std::int64_t u = ptr[n]; u < ptr[n + 1]; ++u) sum += x[(place == nullptr ? u : place[u]) * stride + c];
+    y[i] = sum;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void gather_node_rows(const Stream& stream, T* y, std::int64_t stride, const NodeRows<T>& nodes) {
+  launch_rows(stream, static_cast<std::int64_t>(nodes.rows.size()), gather_node_rows_kernel<T>, y, stride, nodes);
+}
+template <class T>
+void scatter_node_rows(const Stream& stream, T* dx, const T* dy, std::int64_t stride, const NodeRows<T>& nodes) {
+  launch_rows(stream, static_cast<std::int64_t>(nodes.rows.size()), scatter_node_rows_kernel<T>, dx, dy, stride, nodes);
+}
+template <class T>
+void clear_node_rows(const Stream& stream, T* x, std::int64_t columns, const RowSet& rows) {
+  launch_rows(stream, rows.size(), clear_node_rows_kernel<T>, x, columns, rows);
+}
+template <class Half>
+void round_node_rows(const Stream& stream, Half* y, const float* x, std::int64_t columns, const RowSet& rows) {
+  launch_rows(stream, rows.size(), round_node_rows_kernel<Half>, y, x, columns, rows);
+}
+template <class T>
+void sum_node_rows(const Stream& stream, T* y, std::int64_t columns, const T* x, std::int64_t stride,
+                   std::span<const std::int64_t> ptr, std::span<const std::int64_t> place) {
+  const std::int64_t count = (static_cast<std::int64_t>(ptr.size()) - 1) * columns;
+  if (count == 0) return;
+  gpu::launch(stream, gpu::grid_for(count), sum_node_rows_kernel<T>, count, y, columns, x, stride, ptr.data(),
+              place.empty() ? nullptr : place.data());
+}
+
+#define LOCKSTEP_INSTANTIATE(T)                                                                                       \
+  template void scatter_node_rows(const Stream&, T*, const T*, std::int64_t, const NodeRows<T>&);                     \
+  template void clear_node_rows(const Stream&, T*, std::int64_t, const RowSet&);                                      \
+  template void sum_node_rows(const Stream&, T*, std::int64_t, const T*, std::int64_t, std::span<const std::int64_t>, \
+                              std::span<const std::int64_t>);
+LOCKSTEP_INSTANTIATE(float)
+LOCKSTEP_INSTANTIATE(double)
+#undef LOCKSTEP_INSTANTIATE
+#define LOCKSTEP_INSTANTIATE(T) template void gather_node_rows(const Stream&, T*, std::int64_t, const NodeRows<T>&);
+LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
+#undef LOCKSTEP_INSTANTIATE
+template void round_node_rows(const Stream&, bf16*, const float*, std::int64_t, const RowSet&);
+template void round_node_rows(const Stream&, f16*, const float*, std::int64_t, const RowSet&);
+
+}  // namespace lockstep::ops::cuda

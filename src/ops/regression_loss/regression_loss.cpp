@@ -1,0 +1,143 @@
+#include "lockstep/ops/regression_loss.hpp"
+
+#include <array>
+#include <cmath>
+
+#include "ops/common/loss_kernels.hpp"
+#include "ops/common/on_gpu.hpp"
+
+namespace lockstep::ops {
+
+namespace {
+struct Named {
+  Regression loss;
+  const char* name;
+};
+constexpr std::array<Named, 3> kNames = {
+    {{Regression::mse, "mse"}, {Regression::mae, "mae"}, {Regression::huber, "huber"}}};
+
+/// Independent partial sums, so that an addition need not wait for the one before.
+constexpr std::int64_t kSums = 8;
+
+/// Sums f(d, gradient) over all elements in f64.
+template <class T, class F>
+double sum_elements(std::int64_t n, T* dy, const T* y, const T* target, const F& f) {
+  std::array<double, kSums> sums{};
+  for (std::int64_t first = 0; first < n; first += kSums) {
+    const std::int64_t count = n - first < kSums ? n - first : kSums;
+    for (std::int64_t j = 0; j < count; ++j) {
+      const std::int64_t i = first + j;
+      T gradient{};
+      sums[static_cast<std::size_t>(j)] += static_cast<double>(f(y[i] - target[i], gradient));
+      if (dy) dy[i] = gradient;
+    }
+  }
+  double total = 0;
+  for (const double s : sums) total += s;
+  return total;
+}
+
+void check_scalar(const char* what, const Tensor& loss) {
+  require(loss.size() == 1, what, ": loss must be one number, not ", loss.shape());
+}
+void store(const Tensor& loss, double sum) {
+  visit_float(loss.dtype(), [&]<class T>() { *loss.data<T>() = static_cast<T>(sum); });
+}
+}  // namespace
+
+const char* name(Regression loss) {
+  for (const Named& n : kNames)
+    if (n.loss == loss) return n.name;
+  return "?";
+}
+
+Regression parse_regression(std::string_view text) {
+  std::string known;
+  for (const Named& n : kNames) {
+    if (text == n.name) return n.loss;
+    known += join(known.empty() ? "" : ", ", n.name);
+  }
+  throw Error(Fault::usage, join("loss '", text, "': unknown; choose one of ", known));
+}
+
+void regression_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const Tensor& y, const Tensor& target,
+                     Regression kind) {
+  require(target.shape() == y.shape() && (!dy || dy.shape() == y.shape()), "regression loss: y is ", y.shape(),
+          ", target ", target.shape(), "; they must be equal");
+  check_scalar("regression loss", loss);
+  if (on_gpu(y, [&]<class T>() {
+        using R = real_t<T>;
+        cuda::regression_loss<T>(stream, y.size(), loss, dy ? dy.data<R>() : nullptr, y.data<T>(), target.data<R>(),
+                                 kind);
+      }))
+    return;
+  visit_float(y.dtype(), [&]<class T>() {
+    T* d = dy ? dy.data<T>() : nullptr;
+    const auto run = [&](const auto& f) {
+      store(loss, sum_elements<T>(y.size(), d, y.data<T>(), target.data<T>(), f));
+    };
+    switch (kind) {
+      case Regression::mse:
+        run([](T e, T& gradient) {
+          gradient = 2 * e;
+          return e * e;
+        });
+        break;
+      case Regression::mae:
+        run([](T e, T& gradient) {
+          gradient = static_cast<T>((e > 0) - (e < 0));
+          return std::abs(e);
+        });
+        break;
+      case Regression::huber:
+        run([](T e, T& gradient) {
+          const T size = std::abs(e);
+          gradient = size < 1 ? e : static_cast<T>((e > 0) - (e < 0));
+          return size < 1 ? T(0.5) * e * e : size - T(0.5);
+        });
+        break;
+    }
+  });
+}
+
+void smoothness_loss(Stream& stream, const Tensor& loss, const Tensor& dy, const Tensor& y,
+                     std::span<const double> mean, std::span<const double> std, int order) {
+  const std::int64_t columns = y.columns(), rows = y.rows();
+  require(order == 1 || order == 2, "smoothness loss: order ", order, " is not 1 or 2");
+  require(columns > order, "smoothness loss: ", columns, " output columns have no finite difference of order ", order);
+  require(static_cast<std::int64_t>(mean.size()) == columns && static_cast<std::int64_t>(std.size()) == columns,
+          "smoothness loss: y is ", y.shape(), ", but there are ", mean.size(), " means and ", std.size(),
+          " deviations");
+  require(!dy || dy.shape() == y.shape(), "smoothness loss: y is ", y.shape(), ", so dy must be too, not ", dy.shape());
+  check_scalar("smoothness loss", loss);
+  if (on_gpu(y, [&]<class T>() {
+        cuda::smoothness_loss<T>(stream, rows, columns, loss, dy ? dy.data<real_t<T>>() : nullptr, y.data<T>(),
+                                 mean.data(), std.data(), order);
+      }))
+    return;
+  visit_float(y.dtype(), [&]<class T>() {
+    if (dy) fill_zero(stream, dy);
+    double total = 0;
+    const auto physical = [&](const T* row, std::int64_t c) {
+      const auto i = static_cast<std::size_t>(c);
+      return static_cast<double>(row[c]) * std[i] + mean[i];
+    };
+    const std::array<double, 3> stencil =
+        order == 1 ? std::array<double, 3>{-1, 1, 0} : std::array<double, 3>{1, -2, 1};
+    for (std::int64_t m = 0; m < rows; ++m) {
+      const T* row = y.data<T>() + m * columns;
+      T* d = dy ? dy.data<T>() + m * columns : nullptr;
+      for (std::int64_t c = 0; c + order < columns; ++c) {
+        double difference = 0;
+        for (int j = 0; j <= order; ++j) difference += stencil[static_cast<std::size_t>(j)] * physical(row, c + j);
+        total += difference * difference;
+        for (int j = 0; d && j <= order; ++j)
+          d[c + j] += static_cast<T>(2 * difference * stencil[static_cast<std::size_t>(j)] *
+                                     std[static_cast<std::size_t>(c + j)]);
+      }
+    }
+    store(loss, total);
+  });
+}
+
+}  // namespace lockstep::ops

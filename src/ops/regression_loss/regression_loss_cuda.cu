@@ -1,0 +1,132 @@
+#include <algorithm>
+#include <cmath>
+
+#include "ops/common/total_cuda.hpp"
+#include "lockstep/device/cuda_half.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
+#include "ops/common/loss_kernels.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+struct Squared {
+  template <class T>
+  __device__ static T apply(T e, T& gradient) {
+    gradient = 2 * e;
+    return e * e;
+  }
+};
+struct Absolute {
+  template <class T>
+  __device__ static T apply(T e, T& gradient) {
+    gradient = static_cast<T>((e > 0) - (e < 0));
+    return std::fabs(e);
+  }
+};
+struct Huber {
+  template <class T>
+  __device__ static T apply(T e, T& gradient) {
+    const T size = std::fabs(e);
+    gradient = size < 1 ? e : static_cast<T>((e > 0) - (e < 0));  // mutant-equivalent: a difference of 0 is below 1
+    return size < 1 ? T(0.5) * e * e : size - T(0.5);
+  }
+};
+
+/// One element per thread, grid-stride. Memory bound: reads y and target, writes dy.
+template <class T, class Op>
+__global__ void __launch_bounds__(gpu::kTotalThreads)
+    regression_loss_kernel(std::int64_t n, double* partials, real_t<T>* dy, const T* __restrict__ y,
+                           const real_t<T>* __restrict__ target) {
+  double mine = 0;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * gpu::kTotalThreads + threadIdx.x; i < n;
+       i += std::int64_t{gridDim.x} * gpu::kTotalThreads) {
+    real_t<T> gradient;
+    mine += static_cast<double>(Op::apply(gpu::load(y + i) - target[i], gradient));
+    if (dy != nullptr) dy[i] = gradient;
+  }
+  gpu::put_partial(partials, mine);
+}
+
+/// One element per thread, grid-stride. It counts the difference that begins at its element, and gathers the gradient
+/// from all differences that include it. moments: means, then deviations.
+template <class T>
+__global__ void __launch_bounds__(gpu::kTotalThreads)
+    smoothness_loss_kernel(std::int64_t n, std::int64_t columns, double* partials, real_t<T>* dy,
+                           const T* __restrict__ y, const double* __restrict__ moments, int order) {
+  const auto weight = [&](int j) { return order == 1 ? 2.0 * j - 1 : j == 1 ? -2.0 : 1.0; };
+  double mine = 0;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * gpu::kTotalThreads + threadIdx.x; i < n;
+       i += std::int64_t{gridDim.x} * gpu::kTotalThreads) {
+    const std::int64_t column = i % columns;
+    const T* row = y + (i - column);
+    const auto difference = [&](std::int64_t c) {
+      double sum = 0;
+      for (int j = 0; j <= order; ++j)
+        sum += weight(j) * (static_cast<double>(gpu::load(row + c + j)) * moments[columns + c + j] + moments[c + j]);
+      return sum;
+    };
+    double slope = 0;
+    for (int j = 0; j <= order; ++j) {
+      const std::int64_t c = column - j;
+      if (c < 0 || c + order >= columns) continue;
+      const double d = difference(c);
+      if (j == 0) mine += d * d;
+      slope += 2 * d * weight(j);
+    }
+    if (dy != nullptr) dy[i] = static_cast<real_t<T>>(slope * moments[columns + column]);
+  }
+  gpu::put_partial(partials, mine);
+}
+
+std::int64_t blocks_for(std::int64_t n) {
+  return std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(n, gpu::kTotalThreads), 1, gpu::kTotalBlocks);
+}
+
+}  // namespace
+
+template <class T>
+void regression_loss(const Stream& stream, std::int64_t n, Tensor loss, real_t<T>* dy, const T* y,
+                     const real_t<T>* target, Regression kind) {
+  const std::int64_t blocks = blocks_for(n);
+  auto* partials = reinterpret_cast<double*>(gpu::scratch(stream, gpu::kTotalBlocks * sizeof(double)));
+  const auto run = [&]<class Op>(Op) {
+    gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = gpu::kTotalThreads},
+                regression_loss_kernel<T, Op>, n, partials, dy, y, target);
+  };
+  switch (kind) {
+    case Regression::mse:
+      run(Squared{});
+      break;
+    case Regression::mae:
+      run(Absolute{});
+      break;
+    case Regression::huber:
+      run(Huber{});
+      break;
+  }
+  gpu::total(stream, loss, partials, blocks);
+}
+
+template <class T>
+void smoothness_loss(const Stream& stream, std::int64_t rows, std::int64_t columns, Tensor loss, real_t<T>* dy,
+                     const T* y, const double* mean, const double* std, int order) {
+  const std::int64_t n = rows * columns, blocks = blocks_for(n);
+  const auto bytes = static_cast<std::size_t>(columns) * sizeof(double);
+  auto* partials = reinterpret_cast<double*>(gpu::scratch(stream, gpu::kTotalBlocks * sizeof(double) + 2 * bytes));
+  double* moments = partials + gpu::kTotalBlocks;
+  copy_bytes(stream, moments, mean, bytes);
+  copy_bytes(stream, moments + columns, std, bytes);
+  gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = gpu::kTotalThreads}, smoothness_loss_kernel<T>,
+              n, columns, partials, dy, y, moments, order);
+  gpu::total(stream, loss, partials, blocks);
+}
+
+#define INSTANTIATE(T)                                                                                       \
+  template void regression_loss(const Stream&, std::int64_t, Tensor, real_t<T>*, const T*, const real_t<T>*, \
+                                Regression);                                                                 \
+  template void smoothness_loss(const Stream&, std::int64_t, std::int64_t, Tensor, real_t<T>*, const T*,     \
+                                const double*, const double*, int);
+LOCKSTEP_EACH_STORAGE(INSTANTIATE)
+#undef INSTANTIATE
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,78 @@
+#include "rmsnorm_kernels.hpp"
+#include "ops/common/simd.hpp"
+
+namespace lockstep::ops::cpu::LOCKSTEP_ISA {
+namespace {
+
+/// The sum of a vector's lanes, added in a fixed tree.
+template <class T>
+LOCKSTEP_INLINE T sum_lanes(Vec<T> v) {
+  T lanes[kLanes<T>];
+  store(lanes, v);
+  for (int half = kLanes<T> / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  return lanes[0];
+}
+
+/// Calls f(offset, load, store) for each vector of a row; the last one may be partial.
+template <class T, class F>
+LOCKSTEP_INLINE void for_vectors(std::int64_t n, const F& f) {
+  constexpr std::int64_t kL = kLanes<T>;
+  std::int64_t c = 0;
+  for (; c + kL <= n; c += kL) f([c](const T* p) { return load(p + c); }, [c](T* p, Vec<T> v) { store(p + c, v); });
+  if (c == n) return;
+  const Lanes<T> lanes(n - c);
+  f([c, lanes](const T* p) { return load(p + c, lanes); }, [c, lanes](T* p, Vec<T> v) { store(p + c, v, lanes); });
+}
+
+template <class T>
+T root(T x) {
+  return sizeof(T) == 4 ? static_cast<T>(__builtin_sqrtf(static_cast<float>(x)))
+                        : static_cast<T>(__builtin_sqrt(static_cast<double>(x)));
+}
+
+/// Two passes over a row, which stays in the first-level cache.
+template <class T>
+void forward(std::int64_t rows, std::int64_t columns, T* y, T* rstd, const T* x, const T* branch, T eps) {
+  for (std::int64_t i = 0; i < rows; ++i, y += columns, x += columns) {
+    Vec<T> squares{};
+    for_vectors<T>(columns, [&](const auto& get, const auto& put) {
+      const Vec<T> v = branch ? get(x) + get(branch) : get(x);
+      squares = fma(v, v, squares);
+      put(y, v);
+    });
+    const T scale = T{1} / root(sum_lanes<T>(squares) / static_cast<T>(columns) + eps);
+    for_vectors<T>(columns, [&](const auto& get, const auto& put) { put(y, get(y) * splat(scale)); });
+    if (rstd) rstd[i] = scale;
+    if (branch) branch += columns;
+  }
+}
+
+template <class T>
+void backward(std::int64_t rows, std::int64_t columns, T* dx, bool add_x, T* dbranch, bool add_branch, const T* dy,
+              const T* y, const T* rstd) {
+  for (std::int64_t i = 0; i < rows; ++i, y += columns, dy += columns) {
+    Vec<T> products{};
+    for_vectors<T>(columns, [&](const auto& get, const auto&) { products = fma(get(y), get(dy), products); });
+    const Vec<T> mean = splat(-sum_lanes<T>(products) / static_cast<T>(columns)), scale = splat(rstd[i]);
+    for_vectors<T>(columns, [&](const auto& get, const auto& put) {
+      const Vec<T> dv = scale * fma(get(y), mean, get(dy));
+      if (dx) put(dx, add_x ? get(dx) + dv : dv);
+      if (dbranch) put(dbranch, add_branch ? get(dbranch) + dv : dv);
+    });
+    if (dx) dx += columns;
+    if (dbranch) dbranch += columns;
+  }
+}
+
+}  // namespace
+
+template <class T>
+const RmsnormKernels<T>& rmsnorm_kernels() {
+  static constexpr RmsnormKernels<T> kKernels = {forward<T>, backward<T>};
+  return kKernels;
+}
+template const RmsnormKernels<float>& rmsnorm_kernels();
+template const RmsnormKernels<double>& rmsnorm_kernels();
+
+}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

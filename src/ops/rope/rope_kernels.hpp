@@ -1,0 +1,32 @@
+#pragma once
+#include <cstdint>
+
+#include "ops/common/dispatch.hpp"
+#include "lockstep/base/real.hpp"
+#include "lockstep/device/device.hpp"
+
+namespace lockstep::ops::cpu {
+
+/// Rotates the first heads * 2 * half columns of each row of `width` elements. Row m has position m % positions. sign
+/// -1 rotates back.
+template <class T>
+using RopeKernel = void (*)(std::int64_t rows, std::int64_t width, std::int64_t heads, std::int64_t half,
+                            std::int64_t positions, T* x, const T* cos, const T* sin, T sign);
+
+LOCKSTEP_EACH_ISA(template <class T> RopeKernel<T> rope_kernel();)
+
+template <class T>
+RopeKernel<T> active_rope_kernel() {
+  return LOCKSTEP_ACTIVE(rope_kernel<T>());
+}
+
+}  // namespace lockstep::ops::cpu
+
+namespace lockstep::ops::cuda {
+
+/// As on the CPU, with tables of type real_t<T>.
+template <class T>
+void rope(const Stream& stream, std::int64_t rows, std::int64_t width, std::int64_t heads, std::int64_t half,
+          std::int64_t positions, T* x, const real_t<T>* cos, const real_t<T>* sin, real_t<T> sign);
+
+}  // namespace lockstep::ops::cuda

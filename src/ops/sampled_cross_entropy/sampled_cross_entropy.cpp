@@ -1,0 +1,115 @@
+#include "lockstep/ops/sampled_cross_entropy.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "ops/common/on_gpu.hpp"
+#include "sampled_cross_entropy_kernels.hpp"
+
+namespace lockstep::ops {
+
+namespace {
+
+using Items = std::span<const std::int32_t>;
+
+void check(const char* what, const Tensor& slopes, const Tensor& f, const Tensor& table, Items pos, Items neg) {
+  require(f.rows() == static_cast<std::int64_t>(pos.size()) && pos.size() == neg.size() &&
+              table.columns() == f.columns() && slopes.shape() == Shape{2, f.rows()},
+          what, ": f is ", f.shape(), ", the table ", table.shape(), ", slopes ", slopes.shape(), ", there are ",
+          pos.size(), " and ", neg.size(), " items");
+  for (std::size_t m = 0; m < pos.size(); ++m) {
+    if (pos[m] == 0) continue;
+    for (const std::int32_t item : {pos[m], neg[m]})
+      require(item >= 0 && item < table.shape()[0], what, ": item ", item, " is not in 0..", table.shape()[0] - 1);
+  }
+}
+
+/// The data of t, or null if t is empty.
+template <class T>
+T* pointer(const Tensor& t) {
+  return t ? t.data<T>() : nullptr;
+}
+
+template <class T>
+T dot(std::int64_t n, const T* a, const T* b) {
+  std::array<T, 16> lanes{};
+  std::int64_t k = 0;
+  for (; k + 16 <= n; k += 16)
+    for (std::size_t l = 0; l < 16; ++l)
+      lanes[l] += a[k + static_cast<std::int64_t>(l)] * b[k + static_cast<std::int64_t>(l)];
+  T sum = 0;
+  for (const T lane : lanes) sum += lane;
+  for (; k < n; ++k) sum += a[k] * b[k];
+  return sum;
+}
+
+}  // namespace
+
+void sampled_cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& slopes, const Tensor& f,
+                                   const Tensor& table, Items pos, Items neg) {
+  check("sampled_cross_entropy", slopes, f, table, pos, neg);
+  const std::int64_t c = f.columns();
+  if (on_gpu(f, [&]<class T>() {
+        using R = real_t<T>;
+        cuda::sampled_cross_entropy_forward<T>(stream, loss.data<R>(), slopes.data<R>(), f.data<T>(), table.data<T>(),
+                                               c, pos, neg);
+      }))
+    return;
+  visit_float(f.dtype(), [&]<class T>() {
+    double sum = 0;
+    for (std::size_t m = 0; m < pos.size(); ++m) {
+      const T* x = f.data<T>() + static_cast<std::int64_t>(m) * c;
+      for (const bool next : {true, false}) {
+        T& slope = slopes.data<T>()[next ? m : pos.size() + m];
+        slope = 0;
+        if (pos[m] == 0) continue;
+        const T score = dot(c, x, table.data<T>() + (next ? pos[m] : neg[m]) * c), z = next ? -score : score;
+        const T e = std::exp(-std::abs(z));
+        sum += static_cast<double>(std::max(z, T{0}) + std::log1p(e));
+        const T p = z > 0 ? 1 / (1 + e) : e / (1 + e);
+        slope = next ? -p : p;
+      }
+    }
+    *loss.data<T>() = static_cast<T>(sum);
+  });
+}
+
+void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dtable, const Tensor& dloss,
+                                    const Tensor& slopes, const Tensor& f, const Tensor& table, Items pos, Items neg) {
+  check("sampled_cross_entropy backward", slopes, f, table, pos, neg);
+  require((!df || df.tensor.shape() == f.shape()) && (!dtable || dtable.shape() == table.shape()),
+          "sampled_cross_entropy backward: f is ", f.shape(), ", df ", df.tensor.shape(), ", the table ", table.shape(),
+          ", its gradient ", dtable.shape());
+  const std::int64_t c = f.columns();
+  if (on_gpu(f, [&]<class T>() {
+        using R = real_t<T>;
+        cuda::sampled_cross_entropy_backward<T>(stream, pointer<T>(df.tensor), df.accumulate, pointer<R>(dtable),
+                                                table.rows(), dloss.data<R>(), slopes.data<R>(), f.data<T>(),
+                                                table.data<T>(), c, pos, neg);
+      }))
+    return;
+  visit_float(f.dtype(), [&]<class T>() {
+    T* const to = pointer<T>(df.tensor);
+    T* const to_table = pointer<T>(dtable);
+    const T seed = *dloss.data<T>();
+    for (std::size_t m = 0; m < pos.size(); ++m) {
+      const std::int64_t row = static_cast<std::int64_t>(m) * c;
+      T* dx = to != nullptr ? to + row : nullptr;
+      if (dx != nullptr && !df.accumulate) std::fill_n(dx, c, T{0});
+      if (pos[m] == 0) continue;
+      for (const bool next : {true, false}) {
+        const std::int64_t item = next ? pos[m] : neg[m];
+        const T slope = seed * slopes.data<T>()[next ? m : pos.size() + m];
+        const T *e = table.data<T>() + item * c, *x = f.data<T>() + row;
+        if (dx != nullptr)
+          for (std::int64_t k = 0; k < c; ++k) dx[k] += slope * e[k];
+        if (to_table == nullptr) continue;
+        T* de = to_table + item * c;
+        for (std::int64_t k = 0; k < c; ++k) de[k] += slope * x[k];
+      }
+    }
+  });
+}
+
+}  // namespace lockstep::ops

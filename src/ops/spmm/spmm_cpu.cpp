@@ -1,0 +1,180 @@
+#include "ops/gemm/gemm_kernels.hpp"
+#include "lockstep/base/f16.hpp"
+#include "ops/common/simd.hpp"
+#include "spmm_kernels.hpp"
+
+namespace lockstep::ops::cpu::LOCKSTEP_ISA {
+namespace {
+
+/// Prefetch distance in entries. The first entries of a row are prefetched before the previous row is multiplied.
+constexpr std::int64_t kPrefetch = 12;
+constexpr std::int64_t kLine = 64;
+
+LOCKSTEP_INLINE Vec<float> read(const float* p) { return load(p); }
+LOCKSTEP_INLINE Vec<double> read(const double* p) { return load(p); }
+/// bf16 is the upper half of f32.
+LOCKSTEP_INLINE Vec<float> read(const bf16* p) {
+  typedef std::uint16_t Half __attribute__((vector_size(kVectorBytes / 2), aligned(2), may_alias));
+  return (Vec<float>)(__builtin_convertvector(*reinterpret_cast<const Half*>(p), Vec<std::int32_t>) << 16);
+}
+LOCKSTEP_INLINE Vec<float> read(const f16* p) {
+#if defined(LOCKSTEP_ISA_avx512)
+  const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return (Vec<float>)_mm512_maskz_cvtph_ps(0xffff, half);  // GCC 12 warns about the plain form
+#elif defined(LOCKSTEP_ISA_avx2)
+  return (Vec<float>)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  Vec<float> v;
+  for (int i = 0; i < kLanes<float>; ++i) v[i] = from_f16(p[i].bits);
+  return v;
+#endif
+}
+/// Reads `count` elements and fills up with zeros.
+template <class T, class X>
+LOCKSTEP_INLINE Vec<T> read_first(const X* p, Lanes<T> lanes, std::int64_t count) {
+  if constexpr (std::is_same_v<X, T>) {
+    return load(p, lanes);
+  } else {
+    X values[kLanes<T>] = {};
+    for (std::int64_t i = 0; i < count; ++i) values[i] = p[i];
+    return read(values);
+  }
+}
+
+/// The entries of one row: row numbers of x, and values.
+template <class T>
+struct Entries {
+  const std::int32_t* column;
+  const T* value;
+  std::int64_t count;
+};
+
+template <class X>
+LOCKSTEP_INLINE void prefetch(const X* x, std::int64_t columns) {
+  const char* p = reinterpret_cast<const char*>(x);
+  for (std::int64_t b = 0; b < columns * static_cast<std::int64_t>(sizeof(X)); b += kLine)
+    __builtin_prefetch(p + b, 0, 3);
+}
+
+/// Columns [at, at + kVectors vectors) of one row of y. kTail: the last vector has only `rest` lanes.
+template <class T, class X, int kVectors, bool kTail>
+LOCKSTEP_INLINE void row_block(const SpmmArguments<T, X>& a, const Entries<T>& entries, T* y, std::int64_t at,
+                               std::int64_t rest) {
+  constexpr int kFull = kTail ? kVectors - 1 : kVectors;
+  const Lanes<T> lanes(kTail ? rest : kLanes<T>);
+  Vec<T> sum[kVectors] = {};
+  const X* const from = a.x + at;
+  for (std::int64_t e = 0; e < entries.count; ++e) {
+    if (e + kPrefetch < entries.count)
+      prefetch(from + entries.column[e + kPrefetch] * a.width, kFull * kLanes<T> + (kTail ? rest : 0));
+    const X* x = from + entries.column[e] * a.width;
+    const Vec<T> value = splat(entries.value[e]);
+#pragma GCC unroll 8
+    for (int v = 0; v < kFull; ++v) sum[v] = fma(value, read(x + v * kLanes<T>), sum[v]);
+    if constexpr (kTail) sum[kFull] = fma(value, read_first(x + kFull * kLanes<T>, lanes, rest), sum[kFull]);
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < kFull; ++v) {
+    T* to = y + at + v * kLanes<T>;
+    store(to, a.accumulate ? load(to) + sum[v] : sum[v]);
+  }
+  if constexpr (kTail) {
+    T* to = y + at + kFull * kLanes<T>;
+    store(to, a.accumulate ? load(to, lanes) + sum[kFull] : sum[kFull], lanes);
+  }
+}
+
+template <class T, class X>
+LOCKSTEP_INLINE void row_of(const SpmmArguments<T, X>& a, const Entries<T>& entries, T* y) {
+  constexpr std::int64_t kL = kLanes<T>;
+  std::int64_t at = 0;
+  for (; at + 8 * kL <= a.width; at += 8 * kL) row_block<T, X, 8, false>(a, entries, y, at, 0);
+  if (at + 4 * kL <= a.width) row_block<T, X, 4, false>(a, entries, y, at, 0), at += 4 * kL;
+  if (at + 2 * kL <= a.width) row_block<T, X, 2, false>(a, entries, y, at, 0), at += 2 * kL;
+  if (at + kL <= a.width) row_block<T, X, 1, false>(a, entries, y, at, 0), at += kL;
+  if (at < a.width) row_block<T, X, 1, true>(a, entries, y, at, a.width - at);
+}
+
+/// Copies the entries of a row whose columns are in the set to `column` and `value`, which have space for all.
+/// Branch-free, because a branch could not be predicted.
+template <class T>
+std::int64_t select(const std::uint64_t* set, std::int64_t count, const std::int32_t* from, const T* values,
+                    std::int32_t* column, T* value) {
+  std::int64_t found = 0;
+  for (std::int64_t e = 0; e < count; ++e) {
+    const std::int32_t c = from[e];
+    column[found] = c;
+    value[found] = values[e];
+    found += static_cast<std::int64_t>((set[c / 64] >> (c % 64)) & 1);
+  }
+  return found;
+}
+
+/// Iterates over the rows of a set and prefetches the first rows of x that the next row needs.
+template <class T, class X>
+class Rows {
+ public:
+  Rows(const SpmmArguments<T, X>& a, const RowSet& rows, std::int64_t first, std::int64_t count)
+      : a_(a), rows_(rows), next_(first), end_(first + count) {
+    if (a.columns != nullptr) {
+      std::int64_t most = 0;
+      for (std::int64_t i = first; i < end_; ++i) {
+        const std::int64_t entries = a.indptr[rows[i] + 1] - a.indptr[rows[i]];
+        most = entries > most ? entries : most;
+      }
+      const std::size_t room = static_cast<std::size_t>(most);
+      value_[0] = static_cast<T*>(thread_scratch(Scratch::partial, 2 * room * (sizeof(T) + sizeof(std::int32_t))));
+      value_[1] = value_[0] + room;
+      column_[0] = reinterpret_cast<std::int32_t*>(value_[1] + room);
+      column_[1] = column_[0] + room;
+    }
+    prepare();
+  }
+  Entries<T> take() {
+    const Entries<T> entries = entries_;
+    prepare();
+    return entries;
+  }
+
+ private:
+  void prepare() {
+    if (next_ == end_) return;
+    const std::int64_t r = rows_[next_], begin = a_.indptr[r];
+    entries_ = {a_.column + begin, a_.values + begin, a_.indptr[r + 1] - begin};
+    if (a_.columns != nullptr) {
+      const std::int64_t half = next_ % 2;
+      const std::int64_t found =
+          select(a_.columns, entries_.count, entries_.column, entries_.value, column_[half], value_[half]);
+      entries_ = {column_[half], value_[half], found};
+    }
+    for (std::int64_t e = 0; e < entries_.count && e < kPrefetch; ++e)
+      prefetch(a_.x + entries_.column[e] * a_.width, a_.width);
+    ++next_;
+  }
+
+  const SpmmArguments<T, X>& a_;
+  const RowSet& rows_;
+  std::int64_t next_, end_;
+  Entries<T> entries_{};
+  T* value_[2] = {};
+  std::int32_t* column_[2] = {};
+};
+
+template <class T, class X>
+void spmm(const SpmmArguments<T, X>& a, const RowSet& rows, std::int64_t first, std::int64_t count) {
+  Rows<T, X> source(a, rows, first, count);
+  for (std::int64_t i = first; i < first + count; ++i) row_of(a, source.take(), a.y + rows[i] * a.width);
+}
+
+}  // namespace
+
+template <class Arguments>
+SpmmKernel<Arguments> spmm_kernel() {
+  return spmm;
+}
+template SpmmKernel<SpmmArguments<float, float>> spmm_kernel();
+template SpmmKernel<SpmmArguments<double, double>> spmm_kernel();
+template SpmmKernel<SpmmArguments<float, bf16>> spmm_kernel();
+template SpmmKernel<SpmmArguments<float, f16>> spmm_kernel();
+
+}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

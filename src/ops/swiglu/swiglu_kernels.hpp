@@ -1,0 +1,36 @@
+#pragma once
+#include <cstdint>
+
+#include "ops/common/dispatch.hpp"
+#include "lockstep/device/device.hpp"
+
+namespace lockstep::ops::cpu {
+
+template <class T>
+struct SwigluKernels {
+  /// y (rows, width) from gate_up (rows, 2 width).
+  void (*forward)(std::int64_t rows, std::int64_t width, T* y, const T* gate_up);
+  /// gate_up is overwritten with its gradient.
+  void (*backward)(std::int64_t rows, std::int64_t width, T* gate_up, const T* dy);
+};
+
+LOCKSTEP_EACH_ISA(template <class T> const SwigluKernels<T>& swiglu_kernels();)
+
+template <class T>
+const SwigluKernels<T>& active_swiglu_kernels() {
+  return LOCKSTEP_ACTIVE(swiglu_kernels<T>());
+}
+
+}  // namespace lockstep::ops::cpu
+
+namespace lockstep::ops::cuda {
+
+/// The products of the layer by cuBLASLt, and the gate. gate_up may be null. m rows, 2 width outputs, k inputs.
+template <class T>
+void swiglu_forward(const Stream& stream, std::int64_t m, std::int64_t width, std::int64_t k, T* y, T* gate_up,
+                    const T* x, const T* weight);
+/// gate_up is overwritten with its gradient.
+template <class T>
+void swiglu_gate_backward(const Stream& stream, std::int64_t rows, std::int64_t width, T* gate_up, const T* dy);
+
+}  // namespace lockstep::ops::cuda

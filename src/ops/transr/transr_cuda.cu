@@ -1,0 +1,181 @@
+#include "lockstep/device/cuda_reduce.hpp"
+#include "transr_kernels.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+using gpu::kWarp;
+constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+/// Most samples that a block holds in shared memory at once, and rows of a matrix that a thread multiplies together.
+constexpr int kTile = 16, kRows = 4;
+
+// mutant-equivalent: fmax is symmetric
+__device__ double softplus(double x) { return fmax(x, 0.0) + log1p(exp(-fabs(x))); }
+
+/// The layout of a block's shared memory: rows x of the table (3 tile, d); their projections (3 tile, k), later
+/// overwritten by their gradients; and the relation's matrix with rows k + 1 elements apart, so that neither its rows
+/// nor its columns share a bank. A matrix that is too large stays in device memory.
+struct Layout {
+  int tile;
+  bool matrix;
+  template <class T>
+  static std::size_t size_bytes(int tile, bool matrix, std::int64_t d, std::int64_t k) {
+    return static_cast<std::size_t>(3 * tile * (d + k) + (matrix ? d * (k + 1) : 0)) * sizeof(T);
+  }
+};
+
+/// out_rc = sum over i of left(r, i) right(i, c), for r < rows and c < columns. A thread computes kRows rows of one
+/// column at a time, so each value of `right` is used in kRows sums. put(r, c, sum) receives the sums.
+template <class T, class Left, class Right, class Put>
+__device__ void multiply(int rows, int inner, int columns, const Left& left, const Right& right, const Put& put) {
+  const int items = (rows + kRows - 1) / kRows * columns;  // mutant-equivalent: rows beyond the last are not stored
+  for (int item = static_cast<int>(threadIdx.x); item < items; item += kThreads) {
+    const int first = item / columns * kRows, c = item % columns;
+    int row[kRows];
+#pragma unroll
+    // mutant-equivalent: rows beyond the last are not stored
+    for (int q = 0; q < kRows; ++q) row[q] = first + q < rows ? first + q : rows - 1;
+    T sum[kRows] = {};
+#pragma unroll 4
+    for (int i = 0; i < inner; ++i) {
+      const T value = right(i, c);
+#pragma unroll
+      for (int q = 0; q < kRows; ++q) sum[q] = fma(left(row[q], i), value, sum[q]);
+    }
+#pragma unroll
+    for (int q = 0; q < kRows; ++q) {
+      if (first + q < rows) put(first + q, c, sum[q]);
+    }
+  }
+}
+
+/// One block per chunk of at most 64 samples of one relation, 16 samples at a time: gathers 48 rows, projects them,
+/// scores, and computes the gradients of the rows and of the relation, all in shared memory (41 KiB in f32 for d = k =
+/// 64). A full chunk costs 3 MFLOP and 100 KB of traffic. A batch has about a hundred chunks: one wave of blocks in one
+/// launch, where library products would take three launches for each relation. Sums over samples run in their order.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    transr_kernel(RelationSamples samples, TransrArrays<T> a, RankingSums* __restrict__ sums, Layout layout) {
+  __shared__ double sm_loss[kTile], sm_half_square[kTile];
+  __shared__ T sm_slope[kTile];
+  const RelationChunk chunk = samples.chunks.data()[blockIdx.x];
+  const std::int64_t n = chunk.count;
+  const int d = static_cast<int>(a.d), k = static_cast<int>(a.k);
+  // mutant-equivalent: another thread or block does the same work
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  T* sm_x = reinterpret_cast<T*>(sm_bytes);
+  T* sm_p = sm_x + 3 * layout.tile * d;
+  T* sm_matrix = sm_p + 3 * layout.tile * k;
+  const T *matrix = a.matrices + chunk.relation * a.d * a.k, *y = a.translations + chunk.relation * a.k;
+  int pitch = k;
+  if (layout.matrix) {
+    for (int i = static_cast<int>(threadIdx.x); i < d * k; i += kThreads)
+      sm_matrix[i / k * (k + 1) + i % k] = matrix[i];
+    matrix = sm_matrix;
+    pitch = k + 1;
+  }
+  T *dmatrix = a.drelations + blockIdx.x * (a.d * a.k + a.k), *dtranslation = dmatrix + d * k;
+  const bool wanted = a.drows != nullptr;
+  RankingSums total;
+
+  for (std::int64_t first = 0; first < n; first += layout.tile) {
+    const int m = n - first < layout.tile ? static_cast<int>(n - first) : layout.tile, rows = 3 * m;
+    // Row r of the tile holds its samples' heads, tails, then corrupted tails; this is its row among those of the
+    // chunk.
+    const auto place = [&](int r) { return 3 * chunk.first + r / m * n + first + r % m; };
+    __syncthreads();  // the previous tile is no longer in use
+    for (int r = warp; r < rows; r += kWarps) {
+      const auto& nodes = r < m ? samples.head : r < 2 * m ? samples.tail : samples.other;
+      const T* from = a.table + nodes.data()[chunk.first + first + r % m] * d;
+      for (int c = lane; c < d; c += kWarp) sm_x[r * d + c] = from[c];
+    }
+    __syncthreads();
+    multiply<T>(
+        rows, d, k, [&](int r, int i) { return sm_x[r * d + i]; }, [&](int i, int c) { return matrix[i * pitch + c]; },
+        [&](int r, int c, T value) {
+          sm_p[r * k + c] = value;
+          if (a.projected != nullptr) a.projected[place(r) * k + c] = value;
+        });
+    __syncthreads();
+
+    for (int i = warp; i < m; i += kWarps) {
+      const T *h = sm_p + i * k, *t = h + m * k, *o = t + m * k;
+      double f = 0, g = 0, squares = 0;
+      for (int c = lane; c < k; c += kWarp) {
+        const double e = static_cast<double>(h[c] + y[c] - t[c]), w = static_cast<double>(h[c] + y[c] - o[c]);
+        const double head = static_cast<double>(h[c]), tail = static_cast<double>(t[c]),
+                     other = static_cast<double>(o[c]), shift = static_cast<double>(y[c]);
+        f += e * e;
+        g += w * w;
+        squares += shift * shift + head * head + tail * tail + other * other;
+      }
+      f = gpu::warp_reduce(f);
+      g = gpu::warp_reduce(g);
+      squares = gpu::warp_reduce(squares);
+      if (lane != 0) continue;
+      sm_loss[i] = softplus(f - g);
+      sm_half_square[i] = squares / 2;
+      // The loss falls with f(t') and rises with f(t): slope = 2 sigmoid(f - f') / total.
+      sm_slope[i] = static_cast<T>(2 * a.scale / (1 + exp(g - f)));
+      if (a.score != nullptr) {
+        T* score = a.score + 2 * chunk.first + first + i;
+        score[0] = static_cast<T>(f);
+        score[n] = static_cast<T>(g);
+      }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < m; ++i) {
+        total.loss += sm_loss[i];
+        total.half_square += sm_half_square[i];
+      }
+    }
+    if (!wanted) continue;
+
+    const T decay = static_cast<T>(a.l2 * a.scale);
+    for (int c = static_cast<int>(threadIdx.x); c < k; c += kThreads) {
+      T dy = first == 0 ? T{0} : dtranslation[c];
+      for (int i = 0; i < m; ++i) {
+        T *h = sm_p + i * k + c, *t = h + m * k, *o = t + m * k;
+        const T e = *h + y[c] - *t, w = *h + y[c] - *o, pull = sm_slope[i] * (e - w);
+        *h = pull + decay * *h;
+        *t = decay * *t - sm_slope[i] * e;
+        *o = decay * *o + sm_slope[i] * w;
+        dy += pull + decay * y[c];
+      }
+      dtranslation[c] = dy;
+    }
+    __syncthreads();
+    multiply<T>(
+        rows, k, d, [&](int r, int i) { return sm_p[r * k + i]; }, [&](int i, int c) { return matrix[c * pitch + i]; },
+        [&](int r, int c, T value) { a.drows[place(r) * d + c] = value; });
+    multiply<T>(
+        d, rows, k, [&](int r, int i) { return sm_x[i * d + r]; }, [&](int i, int c) { return sm_p[i * k + c]; },
+        [&](int r, int c, T value) {
+          T& sum = dmatrix[r * k + c];
+          sum = first == 0 ? value : sum + value;
+        });
+  }
+  if (threadIdx.x == 0) sums[blockIdx.x] = total;
+}
+
+}  // namespace
+
+template <class T>
+void transr(const Stream& stream, const RelationSamples& samples, const TransrArrays<T>& a, RankingSums* sums) {
+  if (samples.chunks.empty()) return;
+  constexpr std::size_t kMostBytes = 96 << 10;  // two blocks per multiprocessor from compute capability 8.0 on
+  const auto size = [&](int tile, bool matrix) { return Layout::size_bytes<T>(tile, matrix, a.d, a.k); };
+  Layout layout = {.tile = kTile, .matrix = size(1, true) <= kMostBytes};
+  while (layout.tile > 1 && size(layout.tile, layout.matrix) > kMostBytes) layout.tile /= 2;
+  gpu::launch(stream,
+              {.grid = static_cast<unsigned>(samples.chunks.size()),
+               .block = kThreads,
+               .shared_bytes = size(layout.tile, layout.matrix)},
+              transr_kernel<T>, samples, a, sums, layout);
+}
+
+template void transr(const Stream&, const RelationSamples&, const TransrArrays<float>&, RankingSums*);
+template void transr(const Stream&, const RelationSamples&, const TransrArrays<double>&, RankingSums*);
+
+}  // namespace lockstep::ops::cuda

@@ -1,0 +1,72 @@
+#pragma once
+#include <cmath>
+
+/// The update of one element by Adam, AdamW and Adam-atan2. CPU and GPU compile these lines without contraction to FMA,
+/// so they produce the same bits wherever operations are correctly rounded (all but the arc tangent in f64).
+namespace lockstep::optim_kernels {
+
+/// Scalars of one Adam step, already in the type of the sweep.
+template <class T>
+struct AdamStep {
+  T scale;                       ///< of the gradient
+  T l2;                          ///< coupled weight decay: g += l2 p
+  T shrink;                      ///< decoupled weight decay: p *= shrink
+  T beta1, rest1, beta2, rest2;  ///< rest = 1 - beta
+  T rate;                        ///< lr / (1 - beta1^t)
+  T root;                        ///< 1 / sqrt(1 - beta2^t)
+  T eps;
+};
+
+/// Scalars of one Adam-atan2 step.
+template <class T>
+struct AdamAtan2Step {
+  T scale;         ///< of the gradient
+  T shrink;        ///< decoupled weight decay: p *= shrink
+  T rest1, rest2;  ///< 1 - beta
+  T unbias;        ///< of the first moment inside the arc tangent
+  T rate;          ///< of the arc tangent
+  T root;          ///< 1 / sqrt(1 - beta2^t)
+};
+
+/// Adam and AdamW. make_optimizer() in optimizer.hpp states the equations and the sources.
+template <class T>
+[[gnu::always_inline]] constexpr void adam_rule(T& p, T& m, T& v, T gradient, const AdamStep<T>& k) {
+  const T g = k.scale * gradient + k.l2 * p;
+  const T mi = k.beta1 * m + k.rest1 * g;
+  const T vi = k.beta2 * v + k.rest2 * (g * g);
+  m = mi;
+  v = vi;
+  p = k.shrink * p - k.rate * (mi / (std::sqrt(vi) * k.root + k.eps));
+}
+
+/// atan2(y, x) for x >= 0, with atan2(0, 0) = 0. In f32 the argument of the arc tangent is min/max <= 1:
+/// atan(t) = t P(t^2), P a minimax fit; relative error 1.4e-7.
+[[gnu::always_inline]] constexpr float atan2_right(float y, float x) {
+  const float a = std::fabs(y), low = a < x ? a : x, high = a < x ? x : a;
+  const float t = high > 0 ? low / high : 0.0f, z = t * t;
+  float poly = 0.00290355262f;
+  poly = poly * z - 0.0162830084f;
+  poly = poly * z + 0.0430393684f;
+  poly = poly * z - 0.075336761f;
+  poly = poly * z + 0.106546774f;
+  poly = poly * z - 0.142071337f;
+  poly = poly * z + 0.199930541f;
+  poly = poly * z - 0.33333094f;
+  poly = poly * z + 0.999999986f;
+  const float r = t * poly, angle = a < x ? r : high > 0 ? 1.57079633f - r : 0.0f;
+  return y < 0 ? -angle : angle;
+}
+[[gnu::always_inline]] constexpr double atan2_right(double y, double x) { return std::atan2(y, x); }
+
+/// Adam-atan2.
+template <class T>
+[[gnu::always_inline]] constexpr void adam_atan2_rule(T& p, T& m, T& v, T gradient, const AdamAtan2Step<T>& k) {
+  const T g = k.scale * gradient;
+  const T mi = m + k.rest1 * (g - m);
+  const T vi = v + k.rest2 * (g * g - v);
+  m = mi;
+  v = vi;
+  p = k.shrink * p - k.rate * atan2_right(mi * k.unbias, std::sqrt(vi) * k.root);
+}
+
+}  // namespace lockstep::optim_kernels

@@ -1,0 +1,164 @@
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/device/has_cuda.hpp"
+#include "lockstep/optim/optimizer.hpp"
+#include "optim/cuda_kernels.hpp"
+
+namespace lockstep {
+
+namespace {
+template <class T>
+bool is_zero(std::int64_t n, const T* x) {
+  return std::all_of(x, x + n, [](T value) { return value == 0; });
+}
+
+/// Sums of squares on a GPU. The GPU computes partial sums and the host adds them in a fixed order. The partial sums
+/// lie in memory of the thread, so a thread may use one object at a time.
+class GpuSums {
+ public:
+  explicit GpuSums(Device device) : stream_(device) {}
+  /// Starts the sum over n elements. Requires reserve().
+  template <class T>
+  void add(std::int64_t n, const T* x) {
+    if constexpr (kHasCuda) optim_kernels::cuda::sum_squares(stream_, sums() + used_, n, x);
+    used_ += count(n);
+  }
+  static std::int64_t count(std::int64_t n) {
+    if constexpr (kHasCuda) return optim_kernels::cuda::partial_sums(n);
+    return n;
+  }
+  /// Reserves memory for `count` partial sums. The thread keeps the memory for later calls.
+  void reserve(std::int64_t count) {
+    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(double);
+    if (memory().size_bytes() < bytes) memory() = Buffer::pinned(2 * bytes);
+  }
+  /// Returns the next sum, which is over n elements. The first call waits for the GPU.
+  double take(std::int64_t n) {
+    if (taken_ == 0) stream_.synchronize();
+    const std::int64_t end = taken_ + count(n);
+    double sum = 0;
+    for (; taken_ < end; ++taken_) sum += sums()[taken_];
+    return sum;
+  }
+  const Stream& stream() const { return stream_; }
+
+ private:
+  static Buffer& memory() {
+    thread_local Buffer kept;
+    return kept;
+  }
+  double* sums() const { return reinterpret_cast<double*>(memory().data()); }
+  Stream stream_;
+  std::int64_t used_ = 0, taken_ = 0;
+};
+
+template <class T>
+double penalty_on_gpu(const std::vector<const Param*>& penalised, const Tensor& gradient, double weight, bool lazy) {
+  GpuSums sums(gradient.device());
+  std::int64_t count = 0;
+  for (const Param* p : penalised) count += GpuSums::count(p->shape.size());
+  sums.reserve(count);
+  for (const Param* p : penalised) {
+    const T* value = p->value.data<T>();
+    sums.add(p->shape.size(), value);
+    if constexpr (kHasCuda) {
+      optim_kernels::cuda::add_scaled(sums.stream(), gradient.data<T>() + p->offset, value,
+                                      static_cast<T>(2 * p->l2 * weight), p->shape.rows(), p->shape.columns(),
+                                      lazy && p->row_sparse);
+    }
+  }
+  double penalty = 0;
+  for (const Param* p : penalised) penalty += p->l2 * sums.take(p->shape.size());
+  return penalty;
+}
+}  // namespace
+
+GradientNorm::GradientNorm(const Tensor& gradient, const std::vector<FlatRange>& ranges)
+    : gradient_(gradient), ranges_(ranges) {
+  if (!gradient.device().is_cuda()) return;
+  GpuSums sums(gradient.device());
+  std::int64_t count = 0;
+  for (const FlatRange& range : ranges) count += GpuSums::count(range.count());
+  sums.reserve(count);
+  visit_float(gradient.dtype(), [&]<class T>() {
+    for (const FlatRange& range : ranges) sums.add(range.count(), gradient.data<T>() + range.begin);
+  });
+}
+
+double GradientNorm::value() {
+  if (gradient_.device().is_cuda()) {
+    GpuSums sums(gradient_.device());  // the sums that the constructor started
+    double sum = 0;
+    for (const FlatRange& range : ranges_) sum += sums.take(range.count());
+    return std::sqrt(sum);
+  }
+  // Partial sums over chunks of fixed length, added in order: the result does not depend on the number of threads.
+  constexpr std::int64_t kChunk = std::int64_t{1} << 16;
+  return visit_float(gradient_.dtype(), [&]<class T>() {
+    const auto sum_squares = optim_kernels::active<T>().sum_squares;
+    double sum = 0;
+    for (const FlatRange& range : ranges_) {
+      const T* x = gradient_.data<T>() + range.begin;
+      const std::int64_t chunks = (range.count() + kChunk - 1) / kChunk;
+      if (chunks < 4) {
+        for (std::int64_t i = 0; i < chunks; ++i) {
+          sum += sum_squares(std::min(kChunk, range.count() - i * kChunk), x + i * kChunk);
+        }
+        continue;
+      }
+      std::vector<double> sums(static_cast<std::size_t>(chunks));
+#pragma omp parallel for schedule(static)
+      for (std::int64_t i = 0; i < chunks; ++i) {
+        sums[static_cast<std::size_t>(i)] = sum_squares(std::min(kChunk, range.count() - i * kChunk), x + i * kChunk);
+      }
+      for (const double chunk : sums) sum += chunk;
+    }
+    return std::sqrt(sum);
+  });
+}
+
+double gradient_norm(const Tensor& gradient, const std::vector<FlatRange>& ranges) {
+  return GradientNorm(gradient, ranges).value();
+}
+
+double add_penalty(const ParamStore& params, const Tensor& gradient, double weight, bool lazy) {
+  std::vector<const Param*> penalised;
+  for (const Param& p : params.all())
+    if (p.l2 != 0 && p.trainable) penalised.push_back(&p);
+  if (penalised.empty()) return 0;
+  return visit_float(gradient.dtype(), [&]<class T>() {
+    if (gradient.device().is_cuda()) return penalty_on_gpu<T>(penalised, gradient, weight, lazy);
+    double penalty = 0;
+    for (const Param* p : penalised) {
+      const T* value = p->value.data<T>();
+      penalty += p->l2 * optim_kernels::active<T>().sum_squares(p->shape.size(), value);
+      T* slope = gradient.data<T>() + p->offset;
+      const auto factor = static_cast<T>(2 * p->l2 * weight);
+      const std::int64_t row = lazy && p->row_sparse ? p->shape.columns() : p->shape.size();
+      for (std::int64_t first = 0; first < p->shape.size(); first += row) {
+        if (lazy && p->row_sparse && is_zero(row, slope + first)) continue;
+        for (std::int64_t i = first; i < first + row; ++i) slope[i] += factor * value[i];
+      }
+    }
+    return penalty;
+  });
+}
+
+double clip_scale(double norm, double max_norm) { return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0; }
+
+std::string first_non_finite(const ParamStore& params, const Tensor& flat) {
+  const HostView host(flat);
+  return visit_float(flat.dtype(), [&]<class T>() -> std::string {
+    for (const Param& p : params.all()) {
+      const T* values = host->data<T>() + p.offset;
+      for (std::int64_t i = 0; i < p.shape.size(); ++i) {
+        if (!std::isfinite(values[i])) return join(p.name, "[", i, "] = ", values[i]);
+      }
+    }
+    return "";
+  });
+}
+
+}  // namespace lockstep

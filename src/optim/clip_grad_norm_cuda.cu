@@ -1,0 +1,80 @@
+#include <algorithm>
+
+#include "lockstep/device/cuda_reduce.hpp"
+#include "optim/cuda_kernels.hpp"
+
+// Compiled with -fmad=false, for the same bits as on the CPU.
+namespace lockstep::optim_kernels::cuda {
+
+namespace {
+
+using gpu::kWarp;
+constexpr int kThreads = 256;
+/// Minimum elements per partial sum and maximum number of sums: enough blocks to fill a GPU, few enough sums for the
+/// host.
+constexpr std::int64_t kElementsPerSum = 4096, kMostSums = 1024;
+
+/// One block per partial sum. Blocks interleave over x in runs of kThreads elements. Each thread adds its elements in
+/// ascending order, and the block adds its threads in a fixed tree. Memory bound: reads x once, with eight loads in
+/// flight per thread.
+template <class T>
+__global__ void __launch_bounds__(kThreads) sum_squares_kernel(double* sums, std::int64_t n, const T* __restrict__ x) {
+  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
+  double sum = 0;
+#pragma unroll 8
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += stride) {
+    const double value = static_cast<double>(x[i]);
+    sum += value * value;
+  }
+  sum = gpu::block_reduce(sum);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+/// Grid-stride. Traffic: reads x and y, writes y.
+template <class T>
+__global__ void __launch_bounds__(kThreads) add_scaled_kernel(T* y, const T* __restrict__ x, T factor, std::int64_t n) {
+  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += stride) y[i] += factor * x[i];
+}
+
+/// One warp per row of y. An extra pass over the row tests for a non-zero element.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    add_scaled_rows_kernel(T* y, const T* __restrict__ x, T factor, std::int64_t rows, std::int64_t row) {
+  // mutant-equivalent: another thread or block does the same work
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const std::int64_t stride = std::int64_t{gridDim.x} * (kThreads / kWarp);
+  for (std::int64_t r = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp; r < rows; r += stride) {
+    bool mine = false;
+    for (std::int64_t c = lane; c < row; c += kWarp) mine = mine || y[r * row + c] != 0;
+    if (!__any_sync(gpu::kWholeWarp, mine)) continue;
+    for (std::int64_t c = lane; c < row; c += kWarp) y[r * row + c] += factor * x[r * row + c];
+  }
+}
+
+}  // namespace
+
+std::int64_t partial_sums(std::int64_t n) { return std::min((n + kElementsPerSum - 1) / kElementsPerSum, kMostSums); }
+
+template <class T>
+void sum_squares(const Stream& stream, double* sums, std::int64_t n, const T* x) {
+  if (n == 0) return;
+  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(partial_sums(n))), .block = kThreads}, sum_squares_kernel<T>,
+              sums, n, x);
+}
+
+template <class T>
+void add_scaled(const Stream& stream, T* y, const T* x, T factor, std::int64_t rows, std::int64_t row, bool skip_zero) {
+  if (rows * row == 0) return;
+  if (skip_zero)
+    gpu::launch(stream, gpu::grid_for(rows * kWarp, kThreads), add_scaled_rows_kernel<T>, y, x, factor, rows, row);
+  else
+    gpu::launch(stream, gpu::grid_for(rows * row, kThreads), add_scaled_kernel<T>, y, x, factor, rows * row);
+}
+
+template void sum_squares(const Stream&, double*, std::int64_t, const float*);
+template void sum_squares(const Stream&, double*, std::int64_t, const double*);
+template void add_scaled(const Stream&, float*, const float*, float, std::int64_t, std::int64_t, bool);
+template void add_scaled(const Stream&, double*, const double*, double, std::int64_t, std::int64_t, bool);
+
+}  // namespace lockstep::optim_kernels::cuda

@@ -1,0 +1,25 @@
+#pragma once
+#include "lockstep/prep/emulator/columns.hpp"
+
+namespace lockstep::prep {
+
+/// An empty table with these columns.
+Candidates start_candidates(const std::vector<std::string>& names);
+/// Points of one file: `values[c]` of each column (empty: zeros), positions and times.
+struct FilePoints {
+  std::vector<std::vector<double>> values;
+  std::vector<double> lat, lon;  ///< empty: unknown
+  std::string place;             ///< the variables of lat and lon
+  std::vector<std::int64_t> time;
+  std::vector<std::uint8_t> valid;
+};
+void append_points(Candidates& out, FilePoints points, const std::filesystem::path& file);
+/// Reads latitude and longitude where the file has them. Empty names stand for the first of `coordinates` (the names in
+/// the columns' CF attribute of this name) that fits the grid, otherwise for the usual name with the most dimensions
+/// that fits: beside positions geolat(y, x), lat(y) may be a mere axis.
+void read_place(const NcFile& file, const Grid& grid, const std::string& lat_name, const std::string& lon_name,
+                const std::vector<std::string>& coordinates, FilePoints& points);
+/// The names in the CF attribute `coordinates` of a variable.
+std::vector<std::string> coordinates_of(const NcFile& file, const std::string& variable);
+
+}  // namespace lockstep::prep

@@ -1,0 +1,144 @@
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/prep/files.hpp"
+#include "lockstep/prep/source.hpp"
+#include "prep/emulator/candidates.hpp"
+#include "prep/emulator/emulator_output.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+constexpr double kThickest_m = 500, kColdest_K = 183.15, kWarmest_K = 333.15;
+
+struct PairColumn {
+  bool atmosphere;
+  std::string variable;
+};
+
+/// The file and variable of a short name: the user's `atmosphere:VARIABLE` or `ocean:VARIABLE`, or the usual ones.
+std::optional<PairColumn> pair_column(const std::string& name, const PairOptions& options) {
+  if (const auto chosen = options.names.find(name); chosen != options.names.end()) {
+    const auto colon = chosen->second.find(':');
+    const std::string side = chosen->second.substr(0, colon);
+    require_usage(colon != std::string::npos && (side == "atmosphere" || side == "ocean"), "option input.names: '",
+                  name, "=", chosen->second, "': say which file, ", name, "=ocean:VARIABLE or ", name,
+                  "=atmosphere:VARIABLE");
+    return PairColumn{side == "atmosphere", chosen->second.substr(colon + 1)};
+  }
+  const KnownColumn* known = find_column(name);
+  if (known == nullptr || *known->pair_file == '\0') return {};
+  return PairColumn{std::string(known->pair_file) == "atmosphere",
+                    *known->pair_name != '\0' ? known->pair_name : known->cf};
+}
+
+/// Reads the last level of an atmosphere variable or level 0 of an ocean variable, if it has levels.
+ColumnSpec with_level(const NcFile& file, const std::string& name, const PairColumn& column) {
+  ColumnSpec spec{name, column.variable, {}, 1, 0};
+  if (level_axis(file, file.describe(column.variable))) spec.level = column.atmosphere ? -1 : 0;
+  return spec;
+}
+
+std::int32_t recorded_level(const NcFile& file, const ColumnSpec& spec, bool atmosphere, std::int64_t without_axis) {
+  const NcVariable variable = file.describe(spec.variable);
+  if (const auto axis = level_axis(file, variable))
+    return atmosphere ? static_cast<std::int32_t>(variable.shape[*axis] - 1) : 0;
+  return atmosphere ? static_cast<std::int32_t>(without_axis) : 0;
+}
+}  // namespace
+
+Candidates read_pair(const PairOptions& options, const Selection& selection) {
+  require_usage(options.atmosphere.size() == options.ocean.size(), "reading pairs: ", options.atmosphere.size(),
+                " atmosphere files and ", options.ocean.size(), " ocean files");
+  Candidates out = start_candidates(selection.columns_needed());
+  for (std::size_t pair = 0; pair < options.ocean.size(); ++pair) {
+    const NcFile atmosphere = NcFile::open(options.atmosphere[pair]), ocean = NcFile::open(options.ocean[pair]);
+    const auto file_of = [&](bool is_atmosphere) -> const NcFile& { return is_atmosphere ? atmosphere : ocean; };
+    const auto demand = [&](const std::string& name) {
+      const PairColumn column = *pair_column(name, options);
+      return with_level(file_of(column.atmosphere), name, column);
+    };
+    const ColumnSpec thickness = demand("thick"), air = demand("tair");
+    const Grid grid = common_grid(ocean, {thickness}), air_grid = common_grid(atmosphere, {air});
+    require_data(grid.shape == air_grid.shape, "reading '", ocean.path().string(), "' and '",
+                 atmosphere.path().string(), "': their grids differ");
+    FilePoints points;
+    const auto thick = read_on_grid(ocean, thickness, grid), tair = read_on_grid(atmosphere, air, grid);
+    for (std::size_t i = 0; i < thick.size(); ++i)
+      points.valid.push_back(thick[i] > 0 && thick[i] <= kThickest_m && tair[i] >= kColdest_K && tair[i] <= kWarmest_K);
+    read_place(ocean, grid, "", "", coordinates_of(ocean, thickness.variable), points);
+    if (points.lat.empty()) read_place(atmosphere, grid, "", "", coordinates_of(atmosphere, air.variable), points);
+    points.time = read_times(ocean, grid);
+    for (std::size_t c = 0; c < out.names.size(); ++c) {
+      const auto column = pair_column(out.names[c], options);
+      const bool present = column && file_of(column->atmosphere).has(column->variable);
+      if (!present) {
+        require_data(selection.missing == "zero", "reading '",
+                     (column && column->atmosphere ? atmosphere : ocean).path().string(), "': no variable ",
+                     column ? "'" + column->variable + "' " : "", "for '", out.names[c], "'; name it with --names ",
+                     out.names[c], "=ocean:VARIABLE, or fill it with --missing zero");
+        points.values.emplace_back();
+        continue;
+      }
+      const NcFile& file = file_of(column->atmosphere);
+      const ColumnSpec spec = with_level(file, out.names[c], *column);
+      points.values.push_back(read_on_grid(file, spec, grid));
+      out.level[c] = recorded_level(file, spec, column->atmosphere, options.atm_level_index);
+      out.side[c] = column->atmosphere ? "atmosphere" : "ocean";
+      out.cf[c] = spec.variable;
+      if (const std::string units = file.describe(spec.variable).units; !units.empty()) {
+        out.units[c] = units;
+      } else if (out.names[c] == "tair" || out.names[c] == "tsfc") {
+        out.units[c] = "K";
+      }
+    }
+    append_points(out, std::move(points), options.ocean[pair]);
+  }
+  // Rows count ocean files; the atmosphere files follow in the list of sources.
+  out.files.insert(out.files.end(), options.atmosphere.begin(), options.atmosphere.end());
+  return out;
+}
+
+bool run_cf_pair(const Args& args) {
+  Options options("lockstep-prep cf-pair",
+                  "Columns of an atmosphere file and an ocean file with CF names on one latitude-longitude grid.",
+                  "Reads the last level of the atmosphere and the first of the ocean. A point is valid where the ocean "
+                  "cell is thicker than 0 and at most 500 m, and the air temperature is 183.15 to 333.15 K.");
+  options.section("data", "Files");
+  options.section("input", "What to read from the files");
+  SourceOptions common(options, SourceOptions::Input::none);
+  Selection selection;
+  std::vector<std::string> atmosphere, ocean, names;
+  PairOptions pair;
+  options.add("data.atm_file", &atmosphere, {}, "atmosphere files").value_name("FILE,...").required();
+  options.alias("data.atm_file", "atmosphere");
+  options.add("data.ocean_file", &ocean, {}, "ocean and sea-ice files, one per atmosphere file")
+      .value_name("FILE,...")
+      .required();
+  options.alias("data.ocean_file", "ocean");
+  options.add("input.names", &names, {}, "variables by short name: sice=ocean:bulk_salinity")
+      .value_name("SHORT=FILE:VARIABLE,...");
+  options.alias("input.names", "names");
+  options.add("domain.atm_level_index", &pair.atm_level_index, std::int64_t{127}, non_negative,
+              "level to record for atmosphere variables without a level axis");
+  add_selection_options(options, selection, {"sst", "sss", "tair", "hi", "hs", "qref", "uatm", "vatm", "tsfc"},
+                        kDefaultOutputs);
+  options.example("lockstep-prep cf-pair --atmosphere atm.nc --ocean ocn.nc --output pair.h5",
+                  "nine default inputs and aice");
+  options.example(
+      "lockstep-prep cf-pair --atmosphere atm.nc --ocean ocn.nc --mask-mode sea_ice --min-ice 0.1 --output ice.h5",
+      "only where more than a tenth is ice");
+  if (!options.parse(args)) return false;
+  check_selection(selection);
+  pair.atmosphere = expand_files(atmosphere);
+  pair.ocean = expand_files(ocean);
+  pair.names = parse_names(names, "input.names");
+  require_known(selection.columns_needed(), pair.names, "cf-pair");
+  require_writable(common.output, pair.atmosphere);
+  require_writable(common.output, pair.ocean);
+  write_selected(common, read_pair(pair, selection), selection);
+  return true;
+}
+
+}  // namespace lockstep::prep

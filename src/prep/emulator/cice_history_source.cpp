@@ -1,0 +1,110 @@
+#include <iostream>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/prep/files.hpp"
+#include "lockstep/prep/source.hpp"
+#include "prep/emulator/candidates.hpp"
+#include "prep/emulator/emulator_output.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+const std::vector<std::string> kMaskNames = {"umask", "mask", "land_mask", "ocean_mask"};
+
+/// The variable of a short name: the user's choice, or the first usual name that the file has.
+std::optional<std::string> history_variable(const NcFile& file, const std::string& name,
+                                            const HistoryOptions& options) {
+  if (const auto chosen = options.names.find(name); chosen != options.names.end()) return chosen->second;
+  if (name == "lat") return first_present(file, {"ULAT", "lat", "latitude", "TLAT"});
+  if (name == "lon") return first_present(file, {"ULON", "lon", "longitude", "TLON"});
+  if (name == "mask") return first_present(file, kMaskNames);
+  const KnownColumn* known = find_column(name);
+  if (known == nullptr) return {};
+  return first_present(file, {known->history_names.begin(), known->history_names.end()});
+}
+
+[[noreturn]] void fail_missing(const NcFile& file, const std::string& name) {
+  std::string tried;
+  if (const KnownColumn* known = find_column(name)) {
+    for (const char* alternative : known->history_names) tried += join(tried.empty() ? "" : ", ", alternative);
+  } else {
+    tried = name == "mask"  ? "umask, mask, land_mask, ocean_mask"
+            : name == "lat" ? "ULAT, lat, latitude, TLAT"
+                            : "ULON, lon, longitude, TLON";
+  }
+  throw Error(Fault::data, join("reading '", file.path().string(), "': no variable for '", name, "' (tried ", tried,
+                                "); name it with --names ", name, "=VARIABLE",
+                                find_column(name) != nullptr ? ", or fill it with --missing zero" : ""));
+}
+}  // namespace
+
+Candidates read_history(const HistoryOptions& options, const Selection& selection) {
+  Candidates out = start_candidates(selection.columns_needed());
+  for (const auto& path : options.files) {
+    const NcFile file = NcFile::open(path);
+    const auto place = [&](const std::string& name) {
+      const auto variable = history_variable(file, name, options);
+      if (!variable) fail_missing(file, name);
+      return ColumnSpec{name, *variable, {}, 1, 0};
+    };
+    std::vector<ColumnSpec> specs = {place("lat"), place("lon"), place("mask")};
+    std::vector<std::optional<ColumnSpec>> columns;
+    for (const auto& name : out.names) {
+      const auto variable = history_variable(file, name, options);
+      if (!variable) {
+        if (selection.missing != "zero") fail_missing(file, name);
+        columns.emplace_back();
+        continue;
+      }
+      columns.push_back(ColumnSpec{name, *variable, {}, 1, 0});
+      specs.push_back(*columns.back());
+    }
+    const Grid grid = common_grid(file, specs);
+    FilePoints points;
+    points.place = specs[0].variable + ", " + specs[1].variable;
+    points.lat = read_on_grid(file, specs[0], grid);
+    points.lon = read_on_grid(file, specs[1], grid);
+    for (const double mask : read_on_grid(file, specs[2], grid)) points.valid.push_back(mask == 1);
+    points.time = read_times(file, grid);
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      points.values.push_back(columns[c] ? read_on_grid(file, *columns[c], grid) : std::vector<double>{});
+      if (!columns[c]) continue;
+      if (const std::string units = file.describe(columns[c]->variable).units; !units.empty()) out.units[c] = units;
+    }
+    append_points(out, std::move(points), path);
+  }
+  return out;
+}
+
+bool run_cice_history(const Args& args) {
+  Options options(
+      "lockstep-prep cice-history", "Columns of sea-ice history files, one row per water point.",
+      "Keeps the points with mask 1 in file order. Variables are found by the names that CICE and related models "
+      "use (aice_h, aicen, aice, ...); --names overrides them.");
+  options.section("input", "What to read from the files");
+  SourceOptions common(options);
+  Selection selection;
+  std::vector<std::string> names;
+  options.add("input.names", &names, {}, "variables by short name, including lat, lon and mask")
+      .value_name("SHORT=VARIABLE,...");
+  options.alias("input.names", "names");
+  add_selection_options(options, selection, kDefaultInputs, kDefaultOutputs);
+  options.example("lockstep-prep cice-history --input gdas.ice.t00z.inst.f006.nc --output seaice.h5",
+                  "the fourteen default inputs and aice, all points");
+  options.example(
+      "lockstep-prep cice-history --input 'hist/*.nc' --inputs sst,sss,tair,hi,hs --mask-mode sea_ice --pole north "
+      "--output arctic.h5",
+      "five inputs, northern ice, all files of a folder");
+  if (!options.parse(args)) return false;
+  check_selection(selection);
+  HistoryOptions history{expand_files(common.input), parse_names(names, "input.names")};
+  require_known(selection.columns_needed(), history.names, "cice-history");
+  require_writable(common.output, history.files);
+  write_selected(common, read_history(history, selection), selection);
+  return true;
+}
+
+}  // namespace lockstep::prep

@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/prep/emulator/emulator_set.hpp"
+#include "prep/page.hpp"
+#include "prep/problems.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+
+template <class T>
+void check_finite(const std::vector<T>& values, std::size_t columns, const std::vector<std::string>& names,
+                  const char* dataset, Problems& problems) {
+  std::vector<std::int64_t> bad(columns, 0), first(columns, 0);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    if (bad[i % columns]++ == 0) first[i % columns] = static_cast<std::int64_t>(i / columns);
+  }
+  for (std::size_t c = 0; c < columns; ++c) {
+    if (bad[c] == 0) continue;
+    problems.push_back(join(dataset, " column ", c, names.empty() ? "" : " (" + names[c] + ")", ": ", bad[c],
+                            " values are NaN or infinite, the first in row ", first[c]));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> check_emulator_set(const H5File& file, std::vector<std::string>& remarks) {
+  Problems problems;
+  EmulatorSet set = read_emulator_set(file);
+  check_names(set.inputs.names, "input names", problems);
+  check_names(set.outputs.names, "output names", problems);
+  check_finite(set.x, set.n_in(), set.inputs.names, "/x", problems);
+  check_finite(set.y, set.n_out(), set.outputs.names, "/y", problems);
+  check_finite(set.lat, 1, {}, "/lat", problems);
+  check_finite(set.lon, 1, {}, "/lon", problems);
+  if (!set.jac.empty()) check_finite(set.jac, set.n_in() * set.n_out(), {}, "/jac", problems);
+
+  const auto count_bad = [&](const auto& values, const char* what, auto good) {
+    const auto bad = std::count_if(values.begin(), values.end(), [&](auto v) { return !good(v); });
+    if (bad > 0) problems.push_back(join(what, ": ", bad, " of ", values.size(), " values are out of range"));
+  };
+  count_bad(set.split, "/split (0, 1 or 2)", [](auto v) { return v <= 2; });
+  count_bad(set.lat, "/lat (-90 .. 90)", [](auto v) { return !(std::abs(v) > 90.001f); });
+  count_bad(set.lon, "/lon (-360 .. 360)", [](auto v) { return !(std::abs(v) > 360.001f); });
+  count_bad(set.cell, "/cell (>= 0)", [](auto v) { return v >= 0; });
+  const auto files = static_cast<std::int32_t>(set.sources.size());
+  count_bad(set.source, "/source (a number of 'sources')",
+            [&](auto v) { return v >= 0 && (v < files || (files == 0 && v == 0)); });
+  check_sums(set.sources, set.sha256, problems);
+  const char* const parts[] = {"training", "validation", "test"};
+  for (int part = 0; part < 3; ++part) {
+    if (set.rows_in(part) > 0) continue;
+    if (part == 2) {
+      remarks.push_back("there are no test rows");
+    } else {
+      problems.push_back(join("there are no ", parts[part], " rows"));
+    }
+  }
+  if (!problems.empty()) return problems;
+
+  EmulatorSet again = set;
+  take_moments(again);
+  check_moments(set.inputs.names, {set.input_mean, set.input_std}, {again.input_mean, again.input_std}, problems,
+                remarks);
+  check_moments(set.outputs.names, {set.output_mean, set.output_std}, {again.output_mean, again.output_std}, problems,
+                remarks);
+  return problems;
+}
+
+void describe_emulator_set(const H5File& file, std::ostream& out) {
+  const EmulatorSet set = read_emulator_set(file);
+  Page page(out, file, "emulator data set");
+  page.line("rows", set.rows(), " = ", set.rows_in(0), " train + ", set.rows_in(1), " validation + ", set.rows_in(2),
+            " test");
+  page.line("inputs", set.n_in());
+  page.line("outputs", set.n_out());
+  page.line("mask mode", set.mask_mode, ", ice threshold ", set.min_ice);
+  page.line("seed", set.seed);
+  page.line("moments over", set.moment_rows == MomentRows::train ? "training rows" : "all rows");
+  page.line("Jacobian", set.jac.empty() ? "unknown" : "true dy/dx stored");
+  page.line("input source", set.input_source);
+  page.sources(set.sources, set.sha256);
+  page.attributes("/", {"mask_mode", "min_ice", "n", "n_in", "n_out", "seed", "sources", "sha256", "moment_rows"});
+  page.print("\n  %-6s  %-16s  %12s  %12s  %12s  %12s  %-10s  %s\n", "", "column", "mean", "std", "min", "max", "units",
+             "CF name");
+  const auto table = [&](const char* side, const ColumnNames& columns, const std::vector<float>& values,
+                         const std::vector<double>& mean, const std::vector<double>& std) {
+    const std::size_t m = columns.names.size();
+    for (std::size_t c = 0; c < m; ++c) {
+      float low = INFINITY, high = -INFINITY;
+      for (std::size_t i = c; i < values.size(); i += m) {
+        low = std::min(low, values[i]);
+        high = std::max(high, values[i]);
+      }
+      page.print("  %-6s  %-16s  %12.5g  %12.5g  %12.5g  %12.5g  %-10s  %s\n", side, columns.names[c].c_str(), mean[c],
+                 std[c], static_cast<double>(low), static_cast<double>(high), columns.units[c].c_str(),
+                 columns.cf[c].c_str());
+    }
+  };
+  table("input", set.inputs, set.x, set.input_mean, set.input_std);
+  table("output", set.outputs, set.y, set.output_mean, set.output_std);
+}
+
+}  // namespace lockstep::prep

@@ -1,0 +1,137 @@
+/// Parses columns, masks and dates.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/prep/emulator/grid.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+/// Takes a number from the start of `text`.
+template <class T>
+bool take_number(std::string_view& text, T& out) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (error != std::errc{}) return false;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return true;
+}
+}  // namespace
+
+ColumnSpec parse_column(std::string_view text) {
+  ColumnSpec out;
+  const auto reject = [&] {
+    return Error(Fault::usage,
+                 join("column '", text,
+                      "': expected short=name[@level][*scale[+offset]], for example tk=temperature@0*1+273.15"));
+  };
+  std::string_view rest = text;
+  const auto equals = rest.find('=');
+  if (equals != std::string_view::npos) {
+    out.short_name = trim(rest.substr(0, equals));
+    rest.remove_prefix(equals + 1);
+  }
+  const auto name_end = std::min(rest.find_first_of("@*"), rest.size());
+  out.variable = trim(rest.substr(0, name_end));
+  rest.remove_prefix(name_end);
+  if (equals == std::string_view::npos) out.short_name = out.variable;
+  if (out.short_name.empty() || out.variable.empty()) throw reject();
+  if (rest.starts_with('@')) {
+    rest.remove_prefix(1);
+    if (!take_number(rest, out.level.emplace())) throw reject();
+  }
+  if (rest.starts_with('*')) {
+    rest.remove_prefix(1);
+    if (!take_number(rest, out.scale)) throw reject();
+    if (!rest.empty() && (rest.front() == '+' || rest.front() == '-') && !take_number(rest, out.offset)) throw reject();
+  }
+  if (!trim(rest).empty() || !std::isfinite(out.scale) || !std::isfinite(out.offset)) throw reject();
+  return out;
+}
+
+std::vector<MaskTerm> parse_mask(std::string_view text) {
+  std::vector<MaskTerm> terms;
+  const std::string whole = trim(text);
+  for (std::size_t begin = 0; begin < whole.size();) {
+    std::size_t end = whole.find(" and ", begin);
+    if (end == std::string::npos) end = whole.size();
+    std::string_view term = std::string_view(whole).substr(begin, end - begin);
+    const auto at = term.find_first_of("=!<>");
+    MaskTerm parsed;
+    bool good = at != std::string_view::npos;
+    if (good) {
+      parsed.variable = trim(term.substr(0, at));
+      term.remove_prefix(at);
+      const auto op_end = std::min(term.find_first_not_of("=!<>"), term.size());
+      parsed.op = term.substr(0, op_end);
+      const std::string number = trim(term.substr(op_end));
+      std::string_view rest = number;
+      good = !parsed.variable.empty() && take_number(rest, parsed.value) && rest.empty();
+      constexpr std::array<std::string_view, 6> kOps = {"==", "!=", "<", "<=", ">", ">="};
+      good = good && std::find(kOps.begin(), kOps.end(), parsed.op) != kOps.end();
+    }
+    require_usage(good, "mask '", text, "': expected 'variable op number [and ...]' with op one of == != < <= > >=");
+    terms.push_back(std::move(parsed));
+    begin = end + 5;
+  }
+  return terms;
+}
+
+bool satisfies(double value, const MaskTerm& term) {
+  if (!std::isfinite(value)) return false;
+  if (term.op == "==") return value == term.value;
+  if (term.op == "!=") return value != term.value;
+  if (term.op == "<") return value < term.value;
+  if (term.op == "<=") return value <= term.value;
+  if (term.op == ">") return value > term.value;
+  return value >= term.value;
+}
+
+namespace {
+std::optional<std::int64_t> day_number(int year, int month, int day) {
+  using namespace std::chrono;
+  const year_month_day date{std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)),
+                            std::chrono::day(static_cast<unsigned>(day))};
+  if (month < 1 || day < 1 || !date.ok()) return {};
+  return sys_days(date).time_since_epoch().count();
+}
+}  // namespace
+
+std::int64_t parse_day(std::string_view text) {
+  const std::string day(trim(text));
+  int y = 0, m = 0, d = 0, used = 0;
+  const bool read =
+      std::sscanf(day.c_str(), "%d-%d-%d%n", &y, &m, &d, &used) == 3 && used == static_cast<int>(day.size());
+  const auto number = read ? day_number(y, m, d) : std::nullopt;
+  require_usage(number.has_value(), "day '", text, "': expected a date like 2016-02-05");
+  return *number;
+}
+
+std::optional<TimeUnit> parse_time_unit(std::string_view units) {
+  std::array<char, 16> word{};
+  int y = 0, m = 0, d = 0, used = 0;
+  const std::string text(units);
+  if (std::sscanf(text.c_str(), "%15s since %d-%d-%d%n", word.data(), &y, &m, &d, &used) != 4) return {};
+  TimeUnit out{0, 0};
+  std::string unit = word.data();
+  if (unit.size() > 1 && unit.back() == 's') unit.pop_back();
+  if (unit == "second" || unit == "sec" || unit == "s") out.seconds_per_unit = 1;
+  if (unit == "minute" || unit == "min") out.seconds_per_unit = 60;
+  if (unit == "hour" || unit == "hr" || unit == "h") out.seconds_per_unit = 3600;
+  if (unit == "day" || unit == "d") out.seconds_per_unit = 86400;
+  const auto day = day_number(y, m, d);
+  if (out.seconds_per_unit == 0 || !day) return {};
+  int hour = 0, minute = 0;
+  double second = 0;
+  std::sscanf(text.c_str() + used, "%*[ T]%d:%d:%lf", &hour, &minute, &second);
+  out.origin_s = *day * 86400 + hour * 3600 + minute * 60 + static_cast<std::int64_t>(second);
+  return out;
+}
+
+}  // namespace lockstep::prep

@@ -1,0 +1,159 @@
+#include <algorithm>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/prep/files.hpp"
+#include "lockstep/prep/source.hpp"
+#include "prep/emulator/candidates.hpp"
+#include "prep/emulator/emulator_output.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+/// errors  usage: the user named a variable that the file lacks
+void require_variable(const NcFile& file, const std::string& variable) {
+  if (file.has(variable)) return;
+  const std::string near = nearest(variable, file.variables());
+  throw Error(Fault::usage, join("'", file.path().string(), "' has no variable '", variable, "'",
+                                 near.empty() ? "" : "; did you mean '" + near + "'?"));
+}
+}  // namespace
+
+Candidates read_netcdf(const NetcdfOptions& options, const Selection& selection) {
+  const std::size_t places = options.geolocation.size();
+  require_usage(places <= 1 || places == options.files.size(), "option input.geolocation: ", places, " files for ",
+                options.files.size(), " input files; give none, one, or one each");
+  Candidates out = start_candidates(selection.columns_needed());
+  const auto spec_of = [&](const std::string& name) {
+    for (const auto& column : options.columns) {
+      if (column.short_name == name) return column;
+    }
+    return ColumnSpec{name, name, {}, 1, 0};
+  };
+  for (std::size_t f = 0; f < options.files.size(); ++f) {
+    const NcFile file = NcFile::open(options.files[f]);
+    std::vector<std::optional<ColumnSpec>> columns;
+    std::vector<ColumnSpec> present;
+    for (const auto& name : out.names) {
+      const ColumnSpec spec = spec_of(name);
+      if (!file.has(spec.variable) && selection.missing == "zero") {
+        columns.emplace_back();
+        continue;
+      }
+      require_variable(file, spec.variable);
+      columns.push_back(spec);
+      present.push_back(spec);
+    }
+    require_data(!present.empty(), "reading '", file.path().string(), "': it has none of the columns");
+    const Grid grid = common_grid(file, present);
+    FilePoints points;
+    points.valid.assign(static_cast<std::size_t>(grid.size()), 1);
+    std::optional<NcFile> place_file;
+    if (places > 0) place_file.emplace(NcFile::open(options.geolocation[places == 1 ? 0 : f]));
+    const NcFile& place = place_file ? *place_file : file;
+    for (const auto& term : options.mask) {
+      ColumnSpec spec = spec_of(term.variable);
+      const NcFile& holder = !file.has(spec.variable) && place.has(spec.variable) ? place : file;
+      require_variable(holder, spec.variable);
+      const auto values = read_on_grid(holder, spec, grid);
+      for (std::size_t i = 0; i < values.size(); ++i) points.valid[i] = points.valid[i] && satisfies(values[i], term);
+    }
+    if (!options.lat.empty()) require_variable(place, options.lat);
+    if (!options.lon.empty()) require_variable(place, options.lon);
+    std::vector<std::string> coordinates;
+    for (const auto& spec : present) {
+      const auto names = coordinates_of(file, spec.variable);
+      coordinates.insert(coordinates.end(), names.begin(), names.end());
+    }
+    read_place(place, grid, options.lat, options.lon, coordinates, points);
+    require_data(!points.lat.empty() || (selection.pole == "all" && selection.split_by != "lat-block"), "reading '",
+                 place.path().string(), "': no latitude, which the selection needs; name it with --lat");
+    points.time = read_times(file, grid);
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      points.values.push_back(columns[c] ? read_on_grid(file, *columns[c], grid) : std::vector<double>{});
+      if (!columns[c]) continue;
+      const NcVariable variable = file.describe(columns[c]->variable);
+      if (!variable.standard_name.empty()) out.cf[c] = variable.standard_name;
+      if (!variable.units.empty() && variable.units != "none" && columns[c]->scale == 1 && columns[c]->offset == 0)
+        out.units[c] = variable.units;
+      if (columns[c]->level) out.level[c] = static_cast<std::int32_t>(*columns[c]->level);
+    }
+    append_points(out, std::move(points), options.files[f]);
+  }
+  return out;
+}
+
+bool run_netcdf(const Args& args) {
+  Options options(
+      "lockstep-prep netcdf", "Columns of any NetCDF files: tiles and times are concatenated, one row per grid point.",
+      "A column is short=name[@level][*scale[+offset]]: tk=temperature@0*1+273.15 reads level 0 of temperature, adds "
+      "273.15 and calls the column tk; a bare name is the variable itself. A mask is 'variable op number [and ...]'.");
+  options.section("input", "What to read from the files");
+  SourceOptions common(options);
+  Selection selection;
+  NetcdfOptions netcdf;
+  std::vector<std::string> columns, geolocation;
+  std::string mask;
+  options
+      .add("input.columns", &columns, {},
+           "columns whose short name differs from the variable's, or that need a level or scaling")
+      .value_name("COLUMN,...");
+  options.alias("input.columns", "columns");
+  options.add("input.mask", &mask, "", "condition on valid points, for example 'mask == 1 and depth > 10'")
+      .value_name("EXPRESSION");
+  options.alias("input.mask", "mask");
+  options
+      .add("input.geolocation", &geolocation, {},
+           "files with latitude and longitude: one for all, or one per input file")
+      .value_name("FILE,...");
+  options.alias("input.geolocation", "geolocation");
+  options.add(
+      "input.lat", &netcdf.lat, "",
+      "latitude variable; default: the columns' CF coordinates, otherwise the one of ULAT, TLAT, lat, latitude, "
+      "geolat, nav_lat, yt, MetaData/latitude with the most dimensions");
+  options.alias("input.lat", "lat");
+  options.add("input.lon", &netcdf.lon, "",
+              "longitude variable; default: as --lat, with ULON, TLON, lon, longitude, geolon, nav_lon, xt, "
+              "MetaData/longitude");
+  options.alias("input.lon", "lon");
+  add_selection_options(options, selection, {}, {});
+  options.example(
+      "lockstep-prep netcdf --input 'sfc_data.tile?.nc' --mask 'slmsk != 1' --inputs tsea,fice,hice --outputs t2m,q2m "
+      "--test-split 0.2 "
+      "--output ufs.h5",
+      "six tiles of a cubed sphere, sea points, a fifth of the rows for the test");
+  options.example(
+      "lockstep-prep netcdf --input roms.nc --columns sst=temperature@0,sss=salinity@0 --inputs sst,sss --outputs aice "
+      "--mask 'mask == 1' "
+      "--test-days 2016-02-05 --output arctic.h5",
+      "the surface of an ocean model, the last day for the test");
+  if (!options.parse(args)) return false;
+  check_selection(selection);
+  netcdf.files = expand_files(common.input);
+  netcdf.geolocation = expand_files(geolocation);
+  for (const auto& column : columns) netcdf.columns.push_back(parse_column(column));
+  // Inputs and outputs may define columns: --inputs sst=temperature@0,hice
+  for (auto* names : {&selection.inputs, &selection.outputs}) {
+    for (auto& name : *names) {
+      if (name.find_first_of("=@*") == std::string::npos) continue;
+      netcdf.columns.push_back(parse_column(name));
+      name = netcdf.columns.back().short_name;
+    }
+  }
+  check_selection(selection);
+  const auto needed = selection.columns_needed();
+  for (auto at = netcdf.columns.begin(); at != netcdf.columns.end(); ++at) {
+    require_usage(
+        std::none_of(netcdf.columns.begin(), at, [&](const auto& other) { return other.short_name == at->short_name; }),
+        "option input.columns: '", at->short_name, "' is defined twice");
+  }
+  netcdf.mask = parse_mask(mask);
+  require_writable(common.output, netcdf.files);
+  require_writable(common.output, netcdf.geolocation);
+  write_selected(common, read_netcdf(netcdf, selection), selection);
+  return true;
+}
+
+}  // namespace lockstep::prep

@@ -1,0 +1,51 @@
+#include "prep/emulator/synthetic.hpp"
+
+#include <numeric>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/prep/draw.hpp"
+#include "lockstep/prep/emulator/columns.hpp"
+
+namespace lockstep::prep {
+
+Synthetic::Synthetic(Options& options, std::int64_t default_rows, Rows kind, bool default_jacobian) {
+  if (kind == Rows::option) options.add("rows", &rows, default_rows, at_least(3), "number of rows");
+  options.add("seed", &seed, std::uint64_t{0}, "seed of every random choice");
+  options.add("validation-split", &validation_split, 0.1, below_one, "fraction of all rows");
+  options.add("test-split", &test_split, 0.1, below_one, "fraction of all rows");
+  options.add("jacobian", &jacobian, default_jacobian, "store the true Jacobian of every row");
+}
+
+void Synthetic::finish(EmulatorSet& set, std::size_t n) const {
+  set.seed = seed;
+  set.lat.assign(n, 0);
+  set.lon.assign(n, 0);
+  set.time.assign(n, 0);
+  set.source.assign(n, 0);
+  set.cell.resize(n);
+  std::iota(set.cell.begin(), set.cell.end(), std::int64_t{0});
+  set.split.assign(n, 0);
+  require_usage(validation_split + test_split < 1, "options validation-split and test-split: ", validation_split, " + ",
+                test_split, " leave nothing for training");
+  const auto rows_of = [&](double share) { return static_cast<std::int64_t>(static_cast<double>(n) * share); };
+  const auto order = draw_permutation(static_cast<std::int64_t>(n), seed, "prep.split");
+  const std::int64_t test = rows_of(test_split), validation = rows_of(validation_split);
+  for (std::int64_t i = 0; i < test + validation; ++i)
+    set.split[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])] = i < test ? 2 : 1;
+  take_moments(set);
+}
+
+ColumnNames known_names(const std::vector<std::string>& names) {
+  ColumnNames out;
+  for (const auto& name : names) {
+    const KnownColumn* known = find_column(name);
+    out.names.push_back(name);
+    out.cf.emplace_back(known != nullptr ? known->cf : "");
+    out.units.emplace_back(known != nullptr ? known->units : "");
+    out.level.push_back(0);
+  }
+  return out;
+}
+
+}  // namespace lockstep::prep

@@ -1,0 +1,26 @@
+#pragma once
+#include "lockstep/prep/emulator/emulator_set.hpp"
+
+namespace lockstep {
+class Options;
+}
+
+namespace lockstep::prep {
+
+/// Options that the generators share: number of rows, split, storage of the true Jacobian.
+struct Synthetic {
+  std::int64_t rows = 0;
+  std::uint64_t seed = 0;
+  double validation_split = 0.1, test_split = 0.1;
+  bool jacobian = true;
+
+  enum class Rows : std::uint8_t { option, derived };
+  Synthetic(Options& options, std::int64_t default_rows, Rows kind = Rows::option, bool default_jacobian = true);
+  /// Fills positions with zeros, splits the rows at random and computes the moments.
+  void finish(EmulatorSet& set, std::size_t n) const;
+};
+
+/// Columns with the CF names and units of these short names.
+ColumnNames known_names(const std::vector<std::string>& names);
+
+}  // namespace lockstep::prep

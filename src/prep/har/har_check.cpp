@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/prep/har/har_set.hpp"
+#include "prep/page.hpp"
+#include "prep/problems.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+
+/// "/val/labels window 17" of the n-th window of all parts.
+std::string place_of(const HarSet& set, std::size_t n, const char* dataset) {
+  std::size_t first = 0;
+  while (first < n && set.split[n - first - 1] == set.split[n]) ++first;
+  return join("/", kHarParts[set.split[n]], "/", dataset, " window ", first);
+}
+
+void check_values(const HarSet& set, Problems& problems) {
+  const auto classes = static_cast<std::int32_t>(set.class_names.size());
+  const auto range = [&](const auto& values, const char* dataset, const std::string& rule, auto good) {
+    std::size_t bad = 0, first = 0;
+    for (std::size_t n = 0; n < values.size(); ++n) {
+      if (good(values[n])) continue;
+      if (bad++ == 0) first = n;
+    }
+    if (bad > 0)
+      problems.push_back(join(place_of(set, first, dataset), ": ", values[first], ", must be ", rule,
+                              bad > 1 ? join(" (and ", bad - 1, " more)") : ""));
+  };
+  range(set.labels, "labels", join("0 .. ", classes - 1), [&](auto v) { return v >= 0 && v < classes; });
+  const std::size_t names = set.subject_names.size();
+  range(set.subject, "subject", names == 0 ? ">= -1" : join("-1 .. ", names - 1),
+        [&](auto v) { return v >= -1 && (names == 0 || v < static_cast<std::int64_t>(names)); });
+  range(set.recording, "recording", ">= -1", [](auto v) { return v >= -1; });
+  range(set.start, "start", ">= -1", [](auto v) { return v >= -1; });
+
+  const auto C = static_cast<std::size_t>(set.channels()), L = static_cast<std::size_t>(set.length);
+  std::size_t bad = 0, first = 0;
+  for (std::size_t i = 0; i < set.signals.size(); ++i) {
+    if (std::isfinite(set.signals[i])) continue;
+    if (bad++ == 0) first = i;
+  }
+  if (bad > 0)
+    problems.push_back(join(place_of(set, first / (C * L), "signals"), ", channel ", set.channel_names[first / L % C],
+                            ", sample ", first % L, ": not finite (", bad, " values in all)"));
+}
+
+/// Shared subjects between two parts bias the evaluation; shared windows do so even more.
+void check_overlap(const HarSet& set, const std::string& val_split, Problems& problems, Problems& remarks) {
+  std::array<std::set<std::int32_t>, 3> subjects;
+  std::map<std::pair<std::int32_t, std::int64_t>, std::size_t> windows;
+  std::size_t twice = 0;
+  for (std::size_t n = 0; n < set.split.size(); ++n) {
+    if (set.subject[n] >= 0) subjects[set.split[n]].insert(set.subject[n]);
+    if (set.recording[n] >= 0 && set.start[n] >= 0)
+      twice += !windows.emplace(std::pair(set.recording[n], set.start[n]), n).second;
+  }
+  if (twice > 0) problems.push_back(join(twice, " windows have the recording and start of another"));
+  const auto shared = [&](std::size_t a, std::size_t b) {
+    std::size_t count = 0;
+    for (const auto subject : subjects[a]) count += subjects[b].contains(subject);
+    return count;
+  };
+  for (const auto& [a, b] : {std::pair<std::size_t, std::size_t>{0, 1}, {0, 2}, {1, 2}}) {
+    const std::size_t count = shared(a, b);
+    if (count == 0) continue;
+    const std::string text =
+        join(count, count == 1 ? " subject is" : " subjects are", " in both ", kHarParts[a], " and ", kHarParts[b]);
+    (val_split == "subject" && a == 0 && b == 1 ? problems : remarks).push_back(text);
+  }
+}
+
+std::vector<std::int64_t> class_counts(const HarSet& set, int part) {
+  std::vector<std::int64_t> counts(set.class_names.size(), 0);
+  for (std::size_t n = 0; n < set.split.size(); ++n)
+    counts[static_cast<std::size_t>(set.labels[n])] += set.split[n] == part;
+  return counts;
+}
+
+}  // namespace
+
+std::vector<std::string> check_har_set(const H5File& file, std::vector<std::string>& remarks) {
+  Problems problems;
+  const HarSet set = read_har_set(file);
+  check_names(set.class_names, "class_names", problems);
+  check_names(set.channel_names, "channel_names", problems);
+  if (!set.subject_names.empty()) check_names(set.subject_names, "subject_names", problems);
+  if (!(set.sample_rate > 0) || !std::isfinite(set.sample_rate))
+    problems.push_back(join("sample_rate is ", set.sample_rate, ", must be > 0"));
+  check_sums(set.files, set.sha256, problems);
+  if (set.windows_in(0) == 0) problems.push_back("there are no training windows");
+  for (int part = 1; part < 3; ++part) {
+    if (set.windows_in(part) == 0)
+      remarks.push_back(join("there are no ", part == 1 ? "validation" : "test", " windows"));
+  }
+  check_values(set, problems);
+  if (!problems.empty()) return problems;
+
+  const std::string val_split = file.has_attribute("/", "val_split") ? file.text_attribute("/", "val_split") : "";
+  check_overlap(set, val_split, problems, remarks);
+  HarSet again = set;
+  take_channel_moments(again);
+  check_moments(set.channel_names, {set.channel_mean, set.channel_std}, {again.channel_mean, again.channel_std},
+                problems, remarks);
+  const auto counts = class_counts(set, 0);
+  for (std::size_t k = 0; k < counts.size(); ++k) {
+    if (counts[k] == 0) remarks.push_back(join("there are no training windows of ", set.class_names[k]));
+  }
+  return problems;
+}
+
+void describe_har_set(const H5File& file, std::ostream& out) {
+  const HarSet set = read_har_set(file);
+  Page page(out, file, "activity windows");
+  page.line("windows", set.windows(), " = ", set.windows_in(0), " train + ", set.windows_in(1), " validation + ",
+            set.windows_in(2), " test");
+  page.line("window", set.channels(), " channels x ", set.length, " samples at ", set.sample_rate,
+            " Hz = ", static_cast<double>(set.length) / set.sample_rate, " s");
+  page.line("classes", set.class_names.size());
+  page.line("source", set.source);
+  for (int part = 0; part < 3; ++part) {
+    std::map<std::int32_t, std::int64_t> subjects;
+    for (std::size_t n = 0; n < set.split.size(); ++n) {
+      if (set.split[n] == part) ++subjects[set.subject[n]];
+    }
+    std::string names;
+    for (const auto& [subject, windows] : subjects)
+      names += (names.empty() ? "" : " ") + (subject < 0 ? "unknown" : set.subject_name(subject));
+    page.line(part == 0 ? "subjects" : "", kHarParts[static_cast<std::size_t>(part)], ": ",
+              names.empty() ? "none" : names);
+  }
+  page.sources(set.files, set.sha256);
+  page.attributes("/", {"class_names", "channel_names", "channel_mean", "channel_std", "sample_rate", "source",
+                        "sources", "sha256", "subject_names"});
+  page.print("\n  %-24s %10s %10s %10s\n", "class", "train", "val", "test");
+  const std::array counts = {class_counts(set, 0), class_counts(set, 1), class_counts(set, 2)};
+  for (std::size_t k = 0; k < set.class_names.size(); ++k)
+    page.print("  %-24s %10lld %10lld %10lld\n", set.class_names[k].c_str(), static_cast<long long>(counts[0][k]),
+               static_cast<long long>(counts[1][k]), static_cast<long long>(counts[2][k]));
+  page.print("\n  %-24s %12s %12s %12s %12s\n", "channel", "mean", "std", "min", "max");
+  const auto C = static_cast<std::size_t>(set.channels()), L = static_cast<std::size_t>(set.length);
+  for (std::size_t c = 0; c < C; ++c) {
+    double low = INFINITY, high = -INFINITY;
+    for (std::size_t n = 0; n < set.split.size(); ++n) {
+      const auto begin = set.signals.begin() + static_cast<std::ptrdiff_t>((n * C + c) * L);
+      const auto [least, most] = std::minmax_element(begin, begin + static_cast<std::ptrdiff_t>(L));
+      low = std::min(low, *least);
+      high = std::max(high, *most);
+    }
+    page.print("  %-24s %12.5g %12.5g %12.5g %12.5g\n", set.channel_names[c].c_str(), set.channel_mean[c],
+               set.channel_std[c], low, high);
+  }
+}
+
+}  // namespace lockstep::prep

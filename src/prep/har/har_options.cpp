@@ -1,0 +1,56 @@
+#include "prep/har/har_options.hpp"
+
+#include <iostream>
+
+#include "lockstep/base/options.hpp"
+#include "lockstep/prep/files.hpp"
+
+namespace lockstep::prep {
+
+void add_har_split_options(Options& options, HarSplit& split, const std::vector<std::string>& val_subjects,
+                           TestPart test) {
+  options.section("split", "Training, validation and test");
+  options.choice(
+      "split.val_split", &split.val_split, "subject", {"subject", "random"},
+      "draw whole subjects for validation, or single windows; overlapping windows can then lie in both parts");
+  options.alias("split.val_split", "val-split");
+  options
+      .add("split.val_subjects", &split.val_subjects, val_subjects,
+           val_subjects.empty() ? "validation subjects; none: drawn by the seed" : "validation subjects")
+      .value_name("SUBJECT,...");
+  options.alias("split.val_subjects", "val-subjects");
+  options.add("split.val_fraction", &split.val_fraction, 0.2, below_one, "share of the training windows, if drawn");
+  options.alias("split.val_fraction", "val-fraction");
+  if (test == TestPart::by_fraction) {
+    options.add("split.test_fraction", &split.test_fraction, 0.2, below_one,
+                "share of the windows without a given split; whole subjects, drawn by the seed");
+    options.alias("split.test_fraction", "test-fraction");
+  }
+  options.add("split.seed", &split.seed, std::uint64_t{42}, "seed of every random choice");
+  options.alias("split.seed", "seed");
+}
+
+void check_har_split(const Options& options, const HarSplit& split) {
+  if (split.val_split == "random" && options.given("split.val_subjects"))
+    options.reject("split.val_subjects", "has no effect with split.val_split = random");
+}
+
+void note_files(HarSet& set, const std::filesystem::path& folder, const std::vector<std::filesystem::path>& files) {
+  for (const auto& path : files) {
+    set.files.push_back(path.lexically_relative(folder).generic_string());
+    set.sha256.push_back(sha256_of(path));
+  }
+}
+
+void finish_har(const SourceOptions& common, HarSet& set) {
+  take_channel_moments(set);
+  write_har_set(common.output, set);
+  if (common.quiet) return;
+  std::cout << "  windows          " << set.windows() << " = " << set.windows_in(0) << " train + " << set.windows_in(1)
+            << " validation + " << set.windows_in(2) << " test\n"
+            << "  each             " << set.channels() << " channels x " << set.length << " samples at "
+            << set.sample_rate << " Hz\n";
+  common.print_written();
+}
+
+}  // namespace lockstep::prep

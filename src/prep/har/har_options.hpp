@@ -1,0 +1,29 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "lockstep/prep/har/har_set.hpp"
+#include "prep/source_options.hpp"
+
+namespace lockstep {
+class Options;
+}
+
+namespace lockstep::prep {
+
+/// Default validation subjects of the two published data sets.
+inline const std::vector<std::string> kHarValSubjects = {"5", "17", "25", "30"};
+
+/// Adds --val-split and related options; with `by_fraction` also --test-fraction.
+enum class TestPart : std::uint8_t { given, by_fraction };
+void add_har_split_options(Options& options, HarSplit& split, const std::vector<std::string>& val_subjects,
+                           TestPart test);
+/// Checks combinations of options. errors  usage
+void check_har_split(const Options& options, const HarSplit& split);
+
+/// Records names, relative to `folder`, and checksums of raw files.
+void note_files(HarSet& set, const std::filesystem::path& folder, const std::vector<std::filesystem::path>& files);
+/// Computes the moments, writes the file and prints a summary.
+void finish_har(const SourceOptions& common, HarSet& set);
+
+}  // namespace lockstep::prep

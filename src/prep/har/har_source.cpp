@@ -1,0 +1,201 @@
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/prep/har/har_signal.hpp"
+#include "lockstep/prep/source.hpp"
+#include "prep/har/har_options.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+namespace fs = std::filesystem;
+
+struct ManifestRow {
+  std::string where;  ///< "FILE:LINE"
+  std::string path, label, subject;
+  std::optional<std::uint8_t> split;
+};
+
+std::vector<ManifestRow> read_manifest(const fs::path& path) {
+  static const std::map<std::string, std::uint8_t> kSplits = {{"train", 0}, {"val", 1}, {"validation", 1}, {"test", 2}};
+  const std::string text = read_text_file(path);
+  std::vector<ManifestRow> rows;
+  std::map<std::string, std::string> seen;  // path -> where
+  std::size_t number = 0;
+  for (const auto& line : split(text, '\n')) {
+    ++number;
+    if (trim(line).empty()) continue;
+    auto fields = split(trim(line), ',');
+    for (auto& field : fields) field = trim(field);
+    if (number == 1 && fields == std::vector<std::string>{"path", "label", "subject", "split"}) continue;
+    ManifestRow row{join(path.string(), ":", number), "", "", "", {}};
+    require_data(fields.size() == 4, row.where, ": ", fields.size(),
+                 " fields, expected path,label,subject,split (the last two may be empty)");
+    row.path = fields[0];
+    row.label = fields[1];
+    row.subject = fields[2];
+    require_data(!row.path.empty() && !row.label.empty(), row.where, ": the ", row.path.empty() ? "path" : "label",
+                 " is empty");
+    const auto [other, fresh] = seen.emplace(row.path, row.where);
+    require_data(fresh, row.where, ": '", row.path, "' is named already in ", other->second);
+    if (!fields[3].empty()) {
+      const auto found = kSplits.find(fields[3]);
+      require_data(found != kSplits.end(), row.where, ": split '", fields[3], "' is not one of train, val, test");
+      row.split = found->second;
+    }
+    rows.push_back(std::move(row));
+  }
+  require_data(!rows.empty(), path.string(), ": no recordings in it");
+  return rows;
+}
+
+std::optional<std::int64_t> as_number(const std::string& text) {
+  std::int64_t value = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc{} || end != text.data() + text.size()) return {};
+  return value;
+}
+
+/// The distinct names, sorted by value if all are integers, otherwise as text.
+std::vector<std::string> sorted_names(const std::vector<std::string>& all) {
+  const std::set<std::string> different(all.begin(), all.end());
+  std::vector<std::string> names(different.begin(), different.end());
+  if (std::all_of(names.begin(), names.end(), [](const auto& name) { return as_number(name).has_value(); }))
+    std::stable_sort(names.begin(), names.end(),
+                     [](const auto& a, const auto& b) { return *as_number(a) < *as_number(b); });
+  return names;
+}
+std::int32_t index_of(const std::vector<std::string>& names, const std::string& name) {
+  return static_cast<std::int32_t>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+/// Rows without a split need a subject. A subject may not have rows with and without a split, since its windows could
+/// then be in two parts.
+void check_splits(const std::vector<ManifestRow>& rows) {
+  std::map<std::string, const ManifestRow*> with;
+  for (const auto& row : rows) {
+    if (row.split) with.emplace(row.subject, &row);
+  }
+  for (const auto& row : rows) {
+    if (row.split) continue;
+    require_data(!row.subject.empty(), row.where, ": neither subject nor split");
+    const auto other = with.find(row.subject);
+    require_data(other == with.end(), row.where, ": subject '", row.subject, "' has no split here, but one in ",
+                 other == with.end() ? "" : other->second->where, "; give it in all rows of a subject, or in none");
+  }
+}
+
+}  // namespace
+
+bool run_har(const Args& args) {
+  Options options(
+      "lockstep-prep har", "Windows of any sensor recordings: one text table per recording, listed in a file.",
+      "A row of the manifest is path,label,subject,split: a path relative to the manifest, any label, a "
+      "subject or nothing, and train, val, test or nothing. A table has one line per sample and one column per "
+      "channel, separated by blanks or commas, with or without a line of channel names. Labels are numbered "
+      "in sorted order. Rows without a split go to training or test by subject. Validation windows are taken "
+      "from training unless a row says val.");
+  SourceOptions common(options, SourceOptions::Input::none);
+  HarSplit split;
+  std::string format;
+  std::vector<std::string> manifest;
+  double rate = 0;
+  std::int64_t window = 0, stride = 0;
+  options.positional("FILE", &manifest, "the manifest", 1, 1);
+  options.choice("format", &format, "manifest", {"manifest"}, "format of FILE");
+  options.add("rate", &rate, 0.0, positive, "samples per second").unit("Hz").required();
+  options.add("window", &window, std::int64_t{0}, at_least(2), "samples in a window").required();
+  options.add("stride", &stride, std::int64_t{0}, non_negative,
+              "samples from one window to the next; 0: the window length");
+  add_har_split_options(options, split, {}, TestPart::by_fraction);
+  options.example(
+      "lockstep-prep har --format manifest recordings.csv --rate 50 --window 128 --stride 64 --output own.h5",
+      "windows of 2.56 s that overlap by half");
+  if (!options.parse(args)) return false;
+  check_har_split(options, split);
+  require_writable(common.output, {manifest.front()});
+  if (stride == 0) stride = window;
+
+  const fs::path list = manifest.front();
+  const auto rows = read_manifest(list);
+  check_splits(rows);
+  std::vector<std::string> labels, subjects;
+  for (const auto& row : rows) {
+    labels.push_back(row.label);
+    if (!row.subject.empty()) subjects.push_back(row.subject);
+  }
+  HarSet set;
+  set.length = window;
+  set.sample_rate = rate;
+  set.source = "har-manifest";
+  set.class_names = sorted_names(labels);
+  // Integer subjects keep their value; others are numbered, and their names stored.
+  const bool numbered = std::all_of(subjects.begin(), subjects.end(), [](const auto& name) {
+    const auto value = as_number(name);
+    return value && *value >= 0 && *value <= INT32_MAX && std::to_string(*value) == name;
+  });
+  if (!numbered) set.subject_names = sorted_names(subjects);
+
+  std::vector<fs::path> files = {list};
+  std::vector<std::string> header;
+  std::size_t columns = 0;
+  std::int64_t too_short = 0;
+  std::vector<bool> unsplit;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const auto& row = rows[r];
+    files.push_back(list.parent_path() / row.path);
+    require_usage(fs::is_regular_file(files.back()), row.where, ": '", files.back().string(), "': no such file");
+    const TextTable table = read_text_table(files.back(), columns, Header::optional);
+    columns = table.columns;
+    if (!table.header.empty() && header.empty()) header = table.header;
+    require_data(table.header.empty() || table.header == header, table.path.string(),
+                 ":1: other channel names than in the recordings before it");
+    std::vector<std::vector<double>> channels;
+    for (std::size_t c = 0; c < columns; ++c) channels.push_back(table.column(c));
+    set.channel_names.resize(columns);
+    HarOrigin origin{index_of(set.class_names, row.label), -1, static_cast<std::int32_t>(r), row.split.value_or(0)};
+    if (!row.subject.empty())
+      origin.subject =
+          numbered ? static_cast<std::int32_t>(*as_number(row.subject)) : index_of(set.subject_names, row.subject);
+    const auto made = append_windows(set, channels, 0, static_cast<std::int64_t>(table.rows()), stride, origin);
+    too_short += made == 0;
+    unsplit.resize(static_cast<std::size_t>(set.windows()), !row.split);
+  }
+  require_writable(common.output, files);
+  require_data(set.windows() > 0, list.string(), ": all ", rows.size(), " recordings are shorter than a window of ",
+               window, " samples");
+  for (std::size_t c = 0; c < columns; ++c)
+    set.channel_names[c] = header.empty() ? "channel_" + std::to_string(c) : header[c];
+  note_files(set, list.parent_path(), files);
+
+  std::vector<std::int64_t> free;
+  for (std::size_t n = 0; n < unsplit.size(); ++n) {
+    if (unsplit[n]) free.push_back(static_cast<std::int64_t>(n));
+  }
+  if (!free.empty()) split_subjects(set, free, split.test_fraction, 2, split.seed, "prep.har.test");
+  if (set.windows_in(1) == 0) {
+    split_validation(set, split);
+  } else {
+    if (options.given("split.val_split") || options.given("split.val_subjects"))
+      options.reject(options.given("split.val_split") ? "split.val_split" : "split.val_subjects",
+                     "the manifest says itself which recordings are for validation");
+    set.notes.emplace_back("val_split", std::string("manifest"));
+    set.notes.emplace_back("seed", static_cast<std::int64_t>(split.seed));
+  }
+  set.notes.emplace_back("stride", stride);
+  if (!common.quiet && too_short > 0)
+    std::cout << "  left out         " << too_short << " of " << rows.size()
+              << " recordings, which are shorter than a window\n";
+  finish_har(common, set);
+  return true;
+}
+
+}  // namespace lockstep::prep

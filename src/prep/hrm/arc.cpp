@@ -1,0 +1,297 @@
+#include "lockstep/prep/hrm/arc.hpp"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/prep/draw.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+
+using Json = nlohmann::json;
+
+ArcGrid grid_of(const Json& pair, const char* side, const std::string& where) {
+  require_data(pair.is_object() && pair.contains(side), "reading ", where, ": no '", side, "'");
+  const Json& rows = pair[side];
+  ArcGrid grid;
+  require_data(rows.is_array() && !rows.empty() && rows.size() <= kArcSide, "reading ", where, ": '", side,
+               "' is not a list of 1 to 30 rows");
+  grid.rows = static_cast<int>(rows.size());
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    require_data(rows[r].is_array() && !rows[r].empty() && rows[r].size() <= kArcSide, "reading ", where, ": row ",
+                 r + 1, " of '", side, "' is not a list of 1 to 30 colours");
+    if (r == 0) grid.columns = static_cast<int>(rows[r].size());
+    require_data(static_cast<int>(rows[r].size()) == grid.columns, "reading ", where, ": row ", r + 1, " of '", side,
+                 "' has ", rows[r].size(), " cells, the first ", grid.columns);
+    for (std::size_t c = 0; c < rows[r].size(); ++c) {
+      const Json& cell = rows[r][c];
+      require_data(cell.is_number_integer() && cell >= 0 && cell <= 9, "reading ", where, ": cell ", c + 1, " of row ",
+                   r + 1, " of '", side, "' is ", cell.dump(), ", not a colour 0 .. 9");
+      grid.cells.push_back(cell.get<std::uint8_t>());
+    }
+  }
+  return grid;
+}
+
+std::vector<ArcPair> pairs_of(const Json& task, const char* split, const std::string& file) {
+  require_data(task.is_object() && task.contains(split) && task[split].is_array() && !task[split].empty(), "reading '",
+               file, "': no list '", split, "' with at least one pair");
+  std::vector<ArcPair> pairs;
+  for (std::size_t i = 0; i < task[split].size(); ++i) {
+    const std::string where = join("'", file, "' ", split, " pair ", i + 1);
+    pairs.push_back({grid_of(task[split][i], "input", where), grid_of(task[split][i], "output", where)});
+  }
+  return pairs;
+}
+
+std::string sha256(const std::string& bytes) {
+  std::string digest(32, '\0');
+  unsigned size = 0;
+  require(EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()), &size, EVP_sha256(),
+                     nullptr) == 1,
+          "SHA-256 failed");
+  return digest;
+}
+
+void add_bytes(std::string& bytes, const ArcGrid& grid) {
+  bytes += static_cast<char>(grid.rows);
+  bytes += static_cast<char>(grid.columns);
+  bytes.append(grid.cells.begin(), grid.cells.end());
+}
+
+/// A key that two variants of a task share if they have the same pairs in any order.
+std::string fingerprint(const ArcVariant& variant, const ArcTask& task) {
+  std::vector<std::string> hashes;
+  for (const auto* pairs : {&task.train, &task.test}) {
+    for (const ArcPair& pair : *pairs) {
+      std::string bytes;
+      add_bytes(bytes, apply_arc_variant(variant, pair.input));
+      add_bytes(bytes, apply_arc_variant(variant, pair.output));
+      hashes.push_back(sha256(bytes));
+    }
+  }
+  std::sort(hashes.begin(), hashes.end());
+  std::string all;
+  for (const auto& hash : hashes) all += hash;
+  return sha256(all);
+}
+
+/// A task and its variants.
+struct Drawn {
+  ArcTask task;
+  std::vector<ArcVariant> variants;
+  std::vector<std::int32_t> identifiers;  ///< one per variant
+};
+
+/// The examples of one split, made on demand.
+struct Examples {
+  std::vector<const Drawn*> task;           ///< per group
+  std::vector<std::vector<ArcPair>> pairs;  ///< per group
+  std::vector<std::int64_t> first_puzzle;   ///< per group, then the total
+  std::vector<std::int64_t> first_row;      ///< per group, then the total
+  std::shared_ptr<const std::vector<Drawn>> keep;
+};
+
+/// Makes rows on demand; the row number determines group, variant and pair.
+class ArcRows {
+ public:
+  ArcRows(std::shared_ptr<const Examples> examples, bool shift, std::uint64_t seed)
+      : examples_(std::move(examples)), shift_(shift), seed_(seed) {}
+  void operator()(std::int64_t row, std::span<std::uint8_t> inputs, std::span<std::uint8_t> labels) const {
+    const Examples& e = *examples_;
+    const auto group = static_cast<std::size_t>(std::upper_bound(e.first_row.begin(), e.first_row.end(), row) -
+                                                e.first_row.begin() - 1);
+    const auto inside = static_cast<std::size_t>(row - e.first_row[group]);
+    const std::size_t variant = inside / e.pairs[group].size(), pair = inside % e.pairs[group].size();
+    const Drawn& drawn = *e.task[group];
+    const ArcGrid input = apply_arc_variant(drawn.variants[variant], e.pairs[group][pair].input);
+    const ArcGrid output = apply_arc_variant(drawn.variants[variant], e.pairs[group][pair].output);
+    int down = 0, right = 0;
+    const Philox random(seed_, variant, "arc.offset", static_cast<std::uint64_t>(drawn.identifiers[0]));
+    if (shift_ && random.below(e.pairs[group].size(), 0) != pair) {
+      const auto room = [](int a, int b) { return static_cast<std::uint64_t>(kArcSide - std::max(a, b) + 1); };
+      down = static_cast<int>(random.below(room(input.rows, output.rows), 1 + 2 * pair));
+      right = static_cast<int>(random.below(room(input.columns, output.columns), 2 + 2 * pair));
+    }
+    arc_tokens(input, down, right, inputs);
+    arc_tokens(output, down, right, labels);
+  }
+
+ private:
+  std::shared_ptr<const Examples> examples_;
+  bool shift_;
+  std::uint64_t seed_;
+};
+
+/// Makes the part of these tasks; `pick` selects a task's pairs of this split.
+template <class Pick>
+PuzzlePart arc_part(std::shared_ptr<const std::vector<Drawn>> tasks, bool shift, std::uint64_t seed, Pick pick) {
+  auto examples = std::make_shared<Examples>();
+  examples->keep = tasks;
+  PuzzlePart part;
+  for (const Drawn& drawn : *tasks) {
+    std::vector<ArcPair> pairs = pick(drawn.task);
+    if (pairs.empty()) continue;
+    examples->first_row.push_back(part.rows);
+    for (const std::int32_t identifier : drawn.identifiers) {
+      part.rows += static_cast<std::int64_t>(pairs.size());
+      part.puzzle_indices.push_back(part.rows);
+      part.puzzle_identifiers.push_back(identifier);
+    }
+    part.group_indices.push_back(part.puzzles());
+    examples->task.push_back(&drawn);
+    examples->pairs.push_back(std::move(pairs));
+  }
+  examples->first_row.push_back(part.rows);
+  part.tokens = ArcRows(std::move(examples), shift, seed);
+  return part;
+}
+
+}  // namespace
+
+std::vector<ArcTask> read_arc_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  require_usage(std::filesystem::is_directory(folder, error), "reading '", folder.string(), "': no such folder");
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  }
+  require_data(!files.empty(), "reading '", folder.string(), "': no .json file in it");
+  std::sort(files.begin(), files.end());
+  std::vector<ArcTask> tasks;
+  for (const auto& file : files) {
+    Json json;
+    try {
+      json = Json::parse(read_text_file(file));
+    } catch (const Json::exception& problem) {
+      throw Error(Fault::data, join("reading '", file.string(), "': ", problem.what()));
+    }
+    ArcTask task;
+    task.where = file.string();
+    task.name = file.stem().string();
+    task.train = pairs_of(json, "train", file.string());
+    task.test = pairs_of(json, "test", file.string());
+    if (json.contains("name")) {
+      require_data(json["name"].is_string(), "reading '", file.string(), "': 'name' is not a string");
+      task.name = json["name"].get<std::string>();
+    }
+    auto absolute = std::filesystem::absolute(folder, error).lexically_normal();
+    if (!absolute.has_filename()) absolute = absolute.parent_path();
+    task.evaluation = absolute.filename() == "evaluation";
+    tasks.push_back(std::move(task));
+  }
+  return tasks;
+}
+
+void arc_tokens(const ArcGrid& grid, int row, int column, std::span<std::uint8_t> field) {
+  std::fill(field.begin(), field.end(), std::uint8_t{0});
+  const auto at = [&](int r, int c) -> std::uint8_t& {
+    return field[static_cast<std::size_t>((row + r) * kArcSide + column + c)];
+  };
+  for (int r = 0; r < grid.rows; ++r)
+    for (int c = 0; c < grid.columns; ++c)
+      at(r, c) = static_cast<std::uint8_t>(grid.cells[static_cast<std::size_t>(r * grid.columns + c)] + kArcColour);
+  if (row + grid.rows < kArcSide)
+    for (int c = 0; c < grid.columns; ++c) at(grid.rows, c) = kArcEnd;
+  if (column + grid.columns < kArcSide)
+    for (int r = 0; r < grid.rows; ++r) at(r, grid.columns) = kArcEnd;
+}
+
+std::string arc_field_defect(std::span<const std::uint8_t> field) {
+  int top = kArcSide, left = kArcSide, bottom = -1, right = -1;
+  for (int r = 0; r < kArcSide; ++r) {
+    for (int c = 0; c < kArcSide; ++c) {
+      if (field[static_cast<std::size_t>(r * kArcSide + c)] < kArcColour) continue;
+      top = std::min(top, r), left = std::min(left, c), bottom = std::max(bottom, r), right = std::max(right, c);
+    }
+  }
+  if (bottom < 0) return "holds no colours";
+  for (int r = 0; r < kArcSide; ++r) {
+    for (int c = 0; c < kArcSide; ++c) {
+      const bool in_rows = r >= top && r <= bottom, in_columns = c >= left && c <= right;
+      const std::uint8_t token = field[static_cast<std::size_t>(r * kArcSide + c)];
+      const bool good = in_rows && in_columns                                            ? token >= kArcColour
+                        : (in_columns && r == bottom + 1) || (in_rows && c == right + 1) ? token == kArcEnd
+                                                                                         : token == 0;
+      if (!good)
+        return join("has token ", int{token}, " in row ", r + 1, ", column ", c + 1,
+                    ", where one rectangle with its end markers has none");
+    }
+  }
+  return "";
+}
+
+std::string ArcVariant::suffix() const {
+  std::string text = join("_t", dihedral, "_");
+  for (const auto colour : colours) text += static_cast<char>('0' + colour);
+  return text;
+}
+
+ArcGrid apply_arc_variant(const ArcVariant& variant, const ArcGrid& grid) {
+  ArcGrid out{grid.rows, grid.columns, std::vector<std::uint8_t>(grid.cells.size())};
+  if (dihedral_turns(variant.dihedral)) std::swap(out.rows, out.columns);
+  dihedral(variant.dihedral, grid.rows, grid.columns, grid.cells, out.cells);
+  for (auto& cell : out.cells) cell = variant.colours[cell];
+  return out;
+}
+
+std::vector<ArcVariant> draw_arc_variants(const ArcTask& task, std::int64_t num_aug, std::uint64_t seed,
+                                          std::uint64_t task_number) {
+  std::vector<ArcVariant> variants(1);
+  std::unordered_set<std::string> seen = {fingerprint(variants[0], task)};
+  for (std::int64_t trial = 0; trial < 5 * num_aug && static_cast<std::int64_t>(variants.size()) <= num_aug; ++trial) {
+    const Philox random(seed, static_cast<std::uint64_t>(trial), "arc.variant", task_number);
+    ArcVariant variant;
+    variant.dihedral = static_cast<int>(random.below(8, 0));
+    for (std::uint64_t i = 9; i > 1; --i) std::swap(variant.colours[i], variant.colours[1 + random.below(i, 10 - i)]);
+    if (seen.insert(fingerprint(variant, task)).second) variants.push_back(variant);
+  }
+  return variants;
+}
+
+PuzzleSet arc_set(const std::vector<std::vector<ArcTask>>& folders, std::int64_t num_aug, std::uint64_t seed) {
+  PuzzleSet set;
+  set.task = PuzzleTask::arc;
+  set.seq_len = kArcCells;
+  set.vocab_size = kArcVocab;
+  set.num_aug = num_aug;
+  set.seed = seed;
+  auto tasks = std::make_shared<std::vector<Drawn>>();
+  std::map<std::string, std::string> names;
+  std::uint64_t folder_number = 0;
+  for (const auto& folder : folders) {
+    const Philox random(seed, folder_number++, "arc.order");
+    std::vector<std::size_t> order(folder.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i, i)]);
+    for (const std::size_t at : order) {
+      const ArcTask& task = folder[at];
+      const auto [other, fresh] = names.emplace(task.name, task.where);
+      require_data(fresh, "reading '", task.where, "': task '", task.name, "' is also in '", other->second, "'");
+      Drawn drawn{task, draw_arc_variants(task, num_aug, seed, tasks->size()), {}};
+      for (std::size_t v = 0; v < drawn.variants.size(); ++v) {
+        drawn.identifiers.push_back(static_cast<std::int32_t>(set.identifiers.size()));
+        set.identifiers.push_back(task.name + (v == 0 ? "" : drawn.variants[v].suffix()));
+      }
+      tasks->push_back(std::move(drawn));
+    }
+  }
+  set.train.push_back(arc_part(tasks, true, seed, [](const ArcTask& task) {
+    auto pairs = task.train;
+    if (!task.evaluation) pairs.insert(pairs.end(), task.test.begin(), task.test.end());
+    return pairs;
+  }));
+  set.test.push_back(arc_part(
+      tasks, false, seed, [](const ArcTask& task) { return task.evaluation ? task.test : std::vector<ArcPair>{}; }));
+  return set;
+}
+
+}  // namespace lockstep::prep

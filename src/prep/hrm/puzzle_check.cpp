@@ -1,0 +1,291 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <unordered_set>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/io/dataset_file.hpp"
+#include "lockstep/io/seal.hpp"
+#include "lockstep/prep/hrm/arc.hpp"
+#include "lockstep/prep/hrm/maze.hpp"
+#include "lockstep/prep/hrm/puzzle_set.hpp"
+#include "lockstep/prep/hrm/sudoku.hpp"
+#include "prep/page.hpp"
+#include "prep/problems.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+
+using Tokens = std::vector<std::uint8_t>;
+
+/// Problems of one kind: the first few, then the number of the others.
+class Tally {
+ public:
+  explicit Tally(Problems& problems) : problems_(problems) {}
+  ~Tally() {
+    if (count_ > kShown) problems_.push_back(join("and ", count_ - kShown, " more like these"));
+  }
+  Tally(const Tally&) = delete;
+  Tally& operator=(const Tally&) = delete;
+  template <class... Parts>
+  void add(const Parts&... parts) {
+    if (count_++ < kShown) problems_.push_back(join(parts...));
+  }
+
+ private:
+  static constexpr std::int64_t kShown = 5;
+  Problems& problems_;
+  std::int64_t count_ = 0;
+};
+
+int side_of(const PuzzleSet& set) { return static_cast<int>(std::lround(std::sqrt(static_cast<double>(set.seq_len)))); }
+
+void check_task(const PuzzleSet& set, Problems& problems) {
+  const auto expect = [&](bool holds, const char* sizes) {
+    if (!holds)
+      problems.push_back(join("task ", name(set.task), " has ", sizes, ", the file says seq_len ", set.seq_len,
+                              ", vocab_size ", set.vocab_size));
+  };
+  const std::int64_t side = side_of(set);
+  switch (set.task) {
+    case PuzzleTask::sudoku:
+      expect(sudoku_order(static_cast<std::size_t>(set.seq_len)) > 0 && set.vocab_size == side + 2,
+             "seq_len 81, vocab_size 11 or seq_len 16, vocab_size 6");
+      break;
+    case PuzzleTask::maze:
+      expect(side * side == set.seq_len && set.vocab_size == 6, "a square seq_len and vocab_size 6");
+      break;
+    case PuzzleTask::arc:
+      expect(set.seq_len == kArcCells && set.vocab_size == kArcVocab, "seq_len 900, vocab_size 12");
+      break;
+  }
+  check_sums(set.sources, set.sha256, problems);
+}
+
+void check_indices(const PuzzleSet& set, const PuzzlePart& part, const std::string& where, Problems& problems) {
+  const auto report = [&](const char* field, const std::string& defect) {
+    if (!defect.empty()) problems.push_back(join(where, "/", field, " ", defect));
+  };
+  report("puzzle_indices", offsets_defect(part.puzzle_indices, part.rows, Rise::strict));
+  report("group_indices", offsets_defect(part.group_indices, part.puzzles(), Rise::strict));
+  Tally tally(problems);
+  for (std::size_t p = 0; p < part.puzzle_identifiers.size(); ++p) {
+    const std::int64_t id = part.puzzle_identifiers[p];
+    if (id < 0 || id >= static_cast<std::int64_t>(set.identifiers.size()))
+      tally.add(where, "/puzzle_identifiers row ", p, ": ", id, " is not in 0 .. ", set.identifiers.size() - 1);
+  }
+  for (std::size_t g = 0; g < part.source.size(); ++g) {
+    if (part.source[g] < 0 || part.source[g] >= static_cast<std::int64_t>(set.source_names.size()))
+      tally.add(where, "/source row ", g, ": ", part.source[g], " is not an index of /source_names");
+  }
+}
+
+/// Why an example is invalid, or "". `longer` counts maze answers that are not shortest paths.
+std::string example_defect(const PuzzleSet& set, const Tokens& inputs, const Tokens& labels, std::int64_t& longer) {
+  if (set.task == PuzzleTask::sudoku) {
+    const int order = sudoku_order(inputs.size());
+    Tokens question(inputs), answer(labels);
+    for (auto* grid : {&question, &answer}) {
+      for (auto& token : *grid) {
+        if (token == 0) return "a padding token in the grid";
+        --token;
+      }
+    }
+    if (const std::string twice = sudoku_contradiction(order, question); !twice.empty())
+      return "the question contradicts itself: " + twice;
+    return sudoku_answer_defect(order, question, answer);
+  }
+  if (set.task == PuzzleTask::maze) {
+    const MazeReport report = inspect_maze(side_of(set), inputs, labels);
+    longer += report.defect.empty() && report.steps != report.shortest;
+    return report.defect;
+  }
+  const std::string input = arc_field_defect(inputs), label = arc_field_defect(labels);
+  return !input.empty() ? "the input " + input : !label.empty() ? "the label grid " + label : "";
+}
+
+/// A text that equivalent puzzles share.
+std::string canonical(const PuzzleSet& set, const Tokens& inputs, const Tokens& labels) {
+  if (set.task == PuzzleTask::maze) return canonical_maze(side_of(set), inputs);
+  Tokens question(inputs), answer(labels);
+  for (auto* grid : {&question, &answer})
+    for (auto& token : *grid) --token;
+  return canonical_sudoku(sudoku_order(inputs.size()), question, answer);
+}
+
+void check_rows(const PuzzleSet& set, const PuzzlePart& part, const std::string& where, std::int64_t& longer,
+                Problems& problems) {
+  Tally tally(problems);
+  Tokens inputs(static_cast<std::size_t>(set.seq_len)), labels(inputs.size());
+  for (std::int64_t row = 0; row < part.rows; ++row) {
+    part.tokens(row, inputs, labels);
+    const auto foreign = [&](std::uint8_t token) { return token >= set.vocab_size; };
+    const auto in = std::find_if(inputs.begin(), inputs.end(), foreign);
+    const auto out = std::find_if(labels.begin(), labels.end(), foreign);
+    if (in != inputs.end() || out != labels.end()) {
+      const bool input = in != inputs.end();
+      tally.add(where, input ? "/inputs" : "/labels", " row ", row, ": token ", int{input ? *in : *out}, " in cell ",
+                (input ? in - inputs.begin() : out - labels.begin()) + 1, " is not below vocab_size ", set.vocab_size);
+      continue;
+    }
+    const std::string defect = example_defect(set, inputs, labels, longer);
+    if (!defect.empty()) tally.add(where, " row ", row, ": ", defect);
+  }
+}
+
+void check_totals(const H5File& file, const std::string& split, const std::vector<PuzzlePart>& parts,
+                  Problems& problems) {
+  std::int64_t groups = 0, puzzles = 0, rows = 0;
+  for (const auto& part : parts) {
+    groups += part.groups();
+    puzzles += part.puzzles();
+    rows += part.rows;
+  }
+  const std::int64_t stored_groups = file.int_attribute(split, "total_groups"),
+                     stored_puzzles = file.int_attribute(split, "total_puzzles");
+  const double stored_mean = file.real_attribute(split, "mean_puzzle_examples");
+  const double mean = puzzles == 0 ? 0 : static_cast<double>(rows) / static_cast<double>(puzzles);
+  if (stored_groups != groups || stored_puzzles != puzzles || !(std::abs(stored_mean - mean) <= 1e-12 * mean))
+    problems.push_back(join(split, " says ", stored_groups, " groups, ", stored_puzzles, " puzzles, ", stored_mean,
+                            " examples each; its arrays hold ", groups, ", ", puzzles, ", ", mean));
+}
+
+/// Counts test puzzles that are equivalent to a training puzzle, comparing the first puzzle of each group.
+void compare_splits(const PuzzleSet& set, std::vector<std::string>& remarks) {
+  constexpr std::int64_t kMost = 20000;
+  std::int64_t groups = 0, test = 0, shared = 0;
+  for (const auto* parts : {&set.train, &set.test})
+    for (const auto& part : *parts) groups += part.groups();
+  if (groups > kMost) {
+    remarks.push_back(
+        join("equivalent puzzles in train and test were not searched: ", groups, " groups are more than ", kMost));
+    return;
+  }
+  std::unordered_set<std::string> known;
+  Tokens inputs(static_cast<std::size_t>(set.seq_len)), labels(inputs.size());
+  for (const auto* parts : {&set.train, &set.test}) {
+    for (const auto& part : *parts) {
+      for (std::int64_t group = 0; group < part.groups(); ++group) {
+        const auto puzzle = static_cast<std::size_t>(part.group_indices[static_cast<std::size_t>(group)]);
+        part.tokens(part.puzzle_indices[puzzle], inputs, labels);
+        const std::string text = canonical(set, inputs, labels);
+        if (parts == &set.train) {
+          known.insert(text);
+        } else {
+          ++test;
+          shared += known.contains(text);
+        }
+      }
+    }
+  }
+  if (test > 0) remarks.push_back(join(shared, " of ", test, " test puzzles are equivalent to a training puzzle"));
+}
+
+}  // namespace
+
+std::vector<std::string> check_puzzle_set(const H5File& file, std::vector<std::string>& remarks) {
+  Problems problems;
+  const PuzzleSet set = read_puzzle_set(file);
+  check_task(set, problems);
+  check_totals(file, "/train", set.train, problems);
+  check_totals(file, "/test", set.test, problems);
+  std::int64_t train = 0, test = 0;
+  for (const std::string split : {"/train", "/test"}) {
+    for (const auto& part : split == "/train" ? set.train : set.test) {
+      check_indices(set, part, split + "/" + part.name, problems);
+      (split == "/train" ? train : test) += part.rows;
+    }
+  }
+  if (train == 0) problems.emplace_back("there are no training rows");
+  if (test == 0) remarks.emplace_back("there are no test rows");
+  if (set.online) {
+    if (set.task == PuzzleTask::arc) problems.emplace_back("task arc has no variants that are drawn while training");
+    if (set.task == PuzzleTask::maze && set.num_aug > 7)
+      problems.push_back(join("a maze has 7 variants, not ", set.num_aug));
+    for (const auto& part : set.train) {
+      if (part.puzzles() != part.groups() || part.rows != part.groups())
+        problems.push_back(
+            join("/train/", part.name, ": augment is online, so each group must hold one puzzle of one example"));
+    }
+  }
+  if (!problems.empty()) return problems;
+
+  std::int64_t longer = 0;
+  for (const std::string split : {"/train", "/test"}) {
+    for (const auto& part : split == "/train" ? set.train : set.test)
+      check_rows(set, part, split + "/" + part.name, longer, problems);
+  }
+  if (longer > 0) remarks.push_back(join(longer, " answers are not the shortest path"));
+  const std::string defect =
+      file.has_attribute("/", "structure_xxh3") ? contents_defect(file) : "it carries no checksums";
+  if (!defect.empty()) problems.push_back(defect);
+  if (problems.empty() && set.task != PuzzleTask::arc) compare_splits(set, remarks);
+  return problems;
+}
+
+namespace {
+
+void show_grid(const PuzzleSet& set, const Tokens& inputs, const Tokens& labels, std::ostream& out) {
+  static constexpr std::string_view kSudoku = "?.123456789", kMaze = "?# SGo", kArc = " |0123456789";
+  const std::string_view letters = set.task == PuzzleTask::sudoku ? kSudoku
+                                   : set.task == PuzzleTask::maze ? kMaze
+                                                                  : kArc;
+  const auto side = static_cast<std::size_t>(side_of(set));
+  for (std::size_t row = 0; row < side; ++row) {
+    std::string line = "  ";
+    for (const Tokens* grid : {&inputs, &labels}) {
+      for (std::size_t column = 0; column < side; ++column) {
+        const std::size_t token = (*grid)[row * side + column];
+        line += token < letters.size() ? letters[token] : '?';
+      }
+      line += "   ";
+    }
+    const auto last = line.find_last_not_of(' ');
+    if (last != std::string::npos) out << line.substr(0, last + 1) << "\n";
+  }
+}
+
+}  // namespace
+
+void describe_puzzle_set(const H5File& file, std::ostream& out) {
+  const PuzzleSet set = read_puzzle_set(file);
+  Page page(out, file, join("puzzles (", name(set.task), ")"));
+  page.line("tokens", set.seq_len, " per grid, vocabulary ", set.vocab_size, ", padding ", set.pad_id,
+            ", ignored label ", set.ignore_label_id);
+  page.line("identifiers", set.identifiers.size());
+  page.line("variants", set.num_aug, set.num_aug == 0 ? "" : set.online ? ", drawn while training" : ", stored");
+  page.line("seed", set.seed);
+  for (const std::string split : {"train", "test"}) {
+    for (const auto& part : split == "train" ? set.train : set.test) {
+      page.line(split + "/" + part.name, part.groups(), " groups, ", part.puzzles(), " puzzles, ", part.rows,
+                " examples");
+      if (!part.rating.empty()) {
+        const auto [low, high] = std::minmax_element(part.rating.begin(), part.rating.end());
+        double sum = 0;
+        for (const auto rating : part.rating) sum += rating;
+        page.line("  rating", "mean ", sum / static_cast<double>(part.rating.size()), ", ", *low, " .. ", *high);
+      }
+      std::map<std::int32_t, std::int64_t> by_source;
+      for (const auto source : part.source) ++by_source[source];
+      for (const auto& [source, count] : by_source) {
+        const bool known = source >= 0 && source < static_cast<std::int64_t>(set.source_names.size());
+        page.line("  source", known ? set.source_names[static_cast<std::size_t>(source)] : std::to_string(source), ": ",
+                  count);
+      }
+    }
+  }
+  page.sources(set.sources, set.sha256);
+  page.attributes("/", {"kind", "task", "pad_id", "ignore_label_id", "blank_identifier_id", "vocab_size", "seq_len",
+                        "num_puzzle_identifiers", "seed", "num_aug", "augment", "sources", "sha256"});
+  for (const auto& part : set.train) {
+    if (part.rows == 0) continue;
+    Tokens inputs(static_cast<std::size_t>(set.seq_len)), labels(inputs.size());
+    part.tokens(0, inputs, labels);
+    out << "\n  first example of train/" << part.name << ", and its answer\n";
+    show_grid(set, inputs, labels, out);
+    break;
+  }
+}
+
+}  // namespace lockstep::prep

@@ -1,0 +1,202 @@
+/// Builds the sorted graph, its pattern and initial values from interactions and triples.
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/philox.hpp"
+#include "lockstep/prep/kgat/kg_set.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+/// The number of triples of each relation that leave each node: per node, ascending relations with counts.
+class RelationDegrees {
+ public:
+  RelationDegrees(const Ckg& graph, std::int64_t nodes, std::int64_t relations) {
+    std::vector<std::int64_t> count(at(relations), 0);
+    std::vector<std::int32_t> met;
+    begin_.reserve(at(nodes) + 1);
+    begin_.push_back(0);
+    for (std::int64_t node = 0; node < nodes; ++node) {
+      met.clear();
+      for (std::int64_t e = graph.indptr[at(node)]; e < graph.indptr[at(node + 1)]; ++e)
+        if (count[at(graph.rel[at(e)])]++ == 0) met.push_back(graph.rel[at(e)]);
+      std::sort(met.begin(), met.end());
+      for (const std::int32_t relation : met) {
+        relation_.push_back(relation);
+        degree_.push_back(std::exchange(count[at(relation)], 0));
+      }
+      begin_.push_back(static_cast<std::int64_t>(relation_.size()));
+    }
+  }
+  /// 0 when no triple of the relation leaves the node.
+  std::int64_t of(std::int32_t node, std::int32_t relation) const {
+    const auto first = relation_.begin() + begin_[at(node)], last = relation_.begin() + begin_[at(node) + 1];
+    const auto found = std::lower_bound(first, last, relation);
+    return found == last || *found != relation ? 0 : degree_[at(found - relation_.begin())];
+  }
+
+ private:
+  std::vector<std::int64_t> begin_, degree_;
+  std::vector<std::int32_t> relation_;
+};
+
+std::int32_t inverse_of(std::int32_t relation, std::int32_t kg_relations) {
+  if (relation < 2) return 1 - relation;
+  return relation < 2 + kg_relations ? relation + kg_relations : relation - kg_relations;
+}
+
+/// Sorts the triples, from which everything else in the graph is derived.
+void sort_triples(Ckg& graph, const KgSizes& sizes, const UserItems& train, std::span<const Triple> kg) {
+  const auto user_node = static_cast<std::int32_t>(sizes.entities);
+  const auto kg_relations = static_cast<std::int32_t>(sizes.kg_relations);
+  const auto each = [&](auto&& visit) {
+    for (std::int64_t user = 0; user < sizes.users; ++user) {
+      const auto node = static_cast<std::int32_t>(user_node + user);
+      for (const std::int32_t item : train.of(user)) visit(node, 0, item), visit(item, 1, node);
+    }
+    for (const auto& [head, relation, tail] : kg)
+      visit(head, relation + 2, tail), visit(tail, relation + 2 + kg_relations, head);
+  };
+  std::vector<std::int64_t> count(at(sizes.nodes()), 0);
+  each([&](std::int32_t head, std::int32_t, std::int32_t) { ++count[at(head)]; });
+  graph.indptr = offsets_of(count);
+
+  // Packs (tail, relation) into one number with the same order.
+  std::vector<std::uint64_t> keys(at(sizes.ckg_triples()));
+  std::vector<std::int64_t> cursor(graph.indptr.begin(), graph.indptr.end() - 1);
+  each([&](std::int32_t head, std::int32_t relation, std::int32_t tail) {
+    keys[at(cursor[at(head)]++)] = static_cast<std::uint64_t>(tail) << 32 | static_cast<std::uint32_t>(relation);
+  });
+  graph.tail.resize(keys.size());
+  graph.rel.resize(keys.size());
+  for (std::int64_t node = 0; node < sizes.nodes(); ++node)
+    std::sort(keys.begin() + graph.indptr[at(node)], keys.begin() + graph.indptr[at(node + 1)]);
+  for (std::size_t e = 0; e < keys.size(); ++e) {
+    graph.tail[e] = static_cast<std::int32_t>(keys[e] >> 32);
+    graph.rel[e] = static_cast<std::int32_t>(keys[e] & 0xFFFFFFFFu);
+  }
+}
+
+void group_by_relation(Ckg& graph, std::int64_t relations) {
+  std::vector<std::int64_t> count(at(relations), 0);
+  for (const std::int32_t relation : graph.rel) ++count[at(relation)];
+  graph.rel_indptr = offsets_of(count);
+  graph.rel_perm.resize(graph.rel.size());
+  std::vector<std::int64_t> cursor(graph.rel_indptr.begin(), graph.rel_indptr.end() - 1);
+  for (std::size_t e = 0; e < graph.rel.size(); ++e)
+    graph.rel_perm[at(cursor[at(graph.rel[e])]++)] = static_cast<std::int64_t>(e);
+}
+
+/// Finds the distinct (head, tail) pairs, the triples of each, and the position of its mirror image.
+void find_pattern(Ckg& graph, std::int64_t nodes) {
+  graph.adj_indptr.assign(1, 0);
+  graph.adj_indptr.reserve(at(nodes) + 1);
+  graph.degree.resize(at(nodes));
+  for (std::int64_t node = 0; node < nodes; ++node) {
+    const std::int64_t first = graph.indptr[at(node)];
+    for (std::int64_t e = first; e < graph.indptr[at(node + 1)]; ++e) {
+      if (e > first && graph.tail[at(e)] == graph.tail[at(e - 1)]) continue;
+      graph.col.push_back(graph.tail[at(e)]);
+      graph.edge_ptr.push_back(e);
+    }
+    graph.adj_indptr.push_back(graph.nnz());
+    graph.degree[at(node)] = static_cast<std::int32_t>(graph.nnz() - graph.adj_indptr[at(node)]);
+  }
+  graph.edge_ptr.push_back(static_cast<std::int64_t>(graph.tail.size()));
+
+  // Rows ascend, so the entries (t, h) of a row t appear in the order of its columns.
+  graph.transpose.resize(graph.col.size());
+  std::vector<std::int64_t> cursor(graph.adj_indptr.begin(), graph.adj_indptr.end() - 1);
+  for (std::size_t p = 0; p < graph.col.size(); ++p) graph.transpose[p] = cursor[at(graph.col[p])]++;
+}
+
+void initial_values(Ckg& graph, const KgSizes& sizes, SymmetricForm form) {
+  const RelationDegrees degrees(graph, sizes.nodes(), sizes.relations());
+  const auto kg_relations = static_cast<std::int32_t>(sizes.kg_relations);
+  graph.random_walk.resize(graph.col.size());
+  graph.symmetric.resize(graph.col.size());
+  for (std::int64_t node = 0; node < sizes.nodes(); ++node) {
+    const auto head = static_cast<std::int32_t>(node);
+    for (std::int64_t p = graph.adj_indptr[at(node)]; p < graph.adj_indptr[at(node + 1)]; ++p) {
+      double walk = 0, symmetric = 0;
+      for (std::int64_t e = graph.edge_ptr[at(p)]; e < graph.edge_ptr[at(p + 1)]; ++e) {
+        const std::int32_t relation = graph.rel[at(e)];
+        const auto out = static_cast<double>(degrees.of(head, relation));
+        const auto in = static_cast<double>(
+            degrees.of(graph.col[at(p)], form == SymmetricForm::sound ? inverse_of(relation, kg_relations) : relation));
+        walk += 1 / out;
+        if (in > 0) symmetric += 1 / std::sqrt(out * in);
+      }
+      graph.random_walk[at(p)] = static_cast<float>(walk);
+      graph.symmetric[at(p)] = static_cast<float>(symmetric);
+    }
+  }
+}
+
+}  // namespace
+
+void KgSizes::require_indexable() const {
+  for (const std::int64_t size : {users, items, entities, kg_relations, kg_triples, train, test})
+    require_data(size >= 0 && size <= (std::int64_t{1} << 60), "building the graph: a size of ", size,
+                 " is impossible");
+  require_data(entities >= items, "building the graph: ", entities, " entities, fewer than the ", items,
+               " items among them");
+  require_data(nodes() <= kLargestId, "building the graph: ", entities, " entities and ", users, " users are ", nodes(),
+               " nodes; their ids must stay below ", kLargestId + 1);
+  require_data(relations() <= kLargestId, "building the graph: ", relations(), " relations; their ids must stay below ",
+               kLargestId + 1);
+}
+
+std::vector<std::int64_t> offsets_of(std::span<const std::int64_t> counts) {
+  std::vector<std::int64_t> offsets(counts.size() + 1, 0);
+  for (std::size_t i = 0; i < counts.size(); ++i) offsets[i + 1] = offsets[i] + counts[i];
+  return offsets;
+}
+
+std::span<const std::int32_t> UserItems::of(std::int64_t user) const {
+  return std::span(item).subspan(at(indptr[at(user)]), at(indptr[at(user + 1)] - indptr[at(user)]));
+}
+
+Ckg build_ckg(const KgSizes& sizes, const UserItems& train, std::span<const Triple> kg, SymmetricForm form) {
+  sizes.require_indexable();
+  require(train.users() == sizes.users && static_cast<std::int64_t>(train.item.size()) == sizes.train &&
+              static_cast<std::int64_t>(kg.size()) == sizes.kg_triples,
+          "building the graph: the sizes are not those of the interactions and triples");
+  Ckg graph;
+  sort_triples(graph, sizes, train, kg);
+  group_by_relation(graph, sizes.relations());
+  find_pattern(graph, sizes.nodes());
+  initial_values(graph, sizes, form);
+  return graph;
+}
+
+void carve_validation(KgSet& set, double fraction, std::uint64_t seed) {
+  require(set.valid.indptr.empty(), "carving a validation set: there is one already");
+  UserItems train{{0}, {}}, valid{{0}, {}};
+  for (std::int64_t user = 0; user < set.sizes.users; ++user) {
+    const auto items = set.train.of(user);
+    std::vector<std::int32_t> order(items.begin(), items.end());
+    const Philox random(seed, 0, "prep.kg.valid", static_cast<std::uint64_t>(user));
+    // The fractional item is taken with that probability, which makes the share exact on average.
+    const auto wanted = static_cast<std::int64_t>(fraction * static_cast<double>(order.size()) + random.uniform(0));
+    const std::int64_t taken = std::clamp<std::int64_t>(wanted, 0, static_cast<std::int64_t>(order.size()) - 1);
+    for (std::int64_t i = 0; i < taken; ++i)
+      std::swap(order[at(i)], order[at(i) + random.below(order.size() - at(i), at(i + 1))]);
+    const auto cut = order.begin() + std::max<std::int64_t>(taken, 0);
+    std::sort(order.begin(), cut);
+    std::sort(cut, order.end());
+    valid.item.insert(valid.item.end(), order.begin(), cut);
+    train.item.insert(train.item.end(), cut, order.end());
+    valid.indptr.push_back(static_cast<std::int64_t>(valid.item.size()));
+    train.indptr.push_back(static_cast<std::int64_t>(train.item.size()));
+  }
+  set.train = std::move(train);
+  set.valid = std::move(valid);
+  set.sizes.train = static_cast<std::int64_t>(set.train.item.size());
+}
+
+}  // namespace lockstep::prep

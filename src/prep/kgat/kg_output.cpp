@@ -1,0 +1,69 @@
+#include "prep/kgat/kg_output.hpp"
+
+#include <cmath>
+#include <iostream>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/prep/files.hpp"
+
+namespace lockstep::prep {
+
+KgOutput::KgOutput(Options& options, const std::string& seed_help) : SourceOptions(options, Input::none) {
+  options.add("name", &name, "", "name of the data set; default: that of the input folder or the task");
+  options.add("valid-fraction", &valid_fraction, 0.0, below_one,
+              "move this share of each user's train items to a validation set; at least one stays");
+  options.add("seed", &seed, std::uint64_t{2019}, seed_help);
+  options.add("symmetric-upstream", &symmetric_upstream, false,
+              "compute the symmetric values as the reference programs do: 0 for interactions");
+  options.add("gzip", &gzip, 0, between(0, 9), "compress the arrays: 0 none, 1 fast .. 9 small");
+}
+
+void KgOutput::write(KgSet& set, const std::vector<KgFinding>& findings) const {
+  require_writable(output);
+  if (!name.empty()) set.name = name;
+  if (valid_fraction > 0) {
+    carve_validation(set, valid_fraction, seed);
+    set.notes.emplace_back("valid_fraction", valid_fraction);
+    set.notes.emplace_back("seed", static_cast<std::int64_t>(seed));
+  }
+  set.symmetric = symmetric_upstream ? SymmetricForm::upstream : SymmetricForm::sound;
+  set.ckg = build_ckg(set.sizes, set.train, set.triples, set.symmetric);
+  write_kg_set(output, set, gzip);
+  if (quiet) return;
+
+  const auto line = [](const std::string& what, const auto&... values) {
+    std::cout << "  " << what << std::string(what.size() < 17 ? 17 - what.size() : 1, ' ');
+    (std::cout << ... << values) << "\n";
+  };
+  const KgSizes& sizes = set.sizes;
+  line("users", sizes.users);
+  line("items", sizes.items);
+  line("entities", sizes.entities);
+  line("interactions", sizes.train, " train + ", set.valid.item.size(), " validation + ", sizes.test, " test");
+  line("triples", sizes.kg_triples, " of ", sizes.kg_relations, " relations");
+  line("graph", sizes.nodes(), " nodes, ", sizes.ckg_triples(), " triples of ", sizes.relations(), " relations, ",
+       set.ckg.nnz(), " pairs");
+  if (sizes.kg_triples > 0) {
+    // Interactions are never parallel, so every surplus triple comes from the knowledge graph.
+    const auto surplus = static_cast<double>(sizes.ckg_triples() - set.ckg.nnz());
+    line("parallel", exact(std::round(surplus / static_cast<double>(2 * sizes.kg_triples) * 1e4) / 100),
+         " % of the triples and their inverses share their pair with another");
+  }
+  for (const auto& finding : findings) line("note", finding.count, " ", finding.what, "; ", finding.first);
+  print_written();
+}
+
+KgText read_kg_file(const std::filesystem::path& path) {
+  require_usage(!std::filesystem::is_directory(path), "reading '", path.string(), "': it is a folder");
+  return {path.string(), read_text_file(path)};
+}
+
+void record_source(KgSet& set, const std::filesystem::path& path) {
+  set.sources.push_back(path.filename().string());
+  set.sha256.push_back(sha256_of(path));
+}
+
+}  // namespace lockstep::prep

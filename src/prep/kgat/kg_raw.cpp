@@ -1,0 +1,438 @@
+/// Parses the three text files of a knowledge-graph data set and reports suspicious input.
+#include "lockstep/prep/kgat/kg_raw.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+
+#include "lockstep/base/error.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+/// A field for use in messages: short and printable.
+std::string quoted(std::string_view field) {
+  std::string text(field.substr(0, 24));
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 32 || static_cast<unsigned char>(c) > 126) c = '?';
+  return "'" + text + (field.size() > 24 ? "...'" : "'");
+}
+
+/// The non-blank lines of a text, split into fields.
+class Lines {
+ public:
+  explicit Lines(const KgText& text) : name_(text.name), rest_(text.text) {
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
+  }
+  bool next(std::vector<std::string_view>& fields) {
+    fields.clear();
+    while (fields.empty() && !rest_.empty()) {
+      ++line_;
+      const auto end = std::min(rest_.find('\n'), rest_.size());
+      std::string_view line = rest_.substr(0, end);
+      rest_.remove_prefix(std::min(end + 1, rest_.size()));
+      for (;;) {
+        const auto begin = line.find_first_not_of(" \t\r");
+        if (begin == std::string_view::npos) break;
+        const auto stop = std::min(line.find_first_of(" \t\r", begin), line.size());
+        fields.push_back(line.substr(begin, stop - begin));
+        line.remove_prefix(stop);
+      }
+    }
+    return !fields.empty();
+  }
+  std::int64_t line() const { return line_; }
+  template <class... Parts>
+  [[noreturn]] void fail(const Parts&... parts) const {
+    throw Error(Fault::data, join("reading '", name_, "' line ", line_, ": ", parts...));
+  }
+  /// Parses an id of this kind ("item"), which must be below `declared` unless that is 0.
+  std::int32_t id(std::string_view field, const char* kind, std::int64_t declared) const {
+    std::int64_t value = -1;
+    const auto [end, failed] = std::from_chars(field.data(), field.data() + field.size(), value);
+    if (failed == std::errc::invalid_argument || end != field.data() + field.size())
+      fail(quoted(field), " is not a valid ", kind, " id; ids are whole numbers from 0");
+    if (failed != std::errc{} || value < 0 || value > kLargestId)
+      fail(kind, " id ", quoted(field), " is out of range; ids are 0 .. ", kLargestId);
+    if (declared > 0 && value >= declared)
+      fail(kind, " id ", value, " is out of range; the declared ", declared, " allow 0 .. ", declared - 1);
+    return static_cast<std::int32_t>(value);
+  }
+
+ private:
+  std::string name_;
+  std::string_view rest_;
+  std::int64_t line_ = 0;
+};
+
+/// The largest id of a kind so far, with its place.
+struct Largest {
+  std::int64_t id = -1, line = 0;
+  std::string file;
+  void see(std::int64_t value, const std::string& name, std::int64_t where) {
+    if (value > id) id = value, line = where, file = name;
+  }
+};
+
+struct Interaction {
+  std::int32_t user, item;
+  std::int64_t line;
+};
+
+/// The lines of one interaction file.
+struct InteractionText {
+  std::string name;
+  std::vector<Interaction> pairs;
+  std::vector<std::pair<std::int32_t, std::int64_t>> users;  ///< user and line, in file order
+
+  /// The first line of a user, 0 when there is none. `users` must be sorted.
+  std::int64_t line_of(std::int32_t user) const {
+    const auto found = std::lower_bound(users.begin(), users.end(), std::pair{user, std::int64_t{0}});
+    return found == users.end() || found->first != user ? 0 : found->second;
+  }
+};
+
+InteractionText parse_interactions(const KgText& text, const KgRules& rules, Largest& user, Largest& item) {
+  InteractionText out{text.name, {}, {}};
+  Lines lines(text);
+  for (std::vector<std::string_view> fields; lines.next(fields);) {
+    const std::int32_t u = lines.id(fields[0], "user", rules.users);
+    user.see(u, text.name, lines.line());
+    out.users.emplace_back(u, lines.line());
+    for (std::size_t i = 1; i < fields.size(); ++i) {
+      out.pairs.push_back({u, lines.id(fields[i], "item", rules.items), lines.line()});
+      item.see(out.pairs.back().item, text.name, lines.line());
+    }
+  }
+  return out;
+}
+
+/// Collects findings and refuses those that the rules refuse.
+class Findings {
+ public:
+  explicit Findings(std::vector<KgFinding>& findings) : findings_(findings) {}
+  /// `where` names file and line ("train.txt line 3"), `first` what stands there.
+  void add(const std::string& what, std::int64_t count, KgPolicy policy, const std::string& option,
+           const std::string& where, const std::string& first) {
+    if (count == 0) return;
+    if (policy == KgPolicy::refuse)
+      throw Error(Fault::data,
+                  join("reading ", where.empty() ? "the ids" : where, ": ", first, " (", what.substr(0, what.find(',')),
+                       ": ", count, "); mend the file, or choose another --", option));
+    findings_.push_back({what, count, where.empty() ? first : where + ": " + first});
+  }
+
+ private:
+  std::vector<KgFinding>& findings_;
+};
+
+std::string place(const std::string& file, std::int64_t line) { return join("'", file, "' line ", line); }
+
+/// Sorts interactions, removes repeated pairs and merges the lines of a user.
+void unite(InteractionText& text, const KgRules& rules, Findings& findings) {
+  std::stable_sort(text.users.begin(), text.users.end());
+  std::int64_t again = 0;
+  std::string where, what;
+  for (std::size_t i = 1; i < text.users.size(); ++i) {
+    if (text.users[i].first != text.users[i - 1].first) continue;
+    if (again++ > 0) continue;
+    where = place(text.name, text.users[i].second);
+    what = join("user ", text.users[i].first, " has line ", text.users[i - 1].second, " already");
+  }
+  findings.add("further lines of a user, united", again, rules.duplicates, "duplicates", where, what);
+
+  std::sort(text.pairs.begin(), text.pairs.end(), [](const Interaction& a, const Interaction& b) {
+    return std::tie(a.user, a.item, a.line) < std::tie(b.user, b.item, b.line);
+  });
+  std::int64_t repeated = 0, line = 0;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < text.pairs.size(); ++i) {
+    if (i > 0 && text.pairs[i].user == text.pairs[kept - 1].user && text.pairs[i].item == text.pairs[kept - 1].item) {
+      if (repeated++ == 0 || text.pairs[i].line < line) {
+        line = text.pairs[i].line;
+        what = join("user ", text.pairs[i].user, " has item ", text.pairs[i].item, " already");
+      }
+      continue;
+    }
+    text.pairs[kept++] = text.pairs[i];
+  }
+  text.pairs.resize(kept);
+  findings.add("repeated interactions, counted once", repeated, rules.duplicates, "duplicates", place(text.name, line),
+               what);
+}
+
+/// Finds test items that are also train items.
+void find_overlap(const InteractionText& train, InteractionText& test, const KgRules& rules, Findings& findings) {
+  const auto in_train = [&](const Interaction& pair) {
+    return std::binary_search(
+        train.pairs.begin(), train.pairs.end(), pair,
+        [](const Interaction& a, const Interaction& b) { return std::tie(a.user, a.item) < std::tie(b.user, b.item); });
+  };
+  const auto [count, first] = [&] {
+    std::pair<std::int64_t, const Interaction*> found{0, nullptr};
+    for (const auto& pair : test.pairs) {
+      if (!in_train(pair)) continue;
+      if (found.first++ == 0 || pair.line < found.second->line) found.second = &pair;
+    }
+    return found;
+  }();
+  if (count == 0) return;
+  findings.add(rules.overlap == KgPolicy::drop ? "test items that are train items, dropped"
+                                               : "test items that are train items, kept (they cannot be hit)",
+               count, rules.overlap, "overlap", place(test.name, first->line),
+               join("test item ", first->item, " of user ", first->user, " is also a train item"));
+  if (rules.overlap == KgPolicy::drop) std::erase_if(test.pairs, in_train);
+}
+
+UserItems compress(const InteractionText& text, std::int64_t users) {
+  UserItems out;
+  std::vector<std::int64_t> count(at(users), 0);
+  out.item.reserve(text.pairs.size());
+  for (const auto& pair : text.pairs) ++count[at(pair.user)], out.item.push_back(pair.item);
+  out.indptr = offsets_of(count);
+  return out;
+}
+
+struct TripleText {
+  std::string name;
+  std::vector<Triple> triples;
+  std::vector<std::int64_t> lines;
+};
+
+TripleText parse_triples(const KgText& text, const KgRules& rules, Largest& entity, Largest& relation) {
+  TripleText out{text.name, {}, {}};
+  Lines lines(text);
+  for (std::vector<std::string_view> fields; lines.next(fields);) {
+    if (fields.size() != 3)
+      lines.fail("expected head, relation and tail, found ", fields.size(), fields.size() == 1 ? " field" : " fields");
+    const Triple triple{lines.id(fields[0], "head", rules.entities), lines.id(fields[1], "relation", rules.relations),
+                        lines.id(fields[2], "tail", rules.entities)};
+    entity.see(std::max(triple.head, triple.tail), text.name, lines.line());
+    relation.see(triple.relation, text.name, lines.line());
+    out.triples.push_back(triple);
+    out.lines.push_back(lines.line());
+  }
+  return out;
+}
+
+std::string said(const Triple& t) { return join(t.head, " ", t.relation, " ", t.tail); }
+
+/// Removes repeated triples, finds several relations between two entities (in either direction) and, depending on the
+/// rules, drops all but the first.
+void thin_triples(TripleText& text, const KgRules& rules, Findings& findings) {
+  std::vector<std::int64_t> order(text.triples.size());
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  const auto ends = [&](std::int64_t i) {
+    const auto& t = text.triples[at(i)];
+    return std::pair{std::min(t.head, t.tail), std::max(t.head, t.tail)};
+  };
+  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    const auto ends_a = ends(a), ends_b = ends(b);
+    const auto &s = text.triples[at(a)], &t = text.triples[at(b)];
+    return std::tie(ends_a, s.head, s.relation, a) < std::tie(ends_b, t.head, t.relation, b);
+  });
+  std::vector<std::uint8_t> keep(order.size(), 1);
+  std::int64_t repeated = 0, parallel = 0, repeated_first = -1, parallel_first = -1, loops = 0, loop_first = -1;
+  std::string repeated_what, parallel_what;
+  const auto line = [&](std::int64_t i) { return text.lines[at(i)]; };
+  for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+    for (end = begin + 1; end < order.size() && ends(order[end]) == ends(order[begin]);) ++end;
+    const std::int64_t first = *std::min_element(order.begin() + static_cast<std::ptrdiff_t>(begin),
+                                                 order.begin() + static_cast<std::ptrdiff_t>(end));
+    std::int64_t original = -1;
+    for (std::size_t k = begin; k < end; ++k) {
+      const std::int64_t i = order[k];
+      if (original >= 0 && text.triples[at(original)] == text.triples[at(i)]) {
+        keep[at(i)] = 0;
+        if (repeated++ == 0 || i < repeated_first) {
+          repeated_first = i;
+          repeated_what = join("triple ", said(text.triples[at(i)]), " stands in line ", line(original), " already");
+        }
+        continue;
+      }
+      original = i;
+      if (text.triples[at(i)].head == text.triples[at(i)].tail && (loops++ == 0 || i < loop_first)) loop_first = i;
+      if (i == first) continue;
+      if (rules.parallel == KgPolicy::drop) keep[at(i)] = 0;
+      if (parallel++ == 0 || i < parallel_first) {
+        parallel_first = i;
+        parallel_what = join("triple ", said(text.triples[at(i)]), " joins the entities of ",
+                             said(text.triples[at(first)]), " in line ", line(first), " again");
+      }
+    }
+  }
+  findings.add("repeated triples, counted once", repeated, rules.duplicates, "duplicates",
+               repeated > 0 ? place(text.name, line(repeated_first)) : "", repeated_what);
+  findings.add(rules.parallel == KgPolicy::drop ? "parallel triples, dropped" : "parallel triples, kept", parallel,
+               rules.parallel, "parallel", parallel > 0 ? place(text.name, line(parallel_first)) : "", parallel_what);
+  if (loops > 0)
+    findings.add("triples from an entity to itself, kept", loops, KgPolicy::keep, "",
+                 place(text.name, line(loop_first)), "triple " + said(text.triples[at(loop_first)]));
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < keep.size(); ++i) {
+    if (keep[i] == 0) continue;
+    text.triples[kept] = text.triples[i];
+    text.lines[kept++] = text.lines[i];
+  }
+  text.triples.resize(kept);
+  text.lines.resize(kept);
+}
+
+/// Reports a test file without interactions, and test items that no user has in training.
+void find_cold(const InteractionText& train, const InteractionText& test, std::int64_t items, Findings& findings) {
+  if (test.pairs.empty())
+    findings.add("files without test interactions; there is nothing to evaluate", 1, KgPolicy::keep, "", "",
+                 "'" + test.name + "'");
+  std::vector<std::uint8_t> known(at(items), 0);
+  for (const auto& pair : train.pairs) known[at(pair.item)] = 1;
+  std::int64_t cold = 0;
+  const Interaction* first = nullptr;
+  for (const auto& pair : test.pairs) {
+    if (known[at(pair.item)] != 0) continue;
+    known[at(pair.item)] = 1;
+    ++cold;
+    if (first == nullptr || pair.line < first->line) first = &pair;
+  }
+  if (cold > 0)
+    findings.add("test items without train interactions, kept", cold, KgPolicy::keep, "", place(test.name, first->line),
+                 join("item ", first->item, " of user ", first->user, " is in no user's train items"));
+}
+
+/// Counts the ids below `size` that `seen` does not mark.
+void find_missing(const std::vector<std::uint8_t>& seen, const std::string& what, const std::string& option,
+                  KgPolicy policy, const Largest& largest, Findings& findings) {
+  const auto first = std::find(seen.begin(), seen.end(), 0);
+  const std::int64_t count = std::count(first, seen.end(), 0);
+  findings.add(what, count, policy, option, largest.file.empty() ? "" : place(largest.file, largest.line),
+               join("ids go up to ", static_cast<std::int64_t>(seen.size()) - 1, ", the first that is missing is ",
+                    first - seen.begin()));
+}
+
+}  // namespace
+
+KgSet read_kg_text(const KgText& train_text, const KgText& test_text, const std::optional<KgText>& kg_text,
+                   const KgRules& rules, std::vector<KgFinding>& found) {
+  Findings findings(found);
+  Largest user, item, entity, relation;
+  InteractionText train = parse_interactions(train_text, rules, user, item);
+  InteractionText test = parse_interactions(test_text, rules, user, item);
+  TripleText kg;
+  if (kg_text) kg = parse_triples(*kg_text, rules, entity, relation);
+  require_data(!train.pairs.empty(), "reading '", train.name, "': no user has an item");
+  require_data(!kg_text || !kg.triples.empty(), "reading '", kg.name,
+               "': no triples; --no-kg prepares interactions alone");
+
+  KgSet set;
+  KgSizes& sizes = set.sizes;
+  sizes.users = std::max(rules.users, user.id + 1);
+  sizes.items = std::max(rules.items, item.id + 1);
+  sizes.entities = std::max({rules.entities, sizes.items, entity.id + 1});
+  sizes.kg_relations = std::max(rules.relations, relation.id + 1);
+  require_usage(rules.entities == 0 || rules.entities >= sizes.items, "option entities = ", rules.entities, ": the ",
+                sizes.items, " items are entities too");
+  require_usage(
+      rules.users + std::max(rules.items, rules.entities) <= rules.max_nodes && rules.relations <= rules.max_nodes,
+      "options users, items, entities, relations: more than max-nodes = ", rules.max_nodes, "; raise it");
+  if (sizes.nodes() > rules.max_nodes) {
+    const Largest& blame = user.id + 1 >= sizes.entities ? user : (entity.id >= item.id ? entity : item);
+    throw Error(Fault::data,
+                join("reading ", place(blame.file, blame.line), ": id ", blame.id, " makes ", sizes.nodes(),
+                     " nodes, more than ", rules.max_nodes, "; mend the id, or raise --max-nodes"));
+  }
+  require_data(sizes.kg_relations <= rules.max_nodes, "reading ", place(relation.file, relation.line), ": relation id ",
+               relation.id, " makes ", sizes.kg_relations, " relations; mend the id, or raise --max-nodes");
+
+  unite(train, rules, findings);
+  unite(test, rules, findings);
+  find_overlap(train, test, rules, findings);
+  find_cold(train, test, sizes.items, findings);
+  thin_triples(kg, rules, findings);
+  set.train = compress(train, sizes.users);
+  set.test = compress(test, sizes.users);
+  set.triples = std::move(kg.triples);
+  sizes.train = static_cast<std::int64_t>(set.train.item.size());
+  sizes.test = static_cast<std::int64_t>(set.test.item.size());
+  sizes.kg_triples = static_cast<std::int64_t>(set.triples.size());
+  sizes.require_indexable();
+
+  std::vector<std::uint8_t> users(at(sizes.users), 0), items(at(sizes.items), 0), entities(at(sizes.entities), 0),
+      relations(at(sizes.kg_relations), 0);
+  for (const InteractionText* text : {&train, &test}) {
+    for (const auto& [u, line] : text->users) users[at(u)] = 1;
+    for (const auto& pair : text->pairs) items[at(pair.item)] = entities[at(pair.item)] = 1;
+  }
+  for (const auto& t : set.triples) entities[at(t.head)] = entities[at(t.tail)] = relations[at(t.relation)] = 1;
+  // Ids below the largest item id are items, even those that occur only as entities: one wrong id makes many items.
+  std::int64_t unused = 0, unused_first = -1;
+  for (std::int64_t i = 0; i < sizes.items; ++i) {
+    if (items[at(i)] == 0 && entities[at(i)] != 0 && unused++ == 0) unused_first = i;
+    items[at(i)] |= entities[at(i)];
+  }
+  if (unused > 0)
+    findings.add("items without interactions that are entities of the graph, kept", unused, KgPolicy::keep, "",
+                 item.file.empty() ? "" : place(item.file, item.line),
+                 join("items go up to ", sizes.items - 1, ", the first without interactions is ", unused_first));
+
+  std::int64_t empty = 0, empty_first = -1;
+  for (std::int64_t u = 0; u < sizes.users; ++u)
+    if (set.train.of(u).empty() && empty++ == 0) empty_first = u;
+  if (empty > 0) {
+    const auto first = static_cast<std::int32_t>(empty_first);
+    const std::int64_t in_train = train.line_of(first), in_test = test.line_of(first);
+    findings.add("users without train items, kept", empty, rules.empty_users, "empty-users",
+                 in_train > 0  ? place(train.name, in_train)
+                 : in_test > 0 ? place(test.name, in_test)
+                               : place(user.file, user.line),
+                 join("user ", first,
+                      in_train > 0  ? " has no train items"
+                      : in_test > 0 ? " has test items but no train items"
+                                    : join(" has no line although ids go up to ", sizes.users - 1)));
+  }
+  find_missing(users, "user ids that never occur", "missing-ids", rules.missing_ids, user, findings);
+  find_missing(items, "item ids that never occur", "missing-ids", rules.missing_ids, item, findings);
+  find_missing(entities, "entity ids that never occur", "missing-ids", rules.missing_ids,
+               entity.id >= item.id ? entity : item, findings);
+  if (kg_text) {
+    std::vector<std::uint8_t> joined(at(sizes.items), 0);
+    for (const auto& t : set.triples) {
+      for (const std::int32_t end : {t.head, t.tail})
+        if (end < sizes.items) joined[at(end)] = 1;
+    }
+    const auto first = std::find(joined.begin(), joined.end(), 0);
+    findings.add("items without triples, kept", std::count(first, joined.end(), 0), KgPolicy::keep, "",
+                 "'" + kg.name + "'", join("the first is item ", first - joined.begin()));
+    find_missing(relations, "relations without triples", "empty-relations", rules.empty_relations, relation, findings);
+  }
+  return set;
+}
+
+KgFinding read_kg_list(const KgText& list, std::size_t columns, std::int64_t size, const std::string& what) {
+  Lines lines(list);
+  std::vector<std::string_view> fields;
+  lines.next(fields);  // the header
+  std::vector<std::uint8_t> named(at(size), 0);
+  std::int64_t count = 0, beyond = 0, beyond_line = 0;
+  while (lines.next(fields)) {
+    // The first name may be empty: amazon-book has one such line.
+    if (fields.size() + 1 < columns) lines.fail("expected ", columns, " fields, found ", fields.size());
+    const std::int64_t id = lines.id(fields[fields.size() - (columns - 1)], what.c_str(), 0);
+    if (id >= size) {
+      if (beyond++ == 0) beyond_line = lines.line();
+      continue;
+    }
+    if (named[at(id)]++ != 0) lines.fail(what, " ", id, " is named twice");
+    ++count;
+  }
+  const auto first = std::find(named.begin(), named.end(), 0);
+  return {join(what, " ids that the list names, of ", size), count,
+          join("'", list.name, "'",
+               first == named.end() ? std::string() : join(", the first without a name is ", first - named.begin()),
+               beyond == 0 ? std::string()
+                           : join(", ", beyond, " names of ids that never occur, the first in line ", beyond_line))};
+}
+
+}  // namespace lockstep::prep

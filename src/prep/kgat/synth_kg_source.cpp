@@ -1,0 +1,118 @@
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/prep/kgat/kg_synth.hpp"
+#include "lockstep/prep/source.hpp"
+#include "prep/kgat/kg_output.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+namespace fs = std::filesystem;
+
+std::string text_of(const UserItems& part) {
+  std::string text;
+  for (std::int64_t user = 0; user < part.users(); ++user) {
+    text += std::to_string(user);
+    for (const std::int32_t item : part.of(user)) text += " " + std::to_string(item);
+    text += "\n";
+  }
+  return text;
+}
+
+/// Writes the set as the text files that `kg` reads.
+void write_text_files(const fs::path& folder, const KgSet& set) {
+  std::error_code failed;
+  fs::create_directories(folder, failed);
+  require_usage(!failed, "option text = '", folder.string(), "': ", failed.message());
+  write_text_atomically(folder / "train.txt", text_of(set.train));
+  write_text_atomically(folder / "test.txt", text_of(set.test));
+  std::string text;
+  for (const auto& t : set.triples) {
+    text += std::to_string(t.head) + " " + std::to_string(t.relation) + " " + std::to_string(t.tail);
+    text += "\n";
+  }
+  write_text_atomically(folder / "kg_final.txt", text);
+}
+}  // namespace
+
+bool run_synth_kg(const Args& args) {
+  Options options(
+      "lockstep-prep synth-kg",
+      "Synthetic graphs: preferences that only the graph reveals, or a graph of a given size for speed runs.",
+      "planted: every item has a taste, which one triple names. Users' train items are open items of their "
+      "tastes; their test items are hidden items, which occur in train only by chance. Without the graph no "
+      "model can tell the hidden items apart. sized: adds entities and distinct random triples to the "
+      "interactions of a folder. That graph is independent of the interactions: do not evaluate quality with "
+      "it.");
+  std::string task, input, text;
+  KgOutput out(options, "seed of every random choice");
+  options.choice("task", &task, "planted", {"planted", "sized"}, "which graph");
+  options.add("text", &text, "", "also write train.txt, test.txt and kg_final.txt into this folder").value_name("DIR");
+
+  PlantedKg rule;
+  options.add("users", &rule.users, std::int64_t{600}, between(1, 1e8), "planted: users");
+  options.add("items", &rule.items, std::int64_t{400}, between(2, 1e8), "planted: items, half of them hidden");
+  options.add("tastes", &rule.tastes, std::int64_t{20}, between(1, 1e7),
+              "planted: tastes; item i has taste i mod this");
+  options.add("tastes-per-user", &rule.tastes_per_user, std::int64_t{2}, at_least(1), "planted: tastes of a user");
+  options.add("train-items", &rule.train_items, std::int64_t{12}, at_least(1), "planted: open items of a user");
+  options.add("test-items", &rule.test_items, std::int64_t{8}, at_least(1), "planted: hidden items of a user");
+  options.add("noise", &rule.noise, std::int64_t{4}, non_negative,
+              "planted: further train items of a user, drawn from all hidden items");
+  options.add("distractors", &rule.distractors, std::int64_t{1}, non_negative, "planted: meaningless triples per item");
+  options.add("fillers", &rule.fillers, std::int64_t{100}, between(0, 1e8), "planted: meaningless entities");
+  SizedKg shape;
+  std::int64_t relations = 0;
+  options.add("input", &input, "", "sized: folder with train.txt and test.txt").value_name("DIR");
+  options.alias("input", "i");
+  options.add("entities", &shape.entities, std::int64_t{113487}, between(1, static_cast<double>(kLargestId)),
+              "sized: entities, items included");
+  options.add("triples", &shape.triples, std::int64_t{2557746}, between(1, 1e10), "sized: distinct triples");
+  options.add("relations", &relations, std::int64_t{0}, between(0, 1e8),
+              "relations of the knowledge graph; 0: 4 planted, 39 sized");
+  options.example("lockstep-prep synth-kg --output planted.h5", "600 users, 400 items, 20 tastes");
+  options.example("lockstep-prep synth-kg --task sized --input raw/kgat-amazon-book-cf --output book.h5",
+                  "the size of amazon-book: 113487 entities, 39 relations, 2557746 triples");
+  if (!options.parse(args)) return false;
+  require_writable(out.output);
+
+  KgSet set;
+  std::vector<KgFinding> findings;
+  if (task == "planted") {
+    require_usage(input.empty(), "option input: task planted reads nothing; did you mean --task sized?");
+    if (relations > 0) rule.relations = relations;
+    rule.seed = out.seed;
+    set = make_planted_kg(rule);
+    set.name = "planted";
+    for (const auto& [key, value] : {std::pair{"tastes", rule.tastes},
+                                     {"tastes_per_user", rule.tastes_per_user},
+                                     {"noise", rule.noise},
+                                     {"distractors", rule.distractors},
+                                     {"fillers", rule.fillers}})
+      set.notes.emplace_back(key, value);
+  } else {
+    require_usage(!input.empty(), "option input: task sized needs a folder with train.txt and test.txt");
+    const fs::path folder = input;
+    require_usage(fs::is_directory(folder), "option input = '", input, "': no such folder");
+    set =
+        read_kg_text(read_kg_file(folder / "train.txt"), read_kg_file(folder / "test.txt"), std::nullopt, {}, findings);
+    std::erase_if(findings, [](const KgFinding& f) {
+      return f.what.ends_with("that never occur") && !f.what.starts_with("user");
+    });
+    if (relations > 0) shape.relations = relations;
+    shape.seed = out.seed;
+    add_sized_kg(set, shape);
+    set.name = fs::weakly_canonical(folder).filename().string() + "-sized";
+    record_source(set, folder / "train.txt");
+    record_source(set, folder / "test.txt");
+  }
+  set.notes.emplace_back("generator", std::string("synth-kg"));
+  set.notes.emplace_back("task", task);
+  if (out.valid_fraction == 0) set.notes.emplace_back("seed", static_cast<std::int64_t>(out.seed));
+  if (!text.empty()) write_text_files(text, set);
+  out.write(set, findings);
+  return true;
+}
+
+}  // namespace lockstep::prep

@@ -1,0 +1,40 @@
+#pragma once
+#include <cstdio>
+#include <initializer_list>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "lockstep/io/h5.hpp"
+
+namespace lockstep::prep {
+
+/// The page about a prepared file: a title, then lines of a name and values in two columns.
+class Page {
+ public:
+  Page(std::ostream& out, const H5File& file, const std::string& title);
+  template <class... Parts>
+  void line(const std::string& name, const Parts&... parts) {
+    out_ << "  " << name << std::string(name.size() < width_ ? width_ - name.size() : 1, ' ');
+    (out_ << ... << parts) << "\n";
+  }
+  /// A line as std::printf formats it.
+  template <class... Values>
+  void print(const char* format, const Values&... values) {
+    char text[256];
+    std::snprintf(text, sizeof text, format, values...);
+    out_ << text;
+  }
+  /// Raw files with their checksums; only the first of a long list.
+  void sources(const std::vector<std::string>& names, const std::vector<std::string>& sums);
+  /// Scalar attributes of an object, except those that other lines show.
+  void attributes(const std::string& object, std::initializer_list<const char*> shown);
+  std::ostream& out() { return out_; }
+
+ private:
+  std::ostream& out_;
+  const H5File& file_;
+  std::size_t width_ = 19;  ///< of the names
+};
+
+}  // namespace lockstep::prep

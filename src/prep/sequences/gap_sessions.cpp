@@ -1,0 +1,239 @@
+#include "lockstep/prep/sequences/gap_sessions.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/prep/draw.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+
+constexpr std::int64_t kDay = 86400, kEpochStart = 1577836800;  ///< 2020-01-01 00:00 UTC
+constexpr int kNegatives = 100, kTop = 10;
+
+/// Items by cell: cell = cluster * categories + category.
+std::vector<std::vector<std::int32_t>> items_by_cell(const GapRule& rule) {
+  std::vector<std::vector<std::int32_t>> cells(static_cast<std::size_t>(rule.categories * rule.clusters));
+  for (std::size_t i = 0; i < rule.category.size(); ++i)
+    cells[static_cast<std::size_t>(rule.cluster[i] * rule.categories + rule.category[i])].push_back(
+        static_cast<std::int32_t>(i + 1));
+  return cells;
+}
+
+class Walker {
+ public:
+  Walker(const GapSessions& what, const GapRule& rule)
+      : what_(what), rule_(rule), cells_(items_by_cell(rule)), taken_(rule.category.size() + 1, -1) {}
+
+  void walk(std::int64_t user, SequenceSet& set) {
+    Draws draws(what_.seed, 0, "prep.gap_sessions.user", static_cast<std::uint64_t>(user));
+    const auto below = [&](std::int64_t n) {
+      return std::min(static_cast<std::int64_t>(draws.uniform() * static_cast<double>(n)), n - 1);
+    };
+    const std::int64_t length = what_.min_length + below(what_.max_length - what_.min_length + 1);
+    std::int64_t time = kEpochStart + below(365 * kDay);
+    std::int64_t pause_class =
+        below(what_.categories);  // of the pause before the current item; the first item has none
+    std::int32_t current = 0;
+    for (std::int64_t k = 0; k < length; ++k) {
+      std::vector<std::int32_t> fresh;
+      if (k > 0 && draws.uniform() >= what_.noise) {
+        const std::int64_t cluster = (rule_.cluster[static_cast<std::size_t>(current - 1)] + 1) % rule_.clusters;
+        for (const std::int32_t item : cells_[static_cast<std::size_t>(cluster * rule_.categories + pause_class)])
+          if (taken_[static_cast<std::size_t>(item)] != user) fresh.push_back(item);
+      }
+      if (!fresh.empty()) {
+        current = fresh[static_cast<std::size_t>(below(static_cast<std::int64_t>(fresh.size())))];
+      } else {
+        do current = static_cast<std::int32_t>(1 + below(what_.n_items()));
+        while (taken_[static_cast<std::size_t>(current)] == user);
+      }
+      if (k > 0) {  // the pause before this item, which the item after it depends on
+        pause_class = below(what_.categories);
+        time += what_.unit_s * (k == 1 ? 1 : what_.categories + pause_class);
+      }
+      taken_[static_cast<std::size_t>(current)] = user;
+      set.item.push_back(current);
+      set.time_raw.push_back(time);
+    }
+    set.offsets.push_back(set.rows());
+  }
+
+ private:
+  const GapSessions& what_;
+  const GapRule& rule_;
+  std::vector<std::vector<std::int32_t>> cells_;
+  std::vector<std::int64_t> taken_;  ///< last user who took the item
+};
+
+/// Hits and gains of a target behind `better` candidates, in random order among `tied` others.
+struct Gain {
+  double hit = 0, ndcg = 0;
+};
+Gain gain_of(std::int64_t better, std::int64_t tied) {
+  Gain gain;
+  const std::int64_t last = std::min<std::int64_t>(kTop - 1, better + tied);
+  for (std::int64_t rank = better; rank <= last; ++rank) {
+    gain.hit += 1;
+    gain.ndcg += 1 / std::log2(static_cast<double>(rank) + 2);
+  }
+  const auto places = static_cast<double>(tied + 1);
+  return {gain.hit / places, gain.ndcg / places};
+}
+
+/// P(Binomial(n, p) = k).
+double binomial(std::int64_t n, std::int64_t k, double p) {
+  if (p <= 0) return k == 0 ? 1 : 0;
+  if (p >= 1) return k == n ? 1 : 0;
+  const auto real_n = static_cast<double>(n), real_k = static_cast<double>(k);
+  return std::exp(std::lgamma(real_n + 1) - std::lgamma(real_k + 1) - std::lgamma(real_n - real_k + 1) +
+                  real_k * std::log(p) + (real_n - real_k) * std::log1p(-p));
+}
+
+/// The same against negatives drawn with replacement from a pool, of which a share `better` comes before the target and
+/// a share `tied` ties with it.
+Gain sampled_gain(double better, double tied, const std::array<std::array<Gain, kNegatives + 1>, kTop>& gains) {
+  Gain sum;
+  for (std::int64_t b = 0; b < kTop; ++b) {
+    const double chance_b = binomial(kNegatives, b, better);
+    if (chance_b < 1e-15) continue;
+    const double share = better < 1 ? std::min(1.0, tied / (1 - better)) : 0;
+    for (std::int64_t t = 0; t <= kNegatives - b; ++t) {
+      const double chance = chance_b * binomial(kNegatives - b, t, share);
+      const Gain& gain = gains[static_cast<std::size_t>(b)][static_cast<std::size_t>(t)];
+      sum.hit += chance * gain.hit;
+      sum.ndcg += chance * gain.ndcg;
+    }
+  }
+  return sum;
+}
+
+/// Candidates with one probability: new items of a cell, or all others.
+struct Group {
+  double probability;
+  std::int64_t size;
+};
+
+}  // namespace
+
+SequenceSet make_gap_sessions(const GapSessions& what) {
+  SequenceSet set;
+  GapRule& rule = set.rule.emplace();
+  rule.categories = what.categories;
+  rule.clusters = what.clusters;
+  rule.unit_s = what.unit_s;
+  rule.noise = what.noise;
+  rule.seed = what.seed;
+  const std::int64_t items = what.n_items();
+  rule.category.resize(static_cast<std::size_t>(items));
+  rule.cluster.resize(static_cast<std::size_t>(items));
+  const auto label =
+      draw_permutation(items, what.seed, "prep.gap_sessions.items");  // item numbers must not reveal the cells
+  for (std::int64_t i = 0; i < items; ++i) {
+    const auto at = static_cast<std::size_t>(label[static_cast<std::size_t>(i)]);
+    rule.category[at] = static_cast<std::int32_t>(i % what.categories);
+    rule.cluster[at] = static_cast<std::int32_t>(i / what.categories % what.clusters);
+  }
+  Walker walker(what, rule);
+  set.offsets = {0};
+  for (std::int64_t user = 0; user < what.users; ++user) walker.walk(user, set);
+  const auto number = [](RawIds& ids, std::int64_t n) {
+    ids.numbers.resize(static_cast<std::size_t>(n));
+    std::iota(ids.numbers.begin(), ids.numbers.end(), std::int64_t{1});
+  };
+  number(set.users, what.users);
+  number(set.items, items);
+  set.keep_ids = true;  // items without interactions keep their numbers
+  set.source_name = "synth-sequences";
+  derive(set, items);
+  return set;
+}
+
+std::vector<std::pair<std::string, double>> IdealRates::named() const {
+  return {{"hr10_gap", hr_gap},
+          {"hr10_order", hr_order},
+          {"ndcg10_gap", ndcg_gap},
+          {"ndcg10_order", ndcg_order},
+          {"full_hr10_gap", full_hr_gap},
+          {"full_hr10_order", full_hr_order},
+          {"full_ndcg10_gap", full_ndcg_gap},
+          {"full_ndcg10_order", full_ndcg_order}};
+}
+
+IdealRates ideal_rates(const SequenceSet& set, HeldOut which) {
+  require(set.rule.has_value(), "ideal rates: not a generated set");
+  const GapRule& rule = *set.rule;
+  const auto cells = items_by_cell(rule);
+  std::array<std::array<Gain, kNegatives + 1>, kTop> gains;
+  for (std::int64_t b = 0; b < kTop; ++b) {
+    for (std::int64_t t = 0; t <= kNegatives; ++t)
+      gains[static_cast<std::size_t>(b)][static_cast<std::size_t>(t)] = gain_of(b, t);
+  }
+  const auto cell_of = [&](std::int32_t item) {
+    const auto i = static_cast<std::size_t>(item - 1);
+    return static_cast<std::size_t>(rule.cluster[i] * rule.categories + rule.category[i]);
+  };
+
+  IdealRates rates;
+  std::int64_t users = 0;
+  std::vector<std::int64_t> seen(cells.size()), all(cells.size());  // items of the history, and of the whole sequence
+  for (std::int64_t u = 0; u < set.n_users(); ++u) {
+    const auto history = set.items_of(u);
+    const auto raw = std::span(set.time_raw)
+                         .subspan(static_cast<std::size_t>(set.offsets[static_cast<std::size_t>(u)]), history.size());
+    if (set.length(u) < kShortestSession) continue;
+    const std::size_t target = history.size() - (which == HeldOut::test ? 1 : 2);
+    std::fill(seen.begin(), seen.end(), 0);
+    std::fill(all.begin(), all.end(), 0);
+    for (std::size_t k = 0; k < history.size(); ++k) {
+      ++all[cell_of(history[k])];
+      seen[cell_of(history[k])] += k < target;
+    }
+    const auto pool = set.n_items() - static_cast<std::int64_t>(history.size());
+    if (pool < 1) continue;
+    ++users;
+    const std::int64_t cluster = (rule.cluster[static_cast<std::size_t>(history[target - 1] - 1)] + 1) % rule.clusters;
+    const std::int64_t pause = (raw[target - 1] - raw[target - 2]) / rule.unit_s - rule.categories;
+    for (const bool gap_known : {true, false}) {
+      // What the rule adds to the probability of a new item. The noise, including the share of exhausted cells, is
+      // equal for all items.
+      std::vector<Group> groups;
+      std::int64_t rest = pool;
+      double target_probability = 0;
+      for (std::int64_t a = 0; a < rule.categories; ++a) {
+        const double weight = !gap_known ? 1 / static_cast<double>(rule.categories) : a == pause ? 1 : 0;
+        if (weight == 0) continue;
+        const auto cell = static_cast<std::size_t>(cluster * rule.categories + a);
+        const auto members = static_cast<std::int64_t>(cells[cell].size());
+        if (members == seen[cell]) continue;
+        const double probability = (1 - rule.noise) * weight / static_cast<double>(members - seen[cell]);
+        groups.push_back({probability, members - all[cell]});
+        rest -= members - all[cell];
+        if (cell_of(history[target]) == cell) target_probability = probability;
+      }
+      groups.push_back({0, rest});
+      std::int64_t better = 0, tied = 0;
+      for (const Group& group : groups) {
+        const bool same = std::abs(group.probability - target_probability) <= 1e-12;
+        if (same) tied += group.size;
+        if (!same && group.probability > target_probability) better += group.size;
+      }
+      const auto share = [&](std::int64_t n) { return static_cast<double>(n) / static_cast<double>(pool); };
+      const Gain sampled = sampled_gain(share(better), share(tied), gains), full = gain_of(better, tied);
+      (gap_known ? rates.hr_gap : rates.hr_order) += sampled.hit;
+      (gap_known ? rates.ndcg_gap : rates.ndcg_order) += sampled.ndcg;
+      (gap_known ? rates.full_hr_gap : rates.full_hr_order) += full.hit;
+      (gap_known ? rates.full_ndcg_gap : rates.full_ndcg_order) += full.ndcg;
+    }
+  }
+  for (double* rate : {&rates.hr_gap, &rates.hr_order, &rates.ndcg_gap, &rates.ndcg_order, &rates.full_hr_gap,
+                       &rates.full_hr_order, &rates.full_ndcg_gap, &rates.full_ndcg_order})
+    *rate /= static_cast<double>(std::max<std::int64_t>(users, 1));
+  return rates;
+}
+
+}  // namespace lockstep::prep

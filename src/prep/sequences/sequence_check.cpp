@@ -1,0 +1,208 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <ostream>
+#include <set>
+#include <utility>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/io/dataset_file.hpp"
+#include "lockstep/prep/sequences/gap_sessions.hpp"
+#include "lockstep/prep/sequences/interactions.hpp"
+#include "lockstep/prep/sequences/sequence_set.hpp"
+#include "prep/page.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+
+void check_items(const SequenceSet& set, std::vector<std::string>& problems) {
+  const auto outside = [&](std::int32_t item) { return item < 1 || item > set.n_items(); };
+  const auto bad = std::count_if(set.item.begin(), set.item.end(), outside);
+  if (bad == 0) return;
+  const auto first = std::find_if(set.item.begin(), set.item.end(), outside) - set.item.begin();
+  problems.push_back(join("/inter/item: ", bad, " of ", set.rows(), " are not within 1 .. ", set.n_items(),
+                          ", the first is ", set.item[static_cast<std::size_t>(first)], " in row ", first));
+}
+
+void check_ids(const RawIds& ids, const char* name, bool keep_ids, std::vector<std::string>& problems) {
+  const auto ascending = [&](const auto& values) {
+    return std::adjacent_find(values.begin(), values.end(), [](const auto& a, const auto& b) { return !(a < b); }) ==
+           values.end();
+  };
+  if (ids.is_text ? !ascending(ids.texts) : !ascending(ids.numbers))
+    problems.push_back(join(name, " does not rise: dense numbers follow the order of the raw ids"));
+  if (!keep_ids) return;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (!ids.is_text && ids.numbers[i] == static_cast<std::int64_t>(i + 1)) continue;
+    problems.push_back(
+        join(name, ": ids were kept, but number ", i + 1, " is '", ids.name(static_cast<std::int64_t>(i + 1)), "'"));
+    return;
+  }
+}
+
+void check_times(const SequenceSet& set, std::vector<std::string>& problems) {
+  for (std::int64_t u = 0; u < set.n_users(); ++u) {
+    for (auto k = static_cast<std::size_t>(set.offsets[static_cast<std::size_t>(u)]);
+         k < static_cast<std::size_t>(set.offsets[static_cast<std::size_t>(u) + 1]); ++k) {
+      const bool first = k == static_cast<std::size_t>(set.offsets[static_cast<std::size_t>(u)]);
+      if (set.time_raw[k] < 0 || set.time_raw[k] > kLargestTime) {
+        problems.push_back(join("/inter/time_raw: ", set.time_raw[k], " in row ", k, " is out of range"));
+        return;
+      }
+      if (first || set.time_raw[k - 1] <= set.time_raw[k]) continue;
+      problems.push_back(join("/inter/time_raw falls in row ", k, " (user ", u + 1, "): ", set.time_raw[k - 1], ", ",
+                              set.time_raw[k]));
+      return;
+    }
+  }
+}
+
+template <class T>
+void compare(const std::vector<T>& stored, const std::vector<T>& again, const char* name, const char* what,
+             std::vector<std::string>& problems) {
+  const auto [a, b] = std::mismatch(stored.begin(), stored.end(), again.begin(), again.end());
+  if (a == stored.end() && b == again.end()) return;
+  problems.push_back(join(name, ": ", *a, " in row ", a - stored.begin(), ", ", what, " ", *b));
+}
+
+bool is_sha256(const std::string& text) {
+  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+void check_rule(const H5File& file, const SequenceSet& set, std::vector<std::string>& problems) {
+  const GapRule& rule = *set.rule;
+  const auto within = [](const std::vector<std::int32_t>& values, std::int64_t n) {
+    return std::all_of(values.begin(), values.end(), [&](std::int32_t v) { return v >= 0 && v < n; });
+  };
+  if (!set.has_time() || rule.categories < 2 || rule.clusters < 1 || rule.unit_s < 1 ||
+      !(rule.noise >= 0 && rule.noise <= 1) || rule.categories > set.n_items() ||
+      rule.clusters > set.n_items() / rule.categories || !within(rule.category, rule.categories) ||
+      !within(rule.cluster, rule.clusters)) {
+    problems.emplace_back("/synth: categories, clusters, unit_s or noise are out of range, or times are missing");
+    return;
+  }
+  for (const auto which : {HeldOut::valid, HeldOut::test}) {
+    const std::string prefix = which == HeldOut::valid ? "ideal_valid_" : "ideal_test_";
+    for (const auto& [name, value] : ideal_rates(set, which).named()) {
+      const double stored = file.real_attribute("/synth", prefix + name);
+      if (!(std::abs(stored - value) <= 1e-9))
+        problems.push_back(join("/synth: ", prefix, name, " is ", stored, ", the sessions give ", value));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> check_sequence_set(const H5File& file, std::vector<std::string>& remarks) {
+  std::vector<std::string> problems;
+  const SequenceSet set = read_sequence_set(file);
+  if (const std::string defect = offsets_defect(set.offsets, set.rows(), Rise::weak); !defect.empty())
+    problems.push_back("/users/offsets " + defect);
+  check_items(set, problems);
+  check_ids(set.users, "/users/raw_id", set.keep_ids, problems);
+  check_ids(set.items, "/items/raw_id", set.keep_ids, problems);
+  if (set.min_user < 1 || set.min_item < 1 || set.min_split < 3)
+    problems.push_back(join("impossible attributes min_user = ", set.min_user, ", min_item = ", set.min_item,
+                            ", min_split = ", set.min_split));
+  const auto& scales = time_scales();
+  if (std::find(scales.begin(), scales.end(), set.time_scale) == scales.end())
+    problems.push_back(join("unknown time_scale '", set.time_scale, "'"));
+  const auto sums = split(set.source_sha256, ',');
+  if (!set.rule && (sums.empty() || !std::all_of(sums.begin(), sums.end(), is_sha256)))
+    problems.push_back(join("source_sha256 = '", set.source_sha256, "' is not a SHA-256 checksum"));
+  if (problems.empty() && set.has_time()) check_times(set, problems);
+  if (!problems.empty()) return problems;
+
+  SequenceSet again = set;
+  derive(again, set.n_items());
+  compare(set.n_train, again.n_train, "/users/n_train", "min_split gives", problems);
+  compare(set.item_count, again.item_count, "/items/count", "the training rows have", problems);
+  compare(set.time_scaled, again.time_scaled, "/inter/time_scaled", "time_scale gives", problems);
+  if (set.time_max != again.time_max)
+    problems.push_back(join("time_max = ", set.time_max, ", the largest scaled time is ", again.time_max));
+  const std::string stored = file.text_attribute("/", "content_xxh3");
+  if (stored != content_hash(set))
+    problems.push_back(
+        join("content_xxh3 = ", stored, ", the datasets have ", content_hash(set), ": they were changed"));
+  if (set.rule) check_rule(file, set, problems);
+
+  const auto trainable = std::count_if(set.n_train.begin(), set.n_train.end(), [](std::int32_t m) { return m >= 2; });
+  if (trainable == 0) problems.emplace_back("no user has two interactions to train on");
+  std::int64_t evaluated = 0, empty = 0;
+  for (std::int64_t u = 0; u < set.n_users(); ++u) {
+    evaluated += set.length(u) >= set.min_split;
+    empty += set.length(u) == 0;
+  }
+  if (evaluated == 0)
+    remarks.push_back(join("no user has min_split = ", set.min_split, " interactions: so no user can be evaluated"));
+  if (empty > 0 && !set.keep_ids) problems.push_back(join(empty, " users have no interactions"));
+  if (empty > 0 && set.keep_ids) remarks.push_back(join(empty, " users have no interactions (ids were kept)"));
+  return problems;
+}
+
+void print_report(const SequenceReport& report, const SequenceSet& set, std::ostream& out) {
+  out << "  interactions read  " << report.lines << " of " << report.raw_users << " users and " << report.raw_items
+      << " items\n"
+      << "  filtered out       " << report.few_user << " of users with fewer than " << set.min_user << ", then "
+      << report.few_item << " of items with fewer than " << set.min_item << "\n";
+  print_summary(set, out);
+}
+
+void print_summary(const SequenceSet& set, std::ostream& out) {
+  std::vector<std::int64_t> lengths;
+  std::int64_t evaluated = 0, trainable = 0, ties = 0, pairs = 0, train = 0;
+  for (std::int64_t u = 0; u < set.n_users(); ++u) {
+    const std::int64_t m = set.length(u);
+    if (m > 0) lengths.push_back(m);
+    evaluated += m >= set.min_split;
+    trainable += set.n_train[static_cast<std::size_t>(u)] >= 2;
+    train += set.n_train[static_cast<std::size_t>(u)];
+    const auto times = set.times_of(u);
+    for (std::size_t k = 1; k < times.size(); ++k) ties += times[k] == times[k - 1];
+    pairs += std::max<std::int64_t>(m - 1, 0);
+  }
+  std::sort(lengths.begin(), lengths.end());
+  char text[160];
+  std::snprintf(text, sizeof text, "%lld / %.2f / %lld / %lld", static_cast<long long>(lengths.front()),
+                static_cast<double>(set.rows()) / static_cast<double>(lengths.size()),
+                static_cast<long long>(lengths[lengths.size() / 2]), static_cast<long long>(lengths.back()));
+  out << "  users, items       " << set.n_users() << ", " << set.n_items() << (set.keep_ids ? " (raw ids kept)" : "")
+      << "\n"
+      << "  interactions       " << set.rows() << " = " << train << " train + " << evaluated << " validation + "
+      << evaluated << " test\n"
+      << "  lengths            " << text << " (min / mean / median / max)\n"
+      << "  users to train on  " << trainable << "; to evaluate " << evaluated << " (at least " << set.min_split
+      << " interactions)\n";
+  if (!set.has_time()) {
+    out << "  times              none\n";
+    return;
+  }
+  std::snprintf(text, sizeof text, "%.1f %%",
+                pairs > 0 ? 100.0 * static_cast<double>(ties) / static_cast<double>(pairs) : 0.0);
+  out << "  times              scale " << set.time_scale << ", largest " << set.time_max << "; " << text
+      << " of neighbours have equal scaled times\n";
+}
+
+void describe_sequence_set(const H5File& file, std::ostream& out) {
+  const SequenceSet set = read_sequence_set(file);
+  const std::string defect = offsets_defect(set.offsets, set.rows(), Rise::weak);
+  require_data(defect.empty(), "describing '", file.path().string(), "': /users/offsets ", defect);
+  Page page(out, file, "interaction data set");
+  print_summary(set, out);
+  page.line("filter", "users with at least ", set.min_user, ", items with at least ", set.min_item,
+            " interactions in the raw files");
+  const auto ids = [](const RawIds& raw) {
+    return join(raw.is_text ? "text " : "integers ", raw.name(1), " .. ",
+                raw.name(static_cast<std::int64_t>(raw.size())));
+  };
+  page.line("raw ids", "users ", ids(set.users), ", items ", ids(set.items));
+  page.line("source", set.source_name, set.source_sha256.empty() ? "" : "  sha256 " + set.source_sha256);
+  if (!set.rule) return;
+  out << "\n  generated: the next item's category follows from the pause before the current one\n";
+  page.attributes("/synth", {});
+}
+
+}  // namespace lockstep::prep

@@ -1,0 +1,125 @@
+#include <iostream>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/prep/files.hpp"
+#include "lockstep/prep/sequences/interactions.hpp"
+#include "lockstep/prep/source.hpp"
+#include "prep/source_options.hpp"
+
+namespace lockstep::prep {
+
+namespace {
+std::string listed(const std::vector<std::string>& words) {
+  std::string out;
+  for (const auto& word : words) out += (out.empty() ? "" : ",") + word;
+  return out;
+}
+
+/// Remarks that ids are text because some are not integers, which the user may not expect.
+void remark_on_ids(const IdTable& table, const RawIds& ids, const Interactions& raw, const char* what) {
+  if (!ids.is_text) return;
+  std::size_t integers = 0, first_text = table.size();
+  for (std::size_t entry = 0; entry < table.size(); ++entry) {
+    const std::string& id = table.id(entry);
+    const bool digits = id.find_first_not_of("0123456789") == std::string::npos;
+    integers += digits;
+    if (!digits) first_text = std::min(first_text, entry);
+  }
+  if (integers == 0 || first_text == table.size()) return;
+  const auto place = table.place(first_text);
+  std::cout << "  note: " << what << " ids are taken as text because of '" << table.id(first_text) << "' ("
+            << raw.files[static_cast<std::size_t>(place.file)].string() << ", line " << place.line << ")\n";
+}
+}  // namespace
+
+bool run_sequences(const Args& args) {
+  Options options("lockstep-prep sequences", "Interactions of users with items, as sequences in time.",
+                  "Formats: movielens (user::item::rating::timestamp), tsv4 (user, item, rating, time), tsv3 (user, "
+                  "item, time), pairs (user item, in time "
+                  "order, no times), triples (user item time, blanks), csv (commas or tabs; a header names the "
+                  "columns, name:type is understood). Without "
+                  "--format the first line decides. Ids are integers or text; every rating counts as an interaction.");
+  options.section("input", "What to read from the files");
+  SourceOptions common(options);
+  RawOptions raw;
+  SequenceOptions sequence;
+  auto formats = raw_formats();
+  formats.insert(formats.begin(), "auto");
+  options.choice("input.format", &raw.format, "auto", formats, "format of the lines");
+  options.alias("input.format", "format");
+  options.add("input.user_column", &raw.user_column, "user_id", "csv: column of users");
+  options.alias("input.user_column", "user-column");
+  options.add("input.item_column", &raw.item_column, "item_id", "csv: column of items");
+  options.alias("input.item_column", "item-column");
+  options.add("input.time_column", &raw.time_column, "",
+              "csv: column of times; default: `timestamp` or `time`, if present");
+  options.alias("input.time_column", "time-column");
+  options.choice("input.ids", &sequence.ids, "auto", {"auto", "integer", "text"},
+                 "integer ids sort as numbers, text ids by bytes; auto: integers if all ids are");
+  options.alias("input.ids", "ids");
+  options.section("filter", "Filter");
+  options.add("filter.min_user", &sequence.min_user, std::int64_t{5}, at_least(1),
+              "drop users with fewer interactions in the whole input; one pass");
+  options.alias("filter.min_user", "min-user");
+  options.add("filter.min_item", &sequence.min_item, std::int64_t{5}, at_least(1),
+              "drop items with fewer interactions in the whole input");
+  options.alias("filter.min_item", "min-item");
+  options.add("filter.keep_ids", &sequence.keep_ids, false,
+              "number users and items by their raw ids, gaps included, as some public code does");
+  options.alias("filter.keep_ids", "keep-ids");
+  options.section("time", "Times");
+  options.choice("time.scale", &sequence.time_scale, "per_user_min", time_scales(),
+                 "unit of scaled times: each user's smallest non-zero gap, a fixed unit, or (raw) seconds");
+  options.section("split", "Training, validation and test");
+  options.add(
+      "split.min_split", &sequence.min_split, std::int64_t{3}, at_least(3),
+      "users with fewer interactions are only for training; of the others the last one is for test, the one before it "
+      "for validation");
+  options.alias("split.min_split", "min-split");
+  options.example("lockstep-prep sequences --input ml-1m/ratings.dat --output ml-1m.h5",
+                  "MovieLens, as the papers filter it");
+  options.example("lockstep-prep sequences --input Amazon_Beauty.inter --output beauty.h5", "order only, no times");
+  options.example(
+      "lockstep-prep sequences --input ratings.csv --user-column userId --item-column movieId --time-scale unit:day "
+      "--output days.h5",
+      "a CSV file with another header, times in days");
+  options.example(
+      "lockstep-prep sequences --input ratings.dat --min-user 1 --min-item 1 --keep-ids --min-split 4 --time-scale raw "
+      "--output raw.h5",
+      "unfiltered, raw ids and seconds, for comparison with public code");
+  if (!options.parse(args)) return false;
+  require_usage(!(sequence.keep_ids && sequence.ids == "text"),
+                "options keep-ids and ids: text ids cannot be kept as numbers");
+  require_usage(raw.user_column != raw.item_column, "options user-column and item-column: both are '", raw.user_column,
+                "'");
+  const auto files = expand_files(common.input);
+  require_writable(common.output, files);
+
+  const Interactions interactions = read_interactions(files, raw);
+  SequenceReport report;
+  SequenceSet set = make_sequences(interactions, sequence, report);
+  std::vector<std::string> names, sums;
+  for (const auto& file : files) {
+    names.push_back(file.filename().string());
+    sums.push_back(sha256_of(file));
+  }
+  set.source_name = listed(names);
+  set.source_sha256 = listed(sums);
+  write_sequence_set(common.output, set);
+  if (common.quiet) return true;
+  std::cout << "  formats            " << listed(interactions.formats) << "\n";
+  remark_on_ids(interactions.users, set.users, interactions, "user");
+  remark_on_ids(interactions.items, set.items, interactions, "item");
+  if (!interactions.unused.empty())
+    std::cout << "  note: no column 'timestamp' or 'time', so the order of the lines counts; if one of the columns "
+              << listed(interactions.unused) << " holds times, name it with --time-column\n";
+  if (const std::int64_t repeated = repeated_lines(interactions); repeated > 0)
+    std::cout << "  note: " << repeated << " lines repeat user, item and time of an earlier line and are kept\n";
+  print_report(report, set, std::cout);
+  common.print_written();
+  return true;
+}
+
+}  // namespace lockstep::prep

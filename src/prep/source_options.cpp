@@ -1,0 +1,30 @@
+#include "prep/source_options.hpp"
+
+#include <filesystem>
+#include <iostream>
+
+#include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
+
+namespace lockstep::prep {
+
+SourceOptions::SourceOptions(Options& options, Input kind) {
+  if (kind == Input::files) {
+    options.add("input", &input, {}, "files or quoted patterns, concatenated in this order")
+        .value_name("FILE,...")
+        .required();
+    options.alias("input", "i");
+  }
+  options.add("output", &output, "", "prepared file; replaced only when the new one is complete")
+      .value_name("FILE.h5")
+      .required();
+  options.alias("output", "o");
+  options.add("quiet", &quiet, false, "print nothing but errors");
+}
+
+void SourceOptions::print_written() const {
+  std::cout << "  written          " << output << " ("
+            << human_bytes(static_cast<double>(std::filesystem::file_size(output))) << ")\n";
+}
+
+}  // namespace lockstep::prep

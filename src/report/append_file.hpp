@@ -1,0 +1,36 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+/// A file for appending, unbuffered: append() returns after the system has accepted all bytes.
+class AppendFile {
+ public:
+  AppendFile() = default;
+  /// Opens or creates the file. errors  Error (internal) with the file and the reason
+  explicit AppendFile(std::filesystem::path path);
+  AppendFile(AppendFile&& other) noexcept { *this = std::move(other); }
+  AppendFile& operator=(AppendFile&& other) noexcept;
+  ~AppendFile();
+
+  /// errors  Error (internal) with the file and the reason; after the first failure all calls do nothing
+  void append(std::string_view bytes);
+  void sync();
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  [[noreturn]] void fail(const char* doing);
+  std::filesystem::path path_;
+  int fd_ = -1;
+  bool failed_ = false;
+};
+
+/// Truncates a file to `size_bytes`. errors  Error (internal)
+void truncate_file(const std::filesystem::path& path, std::uintmax_t size_bytes);
+/// The contents of a file; "" if it does not exist. errors  Error (internal) if it cannot be read
+std::string read_if_there(const std::filesystem::path& path);
+
+}  // namespace lockstep

@@ -1,0 +1,429 @@
+#include "lockstep/report/run_log.hpp"
+
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/log.hpp"
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/report/heat_map.hpp"
+#include "lockstep/report/progress_line.hpp"
+#include "report/append_file.hpp"
+#include "report/html_report.hpp"
+#include "report/run_history.hpp"
+#include "report/svg_plot.hpp"
+#include "report/tensorboard.hpp"
+
+namespace lockstep {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr double kBarInterval = 0.1, kLineInterval = 5, kReportInterval = 20;  // seconds
+constexpr const char* kTrain = "train";
+
+std::string local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::localtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
+  return text.data();
+}
+
+Json json_of(const std::vector<Metric>& metrics) {
+  Json object = Json::object();
+  for (const auto& metric : metrics) object[metric.name] = metric.value;
+  return object;
+}
+
+Json json_of(const StepRecord& r) {
+  Json line = {{"step", r.step}, {"epoch", r.epoch}, {"split", kTrain}, {"loss", r.loss}, {"lr", r.lr}};
+  if (r.grad_norm >= 0) line["grad_norm"] = r.grad_norm;
+  line["samples_per_s"] = r.samples_per_s;
+  Json seconds = {{"total", r.seconds}};
+  for (const auto& [phase, value] : r.phases) seconds[phase] = value;
+  line["seconds"] = seconds;
+  line["metrics"] = json_of(r.metrics);
+  return line;
+}
+
+Json json_of(const EvalRecord& r) {
+  Json line = {{"step", r.step}, {"epoch", r.epoch}, {"split", r.split}};
+  if (r.loss) line["loss"] = *r.loss;
+  line["best"] = r.best;
+  line["samples_per_s"] = r.samples_per_s;
+  line["seconds"] = {{"total", r.seconds}};
+  line["metrics"] = json_of(r.metrics);
+  for (const MetricTable& t : r.tables)
+    line["tables"][t.name] = {{"rows", t.rows}, {"columns", t.columns}, {"values", t.values}};
+  return line;
+}
+
+/// Bytes of a name that are not UTF-8 become U+FFFD: a badly encoded name must not end a run.
+std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+/// A number of a record. JSON stores infinite and undefined numbers as null.
+double number(const Json& line, const char* key) {
+  const auto found = line.find(key);
+  return found != line.end() && found->is_number() ? found->get<double>() : std::nan("");
+}
+
+std::vector<Metric> metrics_of(const Json& line) {
+  std::vector<Metric> metrics;
+  const auto found = line.find("metrics");
+  if (found == line.end() || !found->is_object()) return metrics;
+  for (const auto& [name, value] : found->items())
+    metrics.push_back({name, value.is_number() ? value.get<double>() : std::nan("")});
+  return metrics;
+}
+
+/// Adds the records up to `last_step` to `history`; returns their size in the file. Units: bytes.
+std::uintmax_t restore(const std::string& text, std::int64_t last_step, RunHistory& history, std::int64_t& trained,
+                       std::map<std::string, std::int64_t>& evaluated) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const auto end = text.find('\n', at);
+    if (end == std::string::npos) break;  // an incomplete line
+    const Json line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(at),
+                                  text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer() || !line.contains("split"))
+      break;
+    const auto step = line["step"].get<std::int64_t>();
+    if (step > last_step) break;
+    const std::string split = line["split"].get<std::string>();
+    const Json seconds = line.value("seconds", Json::object());
+    if (split == kTrain) {
+      StepRecord r{.step = step,
+                   .epoch = number(line, "epoch"),
+                   .loss = number(line, "loss"),
+                   .lr = number(line, "lr"),
+                   .grad_norm = line.contains("grad_norm") ? number(line, "grad_norm") : -1,
+                   .samples_per_s = number(line, "samples_per_s"),
+                   .seconds = number(seconds, "total"),
+                   .phases = {},
+                   .metrics = metrics_of(line)};
+      for (const auto& [phase, value] : seconds.items())
+        if (phase != "total" && value.is_number()) r.phases.emplace_back(phase, value.get<double>());
+      history.add(r);
+      trained = step;
+    } else {
+      history.add(EvalRecord{.step = step,
+                             .epoch = number(line, "epoch"),
+                             .split = split,
+                             .loss = line.contains("loss") ? std::optional(number(line, "loss")) : std::nullopt,
+                             .metrics = metrics_of(line),
+                             .samples_per_s = number(line, "samples_per_s"),
+                             .seconds = number(seconds, "total"),
+                             .best = line.value("best", false),
+                             .tables = {}});
+      evaluated[split] = step;
+    }
+    at = end + 1;
+  }
+  return at;
+}
+
+/// The lines of a log without those of steps past `last_step` ("<date> <time>  step N ...").
+std::string without_later_steps(const std::string& text, std::int64_t last_step) {
+  constexpr std::size_t kStamp = 21;  // "2026-11-20 18:30:59  "
+  std::string kept;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto end = text.find('\n', at);
+    if (end == std::string::npos) break;
+    const std::string_view line = std::string_view(text).substr(at, end - at);
+    const bool step_line = line.size() > kStamp + 5 && line.substr(kStamp, 5) == "step ";
+    if (!step_line || std::strtoll(line.data() + kStamp + 5, nullptr, 10) <= last_step)
+      kept += std::string(line) + "\n";
+    at = end + 1;
+  }
+  return kept;
+}
+
+}  // namespace
+
+struct RunLog::Impl {
+  fs::path dir;
+  RunFacts facts;
+  RunHistory history;
+  std::int64_t trained = -1;                      ///< last training step in the files
+  std::map<std::string, std::int64_t> evaluated;  ///< the same per split
+  AppendFile train_log, val_log, metrics;
+  std::unique_ptr<EventWriter> events;
+  std::vector<ReportTable> tables;
+  std::vector<ReportScatter> scatters;
+  std::vector<ReportPicture> pictures;
+  std::vector<std::pair<std::string, std::string>> files;
+  std::function<void()> remove_sink;
+  bool own_line = false;  ///< log:: prints a line of this object, which train.log already has
+  bool finished = false;
+
+  Stopwatch clock, since_line, since_report;
+  bool printed_any = false, utf8 = false;
+  std::string pending;  ///< the last line that was too early for the console
+  ProgressState progress;
+  double last_bar = -1, rate_time = -1;
+  std::int64_t rate_step = 0;
+  double seconds_per_step = 0;
+
+  ~Impl() {
+    if (remove_sink) remove_sink();
+  }
+
+  std::string stamped(std::string_view line) const { return local_time() + "  " + std::string(line) + "\n"; }
+
+  /// Prints a line on the console, but at most every kLineInterval unless `always`.
+  void print(const std::string& line, bool always) {
+    if (!always && printed_any && since_line.seconds() < kLineInterval) {
+      pending = line;
+      return;
+    }
+    own_line = true;
+    log::info(line);
+    own_line = false;
+    printed_any = true;
+    pending.clear();
+    since_line.restart();
+  }
+
+  std::string step_text(std::int64_t step) const {
+    return facts.steps > 0 ? join("step ", step, "/", facts.steps) : join("step ", step);
+  }
+
+  std::string report() const {
+    return report_html(
+        {facts, history, tables, scatters, pictures, files, finished ? outcome : "running", local_time()});
+  }
+  std::string outcome;
+};
+
+RunLog::RunLog() = default;
+RunLog::RunLog(RunLog&&) noexcept = default;
+RunLog& RunLog::operator=(RunLog&&) noexcept = default;
+RunLog::~RunLog() {
+  if (impl_) log::status("");
+}
+
+RunLog::RunLog(const fs::path& dir, RunFacts facts) : impl_(std::make_unique<Impl>()) {
+  Impl& log = *impl_;
+  log.dir = dir;
+  log.facts = std::move(facts);
+  const std::int64_t last = log.facts.resumed_at;
+
+  // Removes records past the resumed step, so that none occurs twice.
+  const std::string metrics = read_if_there(dir / "metrics.jsonl");
+  const auto kept = restore(metrics, last, log.history, log.trained, log.evaluated);
+  if (kept < metrics.size()) truncate_file(dir / "metrics.jsonl", kept);
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    if (!is_event_file(entry.path())) continue;
+    const std::string events = read_if_there(entry.path());
+    if (const auto whole = whole_events(events, last); whole < events.size()) truncate_file(entry.path(), whole);
+  }
+  for (const char* name : {"train.log", "val.log"}) {
+    const std::string old = read_if_there(dir / name), text = without_later_steps(old, last);
+    if (text != old) write_text_atomically(dir / name, text);
+  }
+
+  log.train_log = AppendFile(dir / "train.log");
+  log.val_log = AppendFile(dir / "val.log");
+  log.metrics = AppendFile(dir / "metrics.jsonl");
+  log.events = std::make_unique<EventWriter>(dir, last > 0 ? last + 1 : 0);
+  if (last == 0 && !log.facts.config.empty()) {
+    std::istringstream lines(log.facts.config);
+    std::string markdown, line;
+    while (std::getline(lines, line)) markdown += "    " + line + "\n";
+    log.events->text("config.ini", markdown, 0, wall_time());
+  }
+  log.files = {{"config.ini", "the resolved configuration, for `--config`"},
+               {"train.log", "the console output and every logged step"},
+               {"val.log", "every evaluation"},
+               {"metrics.jsonl", "every record, one JSON object per line"},
+               {"events.out.tfevents.*", "for `tensorboard --logdir .`"}};
+  const char* language = std::getenv("LC_ALL");
+  if (language == nullptr || *language == 0) language = std::getenv("LC_CTYPE");
+  if (language == nullptr || *language == 0) language = std::getenv("LANG");
+  log.utf8 = language != nullptr && std::string_view(language).find("UTF-8") != std::string_view::npos;
+  log.progress.steps = log.facts.steps;
+
+  Impl* target = impl_.get();
+  log.remove_sink = log::add_sink([target](LogLevel, std::string_view line) {
+    if (target->own_line) return;
+    try {
+      target->train_log.append(target->stamped(line));
+    } catch (const Error&) {
+      // The console has the line. The next record reports the full disk.
+    }
+  });
+  log.train_log.append(log.stamped(last > 0 ? join("continued after step ", last, ": ", log.facts.title)
+                                            : "started: " + log.facts.title));
+}
+
+void RunLog::progress(std::int64_t step, double loss) {
+  if (!impl_) return;
+  Impl& log = *impl_;
+  const double now = log.clock.seconds();
+  if (log.rate_time < 0) {
+    log.rate_time = now;
+    log.rate_step = step - 1;
+  }
+  log.progress.step = step;
+  if (!log::on_terminal() || now - log.last_bar < kBarInterval) return;
+  log.last_bar = now;
+  // An exponential mean over about the last two seconds.
+  if (step > log.rate_step && now > log.rate_time) {
+    const double latest = (now - log.rate_time) / static_cast<double>(step - log.rate_step);
+    log.seconds_per_step = log.seconds_per_step > 0 ? 0.95 * log.seconds_per_step + 0.05 * latest : latest;
+    log.rate_time = now;
+    log.rate_step = step;
+  }
+  ProgressState& p = log.progress;
+  p.loss = loss;
+  if (log.facts.steps_per_epoch > 0) {
+    p.epoch = static_cast<double>(step) / static_cast<double>(log.facts.steps_per_epoch);
+    if (log.facts.steps > 0)
+      p.epochs = std::ceil(static_cast<double>(log.facts.steps) / static_cast<double>(log.facts.steps_per_epoch));
+  }
+  if (log.facts.steps > 0 && log.seconds_per_step > 0)
+    p.seconds_left = log.seconds_per_step * static_cast<double>(log.facts.steps - step);
+  log::status(progress_line(p, terminal_columns(), log.utf8));
+}
+
+void RunLog::record(const StepRecord& r) {
+  if (!impl_ || r.step <= impl_->trained) return;
+  Impl& log = *impl_;
+  log.trained = r.step;
+  log.history.add(r);
+  const double now = wall_time();
+  Json json = json_of(r);
+  json["time"] = now;
+  log.metrics.append(line_of(json));
+  log.events->scalar("loss/train", r.loss, r.step, now);
+  log.events->scalar("lr", r.lr, r.step, now);
+  log.events->scalar("throughput/samples_per_s", r.samples_per_s, r.step, now);
+  if (r.grad_norm >= 0) log.events->scalar("grad_norm", r.grad_norm, r.step, now);
+  for (const auto& [phase, seconds] : r.phases) log.events->scalar("seconds/" + phase, seconds, r.step, now);
+  for (const auto& metric : r.metrics) log.events->scalar("metrics/train/" + metric.name, metric.value, r.step, now);
+
+  std::string line = log.step_text(r.step) + printed(" epoch %.2f", r.epoch) + " loss " + short_number(r.loss) +
+                     printed(" lr %.2e", r.lr);
+  if (r.grad_norm >= 0) line += " gnorm " + short_number(r.grad_norm);
+  line += " " + short_rate(r.samples_per_s) + " samples/s";
+  double total = 0;
+  for (const auto& [phase, seconds] : r.phases) total += seconds;
+  for (const auto& [phase, seconds] : r.phases)
+    if (total > 0 && seconds >= 0.01 * total) line += " " + phase + printed(" %.0f%%", 100 * seconds / total);
+  log.train_log.append(log.stamped(line));
+  log.progress.samples_per_s = r.samples_per_s;
+  // On a terminal the progress line shows the same.
+  if (!log::on_terminal()) log.print(line, false);
+}
+
+void RunLog::record(const EvalRecord& r) {
+  if (!impl_) return;
+  Impl& log = *impl_;
+  const auto known = log.evaluated.find(r.split);
+  if (known != log.evaluated.end() && r.step <= known->second) return;
+  log.evaluated[r.split] = r.step;
+  log.history.add(r);
+  const double now = wall_time();
+  Json json = json_of(r);
+  json["time"] = now;
+  log.metrics.append(line_of(json));
+  if (r.loss) log.events->scalar("loss/" + r.split, *r.loss, r.step, now);
+  for (const auto& metric : r.metrics)
+    if (metric.name != "loss") log.events->scalar("metrics/" + r.split + "/" + metric.name, metric.value, r.step, now);
+
+  for (const MetricTable& t : r.tables) {
+    const auto pixels = [](const auto& names) { return static_cast<int>(names.size()) * kHeatMapCell; };
+    log.events->image(r.split + "/" + t.name, heat_map_png(t), pixels(t.columns), pixels(t.rows), r.step, now);
+    add(ReportPicture{r.split + " samples, last evaluation: " + t.name, heat_map_svg(t)});
+  }
+
+  std::string line = log.step_text(r.step) + printed(" epoch %.2f ", r.epoch) + r.split;
+  if (r.loss) line += " loss " + short_number(*r.loss);
+  for (const auto& metric : r.metrics)
+    if (metric.name != "loss") line += " " + metric.name + " " + short_number(metric.value);
+  if (r.best) line += " best";
+  log.val_log.append(log.stamped(line));
+  constexpr std::size_t kConsole = 160;
+  if (line.size() > kConsole) line = line.substr(0, line.rfind(' ', kConsole)) + " ..." + (r.best ? " best" : "");
+  if (r.split == "validation" && r.loss) log.progress.validation = *r.loss;
+  log.print(line, false);
+  if (log.since_report.seconds() >= kReportInterval) write_report();
+}
+
+namespace {
+/// Replaces the item with the same title, or appends.
+template <class Item>
+void put(std::vector<Item>& items, Item item) {
+  for (Item& old : items)
+    if (old.title == item.title) {
+      old = std::move(item);
+      return;
+    }
+  items.push_back(std::move(item));
+}
+}  // namespace
+
+void RunLog::add(ReportTable table) {
+  if (impl_) put(impl_->tables, std::move(table));
+}
+void RunLog::add(ReportScatter scatter) {
+  if (impl_) put(impl_->scatters, std::move(scatter));
+}
+void RunLog::add(ReportPicture picture) {
+  if (impl_) put(impl_->pictures, std::move(picture));
+}
+
+void RunLog::made(const fs::path& file, std::string what) {
+  if (!impl_) return;
+  const fs::path relative = file.lexically_proximate(impl_->dir);
+  const std::string shown = relative.empty() || *relative.begin() == ".." ? file.string() : relative.string();
+  for (auto& [path, old] : impl_->files)
+    if (path == shown) {
+      old = std::move(what);
+      return;
+    }
+  impl_->files.emplace_back(shown, std::move(what));
+}
+
+void RunLog::write_report() {
+  if (!impl_) return;
+  write_text_atomically(impl_->dir / "report.html", impl_->report());
+  impl_->since_report.restart();
+}
+
+void RunLog::sync() {
+  if (!impl_) return;
+  impl_->metrics.sync();
+  impl_->events->sync();
+  impl_->train_log.sync();
+  impl_->val_log.sync();
+}
+
+void RunLog::finish(std::string_view outcome) {
+  if (!impl_) return;
+  Impl& log = *impl_;
+  log::status("");
+  if (!log.pending.empty()) log.print(std::string(log.pending), true);
+  log.outcome = outcome;
+  log.finished = true;
+  log.train_log.append(log.stamped(outcome));
+  log.print(std::string(outcome), true);
+  made(log.dir / "report.html", "this page");
+  write_report();
+  log.print(join("log ", (log.dir / "train.log").string(), ", report ", (log.dir / "report.html").string(),
+                 ", TensorBoard: tensorboard --logdir ", log.dir.string()),
+            true);
+  sync();
+}
+
+}  // namespace lockstep

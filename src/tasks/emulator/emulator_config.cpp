@@ -1,0 +1,81 @@
+#include "lockstep/tasks/emulator/emulator_config.hpp"
+
+#include <algorithm>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/io/h5.hpp"
+#include "lockstep/models/emulator/emulator_metadata.hpp"
+
+namespace lockstep {
+
+void EmulatorConfig::add_options(Options& o) {
+  o.add("model.hidden_size", &arch_.hidden, 64, at_least(1), "width of the hidden layers");
+  o.alias("model.hidden_size", "hidden_size");
+  o.add("model.hidden_layers", &arch_.layers, 3, at_least(1), "number of hidden layers");
+  o.alias("model.hidden_layers", "hidden_layers");
+  o.choice("model.activation", &arch_.activation, "gelu",
+           {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"},
+           "activation of the hidden layers (gelu is the exact one, with erf)");
+  o.add("model.use_conv1d", &convolution_, false, "put a convolution over the input columns in front");
+  o.add("model.conv_channels", &arch_.conv_channels, 32, at_least(1), "channels of the convolution");
+  o.add("model.conv_kernel_size", &arch_.conv_kernel, 3, odd, "width of the convolution; odd");
+  o.choice("model.bias_init", &bias_init_, "zero", {"zero", "torch"},
+           "initial biases: zero, or uniform in +-1/sqrt(inputs) as PyTorch does");
+
+  o.section("loss", "Loss");
+  o.choice("loss.name", &loss_.name, "mse", {"mse", "mae", "huber"}, "loss on normalised outputs");
+  o.alias("loss.name", "training.loss_function");
+  o.add("loss.smooth_weight", &loss_.smooth_weight, 0, non_negative,
+        "weight of the squared finite differences of the outputs along the column; 0: off");
+  o.add("loss.smooth_order", &loss_.smooth_order, 2, between(1, 2), "order of these differences");
+}
+
+EmulatorTask::Options EmulatorConfig::model_options(DType dtype, std::uint64_t seed) const {
+  EmulatorTask::Options options;
+  options.arch = arch_;
+  if (!convolution_) options.arch.conv_channels = 0;
+  options.loss = loss_;
+  options.dtype = dtype;
+  options.seed = seed;
+  options.bias_init = bias_init_ == "torch" ? BiasInit::torch : BiasInit::zeros;
+  return options;
+}
+
+std::unique_ptr<Task> EmulatorConfig::load(const TaskSource& source) const {
+  EmulatorData data = EmulatorData::read(source.path, source.placement);
+  if (source.checkpoint != nullptr) {
+    const EmulatorDescription description = read_emulator_metadata(*source.checkpoint);
+    require_data(description.metadata.variables.input_names == data.variables.input_names &&
+                     description.metadata.variables.output_names == data.variables.output_names,
+                 "checkpoint '", source.checkpoint->path().string(), "' was trained on other variables than those of '",
+                 source.path.string(), "'");
+    data.moments = description.moments;
+  }
+  return std::make_unique<EmulatorTask>(model_options(source.dtype, source.seed), std::move(data));
+}
+
+TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype) const {
+  const H5File file = H5File::open(path);
+  require_data(file.has_attribute("/", "n_in") && file.has("/split"), "planning for '", path.string(),
+               "': not a prepared emulator data set; make it with lockstep-prep");
+  const std::vector<std::uint8_t> split = file.read<std::uint8_t>("/split");
+  EmulatorArch arch = model_options(dtype, 0).arch;
+  arch.n_in = file.int_attribute("/", "n_in");
+  arch.n_out = file.int_attribute("/", "n_out");
+  arch.check(Fault::usage);
+
+  TaskNeeds needs;
+  needs.train_samples = std::count(split.begin(), split.end(), std::uint8_t{0});
+  needs.parameters = arch.parameters();
+  const auto rows = static_cast<double>(split.size());
+  needs.data_bytes = rows * 4 * static_cast<double>(arch.n_in + arch.n_out + 1);
+  if (file.has("/jac")) needs.data_bytes += rows * 4 * static_cast<double>(arch.n_in * arch.n_out);
+  // Inputs and targets, each normalised and in tiles; each hidden value and its slope.
+  const double hidden = static_cast<double>(arch.hidden * arch.layers + arch.conv_channels * arch.n_in);
+  needs.activation_bytes_per_sample =
+      static_cast<double>(size_bytes(dtype)) * (2 * static_cast<double>(arch.n_in + arch.n_out) + 2 * hidden);
+  return needs;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,109 @@
+#include <cmath>
+#include <iostream>
+
+#include "lockstep/base/options.hpp"
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/models/emulator/emulator_operators.hpp"
+#include "lockstep/tasks/arguments.hpp"
+#include "lockstep/tasks/emulator/emulator_rows.hpp"
+#include "lockstep/train/run_config.hpp"
+#include "lockstep/train/trainer.hpp"
+
+namespace lockstep {
+namespace {
+
+struct Arguments : EmulatorFiles {
+  RunConfig config;
+};
+
+template <class T>
+void predict(World& world, const Arguments& a, const TrainedEmulator& emulator, int threads) {
+  const Stopwatch watch;
+  const std::int64_t in = emulator.network.arch().n_in, out = emulator.network.arch().n_out;
+  std::unique_ptr<InputRows> rows;
+  bool targets = false;
+  world.together("opening the input", [&] {
+    if (world.rank() == 0) require_writable(a.output, {a.input, a.checkpoint, a.model_file});
+    rows = std::make_unique<InputRows>(a.input, emulator);
+    targets = rows->has("/y", out);
+  });
+  OperatorOptions options;
+  options.threads = threads;
+  const EmulatorOperators<T> operators(emulator.network, options);
+  // Per output: squared errors and number of rows where prediction and target are finite. Last: rows with a prediction
+  // that is not finite.
+  BlockSums blocks(static_cast<std::size_t>(2 * out + 1));
+  std::vector<double> sums;
+  const RowBlock<T> block = [&](std::int64_t first, std::int64_t count, std::vector<std::vector<T>>& values) {
+    const std::span<double> sum = blocks.next_block();
+    const std::vector<T> x = rows->read<T>("/x", first, count, in);
+    operators.template predict<T>(count, {x.data(), in, 1}, {values[0].data(), out, 1});
+    const std::vector<T> t = targets ? rows->read<T>("/y", first, count, out) : std::vector<T>();
+    for (std::int64_t r = 0; r < count; ++r) {
+      bool finite = true;
+      for (std::int64_t o = 0; o < out; ++o) {
+        const double y = static_cast<double>(values[0][static_cast<std::size_t>(r * out + o)]);
+        finite &= std::isfinite(y);
+        if (!targets) continue;
+        const double e = y - static_cast<double>(t[static_cast<std::size_t>(r * out + o)]);
+        if (!std::isfinite(e)) continue;
+        sum[static_cast<std::size_t>(2 * o)] += e * e;
+        sum[static_cast<std::size_t>(2 * o + 1)] += 1;
+      }
+      sum.back() += finite ? 0 : 1;
+    }
+  };
+  std::vector<double> rmse;
+  write_rows<T>(
+      world, a.output, rows->size(), {{"/y", {out}}}, block,
+      [&] {
+        sums = blocks.total(world);
+        for (std::int64_t o = 0; targets && o < out; ++o)
+          rmse.push_back(std::sqrt(sums[static_cast<std::size_t>(2 * o)] /
+                                   std::max(1.0, sums[static_cast<std::size_t>(2 * o + 1)])));
+      },
+      [&](H5File& file) {
+        if (targets) file.write<double>("/rmse", rmse, {out});
+        file.write_text("/vars/output_names", emulator.metadata.variables.output_names);
+        file.write_text("/vars/output_units", emulator.metadata.variables.output_units);
+      });
+  if (world.rank() != 0) return;
+  const double seconds = watch.seconds();
+  std::cout << "wrote " << a.output << ": /y (" << rows->size() << ", " << out << "), "
+            << join(static_cast<double>(rows->size()) / seconds / 1e6) << " M rows/s\n";
+  for (std::size_t o = 0; o < rmse.size(); ++o)
+    std::cout << "  rmse " << emulator.metadata.variables.output_names[o] << "  " << join(rmse[o]) << " "
+              << emulator.metadata.variables.output_units[o] << "\n";
+  if (sums.back() > 0)
+    std::cout << "  " << sums.back() << " rows have a prediction that is not finite, because their input is not\n";
+  std::cout << std::flush;
+}
+
+}  // namespace
+
+int predict_emulator(World& world, const Args& args) {
+  Arguments a;
+  Options options("lockstep predict", "Apply a trained emulator to states.",
+                  "The input is an HDF5 file with /x (rows, inputs) in physical units, in the order of the emulator's "
+                  "variables; a prepared data set is one. The output has /y (rows, outputs) and, if the input has "
+                  "targets /y, /rmse per output. All ranks share the rows.");
+  add_file_options(options, a, "predictions");
+  options.example(
+      "lockstep predict --checkpoint runs/ice/checkpoints/best.h5 --input states.h5 --output predictions.h5",
+      "the best weights of a run");
+  options.example(
+      "mpirun -n 2 lockstep predict --model-file ice.lsem --input states.h5 --output predictions.h5 --precision fp64",
+      "in double precision, on two ranks");
+  if (!parse(world, options, args, a.config)) return 0;
+  world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
+  const TrainedEmulator emulator = load_emulator(world, a.checkpoint, a.model_file);
+  const int threads = choose_threads(world, a.config.run.threads);
+  if (a.config.run.precision == "fp64")
+    predict<double>(world, a, emulator, threads);
+  else
+    predict<float>(world, a, emulator, threads);
+  return 0;
+}
+
+}  // namespace lockstep

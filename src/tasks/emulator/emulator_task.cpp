@@ -1,0 +1,264 @@
+#include "lockstep/tasks/emulator/emulator_task.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/data/permutation.hpp"
+#include "lockstep/io/h5.hpp"
+#include "lockstep/models/emulator/emulator_metadata.hpp"
+#include "lockstep/models/emulator/emulator_operators.hpp"
+#include "lockstep/nn/loss.hpp"
+#include "lockstep/nn/transfer.hpp"
+#include "lockstep/ops/regression_loss.hpp"
+#include "lockstep/tensor/on_device.hpp"
+#include "tasks/emulator/emulator_metrics.hpp"
+
+namespace lockstep {
+namespace {
+
+EmulatorArch arch_for(EmulatorArch arch, const EmulatorData& data) {
+  arch.n_in = data.n_in();
+  arch.n_out = data.n_out();
+  return arch;
+}
+
+std::int64_t find_aice(const EmulatorVariables& variables) {
+  for (std::size_t o = 0; o < variables.output_names.size(); ++o)
+    if (variables.output_names[o] == "aice" || variables.output_cf[o] == "sea_ice_area_fraction")
+      return static_cast<std::int64_t>(o);
+  return -1;
+}
+
+/// Normalises rows of a data set into `to` (rows, columns).
+template <class T>
+void normalise(Tape& tape, const Tensor& from, const std::vector<double>& mean, const std::vector<double>& std,
+               std::span<const std::int32_t> rows, T* __restrict to) {
+  const std::int64_t columns = from.columns();
+  const float* all = from.data<float>();
+  const Tensor moments = allocate(tape.host_arena(), tape.real_dtype(), {2, columns});
+  T* const __restrict m = moments.template data<T>();
+  T* const __restrict s = m + columns;
+  for (std::int64_t c = 0; c < columns; ++c) {
+    m[c] = static_cast<T>(mean[static_cast<std::size_t>(c)]);
+    s[c] = static_cast<T>(std[static_cast<std::size_t>(c)]);
+  }
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const float* row = all + rows[r] * columns;
+    for (std::int64_t c = 0; c < columns; ++c) to[c] = (static_cast<T>(row[c]) - m[c]) / s[c];
+    to += columns;
+  }
+}
+
+}  // namespace
+
+void EmulatorLoss::check(std::int64_t n_out) const {
+  ops::parse_regression(name);
+  require_usage(smooth_weight >= 0, "loss with smooth_weight ", smooth_weight, ": must not be negative");
+  require_usage(smooth_order == 1 || smooth_order == 2, "loss with smooth_order ", smooth_order, ": must be 1 or 2");
+  require_usage(smooth_weight == 0 || n_out > smooth_order, "loss with smooth_weight ", smooth_weight,
+                ": differences of order ", smooth_order, " need at least ", smooth_order + 1,
+                " outputs, the data set has ", n_out);
+}
+
+Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, const Moments& moments) {
+  const auto n_out = static_cast<double>(y.columns());
+  const Var fit = regression_loss(tape, y, t, ops::parse_regression(loss.name), 1 / n_out);
+  if (loss.smooth_weight == 0) return fit;
+  const auto order = static_cast<int>(loss.smooth_order);
+  return add(
+      tape, fit,
+      smoothness_loss(tape, y, moments.output_mean, moments.output_std, order, loss.smooth_weight / (n_out - order)));
+}
+
+namespace {
+/// The value of emulator_loss, summed in f64.
+double loss_sum(Tape& tape, const Tensor& y, const Tensor& t, const EmulatorLoss& loss, const Moments& moments) {
+  const Tensor sums = tape.keep({2}, DType::f64);
+  fill_zero(tape.stream(), sums);
+  ops::regression_loss(tape.stream(), sums.slice(0, 1), {}, y, t, ops::parse_regression(loss.name));
+  if (loss.smooth_weight > 0) {
+    const auto there = [&](const std::vector<double>& values) {
+      const Tensor copy = allocate(tape.host_arena(), DType::f64, {static_cast<std::int64_t>(values.size())});
+      std::ranges::copy(values, copy.data<double>());
+      return std::span<const double>(copy.span<double>());
+    };
+    ops::smoothness_loss(tape.stream(), sums.slice(1, 1), {}, y, there(moments.output_mean), there(moments.output_std),
+                         static_cast<int>(loss.smooth_order));
+  }
+  const Tensor read = on_host(tape.stream(), tape.arena(), sums);
+  const auto n_out = static_cast<double>(y.columns());
+  const double fit = read.data<double>()[0] / n_out;
+  if (loss.smooth_weight == 0) return fit;
+  return fit + loss.smooth_weight / (n_out - static_cast<double>(loss.smooth_order)) * read.data<double>()[1];
+}
+}  // namespace
+
+EmulatorTask::EmulatorTask(Options options, EmulatorData data)
+    : options_(std::move(options)),
+      data_(std::move(data)),
+      emulator_(arch_for(options_.arch, data_), data_.moments, options_.dtype, options_.seed, options_.bias_init),
+      aice_(find_aice(data_.variables)) {
+  options_.loss.check(data_.n_out());
+}
+
+std::int64_t EmulatorTask::size(Split split) const { return data_.count[static_cast<std::size_t>(split)]; }
+
+EmulatorTask::Rows EmulatorTask::normalised(Tape& tape, std::span<const std::int32_t> rows) const {
+  const auto count = static_cast<std::int64_t>(rows.size());
+  const Rows out{allocate(tape.host_arena(), tape.real_dtype(), {count, data_.n_in()}),
+                 allocate(tape.host_arena(), tape.real_dtype(), {count, data_.n_out()})};
+  visit_float(tape.real_dtype(), [&]<class T>() {
+    normalise(tape, data_.x, data_.moments.input_mean, data_.moments.input_std, rows, out.z.data<T>());
+    normalise(tape, data_.y, data_.moments.output_mean, data_.moments.output_std, rows, out.t.data<T>());
+  });
+  return {to_tape(tape, out.z), on_device(tape.stream(), tape.arena(), out.t)};
+}
+
+ShardLoss EmulatorTask::loss_of(Tape& tape, std::span<const std::int32_t> rows) const {
+  const Rows batch = normalised(tape, rows);
+  const Var y = emulator_.forward(tape, tape.constant(batch.z));
+  return {emulator_loss(tape, y, batch.t, options_.loss, data_.moments), static_cast<double>(rows.size())};
+}
+
+ShardLoss EmulatorTask::loss(Tape& tape, const Shard& shard) const {
+  const std::span<const std::int32_t> train = data_.rows_of(Split::train);
+  const Permutation order(static_cast<std::int64_t>(train.size()), shard.seed, static_cast<std::uint64_t>(shard.epoch));
+  const auto count = static_cast<std::size_t>(shard.count);
+  const std::span rows(static_cast<std::int32_t*>(tape.host_arena().allocate(count * sizeof(std::int32_t))), count);
+  // The rows of a shuffled epoch are scattered in memory. Two passes prefetch all of them, so that the lookups do not
+  // wait for one another.
+  for (std::int64_t i = 0; i < shard.count; ++i) {
+    const std::int64_t position = order(shard.first + i);
+    __builtin_prefetch(&train[static_cast<std::size_t>(position)]);
+    rows[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(position);
+  }
+  const std::int64_t in = data_.n_in(), out = data_.n_out();
+  for (std::int32_t& row : rows) {
+    row = train[static_cast<std::size_t>(row)];
+    const float* x = data_.x.data<float>() + row * in;
+    __builtin_prefetch(x);
+    __builtin_prefetch(x + in - 1);
+    __builtin_prefetch(data_.y.data<float>() + row * out);
+  }
+  return loss_of(tape, rows);
+}
+
+std::int64_t EmulatorTask::sum_count() const {
+  return emulator_metrics::Sums::count(data_.n_out(), aice_ >= 0, data_.has_jacobian());
+}
+
+void EmulatorTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
+  using namespace emulator_metrics;
+  const Sums to(sums, data_.n_out(), aice_ >= 0, data_.has_jacobian());
+  const std::span<const std::int32_t> numbers =
+      data_.rows_of(split).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  const std::int64_t in = data_.n_in(), out = data_.n_out();
+  const auto row_of = [&](std::int64_t i) { return std::int64_t{numbers[static_cast<std::size_t>(i)]}; };
+  const Moments& m = data_.moments;
+  const Rows rows = normalised(tape, numbers);
+  const Var y = emulator_.forward(tape, tape.constant(rows.z));
+  to.rows[0] += static_cast<double>(count);
+  to.rows[1] += loss_sum(tape, y.value(), rows.t, options_.loss, m);
+  const Tensor y_read = to_host(tape, y.value()), t_read = to_host(tape, rows.t);
+  visit_float(tape.real_dtype(), [&]<class T>() {
+    const T* predicted = y_read.data<T>();
+    const T* target = t_read.data<T>();
+    for (std::int64_t r = 0; r < count; ++r)
+      for (std::int64_t o = 0; o < out; ++o) {
+        const double p = static_cast<double>(predicted[r * out + o]), t = static_cast<double>(target[r * out + o]),
+                     e = p - t;
+        OutputSums& s = to.output[o];
+        s.ee += e * e;
+        s.abs_e += std::abs(e);
+        s.e += e;
+        s.t += t;
+        s.tt += t * t;
+        s.p += p;
+        s.pp += p * p;
+        s.tp += t * p;
+        if (o != aice_) continue;
+        const double aice = static_cast<double>(data_.y.data<float>()[row_of(r) * out + o]),
+                     error = e * m.output_std[static_cast<std::size_t>(o)];
+        const auto add_to = [&](RangeSums& range) {
+          range.rows += 1;
+          range.e += error;
+          range.ee += error * error;
+        };
+        if (aice >= 0.10 && aice <= 0.16) add_to(*to.ice_edge);
+        if (aice < 0.05) add_to(*to.open_water);
+      }
+    if (!to.jacobian_error || count == 0) return;
+    const auto values = static_cast<std::size_t>(out * in);
+    auto* x = static_cast<T*>(tape.host_arena().allocate(static_cast<std::size_t>(count * in) * sizeof(T)));
+    auto* j = static_cast<T*>(tape.host_arena().allocate(static_cast<std::size_t>(count) * values * sizeof(T)));
+    for (std::int64_t r = 0; r < count; ++r)
+      for (std::int64_t i = 0; i < in; ++i) x[r * in + i] = static_cast<T>(data_.x.data<float>()[row_of(r) * in + i]);
+    EmulatorOperators<T>(emulator_).template jacobian<T>(count, {x, in, 1}, {}, JacobianUnits::normalised, j);
+    for (std::int64_t r = 0; r < count; ++r) {
+      const float* truth = data_.jacobian.data<float>() + row_of(r) * out * in;
+      double error = 0, size = 0;
+      for (std::int64_t o = 0; o < out; ++o)
+        for (std::int64_t i = 0; i < in; ++i) {
+          const double exact = static_cast<double>(truth[o * in + i]) * m.input_std[static_cast<std::size_t>(i)] /
+                               m.output_std[static_cast<std::size_t>(o)];
+          const double difference = static_cast<double>(j[(r * out + o) * in + i]) - exact;
+          error += difference * difference;
+          size += exact * exact;
+        }
+      if (size > 0) to.jacobian_error[bin_of(std::sqrt(error / size))] += 1;
+    }
+  });
+}
+
+std::vector<Metric> EmulatorTask::metrics(Split, const std::vector<double>& sums) const {
+  std::vector<double> copy = sums;
+  return emulator_metrics::metrics({copy.data(), data_.n_out(), aice_ >= 0, data_.has_jacobian()}, data_.n_out(),
+                                   data_.variables.output_names, data_.moments.output_std);
+}
+
+std::vector<Metric> EmulatorTask::diagnostics() const {
+  const std::span<const std::int32_t> rows = data_.rows_of(Split::validation);
+  const std::int64_t count = std::min(options_.sensitivity_rows, static_cast<std::int64_t>(rows.size())),
+                     in = data_.n_in();
+  std::vector<float> x(static_cast<std::size_t>(count * in));
+  for (std::int64_t r = 0; r < count; ++r)
+    std::copy_n(data_.x.data<float>() + rows[static_cast<std::size_t>(r)] * in, in, x.data() + r * in);
+  const SensitivityMetrics s = sensitivity_metrics(emulator_, count, x.data());
+  std::vector<Metric> out = {
+      {"jacobian.frobenius_norm", s.frobenius_norm}, {"jacobian.mean_abs_gradient", s.mean_abs_gradient},
+      {"jacobian.spectral_norm", s.spectral_norm},   {"jacobian.stability", s.stability},
+      {"jacobian.max_gradient", s.max_gradient},     {"jacobian.gradient_std", s.gradient_std}};
+  for (std::size_t i = 0; i < s.feature_sensitivity.size(); ++i)
+    out.push_back({"jacobian.feature." + data_.variables.input_names[i], s.feature_sensitivity[i]});
+  out.push_back({"jacobian.most_sensitive_feature", static_cast<double>(s.most_sensitive_feature)});
+  out.push_back({"jacobian.max_sensitivity", s.max_sensitivity});
+  return out;
+}
+
+EmulatorMetadata EmulatorTask::metadata() const {
+  EmulatorMetadata metadata;
+  metadata.variables = data_.variables;
+  metadata.mask.mode = data_.mask_mode;
+  const EmulatorArch& arch = emulator_.arch();
+  const auto list = [](const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+    return text;
+  };
+  metadata.meta = {{"model_class", "lockstep.emulator"},
+                   {"hidden_layers", std::to_string(arch.layers)},
+                   {"hidden_size", std::to_string(arch.hidden)},
+                   {"input_variables", list(data_.variables.input_cf)},
+                   {"output_variables", list(data_.variables.output_cf)},
+                   {"input_short_names", list(data_.variables.input_names)},
+                   {"output_short_names", list(data_.variables.output_names)},
+                   {"loss", options_.loss.name},
+                   {"training_data", data_.path.filename().string()}};
+  return metadata;
+}
+
+void EmulatorTask::save(H5File& file) const {
+  save_emulator_metadata(file, emulator_.arch(), emulator_.moments(), metadata());
+}
+
+}  // namespace lockstep

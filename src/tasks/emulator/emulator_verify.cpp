@@ -1,0 +1,316 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "lockstep/base/log.hpp"
+#include "lockstep/models/emulator/emulator_operators.hpp"
+#include "lockstep/optim/optimizer.hpp"
+#include "lockstep/optim/schedule.hpp"
+#include "lockstep/tasks/emulator/emulator_task.hpp"
+#include "lockstep/train/sharded_step.hpp"
+#include "tasks/verifier.hpp"
+
+namespace lockstep {
+namespace {
+
+// Tolerances in single precision, of an array's largest value. In brackets what PyTorch's own single precision differs
+// from its double.
+constexpr double kOutput = 2e-6;    // [2.2e-7]
+constexpr double kJacobian = 3e-6;  // [5.3e-7]
+constexpr double kGradient = 5e-6;  // [1.1e-6]
+constexpr double kWeights = 2e-3;   // times the learning rate, absolute: Adam divides small gradients by their own size
+constexpr double kSquares = 2 * kGradient;
+constexpr double kRemainder =
+    1e-2;  // a difference of nearly equal predictions: its noise is 1e-7 of a prediction, not of the remainder
+constexpr double kCondition =
+    1e-4;  // the smallest singular value is a small part of the largest, to whose error it is subject
+
+/// The reference's rows as a model: step s takes the rows of batch s.
+class ReferenceModel final : public EmulatorTask {
+ public:
+  ReferenceModel(Options options, EmulatorData data, std::vector<std::vector<std::int32_t>> batches)
+      : EmulatorTask(std::move(options), std::move(data)), batches_(std::move(batches)) {}
+  ShardLoss loss(Tape& tape, const Shard& shard) const override {
+    return loss_of(
+        tape, batch(shard.step).subspan(static_cast<std::size_t>(shard.first), static_cast<std::size_t>(shard.count)));
+  }
+  std::span<const std::int32_t> batch(std::int64_t step) const { return batches_.at(static_cast<std::size_t>(step)); }
+  std::int64_t batches() const { return static_cast<std::int64_t>(batches_.size()); }
+  using EmulatorTask::loss_of;
+  using EmulatorTask::normalised;
+
+ private:
+  std::vector<std::vector<std::int32_t>> batches_;
+};
+
+Tensor place(Placement& placement, const H5File& file, const std::string& dataset) {
+  const H5Info info = file.info(dataset);
+  return placement.place(DType::f32, Shape(info.shape),
+                         [&](const Tensor& to) { file.read_into<float>(dataset, to.span<float>()); });
+}
+
+/// All rows of the reference as training rows.
+EmulatorData reference_data(const H5File& file, Placement& placement) {
+  EmulatorData data;
+  data.path = file.path();
+  data.x = place(placement, file, "/inputs/x");
+  data.y = place(placement, file, "/inputs/t");
+  data.order = placement.place(DType::i32, {data.rows()}, [&](const Tensor& to) {
+    for (std::int32_t i = 0; i < data.rows(); ++i) to.data<std::int32_t>()[i] = i;
+  });
+  data.count = {data.rows(), 0, 0};
+  data.moments = read_moments(file, "/norm", data.n_in(), data.n_out());
+  const auto names = [](const char* prefix, std::int64_t count) {
+    std::vector<std::string> out;
+    for (std::int64_t i = 0; i < count; ++i) out.push_back(prefix + std::to_string(i));
+    return out;
+  };
+  data.variables.input_names = names("in", data.n_in());
+  data.variables.output_names = names("out", data.n_out());
+  data.variables.input_cf.resize(data.variables.input_names.size());
+  data.variables.output_cf.resize(data.variables.output_names.size());
+  return data;
+}
+
+ReferenceModel make_model(const H5File& file, Placement& placement, DType dtype) {
+  EmulatorTask::Options options;
+  options.dtype = dtype;
+  options.arch.hidden = file.int_attribute("/", "hidden");
+  options.arch.layers = file.int_attribute("/", "layers");
+  options.arch.activation = file.text_attribute("/", "activation");
+  options.arch.conv_channels = file.int_attribute("/", "conv_channels");
+  options.arch.conv_kernel = file.int_attribute("/", "conv_kernel");
+  options.loss.name = file.text_attribute("/", "loss");
+  options.loss.smooth_weight = file.real_attribute("/", "smooth_weight");
+  options.loss.smooth_order = file.int_attribute("/", "smooth_order");
+  std::vector<std::vector<std::int32_t>> batches;
+  for (int b = 0; file.has("/batches/" + std::to_string(b)); ++b)
+    batches.push_back(file.read<std::int32_t>("/batches/" + std::to_string(b)));
+  ReferenceModel model(options, reference_data(file, placement), std::move(batches));
+  for (Param& p : model.params().all()) {
+    const std::vector<std::int64_t> shape = file.info("/weights/" + p.name).shape;
+    require_data(Shape(shape) == p.shape, "verifying '", file.path().string(), "': weight ", p.name, " is ",
+                 Shape(shape), ", expected ", p.shape);
+    visit_float(dtype, [&]<class T>() { file.read_into<T>("/weights/" + p.name, p.value.span<T>()); });
+  }
+  return model;
+}
+
+/// The network's values layer by layer, one node of the tape each.
+void verify_values(Verifier& v, const ReferenceModel& model, DType dtype) {
+  const Device device = model.emulator().params().device();
+  Stream stream(device);
+  Arena arena(device);
+  Tape tape(stream, arena, dtype, Tape::Mode::forward);
+  const auto rows = model.normalised(tape, model.data().rows_of(Split::train));
+  v.relative("outputs", "x_norm", rows.z, v.tolerance(kOutput));
+  v.relative("outputs", "t_norm", rows.t, v.tolerance(kOutput));
+  EmulatorTrace trace;
+  const Var y = model.emulator().forward(tape, tape.constant(rows.z), &trace);
+  if (trace.conv_pre) {
+    v.relative("outputs", "conv_pre", trace.conv_pre.value(), v.tolerance(kOutput));
+    v.relative("outputs", "conv_act", trace.conv_act.value(), v.tolerance(kOutput));
+  }
+  for (std::size_t k = 0; k < trace.pre.size(); ++k) {
+    v.relative("outputs", "layer_" + std::to_string(2 * k), trace.pre[k].value(), v.tolerance(kOutput));
+    v.relative("outputs", "layer_" + std::to_string(2 * k + 1), trace.act[k].value(), v.tolerance(kOutput));
+  }
+  v.relative("outputs", "layer_" + std::to_string(2 * trace.pre.size()), y.value(), v.tolerance(kOutput));
+  v.relative("outputs", "y_norm", y.value(), v.tolerance(kOutput));
+}
+
+/// The physical operators, from states in the same type.
+template <class T>
+class Products {
+ public:
+  explicit Products(const ReferenceModel& model)
+      : operators_(model.emulator()), n_(model.data().rows()), in_(model.data().n_in()), out_(model.data().n_out()) {}
+
+  std::vector<double> predict(const std::vector<T>& x) const {
+    std::vector<T> y(size(out_));
+    operators_.template predict<T>(n_, view(x, in_), {y.data(), out_, 1});
+    return {y.begin(), y.end()};
+  }
+
+  void verify(Verifier& v) const {
+    const std::vector<T> x = v.file().read<T>("/inputs/x"), dx = v.file().read<T>("/inputs/dx"),
+                         dy = v.file().read<T>("/inputs/dy");
+    const std::vector<double> prediction = predict(x);
+    v.relative("outputs", "predict", prediction, v.tolerance(kOutput));
+    std::vector<T> j(size(out_ * in_)), k(size(out_)), g(size(in_));
+    for (const JacobianUnits units : {JacobianUnits::normalised, JacobianUnits::physical}) {
+      operators_.template jacobian<T>(n_, view(x, in_), {}, units, j.data());
+      v.relative("outputs", units == JacobianUnits::physical ? "jac_physical" : "jac",
+                 std::vector<double>(j.begin(), j.end()), v.tolerance(kJacobian));
+    }
+    const auto products = [&](const std::string& remark) {
+      v.relative("outputs", "jvp_physical", std::vector<double>(k.begin(), k.end()), v.tolerance(kJacobian), remark);
+      v.relative("outputs", "vjp_physical", std::vector<double>(g.begin(), g.end()), v.tolerance(kJacobian), remark);
+      v.relative("outputs", "adjoint_lhs", row_products(k, dy, out_), v.tolerance(kJacobian), remark);
+      v.relative("outputs", "adjoint_rhs", row_products(dx, g, in_), v.tolerance(kJacobian), remark);
+    };
+    const auto linear = operators_.template linearize<T>(n_, view(x, in_), {});
+    linear.template tangent<T>(view(dx, in_), {k.data(), out_, 1});
+    linear.template adjoint<T>(view(dy, out_), {g.data(), in_, 1});
+    products("linearised once");
+    operators_.template tangent<T>(n_, view(x, in_), {}, view(dx, in_), {k.data(), out_, 1});
+    operators_.template adjoint<T>(n_, view(x, in_), {}, view(dy, out_), {g.data(), in_, 1});
+    products("");
+    if (!v.has("outputs", "taylor_eps")) return;
+    std::vector<double> remainders;
+    for (const double eps : v.reference("outputs", "taylor_eps")) {
+      std::vector<T> moved = x;
+      for (std::size_t i = 0; i < moved.size(); ++i) moved[i] += static_cast<T>(eps) * dx[i];
+      const std::vector<double> there = predict(moved);
+      double sum = 0;
+      for (std::size_t i = 0; i < there.size(); ++i)
+        sum += std::pow(there[i] - prediction[i] - eps * static_cast<double>(k[i]), 2);
+      remainders.push_back(std::sqrt(sum));
+    }
+    v.relative("outputs", "taylor_remainder", remainders, v.tolerance(kRemainder));
+  }
+
+ private:
+  std::size_t size(std::int64_t columns) const { return static_cast<std::size_t>(n_ * columns); }
+  static StateView<const T> view(const std::vector<T>& values, std::int64_t columns) {
+    return {values.data(), columns, 1};
+  }
+  std::vector<double> row_products(const std::vector<T>& a, const std::vector<T>& b, std::int64_t columns) const {
+    std::vector<double> sums(static_cast<std::size_t>(n_), 0);
+    for (std::size_t i = 0; i < a.size(); ++i)
+      sums[i / static_cast<std::size_t>(columns)] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+    return sums;
+  }
+  EmulatorOperators<T> operators_;
+  std::int64_t n_, in_, out_;
+};
+
+void verify_sensitivity(Verifier& v, const ReferenceModel& model) {
+  const SensitivityMetrics m = sensitivity_metrics(model.emulator(), model.data().rows(), model.data().x.data<float>());
+  const auto scalar = [&](const char* name, double value, double tolerance) {
+    v.relative("jac_metrics", name, std::array{value}, v.tolerance(tolerance));
+  };
+  v.relative("jac_metrics", "rows", m.rows, v.tolerance(kJacobian));
+  scalar("frobenius_norm", m.frobenius_norm, kJacobian);
+  scalar("mean_abs_gradient", m.mean_abs_gradient, kJacobian);
+  scalar("spectral_norm", m.spectral_norm, kJacobian);
+  scalar("stability", m.stability, kCondition);
+  scalar("max_gradient", m.max_gradient, kJacobian);
+  scalar("gradient_std", m.gradient_std, kJacobian);
+  v.relative("jac_metrics", "feature_sensitivity", m.feature_sensitivity, v.tolerance(kJacobian));
+  scalar("most_sensitive_feature", static_cast<double>(m.most_sensitive_feature), 0);
+}
+
+/// Gradients of the first batch by one node per layer, on this rank alone.
+void verify_layer_gradients(Verifier& v, ReferenceModel& model, const EmulatorLoss& loss, DType dtype) {
+  const Device device = model.emulator().params().device();
+  Stream stream(device);
+  Arena arena(device);
+  Gradients gradients(model.params());
+  Tape tape(stream, arena, dtype, Tape::Mode::train, &gradients);
+  const auto rows = model.normalised(tape, model.batch(0));
+  const Var y = model.emulator().forward(tape, tape.constant(rows.z));
+  tape.backward(emulator_loss(tape, y, rows.t, loss, model.data().moments));
+  v.parameters("grads", model.params(), gradients.flat(), v.tolerance(kGradient), false,
+               1 / static_cast<double>(model.batch(0).size()), "by layer");
+}
+
+/// The mean loss over all rows, as an evaluation finds it.
+double mean_loss(const ReferenceModel& model, DType dtype) {
+  const Device device = model.emulator().params().device();
+  Stream stream(device);
+  Arena arena(device);
+  Tape tape(stream, arena, dtype, Tape::Mode::forward);
+  std::vector<double> sums(static_cast<std::size_t>(model.sum_count()), 0);
+  model.evaluate(tape, Split::train, 0, model.size(Split::train), sums.data());
+  return model.metrics(Split::train, sums).front().value;
+}
+
+LrSchedule make_schedule(const H5File& file, double lr) {
+  ScheduleOptions options;
+  const std::string name = file.text_attribute("/", "schedule");
+  options.name = name == "none" ? "constant" : name;
+  options.unit = "step";
+  options.step_size = file.int_attribute("/", "step_size");
+  options.gamma = file.real_attribute("/", "gamma");
+  options.total = file.int_attribute("/", "t_max");
+  return {options, lr};
+}
+
+std::unique_ptr<Optimizer> make_reference_optimizer(const H5File& file, ParamStore& params) {
+  OptimizerOptions options;
+  options.name = file.text_attribute("/", "optimizer");
+  const auto betas = file.real_list("/", "adam_betas", 2);
+  options.beta1 = betas[0];
+  options.beta2 = betas[1];
+  options.eps = file.real_attribute("/", "adam_eps");
+  options.weight_decay = file.real_attribute("/", "weight_decay");
+  options.momentum = file.real_attribute("/", "momentum");
+  return make_optimizer(options, params, trainable_ranges(params));
+}
+
+/// The batches as training steps over all ranks, and what they leave behind.
+template <class T>
+void verify_steps(Verifier& v, World& world, ReferenceModel& model, const VerifyOptions& options) {
+  const H5File& file = v.file();
+  const double lr = file.real_attribute("/", "lr"), decay = file.real_attribute("/", "ema");
+  const LrSchedule schedule = make_schedule(file, lr);
+  const auto optimizer = make_reference_optimizer(file, model.params());
+  Ema ema(model.params(), decay);
+  ShardedStep step(world.communicator(), model,
+                   {.threads = options.threads, .shards = options.shards, .reproducible = options.reproducible});
+  std::vector<double> losses, rates;
+  for (std::int64_t s = 0; s < model.batches(); ++s) {
+    const StepSums sums = step.run({.step = s, .count = static_cast<std::int64_t>(model.batch(s).size())});
+    losses.push_back(sums.loss / sums.weight);
+    rates.push_back(schedule.lr(s, 0));
+    if (s == 0) {
+      v.relative("outputs", "loss_batch0", std::array{losses[0]}, v.tolerance(kOutput));
+      v.parameters("grads", model.params(), step.gradient(), v.tolerance(kGradient), false, 1 / sums.weight);
+    }
+    optimizer->step(step.gradient(), rates.back(), 1 / sums.weight, decay > 0 ? &ema : nullptr);
+  }
+  v.relative("steps", "loss", losses, v.tolerance(kOutput));
+  v.relative("steps", "lr", rates, v.tolerance(1e-12));
+  v.parameters("after_steps", model.params(), model.params().values(), v.tolerance(kWeights * lr), true);
+  for (const NamedTensor& slot : optimizer->state())
+    v.relative("opt_state", slot.name, slot.value,
+               v.tolerance(slot.name.starts_with("exp_avg_sq/") ? kSquares : kGradient));
+  if (decay > 0)
+    for (const NamedTensor& shadow : ema.state())
+      v.absolute("after_steps_ema", shadow.name, doubles(shadow.value), v.tolerance(kWeights * lr));
+  v.relative("outputs", "predict_after_steps", Products<T>(model).predict(file.read<T>("/inputs/x")),
+             v.tolerance(kOutput));
+}
+
+template <class T>
+void verify_network(Verifier& v, World& world, const H5File& file, const VerifyOptions& options) {
+  LocalPlacement placement;
+  ReferenceModel model = make_model(file, placement, dtype_of<T>::value);
+  model.move_to(options.device);
+  if (is_half(options.storage)) model.params().store_as(options.storage);
+  EmulatorLoss loss;
+  loss.name = file.text_attribute("/", "loss");
+  loss.smooth_weight = file.real_attribute("/", "smooth_weight");
+  loss.smooth_order = file.int_attribute("/", "smooth_order");
+  verify_values(v, model, model.params().storage());
+  Products<T>(model).verify(v);
+  verify_sensitivity(v, model);
+  v.relative("outputs", "loss_all", std::array{mean_loss(model, model.params().storage())}, v.tolerance(kOutput));
+  verify_layer_gradients(v, model, loss, model.params().storage());
+  verify_steps<T>(v, world, model, options);
+}
+
+}  // namespace
+
+void verify_emulator(World& world, const H5File& file, const VerifyOptions& options, ReferenceReport& report) {
+  if (!file.has("/weights")) return;
+  Verifier v(file, options, report);
+  if (options.f64)
+    verify_network<double>(v, world, file, options);
+  else
+    verify_network<float>(v, world, file, options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,213 @@
+#include "lockstep/tasks/har/har_config.hpp"
+
+#include <cstdlib>
+#include <sstream>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/io/h5.hpp"
+#include "lockstep/models/har/har_weights.hpp"
+
+namespace lockstep {
+
+namespace {
+
+/// Parses "64,32" or "none".
+std::vector<std::int64_t> widths_of(const std::string& text) {
+  std::vector<std::int64_t> widths;
+  if (text == "none") return widths;
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, ',');) {
+    char* end = nullptr;
+    const std::int64_t width = std::strtoll(word.c_str(), &end, 10);
+    require_usage(!word.empty() && *end == '\0' && width >= 1, "option model.hidden = ", text,
+                  ": must be widths such as 512 or 256,64, or none");
+    widths.push_back(width);
+  }
+  require_usage(!widths.empty(), "option model.hidden is empty: must be widths such as 512 or 256,64, or none");
+  return widths;
+}
+
+/// Default sizes for one kind of input.
+struct Sizes {
+  std::int64_t dim, layers, heads, head_width, mlp;
+  bool pre_norm;
+  const char* hidden;
+};
+constexpr Sizes kSignal = {64, 3, 4, 16, 128, true, "64"}, kImage = {768, 12, 12, 64, 3072, false, "512"};
+
+}  // namespace
+
+void HarConfig::add_options(Options& o) {
+  o.choice("model.input", &input_, "signal", {"signal", "image"},
+           "source of the patches: the samples of a channel, or a picture of it as a line, drawn on demand");
+  o.alias("model.input", "input");
+  o.choice("model.mode", &mode_, "flatten", {"flatten", "independent", "average", "first"},
+           "input of one classification: all channels side by side, one channel, the mean of the channels, the first "
+           "channel");
+  o.alias("model.mode", "mode");
+  o.choice("model.pool", &pool_, "attention", {"attention", "mean"}, "pooling of a channel's tokens");
+  o.alias("model.pool", "pool");
+  o.add("model.patch", &arch_.patch, 16, at_least(1), "samples in a patch, or its side in pixels");
+  o.alias("model.patch", "patch-size");
+  o.add("model.image", &arch_.image, 224, at_least(1), "images: side in pixels");
+  o.add("model.dim", &arch_.dim, 0, non_negative, "width of a token; 0: 64 for signals, 768 for images");
+  o.add("model.layers", &arch_.layers, -1, at_least(-1), "encoder layers; -1: 3 for signals, 12 for images");
+  o.add("model.heads", &arch_.heads, 0, non_negative, "attention heads; 0: 4 for signals, 12 for images");
+  o.add("model.head_width", &arch_.head_width, 0, non_negative, "width of a head; 0: 16 for signals, 64 for images");
+  o.add("model.mlp", &arch_.mlp, 0, non_negative, "width inside the MLP; 0: 128 for signals, 3072 for images");
+  o.choice(
+      "model.mlp_norm", &mlp_norm_, "auto", {"auto", "pre", "post"},
+      "layer norm before the MLP or after its residual; auto: pre for signals, post for images (as in the reference)");
+  o.alias("model.mlp_norm", "mlp-norm");
+  o.add("model.ln_eps", &arch_.norm_eps, 1e-5, positive, "epsilon added to the variance in layer norms");
+  o.alias("model.ln_eps", "ln-eps");
+  o.add("model.hidden", &hidden_, "auto",
+        "widths of the classifier's hidden layers, or none; auto: 64 for signals, 512 for images")
+      .value_name("N,N|none");
+  o.alias("model.hidden", "hidden-dims");
+  o.add("model.dropout", &arch_.dropout, 0.1, below_one, "dropout in the classifier");
+  o.alias("model.dropout", "dropout");
+  o.add("model.encoder_dropout", &arch_.encoder_dropout, 0.1, below_one,
+        "dropout in the encoder: on attention weights, after the attention, inside and after the MLP");
+  o.add("model.freeze_encoder", &arch_.frozen, false, "train pooling and classifier only");
+  o.alias("model.freeze_encoder", "freeze-encoder");
+  o.add("model.frozen_dropout", &arch_.frozen_dropout, false, "keep the dropout of a frozen encoder");
+  o.alias("model.frozen_dropout", "frozen-dropout");
+  o.add("model.encoder_weights", &encoder_weights_, "",
+        "HDF5 or safetensors file with initial weights of the encoder; names and shapes must match the network")
+      .value_name("FILE");
+  o.alias("model.encoder_weights", "encoder-weights");
+
+  o.add("data.percent", &percent_, 100, between(0, 100), "share of the training windows of each class to use")
+      .unit("%");
+  o.alias("data.percent", "data-pct");
+
+  o.section("augment", "Augmentation", "Of training windows, drawn again in every epoch.");
+  o.add("augment.pictures", &augment_.pictures, true,
+        "images: mirror, change brightness and contrast by up to 0.2, rotate by up to 15 degrees, per channel");
+  o.alias("augment.pictures", "augmentation");
+  o.add("augment.shift", &augment_.shift, false,
+        "shift windows by up to the distance to the next one of the same recording and class");
+  o.add("augment.turn", &augment_.turn, 0, non_negative,
+        "rotate the axes of all sensors together: standard deviation of the angle")
+      .unit("degrees");
+  o.add("augment.stretch", &augment_.stretch, 0, non_negative,
+        "multiply each sensor by a random factor with mean 1: standard deviation of the factor");
+
+  o.section("loss", "Loss");
+  o.add("loss.label_smoothing", &smoothing_, 0.1, below_one, "label smoothing, in training and in every reported loss");
+  o.alias("loss.label_smoothing", "label-smoothing");
+
+  o.set_default("optim.name", "adamw");
+  o.set_default("optim.lr", "0.001");
+  o.set_default("optim.weight_decay", "0.0001");
+  o.alias("optim.weight_decay", "weight-decay");
+  o.set_default("optim.clip_norm", "1");
+  o.alias("optim.clip_norm", "max-grad-norm");
+  o.set_default("batch.size", "32");
+
+  o.set_default("batch.scope", "rank");
+  o.alias("batch.accumulate", "grad-accum-steps");
+  o.set_default("train.epochs", "20");
+  o.set_default("schedule.name", "cosine");
+  o.set_default("schedule.warmup", "2");
+  o.alias("schedule.warmup", "warmup-epochs");
+  o.set_default("schedule.origin", "1");
+  o.set_default("schedule.min_lr", "1e-06");
+  o.set_default("eval.best", "accuracy");
+  o.set_default("stop.patience", "7");
+  o.alias("stop.patience", "early-stopping-patience");
+  o.set_default("stop.min_delta", "1e-05");
+  o.set_default("stop.tolerance", "0");
+  o.alias("run.dir", "save-dir");
+}
+
+HarArch HarConfig::arch() const {
+  HarArch arch = arch_;
+  const bool image = input_ == "image";
+  const Sizes& sizes = image ? kImage : kSignal;
+  arch.input = image ? HarArch::Input::image : HarArch::Input::signal;
+  arch.mode = mode_ == "flatten"       ? HarArch::Mode::flatten
+              : mode_ == "independent" ? HarArch::Mode::independent
+              : mode_ == "average"     ? HarArch::Mode::average
+                                       : HarArch::Mode::first;
+  arch.pool = pool_ == "mean" ? HarArch::Pool::mean : HarArch::Pool::attention;
+  if (arch.dim == 0) arch.dim = sizes.dim;
+  if (arch.layers < 0) arch.layers = sizes.layers;
+  if (arch.heads == 0) arch.heads = sizes.heads;
+  if (arch.head_width == 0) arch.head_width = sizes.head_width;
+  if (arch.mlp == 0) arch.mlp = sizes.mlp;
+  arch.pre_norm = mlp_norm_ == "auto" ? sizes.pre_norm : mlp_norm_ == "pre";
+  arch.hidden = widths_of(hidden_ == "auto" ? sizes.hidden : hidden_);
+  return arch;
+}
+
+void HarConfig::check() const {
+  require_usage(percent_ > 0, "option data.percent = ", percent_, ": must be > 0");
+  arch();
+}
+
+std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
+  HarData data = HarData::read(source.path, source.placement);
+  if (source.checkpoint != nullptr) {
+    const H5File& file = *source.checkpoint;
+    const std::string where = join("checkpoint '", file.path().string(), "'");
+    const auto same = [&](const char* dataset, const std::vector<std::string>& names, const char* what) {
+      require_data(file.has(dataset) && file.read_text(dataset) == names, where, " was trained on other ", what,
+                   " than those of '", source.path.string(), "'");
+    };
+    same("/har/class_names", data.class_names, "classes");
+    same("/har/channel_names", data.channel_names, "channels");
+    require_data(file.int_attribute("/har", "length") == data.length(), where, " was trained on windows of ",
+                 file.int_attribute("/har", "length"), " samples; those of '", source.path.string(), "' have ",
+                 data.length());
+    data.channel_mean = file.read<double>("/har/channel_mean");
+    data.channel_std = file.read<double>("/har/channel_std");
+    require_data(
+        data.channel_mean.size() == data.channel_names.size() && data.channel_std.size() == data.channel_names.size(),
+        where, ": ", data.channel_mean.size(), " means for ", data.channels(), " channels");
+  }
+  HarTask::Options options;
+  options.arch = arch();
+  options.augment = augment_;
+  options.smoothing = smoothing_;
+  options.percent = percent_;
+  options.dtype = source.dtype;
+  options.seed = source.seed;
+  auto model = std::make_unique<HarTask>(std::move(options), std::move(data));
+  if (!encoder_weights_.empty() && source.checkpoint == nullptr)
+    load_encoder_weights(model->network(), encoder_weights_);
+  return model;
+}
+
+TaskNeeds HarConfig::needs(const std::filesystem::path& path, DType dtype) const {
+  const H5File file = H5File::open(path);
+  require_data(file.has("/train/signals") && file.info("/train/signals").shape.size() == 3, "planning for '",
+               path.string(), "': not a prepared activity data set; make it with lockstep-prep");
+  HarArch network = arch();
+  const std::vector<std::int64_t> shape = file.info("/train/signals").shape;
+  network.channels = shape[1];
+  network.length = shape[2];
+  network.classes = static_cast<std::int64_t>(file.text_list("/", "class_names").size());
+  network.check();
+
+  const bool single = network.mode == HarArch::Mode::independent;
+  TaskNeeds needs;
+  needs.train_samples = shape[0] * (single ? network.channels : 1);
+  needs.parameters = network.parameters();
+  double windows = 0;
+  for (const char* part : {"/train/labels", "/val/labels", "/test/labels"})
+    windows += static_cast<double>(file.info(part).shape[0]);
+  needs.data_bytes = windows * (8 * static_cast<double>(shape[1] * shape[2]) + 12);
+  // Per token and layer: two norms, queries, keys and values, attention and its projection, two residuals, the MLP's
+  // hidden values and slopes, and its result.
+  const double columns = static_cast<double>(network.heads * network.head_width);
+  const double token = static_cast<double>(6 * network.dim + 2 * network.mlp) + 4 * columns;
+  needs.activation_bytes_per_sample = static_cast<double>(size_bytes(dtype)) *
+                                      static_cast<double>(network.sequences() * network.tokens() * network.layers) *
+                                      token;
+  return needs;
+}
+
+}  // namespace lockstep

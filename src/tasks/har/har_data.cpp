@@ -1,0 +1,147 @@
+#include "lockstep/tasks/har/har_data.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <tuple>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
+#include "lockstep/io/dataset_file.hpp"
+
+namespace lockstep {
+
+namespace {
+
+constexpr std::array<const char*, 3> kParts = {"/train/", "/val/", "/test/"};
+
+/// Checks shapes across the parts, then reads the arrays.
+class Reader {
+ public:
+  explicit Reader(const std::filesystem::path& path) : file_(H5File::open(path)), set_(file_, kHarFormat) {}
+  const DatasetFile& set() const { return set_; }
+
+  /// (windows, channels, samples) of each part.
+  std::array<std::vector<std::int64_t>, 3> shapes(std::int64_t channels) const {
+    std::array<std::vector<std::int64_t>, 3> all;
+    for (std::size_t p = 0; p < kParts.size(); ++p) {
+      const std::string group = kParts[p];
+      all[p] = set_.expect(group + "signals", {H5Type::f64}, {-1, channels, p == 0 ? -1 : all[0][2]});
+      require_data(all[p][2] > 0, set_.reading(group + "signals"), ": windows without samples");
+      set_.expect(group + "labels", {H5Type::i32}, {all[p][0]});
+      set_.expect(group + "recording", {H5Type::i32}, {all[p][0]});
+      set_.expect(group + "start", {H5Type::i64}, {all[p][0]});
+    }
+    return all;
+  }
+
+  void signals(std::size_t part, const Tensor& to, const std::vector<std::string>& channels) const {
+    const std::string name = std::string(kParts[part]) + "signals";
+    const std::span<double> values = to.span<double>();
+    file_.read_into<double>(name, values);
+    const auto bad = std::find_if_not(values.begin(), values.end(), [](double x) { return std::isfinite(x); });
+    if (bad == values.end()) return;
+    const std::int64_t at = bad - values.begin(), length = to.shape()[2], width = to.shape()[1] * length;
+    throw Error(Fault::data, join(set_.reading(name), ": window ", at / width, ", channel ",
+                                  channels[static_cast<std::size_t>(at % width / length)], ", sample ", at % length,
+                                  " is ", *bad, "; drop such windows or rebuild the file with lockstep-prep"));
+  }
+
+  void labels(std::size_t part, std::span<std::int32_t> to, std::int64_t classes) const {
+    const std::string name = std::string(kParts[part]) + "labels";
+    file_.read_into<std::int32_t>(name, to);
+    set_.require_ids(name, std::span<const std::int32_t>(to), classes, "label");
+  }
+
+  template <class T>
+  std::vector<T> column(std::size_t part, const char* name) const {
+    return file_.read<T>(kParts[part] + std::string(name));
+  }
+
+ private:
+  H5File file_;
+  DatasetFile set_;
+};
+
+/// Fills HarData::following for the windows of one part; `first` is the number of its first window.
+void follow(const Reader& reader, std::size_t part, std::int64_t first, std::int64_t length, const std::int32_t* labels,
+            std::int32_t* following) {
+  const auto recording = reader.column<std::int32_t>(part, "recording");
+  const auto start = reader.column<std::int64_t>(part, "start");
+  using Place = std::tuple<std::int32_t, std::int32_t, std::int64_t>;  // recording, class, start
+  std::map<Place, std::int32_t> windows;
+  for (std::size_t i = 0; i < start.size(); ++i)
+    windows.emplace(Place(recording[i], labels[i], start[i]), static_cast<std::int32_t>(i));
+  for (std::size_t i = 0; i < start.size(); ++i) {
+    following[2 * i] = -1;
+    following[2 * i + 1] = 0;
+    if (recording[i] < 0 || start[i] < 0) continue;
+    const auto next = windows.upper_bound(Place(recording[i], labels[i], start[i]));
+    if (next == windows.end()) continue;
+    const auto& [other, label, at] = next->first;
+    if (other != recording[i] || label != labels[i] || at - start[i] > length) continue;
+    following[2 * i] = static_cast<std::int32_t>(first) + next->second;
+    following[2 * i + 1] = static_cast<std::int32_t>(at - start[i]);
+  }
+}
+
+}  // namespace
+
+std::int64_t HarData::first_of(Split split) const {
+  std::int64_t first = 0;
+  for (std::size_t part = 0; part < static_cast<std::size_t>(split); ++part) first += count[part];
+  return first;
+}
+
+HarData HarData::read(const std::filesystem::path& path, Placement& placement) {
+  const Reader reader(path);
+  HarData data;
+  data.path = path;
+  const H5File& file = reader.set().file();
+  data.class_names = file.text_list("/", "class_names");
+  data.channel_names = file.text_list("/", "channel_names");
+  const std::int64_t channels = data.channels();
+  data.channel_mean = file.real_list("/", "channel_mean", channels);
+  data.channel_std = file.real_list("/", "channel_std", channels);
+  data.sample_rate = file.real_attribute("/", "sample_rate");
+  const std::string& opening = reader.set().opening();
+  require_data(channels > 0 && data.classes() > 0, opening, ": ", channels, " channels and ", data.classes(),
+               " classes; there must be at least one each");
+  const auto bad_std = [](double s) { return !std::isfinite(s) || s <= 0; };
+  require_data(std::ranges::none_of(data.channel_std, bad_std), opening, ": each entry of channel_std must be > 0");
+  const auto shapes = reader.shapes(channels);
+  const std::int64_t length = shapes[0][2];
+  for (std::size_t p = 0; p < 3; ++p) data.count[p] = shapes[p][0];
+  const std::int64_t windows = data.count[0] + data.count[1] + data.count[2];
+  require_data(data.count[0] > 0, opening, ": it has no training windows");
+  require_data(windows <= std::numeric_limits<std::int32_t>::max(), opening, ": ", windows,
+               " windows; must be below 2^31");
+
+  const auto each_part = [&](const Tensor& all, const auto& f) {
+    for (std::size_t p = 0; p < 3; ++p) f(p, all.slice(data.first_of(static_cast<Split>(p)), data.count[p]));
+  };
+  data.signals = placement.place(DType::f64, {windows, channels, length}, [&](const Tensor& to) {
+    each_part(to, [&](std::size_t p, const Tensor& part) { reader.signals(p, part, data.channel_names); });
+  });
+  data.labels = placement.place(DType::i32, {windows}, [&](const Tensor& to) {
+    each_part(to,
+              [&](std::size_t p, const Tensor& part) { reader.labels(p, part.span<std::int32_t>(), data.classes()); });
+  });
+  data.following = placement.place(DType::i32, {windows, 2}, [&](const Tensor& to) {
+    each_part(to, [&](std::size_t p, const Tensor& part) {
+      const std::int64_t first = data.first_of(static_cast<Split>(p));
+      follow(reader, p, first, length, data.labels.data<std::int32_t>() + first, part.data<std::int32_t>());
+    });
+  });
+  const Tensor hash = placement.place(DType::i64, {1}, [&](const Tensor& to) {
+    std::uint64_t sum = hash64(data.signals.raw(), data.signals.size_bytes());
+    sum = hash64(data.labels.raw(), data.labels.size_bytes(), sum);
+    sum = hash64(data.count.data(), sizeof data.count, sum);
+    to.data<std::int64_t>()[0] = static_cast<std::int64_t>(sum);
+  });
+  data.hash = static_cast<std::uint64_t>(hash.data<std::int64_t>()[0]);
+  return data;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,258 @@
+#include "lockstep/tasks/har/har_task.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/philox.hpp"
+#include "lockstep/base/rasteriser.hpp"
+#include "lockstep/data/permutation.hpp"
+#include "lockstep/io/h5.hpp"
+#include "lockstep/nn/loss.hpp"
+#include "lockstep/nn/transfer.hpp"
+#include "tasks/har/har_augment.hpp"
+#include "tasks/har/har_metrics.hpp"
+#include "tasks/har/har_pictures.hpp"
+
+namespace lockstep {
+
+namespace {
+
+HarArch arch_for(HarArch arch, const HarData& data) {
+  arch.channels = data.channels();
+  arch.length = data.length();
+  arch.classes = data.classes();
+  return arch;
+}
+
+/// Draws `percent` of the training windows of each class, at least one, without replacement; ascending.
+std::vector<std::int32_t> choose_windows(const HarData& data, double percent) {
+  constexpr std::uint64_t kSeed = 42;  // all runs on a data set use the same windows
+  std::vector<std::vector<std::int32_t>> classes(static_cast<std::size_t>(data.classes()));
+  for (std::int32_t n = 0; n < data.count[0]; ++n) classes[static_cast<std::size_t>(data.label(n))].push_back(n);
+  std::vector<std::int32_t> chosen;
+  for (std::size_t k = 0; k < classes.size(); ++k) {
+    const auto all = static_cast<std::int64_t>(classes[k].size());
+    if (all == 0) continue;
+    const auto wanted = static_cast<std::int64_t>(static_cast<double>(all) * percent / 100);
+    const Permutation order(all, kSeed, k);
+    for (std::int64_t i = 0; i < std::max<std::int64_t>(1, wanted); ++i)
+      chosen.push_back(classes[k][static_cast<std::size_t>(order(i))]);
+  }
+  std::sort(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+/// An array that the host fills and operations read.
+template <class T>
+std::span<T> array(Tape& tape, std::int64_t count) {
+  const auto n = static_cast<std::size_t>(count);
+  return {static_cast<T*>(tape.host_arena().allocate(std::max<std::size_t>(1, n) * sizeof(T))), n};
+}
+
+/// Sample rows with one row per sample.
+SampleRows one_row_each(Tape& tape, std::span<const std::uint64_t> samples) {
+  const std::span<std::int64_t> offsets = array<std::int64_t>(tape, static_cast<std::int64_t>(samples.size()) + 1);
+  std::iota(offsets.begin(), offsets.end(), std::int64_t{0});
+  return {.offsets = offsets, .samples = samples};
+}
+
+}  // namespace
+
+HarTask::HarTask(Options options, HarData data)
+    : options_(std::move(options)),
+      data_(std::move(data)),
+      train_(choose_windows(data_, options_.percent)),
+      triads_(triads_of(data_.channel_names)),
+      net_(arch_for(options_.arch, data_), options_.dtype, options_.seed) {}
+
+std::int64_t HarTask::size(Split split) const {
+  if (split != Split::train) return data_.count[static_cast<std::size_t>(split)];
+  return static_cast<std::int64_t>(train_.size()) * (per_channel() ? data_.channels() : 1);
+}
+
+std::int64_t HarTask::encoded() const { return net_.arch().mode == HarArch::Mode::first ? 1 : data_.channels(); }
+
+std::vector<SampleUnit> HarTask::units() const {
+  const double channels = static_cast<double>(encoded());
+  const std::string what = net_.arch().input == HarArch::Input::image ? "images" : "channels";
+  return {{"windows", per_channel() ? 1 / channels : 1}, {what, per_channel() ? 1 : channels}};
+}
+
+std::int64_t HarTask::evaluation_block() const {
+  constexpr double kValues = 32e6;  // of one layer's activations
+  const HarArch& arch = net_.arch();
+  const double each = static_cast<double>(encoded() * arch.tokens() * (10 * arch.dim + 2 * arch.mlp) * arch.layers);
+  return std::max<std::int64_t>(per_channel() ? data_.channels() : 1, static_cast<std::int64_t>(kValues / each));
+}
+
+std::span<const HarTask::Sequence> HarTask::sequences_of(Tape& tape, std::span<const std::int32_t> windows) const {
+  const std::int64_t channels = encoded();
+  const auto all = array<Sequence>(tape, static_cast<std::int64_t>(windows.size()) * channels);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    all[i] = {windows[i / static_cast<std::size_t>(channels)],
+              static_cast<std::int32_t>(i % static_cast<std::size_t>(channels))};
+  return all;
+}
+
+const double* HarTask::window(std::int64_t number, const Shard* shard, double* scratch) const {
+  if (shard == nullptr || !augments_signals(options_.augment)) return data_.window(number);
+  const Philox draws(shard->seed, static_cast<std::uint64_t>(shard->epoch), "har.augment",
+                     static_cast<std::uint64_t>(number));
+  augment_window(options_.augment, data_, triads_, number, draws, scratch);
+  return scratch;
+}
+
+Var HarTask::embed_signals(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const {
+  const HarArch& arch = net_.arch();
+  const std::int64_t length = data_.length(), used = arch.tokens() * arch.patch;
+  const Tensor patches = allocate(tape.host_arena(), tape.real_dtype(),
+                                  {static_cast<std::int64_t>(sequences.size()), arch.tokens(), arch.patch});
+  const std::span<double> scratch = array<double>(tape, data_.channels() * length);
+  visit_float(tape.real_dtype(), [&]<class T>() {
+    T* out = patches.data<T>();
+    const double* signals = nullptr;
+    for (std::size_t i = 0; i < sequences.size(); ++i, out += used) {
+      const Sequence& s = sequences[i];
+      if (i == 0 || s.window != sequences[i - 1].window) signals = window(s.window, shard, scratch.data());
+      const double* x = signals + s.channel * length;
+      const double mean = data_.channel_mean[static_cast<std::size_t>(s.channel)],
+                   scale = 1 / data_.channel_std[static_cast<std::size_t>(s.channel)];
+      for (std::int64_t t = 0; t < used; ++t) out[t] = static_cast<T>((x[t] - mean) * scale);
+    }
+  });
+  return net_.embed(tape, to_tape(tape, patches));
+}
+
+Var HarTask::embed_pictures(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const {
+  const HarArch& arch = net_.arch();
+  const std::int64_t length = data_.length(), count = static_cast<std::int64_t>(sequences.size());
+  const std::int64_t words = line_plot::mask_words(static_cast<int>(arch.image));
+  const bool augmented = shard != nullptr && options_.augment.pictures;
+  const std::span<std::uint32_t> line = array<std::uint32_t>(tape, count * words),
+                                 outside = array<std::uint32_t>(tape, augmented ? count * words : 0),
+                                 spare = array<std::uint32_t>(tape, augmented ? words : 0);
+  const std::span<double> colours = array<double>(tape, count * 9),
+                          scratch = array<double>(tape, data_.channels() * length);
+  const double* signals = nullptr;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Sequence& s = sequences[static_cast<std::size_t>(i)];
+    if (i == 0 || s.window != sequences[static_cast<std::size_t>(i - 1)].window)
+      signals = window(s.window, shard, scratch.data());
+    HarPicture picture{.line = line.data() + i * words, .colours = colours.data() + 9 * i};
+    if (!augmented) {
+      draw_har_picture(signals + s.channel * length, length, arch.image, nullptr, picture);
+      continue;
+    }
+    picture.outside = outside.data() + i * words;
+    picture.scratch = spare.data();
+    const Philox draws(shard->seed, static_cast<std::uint64_t>(shard->epoch), "har.picture",
+                       static_cast<std::uint64_t>(s.window * data_.channels() + s.channel));
+    draw_har_picture(signals + s.channel * length, length, arch.image, &draws, picture);
+  }
+  return net_.embed(tape, ops::LinePictures{.count = count,
+                                            .size = arch.image,
+                                            .line = line.data(),
+                                            .outside = augmented ? outside.data() : nullptr,
+                                            .colours = colours.data()});
+}
+
+Var HarTask::embed(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const {
+  return net_.arch().input == HarArch::Input::image ? embed_pictures(tape, sequences, shard)
+                                                    : embed_signals(tape, sequences, shard);
+}
+
+ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
+  const Permutation order(size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
+  const std::int64_t channels = data_.channels();
+  const std::span<std::int32_t> windows = array<std::int32_t>(tape, shard.count),
+                                labels = array<std::int32_t>(tape, shard.count);
+  const std::span<Sequence> singles = array<Sequence>(tape, per_channel() ? shard.count : 0);
+  for (std::int64_t i = 0; i < shard.count; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const std::int64_t sample = order(shard.first + i);
+    windows[at] = train_[static_cast<std::size_t>(per_channel() ? sample / channels : sample)];
+    labels[at] = data_.label(windows[at]);
+    if (per_channel()) singles[at] = {windows[at], static_cast<std::int32_t>(sample % channels)};
+  }
+  const std::span<const Sequence> sequences = per_channel() ? singles : sequences_of(tape, windows);
+
+  // Dropout keys: in the encoder the channel of a window (the window if channels are averaged), in the classifier the
+  // sample.
+  const bool averaged = net_.arch().mode == HarArch::Mode::average;
+  const std::int64_t encoded_count = averaged ? shard.count : static_cast<std::int64_t>(sequences.size());
+  HarDraws draws;
+  draws.seed = shard.seed;
+  draws.step = static_cast<std::uint64_t>(shard.step);
+  const auto keys = [&](std::int64_t count, const auto& key) {
+    const std::span<std::uint64_t> samples = array<std::uint64_t>(tape, count);
+    for (std::int64_t i = 0; i < count; ++i) samples[static_cast<std::size_t>(i)] = key(static_cast<std::size_t>(i));
+    return one_row_each(tape, samples);
+  };
+  const auto sequence_key = [&](const Sequence& s) {
+    return static_cast<std::uint64_t>(s.window * channels + s.channel);
+  };
+  draws.sequences = keys(encoded_count, [&](std::size_t i) {
+    return averaged ? static_cast<std::uint64_t>(windows[i]) : sequence_key(sequences[i]);
+  });
+  draws.windows = keys(shard.count, [&](std::size_t i) {
+    return per_channel() ? sequence_key(sequences[i]) : static_cast<std::uint64_t>(windows[i]);
+  });
+
+  const Var logits = net_.classify(tape, embed(tape, sequences, &shard), &draws);
+  return {cross_entropy(tape, logits, Tensor::of(labels.data(), {shard.count}), options_.smoothing),
+          static_cast<double>(shard.count)};
+}
+
+std::int64_t HarTask::sum_count() const { return HarSums::count(data_.classes()); }
+
+void HarTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
+  std::int64_t begin = first, end = first + count;
+  if (per_channel() && split == Split::train) {  // the windows whose first channel is one of these samples
+    const std::int64_t channels = data_.channels();
+    begin = (begin + channels - 1) / channels;
+    end = (end + channels - 1) / channels;
+  }
+  const std::int64_t windows = end - begin, rows = windows * (per_channel() ? data_.channels() : 1);
+  if (windows == 0) return;
+  const std::span<std::int32_t> numbers = array<std::int32_t>(tape, windows), labels = array<std::int32_t>(tape, rows);
+  for (std::int64_t i = 0; i < windows; ++i)
+    numbers[static_cast<std::size_t>(i)] = split == Split::train
+                                               ? train_[static_cast<std::size_t>(begin + i)]
+                                               : static_cast<std::int32_t>(data_.first_of(split) + begin + i);
+  for (std::int64_t i = 0; i < rows; ++i)
+    labels[static_cast<std::size_t>(i)] = data_.label(numbers[static_cast<std::size_t>(i * windows / rows)]);
+  const Var logits = net_.classify(tape, embed(tape, sequences_of(tape, numbers), nullptr), nullptr);
+  HarSums to(sums, data_.classes());
+  *to.rows += static_cast<double>(rows);
+  const Var loss = cross_entropy(tape, logits, Tensor::of(labels.data(), {rows}), options_.smoothing);
+  visit_float(tape.real_dtype(),
+              [&]<class T>() { *to.loss += static_cast<double>(*to_host(tape, loss.value()).data<T>()); });
+  to.add(to_host(tape, logits.value()), labels, rows / windows);
+}
+
+std::vector<Metric> HarTask::metrics(Split, const std::vector<double>& sums) const {
+  return har_metrics(sums, data_.class_names, per_channel());
+}
+
+std::vector<MetricTable> HarTask::tables(Split, const std::vector<double>& sums) const {
+  return {har_confusion(sums, data_.class_names)};
+}
+
+void HarTask::save(H5File& file) const {
+  file.create_group("/har");
+  file.write_text("/har/class_names", data_.class_names);
+  file.write_text("/har/channel_names", data_.channel_names);
+  const auto write = [&](const char* name, const std::vector<double>& values) {
+    file.write<double>(name, values, {static_cast<std::int64_t>(values.size())});
+  };
+  write("/har/channel_mean", data_.channel_mean);
+  write("/har/channel_std", data_.channel_std);
+  file.set_attribute("/har", "sample_rate", data_.sample_rate);
+  file.set_attribute("/har", "length", data_.length());
+  if (options_.percent < 100)
+    file.write<std::int32_t>("/har/train_windows", train_, {static_cast<std::int64_t>(train_.size())});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,349 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "lockstep/base/rasteriser.hpp"
+#include "lockstep/models/har/har.hpp"
+#include "lockstep/nn/loss.hpp"
+#include "lockstep/nn/transfer.hpp"
+#include "lockstep/optim/optimizer.hpp"
+#include "lockstep/optim/schedule.hpp"
+#include "lockstep/train/sharded_step.hpp"
+#include "lockstep/train/stopping.hpp"
+#include "lockstep/train/task.hpp"
+#include "tasks/verifier.hpp"
+
+namespace lockstep {
+namespace {
+
+// Tolerances of an array's largest value. In brackets what the reference's own single precision differs from its
+// double.
+constexpr double kOutput = 1e-5;
+constexpr double kGradient = 5e-5;  // [5e-6]
+constexpr double kWeights = 5e-5;   // absolute, after the steps [2e-5]
+constexpr double kDouble = 1e-10;
+/// Gradients that are zero but for rounding: adding the same to all scores of a softmax changes nothing.
+constexpr double kNothing = 1e-6;
+bool vanishes(const std::string& name) {
+  return name.ends_with(".key_dense.bias") || name == "pooling.attention.2.bias";
+}
+
+struct Sizes {
+  std::int64_t batch, steps, accumulate;
+  std::int64_t per_step() const { return batch * accumulate; }
+  std::int64_t windows() const { return per_step() * steps; }
+};
+
+HarArch arch_of(const H5File& file) {
+  const auto integer = [&](const char* name) { return file.int_attribute("/", name); };
+  HarArch arch;
+  arch.input = HarArch::Input::image;
+  arch.mode = integer("channels") == 1 ? HarArch::Mode::independent : HarArch::Mode::flatten;
+  arch.pool = integer("mean_pool") != 0 ? HarArch::Pool::mean : HarArch::Pool::attention;
+  arch.channels = integer("channels"), arch.image = integer("image"), arch.patch = integer("patch");
+  arch.dim = integer("dim"), arch.layers = integer("layers"), arch.mlp = integer("mlp");
+  arch.heads = integer("heads"), arch.head_width = integer("head_dim");
+  arch.pre_norm = file.text_attribute("/", "mlp_norm") == "pre";
+  arch.norm_eps = file.real_attribute("/", "ln_eps");
+  arch.hidden = file.int_list("/", "hidden_dims");
+  arch.classes = integer("classes");
+  arch.frozen = integer("frozen") != 0;
+  return arch;
+}
+
+/// The reference's pictures as patches: step s takes the windows of its micro-batches.
+class ReferenceModel final : public ShardTask {
+ public:
+  ReferenceModel(const H5File& file, DType dtype)
+      : net_(arch_of(file), dtype, 0),
+        sizes_{file.int_attribute("/", "batch"), file.int_attribute("/", "steps"), file.int_attribute("/", "accum")},
+        smoothing_(file.real_attribute("/", "label_smoothing")),
+        labels_(file.read<std::int32_t>("/inputs/labels")),
+        patches_(dtype, {sizes_.windows() * net_.arch().channels, net_.arch().tokens(), net_.arch().patch_values()}) {
+    for (Param& p : net_.params().all()) {
+      const Shape shape(file.info("/weights/" + p.name).shape);
+      require_data(shape == p.shape, "verifying '", file.path().string(), "': weight ", p.name, " is ", shape,
+                   ", expected ", p.shape);
+      visit_float(dtype, [&]<class T>() { file.read_into<T>("/weights/" + p.name, p.value.span<T>()); });
+    }
+    visit_float(dtype, [&]<class T>() { cut<T>(file.read<T>("/inputs/images")); });
+  }
+  const char* kind() const override { return "har"; }
+  ParamStore& params() override { return net_.params(); }
+  std::int64_t size(Split split) const override { return split == Split::train ? sizes_.windows() : 0; }
+  std::int64_t sum_count() const override { return 0; }
+  void evaluate(Tape&, Split, std::int64_t, std::int64_t, double*) const override {}
+  std::vector<Metric> metrics(Split, const std::vector<double>&) const override { return {}; }
+  void save(H5File&) const override {}
+  std::uint64_t data_hash() const override { return 0; }
+
+  ShardLoss loss(Tape& tape, const Shard& shard) const override {
+    const std::int64_t first = shard.step * sizes_.per_step() + shard.first;
+    return {cross_entropy(tape, logits(tape, first, shard.count), labels(tape, first, shard.count), smoothing_),
+            static_cast<double>(shard.count)};
+  }
+  /// Of windows [first, first + count) of all that the reference holds.
+  Var logits(Tape& tape, std::int64_t first, std::int64_t count, HarTrace* trace = nullptr) const {
+    const std::int64_t channels = net_.arch().channels;
+    const Tensor patches = patches_->slice(first * channels, count * channels);
+    return net_.classify(tape, net_.embed(tape, to_tape(tape, patches)), nullptr, trace);
+  }
+  Tensor labels(Tape& tape, std::int64_t first, std::int64_t count) const {
+    const Tensor labels = allocate(tape.host_arena(), DType::i32, {count});
+    std::copy_n(labels_.data() + first, count, labels.data<std::int32_t>());
+    return labels;
+  }
+  const Har& network() const { return net_; }
+  const Sizes& sizes() const { return sizes_; }
+  double smoothing() const { return smoothing_; }
+
+ private:
+  template <class T>
+  void cut(const std::vector<T>& images) {
+    const HarArch& arch = net_.arch();
+    const std::int64_t side = arch.image / arch.patch;
+    T* out = patches_->data<T>();
+    for (std::int64_t n = 0; n < patches_->shape()[0]; ++n)
+      for (std::int64_t t = 0; t < arch.tokens(); ++t)
+        for (std::int64_t c = 0; c < 3; ++c)
+          for (std::int64_t i = 0; i < arch.patch; ++i) {
+            const std::int64_t y = t / side * arch.patch + i, x = t % side * arch.patch;
+            const T* row = images.data() + ((n * 3 + c) * arch.image + y) * arch.image + x;
+            out = std::copy_n(row, arch.patch, out);
+          }
+  }
+
+  Har net_;
+  Sizes sizes_;
+  double smoothing_;
+  std::vector<std::int32_t> labels_;
+  OwnedTensor patches_;
+};
+
+/// p of all heads, from queries and keys side by side.
+std::vector<double> attention_weights(const Tensor& qkv, const HarArch& arch) {
+  const std::vector<double> x = doubles(qkv);
+  const std::int64_t time = arch.tokens(), width = arch.head_width, columns = arch.heads * width;
+  std::vector<double> out, row(static_cast<std::size_t>(time));
+  for (std::int64_t n = 0; n < qkv.shape()[0]; ++n)
+    for (std::int64_t h = 0; h < arch.heads; ++h)
+      for (std::int64_t i = 0; i < time; ++i) {
+        const double* q = x.data() + (n * time + i) * 3 * columns + h * width;
+        double sum = 0;
+        for (std::int64_t j = 0; j < time; ++j) {
+          const double* k = x.data() + (n * time + j) * 3 * columns + columns + h * width;
+          double product = 0;
+          for (std::int64_t c = 0; c < width; ++c) product += q[c] * k[c];
+          sum += row[static_cast<std::size_t>(j)] = std::exp(product / std::sqrt(static_cast<double>(width)));
+        }
+        for (const double e : row) out.push_back(e / sum);
+      }
+  return out;
+}
+
+/// Windows classified, and what came out.
+struct Result {
+  double loss = 0, plain_loss = 0;  ///< means, with and without smoothed labels
+  double accuracy = 0;              ///< percent
+  std::vector<double> logits, log_probs, predicted;
+};
+Result classify(const ReferenceModel& model, std::int64_t first, std::int64_t count, HarTrace* trace, Tape& tape) {
+  const Var logits = model.logits(tape, first, count, trace);
+  const Tensor labels = model.labels(tape, first, count);
+  Result r;
+  r.logits = doubles(logits.value());
+  const auto n = static_cast<double>(count);
+  const auto loss = [&](double smoothing) {
+    return doubles(cross_entropy(tape, logits, labels, smoothing).value()).front() / n;
+  };
+  r.loss = loss(model.smoothing());
+  r.plain_loss = loss(0);
+  const auto classes = static_cast<std::size_t>(model.network().arch().classes);
+  for (std::size_t at = 0; at < r.logits.size(); at += classes) {
+    const auto begin = r.logits.begin() + static_cast<std::ptrdiff_t>(at),
+               end = begin + static_cast<std::ptrdiff_t>(classes);
+    const auto best = std::max_element(begin, end);
+    double sum = 0;
+    for (auto x = begin; x != end; ++x) sum += std::exp(*x - *best);
+    for (auto x = begin; x != end; ++x) r.log_probs.push_back(*x - *best - std::log(sum));
+    r.predicted.push_back(static_cast<double>(best - begin));
+    if (best - begin == labels.data<std::int32_t>()[at / classes]) r.accuracy += 100 / n;
+  }
+  return r;
+}
+Result classify(const ReferenceModel& model, std::int64_t first, std::int64_t count) {
+  const Device device = model.network().params().device();
+  Stream stream(device);
+  Arena arena(device);
+  Tape tape(stream, arena, model.network().params().storage(), Tape::Mode::forward);
+  return classify(model, first, count, nullptr, tape);
+}
+
+void verify_values(Verifier& v, const ReferenceModel& model) {
+  const Device device = model.network().params().device();
+  Stream stream(device);
+  Arena arena(device);
+  Tape tape(stream, arena, model.network().params().storage(), Tape::Mode::forward);
+  HarTrace trace;
+  const Result r = classify(model, 0, model.sizes().batch, &trace, tape);
+  const double tolerance = v.tolerance(kOutput, kDouble);
+  const auto compare = [&](const std::string& name, const Var& value) {
+    v.relative("outputs", name, value.value(), tolerance);
+  };
+  compare("stem_ln", trace.embedded);
+  for (std::size_t l = 0; l < trace.layers.size(); ++l) {
+    const std::string layer = join("layer", l);
+    v.relative("outputs", layer + "_attn", attention_weights(trace.layers[l].qkv.value(), model.network().arch()),
+               tolerance);
+    compare(layer + "_mha", trace.layers[l].attention);
+    compare(layer, trace.layers[l].output);
+  }
+  compare("tokens", trace.tokens);
+  if (trace.scores) compare("pool_scores", trace.scores);
+  compare("pooled", trace.pooled);
+  v.relative("outputs", "logits", r.logits, tolerance);
+  v.relative("outputs", "log_probs", r.log_probs, tolerance);
+  v.relative("outputs", "loss", std::array{r.loss}, tolerance);
+  v.relative("outputs", "loss_no_smoothing", std::array{r.plain_loss}, tolerance);
+  v.absolute("outputs", "pred", r.predicted, 0);
+}
+
+/// Each trainable parameter of a flat vector, times `scale`.
+void verify_parameters(Verifier& v, const std::string& group, const ParamStore& params, const Tensor& flat,
+                       double scale, double single, bool absolute, bool with_vanishing) {
+  const std::vector<double> all = doubles(flat);
+  for (const Param& p : params.all()) {
+    std::vector<double> values(all.begin() + p.offset, all.begin() + p.offset + p.shape.size());
+    for (double& value : values) value *= scale;
+    const double tolerance = v.tolerance(single, kDouble);
+    if (vanishes(p.name)) {
+      if (with_vanishing) v.absolute(group, p.name, values, kNothing);
+    } else if (absolute) {
+      v.absolute(group, p.name, values, tolerance);
+    } else {
+      v.relative(group, p.name, values, tolerance);
+    }
+  }
+}
+
+/// The micro-batches as training steps over all ranks, and what they leave behind.
+void verify_steps(Verifier& v, World& world, ReferenceModel& model, const VerifyOptions& options) {
+  const H5File& file = v.file();
+  const Sizes& sizes = model.sizes();
+  OptimizerOptions adam;
+  adam.name = "adamw";
+  const auto betas = file.real_list("/", "adam_betas", 2);
+  adam.beta1 = betas[0], adam.beta2 = betas[1], adam.eps = file.real_attribute("/", "adam_eps");
+  adam.weight_decay = file.real_attribute("/", "weight_decay");
+  const std::vector<FlatRange> ranges = trainable_ranges(model.params());
+  const auto optimizer = make_optimizer(adam, model.params(), ranges);
+  const double lr = file.real_attribute("/", "lr"), clip = file.real_attribute("/", "clip");
+  ShardedStep step(world.communicator(), model,
+                   {.threads = options.threads, .shards = options.shards, .reproducible = options.reproducible});
+
+  const StepSums first = step.run({.count = sizes.batch});
+  verify_parameters(v, "grads", model.params(), step.gradient(), 1 / first.weight, kGradient, false, true);
+  v.relative("outputs", "grad_norm", std::array{gradient_norm(step.gradient(), ranges) / first.weight},
+             v.tolerance(kGradient, kDouble));
+
+  std::vector<double> losses, norms;
+  double accuracy = 0;
+  const std::int64_t micros = sizes.steps * sizes.accumulate;
+  for (std::int64_t s = 0; s < sizes.steps; ++s) {
+    for (std::int64_t m = 0; m < sizes.accumulate; ++m) {
+      const Result r = classify(model, s * sizes.per_step() + m * sizes.batch, sizes.batch);
+      losses.push_back(r.loss);
+      accuracy += r.accuracy / static_cast<double>(micros);
+    }
+    const StepSums sums = step.run({.step = s, .count = sizes.per_step(), .micro = sizes.batch});
+    norms.push_back(gradient_norm(step.gradient(), ranges) / sums.weight);
+    optimizer->step(step.gradient(), lr, clip_scale(norms.back(), clip) / sums.weight);
+  }
+  const auto mean = [&](const auto& figure) {
+    double sum = 0;
+    for (std::int64_t m = 0; m < micros; ++m) sum += figure(m);
+    return std::array{sum / static_cast<double>(micros)};
+  };
+  const double output = v.tolerance(kOutput, kDouble);
+  v.relative("train_log", "microbatch_loss", losses, output);
+  v.relative("train_log", "grad_norm_before_clip", norms, v.tolerance(kGradient, kDouble));
+  v.relative("train_log", "mean_loss", mean([&](std::int64_t m) { return losses[static_cast<std::size_t>(m)]; }),
+             output);
+  v.relative("train_log", "mean_accuracy_pct", std::array{accuracy}, output);
+  const auto after = [&](std::int64_t m) { return classify(model, m * sizes.batch, sizes.batch); };
+  v.relative("train_log", "val_loss_after", mean([&](std::int64_t m) { return after(m).loss; }), 10 * output);
+  v.relative("train_log", "val_accuracy_pct_after", mean([&](std::int64_t m) { return after(m).accuracy; }), output);
+  verify_parameters(v, "after_steps", model.params(), model.params().values(), 1, kWeights, true, options.f64);
+}
+
+/// Learning rates by epoch, and when to stop: the same in either precision.
+void verify_rules(const H5File& file, ReferenceReport& report) {
+  Verifier v(file, {}, report);
+  for (const char* name : {"default", "warm3", "warm0"}) {
+    const std::string group = std::string("/schedule/") + name;
+    if (!file.has(group)) continue;
+    ScheduleOptions options;
+    options.name = "cosine", options.origin = 1;
+    options.warmup = file.int_attribute(group, "warmup_epochs"),
+    options.total = file.int_attribute(group, "total_epochs");
+    options.min_lr = file.real_attribute(group, "min_lr");
+    for (const bool late : {false, true}) {
+      options.late = late;
+      const LrSchedule schedule(options, file.real_attribute(group, "base_lr"));
+      std::vector<double> rates;
+      for (std::int64_t e = 0; e < options.total; ++e) rates.push_back(schedule.lr(0, e));
+      v.relative(group.substr(1), late ? "lr_used_in_epoch_upstream" : "lr_returned_by_step", rates, 1e-12);
+    }
+  }
+  if (!file.has("/early_stopping/scores")) return;
+  const double least = file.real_attribute("/early_stopping", "min_delta");
+  const std::int64_t patience = file.int_attribute("/early_stopping", "patience");
+  TrainState state;
+  std::vector<double> flags;
+  bool stopped = false;
+  for (const double score : file.read<double>("/early_stopping/scores")) {
+    note_score(state, score, true, least);
+    RunConfig::Stop rules;
+    rules.patience = patience;
+    stopped = stopped || !stop_reason(rules, state).empty();
+    flags.push_back(stopped ? 1 : 0);
+  }
+  v.absolute("early_stopping", "stop_flag", flags, 0);
+}
+
+/// Lines drawn pixel by pixel.
+void verify_pictures(const H5File& file, ReferenceReport& report) {
+  Verifier v(file, {}, report);
+  const std::vector<std::int64_t> shape = file.info("/inputs/sequences").shape;
+  const std::vector<double> signals = file.read<double>("/inputs/sequences");
+  const int size = static_cast<int>(file.int_attribute("/", "image"));
+  std::vector<std::uint32_t> mask(static_cast<std::size_t>(line_plot::mask_words(size)));
+  std::vector<double> pixels, columns;
+  for (std::int64_t n = 0; n < shape[0]; ++n) {
+    line_plot::draw(signals.data() + n * shape[1], shape[1], size, mask.data());
+    for (int y = 0; y < size; ++y)
+      for (int x = 0; x < size; ++x) pixels.push_back(line_plot::pixel(mask.data(), size, x, y) ? 1 : 0);
+  }
+  for (std::int64_t i = 0; i < shape[1]; ++i)
+    columns.push_back(static_cast<double>(line_plot::x_of(i, shape[1], size)));
+  v.absolute("outputs", "mask", pixels, 0);
+  v.absolute("outputs", "x_coords", columns, 0);
+}
+
+}  // namespace
+
+void verify_har(World& world, const H5File& file, const VerifyOptions& options, ReferenceReport& report) {
+  if (file.has("/inputs/sequences")) return verify_pictures(file, report);
+  require_data(file.has("/inputs/images") && file.has("/weights"), "verifying '", file.path().string(),
+               "': neither pictures with weights nor sequences; this is no reference of har");
+  Verifier v(file, options, report);
+  ReferenceModel model(file, options.f64 ? DType::f64 : DType::f32);
+  model.move_to(options.device);
+  if (is_half(options.storage)) model.params().store_as(options.storage);
+  verify_values(v, model);
+  verify_steps(v, world, model, options);
+  verify_rules(file, report);
+}
+
+}  // namespace lockstep

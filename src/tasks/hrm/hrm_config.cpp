@@ -1,0 +1,109 @@
+#include "lockstep/tasks/hrm/hrm_config.hpp"
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/io/h5.hpp"
+
+namespace lockstep {
+
+void HrmConfig::add_options(Options& o) {
+  HrmArch& a = model_.arch;
+  o.add("model.hidden_size", &a.hidden, 512, at_least(1), "width of the states");
+  o.add("model.num_heads", &a.heads, 8, at_least(1), "heads of the attention");
+  o.add("model.expansion", &a.expansion, 4, positive,
+        "width of the gated layers: 2/3 of expansion times hidden_size, rounded up to a multiple of 256");
+  o.add("model.h_layers", &a.h_layers, 4, at_least(1), "blocks of the slow level");
+  o.add("model.l_layers", &a.l_layers, 4, at_least(1), "blocks of the fast level");
+  o.add("model.h_cycles", &a.h_cycles, 2, at_least(1), "calls of the slow level per segment");
+  o.add("model.l_cycles", &a.l_cycles, 2, at_least(1), "calls of the fast level per call of the slow one");
+  o.choice("model.pos_encodings", &a.positions, "rope", {"rope", "learned", "none"},
+           "encoding of the cells' positions");
+  o.add("model.puzzle_emb_ndim", &a.puzzle_ndim, -1, at_least(-1),
+        "width of a puzzle embedding; -1: hidden_size; 0: no puzzle embedding");
+  o.add("model.puzzle_emb_len", &a.puzzle_positions, -1, at_least(-1),
+        "positions for the puzzle embedding; -1: as many as it fills");
+  o.add("model.one_network", &a.one_network, false, "both levels share the blocks of the fast level (TRM)");
+  o.add("model.last_cycle_gradient", &a.last_cycle_gradient, false,
+        "differentiate all calls of the last cycle instead of the last two (TRM)");
+  o.add("model.halt_max_steps", &model_.loss.halt_max_steps, 16, at_least(1), "most segments of one puzzle");
+  o.add("model.halt_exploration_prob", &model_.loss.explore, 0.1, fraction,
+        "probability that a puzzle must run a random minimum number of segments");
+  o.add("model.q_continue", &model_.loss.q_continue, true,
+        "halt when halting has a higher value than continuing; off (TRM): when the answer is more likely right than "
+        "wrong");
+  o.section("loss", "Loss");
+  o.choice("loss.name", &loss_, "stablemax", {"stablemax", "softmax"}, "cross-entropy of the cells");
+  o.add("data.group_visits", &model_.visits, 1, at_least(1),
+        "visits of every puzzle group per epoch; evaluations follow epochs");
+  o.add("eval.max_examples", &model_.eval_examples, 0, non_negative,
+        "test puzzles of an evaluation during training; 0: all, as at the end");
+  o.add("eval.segments", &model_.eval_segments, 0, non_negative, "segments of an evaluation; 0: model.halt_max_steps");
+  o.add("optim.puzzle_lr", &model_.puzzle_lr, 0, non_negative,
+        "learning rate of the puzzle embeddings, with the same schedule; 0: optim.lr");
+  o.add("optim.puzzle_weight_decay", &model_.puzzle_weight_decay, 0.1, non_negative,
+        "weight decay of the puzzle embeddings that a step uses");
+  for (const auto& [key, value] : {std::pair{"batch.size", "768"},
+                                   {"optim.name", "adam_atan2"},
+                                   {"optim.weight_decay", "0.1"},
+                                   {"optim.beta2", "0.95"},
+                                   {"schedule.name", "cosine"},
+                                   {"schedule.unit", "step"},
+                                   {"schedule.origin", "1"},
+                                   {"schedule.warmup", "2000"},
+                                   {"schedule.min_ratio", "1"},
+                                   {"eval.best", "exact_accuracy"},
+                                   {"stop.patience", "0"},
+                                   {"stop.tolerance", "0"}})
+    o.set_default(key, value);
+}
+
+void HrmConfig::check() const { model_.arch.check(); }
+
+HrmTask::Options HrmConfig::model_options(DType dtype, std::uint64_t seed) const {
+  HrmTask::Options options = model_;
+  options.loss.tokens = ops::parse_token_loss(loss_);
+  options.dtype = dtype;
+  options.seed = seed;
+  return options;
+}
+
+std::unique_ptr<Task> HrmConfig::load(const TaskSource& source) const {
+  return std::make_unique<HrmTask>(model_options(source.dtype, source.seed),
+                                   PuzzleData::open(source.path, source.placement));
+}
+
+std::unique_ptr<HrmTask> HrmConfig::load_trained(const H5File& checkpoint, DType dtype) const {
+  PuzzleData data;
+  data.path = checkpoint.path();
+  data.task = checkpoint.text_attribute("/", "task");
+  data.seq_len = checkpoint.int_attribute("/", "seq_len");
+  data.vocab_size = checkpoint.int_attribute("/", "vocab_size");
+  data.identifiers = checkpoint.int_attribute("/", "num_puzzle_identifiers");
+  return std::make_unique<HrmTask>(model_options(dtype, 0), std::move(data));
+}
+
+TaskNeeds HrmConfig::needs(const std::filesystem::path& path, DType dtype) const {
+  const H5File file = H5File::open(path);
+  require_data(file.has_attribute("/", "format") && file.text_attribute("/", "format") == "hrm-puzzles",
+               "planning for '", path.string(), "': not a prepared puzzle file; make it with lockstep-prep");
+  HrmArch arch = model_.arch;
+  arch.seq_len = file.int_attribute("/", "seq_len");
+  arch.vocab = file.int_attribute("/", "vocab_size");
+  arch.identifiers = file.int_attribute("/", "num_puzzle_identifiers");
+  TaskNeeds needs;
+  needs.train_samples = model_.visits * file.int_attribute("/train", "total_groups");
+  needs.parameters = arch.parameters();
+  for (const std::string& dataset : file.datasets_under("/"))
+    if (dataset.ends_with("/inputs"))
+      needs.data_bytes += 2.0 * static_cast<double>(file.info(dataset).shape[0] * arch.seq_len);
+  // The differentiated calls keep, per position and block, the states, q, k and v, gate, up and their product, and
+  // gradients of the largest of these. The carried states and logits come on top.
+  const auto d = static_cast<double>(arch.hidden), i = static_cast<double>(arch.inter());
+  const auto blocks = static_cast<double>((arch.last_cycle_gradient ? arch.l_cycles : 1) * arch.l_layers +
+                                          (arch.one_network ? arch.l_layers : arch.h_layers));
+  needs.activation_bytes_per_sample = static_cast<double>(size_bytes(dtype)) * static_cast<double>(arch.length()) *
+                                      (blocks * 2 * (8 * d + 3 * i) + 8 * d);
+  return needs;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/tasks/hrm/hrm_task.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr double kGrid = 190, kGap = 24;  ///< side of a grid, and the gap between two
+
+/// The text of a token; empty for blanks and open cells.
+std::string symbol(const std::string& task, std::int32_t token) {
+  if (task == "sudoku") return token >= 2 ? std::to_string(token - 1) : "";
+  if (task == "maze") return token == 1 ? "\u2588" : token >= 3 ? std::string(1, " SGo"[token - 2]) : "";
+  return token == 0 ? "" : token == 1 ? "\u00b7" : std::to_string(token - 2);
+}
+
+/// One grid at (x, y). Given cells have the page's ink colour, right answers are green, wrong ones red.
+std::string draw(const std::string& task, std::int64_t side, double x, double y, const std::string& title,
+                 std::span<const std::int32_t> cells, std::span<const std::int32_t> given,
+                 std::span<const std::int32_t> answer) {
+  const double cell = kGrid / static_cast<double>(side);
+  const auto box = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(side))));
+  std::string svg =
+      join("<text x=\"", x, "\" y=\"", y - 6, "\" font-size=\"12\" fill=\"var(--muted)\">", title, "</text>");
+  for (std::int64_t i = 0; i <= side; ++i) {
+    const bool edge = i == 0 || i == side || (task == "sudoku" && i % box == 0);
+    if (!edge && side > 9) continue;
+    const double at = cell * static_cast<double>(i);
+    const char* width = edge ? "1.4" : "0.4";
+    svg += join("<path d=\"M", x + at, " ", y, "v", kGrid, "M", x, " ", y + at, "h", kGrid,
+                "\" stroke=\"var(--muted)\" fill=\"none\" stroke-width=\"", width, "\"/>");
+  }
+  for (std::int64_t i = 0; i < side * side; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const std::string text = symbol(task, cells[at]);
+    if (text.empty()) continue;
+    const bool clue = task == "sudoku" ? given[at] >= 2 : given[at] == cells[at];
+    const char* colour = clue ? "var(--ink)" : cells[at] == answer[at] ? "#2e8b57" : "#d0392b";
+    svg += join("<text text-anchor=\"middle\" x=\"", x + cell * (static_cast<double>(i % side) + 0.5), "\" y=\"",
+                y + cell * (static_cast<double>(i / side) + 0.78), "\" font-size=\"", 0.72 * cell, "\" fill=\"", colour,
+                "\">", text, "</text>");
+  }
+  return svg;
+}
+
+}  // namespace
+
+std::pair<std::string, std::string> HrmTask::picture() const {
+  const auto side = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(data_.seq_len))));
+  if (test_examples_ == 0 || side * side != data_.seq_len) return {};
+  const auto cells = static_cast<std::size_t>(data_.seq_len);
+  const PuzzleExample example = test_example(0);
+  std::vector<std::int32_t> inputs(cells), labels(cells), before;
+  data_.read(example, inputs, labels);
+  const std::int32_t ids[] = {example.identifier};
+
+  std::vector<std::string> grids;
+  const auto add = [&](const std::string& title, std::span<const std::int32_t> tokens) {
+    const auto n = static_cast<double>(grids.size());
+    const double x = std::fmod(n, 4.0) * (kGrid + kGap), y = 20 + std::floor(n / 4) * (kGrid + kGap + 12);
+    grids.push_back(draw(data_.task, side, x, y, title, tokens, inputs, labels));
+  };
+  add("puzzle", inputs);
+  const Device device = network_.params().device();
+  Stream stream(device);
+  Arena arena(device);
+  Tape tape(stream, arena, network_.params().storage(), Tape::Mode::forward);
+  std::int64_t settled = 0;
+  solve(tape, inputs, ids, options_.eval_segments,
+        [&](std::int64_t segment, std::span<const std::int32_t> tokens, std::span<const double> q_halt) {
+          if (std::equal(tokens.begin(), tokens.end(), before.begin(), before.end())) return;
+          before.assign(tokens.begin(), tokens.end());
+          settled = segment;
+          std::int64_t right = 0;
+          for (std::size_t i = 0; i < cells; ++i) right += tokens[i] == labels[i];
+          if (grids.size() < 12)
+            add(join("segment ", segment, ": ", right, "/", cells, q_halt[0] > 0 ? ", halts" : ""), tokens);
+        });
+  const auto rows = static_cast<double>((grids.size() + 3) / 4);
+  std::string svg = join("<svg viewBox=\"-4 0 ", 4 * (kGrid + kGap), " ", 20 + rows * (kGrid + kGap + 12),
+                         "\" xmlns=\"http://www.w3.org/2000/svg\">");
+  for (const std::string& grid : grids) svg += grid;
+  return {join("The first test puzzle: the answer changes until segment ", settled), svg + "</svg>"};
+}
+
+}  // namespace lockstep

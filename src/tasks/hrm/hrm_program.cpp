@@ -1,0 +1,182 @@
+#include "tasks/hrm/hrm_program.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/optim/sign_sgd.hpp"
+#include "lockstep/train/sharded_program.hpp"
+
+namespace lockstep {
+
+HrmProgram::HrmProgram(World& world, const RunConfig& config, HrmTask& model, int threads)
+    : world_(world),
+      config_(config),
+      model_(model),
+      batch_(config.global_batch(world.size())),
+      per_step_(batch_ * config.batch.accumulate),
+      puzzle_rate_(model.options().puzzle_lr > 0 ? model.options().puzzle_lr / config.optim.lr : 1),
+      ranges_(trainable_ranges(model.params())),
+      optimizer_(make_optimizer(config.optim, model.params(), ranges_)),
+      step_(world.communicator(), model, config.step_options(threads)),
+      scratch_(model.params().device()) {
+  model_.begin_run(per_step_);
+}
+
+// If puzzles have several examples, epochs differ in their number of batches: positions are spread evenly over the
+// batches.
+GlobalBatch HrmProgram::batch_at(const TrainState& state, std::int64_t epoch, std::int64_t step,
+                                 std::int64_t position) {
+  const std::int64_t batches = model_.begin_epoch(epoch), length = epoch_length();
+  return {.seed = config_.run.seed,
+          .epoch = epoch,
+          .step = step,
+          .first = (position * batches + length - 1) / length * per_step_,
+          .count = per_step_,
+          .micro = batch_,
+          .loss_scale = loss_scale(config_, state, per_step_)};
+}
+
+std::int64_t HrmProgram::end_of(std::int64_t first) const {
+  return (first / per_step_ + 1) * epoch_length() / model_.sampler().batches();
+}
+
+StepResult HrmProgram::step(const TrainState& state, double lr, Ema* average, unsigned flags) {
+  const GlobalBatch global = batch_at(state, state.epoch, state.step, state.position);
+  const std::int64_t end = end_of(global.first);
+  step_.start(global, flags);
+  GradientNorm norm(step_.gradient(), ranges_);
+  if (end < epoch_length())
+    step_.prepare(batch_at(state, state.epoch, state.step + 1, end));
+  else if (state.epoch + 1 < config_.train.epochs)
+    step_.prepare(batch_at(state, state.epoch + 1, state.step + 1, 0));
+  const StepSums sums = step_.finish();
+  Stopwatch watch;
+  settled_ = false;
+  StepResult result = {.advance = end - state.position,
+                       .samples = per_step_,
+                       .loss = sums.loss,
+                       .weight = sums.weight,
+                       .flags = sums.flags,
+                       .compute = step_.seconds().compute,
+                       .reduce = step_.seconds().reduce};
+  const double weight = global.loss_scale * sums.weight;
+  result.norm = norm.value() / weight;
+  if (!overflowed(world_, config_, model_.params(), step_.gradient(), state, result)) {
+    optimizer_->step(step_.gradient(), lr, clip_scale(result.norm, config_.optim.clip_norm) / weight, average);
+    update_puzzle_table(lr * puzzle_rate_, average);
+    const std::span<ops::HaltingScore> scores = model_.slots().scores;
+    gather(std::as_writable_bytes(scores), "scores");
+    for (const ops::HaltingScore& score : scores) interval_ += score;
+    interval_sequences_ += static_cast<double>(per_step_);
+  }
+  result.update = watch.seconds();
+  return result;
+}
+
+void HrmProgram::update_puzzle_table(double lr, Ema* average) {
+  const Param* table = model_.network().puzzle_table();
+  if (table == nullptr) return;
+  HrmSlots& slots = model_.slots();
+  gather(std::as_writable_bytes(slots.used), "puzzle identifiers");
+  gather(slots.puzzle_gradient, "puzzle gradients");
+  const std::span<const std::int32_t> ids = slots.used;
+  scratch_.reset();
+  sign_sgd_rows(scratch_, table->value, ids, slots.puzzle_gradient, lr, model_.options().puzzle_weight_decay);
+  if (average == nullptr) return;
+  // The table is not averaged: its shadow is a copy.
+  const std::vector<NamedTensor> shadows = average->state();
+  const Tensor shadow = shadows[static_cast<std::size_t>(table->index)].value;
+  const Stream stream(shadow.device());
+  for (const std::int32_t id : std::set(ids.begin(), ids.end()))
+    copy(stream, shadow.slice(id, 1), table->value.slice(id, 1));
+}
+
+void HrmProgram::gather(const Tensor& rows, const char* what) {
+  if (world_.communicator().size() == 1) return;
+  const HostView host(rows, HostView::Access::write);
+  gather({static_cast<std::byte*>(host->raw()), host->size_bytes()}, what);
+}
+
+void HrmProgram::gather(std::span<std::byte> rows, const char* what) {
+  Communicator& comm = world_.communicator();
+  if (comm.size() == 1) return;
+  const std::size_t row_bytes = rows.size() / static_cast<std::size_t>(per_step_);
+  const GlobalBatch slots = {.first = 0, .count = per_step_, .micro = batch_};
+  for (std::int64_t micro = 0; micro < config_.batch.accumulate; ++micro) {
+    std::vector<std::int64_t> sizes;
+    for (int rank = 0; rank < comm.size(); ++rank)
+      sizes.push_back(step_.rank_part(slots, micro, rank).count * static_cast<std::int64_t>(row_bytes));
+    const Shard mine = step_.rank_part(slots, micro, comm.rank());
+    const auto part = [&](std::int64_t first, std::int64_t count) {
+      return rows.subspan(static_cast<std::size_t>(first) * row_bytes, static_cast<std::size_t>(count) * row_bytes);
+    };
+    const std::span<std::byte> own = part(mine.first, mine.count);
+    own_rows_.assign(own.begin(), own.end());
+    comm.all_gather_known(own_rows_, sizes, part(micro * batch_, batch_), what);
+  }
+}
+
+void HrmProgram::settle() {
+  if (settled_) return;
+  for (const NamedTensor& t : vectors()) gather(t.value, "carried states");
+  settled_ = true;
+}
+
+std::vector<NamedTensor> HrmProgram::vectors() {
+  HrmSlots& s = model_.slots();
+  return {{"carry/z_H", s.z_h},
+          {"carry/z_L", s.z_l},
+          {"carry/steps", s.steps},
+          {"carry/halted", s.halted},
+          {"carry/inputs", s.inputs},
+          {"carry/labels", s.labels},
+          {"carry/puzzle_identifiers", s.identifiers}};
+}
+
+void HrmProgram::resumed() {
+  world_.together("reading the carried states", [&] { model_.check_slots(); });
+}
+
+std::vector<Metric> HrmProgram::interval_metrics() {
+  const ops::HaltingScore sum = std::exchange(interval_, {});
+  return score_metrics(sum, std::exchange(interval_sequences_, 0), "");
+}
+
+std::vector<std::pair<std::string, std::string>> HrmProgram::facts() {
+  const std::int64_t accumulate = config_.batch.accumulate;
+  const std::string micro = accumulate > 1 ? join(" in ", accumulate, " micro-batches of ", batch_) : "";
+  const HrmArch& a = model_.network().arch();
+  return {{"batch", join(per_step_, " slots over all ranks", micro, ", ",
+                         static_cast<double>(per_step_) / world_.size(), " per rank; every group ",
+                         model_.options().visits, " times per epoch; an incomplete last batch is dropped")},
+          {"recurrence", join(a.h_cycles, " x ", a.l_cycles, " cycles, at most ", model_.options().loss.halt_max_steps,
+                              " segments")}};
+}
+
+std::unique_ptr<TrainingProgram> HrmTask::make_program(World& world, const RunConfig& config, int threads) {
+  return std::make_unique<HrmProgram>(world, config, *this, threads);
+}
+
+std::vector<Metric> HrmTask::collective_metrics(Communicator& comm) const {
+  Gathered all;
+  comm.all_gather(std::as_bytes(std::span(ballots_)), all, "votes");
+  std::vector<ArcBallot> ballots(all.bytes.size() / sizeof(ArcBallot));
+  if (!ballots.empty()) std::memcpy(ballots.data(), all.bytes.data(), all.bytes.size());
+  std::vector<Metric> rates;
+  for (const auto& [attempts, rate] : arc_pass_rates(std::move(ballots)))
+    rates.push_back({join("pass@", attempts), rate, true});
+  return rates;
+}
+
+std::vector<std::string> HrmTask::collective_metric_names() const {
+  std::vector<std::string> names;
+  if (data_.arc_names.empty()) return names;
+  for (const auto& [attempts, rate] : arc_pass_rates({ArcBallot{}})) names.push_back(join("pass@", attempts));
+  return names;
+}
+
+}  // namespace lockstep

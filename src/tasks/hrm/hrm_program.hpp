@@ -1,0 +1,63 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "lockstep/tasks/hrm/hrm_task.hpp"
+#include "lockstep/train/sharded_step.hpp"
+#include "lockstep/train/training_program.hpp"
+
+namespace lockstep {
+
+/// Trains full batches of slots whose state persists between steps. One optimizer updates the gradient parameters; sign
+/// descent updates the puzzle embeddings that a step used.
+///
+/// A rank always owns the same slots. After each step the ranks gather the slots' identifiers, embedding gradients and
+/// scores, so that every rank makes the same update of the table, in slot order. The states are gathered only for
+/// checkpoints. While a GPU runs a step, the host prepares the next one.
+class HrmProgram final : public TrainingProgram {
+ public:
+  /// errors  usage: a batch that the data do not fill
+  HrmProgram(World& world, const RunConfig& config, HrmTask& model, int threads);
+
+  std::int64_t epoch_length() const override { return steps_per_epoch() * per_step_; }
+  std::int64_t steps_per_epoch() const override { return model_.sampler().nominal_batches(); }
+  StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override;
+  void settle() override;
+  std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
+  std::vector<NamedTensor> vectors() override;
+  void resumed() override;
+  std::vector<Metric> interval_metrics() override;
+  std::string backend() const override { return step_.backend(); }
+  bool sends_buckets() const override { return !config_.run.reproducible; }
+  std::vector<std::pair<std::string, std::string>> facts() override;
+
+  /// Gradient of the sum of the last step's losses.
+  const Tensor& gradient() const { return step_.gradient(); }
+  /// Gathers the rows of all slots (the outermost axis) on all ranks, each from its owner. Collective.
+  void gather(const Tensor& rows, const char* what);
+
+ private:
+  /// The batch of the step that begins at `position` of an epoch. Begins that epoch.
+  GlobalBatch batch_at(const TrainState& state, std::int64_t epoch, std::int64_t step, std::int64_t position);
+  /// The position at which the step ends whose batch begins at sample `first` of the epoch.
+  std::int64_t end_of(std::int64_t first) const;
+  void gather(std::span<std::byte> rows, const char* what);
+  void update_puzzle_table(double lr, Ema* average);
+
+  World& world_;
+  const RunConfig& config_;
+  HrmTask& model_;
+  const std::int64_t batch_;     ///< slots of a micro-batch, over all ranks
+  const std::int64_t per_step_;  ///< slots of a step
+  const double puzzle_rate_;     ///< learning rate of the puzzle embeddings relative to optim.lr
+  std::vector<FlatRange> ranges_;
+  std::unique_ptr<Optimizer> optimizer_;
+  ShardedStep step_;
+  Arena scratch_;  ///< for the update of the puzzle table
+  bool settled_ = true;
+  ops::HaltingScore interval_;
+  double interval_sequences_ = 0;
+  std::vector<std::byte> own_rows_;
+};
+
+}  // namespace lockstep

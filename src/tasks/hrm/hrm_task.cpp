@@ -1,0 +1,385 @@
+#include "lockstep/tasks/hrm/hrm_task.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/philox.hpp"
+#include "lockstep/io/h5.hpp"
+#include "lockstep/nn/transfer.hpp"
+#include "lockstep/ops/cast.hpp"
+#include "lockstep/ops/elementwise.hpp"
+
+namespace lockstep {
+namespace {
+
+HrmArch arch_for(HrmArch arch, const PuzzleData& data) {
+  arch.seq_len = data.seq_len;
+  arch.vocab = data.vocab_size;
+  arch.identifiers = data.identifiers;
+  return arch;
+}
+
+/// Upper ends of the bins of ratings.
+constexpr std::int64_t kRatings[] = {0, 4, 9, 19, 49, 99};
+constexpr std::int64_t kBins = std::size(kRatings) + 1;
+std::int64_t bin_of(std::int32_t rating) {
+  return std::lower_bound(std::begin(kRatings), std::end(kRatings), rating) - std::begin(kRatings);
+}
+std::string bin_name(std::int64_t bin) {
+  const std::int64_t from = bin == 0 ? 0 : kRatings[bin - 1] + 1;
+  if (bin + 1 == kBins) return std::to_string(from) + "-";
+  return from == kRatings[bin] ? std::to_string(from) : join(from, "-", kRatings[bin]);
+}
+
+/// The sums of an evaluation; from kTables on rows, accuracy and exact answers per source, then per rating bin.
+enum Sum { kRows, kAccuracy, kExact, kQHaltAccuracy, kSteps, kLmLoss, kQHaltLoss, kTables };
+
+template <class T>
+std::span<T> take(Arena& arena, std::int64_t count) {
+  return {static_cast<T*>(arena.allocate(static_cast<std::size_t>(count) * sizeof(T))),
+          static_cast<std::size_t>(count)};
+}
+
+/// Copies host values to where operations can read them; they live as long as the tape's memory.
+Tensor kept(Tape& t, std::span<const std::int32_t> values, Shape shape) {
+  return Tensor::of(t.keep(values).data(), shape);
+}
+
+/// x in a dtype: x itself, or a copy that lives as long as the tape's memory.
+Tensor in_dtype(Tape& t, const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  const Tensor y = t.keep(x.shape(), dtype);
+  ops::cast(t.stream(), y, x);
+  return y;
+}
+
+/// Copies the states after a call to z_h and z_l, for the next call.
+void keep_states(Tape& t, const Tensor& z_h, const Tensor& z_l, const Hrm::Output& out) {
+  ops::cast(t.stream(), z_h, out.z_h.value());
+  ops::cast(t.stream(), z_l, out.z_l.value());
+}
+
+double at(const Tensor& t, std::int64_t i) {
+  return visit_float(t.dtype(), [&]<class T>() { return static_cast<double>(t.data<T>()[i]); });
+}
+
+}  // namespace
+
+std::vector<Metric> score_metrics(const ops::HaltingScore& sum, double sequences, const std::string& prefix) {
+  const double n = std::max(sum.count, 1.0);
+  return {{prefix + "exact_accuracy", sum.exact / n, true},
+          {prefix + "accuracy", sum.accuracy / n, true},
+          {prefix + "q_halt_accuracy", sum.q_halt_accuracy / n, true},
+          {prefix + "steps", sum.steps / n},
+          {prefix + "lm_loss", sum.lm_loss / sequences},
+          {prefix + "q_halt_loss", sum.q_halt_loss / sequences},
+          {prefix + "q_continue_loss", sum.q_continue_loss / sequences}};
+}
+
+HrmTask::HrmTask(Options options, PuzzleData data)
+    : options_(std::move(options)),
+      data_(std::move(data)),
+      network_(arch_for(options_.arch, data_), options_.dtype, options_.seed) {
+  for (const PuzzlePart& part : data_.test) test_examples_ += part.examples();
+  if (options_.eval_segments == 0) options_.eval_segments = options_.loss.halt_max_steps;
+}
+
+std::int64_t HrmTask::size(Split split) const {
+  if (split == Split::test) return test_examples_;
+  if (split == Split::validation)
+    return options_.eval_examples > 0 ? std::min(options_.eval_examples, test_examples_) : test_examples_;
+  std::int64_t visits = 0;
+  for (const PuzzlePart& part : data_.train) visits += options_.visits * part.groups();
+  return visits;
+}
+
+std::int64_t HrmTask::least_shard() const {
+  // Products with fewer than 512 rows do not amortise the packing of their weights.
+  return std::max<std::int64_t>(1, 512 / network_.arch().length());
+}
+
+double HrmTask::flops_per_sample() const {
+  const HrmArch& a = network_.arch();
+  const double l = a.level_flops(a.l_layers), h = a.level_flops(a.one_network ? a.l_layers : a.h_layers);
+  const auto n = static_cast<double>(a.h_cycles), m = static_cast<double>(a.l_cycles);
+  const double calls = n * (m * l + h), inner = options_.loss.q_continue && options_.loss.halt_max_steps > 1 ? 2 : 1;
+  return inner * calls + 2 * ((a.last_cycle_gradient ? m : 1) * l + h);
+}
+
+void HrmTask::begin_run(std::int64_t slots) {
+  const HrmArch& a = network_.arch();
+  sampler_.emplace(data_, options_.seed, options_.visits, slots);
+  const Shape state{slots, a.length(), a.hidden}, cells{slots, a.seq_len};
+  const Device device = params().device();
+  const auto n = static_cast<std::size_t>(slots);
+  Buffer report = Buffer::pinned(n * (sizeof(ops::HaltingScore) + sizeof(std::int32_t)));
+  auto* scores = reinterpret_cast<ops::HaltingScore*>(report.data());
+  auto* used = reinterpret_cast<std::int32_t*>(scores + n);
+  slots_.emplace(HrmSlots{.z_h = {options_.dtype, state, device},
+                          .z_l = {options_.dtype, state, device},
+                          .steps = {DType::i32, {slots}, device},
+                          .halted = {DType::i32, {slots}, device},
+                          .inputs = {DType::i32, cells, device},
+                          .labels = {DType::i32, cells, device},
+                          .identifiers = {DType::i32, {slots}, device},
+                          .puzzle_gradient = {options_.dtype, {slots, a.puzzle_width()}, device},
+                          .report = std::move(report),
+                          .scores = {scores, n},
+                          .used = {used, n}});
+  const HostView halted(slots_->halted, HostView::Access::write);
+  for (std::int32_t& one : halted->span<std::int32_t>()) one = 1;
+}
+
+void HrmTask::check_slots() const {
+  const auto within = [](const char* what, const Tensor& values, std::int32_t least, std::int64_t end) {
+    const HostView host(values);
+    for (std::int64_t i = 0; i < host->size(); ++i) {
+      const std::int32_t value = host->data<std::int32_t>()[i];
+      require_data(value >= least && value < end, "carried ", what, " of slot ", i / values.columns(), ": ", value,
+                   " is out of range; the checkpoint does not fit the data");
+    }
+  };
+  constexpr std::int32_t kAnyIgnored = std::numeric_limits<std::int32_t>::min();
+  within("inputs", slots_->inputs, 0, data_.vocab_size);
+  within("labels", slots_->labels, kAnyIgnored, data_.vocab_size);
+  within("puzzle_identifiers", slots_->identifiers->reshaped({slots_->identifiers->size(), 1}), 0, data_.identifiers);
+}
+
+std::int64_t HrmTask::begin_epoch(std::int64_t epoch) {
+  sampler_->begin(epoch);
+  return sampler_->batches();
+}
+
+void HrmTask::read_batch(Arena& scratch, const Shard& shard, std::int64_t first, const ops::SequenceData& rows) const {
+  const std::int64_t count = rows.identifiers.size();
+  const auto examples = take<PuzzleExample>(scratch, count);
+  sampler_->rows(shard.first / slots_->steps->size(), first, examples);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const PuzzleExample& example = examples[static_cast<std::size_t>(i)];
+    data_.read(example, rows.inputs.slice(i, 1).span<std::int32_t>(), rows.labels.slice(i, 1).span<std::int32_t>());
+    rows.identifiers.data<std::int32_t>()[i] = example.identifier;
+  }
+}
+
+std::int64_t HrmTask::least_steps(const Shard& shard, std::int64_t slot) const {
+  const Philox draw(shard.seed, static_cast<std::uint64_t>(shard.step), "hrm.explore",
+                    static_cast<std::uint64_t>(slot));
+  if (draw.uniform(0) >= options_.loss.explore) return 0;
+  return 2 + static_cast<std::int64_t>(draw.below(static_cast<std::uint64_t>(options_.loss.halt_max_steps - 1), 1));
+}
+
+ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
+  const HrmArch& a = network_.arch();
+  const HrmLoss& rule = options_.loss;
+  const HrmSlots& s = *slots_;
+  const std::int64_t slots = s.steps->size(), first = shard.first % slots, count = shard.count;
+  const auto own = [&](const Tensor& rows) { return rows.slice(first, count); };
+  const auto own_report = [&](auto rows) {
+    return rows.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  };
+  const Tensor steps = own(s.steps), halted = own(s.halted);
+  const ops::SequenceData data = {own(s.inputs), own(s.labels), own(s.identifiers)};
+  // Between steps the states are in real_dtype(), which represents the tape's dtype exactly.
+  const Tensor carried_h = own(s.z_h), carried_l = own(s.z_l);
+  const Tensor z_h = in_dtype(t, carried_h, t.dtype()), z_l = in_dtype(t, carried_l, t.dtype());
+
+  // Halted slots start their row of the batch. Only the device knows which slots have halted, so the host reads all
+  // rows.
+  const auto ints = [&](Shape shape) { return allocate(t.host_arena(), DType::i32, shape); };
+  const ops::SequenceData batch = {ints({count, a.seq_len}), ints({count, a.seq_len}), ints({count})};
+  const Tensor least = ints({count});
+  read_batch(t.host_arena(), shard, first, batch);
+  for (std::int64_t i = 0; i < count; ++i)
+    least.data<std::int32_t>()[i] =
+        rule.halt_max_steps > 1 ? static_cast<std::int32_t>(least_steps(shard, first + i)) : 0;
+  network_.reset(t, z_h, z_l, halted);
+  ops::begin_sequences(t.stream(), data, steps, halted, batch);
+  const std::span<std::int32_t> used = own_report(s.used);
+  copy_bytes(t.stream(), used.data(), data.identifiers.raw(), used.size_bytes());
+
+  const Var x = network_.embed(t, data.inputs, {data.identifiers, own(s.puzzle_gradient)});
+  const Hrm::Output out = network_.inner(t, z_h, z_l, x);
+  keep_states(t, carried_h, carried_l, out);
+  Tensor next_q;
+  if (rule.q_continue && rule.halt_max_steps > 1) {
+    const Tensor next_h = t.keep(z_h.shape()), next_l = t.keep(z_l.shape());
+    keep_states(t, next_h, next_l, out);
+    next_q = network_.next_q(t, next_h, next_l, x);
+  }
+
+  const Tensor dlogits = t.keep(out.logits.shape(), t.real_dtype()), dq = t.keep(out.q.shape(), t.real_dtype());
+  const auto scores = take<ops::SequenceScore>(t.arena(), count);
+  ops::sequence_loss(t.stream(), dlogits, scores, out.logits.value(), data.labels, rule.tokens);
+  Var loss = t.output({}, t.wants_grad({out.logits, out.q}), t.real_dtype());
+  const Shape pairs{count, 2};
+  ops::halting_loss(t.stream(), loss.value(), dq.reshaped(pairs), steps, halted, own_report(s.scores),
+                    {.q = out.q.value().reshaped(pairs),
+                     .next_q = next_q,
+                     .scores = scores,
+                     .least = least.span<const std::int32_t>()},
+                    {.most_steps = rule.halt_max_steps, .q_continue = rule.q_continue});
+  t.record("hrm_loss", loss, {}, [=, &t, logits = out.logits, halting = out.q] {
+    ops::scale_by(t.stream(), t.grad_of(logits), dlogits, loss.grad(), 1);
+    ops::scale_by(t.stream(), t.grad_of(halting), dq, loss.grad(), 1);
+  });
+  observe(t, shard, out, next_q);
+  return {loss, static_cast<double>(count)};
+}
+
+Hrm::Output HrmTask::run_segments(Tape& t, std::span<const std::int32_t> inputs,
+                                  std::span<const std::int32_t> identifiers, std::int64_t segments) const {
+  const HrmArch& a = network_.arch();
+  const auto count = static_cast<std::int64_t>(identifiers.size());
+  const Tensor z_h = t.keep({count, a.length(), a.hidden}), z_l = t.keep(z_h.shape());
+  network_.reset(t, z_h, z_l);
+  const Var x = network_.embed(t, kept(t, inputs, {count, a.seq_len}), {kept(t, identifiers, {count}), {}});
+  for (std::int64_t segment = 1; segment < segments; ++segment) {
+    const ArenaScope scope(t.arena());
+    const Hrm::Output out = network_.inner(t, z_h, z_l, x, Hrm::Ask::states);
+    keep_states(t, z_h, z_l, out);
+  }
+  return network_.inner(t, z_h, z_l, x);
+}
+
+void HrmTask::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<const std::int32_t> identifiers,
+                    std::int64_t segments, const SegmentObserver& see) const {
+  const HrmArch& a = network_.arch();
+  const auto count = static_cast<std::int64_t>(identifiers.size());
+  const Tensor z_h = t.keep({count, a.length(), a.hidden}), z_l = t.keep(z_h.shape());
+  network_.reset(t, z_h, z_l);
+  const Var x = network_.embed(t, kept(t, inputs, {count, a.seq_len}), {kept(t, identifiers, {count}), {}});
+  const auto tokens = take<std::int32_t>(t.host_arena(), count * a.seq_len);
+  const auto q_halt = take<double>(t.host_arena(), count);
+  for (std::int64_t segment = 1; segment <= segments; ++segment) {
+    const ArenaScope scope(t.arena());
+    const Hrm::Output out = network_.inner(t, z_h, z_l, x);
+    const Tensor seen = to_host(t, out.logits.value()), q = to_host(t, out.q.value());
+    most_likely(seen, tokens);
+    for (std::int64_t i = 0; i < count; ++i) q_halt[static_cast<std::size_t>(i)] = at(q, 2 * i);
+    see(segment, tokens, q_halt);
+    keep_states(t, z_h, z_l, out);
+  }
+}
+
+void HrmTask::most_likely(const Tensor& logits, std::span<std::int32_t> tokens) const {
+  const std::int64_t vocab = network_.arch().vocab;
+  visit_float(logits.dtype(), [&]<class T>() {
+    const T* at = logits.data<T>();
+    for (std::size_t i = 0; i < tokens.size(); ++i, at += vocab)
+      tokens[i] = static_cast<std::int32_t>(std::max_element(at, at + vocab) - at);
+  });
+}
+
+std::int64_t HrmTask::evaluation_block() const { return std::max<std::int64_t>(1, 1024 / network_.arch().length()); }
+
+PuzzleExample HrmTask::test_example(std::int64_t index) const {
+  for (const PuzzlePart& part : data_.test) {
+    if (index < part.examples()) {
+      const std::int64_t puzzle = part.puzzle_of(index);
+      return {.part = &part,
+              .row = index,
+              .group = part.group_of(puzzle),
+              .variant = 0,
+              .identifier = part.puzzle_identifiers.data<std::int32_t>()[puzzle]};
+    }
+    index -= part.examples();
+  }
+  throw Error(Fault::internal, join("test example ", index, ": there are only ", test_examples_));
+}
+
+std::int64_t HrmTask::sum_count() const {
+  return kTables + 3 * (static_cast<std::int64_t>(data_.source_names.size()) + kBins);
+}
+
+void HrmTask::evaluate(Tape& t, Split, std::int64_t first, std::int64_t count, double* sums) const {
+  const std::int64_t cells = data_.seq_len;
+  const auto inputs = take<std::int32_t>(t.host_arena(), count * cells),
+             labels = take<std::int32_t>(t.host_arena(), count * cells),
+             ids = take<std::int32_t>(t.host_arena(), count);
+  const auto examples = take<PuzzleExample>(t.host_arena(), count);
+  const auto width = static_cast<std::size_t>(cells);
+  for (std::size_t i = 0; i < examples.size(); ++i) {
+    examples[i] = test_example(first + static_cast<std::int64_t>(i));
+    data_.read(examples[i], inputs.subspan(i * width, width), labels.subspan(i * width, width));
+    ids[i] = examples[i].identifier;
+  }
+  const Hrm::Output out = run_segments(t, inputs, ids, options_.eval_segments);
+  const auto scores = take<ops::SequenceScore>(t.host_arena(), count);
+  ops::sequence_loss(t.stream(), {}, scores, out.logits.value(), Tensor::of(labels.data(), {count, cells}),
+                     options_.loss.tokens);
+  const Tensor q = to_host(t, out.q.value());
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    const ops::SequenceScore& score = scores[i];
+    const double q_halt = at(q, 2 * static_cast<std::int64_t>(i));
+    sums[kQHaltLoss] += ops::binary_cross_entropy(q_halt, score.exact() ? 1 : 0).loss;
+    sums[kLmLoss] += score.loss;
+    if (score.labelled == 0) continue;
+    const double right = static_cast<double>(score.correct) / static_cast<double>(score.labelled);
+    sums[kRows] += 1;
+    sums[kAccuracy] += right;
+    sums[kExact] += score.exact();
+    sums[kQHaltAccuracy] += (q_halt >= 0) == score.exact();
+    sums[kSteps] += static_cast<double>(options_.eval_segments);
+    const auto tally = [&](std::int64_t row) {
+      double* table = sums + kTables + 3 * row;
+      table[0] += 1;
+      table[1] += right;
+      table[2] += score.exact();
+    };
+    const PuzzleExample& e = examples[i];
+    if (e.part->source) tally(e.part->source.data<std::int32_t>()[e.group]);
+    if (e.part->rating)
+      tally(static_cast<std::int64_t>(data_.source_names.size()) +
+            bin_of(e.part->rating.data<std::int32_t>()[e.group]));
+  }
+  if (data_.arc_names.empty()) return;
+  const auto answers = take<std::int32_t>(t.host_arena(), count * cells);
+  most_likely(to_host(t, out.logits.value()), answers);
+  for (std::size_t i = 0; i < examples.size(); ++i) {
+    const auto row = [&](std::span<const std::int32_t> all) { return all.subspan(i * width, width); };
+    const ArcBallot ballot = arc_ballot(data_.arc_names[static_cast<std::size_t>(ids[i])], row(inputs), row(labels),
+                                        row(answers), at(q, 2 * static_cast<std::int64_t>(i)));
+#pragma omp critical(hrm_ballots)
+    ballots_.push_back(ballot);
+  }
+}
+
+std::vector<Metric> HrmTask::metrics(Split, const std::vector<double>& sums) const {
+  const double n = std::max(sums[kRows], 1.0);
+  std::vector<Metric> out = {{"exact_accuracy", sums[kExact] / n, true},
+                             {"loss", (sums[kLmLoss] + 0.5 * sums[kQHaltLoss]) / n},
+                             {"accuracy", sums[kAccuracy] / n, true},
+                             {"q_halt_accuracy", sums[kQHaltAccuracy] / n, true},
+                             {"lm_loss", sums[kLmLoss] / n},
+                             {"q_halt_loss", sums[kQHaltLoss] / n},
+                             {"steps", sums[kSteps] / n}};
+  const auto table = [&](std::int64_t row, const std::string& name) {
+    const double* sum = sums.data() + kTables + 3 * row;
+    if (sum[0] == 0) return;
+    out.push_back({"exact." + name, sum[2] / sum[0], true});
+    out.push_back({"accuracy." + name, sum[1] / sum[0], true});
+    out.push_back({"puzzles." + name, sum[0], true});
+  };
+  const auto sources = static_cast<std::int64_t>(data_.source_names.size());
+  for (std::int64_t i = 0; i < sources; ++i) table(i, data_.source_names[static_cast<std::size_t>(i)]);
+  for (std::int64_t bin = 0; bin < kBins; ++bin) table(sources + bin, "rating." + bin_name(bin));
+  return out;
+}
+
+void HrmTask::save(H5File& file) const {
+  const HrmArch& a = network_.arch();
+  file.set_attribute("/", "task", data_.task);
+  for (const auto& [name, value] : {std::pair{"seq_len", a.seq_len},
+                                    {"vocab_size", a.vocab},
+                                    {"num_puzzle_identifiers", a.identifiers},
+                                    {"hidden_size", a.hidden},
+                                    {"num_heads", a.heads},
+                                    {"inter_size", a.inter()},
+                                    {"halt_max_steps", options_.loss.halt_max_steps}})
+    file.set_attribute("/", name, static_cast<std::int64_t>(value));
+}
+
+}  // namespace lockstep

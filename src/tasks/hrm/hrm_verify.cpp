@@ -1,0 +1,392 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "lockstep/tasks/hrm/hrm_task.hpp"
+#include "lockstep/ops/cast.hpp"
+#include "lockstep/optim/optimizer.hpp"
+#include "lockstep/optim/schedule.hpp"
+#include "tasks/hrm/hrm_program.hpp"
+#include "tasks/hrm/hrm_verify_parts.hpp"
+
+namespace lockstep {
+namespace {
+
+// Tolerances in single precision, of an array's largest value. In brackets what PyTorch's single precision differs from
+// its double.
+constexpr double kValue = 2e-5;     // [logits 6e-6]
+constexpr double kSegments = 1e-4;  // of an evaluation: each segment hands its rounding on to the next
+constexpr double kGradient = 2e-5;  // [4e-6]
+constexpr double kWeights = 2e-6;   // absolute [3e-7]
+constexpr double kDouble = 1e-10, kStoredSingle = 1e-6;  // in double; of arrays that the file holds in single
+
+/// Batches, draws and observed values of a reference file: the model's data come from there, slot by slot.
+class ReferenceModel final : public HrmTask {
+ public:
+  struct Step {
+    std::vector<std::int32_t> inputs, labels, identifiers, least;
+  };
+  ReferenceModel(Options options, PuzzleData data, std::vector<Step> steps)
+      : HrmTask(std::move(options), std::move(data)), steps_(std::move(steps)) {}
+  void move_to(Device device) override {
+    HrmTask::move_to(device);
+    const HrmArch& a = network().arch();
+    logits = OwnedTensor(options().dtype, {batch(), a.seq_len, a.vocab}, device);
+    q = OwnedTensor(options().dtype, {batch(), 2}, device);
+    next_q = OwnedTensor(options().dtype, {batch(), 2}, device);
+  }
+  std::int64_t steps() const { return static_cast<std::int64_t>(steps_.size()); }
+  std::int64_t batch() const { return static_cast<std::int64_t>(steps_.front().identifiers.size()); }
+  OwnedTensor logits, q, next_q;  ///< of the last step, rows by slot
+
+ protected:
+  void read_batch(Arena&, const Shard& shard, std::int64_t first, const ops::SequenceData& rows) const override {
+    const Step& s = step_of(shard);
+    const auto copy_to = [&](const Tensor& to, const std::vector<std::int32_t>& all) {
+      std::copy_n(all.begin() + first * (to.size() / to.shape()[0]), to.size(), to.data<std::int32_t>());
+    };
+    copy_to(rows.inputs, s.inputs), copy_to(rows.labels, s.labels), copy_to(rows.identifiers, s.identifiers);
+  }
+  std::int64_t least_steps(const Shard& shard, std::int64_t slot) const override {
+    return step_of(shard).least[static_cast<std::size_t>(slot)];
+  }
+  void observe(Tape& t, const Shard& shard, const Hrm::Output& out, const Tensor& next) const override {
+    const auto keep = [&](const Tensor& all, const Tensor& part) {
+      const Tensor to = all.slice(shard.first % batch(), shard.count);
+      ops::cast(t.stream(), {to}, part.reshaped(to.shape()));
+    };
+    keep(logits, out.logits.value()), keep(q, out.q.value());
+    if (next) keep(next_q, next);
+  }
+
+ private:
+  const Step& step_of(const Shard& shard) const { return steps_[static_cast<std::size_t>(shard.step)]; }
+  std::vector<Step> steps_;
+};
+
+std::vector<std::int32_t> labels_of(const H5File& file, const std::string& dataset) {
+  std::vector<std::int32_t> labels = integers(file, dataset);
+  for (std::int32_t& label : labels) label = std::max(label, -1);
+  return labels;
+}
+
+std::vector<ReferenceModel::Step> read_steps(const H5File& file) {
+  const double explore = file.real_attribute("/", "explore");
+  std::vector<ReferenceModel::Step> steps;
+  for (std::int64_t t = 0; t < file.int_attribute("/", "steps"); ++t) {
+    const std::string group = "/steps/" + std::to_string(t) + "/";
+    ReferenceModel::Step step{.inputs = integers(file, group + "batch/inputs"),
+                              .labels = labels_of(file, group + "batch/labels"),
+                              .identifiers = integers(file, group + "batch/puzzle_identifiers"),
+                              .least = integers(file, group + "draws/explore_n")};
+    const std::vector<double> u = file.read<double>(group + "draws/explore_u");
+    for (std::size_t i = 0; i < u.size(); ++i)
+      if (!(u[i] < explore)) step.least[i] = 0;
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+/// Puzzles 0..n-1 with one example each.
+PuzzlePart plain_part(Placement& placement, const std::string& name, const std::vector<std::uint8_t>& inputs,
+                      const std::vector<std::uint8_t>& labels, const std::vector<std::int32_t>& identifiers,
+                      std::int64_t cells) {
+  const auto n = static_cast<std::int64_t>(identifiers.size());
+  std::vector<std::int64_t> index(identifiers.size() + 1);
+  for (std::size_t i = 0; i < index.size(); ++i) index[i] = static_cast<std::int64_t>(i);
+  PuzzlePart part;
+  part.name = name;
+  part.inputs = place(placement, inputs, {n, cells});
+  part.labels = place(placement, labels, {n, cells});
+  part.puzzle_indices = part.group_indices = place(placement, index, {n + 1});
+  part.puzzle_identifiers = place(placement, identifiers, {n});
+  return part;
+}
+
+PuzzleData reference_data(const H5File& file, Placement& placement, const std::vector<ReferenceModel::Step>& steps) {
+  PuzzleData data;
+  data.path = file.path();
+  data.seq_len = file.int_attribute("/", "seq_len");
+  data.vocab_size = file.int_attribute("/", "vocab");
+  data.identifiers = file.int_attribute("/", "num_ids");
+  const std::size_t rows = steps.size() * steps.front().identifiers.size(),
+                    cells = rows * static_cast<std::size_t>(data.seq_len);
+  data.train.push_back(plain_part(placement, "steps", std::vector<std::uint8_t>(cells),
+                                  std::vector<std::uint8_t>(cells), std::vector<std::int32_t>(rows), data.seq_len));
+  for (const std::string& name : file.list("/eval")) {
+    const std::string group = "/eval/" + name + "/data/";
+    if (name == "batches") continue;
+    data.test.push_back(plain_part(placement, name, file.read<std::uint8_t>(group + "inputs"),
+                                   file.read<std::uint8_t>(group + "labels"),
+                                   file.read<std::int32_t>(group + "puzzle_identifiers"), data.seq_len));
+  }
+  return data;
+}
+
+HrmTask::Options reference_options(const H5File& file, DType dtype) {
+  const auto number = [&](const char* name) { return file.int_attribute("/", name); };
+  HrmTask::Options o;
+  o.arch = {.hidden = number("hidden"),
+            .heads = number("heads"),
+            .expansion = file.real_attribute("/", "expansion"),
+            .h_layers = number("h_layers"),
+            .l_layers = number("l_layers"),
+            .h_cycles = number("h_cycles"),
+            .l_cycles = number("l_cycles"),
+            .puzzle_ndim = number("puzzle_ndim"),
+            .positions = file.text_attribute("/", "pos"),
+            .rms_eps = file.real_attribute("/", "rms_norm_eps"),
+            .rope_theta = file.real_attribute("/", "rope_theta")};
+  const std::string loss = file.text_attribute("/", "loss");
+  o.loss = {.tokens = ops::parse_token_loss(loss.substr(0, loss.find('_'))),
+            .halt_max_steps = number("halt_max_steps")};
+  o.puzzle_lr = file.real_attribute("/", "puzzle_lr");
+  o.puzzle_weight_decay = file.real_attribute("/", "puzzle_wd");
+  o.dtype = dtype;
+  return o;
+}
+
+void load_weights(const H5File& file, ParamStore& params) {
+  for (Param& p : params.all()) {
+    const std::vector<std::int64_t> shape = file.info("/weights/" + p.name).shape;
+    require_data(Shape(shape) == p.shape, "verifying '", file.path().string(), "': weight ", p.name, " is ",
+                 Shape(shape), ", expected ", p.shape);
+    visit_float(params.dtype(), [&]<class T>() { file.read_into<T>("/weights/" + p.name, p.value.span<T>()); });
+  }
+}
+
+/// One training file: values on the way, steps with their updates, evaluation.
+class NetworkCheck {
+ public:
+  NetworkCheck(World& world, const H5File& file, const VerifyOptions& options, Verifier& v)
+      : world_(world),
+        file_(file),
+        options_(options),
+        v_(v),
+        dtype_(options.f64 ? DType::f64 : DType::f32),
+        model_(reference_options(file, dtype_), reference_data(file, placement_, read_steps(file)), read_steps(file)) {
+    load_weights(file, model_.params());
+    model_.move_to(options.device);
+    if (is_half(options.storage)) model_.params().store_as(options.storage);
+  }
+
+  void run() {
+    trace();
+    evaluation();
+    steps();
+  }
+
+ private:
+  /// In double the file's own precision is the limit.
+  double tolerance(const std::string& dataset, double single) const {
+    if (!options_.f64 || !file_.has("/" + dataset)) return single;
+    return file_.info("/" + dataset).type == H5Type::f32 ? kStoredSingle : kDouble;
+  }
+  void compare(const std::string& group, const std::string& name, std::span<const double> values, double single) {
+    v_.relative(group, name, values, tolerance(group + "/" + name, single));
+  }
+  void compare(const std::string& group, const std::string& name, const Tensor& values, double single) {
+    compare(group, name, doubles(values), single);
+  }
+
+  /// The first inner call of the first step, call by call.
+  void trace() {
+    const HrmArch& a = model_.network().arch();
+    const std::vector<std::int32_t> inputs = integers(file_, "/steps/0/batch/inputs"),
+                                    ids = integers(file_, "/steps/0/batch/puzzle_identifiers");
+    const auto batch = static_cast<std::int64_t>(ids.size());
+    Stream stream(options_.device);
+    Arena arena(options_.device);
+    Tape tape(stream, arena, model_.network().params().storage(), Tape::Mode::forward);
+    const Tensor z_h = tape.keep({batch, a.length(), a.hidden}), z_l = tape.keep(z_h.shape());
+    model_.network().reset(tape, z_h, z_l);
+    const auto kept = [&](const std::vector<std::int32_t>& values, Shape shape) {
+      return Tensor::of(tape.keep(std::span(values)).data(), shape);
+    };
+    const Var x = model_.network().embed(tape, kept(inputs, {batch, a.seq_len}), {kept(ids, {batch}), {}});
+    compare("trace", "input_embeddings", x.value(), kValue);
+    int calls = 0;
+    std::vector<std::string> seen;
+    const HrmObserver watch = [&](const std::string& name, const Tensor& value) {
+      if (name.find('.') == std::string::npos) {
+        const std::string number = std::to_string(calls++);
+        compare("trace", (number.size() < 2 ? "0" : "") + number + "_" + name, value, kValue);
+      } else if (std::find(seen.begin(), seen.end(), name) == seen.end()) {
+        seen.push_back(name);
+        compare("trace", "first_" + name, value, kValue);
+      }
+    };
+    model_.network().inner(tape, z_h, z_l, x, Hrm::Ask::all, &watch);
+  }
+
+  void evaluation() {
+    const std::int64_t segments = model_.options().eval_segments;
+    Stream stream(options_.device);
+    Arena arena(options_.device);
+    for (int b = 0; file_.has("/eval/batches/" + std::to_string(b)); ++b) {
+      const std::string group = "eval/batches/" + std::to_string(b);
+      const std::vector<std::int32_t> inputs = integers(file_, "/" + group + "/inputs"),
+                                      ids = integers(file_, "/" + group + "/puzzle_identifiers"),
+                                      labels = labels_of(file_, "/" + group + "/labels");
+      arena.reset();
+      Tape tape(stream, arena, model_.network().params().storage(), Tape::Mode::forward);
+      const Hrm::Output out = model_.run_segments(tape, inputs, ids, segments);
+      compare(group, "logits", out.logits.value(), kSegments);
+      const std::vector<double> q = doubles(out.q.value());
+      std::vector<double> halt;
+      for (std::size_t i = 0; i < q.size(); i += 2) halt.push_back(q[i]);
+      compare(group, "q_halt_logits", halt, kSegments);
+      const std::span scores(
+          static_cast<ops::SequenceScore*>(arena.host().allocate(ids.size() * sizeof(ops::SequenceScore))), ids.size());
+      const Shape cells{static_cast<std::int64_t>(ids.size()), model_.network().arch().seq_len};
+      ops::sequence_loss(stream, {}, scores, out.logits.value(), Tensor::of(tape.keep(std::span(labels)).data(), cells),
+                         model_.options().loss.tokens);
+      stream.synchronize();
+      double lm = 0, halting = 0;
+      for (std::size_t i = 0; i < scores.size(); ++i) {
+        lm += scores[i].loss;
+        halting += ops::binary_cross_entropy(halt[i], scores[i].exact() ? 1 : 0).loss;
+      }
+      attribute(group, "metric_lm_loss", lm, kSegments);
+      attribute(group, "metric_q_halt_loss", halting, kSegments);
+    }
+    std::int64_t first = 0;
+    for (const PuzzlePart& part : model_.data().test) {
+      arena.reset();
+      Tape tape(stream, arena, model_.network().params().storage(), Tape::Mode::forward);
+      std::vector<double> sums(static_cast<std::size_t>(model_.sum_count()), 0);
+      model_.evaluate(tape, Split::test, first, part.examples(), sums.data());
+      first += part.examples();
+      for (const Metric& m : model_.metrics(Split::test, sums))
+        if (m.name != "q_halt_loss" && file_.has_attribute("/eval/" + part.name, m.name))
+          attribute("eval/" + part.name, m.name, m.value, kSegments);
+    }
+  }
+
+  void attribute(const std::string& group, const std::string& name, double value, double single) {
+    if (file_.has_attribute("/" + group, name))
+      v_.value(group + "@" + name, value, file_.real_attribute("/" + group, name), options_.f64 ? kDouble : single);
+  }
+
+  void steps() {
+    RunConfig config;
+    config.batch = {.size = model_.batch(), .scope = "global", .accumulate = 1};
+    config.run.reproducible = options_.reproducible;
+    config.dist.shards = options_.shards;
+    config.dist.bucket_bytes = 1 << 16;
+    config.optim.name = "adam_atan2";
+    config.optim.beta1 = file_.real_attribute("/", "beta1");
+    config.optim.beta2 = file_.real_attribute("/", "beta2");
+    config.optim.weight_decay = file_.real_attribute("/", "wd");
+    config.optim.atan2_bias = file_.text_attribute("/", "adam_atan2_bias");
+    config.optim.lr = file_.real_attribute("/", "lr");
+    const LrSchedule schedule({.name = "cosine",
+                               .unit = "step",
+                               .warmup = file_.int_attribute("/", "warmup"),
+                               .total = file_.int_attribute("/", "total_steps"),
+                               .origin = 1,
+                               .min_ratio = file_.real_attribute("/", "min_ratio")},
+                              config.optim.lr);
+    HrmProgram program(world_, config, model_, options_.threads);
+    TrainState state;
+    for (std::int64_t t = 0; t < model_.steps(); ++t) {
+      const double lr = schedule.lr(t, 0);
+      const StepResult done = program.step(state, lr, nullptr, 0);
+      ++state.step, state.position += done.advance;
+      program.settle();
+      step(program, "steps/" + std::to_string(t), done, lr);
+      const std::string after = "after_steps/" + std::to_string(t + 1);
+      if (file_.has("/" + after)) v_.parameters(after, model_.params(), model_.params().values(), kWeights, true);
+    }
+  }
+
+  void step(HrmProgram& program, const std::string& group, const StepResult& done, double lr) {
+    const double batch = static_cast<double>(model_.batch());
+    const HrmSlots& slots = model_.slots();
+    for (const auto& [name, value] : {std::pair{"steps", &slots.steps}, {"halted", &slots.halted}})
+      v_.relative(group + "/carry", name, whole(*value), 0);
+    for (const auto& [name, value] :
+         {std::pair{"current_inputs", &slots.inputs}, {"current_puzzle_identifiers", &slots.identifiers}})
+      v_.relative(group + "/carry", name, whole(*value), 0);
+    compare(group + "/carry", "z_H", slots.z_h, kValue);
+    compare(group + "/carry", "z_L", slots.z_l, kValue);
+
+    const std::string outputs = group + "/outputs";
+    for (const auto& [rows, what] : {std::pair{&model_.logits, "logits"}, {&model_.q, "q"}, {&model_.next_q, "next q"}})
+      program.gather(*rows, what);
+    compare(outputs, "logits", model_.logits, kValue);
+    const std::vector<double> both = doubles(model_.q), both_next = doubles(model_.next_q),
+                              done_steps = whole(slots.steps);
+    std::vector<double> q[2], next[2], target;
+    for (std::size_t i = 0; i < done_steps.size(); ++i) {
+      for (std::size_t k = 0; k < 2; ++k) q[k].push_back(both[2 * i + k]), next[k].push_back(both_next[2 * i + k]);
+      const bool last = done_steps[i] >= static_cast<double>(model_.options().loss.halt_max_steps);
+      target.push_back(ops::logistic(last ? next[0].back() : std::max(next[0].back(), next[1].back())));
+    }
+    compare(outputs, "q_halt_logits", q[0], kValue);
+    compare(outputs, "q_continue_logits", q[1], kValue);
+    compare(outputs, "next_q_halt_logits", next[0], kValue);
+    compare(outputs, "next_q_continue_logits", next[1], kValue);
+    compare(outputs, "target_q_continue", target, kValue);
+    compare(outputs, "loss", std::array{done.loss}, kValue);
+    ops::HaltingScore sum;
+    for (const ops::HaltingScore& score : slots.scores) sum += score;
+    for (const auto& [name, value] : {std::pair{"count", sum.count},
+                                      {"accuracy", sum.accuracy},
+                                      {"exact_accuracy", sum.exact},
+                                      {"q_halt_accuracy", sum.q_halt_accuracy},
+                                      {"steps", sum.steps},
+                                      {"lm_loss", sum.lm_loss},
+                                      {"q_halt_loss", sum.q_halt_loss},
+                                      {"q_continue_loss", sum.q_continue_loss}})
+      attribute(outputs, std::string("metric_") + name, value, kValue);
+    for (const Metric& m : program.interval_metrics()) attribute(outputs, "reduced_train_" + m.name, m.value, kValue);
+    attribute(outputs, "lr", lr, 1e-12);
+    attribute(outputs, "lr_puzzle_emb", lr / file_.real_attribute("/", "lr") * model_.options().puzzle_lr, 1e-12);
+
+    const std::vector<double> all = doubles(program.gradient());
+    for (const Param& p : model_.params().all()) {
+      if (!p.trainable || !file_.has("/" + group + "/grads/" + p.name)) continue;
+      std::vector<double> gradient(all.begin() + p.offset, all.begin() + p.offset + p.shape.size());
+      for (double& g : gradient) g /= batch;
+      compare(group + "/grads", p.name, gradient, kGradient);
+    }
+    std::vector<double> rows = doubles(slots.puzzle_gradient);
+    for (double& g : rows) g /= batch;
+    compare(group + "/grads", "puzzle_emb.local_weights", rows, kGradient);
+    v_.absolute(group + "/after", "puzzle_emb.weights", doubles(model_.network().puzzle_table()->value),
+                options_.f64 ? 1e-12 : kWeights);
+  }
+
+  static std::vector<double> whole(const Tensor& t) {
+    const HostView host(t);
+    const std::span<const std::int32_t> values = host->span<const std::int32_t>();
+    return {values.begin(), values.end()};
+  }
+
+  World& world_;
+  const H5File& file_;
+  const VerifyOptions& options_;
+  Verifier& v_;
+  DType dtype_;
+  LocalPlacement placement_;
+  ReferenceModel model_;
+};
+
+}  // namespace
+
+void verify_hrm(World& world, const H5File& file, const VerifyOptions& options, ReferenceReport& report) {
+  const std::string mode = file.text_attribute("/", "mode");
+  VerifyOptions plain = options;
+  plain.f64 = false;  // the file's arrays are the double ones already
+  Verifier v(file, plain, report);
+  if (mode == "train") {
+    NetworkCheck(world, file, options, v).run();
+  } else if (mode == "optim") {
+    verify_hrm_rules(v, file, options.device);
+  } else {
+    verify_hrm_sampler(v, file);
+  }
+}
+
+}  // namespace lockstep

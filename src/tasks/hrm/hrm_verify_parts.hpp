@@ -1,0 +1,27 @@
+#pragma once
+// The parts of HRM that are verified apart from its network: update rules, and batches of puzzles.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/placement.hpp"
+#include "tasks/verifier.hpp"
+
+namespace lockstep {
+
+std::vector<std::int32_t> integers(const H5File& file, const std::string& dataset);
+
+/// An array of the placement with these values.
+template <class T>
+Tensor place(Placement& placement, const std::vector<T>& values, Shape shape) {
+  return placement.place(dtype_of<T>::value, shape,
+                         [&](const Tensor& to) { std::copy(values.begin(), values.end(), to.data<T>()); });
+}
+
+/// Adam-atan2, sign descent, schedule, initial values, losses.
+void verify_hrm_rules(Verifier& v, const H5File& file, Device device);
+/// The training batches of each rank of 1, 2 and 3, from the reference's draws.
+void verify_hrm_sampler(Verifier& v, const H5File& file);
+
+}  // namespace lockstep

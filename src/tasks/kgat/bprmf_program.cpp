@@ -1,0 +1,82 @@
+#include "tasks/kgat/bprmf_program.hpp"
+
+#include <algorithm>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/device/kernel_arrays.hpp"
+#include "lockstep/ops/node_rows.hpp"
+#include "lockstep/train/agreement.hpp"
+#include "tasks/kgat/program_checks.hpp"
+
+namespace lockstep {
+
+BprmfProgram::BprmfProgram(World& world, const RunConfig& config, BprmfTask& model)
+    : world_(world),
+      config_(config),
+      model_(model),
+      batch_size_(config.global_batch(world.size())),
+      steps_(model.size(Split::train) / batch_size_ + 1),
+      sampler_(model.data(), config.run.seed),
+      stream_(model.params().device()),
+      arenas_{Arena(stream_.device()), Arena(stream_.device())} {
+  require_supported(config, "bprmf");
+  require_usage(!is_half(model.params().storage()), "option run.precision = ", config.run.precision,
+                ": a model of kind bprmf has no matrix products to train in half precision; use fp32");
+  adam_ =
+      std::make_unique<LazyAdam>(config.optim, model.params(), std::vector<RowsOf>{{&model.users()}, {&model.items()}});
+}
+
+StepResult BprmfProgram::step(const TrainState& state, double lr, Ema*, unsigned flags) {
+  Stopwatch watch;
+  const std::int64_t items = model_.data().items, d = model_.options().embed_dim;
+  const DType dtype = model_.params().dtype();
+  const double l2 = model_.options().l2;
+  sampler_.interactions(state.step, batch_size_, batch_, items);  // one table: the items, then the users
+  const std::vector<std::int32_t>& rows = batch_.rows();
+  const auto split = std::lower_bound(rows.begin(), rows.end(), static_cast<std::int32_t>(items)) - rows.begin();
+  users_.assign(rows.begin() + split, rows.end());
+  for (std::int32_t& user : users_) user -= static_cast<std::int32_t>(items);
+
+  Arena& arena = arenas_[static_cast<std::size_t>(arena_ = 1 - arena_)];
+  arena.reset();
+  const ops::RankedPairs pairs = batch_.pairs();
+  const auto [user, liked, other, use_ptr, use, of_items, of_users] =
+      for_kernels(stream_, arena, pairs.user, pairs.liked, pairs.other, pairs.use_ptr, pairs.use,
+                  std::span(rows).first(static_cast<std::size_t>(split)), std::span<const std::int32_t>(users_));
+  adam_->catch_up(model_.items(), of_items);
+  adam_->catch_up(model_.users(), of_users);
+  const auto count = static_cast<std::int64_t>(rows.size());
+  const Tensor values = allocate(arena, dtype, {count, d}), gradient = allocate(arena, dtype, {count, d}),
+               slope = allocate(arena, dtype, {batch_size_});
+  ops::gather_node_rows(stream_, values.slice(0, split), 0, model_.items().value, of_items, ops::RowScale::none);
+  ops::gather_node_rows(stream_, values.slice(split, count - split), 0, model_.users().value, of_users,
+                        ops::RowScale::none);
+  auto& sums = *static_cast<ops::RankingSums*>(arena.host().allocate(sizeof(ops::RankingSums)));
+  ops::bpr(stream_, arena, {user, liked, other, use_ptr, use}, values, l2, slope, gradient, sums);
+  const double norm = gradient_norm(gradient, {{0, gradient.size()}});  // waits for the sums too
+  StepResult result = {.advance = 1,
+                       .samples = batch_size_,
+                       .loss = sums.loss + l2 * sums.half_square,
+                       .weight = static_cast<double>(batch_size_),
+                       .norm = norm};
+  require_finite(world_, config_, state, "interactions", result.loss / result.weight, norm);
+  result.compute = watch.restart();
+  adam_->begin_step(lr, clip_scale(result.norm, config_.optim.clip_norm));
+  adam_->update(model_.items(), of_items, gradient.slice(0, split));
+  adam_->update(model_.users(), of_users, gradient.slice(split, count - split));
+  result.update = watch.restart();
+  result.flags = flags_of_all(world_.communicator(), flags);
+  result.reduce = watch.seconds();
+  return result;
+}
+
+std::vector<std::pair<std::string, std::string>> BprmfProgram::facts() {
+  return {{"batch", join(batch_size_, " interactions per step over all ranks")}};
+}
+
+std::unique_ptr<TrainingProgram> BprmfTask::make_program(World& world, const RunConfig& config, int) {
+  return std::make_unique<BprmfProgram>(world, config, *this);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "lockstep/comm/communicator.hpp"
+#include "lockstep/comm/gpu_reduce.hpp"
+#include "lockstep/models/kgat/kgat_propagation.hpp"
+#include "tasks/kgat/node_cut.hpp"
+
+namespace lockstep {
+
+/// Transfers between ranks that own the rows of node tables. Every rank has a row for each node in each table, and
+/// computes the rows that it owns. Tables lie on the device, which packs and unpacks the messages: from GPU to GPU by
+/// NCCL, or through page-locked host memory. Collective throughout; one rank transfers nothing.
+class GraphExchange final : public RowOwner {
+ public:
+  /// `partitioned` false: every rank owns, and computes, all rows. `nccl` may be null.
+  GraphExchange(Communicator& comm, NodeCut cut, bool partitioned, Device device = {},
+                std::unique_ptr<GpuReduce> nccl = nullptr);
+  const NodeCut& cut() const { return cut_; }
+  bool partitioned() const { return partitioned_; }
+  Communicator& comm() const { return comm_; }
+  std::int64_t first() const { return partitioned_ ? cut_.first(comm_.rank()) : 0; }
+  std::int64_t last() const { return partitioned_ ? cut_.last(comm_.rank()) : cut_.nodes(); }
+  PlacedRows own(const PlacedRows& rows) const override { return partitioned_ ? rows.between(first(), last()) : rows; }
+  void share(const Tensor& table, const PlacedRows& rows, const char* what) override;
+  /// Fetches the other ranks' elements of a vector that lies row by row: those of row r are [indptr[r], indptr[r + 1]).
+  void share_values(const Tensor& values, std::span<const std::int64_t> indptr, const char* what);
+  /// Fetches the other ranks' chunks, which are distributed like shards. `at(c)` is the row of the array at which chunk c
+  /// begins; at(chunks) is the end.
+  void share_chunks(const Tensor& array, std::int64_t chunks, const std::function<std::int64_t(std::int64_t)>& at,
+                    const char* what);
+
+  /// "nccl" between GPUs, or the communicator's.
+  const char* backend() const { return nccl_ ? "nccl" : comm_.backend(); }
+  /// Waits until the stream has finished. errors  Error when NCCL fails or its deadline passes
+  void wait(std::int64_t step) const;
+  /// Bytes that this rank has received from others so far.
+  std::int64_t received_bytes() const { return received_; }
+
+ private:
+  bool on_gpu() const { return stream_.device().is_cuda(); }
+  /// Device memory that lasts from call to call, of at least this size.
+  std::byte* reserve(Buffer& memory, std::int64_t size) const;
+  /// Ranges of an array in the order of ranks: bytes [begin[r], begin[r + 1]) belong to rank r.
+  void share_ranges(const Tensor& array, std::span<const std::int64_t> begin, const char* what);
+  /// all_gather_known of a Communicator for memory of the device, in the order of its main stream.
+  void all_gather(std::span<const std::byte> mine, std::span<const std::int64_t> sizes, std::span<std::byte> into,
+                  const char* what);
+
+  Communicator& comm_;
+  NodeCut cut_;
+  bool partitioned_;
+  Stream stream_;
+  std::unique_ptr<GpuReduce> nccl_;
+  std::int64_t received_ = 0;
+  Buffer sending_, arrived_;   ///< on the device
+  Buffer host_out_, host_in_;  ///< page-locked
+};
+
+}  // namespace lockstep

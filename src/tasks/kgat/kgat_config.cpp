@@ -1,0 +1,208 @@
+#include "lockstep/tasks/kgat/kgat_config.hpp"
+
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/io/h5.hpp"
+
+namespace lockstep {
+
+namespace {
+
+/// Defaults of the reference programs, for keys that every kind has.
+void set_common_defaults(Options& o) {
+  o.set_default("batch.size", "1024");
+  o.set_default("batch.scope", "rank");
+  o.set_default("optim.lr", "0.0001");
+  o.set_default("optim.weight_decay", "0");
+  o.set_default("train.epochs", "1000");
+  o.set_default("eval.every", "10");
+  o.set_default("stop.patience", "10");
+  o.set_default("run.seed", "2019");
+  o.alias("batch.size", "cf_batch_size");
+  o.alias("eval.every", "evaluate_every");
+  o.alias("stop.patience", "stopping_steps");
+}
+
+void add_cutoffs(Options& o, std::vector<double>* target) {
+  o.add("eval.ks", target, {20, 40, 60, 80, 100}, at_least(1),
+        "cutoffs K of precision, recall, NDCG and hit, ascending; recall at the first one chooses the best weights");
+  o.alias("eval.ks", "Ks");
+}
+
+/// errors  Error (usage): a value that is not a whole number >= 1
+std::vector<std::int64_t> whole(const char* option, const std::vector<double>& values) {
+  std::vector<std::int64_t> result;
+  for (const double value : values) {
+    require_usage(value >= 1 && value == std::floor(value), "option ", option, " = ", value,
+                  ": must be a whole number >= 1");
+    result.push_back(static_cast<std::int64_t>(value));
+  }
+  return result;
+}
+
+void require_graph(const H5File& file) {
+  require_data(file.has_attribute("/", "n_ckg_triples"), "planning for ", file.path(),
+               ": not a prepared knowledge graph; make it with lockstep-prep kg");
+}
+
+}  // namespace
+
+void KgatConfig::add_options(Options& o) {
+  set_common_defaults(o);
+  KgatArch& arch = model_.arch;
+  o.add("model.embed_dim", &arch.embed_dim, 64, at_least(1), "width of the embeddings of entities and users");
+  o.alias("model.embed_dim", "embed_size");
+  o.add("model.relation_dim", &arch.relation_dim, 64, at_least(1), "width of the relations' spaces");
+  o.alias("model.relation_dim", "kge_size");
+  o.add("model.conv_dims", &conv_dims_, {64, 32, 16}, at_least(1), "widths of the propagation layers");
+  o.alias("model.conv_dims", "conv_dim_list");
+  o.choice("model.aggregator", &aggregator_, "bi-interaction", {"bi-interaction", "gcn", "graphsage"},
+           "how a node's embedding and its neighbours' sum become the next layer's");
+  o.alias("model.aggregator", "aggregation_type");
+  o.choice("model.laplacian", &laplacian_, "random-walk",
+           {"random-walk", "symmetric", "symmetric-upstream", "attention", "si", "bi"},
+           "adjacency of the first epoch; symmetric-upstream as the reference programs compute it, attention from the "
+           "initial embeddings; si and bi are other names of random-walk and symmetric");
+  o.alias("model.laplacian", "laplacian_type");
+  o.alias("model.laplacian", "adj_type");
+  o.choice("model.parallel_edges", &parallel_edges_, "per_triple", {"per_triple", "sum_logits"},
+           "softmax over the triples of a head, or (as the PyTorch program) over its neighbours with the logits of "
+           "parallel triples added");
+  o.add("model.mess_dropout", &model_.message_dropout, {0.1, 0.1, 0.1}, below_one,
+        "dropout of the layers' outputs: one rate for all layers, or one per layer");
+  o.alias("model.mess_dropout", "mess_dropout");
+  o.add("model.node_dropout", &model_.node_dropout, 0, below_one, "share of the edges that a step leaves out");
+  o.alias("model.node_dropout", "node_dropout");
+  o.add("model.leaky_slope", &arch.slope, 0.01, non_negative,
+        "slope of LeakyReLU below 0 (the TensorFlow program: 0.2)");
+  o.add("model.attention", &model_.attention, true, "recompute the adjacency from the embeddings after each epoch");
+  o.add("model.kge", &model_.triples, true, "train the loss of the graph's triples too");
+  o.add("model.pretrain", &model_.pretrained, "",
+        "checkpoint of a bprmf run, or any HDF5 file with user_embed and item_embed, to start from")
+      .value_name("FILE");
+  o.add("model.pretrain_scale", &model_.pretrained_scale, 1, positive,
+        "factor for these tables; larger ones weigh more against the layers, whose outputs have length 1");
+  o.add("batch.kg_size", &model_.kg_batch, 0, non_negative,
+        "triples per step, counted as batch.size is; 0: twice batch.size");
+  o.alias("batch.kg_size", "kg_batch_size");
+  o.choice("model.storage", &storage_, "fp32", {"fp32", "bf16", "fp16"},
+           "type in which products with the adjacency read embeddings; sums, weights and updates follow run.precision");
+  o.choice("dist.mode", &mode_, "auto", {"auto", "replicate", "nested-rows"},
+           "how the ranks share the propagation: every rank computes all rows, or a rank computes its own rows among "
+           "those on which the batch depends. On CPUs both give the same bits, on GPUs they agree to rounding. auto: "
+           "nested-rows on CPUs, replicate on GPUs")
+      .may_change();
+  o.add("dist.row_threshold", &model_.row_threshold, 0.7, fraction,
+        "nested-rows: a layer that needs more than this share of the nodes computes all of them; 0: every layer does")
+      .may_change();
+  o.section("loss", "Loss");
+  o.add("loss.cf_l2", &model_.cf_l2, 1e-5, non_negative,
+        "weight of the embeddings' squares in the loss of interactions");
+  o.alias("loss.cf_l2", "cf_l2loss_lambda");
+  o.add("loss.kg_l2", &model_.kg_l2, 1e-5, non_negative, "weight of the projections' squares in the loss of triples");
+  o.alias("loss.kg_l2", "kg_l2loss_lambda");
+  add_cutoffs(o, &cutoffs_);
+}
+
+KgatTask::Options KgatConfig::resolved() const {
+  KgatTask::Options options = model_;
+  options.arch.conv_dims = whole("model.conv_dims", conv_dims_);
+  options.cutoffs = whole("eval.ks", cutoffs_);
+  options.arch.aggregator = aggregator_ == "gcn"         ? ops::Aggregator::gcn
+                            : aggregator_ == "graphsage" ? ops::Aggregator::graphsage
+                                                         : ops::Aggregator::bi_interaction;
+  options.laplacian = laplacian_ == "attention"                         ? FirstAdjacency::attention
+                      : laplacian_ == "symmetric-upstream"              ? FirstAdjacency::symmetric_upstream
+                      : laplacian_ == "symmetric" || laplacian_ == "bi" ? FirstAdjacency::symmetric
+                                                                        : FirstAdjacency::random_walk;
+  if (storage_ != "fp32") options.storage = storage_ == "bf16" ? DType::bf16 : DType::f16;
+  if (mode_ != "auto") options.mode = mode_ == "replicate" ? KgatMode::replicate : KgatMode::nested_rows;
+  options.parallel_edges =
+      parallel_edges_ == "sum_logits" ? ops::ParallelEdges::sum_logits : ops::ParallelEdges::per_triple;
+  return options;
+}
+
+void KgatConfig::check() const {
+  const KgatTask::Options options = resolved();
+  RankingMetrics{options.cutoffs};
+  const auto layers = static_cast<std::size_t>(options.arch.layers()), rates = options.message_dropout.size();
+  require_usage(rates == 1 || rates == layers, "option model.mess_dropout: ", rates, " rates for the ", layers,
+                " layers of model.conv_dims");
+}
+
+std::unique_ptr<Task> KgatConfig::load(const TaskSource& source) const {
+  KgatTask::Options options = resolved();
+  options.dtype = source.dtype;
+  options.seed = source.seed;
+  require_usage(!options.storage || options.dtype == DType::f32, "option model.storage = ", storage_,
+                ": needs run.precision = fp32");
+  if (source.checkpoint != nullptr) options.pretrained.clear();  // the checkpoint has all weights
+  return std::make_unique<KgatTask>(std::move(options), KgData::read(source.path, source.placement));
+}
+
+TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype) const {
+  const H5File file = H5File::open(path);
+  require_graph(file);
+  const auto size = [&](const char* attribute) { return file.int_attribute("/", attribute); };
+  const KgatTask::Options options = resolved();
+  const KgatArch& arch = options.arch;
+  const std::int64_t nodes = size("n_nodes"), relations = size("n_relations"), nnz = size("nnz"),
+                     triples = size("n_ckg_triples");
+  TaskNeeds needs;
+  needs.train_samples = size("n_cf_train");
+  needs.parameters = nodes * arch.embed_dim + relations * arch.relation_dim * (1 + arch.embed_dim) + nnz;
+  std::int64_t columns = 0, widest = 0;
+  for (int l = 0; l < arch.layers(); ++l) {
+    const std::int64_t in = arch.width(l), out = arch.width(l + 1);
+    const std::int64_t weights = arch.aggregator == ops::Aggregator::gcn ? in * out + out : 2 * in * out + 2 * out;
+    needs.parameters += weights - (arch.aggregator == ops::Aggregator::graphsage ? out : 0);
+    columns += in + 2 * out;
+    widest = std::max(widest, in);
+  }
+  needs.data_bytes = 8.0 * static_cast<double>(3 * nodes + needs.train_samples + size("n_cf_test") + 2 * triples) +
+                     20.0 * static_cast<double>(nnz);
+  // The arrays of the propagation do not depend on the batch: their size per training sample.
+  const auto bytes = static_cast<double>(size_bytes(dtype)) *
+                     (static_cast<double>(nodes * (columns + widest)) + static_cast<double>(nnz));
+  needs.activation_bytes_per_sample = bytes / static_cast<double>(std::max<std::int64_t>(1, needs.train_samples));
+  return needs;
+}
+
+void BprmfConfig::add_options(Options& o) {
+  set_common_defaults(o);
+  o.add("model.embed_dim", &model_.embed_dim, 64, at_least(1), "width of the embeddings of users and items");
+  o.alias("model.embed_dim", "embed_size");
+  o.section("loss", "Loss");
+  o.add("loss.cf_l2", &model_.l2, 1e-5, non_negative, "weight of the embeddings' squares");
+  o.alias("loss.cf_l2", "l2loss_lambda");
+  add_cutoffs(o, &cutoffs_);
+}
+
+void BprmfConfig::check() const { RankingMetrics{whole("eval.ks", cutoffs_)}; }
+
+std::unique_ptr<Task> BprmfConfig::load(const TaskSource& source) const {
+  BprmfTask::Options options = model_;
+  options.cutoffs = whole("eval.ks", cutoffs_);
+  options.dtype = source.dtype;
+  options.seed = source.seed;
+  return std::make_unique<BprmfTask>(std::move(options), KgData::read(source.path, source.placement));
+}
+
+TaskNeeds BprmfConfig::needs(const std::filesystem::path& path, DType dtype) const {
+  const H5File file = H5File::open(path);
+  require_graph(file);
+  const auto size = [&](const char* attribute) { return file.int_attribute("/", attribute); };
+  TaskNeeds needs;
+  needs.train_samples = size("n_cf_train");
+  needs.parameters = (size("n_users") + size("n_items")) * model_.embed_dim;
+  needs.data_bytes = 8.0 * static_cast<double>(size("n_nodes") * 3 + needs.train_samples + size("n_cf_test") +
+                                               2 * size("n_ckg_triples")) +
+                     20.0 * static_cast<double>(size("nnz"));
+  needs.activation_bytes_per_sample =
+      static_cast<double>(size_bytes(dtype)) * 6 * static_cast<double>(model_.embed_dim);
+  return needs;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,102 @@
+#include "lockstep/tasks/kgat/kgat_data.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
+#include "lockstep/io/dataset_file.hpp"
+
+namespace lockstep {
+
+namespace {
+
+/// Reads arrays of one file into the placement and checks what later indexing relies on.
+class Arrays {
+ public:
+  Arrays(const DatasetFile& set, Placement& placement) : set_(set), placement_(placement) {}
+
+  /// 0 = first <= ... <= last = total.
+  std::span<const std::int64_t> offsets(const std::string& name, std::int64_t count, std::int64_t total) {
+    return place<std::int64_t>(
+        name, count + 1, [&](std::span<const std::int64_t> v) { set_.require_offsets(name, v, total, Rise::weak); });
+  }
+  /// Each in 0 .. below-1.
+  template <class T>
+  std::span<const T> ids(const std::string& name, std::int64_t count, std::int64_t below) {
+    return place<T>(name, count, [&](std::span<const T> v) { set_.require_ids(name, v, below, "id"); });
+  }
+  UserItems interactions(const std::string& group, std::int64_t users, std::int64_t items, std::int64_t count) {
+    UserItems part;
+    part.indptr = offsets(group + "/indptr", users, count);
+    part.item = ids<std::int32_t>(group + "/item", count, items);
+    return part;
+  }
+  std::uint64_t hash() const { return hash_; }
+
+ private:
+  template <class T, class Check>
+  std::span<const T> place(const std::string& name, std::int64_t count, const Check& check) {
+    const Tensor array = placement_.place(dtype_of<T>::value, {count}, [&](const Tensor& to) {
+      require_data(set_.file().has(name), set_.reading(name), ": no such dataset; rebuild it with lockstep-prep");
+      set_.file().read_into<T>(name, to.span<T>(), {count});
+      check(std::span<const T>(to.span<T>()));
+    });
+    const Tensor sum = placement_.place(DType::i64, {1}, [&](const Tensor& to) {
+      *to.data<std::int64_t>() = static_cast<std::int64_t>(hash64(array.raw(), array.size_bytes()));
+    });
+    hash_ = hash64(sum.raw(), sum.size_bytes(), hash_);
+    return array.span<const T>();
+  }
+
+  const DatasetFile& set_;
+  Placement& placement_;
+  std::uint64_t hash_ = 0;
+};
+
+}  // namespace
+
+bool UserItems::has(std::int64_t user, std::int64_t wanted) const {
+  const auto mine = of(user);
+  return std::binary_search(mine.begin(), mine.end(), static_cast<std::int32_t>(wanted));
+}
+
+KgData KgData::read(const std::filesystem::path& path, Placement& placement) {
+  const H5File file = H5File::open(path);
+  const DatasetFile set(file, kKgatFormat);
+  const auto size = [&](const char* attribute) { return set.size(attribute); };
+  KgData data;
+  data.path = path;
+  data.users = size("n_users");
+  data.items = size("n_items");
+  data.entities = size("n_entities");
+  KgGraph& graph = data.graph;
+  graph.nodes = size("n_nodes");
+  graph.relations = size("n_relations");
+  const std::int64_t triples = size("n_ckg_triples"), nnz = size("nnz");
+  require_data(data.items <= data.entities && graph.nodes == data.entities + data.users &&
+                   graph.nodes <= std::numeric_limits<std::int32_t>::max() && graph.relations >= 2 && nnz <= triples,
+               set.opening(), ": ", data.users, " users, ", data.items, " items, ", data.entities, " entities, ",
+               graph.nodes, " nodes, ", graph.relations, " relations, ", triples, " triples and ", nnz,
+               " pattern entries do not fit together");
+
+  Arrays arrays(set, placement);
+  data.train = arrays.interactions("/cf/train", data.users, data.items, size("n_cf_train"));
+  data.test = arrays.interactions("/cf/test", data.users, data.items, size("n_cf_test"));
+  if (file.is_group("/cf/valid"))
+    data.valid = arrays.interactions("/cf/valid", data.users, data.items, size("n_cf_valid"));
+  graph.indptr = arrays.offsets("/ckg/indptr", graph.nodes, triples);
+  graph.tail = arrays.ids<std::int32_t>("/ckg/tail", triples, graph.nodes);
+  graph.rel = arrays.ids<std::int32_t>("/ckg/rel", triples, graph.relations);
+  graph.rel_indptr = arrays.offsets("/ckg/rel_indptr", graph.relations, triples);
+  graph.rel_perm = arrays.ids<std::int64_t>("/ckg/rel_perm", triples, triples);
+  graph.adj_indptr = arrays.offsets("/adj/indptr", graph.nodes, nnz);
+  graph.col = arrays.ids<std::int32_t>("/adj/col", nnz, graph.nodes);
+  graph.edge_ptr = arrays.offsets("/adj/edge_ptr", nnz, triples);
+  graph.transpose = arrays.ids<std::int64_t>("/adj/transpose", nnz, nnz);
+  data.hash = arrays.hash();
+  return data;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,120 @@
+#include "tasks/kgat/kgat_program.hpp"
+
+#include <omp.h>
+
+#include "lockstep/base/text.hpp"
+#include "tasks/kgat/program_checks.hpp"
+
+namespace lockstep {
+
+namespace {
+
+KgatStepOptions step_options(const RunConfig& config, const KgatTask::Options& o, Device device) {
+  require_supported(config, "kgat");
+  return {.mode = o.mode.value_or(device.is_cuda() ? KgatMode::replicate : KgatMode::nested_rows),
+          .row_threshold = o.row_threshold,
+          .segments = config.dist.shards,
+          .cf_l2 = o.cf_l2,
+          .kg_l2 = o.kg_l2,
+          .message_dropout = o.message_dropout,
+          .node_dropout = o.node_dropout,
+          .seed = config.run.seed,
+          .reproducible = config.run.reproducible,
+          .parallel_edges = o.parallel_edges,
+          .clip_norm = config.optim.clip_norm,
+          .backend = config.step_options(1).backend,
+          .timeout_s = config.dist.timeout,
+          .optimizer = config.optim};
+}
+
+std::int64_t triples_per_step(const RunConfig& config, const KgatTask& model, int ranks) {
+  const std::int64_t asked = model.options().kg_batch;
+  return asked == 0 ? 2 * config.global_batch(ranks) : config.over_devices(asked, ranks);
+}
+
+}  // namespace
+
+KgatProgram::KgatProgram(World& world, const RunConfig& config, KgatTask& model)
+    : world_(world),
+      config_(config),
+      model_(model),
+      cf_batch_(config.global_batch(world.size())),
+      kg_batch_(triples_per_step(config, model, world.size())),
+      cf_steps_(model.size(Split::train) / cf_batch_ + 1),
+      kg_steps_(model.options().triples ? model.data().graph.triples() / kg_batch_ + 1 : 0),
+      sampler_(model.data(), config.run.seed),
+      step_options_(step_options(config, model.options(), model.params().device())),
+      step_(world.communicator(), model.net(), model.propagation(), step_options_),
+      kg_loss_(DType::f64, {2}) {}
+
+void KgatProgram::draw(std::int64_t step, std::int64_t position, Drawn& drawn) const {
+  drawn.step = step;
+  drawn.is_cf = position < cf_steps_;
+  if (drawn.is_cf) {
+    sampler_.interactions(step, cf_batch_, drawn.cf, model_.data().entities);
+  } else {
+    sampler_.triples(step, kg_batch_, drawn.kg);
+  }
+}
+
+const KgatProgram::Drawn& KgatProgram::batch_of(const TrainState& state) {
+  if (prefetch_.valid()) prefetch_.get();
+  Drawn& now = drawn_[static_cast<std::size_t>(state.step % 2)];
+  if (now.step != state.step || now.is_cf != (state.position < cf_steps_)) draw(state.step, state.position, now);
+  if (model_.params().device().is_cuda()) {
+    const std::int64_t step = state.step + 1, position = (state.position + 1) % epoch_length();
+    prefetch_ = std::async(std::launch::async, [this, step, position] {
+      omp_set_num_threads(1);  // in this thread: a team of its own would cost more than the draw
+      draw(step, position, drawn_[static_cast<std::size_t>(step % 2)]);
+    });
+  }
+  return now;
+}
+
+StepResult KgatProgram::step(const TrainState& state, double lr, Ema*, unsigned flags) {
+  const Drawn& batch = batch_of(state);
+  const KgatStepResult done =
+      batch.is_cf ? step_.step_cf(batch.cf, state.step, lr, flags) : step_.step_kg(batch.kg, lr, flags);
+  require_finite(world_, config_, state, batch.is_cf ? "interactions" : "triples", done.loss, done.norm);
+  StepResult result = {.advance = 1, .samples = batch.is_cf ? cf_batch_ : kg_batch_};
+  if (batch.is_cf) {
+    result.weight = static_cast<double>(cf_batch_);
+    result.loss = done.loss * result.weight;
+    result.norm = done.norm;
+  } else {
+    double* loss = kg_loss_->data<double>();
+    loss[0] += done.loss;
+    loss[1] += 1;
+  }
+  result.flags = done.flags;
+  result.compute = done.compute;
+  result.reduce = done.exchange;
+  result.update = done.update;
+  return result;
+}
+
+void KgatProgram::end_epoch(const TrainState&, std::vector<std::pair<std::string, double>>& record) {
+  double* loss = kg_loss_->data<double>();
+  if (loss[1] > 0) record.emplace_back("loss_triples", loss[0] / loss[1]);
+  loss[0] = loss[1] = 0;
+  if (model_.options().attention) step_.refresh_adjacency();
+}
+
+std::vector<std::pair<std::string, std::string>> KgatProgram::facts() {
+  const KgData& data = model_.data();
+  return {{"batch", join(cf_batch_, " interactions, ", kg_batch_, " triples per step over all ranks")},
+          {"graph", join(data.nodes(), " nodes, ", data.graph.nnz(), " edges of ", data.graph.triples(), " triples, ",
+                         data.graph.relations, " relations")},
+          {"propagation",
+           step_options_.mode == KgatMode::replicate
+               ? std::string("replicate")
+               : join("nested-rows, all rows of a layer above ", step_options_.row_threshold, " of the nodes")},
+          {"epoch", join(cf_steps_, " steps of interactions, ", kg_steps_, " of triples, ",
+                         model_.options().attention ? "attention recomputed after them" : "the adjacency stays")}};
+}
+
+std::unique_ptr<TrainingProgram> KgatTask::make_program(World& world, const RunConfig& config, int) {
+  return std::make_unique<KgatProgram>(world, config, *this);
+}
+
+}  // namespace lockstep

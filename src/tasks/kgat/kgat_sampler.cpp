@@ -1,0 +1,202 @@
+#include "lockstep/tasks/kgat/kgat_sampler.hpp"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/philox.hpp"
+#include "lockstep/data/permutation.hpp"
+
+namespace lockstep {
+
+namespace {
+
+/// Draws of another tail before a search in order. They suffice unless nearly every node is a tail.
+constexpr std::uint64_t kDraws = 64;
+
+/// Smaller batches are drawn by one thread.
+constexpr std::int64_t kParallelFrom = 512;
+
+/// Sample b's member of a pool; distinct if the pool is large enough.
+class Pick {
+ public:
+  Pick(const std::vector<std::int32_t>& pool, std::uint64_t seed, Site site, std::int64_t step, std::int64_t count)
+      : pool_(pool),
+        distinct_(count <= static_cast<std::int64_t>(pool.size())),
+        order_(static_cast<std::int64_t>(pool.size()), seed ^ std::uint64_t{site.id} << 32,
+               static_cast<std::uint64_t>(step)) {}
+  std::int32_t operator()(std::int64_t b, const Philox& draws) const {
+    return pool_[static_cast<std::size_t>(distinct_ ? order_(b)
+                                                    : static_cast<std::int64_t>(draws.below(pool_.size(), 0)))];
+  }
+
+ private:
+  const std::vector<std::int32_t>& pool_;
+  bool distinct_;
+  Permutation order_;
+};
+
+}  // namespace
+
+void RowUses::index(std::span<const std::int32_t> first, std::span<const std::int32_t> second,
+                    std::span<const std::int32_t> third) {
+  const std::size_t count = first.size();
+  keys_.resize(3 * count);
+  place_.resize(3 * count);
+  use_.resize(3 * count);
+  const auto key = [](std::int32_t row, std::size_t use) { return static_cast<std::uint64_t>(row) << 32 | use; };
+  for (std::size_t b = 0; b < count; ++b) {
+    keys_[3 * b] = key(first[b], 3 * b);
+    keys_[3 * b + 1] = key(second[b], 3 * b + 1);
+    keys_[3 * b + 2] = key(third[b], 3 * b + 2);
+  }
+  sort_by_row();
+  rows_.clear();
+  use_ptr_.clear();
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    const auto row = static_cast<std::int32_t>(keys_[i] >> 32);
+    use_[i] = static_cast<std::int32_t>(keys_[i] & 0xffffffffu);
+    if (rows_.empty() || rows_.back() != row) {
+      rows_.push_back(row);
+      use_ptr_.push_back(static_cast<std::int64_t>(i));
+    }
+    place_[static_cast<std::size_t>(use_[i])] = static_cast<std::int32_t>(rows_.size()) - 1;
+  }
+  use_ptr_.push_back(static_cast<std::int64_t>(keys_.size()));
+}
+
+void RowUses::sort_by_row() {
+  constexpr int kDigit = 11;
+  constexpr std::size_t kDigits = std::size_t{1} << kDigit;
+  std::uint64_t used = 0;
+  for (const std::uint64_t k : keys_) used |= k >> 32;
+  sorted_.resize(keys_.size());
+  for (int shift = 0; used >> shift != 0; shift += kDigit) {
+    const auto digit = [&](std::uint64_t k) { return (k >> (32 + shift)) % kDigits; };
+    std::array<std::uint32_t, kDigits> next{};
+    for (const std::uint64_t k : keys_) ++next[digit(k)];
+    std::exclusive_scan(next.begin(), next.end(), next.begin(), std::uint32_t{0});
+    for (const std::uint64_t k : keys_) sorted_[next[digit(k)]++] = k;
+    keys_.swap(sorted_);
+  }
+}
+
+void CfBatch::index() {
+  uses.index(user, liked, other);
+  for (auto* at : {&user_at_, &liked_at_, &other_at_}) at->resize(user.size());
+  for (std::size_t b = 0; b < user.size(); ++b) {
+    user_at_[b] = uses.place()[3 * b];
+    liked_at_[b] = uses.place()[3 * b + 1];
+    other_at_[b] = uses.place()[3 * b + 2];
+  }
+}
+
+ops::RankedPairs CfBatch::pairs() const { return {user_at_, liked_at_, other_at_, uses.use_ptr(), uses.use()}; }
+
+void KgBatch::index() {
+  // A stable counting sort by relation.
+  next_.clear();
+  for (const std::int32_t r : relation) {
+    if (static_cast<std::size_t>(r) >= next_.size()) next_.resize(static_cast<std::size_t>(r) + 1);
+    ++next_[static_cast<std::size_t>(r)];
+  }
+  std::exclusive_scan(next_.begin(), next_.end(), next_.begin(), std::int64_t{0});
+  order_.resize(head.size());
+  for (std::size_t i = 0; i < relation.size(); ++i)
+    order_[static_cast<std::size_t>(next_[static_cast<std::size_t>(relation[i])]++)] = static_cast<std::int64_t>(i);
+  for (std::vector<std::int32_t>* column : {&head, &tail, &other, &relation}) {
+    sorted_.resize(column->size());
+    for (std::size_t i = 0; i < sorted_.size(); ++i) sorted_[i] = (*column)[static_cast<std::size_t>(order_[i])];
+    column->swap(sorted_);
+  }
+  chunks.clear();
+  relations.clear();
+  relation_chunks.clear();
+  chunk_at_.clear();
+  for (std::int64_t i = 0; i < count(); ++i) {
+    const std::int32_t r = relation[static_cast<std::size_t>(i)];
+    const bool next = relations.empty() || relations.back() != r;
+    if (next) {
+      relations.push_back(r);
+      relation_chunks.push_back(static_cast<std::int64_t>(chunks.size()));
+    }
+    if (next || chunks.back().count == kChunk) chunks.push_back({r, i, 0});
+    ++chunks.back().count;
+    chunk_at_.push_back(static_cast<std::int32_t>(chunks.size()) - 1);
+  }
+  relation_chunks.push_back(static_cast<std::int64_t>(chunks.size()));
+  uses.index(head, tail, other);
+}
+
+KgatSampler::KgatSampler(const KgData& data, std::uint64_t seed) : data_(data), seed_(seed) {
+  for (std::int64_t u = 0; u < data.users; ++u) {
+    const auto has = static_cast<std::int64_t>(data.train.of(u).size());
+    if (has > 0 && has < data.items) users_.push_back(static_cast<std::int32_t>(u));
+  }
+  require_data(!users_.empty(), "data set ", data.path,
+               ": no user has a training item and lacks another, so no interaction can be drawn");
+  for (std::int64_t n = 0; n < data.graph.nodes; ++n) {
+    const auto i = static_cast<std::size_t>(n);
+    if (data.graph.indptr[i + 1] > data.graph.indptr[i]) heads_.push_back(static_cast<std::int32_t>(n));
+  }
+  require_data(!heads_.empty(), "data set ", data.path, ": the graph has no triples");
+}
+
+void KgatSampler::interactions(std::int64_t step, std::int64_t count, CfBatch& batch, std::int64_t first_user,
+                               std::int64_t first_item) const {
+  const Site site("kgat.interactions");
+  const Pick pick(users_, seed_, site, step, count);
+  for (auto* column : {&batch.user, &batch.liked, &batch.other}) column->resize(static_cast<std::size_t>(count));
+  const auto items = static_cast<std::uint64_t>(data_.items);
+#pragma omp parallel for schedule(static) if (count >= kParallelFrom)
+  for (std::int64_t b = 0; b < count; ++b) {
+    const Philox draws(seed_, static_cast<std::uint64_t>(step), site, static_cast<std::uint64_t>(b));
+    const std::int32_t user = pick(b, draws);
+    const auto mine = data_.train.of(user);
+    // The k-th item that the user lacks: the j items before it that the user has are those with mine[j] - j <= k.
+    const auto k = static_cast<std::int64_t>(draws.below(items - mine.size(), 2));
+    std::int64_t low = 0, high = static_cast<std::int64_t>(mine.size());
+    while (low < high) {
+      const std::int64_t middle = (low + high) / 2;
+      mine[static_cast<std::size_t>(middle)] - middle <= k ? low = middle + 1 : high = middle;
+    }
+    const auto i = static_cast<std::size_t>(b);
+    batch.user[i] = static_cast<std::int32_t>(first_user + user);
+    batch.liked[i] = static_cast<std::int32_t>(first_item + mine[draws.below(mine.size(), 1)]);
+    batch.other[i] = static_cast<std::int32_t>(first_item + k + low);
+  }
+  batch.index();
+}
+
+void KgatSampler::triples(std::int64_t step, std::int64_t count, KgBatch& batch) const {
+  const Site site("kgat.triples");
+  const KgGraph& graph = data_.graph;
+  const auto nodes = static_cast<std::uint64_t>(graph.nodes);
+  const Pick pick(heads_, seed_, site, step, count);
+  for (std::vector<std::int32_t>* column : {&batch.head, &batch.relation, &batch.tail, &batch.other})
+    column->resize(static_cast<std::size_t>(count));
+#pragma omp parallel for schedule(static) if (count >= kParallelFrom)
+  for (std::int64_t b = 0; b < count; ++b) {
+    const Philox draws(seed_, static_cast<std::uint64_t>(step), site, static_cast<std::uint64_t>(b));
+    const std::int32_t head = pick(b, draws);
+    const auto h = static_cast<std::size_t>(head);
+    const auto chosen = static_cast<std::size_t>(
+        graph.indptr[h] +
+        static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(graph.indptr[h + 1] - graph.indptr[h]), 1)));
+    const auto is_triple = [&](std::uint64_t node) {
+      return graph.has(head, graph.rel[chosen], static_cast<std::int64_t>(node));
+    };
+    std::uint64_t other = draws.below(nodes, 2);
+    for (std::uint64_t draw = 3; draw < kDraws && is_triple(other); ++draw) other = draws.below(nodes, draw);
+    for (std::uint64_t n = 0; n < nodes && is_triple(other); ++n) other = (other + 1) % nodes;
+    const auto i = static_cast<std::size_t>(b);
+    batch.head[i] = head;
+    batch.relation[i] = graph.rel[chosen];
+    batch.tail[i] = graph.tail[chosen];
+    batch.other[i] = is_triple(other) ? graph.tail[chosen] : static_cast<std::int32_t>(other);
+  }
+  batch.index();
+}
+
+}  // namespace lockstep

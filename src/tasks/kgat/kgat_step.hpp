@@ -1,0 +1,157 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lockstep/comm/tree_reduce.hpp"
+#include "lockstep/models/kgat/kgat_attention.hpp"
+#include "lockstep/ops/bpr.hpp"
+#include "lockstep/optim/lazy_adam.hpp"
+#include "lockstep/tasks/kgat/kgat_sampler.hpp"
+#include "lockstep/tasks/kgat/kgat_task.hpp"
+#include "lockstep/train/sharded_step.hpp"
+#include "tasks/kgat/graph_exchange.hpp"
+
+namespace lockstep {
+
+struct KgatStepOptions {
+  KgatMode mode = KgatMode::nested_rows;
+  double row_threshold = 0.7;  ///< of nested_rows
+  std::int64_t segments = 16;  ///< dist.shards: of nodes, in the sums of the weights' gradients
+  double cf_l2 = 1e-5, kg_l2 = 1e-5;
+  std::vector<double> message_dropout;  ///< per layer, or empty
+  double node_dropout = 0;
+  std::uint64_t seed = 0;     ///< of the dropout
+  bool reproducible = false;  ///< on GPUs: `replicate` sums by segments, as nested_rows does
+  ops::ParallelEdges parallel_edges = ops::ParallelEdges::per_triple;
+  double clip_norm = 0;                  ///< 0: off
+  Backend backend = Backend::automatic;  ///< of transfers between GPUs
+  double timeout_s = 0;                  ///< of NCCL; 0: none
+  OptimizerOptions optimizer = {};
+};
+
+/// The outcome of a step: the same on all ranks, except for the seconds. Nothing is updated when it is not finite.
+struct KgatStepResult {
+  ops::RankingSums sums;  ///< over the batch
+  double loss = 0;        ///< mean over the batch, with its penalties
+  double norm = 0;        ///< of the gradient
+  unsigned flags = 0;
+  double compute = 0, exchange = 0, update = 0;  ///< wall seconds of this rank
+  bool finite() const;
+};
+
+/// A training step of KGAT on the ranks of a communicator. The graph is one object that all samples share, and two losses
+/// alternate: step_cf() trains on interactions (collaborative filtering), step_kg() on triples of the knowledge graph, each
+/// with an Adam of its own. Both update the embeddings. Steps are collective; every rank passes the whole batch.
+///
+/// Sums over nodes go over fixed segments of nodes in ascending order and then through one binary tree over the segments;
+/// sums over a batch go in the order of the batch. On CPUs both modes, with any row_threshold, give the same bits on any
+/// number of ranks and threads.
+///
+/// On GPUs each mode gives the same bits on any number of ranks, but the two agree to rounding only: `replicate` sums over
+/// all nodes at once unless options.reproducible is set, and the bits of a dense product may depend on its number of rows.
+/// With row_threshold = 0, nested_rows has the bits of `replicate` with options.reproducible.
+class KgatStep {
+ public:
+  /// On the device of the parameters. errors  Error (usage): options that LazyAdam does not support
+  KgatStep(Communicator& comm, Kgat& net, KgatPropagation& propagation, const KgatStepOptions& options);
+
+  /// One update of embeddings and aggregators. `number` keys the dropout.
+  KgatStepResult step_cf(const CfBatch& batch, std::int64_t number, double lr, unsigned flags = 0);
+  /// One update of embeddings, translations and matrices.
+  KgatStepResult step_kg(const KgBatch& batch, double lr, unsigned flags = 0);
+  /// Recomputes the adjacency from the embeddings.
+  void refresh_adjacency();
+  /// Completes weights, attention and optimizers' vectors on this rank: applies deferred updates, fetches other ranks' rows.
+  void settle();
+  /// Call after weights and optimizers have been read from a checkpoint.
+  void restored();
+
+  Optimizer& cf_optimizer() { return adam_cf_; }
+  Optimizer& kg_optimizer() { return adam_kg_; }
+  GraphExchange& exchange() { return exchange_; }
+  const GraphExchange& exchange() const { return exchange_; }
+  /// Gradient of the last step_cf(): of the embeddings, in the rows that this rank owns, and of the aggregators.
+  const Tensor& embedding_gradient() const { return dx0_; }
+  const Tensor& aggregator_gradient() const { return gradient_; }
+  /// Gradient of the last step_kg(): of the batch's rows() and relations.
+  struct KgGradient {
+    Tensor nodes;         ///< (rows, d)
+    Tensor matrices;      ///< (relations, d k)
+    Tensor translations;  ///< (relations, k)
+  };
+  const KgGradient& kg_gradient() const { return kg_gradient_; }
+
+ private:
+  /// Starts the memory of a step. A step waits for its GPU once, in its middle. So nothing reads a step's memory any more
+  /// when the step after the next starts: the memory is double-buffered.
+  Arena& next_arena();
+  template <class T>
+  static std::span<T> on_host(Arena& arena, std::int64_t count) {
+    return {static_cast<T*>(arena.host().allocate(static_cast<std::size_t>(count) * sizeof(T))),
+            static_cast<std::size_t>(count)};
+  }
+  bool on_gpu() const { return stream_.device().is_cuda(); }
+  /// Nodes whose attention this rank computes: its own. On a GPU all, so that products have the same shapes on every rank.
+  ShardRange attended() const;
+  /// The range of an ascending list of nodes that this rank owns.
+  ShardRange own_range(std::span<const std::int32_t> nodes) const;
+  ShardRange own_segments() const;
+  /// Where the segments begin, and where the last one ends.
+  std::vector<std::int64_t> bounds(ShardRange segments) const;
+  /// Completes these rows of the embeddings.
+  void fetch_embeddings(const PlacedRows& rows);
+  /// The number of the current step.
+  std::int64_t steps_done() const { return adam_cf_.steps() + adam_kg_.steps(); }
+
+  // step_cf()
+  /// Fills dx0_ and gradient_ from the gradient of the batch's rows of H.
+  void backward_cf(const CfBatch& batch, std::span<const std::int32_t> nodes, const Tensor& dh);
+  /// The weights' gradient from its sums over the own segments.
+  void sum_segments(const Tensor& sums);
+  double norm_cf() const;
+  void update_cf(double lr, double scale);
+
+  // step_kg()
+  /// Results of the chunks of a batch of triples.
+  struct ChunkResults {
+    Tensor rows;                       ///< (3M, d), chunk by chunk: its heads, tails, other tails
+    Tensor relations;                  ///< (chunks, d k + k): matrix, then translation
+    std::span<ops::RankingSums> sums;  ///< (chunks)
+  };
+  void compute_chunks(const ops::RelationSamples& batch, ShardRange which, const ChunkResults& results);
+  /// Fetches the other ranks' chunks.
+  void share_chunks(const KgBatch& batch, const ChunkResults& results);
+  /// The uses of each of a batch's rows: their indices among the chunks' rows.
+  struct Uses {
+    std::span<const std::int64_t> ptr, place;
+  };
+  /// Fills kg_gradient_: sums the uses of each row in the order of the batch, and the chunks of each relation in theirs.
+  /// Returns its norm.
+  double sum_chunks(const ChunkResults& results, const Uses& uses, std::span<const std::int64_t> relation_chunks);
+
+  Communicator& comm_;
+  Stream stream_;
+  Kgat& net_;
+  const KgGraph& graph_;
+  KgatStepOptions options_;
+  GraphExchange exchange_;
+  const bool by_segments_;  ///< sums over nodes go by segments; else over all nodes at once
+  KgatPropagation& propagation_;
+  NestedRows rows_;
+  LazyAdam adam_cf_, adam_kg_;
+  AttentionPlan plan_;
+  std::vector<const Param*> aggregators_;
+  bool embeddings_spread_ = false;  ///< only the owners' rows of the embeddings are current
+  OwnedTensor gradients_;           ///< dx0_ and gradient_; the gap between them stays 0
+  Tensor dx0_;                      ///< (N, d)
+  Tensor gradient_;                 ///< (aggregators' elements)
+  OwnedTensor segment_sums_;        ///< (segments, aggregators' elements)
+  KgGradient kg_gradient_;
+  std::vector<std::int64_t> places_;  ///< indices of the uses of a batch of triples among its chunks' rows
+  std::array<Arena, 2> arenas_;
+  Arena* arena_ = nullptr;  ///< of the last step
+};
+
+}  // namespace lockstep

@@ -1,0 +1,113 @@
+// The step of KgatStep on triples.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/ops/node_rows.hpp"
+#include "lockstep/ops/transr.hpp"
+#include "lockstep/train/agreement.hpp"
+#include "tasks/kgat/kgat_step.hpp"
+
+namespace lockstep {
+
+KgatStepResult KgatStep::step_kg(const KgBatch& batch, double lr, unsigned flags) {
+  Stopwatch watch;
+  KgatStepResult result;
+  Arena& arena = next_arena();
+  const std::int64_t size = batch.count(), d = net_.arch().embed_dim, k = net_.arch().relation_dim;
+  const auto chunks = static_cast<std::int64_t>(batch.chunks.size());
+  const DType dtype = net_.params().dtype();
+  places_.clear();
+  for (const std::int32_t use : batch.uses.use()) places_.push_back(batch.row_of_use(use));
+  const auto [all_chunks, head, tail, other, nodes, relations, use_ptr, places, relation_chunks] =
+      for_kernels(stream_, arena, std::span<const ops::RelationChunk>(batch.chunks),
+                  std::span<const std::int32_t>(batch.head), std::span<const std::int32_t>(batch.tail),
+                  std::span<const std::int32_t>(batch.other), std::span<const std::int32_t>(batch.rows()),
+                  std::span<const std::int32_t>(batch.relations), std::span<const std::int64_t>(batch.uses.use_ptr()),
+                  std::span<const std::int64_t>(places_), std::span<const std::int64_t>(batch.relation_chunks));
+  const ShardRange own = own_range(batch.rows());
+  const auto own_nodes = nodes.subspan(static_cast<std::size_t>(own.begin), static_cast<std::size_t>(own.count()));
+  adam_kg_.catch_up(net_.embedding(), own_nodes);
+  adam_kg_.catch_up(net_.translations(), relations);
+  adam_kg_.catch_up(net_.matrices(), relations);
+  fetch_embeddings({ops::RowSet::list(nodes), ops::RowSet::list(batch.rows())});
+
+  const ChunkResults results = {.rows = allocate(arena, dtype, {3 * size, d}),
+                                .relations = allocate(arena, dtype, {chunks, d * k + k}),
+                                .sums = on_host<ops::RankingSums>(arena, chunks)};
+  const bool spread = exchange_.partitioned();
+  compute_chunks({all_chunks, head, tail, other},
+                 spread ? shards_of(chunks, comm_.rank(), comm_.size()) : ShardRange{0, chunks}, results);
+  result.compute = watch.restart();
+  if (spread) share_chunks(batch, results);
+  result.flags = flags_of_all(comm_, flags);
+  result.exchange = watch.restart();
+  result.norm = sum_chunks(results, {use_ptr, places}, relation_chunks);
+
+  for (const ops::RankingSums& s : results.sums) {
+    result.sums.loss += s.loss;
+    result.sums.half_square += s.half_square;
+  }
+  result.loss = (result.sums.loss + options_.kg_l2 * result.sums.half_square) / static_cast<double>(size);
+  result.compute += watch.restart();
+  if (!result.finite()) return result;
+  const KgGradient& gradient = kg_gradient_;
+  adam_kg_.begin_step(lr, clip_scale(result.norm, options_.clip_norm));
+  adam_kg_.update(net_.embedding(), own_nodes, gradient.nodes.slice(own.begin, own.count()));
+  adam_kg_.update(net_.matrices(), relations, gradient.matrices);
+  adam_kg_.update(net_.translations(), relations, gradient.translations);
+  embeddings_spread_ = spread;
+  result.update = watch.seconds();
+  return result;
+}
+
+void KgatStep::compute_chunks(const ops::RelationSamples& batch, ShardRange which, const ChunkResults& results) {
+  const auto first = static_cast<std::size_t>(which.begin), count = static_cast<std::size_t>(which.count());
+  ops::RelationSamples samples = batch;
+  samples.chunks = batch.chunks.subspan(first, count);
+  ops::transr(stream_, samples, net_.embedding().value, net_.matrices().value, net_.translations().value,
+              options_.kg_l2, static_cast<std::int64_t>(batch.head.size()),
+              {.projected = {},
+               .score = {},
+               .drows = results.rows,
+               .drelations = results.relations.slice(which.begin, which.count())},
+              results.sums.subspan(first, count));
+}
+
+void KgatStep::share_chunks(const KgBatch& batch, const ChunkResults& results) {
+  const auto all = static_cast<std::int64_t>(batch.chunks.size());
+  const auto first_row = [&](std::int64_t c) {
+    return c == all ? results.rows.rows() : 3 * batch.chunks[static_cast<std::size_t>(c)].first;
+  };
+  exchange_.share_chunks(results.rows, all, first_row, "triples' gradients of nodes");
+  exchange_.share_chunks(results.relations, all, std::identity(), "triples' gradients of relations");
+
+  exchange_.wait(steps_done());  // the losses lie where the host reads them
+  std::vector<std::int64_t> sizes;
+  for (int r = 0; r < comm_.size(); ++r)
+    sizes.push_back(shards_of(all, r, comm_.size()).count() * static_cast<std::int64_t>(sizeof(ops::RankingSums)));
+  const ShardRange mine = shards_of(all, comm_.rank(), comm_.size());
+  const auto own = results.sums.subspan(static_cast<std::size_t>(mine.begin), static_cast<std::size_t>(mine.count()));
+  const std::vector<ops::RankingSums> sent(own.begin(), own.end());
+  comm_.all_gather_known(std::as_bytes(std::span(sent)), sizes, std::as_writable_bytes(results.sums),
+                         "triples' losses");
+}
+
+double KgatStep::sum_chunks(const ChunkResults& results, const Uses& uses,
+                            std::span<const std::int64_t> relation_chunks) {
+  const std::int64_t d = net_.arch().embed_dim, k = net_.arch().relation_dim;
+  const auto nodes = static_cast<std::int64_t>(uses.ptr.size()) - 1,
+             relations = static_cast<std::int64_t>(relation_chunks.size()) - 1;
+  const std::int64_t sizes[] = {nodes * d, relations * d * k, relations * k};
+  const Tensor flat = allocate(*arena_, net_.params().dtype(), {sizes[0] + sizes[1] + sizes[2]});
+  kg_gradient_ = {.nodes = flat.slice(0, sizes[0]).reshaped({nodes, d}),
+                  .matrices = flat.slice(sizes[0], sizes[1]).reshaped({relations, d * k}),
+                  .translations = flat.slice(sizes[0] + sizes[1], sizes[2]).reshaped({relations, k})};
+  ops::sum_node_rows(stream_, kg_gradient_.nodes, results.rows, 0, uses.ptr, uses.place);
+  ops::sum_node_rows(stream_, kg_gradient_.matrices, results.relations, 0, relation_chunks, {});
+  ops::sum_node_rows(stream_, kg_gradient_.translations, results.relations, d * k, relation_chunks, {});
+  return gradient_norm(flat, {{0, flat.size()}});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+#include "tasks/kgat/program_checks.hpp"
+
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
+
+namespace lockstep {
+
+void require_supported(const RunConfig& config, const char* kind) {
+  const auto& o = config.optim;
+  require_usage(config.run.graphs != "on", "option run.graphs = on: steps of ", kind,
+                " cannot be captured in graphs; use auto");
+  require_usage(o.name == "adam" && o.weight_decay == 0, "option optim.name = ", o.name,
+                ", optim.weight_decay = ", o.weight_decay, ": a model of kind ", kind,
+                " is trained by adam without weight decay");
+  require_usage(o.ema == 0 && config.batch.accumulate == 1, "options optim.ema and batch.accumulate: a model of kind ",
+                kind, " is trained without them");
+}
+
+void require_finite(World& world, const RunConfig& config, const TrainState& state, const char* phase, double loss,
+                    double norm) {
+  if (std::isfinite(loss) && std::isfinite(norm)) return;
+  world.together("checking the step", [&] {
+    throw Error(Fault::usage, join("step ", state.step, " (epoch ", state.epoch, ", phase ", phase, "): the loss is ",
+                                   loss, ", the norm of its gradient ", norm,
+                                   "; lower optim.lr = ", exact(config.optim.lr), " or set optim.clip_norm"));
+  });
+}
+
+}  // namespace lockstep

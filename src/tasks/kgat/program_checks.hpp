@@ -1,0 +1,16 @@
+#pragma once
+#include "lockstep/comm/world.hpp"
+#include "lockstep/train/run_config.hpp"
+#include "lockstep/train/train_state.hpp"
+
+namespace lockstep {
+
+/// errors  Error (usage) naming the options that a program with LazyAdam does not support
+void require_supported(const RunConfig& config, const char* kind);
+
+/// errors  Error (usage) on all ranks, which hold the same numbers, when the mean loss or the norm of its gradient is not
+///         finite: names the step and `phase`
+void require_finite(World& world, const RunConfig& config, const TrainState& state, const char* phase, double loss,
+                    double norm);
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+#include "lockstep/tasks/kgat/ranking_metrics.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+
+namespace lockstep {
+
+namespace {
+constexpr const char* kNames[] = {"recall", "ndcg", "precision", "hit", "ndcg_retrieved"};
+}  // namespace
+
+RankingMetrics::RankingMetrics(std::vector<std::int64_t> cutoffs) : cutoffs_(std::move(cutoffs)) {
+  require_usage(!cutoffs_.empty(), "option eval.ks: a ranking needs at least one cutoff");
+  for (std::size_t i = 0; i < cutoffs_.size(); ++i) {
+    require_usage(cutoffs_[i] > (i == 0 ? 0 : cutoffs_[i - 1]), "cutoff ", cutoffs_[i],
+                  " of the ranking: cutoffs must be positive and ascending");
+  }
+  ideal_.push_back(0);
+  for (std::int64_t rho = 1; rho <= depth(); ++rho) {
+    discount_.push_back(1 / std::log2(static_cast<double>(rho + 1)));
+    ideal_.push_back(ideal_.back() + discount_.back());
+  }
+}
+
+void RankingMetrics::add(std::span<const std::int32_t> top, std::span<const std::int32_t> relevant,
+                         double* sums) const {
+  thread_local std::vector<std::int64_t> hit;  // indices in the ranking
+  hit.clear();
+  for (std::size_t i = 0; i < top.size(); ++i) {
+    if (top[i] >= 0 && std::binary_search(relevant.begin(), relevant.end(), top[i]))
+      hit.push_back(static_cast<std::int64_t>(i));
+  }
+  const auto n = static_cast<std::int64_t>(relevant.size()), all_hits = static_cast<std::int64_t>(hit.size());
+  double* out = sums;
+  *out++ += 1;
+  std::int64_t hits = 0;
+  double gain = 0;
+  for (const std::int64_t k : cutoffs_) {
+    for (; hits < all_hits && hit[static_cast<std::size_t>(hits)] < k; ++hits)
+      gain += discount_[static_cast<std::size_t>(hit[static_cast<std::size_t>(hits)])];
+    const double found = static_cast<double>(hits);
+    out[0] += found / static_cast<double>(n);
+    out[1] += gain / ideal_[static_cast<std::size_t>(std::min(k, n))];
+    out[2] += found / static_cast<double>(k);
+    out[3] += hits > 0 ? 1 : 0;
+    out[4] += hits > 0 ? gain / ideal_[static_cast<std::size_t>(std::min(k, all_hits))] : 0;
+    out += kMetrics;
+  }
+}
+
+std::vector<Metric> RankingMetrics::metrics(std::span<const double> sums) const {
+  std::vector<Metric> metrics;
+  const double users = sums[0];
+  for (std::size_t i = 0; i < cutoffs_.size(); ++i) {
+    for (std::int64_t f = 0; f < kMetrics; ++f) {
+      const double sum = sums[1 + i * kMetrics + static_cast<std::size_t>(f)];
+      metrics.push_back({join(kNames[f], "@", cutoffs_[i]), users > 0 ? sum / users : 0, true});
+    }
+  }
+  return metrics;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+#include "lockstep/tasks/registry.hpp"
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/tasks/emulator/emulator_config.hpp"
+#include "lockstep/tasks/har/har_config.hpp"
+#include "lockstep/tasks/hrm/hrm_config.hpp"
+#include "lockstep/tasks/kgat/kgat_config.hpp"
+#include "lockstep/tasks/sequences/sequence_config.hpp"
+#include "lockstep/train/run_config.hpp"
+
+namespace lockstep {
+
+// Prediction and verification of each kind are defined in its folder, in <kind>_predict.cpp and <kind>_verify.cpp.
+int predict_emulator(World&, const Args&);
+int predict_hrm(World&, const Args&);
+int predict_kgat(World&, const Args&);
+int predict_sequence(World&, const Args&);
+void verify_emulator(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
+void verify_har(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
+void verify_hrm(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
+void verify_kgat(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
+void verify_sequence(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
+
+namespace {
+
+template <class Config>
+std::unique_ptr<TaskConfig> make() {
+  return std::make_unique<Config>();
+}
+
+/// A new kind is one line here and one folder in tasks/ (docs/adding-a-model.md).
+constexpr TaskKind kKinds[] = {
+    {"emulator", make<EmulatorConfig>, predict_emulator, verify_emulator, "emulator-icecolumn"},
+    {"har", make<HarConfig>, nullptr, verify_har, "har-synth"},
+    {"hrm", make<HrmConfig>, predict_hrm, verify_hrm, "hrm-laptop"},
+    {"kgat", make<KgatConfig>, predict_kgat, verify_kgat, "kgat-ml1m"},
+    {"bprmf", make<BprmfConfig>, predict_kgat, nullptr, "kgat-ml1m"},
+    {"sasrec", make<SequenceConfig>, predict_sequence, verify_sequence, "sasrec-ml1m"},
+    {"tisasrec", make<TiSasRecConfig>, predict_sequence, verify_sequence, "tisasrec-ml1m"},
+};
+
+}  // namespace
+
+std::span<const TaskKind> task_kinds() { return kKinds; }
+
+std::vector<std::string> task_kind_names() {
+  std::vector<std::string> names;
+  for (const TaskKind& kind : kKinds) names.emplace_back(kind.name);
+  return names;
+}
+
+const TaskKind& task_kind(const std::string& name) {
+  std::string all;
+  for (const TaskKind& kind : kKinds) {
+    if (name == kind.name) return kind;
+    all += (all.empty() ? "" : ", ") + std::string(kind.name);
+  }
+  const std::string near = nearest(name, task_kind_names());
+  throw Error(Fault::usage, join("option model.kind = ", name, ": must be one of ", all,
+                                 near.empty() ? "" : "; did you mean " + near + "?"));
+}
+
+void add_options(Options& options, RunConfig& config, const std::string& kind) {
+  add_options(options, config, kind, task_kind(kind).make_config(), task_kind_names());
+}
+
+}  // namespace lockstep

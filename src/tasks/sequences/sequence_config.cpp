@@ -1,0 +1,178 @@
+#include "lockstep/tasks/sequences/sequence_config.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/io/h5.hpp"
+#include "lockstep/models/sequences/sasrec_metadata.hpp"
+
+namespace lockstep {
+
+void SequenceConfig::add_options(Options& o) {
+  const bool timed = arch_.timed;
+  const auto integer = [&](const char* key, std::int64_t* target, std::int64_t initial, const char* help) {
+    o.add(key, target, initial, at_least(1), help);
+    o.alias(key, std::string(key).substr(6));
+  };
+  integer("model.maxlen", &arch_.slots, 200, "number of a user's newest events that the model sees");
+  integer("model.hidden_units", &arch_.hidden, 100, "width");
+  integer("model.num_blocks", &arch_.blocks, 2, "blocks of attention and feed-forward network");
+  integer("model.num_heads", &arch_.heads, timed ? 1 : 2, "attention heads; must divide the width");
+  o.add("model.dropout", &arch_.dropout, 0.2, between(0, 0.999), "dropout probability");
+  o.alias("model.dropout", "dropout");
+  o.alias("model.dropout", "dropout_rate");
+  if (!timed) o.shorthand("no_time", "model.kind", "sasrec");
+  integer("model.time_span", &arch_.time_span, 256,
+          "tisasrec: largest scaled time between events; longer gaps count as this");
+  o.choice("model.time_dropout", &time_dropout_, "element", {"element", "table"},
+           "tisasrec: dropout of time vectors per pair of events, or per bucket of a sequence");
+  o.alias("model.time_dropout", "time-dropout");
+  o.choice("model.norm", &norm_, timed ? "original" : "pre", {"pre", "post", "original"},
+           "place of a block's layer norms, see docs/models/sasrec.md; tisasrec without streams requires original");
+  o.alias("model.norm", "norm");
+  o.choice("model.pad_mask", &pad_mask_, "key", {"key", "none", "query"},
+           "key: padding is masked; none (sasrec), query (tisasrec): as in the public code");
+  o.alias("model.pad_mask", "pad-mask");
+  o.add("model.ffn_residual", &arch_.ffn_residual, true, "norm original: add the feed-forward network to its input");
+  o.alias("model.ffn_residual", "ffn-residual");
+  o.add("model.ln_eps", &arch_.ln_eps, 1e-8, positive, "epsilon added to the variance in layer norms");
+  o.alias("model.ln_eps", "ln-eps");
+  o.choice("model.mhc", &mhc_, "none", {"none", "streams", "collapsed"},
+           "manifold-constrained hyper-connections: residual streams, or the public code's collapsed form (always in "
+           "double)");
+  o.alias("model.mhc", "mhc");
+  o.shorthand("no_mhc", "model.mhc", "none");
+  o.add("model.mhc_expansion_rate", &arch_.streams, 4, at_least(1), "residual streams");
+  o.alias("model.mhc_expansion_rate", "mhc-expansion-rate");
+  o.add("model.mhc_init_gate", &arch_.mhc_gate, 0.01, "initial factor of the dynamic part of the maps");
+  o.alias("model.mhc_init_gate", "mhc-init-gate");
+  o.add("model.mhc_sinkhorn_iter", &arch_.sinkhorn_iterations, 20, at_least(1),
+        "Sinkhorn iterations for the mixing matrix");
+  o.alias("model.mhc_sinkhorn_iter", "mhc-sinkhorn-iter");
+  o.add("model.recompute", &arch_.recompute, false,
+        "recompute a block's values in the backward pass instead of storing them: less memory, the same bits")
+      .may_change();
+  o.alias("model.recompute", "recompute");
+  o.choice("model.init", &initial_, "xavier_normal", {"xavier_normal", "xavier_uniform"},
+           "initial matrices and tables");
+  o.alias("model.init", "init");
+
+  o.section("loss", "Loss");
+  o.add("loss.l2_emb", &arch_.l2, timed ? 5e-5 : 0, non_negative,
+        "L2 penalty: factor of the sum of squares of the embedding tables");
+  o.alias("loss.l2_emb", "l2-emb");
+  o.choice("loss.l2_tables", &l2_tables_, "all", {"all", "items"},
+           "tables with the penalty: all except sasrec's positions, or items only");
+
+  o.choice("eval.candidates", &candidates_, "sampled", {"sampled", "full"},
+           "rank the held-out item against drawn items, or all items, outside the user's history");
+  o.alias("eval.candidates", "eval");
+  o.add("eval.negatives", &ranking_.candidates, 100, at_least(1), "sampled: number of drawn items, with replacement");
+  o.add("eval.k", &at_, {10}, at_least(1), "K of HR@K and NDCG@K; the first NDCG selects the best weights");
+  o.add("eval.users", &ranking_.users, 0, non_negative, "number of users to evaluate, drawn once; 0: all");
+
+  for (const auto& [key, value] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"batch.size", "128"},
+                                                                  {"optim.lr", "1e-3"},
+                                                                  {"optim.beta2", "0.98"},
+                                                                  {"optim.weight_decay", "0"},
+                                                                  {"schedule.name", "exponential"},
+                                                                  {"schedule.unit", "step"},
+                                                                  {"schedule.warmup", "200"},
+                                                                  {"schedule.step_size", "1000"},
+                                                                  {"schedule.gamma", "0.98"},
+                                                                  {"train.epochs", "300"},
+                                                                  {"eval.every", "20"},
+                                                                  {"checkpoint.every", "20"},
+                                                                  {"stop.patience", "3"},
+                                                                  {"stop.tolerance", "0"}})
+    o.set_default(key, value);
+  for (const auto& [key, alias] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"optim.name", "optimizer"},
+                                                                  {"optim.scale_lr", "lr_scale"},
+                                                                  {"optim.weight_decay", "weight_decay"},
+                                                                  {"schedule.step_size", "lr_decay_step"},
+                                                                  {"schedule.gamma", "lr_decay_rate"},
+                                                                  {"schedule.warmup", "warmup_steps"},
+                                                                  {"train.epochs", "num_epochs"},
+                                                                  {"stop.patience", "patience"},
+                                                                  {"run.resume", "state_dict_path"}})
+    o.alias(key, alias);
+}
+
+SequenceTask::Options SequenceConfig::model_options(DType dtype, std::uint64_t seed) const {
+  SequenceTask::Options options{.arch = arch_, .ranking = ranking_, .dtype = dtype, .seed = seed};
+  SasRecArch& a = options.arch;
+  using Norm = SasRecArch::Norm;
+  using Mhc = SasRecArch::Mhc;
+  a.norm = norm_ == "post" ? Norm::post : norm_ == "original" ? Norm::original : Norm::pre;
+  a.pad_mask = pad_mask_ == "none"    ? SasRecArch::PadMask::none
+               : pad_mask_ == "query" ? SasRecArch::PadMask::query
+                                      : SasRecArch::PadMask::key;
+  a.mhc = mhc_ == "streams" ? Mhc::streams : mhc_ == "collapsed" ? Mhc::collapsed : Mhc::none;
+  a.time_dropout = time_dropout_ == "table" ? ops::TimeBuckets::Drop::table : ops::TimeBuckets::Drop::element;
+  a.l2_items_only = l2_tables_ == "items";
+  a.xavier_uniform = initial_ == "xavier_uniform";
+  options.ranking.full = candidates_ == "full";
+  options.ranking.at.clear();
+  for (const double k : at_) {
+    require_usage(k == std::floor(k), "option eval.k = ", k, ": must be whole numbers");
+    options.ranking.at.push_back(static_cast<std::int64_t>(k));
+  }
+  require_usage(!options.ranking.at.empty(), "option eval.k is empty: must have at least one K");
+  return options;
+}
+
+void SequenceConfig::check() const {
+  SasRecArch arch = model_options(DType::f32, 0).arch;
+  arch.items = 1;  // unknown without the data set
+  arch.check(Fault::usage);
+}
+
+std::unique_ptr<Task> SequenceConfig::load(const TaskSource& source) const {
+  SequenceData data = SequenceData::read(source.path, source.placement);
+  SequenceTask::Options options = model_options(source.dtype, source.seed);
+  if (source.checkpoint != nullptr) {
+    const SasRecArch trained = read_sasrec_metadata(*source.checkpoint);
+    require_data(trained.items == data.n_items, "checkpoint '", source.checkpoint->path().string(), "' was trained on ",
+                 trained.items, " items; '", source.path.string(), "' has ", data.n_items,
+                 "; use the data set of the checkpoint");
+  }
+  return std::make_unique<SequenceTask>(std::move(options), std::move(data));
+}
+
+TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype) const {
+  const H5File file = H5File::open(path);
+  require_data(file.has_attribute("/", "n_items") && file.has("/users/n_train"), "planning for '", path.string(),
+               "': not a prepared interaction set; make it with lockstep-prep sequences");
+  const std::vector<std::int32_t> trained = file.read<std::int32_t>("/users/n_train");
+  SasRecArch arch = model_options(dtype, 0).arch;
+  arch.items = file.int_attribute("/", "n_items");
+  arch.check(Fault::usage);
+
+  TaskNeeds needs;
+  double tokens = 0;
+  for (const std::int32_t m : trained) {
+    if (m < 2) continue;
+    ++needs.train_samples;
+    tokens += static_cast<double>(std::min<std::int64_t>(m - 1, arch.slots));
+  }
+  needs.parameters = arch.parameters();
+  const auto rows = static_cast<double>(file.int_attribute("/", "n_interactions"));
+  needs.data_bytes =
+      rows * (file.int_attribute("/", "has_time") != 0 ? 16 : 8) + 20 * static_cast<double>(trained.size());
+  // Values per token that the backward pass reads, and their gradients, in units of the width: embedding; per block
+  // norms, queries, keys, values, result, projections, feed-forward network, residuals; with streams n more per site.
+  const double plain = 2.0 * (3 + 14 * static_cast<double>(arch.blocks));
+  const double streams =
+      arch.mhc == SasRecArch::Mhc::streams ? 4.0 * static_cast<double>(arch.blocks * arch.streams) : 0;
+  needs.activation_bytes_per_sample = tokens / std::max<double>(1, static_cast<double>(needs.train_samples)) *
+                                      static_cast<double>(arch.hidden) * (plain + streams) *
+                                      static_cast<double>(size_bytes(dtype));
+  return needs;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,139 @@
+#include "lockstep/tasks/sequences/sequence_sampler.hpp"
+
+#include <algorithm>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/philox.hpp"
+#include "lockstep/base/sequence_window.hpp"
+#include "lockstep/data/permutation.hpp"
+
+namespace lockstep {
+namespace {
+
+/// Most draws of one negative; the last is used even if the user knows it. For a user who knows half of all items, that
+/// has probability 2^-64.
+constexpr std::uint64_t kTries = 64;
+
+/// Allocates a batch; user(b) is the user of sample b, and length(user) the length of the user's history.
+template <class Length, class User>
+SequenceBatch allocate_batch(Arena& arena, const WindowShape& shape, std::int64_t samples, bool targets,
+                             const Length& length, const User& user) {
+  SequenceBatch batch;
+  batch.slots = shape.slots;
+  batch.begin = allocate(arena, DType::i64, {samples + 1});
+  batch.user = allocate(arena, DType::i64, {samples});
+  auto* begin = batch.begin.data<std::int64_t>();
+  begin[0] = 0;
+  for (std::int64_t b = 0; b < samples; ++b) {
+    const std::int64_t u = user(b);
+    batch.user.data<std::int64_t>()[b] = u;
+    const std::int64_t tokens = shape.padded ? shape.slots : std::min(length(u), shape.slots);
+    begin[b + 1] = begin[b] + tokens;
+  }
+  const Shape tokens{begin[samples]};
+  batch.item = allocate(arena, DType::i32, tokens);
+  batch.slot = allocate(arena, DType::i32, tokens);
+  if (shape.timed) batch.time = allocate(arena, DType::i64, tokens);
+  if (targets) {
+    batch.pos = allocate(arena, DType::i32, tokens);
+    batch.neg = allocate(arena, DType::i32, tokens);
+  }
+  return batch;
+}
+
+/// One window of T slots with padding, which pack() copies into a batch.
+class Window {
+ public:
+  Window(Arena& arena, const WindowShape& shape)
+      : seq(allocate(arena, DType::i32, {shape.slots})),
+        pos(allocate(arena, DType::i32, {shape.slots})),
+        time_(allocate(arena, DType::i64, {shape.slots})),
+        shape_(shape) {}
+
+  std::span<std::int64_t> time() const { return shape_.timed ? time_.span<std::int64_t>() : std::span<std::int64_t>{}; }
+
+  /// Copies the last slots to the tokens of sample b.
+  void pack(const SequenceBatch& batch, std::int64_t b) const {
+    const auto* begin = batch.begin.data<std::int64_t>();
+    const std::int64_t at = begin[b], count = begin[b + 1] - at, skip = shape_.slots - count;
+    const auto tail = [&]<class T>(const Tensor& from, const Tensor& to) {
+      std::copy_n(from.data<T>() + skip, count, to.data<T>() + at);
+    };
+    tail.template operator()<std::int32_t>(seq, batch.item);
+    if (batch.pos) tail.template operator()<std::int32_t>(pos, batch.pos);
+    if (batch.time) tail.template operator()<std::int64_t>(time_, batch.time);
+    for (std::int64_t k = 0; k < count; ++k)
+      batch.slot.data<std::int32_t>()[at + k] = static_cast<std::int32_t>(skip + k);
+  }
+
+  Tensor seq, pos;
+
+ private:
+  Tensor time_;
+  WindowShape shape_;
+};
+
+}  // namespace
+
+SequenceBatch training_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, const Shard& shard) {
+  const Permutation order(data.size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
+  SequenceBatch batch = allocate_batch(
+      arena, shape, shard.count, true,
+      [&](std::int64_t user) { return static_cast<std::int64_t>(data.items(user, Seen::training).size()) - 1; },
+      [&](std::int64_t b) { return data.user(Split::train, order(shard.first + b)); });
+  const Window window(arena, shape);
+  for (std::int64_t b = 0; b < shard.count; ++b) {
+    const std::int64_t user = batch.user.data<std::int64_t>()[b];
+    training_window(data.items(user, Seen::training), data.times(user, Seen::training), window.seq.span<std::int32_t>(),
+                    window.pos.span<std::int32_t>(), window.time());
+    window.pack(batch, b);
+    const Philox draws(shard.seed, static_cast<std::uint64_t>(shard.step), "negatives",
+                       static_cast<std::uint64_t>(user));
+    for (std::int64_t t = batch.begin.data<std::int64_t>()[b]; t < batch.begin.data<std::int64_t>()[b + 1]; ++t) {
+      std::int32_t& negative = batch.neg.data<std::int32_t>()[t];
+      negative = 0;
+      if (batch.pos.data<std::int32_t>()[t] == 0) continue;
+      ++batch.targets;
+      const auto first = static_cast<std::uint64_t>(batch.slot.data<std::int32_t>()[t]) * kTries;
+      for (std::uint64_t k = 0; k < kTries; ++k) {
+        negative = 1 + static_cast<std::int32_t>(draws.below(static_cast<std::uint64_t>(data.n_items), first + k));
+        if (!data.knows(user, negative, false)) break;
+      }
+    }
+  }
+  return batch;
+}
+
+SequenceBatch evaluation_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, Seen seen,
+                               std::span<const std::int64_t> users) {
+  const auto count = static_cast<std::int64_t>(users.size());
+  const SequenceBatch batch = allocate_batch(
+      arena, shape, count, false,
+      [&](std::int64_t user) { return static_cast<std::int64_t>(data.items(user, seen).size()); },
+      [&](std::int64_t b) { return users[static_cast<std::size_t>(b)]; });
+  const Window window(arena, shape);
+  for (std::int64_t b = 0; b < count; ++b) {
+    const std::int64_t user = users[static_cast<std::size_t>(b)];
+    right_align(data.items(user, seen), window.seq.span<std::int32_t>());
+    if (shape.timed) right_align(data.times(user, seen), window.time());
+    window.pack(batch, b);
+  }
+  return batch;
+}
+
+void draw_unknown(const SequenceData& data, std::int64_t user, std::uint64_t seed, std::span<std::int32_t> out) {
+  const Philox draws(seed, 0, "candidates", static_cast<std::uint64_t>(user));
+  std::uint64_t index = 0, refused = 0;
+  for (std::int32_t& item : out) {
+    do {
+      item = 1 + static_cast<std::int32_t>(draws.below(static_cast<std::uint64_t>(data.n_items), index++));
+      if (++refused < kTries * kTries) continue;
+      throw Error(Fault::data, join("drawing candidates for user ", user + 1, " of '", data.path.string(),
+                                    "': the user's history has nearly all of the ", data.n_items,
+                                    " items; use eval.candidates = full"));
+    } while (data.knows(user, item, true));
+    refused = 0;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,190 @@
+#include "lockstep/tasks/sequences/sequence_task.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "lockstep/base/text.hpp"
+#include "lockstep/data/permutation.hpp"
+#include "lockstep/models/sequences/sasrec_metadata.hpp"
+#include "lockstep/ops/gather.hpp"
+#include "lockstep/ops/gemm.hpp"
+#include "lockstep/ops/row_scores.hpp"
+#include "lockstep/tasks/sequences/sequence_sampler.hpp"
+
+namespace lockstep {
+namespace {
+
+/// Multiply-adds of a forward pass over all training windows.
+double multiplications(const SasRecArch& a, const SequenceData& data) {
+  const auto d = static_cast<double>(a.hidden), n = static_cast<double>(a.streams);
+  double tokens = 0, pairs = 0;
+  for (std::int64_t s = 0; s < data.size(Split::train); ++s) {
+    const auto inputs = static_cast<std::int64_t>(data.items(data.user(Split::train, s), Seen::training).size()) - 1;
+    const auto length = static_cast<double>(std::min(inputs, a.slots));
+    tokens += length;
+    pairs += length * (length + 1) / 2;
+  }
+  double per_token = (a.timed ? 5 : 6) * d * d;
+  if (a.mhc == SasRecArch::Mhc::streams) per_token += 2 * (n + 2) * n * n * d;
+  // Scores and weighted values; with times also those of the time tables, as in the formula.
+  return static_cast<double>(a.blocks) * (tokens * per_token + pairs * (a.timed ? 4 : 2) * d) + 2 * tokens * d;
+}
+
+double softplus(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
+
+}  // namespace
+
+SequenceTask::SequenceTask(Options options, SequenceData data)
+    : options_(std::move(options)),
+      data_(std::move(data)),
+      network_((options_.arch.items = data_.n_items, options_.arch), options_.dtype, options_.seed) {
+  require_usage(!network_.arch().timed || data_.has_time(), "model.kind = tisasrec: '", data_.path.string(),
+                "' has no times; use model.kind = sasrec");
+  flops_per_sample_ = 6 * multiplications(network_.arch(), data_) / static_cast<double>(data_.size(Split::train));
+}
+
+std::int64_t SequenceTask::size(Split split) const {
+  const std::int64_t all = data_.size(split), wanted = options_.ranking.users;
+  return split == Split::train || wanted == 0 ? all : std::min(all, wanted);
+}
+
+ShardLoss SequenceTask::loss(Tape& tape, const Shard& shard) const {
+  const SequenceBatch batch = training_batch(tape.host_arena(), data_, network_.arch().window(), shard);
+  const SasRecDraws draws = {.training = true, .seed = shard.seed, .step = static_cast<std::uint64_t>(shard.step)};
+  const Var features = network_.features(tape, batch, draws);
+  return {network_.loss(tape, features, batch), static_cast<double>(batch.targets)};
+}
+
+Tensor SequenceTask::newest_features(Tape& tape, Seen seen, std::span<const std::int64_t> users) const {
+  const SequenceBatch batch = evaluation_batch(tape.host_arena(), data_, network_.arch().window(), seen, users);
+  const Var features = network_.features(tape, batch, {});
+  const auto count = static_cast<std::int64_t>(users.size());
+  const Tensor last = allocate(tape.host_arena(), DType::i64, {count});
+  const Tensor newest = tape.keep({count, network_.arch().hidden});
+  for (std::int64_t b = 0; b < count; ++b) last.data<std::int64_t>()[b] = batch.begin.data<std::int64_t>()[b + 1] - 1;
+  ops::gather_rows(tape.stream(), newest, features.value(), last.span<std::int64_t>());
+  return newest;
+}
+
+Tensor SequenceTask::all_scores(Tape& tape, const Tensor& features, std::span<const std::int64_t> users) const {
+  const Tensor there = tape.keep({features.rows(), data_.n_items + 1}, tape.real_dtype());
+  ops::gemm_nt(tape.stream(), {there}, features, tape.value(network_.item_table()));
+  const Tensor scores = on_host(tape.stream(), tape.arena(), there);
+  visit_float(tape.real_dtype(), [&]<class T>() {
+    for (std::size_t b = 0; b < users.size(); ++b) {
+      T* row = scores.data<T>() + static_cast<std::int64_t>(b) * scores.columns();
+      row[0] = -std::numeric_limits<T>::infinity();
+      for (const std::int32_t item : data_.items(users[b], Seen::everything))
+        row[item] = -std::numeric_limits<T>::infinity();
+    }
+  });
+  return scores;
+}
+
+namespace {
+
+/// One user's contribution to the sums. `place` is the number of candidates with a greater score than the target.
+struct UserMetrics {
+  std::int64_t place = 0, ties = 0, candidates = 0;
+  double loss = 0;
+
+  template <class T>
+  UserMetrics(T target, std::span<const T> others) {
+    double negative = 0;
+    for (const T score : others) {
+      if (score == -std::numeric_limits<T>::infinity()) continue;
+      ++candidates;
+      place += score > target;
+      ties += score == target;
+      negative += softplus(static_cast<double>(score));
+    }
+    loss = softplus(-static_cast<double>(target));
+    if (candidates > 0) loss += negative / static_cast<double>(candidates);
+  }
+};
+
+}  // namespace
+
+void SequenceTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
+  const RankingOptions& ranking = options_.ranking;
+  const Permutation chosen(data_.size(split), options_.seed, 0);  // the users to evaluate, unless all are
+  const Tensor who = allocate(tape.host_arena(), DType::i64, {count});
+  const std::span<std::int64_t> users = who.span<std::int64_t>();
+  for (std::int64_t b = 0; b < count; ++b)
+    users[static_cast<std::size_t>(b)] =
+        data_.user(split, size(split) < data_.size(split) ? chosen(first + b) : first + b);
+
+  const Tensor features = newest_features(tape, seen_before(split), users);
+  // The target, and the items that it is ranked against.
+  const std::int64_t drawn = ranking.full ? 0 : ranking.candidates;
+  const Tensor items = allocate(tape.host_arena(), DType::i32, {count, 1 + drawn});
+  for (std::int64_t b = 0; b < count; ++b) {
+    const std::int64_t user = users[static_cast<std::size_t>(b)];
+    const std::span<std::int32_t> row = items.slice(b, 1).span<std::int32_t>();
+    row[0] = data_.target(split, user);
+    draw_unknown(data_, user, options_.seed, row.subspan(1));
+  }
+  const Tensor there = tape.keep(items.shape(), tape.real_dtype());
+  ops::row_scores(tape.stream(), there, features, tape.value(network_.item_table()), items.span<std::int32_t>());
+  const Tensor scores = on_host(tape.stream(), tape.arena(), there);
+  const Tensor everything = ranking.full ? all_scores(tape, features, users) : Tensor{};
+  visit_float(tape.real_dtype(), [&]<class T>() {
+    for (std::int64_t b = 0; b < count; ++b) {
+      const std::span<const T> row = scores.slice(b, 1).span<T>();
+      require(std::isfinite(row[0]), "evaluation: the score of user ", users[static_cast<std::size_t>(b)] + 1, " is ",
+              row[0], ": the weights are not finite");
+      const UserMetrics user(row[0],
+                             ranking.full ? std::span<const T>(everything.slice(b, 1).span<T>()) : row.subspan(1));
+      sums[0] += 1;
+      sums[1] += static_cast<double>(user.candidates);
+      sums[2] += static_cast<double>(user.ties);
+      sums[3] += user.loss;
+      for (std::size_t k = 0; k < ranking.at.size(); ++k) {
+        if (user.place >= ranking.at[k]) continue;
+        sums[4 + 2 * k] += 1 / std::log2(static_cast<double>(user.place + 2));
+        sums[5 + 2 * k] += 1;
+      }
+    }
+  });
+}
+
+std::vector<Metric> SequenceTask::metrics(Split, const std::vector<double>& sums) const {
+  std::vector<Metric> metrics;
+  const double users = std::max(sums[0], 1.0);
+  for (std::size_t k = 0; k < options_.ranking.at.size(); ++k) {
+    metrics.push_back({join("ndcg@", options_.ranking.at[k]), sums[4 + 2 * k] / users, true});
+    metrics.push_back({join("hr@", options_.ranking.at[k]), sums[5 + 2 * k] / users, true});
+  }
+  metrics.push_back({"loss", sums[3] / users, false});
+  metrics.push_back({"ties", sums[2] / std::max(sums[1], 1.0), false});
+  return metrics;
+}
+
+std::vector<std::vector<SequenceTask::Suggestion>> SequenceTask::suggest(Tape& tape,
+                                                                         std::span<const std::int64_t> users,
+                                                                         std::int64_t count) const {
+  const Tensor scores = all_scores(tape, newest_features(tape, Seen::everything, users), users);
+  std::vector<std::vector<Suggestion>> lists;
+  visit_float(tape.real_dtype(), [&]<class T>() {
+    for (std::size_t b = 0; b < users.size(); ++b) {
+      const T* row = scores.data<T>() + static_cast<std::int64_t>(b) * scores.columns();
+      std::vector<Suggestion>& list = lists.emplace_back();
+      for (std::int64_t i = 1; i <= data_.n_items; ++i) {
+        if (row[i] != -std::numeric_limits<T>::infinity())
+          list.push_back({static_cast<std::int32_t>(i), static_cast<double>(row[i])});
+      }
+      const auto end = list.begin() + std::min(count, static_cast<std::int64_t>(list.size()));
+      std::partial_sort(list.begin(), end, list.end(), [](const Suggestion& a, const Suggestion& b) {
+        return a.score != b.score ? a.score > b.score : a.item < b.item;
+      });
+      list.erase(end, list.end());
+    }
+  });
+  return lists;
+}
+
+void SequenceTask::save(H5File& file) const { save_sasrec_metadata(file, network_.arch()); }
+
+}  // namespace lockstep

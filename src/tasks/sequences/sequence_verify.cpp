@@ -1,0 +1,301 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "lockstep/tasks/sequences/sequence_task.hpp"
+#include "lockstep/nn/transfer.hpp"
+#include "lockstep/optim/optimizer.hpp"
+#include "lockstep/train/sharded_step.hpp"
+#include "tasks/verifier.hpp"
+
+namespace lockstep {
+namespace {
+
+// Tolerances of an array's largest value.
+constexpr double kOutput = 2e-5;
+constexpr double kGradient = 2e-4;
+constexpr double kWeights = 2e-5;
+constexpr double kDouble = 1e-9;
+/// Gradients that are zero but for rounding, in absolute terms. Adam makes steps of them, whatever they are.
+constexpr double kVanishing = 1e-7;
+
+SasRecArch arch_of(const H5File& file) {
+  const auto integer = [&](const char* name) { return file.int_attribute("/", name); };
+  const auto text = [&](const char* name) { return file.text_attribute("/", name); };
+  using Norm = SasRecArch::Norm;
+  using PadMask = SasRecArch::PadMask;
+  using Mhc = SasRecArch::Mhc;
+  SasRecArch a;
+  a.timed = text("model") == "tisasrec";
+  a.items = integer("items"), a.slots = integer("maxlen"), a.hidden = integer("hidden"), a.heads = integer("heads");
+  a.blocks = integer("blocks"), a.time_span = integer("time_span");
+  for (const Norm norm : {Norm::pre, Norm::post, Norm::original})
+    if (text("norm") == name(norm)) a.norm = norm;
+  for (const PadMask mask : {PadMask::key, PadMask::none, PadMask::query})
+    if (text("pad_mask") == name(mask)) a.pad_mask = mask;
+  for (const Mhc mhc : {Mhc::none, Mhc::streams, Mhc::collapsed})
+    if (text("mhc") == name(mhc)) a.mhc = mhc;
+  a.ffn_residual = integer("ffn_residual") != 0;
+  a.ln_eps = file.real_attribute("/", "ln_eps");
+  a.streams = integer("n_streams"), a.sinkhorn_iterations = integer("sinkhorn_iters");
+  a.dropout = 0;
+  a.l2 = file.real_attribute("/", "l2_emb");
+  a.l2_items_only = text("l2_tables") == "item_emb";
+  a.check(Fault::data);
+  return a;
+}
+
+/// The reference's windows as training samples: step s takes those of batch s.
+class ReferenceModel final : public ShardTask {
+ public:
+  ReferenceModel(const H5File& file, DType dtype)
+      : net_(arch_of(file), dtype, 0), samples_(file.int_attribute("/", "batch")) {
+    for (Param& p : net_.params().all()) {
+      const Shape shape(file.info("/weights/" + p.name).shape);
+      require_data(shape == p.shape, "verifying '", file.path().string(), "': weight ", p.name, " is ", shape,
+                   ", expected ", p.shape);
+      visit_float(p.value.dtype(), [&]<class T>() { file.read_into<T>("/weights/" + p.name, p.value.span<T>()); });
+    }
+    for (int b = 0; file.has(join("/inputs/batch", b)); ++b) {
+      const auto read = [&](const char* name) { return file.read<std::int64_t>(join("/inputs/batch", b, "/", name)); };
+      batches_.push_back({read("seq"), read("pos"), read("neg"), {}});
+      if (net_.arch().timed) batches_.back().time = read("time");
+    }
+  }
+  const char* kind() const override { return net_.arch().timed ? "tisasrec" : "sasrec"; }
+  ParamStore& params() override { return net_.params(); }
+  std::int64_t size(Split split) const override { return split == Split::train ? samples_ : 0; }
+  std::int64_t sum_count() const override { return 0; }
+  void evaluate(Tape&, Split, std::int64_t, std::int64_t, double*) const override {}
+  std::vector<Metric> metrics(Split, const std::vector<double>&) const override { return {}; }
+  void save(H5File&) const override {}
+  std::uint64_t data_hash() const override { return 0; }
+
+  ShardLoss loss(Tape& tape, const Shard& shard) const override {
+    const SequenceBatch b = batch(tape, shard.step, shard.first, shard.count);
+    return {net_.loss(tape, net_.features(tape, b, {}), b), static_cast<double>(b.targets)};
+  }
+  /// Windows [first, first + count) of a batch, packed as the network wants them.
+  SequenceBatch batch(Tape& tape, std::int64_t step, std::int64_t first, std::int64_t count) const {
+    const Batch& from = batches_.at(static_cast<std::size_t>(step));
+    std::vector<std::int64_t> tokens;
+    SequenceBatch b;
+    Arena& arena = tape.host_arena();
+    b.begin = allocate(arena, DType::i64, {count + 1}), b.user = allocate(arena, DType::i64, {count});
+    b.begin.data<std::int64_t>()[0] = 0;
+    for (std::int64_t s = 0; s < count; ++s) {
+      for (const std::int64_t m : tokens_of(step, first + s)) tokens.push_back(m);
+      b.begin.data<std::int64_t>()[s + 1] = static_cast<std::int64_t>(tokens.size());
+      b.user.data<std::int64_t>()[s] = first + s;
+    }
+    const Shape shape{static_cast<std::int64_t>(tokens.size())};
+    b.slots = net_.arch().slots;
+    for (Tensor* t : {&b.item, &b.slot, &b.pos, &b.neg}) *t = allocate(arena, DType::i32, shape);
+    if (net_.arch().timed) b.time = allocate(arena, DType::i64, shape);
+    for (std::size_t k = 0; k < tokens.size(); ++k) {
+      const auto m = static_cast<std::size_t>(tokens[k]);
+      b.item.data<std::int32_t>()[k] = static_cast<std::int32_t>(from.seq[m]);
+      b.pos.data<std::int32_t>()[k] = static_cast<std::int32_t>(from.pos[m]);
+      b.neg.data<std::int32_t>()[k] = static_cast<std::int32_t>(from.neg[m]);
+      b.slot.data<std::int32_t>()[k] = static_cast<std::int32_t>(tokens[k] % b.slots);
+      if (b.time) b.time.data<std::int64_t>()[k] = from.time[m];
+      b.targets += from.pos[m] != 0;
+    }
+    return b;
+  }
+  /// Positions in the arrays of a batch that the tokens of one window have.
+  std::vector<std::int64_t> tokens_of(std::int64_t step, std::int64_t sample) const {
+    std::vector<std::int64_t> tokens;
+    for (std::int64_t m = sample * net_.arch().slots; m < (sample + 1) * net_.arch().slots; ++m)
+      if (net_.arch().padded() || batches_.at(static_cast<std::size_t>(step)).seq[static_cast<std::size_t>(m)] != 0)
+        tokens.push_back(m);
+    return tokens;
+  }
+  bool is_padding(std::int64_t step, std::int64_t m) const {
+    return batches_.at(static_cast<std::size_t>(step)).seq[static_cast<std::size_t>(m)] == 0;
+  }
+  bool is_target(std::int64_t step, std::int64_t m) const {
+    return batches_.at(static_cast<std::size_t>(step)).pos[static_cast<std::size_t>(m)] != 0;
+  }
+  const SasRec& network() const { return net_; }
+  std::int64_t batches() const { return static_cast<std::int64_t>(batches_.size()); }
+
+ private:
+  struct Batch {
+    std::vector<std::int64_t> seq, pos, neg, time;  ///< (samples, T)
+  };
+  SasRec net_;
+  std::int64_t samples_;
+  std::vector<Batch> batches_;
+};
+
+/// Compares rows of packed arrays with those of the reference's padded ones.
+class Tokens {
+ public:
+  Tokens(Verifier& v, const ReferenceModel& model, std::int64_t step) : v_(v), model_(model), step_(step) {
+    for (std::int64_t s = 0; s < model.size(Split::train); ++s)
+      for (const std::int64_t m : model.tokens_of(step, s)) tokens_.push_back(m);
+  }
+  /// Rows that `keep` wants, by their position in the reference.
+  template <class Keep>
+  void compare(const std::string& name, const std::vector<double>& all, const Keep& keep) const {
+    const std::size_t width = all.size() / tokens_.size();
+    std::vector<double> values;
+    std::vector<std::int64_t> rows;
+    for (std::size_t k = 0; k < tokens_.size(); ++k) {
+      if (!keep(tokens_[k])) continue;
+      rows.push_back(tokens_[k]);
+      values.insert(values.end(), all.begin() + static_cast<std::ptrdiff_t>(k * width),
+                    all.begin() + static_cast<std::ptrdiff_t>((k + 1) * width));
+    }
+    v_.selected("outputs", name, values, rows, v_.tolerance(kOutput, kDouble));
+  }
+  /// Rows of events; of padding too where padding is real computation.
+  void events(const std::string& name, const std::vector<double>& packed) const {
+    const bool all = model_.network().arch().pad_mask == SasRecArch::PadMask::none;
+    compare(name, packed, [&](std::int64_t m) { return all || !model_.is_padding(step_, m); });
+  }
+  void events(const std::string& name, Var packed) const {
+    if (packed) events(name, doubles(packed.value()));
+  }
+
+ private:
+  Verifier& v_;
+  const ReferenceModel& model_;
+  std::int64_t step_;
+  std::vector<std::int64_t> tokens_;
+};
+
+void verify_site(const Tokens& tokens, const std::string& name, const MhcTrace& site) {
+  if (!site.maps) return;
+  const std::int64_t n = site.x.shape()[1];
+  const std::vector<double> maps = doubles(site.maps.value());
+  const auto columns = [&](const char* map, std::int64_t first, std::int64_t count) {
+    std::vector<double> values;
+    for (auto row = maps.begin(); row != maps.end(); row += n * (2 + n))
+      values.insert(values.end(), row + first, row + first + count);
+    tokens.events(name + map, values);
+  };
+  columns("/H_pre", 0, n), columns("/H_post", n, n), columns("/H_res", 2 * n, n * n);
+  tokens.events(name + "/u", site.u);
+  tokens.events(name + "/y", site.y);
+  tokens.events(name + "/X", site.x);
+}
+
+/// The first batch with the initial weights, value by value.
+void verify_values(Verifier& v, const ReferenceModel& model, DType dtype, Device device) {
+  Stream stream(device);
+  Arena arena(device);
+  Tape tape(stream, arena, dtype, Tape::Mode::forward);
+  const std::int64_t samples = model.size(Split::train);
+  const SequenceBatch batch = model.batch(tape, 0, 0, samples);
+  SasRecTrace trace;
+  const Var f = model.network().features(tape, batch, {}, &trace);
+  const Tokens tokens(v, model, 0);
+  tokens.events("embedded", trace.embedded);
+  for (std::size_t i = 0; i < trace.blocks.size(); ++i) {
+    const SasRecTrace::Block& block = trace.blocks[i];
+    const std::string prefix = join("block", i, "/");
+    tokens.events(prefix + "attn_out", block.attention);
+    tokens.events(prefix + "ffn_out", block.ffn);
+    if (model.network().arch().mhc == SasRecArch::Mhc::none) tokens.events(prefix + "out", block.out);
+    verify_site(tokens, prefix + "attn", block.attention_site);
+    verify_site(tokens, prefix + "ffn", block.ffn_site);
+    if (model.network().arch().mhc == SasRecArch::Mhc::collapsed) {
+      tokens.events(prefix + "attn/mhc_out", block.attention_collapsed);
+      tokens.events(prefix + "ffn/mhc_out", block.ffn_collapsed);
+    }
+  }
+  tokens.events("log_feats", f);
+
+  visit_float(tape.real_dtype(), [&]<class T>() {
+    const std::int64_t c = f.columns();
+    const HostView all_items(model.network().item_table().value);
+    const T *features = to_host(tape, f.value()).template data<T>(), *table = all_items->data<T>();
+    const auto score = [&](std::int64_t token, std::int64_t item) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < c; ++k)
+        sum += static_cast<double>(features[token * c + k]) * static_cast<double>(table[item * c + k]);
+      return static_cast<T>(sum);
+    };
+    const auto logits = [&](const char* name, const Tensor& items) {
+      std::vector<double> values;
+      for (std::int64_t m = 0; m < batch.tokens(); ++m)
+        values.push_back(static_cast<double>(score(m, items.data<std::int32_t>()[m])));
+      tokens.compare(name, values, [&](std::int64_t m) { return model.is_target(0, m); });
+    };
+    logits("pos_logits", batch.pos), logits("neg_logits", batch.neg);
+    const std::vector<std::int64_t> candidates = v.file().read<std::int64_t>("/inputs/candidates");
+    const std::size_t each = candidates.size() / static_cast<std::size_t>(samples);
+    std::vector<double> scores;
+    for (std::size_t i = 0; i < candidates.size(); ++i)
+      scores.push_back(static_cast<double>(score(batch.begin.data<std::int64_t>()[i / each + 1] - 1, candidates[i])));
+    v.relative("outputs", "predict", scores, v.tolerance(kOutput, kDouble));
+  });
+}
+
+/// Arrays whose gradient the reference has at more than rounding.
+bool counts(const Verifier& v, const std::string& name) {
+  if (!v.file().has("/grads64/" + name)) return false;
+  for (const double value : v.file().read<double>("/grads64/" + name))
+    if (std::abs(value) >= kVanishing) return true;
+  return false;
+}
+
+/// The batches as training steps over all ranks, and what they leave behind.
+void verify_steps(Verifier& v, World& world, ReferenceModel& model, const VerifyOptions& options) {
+  const H5File& file = v.file();
+  OptimizerOptions how;
+  how.name = file.text_attribute("/", "optimizer");
+  how.beta1 = file.real_attribute("/", "adam_beta1"), how.beta2 = file.real_attribute("/", "adam_beta2");
+  how.eps = file.real_attribute("/", "adam_eps");
+  if (how.name == "adamw") how.weight_decay = file.real_attribute("/", "weight_decay");
+  const double lr = file.real_attribute("/", "lr");
+
+  const auto optimizer = make_optimizer(how, model.params(), trainable_ranges(model.params()));
+  ShardedStep step(world.communicator(), model,
+                   {.threads = options.threads, .shards = options.shards, .reproducible = options.reproducible});
+  std::vector<double> losses;
+  for (std::int64_t s = 0; s < model.batches(); ++s) {
+    const StepSums sums = step.run({.step = s, .count = model.size(Split::train)});
+    losses.push_back(sums.loss / sums.weight + add_penalty(model.params(), step.gradient(), sums.weight));
+    if (s == 0) {
+      v.relative("outputs", "loss", losses, v.tolerance(kOutput, kDouble));
+      const std::vector<double> gradient = doubles(step.gradient());
+      for (const Param& p : model.params().all()) {
+        std::vector<double> values(gradient.begin() + p.offset, gradient.begin() + p.offset + p.shape.size());
+        for (double& value : values) value /= sums.weight;
+        if (counts(v, p.name))
+          v.relative("grads", p.name, values, v.tolerance(kGradient, kDouble));
+        else
+          v.absolute("grads", p.name, values, v.tolerance(10 * kVanishing, kDouble), "nothing but rounding");
+      }
+    }
+    optimizer->step(step.gradient(), lr, 1 / sums.weight);
+  }
+  v.relative("after_steps", "losses", losses, v.tolerance(kOutput, kDouble));
+  for (const Param& p : model.params().all())
+    if (options.f64 || counts(v, p.name))
+      v.relative("after_steps", "weights/" + p.name, p.value, v.tolerance(kWeights, kDouble));
+}
+
+}  // namespace
+
+void verify_sequence(World& world, const H5File& file, const VerifyOptions& options, ReferenceReport& report) {
+  if (!file.has("/weights")) return;
+  ReferenceModel model(file, options.f64 ? DType::f64 : DType::f32);
+  VerifyOptions as_computed = options;  // collapsed hyper-connections are computed in double whatever is asked for
+  as_computed.f64 = model.params().dtype() == DType::f64;
+  Verifier v(file, as_computed, report);
+  model.move_to(options.device);
+  if (is_half(options.storage)) {
+    require_usage(!as_computed.f64, "option precision: this file's network computes in double; use fp32");
+    model.params().store_as(options.storage);
+  }
+  verify_values(v, model, model.params().storage(), options.device);
+  verify_steps(v, world, model, as_computed);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/communicator.hpp"
+#include "train/row_exchange.hpp"
+
+namespace lockstep {
+
+/// Packs one range of the flat gradient for the reduction over ranks, its row-sparse parameters by the rows that any
+/// rank has touched, while that pays (row_exchange.hpp).
+///
+/// T   type of the gradient
+template <class T>
+class CpuRowExchange {
+ public:
+  /// parts  the gradients of all threads; may be filled after the construction
+  CpuRowExchange(Communicator& comm, const ParamStore& params, FlatRange range, const std::vector<Gradients*>& parts)
+      : comm_(comm), parts_(parts), rows_(params, range, comm.size()) {}
+
+  /// RowExchange::on().
+  bool on() const { return rows_.on(); }
+  /// The message: `front`, then the dense elements and touched rows of the range. Empty if the whole range travels.
+  /// Call it when all threads have completed the range. Collective.
+  ///
+  /// shapes  gradient (flat_size), summed over the threads of this rank
+  std::span<T> pack(std::span<const T> front, const T* gradient);
+  /// Copies the summed message of the last pack() back to `front` and `gradient`; does nothing if it was empty.
+  void unpack(std::span<T> front, T* gradient);
+  /// RowExchange::choice().
+  const std::string& choice() const { return rows_.choice(); }
+
+ private:
+  std::int64_t find_ranges();
+
+  Communicator& comm_;
+  const std::vector<Gradients*>& parts_;
+  RowExchange rows_;
+  std::vector<std::uint64_t> bitmaps_;
+  std::vector<FlatRange> ranges_;  ///< contiguous elements of the message
+  std::vector<T> message_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/communicator.hpp"
+#include "lockstep/device/device.hpp"
+#include "lockstep/ops/row_blocks.hpp"
+#include "lockstep/train/sharded_step.hpp"
+#include "train/row_exchange.hpp"
+
+namespace lockstep {
+
+/// Packs the buckets of a GPU's gradient for the reduction over ranks. Row-sparse parameters (tables) are packed by the
+/// rows that any rank has touched, while that pays (row_exchange.hpp).
+///
+/// The host knows the rows of a step once it has enqueued the last operation of the backward pass that adds to a table.
+/// The hosts then OR their bitmaps, one bit per row, while the GPUs compute. Packing and reduction are enqueued like
+/// all other work, so no rank waits for a GPU.
+///
+/// Either all ranks capture a step or none does. A rank whose capture fails before it knows its rows says so in the
+/// exchange of the bitmaps; all ranks then exchange them when the step itself is launched. The row set is cached per
+/// batch.
+class GpuRowExchange {
+ public:
+  GpuRowExchange(Communicator& comm, const ParamStore& params, std::span<const FlatRange> buckets,
+                 Gradients& gradients);
+
+  /// How the work of a batch is enqueued: on the stream, or on a graph before the previous step has finished.
+  enum class Mode : std::uint8_t { launch, capture };
+  /// Call it before the first operation of a batch. errors  Error if another rank captures no graphs
+  void begin(const GlobalBatch& batch, Mode mode);
+  /// Call it when no later operation adds to this parameter.
+  void ready(const Param& param) { missing_ -= param.row_sparse ? 1 : 0; }
+  /// Whether pack() may be called: all tables are ready, or the bucket is not packed by rows.
+  bool may_pack(std::size_t bucket) const { return missing_ <= 0 || !buckets_[bucket].rows.on(); }
+  /// The message of a bucket, to be summed in place: the bucket itself, or its dense elements and touched rows, packed
+  /// into memory of the arena. Collective for the first bucket with tables of a batch.
+  ///
+  /// shapes  (elements), at most those of the bucket plus an eighth of the rows of each table
+  /// errors  Error if another rank cannot capture the step
+  Tensor pack(Stream& stream, Arena& arena, std::size_t bucket);
+  /// Copies the sums of all messages since begin() back to the gradient.
+  void unpack(Stream& stream);
+  /// Ends an attempted or skipped capture of a batch. never: this rank captures no further batch. Collective.
+  void end_capture(const GlobalBatch& batch, bool never);
+
+  /// False if the last exchange brought no rows because another rank had failed to capture.
+  bool complete() const { return complete_ || !on(); }
+
+  /// RowExchange::choice() of all buckets.
+  std::string choice() const;
+
+ private:
+  struct Bucket {
+    FlatRange range;
+    RowExchange rows;
+  };
+  /// A part of a bucket and its copy in the message.
+  struct Packed {
+    Tensor gradient, message;
+    bool table;
+    ops::RowSet rows;  ///< of a table: the touched rows
+  };
+  bool on() const;
+  void find();
+  void exchange(std::uint64_t status);
+
+  Communicator& comm_;
+  Gradients& gradients_;
+  std::vector<Bucket> buckets_;
+  std::int64_t tables_ = 0;
+  GlobalBatch batch_;  ///< the batch since begin()
+  Mode mode_ = Mode::launch;
+  std::int64_t missing_ = 0;  ///< tables that are not ready
+  std::vector<Packed> packed_;
+  std::optional<GlobalBatch> exchanged_;  ///< the batch of the last exchange
+  bool complete_ = false;                 ///< in it, every rank knew its rows
+  bool all_capture_ = true;               ///< no rank has given up graphs
+  std::vector<std::uint64_t> words_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+#include <exception>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
+#include "lockstep/ops/gemm.hpp"
+#include "lockstep/train/agreement.hpp"
+#include "lockstep/train/trainer.hpp"
+
+namespace lockstep {
+
+void place_task(World& world, const RunConfig& config, Task& model) {
+  model.move_to(choose_device(world, config.run.device, config.dist.gpu_ids));
+  ops::allow_tf32(config.run.precision == "tf32");
+  if (!is_half(config.storage())) return;
+  require_usage(model.params().dtype() == DType::f32, "option run.precision = ", config.run.precision,
+                ": these options of model.kind = ", model.kind(), " compute in fp64; use fp32");
+  model.params().store_as(config.storage());
+}
+
+std::unique_ptr<Task> load_task(World& world, const RunConfig& config, Placement& placement, const H5File* checkpoint) {
+  std::unique_ptr<Task> model;
+  std::exception_ptr failure;
+  try {
+    model = config.task->load({.path = config.data.path,
+                               .seed = config.run.seed,
+                               .dtype = config.dtype(),
+                               .placement = placement,
+                               .checkpoint = checkpoint});
+  } catch (const CollectiveError&) {
+    throw;  // all ranks have thrown it
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  // Other ranks are here too, or in NodePlacement::place(): both join this call, so that all ranks fail together.
+  world.together("loading the data set", [&] {
+    if (failure) std::rethrow_exception(failure);
+    place_task(world, config, *model);
+  });
+  require_same(world, "data set", hex64(model->data_hash()), "all ranks must read the same file");
+  return model;
+}
+
+}  // namespace lockstep

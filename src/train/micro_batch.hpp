@@ -1,0 +1,31 @@
+#pragma once
+#include <algorithm>
+
+#include "lockstep/train/sharded_step.hpp"
+
+namespace lockstep {
+
+/// Parts begin .. end-1 of the n contiguous parts of a shard, whose sizes differ by at most one sample.
+inline Shard parts_of(const Shard& shard, std::int64_t begin, std::int64_t end, std::int64_t n) {
+  Shard parts = shard;
+  parts.first = shard.first + shard.count * begin / n;
+  parts.count = shard.first + shard.count * end / n - parts.first;
+  return parts;
+}
+inline Shard part_of(const Shard& shard, std::int64_t i, std::int64_t n) { return parts_of(shard, i, i + 1, n); }
+
+inline std::int64_t micro_batches(const GlobalBatch& batch) {
+  return batch.micro > 0 ? std::max<std::int64_t>(1, (batch.count + batch.micro - 1) / batch.micro) : 1;
+}
+
+/// The samples of micro-batch m over all ranks.
+inline Shard micro_batch(const GlobalBatch& batch, std::int64_t m) {
+  const std::int64_t first = batch.first + m * batch.micro, left = batch.first + batch.count - first;
+  return {.seed = batch.seed,
+          .epoch = batch.epoch,
+          .step = batch.step,
+          .first = first,
+          .count = batch.micro > 0 ? std::min(batch.micro, left) : left};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Every link between the pages of the project leads to a file, and to a heading if it names one.
+tree=$(cd "$(dirname "$0")/../../.." && pwd)
+source "$(dirname "$0")/lib.sh" "$1"
+# headings FILE: the anchors of its headings: lower case, punctuation dropped, blanks as hyphens
+headings() { awk '/^```/ {code = !code} !code && /^#/' "$1" | sed -E 's/^#+ +//' | tr 'A-Z ' 'a-z-' | sed -E 's/[][`().,:;*/&?!+=<>"'"'"']//g'; }
+links=0
+while IFS=: read -r page target; do
+  file=${target%%#*} anchor=
+  [[ "$target" != *'#'* ]] || anchor=${target#*#}
+  path=$page
+  [ -z "$file" ] || path=$(dirname "$page")/$file
+  [ -e "$tree/$path" ] || fail "$page links to $target: there is no $path"
+  [ -z "$anchor" ] || headings "$tree/$path" | grep -qxF -e "$anchor" || fail "$page links to $target: $path has no such heading"
+  links=$((links + 1))
+done < <(cd "$tree" && grep -oHE '\]\([^) ]+\)' README.md CHANGELOG.md data/README.md docs/*.md docs/*/*.md | sed -E 's/\]\(//; s/\)$//' | grep -vE ':(https?|mailto):')
+[ "$links" -ge 50 ] || fail "only $links links found"
+passed "$links links"

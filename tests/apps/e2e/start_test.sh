@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# How the program starts: in a requeued job, in a Slurm step that MPI does not connect, and when it executes itself again.
+source "$(dirname "$0")/lib.sh" "$@"
+ok "$PREP" synth-icecolumn --rows 400 --seed 3 --output data.h5
+OPTIONS="--data.path data.h5 --batch.size 50 --model.hidden_size 8 --epochs 2"
+
+# A requeued job repeats its command. --resume FILE and --resume never hold for its first start; each later start continues from the
+# checkpoint of the one before. Another job with the same command starts again.
+stops() { run 85 "$LOCKSTEP" train --run-dir "$1" $OPTIONS --run.max_hours 1e-9 --resume "$2"; }
+newest() { ls "$1/checkpoints" | grep -oE 'step-[0-9]+' | sort -t- -k2 -n | tail -1; }
+stops first auto
+says 'the same command continues'
+cp "first/checkpoints/$(newest first).h5" one.h5
+begins() {  # begins FILE|never: the last start was from the file, or from nothing
+  if [ "$1" = never ]; then ! grep -q 'continuing from' last.out last.err || fail "it continues"; else says "continuing from $1,"; fi
+  says '--resume auto continues'
+}
+for resume in one.h5 never; do
+  dir=of-$resume
+  SLURM_JOB_ID=7 stops $dir $resume
+  begins $resume
+  for start in 1 2; do
+    before=$(newest $dir)
+    SLURM_JOB_ID=7 SLURM_RESTART_COUNT=$start stops $dir $resume
+    says 'was for the first start of job 7' "continuing from $dir/checkpoints/$before.h5,"
+  done
+  SLURM_JOB_ID=8 stops $dir $resume
+  begins $resume
+done
+
+# Tasks of a Slurm step that MPI does not connect must not train alone, unless the user says so.
+SLURM_STEP_NUM_TASKS=2 run 2 "$LOCKSTEP" info
+says 'this Slurm step has 2 tasks, but MPI connects only one rank'
+SLURM_STEP_NUM_TASKS=2 LOCKSTEP_MPI=never run 0 "$LOCKSTEP" info
+
+# With several threads the program executes itself again, and keeps its name.
+mkfifo run.ini
+env -u OMP_NUM_THREADS -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT "$LOCKSTEP" plan --config run.ini >last.out 2>last.err &
+plan=$!
+exec 9>run.ini  # opens when the program reads its configuration
+name=$(cat /proc/$plan/comm)
+exec 9>&-
+wait $plan
+[ "$name" = lockstep ] || fail "the process is called $name"
+passed "requeued jobs continue, unconnected tasks are refused, the process keeps its name"

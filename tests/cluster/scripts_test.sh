@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# The shipped job scripts with a stand-in for Slurm: which program a script starts, with which options, and what it does with the exit code.
+# Seconds, no root; the tests beside this one run the scripts on a real Slurm.
+home=$(cd "$(dirname "$0")/../.." && pwd)
+source "$home/tests/apps/e2e/lib.sh" "$@"
+mkdir -p fake build/bin build/cuda/bin
+ln -s "$home/slurm" slurm
+ln -s "$home/configs" configs
+# srun drops its own options and starts the program once; the programs write down how they were started and leave with $CODE.
+cat >fake/srun <<'END'
+#!/usr/bin/env bash
+while [[ $1 == --* ]]; do shift; done
+exec "$@"
+END
+cat >fake/scontrol <<'END'
+#!/usr/bin/env bash
+echo "scontrol $*" >>calls
+[ "$1" != requeue ] || exit "${REQUEUE_CODE:-0}"
+END
+cat >fake/program <<'END'
+#!/usr/bin/env bash
+echo "$0 $*" >>calls
+case $(basename "$0") in
+  lockstep-prep) [ -z "${USR1_DURING_CHECK:-}" ] || { kill -USR1 $PPID; sleep 1; } ;;
+  lockstep) [ "$1" != train ] || exit "${CODE:-0}" ;;
+esac
+END
+chmod +x fake/*
+for dir in build/bin build/cuda/bin; do ln -s "$PWD/fake/program" $dir/lockstep; ln -s "$PWD/fake/program" $dir/lockstep-prep; done
+unset LOCKSTEP LOCKSTEP_PREP
+export PATH=$PWD/fake:$PATH SLURM_SUBMIT_DIR=$PWD SLURM_JOB_NAME=job SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=n1
+export SLURM_CPUS_ON_NODE=4 SLURM_ARRAY_TASK_ID=3
+# job CODE SCRIPT: what a job calls is in the file `calls`
+job() { rm -f calls; run "$1" bash "slurm/$2"; }
+called() { for t in "$@"; do grep -qE -- "$t" calls || { cat calls; fail "no call of '$t'"; }; done; }
+never_called() { ! grep -qE -- "$1" calls || { cat calls; fail "a call of '$1'"; }; }
+
+# The programs of `make` for the processor's scripts, those of `make cuda` for the GPU's.
+for script in cpu-1node cpu-2node cpu-4node array-seeds; do
+  job 0 $script.sbatch
+  called '^\S*/build/bin/lockstep-prep check' '^\S*/build/bin/lockstep comm-test' '^\S*/build/bin/lockstep train '
+done
+for script in gpu-1node gpu-2node gpu-4node; do
+  job 0 $script.sbatch
+  called '^\S*/build/cuda/bin/lockstep-prep check' '^\S*/build/cuda/bin/lockstep comm-test' '^\S*/build/cuda/bin/lockstep train .*--device cuda'
+  never_called '/build/bin/'
+done
+
+# Without DATA the data set is that of the configuration.
+printf '[model]\npath = no.h5\n[data]  # the set\npath = "my data.h5"  # here\n[run]\ndir = runs/x\n' >quoted.ini
+printf 'data.path=plain.h5\n' >plain.ini
+printf '[run]\ndir = runs/x\n' >without.ini
+CONFIG=quoted.ini job 0 cpu-1node.sbatch
+called 'lockstep-prep check my data.h5' 'train --config quoted.ini --data.path my data.h5 --run-dir'
+CONFIG=plain.ini job 0 gpu-2node.sbatch
+called 'train --config plain.ini --data.path plain.h5 '
+DATA=other.h5 CONFIG=plain.ini job 0 cpu-2node.sbatch
+called 'train --config plain.ini --data.path other.h5 '
+CONFIG=without.ini job 2 cpu-1node.sbatch
+says 'without.ini has no data.path: set DATA'
+
+# 85 requeues the job; the log says so, and says when Slurm refuses.
+CODE=85 job 85 cpu-1node.sbatch
+called 'scontrol requeue 7'
+says 'requeueing: it goes on from its last checkpoint'
+CODE=85 REQUEUE_CODE=1 job 85 cpu-1node.sbatch
+says 'not requeued: Slurm refuses'
+for code in 2 3; do
+  CODE=$code job $code cpu-1node.sbatch
+  never_called scontrol
+done
+
+# A signal during the check of the data set stops the job before the training, and requeues it.
+USR1_DURING_CHECK=yes job 85 cpu-1node.sbatch
+called 'lockstep-prep check' 'scontrol requeue 7'
+never_called 'lockstep (comm-test|train)'
+passed "the job scripts start the right programs with the right data, and requeue"

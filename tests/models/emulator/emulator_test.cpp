@@ -1,0 +1,186 @@
+#include "lockstep/models/emulator/emulator.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "lockstep/models/emulator/emulator_operators.hpp"
+#include "support/gradcheck.hpp"
+#include "support/random_emulator.hpp"
+#include "support/tolerance.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+const EmulatorArch kSmall{.n_in = 6, .n_out = 3, .hidden = 10, .layers = 2};
+const EmulatorArch kConv{.n_in = 10, .n_out = 5, .hidden = 12, .layers = 2, .conv_channels = 3, .conv_kernel = 5};
+
+Moments unit_moments(std::int64_t n_in, std::int64_t n_out) {
+  const auto in = static_cast<std::size_t>(n_in), out = static_cast<std::size_t>(n_out);
+  return {std::vector<double>(in, 0), std::vector<double>(in, 1), std::vector<double>(out, 0),
+          std::vector<double>(out, 1)};
+}
+
+struct Pass {
+  OwnedTensor y;
+  Gradients gradients;
+};
+
+template <class Forward>
+Pass run(Emulator& e, const Tensor& z, const Tensor& seed, const Forward& forward) {
+  Stream stream;
+  Arena arena;
+  Pass pass;
+  pass.gradients = Gradients(e.params());
+  Tape tape(stream, arena, e.dtype(), Tape::Mode::train, &pass.gradients);
+  const Var y = forward(tape, z);
+  pass.y = test::converted(y.value(), e.dtype());
+  tape.backward(y, seed);
+  return pass;
+}
+
+}  // namespace
+
+TEST_SUITE("models.emulator") {
+  TEST_CASE("parameters have the names, shapes and count of the public code") {
+    Emulator e({.n_in = 14, .n_out = 1}, unit_moments(14, 1));
+    CHECK(e.params().count() == 9345);
+    CHECK(e.arch().parameters() == 9345);
+    CHECK(e.params().at("network.0.weight").shape == Shape{64, 14});
+    CHECK(e.params().at("network.6.weight").shape == Shape{1, 64});
+    CHECK(e.params().at("network.6.bias").shape == Shape{1});
+    Emulator c(kConv, unit_moments(10, 5));
+    CHECK(c.params().at("conv1d.weight").shape == Shape{3, 1, 5});
+    CHECK(c.params().at("network.0.weight").shape == Shape{12, 30});
+    CHECK(c.params().count() == c.arch().parameters());
+  }
+
+  TEST_CASE("initial weights are Xavier-normal by seed and name, biases zero or as in PyTorch") {
+    const EmulatorArch arch{.n_in = 50, .n_out = 1, .hidden = 200, .layers = 2};
+    Emulator e(arch, unit_moments(50, 1), DType::f64, 7), again(arch, unit_moments(50, 1), DType::f64, 7),
+        other(arch, unit_moments(50, 1), DType::f64, 8);
+    CHECK(test::same_bits(e.params().values(), again.params().values()));
+    CHECK_FALSE(test::same_bits(e.params().values(), other.params().values()));
+    double sum = 0, squares = 0;
+    for (const double w : e.weight(1).value.span<double>()) {
+      sum += w;
+      squares += w * w;
+    }
+    CHECK(std::sqrt(squares / 40000) == doctest::Approx(std::sqrt(2.0 / 400)).epsilon(0.02));
+    CHECK(std::abs(sum / 40000) < 0.002);
+    for (const double b : e.bias(0).value.span<double>()) CHECK(b == 0);
+    Emulator torch(arch, unit_moments(50, 1), DType::f64, 7, BiasInit::torch);
+    CHECK(test::same_bits(e.weight(0).value, torch.weight(0).value));
+    double largest = 0;
+    for (const double b : torch.bias(1).value.span<double>()) largest = std::max(largest, std::abs(b));
+    CHECK(largest <= 1 / std::sqrt(200.0));
+    CHECK(largest > 0.9 / std::sqrt(200.0));
+    Emulator conv(kConv, unit_moments(10, 5), DType::f64, 7);
+    CHECK(conv.conv_weight().value.size() == 15);
+  }
+
+  TEST_CASE("an invalid architecture is an error that names the value") {
+    CHECK_THROWS_WITH_AS(Emulator({.n_in = 3, .n_out = 1, .activation = "gelo"}, unit_moments(3, 1)),
+                         doctest::Contains("gelo"), Error);
+    CHECK_THROWS_WITH_AS(Emulator({.n_in = 3, .n_out = 1, .layers = 0}, unit_moments(3, 1)),
+                         doctest::Contains("hidden_layers 0"), Error);
+    CHECK_THROWS_WITH_AS(Emulator({.n_in = 3, .n_out = 1, .conv_channels = 2, .conv_kernel = 4}, unit_moments(3, 1)),
+                         doctest::Contains("4"), Error);
+    Moments flat = unit_moments(3, 1);
+    flat.input_std[1] = 0;
+    CHECK_THROWS_WITH_AS(Emulator({.n_in = 3, .n_out = 1}, flat), doctest::Contains("input_std[1]"), Error);
+  }
+
+  TEST_CASE("gradients agree with finite differences, layer by layer") {
+    for (const EmulatorArch& arch : {kSmall, kConv}) {
+      Emulator e = test::random_emulator(arch);
+      CHECK(test::gradcheck([&](Tape& t, const std::vector<Var>& v) { return e.forward(t, v[0]); }, {{7, arch.n_in}},
+                            &e.params()) < 1e-7);
+    }
+  }
+
+  TEST_CASE("the operators' kernels and the tape compute the same network") {
+    for (EmulatorArch arch : {kSmall, kConv})
+      for (const char* activation : {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"})
+        for (const DType dtype : {DType::f32, DType::f64})
+          for (const std::int64_t rows : {1, 7, 48, 131}) {
+            arch.activation = activation;
+            CAPTURE(activation);
+            CAPTURE(rows);
+            CAPTURE(dtype);
+            const Emulator e = test::random_emulator(arch, dtype);
+            const OwnedTensor z = test::random_tensor(dtype, {rows, arch.n_in}, "z");
+            Stream stream;
+            Arena arena;
+            Tape tape(stream, arena, dtype, Tape::Mode::forward);
+            const Var y = e.forward(tape, tape.constant(z));
+            visit_float(dtype, [&]<class T>() {
+              // The operators take physical values: denormalise the inputs, and normalise the outputs.
+              const Moments& m = e.moments();
+              std::vector<T> x(static_cast<std::size_t>(rows * arch.n_in)),
+                  physical(static_cast<std::size_t>(rows * arch.n_out));
+              for (std::size_t i = 0; i < x.size(); ++i) {
+                const std::size_t c = i % static_cast<std::size_t>(arch.n_in);
+                x[i] = static_cast<T>(static_cast<double>(z->data<T>()[i]) * m.input_std[c] + m.input_mean[c]);
+              }
+              EmulatorOperators<T>(e).predict(rows, StateView<const T>{x.data(), arch.n_in},
+                                              StateView<T>{physical.data(), arch.n_out});
+              std::vector<T> back(physical.size());
+              for (std::size_t i = 0; i < back.size(); ++i) {
+                const std::size_t c = i % static_cast<std::size_t>(arch.n_out);
+                back[i] = static_cast<T>((static_cast<double>(physical[i]) - m.output_mean[c]) / m.output_std[c]);
+              }
+              CHECK(test::difference(Tensor::of(back.data(), Shape{rows, arch.n_out}), y.value()) <
+                    (dtype == DType::f64 ? 1e-13 : 5e-6));
+            });
+          }
+  }
+
+  TEST_CASE("the gradient of a batch is the sum over its parts") {
+    Emulator e = test::random_emulator(kSmall);
+    const OwnedTensor z = test::random_tensor(DType::f64, {100, 6}, "z"),
+                      seed = test::random_tensor(DType::f64, {100, 3}, "seed");
+    const auto forward = [&](Tape& t, const Tensor& input) { return e.forward(t, t.constant(input)); };
+    const Pass all = run(e, z, seed, forward);
+    Pass a = run(e, z.view().slice(0, 37), seed.view().slice(0, 37), forward),
+         b = run(e, z.view().slice(37, 63), seed.view().slice(37, 63), forward);
+    const std::span<double> sum = a.gradients.flat().span<double>(), add = b.gradients.flat().span<double>();
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += add[i];
+    CHECK(test::difference(a.gradients.flat(), all.gradients.flat()) < 1e-13);
+  }
+
+  TEST_CASE("a frozen parameter has no gradient, and the other gradients keep their bits") {
+    Emulator e = test::random_emulator(kSmall);
+    const OwnedTensor z = test::random_tensor(DType::f64, {20, 6}, "z"),
+                      seed = test::random_tensor(DType::f64, {20, 3}, "seed");
+    const auto forward = [&](Tape& t, const Tensor& input) { return e.forward(t, t.constant(input)); };
+    const Pass all = run(e, z, seed, forward);
+    e.params().at("network.2.weight").trainable = false;
+    const Pass frozen = run(e, z, seed, forward);
+    for (const double g : frozen.gradients.of(e.weight(1)).span<double>()) CHECK(g == 0);
+    CHECK(test::same_bits(frozen.gradients.of(e.weight(0)), all.gradients.of(e.weight(0))));
+    CHECK(test::same_bits(frozen.gradients.of(e.bias(1)), all.gradients.of(e.bias(1))));
+  }
+
+  TEST_CASE("every parameter is reported ready once") {
+    Emulator e = test::random_emulator(kConv);
+    Stream stream;
+    Arena arena;
+    Gradients gradients(e.params());
+    Tape tape(stream, arena, DType::f64, Tape::Mode::train, &gradients);
+    std::vector<int> ready(e.params().all().size(), 0);
+    tape.on_param_ready([&](const Param& p) { ++ready[static_cast<std::size_t>(p.index)]; });
+    const OwnedTensor z = test::random_tensor(DType::f64, {20, 10}, "z");
+    tape.backward(e.forward(tape, tape.constant(z)), 1);
+    for (const int count : ready) CHECK(count == 1);
+  }
+
+  TEST_CASE("a copy in another dtype has the rounded weights") {
+    const Emulator e = test::random_emulator(kConv), single = e.as(DType::f32);
+    CHECK(single.dtype() == DType::f32);
+    CHECK(test::difference(single.weight(1).value, e.weight(1).value) < 1e-7);
+    CHECK(test::difference(single.conv_weight().value, e.conv_weight().value) < 1e-7);
+    CHECK(test::same_bits(e.as(DType::f64).params().values(), e.params().values()));
+  }
+}

@@ -1,0 +1,199 @@
+#include "lockstep/ops/feed_forward_tile.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "every_isa.hpp"
+
+using namespace lockstep;
+using ops::Activation;
+
+namespace {
+
+template <class T>
+struct Tile {
+  std::unique_ptr<T, decltype(&std::free)> memory;
+  std::size_t size;
+  explicit Tile(std::int64_t values)
+      : memory(static_cast<T*>(std::aligned_alloc(64, (static_cast<std::size_t>(values) * sizeof(T) + 63) / 64 * 64)),
+               &std::free),
+        size(static_cast<std::size_t>(values)) {
+    for (std::size_t i = 0; i < size; ++i) memory.get()[i] = 0;
+  }
+  operator T*() { return memory.get(); }
+  T& operator[](std::int64_t i) { return memory.get()[i]; }
+};
+
+/// 3 inputs, a convolution of 2 channels and 3 taps, layers of 11 and 5, 4 outputs.
+template <class T>
+struct Small {
+  std::vector<T> values;
+  std::vector<ops::DenseLayer<T>> layers;
+  ops::FeedForward<T> net;
+  explicit Small(Activation activation) : values(400) {
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(std::sin(1.7 * static_cast<double>(i)));
+    const T* next = values.data();
+    const auto layer = [&](std::int64_t in, std::int64_t out) {
+      const ops::DenseLayer<T> l{in, out, next, next + in * out};
+      next += in * out + out;
+      return l;
+    };
+    net.conv = layer(3, 2);
+    layers = {layer(6, 11), layer(11, 5), layer(5, 4)};
+    net.n_in = 3;
+    net.n_out = 4;
+    net.count = 3;
+    net.layer = layers.data();
+    net.activation = activation;
+  }
+};
+
+double exact(Activation f, double a) {
+  switch (f) {
+    case Activation::none:
+      return a;
+    case Activation::gelu:
+      return a * 0.5 * std::erfc(-a / std::sqrt(2.0));
+    case Activation::relu:
+      return a > 0 ? a : 0;
+    case Activation::tanh:
+      return std::tanh(a);
+    case Activation::sigmoid:
+      return 1 / (1 + std::exp(-a));
+    case Activation::leaky_relu:
+      return a > 0 ? a : 0.01 * a;
+    case Activation::elu:
+      return a > 0 ? a : std::expm1(a);
+    case Activation::silu:
+      return a / (1 + std::exp(-a));
+  }
+  return 0;
+}
+
+constexpr Activation kAll[] = {Activation::none,    Activation::gelu,       Activation::relu, Activation::tanh,
+                               Activation::sigmoid, Activation::leaky_relu, Activation::elu,  Activation::silu};
+
+/// The network in double, one sample.
+template <class T>
+std::vector<double> reference(const Small<T>& s, const std::vector<double>& z) {
+  std::vector<double> h;
+  for (std::int64_t c = 0; c < 2; ++c)
+    for (std::int64_t i = 0; i < 3; ++i) {
+      double sum = s.net.conv.bias[c];
+      for (std::int64_t j = 0; j < 3; ++j)
+        if (i + j - 1 >= 0 && i + j - 1 < 3)
+          sum += static_cast<double>(s.net.conv.weight[c * 3 + j]) * z[static_cast<std::size_t>(i + j - 1)];
+      h.push_back(exact(s.net.activation, sum));
+    }
+  for (std::size_t k = 0; k < 3; ++k) {
+    std::vector<double> next;
+    for (std::int64_t o = 0; o < s.layers[k].out; ++o) {
+      double sum = s.layers[k].bias[o];
+      for (std::int64_t i = 0; i < s.layers[k].in; ++i)
+        sum += static_cast<double>(s.layers[k].weight[o * s.layers[k].in + i]) * h[static_cast<std::size_t>(i)];
+      next.push_back(k < 2 ? exact(s.net.activation, sum) : sum);
+    }
+    h = next;
+  }
+  return h;
+}
+
+template <class T>
+void agrees_with_reference(double tolerance) {
+  const ops::FeedForwardTile<T>& tile = ops::feed_forward_tile<T>();
+  const std::int64_t nodes = tile.nodes, hidden = 6 + 11 + 5;
+  for (const Activation activation : kAll) {
+    CAPTURE(std::string(ops::name(activation)));
+    const Small<T> s(activation);
+    REQUIRE(s.net.hidden_rows() == hidden);
+    REQUIRE(s.net.widest() == 11);
+    Tile<T> z(3 * nodes), d(hidden * nodes), scratch(2 * 11 * nodes), y(4 * nodes), dy(4 * nodes), dz(3 * nodes),
+        one(4 * nodes);
+    for (std::int64_t i = 0; i < 3 * nodes; ++i) z[i] = static_cast<T>(2 * std::cos(0.9 * static_cast<double>(i)));
+    tile.forward(s.net, z, d, scratch, y);
+    double worst = 0, worst_slope = 0, worst_same = 0;
+    for (std::int64_t node = 0; node < nodes; ++node) {
+      std::vector<double> x;
+      for (std::int64_t i = 0; i < 3; ++i) x.push_back(z[i * nodes + node]);
+      const std::vector<double> expected = reference(s, x);
+      for (std::int64_t o = 0; o < 4; ++o)
+        worst =
+            std::max(worst, std::abs(static_cast<double>(y[o * nodes + node]) - expected[static_cast<std::size_t>(o)]));
+    }
+    CHECK(worst < tolerance);
+    for (std::int64_t i = 0; i < 3; ++i) {
+      // Column i three ways: at once, as the tangent of a unit vector, and from the rows and adjoints.
+      for (std::int64_t n = 0; n < 3 * nodes; ++n) dz[n] = n / nodes == i ? T{1} : T{0};
+      tile.tangent(s.net, d, dz, scratch, dy);
+      tile.column(s.net, d, i, scratch, one);
+      for (std::int64_t n = 0; n < 4 * nodes; ++n)
+        worst_same = std::max(worst_same, static_cast<double>(std::abs(dy[n] - one[n])));
+      for (std::int64_t o = 0; o < 4; ++o) {
+        Tile<T> unit(4 * nodes), row(3 * nodes), adjoint(3 * nodes);
+        for (std::int64_t n = 0; n < nodes; ++n) unit[o * nodes + n] = 1;
+        tile.row(s.net, d, o, scratch, row);
+        tile.adjoint(s.net, d, unit, scratch, adjoint);
+        for (std::int64_t n = 0; n < nodes; ++n) {
+          worst_same = std::max(worst_same, static_cast<double>(std::abs(row[i * nodes + n] - dy[o * nodes + n])));
+          worst_same = std::max(worst_same, static_cast<double>(std::abs(row[i * nodes + n] - adjoint[i * nodes + n])));
+        }
+      }
+      for (std::int64_t node = 0; node < nodes; ++node) {  // against differences of the reference
+        std::vector<double> low, high;
+        for (std::int64_t k = 0; k < 3; ++k) {
+          low.push_back(static_cast<double>(z[k * nodes + node]) - (k == i ? 1e-6 : 0));
+          high.push_back(static_cast<double>(z[k * nodes + node]) + (k == i ? 1e-6 : 0));
+        }
+        const std::vector<double> below = reference(s, low), above = reference(s, high);
+        for (std::size_t o = 0; o < 4; ++o)
+          worst_slope =
+              std::max(worst_slope, std::abs((above[o] - below[o]) / 2e-6 -
+                                             static_cast<double>(dy[static_cast<std::int64_t>(o) * nodes + node])));
+      }
+    }
+    CHECK(worst_same < tolerance);
+    CHECK(worst_slope < tolerance + 1e-7);  // the differences cancel nine digits
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("ops.feed_forward_tile") {
+  TEST_CASE("values and Jacobians agree with plain loops in double") {
+    test::for_every_isa([] {
+      agrees_with_reference<float>(4e-6);  // twice the largest error of any instruction set
+      agrees_with_reference<double>(1e-13);
+    });
+  }
+
+  TEST_CASE("rows become a tile and come back, and no row past the count is read or written") {
+    test::for_every_isa([] {
+      const ops::FeedForwardTile<float>& tile = ops::feed_forward_tile<float>();
+      for (const std::int64_t features : {1, 3, 14, 17})
+        for (const std::int64_t count : {std::int64_t{1}, std::int64_t{tile.nodes - 3}, std::int64_t{tile.nodes}}) {
+          CAPTURE(features);
+          CAPTURE(count);
+          const std::int64_t ld = features + 2;
+          std::vector<float> rows(static_cast<std::size_t>(count * ld)), back(rows.size(), -1);
+          for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i + 1);
+          Tile<float> t(features * tile.nodes);
+          tile.from_rows(features, count, rows.data(), ld, t);
+          tile.to_rows(features, count, t, back.data(), ld);
+          std::int64_t wrong = 0;
+          for (std::int64_t f = 0; f < features; ++f)
+            for (std::int64_t n = 0; n < tile.nodes; ++n)
+              wrong += t[f * tile.nodes + n] != (n < count ? rows[static_cast<std::size_t>(n * ld + f)] : 0.0f);
+          for (std::int64_t n = 0; n < count; ++n)
+            for (std::int64_t f = 0; f < ld; ++f)
+              wrong += back[static_cast<std::size_t>(n * ld + f)] !=
+                       (f < features ? rows[static_cast<std::size_t>(n * ld + f)] : -1.0f);
+          CHECK(wrong == 0);
+        }
+    });
+  }
+}

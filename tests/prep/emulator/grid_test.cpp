@@ -1,0 +1,146 @@
+#include "lockstep/prep/emulator/grid.hpp"
+
+#include <limits>
+
+#include "prep/errors.hpp"
+#include "prep/raw_file.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using namespace lockstep::prep;
+using lockstep::test::check_mentions;
+using lockstep::test::error_of;
+using lockstep::test::RawFile;
+using lockstep::test::TempDir;
+
+TEST_SUITE("prep.grid") {
+  TEST_CASE("columns are read as written") {
+    const auto full = parse_column("tk=temperature@-1*2.5+273.15");
+    CHECK(full.short_name == "tk");
+    CHECK(full.variable == "temperature");
+    CHECK(full.level.value() == -1);
+    CHECK(full.scale == 2.5);
+    CHECK(full.offset == 273.15);
+    CHECK(parse_column("sst").variable == "sst");
+    CHECK(parse_column("sst").short_name == "sst");
+    CHECK(parse_column("a=MetaData/x*1e-3-2").offset == -2);
+    CHECK(parse_column("a=b@3").level.value() == 3);
+    for (const char* bad : {"", "=x", "a=", "a=b@", "a=b@x", "a=b*", "a=b*2+", "a=b*2+3x", "a=b@1.5", "a=b*inf"}) {
+      CAPTURE(bad);
+      check_mentions(error_of(Fault::usage, [&] { parse_column(bad); }), "expected short=name");
+    }
+  }
+
+  TEST_CASE("masks are conjunctions of comparisons, and missing values pass none") {
+    const auto terms = parse_mask("mask == 1 and depth >= -10.5 and slmsk!=2");
+    REQUIRE(terms.size() == 3);
+    CHECK(terms[1].variable == "depth");
+    CHECK(terms[1].value == -10.5);
+    CHECK(terms[2].op == "!=");
+    CHECK(parse_mask("").empty());
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const std::pair<const char*, std::vector<bool>> table[] = {
+        {"==", {false, true, false}}, {"!=", {true, false, true}}, {"<", {true, false, false}},
+        {"<=", {true, true, false}},  {">", {false, false, true}}, {">=", {false, true, true}}};
+    for (const auto& [op, expected] : table) {
+      CAPTURE(op);
+      for (int i = 0; i < 3; ++i) CHECK(satisfies(i, {"v", op, 1}) == expected[static_cast<std::size_t>(i)]);
+      CHECK_FALSE(satisfies(nan, {"v", op, 1}));
+    }
+    for (const char* bad :
+         {"mask", "mask == ", "== 1", "mask = 1", "mask == 1 and", "mask == 1 or x == 2", "mask =! 1"}) {
+      CAPTURE(bad);
+      CHECK(error_of(Fault::usage, [&] { parse_mask(bad); }) != "no error");
+    }
+  }
+
+  TEST_CASE("times are seconds since 1970") {
+    CHECK(parse_time_unit("seconds since 1970-01-01 00:00:00")->origin_s == 0);
+    CHECK(parse_time_unit("days since 1970-01-02")->seconds_per_unit == 86400);
+    CHECK(parse_time_unit("hours since 2000-01-01T06:30:00Z")->origin_s == 946684800 + 6 * 3600 + 1800);
+    CHECK(parse_time_unit("minutes since 1900-01-01")->origin_s == -2208988800);
+    CHECK_FALSE(parse_time_unit("time level").has_value());
+    CHECK_FALSE(parse_time_unit("months since 2000-01-01").has_value());
+    CHECK_FALSE(parse_time_unit("days since 2000-13-01").has_value());
+    CHECK(parse_day("2016-02-05") == 16836);
+    for (const char* bad : {"2016-02-30", "5 Feb", "2016-02", "2016-02-05x"})
+      CHECK(error_of(Fault::usage, [&] { parse_day(bad); }) != "no error");
+  }
+
+  TEST_CASE("levels are chosen, and smaller variables are repeated over the grid") {
+    const TempDir dir;
+    {
+      RawFile raw(dir / "a.nc", NC_64BIT_OFFSET);
+      const int time = raw.dim("time", 2), depth = raw.dim("depth", 3), y = raw.dim("Y", 2), x = raw.dim("X", 2),
+                odd = raw.dim("odd", 2), step = raw.dim("step", 2);
+      raw.variable("temperature", NC_DOUBLE, {time, depth, y, x}, test::counting(24));
+      raw.variable("last", NC_DOUBLE, {y, x, depth}, test::counting(12));
+      raw.variable("ice", NC_DOUBLE, {time, y, x}, test::counting(8));
+      raw.variable("mask", NC_DOUBLE, {y, x}, {1, 0, 1, 1});
+      raw.variable("layered", NC_DOUBLE, {odd, y, x}, test::counting(8));
+      raw.variable("stepped", NC_DOUBLE, {step, y, x}, test::counting(8));
+      raw.variable("step", NC_DOUBLE, {step}, {0, 6}, {}, {{"units", "hours since 2016-02-01"}});
+      raw.variable("Y", NC_DOUBLE, {y}, {60, 61});
+      raw.variable("time", NC_DOUBLE, {time}, {0, 1.5}, {}, {{"units", "days since 2016-02-01"}});
+    }
+    {
+      RawFile raw(dir / "place.nc", 0);
+      const int lat = raw.dim("lat", 2), lon = raw.dim("lon", 2), odd = raw.dim("odd", 5);
+      raw.variable("geolat", NC_DOUBLE, {lat, lon}, {1, 2, 3, 4});
+      raw.variable("odd", NC_DOUBLE, {odd}, test::counting(5));
+    }
+    const auto file = NcFile::open(dir / "a.nc");
+    const std::vector<ColumnSpec> columns = {parse_column("ice"), parse_column("t=temperature@1"),
+                                             parse_column("mask")};
+    const Grid grid = common_grid(file, columns);
+    CHECK(grid.shape == std::vector<std::int64_t>{2, 2, 2});
+    CHECK(read_on_grid(file, columns[1], grid) == std::vector<double>{4, 5, 6, 7, 16, 17, 18, 19});
+    CHECK(read_on_grid(file, parse_column("t=temperature@-1*2+1"), grid) ==
+          std::vector<double>{17, 19, 21, 23, 41, 43, 45, 47});
+    CHECK(read_on_grid(file, parse_column("l=last@2"), grid) == std::vector<double>{2, 5, 8, 11, 2, 5, 8, 11});
+    CHECK(read_on_grid(file, columns[2], grid) == std::vector<double>{1, 0, 1, 1, 1, 0, 1, 1});
+    CHECK(read_on_grid(file, parse_column("Y"), grid) == std::vector<double>{60, 60, 61, 61, 60, 60, 61, 61});
+    CHECK(read_times(file, grid)[3] == 1454284800);
+    CHECK(read_times(file, grid)[4] == 1454284800 + 129600);
+    check_mentions(error_of(Fault::usage, [&] { common_grid(file, {parse_column("temperature")}); }), "depth = 3",
+                   "choose a level");
+    check_mentions(error_of(Fault::usage, [&] { common_grid(file, {parse_column("m=mask@0")}); }), "no levels");
+    check_mentions(error_of(Fault::usage, [&] { read_on_grid(file, parse_column("t=temperature@3"), grid); }),
+                   "depth has 3");
+    // The first of three axes is a level only if it is not the time.
+    check_mentions(error_of(Fault::usage, [&] { common_grid(file, {parse_column("i=ice@0")}); }), "time = 2",
+                   "no levels");
+    check_mentions(error_of(Fault::usage, [&] { common_grid(file, {parse_column("s=stepped@0")}); }), "no levels");
+    const Grid of_layers = common_grid(file, {parse_column("l=layered@1")});
+    CHECK(read_on_grid(file, parse_column("l=layered@1"), of_layers) == std::vector<double>{4, 5, 6, 7});
+
+    const auto place = NcFile::open(dir / "place.nc");
+    CHECK(read_on_grid(place, parse_column("geolat"), grid) == std::vector<double>{1, 2, 3, 4, 1, 2, 3, 4});
+    check_mentions(error_of(Fault::data, [&] { read_on_grid(place, parse_column("odd"), grid); }), "do not fit");
+  }
+
+  TEST_CASE("dimensions of equal length but different names are not one axis") {
+    const TempDir dir;
+    {
+      RawFile raw(dir / "a.nc", NC_64BIT_OFFSET);
+      const int y = raw.dim("yh", 2), x = raw.dim("xh", 2), xq = raw.dim("xq", 2), one = raw.dim("one", 1);
+      raw.variable("t", NC_DOUBLE, {y, x}, test::counting(4));
+      raw.variable("u", NC_DOUBLE, {y, xq}, test::counting(4));
+      raw.variable("deep", NC_DOUBLE, {one, y, x}, test::counting(4));
+    }
+    {
+      RawFile raw(dir / "place.nc", NC_64BIT_OFFSET);
+      const int lat = raw.dim("lat", 2), lon = raw.dim("lon", 2);
+      raw.variable("lat", NC_DOUBLE, {lat}, {60, 70});
+      raw.variable("geolat", NC_DOUBLE, {lat, lon}, {1, 2, 3, 4});
+    }
+    const auto file = NcFile::open(dir / "a.nc"), place = NcFile::open(dir / "place.nc");
+    const Grid grid = common_grid(file, {parse_column("t")});
+    check_mentions(error_of(Fault::data, [&] { read_on_grid(file, parse_column("u"), grid); }), "reading 'u'", "xq = 2",
+                   "do not fit", "xh = 2", "interpolate");
+    CHECK_FALSE(fits_grid(file, "u", grid));
+    CHECK(read_on_grid(file, parse_column("deep"), grid) == test::counting(4));
+    CHECK(fits_grid(place, "geolat", grid));
+    CHECK_FALSE(fits_grid(place, "lat", grid));  // by length it would go along x
+  }
+}

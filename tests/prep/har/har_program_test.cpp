@@ -1,0 +1,466 @@
+/// The activity sources as users run them: what they write, what they say, how they end.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "lockstep/io/h5.hpp"
+#include "lockstep/prep/har/har_set.hpp"
+#include "lockstep/prep/har/har_signal.hpp"
+#include "prep/errors.hpp"
+#include "prep/program.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using lockstep::test::check_mentions;
+using lockstep::test::read_text;
+using lockstep::test::run_prep;
+using lockstep::test::TempDir;
+using lockstep::test::write_text;
+using prep::HarSet;
+namespace fs = std::filesystem;
+
+namespace {
+
+HarSet read(const fs::path& path) { return prep::read_har_set(H5File::open(path)); }
+
+std::vector<std::string> problems_of(const fs::path& path, std::vector<std::string>& remarks) {
+  return prep::check_har_set(H5File::open(path), remarks);
+}
+
+/// A folder as UCI HAR is published, with windows of 4 samples: value = channel + window / 100 + sample / 1000.
+struct Published {
+  fs::path folder;
+  std::vector<int> train_labels = {5, 1, 1, 2, 6, 3, 4, 5}, test_labels = {2, 6};
+  std::vector<int> train_subjects = {1, 1, 3, 3, 5, 5, 30, 30}, test_subjects = {2, 4};
+
+  explicit Published(const TempDir& dir) : folder(dir / "UCI") {
+    for (const char* part : {"train", "test"}) {
+      const bool train = std::string(part) == "train";
+      fs::create_directories(folder / part / "Inertial Signals");
+      const auto& labels = train ? train_labels : test_labels;
+      for (std::size_t c = 0; c < 9; ++c) {
+        std::string text;
+        for (std::size_t n = 0; n < labels.size(); ++n) {
+          for (int t = 0; t < 4; ++t)
+            text += "  " + std::to_string(static_cast<double>(c) + static_cast<double>(n) / 100 + t / 1000.0) + "e+000";
+          text += "\n";
+        }
+        write_text(signal(part, c), text);
+      }
+      write_text(folder / part / (std::string("y_") + part + ".txt"), lines(labels));
+      write_text(folder / part / (std::string("subject_") + part + ".txt"),
+                 lines(train ? train_subjects : test_subjects));
+    }
+    write_text(folder / "activity_labels.txt",
+               "1 WALKING\n2 WALKING_UPSTAIRS\n3 WALKING_DOWNSTAIRS\n4 SITTING\n5 STANDING\n6 LAYING  \n");
+  }
+  fs::path signal(const std::string& part, std::size_t c) const {
+    return folder / part / "Inertial Signals" / (prep::kHarChannels[c] + "_" + part + ".txt");
+  }
+  static std::string lines(const std::vector<int>& values) {
+    std::string text;
+    for (const int value : values) text += std::to_string(value) + "\n";
+    return text;
+  }
+};
+const std::string kUci = "uci-har -i UCI --window 4 -o out.h5 ";
+
+/// Checks that the words fail with this exit code and message, and leave nothing behind.
+template <class... Parts>
+void check_fails(const TempDir& dir, const std::string& words, int status, const Parts&... parts) {
+  const auto run = run_prep(dir.path(), words);
+  CAPTURE(run.text);
+  CHECK(run.status == status);
+  check_mentions(run.text, parts...);
+  for (const auto& entry : fs::directory_iterator(dir.path()))
+    CHECK(entry.path().filename().string().find("out.h5") == std::string::npos);
+}
+
+/// Two recordings of two people, 300 samples, as HAPT has them.
+void write_hapt(const TempDir& dir, const std::string& labels) {
+  fs::create_directories(dir / "HAPT/RawData");
+  for (const auto& [experiment, user] : {std::pair<const char*, const char*>{"01", "01"}, {"02", "02"}}) {
+    for (const char* sensor : {"acc", "gyro"}) {
+      std::string text;
+      for (int t = 0; t < 300; ++t) {
+        for (int axis = 0; axis < 3; ++axis)
+          text += std::to_string(std::sin(0.1 * t * (axis + 1)) + (sensor[0] == 'a' ? axis : -axis)) + " ";
+        text += "\n";
+      }
+      write_text(dir / (std::string("HAPT/RawData/") + sensor + "_exp" + experiment + "_user" + user + ".txt"), text);
+    }
+  }
+  write_text(dir / "HAPT/RawData/labels.txt", labels);
+}
+const std::string kHapt = "hapt-raw -i HAPT --val-split random -o out.h5 ";
+
+/// A table of `rows` samples of two channels.
+void write_recording(const fs::path& path, int rows, const std::string& header = "") {
+  std::string text = header;
+  for (int t = 0; t < rows; ++t) text += std::to_string(t) + "," + std::to_string(t * t) + "\n";
+  write_text(path, text);
+}
+
+/// Means of the acceleration, swing of every channel, and how often x crosses its mean: what tells the synthetic activities apart.
+std::vector<double> features_of(const HarSet& set, std::int64_t n) {
+  const auto window = set.window(n);
+  std::vector<double> out;
+  for (std::size_t c = 0; c < 9; ++c) {
+    const auto x = window.subspan(c * 128, 128);
+    const double mean = std::accumulate(x.begin(), x.end(), 0.0) / 128;
+    double variance = 0;
+    int crossings = 0;
+    for (std::size_t t = 0; t < 128; ++t) {
+      variance += (x[t] - mean) * (x[t] - mean) / 128;
+      crossings += t > 0 && (x[t] > mean) != (x[t - 1] > mean);
+    }
+    if (c >= 6) out.push_back(mean);
+    if (c == 5) out.push_back(crossings / 10.0);
+    out.push_back(0.5 * std::log(variance));
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_SUITE("prep.har") {
+  TEST_CASE("the published layout becomes windows, labels from 0 and subjects; whole subjects are for validation") {
+    const TempDir dir;
+    const Published published(dir);
+    const auto run = run_prep(dir.path(), kUci + "--val-subjects 5,30");
+    CAPTURE(run.text);
+    REQUIRE(run.status == 0);
+    check_mentions(run.text, "windows          10 = 4 train + 4 validation + 2 test",
+                   "9 channels x 4 samples at 50 Hz");
+    const HarSet set = read(dir / "out.h5");
+    CHECK(set.labels == std::vector<std::int32_t>{4, 0, 0, 1, 5, 2, 3, 4, 1, 5});
+    CHECK(set.subject == std::vector<std::int32_t>{1, 1, 3, 3, 5, 5, 30, 30, 2, 4});
+    CHECK(set.start == std::vector<std::int64_t>(10, -1));
+    CHECK(set.channel_names == prep::kHarChannels);
+    CHECK(set.class_names == prep::kHarActivities);
+    CHECK(set.window(1)[0] == 0.01);                      // body_acc_x of the second window
+    CHECK(set.window(7)[4 * 6 + 3] == 6 + 0.07 + 0.003);  // total_acc_x, last sample
+    CHECK(set.window(9)[4 * 8 + 1] == 8 + 0.01 + 0.001);  // test
+    CHECK(std::abs(set.channel_mean[2] - (2 + 0.015 + 0.0015)) < 1e-12);
+    CHECK(std::abs(set.channel_std[2] - std::sqrt(1.25e-4 + 1.25e-6)) < 1e-12);
+    CHECK(set.files.size() == 23);
+    CHECK(set.files[1] == "train/Inertial Signals/body_acc_x_train.txt");
+    CHECK(run_prep(dir.path(), "check out.h5").status == 0);
+    check_mentions(run_prep(dir.path(), "info out.h5").text, "val: 5 30", "total_acc_z", "WALKING_DOWNSTAIRS");
+
+    const H5File file = H5File::open(dir / "out.h5");
+    CHECK(file.text_attribute("/", "format") == "lockstep-har");
+    CHECK(file.int_attribute("/", "version") == 1);
+    CHECK(file.real_attribute("/", "sample_rate") == 50);
+    CHECK(file.info("/val/signals").shape == std::vector<std::int64_t>{4, 9, 4});
+    CHECK(file.info("/val/signals").type == H5Type::f64);
+    CHECK(file.info("/test/labels").type == H5Type::i32);
+    CHECK(file.info("/test/start").type == H5Type::i64);
+    CHECK(file.text_attribute("/", "source") == "uci-har");
+  }
+
+  TEST_CASE("without subject files subjects are unknown and validation is random, when that is asked for") {
+    const TempDir dir;
+    const Published published(dir);
+    fs::remove(published.folder / "train/subject_train.txt");
+    check_fails(dir, kUci, 2, "train/subject_train.txt");  // only one of the two is missing
+    fs::remove(published.folder / "test/subject_test.txt");
+    check_fails(dir, kUci, 2, "split.val_split", "use --val-split random");
+    CHECK(run_prep(dir.path(), kUci + "--val-split random").status == 0);
+    const HarSet set = read(dir / "out.h5");
+    CHECK(set.windows_in(0) == 6);
+    CHECK(set.windows_in(1) == 2);  // a fifth of eight, rounded up
+    CHECK(set.subject == std::vector<std::int32_t>(10, -1));
+    const auto first = read_text(dir / "out.h5");
+    CHECK(run_prep(dir.path(), kUci + "--val-split random").status == 0);
+    CHECK(read_text(dir / "out.h5") == first);
+    CHECK(run_prep(dir.path(), kUci + "--val-split random --seed 7").status == 0);
+    CHECK(read_text(dir / "out.h5") != first);
+  }
+
+  TEST_CASE("what is wrong with a published folder is named by file and line") {
+    const TempDir dir;
+    const Published good(dir);
+    const fs::path signal = good.signal("train", 4), y = good.folder / "train/y_train.txt";
+    const std::string text = read_text(signal), labels = read_text(y);
+    const auto without_last_line = [](const std::string& t) { return t.substr(0, t.rfind('\n', t.size() - 2) + 1); };
+
+    fs::rename(signal, dir / "aside");
+    check_fails(dir, kUci, 2, "body_gyro_y_train.txt");
+    write_text(signal, text.substr(0, text.find('\n')) + " 1.0" + text.substr(text.find('\n')));
+    check_fails(dir, kUci, 3, "body_gyro_y_train.txt:1: 5 values, expected 4");
+    write_text(signal, without_last_line(text));
+    check_fails(dir, kUci, 3, "body_gyro_y_train.txt:8: 7 windows, but 'body_acc_x_train.txt' has 8");
+    write_text(signal, text + text.substr(0, text.find('\n') + 1));
+    check_fails(dir, kUci, 3, "body_gyro_y_train.txt:9: 9 windows");
+    write_text(signal, text);
+    check_fails(dir, "uci-har -i UCI --val-split random -o out.h5", 3,
+                "body_acc_x_train.txt:1: 4 values, expected 128");
+
+    write_text(y, "7" + labels.substr(1));
+    check_fails(dir, kUci, 3, "y_train.txt:1: label 7 is not one of activity_labels.txt (1 .. 6)");
+    write_text(y, without_last_line(labels));
+    check_fails(dir, kUci, 3, "y_train.txt:8: 7 labels, but 'body_acc_x_train.txt' has 8 windows");
+    write_text(y, labels);
+    const fs::path subjects = good.folder / "test/subject_test.txt";
+    write_text(subjects, "2\n4\n9\n");
+    check_fails(dir, kUci, 3, "subject_test.txt:3: 3 subjects, but 'body_acc_x_test.txt' has 2 windows");
+    write_text(subjects, "2\n-4\n");
+    check_fails(dir, kUci, 3, "subject_test.txt:2: subject -4 is negative");
+    write_text(subjects, "2\n4\n");
+    check_fails(dir, kUci, 2, "subject '17' has no training windows; those that have are 1,3,5,30");
+    check_fails(dir, kUci + "--val-subjects 1,3,5,30", 3, "none of 8 is left for training");
+    check_fails(dir, kUci + "--val-split random --val-subjects 5", 2, "split.val_subjects", "has no effect");
+    write_text(good.folder / "activity_labels.txt", "1 WALKING\n2\n");
+    check_fails(dir, kUci, 3, "activity_labels.txt:2");
+    check_fails(dir, "uci-har -i nowhere -o out.h5", 2, "'nowhere': no such folder");
+  }
+
+  TEST_CASE("raw recordings are filtered and cut inside their activities, one window every 64 samples") {
+    const TempDir dir;
+    write_hapt(dir, "1 1 5 3 200\n1 1 7 201 299\n2 2 1 1 128\n1 1 6 173 300\n2 2 3 100 200\n");
+    const auto run = run_prep(dir.path(), kHapt + "--val-fraction 0");
+    CAPTURE(run.text);
+    REQUIRE(run.status == 0);
+    const HarSet set = read(dir / "out.h5");
+    CHECK(set.start == std::vector<std::int64_t>{2, 66, 172, 0});  // 100 .. 200 is too short; 128 samples just fit
+    CHECK(set.labels == std::vector<std::int32_t>{4, 4, 5, 0});
+    CHECK(set.recording == std::vector<std::int32_t>{1, 1, 1, 2});
+    CHECK(set.split == std::vector<std::uint8_t>{0, 0, 0, 2});  // subject 2 is of the official test
+    const auto acc = prep::read_text_table(dir / "HAPT/RawData/acc_exp01_user01.txt", 3);
+    const auto gyro = prep::read_text_table(dir / "HAPT/RawData/gyro_exp01_user01.txt", 3);
+    const auto y = prep::split_signal(acc.column(1)), z = prep::split_signal(gyro.column(2));
+    for (std::size_t t = 0; t < 128; ++t) {
+      CHECK(set.window(1)[1 * 128 + t] == y.body[66 + t]);
+      CHECK(set.window(1)[7 * 128 + t] == y.total[66 + t]);
+      CHECK(set.window(1)[5 * 128 + t] == z.body[66 + t]);
+    }
+    CHECK(run_prep(dir.path(), "check out.h5").status == 0);
+    CHECK(run_prep(dir.path(), "hapt-raw -i HAPT/RawData --test-subjects 1 --val-split random --val-fraction 0 -o b.h5")
+              .status == 0);
+    CHECK(read(dir / "b.h5").windows_in(2) == 3);
+  }
+
+  TEST_CASE("what is wrong with raw recordings is named by file and line") {
+    const TempDir dir;
+    const auto with = [&](const std::string& labels, int status, const auto&... parts) {
+      write_hapt(dir, labels);
+      check_fails(dir, kHapt, status, parts...);
+    };
+    with("1 1 5 1 200\n1 1 13 1 200\n", 3, "labels.txt:2: activity 13 is not one of 1 .. 12");
+    with("1 1 5 1 200\n1 1 4 1 301\n", 3, "labels.txt:2: samples 1 .. 301 of a recording that has 1 .. 300");
+    with("1 1 5 0 200\n", 3, "labels.txt:1: samples 0 .. 200");
+    with("1 1 5 20 10\n", 3, "labels.txt:1: samples 20 .. 10");
+    with("1 1 5 1 200\n1 2 5 1 200\n", 3, "labels.txt:2: experiment 1 is of user 2, elsewhere of user 1");
+    with("1 1 5 1\n", 3, "labels.txt:1: 4 values, expected 5");
+    with("3 1 5 1 200\n", 2, "acc_exp03_user01.txt");
+    write_hapt(dir, "1 1 5 1 200\n");
+    check_fails(dir, kHapt + "--test-subjects 9", 2, "split.test_subjects", "no recording is of subject '9'");
+    const fs::path gyro = dir / "HAPT/RawData/gyro_exp01_user01.txt";
+    const std::string text = read_text(gyro);
+    write_text(gyro, text + "1 2 3\n");
+    check_fails(dir, kHapt, 3, "gyro_exp01_user01.txt:301: 301 samples, but 'acc_exp01_user01.txt' has 300");
+    write_text(gyro, "1 2\n" + text);
+    check_fails(dir, kHapt, 3, "gyro_exp01_user01.txt:1: 2 values, expected 3");
+    fs::remove(dir / "HAPT/RawData/labels.txt");
+    check_fails(dir, kHapt, 2, "labels.txt");
+  }
+
+  TEST_CASE("a manifest of tables gives windows of any channels, length and classes") {
+    const TempDir dir;
+    fs::create_directories(dir / "rec");
+    write_recording(dir / "rec/a.csv", 10, "front,back\n");
+    write_recording(dir / "rec/b.csv", 7);
+    write_recording(dir / "rec/c.csv", 3);
+    write_recording(dir / "rec/d.csv", 8);
+    write_text(dir / "list.csv",
+               "path,label,subject,split\nrec/a.csv,walk,ann,train\nrec/b.csv,sit, bob ,val\nrec/c.csv,run,,train\n"
+               "\nrec/d.csv,sit,cleo,test\n");
+    const auto run =
+        run_prep(dir.path(), "har --format manifest list.csv --rate 20 --window 4 --stride 3 --output out.h5");
+    CAPTURE(run.text);
+    REQUIRE(run.status == 0);
+    check_mentions(run.text, "left out         1 of 4 recordings", "7 = 3 train + 2 validation + 2 test");
+    const HarSet set = read(dir / "out.h5");
+    CHECK(set.class_names == std::vector<std::string>{"run", "sit", "walk"});
+    CHECK(set.channel_names == std::vector<std::string>{"front", "back"});
+    CHECK(set.subject_names == std::vector<std::string>{"ann", "bob", "cleo"});
+    CHECK(set.labels == std::vector<std::int32_t>{2, 2, 2, 1, 1, 1, 1});
+    CHECK(set.subject == std::vector<std::int32_t>{0, 0, 0, 1, 1, 2, 2});
+    CHECK(set.recording == std::vector<std::int32_t>{0, 0, 0, 1, 1, 3, 3});
+    CHECK(set.start == std::vector<std::int64_t>{0, 3, 6, 0, 3, 0, 3});
+    const auto second = set.window(1);
+    CHECK(std::vector<double>(second.begin(), second.end()) == std::vector<double>{3, 4, 5, 6, 9, 16, 25, 36});
+    CHECK(set.sample_rate == 20);
+    CHECK(run_prep(dir.path(), "check out.h5").status == 0);
+    check_mentions(run_prep(dir.path(), "info out.h5").text, "train: ann", "front", "0.2 s");
+  }
+
+  TEST_CASE("a manifest without splits keeps subjects together; numbers stay numbers") {
+    const TempDir dir;
+    std::string list;
+    for (int i = 0; i < 20; ++i) {
+      const std::string name = "r" + std::to_string(i) + ".txt";
+      write_recording(dir / name, 40);
+      list += name + "," + std::to_string(10 - 5 * (i % 3)) + "," + std::to_string(100 + i / 2) + ",\n";
+    }
+    write_text(dir / "list.csv", list);
+    const std::string words = "har list.csv --rate 20 --window 8 -o ";
+    REQUIRE(run_prep(dir.path(), words + "a.h5").status == 0);
+    const HarSet set = read(dir / "a.h5");
+    CHECK(set.class_names == std::vector<std::string>{"0", "5", "10"});
+    CHECK(set.subject_names.empty());
+    CHECK(set.channel_names == std::vector<std::string>{"channel_0", "channel_1"});
+    CHECK(set.windows_in(2) == 20);  // 2 of 10 subjects
+    CHECK(set.windows_in(1) == 20);  // 2 of 8
+    CHECK(*std::min_element(set.subject.begin(), set.subject.end()) == 100);
+    std::map<std::int32_t, std::set<int>> parts;
+    for (std::size_t n = 0; n < set.split.size(); ++n) parts[set.subject[n]].insert(set.split[n]);
+    for (const auto& [subject, in] : parts) CHECK(in.size() == 1);
+    REQUIRE(run_prep(dir.path(), words + "b.h5").status == 0);
+    CHECK(read_text(dir / "a.h5") == read_text(dir / "b.h5"));
+    REQUIRE(run_prep(dir.path(), words + "c.h5 --seed 3 --val-subjects 101,109 --test-fraction 0").status == 0);
+    CHECK(read(dir / "c.h5").windows_in(2) == 0);
+    check_mentions(run_prep(dir.path(), "info c.h5").text, "val: 101 109", "test: none");
+    check_mentions(run_prep(dir.path(), "check c.h5").text, "note: there are no test windows", "good");
+  }
+
+  TEST_CASE("what is wrong with a manifest or its tables is named by file and line") {
+    const TempDir dir;
+    write_recording(dir / "a.csv", 10, "x,y\n");
+    write_recording(dir / "b.csv", 10, "x,z\n");
+    write_text(dir / "c.csv", "1 2 3\n4 5 6\n");
+    const std::string words = "har list.csv --rate 20 --window 4 -o out.h5 ";
+    const auto with = [&](const std::string& list, int status, const auto&... parts) {
+      write_text(dir / "list.csv", list);
+      check_fails(dir, words, status, parts...);
+    };
+    with("a.csv,walk\n", 3, "list.csv:1: 2 fields, expected path,label,subject,split");
+    with("a.csv,,1,train\n", 3, "list.csv:1: the label is empty");
+    with("a.csv,walk,1,train\n\na.csv,sit,1,train\n", 3, "list.csv:3: 'a.csv' is named already in", "list.csv:1");
+    with("a.csv,walk,1,training\n", 3, "list.csv:1: split 'training' is not one of train, val, test");
+    with("a.csv,walk,,\n", 3, "list.csv:1: neither subject nor split");
+    with("a.csv,walk,1,train\nc.csv,walk,1,\n", 3, "list.csv:2: subject '1' has no split here, but one in",
+         "list.csv:1");
+    with("missing.csv,walk,1,train\n", 2, "list.csv:1: 'missing.csv': no such file");
+    with("a.csv,walk,1,train\nb.csv,walk,2,train\n", 3, "b.csv:1: other channel names");
+    with("a.csv,walk,1,train\nc.csv,walk,2,train\n", 3, "c.csv:1: 3 values, expected 2");
+    with("c.csv,walk,1,train\n", 3, "list.csv: all 1 recordings are shorter than a window of 4 samples");
+    with("a.csv,walk,1,\n", 3, "1 subject is not enough for two parts");
+    with("\n", 3, "list.csv: no recordings");
+    with("a.csv,walk,,train\n", 3, "have no known subject; use --val-split random");
+    write_text(dir / "list.csv", "a.csv,walk,1,train\n");
+    check_fails(dir, "har list.csv --window 4 -o out.h5", 2, "rate");
+    check_fails(dir, "har list.csv --rate 0 --window 4 -o out.h5", 2, "rate", "must be > 0");
+    check_fails(dir, "har nothing.csv --rate 20 --window 4 -o out.h5", 2, "nothing.csv");
+    check_fails(dir, "har list.csv --format json --rate 20 --window 4 -o out.h5", 2, "format");
+  }
+
+  TEST_CASE("synthetic activities differ in their signal, also across subjects") {
+    const TempDir dir;
+    REQUIRE(run_prep(dir.path(), "synth-har --seed 11 -o a.h5").status == 0);
+    const HarSet set = read(dir / "a.h5");
+    CHECK(set.windows() == 12 * 6 * 22);
+    std::vector<std::pair<std::vector<double>, std::int32_t>> known;
+    int right = 0, asked = 0;
+    for (std::int64_t n = 0; n < set.windows(); ++n) {
+      const auto i = static_cast<std::size_t>(n);
+      const auto features = features_of(set, n);
+      if (set.split[i] == 0) known.emplace_back(features, set.labels[i]);
+      if (set.split[i] != 2) continue;
+      double nearest = 1e300;
+      std::int32_t label = -1;
+      for (const auto& [other, its] : known) {
+        double distance = 0;
+        for (std::size_t k = 0; k < features.size(); ++k)
+          distance += (features[k] - other[k]) * (features[k] - other[k]);
+        if (distance < nearest) nearest = distance, label = its;
+      }
+      right += label == set.labels[i];
+      ++asked;
+    }
+    CAPTURE(right);
+    CHECK(asked > 200);
+    CHECK(right > 0.97 * asked);
+    CHECK(run_prep(dir.path(), "check a.h5").status == 0);
+    REQUIRE(run_prep(dir.path(), "synth-har --seed 11 -o b.h5").status == 0);
+    CHECK(read_text(dir / "a.h5") == read_text(dir / "b.h5"));
+    // A subject does not depend on how many there are.
+    REQUIRE(run_prep(dir.path(), "synth-har --seed 11 --subjects 3 -o c.h5").status == 0);
+    const auto one = [](const HarSet& of) {
+      std::vector<double> found;
+      for (std::int64_t n = 0; n < of.windows(); ++n) {
+        const auto i = static_cast<std::size_t>(n);
+        if (of.subject[i] == 2 && of.labels[i] == 3 && of.start[i] == 128)
+          found = {of.window(n).begin(), of.window(n).end()};
+      }
+      return found;
+    };
+    CHECK(one(set).size() == 9 * 128);
+    CHECK(one(set) == one(read(dir / "c.h5")));
+    check_fails(dir, "synth-har --subjects 2 -o out.h5", 2, "subjects");
+    check_fails(dir, "synth-har --seconds 2 -o out.h5", 2, "seconds");
+  }
+
+  TEST_CASE("whether a channel is constant does not depend on its unit") {
+    for (const double unit : {1e-20, 1e-9, 1.0, 1e9}) {
+      CAPTURE(unit);
+      HarSet set;
+      set.length = 4;
+      set.channel_names = {"wave", "offset", "flat"};
+      const std::vector<double> wave = {unit, -unit, unit, -unit};
+      const std::vector<double> offset = {1001 * unit, 999 * unit, 1001 * unit, 999 * unit};
+      append_windows(set, {wave, offset, std::vector<double>(4, 0.3 * unit)}, 0, 4, 4, {});
+      take_channel_moments(set);
+      CHECK(set.channel_std[0] == doctest::Approx(unit).epsilon(1e-9));
+      CHECK(set.channel_std[1] == doctest::Approx(unit).epsilon(1e-9));
+      CHECK(set.channel_std[2] == 1);
+    }
+  }
+
+  TEST_CASE("check finds what was changed after the file was made") {
+    const TempDir dir;
+    REQUIRE(run_prep(dir.path(), "synth-har --subjects 6 --seconds 6 -o a.h5").status == 0);
+    const HarSet good = read(dir / "a.h5");
+    std::vector<std::string> remarks;
+    const auto with = [&](auto change, const auto&... parts) {
+      HarSet set = good;
+      set.notes = {{"val_split", std::string("subject")}};
+      change(set);
+      prep::write_har_set(dir / "b.h5", set);
+      const auto problems = problems_of(dir / "b.h5", remarks);
+      REQUIRE(problems.size() == 1);
+      check_mentions(problems[0], parts...);
+    };
+    with([](HarSet& s) { s.signals[2 * 1152 + 3 * 128 + 7] = NAN; },
+         "/train/signals window 2, channel body_gyro_x, sample 7");
+    with([](HarSet& s) { s.labels[5] = 6; }, "/train/labels window 5: 6, must be 0 .. 5");
+    with([](HarSet& s) { s.labels.back() = -1; }, "/test/labels", ": -1");
+    with([](HarSet& s) { s.subject[0] = -2; }, "/train/subject window 0: -2, must be >= -1");
+    with([](HarSet& s) { s.start[1] = -5; }, "/train/start window 1: -5");
+    with([](HarSet& s) { s.channel_mean[8] += 1e-6; }, "moments of total_acc_z");
+    with([](HarSet& s) { s.channel_std[0] *= 1.001; }, "moments of body_acc_x");
+    with([](HarSet& s) { s.signals[0] += 0.5; }, "moments of body_acc_x");
+    with([](HarSet& s) { s.sample_rate = 0; }, "sample_rate is 0");
+    with([](HarSet& s) { s.class_names[1] = "WALKING"; }, "class_names are not all different");
+    with([](HarSet& s) { s.recording[1] = s.recording[0], s.start[1] = s.start[0]; },
+         "1 windows have the recording and start");
+    with([](HarSet& s) { s.files = {"x"}; }, "0 checksums for 1 sources");
+    with(
+        [](HarSet& s) {
+          const auto val = std::find(s.split.begin(), s.split.end(), 1) - s.split.begin();
+          s.subject[static_cast<std::size_t>(val)] = s.subject[0];
+        },
+        "1 subject is in both train and val");
+    // Another shape or type is no file of this format.
+    {
+      H5File file = H5File::create(dir / "c.h5");
+      file.set_attribute("/", "format", std::string("lockstep-har"));
+      file.set_attribute("/", "version", std::int64_t{2});
+    }
+    check_mentions(test::error_of(Fault::data, [&] { read(dir / "c.h5"); }), "version 2, this program reads version 1");
+    CHECK(run_prep(dir.path(), "check b.h5").status == 3);
+  }
+}

@@ -1,0 +1,175 @@
+#include "lockstep/prep/hrm/arc.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "lockstep/io/dataset_file.hpp"
+#include "prep/errors.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using namespace lockstep::prep;
+namespace fs = std::filesystem;
+
+namespace {
+constexpr const char* kTask =
+    R"({"train":[{"input":[[1,2,0],[0,0,3]],"output":[[4]]},{"input":[[5,5]],"output":[[1],[2]]}],"test":[{"input":[[7,8],[9,6]],"output":[[6,9]]}]})";
+
+/// Two folders with two tasks each; `evaluation` holds test tasks.
+std::vector<std::vector<ArcTask>> folders(const test::TempDir& dir) {
+  std::vector<std::vector<ArcTask>> out;
+  for (const char* folder : {"training", "evaluation"}) {
+    fs::create_directory(dir / folder);
+    for (const char* task : {"a", "b"})
+      test::write_text(dir / (std::string(folder) + "/" + task + folder[0] + ".json"), kTask);
+    out.push_back(read_arc_folder((dir / folder).string() + "/"));
+  }
+  return out;
+}
+
+struct Row {
+  std::vector<std::uint8_t> input, label;
+  bool operator==(const Row&) const = default;
+};
+Row row_of(const PuzzlePart& part, std::int64_t row) {
+  Row out{std::vector<std::uint8_t>(900), std::vector<std::uint8_t>(900)};
+  part.tokens(row, out.input, out.label);
+  return out;
+}
+/// The grid in a field, from its colours alone.
+ArcGrid crop(const std::vector<std::uint8_t>& field, int& top, int& left) {
+  top = left = 30;
+  int bottom = -1, right = -1;
+  for (int i = 0; i < 900; ++i) {
+    if (field[static_cast<std::size_t>(i)] < 2) continue;
+    top = std::min(top, i / 30), left = std::min(left, i % 30), bottom = std::max(bottom, i / 30),
+    right = std::max(right, i % 30);
+  }
+  ArcGrid grid{bottom - top + 1, right - left + 1, {}};
+  for (int r = top; r <= bottom; ++r)
+    for (int c = left; c <= right; ++c)
+      grid.cells.push_back(static_cast<std::uint8_t>(field[static_cast<std::size_t>(r * 30 + c)] - 2));
+  return grid;
+}
+}  // namespace
+
+TEST_SUITE("prep.arc") {
+  TEST_CASE("splits: test pairs of an evaluation folder are for the test, all others for training") {
+    const test::TempDir dir;
+    const auto tasks = folders(dir);
+    CHECK_FALSE(tasks[0][0].evaluation);
+    CHECK(tasks[1][0].evaluation);
+    const PuzzleSet set = arc_set(tasks, 5, 1);
+    const PuzzlePart &train = set.train[0], &test = set.test[0];
+    CHECK(train.groups() == 4);
+    CHECK(train.puzzles() == 24);
+    CHECK(train.rows == 6 * (3 + 3 + 2 + 2));
+    CHECK(test.groups() == 2);
+    CHECK(test.rows == 12);
+    CHECK(offsets_defect(train.puzzle_indices, train.rows, Rise::strict).empty());
+    CHECK(offsets_defect(train.group_indices, train.puzzles(), Rise::strict).empty());
+    CHECK(set.identifiers.size() == 25);
+    CHECK(set.identifiers[0] == "<blank>");
+    CHECK(std::set<std::string>(set.identifiers.begin(), set.identifiers.end()).size() == 25);
+    // The same variant has the same identifier in both splits; evaluation tasks come second.
+    for (std::size_t p = 0; p < 12; ++p) CHECK(test.puzzle_identifiers[p] == train.puzzle_identifiers[12 + p]);
+  }
+
+  TEST_CASE("an identifier's name says how to undo its variant") {
+    const test::TempDir dir;
+    const auto tasks = folders(dir);
+    const PuzzleSet set = arc_set(tasks, 20, 3);
+    const PuzzlePart& test = set.test[0];
+    for (std::int64_t p = 0; p < test.puzzles(); ++p) {
+      const std::string name =
+          set.identifiers[static_cast<std::size_t>(test.puzzle_identifiers[static_cast<std::size_t>(p)])];
+      int top = 0, left = 0;
+      ArcGrid grid = crop(row_of(test, test.puzzle_indices[static_cast<std::size_t>(p)]).input, top, left);
+      CHECK(top == 0);
+      CHECK(left == 0);
+      if (const auto at = name.find("_t"); at != std::string::npos) {
+        const int id = name[at + 2] - '0';
+        for (auto& cell : grid.cells)
+          cell = static_cast<std::uint8_t>(name.substr(at + 4).find(static_cast<char>('0' + cell)));
+        ArcVariant back;
+        back.dihedral = kDihedralInverse[static_cast<std::size_t>(id)];
+        grid = apply_arc_variant(back, grid);
+      }
+      CHECK(grid.cells == std::vector<std::uint8_t>{7, 8, 9, 6});
+    }
+  }
+
+  TEST_CASE("training puzzles are shifted as one, apart from one example of each; every field is sound") {
+    const test::TempDir dir;
+    const PuzzleSet set = arc_set(folders(dir), 30, 4);
+    const PuzzlePart& train = set.train[0];
+    std::set<std::pair<int, int>> offsets;
+    for (std::int64_t p = 0; p < train.puzzles(); ++p) {
+      int at_origin = 0;
+      for (auto row = train.puzzle_indices[static_cast<std::size_t>(p)];
+           row < train.puzzle_indices[static_cast<std::size_t>(p) + 1]; ++row) {
+        const Row r = row_of(train, row);
+        CHECK(arc_field_defect(r.input).empty());
+        CHECK(arc_field_defect(r.label).empty());
+        int top = 0, left = 0, label_top = 0, label_left = 0;
+        crop(r.input, top, left);
+        crop(r.label, label_top, label_left);
+        CHECK(top == label_top);
+        CHECK(left == label_left);
+        at_origin += top == 0 && left == 0;
+        offsets.insert({top, left});
+      }
+      CHECK(at_origin >= 1);
+    }
+    CHECK(offsets.size() > 100);
+  }
+
+  TEST_CASE("variants of a task differ in their pairs, as many as there are") {
+    ArcTask task;
+    task.train = {{{1, 1, {1}}, {1, 1, {1}}}};
+    // One coloured cell: nine colours are all there is.
+    CHECK(draw_arc_variants(task, 100, 1, 0).size() == 9);
+    task.train = {{{1, 1, {0}}, {1, 1, {0}}}};
+    CHECK(draw_arc_variants(task, 100, 1, 0).size() == 1);
+    const test::TempDir dir;
+    const auto read = folders(dir);
+    CHECK(draw_arc_variants(read[0][0], 200, 1, 0).size() == 201);
+    // Another seed, other variants; the same, the same rows.
+    const auto first = arc_set(read, 3, 1), again = arc_set(read, 3, 1), other = arc_set(read, 3, 2);
+    CHECK(first.identifiers == again.identifiers);
+    CHECK(first.identifiers != other.identifiers);
+    for (std::int64_t row = 0; row < first.train[0].rows; ++row)
+      CHECK(row_of(first.train[0], row) == row_of(again.train[0], row));
+  }
+
+  TEST_CASE("bad tasks are named by file, pair, row and cell") {
+    const test::TempDir dir;
+    const auto error = [&](const std::string& text) {
+      test::write_text(dir / "t.json", text);
+      return test::error_of(Fault::data, [&] { read_arc_folder(dir.path()); });
+    };
+    const auto with = [](const std::string& grid) {
+      return R"({"train":[{"input":)" + grid + R"(,"output":[[1]]}],"test":[{"input":[[1]],"output":[[1]]}]})";
+    };
+    CHECK(error(with("[[1]]")) == "no error");
+    test::check_mentions(error("{"), "t.json", "parse error");
+    test::check_mentions(error(R"({"train":[]})"), "t.json", "'train' with at least one pair");
+    test::check_mentions(error(R"({"train":[{"input":[[1]]}],"test":[]})"), "train pair 1", "no 'output'");
+    test::check_mentions(error(with("[[1,10]]")), "train pair 1", "cell 2 of row 1 of 'input' is 10");
+    test::check_mentions(error(with("[[1,2],[3]]")), "row 2 of 'input' has 1 cells, the first 2");
+    test::check_mentions(error(with("[[\"1\"]]")), "not a colour");
+    test::check_mentions(error(with("[]")), "is not a list of 1 to 30 rows");
+    std::string wide = "[[0";
+    for (int i = 0; i < 30; ++i) wide += ",0";
+    test::check_mentions(error(with(wide + "]]")), "row 1 of 'input' is not a list of 1 to 30");
+    test::write_text(dir / "t.json", with("[[1]]"));
+    const auto tasks = read_arc_folder(dir.path());
+    test::check_mentions(test::error_of(Fault::data, [&] { arc_set({tasks, tasks}, 0, 0); }), "task 't' is also in");
+    fs::create_directory(dir / "empty");
+    test::check_mentions(test::error_of(Fault::data, [&] { read_arc_folder(dir / "empty"); }), "no .json file");
+    test::check_mentions(test::error_of(Fault::usage, [&] { read_arc_folder(dir / "none"); }), "no such folder");
+  }
+}

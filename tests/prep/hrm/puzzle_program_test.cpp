@@ -1,0 +1,311 @@
+/// The sources of puzzles as users run them: tables, folders of NumPy files, bad input, generators; real data where LOCKSTEP_DATASETS
+/// names their folder.
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "lockstep/base/philox.hpp"
+#include "lockstep/prep/hrm/puzzle_set.hpp"
+#include "lockstep/prep/hrm/sudoku.hpp"
+#include "lockstep/prep/npy.hpp"
+#include "prep/errors.hpp"
+#include "prep/program.hpp"
+#include "support/outcome.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using namespace lockstep::prep;
+using lockstep::test::check_mentions;
+using lockstep::test::run_prep;
+using lockstep::test::TempDir;
+namespace fs = std::filesystem;
+
+namespace {
+const char* const kQ = "..9..4...7.....3.......91.........8....2......6..3.5..23..1...........9......8.4.";
+const char* const kA = "359164728741852369682379154523691487417285936968437512234916875876543291195728643";
+
+std::vector<std::string> names_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// A table of n different puzzles: images of one.
+std::string table(int n) {
+  std::string text = "source,question,answer,rating\n";
+  std::vector<std::uint8_t> q, a, q2(81), a2(81);
+  for (const char* c = kQ; *c != 0; ++c) q.push_back(*c == '.' ? std::uint8_t{0} : static_cast<std::uint8_t>(*c - '0'));
+  for (const char* c = kA; *c != 0; ++c) a.push_back(static_cast<std::uint8_t>(*c - '0'));
+  for (int i = 0; i < n; ++i) {
+    const auto variant = draw_sudoku_variant(3, 1, 0, static_cast<std::uint64_t>(i));
+    apply_sudoku_variant(variant, q, q2, 0);
+    apply_sudoku_variant(variant, a, a2, 0);
+    text += "list,";
+    for (const auto digit : q2) text += digit == 0 ? '.' : static_cast<char>('0' + digit);
+    text += ',';
+    for (const auto digit : a2) text += static_cast<char>('0' + digit);
+    text += "," + std::to_string(i) + "\n";
+  }
+  return text;
+}
+
+template <class T>
+std::string npy(const std::string& type, const std::string& shape, const std::vector<T>& values) {
+  std::string header = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }";
+  header.append((64 - (10 + header.size() + 1) % 64) % 64, ' ');
+  header += '\n';
+  std::string out = "\x93NUMPY";
+  out += {1, 0, static_cast<char>(header.size()), 0};
+  return out + header + std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+constexpr const char* kJson =
+    R"({"pad_id": 0, "ignore_label_id": 0, "blank_identifier_id": 0, "vocab_size": 6, "seq_len": 16, "num_puzzle_identifiers": 2, "total_groups": 2, "mean_puzzle_examples": 1.5, "sets": ["all"]})";
+
+/// Three copies of a 4x4 Sudoku in two groups, written as upstream does: the train inputs as int64 by accident.
+void write_upstream(const fs::path& root) {
+  const std::vector<std::int64_t> one = {2, 3, 4, 5, 4, 5, 2, 3, 3, 2, 5, 4, 5, 4, 3, 2};
+  std::vector<std::int64_t> wide;
+  for (int i = 0; i < 3; ++i) wide.insert(wide.end(), one.begin(), one.end());
+  const std::vector<std::uint8_t> narrow(wide.begin(), wide.end());
+  for (const std::string split : {"train", "test"}) {
+    const fs::path folder = root / split;
+    fs::create_directories(folder);
+    test::write_text(folder / "dataset.json", kJson);
+    test::write_text(folder / "all__inputs.npy",
+                     split == "train" ? npy("<i8", "3, 16", wide) : npy("|u1", "3, 16", narrow));
+    test::write_text(folder / "all__labels.npy", npy("|u1", "3, 16", narrow));
+    test::write_text(folder / "all__puzzle_indices.npy", npy<std::int32_t>("<i4", "3,", {0, 1, 3}));
+    test::write_text(folder / "all__group_indices.npy", npy<std::int32_t>("<i4", "3,", {0, 1, 2}));
+    test::write_text(folder / "all__puzzle_identifiers.npy", npy<std::int32_t>("<i4", "2,", {1, 0}));
+  }
+  test::write_text(root / "identifiers.json", R"(["<blank>", "first"])");
+}
+
+const char* const kFolder = std::getenv("LOCKSTEP_DATASETS");
+bool skipped(const char* name) {
+  if (kFolder != nullptr && fs::is_directory(fs::path(kFolder) / name)) return false;
+  test::skip(std::string("LOCKSTEP_DATASETS names no folder with ") + name);
+  return true;
+}
+}  // namespace
+
+TEST_SUITE("prep.puzzle_program") {
+  TEST_CASE("a Sudoku table: subsample, difficulty, variants, source and rating") {
+    const TempDir dir;
+    test::write_text(dir / "train.csv", table(20));
+    test::write_text(dir / "test.csv", table(6));
+    const auto run = run_prep(
+        dir.path(),
+        "sudoku --train train.csv --test test.csv --subsample-size 5 --min-difficulty 3 --num-aug 4 --seed 9 -o a.h5");
+    CAPTURE(run.text);
+    REQUIRE(run.status == 0);
+    CHECK(run_prep(dir.path(), "check a.h5").status == 0);
+    const auto file = H5File::open(dir / "a.h5");
+    const PuzzleSet set = read_puzzle_set(file);
+    CHECK(set.train[0].groups() == 5);
+    CHECK(set.train[0].rows == 25);
+    CHECK(set.test[0].rating == std::vector<std::int32_t>{3, 4, 5});
+    CHECK(std::set<int>(set.train[0].rating.begin(), set.train[0].rating.end()).size() == 5);
+    CHECK_FALSE(std::is_sorted(set.train[0].rating.begin(), set.train[0].rating.end()));
+    CHECK(set.source_names == std::vector<std::string>{"list"});
+    CHECK(set.sha256.size() == 2);
+    CHECK(set.sources == std::vector<std::string>{"train.csv", "test.csv"});
+    // All puzzles of this table are images of one: the check says so.
+    check_mentions(run_prep(dir.path(), "check a.h5").text, "3 of 3 test puzzles are equivalent to a training puzzle");
+    // Another seed, another choice; the same seed, the same bytes.
+    REQUIRE(run_prep(dir.path(),
+                     "sudoku --train train.csv --test test.csv --subsample-size 5 --min-difficulty 3 --num-aug 4 "
+                     "--seed 9 -o b.h5")
+                .status == 0);
+    CHECK(test::read_text(dir / "a.h5") == test::read_text(dir / "b.h5"));
+    REQUIRE(run_prep(dir.path(), "sudoku --train train.csv --subsample-size 5 --seed 10 -o c.h5").status == 0);
+    CHECK(test::read_text(dir / "a.h5") != test::read_text(dir / "c.h5"));
+  }
+
+  TEST_CASE("mazes from a table, eight images per training group") {
+    const TempDir dir;
+    test::write_text(dir / "m.csv", "source,question,answer,rating\ng,S  # # #    ## G,\"S  #o# #oooo## G\",6\n");
+    const auto run = run_prep(dir.path(), "maze --train m.csv --test m.csv --aug -o m.h5");
+    CAPTURE(run.text);
+    REQUIRE(run.status == 0);
+    check_mentions(run_prep(dir.path(), "check m.h5").text, "1 of 1 test puzzles are equivalent", "good");
+    const auto file = H5File::open(dir / "m.h5");
+    CHECK(read_puzzle_set(file).train[0].puzzles() == 8);
+    CHECK(read_puzzle_set(file).test[0].puzzles() == 1);
+  }
+
+  TEST_CASE("generated puzzles pass the check; no test puzzle is equivalent to a training puzzle") {
+    const TempDir dir;
+    const std::pair<const char*, const char*> made[] = {
+        {"small.h5", "synth-sudoku --order 2 --train 60 --test 20 --min-givens 5 --max-givens 8 --num-aug 3"},
+        {"nine.h5", "synth-sudoku --train 12 --test 4 --min-givens 26 --max-givens 34 --num-aug 50 --augment online"},
+        {"hard.h5", "synth-sudoku --train 6 --test 2 --min-rating 2"},
+        {"carved.h5", "synth-maze --side 15 --min-path 40 --train 20 --test 5"},
+        {"random.h5", "synth-maze --side 10 --walls random --unique --aug --train 20 --test 5"}};
+    for (const auto& [name, words] : made) {
+      CAPTURE(std::string(words));
+      const auto run = run_prep(dir.path(), std::string(words) + " -o " + name);
+      CAPTURE(run.text);
+      REQUIRE(run.status == 0);
+      const auto check = run_prep(dir.path(), std::string("check ") + name);
+      CHECK(check.status == 0);
+      check_mentions(check.text, ": 0 of ", "test puzzles are equivalent");
+      REQUIRE(run_prep(dir.path(), std::string(words) + " -o again.h5").status == 0);
+      CHECK(test::read_text(dir / name) == test::read_text(dir / "again.h5"));
+      CHECK(run_prep(dir.path(), std::string("info ") + name).status == 0);
+    }
+    // Each puzzle has one solution, the asked number of givens and the stored rating.
+    for (const std::string name : {"nine.h5", "hard.h5"}) {
+      const auto file = H5File::open(dir / name);
+      const PuzzleSet set = read_puzzle_set(file);
+      std::vector<std::uint8_t> question(81), answer(81);
+      for (const auto* part : {&set.train[0], &set.test[0]}) {
+        for (std::int64_t row = 0; row < part->rows; ++row) {
+          part->tokens(row, question, answer);
+          for (auto* grid : {&question, &answer})
+            for (auto& digit : *grid) --digit;
+          const auto solution = solve_sudoku(3, question);
+          CHECK(solution.count == 1);
+          CHECK(solution.first == answer);
+          CHECK(solution.guesses == part->rating[static_cast<std::size_t>(row)]);
+          const auto givens = 81 - std::count(question.begin(), question.end(), std::uint8_t{0});
+          if (name == "nine.h5") CHECK((givens >= 26 && givens <= 34));
+          if (name == "hard.h5") CHECK(solution.guesses >= 2);
+        }
+      }
+    }
+  }
+
+  TEST_CASE("a generator that runs out of new puzzles says how many there were") {
+    const TempDir dir;
+    const auto run = run_prep(
+        dir.path(), "synth-sudoku --order 2 --train 500 --min-givens 15 --max-givens 15 --max-tries 300 -o a.h5");
+    CHECK(run.status == 2);
+    check_mentions(run.text, "of 700 inequivalent ones found", "max-tries");
+    CHECK(run_prep(dir.path(), "synth-maze --side 5 --min-path 60 --max-tries 50 -o a.h5").status == 2);
+    CHECK(run_prep(dir.path(), "synth-sudoku --min-givens 40 --max-givens 30 -o a.h5").status == 2);
+    CHECK(run_prep(dir.path(), "synth-sudoku --order 4 -o a.h5").status == 2);
+    CHECK(names_in(dir.path()).empty());
+  }
+
+  TEST_CASE("a folder of NumPy files becomes the same puzzles, names and indices") {
+    const TempDir dir;
+    write_upstream(dir / "up");
+    const auto run = run_prep(dir.path(), "hrm-npy --input up --task sudoku -o a.h5");
+    CAPTURE(run.text);
+    REQUIRE(run.status == 0);
+    CHECK(run_prep(dir.path(), "check a.h5").status == 0);
+    const auto file = H5File::open(dir / "a.h5");
+    const PuzzleSet set = read_puzzle_set(file);
+    CHECK(set.identifiers == std::vector<std::string>{"<blank>", "first"});
+    CHECK(set.train[0].puzzle_indices == std::vector<std::int64_t>{0, 1, 3});
+    CHECK(set.train[0].puzzle_identifiers == std::vector<std::int32_t>{1, 0});
+    CHECK(set.sources.size() == 10);
+    CHECK(file.real_attribute("/train", "mean_puzzle_examples") == 1.5);
+    std::vector<std::uint8_t> in(16), out(16);
+    set.train[0].tokens(2, in, out);
+    CHECK(in == std::vector<std::uint8_t>{2, 3, 4, 5, 4, 5, 2, 3, 3, 2, 5, 4, 5, 4, 3, 2});
+    check_mentions(run_prep(dir.path(), "hrm-npy --input up -o b.h5").text, "do not tell the task");
+  }
+
+  TEST_CASE("damaged NumPy folders are refused by file and row, and nothing is written") {
+    const std::pair<const char*, std::string> cases[] = {
+        {"all__group_indices.npy", npy<std::int32_t>("<i4", "3,", {0, 2, 1})},
+        {"all__group_indices.npy", npy<std::int32_t>("<i4", "2,", {0, 1})},
+        {"all__puzzle_indices.npy", npy<std::int32_t>("<i4", "3,", {0, 1, 4})},
+        {"all__puzzle_identifiers.npy", npy<std::int32_t>("<i4", "2,", {1, 2})},
+        {"all__labels.npy", npy<std::uint8_t>("|u1", "3, 16", std::vector<std::uint8_t>(48, 7))},
+        {"all__labels.npy", npy<std::uint8_t>("|u1", "3, 15", std::vector<std::uint8_t>(45, 1))},
+        {"all__labels.npy", npy<float>("<f4", "3, 16", std::vector<float>(48, 1))},
+        {"all__labels.npy", npy<std::uint8_t>("|u1", "3, 16", std::vector<std::uint8_t>(47, 1))},
+        {"all__labels.npy", "no array"},
+        {"dataset.json", "{"},
+        {"dataset.json", R"({"seq_len": 16, "vocab_size": 500})"}};
+    const char* const expected[] = {"it does not rise at row 2: 1 after 2",
+                                    "it runs from 0 to 1, expected 0 to 2",
+                                    "it runs from 0 to 4, expected 0 to 3",
+                                    "row 1: identifier 2 is not in 0 .. 1",
+                                    "row 0: token 7 is not in 0 .. 5",
+                                    "shape (3, 15), expected (3, 16)",
+                                    "values of type 'f4'",
+                                    "47 bytes of values",
+                                    "no NumPy array",
+                                    "parse error",
+                                    "'vocab_size' is 500"};
+    for (std::size_t i = 0; i < std::size(cases); ++i) {
+      const TempDir dir;
+      write_upstream(dir / "up");
+      test::write_text(dir / (std::string("up/test/") + cases[i].first), cases[i].second);
+      const auto run = run_prep(dir.path(), "hrm-npy --input up --task sudoku -o a.h5");
+      CAPTURE(expected[i]);
+      CHECK(run.status == 3);
+      check_mentions(run.text, expected[i], std::string("up/test/") + cases[i].first);
+      CHECK(std::count(run.text.begin(), run.text.end(), '\n') == 1);
+      CHECK(names_in(dir.path()) == std::vector<std::string>{"up"});
+    }
+  }
+
+  TEST_CASE("bad tables end with one line, exit code 3 and no file") {
+    const TempDir dir;
+    const std::string header = "source,question,answer,rating\n", good = std::string("x,") + kQ + "," + kA + ",0\n";
+    test::write_text(dir / "header.csv", "a,b\n1,2\n");
+    test::write_text(dir / "empty.csv", header);
+    test::write_text(dir / "short.csv", header + good + "x,12,12,0\n");
+    std::string two(81, '.');
+    test::write_text(dir / "two.csv", header + "x," + two + "," + kA + ",0\n");
+    test::write_text(dir / "unrated.csv", std::string("question,answer\n") + kQ + "," + kA + "\n");
+    test::write_text(dir / "gap.csv", header + "g,S  # # #    ## G,S  #o# # ooo## G,6\n");
+    test::write_text(dir / "good.csv", header + good);
+    test::write_text(dir / "four.csv", header + "x,123434122143432.,1234341221434321,0\n");
+    const auto before = names_in(dir.path());
+    const std::pair<const char*, const char*> cases[] = {
+        {"sudoku --train header.csv -o o.h5", "'header.csv' line 1: the header names no 'question'"},
+        {"sudoku --train empty.csv -o o.h5", "no puzzles in it"},
+        {"sudoku --train short.csv -o o.h5", "'short.csv' line 3: the question has 2 characters"},
+        {"sudoku --train two.csv --require-unique -o o.h5",
+         "'two.csv' line 2: the question has more than one solution"},
+        {"sudoku --train unrated.csv --min-difficulty 1 -o o.h5", "'unrated.csv' line 2: no rating"},
+        {"sudoku --train good.csv --min-difficulty 1 -o o.h5", "none of 1 puzzles has a rating of at least 1"},
+        {"sudoku --train good.csv --test four.csv -o o.h5", "grids of 16 cells, 'good.csv' has 81"},
+        {"maze --train gap.csv -o o.h5", "'gap.csv' line 2: the path of the answer does not lead"},
+        {"maze --train good.csv -o o.h5", "'good.csv' line 2: '.' in cell 1"}};
+    for (const auto& [words, expected] : cases) {
+      CAPTURE(std::string(words));
+      const auto run = run_prep(dir.path(), words);
+      CHECK(run.status == 3);
+      check_mentions(run.text, expected);
+      CHECK(std::count(run.text.begin(), run.text.end(), '\n') == 1);
+    }
+    CHECK(run_prep(dir.path(), "sudoku --train none.csv -o o.h5").status == 2);
+    CHECK(run_prep(dir.path(), "sudoku --train . -o o.h5").status == 2);
+    CHECK(run_prep(dir.path(), "hrm-npy --input . -o o.h5").status == 2);
+    CHECK(run_prep(dir.path(), "arc --input none -o o.h5").status == 2);
+    CHECK(names_in(dir.path()) == before);
+  }
+}
+
+TEST_SUITE("prep.puzzle_program.real") {
+  TEST_CASE("sudoku-hard-mix: 45000 + 5000 puzzles with one solution each") {
+    if (skipped("sudoku-hard-mix")) return;
+    const TempDir dir;
+    const fs::path folder = fs::path(kFolder) / "sudoku-hard-mix";
+    REQUIRE(
+        test::run_shell(dir.path(), "for s in train test; do xz -dc '" + folder.string() + "'/$s.csv.xz > $s.csv; done")
+            .status == 0);
+    const auto run =
+        run_prep(dir.path(),
+                 "sudoku --train train.csv --test test.csv --require-unique --num-aug 1000 --augment online -o a.h5");
+    CAPTURE(run.text);
+    REQUIRE(run.status == 0);
+    CHECK(run_prep(dir.path(), "check a.h5").status == 0);
+    const auto file = H5File::open(dir / "a.h5");
+    const PuzzleSet set = read_puzzle_set(file);
+    CHECK(set.train[0].rows == 45000);
+    CHECK(set.test[0].rows == 5000);
+    CHECK(set.source_names.size() == 4);
+    CHECK(set.sha256[0] == "8911cf389a2d2311d8fceca0d397b186a59cc3da22ed96ec6bef634220d64909");
+    check_mentions(run_prep(dir.path(), "info a.h5").text, "mean 22.9", "mean 23.2", "puzzles2_17_clue: 28530");
+  }
+}

@@ -1,0 +1,166 @@
+#include "lockstep/prep/hrm/sudoku.hpp"
+
+#include <doctest/doctest.h>
+
+#include <set>
+#include <sstream>
+
+#include "lockstep/base/philox.hpp"
+#include "lockstep/base/puzzle_variant.hpp"
+#include "lockstep/prep/hrm/puzzle_csv.hpp"
+#include "prep/errors.hpp"
+
+using namespace lockstep;
+using namespace lockstep::prep;
+
+namespace {
+SudokuGrid grid(const std::string& text) {
+  SudokuGrid out;
+  for (const char c : text) out.push_back(c == '.' ? std::uint8_t{0} : static_cast<std::uint8_t>(c - '0'));
+  return out;
+}
+// 17 givens, singles suffice; and one for which they do not (rating 130 of another solver).
+const auto kEasy = grid("..9..4...7.....3.......91.........8....2......6..3.5..23..1...........9......8.4.");
+const auto kEasyAnswer = grid("359164728741852369682379154523691487417285936968437512234916875876543291195728643");
+const auto kHard = grid("4....3..1..32......7..483..........9.......5.3...796..78.9.......4.867..6.......8");
+const auto kHardAnswer = grid("428763591563291487179548362846315279917624853352879614785932146294186735631457928");
+
+struct Stream {
+  Philox random;
+  std::uint64_t next = 0;
+  explicit Stream(std::uint64_t seed) : random(seed, 0, "test") {}
+  std::uint64_t operator()(std::uint64_t n) { return random.below(n, next++); }
+};
+
+/// Solutions by trying every digit in every blank: slow and obvious.
+int count_plainly(SudokuGrid& g, int order, std::size_t at, int limit) {
+  while (at < g.size() && g[at] != 0) ++at;
+  if (at == g.size()) return 1;
+  int count = 0;
+  for (int digit = 1; digit <= order * order && count < limit; ++digit) {
+    g[at] = static_cast<std::uint8_t>(digit);
+    if (sudoku_contradiction(order, g).empty()) count += count_plainly(g, order, at + 1, limit - count);
+  }
+  g[at] = 0;
+  return count;
+}
+}  // namespace
+
+TEST_SUITE("prep.sudoku") {
+  TEST_CASE("known puzzles get their answers; guesses are counted only where singles do not suffice") {
+    const auto easy = solve_sudoku(3, kEasy);
+    CHECK(easy.count == 1);
+    CHECK(easy.first == kEasyAnswer);
+    const auto hard = solve_sudoku(3, kHard);
+    CHECK(hard.count == 1);
+    CHECK(hard.first == kHardAnswer);
+    CHECK(hard.guesses > 1);
+    auto nearly = kEasyAnswer;
+    nearly[40] = 0;
+    CHECK(solve_sudoku(3, nearly).guesses == 0);
+  }
+
+  TEST_CASE("the number of solutions agrees with plain trial on random 4x4 grids") {
+    Stream below(3);
+    std::array<int, 6> seen{};
+    for (int round = 0; round < 300; ++round) {
+      SudokuGrid question = random_solution(2, std::ref(below));
+      CHECK(sudoku_contradiction(2, question).empty());
+      for (auto& digit : question)
+        if (below(4) != 0) digit = 0;
+      if (round % 5 == 0) question[below(16)] = static_cast<std::uint8_t>(1 + below(4));  // mostly without a solution
+      SudokuGrid copy = question;
+      const int expected = sudoku_contradiction(2, question).empty() ? count_plainly(copy, 2, 0, 5) : 0;
+      CHECK(solve_sudoku(2, question, 5).count == expected);
+      ++seen[static_cast<std::size_t>(expected)];
+    }
+    CHECK(seen[0] > 0);
+    CHECK(seen[1] > 0);
+    CHECK(seen[5] > 0);
+  }
+
+  TEST_CASE("symmetries keep the canonical form, any other puzzle has another") {
+    for (const int order : {2, 3}) {
+      Stream below(order == 2 ? 11 : 12);
+      std::set<std::string> forms;
+      for (int round = 0; round < 6; ++round) {
+        SudokuGrid answer = random_solution(order, std::ref(below)), question = answer;
+        for (auto& digit : question)
+          if (below(2) == 0) digit = 0;
+        const std::string form = canonical_sudoku(order, question, answer);
+        SudokuGrid q(question.size()), a(answer.size());
+        for (std::uint64_t variant = 1; variant <= 8; ++variant) {
+          const auto drawn = draw_sudoku_variant(order, 5, static_cast<std::uint64_t>(round), variant);
+          apply_sudoku_variant(drawn, question, q, 0);
+          apply_sudoku_variant(drawn, answer, a, 0);
+          CHECK(canonical_sudoku(order, q, a) == form);
+        }
+        // One given more or fewer is another puzzle.
+        auto other = question;
+        other[0] = other[0] == 0 ? answer[0] : std::uint8_t{0};
+        CHECK(canonical_sudoku(order, other, answer) != form);
+        forms.insert(form);
+      }
+      CHECK(forms.size() > 4);
+    }
+  }
+
+  TEST_CASE("4x4 grids have two classes, as is known") {
+    Stream below(1);
+    std::set<std::string> classes;
+    std::set<std::string> grids;
+    for (int round = 0; round < 4000; ++round) {
+      const auto answer = random_solution(2, std::ref(below));
+      if (grids.insert(std::string(answer.begin(), answer.end())).second)
+        classes.insert(canonical_sudoku(2, answer, answer));
+    }
+    CHECK(grids.size() == 288);
+    CHECK(classes.size() == 2);
+  }
+
+  TEST_CASE("a table's rows become tokens, and what is wrong with one is named by file and line") {
+    const std::string q = "..9..4...7.....3.......91.........8....2......6..3.5..23..1...........9......8.4.";
+    const std::string a = "359164728741852369682379154523691487417285936968437512234916875876543291195728643";
+    const auto read = [](const std::string& text) {
+      BasePuzzles puzzles;
+      std::istringstream in("source,question,answer,rating\n" + text);
+      std::vector<std::uint8_t> question, answer;
+      read_puzzle_csv(in, "t.csv", [&](const PuzzleRow& row) {
+        parse_sudoku(row, question, answer);
+        puzzles.add(row, question, answer);
+      });
+      return puzzles;
+    };
+    const auto puzzles = read("lists," + q + "," + a + ",3\r\n\n\"a, \"\"b\"\"\",\"" + q + "\"," + a + ",1\n");
+    REQUIRE(puzzles.size() == 2);
+    CHECK(puzzles.inputs[0] == 1);
+    CHECK(puzzles.inputs[2] == 10);
+    CHECK(puzzles.labels[80] == 4);
+    CHECK(puzzles.rating == std::vector<std::int32_t>{3, 1});
+    CHECK(puzzles.source == std::vector<std::string>{"lists", "a, \"b\""});
+
+    const auto error = [&](const std::string& text) {
+      return test::error_of(Fault::data, [&] { read("x," + q + "," + a + ",0\n" + text); });
+    };
+    const auto changed = [](std::string text, std::size_t at, char c) {
+      text[at] = c;
+      return text;
+    };
+    test::check_mentions(error("x," + q + "," + a + ",-1\n"), "'t.csv' line 3", "rating -1 is negative");
+    test::check_mentions(error("x," + q.substr(1) + "," + a + ",0\n"), "'t.csv' line 3", "80 characters");
+    test::check_mentions(error("x," + q + "," + a + "1,0\n"), "line 3", "82 characters");
+    test::check_mentions(error("x," + changed(q, 4, 'x') + "," + a + ",0\n"), "line 3",
+                         "'x' in cell 5 of the question");
+    test::check_mentions(error("x," + changed(q, 0, '9') + "," + a + ",0\n"), "line 3",
+                         "contradicts itself: digit 9 twice in row 1");
+    test::check_mentions(error("x," + q + "," + changed(a, 2, '3') + ",0\n"),
+                         "the answer has 3 in cell 3, where the question gives 9");
+    test::check_mentions(error("x," + q + "," + changed(a, 0, '5') + ",0\n"), "line 3",
+                         "the answer has digit 5 twice in row 1");
+    test::check_mentions(error("x," + q + "," + changed(a, 0, '.') + ",0\n"), "leaves cell 1 blank");
+    test::check_mentions(error("x," + q + "," + a + ",hard\n"), "rating 'hard'");
+    test::check_mentions(error("x," + q + "," + a + "\n"), "3 fields, the header has 4");
+    test::check_mentions(error("x,\"" + q + "," + a + ",0\n"), "quoted field has no end");
+    test::check_mentions(error("x,1234341221434321,1234341221434321,0\n"), "16 cells, the puzzles before it have 81");
+  }
+}

@@ -1,0 +1,269 @@
+/// lockstep-prep kg and synth-kg as users run them.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "lockstep/io/h5.hpp"
+#include "lockstep/io/seal.hpp"
+#include "lockstep/prep/kgat/kg_set.hpp"
+#include "prep/errors.hpp"
+#include "prep/kgat/kg_text.hpp"
+#include "prep/program.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using lockstep::test::check_mentions;
+using lockstep::test::run_prep;
+using lockstep::test::TempDir;
+namespace fs = std::filesystem;
+
+namespace {
+
+void write_folder(const TempDir& dir, const std::string& train, const std::string& test, const std::string& kg) {
+  fs::create_directories(dir / "raw");
+  test::write_text(dir / "raw/train.txt", train);
+  test::write_text(dir / "raw/test.txt", test);
+  test::write_text(dir / "raw/kg_final.txt", kg);
+}
+
+void write_small(const TempDir& dir) {
+  write_folder(dir, "0 4 1 4\n1 2 \n2 0 3\n", "0 2\n1 0 2\n", "0 0 5\n1 1 5\n2 0 6\n0 1 5\n0 0 5\n");
+}
+
+void make(const TempDir& dir, const std::string& words) {
+  const auto run = run_prep(dir.path(), words);
+  CAPTURE(run.text);
+  REQUIRE(run.status == 0);
+}
+
+prep::KgSet read(const fs::path& path) { return prep::read_kg_set(H5File::open(path)); }
+
+void check_equal(const prep::Ckg& a, const prep::Ckg& b) {
+  CHECK(a.indptr == b.indptr);
+  CHECK(a.tail == b.tail);
+  CHECK(a.rel == b.rel);
+  CHECK(a.rel_indptr == b.rel_indptr);
+  CHECK(a.rel_perm == b.rel_perm);
+  CHECK(a.adj_indptr == b.adj_indptr);
+  CHECK(a.col == b.col);
+  CHECK(a.edge_ptr == b.edge_ptr);
+  CHECK(a.transpose == b.transpose);
+  CHECK(a.random_walk == b.random_walk);
+  CHECK(a.symmetric == b.symmetric);
+  CHECK(a.degree == b.degree);
+}
+
+/// Problems of a good set after `damage`, written with right checksums.
+std::string problems_after(const TempDir& dir, const std::function<void(prep::KgSet&)>& damage) {
+  prep::KgSet set = read(dir / "good.h5");
+  damage(set);
+  prep::write_kg_set(dir / "bad.h5", set, 0);
+  const auto run = run_prep(dir.path(), "check bad.h5");
+  CHECK(run.status == 3);
+  run_prep(dir.path(), "info bad.h5");  // must not crash, whatever it says
+  CHECK(run_prep(dir.path(), "info bad.h5").status % 3 == 0);
+  return run.text;
+}
+
+}  // namespace
+
+TEST_SUITE("prep.kg_program") {
+  TEST_CASE("a folder becomes the file of the schema, and every array has its type and shape") {
+    const TempDir dir;
+    write_small(dir);
+    test::write_text(dir / "raw/relation_list.txt", "org_id remap_id\nhttp://a/b 0\nhttp://c/d 1\n");
+    const auto run = run_prep(dir.path(), "kg -i raw -o a.h5");
+    CAPTURE(run.text);
+    REQUIRE(run.status == 0);
+    check_mentions(run.text, "5 train + 0 validation + 3 test", "4 of 2 relations",
+                   "18 triples of 6 relations, 16 pairs", "1 repeated interactions", "'raw/train.txt' line 1",
+                   "1 repeated triples", "'raw/kg_final.txt' line 5", "1 test items that are train items",
+                   "'raw/test.txt' line 2", "2 relation ids that the list names, of 2", "25 %");
+    const auto file = H5File::open(dir / "a.h5");
+    const std::pair<const char*, std::int64_t> sizes[] = {
+        {"version", 1},      {"n_users", 3},        {"n_items", 5},        {"n_entities", 7},
+        {"n_nodes", 10},     {"n_relations", 6},    {"n_cf_train", 5},     {"n_cf_test", 3},
+        {"n_kg_triples", 4}, {"n_kg_relations", 2}, {"n_ckg_triples", 18}, {"nnz", 16}};
+    for (const auto& [name, value] : sizes) {
+      CAPTURE(name);
+      CHECK(file.int_attribute("/", name) == value);
+    }
+    CHECK(file.text_attribute("/", "format") == "lockstep-kgat");
+    CHECK(file.text_attribute("/", "name") == "raw");
+    const auto sums = std::get<std::vector<std::string>>(file.attribute("/", "source_sha256"));
+    CHECK(sums.size() == 4);
+    struct Array {
+      const char* name;
+      H5Type type;
+      std::vector<std::int64_t> shape;
+    };
+    const Array arrays[] = {{"/cf/train/indptr", H5Type::i64, {4}},  {"/cf/train/item", H5Type::i32, {5}},
+                            {"/cf/test/indptr", H5Type::i64, {4}},   {"/cf/test/item", H5Type::i32, {3}},
+                            {"/kg/triple", H5Type::i32, {4, 3}},     {"/ckg/indptr", H5Type::i64, {11}},
+                            {"/ckg/tail", H5Type::i32, {18}},        {"/ckg/rel", H5Type::i32, {18}},
+                            {"/ckg/rel_indptr", H5Type::i64, {7}},   {"/ckg/rel_perm", H5Type::i32, {18}},
+                            {"/adj/indptr", H5Type::i64, {11}},      {"/adj/col", H5Type::i32, {16}},
+                            {"/adj/edge_ptr", H5Type::i64, {17}},    {"/adj/transpose", H5Type::i64, {16}},
+                            {"/adj/random_walk", H5Type::f32, {16}}, {"/adj/symmetric", H5Type::f32, {16}},
+                            {"/node/degree", H5Type::i32, {10}}};
+    for (const auto& array : arrays) {
+      CAPTURE(array.name);
+      const auto info = file.info(array.name);
+      CHECK(info.type == array.type);
+      CHECK(info.shape == array.shape);
+    }
+    CHECK(file.datasets_under("/").size() == std::size(arrays));
+    const auto check = run_prep(dir.path(), "check a.h5");
+    CHECK(check.status == 0);
+    check_mentions(check.text, "a.h5: good", "1 test items are train items");
+    check_mentions(run_prep(dir.path(), "info a.h5").text, "collaborative knowledge graph 'raw'",
+                   "inverse of relation 1", "2 triples are parallel", "kg_final.txt");
+    check_equal(read(dir / "a.h5").ckg,
+                test::build_kg("0 4 1\n1 2 \n2 0 3\n", "0 2\n1 0 2\n", "0 0 5\n1 1 5\n2 0 6\n0 1 5\n").ckg);
+  }
+
+  TEST_CASE("options: compression, upstream values, a validation set, no graph") {
+    const TempDir dir;
+    make(dir, "synth-kg --users 60 --text raw -o a.h5");
+    make(dir, "kg -i raw --gzip 9 -o small.h5");
+    CHECK(fs::file_size(dir / "small.h5") < fs::file_size(dir / "a.h5") / 2);
+    check_equal(read(dir / "a.h5").ckg, read(dir / "small.h5").ckg);
+    make(dir, "kg -i raw --symmetric-upstream -o upstream.h5");
+    CHECK(read(dir / "upstream.h5").ckg.symmetric != read(dir / "a.h5").ckg.symmetric);
+    CHECK(read(dir / "upstream.h5").ckg.random_walk == read(dir / "a.h5").ckg.random_walk);
+    make(dir, "kg -i raw --valid-fraction 0.2 --seed 3 -o valid.h5");
+    const auto valid = read(dir / "valid.h5");
+    CHECK(valid.sizes.train + static_cast<std::int64_t>(valid.valid.item.size()) == read(dir / "a.h5").sizes.train);
+    CHECK(valid.valid.item.size() > 100);
+    make(dir, "kg -i raw --valid-fraction 0.2 --seed 3 -o again.h5");
+    CHECK(test::read_text(dir / "valid.h5") == test::read_text(dir / "again.h5"));
+    make(dir, "kg -i raw --valid-fraction 0.2 --seed 4 -o again.h5");
+    CHECK(test::read_text(dir / "valid.h5") != test::read_text(dir / "again.h5"));
+    make(dir, "kg -i raw --no-kg -o cf.h5");
+    CHECK(read(dir / "cf.h5").sizes.kg_triples == 0);
+    const auto check = run_prep(dir.path(), "check small.h5 upstream.h5 valid.h5 cf.h5");
+    CAPTURE(check.text);
+    CHECK(check.status == 0);
+    check_mentions(check.text, "upstream form", "interactions alone");
+    check_mentions(run_prep(dir.path(), "info valid.h5").text, "validation", "valid_fraction");
+  }
+
+  TEST_CASE("generated graphs pass the check, come back from their text, and equal seeds make equal bytes") {
+    const TempDir dir;
+    make(dir, "synth-kg --users 50 --text raw -o planted.h5");
+    make(dir, "synth-kg --users 50 -o again.h5");
+    CHECK(test::read_text(dir / "planted.h5") == test::read_text(dir / "again.h5"));
+    make(dir, "synth-kg --users 50 --seed 1 -o again.h5");
+    CHECK(test::read_text(dir / "planted.h5") != test::read_text(dir / "again.h5"));
+    make(dir, "kg -i raw --entities 520 --items 400 -o text.h5");
+    check_equal(read(dir / "text.h5").ckg, read(dir / "planted.h5").ckg);
+    make(dir, "synth-kg --task sized -i raw --entities 900 --relations 5 --triples 3000 --text text -o sized.h5");
+    const auto sized = read(dir / "sized.h5");
+    CHECK(sized.sizes.entities == 900);
+    CHECK(sized.sizes.kg_triples == 3000);
+    CHECK(sized.train.item == read(dir / "planted.h5").train.item);
+    make(dir, "kg -i text --entities 900 --items 400 --relations 5 -o back.h5");
+    check_equal(read(dir / "back.h5").ckg, sized.ckg);
+    CHECK(run_prep(dir.path(), "check planted.h5 text.h5 sized.h5 back.h5").status == 0);
+  }
+
+  TEST_CASE("check names what is wrong, with right checksums too") {
+    const TempDir dir;
+    make(dir, "synth-kg --users 50 --valid-fraction 0.2 -o good.h5");
+    using prep::KgSet;
+    const std::pair<std::function<void(KgSet&)>, const char*> cases[] = {
+        {[](KgSet& s) { s.train.indptr[3] = 1; }, "/cf/train/indptr falls at row 3"},
+        {[](KgSet& s) { s.train.indptr[0] = 1; }, "/cf/train/indptr runs from 1"},
+        {[](KgSet& s) { s.test.item[5] = 400; },
+         "/cf/test/item: 1 of 400 values are not in 0 .. 399, the first is entry "
+         "5"},
+        {[](KgSet& s) { std::swap(s.test.item[0], s.test.item[1]); }, "the items of user 0 are not ascending"},
+        {[](KgSet& s) { s.valid.item[0] = s.train.item[0]; }, "/cf/valid"},
+        {[](KgSet& s) { s.triples[2].tail = -1; }, "/kg/triple (tail): 1 of 800"},
+        {[](KgSet& s) { s.triples[2].relation = 4; }, "/kg/triple (relation)"},
+        {[](KgSet& s) { s.triples[2] = s.triples[0]; }, "occurs more than once"},
+        {[](KgSet& s) { s.ckg.indptr[2] += 1; }, "/ckg/indptr: 1 of"},
+        {[](KgSet& s) { s.ckg.indptr[2] = 1'000'000; }, "/ckg/indptr: 1 of"},
+        {[](KgSet& s) { s.ckg.rel[9] = 0; }, "/ckg/rel: 1 of"},
+        {[](KgSet& s) { s.ckg.rel_perm[9] = -4; }, "/ckg/rel_perm: 1 of"},
+        {[](KgSet& s) { s.ckg.col[4] += 1; }, "/adj/col: 1 of"},
+        {[](KgSet& s) { s.ckg.edge_ptr[1] += 1; }, "/adj/edge_ptr: 1 of"},
+        {[](KgSet& s) { std::swap(s.ckg.transpose[0], s.ckg.transpose[1]); }, "/adj/transpose: 2 of"},
+        {[](KgSet& s) { s.ckg.random_walk[8] *= 1.01f; }, "/adj/random_walk: 1 of"},
+        {[](KgSet& s) { s.ckg.symmetric[8] = NAN; }, "/adj/symmetric: 1 of"},
+        {[](KgSet& s) { s.symmetric = prep::SymmetricForm::upstream; }, "/adj/symmetric"},
+        {[](KgSet& s) { s.ckg.degree[0] = 0; }, "/node/degree: 1 of"},
+        {[](KgSet& s) { s.sha256.push_back("x"); }, "1 checksums for 0 sources"},
+        {[](KgSet& s) { s.sizes.users += 1; }, "/cf/train/indptr"},
+        {[](KgSet& s) { s.sizes.entities = 3; }, "fewer than the 400 items"},
+    };
+    for (const auto& [damage, expected] : cases) check_mentions(problems_after(dir, damage), expected);
+  }
+
+  TEST_CASE("a flipped bit in test items, which nothing else could tell, is noticed") {
+    const TempDir dir;
+    make(dir, "synth-kg --users 50 -o a.h5");
+    std::string bytes = test::read_text(dir / "a.h5");
+    const auto items = read(dir / "a.h5").test.item;
+    const auto place = bytes.find(std::string(reinterpret_cast<const char*>(items.data()), items.size() * 4));
+    REQUIRE(place != std::string::npos);
+    bytes[place] = static_cast<char>(bytes[place] ^ 1);
+    test::write_text(dir / "a.h5", bytes);
+    const auto run = run_prep(dir.path(), "check a.h5");
+    CHECK(run.status == 3);
+    check_mentions(run.text, "/cf/test/item");
+  }
+
+  TEST_CASE("what users get wrong ends with one line, exit code 2 and nothing written") {
+    const TempDir dir;
+    write_small(dir);
+    const std::pair<const char*, const char*> cases[] = {
+        {"kg -i none -o o.h5", "no such folder"},
+        {"kg -i raw --kg graph.txt -o o.h5", "--no-kg"},
+        {"kg -i raw --test other.txt -o o.h5", "raw/other.txt"},
+        {"kg -i raw -o no/o.h5", "no"},
+        {"kg -i raw --overlap forget -o o.h5", "overlap"},
+        {"kg -i raw --valid-fraction 1 -o o.h5", "valid-fraction"},
+        {"kg -i raw --gzip 10 -o o.h5", "gzip"},
+        {"kg -i raw --entities 4 --no-kg -o o.h5", "items are entities too"},
+        {"kg -o o.h5", "input"},
+        {"synth-kg --task sized -o o.h5", "needs a folder"},
+        {"synth-kg -i raw -o o.h5", "--task sized"},
+        {"synth-kg --task sized -i raw --entities 5 -o o.h5", "must be others"},
+        {"synth-kg --test-items 30 -o o.h5", "test-items"}};
+    for (const auto& [words, expected] : cases) {
+      CAPTURE(words);
+      const auto run = run_prep(dir.path(), words);
+      CHECK(run.status == 2);
+      check_mentions(run.text, expected);
+      CHECK(std::count(run.text.begin(), run.text.end(), '\n') == 1);
+      CHECK(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()) == 1);
+    }
+  }
+
+  TEST_CASE("bad data ends with one line that names file and line, exit code 3 and the old file untouched") {
+    const TempDir dir;
+    write_small(dir);
+    make(dir, "kg -i raw -o o.h5");
+    const std::string old = test::read_text(dir / "o.h5");
+    const std::pair<const char*, const char*> cases[] = {
+        {"kg -i raw --duplicates refuse -o o.h5", "'raw/train.txt' line 1"},
+        {"kg -i raw --parallel refuse -o o.h5", "'raw/kg_final.txt' line 4"},
+        {"kg -i raw --overlap refuse -o o.h5", "'raw/test.txt' line 2"},
+        {"kg -i raw --users 2 -o o.h5", "'raw/train.txt' line 3"},
+        {"kg -i raw --max-nodes 5 -o o.h5", "more than 5"},
+        {"kg -i raw --kg train.txt -o o.h5", "'raw/train.txt' line 1: expected head, relation and tail"}};
+    for (const auto& [words, expected] : cases) {
+      CAPTURE(words);
+      const auto run = run_prep(dir.path(), words);
+      CHECK(run.status == 3);
+      check_mentions(run.text, expected);
+      CHECK(std::count(run.text.begin(), run.text.end(), '\n') == 1);
+    }
+    const auto full = run_prep(dir.path(), "synth-kg --users 3000 -o o.h5", "ulimit -f 600;");
+    CHECK(full.status == 1);
+    check_mentions(full.text, "o.h5", "File too large");
+    CHECK(test::read_text(dir / "o.h5") == old);
+    CHECK(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()) == 2);
+  }
+}

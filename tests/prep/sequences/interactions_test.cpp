@@ -1,0 +1,250 @@
+/// Raw interactions: lines, formats, filter, numbers, order, scaled times, split; and what bad lines are told.
+#include "lockstep/prep/sequences/interactions.hpp"
+
+#include "prep/errors.hpp"
+#include "prep/sequences/interaction_lines.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using namespace lockstep::prep;
+using lockstep::test::check_mentions;
+using lockstep::test::error_of;
+using lockstep::test::TempDir;
+
+namespace {
+std::vector<std::string> fields(std::string_view line, LineKind kind) {
+  std::vector<std::string> out;
+  CHECK(split_line(line, kind, out));
+  return out;
+}
+
+Interactions read(const TempDir& dir, const std::string& text, const RawOptions& options = {}) {
+  test::write_text(dir / "raw", text);
+  return read_interactions({dir / "raw"}, options);
+}
+
+/// Everything kept.
+SequenceOptions unfiltered() {
+  SequenceOptions options;
+  options.min_user = options.min_item = 1;
+  return options;
+}
+
+SequenceSet make(const Interactions& raw, const SequenceOptions& options) {
+  SequenceReport report;
+  return make_sequences(raw, options, report);
+}
+
+std::vector<std::int64_t> scaled(const std::vector<std::int64_t>& raw, const std::string& scale) {
+  std::vector<std::int64_t> out(raw.size());
+  scale_times(raw, scale, out);
+  return out;
+}
+}  // namespace
+
+TEST_SUITE("prep.interactions") {
+  TEST_CASE("fields are split by what the format says") {
+    using Words = std::vector<std::string>;
+    CHECK(fields("1::2::3", LineKind::double_colon) == Words{"1", "2", "3"});
+    CHECK(fields("1\t\t3", LineKind::tab) == Words{"1", "", "3"});
+    CHECK(fields(" 1 \t 2 ", LineKind::blanks) == Words{"1", "2"});
+    CHECK(fields("a,\"b, \"\"c\"\"\",,d", LineKind::comma) == Words{"a", "b, \"c\"", "", "d"});
+    CHECK(fields("\"a\"", LineKind::comma) == Words{"a"});
+    CHECK(fields("a,", LineKind::comma) == Words{"a", ""});
+    Words out;
+    CHECK_FALSE(split_line("a,\"b", LineKind::comma, out));
+    CHECK_FALSE(split_line("\"a\"b,c", LineKind::comma, out));
+  }
+
+  TEST_CASE("times are whole numbers, ids are UTF-8") {
+    std::int64_t value = 0;
+    CHECK(read_time("978300760", value) == TimeFault::none);
+    CHECK(read_time("978300760.0", value) == TimeFault::none);
+    CHECK(value == 978300760);
+    CHECK(read_time("1.5e9", value) == TimeFault::none);
+    CHECK(value == 1500000000);
+    CHECK(read_time("1.5", value) == TimeFault::fraction);
+    CHECK(read_time("12x", value) == TimeFault::no_number);
+    CHECK(read_time("", value) == TimeFault::no_number);
+    CHECK(read_time("nan", value) == TimeFault::no_number);
+    CHECK(read_time("9223372036854775808", value) == TimeFault::too_large);
+    CHECK(is_clean_utf8("B00\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x8E\xB5"));
+    for (const char* bad : {"\xC3", "\xC0\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "a\x01", "\xFF"})
+      CHECK_FALSE(is_clean_utf8(bad));
+  }
+
+  TEST_CASE("every format gives the same interactions, whether it is named or found") {
+    const TempDir dir;
+    const std::pair<const char*, const char*> cases[] = {
+        {"movielens", "2::10::5::100\n1::30::3::50\n2::7::1::90\n"},
+        {"tsv4", "2\t10\t5\t100\n1\t30\t3.5\t50\n2\t7\t1\t90\n"},
+        {"tsv3", "2\t10\t100\n1\t30\t50\n2\t7\t90"},
+        {"triples", "2 10 100\n1 30 50\n2 7 90\n\n"},
+        {"csv", "user_id,item_id,rating,timestamp\n2,10,5,100\n1,30,,50\n2,7,x,90\n"},
+        {"csv",
+         "\xEF\xBB\xBF"
+         "time:float\titem_id:token\tuser_id:token\r\n100.0\t10\t2\r\n50\t30\t1\r\n90\t7\t2\r\n"}};
+    for (const auto& [format, text] : cases) {
+      for (const bool named : {false, true}) {
+        CAPTURE(text);
+        RawOptions options;
+        if (named) options.format = format;
+        const auto raw = read(dir, text, options);
+        CHECK(raw.formats == std::vector<std::string>{format});
+        REQUIRE(raw.size() == 3);
+        CHECK(raw.time == std::vector<std::int64_t>{100, 50, 90});
+        CHECK(raw.user == std::vector<std::int32_t>{0, 1, 0});
+        CHECK(raw.users.id(0) == "2");
+        CHECK(raw.items.id(2) == "7");
+      }
+    }
+    for (const char* text : {"2 10\n1 30\n2 7\n", "2\t10\n1\t30\n2\t7\n"}) {
+      const auto raw = read(dir, text);
+      CHECK(raw.formats == std::vector<std::string>{"pairs"});
+      CHECK_FALSE(raw.has_time);
+      CHECK(raw.size() == 3);
+    }
+    RawOptions columns;
+    columns.user_column = "userId";
+    columns.item_column = "movieId";
+    columns.time_column = "when";
+    CHECK(read(dir, "movieId,when,userId\n5,7,9\n", columns).time == std::vector<std::int64_t>{7});
+  }
+
+  TEST_CASE("the filter counts in the whole input and passes once") {
+    const TempDir dir;
+    // Item 1 has two lines, item 2 three, item 3 one; user 3 has one line.
+    const auto raw = read(dir, "1 1 5\n1 2 6\n2 2 7\n2 1 8\n3 2 9\n1 3 10\n");
+    SequenceOptions options;
+    options.min_user = options.min_item = 2;
+    SequenceReport report;
+    const auto set = make_sequences(raw, options, report);
+    CHECK(report.few_user == 1);
+    CHECK(report.few_item == 1);
+    CHECK(set.n_users() == 2);
+    CHECK(set.n_items() == 2);
+    CHECK(set.item == std::vector<std::int32_t>{1, 2, 2, 1});
+    // Item 2 falls to two lines by user 3's loss and stays all the same.
+    options.min_item = 3;
+    CHECK(make(read(dir, "1 2 5\n1 2 6\n3 2 9\n"), options).rows() == 2);
+  }
+
+  TEST_CASE("numbers follow the raw ids: as numbers, or byte by byte") {
+    const TempDir dir;
+    auto set = make(read(dir, "10 b 1\n9 a 1\n9 B 2\n10 a 2\n"), unfiltered());
+    CHECK(set.users.numbers == std::vector<std::int64_t>{9, 10});
+    CHECK(set.items.texts == std::vector<std::string>{"B", "a", "b"});
+    CHECK(set.item == std::vector<std::int32_t>{2, 1, 3, 2});
+    CHECK(set.items.name(3) == "b");
+    set = make(read(dir, "010 1 1\n9 2 1\n9 1 2\n010 2 2\n"), unfiltered());
+    CHECK(set.users.texts == std::vector<std::string>{"010", "9"});  // 010 is not 10
+    SequenceOptions text = unfiltered();
+    text.ids = "text";
+    CHECK(make(read(dir, "10 1 1\n9 2 1\n9 1 2\n"), text).users.texts == std::vector<std::string>{"10", "9"});
+  }
+
+  TEST_CASE("kept ids leave gaps, and users without interactions") {
+    const TempDir dir;
+    SequenceOptions options = unfiltered();
+    options.keep_ids = true;
+    const auto set = make(read(dir, "4 7 1\n4 2 2\n2 7 5\n"), options);
+    CHECK(set.offsets == std::vector<std::int64_t>{0, 0, 1, 1, 3});
+    CHECK(set.n_items() == 7);
+    CHECK(set.item == std::vector<std::int32_t>{7, 7, 2});
+    CHECK(set.item_count == std::vector<std::int32_t>{0, 1, 0, 0, 0, 0, 2});
+    for (const auto& [text, expected] : {std::pair{"0 1 1\n0 2 2\n", "user id '0' is out of range"},
+                                         std::pair{"1 1 1\n1 268435457 2\n", "line 2: item id"},
+                                         std::pair{"1 1 1\n1 x 2\n", "is not an integer, so ids cannot be kept"}}) {
+      const std::string words = text;
+      check_mentions(error_of(Fault::data, [&] { make(read(dir, words), options); }), expected);
+    }
+  }
+
+  TEST_CASE("times that go backwards are sorted, ties keep the order of the file") {
+    const TempDir dir;
+    const auto set = make(read(dir, "1 5 30\n1 4 10\n1 3 10\n1 2 20\n1 1 10\n"), unfiltered());
+    CHECK(set.item == std::vector<std::int32_t>{4, 3, 1, 2, 5});
+    CHECK(set.time_raw == std::vector<std::int64_t>{10, 10, 10, 20, 30});
+    CHECK(set.time_scaled == std::vector<std::int64_t>{1, 1, 1, 2, 3});
+    CHECK(make(read(dir, "1 5\n1 4\n1 3\n1 6\n"), unfiltered()).item == std::vector<std::int32_t>{3, 2, 1, 4});
+  }
+
+  TEST_CASE("scaled times: smallest gap with halves to even, units, seconds") {
+    CHECK(scaled({100, 100, 104, 110, 114}, "per_user_min") ==
+          std::vector<std::int64_t>{1, 1, 2, 3, 5});  // 2.5 -> 2, 3.5 -> 4
+    CHECK(scaled({7, 7, 7}, "per_user_min") == std::vector<std::int64_t>{1, 1, 1});
+    CHECK(scaled({0, 59, 60, 3600}, "unit:minute") == std::vector<std::int64_t>{1, 1, 2, 61});
+    CHECK(scaled({0, 86399, 86400}, "unit:day") == std::vector<std::int64_t>{1, 1, 2});
+    CHECK(scaled({5, 3605}, "unit:hour") == std::vector<std::int64_t>{1, 2});
+    CHECK(scaled({5, 9}, "raw") == std::vector<std::int64_t>{1, 5});
+    CHECK(scaled({5, 9}, "unit:second") == std::vector<std::int64_t>{1, 5});
+    CHECK(scaled({0, 1, kLargestTime}, "per_user_min") == std::vector<std::int64_t>{1, 2, kLargestTime + 1});
+  }
+
+  TEST_CASE("the last two of a user with enough interactions are held out") {
+    const TempDir dir;
+    const auto raw = read(dir, "1 1\n1 2\n1 3\n1 4\n2 1\n2 2\n2 3\n3 1\n3 2\n");
+    SequenceOptions options = unfiltered();
+    auto set = make(raw, options);
+    CHECK(set.n_train == std::vector<std::int32_t>{2, 1, 2});
+    CHECK(set.item_count == std::vector<std::int32_t>{3, 2, 0, 0});
+    options.min_split = 4;
+    set = make(raw, options);
+    CHECK(set.n_train == std::vector<std::int32_t>{2, 3, 2});
+  }
+
+  TEST_CASE("bad lines are named by file and number") {
+    const TempDir dir;
+    const std::pair<std::string, std::string> cases[] = {
+        {"1::2::3::4\n1::2::3\n", "line 2: 3 fields, expected 4 (user::item::rating::timestamp)"},
+        {"1::2::3::4::5\n", "line 1: 5 fields"},
+        {"1::2::good::4\n", "line 1: rating 'good' is not a number"},
+        {"1::2::3::4\n1::2::3::-4\n", "line 2: time -4 is negative"},
+        {"1::2::3::4\n1::2::3::9223372036854775807\n", "line 2: time 9223372036854775807 is out of range"},
+        {"1::2::3::99999999999999999999\n", "line 1: time 99999999999999999999 is out of range"},
+        {"1::2::3::4.5\n", "line 1: time 4.5 is not a whole number"},
+        {"1::2::3::noon\n", "line 1: time 'noon' is not a number"},
+        {"1::::3::4\n", "line 1: an empty item id"},
+        {"1 2 3\n\n1 2 4\n", "line 2: an empty line"},
+        {"1 2\n1 2 3\n", "line 2: 3 fields, expected 2"},
+        {"1 2 3 4\n", "line 1: cannot tell the format: 4 fields separated by blanks; name it with --format"},
+        {"userId,movieId\n1,2\n", "line 1: cannot tell the format: commas"},
+        {"user_id,item\n1,2\n", "line 1: the header has no column 'item_id'"},
+        {"user_id,item_id,time,timestamp\n1,2,3,4\n", "choose one with --time-column"},
+        {"user_id,item_id,item_id\n1,2,3\n", "names 'item_id' twice"},
+        {"user_id,item_id\n1,\"2\n", "line 2: a quoted field without its end"},
+        {"1 a\xFF 3\n", "line 1: the item id is not UTF-8 text"},
+        {"", "no lines"},
+        {"user_id,item_id\n", "no interactions"}};
+    for (const auto& [text, expected] : cases) {
+      CAPTURE(text);
+      check_mentions(error_of(Fault::data, [&] { read(dir, text); }), "raw'", expected);
+    }
+    test::write_text(dir / "timed", "1 2 3\n");
+    test::write_text(dir / "untimed", "1 2\n");
+    check_mentions(error_of(Fault::data, [&] { read_interactions({dir / "timed", dir / "untimed"}, {}); }), "no times");
+    test::write_text(dir / "second", "1 2 3\n1 2\n");
+    check_mentions(error_of(Fault::data,
+                            [&] {
+                              read_interactions({dir / "timed", dir / "second"}, {});
+                            }),
+                   "second', line 2");
+    check_mentions(error_of(Fault::usage, [&] { read_interactions({dir.path()}, {}); }), "no regular file");
+  }
+
+  TEST_CASE("ids that do not fit, and sets that are left empty, are refused") {
+    const TempDir dir;
+    SequenceOptions integer = unfiltered();
+    integer.ids = "integer";
+    check_mentions(error_of(Fault::data, [&] { make(read(dir, "1 1 1\n1 2x 2\n"), integer); }),
+                   "line 2: item id '2x' is not an integer");
+    check_mentions(error_of(Fault::data, [&] { make(read(dir, "1 1 1\n1 99999999999999999999 2\n"), unfiltered()); }),
+                   "line 2: item id '99999999999999999999' is out of range");
+    check_mentions(error_of(Fault::data, [&] { make(read(dir, "user item\n1 2\n1 3\n"), unfiltered()); }),
+                   "is it a header?");
+    check_mentions(error_of(Fault::data, [&] { make(read(dir, "1 1 1\n1 2 2\n"), {}); }), "the filter leaves none of 2",
+                   "fewer than 5", "--min-user");
+    check_mentions(error_of(Fault::data, [&] { make(read(dir, "1 1 1\n2 2 2\n"), unfiltered()); }),
+                   "no user has two interactions to train on");
+  }
+}

@@ -1,0 +1,277 @@
+/// `lockstep-prep sequences` and `synth-sequences` as users run them: files, checks, messages, exit codes.
+#include <algorithm>
+
+#include "lockstep/io/h5.hpp"
+#include "lockstep/prep/reference.hpp"
+#include "lockstep/prep/sequences/gap_sessions.hpp"
+#include "lockstep/prep/sequences/interactions.hpp"
+#include "prep/errors.hpp"
+#include "prep/program.hpp"
+#include "support/paths.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using lockstep::test::check_mentions;
+using lockstep::test::run_prep;
+using lockstep::test::TempDir;
+namespace fs = std::filesystem;
+
+namespace {
+const std::string kGolden = test::golden_path();
+
+std::vector<std::string> names_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+prep::SequenceSet read(const fs::path& path) { return prep::read_sequence_set(H5File::open(path)); }
+
+/// The reference's rows as a raw file with this mark between the fields, with ratings or without.
+std::string golden_rows(const std::string& mark, bool rating) {
+  const auto rows = H5File::open(kGolden + "/tisasrec_data.h5").read<std::int64_t>("/inputs/rows");
+  std::string text;
+  for (std::size_t at = 0; at < rows.size(); at += 4) {
+    text += std::to_string(rows[at]) + mark + std::to_string(rows[at + 1]) + mark;
+    if (rating) text += std::to_string(rows[at + 2]) + mark;
+    text += std::to_string(rows[at + 3]) + "\n";
+  }
+  return text;
+}
+}  // namespace
+
+TEST_SUITE("prep.sequences_program") {
+  TEST_CASE("verify: every array of the reference agrees exactly, windows and relations included") {
+    const ReferenceReport report = prep::verify_reference(H5File::open(kGolden + "/tisasrec_data.h5"));
+    CHECK(report.rows().size() == 109);
+    CAPTURE(report.text());
+    for (const auto& row : report.rows()) CHECK(row.error == 0);
+    CHECK(report.passed());
+    const TempDir dir;
+    check_mentions(run_prep(dir.path(), "verify --golden " + kGolden + "/tisasrec_data.h5").text,
+                   "109 of 109 arrays agree");
+  }
+
+  TEST_CASE("the reference's rows as text of each kind give one and the same content") {
+    const TempDir dir;
+    const auto golden = H5File::open(kGolden + "/tisasrec_data.h5");
+    const std::pair<const char*, std::string> made[] = {
+        {"a.dat", golden_rows("::", true)},
+        {"a.tsv", golden_rows("\t", true)},
+        {"b.tsv", golden_rows("\t", false)},
+        {"b.txt", golden_rows(" ", false)},
+        {"a.csv", "user_id,item_id,rating,timestamp\n" + golden_rows(",", true)}};
+    for (const auto& [name, text] : made) {
+      CAPTURE(std::string(name));
+      test::write_text(dir / name, text);
+      const auto run = run_prep(dir.path(), std::string("sequences -i ") + name + " -o out.h5");
+      CAPTURE(run.text);
+      REQUIRE(run.status == 0);
+      const auto set = read(dir / "out.h5");
+      CHECK(set.offsets == golden.read<std::int64_t>("/outputs/offsets"));
+      CHECK(set.item == golden.read<std::int32_t>("/outputs/items"));
+      CHECK(set.time_scaled == golden.read<std::int64_t>("/outputs/times_scaled"));
+      CHECK(set.source_name == name);
+      CHECK(run_prep(dir.path(), "check out.h5").status == 0);
+    }
+    check_mentions(run_prep(dir.path(), "info out.h5").text, "33, 30", "scale per_user_min, largest 24", "a.csv",
+                   "sha256");
+    // In two parts the content is the same, and both sources are named.
+    const std::string all = golden_rows("::", true);
+    const auto cut = all.find('\n', all.size() / 2) + 1;
+    test::write_text(dir / "part1", all.substr(0, cut));
+    test::write_text(dir / "part2", all.substr(cut));
+    REQUIRE(run_prep(dir.path(), "sequences -i 'part?' -o parts.h5").status == 0);
+    CHECK(prep::content_hash(read(dir / "parts.h5")) == prep::content_hash(read(dir / "out.h5")));
+    CHECK(read(dir / "parts.h5").source_name == "part1,part2");
+  }
+
+  TEST_CASE("generated sessions pass the check, come back from text, and equal seeds make equal bytes") {
+    const TempDir dir;
+    const std::string words =
+        "synth-sequences --users 120 --categories 4 --clusters 3 --members 10 --min-length 8 --max-length 20 ";
+    REQUIRE(run_prep(dir.path(), words + "--raw a.tsv -o a.h5").status == 0);
+    CHECK(run_prep(dir.path(), "check a.h5").status == 0);
+    check_mentions(run_prep(dir.path(), "info a.h5").text, "ideal_test_hr10_gap", "time_span", "generated");
+    REQUIRE(run_prep(dir.path(), words + "-o again.h5").status == 0);
+    CHECK(test::read_text(dir / "a.h5") == test::read_text(dir / "again.h5"));
+    REQUIRE(run_prep(dir.path(), words + "--seed 1 -o again.h5").status == 0);
+    CHECK(test::read_text(dir / "a.h5") != test::read_text(dir / "again.h5"));
+    REQUIRE(run_prep(dir.path(), "sequences -i a.tsv --min-user 1 --min-item 1 --keep-ids -o b.h5").status == 0);
+    CHECK(prep::content_hash(read(dir / "a.h5")) == prep::content_hash(read(dir / "b.h5")));
+  }
+
+  TEST_CASE("a set of more than a million interactions is stored in compressed chunks and reads back") {
+    const TempDir dir;
+    prep::GapSessions what;
+    what.users = 11000;
+    what.min_length = what.max_length = 100;
+    auto set = prep::make_gap_sessions(what);
+    REQUIRE(set.rows() == 1100000);
+    set.rule.reset();  // its rates take longer than the rest
+    set.source_sha256 = std::string(64, '0');
+    prep::write_sequence_set(dir / "large.h5", set);
+    CHECK(fs::file_size(dir / "large.h5") < 1100000 * 20 / 2);
+    const auto file = H5File::open(dir / "large.h5");
+    const auto back = prep::read_sequence_set(file);
+    CHECK(back.item == set.item);
+    CHECK(back.time_scaled == set.time_scaled);
+    std::vector<std::string> remarks;
+    CHECK(prep::check_sequence_set(file, remarks).empty());
+  }
+
+  TEST_CASE("the check finds what was changed") {
+    const TempDir dir;
+    REQUIRE(run_prep(dir.path(), "synth-sequences --users 30 -o a.h5").status == 0);
+    const auto good = read(dir / "a.h5");
+    const auto complains = [&](auto change, const char* expected) {
+      auto bad = good;
+      change(bad);
+      prep::write_sequence_set(dir / "bad.h5", bad);
+      const auto run = run_prep(dir.path(), "check bad.h5");
+      CHECK(run.status == 3);
+      check_mentions(run.text, expected, "not usable");
+    };
+    complains(
+        [](auto& s) {
+          s.offsets[2] = s.offsets[3] + 1;
+          s.rule.reset();
+        },
+        "/users/offsets falls at row 3");
+    complains(
+        [](auto& s) {
+          s.offsets.back() -= 1;
+          s.rule.reset();
+        },
+        "/users/offsets runs from 0 to");
+    complains(
+        [](auto& s) {
+          s.item[7] = 641;
+          s.rule.reset();
+        },
+        "/inter/item: 1 of");
+    complains(
+        [](auto& s) {
+          s.item[7] = 0;
+          s.rule.reset();
+        },
+        "in row 7");
+    complains(
+        [](auto& s) {
+          std::swap(s.time_raw[3], s.time_raw[4]);
+          s.rule.reset();
+          s.source_sha256 = std::string(64, 'a');
+        },
+        "/inter/time_raw falls in row 4");
+    complains([](auto& s) { ++s.time_scaled[5]; }, "/inter/time_scaled: ");
+    complains([](auto& s) { --s.n_train[1]; }, "/users/n_train: ");
+    complains([](auto& s) { ++s.item_count[0]; }, "/items/count: ");
+    complains([](auto& s) { ++s.time_max; }, "time_max = ");
+    complains([](auto& s) { std::swap(s.users.numbers[0], s.users.numbers[1]); }, "/users/raw_id does not rise");
+    complains(
+        [](auto& s) {
+          s.rule.reset();
+          s.source_sha256 = "beef";
+        },
+        "is not a SHA-256 checksum");
+    complains(
+        [](auto& s) {
+          s.time_scale = "fortnights";
+          s.rule.reset();
+        },
+        "unknown time_scale");
+    complains(
+        [](auto& s) {
+          s.rule->category[0] = 8;
+          s.rule->noise = 2;
+        },
+        "/synth: categories");
+    // A flipped bit in the rows themselves.
+    std::string bytes = test::read_text(dir / "a.h5");
+    const std::string row(reinterpret_cast<const char*>(good.item.data()), 64);
+    const auto at = bytes.find(row);
+    REQUIRE(at != std::string::npos);
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    test::write_text(dir / "flipped.h5", bytes);
+    const auto run = run_prep(dir.path(), "check flipped.h5");
+    CHECK(run.status == 3);
+    check_mentions(run.text, "content_xxh3");
+  }
+
+  TEST_CASE("what users get wrong ends with 2, bad data with 3, in one line, and nothing is left behind") {
+    const TempDir dir;
+    test::write_text(dir / "good", "1 1 1\n1 2 2\n1 3 3\n");
+    test::write_text(dir / "cut", "1::1::5::10\n1::2::5\n");
+    test::write_text(dir / "negative", "1 1 5\n1 2 -5\n");
+    test::write_text(dir / "single", "1 1 1\n2 2 2\n");
+    REQUIRE(run_prep(dir.path(), "synth-sequences --users 5 -o a.h5").status == 0);
+    fs::copy(dir / "a.h5", dir / "cut.h5");
+    fs::resize_file(dir / "cut.h5", fs::file_size(dir / "cut.h5") / 2);
+    struct Case {
+      int status;
+      std::string words, expected;
+    };
+    const std::vector<Case> cases = {
+        {2, "sequences -i absent -o o.h5", "absent"},
+        {2, "sequences -i good", "output"},
+        {2, "sequences -i good -o no/such/o.h5", "no/such"},
+        {2, "sequences -i good --format moovielens -o o.h5", "movielens"},
+        {2, "sequences -i good --min-user 0 -o o.h5", "min"},
+        {2, "sequences -i good --min-split 2 -o o.h5", "min"},
+        {2, "sequences -i good --keep-ids --ids text -o o.h5", "cannot be kept"},
+        {2, "sequences -i good --time-scale unit:week -o o.h5", "unit:day"},
+        {2, "synth-sequences --min-length 9 --max-length 8 -o o.h5", "9 > 8"},
+        {2, "synth-sequences --members 1 -o o.h5", "32 items for sessions of up to 50"},
+        {2, "synth-sequences --noise 1.5 -o o.h5", "noise"},
+        {3, "sequences -i cut -o o.h5", "'cut', line 2: 3 fields, expected 4"},
+        {3, "sequences -i negative -o o.h5", "'negative', line 2: time -5 is negative"},
+        {3, "sequences -i good -o o.h5", "the filter leaves none of 3"},
+        {3, "sequences -i single --min-user 1 --min-item 1 -o o.h5", "no user has two interactions"},
+        {3, "check cut.h5", "cut.h5"},
+        {3, "info cut.h5", "cut.h5"}};
+    const auto before = names_in(dir.path());
+    for (const auto& c : cases) {
+      CAPTURE(c.words);
+      const auto run = run_prep(dir.path(), c.words);
+      CHECK(run.status == c.status);
+      check_mentions(run.text, c.expected);
+      CHECK(std::count(run.text.begin(), run.text.end(), '\n') == 1);
+    }
+    CHECK(names_in(dir.path()) == before);
+    const std::string old = test::read_text(dir / "a.h5");
+    const auto full = run_prep(dir.path(), "synth-sequences --users 20000 -o a.h5", "ulimit -f 600;");
+    CHECK(full.status == 1);
+    CHECK(test::read_text(dir / "a.h5") == old);
+    CHECK(names_in(dir.path()) == before);
+  }
+
+  TEST_CASE("a time column of another name and repeated lines are remarked upon") {
+    const TempDir dir;
+    test::write_text(dir / "other.csv", "user_id,item_id,when\n1,1,10\n1,2,20\n1,3,30\n1,4,40\n");
+    test::write_text(dir / "times.csv", "user_id,item_id,time\n1,1,10\n1,2,20\n1,2,20\n1,2,30\n1,1,10\n");
+    const auto other = run_prep(dir.path(), "sequences --input other.csv --min-user 1 --min-item 1 -o o.h5");
+    CHECK(other.status == 0);
+    check_mentions(other.text, "no column 'timestamp' or 'time'", "columns when holds", "--time-column");
+    const auto named =
+        run_prep(dir.path(), "sequences --input other.csv --time-column when --min-user 1 --min-item 1 -o o.h5");
+    CHECK(named.status == 0);
+    CHECK(named.text.find("note:") == std::string::npos);
+    const auto times = run_prep(dir.path(), "sequences --input times.csv --min-user 1 --min-item 1 -o o.h5");
+    CHECK(times.status == 0);
+    check_mentions(times.text, "note: 2 lines repeat");
+  }
+
+  TEST_CASE("text among integers is remarked upon, and text ids read back") {
+    const TempDir dir;
+    test::write_text(dir / "mixed", "1 10\n1 B00\n1 10\n1 \xC3\xA9t\xC3\xA9\n");
+    const auto run = run_prep(dir.path(), "sequences -i mixed --min-user 1 --min-item 1 -o o.h5");
+    CHECK(run.status == 0);
+    check_mentions(run.text, "item ids are taken as text because of 'B00' (mixed, line 2)", "times              none");
+    CHECK(read(dir / "o.h5").items.texts == std::vector<std::string>{"10", "B00", "\xC3\xA9t\xC3\xA9"});
+    CHECK(run_prep(dir.path(), "check o.h5").status == 0);
+    CHECK(run_prep(dir.path(), "info o.h5").status == 0);
+    CHECK(run_prep(dir.path(), "sequences --help").status == 0);
+    CHECK(run_prep(dir.path(), "synth-sequences --help").status == 0);
+  }
+}

@@ -1,0 +1,51 @@
+#include "report/svg_plot.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+int occurrences(const std::string& text, const std::string& what) {
+  int count = 0;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + what.size())) ++count;
+  return count;
+}
+
+std::string line_through(const SvgPlot::Points& points) {
+  SvgPlot plot("recall", "epoch", "recall");
+  plot.line("recall", 0, points);
+  return plot.html();
+}
+
+}  // namespace
+
+TEST_SUITE("report.svg_plot") {
+  TEST_CASE("every range of values has a few ticks") {
+    const double next = std::nextafter(0.05, 1);
+    const std::pair<double, double> ranges[] = {{0, 1},         {-3, 17},         {0.05, 0.05}, {0.05, next},
+                                                {1e298, 1e299}, {1e-300, 2e-300}, {0, 0},       {-1e299, 1e299}};
+    for (const auto& [low, high] : ranges) {
+      CAPTURE(low);
+      CAPTURE(high);
+      const std::string svg = line_through({{1, low}, {2, high}});
+      const int ticks = occurrences(svg, "class=\"tick\"");
+      CHECK(ticks <= 40);
+      CHECK(ticks >= 4);
+      CHECK(svg.find("nan") == std::string::npos);
+    }
+  }
+
+  TEST_CASE("moments that differ by rounding alone are drawn") {
+    CHECK(occurrences(line_through({{1e6, 1}, {std::nextafter(1e6, 2e6), 2}}), "class=\"tick\"") >= 4);
+  }
+
+  TEST_CASE("nothing to draw is nothing") {
+    CHECK(line_through({}).empty());
+    CHECK(line_through({{1, std::nan("")}}).empty());
+  }
+}

@@ -1,0 +1,167 @@
+#include "lockstep/tasks/emulator/emulator_data.hpp"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <limits>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/io/h5.hpp"
+#include "support/emulator_file.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+/// The message of the data error that reading the file throws; "" if it succeeds.
+std::string refusal(const std::filesystem::path& path) {
+  LocalPlacement placement;
+  try {
+    EmulatorData::read(path, placement);
+    return "";
+  } catch (const Error& error) {
+    CHECK(error.fault() == Fault::data);
+    return error.what();
+  }
+}
+
+std::string refusal_of(const std::function<void(test::EmulatorContents&)>& spoil) {
+  const test::TempDir dir;
+  test::EmulatorContents contents = test::emulator_contents(40, 3, 2);
+  spoil(contents);
+  test::write_emulator_data(dir / "data.h5", contents);
+  const std::string message = refusal(dir / "data.h5");
+  CAPTURE(message);
+  CHECK(message.find("data.h5") != std::string::npos);
+  return message;
+}
+
+bool holds(const std::string& text, const std::string& part) {
+  INFO(text);
+  const bool found = text.find(part) != std::string::npos;
+  CHECK_MESSAGE(found, "expected: ", part);
+  return found;
+}
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+}  // namespace
+
+TEST_SUITE("tasks.emulator_data") {
+  TEST_CASE("written data are read back, with rows sorted by split") {
+    const test::TempDir dir;
+    const test::EmulatorContents c = test::emulator_contents(40, 3, 2);
+    test::write_emulator_data(dir / "data.h5", c);
+    LocalPlacement placement;
+    const EmulatorData data = EmulatorData::read(dir / "data.h5", placement);
+    CHECK(data.rows() == 40);
+    CHECK(data.n_in() == 3);
+    CHECK(data.n_out() == 2);
+    CHECK(std::equal(c.x.begin(), c.x.end(), data.x.data<float>()));
+    CHECK(std::equal(c.y.begin(), c.y.end(), data.y.data<float>()));
+    CHECK(data.moments == c.moments);
+    CHECK(data.variables == c.variables);
+    CHECK(data.mask_mode == "both");
+    CHECK(data.count == std::array<std::int64_t, 3>{32, 4, 4});
+    const auto validation = data.rows_of(Split::validation), test = data.rows_of(Split::test);
+    CHECK(std::vector<std::int32_t>(validation.begin(), validation.end()) == std::vector<std::int32_t>{4, 14, 24, 34});
+    CHECK(std::vector<std::int32_t>(test.begin(), test.end()) == std::vector<std::int32_t>{9, 19, 29, 39});
+    CHECK(data.rows_of(Split::train).size() == 32);
+    REQUIRE(data.has_jacobian());
+    CHECK(data.jacobian.shape() == Shape{40, 2, 3});
+    CHECK(data.jacobian.data<float>()[7] == static_cast<float>(c.jacobian[7]));
+  }
+
+  TEST_CASE("the hash differs between data sets and is equal for equal ones") {
+    const test::TempDir dir;
+    const auto hash = [&](const std::function<void(test::EmulatorContents&)>& change) {
+      test::EmulatorContents c = test::emulator_contents(40, 3, 2);
+      change(c);
+      test::write_emulator_data(dir / "data.h5", c);
+      LocalPlacement placement;
+      return EmulatorData::read(dir / "data.h5", placement).hash;
+    };
+    const std::uint64_t plain = hash([](auto&) {});
+    CHECK(plain == hash([](auto&) {}));
+    CHECK(plain != hash([](auto& c) { c.x[5] += 1; }));
+    CHECK(plain != hash([](auto& c) { c.y[5] += 1; }));
+    CHECK(plain != hash([](auto& c) { std::swap(c.split[3], c.split[4]); }));
+    CHECK(plain != hash([](auto& c) { c.moments.output_std[1] = 3; }));
+    CHECK(plain != hash([](auto& c) { c.jacobian.clear(); }));
+  }
+
+  TEST_CASE("a data set with more rows than one read is complete") {
+    const test::TempDir dir;
+    test::EmulatorContents c = test::emulator_contents(70001, 2, 1);
+    c.jacobian.clear();
+    test::write_emulator_data(dir / "data.h5", c);
+    LocalPlacement placement;
+    const EmulatorData data = EmulatorData::read(dir / "data.h5", placement);
+    CHECK(std::equal(c.x.begin(), c.x.end(), data.x.data<float>()));
+    CHECK(data.rows_of(Split::test).back() == 69999);
+    CHECK_FALSE(data.has_jacobian());
+    c.x[70000 * 2 + 1] = kNaN;
+    test::write_emulator_data(dir / "data.h5", c);
+    holds(refusal(dir / "data.h5"), "row 70000, column 1 ('in1') is nan");
+  }
+
+  TEST_CASE("invalid contents are an error with dataset, position, expected and found value") {
+    holds(refusal_of([](auto& c) { c.x[3 * 7 + 2] = kNaN; }), "'/x'");
+    holds(refusal_of([](auto& c) { c.x[3 * 7 + 2] = kNaN; }), "row 7, column 2 ('in2') is nan");
+    holds(refusal_of([](auto& c) { c.y[2 * 11] = std::numeric_limits<float>::infinity(); }),
+          "row 11, column 0 ('aice') is inf");
+    holds(refusal_of([](auto& c) { c.jacobian[6 * 5 + 4] = kNaN; }), "row 5, column d 1 ('out1') / d 1 ('in1') is nan");
+    holds(refusal_of([](auto& c) { c.split[12] = 3; }), "row 12 is 3: must be 0 (train)");
+    holds(refusal_of([](auto& c) { c.split.assign(40, 0); }), "none of the 40 rows is a validation row");
+    holds(refusal_of([](auto& c) { c.split.assign(40, 1); }), "none of the 40 rows is a train row");
+    holds(refusal_of([](auto& c) { c.moments.input_std[1] = 0; }), "input_std[1] = 0: must be > 0");
+    holds(refusal_of([](auto& c) { c.moments.output_std[0] = -1; }), "output_std[0] = -1");
+    holds(refusal_of([](auto& c) { c.moments.input_mean[2] = std::numeric_limits<double>::quiet_NaN(); }),
+          "input_mean[2] is not finite");
+    holds(refusal_of([](auto& c) { c.moments.input_mean.pop_back(); }), "input_mean has 2 entries: expected 3");
+    holds(refusal_of([](auto& c) { c.variables.output_names.push_back("more"); }), "'/vars/output_names'");
+    holds(refusal_of([](auto& c) { c.variables.input_level.pop_back(); }), "input_level");
+  }
+
+  TEST_CASE("a foreign, incomplete or wrongly shaped file is an error that says so") {
+    const test::TempDir dir;
+    const auto path = dir / "data.h5";
+    const auto with = [&](const std::function<void(H5File&)>& write) {
+      H5File file = H5File::create(path);
+      write(file);
+      file.close();
+      return refusal(path);
+    };
+    const auto head = [](H5File& f, std::int64_t n = 4, std::int64_t version = 1) {
+      f.set_attribute("/", "format", std::string("lockstep-emulator-data"));
+      f.set_attribute("/", "version", version);
+      f.set_attribute("/", "n", n);
+      f.set_attribute("/", "n_in", std::int64_t{2});
+      f.set_attribute("/", "n_out", std::int64_t{1});
+    };
+    const std::vector<float> values(8, 1.0f);
+    const std::vector<double> wide(8, 1.0);
+    holds(with([](H5File&) {}), "no attribute 'format'");
+    holds(with([](H5File& f) { f.set_attribute("/", "format", std::string("something-else")); }),
+          "its format is 'something-else'");
+    holds(with([](H5File& f) { f.set_attribute("/", "format", std::string("lockstep-emulator-data")); }),
+          "no attribute 'version'");
+    holds(with([&](H5File& f) { head(f, 4, 2); }), "version 2, this program reads version 1");
+    holds(with([&](H5File& f) { head(f, 0); }), "n = 0");
+    holds(with([&](H5File& f) { head(f); }), "'/x'");
+    holds(with([&](H5File& f) {
+            head(f);
+            f.write<float>("/x", values, {2, 4});
+          }),
+          "the shape is (2, 4), expected (4, 2)");
+    holds(with([&](H5File& f) {
+            head(f);
+            f.write<double>("/x", wide, {4, 2});
+          }),
+          "elements are f64, expected f32");
+    CHECK_THROWS_AS(H5File::open(dir / "missing.h5"), Error);
+    test::write_text(path, "no HDF5 at all");
+    CHECK(refusal(path) != "");
+  }
+}

@@ -1,0 +1,230 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <memory>
+#include <set>
+#include <tuple>
+
+#include "lockstep/prep/kgat/kg_set.hpp"
+#include "support/devices.hpp"
+#include "support/mpi_main.hpp"
+#include "support/tolerance.hpp"
+#include "tasks/kgat/kgat_step.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+/// A synthetic graph in memory: users with few items, a few popular entities, parallel relations.
+struct Toy {
+  prep::KgSizes sizes;
+  prep::UserItems train;
+  prep::Ckg ckg;
+  KgData data;
+
+  explicit Toy(std::int64_t users = 41, std::int64_t items = 33, std::int64_t entities = 57) {
+    const Philox draw(3, 0, "toy");
+    std::uint64_t at = 0;
+    const auto below = [&](std::int64_t n) {
+      return static_cast<std::int64_t>(draw.below(static_cast<std::uint64_t>(n), at++));
+    };
+    train.indptr = {0};
+    for (std::int64_t u = 0; u < users; ++u) {
+      std::set<std::int32_t> mine;
+      for (std::int64_t i = 0; i < u % 6; ++i) mine.insert(static_cast<std::int32_t>(below(items)));
+      train.item.insert(train.item.end(), mine.begin(), mine.end());
+      train.indptr.push_back(static_cast<std::int64_t>(train.item.size()));
+    }
+    std::set<std::tuple<std::int32_t, std::int32_t, std::int32_t>> triples;
+    while (triples.size() < 90)
+      triples.insert({static_cast<std::int32_t>(below(entities)), static_cast<std::int32_t>(below(3)),
+                      static_cast<std::int32_t>(below(2) ? below(entities) : items + below(3))});
+    std::vector<prep::Triple> kg;
+    for (const auto& [h, r, t] : triples) kg.push_back({h, r, t});
+    sizes = {.users = users,
+             .items = items,
+             .entities = entities,
+             .kg_relations = 3,
+             .kg_triples = static_cast<std::int64_t>(kg.size()),
+             .train = static_cast<std::int64_t>(train.item.size())};
+    ckg = prep::build_ckg(sizes, train, kg, prep::SymmetricForm::sound);
+    data.path = "toy", data.users = users, data.items = items, data.entities = entities;
+    data.train = {train.indptr, train.item};
+    data.graph = {.nodes = sizes.nodes(),
+                  .relations = sizes.relations(),
+                  .indptr = ckg.indptr,
+                  .tail = ckg.tail,
+                  .rel = ckg.rel,
+                  .rel_indptr = ckg.rel_indptr,
+                  .rel_perm = ckg.rel_perm,
+                  .adj_indptr = ckg.adj_indptr,
+                  .col = ckg.col,
+                  .edge_ptr = ckg.edge_ptr,
+                  .transpose = ckg.transpose};
+  }
+};
+
+struct Trained {
+  std::unique_ptr<Kgat> net;
+  std::vector<double> losses, norms;
+  std::vector<OwnedTensor> states;
+  std::int64_t received = 0;
+};
+
+struct Setup {
+  ops::Aggregator aggregator = ops::Aggregator::bi_interaction;
+  DType dtype = DType::f32;
+  std::vector<double> message_dropout = {};
+  double node_dropout = 0;
+  std::optional<DType> storage = {};
+  Device device = {};
+  bool reproducible = false;
+  Backend backend = Backend::automatic;
+};
+
+/// This rank's GPU.
+Device own_gpu() { return {DeviceKind::cuda, test_world().rank() % std::max(1, gpu_count())}; }
+
+struct Mode {
+  KgatMode mode = KgatMode::replicate;
+  double row_threshold = 0.7;
+};
+
+/// Two epochs of 3 and 2 steps on interactions, 3 and 2 on triples, then three alternating steps.
+Trained train(Communicator& comm, const Toy& toy, const Mode& mode, const Setup& setup) {
+  KgatArch arch = {.nodes = toy.data.nodes(),
+                   .relations = toy.data.graph.relations,
+                   .edges = toy.data.graph.nnz(),
+                   .embed_dim = 10,
+                   .relation_dim = 7,
+                   .conv_dims = {9, 6, 5},
+                   .aggregator = setup.aggregator};
+  Trained t;
+  t.net = std::make_unique<Kgat>(arch, setup.dtype, 5);
+  laplacian(toy.data.graph, Laplacian::random_walk, t.net->adjacency().value);
+  KgatStepOptions options;
+  options.mode = mode.mode;
+  options.row_threshold = mode.row_threshold;
+  options.cf_l2 = options.kg_l2 = 1e-2;
+  options.message_dropout = setup.message_dropout;
+  options.node_dropout = setup.node_dropout;
+  options.seed = 8;
+  options.clip_norm = 1;
+  options.reproducible = setup.reproducible;
+  options.backend = setup.backend;
+  options.timeout_s = 300;
+  t.net->params().move_to(setup.device);
+  KgatPropagation propagation(*t.net, toy.data.graph, setup.storage);
+  KgatStep step(comm, *t.net, propagation, options);
+  const KgatSampler sampler(toy.data, 12);
+  CfBatch cf;
+  KgBatch kg;
+  std::int64_t number = 0;
+  const auto note = [&](const KgatStepResult& result) {
+    t.losses.push_back(result.loss);
+    t.norms.push_back(result.norm);
+    ++number;
+  };
+  const auto step_cf = [&] {
+    sampler.interactions(number, 6, cf, toy.data.entities);
+    note(step.step_cf(cf, number, 1e-2));
+  };
+  const auto step_kg = [&](std::int64_t size) {
+    sampler.triples(number, size, kg);
+    note(step.step_kg(kg, 1e-2));
+  };
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (int i = 0; i < 3 - epoch; ++i) step_cf();
+    for (int i = 0; i < 3 - epoch; ++i) step_kg(13 + 130 * i);
+    step.refresh_adjacency();
+  }
+  step_kg(13);
+  step_cf();
+  step_kg(13);
+  step.settle();
+  for (Optimizer* optimizer : {&step.cf_optimizer(), &step.kg_optimizer()})
+    for (const NamedTensor& s : optimizer->state()) t.states.push_back(on_cpu(s.value));
+  t.net->params().move_to(Device{});
+  t.received = step.exchange().received_bytes();
+  return t;
+}
+
+void compare(const Setup& setup) {
+  const Toy toy;
+  const auto self = make_self_communicator();
+  const Trained alone = train(*self, toy, {}, setup);
+  for (const double loss : alone.losses) CHECK(std::isfinite(loss));
+  CHECK(alone.losses.front() != alone.losses.back());
+  for (const Mode& mode :
+       {Mode{}, Mode{KgatMode::nested_rows, 0}, Mode{KgatMode::nested_rows, 0.7}, Mode{KgatMode::nested_rows, 1}}) {
+    if (setup.device.is_cuda() && mode.row_threshold == 1) continue;  // a product's bits may depend on its rows
+    CAPTURE(static_cast<int>(mode.mode));
+    CAPTURE(mode.row_threshold);
+    const Trained together = train(test_world().communicator(), toy, mode, setup);
+    CHECK(together.losses == alone.losses);
+    CHECK(together.norms == alone.norms);
+    CHECK(same_bits(together.net->params().values(), alone.net->params().values()));
+    bool same = together.states.size() == alone.states.size();
+    for (std::size_t i = 0; same && i < alone.states.size(); ++i) same = same_bits(together.states[i], alone.states[i]);
+    CHECK(same);
+    const bool moves = mode.mode != KgatMode::replicate && test_world().size() > 1;
+    CHECK((together.received > 0) == moves);
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("tasks.kgat_step") {
+  TEST_CASE("every mode on any number of ranks trains to the same bits") { compare({}); }
+  TEST_CASE("so does every aggregator, with dropout of messages and edges") {
+    for (const ops::Aggregator aggregator :
+         {ops::Aggregator::bi_interaction, ops::Aggregator::gcn, ops::Aggregator::graphsage})
+      compare({.aggregator = aggregator, .message_dropout = {0.3, 0.2, 0.1}, .node_dropout = 0.1});
+  }
+  TEST_CASE("so do products that read bf16") {
+    Setup setup;
+    setup.storage = DType::bf16;
+    compare(setup);
+  }
+  TEST_CASE("a GPU trains to the same numbers but for rounding, on every rank to the same bits" *
+            doctest::skip(gpu_count() == 0)) {
+    const Toy toy;
+    const auto self = make_self_communicator();
+    for (const ops::Aggregator aggregator :
+         {ops::Aggregator::bi_interaction, ops::Aggregator::gcn, ops::Aggregator::graphsage}) {
+      Setup setup = {
+          .aggregator = aggregator, .dtype = DType::f64, .message_dropout = {0.3, 0.2, 0.1}, .node_dropout = 0.1};
+      const Trained cpu = train(*self, toy, {}, setup);
+      setup.device = {DeviceKind::cuda, 0};
+      const Trained gpu = train(test_world().communicator(), toy, {}, setup),
+                    nested = train(*self, toy, {KgatMode::nested_rows}, setup);
+      for (const Trained* other : {&gpu, &nested}) {
+        REQUIRE(other->losses.size() == cpu.losses.size());
+        for (std::size_t i = 0; i < cpu.losses.size(); ++i) {
+          CHECK(other->losses[i] == doctest::Approx(cpu.losses[i]).epsilon(1e-10));
+          CHECK(other->norms[i] == doctest::Approx(cpu.norms[i]).epsilon(1e-9));
+        }
+        CHECK(difference(other->net->params().values(), cpu.net->params().values()) < 1e-9);
+        for (std::size_t i = 0; i < cpu.states.size(); ++i) CHECK(difference(other->states[i], cpu.states[i]) < 1e-8);
+      }
+      const std::uint64_t hash = gpu.net->params().hash();
+      Communicator& comm = test_world().communicator();
+      CHECK(comm.all_reduced(hash, ReduceOp::min, "hash") == comm.all_reduced(hash, ReduceOp::max, "hash"));
+    }
+  }
+
+  TEST_CASE("every mode on any number of GPUs trains to the same bits" * doctest::skip(gpu_count() == 0)) {
+    // From GPU to GPU, and through the host.
+    compare({.message_dropout = {0.3, 0.2, 0.1}, .node_dropout = 0.1, .device = own_gpu(), .reproducible = true});
+    compare(
+        {.aggregator = ops::Aggregator::graphsage, .device = own_gpu(), .reproducible = true, .backend = Backend::mpi});
+    compare({.storage = DType::bf16, .device = own_gpu(), .reproducible = true});
+  }
+
+  TEST_CASE("so does double precision") {
+    Setup setup;
+    setup.dtype = DType::f64;
+    compare(setup);
+  }
+}

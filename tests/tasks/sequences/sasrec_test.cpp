@@ -1,0 +1,316 @@
+#include "lockstep/models/sequences/sasrec.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "lockstep/io/h5.hpp"
+#include "lockstep/models/sequences/sasrec_metadata.hpp"
+#include "lockstep/tasks/sequences/sequence_sampler.hpp"
+#include "lockstep/tasks/sequences/sequence_task.hpp"
+#include "support/sequence_file.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+SequenceData read(const prep::SequenceSet& set, LocalPlacement& placement) {
+  const test::TempDir dir;
+  prep::write_sequence_set(dir / "data.h5", set);
+  return SequenceData::read(dir / "data.h5", placement);
+}
+
+/// A small network that uses every feature.
+SasRecArch small(const std::function<void(SasRecArch&)>& change = {}) {
+  SasRecArch arch;
+  arch.items = 80;
+  arch.slots = 9;
+  arch.hidden = 6;
+  arch.heads = 2;
+  arch.time_span = 5;
+  arch.streams = 3;
+  arch.dropout = 0.3;
+  if (change) change(arch);
+  return arch;
+}
+
+/// All variants with different formulas.
+std::vector<SasRecArch> variants() {
+  using Norm = SasRecArch::Norm;
+  using PadMask = SasRecArch::PadMask;
+  using Mhc = SasRecArch::Mhc;
+  const auto timed = [](SasRecArch& a) { a.timed = true, a.norm = Norm::original; };
+  return {
+      small(),
+      small([](SasRecArch& a) { a.norm = Norm::post; }),
+      small([](SasRecArch& a) { a.norm = Norm::original; }),
+      small([](SasRecArch& a) { a.pad_mask = PadMask::none; }),
+      small([](SasRecArch& a) { a.mhc = Mhc::streams; }),
+      small([](SasRecArch& a) { a.mhc = Mhc::collapsed, a.norm = Norm::post; }),
+      small(timed),
+      small([&](SasRecArch& a) { timed(a), a.time_dropout = ops::TimeBuckets::Drop::table; }),
+      small([&](SasRecArch& a) { timed(a), a.pad_mask = PadMask::query, a.ffn_residual = false; }),
+      small([&](SasRecArch& a) { timed(a), a.mhc = Mhc::streams; }),
+      small([&](SasRecArch& a) { timed(a), a.mhc = Mhc::collapsed, a.pad_mask = PadMask::query; }),
+  };
+}
+
+struct Run {
+  Stream stream;
+  Arena arena;
+};
+
+/// Features of every token of these users' training windows.
+std::vector<double> features(const SasRec& net, const SequenceData& data, const std::vector<std::int64_t>& users,
+                             std::vector<std::int64_t>* begin = nullptr) {
+  Run run;
+  Tape tape(run.stream, run.arena, net.params().dtype(), Tape::Mode::forward);
+  const SequenceBatch batch = evaluation_batch(run.arena, data, net.arch().window(), Seen::training, users);
+  if (begin) begin->assign(batch.begin.data<std::int64_t>(), batch.begin.data<std::int64_t>() + users.size() + 1);
+  const Tensor f = net.features(tape, batch, {}).value();
+  std::vector<double> values;
+  visit_float(f.dtype(), [&]<class T>() { values.assign(f.data<T>(), f.data<T>() + f.size()); });
+  return values;
+}
+
+}  // namespace
+
+TEST_SUITE("tasks.sasrec") {
+  TEST_CASE("the gradient of each variant, with dropout, agrees with finite differences") {
+    LocalPlacement placement;
+    const SequenceData data = read(test::gap_sessions(6), placement);
+    int variant = 0;
+    for (const SasRecArch& arch : variants()) {
+      CAPTURE(variant++);
+      SasRec net(arch, DType::f64, 4);
+      const Philox noise(8, 0, "test.perturb");
+      for (Param& p : net.params().all()) {  // moves biases, gates and norms away from their initial values
+        const std::int64_t skip = p.name == "item_emb.weight" || p.name == "pos_emb.weight" ? p.shape.columns() : 0;
+        for (std::int64_t i = skip; i < p.shape.size(); ++i)
+          p.value.data<double>()[i] += 0.2 * noise.normal(static_cast<std::uint64_t>(p.offset + i));
+      }
+      Gradients gradients(net.params());
+      const auto loss = [&](bool backward) {
+        Run run;
+        Tape tape(run.stream, run.arena, DType::f64, Tape::Mode::train, &gradients);
+        const SequenceBatch batch = training_batch(run.arena, data, arch.window(), {.seed = 3, .step = 5, .count = 4});
+        const Var sum = net.loss(tape, net.features(tape, batch, {.training = true, .seed = 3, .step = 5}), batch);
+        if (backward) tape.backward(sum);
+        return *sum.value().data<double>();
+      };
+      gradients.zero();
+      loss(true);
+      // 4th-order differences along one random direction per parameter.
+      for (Param& p : net.params().all()) {
+        CAPTURE(p.name);
+        const std::int64_t skip = p.name == "item_emb.weight" || p.name == "pos_emb.weight" ? p.shape.columns() : 0;
+        std::vector<double> direction(static_cast<std::size_t>(p.shape.size()), 0);
+        double along = 0;
+        for (std::int64_t i = skip; i < p.shape.size(); ++i) {
+          const double d = noise.normal(static_cast<std::uint64_t>(100000 + p.offset + i));
+          direction[static_cast<std::size_t>(i)] = d;
+          along += d * gradients.of(p).data<double>()[i];
+        }
+        const std::vector<double> start(p.value.data<double>(), p.value.data<double>() + p.shape.size());
+        const auto at = [&](double step) {
+          for (std::size_t i = 0; i < start.size(); ++i) p.value.data<double>()[i] = start[i] + step * direction[i];
+          return loss(false);
+        };
+        const double h = 2e-6;  // small enough to rarely cross a kink of the ReLU
+        const double slope = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
+        at(0);
+        CHECK(along == doctest::Approx(slope).epsilon(2e-6).scale(1 + std::abs(slope)));
+      }
+    }
+  }
+
+  TEST_CASE("an item never changes a bit of the outputs before it") {
+    for (const SasRecArch& arch : variants()) {
+      if (arch.pad_mask == SasRecArch::PadMask::none) continue;  // a score of -1000 does not exclude later keys
+      const SasRec net(arch, DType::f32, 2);
+      for (const std::size_t changed : {0, 3, 6}) {
+        std::vector<std::int32_t> items = {5, 9, 17, 3, 44, 60, 7, 1, 2};  // seven are training items
+        std::vector<std::int64_t> times = {0, 10, 10, 30, 31, 90, 95, 99, 100};
+        LocalPlacement one, two;
+        const std::vector<double> before = features(net, read(test::sequence_set({items}, 80, {times}), one), {0});
+        items[changed] = 70;
+        const std::vector<double> after = features(net, read(test::sequence_set({items}, 80, {times}), two), {0});
+        const std::size_t padding = arch.padded() ? 2 : 0, width = 6;
+        const auto cut = static_cast<std::ptrdiff_t>((padding + changed) * width);
+        CHECK(std::equal(before.begin(), before.begin() + cut, after.begin()));
+        CHECK_FALSE(std::equal(before.begin() + cut, before.end(), after.begin() + cut));
+      }
+    }
+  }
+
+  TEST_CASE("a sample's bits do not depend on the other samples of the batch") {
+    LocalPlacement placement;
+    const SequenceData data = read(test::gap_sessions(12), placement);
+    for (const SasRecArch& arch : variants()) {
+      const SasRec net(arch, DType::f32, 2);
+      std::vector<std::int64_t> begin;
+      const std::vector<double> all = features(net, data, {0, 1, 2, 3, 4, 5, 6, 7}, &begin);
+      for (const std::int64_t user : {0, 3, 7}) {
+        const std::vector<double> alone = features(net, data, {user});
+        CHECK(std::equal(alone.begin(), alone.end(), all.begin() + 6 * begin[static_cast<std::size_t>(user)]));
+      }
+    }
+  }
+
+  TEST_CASE("padding changes nothing: packed and padded computation agree") {
+    LocalPlacement placement;
+    const SequenceData data = read(
+        test::sequence_set({{5, 9, 17, 1, 2}, {3, 8, 1, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}, 80), placement);
+    // For the user whose window is full, all modes of the mask agree.
+    SasRecArch padded = small([](SasRecArch& a) { a.pad_mask = SasRecArch::PadMask::none; });
+    const SasRec packed_net(small(), DType::f64, 2), padded_net(padded, DType::f64, 2);
+    const auto last = [&](const SasRec& net, std::int64_t user) {
+      Run run;
+      Tape tape(run.stream, run.arena, DType::f64, Tape::Mode::forward);
+      const SequenceBatch batch =
+          evaluation_batch(run.arena, data, net.arch().window(), Seen::training, std::vector<std::int64_t>{user});
+      const Tensor f = net.features(tape, batch, {}).value();
+      return std::vector<double>(f.data<double>() + f.size() - 6, f.data<double>() + f.size());
+    };
+    const std::vector<double> a = last(packed_net, 2), b = last(padded_net, 2);
+    for (std::size_t k = 0; k < 6; ++k) CHECK(a[k] == doctest::Approx(b[k]).epsilon(1e-12));
+    // More slots than events only shift the positions: with equal positions, the values have the same bits.
+    SasRecArch wide = small([](SasRecArch& a) { a.slots = 20; });
+    SasRec more(wide, DType::f64, 2);
+    for (const Param& p : packed_net.params().all()) {
+      const bool positions = p.name == "pos_emb.weight";
+      const std::int64_t shift = positions ? 11 * 6 : 0;
+      std::copy_n(p.value.data<double>(), p.shape.size(), more.params().at(p.name).value.data<double>() + shift);
+    }
+    for (const std::int64_t user : {0, 1}) CHECK(last(packed_net, user) == last(more, user));
+  }
+
+  TEST_CASE("recomputing blocks changes no bit of loss and gradient, and takes less memory") {
+    LocalPlacement placement;
+    const SequenceData data = read(test::gap_sessions(12), placement);
+    for (SasRecArch arch : variants()) {
+      arch.blocks = 4;
+      const auto pass = [&](bool recompute, std::size_t* bytes) {
+        arch.recompute = recompute;
+        const SasRec net(arch, DType::f32, 4);
+        Gradients gradients(net.params());
+        Run run;
+        Tape tape(run.stream, run.arena, net.params().dtype(), Tape::Mode::train, &gradients);
+        const SequenceBatch batch = training_batch(run.arena, data, arch.window(), {.seed = 3, .step = 5, .count = 9});
+        const Var sum = net.loss(tape, net.features(tape, batch, {.training = true, .seed = 3, .step = 5}), batch);
+        tape.backward(sum);
+        *bytes = run.arena.high_water_bytes();
+        std::vector<double> values;
+        visit_float(sum.value().dtype(), [&]<class T>() {
+          values = {static_cast<double>(*sum.value().data<T>())};
+          values.insert(values.end(), gradients.flat().data<T>(), gradients.flat().data<T>() + gradients.flat().size());
+        });
+        return values;
+      };
+      std::size_t kept = 0, less = 0;
+      CHECK(pass(false, &kept) == pass(true, &less));
+      CHECK(less < 0.7 * static_cast<double>(kept));
+    }
+  }
+
+  TEST_CASE("unsupported combinations of modes are refused") {
+    const auto refused = [](const std::function<void(SasRecArch&)>& change) {
+      CHECK_THROWS_AS(SasRec(small(change), DType::f32, 0), Error);
+    };
+    refused([](SasRecArch& a) { a.heads = 4; });
+    refused([](SasRecArch& a) { a.pad_mask = SasRecArch::PadMask::query; });
+    refused([](SasRecArch& a) { a.timed = true; });
+    refused([](SasRecArch& a) { a.mhc = SasRecArch::Mhc::streams, a.pad_mask = SasRecArch::PadMask::none; });
+    refused([](SasRecArch& a) { a.ffn_residual = false; });
+  }
+
+  TEST_CASE("parameters() is the number of registered parameters") {
+    for (const SasRecArch& arch : variants()) CHECK(SasRec(arch, DType::f32, 0).params().count() == arch.parameters());
+  }
+}
+
+TEST_SUITE("tasks.sequence_task") {
+  TEST_CASE("ranking metrics agree with their definition, sampled and full") {
+    LocalPlacement placement;
+    SequenceData data = read(test::gap_sessions(40), placement);
+    const std::int64_t items = data.n_items;
+    SequenceTask model({.arch = small(), .ranking = {.full = true, .at = {1, 10}}, .seed = 1}, std::move(data));
+    Run run;
+    std::vector<double> sums(static_cast<std::size_t>(model.sum_count()), 0);
+    Tape tape(run.stream, run.arena, DType::f32, Tape::Mode::forward);
+    model.evaluate(tape, Split::test, 0, 40, sums.data());
+    // Scores of all items from the newest features, computed directly.
+    double hits = 0, ndcg = 0;
+    const Tensor table = model.network().item_table().value;
+    for (std::int64_t user = 0; user < 40; ++user) {
+      std::vector<std::int64_t> begin;
+      Run other;
+      Tape again(other.stream, other.arena, DType::f32, Tape::Mode::forward);
+      const SequenceBatch batch = evaluation_batch(other.arena, model.data(), model.network().arch().window(),
+                                                   Seen::validation, std::vector<std::int64_t>{user});
+      const Tensor f = model.network().features(again, batch, {}).value();
+      const auto score = [&](std::int32_t item) {
+        double sum = 0;
+        for (int k = 0; k < 6; ++k)
+          sum += static_cast<double>(f.data<float>()[f.size() - 6 + k]) *
+                 static_cast<double>(table.data<float>()[6 * item + k]);
+        return sum;
+      };
+      const std::int32_t target = model.data().target(Split::test, user);
+      int place = 0;
+      for (std::int32_t item = 1; item <= items; ++item)
+        place += !model.data().knows(user, item, true) && score(item) > score(target);
+      hits += place < 10;
+      ndcg += place < 10 ? 1 / std::log2(place + 2.0) : 0;
+    }
+    const std::vector<Metric> metrics = model.metrics(Split::test, sums);
+    CHECK(metrics[0].name == "ndcg@1");
+    CHECK(metrics[2].name == "ndcg@10");
+    CHECK(metrics[2].value == doctest::Approx(ndcg / 40).epsilon(1e-6));
+    CHECK(metrics[3].value == doctest::Approx(hits / 40).epsilon(1e-6));
+    CHECK(metrics[5].name == "ties");
+    CHECK(metrics[5].value < 1e-3);
+  }
+
+  TEST_CASE("suggestions are the best items outside the user's history") {
+    LocalPlacement placement;
+    SequenceTask model({.arch = small(), .seed = 1}, read(test::gap_sessions(10), placement));
+    Run run;
+    Tape tape(run.stream, run.arena, DType::f32, Tape::Mode::forward);
+    const auto lists = model.suggest(tape, std::vector<std::int64_t>{2, 5}, 4);
+    REQUIRE(lists.size() == 2);
+    for (std::size_t u = 0; u < 2; ++u) {
+      REQUIRE(lists[u].size() == 4);
+      for (std::size_t i = 0; i < 4; ++i) {
+        CHECK_FALSE(model.data().knows(u == 0 ? 2 : 5, lists[u][i].item, true));
+        if (i > 0) CHECK(lists[u][i - 1].score >= lists[u][i].score);
+      }
+    }
+  }
+
+  TEST_CASE("metadata are read back as written") {
+    const test::TempDir dir;
+    for (const SasRecArch& arch : variants()) {
+      H5File file = H5File::create(dir / "metadata.h5");
+      save_sasrec_metadata(file, arch);
+      file.close();
+      const SasRecArch back = read_sasrec_metadata(H5File::open(dir / "metadata.h5"));
+      CHECK(back.timed == arch.timed);
+      CHECK(back.norm == arch.norm);
+      CHECK(back.mhc == arch.mhc);
+      CHECK(back.pad_mask == arch.pad_mask);
+      CHECK(back.items == arch.items);
+      CHECK(back.streams == arch.streams);
+    }
+  }
+
+  TEST_CASE("a timed model needs a data set with times") {
+    LocalPlacement placement;
+    SequenceData data = read(test::sequence_set({{1, 2, 3, 4}}, 80), placement);
+    SasRecArch arch = small([](SasRecArch& a) { a.timed = true, a.norm = SasRecArch::Norm::original; });
+    CHECK_THROWS_AS(SequenceTask({.arch = arch}, std::move(data)), Error);
+  }
+}

@@ -1,0 +1,116 @@
+#include "lockstep/tasks/sequences/sequence_data.hpp"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/io/h5.hpp"
+#include "support/sequence_file.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+const std::vector<std::vector<std::int32_t>> kItems = {{3, 1, 4, 1, 5}, {2}, {6, 5}, {2, 4, 6}, {6, 1, 2, 3}};
+const std::vector<std::vector<std::int64_t>> kTimes = {{10, 10, 30, 70, 90}, {5}, {5, 6}, {1, 2, 4}, {0, 7, 7, 14}};
+
+std::vector<std::int32_t> list(std::span<const std::int32_t> values) { return {values.begin(), values.end()}; }
+
+SequenceData read(const prep::SequenceSet& set, LocalPlacement& placement) {
+  const test::TempDir dir;
+  prep::write_sequence_set(dir / "data.h5", set);
+  return SequenceData::read(dir / "data.h5", placement);
+}
+
+/// The message of the error that reading a spoilt set throws.
+std::string refusal(const std::function<void(prep::SequenceSet&)>& spoil) {
+  const test::TempDir dir;
+  prep::SequenceSet set = test::sequence_set(kItems, 6, kTimes);
+  spoil(set);
+  prep::write_sequence_set(dir / "data.h5", set);
+  LocalPlacement placement;
+  try {
+    SequenceData::read(dir / "data.h5", placement);
+  } catch (const Error& error) {
+    CHECK(error.fault() == Fault::data);
+    CHECK(std::string(error.what()).find("data.h5") != std::string::npos);
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_SUITE("tasks.sequence_data") {
+  TEST_CASE("each split has the users with enough items") {
+    LocalPlacement placement;
+    const SequenceData data = read(test::sequence_set(kItems, 6, kTimes), placement);
+    CHECK(data.n_users == 5);
+    CHECK(data.n_items == 6);
+    CHECK(list(data.trained.span<const std::int32_t>()) == std::vector<std::int32_t>{0, 2, 4});
+    CHECK(list(data.evaluated.span<const std::int32_t>()) == std::vector<std::int32_t>{0, 3, 4});
+    CHECK(data.size(Split::train) == 3);
+    CHECK(data.size(Split::test) == 3);
+    CHECK(data.user(Split::validation, 1) == 3);
+  }
+
+  TEST_CASE("each split sees the history before its target") {
+    LocalPlacement placement;
+    const SequenceData data = read(test::sequence_set(kItems, 6, kTimes), placement);
+    CHECK(list(data.items(0, Seen::training)) == std::vector<std::int32_t>{3, 1, 4});
+    CHECK(list(data.items(0, seen_before(Split::validation))) == std::vector<std::int32_t>{3, 1, 4});
+    CHECK(data.target(Split::validation, 0) == 1);
+    CHECK(list(data.items(0, seen_before(Split::test))) == std::vector<std::int32_t>{3, 1, 4, 1});
+    CHECK(data.target(Split::test, 0) == 5);
+    CHECK(list(data.items(0, Seen::everything)) == kItems[0]);
+    const auto times = data.times(0, Seen::validation);
+    CHECK(std::vector<std::int64_t>(times.begin(), times.end()) == std::vector<std::int64_t>{1, 1, 2, 4});
+  }
+
+  TEST_CASE("knows() finds training items, and held-out items on request") {
+    LocalPlacement placement;
+    const SequenceData data = read(test::sequence_set(kItems, 6, kTimes), placement);
+    for (const std::int32_t item : {1, 2, 3, 4, 5, 6}) {
+      CHECK(data.knows(0, item, false) == (item == 1 || item == 3 || item == 4));
+      CHECK(data.knows(0, item, true) == (item == 1 || item == 3 || item == 4 || item == 5));
+    }
+  }
+
+  TEST_CASE("a set without times has none") {
+    LocalPlacement placement;
+    const SequenceData data = read(test::sequence_set(kItems, 6), placement);
+    CHECK_FALSE(data.has_time());
+    CHECK(data.times(0, Seen::validation).empty());
+    LocalPlacement other;
+    CHECK(data.hash != read(test::sequence_set(kItems, 6, kTimes), other).hash);
+  }
+
+  TEST_CASE("users and items have the identifiers of the raw data") {
+    const test::TempDir dir;
+    prep::write_sequence_set(dir / "data.h5", test::sequence_set(kItems, 6));
+    const SequenceNames names = SequenceNames::read(H5File::open(dir / "data.h5"));
+    CHECK(names.users == std::vector<std::string>{"100", "101", "102", "103", "104"});
+    CHECK(names.items.back() == "1005");
+  }
+
+  TEST_CASE("an invalid file is an error that says what is wrong") {
+    const auto says = [](const std::string& text, const std::string& part) {
+      INFO(text);
+      CHECK(text.find(part) != std::string::npos);
+    };
+    says(refusal([](auto& set) { set.item[3] = 7; }), "row 3 (user 1) is 7: must be 1..6");
+    says(refusal([](auto& set) { set.item[4] = 0; }), "row 4 (user 1) is 0");
+    says(refusal([](auto& set) { set.time_scaled[3] = 1; }), "the time goes back from 2 to 1");
+    says(refusal([](auto& set) { set.time_scaled[0] = 0; }), "must be at least 1");
+    says(refusal([](auto& set) { set.offsets[2] = 20; }), "falls at row 3");
+    says(refusal([](auto& set) { set.n_train[0] = 4; }), "none or two must be held out");
+    says(refusal([](auto& set) { set.offsets.back() = 14; }), "expected 0 to 15");
+    says(refusal([](auto& set) {
+           set = test::sequence_set({{1, 2, 3}, {2}}, 3);
+         }),
+         "none of the 2 users has two interactions to train on");
+  }
+}

@@ -1,0 +1,136 @@
+#include "lockstep/tasks/sequences/sequence_sampler.hpp"
+
+#include <doctest/doctest.h>
+
+#include <set>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/sequence_window.hpp"
+#include "lockstep/data/permutation.hpp"
+#include "support/sequence_file.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+SequenceData read(const prep::SequenceSet& set, LocalPlacement& placement) {
+  const test::TempDir dir;
+  prep::write_sequence_set(dir / "data.h5", set);
+  return SequenceData::read(dir / "data.h5", placement);
+}
+
+template <class T>
+std::vector<T> list(const Tensor& t) {
+  return {t.data<T>(), t.data<T>() + t.size()};
+}
+
+std::int64_t begin_of(const SequenceBatch& batch, std::int64_t b) { return batch.begin.data<std::int64_t>()[b]; }
+
+}  // namespace
+
+TEST_SUITE("tasks.sequence_sampler") {
+  TEST_CASE("a packed batch holds the training windows without their padding") {
+    LocalPlacement placement;
+    const SequenceData data = read(test::gap_sessions(20), placement);
+    const WindowShape shape{.slots = 9, .timed = true};
+    const Shard shard{.seed = 3, .epoch = 2, .step = 11, .first = 4, .count = 7};
+    Arena arena;
+    const SequenceBatch batch = training_batch(arena, data, shape, shard);
+    REQUIRE(batch.samples() == 7);
+    const Permutation order(data.size(Split::train), 3, 2);
+    for (std::int64_t b = 0; b < batch.samples(); ++b) {
+      const std::int64_t user = batch.user.data<std::int64_t>()[b];
+      CHECK(user == data.user(Split::train, order(4 + b)));
+      std::vector<std::int32_t> seq(9), pos(9);
+      std::vector<std::int64_t> time(9);
+      const std::int64_t count =
+          training_window(data.items(user, Seen::training), data.times(user, Seen::training), seq, pos, time);
+      REQUIRE(begin_of(batch, b + 1) - begin_of(batch, b) == count);
+      for (std::int64_t k = 0; k < count; ++k) {
+        const auto slot = static_cast<std::size_t>(9 - count + k);
+        const std::int64_t at = begin_of(batch, b) + k;
+        CHECK(batch.slot.data<std::int32_t>()[at] == static_cast<std::int32_t>(slot));
+        CHECK(batch.item.data<std::int32_t>()[at] == seq[slot]);
+        CHECK(batch.pos.data<std::int32_t>()[at] == pos[slot]);
+        CHECK(batch.time.data<std::int64_t>()[at] == time[slot]);
+        CHECK_FALSE(data.knows(user, batch.neg.data<std::int32_t>()[at], false));
+      }
+    }
+    CHECK(batch.targets == batch.tokens());
+  }
+
+  TEST_CASE("with padding every slot is a token") {
+    LocalPlacement placement;
+    const SequenceData data = read(test::sequence_set({{1, 2, 3, 4, 5, 6}, {4, 5, 6, 1}}, 8), placement);
+    Arena arena;
+    const Shard shard{.count = 2};
+    const SequenceBatch batch = training_batch(arena, data, {.slots = 5, .padded = true}, shard);
+    CHECK(batch.tokens() == 10);
+    CHECK(batch.targets == 3 + 1);
+    CHECK_FALSE(batch.time);
+    for (std::int64_t m = 0; m < 10; ++m) {
+      CHECK(batch.slot.data<std::int32_t>()[m] == m % 5);
+      CHECK((batch.neg.data<std::int32_t>()[m] == 0) == (batch.pos.data<std::int32_t>()[m] == 0));
+    }
+  }
+
+  TEST_CASE("a sample is the same in any shard") {
+    LocalPlacement placement;
+    const SequenceData data = read(test::gap_sessions(30), placement);
+    const WindowShape shape{.slots = 12, .timed = true};
+    Arena arena, other;
+    const SequenceBatch all = training_batch(arena, data, shape, {.seed = 5, .step = 3, .first = 0, .count = 20});
+    const SequenceBatch part = training_batch(other, data, shape, {.seed = 5, .step = 3, .first = 13, .count = 4});
+    for (std::int64_t m = 0; m < part.tokens(); ++m) {
+      const std::int64_t at = begin_of(all, 13) + m;
+      CHECK(part.item.data<std::int32_t>()[m] == all.item.data<std::int32_t>()[at]);
+      CHECK(part.neg.data<std::int32_t>()[m] == all.neg.data<std::int32_t>()[at]);
+      CHECK(part.time.data<std::int64_t>()[m] == all.time.data<std::int64_t>()[at]);
+    }
+    const SequenceBatch later = training_batch(other, data, shape, {.seed = 5, .step = 4, .first = 13, .count = 4});
+    CHECK(list<std::int32_t>(part.neg) != list<std::int32_t>(later.neg));
+  }
+
+  TEST_CASE("a window ends with the newest item that the split may see") {
+    LocalPlacement placement;
+    const SequenceData data = read(test::sequence_set({{1, 2, 3, 4, 5, 6}, {2}, {4, 5, 6}}, 8), placement);
+    Arena arena;
+    const SequenceBatch valid =
+        evaluation_batch(arena, data, {.slots = 3}, Seen::training, std::vector<std::int64_t>{0, 2});
+    CHECK(list<std::int32_t>(valid.item) == std::vector<std::int32_t>{2, 3, 4, 4});
+    CHECK(list<std::int32_t>(valid.slot) == std::vector<std::int32_t>{0, 1, 2, 2});
+    CHECK(list<std::int64_t>(valid.user) == std::vector<std::int64_t>{0, 2});
+    const SequenceBatch test =
+        evaluation_batch(arena, data, {.slots = 3}, Seen::validation, std::vector<std::int64_t>{2});
+    CHECK(list<std::int32_t>(test.item) == std::vector<std::int32_t>{4, 5});
+    CHECK_FALSE(test.pos);
+  }
+
+  TEST_CASE("negatives and candidates cover exactly the unknown items") {
+    LocalPlacement placement;
+    const SequenceData data = read(test::sequence_set({{1, 2, 3, 1, 5, 6}, {1, 2, 3, 4}}, 8), placement);
+    std::set<std::int32_t> trained, evaluated;
+    Arena arena;
+    for (std::int64_t step = 0; step < 40; ++step) {
+      arena.reset();
+      const SequenceBatch batch = training_batch(arena, data, {.slots = 4}, {.step = step, .count = 2});
+      for (std::int64_t b = 0; b < 2; ++b) {
+        if (batch.user.data<std::int64_t>()[b] != 0) continue;
+        for (std::int64_t m = begin_of(batch, b); m < begin_of(batch, b + 1); ++m)
+          trained.insert(batch.neg.data<std::int32_t>()[m]);
+      }
+    }
+    CHECK(trained == std::set<std::int32_t>{4, 5, 6, 7, 8});
+    std::vector<std::int32_t> candidates(200), again(200);
+    draw_unknown(data, 0, 9, candidates);
+    draw_unknown(data, 0, 9, again);
+    evaluated.insert(candidates.begin(), candidates.end());
+    CHECK(evaluated == std::set<std::int32_t>{4, 7, 8});
+    CHECK(candidates == again);
+    LocalPlacement more;
+    const SequenceData full = read(test::sequence_set({{1, 2, 3}, {1, 2, 3}, {2, 1, 3, 2}}, 3), more);
+    CHECK_THROWS_AS(draw_unknown(full, 0, 9, candidates), Error);
+  }
+}
