@@ -11,6 +11,8 @@
 #include <new>
 #include <optional>
 
+#include "lockstep/base/text.hpp"
+
 namespace lockstep::log {
 
 namespace {
@@ -96,9 +98,10 @@ void status(std::string_view line) {
   std::fflush(stderr);
 }
 
-void write(LogLevel level, std::string_view line) {
+void write(LogLevel level, std::string_view message) {
   State& s = state();
   if (level < s.lowest) return;
+  const std::string line = printable(message);
   const bool serious = level >= LogLevel::warning;
   if (!serious && !s.all_ranks && speaker().rank != 0) return;
   std::string who = serious || s.all_ranks ? prefix() : std::string();

@@ -25,6 +25,11 @@ TEST_SUITE("base.error") {
     CHECK_NOTHROW(require_data(std::string("x") == "x", "unused"));
   }
 
+  TEST_CASE("a message never holds bytes that a terminal would obey") {
+    CHECK(caught([] { require_data(false, "its format is '", "\x1b[2J", "'"); }).what() ==
+          std::string("its format is '\\x1b[2J'"));
+  }
+
   TEST_CASE("an error carries the joined message, its fault and its source location") {
     const int line = __LINE__ + 1;
     const Error e = caught([] { require(1 > 2, "reading ", 3, " rows: ", 0.1, " left"); });

@@ -48,6 +48,12 @@ TEST_SUITE("base.log") {
     CHECK(listening.lines == std::vector<std::string>{"2loud 1", "1asked", "1first"});
   }
 
+  TEST_CASE("bytes of foreign files that a terminal would obey are shown as numbers") {
+    Listening listening;
+    log::warning("its class is '\x1b[31m'");
+    CHECK(listening.lines == std::vector<std::string>{"2its class is '\\x1b[31m'"});
+  }
+
   TEST_CASE("lines below the level are dropped, and a removed sink receives nothing") {
     Listening listening;
     log::set_speaker({0, 1, ""});

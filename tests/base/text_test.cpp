@@ -45,6 +45,21 @@ TEST_SUITE("base.text") {
     CHECK(wrapped("", 4, 20).empty());
   }
 
+  TEST_CASE("clean UTF-8 is well-formed and has no control characters") {
+    CHECK(is_clean_utf8("B00\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x8E\xB5"));
+    for (const char* bad : {"\xC3", "\xC0\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "a\x01", "\xFF"})
+      CHECK_FALSE(is_clean_utf8(bad));
+  }
+
+  TEST_CASE("printable text keeps UTF-8, tabs and line breaks, and shows every other byte as a number") {
+    CHECK(printable("Grüße, \xE4\xB8\x96\t1\n") == "Grüße, \xE4\xB8\x96\t1\n");
+    CHECK(printable("a\x1b[2Jb\r") == "a\\x1b[2Jb\\x0d");
+    CHECK(printable(std::string("\0\x7F", 2)) == "\\x00\\x7f");
+    CHECK(printable("Fu\xDF") == "Fu\\xdf");
+    CHECK(printable("\xE4\xB8") == "\\xe4\\xb8");
+    CHECK(printable("") == "");
+  }
+
   TEST_CASE("the nearest word corrects a typo, and nonsense gets no suggestion") {
     const std::vector<std::string> keys = {"optim.lr", "optim.name", "batch.size", "train.epochs"};
     CHECK(nearest("optim.lrr", keys) == "optim.lr");

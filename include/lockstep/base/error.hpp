@@ -16,11 +16,10 @@ enum class Fault : int {
 };
 
 /// The exception type of every failure. A message reads: what could not be done: the values that show why; what to
-/// change.
+/// change. Bytes that a terminal cannot show, from a damaged or hostile file, appear as \x1b.
 class Error : public std::runtime_error {
  public:
-  Error(Fault fault, const std::string& message, std::source_location where = std::source_location::current())
-      : std::runtime_error(message), fault_(fault), where_(where) {}
+  Error(Fault fault, const std::string& message, std::source_location where = std::source_location::current());
   Fault fault() const { return fault_; }
   const std::source_location& where() const { return where_; }
 

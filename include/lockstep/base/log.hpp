@@ -32,7 +32,8 @@ void set_level(LogLevel lowest);
 void set_all_ranks(bool on);
 /// Also sends lines to `sink`, without colour or prefix, until the returned function is called.
 std::function<void()> add_sink(std::function<void(LogLevel, std::string_view)> sink);
-void write(LogLevel level, std::string_view line);
+/// `message` may quote a foreign file: see printable().
+void write(LogLevel level, std::string_view message);
 /// "[rank 3/8, node04]", or "" for a single rank. Warnings and errors read `error [rank 3/8, node04]: what`, or `error:
 /// what` for a single rank.
 std::string prefix();

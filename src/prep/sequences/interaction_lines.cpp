@@ -84,29 +84,4 @@ bool is_number(std::string_view text) {
   return !text.empty() && failed == std::errc{} && after == text.data() + text.size() && std::isfinite(real);
 }
 
-bool is_clean_utf8(std::string_view text) {
-  for (std::size_t at = 0; at < text.size();) {
-    const auto byte = [&](std::size_t i) {
-      return at + i < text.size() ? static_cast<unsigned>(static_cast<unsigned char>(text[at + i])) : 0u;
-    };
-    const unsigned lead = byte(0);
-    if (lead < 0x80) {
-      if (lead < 0x20 || lead == 0x7F) return false;
-      ++at;
-      continue;
-    }
-    const std::size_t more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
-    if (lead < 0xC2 || lead > 0xF4) return false;
-    unsigned code = lead & (0x3Fu >> more);
-    for (std::size_t i = 1; i <= more; ++i) {
-      if ((byte(i) & 0xC0u) != 0x80) return false;
-      code = code << 6 | (byte(i) & 0x3Fu);
-    }
-    constexpr unsigned kLeast[] = {0, 0x80, 0x800, 0x10000};
-    if (code < kLeast[more] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return false;
-    at += more + 1;
-  }
-  return true;
-}
-
 }  // namespace lockstep::prep

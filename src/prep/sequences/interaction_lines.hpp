@@ -17,7 +17,5 @@ enum class TimeFault : std::uint8_t { none, no_number, fraction, too_large };
 TimeFault read_time(std::string_view text, std::int64_t& value);
 /// Whether a text is a finite decimal number.
 bool is_number(std::string_view text);
-/// Whether a text is well-formed UTF-8 without control characters. source  Unicode 15, table 3-7
-bool is_clean_utf8(std::string_view text);
 
 }  // namespace lockstep::prep

@@ -62,16 +62,8 @@ struct Reader {
   }
 };
 
-/// A field for use in messages: short and printable.
-std::string shown(const std::string& field) {
-  std::string text = field.substr(0, 40);
-  if (!is_clean_utf8(text)) {
-    for (char& c : text) {
-      if (c < 0x20 || c > 0x7E) c = '?';
-    }
-  }
-  return text + (field.size() > text.size() ? "..." : "");
-}
+/// The beginning of a field, for messages.
+std::string shown(const std::string& field) { return field.size() <= 40 ? field : field.substr(0, 40) + "..."; }
 
 /// The positions of user, item, rating and time in a line.
 struct Columns {

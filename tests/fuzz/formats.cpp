@@ -1,0 +1,321 @@
+#include "fuzz/formats.hpp"
+
+#include <netcdf.h>
+
+#include <bit>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/data/placement.hpp"
+#include "lockstep/models/emulator/emulator_files.hpp"
+#include "lockstep/models/har/har_weights.hpp"
+#include "lockstep/prep/format.hpp"
+#include "lockstep/prep/source.hpp"
+#include "lockstep/tasks/emulator/emulator_data.hpp"
+#include "lockstep/tasks/har/har_data.hpp"
+#include "lockstep/tasks/hrm/puzzle_data.hpp"
+#include "lockstep/tasks/kgat/kgat_data.hpp"
+#include "lockstep/tasks/registry.hpp"
+#include "lockstep/tasks/sequences/sequence_data.hpp"
+#include "lockstep/train/checkpoint.hpp"
+#include "lockstep/train/run_config.hpp"
+#include "support/paths.hpp"
+#include "support/process.hpp"
+#include "support/temp_dir.hpp"
+
+namespace lockstep::fuzz {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Files = std::vector<std::string>;
+
+/// Runs a program of the build; words that are existing or new files are in the current directory.
+void run_program(const char* program, const std::string& arguments) {
+  std::vector<std::string> words = {test::program_path(program)};
+  std::size_t at = 0;
+  while (at < arguments.size()) {
+    const std::size_t end = std::min(arguments.find(' ', at), arguments.size());
+    words.push_back(arguments.substr(at, end - at));
+    at = end + 1;
+  }
+  const auto result = test::run_process(words);
+  require(result.exit_code == 0, "making a sample: ", program, " ", arguments, ":\n", result.out, result.err);
+}
+
+/// Runs a source of lockstep-prep in this process.
+std::uint64_t prepare(const std::string& name, const prep::Args& args) {
+  for (const prep::Source& source : prep::sources())
+    if (source.name == name) source.run(args);
+  return 0;
+}
+
+// ---- HDF5 -----------------------------------------------------------------------------------------------------------
+
+std::uint64_t hash_of(const H5Value& value, std::uint64_t seed) {
+  return std::visit(
+      [&]<class T>(const T& v) -> std::uint64_t {
+        if constexpr (std::is_arithmetic_v<T>) {
+          return hash64(&v, sizeof v, seed);
+        } else if constexpr (std::is_same_v<T, std::string>) {
+          return hash64(v, seed);
+        } else {
+          for (const auto& element : v) seed = hash_of(H5Value(element), seed);
+          return seed;
+        }
+      },
+      value);
+}
+
+/// A checksum of all names, types, shapes, values and attributes.
+std::uint64_t hash_of(const H5File& file) {
+  std::uint64_t hash = 0;
+  const auto add_attributes = [&](const std::string& object) {
+    for (const auto& name : file.attributes(object)) hash = hash_of(file.attribute(object, name), hash64(name, hash));
+  };
+  add_attributes("/");
+  for (const auto& dataset : file.datasets_under("/")) {
+    const H5Info info = file.info(dataset);
+    hash = hash64(dataset, hash);
+    hash = hash64(info.shape.data(), info.shape.size() * sizeof info.shape[0], hash);
+    add_attributes(dataset);
+    if (info.type == H5Type::text) {
+      hash = hash_of(H5Value(file.read_text(dataset)), hash);
+    } else if (info.type == H5Type::f32 || info.type == H5Type::f64) {
+      const auto values = file.read<double>(dataset);
+      hash = hash64(values.data(), values.size() * sizeof(double), hash);
+    } else {
+      const auto values = file.read<std::int64_t>(dataset);
+      hash = hash64(values.data(), values.size() * sizeof(std::int64_t), hash);
+    }
+  }
+  return hash;
+}
+
+// ---- Prepared data --------------------------------------------------------------------------------------------------
+
+template <class Data>
+std::uint64_t read_data(const fs::path& path) {
+  LocalPlacement placement;
+  if constexpr (std::is_same_v<Data, PuzzleData>)
+    Data::open(path, placement);
+  else
+    Data::read(path, placement);
+  const H5File file = H5File::open(path);
+  std::vector<std::string> remarks;
+  const auto problems = prep::format_of(file).check(file, remarks);
+  require_data(problems.empty(), problems.empty() ? "" : problems.front());
+  return hash_of(file);
+}
+
+template <const char* Arguments, class Data>
+constexpr Format dataset(const char* name) {
+  return {name, false, true,
+          [](const fs::path& directory) {
+            run_program("lockstep-prep",
+                        Arguments + std::string(" --quiet --output ") + (directory / "data.h5").string());
+            return Files{"data.h5"};
+          },
+          [](const fs::path& directory) { return read_data<Data>(directory / "data.h5"); }};
+}
+constexpr char kSequences[] =
+    "synth-sequences --users 12 --min-length 6 --max-length 9 --categories 4 --clusters 2 --members 5";
+constexpr char kGraph[] = "synth-kg --users 12";
+constexpr char kPuzzles[] = "synth-sudoku --order 2 --train 8 --test 4";
+constexpr char kActivities[] = "synth-har --subjects 4 --seconds 6";
+constexpr char kColumns[] = "synth-icecolumn --rows 60";
+
+// ---- Checkpoints ----------------------------------------------------------------------------------------------------
+
+std::uint64_t read_checkpoint(const fs::path& path) {
+  const CheckpointReader reader(path);
+  Options options("lockstep train", "");
+  RunConfig config;
+  add_options(options, config, reader.model_kind());
+  options.parse_ini(reader.config(), path.string());
+  reader.state();
+  return hash_of(reader.file());
+}
+
+/// Trains two steps. Returns the files of the checkpoint.
+template <const char* Layout>
+Files make_checkpoint(const fs::path& directory) {
+  run_program("lockstep-prep", kColumns + std::string(" --quiet --output ") + (directory / "data.h5").string());
+  run_program("lockstep",
+              "train --config " + test::source_path("configs/emulator-icecolumn.ini") + " --data.path " +
+                  (directory / "data.h5").string() + " --model.hidden_size 4 --batch.size 8 --steps 3 --run-dir " +
+                  (directory / "run").string() + " --checkpoint.every_steps 2 --checkpoint.layout " + Layout);
+  Files files;
+  for (const auto& entry : fs::directory_iterator(directory / "run/checkpoints"))
+    if (entry.path().filename().string().starts_with("step-2.h5"))
+      files.push_back(fs::relative(entry.path(), directory).string());
+  require(!files.empty(), "making a sample: no checkpoint of step 2");
+  return files;
+}
+constexpr char kSingle[] = "single", kSharded[] = "sharded";
+
+std::uint64_t read_run(const fs::path& directory) { return read_checkpoint(directory / "run/checkpoints/step-2.h5"); }
+
+// ---- Model files ----------------------------------------------------------------------------------------------------
+
+template <EmulatorFormat Kind>
+Files make_model(const fs::path& directory) {
+  make_checkpoint<kSingle>(directory);
+  run_program("lockstep", "export --checkpoint " + (directory / "run/checkpoints/step-2.h5").string() + " --format " +
+                              name(Kind) + " --output " + (directory / "model").string());
+  return {"model"};
+}
+
+/// The checksum of the network and its description, written again as .lsem.
+std::uint64_t read_model(const fs::path& directory) {
+  const TrainedEmulator model = read_emulator(directory / "model");
+  const fs::path again = directory / "again.lsem";
+  write_emulator(again, EmulatorFormat::lsem, model.network, model.metadata);
+  return hash64(test::read_text(again));
+}
+
+// ---- Configurations -------------------------------------------------------------------------------------------------
+
+Files make_configuration(const fs::path& directory) {
+  fs::copy_file(test::source_path("configs/har-hapt.ini"), directory / "run.ini");
+  return {"run.ini"};
+}
+
+std::uint64_t read_configuration(const fs::path& directory) {
+  const std::string path = (directory / "run.ini").string();
+  const std::string kind = Options::peek({"--config", path}, {"model.kind"});
+  Options options("lockstep train", "");
+  RunConfig config;
+  add_options(options, config, kind.empty() ? task_kinds().front().name : kind);
+  options.parse({"--config", path});
+  return hash64(options.ini());
+}
+
+// ---- Raw data -------------------------------------------------------------------------------------------------------
+
+std::string output_in(const fs::path& directory) { return (directory / "out.h5").string(); }
+
+Files make_manifest(const fs::path& directory) {
+  std::string table = "front,back\n";
+  for (int i = 0; i < 12; ++i) table += std::to_string(i) + "," + std::to_string(i * i) + ".5e-1\n";
+  for (const char* file : {"a.csv", "b.csv", "c.csv"}) test::write_text(directory / file, table);
+  test::write_text(directory / "list.csv",
+                   "path,label,subject,split\na.csv,walk,ann,train\nb.csv,sit,bob,val\nc.csv,run,cleo,test\n");
+  return {"list.csv", "a.csv"};
+}
+std::uint64_t read_manifest(const fs::path& directory) {
+  return prepare("har", {"--format", "manifest", (directory / "list.csv").string(), "--rate", "20", "--window", "4",
+                         "--stride", "3", "--quiet", "--output", output_in(directory)});
+}
+
+Files make_ratings(const fs::path& directory) {
+  std::string lines;
+  for (int user = 1; user < 6; ++user)
+    for (int i = 0; i < 8; ++i)
+      lines += std::to_string(user) + "::" + std::to_string(100 + (user * i) % 9) + "::5::" + std::to_string(1000 * i) +
+               "\n";
+  test::write_text(directory / "ratings.dat", lines);
+  return {"ratings.dat"};
+}
+std::uint64_t read_ratings(const fs::path& directory) {
+  return prepare("sequences",
+                 {"--input", (directory / "ratings.dat").string(), "--quiet", "--output", output_in(directory)});
+}
+
+Files make_graph(const fs::path& directory) {
+  std::string train, kg;
+  for (int user = 0; user < 6; ++user) {
+    train += std::to_string(user);
+    for (int i = 0; i < 4; ++i) train += " " + std::to_string((user * 3 + i) % 9);
+    train += "\n";
+  }
+  for (int i = 0; i < 9; ++i)
+    kg += std::to_string(i) + " " + std::to_string(i % 2) + " " + std::to_string(9 + i % 4) + "\n";
+  fs::create_directories(directory / "raw");
+  test::write_text(directory / "raw/train.txt", train);
+  test::write_text(directory / "raw/test.txt", "0 7\n1 8\n2 1\n");
+  test::write_text(directory / "raw/kg_final.txt", kg);
+  test::write_text(directory / "raw/relation_list.txt", "org_id remap_id\nhttp://a/b 0\nhttp://c/d 1\n");
+  return {"raw/train.txt", "raw/test.txt", "raw/kg_final.txt", "raw/relation_list.txt"};
+}
+std::uint64_t read_graph(const fs::path& directory) {
+  return prepare("kg", {"--input", (directory / "raw").string(), "--quiet", "--output", output_in(directory)});
+}
+
+Files make_puzzles(const fs::path& directory) {
+  test::write_text(
+      directory / "train.csv",
+      "source,question,answer,rating\nx,12343412214343..,1234341221434321,0\nx,.234341221434321,1234341221434321,7\n");
+  return {"train.csv"};
+}
+std::uint64_t read_puzzles(const fs::path& directory) {
+  return prepare("sudoku",
+                 {"--train", (directory / "train.csv").string(), "--quiet", "--output", output_in(directory)});
+}
+
+Files make_arc(const fs::path& directory) {
+  fs::create_directories(directory / "tasks");
+  test::write_text(directory / "tasks/0a.json",
+                   R"({"train": [{"input": [[0, 1], [2, 3]], "output": [[1, 0], [3, 2]]}],)"
+                   R"( "test": [{"input": [[4, 5]], "output": [[5, 4]]}]})");
+  return {"tasks/0a.json"};
+}
+std::uint64_t read_arc(const fs::path& directory) {
+  return prepare("arc", {"--input", (directory / "tasks").string(), "--num-aug", "2", "--quiet", "--output",
+                         output_in(directory)});
+}
+
+Files make_netcdf(const fs::path& directory) {
+  int id = 0, time = 0, cell = 0;
+  bool good = nc_create((directory / "a.nc").c_str(), NC_CLOBBER | NC_64BIT_OFFSET, &id) == NC_NOERR &&
+              nc_def_dim(id, "time", NC_UNLIMITED, &time) == NC_NOERR && nc_def_dim(id, "cell", 12, &cell) == NC_NOERR;
+  const int dims[] = {time, cell};
+  for (const char* variable : {"lat", "lon", "tsea", "aice"}) {
+    const bool position = variable[0] == 'l';
+    int number = 0;
+    good = good &&
+           nc_def_var(id, variable, NC_FLOAT, position ? 1 : 2, dims + (position ? 1 : 0), &number) == NC_NOERR &&
+           nc_put_att_text(id, number, "units", 1, "1") == NC_NOERR;
+  }
+  good = good && nc_enddef(id) == NC_NOERR;
+  for (int number = 0; number < 4; ++number) {
+    float values[24];
+    for (int i = 0; i < 24; ++i) values[i] = static_cast<float>((i * (number + 3)) % 17) * 0.05f;
+    const std::size_t start[] = {0, 0}, count[] = {2, 12};
+    good = good && nc_put_vara_float(id, number, number < 2 ? start + 1 : start, number < 2 ? count + 1 : count,
+                                     values) == NC_NOERR;
+  }
+  require(good && nc_close(id) == NC_NOERR, "making a sample: a NetCDF file");
+  return {"a.nc"};
+}
+std::uint64_t read_netcdf(const fs::path& directory) {
+  return prepare("netcdf", {"--input", (directory / "a.nc").string(), "--inputs", "tsea", "--outputs", "aice",
+                            "--quiet", "--output", output_in(directory)});
+}
+
+constexpr Format kFormats[] = {
+    {"checkpoint", false, true, make_checkpoint<kSingle>, read_run},
+    {"sharded-checkpoint", false, true, make_checkpoint<kSharded>, read_run},
+    dataset<kSequences, SequenceData>("sequences"),
+    dataset<kGraph, KgData>("kgat"),
+    dataset<kPuzzles, PuzzleData>("hrm"),
+    dataset<kActivities, HarData>("har"),
+    dataset<kColumns, EmulatorData>("emulator"),
+    {"lsem", false, true, make_model<EmulatorFormat::lsem>, read_model},
+    {"h5model", false, true, make_model<EmulatorFormat::h5model>, read_model},
+    {"safetensors", false, true, make_model<EmulatorFormat::safetensors>, read_model},
+    {"ini", true, false, make_configuration, read_configuration},
+    {"manifest", true, false, make_manifest, read_manifest},
+    {"ratings", true, false, make_ratings, read_ratings},
+    {"graph", true, false, make_graph, read_graph},
+    {"puzzles", true, false, make_puzzles, read_puzzles},
+    {"arc", true, false, make_arc, read_arc},
+    {"netcdf", false, false, make_netcdf, read_netcdf},
+};
+
+}  // namespace
+
+std::span<const Format> formats() { return kFormats; }
+
+}  // namespace lockstep::fuzz

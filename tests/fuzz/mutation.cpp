@@ -1,0 +1,181 @@
+#include "fuzz/mutation.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+namespace lockstep::fuzz {
+
+namespace {
+
+/// A number in 0 .. n-1, or 0 if n is 0.
+std::size_t below(std::size_t n, Random& random) { return n == 0 ? 0 : random() % n; }
+
+template <std::size_t N>
+const auto& any_of(const std::array<std::string_view, N>& choices, Random& random) {
+  return choices[below(N, random)];
+}
+
+void flip_bit(std::string& bytes, Random& random) {
+  if (bytes.empty()) return;
+  char& byte = bytes[below(bytes.size(), random)];
+  byte = static_cast<char>(byte ^ (1 << below(8, random)));
+}
+
+/// Overwrites 1, 2, 4 or 8 bytes with a number at a limit of its type, or a small one.
+void set_number(std::string& bytes, Random& random) {
+  constexpr std::uint64_t kNumbers[] = {0,
+                                        1,
+                                        2,
+                                        0x7F,
+                                        0x80,
+                                        0xFF,
+                                        0x7FFF,
+                                        0xFFFF,
+                                        0x7FFFFFFF,
+                                        0x80000000,
+                                        0xFFFFFFFF,
+                                        0x7FFFFFFFFFFFFFFF,
+                                        0x8000000000000000,
+                                        std::numeric_limits<std::uint64_t>::max()};
+  const std::uint64_t number = kNumbers[below(std::size(kNumbers), random)];
+  const std::size_t width = std::size_t{1} << below(4, random);
+  if (bytes.size() < width) return;
+  std::array<char, 8> stored{};
+  std::memcpy(stored.data(), &number, 8);
+  if (below(2, random) == 0) std::reverse(stored.begin(), stored.begin() + static_cast<std::ptrdiff_t>(width));
+  bytes.replace(below(bytes.size() - width + 1, random), width, stored.data(), width);
+}
+
+void move_block(std::string& bytes, Random& random) {
+  const std::size_t from = below(bytes.size(), random),
+                    size = 1 + below(std::min<std::size_t>(64, bytes.size()), random);
+  const std::string block = bytes.substr(from, size);
+  const std::size_t to = below(bytes.size() + 1, random);
+  switch (below(4, random)) {
+    case 0:
+      bytes.insert(to, block);
+      break;
+    case 1:
+      bytes.erase(from, size);
+      break;
+    case 2:
+      bytes.insert(to, size, static_cast<char>(below(256, random)));
+      break;
+    default:
+      bytes.replace(to, std::min(size, bytes.size() - to), block);
+  }
+}
+
+void change_length(std::string& bytes, Random& random) {
+  if (below(3, random) > 0)
+    bytes.resize(below(bytes.size() + 1, random));
+  else
+    bytes.append(below(1000, random), static_cast<char>(below(256, random)));
+}
+
+void damage_bytes(std::string& bytes, Random& random) {
+  const std::size_t kind = below(10, random);
+  if (kind < 4)
+    flip_bit(bytes, random);
+  else if (kind < 7)
+    set_number(bytes, random);
+  else if (kind < 9)
+    move_block(bytes, random);
+  else
+    change_length(bytes, random);
+}
+
+/// Replaces a run of digits (with sign, point and exponent) behind a random place.
+void set_text_number(std::string& text, Random& random) {
+  static constexpr std::array<std::string_view, 24> kNumbers = {"0",
+                                                                "1",
+                                                                "-1",
+                                                                "",
+                                                                "2147483647",
+                                                                "2147483648",
+                                                                "-2147483649",
+                                                                "9223372036854775807",
+                                                                "9223372036854775808",
+                                                                "1e40",
+                                                                "1e400",
+                                                                "-1e-400",
+                                                                "nan",
+                                                                "inf",
+                                                                "-inf",
+                                                                "0x10",
+                                                                "1.5",
+                                                                "00000000000000000000000000000001",
+                                                                "1 2",
+                                                                "१",
+                                                                "1e",
+                                                                "+",
+                                                                "99999999999999999999999999999999999999999999",
+                                                                "4294967296"};
+  const auto numeric = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '-'; };
+  const std::size_t start = below(text.size(), random);
+  const auto first = std::find_if(text.begin() + static_cast<std::ptrdiff_t>(start), text.end(), numeric);
+  const auto last = std::find_if_not(first, text.end(), numeric);
+  text.replace(first, last, any_of(kNumbers, random));
+}
+
+void change_lines(std::string& text, Random& random) {
+  std::size_t begin = text.rfind('\n', below(text.size(), random));
+  begin = begin == std::string::npos ? 0 : begin + 1;
+  const std::size_t end = std::min(text.find('\n', begin), text.size() - std::min<std::size_t>(1, text.size())) + 1;
+  const std::string line = text.substr(begin, end - begin);
+  const std::size_t kind = below(3, random);
+  if (kind != 0) text.erase(begin, line.size());
+  if (kind == 0) text.insert(begin, line);
+  if (kind == 1) text.insert(std::min(text.size(), below(text.size() + 1, random)), line);
+}
+
+void insert_odd(std::string& text, Random& random) {
+  using namespace std::string_view_literals;
+  static constexpr std::array<std::string_view, 26> kOdd = {
+      "\0"sv, "\xEF\xBB\xBF"sv, "\r"sv,   "\r\n"sv,     "\n"sv, "\t"sv, " "sv,   ","sv,   ";"sv,
+      "::"sv, "\""sv,           "'"sv,    "\\"sv,       "#"sv,  "="sv,  "["sv,   "]"sv,   "{"sv,
+      "}"sv,  "\x1B[2J"sv,      "\xFF"sv, "\xC3\x28"sv, "é"sv,  "/"sv,  "../"sv, "%s%n"sv};
+  const std::size_t times = below(20, random) == 0 ? 2000 : 1;
+  const std::string_view odd = any_of(kOdd, random);
+  const std::size_t at = below(text.size() + 1, random);
+  std::string inserted;
+  for (std::size_t i = 0; i < times; ++i) inserted += odd;
+  text.insert(at, inserted);
+}
+
+}  // namespace
+
+std::string flip_or_truncate(std::string bytes, Random& random) {
+  if (below(5, random) == 0)
+    bytes.resize(below(bytes.size(), random));
+  else
+    flip_bit(bytes, random);
+  return bytes;
+}
+
+std::string mutate_bytes(std::string bytes, Random& random) {
+  for (std::size_t i = 0, n = 1 + below(4, random); i < n; ++i) damage_bytes(bytes, random);
+  return bytes;
+}
+
+std::string mutate_text(std::string text, Random& random) {
+  for (std::size_t i = 0, n = 1 + below(4, random); i < n; ++i) {
+    if (text.empty()) return text;
+    const std::size_t kind = below(10, random);
+    if (kind < 4)
+      set_text_number(text, random);
+    else if (kind < 6)
+      change_lines(text, random);
+    else if (kind < 9)
+      insert_odd(text, random);
+    else
+      damage_bytes(text, random);
+  }
+  return text;
+}
+
+}  // namespace lockstep::fuzz
