@@ -86,7 +86,7 @@ Worst worst_ulps(Activation activation, double low, double high, std::int64_t n)
 }  // namespace
 
 TEST_SUITE("ops.activation") {
-  TEST_CASE("f32 values are within 3 ulp of the exact ones, gelu within 6, also far in the tails") {
+  TEST_CASE("values are within 3 ulp of the exact ones (f64: 4), gelu within 6 (8), also far in the tails") {
     for_every_isa([&] {
       for (const Activation activation : kAll) {
         CAPTURE(std::string(ops::name(activation)));
@@ -98,8 +98,7 @@ TEST_SUITE("ops.activation") {
           const bool gelu = activation == Activation::gelu;
           // Without a fused multiply-add the rounding error of x^2 in exp(-x^2/2) cannot be corrected: x^2/2 ulp.
           CHECK(f32.value < (gelu && ops::active_isa() == ops::Isa::generic ? 41 : gelu ? 6 : 3));
-          // The C library's erfc receives a rounded x/sqrt 2: x^2 ulp.
-          CHECK(f64.value < (gelu ? 2 + 1.5 * high * high : 4));
+          CHECK(f64.value < (gelu && ops::active_isa() == ops::Isa::generic ? 41 : gelu ? 8 : 4));
         }
       }
     });

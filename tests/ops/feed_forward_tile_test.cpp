@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -161,9 +162,90 @@ void agrees_with_reference(double tolerance) {
   }
 }
 
+/// Every kernel on a tile, and on each of its nodes alone.
+template <class T>
+std::int64_t differing_bits(Activation activation) {
+  const ops::FeedForwardTile<T>&tile = ops::feed_forward_tile<T>(), &one = ops::feed_forward_node<T>();
+  REQUIRE(one.nodes == 1);
+  // 7 inputs, layers of 37 and 90, 5 outputs: full, partly filled and single vectors of every instruction set.
+  const std::int64_t sizes[] = {7, 37, 90, 5}, in = 7, out = 5, hidden = 37 + 90, widest = 90, nodes = tile.nodes;
+  std::vector<std::vector<T>> arrays;
+  const auto array = [&](std::int64_t n) {
+    std::vector<T>& values = arrays.emplace_back(static_cast<std::size_t>(n));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<T>(std::sin(1.7 * static_cast<double>(i) + static_cast<double>(arrays.size())));
+    return values.data();
+  };
+  arrays.reserve(16);
+  std::vector<ops::DenseLayer<T>> layers;
+  for (std::size_t k = 0; k < 3; ++k) {
+    ops::DenseLayer<T> layer{sizes[k], sizes[k + 1], array(sizes[k] * sizes[k + 1]), array(sizes[k + 1]), nullptr};
+    T* columns = array(sizes[k] * sizes[k + 1]);
+    for (std::int64_t o = 0; o < layer.out; ++o)
+      for (std::int64_t i = 0; i < layer.in; ++i) columns[i * layer.out + o] = layer.weight[o * layer.in + i];
+    layer.transposed = columns;
+    layers.push_back(layer);
+  }
+  ops::FeedForward<T> net;
+  net.n_in = in;
+  net.n_out = out;
+  net.count = 3;
+  net.layer = layers.data();
+  net.activation = activation;
+  const T *mean = array(in), *scale = array(in);
+
+  std::int64_t wrong = 0;
+  Tile<T> x(in * nodes), y(out * nodes), d(hidden * nodes), scratch(2 * widest * nodes), j(out * in * nodes);
+  std::vector<Tile<T>> results;
+  for (const std::int64_t rows : {out, hidden, out, out, in, in, in, in, out, in}) results.emplace_back(rows * nodes);
+  for (std::int64_t i = 0; i < in * nodes; ++i) x[i] = static_cast<T>(2 * std::cos(0.9 * static_cast<double>(i)));
+  for (std::int64_t i = 0; i < out * nodes; ++i) y[i] = static_cast<T>(std::cos(0.7 * static_cast<double>(i)));
+  for (std::int64_t i = 0; i < out * in * nodes; ++i) j[i] = static_cast<T>(std::cos(0.3 * static_cast<double>(i)));
+  const auto run = [&](const ops::FeedForwardTile<T>& kernels, std::vector<Tile<T>>& r, T* at_x, T* at_y, T* at_j) {
+    T* slopes = r[1];
+    kernels.forward(net, at_x, slopes, scratch, r[0]);
+    kernels.tangent(net, slopes, at_x, scratch, r[2]);
+    kernels.column(net, slopes, 3, scratch, r[3]);
+    kernels.adjoint(net, slopes, at_y, scratch, r[4]);
+    kernels.row(net, slopes, 2, scratch, r[5]);
+    for (const int which : {6, 7})
+      for (std::int64_t i = 0; i < in * kernels.nodes; ++i) r[static_cast<std::size_t>(which)][i] = at_x[i];
+    kernels.normalise(in, r[6], mean, scale);
+    kernels.finish(in, r[7], scale, nullptr);
+    kernels.multiply(out, in, at_j, at_x, r[8]);
+    kernels.multiply_transposed(out, in, at_j, at_y, r[9]);
+  };
+  run(tile, results, x, y, j);
+  for (std::int64_t node = 0; node < nodes; ++node) {
+    const auto of_node = [&](Tile<T>& from, std::int64_t rows) {
+      Tile<T> values(rows);
+      for (std::int64_t i = 0; i < rows; ++i) values[i] = from[i * nodes + node];
+      return values;
+    };
+    std::vector<Tile<T>> alone;
+    for (const Tile<T>& r : results) alone.emplace_back(static_cast<std::int64_t>(r.size) / nodes);
+    Tile<T> x1 = of_node(x, in), y1 = of_node(y, out), j1 = of_node(j, out * in);
+    run(one, alone, x1, y1, j1);
+    for (std::size_t r = 0; r < results.size(); ++r)
+      for (std::int64_t i = 0; i < static_cast<std::int64_t>(alone[r].size); ++i)
+        wrong += std::memcmp(&alone[r][i], &results[r][i * nodes + node], sizeof(T)) != 0;
+  }
+  return wrong;
+}
+
 }  // namespace
 
 TEST_SUITE("ops.feed_forward_tile") {
+  TEST_CASE("a node alone has the bits that it has in a tile") {
+    test::for_every_isa([] {
+      for (const Activation activation : kAll) {
+        CAPTURE(std::string(ops::name(activation)));
+        CHECK(differing_bits<float>(activation) == 0);
+        CHECK(differing_bits<double>(activation) == 0);
+      }
+    });
+  }
+
   TEST_CASE("values and Jacobians agree with plain loops in double") {
     test::for_every_isa([] {
       agrees_with_reference<float>(4e-6);  // twice the largest error of any instruction set

@@ -11,6 +11,8 @@ struct DenseLayer {
   std::int64_t in = 0, out = 0;
   const T* weight = nullptr;  ///< (out, in) row-major
   const T* bias = nullptr;    ///< (out)
+  /// (in, out) row-major, the same weights; feed_forward_node() needs them.
+  const T* transposed = nullptr;
 };
 
 /// y = W_n h_{n-1} + b_n, h_k = f(a_k), a_k = W_k h_{k-1} + b_k for k = 1 .. n-1, with n = count.
@@ -48,7 +50,7 @@ struct FeedForward {
 /// ascending order. The results of a node depend on that node alone.
 ///
 /// shapes   tiles (rows, nodes), 64-byte aligned; d (hidden_rows(), nodes) holds all f'(a_k); scratch (2 widest(), nodes)
-/// dtypes   T = float or double; f in float by vector approximations, in double by the C library
+/// dtypes   T = float or double
 template <class T>
 struct FeedForwardTile {
   int nodes;  ///< per tile; depends on T and on the instruction set
@@ -79,5 +81,9 @@ struct FeedForwardTile {
 /// The kernels of the active instruction set.
 template <class T>
 const FeedForwardTile<T>& feed_forward_tile();
+/// The same for tiles of one node, for callers with a few nodes at a time. The results have the same bits.
+/// shapes   arrays need not be aligned; the network has no convolution
+template <class T>
+const FeedForwardTile<T>& feed_forward_node();
 
 }  // namespace lockstep::ops

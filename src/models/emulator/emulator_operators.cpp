@@ -20,7 +20,14 @@ TileNetwork<T>::TileNetwork(const Emulator& emulator) {
     return ops::DenseLayer<T>{weight.shape[-1], weight.shape[0], weight.value.template data<T>(),
                               bias.value.template data<T>()};
   };
-  for (std::int64_t k = 0; k <= arch.layers; ++k) layers.push_back(view(emulator.weight(k), emulator.bias(k)));
+  for (std::int64_t k = 0; k <= arch.layers; ++k) {
+    ops::DenseLayer<T>& layer = layers.emplace_back(view(emulator.weight(k), emulator.bias(k)));
+    std::vector<T>& columns = transposed.emplace_back(static_cast<std::size_t>(layer.in * layer.out));
+    for (std::int64_t o = 0; o < layer.out; ++o)
+      for (std::int64_t i = 0; i < layer.in; ++i)
+        columns[static_cast<std::size_t>(i * layer.out + o)] = layer.weight[o * layer.in + i];
+    layer.transposed = columns.data();
+  }
   net.n_in = arch.n_in;
   net.n_out = arch.n_out;
   net.count = arch.layers + 1;
@@ -33,7 +40,7 @@ template struct TileNetwork<double>;
 
 template <class T>
 EmulatorOperators<T>::Impl::Impl(const Emulator& source, const OperatorOptions& given)
-    : emulator(source.as(dtype_of<T>::value)), options(given), network(emulator), kernels(ops::feed_forward_tile<T>()) {
+    : emulator(source.as(dtype_of<T>::value)), options(given), network(emulator) {
   const Moments& m = emulator.moments();
   const auto in = static_cast<std::size_t>(n_in()), out = static_cast<std::size_t>(n_out());
   require_usage(options.active_inputs.empty() || options.active_inputs.size() == in, "active_inputs has ",
@@ -62,7 +69,7 @@ template <class T>
 std::size_t EmulatorOperators<T>::Impl::tile_values() const {
   const std::int64_t rows = 2 * n_in() + 2 * n_out() + 2 * network.net.widest() + network.net.hidden_rows() + 1;
   const std::int64_t align = 64 / std::int64_t{sizeof(T)};
-  return static_cast<std::size_t>((rows * nodes() + align - 1) / align * align);
+  return static_cast<std::size_t>((rows * ops::feed_forward_tile<T>().nodes + align - 1) / align * align);
 }
 
 template <class T>
@@ -91,18 +98,20 @@ void EmulatorOperators<T>::predict(std::int64_t n, StateView<const S> x, StateVi
   const Impl& impl = *impl_;
   using Wide = std::common_type_t<S, T>;
   const Moments& moments = impl.emulator.moments();
+  const ops::FeedForwardTile<T>& kernels = impl.kernels(n);
   const Workspace<T> workspace(impl, memory);
-  for_each_tile<T>(
-      impl, n, workspace, [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
-        gather_normalised<T, S>(impl, x, first, count, tile.input);
-        impl.kernels.forward(impl.network.net, tile.input, nullptr, tile.scratch, tile.output);
-        scatter(impl.n_out(), impl.nodes(), tile.output, y, first, count, StoreMode::store,
-                [&](std::int64_t v, T value) {
-                  const auto o = static_cast<std::size_t>(v);
-                  return static_cast<S>(static_cast<Wide>(value) * static_cast<Wide>(moments.output_std[o]) +
-                                        static_cast<Wide>(moments.output_mean[o]));
-                });
-      });
+  for_each_tile<T>(impl, n, kernels.nodes, workspace,
+                   [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
+                     gather_normalised<T, S>(impl, kernels, x, first, count, tile.input);
+                     kernels.forward(impl.network.net, tile.input, nullptr, tile.scratch, tile.output);
+                     scatter(
+                         impl.n_out(), kernels.nodes, tile.output, y, first, count, StoreMode::store,
+                         [&](std::int64_t v, T value) {
+                           const auto o = static_cast<std::size_t>(v);
+                           return static_cast<S>(static_cast<Wide>(value) * static_cast<Wide>(moments.output_std[o]) +
+                                                 static_cast<Wide>(moments.output_mean[o]));
+                         });
+                   });
 }
 
 template <class T>
@@ -111,23 +120,25 @@ void EmulatorOperators<T>::jacobian(std::int64_t n, StateView<const S> x, const 
                                     JacobianUnits units, S* j, void* memory) const {
   const Impl& impl = *impl_;
   const std::int64_t in = impl.n_in(), size = impl.n_out() * in;
+  const ops::FeedForwardTile<T>& kernels = impl.kernels(n);
   const Workspace<T> workspace(impl, memory);
-  for_each_tile<T>(
-      impl, n, workspace, [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
-        gather_normalised<T, S>(impl, x, first, count, tile.input);
-        const T* keep = selected(impl.options, select, first, count, tile.keep, impl.nodes(), tile.input, impl.n_in());
-        tile_jacobian<T>(impl, units, tile, keep,
-                         [&](std::int64_t o, std::int64_t i, std::int64_t inputs, const T* values) {
-                           S* to = j + first * size + o * in + i;
-                           if constexpr (std::is_same_v<S, T>) {
-                             impl.kernels.to_rows(inputs, count, values, to, size);
-                           } else {
-                             for (std::int64_t k = 0; k < inputs; ++k)
-                               for (std::int64_t lane = 0; lane < count; ++lane)
-                                 to[lane * size + k] = static_cast<S>(values[k * impl.nodes() + lane]);
-                           }
-                         });
-      });
+  for_each_tile<T>(impl, n, kernels.nodes, workspace,
+                   [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
+                     gather_normalised<T, S>(impl, kernels, x, first, count, tile.input);
+                     const T* keep = selected(impl.options, select, first, count, tile.keep, kernels.nodes, tile.input,
+                                              impl.n_in());
+                     tile_jacobian<T>(impl, kernels, units, tile, keep,
+                                      [&](std::int64_t o, std::int64_t i, std::int64_t inputs, const T* values) {
+                                        S* to = j + first * size + o * in + i;
+                                        if constexpr (std::is_same_v<S, T>) {
+                                          kernels.to_rows(inputs, count, values, to, size);
+                                        } else {
+                                          for (std::int64_t k = 0; k < inputs; ++k)
+                                            for (std::int64_t lane = 0; lane < count; ++lane)
+                                              to[lane * size + k] = static_cast<S>(values[k * kernels.nodes + lane]);
+                                        }
+                                      });
+                   });
 }
 
 template <class T>
@@ -135,20 +146,21 @@ template <class S>
 void EmulatorOperators<T>::tangent(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select,
                                    StateView<const S> dx, StateView<S> dy, StoreMode mode, void* memory) const {
   const Impl& impl = *impl_;
+  const ops::FeedForwardTile<T>& kernels = impl.kernels(n);
   const Workspace<T> workspace(impl, memory);
   for_each_tile<T>(
-      impl, n, workspace, [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
-        gather_normalised<T, S>(impl, x, first, count, tile.input);
-        impl.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
-        gather(impl.n_in(), impl.nodes(), dx, first, count, tile.other_input, [&](std::int64_t v, S value) {
+      impl, n, kernels.nodes, workspace,
+      [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
+        gather_normalised<T, S>(impl, kernels, x, first, count, tile.input);
+        kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
+        gather(impl.n_in(), kernels.nodes, dx, first, count, tile.other_input, [&](std::int64_t v, S value) {
           const double scale = impl.input_scale[static_cast<std::size_t>(v)];
           return scale == 0 ? T{0} : static_cast<T>(static_cast<double>(value) * scale);
         });
-        impl.kernels.tangent(impl.network.net, tile.derivative, tile.other_input, tile.scratch, tile.output);
-        impl.kernels.finish(
-            impl.n_out(), tile.output, impl.output_std.data(),
-            selected(impl.options, select, first, count, tile.keep, impl.nodes(), tile.input, impl.n_in()));
-        scatter(impl.n_out(), impl.nodes(), tile.output, dy, first, count, mode,
+        kernels.tangent(impl.network.net, tile.derivative, tile.other_input, tile.scratch, tile.output);
+        kernels.finish(impl.n_out(), tile.output, impl.output_std.data(),
+                       selected(impl.options, select, first, count, tile.keep, kernels.nodes, tile.input, impl.n_in()));
+        scatter(impl.n_out(), kernels.nodes, tile.output, dy, first, count, mode,
                 [](std::int64_t, T value) { return static_cast<S>(value); });
       });
 }
@@ -158,20 +170,21 @@ template <class S>
 void EmulatorOperators<T>::adjoint(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select,
                                    StateView<const S> dy, StateView<S> dx, StoreMode mode, void* memory) const {
   const Impl& impl = *impl_;
+  const ops::FeedForwardTile<T>& kernels = impl.kernels(n);
   const Workspace<T> workspace(impl, memory);
   for_each_tile<T>(
-      impl, n, workspace, [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
-        gather_normalised<T, S>(impl, x, first, count, tile.input);
-        impl.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
-        gather(impl.n_out(), impl.nodes(), dy, first, count, tile.other_output, [&](std::int64_t v, S value) {
+      impl, n, kernels.nodes, workspace,
+      [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
+        gather_normalised<T, S>(impl, kernels, x, first, count, tile.input);
+        kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
+        gather(impl.n_out(), kernels.nodes, dy, first, count, tile.other_output, [&](std::int64_t v, S value) {
           return static_cast<T>(static_cast<double>(value) *
                                 impl.emulator.moments().output_std[static_cast<std::size_t>(v)]);
         });
-        impl.kernels.adjoint(impl.network.net, tile.derivative, tile.other_output, tile.scratch, tile.other_input);
-        impl.kernels.finish(
-            impl.n_in(), tile.other_input, impl.input_scale_t.data(),
-            selected(impl.options, select, first, count, tile.keep, impl.nodes(), tile.input, impl.n_in()));
-        scatter(impl.n_in(), impl.nodes(), tile.other_input, dx, first, count, mode,
+        kernels.adjoint(impl.network.net, tile.derivative, tile.other_output, tile.scratch, tile.other_input);
+        kernels.finish(impl.n_in(), tile.other_input, impl.input_scale_t.data(),
+                       selected(impl.options, select, first, count, tile.keep, kernels.nodes, tile.input, impl.n_in()));
+        scatter(impl.n_in(), kernels.nodes, tile.other_input, dx, first, count, mode,
                 [](std::int64_t, T value) { return static_cast<S>(value); });
       });
 }

@@ -14,9 +14,10 @@
 
 namespace lockstep {
 
-/// The network in the form of the tile kernels: views of the emulator's weights.
+/// The network in the form of the tile kernels: views of the emulator's weights, and their transposes.
 template <class T>
 struct TileNetwork {
+  std::vector<std::vector<T>> transposed;
   std::vector<ops::DenseLayer<T>> layers;
   ops::FeedForward<T> net;
   /// The emulator's weights must have type T and outlive this object.
@@ -31,7 +32,6 @@ struct EmulatorOperators<T>::Impl {
   Emulator emulator;  ///< a copy, in T
   OperatorOptions options;
   TileNetwork<T> network;
-  const ops::FeedForwardTile<T>& kernels;
   std::vector<T> input_mean, input_std;
   std::vector<T> active;            ///< (n_in) 1 or 0
   std::vector<double> input_scale;  ///< (n_in) active / input_std
@@ -43,16 +43,19 @@ struct EmulatorOperators<T>::Impl {
 
   std::int64_t n_in() const { return network.net.n_in; }
   std::int64_t n_out() const { return network.net.n_out; }
-  std::int64_t nodes() const { return kernels.nodes; }
-  std::int64_t tiles(std::int64_t n) const { return (n + nodes() - 1) / nodes(); }
+  /// The kernels for a call with n nodes. Few nodes go one by one: most of a tile would be idle.
+  const ops::FeedForwardTile<T>& kernels(std::int64_t n) const {
+    constexpr std::int64_t kFew = 12;
+    return n <= kFew && network.net.conv.out == 0 ? ops::feed_forward_node<T>() : ops::feed_forward_tile<T>();
+  }
   bool by_rows() const { return n_out() <= n_in(); }
-  /// Elements of one thread's tile memory.
+  /// Elements of one thread's tile memory, for tiles of any kind.
   std::size_t tile_values() const;
 };
 
 namespace emulator_tile {
 
-/// One thread's arrays, each aligned to 64 bytes.
+/// One thread's arrays; those of a tile of several nodes are aligned to 64 bytes.
 template <class T>
 struct TileMemory {
   T *input, *output, *other_input, *other_output, *scratch, *derivative, *keep;
@@ -72,8 +75,8 @@ class Workspace {
   static std::size_t size_bytes(const typename EmulatorOperators<T>::Impl& impl) {
     return impl.tile_values() * sizeof(T) * static_cast<std::size_t>(impl.options.threads) + 64;
   }
-  TileMemory<T> of_thread(int thread) const {
-    const std::int64_t n = impl_.nodes();
+  /// For tiles of n nodes.
+  TileMemory<T> of_thread(int thread, std::int64_t n) const {
     TileMemory<T> m{};
     m.input = base_ + impl_.tile_values() * static_cast<std::size_t>(thread);
     m.output = m.input + impl_.n_in() * n;
@@ -119,22 +122,22 @@ void scatter(std::int64_t variables, std::int64_t nodes, const T* tile, StateVie
 
 /// The normalised inputs of a tile. With T = S the arithmetic is in T, else in double.
 template <class T, class S>
-void gather_normalised(const typename EmulatorOperators<T>::Impl& impl, StateView<const S> x, std::int64_t first,
-                       std::int64_t count, T* tile) {
+void gather_normalised(const typename EmulatorOperators<T>::Impl& impl, const ops::FeedForwardTile<T>& kernels,
+                       StateView<const S> x, std::int64_t first, std::int64_t count, T* tile) {
   if constexpr (std::is_same_v<T, S>) {
     if (x.variable_stride == 1 && x.node_stride >= 0) {
       const S* rows = x.data + first * x.node_stride;
-      impl.kernels.from_rows(impl.n_in(), count, rows, x.node_stride, tile);
+      kernels.from_rows(impl.n_in(), count, rows, x.node_stride, tile);
       // Prefetch the next tile.
       for (std::int64_t at = 0; at < count * x.node_stride; at += 64 / std::int64_t{sizeof(S)})
         __builtin_prefetch(rows + count * x.node_stride + at);
     } else {
-      gather(impl.n_in(), impl.nodes(), x, first, count, tile, [](std::int64_t, S value) { return value; });
+      gather(impl.n_in(), kernels.nodes, x, first, count, tile, [](std::int64_t, S value) { return value; });
     }
-    impl.kernels.normalise(impl.n_in(), tile, impl.input_mean.data(), impl.input_std.data());
+    kernels.normalise(impl.n_in(), tile, impl.input_mean.data(), impl.input_std.data());
   } else {
     const Moments& m = impl.emulator.moments();
-    gather(impl.n_in(), impl.nodes(), x, first, count, tile, [&](std::int64_t v, S value) {
+    gather(impl.n_in(), kernels.nodes, x, first, count, tile, [&](std::int64_t v, S value) {
       const auto i = static_cast<std::size_t>(v);
       return static_cast<T>((static_cast<double>(value) - m.input_mean[i]) / m.input_std[i]);
     });
@@ -167,39 +170,47 @@ const T* selected(const OperatorOptions& options, const NodeSelection<S>& select
 /// Computes the tile's Jacobian, scaled and masked, and passes it to emit(output, first input, number of inputs,
 /// values (inputs, nodes)).
 template <class T, class Emit>
-void tile_jacobian(const typename EmulatorOperators<T>::Impl& impl, JacobianUnits units, const TileMemory<T>& tile,
-                   const T* keep, const Emit& emit) {
+void tile_jacobian(const typename EmulatorOperators<T>::Impl& impl, const ops::FeedForwardTile<T>& kernels,
+                   JacobianUnits units, const TileMemory<T>& tile, const T* keep, const Emit& emit) {
   const auto u = static_cast<std::size_t>(units);
-  const std::int64_t in = impl.n_in(), out = impl.n_out(), nodes = impl.nodes();
-  impl.kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, nullptr);
+  const std::int64_t in = impl.n_in(), out = impl.n_out(), nodes = kernels.nodes;
+  kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, nullptr);
   if (impl.by_rows()) {
     for (std::int64_t o = 0; o < out; ++o) {
-      impl.kernels.row(impl.network.net, tile.derivative, o, tile.scratch, tile.other_input);
-      impl.kernels.finish(in, tile.other_input, impl.row_scale[u].data() + o * in, keep);
+      kernels.row(impl.network.net, tile.derivative, o, tile.scratch, tile.other_input);
+      kernels.finish(in, tile.other_input, impl.row_scale[u].data() + o * in, keep);
       emit(o, 0, in, tile.other_input);
     }
   } else {
     for (std::int64_t i = 0; i < in; ++i) {
-      impl.kernels.column(impl.network.net, tile.derivative, i, tile.scratch, tile.other_output);
-      impl.kernels.finish(out, tile.other_output, impl.column_scale[u].data() + i * out, keep);
+      kernels.column(impl.network.net, tile.derivative, i, tile.scratch, tile.other_output);
+      kernels.finish(out, tile.other_output, impl.column_scale[u].data() + i * out, keep);
       for (std::int64_t o = 0; o < out; ++o) emit(o, i, 1, tile.other_output + o * nodes);
     }
   }
 }
 
-/// Calls body(tile index, first node, number of nodes, this thread's memory) for all tiles, in parallel.
+inline std::int64_t tiles_of(std::int64_t n, std::int64_t nodes) { return (n + nodes - 1) / nodes; }
+
+/// Calls body(tile index, first node, number of nodes, this thread's memory) for all tiles of `nodes` nodes, in parallel.
 template <class T, class Body>
-void for_each_tile(const typename EmulatorOperators<T>::Impl& impl, std::int64_t n, const Workspace<T>& workspace,
-                   const Body& body) {
-  const std::int64_t tiles = impl.tiles(n), nodes = impl.nodes();
-#pragma omp parallel num_threads(impl.options.threads) if (impl.options.threads > 1 && tiles > 1)
+void for_each_tile(const typename EmulatorOperators<T>::Impl& impl, std::int64_t n, std::int64_t nodes,
+                   const Workspace<T>& workspace, const Body& body) {
+  const std::int64_t tiles = tiles_of(n, nodes);
+  const auto run = [&](std::int64_t tile, const TileMemory<T>& memory) {
+    const std::int64_t first = tile * nodes;
+    body(tile, first, first + nodes <= n ? nodes : n - first, memory);
+  };
+  if (impl.options.threads == 1 || tiles == 1) {  // entering a parallel region takes longer than a column
+    const TileMemory<T> memory = workspace.of_thread(0, nodes);
+    for (std::int64_t tile = 0; tile < tiles; ++tile) run(tile, memory);
+    return;
+  }
+#pragma omp parallel num_threads(impl.options.threads)
   {
-    const TileMemory<T> memory = workspace.of_thread(omp_get_thread_num() % impl.options.threads);
+    const TileMemory<T> memory = workspace.of_thread(omp_get_thread_num(), nodes);
 #pragma omp for schedule(static)
-    for (std::int64_t tile = 0; tile < tiles; ++tile) {
-      const std::int64_t first = tile * nodes;
-      body(tile, first, first + nodes <= n ? nodes : n - first, memory);
-    }
+    for (std::int64_t tile = 0; tile < tiles; ++tile) run(tile, memory);
   }
 }
 

@@ -4,30 +4,21 @@
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
-template <class Op>
-void map(std::int64_t n, float* y, float* derivative, const float* x) {
-  constexpr std::int64_t kL = kLanes<float>;
+template <class Op, class T>
+void map(std::int64_t n, T* y, T* derivative, const T* x) {
+  constexpr std::int64_t kL = kLanes<T>;
   std::int64_t i = 0;
-  F value, slope;
+  Vec<T> value, slope;
   for (; i + kL <= n; i += kL) {
-    Op::apply(load(x + i), value, slope);
+    Op::template apply<T>(load(x + i), value, slope);
     store(y + i, value);
     if (derivative) store(derivative + i, slope);
   }
   if (i < n) {
-    const Lanes<float> lanes(n - i);
-    Op::apply(load(x + i, lanes), value, slope);
+    const Lanes<T> lanes(n - i);
+    Op::template apply<T>(load(x + i, lanes), value, slope);
     store(y + i, value, lanes);
     if (derivative) store(derivative + i, slope, lanes);
-  }
-}
-template <class Op>
-void map(std::int64_t n, double* y, double* derivative, const double* x) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    double value, slope;
-    Op::apply(x[i], value, slope);
-    y[i] = value;
-    if (derivative) derivative[i] = slope;
   }
 }
 
@@ -49,19 +40,19 @@ ActivationKernel<T> activation_kernel(Activation activation) {
     case Activation::none:
       return nullptr;
     case Activation::gelu:
-      return map<Gelu>;
+      return map<Gelu, T>;
     case Activation::relu:
-      return map<Relu>;
+      return map<Relu, T>;
     case Activation::tanh:
-      return map<Tanh>;
+      return map<Tanh, T>;
     case Activation::sigmoid:
-      return map<Sigmoid>;
+      return map<Sigmoid, T>;
     case Activation::leaky_relu:
-      return map<LeakyRelu>;
+      return map<LeakyRelu, T>;
     case Activation::elu:
-      return map<Elu>;
+      return map<Elu, T>;
     case Activation::silu:
-      return map<Silu>;
+      return map<Silu, T>;
   }
   return nullptr;
 }

@@ -77,11 +77,6 @@ void multiply(std::int64_t rows, T* c, std::int64_t c_stride, const T* a, std::i
   }
 }
 
-LOCKSTEP_INLINE Vec<float> exponential(Vec<float> x) { return exp(x); }
-LOCKSTEP_INLINE Vec<double> exponential(Vec<double> x) {
-  for (int i = 0; i < kLanes<double>; ++i) x[i] = std::exp(x[i]);
-  return x;
-}
 template <class T>
 LOCKSTEP_INLINE T sum_of(Vec<T> v) {
   T sum = v[0];
@@ -110,11 +105,11 @@ T exponentials(T* s, std::int64_t n, T scale, T& largest) {
   for (int i = 1; i < kLanes<T>; ++i) top = most[i] > top ? most[i] : top;
   Vec<T> sum{};
   for (std::int64_t j = 0; j < last; j += kL) {
-    const Vec<T> e = exponential(splat(scale) * (load(s + j) - splat(top)));
+    const Vec<T> e = exp(splat(scale) * (load(s + j) - splat(top)));
     store(s + j, e);
     sum += e;
   }
-  const Vec<T> e = first_lanes<T>(exponential(splat(scale) * (end - splat(top))), n - last, T{});
+  const Vec<T> e = first_lanes<T>(exp(splat(scale) * (end - splat(top))), n - last, T{});
   store(s + last, e);
   largest = top;
   return sum_of<T>(sum + e);
@@ -190,7 +185,7 @@ LOCKSTEP_INLINE T dot(const T* a, const T* b, std::int64_t n) {
 template <class T>
 void score_gradients(T* s, T* dp, std::int64_t n, T scale, T lse, T mean) {
   for (std::int64_t j = 0; j < n; j += kLanes<T>) {
-    const Vec<T> p = exponential(fma(splat(scale), load(s + j), splat(-lse)));
+    const Vec<T> p = exp(fma(splat(scale), load(s + j), splat(-lse)));
     store(s + j, p);
     store(dp + j, p * (load(dp + j) - splat(mean)) * splat(scale));
   }

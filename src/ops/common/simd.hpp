@@ -208,6 +208,14 @@ LOCKSTEP_INLINE V max(V a, V b) {
 #endif
 }
 LOCKSTEP_INLINE Vec<float> abs(Vec<float> v) { return (Vec<float>)((Vec<std::int32_t>)v & 0x7fffffff); }
+LOCKSTEP_INLINE Vec<double> abs(Vec<double> v) { return (Vec<double>)((Vec<std::int64_t>)v & 0x7fffffffffffffff); }
+/// The size of a with the sign of b, for a >= 0.
+LOCKSTEP_INLINE Vec<float> with_sign(Vec<float> a, Vec<float> b) {
+  return (Vec<float>)((Vec<std::int32_t>)a | ((Vec<std::int32_t>)b & ~0x7fffffff));
+}
+LOCKSTEP_INLINE Vec<double> with_sign(Vec<double> a, Vec<double> b) {
+  return (Vec<double>)((Vec<std::int64_t>)a | ((Vec<std::int64_t>)b & ~0x7fffffffffffffff));
+}
 
 /// Splits two vectors a and b into blocks of kBlock lanes and returns the even blocks of both, a0 b0 a2 b2 ..., or the
 /// odd ones, a1 b1 a3 b3 ...

@@ -9,6 +9,10 @@ template <class T>
 const FeedForwardTile<T>& active_feed_forward_tile() {
   return LOCKSTEP_ACTIVE(feed_forward_tile<T>());
 }
+template <class T>
+const FeedForwardTile<T>& active_feed_forward_node() {
+  return LOCKSTEP_ACTIVE(feed_forward_node<T>());
+}
 }  // namespace cpu
 
 template <class T>
@@ -17,5 +21,11 @@ const FeedForwardTile<T>& feed_forward_tile() {
 }
 template const FeedForwardTile<float>& feed_forward_tile<float>();
 template const FeedForwardTile<double>& feed_forward_tile<double>();
+template <class T>
+const FeedForwardTile<T>& feed_forward_node() {
+  return cpu::active_feed_forward_node<T>();
+}
+template const FeedForwardTile<float>& feed_forward_node<float>();
+template const FeedForwardTile<double>& feed_forward_node<double>();
 
 }  // namespace lockstep::ops

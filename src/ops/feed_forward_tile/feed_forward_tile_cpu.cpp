@@ -1,6 +1,5 @@
-#include "fast_gelu.hpp"
 #include "feed_forward_tile_kernels.hpp"
-#include "ops/activation/activation_functions.hpp"
+#include "tile_activation.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
@@ -15,67 +14,6 @@ constexpr int kVectors = 2, kRows = 4;
 #endif
 template <class T>
 constexpr int kNodes = kVectors* kLanes<T>;
-
-struct Identity {
-  template <class V>
-  LOCKSTEP_INLINE static void apply(V a, V& y, V& d) {
-    y = a;
-    d = V{} + 1;
-  }
-};
-
-/// f(value) in place, and f' into slope unless null, for `count` values (a multiple of the lanes).
-template <class T>
-using Act = void (*)(T* values, T* slopes, std::int64_t count);
-
-template <class Op, class T>
-void activate(T* values, T* slopes, std::int64_t count) {
-  if constexpr (sizeof(T) == 4) {
-    Vec<T> value, slope;
-    if (slopes)
-      for (std::int64_t i = 0; i < count; i += kLanes<T>) {
-        Op::apply(load(values + i), value, slope);
-        store(values + i, value);
-        store(slopes + i, slope);
-      }
-    else
-#pragma GCC unroll 3
-      for (std::int64_t i = 0; i < count; i += kLanes<T>) {
-        Op::apply(load(values + i), value, slope);
-        store(values + i, value);
-      }
-  } else {
-    for (std::int64_t i = 0; i < count; ++i) {
-      T value, slope;
-      Op::apply(values[i], value, slope);
-      values[i] = value;
-      if (slopes) slopes[i] = slope;
-    }
-  }
-}
-
-template <class T>
-Act<T> activation_of(Activation activation) {
-  switch (activation) {
-    case Activation::none:
-      return activate<Identity, T>;
-    case Activation::gelu:
-      return activate<FastGelu, T>;
-    case Activation::relu:
-      return activate<Relu, T>;
-    case Activation::tanh:
-      return activate<Tanh, T>;
-    case Activation::sigmoid:
-      return activate<Sigmoid, T>;
-    case Activation::leaky_relu:
-      return activate<LeakyRelu, T>;
-    case Activation::elu:
-      return activate<Elu, T>;
-    case Activation::silu:
-      return activate<Silu, T>;
-  }
-  return nullptr;
-}
 
 // Layers.
 

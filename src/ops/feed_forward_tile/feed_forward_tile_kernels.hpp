@@ -4,6 +4,7 @@
 
 namespace lockstep::ops::cpu {
 
-LOCKSTEP_EACH_ISA(template <class T> const FeedForwardTile<T>& feed_forward_tile();)
+LOCKSTEP_EACH_ISA(template <class T> const FeedForwardTile<T>& feed_forward_tile();
+                  template <class T> const FeedForwardTile<T>& feed_forward_node();)
 
 }  // namespace lockstep::ops::cpu
