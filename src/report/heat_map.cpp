@@ -105,7 +105,7 @@ class Canvas {
 
 std::string heat_map_svg(const MetricTable& t) {
   const Extents e(t);
-  constexpr int kCell = 64, kLetter = 8, kLongest = 30;
+  constexpr int kCell = 64, kLetter = 8, kLongest = 60;
   const auto longest = [&](const std::vector<std::string>& names) {
     std::size_t most = 0;
     for (const std::string& n : names) most = std::max(most, n.size());
