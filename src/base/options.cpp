@@ -230,8 +230,8 @@ Option& Option::may_change() {
   spec_->changeable = true;
   return *this;
 }
-Option& Option::hidden() {
-  spec_->secret = true;
+Option& Option::decides_others() {
+  spec_->decides = true;
   return *this;
 }
 
@@ -334,6 +334,12 @@ void Options::positional(std::string name, std::vector<std::string>* target, std
   impl_->positionals.push_back({std::move(name), std::move(help), target, least, most});
 }
 
+void Options::describe(const std::string& paragraph) {
+  impl_->description += (impl_->description.empty() ? "" : "\n\n") + paragraph;
+}
+
+void Options::list_only(std::vector<std::string> keys) { impl_->lists.push_back(std::move(keys)); }
+
 void Options::example(std::string command, std::string what) {
   impl_->examples.push_back({std::move(command), std::move(what)});
 }
@@ -360,14 +366,21 @@ bool Options::Impl::has_configuration() const {
   return std::any_of(options.begin(), options.end(), [](const auto& o) { return o->spec_->configuration(); });
 }
 
+bool Options::Impl::listed(const Option::Spec& row) const {
+  return !row.configuration() || std::ranges::all_of(lists, [&](const std::vector<std::string>& keys) {
+    return std::ranges::any_of(keys,
+                               [&](const std::string& key) { return key == row.key || key == row.section() + ".*"; });
+  });
+}
+
 std::vector<std::pair<Options::Impl::Section, std::vector<const Option::Spec*>>> Options::Impl::grouped() const {
   std::vector<std::pair<Section, std::vector<const Option::Spec*>>> groups;
   groups.push_back({{"", "Options", ""}, {}});
   for (const auto& section : sections) groups.push_back({section, {}});
   for (const auto& option : options) {
     const Option::Spec& row = *option->spec_;
-    if (row.secret) continue;
-    const std::string prefix = row.configuration() ? row.key.substr(0, row.key.find('.')) : "";
+    if (!listed(row)) continue;
+    const std::string prefix = row.section();
     auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first.prefix == prefix; });
     if (group == groups.end()) group = groups.insert(groups.end(), {{prefix, prefix, ""}, {}});
     group->second.push_back(&row);
@@ -378,6 +391,7 @@ std::vector<std::pair<Options::Impl::Section, std::vector<const Option::Spec*>>>
 
 // ---- queries
 
+bool Options::lists(const std::string& key) const { return impl_->listed(impl_->at(key)); }
 bool Options::given(const std::string& key) const { return impl_->at(key).origin != "default"; }
 std::string Options::origin(const std::string& key) const { return impl_->at(key).origin; }
 std::string Options::value(const std::string& key) const { return impl_->at(key).text(); }
@@ -416,7 +430,9 @@ std::vector<std::string> Options::differences(std::string_view other_ini, const 
     } catch (const Error&) {
       // The value is not valid here: report it as a difference, with its original text.
     }
-    if (text != row.text()) found.push_back(join(row.key, ": ", shown(text), " there, ", shown(row.text()), " here"));
+    if (text == row.text()) continue;
+    found.push_back(join(row.key, ": ", shown(text), " there, ", shown(row.text()), " here"));
+    if (row.decides) return {found.back()};
   }
   return found;
 }

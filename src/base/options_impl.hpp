@@ -16,7 +16,7 @@ struct Option::Spec {
   std::string help, unit_name, value, initial;
   Check rule;
   std::vector<std::string> choices, aliases;
-  bool needed = false, changeable = false, secret = false;
+  bool needed = false, changeable = false, decides = false;
   std::string origin = "default";
   /// Reads a text of this type and writes it back. Throws Error with the reason if the text is invalid.
   std::function<std::string(const std::string&)> canonical;
@@ -24,6 +24,8 @@ struct Option::Spec {
   std::function<std::string()> text;              ///< writes the target as text
 
   bool configuration() const { return key.find('.') != std::string::npos; }
+  /// The part of the key before the dot; "" without one.
+  std::string section() const { return configuration() ? key.substr(0, key.find('.')) : ""; }
   bool flag() const { return kind == "bool"; }
   bool list() const { return kind == "list"; }
   /// The placeholder after `--key` in the help: FILE, NUMBER, adam|sgd.
@@ -50,6 +52,7 @@ struct Options::Impl {
 
   std::string program, summary, description;
   std::vector<Section> sections;
+  std::vector<std::vector<std::string>> lists;  ///< of list_only()
   std::vector<std::unique_ptr<Option>> options;
   std::map<std::string, Option::Spec*> names;                               ///< folded key or alias -> row
   std::map<std::string, std::pair<Option::Spec*, std::string>> shorthands;  ///< folded name -> row and value
@@ -60,7 +63,9 @@ struct Options::Impl {
   Option::Spec* find(const std::string& name) const;
   void name_it(const std::string& name, Option::Spec& spec);
   bool has_configuration() const;
-  /// Sections in order with their rows, without hidden ones. The first section has an empty prefix and holds the
+  /// Whether list_only() leaves this row in the texts.
+  bool listed(const Option::Spec& row) const;
+  /// Sections in order with their listed rows. The first section has an empty prefix and holds the
   /// command-line options.
   std::vector<std::pair<Section, std::vector<const Option::Spec*>>> grouped() const;
   std::string suggestion(const std::string& name, const char* dashes) const;

@@ -145,7 +145,6 @@ std::string Options::Impl::suggestion(const std::string& name, const char* dashe
   std::vector<std::string> candidates;
   for (const auto& option : options) {
     const Option::Spec& row = *option->spec_;
-    if (row.secret) continue;
     candidates.push_back(row.key);
     for (const auto& alias : row.aliases) candidates.push_back(alias);
   }
@@ -206,6 +205,21 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
                                                                               : table.suggestion(name, "--")));
   };
 
+  // `--flag true` becomes `--flag=true`. Boost would take the value for a word of its own.
+  std::vector<std::string> joined;
+  bool options_end = false;
+  for (const std::string& arg : args) {
+    options_end = options_end || arg == "--";
+    if (!options_end && !joined.empty() && (arg == "true" || arg == "false") && joined.back().starts_with("--")) {
+      const Option::Spec* row = table.find(joined.back().substr(2));
+      if (row != nullptr && row->flag()) {
+        joined.back() += "=" + arg;
+        continue;
+      }
+    }
+    joined.push_back(arg);
+  }
+
   po::options_description known;
   const auto declare = [&](const std::string& key) {
     known.add(
@@ -227,7 +241,7 @@ bool Options::parse(const std::vector<std::string>& args, const Reader& read) {
   po::parsed_options parsed(&known);
   try {
     using style = po::command_line_style::style_t;
-    parsed = po::command_line_parser(args)
+    parsed = po::command_line_parser(joined)
                  .options(known)
                  .positional(words)
                  .style(style::allow_long | style::long_allow_adjacent | style::long_allow_next | style::allow_short |

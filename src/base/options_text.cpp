@@ -105,7 +105,7 @@ std::string Options::Impl::usage_line() const {
     if (row.needed)
       line += " --" + row.key + " " + row.placeholder();
     else
-      optional = optional || !row.secret;
+      optional = true;
   }
   if (optional) line += " [OPTION ...]";
   for (const auto& positional : positionals) {
@@ -163,13 +163,13 @@ std::string Options::help(int columns) const {
 
 std::string Options::ini() const {
   std::string out = "# " + impl_->program + ": resolved configuration\n";
-  // Includes hidden rows: the resolved text must restore every value.
+  // Includes rows that list_only() leaves out: the resolved text must restore every value.
   std::vector<std::pair<std::string, std::vector<const Option::Spec*>>> groups;
   for (const auto& section : impl_->sections) groups.push_back({section.prefix, {}});
   for (const auto& option : impl_->options) {
     const Option::Spec& row = *option->spec_;
     if (!row.configuration()) continue;
-    const std::string prefix = row.key.substr(0, row.key.find('.'));
+    const std::string prefix = row.section();
     auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == prefix; });
     if (group == groups.end()) group = groups.insert(groups.end(), {prefix, {}});
     group->second.push_back(&row);
@@ -192,7 +192,7 @@ std::string Options::ini() const {
   return out;
 }
 
-std::string Options::markdown(Part part, const std::function<bool(const std::string& key)>& include) const {
+std::string Options::markdown(Part part) const {
   const Impl& table = *impl_;
   std::string out;
   if (part != Part::configuration) {
@@ -202,11 +202,19 @@ std::string Options::markdown(Part part, const std::function<bool(const std::str
       out += "\n" + wrapped("`" + positional.name + "`: " + markdown_text(positional.help), 0, kMarkdownColumns) + "\n";
   }
   std::string sections;
-  for (auto [section, rows] : table.grouped()) {
-    if (include) std::erase_if(rows, [&](const Option::Spec* row) { return !include(row->key); });
-    if (rows.empty() || (part == Part::configuration && section.prefix.empty())) continue;
+  const auto whole = [&](const std::vector<const Option::Spec*>& rows) {
+    return static_cast<std::ptrdiff_t>(rows.size()) == std::ranges::count_if(table.options, [&](const auto& o) {
+             return o->spec_->section() == rows[0]->section();
+           });
+  };
+  for (const auto& [section, rows] : table.grouped()) {
+    if (part == Part::configuration && section.prefix.empty()) continue;
     if (part == Part::command && !section.prefix.empty()) {
-      sections += (sections.empty() ? "" : ", ") + ("`" + section.prefix + ".*`");
+      const auto add = [&](const std::string& key) { sections += (sections.empty() ? "`" : ", `") + key + "`"; };
+      if (whole(rows))
+        add(section.prefix + ".*");
+      else
+        for (const Option::Spec* row : rows) add(row->key);
       continue;
     }
     out += "\n" + std::string(section.prefix.empty() ? "" : "### " + section.title + "\n\n");
@@ -257,7 +265,7 @@ std::string Options::man() const {
   if (!table.description.empty()) {
     out += ".SH DESCRIPTION\n";
     for (const auto& paragraph : split(table.description, '\n'))
-      out += (paragraph.empty() ? ".PP" : troff(paragraph)) + "\n";
+      out += (paragraph.starts_with("- ") ? ".br\n" : "") + (paragraph.empty() ? ".PP" : troff(paragraph)) + "\n";
   }
   const auto entry = [&](const std::string& left, const std::string& right) {
     out += ".TP\n.B " + troff(left) + "\n" + troff(right) + "\n";

@@ -98,10 +98,11 @@ std::string hash_structure(const H5File& file) {
 }
 
 constexpr std::size_t kMarkBytes = 64;
+constexpr std::string_view kMarkBegin = "\nlockstep end mark 1:         ";
 
 /// "\nlockstep end mark, version 1: LENGTH CHECKSUM\n" in exactly kMarkBytes characters.
 std::string end_mark(std::uint64_t length, std::uint64_t hash) {
-  return "\nlockstep end mark 1:         " + hex64(length) + " " + hex64(hash) + "\n";
+  return std::string(kMarkBegin) + hex64(length) + " " + hex64(hash) + "\n";
 }
 
 /// Checksum of the first `length` bytes, block by block.
@@ -164,6 +165,11 @@ std::string read_end_mark(const std::filesystem::path& path) {
   return mark.substr(1, kMarkBytes - 2);  // without its line breaks
 }
 
+bool has_end_mark(const std::filesystem::path& path) {
+  return std::filesystem::file_size(path) >= kMarkBytes &&
+         read_end_mark(path).starts_with(kMarkBegin.substr(1));  // without its line break
+}
+
 bool is_seal(const std::string& attribute) { return attribute == kChecksum || attribute == kStructure; }
 
 std::string end_mark_defect(const std::filesystem::path& path) {
@@ -179,8 +185,8 @@ std::string end_mark_defect(const std::filesystem::path& path) {
   if (!in) return "it cannot be read to its end";
   const std::string found(stored.data(), stored.size()), expected = end_mark(length, hash);
   if (found == expected) return "";
-  constexpr std::size_t kLengthAt = 30, kHashAt = 47, kDigits = 16;
-  if (found.substr(0, kLengthAt) != expected.substr(0, kLengthAt))
+  constexpr std::size_t kLengthAt = kMarkBegin.size(), kHashAt = 47, kDigits = 16;
+  if (!found.starts_with(kMarkBegin))
     return "its end mark is missing: the file is truncated, or another program has written to it";
   if (found.substr(kLengthAt, kDigits) != expected.substr(kLengthAt, kDigits))
     return "its length differs from that in its end mark";

@@ -1,5 +1,6 @@
 #include "lockstep/prep/format.hpp"
 
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/prep/emulator/emulator_set.hpp"
 #include "lockstep/prep/har/har_set.hpp"
 #include "lockstep/prep/hrm/puzzle_set.hpp"
@@ -25,6 +26,9 @@ const Format& format_of(const H5File& file) {
     if (found == format.format.name) return format;
     known += (known.empty() ? "" : ", ") + std::string(format.format.name);
   }
+  const FileKind kind = file_kind(file.path());
+  require_data(kind == FileKind::hdf5, opening, ": it is ", name(kind),
+               ", not a prepared data set; lockstep info describes it");
   throw Error(Fault::data,
               join(opening, ": its format is '", found, "', expected one of ", known, "; make one with lockstep-prep"));
 }

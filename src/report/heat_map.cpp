@@ -36,9 +36,7 @@ Colour shade(double part) {
   return out;
 }
 const Colour& text_on(double part) { return part > 0.5 ? kPaper : kDark; }
-std::string hex(const Colour& c) {
-  return printed("#%02x%02x%02x", c[0], c[1], c[2]);
-}
+std::string hex(const Colour& c) { return printed("#%02x%02x%02x", c[0], c[1], c[2]); }
 
 void append_big_endian(std::string& out, std::uint32_t value) {
   for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(value >> shift);
@@ -107,24 +105,33 @@ class Canvas {
 
 std::string heat_map_svg(const MetricTable& t) {
   const Extents e(t);
-  constexpr int kCell = 64, kLeft = 190, kTop = 40;
-  const int width = kLeft + kCell * static_cast<int>(e.columns), height = kTop + kCell * static_cast<int>(e.rows);
+  constexpr int kCell = 64, kLetter = 8, kLongest = 60;
+  const auto longest = [&](const std::vector<std::string>& names) {
+    std::size_t most = 0;
+    for (const std::string& n : names) most = std::max(most, n.size());
+    return std::min(static_cast<int>(most), kLongest);
+  };
+  // Column names that are wider than a cell are turned.
+  const bool turned = kLetter * longest(t.columns) > kCell;
+  const int left = 20 + kLetter * longest(t.rows), top = turned ? 20 + kLetter * longest(t.columns) : 40;
+  const int width = left + kCell * static_cast<int>(e.columns), height = top + kCell * static_cast<int>(e.rows);
   std::string out = join("<svg viewBox=\"0 0 ", width + 10, " ", height + 10, "\" style=\"max-width:", width + 10,
                          "px;width:100%\" font-size=\"13\" font-family=\"sans-serif\" role=\"img\" aria-label=\"",
                          escape_html(t.name), "\">");
-  const auto text = [&](int x, int y, const char* anchor, const std::string& fill, const std::string& what) {
-    out += join("<text x=\"", x, "\" y=\"", y, "\" text-anchor=\"", anchor, "\" fill=\"", fill, "\">",
-                escape_html(what), "</text>");
+  const auto text = [&](int x, int y, const char* anchor, const std::string& fill, const std::string& what,
+                        bool turn = false) {
+    out += join("<text x=\"", x, "\" y=\"", y, "\" text-anchor=\"", anchor, "\" fill=\"", fill, "\"",
+                turn ? join(" transform=\"rotate(-90 ", x, " ", y, ")\"") : "", ">", escape_html(what), "</text>");
   };
   for (std::size_t c = 0; c < e.columns; ++c)
-    text(kLeft + kCell * static_cast<int>(c) + kCell / 2, kTop - 12, "middle", "currentColor",
-         t.columns[c].substr(0, 8));
+    text(left + kCell * static_cast<int>(c) + kCell / 2 + (turned ? 4 : 0), top - 12, turned ? "start" : "middle",
+         "currentColor", t.columns[c], turned);
   for (std::size_t r = 0; r < e.rows; ++r) {
-    const int y = kTop + kCell * static_cast<int>(r);
-    text(kLeft - 10, y + kCell / 2 + 5, "end", "currentColor", t.rows[r]);
+    const int y = top + kCell * static_cast<int>(r);
+    text(left - 10, y + kCell / 2 + 5, "end", "currentColor", t.rows[r]);
     for (std::size_t c = 0; c < e.columns; ++c) {
       const double part = share(t, r, c);
-      const int x = kLeft + kCell * static_cast<int>(c);
+      const int x = left + kCell * static_cast<int>(c);
       out += join("<rect x=\"", x, "\" y=\"", y, "\" width=\"", kCell - 2, "\" height=\"", kCell - 2, "\" fill=\"",
                   hex(shade(part)), "\"/>");
       text(x + kCell / 2 - 1, y + kCell / 2 - 3, "middle", hex(text_on(part)), join(t.values[r * e.columns + c]));

@@ -118,7 +118,7 @@ std::string loss_chart(const RunHistory& history, const std::string& x_label) {
       plot.line(split, color, points_of(series->second));
     if (evaluation.has_best)
       plot.mark(static_cast<double>(evaluation.best.step), evaluation.best.value, color,
-                "best " + short_number(evaluation.best.value));
+                "best evaluation: " + short_number(evaluation.best.value));
     ++color;
   }
   return plot.log_y(positive).html();
@@ -175,26 +175,42 @@ std::string phase_table(const RunHistory& history) {
   return "<h2>Time by phase</h2>" + table_html({"phase", "time", "share"}, rows, "");
 }
 
+/// A chart per metric. The metrics `f1.walk`, `f1.sit`, ... of classes or outputs are lines of one chart, unless none of
+/// them changes, as the number of samples of a class.
 std::string metric_charts(const RunHistory& history, const std::string& x_label) {
   constexpr std::size_t kMost = 12;
   std::string charts;
   std::size_t drawn = 0, left_out = 0;
   for (const auto& [split, part] : splits(history)) {
     const RunHistory::Evaluation& evaluation = *part;
-    int color = 0;
+    std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // of series, by the name before the dot
     for (const auto& name : evaluation.names) {
       const auto series = evaluation.series.find(name);
       if (name == "loss" || series == evaluation.series.end() || series->second.size() < 2) continue;
+      const std::string metric = name.substr(0, name.find('.'));
+      auto group = std::ranges::find_if(groups, [&](const auto& g) { return g.first == metric; });
+      if (group == groups.end()) group = groups.insert(groups.end(), {metric, {}});
+      group->second.push_back(name);
+    }
+    int color = 0;
+    for (const auto& [metric, names] : groups) {
+      if (names.size() > 1 && std::ranges::all_of(names, [&](const std::string& name) {
+            return evaluation.lowest.at(name).value == evaluation.highest.at(name).value;
+          }))
+        continue;
       if (drawn == kMost) {
-        ++left_out;
+        left_out += names.size();
         continue;
       }
-      const auto [low, high] = std::minmax_element(series->second.begin(), series->second.end(),
-                                                   [](const auto& a, const auto& b) { return a.value < b.value; });
-      SvgPlot plot(name + " (" + split + ")", x_label, name);
-      plot.log_y(low->value > 0 && high->value > 20 * low->value);
-      plot.size(380, 230).line("", color++, points_of(series->second));
-      charts += plot.html();
+      double low = HUGE_VAL, high = -HUGE_VAL;
+      SvgPlot plot(metric + " (" + split + ")", x_label, metric);
+      for (const auto& name : names) {
+        plot.line(name == metric ? "" : name.substr(metric.size() + 1), color++, points_of(evaluation.series.at(name)));
+        low = std::min(low, evaluation.lowest.at(name).value);
+        high = std::max(high, evaluation.highest.at(name).value);
+      }
+      plot.log_y(low > 0 && high > 20 * low);
+      charts += plot.size(380, 230).html();
       ++drawn;
     }
   }
@@ -293,17 +309,16 @@ std::string report_html(const Report& report) {
 
   std::string tiles =
       tile(std::to_string(history.last_step()), facts.steps > 0 ? join("of ", facts.steps, " steps") : "steps");
-  if (!history.training().empty()) {
-    const auto& last = history.training().back();
-    tiles += tile(short_number(last.loss), "training loss, last");
-  }
+  const auto last = std::find_if(history.training().rbegin(), history.training().rend(),
+                                 [](const auto& p) { return !std::isnan(p.loss); });
+  if (last != history.training().rend()) tiles += tile(short_number(last->loss), "training loss, last");
   for (const auto& [split, part] : splits(history)) {
     const RunHistory::Evaluation& evaluation = *part;
     if (evaluation.names.empty()) continue;
     const std::string& first = evaluation.names.front();
     if (evaluation.has_best)
       tiles += tile(short_number(evaluation.best.value),
-                    join(split, " ", first, ", best (step ", evaluation.best.step, ")"));
+                    join(split, " ", first, " at the best evaluation (step ", evaluation.best.step, ")"));
     else
       tiles += tile(short_number(evaluation.last.at(first).value), join(split, " ", first, ", last"));
   }

@@ -53,8 +53,7 @@ std::vector<fs::path> outputs_of_a_run(const fs::path& dir) {
   return found;
 }
 
-/// Whether the directory holds a run. A start that failed before its first record leaves only a config.ini, which may
-/// change.
+/// Whether the directory holds a run. A start that ended before its first record leaves a config.ini, which may change.
 bool holds_a_run(const fs::path& dir) {
   const fs::path metrics = dir / "metrics.jsonl", checkpoints = dir / "checkpoints";
   return (fs::exists(metrics) && fs::file_size(metrics) > 0) || (fs::exists(checkpoints) && !fs::is_empty(checkpoints));
@@ -108,7 +107,6 @@ void open_run_directory(const fs::path& dir, const Options& options, RunStart st
                   "/previous-N)");
   }
   remove_stale_temporaries(dir);
-  write_text_atomically(file, options.ini());
 }
 
 }  // namespace lockstep

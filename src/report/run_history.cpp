@@ -11,7 +11,8 @@ namespace {
 RunHistory::TrainPoint merged(const RunHistory::TrainPoint& a, const RunHistory::TrainPoint& b) {
   RunHistory::TrainPoint m = b;
   const auto n = static_cast<double>(a.records + b.records);
-  const auto mean = [&](double x, double y) {
+  const auto mean = [&](double x, double y) {  // NaN: a record without a loss
+    if (std::isnan(x) || std::isnan(y)) return std::isnan(x) ? y : x;
     return (x * static_cast<double>(a.records) + y * static_cast<double>(b.records)) / n;
   };
   m.loss = mean(a.loss, b.loss);
@@ -35,11 +36,12 @@ RunHistory::TrainPoint merged(const RunHistory::TrainPoint& a, const RunHistory:
 }  // namespace
 
 void RunHistory::add(const StepRecord& record) {
+  const double loss = record.loss.value_or(std::nan(""));
   TrainPoint point{.step = record.step,
                    .epoch = record.epoch,
-                   .loss = record.loss,
-                   .loss_min = record.loss,
-                   .loss_max = record.loss,
+                   .loss = loss,
+                   .loss_min = loss,
+                   .loss_max = loss,
                    .lr = record.lr,
                    .grad_norm = record.grad_norm >= 0 ? record.grad_norm : 0,
                    .samples_per_s = record.samples_per_s,

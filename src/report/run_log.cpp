@@ -46,7 +46,9 @@ Json json_of(const std::vector<Metric>& metrics) {
 }
 
 Json json_of(const StepRecord& r) {
-  Json line = {{"step", r.step}, {"epoch", r.epoch}, {"split", kTrain}, {"loss", r.loss}, {"lr", r.lr}};
+  Json line = {{"step", r.step}, {"epoch", r.epoch}, {"split", kTrain}};
+  if (r.loss) line["loss"] = *r.loss;
+  line["lr"] = r.lr;
   if (r.grad_norm >= 0) line["grad_norm"] = r.grad_norm;
   line["samples_per_s"] = r.samples_per_s;
   Json seconds = {{"total", r.seconds}};
@@ -104,7 +106,7 @@ std::uintmax_t restore(const std::string& text, std::int64_t last_step, RunHisto
     if (split == kTrain) {
       StepRecord r{.step = step,
                    .epoch = number(line, "epoch"),
-                   .loss = number(line, "loss"),
+                   .loss = line.contains("loss") ? std::optional(number(line, "loss")) : std::nullopt,
                    .lr = number(line, "lr"),
                    .grad_norm = line.contains("grad_norm") ? number(line, "grad_norm") : -1,
                    .samples_per_s = number(line, "samples_per_s"),
@@ -216,6 +218,7 @@ RunLog::RunLog(const fs::path& dir, RunFacts facts) : impl_(std::make_unique<Imp
   Impl& log = *impl_;
   log.dir = dir;
   log.facts = std::move(facts);
+  if (!log.facts.config.empty()) write_text_atomically(dir / "config.ini", log.facts.config);
   const std::int64_t last = log.facts.resumed_at;
 
   // Removes records past the resumed step, so that none occurs twice.
@@ -305,15 +308,18 @@ void RunLog::record(const StepRecord& r) {
   Json json = json_of(r);
   json["time"] = now;
   log.metrics.append(line_of(json));
-  log.events->scalar("loss/train", r.loss, r.step, now);
+  if (r.loss) log.events->scalar("loss/train", *r.loss, r.step, now);
   log.events->scalar("lr", r.lr, r.step, now);
   log.events->scalar("throughput/samples_per_s", r.samples_per_s, r.step, now);
   if (r.grad_norm >= 0) log.events->scalar("grad_norm", r.grad_norm, r.step, now);
   for (const auto& [phase, seconds] : r.phases) log.events->scalar("seconds/" + phase, seconds, r.step, now);
   for (const auto& metric : r.metrics) log.events->scalar("metrics/train/" + metric.name, metric.value, r.step, now);
 
-  std::string line = log.step_text(r.step) + printed(" epoch %.2f", r.epoch) + " loss " + short_number(r.loss) +
-                     printed(" lr %.2e", r.lr);
+  std::string line = log.step_text(r.step) + printed(" epoch %.2f", r.epoch);
+  if (r.loss) line += " loss " + short_number(*r.loss);
+  for (const auto& metric : r.metrics)  // the parts of the loss
+    if (metric.name.ends_with("_loss")) line += " " + metric.name + " " + short_number(metric.value);
+  line += printed(" lr %.2e", r.lr);
   if (r.grad_norm >= 0) line += " gnorm " + short_number(r.grad_norm);
   line += " " + short_rate(r.samples_per_s) + " samples/s";
   double total = 0;
@@ -356,7 +362,7 @@ void RunLog::record(const EvalRecord& r) {
   constexpr std::size_t kConsole = 160;
   if (line.size() > kConsole) line = line.substr(0, line.rfind(' ', kConsole)) + " ..." + (r.best ? " best" : "");
   if (r.split == "validation" && r.loss) log.progress.validation = *r.loss;
-  log.print(line, false);
+  log.print(line, true);
   if (log.since_report.seconds() >= kReportInterval) write_report();
 }
 

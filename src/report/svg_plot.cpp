@@ -28,7 +28,7 @@ std::vector<double> linear_ticks(double low, double high, int wanted) {
   return ticks;
 }
 
-/// Powers of ten, with 2 and 5 between them if there are few.
+/// Powers of ten, with 2 and 5 between them if there are few. A range with less than two of these has linear ticks.
 std::vector<double> log_ticks(double low, double high) {
   std::vector<double> ticks;
   const double decades = std::log10(high / low);
@@ -38,13 +38,24 @@ std::vector<double> log_ticks(double low, double high) {
       const double t = std::pow(10.0, k) * factor;
       if ((factor == 1 || decades < 2.2) && t >= low * 0.9999 && t <= high * 1.0001) ticks.push_back(t);
     }
-  return ticks;
+  return ticks.size() > 1 ? ticks : linear_ticks(low, high, 6);
 }
 
 /// A short label: 400000 -> "400k".
-std::string tick_label(double value) {
-  if (std::abs(value) < 1e4 || std::abs(value) >= 1e12) return short_number(value);
+std::string tick_label(double value, int digits) {
+  if (std::abs(value) < 1e4 || std::abs(value) >= 1e12) return short_number(value, digits);
   return (value < 0 ? "-" : "") + short_rate(std::abs(value));
+}
+
+/// One label per tick, with as many digits as tell them apart.
+std::vector<std::string> tick_labels(const std::vector<double>& ticks) {
+  std::vector<std::string> labels;
+  for (int digits = 4; digits <= 9; ++digits) {
+    labels.clear();
+    for (const double t : ticks) labels.push_back(tick_label(t, digits));
+    if (std::ranges::adjacent_find(labels) == labels.end()) break;
+  }
+  return labels;
 }
 
 struct Range {
@@ -159,7 +170,7 @@ std::string SvgPlot::html() const {
       r.low /= pad;
       r.high *= pad;
     } else {
-      const double pad = !r.flat() ? 0.04 * (r.high - r.low) : std::max(std::abs(r.high) * 0.1, 0.5);
+      const double pad = !r.flat() ? 0.04 * (r.high - r.low) : r.high != 0 ? std::abs(r.high) * 0.1 : 0.5;
       r.high += pad;
       if (!(zero_ && r.low == 0)) r.low -= pad;
     }
@@ -181,15 +192,19 @@ std::string SvgPlot::html() const {
 
   std::string svg =
       join("<svg viewBox=\"0 0 ", width_, " ", height_, "\" role=\"img\" aria-label=\"", escape_html(title_), "\">");
-  for (const double t : log_y_ ? log_ticks(ys.low, ys.high) : linear_ticks(ys.low, ys.high, 5)) {
-    const std::string y = printed("%.1f", py(t));
+  const std::vector<double> y_ticks = log_y_ ? log_ticks(ys.low, ys.high) : linear_ticks(ys.low, ys.high, 5);
+  const std::vector<std::string> y_labels = tick_labels(y_ticks);
+  for (std::size_t i = 0; i < y_ticks.size(); ++i) {
+    const std::string y = printed("%.1f", py(y_ticks[i]));
     svg += join("<path class=\"grid\" d=\"M", kLeft, " ", y, "H", width_ - kRight, "\"/><text class=\"tick\" x=\"",
-                kLeft - 7, "\" y=\"", y, "\" dy=\"4\" text-anchor=\"end\">", tick_label(t), "</text>");
+                kLeft - 7, "\" y=\"", y, "\" dy=\"4\" text-anchor=\"end\">", y_labels[i], "</text>");
   }
-  for (const double t : linear_ticks(xs.low, xs.high, width_ > 400 ? 7 : 4)) {
-    const std::string x = printed("%.1f", px(t));
+  const std::vector<double> x_ticks = linear_ticks(xs.low, xs.high, width_ > 400 ? 7 : 4);
+  const std::vector<std::string> x_labels = tick_labels(x_ticks);
+  for (std::size_t i = 0; i < x_ticks.size(); ++i) {
+    const std::string x = printed("%.1f", px(x_ticks[i]));
     svg += join("<path class=\"grid\" d=\"M", x, " ", kTop, "V", height_ - kBottom, "\"/><text class=\"tick\" x=\"", x,
-                "\" y=\"", height_ - kBottom + 17, "\" text-anchor=\"middle\">", tick_label(t), "</text>");
+                "\" y=\"", height_ - kBottom + 17, "\" text-anchor=\"middle\">", x_labels[i], "</text>");
   }
   svg += join("<text class=\"label\" x=\"", kLeft + w / 2, "\" y=\"", height_ - 6, "\" text-anchor=\"middle\">",
               escape_html(x_label_), "</text><text class=\"label\" transform=\"translate(13 ", kTop + h / 2,

@@ -63,7 +63,7 @@ double wall_time() {
 EventWriter::EventWriter(const std::filesystem::path& directory, std::int64_t next_step)
     : file_(directory / fresh_name()) {
   const ProtobufMessage source = ProtobufMessage().text(1, "lockstep " + build_info().version);
-  write(event(wall_time(), 0).text(3, "brain.Event:2").message(10, source));  // source_metadata.writer
+  write(event(wall_time(), 0).text(3, "brain.Event:2").message(10, source));         // source_metadata.writer
   write(event(wall_time(), next_step).message(7, ProtobufMessage().integer(1, 1)));  // SessionLog.status = START
 }
 

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/run_config.hpp"
@@ -55,11 +56,23 @@ std::string model_kind(World& world, const Args& args, const Files& files) {
     try {
       kind = CheckpointReader(checkpoint).model_kind();
     } catch (const Error&) {
-      // The command itself opens the file and reports what is wrong with it.
+      const FileKind found = file_kind(checkpoint);
+      if (found != FileKind::model && found != FileKind::safetensors) throw;
+      kind = "emulator";
     }
   });
-  kind = world.communicator().broadcast_text(kind, 0, "kind of model");
-  return kind.empty() ? task_kinds().front().name : kind;
+  return world.communicator().broadcast_text(kind, 0, "kind of model");
+}
+
+/// Makes the help serve a user who has not named a kind of model. form: help_argument()
+void describe_kinds(Options& options, const std::string& form) {
+  options.list_only(common_keys());
+  if (form.ends_with("=markdown-command") || !options.lists("model.kind")) return;
+  std::string list = "The kind of model decides which other options there are:";
+  for (const TaskKind& kind : task_kinds()) list += join("\n- ", kind.name, ": ", kind.summary);
+  options.describe(list);
+  options.describe(join("Below are the options of every kind, with the defaults of ", task_kinds().front().name,
+                        ". To see those of one kind, add --model.kind KIND or --config FILE to --help."));
 }
 
 bool parse(World& world, Options& options, const Args& args, const Files& files) {
@@ -94,13 +107,24 @@ bool parse(World& world, Options& options, const Args& args, RunConfig& config) 
   require_same_arguments(world, args);
   const Files files = read_files(world, args);
   const std::string kind = model_kind(world, args, files);
-  world.together("choosing the model", [&] { add_options(options, config, kind); });
+  world.together("choosing the model", [&] {
+    add_options(options, config, kind.empty() ? task_kinds().front().name : kind);
+    if (const std::string form = help_argument(args); kind.empty() && !form.empty()) describe_kinds(options, form);
+  });
   return parse(world, options, args, files);
 }
 
 std::string model_kind(World& world, const Args& args) {
   require_same_arguments(world, args);
   return model_kind(world, args, read_files(world, args));
+}
+
+std::string help_argument(const Args& args) {
+  for (const std::string& arg : args) {
+    if (arg == "--") break;
+    if (arg == "--help" || arg == "-h" || arg.starts_with("--help=")) return arg;
+  }
+  return "";
 }
 
 std::unique_ptr<CheckpointReader> open_checkpoint(World& world, const std::string& path, const Args& args,

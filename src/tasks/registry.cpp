@@ -1,6 +1,9 @@
 #include "lockstep/tasks/registry.hpp"
 
+#include <algorithm>
+
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/tasks/emulator/emulator_config.hpp"
 #include "lockstep/tasks/har/har_config.hpp"
@@ -31,13 +34,19 @@ std::unique_ptr<TaskConfig> make() {
 
 /// A new kind is one line here and one folder in tasks/ (docs/adding-a-model.md).
 constexpr TaskKind kKinds[] = {
-    {"emulator", make<EmulatorConfig>, predict_emulator, verify_emulator, "emulator-icecolumn"},
-    {"har", make<HarConfig>, nullptr, verify_har, "har-synth"},
-    {"hrm", make<HrmConfig>, predict_hrm, verify_hrm, "hrm-laptop"},
-    {"kgat", make<KgatConfig>, predict_kgat, verify_kgat, "kgat-ml1m"},
-    {"bprmf", make<BprmfConfig>, predict_kgat, nullptr, "kgat-ml1m"},
-    {"sasrec", make<SequenceConfig>, predict_sequence, verify_sequence, "sasrec-ml1m"},
-    {"tisasrec", make<TiSasRecConfig>, predict_sequence, verify_sequence, "tisasrec-ml1m"},
+    {"emulator", make<EmulatorConfig>, predict_emulator, verify_emulator, "emulator-icecolumn",
+     "outputs of a column model from its state, with exact Jacobians"},
+    {"har", make<HarConfig>, nullptr, verify_har, "har-synth", "activity in a window of sensor signals"},
+    {"hrm", make<HrmConfig>, predict_hrm, verify_hrm, "hrm-laptop",
+     "solution of a puzzle (Sudoku, maze, ARC), by HRM or TRM"},
+    {"kgat", make<KgatConfig>, predict_kgat, verify_kgat, "kgat-ml1m",
+     "items for a user, from interactions and a knowledge graph"},
+    {"bprmf", make<BprmfConfig>, predict_kgat, nullptr, "kgat-ml1m",
+     "items for a user, from interactions alone; gives kgat its first tables"},
+    {"sasrec", make<SequenceConfig>, predict_sequence, verify_sequence, "sasrec-ml1m",
+     "next item of a user's history, from its order"},
+    {"tisasrec", make<TiSasRecConfig>, predict_sequence, verify_sequence, "tisasrec-ml1m",
+     "next item of a user's history, from its order and times"},
 };
 
 }  // namespace
@@ -48,6 +57,19 @@ std::vector<std::string> task_kind_names() {
   std::vector<std::string> names;
   for (const TaskKind& kind : kKinds) names.emplace_back(kind.name);
   return names;
+}
+
+std::vector<std::string> common_keys() {
+  std::vector<std::string> common;
+  for (const TaskKind& kind : kKinds) {
+    RunConfig config;
+    Options table("");
+    add_options(table, config, kind.name);
+    const std::vector<std::string> keys = table.keys();
+    if (common.empty()) common = keys;
+    std::erase_if(common, [&](const std::string& key) { return std::ranges::find(keys, key) == keys.end(); });
+  }
+  return common;
 }
 
 const TaskKind& task_kind(const std::string& name) {

@@ -11,6 +11,7 @@
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/io/seal.hpp"
 #include "train/checkpoint_parts.hpp"
 
@@ -212,6 +213,9 @@ namespace {
 H5File open_verified(const std::filesystem::path& path) {
   require_usage(std::filesystem::exists(path), "opening checkpoint ", path, ": no such file");
   const std::string defect = checkpoint_defect(path);
+  const FileKind kind = defect.empty() ? FileKind::checkpoint : file_kind(path);
+  require_data(kind == FileKind::checkpoint || kind == FileKind::damaged_hdf5, "opening checkpoint ", path, ": it is ",
+               name(kind), ", not a checkpoint of lockstep");
   require_data(defect.empty(), "checkpoint ", path, " is refused: ", defect);
   return H5File::open(path);
 }
@@ -269,9 +273,10 @@ std::uint64_t CheckpointReader::seed() const { return static_cast<std::uint64_t>
 std::string CheckpointReader::data_hash() const { return file_.text_attribute("/", "data_hash"); }
 void CheckpointReader::require_data_of(const Task& task, const std::string& path) const {
   const std::string now = hex64(task.data_hash());
-  require_data(!task.tied_to_data() || now == data_hash(), "checkpoint ", path_,
-               ": it was trained on other data (hash ", data_hash(), ") than ", path, " (hash ", now,
-               "); name the data set of its training, or add --other-data if both number users, items or puzzles alike");
+  require_data(
+      !task.tied_to_data() || now == data_hash(), "checkpoint ", path_, ": it was trained on other data (hash ",
+      data_hash(), ") than ", path, " (hash ", now,
+      "); name the data set of its training, or add --other-data if both number users, items or puzzles alike");
 }
 std::int64_t CheckpointReader::devices() const {
   const std::int64_t n = file_.int_attribute("/", file_.has_attribute("/", "devices") ? "devices" : "ranks");

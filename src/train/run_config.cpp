@@ -70,7 +70,8 @@ void add_data_and_model(Options& o, RunConfig& c, const std::vector<std::string>
   o.alias("data.path", "data.data_path");
 
   o.section("model", "Model");
-  o.choice("model.kind", &c.model_kind, c.model_kind, kinds, "model to train; determines which other keys exist");
+  o.choice("model.kind", &c.model_kind, c.model_kind, kinds, "kind of model; decides which other keys exist")
+      .decides_others();
   o.alias("model.kind", "model");
 }
 
@@ -153,6 +154,9 @@ void add_training(Options& o, RunConfig& c) {
         "epochs between two evaluations of the validation samples; the last epoch is always evaluated");
   o.add("eval.best", &c.eval.best, "",
         "metric that selects the best weights, such as rmse; empty: the model's first metric");
+  o.choice("eval.final", &c.eval.final, "all", {"all", "none"},
+           "all: evaluate all validation and test samples with the best weights at the end of the run; none: do not")
+      .may_change();
 
   o.section("stop", "Stopping rules", "All ranks decide from the same metrics.");
   o.choice("stop.rule", &c.stop.rule, "valid", {"valid", "train_loss", "none"},

@@ -19,8 +19,9 @@ namespace {
 /// Minimum time between two writes of best.h5 during the run.
 constexpr double kBestEverySeconds = 10;
 
+/// schedule.total = 0 is the length of the run. A run that ends within its warm-up never reaches the cosine.
 ScheduleOptions resolved(ScheduleOptions schedule, std::int64_t epochs, std::int64_t steps) {
-  if (schedule.total == 0) schedule.total = schedule.unit == "step" ? steps : epochs;
+  if (schedule.total == 0) schedule.total = std::max(schedule.unit == "step" ? steps : epochs, schedule.warmup + 1);
   return schedule;
 }
 
@@ -91,7 +92,6 @@ void Trainer::Impl::add(const StepResult& done, double lr) {
     interval.weight += done.weight;
     interval.batch_means += mean;
     interval.norm = done.norm;
-    interval.lr = lr;
     ++interval.steps;
   }
   if (done.scaled) {
@@ -104,6 +104,7 @@ void Trainer::Impl::add(const StepResult& done, double lr) {
                 state.loss_scale.value);
     }
   }
+  interval.lr = lr;
   ++state.step;
   state.position += done.advance;
   interval.samples += done.samples;
@@ -169,6 +170,7 @@ void Trainer::Impl::validate(std::vector<std::pair<std::string, double>>& record
   if (better) {
     state.best = decides.value;
     state.best_epoch = state.epoch;
+    state.seconds = seconds_before + session.seconds();
   }
   note_score(state, decides.value, decides.larger_is_better, config.stop.min_delta);
   state.stop_reason = stop_reason(config.stop, state);

@@ -95,6 +95,7 @@ Outcome Trainer::Impl::interrupt() {
 }
 
 Outcome Trainer::Impl::finish() {
+  if (interval.samples > 0) log_interval();  // the run ends within an epoch
   state.finished = true;
   if (state.stop_reason.empty()) state.stop_reason = join("all ", state.step, " steps are done");
   require(save(folder->final_file()), "ending after step ", state.step, ": the final checkpoint could not be written");

@@ -61,6 +61,8 @@ struct Trainer::Impl {
   std::string take_best_weights();
 
   std::vector<std::pair<std::string, std::string>> facts();
+  /// What a user would not expect of the learning rate: "; the run ends within the warm-up ...", or "".
+  std::string schedule_notes() const;
   void log_interval();
   void log_evaluation(Split split, const std::vector<Metric>& metrics, std::vector<MetricTable> tables, double seconds,
                       bool best);

@@ -51,8 +51,8 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
   }
   for (auto& line : program->facts()) lines.push_back(std::move(line));
   lines.insert(lines.end(),
-               {{"learning rate",
-                 join(exact(c.scaled_lr(world.size())), scaled, ", ", c.optim.name, ", schedule ", c.schedule.name)},
+               {{"learning rate", join(exact(c.scaled_lr(world.size())), scaled, ", ", c.optim.name, ", schedule ",
+                                       c.schedule.name, schedule_notes())},
                 {"parameters", join(model.params().count(), " in ", model.params().all().size(), " arrays")},
                 {"data", join(c.data.path, ": ", model.size(Split::train), " training, ", on_test ? 0 : validation,
                               " validation, ", model.size(Split::test), " test samples")}});
@@ -65,20 +65,44 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
   return lines;
 }
 
+std::string Trainer::Impl::schedule_notes() const {
+  const ScheduleOptions& s = config.schedule;
+  const bool by_steps = s.unit == "step";
+  std::string notes;
+  if (const std::int64_t run = by_steps ? last_step() : config.train.epochs; s.warmup >= run && s.warmup > 1)
+    notes += join("; the run ends within the warm-up of ", s.warmup, by_steps ? " steps" : " epochs", ", at ",
+                  printed("%.3g", 100.0 * static_cast<double>(run) / static_cast<double>(s.warmup)), " % of this rate");
+  if (s.name != "cosine" || s.total > 0) return notes;
+  // Of a resumed run: the rate in its last record, and what this configuration gives for the same step.
+  const auto last = [&](const char* series) {
+    const std::vector<double> known = state.history.known(series);
+    return known.empty() ? 0 : known.back();
+  };
+  const auto step = static_cast<std::int64_t>(last("step")), epoch = static_cast<std::int64_t>(last("epoch"));
+  if (step == 0) return notes;
+  const double was = last("lr"), now = schedule.lr(step - 1, epoch - 1);
+  if (was == now) return notes;
+  return notes + join("; the cosine now spans ", by_steps ? last_step() : config.train.epochs,
+                      by_steps ? " steps" : " epochs", ", which moves the rate of step ", step, " from ", exact(was),
+                      " to ", exact(now), "; set schedule.total to keep its length");
+}
+
 void Trainer::Impl::log_interval() {
   std::vector<Metric> metrics = program->interval_metrics();
   if (interval.scaled) {
     metrics.insert(metrics.begin(),
                    {{"loss_scale", state.loss_scale.value}, {"skipped_steps", static_cast<double>(interval.skipped)}});
   }
-  if (interval.weight > 0 && log->writes()) {
-    const double seconds = interval.watch.seconds();
+  if (interval.steps > 0)
     metrics.insert(metrics.begin(), {"loss_unweighted", interval.batch_means / static_cast<double>(interval.steps)});
+  // KGAT's steps on triples have a loss of their own, among the metrics.
+  if ((interval.weight > 0 || !metrics.empty()) && log->writes()) {
+    const double seconds = interval.watch.seconds();
     log->record(StepRecord{.step = state.step,
                            .epoch = epochs_done(),
-                           .loss = interval.loss / interval.weight,
+                           .loss = interval.weight > 0 ? std::optional(interval.loss / interval.weight) : std::nullopt,
                            .lr = interval.lr,
-                           .grad_norm = interval.norm,
+                           .grad_norm = interval.steps > 0 ? interval.norm : -1,
                            .samples_per_s = rate(interval.samples, seconds),
                            .seconds = seconds,
                            .phases = {{"forward_backward", interval.compute},
@@ -108,7 +132,7 @@ void Trainer::Impl::log_evaluation(Split split, const std::vector<Metric>& metri
 void Trainer::Impl::report_final(const std::string& whose_weights) {
   world.at("final evaluation", state.step);
   for (const Split split : {Split::validation, Split::test}) {
-    if (model.size(split) == 0) continue;
+    if (model.size(split) == 0 || config.eval.final == "none") continue;
     double seconds = 0;
     std::vector<MetricTable> tables;
     const std::vector<Metric> metrics = evaluate_average(split, &seconds, &tables);
@@ -122,7 +146,8 @@ void Trainer::Impl::report_final(const std::string& whose_weights) {
     for (const MetricTable& t : tables) log->add(ReportPicture{table.title + ": " + t.name, heat_map_svg(t)});
     log::info(table.title, ": ", line);
     log->add(std::move(table));
-    if (split == Split::test) log_evaluation(split, metrics, std::move(tables), seconds, false);
+    // A run that ends within its first epoch has no other record of a validation.
+    if (split == Split::test || state.best_epoch < 0) log_evaluation(split, metrics, std::move(tables), seconds, false);
   }
   if (log->writes()) {
     auto [title, svg] = model.picture();

@@ -132,6 +132,31 @@ TEST_SUITE("apps.emulator") {
     }
   }
 
+  TEST_CASE("jacobian says which nodes are outside the domain, takes a mask of flags, and refuses to mask all nodes") {
+    Files f;
+    TrainedEmulator plain{f.emulator.as(DType::f32), read_emulator(f.model).metadata};
+    plain.metadata.mask = {};
+    write_emulator(f.model, EmulatorFormat::lsem, plain.network, plain.metadata);
+    std::vector<float> flags(kRows, 1), nowhere(kRows, 0);
+    flags[1] = 0;
+    f.write([&](H5File& file) {
+      file.write<float>("/mask", flags, {kRows});
+      file.write<float>("/lat", nowhere, {kRows});
+    });
+    const ProcessResult r = test::run_lockstep(f.command("jacobian"), 2);
+    INFO(r.err);
+    CHECK(r.exit_code == 0);
+    CHECK(has(r.out, "1 nodes are outside the domain (/mask is 0): their Jacobian is zero"));
+    const std::vector<float> j = H5File::open(f.output).read<float>("/jac");
+    for (std::size_t k = 0; k < 10; ++k) {
+      CHECK(j[k] != 0);
+      CHECK(j[10 + k] == 0);
+    }
+    const ProcessResult all = test::run_lockstep(f.command("jacobian", {"--min-abs-latitude", "40"}), 1);
+    CHECK(all.exit_code == 3);
+    CHECK(has(all.err, "every node is outside the domain (/mask is 0 or |/lat| below 40"));
+  }
+
   TEST_CASE("bad input has a message and the right exit code, and leaves an existing output unchanged") {
     Files f;
     test::write_text(f.output, "precious");

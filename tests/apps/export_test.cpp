@@ -32,6 +32,12 @@ TEST_SUITE("apps.export") {
     const test::ProcessResult last = export_to(dir / "c.safetensors", "lsem", dir / "d.lsem");
     CHECK(last.exit_code == 0);
     CHECK(last.out.find("10 inputs") != std::string::npos);
+    for (const char* file : {"a.lsem", "b.h5", "c.safetensors"}) {
+      const auto info = test::run_process({test::program_path("lockstep"), "info", dir / file});
+      CHECK(info.exit_code == 0);
+      CHECK(info.out.find(": model file of an emulator, whole") != std::string::npos);
+      CHECK(info.out.find("inputs ") != std::string::npos);
+    }
     const TrainedEmulator back = read_emulator(dir / "d.lsem");
     CHECK(back.network.params().hash() == model.network.params().hash());
     CHECK(back.network.moments() == model.network.moments());
@@ -39,6 +45,24 @@ TEST_SUITE("apps.export") {
     // Where it came from is kept from the first export on.
     CHECK(back.metadata.meta.size() == model.metadata.meta.size() + 2);
     CHECK(back.metadata.meta[3] == std::pair<std::string, std::string>("exported_from", "a.lsem"));
+  }
+
+  TEST_CASE("an export sets the mask of the model") {
+    const test::TempDir dir;
+    const TrainedEmulator model = test::golden_emulator("emulator_aice");
+    write_emulator(dir / "a.lsem", EmulatorFormat::lsem, model.network, model.metadata);
+    const std::string name = model.metadata.variables.input_names[1];
+    const auto masked = [&](const std::string& variable, const std::string& range) {
+      return test::run_process({test::program_path("lockstep"), "export", "--checkpoint", dir / "a.lsem", "--output",
+                                dir / "b.lsem", "--mask-variable", variable, "--domain", range});
+    };
+    CHECK(masked(name, "0.5,1").exit_code == 0);
+    const EmulatorMask mask = read_emulator(dir / "b.lsem").metadata.mask;
+    CHECK(mask.variable == name);
+    CHECK(mask.min == 0.5);
+    CHECK(mask.max == 1);
+    CHECK(masked("nothing", "0.5,1").exit_code == 2);
+    CHECK(masked(name, "2,1").exit_code == 2);
   }
 
   TEST_CASE("a checkpoint of a training run becomes a model, and opens as one") {

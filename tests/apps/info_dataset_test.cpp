@@ -16,7 +16,7 @@ ProcessResult prep(const std::vector<std::string>& words) {
   return test::run_process(command);
 }
 ProcessResult info(const std::vector<std::string>& words) {
-  std::vector<std::string> command = {test::program_path("lockstep"), "info", "--dataset"};
+  std::vector<std::string> command = {test::program_path("lockstep"), "info"};
   command.insert(command.end(), words.begin(), words.end());
   return test::run_process(command);
 }

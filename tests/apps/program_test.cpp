@@ -100,6 +100,30 @@ TEST_SUITE("apps.lockstep") {
     }
   }
 
+  TEST_CASE("help without a kind of model names all kinds, and with one shows its options") {
+    const auto kinds = {"emulator", "har", "hrm", "kgat", "bprmf", "sasrec", "tisasrec"};
+    for (const auto& words : std::vector<std::vector<std::string>>{
+             {"--help"}, {"train", "--help"}, {"eval", "--help"}, {"predict", "--help"}}) {
+      const auto r = lockstep_program(words);
+      CAPTURE(r.out);
+      CHECK(r.exit_code == 0);
+      CHECK(has(r.out, "--model.kind KIND"));
+      for (const std::string kind : kinds) {
+        if (words[0] == "predict" && kind == "har") continue;
+        CHECK((has(r.out, "\n- " + kind + ": ") || has(r.out, "\n  " + kind + " ")));
+      }
+      for (const char* own : {"model.hidden_size", "--input", "jacobian.every"}) CHECK_FALSE(has(r.out, own));
+    }
+    CHECK(has(lockstep_program({"train", "--model.kind", "kgat", "--help"}).out, "model.conv_dims"));
+    for (const auto& [kind, own] : {std::pair{"emulator", "--model-file"}, {"hrm", "--segments"}, {"kgat", "--user"}}) {
+      const auto r = lockstep_program({"predict", "--model.kind", kind, "--help"});
+      CHECK(has(r.out, own));
+      CHECK(has(r.out, "run.precision"));
+      for (const char* unused : {"--optim.", "--checkpoint.", "--train.", "--schedule."})
+        CHECK_FALSE(has(r.out, unused));
+    }
+  }
+
   TEST_CASE("there is a manual page per command that troff takes without a warning" *
             doctest::test_suite("apps.lockstep.manual")) {
     const TempDir dir;
@@ -177,7 +201,7 @@ TEST_SUITE("apps.lockstep") {
     CHECK(set["inputs"].size() == 9);
     CHECK(set["inputs"][0]["name"] == "sst");
     CHECK(set["inputs"][0]["unit"] == "degC");
-    CHECK(has(lockstep_program({"info", "--dataset", data}).out, "sea_ice_area_fraction"));
+    CHECK(has(lockstep_program({"info", data}).out, "sea_ice_area_fraction"));
 
     const std::string file = run + "/checkpoints/final.h5";
     const auto point = nlohmann::json::parse(lockstep_program({"info", "--checkpoint", file, "--json"}).out);
@@ -186,7 +210,10 @@ TEST_SUITE("apps.lockstep") {
     CHECK(point["model"] == "emulator");
     CHECK(point["parameters"] == 9 * 8 + 8 + 8 * 8 + 8 + 8 * 3 + 3);
     CHECK(has(point["config"].get<std::string>(), "hidden_size = 8\n"));
-    CHECK(has(lockstep_program({"info", "--checkpoint", file}).out, "/model/network.0.weight"));
+    CHECK(has(lockstep_program({"info", file}).out, "/model/network.0.weight"));
+    const std::string best = lockstep_program({"info", run + "/checkpoints/best.h5"}).out;
+    CHECK(has(best, "weights alone, of the best evaluation"));
+    CHECK_FALSE(has(best, "0.0us"));
 
     std::string bytes = test::read_text(file);
     bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
@@ -211,6 +238,29 @@ TEST_SUITE("apps.lockstep") {
       CHECK(has(r.err, "text.h5"));
       CHECK(lines(r.err) == 1);
     }
-    CHECK(lockstep_program({"info", "--dataset", "a", "--checkpoint", "b"}).exit_code == 2);
+  }
+
+  TEST_CASE("info says what other files are, and so does a command that needs a checkpoint") {
+    const TempDir dir;
+    const std::vector<std::tuple<const char*, std::string, const char*>> files = {
+        {"net.pt",
+         std::string("PK\x03\x04") + std::string(22, '\0') + std::string("\x10\0\0\0", 4) + "archive/data.pkl",
+         "a PyTorch file"},
+        {"run.ini", "# a run\n[optim]\nlr = 0.1\n", "a configuration"},
+        {"notes.txt", "buy milk\n", "a text file"},
+        {"nothing.h5", "", "an empty file"}};
+    for (const auto& [file, bytes, what] : files) {
+      CAPTURE(file);
+      test::write_text(dir / file, bytes);
+      const std::string path = (dir / file).string();
+      for (const auto& r :
+           {lockstep_program({"info", path}), lockstep_program({"eval", "--checkpoint", path}),
+            lockstep_program({"predict", "--checkpoint", path, "--input", "x.h5", "--output", "y.h5"})}) {
+        CHECK(r.exit_code == 3);
+        CHECK(has(r.err, path));
+        CHECK(has(r.err, std::string("it is ") + what));
+        CHECK(lines(r.err) == 1);
+      }
+    }
   }
 }

@@ -111,6 +111,10 @@ TEST_SUITE("base.options") {
     CHECK(parsed({"--json=true"}).json);
     CHECK_FALSE(parsed({"--json=off"}).json);
     CHECK_FALSE(parsed({"--no-json"}).json);
+    CHECK(parsed({"--json", "true"}).json);
+    CHECK_FALSE(parsed({"--data.shuffle", "false"}).shuffle);
+    CHECK(parsed({"--json", "false", "true"}).files == std::vector<std::string>{"true"});
+    CHECK(parsed({"--json", "--", "false"}).files == std::vector<std::string>{"false"});
     CHECK_FALSE(parsed({"--no-data.shuffle"}).shuffle);
     CHECK_FALSE(parsed({"--no_data_shuffle"}).shuffle);
     CHECK_FALSE(parsed({"--set", "data.shuffle=no"}).shuffle);
@@ -301,6 +305,17 @@ TEST_SUITE("base.options") {
           std::vector<std::string>{"optim.age: 3 there, unknown here"});
   }
 
+  TEST_CASE("a difference that decides the others is named alone") {
+    std::string kind;
+    int lr = 0;
+    Options o("prog");
+    o.add("optim.lr", &lr, 1, "rate");
+    o.choice("model.kind", &kind, "har", {"har", "kgat"}, "model").decides_others();
+    const std::string other = "[optim]\nlr = 2\nbeta = 1\n[model]\nkind = ";
+    CHECK(o.differences(other + "kgat", "a.ini") == std::vector<std::string>{"model.kind: kgat there, har here"});
+    CHECK(o.differences(other + "har", "a.ini").size() == 2);
+  }
+
   TEST_CASE("reject names the value and its origin") {
     Config c;
     Options o = table(c);
@@ -326,16 +341,23 @@ TEST_SUITE("base.options") {
     for (const int columns : {60, 100}) CHECK(has(o.help(columns), "--help, -h"));
   }
 
-  TEST_CASE("hidden options work, appear in the resolved text, and are omitted from help and docs") {
-    int seven = 0;
-    Options o("prog", "A program");
-    o.add("debug.seven", &seven, 7, "secret").hidden();
-    CHECK(o.parse({"--debug.seven", "8"}));
-    CHECK(seven == 8);
-    CHECK_FALSE(has(o.help(), "seven"));
-    CHECK_FALSE(has(o.markdown(), "seven"));
-    CHECK_FALSE(has(o.man(), "seven"));
-    CHECK(has(o.ini(), "seven = 8"));
+  TEST_CASE("keys outside list_only() work, appear in the resolved text, and are omitted from help and docs") {
+    Config c;
+    Options o = table(c);
+    o.list_only({"run.seed", "batch.*", "dist.*"});
+    o.list_only({"run.*", "dist.bucket_bytes"});
+    o.describe("The list:\n- one\n- two");
+    CHECK(o.parse({"--optim.lr", "8"}));
+    CHECK(c.lr == 8);
+    CHECK(has(o.ini(), "lr = 8"));
+    for (const std::string& text : {o.help(), o.markdown(), o.man()}) {
+      CHECK(has(text, "run.seed"));
+      CHECK(has(text, "json"));
+      for (const char* other : {"optim", "run.dir", "batch.size"}) CHECK_FALSE(has(text, other));
+    }
+    CHECK(has(o.help(), "The list:\n- one\n- two\n"));
+    CHECK(has(o.man(), ".br\n\\- two\n"));
+    CHECK(has(o.markdown(Options::Part::command), "configuration keys `run.seed`, `dist.*`."));
   }
 
   TEST_CASE("Markdown has one row per option, the manual page one paragraph") {

@@ -26,6 +26,16 @@ TEST_SUITE("report.heat_map") {
     CHECK(svg.find("nan") == std::string::npos);  // a row without samples
   }
 
+  TEST_CASE("long names are shown whole: columns turn, and rows take the room that they need") {
+    const MetricTable wide{"confusion", {"WALKING_UPSTAIRS", "S"}, {"WALKING_UPSTAIRS", "S"}, {1, 2, 3, 4}};
+    const std::string svg = heat_map_svg(wide);
+    CHECK(svg.find("rotate(-90") != std::string::npos);
+    const auto first = svg.find(">WALKING_UPSTAIRS<");
+    CHECK(first != std::string::npos);
+    CHECK(svg.find(">WALKING_UPSTAIRS<", first + 1) != std::string::npos);
+    CHECK(heat_map_svg(kTable).find("rotate") == std::string::npos);
+  }
+
   TEST_CASE("the picture is a PNG of its size whose pixels are shaded by the share of the row") {
     const std::string png = heat_map_png(kTable);
     CHECK(png.substr(0, 8) == "\x89PNG\r\n\x1a\n");

@@ -51,6 +51,14 @@ void open(const fs::path& dir, const std::vector<std::string>& args, RunStart st
   CHECK(o.parse(args));
   open_run_directory(dir, o, start);
 }
+/// Opens the directory and starts the log of a run in it.
+void begin(const fs::path& dir, const std::vector<std::string>& args) {
+  Config c;
+  Options o = table(c);
+  CHECK(o.parse(args));
+  open_run_directory(dir, o, RunStart::resume);
+  const RunLog log(dir, {.title = "", .config = o.ini(), .facts = {}});
+}
 
 RunFacts facts(std::int64_t resumed_at = 0) {
   return {.title = "emulator, icecolumn.h5",
@@ -144,7 +152,9 @@ struct Quiet {  // the console lines of these tests are of no interest
 TEST_SUITE("report.run_directory") {
   TEST_CASE("a new directory is made, with its parents, and holds the resolved configuration") {
     const TempDir tmp;
-    open(tmp / "a/b", {"--optim.lr", "0.25"});
+    open(tmp / "a/b", {"--optim.lr", "0.125"});
+    CHECK_FALSE(fs::exists(tmp / "a/b/config.ini"));  // the run may still fail to start
+    begin(tmp / "a/b", {"--optim.lr", "0.25"});
     Config c;
     Options o = table(c);
     o.parse_ini(read_text(tmp / "a/b/config.ini"), "config.ini");
@@ -153,7 +163,7 @@ TEST_SUITE("report.run_directory") {
 
   TEST_CASE("a run of another configuration is refused, naming each differing key, and stays as it was") {
     const TempDir tmp;
-    open(tmp.path(), {"--optim.lr", "0.25"});
+    begin(tmp.path(), {"--optim.lr", "0.25"});
     write_text(tmp / "metrics.jsonl", "{}\n");
     const std::string before = read_text(tmp / "config.ini");
     const std::string message = refusal(tmp.path(), {"--batch.size", "7"});
@@ -165,8 +175,8 @@ TEST_SUITE("report.run_directory") {
 
   TEST_CASE("a start that recorded nothing does not bind the directory to its configuration") {
     const TempDir tmp;
-    open(tmp.path(), {"--optim.lr", "0.25"});
-    open(tmp.path(), {"--optim.lr", "0.5"});
+    begin(tmp.path(), {"--optim.lr", "0.25"});
+    begin(tmp.path(), {"--optim.lr", "0.5"});
     CHECK(read_text(tmp / "config.ini").find("lr = 0.5\n") != std::string::npos);
     fs::create_directory(tmp / "checkpoints");
     write_text(tmp / "checkpoints/step-1.h5", "weights");
@@ -175,9 +185,9 @@ TEST_SUITE("report.run_directory") {
 
   TEST_CASE("how a run is carried out may change") {
     const TempDir tmp;
-    open(tmp.path(), {"--run.threads", "2", "--run.dir", "x"});
+    begin(tmp.path(), {"--run.threads", "2", "--run.dir", "x"});
     write_text(tmp / "metrics.jsonl", "{}\n");
-    open(tmp.path(), {"--run.threads", "4", "--run.dir", "y"});
+    begin(tmp.path(), {"--run.threads", "4", "--run.dir", "y"});
     CHECK(read_text(tmp / "config.ini").find("threads = 4") != std::string::npos);
   }
 
@@ -203,6 +213,7 @@ TEST_SUITE("report.run_directory") {
     CHECK(scalars_of(tmp.path()).empty());
     CHECK_FALSE(fs::exists(tmp / "checkpoints"));
     CHECK(read_text(tmp / "slurm-1.out") == "mine");
+    begin(tmp.path(), {"--optim.lr", "0.5"});
     open(tmp.path(), {"--optim.lr", "0.75"}, RunStart::fresh);
     CHECK(read_text(tmp / "previous-2/config.ini").find("lr = 0.5\n") != std::string::npos);
   }
@@ -223,7 +234,7 @@ TEST_SUITE("report.run_directory") {
 
   TEST_CASE("a damaged config.ini is the file's fault") {
     const TempDir tmp;
-    open(tmp.path(), {});
+    begin(tmp.path(), {});
     write_text(tmp / "metrics.jsonl", "{}\n");
     write_text(tmp / "config.ini", "[optim\nlr");
     CHECK(refusal(tmp.path(), {}, Fault::data).find("config.ini:1") != std::string::npos);
@@ -286,7 +297,7 @@ TEST_SUITE("report.run_log") {
       CHECK(lines.back()["metrics"]["recall@20"] == 0.25);
       CHECK(read_text(tmp / "val.log").find("validation recall@20 0.25") != std::string::npos);
       const std::string html = read_text(tmp / "report.html");
-      CHECK(html.find("validation recall@20, best (step 10)") != std::string::npos);
+      CHECK(html.find("validation recall@20 at the best evaluation (step 10)") != std::string::npos);
       CHECK(html.find("validation loss") == std::string::npos);
       for (const auto& event : read_event_directory(tmp.path())) CHECK(event.tag != "loss/validation");
     }

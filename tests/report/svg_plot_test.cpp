@@ -40,6 +40,21 @@ TEST_SUITE("report.svg_plot") {
     }
   }
 
+  TEST_CASE("a constant is drawn within a tenth of itself, with labels that differ") {
+    const std::string svg = line_through({{1, 0.001}, {2, 0.001}});
+    CHECK(svg.find(">0.001<") != std::string::npos);
+    for (const char* far : {">0<", ">0.2<", ">-0.2<"}) CHECK(svg.find(far) == std::string::npos);
+    CHECK(line_through({{1, 0.123451}, {2, 0.123459}}).find(">0.123454<") != std::string::npos);
+  }
+
+  TEST_CASE("a logarithmic axis within a decade has labels") {
+    SvgPlot plot("loss", "step", "loss");
+    plot.log_y().line("loss", 0, {{1, 0.45}, {2, 0.22}});
+    const std::string svg = plot.html();
+    CHECK(occurrences(svg, "text-anchor=\"end\"") >= 3);
+    CHECK(svg.find(">0.3<") != std::string::npos);
+  }
+
   TEST_CASE("moments that differ by rounding alone are drawn") {
     CHECK(occurrences(line_through({{1e6, 1}, {std::nextafter(1e6, 2e6), 2}}), "class=\"tick\"") >= 4);
   }

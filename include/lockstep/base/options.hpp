@@ -63,8 +63,8 @@ class Option {
   /// Allows a run directory or checkpoint to be continued with another value. For options that change how a run
   /// executes, not what it computes.
   Option& may_change();
-  /// Omits the option from help and docs.
-  Option& hidden();
+  /// If this key differs, differences() names it alone: it decides which other keys exist and what they mean.
+  Option& decides_others();
 
   struct Spec;  ///< private to the implementation
 
@@ -88,8 +88,8 @@ class Option {
 ///
 /// Keys with a dot are configuration: parse() reads them from `--config FILE`, `--set key=value` and `--key value`, and
 /// ini() writes them. Order: default < file < command line. On the command line `.`, `-` and `_` are equivalent:
-/// `--optim.weight_decay`, `--optim-weight-decay`. A bool accepts `--flag`, `--no-flag` and `--flag=false`. add()
-/// stores the defaults in the targets, parse() stores the values.
+/// `--optim.weight_decay`, `--optim-weight-decay`. A bool accepts `--flag`, `--no-flag`, `--flag false` and
+/// `--flag=false`. add() stores the defaults in the targets, parse() stores the values.
 ///
 /// errors   Error (usage): `option optim.lr = -0.001: must be > 0`; an unknown key, with the nearest known one; a key
 ///          that occurs twice in one file or twice on the command line. Error (internal) if the table contradicts
@@ -128,6 +128,13 @@ class Options {
   /// Adds words without dashes: at least `least` and at most `most` of them.
   void positional(std::string name, std::vector<std::string>* target, std::string help, std::size_t least = 0,
                   std::size_t most = std::numeric_limits<std::size_t>::max());
+  /// Adds a paragraph to the description. Lines that begin with "- " are a list.
+  void describe(const std::string& paragraph);
+  /// Of the configuration keys, help, docs and man page list only these, or those of a section: "run.threads",
+  /// "eval.*". A second call narrows the list. The other keys work as before.
+  void list_only(std::vector<std::string> keys);
+  /// Whether help lists this key.
+  bool lists(const std::string& key) const;
   /// Adds a working command line and its purpose to the end of help and the man page.
   void example(std::string command, std::string what);
 
@@ -183,8 +190,8 @@ class Options {
   std::string help(int columns = 100) const;
   /// The scope of markdown(): all keys, only keys with a dot, or only command-line options.
   enum class Part : std::uint8_t { all, configuration, command };
-  /// One Markdown table per section (docs/options.md), of all keys or of those that `include` accepts.
-  std::string markdown(Part part = Part::all, const std::function<bool(const std::string& key)>& include = {}) const;
+  /// One Markdown table per section (docs/options.md).
+  std::string markdown(Part part = Part::all) const;
   /// The manual page (section 1, troff with man macros).
   std::string man() const;
 

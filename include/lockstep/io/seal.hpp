@@ -19,6 +19,8 @@ std::string contents_defect(const H5File& file);
 void append_end_mark(const std::filesystem::path& path);
 /// Reads the end mark, which identifies the file. errors  Error (data) if the file is too short or unreadable
 std::string read_end_mark(const std::filesystem::path& path);
+/// Whether the file ends with an end mark, right or wrong.
+bool has_end_mark(const std::filesystem::path& path);
 /// Whether seal_contents() writes this attribute.
 bool is_seal(const std::string& attribute);
 /// Describes why the end mark does not match the bytes before it, or returns "".

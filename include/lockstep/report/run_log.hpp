@@ -20,12 +20,11 @@ enum class RunStart : std::uint8_t {
   fresh,   ///< start again; all files of the previous run move to `previous-1/`, `previous-2/`, ...
 };
 
-/// Prepares the run directory and writes `config.ini`. Rank 0 calls it, inside World::together. A directory holds a run
-/// once the run has recorded a step or written a checkpoint.
+/// Prepares the run directory. Rank 0 calls it, inside World::together. A directory holds a run once the run has
+/// recorded a step or written a checkpoint.
 ///
 /// errors  Error (usage) if the directory cannot be created or written, is in use, or holds a run of another
-///         configuration (names each differing key). Error (data) if its config.ini is damaged. Error (internal) if the
-///         disk is full
+///         configuration (names each differing key). Error (data) if its config.ini is damaged
 void open_run_directory(const std::filesystem::path& dir, const Options& options, RunStart start);
 
 /// The first of `previous-1`, `previous-2`, ... in a run directory that does not exist.
@@ -47,9 +46,9 @@ using PhaseSeconds = std::vector<std::pair<std::string, double>>;
 
 /// One or more training steps, the last of which is `step`.
 struct StepRecord {
-  std::int64_t step = 0;  ///< steps since the start of the run
-  double epoch = 0;       ///< epochs since the start of the run, fractional
-  double loss = 0;        ///< mean over the samples of these steps
+  std::int64_t step = 0;            ///< steps since the start of the run
+  double epoch = 0;                 ///< epochs since the start of the run, fractional
+  std::optional<double> loss = {};  ///< mean over the samples of these steps; none: these steps have another loss
   double lr = 0;
   double grad_norm = -1;        ///< of the last step; negative: not computed
   double samples_per_s = 0;     ///< over all ranks
@@ -89,7 +88,7 @@ struct ReportPicture {
   std::string title, svg;
 };
 
-/// Writes the records of a run: `train.log`, `val.log`, `metrics.jsonl`, TensorBoard event files and `report.html` in
+/// Writes `config.ini` and the records of a run: `train.log`, `val.log`, `metrics.jsonl`, TensorBoard event files and `report.html` in
 /// the run directory (formats: docs/run-directory.md), and the progress line on a terminal or a plain line every few
 /// seconds.
 ///

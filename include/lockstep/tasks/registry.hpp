@@ -19,6 +19,7 @@ struct TaskKind {
   /// `lockstep verify`: appends a row per array of the reference file; null: the kind has no reference files.
   void (*verify)(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
   const char* example;  ///< a configuration that trains it: configs/<example>.ini
+  const char* summary;  ///< one line, as help texts show it
 };
 
 /// All kinds. The first one is the default of model.kind.
@@ -27,6 +28,8 @@ std::span<const TaskKind> task_kinds();
 const TaskKind& task_kind(const std::string& name);
 /// The names of the kinds, in order.
 std::vector<std::string> task_kind_names();
+/// The configuration keys that every kind has.
+std::vector<std::string> common_keys();
 
 /// The options of a run of this kind: the common ones and the kind's own, bound to `config`.
 /// errors  Error (usage): an unknown kind

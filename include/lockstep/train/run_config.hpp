@@ -52,6 +52,7 @@ struct RunConfig {
   struct Eval {
     std::int64_t every = 1;  ///< epochs
     std::string best;        ///< metric that selects the best weights; "": the first metric of the task
+    std::string final;       ///< all | none: whether the run ends with an evaluation of the best weights
   } eval;
   struct Jacobian {
     std::int64_t every = 0;  ///< epochs; 0: never

@@ -20,10 +20,19 @@ struct TaskSource {
   const H5File* checkpoint = nullptr;
 };
 
+/// The step that a plan is made for.
+struct PlannedStep {
+  std::int64_t samples = 0;  ///< over all ranks, of all micro-batches
+  std::int64_t scale = 1;    ///< RunConfig::over_devices() of one sample
+};
+
 /// The resources that a run needs, estimated without building the task.
 struct TaskNeeds {
-  std::int64_t train_samples = 0;
-  std::int64_t parameters = 0;
+  std::int64_t train_samples = 0;          ///< in an epoch
+  std::int64_t steps_per_epoch = 0;        ///< 0: as many as the samples fill, the last one in part
+  std::int64_t parameters = 0;             ///< all values of /model
+  std::int64_t fixed_parameters = 0;       ///< of these, without a gradient buffer and optimizer state
+  double carried_bytes_per_sample = 0;     ///< state of a step's samples that lives on, also in checkpoints
   double data_bytes = 0;                   ///< the arrays of the data set, once per node
   double activation_bytes_per_sample = 0;  ///< kept between forward and backward pass
 };
@@ -45,7 +54,7 @@ class TaskConfig {
   ///         checkpoint
   virtual std::unique_ptr<Task> load(const TaskSource& source) const = 0;
   /// Reads only the header of the data set. errors  as load()
-  virtual TaskNeeds needs(const std::filesystem::path& path, DType dtype) const = 0;
+  virtual TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const = 0;
 };
 
 }  // namespace lockstep

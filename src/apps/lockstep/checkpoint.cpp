@@ -10,6 +10,8 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
+#include "lockstep/tasks/registry.hpp"
+#include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
 
@@ -69,6 +71,17 @@ std::string difference(const H5File& a, const H5File& b, const std::string& data
   return join(differing, " of ", x.size(), " values, by at most ", largest, " (largest value ", scale, ")");
 }
 
+/// The keys in which two configurations differ, without those that may change between the starts of a run.
+std::string difference_of_configurations(const CheckpointReader& a, const CheckpointReader& b) {
+  RunConfig config;
+  Options table("lockstep checkpoint");
+  add_options(table, config, a.model_kind());
+  table.parse_ini(a.config(), a.path().string());
+  std::string list;
+  for (const std::string& key : table.differences(b.config(), b.path().string())) list += "\n  " + key;
+  return list.empty() ? "" : join(b.path().string(), " there, ", a.path().string(), " here", list);
+}
+
 int diff(const std::string& left, const std::string& right, const std::string& group) {
   const CheckpointReader a(left), b(right);
   std::set<std::string> names;
@@ -80,9 +93,10 @@ int diff(const std::string& left, const std::string& right, const std::string& g
   std::size_t different = 0;
   for (const std::string& name : names) {
     const bool in_a = a.file().has(name), in_b = b.file().has(name);
-    const std::string what = !in_a   ? "only in " + right
-                             : !in_b ? "only in " + left
-                                     : difference(a.file(), b.file(), name);
+    const std::string what = !in_a               ? "only in " + right
+                             : !in_b             ? "only in " + left
+                             : name == "/config" ? difference_of_configurations(a, b)
+                                                 : difference(a.file(), b.file(), name);
     if (what.empty()) continue;
     ++different;
     std::cout << name << ": " << what << "\n";
@@ -98,13 +112,15 @@ int diff(const std::string& left, const std::string& right, const std::string& g
 int run_checkpoint(World& world, const Args& args) {
   std::vector<std::string> words;
   std::string group;
-  Options options("lockstep checkpoint", "Evidence about checkpoints.",
-                  "verify FILE...: whether each file is whole (length and checksum of its bytes, of every dataset and "
-                  "of the structure); exit "
-                  "code 3 when one is not.\n\ndiff A B: datasets whose values differ, with the largest difference; "
-                  "exit code 0 when there is none, else 1.\n\nmerge MANIFEST FILE: one file out of a sharded "
-                  "checkpoint and its parts. "
-                  "verify and diff take sharded ones as they are.");
+  Options options(
+      "lockstep checkpoint", "Evidence about checkpoints.",
+      "verify FILE...: whether each file is whole (length and checksum of its bytes, of every dataset and "
+      "of the structure); exit "
+      "code 3 when one is not.\n\ndiff A B: datasets whose values differ, with the largest difference, and keys "
+      "of the configuration, without those that only say how a run is carried out; "
+      "exit code 0 when there is none, else 1.\n\nmerge MANIFEST FILE: one file out of a sharded "
+      "checkpoint and its parts. "
+      "verify and diff take sharded ones as they are.");
   options.positional("verify|diff|merge FILE...", &words, "what to do, and with which checkpoints", 2);
   options.add("under", &group, "/", "diff: only datasets below this group").value_name("GROUP");
   options.example("lockstep checkpoint verify runs/a/checkpoints/*.h5", "are they whole?");

@@ -6,8 +6,7 @@ std::span<const Command> commands() {
   static constexpr Command kCommands[] = {
       {"train", "train a model on all ranks together", run_train},
       {"eval", "evaluate a checkpoint on the training, validation or test samples", run_eval},
-      {"predict", "apply a checkpoint: to states (emulator), users (sasrec, tisasrec, kgat, bprmf) or puzzles (hrm)",
-       run_predict},
+      {"predict", "apply a trained model to states, users or puzzles", run_predict},
       {"jacobian", "Jacobian, tangent linear and adjoint of an emulator at given states", run_jacobian},
       {"verify", "compare this program with a reference file", run_verify},
       {"plan", "memory, largest batch, checkpoint size and time of a run, before it starts", run_plan},

@@ -19,6 +19,9 @@ std::string dataset_text(const Json& facts);
 /// The same for a checkpoint, which is verified.
 Json checkpoint_facts(const std::filesystem::path& path);
 std::string checkpoint_text(const Json& facts);
+/// The same for an emulator's model file, which is verified.
+Json model_facts(const std::filesystem::path& path);
+std::string model_text(const Json& facts);
 
 /// Rows with aligned columns, indented by two.
 std::string table(const std::vector<std::vector<std::string>>& rows);

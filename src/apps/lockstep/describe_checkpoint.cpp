@@ -25,6 +25,7 @@ Json checkpoint_facts(const std::filesystem::path& path) {
           {"step", state.step},
           {"epoch", state.epoch},
           {"finished", state.finished},
+          {"resumable", reader.has_optimizer()},
           {"stop_reason", state.stop_reason},
           {"best", state.best},
           {"best_epoch", state.best_epoch},
@@ -46,7 +47,9 @@ std::string checkpoint_text(const Json& facts) {
   std::vector<std::vector<std::string>> rows = {
       {"step", text_of(facts["step"])},
       {"epoch", text_of(facts["epoch"])},
-      {"state", facts["finished"].get<bool>() ? "finished" + (reason.empty() ? "" : ": " + reason) : "not finished"},
+      {"state", !facts["resumable"].get<bool>() ? "weights alone, of the best evaluation so far"
+                : facts["finished"].get<bool>() ? "finished" + (reason.empty() ? "" : ": " + reason)
+                                                : "not finished; a run continues from it"},
       {"best", facts["best"].is_null() ? "-" : text_of(facts["best"]) + " at epoch " + text_of(facts["best_epoch"])},
       {"training time", human_seconds(facts["training_seconds"].get<double>())},
       {"seed", text_of(facts["seed"])},
@@ -56,7 +59,7 @@ std::string checkpoint_text(const Json& facts) {
   out += table(rows);
   if (!facts["last_metrics"].empty()) out += "\nLast metrics\n" + attributes_text(facts["last_metrics"]);
   return out + "\nWeights\n" + contents_text(facts["weights"]) + "\nAttributes\n" +
-         attributes_text(facts["attributes"]) + "\nTo see the configuration: lockstep info --checkpoint FILE --json\n";
+         attributes_text(facts["attributes"]) + "\nTo see the configuration: lockstep info FILE --json\n";
 }
 
 }  // namespace lockstep::apps

@@ -32,9 +32,12 @@ Options make_options(EvalArguments& a) {
   options.add("checkpoint", &a.checkpoint, "", "checkpoint to evaluate").value_name("FILE").required();
   options.choice("split", &a.split, "test", {"train", "val", "test"},
                  "split of the data set; train: emulator and har only");
-  options.add("other-data", &a.other_data, false,
-              "accept another data set than that of the training; its users, items or puzzles must have the same numbers");
+  options.add(
+      "other-data", &a.other_data, false,
+      "accept another data set than that of the training; its users, items or puzzles must have the same numbers");
   options.add("json", &a.json, false, "print one JSON object");
+  options.list_only({"model.kind", "data.*", "eval.*", "run.seed", "run.device", "run.threads", "run.precision",
+                     "dist.timeout", "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5",
                   "the metrics of the test samples");
   return options;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <iostream>
 
 #include "apps/lockstep/commands.hpp"
@@ -26,7 +27,8 @@ void add_provenance(EmulatorMetadata& metadata, const std::filesystem::path& sou
 }  // namespace
 
 int run_export(World& world, const Args& args) {
-  std::string checkpoint, format, output;
+  std::string checkpoint, format, output, mask_variable;
+  std::vector<double> domain;
   Options options(
       "lockstep export", "Write a trained emulator for other programs.",
       "The command reads and verifies a checkpoint (its averaged weights if it has them) or a model file, and "
@@ -38,6 +40,12 @@ int run_export(World& world, const Args& args) {
   options.choice("format", &format, "lsem", {"h5model", "lsem", "onnx", "torchscript", "safetensors"},
                  "format of the output");
   options.add("output", &output, "", "file to write").value_name("FILE").required();
+  options.add("mask-variable", &mask_variable, "", "input whose value decides where the Jacobian is used; see --domain")
+      .value_name("NAME");
+  options
+      .add("domain", &domain, {},
+           "smallest and largest value of the mask variable with a Jacobian; it is zero elsewhere")
+      .value_name("MIN,MAX");
   options.example("lockstep export --checkpoint runs/ice/checkpoints/best.h5 --format lsem --output ice.lsem",
                   "for a forecast model, with liblockstep");
   options.example("lockstep export --checkpoint ice.lsem --format torchscript --output ice.ts",
@@ -48,6 +56,18 @@ int run_export(World& world, const Args& args) {
     if (world.rank() != 0) return;
     require_writable(output, {checkpoint});
     TrainedEmulator emulator = read_emulator(std::filesystem::path(checkpoint));
+    EmulatorMask& mask = emulator.metadata.mask;
+    if (!mask_variable.empty()) {
+      if (std::ranges::count(emulator.metadata.variables.input_names, mask_variable) == 0)
+        options.reject("mask-variable", "the emulator has no such input");
+      mask.variable = mask_variable;
+    }
+    if (!domain.empty()) {
+      if (domain.size() != 2 || !(domain[0] <= domain[1]) || mask.variable.empty())
+        options.reject("domain", "must be MIN,MAX with MIN <= MAX, for a mask variable");
+      mask.min = domain[0];
+      mask.max = domain[1];
+    }
     add_provenance(emulator.metadata, checkpoint);
     write_emulator(output, emulator_format(format), emulator.network, emulator.metadata);
     const EmulatorArch& arch = emulator.network.arch();

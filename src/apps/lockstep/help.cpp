@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <map>
 
 #include "apps/lockstep/commands.hpp"
+#include "apps/lockstep/describe.hpp"
 #include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
@@ -28,25 +28,23 @@ constexpr const char* kExitCodes =
     "85 stopped by a signal or the time limit after writing a checkpoint; the same command continues.\n";
 
 std::string overview() {
-  std::string text =
-      std::string("lockstep ") + LOCKSTEP_VERSION + ": MPI-native synchronous data-parallel trainer\n\n" +
-      "usage: lockstep COMMAND [OPTION ...]\n       mpirun -n 4 lockstep COMMAND [OPTION ...]\n\nCommands\n";
-  std::size_t width = 0;
-  for (const Command& c : commands()) width = std::max(width, std::string_view(c.name).size());
-  for (const Command& c : commands()) {
-    const std::string name = c.name;
-    text += "  " + name + std::string(width + 3 - name.size(), ' ') + c.summary + "\n";
-  }
-  return text +
-         "\n  lockstep COMMAND --help   the options of a command, with an example\n"
-         "  lockstep --version        version, compiler and libraries of this program\n\n" +
-         kExitCodes;
+  std::vector<std::vector<std::string>> list, kinds;
+  for (const Command& c : commands()) list.push_back({c.name, c.summary});
+  for (const TaskKind& k : task_kinds()) kinds.push_back({k.name, k.summary});
+  return std::string("lockstep ") + LOCKSTEP_VERSION + ": MPI-native synchronous data-parallel trainer\n\n" +
+         "usage: lockstep COMMAND [OPTION ...]\n       mpirun -n 4 lockstep COMMAND [OPTION ...]\n\nCommands\n" +
+         table(list) + "\nKinds of model (model.kind), and what they predict\n" + table(kinds) + "\n" +
+         table({{"lockstep COMMAND --help", "the options of a command, with an example"},
+                {"lockstep COMMAND --model.kind KIND --help", "those for one kind of model"},
+                {"lockstep --version", "version, compiler and libraries of this program"}}) +
+         "\n" + kExitCodes;
 }
 
-/// The output of a command for `--help=form`.
-std::string help_of(World& world, const Command& command, const std::string& form) {
+/// The output of a command for `--help=form` with other arguments.
+std::string help_of(World& world, const Command& command, const std::string& form, Args args = {}) {
   Options::Capture capture;
-  command.run(world, {"--help=" + form});
+  args.push_back("--help=" + form);
+  command.run(world, args);
   return capture.text;
 }
 
@@ -57,30 +55,45 @@ std::string configuration() {
     RunConfig config;
     Options table{"lockstep train"};
   };
-  std::deque<Kind> kinds;
-  std::map<std::string, std::size_t> users;  // of a key
-  for (const std::string& name : task_kind_names()) {
-    Kind& kind = kinds.emplace_back();
-    kind.name = name;
-    add_options(kind.table, kind.config, name);
-    for (const std::string& key : kind.table.keys()) ++users[key];
-  }
-  const auto common = [&](const std::string& key) { return users[key] == kinds.size(); };
-  const Options& first = kinds.front().table;
+  const std::vector<std::string> common = common_keys();
+  Kind first{task_kinds().front().name, {}};
+  add_options(first.table, first.config, first.name);
+  first.table.list_only(common);
   std::string text =
-      "\n## Configuration\n\nThe common keys of all models, with the defaults of `model.kind = " + kinds.front().name +
-      "`.\n" + first.markdown(Options::Part::configuration, common);
-  for (const Kind& kind : kinds) {
-    text += "\n## Configuration of `model.kind = " + kind.name + "`\n";
-    text += kind.table.markdown(Options::Part::configuration, [&](const std::string& key) { return !common(key); });
+      "\n## Configuration\n\nThe common keys of all models, with the defaults of `model.kind = " + first.name + "`.\n" +
+      first.table.markdown(Options::Part::configuration);
+  for (const std::string& name : task_kind_names()) {
+    Kind kind{name, {}};
+    add_options(kind.table, kind.config, name);
+    std::vector<std::string> own = kind.table.keys();
+    std::erase_if(own, [&](const std::string& key) { return std::ranges::find(common, key) != common.end(); });
+    kind.table.list_only(own);
+    text += "\n## Configuration of `model.kind = " + name + "`\n";
+    text += kind.table.markdown(Options::Part::configuration);
     std::string others;
-    for (const std::string& key : kind.table.keys()) {
-      if (!common(key) || key == "model.kind" || kind.table.initial(key) == first.initial(key)) continue;
+    for (const std::string& key : common) {
+      if (key == "model.kind" || kind.table.initial(key) == first.table.initial(key)) continue;
       others += (others.empty() ? "" : ", ") + ("`" + key + " = " + kind.table.initial(key) + "`");
     }
     if (!others.empty())
       text += "\n" + wrapped("Defaults of common keys that differ: " + others + ".", 0, kMarkdownColumns) + "\n";
   }
+  return text;
+}
+
+/// The options of `lockstep predict` for each kind. Kinds that share them share a heading.
+std::string predictions(World& world, const Command& predict) {
+  std::map<std::string, std::string> names;  // by the page
+  std::vector<std::string> pages;
+  for (const TaskKind& kind : task_kinds()) {
+    if (kind.predict == nullptr) continue;
+    const std::string help = help_of(world, predict, "markdown-command", {"--model.kind", kind.name});
+    std::string& sharing = names[help.substr(help.find('\n'))];
+    if (sharing.empty()) pages.push_back(help.substr(help.find('\n')));
+    sharing += (sharing.empty() ? "`" : ", `") + std::string(kind.name) + "`";
+  }
+  std::string text;
+  for (const std::string& page : pages) text += "\n### `lockstep predict`: " + names[page] + page;
   return text;
 }
 
@@ -92,13 +105,17 @@ std::string markdown(World& world) {
   constexpr const char* kValues =
       "Values come from the defaults, the INI files of `--config FILE` and the command line; later ones win. "
       "`--KEY VALUE`, `--KEY=VALUE` and `--set KEY=VALUE` are equivalent, and so are `.`, `-` and `_` in names. A bool "
-      "takes `--KEY`, `--no-KEY` or `--KEY=false`. Lists are written `a,b,c`; times `90`, `1.5h`, `1h30m` or "
+      "takes `--KEY`, `--no-KEY`, `--KEY false` or `--KEY=false`. Lists are written `a,b,c`; times `90`, `1.5h`, "
+      "`1h30m` or "
       "`1:30:00`; sizes `4096`, `4KiB` or `4MB`. An unknown key is an error, which suggests the nearest key. Options "
       "without a dot are for the command line only.";
   text += wrapped(kValues, 0, kMarkdownColumns) + "\n\n";
   text += kExitCodes;
   text += configuration();
-  for (const Command& c : commands()) text += "\n" + help_of(world, c, "markdown-command");
+  for (const Command& c : commands()) {
+    text += "\n" + help_of(world, c, "markdown-command");
+    if (c.run == run_predict) text += predictions(world, c);
+  }
   return text;
 }
 

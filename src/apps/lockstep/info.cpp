@@ -11,6 +11,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/ops/isa.hpp"
 
 namespace lockstep::apps {
@@ -95,31 +96,57 @@ std::string machine_text(const Json& facts) {
   return out + "\n" + table(rows);
 }
 
+std::string description(const std::filesystem::path& file, bool as_json) {
+  struct Reader {
+    Json (*facts)(const std::filesystem::path&);
+    std::string (*text)(const Json&);
+  };
+  const FileKind kind = file_kind(file);
+  const auto reader = [&]() -> Reader {
+    switch (kind) {
+      case FileKind::checkpoint:
+      case FileKind::damaged_hdf5:  // the reader names the damage
+        return {checkpoint_facts, checkpoint_text};
+      case FileKind::data_set:
+        return {dataset_facts, dataset_text};
+      case FileKind::model:
+      case FileKind::safetensors:
+        return {model_facts, model_text};
+      default:
+        throw Error(Fault::data, join("describing '", file.string(), "': it is ", name(kind),
+                                      ", not a checkpoint, a prepared data set or a model file"));
+    }
+  }();
+  const Json facts = reader.facts(file);
+  return as_json ? facts.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : reader.text(facts);
+}
+
 }  // namespace
 
 int run_info(World& world, const Args& args) {
-  std::string checkpoint, dataset;
+  std::vector<std::string> files, checkpoints, datasets;
   bool as_json = false;
-  Options options("lockstep info", "Print build, devices and ranks, or what a file holds");
-  options.add("checkpoint", &checkpoint, "", "verify this checkpoint and print what it holds").value_name("FILE");
-  options.add("dataset", &dataset, "", "print what this prepared data set holds").value_name("FILE");
+  Options options("lockstep info", "Print build, devices and ranks, or what files hold",
+                  "Without a FILE the command prints the build and where each rank runs. A FILE may be a checkpoint, a "
+                  "prepared data set or an emulator's model file; checkpoints and model files are verified.");
+  options.positional("FILE", &files, "what to describe");
+  options.add("checkpoint", &checkpoints, {}, "the same as FILE").value_name("FILE");
+  options.add("dataset", &datasets, {}, "the same as FILE").value_name("FILE");
   options.add("json", &as_json, false, "print JSON");
   options.example("mpirun -n 2 lockstep info", "the build, and where each rank runs");
-  options.example("lockstep info --checkpoint run/checkpoints/best.h5", "step, metrics and weights of a checkpoint");
+  options.example("lockstep info run/checkpoints/best.h5", "step, metrics and weights of a checkpoint");
   if (!parse(world, options, args)) return 0;
+  files.insert(files.end(), checkpoints.begin(), checkpoints.end());
+  files.insert(files.end(), datasets.begin(), datasets.end());
 
   std::string text;
-  if (checkpoint.empty() && dataset.empty()) {
+  if (files.empty()) {
     const Json facts = machine(world);
     text = as_json ? facts.dump(2) + "\n" : machine_text(facts);
   } else {
     world.together("reading the file", [&] {
-      require_usage(checkpoint.empty() || dataset.empty(), "options checkpoint and dataset: give one of them");
       if (world.rank() != 0) return;
-      const Json facts = checkpoint.empty() ? dataset_facts(dataset) : checkpoint_facts(checkpoint);
-      text = as_json              ? facts.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
-             : checkpoint.empty() ? dataset_text(facts)
-                                  : checkpoint_text(facts);
+      for (const std::string& file : files) text += description(file, as_json);
     });
   }
   if (world.rank() == 0) std::cout << text;

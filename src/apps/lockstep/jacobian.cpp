@@ -38,6 +38,7 @@ std::vector<std::uint8_t> active_inputs(const Arguments& a, const TrainedEmulato
 struct MaskSource {
   bool dataset = false;
   std::int64_t column = -1;
+  bool flags = false;  ///< no range is known: nodes whose value is 0 are outside
   bool any() const { return dataset || column >= 0; }
 };
 
@@ -54,8 +55,8 @@ class Run {
       find_mask(emulator.metadata.mask);
       OperatorOptions options;
       options.active_inputs = active_inputs(a, emulator);
-      options.mask_min = a.domain.empty() ? emulator.metadata.mask.min : a.domain.front();
-      options.mask_max = a.domain.empty() ? emulator.metadata.mask.max : a.domain.back();
+      options.mask_min = mask_.flags ? 1 : a.domain.empty() ? emulator.metadata.mask.min : a.domain.front();
+      options.mask_max = mask_.flags ? 1 : a.domain.empty() ? emulator.metadata.mask.max : a.domain.back();
       options.min_abs_latitude = a.min_abs_latitude;
       options.threads = threads;
       operators_ = std::make_unique<EmulatorOperators<T>>(emulator.network, options);
@@ -74,7 +75,11 @@ class Run {
         },
         [&] {
           sums_ = blocks_.total(world);
-          world.together("adjoint test", [&] { check_adjoint(); });
+          world.together("adjoint test", [&] {
+            require_data(sums_[2] > 0 || rows_->size() == 0, "the Jacobians of '", a_.input,
+                         "': every node is outside the domain (", selection(), "); they would all be zero");
+            check_adjoint();
+          });
         },
         [&](H5File& file) {
           file.write_text("/vars/input_names", emulator_.metadata.variables.input_names);
@@ -93,6 +98,8 @@ class Run {
       const auto at = std::find(names.begin(), names.end(), mask.variable);
       if (at != names.end()) mask_.column = at - names.begin();
     }
+    mask_.flags =
+        mask_.dataset && a_.domain.empty() && mask.variable.empty() && std::isinf(mask.min) && std::isinf(mask.max);
     require_data(mask_.any() || a_.domain.empty(), "option domain: '", a_.input,
                  "' has no /mask, and the emulator's mask variable ",
                  mask.variable.empty() ? "is not set" : "'" + mask.variable + "' is none of its inputs");
@@ -104,6 +111,8 @@ class Run {
     const std::vector<T> x = rows_->read<T>("/x", first, count, in_);
     std::vector<T> mask, latitude;
     if (mask_.dataset) mask = rows_->read<T>("/mask", first, count, 0);
+    if (mask_.flags)
+      for (T& value : mask) value = value != 0 ? 1 : 0;
     for (std::int64_t r = 0; mask_.column >= 0 && r < count; ++r)
       mask.push_back(x[static_cast<std::size_t>(r * in_ + mask_.column)]);
     if (a_.min_abs_latitude > 0) latitude = rows_->read<T>("/lat", first, count, 0);
@@ -116,7 +125,14 @@ class Run {
     const std::vector<T> dx = has_dx_ ? rows_->read<T>("/dx", first, count, in_) : draw(first, count);
     std::vector<T> tl(static_cast<std::size_t>(count * out_)), ad(static_cast<std::size_t>(count * in_));
     linear.template tangent<T>({dx.data(), in_, 1}, {tl.data(), out_, 1});
-    test_adjoint(linear, dx, tl, ad);
+    const std::span<double> sums = blocks_.next_block();
+    test_adjoint(linear, dx, tl, ad, sums);
+    for (std::int64_t r = 0; r < count; ++r) {
+      const auto at = static_cast<std::size_t>(r);
+      const OperatorOptions& o = operators_->options();
+      const bool in_domain = mask.empty() || (mask[at] >= o.mask_min && mask[at] <= o.mask_max);
+      sums[2] += in_domain && (latitude.empty() || std::abs(latitude[at]) >= o.min_abs_latitude) ? 1 : 0;
+    }
     if (has_dx_) values[2] = tl;
     if (!has_dy_) return;
     const std::vector<T> dy = rows_->read<T>("/dy", first, count, out_);
@@ -126,14 +142,13 @@ class Run {
 
   /// <K dx, w> and <dx, K^T w> with w = K dx in normalised units, so that nothing cancels; dot products in double.
   void test_adjoint(const EmulatorLinearization<T>& linear, const std::vector<T>& dx, const std::vector<T>& tl,
-                    std::vector<T>& ad) {
+                    std::vector<T>& ad, std::span<double> sum) {
     std::vector<T> w = tl;
     for (std::size_t k = 0; k < w.size(); ++k) {
       const double std = emulator_.network.moments().output_std[k % static_cast<std::size_t>(out_)];
       w[k] = static_cast<T>(static_cast<double>(w[k]) / (std * std));
     }
     linear.template adjoint<T>({w.data(), out_, 1}, {ad.data(), in_, 1});
-    const std::span<double> sum = blocks_.next_block();
     for (std::size_t k = 0; k < w.size(); ++k) sum[0] += static_cast<double>(tl[k]) * static_cast<double>(w[k]);
     for (std::size_t k = 0; k < dx.size(); ++k) {
       if (ad[k] != 0)
@@ -153,6 +168,17 @@ class Run {
     return dx;
   }
 
+  /// What decides which nodes have a Jacobian.
+  std::string selection() const {
+    std::string text = mask_.flags   ? "/mask is 0"
+                       : mask_.any() ? join("mask values outside ", operators_->options().mask_min, " .. ",
+                                            operators_->options().mask_max)
+                                     : "";
+    if (a_.min_abs_latitude > 0)
+      text += join(text.empty() ? "" : " or ", "|/lat| below ", a_.min_abs_latitude, "; /lat is 0 where it is unknown");
+    return text;
+  }
+
   double gap() const {
     const double size = std::max(std::abs(sums_[0]), std::abs(sums_[1]));
     return size > 0 ? std::abs(sums_[0] - sums_[1]) / size : 0;
@@ -167,8 +193,10 @@ class Run {
   void report(double seconds) const {
     std::cout << "wrote " << a_.output << ": /jac and /jac_physical (" << rows_->size() << ", " << out_ << ", " << in_
               << ")" << (has_dx_ ? ", /tl" : "") << (has_dy_ ? ", /ad" : "") << ", "
-              << join(static_cast<double>(rows_->size()) / seconds / 1e6) << " M rows/s\n"
-              << "adjoint test: <K dx, dy> = " << join(sums_[0]) << ", <dx, K^T dy> = " << join(sums_[1])
+              << join(static_cast<double>(rows_->size()) / seconds / 1e6) << " M rows/s\n";
+    if (const double masked = static_cast<double>(rows_->size()) - sums_[2]; masked > 0)
+      std::cout << masked << " nodes are outside the domain (" << selection() << "): their Jacobian is zero\n";
+    std::cout << "adjoint test: <K dx, dy> = " << join(sums_[0]) << ", <dx, K^T dy> = " << join(sums_[1])
               << ", relative difference " << join(gap()) << " (at most " << join(kTolerance) << "): passed"
               << std::endl;
   }
@@ -180,8 +208,8 @@ class Run {
   std::unique_ptr<EmulatorOperators<T>> operators_;
   bool has_dx_ = false, has_dy_ = false, latitude_ = false;
   MaskSource mask_;
-  BlockSums blocks_{2};
-  std::vector<double> sums_;  ///< <K dx, w> and <dx, K^T w>
+  BlockSums blocks_{3};
+  std::vector<double> sums_;  ///< <K dx, w>, <dx, K^T w>, nodes inside the domain
 };
 
 }  // namespace
@@ -193,7 +221,8 @@ int run_jacobian(World& world, const Args& args) {
       "The input is an HDF5 file, such as a prepared data set, with /x (rows, inputs) in physical units. The "
       "output has /jac, d y_norm / d z, and /jac_physical, d y / d x, both (rows, outputs, inputs). If the "
       "input has /dx (rows, inputs) the output also has /tl = K dx; if it has /dy (rows, outputs), /ad = K^T "
-      "dy. Nodes outside the domain (by /mask, or the emulator's mask variable) have a zero Jacobian. The "
+      "dy. Nodes outside the domain have a zero Jacobian: where /mask, or the emulator's mask variable, lies outside "
+      "the range of --domain or of the emulator; without a range, where /mask is 0. The "
       "command always makes the adjoint test <K dx, dy> = <dx, K^T dy> over all rows, and writes no output "
       "if it fails. The ranks share the rows.");
   add_file_options(options, a, "Jacobians");

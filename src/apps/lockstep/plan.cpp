@@ -38,31 +38,55 @@ double measured_rate(const std::string& run_dir) {
   return rate;
 }
 
+/// Steps and seconds of the run. per_step: samples of a step
+void print_time(const PlanArguments& a, const TaskNeeds& needs, std::int64_t per_step) {
+  const RunConfig& c = a.config;
+  const std::int64_t per_epoch =
+      needs.steps_per_epoch > 0 ? needs.steps_per_epoch : (needs.train_samples + per_step - 1) / per_step;
+  const double by_epochs = static_cast<double>(per_epoch) * static_cast<double>(c.train.epochs);
+  const double steps = c.train.steps > 0 ? std::min(static_cast<double>(c.train.steps), by_epochs) : by_epochs;
+  std::cout << "\nTime\n  " << per_epoch << " steps per epoch, "
+            << (steps < by_epochs ? join(c.train.steps, " steps (train.steps)") : join(c.train.epochs, " epochs"))
+            << "\n";
+  const double rate = a.rate > 0 ? a.rate : measured_rate(c.run.dir);
+  if (rate > 0) {
+    const double epoch = static_cast<double>(needs.train_samples) / rate;
+    std::cout << "  at " << join(rate) << " samples/s (" << (a.rate > 0 ? "--rate" : "measured in " + c.run.dir)
+              << "): " << human_seconds(epoch) << " per epoch, "
+              << human_seconds(epoch * steps / static_cast<double>(per_epoch)) << " in all, without evaluations\n";
+  } else {
+    std::cout << "  no measured rate: set --rate, or --run-dir of an earlier run\n";
+  }
+}
+
 void print(const PlanArguments& a, const TaskNeeds& needs) {
   const RunConfig& c = a.config;
   const auto element = static_cast<double>(size_bytes(c.dtype()));
   const auto parameters = static_cast<double>(needs.parameters);
+  const double trained = parameters - static_cast<double>(needs.fixed_parameters);
   const std::int64_t per_node = a.ranks_per_node > 0 ? a.ranks_per_node : a.ranks;
   const bool on_gpu = c.run.device == "cuda";  // a rank computes its batch at once and sums the gradient in place
   const std::int64_t threads =
       on_gpu
           ? 1
           : std::max<std::int64_t>(1, c.run.threads > 0 ? c.run.threads : ::sysconf(_SC_NPROCESSORS_ONLN) / per_node);
-  const std::int64_t batch = c.global_batch(static_cast<int>(a.ranks));
+  const std::int64_t batch = c.global_batch(static_cast<int>(a.ranks)), per_step = batch * c.batch.accumulate;
   const std::int64_t shards = on_gpu && !c.run.reproducible ? a.ranks : std::max(c.dist.shards, a.ranks * threads);
 
   const double weights = parameters * element;
+  const double gradient = trained * element;
   const double buffers = on_gpu ? (c.run.reproducible || c.run.backend == "mpi" ? 2 : 1)
                          : c.run.reproducible
                              ? static_cast<double>((c.dist.shards + a.ranks - 1) / a.ranks + threads + 1)
                              : static_cast<double>(threads + 1);
-  const double state = static_cast<double>(Optimizer::state_bytes(c.optim, c.dtype())) * parameters;
+  const double state = static_cast<double>(Optimizer::state_bytes(c.optim, c.dtype())) * trained;
+  const double carried = needs.carried_bytes_per_sample * static_cast<double>(per_step);
   const double average = c.optim.ema > 0 ? weights : 0;
   const double rounded = is_half(c.storage()) ? parameters * static_cast<double>(size_bytes(c.storage())) : 0;
   const double per_sample = needs.activation_bytes_per_sample;
   const double per_batch_sample = per_sample * static_cast<double>(threads) / static_cast<double>(shards);
   const double activations = per_batch_sample * static_cast<double>(batch);
-  const double rank = weights + rounded + buffers * weights + state + average + activations;
+  const double rank = weights + rounded + buffers * gradient + state + average + carried + activations;
   const double node = rank * static_cast<double>(per_node) + needs.data_bytes;
 
   const auto row = [](const std::string& what, double bytes, const std::string& note = "") {
@@ -74,12 +98,13 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
             << " parameters; " << batch << " samples per batch\n\nMemory of a rank" << (on_gpu ? "'s GPU" : "") << "\n";
   row("weights", weights);
   if (rounded > 0) row("rounded weights", rounded, c.run.precision + ", as operations read them");
-  row("gradient buffers", buffers * weights,
+  row("gradient buffers", buffers * gradient,
       on_gpu ? ""
              : join(buffers, c.run.reproducible ? ": one per shard of this rank, per thread, and the sum"
                                                 : ": one per thread, and the sum"));
   row("optimizer state", state, c.optim.name);
   if (average > 0) row("averaged weights", average);
+  if (carried > 0) row("carried states", carried, join("of all ", per_step, " samples of a step"));
   row("activations", activations, join("about ", human_bytes(per_sample), " per sample of a shard"));
   row("sum", rank);
   std::cout << "\nMemory of a node\n";
@@ -98,20 +123,10 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
                   : join("largest batch: ", largest,
                          largest == needs.train_samples ? " samples, the whole training split" : " samples"));
   std::cout << "\nOn disk\n";
-  row("a checkpoint", weights + state + average + 100 * 1024,
+  row("a checkpoint", weights + state + average + carried + 100 * 1024,
       join("about; ", c.checkpoint.keep, " are kept, in addition to best and final"));
 
-  const std::int64_t per_step = batch * c.batch.accumulate, per_epoch = (needs.train_samples + per_step - 1) / per_step;
-  std::cout << "\nTime\n  " << per_epoch << " steps per epoch, " << c.train.epochs << " epochs\n";
-  const double rate = a.rate > 0 ? a.rate : measured_rate(c.run.dir);
-  if (rate > 0) {
-    std::cout << "  at " << join(rate) << " samples/s (" << (a.rate > 0 ? "--rate" : "measured in " + c.run.dir)
-              << "): " << human_seconds(static_cast<double>(needs.train_samples) / rate) << " per epoch, "
-              << human_seconds(static_cast<double>(needs.train_samples) * static_cast<double>(c.train.epochs) / rate)
-              << " in all, without evaluations\n";
-  } else {
-    std::cout << "  no measured rate: set --rate, or --run-dir of an earlier run\n";
-  }
+  print_time(a, needs, per_step);
 }
 
 }  // namespace
@@ -132,9 +147,11 @@ int run_plan(World& world, const Args& args) {
   if (!parse(world, options, args, a.config)) return 0;
   world.together("planning", [&] {
     check(a.config);
-    if (world.rank() == 0)
-      print(a, a.config.task->needs(a.config.data.path,
-                                    a.config.model_kind == "kgat" ? a.config.dtype() : a.config.storage()));
+    if (world.rank() != 0) return;
+    const int ranks = static_cast<int>(a.ranks);
+    print(a, a.config.task->needs(
+                 a.config.data.path, a.config.model_kind == "kgat" ? a.config.dtype() : a.config.storage(),
+                 {a.config.global_batch(ranks) * a.config.batch.accumulate, a.config.over_devices(1, ranks)}));
   });
   return 0;
 }

@@ -1,5 +1,8 @@
 #include "lockstep/models/emulator/emulator_operators.hpp"
 
+#include <cmath>
+#include <limits>
+
 #include "models/emulator/emulator_operators_impl.hpp"
 
 namespace lockstep {
@@ -56,6 +59,11 @@ EmulatorOperators<T>::Impl::Impl(const Emulator& source, const OperatorOptions& 
     input_scale.push_back(is_active ? 1 / m.input_std[i] : 0);
     input_scale_t.push_back(static_cast<T>(input_scale[i]));
   }
+  // Weight decay shrinks the weights of a constant input without end. Products of subnormal numbers are slow, and values
+  // this small change no result.
+  constexpr T kNegligible = std::numeric_limits<T>::min() / std::numeric_limits<T>::epsilon();
+  for (T& weight : emulator.params().values().template span<T>())
+    if (std::abs(weight) < kNegligible) weight = 0;
   for (std::vector<T>& scale : row_scale) scale.resize(in * out);
   for (std::vector<T>& scale : column_scale) scale.resize(in * out);
   for (std::size_t o = 0; o < out; ++o)

@@ -55,7 +55,7 @@ std::unique_ptr<Task> EmulatorConfig::load(const TaskSource& source) const {
   return std::make_unique<EmulatorTask>(model_options(source.dtype, source.seed), std::move(data));
 }
 
-TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype) const {
+TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep&) const {
   const H5File file = H5File::open(path);
   require_data(file.has_attribute("/", "n_in") && file.has("/split"), "planning for '", path.string(),
                "': not a prepared emulator data set; make it with lockstep-prep");

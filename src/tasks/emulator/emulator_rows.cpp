@@ -31,6 +31,7 @@ void add_file_options(Options& options, EmulatorFiles& files, const std::string&
   options.add("output", &files.output, "", written + "; an existing file is replaced at the end, atomically")
       .value_name("FILE")
       .required();
+  options.list_only({"run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
 }
 
 TrainedEmulator load_emulator(World& world, const std::string& checkpoint, const std::string& model_file) {

@@ -181,7 +181,7 @@ std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
   return model;
 }
 
-TaskNeeds HarConfig::needs(const std::filesystem::path& path, DType dtype) const {
+TaskNeeds HarConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep&) const {
   const H5File file = H5File::open(path);
   require_data(file.has("/train/signals") && file.info("/train/signals").shape.size() == 3, "planning for '",
                path.string(), "': not a prepared activity data set; make it with lockstep-prep");

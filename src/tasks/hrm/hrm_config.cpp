@@ -82,7 +82,7 @@ std::unique_ptr<HrmTask> HrmConfig::load_trained(const H5File& checkpoint, DType
   return std::make_unique<HrmTask>(model_options(dtype, 0), std::move(data));
 }
 
-TaskNeeds HrmConfig::needs(const std::filesystem::path& path, DType dtype) const {
+TaskNeeds HrmConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const {
   const H5File file = H5File::open(path);
   require_data(file.has_attribute("/", "format") && file.text_attribute("/", "format") == "hrm-puzzles",
                "planning for '", path.string(), "': not a prepared puzzle file; make it with lockstep-prep");
@@ -91,8 +91,23 @@ TaskNeeds HrmConfig::needs(const std::filesystem::path& path, DType dtype) const
   arch.vocab = file.int_attribute("/", "vocab_size");
   arch.identifiers = file.int_attribute("/", "num_puzzle_identifiers");
   TaskNeeds needs;
-  needs.train_samples = model_.visits * file.int_attribute("/train", "total_groups");
+  for (const std::string& name : file.list("/train")) {
+    const std::string set = "/train/" + name;
+    if (!file.is_group(set)) continue;
+    const auto rows = [&](const char* dataset) { return file.info(set + dataset).shape[0]; };
+    const double examples = static_cast<double>(rows("/inputs")) / static_cast<double>(rows("/puzzle_identifiers"));
+    const auto samples =
+        static_cast<std::int64_t>(static_cast<double>(model_.visits * (rows("/group_indices") - 1)) * examples);
+    needs.train_samples += samples;
+    needs.steps_per_epoch += samples / step.samples;  // as PuzzleSampler::nominal_batches()
+  }
+  require_usage(needs.steps_per_epoch > 0, "planning for '", path.string(), "': an epoch of ", needs.train_samples,
+                " puzzles does not fill a batch of ", step.samples, "; lower batch.size or raise data.group_visits");
   needs.parameters = arch.parameters();
+  needs.fixed_parameters = arch.identifiers * arch.puzzle_width();
+  needs.carried_bytes_per_sample =
+      2.0 * static_cast<double>(arch.length() * arch.hidden) * static_cast<double>(size_bytes(dtype)) +
+      4.0 * static_cast<double>(2 * arch.seq_len + 3);
   for (const std::string& dataset : file.datasets_under("/"))
     if (dataset.ends_with("/inputs"))
       needs.data_bytes += 2.0 * static_cast<double>(file.info(dataset).shape[0] * arch.seq_len);

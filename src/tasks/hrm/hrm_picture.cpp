@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
@@ -12,25 +13,57 @@ constexpr double kGrid = 190, kGap = 24;  ///< side of a grid, and the gap betwe
 /// The text of a token; empty for blanks and open cells.
 std::string symbol(const std::string& task, std::int32_t token) {
   if (task == "sudoku") return token >= 2 ? std::to_string(token - 1) : "";
-  if (task == "maze") return token == 1 ? "\u2588" : token >= 3 ? std::string(1, " SGo"[token - 2]) : "";
-  return token == 0 ? "" : token == 1 ? "\u00b7" : std::to_string(token - 2);
+  return token == 1 ? "\u2588" : token >= 3 ? std::string(1, " SGo"[token - 2]) : "";
+}
+
+/// The colours 0 .. 9 of ARC tasks, as their viewers show them. Tokens 0 and 1 are the padding and the grid's edge.
+constexpr std::array kArcColours = {"#000000", "#0074d9", "#ff4136", "#2ecc40", "#ffdc00",
+                                    "#aaaaaa", "#f012be", "#ff851b", "#7fdbff", "#870c25"};
+constexpr std::int32_t kFirstColour = 2;
+
+/// The side of the square at the origin that holds all coloured cells of two ARC grids.
+std::int64_t coloured_side(std::span<const std::int32_t> a, std::span<const std::int32_t> b, std::int64_t side) {
+  std::int64_t used = 1;
+  for (std::int64_t i = 0; i < side * side; ++i)
+    if (const auto at = static_cast<std::size_t>(i); std::max(a[at], b[at]) >= kFirstColour)
+      used = std::max({used, i / side + 1, i % side + 1});
+  return used;
+}
+
+/// One ARC grid at (x, y): the first `shown` rows and columns of `side`. Wrong cells are crossed out.
+std::string draw_arc(std::int64_t side, std::int64_t shown, double x, double y, std::span<const std::int32_t> cells,
+                     std::span<const std::int32_t> answer) {
+  const double cell = kGrid / static_cast<double>(shown);
+  std::string svg;
+  for (std::int64_t row = 0; row < shown; ++row)
+    for (std::int64_t column = 0; column < shown; ++column) {
+      const auto at = static_cast<std::size_t>(row * side + column);
+      const double left = x + cell * static_cast<double>(column), top = y + cell * static_cast<double>(row);
+      if (cells[at] >= kFirstColour)
+        svg += join("<rect x=\"", left, "\" y=\"", top, "\" width=\"", cell, "\" height=\"", cell, "\" fill=\"",
+                    kArcColours[static_cast<std::size_t>(cells[at] - kFirstColour) % kArcColours.size()],
+                    "\" stroke=\"var(--soft)\" stroke-width=\"0.3\"/>");
+      if (cells[at] == answer[at]) continue;
+      for (const char* colour : {"#ffffff\" stroke-width=\"3", "#d0392b\" stroke-width=\"1.4"})
+        svg += join("<path d=\"M", left + 0.2 * cell, " ", top + 0.2 * cell, "l", 0.6 * cell, " ", 0.6 * cell, "m0 ",
+                    -0.6 * cell, "l", -0.6 * cell, " ", 0.6 * cell, "\" fill=\"none\" stroke=\"", colour, "\"/>");
+    }
+  return svg;
 }
 
 /// One grid at (x, y). Given cells have the page's ink colour, right answers are green, wrong ones red.
-std::string draw(const std::string& task, std::int64_t side, double x, double y, const std::string& title,
-                 std::span<const std::int32_t> cells, std::span<const std::int32_t> given,
-                 std::span<const std::int32_t> answer) {
+std::string draw(const std::string& task, std::int64_t side, double x, double y, std::span<const std::int32_t> cells,
+                 std::span<const std::int32_t> given, std::span<const std::int32_t> answer) {
   const double cell = kGrid / static_cast<double>(side);
   const auto box = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(side))));
-  std::string svg =
-      join("<text x=\"", x, "\" y=\"", y - 6, "\" font-size=\"12\" fill=\"var(--muted)\">", title, "</text>");
+  std::string svg;
   for (std::int64_t i = 0; i <= side; ++i) {
     const bool edge = i == 0 || i == side || (task == "sudoku" && i % box == 0);
     if (!edge && side > 9) continue;
     const double at = cell * static_cast<double>(i);
     const char* width = edge ? "1.4" : "0.4";
     svg += join("<path d=\"M", x + at, " ", y, "v", kGrid, "M", x, " ", y + at, "h", kGrid,
-                "\" stroke=\"var(--muted)\" fill=\"none\" stroke-width=\"", width, "\"/>");
+                "\" stroke=\"var(--soft)\" fill=\"none\" stroke-width=\"", width, "\"/>");
   }
   for (std::int64_t i = 0; i < side * side; ++i) {
     const auto at = static_cast<std::size_t>(i);
@@ -56,11 +89,16 @@ std::pair<std::string, std::string> HrmTask::picture() const {
   data_.read(example, inputs, labels);
   const std::int32_t ids[] = {example.identifier};
 
+  const bool arc = data_.task == "arc";
+  const std::int64_t shown = arc ? coloured_side(inputs, labels, side) : side;
   std::vector<std::string> grids;
   const auto add = [&](const std::string& title, std::span<const std::int32_t> tokens) {
     const auto n = static_cast<double>(grids.size());
     const double x = std::fmod(n, 4.0) * (kGrid + kGap), y = 20 + std::floor(n / 4) * (kGrid + kGap + 12);
-    grids.push_back(draw(data_.task, side, x, y, title, tokens, inputs, labels));
+    grids.push_back(
+        join("<text x=\"", x, "\" y=\"", y - 6, "\" font-size=\"12\" fill=\"var(--soft)\">", title, "</text>") +
+        (arc ? draw_arc(side, shown, x, y, tokens, grids.empty() ? tokens : std::span<const std::int32_t>(labels))
+             : draw(data_.task, side, x, y, tokens, inputs, labels)));
   };
   add("puzzle", inputs);
   const Device device = network_.params().device();

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/atomic_file.hpp"
@@ -27,6 +28,7 @@ std::string alphabet(const std::string& task, std::int64_t vocab) {
 }
 
 struct Puzzle {
+  std::int64_t line = 0;  ///< of the input
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> answer;
   std::int64_t changed = 0;  ///< the last segment that changed the answer
@@ -50,7 +52,26 @@ std::string contradiction(const std::vector<std::int32_t>& grid) {
   return "";
 }
 
-std::vector<Puzzle> read_puzzles(const std::string& path, const PuzzleData& data) {
+/// A line of the input. errors  data, beginning with `where`: the line is no puzzle
+Puzzle read_puzzle(const std::string& line, const std::string& where, const std::string& letters,
+                   const PuzzleData& data) {
+  require_data(static_cast<std::int64_t>(line.size()) == data.seq_len, where, "the puzzle has ", line.size(),
+               " characters; the network solves puzzles of ", data.seq_len);
+  Puzzle puzzle;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = data.task == "sudoku" && line[i] == '0' ? '.' : line[i];
+    const auto at = letters.find(c);
+    require_data(at != std::string::npos && at > 0, where, "'", std::string(1, c), "' in cell ", i + 1, " is none of '",
+                 letters.substr(1), "'");
+    puzzle.tokens.push_back(static_cast<std::int32_t>(at));
+  }
+  const std::string twice = data.task == "sudoku" ? contradiction(puzzle.tokens) : "";
+  require_data(twice.empty(), where, "the puzzle contradicts itself: ", twice);
+  return puzzle;
+}
+
+/// The puzzles of a file. Appends the message of each other line to `bad`.
+std::vector<Puzzle> read_puzzles(const std::string& path, const PuzzleData& data, std::vector<std::string>& bad) {
   const std::string letters = alphabet(data.task, data.vocab_size);
   std::ifstream in(path);
   require_usage(in.good(), "opening '", path, "': no such file, or not readable");
@@ -59,22 +80,14 @@ std::vector<Puzzle> read_puzzles(const std::string& path, const PuzzleData& data
   for (std::int64_t number = 1; std::getline(in, line); ++number) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (line.empty()) continue;
-    const std::string where = join("reading '", path, "', line ", number, ": ");
-    require_data(static_cast<std::int64_t>(line.size()) == data.seq_len, where, "the puzzle has ", line.size(),
-                 " characters; the network solves puzzles of ", data.seq_len);
-    Puzzle puzzle;
-    for (std::size_t i = 0; i < line.size(); ++i) {
-      const char c = data.task == "sudoku" && line[i] == '0' ? '.' : line[i];
-      const auto at = letters.find(c);
-      require_data(at != std::string::npos && at > 0, where, "'", std::string(1, c), "' in cell ", i + 1,
-                   " is none of '", letters.substr(1), "'");
-      puzzle.tokens.push_back(static_cast<std::int32_t>(at));
+    try {
+      puzzles.push_back(read_puzzle(line, join("reading '", path, "', line ", number, ": "), letters, data));
+      puzzles.back().line = number;
+    } catch (const Error& error) {
+      bad.emplace_back(error.what());
     }
-    const std::string twice = data.task == "sudoku" ? contradiction(puzzle.tokens) : "";
-    require_data(twice.empty(), where, "the puzzle contradicts itself: ", twice);
-    puzzles.push_back(std::move(puzzle));
   }
-  require_data(!puzzles.empty(), "reading '", path, "': no puzzles in it");
+  require_data(!puzzles.empty(), bad.empty() ? join("reading '", path, "': no puzzles in it") : bad.front());
   return puzzles;
 }
 
@@ -147,19 +160,24 @@ int predict_hrm(World& world, const Args& args) {
   Options options(
       "lockstep predict", "Solve puzzles from a text file.",
       "One puzzle per line: for Sudoku the digits row by row, with '.' or '0' for an empty cell; for mazes the "
-      "characters '#', ' ', 'S' and 'G'. Each answer is printed as a grid, with the segment after which it "
+      "characters '#', ' ', 'S' and 'G'. A line that is no puzzle is reported and skipped; the exit code is 3 then. "
+      "Each answer is printed as a grid, with the segment after which it "
       "no longer changed, and whether it breaks a rule or changes a given cell.");
   options.add("checkpoint", &checkpoint, "", "checkpoint with the network").value_name("FILE").required();
   options.add("input", &input, "", "puzzles, one per line").value_name("FILE").required();
-  options.add("output", &output, "", "file for the answers, one per line in the format of the input; empty: none")
+  options
+      .add("output", &output, "",
+           "file for the answers, each on the line of its puzzle and in the format of the input; empty: none")
       .value_name("FILE");
   options.add("segments", &segments, 0, non_negative, "segments; 0: as in evaluations");
   options.example("lockstep predict --checkpoint runs/hrm-laptop/checkpoints/best.h5 --input puzzles.txt",
                   "print solved grids");
+  options.list_only({"model.kind", "run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
   if (!parse(world, options, args, config)) return 0;
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
   std::unique_ptr<HrmTask> model;
   std::vector<Puzzle> puzzles;
+  std::vector<std::string> bad;
   world.together("loading network and puzzles", [&] {
     if (!output.empty() && world.rank() == 0) require_writable(output, {input, checkpoint});
     const CheckpointReader reader(checkpoint);
@@ -171,18 +189,19 @@ int predict_hrm(World& world, const Args& args) {
     require_data(hrm != nullptr, "checkpoint ", checkpoint, ": its model is ", reader.model_kind(), ", not hrm");
     model = hrm->load_trained(reader.file(), config.dtype());
     reader.load_average_or_weights(model->params());
-    puzzles = read_puzzles(input, model->data());
+    puzzles = read_puzzles(input, model->data(), bad);
   });
   if (segments == 0) segments = model->options().eval_segments;
   solve(*model, puzzles, segments, world.rank(), world.size(), choose_threads(world, config.run.threads));
   share(world.communicator(), puzzles);
-  if (world.rank() != 0) return 0;
+  const int code = bad.empty() ? 0 : static_cast<int>(Fault::data);
+  if (world.rank() != 0) return code;
 
   const std::string letters = alphabet(model->data().task, model->data().vocab_size);
   std::int64_t right = 0;
+  std::int64_t line = 1;  // that `lines` ends with
   std::string lines;
-  for (std::size_t i = 0; i < puzzles.size(); ++i) {
-    const Puzzle& p = puzzles[i];
+  for (const Puzzle& p : puzzles) {
     std::string verdict;
     if (model->data().task == "sudoku") {
       verdict = contradiction(p.answer);
@@ -196,14 +215,18 @@ int predict_hrm(World& world, const Args& args) {
           verdict = join("cell ", c + 1, " was changed");
     }
     right += verdict.empty();
-    std::cout << "puzzle " << i + 1 << ": " << (verdict.empty() ? "solved" : "not solved, " + verdict)
+    std::cout << "line " << p.line << ": " << (verdict.empty() ? "solved" : "not solved, " + verdict)
               << "; settled after segment " << p.changed << " of " << segments
               << (p.halted > 0 ? join(", would halt after ", p.halted) : "") << "\n"
               << grid_text(p.answer, letters) << "\n";
+    for (; line < p.line; ++line) lines += '\n';
     for (const std::int32_t token : p.answer) lines += letters[static_cast<std::size_t>(token)];
-    lines += '\n';
   }
-  std::cout << right << " of " << puzzles.size() << " puzzles solved\n" << std::flush;
+  lines += '\n';
+  for (const std::string& message : bad) log::warning(message);
+  std::cout << right << " of " << puzzles.size() << " puzzles solved";
+  if (!bad.empty()) std::cout << "; " << bad.size() << (bad.size() == 1 ? " line is" : " lines are") << " no puzzle";
+  std::cout << "\n" << std::flush;
   if (!output.empty())
     write_atomically(output, [&](const std::filesystem::path& temporary) {
       std::ofstream out(temporary, std::ios::binary);
@@ -211,7 +234,7 @@ int predict_hrm(World& world, const Args& args) {
       out.close();
       require(out.good(), "writing ", output, ": the disk is full, or the file cannot be written");
     });
-  return 0;
+  return code;
 }
 
 }  // namespace lockstep

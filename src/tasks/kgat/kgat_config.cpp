@@ -142,7 +142,7 @@ std::unique_ptr<Task> KgatConfig::load(const TaskSource& source) const {
   return std::make_unique<KgatTask>(std::move(options), KgData::read(source.path, source.placement));
 }
 
-TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype) const {
+TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const {
   const H5File file = H5File::open(path);
   require_graph(file);
   const auto size = [&](const char* attribute) { return file.int_attribute("/", attribute); };
@@ -152,6 +152,10 @@ TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype) cons
                      triples = size("n_ckg_triples");
   TaskNeeds needs;
   needs.train_samples = size("n_cf_train");
+  const std::int64_t kg_batch = options.kg_batch == 0 ? 2 * step.samples : options.kg_batch * step.scale;
+  needs.steps_per_epoch =
+      needs.train_samples / step.samples + 1 + (options.triples ? size("n_ckg_triples") / kg_batch + 1 : 0);
+  needs.fixed_parameters = nnz;
   needs.parameters = nodes * arch.embed_dim + relations * arch.relation_dim * (1 + arch.embed_dim) + nnz;
   std::int64_t columns = 0, widest = 0;
   for (int l = 0; l < arch.layers(); ++l) {
@@ -190,12 +194,13 @@ std::unique_ptr<Task> BprmfConfig::load(const TaskSource& source) const {
   return std::make_unique<BprmfTask>(std::move(options), KgData::read(source.path, source.placement));
 }
 
-TaskNeeds BprmfConfig::needs(const std::filesystem::path& path, DType dtype) const {
+TaskNeeds BprmfConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const {
   const H5File file = H5File::open(path);
   require_graph(file);
   const auto size = [&](const char* attribute) { return file.int_attribute("/", attribute); };
   TaskNeeds needs;
   needs.train_samples = size("n_cf_train");
+  needs.steps_per_epoch = needs.train_samples / step.samples + 1;
   needs.parameters = (size("n_users") + size("n_items")) * model_.embed_dim;
   needs.data_bytes = 8.0 * static_cast<double>(size("n_nodes") * 3 + needs.train_samples + size("n_cf_test") +
                                                2 * size("n_ckg_triples")) +

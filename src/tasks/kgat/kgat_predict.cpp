@@ -23,7 +23,7 @@ namespace {
 
 struct Arguments {
   RunConfig config;
-  std::string checkpoint, user_list, item_list;
+  std::string checkpoint, user_names, item_names;
   std::vector<std::string> users;
   std::int64_t top = 10;
   bool other_data = false;
@@ -39,18 +39,21 @@ Options make_options(Arguments& a) {
   options.add("user", &a.users, {}, "users").value_name("ID,...").required();
   options.add("top", &a.top, 10, at_least(1), "items per user");
   options
-      .add("user-list", &a.user_list, "",
+      .add("user-names", &a.user_names, "",
            "user_list.txt: a header, then a raw id and a number per line; --user then takes raw ids")
       .value_name("FILE");
   options
-      .add("item-list", &a.item_list, "",
+      .add("item-names", &a.item_names, "",
            "item_list.txt: the same for items, with an optional third field such as a name; both are printed")
       .value_name("FILE");
-  options.add("other-data", &a.other_data, false,
-              "accept another data set than that of the training; its users, items or puzzles must have the same numbers");
+  options.add(
+      "other-data", &a.other_data, false,
+      "accept another data set than that of the training; its users, items or puzzles must have the same numbers");
   options.example(
-      "lockstep predict --checkpoint runs/kgat-ml1m/checkpoints/best.h5 --user 7,150 --item-list item_list.txt",
+      "lockstep predict --checkpoint runs/kgat-ml1m/checkpoints/best.h5 --user 7,150 --item-names item_list.txt",
       "ten films for each of two users");
+  options.list_only({"model.kind", "data.path", "run.device", "run.precision", "dist.timeout", "dist.check_collectives",
+                     "dist.gpu_ids"});
   return options;
 }
 
@@ -87,7 +90,7 @@ std::vector<std::int64_t> find_users(const Arguments& a, const Names& names, con
   std::vector<std::int64_t> users;
   for (const std::string& user : a.users) {
     std::int64_t number = -1;
-    if (a.user_list.empty()) {
+    if (a.user_names.empty()) {
       const auto [end, error] = std::from_chars(user.data(), user.data() + user.size(), number);
       require_usage(error == std::errc() && end == user.data() + user.size() && number >= 0 && number < data.users,
                     "option user: '", user, "' is none of the ", data.users, " users of ", data.path.string(),
@@ -95,7 +98,7 @@ std::vector<std::int64_t> find_users(const Arguments& a, const Names& names, con
     } else {
       const auto found = names.number.find(user);
       require_usage(found != names.number.end(), "option user: '", user, "' is not among the ", names.number.size(),
-                    " users of ", a.user_list);
+                    " users of ", a.user_names);
       number = found->second;
     }
     users.push_back(number);
@@ -119,8 +122,8 @@ int predict_kgat(World& world, const Args& args) {
   world.together("loading weights and lists", [&] {
     if (!a.other_data) reader->require_data_of(*model, a.config.data.path);
     reader->load_average_or_weights(model->params());
-    items = read_list(a.item_list, ranker.data().items);
-    users = find_users(a, read_list(a.user_list, ranker.data().users), ranker.data());
+    items = read_list(a.item_names, ranker.data().items);
+    users = find_users(a, read_list(a.user_names, ranker.data().users), ranker.data());
   });
   if (world.rank() != 0) return 0;  // too little work to share
   const auto lists = ranker.suggest(users, a.top);

@@ -2,6 +2,8 @@
 
 #include <omp.h>
 
+#include <utility>
+
 #include "lockstep/base/text.hpp"
 #include "tasks/kgat/program_checks.hpp"
 
@@ -85,6 +87,8 @@ StepResult KgatProgram::step(const TrainState& state, double lr, Ema*, unsigned 
     double* loss = kg_loss_->data<double>();
     loss[0] += done.loss;
     loss[1] += 1;
+    interval_triples_ += done.loss;
+    ++interval_steps_;
   }
   result.flags = done.flags;
   result.compute = done.compute;
@@ -98,6 +102,13 @@ void KgatProgram::end_epoch(const TrainState&, std::vector<std::pair<std::string
   if (loss[1] > 0) record.emplace_back("loss_triples", loss[0] / loss[1]);
   loss[0] = loss[1] = 0;
   if (model_.options().attention) step_.refresh_adjacency();
+}
+
+std::vector<Metric> KgatProgram::interval_metrics() {
+  const double sum = std::exchange(interval_triples_, 0);
+  const std::int64_t steps = std::exchange(interval_steps_, 0);
+  if (steps == 0) return {};
+  return {{"triples_loss", sum / static_cast<double>(steps)}};
 }
 
 std::vector<std::pair<std::string, std::string>> KgatProgram::facts() {

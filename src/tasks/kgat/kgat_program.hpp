@@ -26,6 +26,7 @@ class KgatProgram final : public TrainingProgram {
   }
   std::vector<NamedTensor> vectors() override { return {{"triples_loss", kg_loss_}}; }
   void resumed() override { step_.restored(); }
+  std::vector<Metric> interval_metrics() override;
   std::string backend() const override { return step_.exchange().backend(); }
   std::vector<std::pair<std::string, std::string>> facts() override;
 
@@ -48,7 +49,9 @@ class KgatProgram final : public TrainingProgram {
   KgatSampler sampler_;
   const KgatStepOptions step_options_;
   KgatStep step_;
-  OwnedTensor kg_loss_;         ///< f64 (2): sum of the mean losses of this epoch's steps on triples, and their number
+  OwnedTensor kg_loss_;          ///< f64 (2): sum of the mean losses of this epoch's steps on triples, and their number
+  double interval_triples_ = 0;  ///< the same of the steps since the last record of the log
+  std::int64_t interval_steps_ = 0;
   std::array<Drawn, 2> drawn_;  ///< of even and odd steps
   std::future<void> prefetch_;
 };

@@ -144,7 +144,7 @@ std::unique_ptr<Task> SequenceConfig::load(const TaskSource& source) const {
   return std::make_unique<SequenceTask>(std::move(options), std::move(data));
 }
 
-TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype) const {
+TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep&) const {
   const H5File file = H5File::open(path);
   require_data(file.has_attribute("/", "n_items") && file.has("/users/n_train"), "planning for '", path.string(),
                "': not a prepared interaction set; make it with lockstep-prep sequences");

@@ -42,11 +42,14 @@ Options make_options(Arguments& a) {
            "names of items, one per line: ID::NAME or ID<tab>NAME; further fields are ignored (such as movies.dat of "
            "MovieLens)")
       .value_name("FILE");
-  options.add("other-data", &a.other_data, false,
-              "accept another data set than that of the training; its users, items or puzzles must have the same numbers");
+  options.add(
+      "other-data", &a.other_data, false,
+      "accept another data set than that of the training; its users, items or puzzles must have the same numbers");
   options.example(
       "lockstep predict --checkpoint runs/tisasrec-ml1m/checkpoints/best.h5 --user 7,150 --item-names movies.dat",
       "suggest ten films for each of two users");
+  options.list_only({"model.kind", "data.path", "run.device", "run.precision", "dist.timeout", "dist.check_collectives",
+                     "dist.gpu_ids"});
   return options;
 }
 

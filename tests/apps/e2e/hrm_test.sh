@@ -26,6 +26,18 @@ train whole 1 --reproducible
 grep -q 'report.html' <(ls whole) || fail "no report"
 grep -q 'no validation samples; 12 of the 12 test samples' whole/train.log || fail "nothing says that test puzzles validate"
 grep -q 'first test puzzle' whole/report.html || fail "no picture of a puzzle in the report"
+# colours_defined FILE: the page defines every colour that its pictures use
+colours_defined() {
+  local name
+  for name in $(grep -oE 'var\(--[a-z0-9]+' "$1" | sort -u | cut -c5-); do grep -qE -- "[ ;{]$name:" "$1" || fail "$1 does not define $name"; done
+}
+colours_defined whole/report.html
+# A plan knows the steps that the run took, and that checkpoints hold the carried states.
+ok "$LOCKSTEP" plan --config whole/config.ini
+steps=$(grep -oE 'steps: [0-9]+ per epoch' whole/train.log | grep -oE '[0-9]+')
+says "^  $steps steps per epoch, 2 epochs" 'carried states +[0-9.]+ KiB +of all 22 samples'
+ok "$LOCKSTEP" plan --config whole/config.ini --train.steps 7
+says '7 steps \(train.steps\)'
 for ranks in 2 4; do
   train r$ranks $ranks --reproducible
   same_model whole/checkpoints/final.h5 r$ranks/checkpoints/final.h5
@@ -42,15 +54,17 @@ h5diff -q straight/checkpoints/final.h5 parts/checkpoints/final.h5 /program >/de
 printf '1...\n' >bad.txt
 run 3 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input bad.txt
 says 'line 1: the puzzle has 4 characters'
-printf '................\n1..............1\n11..............\n' >bad.txt
-run 3 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input bad.txt
-says "line 3: the puzzle contradicts itself: digit 1 twice in row 1|line 3: the puzzle has 16"
+printf '................\n\n11..............\n1..............1\n' >bad.txt
+run 3 on 2 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input bad.txt --output answers.txt
+says 'line 1: ' 'line 4: ' 'of 2 puzzles solved; 1 line is no puzzle'
+says_once "line 3: the puzzle contradicts itself: digit 1 twice in row 1"
+[ "$(awk '{print length($0)}' answers.txt | xargs)" = '16 0 0 16' ] || fail "answers are not on the lines of their puzzles"
 printf '12x.............\n' >bad.txt
 run 3 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input bad.txt
 says "'x' in cell 3"
 printf '1.....2...3....4\n..4.3....1......\n' >puzzles.txt
 ok on 2 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --output answers.txt
-says 'puzzle 2: ' 'of 2 puzzles solved'
+says 'line 2: ' 'of 2 puzzles solved'
 [ "$(wc -l <answers.txt)" = 2 ] || fail "answers.txt has not two lines"
 ok "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --json
 says 'exact_accuracy'
@@ -68,5 +82,7 @@ for ranks in 1 2; do
     --model.num_heads 2 --model.expansion 1 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 1 --schedule.warmup 0 --dist.shards 2 --eval.best pass@2
   ok on $ranks "$LOCKSTEP" eval --checkpoint arc$ranks/checkpoints/final.h5 --json
   says '"pass@1": ?0' '"pass@2": ?0' '"pass@1000": ?0'
+  colours_defined arc$ranks/report.html
+  grep -q '#ffdc00' arc$ranks/report.html || fail "the grid is not drawn in the colours of ARC"
 done
 passed "puzzles are learnt, resumed and solved"

@@ -25,6 +25,9 @@ for metric in recall@20 ndcg@20; do
     fail "$metric: KGAT $(best $metric kgat), BPRMF $(best $metric bprmf): the planted graph must double it"
 done
 
+# The loss of the triples is recorded.
+[ "$(grep -c '"triples_loss"' kgat/metrics.jsonl)" = 20 ] || fail "not every epoch records the loss of its triples"
+
 # Without validation items the test items choose the weights, and every record says so.
 for file in train.log report.html; do
   grep -q 'the data set has no validation samples' kgat/$file || fail "$file does not say that test samples validate"
@@ -49,7 +52,7 @@ recall() {
 
 # Users by number, items by what a list calls them.
 { echo "org_id remap_id"; for i in $(seq 0 399); do echo "film-$i $i"; done; } >items.txt
-ok on 2 "$LOCKSTEP" predict --checkpoint kgat/checkpoints/best.h5 --user 3,17 --top 4 --item-list items.txt
+ok on 2 "$LOCKSTEP" predict --checkpoint kgat/checkpoints/best.h5 --user 3,17 --top 4 --item-names items.txt
 says 'user 17, [0-9]+ items known'
 says ' 4 +-?[0-9.]+  film-[0-9]+'
 ok "$LOCKSTEP" predict --checkpoint bprmf/checkpoints/best.h5 --user 3

@@ -3,7 +3,7 @@
 source "$(dirname "$0")/lib.sh" "$@"
 ok "$PREP" synth-icecolumn --rows 12000 --seed 1 --output data.h5
 ok "$PREP" check data.h5
-ok "$LOCKSTEP" info --dataset data.h5
+ok "$LOCKSTEP" info data.h5
 says 12000 aice
 
 ok on 2 "$LOCKSTEP" train --data.path data.h5 --run-dir run --batch.size 100 --epochs 25 --optim.lr 0.002 --seed 1
@@ -23,7 +23,7 @@ for format in h5model lsem onnx torchscript safetensors; do
   ok "$LOCKSTEP" export --checkpoint run/checkpoints/best.h5 --format $format --output model.$format
   exists model.$format
 done
-ok "$LOCKSTEP" info --checkpoint run/checkpoints/best.h5
+ok "$LOCKSTEP" info run/checkpoints/best.h5
 ok "$LOCKSTEP" checkpoint verify run/checkpoints/best.h5 run/checkpoints/final.h5
 ok "$LOCKSTEP" bench --config run/config.ini --what all --seconds 0.2 --json
 says '"job":"train"' '"job":"predict"' '"job":"jacobian"'

@@ -28,6 +28,37 @@ for resume in one.h5 never; do
   begins $resume
 done
 
+# A run that ends within its first epoch and within its warm-up works, says so, and has a record of both kinds.
+SMALL="--data.path data.h5 --batch.size 50 --model.hidden_size 8"
+ok "$LOCKSTEP" train --run-dir smoke $SMALL --schedule.name cosine --schedule.unit step --schedule.warmup 100 --steps 3
+says 'the run ends within the warm-up of 100 steps, at 3 % of this rate' 'step 3/3 epoch 0.* validation loss'
+for split in train validation test; do
+  [ "$(grep -c "\"step\":3,.*\"split\":\"$split\"" smoke/metrics.jsonl)" = 1 ] || fail "not one record of $split"
+done
+ok "$LOCKSTEP" train --run-dir quick $SMALL --steps 3 --eval.final none
+! grep -q 'split":"test' quick/metrics.jsonl || fail "eval.final = none evaluates"
+
+# Two equal runs are equal to their last dataset, whatever their directories are called.
+ok "$LOCKSTEP" train --run-dir again $SMALL --steps 3 --eval.final none
+ok "$LOCKSTEP" checkpoint diff quick/checkpoints/final.h5 again/checkpoints/final.h5
+run 1 "$LOCKSTEP" checkpoint diff quick/checkpoints/final.h5 smoke/checkpoints/final.h5
+says 'schedule.name: cosine there, constant here'
+! grep -q run.dir last.out || fail "the run directory counts"
+
+# Every evaluation is on the console. A cosine that is stretched by more epochs says what it does to the rate.
+ok "$LOCKSTEP" train --run-dir cosine $SMALL --schedule.name cosine --epochs 4 --eval.final none
+[ "$(cat last.out last.err | grep -c ' validation loss ')" = 4 ] || fail "not every evaluation is shown"
+ok "$LOCKSTEP" train --run-dir cosine $SMALL --schedule.name cosine --epochs 6 --eval.final none
+says 'the cosine now spans 6 epochs, which moves the rate of step 28 from .* to .*set schedule.total'
+
+# A start that fails leaves no configuration behind. A checkpoint of another kind is refused in one line.
+run 2 "$LOCKSTEP" train --run-dir failed --data.path nowhere.h5
+[ ! -e failed/config.ini ] || fail "a start that failed leaves config.ini"
+run 2 "$LOCKSTEP" train --run-dir other --model.kind kgat --data.path data.h5 --resume smoke/checkpoints/final.h5
+says 'model.kind: emulator there, kgat here'
+[ "$(cat last.out last.err | wc -l)" = 2 ] || fail "other differences hide the one that matters"
+ok "$LOCKSTEP" info cosine/checkpoints/best.h5
+
 # Tasks of a Slurm step that MPI does not connect must not train alone, unless the user says so.
 SLURM_STEP_NUM_TASKS=2 run 2 "$LOCKSTEP" info
 says 'this Slurm step has 2 tasks, but MPI connects only one rank'

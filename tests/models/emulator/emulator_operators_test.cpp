@@ -384,6 +384,16 @@ TEST_SUITE("models.emulator_operators") {
     }
   }
 
+  TEST_CASE("weights that decayed towards subnormal numbers count as zero") {
+    Emulator emulator = test::random_emulator({.n_in = 3, .n_out = 2, .hidden = 8, .layers = 2}, DType::f32);
+    float* weights = emulator.weight(0).value.data<float>();
+    for (std::int64_t h = 0; h < 8; ++h) weights[3 * h] = 1e-33f;  // of input 0
+    const std::vector<float> x = as<float>(test::random_states(emulator, 5));
+    std::vector<float> j(5 * 2 * 3);
+    EmulatorOperators<float>(emulator).jacobian<float>(5, rows(x, 3), {}, JacobianUnits::normalised, j.data());
+    for (std::size_t k = 0; k < j.size(); ++k) CHECK((j[k] == 0) == (k % 3 == 0));
+  }
+
   TEST_CASE("a NaN input gives a NaN prediction: missing values stay visible") {
     on_every_isa([] {
       for (const char* activation : {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"}) {

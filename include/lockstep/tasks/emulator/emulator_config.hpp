@@ -12,7 +12,7 @@ class EmulatorConfig final : public TaskConfig {
   void add_options(Options& options) override;
   bool has_diagnostics() const override { return true; }
   std::unique_ptr<Task> load(const TaskSource& source) const override;
-  TaskNeeds needs(const std::filesystem::path& path, DType dtype) const override;
+  TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
   /// The task options, for callers that bring their own data.
   EmulatorTask::Options model_options(DType dtype, std::uint64_t seed) const;
 

@@ -13,7 +13,7 @@ class HarConfig final : public TaskConfig {
   void add_options(Options& options) override;
   void check() const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
-  TaskNeeds needs(const std::filesystem::path& path, DType dtype) const override;
+  TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
   /// The architecture; sizes left at their default depend on the kind of input.
   HarArch arch() const;
 

@@ -14,7 +14,7 @@ class HrmConfig final : public TaskConfig {
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   /// A task with the architecture of a checkpoint and no data, for HrmTask::solve(). The caller loads the weights.
   std::unique_ptr<HrmTask> load_trained(const H5File& checkpoint, DType dtype) const;
-  TaskNeeds needs(const std::filesystem::path& path, DType dtype) const override;
+  TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
 
  private:
   HrmTask::Options model_options(DType dtype, std::uint64_t seed) const;

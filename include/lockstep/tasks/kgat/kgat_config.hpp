@@ -14,7 +14,7 @@ class KgatConfig final : public TaskConfig {
   void add_options(Options& options) override;
   void check() const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
-  TaskNeeds needs(const std::filesystem::path& path, DType dtype) const override;
+  TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
 
  private:
   KgatTask::Options resolved() const;
@@ -29,7 +29,7 @@ class BprmfConfig final : public TaskConfig {
   void add_options(Options& options) override;
   void check() const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
-  TaskNeeds needs(const std::filesystem::path& path, DType dtype) const override;
+  TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
 
  private:
   BprmfTask::Options model_;

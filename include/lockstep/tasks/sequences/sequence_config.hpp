@@ -15,7 +15,7 @@ class SequenceConfig : public TaskConfig {
   void add_options(Options& options) override;
   void check() const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
-  TaskNeeds needs(const std::filesystem::path& path, DType dtype) const override;
+  TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
   /// The task options. errors  usage: values that are invalid together
   SequenceTask::Options model_options(DType dtype, std::uint64_t seed) const;
 

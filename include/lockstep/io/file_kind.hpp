@@ -1,0 +1,32 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+
+namespace lockstep {
+
+/// What a file holds.
+enum class FileKind : std::uint8_t {
+  checkpoint,
+  checkpoint_part,  ///< of a sharded checkpoint
+  data_set,         ///< of lockstep-prep
+  model,            ///< an emulator for other programs: h5model or lsem
+  safetensors,      ///< may hold an emulator, too
+  hdf5,             ///< of another program
+  damaged_hdf5,
+  pytorch,
+  onnx,
+  numpy,
+  configuration,
+  text,
+  empty,
+  unknown,
+};
+/// For messages: "a PyTorch file".
+const char* name(FileKind kind);
+
+/// Finds the kind by the first bytes and, for HDF5, by the attribute `format`. A file with a wrong end mark is
+/// damaged_hdf5 before HDF5 sees it.
+/// errors  usage: missing, a directory, or not readable
+FileKind file_kind(const std::filesystem::path& path);
+
+}  // namespace lockstep

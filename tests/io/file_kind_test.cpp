@@ -1,0 +1,64 @@
+#include "lockstep/io/file_kind.hpp"
+
+#include <doctest/doctest.h>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/io/h5.hpp"
+#include "lockstep/io/seal.hpp"
+#include "support/paths.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+
+TEST_SUITE("io.file_kind") {
+  TEST_CASE("a file is known by its first bytes") {
+    const test::TempDir dir;
+    const auto zip = [](const std::string& member) {
+      return std::string("PK\x03\x04") + std::string(22, '\0') + static_cast<char>(member.size()) +
+             std::string(3, '\0') + member;
+    };
+    const std::pair<std::string, FileKind> files[] = {
+        {zip("archive/data.pkl"), FileKind::pytorch},
+        {zip("weights.npy"), FileKind::numpy},
+        {"\x80\x02\x8a\x0al", FileKind::pytorch},
+        {"\x93NUMPY\x01", FileKind::numpy},
+        {std::string("\x40\0\0\0\0\0\0\0{\"a\": 1}", 16), FileKind::safetensors},
+        {"LSEMUL01", FileKind::model},
+        {"[optim]\nlr = 1\n" + std::string(5000, '#') + "\n", FileKind::configuration},
+        {"just words\n", FileKind::text},
+        {"\x01\x02\x03", FileKind::unknown},
+        {"", FileKind::empty},
+        {"\x89HDF\r\n\x1a\n and no more", FileKind::damaged_hdf5}};
+    for (const auto& [bytes, kind] : files) {
+      CAPTURE(name(kind));
+      test::write_text(dir / "file", bytes);
+      CHECK(file_kind(dir / "file") == kind);
+    }
+    CHECK(file_kind(test::golden_path("emulator_aice.onnx")) == FileKind::onnx);
+    CHECK(file_kind(test::golden_path("emulator_aice.ts")) == FileKind::pytorch);
+    CHECK_THROWS_AS(file_kind(dir / "missing"), Error);
+    CHECK_THROWS_AS(file_kind(dir.path()), Error);
+  }
+
+  TEST_CASE("an HDF5 file is known by its format, and a wrong end mark is noticed before it is opened") {
+    const test::TempDir dir;
+    for (const auto& [format, kind] : {std::pair{"lockstep-checkpoint", FileKind::checkpoint},
+                                       {"lockstep-checkpoint-part", FileKind::checkpoint_part},
+                                       {"lockstep-har", FileKind::data_set},
+                                       {"lockstep-emulator-model", FileKind::model},
+                                       {"climate", FileKind::hdf5}}) {
+      CAPTURE(format);
+      const auto path = dir / format;
+      H5File file = H5File::create(path);
+      file.set_attribute("/", "format", std::string(format));
+      file.close();
+      CHECK(file_kind(path) == kind);
+      append_end_mark(path);
+      CHECK(file_kind(path) == kind);
+      std::string bytes = test::read_text(path);
+      bytes[bytes.size() / 2] ^= 1;
+      test::write_text(path, bytes);
+      CHECK(file_kind(path) == FileKind::damaged_hdf5);
+    }
+  }
+}

@@ -1,0 +1,54 @@
+#include "report/html_report.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "lockstep/base/error.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+std::string page_of(const RunHistory& history) {
+  return report_html(
+      {RunFacts{.title = "har", .config = "", .facts = {}}, history, {}, {}, {}, {}, "finished", "today"});
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_SUITE("report.html_report") {
+  TEST_CASE("metrics of classes share a chart, which shows every class; what never changes has none") {
+    RunHistory history;
+    for (int step = 1; step <= 3; ++step) {
+      EvalRecord r{.step = step, .split = "validation", .loss = 4.0 - step, .metrics = {{"accuracy", 0.1 * step}}};
+      for (int c = 0; c < 9; ++c) {
+        r.metrics.push_back({join("f1.class", c), 0.1 * step + 0.01 * c});
+        r.metrics.push_back({join("support.class", c), 10.0 + c});
+      }
+      r.best = step == 2;
+      history.add(r);
+    }
+    const std::string page = page_of(history);
+    CHECK(has(page, "<figcaption>accuracy (validation)</figcaption>"));
+    const auto chart = page.find("<figcaption>f1 (validation)");
+    REQUIRE(chart != std::string::npos);
+    const std::string caption = page.substr(chart, page.find("</figcaption>", chart) - chart);
+    for (int c = 0; c < 9; ++c) CHECK(has(caption, join(">class", c, "<")));
+    CHECK_FALSE(has(page, "support (validation)"));
+    // The loss of the evaluation whose weights are kept need not be the lowest.
+    CHECK(has(page, "validation loss at the best evaluation (step 2)"));
+  }
+
+  TEST_CASE("records without a loss leave the loss of the others as it is") {
+    RunHistory history;
+    history.add(StepRecord{.step = 1, .loss = 0.5, .lr = 0.1, .seconds = 1, .phases = {}, .metrics = {}});
+    history.add(StepRecord{.step = 2, .loss = std::nullopt, .lr = 0.1, .seconds = 1, .phases = {}, .metrics = {}});
+    CHECK(history.condensed(1).front().loss == 0.5);
+    const std::string page = page_of(history);
+    CHECK(has(page, "<b>0.5</b><span>training loss, last</span>"));
+    CHECK_FALSE(has(page, "nan"));
+  }
+}
