@@ -42,8 +42,9 @@ Options make_options(Arguments& a) {
            "names of items, one per line: ID::NAME or ID<tab>NAME; further fields are ignored (such as movies.dat of "
            "MovieLens)")
       .value_name("FILE");
-  options.add("other-data", &a.other_data, false,
-              "accept another data set than that of the training; its users, items or puzzles must have the same numbers");
+  options.add(
+      "other-data", &a.other_data, false,
+      "accept another data set than that of the training; its users, items or puzzles must have the same numbers");
   options.example(
       "lockstep predict --checkpoint runs/tisasrec-ml1m/checkpoints/best.h5 --user 7,150 --item-names movies.dat",
       "suggest ten films for each of two users");
@@ -119,11 +120,12 @@ int predict_sequence(World& world, const Args& args) {
   world.together("loading weights and names", [&] {
     if (!a.other_data) reader->require_data_of(*loaded, a.config.data.path);
     reader->load_average_or_weights(loaded->params());
+    if (world.rank() != 0) return;  // it prints the lists: too few users to distribute
     raw = SequenceNames::read(H5File::open(a.config.data.path));
     users = find_users(a.users, raw, a.config.data.path);
     names = read_names(a.item_names);
   });
-  if (world.rank() != 0) return 0;  // too few users to distribute
+  if (world.rank() != 0) return 0;
   const auto& model = dynamic_cast<const SequenceTask&>(*loaded);
   Stream stream;
   Arena arena;
