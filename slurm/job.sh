@@ -73,12 +73,19 @@ attend() {
   return "$rc"
 }
 
-# preflight DATA: checks that the data set is whole and that the ranks can communicate; ends the job otherwise.
+# preflight DATA: checks that the data set is whole and that the ranks can communicate; ends the job otherwise. A later
+# start of the same job does not check the same file again: .checked-JOB names it with its size and time.
 preflight() {
-  local rc
+  local rc stamp=.checked-$SLURM_JOB_ID file
   say "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)): $SLURM_JOB_NUM_NODES nodes ($SLURM_JOB_NODELIST), $RANKS_PER_NODE ranks per node, $THREADS threads per rank"
   [ "${PREFLIGHT:-yes}" = yes ] || return 0
-  attend "$LOCKSTEP_PREP" check "$1" || { rc=$?; [ "$stopping" = 0 ] || leave 85; say "preflight: the data set is refused"; exit "$rc"; }
+  file=$(stat -L -c '%s %y %n' -- "$1" 2>/dev/null)
+  if [ -n "$file" ] && [ "$file" = "$(cat "$stamp" 2>/dev/null)" ]; then
+    say "preflight: the data set is the one that an earlier start has checked"
+  else
+    attend "$LOCKSTEP_PREP" check "$1" || { rc=$?; [ "$stopping" = 0 ] || leave 85; say "preflight: the data set is refused"; exit "$rc"; }
+    echo "$file" >"$stamp"
+  fi
   run "$LOCKSTEP" comm-test --max-bytes 4MiB --budget 5 --timeout 60 || { rc=$?; [ "$stopping" = 0 ] || leave 85; say "preflight: the ranks cannot work together (exit code $rc)"; leave "$rc"; }
 }
 
@@ -102,6 +109,6 @@ leave() {
     [ -f "$faults" ] && read -r count <"$faults"
     if [ "$count" -lt "${RETRIES:-1}" ]; then echo $((count + 1)) >"$faults"; requeue "fault $((count + 1)), of which ${RETRIES:-1} are forgiven"; fi
   fi
-  [ "$rc" = 0 ] && rm -f "$faults"
+  [ "$rc" = 0 ] && rm -f "$faults" ".checked-$SLURM_JOB_ID"
   exit "$rc"
 }

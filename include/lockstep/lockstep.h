@@ -14,6 +14,7 @@
  * Threads    A model is constant after lsem_open and the lsem_set_* calls: any number of threads may use it, and any lsem_lin
  *            made from it, at the same time. The lsem_set_* functions and lsem_close need it for themselves. A workspace belongs to
  *            one call at a time. By default a call computes in the calling thread alone, so that it nests in a threaded host.
+ *            While lsem_open reads an HDF5 file, no other thread may be in the HDF5 library unless that is built thread safe.
  * Memory     With a workspace (lsem_workspace_bytes) predict and jac allocate nothing. tl and ad allocate nothing but a scratch that
  *            each thread keeps from its first call on, unless the fields of a *_soa call lie at irregular places: then they
  *            allocate a dense copy. Where a workspace may be null, the call allocates what it needs.
@@ -135,7 +136,8 @@ LSEM_API int lsem_set_domain(lsem_model* m, double lo, double hi);
 /* LSEM_NET_F64 or LSEM_NET_F32, for the _f64 functions. Errors: ARGUMENT. */
 LSEM_API int lsem_set_precision(lsem_model* m, int precision);
 
-/* Number of threads of one call (OpenMP), 1..1024; default 1. Results do not depend on it. Errors: ARGUMENT. */
+/* Number of threads of one call (OpenMP), 1..1024; default 1. Results do not depend on it. A workspace grows with it: call
+ * lsem_workspace_bytes afterwards. Errors: ARGUMENT. */
 LSEM_API int lsem_set_threads(lsem_model* m, int threads);
 
 /* ---- Evaluation ------------------------------------------------------------------------------------------------------------- */

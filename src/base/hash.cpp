@@ -13,6 +13,16 @@ std::uint64_t hash64(const void* bytes, std::size_t size_bytes, std::uint64_t se
   return XXH3_64bits_withSeed(bytes, size_bytes, seed);
 }
 
+Hash64::Hash64() : state_(XXH3_createState(), [](void* s) { XXH3_freeState(static_cast<XXH3_state_t*>(s)); }) {
+  XXH3_64bits_reset(static_cast<XXH3_state_t*>(state_.get()));
+}
+
+void Hash64::add(const void* bytes, std::size_t size_bytes) {
+  XXH3_64bits_update(static_cast<XXH3_state_t*>(state_.get()), bytes, size_bytes);
+}
+
+std::uint64_t Hash64::value() const { return XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state_.get())); }
+
 std::string hex64(std::uint64_t value) {
   char text[17];
   std::snprintf(text, sizeof text, "%016" PRIx64, value);

@@ -1,11 +1,17 @@
 #include "lockstep/io/dataset_file.hpp"
 
 #include <functional>
+#include <type_traits>
+
+#include "lockstep/base/hash.hpp"
+#include "lockstep/io/seal.hpp"
 
 namespace lockstep {
 
 namespace {
 constexpr const char* kRebuild = "; rebuild it with lockstep-prep";
+constexpr const char* kDamaged =
+    "; the disk, a copy or another program has changed the file: copy it again, or rebuild it with lockstep-prep";
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text;
@@ -28,7 +34,7 @@ std::string offsets_defect(std::span<const std::int64_t> offsets, std::int64_t e
 }
 
 DatasetFile::DatasetFile(const H5File& file, const DatasetFormat& format)
-    : file_(file), opening_("opening data set '" + file.path().string() + "'") {
+    : file_(file), sealed_(is_sealed(file)), opening_("opening data set '" + file.path().string() + "'") {
   const auto need = [&](const char* attribute) {
     require_data(file.has_attribute("/", attribute), opening_, ": no attribute '", attribute,
                  "'; it is not a prepared data set, make one with lockstep-prep");
@@ -41,6 +47,8 @@ DatasetFile::DatasetFile(const H5File& file, const DatasetFormat& format)
   const std::int64_t version = file.int_attribute("/", "version");
   require_data(version == format.version, opening_, ": version ", version, ", this program reads version ",
                format.version, kRebuild);
+  const std::string defect = sealed_ ? structure_defect(file) : "";
+  require_data(defect.empty(), opening_, ": ", defect, kDamaged);
 }
 
 std::string DatasetFile::reading(const std::string& dataset) const {
@@ -67,9 +75,56 @@ std::vector<std::int64_t> DatasetFile::expect(const std::string& dataset, const 
   return info.shape;
 }
 
+template <class T>
+void DatasetFile::read_into(const std::string& dataset, const std::vector<std::int64_t>& shape, std::span<T> out,
+                            const std::function<void(std::int64_t first, std::span<const T> values)>& check) const {
+  using Other = std::conditional_t<std::is_same_v<T, std::int64_t>, std::int32_t,
+                                   std::conditional_t<std::is_same_v<T, float>, double, T>>;
+  std::size_t size = 1;
+  for (const std::int64_t extent : expect(dataset, {h5_type_of<T>::value, h5_type_of<Other>::value}, shape))
+    size *= static_cast<std::size_t>(extent);
+  require(size == out.size(), reading(dataset), ": ", size, " elements do not fit memory for ", out.size());
+  Hash64 hash;
+  const auto read = [&]<class Stored>() {
+    file_.read_blocks<Stored>(dataset, [&](std::int64_t first, std::span<const Stored> values) {
+      hash.add(values.data(), values.size_bytes());
+      const std::span<T> part = out.subspan(static_cast<std::size_t>(first), values.size());
+      std::transform(values.begin(), values.end(), part.begin(), [](Stored v) { return static_cast<T>(v); });
+      if (check) check(first, part);
+    });
+  };
+  if (file_.info(dataset).type == h5_type_of<T>::value) {
+    read.template operator()<T>();
+  } else {
+    read.template operator()<Other>();
+  }
+  require_sum(dataset, hash.value());
+}
+
+template <class T>
+std::vector<T> DatasetFile::read(const std::string& dataset, const std::vector<std::int64_t>& shape) const {
+  const std::vector<std::int64_t> found = expect(dataset, {h5_type_of<T>::value}, shape);
+  std::size_t size = 1;
+  for (const std::int64_t extent : found) size *= static_cast<std::size_t>(extent);
+  std::vector<T> values(size);
+  read_into<T>(dataset, found, values);
+  return values;
+}
+
 std::vector<std::string> DatasetFile::read_text(const std::string& dataset, std::int64_t count) const {
   expect(dataset, {H5Type::text}, {count});
-  return file_.read_text(dataset);
+  std::vector<std::string> texts = file_.read_text(dataset);
+  require_sum(dataset, hash_texts(texts));
+  return texts;
+}
+
+void DatasetFile::verify(const std::string& group) const {
+  for (const std::string& dataset : file_.datasets_under(group)) require_sum(dataset, {});
+}
+
+void DatasetFile::require_sum(const std::string& dataset, std::optional<std::uint64_t> hash) const {
+  const std::string defect = sealed_ ? values_defect(file_, dataset, hash) : "";
+  require_data(defect.empty(), opening_, ": ", defect, kDamaged);
 }
 
 void DatasetFile::require_offsets(const std::string& dataset, std::span<const std::int64_t> offsets, std::int64_t end,
@@ -83,5 +138,22 @@ void DatasetFile::refuse_id(const std::string& dataset, std::int64_t value, std:
   throw Error(Fault::data,
               join(reading(dataset), ": ", what, " ", value, " in row ", row, " is not in 0 .. ", count - 1, kRebuild));
 }
+
+using Extents = std::vector<std::int64_t>;
+template <class T>
+using Visit = std::function<void(std::int64_t, std::span<const T>)>;
+template void DatasetFile::read_into(const std::string&, const Extents&, std::span<std::uint8_t>,
+                                     const Visit<std::uint8_t>&) const;
+template std::vector<std::uint8_t> DatasetFile::read(const std::string&, const Extents&) const;
+template void DatasetFile::read_into(const std::string&, const Extents&, std::span<std::int32_t>,
+                                     const Visit<std::int32_t>&) const;
+template std::vector<std::int32_t> DatasetFile::read(const std::string&, const Extents&) const;
+template void DatasetFile::read_into(const std::string&, const Extents&, std::span<std::int64_t>,
+                                     const Visit<std::int64_t>&) const;
+template std::vector<std::int64_t> DatasetFile::read(const std::string&, const Extents&) const;
+template void DatasetFile::read_into(const std::string&, const Extents&, std::span<float>, const Visit<float>&) const;
+template std::vector<float> DatasetFile::read(const std::string&, const Extents&) const;
+template void DatasetFile::read_into(const std::string&, const Extents&, std::span<double>, const Visit<double>&) const;
+template std::vector<double> DatasetFile::read(const std::string&, const Extents&) const;
 
 }  // namespace lockstep

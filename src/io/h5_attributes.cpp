@@ -82,7 +82,11 @@ Found read_attribute(const auto& handle, const H5File& file, const std::string& 
   const H5Type kind = h5::classify(type, what);
   const auto shape = h5::extents(space, what);
   const std::int64_t n = h5::count(shape, what);
-  require_data(n <= kMostAttributeElements, "reading ", what, ": ", n, " elements are too many for an attribute");
+  const auto size = static_cast<std::int64_t>(H5Tget_size(type));
+  std::int64_t bytes = 0;
+  require_data(n <= kMostAttributeElements && !__builtin_mul_overflow(n, size, &bytes) && bytes <= handle.file_size,
+               "reading ", what, ": ", n, " elements of ", size, " bytes are too many for an attribute of a file of ",
+               handle.file_size, " bytes");
 
   const auto values = [&]<class T>(T) {
     std::vector<T> out(static_cast<std::size_t>(n));
@@ -91,9 +95,8 @@ Found read_attribute(const auto& handle, const H5File& file, const std::string& 
     return found(std::move(out), shape);
   };
   if (kind == H5Type::text) {
-    if (!handle.writing && H5Tis_variable_str(type) > 0) handle.sound_heaps();
     const auto read = [&](hid_t memory, void* out) { return H5Aread(id, memory, out); };
-    return found(h5::strings(type, n, what, read), shape);
+    return found(h5::strings(handle.path, handle.file_size, type, n, what, read), shape);
   }
   if (kind == H5Type::f32 || kind == H5Type::f64) return values(double{});
   return values(std::int64_t{});
@@ -175,35 +178,25 @@ Encoded encode_numbers(const T* values, std::size_t n, bool scalar) {
   return out;
 }
 
-Encoded encode_strings(const std::string* values, std::size_t n, bool scalar, H5Strings how) {
+Encoded encode_strings(const std::string* values, std::size_t n, bool scalar) {
   Encoded out;
   std::size_t longest = 1;
   for (std::size_t i = 0; i < n; ++i) longest = std::max(longest, values[i].size());
-  const bool variable = how == H5Strings::variable;
-  out.type = h5::string_type(variable ? 0 : longest);
+  out.type = h5::string_type(longest);
   const hsize_t extent = n;
   out.space = h5::Id(scalar ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &extent, nullptr), H5Sclose);
-  out.bytes.assign(n * (variable ? sizeof(char*) : longest), '\0');
-  for (std::size_t i = 0; i < n; ++i) {
-    if (variable) {
-      const char* text = values[i].c_str();
-      std::copy_n(reinterpret_cast<const char*>(&text), sizeof text,
-                  out.bytes.begin() + static_cast<long>(i * sizeof text));
-    } else {
-      values[i].copy(out.bytes.data() + i * longest, longest);
-    }
-  }
+  out.bytes.assign(n * longest, '\0');
+  for (std::size_t i = 0; i < n; ++i) values[i].copy(out.bytes.data() + i * longest, longest);
   return out;
 }
 
 struct Encoder {
-  H5Strings how;
   Encoded operator()(std::int64_t v) const { return encode_numbers(&v, 1, true); }
   Encoded operator()(double v) const { return encode_numbers(&v, 1, true); }
-  Encoded operator()(const std::string& v) const { return encode_strings(&v, 1, true, how); }
+  Encoded operator()(const std::string& v) const { return encode_strings(&v, 1, true); }
   Encoded operator()(const std::vector<std::int64_t>& v) const { return encode_numbers(v.data(), v.size(), false); }
   Encoded operator()(const std::vector<double>& v) const { return encode_numbers(v.data(), v.size(), false); }
-  Encoded operator()(const std::vector<std::string>& v) const { return encode_strings(v.data(), v.size(), false, how); }
+  Encoded operator()(const std::vector<std::string>& v) const { return encode_strings(v.data(), v.size(), false); }
 };
 }  // namespace
 
@@ -214,7 +207,7 @@ void H5File::set_attribute(const std::string& object, const std::string& attribu
   if (H5Aexists(owner, attribute.c_str()) > 0) {
     require(H5Adelete(owner, attribute.c_str()) >= 0, "replacing ", what, ": ", h5::kReason);
   }
-  const Encoded encoded = std::visit(Encoder{handle_->strings}, value);
+  const Encoded encoded = std::visit(Encoder{}, value);
   const h5::Id id(H5Acreate2(owner, attribute.c_str(), encoded.type, encoded.space, H5P_DEFAULT, H5P_DEFAULT),
                   H5Aclose);
   require(id.valid(), "writing ", what, ": ", h5::kReason);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <csignal>
 #include <mutex>
 #include <sstream>
 
@@ -12,21 +11,28 @@ std::recursive_mutex& library() {
   static std::recursive_mutex mutex;
   return mutex;
 }
+
+/// How the host prints the library's errors. Set while `depth`, the number of turns in progress, is above 0.
+struct Printing {
+  int depth = 0;
+  bool known = false;
+  H5E_auto2_t function = nullptr;
+  void* data = nullptr;
+};
+Printing printing;  // guarded by library()
 }  // namespace
 
 Turn::Turn() {
   library().lock();
-  static const bool once = [] {
-    H5dont_atexit();
-    struct sigaction now {};
-    if (sigaction(SIGXFSZ, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGXFSZ, SIG_IGN);
-    return true;
-  }();
-  static_cast<void>(once);
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // per thread
+  if (printing.depth++ > 0) return;
+  printing.known = H5Eget_auto2(H5E_DEFAULT, &printing.function, &printing.data) >= 0;
+  if (printing.known) H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
-Turn::~Turn() { library().unlock(); }
+Turn::~Turn() {
+  if (--printing.depth == 0 && printing.known) H5Eset_auto2(H5E_DEFAULT, printing.function, printing.data);
+  library().unlock();
+}
 
 std::string innermost_error() {
   std::string line;
@@ -265,6 +271,19 @@ void require_plain_storage(hid_t dataset, const std::vector<std::int64_t>& shape
   }
 }
 
+std::int64_t block_rows(hid_t dataset, const std::vector<std::int64_t>& shape, std::size_t element_size) {
+  constexpr std::int64_t kBlockBytes = 4 << 20;
+  if (shape.empty()) return 1;
+  std::int64_t row_bytes = static_cast<std::int64_t>(element_size);
+  for (std::size_t axis = 1; axis < shape.size(); ++axis) row_bytes *= std::max<std::int64_t>(shape[axis], 1);
+  const Id plist(H5Dget_create_plist(dataset), H5Pclose);
+  std::vector<hsize_t> chunk(H5S_MAX_RANK, 1);
+  if (H5Pget_layout(plist) == H5D_CHUNKED) H5Pget_chunk(plist, H5S_MAX_RANK, chunk.data());
+  const std::int64_t whole = std::min(static_cast<std::int64_t>(chunk[0]), shape[0]);
+  const std::int64_t rows = std::max(kBlockBytes / row_bytes, std::int64_t{1});
+  return std::min(std::max((rows + whole - 1) / whole * whole, std::int64_t{1}), std::max(shape[0], std::int64_t{1}));
+}
+
 Id checked_transfer() {
   Id plist(H5Pcreate(H5P_DATASET_XFER), H5Pclose);
   const auto on_exception = [](H5T_conv_except_t kind, hid_t, hid_t to, void*, void*, void*) {
@@ -277,8 +296,8 @@ Id checked_transfer() {
 
 Id string_type(std::size_t size) {
   Id type(H5Tcopy(H5T_C_S1), H5Tclose);
-  H5Tset_size(type, size == 0 ? H5T_VARIABLE : size);
-  H5Tset_strpad(type, size == 0 ? H5T_STR_NULLTERM : H5T_STR_NULLPAD);
+  H5Tset_size(type, size);
+  H5Tset_strpad(type, H5T_STR_NULLPAD);
   H5Tset_cset(type, H5T_CSET_UTF8);
   return type;
 }

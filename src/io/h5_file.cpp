@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -43,12 +44,11 @@ H5File H5File::open(const fs::path& path) {
   return H5File(std::move(handle));
 }
 
-H5File H5File::create(const fs::path& path, H5Strings strings) {
+H5File H5File::create(const fs::path& path) {
   const h5::Turn turn;
   auto handle = std::make_unique<Handle>();
   handle->path = path;
   handle->writing = true;
-  handle->strings = strings;
   handle->file_size = std::int64_t{1} << 50;  // no limit: written data may be read back before the file grows
   const h5::Id access = access_properties();
   const h5::Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
@@ -58,7 +58,11 @@ H5File H5File::create(const fs::path& path, H5Strings strings) {
   return H5File(std::move(handle));
 }
 
-void H5File::prepare_library() { const h5::Turn turn; }
+void H5File::prepare_library() {
+  H5dont_atexit();
+  struct sigaction now {};
+  if (sigaction(SIGXFSZ, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGXFSZ, SIG_IGN);
+}
 
 void H5File::close() {
   if (!handle_->file.valid()) return;
@@ -128,15 +132,6 @@ std::vector<std::string> H5File::datasets_under(const std::string& group) const 
   collect(*this, handle_->file, h5::absolute(group), 0, visited, out);
   std::sort(out.begin(), out.end());
   return out;
-}
-
-H5Info H5File::info(const std::string& dataset) const {
-  const h5::Turn turn;
-  const std::string what = h5::quoted(dataset, *this);
-  const h5::Id id(h5::open_dataset(handle_->file, dataset, *this), H5Dclose);
-  const h5::Id type(H5Dget_type(id), H5Tclose), space(H5Dget_space(id), H5Sclose);
-  require_data(type.valid() && space.valid(), "reading ", what, ": ", h5::kReason);
-  return {h5::classify(type, what), h5::extents(space, what)};
 }
 
 }  // namespace lockstep

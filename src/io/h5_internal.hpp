@@ -2,8 +2,7 @@
 #include <hdf5.h>
 
 #include <cstdint>
-#include <map>
-#include <optional>
+#include <functional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -15,9 +14,8 @@
 /// Declarations shared by the files of this layer, the only ones that include hdf5.h.
 namespace lockstep::h5 {
 
-/// Exclusive access to the library, because not every build of HDF5 is thread-safe. Also configures the library for
-/// this thread: no error printing, no clean-up at exit (it would retry a file on a full disk), and an error instead of
-/// a signal when a file exceeds the size limit. May be nested.
+/// Exclusive access to the library, because not every build of HDF5 is thread-safe. The library prints no errors until
+/// the end of the outermost turn, which restores how it printed them. May be nested.
 class Turn {
  public:
   Turn();
@@ -85,19 +83,17 @@ std::string shape_text(const std::vector<std::int64_t>& shape);
 void require_plain_storage(hid_t dataset, const std::vector<std::int64_t>& shape, std::size_t element_size,
                            std::int64_t file_size, const std::string& what);
 
-/// Sizes of the strings in the heaps of a file, by the heap's address and the string's number.
-using Heaps = std::map<std::uint64_t, std::map<std::uint64_t, std::uint64_t>>;
-/// Finds every heap of a file with one pass over its bytes. errors  data: a damaged heap
-Heaps walk_heaps(const std::filesystem::path& path, std::int64_t file_size);
-/// Checks the references of a dataset of variable-length strings. errors  data: a reference to no string
-void require_sound_references(const std::filesystem::path& path, std::int64_t file_size, hid_t dataset, std::int64_t n,
-                              const Heaps& heaps, const std::string& what);
-/// Reads the strings of a dataset or an attribute. `read` fills a buffer of the given memory type.
-template <class Read>
-std::vector<std::string> strings(hid_t file_type, std::int64_t n, const std::string& what, Read read);
+/// Rows of the outermost axis that are worth reading at once: whole chunks, about 4 MiB.
+std::int64_t block_rows(hid_t dataset, const std::vector<std::int64_t>& shape, std::size_t element_size);
+
+/// Reads the strings of a dataset or an attribute. `read` fills a buffer with elements of the given memory type.
+/// errors  data: a string of variable length that lies outside its heap; more text than the file can hold
+std::vector<std::string> strings(const std::filesystem::path& path, std::int64_t file_size, hid_t file_type,
+                                 std::int64_t n, const std::string& what,
+                                 const std::function<herr_t(hid_t memory, void* out)>& read);
 /// A property list for reading that makes integers outside the memory type an error.
 Id checked_transfer();
-/// A UTF-8 string type: variable length for size 0, otherwise NUL-padded with this size.
+/// A UTF-8 string type of this size, padded with NUL.
 Id string_type(std::size_t size);
 
 }  // namespace lockstep::h5
@@ -108,54 +104,7 @@ struct H5File::Handle {
   std::filesystem::path path;
   h5::Id file;
   bool writing = false;
-  H5Strings strings = H5Strings::fixed;
-  std::int64_t file_size = 0;              ///< bytes, of a file opened for reading
-  mutable std::optional<h5::Heaps> heaps;  ///< set when the first variable-length string is read
-
-  const h5::Heaps& sound_heaps() const {
-    if (!heaps) heaps = h5::walk_heaps(path, file_size);
-    return *heaps;
-  }
+  std::int64_t file_size = 0;  ///< bytes, of a file opened for reading
 };
 
 }  // namespace lockstep
-
-namespace lockstep::h5 {
-
-constexpr std::size_t kLongestString = std::size_t{1} << 26;
-
-template <class Read>
-std::vector<std::string> strings(hid_t file_type, std::int64_t n, const std::string& what, Read read) {
-  std::vector<std::string> out(static_cast<std::size_t>(n));
-  if (n == 0) return out;
-  if (H5Tis_variable_str(file_type) > 0) {
-    const Id memory = string_type(0);
-    H5Tset_cset(memory, H5Tget_cset(file_type));
-    std::vector<char*> rows(out.size(), nullptr);
-    require_data(read(static_cast<hid_t>(memory), static_cast<void*>(rows.data())) >= 0, "reading ", what, ": ",
-                 kReason);
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      if (rows[i] != nullptr) out[i] = rows[i];
-      H5free_memory(rows[i]);
-    }
-    return out;
-  }
-  const std::size_t size = H5Tget_size(file_type);
-  require_data(size > 0 && size <= kLongestString, "reading ", what, ": strings of ", size, " bytes");
-  const Id memory = string_type(size);
-  H5Tset_cset(memory, H5Tget_cset(file_type));
-  std::vector<char> bytes(out.size() * size);
-  require_data(read(static_cast<hid_t>(memory), static_cast<void*>(bytes.data())) >= 0, "reading ", what, ": ",
-               kReason);
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    std::string_view field(bytes.data() + i * size, size);
-    if (const auto end = field.find('\0'); end != std::string_view::npos) field = field.substr(0, end);
-    if (H5Tget_strpad(file_type) == H5T_STR_SPACEPAD) {
-      while (!field.empty() && field.back() == ' ') field.remove_suffix(1);
-    }
-    out[i] = field;
-  }
-  return out;
-}
-
-}  // namespace lockstep::h5

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "h5_internal.hpp"
 
 namespace lockstep {
@@ -35,7 +37,25 @@ void transfer(const Source& source, H5Type type, hid_t memory_space, hid_t file_
   require_data(H5Dread(source.id, h5::native_type(type), memory_space, file_space, properties, out) >= 0, "reading ",
                source.what, " as ", name(type), ": ", h5::kReason);
 }
+
+/// Rows [first, first + count) of the outermost axis.
+void transfer_rows(const Source& source, H5Type type, std::int64_t first, std::int64_t count, void* out) {
+  std::vector<hsize_t> start(source.shape.size(), 0), extent(source.shape.begin(), source.shape.end());
+  start[0] = static_cast<hsize_t>(first);
+  extent[0] = static_cast<hsize_t>(count);
+  const h5::Id file_space(H5Dget_space(source.id), H5Sclose);
+  const h5::Id memory_space(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), H5Sclose);
+  require_data(H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start.data(), nullptr, extent.data(), nullptr) >= 0,
+               "reading ", source.what, ": ", h5::kReason);
+  transfer(source, type, memory_space, file_space, out);
+}
 }  // namespace
+
+H5Info H5File::info(const std::string& dataset) const {
+  const h5::Turn turn;
+  const Source source(handle_->file, *this, dataset, handle_->file_size);
+  return {source.kind, source.shape};
+}
 
 template <class T>
 void H5File::read_into(const std::string& dataset, std::span<T> out,
@@ -75,14 +95,29 @@ void H5File::read_rows(const std::string& dataset, std::int64_t first, std::int6
   const std::int64_t n = h5::count(part, source.what);
   require(n == static_cast<std::int64_t>(out.size()), "reading ", count, " rows of ", source.what, ": ", n,
           " elements do not fit memory for ", out.size());
+  if (n > 0) transfer_rows(source, h5_type_of<T>::value, first, count, out.data());
+}
+
+template <class T>
+void H5File::read_blocks(const std::string& dataset,
+                         const std::function<void(std::int64_t first, std::span<const T> values)>& visit) const {
+  const h5::Turn turn;
+  const Source source(handle_->file, *this, dataset, handle_->file_size);
+  constexpr H5Type kType = h5_type_of<T>::value;
+  require_kind(source, kType);
+  const std::int64_t n = h5::count(source.shape, source.what), rows = source.shape.empty() ? 1 : source.shape[0];
   if (n == 0) return;
-  std::vector<hsize_t> start(part.size(), 0), extent(part.begin(), part.end());
-  start[0] = static_cast<hsize_t>(first);
-  const h5::Id file_space(H5Dget_space(source.id), H5Sclose);
-  const h5::Id memory_space(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), H5Sclose);
-  require_data(H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start.data(), nullptr, extent.data(), nullptr) >= 0,
-               "reading ", source.what, ": ", h5::kReason);
-  transfer(source, h5_type_of<T>::value, memory_space, file_space, out.data());
+  const std::int64_t width = n / rows, most = h5::block_rows(source.id, source.shape, sizeof(T));
+  std::vector<T> block(static_cast<std::size_t>(most * width));
+  for (std::int64_t first = 0; first < rows; first += most) {
+    const std::int64_t count = std::min(most, rows - first);
+    if (count == rows) {
+      transfer(source, kType, H5S_ALL, H5S_ALL, block.data());
+    } else {
+      transfer_rows(source, kType, first, count, block.data());
+    }
+    visit(first * width, std::span<const T>(block).first(static_cast<std::size_t>(count * width)));
+  }
 }
 
 std::vector<std::string> H5File::read_text(const std::string& dataset) const {
@@ -90,10 +125,7 @@ std::vector<std::string> H5File::read_text(const std::string& dataset) const {
   const Source source(handle_->file, *this, dataset, handle_->file_size);
   require_data(source.kind == H5Type::text, "reading ", source.what, ": expected strings, found ", name(source.kind));
   const std::int64_t n = h5::count(source.shape, source.what);
-  if (!handle_->writing && H5Tis_variable_str(source.type) > 0) {  // strings being written may still be in memory
-    h5::require_sound_references(path(), handle_->file_size, source.id, n, handle_->sound_heaps(), source.what);
-  }
-  return h5::strings(source.type, n, source.what, [&](hid_t memory, void* out) {
+  return h5::strings(path(), handle_->file_size, source.type, n, source.what, [&](hid_t memory, void* out) {
     return H5Dread(source.id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, out);
   });
 }
@@ -116,5 +148,16 @@ template void H5File::read_rows(const std::string&, std::int64_t, std::int64_t, 
 template void H5File::read_rows(const std::string&, std::int64_t, std::int64_t, std::span<std::int64_t>) const;
 template void H5File::read_rows(const std::string&, std::int64_t, std::int64_t, std::span<float>) const;
 template void H5File::read_rows(const std::string&, std::int64_t, std::int64_t, std::span<double>) const;
+
+template void H5File::read_blocks(const std::string&,
+                                  const std::function<void(std::int64_t, std::span<const std::uint8_t>)>&) const;
+template void H5File::read_blocks(const std::string&,
+                                  const std::function<void(std::int64_t, std::span<const std::int32_t>)>&) const;
+template void H5File::read_blocks(const std::string&,
+                                  const std::function<void(std::int64_t, std::span<const std::int64_t>)>&) const;
+template void H5File::read_blocks(const std::string&,
+                                  const std::function<void(std::int64_t, std::span<const float>)>&) const;
+template void H5File::read_blocks(const std::string&,
+                                  const std::function<void(std::int64_t, std::span<const double>)>&) const;
 
 }  // namespace lockstep

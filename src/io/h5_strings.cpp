@@ -1,21 +1,22 @@
-/// Variable-length strings lie in "global heaps". The library reads them without checking sizes, so a damaged heap can
-/// overwrite memory. These functions therefore walk each heap of a file first and check all references to it.
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <map>
 #include <optional>
+#include <string_view>
 
 #include "h5_internal.hpp"
 
+/// Strings of variable length lie in "global heaps"; an element of the dataset or attribute is a reference: the length
+/// (4 bytes), the heap's address (8), the string's number there (4). The library copies as many bytes as the heap says
+/// into as many as the reference says, so a crafted file can overwrite memory. These functions therefore read the
+/// references as plain bytes, and the heaps that they name from the file.
 namespace lockstep::h5 {
 
 namespace {
 constexpr char kSignature[] = {'G', 'C', 'O', 'L', 1, 0, 0, 0};  // signature, version, three reserved bytes
-constexpr std::size_t kHeader = 16, kReference = 16;
+constexpr std::size_t kHeader = 16, kReference = 16, kLongestString = std::size_t{1} << 26;
 
 std::uint64_t little_endian(const char* bytes, int width) {
   std::uint64_t value = 0;
@@ -23,85 +24,130 @@ std::uint64_t little_endian(const char* bytes, int width) {
   return value;
 }
 
-/// Maps the bytes of a file into memory for the life of the object.
-class Mapping {
- public:
-  Mapping(const std::filesystem::path& path, std::size_t size_bytes) : size_(size_bytes) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return;
-    void* at = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
-    ::close(fd);
-    if (at != MAP_FAILED) bytes_ = static_cast<const char*>(at);
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  ~Mapping() {
-    if (bytes_ != nullptr) munmap(const_cast<char*>(bytes_), size_);
-  }
-  const char* begin() const { return bytes_; }
-  std::size_t size() const { return size_; }
-
- private:
-  const char* bytes_ = nullptr;
-  std::size_t size_;
-};
-
-/// Sizes of the strings of one heap by number, or nullopt if the heap is damaged. Layout in bytes: signature 8, size 8,
-/// then per object: number 2, references 2, reserved 4, size 8, content padded to 8. Number 0 is the free space at the
-/// end.
-std::optional<std::map<std::uint64_t, std::uint64_t>> walk_heap(const char* heap, std::size_t available) {
-  if (available < kHeader) return {};
-  const std::uint64_t size = little_endian(heap + 8, 8);
-  if (size < kHeader || size > available) return {};
-  std::map<std::uint64_t, std::uint64_t> objects;
-  for (std::uint64_t at = kHeader; size - at >= kHeader;) {
-    const std::uint64_t number = little_endian(heap + at, 2), length = little_endian(heap + at + 8, 8);
-    if (number == 0) return length == size - at ? std::optional(objects) : std::nullopt;
-    if (length > size - at - kHeader) return {};
+/// The strings of one heap by number, or nullopt if the heap is damaged. Layout in bytes: signature 8, size 8, then per
+/// object: number 2, references 2, reserved 4, size 8, content padded to 8. Number 0 is the free space at the end.
+using Objects = std::map<std::uint64_t, std::string_view>;
+std::optional<Objects> objects_of(std::string_view heap) {
+  Objects objects;
+  for (std::uint64_t at = kHeader; heap.size() - at >= kHeader;) {
+    const std::uint64_t number = little_endian(&heap[at], 2), length = little_endian(&heap[at + 8], 8);
+    if (number == 0) return length == heap.size() - at ? std::optional(objects) : std::nullopt;
+    if (length > heap.size() - at - kHeader) return {};
     const std::uint64_t padded = (length + 7) / 8 * 8;
-    if (padded > size - at - kHeader) return {};
+    if (padded > heap.size() - at - kHeader) return {};
+    const std::string_view text = heap.substr(at + kHeader, length);
     // Strings contain no NUL. A length that is too large covers padding or the next object's header, which do.
-    if (std::memchr(heap + at + kHeader, 0, length) != nullptr) return {};
-    if (!objects.emplace(number, length).second) return {};
+    if (text.find('\0') != std::string_view::npos || !objects.emplace(number, text).second) return {};
     at += kHeader + padded;
   }
   return objects;
 }
+
+/// The heaps of a file, each read when it is first asked for.
+class Heaps {
+ public:
+  Heaps(const std::filesystem::path& path, std::int64_t file_size)
+      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), left_(static_cast<std::uint64_t>(file_size)) {}
+  Heaps(const Heaps&) = delete;
+  Heaps& operator=(const Heaps&) = delete;
+  ~Heaps() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  /// The string with this number in the heap at this address, or nullopt if the file has no such string.
+  std::optional<std::string_view> find(std::uint64_t address, std::uint64_t number) {
+    auto heap = heaps_.find(address);
+    if (heap == heaps_.end()) heap = heaps_.emplace(address, Heap{}).first, read(address, heap->second);
+    const auto object = heap->second.objects.find(number);
+    return object == heap->second.objects.end() ? std::nullopt : std::optional(object->second);
+  }
+
+ private:
+  struct Heap {
+    std::vector<char> bytes;
+    Objects objects;
+  };
+  bool read_at(std::uint64_t address, char* to, std::size_t size) const {
+    return address < std::uint64_t{1} << 62 &&
+           ::pread(fd_, to, size, static_cast<off_t>(address)) == static_cast<ssize_t>(size);
+  }
+  void read(std::uint64_t address, Heap& heap) {
+    char header[kHeader];
+    if (!read_at(address, header, kHeader) || std::memcmp(header, kSignature, sizeof kSignature) != 0) return;
+    const std::uint64_t size = little_endian(header + 8, 8);
+    if (size < kHeader || size > left_) return;  // heaps do not overlap: all of them fit the file
+    left_ -= size;
+    heap.bytes.resize(size);
+    if (!read_at(address, heap.bytes.data(), size)) return;
+    if (auto objects = objects_of({heap.bytes.data(), heap.bytes.size()})) heap.objects = std::move(*objects);
+  }
+
+  int fd_;
+  std::uint64_t left_;
+  std::map<std::uint64_t, Heap> heaps_;
+};
+
+/// While it lives, the library reads elements of variable length as references, into elements of `type`.
+struct AsReferences {
+  Id variable{H5Tcopy(H5T_C_S1), H5Tclose}, type{H5Tcreate(H5T_OPAQUE, kReference), H5Tclose};
+
+  AsReferences() {
+    H5Tset_size(variable, H5T_VARIABLE);
+    H5Tregister(H5T_PERS_SOFT, kName, variable, type, keep);
+  }
+  AsReferences(const AsReferences&) = delete;
+  AsReferences& operator=(const AsReferences&) = delete;
+  ~AsReferences() { H5Tunregister(H5T_PERS_SOFT, kName, variable, type, keep); }
+
+ private:
+  static constexpr const char* kName = "lockstep: references";
+  /// A conversion that leaves the bytes as they are.
+  static herr_t keep(hid_t from, hid_t to, H5T_cdata_t* data, std::size_t, std::size_t, std::size_t, void*, void*,
+                     hid_t) {
+    if (data->command != H5T_CONV_INIT) return 0;
+    data->need_bkg = H5T_BKG_NO;
+    return H5Tget_size(from) == kReference && H5Tget_size(to) == kReference ? 0 : -1;
+  }
+};
 }  // namespace
 
-Heaps walk_heaps(const std::filesystem::path& path, std::int64_t file_size) {
-  const Mapping file(path, static_cast<std::size_t>(file_size));
-  require_data(file.begin() != nullptr, "reading '", path.string(), "': the file cannot be mapped");
-  Heaps heaps;
-  const char* const end = file.begin() + file.size();
-  for (const char* at = file.begin();;) {
-    at = static_cast<const char*>(memmem(at, static_cast<std::size_t>(end - at), kSignature, sizeof kSignature));
-    if (at == nullptr) return heaps;
-    auto heap = walk_heap(at, static_cast<std::size_t>(end - at));
-    require_data(heap.has_value(), "reading the strings of '", path.string(), "': their heap at byte ",
-                 at - file.begin(), " is damaged");
-    heaps[static_cast<std::uint64_t>(at - file.begin())] = std::move(*heap);
-    at += sizeof kSignature;
+std::vector<std::string> strings(const std::filesystem::path& path, std::int64_t file_size, hid_t file_type,
+                                 std::int64_t n, const std::string& what,
+                                 const std::function<herr_t(hid_t memory, void* out)>& read) {
+  std::vector<std::string> out(static_cast<std::size_t>(n));
+  if (n == 0) return out;
+  const bool variable = H5Tis_variable_str(file_type) > 0;
+  const std::size_t size = variable ? kReference : H5Tget_size(file_type);
+  require_data(size > 0 && size <= kLongestString, "reading ", what, ": strings of ", size, " bytes");
+  std::vector<char> bytes(out.size() * size);
+  if (variable) {
+    const AsReferences references;
+    require_data(read(references.type, bytes.data()) >= 0, "reading ", what, ": ", kReason);
+    Heaps heaps(path, file_size);
+    auto left = static_cast<std::uint64_t>(file_size);  // no two elements share a string
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const char* reference = bytes.data() + i * kReference;
+      const std::uint64_t length = little_endian(reference, 4), address = little_endian(reference + 4, 8);
+      if (length == 0 && address == 0) continue;
+      const auto text = heaps.find(address, little_endian(reference + 12, 4));
+      require_data(text && text->size() == length && length <= left, "reading ", what, ": the reference of string ", i,
+                   " is invalid; the file is damaged");
+      left -= length;
+      out[i] = *text;
+    }
+    return out;
   }
-}
-
-void require_sound_references(const std::filesystem::path& path, std::int64_t file_size, hid_t dataset, std::int64_t n,
-                              const Heaps& heaps, const std::string& what) {
-  const haddr_t offset = H5Dget_offset(dataset);
-  if (offset == HADDR_UNDEF) return;  // checksums cover compact data (in the header) and compressed chunks
-  const Mapping file(path, static_cast<std::size_t>(file_size));
-  const std::uint64_t bytes = static_cast<std::uint64_t>(n) * kReference;
-  require_data(file.begin() != nullptr && offset <= file.size() && bytes <= file.size() - offset, "reading ", what,
-               ": the data lie beyond the end of the file");
-  for (std::int64_t i = 0; i < n; ++i) {
-    const char* reference = file.begin() + offset + static_cast<std::size_t>(i) * kReference;
-    const std::uint64_t length = little_endian(reference, 4), address = little_endian(reference + 4, 8),
-                        number = little_endian(reference + 12, 4);
-    if (length == 0 && address == 0) continue;
-    const auto heap = heaps.find(address);
-    const bool found = heap != heaps.end() && heap->second.contains(number) && heap->second.at(number) == length;
-    require_data(found, "reading ", what, ": the reference of string ", i, " is invalid; the file is damaged");
+  const Id memory = string_type(size);
+  H5Tset_cset(memory, H5Tget_cset(file_type));
+  require_data(read(memory, bytes.data()) >= 0, "reading ", what, ": ", kReason);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    std::string_view field(bytes.data() + i * size, size);
+    if (const auto end = field.find('\0'); end != std::string_view::npos) field = field.substr(0, end);
+    if (H5Tget_strpad(file_type) == H5T_STR_SPACEPAD) {
+      while (!field.empty() && field.back() == ' ') field.remove_suffix(1);
+    }
+    out[i] = field;
   }
+  return out;
 }
 
 }  // namespace lockstep::h5

@@ -106,20 +106,12 @@ void H5File::write_text(const std::string& dataset, const std::vector<std::strin
   const std::string what = h5::quoted(dataset, *this);
   std::size_t longest = 1;
   for (const auto& value : values) longest = std::max(longest, value.size());
-  const bool variable = handle_->strings == H5Strings::variable;
-  const h5::Id type = h5::string_type(variable ? 0 : longest);
+  const h5::Id type = h5::string_type(longest);
   h5::Id id = new_dataset(handle_->file, *this, dataset, type, {static_cast<std::int64_t>(values.size())}, {});
-  bool done = true;
-  if (variable) {
-    std::vector<const char*> rows;
-    for (const auto& value : values) rows.push_back(value.c_str());
-    done = values.empty() || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows.data()) >= 0;
-  } else {
-    std::vector<char> bytes(values.size() * longest, '\0');
-    for (std::size_t i = 0; i < values.size(); ++i) values[i].copy(bytes.data() + i * longest, longest);
-    done = values.empty() || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) >= 0;
-  }
-  require(done, "writing ", what, ": ", h5::kReason);
+  std::vector<char> bytes(values.size() * longest, '\0');
+  for (std::size_t i = 0; i < values.size(); ++i) values[i].copy(bytes.data() + i * longest, longest);
+  require(values.empty() || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) >= 0, "writing ", what,
+          ": ", h5::kReason);
   finish(id, what);
 }
 

@@ -20,8 +20,9 @@ constexpr const char* kStructure = "structure_xxh3";
 
 std::uint64_t hash_dataset(const H5File& file, const std::string& dataset) {
   const auto numbers = [&]<class T>() {
-    const std::vector<T> values = file.read<T>(dataset);
-    return hash64(values.data(), values.size() * sizeof(T));
+    Hash64 hash;
+    file.read_blocks<T>(dataset, [&](std::int64_t, std::span<const T> v) { hash.add(v.data(), v.size_bytes()); });
+    return hash.value();
   };
   switch (file.info(dataset).type) {
     case H5Type::u8:
@@ -37,9 +38,7 @@ std::uint64_t hash_dataset(const H5File& file, const std::string& dataset) {
     case H5Type::text:
       break;
   }
-  std::uint64_t hash = 0;
-  for (const std::string& text : file.read_text(dataset)) hash = hash64(text, hash + 1);
-  return hash;
+  return hash_texts(file.read_text(dataset));
 }
 
 /// Hashes texts and numbers together with their lengths, so that ("ab", "c") differs from ("a", "bc").
@@ -128,17 +127,34 @@ void seal_contents(H5File& file) {
   file.set_attribute("/", kStructure, hash_structure(file));
 }
 
+std::uint64_t hash_texts(const std::vector<std::string>& texts) {
+  std::uint64_t hash = 0;
+  for (const std::string& text : texts) hash = hash64(text, hash + 1);
+  return hash;
+}
+
+bool is_sealed(const H5File& file) { return file.has_attribute("/", kStructure); }
+
+std::string structure_defect(const H5File& file) {
+  const std::string stored = file.text_attribute("/", kStructure), found = hash_structure(file);
+  return stored == found
+             ? ""
+             : join("names, shapes or attributes are damaged (checksum ", found, ", expected ", stored, ")");
+}
+
+std::string values_defect(const H5File& file, const std::string& dataset, std::optional<std::uint64_t> hash) {
+  const std::string stored = file.text_attribute(dataset, kChecksum),
+                    found = hex64(hash ? *hash : hash_dataset(file, dataset));
+  return stored == found ? ""
+                         : join("dataset '", dataset, "' is damaged (checksum ", found, ", expected ", stored, ")");
+}
+
 std::string contents_defect(const H5File& file) {
   try {
-    if (!file.has_attribute("/", kStructure)) return join("no attribute '", kStructure, "'");
-    const std::string stored = file.text_attribute("/", kStructure), found = hash_structure(file);
-    if (stored != found)
-      return join("names, shapes or attributes are damaged (checksum ", found, ", expected ", stored, ")");
-    for (const std::string& dataset : file.datasets_under("/")) {
-      const std::string expected = file.text_attribute(dataset, kChecksum), value = hex64(hash_dataset(file, dataset));
-      if (value != expected)
-        return join("dataset '", dataset, "' is damaged (checksum ", value, ", expected ", expected, ")");
-    }
+    if (!is_sealed(file)) return join("no attribute '", kStructure, "'");
+    if (std::string defect = structure_defect(file); !defect.empty()) return defect;
+    for (const std::string& dataset : file.datasets_under("/"))
+      if (std::string defect = values_defect(file, dataset); !defect.empty()) return defect;
   } catch (const Error& error) {
     return error.what();
   }

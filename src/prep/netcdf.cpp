@@ -114,7 +114,6 @@ NcFile NcFile::open(const fs::path& path) {
     require_data(size >= *needed, "opening '", path.string(), "': it is truncated: its header promises ", *needed,
                  " bytes, it has ", size);
   }
-  H5File::prepare_library();
   int id = -1;
   const int status = nc_open(path.c_str(), NC_NOWRITE, &id);
   require_data(status == NC_NOERR, "opening '", path.string(), "' as NetCDF: ", nc_strerror(status),

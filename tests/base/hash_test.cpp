@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,18 @@ TEST_SUITE("base.hash") {
     CHECK(hash64(text.substr(1)) != hash64(text));
     CHECK(hash64(text.data(), text.size(), 1) != hash64(text));
     CHECK(hash64(text.data(), text.size()) == hash64(text));
+  }
+
+  TEST_CASE("bytes that come piece by piece have the hash of the whole, however they are cut") {
+    CHECK(Hash64().value() == hash64(""));
+    std::string text;
+    for (int i = 0; i < 3000; ++i) text += static_cast<char>(i * 7 % 251);
+    for (const std::size_t piece : {std::size_t{1}, std::size_t{63}, std::size_t{256}, std::size_t{2999}}) {
+      Hash64 hash;
+      for (std::size_t at = 0; at < text.size(); at += piece)
+        hash.add(text.data() + at, std::min(piece, text.size() - at));
+      CHECK(hash.value() == hash64(text));
+    }
   }
 
   TEST_CASE("hexadecimal digits are lower-case and always sixteen") {

@@ -70,6 +70,20 @@ for code in 2 3; do
   never_called scontrol
 done
 
+# A later start checks the data set again only if it has changed. A start that was stopped during the check has not checked it.
+echo rows >set.h5
+DATA=set.h5 USR1_DURING_CHECK=yes job 85 cpu-1node.sbatch
+DATA=set.h5 CODE=85 job 85 cpu-1node.sbatch
+called 'lockstep-prep check set.h5'
+DATA=set.h5 CODE=85 job 85 cpu-1node.sbatch
+never_called 'lockstep-prep check'
+called 'lockstep comm-test' 'lockstep train'
+echo more >>set.h5
+DATA=set.h5 job 0 cpu-1node.sbatch
+called 'lockstep-prep check set.h5'
+DATA=set.h5 job 0 cpu-1node.sbatch
+called 'lockstep-prep check set.h5'
+
 # A signal during the check of the data set stops the job before the training, and requeues it.
 USR1_DURING_CHECK=yes job 85 cpu-1node.sbatch
 called 'lockstep-prep check' 'scontrol requeue 7'

@@ -1,10 +1,19 @@
 #include "lockstep/io/dataset_file.hpp"
 
 #include <doctest/doctest.h>
+#include <hdf5.h>
 
 #include <functional>
 
+#include "io/variable_strings.hpp"
+#include "lockstep/prep/format.hpp"
+#include "lockstep/tasks/emulator/emulator_data.hpp"
+#include "lockstep/tasks/har/har_data.hpp"
+#include "lockstep/tasks/hrm/puzzle_data.hpp"
+#include "lockstep/tasks/kgat/kgat_data.hpp"
+#include "lockstep/tasks/sequences/sequence_data.hpp"
 #include "prep/errors.hpp"
+#include "prep/program.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
@@ -13,7 +22,53 @@ using test::error_of;
 
 namespace {
 using Offsets = std::vector<std::int64_t>;
+
+/// The five kinds: a command that makes a small set, what training reads of it, and the datasets that it does not read.
+struct Kind {
+  std::string command;
+  std::function<std::uint64_t(const std::filesystem::path&, Placement&)> hash;
+  std::vector<std::string> unread;
+};
+const std::vector<Kind> kKinds = {
+    {"synth-lorenz96 --members 3 --steps 20 --size 5",
+     [](const auto& path, Placement& p) { return EmulatorData::read(path, p).hash; },
+     {"/cell", "/lat", "/lon", "/source", "/time"}},
+    {"synth-har --subjects 3 --seconds 3",
+     [](const auto& path, Placement& p) { return HarData::read(path, p).hash; },
+     {"/test/subject", "/train/subject", "/val/subject"}},
+    {"synth-kg --users 30 --items 80 --tastes 4 --train-items 6 --valid-fraction 0.1",
+     [](const auto& path, Placement& p) { return KgData::read(path, p).hash; },
+     {"/adj/random_walk", "/adj/symmetric", "/kg/triple", "/node/degree"}},
+    {"synth-sudoku --order 2 --train 6 --test 3",
+     [](const auto& path, Placement& p) { return PuzzleData::open(path, p).hash; },
+     {"/identifiers"}},
+    {"synth-sequences --users 10",
+     [](const auto& path, Placement& p) { return SequenceData::read(path, p).hash; },
+     {"/inter/time_raw", "/items/count", "/items/raw_id", "/synth/category", "/synth/cluster", "/users/raw_id"}},
+};
+
+/// Flips a bit of the values of a dataset as a disk does: the checksums stay.
+void flip_bit(const std::filesystem::path& path, const std::string& dataset) {
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT),
+              id = H5Dopen2(file, dataset.c_str(), H5P_DEFAULT), type = H5Dget_type(id), space = H5Dget_space(id);
+  std::vector<char> bytes(static_cast<std::size_t>(H5Sget_simple_extent_npoints(space)) * H5Tget_size(type));
+  CHECK(H5Dread(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) >= 0);
+  bytes[bytes.size() / 2] ^= 1;
+  CHECK(H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) >= 0);
+  H5Sclose(space);
+  H5Tclose(type);
+  H5Dclose(id);
+  H5Fclose(file);
 }
+
+std::string refusal(const std::function<void()>& read) { return error_of(Fault::data, read); }
+
+std::vector<std::string> problems_of(const std::filesystem::path& path) {
+  const H5File file = H5File::open(path);
+  std::vector<std::string> remarks;
+  return prep::format_of(file).check(file, remarks);
+}
+}  // namespace
 
 TEST_SUITE("io.dataset_file") {
   TEST_CASE("a file of another format or version is refused, with what to do") {
@@ -72,6 +127,83 @@ TEST_SUITE("io.dataset_file") {
                      set.require_offsets("/o", Offsets{0, 1}, 2, Rise::weak);
                    }),
                    "'/o'", "it runs from 0 to 1, expected 0 to 2");
+  }
+
+  TEST_CASE("a flipped bit of any dataset of any kind is refused by the check, and by whoever reads it") {
+    for (const Kind& kind : kKinds) {
+      CAPTURE(kind.command);
+      const test::TempDir dir;
+      const auto good = dir / "good.h5", bad = dir / "bad.h5";
+      REQUIRE(test::run_prep(dir.path(), kind.command + " -o good.h5").status == 0);
+      CHECK(problems_of(good).empty());
+      LocalPlacement placement;
+      const std::uint64_t hash = kind.hash(good, placement);
+      std::vector<std::string> unread;
+      for (const std::string& dataset : H5File::open(good).datasets_under("/")) {
+        if (H5File::open(good).info(dataset).shape.front() == 0) continue;
+        CAPTURE(dataset);
+        std::filesystem::copy_file(good, bad, std::filesystem::copy_options::overwrite_existing);
+        flip_bit(bad, dataset);
+        const std::string where = "dataset '" + dataset + "' is damaged";
+        check_mentions(refusal([&] { problems_of(bad); }), "bad.h5", where, "copy it again, or rebuild it");
+        std::uint64_t found = 0;
+        const std::string training = refusal([&] { found = kind.hash(bad, placement); });
+        if (training == "no error") {
+          unread.push_back(dataset);
+          CHECK(found == hash);
+        } else {
+          check_mentions(training, "bad.h5", where, "copy it again, or rebuild it");
+        }
+      }
+      CHECK(unread == kind.unread);
+      // The programs say so, too.
+      CHECK(test::run_prep(dir.path(), "check good.h5").status == 0);
+      const auto run = test::run_prep(dir.path(), "check bad.h5");
+      CHECK(run.status == 3);
+      check_mentions(run.text, "is damaged (checksum");
+    }
+  }
+
+  TEST_CASE("a changed attribute of any kind is refused") {
+    for (const Kind& kind : kKinds) {
+      CAPTURE(kind.command);
+      const test::TempDir dir;
+      REQUIRE(test::run_prep(dir.path(), kind.command + " -o a.h5").status == 0);
+      const hid_t file = H5Fopen((dir / "a.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT), space = H5Screate(H5S_SCALAR);
+      H5Aclose(H5Acreate2(file, "note", H5T_NATIVE_INT, space, H5P_DEFAULT, H5P_DEFAULT));
+      H5Sclose(space);
+      H5Fclose(file);
+      LocalPlacement placement;
+      for (const std::string& message :
+           {refusal([&] { problems_of(dir / "a.h5"); }), refusal([&] { kind.hash(dir / "a.h5", placement); })})
+        check_mentions(message, "a.h5", "names, shapes or attributes are damaged", "copy it again, or rebuild it");
+    }
+  }
+
+  TEST_CASE("files without checksums, with strings of variable length, are read as before") {
+    for (const Kind& kind : kKinds) {
+      CAPTURE(kind.command);
+      const test::TempDir dir;
+      const auto path = dir / "a.h5";
+      REQUIRE(test::run_prep(dir.path(), kind.command + " -o a.h5").status == 0);
+      CHECK(test::read_text(path).find("GCOL") == std::string::npos);  // a heap: strings of variable length
+      LocalPlacement placement;
+      const std::uint64_t hash = kind.hash(path, placement);
+      std::vector<std::string> datasets = H5File::open(path).datasets_under("/");
+      for (const std::string& dataset : datasets)
+        if (H5File::open(path).info(dataset).type == H5Type::text) test::make_variable(path, dataset);
+      test::make_variable(path, "/", "format");
+      const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+      H5Adelete(file, "structure_xxh3");
+      for (const std::string& dataset : datasets)
+        if (H5Aexists_by_name(file, dataset.c_str(), "xxh3", H5P_DEFAULT) > 0)
+          H5Adelete_by_name(file, dataset.c_str(), "xxh3", H5P_DEFAULT);
+      H5Fclose(file);
+      CHECK(kind.hash(path, placement) == hash);
+      const auto run = test::run_prep(dir.path(), "check a.h5");
+      CHECK(run.status == 0);
+      check_mentions(run.text, "no checksums", "prepare it again", "a.h5: good");
+    }
   }
 
   TEST_CASE("offsets run from 0 to the end without falling") {

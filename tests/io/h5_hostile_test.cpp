@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "io/variable_strings.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/io/seal.hpp"
@@ -49,8 +50,8 @@ CaseOutcomes read_variants(const TempDir& dir, std::int64_t n, const std::functi
   });
 }
 
-std::string sample(const TempDir& dir, H5Strings strings) {
-  auto file = H5File::create(dir / "sample.h5", strings);
+std::string sample(const TempDir& dir, bool variable_strings = false) {
+  auto file = H5File::create(dir / "sample.h5");
   std::vector<float> values(60);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) * 0.37f;
   file.write<float>("/x", std::span<const float>(values), {20, 3}, {{8, 3}, 0});
@@ -61,6 +62,10 @@ std::string sample(const TempDir& dir, H5Strings strings) {
   file.set_attribute("/", "sources", std::vector<std::string>{"a.nc", "b.nc"});
   file.set_attribute("/x", "n", std::vector<std::int64_t>{1, 2, 3});
   file.close();
+  if (variable_strings) {
+    test::make_variable(dir / "sample.h5", "/vars/names");
+    for (const char* name : {"format", "sources"}) test::make_variable(dir / "sample.h5", "/", name);
+  }
   return test::read_text(dir / "sample.h5");
 }
 
@@ -69,8 +74,8 @@ std::string sample(const TempDir& dir, H5Strings strings) {
 TEST_SUITE("io.h5_hostile") {
   TEST_CASE("no flipped byte crashes a reader") {
     const TempDir dir;
-    for (const auto strings : {H5Strings::fixed, H5Strings::variable}) {
-      const std::string good = sample(dir, strings);
+    for (const bool variable : {false, true}) {
+      const std::string good = sample(dir, variable);
       // All bytes except those deep inside runs of zeros, which are padding and free space.
       std::vector<std::size_t> bytes;
       for (std::size_t at = 0; at < good.size(); ++at) {
@@ -92,7 +97,7 @@ TEST_SUITE("io.h5_hostile") {
 
   TEST_CASE("a truncated file is an error at every length") {
     const TempDir dir;
-    const std::string good = sample(dir, H5Strings::fixed);
+    const std::string good = sample(dir);
     const std::int64_t step = 7;
     const std::int64_t n = static_cast<std::int64_t>(good.size()) / step;
     const auto outcome =
@@ -162,6 +167,80 @@ TEST_SUITE("io.h5_hostile") {
     }
     CHECK_FALSE(file.has("soft"));
     CHECK_THROWS_AS(file.datasets_under("/"), Error);
+  }
+
+  TEST_CASE("a reference that promises fewer bytes than its heap holds is an error, wherever it stands") {
+    const TempDir dir;
+    const std::vector<std::string> objects = {"attribute", "compact", "chunked", "contiguous"};
+    const auto path = dir / "good.h5";
+    {
+      const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), type = H5Tcopy(H5T_C_S1);
+      H5Tset_size(type, H5T_VARIABLE);
+      const hsize_t one = 1;
+      const hid_t space = H5Screate_simple(1, &one, nullptr);
+      for (std::size_t i = 0; i < objects.size(); ++i) {
+        const std::string text(100000 + i, 'x');
+        const char* row = text.c_str();
+        const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+        if (objects[i] == "compact") H5Pset_layout(plist, H5D_COMPACT);
+        if (objects[i] == "chunked") H5Pset_chunk(plist, 1, &one);
+        const bool attribute = objects[i] == "attribute";
+        const hid_t id = attribute ? H5Acreate2(file, "attribute", type, space, H5P_DEFAULT, H5P_DEFAULT)
+                                   : H5Dcreate2(file, objects[i].c_str(), type, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+        CHECK((attribute ? H5Awrite(id, type, &row) : H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, &row)) >= 0);
+        CHECK((attribute ? H5Aclose(id) : H5Dclose(id)) >= 0);
+        H5Pclose(plist);
+      }
+      H5Sclose(space);
+      H5Tclose(type);
+      H5Fclose(file);
+    }
+    const auto file = H5File::open(path);
+    CHECK(file.text_list("/", "attribute").front().size() == 100000);
+    CHECK(file.read_text("/chunked").front().size() == 100002);
+    const std::string good = test::read_text(path);
+    const auto outcome = read_variants(dir, static_cast<int>(objects.size()), [&](int i) {
+      std::string bad = good;
+      const auto length = static_cast<std::uint32_t>(100000 + i);
+      // The reference is the length that no zero byte follows: the heap has it with eight bytes.
+      std::string bytes(reinterpret_cast<const char*>(&length), 4);
+      std::size_t at = bad.find(bytes);
+      while (at != std::string::npos && bad.compare(at + 4, 4, std::string(4, '\0')) == 0) at = bad.find(bytes, at + 1);
+      REQUIRE(at != std::string::npos);
+      bad.replace(at, 4, std::string("\1\0\0\0", 4));
+      return bad;
+    });
+    CAPTURE(outcome.first_crash);
+    CHECK(outcome.crashed == 0);
+    CHECK(outcome.refused == static_cast<int>(objects.size()));
+  }
+
+  TEST_CASE("strings are read without a look at the rest of the file") {
+    const TempDir dir;
+    const auto path = dir / "large.h5";
+    {
+      H5File file = H5File::create(path);
+      file.set_attribute("/", "format", std::string("sample"));
+      file.write_text("/names", {"sst", "sss"});
+      file.close();
+      test::make_variable(path, "/", "format");
+      test::make_variable(path, "/names");
+      const hid_t id = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), plist = H5Pcreate(H5P_DATASET_CREATE);
+      H5Pset_alloc_time(plist, H5D_ALLOC_TIME_EARLY);
+      H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
+      const hsize_t n = hsize_t{1} << 40;  // a hole: no disk is used
+      const hid_t space = H5Screate_simple(1, &n, nullptr);
+      H5Dclose(H5Dcreate2(id, "rows", H5T_NATIVE_CHAR, space, H5P_DEFAULT, plist, H5P_DEFAULT));
+      H5Sclose(space);
+      H5Pclose(plist);
+      H5Fclose(id);
+    }
+    REQUIRE(fs::file_size(path) > std::uintmax_t{1} << 40);
+    alarm(120);  // to read 1 TiB takes longer
+    const auto file = H5File::open(path);
+    CHECK(file.text_attribute("/", "format") == "sample");
+    CHECK(file.read_text("/names") == std::vector<std::string>{"sst", "sss"});
+    alarm(0);
   }
 
   TEST_CASE("groups that contain themselves end in an error") {

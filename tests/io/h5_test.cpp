@@ -16,6 +16,7 @@
 #include <numeric>
 #include <thread>
 
+#include "io/variable_strings.hpp"
 #include "lockstep/base/error.hpp"
 #include "support/temp_dir.hpp"
 
@@ -189,9 +190,9 @@ TEST_SUITE("io.h5") {
   TEST_CASE("attributes keep their kind: scalars, arrays, empty ones and long ones") {
     const TempDir dir;
     const std::string long_text(200000, 'x');
-    for (const auto strings : {H5Strings::fixed, H5Strings::variable}) {
+    for (const bool variable : {false, true}) {
       {
-        auto file = H5File::create(dir / "a.h5", strings);
+        auto file = H5File::create(dir / "a.h5");
         file.create_group("/g");
         write_vector(file, "/g/x", counting<float>(3));
         file.set_attribute("/", "n", std::int64_t{-5});
@@ -205,6 +206,10 @@ TEST_SUITE("io.h5") {
         file.set_attribute("/g/x", "none", std::vector<double>{});
         file.set_attribute("/g/x", "config", long_text);
         file.close();
+      }
+      if (variable) {
+        for (const char* name : {"text", "empty"}) test::make_variable(dir / "a.h5", "/g", name);
+        for (const char* name : {"words", "config"}) test::make_variable(dir / "a.h5", "/g/x", name);
       }
       const auto file = H5File::open(dir / "a.h5");
       CHECK(file.int_attribute("/", "n") == 7);

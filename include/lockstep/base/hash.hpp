@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,16 @@ std::uint64_t hash64(const void* bytes, std::size_t size_bytes, std::uint64_t se
 inline std::uint64_t hash64(std::string_view text, std::uint64_t seed = 0) {
   return hash64(text.data(), text.size(), seed);
 }
+/// hash64() with seed 0 of bytes that come piece by piece.
+class Hash64 {
+ public:
+  Hash64();
+  void add(const void* bytes, std::size_t size_bytes);
+  std::uint64_t value() const;
+
+ private:
+  std::unique_ptr<void, void (*)(void*)> state_;
+};
 /// Formats a value as sixteen lower-case hexadecimal digits.
 std::string hex64(std::uint64_t value);
 /// CRC-32C (Castagnoli), the checksum of TFRecord frames.

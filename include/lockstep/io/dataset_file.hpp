@@ -1,6 +1,8 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,10 +34,13 @@ std::string offsets_defect(std::span<const std::int64_t> offsets, std::int64_t e
 
 /// A view of a prepared file with the checks, and the messages, that all readers share. The file must outlive it.
 ///
+/// Files that lockstep-prep writes are sealed (seal.hpp): the constructor compares names, shapes and attributes with
+/// their checksum, and each reading function the values that it reads. Files without checksums are read as they are.
+///
 /// errors  of every function: data, naming the file and the dataset or attribute
 class DatasetFile {
  public:
-  /// errors  data: no format, another one, or another version
+  /// errors  data: no format, another one, or another version; names, shapes or attributes that were changed
   DatasetFile(const H5File& file, const DatasetFormat& format);
   const H5File& file() const { return file_; }
   /// "opening data set 'PATH'" and "reading dataset 'NAME' of 'PATH'": how messages begin.
@@ -49,13 +54,16 @@ class DatasetFile {
   /// shape.
   std::vector<std::int64_t> expect(const std::string& dataset, const std::vector<H5Type>& types,
                                    const std::vector<std::int64_t>& shape) const;
-  /// A dataset of exactly this type and shape.
+  /// Reads a dataset of this type and shape, into memory of exactly its size. An i32 dataset may be read as i64, an f64
+  /// one as f32. `check` gets each block of values while it is in the cache, and the number of its first one.
   template <class T>
-  std::vector<T> read(const std::string& dataset, const std::vector<std::int64_t>& shape) const {
-    expect(dataset, {h5_type_of<T>::value}, shape);
-    return file_.read<T>(dataset);
-  }
+  void read_into(const std::string& dataset, const std::vector<std::int64_t>& shape, std::span<T> out,
+                 const std::function<void(std::int64_t first, std::span<const T> values)>& check = {}) const;
+  template <class T>
+  std::vector<T> read(const std::string& dataset, const std::vector<std::int64_t>& shape) const;
   std::vector<std::string> read_text(const std::string& dataset, std::int64_t count) const;
+  /// Compares the values of all datasets below a group with their checksums, for code that reads them from file().
+  void verify(const std::string& group) const;
   /// That each value is in 0 .. count-1. `what` names a value, `width` is the number of values in a row.
   template <class T>
   void require_ids(const std::string& dataset, std::span<const T> values, std::int64_t count, const char* what,
@@ -70,7 +78,9 @@ class DatasetFile {
  private:
   [[noreturn]] void refuse_id(const std::string& dataset, std::int64_t value, std::int64_t row, std::int64_t count,
                               const char* what) const;
+  void require_sum(const std::string& dataset, std::optional<std::uint64_t> hash) const;
   const H5File& file_;
+  bool sealed_;
   std::string opening_;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,29 +20,42 @@ namespace lockstep {
 /// Read safety: only hard links; only plain integer, float and string types; only contiguous, chunked or compact
 /// storage with the deflate, shuffle and fletcher32 filters. Extents are checked against the file size before any
 /// allocation. HDF5 has checksums of metadata only, so a flipped bit in plain data is read without an error; seal.hpp
-/// adds checksums. One thread at a time enters the library. Only one thread may use a file that is being written.
+/// adds checksums. Strings of variable length, which other programs write, are read without the library, which trusts
+/// their lengths. One thread at a time enters the library. Only one thread may use a file that is being written.
 
 using H5Value = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>,
                              std::vector<std::string>>;
 
 enum class H5Type : std::uint8_t { u8, i32, i64, f32, f64, text };
 const char* name(H5Type type);
-template <class T> struct h5_type_of;
-template <> struct h5_type_of<std::uint8_t> { static constexpr H5Type value = H5Type::u8; };
-template <> struct h5_type_of<std::int32_t> { static constexpr H5Type value = H5Type::i32; };
-template <> struct h5_type_of<std::int64_t> { static constexpr H5Type value = H5Type::i64; };
-template <> struct h5_type_of<float> { static constexpr H5Type value = H5Type::f32; };
-template <> struct h5_type_of<double> { static constexpr H5Type value = H5Type::f64; };
+template <class T>
+struct h5_type_of;
+template <>
+struct h5_type_of<std::uint8_t> {
+  static constexpr H5Type value = H5Type::u8;
+};
+template <>
+struct h5_type_of<std::int32_t> {
+  static constexpr H5Type value = H5Type::i32;
+};
+template <>
+struct h5_type_of<std::int64_t> {
+  static constexpr H5Type value = H5Type::i64;
+};
+template <>
+struct h5_type_of<float> {
+  static constexpr H5Type value = H5Type::f32;
+};
+template <>
+struct h5_type_of<double> {
+  static constexpr H5Type value = H5Type::f64;
+};
 
 /// The type and shape of a dataset. Integers other than u8, i32 and i64 are reported as the next wider of these.
 struct H5Info {
   H5Type type;
   std::vector<std::int64_t> shape;
 };
-
-/// Storage of the strings of a new file: fixed length (the default: NUL-padded UTF-8, covered by the metadata
-/// checksums) or variable length (read by h5py as `str`; stored in HDF5's global heap).
-enum class H5Strings : std::uint8_t { fixed, variable };
 
 /// The storage of a new dataset.
 struct H5Layout {
@@ -54,16 +68,16 @@ class H5File {
   /// Opens a file for reading.
   /// errors   usage: missing or not readable; data: not HDF5, truncated, or still open for writing
   static H5File open(const std::filesystem::path& path);
-  /// Creates a file (superblock 3, with metadata checksums) and replaces an existing one. Files with equal contents are
-  /// equal byte for byte, because no time stamps are stored.
-  static H5File create(const std::filesystem::path& path, H5Strings strings = H5Strings::fixed);
+  /// Creates a file (superblock 3, with metadata checksums) and replaces an existing one. Strings have fixed length:
+  /// UTF-8, padded with NUL. Files with equal contents are equal byte for byte, because no time stamps are stored.
+  static H5File create(const std::filesystem::path& path);
   H5File(H5File&&) noexcept;
   H5File& operator=(H5File&&) noexcept;
   ~H5File();
   const std::filesystem::path& path() const;
   /// Configures HDF5 for this process: no retry of a failed file at exit, and an error instead of a signal when a file
-  /// exceeds the size limit. open() and create() call it. A program that also uses HDF5 through another library
-  /// (libnetcdf) must call it before that library does.
+  /// exceeds the size limit. Our programs call it before anything else uses HDF5; a library never does, because both
+  /// settings belong to its host.
   static void prepare_library();
 
   bool has(const std::string& object) const;  ///< whether a dataset or group exists at this absolute path
@@ -71,12 +85,14 @@ class H5File {
   std::vector<std::string> list(const std::string& group) const;  ///< names of the members, sorted
   /// Absolute paths of all datasets below a group, sorted.
   std::vector<std::string> datasets_under(const std::string& group) const;
+  /// errors   data: missing; a type or storage that Lockstep does not read; more elements than the file can hold
   H5Info info(const std::string& dataset) const;
 
   /// Reads a whole dataset. HDF5 converts it to T.
   /// errors   data: missing; a type of another class (integer or float); an integer that does not fit T; more elements
   ///          than the file can hold
-  template <class T> std::vector<T> read(const std::string& dataset) const;
+  template <class T>
+  std::vector<T> read(const std::string& dataset) const;
   /// Reads a whole dataset into memory of exactly its size. An empty `expected_shape` accepts any shape.
   template <class T>
   void read_into(const std::string& dataset, std::span<T> out,
@@ -84,6 +100,11 @@ class H5File {
   /// Reads rows [first, first + count) of the outermost axis.
   template <class T>
   void read_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<T> out) const;
+  /// Reads a whole dataset block by block: whole chunks, about 4 MiB. `visit` gets the number of a block's first element
+  /// and its elements.
+  template <class T>
+  void read_blocks(const std::string& dataset,
+                   const std::function<void(std::int64_t first, std::span<const T> values)>& visit) const;
   std::vector<std::string> read_text(const std::string& dataset) const;
 
   template <class T>

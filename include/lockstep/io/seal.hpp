@@ -1,6 +1,9 @@
 #pragma once
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/io/h5.hpp"
 
@@ -11,8 +14,15 @@ namespace lockstep {
 /// Adds the attribute `xxh3`, a checksum of the values, to every dataset, and `structure_xxh3`, a checksum of all
 /// names, types, shapes and attributes, to the root. The file must otherwise be complete.
 void seal_contents(H5File& file);
+bool is_sealed(const H5File& file);
+/// The checksum of a dataset of strings; that of numbers is Hash64 of their bytes.
+std::uint64_t hash_texts(const std::vector<std::string>& texts);
 /// Describes the first part of the contents that does not match its checksum, or returns "".
 std::string contents_defect(const H5File& file);
+/// The same for names, shapes and attributes alone, and for the values of one dataset, of a sealed file. `hash`: the
+/// checksum of the values, where it is known already; otherwise they are read. errors  data: a checksum is missing
+std::string structure_defect(const H5File& file);
+std::string values_defect(const H5File& file, const std::string& dataset, std::optional<std::uint64_t> hash = {});
 
 /// Appends an end mark: 64 bytes with the length and checksum of all bytes before them. HDF5 ignores bytes after the
 /// end address in its superblock.

@@ -8,6 +8,7 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
+#include "lockstep/io/h5.hpp"
 
 namespace lockstep::apps {
 namespace {
@@ -45,6 +46,7 @@ int run(World& world, Args args) {
 
 int main(int argc, char** argv) {
   lockstep::apps::limit_spinning(argv);
+  lockstep::H5File::prepare_library();
   try {
     lockstep::World world(&argc, &argv);
     const lockstep::Args args(argv + std::min(argc, 1), argv + argc);

@@ -10,6 +10,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/seal.hpp"
 #include "lockstep/prep/format.hpp"
 #include "lockstep/prep/reference.hpp"
 #include "lockstep/prep/source.hpp"
@@ -28,6 +29,10 @@ int run_check(const Args& args) {
     const H5File file = H5File::open(path);
     std::vector<std::string> remarks;
     const auto problems = format_of(file).check(file, remarks);
+    if (!is_sealed(file))
+      remarks.emplace_back(
+          "no checksums, so a flipped bit stays unnoticed: made by an older lockstep-prep or another program; prepare "
+          "it again");
     for (const auto& remark : remarks) std::cout << path << ": note: " << remark << "\n";
     for (const auto& problem : problems) std::cout << path << ": " << problem << "\n";
     std::cout << path << (problems.empty() ? ": good\n" : ": not usable\n");
@@ -176,6 +181,7 @@ int run(Args args) {
 
 int main(int argc, char** argv) {
   using namespace lockstep;
+  H5File::prepare_library();
   try {
     return prep::run(prep::Args(argv + std::min(argc, 1), argv + argc));
   } catch (const Error& error) {

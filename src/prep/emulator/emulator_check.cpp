@@ -61,12 +61,11 @@ std::vector<std::string> check_emulator_set(const H5File& file, std::vector<std:
   }
   if (!problems.empty()) return problems;
 
-  EmulatorSet again = set;
-  take_moments(again);
-  check_moments(set.inputs.names, {set.input_mean, set.input_std}, {again.input_mean, again.input_std}, problems,
-                remarks);
-  check_moments(set.outputs.names, {set.output_mean, set.output_std}, {again.output_mean, again.output_std}, problems,
-                remarks);
+  const auto input_mean = set.input_mean, input_std = set.input_std, output_mean = set.output_mean,
+             output_std = set.output_std;
+  take_moments(set);
+  check_moments(set.inputs.names, {input_mean, input_std}, {set.input_mean, set.input_std}, problems, remarks);
+  check_moments(set.outputs.names, {output_mean, output_std}, {set.output_mean, set.output_std}, problems, remarks);
   return problems;
 }
 

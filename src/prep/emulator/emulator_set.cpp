@@ -6,6 +6,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
+#include "lockstep/io/seal.hpp"
 
 namespace lockstep::prep {
 
@@ -76,7 +77,7 @@ void write_emulator_set(const std::filesystem::path& path, const EmulatorSet& se
   const std::int64_t n = set.rows();
   const auto n_in = static_cast<std::int64_t>(set.n_in()), n_out = static_cast<std::int64_t>(set.n_out());
   write_atomically(path, [&](const std::filesystem::path& temporary) {
-    auto file = H5File::create(temporary, H5Strings::variable);
+    auto file = H5File::create(temporary);
     const std::int64_t rows = std::max<std::int64_t>(1, std::min(n, kChunkRows));
     const auto column = [&]<class T>(const std::string& name, const std::vector<T>& values) {
       file.write<T>(name, std::span<const T>(values), {n}, {{rows}, 0});
@@ -124,6 +125,7 @@ void write_emulator_set(const std::filesystem::path& path, const EmulatorSet& se
     file.set_attribute("/", "sha256", set.sha256);
     file.set_attribute("/", "moment_rows", std::string(set.moment_rows == MomentRows::train ? "train" : "all"));
     for (const auto& [name, value] : set.notes) file.set_attribute("/", name, value);
+    seal_contents(file);
     file.close();
   });
 }

@@ -17,7 +17,6 @@ constexpr float kFill = 1e30f;
 class Writer {
  public:
   explicit Writer(const std::filesystem::path& path) : path_(path) {
-    H5File::prepare_library();
     check(nc_create(path.c_str(), NC_NETCDF4 | NC_CLASSIC_MODEL | NC_CLOBBER, &id_));
   }
   Writer(const Writer&) = delete;

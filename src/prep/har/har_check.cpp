@@ -85,7 +85,7 @@ std::vector<std::int64_t> class_counts(const HarSet& set, int part) {
 
 std::vector<std::string> check_har_set(const H5File& file, std::vector<std::string>& remarks) {
   Problems problems;
-  const HarSet set = read_har_set(file);
+  HarSet set = read_har_set(file);
   check_names(set.class_names, "class_names", problems);
   check_names(set.channel_names, "channel_names", problems);
   if (!set.subject_names.empty()) check_names(set.subject_names, "subject_names", problems);
@@ -102,10 +102,9 @@ std::vector<std::string> check_har_set(const H5File& file, std::vector<std::stri
 
   const std::string val_split = file.has_attribute("/", "val_split") ? file.text_attribute("/", "val_split") : "";
   check_overlap(set, val_split, problems, remarks);
-  HarSet again = set;
-  take_channel_moments(again);
-  check_moments(set.channel_names, {set.channel_mean, set.channel_std}, {again.channel_mean, again.channel_std},
-                problems, remarks);
+  const auto mean = set.channel_mean, std = set.channel_std;
+  take_channel_moments(set);
+  check_moments(set.channel_names, {mean, std}, {set.channel_mean, set.channel_std}, problems, remarks);
   const auto counts = class_counts(set, 0);
   for (std::size_t k = 0; k < counts.size(); ++k) {
     if (counts[k] == 0) remarks.push_back(join("there are no training windows of ", set.class_names[k]));

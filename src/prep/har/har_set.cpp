@@ -6,6 +6,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
+#include "lockstep/io/seal.hpp"
 
 namespace lockstep::prep {
 
@@ -89,7 +90,7 @@ void take_channel_moments(HarSet& set) {
 
 void write_har_set(const std::filesystem::path& path, const HarSet& set) {
   write_atomically(path, [&](const std::filesystem::path& temporary) {
-    H5File file = H5File::create(temporary, H5Strings::variable);
+    H5File file = H5File::create(temporary);
     const std::int64_t C = set.channels(), L = set.length;
     for (int part = 0; part < 3; ++part) {
       const std::int64_t n = set.windows_in(part);
@@ -117,6 +118,7 @@ void write_har_set(const std::filesystem::path& path, const HarSet& set) {
     file.set_attribute("/", "sha256", set.sha256);
     if (!set.subject_names.empty()) file.set_attribute("/", "subject_names", set.subject_names);
     for (const auto& [name, value] : set.notes) file.set_attribute("/", name, value);
+    seal_contents(file);
     file.close();
   });
 }
@@ -137,21 +139,29 @@ HarSet read_har_set(const H5File& file) {
   set.sample_rate = file.real_attribute("/", "sample_rate");
   set.source = file.text_attribute("/", "source");
 
-  for (int part = 0; part < 3; ++part) {
-    const std::string group = std::string("/") + kHarParts[static_cast<std::size_t>(part)] + "/";
-    const auto shape = stored.expect(group + "signals", {H5Type::f64}, {-1, C, part == 0 ? -1 : set.length});
-    const std::int64_t n = shape[0];
-    set.length = shape[2];
-    require_data(set.length > 0, stored.reading(group + "signals"), ": windows without samples");
-    const auto append = [&]<class T>(const char* name, std::vector<T>& out, const std::vector<std::int64_t>& extents) {
-      const std::vector<T> values = stored.read<T>(group + name, extents);
-      out.insert(out.end(), values.begin(), values.end());
+  std::array<std::vector<std::int64_t>, 3> shapes;
+  std::size_t windows = 0;
+  for (std::size_t part = 0; part < 3; ++part) {
+    const std::string dataset = join("/", kHarParts[part], "/signals");
+    shapes[part] = stored.expect(dataset, {H5Type::f64}, {-1, C, part == 0 ? -1 : set.length});
+    windows += static_cast<std::size_t>(shapes[part][0]);
+    set.length = shapes[part][2];
+    require_data(set.length > 0, stored.reading(dataset), ": windows without samples");
+  }
+  set.signals.reserve(windows * static_cast<std::size_t>(C * set.length));
+  for (std::size_t part = 0; part < 3; ++part) {
+    const std::int64_t n = shapes[part][0];
+    const auto append = [&]<class T>(const char* name, std::vector<T>& out, const std::vector<std::int64_t>& extents,
+                                     std::int64_t width) {
+      const std::size_t before = out.size();
+      out.resize(before + static_cast<std::size_t>(n * width));
+      stored.read_into<T>(join("/", kHarParts[part], "/", name), extents, std::span(out).subspan(before));
     };
-    append("signals", set.signals, shape);
-    append("labels", set.labels, {n});
-    append("subject", set.subject, {n});
-    append("recording", set.recording, {n});
-    append("start", set.start, {n});
+    append("signals", set.signals, shapes[part], C * set.length);
+    append("labels", set.labels, {n}, 1);
+    append("subject", set.subject, {n}, 1);
+    append("recording", set.recording, {n}, 1);
+    append("start", set.start, {n}, 1);
     set.split.insert(set.split.end(), static_cast<std::size_t>(n), static_cast<std::uint8_t>(part));
   }
   return set;

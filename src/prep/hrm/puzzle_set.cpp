@@ -144,7 +144,7 @@ PuzzlePart grouped_part(const PuzzleSet& set, std::shared_ptr<const std::vector<
 
 void write_puzzle_set(const std::filesystem::path& path, const PuzzleSet& set, int deflate) {
   write_atomically(path, [&](const std::filesystem::path& temporary) {
-    H5File file = H5File::create(temporary, H5Strings::variable);
+    H5File file = H5File::create(temporary);
     file.set_attribute("/", "format", std::string(kHrmFormat.name));
     file.set_attribute("/", "kind", std::string(kHrmFormat.name));
     file.set_attribute("/", "version", kHrmFormat.version);
@@ -188,7 +188,7 @@ PuzzleSet read_puzzle_set(const H5File& file) {
   const std::int64_t identifiers = stored.size("num_puzzle_identifiers", 1);
   set.identifiers = stored.read_text("/identifiers", identifiers);
   set.blank_identifier_id = stored.size("blank_identifier_id", 0, identifiers - 1);
-  if (file.has("/source_names")) set.source_names = file.read_text("/source_names");
+  if (file.has("/source_names")) set.source_names = stored.read_text("/source_names", -1);
   set.sources = file.text_list("/", "sources");
   set.sha256 = file.text_list("/", "sha256");
   for (const std::string split : {"/train", "/test"}) {

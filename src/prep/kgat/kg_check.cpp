@@ -4,7 +4,6 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/dataset_file.hpp"
-#include "lockstep/io/seal.hpp"
 #include "lockstep/prep/kgat/kg_set.hpp"
 #include "prep/page.hpp"
 #include "prep/problems.hpp"
@@ -102,7 +101,6 @@ std::vector<std::string> check_kg_set(const H5File& file, std::vector<std::strin
   Problems problems;
   const KgSet set = read_kg_set(file);
   const KgSizes& sizes = set.sizes;
-  if (const std::string defect = contents_defect(file); !defect.empty()) problems.push_back(defect);
   check_sums(set.sources, set.sha256, problems);
   bool sound = check_interactions(set.train, sizes.items, "/cf/train", problems);
   sound &= check_interactions(set.test, sizes.items, "/cf/test", problems);

@@ -137,8 +137,9 @@ KgSet read_kg_set(const H5File& file) {
   fill("/ckg/tail", graph.tail, sizes.ckg_triples());
   fill("/ckg/rel", graph.rel, sizes.ckg_triples());
   fill("/ckg/rel_indptr", graph.rel_indptr, sizes.relations() + 1);
-  stored.expect("/ckg/rel_perm", {kg_index_type(sizes.ckg_triples())}, {sizes.ckg_triples()});
-  graph.rel_perm = file.read<std::int64_t>("/ckg/rel_perm");
+  graph.rel_perm.resize(static_cast<std::size_t>(
+      stored.expect("/ckg/rel_perm", {kg_index_type(sizes.ckg_triples())}, {sizes.ckg_triples()})[0]));
+  stored.read_into<std::int64_t>("/ckg/rel_perm", {sizes.ckg_triples()}, graph.rel_perm);
   fill("/adj/indptr", graph.adj_indptr, sizes.nodes() + 1);
   fill("/adj/col", graph.col, nnz);
   fill("/adj/edge_ptr", graph.edge_ptr, nnz + 1);

@@ -164,6 +164,10 @@ std::int64_t parse_time(const Reader& reader, const std::string& field) {
 std::string_view checked_id(const Reader& reader, const std::string& field, const char* what) {
   if (field.empty()) reader.fail("an empty ", what, " id");
   if (!is_clean_utf8(field)) reader.fail("the ", what, " id is not UTF-8 text");
+  constexpr std::size_t kLongest = 1024;  // the file stores all ids with the length of the longest
+  if (field.size() > kLongest)
+    reader.fail("the ", what, " id '", shown(field), "' has ", field.size(), " bytes, at most ", kLongest,
+                " are stored; is the separator right?");
   return field;
 }
 

@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/hash.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/dataset_file.hpp"
+#include "lockstep/io/seal.hpp"
 #include "lockstep/prep/sequences/gap_sessions.hpp"
 
 namespace lockstep::prep {
@@ -25,18 +25,6 @@ std::int64_t unit_of(const std::string& scale) {
   return 86400;
 }
 }  // namespace
-
-std::string content_hash(const SequenceSet& set) {
-  std::uint64_t hash = 0;
-  const auto add = [&](const auto& values) { hash = hash64(values.data(), values.size() * sizeof values[0], hash); };
-  add(set.offsets);
-  add(set.n_train);
-  add(set.item);
-  add(set.time_raw);
-  add(set.time_scaled);
-  add(set.item_count);
-  return hex64(hash);
-}
 
 std::string RawIds::name(std::int64_t dense) const {
   const auto at = static_cast<std::size_t>(dense - 1);
@@ -135,7 +123,7 @@ void write_rule(H5File& file, const SequenceSet& set, const H5Layout& layout) {
 
 void write_sequence_set(const std::filesystem::path& path, const SequenceSet& set) {
   write_atomically(path, [&](const std::filesystem::path& temporary) {
-    H5File file = H5File::create(temporary, H5Strings::variable);
+    H5File file = H5File::create(temporary);
     const std::int64_t users = set.n_users(), items = set.n_items(), n = set.rows();
     require(users <= kMost && items <= kMost, "writing '", path.string(), "': ", users, " users and ", items,
             " items do not fit 32 bits");
@@ -165,7 +153,7 @@ void write_sequence_set(const std::filesystem::path& path, const SequenceSet& se
     file.set_attribute("/", "time_max", set.time_max);
     file.set_attribute("/", "source_name", set.source_name);
     file.set_attribute("/", "source_sha256", set.source_sha256);
-    file.set_attribute("/", "content_xxh3", content_hash(set));
+    seal_contents(file);
     file.close();
   });
 }
@@ -182,9 +170,9 @@ SequenceSet read_sequence_set(const H5File& file) {
     stored.expect(name, {H5Type::i64, H5Type::text}, {rows});
     out.is_text = file.info(name).type == H5Type::text;
     if (out.is_text)
-      out.texts = file.read_text(name);
+      out.texts = stored.read_text(name, rows);
     else
-      out.numbers = file.read<std::int64_t>(name);
+      fill(name, out.numbers, rows);
   };
   fill("/users/offsets", set.offsets, users + 1);
   fill("/users/n_train", set.n_train, users);

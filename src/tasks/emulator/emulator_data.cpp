@@ -11,23 +11,18 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kRowsAtOnce = 65536;
-
-/// Reads rows directly into their place and checks each value while it is in the cache. `column(c)` names column c in
-/// messages.
+/// Reads rows into their place and checks each value. `column(c)` names column c in messages.
 template <class Column>
-void read_columns(const DatasetFile& set, const std::string& dataset, const Tensor& to, const Column& column) {
-  const std::int64_t rows = to.shape()[0], width = rows == 0 ? 0 : to.size() / rows;
-  for (std::int64_t first = 0; first < rows; first += kRowsAtOnce) {
-    const std::int64_t count = std::min(kRowsAtOnce, rows - first);
-    const std::span<float> part(to.data<float>() + first * width, static_cast<std::size_t>(count * width));
-    set.file().read_rows<float>(dataset, first, count, part);
-    const auto bad = std::find_if_not(part.begin(), part.end(), [](float value) { return std::isfinite(value); });
-    if (bad == part.end()) continue;
-    const std::int64_t at = bad - part.begin();
-    throw Error(Fault::data, join(set.reading(dataset), ": row ", first + at / width, ", column ", column(at % width),
-                                  " is ", *bad, "; drop such rows or rebuild the file with lockstep-prep"));
-  }
+void read_columns(const DatasetFile& set, const std::string& dataset, const std::vector<std::int64_t>& shape,
+                  const Tensor& to, const Column& column) {
+  const std::int64_t width = to.size() / shape[0];
+  set.read_into<float>(dataset, shape, to.span<float>(), [&](std::int64_t first, std::span<const float> values) {
+    const auto bad = std::find_if_not(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+    if (bad == values.end()) return;
+    const std::int64_t at = first + (bad - values.begin());
+    throw Error(Fault::data, join(set.reading(dataset), ": row ", at / width, ", column ", column(at % width), " is ",
+                                  *bad, "; drop such rows or rebuild the file with lockstep-prep"));
+  });
 }
 
 std::string column_name(const std::vector<std::string>& names, std::int64_t c) {
@@ -37,27 +32,22 @@ std::string column_name(const std::vector<std::string>& names, std::int64_t c) {
 /// Sorts the row numbers by split, ascending within each, and counts them.
 void sort_by_split(const DatasetFile& set, std::int64_t n, std::span<std::int32_t> order,
                    std::array<std::int64_t, 3>& count) {
-  std::vector<std::uint8_t> part;
-  const auto for_each = [&](const auto& visit) {
-    for (std::int64_t first = 0; first < n; first += kRowsAtOnce) {
-      part.resize(static_cast<std::size_t>(std::min(kRowsAtOnce, n - first)));
-      set.file().read_rows<std::uint8_t>("/split", first, static_cast<std::int64_t>(part.size()), part);
-      for (std::size_t i = 0; i < part.size(); ++i) visit(first + static_cast<std::int64_t>(i), part[i]);
-    }
-  };
+  const std::vector<std::uint8_t> splits = set.read<std::uint8_t>("/split", {n});
   count = {};
-  for_each([&](std::int64_t row, std::uint8_t split) {
+  for (std::int64_t row = 0; row < n; ++row) {
+    const std::uint8_t split = splits[static_cast<std::size_t>(row)];
     if (split > 2)
       throw Error(Fault::data, join(set.reading("/split"), ": row ", row, " is ", int{split},
                                     ": must be 0 (train), 1 (validation) or 2 (test)"));
     ++count[split];
-  });
+  }
   for (const Split split : {Split::train, Split::validation})
     require_data(count[static_cast<std::size_t>(split)] > 0, set.reading("/split"), ": none of the ", n, " rows is a ",
                  name(split), " row; rebuild it with lockstep-prep and another validation split");
   std::array<std::size_t, 3> next = {0, static_cast<std::size_t>(count[0]),
                                      static_cast<std::size_t>(count[0] + count[1])};
-  for_each([&](std::int64_t row, std::uint8_t split) { order[next[split]++] = static_cast<std::int32_t>(row); });
+  for (std::int64_t row = 0; row < n; ++row)
+    order[next[splits[static_cast<std::size_t>(row)]]++] = static_cast<std::int32_t>(row);
 }
 
 std::uint64_t chain(const Tensor& t, std::uint64_t seed) { return hash64(t.raw(), t.size_bytes(), seed); }
@@ -85,20 +75,23 @@ EmulatorData EmulatorData::read(const std::filesystem::path& path, Placement& pl
   const bool has_jacobian = file.has("/jac");
   if (has_jacobian) set.expect("/jac", {H5Type::f32, H5Type::f64}, {n, n_out, n_in});
 
+  for (const char* small : {"/moments", "/vars"}) set.verify(small);
+
   EmulatorData data;
   data.path = path;
   if (file.has_attribute("/", "mask_mode")) data.mask_mode = file.text_attribute("/", "mask_mode");
   data.moments = read_moments(file, "/moments", n_in, n_out);
   data.variables = read_variables(file, "/vars", n_in, n_out);
   data.x = placement.place(DType::f32, {n, n_in}, [&](const Tensor& to) {
-    read_columns(set, "/x", to, [&](std::int64_t c) { return column_name(data.variables.input_names, c); });
+    read_columns(set, "/x", {n, n_in}, to, [&](std::int64_t c) { return column_name(data.variables.input_names, c); });
   });
   data.y = placement.place(DType::f32, {n, n_out}, [&](const Tensor& to) {
-    read_columns(set, "/y", to, [&](std::int64_t c) { return column_name(data.variables.output_names, c); });
+    read_columns(set, "/y", {n, n_out}, to,
+                 [&](std::int64_t c) { return column_name(data.variables.output_names, c); });
   });
   if (has_jacobian)
     data.jacobian = placement.place(DType::f32, {n, n_out, n_in}, [&](const Tensor& to) {
-      read_columns(set, "/jac", to, [&](std::int64_t c) {
+      read_columns(set, "/jac", {n, n_out, n_in}, to, [&](std::int64_t c) {
         return join("d ", column_name(data.variables.output_names, c / n_in), " / d ",
                     column_name(data.variables.input_names, c % n_in));
       });

@@ -38,25 +38,29 @@ class Reader {
 
   void signals(std::size_t part, const Tensor& to, const std::vector<std::string>& channels) const {
     const std::string name = std::string(kParts[part]) + "signals";
-    const std::span<double> values = to.span<double>();
-    file_.read_into<double>(name, values);
-    const auto bad = std::find_if_not(values.begin(), values.end(), [](double x) { return std::isfinite(x); });
-    if (bad == values.end()) return;
-    const std::int64_t at = bad - values.begin(), length = to.shape()[2], width = to.shape()[1] * length;
-    throw Error(Fault::data, join(set_.reading(name), ": window ", at / width, ", channel ",
-                                  channels[static_cast<std::size_t>(at % width / length)], ", sample ", at % length,
-                                  " is ", *bad, "; drop such windows or rebuild the file with lockstep-prep"));
+    const std::int64_t length = to.shape()[2], width = to.shape()[1] * length;
+    set_.read_into<double>(
+        name, {to.shape()[0], to.shape()[1], length}, to.span<double>(),
+        [&](std::int64_t first, std::span<const double> values) {
+          const auto bad = std::find_if_not(values.begin(), values.end(), [](double x) { return std::isfinite(x); });
+          if (bad == values.end()) return;
+          const std::int64_t at = first + (bad - values.begin());
+          throw Error(Fault::data,
+                      join(set_.reading(name), ": window ", at / width, ", channel ",
+                           channels[static_cast<std::size_t>(at % width / length)], ", sample ", at % length, " is ",
+                           *bad, "; drop such windows or rebuild the file with lockstep-prep"));
+        });
   }
 
   void labels(std::size_t part, std::span<std::int32_t> to, std::int64_t classes) const {
     const std::string name = std::string(kParts[part]) + "labels";
-    file_.read_into<std::int32_t>(name, to);
+    set_.read_into<std::int32_t>(name, {static_cast<std::int64_t>(to.size())}, to);
     set_.require_ids(name, std::span<const std::int32_t>(to), classes, "label");
   }
 
   template <class T>
   std::vector<T> column(std::size_t part, const char* name) const {
-    return file_.read<T>(kParts[part] + std::string(name));
+    return set_.read<T>(kParts[part] + std::string(name), {-1});
   }
 
  private:

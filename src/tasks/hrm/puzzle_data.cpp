@@ -39,11 +39,11 @@ class PartReader {
   /// An array of this shape (-1: any extent), checked.
   template <class T, class Check>
   Tensor place(const std::string& dataset, const std::vector<std::int64_t>& shape, const Check& check) const {
-    return placement_.place(dtype_of<T>::value, Shape(set_.expect(dataset, {h5_type_of<T>::value}, shape)),
-                            [&](const Tensor& to) {
-                              set_.file().read_into<T>(dataset, to.span<T>());
-                              check(std::span<const T>(to.span<T>()));
-                            });
+    const std::vector<std::int64_t> found = set_.expect(dataset, {h5_type_of<T>::value}, shape);
+    return placement_.place(dtype_of<T>::value, Shape(found), [&](const Tensor& to) {
+      set_.read_into<T>(dataset, found, to.span<T>());
+      check(std::span<const T>(to.span<T>()));
+    });
   }
   Tensor ids(const std::string& dataset, std::int64_t size, std::int64_t count, const char* what) const {
     return place<std::int32_t>(dataset, {size},
@@ -131,9 +131,9 @@ PuzzleData PuzzleData::open(const std::filesystem::path& path, Placement& placem
                  "' has no variants that are drawn while training");
     data.online.emplace(data.task == "sudoku" ? PuzzleTask::sudoku : PuzzleTask::maze, data.seq_len, seed);
   }
-  if (file.has("/source_names")) data.source_names = file.read_text("/source_names");
+  if (file.has("/source_names")) data.source_names = set.read_text("/source_names", -1);
   if (data.task == "arc" && file.has("/identifiers")) {
-    const std::vector<std::string> names = file.read_text("/identifiers");
+    const std::vector<std::string> names = set.read_text("/identifiers", -1);
     require_data(static_cast<std::int64_t>(names.size()) == data.identifiers && data.seq_len == kArcCells,
                  set.opening(), ": ", names.size(), " identifiers' names and fields of ", data.seq_len,
                  " cells, expected ", data.identifiers, " and ", kArcCells);

@@ -39,8 +39,7 @@ class Arrays {
   template <class T, class Check>
   std::span<const T> place(const std::string& name, std::int64_t count, const Check& check) {
     const Tensor array = placement_.place(dtype_of<T>::value, {count}, [&](const Tensor& to) {
-      require_data(set_.file().has(name), set_.reading(name), ": no such dataset; rebuild it with lockstep-prep");
-      set_.file().read_into<T>(name, to.span<T>(), {count});
+      set_.read_into<T>(name, {count}, to.span<T>());
       check(std::span<const T>(to.span<T>()));
     });
     const Tensor sum = placement_.place(DType::i64, {1}, [&](const Tensor& to) {

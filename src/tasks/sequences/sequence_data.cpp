@@ -27,10 +27,8 @@ struct Sizes {
 /// Reads a whole dataset of `rows` elements into its place.
 template <class T>
 Tensor place(Placement& placement, const DatasetFile& set, const std::string& dataset, std::int64_t rows) {
-  return placement.place(dtype_of<T>::value, {rows}, [&](const Tensor& to) {
-    set.expect(dataset, {h5_type_of<T>::value}, {rows});
-    set.file().read_into<T>(dataset, to.span<T>());
-  });
+  return placement.place(dtype_of<T>::value, {rows},
+                         [&](const Tensor& to) { set.read_into<T>(dataset, {rows}, to.span<T>()); });
 }
 
 /// errors  data: a user's rows that contradict the format
@@ -144,9 +142,9 @@ SequenceNames SequenceNames::read(const H5File& file) {
   const Sizes sizes(set);
   const auto names_of = [&](const std::string& dataset, std::int64_t count) {
     set.expect(dataset, {H5Type::i64, H5Type::text}, {count});
-    if (file.info(dataset).type == H5Type::text) return file.read_text(dataset);
+    if (file.info(dataset).type == H5Type::text) return set.read_text(dataset, count);
     std::vector<std::string> names;
-    for (const std::int64_t id : file.read<std::int64_t>(dataset)) names.push_back(std::to_string(id));
+    for (const std::int64_t id : set.read<std::int64_t>(dataset, {count})) names.push_back(std::to_string(id));
     return names;
   };
   return {names_of("/users/raw_id", sizes.users), names_of("/items/raw_id", sizes.items)};

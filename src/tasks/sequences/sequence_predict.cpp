@@ -122,11 +122,12 @@ int predict_sequence(World& world, const Args& args) {
   world.together("loading weights and names", [&] {
     if (!a.other_data) reader->require_data_of(*loaded, a.config.data.path);
     reader->load_average_or_weights(loaded->params());
+    if (world.rank() != 0) return;  // it prints the lists: too few users to distribute
     raw = SequenceNames::read(H5File::open(a.config.data.path));
     users = find_users(a.users, raw, a.config.data.path);
     names = read_names(a.item_names);
   });
-  if (world.rank() != 0) return 0;  // too few users to distribute
+  if (world.rank() != 0) return 0;
   const auto& model = dynamic_cast<const SequenceTask&>(*loaded);
   Stream stream;
   Arena arena;

@@ -56,6 +56,16 @@ done
 [ ! -e out.h5 ] && [ ! -e out.lsem ] || fail "a failed command left an output file"
 run 3 "$PREP" check text.h5
 says 'text.h5'
+# one flipped bit in the rows
+cp data.h5 flipped.h5
+byte=$(od -An -tu1 -j 40000 -N 1 data.h5)
+printf "\\$(printf %o $((byte ^ 1)))" | dd of=flipped.h5 bs=1 seek=40000 conv=notrunc status=none
+for command in "on 2 $TRAIN --data.path flipped.h5" "$LOCKSTEP eval --config run/config.ini --data.path flipped.h5 --checkpoint run/checkpoints/best.h5" \
+  "$PREP check flipped.h5"; do
+  run 3 $command
+  says_once '(^| )error'
+  says "flipped.h5': dataset '/x' is damaged .*rebuild it with lockstep-prep"
+done
 
 # --- ranks that disagree
 cat >uneven.sh <<EOF

@@ -1,5 +1,6 @@
 /// `lockstep-prep sequences` and `synth-sequences` as users run them: files, checks, messages, exit codes.
 #include <algorithm>
+#include <tuple>
 
 #include "lockstep/io/h5.hpp"
 #include "lockstep/prep/reference.hpp"
@@ -27,6 +28,12 @@ std::vector<std::string> names_in(const fs::path& directory) {
 }
 
 prep::SequenceSet read(const fs::path& path) { return prep::read_sequence_set(H5File::open(path)); }
+
+/// Everything but the raw ids and where the rows come from.
+auto content(const fs::path& path) {
+  const prep::SequenceSet set = read(path);
+  return std::tuple(set.offsets, set.n_train, set.item, set.time_raw, set.time_scaled, set.item_count);
+}
 
 /// The reference's rows as a raw file with this mark between the fields, with ratings or without.
 std::string golden_rows(const std::string& mark, bool rating) {
@@ -83,7 +90,7 @@ TEST_SUITE("prep.sequences_program") {
     test::write_text(dir / "part1", all.substr(0, cut));
     test::write_text(dir / "part2", all.substr(cut));
     REQUIRE(run_prep(dir.path(), "sequences -i 'part?' -o parts.h5").status == 0);
-    CHECK(prep::content_hash(read(dir / "parts.h5")) == prep::content_hash(read(dir / "out.h5")));
+    CHECK((content(dir / "parts.h5") == content(dir / "out.h5")));
     CHECK(read(dir / "parts.h5").source_name == "part1,part2");
   }
 
@@ -99,7 +106,7 @@ TEST_SUITE("prep.sequences_program") {
     REQUIRE(run_prep(dir.path(), words + "--seed 1 -o again.h5").status == 0);
     CHECK(test::read_text(dir / "a.h5") != test::read_text(dir / "again.h5"));
     REQUIRE(run_prep(dir.path(), "sequences -i a.tsv --min-user 1 --min-item 1 --keep-ids -o b.h5").status == 0);
-    CHECK(prep::content_hash(read(dir / "a.h5")) == prep::content_hash(read(dir / "b.h5")));
+    CHECK((content(dir / "a.h5") == content(dir / "b.h5")));
   }
 
   TEST_CASE("a set of more than a million interactions is stored in compressed chunks and reads back") {
@@ -187,16 +194,6 @@ TEST_SUITE("prep.sequences_program") {
           s.rule->noise = 2;
         },
         "/synth: categories");
-    // A flipped bit in the rows themselves.
-    std::string bytes = test::read_text(dir / "a.h5");
-    const std::string row(reinterpret_cast<const char*>(good.item.data()), 64);
-    const auto at = bytes.find(row);
-    REQUIRE(at != std::string::npos);
-    bytes[at] = static_cast<char>(bytes[at] ^ 1);
-    test::write_text(dir / "flipped.h5", bytes);
-    const auto run = run_prep(dir.path(), "check flipped.h5");
-    CHECK(run.status == 3);
-    check_mentions(run.text, "content_xxh3");
   }
 
   TEST_CASE("what users get wrong ends with 2, bad data with 3, in one line, and nothing is left behind") {

@@ -15,6 +15,7 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/comm/world.hpp"
+#include "lockstep/io/h5.hpp"
 #include "lockstep/report/run_log.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/trainer.hpp"
@@ -61,6 +62,7 @@ class FaultyModel final : public test::ToyTask {
 }  // namespace
 
 int main(int argc, char** argv) {
+  H5File::prepare_library();
   World world(&argc, &argv);
   return world.run([&]() -> int {
     const std::filesystem::path dir = argv[1];

@@ -70,9 +70,6 @@ std::int64_t train_length(std::int64_t interactions, std::int64_t min_split);
 /// Computes n_train, time_scaled, time_max and item_count from the other fields. errors  internal: an unknown scale
 void derive(SequenceSet& set, std::int64_t n_items);
 
-/// XXH3 over offsets, n_train, items, times and counts, as 16 hexadecimal digits.
-std::string content_hash(const SequenceSet& set);
-
 /// Writes the file whole or not at all. errors  internal: the disk is full; usage: not writable
 void write_sequence_set(const std::filesystem::path& path, const SequenceSet& set);
 /// Reads a file back. errors  data: not of this format, a dataset missing or of another shape or type
