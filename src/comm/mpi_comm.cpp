@@ -143,7 +143,7 @@ class MpiComm::PendingCompressedSum final : public Request {
   PendingCompressedSum(MpiComm& comm, std::span<float> values, std::uint64_t sequence, const char* what,
                        CompressedSum::Buffers buffers)
       : comm_(comm),
-        sum_(comm.comm_, values, sequence, what, std::move(buffers)),
+        sum_(comm.comm_, values, sequence, what, comm.context_.options.max_message_bytes, std::move(buffers)),
         sequence_(sequence),
         count_(values.size()),
         what_(what),
