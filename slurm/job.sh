@@ -13,7 +13,8 @@ THREADS=${SLURM_CPUS_PER_TASK:-$((SLURM_CPUS_ON_NODE > RANKS_PER_NODE ? SLURM_CP
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$THREADS}
 export LOCKSTEP_PROGRESS=${LOCKSTEP_PROGRESS:-lines}
 if [ -n "${INTERFACE:-}" ]; then
-  export OMPI_MCA_btl_tcp_if_include=$INTERFACE OMPI_MCA_oob_tcp_if_include=$INTERFACE
+  # The daemons of Open MPI 4, and of 5 (PRRTE), have names of their own.
+  export OMPI_MCA_btl_tcp_if_include=$INTERFACE OMPI_MCA_oob_tcp_if_include=$INTERFACE PRTE_MCA_prte_if_include=$INTERFACE
   export NCCL_SOCKET_IFNAME=$INTERFACE UCX_NET_DEVICES=${UCX_NET_DEVICES:-all}
 fi
 

@@ -46,7 +46,8 @@ class SharedPlainMemory final : public NodeMemory {
 /// is found here, by all its ranks.
 class SegmentMemory final : public NodeMemory {
  public:
-  SegmentMemory(MPI_Comm node, int node_rank, const std::string& host, std::size_t size_bytes) : size_(size_bytes) {
+  SegmentMemory(MPI_Comm node, int node_rank, const std::string& host, std::size_t size_bytes)
+      : size_(size_bytes), mapped_(std::max<std::size_t>(size_bytes, 1)) {
     const bool first = node_rank == 0;
     const std::string doing =
         join("sharing ", human_bytes(static_cast<double>(size_bytes)), " between the ranks of ", host);
@@ -78,20 +79,20 @@ class SegmentMemory final : public NodeMemory {
     all_can(file >= 0);
     if (first) shm_unlink(name.c_str());
     if (first) {
-      while ((errno = posix_fallocate(file, 0, static_cast<off_t>(size_bytes))) == EINTR) {
+      while ((errno = posix_fallocate(file, 0, static_cast<off_t>(mapped_))) == EINTR) {
       }
     }
     all_can(!first || errno == 0);
-    memory_ = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    memory_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     all_can(memory_ != MAP_FAILED);
     close(file);
   }
-  ~SegmentMemory() override { munmap(memory_, size_); }
+  ~SegmentMemory() override { munmap(memory_, mapped_); }
   std::span<std::byte> bytes() const override { return {static_cast<std::byte*>(memory_), size_}; }
 
  private:
   void* memory_ = nullptr;
-  std::size_t size_;
+  std::size_t size_, mapped_;  ///< mapped: no segment is empty
 };
 
 }  // namespace

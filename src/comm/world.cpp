@@ -373,7 +373,7 @@ std::unique_ptr<NodeMemory> World::share_on_node(std::size_t size_bytes) {
   if (impl_->node_size == 1) return plain_memory(size_bytes);
   if (impl_->team) return impl_->share_between_threads(size_bytes);
   impl_->on_node->barrier("sharing memory on the node");
-  return shared_memory(impl_->node_comm, impl_->node_rank, impl_->host, std::max<std::size_t>(size_bytes, 1));
+  return shared_memory(impl_->node_comm, impl_->node_rank, impl_->host, size_bytes);
 }
 
 void World::together(const char* doing, const std::function<void()>& body) {
