@@ -13,7 +13,8 @@ THREADS=${SLURM_CPUS_PER_TASK:-$((SLURM_CPUS_ON_NODE > RANKS_PER_NODE ? SLURM_CP
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$THREADS}
 export LOCKSTEP_PROGRESS=${LOCKSTEP_PROGRESS:-lines}
 if [ -n "${INTERFACE:-}" ]; then
-  export OMPI_MCA_btl_tcp_if_include=$INTERFACE OMPI_MCA_oob_tcp_if_include=$INTERFACE
+  # The daemons of Open MPI 4, and of 5 (PRRTE), have names of their own.
+  export OMPI_MCA_btl_tcp_if_include=$INTERFACE OMPI_MCA_oob_tcp_if_include=$INTERFACE PRTE_MCA_prte_if_include=$INTERFACE
   export NCCL_SOCKET_IFNAME=$INTERFACE UCX_NET_DEVICES=${UCX_NET_DEVICES:-all}
 fi
 
@@ -97,17 +98,19 @@ requeue() {
 }
 
 # leave CODE: ends the job. 85 (stopped cleanly before the end) requeues it, unless it is being cancelled; a fault of the
-# machine (1, or killed by a signal) requeues it RETRIES times; wrong usage (2) and bad data (3) never do.
+# machine (1, or killed by a signal) requeues it RETRIES times without progress; wrong usage (2) and bad data (3) never do.
 leave() {
-  local rc=$1 faults=.faults-$SLURM_JOB_ID count=0
+  local rc=$1 faults=.faults-$SLURM_JOB_ID count=0 reached= newest
   say "exit code $rc"
   if [ "$cancelled" = 1 ]; then
     say "cancelled, or at its time limit: submit it again to go on"
   elif [ "$rc" = 85 ]; then
     requeue "it goes on from its last checkpoint"
   elif [ "$rc" = 1 ] || [ "$rc" -ge 128 ]; then
-    [ -f "$faults" ] && read -r count <"$faults"
-    if [ "$count" -lt "${RETRIES:-1}" ]; then echo $((count + 1)) >"$faults"; requeue "fault $((count + 1)), of which ${RETRIES:-1} are forgiven"; fi
+    newest=$(ls -t "${RUN_DIR:-.}/checkpoints" 2>/dev/null | grep '^step-' | head -n 1)
+    [ -f "$faults" ] && read -r count reached <"$faults"
+    [ "$newest" = "$reached" ] || count=0
+    if [ "$count" -lt "${RETRIES:-1}" ]; then echo "$((count + 1)) $newest" >"$faults"; requeue "fault $((count + 1)) since the last progress, of which ${RETRIES:-1} are forgiven"; fi
   fi
   [ "$rc" = 0 ] && rm -f "$faults" ".checked-$SLURM_JOB_ID"
   exit "$rc"

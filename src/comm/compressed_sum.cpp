@@ -15,18 +15,17 @@ constexpr std::uint64_t kTags = 8192;  // pairs of tags; the standard guarantees
 }  // namespace
 
 CompressedSum::CompressedSum(MPI_Comm comm, std::span<float> values, std::uint64_t sequence, const char* what,
-                             Buffers buffers)
+                             std::size_t max_message_bytes, Buffers buffers)
     : comm_(comm),
       values_(values),
       what_(what),
       b_(std::move(buffers)),
-      tag_(kFirstTag + 2 * static_cast<int>(sequence % kTags)) {
+      tag_(kFirstTag + 2 * static_cast<int>(sequence % kTags)),
+      piece_(max_message_bytes / sizeof(std::uint16_t)) {
   MPI_Comm_rank(comm_, &rank_);
   MPI_Comm_size(comm_, &size_);
   const auto others = static_cast<std::size_t>(size_ - 1);
   const Chunk mine = chunk(rank_);
-  require(chunk(size_ - 1).count < std::size_t{1} << 31, "compressed sum '", what_, "': ", values.size(),
-          " values for ", size_, " ranks are too many; use smaller buckets");
   b_.out.resize(values.size());
   b_.in.resize(std::max(others * mine.count, values.size()));  // first all contributions to my chunk, then the sums
   b_.scatter.clear();
@@ -35,9 +34,7 @@ CompressedSum::CompressedSum(MPI_Comm comm, std::span<float> values, std::uint64
   for (int shift = 1; shift < size_; ++shift) {
     const int from = (rank_ + size_ - shift) % size_;
     const auto slot = static_cast<std::size_t>(from < rank_ ? from : from - 1);
-    check_mpi(MPI_Irecv(b_.in.data() + slot * mine.count, static_cast<int>(mine.count), MPI_UINT16_T, from, tag_, comm_,
-                        &b_.scatter.emplace_back(MPI_REQUEST_NULL)),
-              join("compressed sum '", what_, "'"));
+    receive(b_.in.data() + slot * mine.count, mine.count, from, tag_, b_.scatter);
   }
   for (int shift = 1; shift < size_; ++shift) {
     const int to = (rank_ + shift) % size_;
@@ -45,7 +42,22 @@ CompressedSum::CompressedSum(MPI_Comm comm, std::span<float> values, std::uint64
     std::transform(values.begin() + static_cast<std::ptrdiff_t>(p.begin),
                    values.begin() + static_cast<std::ptrdiff_t>(p.begin + p.count),
                    b_.out.begin() + static_cast<std::ptrdiff_t>(p.begin), to_bf16);
-    check_mpi(MPI_Isend(b_.out.data() + p.begin, static_cast<int>(p.count), MPI_UINT16_T, to, tag_, comm_,
+    send(b_.out.data() + p.begin, p.count, to, tag_);
+  }
+}
+
+void CompressedSum::receive(std::uint16_t* into, std::size_t count, int from, int tag,
+                            std::vector<MPI_Request>& requests) const {
+  for (std::size_t first = 0; first < count; first += piece_) {
+    check_mpi(MPI_Irecv(into + first, static_cast<int>(std::min(piece_, count - first)), MPI_UINT16_T, from, tag, comm_,
+                        &requests.emplace_back(MPI_REQUEST_NULL)),
+              join("compressed sum '", what_, "'"));
+  }
+}
+
+void CompressedSum::send(const std::uint16_t* values, std::size_t count, int to, int tag) {
+  for (std::size_t first = 0; first < count; first += piece_) {
+    check_mpi(MPI_Isend(values + first, static_cast<int>(std::min(piece_, count - first)), MPI_UINT16_T, to, tag, comm_,
                         &b_.sends.emplace_back(MPI_REQUEST_NULL)),
               join("compressed sum '", what_, "'"));
   }
@@ -104,16 +116,11 @@ void CompressedSum::add_up() {
 
 void CompressedSum::send_sum() {
   const Chunk mine = chunk(rank_);
-  const std::string doing = join("compressed sum '", what_, "'");
   for (int shift = 1; shift < size_; ++shift) {
     const int from = (rank_ + size_ - shift) % size_, to = (rank_ + shift) % size_;
     const Chunk theirs = chunk(from);
-    check_mpi(MPI_Irecv(b_.in.data() + theirs.begin, static_cast<int>(theirs.count), MPI_UINT16_T, from, tag_ + 1,
-                        comm_, &b_.gather.emplace_back(MPI_REQUEST_NULL)),
-              doing);
-    check_mpi(MPI_Isend(b_.out.data() + mine.begin, static_cast<int>(mine.count), MPI_UINT16_T, to, tag_ + 1, comm_,
-                        &b_.sends.emplace_back(MPI_REQUEST_NULL)),
-              doing);
+    receive(b_.in.data() + theirs.begin, theirs.count, from, tag_ + 1, b_.gather);
+    send(b_.out.data() + mine.begin, mine.count, to, tag_ + 1);
   }
 }
 

@@ -27,7 +27,9 @@ class CompressedSum {
     std::vector<MPI_Request> scatter, gather, sends;
   };
   /// Posts the receives and the first sends. `sequence` is the same on all ranks and differs between sums in progress.
-  CompressedSum(MPI_Comm comm, std::span<float> values, std::uint64_t sequence, const char* what, Buffers buffers);
+  /// Longer chunks than max_message_bytes travel in pieces.
+  CompressedSum(MPI_Comm comm, std::span<float> values, std::uint64_t sequence, const char* what,
+                std::size_t max_message_bytes, Buffers buffers);
   /// Lets the sum progress. Returns whether it is complete.
   bool test();
   Buffers take_buffers() { return std::move(b_); }
@@ -38,6 +40,8 @@ class CompressedSum {
   };
   Chunk chunk(int rank) const;
   bool all_done(std::vector<MPI_Request>& requests) const;
+  void receive(std::uint16_t* into, std::size_t count, int from, int tag, std::vector<MPI_Request>& requests) const;
+  void send(const std::uint16_t* values, std::size_t count, int to, int tag);
   void add_up();
   void send_sum();
   void take_sums();
@@ -48,6 +52,7 @@ class CompressedSum {
   Buffers b_;
   int rank_ = 0, size_ = 1;
   int tag_;
+  std::size_t piece_;  ///< most values of a message
   enum class Stage : std::uint8_t { scattering, gathering, done } stage_ = Stage::scattering;
 };
 

@@ -162,7 +162,7 @@ std::string report_text(const Alarm& alarm, const std::vector<RankSeen>& ranks) 
   std::string text = alarm.kind == Alarm::Kind::dead
                          ? join("the job cannot continue: rank ", alarm.rank, " has died")
                          : join("no progress for ", human_seconds(alarm.timeout_s), " (dist.timeout)");
-  if (reference != nullptr) {
+  if (reference != nullptr && alarm.kind == Alarm::Kind::late) {
     const auto waiting = std::count_if(ranks.begin(), ranks.end(),
                                        [&](const RankSeen& r) { return waits(r) && same_call(r.at, reference->at); });
     text += join(": ", waiting, " of ", ranks.size(), " ranks wait in collective ", call_of(reference->at), " of ",

@@ -10,4 +10,18 @@ namespace lockstep {
 /// errors   Error (usage) if LOCKSTEP_MPI has another value
 std::string launched_by();
 
+/// Checks that a rank which MPI connects with no other was meant to be alone: the tasks of a Slurm step that MPI does not
+/// connect would each train alone, in the same run directory.
+///
+/// launcher  the result of launched_by()
+/// errors    Error (usage): the Slurm step has several tasks
+void require_launched_together(const std::string& launcher);
+
+/// LOCKSTEP_START_TIMEOUT, or 600: how long the start of all ranks may take. Units: seconds; 0 waits for ever.
+/// errors  Error (usage): it is no such number
+double start_limit_s();
+
+/// "rank 3, " as the launcher has numbered this process, or "" if it does not say.
+std::string rank_by_launcher();
+
 }  // namespace lockstep

@@ -1,6 +1,8 @@
 #include "mpi_comm.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <climits>
 #include <cstring>
 #include <exception>
@@ -12,6 +14,9 @@
 namespace lockstep {
 
 namespace {
+constexpr std::size_t kShortBytes = 4096;  // up to this size rounds of latency cost more than bytes
+constexpr int kShortTag = 32;              // of the messages of short all-reduces
+
 template <class T>
 struct Wire;
 template <>
@@ -143,7 +148,7 @@ class MpiComm::PendingCompressedSum final : public Request {
   PendingCompressedSum(MpiComm& comm, std::span<float> values, std::uint64_t sequence, const char* what,
                        CompressedSum::Buffers buffers)
       : comm_(comm),
-        sum_(comm.comm_, values, sequence, what, std::move(buffers)),
+        sum_(comm.comm_, values, sequence, what, comm.context_.options.max_message_bytes, std::move(buffers)),
         sequence_(sequence),
         count_(values.size()),
         what_(what),
@@ -273,15 +278,76 @@ std::size_t MpiComm::slot_bytes() const {
 }
 
 template <class T>
+void MpiComm::reduce_by_mpi(MPI_Comm comm, std::span<T> values, ReduceOp op, const char* operation, const char* what) {
+  const std::string doing = join(operation, " '", what, "'");
+  const auto count = static_cast<int>(values.size());
+  if (values.size_bytes() > kShortBytes) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count, Wire<T>::type(), mpi_op(op), comm, &request), doing);
+    return drive(request, operation, what);
+  }
+  // Recursive doubling. MPI's non-blocking call costs several times as much for a few bytes.
+  int rank = 0, size = 1;
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &size);
+  std::array<std::byte, kShortBytes> theirs;
+  std::vector<MPI_Request> requests;
+  const auto receive = [&](int from, void* into) {
+    check_mpi(MPI_Irecv(into, count, Wire<T>::type(), from, kShortTag, comm, &requests.emplace_back(MPI_REQUEST_NULL)),
+              doing);
+  };
+  const auto send = [&](int to) {
+    check_mpi(
+        MPI_Isend(values.data(), count, Wire<T>::type(), to, kShortTag, comm, &requests.emplace_back(MPI_REQUEST_NULL)),
+        doing);
+  };
+  const auto finish = [&] {
+    drive(requests, operation, what);
+    requests.clear();
+  };
+  /// The lower rank's values are the first operand on both sides, so both have the same bits.
+  const auto combine = [&](int other) {
+    if (other < rank) {
+      MPI_Reduce_local(theirs.data(), values.data(), count, Wire<T>::type(), mpi_op(op));
+    } else {
+      MPI_Reduce_local(values.data(), theirs.data(), count, Wire<T>::type(), mpi_op(op));
+      std::memcpy(values.data(), theirs.data(), values.size_bytes());
+    }
+  };
+  // Of the first 2 * extra ranks each odd one leaves its values to the rank before, and gets the result from it.
+  const int doubling = static_cast<int>(std::bit_floor(static_cast<unsigned>(size))), extra = size - doubling;
+  if (rank < 2 * extra && rank % 2 == 1) {
+    send(rank - 1);
+    finish();
+    receive(rank - 1, values.data());
+    return finish();
+  }
+  if (rank < 2 * extra) {
+    receive(rank + 1, theirs.data());
+    finish();
+    combine(rank + 1);
+  }
+  const int place = rank < 2 * extra ? rank / 2 : rank - extra;
+  for (int step = 1; step < doubling; step *= 2) {
+    const int partner = place ^ step, other = partner < extra ? 2 * partner : partner + extra;
+    receive(other, theirs.data());
+    send(other);
+    finish();
+    combine(other);
+  }
+  if (rank < 2 * extra) {
+    send(rank + 1);
+    finish();
+  }
+}
+
+template <class T>
 void MpiComm::reduce_on_node(std::span<T> values, ReduceOp op, const char* what) {
   NodeReduce::Call call = node_call(op, what);
   if (node_path_.several_nodes) {
     call.between_nodes = [&](std::byte* sum) {
-      MPI_Request request = MPI_REQUEST_NULL;
-      check_mpi(MPI_Iallreduce(MPI_IN_PLACE, sum, static_cast<int>(values.size()), Wire<T>::type(), mpi_op(op),
-                               node_path_.leaders, &request),
-                join("all_reduce '", what, "' between nodes"));
-      drive(request, "all_reduce between nodes of", what);
+      reduce_by_mpi(node_path_.leaders, std::span(reinterpret_cast<T*>(sum), values.size()), op,
+                    "all_reduce between nodes of", what);
     };
   }
   node_path_.reduce->all_reduce(context_, values, call);
@@ -300,11 +366,7 @@ void MpiComm::reduce(std::span<T> values, ReduceOp op, const char* what) {
     return;
   }
   in_pieces(values.size(), context_.options.max_message_bytes / sizeof(T), [&](std::size_t first, std::size_t count) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, values.data() + first, static_cast<int>(count), Wire<T>::type(), mpi_op(op),
-                             comm_, &request),
-              join("all_reduce '", what, "'"));
-    drive(request, "all_reduce", what);
+    reduce_by_mpi(comm_, values.subspan(first, count), op, "all_reduce", what);
   });
 }
 

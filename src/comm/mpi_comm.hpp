@@ -66,6 +66,9 @@ class MpiComm final : public Communicator {
   std::size_t slot_bytes() const;
   template <class T>
   void reduce_on_node(std::span<T> values, ReduceOp op, const char* what);
+  /// All-reduce by MPI, without shared memory.
+  template <class T>
+  void reduce_by_mpi(MPI_Comm comm, std::span<T> values, ReduceOp op, const char* operation, const char* what);
   template <class T>
   std::unique_ptr<Request> start(std::span<T> values, const char* what);
   /// Counts the collective. In debug mode, compares it with those of the other ranks.

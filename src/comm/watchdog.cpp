@@ -14,10 +14,10 @@
 namespace lockstep {
 
 namespace {
-constexpr double kAnswer_s = 1.5;     // for a node to answer a query, and for node 0 to accept a report
-constexpr double kReportEnds_s = 20;  // for the reporter to end the job
-constexpr double kAbortEnds_s = 4;    // for MPI_Abort to end the job
-constexpr double kNeighbourEvery_s = 0.5;
+constexpr double kAnswer_s = 1.5;          // for a node to answer a query, and for node 0 to accept a report
+constexpr double kReportEnds_s = 20;       // for the reporter to end the job
+constexpr double kAbortEnds_s = 4;         // for MPI_Abort to end the job
+constexpr double kNeighbourEvery_s = 0.2;  // after a death mpirun leaves the other ranks a second
 constexpr double kQuietBeforeServing_s = 2;
 }  // namespace
 
@@ -53,7 +53,8 @@ void Watchdog::run() {
   double unanswered_s = 0;
   while (!stop_) {
     const double tick = tick_s();
-    wake_.wait_for(lock, std::chrono::duration<double>(tick), [&] { return stop_; });
+    wake_.wait_for(lock, std::chrono::duration<double>(tick),
+                   [&] { return stop_ || (alarmed_ && s_.threads_may_call_mpi && !acting_); });
     if (stop_) break;
     lock.unlock();
     const std::int64_t now = monotonic_ns();
@@ -107,6 +108,20 @@ void Watchdog::raise(const Alarm& alarm) {
   alarmed_ = true;
 }
 
+void Watchdog::died(const RankSeen& rank) {
+  RankSeen seen = rank;
+  const auto number = static_cast<std::size_t>(rank.identity.rank);
+  seen.identity.node = s_.node_of[number];
+  seen.identity.host.set(s_.hosts[number]);
+  if (seen.at.since_ns == 0) seen.at.step = -1;
+  {
+    const std::lock_guard lock(mutex_);
+    fallen_.push_back(seen);
+  }
+  raise({Alarm::Kind::dead, rank.identity.rank, timeout_s_});
+  wake_.notify_all();
+}
+
 void Watchdog::while_waiting() {
   if (s_.threads_may_call_mpi) return;
   serve();
@@ -126,6 +141,15 @@ void Watchdog::act(bool may_call_mpi) {
     std::fprintf(stderr, "error %sthe job did not end; leaving\n", log::prefix().c_str());
     end_by_force(1);
   }
+  announce_end_();
+  // The launcher may end this rank soon after another has died, so a death is reported from what is known here.
+  if (alarm_.kind == Alarm::Kind::dead) {
+    std::vector<RankSeen> known = own_node();
+    known.insert(known.end(), fallen_.begin(), fallen_.end());
+    log::error(report_text(alarm_, known));
+    std::fflush(nullptr);
+    abort_job(1);
+  }
   if (s_.node > 0 && others_take_report(alarm_)) {
     await_end(kReportEnds_s);
     std::fprintf(stderr, "error %sthe job did not end; leaving\n", log::prefix().c_str());
@@ -137,6 +161,7 @@ void Watchdog::act(bool may_call_mpi) {
 }
 
 void Watchdog::abort_job(int exit_code) {
+  announce_end_();
   helper_thread([this, exit_code] {
     std::this_thread::sleep_for(std::chrono::duration<double>(kAbortEnds_s));
     end_by_force(exit_code);

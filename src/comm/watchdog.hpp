@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -50,6 +51,10 @@ class Watchdog {
   ~Watchdog();
   /// Units: seconds. 0 waits forever; a dead rank still ends the job.
   void set_timeout(double timeout_s) { timeout_s_ = timeout_s; }
+  /// A rank of another host has died (see Lifeline). From any thread.
+  void died(const RankSeen& rank);
+  /// Called before this rank ends the job.
+  void before_end(std::function<void()> announce) { announce_end_ = std::move(announce); }
   /// Call from the rank that waits in a collective, if the helper thread must not call MPI.
   void while_waiting();
   /// Calls MPI_Abort, then end_by_force() if this process is still alive soon after: MPI_Abort can hang if the launcher
@@ -93,6 +98,8 @@ class Watchdog {
   std::atomic<bool> acting_{false};
   bool taken_ = false;  ///< another node has accepted the report
   std::vector<RankSeen> replies_;
+  std::vector<RankSeen> fallen_;  ///< dead ranks of other hosts
+  std::function<void()> announce_end_ = [] {};
   std::list<Outgoing> outgoing_;
 
   std::mutex mutex_;

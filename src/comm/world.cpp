@@ -5,17 +5,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <thread>
 
 #include "context.hpp"
+#include "deadline.hpp"
 #include "launch.hpp"
+#include "lifeline.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
 #include "mpi_comm.hpp"
+#include "node_memory.hpp"
 #include "thread_comm.hpp"
 #include "thread_team.hpp"
 #include "watchdog.hpp"
@@ -32,58 +35,6 @@ std::string short_host() {
   return full.substr(0, full.find('.'));
 }
 
-class PlainMemory final : public NodeMemory {
- public:
-  explicit PlainMemory(std::size_t size_bytes) : buffer_({}, std::max<std::size_t>(size_bytes, 1)), size_(size_bytes) {}
-  std::span<std::byte> bytes() const override { return {buffer_.data(), size_}; }
-
- private:
-  Buffer buffer_;
-  std::size_t size_;
-};
-
-/// Memory shared by several threads.
-class SharedPlainMemory final : public NodeMemory {
- public:
-  explicit SharedPlainMemory(std::shared_ptr<NodeMemory> memory) : memory_(std::move(memory)) {}
-  std::span<std::byte> bytes() const override { return memory_->bytes(); }
-
- private:
-  std::shared_ptr<NodeMemory> memory_;
-};
-
-/// A shared window that the first rank of the node owns and the others map. MPI does not guarantee 64-byte alignment,
-/// so this class aligns the memory itself.
-class WindowMemory final : public NodeMemory {
- public:
-  WindowMemory(MPI_Comm node, int node_rank, std::size_t size_bytes) : size_(size_bytes) {
-    constexpr std::size_t kLine = 64;
-    const auto mine = static_cast<MPI_Aint>(node_rank == 0 ? size_bytes + kLine : 0);
-    void* base = nullptr;
-    const std::string doing = join("sharing ", human_bytes(static_cast<double>(size_bytes)),
-                                   " between the ranks of this node (is /dev/shm large enough?)");
-    check_mpi(MPI_Win_allocate_shared(mine, 1, MPI_INFO_NULL, node, &base, &window_), doing);
-    MPI_Aint whole = 0;
-    int unit = 1;
-    check_mpi(MPI_Win_shared_query(window_, 0, &whole, &unit, &base), doing);
-    // Ranks map the window at different addresses, but always at the start of a page: the offset is the same.
-    const auto address = reinterpret_cast<std::uintptr_t>(base);
-    memory_ = static_cast<std::byte*>(base) + (kLine - address % kLine) % kLine;
-    if (node_rank == 0 && size_bytes > 0) std::memset(memory_, 0, size_bytes);
-    MPI_Barrier(node);
-  }
-  /// During an exception this rank does not wait for the others, which may be waiting for it.
-  ~WindowMemory() override {
-    if (std::uncaught_exceptions() == 0) MPI_Win_free(&window_);
-  }
-  std::span<std::byte> bytes() const override { return {memory_, size_}; }
-
- private:
-  MPI_Win window_ = MPI_WIN_NULL;
-  std::byte* memory_ = nullptr;
-  std::size_t size_;
-};
-
 int processors_of_node(MPI_Comm node) {
   // Ranks that are bound to one core each see one CPU; the union of their masks has all CPUs of the node.
   cpu_set_t mine, all;
@@ -91,19 +42,6 @@ int processors_of_node(MPI_Comm node) {
   if (sched_getaffinity(0, sizeof mine, &mine) != 0) return static_cast<int>(std::thread::hardware_concurrency());
   check_mpi(MPI_Allreduce(&mine, &all, sizeof mine, MPI_BYTE, MPI_BOR, node), "counting processors");
   return CPU_COUNT(&all);
-}
-
-/// N tasks of a Slurm step that MPI does not connect would each train alone, in the same run directory.
-void require_launched_together(const std::string& launcher) {
-  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
-  // mpirun inherits the variable from the step that started its daemons. LOCKSTEP_MPI overrides the check.
-  if (tasks == nullptr || std::string_view(tasks) == "1" || launcher == "OMPI_COMM_WORLD_SIZE" ||
-      launcher == "LOCKSTEP_MPI")
-    return;
-  throw Error(Fault::usage, join("starting: this Slurm step has ", tasks,
-                                 " tasks, but MPI connects only one rank: srun started them without the interface that "
-                                 "this MPI needs; use srun --mpi=pmix (srun --mpi=list shows the interfaces), or "
-                                 "mpirun. LOCKSTEP_MPI=never runs the tasks as separate programs"));
 }
 
 /// Before the watchdog exists, only MPI can tell the other ranks that this one has failed.
@@ -128,19 +66,21 @@ struct World::Impl {
   std::unique_ptr<NodeReduce> node_reduce;
   std::unique_ptr<Communicator> world, on_node;
   std::unique_ptr<Watchdog> watchdog;
+  std::unique_ptr<Lifeline> lifeline;
   std::unique_ptr<Progress> progress;
   std::shared_ptr<ThreadTeam> team;  ///< of a rank that is a thread
 
   void start_alone();
   void start_thread(std::shared_ptr<ThreadTeam> all, int number);
   std::unique_ptr<NodeMemory> share_between_threads(std::size_t size_bytes);
-  void start_mpi(int* argc, char*** argv, const std::string& launcher);
+  void start_mpi(int* argc, char*** argv, const std::string& launcher, Deadline& deadline);
   void place_on_nodes();
   void share_boards();
+  void watch_other_nodes();
 };
 
 void World::Impl::start_alone() {
-  shared = std::make_unique<PlainMemory>(sizeof(NodeBoard) + sizeof(RankBoard));
+  shared = plain_memory(sizeof(NodeBoard) + sizeof(RankBoard));
   board = reinterpret_cast<NodeBoard*>(shared->bytes().data());
   boards = reinterpret_cast<RankBoard*>(board + 1);
   context = std::make_unique<CommContext>(boards);
@@ -165,7 +105,7 @@ std::unique_ptr<NodeMemory> World::Impl::share_between_threads(std::size_t size_
   std::exception_ptr failure;
   if (rank == 0) {
     try {
-      team->shared = std::make_shared<PlainMemory>(size_bytes);
+      team->shared = plain_memory(size_bytes);
     } catch (...) {
       failure = std::current_exception();
       team->shared = nullptr;
@@ -177,10 +117,10 @@ std::unique_ptr<NodeMemory> World::Impl::share_between_threads(std::size_t size_
   if (failure) std::rethrow_exception(failure);
   require(memory != nullptr, "sharing ", human_bytes(static_cast<double>(size_bytes)),
           " between threads: rank 0 could not allocate the memory");
-  return std::make_unique<SharedPlainMemory>(std::move(memory));
+  return shared_memory(std::move(memory));
 }
 
-void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher) {
+void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher, Deadline& deadline) {
   int ready = 0;
   MPI_Initialized(&ready);
   int provided = MPI_THREAD_SINGLE;
@@ -191,6 +131,9 @@ void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher
     // is twice, between four hosts 2.7 times the traffic of reduce-scatter and all-gather (Rabenseifner), with as many
     // rounds.
     setenv("OMPI_MCA_coll_libnbc_iallreduce_algorithm", "3", 0);
+    // A rank that writes to one that has died must live to report it.
+    if (std::signal(SIGPIPE, SIG_IGN) != SIG_DFL) log::debug("SIGPIPE was handled already");
+    deadline.at("MPI_Init_thread");
     check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
     owns_mpi = true;
   } else {
@@ -210,8 +153,11 @@ void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher
     return start_alone();
   }
 
+  deadline.at("the placement of the ranks on hosts");
   place_on_nodes();
+  deadline.at("the memory that the ranks of a host share");
   share_boards();
+  deadline.at("the connection of the ranks");
   NodePath path;
   if (node_reduce) {
     path.reduce = node_reduce.get();
@@ -248,6 +194,21 @@ void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher
       log::debug("MPI provides ", levels[std::clamp(provided, 0, 3)],
                  ", not MPI_THREAD_MULTIPLE: only ranks that wait in a collective can report to other nodes");
   }
+  if (nodes > 1) watch_other_nodes();
+}
+
+void World::Impl::watch_other_nodes() {
+  std::vector<int> ring(static_cast<std::size_t>(nodes), -1), ranks(ring.size(), 0);
+  for (int r = 0; r < size; ++r) {
+    const auto n = static_cast<std::size_t>(node_of[static_cast<std::size_t>(r)]);
+    if (ranks[n]++ == 0) ring[n] = r;
+  }
+  std::vector<bool> alone;
+  for (const int count : ranks) alone.push_back(count == 1);
+  lifeline = std::make_unique<Lifeline>(*world, ring, alone, boards[node_rank],
+                                        Lifeline::Events{.died = [this](const RankSeen& seen) { watchdog->died(seen); },
+                                                         .ending = [this] { board->ending = 1; }});
+  watchdog->before_end([this] { lifeline->announce_end(); });
 }
 
 void World::Impl::place_on_nodes() {
@@ -281,7 +242,7 @@ void World::Impl::share_boards() {
   const std::size_t boards_at = line(sizeof(NodeBoard));
   const std::size_t reduce_at = boards_at + line(static_cast<std::size_t>(node_size) * sizeof(RankBoard));
   const std::size_t reduce_bytes = fullest > 1 ? NodeReduce::region_bytes(node_size, slot_bytes) : 0;
-  shared = std::make_unique<WindowMemory>(node_comm, node_rank, reduce_at + reduce_bytes);
+  shared = shared_memory(node_comm, node_rank, host, reduce_at + reduce_bytes);
   const std::span<std::byte> memory = shared->bytes();
   board = reinterpret_cast<NodeBoard*>(memory.data());
   boards = reinterpret_cast<RankBoard*>(memory.data() + boards_at);
@@ -310,13 +271,18 @@ World::World(int* argc, char*** argv) : impl_(std::make_unique<Impl>()) {
   if (const std::string launcher = launched_by(); launcher.empty()) {
     impl_->start_alone();
   } else {
+    Deadline deadline(start_limit_s(), join(rank_by_launcher(), impl_->host),
+                      "look for ranks that have not started and hosts that cannot be reached; LOCKSTEP_START_TIMEOUT "
+                      "sets the limit in seconds, 0 waits for ever");
     const auto fail = [&](int code, const std::string& message) {
       if (impl_->size == 1) return;
       log::set_speaker({impl_->rank, impl_->size, impl_->host});
+      // What fails on all ranks of the node, such as the memory that they share, is said once.
+      if (impl_->node_rank > 0) std::this_thread::sleep_for(std::chrono::seconds(5));
       abort_start(code, message);
     };
     try {
-      impl_->start_mpi(argc, argv, launcher);
+      impl_->start_mpi(argc, argv, launcher, deadline);
     } catch (const Error& problem) {
       fail(static_cast<int>(problem.fault()), problem.what());
       throw;
@@ -348,9 +314,13 @@ World::~World() {
     } catch (const std::exception& problem) {
       abort(1, problem.what());
     }
+    w.lifeline.reset();
     w.watchdog.reset();
     w.progress.reset();
   }
+  Deadline deadline(w.owns_mpi && w.context ? w.context->options.timeout_s : 0, join("rank ", w.rank, ", ", w.host),
+                    "all ranks have done their work, and its results are complete");
+  deadline.at("MPI_Finalize");
   w.world.reset();
   w.on_node.reset();
   w.node_reduce.reset();
@@ -400,10 +370,10 @@ const std::string& World::mpi_description() const { return impl_->description; }
 void World::at(const char* phase, std::int64_t step) { impl_->context->status.at(phase, step); }
 
 std::unique_ptr<NodeMemory> World::share_on_node(std::size_t size_bytes) {
-  if (impl_->node_size == 1) return std::make_unique<PlainMemory>(size_bytes);
+  if (impl_->node_size == 1) return plain_memory(size_bytes);
   if (impl_->team) return impl_->share_between_threads(size_bytes);
   impl_->on_node->barrier("sharing memory on the node");
-  return std::make_unique<WindowMemory>(impl_->node_comm, impl_->node_rank, size_bytes);
+  return shared_memory(impl_->node_comm, impl_->node_rank, impl_->host, size_bytes);
 }
 
 void World::together(const char* doing, const std::function<void()>& body) {

@@ -49,18 +49,23 @@ void require_same_weights(World& world, std::uint64_t hash, std::int64_t step) {
   const std::vector<std::string> all = world.communicator().all_gather_text(hex64(hash), "weight hashes");
   const std::vector<std::string> hosts = world.communicator().all_gather_text(world.host(), "host names");
   world.together("comparing the ranks' weights", [&] {
-    std::map<std::string, int> votes;
-    for (const std::string& h : all) ++votes[h];
-    const auto majority =
-        std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    std::string drifted;
-    for (std::size_t r = 0; r < all.size(); ++r) {
-      if (all[r] != majority->first)
-        drifted += join(drifted.empty() ? "" : ", ", r, " (", hosts[r], ", hash ", all[r], ")");
-    }
+    std::map<std::string, std::vector<std::size_t>> holders;  // of each hash
+    for (std::size_t r = 0; r < all.size(); ++r) holders[all[r]].push_back(r);
+    const auto majority = std::max_element(
+        holders.begin(), holders.end(), [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+    const bool tie = std::any_of(holders.begin(), holders.end(), [&](const auto& h) {
+      return h.first != majority->first && h.second.size() == majority->second.size();
+    });
+    std::string ranks;
+    for (std::size_t r = 0; r < all.size(); ++r)
+      if (tie || all[r] != majority->first)
+        ranks += join(ranks.empty() ? "" : ", ", r, " (", hosts[r], ", hash ", all[r], ")");
     throw Error(Fault::internal,
-                join("step ", step, ": the weights of rank ", drifted, " are not those of the other ranks (hash ",
-                     majority->first, "): memory or processor fault there; resume from the last checkpoint"));
+                tie ? join("step ", step, ": the weights of the ranks differ: ranks ", ranks,
+                           "; which of them are wrong cannot be told; memory or processor fault on one of these hosts; "
+                           "resume from the last checkpoint")
+                    : join("step ", step, ": the weights of rank ", ranks, " are not those of the other ranks (hash ",
+                           majority->first, "): memory or processor fault there; resume from the last checkpoint"));
   });
 }
 

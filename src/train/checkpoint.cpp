@@ -13,6 +13,7 @@
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/io/seal.hpp"
+#include "lockstep/ops/isa.hpp"
 #include "train/checkpoint_parts.hpp"
 
 namespace lockstep {
@@ -152,6 +153,7 @@ void write_file(const std::filesystem::path& path, const CheckpointParts& parts,
     file.set_attribute("/", "ranks", static_cast<std::int64_t>(parts.ranks));
     file.set_attribute("/", "threads", static_cast<std::int64_t>(parts.threads));
     file.set_attribute("/", "devices", parts.devices);
+    file.set_attribute("/", "isa", std::string(ops::name(ops::active_isa())));
     file.set_attribute("/", "seed", static_cast<std::int64_t>(parts.seed));
     file.set_attribute("/", "data_hash", hex64(parts.data_hash));
     if (parts.model != nullptr) {
@@ -282,6 +284,9 @@ std::int64_t CheckpointReader::devices() const {
   const std::int64_t n = file_.int_attribute("/", file_.has_attribute("/", "devices") ? "devices" : "ranks");
   require_data(n >= 1, "checkpoint ", path_, ": it is of a run on ", n, " devices");
   return n;
+}
+std::string CheckpointReader::isa() const {
+  return file_.has_attribute("/", "isa") ? file_.text_attribute("/", "isa") : std::string();
 }
 TrainState CheckpointReader::state() const { return read_state(file_); }
 bool CheckpointReader::has_ema() const { return file_.has("/ema"); }

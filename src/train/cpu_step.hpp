@@ -144,6 +144,8 @@ class CpuStep {
     {
       const int thread = omp_get_thread_num();
       try {
+        require(omp_get_num_threads() == options_.threads, "a step of ", options_.threads, " threads: OpenMP starts ",
+                omp_get_num_threads(), "; use --threads ", omp_get_num_threads());
         work(thread, omp_get_num_threads());
       } catch (...) {
         errors_[static_cast<std::size_t>(thread)] = std::current_exception();

@@ -47,6 +47,11 @@ void add_run(Options& o, RunConfig::Run& run) {
        "it; on: fail if it does not")
       .may_change();
   o.alias("run.graphs", "graphs");
+  o.choice("run.isa", &run.isa, "auto", {"auto", "generic", "avx2", "avx512"},
+           "instruction set of the CPU kernels, the same on all ranks; results differ between sets in the last digits. "
+           "auto: that of the checkpoint if the run is resumed and all processors have it, else the best one that the "
+           "processors of all ranks have")
+      .may_change();
   o.choice(
        "run.precision", &run.precision, "fp32", {"fp32", "fp64", "tf32", "bf16", "fp16"},
        "type of weights and activations. GPUs only: tf32 rounds the operands of fp32 matrix products to 10 mantissa "

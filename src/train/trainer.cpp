@@ -37,7 +37,7 @@ Trainer::Impl::Impl(World& w, const RunConfig& c, Task& m)
       comm(w.communicator()),
       config(c),
       model(m),
-      threads(choose_threads(w, c.run.threads)),
+      threads(prepare_cpu(w, c)),
       program(m.make_program(w, c, threads)),
       schedule(resolved(c.schedule, c.train.epochs, last_step()), c.scaled_lr(w.size())) {
   if (c.optim.ema > 0) ema.emplace(m.params(), c.optim.ema);
@@ -156,7 +156,12 @@ void Trainer::Impl::validate(std::vector<std::pair<std::string, double>>& record
   const Metric watched = loss != nullptr ? *loss : metrics.front();
   if (config.jacobian.every > 0 && state.epoch % config.jacobian.every == 0) {
     const WithAverage with(average(), model.params());
-    const std::vector<Metric> more = model.diagnostics();
+    std::vector<Metric> more = model.diagnostics();
+    // Decisions follow rank 0's: on other processors the last digits may differ.
+    std::vector<double> values;
+    for (const Metric& m : more) values.push_back(m.value);
+    comm.broadcast(std::as_writable_bytes(std::span(values)), 0, "sensitivity metrics");
+    for (std::size_t i = 0; i < more.size(); ++i) more[i].value = values[i];
     metrics.insert(metrics.end(), more.begin(), more.end());
   }
   for (const Metric& m : metrics) record.emplace_back(m.name == "loss" ? kValidationLoss : m.name, m.value);

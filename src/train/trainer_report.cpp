@@ -3,6 +3,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/ops/isa.hpp"
 #include "lockstep/report/heat_map.hpp"
 #include "train/trainer_impl.hpp"
 
@@ -30,13 +31,13 @@ std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
   const std::string ranks = join(world.size(), " on ", world.nodes(), world.nodes() == 1 ? " host" : " hosts", " (",
                                  hosts, "), ", threads, threads == 1 ? " thread each" : " threads each");
   const Device place = model.params().device();
-  const std::string device =
-      join(name(place), place.is_cuda() ? " (" + describe_gpu(place.index) + ")" : "", ", ", c.run.precision,
-           ", gradients by ", program->backend(), c.dist.compress == "none" ? "" : " as " + c.dist.compress,
-           c.threads_are_ranks()     ? ", dp: one process, a thread for each GPU"
-           : c.dist.parallel == "dp" ? join(", dp with ", c.dist.replicas, " replicas")
-                                     : "",
-           c.run.reproducible ? join(", reproducible over ", c.dist.shards, " shards") : "");
+  const std::string device = join(
+      name(place), " (", place.is_cuda() ? describe_gpu(place.index) : ops::name(ops::active_isa()), "), ",
+      c.run.precision, ", gradients by ", program->backend(), c.dist.compress == "none" ? "" : " as " + c.dist.compress,
+      c.threads_are_ranks()     ? ", dp: one process, a thread for each GPU"
+      : c.dist.parallel == "dp" ? join(", dp with ", c.dist.replicas, " replicas")
+                                : "",
+      c.run.reproducible ? join(", reproducible over ", c.dist.shards, " shards") : "");
   const std::string scaled = c.optim.scale_lr == "none"
                                  ? ""
                                  : join(", optim.lr ", exact(c.optim.lr), " scaled by scale_lr = ", c.optim.scale_lr);

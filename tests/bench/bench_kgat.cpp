@@ -148,10 +148,15 @@ struct Bench {
     o.row_threshold = a.row_threshold;
     return o;
   }
+  static int threads_of(World& w, const Arguments& a) {
+    RunConfig config;
+    config.run.threads = a.threads;
+    return prepare_cpu(w, config);
+  }
   Bench(World& w, const Arguments& arguments)
       : world(w),
         a(arguments),
-        threads(choose_threads(w, arguments.threads)),
+        threads(threads_of(w, arguments)),
         device(choose_device(w, a.device)),
         model(options(a), KgData::read(a.data, placement)),
         step(w.communicator(), model.net(), moved().propagation(), step_options(a)),

@@ -34,6 +34,17 @@ RANKS=2 fault killed 30 slurm exec node2 bash -c 'kill -9 $(pgrep -x lockstep | 
 job_says 'Killed|signal 9|has died'
 goes_on killed
 
+# The only rank of a host: nobody there can report its death, but its connection to the other host breaks.
+for launcher in srun mpirun; do
+  for rank in 0 1; do
+    name=lost$rank-$launcher
+    LAUNCHER=$launcher RANKS=1 fault "$name" 15 slurm exec "node$((rank + 1))" pkill -KILL -x lockstep
+    job_says "the job cannot continue: rank $rank has died" "rank $rank \(node$((rank + 1)), pid [0-9]+\) has died, last seen in [a-z]+, step"
+    [ "$(grep -c 'the job cannot continue' "$(log_of)")" = 1 ] || fail "$name: more than one report"
+  done
+  goes_on "lost1-$launcher"
+done
+
 RANKS=1 fault stopped 40 slurm exec node2 pkill -STOP -x lockstep
 job_says 'no progress for' 'rank 1 \(node2' "collective #[0-9]+ .*'gradient' of train, step"
 [ "$(grep -c 'no progress for' "$(log_of)")" = 1 ] || fail "more than one report"
@@ -43,4 +54,4 @@ RANKS=1 fault cut 60 slurm link node2 down
 job_says 'no progress for' 'rank 1 \(node2.*gives no answer' "'gradient' of train, step"
 slurm link node2 up
 goes_on cut
-passed "killed rank, stopped rank, cut network: ended, reported, resumed"
+passed "killed rank, lost rank, stopped rank, cut network: ended, reported, resumed"

@@ -84,6 +84,19 @@ called 'lockstep-prep check set.h5'
 DATA=set.h5 job 0 cpu-1node.sbatch
 called 'lockstep-prep check set.h5'
 
+# A fault of the machine is forgiven once, and again after a new checkpoint: a long chain meets several.
+export RUN_DIR=chain
+CODE=1 job 1 cpu-1node.sbatch
+called 'scontrol requeue 7'
+CODE=1 job 1 cpu-1node.sbatch
+never_called 'scontrol requeue'
+mkdir -p chain/checkpoints && touch chain/checkpoints/step-100.h5
+CODE=1 job 1 cpu-1node.sbatch
+called 'scontrol requeue 7'
+CODE=1 job 1 cpu-1node.sbatch
+never_called 'scontrol requeue'
+rm -f .faults-7
+
 # A signal during the check of the data set stops the job before the training, and requeues it.
 USR1_DURING_CHECK=yes job 85 cpu-1node.sbatch
 called 'lockstep-prep check' 'scontrol requeue 7'

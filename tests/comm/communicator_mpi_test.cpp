@@ -82,6 +82,12 @@ TEST_SUITE("comm.communicator") {
     CHECK(bits_differ(sum) == 0);
     for (std::size_t i = 0; i < sum.size(); ++i)
       CHECK(std::abs(sum[i] - exact[i]) <= (ranks == 1 ? 0 : exact[i] / 128));
+    {
+      const WithOptions split([](WorldOptions& o) { o.max_message_bytes = 64; });
+      std::vector<float> pieces = fractions(comm().rank(), 5001);
+      comm().start_compressed_sum(pieces, "in pieces")->wait();
+      CHECK(pieces == sum);
+    }
     sum.assign(9, std::numeric_limits<float>::quiet_NaN());
     comm().start_compressed_sum(sum, "compressed")->wait();
     CHECK(std::isnan(sum[8]));

@@ -70,6 +70,7 @@ int job(World& world, const std::string& fault, int guilty) {
   if (fault == "gpu-late") return sum_on_gpus(world, guilty);
   Communicator& comm = world.communicator();
   // An error must not wait for the other ranks to release it.
+  if (fault == "share") world.share_on_node(std::size_t{60} << 20);
   const auto held = fault == "throw" ? world.share_on_node(4096) : nullptr;
   std::vector<float> gradient(100, 1.0f);
   std::vector<std::int64_t> pids(static_cast<std::size_t>(comm.size()));
@@ -94,7 +95,24 @@ int job(World& world, const std::string& fault, int guilty) {
 }
 }  // namespace
 
+/// The rank that mpirun gave this process; -1: none.
+int launched_rank() {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return rank == nullptr ? -1 : std::atoi(rank);
+}
+bool hangs_at_end = false;
+
+extern "C" int PMPI_Finalize();
+/// In front of MPI's own.
+extern "C" int MPI_Finalize() {
+  if (hangs_at_end) std::this_thread::sleep_for(std::chrono::hours(1));
+  return PMPI_Finalize();
+}
+
 int main(int argc, char** argv) {
+  const bool guilty_here = argc > 2 && launched_rank() == std::atoi(argv[2]);
+  if (guilty_here && argv[1] == std::string("slow-start")) std::this_thread::sleep_for(std::chrono::hours(1));
+  hangs_at_end = guilty_here && argv[1] == std::string("slow-end");
   World world(&argc, &argv);
   const std::string fault = argv[1];
   const int guilty = std::atoi(argv[2]), threads = argc > 3 ? std::atoi(argv[3]) : 0;

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "lockstep/base/error.hpp"
@@ -53,15 +54,15 @@ std::size_t processes_with(const std::string& mark) {
 enum class Ranks { processes, threads };
 
 Outcome run(int ranks, const std::string& fault, int guilty, Ranks kind = Ranks::processes,
-            const char* program = LOCKSTEP_TEST_PROGRAM) {
+            const char* program = LOCKSTEP_TEST_PROGRAM, const std::string& before = "") {
   static int number = 0;
   const std::string mark = join("LOCKSTEP_FAULT_TEST=", getpid(), "-", number++);
   Outcome outcome;
   const lockstep::Stopwatch watch;
   const bool threads = kind == Ranks::threads;
   const std::string launcher = threads ? "" : join(LOCKSTEP_TEST_MPIRUN, " -n ", ranks, " ");
-  const std::string command = join("env ", mark, " timeout -s KILL 60 ", launcher, program, " ", fault, " ", guilty,
-                                   threads ? join(" ", ranks) : "", " 2>&1");
+  const std::string command = join("env ", mark, " ", before, " timeout -s KILL 60 ", launcher, program, " ", fault,
+                                   " ", guilty, threads ? join(" ", ranks) : "", " 2>&1");
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return outcome;
   char buffer[4096];
@@ -200,6 +201,46 @@ TEST_SUITE("comm.faults") {
     CHECK(o.code == 1);
     CHECK(o.left_behind == 0);
     CHECK(o.count("the loss is not finite") == 1);
+  }
+
+  TEST_CASE("a rank that never starts, or never ends, is not waited for without end") {
+    for (const char* fault : {"slow-start", "slow-end"}) {
+      const Outcome o = run(2, fault, 1, Ranks::processes, LOCKSTEP_TEST_PROGRAM, "LOCKSTEP_START_TIMEOUT=3");
+      CAPTURE(fault);
+      CAPTURE(o.output);
+      CHECK(o.seconds < kBound_s);
+      CHECK(o.code == 1);
+      CHECK(o.left_behind == 0);
+      const bool start = std::string(fault) == "slow-start";
+      CHECK(o.says(start ? "error [rank 0, " : "MPI_Finalize has not returned for 1.0s"));
+      if (start) CHECK(o.says("MPI_Init_thread has not returned for 3.0s"));
+      CHECK(o.says("the job is done") != start);
+    }
+  }
+
+  TEST_CASE("too little shared memory is said once, with what is free, at the start and later") {
+    // A /dev/shm of its own, if this user may mount one.
+    const std::string small = "unshare -m sh -c 'mount -t tmpfs -o size=SIZE none /dev/shm && exec \"$@\"' sh ";
+    const auto with_shm = [&](const char* size) { return std::string(small).replace(small.find("SIZE"), 4, size); };
+    if (std::system((with_shm("1m") + "true 2>/dev/null").c_str()) != 0) {
+      MESSAGE("skipped: this user cannot mount a small /dev/shm");
+      return;
+    }
+    // Open MPI keeps its own files elsewhere.
+    const std::string own = "TMPDIR=/tmp OMPI_MCA_btl_vader_backing_directory=/tmp ";
+    for (const auto& [fault, size, asked] :
+         {std::tuple("none", "4m", "sharing "), std::tuple("share", "40m", "sharing 60.0 MiB")}) {
+      const Outcome o = run(3, fault, 1, Ranks::processes, LOCKSTEP_TEST_PROGRAM, own + with_shm(size));
+      CAPTURE(fault);
+      CAPTURE(o.output);
+      CHECK(o.seconds < kBound_s);
+      CHECK(o.code == 1);
+      CHECK(o.left_behind == 0);
+      CHECK(o.count("sharing ") == 1);
+      CHECK(o.says(asked));
+      CHECK(o.says("between the ranks of "));
+      CHECK(o.says("No space left on device; /dev/shm has "));
+    }
   }
 
   TEST_CASE("an error that all ranks throw is printed once and sets the exit code") {

@@ -27,8 +27,8 @@ class CollectiveError : public Error {
   using Error::Error;
 };
 
-/// Memory shared by all ranks of a node (an MPI-3 shared window; plain memory for a single rank). Initially zero,
-/// aligned to 64 bytes. The destructor is collective over the node.
+/// Memory shared by all ranks of a node (a segment of /dev/shm; plain memory for a single rank). Initially zero, aligned
+/// to 64 bytes.
 class NodeMemory {
  public:
   virtual ~NodeMemory() = default;
@@ -40,7 +40,8 @@ class NodeMemory {
 ///
 /// The constructor initialises MPI, sets the log's speaker and starts the watchdog. A process started alone, without
 /// mpirun or srun, does not initialise MPI. The destructor waits for all ranks and finalises MPI. The environment
-/// variable LOCKSTEP_MPI=always initialises MPI even in a process started alone; =never prevents it.
+/// variable LOCKSTEP_MPI=always initialises MPI even in a process started alone; =never prevents it. A start that hangs
+/// for LOCKSTEP_START_TIMEOUT seconds (600), or an end that hangs for dist.timeout, ends this process with a message.
 ///
 /// errors   Error (internal) if MPI cannot be initialised
 class World {
@@ -67,7 +68,7 @@ class World {
   const std::string& mpi_description() const;
 
   /// Allocates memory shared by the ranks of this node. All pass the same size. Collective over the node.
-  /// errors   Error (internal) with the size if the node's shared memory is too small
+  /// errors   Error (internal) on all ranks of the node, with the size and what is free, if its shared memory is too small
   std::unique_ptr<NodeMemory> share_on_node(std::size_t size_bytes);
 
   /// Records the phase and step of this rank for the watchdog. Costs tens of nanoseconds. A step of -1 means none.

@@ -51,9 +51,18 @@ class Trainer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The number of threads of this rank: `wanted`, or if that is 0 OMP_NUM_THREADS, or else the cores of its CPU mask
-/// divided by the ranks of the node with the same mask. Sets it for OpenMP. Collective over the node.
-int choose_threads(World& world, std::int64_t wanted);
+/// Sets the instruction set of the CPU kernels, the same one on all ranks: kernels of different sets round differently.
+/// Logs which rank decides if the processors differ. Collective.
+///
+/// wanted   the name of a set; auto: `before` if all processors have it, else the best one that all have
+/// before   the set of the run's first start, or ""; a change is warned of
+/// errors   Error (usage): a processor lacks `wanted`; names its host and what it has
+void choose_isa(World& world, const std::string& wanted, const std::string& before = {});
+
+/// Prepares the processor of this rank: choose_isa() by run.isa, and the number of threads, which it sets for OpenMP and
+/// returns: run.threads, or if that is 0 OMP_NUM_THREADS, or else the cores that the rank may use divided by the ranks
+/// with the same cores; at most OMP_THREAD_LIMIT. Warns of threads that share cores. Collective.
+int prepare_cpu(World& world, const RunConfig& config);
 
 /// The device of this rank. "cpu"; or "cuda": the rank's number on its host selects a GPU of `gpu_ids`, or of all
 /// visible ones.

@@ -189,7 +189,7 @@ void sweep_batch(World& world, RunConfig& config, const BenchOptions& options, T
 
 /// The measurements on one rank. sweep_batch() changes the configuration temporarily.
 int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
-  const int threads = choose_threads(world, config.run.threads);
+  const int threads = prepare_cpu(world, config);
 
   LocalPlacement placement;
   std::unique_ptr<Task> model;

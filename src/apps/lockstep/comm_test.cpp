@@ -49,7 +49,7 @@ int run_comm_test(World& world, const Args& args) {
   nlohmann::ordered_json out = nlohmann::ordered_json::parse(comm_test_json(report));
   std::string text = comm_test_text(report);
   if (with_model) {
-    const int threads = choose_threads(world, config.run.threads);
+    const int threads = prepare_cpu(world, config);
     LocalPlacement placement;
     const std::unique_ptr<Task> model = load_task(world, config, placement);
     const CommShare share = comm_share(world, config, *model, report, threads, kShareOfBudget * budget_s);

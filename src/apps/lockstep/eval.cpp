@@ -83,7 +83,7 @@ void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metri
 
 /// The evaluation on one rank.
 int eval(World& world, const EvalArguments& a, const CheckpointReader& reader) {
-  const int threads = choose_threads(world, a.config.run.threads);
+  const int threads = prepare_cpu(world, a.config);
   const auto placement = make_node_placement(world);
   const auto model = load_task(world, a.config, *placement, &reader.file());
   const Split split = a.split == "train" ? Split::train : a.split == "val" ? Split::validation : Split::test;

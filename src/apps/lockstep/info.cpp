@@ -13,6 +13,7 @@
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/ops/isa.hpp"
+#include "lockstep/train/trainer.hpp"
 
 namespace lockstep::apps {
 
@@ -49,7 +50,7 @@ Json machine(World& world) {
                      {"pid", ::getpid()},
                      {"cores", usable_cores()},
                      {"processor", processor()},
-                     {"isa", ops::name(ops::active_isa())},
+                     {"isa", ops::name(ops::available_isas().back())},
                      {"memory_bytes", memory_bytes()},
                      {"gpus", gpus()},
                      {"OMP_NUM_THREADS", threads == nullptr ? Json() : Json(threads)}};
@@ -58,6 +59,7 @@ Json machine(World& world) {
        world.communicator().all_gather_text(mine.dump(-1, ' ', false, Json::error_handler_t::replace), "machine facts"))
     ranks.push_back(Json::parse(text));
   const BuildInfo& build = build_info();
+  choose_isa(world, "auto");
   Json isas = Json::array();
   for (const ops::Isa isa : ops::available_isas()) isas.push_back(ops::name(isa));
   return {{"build",
@@ -70,6 +72,7 @@ Json machine(World& world) {
             {"boost", build.boost},
             {"cuda", built_with_cuda()}}},
           {"mpi", world.mpi_description()},
+          {"isa", ops::name(ops::active_isa())},
           {"devices", {{"cpu", isas}, {"cuda", gpus()}}},
           {"ranks", ranks}};
 }
@@ -82,16 +85,15 @@ std::string cuda_text(const Json& facts) {
 }
 
 std::string machine_text(const Json& facts) {
-  std::string out =
-      version_line() + "\n\n" +
-      table({{"MPI", text_of(facts["mpi"])},
-             {"CPU kernels", text_of(facts["ranks"][0]["isa"]) + " (of " + facts["devices"]["cpu"].dump() + ")"},
-             {"CUDA", cuda_text(facts)}});
+  std::string out = version_line() + "\n\n" +
+                    table({{"MPI", text_of(facts["mpi"])},
+                           {"CPU kernels", text_of(facts["isa"]) + " (of " + facts["devices"]["cpu"].dump() + ")"},
+                           {"CUDA", cuda_text(facts)}});
   std::vector<std::vector<std::string>> rows = {
-      {"rank", "host", "pid", "cores", "OMP_NUM_THREADS", "memory", "processor"}};
+      {"rank", "host", "pid", "cores", "OMP_NUM_THREADS", "memory", "CPU kernels", "processor"}};
   for (const Json& r : facts["ranks"])
     rows.push_back({text_of(r["rank"]), text_of(r["host"]), text_of(r["pid"]), text_of(r["cores"]),
-                    text_of(r["OMP_NUM_THREADS"]), human_bytes(r["memory_bytes"].get<double>()),
+                    text_of(r["OMP_NUM_THREADS"]), human_bytes(r["memory_bytes"].get<double>()), text_of(r["isa"]),
                     text_of(r["processor"])});
   return out + "\n" + table(rows);
 }

@@ -247,7 +247,7 @@ int run_jacobian(World& world, const Args& args) {
       options.reject("domain", "must be MIN,MAX with MIN <= MAX");
   });
   const TrainedEmulator emulator = load_emulator(world, a.checkpoint, a.model_file);
-  const int threads = choose_threads(world, a.config.run.threads);
+  const int threads = prepare_cpu(world, a.config);
   if (a.config.run.precision == "fp64")
     Run<double>(world, a, emulator, threads).execute(world);
   else

@@ -29,7 +29,8 @@ std::string default_run_dir(const Args& args) {
   return (fs::path("runs") / (files.empty() ? fs::path("run") : fs::path(files.back()).stem())).string();
 }
 
-/// The checkpoint to continue from, or "". Logs the refused ones and why. Sets config.first_devices. Call it on rank 0.
+/// The checkpoint to continue from, or "". Logs the refused ones and why. Sets config.first_devices and
+/// first_isa. Call it on rank 0.
 fs::path choose_checkpoint(const Options& options, RunConfig& config) {
   const CheckpointFolder folder(config.run.dir);
   fs::path chosen = config.run.resume;
@@ -49,6 +50,7 @@ fs::path choose_checkpoint(const Options& options, RunConfig& config) {
   for (const std::string& key : options.differences(reader.config(), chosen.string())) list += "\n  " + key;
   require_usage(list.empty(), "checkpoint ", chosen.string(), " is of another configuration:", list);
   config.first_devices = reader.devices();
+  config.first_isa = reader.isa();
   log::info("continuing from ", chosen.string(), ", step ", reader.state().step);
   return chosen;
 }
@@ -144,6 +146,7 @@ int run_train(World& world, const Args& args) {
   Communicator& comm = world.communicator();
   checkpoint = comm.broadcast_text(checkpoint.string(), 0, "checkpoint's name");
   comm.broadcast(std::as_writable_bytes(std::span(&config.first_devices, 1)), 0, "number of devices");
+  config.first_isa = comm.broadcast_text(config.first_isa, 0, "instruction set");
   return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, checkpoint); });
 }
 

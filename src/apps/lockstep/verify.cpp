@@ -41,6 +41,7 @@ int run_verify(World& world, const Args& args) {
   how.tf32 = precision == "tf32";
   world.together("choosing the device", [&] { how.device = choose_device(world, device); });
 
+  choose_isa(world, "auto");
   ReferenceReport report;
   world.together("verifying", [&] {
     report = verify(world, model, golden, how);

@@ -98,7 +98,7 @@ int predict_emulator(World& world, const Args& args) {
   if (!parse(world, options, args, a.config)) return 0;
   world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
   const TrainedEmulator emulator = load_emulator(world, a.checkpoint, a.model_file);
-  const int threads = choose_threads(world, a.config.run.threads);
+  const int threads = prepare_cpu(world, a.config);
   if (a.config.run.precision == "fp64")
     predict<double>(world, a, emulator, threads);
   else

@@ -192,7 +192,7 @@ int predict_hrm(World& world, const Args& args) {
     puzzles = read_puzzles(input, model->data(), bad);
   });
   if (segments == 0) segments = model->options().eval_segments;
-  solve(*model, puzzles, segments, world.rank(), world.size(), choose_threads(world, config.run.threads));
+  solve(*model, puzzles, segments, world.rank(), world.size(), prepare_cpu(world, config));
   share(world.communicator(), puzzles);
   const int code = bad.empty() ? 0 : static_cast<int>(Fault::data);
   if (world.rank() != 0) return code;

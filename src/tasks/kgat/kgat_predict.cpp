@@ -113,7 +113,7 @@ int predict_kgat(World& world, const Args& args) {
   Options options = make_options(a);
   if (!parse(world, options, args, a.config)) return 0;
   const auto reader = open_checkpoint(world, a.checkpoint, args, options, a.config);
-  choose_threads(world, a.config.run.threads);
+  prepare_cpu(world, a.config);
   const auto placement = make_node_placement(world);
   const auto model = load_task(world, a.config, *placement, &reader->file());
   auto& ranker = dynamic_cast<RankingTask&>(*model);

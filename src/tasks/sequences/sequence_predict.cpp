@@ -115,6 +115,7 @@ int predict_sequence(World& world, const Args& args) {
   if (!parse(world, options, args, a.config)) return 0;
   const auto reader = open_checkpoint(world, a.checkpoint, args, options, a.config);
   const auto placement = make_node_placement(world);
+  prepare_cpu(world, a.config);
   const auto loaded = load_task(world, a.config, *placement, &reader->file());
   SequenceNames raw;
   Names names;

@@ -4,7 +4,7 @@ set -uo pipefail
 BIN=$1
 LOCKSTEP=$BIN/lockstep PREP=$BIN/lockstep-prep
 MPIRUN=${MPIRUN:-mpirun --allow-run-as-root --oversubscribe --bind-to none}
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:OVERSUBSCRIBE
 unset DISPLAY
 work=$(mktemp -d)
 cd "$work" || exit 1

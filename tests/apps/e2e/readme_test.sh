@@ -3,7 +3,7 @@ source "$(dirname "$0")/lib.sh" "$1"
 tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 for entry in README.md configs tests docs data; do ln -s "$tree/$entry" "$entry"; done
 mkdir build && ln -s "$BIN" build/bin
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_hwloc_base_binding_policy=none
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
 mapfile -t commands < <(awk '/^```sh$/ {inside = 1; next} /^```/ {inside = 0} inside && NF' README.md)
 [ "${#commands[@]}" -ge 10 ] || fail "only ${#commands[@]} commands found in README.md"
 for command in "${commands[@]}"; do ok bash -c "$command"; done

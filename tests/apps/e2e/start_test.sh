@@ -64,6 +64,17 @@ SLURM_STEP_NUM_TASKS=2 run 2 "$LOCKSTEP" info
 says 'this Slurm step has 2 tasks, but MPI connects only one rank'
 SLURM_STEP_NUM_TASKS=2 LOCKSTEP_MPI=never run 0 "$LOCKSTEP" info
 
+# A limit of the site on threads bounds those of a rank, also when gradients travel while threads compute.
+OMP_THREAD_LIMIT=2 ok on 2 "$LOCKSTEP" train --run-dir limited $OPTIONS --threads 4 --dist.bucket_bytes 512
+says 'OMP_THREAD_LIMIT = 2; each rank computes with 2' '2 threads each'
+# Threads that the launcher binds to fewer cores are named.
+if [ "$(nproc)" -gt 1 ] && core=$(taskset -cp $$ | grep -oE '[0-9]+' | tail -1); then
+  ok taskset -c "$core" "$LOCKSTEP" train --run-dir bound $OPTIONS --threads 2
+  says '2 threads are bound to 1 core of the [0-9]+ of .* --bind-to none .* or use --threads 1'
+  OMP_NUM_THREADS=1 ok taskset -c "$core" "$LOCKSTEP" train --run-dir fits $OPTIONS
+  ! grep -q 'bound to' last.err || fail "one thread on one core is warned of"
+fi
+
 # With several threads the program executes itself again, and keeps its name.
 mkfifo run.ini
 env -u OMP_NUM_THREADS -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT "$LOCKSTEP" plan --config run.ini >last.out 2>last.err &

@@ -141,7 +141,7 @@ TEST_SUITE("train.programs.faults") {
     const Ended ended = train(dir / "run", 2, "flip", 1, 1000);
     CAPTURE(ended.result.err);
     CHECK(ended.result.exit_code == 1);
-    CHECK(ended.says("step 30: the weights of rank"));
+    CHECK(ended.says("step 30: the weights of the ranks differ"));
     CHECK(fs::exists(dir / "run" / "checkpoints" / "step-20.h5"));
     CHECK_FALSE(fs::exists(dir / "run" / "checkpoints" / "step-30.h5"));
   }

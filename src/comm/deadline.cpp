@@ -1,0 +1,38 @@
+#include "deadline.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "helper_thread.hpp"
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
+
+namespace lockstep {
+
+Deadline::Deadline(double limit_s, std::string who, std::string remedy) {
+  if (limit_s <= 0) return;
+  thread_ = helper_thread([this, limit_s, who = std::move(who), remedy = std::move(remedy)] {
+    std::unique_lock lock(mutex_);
+    if (wake_.wait_for(lock, std::chrono::duration<double>(limit_s), [&] { return over_; })) return;
+    // Not by the log: the rank may hold its lock.
+    const std::string text =
+        join("error [", who, "]: ", phase_.load(), " has not returned for ", human_seconds(limit_s),
+             ": another rank is not there, or the network hangs; ", remedy, "\n");
+    (void)!write(STDERR_FILENO, text.data(), text.size());
+    _exit(1);
+  });
+}
+
+Deadline::~Deadline() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+}  // namespace lockstep

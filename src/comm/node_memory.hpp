@@ -1,0 +1,22 @@
+#pragma once
+#include <mpi.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "lockstep/comm/world.hpp"
+
+namespace lockstep {
+
+/// Memory of one rank. Units: bytes.
+std::unique_ptr<NodeMemory> plain_memory(std::size_t size_bytes);
+/// Memory that several threads of a process share.
+std::unique_ptr<NodeMemory> shared_memory(std::shared_ptr<NodeMemory> memory);
+/// Memory that the ranks of a host share. All pass the same size. Collective over `node`.
+///
+/// errors   Error (internal) on all its ranks, with the size and what is free, if /dev/shm is too small
+std::unique_ptr<NodeMemory> shared_memory(MPI_Comm node, int node_rank, const std::string& host,
+                                          std::size_t size_bytes);
+
+}  // namespace lockstep

@@ -1,0 +1,126 @@
+#include <omp.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "lockstep/base/log.hpp"
+#include "lockstep/ops/isa.hpp"
+#include "lockstep/train/trainer.hpp"
+
+namespace lockstep {
+
+namespace {
+
+using ops::Isa;
+
+/// The processors that this process may run on, as a bit set; empty if the system does not say. A fixed cpu_set_t is too
+/// small for kernels that count more than 1024 processors.
+std::vector<std::byte> own_processors() {
+  for (std::size_t count = 1024; count <= std::size_t{1} << 20; count *= 2) {
+    std::vector<std::byte> set(CPU_ALLOC_SIZE(count));
+    if (sched_getaffinity(0, set.size(), reinterpret_cast<cpu_set_t*>(set.data())) == 0) return set;
+  }
+  return {};
+}
+
+int count_of(const std::vector<std::byte>& processors) {
+  return CPU_COUNT_S(processors.size(), reinterpret_cast<const cpu_set_t*>(processors.data()));
+}
+
+/// Tells rank 0's user when threads share cores, or cores lie idle.
+///
+/// sharers  ranks that may use the same processors, `mine`;  of_node  those of all ranks of the node
+void judge_binding(World& world, int threads, std::int64_t on_node, int sharers, const std::vector<std::byte>& mine,
+                   const std::vector<std::byte>& of_node, bool chosen) {
+  constexpr const char* kBinding = "(mpirun --bind-to none or --map-by ...:PE=THREADS, srun --cpus-per-task=THREADS)";
+  const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
+  const int bound = count_of(mine), usable = count_of(of_node);
+  if (world.rank() != 0) return;
+  if (on_node > online) {
+    log::warning(on_node, " threads on the ", online, " cores of ", world.host(), "; use fewer ranks or --threads");
+  } else if (bound > 0 && threads * sharers > bound) {
+    log::warning(threads * sharers, threads * sharers == 1 ? " thread is" : " threads are", " bound to ", bound,
+                 bound == 1 ? " core" : " cores", " of the ", online, " of ", world.host(), "; let the ranks use more ",
+                 kBinding, ", or use --threads ", std::max(1, bound / sharers));
+  } else if (!chosen && usable > 0 && 2 * usable < online) {
+    log::info("the ranks of ", world.host(), " may use ", usable, " of its ", online,
+              " cores; to give them more, start them with more threads ", kBinding);
+  }
+}
+
+/// The threads of this rank, set for OpenMP.
+int choose_threads(World& world, std::int64_t wanted) {
+  const std::vector<std::byte> mine = own_processors();
+  std::vector<std::byte> of_node;
+  int sharers = 0;
+  for (const auto& theirs : world.node_communicator().all_gather(mine, "processors")) {
+    if (theirs == mine) ++sharers;
+    of_node.resize(std::max(of_node.size(), theirs.size()));
+    for (std::size_t i = 0; i < theirs.size(); ++i) of_node[i] |= theirs[i];
+  }
+  const bool by_environment = std::getenv("OMP_NUM_THREADS") != nullptr;
+  int threads = static_cast<int>(wanted);
+  if (threads == 0) threads = by_environment ? omp_get_max_threads() : std::max(1, omp_get_num_procs() / sharers);
+  // Teams would be smaller than the number that the training counts on: it would wait for the other threads' gradients.
+  if (const int most = omp_get_thread_limit(); threads > most) {
+    if (world.rank() == 0)
+      log::warning(threads, " threads per rank are not possible: OMP_THREAD_LIMIT = ", most,
+                   "; each rank computes with ", most);
+    threads = most;
+  }
+  const auto on_node =
+      world.node_communicator().all_reduced(std::int64_t{threads}, ReduceOp::sum, "threads of this node");
+  judge_binding(world, threads, on_node, sharers, mine, of_node, wanted != 0 || by_environment);
+  omp_set_dynamic(0);
+  omp_set_max_active_levels(1);
+  omp_set_num_threads(threads);
+  return threads;
+}
+
+}  // namespace
+
+void choose_isa(World& world, const std::string& wanted, const std::string& before) {
+  const std::vector<Isa>& mine = ops::available_isas();
+  Communicator& comm = world.communicator();
+  const auto of_all = [&](Isa isa, ReduceOp op) {
+    return static_cast<Isa>(comm.all_reduced(static_cast<std::int64_t>(isa), op, "instruction sets"));
+  };
+  const Isa least = of_all(mine.back(), ReduceOp::min), most = of_all(mine.back(), ReduceOp::max);
+  Isa chosen = least;
+  world.together("choosing the instruction set", [&] {
+    const std::string& asked = wanted == "auto" ? before : wanted;
+    std::string names;
+    bool found = false;
+    for (const Isa isa : mine) {
+      names += join(names.empty() ? "" : ", ", ops::name(isa));
+      if (ops::name(isa) != asked || (wanted == "auto" && isa > least)) continue;
+      found = true;
+      chosen = isa;
+    }
+    require_usage(found || wanted == "auto", "option run.isa = ", wanted, ": the processor of ", world.host(), " has ",
+                  names, "; choose one of these, or auto");
+  });
+  ops::use_isa(chosen);
+  if (least != most) {
+    const bool weakest = mine.back() == least;
+    const std::int64_t rank =
+        comm.all_reduced(std::int64_t{weakest ? world.rank() : world.size()}, ReduceOp::min, "instruction sets");
+    const std::string host = comm.broadcast_text(world.host(), static_cast<int>(rank), "host name");
+    log::info("the ranks' processors differ: that of rank ", rank, " (", host, ") has no better instruction set than ",
+              ops::name(least), ", others have ", ops::name(most), "; all ranks compute with ", ops::name(chosen));
+  }
+  if (!before.empty() && before != ops::name(chosen))
+    log::warning("the run began with instruction set ", before, ", this start computes with ", ops::name(chosen),
+                 ": weights will differ in the last digits from those of an undisturbed run",
+                 wanted == "auto" ? "; the processors lack " + before : "; use --run.isa " + before);
+}
+
+int prepare_cpu(World& world, const RunConfig& config) {
+  choose_isa(world, config.run.isa, config.first_isa);
+  return choose_threads(world, config.run.threads);
+}
+
+}  // namespace lockstep
