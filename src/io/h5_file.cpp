@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "h5_internal.hpp"
+#include "lockstep/io/file_kind.hpp"
 
 namespace lockstep {
 
@@ -33,14 +34,21 @@ H5File H5File::open(const fs::path& path) {
   const auto status = fs::status(path, error);
   require_usage(fs::exists(status), "opening '", path.string(), "': no such file");
   require_usage(fs::is_regular_file(status), "opening '", path.string(), "': not a regular file");
-  require_usage(std::ifstream(path, std::ios::binary).good(), "opening '", path.string(), "': ", std::strerror(errno));
+  std::ifstream in(path, std::ios::binary);
+  require_usage(in.good(), "opening '", path.string(), "': ", std::strerror(errno));
 
   auto handle = std::make_unique<Handle>();
   handle->path = path;
   handle->file_size = static_cast<std::int64_t>(fs::file_size(path, error));
   const h5::Id access = access_properties();
   handle->file = h5::Id(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
-  require_data(handle->file.valid(), "opening '", path.string(), "' as HDF5: ", h5::kReason);
+  if (!handle->file.valid()) {
+    const std::string reason = h5::innermost_error();
+    std::string head(4, ' ');
+    const bool foreign = !in.read(head.data(), 4) || head != "\x89HDF";
+    throw Error(Fault::data, join("opening '", path.string(), "' as HDF5: ", reason,
+                                  foreign ? join("; it is ", name(file_kind(path))) : ""));
+  }
   return H5File(std::move(handle));
 }
 

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/io/seal.hpp"
+#include "prep/errors.hpp"
 #include "support/paths.hpp"
 #include "support/temp_dir.hpp"
 
@@ -33,6 +34,10 @@ TEST_SUITE("io.file_kind") {
       CAPTURE(name(kind));
       test::write_text(dir / "file", bytes);
       CHECK(file_kind(dir / "file") == kind);
+      // So does the error of a program that expects HDF5.
+      const std::string message = test::error_of(Fault::data, [&] { H5File::open(dir / "file"); });
+      CAPTURE(message);
+      CHECK((kind == FileKind::damaged_hdf5 || message.ends_with(std::string("; it is ") + name(kind))));
     }
     CHECK(file_kind(test::golden_path("emulator_aice.onnx")) == FileKind::onnx);
     CHECK(file_kind(test::golden_path("emulator_aice.ts")) == FileKind::pytorch);
