@@ -51,6 +51,7 @@ void Watchdog::run() {
   std::unique_lock lock(mutex_);
   double unseen_s = 0;
   double unanswered_s = 0;
+  double ending_s = 0;
   while (!stop_) {
     const double tick = tick_s();
     wake_.wait_for(lock, std::chrono::duration<double>(tick),
@@ -67,6 +68,9 @@ void Watchdog::run() {
       unseen_s = 0;
       look_at_neighbour();
     }
+    // Another host has announced the end, and its launcher may be unable to end this one.
+    if (s_.board->ending != 0 && !acting_) ending_s += passed_s;
+    if (ending_s > kReportEnds_s) leave_by_force();
     if (s_.threads_may_call_mpi) {
       // While ranks move from collective to collective no query arrives, so MPI is left to the training thread.
       if (quiet_s_ > std::min(kQuietBeforeServing_s, timeout_s_ / 4)) serve();
@@ -138,10 +142,9 @@ void Watchdog::act(bool may_call_mpi) {
   std::int32_t nobody = 0;
   if (!s_.board->reporter.compare_exchange_strong(nobody, s_.node_rank + 1)) {
     await_end(kReportEnds_s);
-    std::fprintf(stderr, "error %sthe job did not end; leaving\n", log::prefix().c_str());
-    end_by_force(1);
+    leave_by_force();
   }
-  announce_end_();
+  announce_end();
   // The launcher may end this rank soon after another has died, so a death is reported from what is known here.
   if (alarm_.kind == Alarm::Kind::dead) {
     std::vector<RankSeen> known = own_node();
@@ -152,16 +155,34 @@ void Watchdog::act(bool may_call_mpi) {
   }
   if (s_.node > 0 && others_take_report(alarm_)) {
     await_end(kReportEnds_s);
-    std::fprintf(stderr, "error %sthe job did not end; leaving\n", log::prefix().c_str());
-    end_by_force(1);
+    leave_by_force();
   }
   log::error(report_text(alarm_, all_ranks(true)));
   std::fflush(nullptr);
   abort_job(1);
 }
 
+void Watchdog::leave_by_force() {
+  std::fprintf(stderr, "error %sthe job did not end; leaving\n", log::prefix().c_str());
+  end_by_force(1);
+}
+
+void Watchdog::before_end(std::function<void()> announce) {
+  const std::lock_guard lock(mutex_);
+  announce_end_ = std::move(announce);
+}
+
+void Watchdog::announce_end() {
+  std::function<void()> announce;
+  {
+    const std::lock_guard lock(mutex_);
+    announce = announce_end_;
+  }
+  announce();
+}
+
 void Watchdog::abort_job(int exit_code) {
-  announce_end_();
+  announce_end();
   helper_thread([this, exit_code] {
     std::this_thread::sleep_for(std::chrono::duration<double>(kAbortEnds_s));
     end_by_force(exit_code);

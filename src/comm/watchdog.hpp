@@ -54,7 +54,7 @@ class Watchdog {
   /// A rank of another host has died (see Lifeline). From any thread.
   void died(const RankSeen& rank);
   /// Called before this rank ends the job.
-  void before_end(std::function<void()> announce) { announce_end_ = std::move(announce); }
+  void before_end(std::function<void()> announce);
   /// Call from the rank that waits in a collective, if the helper thread must not call MPI.
   void while_waiting();
   /// Calls MPI_Abort, then end_by_force() if this process is still alive soon after: MPI_Abort can hang if the launcher
@@ -78,6 +78,8 @@ class Watchdog {
   void act(bool may_call_mpi);
   void serve();
   void send(int to, Tag tag, std::span<const std::byte> bytes);
+  void announce_end();
+  [[noreturn]] void leave_by_force();
   bool others_take_report(const Alarm& alarm);
   std::vector<RankSeen> own_node() const;
   std::vector<RankSeen> all_ranks(bool may_call_mpi);

@@ -314,6 +314,7 @@ World::~World() {
     } catch (const std::exception& problem) {
       abort(1, problem.what());
     }
+    w.watchdog->before_end([] {});
     w.lifeline.reset();
     w.watchdog.reset();
     w.progress.reset();
