@@ -1,6 +1,5 @@
 #include "lockstep/io/seal.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>

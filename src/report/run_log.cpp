@@ -54,6 +54,7 @@ Json json_of(const StepRecord& r) {
   Json seconds = {{"total", r.seconds}};
   for (const auto& [phase, value] : r.phases) seconds[phase] = value;
   line["seconds"] = seconds;
+  if (r.slowest_rank >= 0) line["slowest_rank"] = r.slowest_rank, line["slowest_by"] = r.slowest_by;
   line["metrics"] = json_of(r.metrics);
   return line;
 }
@@ -326,6 +327,7 @@ void RunLog::record(const StepRecord& r) {
   for (const auto& [phase, seconds] : r.phases) total += seconds;
   for (const auto& [phase, seconds] : r.phases)
     if (total > 0 && seconds >= 0.01 * total) line += " " + phase + printed(" %.0f%%", 100 * seconds / total);
+  if (r.slowest_rank >= 0) line += join(" slowest rank ", r.slowest_rank) + printed(" +%.0f%%", 100 * r.slowest_by);
   log.train_log.append(log.stamped(line));
   log.progress.samples_per_s = r.samples_per_s;
   // On a terminal the progress line shows the same.

@@ -54,6 +54,8 @@ struct StepRecord {
   double samples_per_s = 0;     ///< over all ranks
   double seconds = 0;           ///< wall time of these steps
   PhaseSeconds phases;          ///< of rank 0, summed over these steps
+  int slowest_rank = -1;        ///< the rank that computed longest; negative: a single rank
+  double slowest_by = 0;        ///< how much longer than the mean of all ranks, as a fraction
   std::vector<Metric> metrics;  ///< loss_scale, loss_unweighted, ...
 };
 

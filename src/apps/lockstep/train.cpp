@@ -91,7 +91,11 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint) {
   const auto placement = make_node_placement(world);
   const auto model = load_task(world, config, *placement);
   Trainer trainer(world, config, *model);
-  if (!checkpoint.empty()) trainer.resume(checkpoint);
+  if (!checkpoint.empty()) {
+    trainer.resume(checkpoint);
+  } else if (!config.run.init.empty()) {
+    trainer.start_from(config.run.init);
+  }
 
   RunFacts facts{.title = std::string(model->kind()) + ", " + fs::path(config.data.path).filename().string(),
                  .steps = trainer.last_step(),
@@ -122,13 +126,16 @@ int run_train(World& world, const Args& args) {
       "lockstep train", "Train a model on all ranks together.",
       "In each step all ranks and threads together compute the gradient of one global batch, and all ranks take the "
       "same optimizer step. A run continues automatically from the newest whole checkpoint of its run directory. "
-      "SIGTERM and SIGUSR1 stop it after the current step, with a checkpoint and exit code 85.");
+      "SIGTERM, SIGUSR1 and SIGINT stop it after the current step, with a checkpoint and exit code 85.");
   options.example("mpirun -n 2 lockstep train --config configs/emulator-icecolumn.ini", "train on two ranks");
   options.example("lockstep train --config run.ini --set optim.lr=0.002 --run-dir runs/lr2",
                   "another learning rate, another directory");
   if (!parse(world, options, args, config)) return 0;
   const StopSignals signals;  // a signal during the loading of the data stops the run after its first step
   if (config.run.dir.empty()) config.run.dir = default_run_dir(args);
+  // Checkpoints hold the configuration: other commands find the files from any folder.
+  for (std::string* path : {&config.data.path, &config.run.init})
+    if (!path->empty()) *path = fs::absolute(*path).lexically_normal().string();
   config.text = options.ini();
   log::set_all_ranks(config.run.all_ranks_log);
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
