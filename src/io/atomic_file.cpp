@@ -152,7 +152,7 @@ fs::path OpenedDirectory::now() const {
   return error || ::fstat(fd_, &opened) != 0 || opened.st_nlink == 0 ? fs::path() : link;
 }
 
-void remove_stale_temporaries(const fs::path& directory) {
+void remove_stale_temporaries(const fs::path& directory, Writers writers) {
   std::error_code error;
   const std::string here = "@" + host_name();
   for (const auto& entry : fs::directory_iterator(directory, error)) {
@@ -164,10 +164,11 @@ void remove_stale_temporaries(const fs::path& directory) {
     pid_t pid = 0;
     const auto [after, failed] = std::from_chars(begin, end, pid);
     if (failed != std::errc{} || pid <= 0 || after == end || *after != '@') continue;
+    const bool other = writers == Writers::none && (std::string_view(after, end) != here || pid != getpid());
     const bool died_here = std::string_view(after, end) == here && kill(pid, 0) != 0 && errno == ESRCH;
     std::error_code ignored;
     const auto age = fs::file_time_type::clock::now() - fs::last_write_time(entry.path(), ignored);
-    if (died_here || (!ignored && age > std::chrono::hours(24))) fs::remove(entry.path(), ignored);
+    if (other || died_here || (!ignored && age > std::chrono::hours(24))) fs::remove(entry.path(), ignored);
   }
 }
 

@@ -48,8 +48,13 @@ class OpenedDirectory {
   std::filesystem::path path_;
   int fd_ = -1;
 };
-/// Removes temporary files of dead processes of this host, and those older than a day, from a directory.
-void remove_stale_temporaries(const std::filesystem::path& directory);
+/// Whose temporary files remove_stale_temporaries() takes for stale.
+enum class Writers : std::uint8_t {
+  any,   ///< other hosts may be writing: only those of dead processes of this host, and those older than a day
+  none,  ///< the caller has locked the directory: all but those of this process
+};
+/// Removes stale temporary files from a directory.
+void remove_stale_temporaries(const std::filesystem::path& directory, Writers writers = Writers::any);
 /// Reads a whole file. errors  usage: missing or unreadable
 std::string read_text_file(const std::filesystem::path& path);
 
