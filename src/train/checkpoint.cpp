@@ -99,7 +99,8 @@ std::string checkpoint_defect(const std::filesystem::path& path) {
   }
 }
 
-CheckpointReader::CheckpointReader(const std::filesystem::path& path) : path_(path), file_(open_verified(path)) {
+CheckpointReader::CheckpointReader(const std::filesystem::path& path, bool verified)
+    : path_(path), file_(verified ? H5File::open(path) : open_verified(path)) {
   if (is_manifest(file_)) sharded_ = std::make_shared<const ShardedArrays>(file_);
 }
 

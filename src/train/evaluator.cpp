@@ -43,7 +43,9 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
     for (std::int64_t i = 0; i < mine.count(); ++i) {
       try {
         const std::int64_t chunk = mine.begin + i, begin = size * chunk / chunks;
-        const std::int64_t end = begin + taken * (chunk + 1) / chunks - taken * chunk / chunks;
+        // Of the samples that lie evenly in the split, those in this chunk; taken at its begin.
+        const auto before = [&](std::int64_t sample) { return size == 0 ? 0 : (sample * taken + size - 1) / size; };
+        const std::int64_t end = begin + before(size * (chunk + 1) / chunks) - before(begin);
         for (std::int64_t first = begin; first < end && !interrupted(); first += block) {
           arena.reset();
           Tape tape(stream, arena, model.params().storage(), Tape::Mode::forward);

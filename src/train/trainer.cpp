@@ -201,6 +201,7 @@ void Trainer::Impl::judge(Evaluation found, std::vector<std::pair<std::string, d
   }
   note_score(state, decides.value, decides.larger_is_better, config.stop.min_delta);
   state.stop_reason = stop_reason(config.stop, state);
+  if (config.checkpoint.best_keep > 1) await_writers();  // each of them is written
   if (writes()) keep_best(decides, better);
   log_evaluation(Split::validation, found, config.eval.max_samples, better);
 }

@@ -102,6 +102,7 @@ std::pair<int, double> Trainer::Impl::slowest_rank() {
 }
 
 void Trainer::Impl::log_interval() {
+  require_run_directory();
   std::vector<Metric> metrics = program->interval_metrics();
   if (interval.scaled) {
     metrics.insert(metrics.begin(),
@@ -164,6 +165,7 @@ bool Trainer::Impl::report_final(const std::string& whose_weights) {
     // A run that ends within its first epoch has no other record of a validation.
     if (split == Split::test || state.best_epoch < 0) log_evaluation(split, found, 0, false);
   }
+  require_run_directory();
   if (log->writes()) {
     auto [title, svg] = model.picture();
     if (!svg.empty()) log->add(ReportPicture{std::move(title), std::move(svg)});

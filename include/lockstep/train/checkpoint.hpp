@@ -66,7 +66,8 @@ class ShardedArrays;
 /// errors  Error: usage if the file is missing; data if it is damaged or not a checkpoint
 class CheckpointReader {
  public:
-  explicit CheckpointReader(const std::filesystem::path& path);
+  /// verified  another process has verified the file; this one reads only what it needs
+  explicit CheckpointReader(const std::filesystem::path& path, bool verified = false);
   const std::filesystem::path& path() const { return path_; }
   /// Everything but the arrays of a sharded checkpoint, which only the functions below read.
   const H5File& file() const { return file_; }
