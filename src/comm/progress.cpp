@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "helper_thread.hpp"
+#include "lockstep/base/helper_thread.hpp"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "helper_thread.hpp"
+#include "lockstep/base/helper_thread.hpp"
 #include "lockstep/base/log.hpp"
 
 namespace lockstep {

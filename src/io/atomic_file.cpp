@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -70,6 +71,12 @@ void sync_to_disk(const fs::path& path, int flags) {
 }
 }  // namespace
 
+void flush_to_disk(const fs::path& path) {
+  sync_to_disk(path, O_RDONLY);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd >= 0) ::posix_fadvise(file.fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 void require_writable(const fs::path& path, const std::vector<fs::path>& inputs) {
   std::error_code error;
   require_usage(path.has_filename(), "writing '", path.string(), "': the path has no file name");
@@ -124,7 +131,28 @@ void write_text_atomically(const fs::path& path, std::string_view text) {
   });
 }
 
-void remove_stale_temporaries(const fs::path& directory) {
+OpenedDirectory::OpenedDirectory(fs::path path)
+    : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  require_usage(fd_ >= 0, "opening directory '", path_.string(), "': ", std::strerror(errno));
+}
+
+OpenedDirectory::~OpenedDirectory() { ::close(fd_); }
+
+bool OpenedDirectory::in_place() const {
+  struct stat opened {
+  }, named{};
+  return ::fstat(fd_, &opened) == 0 && ::stat(path_.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
+}
+
+fs::path OpenedDirectory::now() const {
+  struct stat opened {};
+  std::error_code error;
+  const fs::path link = fs::read_symlink("/proc/self/fd/" + std::to_string(fd_), error);
+  return error || ::fstat(fd_, &opened) != 0 || opened.st_nlink == 0 ? fs::path() : link;
+}
+
+void remove_stale_temporaries(const fs::path& directory, Writers writers) {
   std::error_code error;
   const std::string here = "@" + host_name();
   for (const auto& entry : fs::directory_iterator(directory, error)) {
@@ -136,10 +164,11 @@ void remove_stale_temporaries(const fs::path& directory) {
     pid_t pid = 0;
     const auto [after, failed] = std::from_chars(begin, end, pid);
     if (failed != std::errc{} || pid <= 0 || after == end || *after != '@') continue;
+    const bool other = writers == Writers::none && (std::string_view(after, end) != here || pid != getpid());
     const bool died_here = std::string_view(after, end) == here && kill(pid, 0) != 0 && errno == ESRCH;
     std::error_code ignored;
     const auto age = fs::file_time_type::clock::now() - fs::last_write_time(entry.path(), ignored);
-    if (died_here || (!ignored && age > std::chrono::hours(24))) fs::remove(entry.path(), ignored);
+    if (other || died_here || (!ignored && age > std::chrono::hours(24))) fs::remove(entry.path(), ignored);
   }
 }
 

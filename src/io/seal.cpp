@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <span>
 #include <system_error>
 #include <vector>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/io/atomic_file.hpp"
 
 namespace lockstep {
 
@@ -21,7 +23,10 @@ constexpr const char* kStructure = "structure_xxh3";
 std::uint64_t hash_dataset(const H5File& file, const std::string& dataset) {
   const auto numbers = [&]<class T>() {
     Hash64 hash;
-    file.read_blocks<T>(dataset, [&](std::int64_t, std::span<const T> v) { hash.add(v.data(), v.size_bytes()); });
+    file.read_blocks<T>(dataset, [&](std::int64_t, std::span<const T> v) {
+      hash.add(v.data(), v.size_bytes());
+      file_bytes_moved += v.size_bytes();
+    });
     return hash.value();
   };
   switch (file.info(dataset).type) {
@@ -114,15 +119,17 @@ std::uint64_t hash_file(std::ifstream& in, std::uint64_t length) {
     if (!in) break;
     hash = hash64(block.data(), count, hash);
     length -= count;
+    file_bytes_moved += count;
   }
   return hash;
 }
 
 }  // namespace
 
-void seal_contents(H5File& file) {
+void seal_contents(H5File& file, const std::map<std::string, std::uint64_t>& known) {
   for (const std::string& dataset : file.datasets_under("/")) {
-    file.set_attribute(dataset, kChecksum, hex64(hash_dataset(file, dataset)));
+    const auto found = known.find(dataset);
+    file.set_attribute(dataset, kChecksum, hex64(found != known.end() ? found->second : hash_dataset(file, dataset)));
   }
   file.set_attribute("/", kStructure, hash_structure(file));
 }

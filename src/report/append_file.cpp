@@ -15,13 +15,14 @@ namespace lockstep {
 
 AppendFile::AppendFile(std::filesystem::path path) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail("opening");
+  require(fd_ >= 0, "opening '", path_.string(), "': ", std::strerror(errno));
 }
 
 AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(fd_, other.fd_);
-  std::swap(failed_, other.failed_);
+  std::swap(waiting_, other.waiting_);
+  std::swap(failure_, other.failure_);
   return *this;
 }
 
@@ -29,27 +30,23 @@ AppendFile::~AppendFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void AppendFile::fail(const char* doing) {
-  const int reason = errno;
-  failed_ = true;
-  throw Error(Fault::internal,
-              join(doing, " '", path_.string(), "': ", std::strerror(reason),
-                   reason == ENOSPC || reason == EDQUOT ? "; free some space, then resume the run" : ""));
-}
-
 void AppendFile::append(std::string_view bytes) {
-  if (failed_) return;
-  while (!bytes.empty()) {
-    const auto written = ::write(fd_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail("writing");
-    bytes.remove_prefix(static_cast<std::size_t>(written));
+  constexpr std::size_t kMostWaiting = std::size_t{16} << 20;  // beyond it records are lost
+  if (waiting_.size() + bytes.size() <= kMostWaiting) waiting_ += bytes;
+  std::size_t done = 0;
+  failure_.clear();
+  while (done < waiting_.size() && failure_.empty()) {
+    const auto written = ::write(fd_, waiting_.data() + done, waiting_.size() - done);
+    if (written >= 0) done += static_cast<std::size_t>(written);
+    if (written < 0 && errno != EINTR) failure_ = join("writing '", path_.string(), "': ", std::strerror(errno));
   }
+  waiting_.erase(0, done);
 }
 
 void AppendFile::sync() {
   // A pipe or a special file has nothing to sync.
-  if (!failed_ && ::fdatasync(fd_) != 0 && errno != EINVAL && errno != EROFS) fail("syncing");
+  if (::fdatasync(fd_) != 0 && errno != EINVAL && errno != EROFS)
+    failure_ = join("syncing '", path_.string(), "': ", std::strerror(errno));
 }
 
 void truncate_file(const std::filesystem::path& path, std::uintmax_t size_bytes) {

@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-/// A file for appending, unbuffered: append() returns after the system has accepted all bytes.
+/// A file for appending, unbuffered: append() returns after the system has accepted all bytes. Bytes that it refuses (full
+/// disk) wait in memory, and each later append() tries again.
 class AppendFile {
  public:
   AppendFile() = default;
@@ -16,16 +17,16 @@ class AppendFile {
   AppendFile& operator=(AppendFile&& other) noexcept;
   ~AppendFile();
 
-  /// errors  Error (internal) with the file and the reason; after the first failure all calls do nothing
   void append(std::string_view bytes);
+  /// Why bytes wait: the file and the reason; "" if none do.
+  const std::string& failure() const { return failure_; }
   void sync();
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  [[noreturn]] void fail(const char* doing);
   std::filesystem::path path_;
   int fd_ = -1;
-  bool failed_ = false;
+  std::string waiting_, failure_;
 };
 
 /// Truncates a file to `size_bytes`. errors  Error (internal)

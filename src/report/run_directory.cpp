@@ -20,27 +20,33 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Locks the run directory, so that no two jobs write to it. The lock ends with the process.
-void lock_directory(const fs::path& dir) {
+/// Locks the run directory, so that no two jobs write to it. The lock ends with the process. Returns whether the file system
+/// has locks.
+bool lock_directory(const fs::path& dir) {
   static std::map<std::string, int> held;
   const std::string name = fs::canonical(dir).string();
-  if (held.count(name) != 0) return;
+  if (held.count(name) != 0) return true;
   const fs::path file = dir / ".lock";
   const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   require_usage(fd >= 0, "run directory '", dir.string(), "': cannot write into it: ", std::strerror(errno));
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    const std::string owner = read_if_there(file);
+  const int refused = ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+  const std::string owner = refused == 0 ? "" : read_if_there(file);
+  if (refused == EWOULDBLOCK) {
     ::close(fd);
     throw Error(Fault::usage,
                 join("run directory '", dir.string(), "' is in use by another run",
                      owner.empty() ? "" : " (" + owner + ")", "; wait for it, stop it, or choose another --run-dir"));
   }
+  if (refused != 0)
+    log::warning("run directory '", dir.string(), "': its file system has no locks (", std::strerror(refused),
+                 "), so another run in it would not be noticed", owner.empty() ? "" : "; the last one was of " + owner);
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
   const std::string who = join("process ", ::getpid(), " on ", host);
   // The text only informs people: a failed write must not stop the run.
   if (::ftruncate(fd, 0) == 0 && ::write(fd, who.data(), who.size()) < 0) log::debug("cannot write ", file.string());
   held.emplace(name, fd);
+  return refused == 0;
 }
 
 /// The files of a run in its directory. Other files are never moved.
@@ -87,7 +93,7 @@ void open_run_directory(const fs::path& dir, const Options& options, RunStart st
   // Two statements: the arguments of one call, and so errno, may be evaluated in any order.
   const int problem = ::access(dir.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
   require_usage(problem == 0, "run directory '", dir.string(), "': cannot write into it: ", std::strerror(problem));
-  lock_directory(dir);
+  const Writers others = lock_directory(dir) ? Writers::none : Writers::any;
   if (start == RunStart::fresh) move_aside(dir);
 
   const fs::path file = dir / "config.ini";
@@ -106,7 +112,7 @@ void open_run_directory(const fs::path& dir, const Options& options, RunStart st
                   "\nchoose another --run-dir, or --resume never to start again (the old run moves to ", dir.string(),
                   "/previous-N)");
   }
-  remove_stale_temporaries(dir);
+  for (const fs::path& place : {dir, dir / "checkpoints"}) remove_stale_temporaries(place, others);
 }
 
 }  // namespace lockstep

@@ -54,6 +54,7 @@ Json json_of(const StepRecord& r) {
   Json seconds = {{"total", r.seconds}};
   for (const auto& [phase, value] : r.phases) seconds[phase] = value;
   line["seconds"] = seconds;
+  if (r.slowest_rank >= 0) line["slowest_rank"] = r.slowest_rank, line["slowest_by"] = r.slowest_by;
   line["metrics"] = json_of(r.metrics);
   return line;
 }
@@ -196,6 +197,30 @@ struct RunLog::Impl {
     since_line.restart();
   }
 
+  /// Says once that the files cannot be written, and once that they can again.
+  void report_failures() {
+    std::string failure = report_failure;
+    for (const std::string* of : {&train_log.failure(), &val_log.failure(), &metrics.failure(), &events->failure()})
+      if (failure.empty()) failure = *of;
+    if (failure.empty() == !failing) return;
+    failing = !failure.empty();
+    if (failing) {
+      log::warning(failure, "; the run goes on, and its records wait in memory until there is space");
+    } else {
+      log::info("the records of the run are written again");
+    }
+  }
+  void write_report() {
+    try {
+      write_text_atomically(dir / "report.html", report());
+      report_failure.clear();
+    } catch (const Error& error) {
+      report_failure = error.what();
+    }
+    since_report.restart();
+    report_failures();
+  }
+
   std::string step_text(std::int64_t step) const {
     return facts.steps > 0 ? join("step ", step, "/", facts.steps) : join("step ", step);
   }
@@ -205,6 +230,8 @@ struct RunLog::Impl {
         {facts, history, tables, scatters, pictures, files, finished ? outcome : "running", local_time()});
   }
   std::string outcome;
+  std::string report_failure;  ///< why report.html was not written
+  bool failing = false;        ///< whether the console has said so
 };
 
 RunLog::RunLog() = default;
@@ -258,12 +285,7 @@ RunLog::RunLog(const fs::path& dir, RunFacts facts) : impl_(std::make_unique<Imp
 
   Impl* target = impl_.get();
   log.remove_sink = log::add_sink([target](LogLevel, std::string_view line) {
-    if (target->own_line) return;
-    try {
-      target->train_log.append(target->stamped(line));
-    } catch (const Error&) {
-      // The console has the line. The next record reports the full disk.
-    }
+    if (!target->own_line) target->train_log.append(target->stamped(line));
   });
   log.train_log.append(log.stamped(last > 0 ? join("continued after step ", last, ": ", log.facts.title)
                                             : "started: " + log.facts.title));
@@ -326,10 +348,12 @@ void RunLog::record(const StepRecord& r) {
   for (const auto& [phase, seconds] : r.phases) total += seconds;
   for (const auto& [phase, seconds] : r.phases)
     if (total > 0 && seconds >= 0.01 * total) line += " " + phase + printed(" %.0f%%", 100 * seconds / total);
+  if (r.slowest_rank >= 0) line += join(" slowest rank ", r.slowest_rank) + printed(" +%.0f%%", 100 * r.slowest_by);
   log.train_log.append(log.stamped(line));
   log.progress.samples_per_s = r.samples_per_s;
   // On a terminal the progress line shows the same.
   if (!log::on_terminal()) log.print(line, false);
+  log.report_failures();
 }
 
 void RunLog::record(const EvalRecord& r) {
@@ -364,6 +388,7 @@ void RunLog::record(const EvalRecord& r) {
   if (r.split == "validation" && r.loss) log.progress.validation = *r.loss;
   log.print(line, true);
   if (log.since_report.seconds() >= kReportInterval) write_report();
+  log.report_failures();
 }
 
 namespace {
@@ -402,9 +427,7 @@ void RunLog::made(const fs::path& file, std::string what) {
 }
 
 void RunLog::write_report() {
-  if (!impl_) return;
-  write_text_atomically(impl_->dir / "report.html", impl_->report());
-  impl_->since_report.restart();
+  if (impl_) impl_->write_report();
 }
 
 void RunLog::sync() {
@@ -430,6 +453,7 @@ void RunLog::finish(std::string_view outcome) {
                  ", TensorBoard: tensorboard --logdir ", log.dir.string()),
             true);
   sync();
+  log.report_failures();
 }
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ class ProtobufMessage;
 ///
 /// Every start of a run creates a new file. It begins with SessionLog START at `next_step`, so a running TensorBoard
 /// drops the events that an interrupted run wrote past that step.
-/// errors  Error (internal) as AppendFile
+/// errors  Error (internal) if the file cannot be created
 class EventWriter {
  public:
   /// next_step  the step of the first record
@@ -26,6 +26,7 @@ class EventWriter {
   /// Markdown, for TensorBoard's text tab.
   void text(std::string_view tag, std::string_view markdown, std::int64_t step, double wall_time_s);
   void sync() { file_.sync(); }
+  const std::string& failure() const { return file_.failure(); }
 
  private:
   void write(const ProtobufMessage& event);

@@ -131,8 +131,12 @@ std::unique_ptr<CheckpointReader> open_checkpoint(World& world, const std::strin
                                                   const Options& given, RunConfig& config) {
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
   std::unique_ptr<CheckpointReader> reader;
+  const bool verifies = world.node_rank() == 0;  // one rank of each host reads the whole file
+  world.together("verifying the checkpoint", [&] {
+    if (verifies) reader = std::make_unique<CheckpointReader>(path);
+  });
   world.together("opening the checkpoint", [&] {
-    reader = std::make_unique<CheckpointReader>(path);
+    if (!verifies) reader = std::make_unique<CheckpointReader>(path, true);
     if (Options::config_files(args).empty()) take_stored_configuration(config, given, *reader);
     check(config);
   });

@@ -1,212 +1,62 @@
 #include "lockstep/train/checkpoint.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
-#include <ctime>
-#include <functional>
+#include <set>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
-#include "lockstep/base/log.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/io/seal.hpp"
-#include "lockstep/ops/isa.hpp"
+#include "train/checkpoint_copy.hpp"
+#include "train/checkpoint_format.hpp"
 #include "train/checkpoint_parts.hpp"
 
 namespace lockstep {
 
 namespace {
-
-constexpr const char* kFormat = "lockstep-checkpoint";
-constexpr std::int64_t kVersion = 1;
-
-std::vector<std::int64_t> extents(const Shape& shape) {
-  std::vector<std::int64_t> result;
-  for (int axis = 0; axis < shape.rank(); ++axis) result.push_back(shape[axis]);
-  return result;
-}
-
-void write_tensor(H5File& file, const std::string& dataset, const Tensor& value) {
-  const HostView host(value);
-  visit_stored(value.dtype(),
-               [&]<class T>() { file.write<T>(dataset, std::span<const T>(host->span<T>()), extents(value.shape())); });
-}
-
-std::string group_of(const NamedOptimizer& o) { return o.name.empty() ? "/optim" : "/optim/" + o.name; }
-
-/// A number that is new on this host: nanoseconds since 1970.
-std::int64_t fresh_number() { return std::chrono::system_clock::now().time_since_epoch().count(); }
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
-
-constexpr const char* kHistory = "/state/history";
-
-/// The link name of a series in the file. Names hold class labels and variables, so they may contain '/' or be ".".
-std::string link_name(const std::string& series) {
-  if (series == ".") return "%2E";
-  std::string link;
-  for (const char c : series) link += c == '/' ? "%2F" : c == '%' ? "%25" : std::string(1, c);
-  return link;
-}
-
-std::string series_name(const std::string& link) {
-  std::string series;
-  for (std::size_t i = 0; i < link.size(); ++i) {
-    const std::string code = link.substr(i, 3);
-    const char c = code == "%2F" ? '/' : code == "%25" ? '%' : code == "%2E" ? '.' : '\0';
-    series += c != '\0' ? c : link[i];
-    if (c != '\0') i += 2;
-  }
-  return series;
-}
-
-void write_state(H5File& file, const TrainState& state) {
-  file.create_group(kHistory);
-  TrainState::visit(state, [&]<class T>(const char* name, const T& field) {
-    if constexpr (std::is_same_v<T, bool>) {
-      file.set_attribute("/state", name, static_cast<std::int64_t>(field));
-    } else {
-      file.set_attribute("/state", name, H5Value(field));
-    }
-  });
-  for (const auto& [name, values] : state.history.all()) {
-    file.write<double>(join(kHistory, "/", link_name(name)), values, {static_cast<std::int64_t>(values.size())});
-  }
-}
-
-TrainState read_state(const H5File& file) {
-  TrainState state;
-  TrainState::visit(state, [&]<class T>(const char* name, T& field) {
-    const bool recent = std::string_view(name).starts_with("loss_scale");  // missing in older files
-    if (recent && !file.has_attribute("/state", name)) return;
-    if constexpr (std::is_same_v<T, std::string>) {
-      field = file.text_attribute("/state", name);
-    } else if constexpr (std::is_same_v<T, double>) {
-      field = file.real_attribute("/state", name);
-    } else {
-      field = static_cast<T>(file.int_attribute("/state", name));
-    }
-  });
-  std::map<std::string, std::vector<double>> series;
-  // Older files have a group for each '/' in a name.
-  for (const std::string& dataset : file.datasets_under(kHistory))
-    series[series_name(dataset.substr(std::string_view(kHistory).size() + 1))] = file.read<double>(dataset);
-  state.history.restore(std::move(series));
-  return state;
-}
-
-/// checkpoint_defect() of one file, without the parts of a manifest.
 std::string file_defect(const std::filesystem::path& path) {
+  if (known_whole(path)) return "";
   if (std::string defect = end_mark_defect(path); !defect.empty()) return defect;
-  try {
-    const H5File file = H5File::open(path);
-    if (!file.has_attribute("/", "format") || file.text_attribute("/", "format") != kFormat)
-      return "it is not a checkpoint of lockstep";
-    const std::int64_t version = file.int_attribute("/", "version");
-    if (version != kVersion) return join("its format version is ", version, ", this program reads ", kVersion);
-    if (std::string defect = contents_defect(file); !defect.empty()) return defect;
-    if (file.has("/state")) (void)read_state(file);
-    return "";
-  } catch (const Error& error) {
-    return error.what();
-  }
+  std::string defect = checkpoint_contents_defect(path);
+  if (defect.empty()) note_whole(path);
+  return defect;
 }
-
-/// The large arrays of a checkpoint, in the order of its file.
-std::vector<StoredArray> arrays_of(const CheckpointParts& parts) {
-  std::vector<StoredArray> arrays;
-  for (const Param& p : parts.params->all()) arrays.push_back({"/model/" + p.name, p.value});
-  for (const NamedOptimizer& o : parts.optimizers) {
-    for (const NamedTensor& t : o.optimizer->state()) arrays.push_back({group_of(o) + "/" + t.name, t.value});
-  }
-  for (const NamedTensor& t : parts.vectors) arrays.push_back({"/program/" + t.name, t.value});
-  if (parts.ema != nullptr) {
-    for (const NamedTensor& t : parts.ema->state()) arrays.push_back({"/ema/" + t.name, t.value});
-  }
-  return arrays;
-}
-
-void write_array(H5File& file, const StoredArray& array) { write_tensor(file, array.dataset, array.value); }
-
-/// Writes a checkpoint, whole or not at all. `write` stores an array, `finish` adds the last objects before the
-/// checksums.
-void write_file(const std::filesystem::path& path, const CheckpointParts& parts,
-                const std::function<void(H5File&, const StoredArray&)>& write,
-                const std::function<void(H5File&)>& finish = {}) {
-  write_atomically(path, [&](const std::filesystem::path& temporary) {
-    H5File file = H5File::create(temporary);
-    file.set_attribute("/", "format", std::string(kFormat));
-    file.set_attribute("/", "version", kVersion);
-    file.set_attribute("/", "lockstep_version", std::string(LOCKSTEP_VERSION));
-    file.set_attribute("/", "written", utc_now());
-    file.set_attribute("/", "host", log::speaker().host);
-    file.set_attribute("/", "ranks", static_cast<std::int64_t>(parts.ranks));
-    file.set_attribute("/", "threads", static_cast<std::int64_t>(parts.threads));
-    file.set_attribute("/", "devices", parts.devices);
-    file.set_attribute("/", "isa", std::string(ops::name(ops::active_isa())));
-    file.set_attribute("/", "seed", static_cast<std::int64_t>(parts.seed));
-    file.set_attribute("/", "data_hash", hex64(parts.data_hash));
-    if (parts.model != nullptr) {
-      file.set_attribute("/", "model_kind", std::string(parts.model->kind()));
-      parts.model->save(file);
-    }
-    file.create_group("/model");
-    for (const StoredArray& array : arrays_of(parts)) write(file, array);
-    for (const Param& p : parts.params->all())
-      file.set_attribute("/model/" + p.name, "trainable", static_cast<std::int64_t>(p.trainable));
-    for (const NamedOptimizer& o : parts.optimizers) {
-      const std::string group = group_of(o);
-      file.create_group(group);
-      file.set_attribute(group, "name", std::string(o.optimizer->name()));
-      file.set_attribute(group, "steps", o.optimizer->steps());
-    }
-    if (parts.ema != nullptr) file.set_attribute("/ema", "decay", parts.ema->decay());
-    if (parts.state != nullptr) write_state(file, *parts.state);
-    file.write_text("/config", {parts.config});
-    if (finish) finish(file);
-    seal_contents(file);
-    file.close();
-    append_end_mark(temporary);
-    const std::string defect = file_defect(temporary);
-    require(defect.empty(), "writing ", path, ": the file does not read back: ", defect);
-  });
-}
-
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const CheckpointParts& parts) {
-  write_file(path, parts, write_array);
+  CheckpointCopy copy;
+  copy.take(parts);
+  copy.write(path);
 }
 
-void save_sharded_checkpoint(World& world, const std::filesystem::path& path, const CheckpointParts& parts) {
-  // A new number for each attempt, so that parts of a good checkpoint are never overwritten.
-  const std::string number =
-      world.communicator().broadcast_text(hex64(static_cast<std::uint64_t>(fresh_number())), 0, "checkpoint's number");
-  const std::filesystem::path mine = part_file(path, number, world.rank(), world.size());
-  std::string mark;
+std::string fresh_number() {
+  return hex64(static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count()));
+}
+
+void finish_sharded_checkpoint(World& world, const std::filesystem::path& path, const std::string& number,
+                               const std::function<std::string()>& mark_of_part, const CheckpointCopy& copy) {
   try {
-    world.together("writing a part of the checkpoint",
-                   [&] { mark = write_part(mine, arrays_of(parts), world.rank(), world.size()); });
+    std::string mark;
+    world.together("writing a part of the checkpoint", [&] { mark = mark_of_part(); });
     const std::vector<std::string> marks = world.communicator().all_gather_text(mark, "end marks of the parts");
     world.together("writing the checkpoint", [&] {
-      if (world.rank() != 0) return;
-      write_file(path, parts, write_placeholder, [&](H5File& file) { write_part_list(file, path, number, marks); });
+      if (world.rank() == 0) copy.write_manifest(path, number, marks);
     });
   } catch (...) {
     std::error_code ignored;
-    std::filesystem::remove(mine, ignored);
+    std::filesystem::remove(part_file(path, number, world.rank(), world.size()), ignored);
     throw;
   }
+}
+
+void save_sharded_checkpoint(World& world, const std::filesystem::path& path, const CheckpointParts& parts) {
+  const std::string number = world.communicator().broadcast_text(fresh_number(), 0, "checkpoint's number");
+  CheckpointCopy copy;
+  copy.take(parts, world.rank(), world.size());
+  finish_sharded_checkpoint(
+      world, path, number, [&] { return copy.write_part(part_file(path, number, world.rank(), world.size())); }, copy);
 }
 
 namespace {
@@ -249,21 +99,37 @@ std::string checkpoint_defect(const std::filesystem::path& path) {
   }
 }
 
-namespace {
-H5File open_whole(const std::filesystem::path& path) {
-  H5File file = open_verified(path);
-  if (!is_manifest(file)) return file;
-  // The reader uses a merged file in the temporary folder. Its name is removed at once, its contents with the reader.
-  const std::filesystem::path whole =
-      std::filesystem::temp_directory_path() / join("lockstep-", getpid(), "-", fresh_number(), ".h5");
-  write_whole(file, whole);
-  file = H5File::open(whole);
-  std::filesystem::remove(whole);
-  return file;
+CheckpointReader::CheckpointReader(const std::filesystem::path& path, bool verified)
+    : path_(path), file_(verified ? H5File::open(path) : open_verified(path)) {
+  if (is_manifest(file_)) sharded_ = std::make_shared<const ShardedArrays>(file_);
 }
-}  // namespace
 
-CheckpointReader::CheckpointReader(const std::filesystem::path& path) : path_(path), file_(open_whole(path)) {}
+std::vector<std::string> CheckpointReader::arrays(const std::string& group) const {
+  std::vector<std::string> names;
+  if (file_.is_group(group)) names = file_.datasets_under(group);
+  if (sharded_) {
+    for (std::string& name : sharded_->under(group)) names.push_back(std::move(name));
+    std::erase_if(names, [](const std::string& name) { return name == kPartList; });
+    std::sort(names.begin(), names.end());
+  }
+  return names;
+}
+
+bool CheckpointReader::has(const std::string& array) const {
+  return sharded_ && sharded_->has(array) ? true : file_.has(array) && !file_.is_group(array);
+}
+
+H5Info CheckpointReader::info(const std::string& array) const {
+  return sharded_ && sharded_->has(array) ? sharded_->info(array) : file_.info(array);
+}
+
+template <class T>
+void CheckpointReader::read_into(const std::string& array, std::span<T> out) const {
+  if (sharded_ && sharded_->has(array)) return sharded_->read_into<T>(array, out);
+  file_.read_into<T>(array, out);
+}
+template void CheckpointReader::read_into(const std::string&, std::span<std::int64_t>) const;
+template void CheckpointReader::read_into(const std::string&, std::span<double>) const;
 
 std::string CheckpointReader::config() const {
   const std::vector<std::string> text = file_.read_text("/config");
@@ -293,24 +159,44 @@ bool CheckpointReader::has_ema() const { return file_.has("/ema"); }
 bool CheckpointReader::has_optimizer() const { return file_.has("/optim"); }
 
 void CheckpointReader::load(const std::string& dataset, const Tensor& into) const {
-  require_data(file_.has(dataset), "checkpoint ", path_, ": no dataset '", dataset,
+  require_data(has(dataset), "checkpoint ", path_, ": no dataset '", dataset,
                "': it belongs to a model or optimizer of another kind");
-  const std::vector<std::int64_t> expected = extents(into.shape()), found = file_.info(dataset).shape;
+  const std::vector<std::int64_t> expected = extents(into.shape()), found = info(dataset).shape;
   const Shape found_shape{std::span<const std::int64_t>(found)};
   require_data(found == expected, "checkpoint ", path_, ": '", dataset, "' has shape ", found_shape, ", but ",
                into.shape(), " in this configuration");
   const HostView host(into, HostView::Access::write);
-  visit_stored(into.dtype(), [&]<class T>() { file_.read_into<T>(dataset, host->span<T>(), expected); });
+  visit_stored(into.dtype(), [&]<class T>() { read_into<T>(dataset, host->span<T>()); });
 }
 
 void CheckpointReader::load_params(const std::string& group, ParamStore& params) const {
   for (const Param& p : params.all()) load(group + "/" + p.name, p.value);
-  for (const std::string& dataset : file_.datasets_under(group)) {
+  for (const std::string& dataset : arrays(group)) {
     const std::string name = dataset.substr(group.size() + 1);
     const bool known =
         std::any_of(params.all().begin(), params.all().end(), [&](const Param& p) { return p.name == name; });
     require_data(known, "checkpoint ", path_, ": '", dataset, "' is not a parameter of this configuration's model");
   }
+}
+
+void CheckpointReader::require_arrays_of(const ParamStore& params) const {
+  const std::string group = has_ema() ? "/ema" : "/model";
+  std::string list;
+  std::set<std::string> known;
+  for (const Param& p : params.all()) {
+    const std::string array = group + "/" + p.name;
+    known.insert(array);
+    if (!has(array)) {
+      list += join("\n  ", p.name, " ", p.value.shape(), ": missing");
+    } else if (const auto found = info(array).shape; found != extents(p.value.shape())) {
+      list += join("\n  ", p.name, " ", p.value.shape(), ": has shape ", Shape{std::span<const std::int64_t>(found)});
+    }
+  }
+  for (const std::string& array : arrays(group)) {
+    if (!known.contains(array))
+      list += join("\n  ", array.substr(group.size() + 1), ": not in this configuration's model");
+  }
+  require_data(list.empty(), "checkpoint ", path_, " does not fit the model of this configuration:", list);
 }
 
 void CheckpointReader::load_weights(ParamStore& params) const { load_params("/model", params); }
@@ -321,7 +207,7 @@ void CheckpointReader::load_average_or_weights(ParamStore& params) const {
 void CheckpointReader::load_optimizer(const NamedOptimizer& o) const {
   require_data(has_optimizer(), "checkpoint ", path_,
                ": it has no optimizer state, so no run can continue from it; use a step-N.h5 or final.h5");
-  const std::string group = group_of(o);
+  const std::string group = group_of_optimizer(o.name);
   require_data(file_.is_group(group), "checkpoint ", path_, ": no optimizer '", group,
                "': it belongs to a model of another kind");
   const std::string found = file_.text_attribute(group, "name");

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/run_log.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "train/checkpoint_parts.hpp"
@@ -23,6 +24,7 @@ std::int64_t step_in_name(const std::filesystem::path& path) {
 
 /// The step of a file. An unreadable file counts as the last one, so that it is checked, and refused, first.
 std::int64_t step_inside(const std::filesystem::path& path) {
+  if (!checkpoint_defect(path).empty()) return std::numeric_limits<std::int64_t>::max();
   try {
     return H5File::open(path).int_attribute("/state", "step");
   } catch (const Error&) {
@@ -59,6 +61,33 @@ std::filesystem::path CheckpointFolder::step_file(std::int64_t step) const {
   return folder_ / join("step-", step, ".h5");
 }
 
+std::filesystem::path CheckpointFolder::best_file(std::int64_t rank) const {
+  return folder_ / (rank == 1 ? std::string("best.h5") : join("best-", rank, ".h5"));
+}
+
+void CheckpointFolder::make_room_for_best(std::int64_t rank, std::int64_t keep, std::int64_t step) const {
+  std::int64_t last = rank;
+  while (last < keep && std::filesystem::exists(best_file(last)) && step_inside(best_file(last)) != step) ++last;
+  for (; last > rank; --last) std::filesystem::rename(best_file(last - 1), best_file(last));
+}
+
+namespace {
+std::filesystem::path protection_of(const std::filesystem::path& checkpoint) { return checkpoint.string() + ".keep"; }
+}  // namespace
+
+void set_protected(const std::filesystem::path& checkpoint, bool protect) {
+  require_usage(std::filesystem::exists(checkpoint), "protecting ", checkpoint, ": no such file");
+  if (protect) {
+    write_text_atomically(protection_of(checkpoint), "lockstep checkpoint unkeep removes this protection\n");
+  } else {
+    std::filesystem::remove(protection_of(checkpoint));
+  }
+}
+
+bool is_protected(const std::filesystem::path& checkpoint) {
+  return std::filesystem::exists(protection_of(checkpoint));
+}
+
 std::vector<std::filesystem::path> CheckpointFolder::candidates() const {
   auto files = step_files(folder_);
   if (std::filesystem::exists(final_file())) files.emplace_back(step_inside(final_file()), final_file());
@@ -73,7 +102,9 @@ std::filesystem::path CheckpointFolder::set_aside_after(std::int64_t step) const
   for (const auto& [named, path] : step_files(folder_)) {
     if (step_inside(path) > step) later.push_back(path);
   }
-  for (const auto& path : {final_file(), best_file()}) {
+  std::vector<std::filesystem::path> others = {final_file()};
+  for (std::int64_t rank = 1; std::filesystem::exists(best_file(rank)); ++rank) others.push_back(best_file(rank));
+  for (const auto& path : others) {
     if (std::filesystem::exists(path) && step_inside(path) > step) later.push_back(path);
   }
   if (later.empty()) return {};
@@ -86,6 +117,7 @@ std::filesystem::path CheckpointFolder::set_aside_after(std::int64_t step) const
   for (const std::filesystem::path& path : later) {
     for (const std::filesystem::path& part : parts_beside(path)) move(part);  // first: prune() removes parts alone
     move(path);
+    if (is_protected(path)) move(protection_of(path));
   }
   require(!failure, "moving the checkpoints after step ", step, " to ", place, ": ", failure.message());
   return place;
@@ -94,6 +126,7 @@ std::filesystem::path CheckpointFolder::set_aside_after(std::int64_t step) const
 void CheckpointFolder::prune(std::int64_t keep) const {
   std::int64_t whole = 0;
   for (const auto& [step, path] : step_files(folder_)) {
+    if (is_protected(path)) continue;
     if (whole >= keep) {
       std::error_code ignored;  // a file that cannot be removed does no harm
       std::filesystem::remove(path, ignored);

@@ -8,16 +8,18 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
+#include "lockstep/train/signals.hpp"
 
 namespace lockstep {
 
 std::int64_t evaluation_chunks(std::int64_t sums) { return sums <= 512 ? 256 : 64; }
 
 std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int threads,
-                             std::vector<MetricTable>* tables) {
+                             std::vector<MetricTable>* tables, const EvaluationOptions& options) {
   require(model.evaluates(split), "model.kind = ", model.kind(), " does not evaluate its ", name(split), " samples");
   model.begin_evaluation();
-  const std::int64_t size = model.size(split), sums = model.sum_count(), block = model.evaluation_block();
+  const std::int64_t size = model.size(split), taken = evaluated_samples(size, options.most_samples),
+                     sums = model.sum_count(), block = model.evaluation_block();
   const std::int64_t chunks = evaluation_chunks(sums);
   const ShardRange mine = shards_of(chunks, comm.rank(), comm.size());
   std::vector<double> storage(static_cast<std::size_t>(mine.count() * sums), 0);
@@ -32,6 +34,7 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
   Stream main(device);
   model.params().refresh(main);
   std::exception_ptr error;
+  const auto interrupted = [&] { return options.signals != nullptr && options.signals->received() != 0; };
 #pragma omp parallel num_threads(threads)
   {
     Stream stream(device);
@@ -39,8 +42,11 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
 #pragma omp for schedule(dynamic)
     for (std::int64_t i = 0; i < mine.count(); ++i) {
       try {
-        const std::int64_t chunk = mine.begin + i, end = size * (chunk + 1) / chunks;
-        for (std::int64_t first = size * chunk / chunks; first < end; first += block) {
+        const std::int64_t chunk = mine.begin + i, begin = size * chunk / chunks;
+        // Of the samples that lie evenly in the split, those in this chunk; taken at its begin.
+        const auto before = [&](std::int64_t sample) { return size == 0 ? 0 : (sample * taken + size - 1) / size; };
+        const std::int64_t end = begin + before(size * (chunk + 1) / chunks) - before(begin);
+        for (std::int64_t first = begin; first < end && !interrupted(); first += block) {
           arena.reset();
           Tape tape(stream, arena, model.params().storage(), Tape::Mode::forward);
           model.evaluate(tape, split, first, std::min(block, end - first), local[static_cast<std::size_t>(i)].data());
@@ -52,6 +58,7 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
     }
   }
   if (error) std::rethrow_exception(error);
+  if (options.signals != nullptr && !comm.agree(!interrupted(), "signals during the evaluation")) return {};
   std::vector<double> total(static_cast<std::size_t>(sums));
   tree_all_reduce<double>(comm, chunks, local, total, "evaluation sums");
   if (tables) *tables = model.tables(split, total);

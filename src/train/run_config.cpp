@@ -24,6 +24,12 @@ void add_run(Options& o, RunConfig::Run& run) {
       .value_name("auto|never|FILE")
       .may_change();
   o.alias("run.resume", "resume");
+  o.add(
+       "run.init", &run.init, "",
+       "checkpoint whose weights a new run starts with: of other data or options, but with the same arrays; a run that "
+       "continues ignores it")
+      .value_name("FILE");
+  o.alias("run.init", "init-from");
   o.add("run.seed", &run.seed, 0, "seed of all random numbers, such as initial weights and the order of samples");
   o.alias("run.seed", "seed");
   o.add("run.reproducible", &run.reproducible, false,
@@ -59,8 +65,10 @@ void add_run(Options& o, RunConfig::Run& run) {
        "also scales the loss")
       .may_change();
   o.alias("run.precision", "precision");
-  o.add("run.max_hours", &run.max_hours, 0, non_negative,
-        "time limit: the run writes a checkpoint and exits with code 85 before this time is over; 0: no limit")
+  o.add(
+       "run.max_hours", &run.max_hours, 0, non_negative,
+       "time limit, from the start of the process: the run writes a checkpoint and exits with code 85 before this time "
+       "is over; 0: no limit")
       .may_change();
   o.alias("run.max_hours", "max-hours");
   o.add("run.all_ranks_log", &run.all_ranks_log, false,
@@ -157,6 +165,10 @@ void add_training(Options& o, RunConfig& c) {
   o.section("eval", "Evaluation");
   o.add("eval.every", &c.eval.every, 1, at_least(1),
         "epochs between two evaluations of the validation samples; the last epoch is always evaluated");
+  o.add("eval.every_steps", &c.eval.every_steps, 0, non_negative,
+        "steps between two further evaluations, for long epochs; 0: off");
+  o.add("eval.max_samples", &c.eval.max_samples, 0, non_negative,
+        "samples of an evaluation during the training, spread over the split; 0: all. The final evaluation takes all");
   o.add("eval.best", &c.eval.best, "",
         "metric that selects the best weights, such as rmse; empty: the model's first metric");
   o.choice("eval.final", &c.eval.final, "all", {"all", "none"},
@@ -212,7 +224,10 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
         "minutes between two checkpoints; 0: off")
       .may_change();
   o.add("checkpoint.keep", &c.checkpoint.keep, 3, at_least(1),
-        "number of step-N.h5 files to keep, in addition to best.h5 and final.h5")
+        "number of step-N.h5 files to keep, in addition to best.h5, final.h5 and those of `lockstep checkpoint keep`")
+      .may_change();
+  o.add("checkpoint.best_keep", &c.checkpoint.best_keep, 1, at_least(1),
+        "number of best evaluations whose weights are kept: best.h5, best-2.h5, ...")
       .may_change();
   o.choice(
        "checkpoint.layout", &c.checkpoint.layout, "single", {"single", "sharded"},
@@ -286,6 +301,10 @@ std::string asked_model_kind(const std::vector<std::string>& args,
 void check(const RunConfig& c) {
   require_usage(!c.data.path.empty(), "option data.path is empty: set it to a file of lockstep-prep");
   c.task->check();
+  require_usage(c.run.init.empty() || !c.resumes_file(), "option run.init = ", c.run.init,
+                ": run.resume = ", c.run.resume,
+                " names another checkpoint; choose one: init starts at step 0 with its weights, resume "
+                "continues its run");
   require_usage(c.run.device == "cuda" || c.run.precision == "fp32" || c.run.precision == "fp64",
                 "option run.precision = ", c.run.precision,
                 ": only with run.device = cuda; CPUs compute in fp32 or fp64");

@@ -17,17 +17,29 @@ StopSignals::StopSignals() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGTERM, &action, &term_);
   sigaction(SIGUSR1, &action, &usr1_);
+  action.sa_flags |= static_cast<int>(SA_RESETHAND);  // Ctrl-C twice: at once
+  sigaction(SIGINT, &action, &int_);
 }
 
 StopSignals::~StopSignals() {
   sigaction(SIGTERM, &term_, nullptr);
   sigaction(SIGUSR1, &usr1_, nullptr);
+  sigaction(SIGINT, &int_, nullptr);
 }
 
 int StopSignals::received() const { return received_signal; }
 
 std::string StopSignals::name() const {
-  return received_signal == SIGTERM ? "SIGTERM" : received_signal == SIGUSR1 ? "SIGUSR1" : "";
+  switch (received_signal) {
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGUSR1:
+      return "SIGUSR1";
+    case SIGINT:
+      return "SIGINT";
+    default:
+      return "";
+  }
 }
 
 }  // namespace lockstep

@@ -23,7 +23,11 @@ std::string stop_reason_of_epoch(const RunConfig::Stop& rules, const TrainState&
   constexpr std::int64_t kEvery = 10, kPatience = 3;
   constexpr double kChange = 0.005;
   if (rules.rule != "train_loss" || state.epoch % kEvery != 0) return "";
-  const std::vector<double>& losses = state.history.series("loss");
+  std::vector<double> losses;  // of epochs: evaluations between them have records of their own
+  const std::vector<double>&all = state.history.series("loss"), &epochs = state.history.series("epoch");
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (epochs.empty() || epochs[i] == std::floor(epochs[i])) losses.push_back(all[i]);
+  }
   const auto loss = [&](std::int64_t k) { return losses[static_cast<std::size_t>(k * kEvery - 1)]; };  // k from 1
   std::int64_t count = 0;
   for (std::int64_t k = 3; k * kEvery <= static_cast<std::int64_t>(losses.size()); ++k) {

@@ -16,8 +16,7 @@ namespace lockstep {
 
 namespace {
 
-/// Minimum time between two writes of best.h5 during the run.
-constexpr double kBestEverySeconds = 10;
+constexpr const char* kMaxHours = "run.max_hours";
 
 /// schedule.total = 0 is the length of the run. A run that ends within its warm-up never reaches the cosine.
 ScheduleOptions resolved(ScheduleOptions schedule, std::int64_t epochs, std::int64_t steps) {
@@ -63,16 +62,25 @@ double Trainer::Impl::epochs_done() const {
 
 Outcome Trainer::Impl::run() {
   const auto every = [&](std::int64_t steps) { return steps > 0 && state.step % steps == 0; };
-  for (;;) {
-    if (state.position == program->epoch_length()) end_epoch();  // evaluates, applies the stopping rules
+  for (;; ++steps_here) {
+    const bool validates = model.size(Split::validation) > 0;
+    if (state.position == program->epoch_length()) {
+      if (validates && steps_here > 0 && too_late_to_evaluate(state.evaluation_seconds)) return interrupt();
+      if (!end_epoch()) return interrupt();  // evaluates, applies the stopping rules
+    } else if (validates && every(config.eval.every_steps) &&
+               state.step > std::max<std::int64_t>(0, state.evaluated_step)) {
+      if (steps_here > 0 && too_late_to_evaluate(state.evaluation_seconds)) return interrupt();
+      if (!evaluate_between()) return interrupt();
+    }
     if (!state.stop_reason.empty() || state.step >= last_step()) return finish();
-    if (std::exchange(checkpoint_due, false)) save_step_file();
+    if (std::exchange(checkpoint_due, false)) save(folder->step_file(state.step));
 
     world.at("train", state.step);
     const double lr = schedule.lr(state.step, state.epoch);
     const StepResult done = program->step(state, lr, average(), flags());  // forward, backward, reduce, clip, update
     add(done, lr);
 
+    if (saving && (saving->sharded ? (done.flags & kWriting) == 0 : !writer.busy())) complete();
     if (every(config.dist.check_every)) check_weights();
     if (every(config.train.log_every)) log_interval();
     if (every(config.checkpoint.every_steps) || (done.flags & kCheckpoint)) checkpoint_due = true;
@@ -121,7 +129,7 @@ void Trainer::Impl::check_weights() {
   require_same_weights(world, model.params().hash(), state.step);
 }
 
-void Trainer::Impl::end_epoch() {
+bool Trainer::Impl::end_epoch() {
   if (config.train.log_every == 0) log_interval();
   std::vector<std::pair<std::string, double>> record = {{"epoch", static_cast<double>(state.epoch + 1)},
                                                         {"step", static_cast<double>(state.step)},
@@ -131,30 +139,42 @@ void Trainer::Impl::end_epoch() {
                                  {"loss_unweighted", state.epoch_batch_means / steps},
                                  {"gradient_norm", state.epoch_gradient_norms / steps}});
   program->end_epoch(state, record);
+  const bool due =
+      (state.epoch + 1) % config.eval.every == 0 || state.step >= last_step();  // always after the last epoch
+  Evaluation found;
+  if (model.size(Split::validation) > 0 && due) {
+    found = evaluate_average(Split::validation, config.eval.max_samples);
+    if (found.metrics.empty()) return false;
+  }
   ++state.epoch;
   state.position = state.epoch_steps = 0;
   state.epoch_loss = state.epoch_weight = state.epoch_batch_means = state.epoch_gradient_norms = 0;
-
-  const bool due = state.epoch % config.eval.every == 0 || state.step >= last_step();  // always after the last epoch
-  if (model.size(Split::validation) > 0 && due) {
-    validate(record);
-  } else {
+  if (found.metrics.empty()) {
     state.history.append(record);
+  } else {
+    judge(std::move(found), record, config.jacobian.every > 0 && state.epoch % config.jacobian.every == 0);
   }
   if (state.stop_reason.empty()) state.stop_reason = stop_reason_of_epoch(config.stop, state);
   if (config.checkpoint.every > 0 && state.epoch % config.checkpoint.every == 0) checkpoint_due = true;
+  return true;
 }
 
-void Trainer::Impl::validate(std::vector<std::pair<std::string, double>>& record) {
-  world.at("evaluate", state.step);
-  double seconds = 0;
-  std::vector<MetricTable> tables;
-  std::vector<Metric> metrics = evaluate_average(Split::validation, &seconds, &tables);
+bool Trainer::Impl::evaluate_between() {
+  Evaluation found = evaluate_average(Split::validation, config.eval.max_samples);
+  if (found.metrics.empty()) return false;
+  std::vector<std::pair<std::string, double>> record = {{"epoch", epochs_done()},
+                                                        {"step", static_cast<double>(state.step)},
+                                                        {"lr", schedule.lr(state.step - 1, state.epoch)}};
+  judge(std::move(found), record, false);
+  return true;
+}
+
+void Trainer::Impl::judge(Evaluation found, std::vector<std::pair<std::string, double>>& record, bool diagnostics) {
   Metric decides;
-  world.together("choosing the best weights", [&] { decides = deciding(metrics); });
-  const Metric* loss = loss_of(metrics);
-  const Metric watched = loss != nullptr ? *loss : metrics.front();
-  if (config.jacobian.every > 0 && state.epoch % config.jacobian.every == 0) {
+  world.together("choosing the best weights", [&] { decides = deciding(found.metrics); });
+  const Metric* loss = loss_of(found.metrics);
+  const Metric watched = loss != nullptr ? *loss : found.metrics.front();
+  if (diagnostics) {
     const WithAverage with(average(), model.params());
     std::vector<Metric> more = model.diagnostics();
     // Decisions follow rank 0's: on other processors the last digits may differ.
@@ -162,12 +182,13 @@ void Trainer::Impl::validate(std::vector<std::pair<std::string, double>>& record
     for (const Metric& m : more) values.push_back(m.value);
     comm.broadcast(std::as_writable_bytes(std::span(values)), 0, "sensitivity metrics");
     for (std::size_t i = 0; i < more.size(); ++i) more[i].value = values[i];
-    metrics.insert(metrics.end(), more.begin(), more.end());
+    found.metrics.insert(found.metrics.end(), more.begin(), more.end());
   }
-  for (const Metric& m : metrics) record.emplace_back(m.name == "loss" ? kValidationLoss : m.name, m.value);
+  for (const Metric& m : found.metrics) record.emplace_back(m.name == "loss" ? kValidationLoss : m.name, m.value);
   state.history.append(record);
   schedule.observe(watched.larger_is_better ? -watched.value : watched.value);
   state.schedule = schedule.state();
+  state.evaluated_step = state.step;
 
   const bool better =
       std::isfinite(decides.value) &&
@@ -175,26 +196,30 @@ void Trainer::Impl::validate(std::vector<std::pair<std::string, double>>& record
   if (better) {
     state.best = decides.value;
     state.best_epoch = state.epoch;
+    state.best_step = state.step;
     state.seconds = seconds_before + session.seconds();
   }
   note_score(state, decides.value, decides.larger_is_better, config.stop.min_delta);
   state.stop_reason = stop_reason(config.stop, state);
-  if (better && writes()) {
-    best.keep(model.params(), average(), state);
-    if (since_best_file.seconds() > kBestEverySeconds) write_best();
-  }
-  log_evaluation(Split::validation, metrics, std::move(tables), seconds, better);
+  if (config.checkpoint.best_keep > 1) await_writers();  // each of them is written
+  if (writes()) keep_best(decides, better);
+  log_evaluation(Split::validation, found, config.eval.max_samples, better);
 }
 
-std::vector<Metric> Trainer::Impl::evaluate_average(Split split, double* seconds, std::vector<MetricTable>* tables) {
-  Stopwatch watch;
+Evaluation Trainer::Impl::evaluate_average(Split split, std::int64_t most_samples) {
+  world.at("evaluate", state.step);
+  Evaluation found;
+  const Stopwatch watch;
   program->settle();
   const WithAverage with(average(), model.params());
-  std::vector<Metric> metrics = evaluate(comm, model, split, threads, tables);
-  require(!metrics.empty(), "the model reports no metric for its ", name(split), " samples");
-  *seconds = watch.seconds();
-  interval.evaluate += *seconds;
-  return metrics;
+  found.metrics =
+      evaluate(comm, model, split, threads, &found.tables, {.most_samples = most_samples, .signals = signals});
+  found.seconds = state.evaluation_seconds = watch.seconds();
+  interval.evaluate += found.seconds;
+  if (found.metrics.empty()) {
+    if (signals->received() != 0) stopped_by = signals->name();
+  }
+  return found;
 }
 
 const Metric& Trainer::Impl::deciding(const std::vector<Metric>& metrics) const {
@@ -217,16 +242,29 @@ unsigned Trainer::Impl::flags() {
     stopped_by = signals->name();
     flags |= kStop;
   }
+  if (saving && saving->sharded && writer.busy()) flags |= kWriting;
   if (!writes()) return flags;  // rank 0's clock decides
-  const double limit = config.run.max_hours * 3600;
-  // Leaves time for a checkpoint that takes twice as long as the slowest so far.
-  if (limit > 0 && session.seconds() > std::max(limit - 2 * checkpoint_seconds, limit / 2)) {
-    stopped_by = "run.max_hours";
+  if (time_is_over(0)) {
+    stopped_by = kMaxHours;
     flags |= kStop;
   }
   const double minutes = config.checkpoint.every_minutes;
   if (minutes > 0 && since_checkpoint.seconds() > 60 * minutes) flags |= kCheckpoint;
   return flags;
+}
+
+/// Leaves time for a checkpoint that takes twice as long as the slowest so far.
+bool Trainer::Impl::time_is_over(double reserve_s) const {
+  const double limit = config.run.max_hours * 3600;
+  const double checkpoint = state.checkpoint_seconds > 0 ? 2 * state.checkpoint_seconds : limit / 20;
+  return limit > 0 && process_seconds() > std::max(limit - checkpoint - reserve_s, limit / 2);
+}
+
+bool Trainer::Impl::too_late_to_evaluate(double reserve_s) {
+  if (config.run.max_hours == 0) return false;
+  const bool over = !comm.agree(!writes() || !time_is_over(reserve_s), "time left for an evaluation");
+  if (over && writes()) stopped_by = kMaxHours;
+  return over;
 }
 
 Trainer::Trainer(World& world, const RunConfig& config, Task& model) {
@@ -240,14 +278,20 @@ std::int64_t Trainer::last_step() const { return impl_->last_step(); }
 const TrainState& Trainer::state() const { return impl_->state; }
 std::vector<std::pair<std::string, std::string>> Trainer::facts() { return impl_->facts(); }
 void Trainer::resume(const std::filesystem::path& checkpoint) { impl_->resume(checkpoint); }
+void Trainer::start_from(const std::filesystem::path& checkpoint) { impl_->start_from(checkpoint); }
 
 Outcome Trainer::run(RunLog& log, const std::filesystem::path& run_dir) {
   const StopSignals signals;
   impl_->log = &log;
   impl_->folder.emplace(run_dir);
+  if (impl_->writes() && !run_dir.empty()) {
+    std::filesystem::create_directories(run_dir);
+    impl_->run_dir.emplace(run_dir);
+  }
   impl_->signals = &signals;
   impl_->session.restart();
   impl_->interval = {};
+  impl_->check_best();
   return impl_->run();
 }
 

@@ -1,13 +1,21 @@
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
+#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/train/agreement.hpp"
 #include "lockstep/train/stopping.hpp"
 #include "train/trainer_impl.hpp"
 
 namespace lockstep {
+
+namespace {
+/// Minimum time between two writes of best.h5 during the run.
+constexpr double kBestEverySeconds = 10;
+}  // namespace
 
 CheckpointParts Trainer::Impl::parts(const TrainState& s, bool resumable) {
   return {.model = &model,
@@ -24,67 +32,159 @@ CheckpointParts Trainer::Impl::parts(const TrainState& s, bool resumable) {
           .devices = config.scale(world.size())};
 }
 
-void Trainer::Impl::write_best() {
-  if (!writes() || !best.pending()) return;
-  std::filesystem::create_directories(folder->path());
-  best.write(model.params(), average(),
-             [&](const TrainState& s) { save_checkpoint(folder->best_file(), parts(s, false)); });
-  since_best_file.restart();
+void Trainer::Impl::keep_best(const Metric& decides, bool better) {
+  best_rank = 1;
+  if (config.checkpoint.best_keep > 1) {
+    const std::string series = decides.name == "loss" ? kValidationLoss : decides.name;
+    const std::vector<double> values = state.history.known(series);  // this evaluation's is the last
+    const auto ahead = std::count_if(values.begin(), values.end() - 1, [&](double v) {
+      return decides.larger_is_better ? v >= decides.value : v <= decides.value;
+    });
+    best_rank = better ? 1 : std::max<std::int64_t>(2, ahead + 1);
+  }
+  if (!std::isfinite(decides.value) || best_rank > (better ? 1 : config.checkpoint.best_keep) ||
+      (!better && config.checkpoint.best_keep == 1))
+    return;
+  best_copy.take(parts(state, false));
+  best_pending = true;
+  if (saving) return;
+  // Small models improve many times a second.
+  if (config.checkpoint.best_keep > 1 || since_best_file.seconds() > kBestEverySeconds)
+    start_writing({.path = {}, .step = state.step});
 }
 
-/// Single file: rank 0 writes, and the other ranks wait for it in the next step. Sharded: every rank writes its part.
-/// Returns whether it was written.
-bool Trainer::Impl::save(const std::filesystem::path& path) {
-  program->settle();
-  const bool sharded = config.checkpoint.layout == "sharded" && world.size() > 1;
-  // A checkpoint must not hold the weights of a faulty rank.
-  if (config.dist.check_every > 0) require_same_weights(world, model.params().hash(), state.step);
-  world.at("checkpoint", state.step);  // on all ranks: their next collectives belong to the same step
-  if (!writes() && !sharded) return true;
-  Stopwatch watch;
-  state.seconds = seconds_before + session.seconds();
-  state.schedule = schedule.state();
-  bool written = true;
-  const auto give_up = [&](const char* why) {
-    written = false;
-    if (writes())
-      log::error("the checkpoint of step ", state.step, " was not written: ", why, "; earlier ones are unchanged");
-  };
-  try {
-    const auto prepare = [&] {
-      if (!writes()) return;
-      log->sync();
-      std::filesystem::create_directories(folder->path());
-      write_best();
-    };
-    if (sharded) {
-      world.together("writing the checkpoint", prepare);
-      save_sharded_checkpoint(world, path, parts(state, true));
+void Trainer::Impl::start_writing(Saving what) {
+  if (best_pending) {
+    std::swap(best_copy, best_writing);
+    best_pending = false;
+    since_best_file.restart();
+    what.best_rank = best_rank;
+  }
+  saving = std::move(what);
+  writer.start([this] {
+    Saving& now = *saving;
+    if (writes()) std::filesystem::create_directories(folder->path());
+    if (now.best_rank > 0) {
+      folder->make_room_for_best(now.best_rank, config.checkpoint.best_keep, now.step);
+      best_writing.write(folder->best_file(now.best_rank));
+    }
+    if (now.path.empty()) return;
+    if (now.sharded) {
+      now.mark = copy.write_part(part_file(now.path, now.number, world.rank(), world.size()));
     } else {
-      prepare();
-      save_checkpoint(path, parts(state, true));
+      copy.write(now.path);
+      folder->prune(config.checkpoint.keep);
+    }
+  });
+}
+
+void Trainer::Impl::complete() {
+  const auto give_up = [&](const char* why) {
+    if (saving->best_rank > 0 && !best_pending) {
+      std::swap(best_copy, best_writing);
+      best_pending = true;
+    }
+    if (!writes()) return;
+    if (saving->path.empty()) {
+      log::error("the best weights, of step ", saving->step, ", were not written: ", why,
+                 "; they are written with the next checkpoint");
+    } else {
+      log::error("the checkpoint of step ", saving->step, " was not written: ", why, "; earlier ones are unchanged");
+    }
+  };
+  double seconds = 0;
+  try {
+    if (saving->sharded) {
+      const auto mark = [&] {
+        seconds = writer.finish();
+        return saving->mark;
+      };
+      finish_sharded_checkpoint(world, saving->path, saving->number, mark, copy);
+      if (writes()) folder->prune(config.checkpoint.keep);
+    } else {
+      seconds = writer.finish();
+    }
+    if (!saving->path.empty()) {
+      written = true;
+      last_written = saving->path.filename();
     }
   } catch (const CollectiveError&) {
     give_up("a rank failed");  // it has printed its own message
   } catch (const std::exception& error) {
-    if (sharded) throw;  // only this rank failed
+    if (saving->sharded) throw;  // only this rank failed
     give_up(error.what());
   }
-  const double seconds = watch.seconds();
-  checkpoint_seconds = std::max(checkpoint_seconds, seconds);
-  interval.checkpoint += seconds;
+  state.checkpoint_seconds = std::max(state.checkpoint_seconds, saving->copy_seconds + seconds);
+  saving.reset();
+}
+
+void Trainer::Impl::await_writers() {
+  constexpr double kPoll_s = 0.5;  // the ranks meet this often, so that a long write is no silence
+  Stopwatch since_progress;
+  for (std::uint64_t moved = file_bytes_moved;;) {
+    if (writer.busy()) writer.wait(kPoll_s);
+    if (const std::uint64_t now = file_bytes_moved; std::exchange(moved, now) != now) since_progress.restart();
+    if (writer.busy() && config.dist.timeout > 0 && since_progress.seconds() > config.dist.timeout) {
+      world.abort(1, join("writing the checkpoint of step ", saving->step, " into ", folder->path(),
+                          ": no progress for ", config.dist.timeout, " s (dist.timeout); its file system hangs"));
+    }
+    if (comm.agree(!writer.busy(), "writers of the checkpoint")) break;
+  }
+  if (saving) complete();
+}
+
+/// Single file: rank 0 copies and writes. Sharded: every rank copies and writes its part.
+void Trainer::Impl::save(const std::filesystem::path& path) {
+  Stopwatch watch;
+  program->settle();
+  // A checkpoint must not hold the weights of a faulty rank.
+  if (config.dist.check_every > 0) require_same_weights(world, model.params().hash(), state.step);
+  world.at("checkpoint", state.step);  // on all ranks: their next collectives belong to the same step
+  await_writers();
+  require_run_directory();
+  const bool sharded = config.checkpoint.layout == "sharded" && world.size() > 1;
+  written = !writes() && !sharded;
+  if (writes()) log->sync();
+  if (!written) {
+    state.seconds = seconds_before + session.seconds();
+    state.schedule = schedule.state();
+    Saving next{.path = path, .step = state.step, .sharded = sharded};
+    if (sharded) {
+      next.number = comm.broadcast_text(fresh_number(), 0, "checkpoint's number");
+      world.together("writing the checkpoint", [&] {
+        if (writes()) std::filesystem::create_directories(folder->path());
+      });
+    }
+    copy.take(parts(state, true), sharded ? world.rank() : 0, sharded ? world.size() : 1);
+    next.copy_seconds = watch.seconds();
+    start_writing(std::move(next));
+  }
+  interval.checkpoint += watch.seconds();
   since_checkpoint.restart();
+}
+
+bool Trainer::Impl::save_now(const std::filesystem::path& path) {
+  save(path);
+  await_writers();
   return written;
 }
 
-void Trainer::Impl::save_step_file() {
-  if (save(folder->step_file(state.step)) && writes()) folder->prune(config.checkpoint.keep);
+void Trainer::Impl::require_run_directory() const {
+  if (!writes() || run_dir->in_place()) return;
+  const std::filesystem::path now = run_dir->now();
+  const std::string last = last_written.empty() ? "" : (std::filesystem::path("checkpoints") / last_written).string();
+  throw Error(
+      Fault::internal,
+      join("run directory ", run_dir->path(), ": its name no longer leads to the directory that this run opened; ",
+           now.empty()    ? "that one was removed, with its checkpoints"
+           : last.empty() ? join("that one is now ", now)
+                          : join("that one is now ", now, ", and its last checkpoint ", now / last),
+           "; leave the directory of a run in its place"));
 }
 
 Outcome Trainer::Impl::interrupt() {
   const std::filesystem::path path = folder->step_file(state.step);
-  require(save(path), "stopping after step ", state.step, ": its checkpoint could not be written");
-  if (writes()) folder->prune(config.checkpoint.keep);
+  require(save_now(path), "stopping after step ", state.step, ": its checkpoint could not be written");
   comm.barrier("stop");  // no rank exits before the checkpoint is complete
   const std::string by = stopped_by.empty() ? "" : " by " + stopped_by;
   log::info(
@@ -98,10 +198,18 @@ Outcome Trainer::Impl::finish() {
   if (interval.samples > 0) log_interval();  // the run ends within an epoch
   state.finished = true;
   if (state.stop_reason.empty()) state.stop_reason = join("all ", state.step, " steps are done");
-  require(save(folder->final_file()), "ending after step ", state.step, ": the final checkpoint could not be written");
-  if (writes()) folder->prune(config.checkpoint.keep);
-  report_final(take_best_weights());
-  return Outcome::finished;
+  require(save_now(folder->final_file()), "ending after step ", state.step,
+          ": the final checkpoint could not be written");
+  const auto validation = static_cast<double>(model.size(Split::validation));
+  const double whole = validation + static_cast<double>(model.size(Split::test));
+  const auto taken = static_cast<double>(evaluated_samples(model.size(Split::validation), config.eval.max_samples));
+  const bool late = steps_here > 0 && too_late_to_evaluate(state.evaluation_seconds * whole / std::max(1.0, taken));
+  if (!late && report_final(take_best_weights())) return Outcome::finished;
+  const std::string outcome =
+      join("stopped", stopped_by.empty() ? "" : " by " + stopped_by, " before the end of the final evaluation");
+  log::info(outcome, "; all steps are done, and the same command repeats the evaluation");
+  log->finish(outcome);
+  return Outcome::interrupted;
 }
 
 /// Replaces the weights in memory by those of best.h5, so that the final evaluation is of the weights that users take.
@@ -109,7 +217,7 @@ Outcome Trainer::Impl::finish() {
 std::string Trainer::Impl::take_best_weights() {
   std::string whose = "final weights";
   world.together("reading the best weights", [&] {
-    if (!writes() || state.best_epoch < 0 || !std::filesystem::exists(folder->best_file())) return;
+    if (!writes() || state.best_epoch < 0) return;
     CheckpointReader(folder->best_file()).load_average_or_weights(model.params());
     whose = join("best weights, of epoch ", state.best_epoch);
   });
@@ -118,6 +226,39 @@ std::string Trainer::Impl::take_best_weights() {
   share(model.params().values(), "best weights");
   ema.reset();  // the weights are the average already
   return whose;
+}
+
+/// The best weights so far may be lost: the run then has to choose among the evaluations to come.
+void Trainer::Impl::check_best() {
+  std::int64_t lost = 0;
+  if (writes() && state.best_epoch >= 0) {
+    const std::filesystem::path file = folder->best_file();
+    const std::string defect = std::filesystem::exists(file) ? checkpoint_defect(file) : "it is missing";
+    lost = defect.empty() ? 0 : 1;
+    if (lost != 0)
+      log::warning(
+          "the best weights so far, of epoch ", state.best_epoch, " in ", file, ", are lost: ", defect,
+          "; stop this run and bring back a whole copy of the file, or the best of the evaluations to come takes "
+          "its place");
+  }
+  if (comm.all_reduced(lost, ReduceOp::max, "best weights") == 0) return;
+  state.best_epoch = state.best_step = -1;
+  state.best = 0;
+}
+
+void Trainer::Impl::start_from(const std::filesystem::path& checkpoint) {
+  world.together("reading the first weights", [&] {
+    if (!writes()) return;
+    const CheckpointReader reader(checkpoint);
+    reader.require_arrays_of(model.params());
+    reader.load_average_or_weights(model.params());
+    if (model.tied_to_data() && reader.data_hash() != hex64(model.data_hash()))
+      log::warning("run.init = ", checkpoint, ": it was trained on other data than ", config.data.path,
+                   "; its rows must belong to the same users, items or puzzles");
+  });
+  share(model.params().values(), "first weights");
+  if (ema) ema.emplace(model.params(), config.optim.ema);
+  program->resumed();
 }
 
 void Trainer::Impl::share(const Tensor& tensor, const char* what) {

@@ -7,13 +7,15 @@
 #include <vector>
 
 #include "lockstep/base/stopwatch.hpp"
+#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/run_log.hpp"
 #include "lockstep/train/evaluator.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "lockstep/train/signals.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "lockstep/train/training_program.hpp"
-#include "train/best_weights.hpp"
+#include "train/checkpoint_copy.hpp"
+#include "train/checkpoint_writer.hpp"
 
 namespace lockstep {
 
@@ -26,6 +28,23 @@ struct Interval {
   std::int64_t skipped = 0;
   bool scaled = false;
   double compute = 0, reduce = 0, update = 0, evaluate = 0, checkpoint = 0;
+};
+
+/// An evaluation; without metrics if a signal ended it.
+struct Evaluation {
+  std::vector<Metric> metrics;
+  std::vector<MetricTable> tables;
+  double seconds = 0;
+};
+
+/// What the writer thread is writing.
+struct Saving {
+  std::filesystem::path path;  ///< "": only best.h5
+  std::int64_t step = 0;
+  std::int64_t best_rank = 0;  ///< of the best weights in best_writing; 0: none
+  bool sharded = false;
+  std::string number = {}, mark = {};  ///< of a sharded checkpoint and of this rank's part
+  double copy_seconds = 0;
 };
 
 /// trainer.cpp has the loop, trainer_checkpoints.cpp writes and resumes, trainer_report.cpp logs.
@@ -41,32 +60,55 @@ struct Trainer::Impl {
   /// Adds a step to the state and to the interval of the log.
   void add(const StepResult& done, double lr);
   void check_weights();
-  void end_epoch();
-  void validate(std::vector<std::pair<std::string, double>>& record);
+  /// Evaluates if an evaluation is due. Returns false, and changes nothing, if a signal ended the evaluation.
+  bool end_epoch();
+  /// The evaluation of eval.every_steps. Returns as end_epoch().
+  bool evaluate_between();
+  /// Takes an evaluation of the validation samples into the state: best weights, schedule, stopping rules, log.
+  void judge(Evaluation found, std::vector<std::pair<std::string, double>>& record, bool diagnostics);
   /// StepFlags of this rank.
   unsigned flags();
-  std::vector<Metric> evaluate_average(Split split, double* seconds, std::vector<MetricTable>* tables);
+  /// Whether run.max_hours leaves no time for a checkpoint and `reserve_s` more seconds.
+  bool time_is_over(double reserve_s) const;
+  /// Whether run.max_hours leaves rank 0 no time for an evaluation of `reserve_s` seconds. Collective.
+  bool too_late_to_evaluate(double reserve_s);
+  Evaluation evaluate_average(Split split, std::int64_t most_samples);
   /// The metric that eval.best names, else the first. errors  Error (usage): eval.best names none of them
   const Metric& deciding(const std::vector<Metric>& metrics) const;
 
   CheckpointParts parts(const TrainState& s, bool resumable);
-  bool save(const std::filesystem::path& path);
-  void save_step_file();
-  void write_best();
+  /// Copies the state and starts to write it; the training goes on meanwhile. Waits for the checkpoint before. Collective.
+  void save(const std::filesystem::path& path);
+  /// Waits until this checkpoint is written too. Returns whether it was. Collective.
+  bool save_now(const std::filesystem::path& path);
+  /// Waits for the writers of all ranks, as long as they advance. Collective.
+  void await_writers();
+  /// Takes the outcome of the writers, which have ended. Collective for a sharded checkpoint.
+  void complete();
+  /// Keeps a copy of the weights if they are among the best, and writes it if it is time. Call it on rank 0.
+  void keep_best(const Metric& decides, bool better);
+  void start_writing(Saving what);
+  /// errors  Error (internal) on rank 0: the run directory was moved, replaced or removed; says where its last checkpoint is
+  void require_run_directory() const;
+  /// Forgets the best evaluation if best.h5 is missing or damaged. Collective.
+  void check_best();
   Outcome interrupt();
   Outcome finish();
   void resume(const std::filesystem::path& checkpoint);
   /// Broadcasts the elements of rank 0.
   void share(const Tensor& tensor, const char* what);
   std::string take_best_weights();
+  void start_from(const std::filesystem::path& checkpoint);
 
   std::vector<std::pair<std::string, std::string>> facts();
   /// What a user would not expect of the learning rate: "; the run ends within the warm-up ...", or "".
   std::string schedule_notes() const;
   void log_interval();
-  void log_evaluation(Split split, const std::vector<Metric>& metrics, std::vector<MetricTable> tables, double seconds,
-                      bool best);
-  void report_final(const std::string& whose_weights);
+  /// The rank that computed longest since the last record, and how much longer than the mean, as a fraction. Collective.
+  std::pair<int, double> slowest_rank();
+  void log_evaluation(Split split, const Evaluation& found, std::int64_t most_samples, bool best);
+  /// Returns false if a signal ended it.
+  bool report_final(const std::string& whose_weights);
 
   World& world;
   Communicator& comm;
@@ -80,14 +122,22 @@ struct Trainer::Impl {
 
   RunLog* log = nullptr;
   std::optional<CheckpointFolder> folder;
+  std::optional<OpenedDirectory> run_dir;  ///< on rank 0
   const StopSignals* signals = nullptr;
-  BestWeights best;
+  CheckpointCopy copy;                     ///< of the checkpoint that the writer writes
+  CheckpointCopy best_copy, best_writing;  ///< the best weights, and those that the writer writes
+  bool best_pending = false;               ///< best_copy has not been written
+  std::int64_t best_rank = 1;              ///< of best_copy among all evaluations
+  std::optional<Saving> saving;
+  bool written = true;                 ///< whether the last checkpoint was
+  std::filesystem::path last_written;  ///< file name of the last checkpoint of this start
+  CheckpointWriter writer;             // after what its thread uses
   Interval interval;
   Stopwatch session, since_checkpoint, since_best_file;
-  double seconds_before = 0;      ///< training seconds of earlier sessions
-  double checkpoint_seconds = 0;  ///< of the slowest checkpoint
+  double seconds_before = 0;  ///< training seconds of earlier sessions
   bool checkpoint_due = false;
-  std::string stopped_by;  ///< set on the rank that requested the stop
+  std::int64_t steps_here = 0;  ///< of this start
+  std::string stopped_by;       ///< set on the rank that requested the stop
 };
 
 /// The metric named "loss", or null.

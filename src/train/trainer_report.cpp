@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <numeric>
+#include <span>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
@@ -88,12 +90,25 @@ std::string Trainer::Impl::schedule_notes() const {
                       " to ", exact(now), "; set schedule.total to keep its length");
 }
 
+std::pair<int, double> Trainer::Impl::slowest_rank() {
+  if (world.size() == 1) return {-1, 0};
+  const std::vector<std::int64_t> sizes(static_cast<std::size_t>(world.size()), sizeof(double));
+  std::vector<double> seconds(sizes.size());
+  comm.all_gather_known(std::as_bytes(std::span(&interval.compute, 1)), sizes,
+                        std::as_writable_bytes(std::span(seconds)), "seconds of computation");
+  const auto most = std::max_element(seconds.begin(), seconds.end());
+  const double mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
+  return {static_cast<int>(most - seconds.begin()), mean > 0 ? *most / mean - 1 : 0};
+}
+
 void Trainer::Impl::log_interval() {
+  require_run_directory();
   std::vector<Metric> metrics = program->interval_metrics();
   if (interval.scaled) {
     metrics.insert(metrics.begin(),
                    {{"loss_scale", state.loss_scale.value}, {"skipped_steps", static_cast<double>(interval.skipped)}});
   }
+  const auto [slowest, slower_by] = slowest_rank();
   if (interval.steps > 0)
     metrics.insert(metrics.begin(), {"loss_unweighted", interval.batch_means / static_cast<double>(interval.steps)});
   // KGAT's steps on triples have a loss of their own, among the metrics.
@@ -111,32 +126,32 @@ void Trainer::Impl::log_interval() {
                                       {"update", interval.update},
                                       {"evaluate", interval.evaluate},
                                       {"checkpoint", interval.checkpoint}},
+                           .slowest_rank = slowest,
+                           .slowest_by = slower_by,
                            .metrics = std::move(metrics)});
   }
   interval = {};
 }
 
-void Trainer::Impl::log_evaluation(Split split, const std::vector<Metric>& metrics, std::vector<MetricTable> tables,
-                                   double seconds, bool best) {
-  const Metric* loss = loss_of(metrics);
+void Trainer::Impl::log_evaluation(Split split, const Evaluation& found, std::int64_t most_samples, bool best) {
+  const Metric* loss = loss_of(found.metrics);
   log->record(EvalRecord{.step = state.step,
                          .epoch = epochs_done(),
                          .split = name(split),
                          .loss = loss != nullptr ? std::optional(loss->value) : std::nullopt,
-                         .metrics = metrics,
-                         .samples_per_s = rate(model.size(split), seconds),
-                         .seconds = seconds,
+                         .metrics = found.metrics,
+                         .samples_per_s = rate(evaluated_samples(model.size(split), most_samples), found.seconds),
+                         .seconds = found.seconds,
                          .best = best,
-                         .tables = std::move(tables)});
+                         .tables = found.tables});
 }
 
-void Trainer::Impl::report_final(const std::string& whose_weights) {
-  world.at("final evaluation", state.step);
+bool Trainer::Impl::report_final(const std::string& whose_weights) {
   for (const Split split : {Split::validation, Split::test}) {
     if (model.size(split) == 0 || config.eval.final == "none") continue;
-    double seconds = 0;
-    std::vector<MetricTable> tables;
-    const std::vector<Metric> metrics = evaluate_average(split, &seconds, &tables);
+    const Evaluation found = evaluate_average(split, 0);
+    if (found.metrics.empty()) return false;
+    const std::vector<Metric>& metrics = found.metrics;
     const char* called = split == Split::validation && model.validates_on_test() ? "validation (= test)" : name(split);
     ReportTable table{.title = join(called, " samples, ", whose_weights), .columns = {"metric", "value"}, .rows = {}};
     std::string line;
@@ -144,12 +159,13 @@ void Trainer::Impl::report_final(const std::string& whose_weights) {
       table.rows.push_back({metrics[i].name, join(metrics[i].value)});
       if (i < 8) line += join(i == 0 ? "" : ", ", metrics[i].name, " ", metrics[i].value);
     }
-    for (const MetricTable& t : tables) log->add(ReportPicture{table.title + ": " + t.name, heat_map_svg(t)});
+    for (const MetricTable& t : found.tables) log->add(ReportPicture{table.title + ": " + t.name, heat_map_svg(t)});
     log::info(table.title, ": ", line);
     log->add(std::move(table));
     // A run that ends within its first epoch has no other record of a validation.
-    if (split == Split::test || state.best_epoch < 0) log_evaluation(split, metrics, std::move(tables), seconds, false);
+    if (split == Split::test || state.best_epoch < 0) log_evaluation(split, found, 0, false);
   }
+  require_run_directory();
   if (log->writes()) {
     auto [title, svg] = model.picture();
     if (!svg.empty()) log->add(ReportPicture{std::move(title), std::move(svg)});
@@ -159,6 +175,7 @@ void Trainer::Impl::report_final(const std::string& whose_weights) {
   }
   log->made(folder->final_file(), "final weights, with everything that a run needs to continue");
   log->finish(join("finished after ", state.epoch, " epochs, ", state.step, " steps: ", state.stop_reason));
+  return true;
 }
 
 }  // namespace lockstep

@@ -200,5 +200,25 @@ TEST_SUITE("io.atomic_file") {
     std::sort(expected.begin(), expected.end());
     CHECK(names_in(dir.path()) == expected);
     remove_stale_temporaries(dir / "absent");
+    remove_stale_temporaries(dir.path(), Writers::none);  // the caller has the lock
+    test::write_text(dir / ("b.h5.tmp." + std::to_string(getpid()) + "@" + host), "x");
+    remove_stale_temporaries(dir.path(), Writers::none);
+    CHECK(names_in(dir.path()) == std::vector<std::string>{"a.h5.tmp." + std::to_string(getpid()) + "@" + host,
+                                                           "a.tmp.h5",
+                                                           "b.h5.tmp." + std::to_string(getpid()) + "@" + host});
+  }
+
+  TEST_CASE("an opened directory knows that it was moved, replaced or removed") {
+    const TempDir dir;
+    fs::create_directory(dir / "run");
+    const OpenedDirectory opened(dir / "run");
+    CHECK(opened.in_place());
+    fs::rename(dir / "run", dir / "moved");
+    CHECK_FALSE(opened.in_place());
+    CHECK(fs::equivalent(opened.now(), dir / "moved"));
+    fs::create_directory(dir / "run");
+    CHECK_FALSE(opened.in_place());
+    fs::remove(dir / "moved");
+    CHECK(opened.now() == "");
   }
 }

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/base/hash.hpp"
 #include "lockstep/io/h5.hpp"
 #include "support/temp_dir.hpp"
 
@@ -43,6 +44,25 @@ TEST_SUITE("io.seal") {
       test::write_text(dir / "y.h5", whole.substr(0, at));
       CHECK(end_mark_defect(dir / "y.h5") != "");
     }
+  }
+
+  TEST_CASE("a dataset is hashed in blocks like a whole, and compared with the hash of the values in memory") {
+    const test::TempDir dir;
+    std::vector<float> numbers(5 << 20);
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);
+    for (const std::vector<std::int64_t>& shape :
+         {std::vector<std::int64_t>{5 << 20}, {5 << 10, 1 << 10}, {1, 5 << 20}}) {
+      H5File file = H5File::create(dir / "x.h5");
+      file.write<float>("/numbers", numbers, shape);
+      seal_contents(file);
+      CHECK(file.text_attribute("/numbers", "xxh3") == hex64(hash64(numbers.data(), numbers.size() * sizeof(float))));
+    }
+    H5File file = H5File::create(dir / "y.h5");
+    file.write<float>("/numbers", std::span<const float>(numbers), {5 << 20});
+    numbers[77] = -1;  // what the disk should hold
+    seal_contents(file, {{"/numbers", hash64(numbers.data(), numbers.size() * sizeof(float))}});
+    file.close();
+    CHECK(contents_defect(H5File::open(dir / "y.h5")).find("'/numbers'") != std::string::npos);
   }
 
   TEST_CASE("a dataset changed by another program is a defect") {

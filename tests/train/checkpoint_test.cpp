@@ -1,7 +1,11 @@
 #include "lockstep/train/checkpoint.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <string>
@@ -11,6 +15,7 @@
 #include "lockstep/io/seal.hpp"
 #include "support/temp_dir.hpp"
 #include "toy_task.hpp"
+#include "train/checkpoint_copy.hpp"
 
 using namespace lockstep;
 using test::read_text;
@@ -148,6 +153,64 @@ TEST_SUITE("train.checkpoint") {
           std::vector<double>{1, 2, 3});
   }
 
+  TEST_CASE("a copy is written as it was taken, whatever the training does meanwhile") {
+    const TempDir dir;
+    Trained trained;
+    save_checkpoint(dir / "before.h5", trained.parts());
+    CheckpointCopy copy;
+    for (const int share : {0, 1}) copy.take(trained.parts(), share, 2);  // the memory is used again
+    copy.take(trained.parts());
+    for (float& w : trained.model.params().values().span<float>()) w += 1;
+    trained.state.step = 99;
+    copy.write(dir / "copy.h5");
+    const CheckpointReader before(dir / "before.h5"), after(dir / "copy.h5");
+    CHECK(pack(after.state()) == pack(before.state()));
+    for (const std::string& array : before.arrays("/model"))
+      CHECK(after.file().read<float>(array) == before.file().read<float>(array));
+  }
+
+  TEST_CASE("a file that this process has verified is read again only when it has changed") {
+    const TempDir dir;
+    save_checkpoint(dir / "a.h5", Trained().parts());
+    struct stat then {};
+    REQUIRE(::stat((dir / "a.h5").c_str(), &then) == 0);
+    std::fstream file(dir / "a.h5", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(then.st_size / 2).put('#').flush();
+    const timespec same[2] = {then.st_atim, then.st_mtim}, later[2] = {then.st_atim, {then.st_mtim.tv_sec + 1, 0}};
+    ::utimensat(AT_FDCWD, (dir / "a.h5").c_str(), same, 0);
+    CHECK(checkpoint_defect(dir / "a.h5") == "");
+    ::utimensat(AT_FDCWD, (dir / "a.h5").c_str(), later, 0);
+    CHECK(contains(checkpoint_defect(dir / "a.h5"), "damaged"));
+  }
+
+  TEST_CASE("protected checkpoints stay, and the best ones move down a rank") {
+    const TempDir dir;
+    const CheckpointFolder folder(dir.path());
+    std::filesystem::create_directories(folder.path());
+    Trained trained;
+    for (const int step : {10, 20, 30}) {
+      trained.state.step = step;
+      save_checkpoint(folder.step_file(step), trained.parts());
+      folder.make_room_for_best(1, 2, step);
+      save_checkpoint(folder.best_file(1), trained.parts());
+    }
+    const auto step_of = [](const std::filesystem::path& path) { return CheckpointReader(path).state().step; };
+    CHECK(step_of(folder.best_file(1)) == 30);
+    CHECK(step_of(folder.best_file(2)) == 20);
+    CHECK_FALSE(std::filesystem::exists(folder.best_file(3)));
+    folder.make_room_for_best(1, 2, 30);  // the same evaluation again
+    CHECK(step_of(folder.best_file(2)) == 20);
+    set_protected(folder.step_file(10), true);
+    folder.prune(1);
+    CHECK(std::filesystem::exists(folder.step_file(10)));
+    CHECK_FALSE(std::filesystem::exists(folder.step_file(20)));
+    CHECK(std::filesystem::exists(folder.step_file(30)));
+    set_protected(folder.step_file(10), false);
+    folder.prune(1);
+    CHECK_FALSE(std::filesystem::exists(folder.step_file(10)));
+    CHECK(contains(message_of([&] { set_protected(dir / "none.h5", true); }, Fault::usage), "no such file"));
+  }
+
   TEST_CASE("any flipped bit of any byte is refused") {
     const TempDir dir;
     save_checkpoint(dir / "a.h5", Trained().parts());
@@ -268,6 +331,14 @@ TEST_SUITE("train.checkpoint") {
     wide.allocate(0);
     const std::string message = message_of([&] { reader.load_weights(wide); }, Fault::data);
     CHECK(contains(message, "'/model/w0' has shape (3), but (4, 2)"));
+    ParamStore mixed;
+    mixed.add("w0", Shape{4, 2}, init::zeros());
+    mixed.add("x", Shape{2}, init::zeros());
+    mixed.allocate(0);
+    const std::string all = message_of([&] { reader.require_arrays_of(mixed); }, Fault::data);
+    for (const char* part : {"w0 (4, 2): has shape (3)", "x (2): missing", "w4: not in this configuration's model"})
+      CHECK(contains(all, part));
+    reader.require_arrays_of(ToyTask().params());
     const auto sgd = make_optimizer({.name = "sgd"}, more.params(), trainable_ranges(more.params()));
     CHECK(contains(message_of(
                        [&] {

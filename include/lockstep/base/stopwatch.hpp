@@ -20,4 +20,7 @@ class Stopwatch {
   Clock::time_point start_ = Clock::now();
 };
 
+/// Wall seconds since this process was started, to 10 ms. 0 without /proc.
+double process_seconds();
+
 }  // namespace lockstep

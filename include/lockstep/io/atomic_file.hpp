@@ -1,4 +1,6 @@
 #pragma once
+#include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -18,12 +20,41 @@ void write_atomically(const std::filesystem::path& path,
                       const std::function<void(const std::filesystem::path&)>& write);
 /// Like write_atomically(), for a text.
 void write_text_atomically(const std::filesystem::path& path, std::string_view text);
+/// Waits until a file is on the disk, and drops its pages from memory: what is read next comes from the disk.
+/// errors  Error (internal)
+void flush_to_disk(const std::filesystem::path& path);
+/// The bytes of large files that this process has read and written so far. It tells slow work from a file system that
+/// hangs.
+inline std::atomic<std::uint64_t> file_bytes_moved = 0;
 /// Checks that write_atomically(path) can start, so that a run fails before hours of work, and does not destroy one of
 /// the files that the run reads.
 /// errors   usage: as write_atomically(); `path` is one of the inputs, also by another name
 void require_writable(const std::filesystem::path& path, const std::vector<std::filesystem::path>& inputs = {});
-/// Removes temporary files of dead processes of this host, and those older than a day, from a directory.
-void remove_stale_temporaries(const std::filesystem::path& directory);
+/// A directory that stays open, to notice that its name no longer leads to it.
+class OpenedDirectory {
+ public:
+  /// errors  Error (usage) if it cannot be opened
+  explicit OpenedDirectory(std::filesystem::path path);
+  OpenedDirectory(const OpenedDirectory&) = delete;
+  OpenedDirectory& operator=(const OpenedDirectory&) = delete;
+  ~OpenedDirectory();
+  const std::filesystem::path& path() const { return path_; }
+  /// Whether path() still names this directory.
+  bool in_place() const;
+  /// Where the directory is now; "" if it was removed.
+  std::filesystem::path now() const;
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+};
+/// Whose temporary files remove_stale_temporaries() takes for stale.
+enum class Writers : std::uint8_t {
+  any,   ///< other hosts may be writing: only those of dead processes of this host, and those older than a day
+  none,  ///< the caller has locked the directory: all but those of this process
+};
+/// Removes stale temporary files from a directory.
+void remove_stale_temporaries(const std::filesystem::path& directory, Writers writers = Writers::any);
 /// Reads a whole file. errors  usage: missing or unreadable
 std::string read_text_file(const std::filesystem::path& path);
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,7 +14,9 @@ namespace lockstep {
 
 /// Adds the attribute `xxh3`, a checksum of the values, to every dataset, and `structure_xxh3`, a checksum of all
 /// names, types, shapes and attributes, to the root. The file must otherwise be complete.
-void seal_contents(H5File& file);
+///
+/// known  hash64() of datasets whose values the caller holds in memory; the others are read back
+void seal_contents(H5File& file, const std::map<std::string, std::uint64_t>& known = {});
 bool is_sealed(const H5File& file);
 /// The checksum of a dataset of strings; that of numbers is Hash64 of their bytes.
 std::uint64_t hash_texts(const std::vector<std::string>& texts);

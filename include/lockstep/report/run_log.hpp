@@ -54,6 +54,8 @@ struct StepRecord {
   double samples_per_s = 0;     ///< over all ranks
   double seconds = 0;           ///< wall time of these steps
   PhaseSeconds phases;          ///< of rank 0, summed over these steps
+  int slowest_rank = -1;        ///< the rank that computed longest; negative: a single rank
+  double slowest_by = 0;        ///< how much longer than the mean of all ranks, as a fraction
   std::vector<Metric> metrics;  ///< loss_scale, loss_unweighted, ...
 };
 
@@ -95,7 +97,8 @@ struct ReportPicture {
 /// Every rank may create and call one; only that of rank 0 writes. After a resume each (step, split) occurs once in
 /// every file: records past `resumed_at` are removed first, and existing records are not repeated.
 ///
-/// errors  Error (internal) if a write fails, such as on a full disk: names the file
+/// A write that fails, such as on a full disk, is a warning: the records wait in memory and are written later. The
+/// constructor throws.
 class RunLog {
  public:
   /// A log that writes nothing: other ranks, benchmarks.

@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,8 +35,8 @@ struct CheckpointParts {
   std::int64_t devices = 1;  ///< RunConfig::scale()
 };
 
-/// Writes a checkpoint, whole or not at all (io/atomic_file). The file is read back and verified before it gets its
-/// name.
+/// Writes a checkpoint, whole or not at all (io/atomic_file). The file is flushed to the disk, read back and compared with
+/// the checksums of the values in memory before it gets its name.
 ///
 /// HDF5: /model/<parameter> (master weights; attributes `trainable`), /optim/[<optimizer>/]<slot>/<parameter>,
 /// /program/<vector>, /ema/<parameter>, /state, /state/history/<series>, /config (the resolved INI text), and what
@@ -53,17 +55,29 @@ void save_sharded_checkpoint(World& world, const std::filesystem::path& path, co
 void merge_checkpoint(const std::filesystem::path& manifest, const std::filesystem::path& into);
 
 /// Why a file is not a whole checkpoint, or "" if it is. Checks the end mark, length and checksum of the file, then the
-/// checksums of all datasets and of the structure. Never throws for a damaged file.
+/// checksums of all datasets and of the structure. A file that this process has written or verified is not read again
+/// until its size, time, inode or end mark changes. Never throws for a damaged file.
 std::string checkpoint_defect(const std::filesystem::path& path);
 
-/// A verified checkpoint, open for reading. A manifest with its parts reads like a single file.
+class ShardedArrays;
+
+/// A verified checkpoint, open for reading. The arrays of a manifest are read from its parts.
 ///
 /// errors  Error: usage if the file is missing; data if it is damaged or not a checkpoint
 class CheckpointReader {
  public:
-  explicit CheckpointReader(const std::filesystem::path& path);
+  /// verified  another process has verified the file; this one reads only what it needs
+  explicit CheckpointReader(const std::filesystem::path& path, bool verified = false);
   const std::filesystem::path& path() const { return path_; }
+  /// Everything but the arrays of a sharded checkpoint, which only the functions below read.
   const H5File& file() const { return file_; }
+  /// Absolute paths of all arrays below a group, sorted; empty if there is no such group.
+  std::vector<std::string> arrays(const std::string& group) const;
+  bool has(const std::string& array) const;
+  H5Info info(const std::string& array) const;
+  /// Reads a whole array. errors  Error (data)
+  template <class T>
+  void read_into(const std::string& array, std::span<T> out) const;
   std::string config() const;  ///< resolved INI text
   std::string model_kind() const;
   std::uint64_t seed() const;
@@ -80,6 +94,8 @@ class CheckpointReader {
   void load_weights(ParamStore& params) const;
   /// Loads the averaged weights if the checkpoint has them, else the weights.
   void load_average_or_weights(ParamStore& params) const;
+  /// errors  Error (data): lists all arrays that are missing, extra or of another shape
+  void require_arrays_of(const ParamStore& params) const;
   void load_optimizer(const NamedOptimizer& optimizer) const;
   void load_vectors(const std::vector<NamedTensor>& vectors) const;
   void load_ema(Ema& ema) const;
@@ -89,7 +105,13 @@ class CheckpointReader {
   void load_params(const std::string& group, ParamStore& params) const;
   std::filesystem::path path_;
   H5File file_;
+  std::shared_ptr<const ShardedArrays> sharded_;  ///< null: the file holds its arrays
 };
+
+/// Protects a checkpoint from prune(), or ends the protection: a file `<name>.keep` beside it says so.
+/// errors  Error (usage): no such file; (internal)
+void set_protected(const std::filesystem::path& checkpoint, bool protect);
+bool is_protected(const std::filesystem::path& checkpoint);
 
 /// The checkpoints of a run directory: `checkpoints/step-N.h5`, `best.h5`, `final.h5`.
 class CheckpointFolder {
@@ -97,7 +119,11 @@ class CheckpointFolder {
   explicit CheckpointFolder(std::filesystem::path run_dir) : folder_(std::move(run_dir) / "checkpoints") {}
   const std::filesystem::path& path() const { return folder_; }
   std::filesystem::path step_file(std::int64_t step) const;
-  std::filesystem::path best_file() const { return folder_ / "best.h5"; }
+  /// "best.h5"; "best-2.h5" of the second best evaluation, and so on.
+  std::filesystem::path best_file(std::int64_t rank = 1) const;
+  /// Renames the best files from `rank` on to the next rank, for weights of this step. The last of `keep` is replaced,
+  /// and so is a file of the same step.
+  void make_room_for_best(std::int64_t rank, std::int64_t keep, std::int64_t step) const;
   std::filesystem::path final_file() const { return folder_ / "final.h5"; }
   /// `step-N.h5` and `final.h5` by falling step, whether whole or not.
   std::vector<std::filesystem::path> candidates() const;
@@ -105,7 +131,7 @@ class CheckpointFolder {
   /// continues from an earlier one would not be resumed otherwise: they are further. Returns the new folder, or "" if
   /// there are none. errors  Error (internal) if a file cannot be moved
   std::filesystem::path set_aside_after(std::int64_t step) const;
-  /// Removes all `step-N.h5` except the last `keep` whole ones.
+  /// Removes all `step-N.h5` except the last `keep` whole ones and the protected ones.
   void prune(std::int64_t keep) const;
 
   struct Rejected {

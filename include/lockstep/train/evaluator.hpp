@@ -11,11 +11,23 @@ namespace lockstep {
 /// of additions.
 std::int64_t evaluation_chunks(std::int64_t sums);
 
-/// The metrics of a task over a whole split. Ranks and threads evaluate fixed chunks of the split, whose sums are added
-/// in a fixed tree: the same bits on any number of ranks and threads. Collective; all ranks return the same.
+class StopSignals;
+
+struct EvaluationOptions {
+  std::int64_t most_samples = 0;         ///< samples spread over the split; 0: all
+  const StopSignals* signals = nullptr;  ///< a signal to any rank ends the evaluation without metrics
+};
+/// The samples that an evaluation takes of a split of `size`.
+inline std::int64_t evaluated_samples(std::int64_t size, std::int64_t most_samples) {
+  return most_samples > 0 && most_samples < size ? most_samples : size;
+}
+
+/// The metrics of a task over a split. Ranks and threads evaluate fixed chunks of the split, whose sums are added
+/// in a fixed tree: the same bits on any number of ranks and threads. Collective; all ranks return the same, nothing if a
+/// signal ended the evaluation.
 ///
 /// tables  receives Task::tables() unless null
 std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int threads,
-                             std::vector<MetricTable>* tables = nullptr);
+                             std::vector<MetricTable>* tables = nullptr, const EvaluationOptions& options = {});
 
 }  // namespace lockstep

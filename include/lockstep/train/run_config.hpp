@@ -20,6 +20,7 @@ struct RunConfig {
   struct Run {
     std::string dir;     ///< run directory; "": named after the configuration file
     std::string resume;  ///< auto | never | a checkpoint file
+    std::string init;    ///< checkpoint with the first weights; "": random
     std::uint64_t seed = 0;
     bool reproducible = false;
     std::int64_t threads = 0;  ///< per rank; 0: OMP_NUM_THREADS, else the node's cores divided by its ranks
@@ -51,9 +52,11 @@ struct RunConfig {
     std::int64_t log_every = 0;  ///< steps; 0: once per epoch
   } train;
   struct Eval {
-    std::int64_t every = 1;  ///< epochs
-    std::string best;        ///< metric that selects the best weights; "": the first metric of the task
-    std::string final;       ///< all | none: whether the run ends with an evaluation of the best weights
+    std::int64_t every = 1;        ///< epochs
+    std::int64_t every_steps = 0;  ///< steps; 0: off
+    std::int64_t max_samples = 0;  ///< of an evaluation during the training; 0: all
+    std::string best;              ///< metric that selects the best weights; "": the first metric of the task
+    std::string final;             ///< all | none: whether the run ends with an evaluation of the best weights
   } eval;
   struct Jacobian {
     std::int64_t every = 0;  ///< epochs; 0: never
@@ -72,6 +75,7 @@ struct RunConfig {
     std::int64_t every_steps = 0;
     double every_minutes = 0;
     std::int64_t keep = 3;
+    std::int64_t best_keep = 1;
     std::string layout;  ///< single | sharded
   } checkpoint;
   struct Dist {

@@ -43,7 +43,11 @@ struct StepOptions {
 };
 
 /// Requests of a rank to all ranks. The result of a step holds the union over ranks.
-enum StepFlag : unsigned { kStop = 1, kCheckpoint = 2 };
+enum StepFlag : unsigned {
+  kStop = 1,
+  kCheckpoint = 2,
+  kWriting = 4,  ///< the rank still writes its part of a checkpoint
+};
 
 /// The scalars of a step, summed over all ranks; the same bits on all ranks.
 struct StepSums {

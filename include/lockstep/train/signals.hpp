@@ -4,8 +4,9 @@
 
 namespace lockstep {
 
-/// During its lifetime SIGTERM and SIGUSR1 request a stop instead of ending the process. The destructor restores the
-/// previous handlers. A second signal has no effect. Scopes may be nested; all of them see a received signal.
+/// During its lifetime SIGTERM, SIGUSR1 and SIGINT request a stop instead of ending the process. The destructor restores
+/// the previous handlers. A second signal has no effect, but a second SIGINT ends the process. Scopes may be nested; all
+/// of them see a received signal.
 class StopSignals {
  public:
   StopSignals();
@@ -14,11 +15,11 @@ class StopSignals {
   ~StopSignals();
   /// The number of the received signal, or 0.
   int received() const;
-  /// "SIGTERM", "SIGUSR1" or "".
+  /// "SIGTERM", "SIGUSR1", "SIGINT" or "".
   std::string name() const;
 
  private:
-  struct sigaction term_, usr1_;
+  struct sigaction term_, usr1_, int_;
 };
 
 }  // namespace lockstep

@@ -78,7 +78,7 @@ class Task {
   virtual std::vector<SampleUnit> units() const { return {}; }
 
   /// Writes everything but the weights that a user of the network needs without the training data: normalisation,
-  /// names, architecture.
+  /// names, architecture. Another thread calls it during training, so it must read only what training never changes.
   virtual void save(H5File& file) const = 0;
   /// Hash of the data set's contents. Equal on all ranks, and in a run and its continuation.
   virtual std::uint64_t data_hash() const = 0;

@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -42,16 +43,25 @@ struct TrainState {
   double epoch_gradient_norms = 0;          ///< sum of the steps' gradient norms
   double best = 0;                          ///< best value of eval.best on the validation split
   std::int64_t best_epoch = -1;             ///< epochs completed at `best`; -1: none yet
+  std::int64_t best_step = -1;              ///< steps done at `best`; -1: none yet, or unknown
+  std::int64_t evaluated_step = -1;         ///< steps done at the last evaluation of eval.every_steps
   bool scored = false;                      ///< whether an evaluation had a finite value
   double stop_best = 0;                     ///< last value that improved by more than stop.min_delta
   std::int64_t since_best = 0;              ///< evaluations since stop_best
   double seconds = 0;                       ///< of training, over all sessions of the run
+  double checkpoint_seconds = 0;            ///< of the slowest checkpoint, from the copy to the pruning
+  double evaluation_seconds = 0;            ///< of the last evaluation
   LossScale loss_scale;                     ///< of fp16 runs
   bool finished = false;                    ///< whether the run has ended
   std::string stop_reason;                  ///< why it ended; "" before
   LrSchedule::State schedule;
   History history;
 
+  /// Whether files of earlier versions lack a field of visit().
+  static bool is_recent(std::string_view name) {
+    return name.starts_with("loss_scale") || name == "best_step" || name == "evaluated_step" ||
+           name == "checkpoint_seconds" || name == "evaluation_seconds";
+  }
   /// Calls f(name, field) for every number and text in a fixed order, that of checkpoints and messages.
   template <class State, class F>
   static void visit(State& s, F&& f) {
@@ -65,12 +75,16 @@ struct TrainState {
     f("epoch_gradient_norms", s.epoch_gradient_norms);
     f("best", s.best);
     f("best_epoch", s.best_epoch);
+    f("best_step", s.best_step);
+    f("evaluated_step", s.evaluated_step);
     f("since_best", s.since_best);
     f("scored", s.scored);
     f("stop_best", s.stop_best);
     f("loss_scale", s.loss_scale.value);
     f("loss_scale_steps", s.loss_scale.steps);
     f("seconds", s.seconds);
+    f("checkpoint_seconds", s.checkpoint_seconds);
+    f("evaluation_seconds", s.evaluation_seconds);
     f("finished", s.finished);
     f("stop_reason", s.stop_reason);
     f("schedule_best", s.schedule.best);

@@ -40,7 +40,10 @@ class Trainer {
   /// Continues from a checkpoint, which rank 0 reads and broadcasts. Collective.
   /// errors  Error (data): damaged, or of another architecture or data set; names the expected and the found value
   void resume(const std::filesystem::path& checkpoint);
-  /// Trains until the configured end, a stopping rule, a signal (SIGTERM, SIGUSR1) or run.max_hours. Checkpoints go to
+  /// Starts at step 0 with the weights of a checkpoint of another run, averaged if it has an average. Collective.
+  /// errors  Error (data): names all arrays that are missing, extra or of another shape
+  void start_from(const std::filesystem::path& checkpoint);
+  /// Trains until the configured end, a stopping rule, a signal (SIGTERM, SIGUSR1, SIGINT) or run.max_hours. Checkpoints go to
   /// `run_dir`/checkpoints. Collective.
   Outcome run(RunLog& log, const std::filesystem::path& run_dir);
 

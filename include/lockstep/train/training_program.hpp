@@ -43,7 +43,8 @@ class TrainingProgram {
   /// average  updated with the weights, unless null
   /// errors   Error (usage) on all ranks if the loss is not finite: names the step
   virtual StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) = 0;
-  /// Called after the last step of each epoch, before an evaluation. May add values to the epoch's record. Collective.
+  /// Called after the last step of each epoch, before an evaluation. May add values to the epoch's record. A run that is
+  /// stopped during the evaluation calls it again when it continues. Collective.
   virtual void end_epoch(const TrainState&, std::vector<std::pair<std::string, double>>& /*record*/) {}
   /// Metrics of the steps since the last call, for the log; the same on all ranks.
   virtual std::vector<Metric> interval_metrics() { return {}; }

@@ -19,6 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::int64_t elements_of(const CheckpointReader& reader, const std::string& array) {
+  std::int64_t count = 1;
+  for (const std::int64_t extent : reader.info(array).shape) count *= extent;
+  return count;
+}
+
 int verify(const std::vector<std::string>& files) {
   int code = 0;
   for (const std::string& file : files) {
@@ -32,33 +38,34 @@ int verify(const std::vector<std::string>& files) {
     const CheckpointReader reader(file);
     const TrainState state = reader.state();
     std::int64_t values = 0;
-    for (const std::string& dataset : reader.file().datasets_under("/model")) {
-      std::int64_t count = 1;
-      for (const std::int64_t extent : reader.file().info(dataset).shape) count *= extent;
-      values += count;
-    }
+    for (const std::string& array : reader.arrays("/model")) values += elements_of(reader, array);
     std::cout << file << ": whole; " << reader.model_kind() << ", " << values << " weights, step " << state.step
               << ", epoch " << state.epoch << (reader.has_optimizer() ? "" : ", weights only") << ", "
-              << human_bytes(static_cast<double>(fs::file_size(file))) << "\n";
+              << human_bytes(static_cast<double>(fs::file_size(file))) << (is_protected(file) ? ", protected" : "")
+              << "\n";
   }
   return code;
 }
 
-/// The elements of a numeric dataset.
-std::vector<double> numbers(const H5File& file, const std::string& dataset) {
-  const H5Type type = file.info(dataset).type;
-  if (type == H5Type::f32 || type == H5Type::f64) return file.read<double>(dataset);
-  const std::vector<std::int64_t> integers = file.read<std::int64_t>(dataset);
-  return {integers.begin(), integers.end()};
+/// The elements of a numeric array.
+std::vector<double> numbers(const CheckpointReader& reader, const std::string& array) {
+  const H5Type type = reader.info(array).type;
+  const auto read = [&]<class T>() {
+    std::vector<T> values(static_cast<std::size_t>(elements_of(reader, array)));
+    reader.read_into<T>(array, values);
+    return std::vector<double>(values.begin(), values.end());
+  };
+  const bool real = type == H5Type::f32 || type == H5Type::f64;
+  return real ? read.template operator()<double>() : read.template operator()<std::int64_t>();
 }
 
-/// The difference between two checkpoints in one dataset, or "".
-std::string difference(const H5File& a, const H5File& b, const std::string& dataset) {
-  const H5Info in_a = a.info(dataset), in_b = b.info(dataset);
+/// The difference between two checkpoints in one array, or "".
+std::string difference(const CheckpointReader& a, const CheckpointReader& b, const std::string& array) {
+  const H5Info in_a = a.info(array), in_b = b.info(array);
   if (in_a.shape != in_b.shape) return "other shape";
   if ((in_a.type == H5Type::text) != (in_b.type == H5Type::text)) return "other type";
-  if (in_a.type == H5Type::text) return a.read_text(dataset) == b.read_text(dataset) ? "" : "other text";
-  const std::vector<double> x = numbers(a, dataset), y = numbers(b, dataset);
+  if (in_a.type == H5Type::text) return a.file().read_text(array) == b.file().read_text(array) ? "" : "other text";
+  const std::vector<double> x = numbers(a, array), y = numbers(b, array);
   std::size_t differing = 0;
   double largest = 0, scale = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -86,17 +93,16 @@ int diff(const std::string& left, const std::string& right, const std::string& g
   const CheckpointReader a(left), b(right);
   std::set<std::string> names;
   for (const CheckpointReader* r : {&a, &b}) {
-    if (!r->file().has(group)) continue;
-    for (std::string& name : r->file().datasets_under(group)) names.insert(std::move(name));
+    for (std::string& name : r->arrays(group)) names.insert(std::move(name));
   }
   require_usage(!names.empty(), "option under = ", group, ": neither checkpoint holds such a group");
   std::size_t different = 0;
   for (const std::string& name : names) {
-    const bool in_a = a.file().has(name), in_b = b.file().has(name);
+    const bool in_a = a.has(name), in_b = b.has(name);
     const std::string what = !in_a               ? "only in " + right
                              : !in_b             ? "only in " + left
                              : name == "/config" ? difference_of_configurations(a, b)
-                                                 : difference(a.file(), b.file(), name);
+                                                 : difference(a, b, name);
     if (what.empty()) continue;
     ++different;
     std::cout << name << ": " << what << "\n";
@@ -120,21 +126,28 @@ int run_checkpoint(World& world, const Args& args) {
       "of the configuration, without those that only say how a run is carried out; "
       "exit code 0 when there is none, else 1.\n\nmerge MANIFEST FILE: one file out of a sharded "
       "checkpoint and its parts. "
-      "verify and diff take sharded ones as they are.");
-  options.positional("verify|diff|merge FILE...", &words, "what to do, and with which checkpoints", 2);
+      "verify and diff take sharded ones as they are.\n\nkeep FILE...: protect checkpoints, so that "
+      "checkpoint.keep does not remove them (a file FILE.keep beside each says so); unkeep FILE...: end "
+      "the protection.");
+  options.positional("verify|diff|merge|keep|unkeep FILE...", &words, "what to do, and with which checkpoints", 2);
   options.add("under", &group, "/", "diff: only datasets below this group").value_name("GROUP");
   options.example("lockstep checkpoint verify runs/a/checkpoints/*.h5", "are they whole?");
+  options.example("lockstep checkpoint keep runs/a/checkpoints/step-3000.h5", "keep this one for good");
   options.example("lockstep checkpoint diff --under /model a.h5 b.h5", "are the weights the same?");
   if (!parse(world, options, args)) return 0;
   int code = 0;
   world.together("reading checkpoints", [&] {
     const std::string what = words.front();
-    require_usage(what == "verify" || what == "diff" || what == "merge", "lockstep checkpoint ", what,
-                  ": must be verify, diff or merge");
-    require_usage(what == "verify" || words.size() == 3, "lockstep checkpoint ", what, ": takes two files, not ",
-                  words.size() - 1);
+    const bool two = what == "diff" || what == "merge", protect = what == "keep";
+    require_usage(two || protect || what == "verify" || what == "unkeep", "lockstep checkpoint ", what,
+                  ": must be verify, diff, merge, keep or unkeep");
+    require_usage(!two || words.size() == 3, "lockstep checkpoint ", what, ": takes two files, not ", words.size() - 1);
     if (world.rank() != 0) return;
     if (what == "merge") return merge_checkpoint(words[1], words[2]);
+    if (!two && what != "verify") {
+      for (std::size_t i = 1; i < words.size(); ++i) set_protected(words[i], protect);
+      return;
+    }
     code = what == "verify" ? verify({words.begin() + 1, words.end()}) : diff(words[1], words[2], group);
   });
   return static_cast<int>(world.communicator().all_reduced(static_cast<std::int64_t>(code), ReduceOp::max, "result"));

@@ -9,7 +9,11 @@ Json checkpoint_facts(const std::filesystem::path& path) {
   const TrainState state = reader.state();
   const H5File& file = reader.file();
   std::int64_t parameters = 0;
-  const Json weights = contents_of(file, "/model");
+  Json weights = Json::object();
+  for (const std::string& array : reader.arrays("/model")) {
+    const H5Info info = reader.info(array);
+    weights[array] = {{"type", name(info.type)}, {"shape", info.shape}};
+  }
   for (const auto& [name, info] : weights.items()) {
     std::int64_t count = 1;
     for (const auto& n : info["shape"]) count *= n.get<std::int64_t>();

@@ -109,11 +109,17 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   row("sum", rank);
   std::cout << "\nMemory of a node\n";
   row("data set", needs.data_bytes, "one copy, shared by the ranks");
-  if (!on_gpu) row("sum", node);
+  const bool sharded = c.checkpoint.layout == "sharded" && a.ranks > 1;
+  const double copy = weights + state + average;
+  const double share = sharded ? copy / static_cast<double>(a.ranks) * static_cast<double>(per_node) : copy;
+  const double copies = share + 2 * (weights + average);
+  row("checkpoint's copy", share, sharded ? "a share in each rank" : "in rank 0, written while the training goes on");
+  row("best weights", 2 * (weights + average), "in rank 0: the last ones, and those that are being written");
+  if (!on_gpu) row("sum", node + copies, "of rank 0's node");
   const double memory =
       on_gpu ? static_cast<double>(gpu_count() > 0 ? gpu_memory(0).total : 0)
              : static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
-  const double of_ranks = on_gpu ? memory : (memory - needs.data_bytes) / static_cast<double>(per_node);
+  const double of_ranks = on_gpu ? memory : (memory - needs.data_bytes - copies) / static_cast<double>(per_node);
   const double free = of_ranks - (rank - activations);
   const auto largest =
       static_cast<std::int64_t>(std::clamp(free / per_batch_sample, 0.0, static_cast<double>(needs.train_samples)));

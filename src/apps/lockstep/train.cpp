@@ -1,7 +1,10 @@
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <span>
 #include <string_view>
+#include <thread>
 
 #include "apps/lockstep/commands.hpp"
 #include "lockstep/base/error.hpp"
@@ -36,7 +39,6 @@ fs::path choose_checkpoint(const Options& options, RunConfig& config) {
   fs::path chosen = config.run.resume;
   if (config.run.resume == "never") return {};
   if (config.run.resume == "auto") {
-    remove_stale_temporaries(folder.path());
     std::vector<CheckpointFolder::Rejected> rejected;
     chosen = folder.newest_whole(rejected);
     for (const auto& [path, reason] : rejected) log::warning("checkpoint ", path.string(), " is refused: ", reason);
@@ -84,6 +86,33 @@ void open_directory(RunConfig& config, const Options& options) {
   if (once && config.run.resume != "auto") write_text_atomically(fs::path(config.run.dir) / kStartFile, start);
 }
 
+/// All hosts must see the run directory of rank 0. Collective.
+void require_shared_directory(World& world, const RunConfig& config) {
+  if (world.size() == 1) return;
+  const fs::path lock = fs::path(config.run.dir) / ".lock";
+  Communicator& comm = world.communicator();
+  const std::string owner = comm.broadcast_text(world.rank() == 0 ? read_text_file(lock) : "", 0, "owner of the lock");
+  const auto sees = [&] { return fs::exists(lock) && read_text_file(lock) == owner; };
+  bool seen = sees();
+  for (int i = 0; i < 50 && !seen; ++i) {  // network file systems show new files late
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    seen = sees();
+  }
+  const std::vector<std::string> blind = comm.all_gather_text(seen ? "" : world.host(), "view of the run directory");
+  const auto first = std::find_if(blind.begin(), blind.end(), [](const std::string& host) { return !host.empty(); });
+  if (first == blind.end()) return;
+  const std::string where = join("run directory '", config.run.dir, "': rank ", first - blind.begin(), " on ", *first,
+                                 " does not see the one of rank 0");
+  world.together("looking for the run directory", [&] {
+    require_usage(config.checkpoint.layout != "sharded", where,
+                  ", so it cannot write its part of a checkpoint; choose a directory that all hosts share");
+    if (world.rank() == 0)
+      log::warning(where,
+                   "; a start with another first host would not find the checkpoints: choose a directory that all "
+                   "hosts share");
+  });
+}
+
 /// The run on one rank, from loading the data to the last evaluation.
 ///
 /// checkpoint  to continue from, or ""
@@ -91,7 +120,11 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint) {
   const auto placement = make_node_placement(world);
   const auto model = load_task(world, config, *placement);
   Trainer trainer(world, config, *model);
-  if (!checkpoint.empty()) trainer.resume(checkpoint);
+  if (!checkpoint.empty()) {
+    trainer.resume(checkpoint);
+  } else if (!config.run.init.empty()) {
+    trainer.start_from(config.run.init);
+  }
 
   RunFacts facts{.title = std::string(model->kind()) + ", " + fs::path(config.data.path).filename().string(),
                  .steps = trainer.last_step(),
@@ -122,13 +155,16 @@ int run_train(World& world, const Args& args) {
       "lockstep train", "Train a model on all ranks together.",
       "In each step all ranks and threads together compute the gradient of one global batch, and all ranks take the "
       "same optimizer step. A run continues automatically from the newest whole checkpoint of its run directory. "
-      "SIGTERM and SIGUSR1 stop it after the current step, with a checkpoint and exit code 85.");
+      "SIGTERM, SIGUSR1 and SIGINT stop it after the current step, with a checkpoint and exit code 85.");
   options.example("mpirun -n 2 lockstep train --config configs/emulator-icecolumn.ini", "train on two ranks");
   options.example("lockstep train --config run.ini --set optim.lr=0.002 --run-dir runs/lr2",
                   "another learning rate, another directory");
   if (!parse(world, options, args, config)) return 0;
   const StopSignals signals;  // a signal during the loading of the data stops the run after its first step
   if (config.run.dir.empty()) config.run.dir = default_run_dir(args);
+  // Checkpoints hold the configuration: other commands find the files from any folder.
+  for (std::string* path : {&config.data.path, &config.run.init})
+    if (!path->empty()) *path = fs::absolute(*path).lexically_normal().string();
   config.text = options.ini();
   log::set_all_ranks(config.run.all_ranks_log);
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
@@ -138,6 +174,7 @@ int run_train(World& world, const Args& args) {
     if (world.rank() != 0) return;
     open_directory(config, options);
   });
+  require_shared_directory(world, config);
   // Before the model is made: batch and learning rate are those of the checkpoint's run.
   fs::path checkpoint;
   world.together("choosing the checkpoint", [&] {

@@ -75,6 +75,8 @@ const KgatProgram::Drawn& KgatProgram::batch_of(const TrainState& state) {
 
 StepResult KgatProgram::step(const TrainState& state, double lr, Ema*, unsigned flags) {
   const Drawn& batch = batch_of(state);
+  double* loss = kg_loss_->data<double>();
+  if (state.position == 0) loss[0] = loss[1] = 0;
   const KgatStepResult done =
       batch.is_cf ? step_.step_cf(batch.cf, state.step, lr, flags) : step_.step_kg(batch.kg, lr, flags);
   require_finite(world_, config_, state, batch.is_cf ? "interactions" : "triples", done.loss, done.norm);
@@ -84,7 +86,6 @@ StepResult KgatProgram::step(const TrainState& state, double lr, Ema*, unsigned 
     result.loss = done.loss * result.weight;
     result.norm = done.norm;
   } else {
-    double* loss = kg_loss_->data<double>();
     loss[0] += done.loss;
     loss[1] += 1;
     interval_triples_ += done.loss;
@@ -98,9 +99,8 @@ StepResult KgatProgram::step(const TrainState& state, double lr, Ema*, unsigned 
 }
 
 void KgatProgram::end_epoch(const TrainState&, std::vector<std::pair<std::string, double>>& record) {
-  double* loss = kg_loss_->data<double>();
+  const double* loss = kg_loss_->data<double>();
   if (loss[1] > 0) record.emplace_back("loss_triples", loss[0] / loss[1]);
-  loss[0] = loss[1] = 0;
   if (model_.options().attention) step_.refresh_adjacency();
 }
 

@@ -3,6 +3,7 @@
 #include "doctest/doctest.h"
 #include "lockstep/train/checkpoint.hpp"
 #include "program.hpp"
+#include "support/paths.hpp"
 
 using namespace lockstep::test;
 
@@ -160,5 +161,119 @@ TEST_SUITE("train.programs.resume") {
     REQUIRE(lockstep_program(1, 1, training(dir, "parts", "6")).exit_code == 0);
     for (const char* group : {"/model", "/optim", "/state/history"})
       CHECK(equal_checkpoints(final_of(dir, "whole"), final_of(dir, "parts"), group));
+  }
+
+  TEST_CASE("evaluations by steps: a run that SIGINT ends and another start continues has the same history") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 2000);
+    const std::vector<std::string> more = {"--eval.every_steps", "50",  "--eval.max_samples",     "40",
+                                           "--eval.every",       "500", "--checkpoint.best_keep", "2"};
+    REQUIRE(lockstep_program(1, 1, training(dir, "whole", "20", more)).exit_code == 0);
+    const ProcessResult first =
+        interrupted_program(1, "INT", 0.05, dir / "halted", training(dir, "halted", "20", more));
+    CAPTURE(first.err);
+    CHECK(first.exit_code == 85);
+    CHECK(contains(first.err, "stopped by SIGINT after step"));
+    REQUIRE(lockstep_program(2, 1, training(dir, "halted", "20", more)).exit_code == 0);
+    for (const char* group : {"/model", "/optim", "/state/history"})
+      CHECK(equal_checkpoints(final_of(dir, "whole"), final_of(dir, "halted"), group));
+    for (const char* name : {"best.h5", "best-2.h5"})
+      CHECK(equal_checkpoints(dir / "whole" / "checkpoints" / name, dir / "halted" / "checkpoints" / name, "/model"));
+    CHECK(contains(read_text(dir / "whole" / "metrics.jsonl"), "\"step\":50,\"epoch\":0.425,\"split\":\"validation\""));
+    CHECK(contains(read_text(dir / "halted" / "metrics.jsonl"), "\"slowest_rank\":"));
+  }
+
+  TEST_CASE("a run directory that is moved away ends the run, which says where its last checkpoint is") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 2000);
+    std::vector<std::string> words = training(dir, "run", "100000");
+    words.insert(words.begin(),
+                 {"bash", "-c",
+                  "dir=$1; shift; \"$@\" & pid=$!; for i in $(seq 3000); do "
+                  "[ -e $dir/checkpoints/step-400.h5 ] && break; sleep 0.02; done; "
+                  "mv $dir $dir-moved; for i in $(seq 1500); do kill -0 $pid 2>/dev/null || break; sleep 0.02; "
+                  "done; kill $pid 2>/dev/null; wait $pid",
+                  "bash", (dir / "run").string(), program_path("lockstep")});
+    const ProcessResult result = run_process(words);
+    CAPTURE(result.err);
+    CHECK(result.exit_code == 1);
+    CHECK(contains(result.err, "run-moved/checkpoints/step-"));
+  }
+
+  TEST_CASE("lost best weights are noticed at the start") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 500);
+    REQUIRE(lockstep_program(1, 1, training(dir, "run", "3")).exit_code == 0);
+    for (const bool missing : {false, true}) {
+      const fs::path best = dir / "run" / "checkpoints" / "best.h5";
+      if (missing) fs::remove(best);
+      if (!missing) write_text(best, read_text(best).substr(0, 1000));
+      const ProcessResult again = lockstep_program(1, 1, training(dir, "run", missing ? "5" : "4"));
+      CAPTURE(again.err);
+      CHECK(again.exit_code == 0);
+      CHECK(contains(again.err, "are lost: "));
+      CHECK(contains(again.err, "test samples, best weights"));
+    }
+  }
+
+  TEST_CASE("a run can start with the weights of another, and continues without that file") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 500);
+    REQUIRE(lockstep_program(1, 1, training(dir, "first", "3")).exit_code == 0);
+    fs::copy_file(final_of(dir, "first"), dir / "weights.h5");
+    const std::vector<std::string> from = {"--init-from", (dir / "weights.h5").string(), "--optim.lr", "1e-30"};
+    REQUIRE(lockstep_program(2, 1, training(dir, "second", "1", from)).exit_code == 0);
+    const lockstep::CheckpointReader a(dir / "weights.h5"), b(final_of(dir, "second"));
+    for (const std::string& array : b.arrays("/model"))
+      CHECK(b.file().read<float>(array) == a.file().read<float>("/ema" + array.substr(6)));
+    CHECK(b.state().step < a.state().step);
+    fs::remove(dir / "weights.h5");
+    CHECK(lockstep_program(1, 1, training(dir, "second", "2", from)).exit_code == 0);
+    std::vector<std::string> both = from;
+    both.insert(both.end(), {"--resume", final_of(dir, "first").string()});
+    const ProcessResult refused = lockstep_program(1, 1, training(dir, "third", "1", both));
+    CHECK(refused.exit_code == 2);
+    CHECK(contains(refused.err, "names another checkpoint"));
+  }
+
+  TEST_CASE("ranks that do not see the run directory of rank 0 are named; the checkpoint's data path is absolute") {
+    const TempDir dir;
+    write_emulator_data(dir / "data.h5", 500);
+    fs::create_directory(dir / "other");
+    fs::copy_file(dir / "data.h5", dir / "other" / "data.h5");
+    const auto start = [&](const std::string& layout) {
+      const std::vector<std::string> rank = {program_path("lockstep"),
+                                             "train",
+                                             "--data.path",
+                                             "data.h5",
+                                             "--run-dir",
+                                             "run",
+                                             "--epochs",
+                                             "1",
+                                             "--batch.size",
+                                             "100",
+                                             "--jacobian.every",
+                                             "0",
+                                             "--checkpoint.layout",
+                                             layout};
+      std::vector<std::string> words = {mpirun_path(), "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"};
+      for (const auto& folder : {dir.path(), dir / "other"}) {
+        words.insert(words.end(), {"-n", "1", "--wdir", folder.string()});
+        words.insert(words.end(), rank.begin(), rank.end());
+        words.emplace_back(":");
+      }
+      words.pop_back();
+      return run_process(words);
+    };
+    const ProcessResult sharded = start("sharded");
+    CAPTURE(sharded.err);
+    CHECK(sharded.exit_code == 2);
+    CHECK(contains(sharded.err, "does not see the one of rank 0"));
+    const ProcessResult single = start("single");
+    CAPTURE(single.err);
+    CHECK(single.exit_code == 0);
+    CHECK(contains(single.err, "does not see the one of rank 0"));
+    CHECK(contains(lockstep::CheckpointReader(dir / "run" / "checkpoints" / "final.h5").config(),
+                   "path = " + (dir / "data.h5").string()));
   }
 }

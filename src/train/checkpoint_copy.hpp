@@ -1,0 +1,64 @@
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/io/h5.hpp"
+#include "lockstep/train/checkpoint.hpp"
+#include "train/checkpoint_parts.hpp"
+
+namespace lockstep {
+
+/// A copy of what a checkpoint holds, in host memory: a thread writes it while the training goes on.
+class CheckpointCopy {
+ public:
+  /// Copies with all threads. Reuses the memory of the copy before.
+  ///
+  /// part, parts  copies only this share of the elements: that of a rank in a sharded checkpoint
+  void take(const CheckpointParts& from, int part = 0, int parts = 1);
+  /// Writes a whole copy. errors  Error (internal)
+  void write(const std::filesystem::path& path) const;
+  /// Writes a share. Returns the end mark of the file. errors  Error (internal)
+  std::string write_part(const std::filesystem::path& path) const;
+  /// Writes everything except the arrays, and the list of the parts. errors  Error (internal)
+  void write_manifest(const std::filesystem::path& path, const std::string& number,
+                      const std::vector<std::string>& end_marks) const;
+
+ private:
+  /// hash64() of datasets that lie in memory.
+  using Known = std::map<std::string, std::uint64_t>;
+  void write_file(const std::filesystem::path& path, const std::function<void(H5File&, Known&)>& write_arrays) const;
+
+  struct NamedSteps {
+    std::string group, name;
+    std::int64_t steps;
+  };
+  const Task* task_ = nullptr;
+  std::string config_;
+  std::vector<std::pair<std::string, H5Value>> attributes_;
+  std::vector<std::pair<std::string, bool>> trainable_;
+  std::vector<NamedSteps> optimizers_;
+  std::optional<double> ema_decay_;
+  std::optional<TrainState> state_;
+  std::vector<StoredArray> arrays_;
+  std::unique_ptr<std::byte[]> memory_;
+  std::size_t memory_bytes_ = 0;
+};
+
+/// A number that is new on this host, in the names of a checkpoint's parts: those of a good one are never overwritten.
+std::string fresh_number();
+/// Ends a sharded checkpoint: when all ranks have their part, rank 0 writes the manifest. Removes the parts if one is
+/// missing. Collective.
+///
+/// mark_of_part  the end mark of this rank's part; throws if it was not written
+/// errors        CollectiveError
+void finish_sharded_checkpoint(World& world, const std::filesystem::path& path, const std::string& number,
+                               const std::function<std::string()>& mark_of_part, const CheckpointCopy& copy);
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace lockstep {
+
+/// A thread that writes files while the training goes on, one job at a time.
+class CheckpointWriter {
+ public:
+  CheckpointWriter() = default;
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+  /// Waits for the job.
+  ~CheckpointWriter();
+  /// Starts a job. The one before must have been finished().
+  void start(std::function<void()> job);
+  /// Whether a job is running.
+  bool busy() const { return busy_; }
+  /// Waits until the job has ended, at most this long.
+  void wait(double seconds);
+  /// Waits for the job, and throws what it threw. Returns its wall seconds.
+  double finish();
+
+ private:
+  std::thread thread_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::atomic<bool> busy_ = false;
+  std::exception_ptr failure_;
+  double seconds_ = 0;
+};
+
+}  // namespace lockstep
