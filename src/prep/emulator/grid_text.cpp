@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/prep/emulator/grid.hpp"
+#include "prep/date_time.hpp"
 
 namespace lockstep::prep {
 
@@ -92,16 +92,6 @@ bool satisfies(double value, const MaskTerm& term) {
   if (term.op == ">") return value > term.value;
   return value >= term.value;
 }
-
-namespace {
-std::optional<std::int64_t> day_number(int year, int month, int day) {
-  using namespace std::chrono;
-  const year_month_day date{std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)),
-                            std::chrono::day(static_cast<unsigned>(day))};
-  if (month < 1 || day < 1 || !date.ok()) return {};
-  return sys_days(date).time_since_epoch().count();
-}
-}  // namespace
 
 std::int64_t parse_day(std::string_view text) {
   const std::string day(trim(text));
