@@ -172,9 +172,10 @@ PuzzleSet maze_set(std::int64_t cells) {
   return set;
 }
 
-void add_base_puzzles(PuzzleSet& set, BasePuzzles train, BasePuzzles test) {
+void add_base_puzzles(PuzzleSet& set, BasePuzzles train, BasePuzzles test, BasePuzzles val) {
   set.train.push_back(part_of(set, std::move(train), set.online ? 0 : set.num_aug));
   set.test.push_back(part_of(set, std::move(test), 0));
+  if (val.size() > 0) set.val.push_back(part_of(set, std::move(val), 0));
 }
 
 }  // namespace lockstep::prep
