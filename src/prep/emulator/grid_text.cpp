@@ -24,12 +24,15 @@ bool take_number(std::string_view& text, T& out) {
 }
 }  // namespace
 
-ColumnSpec parse_column(std::string_view text) {
+std::vector<ColumnSpec> parse_columns(std::string_view text) {
+  constexpr std::int64_t kMostLevels = 10000;
   ColumnSpec out;
+  std::optional<std::int64_t> last;  // level of a range
   const auto reject = [&] {
     return Error(Fault::usage,
                  join("column '", text,
-                      "': expected short=name[@level][*scale[+offset]], for example tk=temperature@0*1+273.15"));
+                      "': expected short=name[@level[:level]][*scale[+offset]], for example tk=temperature@0*1+273.15, "
+                      "or t=temperature@0:34 for 35 columns"));
   };
   std::string_view rest = text;
   const auto equals = rest.find('=');
@@ -45,6 +48,12 @@ ColumnSpec parse_column(std::string_view text) {
   if (rest.starts_with('@')) {
     rest.remove_prefix(1);
     if (!take_number(rest, out.level.emplace())) throw reject();
+    if (rest.starts_with(':')) {
+      rest.remove_prefix(1);
+      if (!take_number(rest, last.emplace()) || *last < *out.level || *last - *out.level >= kMostLevels ||
+          (*last < 0) != (*out.level < 0))
+        throw reject();
+    }
   }
   if (rest.starts_with('*')) {
     rest.remove_prefix(1);
@@ -52,7 +61,14 @@ ColumnSpec parse_column(std::string_view text) {
     if (!rest.empty() && (rest.front() == '+' || rest.front() == '-') && !take_number(rest, out.offset)) throw reject();
   }
   if (!trim(rest).empty() || !std::isfinite(out.scale) || !std::isfinite(out.offset)) throw reject();
-  return out;
+  if (!last) return {out};
+  std::vector<ColumnSpec> columns;
+  const std::string name = out.short_name;
+  for (; *out.level <= *last; ++*out.level) {
+    out.short_name = join(name, "_", *out.level);
+    columns.push_back(out);
+  }
+  return columns;
 }
 
 std::vector<MaskTerm> parse_mask(std::string_view text) {
