@@ -66,7 +66,7 @@ run "$lockstep" predict --checkpoint "$best" --user 7 --top 3
 end
 
 begin hrm "4x4 Sudoku"
-run "$prep" synth-sudoku --quiet --order 2 --train 300 --test 100 --min-givens 11 --max-givens 14 \
+run "$prep" synth-sudoku --quiet --order 2 --train 300 --val 50 --test 100 --min-givens 11 --max-givens 14 \
   --num-aug 1000 --augment online --output "$data"
 train hrm-laptop --steps 2500 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 4 --batch.size 32 \
   --lr 0.002 --optim.weight_decay 0.01 --schedule.warmup 100

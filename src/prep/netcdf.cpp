@@ -28,15 +28,21 @@ std::string quoted(const std::string& variable, const fs::path& path) {
   return "'" + variable + "' of '" + path.string() + "'";
 }
 
-std::optional<double> number_attribute(int group, int variable, const char* name) {
+/// The numbers of an attribute; none where there is no such attribute or it is text.
+struct Numbers {
+  std::vector<double> values;
   nc_type type = NC_NAT;
+  bool real() const { return type == NC_FLOAT || type == NC_DOUBLE; }
+  double first_or(double otherwise) const { return values.empty() ? otherwise : values.front(); }
+};
+Numbers numbers_of(int group, int variable, const char* name) {
+  Numbers out;
   std::size_t length = 0;
-  if (nc_inq_att(group, variable, name, &type, &length) != NC_NOERR || type == NC_CHAR || type == NC_STRING ||
-      length < 1)
+  if (nc_inq_att(group, variable, name, &out.type, &length) != NC_NOERR || out.type == NC_CHAR || out.type > NC_UINT64)
     return {};
-  std::vector<double> values(length);
-  if (nc_get_att_double(group, variable, name, values.data()) != NC_NOERR) return {};
-  return values.front();
+  out.values.resize(length);
+  if (nc_get_att_double(group, variable, name, out.values.data()) != NC_NOERR) return {};
+  return out;
 }
 
 std::optional<std::string> text_of(int group, int variable, const char* name) {
@@ -82,6 +88,73 @@ std::optional<double> default_fill(nc_type type) {
       return {};
   }
 }
+
+/// Turns stored values into numbers, as the attributes of a variable say.
+class Decoder {
+ public:
+  Decoder(int group, int variable, nc_type type) : type_(type) {
+    const std::string mark = text_of(group, variable, "_Unsigned").value_or("");
+    unsigned_ = mark == "true" || mark == "TRUE" || mark == "True";
+    const Numbers scale = numbers_of(group, variable, "scale_factor"),
+                  offset = numbers_of(group, variable, "add_offset");
+    scale_ = scale.first_or(1);
+    offset_ = offset.first_or(0);
+    const bool integers = type != NC_FLOAT && type != NC_DOUBLE;
+    const bool unpacks = integers && (scale.real() || offset.real());
+    bool marked = false;
+    for (const char* name : {"_FillValue", "missing_value"}) {
+      const Numbers missing = numbers_of(group, variable, name);
+      for (const double value : missing.values) {
+        marked = true;
+        missing_.push_back(stored(value));
+        // A real number on packed integers may be meant in unpacked units.
+        if (unpacks && missing.real()) missing_unpacked_.push_back(value);
+      }
+    }
+    if (const auto fill = default_fill(type); fill && !marked) missing_.push_back(stored(*fill));
+    const auto bound = [&](const Numbers& found, std::size_t at, double sign) {
+      if (found.values.size() <= at) return;
+      auto& range = unpacks && found.real() ? range_unpacked_ : range_;
+      (sign < 0 ? range.first : range.second) = unpacks && found.real() ? found.values[at] : stored(found.values[at]);
+    };
+    const Numbers range = numbers_of(group, variable, "valid_range");
+    bound(range.values.size() == 2 ? range : numbers_of(group, variable, "valid_min"), 0, -1);
+    bound(range.values.size() == 2 ? range : numbers_of(group, variable, "valid_max"), range.values.size() == 2 ? 1 : 0,
+          1);
+  }
+
+  double operator()(double raw) const {
+    const double value = stored(raw), unpacked = value * scale_ + offset_;
+    const auto is = [](const std::vector<double>& all, double one) {
+      return std::find(all.begin(), all.end(), one) != all.end();
+    };
+    const auto outside = [](const std::pair<double, double>& range, double one) {
+      return one < range.first || one > range.second;
+    };
+    if (is(missing_, value) || is(missing_unpacked_, unpacked) || outside(range_, value) ||
+        outside(range_unpacked_, unpacked))
+      return std::numeric_limits<double>::quiet_NaN();
+    return scale_ != 1 || offset_ != 0 ? unpacked : value;
+  }
+
+ private:
+  /// A number as a variable of this type holds it: rounded to f32, or read as unsigned.
+  double stored(double value) const {
+    if (type_ == NC_FLOAT) return static_cast<double>(static_cast<float>(value));
+    if (!unsigned_ || value >= 0) return value;
+    return type_ == NC_BYTE    ? value + 0x1p8
+           : type_ == NC_SHORT ? value + 0x1p16
+           : type_ == NC_INT   ? value + 0x1p32
+                               : value;
+  }
+
+  nc_type type_;
+  bool unsigned_ = false;
+  double scale_ = 1, offset_ = 0;
+  std::vector<double> missing_, missing_unpacked_;
+  std::pair<double, double> range_{-std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()},
+      range_unpacked_ = range_;
+};
 
 /// Names of the variables of a group and of its subgroups.
 void collect(int group, const std::string& prefix, std::vector<std::string>& names) {
@@ -207,19 +280,8 @@ std::vector<double> NcFile::read_box(const Place& place, const NcVariable& what,
   if (n == 0) return values;
   check(nc_get_vara_double(place.group, place.variable, start.data(), extent.data(), values.data()), doing);
 
-  auto fill = number_attribute(place.group, place.variable, "_FillValue");
-  const auto missing = number_attribute(place.group, place.variable, "missing_value");
-  if (!fill && !missing) fill = default_fill(type);
-  const double scale = number_attribute(place.group, place.variable, "scale_factor").value_or(1);
-  const double offset = number_attribute(place.group, place.variable, "add_offset").value_or(0);
-  const bool packed = scale != 1 || offset != 0;
-  for (double& value : values) {
-    if ((fill && value == *fill) || (missing && value == *missing)) {
-      value = std::numeric_limits<double>::quiet_NaN();
-    } else if (packed) {
-      value = value * scale + offset;
-    }
-  }
+  const Decoder decode(place.group, place.variable, type);
+  for (double& value : values) value = decode(value);
   return values;
 }
 

@@ -66,6 +66,46 @@ TEST_SUITE("prep.netcdf") {
     }
   }
 
+  TEST_CASE("fill values of another type, valid ranges and unsigned integers are honoured") {
+    const TempDir dir;
+    {
+      test::RawFile raw(dir / "a.nc", 0);
+      const int n = raw.dim("n", 4);
+      const auto mark = [&](int variable, const char* name, nc_type type, const std::vector<double>& values) {
+        nc_redef(raw.id());
+        CHECK(nc_put_att_double(raw.id(), variable, name, type, values.size(), values.data()) == NC_NOERR);
+        nc_enddef(raw.id());
+      };
+      const std::vector<std::pair<std::string, double>> packing = {{"scale_factor", 0.5}, {"add_offset", 100}};
+      mark(raw.variable("rounded", NC_FLOAT, {n}, {1, -999.9, 3, 4}), "missing_value", NC_DOUBLE, {-999.9, 4});
+      mark(raw.variable("unpacked_fill", NC_SHORT, {n}, {1, 2, -30000, 4}, packing), "missing_value", NC_DOUBLE, {101});
+      mark(raw.variable("packed_fill", NC_SHORT, {n}, {1, 2, -9999, 4}, packing), "missing_value", NC_DOUBLE, {-9999});
+      mark(raw.variable("packed_range", NC_SHORT, {n}, {1, 2, 3, 4}, packing), "valid_range", NC_SHORT, {2, 3});
+      mark(raw.variable("unpacked_range", NC_SHORT, {n}, {1, 2, 3, 4}, packing), "valid_range", NC_DOUBLE,
+           {101, 101.5});
+      const int bounds = raw.variable("bounds", NC_FLOAT, {n}, {-1, 0, 1, 2});
+      mark(bounds, "valid_min", NC_DOUBLE, {0});
+      mark(bounds, "valid_max", NC_DOUBLE, {1});
+      const int bytes =
+          raw.variable("bytes", NC_BYTE, {n}, {1, -1, -128, 127}, {{"scale_factor", 2}}, {{"_Unsigned", "true"}});
+      mark(bytes, "missing_value", NC_BYTE, {-1});
+      mark(bytes, "valid_max", NC_BYTE, {-128});
+    }
+    const auto file = NcFile::open(dir / "a.nc");
+    const auto read = [&](const char* name) {
+      std::string text;
+      for (const double value : file.read(name)) text += (std::isnan(value) ? "-" : join(value)) + " ";
+      return text;
+    };
+    CHECK(read("rounded") == "1 - 3 - ");
+    CHECK(read("unpacked_fill") == "100.5 - -14900 102 ");
+    CHECK(read("packed_fill") == "100.5 101 - 102 ");
+    CHECK(read("packed_range") == "- 101 101.5 - ");
+    CHECK(read("unpacked_range") == "- 101 101.5 - ");
+    CHECK(read("bounds") == "- 0 1 - ");
+    CHECK(read("bytes") == "2 - 256 254 ");
+  }
+
   TEST_CASE("variables in groups are found by their path") {
     const TempDir dir;
     int id = 0, group = 0, dim = 0, variable = 0;

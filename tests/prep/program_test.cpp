@@ -79,6 +79,59 @@ TEST_SUITE("prep.program") {
     check_mentions(run_prep(dir.path(), "info out.h5").text, "tile1.nc", "air_temperature", "deep");
   }
 
+  TEST_CASE("units are the files' own or the user's, never guessed; files with different ones are refused") {
+    const TempDir dir;
+    const auto write = [&](const char* name, const std::string& units) {
+      RawFile raw(dir / name, NC_64BIT_OFFSET);
+      const int n = raw.dim("n", 4);
+      std::vector<std::pair<std::string, std::string>> attribute;
+      if (!units.empty()) attribute.emplace_back("units", units);
+      raw.variable("sst", NC_DOUBLE, {n}, {270, 271, 272, 273}, {}, attribute);
+      raw.variable("aice", NC_DOUBLE, {n}, {0, 0.5, 0.25, 1});
+    };
+    write("none.nc", "");
+    write("a.nc", "K");
+    write("b.nc", "kelvin");
+    write("c.nc", "degC");
+    const std::string words = "--outputs aice --validation-split 0.25 -o out.h5 ";
+    const auto units = [&](const std::string& input, const char* unknown) {
+      const auto run = run_prep(dir.path(), "netcdf --input " + input + " " + words);
+      CAPTURE(run.text);
+      REQUIRE(run.status == 0);
+      check_mentions(run.text, std::string("unknown units    ") + unknown + "  (--units");
+      return read(dir / "out.h5").inputs.units.front();
+    };
+    CHECK(units("none.nc --inputs sst", "sst, aice") == "");
+    CHECK(units("none.nc --inputs sst --units sst=K", "aice") == "K");
+    CHECK(units("none.nc,a.nc,b.nc --inputs sst", "aice") == "K");
+    CHECK(units("a.nc --inputs sst=sst*1-273.15", "sst, aice") == "");
+    CHECK(units("a.nc --inputs sst=sst*1-273.15 --units sst=degC", "aice") == "degC");
+    const auto mixed = run_prep(dir.path(), "netcdf --input a.nc,c.nc --inputs sst " + words);
+    CHECK(mixed.status == 3);
+    check_mentions(mixed.text, "c.nc': sst is in degC, in the files before it in K");
+    const auto unknown = run_prep(dir.path(), "netcdf --input a.nc --inputs sst --units tair=K " + words);
+    CHECK(unknown.status == 2);
+    check_mentions(unknown.text, "'tair' is neither an input nor an output");
+  }
+
+  TEST_CASE("a range of levels becomes one column each") {
+    const TempDir dir;
+    {
+      RawFile raw(dir / "a.nc", NC_64BIT_OFFSET);
+      const int z = raw.dim("lev", 3), n = raw.dim("n", 4);
+      raw.variable("temp", NC_DOUBLE, {z, n}, test::counting(12));
+      raw.variable("aice", NC_DOUBLE, {n}, {0, 0.5, 0.25, 1});
+    }
+    const auto run = run_prep(
+        dir.path(), "netcdf --input a.nc --inputs t=temp@0:2 --outputs aice --validation-split 0.25 -o out.h5");
+    CAPTURE(run.text);
+    REQUIRE(run.status == 0);
+    const auto set = read(dir / "out.h5");
+    CHECK(set.inputs.names == std::vector<std::string>{"t_0", "t_1", "t_2"});
+    CHECK(set.inputs.level == std::vector<std::int32_t>{0, 1, 2});
+    CHECK(std::vector<float>(set.x.begin(), set.x.begin() + 3) == std::vector<float>{0, 4, 8});
+  }
+
   TEST_CASE("positions come from the columns' coordinates, then from the variables with the most dimensions") {
     const TempDir dir;
     for (const bool attribute : {false, true}) {

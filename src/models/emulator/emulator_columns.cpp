@@ -1,8 +1,10 @@
 #include "lockstep/models/emulator/emulator_columns.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/units.hpp"
 #include "lockstep/io/h5.hpp"
 
 namespace lockstep {
@@ -41,6 +43,25 @@ std::vector<std::int64_t> levels(const H5File& file, const std::string& dataset,
 }
 
 }  // namespace
+
+void require_same_units(const EmulatorVariables& model, const EmulatorVariables& data, const std::string& where) {
+  const auto compare = [&](const std::vector<std::string>& names, const std::vector<std::string>& its,
+                           const std::vector<std::string>& found, const std::vector<std::int64_t>& its_level,
+                           const std::vector<std::int64_t>& level) {
+    for (std::size_t c = 0; c < std::min(its.size(), found.size()); ++c) {
+      if (its[c].empty() || found[c].empty() || same_units(its[c], found[c])) continue;
+      throw Error(Fault::data,
+                  join(where, ": column '", names[c], "' is in ", found[c], ", the model's is in ", its[c],
+                       "; prepare it in the model's unit, or, if both mean the same, with lockstep-prep's --units ",
+                       names[c], "=", its[c]));
+    }
+    for (std::size_t c = 0; c < std::min(its_level.size(), level.size()); ++c)
+      require_data(its_level[c] == level[c] || (its_level[c] < 0) != (level[c] < 0), where, ": column '", names[c],
+                   "' is of level ", level[c], ", the model's is of level ", its_level[c], "; prepare that level");
+  };
+  compare(model.input_names, model.input_units, data.input_units, model.input_level, data.input_level);
+  compare(model.output_names, model.output_units, data.output_units, model.output_level, data.output_level);
+}
 
 void check_moments(const Moments& moments, std::int64_t n_in, std::int64_t n_out, const std::string& source) {
   check_column(moments.input_mean, n_in, false, "input_mean", source);

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/units.hpp"
 
 namespace lockstep::prep {
 
@@ -21,10 +22,17 @@ Candidates start_candidates(const std::vector<std::string>& names) {
     const KnownColumn* known = find_column(names[c]);
     if (known == nullptr) continue;
     out.cf[c] = known->cf;
-    out.units[c] = known->units;
     if (std::string(known->pair_file) == "atmosphere") out.side[c] = "atmosphere";
   }
   return out;
+}
+
+void take_units(Candidates& out, std::size_t column, const std::string& units, const NcFile& file) {
+  if (units.empty() || units == "none") return;
+  std::string& before = out.units[column];
+  require_data(before.empty() || same_units(before, units), "reading '", file.path().string(), "': ", out.names[column],
+               " is in ", units, ", in the files before it in ", before, "; prepare files of one unit");
+  if (before.empty()) before = units;
 }
 
 void append_points(Candidates& out, FilePoints points, const std::filesystem::path& file) {

@@ -5,6 +5,8 @@ namespace lockstep::prep {
 
 /// An empty table with these columns.
 Candidates start_candidates(const std::vector<std::string>& names);
+/// Records the units of a column in one file; "" and "none" are unknown ones. errors  data: an earlier file has others
+void take_units(Candidates& out, std::size_t column, const std::string& units, const NcFile& file);
 /// Points of one file: `values[c]` of each column (empty: zeros), positions and times.
 struct FilePoints {
   std::vector<std::vector<double>> values;

@@ -87,11 +87,7 @@ Candidates read_pair(const PairOptions& options, const Selection& selection) {
       out.level[c] = recorded_level(file, spec, column->atmosphere, options.atm_level_index);
       out.side[c] = column->atmosphere ? "atmosphere" : "ocean";
       out.cf[c] = spec.variable;
-      if (const std::string units = file.describe(spec.variable).units; !units.empty()) {
-        out.units[c] = units;
-      } else if (out.names[c] == "tair" || out.names[c] == "tsfc") {
-        out.units[c] = "K";
-      }
+      take_units(out, c, file.describe(spec.variable).units, file);
     }
     append_points(out, std::move(points), options.ocean[pair]);
   }

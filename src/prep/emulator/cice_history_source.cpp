@@ -72,7 +72,7 @@ Candidates read_history(const HistoryOptions& options, const Selection& selectio
     for (std::size_t c = 0; c < columns.size(); ++c) {
       points.values.push_back(columns[c] ? read_on_grid(file, *columns[c], grid) : std::vector<double>{});
       if (!columns[c]) continue;
-      if (const std::string units = file.describe(columns[c]->variable).units; !units.empty()) out.units[c] = units;
+      take_units(out, c, file.describe(columns[c]->variable).units, file);
     }
     append_points(out, std::move(points), path);
   }

@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/prep/emulator/grid.hpp"
+#include "prep/date_time.hpp"
 
 namespace lockstep::prep {
 
@@ -24,12 +24,15 @@ bool take_number(std::string_view& text, T& out) {
 }
 }  // namespace
 
-ColumnSpec parse_column(std::string_view text) {
+std::vector<ColumnSpec> parse_columns(std::string_view text) {
+  constexpr std::int64_t kMostLevels = 10000;
   ColumnSpec out;
+  std::optional<std::int64_t> last;  // level of a range
   const auto reject = [&] {
     return Error(Fault::usage,
                  join("column '", text,
-                      "': expected short=name[@level][*scale[+offset]], for example tk=temperature@0*1+273.15"));
+                      "': expected short=name[@level[:level]][*scale[+offset]], for example tk=temperature@0*1+273.15, "
+                      "or t=temperature@0:34 for 35 columns"));
   };
   std::string_view rest = text;
   const auto equals = rest.find('=');
@@ -45,6 +48,12 @@ ColumnSpec parse_column(std::string_view text) {
   if (rest.starts_with('@')) {
     rest.remove_prefix(1);
     if (!take_number(rest, out.level.emplace())) throw reject();
+    if (rest.starts_with(':')) {
+      rest.remove_prefix(1);
+      if (!take_number(rest, last.emplace()) || *last < *out.level || *last - *out.level >= kMostLevels ||
+          (*last < 0) != (*out.level < 0))
+        throw reject();
+    }
   }
   if (rest.starts_with('*')) {
     rest.remove_prefix(1);
@@ -52,7 +61,14 @@ ColumnSpec parse_column(std::string_view text) {
     if (!rest.empty() && (rest.front() == '+' || rest.front() == '-') && !take_number(rest, out.offset)) throw reject();
   }
   if (!trim(rest).empty() || !std::isfinite(out.scale) || !std::isfinite(out.offset)) throw reject();
-  return out;
+  if (!last) return {out};
+  std::vector<ColumnSpec> columns;
+  const std::string name = out.short_name;
+  for (; *out.level <= *last; ++*out.level) {
+    out.short_name = join(name, "_", *out.level);
+    columns.push_back(out);
+  }
+  return columns;
 }
 
 std::vector<MaskTerm> parse_mask(std::string_view text) {
@@ -92,16 +108,6 @@ bool satisfies(double value, const MaskTerm& term) {
   if (term.op == ">") return value > term.value;
   return value >= term.value;
 }
-
-namespace {
-std::optional<std::int64_t> day_number(int year, int month, int day) {
-  using namespace std::chrono;
-  const year_month_day date{std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)),
-                            std::chrono::day(static_cast<unsigned>(day))};
-  if (month < 1 || day < 1 || !date.ok()) return {};
-  return sys_days(date).time_since_epoch().count();
-}
-}  // namespace
 
 std::int64_t parse_day(std::string_view text) {
   const std::string day(trim(text));

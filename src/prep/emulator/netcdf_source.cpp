@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
@@ -76,8 +77,7 @@ Candidates read_netcdf(const NetcdfOptions& options, const Selection& selection)
       if (!columns[c]) continue;
       const NcVariable variable = file.describe(columns[c]->variable);
       if (!variable.standard_name.empty()) out.cf[c] = variable.standard_name;
-      if (!variable.units.empty() && variable.units != "none" && columns[c]->scale == 1 && columns[c]->offset == 0)
-        out.units[c] = variable.units;
+      if (columns[c]->scale == 1 && columns[c]->offset == 0) take_units(out, c, variable.units, file);
       if (columns[c]->level) out.level[c] = static_cast<std::int32_t>(*columns[c]->level);
     }
     append_points(out, std::move(points), options.files[f]);
@@ -86,10 +86,13 @@ Candidates read_netcdf(const NetcdfOptions& options, const Selection& selection)
 }
 
 bool run_netcdf(const Args& args) {
-  Options options(
-      "lockstep-prep netcdf", "Columns of any NetCDF files: tiles and times are concatenated, one row per grid point.",
-      "A column is short=name[@level][*scale[+offset]]: tk=temperature@0*1+273.15 reads level 0 of temperature, adds "
-      "273.15 and calls the column tk; a bare name is the variable itself. A mask is 'variable op number [and ...]'.");
+  Options options("lockstep-prep netcdf",
+                  "Columns of any NetCDF files: tiles and times are concatenated, one row per grid point.",
+                  "A column is short=name[@level[:level]][*scale[+offset]]: tk=temperature@0*1+273.15 reads level 0 of "
+                  "temperature, "
+                  "adds 273.15 and calls the column tk; t=temperature@0:34 are the columns t_0 to t_34; a bare name is "
+                  "the variable "
+                  "itself. A mask is 'variable op number [and ...]'.");
   options.section("input", "What to read from the files");
   SourceOptions common(options);
   Selection selection;
@@ -130,17 +133,23 @@ bool run_netcdf(const Args& args) {
       "--test-days 2016-02-05 --output arctic.h5",
       "the surface of an ocean model, the last day for the test");
   if (!options.parse(args)) return false;
-  check_selection(selection);
   netcdf.files = expand_files(common.input);
   netcdf.geolocation = expand_files(geolocation);
-  for (const auto& column : columns) netcdf.columns.push_back(parse_column(column));
+  for (const auto& column : columns) std::ranges::copy(parse_columns(column), std::back_inserter(netcdf.columns));
   // Inputs and outputs may define columns: --inputs sst=temperature@0,hice
   for (auto* names : {&selection.inputs, &selection.outputs}) {
-    for (auto& name : *names) {
-      if (name.find_first_of("=@*") == std::string::npos) continue;
-      netcdf.columns.push_back(parse_column(name));
-      name = netcdf.columns.back().short_name;
+    std::vector<std::string> all;
+    for (const auto& name : *names) {
+      if (name.find_first_of("=@*") == std::string::npos) {
+        all.push_back(name);
+        continue;
+      }
+      for (const auto& column : parse_columns(name)) {
+        netcdf.columns.push_back(column);
+        all.push_back(column.short_name);
+      }
     }
+    *names = std::move(all);
   }
   check_selection(selection);
   const auto needed = selection.columns_needed();

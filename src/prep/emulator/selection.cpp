@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <ostream>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/prep/draw.hpp"
+#include "lockstep/prep/emulator/columns.hpp"
 #include "lockstep/prep/files.hpp"
 
 namespace lockstep::prep {
@@ -43,6 +45,10 @@ void add_selection_options(Options& o, Selection& s, const std::vector<std::stri
   add_short("variables.missing", "missing");
   o.choice("variables.constant_outputs", &s.constant_outputs, "error", {"error", "keep"},
            "what to do when an output column is constant in the training rows: fail, or keep it");
+
+  o.add("variables.units", &s.units, {}, "units of columns, where the files state none or others")
+      .value_name("SHORT=UNITS,...");
+  add_short("variables.units", "units");
 
   o.section("domain", "Which points become rows");
   o.choice("domain.mask_mode", &s.mask_mode, "both", {"sea_ice", "ocean", "both"},
@@ -112,6 +118,11 @@ void check_selection(const Selection& s) {
     require_usage(std::find(s.inputs.begin(), s.inputs.end(), name) == s.inputs.end(), "option variables: '", name,
                   "' is both an input and an output");
   }
+  for (const auto& [name, units] : parse_names(s.units, "variables.units")) {
+    const bool known = std::find(s.inputs.begin(), s.inputs.end(), name) != s.inputs.end() ||
+                       std::find(s.outputs.begin(), s.outputs.end(), name) != s.outputs.end();
+    require_usage(known, "option variables.units: '", name, "' is neither an input nor an output");
+  }
   const int kinds = (s.test_split > 0) + !s.test_files.empty() + !s.test_days.empty();
   require_usage(kinds <= 1, "options split.test_split, split.test_files, split.test_days: give one of them");
 }
@@ -161,13 +172,15 @@ void subsample(std::vector<std::int64_t>& points, const Selection& s) {
   }
 }
 
-ColumnNames names_of(const Candidates& c, const std::vector<std::string>& wanted) {
+ColumnNames names_of(const Candidates& c, const std::vector<std::string>& wanted,
+                     const std::map<std::string, std::string>& units) {
   ColumnNames out;
   out.names = wanted;
   for (const auto& name : wanted) {
     const auto at = static_cast<std::size_t>(std::find(c.names.begin(), c.names.end(), name) - c.names.begin());
     out.cf.push_back(c.cf[at]);
-    out.units.push_back(c.units[at]);
+    const auto given = units.find(name);
+    out.units.push_back(given != units.end() ? given->second : c.units[at]);
     out.level.push_back(c.level[at]);
   }
   return out;
@@ -266,8 +279,9 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
   report.thinned = static_cast<std::int64_t>(points.size());
 
   EmulatorSet set;
-  set.inputs = names_of(c, s.inputs);
-  set.outputs = names_of(c, s.outputs);
+  const auto units = parse_names(s.units, "variables.units");
+  set.inputs = names_of(c, s.inputs, units);
+  set.outputs = names_of(c, s.outputs, units);
   set.input_source = input_source(c, s.inputs);
   const auto degrees = [](double v) { return std::isfinite(v) ? static_cast<float>(v) : 0.0f; };
   for (const std::int64_t point : points) {
@@ -321,6 +335,12 @@ void print_report(const SelectionReport& r, const EmulatorSet& set, std::ostream
   out << (r.dropped.empty() ? "\n" : ")\n");
   if (r.subsampled != r.complete) out << "  sub-sampled to   " << r.subsampled << "\n";
   if (r.thinned != r.subsampled) out << "  thinned to       " << r.thinned << "\n";
+  std::vector<std::string> unknown;
+  for (const auto* columns : {&set.inputs, &set.outputs}) {
+    for (std::size_t i = 0; i < columns->names.size(); ++i)
+      if (columns->units[i].empty()) unknown.push_back(columns->names[i]);
+  }
+  if (!unknown.empty()) out << "  unknown units    " << listed(unknown) << "  (--units names them)\n";
   if (!r.constant.inputs.empty()) out << "  constant inputs  " << listed(r.constant.inputs) << "\n";
   if (!r.constant.outputs.empty()) out << "  constant outputs " << listed(r.constant.outputs) << "\n";
   out << "  rows             " << set.rows() << " = " << set.rows_in(0) << " train + " << set.rows_in(1)

@@ -32,8 +32,10 @@ bool run_synth_icecolumn(const Args& args) {
   if (!history.empty()) require_writable(history);
 
   EmulatorSet set;
-  set.inputs = known_names({icecolumn::kInputNames.begin(), icecolumn::kInputNames.end()});
-  set.outputs = known_names({icecolumn::kOutputNames.begin(), icecolumn::kOutputNames.end()});
+  set.inputs = known_names({icecolumn::kInputNames.begin(), icecolumn::kInputNames.end()},
+                           {icecolumn::kInputUnits.begin(), icecolumn::kInputUnits.end()});
+  set.outputs = known_names({icecolumn::kOutputNames.begin(), icecolumn::kOutputNames.end()},
+                            {icecolumn::kOutputUnits.begin(), icecolumn::kOutputUnits.end()});
   std::vector<icecolumn::Input> inputs;
   std::vector<icecolumn::Output> outputs;
   for (std::int64_t row = 0; row < synthetic.rows; ++row) {

@@ -36,15 +36,16 @@ void Synthetic::finish(EmulatorSet& set, std::size_t n) const {
   take_moments(set);
 }
 
-ColumnNames known_names(const std::vector<std::string>& names) {
+ColumnNames known_names(const std::vector<std::string>& names, const std::vector<std::string>& units) {
   ColumnNames out;
   for (const auto& name : names) {
     const KnownColumn* known = find_column(name);
     out.names.push_back(name);
     out.cf.emplace_back(known != nullptr ? known->cf : "");
-    out.units.emplace_back(known != nullptr ? known->units : "");
     out.level.push_back(0);
   }
+  out.units = units;
+  out.units.resize(names.size());
   return out;
 }
 

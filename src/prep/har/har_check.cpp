@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/prep/har/har_set.hpp"
 #include "prep/page.hpp"
 #include "prep/problems.hpp"
@@ -41,12 +43,13 @@ void check_values(const HarSet& set, Problems& problems) {
   const auto C = static_cast<std::size_t>(set.channels()), L = static_cast<std::size_t>(set.length);
   std::size_t bad = 0, first = 0;
   for (std::size_t i = 0; i < set.signals.size(); ++i) {
-    if (std::isfinite(set.signals[i])) continue;
+    if (std::abs(set.signals[i]) <= std::numeric_limits<float>::max()) continue;
     if (bad++ == 0) first = i;
   }
   if (bad > 0)
     problems.push_back(join(place_of(set, first / (C * L), "signals"), ", channel ", set.channel_names[first / L % C],
-                            ", sample ", first % L, ": not finite (", bad, " values in all)"));
+                            ", sample ", first % L, ": ", set.signals[first], " is no finite 32-bit float (", bad,
+                            " such values in all)"));
 }
 
 /// Shared subjects between two parts bias the evaluation; shared windows do so even more.
@@ -74,13 +77,6 @@ void check_overlap(const HarSet& set, const std::string& val_split, Problems& pr
   }
 }
 
-std::vector<std::int64_t> class_counts(const HarSet& set, int part) {
-  std::vector<std::int64_t> counts(set.class_names.size(), 0);
-  for (std::size_t n = 0; n < set.split.size(); ++n)
-    counts[static_cast<std::size_t>(set.labels[n])] += set.split[n] == part;
-  return counts;
-}
-
 }  // namespace
 
 std::vector<std::string> check_har_set(const H5File& file, std::vector<std::string>& remarks) {
@@ -92,24 +88,33 @@ std::vector<std::string> check_har_set(const H5File& file, std::vector<std::stri
   if (!(set.sample_rate > 0) || !std::isfinite(set.sample_rate))
     problems.push_back(join("sample_rate is ", set.sample_rate, ", must be > 0"));
   check_sums(set.files, set.sha256, problems);
-  if (set.windows_in(0) == 0) problems.push_back("there are no training windows");
-  for (int part = 1; part < 3; ++part) {
-    if (set.windows_in(part) == 0)
-      remarks.push_back(join("there are no ", part == 1 ? "validation" : "test", " windows"));
+  if (set.windows() == 0) problems.emplace_back("there are no windows");
+  const char* const parts[] = {"training", "validation", "test"};
+  for (int part = 0; part < 3; ++part) {
+    if (set.windows_in(part) == 0) remarks.push_back(join("there are no ", parts[part], " windows"));
   }
   check_values(set, problems);
   if (!problems.empty()) return problems;
 
   const std::string val_split = file.has_attribute("/", "val_split") ? file.text_attribute("/", "val_split") : "";
   check_overlap(set, val_split, problems, remarks);
+  if (set.windows_in(0) == 0) return problems;
   const auto mean = set.channel_mean, std = set.channel_std;
   take_channel_moments(set);
   check_moments(set.channel_names, {mean, std}, {set.channel_mean, set.channel_std}, problems, remarks);
-  const auto counts = class_counts(set, 0);
+  const auto counts = set.class_counts(0);
   for (std::size_t k = 0; k < counts.size(); ++k) {
     if (counts[k] == 0) remarks.push_back(join("there are no training windows of ", set.class_names[k]));
   }
   return problems;
+}
+
+void print_class_table(const HarSet& set, std::ostream& out) {
+  out << printed("  %-24s %10s %10s %10s\n", "class", "train", "val", "test");
+  const std::array counts = {set.class_counts(0), set.class_counts(1), set.class_counts(2)};
+  for (std::size_t k = 0; k < set.class_names.size(); ++k)
+    out << printed("  %-24s %10lld %10lld %10lld\n", set.class_names[k].c_str(), static_cast<long long>(counts[0][k]),
+                   static_cast<long long>(counts[1][k]), static_cast<long long>(counts[2][k]));
 }
 
 void describe_har_set(const H5File& file, std::ostream& out) {
@@ -135,11 +140,8 @@ void describe_har_set(const H5File& file, std::ostream& out) {
   page.sources(set.files, set.sha256);
   page.attributes("/", {"class_names", "channel_names", "channel_mean", "channel_std", "sample_rate", "source",
                         "sources", "sha256", "subject_names"});
-  page.print("\n  %-24s %10s %10s %10s\n", "class", "train", "val", "test");
-  const std::array counts = {class_counts(set, 0), class_counts(set, 1), class_counts(set, 2)};
-  for (std::size_t k = 0; k < set.class_names.size(); ++k)
-    page.print("  %-24s %10lld %10lld %10lld\n", set.class_names[k].c_str(), static_cast<long long>(counts[0][k]),
-               static_cast<long long>(counts[1][k]), static_cast<long long>(counts[2][k]));
+  out << "\n";
+  print_class_table(set, out);
   page.print("\n  %-24s %12s %12s %12s %12s\n", "channel", "mean", "std", "min", "max");
   const auto C = static_cast<std::size_t>(set.channels()), L = static_cast<std::size_t>(set.length);
   for (std::size_t c = 0; c < C; ++c) {

@@ -31,6 +31,12 @@ std::int64_t HarSet::windows_in(int part) const {
   return std::count(split.begin(), split.end(), static_cast<std::uint8_t>(part));
 }
 
+std::vector<std::int64_t> HarSet::class_counts(int part) const {
+  std::vector<std::int64_t> counts(class_names.size(), 0);
+  for (std::size_t n = 0; n < split.size(); ++n) counts[static_cast<std::size_t>(labels[n])] += split[n] == part;
+  return counts;
+}
+
 std::span<const double> HarSet::window(std::int64_t n) const {
   const auto size = static_cast<std::size_t>(channels() * length);
   return std::span(signals).subspan(static_cast<std::size_t>(n) * size, size);

@@ -4,14 +4,18 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/dataset_file.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
 #include "lockstep/prep/source.hpp"
+#include "prep/csv.hpp"
 #include "prep/har/har_options.hpp"
+#include "prep/line_reader.hpp"
 
 namespace lockstep::prep {
 
@@ -26,17 +30,20 @@ struct ManifestRow {
 
 std::vector<ManifestRow> read_manifest(const fs::path& path) {
   static const std::map<std::string, std::uint8_t> kSplits = {{"train", 0}, {"val", 1}, {"validation", 1}, {"test", 2}};
-  const std::string text = read_text_file(path);
   std::vector<ManifestRow> rows;
   std::map<std::string, std::string> seen;  // path -> where
-  std::size_t number = 0;
-  for (const auto& line : split(text, '\n')) {
-    ++number;
-    if (trim(line).empty()) continue;
-    auto fields = split(trim(line), ',');
-    for (auto& field : fields) field = trim(field);
-    if (number == 1 && fields == std::vector<std::string>{"path", "label", "subject", "split"}) continue;
+  LineReader lines(path);
+  std::string line;
+  std::vector<std::string> fields;
+  bool first = true;
+  for (std::size_t number = 1; lines.next(line); ++number) {
+    line = trim(line);
+    if (line.empty() || line.starts_with('#')) continue;
     ManifestRow row{join(path.string(), ":", number), "", "", "", {}};
+    require_data(split_csv(line, fields), row.where, ": ", kCsvDefect);
+    for (auto& field : fields) field = trim(field);
+    if (std::exchange(first, false) && fields == std::vector<std::string>{"path", "label", "subject", "split"})
+      continue;
     require_data(fields.size() == 4, row.where, ": ", fields.size(),
                  " fields, expected path,label,subject,split (the last two may be empty)");
     row.path = fields[0];
@@ -77,6 +84,30 @@ std::int32_t index_of(const std::vector<std::string>& names, const std::string& 
   return static_cast<std::int32_t>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
+std::string listed(const std::vector<std::string>& names) {
+  std::string out;
+  for (const auto& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+/// Takes the classes of a prepared set, and its normalisation if asked for; returns its channels.
+/// errors  data: another format, windows of another length or sampling rate
+std::vector<std::string> take_likeness(HarSet& set, const std::string& path, bool moments) {
+  const H5File file = H5File::open(path);
+  const DatasetFile stored(file, kHarFormat);
+  const std::int64_t length = stored.expect("/train/signals", {H5Type::f64}, {-1, -1, -1})[2];
+  const double rate = file.real_attribute("/", "sample_rate");
+  require_data(length == set.length && rate == set.sample_rate, stored.opening(), ": windows of ", length,
+               " samples at ", rate, " Hz, but options window = ", set.length, " and rate = ", set.sample_rate, " Hz");
+  set.class_names = file.text_list("/", "class_names");
+  std::vector<std::string> channels = file.text_list("/", "channel_names");
+  if (moments) {
+    set.channel_mean = file.real_list("/", "channel_mean", std::ssize(channels));
+    set.channel_std = file.real_list("/", "channel_std", std::ssize(channels));
+  }
+  return channels;
+}
+
 /// Rows without a split need a subject. A subject may not have rows with and without a split, since its windows could
 /// then be in two parts.
 void check_splits(const std::vector<ManifestRow>& rows) {
@@ -99,14 +130,17 @@ bool run_har(const Args& args) {
   Options options(
       "lockstep-prep har", "Windows of any sensor recordings: one text table per recording, listed in a file.",
       "A row of the manifest is path,label,subject,split: a path relative to the manifest, any label, a "
-      "subject or nothing, and train, val, test or nothing. A table has one line per sample and one column per "
+      "subject or nothing, and train, val, test or nothing; fields may be quoted, and lines that begin with # are "
+      "comments. A table has one line per sample and one column per "
       "channel, separated by blanks or commas, with or without a line of channel names. Labels are numbered "
       "in sorted order. Rows without a split go to training or test by subject. Validation windows are taken "
-      "from training unless a row says val.");
+      "from training unless a row says val. A manifest of test rows alone, with --like, makes a set for the evaluation "
+      "of a trained model.");
   SourceOptions common(options, SourceOptions::Input::none);
   HarSplit split;
-  std::string format;
+  std::string format, like;
   std::vector<std::string> manifest;
+  ColumnChoice choice;
   double rate = 0;
   std::int64_t window = 0, stride = 0;
   options.positional("FILE", &manifest, "the manifest", 1, 1);
@@ -115,12 +149,28 @@ bool run_har(const Args& args) {
   options.add("window", &window, std::int64_t{0}, at_least(2), "samples in a window").required();
   options.add("stride", &stride, std::int64_t{0}, non_negative,
               "samples from one window to the next; 0: the window length");
+  options
+      .add("columns", &choice.take, {},
+           "columns of the tables that become channels, in this order, by the names of the header, or channel_0, "
+           "channel_1, ... without one; default: all")
+      .value_name("NAME,...");
+  options.add("skip-columns", &choice.skip, {}, "columns that do not become channels, such as times")
+      .value_name("NAME,...");
+  options
+      .add("like", &like, "",
+           "prepared set whose classes, with their numbers, and channels this set has; without training windows of its "
+           "own, this set is normalised like that one")
+      .value_name("FILE.h5");
   add_har_split_options(options, split, {}, TestPart::by_fraction);
   options.example(
       "lockstep-prep har --format manifest recordings.csv --rate 50 --window 128 --stride 64 --output own.h5",
       "windows of 2.56 s that overlap by half");
+  options.example(
+      "lockstep-prep har tests.csv --rate 50 --window 128 --like own.h5 --skip-columns time --output new-tests.h5",
+      "recordings that the manifest names as test, for a model that was trained on own.h5");
   if (!options.parse(args)) return false;
   check_har_split(options, split);
+  require_usage(choice.take.empty() || choice.skip.empty(), "options columns and skip-columns: give one of them");
   require_writable(common.output, {manifest.front()});
   if (stride == 0) stride = window;
 
@@ -137,6 +187,18 @@ bool run_har(const Args& args) {
   set.sample_rate = rate;
   set.source = "har-manifest";
   set.class_names = sorted_names(labels);
+  const bool tests_only = std::all_of(rows.begin(), rows.end(), [](const auto& row) { return row.split == 2; });
+  require_usage(!tests_only || !like.empty(), list.string(), ": all ", rows.size(),
+                " recordings are for tests; for a set without training windows, --like names the prepared set of the "
+                "training");
+  std::vector<std::string> like_channels;
+  if (!like.empty()) {
+    require_writable(common.output, {like});
+    like_channels = take_likeness(set, like, tests_only);
+    for (const auto& row : rows)
+      require_data(std::ranges::find(set.class_names, row.label) != set.class_names.end(), row.where, ": label '",
+                   row.label, "' is not a class of '", like, "'");
+  }
   // Integer subjects keep their value; others are numbered, and their names stored.
   const bool numbered = std::all_of(subjects.begin(), subjects.end(), [](const auto& name) {
     const auto value = as_number(name);
@@ -145,22 +207,27 @@ bool run_har(const Args& args) {
   if (!numbered) set.subject_names = sorted_names(subjects);
 
   std::vector<fs::path> files = {list};
-  std::vector<std::string> header;
-  std::size_t columns = 0;
+  std::size_t fields = 0;
+  std::vector<bool> rising;  // of each channel: each sample of each recording is larger than the one before it
   std::int64_t too_short = 0;
   std::vector<bool> unsplit;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const auto& row = rows[r];
     files.push_back(list.parent_path() / row.path);
     require_usage(fs::is_regular_file(files.back()), row.where, ": '", files.back().string(), "': no such file");
-    const TextTable table = read_text_table(files.back(), columns, Header::optional);
-    columns = table.columns;
-    if (!table.header.empty() && header.empty()) header = table.header;
-    require_data(table.header.empty() || table.header == header, table.path.string(),
+    const TextTable table = read_text_table(files.back(), fields, Header::optional, choice);
+    fields = table.fields;
+    if (choice.header.empty()) choice.header = table.header;
+    require_data(table.header.empty() || table.header == choice.header, table.path.string(),
                  ":1: other channel names than in the recordings before it");
+    if (r == 0 || !table.header.empty()) set.channel_names = table.names;
     std::vector<std::vector<double>> channels;
-    for (std::size_t c = 0; c < columns; ++c) channels.push_back(table.column(c));
-    set.channel_names.resize(columns);
+    rising.resize(table.columns, true);
+    for (std::size_t c = 0; c < table.columns; ++c) {
+      channels.push_back(table.column(c));
+      rising[c] =
+          rising[c] && std::ranges::adjacent_find(channels[c], std::ranges::greater_equal{}) == channels[c].end();
+    }
     HarOrigin origin{index_of(set.class_names, row.label), -1, static_cast<std::int32_t>(r), row.split.value_or(0)};
     if (!row.subject.empty())
       origin.subject =
@@ -172,8 +239,9 @@ bool run_har(const Args& args) {
   require_writable(common.output, files);
   require_data(set.windows() > 0, list.string(), ": all ", rows.size(), " recordings are shorter than a window of ",
                window, " samples");
-  for (std::size_t c = 0; c < columns; ++c)
-    set.channel_names[c] = header.empty() ? "channel_" + std::to_string(c) : header[c];
+  require_data(like.empty() || set.channel_names == like_channels, "reading '", list.string(), "': its channels ",
+               listed(set.channel_names), " are not those of '", like, "', ", listed(like_channels),
+               "; choose them with --columns");
   note_files(set, list.parent_path(), files);
 
   std::vector<std::int64_t> free;
@@ -181,7 +249,7 @@ bool run_har(const Args& args) {
     if (unsplit[n]) free.push_back(static_cast<std::int64_t>(n));
   }
   if (!free.empty()) split_subjects(set, free, split.test_fraction, 2, split.seed, "prep.har.test");
-  if (set.windows_in(1) == 0) {
+  if (set.windows_in(1) == 0 && !tests_only) {
     split_validation(set, split);
   } else {
     if (options.given("split.val_split") || options.given("split.val_subjects"))
@@ -194,6 +262,12 @@ bool run_har(const Args& args) {
   if (!common.quiet && too_short > 0)
     std::cout << "  left out         " << too_short << " of " << rows.size()
               << " recordings, which are shorter than a window\n";
+  for (std::size_t c = 0; c < rising.size() && !common.quiet; ++c) {
+    if (rising[c])
+      std::cout << "  note: " << set.channel_names[c]
+                << " rises with each sample of each recording; if it counts time, "
+                << "leave it out with --skip-columns " << set.channel_names[c] << "\n";
+  }
   finish_har(common, set);
   return true;
 }

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
+#include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
@@ -35,6 +35,97 @@ std::int64_t share_of(std::size_t windows, double fraction) {
   return static_cast<std::int64_t>(std::ceil(static_cast<double>(windows) * fraction - 1e-9));
 }
 
+/// Chooses subjects whose windows are near a fraction of all, in total and of each class.
+class Shares {
+ public:
+  /// `counts` has a row per subject and a column per share: all windows, then those of each class.
+  Shares(const std::vector<std::vector<double>>& counts, double fraction)
+      : counts_(counts), fraction_(fraction), all_(counts.front().size(), 0.0) {
+    for (const auto& row : counts)
+      for (std::size_t k = 0; k < row.size(); ++k) all_[k] += row[k];
+  }
+
+  /// Improves two choices and returns the better one: the first of `order` that have `wanted` windows, and those of
+  /// `order` that together have no more.
+  std::vector<std::size_t> choose(const std::vector<std::int64_t>& order, double wanted) const {
+    std::vector<std::size_t> all(order.begin(), order.end());
+    double windows = 0;
+    std::size_t taken = 0;
+    for (; windows < wanted && taken + 1 < all.size(); ++taken) windows += counts_[all[taken]].front();
+    const auto [drawn, drawn_cost] = improved(all, taken);
+    windows = 0;
+    const auto rest = std::stable_partition(all.begin(), all.end(), [&](std::size_t subject) {
+      const double more = counts_[subject].front();
+      const bool fits = windows + more <= wanted;
+      windows += fits ? more : 0;
+      return fits;
+    });
+    const auto [fitting, fitting_cost] = improved(all, static_cast<std::size_t>(rest - all.begin()));
+    return fitting_cost < drawn_cost - kLeast && !fitting.empty() ? fitting : drawn;
+  }
+
+ private:
+  static constexpr double kLeast = 1e-9;  ///< gain of a move
+
+  /// The best choice within reach of the first `taken` of `order`, one subject moved or exchanged at a time.
+  std::pair<std::vector<std::size_t>, double> improved(const std::vector<std::size_t>& order, std::size_t taken) const {
+    std::vector<std::size_t> chosen(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(taken)),
+        rest(order.begin() + static_cast<std::ptrdiff_t>(taken), order.end());
+    std::vector<double> sum(all_.size(), 0.0);
+    for (const std::size_t subject : chosen) add(sum, subject, 1);
+    constexpr std::size_t kNone = static_cast<std::size_t>(-1), kSeen = 256;  // of many subjects, only the first
+    double least = cost(sum);
+    for (int round = 0; round < 1000; ++round) {
+      std::size_t out = kNone, in = kNone;  // places in chosen and rest
+      const auto attempt = [&](std::size_t leaving, std::size_t coming) {
+        auto moved = sum;
+        if (leaving != kNone) add(moved, chosen[leaving], -1);
+        if (coming != kNone) add(moved, rest[coming], 1);
+        if (const double now = cost(moved); now < least - kLeast) least = now, out = leaving, in = coming;
+      };
+      const std::size_t here = std::min(chosen.size(), kSeen), there = std::min(rest.size(), kSeen);
+      for (std::size_t c = 0; c < here && chosen.size() > 1; ++c) attempt(c, kNone);
+      for (std::size_t r = 0; r < there && rest.size() > 1; ++r) attempt(kNone, r);
+      for (std::size_t c = 0; c < here; ++c)
+        for (std::size_t r = 0; r < there; ++r) attempt(c, r);
+      if (out == kNone && in == kNone) break;
+      if (out != kNone) add(sum, chosen[out], -1);
+      if (in != kNone) add(sum, rest[in], 1);
+      if (out != kNone && in != kNone) {
+        std::swap(chosen[out], rest[in]);
+      } else if (out != kNone) {
+        rest.push_back(chosen[out]);
+        chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(out));
+      } else {
+        chosen.push_back(rest[in]);
+        rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(in));
+      }
+    }
+    return {chosen, least};
+  }
+
+  void add(std::vector<double>& sum, std::size_t subject, double sign) const {
+    for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += sign * counts_[subject][k];
+  }
+  /// The distance from the wanted shares: the mean over classes, plus that of all windows.
+  double cost(const std::vector<double>& sum) const {
+    constexpr double kTooFew = 5, kLost = 100;
+    double total = 0;
+    const double classes = static_cast<double>(all_.size()) - 1;
+    for (std::size_t k = 0; k < all_.size(); ++k) {
+      if (all_[k] == 0) continue;
+      const double off = sum[k] / all_[k] - fraction_, away = off < 0 ? -kTooFew * off : off;
+      total += k == 0 ? away : away / classes;
+      total += k > 0 && sum[k] == all_[k] ? kLost : 0;
+    }
+    return total;
+  }
+
+  const std::vector<std::vector<double>>& counts_;
+  double fraction_;
+  std::vector<double> all_;
+};
+
 void move_to(HarSet& set, const std::vector<std::int64_t>& windows, std::uint8_t part) {
   for (const std::int64_t n : windows) set.split[static_cast<std::size_t>(n)] = part;
 }
@@ -48,15 +139,17 @@ void split_subjects(HarSet& set, const std::vector<std::int64_t>& windows, doubl
   const auto groups = by_subject(set, windows);
   require_data(groups.size() >= 2, "splitting windows by subject: ", groups.size(),
                " subject is not enough for two parts; use --val-split random, or name the split of each recording");
-  std::vector<std::int32_t> subjects;
-  for (const auto& [subject, members] : groups) subjects.push_back(subject);
-  std::int64_t moved = 0;
-  const auto order = draw_permutation(static_cast<std::int64_t>(subjects.size()), seed, site);
-  for (std::size_t i = 0; i + 1 < order.size() && moved < wanted; ++i) {
-    const auto& members = groups.at(subjects[static_cast<std::size_t>(order[i])]);
-    move_to(set, members, part);
-    moved += static_cast<std::int64_t>(members.size());
+  std::vector<const std::vector<std::int64_t>*> members;
+  std::vector<std::vector<double>> counts;  // of a subject: its windows, then those of each class
+  for (const auto& [subject, all] : groups) {
+    members.push_back(&all);
+    counts.emplace_back(1 + set.class_names.size(), 0.0).front() = static_cast<double>(all.size());
+    for (const std::int64_t n : all)
+      ++counts.back()[1 + static_cast<std::size_t>(set.labels[static_cast<std::size_t>(n)])];
   }
+  const auto order = draw_permutation(static_cast<std::int64_t>(members.size()), seed, site);
+  for (const std::size_t subject : Shares(counts, fraction).choose(order, static_cast<double>(wanted)))
+    move_to(set, *members[subject], part);
 }
 
 void split_validation(HarSet& set, const HarSplit& how) {

@@ -1,38 +1,37 @@
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
+#include "prep/csv.hpp"
 
 namespace lockstep::prep {
 
 namespace {
 
-bool blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
-
-/// Splits a line at blanks, or at single commas with or without blanks. False when a comma lacks a field on one side.
-bool fields_of(std::string_view line, std::vector<std::string_view>& fields) {
+/// Splits a line: at commas, with quotes, where it has one, otherwise at blanks. False as split_csv().
+bool fields_of(std::string_view line, std::vector<std::string>& words, std::vector<std::string_view>& fields) {
+  constexpr std::string_view kBlank = " \t\r";
   fields.clear();
-  std::size_t at = 0;
-  const auto skip = [&] {
-    while (at < line.size() && blank(line[at])) ++at;
-  };
-  skip();
-  bool owed = false;  // a field must follow the comma
-  while (at < line.size()) {
-    const std::size_t begin = at;
-    while (at < line.size() && !blank(line[at]) && line[at] != ',') ++at;
-    if (at == begin) return false;
-    fields.push_back(line.substr(begin, at - begin));
-    skip();
-    owed = at < line.size() && line[at] == ',';
-    if (owed) ++at;
-    skip();
+  if (line.find(',') != std::string_view::npos) {
+    if (!split_csv(line, words)) return false;
+    for (auto& word : words) {
+      word = trim(word);
+      fields.emplace_back(word);
+    }
+    return true;
   }
-  return !owed;
+  for (std::size_t at = line.find_first_not_of(kBlank); at != std::string_view::npos;) {
+    const std::size_t end = std::min(line.find_first_of(kBlank, at), line.size());
+    fields.push_back(line.substr(at, end - at));
+    at = line.find_first_not_of(kBlank, end);
+  }
+  return true;
 }
 
 bool number_of(std::string_view text, double& value) {
@@ -53,12 +52,40 @@ std::vector<double> TextTable::column(std::size_t c) const {
   return out;
 }
 
-TextTable read_text_table(const std::filesystem::path& path, std::size_t columns, Header header) {
+namespace {
+/// The positions of the chosen columns, ascending unless `take` orders them. errors  usage: there is no such column
+std::vector<std::size_t> positions(const TextTable& table, const std::vector<std::string>& names,
+                                   const ColumnChoice& choice) {
+  const auto place = [&](const std::string& name) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    std::string all;
+    for (const auto& one : names) all += (all.empty() ? "" : ", ") + one;
+    require_usage(found != names.end(), "reading '", table.path.string(), "': there is no column '", name,
+                  "'; its columns are ", all);
+    return static_cast<std::size_t>(found - names.begin());
+  };
+  std::vector<std::size_t> out;
+  for (const auto& name : choice.take) out.push_back(place(name));
+  if (!out.empty()) return out;
+  std::vector<bool> skipped(names.size(), false);
+  for (const auto& name : choice.skip) skipped[place(name)] = true;
+  for (std::size_t c = 0; c < names.size(); ++c) {
+    if (!skipped[c]) out.push_back(c);
+  }
+  require_usage(!out.empty(), "reading '", table.path.string(), "': none of its ", names.size(), " columns is left");
+  return out;
+}
+}  // namespace
+
+TextTable read_text_table(const std::filesystem::path& path, std::size_t fields_expected, Header header,
+                          const ColumnChoice& choice) {
   const std::string text = read_text_file(path);
   TextTable table;
   table.path = path;
-  table.columns = columns;
+  table.fields = fields_expected;
+  std::vector<std::string> words;
   std::vector<std::string_view> fields;
+  std::vector<std::size_t> chosen;
   std::size_t line_number = 0, blank_line = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
@@ -66,25 +93,36 @@ TextTable read_text_table(const std::filesystem::path& path, std::size_t columns
     at = end + 1;
     ++line_number;
     const auto here = [&] { return join(path.string(), ":", line_number); };
-    require_data(fields_of(line, fields), here(), ": a comma without a value beside it");
+    require_data(fields_of(line, words, fields), here(), ": ", kCsvDefect);
     if (fields.empty()) {
       if (blank_line == 0) blank_line = line_number;
       continue;
     }
     require_data(blank_line == 0, path.string(), ":", blank_line, ": a blank line within the table");
     double value = 0;
-    if (line_number == 1 && header == Header::optional &&
-        std::none_of(fields.begin(), fields.end(), [&](auto field) { return number_of(field, value); })) {
-      table.header.assign(fields.begin(), fields.end());
-      if (table.columns == 0) table.columns = fields.size();
-      require_data(fields.size() == table.columns, here(), ": ", fields.size(), " names, expected ", table.columns);
-      continue;
+    const bool named = line_number == 1 && header == Header::optional &&
+                       std::none_of(fields.begin(), fields.end(), [&](auto field) { return number_of(field, value); });
+    if (table.fields == 0) table.fields = fields.size();
+    require_data(fields.size() == table.fields, here(), ": ", fields.size(), named ? " names" : " values",
+                 ", expected ", table.fields);
+    if (named) table.header.assign(fields.begin(), fields.end());
+    if (chosen.empty()) {
+      auto names = named ? table.header : choice.header;
+      names.resize(table.fields);
+      for (std::size_t c = 0; c < names.size(); ++c) {
+        if (names[c].empty()) names[c] = join("channel_", c);
+      }
+      chosen = positions(table, names, choice);
+      table.columns = chosen.size();
+      for (const std::size_t c : chosen) table.names.push_back(names[c]);
     }
-    if (table.columns == 0) table.columns = fields.size();
-    require_data(fields.size() == table.columns, here(), ": ", fields.size(), " values, expected ", table.columns);
-    for (const auto field : fields) {
-      require_data(number_of(field, value), here(), ": '", field, "' is not a number");
-      require_data(std::isfinite(value), here(), ": ", field, " is not finite");
+    if (named) continue;
+    for (const std::size_t c : chosen) {
+      require_data(!fields[c].empty(), here(), ": a comma without a value beside it");
+      require_data(number_of(fields[c], value), here(), ": '", fields[c], "' is not a number");
+      require_data(std::isfinite(value), here(), ": ", fields[c], " is not finite");
+      require_data(std::abs(value) <= std::numeric_limits<float>::max(), here(), ": ", fields[c],
+                   " does not fit 32-bit floats");
       table.values.push_back(value);
     }
   }

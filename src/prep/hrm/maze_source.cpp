@@ -4,6 +4,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/hrm/maze.hpp"
+#include "lockstep/prep/hrm/puzzle_division.hpp"
 #include "lockstep/prep/source.hpp"
 #include "prep/hrm/puzzle_options.hpp"
 
@@ -32,20 +33,26 @@ bool run_maze(const Args& args) {
               "training mazes to keep, at random; 0 keeps all");
   options.add("aug", &aug, false, "add the seven rotated and mirrored images to each training group");
   PuzzleOptions common(options, 0, PuzzleOptions::Augment::option);
+  common.add_val(options,
+                 "validation puzzles, drawn from the training table: from what subsample-size leaves, if it is given");
   options.example("lockstep-prep maze --train train.csv --test test.csv --aug --output maze.h5",
                   "eight puzzles per training group");
   if (!options.parse(args)) return false;
   require_writable(common.output, {train, test});
 
-  BasePuzzles kept = subsampled(read_puzzles(train, parse_solved_maze, -1), subsample, common.seed);
+  const BasePuzzles table = read_puzzles(train, parse_solved_maze, -1);
   BasePuzzles tested = read_puzzles(test, parse_solved_maze, -1);
-  PuzzleSet set = maze_set(common_cells(kept, tested, train, test));
+  common.note_repeated(table, train);
+  common.note_repeated(tested, test);
+  PuzzleSet set = maze_set(common_cells(table, tested, train, test));
+  DividedPuzzles kept =
+      divide_puzzles(table, tested, {.task = set.task, .train = subsample, .val = common.val, .seed = common.seed});
   common.apply(set);
   set.num_aug = aug ? 7 : 0;
   set.notes = {{"subsample_size", subsample}};
   add_source_file(set, train);
   add_source_file(set, test);
-  add_base_puzzles(set, std::move(kept), std::move(tested));
+  add_base_puzzles(set, std::move(kept.train), std::move(tested), std::move(kept.val));
   common.write(set);
   return true;
 }

@@ -7,6 +7,7 @@
 #include "lockstep/io/dataset_file.hpp"
 #include "lockstep/prep/hrm/arc.hpp"
 #include "lockstep/prep/hrm/maze.hpp"
+#include "lockstep/prep/hrm/puzzle_division.hpp"
 #include "lockstep/prep/hrm/puzzle_set.hpp"
 #include "lockstep/prep/hrm/sudoku.hpp"
 #include "prep/page.hpp"
@@ -39,6 +40,10 @@ class Tally {
 };
 
 int side_of(const PuzzleSet& set) { return static_cast<int>(std::lround(std::sqrt(static_cast<double>(set.seq_len)))); }
+
+std::vector<std::pair<std::string, const std::vector<PuzzlePart>*>> splits_of(const PuzzleSet& set) {
+  return {{"/train", &set.train}, {"/val", &set.val}, {"/test", &set.test}};
+}
 
 void check_task(const PuzzleSet& set, Problems& problems) {
   const auto expect = [&](bool holds, const char* sizes) {
@@ -104,15 +109,6 @@ std::string example_defect(const PuzzleSet& set, const Tokens& inputs, const Tok
   return !input.empty() ? "the input " + input : !label.empty() ? "the label grid " + label : "";
 }
 
-/// A text that equivalent puzzles share.
-std::string canonical(const PuzzleSet& set, const Tokens& inputs, const Tokens& labels) {
-  if (set.task == PuzzleTask::maze) return canonical_maze(side_of(set), inputs);
-  Tokens question(inputs), answer(labels);
-  for (auto* grid : {&question, &answer})
-    for (auto& token : *grid) --token;
-  return canonical_sudoku(sudoku_order(inputs.size()), question, answer);
-}
-
 void check_rows(const PuzzleSet& set, const PuzzlePart& part, const std::string& where, std::int64_t& longer,
                 Problems& problems) {
   Tally tally(problems);
@@ -150,35 +146,40 @@ void check_totals(const H5File& file, const std::string& split, const std::vecto
                             " examples each; its arrays hold ", groups, ", ", puzzles, ", ", mean));
 }
 
-/// Counts test puzzles that are equivalent to a training puzzle, comparing the first puzzle of each group.
+/// Counts puzzles of each split that are equivalent to one of an earlier split, comparing the first puzzle of each
+/// group.
 void compare_splits(const PuzzleSet& set, std::vector<std::string>& remarks) {
   constexpr std::int64_t kMost = 20000;
-  std::int64_t groups = 0, test = 0, shared = 0;
-  for (const auto* parts : {&set.train, &set.test})
+  std::int64_t groups = 0;
+  for (const auto* parts : {&set.train, &set.val, &set.test})
     for (const auto& part : *parts) groups += part.groups();
   if (groups > kMost) {
     remarks.push_back(
         join("equivalent puzzles in train and test were not searched: ", groups, " groups are more than ", kMost));
     return;
   }
-  std::unordered_set<std::string> known;
+  std::unordered_set<std::string> train, val;
   Tokens inputs(static_cast<std::size_t>(set.seq_len)), labels(inputs.size());
-  for (const auto* parts : {&set.train, &set.test}) {
+  for (const auto* parts : {&set.train, &set.val, &set.test}) {
+    std::int64_t seen = 0, in_train = 0, in_val = 0;
     for (const auto& part : *parts) {
       for (std::int64_t group = 0; group < part.groups(); ++group) {
         const auto puzzle = static_cast<std::size_t>(part.group_indices[static_cast<std::size_t>(group)]);
         part.tokens(part.puzzle_indices[puzzle], inputs, labels);
-        const std::string text = canonical(set, inputs, labels);
-        if (parts == &set.train) {
-          known.insert(text);
-        } else {
-          ++test;
-          shared += known.contains(text);
-        }
+        const std::string text = canonical_puzzle(set.task, inputs, labels);
+        ++seen;
+        in_train += train.contains(text);
+        in_val += val.contains(text);
+        if (parts == &set.train) train.insert(text);
+        if (parts == &set.val) val.insert(text);
       }
     }
+    const char* const what = parts == &set.val ? "validation" : "test";
+    if (parts != &set.train && seen > 0)
+      remarks.push_back(join(in_train, " of ", seen, " ", what, " puzzles are equivalent to a training puzzle"));
+    if (parts == &set.test && !set.val.empty())
+      remarks.push_back(join(in_val, " of ", seen, " test puzzles are equivalent to a validation puzzle"));
   }
-  if (test > 0) remarks.push_back(join(shared, " of ", test, " test puzzles are equivalent to a training puzzle"));
 }
 
 }  // namespace
@@ -189,11 +190,13 @@ std::vector<std::string> check_puzzle_set(const H5File& file, std::vector<std::s
   check_task(set, problems);
   check_totals(file, "/train", set.train, problems);
   check_totals(file, "/test", set.test, problems);
+  if (!set.val.empty()) check_totals(file, "/val", set.val, problems);
   std::int64_t train = 0, test = 0;
-  for (const std::string split : {"/train", "/test"}) {
-    for (const auto& part : split == "/train" ? set.train : set.test) {
+  for (const auto& [split, parts] : splits_of(set)) {
+    for (const auto& part : *parts) {
       check_indices(set, part, split + "/" + part.name, problems);
-      (split == "/train" ? train : test) += part.rows;
+      train += parts == &set.train ? part.rows : 0;
+      test += parts == &set.test ? part.rows : 0;
     }
   }
   if (train == 0) problems.emplace_back("there are no training rows");
@@ -212,9 +215,8 @@ std::vector<std::string> check_puzzle_set(const H5File& file, std::vector<std::s
 
   for (const char* split : {"/train", "/test"}) DatasetFile(file, kHrmFormat).verify(split);
   std::int64_t longer = 0;
-  for (const std::string split : {"/train", "/test"}) {
-    for (const auto& part : split == "/train" ? set.train : set.test)
-      check_rows(set, part, split + "/" + part.name, longer, problems);
+  for (const auto& [split, parts] : splits_of(set)) {
+    for (const auto& part : *parts) check_rows(set, part, split + "/" + part.name, longer, problems);
   }
   if (longer > 0) remarks.push_back(join(longer, " answers are not the shortest path"));
   if (problems.empty() && set.task != PuzzleTask::arc) compare_splits(set, remarks);
@@ -253,9 +255,9 @@ void describe_puzzle_set(const H5File& file, std::ostream& out) {
   page.line("identifiers", set.identifiers.size());
   page.line("variants", set.num_aug, set.num_aug == 0 ? "" : set.online ? ", drawn while training" : ", stored");
   page.line("seed", set.seed);
-  for (const std::string split : {"train", "test"}) {
-    for (const auto& part : split == "train" ? set.train : set.test) {
-      page.line(split + "/" + part.name, part.groups(), " groups, ", part.puzzles(), " puzzles, ", part.rows,
+  for (const auto& [split, parts] : splits_of(set)) {
+    for (const auto& part : *parts) {
+      page.line(split.substr(1) + "/" + part.name, part.groups(), " groups, ", part.puzzles(), " puzzles, ", part.rows,
                 " examples");
       if (!part.rating.empty()) {
         const auto [low, high] = std::minmax_element(part.rating.begin(), part.rating.end());

@@ -8,35 +8,11 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/prep/hrm/sudoku.hpp"
+#include "prep/csv.hpp"
 
 namespace lockstep::prep {
 
 namespace {
-
-/// Splits a line into fields and removes quotes; "" inside quotes stands for one quote.
-std::vector<std::string> fields_of(std::string_view line, const std::string& where) {
-  std::vector<std::string> fields(1);
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    if (line[i] == ',') {
-      fields.emplace_back();
-    } else if (line[i] == '"' && fields.back().empty()) {
-      for (++i;; ++i) {
-        require_data(i < line.size(), "reading ", where, ": a quoted field has no end");
-        if (line[i] != '"') {
-          fields.back() += line[i];
-        } else if (i + 1 < line.size() && line[i + 1] == '"') {
-          fields.back() += line[i++];
-        } else {
-          break;
-        }
-      }
-      require_data(i + 1 == line.size() || line[i + 1] == ',', "reading ", where, ": text after a quoted field");
-    } else {
-      fields.back() += line[i];
-    }
-  }
-  return fields;
-}
 
 std::int32_t rating_of(const std::string& text, const std::string& where) {
   std::int32_t rating = 0;
@@ -85,12 +61,13 @@ void read_puzzle_csv(std::istream& in, const std::string& file, const std::funct
   std::size_t columns = 0;
   std::ptrdiff_t source = -1, question = -1, answer = -1, rating = -1;
   PuzzleRow row;
+  std::vector<std::string> fields;
   while (std::getline(in, line)) {
     ++number;
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (line.empty()) continue;
     row.where = join("'", file, "' line ", number);
-    const auto fields = fields_of(line, row.where);
+    require_data(split_csv(line, fields), "reading ", row.where, ": ", kCsvDefect);
     if (columns == 0) {
       columns = fields.size();
       const auto column = [&](const char* name) {
@@ -195,9 +172,10 @@ PuzzleSet maze_set(std::int64_t cells) {
   return set;
 }
 
-void add_base_puzzles(PuzzleSet& set, BasePuzzles train, BasePuzzles test) {
+void add_base_puzzles(PuzzleSet& set, BasePuzzles train, BasePuzzles test, BasePuzzles val) {
   set.train.push_back(part_of(set, std::move(train), set.online ? 0 : set.num_aug));
   set.test.push_back(part_of(set, std::move(test), 0));
+  if (val.size() > 0) set.val.push_back(part_of(set, std::move(val), 0));
 }
 
 }  // namespace lockstep::prep

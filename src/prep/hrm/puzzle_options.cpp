@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <unordered_set>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
@@ -35,11 +36,28 @@ void PuzzleOptions::write(const PuzzleSet& set) const {
                 << " puzzles, " << part.rows << " examples\n";
   };
   line("train", set.train);
+  line("val  ", set.val);
   line("test ", set.test);
   if (set.num_aug > 0)
     std::cout << "  variants   " << set.num_aug << " of each training puzzle, "
               << (set.online ? "drawn while training" : "stored") << "\n";
+  if (val_ && set.val.empty() && !set.test.empty() && set.test.front().rows > 0)
+    std::cout << "  note: without validation puzzles the test puzzles choose the best weights; --val N makes some\n";
   print_written();
+}
+
+void PuzzleOptions::add_val(Options& options, const std::string& help) {
+  val_ = true;
+  options.add("val", &val, std::int64_t{0}, non_negative,
+              help +
+                  ", none of them equivalent to another puzzle of the "
+                  "file; they choose the best weights of a training");
+}
+
+void PuzzleOptions::note_repeated(const BasePuzzles& puzzles, const std::string& path) const {
+  if (quiet || puzzles.repeated == 0) return;
+  std::cout << "  note: " << puzzles.repeated << " rows of '" << path
+            << "' repeat question and answer of an earlier one, and are kept\n";
 }
 
 BasePuzzles read_puzzles(const std::string& path, const PuzzleParser& parse, std::int64_t minimum) {
@@ -50,23 +68,19 @@ BasePuzzles read_puzzles(const std::string& path, const PuzzleParser& parse, std
                 "': ", errno != 0 ? std::strerror(errno) : "it is a directory");
   std::vector<std::uint8_t> question, answer;
   std::int64_t seen = 0;
+  std::unordered_set<std::size_t> known;
   read_puzzle_csv(in, path, [&](const PuzzleRow& row) {
     require_data(minimum < 0 || row.rating.has_value(), "reading ", row.where,
                  ": no rating, which option min-difficulty = ", minimum, " needs");
     parse(row, question, answer);
     ++seen;
-    if (minimum < 0 || *row.rating >= minimum) puzzles.add(row, question, answer);
+    if (minimum >= 0 && *row.rating < minimum) return;
+    puzzles.add(row, question, answer);
+    puzzles.repeated += !known.insert(std::hash<std::string>{}(row.question + row.answer)).second;
   });
   require_data(puzzles.size() > 0, "reading '", path, "': none of ", seen, " puzzles has a rating of at least ",
                minimum);
   return puzzles;
-}
-
-BasePuzzles subsampled(BasePuzzles puzzles, std::int64_t count, std::uint64_t seed) {
-  if (count == 0 || count >= puzzles.size()) return puzzles;
-  auto rows = draw_permutation(puzzles.size(), seed, "puzzle.subsample");
-  rows.resize(static_cast<std::size_t>(count));
-  return puzzles.picked(rows);
 }
 
 void add_source_file(PuzzleSet& set, const std::string& path) {

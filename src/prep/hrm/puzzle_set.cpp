@@ -165,6 +165,7 @@ void write_puzzle_set(const std::filesystem::path& path, const PuzzleSet& set, i
     if (!set.source_names.empty()) file.write_text("/source_names", set.source_names);
     write_split(file, "train", set.train, set.seq_len, deflate);
     write_split(file, "test", set.test, set.seq_len, deflate);
+    if (!set.val.empty()) write_split(file, "val", set.val, set.seq_len, deflate);
     seal_contents(file);
     file.close();
   });
@@ -191,8 +192,9 @@ PuzzleSet read_puzzle_set(const H5File& file) {
   if (file.has("/source_names")) set.source_names = stored.read_text("/source_names", -1);
   set.sources = file.text_list("/", "sources");
   set.sha256 = file.text_list("/", "sha256");
-  for (const std::string split : {"/train", "/test"}) {
-    auto& parts = split == "/train" ? set.train : set.test;
+  for (const std::string split : {"/train", "/test", "/val"}) {
+    if (split == "/val" && !file.has(split)) continue;
+    auto& parts = split == "/train" ? set.train : split == "/test" ? set.test : set.val;
     for (const auto& part : file.text_list(split, "sets"))
       parts.push_back(read_part(stored, split + "/" + part, part, set.seq_len));
   }

@@ -1,6 +1,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/prep/hrm/puzzle_division.hpp"
 #include "lockstep/prep/hrm/sudoku.hpp"
 #include "lockstep/prep/source.hpp"
 #include "prep/hrm/puzzle_options.hpp"
@@ -34,6 +35,8 @@ bool run_sudoku(const Args& args) {
   options.add("num-aug", &num_aug, std::int64_t{0}, between(0, 1e6), "variants of each training puzzle");
   options.add("require-unique", &unique, false, "solve every puzzle; a second solution is an error");
   PuzzleOptions common(options, 0, PuzzleOptions::Augment::option);
+  common.add_val(options,
+                 "validation puzzles, drawn from the training table: from what subsample-size leaves, if it is given");
   options.example(
       "lockstep-prep sudoku --train train.csv --test test.csv --subsample-size 1000 --num-aug 1000 --output sudoku.h5",
       "1000 groups, 1001000 puzzles, the whole test table");
@@ -43,15 +46,19 @@ bool run_sudoku(const Args& args) {
   require_writable(common.output, {train, test});
 
   const PuzzleParser parse = unique ? parse_unique : parse_sudoku;
-  BasePuzzles kept = subsampled(read_puzzles(train, parse, minimum), subsample, common.seed);
+  const BasePuzzles table = read_puzzles(train, parse, minimum);
   BasePuzzles tested = read_puzzles(test, parse, minimum);
-  PuzzleSet set = sudoku_set(common_cells(kept, tested, train, test));
+  common.note_repeated(table, train);
+  common.note_repeated(tested, test);
+  PuzzleSet set = sudoku_set(common_cells(table, tested, train, test));
+  DividedPuzzles kept =
+      divide_puzzles(table, tested, {.task = set.task, .train = subsample, .val = common.val, .seed = common.seed});
   common.apply(set);
   set.num_aug = num_aug;
   set.notes = {{"subsample_size", subsample}, {"min_difficulty", minimum}};
   add_source_file(set, train);
   add_source_file(set, test);
-  add_base_puzzles(set, std::move(kept), std::move(tested));
+  add_base_puzzles(set, std::move(kept.train), std::move(tested), std::move(kept.val));
   common.write(set);
   return true;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 #include <unordered_set>
 
 #include "lockstep/base/error.hpp"
@@ -33,6 +34,7 @@ bool run_synth_maze(const Args& args) {
   options.add("max-tries", &tries, std::int64_t{20000}, at_least(1),
               "draws in a row without a new maze before giving up");
   PuzzleOptions common(options, 0, PuzzleOptions::Augment::option);
+  common.add_val(options, "validation mazes");
   options.example("lockstep-prep synth-maze --side 30 --min-path 111 --output maze.h5",
                   "long ways, as in the published 30x30 set");
   options.example("lockstep-prep synth-maze --side 10 --walls random --unique --aug --output small.h5", "small ones");
@@ -44,13 +46,13 @@ bool run_synth_maze(const Args& args) {
   BasePuzzles all;
   std::unordered_set<std::string> known;
   std::uint64_t draw = 0;
-  for (std::int64_t missed = 0; all.size() < train + test; ++draw) {
+  for (std::int64_t missed = 0; all.size() < train + test + common.val; ++draw) {
     Below below(common.seed, draw, "synth.maze");
     MazeGrid question, answer;
     if (!make_maze(recipe, std::ref(below), question, answer) ||
         !known.insert(canonical_maze(recipe.side, question)).second) {
-      require_usage(++missed < tries, "making mazes: ", all.size(), " of ", train + test, " found, none in the last ",
-                    tries, " draws; lower min-path = ", recipe.min_path,
+      require_usage(++missed < tries, "making mazes: ", all.size(), " of ", train + test + common.val,
+                    " found, none in the last ", tries, " draws; lower min-path = ", recipe.min_path,
                     " or density, ask for fewer, or raise max-tries");
       continue;
     }
@@ -61,13 +63,16 @@ bool run_synth_maze(const Args& args) {
     all.add(row, question, answer);
   }
   const auto order = draw_permutation(train + test, common.seed, "synth.split");
+  std::vector<std::int64_t> val(
+      static_cast<std::size_t>(common.val));  // the last ones: the others do not depend on them
+  std::iota(val.begin(), val.end(), train + test);
   PuzzleSet set = maze_set(all.cells);
   common.apply(set);
   set.num_aug = aug ? 7 : 0;
   set.notes = {{"generator", std::string("synth-maze")}, {"walls", kind}, {"min_path", recipe.min_path}};
   if (!recipe.carved) set.notes.emplace_back("density", recipe.density);
   add_base_puzzles(set, all.picked({order.begin(), order.begin() + train}),
-                   all.picked({order.begin() + train, order.end()}));
+                   all.picked({order.begin() + train, order.end()}), all.picked(val));
   common.write(set);
   return true;
 }

@@ -70,6 +70,7 @@ bool run_synth_sudoku(const Args& args) {
   options.add("max-tries", &tries, std::int64_t{20000}, at_least(1),
               "draws in a row without a new puzzle before giving up");
   PuzzleOptions common(options, 0, PuzzleOptions::Augment::option);
+  common.add_val(options, "validation puzzles");
   options.example(
       "lockstep-prep synth-sudoku --train 400 --test 100 --min-givens 28 --max-givens 36 --num-aug 1000 --augment "
       "online "
@@ -90,13 +91,13 @@ bool run_synth_sudoku(const Args& args) {
   BasePuzzles all;
   std::unordered_set<std::string> known;
   std::uint64_t draw = 0;
-  for (std::int64_t missed = 0; all.size() < train + test; ++draw) {
+  for (std::int64_t missed = 0; all.size() < train + test + common.val; ++draw) {
     Below below(common.seed, draw, "synth.sudoku");
     SudokuGrid answer;
     std::int64_t rating = 0;
     SudokuGrid question = draw_puzzle(recipe, below, answer, rating);
     if (question.empty() || !known.insert(canonical_sudoku(recipe.order, question, answer)).second) {
-      require_usage(++missed < tries, "making Sudoku puzzles: ", all.size(), " of ", train + test,
+      require_usage(++missed < tries, "making Sudoku puzzles: ", all.size(), " of ", train + test + common.val,
                     " inequivalent ones found, none in the last ", tries,
                     " draws; widen the givens or ratings, ask for fewer, or raise max-tries");
       continue;
@@ -111,6 +112,9 @@ bool run_synth_sudoku(const Args& args) {
   }
   // A random choice of test puzzles gives both splits the same distribution even if the search drifts.
   const auto order = draw_permutation(train + test, common.seed, "synth.split");
+  std::vector<std::int64_t> val(
+      static_cast<std::size_t>(common.val));  // the last ones: the others do not depend on them
+  std::iota(val.begin(), val.end(), train + test);
   PuzzleSet set = sudoku_set(cells);
   common.apply(set);
   set.num_aug = num_aug;
@@ -120,7 +124,7 @@ bool run_synth_sudoku(const Args& args) {
                {"min_rating", recipe.min_rating},
                {"max_rating", recipe.max_rating}};
   add_base_puzzles(set, all.picked({order.begin(), order.begin() + train}),
-                   all.picked({order.begin() + train, order.end()}));
+                   all.picked({order.begin() + train, order.end()}), all.picked(val));
   common.write(set);
   return true;
 }

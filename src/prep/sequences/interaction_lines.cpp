@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "prep/csv.hpp"
+
 namespace lockstep::prep {
 
 namespace {
@@ -11,40 +13,12 @@ void add(std::vector<std::string>& fields, std::size_t& used, std::string_view t
   if (used == fields.size()) fields.emplace_back();
   fields[used++].assign(text);
 }
-
-bool split_commas(std::string_view line, std::vector<std::string>& fields, std::size_t& used) {
-  for (std::size_t at = 0;;) {
-    if (at < line.size() && line[at] == '"') {
-      std::string text;
-      for (++at;; ++at) {
-        if (at >= line.size()) return false;
-        if (line[at] != '"') {
-          text += line[at];
-        } else if (at + 1 < line.size() && line[at + 1] == '"') {
-          text += line[at++];
-        } else {
-          break;
-        }
-      }
-      if (++at < line.size() && line[at] != ',') return false;
-      add(fields, used, text);
-    } else {
-      const std::size_t end = std::min(line.find(',', at), line.size());
-      add(fields, used, line.substr(at, end - at));
-      at = end;
-    }
-    if (at >= line.size()) return true;
-    ++at;
-  }
-}
 }  // namespace
 
 bool split_line(std::string_view line, LineKind kind, std::vector<std::string>& fields) {
+  if (kind == LineKind::comma) return split_csv(line, fields);
   std::size_t used = 0;
-  bool good = true;
-  if (kind == LineKind::comma) {
-    good = split_commas(line, fields, used);
-  } else if (kind == LineKind::blanks) {
+  if (kind == LineKind::blanks) {
     for (std::size_t at = line.find_first_not_of(" \t"); at != std::string_view::npos;) {
       const std::size_t end = std::min(line.find_first_of(" \t", at), line.size());
       add(fields, used, line.substr(at, end - at));
@@ -60,21 +34,26 @@ bool split_line(std::string_view line, LineKind kind, std::vector<std::string>& 
     }
   }
   fields.resize(used);
-  return good;
+  return true;
 }
 
-TimeFault read_time(std::string_view text, std::int64_t& value) {
+TimeFault read_time(std::string_view text, Moment& value) {
+  value = {};
   const char *begin = text.data(), *end = begin + text.size();
-  const auto whole = std::from_chars(begin, end, value);
+  const auto whole = std::from_chars(begin, end, value.seconds);
   if (whole.ptr == end && whole.ec == std::errc{} && !text.empty()) return TimeFault::none;
   double real = 0;
   const auto [after, failed] = std::from_chars(begin, end, real);
-  if (after != end || text.empty()) return TimeFault::no_number;
+  if (after != end || text.empty()) {
+    const auto date = parse_date_time(text);
+    value = date.value_or(Moment{});
+    return date ? TimeFault::none : TimeFault::no_time;
+  }
   if (failed == std::errc::result_out_of_range) return TimeFault::too_large;
-  if (failed != std::errc{} || !std::isfinite(real)) return TimeFault::no_number;
+  if (failed != std::errc{} || !std::isfinite(real)) return TimeFault::no_time;
   if (std::abs(real) >= 0x1p63) return TimeFault::too_large;
-  if (real != std::trunc(real)) return TimeFault::fraction;
-  value = static_cast<std::int64_t>(real);
+  value.seconds = static_cast<std::int64_t>(std::floor(real));
+  value.fraction = real - std::floor(real);
   return TimeFault::none;
 }
 

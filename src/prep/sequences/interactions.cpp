@@ -1,9 +1,6 @@
 #include "lockstep/prep/sequences/interactions.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -11,6 +8,8 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
+#include "prep/csv.hpp"
+#include "prep/line_reader.hpp"
 #include "prep/sequences/interaction_lines.hpp"
 
 namespace lockstep::prep {
@@ -32,27 +31,17 @@ const std::vector<std::string>& raw_formats() {
 
 namespace {
 
-/// A file being read, with the current line for messages.
+/// A file being read, with the current line and its number for messages.
 struct Reader {
   const std::filesystem::path& path;
-  std::ifstream in;
+  LineReader lines;
   std::int64_t line = 0;
   std::string text;
 
-  explicit Reader(const std::filesystem::path& file) : path(file), in(file, std::ios::binary) {
-    std::error_code error;
-    require_usage(std::filesystem::is_regular_file(file, error), "reading '", file.string(), "': no regular file");
-    require_usage(in.good(), "reading '", file.string(), "': ", std::strerror(errno));
-  }
-  /// Reads the next line without its end (LF or CRLF) and without a byte order mark.
+  explicit Reader(const std::filesystem::path& file) : path(file), lines(file) {}
   bool next() {
-    if (!std::getline(in, text)) {
-      require(!in.bad(), "reading '", path.string(), "': ", std::strerror(errno));
-      return false;
-    }
+    if (!lines.next(text)) return false;
     ++line;
-    if (!text.empty() && text.back() == '\r') text.pop_back();
-    if (line == 1 && text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
     return true;
   }
   bool blank() const { return text.find_first_not_of(" \t") == std::string::npos; }
@@ -145,20 +134,18 @@ Columns columns_of_header(const Reader& reader, const RawOptions& options) {
   return columns;
 }
 
-std::int64_t parse_time(const Reader& reader, const std::string& field) {
-  switch (std::int64_t value = 0; read_time(field, value)) {
+Moment parse_time(const Reader& reader, const std::string& field) {
+  switch (Moment value; read_time(field, value)) {
     case TimeFault::none:
-      if (value < 0) reader.fail("time ", shown(field), " is negative");
-      if (value <= kLargestTime) return value;
+      if (value.seconds < 0) reader.fail("time ", shown(field), " is negative, or a date before 1970");
+      if (value.seconds <= kLargestTime) return value;
       [[fallthrough]];
     case TimeFault::too_large:
       reader.fail("time ", shown(field), " is out of range; the largest is ", kLargestTime);
-    case TimeFault::fraction:
-      reader.fail("time ", shown(field), " is not a whole number");
-    case TimeFault::no_number:
+    case TimeFault::no_time:
       break;
   }
-  reader.fail("time '", shown(field), "' is not a number");
+  reader.fail("time '", shown(field), "' is neither a number of seconds nor a date like 2016-02-05T12:30:00Z");
 }
 
 std::string_view checked_id(const Reader& reader, const std::string& field, const char* what) {
@@ -199,7 +186,7 @@ void read_file(Reader& reader, const RawOptions& options, Interactions& out) {
       reader.line = blank;
       reader.fail("an empty line amid the interactions");
     }
-    if (!split_line(reader.text, columns.kind, fields)) reader.fail("a quoted field without its end");
+    if (!split_line(reader.text, columns.kind, fields)) reader.fail(kCsvDefect);
     if (fields.size() != columns.fields)
       reader.fail(fields.size(), fields.size() == 1 ? " field" : " fields", ", expected ", columns.fields, " (",
                   columns.form, ")");
@@ -208,7 +195,12 @@ void read_file(Reader& reader, const RawOptions& options, Interactions& out) {
     const IdTable::Place place{file, reader.line};
     const auto user = checked_id(reader, fields[columns.user], "user");
     const auto item = checked_id(reader, fields[columns.item], "item");
-    if (columns.time) out.time.push_back(parse_time(reader, fields[*columns.time]));
+    if (columns.time) {
+      const Moment time = parse_time(reader, fields[*columns.time]);
+      if (time.fraction > 0) out.fraction.resize(out.time.size(), 0);
+      if (time.fraction > 0 || !out.fraction.empty()) out.fraction.push_back(time.fraction);
+      out.time.push_back(time.seconds);
+    }
     out.user.push_back(out.users.intern(user, place));
     out.item.push_back(out.items.intern(item, place));
   }
@@ -224,7 +216,7 @@ std::int64_t repeated_lines(const Interactions& raw) {
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const auto key = [&](std::int64_t line) {
     const auto i = static_cast<std::size_t>(line);
-    return std::tuple(raw.user[i], raw.item[i], raw.time[i]);
+    return std::tuple(raw.user[i], raw.item[i], raw.time[i], raw.fraction.empty() ? 0 : raw.fraction[i]);
   };
   std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return key(a) < key(b); });
   std::int64_t repeated = 0;

@@ -168,7 +168,10 @@ SequenceSet make_sequences(const Interactions& raw, const SequenceOptions& optio
   if (raw.has_time) {
     for (std::size_t u = 0; u + 1 < set.offsets.size(); ++u)
       std::stable_sort(order.begin() + set.offsets[u], order.begin() + set.offsets[u + 1],
-                       [&](std::size_t a, std::size_t b) { return raw.time[a] < raw.time[b]; });
+                       [&](std::size_t a, std::size_t b) {
+                         if (raw.time[a] != raw.time[b] || raw.fraction.empty()) return raw.time[a] < raw.time[b];
+                         return raw.fraction[a] < raw.fraction[b];
+                       });
   }
   set.item.reserve(order.size());
   for (const std::size_t line : order) {

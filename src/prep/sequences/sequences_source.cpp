@@ -39,8 +39,9 @@ bool run_sequences(const Args& args) {
                   "Formats: movielens (user::item::rating::timestamp), tsv4 (user, item, rating, time), tsv3 (user, "
                   "item, time), pairs (user item, in time "
                   "order, no times), triples (user item time, blanks), csv (commas or tabs; a header names the "
-                  "columns, name:type is understood). Without "
-                  "--format the first line decides. Ids are integers or text; every rating counts as an interaction.");
+                  "columns, name:type is understood), each also packed with gzip. Without "
+                  "--format the first line decides. Times are seconds since 1970 or ISO dates. Ids are integers or "
+                  "text; every rating counts as an interaction.");
   options.section("input", "What to read from the files");
   SourceOptions common(options);
   RawOptions raw;
@@ -115,6 +116,8 @@ bool run_sequences(const Args& args) {
   if (!interactions.unused.empty())
     std::cout << "  note: no column 'timestamp' or 'time', so the order of the lines counts; if one of the columns "
               << listed(interactions.unused) << " holds times, name it with --time-column\n";
+  if (!interactions.fraction.empty())
+    std::cout << "  note: some times have fractions of a second; they decide the order, whole seconds are stored\n";
   if (const std::int64_t repeated = repeated_lines(interactions); repeated > 0)
     std::cout << "  note: " << repeated << " lines repeat user, item and time of an earlier line and are kept\n";
   print_report(report, set, std::cout);

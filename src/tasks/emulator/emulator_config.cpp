@@ -50,6 +50,7 @@ std::unique_ptr<Task> EmulatorConfig::load(const TaskSource& source) const {
                      description.metadata.variables.output_names == data.variables.output_names,
                  "checkpoint '", source.checkpoint->path().string(), "' was trained on other variables than those of '",
                  source.path.string(), "'");
+    require_same_units(description.metadata.variables, data.variables, join("data set '", source.path.string(), "'"));
     data.moments = description.moments;
   }
   return std::make_unique<EmulatorTask>(model_options(source.dtype, source.seed), std::move(data));

@@ -66,6 +66,21 @@ InputRows::InputRows(const std::filesystem::path& path, const TrainedEmulator& e
   for (std::size_t i = 0; i < std::min(names.size(), expected.size()); ++i)
     require_data(names[i] == expected[i], where("/vars/input_names"), ": column ", i, " is '", names[i],
                  "', the emulator's is '", expected[i], "'");
+  EmulatorVariables found;
+  const auto texts = [&](const char* dataset, std::vector<std::string>& to) {
+    if (file_.has(dataset)) to = file_.read_text(dataset);
+  };
+  const auto levels = [&](const char* dataset, std::vector<std::int64_t>& to) {
+    if (file_.has(dataset)) to = file_.read<std::int64_t>(dataset);
+  };
+  texts("/vars/input_units", found.input_units);
+  levels("/vars/input_level", found.input_level);
+  if (file_.has("/vars/output_names") &&
+      file_.read_text("/vars/output_names") == emulator.metadata.variables.output_names) {
+    texts("/vars/output_units", found.output_units);
+    levels("/vars/output_level", found.output_level);
+  }
+  require_same_units(emulator.metadata.variables, found, join("input '", path.string(), "'"));
 }
 
 bool InputRows::has(const std::string& dataset, std::int64_t columns) const {

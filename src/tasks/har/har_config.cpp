@@ -1,5 +1,6 @@
 #include "lockstep/tasks/har/har_config.hpp"
 
+#include <cmath>
 #include <cstdlib>
 #include <sstream>
 
@@ -150,6 +151,8 @@ void HarConfig::check() const {
 
 std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
   HarData data = HarData::read(source.path, source.placement);
+  require_data(source.checkpoint != nullptr || data.count[0] > 0, "opening data set '", source.path.string(),
+               "': it has no training windows; it serves only to evaluate a trained model");
   if (source.checkpoint != nullptr) {
     const H5File& file = *source.checkpoint;
     const std::string where = join("checkpoint '", file.path().string(), "'");
@@ -162,6 +165,9 @@ std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
     require_data(file.int_attribute("/har", "length") == data.length(), where, " was trained on windows of ",
                  file.int_attribute("/har", "length"), " samples; those of '", source.path.string(), "' have ",
                  data.length());
+    const double rate = file.real_attribute("/har", "sample_rate");
+    require_data(std::abs(rate - data.sample_rate) <= 1e-6 * rate, where, " was trained on signals of ", rate,
+                 " Hz; those of '", source.path.string(), "' have ", data.sample_rate, " Hz: resample the recordings");
     data.channel_mean = file.read<double>("/har/channel_mean");
     data.channel_std = file.read<double>("/har/channel_std");
     require_data(

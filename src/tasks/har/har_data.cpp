@@ -118,7 +118,6 @@ HarData HarData::read(const std::filesystem::path& path, Placement& placement) {
   const std::int64_t length = shapes[0][2];
   for (std::size_t p = 0; p < 3; ++p) data.count[p] = shapes[p][0];
   const std::int64_t windows = data.count[0] + data.count[1] + data.count[2];
-  require_data(data.count[0] > 0, opening, ": it has no training windows");
   require_data(windows <= std::numeric_limits<std::int32_t>::max(), opening, ": ", windows,
                " windows; must be below 2^31");
 

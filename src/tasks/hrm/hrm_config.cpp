@@ -36,7 +36,7 @@ void HrmConfig::add_options(Options& o) {
   o.add("data.group_visits", &model_.visits, 1, at_least(1),
         "visits of every puzzle group per epoch; evaluations follow epochs");
   o.add("eval.max_examples", &model_.eval_examples, 0, non_negative,
-        "test puzzles of an evaluation during training; 0: all, as at the end");
+        "validation puzzles (without such, test puzzles) of an evaluation during training; 0: all");
   o.add("eval.segments", &model_.eval_segments, 0, non_negative, "segments of an evaluation; 0: model.halt_max_steps");
   o.add("optim.puzzle_lr", &model_.puzzle_lr, 0, non_negative,
         "learning rate of the puzzle embeddings, with the same schedule; 0: optim.lr");

@@ -82,9 +82,9 @@ std::string draw(const std::string& task, std::int64_t side, double x, double y,
 
 std::pair<std::string, std::string> HrmTask::picture() const {
   const auto side = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(data_.seq_len))));
-  if (test_examples_ == 0 || side * side != data_.seq_len) return {};
+  if (size(Split::test) == 0 || side * side != data_.seq_len) return {};
   const auto cells = static_cast<std::size_t>(data_.seq_len);
-  const PuzzleExample example = test_example(0);
+  const PuzzleExample example = example_of(Split::test, 0);
   std::vector<std::int32_t> inputs(cells), labels(cells), before;
   data_.read(example, inputs, labels);
   const std::int32_t ids[] = {example.identifier};

@@ -83,14 +83,16 @@ HrmTask::HrmTask(Options options, PuzzleData data)
     : options_(std::move(options)),
       data_(std::move(data)),
       network_(arch_for(options_.arch, data_), options_.dtype, options_.seed) {
-  for (const PuzzlePart& part : data_.test) test_examples_ += part.examples();
   if (options_.eval_segments == 0) options_.eval_segments = options_.loss.halt_max_steps;
 }
 
 std::int64_t HrmTask::size(Split split) const {
-  if (split == Split::test) return test_examples_;
-  if (split == Split::validation)
-    return options_.eval_examples > 0 ? std::min(options_.eval_examples, test_examples_) : test_examples_;
+  if (split != Split::train) {
+    std::int64_t examples = 0;
+    for (const PuzzlePart& part : held_out(split)) examples += part.examples();
+    const bool limited = split == Split::validation && options_.eval_examples > 0;
+    return limited ? std::min(options_.eval_examples, examples) : examples;
+  }
   std::int64_t visits = 0;
   for (const PuzzlePart& part : data_.train) visits += options_.visits * part.groups();
   return visits;
@@ -275,8 +277,12 @@ void HrmTask::most_likely(const Tensor& logits, std::span<std::int32_t> tokens) 
 
 std::int64_t HrmTask::evaluation_block() const { return std::max<std::int64_t>(1, 1024 / network_.arch().length()); }
 
-PuzzleExample HrmTask::test_example(std::int64_t index) const {
-  for (const PuzzlePart& part : data_.test) {
+const std::vector<PuzzlePart>& HrmTask::held_out(Split split) const {
+  return split == Split::validation && !data_.val.empty() ? data_.val : data_.test;
+}
+
+PuzzleExample HrmTask::example_of(Split split, std::int64_t index) const {
+  for (const PuzzlePart& part : held_out(split)) {
     if (index < part.examples()) {
       const std::int64_t puzzle = part.puzzle_of(index);
       return {.part = &part,
@@ -287,14 +293,14 @@ PuzzleExample HrmTask::test_example(std::int64_t index) const {
     }
     index -= part.examples();
   }
-  throw Error(Fault::internal, join("test example ", index, ": there are only ", test_examples_));
+  throw Error(Fault::internal, join(name(split), " example ", index, " beyond the last: there are only ", size(split)));
 }
 
 std::int64_t HrmTask::sum_count() const {
   return kTables + 3 * (static_cast<std::int64_t>(data_.source_names.size()) + kBins);
 }
 
-void HrmTask::evaluate(Tape& t, Split, std::int64_t first, std::int64_t count, double* sums) const {
+void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t count, double* sums) const {
   const std::int64_t cells = data_.seq_len;
   const auto inputs = take<std::int32_t>(t.host_arena(), count * cells),
              labels = take<std::int32_t>(t.host_arena(), count * cells),
@@ -302,7 +308,7 @@ void HrmTask::evaluate(Tape& t, Split, std::int64_t first, std::int64_t count, d
   const auto examples = take<PuzzleExample>(t.host_arena(), count);
   const auto width = static_cast<std::size_t>(cells);
   for (std::size_t i = 0; i < examples.size(); ++i) {
-    examples[i] = test_example(first + static_cast<std::int64_t>(i));
+    examples[i] = example_of(split, first + static_cast<std::int64_t>(i));
     data_.read(examples[i], inputs.subspan(i * width, width), labels.subspan(i * width, width));
     ids[i] = examples[i].identifier;
   }

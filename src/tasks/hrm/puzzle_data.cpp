@@ -75,7 +75,7 @@ std::vector<std::string> set_names(const H5File& file, const std::string& split)
 std::uint64_t hash_of(const PuzzleData& data) {
   std::uint64_t hash = 0;
   const auto add = [&](const Tensor& t) { hash = hash64(t.raw(), t.size_bytes(), hash); };
-  for (const auto* split : {&data.train, &data.test})
+  for (const auto* split : {&data.train, &data.test, &data.val})
     for (const PuzzlePart& p : *split)
       for (const Tensor* t : {&p.inputs, &p.labels, &p.puzzle_indices, &p.group_indices, &p.puzzle_identifiers})
         add(*t);
@@ -140,7 +140,8 @@ PuzzleData PuzzleData::open(const std::filesystem::path& path, Placement& placem
     std::transform(names.begin(), names.end(), std::back_inserter(data.arc_names), read_arc_name);
   }
   const PartReader reader(set, data, placement);
-  for (const auto& [split, parts] : {std::pair{"train", &data.train}, std::pair{"test", &data.test}}) {
+  for (const auto& [split, parts] :
+       {std::pair{"train", &data.train}, std::pair{"val", &data.val}, std::pair{"test", &data.test}}) {
     if (!file.is_group(std::string("/") + split)) continue;
     for (const std::string& name : set_names(file, split)) parts->push_back(reader.read(split, name));
   }

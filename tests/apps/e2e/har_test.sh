@@ -49,6 +49,21 @@ values() { h5dump -y -w 0 -d /model/encoder.encoder_layers.0.mlp.dense1.weight "
 ok "$LOCKSTEP" bench $PICTURE --sweep-batch --seconds 0.01 --warmup 1
 says 'windows/s' 'images/s' 'recommended: --batch.size'
 
+# --- recordings for tests alone are judged by a trained model, if their sampling rate is that of the training
+for recording in a b c; do awk -v s=$recording 'BEGIN {print "x,y"; for (t = 0; t < 64; ++t) print sin(t * (s == "a" ? 1 : 2)), cos(t)}' >$recording.csv; done
+printf '%s\n' a.csv,walk,1,train b.csv,sit,2,train c.csv,sit,3,val >own.csv
+echo c.csv,sit,3,test >tests.csv
+ok "$PREP" har own.csv --rate 50 --window 16 --output own.h5
+ok "$PREP" har own.csv --rate 25 --window 16 --output slow.h5
+ok "$PREP" har tests.csv --rate 50 --window 16 --like own.h5 --output tests.h5
+ok "$LOCKSTEP" train $SMALL --data.path own.h5 --run-dir own --model.patch 4 --epochs 1 --batch-size 4
+ok "$LOCKSTEP" eval --checkpoint own/checkpoints/final.h5 --data.path tests.h5 --split test
+says ', 4 test samples of tests.h5'
+run 3 "$LOCKSTEP" train $SMALL --data.path tests.h5 --run-dir bad --model.patch 4
+says 'no training windows; it serves only to evaluate'
+run 3 "$LOCKSTEP" eval --checkpoint own/checkpoints/final.h5 --data.path slow.h5 --split val
+says 'trained on signals of 50 Hz' 'have 25 Hz'
+
 # --- wrong input
 run 2 "$LOCKSTEP" train $SMALL --run-dir bad --gpu-ids 0,7
 says 'gpu_ids' 'only with --device cuda'

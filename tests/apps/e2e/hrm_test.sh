@@ -71,6 +71,17 @@ says 'exact_accuracy'
 run 2 on 2 "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --split train
 says 'option split = train: model.kind = hrm evaluates held-out samples only'
 
+# Validation puzzles of the data set choose the best weights, not test puzzles.
+ok "$PREP" synth-sudoku --order 2 --train 40 --test 12 --val 9 --min-givens 6 --max-givens 9 --num-aug 20 --augment online --output val.h5
+train val 2 --data.path val.h5 --epochs 1
+grep -q '9 validation, 12 test samples' val/train.log || fail "the log does not count the validation puzzles"
+grep -q 'no validation samples' val/train.log && fail "test puzzles validate although there are validation puzzles"
+for part in val:9 test:12; do
+  ok "$LOCKSTEP" eval --checkpoint val/checkpoints/best.h5 --split ${part%:*}
+  says "best.h5, ${part#*:} ${part%:*} samples"
+done
+h5diff -q val.h5 data.h5 /train/all/inputs >/dev/null || fail "validation puzzles change the training puzzles"
+
 # Tasks of grids: the variants of a task vote, on any number of ranks.
 mkdir evaluation
 for task in a b; do

@@ -13,22 +13,42 @@ using lockstep::test::error_of;
 using lockstep::test::RawFile;
 using lockstep::test::TempDir;
 
+namespace {
+ColumnSpec parse_one(const char* text) {
+  const auto columns = parse_columns(text);
+  CHECK(columns.size() == 1);
+  return columns.front();
+}
+}  // namespace
+
 TEST_SUITE("prep.grid") {
   TEST_CASE("columns are read as written") {
-    const auto full = parse_column("tk=temperature@-1*2.5+273.15");
+    const auto full = parse_one("tk=temperature@-1*2.5+273.15");
     CHECK(full.short_name == "tk");
     CHECK(full.variable == "temperature");
     CHECK(full.level.value() == -1);
     CHECK(full.scale == 2.5);
     CHECK(full.offset == 273.15);
-    CHECK(parse_column("sst").variable == "sst");
-    CHECK(parse_column("sst").short_name == "sst");
-    CHECK(parse_column("a=MetaData/x*1e-3-2").offset == -2);
-    CHECK(parse_column("a=b@3").level.value() == 3);
-    for (const char* bad : {"", "=x", "a=", "a=b@", "a=b@x", "a=b*", "a=b*2+", "a=b*2+3x", "a=b@1.5", "a=b*inf"}) {
+    CHECK(parse_one("sst").variable == "sst");
+    CHECK(parse_one("sst").short_name == "sst");
+    CHECK(parse_one("a=MetaData/x*1e-3-2").offset == -2);
+    CHECK(parse_one("a=b@3").level.value() == 3);
+    for (const char* bad : {"", "=x", "a=", "a=b@", "a=b@x", "a=b*", "a=b*2+", "a=b*2+3x", "a=b@1.5", "a=b*inf",
+                            "a=b@2:1", "a=b@-1:2", "a=b@0:", "a=b@0:20000"}) {
       CAPTURE(bad);
-      check_mentions(error_of(Fault::usage, [&] { parse_column(bad); }), "expected short=name");
+      check_mentions(error_of(Fault::usage, [&] { parse_one(bad); }), "expected short=name");
     }
+  }
+
+  TEST_CASE("a range of levels stands for one column each") {
+    const auto names = [](const char* text) {
+      std::vector<std::string> out;
+      for (const auto& column : parse_columns(text))
+        out.push_back(join(column.short_name, "=", column.variable, "@", *column.level, "*", column.scale));
+      return out;
+    };
+    CHECK(names("t=temp@3:5*2") == std::vector<std::string>{"t_3=temp@3*2", "t_4=temp@4*2", "t_5=temp@5*2"});
+    CHECK(names("temp@-2:-1") == std::vector<std::string>{"temp_-2=temp@-2*1", "temp_-1=temp@-1*1"});
   }
 
   TEST_CASE("masks are conjunctions of comparisons, and missing values pass none") {
@@ -90,33 +110,31 @@ TEST_SUITE("prep.grid") {
       raw.variable("odd", NC_DOUBLE, {odd}, test::counting(5));
     }
     const auto file = NcFile::open(dir / "a.nc");
-    const std::vector<ColumnSpec> columns = {parse_column("ice"), parse_column("t=temperature@1"),
-                                             parse_column("mask")};
+    const std::vector<ColumnSpec> columns = {parse_one("ice"), parse_one("t=temperature@1"), parse_one("mask")};
     const Grid grid = common_grid(file, columns);
     CHECK(grid.shape == std::vector<std::int64_t>{2, 2, 2});
     CHECK(read_on_grid(file, columns[1], grid) == std::vector<double>{4, 5, 6, 7, 16, 17, 18, 19});
-    CHECK(read_on_grid(file, parse_column("t=temperature@-1*2+1"), grid) ==
+    CHECK(read_on_grid(file, parse_one("t=temperature@-1*2+1"), grid) ==
           std::vector<double>{17, 19, 21, 23, 41, 43, 45, 47});
-    CHECK(read_on_grid(file, parse_column("l=last@2"), grid) == std::vector<double>{2, 5, 8, 11, 2, 5, 8, 11});
+    CHECK(read_on_grid(file, parse_one("l=last@2"), grid) == std::vector<double>{2, 5, 8, 11, 2, 5, 8, 11});
     CHECK(read_on_grid(file, columns[2], grid) == std::vector<double>{1, 0, 1, 1, 1, 0, 1, 1});
-    CHECK(read_on_grid(file, parse_column("Y"), grid) == std::vector<double>{60, 60, 61, 61, 60, 60, 61, 61});
+    CHECK(read_on_grid(file, parse_one("Y"), grid) == std::vector<double>{60, 60, 61, 61, 60, 60, 61, 61});
     CHECK(read_times(file, grid)[3] == 1454284800);
     CHECK(read_times(file, grid)[4] == 1454284800 + 129600);
-    check_mentions(error_of(Fault::usage, [&] { common_grid(file, {parse_column("temperature")}); }), "depth = 3",
+    check_mentions(error_of(Fault::usage, [&] { common_grid(file, {parse_one("temperature")}); }), "depth = 3",
                    "choose a level");
-    check_mentions(error_of(Fault::usage, [&] { common_grid(file, {parse_column("m=mask@0")}); }), "no levels");
-    check_mentions(error_of(Fault::usage, [&] { read_on_grid(file, parse_column("t=temperature@3"), grid); }),
+    check_mentions(error_of(Fault::usage, [&] { common_grid(file, {parse_one("m=mask@0")}); }), "no levels");
+    check_mentions(error_of(Fault::usage, [&] { read_on_grid(file, parse_one("t=temperature@3"), grid); }),
                    "depth has 3");
     // The first of three axes is a level only if it is not the time.
-    check_mentions(error_of(Fault::usage, [&] { common_grid(file, {parse_column("i=ice@0")}); }), "time = 2",
-                   "no levels");
-    check_mentions(error_of(Fault::usage, [&] { common_grid(file, {parse_column("s=stepped@0")}); }), "no levels");
-    const Grid of_layers = common_grid(file, {parse_column("l=layered@1")});
-    CHECK(read_on_grid(file, parse_column("l=layered@1"), of_layers) == std::vector<double>{4, 5, 6, 7});
+    check_mentions(error_of(Fault::usage, [&] { common_grid(file, {parse_one("i=ice@0")}); }), "time = 2", "no levels");
+    check_mentions(error_of(Fault::usage, [&] { common_grid(file, {parse_one("s=stepped@0")}); }), "no levels");
+    const Grid of_layers = common_grid(file, {parse_one("l=layered@1")});
+    CHECK(read_on_grid(file, parse_one("l=layered@1"), of_layers) == std::vector<double>{4, 5, 6, 7});
 
     const auto place = NcFile::open(dir / "place.nc");
-    CHECK(read_on_grid(place, parse_column("geolat"), grid) == std::vector<double>{1, 2, 3, 4, 1, 2, 3, 4});
-    check_mentions(error_of(Fault::data, [&] { read_on_grid(place, parse_column("odd"), grid); }), "do not fit");
+    CHECK(read_on_grid(place, parse_one("geolat"), grid) == std::vector<double>{1, 2, 3, 4, 1, 2, 3, 4});
+    check_mentions(error_of(Fault::data, [&] { read_on_grid(place, parse_one("odd"), grid); }), "do not fit");
   }
 
   TEST_CASE("dimensions of equal length but different names are not one axis") {
@@ -135,11 +153,11 @@ TEST_SUITE("prep.grid") {
       raw.variable("geolat", NC_DOUBLE, {lat, lon}, {1, 2, 3, 4});
     }
     const auto file = NcFile::open(dir / "a.nc"), place = NcFile::open(dir / "place.nc");
-    const Grid grid = common_grid(file, {parse_column("t")});
-    check_mentions(error_of(Fault::data, [&] { read_on_grid(file, parse_column("u"), grid); }), "reading 'u'", "xq = 2",
+    const Grid grid = common_grid(file, {parse_one("t")});
+    check_mentions(error_of(Fault::data, [&] { read_on_grid(file, parse_one("u"), grid); }), "reading 'u'", "xq = 2",
                    "do not fit", "xh = 2", "interpolate");
     CHECK_FALSE(fits_grid(file, "u", grid));
-    CHECK(read_on_grid(file, parse_column("deep"), grid) == test::counting(4));
+    CHECK(read_on_grid(file, parse_one("deep"), grid) == test::counting(4));
     CHECK(fits_grid(place, "geolat", grid));
     CHECK_FALSE(fits_grid(place, "lat", grid));  // by length it would go along x
   }

@@ -327,6 +327,128 @@ TEST_SUITE("prep.har") {
     check_mentions(run_prep(dir.path(), "check c.h5").text, "note: there are no test windows", "good");
   }
 
+  TEST_CASE("subjects are chosen so that the parts come near to the shares that were asked for") {
+    const TempDir dir;
+    // One subject has two thirds of the windows; two classes have few subjects.
+    std::string list;
+    int file = 0;
+    const auto record = [&](const std::string& label, const std::string& subject, int windows) {
+      const std::string name = "r" + std::to_string(file++) + ".txt";
+      write_recording(dir / name, 8 * windows);
+      list += name + "," + label + "," + subject + ",\n";
+    };
+    record("walk", "big", 200);
+    for (int i = 0; i < 9; ++i) record("walk", "s" + std::to_string(i), 8);
+    for (int i = 0; i < 9; i += 3) record("run", "s" + std::to_string(i), 8);
+    record("fall", "s4", 4);
+    write_text(dir / "list.csv", list);
+    for (const std::string seed : {"1", "2", "3", "4", "5", "6", "7", "8"}) {
+      CAPTURE(seed);
+      const auto run = run_prep(dir.path(), "har list.csv --rate 20 --window 8 -o a.h5 --seed " + seed);
+      REQUIRE(run.status == 0);
+      const HarSet set = read(dir / "a.h5");
+      CHECK(set.windows() == 300);
+      CHECK(set.windows_in(2) >= 56);
+      CHECK(set.windows_in(2) <= 76);  // a fifth is 60
+      for (const auto count : set.class_counts(0)) CHECK(count > 0);
+      CHECK(set.class_counts(2)[1] == 8);  // run: one of three subjects
+      CHECK(run.text.find("warning") == std::string::npos);
+    }
+  }
+
+  TEST_CASE("the table of classes is printed; a class without training windows is a warning") {
+    const TempDir dir;
+    for (const char* name : {"a.csv", "b.csv", "c.csv"}) write_recording(dir / name, 8);
+    write_text(dir / "list.csv", "a.csv,walk,1,train\nb.csv,sit,2,test\nc.csv,walk,3,val\n");
+    const auto run = run_prep(dir.path(), "har list.csv --rate 20 --window 4 -o a.h5");
+    CAPTURE(run.text);
+    REQUIRE(run.status == 0);
+    check_mentions(run.text, "class                         train        val       test\n",
+                   "sit                               0          0          2\n",
+                   "walk                              2          2          0\n",
+                   "warning: class sit has no training window");
+  }
+
+  TEST_CASE("columns are chosen or skipped by name, with or without a header, also where one holds text") {
+    const TempDir dir;
+    write_text(dir / "a.csv", "time,\"acc, x\",acc_y\n2020-01-01 00:00:00,1,5\n2020-01-01 00:00:01,2,6\n");
+    write_text(dir / "b.csv", "2020-01-01 00:00:00,3,7\n2020-01-01 00:00:01,4,8\n");
+    write_text(dir / "list.csv", "# recordings of May\n\"a.csv\",\"walk, slowly\",1,train\nb.csv,sit,2,val\n");
+    const std::string words = "har list.csv --rate 20 --window 2 -o a.h5 ";
+    const auto taken = [&](const std::string& options) {
+      const auto run = run_prep(dir.path(), words + options);
+      CAPTURE(run.text);
+      CHECK(run.status == 0);
+      return read(dir / "a.h5");
+    };
+    HarSet set = taken("--skip-columns time");
+    CHECK(set.channel_names == std::vector<std::string>{"acc, x", "acc_y"});
+    CHECK(set.class_names == std::vector<std::string>{"sit", "walk, slowly"});
+    CHECK(set.signals == std::vector<double>{1, 2, 5, 6, 3, 4, 7, 8});
+    set = taken("--columns acc_y");
+    CHECK(set.channel_names == std::vector<std::string>{"acc_y"});
+    CHECK(set.signals == std::vector<double>{5, 6, 7, 8});
+    check_fails(dir, "har list.csv --rate 20 --window 2 -o out.h5", 3,
+                "a.csv:2: '2020-01-01 00:00:00' is not a number");
+    check_fails(dir, "har list.csv --rate 20 --window 2 -o out.h5 --columns acc_z", 2, "no column 'acc_z'",
+                "time, acc, x, acc_y");
+    write_text(dir / "list.csv", "b.csv,sit,2,train\n");
+    set = taken("--columns channel_2,channel_1 --val-split random --val-fraction 0");
+    CHECK(set.channel_names == std::vector<std::string>{"channel_2", "channel_1"});
+    CHECK(set.signals == std::vector<double>{7, 8, 3, 4});
+    write_text(dir / "list.csv", "\"a.csv,sit,2,train\n");
+    check_fails(dir, "har list.csv --rate 20 --window 2 -o out.h5", 3, "list.csv:1: a quoted field");
+    write_recording(dir / "c.csv", 8, "clock,value\n");
+    write_text(dir / "list.csv", "c.csv,sit,2,train\n");
+    const auto run = run_prep(dir.path(), words + "--val-split random --val-fraction 0");
+    check_mentions(run.text, "note: clock rises with each sample", "--skip-columns clock");
+  }
+
+  TEST_CASE("recordings for tests alone make a set like the training's") {
+    const TempDir dir;
+    for (const char* name : {"a.csv", "b.csv", "c.csv"}) write_recording(dir / name, 40, "x,y\n");
+    write_text(dir / "train.csv", "a.csv,walk,1,train\nb.csv,sit,2,train\nc.csv,run,3,val\n");
+    write_text(dir / "tests.csv", "c.csv,walk,9,test\n");
+    REQUIRE(run_prep(dir.path(), "har train.csv --rate 20 --window 8 -o train.h5").status == 0);
+    const std::string words = "har tests.csv --rate 20 --window 8 -o out.h5 ";
+    check_fails(dir, words, 2, "all 1 recordings are for tests", "--like");
+    check_fails(dir, words + "--like train.h5 --columns x", 3, "its channels x are not those of 'train.h5', x, y");
+    check_fails(dir, "har tests.csv --rate 25 --window 8 -o out.h5 --like train.h5", 3, "windows of 8 samples at 20 Hz",
+                "rate = 25");
+    const auto run = run_prep(dir.path(), words + "--like train.h5");
+    CAPTURE(run.text);
+    REQUIRE(run.status == 0);
+    const HarSet set = read(dir / "out.h5"), train = read(dir / "train.h5");
+    CHECK(set.windows_in(2) == 5);
+    CHECK(set.windows() == 5);
+    CHECK(set.class_names == train.class_names);
+    CHECK(set.channel_mean == train.channel_mean);
+    CHECK(set.channel_std == train.channel_std);
+    check_mentions(run_prep(dir.path(), "check out.h5").text, "there are no training windows", "good");
+    CHECK(run_prep(dir.path(), "info out.h5").status == 0);
+    write_text(dir / "tests.csv", "c.csv,swim,9,test\n");
+    fs::remove(dir / "out.h5");
+    check_fails(dir, words + "--like train.h5", 3, "tests.csv:1: label 'swim' is not a class of 'train.h5'");
+  }
+
+  TEST_CASE("values that 32-bit floats cannot hold are refused, also in a prepared file") {
+    const TempDir dir;
+    write_text(dir / "a.csv", "1\n2\n1e40\n4\n");
+    write_text(dir / "list.csv", "a.csv,walk,1,train\n");
+    const std::string words = "har list.csv --rate 20 --window 2 --val-split random --val-fraction 0 -o out.h5";
+    check_fails(dir, words, 3, "a.csv:3: 1e40 does not fit 32-bit floats");
+    write_text(dir / "a.csv", "1\n2\n3\n4\n");
+    REQUIRE(run_prep(dir.path(), words).status == 0);
+    HarSet set = read(dir / "out.h5");
+    set.signals[2] = 1e40;
+    take_channel_moments(set);
+    write_har_set(dir / "out.h5", set);
+    std::vector<std::string> remarks;
+    const auto problems = problems_of(dir / "out.h5", remarks);
+    REQUIRE(problems.size() == 1);
+    check_mentions(problems.front(), "sample 0: 1e+40 is no finite 32-bit float");
+  }
+
   TEST_CASE("what is wrong with a manifest or its tables is named by file and line") {
     const TempDir dir;
     write_recording(dir / "a.csv", 10, "x,y\n");

@@ -124,6 +124,52 @@ TEST_SUITE("prep.puzzle_program") {
     CHECK(test::read_text(dir / "a.h5") != test::read_text(dir / "c.h5"));
   }
 
+  TEST_CASE("validation puzzles are made on request and stored; rows that repeat are counted") {
+    const TempDir dir;
+    const auto make = [&](const std::string& words) {
+      const auto run = run_prep(dir.path(), words + " -o " + "out.h5");
+      CAPTURE(run.text);
+      CHECK(run.status == 0);
+      return run.text;
+    };
+    const std::string synth = "synth-sudoku --order 2 --train 20 --test 6 --min-givens 5 --max-givens 9";
+    check_mentions(make(synth), "the test puzzles choose the best weights; --val N");
+    const auto tokens = [&](const char* set) {
+      return H5File::open(dir / "out.h5").read<std::uint8_t>(std::string(set) + "/all/inputs");
+    };
+    const auto train = tokens("/train"), test = tokens("/test");
+    CHECK_FALSE(H5File::open(dir / "out.h5").has("/val"));
+    CHECK(make(synth + " --val 7").find("note") == std::string::npos);
+    CHECK(tokens("/train") == train);
+    CHECK(tokens("/test") == test);
+    CHECK(tokens("/val").size() == 7 * 16);
+    check_mentions(run_prep(dir.path(), "check out.h5").text, "0 of 7 validation puzzles are equivalent to a training",
+                   "0 of 6 test puzzles are equivalent to a validation", "good");
+    check_mentions(run_prep(dir.path(), "info out.h5").text, "val/all            7 groups");
+
+    std::string rows;  // the puzzles as a table, the first three twice
+    for (std::size_t puzzle = 0; puzzle < 23; ++puzzle) {
+      std::string question, answer;
+      const auto labels = H5File::open(dir / "out.h5").read<std::uint8_t>("/train/all/labels");
+      for (std::size_t cell = 0; cell < 16; ++cell) {
+        const std::size_t at = puzzle % 20 * 16 + cell;
+        question += static_cast<char>('0' + train[at] - 1);
+        answer += static_cast<char>('0' + labels[at] - 1);
+      }
+      rows += question + "," + answer + "\n";
+    }
+    test::write_text(dir / "t.csv", "question,answer\n" + rows);
+    check_mentions(make("sudoku --train t.csv --val 4 --num-aug 2"), "note: 3 rows of 't.csv' repeat", "19 groups",
+                   "val  /all  4 groups, 4 puzzles");
+    CHECK(run_prep(dir.path(), "check out.h5").status == 0);
+    make("synth-maze --side 6 --train 5 --test 2 --val 3 --aug");
+    CHECK(tokens("/val").size() == 3 * 36);
+    CHECK(run_prep(dir.path(), "check out.h5").status == 0);
+    const auto many = run_prep(dir.path(), "sudoku --train t.csv --val 21 -o many.h5");
+    CHECK(many.status == 2);
+    check_mentions(many.text, "option val = 21");
+  }
+
   TEST_CASE("mazes from a table, eight images per training group") {
     const TempDir dir;
     test::write_text(dir / "m.csv", "source,question,answer,rating\ng,S  # # #    ## G,\"S  #o# #oooo## G\",6\n");

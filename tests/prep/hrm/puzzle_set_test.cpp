@@ -2,10 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
 #include <sstream>
 
 #include "lockstep/base/philox.hpp"
 #include "lockstep/prep/hrm/puzzle_csv.hpp"
+#include "lockstep/prep/hrm/puzzle_division.hpp"
 #include "lockstep/prep/hrm/sudoku.hpp"
 #include "prep/errors.hpp"
 #include "support/temp_dir.hpp"
@@ -60,6 +62,55 @@ std::string after(const test::TempDir& dir, Change change) {
 }  // namespace
 
 TEST_SUITE("prep.puzzle_set") {
+  TEST_CASE("validation puzzles are apart from training and test, and equivalent to none of them") {
+    const BasePuzzles test = base(2, 10);
+    BasePuzzles table = base(1, 50);
+    for (const BasePuzzles& again : {base(1, 10), test}) {  // twins of training and test puzzles
+      for (std::int64_t row = 0; row < again.size(); ++row) {
+        const PuzzleVariants variants(PuzzleTask::sudoku, 16, 5);
+        std::vector<std::uint8_t> question(16), answer(16);
+        const auto of = [&](const std::vector<std::uint8_t>& all) {
+          return std::span(all).subspan(static_cast<std::size_t>(16 * row), 16);
+        };
+        variants.apply(static_cast<std::uint64_t>(row), 1, of(again.inputs), of(again.labels), question, answer);
+        PuzzleRow added;
+        added.rating = 1;
+        added.source = "again";
+        table.add(added, question, answer);
+      }
+    }
+    const auto texts = [](const BasePuzzles& puzzles) {
+      std::multiset<std::string> out;
+      for (std::int64_t row = 0; row < puzzles.size(); ++row) {
+        const auto at = static_cast<std::size_t>(16 * row);
+        out.insert(canonical_puzzle(PuzzleTask::sudoku, std::span(puzzles.inputs).subspan(at, 16),
+                                    std::span(puzzles.labels).subspan(at, 16)));
+      }
+      return out;
+    };
+    const auto tested = texts(test);
+    for (const std::int64_t kept : {0, 20}) {
+      CAPTURE(kept);
+      const PuzzleDivision how{.task = PuzzleTask::sudoku, .train = kept, .val = 15, .seed = 3};
+      const auto parts = divide_puzzles(table, test, how);
+      CHECK(parts.train.size() == (kept == 0 ? 55 : 20));
+      CHECK(parts.val.size() == 15);
+      const auto trained = texts(parts.train), chosen = texts(parts.val);
+      for (const auto& text : chosen) {
+        CHECK(chosen.count(text) == 1);
+        CHECK(trained.count(text) == 0);
+        CHECK(tested.count(text) == 0);
+      }
+      const auto without = divide_puzzles(table, test, {.task = PuzzleTask::sudoku, .train = kept, .seed = 3});
+      CHECK(without.val.size() == 0);
+      if (kept > 0) CHECK(without.train.inputs == parts.train.inputs);
+    }
+    test::check_mentions(
+        test::error_of(Fault::usage,
+                       [&] { divide_puzzles(table, test, {.task = PuzzleTask::sudoku, .train = 20, .val = 50}); }),
+        "option val = 50: of 70 puzzles", "20 are for training");
+  }
+
   TEST_CASE("the layout is the documented one") {
     const test::TempDir dir;
     write_puzzle_set(dir / "a.h5", sample(false), 0);

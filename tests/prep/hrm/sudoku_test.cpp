@@ -160,7 +160,7 @@ TEST_SUITE("prep.sudoku") {
     test::check_mentions(error("x," + q + "," + changed(a, 0, '.') + ",0\n"), "leaves cell 1 blank");
     test::check_mentions(error("x," + q + "," + a + ",hard\n"), "rating 'hard'");
     test::check_mentions(error("x," + q + "," + a + "\n"), "3 fields, the header has 4");
-    test::check_mentions(error("x,\"" + q + "," + a + ",0\n"), "quoted field has no end");
+    test::check_mentions(error("x,\"" + q + "," + a + ",0\n"), "a quoted field without its end");
     test::check_mentions(error("x,1234341221434321,1234341221434321,0\n"), "16 cells, the puzzles before it have 81");
   }
 }

@@ -1,6 +1,8 @@
 /// Raw interactions: lines, formats, filter, numbers, order, scaled times, split; and what bad lines are told.
 #include "lockstep/prep/sequences/interactions.hpp"
 
+#include <zlib.h>
+
 #include "prep/errors.hpp"
 #include "prep/sequences/interaction_lines.hpp"
 #include "support/temp_dir.hpp"
@@ -56,18 +58,62 @@ TEST_SUITE("prep.interactions") {
     CHECK_FALSE(split_line("\"a\"b,c", LineKind::comma, out));
   }
 
-  TEST_CASE("times are whole numbers") {
-    std::int64_t value = 0;
-    CHECK(read_time("978300760", value) == TimeFault::none);
-    CHECK(read_time("978300760.0", value) == TimeFault::none);
-    CHECK(value == 978300760);
-    CHECK(read_time("1.5e9", value) == TimeFault::none);
-    CHECK(value == 1500000000);
-    CHECK(read_time("1.5", value) == TimeFault::fraction);
-    CHECK(read_time("12x", value) == TimeFault::no_number);
-    CHECK(read_time("", value) == TimeFault::no_number);
-    CHECK(read_time("nan", value) == TimeFault::no_number);
+  TEST_CASE("times are seconds, with or without a fraction, or dates") {
+    const auto time = [](std::string_view text) {
+      Moment value;
+      CAPTURE(text);
+      CHECK(read_time(text, value) == TimeFault::none);
+      return static_cast<double>(value.seconds) + value.fraction;
+    };
+    CHECK(time("978300760") == 978300760);
+    CHECK(time("978300760.0") == 978300760);
+    CHECK(time("1.5e9") == 1500000000);
+    CHECK(time("978300760.25") == 978300760.25);
+    CHECK(time("-0.25") == -0.25);
+    CHECK(time("2016-02-05") == 1454630400);
+    CHECK(time("2016-02-05 12:30") == 1454675400);
+    CHECK(time("2016-02-05T12:30:15.5Z") == 1454675415.5);
+    CHECK(time("2016-02-05T12:30:15+01:30") == 1454675415 - 5400);
+    CHECK(time("2016-02-05T12:30:15-0130") == 1454675415 + 5400);
+    Moment value;
+    for (const char* text : {"12x", "", "nan", "2016-02-30", "2016-2-5", "2016-02-05 24:00", "2016-02-05T12:30:15 ",
+                             "2016-02-05T12:30:15+1", "2016-02-05T", "05/02/2016"}) {
+      CAPTURE(text);
+      CHECK(read_time(text, value) == TimeFault::no_time);
+    }
     CHECK(read_time("9223372036854775808", value) == TimeFault::too_large);
+  }
+
+  TEST_CASE("fractions of a second decide the order, whole seconds are kept") {
+    const TempDir dir;
+    const auto raw = read(dir, "user_id,item_id,time\n1,4,100\n1,3,101.75\n1,2,101.5\n1,1,101.25\n");
+    const auto set = make(raw, unfiltered());
+    CHECK(set.item == std::vector<std::int32_t>{4, 1, 2, 3});
+    CHECK(set.time_raw == std::vector<std::int64_t>{100, 101, 101, 101});
+    CHECK(repeated_lines(raw) == 0);
+  }
+
+  TEST_CASE("a file packed with gzip reads as the plain one; other packings and damage are said") {
+    const TempDir dir;
+    std::string text;
+    for (int line = 0; line < 40000; ++line) text += join(line % 7, " ", line, " ", line, "\r\n");  // several blocks
+    const gzFile file = gzopen((dir / "raw.gz").c_str(), "wb");
+    gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
+    gzclose(file);
+    const auto plain = read(dir, text), packed = read_interactions({dir / "raw.gz"}, {});
+    CHECK(packed.size() == 40000);
+    CHECK(packed.user == plain.user);
+    CHECK(packed.item == plain.item);
+    CHECK(packed.time == plain.time);
+    std::filesystem::resize_file(dir / "raw.gz", std::filesystem::file_size(dir / "raw.gz") / 2);
+    check_mentions(error_of(Fault::data, [&] { read_interactions({dir / "raw.gz"}, {}); }), "raw.gz", "truncated");
+    check_mentions(error_of(Fault::data,
+                            [&] {
+                              read(dir,
+                                   "\xFD"
+                                   "7zXZ\n");
+                            }),
+                   "compressed with xz", "xz -dk");
   }
 
   TEST_CASE("every format gives the same interactions, whether it is named or found") {
@@ -199,8 +245,8 @@ TEST_SUITE("prep.interactions") {
         {"1::2::3::4\n1::2::3::-4\n", "line 2: time -4 is negative"},
         {"1::2::3::4\n1::2::3::9223372036854775807\n", "line 2: time 9223372036854775807 is out of range"},
         {"1::2::3::99999999999999999999\n", "line 1: time 99999999999999999999 is out of range"},
-        {"1::2::3::4.5\n", "line 1: time 4.5 is not a whole number"},
-        {"1::2::3::noon\n", "line 1: time 'noon' is not a number"},
+        {"1::2::3::1969-12-31\n", "line 1: time 1969-12-31 is negative"},
+        {"1::2::3::noon\n", "line 1: time 'noon' is neither a number of seconds nor a date"},
         {"1::::3::4\n", "line 1: an empty item id"},
         {"1 2 3\n\n1 2 4\n", "line 2: an empty line"},
         {"1 2\n1 2 3\n", "line 2: 3 fields, expected 2"},

@@ -24,6 +24,11 @@ struct EmulatorVariables {
   bool operator==(const EmulatorVariables&) const = default;
 };
 
+/// Refuses data whose columns have other units or levels than a model's. Unknown units ("") fit any; a level from the
+/// start is not compared with one from the end (negative). Only as many columns are compared as `data` lists.
+/// errors  data, naming `where`, the column and both values
+void require_same_units(const EmulatorVariables& model, const EmulatorVariables& data, const std::string& where);
+
 /// errors  data, naming `source`: a wrong number of entries, a value that is not finite, std <= 0
 void check_moments(const Moments& moments, std::int64_t n_in, std::int64_t n_out, const std::string& source);
 /// Reads and writes the groups /norm or /moments, and /vars, of prepared files, model files and checkpoints.

@@ -15,7 +15,6 @@ namespace lockstep::prep {
 struct KnownColumn {
   const char* short_name;
   const char* cf;
-  const char* units;                       ///< used when the file gives none
   std::vector<const char*> history_names;  ///< in a sea-ice history file, tried in order
   const char* pair_file;                   ///< "atmosphere", "ocean", or "" when CF pairs lack the column
   const char* pair_name;                   ///< its variable there, when that is not `cf`

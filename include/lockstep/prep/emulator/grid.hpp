@@ -16,8 +16,9 @@ struct ColumnSpec {
   std::optional<std::int64_t> level;
   double scale = 1, offset = 0;
 };
-/// Parses `tk = temperature@0*1+273.15`; a bare `sst` is the variable sst. errors  usage: anything else
-ColumnSpec parse_column(std::string_view text);
+/// Parses `tk = temperature@0*1+273.15`; a bare `sst` is the variable sst. `t = temperature@0:34` are 35 columns t_0 ..
+/// t_34. errors  usage: anything else
+std::vector<ColumnSpec> parse_columns(std::string_view text);
 
 /// The points of a file: every combination of these dimensions. Rows are numbered in C order.
 struct Grid {

@@ -23,6 +23,9 @@ inline constexpr std::size_t kInputs = 9, kOutputs = 3;
 inline constexpr std::array<const char*, kInputs> kInputNames = {"sst",   "sss",   "tair", "wind", "qref",
                                                                  "flwdn", "fswdn", "hi",   "hs"};
 inline constexpr std::array<const char*, kOutputs> kOutputNames = {"aice", "tsfc", "fcond"};
+inline constexpr std::array<const char*, kInputs> kInputUnits = {"degC",  "1e-3",  "degC", "m s-1", "kg kg-1",
+                                                                 "W m-2", "W m-2", "m",    "m"};
+inline constexpr std::array<const char*, kOutputs> kOutputUnits = {"1", "degC", "W m-2"};
 
 using Input = std::array<double, kInputs>;
 using Output = std::array<double, kOutputs>;

@@ -35,14 +35,15 @@ struct Candidates {
 /// How rows are selected and split, and the rows behind the moments: options of every emulator source.
 struct Selection {
   std::vector<std::string> inputs, outputs;
-  std::string mask_mode;         ///< sea_ice | ocean | both
-  double min_ice = 0;            ///< threshold of sea_ice and ocean
-  bool ice_ge = false;           ///< sea_ice keeps aice >= threshold instead of >
-  std::string pole;              ///< all | north | south | both
-  double lat_min = 40;           ///< degrees
-  bool pole_clean = false;       ///< poles also require 0 < aice <= 1
-  std::string missing;           ///< error | zero
-  bool synthetic_label = false;  ///< aice := 0.9 where sst < -1.4 else 0
+  std::string mask_mode;           ///< sea_ice | ocean | both
+  double min_ice = 0;              ///< threshold of sea_ice and ocean
+  bool ice_ge = false;             ///< sea_ice keeps aice >= threshold instead of >
+  std::string pole;                ///< all | north | south | both
+  double lat_min = 40;             ///< degrees
+  bool pole_clean = false;         ///< poles also require 0 < aice <= 1
+  std::string missing;             ///< error | zero
+  std::vector<std::string> units;  ///< `short=units`, instead of the files'
+  bool synthetic_label = false;    ///< aice := 0.9 where sst < -1.4 else 0
   std::int64_t max_patterns = 0;
   std::string subsample;  ///< first | random | stride
   double thin_fraction = 1;

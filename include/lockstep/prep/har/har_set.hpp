@@ -32,6 +32,7 @@ struct HarSet {
   std::int64_t windows() const { return static_cast<std::int64_t>(labels.size()); }
   std::int64_t channels() const { return static_cast<std::int64_t>(channel_names.size()); }
   std::int64_t windows_in(int part) const;
+  std::vector<std::int64_t> class_counts(int part) const;  ///< [class] windows
   std::span<const double> window(std::int64_t n) const;
   std::string subject_name(std::int32_t subject) const;
 };
@@ -68,8 +69,11 @@ struct HarSplit {
   double val_fraction = 0, test_fraction = 0;
   std::uint64_t seed = 0;
 };
-/// Moves whole subjects, drawn by the seed, to `part` until it holds `fraction` of these windows. At least one subject
-/// stays. errors  data: fewer than two subjects, a window without a subject
+/// Moves whole subjects to `part`, which shall hold `fraction` of these windows and of the windows of each class. Starts
+/// with subjects drawn by the seed until there are enough windows; then moves and exchanges single subjects while that
+/// brings the part closer to the wanted shares. A window too few counts as much as five too many, and a class that
+/// loses its last remaining window more than either. At least one subject stays.
+/// errors  data: fewer than two subjects, a window without a subject
 void split_subjects(HarSet& set, const std::vector<std::int64_t>& windows, double fraction, std::uint8_t part,
                     std::uint64_t seed, const char* site);
 /// Moves training windows to the validation part and records the choice in `notes`.
@@ -82,9 +86,11 @@ void write_har_set(const std::filesystem::path& path, const HarSet& set);
 /// or type
 HarSet read_har_set(const H5File& file);
 
-/// Problems of a prepared file, one line each: schema, non-finite values, ranges, subjects on both sides of a split by
-/// subject, moments that differ from the recomputed ones. Subjects shared by a random split, classes without training
-/// windows and the like go to `remarks`.
+/// Prints the windows of each class and part.
+void print_class_table(const HarSet& set, std::ostream& out);
+/// Problems of a prepared file, one line each: schema, values beyond 32-bit floats, ranges, subjects on both sides of a split by
+/// subject, moments that differ from the recomputed ones. Subjects shared by a random split, a set without
+/// training windows, classes without any and the like go to `remarks`.
 std::vector<std::string> check_har_set(const H5File& file, std::vector<std::string>& remarks);
 /// Prints a page about a prepared file: windows per part and class, subjects, channels with their ranges, origin.
 void describe_har_set(const H5File& file, std::ostream& out);

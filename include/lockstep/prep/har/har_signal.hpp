@@ -33,12 +33,15 @@ struct SplitSignal {
 };
 SplitSignal split_signal(std::span<const double> raw);
 
-/// The numbers of a text file: one row per line, separated by blanks or single commas.
+/// The numbers of a text file: one row per line. A line with a comma is comma-separated, with quotes as in CSV files;
+/// any other line is separated by blanks.
 struct TextTable {
   std::filesystem::path path;
   std::vector<std::string> header;  ///< fields of a first line without numbers, or empty
-  std::size_t columns = 0;
-  std::vector<double> values;  ///< (rows, columns)
+  std::size_t fields = 0;           ///< in each line
+  std::vector<std::string> names;   ///< of the columns: from the header, otherwise `channel_0`, `channel_1`, ...
+  std::size_t columns = 0;          ///< those chosen
+  std::vector<double> values;       ///< (rows, columns)
   std::size_t rows() const { return columns == 0 ? 0 : values.size() / columns; }
   double at(std::size_t row, std::size_t column) const { return values[row * columns + column]; }
   /// "FILE:LINE" of a row.
@@ -46,11 +49,17 @@ struct TextTable {
   std::vector<double> column(std::size_t c) const;
 };
 enum class Header : std::uint8_t { none, optional };
-/// Reads a table with `columns` numbers in each line (0: as many as the first line has). Only the end of the file may
-/// have blank lines.
-/// errors  usage: the file is missing; data, naming file and line: another number of values, a field that is not a
-///         finite number; an empty file
-TextTable read_text_table(const std::filesystem::path& path, std::size_t columns, Header header = Header::none);
+/// Which columns of a table are read, by name.
+struct ColumnChoice {
+  std::vector<std::string> take, skip;  ///< empty: all; none
+  std::vector<std::string> header;      ///< names of the columns where a table has no header of its own; empty: none
+};
+/// Reads a table with `fields` fields in each line (0: as many as the first line has), of which the chosen ones are
+/// numbers. Only the end of the file may have blank lines.
+/// errors  usage: the file is missing, a chosen column is; data, naming file and line: another number of fields, a
+///         field that is not a number of 32-bit floats; an empty file
+TextTable read_text_table(const std::filesystem::path& path, std::size_t fields, Header header = Header::none,
+                          const ColumnChoice& choice = {});
 /// A value that must be an integer within i32. errors  data: naming file and line
 std::int32_t whole_number(const TextTable& table, std::size_t row, std::size_t column);
 

@@ -28,6 +28,7 @@ struct BasePuzzles {
   std::vector<std::int32_t> rating;  ///< one per puzzle; empty when the table has none
   std::vector<std::string> source;   ///< one per puzzle, or empty
   std::int64_t cells = 0;            ///< per grid; 0 before the first puzzle
+  std::int64_t repeated = 0;         ///< rows of the table that equal an earlier one
   std::int64_t size() const { return cells == 0 ? 0 : static_cast<std::int64_t>(inputs.size()) / cells; }
   /// Adds a puzzle. errors  data: another number of cells than the first puzzle has
   void add(const PuzzleRow& row, const std::vector<std::uint8_t>& question, const std::vector<std::uint8_t>& answer);
@@ -46,6 +47,6 @@ void parse_maze(const PuzzleRow& row, std::vector<std::uint8_t>& question, std::
 PuzzleSet sudoku_set(std::int64_t cells);
 PuzzleSet maze_set(std::int64_t cells);
 /// Adds these puzzles to `set`, whose task, seed, num_aug and online must be final. Only training puzzles get variants.
-void add_base_puzzles(PuzzleSet& set, BasePuzzles train, BasePuzzles test);
+void add_base_puzzles(PuzzleSet& set, BasePuzzles train, BasePuzzles test, BasePuzzles val = {});
 
 }  // namespace lockstep::prep

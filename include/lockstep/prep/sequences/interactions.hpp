@@ -40,6 +40,7 @@ struct Interactions {
   IdTable users, items;
   std::vector<std::int32_t> user, item;  ///< (lines) numbers in the tables
   std::vector<std::int64_t> time;        ///< (lines) s, or empty
+  std::vector<double> fraction;          ///< (lines) of a second, 0 .. 1; empty when all times are whole
   bool has_time = false;
   std::vector<std::filesystem::path> files;
   std::vector<std::string> formats;  ///< of each file, as detected
@@ -60,10 +61,11 @@ struct RawOptions {
 /// The largest accepted time; 0 is the smallest. Differences and scaled times then stay within 64 bits.
 constexpr std::int64_t kLargestTime = std::int64_t{1} << 62;
 
-/// Reads the files one after another. Ratings must be numbers and are ignored: every line is an interaction.
+/// Reads the files one after another, packed with gzip or not. Ratings must be numbers and are ignored: every line is
+/// an interaction. Times are seconds or ISO 8601 dates.
 ///
 /// errors  usage: unreadable; data, naming file and line: a line of another form, an empty id or one that is not UTF-8,
-///         a rating that is not a number, a time that is negative, fractional or too large; data: a format that cannot
+///         a rating that is not a number, a time that is negative, too large or in another form; data: a format that cannot
 ///         be detected, files with and without times, no lines at all
 Interactions read_interactions(const std::vector<std::filesystem::path>& files, const RawOptions& options);
 
@@ -83,7 +85,7 @@ struct SequenceReport {
 };
 
 /// Filters in one pass (users and items are counted in the whole input), numbers users and items densely in ascending
-/// order of their raw ids, sorts stably by time, scales times and splits.
+/// order of their raw ids, sorts stably by time and its fraction, scales whole seconds and splits.
 ///
 /// errors  data: the filter leaves nothing; no user keeps two train interactions; an id that `ids` = integer or
 ///         `keep_ids` does not allow, with file and line

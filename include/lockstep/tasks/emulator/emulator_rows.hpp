@@ -30,7 +30,8 @@ TrainedEmulator load_emulator(World& world, const std::string& checkpoint, const
 /// The states of an input file: /x (n, n_in), f32 or f64, physical units. A prepared data set is such a file.
 class InputRows {
  public:
-  /// errors  data: no /x, a wrong number of columns, variables that differ from the emulator's (if the file names them)
+  /// errors  data: no /x, a wrong number of columns, variables, units or levels that differ from the emulator's
+  ///         (where the file names them)
   InputRows(const std::filesystem::path& path, const TrainedEmulator& emulator);
   const H5File& file() const { return file_; }
   std::int64_t size() const { return rows_; }

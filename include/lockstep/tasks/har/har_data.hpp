@@ -37,7 +37,7 @@ struct HarData {
   std::int32_t label(std::int64_t n) const { return labels.data<std::int32_t>()[n]; }
 
   /// errors  data, naming file, dataset and window: another format, a wrong shape or type, a value that is not finite,
-  ///         a label that is not a class, no training windows
+  ///         a label that is not a class
   static HarData read(const std::filesystem::path& path, Placement& placement);
 };
 

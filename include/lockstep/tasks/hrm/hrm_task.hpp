@@ -45,7 +45,8 @@ struct HrmSlots {
 /// A step takes a full batch; position p of an epoch is slot p mod batch of batch p / batch. A slot whose sequence has
 /// halted starts its row of the batch; the other slots continue their sequences and discard the row.
 ///
-/// Validation samples are the first `eval_examples` test puzzles, test samples all test puzzles. Metrics:
+/// Validation samples are the first `eval_examples` validation puzzles, or test puzzles where the data set has no
+/// validation puzzles; test samples are all test puzzles. Metrics:
 /// exact_accuracy first, loss (token loss plus half the halting loss), accuracy, q_halt_accuracy, lm_loss, q_halt_loss,
 /// steps; if the file has sources or ratings, exact.NAME, accuracy.NAME and puzzles.NAME per source and per bin of
 /// ratings (NAME is rating.A-B); for ARC pass@1, pass@2, ... pass@1000, tasks solved by the votes of their variants.
@@ -74,7 +75,7 @@ class HrmTask : public ShardTask {
   std::int64_t least_shard() const override;
   std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) override;
   bool evaluates(Split split) const override { return split != Split::train; }
-  bool validates_on_test() const override { return test_examples_ > 0; }
+  bool validates_on_test() const override { return data_.val.empty() && !data_.test.empty(); }
   std::int64_t sum_count() const override;
   std::int64_t evaluation_block() const override;
   void begin_evaluation() override { ballots_.clear(); }
@@ -125,14 +126,15 @@ class HrmTask : public ShardTask {
   virtual void observe(Tape&, const Shard&, const Hrm::Output&, const Tensor& /*next_q*/) const {}
 
  private:
-  PuzzleExample test_example(std::int64_t index) const;
+  /// The parts behind the samples of a split other than training.
+  const std::vector<PuzzlePart>& held_out(Split split) const;
+  PuzzleExample example_of(Split split, std::int64_t index) const;
   /// The most likely token of each cell, (B, seq_len).
   void most_likely(const Tensor& logits, std::span<std::int32_t> tokens) const;
 
   Options options_;
   PuzzleData data_;
   Hrm network_;
-  std::int64_t test_examples_ = 0;
   std::optional<HrmSlots> slots_;  ///< loss() writes the rows of its shard
   std::optional<PuzzleSampler> sampler_;
   /// Ballots of the current evaluation. Mutable: threads that share this task append to it in evaluate() const, under a

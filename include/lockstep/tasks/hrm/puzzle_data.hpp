@@ -51,10 +51,10 @@ struct PuzzleData {
   std::int64_t pad_id = 0, ignore_label_id = 0, blank_identifier_id = 0;  ///< ignore_label_id -1: none
   std::int64_t variants = 1;  ///< variants of each stored training puzzle: 1 + num_aug of an online file
   std::optional<PuzzleVariants> online;
-  std::vector<PuzzlePart> train, test;
+  std::vector<PuzzlePart> train, test, val;  ///< val is empty in files without validation puzzles
   std::vector<std::string> source_names;
   std::vector<ArcName> arc_names;  ///< one per identifier if the task is arc, else empty
-  std::uint64_t hash = 0;          ///< XXH3 over all arrays of both splits
+  std::uint64_t hash = 0;          ///< XXH3 over all arrays of all splits
 
   /// Reads the tokens of an example, spans of seq_len, into the network's form: ignored labels are -1.
   void read(const PuzzleExample& example, std::span<std::int32_t> inputs, std::span<std::int32_t> labels) const;

@@ -1,0 +1,31 @@
+#include "prep/csv.hpp"
+
+#include <algorithm>
+
+namespace lockstep::prep {
+
+bool split_csv(std::string_view line, std::vector<std::string>& fields) {
+  std::size_t used = 0;
+  for (std::size_t at = 0;; ++at) {
+    if (used == fields.size()) fields.emplace_back();
+    std::string& field = fields[used++];
+    if (at < line.size() && line[at] == '"') {
+      field.clear();
+      for (++at;; ++at) {
+        if (at >= line.size()) return false;
+        if (line[at] == '"' && (++at >= line.size() || line[at] != '"')) break;
+        field += line[at];
+      }
+      if (at < line.size() && line[at] != ',') return false;
+    } else {
+      const std::size_t end = std::min(line.find(',', at), line.size());
+      field.assign(line.substr(at, end - at));
+      at = end;
+    }
+    if (at >= line.size()) break;
+  }
+  fields.resize(used);
+  return true;
+}
+
+}  // namespace lockstep::prep
