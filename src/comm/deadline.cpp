@@ -5,8 +5,8 @@
 #include <chrono>
 #include <cstdio>
 
-#include "helper_thread.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/helper_thread.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep {

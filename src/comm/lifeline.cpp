@@ -16,7 +16,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "helper_thread.hpp"
+#include "lockstep/base/helper_thread.hpp"
 #include "lockstep/base/log.hpp"
 
 namespace lockstep {
