@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <span>
 
@@ -81,9 +82,11 @@ std::string Trainer::Impl::schedule_notes() const {
     const std::vector<double> known = state.history.known(series);
     return known.empty() ? 0 : known.back();
   };
-  const auto step = static_cast<std::int64_t>(last("step")), epoch = static_cast<std::int64_t>(last("epoch"));
+  const auto step = static_cast<std::int64_t>(last("step"));
   if (step == 0) return notes;
-  const double was = last("lr"), now = schedule.lr(step - 1, epoch - 1);
+  // The record is of the end of an epoch, or of an evaluation within one.
+  const auto completed = static_cast<std::int64_t>(std::ceil(last("epoch"))) - 1;
+  const double was = last("lr"), now = schedule.lr(step - 1, completed);
   if (was == now) return notes;
   return notes + join("; the cosine now spans ", by_steps ? last_step() : config.train.epochs,
                       by_steps ? " steps" : " epochs", ", which moves the rate of step ", step, " from ", exact(was),

@@ -51,6 +51,11 @@ ok "$LOCKSTEP" train --run-dir cosine $SMALL --schedule.name cosine --epochs 4 -
 ok "$LOCKSTEP" train --run-dir cosine $SMALL --schedule.name cosine --epochs 6 --eval.final none
 says 'the cosine now spans 6 epochs, which moves the rate of step 28 from .* to .*set schedule.total'
 
+for steps in 10 12; do  # the last record is of an evaluation within an epoch
+  ok "$LOCKSTEP" train --run-dir within $SMALL --schedule.name cosine --epochs 4 --steps $steps --eval.every_steps 3 --eval.final none
+  ! grep -q 'cosine now spans' last.out last.err || fail "a schedule that is as before is said to move"
+done
+
 # A start that fails leaves no configuration behind. A checkpoint of another kind is refused in one line.
 run 2 "$LOCKSTEP" train --run-dir failed --data.path nowhere.h5
 [ ! -e failed/config.ini ] || fail "a start that failed leaves config.ini"
