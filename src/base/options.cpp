@@ -17,12 +17,6 @@ Check between(double lowest, double highest) {
   return {exact(lowest) + ".." + exact(highest), [=](long double v) { return v >= lowest && v <= highest; }};
 }
 
-std::string fold(std::string name) {
-  for (char& c : name)
-    if (c == '-' || c == '_') c = '.';
-  return name;
-}
-
 // ---- text <-> value
 
 namespace {
