@@ -39,7 +39,7 @@ for launcher in srun mpirun; do
   for rank in 0 1; do
     name=lost$rank-$launcher
     LAUNCHER=$launcher RANKS=1 fault "$name" 15 slurm exec "node$((rank + 1))" pkill -KILL -x lockstep
-    job_says "the job cannot continue: rank $rank has died" "rank $rank \(node$((rank + 1)), pid [0-9]+\) has died, last seen in [a-z]+, step"
+    job_says "the job cannot continue: rank $rank has died" "rank $rank \(node$((rank + 1)), pid [0-9]+\) has died, last seen in [a-z]+"
     [ "$(grep -c 'the job cannot continue' "$(log_of)")" = 1 ] || fail "$name: more than one report"
   done
   goes_on "lost1-$launcher"
