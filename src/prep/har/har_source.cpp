@@ -214,7 +214,9 @@ bool run_har(const Args& args) {
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const auto& row = rows[r];
     files.push_back(list.parent_path() / row.path);
-    require_usage(fs::is_regular_file(files.back()), row.where, ": '", files.back().string(), "': no such file");
+    std::error_code too_long;
+    require_usage(fs::is_regular_file(files.back(), too_long), row.where, ": '", files.back().string(),
+                  "': no such file");
     const TextTable table = read_text_table(files.back(), fields, Header::optional, choice);
     fields = table.fields;
     if (choice.header.empty()) choice.header = table.header;
