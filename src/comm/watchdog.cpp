@@ -145,7 +145,8 @@ void Watchdog::act(bool may_call_mpi) {
     leave_by_force();
   }
   announce_end();
-  // The launcher may end this rank soon after another has died, so a death is reported from what is known here.
+  // The launcher may kill this rank soon after another one died, so this rank reports the death without asking other
+  // hosts.
   if (alarm_.kind == Alarm::Kind::dead) {
     std::vector<RankSeen> known = own_node();
     known.insert(known.end(), fallen_.begin(), fallen_.end());

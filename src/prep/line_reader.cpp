@@ -44,7 +44,7 @@ bool LineReader::fill() {
   const int got = gzread(file_.get(), block_.data(), static_cast<unsigned>(block_.size()));
   int status = Z_OK;
   const char* message = gzerror(file_.get(), &status);
-  // A truncated file is told apart from a whole one only by Z_BUF_ERROR at its end.
+  // Only Z_BUF_ERROR at the end of the file shows that it is truncated.
   require_data(got >= 0 && (got > 0 || status != Z_BUF_ERROR), "reading '", path_.string(), "': ",
                status == Z_ERRNO       ? std::strerror(errno)
                : status == Z_BUF_ERROR ? "it is truncated"

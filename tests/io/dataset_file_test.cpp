@@ -129,7 +129,7 @@ TEST_SUITE("io.dataset_file") {
                    "'/o'", "it runs from 0 to 1, expected 0 to 2");
   }
 
-  TEST_CASE("a flipped bit of any dataset of any kind is refused by the check, and by whoever reads it") {
+  TEST_CASE("the check and every reader refuse a flipped bit in any dataset of any kind") {
     for (const Kind& kind : kKinds) {
       CAPTURE(kind.command);
       const test::TempDir dir;

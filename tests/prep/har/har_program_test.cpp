@@ -467,7 +467,7 @@ TEST_SUITE("prep.har") {
     with("a.csv,walk,1,train\nc.csv,walk,1,\n", 3, "list.csv:2: subject '1' has no split here, but one in",
          "list.csv:1");
     with("missing.csv,walk,1,train\n", 2, "list.csv:1: 'missing.csv': no such file");
-    with(std::string(300, 'x') + ",walk,1,train\n", 2, "xxx': no such file");
+    with(std::string(300, 'n') + ",walk,1,train\n", 2, "nnn': no such file");
     with("a.csv,walk,1,train\nb.csv,walk,2,train\n", 3, "b.csv:1: other channel names");
     with("a.csv,walk,1,train\nc.csv,walk,2,train\n", 3, "c.csv:1: 3 values, expected 2");
     with("c.csv,walk,1,train\n", 3, "list.csv: all 1 recordings are shorter than a window of 4 samples");
