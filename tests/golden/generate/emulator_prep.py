@@ -36,7 +36,7 @@ def write_history(path, rng, shape):
     with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
         for name, size in (("time", None), ("nj", nj), ("ni", ni)):
             file.createDimension(name, size)
-        file.title = "made-up sea-ice history sample"
+        file.title = "synthetic sea-ice history sample"
         names = HISTORY.split()
         for name in names:
             if name not in field:
