@@ -14,9 +14,10 @@
 namespace lockstep {
 
 namespace {
-constexpr double kAnswer_s = 1.5;          // for a node to answer a query, and for node 0 to accept a report
-constexpr double kReportEnds_s = 20;       // for the reporter to end the job
-constexpr double kAbortEnds_s = 4;         // for MPI_Abort to end the job
+constexpr double kAnswer_s = 1.5;     // for a node to answer a query, and for node 0 to accept a report
+constexpr double kReportEnds_s = 20;  // for the reporter to end the job
+constexpr double kForwarded_s = 0.5;  // for the launcher to forward a report: it drops the output of ranks that it ends
+constexpr double kAbortEnds_s = 4;    // for MPI_Abort to end the job
 constexpr double kNeighbourEvery_s = 0.2;  // after a death mpirun leaves the other ranks a second
 constexpr double kQuietBeforeServing_s = 2;
 }  // namespace
@@ -185,9 +186,10 @@ void Watchdog::announce_end() {
 void Watchdog::abort_job(int exit_code) {
   announce_end();
   helper_thread([this, exit_code] {
-    std::this_thread::sleep_for(std::chrono::duration<double>(kAbortEnds_s));
+    std::this_thread::sleep_for(std::chrono::duration<double>(kForwarded_s + kAbortEnds_s));
     end_by_force(exit_code);
   }).detach();
+  std::this_thread::sleep_for(std::chrono::duration<double>(kForwarded_s));
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
