@@ -1,17 +1,32 @@
 # shellcheck shell=bash
-# Common functions of the job scripts: threads, launcher, preflight, signals, requeue. Reasons: docs/cluster.md.
+# Common functions of the job scripts, for Slurm and for PBS: threads, launcher, preflight, signals, requeue. Reasons:
+# docs/cluster.md.
 #
 # Variables that a script may set: LOCKSTEP_HOME, LOCKSTEP, LOCKSTEP_PREP, LAUNCHER, SRUN_FLAGS, MPIRUN_FLAGS, INTERFACE,
-# WAIT, PREFLIGHT, RETRIES, MAX_RESTARTS.
+# SITE, WAIT, PREFLIGHT, RETRIES, MAX_RESTARTS; under PBS also SCRIPT and STOP_BEFORE.
 
 LOCKSTEP=${LOCKSTEP:-$LOCKSTEP_HOME/build/bin/lockstep}
 LOCKSTEP_PREP=${LOCKSTEP_PREP:-$(dirname "$LOCKSTEP")/lockstep-prep}
-LAUNCHER=${LAUNCHER:-srun}
-RANKS_PER_NODE=${SLURM_NTASKS_PER_NODE:-1}
-# Whole nodes (--exclusive) come without SLURM_CPUS_PER_TASK: the node's processors are shared among its ranks.
-THREADS=${SLURM_CPUS_PER_TASK:-$((SLURM_CPUS_ON_NODE > RANKS_PER_NODE ? SLURM_CPUS_ON_NODE / RANKS_PER_NODE : 1))}
+if [ -n "${PBS_JOBID:-}" ]; then
+  LAUNCHER=mpirun
+  JOB=${PBS_JOBID%%.*} START=${START:-0}
+  NODES=$(sort -u "$PBS_NODEFILE" | wc -l) NODE_LIST=$(sort -u "$PBS_NODEFILE" | paste -sd,)
+  # The file has one line per rank (mpiprocs). ompthreads sets OMP_NUM_THREADS.
+  RANKS_PER_NODE=$(($(wc -l <"$PBS_NODEFILE") / NODES))
+  THREADS=${OMP_NUM_THREADS:-${NCPUS:-1}}
+else
+  LAUNCHER=${LAUNCHER:-srun}
+  JOB=$SLURM_JOB_ID START=${SLURM_RESTART_COUNT:-0} NODES=$SLURM_JOB_NUM_NODES NODE_LIST=$SLURM_JOB_NODELIST
+  RANKS_PER_NODE=${SLURM_NTASKS_PER_NODE:-1}
+  # Whole nodes (--exclusive) come without SLURM_CPUS_PER_TASK: the node's processors are shared among its ranks.
+  THREADS=${SLURM_CPUS_PER_TASK:-$((SLURM_CPUS_ON_NODE > RANKS_PER_NODE ? SLURM_CPUS_ON_NODE / RANKS_PER_NODE : 1))}
+fi
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$THREADS}
 export LOCKSTEP_PROGRESS=${LOCKSTEP_PROGRESS:-lines}
+if [ -n "${SITE:-}" ]; then
+  [ -r "$LOCKSTEP_HOME/slurm/sites/$SITE.sh" ] || { echo "SITE=$SITE: there is no $LOCKSTEP_HOME/slurm/sites/$SITE.sh"; exit 2; }
+  source "$LOCKSTEP_HOME/slurm/sites/$SITE.sh"
+fi
 if [ -n "${INTERFACE:-}" ]; then
   # The daemons of Open MPI 4, and of 5 (PRRTE), have names of their own.
   export OMPI_MCA_btl_tcp_if_include=$INTERFACE OMPI_MCA_oob_tcp_if_include=$INTERFACE PRTE_MCA_prte_if_include=$INTERFACE
@@ -23,6 +38,8 @@ say() { echo "[$(date +%H:%M:%S)] $*"; }
 # The command that starts a program on every rank of the allocation.
 if [ "$LAUNCHER" = mpirun ]; then
   launch=(mpirun --map-by "ppr:$RANKS_PER_NODE:node:PE=$THREADS" ${MPIRUN_FLAGS:---bind-to core})
+  # Without support for PBS, Open MPI knows the nodes from this list alone.
+  [ -z "${PBS_NODEFILE:-}" ] || launch+=(--hostfile "$PBS_NODEFILE")
 else
   # srun does not inherit sbatch's --cpus-per-task (Slurm 22.05 and later).
   # Not --kill-on-bad-exit=1: ranks that stop cleanly exit with 85, and the first exit would kill the others (143, 137).
@@ -51,6 +68,16 @@ on_signal() {
 }
 trap 'on_signal USR1' USR1
 trap 'on_signal TERM' TERM
+if [ -n "${PBS_JOBID:-}" ]; then
+  # PBS has no signal ahead of the time limit: a timer sends it. USR1 as from Slurm, so that the job comes back.
+  limit=$(qstat -f "$PBS_JOBID" | sed -nE 's/.*Resource_List\.walltime = ([0-9]+):([0-9]+):([0-9]+).*/\1*3600+10#\2*60+10#\3/p')
+  if [ -n "$limit" ]; then
+    limit=$((10#$limit))
+    (sleep $((limit > ${STOP_BEFORE:-300} ? limit - ${STOP_BEFORE:-300} : 0)) && kill -USR1 $$) &
+    timer=$!
+    trap 'pkill -P $timer; kill $timer 2>/dev/null' EXIT
+  fi
+fi
 
 # run COMMAND...: runs it on every rank while this shell handles signals. Returns the launcher's exit code.
 run() { attend "${launch[@]}" "$@"; }
@@ -77,8 +104,8 @@ attend() {
 # preflight DATA: checks that the data set is whole and that the ranks can communicate; ends the job otherwise. A later
 # start of the same job does not check the same file again: .checked-JOB names it with its size and time.
 preflight() {
-  local rc stamp=.checked-$SLURM_JOB_ID file
-  say "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)): $SLURM_JOB_NUM_NODES nodes ($SLURM_JOB_NODELIST), $RANKS_PER_NODE ranks per node, $THREADS threads per rank"
+  local rc stamp=.checked-${FIRST_JOB:-$JOB} file
+  say "job $JOB, start $((START + 1)): $NODES nodes ($NODE_LIST), $RANKS_PER_NODE ranks per node, $THREADS threads per rank"
   [ "${PREFLIGHT:-yes}" = yes ] || return 0
   file=$(stat -L -c '%s %y %n' -- "$1" 2>/dev/null)
   if [ -n "$file" ] && [ "$file" = "$(cat "$stamp" 2>/dev/null)" ]; then
@@ -91,16 +118,22 @@ preflight() {
 }
 
 requeue() {
-  if [ "${SLURM_RESTART_COUNT:-0}" -ge "${MAX_RESTARTS:-100}" ]; then say "not requeued: started ${MAX_RESTARTS:-100} times already"; return; fi
+  if [ "$START" -ge "${MAX_RESTARTS:-100}" ]; then say "not requeued: started ${MAX_RESTARTS:-100} times already"; return; fi
   # Before the call: a requeued job may be killed before it can say anything.
   say "requeueing: $1"
-  scontrol requeue "$SLURM_JOB_ID" || say "not requeued: Slurm refuses (--no-requeue, or JobRequeue=0 at this site); submit it again to go on"
+  if [ -z "${PBS_JOBID:-}" ]; then
+    scontrol requeue "$JOB" || say "not requeued: Slurm refuses (--no-requeue, or JobRequeue=0 at this site); submit it again to go on"
+  else
+    # A user may not rerun a job of PBS: the next start is a new job with the same settings, log and run directory.
+    START=$((START + 1)) FIRST_JOB=${FIRST_JOB:-$JOB} qsub -V -N "$PBS_JOBNAME" ${QSUB_FLAGS:-} "$LOCKSTEP_HOME/slurm/$SCRIPT" ||
+      say "not requeued: qsub refuses; submit it again to go on"
+  fi
 }
 
 # leave CODE: ends the job. 85 (stopped cleanly before the end) requeues it, unless it is being cancelled; a fault of the
 # machine (1, or killed by a signal) requeues it RETRIES times without progress; wrong usage (2) and bad data (3) never do.
 leave() {
-  local rc=$1 faults=.faults-$SLURM_JOB_ID count=0 reached= newest
+  local rc=$1 faults=.faults-${FIRST_JOB:-$JOB} count=0 reached= newest
   say "exit code $rc"
   if [ "$cancelled" = 1 ]; then
     say "cancelled, or at its time limit: submit it again to go on"
@@ -112,6 +145,6 @@ leave() {
     [ "$newest" = "$reached" ] || count=0
     if [ "$count" -lt "${RETRIES:-1}" ]; then echo "$((count + 1)) $newest" >"$faults"; requeue "fault $((count + 1)) since the last progress, of which ${RETRIES:-1} are forgiven"; fi
   fi
-  [ "$rc" = 0 ] && rm -f "$faults" ".checked-$SLURM_JOB_ID"
+  [ "$rc" = 0 ] && rm -f "$faults" ".checked-${FIRST_JOB:-$JOB}"
   exit "$rc"
 }
