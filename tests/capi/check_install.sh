@@ -20,6 +20,14 @@ PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name lockstep.pc)")
 export PKG_CONFIG_PATH
 libdir=$(dirname "$(find "$prefix" -name liblockstep.a)")
 
+module=$(find "$prefix/share/modulefiles/lockstep" -type f)
+grep -q '^prepend-path PATH ' "$module" || { echo "no module file that sets PATH"; exit 1; }
+modulecmd=$(find /usr/lib /usr/share/modules -name modulecmd.tcl 2> /dev/null | head -n 1)
+if [ -n "$modulecmd" ]; then
+  say "module load lockstep"
+  MODULEPATH=$prefix/share/modulefiles "$modulecmd" sh load lockstep | grep -q "^PATH=$prefix/bin:" || { echo "the module does not set PATH"; exit 1; }
+fi
+
 if command -v pkg-config > /dev/null; then
   say "C by pkg-config"
   # shellcheck disable=SC2046,SC2086
