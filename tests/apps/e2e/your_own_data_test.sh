@@ -8,6 +8,13 @@ awk '/^```sh$/ {inside = 1; print "# block"; next} /^```/ {inside = 0} inside' "
 PATH=$BIN:$PATH ok bash -euo pipefail page.sh
 for guess in 'most popular items' 'always (sit|walk)' 'training mean .*linear regression' 'most frequent answers'; do says "model +$guess"; done
 for run in shop factors tastes tastes/pretrain wear ice sudoku; do exists "runs/$run/report.html"; done
+# The guesses have the same values on any number of ranks.
+for run in shop tastes wear ice sudoku; do
+  ok "$LOCKSTEP" eval --checkpoint runs/$run/checkpoints/best.h5 --baseline --json
+  grep -oE '"baselines".*' last.out >one.json || fail "no baselines in the JSON of $run"
+  ok on 3 "$LOCKSTEP" eval --checkpoint runs/$run/checkpoints/best.h5 --baseline --json
+  grep -oE '"baselines".*' last.out | cmp - one.json || fail "three ranks have other first guesses than one: $run"
+done
 PYTHON=${LOCKSTEP_PYTHON:-python3}
 if "$PYTHON" -c 'import h5py, numpy' 2>/dev/null; then
   export PYTHONPATH=$tree/src/capi PYTHONDONTWRITEBYTECODE=1
