@@ -154,6 +154,18 @@ ok "$LOCKSTEP" train ${OTHER/epochs 6/epochs 1} --run-dir key-whole --resume nev
 exists key-whole/previous-1/pretrain/checkpoints/best.h5 key-whole/pretrain/checkpoints/best.h5
 run 2 "$LOCKSTEP" train $BOTH --run-dir both --init-from kgat/checkpoints/best.h5
 says 'option run.init .*: the pretraining of kind bprmf gives the first weights'
+# A batch that counts per rank stays that of the first start, in the second phase too.
+RANK=${BOTH/scope global/scope rank}
+ok on 2 "$LOCKSTEP" train $RANK --run-dir rank-whole
+run 85 on 2 "$LOCKSTEP" train $RANK --run-dir rank --max-hours 1e-9
+ok on 3 "$LOCKSTEP" train $RANK --run-dir rank
+same_model rank-whole/checkpoints/final.h5 rank/checkpoints/final.h5
+# --resume never is for the first start of a job; when it is requeued in the first phase, it continues there.
+export SLURM_JOB_ID=9
+run 85 "$LOCKSTEP" train $BOTH --run-dir job --resume never --max-hours 1e-9
+SLURM_RESTART_COUNT=1 run 85 "$LOCKSTEP" train $BOTH --run-dir job --resume never --max-hours 1e-9
+exists job/pretrain/checkpoints/step-2.h5
+unset SLURM_JOB_ID
 # What is more popular: the same values on any number of ranks.
 ok "$LOCKSTEP" eval --checkpoint kgat/checkpoints/best.h5 --baseline --json
 says '"baselines":\{"most popular items":\{"recall@20":'
