@@ -15,7 +15,7 @@ GPU_CHECK ?=
 # Debian and Ubuntu names. gfortran, python3 and the HDF5 tools serve the tests and examples only.
 PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libhdf5-dev hdf5-tools \
   libboost-program-options-dev libboost-context-dev libboost-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev libnetcdf-dev libssl-dev \
-  doctest-dev librandom123-dev gfortran procps xz-utils groff-base
+  doctest-dev librandom123-dev gfortran procps xz-utils groff-base python3-h5py
 MPIRUN = OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none
 
 .NOTPARALLEL:

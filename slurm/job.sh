@@ -140,7 +140,7 @@ leave() {
   elif [ "$rc" = 85 ]; then
     requeue "it goes on from its last checkpoint"
   elif [ "$rc" = 1 ] || [ "$rc" -ge 128 ]; then
-    newest=$(ls -t "${RUN_DIR:-.}/checkpoints" 2>/dev/null | grep '^step-' | head -n 1)
+    newest=$(ls -t "${RUN_DIR:-.}"/checkpoints/step-* "${RUN_DIR:-.}"/pretrain/checkpoints/step-* 2>/dev/null | head -n 1)
     [ -f "$faults" ] && read -r count reached <"$faults"
     [ "$newest" = "$reached" ] || count=0
     if [ "$count" -lt "${RETRIES:-1}" ]; then echo "$((count + 1)) $newest" >"$faults"; requeue "fault $((count + 1)) since the last progress, of which ${RETRIES:-1} are forgiven"; fi

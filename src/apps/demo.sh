@@ -60,7 +60,7 @@ end
 
 begin kgat "what users like, which the knowledge graph alone reveals"
 run "$prep" synth-kg --quiet --output "$data"
-train kgat-ml1m --epochs 6 --eval.every 3 --batch.size 256 --lr 0.01
+train kgat-synth --epochs 6 --eval.every 3
 evaluate recall@20 "recall@20 among all items" ndcg@20 "NDCG@20 among all items"
 run "$lockstep" predict --checkpoint "$best" --user 7 --top 3
 end

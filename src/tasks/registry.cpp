@@ -41,7 +41,7 @@ constexpr TaskKind kKinds[] = {
      "solution of a puzzle (Sudoku, maze, ARC), by HRM or TRM"},
     {"kgat", make<KgatConfig>, predict_kgat, verify_kgat, "kgat-ml1m",
      "items for a user, from interactions and a knowledge graph"},
-    {"bprmf", make<BprmfConfig>, predict_kgat, nullptr, "kgat-ml1m",
+    {"bprmf", make<BprmfConfig>, predict_kgat, nullptr, "bprmf-ml1m",
      "items for a user, from interactions alone; gives kgat its first tables"},
     {"sasrec", make<SequenceConfig>, predict_sequence, verify_sequence, "sasrec-ml1m",
      "next item of a user's history, from its order"},

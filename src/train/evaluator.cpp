@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <exception>
 
@@ -17,7 +18,8 @@ std::int64_t evaluation_chunks(std::int64_t sums) { return sums <= 512 ? 256 : 6
 std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int threads,
                              std::vector<MetricTable>* tables, const EvaluationOptions& options) {
   require(model.evaluates(split), "model.kind = ", model.kind(), " does not evaluate its ", name(split), " samples");
-  model.begin_evaluation();
+  const Baseline* baseline = options.baseline;
+  if (baseline == nullptr) model.begin_evaluation();
   const std::int64_t size = model.size(split), taken = evaluated_samples(size, options.most_samples),
                      sums = model.sum_count(), block = model.evaluation_block();
   const std::int64_t chunks = evaluation_chunks(sums);
@@ -49,7 +51,13 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
         for (std::int64_t first = begin; first < end && !interrupted(); first += block) {
           arena.reset();
           Tape tape(stream, arena, model.params().storage(), Tape::Mode::forward);
-          model.evaluate(tape, split, first, std::min(block, end - first), local[static_cast<std::size_t>(i)].data());
+          const std::int64_t count = std::min(block, end - first);
+          double* to = local[static_cast<std::size_t>(i)].data();
+          if (baseline != nullptr) {
+            baseline->evaluate(tape, split, first, count, to);
+          } else {
+            model.evaluate(tape, split, first, count, to);
+          }
         }
       } catch (...) {
 #pragma omp critical(evaluator_error)
@@ -63,9 +71,24 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
   tree_all_reduce<double>(comm, chunks, local, total, "evaluation sums");
   if (tables) *tables = model.tables(split, total);
   std::vector<Metric> metrics = model.metrics(split, total);
+  if (baseline != nullptr) {
+    std::erase_if(metrics, [](const Metric& m) { return !std::isfinite(m.value); });
+    return metrics;
+  }
   const std::vector<Metric> more = model.collective_metrics(comm);
   metrics.insert(metrics.end(), more.begin(), more.end());
   return metrics;
+}
+
+std::vector<BaselineMetrics> evaluate_baselines(Communicator& comm, Task& model, Split split, int threads,
+                                                const StopSignals* signals) {
+  std::vector<BaselineMetrics> all;
+  for (const Baseline& baseline : model.baselines()) {
+    all.push_back(
+        {baseline.name, evaluate(comm, model, split, threads, nullptr, {.signals = signals, .baseline = &baseline})});
+    if (all.back().metrics.empty()) return {};
+  }
+  return all;
 }
 
 }  // namespace lockstep

@@ -25,7 +25,8 @@ std::unique_ptr<Task> load_task(World& world, const RunConfig& config, Placement
                                .seed = config.run.seed,
                                .dtype = config.dtype(),
                                .placement = placement,
-                               .checkpoint = checkpoint});
+                               .checkpoint = checkpoint,
+                               .pretrained = config.pretrained});
   } catch (const CollectiveError&) {
     throw;  // all ranks have thrown it
   } catch (...) {

@@ -26,6 +26,14 @@ std::string list_hosts(std::vector<std::string> hosts) {
   return hosts.size() > kShown ? list + join(" and ", hosts.size() - kShown, " more") : list;
 }
 
+/// "rmse 0.1, r2 0.9" of the first metrics.
+std::string first_of(const std::vector<Metric>& metrics, std::size_t count) {
+  std::string line;
+  for (std::size_t i = 0; i < std::min(count, metrics.size()); ++i)
+    line += join(i == 0 ? "" : ", ", metrics[i].name, " ", metrics[i].value);
+  return line;
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
@@ -156,14 +164,20 @@ bool Trainer::Impl::report_final(const std::string& whose_weights) {
     if (found.metrics.empty()) return false;
     const std::vector<Metric>& metrics = found.metrics;
     const char* called = split == Split::validation && model.validates_on_test() ? "validation (= test)" : name(split);
+    const std::vector<BaselineMetrics> baselines = evaluate_baselines(comm, model, split, threads, signals);
     ReportTable table{.title = join(called, " samples, ", whose_weights), .columns = {"metric", "value"}, .rows = {}};
-    std::string line;
-    for (std::size_t i = 0; i < metrics.size(); ++i) {
-      table.rows.push_back({metrics[i].name, join(metrics[i].value)});
-      if (i < 8) line += join(i == 0 ? "" : ", ", metrics[i].name, " ", metrics[i].value);
+    for (const BaselineMetrics& b : baselines) table.columns.push_back(b.name);
+    for (const Metric& m : metrics) {
+      std::vector<std::string>& row = table.rows.emplace_back(std::vector{m.name, join(m.value)});
+      for (const BaselineMetrics& b : baselines) {
+        const Metric* found = b.find(m.name);
+        row.push_back(found == nullptr ? "" : join(found->value));
+      }
     }
     for (const MetricTable& t : found.tables) log->add(ReportPicture{table.title + ": " + t.name, heat_map_svg(t)});
-    log::info(table.title, ": ", line);
+    log::info(table.title, ": ", first_of(metrics, 8));
+    for (const BaselineMetrics& b : baselines)
+      log::info("compare: ", b.name, ", ", called, " samples: ", first_of(b.metrics, 2));
     log->add(std::move(table));
     // A run that ends within its first epoch has no other record of a validation.
     if (split == Split::test || state.best_epoch < 0) log_evaluation(split, found, 0, false);

@@ -14,6 +14,7 @@ prefix=$work/prefix
 for file in include/lockstep/lockstep.h include/lockstep/lockstep.f90; do
   [ -f "$prefix/$file" ] || { echo "$file was not installed"; exit 1; }
 done
+[ -f "$prefix/share/lockstep/lockstep_reader.py" ] || { echo "lockstep_reader.py was not installed"; exit 1; }
 headers=$(find "$prefix/include" -type f | wc -l)
 [ "$headers" = 2 ] || { echo "$headers files under include, expected lockstep.h and lockstep.f90"; find "$prefix/include" -type f; exit 1; }
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name lockstep.pc)")

@@ -90,11 +90,13 @@ CODE=1 job 1 cpu-1node.sbatch
 called 'scontrol requeue 7'
 CODE=1 job 1 cpu-1node.sbatch
 never_called 'scontrol requeue'
-mkdir -p chain/checkpoints && touch chain/checkpoints/step-100.h5
-CODE=1 job 1 cpu-1node.sbatch
-called 'scontrol requeue 7'
-CODE=1 job 1 cpu-1node.sbatch
-never_called 'scontrol requeue'
+for folder in chain/pretrain/checkpoints chain/checkpoints; do
+  mkdir -p $folder && touch $folder/step-100.h5
+  CODE=1 job 1 cpu-1node.sbatch
+  called 'scontrol requeue 7'
+  CODE=1 job 1 cpu-1node.sbatch
+  never_called 'scontrol requeue'
+done
 rm -f .faults-7
 
 # A signal during the check of the data set stops the job before the training, and requeues it.

@@ -11,6 +11,18 @@ struct Metric {
   bool larger_is_better = false;
 };
 
+/// The metrics that a first guess reaches: "most popular items".
+struct BaselineMetrics {
+  std::string name;
+  std::vector<Metric> metrics;  ///< some of the model's, in their order
+  /// The value of a metric, or null if the guess does not have it.
+  const Metric* find(const std::string& metric) const {
+    for (const Metric& m : metrics)
+      if (m.name == metric) return &m;
+    return nullptr;
+  }
+};
+
 /// Values in rows and columns, such as a confusion matrix.
 struct MetricTable {
   std::string name;  ///< "confusion"

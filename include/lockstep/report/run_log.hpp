@@ -20,6 +20,9 @@ enum class RunStart : std::uint8_t {
   fresh,   ///< start again; all files of the previous run move to `previous-1/`, `previous-2/`, ...
 };
 
+/// The folder of a run directory that holds the run of TaskConfig::pretraining().
+inline constexpr const char* kPretrainingFolder = "pretrain";
+
 /// Prepares the run directory. Rank 0 calls it, inside World::together. A directory holds a run once the run has
 /// recorded a step or written a checkpoint.
 ///

@@ -16,6 +16,8 @@ class StopSignals;
 struct EvaluationOptions {
   std::int64_t most_samples = 0;         ///< samples spread over the split; 0: all
   const StopSignals* signals = nullptr;  ///< a signal to any rank ends the evaluation without metrics
+  const Baseline* baseline =
+      nullptr;  ///< evaluated in place of the network; metrics that it does not have are left out
 };
 /// The samples that an evaluation takes of a split of `size`.
 inline std::int64_t evaluated_samples(std::int64_t size, std::int64_t most_samples) {
@@ -29,5 +31,10 @@ inline std::int64_t evaluated_samples(std::int64_t size, std::int64_t most_sampl
 /// tables  receives Task::tables() unless null
 std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int threads,
                              std::vector<MetricTable>* tables = nullptr, const EvaluationOptions& options = {});
+
+/// The metrics of each of the task's baselines over a split; a metric that a baseline does not have is left out.
+/// Collective; nothing if a signal ended the evaluation.
+std::vector<BaselineMetrics> evaluate_baselines(Communicator& comm, Task& model, Split split, int threads,
+                                                const StopSignals* signals = nullptr);
 
 }  // namespace lockstep

@@ -26,7 +26,7 @@ struct RunConfig {
     std::int64_t threads = 0;  ///< per rank; 0: OMP_NUM_THREADS, else the node's cores divided by its ranks
     std::string device, backend, precision, graphs;
     std::string isa = "auto";  ///< auto | a name of ops::Isa
-    double max_hours = 0;  ///< 0: no limit
+    double max_hours = 0;      ///< 0: no limit
     bool all_ranks_log = false;
   } run;
   struct Data {
@@ -93,7 +93,8 @@ struct RunConfig {
   std::string text;  ///< resolved INI text, as saved in the run directory and in checkpoints
   /// devices() of the run's first start, whose batch and learning rate a resumed run keeps; 0: this is the first start.
   std::int64_t first_devices = 0;
-  std::string first_isa;  ///< instruction set of the checkpoint that a resumed run continues; "": none
+  std::string pretrained;  ///< checkpoint with the best weights of the task's pretraining; "": none
+  std::string first_isa;   ///< instruction set of the checkpoint that a resumed run continues; "": none
 
   /// Whether run.resume names a checkpoint.
   bool resumes_file() const { return run.resume != "auto" && run.resume != "never"; }

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,6 +24,13 @@ struct RunConfig;
 struct SampleUnit {
   std::string name;
   double per_sample = 1;
+};
+
+/// A first guess that needs no network, such as the most popular items: what a trained network must beat.
+struct Baseline {
+  std::string name;  ///< "most popular items"
+  /// As Task::evaluate(), with this guess in place of the network's output. A sum that a guess does not have is NaN.
+  std::function<void(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums)> evaluate;
 };
 
 /// A network with its data set, as the trainer sees it. Samples are numbered 0 .. size-1 within a split.
@@ -64,6 +72,9 @@ class Task {
   virtual std::vector<std::string> collective_metric_names() const { return {}; }
   /// Tables from the same sums, such as a confusion matrix.
   virtual std::vector<MetricTable> tables(Split, const std::vector<double>&) const { return {}; }
+  /// Guesses from the training samples alone, the same on every rank; no communication. Their cost is bounded, whatever
+  /// the size of the data set, or that of one pass over it. They must not outlive the task.
+  virtual std::vector<Baseline> baselines() const { return {}; }
   /// Metrics of the network itself, computed every few epochs (the emulator's sensitivities). The same on every rank;
   /// no communication.
   virtual std::vector<Metric> diagnostics() const { return {}; }

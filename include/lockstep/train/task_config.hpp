@@ -2,6 +2,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/data/placement.hpp"
 #include "lockstep/train/task.hpp"
@@ -18,6 +22,13 @@ struct TaskSource {
   Placement& placement;      ///< owns the data set's arrays; outlives the task
   /// If not null, the source of normalisation, names and sizes instead of the data set.
   const H5File* checkpoint = nullptr;
+  std::filesystem::path pretrained = {};  ///< the best weights of TaskConfig::pretraining(); "": start without them
+};
+
+/// A run that comes before a task's own and trains its first weights, on the same data and ranks.
+struct Pretraining {
+  std::string kind;                                       ///< model.kind
+  std::vector<std::pair<std::string, std::string>> keys;  ///< values that differ from those of this configuration
 };
 
 /// The step that a plan is made for.
@@ -48,6 +59,8 @@ class TaskConfig {
   virtual void add_options(Options& options) = 0;
   /// Checks combinations of keys. errors  Error (usage)
   virtual void check() const {}
+  /// The run that trains the first weights; none: they are random, or come from a file.
+  virtual std::optional<Pretraining> pretraining() const { return {}; }
   /// Whether Task::diagnostics() returns metrics; `jacobian.*` and `stop.jacobian_*` are keys then.
   virtual bool has_diagnostics() const { return false; }
   /// errors  usage: options that do not fit the data; data: a file that is damaged, of another format or unlike the

@@ -21,7 +21,7 @@ namespace {
 struct EvalArguments {
   RunConfig config;
   std::string checkpoint, split;
-  bool json = false, other_data = false;
+  bool json = false, other_data = false, baseline = false;
 };
 
 Options make_options(EvalArguments& a) {
@@ -35,11 +35,16 @@ Options make_options(EvalArguments& a) {
   options.add(
       "other-data", &a.other_data, false,
       "accept another data set than that of the training; its users, items or puzzles must have the same numbers");
+  options.add("baseline", &a.baseline, false,
+              "show beside the model what a first guess from the training samples reaches, such as the most popular "
+              "items");
   options.add("json", &a.json, false, "print one JSON object");
   options.list_only({"model.kind", "data.*", "eval.*", "run.seed", "run.device", "run.threads", "run.precision",
                      "dist.timeout", "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5",
                   "the metrics of the test samples");
+  options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5 --baseline",
+                  "and beside them those of the training mean and of linear regression");
   return options;
 }
 
@@ -59,25 +64,43 @@ void print(const MetricTable& table) {
   std::cout << "\n";
 }
 
+nlohmann::ordered_json object(const std::vector<Metric>& metrics) {
+  nlohmann::ordered_json values = nlohmann::ordered_json::object();
+  for (const Metric& m : metrics) values[m.name] = m.value;
+  return values;
+}
+
 void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metric>& metrics,
-           const std::vector<MetricTable>& tables) {
+           const std::vector<MetricTable>& tables, const std::vector<BaselineMetrics>& baselines) {
   if (a.json) {
-    nlohmann::ordered_json values;
-    for (const Metric& m : metrics) values[m.name] = m.value;
-    std::cout << nlohmann::ordered_json{{"checkpoint", a.checkpoint},
-                                        {"data", a.config.data.path},
-                                        {"split", a.split},
-                                        {"samples", samples},
-                                        {"metrics", values}}
-                     .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-              << "\n";
+    nlohmann::ordered_json out = {{"checkpoint", a.checkpoint},
+                                  {"data", a.config.data.path},
+                                  {"split", a.split},
+                                  {"samples", samples},
+                                  {"metrics", object(metrics)}};
+    for (const BaselineMetrics& b : baselines) out["baselines"][b.name] = object(b.metrics);
+    std::cout << out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
     return;
   }
   std::cout << a.checkpoint << ", " << samples << " " << a.split << " samples of " << a.config.data.path << "\n";
   std::size_t width = 0;
   for (const Metric& m : metrics) width = std::max(width, m.name.size());
-  for (const Metric& m : metrics)
-    std::cout << "  " << std::left << std::setw(static_cast<int>(width)) << m.name << "  " << join(m.value) << "\n";
+  constexpr int kValue = 14;
+  const auto column = [](std::size_t name) { return static_cast<int>(std::max<std::size_t>(name, kValue)); };
+  if (!baselines.empty()) {
+    std::cout << std::left << std::setw(static_cast<int>(width) + 4) << "" << std::setw(kValue) << "model";
+    for (const BaselineMetrics& b : baselines) std::cout << "  " << std::setw(column(b.name.size())) << b.name;
+    std::cout << "\n";
+  }
+  for (const Metric& m : metrics) {
+    std::cout << "  " << std::left << std::setw(static_cast<int>(width)) << m.name << "  "
+              << std::setw(baselines.empty() ? 0 : kValue) << join(m.value);
+    for (const BaselineMetrics& b : baselines) {
+      const Metric* found = b.find(m.name);
+      std::cout << "  " << std::setw(column(b.name.size())) << (found == nullptr ? "-" : join(found->value));
+    }
+    std::cout << "\n";
+  }
   for (const MetricTable& table : tables) print(table);
 }
 
@@ -98,7 +121,9 @@ int eval(World& world, const EvalArguments& a, const CheckpointReader& reader) {
   const std::vector<Metric> metrics = evaluate(world.communicator(), *model, split, threads, &tables);
   if (split == Split::validation && model->validates_on_test())
     log::warning(a.config.data.path, ": it has no validation samples; these metrics are of test samples");
-  if (world.rank() == 0) print(a, model->size(split), metrics, tables);
+  std::vector<BaselineMetrics> baselines;
+  if (a.baseline) baselines = evaluate_baselines(world.communicator(), *model, split, threads);
+  if (world.rank() == 0) print(a, model->size(split), metrics, tables, baselines);
   return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/lockstep/commands.hpp"
+#include "apps/lockstep/pretraining.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
@@ -38,20 +39,19 @@ double measured_rate(const std::string& run_dir) {
   return rate;
 }
 
-/// Steps and seconds of the run. per_step: samples of a step
-void print_time(const PlanArguments& a, const TaskNeeds& needs, std::int64_t per_step) {
-  const RunConfig& c = a.config;
+/// Steps and seconds of a run. per_step: samples of a step; given_rate: samples per second, 0: as measured
+void print_time(const RunConfig& c, double given_rate, const TaskNeeds& needs, std::int64_t per_step) {
   const std::int64_t per_epoch =
       needs.steps_per_epoch > 0 ? needs.steps_per_epoch : (needs.train_samples + per_step - 1) / per_step;
   const double by_epochs = static_cast<double>(per_epoch) * static_cast<double>(c.train.epochs);
   const double steps = c.train.steps > 0 ? std::min(static_cast<double>(c.train.steps), by_epochs) : by_epochs;
-  std::cout << "\nTime\n  " << per_epoch << " steps per epoch, "
+  std::cout << "  " << per_epoch << " steps per epoch, "
             << (steps < by_epochs ? join(c.train.steps, " steps (train.steps)") : join(c.train.epochs, " epochs"))
             << "\n";
-  const double rate = a.rate > 0 ? a.rate : measured_rate(c.run.dir);
+  const double rate = given_rate > 0 ? given_rate : measured_rate(c.run.dir);
   if (rate > 0) {
     const double epoch = static_cast<double>(needs.train_samples) / rate;
-    std::cout << "  at " << join(rate) << " samples/s (" << (a.rate > 0 ? "--rate" : "measured in " + c.run.dir)
+    std::cout << "  at " << join(rate) << " samples/s (" << (given_rate > 0 ? "--rate" : "measured in " + c.run.dir)
               << "): " << human_seconds(epoch) << " per epoch, "
               << human_seconds(epoch * steps / static_cast<double>(per_epoch)) << " in all, without evaluations\n";
   } else {
@@ -132,7 +132,14 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   row("a checkpoint", weights + state + average + carried + 100 * 1024,
       join("about; ", c.checkpoint.keep, " are kept, in addition to best and final"));
 
-  print_time(a, needs, per_step);
+  std::cout << "\nTime\n";
+  print_time(c, a.rate, needs, per_step);
+}
+
+/// What the run needs on so many ranks.
+TaskNeeds needs_of(const RunConfig& c, int ranks) {
+  return c.task->needs(c.data.path, c.model_kind == "kgat" ? c.dtype() : c.storage(),
+                       {c.global_batch(ranks) * c.batch.accumulate, c.over_devices(1, ranks)});
 }
 
 }  // namespace
@@ -155,9 +162,12 @@ int run_plan(World& world, const Args& args) {
     check(a.config);
     if (world.rank() != 0) return;
     const int ranks = static_cast<int>(a.ranks);
-    print(a, a.config.task->needs(
-                 a.config.data.path, a.config.model_kind == "kgat" ? a.config.dtype() : a.config.storage(),
-                 {a.config.global_batch(ranks) * a.config.batch.accumulate, a.config.over_devices(1, ranks)}));
+    print(a, needs_of(a.config, ranks));
+    if (const auto first = make_pretraining(options, a.config)) {
+      const RunConfig& c = first->config;
+      std::cout << "\nPretraining before it, as " << c.model_kind << "\n";
+      print_time(c, 0, needs_of(c, ranks), c.global_batch(ranks) * c.batch.accumulate);
+    }
   });
   return 0;
 }

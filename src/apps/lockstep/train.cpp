@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "apps/lockstep/commands.hpp"
+#include "apps/lockstep/pretraining.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/log.hpp"
@@ -65,10 +66,12 @@ bool continues_its_own_job(const fs::path& run_dir, const std::string& start) {
   const fs::path file = run_dir / kStartFile;
   if (restarts == nullptr || std::string_view(restarts) == "0" || !fs::exists(file) || read_text_file(file) != start)
     return false;
-  std::error_code failed;
   const auto first_start = fs::last_write_time(file);
-  for (const auto& entry : fs::directory_iterator(CheckpointFolder(run_dir).path(), failed))
-    if (entry.path().extension() == ".h5" && entry.last_write_time() > first_start) return true;
+  for (const fs::path& run : {run_dir, run_dir / kPretrainingFolder}) {
+    std::error_code failed;
+    for (const auto& entry : fs::directory_iterator(CheckpointFolder(run).path(), failed))
+      if (entry.path().extension() == ".h5" && entry.last_write_time() > first_start) return true;
+  }
   return false;
 }
 
@@ -113,6 +116,29 @@ void require_shared_directory(World& world, const RunConfig& config) {
   });
 }
 
+/// Batch and learning rate stay those of the run's first start: broadcasts what rank 0 knows of it. Collective.
+void share_first_start(World& world, RunConfig& config) {
+  Communicator& comm = world.communicator();
+  comm.broadcast(std::as_writable_bytes(std::span(&config.first_devices, 1)), 0, "number of devices");
+  config.first_isa = comm.broadcast_text(config.first_isa, 0, "instruction set");
+}
+
+/// Opens the run directory. Returns the checkpoint to continue from, or "". Collective.
+fs::path open_run(World& world, const Options& options, RunConfig& config) {
+  world.together("opening the run directory", [&] {
+    if (world.rank() == 0) open_directory(config, options);
+  });
+  require_shared_directory(world, config);
+  // Before the model is made: batch and learning rate are those of the checkpoint's run.
+  fs::path checkpoint;
+  world.together("choosing the checkpoint", [&] {
+    if (world.rank() == 0) checkpoint = choose_checkpoint(options, config);
+  });
+  checkpoint = world.communicator().broadcast_text(checkpoint.string(), 0, "checkpoint's name");
+  share_first_start(world, config);
+  return checkpoint;
+}
+
 /// The run on one rank, from loading the data to the last evaluation.
 ///
 /// checkpoint  to continue from, or ""
@@ -132,6 +158,9 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint) {
                  .resumed_at = trainer.state().step,
                  .config = config.text,
                  .facts = trainer.facts()};
+  const auto first = config.task->pretraining();
+  const fs::path first_run = fs::path(config.run.dir) / kPretrainingFolder;
+  if (first) facts.facts.emplace_back("first weights", join("trained as ", first->kind, " in ", first_run.string()));
   RunLog log;
   world.together("opening the log", [&] {
     if (world.rank() != 0) return;
@@ -143,8 +172,30 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint) {
     }
     log = RunLog(config.run.dir, facts);
     for (const auto& [what, value] : facts.facts) log::info(what, ": ", value);
+    if (first) log.made(first_run / "report.html", join("the run that trained the first weights, as ", first->kind));
   });
   return trainer.run(log, config.run.dir) == Outcome::interrupted ? kExitInterrupted : kExitDone;
+}
+
+/// Trains the first weights, or continues to: a run of its own. Then sets config.pretrained, and what keeps batch and
+/// learning rate those of its first start. Returns its exit code. Collective.
+int pretrain(World& world, PretrainingConfig& first, RunConfig& config) {
+  log::info("pretraining: model.kind = ", first.config.model_kind, " in ", first.config.run.dir);
+  const fs::path checkpoint = open_run(world, first.options, first.config);
+  const int code = on_each_gpu(world, first.config, [&](World& rank) { return train(rank, first.config, checkpoint); });
+  if (code != kExitDone) return code;
+  world.together("choosing the first weights", [&] {
+    if (world.rank() != 0) return;
+    const CheckpointFolder folder(first.config.run.dir);
+    const fs::path file = fs::exists(folder.best_file()) ? folder.best_file() : folder.final_file();
+    const CheckpointReader reader(file);
+    config.first_devices = reader.devices();
+    config.first_isa = reader.isa();
+    config.pretrained = fs::absolute(file).string();
+  });
+  config.pretrained = world.communicator().broadcast_text(config.pretrained, 0, "first weights");
+  share_first_start(world, config);
+  return kExitDone;
 }
 
 }  // namespace
@@ -169,21 +220,15 @@ int run_train(World& world, const Args& args) {
   log::set_all_ranks(config.run.all_ranks_log);
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
   require_same_program(world);
-  world.together("opening the run directory", [&] {
+  std::unique_ptr<PretrainingConfig> first;
+  world.together("checking the configuration", [&] {
     check(config);
-    if (world.rank() != 0) return;
-    open_directory(config, options);
+    first = make_pretraining(options, config);
   });
-  require_shared_directory(world, config);
-  // Before the model is made: batch and learning rate are those of the checkpoint's run.
-  fs::path checkpoint;
-  world.together("choosing the checkpoint", [&] {
-    if (world.rank() == 0) checkpoint = choose_checkpoint(options, config);
-  });
-  Communicator& comm = world.communicator();
-  checkpoint = comm.broadcast_text(checkpoint.string(), 0, "checkpoint's name");
-  comm.broadcast(std::as_writable_bytes(std::span(&config.first_devices, 1)), 0, "number of devices");
-  config.first_isa = comm.broadcast_text(config.first_isa, 0, "instruction set");
+  const fs::path checkpoint = open_run(world, options, config);
+  if (first && checkpoint.empty()) {  // a run that continues has its weights
+    if (const int code = pretrain(world, *first, config); code != kExitDone) return code;
+  }
   return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, checkpoint); });
 }
 

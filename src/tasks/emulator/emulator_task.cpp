@@ -11,6 +11,7 @@
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/ops/regression_loss.hpp"
 #include "lockstep/tensor/on_device.hpp"
+#include "tasks/emulator/affine_guess.hpp"
 #include "tasks/emulator/emulator_metrics.hpp"
 
 namespace lockstep {
@@ -147,7 +148,20 @@ std::int64_t EmulatorTask::sum_count() const {
   return emulator_metrics::Sums::count(data_.n_out(), aice_ >= 0, data_.has_jacobian());
 }
 
-void EmulatorTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
+std::vector<Baseline> EmulatorTask::baselines() const {
+  const auto baseline = [&](const char* name, const AffineGuess& guess) {
+    return Baseline{name, [this, guess](Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) {
+                      score(tape, split, first, count, &guess, sums);
+                    }};
+  };
+  bool persistent = false;
+  const AffineGuess same = persistence(data_, persistent);
+  return {baseline(persistent ? "persistence" : "training mean", same),
+          baseline("linear regression", linear_regression(data_))};
+}
+
+void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64_t count, const AffineGuess* guess,
+                         double* sums) const {
   using namespace emulator_metrics;
   const Sums to(sums, data_.n_out(), aice_ >= 0, data_.has_jacobian());
   const std::span<const std::int32_t> numbers =
@@ -156,10 +170,23 @@ void EmulatorTask::evaluate(Tape& tape, Split split, std::int64_t first, std::in
   const auto row_of = [&](std::int64_t i) { return std::int64_t{numbers[static_cast<std::size_t>(i)]}; };
   const Moments& m = data_.moments;
   const Rows rows = normalised(tape, numbers);
-  const Var y = emulator_.forward(tape, tape.constant(rows.z));
+  Tensor y;
+  if (guess == nullptr) {
+    y = emulator_.forward(tape, tape.constant(rows.z)).value();
+  } else {
+    const Tensor host = allocate(tape.host_arena(), tape.real_dtype(), {count, out});
+    std::vector<double> t(static_cast<std::size_t>(out));
+    for (std::int64_t r = 0; r < count; ++r) {
+      guess->predict(m, {data_.x.data<float>() + row_of(r) * in, static_cast<std::size_t>(in)}, t);
+      visit_float(host.dtype(), [&]<class T>() {
+        std::ranges::transform(t, host.data<T>() + r * out, [](double v) { return static_cast<T>(v); });
+      });
+    }
+    y = on_device(tape.stream(), tape.arena(), host);
+  }
   to.rows[0] += static_cast<double>(count);
-  to.rows[1] += loss_sum(tape, y.value(), rows.t, options_.loss, m);
-  const Tensor y_read = to_host(tape, y.value()), t_read = to_host(tape, rows.t);
+  to.rows[1] += loss_sum(tape, y, rows.t, options_.loss, m);
+  const Tensor y_read = to_host(tape, y), t_read = to_host(tape, rows.t);
   visit_float(tape.real_dtype(), [&]<class T>() {
     const T* predicted = y_read.data<T>();
     const T* target = t_read.data<T>();
@@ -193,7 +220,12 @@ void EmulatorTask::evaluate(Tape& tape, Split split, std::int64_t first, std::in
     auto* j = static_cast<T*>(tape.host_arena().allocate(static_cast<std::size_t>(count) * values * sizeof(T)));
     for (std::int64_t r = 0; r < count; ++r)
       for (std::int64_t i = 0; i < in; ++i) x[r * in + i] = static_cast<T>(data_.x.data<float>()[row_of(r) * in + i]);
-    EmulatorOperators<T>(emulator_).template jacobian<T>(count, {x, in, 1}, {}, JacobianUnits::normalised, j);
+    if (guess == nullptr) {
+      EmulatorOperators<T>(emulator_).template jacobian<T>(count, {x, in, 1}, {}, JacobianUnits::normalised, j);
+    } else {
+      for (std::size_t i = 0; i < static_cast<std::size_t>(count) * values; ++i)
+        j[i] = static_cast<T>(guess->weights[i % values]);
+    }
     for (std::int64_t r = 0; r < count; ++r) {
       const float* truth = data_.jacobian.data<float>() + row_of(r) * out * in;
       double error = 0, size = 0;

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/rasteriser.hpp"
+#include "lockstep/data/by_count.hpp"
 #include "lockstep/data/permutation.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/nn/loss.hpp"
@@ -207,20 +208,25 @@ ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
 
 std::int64_t HarTask::sum_count() const { return HarSums::count(data_.classes()); }
 
-void HarTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
+std::vector<std::int32_t> HarTask::windows_of(Split split, std::int64_t first, std::int64_t count) const {
   std::int64_t begin = first, end = first + count;
   if (per_channel() && split == Split::train) {  // the windows whose first channel is one of these samples
     const std::int64_t channels = data_.channels();
     begin = (begin + channels - 1) / channels;
     end = (end + channels - 1) / channels;
   }
-  const std::int64_t windows = end - begin, rows = windows * (per_channel() ? data_.channels() : 1);
+  if (split == Split::train) return {train_.begin() + begin, train_.begin() + end};
+  std::vector<std::int32_t> windows(static_cast<std::size_t>(end - begin));
+  std::iota(windows.begin(), windows.end(), static_cast<std::int32_t>(data_.first_of(split) + begin));
+  return windows;
+}
+
+void HarTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
+  const std::vector<std::int32_t> numbers = windows_of(split, first, count);
+  const auto windows = static_cast<std::int64_t>(numbers.size()),
+             rows = windows * (per_channel() ? data_.channels() : 1);
   if (windows == 0) return;
-  const std::span<std::int32_t> numbers = array<std::int32_t>(tape, windows), labels = array<std::int32_t>(tape, rows);
-  for (std::int64_t i = 0; i < windows; ++i)
-    numbers[static_cast<std::size_t>(i)] = split == Split::train
-                                               ? train_[static_cast<std::size_t>(begin + i)]
-                                               : static_cast<std::int32_t>(data_.first_of(split) + begin + i);
+  const std::span<std::int32_t> labels = array<std::int32_t>(tape, rows);
   for (std::int64_t i = 0; i < rows; ++i)
     labels[static_cast<std::size_t>(i)] = data_.label(numbers[static_cast<std::size_t>(i * windows / rows)]);
   const Var logits = net_.classify(tape, embed(tape, sequences_of(tape, numbers), nullptr), nullptr);
@@ -230,6 +236,32 @@ void HarTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t
   visit_float(tape.real_dtype(),
               [&]<class T>() { *to.loss += static_cast<double>(*to_host(tape, loss.value()).data<T>()); });
   to.add(to_host(tape, logits.value()), labels, rows / windows);
+}
+
+std::vector<Baseline> HarTask::baselines() const {
+  const auto classes = static_cast<std::size_t>(data_.classes());
+  std::vector<std::int64_t> counts(classes);
+  for (const std::int32_t window : train_) ++counts[static_cast<std::size_t>(data_.label(window))];
+  // Of each class: minus the logarithm of its frequency, infinite for a class without a training window.
+  std::vector<double> surprise(classes), loss(classes);
+  for (std::size_t k = 0; k < classes; ++k)
+    surprise[k] = std::log(static_cast<double>(train_.size())) - std::log(static_cast<double>(counts[k]));
+  const double mean = std::accumulate(surprise.begin(), surprise.end(), 0.0) / static_cast<double>(classes);
+  for (std::size_t k = 0; k < classes; ++k)
+    loss[k] = options_.smoothing > 0 ? (1 - options_.smoothing) * surprise[k] + options_.smoothing * mean : surprise[k];
+  const std::int32_t guess = by_count(counts).front();
+  const auto evaluate = [this, guess, loss](Tape&, Split split, std::int64_t first, std::int64_t count, double* sums) {
+    const HarSums to(sums, data_.classes());
+    const double rows = per_channel() ? static_cast<double>(data_.channels()) : 1;  // of a window
+    for (const std::int32_t window : windows_of(split, first, count)) {
+      const std::int32_t label = data_.label(window);
+      *to.rows += rows;
+      *to.loss += rows * loss[static_cast<std::size_t>(label)];
+      if (label == guess) *to.right += rows;
+      to.confusion[label * data_.classes() + guess] += 1;
+    }
+  };
+  return {{join("always ", data_.class_names[static_cast<std::size_t>(guess)]), evaluate}};
 }
 
 std::vector<Metric> HarTask::metrics(Split, const std::vector<double>& sums) const {

@@ -300,6 +300,63 @@ std::int64_t HrmTask::sum_count() const {
   return kTables + 3 * (static_cast<std::int64_t>(data_.source_names.size()) + kBins);
 }
 
+void HrmTask::add(const PuzzleExample& example, std::int64_t labelled, std::int64_t correct, double* sums) const {
+  if (labelled == 0) return;
+  const double right = static_cast<double>(correct) / static_cast<double>(labelled);
+  const bool exact = correct == labelled;
+  sums[kRows] += 1;
+  sums[kAccuracy] += right;
+  sums[kExact] += exact;
+  const auto tally = [&](std::int64_t row) {
+    double* table = sums + kTables + 3 * row;
+    table[0] += 1;
+    table[1] += right;
+    table[2] += exact;
+  };
+  const PuzzlePart& part = *example.part;
+  if (part.source) tally(part.source.data<std::int32_t>()[example.group]);
+  if (part.rating)
+    tally(static_cast<std::int64_t>(data_.source_names.size()) +
+          bin_of(part.rating.data<std::int32_t>()[example.group]));
+}
+
+std::vector<Baseline> HrmTask::baselines() const {
+  constexpr std::int64_t kMostExamples = 100'000;  // of each set of training puzzles, spread over it
+  const auto tokens = static_cast<std::size_t>(data_.vocab_size), width = static_cast<std::size_t>(data_.seq_len);
+  std::vector<std::vector<std::int64_t>> counts(tokens, std::vector<std::int64_t>(tokens));  // [input][answer]
+  std::vector<std::int32_t> inputs(width), labels(width);
+  for (const PuzzlePart& part : data_.train) {
+    const std::int64_t examples = part.examples(), taken = std::min(examples, kMostExamples);
+    for (std::int64_t i = 0; i < taken; ++i) {
+      data_.read({.part = &part, .row = examples * i / taken}, inputs, labels);
+      for (std::size_t cell = 0; cell < width; ++cell)
+        if (labels[cell] >= 0) ++counts[static_cast<std::size_t>(inputs[cell])][static_cast<std::size_t>(labels[cell])];
+    }
+  }
+  std::vector<std::int32_t> answer;
+  for (const std::vector<std::int64_t>& of : counts) {
+    const auto most = std::ranges::max_element(of);
+    answer.push_back(static_cast<std::int32_t>(*most > 0 ? most - of.begin() : std::ssize(answer)));
+  }
+  const auto evaluate = [this, answer = std::move(answer)](Tape&, Split split, std::int64_t first, std::int64_t count,
+                                                           double* sums) {
+    std::vector<std::int32_t> in(static_cast<std::size_t>(data_.seq_len)), wanted(in.size());
+    for (std::int64_t i = first; i < first + count; ++i) {
+      const PuzzleExample example = example_of(split, i);
+      data_.read(example, in, wanted);
+      std::int64_t labelled = 0, correct = 0;
+      for (std::size_t cell = 0; cell < in.size(); ++cell) {
+        labelled += wanted[cell] >= 0;
+        correct += wanted[cell] == answer[static_cast<std::size_t>(in[cell])];
+      }
+      add(example, labelled, correct, sums);
+    }
+    for (const Sum network : {kQHaltAccuracy, kSteps, kLmLoss, kQHaltLoss})
+      sums[network] = std::numeric_limits<double>::quiet_NaN();
+  };
+  return {{"most frequent answers", evaluate}};
+}
+
 void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t count, double* sums) const {
   const std::int64_t cells = data_.seq_len;
   const auto inputs = take<std::int32_t>(t.host_arena(), count * cells),
@@ -322,24 +379,10 @@ void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t co
     const double q_halt = at(q, 2 * static_cast<std::int64_t>(i));
     sums[kQHaltLoss] += ops::binary_cross_entropy(q_halt, score.exact() ? 1 : 0).loss;
     sums[kLmLoss] += score.loss;
+    add(examples[i], score.labelled, score.correct, sums);
     if (score.labelled == 0) continue;
-    const double right = static_cast<double>(score.correct) / static_cast<double>(score.labelled);
-    sums[kRows] += 1;
-    sums[kAccuracy] += right;
-    sums[kExact] += score.exact();
     sums[kQHaltAccuracy] += (q_halt >= 0) == score.exact();
     sums[kSteps] += static_cast<double>(options_.eval_segments);
-    const auto tally = [&](std::int64_t row) {
-      double* table = sums + kTables + 3 * row;
-      table[0] += 1;
-      table[1] += right;
-      table[2] += score.exact();
-    };
-    const PuzzleExample& e = examples[i];
-    if (e.part->source) tally(e.part->source.data<std::int32_t>()[e.group]);
-    if (e.part->rating)
-      tally(static_cast<std::int64_t>(data_.source_names.size()) +
-            bin_of(e.part->rating.data<std::int32_t>()[e.group]));
   }
   if (data_.arc_names.empty()) return;
   const auto answers = take<std::int32_t>(t.host_arena(), count * cells);

@@ -4,11 +4,14 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/h5.hpp"
 
 namespace lockstep {
 
 namespace {
+
+constexpr const char* kBprmf = "bprmf";
 
 /// Defaults of the reference programs, for keys that every kind has.
 void set_common_defaults(Options& o) {
@@ -80,8 +83,14 @@ void KgatConfig::add_options(Options& o) {
   o.add("model.attention", &model_.attention, true, "recompute the adjacency from the embeddings after each epoch");
   o.add("model.kge", &model_.triples, true, "train the loss of the graph's triples too");
   o.add("model.pretrain", &model_.pretrained, "",
-        "checkpoint of a bprmf run, or any HDF5 file with user_embed and item_embed, to start from")
-      .value_name("FILE");
+        "bprmf: first train matrix factorisation, in the folder pretrain of the run directory, and start from its best "
+        "tables; FILE: start from those of a bprmf checkpoint, or of any HDF5 file with user_embed and item_embed; "
+        "empty: start from random ones")
+      .value_name("bprmf|FILE");
+  o.add("model.pretrain_epochs", &pretrain_epochs_, 60, at_least(1),
+        "pretrain = bprmf: passes over the interactions, unless a rule of [stop] ends it before");
+  o.add("model.pretrain_lr", &pretrain_lr_, 0.001, positive, "pretrain = bprmf: its optim.lr");
+  o.add("model.pretrain_l2", &pretrain_l2_, 0.01, non_negative, "pretrain = bprmf: its loss.cf_l2");
   o.add("model.pretrain_scale", &model_.pretrained_scale, 1, positive,
         "factor for these tables; larger ones weigh more against the layers, whose outputs have length 1");
   o.add("batch.kg_size", &model_.kg_batch, 0, non_negative,
@@ -132,12 +141,21 @@ void KgatConfig::check() const {
                 " layers of model.conv_dims");
 }
 
+std::optional<Pretraining> KgatConfig::pretraining() const {
+  if (model_.pretrained != kBprmf) return {};
+  return Pretraining{kBprmf,
+                     {{"train.epochs", join(pretrain_epochs_)},
+                      {"optim.lr", exact(pretrain_lr_)},
+                      {"loss.cf_l2", exact(pretrain_l2_)}}};
+}
+
 std::unique_ptr<Task> KgatConfig::load(const TaskSource& source) const {
   KgatTask::Options options = resolved();
   options.dtype = source.dtype;
   options.seed = source.seed;
   require_usage(!options.storage || options.dtype == DType::f32, "option model.storage = ", storage_,
                 ": needs run.precision = fp32");
+  if (options.pretrained == kBprmf) options.pretrained = source.pretrained.string();
   if (source.checkpoint != nullptr) options.pretrained.clear();  // the checkpoint has all weights
   return std::make_unique<KgatTask>(std::move(options), KgData::read(source.path, source.placement));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "lockstep/data/by_count.hpp"
 #include "lockstep/device/kernel_arrays.hpp"
 
 namespace lockstep {
@@ -29,9 +30,8 @@ void RankingTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int
         static_cast<std::int32_t*>(tape.host_arena().allocate(static_cast<std::size_t>(size) * sizeof(std::int32_t))),
         static_cast<std::size_t>(size));
   };
-  const auto user = [&](std::int64_t i) {
-    return evaluated_[static_cast<std::size_t>(split)][static_cast<std::size_t>(first + i)];
-  };
+  const std::span<const std::int32_t> who = users(split, first, count);
+  const auto user = [&](std::int64_t i) { return who[static_cast<std::size_t>(i)]; };
   const std::span<std::int32_t> list = on_host(count);
   for (std::int64_t i = 0; i < count; ++i)
     list[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(first_user() + user(i));
@@ -46,6 +46,23 @@ void RankingTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int
   for (std::int64_t i = 0; i < count; ++i)
     ranking_.add(top.subspan(static_cast<std::size_t>(i * depth), static_cast<std::size_t>(depth)),
                  relevant_[static_cast<std::size_t>(split)]->of(user(i)), sums);
+}
+
+std::vector<Baseline> RankingTask::baselines() const {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(data_.items));
+  for (const std::int32_t item : data_.train.item) ++counts[static_cast<std::size_t>(item)];
+  const auto evaluate = [this, popular = by_count(counts)](Tape&, Split split, std::int64_t first, std::int64_t count,
+                                                           double* sums) {
+    const auto depth = static_cast<std::size_t>(ranking_.depth());
+    std::vector<std::int32_t> top;
+    for (const std::int32_t user : users(split, first, count)) {
+      top.clear();
+      for (std::size_t i = 0; i < popular.size() && top.size() < depth; ++i)
+        if (!data_.train.has(user, popular[i])) top.push_back(popular[i]);
+      ranking_.add(top, relevant_[static_cast<std::size_t>(split)]->of(user), sums);
+    }
+  };
+  return {{"most popular items", evaluate}};
 }
 
 std::vector<std::vector<RankedItem>> RankingTask::suggest(std::span<const std::int64_t> users, std::int64_t count) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/base/text.hpp"
+#include "lockstep/data/by_count.hpp"
 #include "lockstep/data/permutation.hpp"
 #include "lockstep/models/sequences/sasrec_metadata.hpp"
 #include "lockstep/ops/gather.hpp"
@@ -68,11 +69,8 @@ Tensor SequenceTask::newest_features(Tape& tape, Seen seen, std::span<const std:
   return newest;
 }
 
-Tensor SequenceTask::all_scores(Tape& tape, const Tensor& features, std::span<const std::int64_t> users) const {
-  const Tensor there = tape.keep({features.rows(), data_.n_items + 1}, tape.real_dtype());
-  ops::gemm_nt(tape.stream(), {there}, features, tape.value(network_.item_table()));
-  const Tensor scores = on_host(tape.stream(), tape.arena(), there);
-  visit_float(tape.real_dtype(), [&]<class T>() {
+void SequenceTask::leave_out_known(const Tensor& scores, std::span<const std::int64_t> users) const {
+  visit_float(scores.dtype(), [&]<class T>() {
     for (std::size_t b = 0; b < users.size(); ++b) {
       T* row = scores.data<T>() + static_cast<std::int64_t>(b) * scores.columns();
       row[0] = -std::numeric_limits<T>::infinity();
@@ -80,6 +78,13 @@ Tensor SequenceTask::all_scores(Tape& tape, const Tensor& features, std::span<co
         row[item] = -std::numeric_limits<T>::infinity();
     }
   });
+}
+
+Tensor SequenceTask::all_scores(Tape& tape, const Tensor& features, std::span<const std::int64_t> users) const {
+  const Tensor there = tape.keep({features.rows(), data_.n_items + 1}, tape.real_dtype());
+  ops::gemm_nt(tape.stream(), {there}, features, tape.value(network_.item_table()));
+  const Tensor scores = on_host(tape.stream(), tape.arena(), there);
+  leave_out_known(scores, users);
   return scores;
 }
 
@@ -107,36 +112,33 @@ struct UserMetrics {
 
 }  // namespace
 
-void SequenceTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
-  const RankingOptions& ranking = options_.ranking;
+SequenceTask::Ranked SequenceTask::ranked(Tape& tape, Split split, std::int64_t first, std::int64_t count) const {
   const Permutation chosen(data_.size(split), options_.seed, 0);  // the users to evaluate, unless all are
   const Tensor who = allocate(tape.host_arena(), DType::i64, {count});
   const std::span<std::int64_t> users = who.span<std::int64_t>();
-  for (std::int64_t b = 0; b < count; ++b)
-    users[static_cast<std::size_t>(b)] =
-        data_.user(split, size(split) < data_.size(split) ? chosen(first + b) : first + b);
-
-  const Tensor features = newest_features(tape, seen_before(split), users);
-  // The target, and the items that it is ranked against.
-  const std::int64_t drawn = ranking.full ? 0 : ranking.candidates;
+  const std::int64_t drawn = options_.ranking.full ? 0 : options_.ranking.candidates;
   const Tensor items = allocate(tape.host_arena(), DType::i32, {count, 1 + drawn});
   for (std::int64_t b = 0; b < count; ++b) {
-    const std::int64_t user = users[static_cast<std::size_t>(b)];
+    const std::int64_t user = data_.user(split, size(split) < data_.size(split) ? chosen(first + b) : first + b);
+    users[static_cast<std::size_t>(b)] = user;
     const std::span<std::int32_t> row = items.slice(b, 1).span<std::int32_t>();
     row[0] = data_.target(split, user);
     draw_unknown(data_, user, options_.seed, row.subspan(1));
   }
-  const Tensor there = tape.keep(items.shape(), tape.real_dtype());
-  ops::row_scores(tape.stream(), there, features, tape.value(network_.item_table()), items.span<std::int32_t>());
-  const Tensor scores = on_host(tape.stream(), tape.arena(), there);
-  const Tensor everything = ranking.full ? all_scores(tape, features, users) : Tensor{};
-  visit_float(tape.real_dtype(), [&]<class T>() {
-    for (std::int64_t b = 0; b < count; ++b) {
-      const std::span<const T> row = scores.slice(b, 1).span<T>();
-      require(std::isfinite(row[0]), "evaluation: the score of user ", users[static_cast<std::size_t>(b)] + 1, " is ",
-              row[0], ": the weights are not finite");
+  return {users, items};
+}
+
+void SequenceTask::add(std::span<const std::int64_t> users, const Tensor& scores, const Tensor& everything,
+                       double* sums) const {
+  const RankingOptions& ranking = options_.ranking;
+  visit_float(scores.dtype(), [&]<class T>() {
+    for (std::size_t b = 0; b < users.size(); ++b) {
+      const auto at = static_cast<std::int64_t>(b);
+      const std::span<const T> row = scores.slice(at, 1).span<T>();
+      require(std::isfinite(row[0]), "evaluation: the score of user ", users[b] + 1, " is ", row[0],
+              ": the weights are not finite");
       const UserMetrics user(row[0],
-                             ranking.full ? std::span<const T>(everything.slice(b, 1).span<T>()) : row.subspan(1));
+                             ranking.full ? std::span<const T>(everything.slice(at, 1).span<T>()) : row.subspan(1));
       sums[0] += 1;
       sums[1] += static_cast<double>(user.candidates);
       sums[2] += static_cast<double>(user.ties);
@@ -148,6 +150,42 @@ void SequenceTask::evaluate(Tape& tape, Split split, std::int64_t first, std::in
       }
     }
   });
+}
+
+void SequenceTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
+  const Ranked rows = ranked(tape, split, first, count);
+  const Tensor features = newest_features(tape, seen_before(split), rows.users);
+  const Tensor there = tape.keep(rows.items.shape(), tape.real_dtype());
+  ops::row_scores(tape.stream(), there, features, tape.value(network_.item_table()), rows.items.span<std::int32_t>());
+  const Tensor scores = on_host(tape.stream(), tape.arena(), there);
+  add(rows.users, scores, options_.ranking.full ? all_scores(tape, features, rows.users) : Tensor{}, sums);
+}
+
+std::vector<Baseline> SequenceTask::baselines() const {
+  const auto items = static_cast<std::size_t>(data_.n_items) + 1;
+  std::vector<std::int64_t> counts(items);
+  for (std::int64_t u = 0; u < data_.n_users; ++u)
+    for (const std::int32_t item : data_.items(u, Seen::training)) ++counts[static_cast<std::size_t>(item)];
+  const std::vector<std::int32_t> popular = by_count(counts);
+  std::vector<double> score(items);  // distinct, so that nothing ties with the target
+  for (std::size_t place = 0; place < items; ++place)
+    score[static_cast<std::size_t>(popular[place])] = -static_cast<double>(place);
+  const auto evaluate = [this, score = std::move(score)](Tape& tape, Split split, std::int64_t first,
+                                                         std::int64_t count, double* sums) {
+    const Ranked rows = ranked(tape, split, first, count);
+    const Tensor scores = allocate(tape.host_arena(), DType::f64, rows.items.shape());
+    std::ranges::transform(rows.items.span<const std::int32_t>(), scores.data<double>(),
+                           [&](std::int32_t item) { return score[static_cast<std::size_t>(item)]; });
+    Tensor everything;
+    if (options_.ranking.full) {
+      everything = allocate(tape.host_arena(), DType::f64, {count, data_.n_items + 1});
+      for (std::int64_t b = 0; b < count; ++b) std::ranges::copy(score, everything.slice(b, 1).data<double>());
+      leave_out_known(everything, rows.users);
+    }
+    add(rows.users, scores, everything, sums);
+    sums[3] = std::numeric_limits<double>::quiet_NaN();  // places have no cross-entropy
+  };
+  return {{"most popular items", evaluate}};
 }
 
 std::vector<Metric> SequenceTask::metrics(Split, const std::vector<double>& sums) const {

@@ -109,4 +109,68 @@ for steps in 250 380; do
   says 'resum|continu'
   same_model whole/checkpoints/final.h5 part-$steps/checkpoints/final.h5
 done
+
+# Matrix factorisation first, then KGAT from its tables: one run, stopped and killed in either phase and continued on other ranks.
+KEY="--data.path planted.h5 --batch.size 96 --batch.scope global --optim.lr 0.01 --eval.every 2 --model.conv_dims 16,8 --model.embed_dim 16 --model.mess_dropout 0.1 \
+  --checkpoint.every 0 --checkpoint.every_steps 25"
+BOTH="$KEY --epochs 1 --model.kind kgat --model.pretrain bprmf --model.pretrain_epochs 6 --model.pretrain_lr 0.02 --model.pretrain_l2 0.003 --model.pretrain_scale 2 --reproducible"
+ok "$LOCKSTEP" plan $BOTH
+says 'Pretraining before it, as bprmf' '101 steps per epoch, 6 epochs'
+ok on 2 "$LOCKSTEP" train $BOTH --run-dir key-whole
+says 'pretraining: model.kind = bprmf in key-whole/pretrain' 'first weights: trained as bprmf'
+grep -q 'pretrain/report.html' key-whole/report.html || fail "the report does not name the run that trained the first weights"
+# The same in two runs by hand.
+COMMON2="${KEY/lr 0.01/lr 0.02} --epochs 6 --model.kind bprmf --loss.cf_l2 0.003 --reproducible"
+COMMON2=$(sed -E 's/--model.(conv_dims|mess_dropout) [^ ]+//g' <<<"$COMMON2")
+ok "$LOCKSTEP" train $COMMON2 --run-dir by-hand-1
+ok "$LOCKSTEP" train ${BOTH/pretrain bprmf/pretrain by-hand-1/checkpoints/best.h5} --run-dir by-hand-2
+same_model key-whole/checkpoints/final.h5 by-hand-2/checkpoints/final.h5
+# killed RANKS FILE: starts the run `key` and kills a rank when a checkpoint FILE is there
+killed() {
+  setsid $MPIRUN -n $1 "$LOCKSTEP" train $BOTH --run-dir key >last.out 2>last.err &
+  local job=$!
+  for _ in $(seq 6000); do compgen -G "$2" >/dev/null && break; kill -0 $job 2>/dev/null || break; sleep 0.01; done
+  kill -9 $(pgrep -P $job | tail -1) 2>/dev/null
+  wait $job
+}
+run 85 on 2 "$LOCKSTEP" train $BOTH --run-dir key --max-hours 1e-9  # after its first step
+exists key/pretrain/checkpoints/step-1.h5
+[ ! -e key/checkpoints ] || fail "the second phase has begun"
+killed 3 'key/pretrain/checkpoints/step-[1-9]??.h5'
+killed 2 'key/checkpoints/step-*.h5'
+exists key/pretrain/checkpoints/best.h5
+ok on 3 "$LOCKSTEP" train $BOTH --run-dir key --train.steps 150
+ok "$LOCKSTEP" train $BOTH --run-dir key
+same_model key-whole/pretrain/checkpoints/best.h5 key/pretrain/checkpoints/best.h5
+same_model key-whole/checkpoints/final.h5 key/checkpoints/final.h5
+# Once the second phase has a checkpoint, nothing of the first is needed. Other keys of it are another run; a new run takes both along.
+rm -r key/pretrain
+ok "$LOCKSTEP" train $BOTH --run-dir key
+[ ! -e key/pretrain ] || fail "a finished run trains its first weights again"
+run 2 "$LOCKSTEP" train ${BOTH/lr 0.02/lr 0.03} --run-dir key-whole
+says 'model.pretrain_lr: 0.02 there, 0.03 here'
+OTHER=${BOTH/lr 0.02/lr 0.03}
+ok "$LOCKSTEP" train ${OTHER/epochs 6/epochs 1} --run-dir key-whole --resume never
+exists key-whole/previous-1/pretrain/checkpoints/best.h5 key-whole/pretrain/checkpoints/best.h5
+run 2 "$LOCKSTEP" train $BOTH --run-dir both --init-from kgat/checkpoints/best.h5
+says 'option run.init .*: the pretraining of kind bprmf gives the first weights'
+# A batch that counts per rank stays that of the first start, in the second phase too.
+RANK=${BOTH/scope global/scope rank}
+ok on 2 "$LOCKSTEP" train $RANK --run-dir rank-whole
+run 85 on 2 "$LOCKSTEP" train $RANK --run-dir rank --max-hours 1e-9
+ok on 3 "$LOCKSTEP" train $RANK --run-dir rank
+same_model rank-whole/checkpoints/final.h5 rank/checkpoints/final.h5
+# --resume never is for the first start of a job; when it is requeued in the first phase, it continues there.
+export SLURM_JOB_ID=9
+run 85 "$LOCKSTEP" train $BOTH --run-dir job --resume never --max-hours 1e-9
+SLURM_RESTART_COUNT=1 run 85 "$LOCKSTEP" train $BOTH --run-dir job --resume never --max-hours 1e-9
+exists job/pretrain/checkpoints/step-2.h5
+unset SLURM_JOB_ID
+# What is more popular: the same values on any number of ranks.
+ok "$LOCKSTEP" eval --checkpoint kgat/checkpoints/best.h5 --baseline --json
+says '"baselines":\{"most popular items":\{"recall@20":'
+cp last.out popular.json
+ok on 3 "$LOCKSTEP" eval --checkpoint kgat/checkpoints/best.h5 --baseline --json
+cmp popular.json last.out || fail "three ranks evaluate otherwise than one"
+grep -q '<th>most popular items' kgat/report.html || fail "the report does not compare with the most popular items"
 passed "KGAT $(best recall@20 kgat), BPRMF $(best recall@20 bprmf) recall@20 on a planted graph; one trajectory on any ranks, in any mode, resumed in either phase"

@@ -17,7 +17,7 @@ options() {  # SYSTEM
   case $1 in
     emulator) echo "--config $configs/emulator-icecolumn.ini $all --epochs 20 --checkpoint.every_steps 20" ;;
     tisasrec) echo "--config $configs/tisasrec-ml1m.ini $all --epochs 20 --batch.size 32 --maxlen 12 --hidden_units 24 --checkpoint.every_steps 10" ;;
-    kgat) echo "--config $configs/kgat-ml1m.ini $all --epochs 2 --batch.size 256 --checkpoint.every_steps 10" ;;
+    kgat) echo "--config $configs/kgat-ml1m.ini $all --model.pretrain_epochs 2 --batch.size 256 --checkpoint.every_steps 10" ;;
     hrm) echo "--config $configs/hrm-laptop.ini $all --steps 60 --model.hidden_size 64 --batch.size 32 --schedule.warmup 10 --checkpoint.every_steps 10" ;;
     har) echo "--config $configs/har-synth.ini $all --epochs 4 --checkpoint.every_steps 10" ;;
   esac

@@ -55,7 +55,7 @@ says 'broken\.h5'
 ok "$PREP" synth-har --subjects 3 --output har.h5
 ok "$PREP" synth-kg --seed 7 --output kg.h5
 HAR="--config $configs/har-synth.ini --data.path har.h5 --train.epochs 2"
-KGAT="--config $configs/kgat-ml1m.ini --data.path kg.h5 --batch.scope rank --batch.size 128 --train.epochs 2"
+KGAT="--config $configs/kgat-synth.ini --data.path kg.h5 --batch.scope rank --batch.size 128 --train.epochs 2"
 for kind in HAR KGAT; do
   PER_RANK="${!kind} --optim.scale_lr linear --reproducible"
   ok on 2 "$LOCKSTEP" train --run-dir $kind-whole $PER_RANK

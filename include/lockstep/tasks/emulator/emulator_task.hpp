@@ -11,6 +11,8 @@
 
 namespace lockstep {
 
+struct AffineGuess;
+
 /// The objective, on normalised outputs: the mean over batch and outputs of
 ///   mse d^2 | mae |d| (gradient 0 at 0) | huber d^2/2 if |d| < 1 else |d| - 1/2
 /// plus smooth_weight times the mean over batch and output pairs of (Delta^o y)^2, the finite difference of order o of
@@ -51,7 +53,11 @@ class EmulatorTask : public ShardTask {
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
   std::int64_t least_shard() const override { return 128; }  // fewer rows do not amortise packing the weights
   std::int64_t sum_count() const override;
-  void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
+  void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override {
+    score(tape, split, first, count, nullptr, sums);
+  }
+  /// Persistence where an output is also an input (same name and level), else the training means; and linear regression.
+  std::vector<Baseline> baselines() const override;
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
   /// sensitivity_metrics() of the first validation rows: jacobian.frobenius_norm, .mean_abs_gradient, .spectral_norm,
   /// .stability, .max_gradient, .gradient_std, .feature.NAME, .most_sensitive_feature, .max_sensitivity
@@ -80,6 +86,10 @@ class EmulatorTask : public ShardTask {
   ShardLoss loss_of(Tape& tape, std::span<const std::int32_t> rows) const;
 
  private:
+  /// evaluate(), of the network or of a guess.
+  void score(Tape& tape, Split split, std::int64_t first, std::int64_t count, const AffineGuess* guess,
+             double* sums) const;
+
   Options options_;
   EmulatorData data_;
   Emulator emulator_;

@@ -43,6 +43,8 @@ class HarTask final : public ShardTask {
   std::int64_t sum_count() const override;
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
+  /// The majority class of the training windows (ties: the lower class); its loss is that of the classes' frequencies.
+  std::vector<Baseline> baselines() const override;
   std::vector<MetricTable> tables(Split split, const std::vector<double>& sums) const override;
   double flops_per_sample() const override { return net_.arch().training_flops(); }
   std::vector<SampleUnit> units() const override;
@@ -57,6 +59,8 @@ class HarTask final : public ShardTask {
   std::span<const std::int32_t> train_windows() const { return train_; }
 
  private:
+  /// The windows behind samples [first, first + count) of an evaluation.
+  std::vector<std::int32_t> windows_of(Split split, std::int64_t first, std::int64_t count) const;
   /// The unit that the encoder sees: one channel of one window.
   struct Sequence {
     std::int32_t window, channel;

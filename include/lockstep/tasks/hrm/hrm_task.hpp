@@ -81,6 +81,9 @@ class HrmTask : public ShardTask {
   void begin_evaluation() override { ballots_.clear(); }
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
+  /// The most frequent answers: each cell as training puzzles most often answer its input token (ties: the lower token;
+  /// the input itself if none has that token). Given cells are copied, empty ones get one and the same token.
+  std::vector<Baseline> baselines() const override;
   /// pass@K of ARC tasks, from the votes of their variants on all ranks.
   std::vector<Metric> collective_metrics(Communicator& comm) const override;
   std::vector<std::string> collective_metric_names() const override;
@@ -129,6 +132,8 @@ class HrmTask : public ShardTask {
   /// The parts behind the samples of a split other than training.
   const std::vector<PuzzlePart>& held_out(Split split) const;
   PuzzleExample example_of(Split split, std::int64_t index) const;
+  /// Adds an answer with this many right ones of its labelled cells to the sums.
+  void add(const PuzzleExample& example, std::int64_t labelled, std::int64_t correct, double* sums) const;
   /// The most likely token of each cell, (B, seq_len).
   void most_likely(const Tensor& logits, std::span<std::int32_t> tokens) const;
 

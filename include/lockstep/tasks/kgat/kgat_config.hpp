@@ -13,12 +13,15 @@ class KgatConfig final : public TaskConfig {
  public:
   void add_options(Options& options) override;
   void check() const override;
+  std::optional<Pretraining> pretraining() const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
 
  private:
   KgatTask::Options resolved() const;
   KgatTask::Options model_;
+  std::int64_t pretrain_epochs_ = 0;
+  double pretrain_lr_ = 0, pretrain_l2_ = 0;
   std::vector<double> conv_dims_, cutoffs_;
   std::string aggregator_, laplacian_, parallel_edges_, storage_, mode_;
 };

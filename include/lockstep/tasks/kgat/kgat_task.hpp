@@ -39,7 +39,7 @@ class KgatTask final : public RankingTask {
     std::vector<std::int64_t> cutoffs = {20, 40, 60, 80, 100};
     std::optional<KgatMode> mode;  ///< none: nested_rows on CPUs, replicate on GPUs
     double row_threshold = 0.7;    ///< of nested_rows
-    std::string pretrained;        ///< a file with user_embed and item_embed; "": none
+    std::string pretrained;        ///< a file with user_embed and item_embed, or bprmf (KgatConfig); "": none
     double pretrained_scale = 1;   ///< multiplies these tables
   };
   /// errors  Error (usage): options that contradict each other; (data): pre-trained tables of other sizes

@@ -36,6 +36,8 @@ class RankingTask : public Task {
   void begin_evaluation() override { items_ = ops::ItemTable(item_rows()); }
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::vector<Metric> metrics(Split, const std::vector<double>& sums) const override { return ranking_.metrics(sums); }
+  /// The most popular items: by training interactions, ties to the smaller number.
+  std::vector<Baseline> baselines() const override;
   std::uint64_t data_hash() const override { return data_.hash; }
   bool tied_to_data() const override { return true; }
 
@@ -51,6 +53,11 @@ class RankingTask : public Task {
   virtual void user_rows(Stream& stream, std::span<const std::int32_t> list, const Tensor& rows) const = 0;
 
  private:
+  /// The users behind samples [first, first + count) of a split.
+  std::span<const std::int32_t> users(Split split, std::int64_t first, std::int64_t count) const {
+    return std::span(evaluated_[static_cast<std::size_t>(split)])
+        .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  }
   KgData data_;
   RankingMetrics ranking_;
   std::array<const UserItems*, 3> relevant_;            ///< by split

@@ -45,6 +45,8 @@ class SequenceTask : public ShardTask {
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::int64_t evaluation_block() const override { return 64; }
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
+  /// The most popular items: by training interactions, ties to the smaller number.
+  std::vector<Baseline> baselines() const override;
   /// For the mean over training windows; attention counts only the keys that a query sees.
   double flops_per_sample() const override { return flops_per_sample_; }
   void save(H5File& file) const override;
@@ -63,6 +65,18 @@ class SequenceTask : public ShardTask {
                                                std::int64_t count) const;
 
  private:
+  /// The users of samples [first, first + count), and for each the target and then the items drawn as candidates, i32
+  /// (count, 1 + candidates).
+  struct Ranked {
+    std::span<const std::int64_t> users;
+    Tensor items;
+  };
+  Ranked ranked(Tape& tape, Split split, std::int64_t first, std::int64_t count) const;
+  /// Adds the users' metrics to the sums. scores: of ranked().items; everything: of all items as all_scores() returns
+  /// them if all are candidates, else empty; both on the host.
+  void add(std::span<const std::int64_t> users, const Tensor& scores, const Tensor& everything, double* sums) const;
+  /// Sets scores of all items, (users, I + 1), to minus infinity for item 0 and for items that the user knows.
+  void leave_out_known(const Tensor& scores, std::span<const std::int64_t> users) const;
   /// Features after the newest token of each user.
   Tensor newest_features(Tape& tape, Seen seen, std::span<const std::int64_t> users) const;
   /// Scores of all items, (users, I + 1), on the host; minus infinity for item 0 and for items that the user knows.

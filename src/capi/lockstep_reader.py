@@ -1,0 +1,297 @@
+"""Read what Lockstep writes, with numpy and h5py alone: checkpoints, run directories, predictions.
+
+    import lockstep_reader as lockstep
+
+    run = lockstep.Run("runs/sasrec-ml1m")
+    print(run.config["optim.lr"], run.series("ndcg@10", split="validation"))
+    best = run.checkpoint("best")
+    table = best.weight("item_emb.weight")          # averaged where the checkpoint has averages
+    scores = lockstep.Predictions("predictions.h5")["score"]
+
+A file that is missing, cut off or of another kind raises ReaderError: what could not be read, the value that shows why,
+what to change. Checksums are not verified, which needs XXH3: `lockstep checkpoint verify FILE` does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+__all__ = ["Checkpoint", "Predictions", "ReaderError", "Run", "read_config"]
+
+_MARK_BYTES = 64
+_MARK_BEGIN = b"\nlockstep end mark 1:         "
+_CHECKPOINT_FORMAT, _CHECKPOINT_VERSION = "lockstep-checkpoint", 1
+
+
+class ReaderError(Exception):
+    """A file that cannot be read as what it should be."""
+
+
+def _value(value: Any) -> Any:
+    """An attribute as a Python value: str, int, float, or an array."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "SO":
+        return [_value(v) for v in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _array(dataset: h5py.Dataset) -> np.ndarray:
+    """The whole dataset; strings as an array of str."""
+    if dataset.dtype.kind in "SO":
+        return np.array([_value(v) for v in np.asarray(dataset[()]).ravel()], dtype=str).reshape(dataset.shape)
+    return dataset[()]
+
+
+def _open(path: Path) -> h5py.File:
+    if not path.exists():
+        raise ReaderError(f"opening {path}: there is no such file")
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        raise ReaderError(f"opening {path}: {error}; it is damaged, or no HDF5 file") from error
+
+
+def _end_mark(path: Path) -> str:
+    """The end mark of a checkpoint or part, which holds its length."""
+    if not path.exists():
+        raise ReaderError(f"opening {path}: there is no such file")
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(0, size - _MARK_BYTES))
+        mark = file.read()
+    if not mark.startswith(_MARK_BEGIN) or mark[len(_MARK_BEGIN):].split(b" ")[0] != b"%016x" % (size - _MARK_BYTES):
+        raise ReaderError(f"opening {path}: its {size} bytes do not end with the mark of a whole checkpoint; it is cut "
+                          "off, changed, or no checkpoint of lockstep")
+    return mark.decode()
+
+
+def _datasets(group: h5py.Group) -> Iterator[str]:
+    """The absolute paths of all datasets below a group, sorted by name within each group."""
+    for name in sorted(group):
+        item = group[name]
+        if isinstance(item, h5py.Dataset):
+            yield item.name
+        else:
+            yield from _datasets(item)
+
+
+def read_config(text: str) -> dict[str, str]:
+    """The keys of a configuration (config.ini, Checkpoint.config_text): {"optim.lr": "0.001"}."""
+    values: dict[str, str] = {}
+    section = ""
+    for line in text.splitlines():
+        line = line.strip()
+        if not line or line[0] in "#;":
+            continue
+        if line[0] == "[":
+            section = line[1:line.index("]")].strip()
+            continue
+        key, _, value = (part.strip() for part in line.partition("="))
+        if value.startswith('"'):
+            plain, rest = "", iter(value[1:])
+            for c in rest:
+                if c == '"':
+                    break
+                if c == "\\":
+                    c = next(rest, "").replace("n", "\n")
+                plain += c
+            value = plain
+        else:
+            for mark in (" #", " ;", "\t#", "\t;"):
+                value = value.split(mark)[0]
+            value = "" if value[:1] in ("#", ";") else value.rstrip()
+        values[f"{section}.{key}" if section else key] = value
+    return values
+
+
+class Checkpoint(Mapping[str, np.ndarray]):
+    """The arrays of a checkpoint by name: {"model/item_emb.weight": ..., "optim/...", "ema/..."}.
+
+    A checkpoint of checkpoint.layout = sharded is the manifest; its parts lie beside it. Arrays are read when they are
+    asked for. Attributes: path, kind (model.kind), seed, ranks, config_text, config, state (progress of the run: step,
+    epoch, best, finished, ...), attributes (all of the file's root).
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        _end_mark(self.path)
+        with _open(self.path) as file:
+            self.attributes: dict[str, Any] = {name: _value(v) for name, v in file.attrs.items()}
+            if self.attributes.get("format") != _CHECKPOINT_FORMAT:
+                raise ReaderError(f"opening {self.path}: its format is {self.attributes.get('format')!r}, expected "
+                                  f"{_CHECKPOINT_FORMAT!r}")
+            if self.attributes.get("version") != _CHECKPOINT_VERSION:
+                raise ReaderError(f"opening {self.path}: its format version is {self.attributes.get('version')}, this "
+                                  f"reader knows {_CHECKPOINT_VERSION}")
+            self.kind: str = self.attributes["model_kind"]
+            self.seed: int = self.attributes["seed"]
+            self.ranks: int = self.attributes["ranks"]
+            self.config_text: str = "".join(_array(file["config"]).ravel())
+            self.config = read_config(self.config_text)
+            self.state: dict[str, Any] = {}
+            if "state" in file:
+                self.state = {name: _value(v) for name, v in file["state"].attrs.items()}
+            self._slices: dict[str, list[Path]] = {}
+            self._shapes: dict[str, tuple[int, ...]] = {}
+            if "parts" in file:
+                self._find_parts(file)
+            else:
+                self._slices = {name: [self.path] for name in _datasets(file)}
+        self._slices = {name.lstrip("/"): files for name, files in self._slices.items()}
+
+    def _find_parts(self, file: h5py.File) -> None:
+        marks = list(_array(file["parts"]))
+        number = _value(file["parts"].attrs["number"])
+
+        def part(manifest: str, index: int) -> Path:
+            return self.path.with_name(f"{manifest}.{number}.part-{index}-of-{len(marks)}")
+
+        name = self.path.name
+        if not part(name, 0).exists():  # the manifest was renamed
+            name = _value(file["parts"].attrs.get("manifest", name))
+        parts = [part(name, index) for index in range(len(marks))]
+        for path, mark in zip(parts, marks):
+            if _end_mark(path).strip() != mark.strip():
+                raise ReaderError(f"opening {self.path}: its part {path.name} belongs to another checkpoint")
+            with _open(path) as slices:
+                for array in _datasets(slices):
+                    self._slices.setdefault(array, []).append(path)
+
+        def visit(name: str, item: Any) -> None:
+            if "sharded_shape" in item.attrs:
+                self._shapes["/" + name] = tuple(int(n) for n in np.atleast_1d(item.attrs["sharded_shape"]))
+
+        file.visititems(visit)
+        for name in _datasets(file):
+            if name != "/parts":
+                self._slices[name] = [self.path]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        name = name.lstrip("/")
+        if name not in self._slices:
+            raise KeyError(f"checkpoint {self.path} has no array {name!r}")
+        pieces = []
+        for path in self._slices[name]:
+            with _open(path) as file:
+                pieces.append(_array(file[name]))
+        shape = self._shapes.get("/" + name)
+        if shape is None:
+            return pieces[0]
+        whole = np.concatenate([piece.ravel() for piece in pieces])
+        if whole.size != int(np.prod(shape)):
+            raise ReaderError(f"reading {name} of {self.path}: its parts hold {whole.size} elements, expected {shape}")
+        return whole.reshape(shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._slices)
+
+    def __len__(self) -> int:
+        return len(self._slices)
+
+    def _under(self, group: str) -> list[str]:
+        return [name[len(group) + 1:] for name in self if name.startswith(group + "/")]
+
+    @property
+    def has_average(self) -> bool:
+        """Whether the run kept a moving average of its weights (optim.ema), which evaluation and export use."""
+        return any(name.startswith("ema/") for name in self)
+
+    def names(self) -> list[str]:
+        """The names of the weights: "blocks.0.attn.q.weight"."""
+        return self._under("model")
+
+    def weight(self, name: str, average: bool = True) -> np.ndarray:
+        """A weight by name; the moving average if there is one and `average` asks for it."""
+        return self[("ema/" if average and self.has_average else "model/") + name]
+
+    def weights(self, average: bool = True) -> dict[str, np.ndarray]:
+        """All weights by name."""
+        return {name: self.weight(name, average) for name in self.names()}
+
+    def history(self) -> dict[str, np.ndarray]:
+        """The values of each metric at the evaluations of the run, oldest first; NaN where one was not computed."""
+        return {_series(name): self["state/history/" + name] for name in self._under("state/history")}
+
+
+def _series(link: str) -> str:
+    for code, character in (("%2F", "/"), ("%2E", "."), ("%25", "%")):
+        link = link.replace(code, character)
+    return link
+
+
+class Run:
+    """A run directory: its configuration, records and checkpoints.
+
+    Attributes: path, config_text, config ({"optim.lr": "0.001"}), records (the lines of metrics.jsonl as dicts; a number
+    that was not finite is None).
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        for name in ("config.ini", "metrics.jsonl"):
+            if not (self.path / name).exists():
+                raise ReaderError(f"opening the run {self.path}: there is no {name}; name the folder of --run-dir")
+        self.config_text = (self.path / "config.ini").read_text()
+        self.config = read_config(self.config_text)
+        self.records: list[dict[str, Any]] = []
+        lines = (self.path / "metrics.jsonl").read_text().splitlines()
+        for number, line in enumerate(lines, 1):
+            try:
+                self.records.append(json.loads(line))
+            except ValueError as error:
+                if number == len(lines):  # a run that is being written, or was killed within a line
+                    break
+                raise ReaderError(f"reading {self.path / 'metrics.jsonl'}, line {number}: {error}") from error
+
+    def series(self, name: str, split: str = "train") -> tuple[np.ndarray, np.ndarray]:
+        """Steps and values of a metric or a field of the records ("loss", "lr", "samples_per_s"), of one split:
+        "train", "validation" or "test". NaN where a value was not finite."""
+        found = [(r["step"], r.get("metrics", {}).get(name, r.get(name))) for r in self.records
+                 if r["split"] == split and (name in r.get("metrics", {}) or name in r)]
+        if not found:
+            raise KeyError(f"no {split} record of {self.path} has {name!r}")
+        return (np.array([step for step, _ in found], dtype=np.int64),
+                np.array([np.nan if value is None else value for _, value in found], dtype=np.float64))
+
+    def checkpoint(self, name: str = "best") -> Checkpoint:
+        """A checkpoint of the run: "best", "final", "step-1200"."""
+        return Checkpoint(self.path / "checkpoints" / f"{name}.h5")
+
+    @property
+    def pretraining(self) -> Run | None:
+        """The run that trained the first weights (model.pretrain = bprmf), or None."""
+        return Run(self.path / "pretrain") if (self.path / "pretrain").is_dir() else None
+
+
+class Predictions(Mapping[str, np.ndarray]):
+    """The columns of an HDF5 file of `lockstep predict` or `lockstep jacobian`, or of any file of datasets, by name.
+
+    Attributes: path, attributes (of the file), column_attributes (of each column: units and the like).
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        with _open(self.path) as file:
+            self.attributes = {name: _value(v) for name, v in file.attrs.items()}
+            self.column_attributes = {name.lstrip("/"): {a: _value(v) for a, v in file[name].attrs.items()}
+                                      for name in _datasets(file)}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        name = name.lstrip("/")
+        if name not in self.column_attributes:
+            raise KeyError(f"{self.path} has no column {name!r}; it has {', '.join(self) or 'none'}")
+        with _open(self.path) as file:
+            return _array(file[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.column_attributes)
+
+    def __len__(self) -> int:
+        return len(self.column_attributes)

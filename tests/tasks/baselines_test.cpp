@@ -1,0 +1,190 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <map>
+
+#include "lockstep/comm/world.hpp"
+#include "lockstep/prep/har/har_set.hpp"
+#include "lockstep/tasks/emulator/emulator_task.hpp"
+#include "lockstep/tasks/har/har_task.hpp"
+#include "lockstep/tasks/hrm/hrm_task.hpp"
+#include "lockstep/tasks/kgat/bprmf_task.hpp"
+#include "lockstep/tasks/sequences/sequence_task.hpp"
+#include "support/emulator_file.hpp"
+#include "support/random_puzzles.hpp"
+#include "support/sequence_file.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+using Values = std::map<std::string, double>;
+
+/// The finite metrics of each baseline, evaluated in two pieces.
+std::map<std::string, Values> baselines(const Task& model, Split split = Split::test) {
+  std::map<std::string, Values> all;
+  for (const Baseline& baseline : model.baselines()) {
+    std::vector<double> sums(static_cast<std::size_t>(model.sum_count()));
+    for (const auto& [first, count] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {1, model.size(split) - 1}}) {
+      Stream stream;
+      Arena arena;
+      Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
+      baseline.evaluate(tape, split, first, count, sums.data());
+    }
+    Values& values = all[baseline.name];
+    for (const Metric& m : model.metrics(split, sums))
+      if (std::isfinite(m.value)) values[m.name] = m.value;
+  }
+  return all;
+}
+
+prep::HarSet activities(const std::vector<std::string>& classes) {
+  prep::HarSet set;
+  set.length = 4;
+  set.class_names = classes;
+  set.channel_names = {"x", "y"};
+  set.sample_rate = 50;
+  set.source = "test";
+  const auto window = [&](std::int32_t label, std::uint8_t split) {
+    const std::vector<std::vector<double>> columns = {{1, 2, 3, static_cast<double>(label)}, {4, 3, 2, 1}};
+    prep::HarOrigin origin;
+    origin.label = label;
+    origin.split = split;
+    prep::append_windows(set, columns, 0, 4, 4, origin);
+  };
+  for (const std::int32_t label : {1, 0, 1, 1}) window(label, 0);
+  window(0, 1);
+  for (const std::int32_t label : {1, 0}) window(label, 2);
+  prep::take_channel_moments(set);
+  return set;
+}
+
+Values har_baseline(const std::vector<std::string>& classes, HarArch::Mode mode, double smoothing) {
+  const test::TempDir dir;
+  LocalPlacement placement;
+  prep::write_har_set(dir / "har.h5", activities(classes));
+  HarTask::Options options;
+  options.arch.patch = 2;
+  options.arch.dim = 8;
+  options.arch.layers = 1;
+  options.arch.heads = 2;
+  options.arch.head_width = 8;
+  options.arch.mlp = 8;
+  options.arch.mode = mode;
+  options.smoothing = smoothing;
+  const HarTask model(options, HarData::read(dir / "har.h5", placement));
+  return baselines(model).at("always b");
+}
+
+}  // namespace
+
+TEST_SUITE("tasks.baselines") {
+  TEST_CASE("items by popularity without those that the user has; ties to the smaller number") {
+    // Three, one, one and no training interactions: the order is 0, 1, 2, 3.
+    const std::vector<std::int64_t> train_ptr = {0, 2, 3, 5, 5}, test_ptr = {0, 1, 2, 3, 5};
+    const std::vector<std::int32_t> train = {0, 1, 0, 0, 2}, test = {2, 3, 1, 0, 1};
+    KgData data;
+    data.users = data.items = data.entities = 4;
+    data.train = {train_ptr, train};
+    data.test = {test_ptr, test};
+    BprmfTask::Options options;
+    options.embed_dim = 2;
+    options.cutoffs = {1, 2};
+    const BprmfTask model(options, data);
+    const Values m = baselines(model).at("most popular items");
+    CHECK(m.at("recall@1") == doctest::Approx((1 + 0 + 1 + 0.5) / 4));
+    CHECK(m.at("recall@2") == doctest::Approx(0.75));
+    CHECK(m.at("precision@1") == doctest::Approx(0.75));
+    CHECK(m.at("ndcg@2") == doctest::Approx(0.75));
+  }
+
+  TEST_CASE("the popular items meet the candidates that a sequence model meets") {
+    // Training items are all but the last two: items 1, 2, 3 occur three, two and one times, 4 and 5 never.
+    for (const bool full : {true, false}) {
+      const test::TempDir dir;
+      LocalPlacement placement;
+      prep::write_sequence_set(dir / "data.h5", test::sequence_set({{1, 2, 3, 4}, {1, 3, 2, 5}, {1, 2, 4, 3}}, 5));
+      SasRecArch arch;
+      arch.hidden = 6;
+      const SequenceTask model({.arch = arch, .ranking = {.full = full, .at = {1, 2}}},
+                               SequenceData::read(dir / "data.h5", placement));
+      const Values m = baselines(model).at("most popular items");
+      CHECK(m.at("hr@1") == doctest::Approx(2.0 / 3));             // the second user's target 5 comes after 4
+      CHECK(m.at("hr@2") == doctest::Approx(full ? 1 : 2.0 / 3));  // 100 draws of 4 come before it
+      CHECK(m.at("ndcg@2") == doctest::Approx((2 + (full ? 1 / std::log2(3.0) : 0)) / 3));
+      CHECK(m.at("ties") == 0);
+      CHECK(m.count("loss") == 0);
+    }
+  }
+
+  TEST_CASE("the majority class, with the loss of the classes' frequencies") {
+    for (const HarArch::Mode mode : {HarArch::Mode::average, HarArch::Mode::independent}) {
+      const Values m = har_baseline({"a", "b"}, mode, 0);
+      CHECK(m.at("accuracy") == 0.5);
+      CHECK(m.at("f1.b") == doctest::Approx(2.0 / 3));
+      CHECK(m.at("loss") == doctest::Approx((std::log(4.0 / 3) + std::log(4.0)) / 2));
+    }
+    const double mean = (std::log(4.0 / 3) + std::log(4.0)) / 2;
+    CHECK(har_baseline({"a", "b"}, HarArch::Mode::average, 0.2).at("loss") == doctest::Approx(mean));
+    CHECK(har_baseline({"a", "b", "never"}, HarArch::Mode::average, 0.2).count("loss") == 0);
+  }
+
+  TEST_CASE("each cell as its input token is most often answered, itself where training has no such token") {
+    LocalPlacement placement;
+    const auto rows = [&](const std::vector<std::uint8_t>& values) {
+      const auto n = static_cast<std::int64_t>(values.size());
+      return placement.place(DType::u8, {n / 2, 2},
+                             [&](const Tensor& to) { std::ranges::copy(values, to.data<std::uint8_t>()); });
+    };
+    PuzzleData data = test::random_puzzles(placement, 3, 2, 5, 1);
+    data.ignore_label_id = 0;
+    data.train[0].inputs = rows({1, 2, 1, 3, 1, 1});
+    data.train[0].labels = rows({3, 2, 3, 3, 2, 3});  // 1 is answered by 3, 3, 2 and 3
+    data.test[0] = data.train[0];
+    data.test[0].inputs = rows({1, 2, 1, 1, 4, 1});
+    data.test[0].labels = rows({3, 2, 3, 2, 4, 0});  // the last cell has no label
+    HrmTask::Options options;
+    options.arch.hidden = 8;
+    options.arch.heads = 2;
+    options.arch.h_layers = options.arch.l_layers = 1;
+    const HrmTask model(options, std::move(data));
+    const Values m = baselines(model).at("most frequent answers");
+    CHECK(m.at("exact_accuracy") == doctest::Approx(2.0 / 3));
+    CHECK(m.at("accuracy") == doctest::Approx((1 + 0.5 + 1) / 3));
+    CHECK(m.count("loss") + m.count("steps") + m.count("q_halt_accuracy") == 0);
+  }
+
+  TEST_CASE("regression finds a linear map and its Jacobian, though inputs depend on each other; persistence copies") {
+    const test::TempDir dir;
+    LocalPlacement placement;
+    test::EmulatorContents c = test::emulator_contents(100, 4, 2);
+    c.variables.output_names = {"sum", "in1"};
+    c.variables.output_level = {0, 3};  // that of the inputs
+    double square = 0;
+    for (std::size_t r = 0; r < 100; ++r) {
+      float* x = c.x.data() + 4 * r;
+      x[3] = x[2];
+      c.y[2 * r] = 2 * x[0] - x[1] + 3;
+      c.y[2 * r + 1] = x[1];
+      if (c.split[r] == 2) square += std::pow(static_cast<double>(c.y[2 * r]) + 0.2, 2) / 10;  // the mean is -0.2
+      std::ranges::copy(std::vector<double>{2, -1, 0, 0, 0, 1, 0, 0}, c.jacobian.begin() + static_cast<long>(8 * r));
+    }
+    test::write_emulator_data(dir / "data.h5", c);
+    EmulatorTask::Options options;
+    options.arch.hidden = 4;
+    options.dtype = DType::f64;
+    const EmulatorTask model(options, EmulatorData::read(dir / "data.h5", placement));
+    const auto all = baselines(model);
+    const Values linear = all.at("linear regression"), same = all.at("persistence");
+    CHECK(linear.at("rmse") < 1e-4);
+    CHECK(linear.at("jacobian_error") < 1.1e-4);
+    CHECK(same.at("rmse.in1") < 1e-6);
+    CHECK(same.at("rmse.sum") == doctest::Approx(std::sqrt(square)));
+    CHECK(same.at("r2.in1") == doctest::Approx(1));
+    c.variables.output_names[1] = "other";
+    test::write_emulator_data(dir / "mean.h5", c);
+    const EmulatorTask means(options, EmulatorData::read(dir / "mean.h5", placement));
+    CHECK(baselines(means).at("training mean").at("jacobian_error") == doctest::Approx(1).epsilon(0.01));
+  }
+}
