@@ -13,7 +13,6 @@
 #include <string>
 #include <thread>
 #include <tuple>
-#include <vector>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/stopwatch.hpp"

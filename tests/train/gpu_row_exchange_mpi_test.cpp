@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "doctest/doctest.h"

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "causal_attention_kernels.hpp"
 #include "causal_attention_launch_cuda.hpp"
 

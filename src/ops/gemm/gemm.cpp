@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <string>
 
 #include "gemm_kernels.hpp"
 #include "ops/common/on_gpu.hpp"

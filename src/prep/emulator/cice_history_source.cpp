@@ -1,5 +1,3 @@
-#include <iostream>
-
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
