@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "doctest/doctest.h"
-#include "lockstep/base/error.hpp"
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"

@@ -3,7 +3,6 @@
 #include <functional>
 
 #include "lockstep/io/h5.hpp"
-#include "lockstep/io/seal.hpp"
 #include "lockstep/prep/kgat/kg_set.hpp"
 #include "prep/kgat/kg_text.hpp"
 #include "prep/program.hpp"
