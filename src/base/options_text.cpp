@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "base/options_impl.hpp"
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep {

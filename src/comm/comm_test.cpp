@@ -4,13 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <numeric>
-#include <optional>
-#include <type_traits>
 #include <utility>
 
 #include "lockstep/base/error.hpp"

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/helper_thread.hpp"

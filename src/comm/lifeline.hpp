@@ -1,7 +1,6 @@
 #pragma once
 #include <functional>
 #include <mutex>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>

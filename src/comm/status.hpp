@@ -1,7 +1,6 @@
 #pragma once
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <string_view>

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/instantiate.hpp"
 
 namespace lockstep {
 
@@ -192,11 +193,7 @@ void tree_all_reduce(Communicator& comm, std::int64_t shards, const std::vector<
   comm.all_gather_known(std::as_bytes(std::span<const T>(partial)), chunk_sizes, std::as_writable_bytes(out), what);
 }
 
-template void tree_sum(std::span<const std::span<const float>>, std::int64_t, std::int64_t, std::span<float>);
-template void tree_sum(std::span<const std::span<const double>>, std::int64_t, std::int64_t, std::span<double>);
-template void tree_all_reduce(Communicator&, std::int64_t, const std::vector<std::span<float>>&, std::span<float>,
-                              const char*);
-template void tree_all_reduce(Communicator&, std::int64_t, const std::vector<std::span<double>>&, std::span<double>,
-                              const char*);
+LOCKSTEP_EACH_FLOAT(tree_sum)
+LOCKSTEP_EACH_FLOAT(tree_all_reduce)
 
 }  // namespace lockstep

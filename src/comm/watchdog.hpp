@@ -7,7 +7,6 @@
 #include <functional>
 #include <list>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <thread>

@@ -3,6 +3,7 @@
 #include <functional>
 #include <type_traits>
 
+#include "element_types.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/io/seal.hpp"
 
@@ -142,18 +143,10 @@ void DatasetFile::refuse_id(const std::string& dataset, std::int64_t value, std:
 using Extents = std::vector<std::int64_t>;
 template <class T>
 using Visit = std::function<void(std::int64_t, std::span<const T>)>;
-template void DatasetFile::read_into(const std::string&, const Extents&, std::span<std::uint8_t>,
-                                     const Visit<std::uint8_t>&) const;
-template std::vector<std::uint8_t> DatasetFile::read(const std::string&, const Extents&) const;
-template void DatasetFile::read_into(const std::string&, const Extents&, std::span<std::int32_t>,
-                                     const Visit<std::int32_t>&) const;
-template std::vector<std::int32_t> DatasetFile::read(const std::string&, const Extents&) const;
-template void DatasetFile::read_into(const std::string&, const Extents&, std::span<std::int64_t>,
-                                     const Visit<std::int64_t>&) const;
-template std::vector<std::int64_t> DatasetFile::read(const std::string&, const Extents&) const;
-template void DatasetFile::read_into(const std::string&, const Extents&, std::span<float>, const Visit<float>&) const;
-template std::vector<float> DatasetFile::read(const std::string&, const Extents&) const;
-template void DatasetFile::read_into(const std::string&, const Extents&, std::span<double>, const Visit<double>&) const;
-template std::vector<double> DatasetFile::read(const std::string&, const Extents&) const;
+#define INSTANTIATE(T)                                                                                           \
+  template void DatasetFile::read_into(const std::string&, const Extents&, std::span<T>, const Visit<T>&) const; \
+  template std::vector<T> DatasetFile::read(const std::string&, const Extents&) const;
+LOCKSTEP_EACH_ELEMENT(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace lockstep

@@ -1,7 +1,6 @@
 #include "lockstep/io/file_kind.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>

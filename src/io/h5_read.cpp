@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "element_types.hpp"
 #include "h5_internal.hpp"
 
 namespace lockstep {
@@ -130,34 +131,13 @@ std::vector<std::string> H5File::read_text(const std::string& dataset) const {
   });
 }
 
-template std::vector<std::uint8_t> H5File::read(const std::string&) const;
-template std::vector<std::int32_t> H5File::read(const std::string&) const;
-template std::vector<std::int64_t> H5File::read(const std::string&) const;
-template std::vector<float> H5File::read(const std::string&) const;
-template std::vector<double> H5File::read(const std::string&) const;
-
-using Shape = std::vector<std::int64_t>;
-template void H5File::read_into(const std::string&, std::span<std::uint8_t>, const Shape&) const;
-template void H5File::read_into(const std::string&, std::span<std::int32_t>, const Shape&) const;
-template void H5File::read_into(const std::string&, std::span<std::int64_t>, const Shape&) const;
-template void H5File::read_into(const std::string&, std::span<float>, const Shape&) const;
-template void H5File::read_into(const std::string&, std::span<double>, const Shape&) const;
-
-template void H5File::read_rows(const std::string&, std::int64_t, std::int64_t, std::span<std::uint8_t>) const;
-template void H5File::read_rows(const std::string&, std::int64_t, std::int64_t, std::span<std::int32_t>) const;
-template void H5File::read_rows(const std::string&, std::int64_t, std::int64_t, std::span<std::int64_t>) const;
-template void H5File::read_rows(const std::string&, std::int64_t, std::int64_t, std::span<float>) const;
-template void H5File::read_rows(const std::string&, std::int64_t, std::int64_t, std::span<double>) const;
-
-template void H5File::read_blocks(const std::string&,
-                                  const std::function<void(std::int64_t, std::span<const std::uint8_t>)>&) const;
-template void H5File::read_blocks(const std::string&,
-                                  const std::function<void(std::int64_t, std::span<const std::int32_t>)>&) const;
-template void H5File::read_blocks(const std::string&,
-                                  const std::function<void(std::int64_t, std::span<const std::int64_t>)>&) const;
-template void H5File::read_blocks(const std::string&,
-                                  const std::function<void(std::int64_t, std::span<const float>)>&) const;
-template void H5File::read_blocks(const std::string&,
-                                  const std::function<void(std::int64_t, std::span<const double>)>&) const;
+#define INSTANTIATE(T)                                                                                                \
+  template std::vector<T> H5File::read(const std::string&) const;                                                     \
+  template void H5File::read_into(const std::string&, std::span<T>, const std::vector<std::int64_t>&) const;          \
+  template void H5File::read_rows(const std::string&, std::int64_t, std::int64_t, std::span<T>) const;                \
+  template void H5File::read_blocks(const std::string&, const std::function<void(std::int64_t, std::span<const T>)>&) \
+      const;
+LOCKSTEP_EACH_ELEMENT(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace lockstep

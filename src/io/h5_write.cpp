@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "element_types.hpp"
 #include "h5_internal.hpp"
 
 namespace lockstep {
@@ -121,16 +122,10 @@ void H5File::create_group(const std::string& group) {
 }
 
 using Shape = std::vector<std::int64_t>;
-template void H5File::write(const std::string&, std::span<const std::uint8_t>, const Shape&, const H5Layout&);
-template void H5File::write(const std::string&, std::span<const std::int32_t>, const Shape&, const H5Layout&);
-template void H5File::write(const std::string&, std::span<const std::int64_t>, const Shape&, const H5Layout&);
-template void H5File::write(const std::string&, std::span<const float>, const Shape&, const H5Layout&);
-template void H5File::write(const std::string&, std::span<const double>, const Shape&, const H5Layout&);
-
-template void H5File::write_rows(const std::string&, std::int64_t, std::int64_t, std::span<const std::uint8_t>);
-template void H5File::write_rows(const std::string&, std::int64_t, std::int64_t, std::span<const std::int32_t>);
-template void H5File::write_rows(const std::string&, std::int64_t, std::int64_t, std::span<const std::int64_t>);
-template void H5File::write_rows(const std::string&, std::int64_t, std::int64_t, std::span<const float>);
-template void H5File::write_rows(const std::string&, std::int64_t, std::int64_t, std::span<const double>);
+#define INSTANTIATE(T)                                                                                \
+  template void H5File::write(const std::string&, std::span<const T>, const Shape&, const H5Layout&); \
+  template void H5File::write_rows(const std::string&, std::int64_t, std::int64_t, std::span<const T>);
+LOCKSTEP_EACH_ELEMENT(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace lockstep

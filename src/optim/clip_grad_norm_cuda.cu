@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "optim/cuda_kernels.hpp"
 
@@ -72,9 +73,7 @@ void add_scaled(const Stream& stream, T* y, const T* x, T factor, std::int64_t r
     gpu::launch(stream, gpu::grid_for(rows * row, kThreads), add_scaled_kernel<T>, y, x, factor, rows * row);
 }
 
-template void sum_squares(const Stream&, double*, std::int64_t, const float*);
-template void sum_squares(const Stream&, double*, std::int64_t, const double*);
-template void add_scaled(const Stream&, float*, const float*, float, std::int64_t, std::int64_t, bool);
-template void add_scaled(const Stream&, double*, const double*, double, std::int64_t, std::int64_t, bool);
+LOCKSTEP_EACH_FLOAT(sum_squares)
+LOCKSTEP_EACH_FLOAT(add_scaled)
 
 }  // namespace lockstep::optim_kernels::cuda

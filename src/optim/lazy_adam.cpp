@@ -1,7 +1,6 @@
 #include "lockstep/optim/lazy_adam.hpp"
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
 #include <utility>
 

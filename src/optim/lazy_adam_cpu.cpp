@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "lockstep/base/instantiate.hpp"
 #include "optim/lazy_adam_kernels.hpp"
 
 namespace lockstep::optim_kernels::LOCKSTEP_ISA {
@@ -71,7 +72,6 @@ template <class T>
 ReplayKernel<T> replay_kernel() {
   return replay<T>;
 }
-template ReplayKernel<float> replay_kernel<float>();
-template ReplayKernel<double> replay_kernel<double>();
+LOCKSTEP_EACH_FLOAT(replay_kernel)
 
 }  // namespace lockstep::optim_kernels::LOCKSTEP_ISA

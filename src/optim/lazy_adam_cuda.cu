@@ -1,3 +1,4 @@
+#include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "optim/adam_rule.hpp"
 #include "optim/cuda_kernels.hpp"
@@ -99,7 +100,6 @@ void late_steps(const Stream& stream, const LateSteps<T>& late) {
   gpu::launch(stream, {.grid = blocks_for(late.rows.size() * late.columns), .block = kThreads}, late_steps_kernel<T>,
               late);
 }
-template void late_steps(const Stream&, const LateSteps<float>&);
-template void late_steps(const Stream&, const LateSteps<double>&);
+LOCKSTEP_EACH_FLOAT(late_steps)
 
 }  // namespace lockstep::optim_kernels::cuda

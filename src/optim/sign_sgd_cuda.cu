@@ -1,3 +1,4 @@
+#include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "optim/cuda_kernels.hpp"
 
@@ -44,9 +45,6 @@ void sign_descent(const Stream& stream, T* table, const T* gradients, std::int64
               order, shrink, rate);
 }
 
-template void sign_descent(const Stream&, float*, const float*, std::int64_t, std::int64_t, const std::int32_t*,
-                           const std::int32_t*, const std::int32_t*, float, float);
-template void sign_descent(const Stream&, double*, const double*, std::int64_t, std::int64_t, const std::int32_t*,
-                           const std::int32_t*, const std::int32_t*, double, double);
+LOCKSTEP_EACH_FLOAT(sign_descent)
 
 }  // namespace lockstep::optim_kernels::cuda

@@ -1,3 +1,4 @@
+#include "lockstep/base/instantiate.hpp"
 #include "optim/ema_rule.hpp"
 #include "optim/sweep_kernels.hpp"
 
@@ -62,7 +63,6 @@ template <class T>
 Sweep<T> sweep() {
   return {adam<T>, adam_atan2<T>, sgd<T>, ema<T>, sum_squares<T>};
 }
-template Sweep<float> sweep<float>();
-template Sweep<double> sweep<double>();
+LOCKSTEP_EACH_FLOAT(sweep)
 
 }  // namespace lockstep::optim_kernels::LOCKSTEP_ISA

@@ -1,3 +1,4 @@
+#include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "optim/cuda_kernels.hpp"
 #include "optim/ema_rule.hpp"
@@ -165,13 +166,9 @@ void exchange(const Stream& stream, std::int64_t n, T* a, T* b) {
   gpu::launch(stream, gpu::grid_for(n, kThreads), exchange_kernel<T>, n, a, b);
 }
 
-template void adam(const GpuSweep&, float*, float*, const AdamStep<float>&);
-template void adam(const GpuSweep&, double*, double*, const AdamStep<double>&);
-template void adam_atan2(const GpuSweep&, float*, float*, const AdamAtan2Step<float>&);
-template void adam_atan2(const GpuSweep&, double*, double*, const AdamAtan2Step<double>&);
-template void sgd(const GpuSweep&, float*, const SgdStep<float>&);
-template void sgd(const GpuSweep&, double*, const SgdStep<double>&);
-template void exchange(const Stream&, std::int64_t, float*, float*);
-template void exchange(const Stream&, std::int64_t, double*, double*);
+LOCKSTEP_EACH_FLOAT(adam)
+LOCKSTEP_EACH_FLOAT(adam_atan2)
+LOCKSTEP_EACH_FLOAT(sgd)
+LOCKSTEP_EACH_FLOAT(exchange)
 
 }  // namespace lockstep::optim_kernels::cuda

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/text.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "tasks/verifier.hpp"

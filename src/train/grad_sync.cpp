@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/instantiate.hpp"
 
 namespace lockstep {
 
@@ -216,12 +217,9 @@ void GradSync<T>::finish() {
   }
 }
 
-template void encode(const StepExtras&, float*);
-template void encode(const StepExtras&, double*);
-template StepExtras decode(const float*);
-template StepExtras decode(const double*);
-template void sum_parts(std::span<const float* const>, std::int64_t, std::int64_t, float*);
-template void sum_parts(std::span<const double* const>, std::int64_t, std::int64_t, double*);
+LOCKSTEP_EACH_FLOAT(encode)
+LOCKSTEP_EACH_FLOAT(decode)
+LOCKSTEP_EACH_FLOAT(sum_parts)
 template class GradSync<float>;
 template class GradSync<double>;
 

@@ -3,7 +3,6 @@
 #include <bit>
 #include <cmath>
 
-#include "lockstep/base/text.hpp"
 
 namespace lockstep {
 

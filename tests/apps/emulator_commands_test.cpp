@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <limits>
 
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator/emulator_files.hpp"

@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "lockstep/base/error.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
+using test::contains;
 
 namespace {
 
@@ -60,18 +62,10 @@ Config parsed(const std::vector<std::string>& args) {
 std::string refusal(const std::vector<std::string>& args, const std::string& file = "") {
   Config c;
   Options o = table(c);
-  try {
-    o.parse(args, [&](const std::string&) { return file; });
-  } catch (const Error& e) {
-    CHECK(e.fault() == Fault::usage);
-    return e.what();
-  }
-  return "accepted";
+  return test::error_of(Fault::usage, [&] { o.parse(args, [&](const std::string&) { return file; }); });
 }
 
 std::string refused_file(const std::string& text) { return refusal({"--config", "x.ini"}, text); }
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
@@ -171,13 +165,13 @@ TEST_SUITE("base.options") {
     CHECK(parsed({"--run.max_hours", "1h30m"}).max_hours == 5400);
     CHECK(parsed({"--run.max_hours", "1:30:00"}).max_hours == 5400);
     CHECK(parsed({"--run.max_hours", "250ms"}).max_hours == 0.25);
-    CHECK(has(refusal({"--run.max_hours", "3 weeks"}), "not a duration"));
+    CHECK(contains(refusal({"--run.max_hours", "3 weeks"}), "not a duration"));
     CHECK(parsed({"--dist.bucket_bytes", "4096"}).bucket == 4096);
     CHECK(parsed({"--dist.bucket_bytes", "4KiB"}).bucket == 4096);
     CHECK(parsed({"--dist.bucket_bytes", "4K"}).bucket == 4096);
     CHECK(parsed({"--dist.bucket_bytes", "4kB"}).bucket == 4000);
     CHECK(parsed({"--dist.bucket_bytes", "1.5 MiB"}).bucket == 1572864);
-    CHECK(has(refusal({"--dist.bucket_bytes", "4 stones"}), "not a size"));
+    CHECK(contains(refusal({"--dist.bucket_bytes", "4 stones"}), "not a size"));
   }
 
   TEST_CASE("the last of repeated options wins, and lists grow") {
@@ -208,7 +202,7 @@ TEST_SUITE("base.options") {
     Options o("prog", "");
     o.add("json", &json, false, "print JSON");
     CHECK_THROWS_WITH_AS(o.parse({"--config", "x.ini"}), "unknown option --config; see prog --help", Error);
-    CHECK_FALSE(has(o.help(), "--config"));
+    CHECK_FALSE(contains(o.help(), "--config"));
   }
 
   TEST_CASE("files support sections, comments and quotes and set origins; the command line wins") {
@@ -289,7 +283,7 @@ TEST_SUITE("base.options") {
     CHECK(b.shuffle == false);
     CHECK(b.max_hours == 7);
     CHECK(two.ini() == one.ini());
-    CHECK_FALSE(has(one.ini(), "json"));
+    CHECK_FALSE(contains(one.ini(), "json"));
     CHECK(one.differences(two.ini(), "config.ini").empty());
   }
 
@@ -330,15 +324,15 @@ TEST_SUITE("base.options") {
     Options::Capture capture;
     CHECK_FALSE(o.parse({"--lr", "bad value is not looked at", "--help"}));
     const std::string& text = capture.text;
-    CHECK(has(text, "usage: lockstep try [--config FILE] [--set KEY=VALUE ...] [OPTION ...] [FILE ...]"));
-    CHECK(has(text, "\nOptimiser\n"));
-    CHECK(has(text, "--optim.lr, --lr NUMBER         learning rate [> 0; default 0.001]"));
-    CHECK(has(text, "--optim.name adam|adamw|sgd"));
-    CHECK(has(text, "--[no-]json"));
-    CHECK(has(text, "default 1048576 bytes"));
-    CHECK(has(text, "-o FILE"));
-    CHECK(has(text, "lockstep try --lr 0.1\n"));
-    for (const int columns : {60, 100}) CHECK(has(o.help(columns), "--help, -h"));
+    CHECK(contains(text, "usage: lockstep try [--config FILE] [--set KEY=VALUE ...] [OPTION ...] [FILE ...]"));
+    CHECK(contains(text, "\nOptimiser\n"));
+    CHECK(contains(text, "--optim.lr, --lr NUMBER         learning rate [> 0; default 0.001]"));
+    CHECK(contains(text, "--optim.name adam|adamw|sgd"));
+    CHECK(contains(text, "--[no-]json"));
+    CHECK(contains(text, "default 1048576 bytes"));
+    CHECK(contains(text, "-o FILE"));
+    CHECK(contains(text, "lockstep try --lr 0.1\n"));
+    for (const int columns : {60, 100}) CHECK(contains(o.help(columns), "--help, -h"));
   }
 
   TEST_CASE("keys outside list_only() work, appear in the resolved text, and are omitted from help and docs") {
@@ -349,27 +343,27 @@ TEST_SUITE("base.options") {
     o.describe("The list:\n- one\n- two");
     CHECK(o.parse({"--optim.lr", "8"}));
     CHECK(c.lr == 8);
-    CHECK(has(o.ini(), "lr = 8"));
+    CHECK(contains(o.ini(), "lr = 8"));
     for (const std::string& text : {o.help(), o.markdown(), o.man()}) {
-      CHECK(has(text, "run.seed"));
-      CHECK(has(text, "json"));
-      for (const char* other : {"optim", "run.dir", "batch.size"}) CHECK_FALSE(has(text, other));
+      CHECK(contains(text, "run.seed"));
+      CHECK(contains(text, "json"));
+      for (const char* other : {"optim", "run.dir", "batch.size"}) CHECK_FALSE(contains(text, other));
     }
-    CHECK(has(o.help(), "The list:\n- one\n- two\n"));
-    CHECK(has(o.man(), ".br\n\\- two\n"));
-    CHECK(has(o.markdown(Options::Part::command), "configuration keys `run.seed`, `dist.*`."));
+    CHECK(contains(o.help(), "The list:\n- one\n- two\n"));
+    CHECK(contains(o.man(), ".br\n\\- two\n"));
+    CHECK(contains(o.markdown(Options::Part::command), "configuration keys `run.seed`, `dist.*`."));
   }
 
   TEST_CASE("Markdown has one row per option, the manual page one paragraph") {
     Config c;
     Options o = table(c);
-    CHECK(has(o.markdown(), "| `optim.lr`, `--lr` | number, > 0 | `0.001` | learning rate |"));
-    CHECK(has(o.markdown(), "| `--json` | bool | `false` | print JSON |"));
-    CHECK_FALSE(has(o.markdown(Options::Part::configuration), "json"));
-    CHECK_FALSE(has(o.markdown(Options::Part::command), "learning rate"));
-    CHECK(has(o.markdown(Options::Part::command), "`optim.*`, `run.*`"));
+    CHECK(contains(o.markdown(), "| `optim.lr`, `--lr` | number, > 0 | `0.001` | learning rate |"));
+    CHECK(contains(o.markdown(), "| `--json` | bool | `false` | print JSON |"));
+    CHECK_FALSE(contains(o.markdown(Options::Part::configuration), "json"));
+    CHECK_FALSE(contains(o.markdown(Options::Part::command), "learning rate"));
+    CHECK(contains(o.markdown(Options::Part::command), "`optim.*`, `run.*`"));
     CHECK(o.man().starts_with(".TH \"LOCKSTEP-TRY\" 1"));
-    CHECK(has(o.man(), ".B \\-\\-optim.lr, \\-\\-lr NUMBER\nlearning rate [> 0; default 0.001]\n"));
+    CHECK(contains(o.man(), ".B \\-\\-optim.lr, \\-\\-lr NUMBER\nlearning rate [> 0; default 0.001]\n"));
   }
 
   TEST_CASE("a table that contradicts itself is an internal error") {

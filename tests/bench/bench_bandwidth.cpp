@@ -10,7 +10,6 @@
 #include <cstring>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "bench/timing.hpp"
 #include "lockstep/ops/activation.hpp"

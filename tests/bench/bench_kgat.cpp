@@ -6,12 +6,10 @@
 //
 // Steps are those of the trainer, including the draw of their batches; on a GPU the time runs until the work is
 // complete. Reports the median of at least three. Prints one JSON object per job.
-#include <omp.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>

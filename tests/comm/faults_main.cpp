@@ -13,7 +13,6 @@
 #include <string>
 #include <thread>
 #include <tuple>
-#include <vector>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/stopwatch.hpp"
@@ -28,6 +27,12 @@ struct Outcome {
   int code = -1;
   double seconds = 0;
   std::size_t left_behind = 0;
+  /// Checks that the job ended in time with this exit code and left no process behind.
+  void check_ended(int expected) const {
+    CHECK(seconds < kBound_s);
+    CHECK(code == expected);
+    CHECK(left_behind == 0);
+  }
   bool says(const std::string& text) const { return output.find(text) != std::string::npos; }
   std::size_t count(const std::string& text) const {
     std::size_t found = 0;
@@ -82,9 +87,7 @@ TEST_SUITE("comm.faults") {
   TEST_CASE("a stopped rank is named with host, step and collective, and the job ends") {
     const Outcome o = run(3, "stop", 1);
     CAPTURE(o.output);
-    CHECK(o.seconds < kBound_s);
-    CHECK(o.code == 1);
-    CHECK(o.left_behind == 0);
+    o.check_ended(1);
     CHECK(o.count("no progress for") == 1);
     CHECK(o.says("2 of 3 ranks wait in collective"));
     CHECK(o.says("all_reduce sum of 100 f32 'gradient' of train, step 5"));
@@ -97,9 +100,7 @@ TEST_SUITE("comm.faults") {
   TEST_CASE("a stopped rank 0 is also named") {
     const Outcome o = run(2, "stop", 0);
     CAPTURE(o.output);
-    CHECK(o.seconds < kBound_s);
-    CHECK(o.code == 1);
-    CHECK(o.left_behind == 0);
+    o.check_ended(1);
     CHECK(o.count("no progress for") == 1);
     CHECK(o.says("1 of 2 ranks wait"));
     CHECK(o.says("rank 0 ("));
@@ -109,9 +110,7 @@ TEST_SUITE("comm.faults") {
   TEST_CASE("a rank busy elsewhere is named with its phase") {
     const Outcome o = run(2, "late", 1);
     CAPTURE(o.output);
-    CHECK(o.seconds < kBound_s);
-    CHECK(o.code == 1);
-    CHECK(o.left_behind == 0);
+    o.check_ended(1);
     CHECK(o.count("no progress for") == 1);
     CHECK(o.says("is late: it has been in train, step 5, for"));
     CHECK(o.says("has not reached #"));
@@ -140,9 +139,7 @@ TEST_SUITE("comm.faults") {
   TEST_CASE("a rank that returns early is named with its own collective") {
     const Outcome o = run(3, "leave", 2);
     CAPTURE(o.output);
-    CHECK(o.seconds < kBound_s);
-    CHECK(o.code == 1);
-    CHECK(o.left_behind == 0);
+    o.check_ended(1);
     CHECK(o.says("rank 2 ("));
     CHECK(o.says("barrier 'end of the program'"));
     CHECK(o.says("but the others call another collective"));
@@ -151,18 +148,14 @@ TEST_SUITE("comm.faults") {
   TEST_CASE("a rank that skips a collective is named when it reaches the end") {
     const Outcome o = run(2, "skip", 1);
     CAPTURE(o.output);
-    CHECK(o.seconds < kBound_s);
-    CHECK(o.code == 1);
-    CHECK(o.left_behind == 0);
+    o.check_ended(1);
     CHECK(o.says("barrier 'end of the program'"));
   }
 
   TEST_CASE("in debug mode a rank that skips a collective is named at once, with both steps") {
     const Outcome o = run(2, "skip-checked", 1);
     CAPTURE(o.output);
-    CHECK(o.seconds < kBound_s);
-    CHECK(o.code == 1);
-    CHECK(o.left_behind == 0);
+    o.check_ended(1);
     CHECK(o.count("the ranks' collectives do not match") == 1);
     CHECK(o.says("all_reduce sum of 100 f32 'gradient' in step 5"));
     CHECK(o.says("all_reduce sum of 100 f32 'gradient' in step 6"));
@@ -173,9 +166,7 @@ TEST_SUITE("comm.faults") {
       const Outcome o = run(3, fault, 1);
       CAPTURE(fault);
       CAPTURE(o.output);
-      CHECK(o.seconds < kBound_s);
-      CHECK(o.code == 1);
-      CHECK(o.left_behind == 0);
+      o.check_ended(1);
       CHECK(o.count("error [") == 1);
       CHECK(o.says("'gradient'"));
       CHECK(o.says("100"));
@@ -187,9 +178,7 @@ TEST_SUITE("comm.faults") {
   TEST_CASE("an error on one rank ends the job with its message and exit code") {
     const Outcome o = run(3, "throw", 1);
     CAPTURE(o.output);
-    CHECK(o.seconds < kBound_s);
-    CHECK(o.code == 3);
-    CHECK(o.left_behind == 0);
+    o.check_ended(3);
     CHECK(o.count("reading 'x.h5': checksum does not match") == 1);
     CHECK(o.says("error [rank 1/3"));
   }
@@ -197,9 +186,7 @@ TEST_SUITE("comm.faults") {
   TEST_CASE("the same error on all ranks is printed once") {
     const Outcome o = run(3, "all-throw", 0);
     CAPTURE(o.output);
-    CHECK(o.seconds < kBound_s);
-    CHECK(o.code == 1);
-    CHECK(o.left_behind == 0);
+    o.check_ended(1);
     CHECK(o.count("the loss is not finite") == 1);
   }
 
@@ -208,9 +195,7 @@ TEST_SUITE("comm.faults") {
       const Outcome o = run(2, fault, 1, Ranks::processes, LOCKSTEP_TEST_PROGRAM, "LOCKSTEP_START_TIMEOUT=3");
       CAPTURE(fault);
       CAPTURE(o.output);
-      CHECK(o.seconds < kBound_s);
-      CHECK(o.code == 1);
-      CHECK(o.left_behind == 0);
+      o.check_ended(1);
       const bool start = std::string(fault) == "slow-start";
       CHECK(o.says(start ? "error [rank 0, " : "MPI_Finalize has not returned for 1.0s"));
       if (start) CHECK(o.says("MPI_Init_thread has not returned for 3.0s"));
@@ -233,9 +218,7 @@ TEST_SUITE("comm.faults") {
       const Outcome o = run(3, fault, 1, Ranks::processes, LOCKSTEP_TEST_PROGRAM, own + with_shm(size));
       CAPTURE(fault);
       CAPTURE(o.output);
-      CHECK(o.seconds < kBound_s);
-      CHECK(o.code == 1);
-      CHECK(o.left_behind == 0);
+      o.check_ended(1);
       CHECK(o.count("sharing ") == 1);
       CHECK(o.says(asked));
       CHECK(o.says("between the ranks of "));
@@ -246,9 +229,7 @@ TEST_SUITE("comm.faults") {
   TEST_CASE("an error that all ranks throw is printed once and sets the exit code") {
     const Outcome o = run(3, "together", 2);
     CAPTURE(o.output);
-    CHECK(o.seconds < kBound_s);
-    CHECK(o.code == 3);
-    CHECK(o.left_behind == 0);
+    o.check_ended(3);
     CHECK(o.count("opening 'y.h5': no such file") == 1);
   }
 
@@ -257,9 +238,7 @@ TEST_SUITE("comm.faults") {
     for (const int guilty : {0, 1}) {
       const Outcome o = run(2, "gpu-late", guilty, Ranks::processes, LOCKSTEP_TEST_GPU_PROGRAM);
       CAPTURE(o.output);
-      CHECK(o.seconds < kBound_s);
-      CHECK(o.code == 1);
-      CHECK(o.left_behind == 0);
+      o.check_ended(1);
       CHECK(o.says(join("error [rank ", 1 - guilty, "/2, ")));
       CHECK(o.says("NCCL, step 5, gradient bucket 1 (collective 2 of 2): no answer from the other ranks in 1 s"));
       CHECK_FALSE(o.says("the job is done"));
@@ -286,9 +265,7 @@ TEST_SUITE("comm.faults") {
   TEST_CASE("threads as ranks: one failing rank ends the process with its message and exit code") {
     const Outcome o = run(3, "throw", 1, Ranks::threads);
     CAPTURE(o.output);
-    CHECK(o.seconds < kBound_s);
-    CHECK(o.code == 3);
-    CHECK(o.left_behind == 0);
+    o.check_ended(3);
     CHECK(o.count("error") == 1);
     CHECK(o.says("error [rank 1/3, "));
     CHECK(o.says("reading 'x.h5': checksum does not match"));
@@ -299,8 +276,7 @@ TEST_SUITE("comm.faults") {
     for (const char* fault : {"all-throw", "together"}) {
       const Outcome o = run(3, fault, 2, Ranks::threads);
       CAPTURE(o.output);
-      CHECK(o.seconds < kBound_s);
-      CHECK(o.code == (std::string(fault) == "together" ? 3 : 1));
+      o.check_ended(std::string(fault) == "together" ? 3 : 1);
       CHECK(o.count("error") == 1);
     }
   }
@@ -309,8 +285,7 @@ TEST_SUITE("comm.faults") {
     for (const char* fault : {"late", "leave"}) {
       const Outcome o = run(3, fault, 1, Ranks::threads);
       CAPTURE(o.output);
-      CHECK(o.seconds < kBound_s);
-      CHECK(o.code == 1);
+      o.check_ended(1);
       CHECK(o.count("no progress for") == 1);
       CHECK(o.says("2 of 3 ranks wait in collective"));
       CHECK(o.says("all_reduce sum of 100 f32 'gradient' of train, step 5"));

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <doctest/doctest.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>

@@ -6,9 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
-#include <string>
 #include <thread>
 
 #include "comm/launch.hpp"

@@ -1,8 +1,6 @@
 #include "cublasLt.h"
 
 #include <cstring>
-#include <map>
-#include <vector>
 
 #include "error.hpp"
 #include "matmul.hpp"

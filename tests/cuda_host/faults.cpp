@@ -4,8 +4,6 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 
 #include "block_runner.hpp"

@@ -1,7 +1,5 @@
 #include <doctest/doctest.h>
 
-#include <cmath>
-#include <cstring>
 #include <numeric>
 #include <vector>
 

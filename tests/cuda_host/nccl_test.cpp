@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>

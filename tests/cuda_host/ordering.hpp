@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <map>
-#include <string>
 #include <vector>
 
 /// Checks whether one use of memory happens before another. The work of a stream runs in order. A stream that waits for

@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <numeric>
 #include <vector>
 
 #include "lockstep/base/error.hpp"

@@ -4,7 +4,6 @@
 
 #include <cstring>
 #include <stdexcept>
-#include <utility>
 
 #include "lockstep/base/error.hpp"
 

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iterator>
 #include <vector>
 
 #include "lockstep/base/error.hpp"

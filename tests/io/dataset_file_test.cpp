@@ -12,13 +12,14 @@
 #include "lockstep/tasks/hrm/puzzle_data.hpp"
 #include "lockstep/tasks/kgat/kgat_data.hpp"
 #include "lockstep/tasks/sequences/sequence_data.hpp"
-#include "prep/errors.hpp"
 #include "prep/program.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
 using test::check_mentions;
 using test::error_of;
+using test::prepare;
 
 namespace {
 using Offsets = std::vector<std::int64_t>;
@@ -134,7 +135,7 @@ TEST_SUITE("io.dataset_file") {
       CAPTURE(kind.command);
       const test::TempDir dir;
       const auto good = dir / "good.h5", bad = dir / "bad.h5";
-      REQUIRE(test::run_prep(dir.path(), kind.command + " -o good.h5").status == 0);
+      prepare(dir.path(), kind.command + " -o good.h5");
       CHECK(problems_of(good).empty());
       LocalPlacement placement;
       const std::uint64_t hash = kind.hash(good, placement);
@@ -157,10 +158,8 @@ TEST_SUITE("io.dataset_file") {
       }
       CHECK(unread == kind.unread);
       // The programs say so, too.
-      CHECK(test::run_prep(dir.path(), "check good.h5").status == 0);
-      const auto run = test::run_prep(dir.path(), "check bad.h5");
-      CHECK(run.status == 3);
-      check_mentions(run.text, "is damaged (checksum");
+      prepare(dir.path(), "check good.h5");
+      check_mentions(prepare(dir.path(), "check bad.h5", 3), "is damaged (checksum");
     }
   }
 
@@ -168,7 +167,7 @@ TEST_SUITE("io.dataset_file") {
     for (const Kind& kind : kKinds) {
       CAPTURE(kind.command);
       const test::TempDir dir;
-      REQUIRE(test::run_prep(dir.path(), kind.command + " -o a.h5").status == 0);
+      prepare(dir.path(), kind.command + " -o a.h5");
       const hid_t file = H5Fopen((dir / "a.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT), space = H5Screate(H5S_SCALAR);
       H5Aclose(H5Acreate2(file, "note", H5T_NATIVE_INT, space, H5P_DEFAULT, H5P_DEFAULT));
       H5Sclose(space);
@@ -185,7 +184,7 @@ TEST_SUITE("io.dataset_file") {
       CAPTURE(kind.command);
       const test::TempDir dir;
       const auto path = dir / "a.h5";
-      REQUIRE(test::run_prep(dir.path(), kind.command + " -o a.h5").status == 0);
+      prepare(dir.path(), kind.command + " -o a.h5");
       CHECK(test::read_text(path).find("GCOL") == std::string::npos);  // a heap: strings of variable length
       LocalPlacement placement;
       const std::uint64_t hash = kind.hash(path, placement);
@@ -200,9 +199,7 @@ TEST_SUITE("io.dataset_file") {
           H5Adelete_by_name(file, dataset.c_str(), "xxh3", H5P_DEFAULT);
       H5Fclose(file);
       CHECK(kind.hash(path, placement) == hash);
-      const auto run = test::run_prep(dir.path(), "check a.h5");
-      CHECK(run.status == 0);
-      check_mentions(run.text, "no checksums", "prepare it again", "a.h5: good");
+      check_mentions(prepare(dir.path(), "check a.h5"), "no checksums", "prepare it again", "a.h5: good");
     }
   }
 

@@ -5,7 +5,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/io/seal.hpp"
-#include "prep/errors.hpp"
+#include "support/errors.hpp"
 #include "support/paths.hpp"
 #include "support/temp_dir.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "prep/errors.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "lockstep/nn/tape.hpp"
 #include "support/tolerance.hpp"

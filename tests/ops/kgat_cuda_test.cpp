@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "lockstep/ops/graph_attention.hpp"
 #include "lockstep/ops/node_rows.hpp"
 #include "lockstep/ops/transr.hpp"
+#include "ops/aggregate_layer.hpp"
 #include "support/devices.hpp"
 #include "support/tolerance.hpp"
 
@@ -187,7 +187,6 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(gpu_count() == 0)) {
           CAPTURE(out);
           agree([&, in = in, out = out](Place& p, DType dtype) {
             const std::int64_t nodes = 70, mixed = kind == ops::Aggregator::graphsage ? 2 * in : in;
-            const bool two = kind == ops::Aggregator::bi_interaction;
             const auto random = [&](const Shape& shape, const char* name) {
               return p.take(random_tensor(dtype, shape, name));
             };
@@ -197,24 +196,9 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(gpu_count() == 0)) {
             OwnedTensor y = p.make(dtype, {nodes, out}), marks = p.make(DType::u8, {nodes, out}),
                         dw1 = random({out, mixed}, "dw1"), db1 = random({out}, "db1"), dw2 = random({out, in}, "dw2"),
                         db2 = random({out}, "db2"), dx = p.make(dtype, {nodes, in}), ds = p.make(dtype, {nodes, in});
-            ops::AggregateLayer layer = {.kind = kind,
-                                         .slope = 0.2,
-                                         .weight1 = w1,
-                                         .bias1 = b1,
-                                         .weight2 = two ? w2.view() : Tensor(),
-                                         .bias2 = two ? b2.view() : Tensor(),
-                                         .dropout = dropout,
-                                         .seed = 3,
-                                         .step = 4,
-                                         .site = "test"};
+            const ops::AggregateLayer layer = aggregate_layer(kind, w1, b1, w2, b2, dropout),
+                                      gradient = aggregate_layer(kind, dw1, db1, dw2, db2, dropout);
             const ops::AggregateRows rows = {.x = x, .s = s, .out = y, .marks = marks};
-            ops::AggregateLayer gradient = layer;
-            gradient.weight1 = dw1;
-            gradient.bias1 = db1;
-            if (two) {
-              gradient.weight2 = dw2;
-              gradient.bias2 = db2;
-            }
             ops::aggregate_forward(p.stream, p.arena, layer, rows, ops::RowSet::range(0, nodes));
             ops::aggregate_backward(p.stream, p.arena, layer, rows, ops::RowSet::list(p.list(some)), dout, ds, dx,
                                     gradient);
@@ -252,23 +236,9 @@ TEST_SUITE("ops.kgat.cuda" * doctest::skip(gpu_count() == 0)) {
                       dw2 = p.make(DType::f32, {out, in}), db2 = p.make(DType::f32, {out}),
                       dx = p.make(DType::f32, {nodes, in}), ds = p.make(DType::f32, {nodes, in});
           for (const OwnedTensor* sum : {&dw1, &db1, &dw2, &db2}) fill_zero(p.stream, *sum);
-          const ops::AggregateLayer layer = {.kind = kind,
-                                             .slope = 1,  // a mark that rounding flips changes nothing
-                                             .weight1 = w1,
-                                             .bias1 = b1,
-                                             .weight2 = two ? w2.view() : Tensor(),
-                                             .bias2 = two ? b2.view() : Tensor(),
-                                             .dropout = 0.3,
-                                             .seed = 3,
-                                             .step = 4,
-                                             .site = "test"};
-          ops::AggregateLayer gradient = layer;
-          gradient.weight1 = dw1;
-          gradient.bias1 = db1;
-          if (two) {
-            gradient.weight2 = dw2;
-            gradient.bias2 = db2;
-          }
+          // a mark that rounding flips changes nothing at slope 1
+          const ops::AggregateLayer layer = aggregate_layer(kind, w1, b1, w2, b2, 0.3, 1),
+                                    gradient = aggregate_layer(kind, dw1, db1, dw2, db2, 0.3, 1);
           const ops::AggregateRows rows = {.x = x, .s = s, .out = y, .marks = marks};
           const ops::RowSet all = ops::RowSet::range(0, nodes);
           ops::aggregate_forward(p.stream, p.arena, layer, rows, all);

@@ -13,6 +13,7 @@
 #include "lockstep/ops/bpr.hpp"
 #include "lockstep/ops/graph_attention.hpp"
 #include "lockstep/ops/transr.hpp"
+#include "ops/aggregate_layer.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -61,17 +62,7 @@ struct Layer {
         x(random_tensor(type, {kNodes, kIn}, "x")),
         s(random_tensor(type, {kNodes, kIn}, "s")),
         out(type, {kNodes, kOut}) {
-    const bool two = kind == ops::Aggregator::bi_interaction;
-    layer = {.kind = kind,
-             .slope = 0.2,
-             .weight1 = w1,
-             .bias1 = b1,
-             .weight2 = two ? w2.view() : Tensor(),
-             .bias2 = two ? b2.view() : Tensor(),
-             .dropout = dropout,
-             .seed = 3,
-             .step = 4,
-             .site = "test"};
+    layer = aggregate_layer(kind, w1, b1, w2, b2, dropout);
     rows = {.x = x, .s = s, .out = out, .marks = marks};
   }
   void forward(const ops::RowSet& block) {
@@ -98,11 +89,7 @@ TEST_SUITE("ops.aggregate") {
           loss();
           OwnedTensor dw1(DType::f64, l.w1->shape()), db1(DType::f64, l.b1->shape()), dw2(DType::f64, l.w2->shape()),
               db2(DType::f64, l.b2->shape()), dx(DType::f64, l.x->shape()), ds(DType::f64, l.s->shape());
-          ops::AggregateLayer gradient = l.layer;
-          gradient.weight1 = dw1;
-          gradient.bias1 = db1;
-          gradient.weight2 = dw2;
-          gradient.bias2 = db2;
+          const ops::AggregateLayer gradient = aggregate_layer(kind, dw1, db1, dw2, db2, dropout);
           Arena arena;
           Stream stream;
           ops::aggregate_backward(stream, arena, l.layer, l.rows, all, c, ds, dx, gradient);

@@ -74,53 +74,41 @@ class Place {
 
 inline bool gpu_present() { return gpu_count() > 0; }
 
-/// Calls f on the CPU and on the GPU, in f32 and f64, and compares everything that it writes. A second call on the GPU
-/// (on the stand-in in the opposite order of threads) must give the same bits.
-inline void agrees_on_both(const std::function<void(Place&)>& f, double single = 1e-5, double in_double = 1e-12) {
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    const Device gpu{DeviceKind::cuda, 0};
-    Place here(dtype, {}), there(dtype, gpu), again(dtype, gpu);
-    f(here);
-    f(there);
-    there.stream.synchronize();
-    {
-      const LastFirst order;
-      f(again);
-      again.stream.synchronize();
-    }
-    for (std::size_t i = 0; i < here.outputs().size(); ++i) {
-      CAPTURE(here.outputs()[i].name);
-      const HostView found(there.outputs()[i].tensor), repeated(again.outputs()[i].tensor);
-      CHECK(difference(found, here.outputs()[i].tensor) < (dtype == DType::f32 ? single : in_double));
-      CHECK(same_bits(found, repeated));
-    }
+/// Calls f on the CPU with the dtype `exact` and on the GPU with `dtype`, and compares everything that it writes. A
+/// second call on the GPU (on the stand-in in the opposite order of threads) must give the same bits.
+inline void agrees(const std::function<void(Place&)>& f, DType exact, DType dtype, double tolerance) {
+  const Device gpu{DeviceKind::cuda, 0};
+  Place here(exact, {}, dtype), there(dtype, gpu), again(dtype, gpu);
+  f(here);
+  f(there);
+  there.stream.synchronize();
+  {
+    const LastFirst order;
+    f(again);
+    again.stream.synchronize();
+  }
+  for (std::size_t i = 0; i < here.outputs().size(); ++i) {
+    CAPTURE(std::string(name(dtype)));
+    CAPTURE(here.outputs()[i].name);
+    const HostView found(there.outputs()[i].tensor), repeated(again.outputs()[i].tensor);
+    CHECK(difference(found, here.outputs()[i].tensor) < tolerance);
+    CHECK(same_bits(found, repeated));
   }
 }
 
-/// Calls f on the GPU with bf16 and then with f16 storage, and compares everything that it writes with f64 results on
-/// the CPU for the same rounded inputs. A second call on the GPU must give the same bits. The tolerances, relative to
-/// the largest element, cover the rounding of the results (2^-9 and 2^-12 of each) and of stored intermediate values.
-inline void halves_agree(const std::function<void(Place&)>& f, double in_bf16 = 0x1p-6, double in_f16 = 0x1p-9) {
-  for (const DType dtype : {DType::bf16, DType::f16}) {
-    const Device gpu{DeviceKind::cuda, 0};
-    Place here(DType::f64, {}, dtype), there(dtype, gpu), again(dtype, gpu);
-    f(here);
-    f(there);
-    there.stream.synchronize();
-    {
-      const LastFirst order;
-      f(again);
-      again.stream.synchronize();
-    }
-    for (std::size_t i = 0; i < here.outputs().size(); ++i) {
-      CAPTURE(std::string(name(dtype)));
-      CAPTURE(here.outputs()[i].name);
-      const HostView found(there.outputs()[i].tensor), repeated(again.outputs()[i].tensor);
-      CHECK(difference(found, here.outputs()[i].tensor) < (dtype == DType::bf16 ? in_bf16 : in_f16));
-      CHECK(same_bits(found, repeated));
-    }
-  }
+/// f32 and f64 agree with the same types on the CPU.
+inline void agrees_on_both(const std::function<void(Place&)>& f, double single = 1e-5, double in_double = 1e-12) {
+  agrees(f, DType::f32, DType::f32, single);
+  agrees(f, DType::f64, DType::f64, in_double);
 }
+
+/// bf16 and f16 storage agree with f64 results on the CPU for the same rounded inputs. The tolerances, relative to the
+/// largest element, cover the rounding of the results (2^-9 and 2^-12 of each) and of stored intermediate values.
+inline void halves_agree(const std::function<void(Place&)>& f, double in_bf16 = 0x1p-6, double in_f16 = 0x1p-9) {
+  agrees(f, DType::f64, DType::bf16, in_bf16);
+  agrees(f, DType::f64, DType::f16, in_f16);
+}
+
 /// Both comparisons.
 inline void every_dtype_agrees(const std::function<void(Place&)>& f, double single = 1e-5, double in_double = 1e-12) {
   agrees_on_both(f, single, in_double);

@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "lockstep/ops/positions.hpp"
 #include "lockstep/ops/puzzle_embedding.hpp"
 #include "lockstep/ops/rmsnorm.hpp"

@@ -1,8 +1,5 @@
 #include "lockstep/optim/lazy_adam.hpp"
 
-#include <omp.h>
-
-#include <cmath>
 #include <vector>
 
 #include "doctest/doctest.h"

@@ -7,7 +7,7 @@
 #include "lockstep/prep/har/har_set.hpp"
 #include "lockstep/prep/hrm/puzzle_set.hpp"
 #include "prep/datasets_page.hpp"
-#include "prep/errors.hpp"
+#include "support/errors.hpp"
 
 using namespace lockstep;
 namespace fs = std::filesystem;

@@ -1,11 +1,15 @@
 #pragma once
+#include <doctest/doctest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <vector>
 
+#include "support/errors.hpp"
 #include "support/paths.hpp"
 
 namespace lockstep::test {
@@ -31,6 +35,32 @@ inline Outcome run_shell(const std::filesystem::path& directory, const std::stri
 inline Outcome run_prep(const std::filesystem::path& directory, const std::string& words,
                         const std::string& before = "") {
   return run_shell(directory, before + " " + program_path("lockstep-prep") + " " + words);
+}
+
+/// Runs `lockstep-prep` with these words, requires this exit code and returns what it says.
+inline std::string prepare(const std::filesystem::path& directory, const std::string& words, int status = 0) {
+  const Outcome run = run_prep(directory, words);
+  CAPTURE(words);
+  CAPTURE(run.text);
+  REQUIRE(run.status == status);
+  return run.text;
+}
+
+/// Checks that `lockstep-prep` ends with this exit code and one line that holds all these parts.
+template <class... Parts>
+void check_refused(const std::filesystem::path& directory, const std::string& words, int status,
+                   const Parts&... parts) {
+  const std::string text = prepare(directory, words, status);
+  check_mentions(text, parts...);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 1);
+}
+
+/// The names of a directory's entries, sorted.
+inline std::vector<std::string> names_in(const std::filesystem::path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 }  // namespace lockstep::test

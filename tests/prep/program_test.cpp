@@ -7,13 +7,16 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/prep/emulator/emulator_set.hpp"
 #include "lockstep/prep/source.hpp"
-#include "prep/errors.hpp"
 #include "prep/raw_file.hpp"
+#include "support/errors.hpp"
 #include "support/paths.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
 using lockstep::test::check_mentions;
+using lockstep::test::check_refused;
+using lockstep::test::names_in;
+using lockstep::test::prepare;
 using lockstep::test::RawFile;
 using lockstep::test::run_prep;
 using lockstep::test::TempDir;
@@ -21,13 +24,6 @@ namespace fs = std::filesystem;
 
 namespace {
 const std::string kGolden = test::golden_path();
-
-std::vector<std::string> names_in(const fs::path& directory) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 prep::EmulatorSet read(const fs::path& path) { return prep::read_emulator_set(H5File::open(path)); }
 
@@ -57,14 +53,13 @@ TEST_SUITE("prep.program") {
   TEST_CASE("tiles with their places, levels, units and masks become rows in list order") {
     const TempDir dir;
     write_tiles(dir);
-    const auto run = run_prep(
-        dir.path(),
-        "netcdf --input 'tile?.nc' --geolocation place1.nc,place2.nc --inputs tsea,deep=soil@3*2+1 --outputs t2m "
-        "--mask 'slmsk != 1' --validation-split 0.2 -o out.h5");
-    CAPTURE(run.text);
-    REQUIRE(run.status == 0);
-    check_mentions(run.text, "points read      12", "masked out       2", "dropped          2", "t2m 2",
-                   "rows             8 = 7 train + 1 validation + 0 test");
+    check_mentions(
+        prepare(
+            dir.path(),
+            "netcdf --input 'tile?.nc' --geolocation place1.nc,place2.nc --inputs tsea,deep=soil@3*2+1 --outputs t2m "
+            "--mask 'slmsk != 1' --validation-split 0.2 -o out.h5"),
+        "points read      12", "masked out       2", "dropped          2", "t2m 2",
+        "rows             8 = 7 train + 1 validation + 0 test");
     const auto set = read(dir / "out.h5");
     CHECK(set.x == std::vector<float>{0, 37, 2, 41, 3, 43, 4, 45, 0, 37, 4, 41, 6, 43, 8, 45});
     CHECK(set.y == std::vector<float>{270, 271, 271.5, 272, 270, 271, 271.5, 272});
@@ -75,7 +70,7 @@ TEST_SUITE("prep.program") {
     CHECK(set.inputs.level == std::vector<std::int32_t>{0, 3});
     CHECK(set.outputs.units == std::vector<std::string>{"K"});
     CHECK(set.outputs.cf == std::vector<std::string>{"air_temperature"});
-    CHECK(run_prep(dir.path(), "check out.h5").status == 0);
+    prepare(dir.path(), "check out.h5");
     check_mentions(run_prep(dir.path(), "info out.h5").text, "tile1.nc", "air_temperature", "deep");
   }
 
@@ -95,10 +90,8 @@ TEST_SUITE("prep.program") {
     write("c.nc", "degC");
     const std::string words = "--outputs aice --validation-split 0.25 -o out.h5 ";
     const auto units = [&](const std::string& input, const char* unknown) {
-      const auto run = run_prep(dir.path(), "netcdf --input " + input + " " + words);
-      CAPTURE(run.text);
-      REQUIRE(run.status == 0);
-      check_mentions(run.text, std::string("unknown units    ") + unknown + "  (--units");
+      check_mentions(prepare(dir.path(), "netcdf --input " + input + " " + words),
+                     std::string("unknown units    ") + unknown + "  (--units");
       return read(dir / "out.h5").inputs.units.front();
     };
     CHECK(units("none.nc --inputs sst", "sst, aice") == "");
@@ -106,12 +99,10 @@ TEST_SUITE("prep.program") {
     CHECK(units("none.nc,a.nc,b.nc --inputs sst", "aice") == "K");
     CHECK(units("a.nc --inputs sst=sst*1-273.15", "sst, aice") == "");
     CHECK(units("a.nc --inputs sst=sst*1-273.15 --units sst=degC", "aice") == "degC");
-    const auto mixed = run_prep(dir.path(), "netcdf --input a.nc,c.nc --inputs sst " + words);
-    CHECK(mixed.status == 3);
-    check_mentions(mixed.text, "c.nc': sst is in degC, in the files before it in K");
-    const auto unknown = run_prep(dir.path(), "netcdf --input a.nc --inputs sst --units tair=K " + words);
-    CHECK(unknown.status == 2);
-    check_mentions(unknown.text, "'tair' is neither an input nor an output");
+    check_mentions(prepare(dir.path(), "netcdf --input a.nc,c.nc --inputs sst " + words, 3),
+                   "c.nc': sst is in degC, in the files before it in K");
+    check_mentions(prepare(dir.path(), "netcdf --input a.nc --inputs sst --units tair=K " + words, 2),
+                   "'tair' is neither an input nor an output");
   }
 
   TEST_CASE("a range of levels becomes one column each") {
@@ -122,10 +113,7 @@ TEST_SUITE("prep.program") {
       raw.variable("temp", NC_DOUBLE, {z, n}, test::counting(12));
       raw.variable("aice", NC_DOUBLE, {n}, {0, 0.5, 0.25, 1});
     }
-    const auto run = run_prep(
-        dir.path(), "netcdf --input a.nc --inputs t=temp@0:2 --outputs aice --validation-split 0.25 -o out.h5");
-    CAPTURE(run.text);
-    REQUIRE(run.status == 0);
+    prepare(dir.path(), "netcdf --input a.nc --inputs t=temp@0:2 --outputs aice --validation-split 0.25 -o out.h5");
     const auto set = read(dir / "out.h5");
     CHECK(set.inputs.names == std::vector<std::string>{"t_0", "t_1", "t_2"});
     CHECK(set.inputs.level == std::vector<std::int32_t>{0, 1, 2});
@@ -158,27 +146,22 @@ TEST_SUITE("prep.program") {
     REQUIRE(cf.status == 0);
     check_mentions(cf.text, "positions        phi, lambda\n");
     CHECK(read(dir / "cf.h5").lat == std::vector<float>{-50, -51, -60, -61});
-    REQUIRE(
-        run_prep(dir.path(), "netcdf --input cf.nc --inputs a --outputs b --lat lat --validation-split 0.25 -o own.h5")
-            .status == 0);
+    prepare(dir.path(), "netcdf --input cf.nc --inputs a --outputs b --lat lat --validation-split 0.25 -o own.h5");
     CHECK(read(dir / "own.h5").lat == std::vector<float>{1, 1, 2, 2});
   }
 
   TEST_CASE("a history file made of ice columns gives the columns back") {
     const TempDir dir;
-    REQUIRE(run_prep(dir.path(), "synth-icecolumn --rows 200 --seed 3 --history h.nc -o a.h5").status == 0);
-    const auto run = run_prep(
-        dir.path(),
-        "cice-history -i h.nc --inputs sst,sss,tair,uatm,qref,flwdn,fswdn,hi,hs --outputs aice,tsfc,fcond -o b.h5");
-    CAPTURE(run.text);
-    REQUIRE(run.status == 0);
+    prepare(dir.path(), "synth-icecolumn --rows 200 --seed 3 --history h.nc -o a.h5");
+    prepare(dir.path(),
+            "cice-history -i h.nc --inputs sst,sss,tair,uatm,qref,flwdn,fswdn,hi,hs --outputs aice,tsfc,fcond -o b.h5");
     const auto a = read(dir / "a.h5"), b = read(dir / "b.h5");
     CHECK(a.x == b.x);
     CHECK(a.y == b.y);
     CHECK(a.jac.size() == 200 * 27);
     CHECK(b.time[0] == 1454328000);
     CHECK(b.lat[199] > 60);
-    CHECK(run_prep(dir.path(), "check a.h5 b.h5").status == 0);
+    prepare(dir.path(), "check a.h5 b.h5");
     const auto ice = run_prep(
         dir.path(), "cice-history -i h.nc --inputs sst --outputs aice --mask-mode sea_ice --min-ice 0.3 -o ice.h5");
     REQUIRE(ice.status == 0);
@@ -187,10 +170,8 @@ TEST_SUITE("prep.program") {
 
   TEST_CASE("a pair of files takes the last level of the air and the first of the sea") {
     const TempDir dir;
-    const auto run = run_prep(dir.path(), "cf-pair --atmosphere " + kGolden + "/emulator_prep_atm.nc --ocean " +
-                                              kGolden + "/emulator_prep_ocn.nc -o p.h5");
-    CAPTURE(run.text);
-    REQUIRE(run.status == 0);
+    prepare(dir.path(), "cf-pair --atmosphere " + kGolden + "/emulator_prep_atm.nc --ocean " + kGolden +
+                            "/emulator_prep_ocn.nc -o p.h5");
     const auto set = read(dir / "p.h5");
     CHECK(set.rows() == 383);
     CHECK(set.inputs.level == std::vector<std::int32_t>{0, 0, 2, 0, 0, 2, 2, 2, 2});
@@ -198,10 +179,8 @@ TEST_SUITE("prep.program") {
     CHECK(set.sources == std::vector<std::string>{"emulator_prep_ocn.nc", "emulator_prep_atm.nc"});
     const std::string missing = "cf-pair --atmosphere " + kGolden + "/emulator_prep_atm.nc --ocean " + kGolden +
                                 "/emulator_prep_ocn.nc --inputs sst,sice -o q.h5";
-    const auto refused = run_prep(dir.path(), missing);
-    CHECK(refused.status == 3);
-    check_mentions(refused.text, "sea_ice_salinity", "'sice'", "--missing zero");
-    REQUIRE(run_prep(dir.path(), missing + " --missing zero").status == 0);
+    check_mentions(prepare(dir.path(), missing, 3), "sea_ice_salinity", "'sice'", "--missing zero");
+    prepare(dir.path(), missing + " --missing zero");
     const auto zeros = read(dir / "q.h5");
     CHECK(zeros.input_std[1] == 1);
     for (std::size_t i = 1; i < zeros.x.size(); i += 2) CHECK(zeros.x[i] == 0);
@@ -209,12 +188,11 @@ TEST_SUITE("prep.program") {
 
   TEST_CASE("an INI file gives the options, the command line wins") {
     const TempDir dir;
-    REQUIRE(run_prep(dir.path(), "synth-icecolumn --rows 100 --history h.nc -o a.h5").status == 0);
+    prepare(dir.path(), "synth-icecolumn --rows 100 --history h.nc -o a.h5");
     test::write_text(dir / "p.ini",
                      "[variables]\ninput_variables = sst,hi\n[domain]\nmask_mode = ocean\nmin_ice_concentration = "
                      "0.5\n[rows]\nmax_patterns = 10\n");
-    REQUIRE(run_prep(dir.path(), "cice-history -i h.nc --config p.ini --max-patterns 8 --validation-split 0.25 -o b.h5")
-                .status == 0);
+    prepare(dir.path(), "cice-history -i h.nc --config p.ini --max-patterns 8 --validation-split 0.25 -o b.h5");
     const auto set = read(dir / "b.h5");
     CHECK(set.rows() == 8);
     CHECK(set.inputs.names == std::vector<std::string>{"sst", "hi"});
@@ -232,11 +210,11 @@ TEST_SUITE("prep.program") {
          "0.25"}};
     for (const auto& [name, words] : made) {
       CAPTURE(std::string(words));
-      REQUIRE(run_prep(dir.path(), std::string(words) + " -o " + name).status == 0);
-      CHECK(run_prep(dir.path(), std::string("check ") + name).status == 0);
-      REQUIRE(run_prep(dir.path(), std::string(words) + " -o again.h5").status == 0);
+      prepare(dir.path(), std::string(words) + " -o " + name);
+      prepare(dir.path(), std::string("check ") + name);
+      prepare(dir.path(), std::string(words) + " -o again.h5");
       CHECK(test::read_text(dir / name) == test::read_text(dir / "again.h5"));
-      REQUIRE(run_prep(dir.path(), std::string(words) + " --seed 1 -o again.h5").status == 0);
+      prepare(dir.path(), std::string(words) + " --seed 1 -o again.h5");
       CHECK(test::read_text(dir / name) != test::read_text(dir / "again.h5"));
     }
     const auto step = read(dir / "step.h5");
@@ -288,13 +266,7 @@ TEST_SUITE("prep.program") {
         {"check absent.h5", "absent.h5"},
         {"verify --golden absent.h5", "absent.h5"}};
     const auto before = names_in(dir.path());
-    for (const auto& [words, expected] : cases) {
-      CAPTURE(std::string(words));
-      const auto run = run_prep(dir.path(), words);
-      CHECK(run.status == 2);
-      check_mentions(run.text, expected);
-      CHECK(std::count(run.text.begin(), run.text.end(), '\n') == 1);
-    }
+    for (const auto& [words, expected] : cases) check_refused(dir.path(), words, 2, expected);
     CHECK(names_in(dir.path()) == before);
   }
 
@@ -312,7 +284,7 @@ TEST_SUITE("prep.program") {
       raw.variable("a", NC_DOUBLE, {n}, {1, 2, 3, 4});
       raw.variable("b", NC_DOUBLE, {n}, {NAN, NAN, NAN, INFINITY});
     }
-    REQUIRE(run_prep(dir.path(), "synth-icecolumn --rows 100 -o good.h5").status == 0);
+    prepare(dir.path(), "synth-icecolumn --rows 100 -o good.h5");
     fs::copy(dir / "good.h5", dir / "cut.h5");
     fs::resize_file(dir / "cut.h5", fs::file_size(dir / "cut.h5") - 1000);
     const std::pair<std::string, std::string> cases[] = {
@@ -331,19 +303,13 @@ TEST_SUITE("prep.program") {
         {"info " + kGolden + "/emulator_aice.h5", "format"},
         {"verify --golden good.h5", "has no part that lockstep-prep can recompute"}};
     const auto before = names_in(dir.path());
-    for (const auto& [words, expected] : cases) {
-      CAPTURE(std::string(words));
-      const auto run = run_prep(dir.path(), words);
-      CHECK(run.status == 3);
-      check_mentions(run.text, expected);
-      CHECK(std::count(run.text.begin(), run.text.end(), '\n') == 1);
-    }
+    for (const auto& [words, expected] : cases) check_refused(dir.path(), words, 3, expected);
     CHECK(names_in(dir.path()) == before);
   }
 
   TEST_CASE("a full disk ends with one line, exit code 1 and the old file untouched") {
     const TempDir dir;
-    REQUIRE(run_prep(dir.path(), "synth-icecolumn --rows 50 -o a.h5").status == 0);
+    prepare(dir.path(), "synth-icecolumn --rows 50 -o a.h5");
     const std::string old = test::read_text(dir / "a.h5");
     const auto run = run_prep(dir.path(), "synth-icecolumn --rows 20000 -o a.h5", "ulimit -f 600;");
     CHECK(run.status == 1);
@@ -363,29 +329,22 @@ TEST_SUITE("prep.program") {
       raw.variable("a", NC_DOUBLE, {n}, std::vector<double>(20, 5.0));
       raw.variable("b", NC_DOUBLE, {n}, test::counting(20));
     }
-    const auto kept = run_prep(dir.path(), "netcdf --input a.nc --inputs a --outputs b -o a.h5");
-    REQUIRE(kept.status == 0);
-    check_mentions(kept.text, "constant inputs  a\n");
-    const auto refused = run_prep(dir.path(), "netcdf --input a.nc --inputs b --outputs a -o b.h5");
-    CHECK(refused.status == 3);
-    check_mentions(refused.text, "the output column a is constant", "--variables.constant_outputs keep");
-    CHECK(run_prep(dir.path(), "netcdf --input a.nc --inputs b --outputs a --variables.constant_outputs keep -o b.h5")
-              .status == 0);
+    check_mentions(prepare(dir.path(), "netcdf --input a.nc --inputs a --outputs b -o a.h5"), "constant inputs  a\n");
+    check_mentions(prepare(dir.path(), "netcdf --input a.nc --inputs b --outputs a -o b.h5", 3),
+                   "the output column a is constant", "--variables.constant_outputs keep");
+    prepare(dir.path(), "netcdf --input a.nc --inputs b --outputs a --variables.constant_outputs keep -o b.h5");
     CHECK(read(dir / "a.h5").input_std == std::vector<double>{1});
-    const auto check = run_prep(dir.path(), "check a.h5");
-    CHECK(check.status == 0);
-    check_mentions(check.text, "a is constant");
+    check_mentions(prepare(dir.path(), "check a.h5"), "a is constant");
   }
 
   TEST_CASE("help is complete: an overview, and for every source its options with examples") {
     const TempDir dir;
-    const auto overview = run_prep(dir.path(), "--help");
-    CHECK(overview.status == 0);
+    const std::string overview = prepare(dir.path(), "--help");
     std::vector<std::string> names = {"check", "info", "verify"};
     for (const auto& source : prep::sources()) names.emplace_back(source.name);
     for (const std::string& name : names) {
       CAPTURE(name);
-      check_mentions(overview.text, name);
+      check_mentions(overview, name);
       const auto help = run_prep(dir.path(), name + " --help");
       CHECK(help.status == 0);
       check_mentions(help.text, "lockstep-prep " + name, "xample");
@@ -393,16 +352,15 @@ TEST_SUITE("prep.program") {
     check_mentions(run_prep(dir.path(), "help netcdf").text, "--mask");
     check_mentions(run_prep(dir.path(), "help --markdown").text, "# Options of lockstep-prep", "synth-lorenz96",
                    "domain.mask_mode");
-    CHECK(run_prep(dir.path(), "help --man pages").status == 0);
+    prepare(dir.path(), "help --man pages");
     CHECK(names_in(dir / "pages").size() == names.size());
-    CHECK(run_prep(dir.path(), "").status == 2);
-    CHECK(run_prep(dir.path(), "--version").status == 0);
+    prepare(dir.path(), "", 2);
+    prepare(dir.path(), "--version");
   }
 
   TEST_CASE("verify prints a row per array and succeeds on the reference") {
     const TempDir dir;
-    const auto run = run_prep(dir.path(), "verify --golden " + kGolden + "/emulator_synth.h5");
-    CHECK(run.status == 0);
-    check_mentions(run.text, "lorenz96_two_scale/ad", "8 of 8 arrays agree");
+    check_mentions(prepare(dir.path(), "verify --golden " + kGolden + "/emulator_synth.h5"), "lorenz96_two_scale/ad",
+                   "8 of 8 arrays agree");
   }
 }

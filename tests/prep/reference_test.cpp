@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "lockstep/io/h5.hpp"
-#include "prep/errors.hpp"
+#include "support/errors.hpp"
 #include "support/paths.hpp"
 #include "support/temp_dir.hpp"
 

@@ -2,8 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
-
 #include "lockstep/base/error.hpp"
 
 using namespace lockstep;

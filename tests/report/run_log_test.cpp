@@ -8,7 +8,6 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -17,6 +16,7 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "report/tensorboard.hpp"
+#include "support/errors.hpp"
 #include "support/event_reader.hpp"
 #include "support/outcome.hpp"
 #include "support/process.hpp"
@@ -133,13 +133,7 @@ std::size_t count(const std::string& text, const std::string& part) {
   return n;
 }
 std::string refusal(const fs::path& dir, const std::vector<std::string>& args, Fault fault = Fault::usage) {
-  try {
-    open(dir, args);
-  } catch (const Error& e) {
-    CHECK(e.fault() == fault);
-    return e.what();
-  }
-  return "accepted";
+  return test::error_of(fault, [&] { open(dir, args); });
 }
 
 struct Quiet {  // the console lines of these tests are of no interest

@@ -1,5 +1,4 @@
 #pragma once
-#include <cstring>
 #include <vector>
 
 #include "lockstep/device/device.hpp"

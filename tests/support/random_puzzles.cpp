@@ -1,7 +1,5 @@
 #include "support/random_puzzles.hpp"
 
-#include <algorithm>
-
 #include "lockstep/base/philox.hpp"
 
 namespace lockstep::test {

@@ -7,17 +7,19 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <limits>
 #include <string>
 
 #include "doctest/doctest.h"
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/seal.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 #include "toy_task.hpp"
 #include "train/checkpoint_copy.hpp"
 
 using namespace lockstep;
+using test::contains;
+using test::error_of;
 using test::read_text;
 using test::TempDir;
 using test::ToyTask;
@@ -92,18 +94,6 @@ struct Writer final : ShardTask {
   ToyTask toy;
   std::function<void(H5File&)> write;
 };
-
-std::string message_of(const std::function<void()>& body, Fault fault) {
-  try {
-    body();
-  } catch (const Error& error) {
-    CHECK(error.fault() == fault);
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
@@ -208,7 +198,7 @@ TEST_SUITE("train.checkpoint") {
     set_protected(folder.step_file(10), false);
     folder.prune(1);
     CHECK_FALSE(std::filesystem::exists(folder.step_file(10)));
-    CHECK(contains(message_of([&] { set_protected(dir / "none.h5", true); }, Fault::usage), "no such file"));
+    CHECK(contains(error_of(Fault::usage, [&] { set_protected(dir / "none.h5", true); }), "no such file"));
   }
 
   TEST_CASE("any flipped bit of any byte is refused") {
@@ -323,43 +313,42 @@ TEST_SUITE("train.checkpoint") {
     save_checkpoint(dir / "a.h5", Trained().parts());
     const CheckpointReader reader(dir / "a.h5");
     ToyTask more(DType::f32, 100, 6), fewer(DType::f32, 100, 4);
-    CHECK(contains(message_of([&] { reader.load_weights(more.params()); }, Fault::data), "no dataset '/model/w5'"));
-    CHECK(contains(message_of([&] { reader.load_weights(fewer.params()); }, Fault::data),
+    CHECK(contains(error_of(Fault::data, [&] { reader.load_weights(more.params()); }), "no dataset '/model/w5'"));
+    CHECK(contains(error_of(Fault::data, [&] { reader.load_weights(fewer.params()); }),
                    "'/model/w4' is not a parameter"));
     ParamStore wide;
     wide.add("w0", Shape{4, 2}, init::zeros());
     wide.allocate(0);
-    const std::string message = message_of([&] { reader.load_weights(wide); }, Fault::data);
+    const std::string message = error_of(Fault::data, [&] { reader.load_weights(wide); });
     CHECK(contains(message, "'/model/w0' has shape (3), but (4, 2)"));
     ParamStore mixed;
     mixed.add("w0", Shape{4, 2}, init::zeros());
     mixed.add("x", Shape{2}, init::zeros());
     mixed.allocate(0);
-    const std::string all = message_of([&] { reader.require_arrays_of(mixed); }, Fault::data);
+    const std::string all = error_of(Fault::data, [&] { reader.require_arrays_of(mixed); });
     for (const char* part : {"w0 (4, 2): has shape (3)", "x (2): missing", "w4: not in this configuration's model"})
       CHECK(contains(all, part));
     reader.require_arrays_of(ToyTask().params());
     const auto sgd = make_optimizer({.name = "sgd"}, more.params(), trainable_ranges(more.params()));
-    CHECK(contains(message_of(
-                       [&] {
-                         reader.load_optimizer({"", sgd.get()});
-                       },
-                       Fault::data),
+    CHECK(contains(error_of(Fault::data,
+                            [&] {
+                              reader.load_optimizer({"", sgd.get()});
+                            }),
                    "its optimizer is adam, this configuration's is sgd"));
   }
 
   TEST_CASE("missing is a usage error, foreign a data error") {
     const TempDir dir;
-    CHECK(contains(message_of([&] { CheckpointReader reader(dir / "none.h5"); }, Fault::usage), "no such file"));
+    CHECK(contains(error_of(Fault::usage, [&] { CheckpointReader reader(dir / "none.h5"); }), "no such file"));
     write_text(dir / "text.h5", std::string(500, 'x'));
-    CHECK(contains(message_of([&] { CheckpointReader reader(dir / "text.h5"); }, Fault::data), "it is a text file"));
+    CHECK(contains(error_of(Fault::data, [&] { CheckpointReader reader(dir / "text.h5"); }), "it is a text file"));
     {
       H5File file = H5File::create(dir / "foreign.h5");
       file.set_attribute("/", "format", std::string("something"));
       file.close();
     }
     append_end_mark(dir / "foreign.h5");
-    CHECK(contains(message_of([&] { CheckpointReader reader(dir / "foreign.h5"); }, Fault::data), "not a checkpoint"));
+    CHECK(contains(error_of(Fault::data, [&] { CheckpointReader reader(dir / "foreign.h5"); }), "not a checkpoint"));
   }
 
   TEST_CASE("a write that fails leaves the former file as it was") {

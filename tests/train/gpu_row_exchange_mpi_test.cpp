@@ -1,10 +1,8 @@
 #include <algorithm>
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "doctest/doctest.h"
-#include "lockstep/base/error.hpp"
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/linear.hpp"
 #include "lockstep/nn/loss.hpp"

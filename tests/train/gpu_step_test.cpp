@@ -1,6 +1,5 @@
 #include <doctest/doctest.h>
 
-#include <cstring>
 #include <vector>
 
 #include "lockstep/base/error.hpp"

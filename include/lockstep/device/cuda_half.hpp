@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "lockstep/base/instantiate.hpp"
 #include "lockstep/base/real.hpp"
 
 /// Element access for kernels. Kernels are templates over a storage type T (float, double, bf16, f16): they load and
@@ -89,6 +90,8 @@ bool aligned_for(const P*... pointers) {
 
 }  // namespace lockstep::gpu
 
-/// Instantiates a template for every storage type: LOCKSTEP_EACH_STORAGE(INSTANTIATE) after
-/// #define INSTANTIATE(T) template void name(const Stream&, T*, ...);
-#define LOCKSTEP_EACH_STORAGE(X) X(float) X(double) X(bf16) X(f16)
+/// Instantiates a function template for every storage type.
+#define LOCKSTEP_EACH_STORAGE(name)         \
+  LOCKSTEP_EACH_FLOAT(name)                 \
+  template decltype(name<bf16>) name<bf16>; \
+  template decltype(name<f16>) name<f16>;

@@ -1,7 +1,6 @@
 #include "lockstep/train/checkpoint.hpp"
 
 #include <cmath>
-#include <iomanip>
 #include <iostream>
 #include <set>
 

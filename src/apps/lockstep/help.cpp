@@ -6,7 +6,6 @@
 
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/describe.hpp"
-#include "lockstep/base/build_info.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"

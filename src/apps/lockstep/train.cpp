@@ -12,7 +12,6 @@
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
 #include "lockstep/io/atomic_file.hpp"

@@ -61,9 +61,7 @@ MultiplyKernel<T> multiply_kernel() {
   return multiply<T>;
 }
 
-template ActivationKernel<float> activation_kernel<float>(Activation);
-template ActivationKernel<double> activation_kernel<double>(Activation);
-template MultiplyKernel<float> multiply_kernel<float>();
-template MultiplyKernel<double> multiply_kernel<double>();
+LOCKSTEP_EACH_FLOAT(activation_kernel)
+LOCKSTEP_EACH_FLOAT(multiply_kernel)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -52,10 +52,7 @@ void multiply(const Stream& stream, std::int64_t n, T* dx, const T* dy, const T*
   gpu::map<T>(stream, n, gpu::aligned(dx, dy, d), Multiply<T>{dx, dy, d, accumulate});
 }
 
-#define INSTANTIATE(T)                                                                         \
-  template void activation_forward(const Stream&, std::int64_t, T*, T*, const T*, Activation); \
-  template void multiply(const Stream&, std::int64_t, T*, const T*, const T*, bool);
-LOCKSTEP_EACH_STORAGE(INSTANTIATE)
-#undef INSTANTIATE
+LOCKSTEP_EACH_STORAGE(activation_forward)
+LOCKSTEP_EACH_STORAGE(multiply)
 
 }  // namespace lockstep::ops::cuda

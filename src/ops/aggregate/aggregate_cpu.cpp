@@ -158,7 +158,6 @@ template <class T>
 AggregateKernels<T> aggregate_kernels() {
   return {combine<T>, draw, activate<T>, derive<T>, split<T>};
 }
-template AggregateKernels<float> aggregate_kernels<float>();
-template AggregateKernels<double> aggregate_kernels<double>();
+LOCKSTEP_EACH_FLOAT(aggregate_kernels)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -202,16 +202,9 @@ void split(const Stream& stream, Aggregator kind, const RowSet& rows, std::int64
   over_rows<real_t<T>>(stream, rows, in, all_aligned(da, db, dx, ds, x, s), Split<T>{kind, in, dx, ds, da, db, x, s});
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                                      \
-  template void combine(const Stream&, Aggregator, const RowSet&, std::int64_t, T*, T*, const real_t<T>*,            \
-                        const real_t<T>*);                                                                           \
-  template void activate(const Stream&, const RowSet&, std::int64_t, real_t<T>*, std::uint8_t*, const Branches<T>&,  \
-                         const AggregateLayer&);                                                                     \
-  template void derive(const Stream&, const RowSet&, std::int64_t, T*, T*, real_t<T>*, real_t<T>*, const real_t<T>*, \
-                       const std::uint8_t*, real_t<T>, real_t<T>);                                                   \
-  template void split(const Stream&, Aggregator, const RowSet&, std::int64_t, real_t<T>*, real_t<T>*, const T*,      \
-                      const T*, const real_t<T>*, const real_t<T>*);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
-#undef LOCKSTEP_INSTANTIATE
+LOCKSTEP_EACH_STORAGE(combine)
+LOCKSTEP_EACH_STORAGE(activate)
+LOCKSTEP_EACH_STORAGE(derive)
+LOCKSTEP_EACH_STORAGE(split)
 
 }  // namespace lockstep::ops::cuda

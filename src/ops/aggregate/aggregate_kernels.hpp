@@ -31,12 +31,7 @@ struct AggregateKernels {
                 const T* x, const T* s);
 };
 
-LOCKSTEP_EACH_ISA(template <class T> AggregateKernels<T> aggregate_kernels();)
-
-template <class T>
-AggregateKernels<T> active_aggregate_kernels() {
-  return LOCKSTEP_ACTIVE(aggregate_kernels<T>());
-}
+LOCKSTEP_KERNELS(AggregateKernels<T>, aggregate_kernels)
 
 }  // namespace lockstep::ops::cpu
 

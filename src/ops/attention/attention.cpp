@@ -2,8 +2,6 @@
 
 #include <omp.h>
 
-#include <algorithm>
-
 #include "attention_kernels.hpp"
 #include "lockstep/base/error.hpp"
 #include "ops/common/on_gpu.hpp"

@@ -261,7 +261,6 @@ template <class T>
 AttentionKernels<T> attention_kernels() {
   return {forward<T>, backward<T>};
 }
-template AttentionKernels<float> attention_kernels<float>();
-template AttentionKernels<double> attention_kernels<double>();
+LOCKSTEP_EACH_FLOAT(attention_kernels)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -385,10 +385,7 @@ void attention_backward(const Stream& stream, const Attention<T>& a) {
   }
 }
 
-#define INSTANTIATE(T)                                                 \
-  template void attention_forward(const Stream&, const Attention<T>&); \
-  template void attention_backward(const Stream&, const Attention<T>&);
-LOCKSTEP_EACH_STORAGE(INSTANTIATE)
-#undef INSTANTIATE
+LOCKSTEP_EACH_STORAGE(attention_forward)
+LOCKSTEP_EACH_STORAGE(attention_backward)
 
 }  // namespace lockstep::ops::cuda

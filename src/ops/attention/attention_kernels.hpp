@@ -52,12 +52,7 @@ struct AttentionKernels {
   void (*backward)(const AttentionHead<T>& head);
 };
 
-LOCKSTEP_EACH_ISA(template <class T> AttentionKernels<T> attention_kernels();)
-
-template <class T>
-AttentionKernels<T> active_attention_kernels() {
-  return LOCKSTEP_ACTIVE(attention_kernels<T>());
-}
+LOCKSTEP_KERNELS(AttentionKernels<T>, attention_kernels)
 
 }  // namespace cpu
 

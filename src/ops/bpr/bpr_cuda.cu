@@ -1,4 +1,5 @@
 #include "bpr_kernels.hpp"
+#include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 
 namespace lockstep::ops::cuda {
@@ -89,9 +90,6 @@ void bpr(const Stream& stream, const RankedPairs& batch, const RankedRows<T>& ro
               static_cast<T>(1 / static_cast<double>(count)));
 }
 
-template void bpr(const Stream&, const RankedPairs&, const RankedRows<float>&, float*, float*, RankingSums*,
-                  RankingSums*);
-template void bpr(const Stream&, const RankedPairs&, const RankedRows<double>&, double*, double*, RankingSums*,
-                  RankingSums*);
+LOCKSTEP_EACH_FLOAT(bpr)
 
 }  // namespace lockstep::ops::cuda

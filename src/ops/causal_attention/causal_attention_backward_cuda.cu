@@ -360,11 +360,6 @@ void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, real_t
   });
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                                  \
-  template void causal_attention_backward(const Stream&, T*, T*, T*, real_t<T>*, real_t<T>*, const T*, const T*, \
-                                          const T*, const T*, const T*, const real_t<T>*, std::int64_t,          \
-                                          const CausalAttention&, const TimeBuckets&);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
-#undef LOCKSTEP_INSTANTIATE
+LOCKSTEP_EACH_STORAGE(causal_attention_backward)
 
 }  // namespace lockstep::ops::cuda

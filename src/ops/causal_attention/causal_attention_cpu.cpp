@@ -331,7 +331,6 @@ const CausalAttentionKernels<T>& causal_attention_kernels() {
       [](const CausalHead<T>& h) { (time_vectors<T>(h.width) == 2 ? backward<T, 2> : backward<T, 4>)(h); }};
   return kKernels;
 }
-template const CausalAttentionKernels<float>& causal_attention_kernels();
-template const CausalAttentionKernels<double>& causal_attention_kernels();
+LOCKSTEP_EACH_FLOAT(causal_attention_kernels)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "causal_attention_kernels.hpp"
 #include "causal_attention_launch_cuda.hpp"
 
@@ -150,10 +148,6 @@ void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, con
   });
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                                     \
-  template void causal_attention_forward(const Stream&, T*, real_t<T>*, const T*, const T*, const T*, std::int64_t, \
-                                         const CausalAttention&, const TimeBuckets&);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
-#undef LOCKSTEP_INSTANTIATE
+LOCKSTEP_EACH_STORAGE(causal_attention_forward)
 
 }  // namespace lockstep::ops::cuda

@@ -49,12 +49,7 @@ struct CausalAttentionKernels {
   void (*backward)(const CausalHead<T>& head);
 };
 
-LOCKSTEP_EACH_ISA(template <class T> const CausalAttentionKernels<T>& causal_attention_kernels();)
-
-template <class T>
-const CausalAttentionKernels<T>& active_causal_attention_kernels() {
-  return LOCKSTEP_ACTIVE(causal_attention_kernels<T>());
-}
+LOCKSTEP_KERNELS(const CausalAttentionKernels<T>&, causal_attention_kernels)
 
 }  // namespace lockstep::ops::cpu
 

@@ -149,11 +149,7 @@ void collapsed_connection_backward(const Stream& stream, const CollapsedGradient
          add_to_copies_kernel<R>, s.n, s.columns, to.weight, by_copy);
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                                  \
-  template void collapsed_connection_forward(const Stream&, T*, const Collapsed<T>&);                            \
-  template void collapsed_connection_backward(const Stream&, const CollapsedGradients<T>&, bool, bool, const T*, \
-                                              const Collapsed<T>&);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
-#undef LOCKSTEP_INSTANTIATE
+LOCKSTEP_EACH_STORAGE(collapsed_connection_forward)
+LOCKSTEP_EACH_STORAGE(collapsed_connection_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -1,4 +1,5 @@
 #pragma once
+#include "lockstep/base/instantiate.hpp"
 #include "lockstep/ops/isa.hpp"
 
 /// Declares something in the namespace of each instruction set that kernels are compiled for (see lockstep_layer in
@@ -26,3 +27,12 @@
   }
 #define LOCKSTEP_ACTIVE(expression) (generic::expression)
 #endif
+
+/// Declares `template <class T> RESULT name()` for each instruction set, and active_name<T>(), which calls that of the
+/// active one.
+#define LOCKSTEP_KERNELS(RESULT, name)                 \
+  LOCKSTEP_EACH_ISA(template <class T> RESULT name();) \
+  template <class T>                                   \
+  RESULT active_##name() {                             \
+    return LOCKSTEP_ACTIVE(name<T>());                 \
+  }

@@ -1,6 +1,5 @@
 #pragma once
 #include <algorithm>
-#include <cmath>
 
 #include "philox_cuda.hpp"
 #include "half_attention_cuda.hpp"

@@ -70,7 +70,6 @@ const Conv1dKernels<T>& conv1d_kernels() {
   static constexpr Conv1dKernels<T> kKernels = {forward<T>, backward_input<T>, backward_params<T>};
   return kKernels;
 }
-template const Conv1dKernels<float>& conv1d_kernels();
-template const Conv1dKernels<double>& conv1d_kernels();
+LOCKSTEP_EACH_FLOAT(conv1d_kernels)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -114,11 +114,7 @@ void conv1d_backward(const Stream& stream, const ConvShape& s, T* dx, bool add_d
   put(dbias, add_dbias, taps, s.channels);
 }
 
-#define INSTANTIATE(T)                                                                                             \
-  template void conv1d_forward(const Stream&, const ConvShape&, T*, T*, const T*, const T*, const T*, Activation); \
-  template void conv1d_backward(const Stream&, const ConvShape&, T*, bool, real_t<T>*, bool, real_t<T>*, bool, T*, \
-                                const T*, const T*, const T*);
-LOCKSTEP_EACH_STORAGE(INSTANTIATE)
-#undef INSTANTIATE
+LOCKSTEP_EACH_STORAGE(conv1d_forward)
+LOCKSTEP_EACH_STORAGE(conv1d_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -26,12 +26,7 @@ struct Conv1dKernels {
   void (*backward_params)(const ConvShape& s, T* dweight, T* dbias, const T* da, const T* x);
 };
 
-LOCKSTEP_EACH_ISA(template <class T> const Conv1dKernels<T>& conv1d_kernels();)
-
-template <class T>
-const Conv1dKernels<T>& active_conv1d_kernels() {
-  return LOCKSTEP_ACTIVE(conv1d_kernels<T>());
-}
+LOCKSTEP_KERNELS(const Conv1dKernels<T>&, conv1d_kernels)
 
 }  // namespace cpu
 

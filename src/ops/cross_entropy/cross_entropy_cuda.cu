@@ -63,10 +63,6 @@ void cross_entropy(const Stream& stream, std::int64_t rows, std::int64_t classes
   gpu::total(stream, loss, partials, blocks);
 }
 
-#define INSTANTIATE(T)                                                                                 \
-  template void cross_entropy(const Stream&, std::int64_t, std::int64_t, Tensor, real_t<T>*, const T*, \
-                              const std::int32_t*, double);
-LOCKSTEP_EACH_STORAGE(INSTANTIATE)
-#undef INSTANTIATE
+LOCKSTEP_EACH_STORAGE(cross_entropy)
 
 }  // namespace lockstep::ops::cuda

@@ -13,7 +13,6 @@ template <class T>
 DropoutKernel<T> dropout_kernel() {
   return drop<T>;
 }
-template DropoutKernel<float> dropout_kernel<float>();
-template DropoutKernel<double> dropout_kernel<double>();
+LOCKSTEP_EACH_FLOAT(dropout_kernel)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

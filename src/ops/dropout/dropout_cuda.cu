@@ -75,9 +75,6 @@ void dropout(const Stream& stream, std::int64_t width, T* y, const T* x, bool ac
               gpu::Drop<real_t<T>>(cpu::DropRate(dropout.rate)));
 }
 
-#define INSTANTIATE(T) \
-  template void dropout(const Stream&, std::int64_t, T*, const T*, bool, const Dropout&, const SampleRows&);
-LOCKSTEP_EACH_STORAGE(INSTANTIATE)
-#undef INSTANTIATE
+LOCKSTEP_EACH_STORAGE(dropout)
 
 }  // namespace lockstep::ops::cuda

@@ -21,12 +21,7 @@ template <class T>
 using DropoutKernel = void (*)(std::int64_t n, T* y, const T* x, bool accumulate, const PhiloxKey& key,
                                std::uint64_t group, const DropRate& rate);
 
-LOCKSTEP_EACH_ISA(template <class T> DropoutKernel<T> dropout_kernel();)
-
-template <class T>
-DropoutKernel<T> active_dropout_kernel() {
-  return LOCKSTEP_ACTIVE(dropout_kernel<T>());
-}
+LOCKSTEP_KERNELS(DropoutKernel<T>, dropout_kernel)
 
 }  // namespace lockstep::ops::cpu
 

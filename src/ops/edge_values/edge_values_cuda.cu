@@ -1,4 +1,5 @@
 #include "edge_values_kernels.hpp"
+#include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 
 namespace lockstep::ops::cuda {
@@ -47,9 +48,7 @@ void drop_edges(const Stream& stream, std::int64_t count, T* y, const T* x, std:
               threshold, scale, draws);
 }
 
-template void transpose_edges(const Stream&, std::int64_t, float*, const float*, const std::int64_t*);
-template void transpose_edges(const Stream&, std::int64_t, double*, const double*, const std::int64_t*);
-template void drop_edges(const Stream&, std::int64_t, float*, const float*, std::uint64_t, float, const Philox&);
-template void drop_edges(const Stream&, std::int64_t, double*, const double*, std::uint64_t, double, const Philox&);
+LOCKSTEP_EACH_FLOAT(transpose_edges)
+LOCKSTEP_EACH_FLOAT(drop_edges)
 
 }  // namespace lockstep::ops::cuda

@@ -63,8 +63,6 @@ INSTANTIATE(bf16, float)
 INSTANTIATE(f16, f16)
 INSTANTIATE(f16, float)
 #undef INSTANTIATE
-#define INSTANTIATE(T) template void add(const Stream&, std::int64_t, T*, const T*, const T*);
-LOCKSTEP_EACH_STORAGE(INSTANTIATE)
-#undef INSTANTIATE
+LOCKSTEP_EACH_STORAGE(add)
 
 }  // namespace lockstep::ops::cuda

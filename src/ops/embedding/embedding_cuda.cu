@@ -47,12 +47,7 @@ void embedding_backward(const Stream& stream, std::int64_t m, std::int64_t c, st
   gpu::scatter_rows(stream, m, c, r, dtable, ids, padding, Scaled<T>{dy, c, scale});
 }
 
-#define INSTANTIATE(T)                                                                                            \
-  template void embedding_forward(const Stream&, std::int64_t, std::int64_t, T*, const T*, const std::int32_t*,   \
-                                  real_t<T>);                                                                     \
-  template void embedding_backward(const Stream&, std::int64_t, std::int64_t, std::int64_t, real_t<T>*, const T*, \
-                                   const std::int32_t*, real_t<T>, std::int64_t);
-LOCKSTEP_EACH_STORAGE(INSTANTIATE)
-#undef INSTANTIATE
+LOCKSTEP_EACH_STORAGE(embedding_forward)
+LOCKSTEP_EACH_STORAGE(embedding_backward)
 
 }  // namespace lockstep::ops::cuda

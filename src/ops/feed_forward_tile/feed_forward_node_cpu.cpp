@@ -188,7 +188,6 @@ template <class T>
 const FeedForwardTile<T>& feed_forward_node() {
   return kTable<T>;
 }
-template const FeedForwardTile<float>& feed_forward_node<float>();
-template const FeedForwardTile<double>& feed_forward_node<double>();
+LOCKSTEP_EACH_FLOAT(feed_forward_node)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -19,13 +19,11 @@ template <class T>
 const FeedForwardTile<T>& feed_forward_tile() {
   return cpu::active_feed_forward_tile<T>();
 }
-template const FeedForwardTile<float>& feed_forward_tile<float>();
-template const FeedForwardTile<double>& feed_forward_tile<double>();
+LOCKSTEP_EACH_FLOAT(feed_forward_tile)
 template <class T>
 const FeedForwardTile<T>& feed_forward_node() {
   return cpu::active_feed_forward_node<T>();
 }
-template const FeedForwardTile<float>& feed_forward_node<float>();
-template const FeedForwardTile<double>& feed_forward_node<double>();
+LOCKSTEP_EACH_FLOAT(feed_forward_node)
 
 }  // namespace lockstep::ops

@@ -319,7 +319,6 @@ template <class T>
 const FeedForwardTile<T>& feed_forward_tile() {
   return kTable<T>;
 }
-template const FeedForwardTile<float>& feed_forward_tile<float>();
-template const FeedForwardTile<double>& feed_forward_tile<double>();
+LOCKSTEP_EACH_FLOAT(feed_forward_tile)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

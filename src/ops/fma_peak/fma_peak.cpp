@@ -1,7 +1,5 @@
 #include "lockstep/ops/fma_peak.hpp"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <ctime>
 

@@ -23,7 +23,6 @@ double fma_rounds(std::int64_t rounds, double* sink) {
   *sink = static_cast<double>(total[0]);
   return 2.0 * static_cast<double>(rounds) * 4 * kChains * kLanes<T>;
 }
-template double fma_rounds<float>(std::int64_t, double*);
-template double fma_rounds<double>(std::int64_t, double*);
+LOCKSTEP_EACH_FLOAT(fma_rounds)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <string>
 
 #include "gemm_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
@@ -153,14 +152,9 @@ void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T
     for (std::int64_t j = 0; j < n; ++j) sums[j] += partials[block * n + j];
 }
 
-template void product(std::int64_t, std::int64_t, std::int64_t, float*, const float*, const float*, bool, bool,
-                      const Epilogue<float>&);
-template void product(std::int64_t, std::int64_t, std::int64_t, double*, const double*, const double*, bool, bool,
-                      const Epilogue<double>&);
-template void product_tn(std::int64_t, std::int64_t, std::int64_t, float*, const float*, const float*, bool);
-template void product_tn(std::int64_t, std::int64_t, std::int64_t, double*, const double*, const double*, bool);
-template void scale_and_sum(std::int64_t, std::int64_t, float*, const float*, float*, bool);
-template void scale_and_sum(std::int64_t, std::int64_t, double*, const double*, double*, bool);
+LOCKSTEP_EACH_FLOAT(product)
+LOCKSTEP_EACH_FLOAT(product_tn)
+LOCKSTEP_EACH_FLOAT(scale_and_sum)
 
 }  // namespace cpu
 

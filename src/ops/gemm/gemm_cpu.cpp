@@ -275,8 +275,7 @@ void strided_product(const StridedProduct<T>& p) {
     }
   }
 }
-template void strided_product(const StridedProduct<float>&);
-template void strided_product(const StridedProduct<double>&);
+LOCKSTEP_EACH_FLOAT(strided_product)
 
 template <class T>
 const GemmKernels<T>& gemm_kernels() {
@@ -284,7 +283,6 @@ const GemmKernels<T>& gemm_kernels() {
                                               rows<T>,   few_columns<T>, tn<T>,         scale_and_sum<T>};
   return kKernels;
 }
-template const GemmKernels<float>& gemm_kernels();
-template const GemmKernels<double>& gemm_kernels();
+LOCKSTEP_EACH_FLOAT(gemm_kernels)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

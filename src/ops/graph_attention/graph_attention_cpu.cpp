@@ -47,7 +47,6 @@ template <class T>
 PairDotsKernel<T> pair_dots_kernel() {
   return pair_dots<T>;
 }
-template PairDotsKernel<float> pair_dots_kernel<float>();
-template PairDotsKernel<double> pair_dots_kernel<double>();
+LOCKSTEP_EACH_FLOAT(pair_dots_kernel)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -136,14 +136,8 @@ void attention_softmax(const Stream& stream, ParallelEdges parallel, const std::
       attention_softmax_kernel<T>, parallel, row_ptr, edge_ptr, first, last, logits, values);
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                      \
-  template void shift_tanh(const Stream&, std::int64_t, std::int64_t, T*, const T*); \
-  template void pair_dots(const Stream&, std::int64_t, real_t<T>*, const T*, const T*, const RelationTriples&);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
-#undef LOCKSTEP_INSTANTIATE
-template void attention_softmax(const Stream&, ParallelEdges, const std::int64_t*, const std::int64_t*, std::int64_t,
-                                std::int64_t, const float*, float*);
-template void attention_softmax(const Stream&, ParallelEdges, const std::int64_t*, const std::int64_t*, std::int64_t,
-                                std::int64_t, const double*, double*);
+LOCKSTEP_EACH_STORAGE(shift_tanh)
+LOCKSTEP_EACH_STORAGE(pair_dots)
+LOCKSTEP_EACH_FLOAT(attention_softmax)
 
 }  // namespace lockstep::ops::cuda

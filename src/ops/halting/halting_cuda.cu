@@ -98,11 +98,6 @@ void halting_loss(const Stream& stream, std::int64_t sequences, real_t<T>* loss,
               metrics, q, next_q, scores, least, rule);
 }
 
-#define LOCKSTEP_HALTING(T)                                                                                     \
-  template void halting_loss(const Stream&, std::int64_t, real_t<T>*, real_t<T>*, std::int32_t*, std::int32_t*, \
-                             HaltingScore*, const T*, const T*, const SequenceScore*, const std::int32_t*,      \
-                             const HaltingRule&);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_HALTING)
-#undef LOCKSTEP_HALTING
+LOCKSTEP_EACH_STORAGE(halting_loss)
 
 }  // namespace lockstep::ops::cuda

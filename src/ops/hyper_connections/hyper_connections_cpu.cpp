@@ -271,7 +271,6 @@ const HyperKernels<T>& hyper_kernels() {
   static constexpr HyperKernels<T> kKernels = {maps<T>, maps_gradient<T>, scale_gradient<T>, mix<T>, products<T>};
   return kKernels;
 }
-template const HyperKernels<float>& hyper_kernels();
-template const HyperKernels<double>& hyper_kernels();
+LOCKSTEP_EACH_FLOAT(hyper_kernels)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

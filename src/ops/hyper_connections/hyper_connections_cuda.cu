@@ -366,12 +366,7 @@ void hyper_maps_backward(const Stream& stream, T* dx, const HyperConnectionGradi
              ToWeights<R>{{pointer<R>(g.weight_pre), pointer<R>(g.weight_post), pointer<R>(g.weight_res)}, p.n, width});
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                                       \
-  template void hyper_maps_forward(const Stream&, real_t<T>*, real_t<T>*, real_t<T>*, const T*, std::int64_t,         \
-                                   std::int64_t, const HyperConnection&);                                             \
-  template void hyper_maps_backward(const Stream&, T*, const HyperConnectionGradients&, real_t<T>*, const real_t<T>*, \
-                                    const real_t<T>*, const T*, std::int64_t, std::int64_t, const HyperConnection&);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
-#undef LOCKSTEP_INSTANTIATE
+LOCKSTEP_EACH_STORAGE(hyper_maps_forward)
+LOCKSTEP_EACH_STORAGE(hyper_maps_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -36,12 +36,7 @@ struct HyperKernels {
                    std::int64_t maps_stride, const T* a, const T* b);
 };
 
-LOCKSTEP_EACH_ISA(template <class T> const HyperKernels<T>& hyper_kernels();)
-
-template <class T>
-const HyperKernels<T>& active_hyper_kernels() {
-  return LOCKSTEP_ACTIVE(hyper_kernels<T>());
-}
+LOCKSTEP_KERNELS(const HyperKernels<T>&, hyper_kernels)
 
 }  // namespace lockstep::ops::cpu
 

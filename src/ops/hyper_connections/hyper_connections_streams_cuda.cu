@@ -265,16 +265,9 @@ void hyper_write_backward(const Stream& stream, T* dx, bool accumulate_dx, real_
   });
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                                \
-  template void hyper_read_forward(const Stream&, T*, const T*, const real_t<T>*, std::int64_t, std::int64_t,  \
-                                   std::int64_t);                                                              \
-  template void hyper_read_backward(const Stream&, T*, bool, real_t<T>*, const T*, const T*, const real_t<T>*, \
-                                    std::int64_t, std::int64_t, std::int64_t);                                 \
-  template void hyper_write_forward(const Stream&, T*, const T*, const real_t<T>*, const T*, std::int64_t,     \
-                                    std::int64_t, std::int64_t);                                               \
-  template void hyper_write_backward(const Stream&, T*, bool, real_t<T>*, T*, bool, const T*, const T*,        \
-                                     const real_t<T>*, const T*, std::int64_t, std::int64_t, std::int64_t);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
-#undef LOCKSTEP_INSTANTIATE
+LOCKSTEP_EACH_STORAGE(hyper_read_forward)
+LOCKSTEP_EACH_STORAGE(hyper_read_backward)
+LOCKSTEP_EACH_STORAGE(hyper_write_forward)
+LOCKSTEP_EACH_STORAGE(hyper_write_backward)
 
 }  // namespace lockstep::ops::cuda

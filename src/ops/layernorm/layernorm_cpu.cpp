@@ -79,7 +79,6 @@ const LayerNormKernels<T>& layernorm_kernels() {
   static constexpr LayerNormKernels<T> kKernels = {forward<T>, backward<T>};
   return kKernels;
 }
-template const LayerNormKernels<float>& layernorm_kernels();
-template const LayerNormKernels<double>& layernorm_kernels();
+LOCKSTEP_EACH_FLOAT(layernorm_kernels)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -200,12 +200,7 @@ void layernorm_backward(const Stream& stream, std::int64_t n, std::int64_t c, T*
   });
 }
 
-#define INSTANTIATE(T)                                                                                                \
-  template void layernorm_forward(const Stream&, std::int64_t, std::int64_t, T*, real_t<T>*, real_t<T>*, const T*,    \
-                                  const T*, const T*, real_t<T>);                                                     \
-  template void layernorm_backward(const Stream&, std::int64_t, std::int64_t, T*, bool, real_t<T>*, bool, real_t<T>*, \
-                                   bool, const T*, const T*, const real_t<T>*, const real_t<T>*, const T*);
-LOCKSTEP_EACH_STORAGE(INSTANTIATE)
-#undef INSTANTIATE
+LOCKSTEP_EACH_STORAGE(layernorm_forward)
+LOCKSTEP_EACH_STORAGE(layernorm_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -18,12 +18,7 @@ struct LayerNormKernels {
                    const T* mean, const T* rstd, const T* gamma);
 };
 
-LOCKSTEP_EACH_ISA(template <class T> const LayerNormKernels<T>& layernorm_kernels();)
-
-template <class T>
-const LayerNormKernels<T>& active_layernorm_kernels() {
-  return LOCKSTEP_ACTIVE(layernorm_kernels<T>());
-}
+LOCKSTEP_KERNELS(const LayerNormKernels<T>&, layernorm_kernels)
 
 }  // namespace lockstep::ops::cpu
 

@@ -50,7 +50,6 @@ template <class T>
 LinePatchesKernels<T> line_patches_kernels() {
   return {gather<T>, scatter<T>, add<T>};
 }
-template LinePatchesKernels<float> line_patches_kernels<float>();
-template LinePatchesKernels<double> line_patches_kernels<double>();
+LOCKSTEP_EACH_FLOAT(line_patches_kernels)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -298,11 +298,7 @@ void line_patches_backward(const Stream& stream, const LinePatches& s, real_t<T>
                AddGradient<R>{dweight, partials.in(memory), sum, chunks, rows, s.pixels(), s.width});
 }
 
-#define INSTANTIATE(T)                                                                                                \
-  template void line_patches_forward(const Stream&, const LinePatches&, T*, const LinePictures&, const T*, const T*); \
-  template void line_patches_backward(const Stream&, const LinePatches&, real_t<T>*, real_t<T>*, const T*,            \
-                                      const LinePictures&);
-LOCKSTEP_EACH_STORAGE(INSTANTIATE)
-#undef INSTANTIATE
+LOCKSTEP_EACH_STORAGE(line_patches_forward)
+LOCKSTEP_EACH_STORAGE(line_patches_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -23,12 +23,7 @@ struct LinePatchesKernels {
   void (*add)(std::int64_t n, T* y, T factor, const T* x);
 };
 
-LOCKSTEP_EACH_ISA(template <class T> LinePatchesKernels<T> line_patches_kernels();)
-
-template <class T>
-LinePatchesKernels<T> active_line_patches_kernels() {
-  return LOCKSTEP_ACTIVE(line_patches_kernels<T>());
-}
+LOCKSTEP_KERNELS(LinePatchesKernels<T>, line_patches_kernels)
 
 }  // namespace lockstep::ops::cpu
 

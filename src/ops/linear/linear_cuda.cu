@@ -71,10 +71,7 @@ void scale_and_sum(const Stream& stream, std::int64_t m, std::int64_t n, T* dy, 
     multiply<T>(stream, m * n, dy, dy, derivative, false);
 }
 
-#define INSTANTIATE(T)                                                                                               \
-  template void linear_forward(const Stream&, const LinearShape&, T*, T*, const T*, const T*, const T*, Activation); \
-  template void scale_and_sum<T>(const Stream&, std::int64_t, std::int64_t, T*, const T*, real_t<T>*, bool);
-LOCKSTEP_EACH_STORAGE(INSTANTIATE)
-#undef INSTANTIATE
+LOCKSTEP_EACH_STORAGE(linear_forward)
+LOCKSTEP_EACH_STORAGE(scale_and_sum)
 
 }  // namespace lockstep::ops::cuda

@@ -129,17 +129,10 @@ void sum_node_rows(const Stream& stream, T* y, std::int64_t columns, const T* x,
               place.empty() ? nullptr : place.data());
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                                       \
-  template void scatter_node_rows(const Stream&, T*, const T*, std::int64_t, const NodeRows<T>&);                     \
-  template void clear_node_rows(const Stream&, T*, std::int64_t, const RowSet&);                                      \
-  template void sum_node_rows(const Stream&, T*, std::int64_t, const T*, std::int64_t, std::span<const std::int64_t>, \
-                              std::span<const std::int64_t>);
-LOCKSTEP_INSTANTIATE(float)
-LOCKSTEP_INSTANTIATE(double)
-#undef LOCKSTEP_INSTANTIATE
-#define LOCKSTEP_INSTANTIATE(T) template void gather_node_rows(const Stream&, T*, std::int64_t, const NodeRows<T>&);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
-#undef LOCKSTEP_INSTANTIATE
+LOCKSTEP_EACH_FLOAT(scatter_node_rows)
+LOCKSTEP_EACH_FLOAT(clear_node_rows)
+LOCKSTEP_EACH_FLOAT(sum_node_rows)
+LOCKSTEP_EACH_STORAGE(gather_node_rows)
 template void round_node_rows(const Stream&, bf16*, const float*, std::int64_t, const RowSet&);
 template void round_node_rows(const Stream&, f16*, const float*, std::int64_t, const RowSet&);
 

@@ -95,12 +95,8 @@ void fill_sequences(const Stream& stream, std::int64_t sequences, std::int64_t p
               fill_sequences_kernel<T>, positions * columns, columns, x, row, starts);
 }
 
-#define LOCKSTEP_POSITIONS(T)                                                                         \
-  template void take_runs(const Stream&, const Runs&, T*, const T*);                                  \
-  template void take_runs_backward(const Stream&, const Runs&, T*, bool, const T*);                   \
-  template void fill_sequences(const Stream&, std::int64_t, std::int64_t, std::int64_t, T*, const T*, \
-                               const std::int32_t*);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_POSITIONS)
-#undef LOCKSTEP_POSITIONS
+LOCKSTEP_EACH_STORAGE(take_runs)
+LOCKSTEP_EACH_STORAGE(take_runs_backward)
+LOCKSTEP_EACH_STORAGE(fill_sequences)
 
 }  // namespace lockstep::ops::cuda

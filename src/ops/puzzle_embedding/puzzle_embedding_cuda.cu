@@ -115,12 +115,7 @@ void puzzle_embedding_backward(const Stream& stream, const PuzzleShape& s, real_
   if (dwhere) gpu::column_sums<real_t<T>, 1>(stream, s.batch, length, {{dwhere}, {true}}, Scaled<T>{dx, length, scale});
 }
 
-#define LOCKSTEP_PUZZLE_EMBEDDING(T)                                                                             \
-  template void puzzle_embedding_forward(const Stream&, const PuzzleShape&, T*, const T*, const T*, const T*,    \
-                                         real_t<T>);                                                             \
-  template void puzzle_embedding_backward(const Stream&, const PuzzleShape&, real_t<T>*, real_t<T>*, real_t<T>*, \
-                                          const T*, real_t<T>);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_PUZZLE_EMBEDDING)
-#undef LOCKSTEP_PUZZLE_EMBEDDING
+LOCKSTEP_EACH_STORAGE(puzzle_embedding_forward)
+LOCKSTEP_EACH_STORAGE(puzzle_embedding_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -121,12 +121,7 @@ void smoothness_loss(const Stream& stream, std::int64_t rows, std::int64_t colum
   gpu::total(stream, loss, partials, blocks);
 }
 
-#define INSTANTIATE(T)                                                                                       \
-  template void regression_loss(const Stream&, std::int64_t, Tensor, real_t<T>*, const T*, const real_t<T>*, \
-                                Regression);                                                                 \
-  template void smoothness_loss(const Stream&, std::int64_t, std::int64_t, Tensor, real_t<T>*, const T*,     \
-                                const double*, const double*, int);
-LOCKSTEP_EACH_STORAGE(INSTANTIATE)
-#undef INSTANTIATE
+LOCKSTEP_EACH_STORAGE(regression_loss)
+LOCKSTEP_EACH_STORAGE(smoothness_loss)
 
 }  // namespace lockstep::ops::cuda

@@ -72,7 +72,6 @@ const RmsnormKernels<T>& rmsnorm_kernels() {
   static constexpr RmsnormKernels<T> kKernels = {forward<T>, backward<T>};
   return kKernels;
 }
-template const RmsnormKernels<float>& rmsnorm_kernels();
-template const RmsnormKernels<double>& rmsnorm_kernels();
+LOCKSTEP_EACH_FLOAT(rmsnorm_kernels)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

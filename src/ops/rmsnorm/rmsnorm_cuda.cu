@@ -163,12 +163,7 @@ void rmsnorm_backward(const Stream& stream, std::int64_t rows, std::int64_t colu
   });
 }
 
-#define LOCKSTEP_RMSNORM(T)                                                                                         \
-  template void rmsnorm_forward(const Stream&, std::int64_t, std::int64_t, T*, real_t<T>*, const T*, const T*,      \
-                                real_t<T>);                                                                         \
-  template void rmsnorm_backward(const Stream&, std::int64_t, std::int64_t, T*, bool, T*, bool, const T*, const T*, \
-                                 const real_t<T>*);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_RMSNORM)
-#undef LOCKSTEP_RMSNORM
+LOCKSTEP_EACH_STORAGE(rmsnorm_forward)
+LOCKSTEP_EACH_STORAGE(rmsnorm_backward)
 
 }  // namespace lockstep::ops::cuda

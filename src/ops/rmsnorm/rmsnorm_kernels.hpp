@@ -16,12 +16,7 @@ struct RmsnormKernels {
                    const T* y, const T* rstd);
 };
 
-LOCKSTEP_EACH_ISA(template <class T> const RmsnormKernels<T>& rmsnorm_kernels();)
-
-template <class T>
-const RmsnormKernels<T>& active_rmsnorm_kernels() {
-  return LOCKSTEP_ACTIVE(rmsnorm_kernels<T>());
-}
+LOCKSTEP_KERNELS(const RmsnormKernels<T>&, rmsnorm_kernels)
 
 }  // namespace lockstep::ops::cpu
 

@@ -29,7 +29,6 @@ template <class T>
 RopeKernel<T> rope_kernel() {
   return rotate<T>;
 }
-template RopeKernel<float> rope_kernel();
-template RopeKernel<double> rope_kernel();
+LOCKSTEP_EACH_FLOAT(rope_kernel)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

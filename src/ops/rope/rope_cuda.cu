@@ -48,10 +48,6 @@ void rope(const Stream& stream, std::int64_t rows, std::int64_t width, std::int6
   (packed ? launch<T, kPack> : launch<T, 1>)(stream, rows, width, heads, half, positions, x, cos, sin, sign);
 }
 
-#define LOCKSTEP_ROPE(T)                                                                                      \
-  template void rope(const Stream&, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, T*, \
-                     const real_t<T>*, const real_t<T>*, real_t<T>);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_ROPE)
-#undef LOCKSTEP_ROPE
+LOCKSTEP_EACH_STORAGE(rope)
 
 }  // namespace lockstep::ops::cuda

@@ -13,12 +13,7 @@ template <class T>
 using RopeKernel = void (*)(std::int64_t rows, std::int64_t width, std::int64_t heads, std::int64_t half,
                             std::int64_t positions, T* x, const T* cos, const T* sin, T sign);
 
-LOCKSTEP_EACH_ISA(template <class T> RopeKernel<T> rope_kernel();)
-
-template <class T>
-RopeKernel<T> active_rope_kernel() {
-  return LOCKSTEP_ACTIVE(rope_kernel<T>());
-}
+LOCKSTEP_KERNELS(RopeKernel<T>, rope_kernel)
 
 }  // namespace lockstep::ops::cpu
 

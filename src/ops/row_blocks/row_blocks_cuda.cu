@@ -1,3 +1,4 @@
+#include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "row_blocks_kernels.hpp"
 
@@ -31,8 +32,7 @@ void copy_block(const Stream& stream, T* y, const RowSet& y_rows, const T* x, co
               copy_block_kernel<T>, y, y_rows, x, x_rows, columns);
 }
 
-template void copy_block(const Stream&, float*, const RowSet&, const float*, const RowSet&, std::int64_t);
-template void copy_block(const Stream&, double*, const RowSet&, const double*, const RowSet&, std::int64_t);
+LOCKSTEP_EACH_FLOAT(copy_block)
 template void copy_block(const Stream&, std::uint16_t*, const RowSet&, const std::uint16_t*, const RowSet&,
                          std::int64_t);
 

@@ -89,11 +89,8 @@ void mask_rows(const Stream& stream, std::int64_t rows, std::int64_t columns, T*
   map<T>(stream, rows * columns, packed(columns, y, x), Mask<T>{y, accumulate, x, columns, ids});
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                                    \
-  template void copy_rows(const Stream&, std::int64_t, std::int64_t, std::int64_t, T*, bool, const T*, real_t<T>); \
-  template void sum_rows(const Stream&, std::int64_t, std::int64_t, std::int64_t, T*, bool, const T*, real_t<T>);  \
-  template void mask_rows(const Stream&, std::int64_t, std::int64_t, T*, bool, const T*, const std::int32_t*);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
-#undef LOCKSTEP_INSTANTIATE
+LOCKSTEP_EACH_STORAGE(copy_rows)
+LOCKSTEP_EACH_STORAGE(sum_rows)
+LOCKSTEP_EACH_STORAGE(mask_rows)
 
 }  // namespace lockstep::ops::cuda

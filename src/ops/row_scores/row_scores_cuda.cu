@@ -35,10 +35,6 @@ void row_scores(const Stream& stream, std::int64_t count, std::int64_t each, std
          row_scores_kernel<T>, count, each, columns, scores, f, table, ids);
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                                     \
-  template void row_scores(const Stream&, std::int64_t, std::int64_t, std::int64_t, real_t<T>*, const T*, const T*, \
-                           const std::int32_t*);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
-#undef LOCKSTEP_INSTANTIATE
+LOCKSTEP_EACH_STORAGE(row_scores)
 
 }  // namespace lockstep::ops::cuda

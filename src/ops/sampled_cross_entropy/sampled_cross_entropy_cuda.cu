@@ -114,13 +114,7 @@ void sampled_cross_entropy_backward(const Stream& stream, T* df, bool accumulate
                ItemGradient<T>{dloss, slopes + tokens, f, columns});
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                                        \
-  template void sampled_cross_entropy_forward(const Stream&, real_t<T>*, real_t<T>*, const T*, const T*, std::int64_t, \
-                                              std::span<const std::int32_t>, std::span<const std::int32_t>);           \
-  template void sampled_cross_entropy_backward(const Stream&, T*, bool, real_t<T>*, std::int64_t, const real_t<T>*,    \
-                                               const real_t<T>*, const T*, const T*, std::int64_t,                     \
-                                               std::span<const std::int32_t>, std::span<const std::int32_t>);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_INSTANTIATE)
-#undef LOCKSTEP_INSTANTIATE
+LOCKSTEP_EACH_STORAGE(sampled_cross_entropy_forward)
+LOCKSTEP_EACH_STORAGE(sampled_cross_entropy_backward)
 
 }  // namespace lockstep::ops::cuda

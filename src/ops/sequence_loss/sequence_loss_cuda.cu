@@ -88,10 +88,6 @@ void sequence_loss(const Stream& stream, std::int64_t sequences, std::int64_t po
               dlogits, scores, logits, labels);
 }
 
-#define LOCKSTEP_SEQUENCE_LOSS(T)                                                                                  \
-  template void sequence_loss(const Stream&, std::int64_t, std::int64_t, std::int64_t, real_t<T>*, SequenceScore*, \
-                              const T*, const std::int32_t*, TokenLoss);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_SEQUENCE_LOSS)
-#undef LOCKSTEP_SEQUENCE_LOSS
+LOCKSTEP_EACH_STORAGE(sequence_loss)
 
 }  // namespace lockstep::ops::cuda

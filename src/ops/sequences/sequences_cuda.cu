@@ -32,10 +32,7 @@ void sum_of_all(const Stream& stream, std::int64_t n, std::int64_t e, real_t<T>*
   gpu::column_sums(stream, n, e, gpu::ColumnSums<real_t<T>, 1>{{table}, {accumulate}}, gpu::Plain<T>{x, e});
 }
 
-#define LOCKSTEP_SEQUENCES(T)                                                                   \
-  template void add_to_each(const Stream&, std::int64_t, std::int64_t, T*, const T*, const T*); \
-  template void sum_of_all(const Stream&, std::int64_t, std::int64_t, real_t<T>*, const T*, bool);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_SEQUENCES)
-#undef LOCKSTEP_SEQUENCES
+LOCKSTEP_EACH_STORAGE(add_to_each)
+LOCKSTEP_EACH_STORAGE(sum_of_all)
 
 }  // namespace lockstep::ops::cuda

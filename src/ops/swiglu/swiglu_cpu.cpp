@@ -47,7 +47,6 @@ const SwigluKernels<T>& swiglu_kernels() {
   static constexpr SwigluKernels<T> kKernels = {forward<T>, backward<T>};
   return kKernels;
 }
-template const SwigluKernels<float>& swiglu_kernels();
-template const SwigluKernels<double>& swiglu_kernels();
+LOCKSTEP_EACH_FLOAT(swiglu_kernels)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -96,10 +96,7 @@ void swiglu_gate_backward(const Stream& stream, std::int64_t rows, std::int64_t 
   gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(rows)), .block = kThreads}, kernel, width, gate_up, dy);
 }
 
-#define LOCKSTEP_SWIGLU(T)                                                                                           \
-  template void swiglu_forward(const Stream&, std::int64_t, std::int64_t, std::int64_t, T*, T*, const T*, const T*); \
-  template void swiglu_gate_backward(const Stream&, std::int64_t, std::int64_t, T*, const T*);
-LOCKSTEP_EACH_STORAGE(LOCKSTEP_SWIGLU)
-#undef LOCKSTEP_SWIGLU
+LOCKSTEP_EACH_STORAGE(swiglu_forward)
+LOCKSTEP_EACH_STORAGE(swiglu_gate_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -14,12 +14,7 @@ struct SwigluKernels {
   void (*backward)(std::int64_t rows, std::int64_t width, T* gate_up, const T* dy);
 };
 
-LOCKSTEP_EACH_ISA(template <class T> const SwigluKernels<T>& swiglu_kernels();)
-
-template <class T>
-const SwigluKernels<T>& active_swiglu_kernels() {
-  return LOCKSTEP_ACTIVE(swiglu_kernels<T>());
-}
+LOCKSTEP_KERNELS(const SwigluKernels<T>&, swiglu_kernels)
 
 }  // namespace lockstep::ops::cpu
 

@@ -47,7 +47,6 @@ template <class T>
 TokenPoolKernels<T> token_pool_kernels() {
   return {forward<T>, backward<T>};
 }
-template TokenPoolKernels<float> token_pool_kernels<float>();
-template TokenPoolKernels<double> token_pool_kernels<double>();
+LOCKSTEP_EACH_FLOAT(token_pool_kernels)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -91,12 +91,7 @@ void token_pool_backward(const Stream& stream, std::int64_t sequences, std::int6
               token_pool_backward_kernel<T>, tokens, time, width, dx, add_dx, dscores, add_dscores, dz, z, w, x);
 }
 
-#define INSTANTIATE(T)                                                                                                \
-  template void token_pool_forward(const Stream&, std::int64_t, std::int64_t, std::int64_t, T*, real_t<T>*, const T*, \
-                                   const T*);                                                                         \
-  template void token_pool_backward(const Stream&, std::int64_t, std::int64_t, std::int64_t, T*, bool, T*, bool,      \
-                                    const T*, const T*, const real_t<T>*, const T*);
-LOCKSTEP_EACH_STORAGE(INSTANTIATE)
-#undef INSTANTIATE
+LOCKSTEP_EACH_STORAGE(token_pool_forward)
+LOCKSTEP_EACH_STORAGE(token_pool_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -17,12 +17,7 @@ struct TokenPoolKernels {
                    const T* z, const T* w, const T* x);
 };
 
-LOCKSTEP_EACH_ISA(template <class T> TokenPoolKernels<T> token_pool_kernels();)
-
-template <class T>
-TokenPoolKernels<T> active_token_pool_kernels() {
-  return LOCKSTEP_ACTIVE(token_pool_kernels<T>());
-}
+LOCKSTEP_KERNELS(TokenPoolKernels<T>, token_pool_kernels)
 
 }  // namespace lockstep::ops::cpu
 

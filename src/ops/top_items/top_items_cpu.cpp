@@ -121,7 +121,6 @@ template <class T>
 TopItemsKernels<T> top_items_kernels() {
   return {above<T>, keep<T>};
 }
-template TopItemsKernels<float> top_items_kernels<float>();
-template TopItemsKernels<double> top_items_kernels<double>();
+LOCKSTEP_EACH_FLOAT(top_items_kernels)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

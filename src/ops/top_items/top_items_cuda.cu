@@ -114,7 +114,6 @@ void keep_best(const Stream& stream, const BestItems<T>& best) {
               keep_best_kernel<T>, best, room);
 }
 
-template void keep_best(const Stream&, const BestItems<float>&);
-template void keep_best(const Stream&, const BestItems<double>&);
+LOCKSTEP_EACH_FLOAT(keep_best)
 
 }  // namespace lockstep::ops::cuda

@@ -15,12 +15,7 @@ struct TopItemsKernels {
   T (*keep)(std::int64_t n, std::int64_t k, std::int32_t* item, T* score);
 };
 
-LOCKSTEP_EACH_ISA(template <class T> TopItemsKernels<T> top_items_kernels();)
-
-template <class T>
-TopItemsKernels<T> active_top_items_kernels() {
-  return LOCKSTEP_ACTIVE(top_items_kernels<T>());
-}
+LOCKSTEP_KERNELS(TopItemsKernels<T>, top_items_kernels)
 
 }  // namespace lockstep::ops::cpu
 

@@ -57,7 +57,6 @@ template <class T>
 TransrKernels<T> transr_kernels() {
   return {distances<T>, pull<T>};
 }
-template TransrKernels<float> transr_kernels<float>();
-template TransrKernels<double> transr_kernels<double>();
+LOCKSTEP_EACH_FLOAT(transr_kernels)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -175,7 +175,6 @@ void transr(const Stream& stream, const RelationSamples& samples, const TransrAr
               transr_kernel<T>, samples, a, sums, layout);
 }
 
-template void transr(const Stream&, const RelationSamples&, const TransrArrays<float>&, RankingSums*);
-template void transr(const Stream&, const RelationSamples&, const TransrArrays<double>&, RankingSums*);
+LOCKSTEP_EACH_FLOAT(transr)
 
 }  // namespace lockstep::ops::cuda

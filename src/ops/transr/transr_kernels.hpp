@@ -17,12 +17,7 @@ struct TransrKernels {
   void (*pull)(std::int64_t n, std::int64_t k, T* dp, T* dy, const T* projected, const T* y, const T* slope, T decay);
 };
 
-LOCKSTEP_EACH_ISA(template <class T> TransrKernels<T> transr_kernels();)
-
-template <class T>
-TransrKernels<T> active_transr_kernels() {
-  return LOCKSTEP_ACTIVE(transr_kernels<T>());
-}
+LOCKSTEP_KERNELS(TransrKernels<T>, transr_kernels)
 
 }  // namespace lockstep::ops::cpu
 

@@ -1,8 +1,5 @@
-#include <iostream>
-
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/files.hpp"
 #include "lockstep/prep/source.hpp"

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/text.hpp"
 
 namespace lockstep::prep {
 

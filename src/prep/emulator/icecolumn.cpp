@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/error.hpp"
 #include "lockstep/prep/draw.hpp"
 
 namespace lockstep::prep::icecolumn {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/prep/draw.hpp"

@@ -1,6 +1,3 @@
-#include <iostream>
-
-#include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/emulator/columns.hpp"

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <charconv>
 #include <numeric>
-#include <ostream>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/prep/sequences/interactions.hpp"

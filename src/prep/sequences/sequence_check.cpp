@@ -1,9 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <numeric>
 #include <ostream>
-#include <set>
 #include <utility>
 
 #include "lockstep/base/error.hpp"

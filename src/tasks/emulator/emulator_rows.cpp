@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/instantiate.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
 
@@ -144,12 +145,7 @@ void write_rows(World& world, const std::filesystem::path& output, std::int64_t 
     file.close();
   });
 }
-template void write_rows<float>(World&, const std::filesystem::path&, std::int64_t, const std::vector<OutputColumn>&,
-                                const RowBlock<float>&, const std::function<void()>&,
-                                const std::function<void(H5File&)>&);
-template void write_rows<double>(World&, const std::filesystem::path&, std::int64_t, const std::vector<OutputColumn>&,
-                                 const RowBlock<double>&, const std::function<void()>&,
-                                 const std::function<void(H5File&)>&);
+LOCKSTEP_EACH_FLOAT(write_rows)
 
 std::span<double> BlockSums::next_block() {
   blocks_.resize(blocks_.size() + count_, 0);

@@ -1,7 +1,6 @@
 #include "lockstep/tasks/har/har_task.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "lockstep/base/error.hpp"

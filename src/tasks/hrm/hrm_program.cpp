@@ -6,7 +6,6 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/stopwatch.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
 #include "lockstep/train/sharded_program.hpp"
 

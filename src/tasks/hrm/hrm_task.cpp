@@ -1,7 +1,6 @@
 #include "lockstep/tasks/hrm/hrm_task.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 

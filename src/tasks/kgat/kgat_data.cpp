@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <vector>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"

@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "lockstep/base/text.hpp"
 #include "tasks/kgat/program_checks.hpp"
 
 namespace lockstep {

@@ -1,6 +1,5 @@
 #include "lockstep/tasks/kgat/kgat_sampler.hpp"
 
-#include <algorithm>
 #include <array>
 #include <numeric>
 

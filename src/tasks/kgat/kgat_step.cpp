@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/error.hpp"
 
 namespace lockstep {
 

@@ -1,6 +1,4 @@
 // The step of KgatStep on triples.
-#include <algorithm>
-#include <cmath>
 #include <functional>
 
 #include "lockstep/base/stopwatch.hpp"

@@ -5,7 +5,6 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/sequences/sasrec_metadata.hpp"
 

@@ -56,6 +56,9 @@ for ((i = 0; i < KILLS; ++i)); do
   ls $run/checkpoints/step-*.h5 >/dev/null 2>&1 && ranks=$((1 + RANDOM % 4))
   ok on $ranks "$LOCKSTEP" train --run-dir $run $(options "$system")
   same_model "$system-whole/checkpoints/final.h5" $run/checkpoints/final.h5
+  [ -z "$(ls $run/checkpoints | grep -vE '^(step-[0-9]+|best|final)\.h5$')" ] || fail "left behind: $(ls $run/checkpoints)"
+  n=$(grep -c '"split": *"validation"' $run/metrics.jsonl)
+  [ "$n" = "$(grep -c '"split": *"validation"' "$system-whole/metrics.jsonl")" ] || fail "metrics.jsonl has $n validation records after the resumes"
   rm -rf $run
 done
 [ $((2 * hits)) -ge "$KILLS" ] || fail "only $hits of $KILLS kills hit a run"

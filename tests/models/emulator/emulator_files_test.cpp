@@ -4,7 +4,6 @@
 #include <zlib.h>
 
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <span>
 

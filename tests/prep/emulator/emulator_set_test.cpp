@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "lockstep/base/philox.hpp"
-#include "prep/errors.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;

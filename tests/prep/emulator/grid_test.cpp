@@ -2,8 +2,8 @@
 
 #include <limits>
 
-#include "prep/errors.hpp"
 #include "prep/raw_file.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;

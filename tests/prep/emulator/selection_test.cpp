@@ -7,7 +7,7 @@
 #include <set>
 
 #include "lockstep/prep/files.hpp"
-#include "prep/errors.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;

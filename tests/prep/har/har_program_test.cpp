@@ -8,12 +8,13 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/prep/har/har_set.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
-#include "prep/errors.hpp"
 #include "prep/program.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
 using lockstep::test::check_mentions;
+using lockstep::test::prepare;
 using lockstep::test::read_text;
 using lockstep::test::run_prep;
 using lockstep::test::TempDir;
@@ -70,10 +71,7 @@ const std::string kUci = "uci-har -i UCI --window 4 -o out.h5 ";
 /// Checks that the words fail with this exit code and message, and leave nothing behind.
 template <class... Parts>
 void check_fails(const TempDir& dir, const std::string& words, int status, const Parts&... parts) {
-  const auto run = run_prep(dir.path(), words);
-  CAPTURE(run.text);
-  CHECK(run.status == status);
-  check_mentions(run.text, parts...);
+  check_mentions(prepare(dir.path(), words, status), parts...);
   for (const auto& entry : fs::directory_iterator(dir.path()))
     CHECK(entry.path().filename().string().find("out.h5") == std::string::npos);
 }
@@ -129,11 +127,8 @@ TEST_SUITE("prep.har") {
   TEST_CASE("the published layout becomes windows, labels from 0 and subjects; whole subjects are for validation") {
     const TempDir dir;
     const Published published(dir);
-    const auto run = run_prep(dir.path(), kUci + "--val-subjects 5,30");
-    CAPTURE(run.text);
-    REQUIRE(run.status == 0);
-    check_mentions(run.text, "windows          10 = 4 train + 4 validation + 2 test",
-                   "9 channels x 4 samples at 50 Hz");
+    check_mentions(prepare(dir.path(), kUci + "--val-subjects 5,30"),
+                   "windows          10 = 4 train + 4 validation + 2 test", "9 channels x 4 samples at 50 Hz");
     const HarSet set = read(dir / "out.h5");
     CHECK(set.labels == std::vector<std::int32_t>{4, 0, 0, 1, 5, 2, 3, 4, 1, 5});
     CHECK(set.subject == std::vector<std::int32_t>{1, 1, 3, 3, 5, 5, 30, 30, 2, 4});
@@ -147,7 +142,7 @@ TEST_SUITE("prep.har") {
     CHECK(std::abs(set.channel_std[2] - std::sqrt(1.25e-4 + 1.25e-6)) < 1e-12);
     CHECK(set.files.size() == 23);
     CHECK(set.files[1] == "train/Inertial Signals/body_acc_x_train.txt");
-    CHECK(run_prep(dir.path(), "check out.h5").status == 0);
+    prepare(dir.path(), "check out.h5");
     check_mentions(run_prep(dir.path(), "info out.h5").text, "val: 5 30", "total_acc_z", "WALKING_DOWNSTAIRS");
 
     const H5File file = H5File::open(dir / "out.h5");
@@ -168,15 +163,15 @@ TEST_SUITE("prep.har") {
     check_fails(dir, kUci, 2, "train/subject_train.txt");  // only one of the two is missing
     fs::remove(published.folder / "test/subject_test.txt");
     check_fails(dir, kUci, 2, "split.val_split", "use --val-split random");
-    CHECK(run_prep(dir.path(), kUci + "--val-split random").status == 0);
+    prepare(dir.path(), kUci + "--val-split random");
     const HarSet set = read(dir / "out.h5");
     CHECK(set.windows_in(0) == 6);
     CHECK(set.windows_in(1) == 2);  // a fifth of eight, rounded up
     CHECK(set.subject == std::vector<std::int32_t>(10, -1));
     const auto first = read_text(dir / "out.h5");
-    CHECK(run_prep(dir.path(), kUci + "--val-split random").status == 0);
+    prepare(dir.path(), kUci + "--val-split random");
     CHECK(read_text(dir / "out.h5") == first);
-    CHECK(run_prep(dir.path(), kUci + "--val-split random --seed 7").status == 0);
+    prepare(dir.path(), kUci + "--val-split random --seed 7");
     CHECK(read_text(dir / "out.h5") != first);
   }
 
@@ -221,9 +216,7 @@ TEST_SUITE("prep.har") {
   TEST_CASE("raw recordings are filtered and cut inside their activities, one window every 64 samples") {
     const TempDir dir;
     write_hapt(dir, "1 1 5 3 200\n1 1 7 201 299\n2 2 1 1 128\n1 1 6 173 300\n2 2 3 100 200\n");
-    const auto run = run_prep(dir.path(), kHapt + "--val-fraction 0");
-    CAPTURE(run.text);
-    REQUIRE(run.status == 0);
+    prepare(dir.path(), kHapt + "--val-fraction 0");
     const HarSet set = read(dir / "out.h5");
     CHECK(set.start == std::vector<std::int64_t>{2, 66, 172, 0});  // 100 .. 200 is too short; 128 samples just fit
     CHECK(set.labels == std::vector<std::int32_t>{4, 4, 5, 0});
@@ -237,9 +230,8 @@ TEST_SUITE("prep.har") {
       CHECK(set.window(1)[7 * 128 + t] == y.total[66 + t]);
       CHECK(set.window(1)[5 * 128 + t] == z.body[66 + t]);
     }
-    CHECK(run_prep(dir.path(), "check out.h5").status == 0);
-    CHECK(run_prep(dir.path(), "hapt-raw -i HAPT/RawData --test-subjects 1 --val-split random --val-fraction 0 -o b.h5")
-              .status == 0);
+    prepare(dir.path(), "check out.h5");
+    prepare(dir.path(), "hapt-raw -i HAPT/RawData --test-subjects 1 --val-split random --val-fraction 0 -o b.h5");
     CHECK(read(dir / "b.h5").windows_in(2) == 3);
   }
 
@@ -294,7 +286,7 @@ TEST_SUITE("prep.har") {
     const auto second = set.window(1);
     CHECK(std::vector<double>(second.begin(), second.end()) == std::vector<double>{3, 4, 5, 6, 9, 16, 25, 36});
     CHECK(set.sample_rate == 20);
-    CHECK(run_prep(dir.path(), "check out.h5").status == 0);
+    prepare(dir.path(), "check out.h5");
     check_mentions(run_prep(dir.path(), "info out.h5").text, "train: ann", "front", "0.2 s");
   }
 
@@ -308,7 +300,7 @@ TEST_SUITE("prep.har") {
     }
     write_text(dir / "list.csv", list);
     const std::string words = "har list.csv --rate 20 --window 8 -o ";
-    REQUIRE(run_prep(dir.path(), words + "a.h5").status == 0);
+    prepare(dir.path(), words + "a.h5");
     const HarSet set = read(dir / "a.h5");
     CHECK(set.class_names == std::vector<std::string>{"0", "5", "10"});
     CHECK(set.subject_names.empty());
@@ -319,9 +311,9 @@ TEST_SUITE("prep.har") {
     std::map<std::int32_t, std::set<int>> parts;
     for (std::size_t n = 0; n < set.split.size(); ++n) parts[set.subject[n]].insert(set.split[n]);
     for (const auto& [subject, in] : parts) CHECK(in.size() == 1);
-    REQUIRE(run_prep(dir.path(), words + "b.h5").status == 0);
+    prepare(dir.path(), words + "b.h5");
     CHECK(read_text(dir / "a.h5") == read_text(dir / "b.h5"));
-    REQUIRE(run_prep(dir.path(), words + "c.h5 --seed 3 --val-subjects 101,109 --test-fraction 0").status == 0);
+    prepare(dir.path(), words + "c.h5 --seed 3 --val-subjects 101,109 --test-fraction 0");
     CHECK(read(dir / "c.h5").windows_in(2) == 0);
     check_mentions(run_prep(dir.path(), "info c.h5").text, "val: 101 109", "test: none");
     check_mentions(run_prep(dir.path(), "check c.h5").text, "note: there are no test windows", "good");
@@ -360,10 +352,8 @@ TEST_SUITE("prep.har") {
     const TempDir dir;
     for (const char* name : {"a.csv", "b.csv", "c.csv"}) write_recording(dir / name, 8);
     write_text(dir / "list.csv", "a.csv,walk,1,train\nb.csv,sit,2,test\nc.csv,walk,3,val\n");
-    const auto run = run_prep(dir.path(), "har list.csv --rate 20 --window 4 -o a.h5");
-    CAPTURE(run.text);
-    REQUIRE(run.status == 0);
-    check_mentions(run.text, "class                         train        val       test\n",
+    check_mentions(prepare(dir.path(), "har list.csv --rate 20 --window 4 -o a.h5"),
+                   "class                         train        val       test\n",
                    "sit                               0          0          2\n",
                    "walk                              2          2          0\n",
                    "warning: class sit has no training window");
@@ -376,9 +366,7 @@ TEST_SUITE("prep.har") {
     write_text(dir / "list.csv", "# recordings of May\n\"a.csv\",\"walk, slowly\",1,train\nb.csv,sit,2,val\n");
     const std::string words = "har list.csv --rate 20 --window 2 -o a.h5 ";
     const auto taken = [&](const std::string& options) {
-      const auto run = run_prep(dir.path(), words + options);
-      CAPTURE(run.text);
-      CHECK(run.status == 0);
+      prepare(dir.path(), words + options);
       return read(dir / "a.h5");
     };
     HarSet set = taken("--skip-columns time");
@@ -409,15 +397,13 @@ TEST_SUITE("prep.har") {
     for (const char* name : {"a.csv", "b.csv", "c.csv"}) write_recording(dir / name, 40, "x,y\n");
     write_text(dir / "train.csv", "a.csv,walk,1,train\nb.csv,sit,2,train\nc.csv,run,3,val\n");
     write_text(dir / "tests.csv", "c.csv,walk,9,test\n");
-    REQUIRE(run_prep(dir.path(), "har train.csv --rate 20 --window 8 -o train.h5").status == 0);
+    prepare(dir.path(), "har train.csv --rate 20 --window 8 -o train.h5");
     const std::string words = "har tests.csv --rate 20 --window 8 -o out.h5 ";
     check_fails(dir, words, 2, "all 1 recordings are for tests", "--like");
     check_fails(dir, words + "--like train.h5 --columns x", 3, "its channels x are not those of 'train.h5', x, y");
     check_fails(dir, "har tests.csv --rate 25 --window 8 -o out.h5 --like train.h5", 3, "windows of 8 samples at 20 Hz",
                 "rate = 25");
-    const auto run = run_prep(dir.path(), words + "--like train.h5");
-    CAPTURE(run.text);
-    REQUIRE(run.status == 0);
+    prepare(dir.path(), words + "--like train.h5");
     const HarSet set = read(dir / "out.h5"), train = read(dir / "train.h5");
     CHECK(set.windows_in(2) == 5);
     CHECK(set.windows() == 5);
@@ -425,7 +411,7 @@ TEST_SUITE("prep.har") {
     CHECK(set.channel_mean == train.channel_mean);
     CHECK(set.channel_std == train.channel_std);
     check_mentions(run_prep(dir.path(), "check out.h5").text, "there are no training windows", "good");
-    CHECK(run_prep(dir.path(), "info out.h5").status == 0);
+    prepare(dir.path(), "info out.h5");
     write_text(dir / "tests.csv", "c.csv,swim,9,test\n");
     fs::remove(dir / "out.h5");
     check_fails(dir, words + "--like train.h5", 3, "tests.csv:1: label 'swim' is not a class of 'train.h5'");
@@ -438,7 +424,7 @@ TEST_SUITE("prep.har") {
     const std::string words = "har list.csv --rate 20 --window 2 --val-split random --val-fraction 0 -o out.h5";
     check_fails(dir, words, 3, "a.csv:3: 1e40 does not fit 32-bit floats");
     write_text(dir / "a.csv", "1\n2\n3\n4\n");
-    REQUIRE(run_prep(dir.path(), words).status == 0);
+    prepare(dir.path(), words);
     HarSet set = read(dir / "out.h5");
     set.signals[2] = 1e40;
     take_channel_moments(set);
@@ -483,7 +469,7 @@ TEST_SUITE("prep.har") {
 
   TEST_CASE("synthetic activities differ in their signal, also across subjects") {
     const TempDir dir;
-    REQUIRE(run_prep(dir.path(), "synth-har --seed 11 -o a.h5").status == 0);
+    prepare(dir.path(), "synth-har --seed 11 -o a.h5");
     const HarSet set = read(dir / "a.h5");
     CHECK(set.windows() == 12 * 6 * 22);
     std::vector<std::pair<std::vector<double>, std::int32_t>> known;
@@ -507,11 +493,11 @@ TEST_SUITE("prep.har") {
     CAPTURE(right);
     CHECK(asked > 200);
     CHECK(right > 0.97 * asked);
-    CHECK(run_prep(dir.path(), "check a.h5").status == 0);
-    REQUIRE(run_prep(dir.path(), "synth-har --seed 11 -o b.h5").status == 0);
+    prepare(dir.path(), "check a.h5");
+    prepare(dir.path(), "synth-har --seed 11 -o b.h5");
     CHECK(read_text(dir / "a.h5") == read_text(dir / "b.h5"));
     // A subject does not depend on how many there are.
-    REQUIRE(run_prep(dir.path(), "synth-har --seed 11 --subjects 3 -o c.h5").status == 0);
+    prepare(dir.path(), "synth-har --seed 11 --subjects 3 -o c.h5");
     const auto one = [](const HarSet& of) {
       std::vector<double> found;
       for (std::int64_t n = 0; n < of.windows(); ++n) {
@@ -545,7 +531,7 @@ TEST_SUITE("prep.har") {
 
   TEST_CASE("check finds what was changed after the file was made") {
     const TempDir dir;
-    REQUIRE(run_prep(dir.path(), "synth-har --subjects 6 --seconds 6 -o a.h5").status == 0);
+    prepare(dir.path(), "synth-har --subjects 6 --seconds 6 -o a.h5");
     const HarSet good = read(dir / "a.h5");
     std::vector<std::string> remarks;
     const auto with = [&](auto change, const auto&... parts) {
@@ -584,6 +570,6 @@ TEST_SUITE("prep.har") {
       file.set_attribute("/", "version", std::int64_t{2});
     }
     check_mentions(test::error_of(Fault::data, [&] { read(dir / "c.h5"); }), "version 2, this program reads version 1");
-    CHECK(run_prep(dir.path(), "check b.h5").status == 3);
+    prepare(dir.path(), "check b.h5", 3);
   }
 }

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "prep/errors.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;

@@ -3,11 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "lockstep/io/dataset_file.hpp"
-#include "prep/errors.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;

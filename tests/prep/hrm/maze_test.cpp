@@ -7,7 +7,7 @@
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/puzzle_variant.hpp"
 #include "lockstep/prep/hrm/puzzle_csv.hpp"
-#include "prep/errors.hpp"
+#include "support/errors.hpp"
 
 using namespace lockstep;
 using namespace lockstep::prep;

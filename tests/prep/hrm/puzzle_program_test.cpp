@@ -8,14 +8,17 @@
 #include "lockstep/prep/hrm/puzzle_set.hpp"
 #include "lockstep/prep/hrm/sudoku.hpp"
 #include "lockstep/prep/npy.hpp"
-#include "prep/errors.hpp"
 #include "prep/program.hpp"
+#include "support/errors.hpp"
 #include "support/outcome.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
 using namespace lockstep::prep;
 using lockstep::test::check_mentions;
+using lockstep::test::check_refused;
+using lockstep::test::names_in;
+using lockstep::test::prepare;
 using lockstep::test::run_prep;
 using lockstep::test::TempDir;
 namespace fs = std::filesystem;
@@ -23,13 +26,6 @@ namespace fs = std::filesystem;
 namespace {
 const char* const kQ = "..9..4...7.....3.......91.........8....2......6..3.5..23..1...........9......8.4.";
 const char* const kA = "359164728741852369682379154523691487417285936968437512234916875876543291195728643";
-
-std::vector<std::string> names_in(const fs::path& directory) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 /// A table of n different puzzles: images of one.
 std::string table(int n) {
@@ -96,12 +92,10 @@ TEST_SUITE("prep.puzzle_program") {
     const TempDir dir;
     test::write_text(dir / "train.csv", table(20));
     test::write_text(dir / "test.csv", table(6));
-    const auto run = run_prep(
+    prepare(
         dir.path(),
         "sudoku --train train.csv --test test.csv --subsample-size 5 --min-difficulty 3 --num-aug 4 --seed 9 -o a.h5");
-    CAPTURE(run.text);
-    REQUIRE(run.status == 0);
-    CHECK(run_prep(dir.path(), "check a.h5").status == 0);
+    prepare(dir.path(), "check a.h5");
     const auto file = H5File::open(dir / "a.h5");
     const PuzzleSet set = read_puzzle_set(file);
     CHECK(set.train[0].groups() == 5);
@@ -115,23 +109,17 @@ TEST_SUITE("prep.puzzle_program") {
     // All puzzles of this table are images of one: the check says so.
     check_mentions(run_prep(dir.path(), "check a.h5").text, "3 of 3 test puzzles are equivalent to a training puzzle");
     // Another seed, another choice; the same seed, the same bytes.
-    REQUIRE(run_prep(dir.path(),
-                     "sudoku --train train.csv --test test.csv --subsample-size 5 --min-difficulty 3 --num-aug 4 "
-                     "--seed 9 -o b.h5")
-                .status == 0);
+    prepare(dir.path(),
+            "sudoku --train train.csv --test test.csv --subsample-size 5 --min-difficulty 3 --num-aug 4 "
+            "--seed 9 -o b.h5");
     CHECK(test::read_text(dir / "a.h5") == test::read_text(dir / "b.h5"));
-    REQUIRE(run_prep(dir.path(), "sudoku --train train.csv --subsample-size 5 --seed 10 -o c.h5").status == 0);
+    prepare(dir.path(), "sudoku --train train.csv --subsample-size 5 --seed 10 -o c.h5");
     CHECK(test::read_text(dir / "a.h5") != test::read_text(dir / "c.h5"));
   }
 
   TEST_CASE("validation puzzles are made on request and stored; rows that repeat are counted") {
     const TempDir dir;
-    const auto make = [&](const std::string& words) {
-      const auto run = run_prep(dir.path(), words + " -o " + "out.h5");
-      CAPTURE(run.text);
-      CHECK(run.status == 0);
-      return run.text;
-    };
+    const auto make = [&](const std::string& words) { return prepare(dir.path(), words + " -o " + "out.h5"); };
     const std::string synth = "synth-sudoku --order 2 --train 20 --test 6 --min-givens 5 --max-givens 9";
     check_mentions(make(synth), "the test puzzles choose the best weights; --val N");
     const auto tokens = [&](const char* set) {
@@ -161,21 +149,17 @@ TEST_SUITE("prep.puzzle_program") {
     test::write_text(dir / "t.csv", "question,answer\n" + rows);
     check_mentions(make("sudoku --train t.csv --val 4 --num-aug 2"), "note: 3 rows of 't.csv' repeat", "19 groups",
                    "val  /all  4 groups, 4 puzzles");
-    CHECK(run_prep(dir.path(), "check out.h5").status == 0);
+    prepare(dir.path(), "check out.h5");
     make("synth-maze --side 6 --train 5 --test 2 --val 3 --aug");
     CHECK(tokens("/val").size() == 3 * 36);
-    CHECK(run_prep(dir.path(), "check out.h5").status == 0);
-    const auto many = run_prep(dir.path(), "sudoku --train t.csv --val 21 -o many.h5");
-    CHECK(many.status == 2);
-    check_mentions(many.text, "option val = 21");
+    prepare(dir.path(), "check out.h5");
+    check_mentions(prepare(dir.path(), "sudoku --train t.csv --val 21 -o many.h5", 2), "option val = 21");
   }
 
   TEST_CASE("mazes from a table, eight images per training group") {
     const TempDir dir;
     test::write_text(dir / "m.csv", "source,question,answer,rating\ng,S  # # #    ## G,\"S  #o# #oooo## G\",6\n");
-    const auto run = run_prep(dir.path(), "maze --train m.csv --test m.csv --aug -o m.h5");
-    CAPTURE(run.text);
-    REQUIRE(run.status == 0);
+    prepare(dir.path(), "maze --train m.csv --test m.csv --aug -o m.h5");
     check_mentions(run_prep(dir.path(), "check m.h5").text, "1 of 1 test puzzles are equivalent", "good");
     const auto file = H5File::open(dir / "m.h5");
     CHECK(read_puzzle_set(file).train[0].puzzles() == 8);
@@ -192,15 +176,11 @@ TEST_SUITE("prep.puzzle_program") {
         {"random.h5", "synth-maze --side 10 --walls random --unique --aug --train 20 --test 5"}};
     for (const auto& [name, words] : made) {
       CAPTURE(std::string(words));
-      const auto run = run_prep(dir.path(), std::string(words) + " -o " + name);
-      CAPTURE(run.text);
-      REQUIRE(run.status == 0);
-      const auto check = run_prep(dir.path(), std::string("check ") + name);
-      CHECK(check.status == 0);
-      check_mentions(check.text, ": 0 of ", "test puzzles are equivalent");
-      REQUIRE(run_prep(dir.path(), std::string(words) + " -o again.h5").status == 0);
+      prepare(dir.path(), std::string(words) + " -o " + name);
+      check_mentions(prepare(dir.path(), std::string("check ") + name), ": 0 of ", "test puzzles are equivalent");
+      prepare(dir.path(), std::string(words) + " -o again.h5");
       CHECK(test::read_text(dir / name) == test::read_text(dir / "again.h5"));
-      CHECK(run_prep(dir.path(), std::string("info ") + name).status == 0);
+      prepare(dir.path(), std::string("info ") + name);
     }
     // Each puzzle has one solution, the asked number of givens and the stored rating.
     for (const std::string name : {"nine.h5", "hard.h5"}) {
@@ -226,23 +206,21 @@ TEST_SUITE("prep.puzzle_program") {
 
   TEST_CASE("a generator that runs out of new puzzles says how many there were") {
     const TempDir dir;
-    const auto run = run_prep(
-        dir.path(), "synth-sudoku --order 2 --train 500 --min-givens 15 --max-givens 15 --max-tries 300 -o a.h5");
-    CHECK(run.status == 2);
-    check_mentions(run.text, "of 700 inequivalent ones found", "max-tries");
-    CHECK(run_prep(dir.path(), "synth-maze --side 5 --min-path 60 --max-tries 50 -o a.h5").status == 2);
-    CHECK(run_prep(dir.path(), "synth-sudoku --min-givens 40 --max-givens 30 -o a.h5").status == 2);
-    CHECK(run_prep(dir.path(), "synth-sudoku --order 4 -o a.h5").status == 2);
+    check_mentions(
+        prepare(dir.path(),
+                "synth-sudoku --order 2 --train 500 --min-givens 15 --max-givens 15 --max-tries 300 -o a.h5", 2),
+        "of 700 inequivalent ones found", "max-tries");
+    prepare(dir.path(), "synth-maze --side 5 --min-path 60 --max-tries 50 -o a.h5", 2);
+    prepare(dir.path(), "synth-sudoku --min-givens 40 --max-givens 30 -o a.h5", 2);
+    prepare(dir.path(), "synth-sudoku --order 4 -o a.h5", 2);
     CHECK(names_in(dir.path()).empty());
   }
 
   TEST_CASE("a folder of NumPy files becomes the same puzzles, names and indices") {
     const TempDir dir;
     write_upstream(dir / "up");
-    const auto run = run_prep(dir.path(), "hrm-npy --input up --task sudoku -o a.h5");
-    CAPTURE(run.text);
-    REQUIRE(run.status == 0);
-    CHECK(run_prep(dir.path(), "check a.h5").status == 0);
+    prepare(dir.path(), "hrm-npy --input up --task sudoku -o a.h5");
+    prepare(dir.path(), "check a.h5");
     const auto file = H5File::open(dir / "a.h5");
     const PuzzleSet set = read_puzzle_set(file);
     CHECK(set.identifiers == std::vector<std::string>{"<blank>", "first"});
@@ -284,11 +262,8 @@ TEST_SUITE("prep.puzzle_program") {
       const TempDir dir;
       write_upstream(dir / "up");
       test::write_text(dir / (std::string("up/test/") + cases[i].first), cases[i].second);
-      const auto run = run_prep(dir.path(), "hrm-npy --input up --task sudoku -o a.h5");
-      CAPTURE(expected[i]);
-      CHECK(run.status == 3);
-      check_mentions(run.text, expected[i], std::string("up/test/") + cases[i].first);
-      CHECK(std::count(run.text.begin(), run.text.end(), '\n') == 1);
+      check_refused(dir.path(), "hrm-npy --input up --task sudoku -o a.h5", 3, expected[i],
+                    std::string("up/test/") + cases[i].first);
       CHECK(names_in(dir.path()) == std::vector<std::string>{"up"});
     }
   }
@@ -317,17 +292,11 @@ TEST_SUITE("prep.puzzle_program") {
         {"sudoku --train good.csv --test four.csv -o o.h5", "grids of 16 cells, 'good.csv' has 81"},
         {"maze --train gap.csv -o o.h5", "'gap.csv' line 2: the path of the answer does not lead"},
         {"maze --train good.csv -o o.h5", "'good.csv' line 2: '.' in cell 1"}};
-    for (const auto& [words, expected] : cases) {
-      CAPTURE(std::string(words));
-      const auto run = run_prep(dir.path(), words);
-      CHECK(run.status == 3);
-      check_mentions(run.text, expected);
-      CHECK(std::count(run.text.begin(), run.text.end(), '\n') == 1);
-    }
-    CHECK(run_prep(dir.path(), "sudoku --train none.csv -o o.h5").status == 2);
-    CHECK(run_prep(dir.path(), "sudoku --train . -o o.h5").status == 2);
-    CHECK(run_prep(dir.path(), "hrm-npy --input . -o o.h5").status == 2);
-    CHECK(run_prep(dir.path(), "arc --input none -o o.h5").status == 2);
+    for (const auto& [words, expected] : cases) check_refused(dir.path(), words, 3, expected);
+    prepare(dir.path(), "sudoku --train none.csv -o o.h5", 2);
+    prepare(dir.path(), "sudoku --train . -o o.h5", 2);
+    prepare(dir.path(), "hrm-npy --input . -o o.h5", 2);
+    prepare(dir.path(), "arc --input none -o o.h5", 2);
     CHECK(names_in(dir.path()) == before);
   }
 }
@@ -340,12 +309,9 @@ TEST_SUITE("prep.puzzle_program.real") {
     REQUIRE(
         test::run_shell(dir.path(), "for s in train test; do xz -dc '" + folder.string() + "'/$s.csv.xz > $s.csv; done")
             .status == 0);
-    const auto run =
-        run_prep(dir.path(),
-                 "sudoku --train train.csv --test test.csv --require-unique --num-aug 1000 --augment online -o a.h5");
-    CAPTURE(run.text);
-    REQUIRE(run.status == 0);
-    CHECK(run_prep(dir.path(), "check a.h5").status == 0);
+    prepare(dir.path(),
+            "sudoku --train train.csv --test test.csv --require-unique --num-aug 1000 --augment online -o a.h5");
+    prepare(dir.path(), "check a.h5");
     const auto file = H5File::open(dir / "a.h5");
     const PuzzleSet set = read_puzzle_set(file);
     CHECK(set.train[0].rows == 45000);

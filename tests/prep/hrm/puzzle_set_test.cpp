@@ -9,7 +9,7 @@
 #include "lockstep/prep/hrm/puzzle_csv.hpp"
 #include "lockstep/prep/hrm/puzzle_division.hpp"
 #include "lockstep/prep/hrm/sudoku.hpp"
-#include "prep/errors.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;

@@ -1,11 +1,10 @@
 /// The commands of docs/datasets.md for knowledge graphs, taken from the page itself, and what is known of the real data. Real data are
 /// used when LOCKSTEP_DATASETS names the folder that holds them.
-#include <algorithm>
 
 #include "lockstep/io/h5.hpp"
 #include "lockstep/prep/kgat/kg_set.hpp"
 #include "prep/datasets_page.hpp"
-#include "prep/errors.hpp"
+#include "support/errors.hpp"
 
 using namespace lockstep;
 namespace fs = std::filesystem;

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "lockstep/base/philox.hpp"
-#include "prep/errors.hpp"
 #include "prep/kgat/kg_file.hpp"
 #include "prep/kgat/kg_text.hpp"
+#include "support/errors.hpp"
 
 using namespace lockstep;
 using namespace lockstep::prep;

@@ -1,18 +1,18 @@
 /// lockstep-prep kg and synth-kg as users run them.
-#include <algorithm>
 #include <cmath>
 #include <functional>
 
 #include "lockstep/io/h5.hpp"
-#include "lockstep/io/seal.hpp"
 #include "lockstep/prep/kgat/kg_set.hpp"
-#include "prep/errors.hpp"
 #include "prep/kgat/kg_text.hpp"
 #include "prep/program.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
 using lockstep::test::check_mentions;
+using lockstep::test::check_refused;
+using lockstep::test::prepare;
 using lockstep::test::run_prep;
 using lockstep::test::TempDir;
 namespace fs = std::filesystem;
@@ -28,12 +28,6 @@ void write_folder(const TempDir& dir, const std::string& train, const std::strin
 
 void write_small(const TempDir& dir) {
   write_folder(dir, "0 4 1 4\n1 2 \n2 0 3\n", "0 2\n1 0 2\n", "0 0 5\n1 1 5\n2 0 6\n0 1 5\n0 0 5\n");
-}
-
-void make(const TempDir& dir, const std::string& words) {
-  const auto run = run_prep(dir.path(), words);
-  CAPTURE(run.text);
-  REQUIRE(run.status == 0);
 }
 
 prep::KgSet read(const fs::path& path) { return prep::read_kg_set(H5File::open(path)); }
@@ -58,11 +52,10 @@ std::string problems_after(const TempDir& dir, const std::function<void(prep::Kg
   prep::KgSet set = read(dir / "good.h5");
   damage(set);
   prep::write_kg_set(dir / "bad.h5", set, 0);
-  const auto run = run_prep(dir.path(), "check bad.h5");
-  CHECK(run.status == 3);
+  const std::string run = prepare(dir.path(), "check bad.h5", 3);
   run_prep(dir.path(), "info bad.h5");  // must not crash, whatever it says
   CHECK(run_prep(dir.path(), "info bad.h5").status % 3 == 0);
-  return run.text;
+  return run;
 }
 
 }  // namespace
@@ -72,10 +65,7 @@ TEST_SUITE("prep.kg_program") {
     const TempDir dir;
     write_small(dir);
     test::write_text(dir / "raw/relation_list.txt", "org_id remap_id\nhttp://a/b 0\nhttp://c/d 1\n");
-    const auto run = run_prep(dir.path(), "kg -i raw -o a.h5");
-    CAPTURE(run.text);
-    REQUIRE(run.status == 0);
-    check_mentions(run.text, "5 train + 0 validation + 3 test", "4 of 2 relations",
+    check_mentions(prepare(dir.path(), "kg -i raw -o a.h5"), "5 train + 0 validation + 3 test", "4 of 2 relations",
                    "18 triples of 6 relations, 16 pairs", "1 repeated interactions", "'raw/train.txt' line 1",
                    "1 repeated triples", "'raw/kg_final.txt' line 5", "1 test items that are train items",
                    "'raw/test.txt' line 2", "2 relation ids that the list names, of 2", "25 %");
@@ -113,9 +103,7 @@ TEST_SUITE("prep.kg_program") {
       CHECK(info.shape == array.shape);
     }
     CHECK(file.datasets_under("/").size() == std::size(arrays));
-    const auto check = run_prep(dir.path(), "check a.h5");
-    CHECK(check.status == 0);
-    check_mentions(check.text, "a.h5: good", "1 test items are train items");
+    check_mentions(prepare(dir.path(), "check a.h5"), "a.h5: good", "1 test items are train items");
     check_mentions(run_prep(dir.path(), "info a.h5").text, "collaborative knowledge graph 'raw'",
                    "inverse of relation 1", "2 triples are parallel", "kg_final.txt");
     check_equal(read(dir / "a.h5").ckg,
@@ -124,52 +112,51 @@ TEST_SUITE("prep.kg_program") {
 
   TEST_CASE("options: compression, upstream values, a validation set, no graph") {
     const TempDir dir;
-    make(dir, "synth-kg --users 60 --text raw -o a.h5");
-    make(dir, "kg -i raw --gzip 9 -o small.h5");
+    prepare(dir.path(), "synth-kg --users 60 --text raw -o a.h5");
+    prepare(dir.path(), "kg -i raw --gzip 9 -o small.h5");
     CHECK(fs::file_size(dir / "small.h5") < fs::file_size(dir / "a.h5") / 2);
     check_equal(read(dir / "a.h5").ckg, read(dir / "small.h5").ckg);
-    make(dir, "kg -i raw --symmetric-upstream -o upstream.h5");
+    prepare(dir.path(), "kg -i raw --symmetric-upstream -o upstream.h5");
     CHECK(read(dir / "upstream.h5").ckg.symmetric != read(dir / "a.h5").ckg.symmetric);
     CHECK(read(dir / "upstream.h5").ckg.random_walk == read(dir / "a.h5").ckg.random_walk);
-    make(dir, "kg -i raw --valid-fraction 0.2 --seed 3 -o valid.h5");
+    prepare(dir.path(), "kg -i raw --valid-fraction 0.2 --seed 3 -o valid.h5");
     const auto valid = read(dir / "valid.h5");
     CHECK(valid.sizes.train + static_cast<std::int64_t>(valid.valid.item.size()) == read(dir / "a.h5").sizes.train);
     CHECK(valid.valid.item.size() > 100);
-    make(dir, "kg -i raw --valid-fraction 0.2 --seed 3 -o again.h5");
+    prepare(dir.path(), "kg -i raw --valid-fraction 0.2 --seed 3 -o again.h5");
     CHECK(test::read_text(dir / "valid.h5") == test::read_text(dir / "again.h5"));
-    make(dir, "kg -i raw --valid-fraction 0.2 --seed 4 -o again.h5");
+    prepare(dir.path(), "kg -i raw --valid-fraction 0.2 --seed 4 -o again.h5");
     CHECK(test::read_text(dir / "valid.h5") != test::read_text(dir / "again.h5"));
-    make(dir, "kg -i raw --no-kg -o cf.h5");
+    prepare(dir.path(), "kg -i raw --no-kg -o cf.h5");
     CHECK(read(dir / "cf.h5").sizes.kg_triples == 0);
-    const auto check = run_prep(dir.path(), "check small.h5 upstream.h5 valid.h5 cf.h5");
-    CAPTURE(check.text);
-    CHECK(check.status == 0);
-    check_mentions(check.text, "upstream form", "interactions alone");
+    check_mentions(prepare(dir.path(), "check small.h5 upstream.h5 valid.h5 cf.h5"), "upstream form",
+                   "interactions alone");
     check_mentions(run_prep(dir.path(), "info valid.h5").text, "validation", "valid_fraction");
   }
 
   TEST_CASE("generated graphs pass the check, come back from their text, and equal seeds make equal bytes") {
     const TempDir dir;
-    make(dir, "synth-kg --users 50 --text raw -o planted.h5");
-    make(dir, "synth-kg --users 50 -o again.h5");
+    prepare(dir.path(), "synth-kg --users 50 --text raw -o planted.h5");
+    prepare(dir.path(), "synth-kg --users 50 -o again.h5");
     CHECK(test::read_text(dir / "planted.h5") == test::read_text(dir / "again.h5"));
-    make(dir, "synth-kg --users 50 --seed 1 -o again.h5");
+    prepare(dir.path(), "synth-kg --users 50 --seed 1 -o again.h5");
     CHECK(test::read_text(dir / "planted.h5") != test::read_text(dir / "again.h5"));
-    make(dir, "kg -i raw --entities 520 --items 400 -o text.h5");
+    prepare(dir.path(), "kg -i raw --entities 520 --items 400 -o text.h5");
     check_equal(read(dir / "text.h5").ckg, read(dir / "planted.h5").ckg);
-    make(dir, "synth-kg --task sized -i raw --entities 900 --relations 5 --triples 3000 --text text -o sized.h5");
+    prepare(dir.path(),
+            "synth-kg --task sized -i raw --entities 900 --relations 5 --triples 3000 --text text -o sized.h5");
     const auto sized = read(dir / "sized.h5");
     CHECK(sized.sizes.entities == 900);
     CHECK(sized.sizes.kg_triples == 3000);
     CHECK(sized.train.item == read(dir / "planted.h5").train.item);
-    make(dir, "kg -i text --entities 900 --items 400 --relations 5 -o back.h5");
+    prepare(dir.path(), "kg -i text --entities 900 --items 400 --relations 5 -o back.h5");
     check_equal(read(dir / "back.h5").ckg, sized.ckg);
-    CHECK(run_prep(dir.path(), "check planted.h5 text.h5 sized.h5 back.h5").status == 0);
+    prepare(dir.path(), "check planted.h5 text.h5 sized.h5 back.h5");
   }
 
   TEST_CASE("check names what is wrong, with right checksums too") {
     const TempDir dir;
-    make(dir, "synth-kg --users 50 --valid-fraction 0.2 -o good.h5");
+    prepare(dir.path(), "synth-kg --users 50 --valid-fraction 0.2 -o good.h5");
     using prep::KgSet;
     const std::pair<std::function<void(KgSet&)>, const char*> cases[] = {
         {[](KgSet& s) { s.train.indptr[3] = 1; }, "/cf/train/indptr falls at row 3"},
@@ -202,16 +189,14 @@ TEST_SUITE("prep.kg_program") {
 
   TEST_CASE("a flipped bit in test items, which nothing else could tell, is noticed") {
     const TempDir dir;
-    make(dir, "synth-kg --users 50 -o a.h5");
+    prepare(dir.path(), "synth-kg --users 50 -o a.h5");
     std::string bytes = test::read_text(dir / "a.h5");
     const auto items = read(dir / "a.h5").test.item;
     const auto place = bytes.find(std::string(reinterpret_cast<const char*>(items.data()), items.size() * 4));
     REQUIRE(place != std::string::npos);
     bytes[place] = static_cast<char>(bytes[place] ^ 1);
     test::write_text(dir / "a.h5", bytes);
-    const auto run = run_prep(dir.path(), "check a.h5");
-    CHECK(run.status == 3);
-    check_mentions(run.text, "/cf/test/item");
+    check_mentions(prepare(dir.path(), "check a.h5", 3), "/cf/test/item");
   }
 
   TEST_CASE("what users get wrong ends with one line, exit code 2 and nothing written") {
@@ -233,10 +218,7 @@ TEST_SUITE("prep.kg_program") {
         {"synth-kg --test-items 30 -o o.h5", "test-items"}};
     for (const auto& [words, expected] : cases) {
       CAPTURE(words);
-      const auto run = run_prep(dir.path(), words);
-      CHECK(run.status == 2);
-      check_mentions(run.text, expected);
-      CHECK(std::count(run.text.begin(), run.text.end(), '\n') == 1);
+      check_refused(dir.path(), words, 2, expected);
       CHECK(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()) == 1);
     }
   }
@@ -244,7 +226,7 @@ TEST_SUITE("prep.kg_program") {
   TEST_CASE("bad data ends with one line that names file and line, exit code 3 and the old file untouched") {
     const TempDir dir;
     write_small(dir);
-    make(dir, "kg -i raw -o o.h5");
+    prepare(dir.path(), "kg -i raw -o o.h5");
     const std::string old = test::read_text(dir / "o.h5");
     const std::pair<const char*, const char*> cases[] = {
         {"kg -i raw --duplicates refuse -o o.h5", "'raw/train.txt' line 1"},
@@ -253,13 +235,7 @@ TEST_SUITE("prep.kg_program") {
         {"kg -i raw --users 2 -o o.h5", "'raw/train.txt' line 3"},
         {"kg -i raw --max-nodes 5 -o o.h5", "more than 5"},
         {"kg -i raw --kg train.txt -o o.h5", "'raw/train.txt' line 1: expected head, relation and tail"}};
-    for (const auto& [words, expected] : cases) {
-      CAPTURE(words);
-      const auto run = run_prep(dir.path(), words);
-      CHECK(run.status == 3);
-      check_mentions(run.text, expected);
-      CHECK(std::count(run.text.begin(), run.text.end(), '\n') == 1);
-    }
+    for (const auto& [words, expected] : cases) check_refused(dir.path(), words, 3, expected);
     const auto full = run_prep(dir.path(), "synth-kg --users 3000 -o o.h5", "ulimit -f 600;");
     CHECK(full.status == 1);
     check_mentions(full.text, "o.h5", "File too large");

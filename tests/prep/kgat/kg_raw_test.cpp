@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "prep/errors.hpp"
 #include "prep/kgat/kg_text.hpp"
+#include "support/errors.hpp"
 
 using namespace lockstep;
 using namespace lockstep::prep;

@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "prep/errors.hpp"
 #include "prep/kgat/kg_text.hpp"
+#include "support/errors.hpp"
 
 using namespace lockstep;
 using namespace lockstep::prep;

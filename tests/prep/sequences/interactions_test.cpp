@@ -3,8 +3,8 @@
 
 #include <zlib.h>
 
-#include "prep/errors.hpp"
 #include "prep/sequences/interaction_lines.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;

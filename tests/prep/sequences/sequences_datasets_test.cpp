@@ -11,8 +11,8 @@
 #include "lockstep/prep/emulator/selection.hpp"
 #include "lockstep/prep/files.hpp"
 #include "lockstep/prep/sequences/sequence_set.hpp"
-#include "prep/errors.hpp"
 #include "prep/program.hpp"
+#include "support/errors.hpp"
 #include "support/outcome.hpp"
 #include "support/paths.hpp"
 #include "support/temp_dir.hpp"
@@ -68,10 +68,9 @@ TEST_SUITE("prep.sequences_datasets.real") {
     CHECK(prep::sha256_of(dir / "lines.txt") == "82031b4e0a61c97179010d051f04efff8c57d24b9ae3d36b997d168398766551");
     CHECK(set->source_sha256 == "1273c4edfe3c0ff9e3a0a0d55819faeb947da0ad7df3927333b51ebefbeedc3d");
     // As public code does it: no filter, ids kept.
-    REQUIRE(test::run_prep(dir.path(),
-                           "sequences -i raw/ratings.dat --min-user 1 --min-item 1 --keep-ids --min-split 4 "
-                           "--time-scale raw -o all.h5")
-                .status == 0);
+    test::prepare(dir.path(),
+                  "sequences -i raw/ratings.dat --min-user 1 --min-item 1 --keep-ids --min-split 4 "
+                  "--time-scale raw -o all.h5");
     const auto all = prep::read_sequence_set(H5File::open(dir / "all.h5"));
     CHECK(all.rows() == 487650);
     CHECK(all.n_items() == 3952);

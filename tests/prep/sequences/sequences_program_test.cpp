@@ -1,31 +1,26 @@
 /// `lockstep-prep sequences` and `synth-sequences` as users run them: files, checks, messages, exit codes.
-#include <algorithm>
 #include <tuple>
 
 #include "lockstep/io/h5.hpp"
 #include "lockstep/prep/reference.hpp"
 #include "lockstep/prep/sequences/gap_sessions.hpp"
 #include "lockstep/prep/sequences/interactions.hpp"
-#include "prep/errors.hpp"
 #include "prep/program.hpp"
+#include "support/errors.hpp"
 #include "support/paths.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
 using lockstep::test::check_mentions;
+using lockstep::test::check_refused;
+using lockstep::test::names_in;
+using lockstep::test::prepare;
 using lockstep::test::run_prep;
 using lockstep::test::TempDir;
 namespace fs = std::filesystem;
 
 namespace {
 const std::string kGolden = test::golden_path();
-
-std::vector<std::string> names_in(const fs::path& directory) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 prep::SequenceSet read(const fs::path& path) { return prep::read_sequence_set(H5File::open(path)); }
 
@@ -72,15 +67,13 @@ TEST_SUITE("prep.sequences_program") {
     for (const auto& [name, text] : made) {
       CAPTURE(std::string(name));
       test::write_text(dir / name, text);
-      const auto run = run_prep(dir.path(), std::string("sequences -i ") + name + " -o out.h5");
-      CAPTURE(run.text);
-      REQUIRE(run.status == 0);
+      prepare(dir.path(), std::string("sequences -i ") + name + " -o out.h5");
       const auto set = read(dir / "out.h5");
       CHECK(set.offsets == golden.read<std::int64_t>("/outputs/offsets"));
       CHECK(set.item == golden.read<std::int32_t>("/outputs/items"));
       CHECK(set.time_scaled == golden.read<std::int64_t>("/outputs/times_scaled"));
       CHECK(set.source_name == name);
-      CHECK(run_prep(dir.path(), "check out.h5").status == 0);
+      prepare(dir.path(), "check out.h5");
     }
     check_mentions(run_prep(dir.path(), "info out.h5").text, "33, 30", "scale per_user_min, largest 24", "a.csv",
                    "sha256");
@@ -89,7 +82,7 @@ TEST_SUITE("prep.sequences_program") {
     const auto cut = all.find('\n', all.size() / 2) + 1;
     test::write_text(dir / "part1", all.substr(0, cut));
     test::write_text(dir / "part2", all.substr(cut));
-    REQUIRE(run_prep(dir.path(), "sequences -i 'part?' -o parts.h5").status == 0);
+    prepare(dir.path(), "sequences -i 'part?' -o parts.h5");
     CHECK((content(dir / "parts.h5") == content(dir / "out.h5")));
     CHECK(read(dir / "parts.h5").source_name == "part1,part2");
   }
@@ -98,14 +91,14 @@ TEST_SUITE("prep.sequences_program") {
     const TempDir dir;
     const std::string words =
         "synth-sequences --users 120 --categories 4 --clusters 3 --members 10 --min-length 8 --max-length 20 ";
-    REQUIRE(run_prep(dir.path(), words + "--raw a.tsv -o a.h5").status == 0);
-    CHECK(run_prep(dir.path(), "check a.h5").status == 0);
+    prepare(dir.path(), words + "--raw a.tsv -o a.h5");
+    prepare(dir.path(), "check a.h5");
     check_mentions(run_prep(dir.path(), "info a.h5").text, "ideal_test_hr10_gap", "time_span", "generated");
-    REQUIRE(run_prep(dir.path(), words + "-o again.h5").status == 0);
+    prepare(dir.path(), words + "-o again.h5");
     CHECK(test::read_text(dir / "a.h5") == test::read_text(dir / "again.h5"));
-    REQUIRE(run_prep(dir.path(), words + "--seed 1 -o again.h5").status == 0);
+    prepare(dir.path(), words + "--seed 1 -o again.h5");
     CHECK(test::read_text(dir / "a.h5") != test::read_text(dir / "again.h5"));
-    REQUIRE(run_prep(dir.path(), "sequences -i a.tsv --min-user 1 --min-item 1 --keep-ids -o b.h5").status == 0);
+    prepare(dir.path(), "sequences -i a.tsv --min-user 1 --min-item 1 --keep-ids -o b.h5");
     CHECK((content(dir / "a.h5") == content(dir / "b.h5")));
   }
 
@@ -130,15 +123,13 @@ TEST_SUITE("prep.sequences_program") {
 
   TEST_CASE("the check finds what was changed") {
     const TempDir dir;
-    REQUIRE(run_prep(dir.path(), "synth-sequences --users 30 -o a.h5").status == 0);
+    prepare(dir.path(), "synth-sequences --users 30 -o a.h5");
     const auto good = read(dir / "a.h5");
     const auto complains = [&](auto change, const char* expected) {
       auto bad = good;
       change(bad);
       prep::write_sequence_set(dir / "bad.h5", bad);
-      const auto run = run_prep(dir.path(), "check bad.h5");
-      CHECK(run.status == 3);
-      check_mentions(run.text, expected, "not usable");
+      check_mentions(prepare(dir.path(), "check bad.h5", 3), expected, "not usable");
     };
     complains(
         [](auto& s) {
@@ -202,7 +193,7 @@ TEST_SUITE("prep.sequences_program") {
     test::write_text(dir / "cut", "1::1::5::10\n1::2::5\n");
     test::write_text(dir / "negative", "1 1 5\n1 2 -5\n");
     test::write_text(dir / "single", "1 1 1\n2 2 2\n");
-    REQUIRE(run_prep(dir.path(), "synth-sequences --users 5 -o a.h5").status == 0);
+    prepare(dir.path(), "synth-sequences --users 5 -o a.h5");
     fs::copy(dir / "a.h5", dir / "cut.h5");
     fs::resize_file(dir / "cut.h5", fs::file_size(dir / "cut.h5") / 2);
     struct Case {
@@ -228,13 +219,7 @@ TEST_SUITE("prep.sequences_program") {
         {3, "check cut.h5", "cut.h5"},
         {3, "info cut.h5", "cut.h5"}};
     const auto before = names_in(dir.path());
-    for (const auto& c : cases) {
-      CAPTURE(c.words);
-      const auto run = run_prep(dir.path(), c.words);
-      CHECK(run.status == c.status);
-      check_mentions(run.text, c.expected);
-      CHECK(std::count(run.text.begin(), run.text.end(), '\n') == 1);
-    }
+    for (const auto& c : cases) check_refused(dir.path(), c.words, c.status, c.expected);
     CHECK(names_in(dir.path()) == before);
     const std::string old = test::read_text(dir / "a.h5");
     const auto full = run_prep(dir.path(), "synth-sequences --users 20000 -o a.h5", "ulimit -f 600;");
@@ -250,25 +235,22 @@ TEST_SUITE("prep.sequences_program") {
     const auto other = run_prep(dir.path(), "sequences --input other.csv --min-user 1 --min-item 1 -o o.h5");
     CHECK(other.status == 0);
     check_mentions(other.text, "no column 'timestamp' or 'time'", "columns when holds", "--time-column");
-    const auto named =
-        run_prep(dir.path(), "sequences --input other.csv --time-column when --min-user 1 --min-item 1 -o o.h5");
-    CHECK(named.status == 0);
-    CHECK(named.text.find("note:") == std::string::npos);
-    const auto times = run_prep(dir.path(), "sequences --input times.csv --min-user 1 --min-item 1 -o o.h5");
-    CHECK(times.status == 0);
-    check_mentions(times.text, "note: 2 lines repeat");
+    const std::string named =
+        prepare(dir.path(), "sequences --input other.csv --time-column when --min-user 1 --min-item 1 -o o.h5");
+    CHECK(named.find("note:") == std::string::npos);
+    check_mentions(prepare(dir.path(), "sequences --input times.csv --min-user 1 --min-item 1 -o o.h5"),
+                   "note: 2 lines repeat");
   }
 
   TEST_CASE("text among integers is remarked upon, and text ids read back") {
     const TempDir dir;
     test::write_text(dir / "mixed", "1 10\n1 B00\n1 10\n1 \xC3\xA9t\xC3\xA9\n");
-    const auto run = run_prep(dir.path(), "sequences -i mixed --min-user 1 --min-item 1 -o o.h5");
-    CHECK(run.status == 0);
-    check_mentions(run.text, "item ids are taken as text because of 'B00' (mixed, line 2)", "times              none");
+    check_mentions(prepare(dir.path(), "sequences -i mixed --min-user 1 --min-item 1 -o o.h5"),
+                   "item ids are taken as text because of 'B00' (mixed, line 2)", "times              none");
     CHECK(read(dir / "o.h5").items.texts == std::vector<std::string>{"10", "B00", "\xC3\xA9t\xC3\xA9"});
-    CHECK(run_prep(dir.path(), "check o.h5").status == 0);
-    CHECK(run_prep(dir.path(), "info o.h5").status == 0);
-    CHECK(run_prep(dir.path(), "sequences --help").status == 0);
-    CHECK(run_prep(dir.path(), "synth-sequences --help").status == 0);
+    prepare(dir.path(), "check o.h5");
+    prepare(dir.path(), "info o.h5");
+    prepare(dir.path(), "sequences --help");
+    prepare(dir.path(), "synth-sequences --help");
   }
 }

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/h5.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 using namespace lockstep;
@@ -57,20 +58,11 @@ std::string refusal_of(const std::function<void(Contents&)>& spoil) {
   spoil(contents);
   write(dir / "puzzles.h5", contents);
   LocalPlacement placement;
-  try {
-    PuzzleData::open(dir / "puzzles.h5", placement);
-    return "";
-  } catch (const Error& error) {
-    CHECK(error.fault() == Fault::data);
-    return error.what();
-  }
+  return test::error_of(Fault::data, [&] { PuzzleData::open(dir / "puzzles.h5", placement); });
 }
 
 void refused(const std::function<void(Contents&)>& spoil, const std::string& part) {
-  const std::string message = refusal_of(spoil);
-  CAPTURE(message);
-  CHECK(message.find("puzzles.h5") != std::string::npos);
-  CHECK_MESSAGE(message.find(part) != std::string::npos, "expected: ", part);
+  test::check_mentions(refusal_of(spoil), "puzzles.h5", part);
 }
 
 }  // namespace

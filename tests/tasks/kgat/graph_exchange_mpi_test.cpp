@@ -1,7 +1,5 @@
 #include <doctest/doctest.h>
 
-#include <numeric>
-
 #include "support/devices.hpp"
 #include "support/mpi_main.hpp"
 #include "support/tolerance.hpp"

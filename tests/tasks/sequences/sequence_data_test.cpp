@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/h5.hpp"
+#include "support/errors.hpp"
 #include "support/sequence_file.hpp"
 #include "support/temp_dir.hpp"
 
@@ -32,14 +33,9 @@ std::string refusal(const std::function<void(prep::SequenceSet&)>& spoil) {
   spoil(set);
   prep::write_sequence_set(dir / "data.h5", set);
   LocalPlacement placement;
-  try {
-    SequenceData::read(dir / "data.h5", placement);
-  } catch (const Error& error) {
-    CHECK(error.fault() == Fault::data);
-    CHECK(std::string(error.what()).find("data.h5") != std::string::npos);
-    return error.what();
-  }
-  return "";
+  const std::string message = test::error_of(Fault::data, [&] { SequenceData::read(dir / "data.h5", placement); });
+  test::check_mentions(message, "data.h5");
+  return message;
 }
 
 }  // namespace
@@ -97,20 +93,16 @@ TEST_SUITE("tasks.sequence_data") {
   }
 
   TEST_CASE("an invalid file is an error that says what is wrong") {
-    const auto says = [](const std::string& text, const std::string& part) {
-      INFO(text);
-      CHECK(text.find(part) != std::string::npos);
-    };
-    says(refusal([](auto& set) { set.item[3] = 7; }), "row 3 (user 1) is 7: must be 1..6");
-    says(refusal([](auto& set) { set.item[4] = 0; }), "row 4 (user 1) is 0");
-    says(refusal([](auto& set) { set.time_scaled[3] = 1; }), "the time goes back from 2 to 1");
-    says(refusal([](auto& set) { set.time_scaled[0] = 0; }), "must be at least 1");
-    says(refusal([](auto& set) { set.offsets[2] = 20; }), "falls at row 3");
-    says(refusal([](auto& set) { set.n_train[0] = 4; }), "none or two must be held out");
-    says(refusal([](auto& set) { set.offsets.back() = 14; }), "expected 0 to 15");
-    says(refusal([](auto& set) {
-           set = test::sequence_set({{1, 2, 3}, {2}}, 3);
-         }),
-         "none of the 2 users has two interactions to train on");
+    test::check_mentions(refusal([](auto& set) { set.item[3] = 7; }), "row 3 (user 1) is 7: must be 1..6");
+    test::check_mentions(refusal([](auto& set) { set.item[4] = 0; }), "row 4 (user 1) is 0");
+    test::check_mentions(refusal([](auto& set) { set.time_scaled[3] = 1; }), "the time goes back from 2 to 1");
+    test::check_mentions(refusal([](auto& set) { set.time_scaled[0] = 0; }), "must be at least 1");
+    test::check_mentions(refusal([](auto& set) { set.offsets[2] = 20; }), "falls at row 3");
+    test::check_mentions(refusal([](auto& set) { set.n_train[0] = 4; }), "none or two must be held out");
+    test::check_mentions(refusal([](auto& set) { set.offsets.back() = 14; }), "expected 0 to 15");
+    test::check_mentions(refusal([](auto& set) {
+                           set = test::sequence_set({{1, 2, 3}, {2}}, 3);
+                         }),
+                         "none of the 2 users has two interactions to train on");
   }
 }

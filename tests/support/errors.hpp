@@ -20,13 +20,15 @@ std::string error_of(Fault expected, Action action) {
   return "no error";
 }
 
+inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
 /// Checks that a message holds all these parts, and prints it when it does not.
 template <class... Parts>
 void check_mentions(const std::string& message, const Parts&... parts) {
   CAPTURE(message);
   for (const std::string_view part : {std::string_view(parts)...}) {
     CAPTURE(part);
-    CHECK(message.find(part) != std::string::npos);
+    CHECK(contains(message, part));
   }
 }
 
