@@ -1,13 +1,13 @@
 #include "lockstep/models/har/har_weights.hpp"
 
-#include <cstring>
+#include <algorithm>
 #include <functional>
 #include <map>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/io/h5.hpp"
-#include "models/emulator/files/files.hpp"
+#include "lockstep/io/weights.hpp"
 
 namespace lockstep {
 
@@ -36,22 +36,15 @@ Weights weights_of(const H5File& file) {
   return weights;
 }
 
-Weights weights_of(const files::Tensors& tensors, const std::filesystem::path& path) {
+Weights weights_of(const NamedArrays& arrays, const std::filesystem::path& path) {
   Weights weights;
-  for (const auto& [name, tensor] : tensors) {
-    require_data(tensor.shape.size() <= Shape::kMaxRank, "reading encoder weights '", path.string(), "': '", name,
-                 "' has ", tensor.shape.size(), " axes");
-    weights[bare(name)] = {Shape(tensor.shape), [&tensor](std::span<double> to) {
-                             visit_float(tensor.dtype, [&]<class T>() {
-                               const auto* from = static_cast<const std::byte*>(tensor.data);
-                               for (double& value : to) {
-                                 T element;
-                                 std::memcpy(&element, from, sizeof element);
-                                 value = static_cast<double>(element);
-                                 from += sizeof element;
-                               }
-                             });
-                           }};
+  for (const NamedArray& array : arrays.arrays) {
+    require_data(array.shape.size() <= Shape::kMaxRank, "reading encoder weights '", path.string(), "': '", array.name,
+                 "' has ", array.shape.size(), " axes");
+    weights[bare(array.name)] = {Shape(array.shape), [&array](std::span<double> to) {
+                                   std::visit([&](const auto& values) { std::ranges::copy(values, to.begin()); },
+                                              array.values);
+                                 }};
   }
   return weights;
 }
@@ -87,10 +80,9 @@ void take(Har& network, Weights weights, const std::filesystem::path& path) {
 
 void load_encoder_weights(Har& network, const std::filesystem::path& path) {
   require_usage(std::filesystem::exists(path), "option model.encoder_weights: no file '", path.string(), "'");
-  const std::string bytes = path.extension() == ".h5" ? "" : Options::read_file(path.string());
-  if (files::is_safetensors(bytes)) {
-    const files::Tensors tensors = files::safetensors_tensors(bytes, path.string());
-    take(network, weights_of(tensors, path), path);
+  if (path.extension() != ".h5" && file_kind(path) != FileKind::hdf5) {
+    const NamedArrays arrays = read_weights(path);
+    take(network, weights_of(arrays, path), path);
     return;
   }
   const H5File file = H5File::open(path);

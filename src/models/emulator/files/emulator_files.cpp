@@ -10,6 +10,7 @@
 #include "files.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/weights.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
 
 namespace lockstep {
@@ -178,7 +179,7 @@ TrainedEmulator read_emulator(std::span<const std::byte> span, const std::string
     return read_checked(source, selftest,
                         [&](EmulatorSelfTest& test) { return files::read_lsem(bytes, source, test); });
   }
-  if (files::is_safetensors(bytes)) {
+  if (is_safetensors(bytes)) {
     return read_checked(source, selftest,
                         [&](EmulatorSelfTest& test) { return files::read_safetensors(bytes, source, test); });
   }
