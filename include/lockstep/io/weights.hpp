@@ -10,6 +10,8 @@
 
 namespace lockstep {
 
+class H5File;
+
 /// A named array of a weight file, contiguous and row-major.
 struct NamedArray {
   std::string name;
@@ -52,6 +54,8 @@ NamedArrays read_weights(const std::filesystem::path& path, const std::string& k
 NamedArrays safetensors_arrays(std::string_view bytes, const std::string& source);
 NamedArrays npz_arrays(std::string_view bytes, const std::string& source);
 NamedArrays torch_arrays(std::string_view bytes, const std::string& source, const std::string& key = "");
+/// The datasets of numbers below a group, named by their paths from it.
+NamedArrays h5_arrays(const H5File& file, const std::string& group);
 /// An array of NumPy's own format, versions 1 to 3. errors  data, beginning with `what`
 NamedArray npy_array(std::string_view bytes, const std::string& what);
 

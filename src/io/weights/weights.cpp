@@ -5,6 +5,7 @@
 
 #include "elements.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/h5.hpp"
 
 namespace lockstep {
 
@@ -59,6 +60,25 @@ NamedArrays weights::sorted(std::vector<NamedArray> arrays, const std::string& w
   const auto twice = std::ranges::adjacent_find(arrays, {}, &NamedArray::name);
   require_data(twice == arrays.end(), what, ": array '", twice == arrays.end() ? "" : twice->name, "' occurs twice");
   return {std::move(arrays), {}};
+}
+
+NamedArrays h5_arrays(const H5File& file, const std::string& group) {
+  std::vector<NamedArray> arrays;
+  for (const std::string& dataset : file.datasets_under(group)) {
+    const H5Info info = file.info(dataset);
+    if (info.type == H5Type::text) continue;
+    NamedArray& array = arrays.emplace_back();
+    array.name = dataset.substr(group == "/" ? 1 : group.size() + 1);
+    array.shape = info.shape;
+    if (info.type == H5Type::f32)
+      array.values = file.read<float>(dataset);
+    else if (info.type == H5Type::f64)
+      array.values = file.read<double>(dataset);
+    else
+      array.values = file.read<std::int64_t>(dataset);
+    array.stored = array.dtype();
+  }
+  return weights::sorted(std::move(arrays), "reading '" + file.path().string() + "'");
 }
 
 NamedArrays read_weights(const std::filesystem::path& path, const std::string& key) {
