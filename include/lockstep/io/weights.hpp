@@ -50,6 +50,9 @@ struct NamedArrays {
 ///         name twice, values that are not finite (naming the arrays)
 NamedArrays read_weights(const std::filesystem::path& path, const std::string& key = "");
 
+/// errors  data, beginning with `what`: names the arrays with infinite or NaN values
+void require_finite(const NamedArrays& arrays, const std::string& what);
+
 /// Each format; error messages call the file `source`. Values may be infinite or NaN.
 NamedArrays safetensors_arrays(std::string_view bytes, const std::string& source);
 NamedArrays npz_arrays(std::string_view bytes, const std::string& source);

@@ -62,6 +62,13 @@ NamedArrays weights::sorted(std::vector<NamedArray> arrays, const std::string& w
   return {std::move(arrays), {}};
 }
 
+void require_finite(const NamedArrays& arrays, const std::string& what) {
+  std::vector<std::string> wrong;
+  for (const NamedArray& array : arrays.arrays)
+    if (!is_finite(array)) wrong.push_back(array.name);
+  require_data(wrong.empty(), what, ": values that are not finite in ", listed(wrong), "; choose other weights");
+}
+
 NamedArrays h5_arrays(const H5File& file, const std::string& group) {
   std::vector<NamedArray> arrays;
   for (const std::string& dataset : file.datasets_under(group)) {
@@ -98,10 +105,7 @@ NamedArrays read_weights(const std::filesystem::path& path, const std::string& k
                  ": a file of PyTorch before 1.6; read it with torch.load and write it with torch.save of a newer one");
     require_data(false, reading, ": neither .safetensors nor .npz nor .pt; save the state_dict() with torch.save");
   }
-  std::vector<std::string> wrong;
-  for (const NamedArray& array : out.arrays)
-    if (!is_finite(array)) wrong.push_back(array.name);
-  require_data(wrong.empty(), reading, ": values that are not finite in ", listed(wrong), "; train from other weights");
+  require_finite(out, reading);
   return out;
 }
 

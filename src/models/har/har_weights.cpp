@@ -61,8 +61,7 @@ void parse(const WeightMetadata& metadata, const std::string& what, HarArch& arc
   const auto channels = static_cast<std::size_t>(arch.channels);
   require_data(data.class_names.size() == static_cast<std::size_t>(arch.classes) &&
                    data.channel_names.size() == data.channel_mean.size() &&
-                   data.channel_mean.size() == data.channel_std.size() &&
-                   (data.channel_names.size() == channels || arch.mode != HarArch::Mode::flatten),
+                   data.channel_mean.size() == data.channel_std.size() && data.channel_names.size() == channels,
                what, ": its metadata name ", data.class_names.size(), " classes and ", data.channel_names.size(),
                " channels, expected ", arch.classes, " and ", channels);
   try {

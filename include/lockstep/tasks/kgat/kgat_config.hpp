@@ -15,9 +15,10 @@ class KgatConfig final : public TaskConfig {
   void check() const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
+  /// The task options. errors  usage: a list of values that are no whole numbers
+  KgatTask::Options resolved() const;
 
  private:
-  KgatTask::Options resolved() const;
   KgatTask::Options model_;
   std::vector<double> conv_dims_, cutoffs_;
   std::string aggregator_, laplacian_, parallel_edges_, storage_, mode_;

@@ -198,11 +198,11 @@ TrainedEmulator read_emulator(std::span<const std::byte> span, const std::string
       join("opening model '", source, "': neither .lsem nor safetensors nor HDF5; it is damaged or foreign"));
 }
 
-TrainedEmulator read_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest) {
+TrainedEmulator read_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest, EmulatorWeights weights) {
   const std::string bytes = read_bytes(path);
   if (bytes.starts_with(kHdf5Magic)) {
     return read_checked(path.string(), selftest,
-                        [&](EmulatorSelfTest& test) { return files::read_h5model(path, test); });
+                        [&](EmulatorSelfTest& test) { return files::read_h5model(path, test, weights); });
   }
   return read_emulator(std::as_bytes(std::span(bytes)), path.string(), selftest);
 }

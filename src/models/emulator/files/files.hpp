@@ -80,6 +80,6 @@ void require_format(const Condition& condition, const Parts&... parts) {
 bool is_lsem(std::string_view bytes);
 TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
 TrainedEmulator read_safetensors(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
-TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest& selftest);
+TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest& selftest, EmulatorWeights wanted);
 
 }  // namespace lockstep::files
