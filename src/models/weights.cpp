@@ -32,7 +32,13 @@ std::string filled(std::string_view pattern, const std::string& number) {
   return out;
 }
 
-void sort(NamedArrays& arrays) { std::ranges::sort(arrays.arrays, {}, &NamedArray::name); }
+/// errors  data: a name twice
+void sort(NamedArrays& arrays) {
+  std::ranges::sort(arrays.arrays, {}, &NamedArray::name);
+  const auto twice = std::ranges::adjacent_find(arrays.arrays, {}, &NamedArray::name);
+  require_data(twice == arrays.arrays.end(), "the arrays of a network: '",
+               twice == arrays.arrays.end() ? "" : twice->name, "' occurs twice, under different public names");
+}
 
 std::vector<std::int64_t> extents(const Shape& shape) {
   std::vector<std::int64_t> out;
@@ -255,7 +261,8 @@ void TextFields::refuse(const std::string& key, const std::string& text) const {
 void require_values(const NamedArrays& arrays, std::int64_t expected, const std::string& what) {
   std::int64_t count = 0;
   for (const NamedArray& array : arrays.arrays) count += static_cast<std::int64_t>(array.count());
-  require_data(count == expected, what, ": it holds ", count, " values, the network of its metadata has ", expected);
+  require_data(count == expected, what, ": it holds ", count, " values, the network that its metadata describe has ",
+               expected);
 }
 
 }  // namespace lockstep

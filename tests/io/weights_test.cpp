@@ -260,7 +260,7 @@ TEST_SUITE("io.weights") {
                                                               "\x80\x02]h\x05.", "\x80\x02X\xff\xff\xff\xff."})
       check_contains(torch_refusal(archive(pickle)), "damaged or truncated");
     check_contains(torch_refusal(archive("\x80\x02\x8f.")), "instruction 0x8f");
-    check_contains(torch_refusal(archive(std::string("\x80\x02]q\x00h\x00a.", 9))), "no dictionary");  // holds itself
+    check_contains(torch_refusal(archive(std::string("\x80\x02]q\0h\0", 7) + "a.")), "no dictionary");  // holds itself
 
     const std::string whole = one_tensor({});
     std::string flipped = whole;

@@ -43,6 +43,7 @@ struct NamedArrays {
 /// - safetensors: F64, F32, F16, BF16, I64 to I8, U32 to U8, BOOL
 /// - .npz of NumPy: stored or deflated members NAME.npy, f2 f4 f8 i1 to i8 u1 to u4 and booleans, in C or Fortran order
 /// - .pt, .pth of torch.save (PyTorch 1.6 or newer): a dictionary of tensors, alone or inside of other dictionaries.
+///   Sparse tensors are left out.
 ///   The pickle's classes and functions are those that tensors need; it is read as data and never executed.
 ///
 /// key  path of the dictionary in a .pt file, such as "model" or "ema.state_dict"; "" for the only one

@@ -29,11 +29,11 @@ using NameRules = std::span<const NameRule>;
 /// All parameters as arrays, by our names.
 NamedArrays arrays_of(const ParamStore& params);
 /// Arrays by our names as those of the public code, and the inverse. Arrays that no rule names stay as they are, and so
-/// do those with rows that cannot be divided.
+/// do those with rows that cannot be divided. errors  data: two arrays become one
 NamedArrays to_public(NamedArrays arrays, NameRules rules);
 NamedArrays from_public(NamedArrays arrays, NameRules rules);
 /// Removes what wrappers write before each name: `module.` (data parallel), `_orig_mod.` (compiled), `model.inner.`
-/// (HRM's training head).
+/// (HRM's training head). errors  data: two arrays become one
 NamedArrays without_prefixes(NamedArrays arrays);
 
 /// Sets the parameters from arrays of our names, rounded to the parameters' dtype. Parameters without public name may be

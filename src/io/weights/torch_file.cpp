@@ -38,8 +38,10 @@ bool is_storage(std::string_view name) {
                   name.substr(kTorch.size(), e.name.size()) == e.name;
          });
 }
+/// Sparse tensors may stand in a state_dict (KGAT's graph); they are not read.
 bool is_allowed(std::string_view name) {
-  return name == kOrdered || name == kTensor || name == kParameter || name == "torch.Size" || is_storage(name);
+  return name == kOrdered || name == kTensor || name == kParameter || name == "torch.Size" || is_storage(name) ||
+         name == "torch._utils._rebuild_sparse_tensor" || name == "torch.serialization._get_layout";
 }
 
 bool is_dictionary(const Value& value) { return value.is(Kind::dictionary) || value.calls(kOrdered); }
