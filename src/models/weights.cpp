@@ -88,8 +88,7 @@ void assign(Param& param, const NamedArray& array) {
 
 void load(ParamStore& params, const NamedArrays& arrays, const std::string& prefix, NameRules rules,
           const std::string& what) {
-  constexpr std::size_t kLongest = 4000;  // characters of a message
-  std::string list;
+  std::vector<std::string> missing, misshapen, unknown;
   std::set<std::string> known;
   for (const Param& param : params.all()) {
     if (!param.name.starts_with(prefix)) continue;
@@ -100,14 +99,19 @@ void load(ParamStore& params, const NamedArrays& arrays, const std::string& pref
       return std::string_view(rule.theirs).empty() && match(rule.ours, name).has_value();
     });
     if (found == nullptr && !computed)
-      list += join("\n  ", name, " ", shape_text(extents(param.shape)), ": missing");
+      missing.push_back(join(name, " ", shape_text(extents(param.shape)), ": missing"));
     else if (found != nullptr && found->shape != extents(param.shape))
-      list += join("\n  ", name, " ", shape_text(extents(param.shape)), ": has shape ", shape_text(found->shape));
+      misshapen.push_back(join(name, " ", shape_text(extents(param.shape)), ": has shape ", shape_text(found->shape)));
   }
   for (const NamedArray& array : arrays.arrays)
     if (!known.contains(array.name))
-      list += join("\n  ", array.name, " ", shape_text(array.shape), ": not in this network");
-  if (list.size() > kLongest) list = list.substr(0, list.rfind('\n', kLongest)) + "\n  ...";
+      unknown.push_back(join(array.name, " ", shape_text(array.shape), ": not in this network"));
+  std::string list;
+  for (const std::vector<std::string>& lines : {misshapen, missing, unknown}) {
+    constexpr std::size_t kShown = 100;
+    for (std::size_t i = 0; i < std::min(lines.size(), kShown); ++i) list += "\n  " + lines[i];
+    if (lines.size() > kShown) list += join("\n  and ", lines.size() - kShown, " more");
+  }
   require_data(list.empty(), what,
                ": its arrays are not those of this network, which has the shapes given first:", list);
   for (Param& param : params.all())

@@ -19,7 +19,7 @@ struct TaskKind {
   int (*predict)(World&, const Args&);
   /// `lockstep verify`: appends a row per array of the reference file; null: the kind has no reference files.
   void (*verify)(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
-  /// `lockstep export` and `lockstep import` of weights.
+  /// `lockstep export` and `lockstep import`; null: the parameters' own names, and no description.
   WeightExchange (*exchange)();
   const char* example;  ///< a configuration that trains it: configs/<example>.ini
   const char* summary;  ///< one line, as help texts show it

@@ -14,13 +14,13 @@ using OptionValues = std::vector<std::pair<std::string, std::string>>;
 
 /// How the weights of a kind go to other programs and come from them. Arrays have our names.
 struct WeightExchange {
-  NameRules names;
-  /// The options that follow from the shapes of arrays.
-  OptionValues (*options)(const NamedArrays& arrays);
+  NameRules names = {};
+  /// The options that follow from the shapes of arrays. Null: none.
+  OptionValues (*options)(const NamedArrays& arrays) = nullptr;
   /// Adds what describes the network of a checkpoint to the metadata of a weight file; and the names in its data set,
-  /// unless `data` is null. Null: the kind has model files of its own.
+  /// unless `data` is null. Null: nothing.
   void (*describe)(const TaskConfig& config, const H5File& checkpoint, const H5File* data, const NamedArrays& arrays,
-                   WeightMetadata& metadata);
+                   WeightMetadata& metadata) = nullptr;
   /// TaskConfig::load() for weights from another program; takes arrays that are no parameters. Null: as for training.
   std::unique_ptr<Task> (*load)(const TaskConfig& config, const TaskSource& source, NamedArrays& arrays) = nullptr;
   /// Computes the parameters without public name from the others. Null: there are none.

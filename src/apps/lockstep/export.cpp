@@ -91,7 +91,7 @@ void export_weights(const ExportArguments& a, const Options& options) {
   const CheckpointReader reader(a.checkpoint);
   const std::string kind_name = reader.model_kind();
   const TaskKind& kind = task_kind(kind_name);
-  const WeightExchange exchange = kind.exchange();
+  const WeightExchange exchange = kind.exchange != nullptr ? kind.exchange() : WeightExchange{};
   if (!a.format.empty() && a.format != "safetensors")
     options.reject("format", "a " + kind_name + " model is exported as safetensors only");
   if (!a.mask_variable.empty()) options.reject("mask-variable", "for emulators only");
@@ -116,7 +116,8 @@ void export_weights(const ExportArguments& a, const Options& options) {
                              {"exported_by", exported_by()}};
   std::optional<H5File> data;
   if (!a.data.empty()) data.emplace(H5File::open(a.data));
-  exchange.describe(*config.task, reader.file(), data ? &*data : nullptr, arrays, metadata);
+  if (exchange.describe != nullptr)
+    exchange.describe(*config.task, reader.file(), data ? &*data : nullptr, arrays, metadata);
   NamedArrays out = to_public(std::move(arrays), exchange.names);
   out.metadata = std::move(metadata);
   write_text_atomically(a.output, safetensors_bytes(out));

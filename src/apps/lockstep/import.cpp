@@ -80,10 +80,11 @@ int run_import(World& world, const Args& args) {
     if (world.rank() != 0) return;
     require_writable(output, {weights, config.data.path});
     const TaskKind& kind = task_kind(kind_name);
-    const WeightExchange exchange = kind.exchange();
+    const WeightExchange exchange = kind.exchange != nullptr ? kind.exchange() : WeightExchange{};
     NamedArrays arrays = from_public(without_prefixes(read_weights(weights, key)), exchange.names);
     std::string set = set_missing(options, exported_options(arrays.metadata, weights), weights);
-    if (set.empty()) set = set_missing(options, exchange.options(arrays), "the shapes in " + weights);
+    if (set.empty() && exchange.options != nullptr)
+      set = set_missing(options, exchange.options(arrays), "the shapes in " + weights);
     config.data.path = fs::absolute(config.data.path).lexically_normal().string();
     check(config);
 
