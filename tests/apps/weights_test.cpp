@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
+#include <iterator>
 #include <sstream>
 
 #include "lockstep/io/h5.hpp"
@@ -125,6 +125,22 @@ TEST_SUITE("apps.weights") {
     const ProcessResult onto =
         run("lockstep", "import --model.kind sasrec --weights " + out + data + " --output " + out);
     CHECK(onto.exit_code == 2);
+  }
+
+  TEST_CASE("info lists the arrays of a weight file") {
+    const test::TempDir dir;
+    NamedArrays content;
+    content.arrays.resize(1);
+    content.arrays[0].name = "layer.weight";
+    content.arrays[0].shape = {2, 3};
+    content.arrays[0].values = std::vector<float>(6, 1);
+    content.metadata = {{"format", "pt"}};
+    test::write_text(dir / "w.safetensors", safetensors_bytes(content));
+    const ProcessResult result = run("lockstep", "info " + (dir / "w.safetensors").string());
+    succeed(result);
+    for (const char* part : {": weights, ", "layer.weight", "F32", "(2, 3)", "format"}) CHECK(has(result.out, part));
+    test::write_text(dir / "bad.npz", "PK\x03\x04 and no more" + std::string(40, ' '));
+    CHECK(run("lockstep", "info " + (dir / "bad.npz").string()).exit_code == 3);
   }
 
   TEST_CASE("a run starts from imported weights") {

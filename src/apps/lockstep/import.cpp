@@ -15,11 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The options of a weight file that lockstep export wrote: those of its training.
-OptionValues exported_options(const WeightMetadata& metadata, const std::string& source) {
+/// The options of a weight file of this kind that lockstep export wrote: those of its training.
+OptionValues exported_options(const WeightMetadata& metadata, const std::string& kind, const std::string& source) {
   OptionValues values;
-  const auto config = metadata.find("config");
-  if (config == metadata.end()) return values;
+  const auto config = metadata.find("config"), found = metadata.find(kKindEntry);
+  if (config == metadata.end() || found == metadata.end() || found->second != kind) return values;
   for (const IniEntry& entry : read_ini(config->second, source))
     if (entry.key.starts_with("model.") && entry.key != "model.kind" && entry.key != "model.pretrain" &&
         entry.key != "model.encoder_weights")
@@ -82,10 +82,10 @@ int run_import(World& world, const Args& args) {
     const TaskKind& kind = task_kind(kind_name);
     const WeightExchange exchange = kind.exchange != nullptr ? kind.exchange() : WeightExchange{};
     NamedArrays arrays = from_public(without_prefixes(read_weights(weights, key)), exchange.names);
-    std::string set = set_missing(options, exported_options(arrays.metadata, weights), weights);
+    std::string set = set_missing(options, exported_options(arrays.metadata, kind_name, weights), weights);
     if (set.empty() && exchange.options != nullptr)
       set = set_missing(options, exchange.options(arrays), "the shapes in " + weights);
-    config.data.path = fs::absolute(config.data.path).lexically_normal().string();
+    if (!config.data.path.empty()) config.data.path = fs::absolute(config.data.path).lexically_normal().string();
     check(config);
 
     LocalPlacement placement;

@@ -51,10 +51,10 @@ std::string safetensors_bytes(const Emulator& network, const EmulatorMetadata& m
 
 TrainedEmulator read_safetensors(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest) {
   const NamedArrays content = safetensors_arrays(bytes, source);
+  Description description = parse_description({content.metadata.begin(), content.metadata.end()}, source);
   for (const char* entry : {"data_xxh3", kSelfTest})
     require_data(content.metadata.contains(entry), "opening model '", source, "': its metadata has no '", entry,
                  "'; the file is damaged or foreign");
-  Description description = parse_description({content.metadata.begin(), content.metadata.end()}, source);
   Tensors tensors = views_of(content, source);
   const Moments moments = take_moments(tensors, "", description.arch, source);
   const Json rows = Json::parse(content.metadata.at(kSelfTest), nullptr, false);
