@@ -27,6 +27,8 @@ struct WeightExchange {
   void (*complete)(Task& task) = nullptr;
 };
 
+/// Adds the value of an option, unless it is 0.
+void add_size(OptionValues& values, const std::string& key, std::int64_t value);
 /// The number of arrays whose name is this pattern, with `#` for 0, 1, 2, ...
 std::int64_t count_arrays(const NamedArrays& arrays, const std::string& pattern);
 /// The extent of an axis of an array, counted from the end if negative; 0 if there is no such array or axis.

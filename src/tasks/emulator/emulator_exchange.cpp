@@ -10,18 +10,15 @@ namespace {
 
 OptionValues options_of(const NamedArrays& arrays) {
   OptionValues values;
-  const auto set = [&](const char* key, std::int64_t value) {
-    if (value > 0) values.emplace_back(key, std::to_string(value));
-  };
   std::int64_t layers = 0;
   while (arrays.find(join("network.", 2 * layers + 2, ".weight")) != nullptr) ++layers;
-  set("model.hidden_layers", layers);
-  if (layers > 0) set("model.hidden_size", extent(arrays, "network.0.weight", 0));
+  add_size(values, "model.hidden_layers", layers);
+  if (layers > 0) add_size(values, "model.hidden_size", extent(arrays, "network.0.weight", 0));
   const bool convolution = arrays.find("conv1d.weight") != nullptr;
   values.emplace_back("model.use_conv1d", convolution ? "true" : "false");
-  set("model.conv_channels", extent(arrays, "conv1d.weight", 0));
+  add_size(values, "model.conv_channels", extent(arrays, "conv1d.weight", 0));
   if (const std::int64_t kernel = extent(arrays, "conv1d.weight", 2); kernel % 2 == 1)
-    set("model.conv_kernel_size", kernel);
+    add_size(values, "model.conv_kernel_size", kernel);
   return values;
 }
 

@@ -11,26 +11,23 @@ namespace {
 
 OptionValues options_of(const NamedArrays& arrays) {
   OptionValues values;
-  const auto set = [&](const char* key, std::int64_t value) {
-    if (value > 0) values.emplace_back(key, std::to_string(value));
-  };
   const bool image = arrays.find("encoder.stem_conv.weight") != nullptr;
   const std::string stem = image ? "encoder.stem_conv.weight" : "encoder.stem.weight";
   const std::int64_t patch = extent(arrays, stem, -1);
   values.emplace_back("model.input", image ? "image" : "signal");
-  set("model.dim", extent(arrays, stem, 0));
-  set("model.patch", patch);
+  add_size(values, "model.dim", extent(arrays, stem, 0));
+  add_size(values, "model.patch", patch);
   if (image) {
     const auto tokens = static_cast<double>(extent(arrays, "encoder.pos_embedding", 1));
-    set("model.image", patch * static_cast<std::int64_t>(std::llround(std::sqrt(tokens))));
+    add_size(values, "model.image", patch * static_cast<std::int64_t>(std::llround(std::sqrt(tokens))));
   }
-  set("model.layers", count_arrays(arrays, "encoder.encoder_layers.#.mha_ln.weight"));
-  set("model.mlp", extent(arrays, "encoder.encoder_layers.0.mlp.dense1.weight", 0));
+  add_size(values, "model.layers", count_arrays(arrays, "encoder.encoder_layers.#.mha_ln.weight"));
+  add_size(values, "model.mlp", extent(arrays, "encoder.encoder_layers.0.mlp.dense1.weight", 0));
   const std::int64_t columns = extent(arrays, "encoder.encoder_layers.0.mha.query_dense.weight", 0);
   const std::int64_t width = image ? 64 : 16;
   if (columns % width == 0) {
-    set("model.heads", columns / width);
-    set("model.head_width", columns > 0 ? width : 0);
+    add_size(values, "model.heads", columns / width);
+    add_size(values, "model.head_width", columns > 0 ? width : 0);
   }
   values.emplace_back("model.pool", arrays.find("pooling.attention.0.weight") != nullptr ? "attention" : "mean");
   std::string hidden;

@@ -9,18 +9,15 @@ namespace {
 
 OptionValues options_of(const NamedArrays& arrays) {
   OptionValues values;
-  const auto set = [&](const char* key, std::int64_t value) {
-    if (value > 0) values.emplace_back(key, std::to_string(value));
-  };
   const std::int64_t hidden = extent(arrays, "embed_tokens.embedding_weight", 1),
                      inter = extent(arrays, "L_level.layers.0.mlp.down_proj.weight", 1),
                      h_layers = count_arrays(arrays, "H_level.layers.#.mlp.down_proj.weight"),
                      puzzle = extent(arrays, "puzzle_emb.weights", 1);
-  set("model.hidden_size", hidden);
+  add_size(values, "model.hidden_size", hidden);
   if (hidden > 0 && inter > 0)
     values.emplace_back("model.expansion", join(1.5 * static_cast<double>(inter) / static_cast<double>(hidden)));
-  set("model.l_layers", count_arrays(arrays, "L_level.layers.#.mlp.down_proj.weight"));
-  set("model.h_layers", h_layers);
+  add_size(values, "model.l_layers", count_arrays(arrays, "L_level.layers.#.mlp.down_proj.weight"));
+  add_size(values, "model.h_layers", h_layers);
   values.emplace_back("model.one_network", h_layers == 0 ? "true" : "false");
   values.emplace_back("model.puzzle_emb_ndim", std::to_string(puzzle));
   if (arrays.find("embed_pos.embedding_weight") != nullptr) values.emplace_back("model.pos_encodings", "learned");

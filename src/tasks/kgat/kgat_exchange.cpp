@@ -10,12 +10,9 @@ namespace {
 
 OptionValues options_of(const NamedArrays& arrays) {
   OptionValues values;
-  const auto set = [&](const char* key, std::int64_t value) {
-    if (value > 0) values.emplace_back(key, std::to_string(value));
-  };
   const std::int64_t width = extent(arrays, "entity_user_embed.weight", 1);
-  set("model.embed_dim", width);
-  set("model.relation_dim", extent(arrays, "relation_embed.weight", 1));
+  add_size(values, "model.embed_dim", width);
+  add_size(values, "model.relation_dim", extent(arrays, "relation_embed.weight", 1));
   const bool two = arrays.find("aggregator_layers.0.linear1.weight") != nullptr;
   const std::string linear = two ? "linear1" : "linear";
   std::string dims;

@@ -10,17 +10,14 @@ namespace {
 
 OptionValues options_of(const NamedArrays& arrays) {
   OptionValues values;
-  const auto set = [&](const char* key, std::int64_t value) {
-    if (value > 0) values.emplace_back(key, std::to_string(value));
-  };
-  set("model.hidden_units", extent(arrays, "item_emb.weight", 1));
-  set("model.maxlen", extent(arrays, "abs_pos_K_emb.weight", 0));
-  set("model.maxlen", extent(arrays, "pos_emb.weight", 0) - 1);
-  set("model.time_span", extent(arrays, "time_matrix_K_emb.weight", 0) - 1);
-  set("model.num_blocks", count_arrays(arrays, "forward_layernorms.#.weight"));
+  add_size(values, "model.hidden_units", extent(arrays, "item_emb.weight", 1));
+  add_size(values, "model.maxlen", extent(arrays, "abs_pos_K_emb.weight", 0));
+  add_size(values, "model.maxlen", extent(arrays, "pos_emb.weight", 0) - 1);
+  add_size(values, "model.time_span", extent(arrays, "time_matrix_K_emb.weight", 0) - 1);
+  add_size(values, "model.num_blocks", count_arrays(arrays, "forward_layernorms.#.weight"));
   if (const std::int64_t streams = extent(arrays, "mhc_attn.0.phi_pre.weight", 0); streams > 0) {
     values.emplace_back("model.mhc", "collapsed");  // the form of the public code
-    set("model.mhc_expansion_rate", streams);
+    add_size(values, "model.mhc_expansion_rate", streams);
   }
   return values;
 }
