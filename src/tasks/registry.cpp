@@ -14,7 +14,8 @@
 
 namespace lockstep {
 
-// Prediction and verification of each kind are defined in its folder, in <kind>_predict.cpp and <kind>_verify.cpp.
+// Prediction, verification and exchange of weights are defined in each kind's folder, in <kind>_predict.cpp,
+// <kind>_verify.cpp and <kind>_exchange.cpp.
 int predict_emulator(World&, const Args&);
 int predict_hrm(World&, const Args&);
 int predict_kgat(World&, const Args&);
@@ -25,6 +26,13 @@ void verify_hrm(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
 void verify_kgat(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
 void verify_sequence(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
 
+WeightExchange exchange_bprmf();
+WeightExchange exchange_emulator();
+WeightExchange exchange_har();
+WeightExchange exchange_hrm();
+WeightExchange exchange_kgat();
+WeightExchange exchange_sequence();
+
 namespace {
 
 template <class Config>
@@ -34,18 +42,18 @@ std::unique_ptr<TaskConfig> make() {
 
 /// A new kind is one line here and one folder in tasks/ (docs/adding-a-model.md).
 constexpr TaskKind kKinds[] = {
-    {"emulator", make<EmulatorConfig>, predict_emulator, verify_emulator, "emulator-icecolumn",
+    {"emulator", make<EmulatorConfig>, predict_emulator, verify_emulator, exchange_emulator, "emulator-icecolumn",
      "outputs of a column model from its state, with exact Jacobians"},
-    {"har", make<HarConfig>, nullptr, verify_har, "har-synth", "activity in a window of sensor signals"},
-    {"hrm", make<HrmConfig>, predict_hrm, verify_hrm, "hrm-laptop",
+    {"har", make<HarConfig>, nullptr, verify_har, exchange_har, "har-synth", "activity in a window of sensor signals"},
+    {"hrm", make<HrmConfig>, predict_hrm, verify_hrm, exchange_hrm, "hrm-laptop",
      "solution of a puzzle (Sudoku, maze, ARC), by HRM or TRM"},
-    {"kgat", make<KgatConfig>, predict_kgat, verify_kgat, "kgat-ml1m",
+    {"kgat", make<KgatConfig>, predict_kgat, verify_kgat, exchange_kgat, "kgat-ml1m",
      "items for a user, from interactions and a knowledge graph"},
-    {"bprmf", make<BprmfConfig>, predict_kgat, nullptr, "bprmf-ml1m",
+    {"bprmf", make<BprmfConfig>, predict_kgat, nullptr, exchange_bprmf, "bprmf-ml1m",
      "items for a user, from interactions alone; gives kgat its first tables"},
-    {"sasrec", make<SequenceConfig>, predict_sequence, verify_sequence, "sasrec-ml1m",
+    {"sasrec", make<SequenceConfig>, predict_sequence, verify_sequence, exchange_sequence, "sasrec-ml1m",
      "next item of a user's history, from its order"},
-    {"tisasrec", make<TiSasRecConfig>, predict_sequence, verify_sequence, "tisasrec-ml1m",
+    {"tisasrec", make<TiSasRecConfig>, predict_sequence, verify_sequence, exchange_sequence, "tisasrec-ml1m",
      "next item of a user's history, from its order and times"},
 };
 

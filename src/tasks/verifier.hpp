@@ -6,10 +6,17 @@
 #include <vector>
 
 #include "lockstep/io/h5.hpp"
-#include "lockstep/nn/params.hpp"
+#include "lockstep/models/weights.hpp"
 #include "lockstep/tasks/verify.hpp"
 
 namespace lockstep {
+
+/// Sets the parameters from the group /weights of a reference file.
+/// errors  data: lists all arrays that are missing, unknown or of another shape
+inline void load_reference_weights(ParamStore& params, const H5File& file, NameRules rules = {}) {
+  load_arrays(params, from_public(h5_arrays(file, "/weights"), rules), rules,
+              "verifying '" + file.path().string() + "'");
+}
 
 /// Compares against the datasets of one file.
 class Verifier {

@@ -8,6 +8,8 @@
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/data/placement.hpp"
+#include "lockstep/io/weights.hpp"
+#include "lockstep/io/zip.hpp"
 #include "lockstep/models/emulator/emulator_files.hpp"
 #include "lockstep/models/har/har_weights.hpp"
 #include "lockstep/prep/format.hpp"
@@ -20,6 +22,7 @@
 #include "lockstep/tasks/sequences/sequence_data.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/run_config.hpp"
+#include "models/emulator/files/pickle.hpp"
 #include "support/paths.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
@@ -175,6 +178,53 @@ std::uint64_t read_model(const fs::path& directory) {
   return hash64(test::read_text(again));
 }
 
+// ---- Weights of other programs --------------------------------------------------------------------------------------
+
+const std::vector<float> kMatrix = {1, 2, 3, 4, 5, 6}, kVector = {0.5F, -2};
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+Files make_safetensors(const fs::path& directory) {
+  NamedArrays content;
+  content.arrays.resize(2);
+  content.arrays[0].name = "b", content.arrays[0].shape = {2}, content.arrays[0].values = kVector;
+  content.arrays[1].name = "w", content.arrays[1].shape = {2, 3}, content.arrays[1].values = kMatrix;
+  content.metadata = {{"format", "lockstep-weights"}, {"kind", "bprmf"}};
+  test::write_text(directory / "weights", safetensors_bytes(content));
+  return {"weights"};
+}
+
+Files make_npz(const fs::path& directory) {
+  ZipWriter zip;
+  for (const auto& [name, shape, values] : {std::tuple{"b.npy", "2,", &kVector}, {"w.npy", "2, 3", &kMatrix}}) {
+    std::string header = std::string("{'descr': '<f4', 'fortran_order': False, 'shape': (") + shape + "), }";
+    header.resize(118, ' ');
+    zip.add(name, std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header + bytes_of(*values));
+  }
+  test::write_text(directory / "weights", zip.finish());
+  return {"weights"};
+}
+
+Files make_torch(const fs::path& directory) {
+  files::Pickle pickle;
+  pickle.empty_dict().mark().text("epoch").integer(3).text("model").empty_dict().mark();
+  pickle.text("b").tensor(0, {2}).text("w").tensor(1, {2, 3}).set_items().set_items();
+  ZipWriter zip;
+  zip.add("weights/data.pkl", pickle.finish());
+  zip.add("weights/byteorder", "little");
+  zip.add("weights/data/0", bytes_of(kVector));
+  zip.add("weights/data/1", bytes_of(kMatrix));
+  test::write_text(directory / "weights", zip.finish());
+  return {"weights"};
+}
+
+std::uint64_t read_arrays(const fs::path& directory) {
+  NamedArrays content = read_weights(directory / "weights");
+  return hash64(safetensors_bytes(content));
+}
+
 // ---- Configurations -------------------------------------------------------------------------------------------------
 
 Files make_configuration(const fs::path& directory) {
@@ -305,6 +355,9 @@ constexpr Format kFormats[] = {
     {"lsem", false, true, make_model<EmulatorFormat::lsem>, read_model},
     {"h5model", false, true, make_model<EmulatorFormat::h5model>, read_model},
     {"safetensors", false, true, make_model<EmulatorFormat::safetensors>, read_model},
+    {"weights", false, true, make_safetensors, read_arrays},
+    {"npz", false, false, make_npz, read_arrays},
+    {"pt", false, false, make_torch, read_arrays},
     {"ini", true, false, make_configuration, read_configuration},
     {"manifest", true, false, make_manifest, read_manifest},
     {"ratings", true, false, make_ratings, read_ratings},

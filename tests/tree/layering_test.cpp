@@ -56,7 +56,7 @@ const std::vector<Foreign> kForeign = {
     {"H5", {"src/io/"}},
     {"netcdf", {"src/prep/"}},
     {"boost/", {"src/base/"}},
-    {"nlohmann/", {"src/comm/", "src/models/", "src/prep/", "src/report/", "src/train/", "src/tasks/", "src/apps/", "src/capi/"}},
+    {"nlohmann/", {"src/comm/", "src/io/", "src/models/", "src/prep/", "src/report/", "src/train/", "src/tasks/", "src/apps/", "src/capi/"}},
     {"xxhash", {"src/base/"}},
     {"openssl/", {"src/base/", "src/io/", "src/prep/"}},
     {"zlib", {"src/base/", "src/io/", "src/models/", "src/prep/", "src/report/"}},

@@ -5,7 +5,7 @@
 
 namespace lockstep::prep {
 
-/// An array of NumPy's file format, versions 1 to 3, of integers: u1 i1 u2 i2 u4 i4 i8, little-endian, C order.
+/// An array of NumPy's file format, versions 1 to 3, of integers: u1 i1 u2 i2 u4 i4 i8, little-endian.
 struct NpyArray {
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> values;

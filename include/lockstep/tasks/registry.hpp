@@ -6,6 +6,7 @@
 
 #include "lockstep/tasks/arguments.hpp"
 #include "lockstep/tasks/verify.hpp"
+#include "lockstep/tasks/weight_exchange.hpp"
 #include "lockstep/train/task_config.hpp"
 
 namespace lockstep {
@@ -18,6 +19,8 @@ struct TaskKind {
   int (*predict)(World&, const Args&);
   /// `lockstep verify`: appends a row per array of the reference file; null: the kind has no reference files.
   void (*verify)(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
+  /// `lockstep export` and `lockstep import`; null: the parameters' own names, and no description.
+  WeightExchange (*exchange)();
   const char* example;  ///< a configuration that trains it: configs/<example>.ini
   const char* summary;  ///< one line, as help texts show it
 };

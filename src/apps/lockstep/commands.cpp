@@ -13,7 +13,9 @@ std::span<const Command> commands() {
       {"bench", "speed of training, prediction and Jacobians on this allocation, and where the time goes", run_bench},
       {"comm-test", "correctness, latency and bandwidth of the ranks' communication on this allocation", run_comm_test},
       {"info", "build, devices and ranks, or the contents of a file", run_info},
-      {"export", "write an emulator for other programs: lsem, HDF5, ONNX, TorchScript, safetensors", run_export},
+      {"export", "write a trained network for other programs: safetensors; emulators also lsem, HDF5, ONNX, TorchScript",
+       run_export},
+      {"import", "make a checkpoint from weights of another program: .safetensors, .npz, .pt", run_import},
       {"checkpoint", "verify, compare and merge checkpoints", run_checkpoint},
       {"help", "list the commands or the options of one; write manual pages and docs/options.md", run_help},
   };

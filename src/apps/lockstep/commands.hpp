@@ -22,6 +22,7 @@ int run_help(World& world, const Args& args);
 int run_plan(World& world, const Args& args);
 int run_train(World& world, const Args& args);
 int run_verify(World& world, const Args& args);
+int run_import(World& world, const Args& args);
 int run_info(World& world, const Args& args);
 int run_jacobian(World& world, const Args& args);
 int run_predict(World& world, const Args& args);

@@ -22,6 +22,9 @@ std::string checkpoint_text(const Json& facts);
 /// The same for an emulator's model file, which is verified.
 Json model_facts(const std::filesystem::path& path);
 std::string model_text(const Json& facts);
+/// The same for a file of read_weights().
+Json weights_facts(const std::filesystem::path& path);
+std::string weights_text(const Json& facts);
 
 /// Rows with aligned columns, indented by two.
 std::string table(const std::vector<std::vector<std::string>>& rows);

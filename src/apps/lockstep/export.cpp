@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iostream>
+#include <optional>
 
 #include "apps/lockstep/commands.hpp"
 #include "lockstep/base/build_info.hpp"
@@ -7,10 +8,25 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/models/emulator/emulator_files.hpp"
+#include "lockstep/tasks/registry.hpp"
+#include "lockstep/train/checkpoint.hpp"
+#include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
 namespace {
+
+struct ExportArguments {
+  std::string checkpoint, format, output, weights, data, mask_variable;
+  std::vector<double> domain;
+};
+
+std::string exported_by() { return "lockstep " + build_info().version + " (git " + build_info().git + ")"; }
+
+std::string size_of(const std::string& path) {
+  return human_bytes(static_cast<double>(std::filesystem::file_size(path)));
+}
 
 /// Adds entries about the export. Existing entries stay unchanged.
 void add_provenance(EmulatorMetadata& metadata, const std::filesystem::path& source) {
@@ -21,59 +37,139 @@ void add_provenance(EmulatorMetadata& metadata, const std::filesystem::path& sou
     metadata.meta.emplace_back(key, value);
   };
   add("exported_from", source.filename().string());
-  add("exported_by", "lockstep " + build_info().version + " (git " + build_info().git + ")");
+  add("exported_by", exported_by());
+}
+
+void export_emulator(const ExportArguments& a, const Options& options) {
+  const EmulatorWeights weights = a.weights == "trained"   ? EmulatorWeights::trained
+                                  : a.weights == "average" ? EmulatorWeights::average
+                                                           : EmulatorWeights::automatic;
+  if (weights != EmulatorWeights::automatic && file_kind(a.checkpoint) != FileKind::checkpoint)
+    options.reject("weights", "a model file has one set of weights; name a checkpoint");
+  TrainedEmulator emulator = read_emulator(std::filesystem::path(a.checkpoint), nullptr, weights);
+  EmulatorMask& mask = emulator.metadata.mask;
+  if (!a.mask_variable.empty()) {
+    if (std::ranges::count(emulator.metadata.variables.input_names, a.mask_variable) == 0)
+      options.reject("mask-variable", "the emulator has no such input");
+    mask.variable = a.mask_variable;
+  }
+  if (!a.domain.empty()) {
+    if (a.domain.size() != 2 || !(a.domain[0] <= a.domain[1]) || mask.variable.empty())
+      options.reject("domain", "must be MIN,MAX with MIN <= MAX, for a mask variable");
+    mask.min = a.domain[0];
+    mask.max = a.domain[1];
+  }
+  add_provenance(emulator.metadata, a.checkpoint);
+  const EmulatorFormat format = emulator_format(a.format.empty() ? "lsem" : a.format);
+  write_emulator(a.output, format, emulator.network, emulator.metadata);
+  const EmulatorArch& arch = emulator.network.arch();
+  std::cout << "wrote " << a.output << ": " << name(format) << ", " << arch.n_in << " inputs, " << arch.n_out
+            << " outputs, " << arch.parameters() << " parameters, " << size_of(a.output) << std::endl;
+}
+
+/// The arrays below a group of a checkpoint.
+NamedArrays arrays_below(const CheckpointReader& reader, const std::string& group) {
+  NamedArrays out;
+  for (const std::string& path : reader.arrays(group)) {
+    const H5Info info = reader.info(path);
+    std::size_t count = 1;
+    for (const std::int64_t extent : info.shape) count *= static_cast<std::size_t>(extent);
+    std::vector<double> values(count);
+    reader.read_into<double>(path, values);
+    NamedArray& array = out.arrays.emplace_back();
+    array.name = path.substr(group.size() + 1);
+    array.shape = info.shape;
+    if (info.type == H5Type::f32)
+      array.values = std::vector<float>(values.begin(), values.end());
+    else
+      array.values = std::move(values);
+  }
+  return out;
+}
+
+void export_weights(const ExportArguments& a, const Options& options) {
+  const CheckpointReader reader(a.checkpoint);
+  const std::string kind_name = reader.model_kind();
+  const TaskKind& kind = task_kind(kind_name);
+  const WeightExchange exchange = kind.exchange != nullptr ? kind.exchange() : WeightExchange{};
+  if (!a.format.empty() && a.format != "safetensors")
+    options.reject("format", "a " + kind_name + " model is exported as safetensors only");
+  if (!a.mask_variable.empty()) options.reject("mask-variable", "for emulators only");
+  if (!a.domain.empty()) options.reject("domain", "for emulators only");
+  if (a.weights == "average" && !reader.has_ema())
+    options.reject("weights", "the checkpoint has no averaged weights; see optim.ema");
+  const bool average = reader.has_ema() && a.weights != "trained";
+
+  RunConfig config;
+  Options stored("lockstep train");
+  add_options(stored, config, kind_name);
+  stored.parse_ini(reader.config(), a.checkpoint);
+  NamedArrays arrays = arrays_below(reader, average ? "/ema" : "/model");
+  require_finite(arrays, "exporting '" + a.checkpoint + "'");
+  WeightMetadata metadata = {{kFormatEntry, kWeightsFormat},
+                             {"version", "1"},
+                             {kKindEntry, kind_name},
+                             {"weights", average ? "average" : "trained"},
+                             {"data_hash", reader.data_hash()},
+                             {"config", reader.config()},
+                             {"exported_from", std::filesystem::path(a.checkpoint).filename().string()},
+                             {"exported_by", exported_by()}};
+  std::optional<H5File> data;
+  if (!a.data.empty()) data.emplace(H5File::open(a.data));
+  if (exchange.describe != nullptr)
+    exchange.describe(*config.task, reader.file(), data ? &*data : nullptr, arrays, metadata);
+  NamedArrays out = to_public(std::move(arrays), exchange.names);
+  out.metadata = std::move(metadata);
+  write_text_atomically(a.output, safetensors_bytes(out));
+  std::cout << "wrote " << a.output << ": safetensors, " << kind_name << ", " << out.arrays.size() << " arrays, "
+            << (average ? "averaged" : "trained") << " weights, " << size_of(a.output) << std::endl;
 }
 
 }  // namespace
 
 int run_export(World& world, const Args& args) {
-  std::string checkpoint, format, output, mask_variable;
-  std::vector<double> domain;
+  ExportArguments a;
   Options options(
-      "lockstep export", "Write a trained emulator for other programs.",
-      "The command reads and verifies a checkpoint (its averaged weights if it has them) or a model file, and "
-      "writes the network with its normalisation, variable names, units, levels and mask. Formats: lsem and "
-      "h5model for liblockstep in C, C++ and Fortran; onnx for ONNX runtimes; torchscript for "
-      "torch::jit::load, with predict and jac_physical; safetensors for programs that read named tensors. An "
+      "lockstep export", "Write a trained network for other programs.",
+      "The command reads and verifies a checkpoint or, for emulators, a model file. It writes the averaged weights if "
+      "the "
+      "checkpoint has them. safetensors, for every kind: arrays with the names and shapes of the public code's "
+      "state_dict, and a description of the network as metadata (docs/weights.md). Emulators carry their "
+      "normalisation, variable names, units, levels and mask. Their other formats: lsem and h5model for liblockstep in "
+      "C, C++ and Fortran; onnx for ONNX runtimes; torchscript for torch::jit::load, with predict and jac_physical. An "
       "existing file is replaced only when the new one is complete.");
-  options.add("checkpoint", &checkpoint, "", "checkpoint or model file to read").value_name("FILE").required();
-  options.choice("format", &format, "lsem", {"h5model", "lsem", "onnx", "torchscript", "safetensors"},
-                 "format of the output");
-  options.add("output", &output, "", "file to write").value_name("FILE").required();
-  options.add("mask-variable", &mask_variable, "", "input whose value decides where the Jacobian is used; see --domain")
+  options.add("checkpoint", &a.checkpoint, "", "checkpoint or model file to read").value_name("FILE").required();
+  options.choice("format", &a.format, "", {"", "h5model", "lsem", "onnx", "torchscript", "safetensors"},
+                 "format of the output; default: lsem for emulators, else safetensors");
+  options.add("output", &a.output, "", "file to write").value_name("FILE").required();
+  options.choice("weights", &a.weights, "auto", {"auto", "trained", "average"},
+                 "trained: those of the last step; average: their moving average; auto: the average if there is one");
+  options.add("data", &a.data, "", "data set of the training: adds the raw ids of its items (sasrec, tisasrec)")
+      .value_name("FILE");
+  options
+      .add("mask-variable", &a.mask_variable, "",
+           "emulators: input whose value decides where the Jacobian is used; see --domain")
       .value_name("NAME");
   options
-      .add("domain", &domain, {},
-           "smallest and largest value of the mask variable with a Jacobian; it is zero elsewhere")
+      .add("domain", &a.domain, {},
+           "emulators: smallest and largest value of the mask variable with a Jacobian; it is zero elsewhere")
       .value_name("MIN,MAX");
   options.example("lockstep export --checkpoint runs/ice/checkpoints/best.h5 --format lsem --output ice.lsem",
                   "for a forecast model, with liblockstep");
   options.example("lockstep export --checkpoint ice.lsem --format torchscript --output ice.ts",
                   "convert a model file to another format");
+  options.example("lockstep export --checkpoint runs/ml-1m/checkpoints/best.h5 --output sasrec.safetensors",
+                  "for load_state_dict() in PyTorch");
   if (!parse(world, options, args)) return 0;
 
   world.together("exporting", [&] {
     if (world.rank() != 0) return;
-    require_writable(output, {checkpoint});
-    TrainedEmulator emulator = read_emulator(std::filesystem::path(checkpoint));
-    EmulatorMask& mask = emulator.metadata.mask;
-    if (!mask_variable.empty()) {
-      if (std::ranges::count(emulator.metadata.variables.input_names, mask_variable) == 0)
-        options.reject("mask-variable", "the emulator has no such input");
-      mask.variable = mask_variable;
-    }
-    if (!domain.empty()) {
-      if (domain.size() != 2 || !(domain[0] <= domain[1]) || mask.variable.empty())
-        options.reject("domain", "must be MIN,MAX with MIN <= MAX, for a mask variable");
-      mask.min = domain[0];
-      mask.max = domain[1];
-    }
-    add_provenance(emulator.metadata, checkpoint);
-    write_emulator(output, emulator_format(format), emulator.network, emulator.metadata);
-    const EmulatorArch& arch = emulator.network.arch();
-    std::cout << "wrote " << output << ": " << format << ", " << arch.n_in << " inputs, " << arch.n_out << " outputs, "
-              << arch.parameters() << " parameters, "
-              << human_bytes(static_cast<double>(std::filesystem::file_size(output))) << std::endl;
+    require_writable(a.output, {a.checkpoint});
+    const FileKind found = std::filesystem::exists(a.checkpoint) ? file_kind(a.checkpoint) : FileKind::unknown;
+    if (found == FileKind::checkpoint && H5File::open(a.checkpoint).text_attribute("/", "model_kind") != "emulator")
+      export_weights(a, options);
+    else
+      export_emulator(a, options);
   });
   return 0;
 }

@@ -98,6 +98,15 @@ std::string machine_text(const Json& facts) {
   return out + "\n" + table(rows);
 }
 
+/// Whether the safetensors file is an exported emulator, or might be a damaged one.
+bool is_emulator_safetensors(const std::filesystem::path& file) {
+  constexpr std::size_t kHead = std::size_t{1} << 20;  // metadata are the header's first entry
+  std::ifstream in(file, std::ios::binary);
+  std::string head(kHead, '\0');
+  in.read(head.data(), static_cast<std::streamsize>(head.size()));
+  return head.find("lockstep-emulator-model") != std::string::npos;
+}
+
 std::string description(const std::filesystem::path& file, bool as_json) {
   struct Reader {
     Json (*facts)(const std::filesystem::path&);
@@ -112,11 +121,15 @@ std::string description(const std::filesystem::path& file, bool as_json) {
       case FileKind::data_set:
         return {dataset_facts, dataset_text};
       case FileKind::model:
-      case FileKind::safetensors:
         return {model_facts, model_text};
+      case FileKind::safetensors:
+        return is_emulator_safetensors(file) ? Reader{model_facts, model_text} : Reader{weights_facts, weights_text};
+      case FileKind::pytorch:
+      case FileKind::numpy:
+        return {weights_facts, weights_text};
       default:
         throw Error(Fault::data, join("describing '", file.string(), "': it is ", name(kind),
-                                      ", not a checkpoint, a prepared data set or a model file"));
+                                      ", not a checkpoint, a prepared data set, a model file or weights"));
     }
   }();
   const Json facts = reader.facts(file);
@@ -128,9 +141,11 @@ std::string description(const std::filesystem::path& file, bool as_json) {
 int run_info(World& world, const Args& args) {
   std::vector<std::string> files, checkpoints, datasets;
   bool as_json = false;
-  Options options("lockstep info", "Print build, devices and ranks, or what files hold",
-                  "Without a FILE the command prints the build and where each rank runs. A FILE may be a checkpoint, a "
-                  "prepared data set or an emulator's model file; checkpoints and model files are verified.");
+  Options options(
+      "lockstep info", "Print build, devices and ranks, or what files hold",
+      "Without a FILE the command prints the build and where each rank runs. A FILE may be a checkpoint, a "
+      "prepared data set, an emulator's model file, or weights (.safetensors, .npz, .pt); checkpoints and model files "
+      "are verified.");
   options.positional("FILE", &files, "what to describe");
   options.add("checkpoint", &checkpoints, {}, "the same as FILE").value_name("FILE");
   options.add("dataset", &datasets, {}, "the same as FILE").value_name("FILE");

@@ -1,100 +1,85 @@
 #include "lockstep/models/har/har_weights.hpp"
 
-#include <cstring>
-#include <functional>
-#include <map>
+#include <algorithm>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/options.hpp"
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/io/h5.hpp"
-#include "models/emulator/files/files.hpp"
 
 namespace lockstep {
 
 namespace {
 
-constexpr std::string_view kPrefix = "encoder.";
+constexpr std::string_view kEncoder = "encoder.";
 
-std::string bare(const std::string& name) { return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name; }
-
-/// A weight in a file.
-struct Stored {
-  Shape shape;
-  std::function<void(std::span<double>)> read;
-};
-using Weights = std::map<std::string, Stored>;  // by name without prefix
-
-Weights weights_of(const H5File& file) {
-  Weights weights;
-  for (const std::string& dataset : file.datasets_under("/")) {
-    const std::vector<std::int64_t> shape = file.info(dataset).shape;
-    require_data(shape.size() <= Shape::kMaxRank, "reading encoder weights '", file.path().string(), "': '", dataset,
-                 "' has ", shape.size(), " axes");
-    weights[bare(dataset.substr(1))] = {
-        Shape(shape), [&file, dataset](std::span<double> to) { file.read_into<double>(dataset, to); }};
-  }
-  return weights;
-}
-
-Weights weights_of(const files::Tensors& tensors, const std::filesystem::path& path) {
-  Weights weights;
-  for (const auto& [name, tensor] : tensors) {
-    require_data(tensor.shape.size() <= Shape::kMaxRank, "reading encoder weights '", path.string(), "': '", name,
-                 "' has ", tensor.shape.size(), " axes");
-    weights[bare(name)] = {Shape(tensor.shape), [&tensor](std::span<double> to) {
-                             visit_float(tensor.dtype, [&]<class T>() {
-                               const auto* from = static_cast<const std::byte*>(tensor.data);
-                               for (double& value : to) {
-                                 T element;
-                                 std::memcpy(&element, from, sizeof element);
-                                 value = static_cast<double>(element);
-                                 from += sizeof element;
-                               }
-                             });
-                           }};
-  }
-  return weights;
-}
-
-void take(Har& network, Weights weights, const std::filesystem::path& path) {
-  const std::string reading = join("reading encoder weights '", path.string(), "'");
-  std::string missing;
-  for (Param& p : network.params().all()) {
-    if (!p.name.starts_with(kPrefix)) continue;
-    const auto found = weights.find(bare(p.name));
-    if (found == weights.end()) {
-      missing += " " + bare(p.name);
-      continue;
-    }
-    const Stored& stored = found->second;
-    require_data(stored.shape == p.shape, reading, ": ", p.name, " is ", stored.shape, ", expected ", p.shape);
-    std::vector<double> values(static_cast<std::size_t>(p.shape.size()));
-    stored.read(values);
-    const HostView host(p.value, HostView::Access::write);
-    visit_float(p.value.dtype(), [&]<class T>() {
-      T* to = host->data<T>();
-      for (const double value : values) *to++ = static_cast<T>(value);
-    });
-    weights.erase(found);
-  }
-  std::string unknown;
-  for (const auto& [name, stored] : weights) unknown += " " + name;
-  require_data(missing.empty() && unknown.empty(), reading, ":", missing.empty() ? "" : " missing:", missing,
-               unknown.empty() || missing.empty() ? "" : ";", unknown.empty() ? "" : " not of this network:", unknown);
+void visit(TextFields& fields, HarArch& a, HarMetadata& d) {
+  using Input = HarArch::Input;
+  using Mode = HarArch::Mode;
+  using Pool = HarArch::Pool;
+  fields("model.input", a.input, {{Input::image, "image"}, {Input::signal, "signal"}});
+  fields("model.mode", a.mode,
+         {{Mode::flatten, "flatten"},
+          {Mode::independent, "independent"},
+          {Mode::average, "average"},
+          {Mode::first, "first"}});
+  fields("model.pool", a.pool, {{Pool::attention, "attention"}, {Pool::mean, "mean"}});
+  fields("model.channels", a.channels);
+  fields("model.length", a.length);
+  fields("model.image", a.image);
+  fields("model.patch", a.patch);
+  fields("model.dim", a.dim);
+  fields("model.layers", a.layers);
+  fields("model.heads", a.heads);
+  fields("model.head_width", a.head_width);
+  fields("model.mlp", a.mlp);
+  fields("model.pre_norm", a.pre_norm);
+  fields("model.ln_eps", a.norm_eps);
+  fields("model.hidden", a.hidden);
+  fields("model.classes", a.classes);
+  fields("data.class_names", d.class_names);
+  fields("data.channel_names", d.channel_names);
+  fields("data.channel_mean", d.channel_mean);
+  fields("data.channel_std", d.channel_std);
+  fields("data.sample_rate", d.sample_rate);
 }
 
 }  // namespace
 
+void describe(WeightMetadata& metadata, HarArch arch, HarMetadata data) {
+  TextFields fields(&metadata);
+  visit(fields, arch, data);
+}
+
+void parse(const WeightMetadata& metadata, const std::string& what, HarArch& arch, HarMetadata& data) {
+  require_exported(metadata, "har", what);
+  TextFields fields(&metadata, what);
+  visit(fields, arch, data);
+  const bool positive = std::min({arch.channels, arch.length, arch.image, arch.patch, arch.dim, arch.heads,
+                                  arch.head_width, arch.mlp, arch.classes}) >= 1 &&
+                        arch.layers >= 0 && arch.norm_eps > 0;
+  require_data(positive, what, ": its metadata have an extent below 1");
+  const auto channels = static_cast<std::size_t>(arch.channels);
+  require_data(data.class_names.size() == static_cast<std::size_t>(arch.classes) &&
+                   data.channel_names.size() == data.channel_mean.size() &&
+                   data.channel_mean.size() == data.channel_std.size() && data.channel_names.size() == channels,
+               what, ": its metadata name ", data.class_names.size(), " classes and ", data.channel_names.size(),
+               " channels, expected ", arch.classes, " and ", channels);
+  try {
+    arch.check();
+  } catch (const Error& error) {
+    throw Error(Fault::data, what + ": " + error.what());
+  }
+}
+
 void load_encoder_weights(Har& network, const std::filesystem::path& path) {
   require_usage(std::filesystem::exists(path), "option model.encoder_weights: no file '", path.string(), "'");
-  const std::string bytes = path.extension() == ".h5" ? "" : Options::read_file(path.string());
-  if (files::is_safetensors(bytes)) {
-    const files::Tensors tensors = files::safetensors_tensors(bytes, path.string());
-    take(network, weights_of(tensors, path), path);
-    return;
-  }
-  const H5File file = H5File::open(path);
-  take(network, weights_of(file), path);
+  NamedArrays arrays = path.extension() == ".h5" || file_kind(path) == FileKind::hdf5
+                           ? h5_arrays(H5File::open(path), "/")
+                           : read_weights(path);
+  for (NamedArray& array : arrays.arrays)
+    if (array.name.starts_with(kEncoder)) array.name.erase(0, kEncoder.size());
+  std::ranges::sort(arrays.arrays, {}, &NamedArray::name);
+  load_arrays_below(std::string(kEncoder), network.params(), arrays, "reading encoder weights '" + path.string() + "'");
 }
 
 }  // namespace lockstep

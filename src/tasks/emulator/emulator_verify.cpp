@@ -88,12 +88,7 @@ ReferenceModel make_model(const H5File& file, Placement& placement, DType dtype)
   for (int b = 0; file.has("/batches/" + std::to_string(b)); ++b)
     batches.push_back(file.read<std::int32_t>("/batches/" + std::to_string(b)));
   ReferenceModel model(options, reference_data(file, placement), std::move(batches));
-  for (Param& p : model.params().all()) {
-    const std::vector<std::int64_t> shape = file.info("/weights/" + p.name).shape;
-    require_data(Shape(shape) == p.shape, "verifying '", file.path().string(), "': weight ", p.name, " is ",
-                 Shape(shape), ", expected ", p.shape);
-    visit_float(dtype, [&]<class T>() { file.read_into<T>("/weights/" + p.name, p.value.span<T>()); });
-  }
+  load_reference_weights(model.params(), file);
   return model;
 }
 

@@ -76,7 +76,8 @@ void HarConfig::add_options(Options& o) {
   o.add("model.frozen_dropout", &arch_.frozen_dropout, false, "keep the dropout of a frozen encoder");
   o.alias("model.frozen_dropout", "frozen-dropout");
   o.add("model.encoder_weights", &encoder_weights_, "",
-        "HDF5 or safetensors file with initial weights of the encoder; names and shapes must match the network")
+        "HDF5, safetensors, .npz or .pt file with initial weights of the encoder; names and shapes must match the "
+        "network")
       .value_name("FILE");
   o.alias("model.encoder_weights", "encoder-weights");
 

@@ -61,12 +61,7 @@ class ReferenceModel final : public ShardTask {
         smoothing_(file.real_attribute("/", "label_smoothing")),
         labels_(file.read<std::int32_t>("/inputs/labels")),
         patches_(dtype, {sizes_.windows() * net_.arch().channels, net_.arch().tokens(), net_.arch().patch_values()}) {
-    for (Param& p : net_.params().all()) {
-      const Shape shape(file.info("/weights/" + p.name).shape);
-      require_data(shape == p.shape, "verifying '", file.path().string(), "': weight ", p.name, " is ", shape,
-                   ", expected ", p.shape);
-      visit_float(dtype, [&]<class T>() { file.read_into<T>("/weights/" + p.name, p.value.span<T>()); });
-    }
+    load_reference_weights(net_.params(), file);
     visit_float(dtype, [&]<class T>() { cut<T>(file.read<T>("/inputs/images")); });
   }
   const char* kind() const override { return "har"; }

@@ -146,15 +146,6 @@ HrmTask::Options reference_options(const H5File& file, DType dtype) {
   return o;
 }
 
-void load_weights(const H5File& file, ParamStore& params) {
-  for (Param& p : params.all()) {
-    const std::vector<std::int64_t> shape = file.info("/weights/" + p.name).shape;
-    require_data(Shape(shape) == p.shape, "verifying '", file.path().string(), "': weight ", p.name, " is ",
-                 Shape(shape), ", expected ", p.shape);
-    visit_float(params.dtype(), [&]<class T>() { file.read_into<T>("/weights/" + p.name, p.value.span<T>()); });
-  }
-}
-
 /// One training file: values on the way, steps with their updates, evaluation.
 class NetworkCheck {
  public:
@@ -165,7 +156,7 @@ class NetworkCheck {
         v_(v),
         dtype_(options.f64 ? DType::f64 : DType::f32),
         model_(reference_options(file, dtype_), reference_data(file, placement_, read_steps(file)), read_steps(file)) {
-    load_weights(file, model_.params());
+    load_reference_weights(model_.params(), file);
     model_.move_to(options.device);
     if (is_half(options.storage)) model_.params().store_as(options.storage);
   }

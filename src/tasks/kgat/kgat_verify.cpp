@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/models/kgat/kgat_weights.hpp"
 #include "lockstep/ops/transr.hpp"
 #include "lockstep/tasks/kgat/kgat_task.hpp"
 #include "tasks/kgat/kgat_step.hpp"
@@ -182,11 +183,7 @@ class KgatVerification {
     return o;
   }
 
-  void load_weights() {
-    for (Param& p : model_.params().all())
-      if (p.trainable)
-        file_.read_into<T>("/weights/" + p.name, HostView(p.value, HostView::Access::write)->template span<T>());
-  }
+  void load_weights() { load_reference_weights(model_.params(), file_, kgat_names()); }
   void set_laplacian(Laplacian kind) {
     laplacian(graph(), kind, HostView(model_.net().adjacency().value, HostView::Access::write));
     model_.propagation().adjacency_changed();

@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/tasks/sequences/sequence_task.hpp"
+#include "lockstep/models/sequences/sasrec_weights.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/optim/optimizer.hpp"
+#include "lockstep/tasks/sequences/sequence_task.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "tasks/verifier.hpp"
 
@@ -52,12 +53,7 @@ class ReferenceModel final : public ShardTask {
  public:
   ReferenceModel(const H5File& file, DType dtype)
       : net_(arch_of(file), dtype, 0), samples_(file.int_attribute("/", "batch")) {
-    for (Param& p : net_.params().all()) {
-      const Shape shape(file.info("/weights/" + p.name).shape);
-      require_data(shape == p.shape, "verifying '", file.path().string(), "': weight ", p.name, " is ", shape,
-                   ", expected ", p.shape);
-      visit_float(p.value.dtype(), [&]<class T>() { file.read_into<T>("/weights/" + p.name, p.value.span<T>()); });
-    }
+    load_reference_weights(net_.params(), file, sasrec_names());
     for (int b = 0; file.has(join("/inputs/batch", b)); ++b) {
       const auto read = [&](const char* name) { return file.read<std::int64_t>(join("/inputs/batch", b, "/", name)); };
       batches_.push_back({read("seq"), read("pos"), read("neg"), {}});

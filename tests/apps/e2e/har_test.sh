@@ -78,6 +78,6 @@ says 'hidden'
 run 2 "$LOCKSTEP" train $SMALL --run-dir bad --model.patch 200
 says 'larger than the 128 samples'
 run 3 "$LOCKSTEP" train $SMALL --run-dir bad --encoder-weights run/checkpoints/best.h5
-says 'reading encoder weights' 'not of this network'
+says 'reading encoder weights' 'not in this network'
 ok "$PREP" synth-har --subjects 4 --seconds 10 --output other.h5
 passed "activities"

@@ -86,14 +86,14 @@ TEST_SUITE("models.har_weights") {
     };
     refused("no file");
     write_h5(dir / "encoder.h5", network(1), "encoder.output_ln.bias");
-    refused("missing: output_ln.bias");
+    refused("output_ln.bias (12): missing");
     HarArch other = network(1).arch();
     other.mlp = 16;
     write_h5(dir / "encoder.h5", Har(other, DType::f32, 1));
-    refused("encoder.encoder_layers.0.mlp.dense1.weight is (16, 12), expected (10, 12)");
+    refused("encoder_layers.0.mlp.dense1.weight (10, 12): has shape (16, 12)");
     other.mlp = 10;
     other.layers = 2;
     write_h5(dir / "encoder.h5", Har(other, DType::f32, 1));
-    refused("not of this network: encoder_layers.1.mha.key_dense.bias");
+    refused("encoder_layers.1.mha.key_dense.bias (16): not in this network");
   }
 }

@@ -254,7 +254,7 @@ TEST_SUITE("prep.puzzle_program") {
                                     "row 0: token 7 is not in 0 .. 5",
                                     "shape (3, 15), expected (3, 16)",
                                     "values of type 'f4'",
-                                    "47 bytes of values",
+                                    "more values than the 47 that are stored",
                                     "no NumPy array",
                                     "parse error",
                                     "'vocab_size' is 500"};

@@ -41,6 +41,13 @@ const char* name(EmulatorFormat format);
 /// errors  usage: an unknown name; the message suggests the nearest one
 EmulatorFormat emulator_format(const std::string& name);
 
+/// Which weights of a training checkpoint to read.
+enum class EmulatorWeights : std::uint8_t {
+  automatic,  ///< the moving average if there is one
+  trained,
+  average,
+};
+
 /// An emulator with everything needed to use it without its training data.
 struct TrainedEmulator {
   Emulator network;
@@ -69,7 +76,8 @@ void write_emulator(const std::filesystem::path& path, EmulatorFormat format, co
 /// Opens a model file of any readable format, recognised by its first bytes, and verifies its checksum and self-test.
 /// errors  ModelFileError: usage for a file that is missing, unreadable or made for other programs (ONNX, TorchScript);
 ///         data for one that is damaged, truncated, foreign or of a newer version, and for a failed self-test
-TrainedEmulator read_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest = nullptr);
+TrainedEmulator read_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest = nullptr,
+                              EmulatorWeights weights = EmulatorWeights::automatic);
 /// Reads the bytes of an .lsem or safetensors file; error messages call it `source`.
 TrainedEmulator read_emulator(std::span<const std::byte> bytes, const std::string& source,
                               EmulatorSelfTest* selftest = nullptr);

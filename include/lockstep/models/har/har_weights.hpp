@@ -1,12 +1,27 @@
 #pragma once
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "lockstep/models/har/har.hpp"
+#include "lockstep/models/weights.hpp"
 
 namespace lockstep {
 
-/// Loads the encoder's weights from HDF5 (one dataset per weight) or safetensors. Names are those of Har's parameters,
-/// with or without the prefix `encoder.`.
+/// What a user of a trained Har needs beside the network.
+struct HarMetadata {
+  std::vector<std::string> class_names, channel_names;
+  std::vector<double> channel_mean, channel_std;  ///< per channel, over the training windows
+  double sample_rate = 0;                         ///< Hz
+};
+
+/// Entries of a weight file that describe a network, and the inverse.
+void describe(WeightMetadata& metadata, HarArch arch, HarMetadata data);
+/// errors  data, beginning with `what`: a missing or malformed entry, an architecture that cannot be
+void parse(const WeightMetadata& metadata, const std::string& what, HarArch& arch, HarMetadata& data);
+
+/// Loads the encoder's weights from HDF5 (one dataset per weight) or a file of read_weights(). Names are those of Har's
+/// parameters, with or without the prefix `encoder.`.
 ///
 /// errors  usage: no such file; data: missing or unknown names (the message lists all), a weight of another shape
 void load_encoder_weights(Har& network, const std::filesystem::path& path);

@@ -15,6 +15,8 @@ class HrmConfig final : public TaskConfig {
   /// A task with the architecture of a checkpoint and no data, for HrmTask::solve(). The caller loads the weights.
   std::unique_ptr<HrmTask> load_trained(const H5File& checkpoint, DType dtype) const;
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
+  /// The architecture without the sizes of a data set.
+  const HrmArch& arch() const { return model_.arch; }
 
  private:
   HrmTask::Options model_options(DType dtype, std::uint64_t seed) const;

@@ -16,9 +16,10 @@ class KgatConfig final : public TaskConfig {
   std::optional<Pretraining> pretraining() const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
+  /// The task options. errors  usage: a list of values that are no whole numbers
+  KgatTask::Options resolved() const;
 
  private:
-  KgatTask::Options resolved() const;
   KgatTask::Options model_;
   std::int64_t pretrain_epochs_ = 0;
   double pretrain_lr_ = 0, pretrain_l2_ = 0;

@@ -10,6 +10,7 @@
 #include "files.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/weights.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
 
 namespace lockstep {
@@ -178,7 +179,7 @@ TrainedEmulator read_emulator(std::span<const std::byte> span, const std::string
     return read_checked(source, selftest,
                         [&](EmulatorSelfTest& test) { return files::read_lsem(bytes, source, test); });
   }
-  if (files::is_safetensors(bytes)) {
+  if (is_safetensors(bytes)) {
     return read_checked(source, selftest,
                         [&](EmulatorSelfTest& test) { return files::read_safetensors(bytes, source, test); });
   }
@@ -197,11 +198,11 @@ TrainedEmulator read_emulator(std::span<const std::byte> span, const std::string
       join("opening model '", source, "': neither .lsem nor safetensors nor HDF5; it is damaged or foreign"));
 }
 
-TrainedEmulator read_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest) {
+TrainedEmulator read_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest, EmulatorWeights weights) {
   const std::string bytes = read_bytes(path);
   if (bytes.starts_with(kHdf5Magic)) {
     return read_checked(path.string(), selftest,
-                        [&](EmulatorSelfTest& test) { return files::read_h5model(path, test); });
+                        [&](EmulatorSelfTest& test) { return files::read_h5model(path, test, weights); });
   }
   return read_emulator(std::as_bytes(std::span(bytes)), path.string(), selftest);
 }

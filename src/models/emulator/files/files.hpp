@@ -78,11 +78,8 @@ void require_format(const Condition& condition, const Parts&... parts) {
 
 /// Recognise and read one format. The self-test is returned unchecked.
 bool is_lsem(std::string_view bytes);
-bool is_safetensors(std::string_view bytes);
 TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
 TrainedEmulator read_safetensors(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
-/// All tensors of any safetensors file, as views of `bytes`. errors  data: damaged; a dtype other than F32 and F64
-Tensors safetensors_tensors(std::string_view bytes, const std::string& source);
-TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest& selftest);
+TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest& selftest, EmulatorWeights wanted);
 
 }  // namespace lockstep::files

@@ -69,7 +69,7 @@ void write_h5model(const std::filesystem::path& path, const Emulator& network, c
   });
 }
 
-TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest& selftest) {
+TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest& selftest, EmulatorWeights wanted) {
   const std::string source = path.string();
   const auto refuse_damaged = [&](const std::string& defect) {
     require_data(defect.empty(), "opening model '", source, "': ", defect,
@@ -91,7 +91,10 @@ TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest
                    " model, expected an emulator");
   }
   EmulatorDescription description = read_emulator_metadata(file);
-  const LoadedTensors weights = load_group(file, !checkpoint ? "/weights" : file.has("/ema") ? "/ema" : "/model", "");
+  const bool average = file.has("/ema") && wanted != EmulatorWeights::trained;
+  require_data(average || wanted != EmulatorWeights::average, "opening model '", source,
+               "': it has no averaged weights; see optim.ema");
+  const LoadedTensors weights = load_group(file, !checkpoint ? "/weights" : average ? "/ema" : "/model", "");
   Description known{description.arch, std::move(description.metadata)};
   TrainedEmulator out = assemble(std::move(known), description.moments, weights.tensors, source);
   if (checkpoint) {

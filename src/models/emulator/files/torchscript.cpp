@@ -1,7 +1,7 @@
 #include "files.hpp"
+#include "lockstep/io/zip.hpp"
 #include "pickle.hpp"
 #include "torchscript_code.hpp"
-#include "zip.hpp"
 
 /// A TorchScript archive without libtorch: an uncompressed ZIP of the module's source (torchscript_code.cpp), a pickle of its
 /// attributes, and the raw elements of its tensors.

@@ -1,0 +1,20 @@
+#pragma once
+#include "lockstep/models/kgat/kgat.hpp"
+#include "lockstep/models/weights.hpp"
+
+namespace lockstep {
+
+/// Names of the public code. It keeps the adjacency as a sparse matrix `A_in` of the graph; import computes it.
+NameRules kgat_names();
+NameRules bprmf_names();
+
+/// Sizes of the data set.
+struct KgatSizes {
+  std::int64_t users = 0, items = 0, entities = 0;
+};
+/// Entries of a weight file that describe a network, and the inverse.
+void describe(WeightMetadata& metadata, KgatArch arch, KgatSizes sizes);
+/// errors  data, beginning with `what`: a missing or malformed entry, an architecture that cannot be
+void parse(const WeightMetadata& metadata, const std::string& what, KgatArch& arch, KgatSizes& sizes);
+
+}  // namespace lockstep

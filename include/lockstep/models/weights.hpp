@@ -1,0 +1,90 @@
+#pragma once
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/io/weights.hpp"
+#include "lockstep/nn/params.hpp"
+
+namespace lockstep {
+
+/// The name of parameters in public code, where it is not ours, and their form there. `#` stands for a number.
+struct NameRule {
+  enum class Use : std::uint8_t {
+    both,
+    import,  ///< another spelling, which an export does not write
+  };
+  const char* ours;
+  const char* theirs;  ///< "": the public code has no such array; import leaves it to Task::weights_imported()
+  /// The public array has the rows of `parts` parameters, one after the other; this one is number `part`.
+  int part = 0, parts = 1;
+  Use use = Use::both;
+};
+using NameRules = std::span<const NameRule>;
+
+/// All parameters as arrays, by our names.
+NamedArrays arrays_of(const ParamStore& params);
+/// Arrays by our names as those of the public code, and the inverse. Arrays that no rule names stay as they are, and so
+/// do those with rows that cannot be divided. errors  data: two arrays become one
+NamedArrays to_public(NamedArrays arrays, NameRules rules);
+NamedArrays from_public(NamedArrays arrays, NameRules rules);
+/// Removes what wrappers write before each name: `module.` (data parallel), `_orig_mod.` (compiled), `model.inner.`
+/// (HRM's training head). errors  data: two arrays become one
+NamedArrays without_prefixes(NamedArrays arrays);
+
+/// Sets the parameters from arrays of our names, rounded to the parameters' dtype. Parameters without public name may be
+/// missing.
+/// errors  data, beginning with `what`: lists all arrays that are missing, unknown or of another shape
+void load_arrays(ParamStore& params, const NamedArrays& arrays, NameRules rules, const std::string& what);
+/// The same for the parameters that begin with `prefix`, in the file without it.
+void load_arrays_below(const std::string& prefix, ParamStore& params, const NamedArrays& arrays,
+                       const std::string& what);
+
+/// Text about a network: the metadata of a weight file.
+using WeightMetadata = std::map<std::string, std::string>;
+
+/// Our weight files have these entries; others describe the kind's architecture and data ("model.KEY", "data.KEY").
+inline constexpr const char *kWeightsFormat = "lockstep-weights", *kFormatEntry = "format", *kKindEntry = "kind";
+/// errors  data, beginning with `what`: the metadata are not those of an export of this kind
+void require_exported(const WeightMetadata& metadata, const std::string& kind, const std::string& what);
+
+/// The fields of a description as text entries, all written or all read by one list of them: `fields("model.dim", dim)`.
+class TextFields {
+ public:
+  explicit TextFields(WeightMetadata* write_to) : to_(write_to) {}
+  /// Error messages begin with `what`.
+  TextFields(const WeightMetadata* read_from, std::string what) : from_(read_from), what_(std::move(what)) {}
+
+  /// T: bool, std::int64_t, double, std::string, or a vector of such. Vectors are JSON.
+  /// errors  data: a missing or malformed entry; an integer beyond +-2^31
+  template <class T>
+  void operator()(const std::string& key, T& field);
+  template <class Enum>
+  void operator()(const std::string& key, Enum& field, std::initializer_list<std::pair<Enum, const char*>> names) {
+    std::string text;
+    for (const auto& [value, name] : names)
+      if (value == field) text = name;
+    (*this)(key, text);
+    for (const auto& [value, name] : names) {
+      if (text != name) continue;
+      field = value;
+      return;
+    }
+    refuse(key, text);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& key, const std::string& text) const;
+  WeightMetadata* to_ = nullptr;
+  const WeightMetadata* from_ = nullptr;
+  std::string what_;
+};
+
+/// errors  data, beginning with `what`: the arrays do not hold this number of values: they are of another architecture
+void require_values(const NamedArrays& arrays, std::int64_t expected, const std::string& what);
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/models/weights.hpp"
+#include "lockstep/train/task_config.hpp"
+
+namespace lockstep {
+
+/// Values of options, such as {"model.hidden_units", "50"}.
+using OptionValues = std::vector<std::pair<std::string, std::string>>;
+
+/// How the weights of a kind go to other programs and come from them. Arrays have our names.
+struct WeightExchange {
+  NameRules names = {};
+  /// The options that follow from the shapes of arrays. Null: none.
+  OptionValues (*options)(const NamedArrays& arrays) = nullptr;
+  /// Adds what describes the network of a checkpoint to the metadata of a weight file; and the names in its data set,
+  /// unless `data` is null. Null: nothing.
+  void (*describe)(const TaskConfig& config, const H5File& checkpoint, const H5File* data, const NamedArrays& arrays,
+                   WeightMetadata& metadata) = nullptr;
+  /// TaskConfig::load() for weights from another program; takes arrays that are no parameters. Null: as for training.
+  std::unique_ptr<Task> (*load)(const TaskConfig& config, const TaskSource& source, NamedArrays& arrays) = nullptr;
+  /// Computes the parameters without public name from the others. Null: there are none.
+  void (*complete)(Task& task) = nullptr;
+};
+
+/// Adds the value of an option, unless it is 0.
+void add_size(OptionValues& values, const std::string& key, std::int64_t value);
+/// The number of arrays whose name is this pattern, with `#` for 0, 1, 2, ...
+std::int64_t count_arrays(const NamedArrays& arrays, const std::string& pattern);
+/// The extent of an axis of an array, counted from the end if negative; 0 if there is no such array or axis.
+std::int64_t extent(const NamedArrays& arrays, const std::string& name, int axis);
+
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+#include <iostream>
+
+#include "apps/lockstep/commands.hpp"
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/comm/world.hpp"
+#include "lockstep/data/placement.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/tasks/registry.hpp"
+#include "lockstep/train/checkpoint.hpp"
+#include "lockstep/train/run_config.hpp"
+
+namespace lockstep::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The options of a weight file of this kind that lockstep export wrote: those of its training.
+OptionValues exported_options(const WeightMetadata& metadata, const std::string& kind, const std::string& source) {
+  OptionValues values;
+  const auto config = metadata.find("config"), found = metadata.find(kKindEntry);
+  if (config == metadata.end() || found == metadata.end() || found->second != kind) return values;
+  for (const IniEntry& entry : read_ini(config->second, source))
+    if (entry.key.starts_with("model.") && entry.key != "model.kind" && entry.key != "model.pretrain" &&
+        entry.key != "model.encoder_weights")
+      values.emplace_back(entry.key, entry.value);
+  return values;
+}
+
+/// Sets the options that neither a file nor the command line gives. Returns them as text.
+std::string set_missing(Options& options, const OptionValues& values, const std::string& source) {
+  std::string set;
+  for (const auto& [key, value] : values) {
+    if (options.given(key)) continue;
+    options.parse_ini(key + " = \"" + value + "\"\n", source);
+    if (options.value(key) != options.initial(key)) set += (set.empty() ? "" : ", ") + key + " = " + options.value(key);
+  }
+  return set;
+}
+
+/// "2 of Half as f32, 1 of f64 as f32", or "".
+std::string conversions(const NamedArrays& arrays, DType dtype) {
+  std::map<std::string, int> counts;
+  for (const NamedArray& array : arrays.arrays) {
+    const std::string now = array.dtype();
+    const bool half = now == "f32" && array.stored != "F32" && array.stored != "Float" && array.stored != "f4";
+    if (half || now != name(dtype)) ++counts[join(array.stored, " as ", name(dtype))];
+  }
+  std::string out;
+  for (const auto& [what, count] : counts) out += join(out.empty() ? "" : ", ", count, " of ", what);
+  return out;
+}
+
+}  // namespace
+
+int run_import(World& world, const Args& args) {
+  RunConfig config;
+  std::string weights, key, output;
+  Options options(
+      "lockstep import", "Make a checkpoint from weights that another program has written.",
+      "The command reads .safetensors, .npz of NumPy, and .pt or .pth of torch.save, whose pickle it never executes. "
+      "Names and shapes are those of the public code's state_dict (docs/weights.md), with or without the prefixes "
+      "module., _orig_mod. and model.inner. Sizes that no option gives follow from the shapes of the arrays. "
+      "lockstep eval, predict, export, and train --init-from take the checkpoint.");
+  options.add("weights", &weights, "", "file of arrays to read").value_name("FILE").required();
+  options
+      .add("key", &key, "",
+           "which dictionary of a .pt file holds the weights: model, or ema.state_dict; \"\": the only one")
+      .value_name("PATH");
+  options.add("output", &output, "", "checkpoint to write").value_name("FILE").required();
+  options.list_only({"model.*", "data.path", "run.seed", "run.precision"});
+  options.example("lockstep import --model.kind sasrec --weights sasrec.pt --data ml-1m.h5 --output sasrec.h5",
+                  "weights of a PyTorch program");
+  options.example("lockstep eval --checkpoint sasrec.h5", "their metrics");
+  if (!parse(world, options, args, config)) return 0;
+  const std::string kind_name = model_kind(world, args);
+
+  world.together("importing", [&] {
+    require_usage(!kind_name.empty(), "option model.kind is missing: name the kind of the network");
+    if (world.rank() != 0) return;
+    require_writable(output, {weights, config.data.path});
+    const TaskKind& kind = task_kind(kind_name);
+    const WeightExchange exchange = kind.exchange != nullptr ? kind.exchange() : WeightExchange{};
+    NamedArrays arrays = from_public(without_prefixes(read_weights(weights, key)), exchange.names);
+    std::string set = set_missing(options, exported_options(arrays.metadata, kind_name, weights), weights);
+    if (set.empty() && exchange.options != nullptr)
+      set = set_missing(options, exchange.options(arrays), "the shapes in " + weights);
+    if (!config.data.path.empty()) config.data.path = fs::absolute(config.data.path).lexically_normal().string();
+    check(config);
+
+    LocalPlacement placement;
+    const TaskSource source = {
+        .path = config.data.path, .seed = config.run.seed, .dtype = config.dtype(), .placement = placement};
+    const auto task =
+        exchange.load != nullptr ? exchange.load(*config.task, source, arrays) : config.task->load(source);
+    load_arrays(task->params(), arrays, exchange.names, "importing '" + weights + "' as " + kind_name);
+    if (exchange.complete != nullptr) exchange.complete(*task);
+
+    const TrainState state;
+    save_checkpoint(output, {.model = task.get(),
+                             .params = &task->params(),
+                             .optimizers = {},
+                             .vectors = {},
+                             .state = &state,
+                             .config = options.ini(),
+                             .seed = config.run.seed,
+                             .data_hash = task->data_hash()});
+    const std::string converted = conversions(arrays, task->params().dtype());
+    std::cout << "wrote " << output << ": " << kind_name << ", " << arrays.arrays.size() << " arrays, "
+              << task->params().count() << " parameters" << (converted.empty() ? "" : "\nconverted: ") << converted
+              << (set.empty() ? "" : "\nfrom " + weights + ": ") << set << std::endl;
+  });
+  return 0;
+}
+
+}  // namespace lockstep::apps

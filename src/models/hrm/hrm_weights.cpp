@@ -1,0 +1,57 @@
+#include "lockstep/models/hrm/hrm_weights.hpp"
+
+#include <algorithm>
+
+#include "lockstep/base/error.hpp"
+
+namespace lockstep {
+
+namespace {
+
+void visit(TextFields& fields, HrmArch& a) {
+  fields("model.seq_len", a.seq_len);
+  fields("model.vocab_size", a.vocab);
+  fields("model.num_puzzle_identifiers", a.identifiers);
+  fields("model.hidden_size", a.hidden);
+  fields("model.num_heads", a.heads);
+  fields("model.expansion", a.expansion);
+  fields("model.h_layers", a.h_layers);
+  fields("model.l_layers", a.l_layers);
+  fields("model.h_cycles", a.h_cycles);
+  fields("model.l_cycles", a.l_cycles);
+  fields("model.puzzle_emb_ndim", a.puzzle_ndim);
+  fields("model.puzzle_emb_len", a.puzzle_positions);
+  fields("model.pos_encodings", a.positions);
+  fields("model.rms_norm_eps", a.rms_eps);
+  fields("model.rope_theta", a.rope_theta);
+  fields("model.one_network", a.one_network);
+  fields("model.last_cycle_gradient", a.last_cycle_gradient);
+}
+
+}  // namespace
+
+void describe(WeightMetadata& metadata, HrmArch arch) {
+  TextFields fields(&metadata);
+  visit(fields, arch);
+}
+
+HrmArch parse_hrm(const WeightMetadata& metadata, const std::string& what) {
+  require_exported(metadata, "hrm", what);
+  HrmArch a;
+  TextFields fields(&metadata, what);
+  visit(fields, a);
+  const bool positive = std::min({a.seq_len, a.vocab, a.identifiers, a.hidden, a.heads, a.h_layers, a.l_layers,
+                                  a.h_cycles, a.l_cycles}) >= 1 &&
+                        std::min(a.puzzle_ndim, a.puzzle_positions) >= -1 && a.expansion > 0 && a.expansion < 1e6 &&
+                        a.rms_eps > 0 && a.rope_theta > 0;
+  require_data(positive && (a.positions == "rope" || a.positions == "learned" || a.positions == "none"), what,
+               ": its metadata have an extent below 1 or an unknown encoding of positions");
+  try {
+    a.check();
+  } catch (const Error& error) {
+    throw Error(Fault::data, what + ": " + error.what());
+  }
+  return a;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+#include <algorithm>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/tasks/emulator/emulator_config.hpp"
+#include "lockstep/tasks/weight_exchange.hpp"
+
+namespace lockstep {
+
+namespace {
+
+OptionValues options_of(const NamedArrays& arrays) {
+  OptionValues values;
+  std::int64_t layers = 0;
+  while (arrays.find(join("network.", 2 * layers + 2, ".weight")) != nullptr) ++layers;
+  add_size(values, "model.hidden_layers", layers);
+  if (layers > 0) add_size(values, "model.hidden_size", extent(arrays, "network.0.weight", 0));
+  const bool convolution = arrays.find("conv1d.weight") != nullptr;
+  values.emplace_back("model.use_conv1d", convolution ? "true" : "false");
+  add_size(values, "model.conv_channels", extent(arrays, "conv1d.weight", 0));
+  if (const std::int64_t kernel = extent(arrays, "conv1d.weight", 2); kernel % 2 == 1)
+    add_size(values, "model.conv_kernel_size", kernel);
+  return values;
+}
+
+/// Moments beside the weights replace those of the data set: the network was trained with them.
+std::unique_ptr<Task> load(const TaskConfig& config, const TaskSource& source, NamedArrays& arrays) {
+  EmulatorData data = EmulatorData::read(source.path, source.placement);
+  Moments& m = data.moments;
+  std::size_t found = 0;
+  for (const auto& [name, values] : {std::pair{"input_mean", &m.input_mean},
+                                     {"input_std", &m.input_std},
+                                     {"output_mean", &m.output_mean},
+                                     {"output_std", &m.output_std}}) {
+    const auto array = std::ranges::find(arrays.arrays, name, &NamedArray::name);
+    if (array == arrays.arrays.end()) continue;
+    require_data(array->count() == values->size(), "importing the array ", name, ": ", array->count(), " values, '",
+                 source.path.string(), "' has ", values->size(), " variables of that side");
+    std::visit([to = values->begin()](const auto& from) { std::ranges::copy(from, to); }, array->values);
+    arrays.arrays.erase(array);
+    ++found;
+  }
+  require_data(found == 0 || found == 4, "importing the normalisation: ", found,
+               " of input_mean, input_std, output_mean and output_std; give all or none of them");
+  check_moments(m, data.n_in(), data.n_out(), "importing the normalisation");
+  return std::make_unique<EmulatorTask>(
+      dynamic_cast<const EmulatorConfig&>(config).model_options(source.dtype, source.seed), std::move(data));
+}
+
+}  // namespace
+
+WeightExchange exchange_emulator() { return {.names = {}, .options = options_of, .describe = nullptr, .load = load}; }
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+#include <cmath>
+
+#include "lockstep/io/h5.hpp"
+#include "lockstep/models/har/har_weights.hpp"
+#include "lockstep/tasks/har/har_config.hpp"
+#include "lockstep/tasks/weight_exchange.hpp"
+
+namespace lockstep {
+
+namespace {
+
+OptionValues options_of(const NamedArrays& arrays) {
+  OptionValues values;
+  const bool image = arrays.find("encoder.stem_conv.weight") != nullptr;
+  const std::string stem = image ? "encoder.stem_conv.weight" : "encoder.stem.weight";
+  const std::int64_t patch = extent(arrays, stem, -1);
+  values.emplace_back("model.input", image ? "image" : "signal");
+  add_size(values, "model.dim", extent(arrays, stem, 0));
+  add_size(values, "model.patch", patch);
+  if (image) {
+    const auto tokens = static_cast<double>(extent(arrays, "encoder.pos_embedding", 1));
+    add_size(values, "model.image", patch * static_cast<std::int64_t>(std::llround(std::sqrt(tokens))));
+  }
+  add_size(values, "model.layers", count_arrays(arrays, "encoder.encoder_layers.#.mha_ln.weight"));
+  add_size(values, "model.mlp", extent(arrays, "encoder.encoder_layers.0.mlp.dense1.weight", 0));
+  const std::int64_t columns = extent(arrays, "encoder.encoder_layers.0.mha.query_dense.weight", 0);
+  const std::int64_t width = image ? 64 : 16;
+  if (columns % width == 0) {
+    add_size(values, "model.heads", columns / width);
+    add_size(values, "model.head_width", columns > 0 ? width : 0);
+  }
+  values.emplace_back("model.pool", arrays.find("pooling.attention.0.weight") != nullptr ? "attention" : "mean");
+  std::string hidden;
+  for (std::int64_t i = 0; extent(arrays, join("classifier.head.", 4 * i + 4, ".weight"), 0) > 0; ++i)
+    hidden += (i > 0 ? "," : "") + std::to_string(extent(arrays, join("classifier.head.", 4 * i, ".weight"), 0));
+  values.emplace_back("model.hidden", hidden.empty() ? "none" : hidden);
+  return values;
+}
+
+void describe_network(const TaskConfig& config, const H5File& checkpoint, const H5File*, const NamedArrays&,
+                      WeightMetadata& metadata) {
+  HarArch arch = dynamic_cast<const HarConfig&>(config).arch();
+  const HarMetadata data = {.class_names = checkpoint.read_text("/har/class_names"),
+                            .channel_names = checkpoint.read_text("/har/channel_names"),
+                            .channel_mean = checkpoint.read<double>("/har/channel_mean"),
+                            .channel_std = checkpoint.read<double>("/har/channel_std"),
+                            .sample_rate = checkpoint.real_attribute("/har", "sample_rate")};
+  arch.channels = static_cast<std::int64_t>(data.channel_names.size());
+  arch.length = checkpoint.int_attribute("/har", "length");
+  arch.classes = static_cast<std::int64_t>(data.class_names.size());
+  describe(metadata, arch, data);
+}
+
+}  // namespace
+
+WeightExchange exchange_har() { return {{}, options_of, describe_network}; }
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+#include "lockstep/io/h5.hpp"
+#include "lockstep/models/hrm/hrm_weights.hpp"
+#include "lockstep/tasks/hrm/hrm_config.hpp"
+#include "lockstep/tasks/weight_exchange.hpp"
+
+namespace lockstep {
+
+namespace {
+
+OptionValues options_of(const NamedArrays& arrays) {
+  OptionValues values;
+  const std::int64_t hidden = extent(arrays, "embed_tokens.embedding_weight", 1),
+                     inter = extent(arrays, "L_level.layers.0.mlp.down_proj.weight", 1),
+                     h_layers = count_arrays(arrays, "H_level.layers.#.mlp.down_proj.weight"),
+                     puzzle = extent(arrays, "puzzle_emb.weights", 1);
+  add_size(values, "model.hidden_size", hidden);
+  if (hidden > 0 && inter > 0)
+    values.emplace_back("model.expansion", join(1.5 * static_cast<double>(inter) / static_cast<double>(hidden)));
+  add_size(values, "model.l_layers", count_arrays(arrays, "L_level.layers.#.mlp.down_proj.weight"));
+  add_size(values, "model.h_layers", h_layers);
+  values.emplace_back("model.one_network", h_layers == 0 ? "true" : "false");
+  values.emplace_back("model.puzzle_emb_ndim", std::to_string(puzzle));
+  if (arrays.find("embed_pos.embedding_weight") != nullptr) values.emplace_back("model.pos_encodings", "learned");
+  return values;
+}
+
+void describe_network(const TaskConfig& config, const H5File& checkpoint, const H5File*, const NamedArrays&,
+                      WeightMetadata& metadata) {
+  HrmArch arch = dynamic_cast<const HrmConfig&>(config).arch();
+  arch.seq_len = checkpoint.int_attribute("/", "seq_len");
+  arch.vocab = checkpoint.int_attribute("/", "vocab_size");
+  arch.identifiers = checkpoint.int_attribute("/", "num_puzzle_identifiers");
+  metadata["data.task"] = checkpoint.text_attribute("/", "task");
+  describe(metadata, arch);
+}
+
+}  // namespace
+
+WeightExchange exchange_hrm() { return {{}, options_of, describe_network}; }
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+#include "lockstep/io/h5.hpp"
+#include "lockstep/models/kgat/kgat_attention.hpp"
+#include "lockstep/models/kgat/kgat_weights.hpp"
+#include "lockstep/tasks/kgat/kgat_config.hpp"
+#include "lockstep/tasks/weight_exchange.hpp"
+
+namespace lockstep {
+
+namespace {
+
+OptionValues options_of(const NamedArrays& arrays) {
+  OptionValues values;
+  const std::int64_t width = extent(arrays, "entity_user_embed.weight", 1);
+  add_size(values, "model.embed_dim", width);
+  add_size(values, "model.relation_dim", extent(arrays, "relation_embed.weight", 1));
+  const bool two = arrays.find("aggregator_layers.0.linear1.weight") != nullptr;
+  const std::string linear = two ? "linear1" : "linear";
+  std::string dims;
+  for (std::int64_t l = 0; l < count_arrays(arrays, "aggregator_layers.#." + linear + ".weight"); ++l)
+    dims +=
+        (l > 0 ? "," : "") + std::to_string(extent(arrays, join("aggregator_layers.", l, ".", linear, ".weight"), 0));
+  if (dims.empty()) return values;
+  values.emplace_back("model.conv_dims", dims);
+  const bool wide = extent(arrays, "aggregator_layers.0.linear.weight", 1) == 2 * width;
+  values.emplace_back("model.aggregator", two ? "bi-interaction" : wide ? "graphsage" : "gcn");
+  return values;
+}
+
+void describe_network(const TaskConfig& config, const H5File& checkpoint, const H5File*, const NamedArrays& arrays,
+                      WeightMetadata& metadata) {
+  KgatArch arch = dynamic_cast<const KgatConfig&>(config).resolved().arch;
+  arch.nodes = extent(arrays, "entity_user_embed.weight", 0);
+  arch.relations = extent(arrays, "relation_embed.weight", 0);
+  arch.edges = extent(arrays, "adjacency", 0);
+  describe(metadata, arch,
+           {.users = checkpoint.int_attribute("/", "n_users"),
+            .items = checkpoint.int_attribute("/", "n_items"),
+            .entities = checkpoint.int_attribute("/", "n_entities")});
+}
+
+/// The public code recomputes the attention before each evaluation too.
+void complete(Task& task) {
+  auto& kgat = dynamic_cast<KgatTask&>(task);
+  const KgGraph& graph = kgat.data().graph;
+  if (!kgat.options().attention) return;
+  refresh_attention(kgat.net(), graph, AttentionPlan(graph, 0, graph.nodes, kgat.params().dtype()),
+                    kgat.options().parallel_edges);
+}
+
+OptionValues bprmf_options(const NamedArrays& arrays) {
+  const std::int64_t width = extent(arrays, "item_embed", 1);
+  return width > 0 ? OptionValues{{"model.embed_dim", std::to_string(width)}} : OptionValues{};
+}
+
+void describe_tables(const TaskConfig&, const H5File&, const H5File*, const NamedArrays& arrays,
+                     WeightMetadata& metadata) {
+  TextFields fields(&metadata);
+  std::int64_t users = extent(arrays, "user_embed", 0), items = extent(arrays, "item_embed", 0),
+               width = extent(arrays, "item_embed", 1);
+  fields("data.users", users);
+  fields("data.items", items);
+  fields("model.embed_dim", width);
+}
+
+}  // namespace
+
+WeightExchange exchange_kgat() {
+  return {.names = kgat_names(), .options = options_of, .describe = describe_network, .complete = complete};
+}
+WeightExchange exchange_bprmf() { return {bprmf_names(), bprmf_options, describe_tables}; }
+
+}  // namespace lockstep

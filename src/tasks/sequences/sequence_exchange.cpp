@@ -1,0 +1,38 @@
+#include "lockstep/io/h5.hpp"
+#include "lockstep/models/sequences/sasrec_metadata.hpp"
+#include "lockstep/models/sequences/sasrec_weights.hpp"
+#include "lockstep/tasks/sequences/sequence_data.hpp"
+#include "lockstep/tasks/weight_exchange.hpp"
+
+namespace lockstep {
+
+namespace {
+
+OptionValues options_of(const NamedArrays& arrays) {
+  OptionValues values;
+  add_size(values, "model.hidden_units", extent(arrays, "item_emb.weight", 1));
+  add_size(values, "model.maxlen", extent(arrays, "abs_pos_K_emb.weight", 0));
+  add_size(values, "model.maxlen", extent(arrays, "pos_emb.weight", 0) - 1);
+  add_size(values, "model.time_span", extent(arrays, "time_matrix_K_emb.weight", 0) - 1);
+  add_size(values, "model.num_blocks", count_arrays(arrays, "forward_layernorms.#.weight"));
+  if (const std::int64_t streams = extent(arrays, "mhc_attn.0.phi_pre.weight", 0); streams > 0) {
+    values.emplace_back("model.mhc", "collapsed");  // the form of the public code
+    add_size(values, "model.mhc_expansion_rate", streams);
+  }
+  return values;
+}
+
+void describe_network(const TaskConfig&, const H5File& checkpoint, const H5File* data, const NamedArrays&,
+                      WeightMetadata& metadata) {
+  describe(metadata, read_sasrec_metadata(checkpoint));
+  if (data == nullptr) return;
+  SequenceNames names = SequenceNames::read(*data);
+  TextFields fields(&metadata);
+  fields("data.items", names.items);
+}
+
+}  // namespace
+
+WeightExchange exchange_sequence() { return {sasrec_names(), options_of, describe_network}; }
+
+}  // namespace lockstep

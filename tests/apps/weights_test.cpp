@@ -1,0 +1,158 @@
+#include "lockstep/io/weights.hpp"
+
+#include <doctest/doctest.h>
+
+#include <iterator>
+#include <sstream>
+
+#include "lockstep/io/h5.hpp"
+#include "support/paths.hpp"
+#include "support/process.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using test::ProcessResult;
+namespace fs = std::filesystem;
+
+namespace {
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+ProcessResult run(const char* program, const std::string& words) {
+  std::vector<std::string> all = {test::program_path(program)};
+  for (std::string& word : words_of(words)) all.push_back(std::move(word));
+  return test::run_process(all, {"OMP_NUM_THREADS=1"});
+}
+void succeed(const ProcessResult& result) {
+  INFO(result.out, result.err);
+  REQUIRE(result.exit_code == 0);
+}
+
+/// A kind with a small data set and a small network.
+struct Case {
+  const char *kind, *data, *options;
+};
+constexpr Case kCases[] = {
+    {"sasrec", "synth-sequences --users 12",
+     "--model.hidden_units 6 --model.maxlen 5 --model.num_heads 2 --optim.ema 0.9"},
+    {"tisasrec", "synth-sequences --users 12",
+     "--model.hidden_units 4 --model.maxlen 5 --model.mhc streams --model.norm pre --model.ln_eps 1e-6"},
+    {"kgat", "synth-kg --users 12", "--model.embed_dim 6 --model.conv_dims 5,3 --model.mess_dropout 0 --epochs 1"},
+    {"bprmf", "synth-kg --users 12", "--model.embed_dim 6"},
+    {"hrm", "synth-sudoku --order 2 --train 8 --test 4",
+     "--model.hidden_size 8 --model.num_heads 2 --model.h_layers 1 --model.pos_encodings learned"},
+    {"har", "synth-har --subjects 6 --seconds 12", "--model.dim 8 --model.layers 1 --model.hidden none"},
+    {"emulator", "synth-icecolumn --rows 60", "--model.hidden_size 5 --model.use_conv1d --model.conv_channels 2"},
+};
+
+/// Prepares the data and trains a few steps; returns the checkpoint.
+std::string train(const Case& c, const fs::path& dir) {
+  const std::string data = (dir / "data.h5").string(), run_dir = (dir / "run").string();
+  succeed(run("lockstep-prep", std::string(c.data) + " --quiet --output " + data));
+  const std::string steps = has(c.options, "--epochs") ? "" : " --steps 2";
+  succeed(run("lockstep", std::string("train --model.kind ") + c.kind + " --data " + data + " --batch.size 4 " +
+                              c.options + steps + " --run-dir " + run_dir));
+  return run_dir + "/checkpoints/final.h5";
+}
+
+}  // namespace
+
+TEST_SUITE("apps.weights") {
+  TEST_CASE("the weights of every kind leave and come back bit for bit, with the network that they belong to") {
+    for (const Case& c : kCases) {
+      CAPTURE(c.kind);
+      const test::TempDir dir;
+      const std::string checkpoint = train(c, dir.path()), out = dir / "w.safetensors", imported = dir / "i.h5",
+                        data = dir / "data.h5";
+      succeed(run("lockstep", "export --format safetensors --checkpoint " + checkpoint + " --output " + out));
+      succeed(run("lockstep", std::string("import --model.kind ") + c.kind + " --weights " + out + " --data " + data +
+                                  " --output " + imported));
+      const H5File from = H5File::open(checkpoint), to = H5File::open(imported);
+      const std::string group = from.has("/ema") ? "/ema" : "/model";
+      CHECK(h5_arrays(from, group).arrays == h5_arrays(to, "/model").arrays);
+      CHECK_FALSE(to.has("/optim"));
+      const ProcessResult a = run("lockstep", "eval --checkpoint " + checkpoint),
+                          b = run("lockstep", "eval --checkpoint " + imported);
+      succeed(b);
+      CHECK(a.out.substr(a.out.find('\n')) == b.out.substr(b.out.find('\n')));
+    }
+  }
+
+  TEST_CASE("an export has the trained or the averaged weights, and says which") {
+    const test::TempDir dir;
+    const std::string checkpoint = train(kCases[0], dir.path()), out = dir / "w.safetensors";
+    const H5File file = H5File::open(checkpoint);
+    for (const auto& [weights, group, found] :
+         {std::tuple{"trained", "/model", "trained"}, {"average", "/ema", "average"}, {"auto", "/ema", "average"}}) {
+      succeed(run("lockstep", "export --checkpoint " + checkpoint + " --output " + out + " --weights " + weights +
+                                  " --data " + (dir / "data.h5").string()));
+      const NamedArrays arrays = read_weights(out);
+      CHECK(arrays.metadata.at("weights") == found);
+      CHECK(arrays.metadata.at("kind") == "sasrec");
+      CHECK(has(arrays.metadata.at("data.items"), "\"1\""));
+      CHECK(arrays.at("item_emb.weight").values ==
+            decltype(NamedArray::values)(file.read<float>(std::string(group) + "/item_emb.weight")));
+    }
+    CHECK(run("lockstep", "export --format onnx --checkpoint " + checkpoint + " --output " + out).exit_code == 2);
+  }
+
+  TEST_CASE("weights of another system, width or data set are refused with all names, and nothing is written") {
+    const test::TempDir dir;
+    const std::string checkpoint = train(kCases[0], dir.path()), out = dir / "w.safetensors", imported = dir / "i.h5";
+    succeed(run("lockstep", "export --checkpoint " + checkpoint + " --output " + out));
+    const auto refused = [&](const std::string& words, int code, const std::vector<std::string>& parts) {
+      const ProcessResult result = run("lockstep", "import --weights " + out + " --output " + imported + " " + words);
+      CAPTURE(result.err);
+      CHECK(result.exit_code == code);
+      for (const std::string& part : parts) CHECK(has(result.err, part));
+      CHECK_FALSE(fs::exists(imported));
+    };
+    const std::string data = " --data " + (dir / "data.h5").string();
+    refused("--model.kind sasrec --model.hidden_units 8" + data, 3,
+            {"item_emb.weight", "last_layernorm.bias (8): has shape (6)", "importing"});
+    refused("--model.kind tisasrec" + data, 3,
+            {"abs_pos_K_emb.weight", ": missing", "pos_emb.weight (6, 6): not in this network"});
+    succeed(
+        run("lockstep-prep", "synth-sequences --users 12 --clusters 3 --quiet --output " + (dir / "b.h5").string()));
+    refused("--model.kind sasrec --data " + (dir / "b.h5").string(), 3, {"item_emb.weight", "has shape"});
+    refused(data, 2, {"model.kind is missing"});
+    refused("--model.kind sasrec --key model" + data, 2, {"--key"});
+    refused("--model.kind sasrec", 2, {"data.path is empty"});
+    const ProcessResult onto =
+        run("lockstep", "import --model.kind sasrec --weights " + out + data + " --output " + out);
+    CHECK(onto.exit_code == 2);
+  }
+
+  TEST_CASE("info lists the arrays of a weight file") {
+    const test::TempDir dir;
+    NamedArrays content;
+    content.arrays.resize(1);
+    content.arrays[0].name = "layer.weight";
+    content.arrays[0].shape = {2, 3};
+    content.arrays[0].values = std::vector<float>(6, 1);
+    content.metadata = {{"format", "pt"}};
+    test::write_text(dir / "w.safetensors", safetensors_bytes(content));
+    const ProcessResult result = run("lockstep", "info " + (dir / "w.safetensors").string());
+    succeed(result);
+    for (const char* part : {": weights, ", "layer.weight", "F32", "(2, 3)", "format"}) CHECK(has(result.out, part));
+    test::write_text(dir / "bad.npz", "PK\x03\x04 and no more" + std::string(40, ' '));
+    CHECK(run("lockstep", "info " + (dir / "bad.npz").string()).exit_code == 3);
+  }
+
+  TEST_CASE("a run starts from imported weights") {
+    const test::TempDir dir;
+    const std::string checkpoint = train(kCases[3], dir.path()), out = dir / "w.safetensors", imported = dir / "i.h5";
+    succeed(run("lockstep", "export --checkpoint " + checkpoint + " --output " + out));
+    const std::string data = " --data " + (dir / "data.h5").string();
+    succeed(run("lockstep", "import --model.kind bprmf --weights " + out + data + " --output " + imported));
+    const std::string start = "train --model.kind bprmf --model.embed_dim 6 --batch.size 4 --steps 1" + data;
+    succeed(run("lockstep", start + " --init-from " + imported + " --run-dir " + (dir / "a").string()));
+    succeed(run("lockstep", start + " --init-from " + checkpoint + " --run-dir " + (dir / "b").string()));
+    const H5File a = H5File::open(dir / "a/checkpoints/final.h5"), b = H5File::open(dir / "b/checkpoints/final.h5");
+    CHECK(h5_arrays(a, "/model").arrays == h5_arrays(b, "/model").arrays);
+  }
+}
