@@ -65,6 +65,7 @@ TEST_SUITE("apps.emulator") {
     for (std::size_t k = 0; k < targets.size(); k += 2) targets[k] += 0.5f;
     f.write([&](H5File& file) { file.write<float>("/y", targets, {kRows, 2}); });
     std::vector<double> rmse;
+    std::string bytes;
     for (const int ranks : {1, 2, 3}) {
       CAPTURE(ranks);
       const ProcessResult r = test::run_lockstep(f.command("predict"), ranks);
@@ -78,6 +79,9 @@ TEST_SUITE("apps.emulator") {
       CHECK(here[1] == 0);
       if (rmse.empty()) rmse = here;
       CHECK(here == rmse);
+      const std::string now = test::read_text(f.output);
+      if (bytes.empty()) bytes = now;
+      CHECK(now == bytes);
     }
   }
 
