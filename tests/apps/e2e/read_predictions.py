@@ -5,7 +5,7 @@ import h5py
 import numpy as np
 import pandas as pd
 
-for kind in ("sasrec", "tisasrec", "bprmf", "kgat"):
+for kind in ("tisasrec", "kgat"):
     csv = pd.read_csv(f"1/{kind}.csv")
     lines = pd.read_json(f"1/{kind}.jsonl", lines=True)
     with h5py.File(f"1/{kind}.h5") as file:
