@@ -76,10 +76,12 @@ void put_id(PredictionValues& values, std::size_t at, const IdTable& ids, std::i
     std::get<std::vector<std::int64_t>>(values)[at] = number < 0 ? -1 : std::stoll(ids.id(number));
 }
 
-/// Rows that a rank computes at a time: whole blocks of users, and not more than about 8 million values.
-std::int64_t block_rows(std::int64_t width) {
-  constexpr std::int64_t kMostValues = std::int64_t{1} << 23;
-  return std::clamp(kMostValues / width / kUserBlock, std::int64_t{1}, std::int64_t{32}) * kUserBlock;
+/// Rows that a rank computes at a time: whole blocks of users, enough for all ranks to have some, and not more than about
+/// 8 million values.
+std::int64_t block_rows(std::int64_t rows, std::int64_t width, std::int64_t ranks) {
+  constexpr std::int64_t kMostValues = std::int64_t{1} << 23, kMostBlocks = 32;
+  const std::int64_t share = (rows + ranks * kUserBlock - 1) / (ranks * kUserBlock);
+  return std::clamp(std::min(share, kMostValues / width / kUserBlock), std::int64_t{1}, kMostBlocks) * kUserBlock;
 }
 
 H5Type stored_type(DType dtype) { return dtype == DType::f64 ? H5Type::f64 : H5Type::f32; }
@@ -95,7 +97,6 @@ PredictionTable lists_table(const Recommender& model, std::int64_t count, const 
     table.columns.push_back(
         {.name = "name", .type = H5Type::text, .extents = {count}, .longest = model.item_ids.longest_name()});
   table.rows = static_cast<std::int64_t>(model.chosen.size());
-  table.block_rows = block_rows(count);
   table.block = [&model, &candidates, count, dtype, threads](std::int64_t first, std::int64_t rows,
                                                              std::vector<PredictionValues>& values) {
     const std::span<const std::int64_t> users =
@@ -121,7 +122,6 @@ PredictionTable embeddings_table(const Recommender& model, bool of_users, int th
   table.columns = {of_users ? id_column("user", model.users, {}) : id_column("item", model.item_ids, {}),
                    {.name = "embedding", .type = stored_type(dtype), .extents = {width}}};
   table.rows = of_users ? static_cast<std::int64_t>(model.chosen.size()) : model.item_ids.size();
-  table.block_rows = block_rows(width);
   table.block = [&model, of_users, dtype, width, threads](std::int64_t first, std::int64_t rows,
                                                           std::vector<PredictionValues>& values) {
     visit_float(dtype, [&]<class T>() {
@@ -300,6 +300,7 @@ void recommend(World& world, const RecommendationOptions& o, const Recommender& 
   } else {
     PredictionTable table =
         lists ? lists_table(model, count, candidates, threads) : embeddings_table(model, o.of_users(), threads);
+    table.block_rows = block_rows(table.rows, lists ? count : model.items->columns(), world.size());
     table.unit = o.of_users() ? "users" : "items";
     table.attributes = describe_source(model.kind, o.checkpoint, model.data_hash, "lockstep predict", args);
     if (lists && candidates.empty()) table.attributes.emplace_back("left_out", model.left_out_text);

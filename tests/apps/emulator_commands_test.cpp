@@ -83,6 +83,8 @@ TEST_SUITE("apps.emulator") {
       if (bytes.empty()) bytes = now;
       CHECK(now == bytes);
     }
+    REQUIRE(test::run_lockstep(f.command("predict", {"--format", "csv"})).exit_code == 0);
+    CHECK(test::read_text(f.output).starts_with("y_aice,y_tsfc\n"));
   }
 
   TEST_CASE("jacobian writes Jacobians, tangents and adjoints with the mask of the model, and makes the adjoint test") {

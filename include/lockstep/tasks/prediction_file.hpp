@@ -51,7 +51,7 @@ using PredictionAttributes = std::vector<std::pair<std::string, H5Value>>;
 struct PredictionTable {
   std::vector<PredictionColumn> columns;
   std::int64_t rows = 0;
-  std::int64_t block_rows = 1024;  ///< of one call of `block`: the same on any number of ranks
+  std::int64_t block_rows = 1024;  ///< of one call of `block`, which must not affect the values
   std::string unit = "rows";       ///< what rows are, for messages: "users"
   PredictionAttributes attributes = {};
   PredictionBlock block = {};
