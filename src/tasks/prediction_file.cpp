@@ -1,8 +1,8 @@
 #include "lockstep/tasks/prediction_file.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -153,7 +153,7 @@ void append_number(std::string& line, T value) {
 class LineWriter : public Writer {
  public:
   LineWriter(const std::filesystem::path& path, const PredictionTable& table)
-      : table_(table), out_(path, std::ios::binary) {}
+      : table_(table), doing_("writing '" + path.string() + "': "), out_(path, std::ios::binary) {}
   void write(std::int64_t, std::int64_t count, const std::vector<PredictionValues>& values) override {
     for (std::int64_t row = 0; row < count; ++row) {
       append_row(row, values);
@@ -164,7 +164,7 @@ class LineWriter : public Writer {
   void close() override {
     flush();
     out_.close();
-    require(out_.good(), kFailed, std::strerror(errno));
+    require(out_.good(), doing_, std::strerror(errno));
   }
 
  protected:
@@ -173,14 +173,14 @@ class LineWriter : public Writer {
   std::string text_;  ///< to be written
 
  private:
-  static constexpr const char* kFailed = "writing the predictions: ";
   void flush() {
     errno = 0;
     out_.write(text_.data(), static_cast<std::streamsize>(text_.size()));
     out_.flush();
-    require(out_.good(), kFailed, errno == 0 ? "the file cannot be written" : std::strerror(errno));
+    require(out_.good(), doing_, errno == 0 ? "the file cannot be written" : std::strerror(errno));
     text_.clear();
   }
+  std::string doing_;  ///< begins the message of a failure
   std::ofstream out_;
 };
 

@@ -6,6 +6,7 @@
 
 `--lists` is the output of `lockstep predict --all-users`. The loop builds the windows of a block of users, computes their states and the scores of all
 items, hides what the users have, and takes the best. Prints one JSON line; the share of equal items is below 1 only where scores tie or nearly so.
+On a busy machine compare the processor's seconds.
 """
 import argparse
 import json
@@ -68,10 +69,10 @@ def main():
     with h5py.File(o.lists) as file:
         theirs, scores = file["item"][()], file["score"][()]
     count = theirs.shape[1]
-    best_s = float("inf")
+    best_s = cpu_s = float("inf")
     with torch.inference_mode():
         for _ in range(o.repeat):
-            start = time.perf_counter()
+            start, cpu = time.perf_counter(), time.process_time()
             items, values = [], []
             for first in range(0, len(known), o.block):
                 users = range(first, min(first + o.block, len(known)))
@@ -81,14 +82,14 @@ def main():
                 top = torch.topk(block, count, dim=1)
                 values.append(top.values)
                 items.append(top.indices)
-            best_s = min(best_s, time.perf_counter() - start)
+            best_s, cpu_s = min(best_s, time.perf_counter() - start), min(cpu_s, time.process_time() - cpu)
     values, items = torch.cat(values).numpy(), torch.cat(items).numpy()
     if o.checkpoint:
         with h5py.File(o.data) as file:
             items = file["items/raw_id"][()][items]
     error = np.abs(values - scores).max() / np.abs(values).max()
     assert error < 1e-4, f"scores differ by {error} of the largest"
-    print(json.dumps({"users": len(known), "seconds": best_s, "users_per_s": len(known) / best_s, "equal_items": float((items == theirs).mean()),
+    print(json.dumps({"users": len(known), "seconds": best_s, "cpu_seconds": cpu_s, "users_per_s": len(known) / best_s, "equal_items": float((items == theirs).mean()),
                       "largest_score_difference": float(error)}))
 
 

@@ -90,6 +90,7 @@ says_once "it is the input 'users.txt'"
 for name in full.csv full.jsonl full.h5; do
   run 1 bash -c "trap '' XFSZ; ulimit -f 8; exec '$LOCKSTEP' predict --checkpoint sasrec/checkpoints/final.h5 --all-users --top 50 --output $name"
   [ "$(grep -c '^error' last.err)" = 1 ] || fail "not one message"
+  says "$name.*: .*[Ff]ile too large"
   ! ls | grep -q full || fail "a partial file was left"
 done
 
