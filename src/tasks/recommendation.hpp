@@ -78,7 +78,7 @@ struct RankedItems {
 };
 
 /// The `count` best items of each user, or the scores of `candidates` in their order unless that is empty. A result
-/// depends on neither the number of threads nor, for users at the same place of a block of 64, the other users.
+/// depends on neither the number of threads nor, for a user at the same place of a block, the other users.
 /// shapes  (users.size() * count)
 RankedItems rank_items(const Recommender& model, std::span<const std::int64_t> users, std::int64_t count,
                        std::span<const std::int32_t> candidates, int threads);
