@@ -74,46 +74,74 @@ void H5File::write(const std::string& dataset, std::span<const T> values, const 
 void H5File::create_dataset(const std::string& dataset, H5Type type, const std::vector<std::int64_t>& shape,
                             const H5Layout& layout) {
   const h5::Turn turn;
-  require(type != H5Type::text, "creating ", h5::quoted(dataset, *this), ": strings are written by write_text");
+  require(type != H5Type::text, "creating ", h5::quoted(dataset, *this), ": use create_text for strings");
   h5::Id id = new_dataset(handle_->file, *this, dataset, h5::native_type(type), shape, layout);
   finish(id, h5::quoted(dataset, *this));
 }
 
-template <class T>
-void H5File::write_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<const T> values) {
+void H5File::create_text(const std::string& dataset, const std::vector<std::int64_t>& shape, std::size_t longest) {
   const h5::Turn turn;
-  const std::string what = h5::quoted(dataset, *this);
-  h5::Id id(h5::open_dataset(handle_->file, dataset, *this), H5Dclose);
+  const h5::Id type = h5::string_type(longest);
+  h5::Id id = new_dataset(handle_->file, *this, dataset, type, shape, {});
+  finish(id, h5::quoted(dataset, *this));
+}
+
+namespace {
+/// Writes rows [first, first + count) of a dataset, `size` values at `values` of a type in memory.
+void write_part(hid_t file, const H5File& owner, const std::string& dataset, std::int64_t first, std::int64_t count,
+                hid_t type, std::size_t size, const void* values) {
+  const std::string what = h5::quoted(dataset, owner);
+  h5::Id id(h5::open_dataset(file, dataset, owner), H5Dclose);
   const h5::Id file_space(H5Dget_space(id), H5Sclose);
   std::vector<std::int64_t> part = h5::extents(file_space, what);
   require(!part.empty() && first >= 0 && count >= 0 && first <= part[0] && count <= part[0] - first, "writing rows [",
           first, ", ", first + count, ") of ", what, ": its shape is ", h5::shape_text(part));
   part[0] = count;
-  require(h5::count(part, what) == static_cast<std::int64_t>(values.size()), "writing ", count, " rows of ", what, ": ",
-          values.size(), " values for shape ", h5::shape_text(part));
-  if (values.empty()) return;
+  require(h5::count(part, what) == static_cast<std::int64_t>(size), "writing ", count, " rows of ", what, ": ", size,
+          " values for shape ", h5::shape_text(part));
+  if (size == 0) return;
   std::vector<hsize_t> start(part.size(), 0), extent(part.begin(), part.end());
   start[0] = static_cast<hsize_t>(first);
   const h5::Id memory_space(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), H5Sclose);
   const bool done =
       H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start.data(), nullptr, extent.data(), nullptr) >= 0 &&
-      H5Dwrite(id, h5::native_type(h5_type_of<T>::value), memory_space, file_space, H5P_DEFAULT, values.data()) >= 0;
+      H5Dwrite(id, type, memory_space, file_space, H5P_DEFAULT, values) >= 0;
   require(done, "writing ", what, ": ", h5::kReason);
   finish(id, what);
 }
+}  // namespace
+
+template <class T>
+void H5File::write_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<const T> values) {
+  const h5::Turn turn;
+  write_part(handle_->file, *this, dataset, first, count, h5::native_type(h5_type_of<T>::value), values.size(),
+             values.data());
+}
+
+void H5File::write_text_rows(const std::string& dataset, std::int64_t first, std::int64_t count,
+                             std::span<const std::string> values) {
+  const h5::Turn turn;
+  std::size_t width = 0;
+  {
+    const h5::Id id(h5::open_dataset(handle_->file, dataset, *this), H5Dclose);
+    const h5::Id stored(H5Dget_type(id), H5Tclose);
+    width = H5Tget_size(stored);
+  }
+  std::vector<char> bytes(values.size() * width, '\0');
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    require(values[i].size() <= width, "writing ", h5::quoted(dataset, *this), ": a string of ", values[i].size(),
+            " bytes, where strings have at most ", width);
+    values[i].copy(bytes.data() + i * width, width);
+  }
+  write_part(handle_->file, *this, dataset, first, count, h5::string_type(width), values.size(), bytes.data());
+}
 
 void H5File::write_text(const std::string& dataset, const std::vector<std::string>& values) {
-  const h5::Turn turn;
-  const std::string what = h5::quoted(dataset, *this);
   std::size_t longest = 1;
   for (const auto& value : values) longest = std::max(longest, value.size());
-  const h5::Id type = h5::string_type(longest);
-  h5::Id id = new_dataset(handle_->file, *this, dataset, type, {static_cast<std::int64_t>(values.size())}, {});
-  std::vector<char> bytes(values.size() * longest, '\0');
-  for (std::size_t i = 0; i < values.size(); ++i) values[i].copy(bytes.data() + i * longest, longest);
-  require(values.empty() || H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) >= 0, "writing ", what,
-          ": ", h5::kReason);
-  finish(id, what);
+  const auto count = static_cast<std::int64_t>(values.size());
+  create_text(dataset, {count}, longest);
+  write_text_rows(dataset, 0, count, values);
 }
 
 void H5File::create_group(const std::string& group) {

@@ -40,7 +40,7 @@ std::string progress_line(const ProgressState& s, int columns, bool utf8) {
     const auto percent = static_cast<int>(100.0 * static_cast<double>(s.step) / static_cast<double>(s.steps));
     parts.push_back({(percent < 10 ? "  " : percent < 100 ? " " : "") + std::to_string(percent) + "%", 5});
   }
-  parts.push_back({s.steps > 0 ? join("step ", s.step, "/", s.steps) : join("step ", s.step), 9});
+  parts.push_back({s.steps > 0 ? join(s.unit, " ", s.step, "/", s.steps) : join(s.unit, " ", s.step), 9});
   if (s.epoch >= 0)
     parts.push_back(
         {"epoch " + short_number(std::floor(s.epoch)) + (s.epochs > 0 ? "/" + short_number(s.epochs) : ""), 3});

@@ -64,6 +64,7 @@ TEST_SUITE("apps.emulator") {
     for (std::size_t k = 0; k < targets.size(); k += 2) targets[k] += 0.5f;
     f.write([&](H5File& file) { file.write<float>("/y", targets, {kRows, 2}); });
     std::vector<double> rmse;
+    std::string bytes;
     for (const int ranks : {1, 2, 3}) {
       CAPTURE(ranks);
       const ProcessResult r = test::run_lockstep(f.command("predict"), ranks);
@@ -77,7 +78,12 @@ TEST_SUITE("apps.emulator") {
       CHECK(here[1] == 0);
       if (rmse.empty()) rmse = here;
       CHECK(here == rmse);
+      const std::string now = test::read_text(f.output);
+      if (bytes.empty()) bytes = now;
+      CHECK(now == bytes);
     }
+    REQUIRE(test::run_lockstep(f.command("predict", {"--format", "csv"})).exit_code == 0);
+    CHECK(test::read_text(f.output).starts_with("y_aice,y_tsfc\n"));
   }
 
   TEST_CASE("jacobian writes Jacobians, tangents and adjoints with the mask of the model, and makes the adjoint test") {

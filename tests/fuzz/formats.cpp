@@ -26,6 +26,8 @@
 #include "support/paths.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
+#include "tasks/id_table.hpp"
+#include "tasks/sequences/history_file.hpp"
 
 namespace lockstep::fuzz {
 
@@ -344,6 +346,31 @@ std::uint64_t read_netcdf(const fs::path& directory) {
                             "--quiet", "--output", output_in(directory)});
 }
 
+// ---- What predictions are asked for ---------------------------------------------------------------------------------
+
+const IdTable& items() {
+  static const IdTable table = IdTable::numbers(40);
+  return table;
+}
+template <const char* Text>
+Files make_text(const fs::path& directory) {
+  test::write_text(directory / "in.txt", Text);
+  return {"in.txt"};
+}
+constexpr char kEvents[] = "user,item,time\nanna,12,10\nanna,7,35\n\"b, ob\",3,60\nanna,7,36\n";
+constexpr char kObjects[] =
+    "{\"user\": \"anna\", \"items\": [\"12\", 7], \"times\": [10, 35]}\n{\"user\": 5, \"items\": [3], \"times\": "
+    "[60]}\n";
+constexpr char kIds[] = "12\n7\n\n39\n";
+std::uint64_t read_text_histories(const fs::path& directory) {
+  const Histories read = read_histories((directory / "in.txt").string(), items(), "40 items", true, "per_user_min");
+  return hash64(read.item.data(), read.item.size() * sizeof read.item[0]);
+}
+std::uint64_t read_text_ids(const fs::path& directory) {
+  const auto ids = find_ids(read_ids((directory / "in.txt").string()), items(), "ids", "40 items");
+  return hash64(ids.data(), ids.size() * sizeof ids[0]);
+}
+
 constexpr Format kFormats[] = {
     {"checkpoint", false, true, make_checkpoint<kSingle>, read_run},
     {"sharded-checkpoint", false, true, make_checkpoint<kSharded>, read_run},
@@ -365,6 +392,9 @@ constexpr Format kFormats[] = {
     {"puzzles", true, false, make_puzzles, read_puzzles},
     {"arc", true, false, make_arc, read_arc},
     {"netcdf", false, false, make_netcdf, read_netcdf},
+    {"histories-csv", true, false, make_text<kEvents>, read_text_histories},
+    {"histories-jsonl", true, false, make_text<kObjects>, read_text_histories},
+    {"ids", true, false, make_text<kIds>, read_text_ids},
 };
 
 }  // namespace

@@ -107,6 +107,19 @@ TEST_SUITE("io.h5") {
     }
   }
 
+  TEST_CASE("rows of strings are written at the right place; a longer string than announced is refused") {
+    const TempDir dir;
+    auto file = H5File::create(dir / "rows.h5");
+    file.create_text("/t", {3, 2}, 4);
+    const std::vector<std::string> values = {"a", "", "four", "d", "e", "f"}, longer = {"fives", "x"};
+    file.write_text_rows("/t", 1, 2, std::span(values).subspan(2));
+    file.write_text_rows("/t", 0, 1, std::span(values).first(2));
+    CHECK(mentions(error_of(Fault::internal, [&] { file.write_text_rows("/t", 0, 1, longer); }), "at most 4"));
+    error_of(Fault::internal, [&] { file.write_text_rows("/t", 2, 2, std::span(values).first(4)); });
+    file.close();
+    CHECK(H5File::open(dir / "rows.h5").read_text("/t") == values);
+  }
+
   TEST_CASE("an attribute of another kind, rank or length is refused: file, attribute, expected and found are named") {
     const TempDir dir;
     {

@@ -41,6 +41,7 @@ TEST_SUITE("report.progress_line") {
   }
   TEST_CASE("without a known end there is no bar and no percentage") {
     CHECK(progress_line({.step = 7, .loss = 1}, 80, false) == "step 7  loss 1");
+    CHECK(progress_line({.step = 64, .unit = "users"}, 80, false) == "users 64");
   }
   TEST_CASE("the bar is empty at the start and full at the end") {
     CHECK(progress_line({.step = 0, .steps = 5}, 80, false).starts_with(">............................."));

@@ -3,6 +3,8 @@
 #include <cassert>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -43,5 +45,17 @@ inline std::int32_t relation_bucket(std::int64_t t_i, std::int64_t t_j, std::int
   const std::int64_t distance = t_i > t_j ? t_i - t_j : t_j - t_i;
   return static_cast<std::int32_t>(std::min<std::int64_t>(distance, time_span));
 }
+
+/// Names of the scales of times: per_user_min, unit:second, unit:minute, unit:hour, unit:day, raw.
+const std::vector<std::string>& time_scales();
+/// Scales one user's times, which ascend; the first scaled time is 1.
+///
+///   per_user_min  round_half_even((t_k - t_1) / g) + 1 in f64, g the smallest non-zero gap of adjacent times, or 1
+///   unit:U        floor((t_k - t_1) / U) + 1;   raw is unit:second
+///
+/// source  Li, Wang, McAuley 2020, "Time interval aware self-attention for sequential recommendation", sec. 3.2
+void scale_times(std::span<const std::int64_t> raw, const std::string& scale, std::span<std::int64_t> scaled);
+/// The largest raw time; 0 is the smallest. Differences and scaled times then stay within 64 bits. Units: seconds.
+inline constexpr std::int64_t kLargestTime = std::int64_t{1} << 62;
 
 }  // namespace lockstep

@@ -114,9 +114,14 @@ class H5File {
   /// Creates a dataset for write_rows(). The values of rows that are never written are undefined.
   void create_dataset(const std::string& dataset, H5Type type, const std::vector<std::int64_t>& shape,
                       const H5Layout& layout = {});
+  /// Creates a dataset of strings for write_text_rows(). longest: bytes of the longest string, >= 1
+  void create_text(const std::string& dataset, const std::vector<std::int64_t>& shape, std::size_t longest);
   /// Writes rows [first, first + count) of the outermost axis, in a file that is being created.
   template <class T>
   void write_rows(const std::string& dataset, std::int64_t first, std::int64_t count, std::span<const T> values);
+  /// The same for strings. errors  internal: a string longer than the dataset's
+  void write_text_rows(const std::string& dataset, std::int64_t first, std::int64_t count,
+                       std::span<const std::string> values);
   void create_group(const std::string& group);  ///< with its parents; does nothing if the group exists
 
   bool has_attribute(const std::string& object, const std::string& attribute) const;

@@ -7,6 +7,7 @@ namespace lockstep {
 /// The values of the progress line. Negative values are omitted.
 struct ProgressState {
   std::int64_t step = 0, steps = 0;  ///< steps 0: unknown, no bar
+  std::string unit = "step";         ///< what is counted
   double epoch = -1, epochs = -1;
   double loss = -1, validation = -1;
   double samples_per_s = 0;

@@ -5,8 +5,6 @@
 #include "apps/lockstep/commands.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/philox.hpp"
-#include "lockstep/base/stopwatch.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
 #include "lockstep/tasks/emulator/emulator_rows.hpp"
 #include "lockstep/train/run_config.hpp"
@@ -48,7 +46,7 @@ class Run {
   Run(World& world, const Arguments& a, const TrainedEmulator& emulator, int threads)
       : a_(a), emulator_(emulator), in_(emulator.network.arch().n_in), out_(emulator.network.arch().n_out) {
     world.together("opening the input", [&] {
-      if (world.rank() == 0) require_writable(a.output, {a.input, a.checkpoint, a.model_file});
+      if (world.rank() == 0) require_output(a.output, {a.input, a.checkpoint, a.model_file});
       rows_ = std::make_unique<InputRows>(a.input, emulator);
       has_dx_ = rows_->has("/dx", in_);
       has_dy_ = rows_->has("/dy", out_);
@@ -63,31 +61,35 @@ class Run {
     });
   }
 
-  void execute(World& world) {
-    const Stopwatch watch;
-    std::vector<OutputColumn> columns = {{"/jac", {out_, in_}}, {"/jac_physical", {out_, in_}}};
-    if (has_dx_) columns.push_back({"/tl", {out_}});
-    if (has_dy_) columns.push_back({"/ad", {in_}});
-    write_rows<T>(
-        world, a_.output, rows_->size(), columns,
-        [&](std::int64_t first, std::int64_t count, std::vector<std::vector<T>>& values) {
-          block(first, count, values);
-        },
-        [&] {
-          sums_ = blocks_.total(world);
-          world.together("adjoint test", [&] {
-            require_data(sums_[2] > 0 || rows_->size() == 0, "the Jacobians of '", a_.input,
-                         "': every node is outside the domain (", selection(), "); they would all be zero");
-            check_adjoint();
-          });
-        },
-        [&](H5File& file) {
-          file.write_text("/vars/input_names", emulator_.metadata.variables.input_names);
-          file.write_text("/vars/output_names", emulator_.metadata.variables.output_names);
-          file.set_attribute("/", "adjoint_lhs", sums_[0]);
-          file.set_attribute("/", "adjoint_rhs", sums_[1]);
-        });
-    if (world.rank() == 0) report(watch.seconds());
+  void execute(World& world, const Args& args) {
+    constexpr H5Type kType = h5_type_of<T>::value;
+    PredictionTable table = {.columns = {{.name = "jac", .type = kType, .extents = {out_, in_}},
+                                         {.name = "jac_physical", .type = kType, .extents = {out_, in_}}},
+                             .rows = rows_->size(),
+                             .block_rows = kEmulatorBlock,
+                             .unit = "states",
+                             .attributes = describe_source(a_, "lockstep jacobian", args)};
+    if (has_dx_) table.columns.push_back({.name = "tl", .type = kType, .extents = {out_}});
+    if (has_dy_) table.columns.push_back({.name = "ad", .type = kType, .extents = {in_}});
+    table.block = [&](std::int64_t first, std::int64_t count, std::vector<PredictionValues>& values) {
+      block(first, count, values);
+    };
+    table.agree = [&] {
+      sums_ = blocks_.total(world);
+      world.together("adjoint test", [&] {
+        require_data(sums_[2] > 0 || rows_->size() == 0, "the Jacobians of '", a_.input,
+                     "': every node is outside the domain (", selection(), "); they would all be zero");
+        check_adjoint();
+      });
+    };
+    table.finish = [&](H5File& file) {
+      file.write_text("/vars/input_names", emulator_.metadata.variables.input_names);
+      file.write_text("/vars/output_names", emulator_.metadata.variables.output_names);
+      file.set_attribute("/", "adjoint_lhs", sums_[0]);
+      file.set_attribute("/", "adjoint_rhs", sums_[1]);
+    };
+    write_predictions(world, a_.output, table);
+    if (world.rank() == 0) report();
   }
 
  private:
@@ -107,7 +109,10 @@ class Run {
     require_data(latitude_ || a_.min_abs_latitude == 0, "option min-abs-latitude: '", a_.input, "' has no /lat");
   }
 
-  void block(std::int64_t first, std::int64_t count, std::vector<std::vector<T>>& values) {
+  void block(std::int64_t first, std::int64_t count, std::vector<PredictionValues>& columns) {
+    const auto values = [&](std::size_t column) -> std::vector<T>& {
+      return std::get<std::vector<T>>(columns[column]);
+    };
     const std::vector<T> x = rows_->read<T>("/x", first, count, in_);
     std::vector<T> mask, latitude;
     if (mask_.dataset) mask = rows_->read<T>("/mask", first, count, 0);
@@ -118,8 +123,8 @@ class Run {
     if (a_.min_abs_latitude > 0) latitude = rows_->read<T>("/lat", first, count, 0);
     const NodeSelection<T> select{mask.empty() ? nullptr : mask.data(), latitude.empty() ? nullptr : latitude.data()};
     const StateView<const T> state{x.data(), in_, 1};
-    operators_->template jacobian<T>(count, state, select, JacobianUnits::normalised, values[0].data());
-    operators_->template jacobian<T>(count, state, select, JacobianUnits::physical, values[1].data());
+    operators_->template jacobian<T>(count, state, select, JacobianUnits::normalised, values(0).data());
+    operators_->template jacobian<T>(count, state, select, JacobianUnits::physical, values(1).data());
 
     const auto linear = operators_->template linearize<T>(count, state, select);
     const std::vector<T> dx = has_dx_ ? rows_->read<T>("/dx", first, count, in_) : draw(first, count);
@@ -133,11 +138,11 @@ class Run {
       const bool in_domain = mask.empty() || (mask[at] >= o.mask_min && mask[at] <= o.mask_max);
       sums[2] += in_domain && (latitude.empty() || std::abs(latitude[at]) >= o.min_abs_latitude) ? 1 : 0;
     }
-    if (has_dx_) values[2] = tl;
+    if (has_dx_) values(2) = tl;
     if (!has_dy_) return;
     const std::vector<T> dy = rows_->read<T>("/dy", first, count, out_);
     linear.template adjoint<T>({dy.data(), out_, 1}, {ad.data(), in_, 1});
-    values[has_dx_ ? 3 : 2] = ad;
+    values(has_dx_ ? 3 : 2) = ad;
   }
 
   /// <K dx, w> and <dx, K^T w> with w = K dx in normalised units, so that nothing cancels; dot products in double.
@@ -190,10 +195,7 @@ class Run {
             " differ by ", gap(), " of the larger one, more than ", kTolerance);
   }
 
-  void report(double seconds) const {
-    std::cout << "wrote " << a_.output << ": /jac and /jac_physical (" << rows_->size() << ", " << out_ << ", " << in_
-              << ")" << (has_dx_ ? ", /tl" : "") << (has_dy_ ? ", /ad" : "") << ", "
-              << join(static_cast<double>(rows_->size()) / seconds / 1e6) << " M rows/s\n";
+  void report() const {
     if (const double masked = static_cast<double>(rows_->size()) - sums_[2]; masked > 0)
       std::cout << masked << " nodes are outside the domain (" << selection() << "): their Jacobian is zero\n";
     std::cout << "adjoint test: <K dx, dy> = " << join(sums_[0]) << ", <dx, K^T dy> = " << join(sums_[1])
@@ -249,9 +251,9 @@ int run_jacobian(World& world, const Args& args) {
   const TrainedEmulator emulator = load_emulator(world, a.checkpoint, a.model_file);
   const int threads = prepare_cpu(world, a.config);
   if (a.config.run.precision == "fp64")
-    Run<double>(world, a, emulator, threads).execute(world);
+    Run<double>(world, a, emulator, threads).execute(world, args);
   else
-    Run<float>(world, a, emulator, threads).execute(world);
+    Run<float>(world, a, emulator, threads).execute(world, args);
   return 0;
 }
 

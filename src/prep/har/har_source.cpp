@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
@@ -13,7 +14,6 @@
 #include "lockstep/io/dataset_file.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
 #include "lockstep/prep/source.hpp"
-#include "prep/csv.hpp"
 #include "prep/har/har_options.hpp"
 #include "prep/line_reader.hpp"
 

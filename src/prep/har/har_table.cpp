@@ -4,11 +4,11 @@
 #include <limits>
 #include <string_view>
 
+#include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/har/har_signal.hpp"
-#include "prep/csv.hpp"
 
 namespace lockstep::prep {
 

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <istream>
 
+#include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/prep/hrm/sudoku.hpp"
-#include "prep/csv.hpp"
 
 namespace lockstep::prep {
 

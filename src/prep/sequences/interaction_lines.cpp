@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "prep/csv.hpp"
+#include "lockstep/base/csv.hpp"
 
 namespace lockstep::prep {
 

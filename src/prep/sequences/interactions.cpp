@@ -6,9 +6,9 @@
 #include <optional>
 #include <tuple>
 
+#include "lockstep/base/csv.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
-#include "prep/csv.hpp"
 #include "prep/line_reader.hpp"
 #include "prep/sequences/interaction_lines.hpp"
 

@@ -2,8 +2,6 @@
 #include <iostream>
 
 #include "lockstep/base/options.hpp"
-#include "lockstep/base/stopwatch.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
 #include "lockstep/tasks/arguments.hpp"
 #include "lockstep/tasks/emulator/emulator_rows.hpp"
@@ -18,13 +16,12 @@ struct Arguments : EmulatorFiles {
 };
 
 template <class T>
-void predict(World& world, const Arguments& a, const TrainedEmulator& emulator, int threads) {
-  const Stopwatch watch;
+void predict(World& world, const Args& args, const Arguments& a, const TrainedEmulator& emulator, int threads) {
   const std::int64_t in = emulator.network.arch().n_in, out = emulator.network.arch().n_out;
   std::unique_ptr<InputRows> rows;
   bool targets = false;
   world.together("opening the input", [&] {
-    if (world.rank() == 0) require_writable(a.output, {a.input, a.checkpoint, a.model_file});
+    if (world.rank() == 0) require_output(a.output, {a.input, a.checkpoint, a.model_file});
     rows = std::make_unique<InputRows>(a.input, emulator);
     targets = rows->has("/y", out);
   });
@@ -35,15 +32,16 @@ void predict(World& world, const Arguments& a, const TrainedEmulator& emulator, 
   // that is not finite.
   BlockSums blocks(static_cast<std::size_t>(2 * out + 1));
   std::vector<double> sums;
-  const RowBlock<T> block = [&](std::int64_t first, std::int64_t count, std::vector<std::vector<T>>& values) {
+  const PredictionBlock block = [&](std::int64_t first, std::int64_t count, std::vector<PredictionValues>& values) {
+    std::vector<T>& predicted = std::get<std::vector<T>>(values[0]);
     const std::span<double> sum = blocks.next_block();
     const std::vector<T> x = rows->read<T>("/x", first, count, in);
-    operators.template predict<T>(count, {x.data(), in, 1}, {values[0].data(), out, 1});
+    operators.template predict<T>(count, {x.data(), in, 1}, {predicted.data(), out, 1});
     const std::vector<T> t = targets ? rows->read<T>("/y", first, count, out) : std::vector<T>();
     for (std::int64_t r = 0; r < count; ++r) {
       bool finite = true;
       for (std::int64_t o = 0; o < out; ++o) {
-        const double y = static_cast<double>(values[0][static_cast<std::size_t>(r * out + o)]);
+        const double y = static_cast<double>(predicted[static_cast<std::size_t>(r * out + o)]);
         finite &= std::isfinite(y);
         if (!targets) continue;
         const double e = y - static_cast<double>(t[static_cast<std::size_t>(r * out + o)]);
@@ -55,26 +53,30 @@ void predict(World& world, const Arguments& a, const TrainedEmulator& emulator, 
     }
   };
   std::vector<double> rmse;
-  write_rows<T>(
-      world, a.output, rows->size(), {{"/y", {out}}}, block,
-      [&] {
-        sums = blocks.total(world);
-        for (std::int64_t o = 0; targets && o < out; ++o)
-          rmse.push_back(std::sqrt(sums[static_cast<std::size_t>(2 * o)] /
-                                   std::max(1.0, sums[static_cast<std::size_t>(2 * o + 1)])));
-      },
-      [&](H5File& file) {
-        if (targets) file.write<double>("/rmse", rmse, {out});
-        file.write_text("/vars/output_names", emulator.metadata.variables.output_names);
-        file.write_text("/vars/output_units", emulator.metadata.variables.output_units);
-      });
+  const std::vector<std::string>& names = emulator.metadata.variables.output_names;
+  write_predictions(world, a.output,
+                    {.columns = {{.name = "y", .type = h5_type_of<T>::value, .extents = {out}, .labels = names}},
+                     .rows = rows->size(),
+                     .block_rows = kEmulatorBlock,
+                     .attributes = describe_source(a, "lockstep predict", args),
+                     .block = block,
+                     .agree =
+                         [&] {
+                           sums = blocks.total(world);
+                           for (std::int64_t o = 0; targets && o < out; ++o)
+                             rmse.push_back(std::sqrt(sums[static_cast<std::size_t>(2 * o)] /
+                                                      std::max(1.0, sums[static_cast<std::size_t>(2 * o + 1)])));
+                         },
+                     .finish =
+                         [&](H5File& file) {
+                           if (targets) file.write<double>("/rmse", rmse, {out});
+                           file.write_text("/vars/output_names", names);
+                           file.write_text("/vars/output_units", emulator.metadata.variables.output_units);
+                         }});
   if (world.rank() != 0) return;
-  const double seconds = watch.seconds();
-  std::cout << "wrote " << a.output << ": /y (" << rows->size() << ", " << out << "), "
-            << join(static_cast<double>(rows->size()) / seconds / 1e6) << " M rows/s\n";
   for (std::size_t o = 0; o < rmse.size(); ++o)
-    std::cout << "  rmse " << emulator.metadata.variables.output_names[o] << "  " << join(rmse[o]) << " "
-              << emulator.metadata.variables.output_units[o] << "\n";
+    std::cout << "  rmse " << names[o] << "  " << join(rmse[o]) << " " << emulator.metadata.variables.output_units[o]
+              << "\n";
   if (sums.back() > 0)
     std::cout << "  " << sums.back() << " rows have a prediction that is not finite, because their input is not\n";
   std::cout << std::flush;
@@ -100,9 +102,9 @@ int predict_emulator(World& world, const Args& args) {
   const TrainedEmulator emulator = load_emulator(world, a.checkpoint, a.model_file);
   const int threads = prepare_cpu(world, a.config);
   if (a.config.run.precision == "fp64")
-    predict<double>(world, a, emulator, threads);
+    predict<double>(world, args, a, emulator, threads);
   else
-    predict<float>(world, a, emulator, threads);
+    predict<float>(world, args, a, emulator, threads);
   return 0;
 }
 

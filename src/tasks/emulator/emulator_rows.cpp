@@ -5,14 +5,11 @@
 #include <optional>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/instantiate.hpp"
 #include "lockstep/base/options.hpp"
-#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/train/checkpoint.hpp"
 
 namespace lockstep {
 namespace {
-
-constexpr std::int64_t kBlockRows = 16384;
 
 std::string text(const std::vector<std::int64_t>& extents) {
   std::string out = "(";
@@ -29,10 +26,14 @@ void add_file_options(Options& options, EmulatorFiles& files, const std::string&
            "model file with the emulator (h5model, lsem, safetensors), instead of a checkpoint")
       .value_name("FILE");
   options.add("input", &files.input, "", "states").value_name("FILE").required();
-  options.add("output", &files.output, "", written + "; an existing file is replaced at the end, atomically")
-      .value_name("FILE")
-      .required();
+  add_output_options(options, files.output, written).required();
   options.list_only({"run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
+}
+
+PredictionAttributes describe_source(const EmulatorFiles& files, const std::string& command, const Args& args) {
+  const bool trained = !files.checkpoint.empty();
+  return describe_source("emulator", trained ? files.checkpoint : files.model_file,
+                         trained ? CheckpointReader(files.checkpoint, true).data_hash() : "", command, args);
 }
 
 TrainedEmulator load_emulator(World& world, const std::string& checkpoint, const std::string& model_file) {
@@ -95,57 +96,6 @@ bool InputRows::has(const std::string& dataset, std::int64_t columns) const {
                text(expected), " to match /x");
   return true;
 }
-
-template <class T>
-void write_rows(World& world, const std::filesystem::path& output, std::int64_t rows,
-                const std::vector<OutputColumn>& columns, const RowBlock<T>& block, const std::function<void()>& agree,
-                const std::function<void(H5File&)>& finish) {
-  const std::int64_t ranks = world.size(), rank = world.rank();
-  std::vector<std::int64_t> widths;
-  for (const OutputColumn& column : columns) {
-    widths.push_back(1);
-    for (const std::int64_t extent : column.columns) widths.back() *= extent;
-  }
-  const auto pass = [&](H5File* file) {
-    std::vector<std::vector<T>> values(columns.size());
-    for (std::int64_t round = 0; round < rows; round += kBlockRows * ranks) {
-      const auto first_of = [&](std::int64_t r) { return std::min(rows, round + r * kBlockRows); };
-      const auto count_of = [&](std::int64_t r) { return std::min(rows, round + (r + 1) * kBlockRows) - first_of(r); };
-      for (std::size_t k = 0; k < columns.size(); ++k)
-        values[k].resize(static_cast<std::size_t>(count_of(rank) * widths[k]));
-      world.at("rows", first_of(rank));
-      if (count_of(rank) > 0) block(first_of(rank), count_of(rank), values);
-      for (std::size_t k = 0; k < columns.size(); ++k) {
-        if (ranks == 1 && file) {
-          file->write_rows<T>(columns[k].dataset, first_of(0), count_of(0), values[k]);
-          continue;
-        }
-        const auto parts =
-            world.communicator().all_gather(std::as_bytes(std::span(values[k])), columns[k].dataset.c_str());
-        for (std::int64_t r = 0; file && r < ranks; ++r) {
-          std::vector<T> part(static_cast<std::size_t>(count_of(r) * widths[k]));
-          if (part.empty()) continue;
-          std::memcpy(part.data(), parts[static_cast<std::size_t>(r)].data(), part.size() * sizeof(T));
-          file->write_rows<T>(columns[k].dataset, first_of(r), count_of(r), part);
-        }
-      }
-    }
-    agree();
-  };
-  if (rank != 0) return pass(nullptr);
-  write_atomically(output, [&](const std::filesystem::path& temporary) {
-    H5File file = H5File::create(temporary);
-    for (std::size_t k = 0; k < columns.size(); ++k) {
-      std::vector<std::int64_t> shape = columns[k].columns;
-      shape.insert(shape.begin(), rows);
-      file.create_dataset(columns[k].dataset, h5_type_of<T>::value, shape);
-    }
-    pass(&file);
-    finish(file);
-    file.close();
-  });
-}
-LOCKSTEP_EACH_FLOAT(write_rows)
 
 std::span<double> BlockSums::next_block() {
   blocks_.resize(blocks_.size() + count_, 0);

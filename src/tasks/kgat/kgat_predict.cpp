@@ -1,109 +1,100 @@
 #include <algorithm>
-#include <charconv>
 #include <fstream>
-#include <iomanip>
-#include <iostream>
-#include <map>
 #include <sstream>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
 #include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
 #include "lockstep/tasks/arguments.hpp"
 #include "lockstep/tasks/kgat/ranking_task.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/run_config.hpp"
-#include "lockstep/train/task.hpp"
 #include "lockstep/train/trainer.hpp"
+#include "tasks/recommendation.hpp"
 
 namespace lockstep {
 namespace {
 
-struct Arguments {
+struct Arguments : RecommendationOptions {
   RunConfig config;
-  std::string checkpoint, user_names, item_names;
-  std::vector<std::string> users;
-  std::int64_t top = 10;
-  bool other_data = false;
+  std::string user_names, item_names;
 };
 
 Options make_options(Arguments& a) {
   Options options(
-      "lockstep predict", "Suggest items to users of a knowledge graph's data set.",
+      "lockstep predict", "Recommend items to users of a knowledge graph's data set.",
       "Users and items have their numbers in train.txt, or, with the lists that come with such data, their "
-      "raw ids. Training and validation items are not suggested. The data set is that of the checkpoint's run unless "
-      "--data.path names another, with --other-data.");
-  options.add("checkpoint", &a.checkpoint, "", "checkpoint with the weights").value_name("FILE").required();
-  options.add("user", &a.users, {}, "users").value_name("ID,...").required();
-  options.add("top", &a.top, 10, at_least(1), "items per user");
+      "raw ids. The best items leave out what the user has in any split, or with --exclude in some. The data set is "
+      "that of the checkpoint's run unless --data.path names another, with --other-data. The ranks share the users, on "
+      "the CPU.");
+  add_recommendation_options(options, a);
   options
       .add("user-names", &a.user_names, "",
-           "user_list.txt: a header, then a raw id and a number per line; --user then takes raw ids")
+           "user_list.txt: a header, then a raw id and a number per line; users then have raw ids")
       .value_name("FILE");
   options
       .add("item-names", &a.item_names, "",
-           "item_list.txt: the same for items, with an optional third field such as a name; both are printed")
+           "item_list.txt: the same for items, with an optional third field such as a name")
       .value_name("FILE");
-  options.add(
-      "other-data", &a.other_data, false,
-      "accept another data set than that of the training; its users, items or puzzles must have the same numbers");
   options.example(
       "lockstep predict --checkpoint runs/kgat-ml1m/checkpoints/best.h5 --user 7,150 --item-names item_list.txt",
-      "ten films for each of two users");
-  options.list_only({"model.kind", "data.path", "run.device", "run.precision", "dist.timeout", "dist.check_collectives",
-                     "dist.gpu_ids"});
+      "print ten films for each of two users");
+  options.example(
+      "mpirun -n 2 lockstep predict --checkpoint runs/kgat-ml1m/checkpoints/best.h5 --all-users --output top.h5",
+      "ten films for every user, on two ranks");
   return options;
 }
 
-/// The names of numbers 0 .. count-1 in a list.
-struct Names {
-  std::map<std::string, std::int64_t> number;  ///< by raw id
-  std::map<std::int64_t, std::string> text;    ///< raw id and the third field
-};
-
-/// errors  usage: no such file; data, naming the line: no number below `count` after the raw id
-Names read_list(const std::string& path, std::int64_t count) {
-  Names names;
-  if (path.empty()) return names;
+/// The raw ids and names of the numbers 0 .. count-1 in a list, or without a list the numbers.
+/// errors  usage: no such file; data, naming the line: no number below `count` after the raw id; a number without a line
+IdTable read_list(const std::string& path, std::int64_t count) {
+  if (path.empty()) return IdTable::numbers(count);
   std::ifstream in(path);
   require_usage(in.good(), "opening '", path, "': no such file, or not readable");
+  std::vector<std::string> ids(static_cast<std::size_t>(count)), names(ids.size());
   std::string line;
   std::getline(in, line);
   for (std::int64_t at = 2; std::getline(in, line); ++at) {
     std::istringstream fields(line);
-    std::string raw, more;
+    std::string raw, name;
     std::int64_t number = -1;
     if (!(fields >> raw)) continue;
     require_data((fields >> number) && number >= 0 && number < count, "reading '", path, "', line ", at,
                  ": no number below ", count, " after '", raw, "'");
-    fields >> more;
-    names.number[raw] = number;
-    names.text[number] = more.empty() ? raw : join(raw, "  ", more);
+    fields >> name;
+    ids[static_cast<std::size_t>(number)] = raw;
+    names[static_cast<std::size_t>(number)] = name;
   }
-  return names;
+  const auto missing = std::find(ids.begin(), ids.end(), "") - ids.begin();
+  require_data(missing == count, "reading '", path, "': no line for number ", missing, " of 0 .. ", count - 1);
+  const bool named = std::any_of(names.begin(), names.end(), [](const std::string& name) { return !name.empty(); });
+  return IdTable(std::move(ids), named ? std::move(names) : std::vector<std::string>());
 }
 
-/// errors  usage: a user that the data set does not have
-std::vector<std::int64_t> find_users(const Arguments& a, const Names& names, const KgData& data) {
-  std::vector<std::int64_t> users;
-  for (const std::string& user : a.users) {
-    std::int64_t number = -1;
-    if (a.user_names.empty()) {
-      const auto [end, error] = std::from_chars(user.data(), user.data() + user.size(), number);
-      require_usage(error == std::errc() && end == user.data() + user.size() && number >= 0 && number < data.users,
-                    "option user: '", user, "' is none of the ", data.users, " users of ", data.path.string(),
-                    ", 0 .. ", data.users - 1);
-    } else {
-      const auto found = names.number.find(user);
-      require_usage(found != names.number.end(), "option user: '", user, "' is not among the ", names.number.size(),
-                    " users of ", a.user_names);
-      number = found->second;
+/// Refers to `task`.
+Recommender make_recommender(const Arguments& a, RankingTask& task) {
+  const KgData& data = task.data();
+  Recommender model;
+  model.kind = task.kind();
+  model.data_hash = hex64(task.data_hash());
+  model.data_path = data.path.string();
+  model.users = read_list(a.user_names, data.users);
+  model.item_ids = read_list(a.item_names, data.items);
+  if (a.of_users()) model.chosen = select_users(a, model.users, a.user_names.empty() ? model.data_path : a.user_names);
+  model.items = task.item_rows();
+  model.states = [&task](Tape& tape, std::span<const std::int64_t> users) { return task.rows_of(tape, users); };
+  model.left_out = [&data, splits = a.excluded_splits()](std::int64_t user, std::vector<std::int32_t>& items) {
+    const UserItems* of[] = {&data.train, &data.valid, &data.test};
+    for (int split = 0; split < splits; ++split) {
+      const std::span<const std::int32_t> more = of[split]->of(user);
+      items.insert(items.end(), more.begin(), more.end());
     }
-    users.push_back(number);
-  }
-  return users;
+    std::sort(items.begin(), items.end());
+  };
+  model.left_out_text = a.left_out_text();
+  return model;
 }
 
 }  // namespace
@@ -113,31 +104,20 @@ int predict_kgat(World& world, const Args& args) {
   Options options = make_options(a);
   if (!parse(world, options, args, a.config)) return 0;
   const auto reader = open_checkpoint(world, a.checkpoint, args, options, a.config);
-  prepare_cpu(world, a.config);
-  const auto placement = make_node_placement(world);
-  const auto model = load_task(world, a.config, *placement, &reader->file());
-  auto& ranker = dynamic_cast<RankingTask&>(*model);
-  Names items;
-  std::vector<std::int64_t> users;
-  world.together("loading weights and lists", [&] {
-    if (!a.other_data) reader->require_data_of(*model, a.config.data.path);
-    reader->load_average_or_weights(model->params());
-    items = read_list(a.item_names, ranker.data().items);
-    users = find_users(a, read_list(a.user_names, ranker.data().users), ranker.data());
+  compute_on_cpu(a.config);
+  world.together("checking the options", [&] {
+    check(a, options, world, {}, {a.user_names, a.item_names, a.config.data.path});
   });
-  if (world.rank() != 0) return 0;  // too little work to share
-  const auto lists = ranker.suggest(users, a.top);
-  for (std::size_t u = 0; u < users.size(); ++u) {
-    std::cout << "user " << a.users[u] << ", "
-              << ranker.data().train.of(users[u]).size() + ranker.data().valid.of(users[u]).size() << " items known\n";
-    for (std::size_t i = 0; i < lists[u].size(); ++i) {
-      const auto name = items.text.find(lists[u][i].item);
-      std::cout << "  " << std::setw(3) << i + 1 << std::setw(9) << std::fixed << std::setprecision(3)
-                << lists[u][i].score << "  " << (name == items.text.end() ? join(lists[u][i].item) : name->second)
-                << "\n";
-    }
-  }
-  std::cout << std::flush;
+  const int threads = prepare_cpu(world, a.config);
+  const auto placement = make_node_placement(world);
+  const auto task = load_task(world, a.config, *placement, &reader->file());
+  Recommender model;
+  world.together("loading weights and lists", [&] {
+    if (!a.other_data) reader->require_data_of(*task, a.config.data.path);
+    reader->load_average_or_weights(task->params());
+    model = make_recommender(a, dynamic_cast<RankingTask&>(*task));
+  });
+  recommend(world, a, model, args, threads);
   return 0;
 }
 

@@ -1,12 +1,10 @@
 #include <algorithm>
 #include <fstream>
-#include <iomanip>
-#include <iostream>
 #include <map>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
 #include "lockstep/base/options.hpp"
-#include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
 #include "lockstep/tasks/arguments.hpp"
@@ -15,50 +13,56 @@
 #include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
+#include "tasks/recommendation.hpp"
+#include "tasks/sequences/history_file.hpp"
 
 namespace lockstep {
 namespace {
 
-struct Arguments {
+struct Arguments : RecommendationOptions {
   RunConfig config;
-  std::string checkpoint, item_names;
-  std::vector<std::string> users;
-  std::int64_t top = 10, recent = 5;
-  bool other_data = false;
+  std::string item_names, histories;
+  std::int64_t recent = 5;
 };
 
 Options make_options(Arguments& a) {
   Options options(
-      "lockstep predict", "Suggest the next items of users.",
+      "lockstep predict", "Recommend the next items to users.",
       "Users and items have the identifiers of the raw data. The model sees a user's whole history, including the "
-      "held-out items, and suggests only items outside it. The data set is that of the checkpoint's run, "
-      "unless --data.path names another one, with --other-data and the same items.");
-  options.add("checkpoint", &a.checkpoint, "", "checkpoint with the network").value_name("FILE").required();
-  options.add("user", &a.users, {}, "users, by their ids in the raw data").value_name("ID,...").required();
-  options.add("top", &a.top, 10, at_least(1), "items per user");
-  options.add("recent", &a.recent, 5, non_negative, "newest items of the history to show");
+      "held-out items. The best items leave out that history, or with --exclude a part of it; with --histories, the "
+      "history of the file. The data set is that of the checkpoint's run, "
+      "unless --data.path names another one, with --other-data and the same items. The ranks share the users, on the "
+      "CPU.");
+  add_recommendation_options(options, a);
+  options
+      .add(
+          "histories", &a.histories, "",
+          "histories of users, whether or not the data set has them: CSV with the columns user, item and time "
+          "(seconds; tisasrec needs it), an event per line, or JSON lines {\"user\": ..., \"items\": [...], \"times\": "
+          "[...]}. Items are ids or names")
+      .value_name("FILE");
+  options.add("recent", &a.recent, 5, non_negative, "newest items of the history to print");
   options
       .add("item-names", &a.item_names, "",
            "names of items, one per line: ID::NAME or ID<tab>NAME; further fields are ignored (such as movies.dat of "
            "MovieLens)")
       .value_name("FILE");
-  options.add(
-      "other-data", &a.other_data, false,
-      "accept another data set than that of the training; its users, items or puzzles must have the same numbers");
   options.example(
       "lockstep predict --checkpoint runs/tisasrec-ml1m/checkpoints/best.h5 --user 7,150 --item-names movies.dat",
-      "suggest ten films for each of two users");
-  options.list_only({"model.kind", "data.path", "run.device", "run.precision", "dist.timeout", "dist.check_collectives",
-                     "dist.gpu_ids"});
+      "print ten films for each of two users");
+  options.example(
+      "mpirun -n 2 lockstep predict --checkpoint runs/sasrec-ml1m/checkpoints/best.h5 --all-users --output top.csv",
+      "ten films for every user, on two ranks");
+  options.example(
+      "lockstep predict --checkpoint runs/sasrec-ml1m/checkpoints/best.h5 --histories new.jsonl --output top.jsonl",
+      "for users who are not in the data set");
   return options;
 }
 
-using Names = std::map<std::string, std::string>;
-
-/// errors  usage: no such file; data, with the line: no separator
-Names read_names(const std::string& path) {
-  Names names;
-  if (path.empty()) return names;
+/// The names of these items. errors  usage: no such file; data, with the line: no separator
+std::vector<std::string> read_names(const std::string& path, const std::vector<std::string>& items) {
+  if (path.empty()) return {};
+  std::map<std::string, std::string> names;
   std::ifstream in(path);
   require_usage(in.good(), "opening '", path, "': no such file, or not readable");
   std::string line;
@@ -72,39 +76,77 @@ Names read_names(const std::string& path) {
     const std::size_t begin = end + separator.size();
     names[line.substr(0, end)] = line.substr(begin, line.find(separator, begin) - begin);
   }
-  return names;
+  std::vector<std::string> by_number;
+  for (const std::string& item : items) by_number.push_back(names[item]);
+  return by_number;
 }
 
-/// Indices of the users in the data set. errors  usage: a user who is not in it
-std::vector<std::int64_t> find_users(const std::vector<std::string>& wanted, const SequenceNames& names,
-                                     const std::string& path) {
-  std::vector<std::int64_t> found;
-  for (const std::string& user : wanted) {
-    const auto at = std::find(names.users.begin(), names.users.end(), user);
-    require_usage(at != names.users.end(), "option user: user '", user, "' is not among the ", names.users.size(),
-                  " users of ", path, " ('", names.users.front(), "' .. '", names.users.back(), "')");
-    found.push_back(at - names.users.begin());
+/// The users that can be served: those with an interaction. errors  usage, data: a user that was asked for has none
+std::vector<std::int64_t> with_history(const Arguments& a, const IdTable& users, const SequenceData& data,
+                                       std::vector<std::int64_t> chosen) {
+  std::vector<WrittenId> empty;
+  const auto gone = std::remove_if(chosen.begin(), chosen.end(), [&](std::int64_t user) {
+    if (!data.items(user, Seen::everything).empty()) return false;
+    empty.push_back({users.id(user), 0});
+    return true;
+  });
+  require_usage(a.all_users || empty.empty(), "option user: ", listed(empty), ": no interactions in '",
+                data.path.string(), "'");
+  chosen.erase(gone, chosen.end());
+  return chosen;
+}
+
+/// A model that serves the users of its data set, or those of a file of histories. It refers to `task` and `file`.
+Recommender make_recommender(const Arguments& a, const SequenceTask& task, SequenceNames names, Histories& file) {
+  const SequenceData& data = task.data();
+  const bool from_file = !a.histories.empty();
+  Recommender model;
+  model.kind = task.kind();
+  model.data_hash = hex64(task.data_hash());
+  model.data_path = data.path.string();
+  std::vector<std::string> item_names = read_names(a.item_names, names.items);
+  model.item_ids = IdTable(std::move(names.items), std::move(item_names));
+  if (from_file) {
+    const H5File set = H5File::open(data.path);
+    file = read_histories(a.histories, model.item_ids, model.item_ids.described("items", model.data_path),
+                          task.network().arch().timed, data.has_time() ? set.text_attribute("/", "time_scale") : "raw");
+    model.users = IdTable(file.users);
+    model.chosen = all_of(model.users);
+  } else {
+    model.users = IdTable(std::move(names.users));
+    if (a.of_users()) model.chosen = with_history(a, model.users, data, select_users(a, model.users, model.data_path));
   }
-  return found;
-}
+  const Tensor rows = task.network().item_table().value.slice(1, data.n_items);  // without padding
+  model.items = OwnedTensor(rows.dtype(), rows.shape());
+  copy(Stream(), model.items, rows);
 
-void print(const Arguments& a, const SequenceTask& model, const SequenceNames& raw, const Names& names,
-           const std::vector<std::int64_t>& users, const std::vector<std::vector<SequenceTask::Suggestion>>& lists) {
-  const auto called = [&](std::int32_t item) {
-    const std::string& id = raw.items[static_cast<std::size_t>(item - 1)];
-    const auto name = names.find(id);
-    return name == names.end() ? id : join(name->second, " (", id, ")");
+  const auto history = [&data, &file, from_file](std::int64_t user) {
+    return from_file ? file.of(user) : data.history(user, Seen::everything);
   };
-  for (std::size_t u = 0; u < users.size(); ++u) {
-    std::cout << "user " << a.users[u] << "\n";
-    const std::span<const std::int32_t> history = model.data().items(users[u], Seen::everything);
-    const std::size_t shown = std::min(history.size(), static_cast<std::size_t>(a.recent));
-    for (const std::int32_t item : history.last(shown)) std::cout << "  had         " << called(item) << "\n";
-    for (std::size_t i = 0; i < lists[u].size(); ++i)
-      std::cout << "  " << std::setw(3) << i + 1 << std::setw(7) << std::fixed << std::setprecision(2)
-                << lists[u][i].score << "  " << called(lists[u][i].item) << "\n";
-  }
-  std::cout << std::flush;
+  model.states = [&task, history](Tape& tape, std::span<const std::int64_t> users) {
+    std::vector<UserHistory> histories;
+    for (const std::int64_t user : users) histories.push_back(history(user));
+    return task.states(tape, histories);
+  };
+  const int splits = a.excluded_splits();
+  model.left_out = [&data, history, from_file, splits](std::int64_t user, std::vector<std::int32_t>& items) {
+    if (splits == 0) return;
+    std::span<const std::int32_t> known = history(user).items;
+    if (!from_file && splits < 3) {
+      const std::size_t train = data.items(user, Seen::training).size();
+      known = known.first(std::min(known.size(), train + (splits == 2 ? 1 : 0)));
+    }
+    for (const std::int32_t item : known) items.push_back(item - 1);
+    std::sort(items.begin(), items.end());
+  };
+  model.left_out_text = from_file && splits > 0 ? "the items of the history" : a.left_out_text();
+  model.recent = [history, count = static_cast<std::size_t>(a.recent)](std::int64_t user) {
+    const std::span<const std::int32_t> all = history(user).items;
+    std::vector<std::int32_t> items;
+    for (const std::int32_t item : all.last(std::min(all.size(), count))) items.push_back(item - 1);
+    return items;
+  };
+  return model;
 }
 
 }  // namespace
@@ -114,26 +156,24 @@ int predict_sequence(World& world, const Args& args) {
   Options options = make_options(a);
   if (!parse(world, options, args, a.config)) return 0;
   const auto reader = open_checkpoint(world, a.checkpoint, args, options, a.config);
+  compute_on_cpu(a.config);
+  world.together("checking the options", [&] {
+    check(a, options, world, {"histories", a.histories}, {a.histories, a.item_names, a.config.data.path});
+    require_usage(a.histories.empty() || a.excluded_splits() == 0 || a.excluded_splits() == 3,
+                  "option exclude = ", a.exclude, ": the histories of a file have no splits; use all or none");
+  });
   const auto placement = make_node_placement(world);
-  prepare_cpu(world, a.config);
+  const int threads = prepare_cpu(world, a.config);
   const auto loaded = load_task(world, a.config, *placement, &reader->file());
-  SequenceNames raw;
-  Names names;
-  std::vector<std::int64_t> users;
+  const auto& task = dynamic_cast<const SequenceTask&>(*loaded);
+  Histories file;
+  Recommender model;
   world.together("loading weights and names", [&] {
     if (!a.other_data) reader->require_data_of(*loaded, a.config.data.path);
     reader->load_average_or_weights(loaded->params());
-    if (world.rank() != 0) return;  // it prints the lists: too few users to distribute
-    raw = SequenceNames::read(H5File::open(a.config.data.path));
-    users = find_users(a.users, raw, a.config.data.path);
-    names = read_names(a.item_names);
+    model = make_recommender(a, task, SequenceNames::read(H5File::open(a.config.data.path)), file);
   });
-  if (world.rank() != 0) return 0;
-  const auto& model = dynamic_cast<const SequenceTask&>(*loaded);
-  Stream stream;
-  Arena arena;
-  Tape tape(stream, arena, model.network().params().dtype(), Tape::Mode::forward);
-  print(a, model, raw, names, users, model.suggest(tape, users, a.top));
+  recommend(world, a, model, args, threads);
   return 0;
 }
 

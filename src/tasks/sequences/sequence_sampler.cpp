@@ -104,18 +104,16 @@ SequenceBatch training_batch(Arena& arena, const SequenceData& data, const Windo
   return batch;
 }
 
-SequenceBatch evaluation_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, Seen seen,
-                               std::span<const std::int64_t> users) {
-  const auto count = static_cast<std::int64_t>(users.size());
+SequenceBatch newest_batch(Arena& arena, const WindowShape& shape, std::span<const UserHistory> histories) {
+  const auto count = static_cast<std::int64_t>(histories.size());
+  const auto of = [&](std::int64_t b) { return histories[static_cast<std::size_t>(b)]; };
   const SequenceBatch batch = allocate_batch(
-      arena, shape, count, false,
-      [&](std::int64_t user) { return static_cast<std::int64_t>(data.items(user, seen).size()); },
-      [&](std::int64_t b) { return users[static_cast<std::size_t>(b)]; });
+      arena, shape, count, false, [&](std::int64_t b) { return static_cast<std::int64_t>(of(b).items.size()); },
+      [](std::int64_t b) { return b; });
   const Window window(arena, shape);
   for (std::int64_t b = 0; b < count; ++b) {
-    const std::int64_t user = users[static_cast<std::size_t>(b)];
-    right_align(data.items(user, seen), window.seq.span<std::int32_t>());
-    if (shape.timed) right_align(data.times(user, seen), window.time());
+    right_align(of(b).items, window.seq.span<std::int32_t>());
+    if (shape.timed) right_align(of(b).times, window.time());
     window.pack(batch, b);
   }
   return batch;

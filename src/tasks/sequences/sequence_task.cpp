@@ -58,10 +58,10 @@ ShardLoss SequenceTask::loss(Tape& tape, const Shard& shard) const {
   return {network_.loss(tape, features, batch), static_cast<double>(batch.targets)};
 }
 
-Tensor SequenceTask::newest_features(Tape& tape, Seen seen, std::span<const std::int64_t> users) const {
-  const SequenceBatch batch = evaluation_batch(tape.host_arena(), data_, network_.arch().window(), seen, users);
+Tensor SequenceTask::states(Tape& tape, std::span<const UserHistory> histories) const {
+  const SequenceBatch batch = newest_batch(tape.host_arena(), network_.arch().window(), histories);
   const Var features = network_.features(tape, batch, {});
-  const auto count = static_cast<std::int64_t>(users.size());
+  const std::int64_t count = batch.samples();
   const Tensor last = allocate(tape.host_arena(), DType::i64, {count});
   const Tensor newest = tape.keep({count, network_.arch().hidden});
   for (std::int64_t b = 0; b < count; ++b) last.data<std::int64_t>()[b] = batch.begin.data<std::int64_t>()[b + 1] - 1;
@@ -154,7 +154,9 @@ void SequenceTask::add(std::span<const std::int64_t> users, const Tensor& scores
 
 void SequenceTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
   const Ranked rows = ranked(tape, split, first, count);
-  const Tensor features = newest_features(tape, seen_before(split), rows.users);
+  std::vector<UserHistory> histories;
+  for (const std::int64_t user : rows.users) histories.push_back(data_.history(user, seen_before(split)));
+  const Tensor features = states(tape, histories);
   const Tensor there = tape.keep(rows.items.shape(), tape.real_dtype());
   ops::row_scores(tape.stream(), there, features, tape.value(network_.item_table()), rows.items.span<std::int32_t>());
   const Tensor scores = on_host(tape.stream(), tape.arena(), there);
@@ -198,29 +200,6 @@ std::vector<Metric> SequenceTask::metrics(Split, const std::vector<double>& sums
   metrics.push_back({"loss", sums[3] / users, false});
   metrics.push_back({"ties", sums[2] / std::max(sums[1], 1.0), false});
   return metrics;
-}
-
-std::vector<std::vector<SequenceTask::Suggestion>> SequenceTask::suggest(Tape& tape,
-                                                                         std::span<const std::int64_t> users,
-                                                                         std::int64_t count) const {
-  const Tensor scores = all_scores(tape, newest_features(tape, Seen::everything, users), users);
-  std::vector<std::vector<Suggestion>> lists;
-  visit_float(tape.real_dtype(), [&]<class T>() {
-    for (std::size_t b = 0; b < users.size(); ++b) {
-      const T* row = scores.data<T>() + static_cast<std::int64_t>(b) * scores.columns();
-      std::vector<Suggestion>& list = lists.emplace_back();
-      for (std::int64_t i = 1; i <= data_.n_items; ++i) {
-        if (row[i] != -std::numeric_limits<T>::infinity())
-          list.push_back({static_cast<std::int32_t>(i), static_cast<double>(row[i])});
-      }
-      const auto end = list.begin() + std::min(count, static_cast<std::int64_t>(list.size()));
-      std::partial_sort(list.begin(), end, list.end(), [](const Suggestion& a, const Suggestion& b) {
-        return a.score != b.score ? a.score > b.score : a.item < b.item;
-      });
-      list.erase(end, list.end());
-    }
-  });
-  return lists;
 }
 
 void SequenceTask::save(H5File& file) const { save_sasrec_metadata(file, network_.arch()); }

@@ -68,7 +68,9 @@ std::vector<double> features(const SasRec& net, const SequenceData& data, const 
                              std::vector<std::int64_t>* begin = nullptr) {
   Run run;
   Tape tape(run.stream, run.arena, net.params().dtype(), Tape::Mode::forward);
-  const SequenceBatch batch = evaluation_batch(run.arena, data, net.arch().window(), Seen::training, users);
+  std::vector<UserHistory> histories;
+  for (const std::int64_t user : users) histories.push_back(data.history(user, Seen::training));
+  const SequenceBatch batch = newest_batch(run.arena, net.arch().window(), histories);
   if (begin) begin->assign(batch.begin.data<std::int64_t>(), batch.begin.data<std::int64_t>() + users.size() + 1);
   const Tensor f = net.features(tape, batch, {}).value();
   std::vector<double> values;
@@ -170,8 +172,8 @@ TEST_SUITE("tasks.sasrec") {
     const auto last = [&](const SasRec& net, std::int64_t user) {
       Run run;
       Tape tape(run.stream, run.arena, DType::f64, Tape::Mode::forward);
-      const SequenceBatch batch =
-          evaluation_batch(run.arena, data, net.arch().window(), Seen::training, std::vector<std::int64_t>{user});
+      const std::vector<UserHistory> history = {data.history(user, Seen::training)};
+      const SequenceBatch batch = newest_batch(run.arena, net.arch().window(), history);
       const Tensor f = net.features(tape, batch, {}).value();
       return std::vector<double>(f.data<double>() + f.size() - 6, f.data<double>() + f.size());
     };
@@ -249,8 +251,8 @@ TEST_SUITE("tasks.sequence_task") {
       std::vector<std::int64_t> begin;
       Run other;
       Tape again(other.stream, other.arena, DType::f32, Tape::Mode::forward);
-      const SequenceBatch batch = evaluation_batch(other.arena, model.data(), model.network().arch().window(),
-                                                   Seen::validation, std::vector<std::int64_t>{user});
+      const std::vector<UserHistory> history = {model.data().history(user, Seen::validation)};
+      const SequenceBatch batch = newest_batch(other.arena, model.network().arch().window(), history);
       const Tensor f = model.network().features(again, batch, {}).value();
       const auto score = [&](std::int32_t item) {
         double sum = 0;
@@ -273,22 +275,6 @@ TEST_SUITE("tasks.sequence_task") {
     CHECK(metrics[3].value == doctest::Approx(hits / 40).epsilon(1e-6));
     CHECK(metrics[5].name == "ties");
     CHECK(metrics[5].value < 1e-3);
-  }
-
-  TEST_CASE("suggestions are the best items outside the user's history") {
-    LocalPlacement placement;
-    SequenceTask model({.arch = small(), .seed = 1}, read(test::gap_sessions(10), placement));
-    Run run;
-    Tape tape(run.stream, run.arena, DType::f32, Tape::Mode::forward);
-    const auto lists = model.suggest(tape, std::vector<std::int64_t>{2, 5}, 4);
-    REQUIRE(lists.size() == 2);
-    for (std::size_t u = 0; u < 2; ++u) {
-      REQUIRE(lists[u].size() == 4);
-      for (std::size_t i = 0; i < 4; ++i) {
-        CHECK_FALSE(model.data().knows(u == 0 ? 2 : 5, lists[u][i].item, true));
-        if (i > 0) CHECK(lists[u][i - 1].score >= lists[u][i].score);
-      }
-    }
   }
 
   TEST_CASE("metadata are read back as written") {

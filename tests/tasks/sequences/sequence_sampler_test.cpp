@@ -97,13 +97,12 @@ TEST_SUITE("tasks.sequence_sampler") {
     LocalPlacement placement;
     const SequenceData data = read(test::sequence_set({{1, 2, 3, 4, 5, 6}, {2}, {4, 5, 6}}, 8), placement);
     Arena arena;
-    const SequenceBatch valid =
-        evaluation_batch(arena, data, {.slots = 3}, Seen::training, std::vector<std::int64_t>{0, 2});
+    const std::vector<UserHistory> histories = {data.history(0, Seen::training), data.history(2, Seen::training)};
+    const SequenceBatch valid = newest_batch(arena, {.slots = 3}, histories);
     CHECK(list<std::int32_t>(valid.item) == std::vector<std::int32_t>{2, 3, 4, 4});
     CHECK(list<std::int32_t>(valid.slot) == std::vector<std::int32_t>{0, 1, 2, 2});
-    CHECK(list<std::int64_t>(valid.user) == std::vector<std::int64_t>{0, 2});
-    const SequenceBatch test =
-        evaluation_batch(arena, data, {.slots = 3}, Seen::validation, std::vector<std::int64_t>{2});
+    const std::vector<UserHistory> later = {data.history(2, Seen::validation)};
+    const SequenceBatch test = newest_batch(arena, {.slots = 3}, later);
     CHECK(list<std::int32_t>(test.item) == std::vector<std::int32_t>{4, 5});
     CHECK_FALSE(test.pos);
   }

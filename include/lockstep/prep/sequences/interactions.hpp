@@ -58,9 +58,6 @@ struct RawOptions {
   std::string time_column;                                       ///< of csv; "" takes `timestamp` or `time` if present
 };
 
-/// The largest accepted time; 0 is the smallest. Differences and scaled times then stay within 64 bits.
-constexpr std::int64_t kLargestTime = std::int64_t{1} << 62;
-
 /// Reads the files one after another, packed with gzip or not. Ratings must be numbers and are ignored: every line is
 /// an interaction. Times are seconds or ISO 8601 dates.
 ///

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/sequence_window.hpp"
 #include "lockstep/io/h5.hpp"
 
 namespace lockstep::prep {
@@ -56,15 +57,6 @@ struct SequenceSet {
   std::span<const std::int64_t> times_of(std::int64_t user) const;
 };
 
-/// Names of the scales: per_user_min, unit:second, unit:minute, unit:hour, unit:day, raw.
-const std::vector<std::string>& time_scales();
-/// Scales one user's times, which ascend; the first scaled time is 1.
-///
-///   per_user_min  round_half_even((t_k - t_1) / g) + 1 in f64, g the smallest non-zero gap of adjacent times, or 1
-///   unit:U        floor((t_k - t_1) / U) + 1;   raw is unit:second
-///
-/// source  Li, Wang, McAuley 2020, "Time interval aware self-attention for sequential recommendation", sec. 3.2
-void scale_times(std::span<const std::int64_t> raw, const std::string& scale, std::span<std::int64_t> scaled);
 /// Training interactions under leave-one-out: all but the last two, or all of a user with fewer than `min_split`.
 std::int64_t train_length(std::int64_t interactions, std::int64_t min_split);
 /// Computes n_train, time_scaled, time_max and item_count from the other fields. errors  internal: an unknown scale

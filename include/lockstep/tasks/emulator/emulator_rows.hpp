@@ -2,7 +2,6 @@
 // Shared by lockstep predict and lockstep jacobian: load an emulator, and distribute blocks of states over the ranks.
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator/emulator_files.hpp"
+#include "lockstep/tasks/prediction_file.hpp"
 
 namespace lockstep {
 
@@ -18,10 +18,16 @@ class Options;
 /// The files that one command reads and writes.
 struct EmulatorFiles {
   std::string checkpoint, model_file;  ///< exactly one is set
-  std::string input, output;
+  std::string input;
+  PredictionOutput output;
 };
+/// Rows of a block of write_predictions().
+inline constexpr std::int64_t kEmulatorBlock = 16384;
 /// Adds their options. `written` describes the output ("predictions").
 void add_file_options(Options& options, EmulatorFiles& files, const std::string& written);
+
+/// Where the output of a command comes from (describe_source() of prediction_file.hpp).
+PredictionAttributes describe_source(const EmulatorFiles& files, const std::string& command, const Args& args);
 
 /// Reads the emulator of a checkpoint or a model file on every rank. Collective.
 /// errors  usage: neither or both are named; see read_emulator
@@ -51,31 +57,13 @@ class InputRows {
   std::int64_t rows_ = 0;
 };
 
-/// A dataset of the output and the extents of one row.
-struct OutputColumn {
-  std::string dataset;
-  std::vector<std::int64_t> columns;
-};
-
-/// Computes one block: fills values[k] with `count` rows of dataset k.
-template <class T>
-using RowBlock = std::function<void(std::int64_t first, std::int64_t count, std::vector<std::vector<T>>& values)>;
-
-/// Writes `output` atomically: rank r computes the blocks r, r + ranks, ... of the rows, and rank 0 writes them. After
-/// the last block every rank runs `agree`, which may throw, on all ranks; then rank 0 runs `finish` and closes the
-/// file. Collective.
-template <class T>
-void write_rows(World& world, const std::filesystem::path& output, std::int64_t rows,
-                const std::vector<OutputColumn>& columns, const RowBlock<T>& block, const std::function<void()>& agree,
-                const std::function<void(H5File&)>& finish);
-
 /// Sums over rows, stored per block and added in block order: the same bits on any number of ranks.
 class BlockSums {
  public:
   explicit BlockSums(std::size_t count) : count_(count) {}
   /// Appends a block of zeros, for the caller to add to.
   std::span<double> next_block();
-  /// The sums over all blocks of all ranks, which must use write_rows()'s block order. Collective.
+  /// The sums over all blocks of all ranks, which must compute blocks in the order of write_predictions(). Collective.
   std::vector<double> total(World& world) const;
 
  private:

@@ -30,10 +30,10 @@ class BprmfTask final : public RankingTask {
   ParamStore& params() override { return params_; }
   std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) override;
   void save(H5File& file) const override;
+  OwnedTensor item_rows() override;
 
  private:
   std::int64_t width() const override { return options_.embed_dim; }
-  OwnedTensor item_rows() override;
   std::int64_t first_user() const override { return 0; }
   void user_rows(Stream& stream, std::span<const std::int32_t> list, const Tensor& rows) const override;
 

@@ -53,11 +53,11 @@ class KgatTask final : public RankingTask {
   void move_to(Device device) override;
   std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) override;
   void save(H5File& file) const override;
+  OwnedTensor item_rows() override;
 
  private:
   void load_pretrained();
   std::int64_t width() const override { return options_.arch.final_width(); }
-  OwnedTensor item_rows() override;
   std::int64_t first_user() const override { return data().entities; }
   void user_rows(Stream&, std::span<const std::int32_t> list, const Tensor& rows) const override {
     propagation_->gather(list, rows);

@@ -11,12 +11,6 @@
 
 namespace lockstep {
 
-/// An item that a user does not have yet.
-struct RankedItem {
-  std::int32_t item;
-  double score;
-};
-
 /// A task that ranks the items of a knowledge-graph data set for its users: a score is the inner product of the user's and
 /// the item's row.
 ///
@@ -25,8 +19,11 @@ struct RankedItem {
 class RankingTask : public Task {
  public:
   const KgData& data() const { return data_; }
-  /// The `count` best items outside each user's training and validation items, best first. users in 0 .. data().users - 1
-  std::vector<std::vector<RankedItem>> suggest(std::span<const std::int64_t> users, std::int64_t count);
+  /// Rows of all items from the current weights, on the device of the parameters. shapes (data().items, width())
+  virtual OwnedTensor item_rows() = 0;
+  /// Rows of users 0 .. data().users - 1, after item_rows(), in the tape's arena. Several threads call this at a time.
+  /// shapes (users.size(), width())
+  Tensor rows_of(Tape& tape, std::span<const std::int64_t> users) const;
 
   /// Interactions; of validation and test, users.
   std::int64_t size(Split split) const override;
@@ -45,8 +42,6 @@ class RankingTask : public Task {
   RankingTask(KgData data, std::vector<std::int64_t> cutoffs);
   /// Columns of the rows.
   virtual std::int64_t width() const = 0;
-  /// Rows of all items from the current weights, on the device of the parameters. shapes (data().items, width())
-  virtual OwnedTensor item_rows() = 0;
   /// The number of user 0's row in the table that user_rows() reads.
   virtual std::int64_t first_user() const = 0;
   /// Copies rows of that table, after item_rows(). The kernels can read the list. Several threads call this at a time.

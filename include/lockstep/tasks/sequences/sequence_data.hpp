@@ -21,6 +21,12 @@ enum class Seen : std::uint8_t {
 /// The history before a split's target.
 constexpr Seen seen_before(Split split) { return split == Split::test ? Seen::validation : Seen::training; }
 
+/// A user's items, 1..I, and their scaled times (empty if the set has none), oldest first.
+struct UserHistory {
+  std::span<const std::int32_t> items;
+  std::span<const std::int64_t> times;
+};
+
 /// A prepared interaction set (lockstep-seqrec) in memory: each user's items in chronological order, and the users of
 /// each split.
 ///
@@ -41,9 +47,9 @@ struct SequenceData {
   std::int64_t size(Split split) const { return samples(split).size(); }
   /// The user of a sample.
   std::int64_t user(Split split, std::int64_t sample) const { return samples(split).data<std::int32_t>()[sample]; }
-  /// A user's items and their times (empty if the set has none), oldest first.
   std::span<const std::int32_t> items(std::int64_t user, Seen seen) const;
   std::span<const std::int64_t> times(std::int64_t user, Seen seen) const;
+  UserHistory history(std::int64_t user, Seen seen) const { return {items(user, seen), times(user, seen)}; }
   /// The held-out item of the validation or test split.
   std::int32_t target(Split split, std::int64_t user) const;
   /// Whether an item is one of the user's training items, or, with `held_out`, one of all their items.

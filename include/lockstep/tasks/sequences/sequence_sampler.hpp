@@ -13,9 +13,8 @@ namespace lockstep {
 /// that are not among the user's training items (over all items if the user knows all), drawn by (seed, step, user,
 /// slot).
 SequenceBatch training_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, const Shard& shard);
-/// The newest windows of these users, without targets.
-SequenceBatch evaluation_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, Seen seen,
-                               std::span<const std::int64_t> users);
+/// The newest windows of these histories, without targets. The batch's users are 0, 1, ....
+SequenceBatch newest_batch(Arena& arena, const WindowShape& shape, std::span<const UserHistory> histories);
 
 /// Draws the candidates that a held-out item is ranked against: uniform, with replacement, from the items outside the
 /// user's whole history. A function of (seed, user). errors  data: the user knows nearly every item

@@ -56,13 +56,9 @@ class SequenceTask : public ShardTask {
   const SasRec& network() const { return network_; }
   const SequenceData& data() const { return data_; }
 
-  struct Suggestion {
-    std::int32_t item;
-    double score;
-  };
-  /// The `count` items with the highest scores outside each user's whole history, best first.
-  std::vector<std::vector<Suggestion>> suggest(Tape& tape, std::span<const std::int64_t> users,
-                                               std::int64_t count) const;
+  /// States of histories, each of at least one item: the features (B, C) after its newest item. Their products with the
+  /// item table are the scores. In the tape's arena.
+  Tensor states(Tape& tape, std::span<const UserHistory> histories) const;
 
  private:
   /// The users of samples [first, first + count), and for each the target and then the items drawn as candidates, i32
@@ -77,8 +73,6 @@ class SequenceTask : public ShardTask {
   void add(std::span<const std::int64_t> users, const Tensor& scores, const Tensor& everything, double* sums) const;
   /// Sets scores of all items, (users, I + 1), to minus infinity for item 0 and for items that the user knows.
   void leave_out_known(const Tensor& scores, std::span<const std::int64_t> users) const;
-  /// Features after the newest token of each user.
-  Tensor newest_features(Tape& tape, Seen seen, std::span<const std::int64_t> users) const;
   /// Scores of all items, (users, I + 1), on the host; minus infinity for item 0 and for items that the user knows.
   Tensor all_scores(Tape& tape, const Tensor& features, std::span<const std::int64_t> users) const;
 

@@ -1,8 +1,8 @@
-#include "prep/csv.hpp"
+#include "lockstep/base/csv.hpp"
 
 #include <algorithm>
 
-namespace lockstep::prep {
+namespace lockstep {
 
 bool split_csv(std::string_view line, std::vector<std::string>& fields) {
   std::size_t used = 0;
@@ -28,4 +28,4 @@ bool split_csv(std::string_view line, std::vector<std::string>& fields) {
   return true;
 }
 
-}  // namespace lockstep::prep
+}  // namespace lockstep

@@ -1,0 +1,91 @@
+#pragma once
+// Shared by `lockstep predict` of the kinds that recommend items to users: options, selection of users and items,
+// computation, lists on the terminal, files.
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/nn/tape.hpp"
+#include "lockstep/tasks/prediction_file.hpp"
+#include "tasks/id_table.hpp"
+
+namespace lockstep {
+
+struct RunConfig;
+
+struct RecommendationOptions {
+  std::string checkpoint;
+  std::vector<std::string> users;
+  std::string users_file;
+  bool all_users = false;
+  std::int64_t top = 0;
+  std::vector<std::string> candidates;
+  std::string candidates_file;
+  std::string embeddings;  ///< none | users | items
+  std::string exclude;     ///< all | train+valid | train | none
+  bool other_data = false;
+  PredictionOutput output;
+
+  /// Whether users are needed: not for the table of all items.
+  bool of_users() const { return embeddings != "items"; }
+  /// The splits whose items are left out: the first 0 to 3 of train, valid and test.
+  int excluded_splits() const;
+  /// "the user's items of train and valid"; "nothing".
+  std::string left_out_text() const;
+};
+void add_recommendation_options(Options& options, RecommendationOptions& o);
+/// Checks that the options go together, and on rank 0 the output.
+///
+/// source   a further source of users: its option and its value, or "" for none
+/// inputs   further files that the command reads
+/// errors   usage
+void check(const RecommendationOptions& o, const Options& options, World& world,
+           const std::pair<std::string, std::string>& source, std::vector<std::string> inputs);
+/// Moves the run of a stored configuration to the CPU: in fp64, or else in fp32.
+void compute_on_cpu(RunConfig& config);
+/// The numbers of all ids.
+std::vector<std::int64_t> all_of(const IdTable& table);
+/// The numbers of the users that --user, --users-file or --all-users names.
+/// errors  usage, data: see find_ids()
+std::vector<std::int64_t> select_users(const RecommendationOptions& o, const IdTable& users,
+                                       const std::string& data_path);
+
+/// A model whose score of an item for a user is the inner product of the user's state and the item's row.
+struct Recommender {
+  std::string kind, data_hash;  ///< for the attributes of the output
+  std::string data_path;
+  IdTable users;  ///< all that the model can serve
+  IdTable item_ids;
+  std::vector<std::int64_t> chosen;  ///< the users to serve, by number
+  OwnedTensor items;                 ///< (I, C), f32 | f64, on the host
+  std::string left_out_text;         ///< what the lists leave out: "the user's items of train and valid", "nothing"
+  /// The states of users, (users.size(), C), in the tape's arena. Several threads call this at the same time.
+  std::function<Tensor(Tape& tape, std::span<const std::int64_t> users)> states;
+  /// Appends the items that a user's list leaves out, ascending.
+  std::function<void(std::int64_t user, std::vector<std::int32_t>& items)> left_out;
+  /// The items of a user's history to show on the terminal, oldest first; null: none.
+  std::function<std::vector<std::int32_t>(std::int64_t user)> recent = {};
+};
+
+/// A user's items with their scores, best first. Where fewer than the wanted number are left, the rest is item -1 with a
+/// score of NaN.
+struct RankedItems {
+  std::vector<std::int32_t> items;
+  std::vector<double> scores;
+};
+
+/// The `count` best items of each user, or the scores of `candidates` in their order unless that is empty. A result
+/// depends on neither the number of threads nor, for a user at the same place of a block, the other users.
+/// shapes  (users.size() * count)
+RankedItems rank_items(const Recommender& model, std::span<const std::int64_t> users, std::int64_t count,
+                       std::span<const std::int32_t> candidates, int threads);
+
+/// Prints lists for the chosen users, or writes the output: user, item, score (and name) per user; with --embeddings
+/// user or item, and embedding. Collective.
+/// errors  usage, data: unknown candidates, more items than there are; see write_predictions()
+void recommend(World& world, const RecommendationOptions& o, const Recommender& model, const Args& args, int threads);
+
+}  // namespace lockstep

@@ -1,0 +1,86 @@
+#include "tasks/sequences/history_file.hpp"
+
+#include <doctest/doctest.h>
+
+#include "lockstep/base/error.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+const IdTable& items() {
+  static const IdTable table({"10", "20", "30"}, {"Alien", "Brazil", ""});
+  return table;
+}
+
+Histories read(std::string_view text, bool timed = false) {
+  const test::TempDir dir;
+  test::write_text(dir / "h", text);
+  return read_histories((dir / "h").string(), items(), "the 3 items", timed, "unit:minute");
+}
+
+std::string refusal(std::string_view text, bool timed = false) {
+  try {
+    read(text, timed);
+  } catch (const Error& error) {
+    CHECK(error.fault() == Fault::data);
+    return error.what();
+  }
+  return "nothing is wrong";
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using Items = std::vector<std::int32_t>;
+using Times = std::vector<std::int64_t>;
+
+}  // namespace
+
+TEST_SUITE("tasks.history_file") {
+  TEST_CASE("CSV and JSON lines of the same histories read alike: ids or names, ordered by time, times scaled") {
+    const Histories csv =
+        read("time,user,extra,item\n300,anna,x,Alien\n60,anna,\"a, b\",30\n\n7,bob,,20\n60,anna,,20\n", true);
+    const Histories json = read(
+        "\xEF\xBB\xBF{\"user\": \"anna\", \"items\": [\"Alien\", 30, 20], \"times\": [300, 60, 60]}\r\n"
+        "{\"times\": [7], \"user\": \"bob\", \"items\": [\"Brazil\"]}",
+        true);
+    for (const Histories& h : {csv, json}) {
+      CHECK(h.users == std::vector<std::string>{"anna", "bob"});
+      CHECK(h.offsets == Times{0, 3, 4});
+      CHECK(h.item == Items{3, 2, 1, 2});
+      CHECK(h.time == Times{1, 1, 5, 1});
+      CHECK(h.of(1).items.size() == 1);
+      CHECK(h.of(1).times[0] == 1);
+    }
+  }
+
+  TEST_CASE("without times the order of the file stays, and a model without times takes none") {
+    const Histories h = read("user,item\n1,30\n2,10\n1,10\n");
+    CHECK(h.item == Items{3, 1, 1});
+    CHECK(h.of(0).times.empty());
+    CHECK(read("{\"user\": 5, \"items\": [20, 10], \"times\": [9, 3]}").item == Items{1, 2});
+    CHECK(read("{\"user\": 5, \"items\": [20, 10], \"times\": [9, 3]}").time.empty());
+  }
+
+  TEST_CASE("what is wrong is named with its line") {
+    CHECK(has(refusal("user,item\nu,10\nu,99\nv,x\n"), "'99' (line 3), 'x' (line 4) are none of the 3 items"));
+    CHECK(has(refusal("{\"user\": 1, \"items\": [10]}\n{\"user\": 2, \"items\": []}"),
+              "'2' (line 2): a history without"));
+    CHECK(has(refusal("{\"user\": 1, \"items\": [10]}\n{\"user\": 1, \"items\": [20]}"), "user '1' occurs twice"));
+    CHECK(has(refusal("{\"user\": 1, \"items\": [10], \"times\": [1, 2]}"), "1 items and 2 times"));
+    CHECK(has(refusal("{\"user\": 1, \"items\": [10], \"times\": [-2]}"), "time -2 is out of range"));
+    CHECK(has(refusal("{\"user\": 1, \"items\": [10], \"times\": [18446744073709551615]}"), "is out of range"));
+    CHECK(has(refusal("{\"user\": 1, \"items\": [10], \"times\": [1]}\n{\"user\": 2, \"items\": [10]}"),
+              "no array 'times'"));
+    CHECK(has(refusal("{\"user\": 1, \"items\": [10]", false), "line 1: expected an object"));
+    CHECK(has(refusal("{\"user\": [1], \"items\": [10]}"), "an id must be"));
+    CHECK(has(refusal("user;item\n1;10\n"), "neither a JSON object nor a CSV header"));
+    CHECK(has(refusal("user,item\n1\n"), "1 fields, the header has 2"));
+    CHECK(has(refusal("user,item\n1,\"10\n"), "quoted field"));
+    CHECK(has(refusal("user,item,time\n1,10,yesterday\n"), "line 2: time 'yesterday'"));
+    CHECK(has(refusal("user,item\n,10\n"), "no user"));
+    CHECK(has(refusal("user,item\n1,10\n", true), "no times, and this model needs them"));
+    CHECK(has(refusal("user,item\n"), "no histories"));
+    CHECK(has(refusal(""), "neither"));
+  }
+}
