@@ -85,8 +85,8 @@ LSEM_API const char* lsem_strerror(int code);
  * next failed call. */
 LSEM_API const char* lsem_last_error(void);
 
-/* Opens a model file (.lsem, HDF5, safetensors), verifies its checksum and recomputes its self-test rows.
- * On failure *m is null. Errors: ARGUMENT, OPEN, FORMAT, DAMAGED, SELFTEST, MEMORY. */
+/* Opens a model file (.lsem, safetensors; HDF5 unless the library was built without: FORMAT), verifies its checksum and recomputes its
+ * self-test rows. On failure *m is null. Errors: ARGUMENT, OPEN, FORMAT, DAMAGED, SELFTEST, MEMORY. */
 LSEM_API int lsem_open(const char* path, lsem_model** m);
 
 /* The same from memory, for a program that reads the file once and broadcasts it. `buf` holds the `len` bytes of the file; the model

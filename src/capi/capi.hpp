@@ -42,6 +42,9 @@ int guarded(const Body& body) noexcept {
   }
 }
 
+/// Opens a model file of any format that this build of the library reads.
+TrainedEmulator open_file(const char* path, EmulatorSelfTest& selftest);
+
 /// Operators of one precision, shared by the model and its linearisations.
 template <class T>
 using Operators = std::shared_ptr<const EmulatorOperators<T>>;

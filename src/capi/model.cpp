@@ -1,6 +1,5 @@
 #include <cstdio>
 #include <cstring>
-#include <mutex>
 #include <span>
 
 #include "capi.hpp"
@@ -59,13 +58,6 @@ int variable_text(const lsem_model* m, int is_output, int i, char* buf, size_t l
     const auto index = static_cast<std::size_t>(i);
     copy_text(index < names.size() ? names[index] : std::string(), buf, len);
   });
-}
-
-/// Serialises the calls, because HDF5 is not thread-safe.
-TrainedEmulator open_file(const char* path, EmulatorSelfTest& selftest) {
-  static std::mutex one_at_a_time;
-  const std::lock_guard lock(one_at_a_time);
-  return read_emulator(path, &selftest);
 }
 
 template <class Read>

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -75,6 +76,15 @@ template <class... Parts>
 void require_format(const Condition& condition, const Parts&... parts) {
   if (!condition.holds) throw ModelFileError(ModelFileReason::format, Fault::data, join(parts...), condition.where);
 }
+
+constexpr std::string_view kHdf5Magic = "\x89HDF\r\n\x1a\n";
+
+/// The contents of a file. errors  ModelFileError: missing, or not a readable regular file
+std::string read_bytes(const std::filesystem::path& path);
+/// Calls `read` and checks the self-test. Any other Error than a ModelFileError becomes one, with reason `damaged` or
+/// `selftest`.
+TrainedEmulator read_checked(const std::string& source, EmulatorSelfTest* out,
+                             const std::function<TrainedEmulator(EmulatorSelfTest&)>& read);
 
 /// Recognise and read one format. The self-test is returned unchecked.
 bool is_lsem(std::string_view bytes);
