@@ -33,15 +33,6 @@ int code_of(const ModelFileError& error) {
   return LSEM_ERR_INTERNAL;
 }
 
-void copy_text(const std::string& text, char* buf, size_t len) {
-  require_argument(buf && len > 0, "cannot store a text: buf is null or len is 0");
-  const size_t n = std::min(text.size(), len - 1);
-  std::memcpy(buf, text.data(), n);
-  buf[n] = '\0';
-  if (n < text.size())
-    throw Failure(LSEM_ERR_BUFFER, join("'", text, "' needs a buffer of ", text.size() + 1, " bytes, not ", len));
-}
-
 int variables_of(const lsem_model* m, int is_output) {
   require_argument(m, "the model is null");
   return is_output ? m->n_out() : m->n_in();
@@ -112,6 +103,15 @@ int translate_exception() noexcept {
   } catch (...) {
     return remember(LSEM_ERR_INTERNAL, "an unknown exception");
   }
+}
+
+void copy_text(const std::string& text, char* buf, size_t len) {
+  require_argument(buf && len > 0, "cannot store a text: buf is null or len is 0");
+  const size_t n = std::min(text.size(), len - 1);
+  std::memcpy(buf, text.data(), n);
+  buf[n] = '\0';
+  if (n < text.size())
+    throw Failure(LSEM_ERR_BUFFER, join("'", text, "' needs a buffer of ", text.size() + 1, " bytes, not ", len));
 }
 
 }  // namespace lockstep::capi

@@ -78,7 +78,9 @@ void write_emulator(const std::filesystem::path& path, EmulatorFormat format, co
 ///         data for one that is damaged, truncated, foreign or of a newer version, and for a failed self-test
 TrainedEmulator read_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest = nullptr,
                               EmulatorWeights weights = EmulatorWeights::automatic);
-/// The same for programs that do not link HDF5: .lsem and safetensors. errors  also ModelFileError (usage): HDF5
+/// The contents of a model file. errors  ModelFileError (usage): missing, or not a readable regular file
+std::string read_model_bytes(const std::filesystem::path& path);
+/// read_emulator() for programs that do not link HDF5: .lsem and safetensors. errors  also ModelFileError (usage): HDF5
 TrainedEmulator read_flat_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest = nullptr);
 /// Reads the bytes of an .lsem or safetensors file; error messages call it `source`.
 TrainedEmulator read_emulator(std::span<const std::byte> bytes, const std::string& source,

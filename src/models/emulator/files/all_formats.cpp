@@ -21,7 +21,7 @@ void write_emulator(const std::filesystem::path& path, EmulatorFormat format, co
 }
 
 TrainedEmulator read_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest, EmulatorWeights weights) {
-  const std::string bytes = files::read_bytes(path);
+  const std::string bytes = read_model_bytes(path);
   if (bytes.starts_with(files::kHdf5Magic)) {
     return files::read_checked(path.string(), selftest,
                                [&](EmulatorSelfTest& test) { return files::read_h5model(path, test, weights); });

@@ -117,7 +117,7 @@ void check_selftest(const Emulator& network, const EmulatorSelfTest& test, const
   check_with<float>(network, test, source, kSingleTolerance, "single");
 }
 
-std::string files::read_bytes(const std::filesystem::path& path) {
+std::string read_model_bytes(const std::filesystem::path& path) {
   std::error_code status;
   const auto refuse = [&](const char* why) {
     throw ModelFileError(ModelFileReason::unreadable, Fault::usage, join("opening model '", path.string(), "': ", why));
@@ -179,7 +179,7 @@ TrainedEmulator read_emulator(std::span<const std::byte> span, const std::string
 }
 
 TrainedEmulator read_flat_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest) {
-  const std::string bytes = files::read_bytes(path);
+  const std::string bytes = read_model_bytes(path);
   if (bytes.starts_with(files::kHdf5Magic)) {
     throw ModelFileError(ModelFileReason::format, Fault::usage,
                          join("opening model '", path.string(),

@@ -79,8 +79,6 @@ void require_format(const Condition& condition, const Parts&... parts) {
 
 constexpr std::string_view kHdf5Magic = "\x89HDF\r\n\x1a\n";
 
-/// The contents of a file. errors  ModelFileError: missing, or not a readable regular file
-std::string read_bytes(const std::filesystem::path& path);
 /// Calls `read` and checks the self-test. Any other Error than a ModelFileError becomes one, with reason `damaged` or
 /// `selftest`.
 TrainedEmulator read_checked(const std::string& source, EmulatorSelfTest* out,
