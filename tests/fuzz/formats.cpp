@@ -375,6 +375,7 @@ constexpr Format kFormats[] = {
     {"lsem", false, true, make_model<EmulatorFormat::lsem>, read_model},
     {"h5model", false, true, make_model<EmulatorFormat::h5model>, read_model},
     {"safetensors", false, true, make_model<EmulatorFormat::safetensors>, read_model},
+    {"onnx", false, false, make_model<EmulatorFormat::onnx>, read_model},
     {"weights", false, true, make_safetensors, read_arrays},
     {"network", false, true, make_network, read_network},
     {"npz", false, false, make_npz, read_arrays},

@@ -134,15 +134,13 @@ int run_export(World& world, const Args& args) {
   ExportArguments a;
   Options options(
       "lockstep export", "Write a trained network for other programs.",
-      "The command reads and verifies a checkpoint or, for emulators, a model file. It writes the averaged weights if "
-      "the "
-      "checkpoint has them. safetensors, for every kind: arrays with the names and shapes of the public code's "
-      "state_dict, and a description of the network as metadata (docs/weights.md). onnx, for sasrec, har of signals "
-      "and emulators: the "
-      "network for ONNX runtimes. Emulators carry their "
-      "normalisation, variable names, units, levels and mask. Their other formats: lsem and h5model for liblockstep in "
-      "C, C++ and Fortran; torchscript for torch::jit::load, with predict and jac_physical. An "
-      "existing file is replaced only when the new one is complete.");
+      "The command reads and verifies a checkpoint or, for emulators, a model file, also an ONNX file of another "
+      "program. It writes the averaged weights if the checkpoint has them. safetensors, for every kind: arrays with "
+      "the names and shapes of the public code's state_dict, and a description of the network as metadata "
+      "(docs/weights.md). onnx, for sasrec, har of signals and emulators: the network for ONNX runtimes. Emulators "
+      "carry their normalisation, variable names, units, levels and mask. Their other formats: lsem and h5model for "
+      "liblockstep in C, C++ and Fortran; torchscript for torch::jit::load, with predict and jac_physical. An existing "
+      "file is replaced only when the new one is complete.");
   options.add("checkpoint", &a.checkpoint, "", "checkpoint or model file to read").value_name("FILE").required();
   options.choice("format", &a.format, "", {"", "h5model", "lsem", "onnx", "torchscript", "safetensors"},
                  "format of the output; default: lsem for emulators, else safetensors");

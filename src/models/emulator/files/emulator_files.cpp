@@ -20,7 +20,7 @@ constexpr std::pair<EmulatorFormat, const char*> kFormats[] = {{EmulatorFormat::
                                                                {EmulatorFormat::onnx, "onnx"},
                                                                {EmulatorFormat::torchscript, "torchscript"},
                                                                {EmulatorFormat::safetensors, "safetensors"}};
-constexpr std::string_view kZipMagic = "PK\x03\x04", kOnnxBegin = "\x08\x08\x12\x08lockstep";
+constexpr std::string_view kZipMagic = "PK\x03\x04";
 constexpr std::int64_t kSelfTestRows = 4;
 constexpr double kDoubleTolerance = 1e-9, kSingleTolerance = 1e-3;
 
@@ -163,6 +163,10 @@ TrainedEmulator read_emulator(std::span<const std::byte> span, const std::string
     return files::read_checked(source, selftest,
                                [&](EmulatorSelfTest& test) { return files::read_safetensors(bytes, source, test); });
   }
+  if (files::is_onnx(bytes)) {
+    return files::read_checked(source, selftest,
+                               [&](EmulatorSelfTest& test) { return files::read_onnx(bytes, source, test); });
+  }
   const auto refuse = [&](Fault fault, const char* why) {
     throw ModelFileError(ModelFileReason::format, fault, join("opening model '", source, "': ", why));
   };
@@ -170,12 +174,10 @@ TrainedEmulator read_emulator(std::span<const std::byte> span, const std::string
   if (bytes.empty()) refuse(Fault::data, "the file is empty");
   if (bytes.starts_with(kZipMagic))
     refuse(Fault::usage, join("a TorchScript archive is for PyTorch", kReadable).c_str());
-  if (bytes.starts_with(kOnnxBegin))
-    refuse(Fault::usage, join("an ONNX file is for other programs", kReadable).c_str());
   if (bytes.starts_with(files::kHdf5Magic)) refuse(Fault::usage, "an HDF5 model can only be opened as a file");
   throw ModelFileError(
       ModelFileReason::format, Fault::data,
-      join("opening model '", source, "': neither .lsem nor safetensors nor HDF5; it is damaged or foreign"));
+      join("opening model '", source, "': neither .lsem nor safetensors nor HDF5 nor ONNX; it is damaged or foreign"));
 }
 
 TrainedEmulator read_flat_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest) {

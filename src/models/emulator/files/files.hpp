@@ -86,6 +86,9 @@ TrainedEmulator read_checked(const std::string& source, EmulatorSelfTest* out,
 
 /// Recognise and read one format. The self-test is returned unchecked.
 bool is_lsem(std::string_view bytes);
+bool is_onnx(std::string_view bytes);
+/// errors  also ModelFileError (usage), naming the node: a graph that is no emulator
+TrainedEmulator read_onnx(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
 TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
 TrainedEmulator read_safetensors(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
 TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest& selftest, EmulatorWeights wanted);
