@@ -1,5 +1,6 @@
 /*
- * liblockstep: trained emulators inside other programs (forecast models, data assimilation), from C, C++ and Fortran.
+ * liblockstep: trained networks inside other programs, from C, C++ and Fortran. The functions lsem_* are for emulators (forecast
+ * models, data assimilation), which have derivatives, the functions lsnet_* at the end for the other kinds.
  *
  * A model file (the .lsem or HDF5 file that `lockstep export` writes) holds a small network that maps a column of n_in variables
  * to n_out variables, y = M(x), in physical units. The library evaluates M, its Jacobian K = dy/dx, the tangent linear dy = K dx
@@ -85,12 +86,12 @@ LSEM_API const char* lsem_strerror(int code);
  * next failed call. */
 LSEM_API const char* lsem_last_error(void);
 
-/* Opens a model file (.lsem, HDF5, safetensors), verifies its checksum and recomputes its self-test rows.
- * On failure *m is null. Errors: ARGUMENT, OPEN, FORMAT, DAMAGED, SELFTEST, MEMORY. */
+/* Opens a model file (.lsem, safetensors, ONNX; HDF5 unless the library was built without: FORMAT), verifies its checksum and recomputes its
+ * self-test rows. On failure *m is null. Errors: ARGUMENT, OPEN, FORMAT, DAMAGED, SELFTEST, MEMORY. */
 LSEM_API int lsem_open(const char* path, lsem_model** m);
 
 /* The same from memory, for a program that reads the file once and broadcasts it. `buf` holds the `len` bytes of the file; the model
- * does not keep it. .lsem and safetensors only: an HDF5 image is refused with LSEM_ERR_FORMAT. */
+ * does not keep it. .lsem, safetensors and ONNX: an HDF5 image is refused with LSEM_ERR_FORMAT. */
 LSEM_API int lsem_open_mem(const void* buf, size_t len, lsem_model** m);
 
 /* Frees a model; null is allowed. A lsem_lin made from it stays usable. */
@@ -208,6 +209,61 @@ LSEM_API int lsem_ad_soa_f32(const lsem_lin* lin, const float* const* dy, const 
                              int accumulate);
 LSEM_API int lsem_ad_soa_f64(const lsem_lin* lin, const double* const* dy, const long* sdy, double* const* dx, const long* sdx,
                              int accumulate);
+
+/* ---- Other networks: activity recognition, recommenders ---------------------------------------------------------------------- */
+
+/* A trained network as a function from arrays to arrays, from the .safetensors file that `lockstep export` writes. For a batch of n
+ * samples each input and output is one array without gaps, [n][...] in C, (..., n) in Fortran:
+ *
+ *   kind      inputs                                             outputs
+ *   har       x f32 [n][channels][length]: the raw signals of    scores f32 [n][classes]: logits (mode independent: means over the
+ *             a window (model.input = signal)                    channels of their log-probabilities)
+ *   sasrec    items i64 [n][slots]: histories, the newest item   scores f32 [n][items] of items 1, 2, ... as the next one
+ *             last, 0 in the slots before the first
+ *   tisasrec  items, times i64 [n][slots]: also the times as     scores f32 [n][items]
+ *             the prepared data set has them: (t - the user's
+ *             first t) / (the user's smallest difference > 0),
+ *             rounded, + 1; 0 where items is 0
+ *
+ * A model is constant: any number of threads may use it. A call computes in the calling thread. */
+typedef struct lsnet_model lsnet_model;
+/* Memory that calls reuse. It belongs to one call at a time. */
+typedef struct lsnet_workspace lsnet_workspace;
+
+/* Types of elements. */
+enum {
+  LSNET_F32 = 0, /* float */
+  LSNET_I64 = 1  /* int64_t */
+};
+
+/* Opens a model file, or the `len` bytes of one, verifies its checksum, names and shapes. On failure *m is null.
+ * Errors: ARGUMENT, OPEN, FORMAT (also: a kind that is not in the table), DAMAGED, MEMORY. */
+LSEM_API int lsnet_open(const char* path, lsnet_model** m);
+LSEM_API int lsnet_open_mem(const void* buf, size_t len, lsnet_model** m);
+/* Null is allowed. */
+LSEM_API void lsnet_close(lsnet_model* m);
+
+/* The entry `key` of the file: "kind", "model.items", "data.class_names" (a JSON list), ... Errors: ARGUMENT, BUFFER, NOT_FOUND. */
+LSEM_API int lsnet_meta(const lsnet_model* m, const char* key, char* buf, size_t len);
+
+/* Number of inputs (is_output 0) or outputs (1); -1 for a null model. */
+LSEM_API int lsnet_arrays(const lsnet_model* m, int is_output);
+/* Name of input or output i, counted from 0. Errors: ARGUMENT, BUFFER. */
+LSEM_API int lsnet_array_name(const lsnet_model* m, int is_output, int i, char* buf, size_t len);
+/* LSNET_F32 or LSNET_I64; the number of axes, with that of the batch; the extent of an axis, in C's order: 0 for axis 0, the batch.
+ * -1 for a wrong argument. */
+LSEM_API int lsnet_array_type(const lsnet_model* m, int is_output, int i);
+LSEM_API int lsnet_array_rank(const lsnet_model* m, int is_output, int i);
+LSEM_API long lsnet_array_extent(const lsnet_model* m, int is_output, int i, int axis);
+
+/* Null if memory is short. */
+LSEM_API lsnet_workspace* lsnet_workspace_new(void);
+LSEM_API void lsnet_workspace_free(lsnet_workspace* ws);
+
+/* Computes all outputs of n >= 0 samples. in: one address per input, out: one per output, in their order. Memory does not grow with n
+ * beyond a block of samples. `ws` may be null: the call allocates. Errors: ARGUMENT (also an item that does not exist, a history without
+ * items), MEMORY. */
+LSEM_API int lsnet_predict(const lsnet_model* m, long n, const void* const* in, void* const* out, lsnet_workspace* ws);
 
 #ifdef __cplusplus
 }

@@ -42,6 +42,12 @@ int guarded(const Body& body) noexcept {
   }
 }
 
+/// Copies a text with its final NUL. errors  Failure: no buffer; one that is too small, with the part that fits
+void copy_text(const std::string& text, char* buf, std::size_t len);
+
+/// Opens a model file of any format that this build of the library reads.
+TrainedEmulator open_file(const char* path, EmulatorSelfTest& selftest);
+
 /// Operators of one precision, shared by the model and its linearisations.
 template <class T>
 using Operators = std::shared_ptr<const EmulatorOperators<T>>;

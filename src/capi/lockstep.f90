@@ -6,6 +6,7 @@
 !            ldx is the leading extent, size(x, 1). Variables in arrays of their own go to the lsem_*_soa functions
 !            through arrays of c_loc(...) addresses.
 ! Optional   A mask or workspace that is not given is c_null_ptr, one that is given c_loc(mask).
+! Networks   The lsnet_* functions take the addresses of whole arrays: x(length, channels, n), items(slots, n), scores(items, n).
 ! Precision  The generic names without suffix (lsem_predict, ...) choose by the kind: real(c_float) or real(c_double).
 ! Errors     Every function returns LSEM_OK (0) or an error code; lsem_error_text says what it means, lsem_last_error_text
 !            what happened. lsem_abi_version() must equal LSEM_ABI_EXPECTED.
@@ -20,6 +21,7 @@ module lockstep
        LSEM_ERR_INTERNAL = 9
   integer(c_int), parameter, public :: LSEM_WS_PREDICT_F32 = 0, LSEM_WS_PREDICT_F64 = 1, LSEM_WS_JAC_F32 = 2, LSEM_WS_JAC_F64 = 3
   integer(c_int), parameter, public :: LSEM_NET_F64 = 0, LSEM_NET_F32 = 1
+  integer(c_int), parameter, public :: LSNET_F32 = 0, LSNET_I64 = 1
   integer, parameter, public :: LSEM_TEXT_LENGTH = 256
 
   public :: lsem_abi_version, lsem_open, lsem_open_mem, lsem_close, lsem_selftest, lsem_n_in, lsem_n_out, lsem_level
@@ -31,14 +33,69 @@ module lockstep
   public :: lsem_predict, lsem_jac, lsem_linearize, lsem_tl, lsem_ad
   public :: lsem_name, lsem_cf_name, lsem_units, lsem_mask_name, lsem_meta
   public :: lsem_error_text, lsem_last_error_text
+  public :: lsnet_open, lsnet_open_mem, lsnet_close, lsnet_meta, lsnet_arrays, lsnet_array_name, lsnet_array_type
+  public :: lsnet_array_rank, lsnet_array_extent, lsnet_workspace_new, lsnet_workspace_free, lsnet_predict
 
-  interface
-    function lsem_abi_version() bind(c) result(version)
-      import :: c_int
-      integer(c_int) :: version
+  ! What functions of the same arguments share.
+  abstract interface
+    ! One array per variable: x(i) = c_loc of the first element of variable i, sx(i) its stride
+    function predict_soa(m, n, x, sx, y, sy, ws) bind(c) result(status)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: m, ws
+      integer(c_long), value :: n
+      type(c_ptr), intent(in) :: x(*), y(*)
+      integer(c_long), intent(in) :: sx(*), sy(*)
+      integer(c_int) :: status
     end function
 
-    function lsem_open_c(path, m) bind(c, name="lsem_open") result(status)
+    function jac_soa(m, n, x, sx, mask, physical, jacobian, sj, ws) bind(c) result(status)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: m, mask, ws
+      integer(c_long), value :: n
+      integer(c_int), value :: physical
+      type(c_ptr), intent(in) :: x(*), jacobian(*)
+      integer(c_long), intent(in) :: sx(*), sj(*)
+      integer(c_int) :: status
+    end function
+
+    function linearize_soa(m, n, x, sx, mask, lin) bind(c) result(status)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: m, mask
+      integer(c_long), value :: n
+      type(c_ptr), intent(in) :: x(*)
+      integer(c_long), intent(in) :: sx(*)
+      type(c_ptr), intent(out) :: lin
+      integer(c_int) :: status
+    end function
+
+    function tl_soa(lin, dx, sdx, dy, sdy, accumulate) bind(c) result(status)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: lin
+      type(c_ptr), intent(in) :: dx(*), dy(*)
+      integer(c_long), intent(in) :: sdx(*), sdy(*)
+      integer(c_int), value :: accumulate
+      integer(c_int) :: status
+    end function
+
+    function ad_soa(lin, dy, sdy, dx, sdx, accumulate) bind(c) result(status)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: lin
+      type(c_ptr), intent(in) :: dy(*), dx(*)
+      integer(c_long), intent(in) :: sdy(*), sdx(*)
+      integer(c_int), value :: accumulate
+      integer(c_int) :: status
+    end function
+
+    function text_of_array(m, is_output, i, buf, len) bind(c) result(status)
+      import :: c_int, c_char, c_ptr, c_size_t
+      type(c_ptr), value :: m
+      integer(c_int), value :: is_output, i
+      character(kind=c_char), intent(out) :: buf(*)
+      integer(c_size_t), value :: len
+      integer(c_int) :: status
+    end function
+
+    function open_file(path, m) bind(c) result(status)
       import :: c_int, c_char, c_ptr
       character(kind=c_char), intent(in) :: path(*)
       type(c_ptr), intent(out) :: m
@@ -46,12 +103,43 @@ module lockstep
     end function
 
     ! buf: c_loc of the first byte
-    function lsem_open_mem(buf, len, m) bind(c) result(status)
+    function open_bytes(buf, len, m) bind(c) result(status)
       import :: c_int, c_ptr, c_size_t
       type(c_ptr), value :: buf
       integer(c_size_t), value :: len
       type(c_ptr), intent(out) :: m
       integer(c_int) :: status
+    end function
+
+    function text_of_key(m, key, buf, len) bind(c) result(status)
+      import :: c_int, c_char, c_ptr, c_size_t
+      type(c_ptr), value :: m
+      character(kind=c_char), intent(in) :: key(*)
+      character(kind=c_char), intent(out) :: buf(*)
+      integer(c_size_t), value :: len
+      integer(c_int) :: status
+    end function
+  end interface
+
+  procedure(predict_soa), bind(c) :: lsem_predict_soa_f32, lsem_predict_soa_f64
+  procedure(jac_soa), bind(c) :: lsem_jac_soa_f32, lsem_jac_soa_f64
+  procedure(linearize_soa), bind(c) :: lsem_linearize_soa_f32, lsem_linearize_soa_f64
+  procedure(tl_soa), bind(c) :: lsem_tl_soa_f32, lsem_tl_soa_f64
+  procedure(ad_soa), bind(c) :: lsem_ad_soa_f32, lsem_ad_soa_f64
+  procedure(text_of_array), bind(c, name="lsem_name") :: lsem_text_of_variable
+  procedure(text_of_array), bind(c, name="lsem_cf_name") :: lsem_cf_of_variable
+  procedure(text_of_array), bind(c, name="lsem_units") :: lsem_units_of_variable
+  procedure(text_of_array), bind(c, name="lsnet_array_name") :: lsnet_array_name_c
+  procedure(open_file), bind(c, name="lsem_open") :: lsem_open_c
+  procedure(open_file), bind(c, name="lsnet_open") :: lsnet_open_c
+  procedure(open_bytes), bind(c) :: lsem_open_mem, lsnet_open_mem
+  procedure(text_of_key), bind(c, name="lsem_meta") :: lsem_meta_c
+  procedure(text_of_key), bind(c, name="lsnet_meta") :: lsnet_meta_c
+
+  interface
+    function lsem_abi_version() bind(c) result(version)
+      import :: c_int
+      integer(c_int) :: version
     end function
 
     subroutine lsem_close(m) bind(c)
@@ -177,54 +265,6 @@ module lockstep
       integer(c_int) :: status
     end function
 
-    ! One array per variable: x(i) = c_loc of the first element of variable i, sx(i) its stride
-    function lsem_predict_soa_f32(m, n, x, sx, y, sy, ws) bind(c) result(status)
-      import :: c_int, c_long, c_ptr
-      type(c_ptr), value :: m, ws
-      integer(c_long), value :: n
-      type(c_ptr), intent(in) :: x(*), y(*)
-      integer(c_long), intent(in) :: sx(*), sy(*)
-      integer(c_int) :: status
-    end function
-
-    function lsem_jac_soa_f32(m, n, x, sx, mask, physical, jacobian, sj, ws) bind(c) result(status)
-      import :: c_int, c_long, c_ptr
-      type(c_ptr), value :: m, mask, ws
-      integer(c_long), value :: n
-      integer(c_int), value :: physical
-      type(c_ptr), intent(in) :: x(*), jacobian(*)
-      integer(c_long), intent(in) :: sx(*), sj(*)
-      integer(c_int) :: status
-    end function
-
-    function lsem_linearize_soa_f32(m, n, x, sx, mask, lin) bind(c) result(status)
-      import :: c_int, c_long, c_ptr
-      type(c_ptr), value :: m, mask
-      integer(c_long), value :: n
-      type(c_ptr), intent(in) :: x(*)
-      integer(c_long), intent(in) :: sx(*)
-      type(c_ptr), intent(out) :: lin
-      integer(c_int) :: status
-    end function
-
-    function lsem_tl_soa_f32(lin, dx, sdx, dy, sdy, accumulate) bind(c) result(status)
-      import :: c_int, c_long, c_ptr
-      type(c_ptr), value :: lin
-      type(c_ptr), intent(in) :: dx(*), dy(*)
-      integer(c_long), intent(in) :: sdx(*), sdy(*)
-      integer(c_int), value :: accumulate
-      integer(c_int) :: status
-    end function
-
-    function lsem_ad_soa_f32(lin, dy, sdy, dx, sdx, accumulate) bind(c) result(status)
-      import :: c_int, c_long, c_ptr
-      type(c_ptr), value :: lin
-      type(c_ptr), intent(in) :: dy(*), dx(*)
-      integer(c_long), intent(in) :: sdy(*), sdx(*)
-      integer(c_int), value :: accumulate
-      integer(c_int) :: status
-    end function
-
     function lsem_predict_f64(m, n, x, ldx, y, ldy, ws) bind(c) result(status)
       import :: c_int, c_long, c_ptr, c_double
       type(c_ptr), value :: m, ws
@@ -274,54 +314,6 @@ module lockstep
       integer(c_int) :: status
     end function
 
-    ! One array per variable: x(i) = c_loc of the first element of variable i, sx(i) its stride
-    function lsem_predict_soa_f64(m, n, x, sx, y, sy, ws) bind(c) result(status)
-      import :: c_int, c_long, c_ptr
-      type(c_ptr), value :: m, ws
-      integer(c_long), value :: n
-      type(c_ptr), intent(in) :: x(*), y(*)
-      integer(c_long), intent(in) :: sx(*), sy(*)
-      integer(c_int) :: status
-    end function
-
-    function lsem_jac_soa_f64(m, n, x, sx, mask, physical, jacobian, sj, ws) bind(c) result(status)
-      import :: c_int, c_long, c_ptr
-      type(c_ptr), value :: m, mask, ws
-      integer(c_long), value :: n
-      integer(c_int), value :: physical
-      type(c_ptr), intent(in) :: x(*), jacobian(*)
-      integer(c_long), intent(in) :: sx(*), sj(*)
-      integer(c_int) :: status
-    end function
-
-    function lsem_linearize_soa_f64(m, n, x, sx, mask, lin) bind(c) result(status)
-      import :: c_int, c_long, c_ptr
-      type(c_ptr), value :: m, mask
-      integer(c_long), value :: n
-      type(c_ptr), intent(in) :: x(*)
-      integer(c_long), intent(in) :: sx(*)
-      type(c_ptr), intent(out) :: lin
-      integer(c_int) :: status
-    end function
-
-    function lsem_tl_soa_f64(lin, dx, sdx, dy, sdy, accumulate) bind(c) result(status)
-      import :: c_int, c_long, c_ptr
-      type(c_ptr), value :: lin
-      type(c_ptr), intent(in) :: dx(*), dy(*)
-      integer(c_long), intent(in) :: sdx(*), sdy(*)
-      integer(c_int), value :: accumulate
-      integer(c_int) :: status
-    end function
-
-    function lsem_ad_soa_f64(lin, dy, sdy, dx, sdx, accumulate) bind(c) result(status)
-      import :: c_int, c_long, c_ptr
-      type(c_ptr), value :: lin
-      type(c_ptr), intent(in) :: dy(*), dx(*)
-      integer(c_long), intent(in) :: sdy(*), sdx(*)
-      integer(c_int), value :: accumulate
-      integer(c_int) :: status
-    end function
-
     function lsem_lin_nodes(lin) bind(c) result(n)
       import :: c_long, c_ptr
       type(c_ptr), value :: lin
@@ -339,33 +331,6 @@ module lockstep
       type(c_ptr), value :: lin
     end subroutine
 
-    function lsem_text_of_variable(m, is_output, i, buf, len) bind(c, name="lsem_name") result(status)
-      import :: c_int, c_char, c_ptr, c_size_t
-      type(c_ptr), value :: m
-      integer(c_int), value :: is_output, i
-      character(kind=c_char), intent(out) :: buf(*)
-      integer(c_size_t), value :: len
-      integer(c_int) :: status
-    end function
-
-    function lsem_cf_of_variable(m, is_output, i, buf, len) bind(c, name="lsem_cf_name") result(status)
-      import :: c_int, c_char, c_ptr, c_size_t
-      type(c_ptr), value :: m
-      integer(c_int), value :: is_output, i
-      character(kind=c_char), intent(out) :: buf(*)
-      integer(c_size_t), value :: len
-      integer(c_int) :: status
-    end function
-
-    function lsem_units_of_variable(m, is_output, i, buf, len) bind(c, name="lsem_units") result(status)
-      import :: c_int, c_char, c_ptr, c_size_t
-      type(c_ptr), value :: m
-      integer(c_int), value :: is_output, i
-      character(kind=c_char), intent(out) :: buf(*)
-      integer(c_size_t), value :: len
-      integer(c_int) :: status
-    end function
-
     function lsem_mask_name_c(m, buf, len) bind(c, name="lsem_mask_name") result(status)
       import :: c_int, c_char, c_ptr, c_size_t
       type(c_ptr), value :: m
@@ -374,12 +339,56 @@ module lockstep
       integer(c_int) :: status
     end function
 
-    function lsem_meta_c(m, key, buf, len) bind(c, name="lsem_meta") result(status)
-      import :: c_int, c_char, c_ptr, c_size_t
+    subroutine lsnet_close(m) bind(c)
+      import :: c_ptr
       type(c_ptr), value :: m
-      character(kind=c_char), intent(in) :: key(*)
-      character(kind=c_char), intent(out) :: buf(*)
-      integer(c_size_t), value :: len
+    end subroutine
+
+    function lsnet_arrays(m, is_output) bind(c) result(count)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: m
+      integer(c_int), value :: is_output
+      integer(c_int) :: count
+    end function
+
+    function lsnet_array_type(m, is_output, i) bind(c) result(element_type)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: m
+      integer(c_int), value :: is_output, i
+      integer(c_int) :: element_type
+    end function
+
+    function lsnet_array_rank(m, is_output, i) bind(c) result(rank)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: m
+      integer(c_int), value :: is_output, i
+      integer(c_int) :: rank
+    end function
+
+    ! Axes are counted in C's order: axis 0 is the batch, the last axis of a Fortran array
+    function lsnet_array_extent(m, is_output, i, axis) bind(c) result(extent)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: m
+      integer(c_int), value :: is_output, i, axis
+      integer(c_long) :: extent
+    end function
+
+    function lsnet_workspace_new() bind(c) result(ws)
+      import :: c_ptr
+      type(c_ptr) :: ws
+    end function
+
+    subroutine lsnet_workspace_free(ws) bind(c)
+      import :: c_ptr
+      type(c_ptr), value :: ws
+    end subroutine
+
+    ! inputs, outputs: c_loc of the first element of each array, whose last extent is n; ws may be c_null_ptr
+    function lsnet_predict(m, n, inputs, outputs, ws) bind(c) result(status)
+      import :: c_int, c_long, c_ptr
+      type(c_ptr), value :: m, ws
+      integer(c_long), value :: n
+      type(c_ptr), intent(in) :: inputs(*), outputs(*)
       integer(c_int) :: status
     end function
 
@@ -470,6 +479,36 @@ contains
     integer(c_int) :: status
     character(kind=c_char) :: buf(LSEM_TEXT_LENGTH)
     status = lsem_meta_c(m, trim(key)//c_null_char, buf, int(LSEM_TEXT_LENGTH, c_size_t))
+    call copy_buffer(status, buf, text)
+  end function
+
+  !> Opens a network of another kind than an emulator.
+  function lsnet_open(path, m) result(status)
+    character(len=*), intent(in) :: path
+    type(c_ptr), intent(out) :: m
+    integer(c_int) :: status
+    status = lsnet_open_c(trim(path)//c_null_char, m)
+  end function
+
+  !> The name of input (is_output 0) or output (1) i, from 0, padded with blanks.
+  function lsnet_array_name(m, is_output, i, text) result(status)
+    type(c_ptr), intent(in) :: m
+    integer(c_int), intent(in) :: is_output, i
+    character(len=*), intent(out) :: text
+    integer(c_int) :: status
+    character(kind=c_char) :: buf(LSEM_TEXT_LENGTH)
+    status = lsnet_array_name_c(m, is_output, i, buf, int(LSEM_TEXT_LENGTH, c_size_t))
+    call copy_buffer(status, buf, text)
+  end function
+
+  !> What the model file says under a key.
+  function lsnet_meta(m, key, text) result(status)
+    type(c_ptr), intent(in) :: m
+    character(len=*), intent(in) :: key
+    character(len=*), intent(out) :: text
+    integer(c_int) :: status
+    character(kind=c_char) :: buf(LSEM_TEXT_LENGTH)
+    status = lsnet_meta_c(m, trim(key)//c_null_char, buf, int(LSEM_TEXT_LENGTH, c_size_t))
     call copy_buffer(status, buf, text)
   end function
 

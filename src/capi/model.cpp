@@ -1,6 +1,5 @@
 #include <cstdio>
 #include <cstring>
-#include <mutex>
 #include <span>
 
 #include "capi.hpp"
@@ -34,15 +33,6 @@ int code_of(const ModelFileError& error) {
   return LSEM_ERR_INTERNAL;
 }
 
-void copy_text(const std::string& text, char* buf, size_t len) {
-  require_argument(buf && len > 0, "cannot store a text: buf is null or len is 0");
-  const size_t n = std::min(text.size(), len - 1);
-  std::memcpy(buf, text.data(), n);
-  buf[n] = '\0';
-  if (n < text.size())
-    throw Failure(LSEM_ERR_BUFFER, join("'", text, "' needs a buffer of ", text.size() + 1, " bytes, not ", len));
-}
-
 int variables_of(const lsem_model* m, int is_output) {
   require_argument(m, "the model is null");
   return is_output ? m->n_out() : m->n_in();
@@ -59,13 +49,6 @@ int variable_text(const lsem_model* m, int is_output, int i, char* buf, size_t l
     const auto index = static_cast<std::size_t>(i);
     copy_text(index < names.size() ? names[index] : std::string(), buf, len);
   });
-}
-
-/// Serialises the calls, because HDF5 is not thread-safe.
-TrainedEmulator open_file(const char* path, EmulatorSelfTest& selftest) {
-  static std::mutex one_at_a_time;
-  const std::lock_guard lock(one_at_a_time);
-  return read_emulator(path, &selftest);
 }
 
 template <class Read>
@@ -120,6 +103,15 @@ int translate_exception() noexcept {
   } catch (...) {
     return remember(LSEM_ERR_INTERNAL, "an unknown exception");
   }
+}
+
+void copy_text(const std::string& text, char* buf, size_t len) {
+  require_argument(buf && len > 0, "cannot store a text: buf is null or len is 0");
+  const size_t n = std::min(text.size(), len - 1);
+  std::memcpy(buf, text.data(), n);
+  buf[n] = '\0';
+  if (n < text.size())
+    throw Failure(LSEM_ERR_BUFFER, join("'", text, "' needs a buffer of ", text.size() + 1, " bytes, not ", len));
 }
 
 }  // namespace lockstep::capi

@@ -88,6 +88,7 @@ TEST_SUITE("apps.export") {
     }
     CHECK(model.network.moments().input_mean == file.read<double>("/norm/input_mean"));
     CHECK(model.metadata.variables.output_names == std::vector<std::string>{"aice", "tsfc", "fcond"});
+    if (!LOCKSTEP_CAPI_HDF5) return;
     lsem_model* opened = nullptr;
     CHECK(lsem_open(checkpoint.c_str(), &opened) == LSEM_OK);
     CHECK(lsem_n_in(opened) == 9);

@@ -7,11 +7,11 @@ status=0
 complain() { echo "$1" >&2; status=1; }
 
 shown=$(nm -D --defined-only "$library" | awk '{ print $NF }' | sed 's/@.*//' | grep -v '^LOCKSTEP_[0-9]*$' | sort -u)
-declared=$(grep -o 'lsem_[a-z0-9_]*(' "$header" | tr -d '(' | sort -u)
+declared=$(grep -oE 'ls(em|net)_[a-z0-9_]*\(' "$header" | tr -d '(' | sort -u)
 for name in $shown; do echo "$declared" | grep -qx "$name" || complain "$name is shown by the library but not declared in the header"; done
 for name in $declared; do
   echo "$shown" | grep -qx "$name" || complain "$name is declared in the header but not in the library"
-  grep -qiE "function $name\(|subroutine $name\(|name=\"$name\"" "$fortran" || complain "$name is missing in the Fortran module"
+  grep -qiE "(function|subroutine) $name\(|name=\"$name\"|procedure\(.*bind\(c\) :: .*$name(,|$)" "$fortran" || complain "$name is missing in the Fortran module"
 done
 [ -n "$shown" ] || complain "no symbols found"
 

@@ -1,11 +1,16 @@
-// Writes model files of every format from the golden emulators, for the programs under tests that read them.
+// Writes model files of every format, for the programs under tests that read them: from the golden emulators; and of other
+// networks, with the inputs of some samples (NAME.input0, ...) and their scores by the network itself (NAME.scores).
 //
 //   make_models DIRECTORY
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/models/har/har_onnx.hpp"
+#include "lockstep/models/sequences/sasrec_onnx.hpp"
 #include "support/golden_emulator.hpp"
+#include "support/weight_files.hpp"
 
 int main(int argc, char** argv) try {
   using namespace lockstep;
@@ -21,6 +26,16 @@ int main(int argc, char** argv) try {
                                          {EmulatorFormat::safetensors, ".safetensors"}}) {
       write_emulator(directory / (name + suffix), format, model.network, model.metadata);
     }
+  }
+  for (const auto& [name, file] : test::network_files()) {
+    const test::NetworkCase samples = test::make_case(*test::function_of(file), 25);
+    for (std::size_t i = 0; i < samples.inputs.size(); ++i)
+      write_text_atomically(directory / join(name, ".input", i), samples.inputs[i]);
+    write_text_atomically(directory / (name + ".scores"), samples.outputs[0]);
+    write_text_atomically(directory / (name + ".safetensors"), safetensors_bytes(file));
+    const bool har = name.starts_with("har");
+    if (name.find("tisasrec") == std::string::npos && !name.ends_with("mhc"))
+      write_text_atomically(directory / (name + ".onnx"), (har ? har_onnx : sasrec_onnx)(file, name));
   }
   return 0;
 } catch (const std::exception& error) {

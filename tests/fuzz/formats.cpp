@@ -10,6 +10,7 @@
 #include "lockstep/data/placement.hpp"
 #include "lockstep/io/weights.hpp"
 #include "lockstep/io/zip.hpp"
+#include "lockstep/lockstep.h"
 #include "lockstep/models/emulator/emulator_files.hpp"
 #include "lockstep/models/har/har_weights.hpp"
 #include "lockstep/prep/format.hpp"
@@ -26,6 +27,7 @@
 #include "support/paths.hpp"
 #include "support/process.hpp"
 #include "support/temp_dir.hpp"
+#include "support/weight_files.hpp"
 #include "tasks/id_table.hpp"
 #include "tasks/sequences/history_file.hpp"
 
@@ -227,6 +229,24 @@ std::uint64_t read_arrays(const fs::path& directory) {
   return hash64(safetensors_bytes(content));
 }
 
+/// A network for liblockstep.
+Files make_network(const fs::path& directory) {
+  test::write_text(directory / "network", safetensors_bytes(test::golden_sequence_file("tisasrec_sasrec")));
+  return {"network"};
+}
+std::uint64_t read_network(const fs::path& directory) {
+  lsnet_model* opened = nullptr;
+  const int status = lsnet_open((directory / "network").c_str(), &opened);
+  const std::unique_ptr<lsnet_model, decltype(&lsnet_close)> model(opened, lsnet_close);
+  require_data(status == LSEM_OK, lsem_last_error());
+  std::vector<std::int64_t> items(static_cast<std::size_t>(lsnet_array_extent(opened, 0, 0, 1)), 1);
+  std::vector<float> scores(static_cast<std::size_t>(lsnet_array_extent(opened, 1, 0, 1)));
+  const void* in = items.data();
+  void* out = scores.data();
+  require_data(lsnet_predict(opened, 1, &in, &out, nullptr) == LSEM_OK, lsem_last_error());
+  return hash64(scores.data(), scores.size() * sizeof scores[0]);
+}
+
 // ---- Configurations -------------------------------------------------------------------------------------------------
 
 Files make_configuration(const fs::path& directory) {
@@ -382,7 +402,9 @@ constexpr Format kFormats[] = {
     {"lsem", false, true, make_model<EmulatorFormat::lsem>, read_model},
     {"h5model", false, true, make_model<EmulatorFormat::h5model>, read_model},
     {"safetensors", false, true, make_model<EmulatorFormat::safetensors>, read_model},
+    {"onnx", false, false, make_model<EmulatorFormat::onnx>, read_model},
     {"weights", false, true, make_safetensors, read_arrays},
+    {"network", false, true, make_network, read_network},
     {"npz", false, false, make_npz, read_arrays},
     {"pt", false, false, make_torch, read_arrays},
     {"ini", true, false, make_configuration, read_configuration},

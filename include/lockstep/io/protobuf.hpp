@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep {
 
@@ -51,5 +52,17 @@ class ProtobufMessage {
   }
   std::string bytes_;
 };
+
+/// A field of an encoded message.
+struct ProtobufField {
+  int number = 0;
+  int wire = 0;             ///< 0 varint · 1 eight bytes · 2 text, message or packed numbers · 5 four bytes
+  std::uint64_t value = 0;  ///< of wire types 0, 1 and 5
+  std::string_view bytes;   ///< of wire type 2
+};
+/// The fields of a message in their order. errors  data, beginning with `what`: damaged
+std::vector<ProtobufField> protobuf_fields(std::string_view message, const std::string& what);
+/// The varints that a field packs, or its only one.
+std::vector<std::int64_t> protobuf_integers(const ProtobufField& field, const std::string& what);
 
 }  // namespace lockstep

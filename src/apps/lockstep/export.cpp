@@ -92,8 +92,10 @@ void export_weights(const ExportArguments& a, const Options& options) {
   const std::string kind_name = reader.model_kind();
   const TaskKind& kind = task_kind(kind_name);
   const WeightExchange exchange = kind.exchange != nullptr ? kind.exchange() : WeightExchange{};
-  if (!a.format.empty() && a.format != "safetensors")
-    options.reject("format", "a " + kind_name + " model is exported as safetensors only");
+  const std::string format = a.format.empty() ? "safetensors" : a.format;
+  if (format != "safetensors" && (format != "onnx" || exchange.onnx == nullptr))
+    options.reject("format", "a " + kind_name + " model is exported as safetensors" +
+                                 (exchange.onnx != nullptr ? " or onnx" : " only"));
   if (!a.mask_variable.empty()) options.reject("mask-variable", "for emulators only");
   if (!a.domain.empty()) options.reject("domain", "for emulators only");
   if (a.weights == "average" && !reader.has_ema())
@@ -118,10 +120,11 @@ void export_weights(const ExportArguments& a, const Options& options) {
   if (!a.data.empty()) data.emplace(H5File::open(a.data));
   if (exchange.describe != nullptr)
     exchange.describe(*config.task, reader.file(), data ? &*data : nullptr, arrays, metadata);
-  NamedArrays out = to_public(std::move(arrays), exchange.names);
-  out.metadata = std::move(metadata);
-  write_text_atomically(a.output, safetensors_bytes(out));
-  std::cout << "wrote " << a.output << ": safetensors, " << kind_name << ", " << out.arrays.size() << " arrays, "
+  arrays.metadata = std::move(metadata);
+  const std::size_t count = arrays.arrays.size();
+  write_text_atomically(a.output, format == "onnx" ? exchange.onnx(arrays, "exporting '" + a.checkpoint + "' as onnx")
+                                                   : safetensors_bytes(to_public(std::move(arrays), exchange.names)));
+  std::cout << "wrote " << a.output << ": " << format << ", " << kind_name << ", " << count << " arrays, "
             << (average ? "averaged" : "trained") << " weights, " << size_of(a.output) << std::endl;
 }
 
@@ -131,13 +134,13 @@ int run_export(World& world, const Args& args) {
   ExportArguments a;
   Options options(
       "lockstep export", "Write a trained network for other programs.",
-      "The command reads and verifies a checkpoint or, for emulators, a model file. It writes the averaged weights if "
-      "the "
-      "checkpoint has them. safetensors, for every kind: arrays with the names and shapes of the public code's "
-      "state_dict, and a description of the network as metadata (docs/weights.md). Emulators carry their "
-      "normalisation, variable names, units, levels and mask. Their other formats: lsem and h5model for liblockstep in "
-      "C, C++ and Fortran; onnx for ONNX runtimes; torchscript for torch::jit::load, with predict and jac_physical. An "
-      "existing file is replaced only when the new one is complete.");
+      "The command reads and verifies a checkpoint or, for emulators, a model file, also an ONNX file of another "
+      "program. It writes the averaged weights if the checkpoint has them. safetensors, for every kind: arrays with "
+      "the names and shapes of the public code's state_dict, and a description of the network as metadata "
+      "(docs/weights.md). onnx, for sasrec, har of signals and emulators: the network for ONNX runtimes. Emulators "
+      "carry their normalisation, variable names, units, levels and mask. Their other formats: lsem and h5model for "
+      "liblockstep in C, C++ and Fortran; torchscript for torch::jit::load, with predict and jac_physical. An existing "
+      "file is replaced only when the new one is complete.");
   options.add("checkpoint", &a.checkpoint, "", "checkpoint or model file to read").value_name("FILE").required();
   options.choice("format", &a.format, "", {"", "h5model", "lsem", "onnx", "torchscript", "safetensors"},
                  "format of the output; default: lsem for emulators, else safetensors");

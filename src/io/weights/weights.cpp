@@ -5,7 +5,6 @@
 
 #include "elements.hpp"
 #include "lockstep/io/atomic_file.hpp"
-#include "lockstep/io/h5.hpp"
 
 namespace lockstep {
 
@@ -67,25 +66,6 @@ void require_finite(const NamedArrays& arrays, const std::string& what) {
   for (const NamedArray& array : arrays.arrays)
     if (!is_finite(array)) wrong.push_back(array.name);
   require_data(wrong.empty(), what, ": values that are not finite in ", listed(wrong), "; choose other weights");
-}
-
-NamedArrays h5_arrays(const H5File& file, const std::string& group) {
-  std::vector<NamedArray> arrays;
-  for (const std::string& dataset : file.datasets_under(group)) {
-    const H5Info info = file.info(dataset);
-    if (info.type == H5Type::text) continue;
-    NamedArray& array = arrays.emplace_back();
-    array.name = dataset.substr(group == "/" ? 1 : group.size() + 1);
-    array.shape = info.shape;
-    if (info.type == H5Type::f32)
-      array.values = file.read<float>(dataset);
-    else if (info.type == H5Type::f64)
-      array.values = file.read<double>(dataset);
-    else
-      array.values = file.read<std::int64_t>(dataset);
-    array.stored = array.dtype();
-  }
-  return weights::sorted(std::move(arrays), "reading '" + file.path().string() + "'");
 }
 
 NamedArrays read_weights(const std::filesystem::path& path, const std::string& key) {

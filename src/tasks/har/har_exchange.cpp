@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "lockstep/io/h5.hpp"
+#include "lockstep/models/har/har_onnx.hpp"
 #include "lockstep/models/har/har_weights.hpp"
 #include "lockstep/tasks/har/har_config.hpp"
 #include "lockstep/tasks/weight_exchange.hpp"
@@ -53,6 +54,8 @@ void describe_network(const TaskConfig& config, const H5File& checkpoint, const 
 
 }  // namespace
 
-WeightExchange exchange_har() { return {{}, options_of, describe_network}; }
+WeightExchange exchange_har() {
+  return {.names = {}, .options = options_of, .describe = describe_network, .onnx = har_onnx};
+}
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/sequences/sasrec_metadata.hpp"
+#include "lockstep/models/sequences/sasrec_onnx.hpp"
 #include "lockstep/models/sequences/sasrec_weights.hpp"
 #include "lockstep/tasks/sequences/sequence_data.hpp"
 #include "lockstep/tasks/weight_exchange.hpp"
@@ -33,6 +34,8 @@ void describe_network(const TaskConfig&, const H5File& checkpoint, const H5File*
 
 }  // namespace
 
-WeightExchange exchange_sequence() { return {sasrec_names(), options_of, describe_network}; }
+WeightExchange exchange_sequence() {
+  return {.names = sasrec_names(), .options = options_of, .describe = describe_network, .onnx = sasrec_onnx};
+}
 
 }  // namespace lockstep

@@ -169,7 +169,7 @@ TEST_SUITE("models.emulator_files") {
     CHECK(refusal("a text file\n") == "format");
     CHECK(refusal([&] { read_emulator(dir / "missing"); }) == "unreadable");
     CHECK(refusal([&] { read_emulator(dir.path()); }) == "unreadable");
-    for (const EmulatorFormat format : {EmulatorFormat::onnx, EmulatorFormat::torchscript}) {
+    for (const EmulatorFormat format : {EmulatorFormat::torchscript}) {
       write_emulator(dir / "model", format, model.network, model.metadata);
       CHECK(refusal([&] { read_emulator(dir / "model"); }) == "format");
     }

@@ -33,7 +33,7 @@ class ModelFileError : public Error {
 enum class EmulatorFormat : std::uint8_t {
   h5model,      ///< HDF5, self-describing; readable
   lsem,         ///< one flat file that needs no library; readable
-  onnx,         ///< ONNX, opset 13: x (n, n_in) -> y (n, n_out), physical units; write-only
+  onnx,         ///< ONNX, opset 13: x (n, n_in) -> y (n, n_out), physical units; readable
   torchscript,  ///< archive for torch::jit::load with predict, forward and jac_physical; write-only
   safetensors,  ///< named tensors, with the description in the metadata; readable
 };
@@ -74,11 +74,16 @@ void write_emulator(const std::filesystem::path& path, EmulatorFormat format, co
                     const EmulatorMetadata& metadata);
 
 /// Opens a model file of any readable format, recognised by its first bytes, and verifies its checksum and self-test.
-/// errors  ModelFileError: usage for a file that is missing, unreadable or made for other programs (ONNX, TorchScript);
+/// errors  ModelFileError: usage for a file that is missing, unreadable or made for other programs (TorchScript), or a
+///         graph that is no emulator (ONNX);
 ///         data for one that is damaged, truncated, foreign or of a newer version, and for a failed self-test
 TrainedEmulator read_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest = nullptr,
                               EmulatorWeights weights = EmulatorWeights::automatic);
-/// Reads the bytes of an .lsem or safetensors file; error messages call it `source`.
+/// The contents of a model file. errors  ModelFileError (usage): missing, or not a readable regular file
+std::string read_model_bytes(const std::filesystem::path& path);
+/// read_emulator() for programs that do not link HDF5: .lsem, safetensors and ONNX. errors  also ModelFileError (usage): HDF5
+TrainedEmulator read_flat_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest = nullptr);
+/// Reads the bytes of an .lsem, safetensors or ONNX file; error messages call it `source`.
 TrainedEmulator read_emulator(std::span<const std::byte> bytes, const std::string& source,
                               EmulatorSelfTest* selftest = nullptr);
 

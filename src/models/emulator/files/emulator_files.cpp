@@ -9,7 +9,6 @@
 
 #include "files.hpp"
 #include "lockstep/base/text.hpp"
-#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/weights.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
 
@@ -21,8 +20,7 @@ constexpr std::pair<EmulatorFormat, const char*> kFormats[] = {{EmulatorFormat::
                                                                {EmulatorFormat::onnx, "onnx"},
                                                                {EmulatorFormat::torchscript, "torchscript"},
                                                                {EmulatorFormat::safetensors, "safetensors"}};
-constexpr std::string_view kZipMagic = "PK\x03\x04", kHdf5Magic = "\x89HDF\r\n\x1a\n",
-                           kOnnxBegin = "\x08\x08\x12\x08lockstep";
+constexpr std::string_view kZipMagic = "PK\x03\x04";
 constexpr std::int64_t kSelfTestRows = 4;
 constexpr double kDoubleTolerance = 1e-9, kSingleTolerance = 1e-3;
 
@@ -74,44 +72,6 @@ void check_with(const Emulator& network, const EmulatorSelfTest& test, const std
       " (Jacobian) from the values in the file; the file is damaged, or this program computes wrongly on this machine");
 }
 
-std::string read_bytes(const std::filesystem::path& path) {
-  std::error_code status;
-  const auto refuse = [&](const char* why) {
-    throw ModelFileError(ModelFileReason::unreadable, Fault::usage, join("opening model '", path.string(), "': ", why));
-  };
-  if (!std::filesystem::exists(path, status)) refuse("no such file");
-  if (!std::filesystem::is_regular_file(path, status)) refuse("not a regular file");
-  std::ifstream in(path, std::ios::binary);
-  std::string bytes(std::istreambuf_iterator<char>(in), {});
-  if (in.bad() || !in.is_open()) refuse("not readable");
-  return bytes;
-}
-
-/// Calls `read` and checks the self-test. Any other Error than a ModelFileError becomes one, with reason `damaged` or
-/// `selftest`.
-template <class Read>
-TrainedEmulator read_checked(const std::string& source, EmulatorSelfTest* out, const Read& read) {
-  const auto refuse = [](ModelFileReason reason, const Error& error) {
-    throw ModelFileError(reason, error.fault(), error.what(), error.where());
-  };
-  EmulatorSelfTest test;
-  std::optional<TrainedEmulator> emulator;
-  try {
-    emulator.emplace(read(test));
-  } catch (const ModelFileError&) {
-    throw;
-  } catch (const Error& error) {
-    refuse(ModelFileReason::damaged, error);
-  }
-  try {
-    check_selftest(emulator->network, test, source);
-  } catch (const Error& error) {
-    refuse(ModelFileReason::selftest, error);
-  }
-  if (out) *out = std::move(test);
-  return std::move(*emulator);
-}
-
 }  // namespace
 
 const char* name(EmulatorFormat format) { return kFormats[static_cast<std::size_t>(format)].second; }
@@ -157,31 +117,55 @@ void check_selftest(const Emulator& network, const EmulatorSelfTest& test, const
   check_with<float>(network, test, source, kSingleTolerance, "single");
 }
 
-void write_emulator(const std::filesystem::path& path, EmulatorFormat format, const Emulator& network,
-                    const EmulatorMetadata& metadata) {
-  switch (format) {
-    case EmulatorFormat::h5model:
-      return files::write_h5model(path, network, metadata);
-    case EmulatorFormat::lsem:
-      return write_text_atomically(path, files::lsem_bytes(network, metadata));
-    case EmulatorFormat::onnx:
-      return write_text_atomically(path, files::onnx_bytes(network, metadata));
-    case EmulatorFormat::torchscript:
-      return write_text_atomically(path, files::torchscript_bytes(network, metadata));
-    case EmulatorFormat::safetensors:
-      return write_text_atomically(path, files::safetensors_bytes(network, metadata));
+std::string read_model_bytes(const std::filesystem::path& path) {
+  std::error_code status;
+  const auto refuse = [&](const char* why) {
+    throw ModelFileError(ModelFileReason::unreadable, Fault::usage, join("opening model '", path.string(), "': ", why));
+  };
+  if (!std::filesystem::exists(path, status)) refuse("no such file");
+  if (!std::filesystem::is_regular_file(path, status)) refuse("not a regular file");
+  std::ifstream in(path, std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(in), {});
+  if (in.bad() || !in.is_open()) refuse("not readable");
+  return bytes;
+}
+
+TrainedEmulator files::read_checked(const std::string& source, EmulatorSelfTest* out,
+                                    const std::function<TrainedEmulator(EmulatorSelfTest&)>& read) {
+  const auto refuse = [](ModelFileReason reason, const Error& error) {
+    throw ModelFileError(reason, error.fault(), error.what(), error.where());
+  };
+  EmulatorSelfTest test;
+  std::optional<TrainedEmulator> emulator;
+  try {
+    emulator.emplace(read(test));
+  } catch (const ModelFileError&) {
+    throw;
+  } catch (const Error& error) {
+    refuse(ModelFileReason::damaged, error);
   }
+  try {
+    check_selftest(emulator->network, test, source);
+  } catch (const Error& error) {
+    refuse(ModelFileReason::selftest, error);
+  }
+  if (out) *out = std::move(test);
+  return std::move(*emulator);
 }
 
 TrainedEmulator read_emulator(std::span<const std::byte> span, const std::string& source, EmulatorSelfTest* selftest) {
   const std::string_view bytes(reinterpret_cast<const char*>(span.data()), span.size());
   if (files::is_lsem(bytes)) {
-    return read_checked(source, selftest,
-                        [&](EmulatorSelfTest& test) { return files::read_lsem(bytes, source, test); });
+    return files::read_checked(source, selftest,
+                               [&](EmulatorSelfTest& test) { return files::read_lsem(bytes, source, test); });
   }
   if (is_safetensors(bytes)) {
-    return read_checked(source, selftest,
-                        [&](EmulatorSelfTest& test) { return files::read_safetensors(bytes, source, test); });
+    return files::read_checked(source, selftest,
+                               [&](EmulatorSelfTest& test) { return files::read_safetensors(bytes, source, test); });
+  }
+  if (files::is_onnx(bytes)) {
+    return files::read_checked(source, selftest,
+                               [&](EmulatorSelfTest& test) { return files::read_onnx(bytes, source, test); });
   }
   const auto refuse = [&](Fault fault, const char* why) {
     throw ModelFileError(ModelFileReason::format, fault, join("opening model '", source, "': ", why));
@@ -190,19 +174,19 @@ TrainedEmulator read_emulator(std::span<const std::byte> span, const std::string
   if (bytes.empty()) refuse(Fault::data, "the file is empty");
   if (bytes.starts_with(kZipMagic))
     refuse(Fault::usage, join("a TorchScript archive is for PyTorch", kReadable).c_str());
-  if (bytes.starts_with(kOnnxBegin))
-    refuse(Fault::usage, join("an ONNX file is for other programs", kReadable).c_str());
-  if (bytes.starts_with(kHdf5Magic)) refuse(Fault::usage, "an HDF5 model can only be opened as a file");
+  if (bytes.starts_with(files::kHdf5Magic)) refuse(Fault::usage, "an HDF5 model can only be opened as a file");
   throw ModelFileError(
       ModelFileReason::format, Fault::data,
-      join("opening model '", source, "': neither .lsem nor safetensors nor HDF5; it is damaged or foreign"));
+      join("opening model '", source, "': neither .lsem nor safetensors nor HDF5 nor ONNX; it is damaged or foreign"));
 }
 
-TrainedEmulator read_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest, EmulatorWeights weights) {
-  const std::string bytes = read_bytes(path);
-  if (bytes.starts_with(kHdf5Magic)) {
-    return read_checked(path.string(), selftest,
-                        [&](EmulatorSelfTest& test) { return files::read_h5model(path, test, weights); });
+TrainedEmulator read_flat_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest) {
+  const std::string bytes = read_model_bytes(path);
+  if (bytes.starts_with(files::kHdf5Magic)) {
+    throw ModelFileError(ModelFileReason::format, Fault::usage,
+                         join("opening model '", path.string(),
+                              "': it is HDF5, and this library was built without HDF5; convert it by `lockstep export "
+                              "--format lsem`"));
   }
   return read_emulator(std::as_bytes(std::span(bytes)), path.string(), selftest);
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -76,8 +77,18 @@ void require_format(const Condition& condition, const Parts&... parts) {
   if (!condition.holds) throw ModelFileError(ModelFileReason::format, Fault::data, join(parts...), condition.where);
 }
 
+constexpr std::string_view kHdf5Magic = "\x89HDF\r\n\x1a\n";
+
+/// Calls `read` and checks the self-test. Any other Error than a ModelFileError becomes one, with reason `damaged` or
+/// `selftest`.
+TrainedEmulator read_checked(const std::string& source, EmulatorSelfTest* out,
+                             const std::function<TrainedEmulator(EmulatorSelfTest&)>& read);
+
 /// Recognise and read one format. The self-test is returned unchecked.
 bool is_lsem(std::string_view bytes);
+bool is_onnx(std::string_view bytes);
+/// errors  also ModelFileError (usage), naming the node: a graph that is no emulator
+TrainedEmulator read_onnx(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
 TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
 TrainedEmulator read_safetensors(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
 TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest& selftest, EmulatorWeights wanted);

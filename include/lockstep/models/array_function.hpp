@@ -1,0 +1,47 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/models/weights.hpp"
+#include "lockstep/nn/tape.hpp"
+
+namespace lockstep {
+
+/// A trained network as a function of arrays, without its data set: from raw inputs to results that a program can use.
+/// It is constant; several threads may call predict() with an arena each. Each kind has one, made from a weight file.
+class ArrayFunction {
+ public:
+  /// An input or output: for a batch of n samples an array (n, extents...), row-major.
+  struct Array {
+    std::string name;
+    DType dtype = DType::f32;  ///< f32 | i64
+    std::vector<std::int64_t> extents;
+    std::int64_t count() const;  ///< elements of one sample
+  };
+  virtual ~ArrayFunction() = default;
+  const std::vector<Array>& inputs() const { return inputs_; }
+  const std::vector<Array>& outputs() const { return outputs_; }
+
+  /// Computes the outputs of n samples in the calling thread, some samples at a time.
+  /// errors  usage: an input that has no meaning, naming its sample
+  void predict(std::int64_t n, std::span<const void* const> inputs, std::span<void* const> outputs, Arena& arena) const;
+
+ protected:
+  /// values_per_sample  an estimate of the values that a pass keeps for each sample
+  ArrayFunction(std::vector<Array> inputs, std::vector<Array> outputs, double values_per_sample);
+  /// Samples first .. first + n - 1; the pointers are those of the first of them.
+  virtual void run(Arena& arena, std::int64_t first, std::int64_t n, std::span<const void* const> inputs,
+                   std::span<void* const> outputs) const = 0;
+
+ private:
+  std::vector<Array> inputs_, outputs_;
+  std::int64_t block_ = 1;
+};
+
+/// f64 if an array of the file has it, else f32.
+DType dtype_of_arrays(const NamedArrays& file);
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+/// The contents of an ONNX file as far as feed-forward networks need them.
+namespace lockstep::files::onnx {
+
+/// A tensor of f32, f64 or i64; of another type without values.
+struct Constant {
+  std::vector<std::int64_t> shape;
+  std::vector<double> values;
+  bool wide = false;  ///< of doubles
+};
+
+/// Of a node, by the fields of an AttributeProto.
+struct Attribute {
+  std::int64_t integer = 0;
+  float real = 0;
+  std::vector<std::int64_t> integers;
+  Constant tensor;
+};
+
+struct Node {
+  std::string op, name;
+  std::vector<std::string> inputs, outputs;
+  std::map<std::string, Attribute> attributes;
+
+  std::int64_t integer(const char* key, std::int64_t otherwise) const {
+    return attributes.contains(key) ? attributes.at(key).integer : otherwise;
+  }
+  double real(const char* key, double otherwise) const {
+    return attributes.contains(key) ? static_cast<double>(attributes.at(key).real) : otherwise;
+  }
+};
+
+struct File {
+  std::vector<std::pair<std::string, std::string>> metadata;
+  std::vector<Node> nodes;
+  std::vector<std::string> inputs, outputs;  ///< of the graph, without constants
+  std::map<std::string, Constant> constants;
+};
+/// errors  data, beginning with `opening`: damaged; ModelFileError (format): sparse weights, or weights in another file
+File read(std::string_view bytes, const std::string& opening);
+
+}  // namespace lockstep::files::onnx

@@ -1,0 +1,176 @@
+#include "lockstep/models/array_function.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "lockstep/io/h5.hpp"
+#include "support/paths.hpp"
+#include "support/weight_files.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+std::vector<float> scores(const ArrayFunction& function, std::int64_t n, const std::vector<const void*>& inputs) {
+  std::vector<float> out(static_cast<std::size_t>(n * function.outputs()[0].count()));
+  void* const to = out.data();
+  Arena arena;
+  function.predict(n, inputs, {&to, 1}, arena);
+  return out;
+}
+
+/// All values in double, so that results can be compared closely.
+NamedArrays widened(NamedArrays file) {
+  for (NamedArray& array : file.arrays) {
+    const auto values = std::get<std::vector<float>>(array.values);
+    array.values = std::vector<double>(values.begin(), values.end());
+  }
+  return file;
+}
+
+std::string message(const auto& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_SUITE("models.array_function") {
+  TEST_CASE("SASRec and TiSASRec score candidates as PyTorch does") {
+    for (const char* name :
+         {"tisasrec_sasrec", "tisasrec_sasrec_postln", "tisasrec_sasrec_mhc", "tisasrec_sasrec_mhc_prenorm",
+          "tisasrec_tisasrec", "tisasrec_tisasrec_mhc", "tisasrec_tisasrec_noffnres", "tisasrec_default_sasrec",
+          "tisasrec_default_tisasrec", "tisasrec_default_tisasrec_mhc"}) {
+      CAPTURE(name);
+      const H5File golden = H5File::open(test::golden_path(std::string(name) + ".h5"));
+      const auto function = test::function_of(widened(test::golden_sequence_file(name)));
+      const auto items = golden.read<std::int64_t>("/inputs/batch0/seq");
+      const auto candidates = golden.read<std::int64_t>("/inputs/candidates");
+      const auto expected = golden.read<double>("/outputs64/predict");
+      std::vector<const void*> inputs = {items.data()};
+      std::vector<std::int64_t> times;
+      if (function->inputs().size() == 2) {
+        times = golden.read<std::int64_t>("/inputs/batch0/time");
+        inputs.push_back(times.data());
+      }
+      const std::int64_t slots = function->inputs()[0].count(), all = function->outputs()[0].count(),
+                         n = static_cast<std::int64_t>(items.size()) / slots,
+                         each = static_cast<std::int64_t>(candidates.size()) / n;
+      double largest = 0, worst = 0;
+      for (std::int64_t b = 0; b < n; ++b) {
+        std::vector<const void*> one;
+        for (const void* input : inputs) one.push_back(static_cast<const std::int64_t*>(input) + b * slots);
+        if (items[static_cast<std::size_t>((b + 1) * slots - 1)] == 0) {
+          CHECK(contains(message([&] { scores(*function, 1, one); }), "has no items"));
+          continue;
+        }
+        const std::vector<float> found = scores(*function, 1, one);
+        CHECK(found.size() == static_cast<std::size_t>(all));
+        for (std::int64_t k = b * each; k < (b + 1) * each; ++k) {
+          const double wanted = expected[static_cast<std::size_t>(k)];
+          const auto item = static_cast<std::size_t>(candidates[static_cast<std::size_t>(k)]);
+          worst = std::max(worst, std::abs(static_cast<double>(found.at(item - 1)) - wanted));
+          largest = std::max(largest, std::abs(wanted));
+        }
+      }
+      CHECK(largest > 0);
+      CHECK(worst <= 1e-6 * largest);
+    }
+  }
+
+  TEST_CASE("HAR gives the logits of its network, or the mean of its channels' log-probabilities") {
+    using Mode = HarArch::Mode;
+    for (const Mode mode : {Mode::flatten, Mode::independent, Mode::average, Mode::first}) {
+      const HarArch arch = test::small_har(mode, HarArch::Pool::attention, true);
+      const HarMetadata data = test::har_data(arch);
+      const NamedArrays file = test::har_file(arch);
+      const std::int64_t n = 3, channels = mode == Mode::first ? 1 : arch.channels;
+      std::vector<float> x(static_cast<std::size_t>(n * arch.channels * arch.length)), patches;
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::cos(0.1f * static_cast<float>(i));
+      for (std::int64_t w = 0; w < n; ++w)
+        for (std::int64_t c = 0; c < channels; ++c)
+          for (std::int64_t t = 0; t < 20; ++t) {
+            const double value = x[static_cast<std::size_t>((w * arch.channels + c) * arch.length + t)];
+            const auto at = static_cast<std::size_t>(c);
+            patches.push_back(static_cast<float>((value - data.channel_mean[at]) / data.channel_std[at]));
+          }
+      Har network(arch, DType::f32, 0);
+      load_arrays(network.params(), file, {}, "test");
+      Stream stream;
+      Arena arena;
+      Tape tape(stream, arena, DType::f32, Tape::Mode::forward);
+      const Var logits = network.classify(
+          tape, network.embed(tape, Tensor::of(patches.data(), {n * channels, arch.tokens(), arch.patch})), nullptr);
+      const std::vector<float> found = scores(*test::function_of(file), n, {x.data()});
+      REQUIRE(found.size() == static_cast<std::size_t>(n * arch.classes));
+      for (std::int64_t i = 0; i < n * arch.classes; ++i) {
+        const std::int64_t w = i / arch.classes, k = i % arch.classes, each = logits.rows() / n;
+        double wanted = 0;
+        for (std::int64_t r = w * each; r < (w + 1) * each; ++r) {
+          const float* row = logits.value().data<float>() + r * arch.classes;
+          double sum = 0;
+          for (std::int64_t c = 0; c < arch.classes; ++c) sum += std::exp(static_cast<double>(row[c]));
+          wanted += each == 1 ? row[k] : (row[k] - std::log(sum)) / static_cast<double>(each);
+        }
+        CHECK(std::abs(found[static_cast<std::size_t>(i)] - wanted) < 2e-6);
+      }
+    }
+  }
+
+  TEST_CASE("a sample's result does not depend on the batch") {
+    for (const auto& [name, file] : test::network_files()) {
+      CAPTURE(name);
+      const auto function = test::function_of(file);
+      const std::int64_t n = 4000;  // several blocks
+      const test::NetworkCase batch = test::make_case(*function, n);
+      const auto& array = function->outputs()[0];
+      std::vector<const void*> one;
+      for (std::size_t i = 0; i < batch.inputs.size(); ++i)
+        one.push_back(batch.inputs[i].data() + batch.inputs[i].size() / static_cast<std::size_t>(n) * 3777);
+      const std::vector<float> alone = scores(*function, 1, one);
+      std::vector<float> together(alone.size());
+      std::memcpy(together.data(), batch.outputs[0].data() + 3777 * array.count() * 4, together.size() * 4);
+      float worst = 0;
+      for (std::size_t i = 0; i < alone.size(); ++i) worst = std::max(worst, std::abs(alone[i] - together[i]));
+      CHECK(worst < 1e-5f);
+    }
+  }
+
+  TEST_CASE("an input without meaning is refused, naming its sample") {
+    const auto function = test::function_of(test::golden_sequence_file("tisasrec_tisasrec"));
+    const std::size_t slots = 11;
+    std::vector<std::int64_t> items(2 * slots, 3), times(2 * slots, 5);
+    const auto said = [&] { return message([&] { scores(*function, 2, {items.data(), times.data()}); }); };
+    CHECK(said() == "no error");
+    items[slots + 4] = 42;
+    CHECK(contains(said(), "history 1, slot 4: item 42, must be 1 to 41"));
+    items[slots + 4] = 0;
+    CHECK(contains(said(), "history 1, slot 4: item 0"));
+    items[slots + 4] = 1;
+    times[7] = 4;
+    CHECK(contains(said(), "history 0, slot 7: time 4"));
+  }
+
+  TEST_CASE("a file that does not describe its arrays is refused") {
+    const NamedArrays whole = test::golden_sequence_file("tisasrec_sasrec");
+    const auto said = [&](const auto& change) {
+      NamedArrays file = whole;
+      change(file);
+      return message([&] { test::function_of(file); });
+    };
+    CHECK(said([](NamedArrays&) {}) == "no error");
+    CHECK(contains(said([](NamedArrays& f) { f.metadata.erase("model.items"); }), "no entry 'model.items'"));
+    CHECK(contains(said([](NamedArrays& f) { f.metadata["model.items"] = "2000000000"; }), "values"));
+    CHECK(contains(said([](NamedArrays& f) { f.arrays[0].shape = {3, 4}; }), "shape"));
+    HarArch pictures = test::small_har(HarArch::Mode::flatten, HarArch::Pool::mean, true);
+    pictures.input = HarArch::Input::image;
+    CHECK(contains(message([&] { test::function_of(test::har_file(pictures)); }), "model.input = image"));
+  }
+}

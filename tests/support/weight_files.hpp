@@ -1,0 +1,30 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/models/array_function.hpp"
+#include "lockstep/models/har/har_weights.hpp"
+
+namespace lockstep::test {
+
+/// The network of tests/golden/<name>.h5, a SASRec or TiSASRec with PyTorch's weights, as `lockstep export` writes it.
+NamedArrays golden_sequence_file(const std::string& name);
+/// A small network of three channels with random weights, and the same as a file.
+HarArch small_har(HarArch::Mode mode, HarArch::Pool pool, bool pre_norm);
+HarMetadata har_data(const HarArch& arch);
+NamedArrays har_file(const HarArch& arch);
+
+/// Networks of every form, by name.
+std::vector<std::pair<std::string, NamedArrays>> network_files();
+/// By the kind that the file names.
+std::unique_ptr<ArrayFunction> function_of(const NamedArrays& file);
+
+/// Inputs of n samples for a function, and its outputs, as bytes.
+struct NetworkCase {
+  std::vector<std::string> inputs, outputs;
+};
+NetworkCase make_case(const ArrayFunction& function, std::int64_t n);
+
+}  // namespace lockstep::test
