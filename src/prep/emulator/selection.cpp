@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/prep/draw.hpp"
 #include "lockstep/prep/emulator/columns.hpp"
 #include "lockstep/prep/files.hpp"
@@ -196,12 +197,6 @@ std::string input_source(const Candidates& c, const std::vector<std::string>& in
     return sides.front();
   std::string out;
   for (const auto& side : sides) out += (out.empty() ? "" : ",") + side;
-  return out;
-}
-
-std::string listed(const std::vector<std::string>& names) {
-  std::string out;
-  for (const auto& name : names) out += (out.empty() ? "" : ", ") + name;
   return out;
 }
 

@@ -9,26 +9,38 @@ namespace {
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
-std::int64_t largest(const double* x, std::int64_t n) { return std::max_element(x, x + n) - x; }
-
 }  // namespace
 
-void HarSums::add(const Tensor& logits, std::span<const std::int32_t> labels, std::int64_t group) const {
-  std::vector<double> row(static_cast<std::size_t>(classes)), mean(row.size());
+void window_log_probabilities(const Tensor& logits, std::int64_t classes, std::int64_t group, std::span<double> out) {
+  const auto width = static_cast<std::size_t>(classes);
+  std::ranges::fill(out, 0.0);
   visit_float(logits.dtype(), [&]<class T>() {
     const T* x = logits.data<T>();
-    for (std::size_t n = 0; n < labels.size(); ++n, x += classes) {
-      std::copy_n(x, classes, row.begin());
-      const double most = *std::max_element(row.begin(), row.end());
+    for (std::size_t n = 0; n < out.size() / width * static_cast<std::size_t>(group); ++n, x += classes) {
+      const double most = static_cast<double>(*std::max_element(x, x + classes));
       double sum = 0;
-      for (const double v : row) sum += std::exp(v - most);
-      const bool first = static_cast<std::int64_t>(n) % group == 0;
-      for (std::size_t k = 0; k < row.size(); ++k) mean[k] = (first ? 0 : mean[k]) + row[k] - most - std::log(sum);
-      if (largest(row.data(), classes) == labels[n]) *right += 1;
-      if (static_cast<std::int64_t>(n + 1) % group == 0)
-        confusion[labels[n] * classes + largest(mean.data(), classes)] += 1;
+      for (std::size_t k = 0; k < width; ++k) sum += std::exp(static_cast<double>(x[k]) - most);
+      double* to = out.data() + n / static_cast<std::size_t>(group) * width;
+      for (std::size_t k = 0; k < width; ++k) to[k] += static_cast<double>(x[k]) - most - std::log(sum);
     }
   });
+  for (double& value : out) value /= static_cast<double>(group);
+}
+
+std::int64_t largest_class(std::span<const double> values) {
+  return std::max_element(values.begin(), values.end()) - values.begin();
+}
+
+void HarSums::add(const Tensor& logits, std::span<const std::int32_t> labels, std::int64_t group) const {
+  const auto width = static_cast<std::size_t>(classes);
+  std::vector<double> rows_of(labels.size() * width), windows(rows_of.size() / static_cast<std::size_t>(group));
+  window_log_probabilities(logits, classes, 1, rows_of);
+  window_log_probabilities(logits, classes, group, windows);
+  for (std::size_t n = 0; n < labels.size(); ++n)
+    *right += largest_class(std::span(rows_of).subspan(n * width, width)) == labels[n];
+  for (std::size_t w = 0; w < windows.size() / width; ++w)
+    confusion[labels[w * static_cast<std::size_t>(group)] * classes +
+              largest_class(std::span(windows).subspan(w * width, width))] += 1;
 }
 
 std::vector<Metric> har_metrics(const std::vector<double>& sums, const std::vector<std::string>& classes,
