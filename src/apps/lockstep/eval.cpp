@@ -35,7 +35,7 @@ Options make_options(EvalArguments& a) {
   options.add(
       "other-data", &a.other_data, false,
       "accept another data set than that of the training; its users, items or puzzles must have the same numbers");
-  options.add("json", &a.json, false, "print one JSON object");
+  options.add("json", &a.json, false, "print one JSON object: metrics, and tables such as a confusion matrix");
   options.list_only({"model.kind", "data.*", "eval.*", "run.seed", "run.device", "run.threads", "run.precision",
                      "dist.timeout", "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5",
@@ -43,20 +43,14 @@ Options make_options(EvalArguments& a) {
   return options;
 }
 
-void print(const MetricTable& table) {
-  std::size_t label = 0;
-  for (const std::string& row : table.rows) label = std::max(label, row.size());
-  const std::size_t count = table.columns.size();
-  std::cout << table.name << "\n" << std::string(label + 2, ' ');
-  for (const std::string& column : table.columns) std::cout << "  " << std::setw(6) << std::right << column;
-  for (std::size_t r = 0; r < table.rows.size(); ++r) {
-    std::cout << "\n  " << std::setw(static_cast<int>(label)) << std::left << table.rows[r];
-    for (std::size_t c = 0; c < count; ++c) {
-      const int width = static_cast<int>(std::max<std::size_t>(6, table.columns[c].size()));
-      std::cout << "  " << std::setw(width) << std::right << join(table.values[r * count + c]);
-    }
+/// The tables, and behind each confusion matrix the scores of its classes.
+std::vector<MetricTable> with_class_scores(const std::vector<MetricTable>& tables) {
+  std::vector<MetricTable> all;
+  for (const MetricTable& table : tables) {
+    all.push_back(table);
+    if (table.rows == table.columns) all.push_back(class_scores(table));
   }
-  std::cout << "\n";
+  return all;
 }
 
 void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metric>& metrics,
@@ -64,11 +58,11 @@ void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metri
   if (a.json) {
     nlohmann::ordered_json values;
     for (const Metric& m : metrics) values[m.name] = m.value;
-    std::cout << nlohmann::ordered_json{{"checkpoint", a.checkpoint},
-                                        {"data", a.config.data.path},
-                                        {"split", a.split},
-                                        {"samples", samples},
-                                        {"metrics", values}}
+    nlohmann::ordered_json named = nlohmann::ordered_json::object();
+    for (const MetricTable& t : tables)
+      named[t.name] = {{"rows", t.rows}, {"columns", t.columns}, {"values", t.values}};
+    std::cout << nlohmann::ordered_json{{"checkpoint", a.checkpoint}, {"data", a.config.data.path}, {"split", a.split},
+                                        {"samples", samples},         {"metrics", values},          {"tables", named}}
                      .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
               << "\n";
     return;
@@ -78,7 +72,7 @@ void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metri
   for (const Metric& m : metrics) width = std::max(width, m.name.size());
   for (const Metric& m : metrics)
     std::cout << "  " << std::left << std::setw(static_cast<int>(width)) << m.name << "  " << join(m.value) << "\n";
-  for (const MetricTable& table : tables) print(table);
+  for (const MetricTable& table : tables) std::cout << text_of(table);
 }
 
 /// The evaluation on one rank.
@@ -98,7 +92,7 @@ int eval(World& world, const EvalArguments& a, const CheckpointReader& reader) {
   const std::vector<Metric> metrics = evaluate(world.communicator(), *model, split, threads, &tables);
   if (split == Split::validation && model->validates_on_test())
     log::warning(a.config.data.path, ": it has no validation samples; these metrics are of test samples");
-  if (world.rank() == 0) print(a, model->size(split), metrics, tables);
+  if (world.rank() == 0) print(a, model->size(split), metrics, with_class_scores(tables));
   return 0;
 }
 

@@ -243,7 +243,8 @@ bool run_har(const Args& args) {
       rising[c] =
           rising[c] && std::ranges::adjacent_find(channels[c], std::ranges::greater_equal{}) == channels[c].end();
     }
-    HarOrigin origin{row.label.empty() ? -1 : index_of(set.class_names, row.label), -1, static_cast<std::int32_t>(r), row.split.value_or(0)};
+    HarOrigin origin{row.label.empty() ? -1 : index_of(set.class_names, row.label), -1, static_cast<std::int32_t>(r),
+                     row.split.value_or(0)};
     if (!row.subject.empty())
       origin.subject =
           numbered ? static_cast<std::int32_t>(*as_number(row.subject)) : index_of(set.subject_names, row.subject);
@@ -258,8 +259,9 @@ bool run_har(const Args& args) {
                listed(set.channel_names), " are not those of '", like, "', ", listed(like_channels),
                "; choose them with --columns");
   if (set.channel_units.size() == 1) set.channel_units.resize(set.channel_names.size(), set.channel_units.front());
-  require_usage(set.channel_units.empty() || std::ssize(set.channel_units) == set.channels(), "option units: ",
-                set.channel_units.size(), " units for ", set.channels(), " channels (", listed(set.channel_names), ")");
+  require_usage(set.channel_units.empty() || std::ssize(set.channel_units) == set.channels(),
+                "option units: ", set.channel_units.size(), " units for ", set.channels(), " channels (",
+                listed(set.channel_names), ")");
   note_files(set, list.parent_path(), files);
 
   std::vector<std::int64_t> free;

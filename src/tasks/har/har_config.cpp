@@ -40,6 +40,37 @@ struct Sizes {
 };
 constexpr Sizes kSignal = {64, 3, 4, 16, 128, true, "64"}, kImage = {768, 12, 12, 64, 3072, false, "512"};
 
+/// Gives the data set the normalisation of a checkpoint.
+/// errors  data, one message with all differences: other classes, channels, units (where both are known), window length
+///         or sampling rate
+void normalise_as_trained(HarData& data, const H5File& checkpoint) {
+  const std::string where = join("checkpoint '", checkpoint.path().string(), "'");
+  std::string differences;
+  const auto compare = [&](const char* what, const auto& trained, const auto& found, const auto& text) {
+    if (trained != found)
+      differences += join(differences.empty() ? "" : "; ", what, ": ", text(trained), " there, ", text(found), " here");
+  };
+  const auto list = [](const std::vector<std::string>& all) { return join(all.size(), " (", listed(all), ")"); };
+  const auto number = [](auto value) { return join(value); };
+  compare("classes", checkpoint.read_text("/har/class_names"), data.class_names, list);
+  compare("channels", checkpoint.read_text("/har/channel_names"), data.channel_names, list);
+  if (checkpoint.has("/har/channel_units") && !data.channel_units.empty()) {
+    const std::vector<std::string> units = checkpoint.read_text("/har/channel_units");
+    if (!std::ranges::equal(units, data.channel_units, same_units)) compare("units", units, data.channel_units, list);
+  }
+  compare("samples of a window", checkpoint.int_attribute("/har", "length"), data.length(), number);
+  const double rate = checkpoint.real_attribute("/har", "sample_rate");
+  if (!(std::abs(rate - data.sample_rate) <= 1e-6 * rate))
+    compare("sampling rate in Hz", rate, data.sample_rate, number);
+  require_data(differences.empty(), where, " was trained on other windows than those of '", data.path.string(),
+               "': ", differences, "; prepare the recordings like those of the training");
+  data.channel_mean = checkpoint.read<double>("/har/channel_mean");
+  data.channel_std = checkpoint.read<double>("/har/channel_std");
+  require_data(
+      data.channel_mean.size() == data.channel_names.size() && data.channel_std.size() == data.channel_names.size(),
+      where, ": ", data.channel_mean.size(), " means for ", data.channels(), " channels");
+}
+
 }  // namespace
 
 void HarConfig::add_options(Options& o) {
@@ -152,52 +183,21 @@ void HarConfig::check() const {
   arch();
 }
 
-HarTask::Options HarConfig::task_options(DType dtype, std::uint64_t seed) const {
+std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
+  HarData data = HarData::read(source.path, source.placement, labels_);
+  require_data(source.checkpoint != nullptr || data.count[0] > 0, "opening data set '", source.path.string(),
+               "': it has no training windows; it serves only to evaluate a trained model");
+  if (source.checkpoint != nullptr) normalise_as_trained(data, *source.checkpoint);
   HarTask::Options options;
   options.arch = arch();
   options.augment = augment_;
   options.smoothing = smoothing_;
   options.percent = percent_;
-  options.dtype = dtype;
-  options.seed = seed;
-  return options;
-}
-
-std::unique_ptr<HarTask> HarConfig::load_trained(const H5File& checkpoint, HarData data, DType dtype) const {
-  const std::string where = join("checkpoint '", checkpoint.path().string(), "'");
-  std::string differences;
-  const auto compare = [&](const char* what, const auto& trained, const auto& found, const auto& text) {
-    if (trained != found)
-      differences += join(differences.empty() ? "" : "; ", what, ": ", text(trained), " there, ", text(found), " here");
-  };
-  const auto list = [](const std::vector<std::string>& all) { return join(all.size(), " (", listed(all), ")"); };
-  const auto number = [](auto value) { return join(value); };
-  compare("classes", checkpoint.read_text("/har/class_names"), data.class_names, list);
-  compare("channels", checkpoint.read_text("/har/channel_names"), data.channel_names, list);
-  if (checkpoint.has("/har/channel_units") && !data.channel_units.empty()) {
-    const std::vector<std::string> units = checkpoint.read_text("/har/channel_units");
-    if (!std::ranges::equal(units, data.channel_units, same_units)) compare("units", units, data.channel_units, list);
-  }
-  compare("samples of a window", checkpoint.int_attribute("/har", "length"), data.length(), number);
-  const double rate = checkpoint.real_attribute("/har", "sample_rate");
-  if (!(std::abs(rate - data.sample_rate) <= 1e-6 * rate)) compare("sampling rate in Hz", rate, data.sample_rate, number);
-  require_data(differences.empty(), where, " was trained on other windows than those of '", data.path.string(), "': ",
-               differences, "; prepare the recordings like those of the training");
-  data.channel_mean = checkpoint.read<double>("/har/channel_mean");
-  data.channel_std = checkpoint.read<double>("/har/channel_std");
-  require_data(
-      data.channel_mean.size() == data.channel_names.size() && data.channel_std.size() == data.channel_names.size(),
-      where, ": ", data.channel_mean.size(), " means for ", data.channels(), " channels");
-  return std::make_unique<HarTask>(task_options(dtype, 0), std::move(data));
-}
-
-std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
-  HarData data = HarData::read(source.path, source.placement);
-  if (source.checkpoint != nullptr) return load_trained(*source.checkpoint, std::move(data), source.dtype);
-  require_data(data.count[0] > 0, "opening data set '", source.path.string(),
-               "': it has no training windows; it serves only to evaluate a trained model");
-  auto model = std::make_unique<HarTask>(task_options(source.dtype, source.seed), std::move(data));
-  if (!encoder_weights_.empty()) load_encoder_weights(model->network(), encoder_weights_);
+  options.dtype = source.dtype;
+  options.seed = source.seed;
+  auto model = std::make_unique<HarTask>(std::move(options), std::move(data));
+  if (!encoder_weights_.empty() && source.checkpoint == nullptr)
+    load_encoder_weights(model->network(), encoder_weights_);
   return model;
 }
 

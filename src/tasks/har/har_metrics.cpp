@@ -48,42 +48,31 @@ std::vector<Metric> har_metrics(const std::vector<double>& sums, const std::vect
   std::vector<double> copy = sums;
   const auto count = static_cast<std::int64_t>(classes.size());
   const HarSums s(copy.data(), count);
-  const auto at = [&](std::int64_t truth, std::int64_t predicted) { return s.confusion[truth * count + predicted]; };
-  struct ClassMetrics {
-    double support = 0, precision = 0, recall = 0, f1 = 0;
-  };
-  std::vector<ClassMetrics> each(classes.size());
-  ClassMetrics macro, weighted;
-  double windows = 0, right = 0;
+  const MetricTable each = class_scores(har_confusion(sums, classes));
+  enum Score : std::uint8_t { kPrecision, kRecall, kF1, kSupport };
+  const auto score = [&](std::int64_t k, Score which) { return each.values[static_cast<std::size_t>(4 * k + which)]; };
+  double macro_precision = 0, macro_recall = 0, macro_f1 = 0, weighted_f1 = 0, windows = 0, right = 0;
   for (std::int64_t k = 0; k < count; ++k) {
-    double predicted = 0;
-    ClassMetrics& f = each[static_cast<std::size_t>(k)];
-    for (std::int64_t other = 0; other < count; ++other) {
-      f.support += at(k, other);
-      predicted += at(other, k);
-    }
-    f.precision = ratio(at(k, k), predicted);
-    f.recall = ratio(at(k, k), f.support);
-    f.f1 = ratio(2 * f.precision * f.recall, f.precision + f.recall);
-    macro.precision += f.precision / static_cast<double>(count);
-    macro.recall += f.recall / static_cast<double>(count);
-    macro.f1 += f.f1 / static_cast<double>(count);
-    weighted.f1 += f.f1 * f.support;
-    windows += f.support;
-    right += at(k, k);
+    macro_precision += score(k, kPrecision) / static_cast<double>(count);
+    macro_recall += score(k, kRecall) / static_cast<double>(count);
+    macro_f1 += score(k, kF1) / static_cast<double>(count);
+    weighted_f1 += score(k, kF1) * score(k, kSupport);
+    windows += score(k, kSupport);
+    right += s.confusion[k * count + k];
   }
   std::vector<Metric> out = {{"accuracy", ratio(right, windows), true},
                              {"loss", ratio(*s.loss, *s.rows)},
-                             {"macro_f1", macro.f1, true},
-                             {"weighted_f1", ratio(weighted.f1, windows), true},
-                             {"macro_precision", macro.precision, true},
-                             {"macro_recall", macro.recall, true}};
+                             {"macro_f1", macro_f1, true},
+                             {"weighted_f1", ratio(weighted_f1, windows), true},
+                             {"macro_precision", macro_precision, true},
+                             {"macro_recall", macro_recall, true}};
   if (per_channel) out.push_back({"channel_accuracy", ratio(*s.right, *s.rows), true});
-  for (std::size_t k = 0; k < classes.size(); ++k) {
-    out.push_back({"accuracy." + classes[k], each[k].recall, true});
-    out.push_back({"precision." + classes[k], each[k].precision, true});
-    out.push_back({"f1." + classes[k], each[k].f1, true});
-    out.push_back({"support." + classes[k], each[k].support, true});
+  for (std::int64_t k = 0; k < count; ++k) {
+    const std::string& name = classes[static_cast<std::size_t>(k)];
+    out.push_back({"accuracy." + name, score(k, kRecall), true});
+    out.push_back({"precision." + name, score(k, kPrecision), true});
+    out.push_back({"f1." + name, score(k, kF1), true});
+    out.push_back({"support." + name, score(k, kSupport), true});
   }
   return out;
 }

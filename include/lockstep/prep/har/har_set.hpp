@@ -47,8 +47,7 @@ inline const std::vector<std::string> kHarChannels = {"body_acc_x",  "body_acc_y
 inline const std::vector<std::string> kHarActivities = {"WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS",
                                                         "SITTING", "STANDING",         "LAYING"};
 /// Their units: accelerations, rotations, accelerations.
-inline const std::vector<std::string> kHarUnits = {"g",     "g", "g", "rad/s", "rad/s",
-                                                   "rad/s", "g", "g", "g"};
+inline const std::vector<std::string> kHarUnits = {"g", "g", "g", "rad/s", "rad/s", "rad/s", "g", "g", "g"};
 /// Subjects of the official test split.
 inline constexpr std::array<std::int32_t, 9> kHarTestSubjects = {2, 4, 9, 10, 12, 13, 18, 20, 24};
 
