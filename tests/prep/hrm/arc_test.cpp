@@ -25,7 +25,7 @@ std::vector<std::vector<ArcTask>> folders(const test::TempDir& dir) {
     fs::create_directory(dir / folder);
     for (const char* task : {"a", "b"})
       test::write_text(dir / (std::string(folder) + "/" + task + folder[0] + ".json"), kTask);
-    out.push_back(read_arc_folder((dir / folder).string() + "/"));
+    out.push_back(read_arc_tasks((dir / folder).string() + "/"));
   }
   return out;
 }
@@ -149,7 +149,7 @@ TEST_SUITE("prep.arc") {
     const test::TempDir dir;
     const auto error = [&](const std::string& text) {
       test::write_text(dir / "t.json", text);
-      return test::error_of(Fault::data, [&] { read_arc_folder(dir.path()); });
+      return test::error_of(Fault::data, [&] { read_arc_tasks(dir.path()); });
     };
     const auto with = [](const std::string& grid) {
       return R"({"train":[{"input":)" + grid + R"(,"output":[[1]]}],"test":[{"input":[[1]],"output":[[1]]}]})";
@@ -166,10 +166,10 @@ TEST_SUITE("prep.arc") {
     for (int i = 0; i < 30; ++i) wide += ",0";
     test::check_mentions(error(with(wide + "]]")), "row 1 of 'input' is not a list of 1 to 30");
     test::write_text(dir / "t.json", with("[[1]]"));
-    const auto tasks = read_arc_folder(dir.path());
+    const auto tasks = read_arc_tasks(dir.path());
     test::check_mentions(test::error_of(Fault::data, [&] { arc_set({tasks, tasks}, 0, 0); }), "task 't' is also in");
     fs::create_directory(dir / "empty");
-    test::check_mentions(test::error_of(Fault::data, [&] { read_arc_folder(dir / "empty"); }), "no .json file");
-    test::check_mentions(test::error_of(Fault::usage, [&] { read_arc_folder(dir / "none"); }), "no such folder");
+    test::check_mentions(test::error_of(Fault::data, [&] { read_arc_tasks(dir / "empty"); }), "no .json file");
+    test::check_mentions(test::error_of(Fault::usage, [&] { read_arc_tasks(dir / "none"); }), "no such folder");
   }
 }
