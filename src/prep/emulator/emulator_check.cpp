@@ -46,6 +46,12 @@ std::vector<std::string> check_emulator_set(const H5File& file, std::vector<std:
   count_bad(set.lat, "/lat (-90 .. 90)", [](auto v) { return !(std::abs(v) > 90.001f); });
   count_bad(set.lon, "/lon (-360 .. 360)", [](auto v) { return !(std::abs(v) > 360.001f); });
   count_bad(set.cell, "/cell (>= 0)", [](auto v) { return v >= 0; });
+  if (!set.grid_dims.empty()) {
+    std::int64_t points = 1;
+    for (const std::int64_t length : set.grid_shape)
+      points = length > 0 && points <= INT64_MAX / length ? points * length : 0;
+    count_bad(set.cell, "/cell (a point of grid_shape)", [&](auto v) { return v < points; });
+  }
   const auto files = static_cast<std::int32_t>(set.sources.size());
   count_bad(set.source, "/source (a number of 'sources')",
             [&](auto v) { return v >= 0 && (v < files || (files == 0 && v == 0)); });

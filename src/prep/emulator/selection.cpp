@@ -290,6 +290,8 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
     set.cell.push_back(c.cell[p]);
     set.source.push_back(c.source[p]);
   }
+  set.grid_dims = c.grid.dims;
+  set.grid_shape = c.grid.shape;
   set.mask_mode = s.mask_mode;
   set.min_ice = s.min_ice;
   set.seed = s.seed;
