@@ -87,6 +87,10 @@ void describe_emulator_set(const H5File& file, std::ostream& out) {
   page.line("moments over", set.moment_rows == MomentRows::train ? "training rows" : "all rows");
   page.line("Jacobian", set.jac.empty() ? "unknown" : "true dy/dx stored");
   page.line("input source", set.input_source);
+  std::string grid;
+  for (std::size_t d = 0; d < set.grid_dims.size(); ++d)
+    grid += join(d == 0 ? "" : " x ", set.grid_dims[d], " ", set.grid_shape[d]);
+  if (!grid.empty()) page.line("grid", grid);
   page.sources(set.sources, set.sha256);
   page.attributes("/", {"mask_mode", "min_ice", "n", "n_in", "n_out", "seed", "sources", "sha256", "moment_rows"});
   page.print("\n  %-6s  %-16s  %12s  %12s  %12s  %12s  %-10s  %s\n", "", "column", "mean", "std", "min", "max", "units",
