@@ -100,6 +100,8 @@ run 3 on 2 "$LOCKSTEP" predict --checkpoint units/checkpoints/final.h5 --data.pa
 says_once 'classes: 2 \(sit, walk\) there, 2 \(run, sit\) here; channels: 2 \(x, y\) there, 1 \(y\) here; units: 2 \(g, g\) there, 1 \(m/s2\) here; samples of a window: 16 there, 32 here; sampling rate in Hz: 50 there, 25 here'
 
 # --- wrong input
+run 2 "$LOCKSTEP" predict --model.kind sasrec --checkpoint run/checkpoints/best.h5 --user 1
+says 'option model.kind = sasrec: checkpoint run/checkpoints/best.h5 holds a model of kind har'
 run 2 "$LOCKSTEP" train $SMALL --run-dir bad --gpu-ids 0,7
 says 'gpu_ids' 'only with --device cuda'
 run 2 "$LOCKSTEP" train $SMALL --run-dir bad --parallel dp --replicas 2 --device cuda
