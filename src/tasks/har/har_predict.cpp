@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <iostream>
 #include <limits>
 #include <map>
@@ -20,6 +19,7 @@
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "tasks/har/har_metrics.hpp"
+#include "tasks/parallel_blocks.hpp"
 
 namespace lockstep {
 namespace {
@@ -113,36 +113,19 @@ using Votes = std::map<std::int32_t, Vote>;  ///< by number of the recording
 
 using Texts = std::vector<std::string>;
 
-/// Predicts `count` windows from `first` on, numbered over all splits, on this rank's threads.
+/// The log-probabilities of `count` windows from `first` on, numbered over all splits, (count, classes).
 std::vector<double> classify(const HarTask& model, std::int64_t first, std::int64_t count, int threads) {
-  const Device device = model.network().params().device();
-  if (device.is_cuda()) threads = 1;  // one thread keeps a GPU busy
   const std::int64_t classes = model.data().classes();
-  const std::int64_t block = std::min(model.evaluation_block(), (count + threads - 1) / threads);
+  const ParamStore& params = model.network().params();
   std::vector<double> out(static_cast<std::size_t>(count * classes));
-  std::exception_ptr error;
-#pragma omp parallel num_threads(threads)
-  {
-    Stream stream(device);
-    Arena arena(device);
-#pragma omp for schedule(dynamic)
-    for (std::int64_t at = 0; at < count; at += block) {
-      try {
-        arena.reset();
-        Tape tape(stream, arena, model.network().params().storage(), Tape::Mode::forward);
-        std::vector<std::int32_t> windows;
-        for (std::int64_t i = at; i < std::min(count, at + block); ++i)
-          windows.push_back(static_cast<std::int32_t>(first + i));
-        model.classify(tape, windows,
-                       std::span(out).subspan(static_cast<std::size_t>(at * classes),
-                                              windows.size() * static_cast<std::size_t>(classes)));
-      } catch (...) {
-#pragma omp critical(har_predict_error)
-        error = std::current_exception();
-      }
-    }
-  }
-  if (error) std::rethrow_exception(error);
+  parallel_blocks(params.device(), params.storage(), threads, count, model.evaluation_block(),
+                  [&](Tape& tape, std::int64_t at, std::int64_t rows) {
+                    std::vector<std::int32_t> windows(static_cast<std::size_t>(rows));
+                    std::iota(windows.begin(), windows.end(), static_cast<std::int32_t>(first + at));
+                    model.classify(tape, windows,
+                                   std::span(out).subspan(static_cast<std::size_t>(at * classes),
+                                                          static_cast<std::size_t>(rows * classes)));
+                  });
   return out;
 }
 

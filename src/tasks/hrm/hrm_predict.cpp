@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -14,6 +13,7 @@
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "tasks/hrm/hrm_prediction.hpp"
+#include "tasks/parallel_blocks.hpp"
 
 namespace lockstep {
 namespace {
@@ -230,47 +230,32 @@ std::vector<PuzzleAnswer> solve_puzzles(const HrmTask& model, std::span<const st
                                         std::span<const std::int32_t> identifiers, const Thinking& thinking,
                                         int threads) {
   std::vector<PuzzleAnswer> solved(identifiers.size());
-  const auto cells = static_cast<std::size_t>(model.data().seq_len),
-             block = static_cast<std::size_t>(model.evaluation_block());
+  const auto cells = static_cast<std::size_t>(model.data().seq_len);
   const bool q_continue = model.options().loss.q_continue;
   const std::int64_t most = thinking.segments > 0 ? thinking.segments : model.options().eval_segments;
-  std::exception_ptr error;
-#pragma omp parallel num_threads(threads)
-  {
-    Stream stream;
-    Arena arena;
-#pragma omp for schedule(dynamic)
-    for (std::size_t first = 0; first < solved.size(); first += block) {
-      try {
-        const std::size_t count = std::min(block, solved.size() - first);
-        arena.reset();
-        Tape tape(stream, arena, model.options().dtype, Tape::Mode::forward);
-        model.solve(tape, inputs.subspan(first * cells, count * cells), identifiers.subspan(first, count), most,
-                    [&](std::int64_t segment, std::span<const std::int32_t> tokens, std::span<const double> q) {
-                      bool going = false;
-                      for (std::size_t i = 0; i < count; ++i) {
-                        PuzzleAnswer& p = solved[first + i];
-                        if (thinking.halt && p.halted > 0) continue;
-                        const auto now = tokens.subspan(i * cells, cells);
-                        if (!std::equal(now.begin(), now.end(), p.answer.begin(), p.answer.end())) {
-                          p.answer.assign(now.begin(), now.end());
-                          p.changed = segment;
-                        }
-                        p.segments = segment;
-                        p.q_halt = q[2 * i];
-                        p.q_continue = q[2 * i + 1];
-                        if (p.halted == 0 && p.q_halt > (q_continue ? p.q_continue : 0)) p.halted = segment;
-                        going |= !thinking.halt || p.halted == 0;
-                      }
-                      return going;
-                    });
-      } catch (...) {
-#pragma omp critical(hrm_predict_error)
-        error = std::current_exception();
-      }
-    }
-  }
-  if (error) std::rethrow_exception(error);
+  const auto solve = [&](Tape& tape, std::int64_t begin, std::int64_t rows) {
+    const auto first = static_cast<std::size_t>(begin), count = static_cast<std::size_t>(rows);
+    model.solve(tape, inputs.subspan(first * cells, count * cells), identifiers.subspan(first, count), most,
+                [&](std::int64_t segment, std::span<const std::int32_t> tokens, std::span<const double> q) {
+                  bool going = false;
+                  for (std::size_t i = 0; i < count; ++i) {
+                    PuzzleAnswer& p = solved[first + i];
+                    if (thinking.halt && p.halted > 0) continue;
+                    const auto now = tokens.subspan(i * cells, cells);
+                    if (!std::equal(now.begin(), now.end(), p.answer.begin(), p.answer.end())) {
+                      p.answer.assign(now.begin(), now.end());
+                      p.changed = segment;
+                    }
+                    p.segments = segment;
+                    p.q_halt = q[2 * i];
+                    p.q_continue = q[2 * i + 1];
+                    if (p.halted == 0 && p.q_halt > (q_continue ? p.q_continue : 0)) p.halted = segment;
+                    going |= !thinking.halt || p.halted == 0;
+                  }
+                  return going;
+                });
+  };
+  parallel_blocks(Device{}, model.options().dtype, threads, std::ssize(solved), model.evaluation_block(), solve);
   return solved;
 }
 
