@@ -80,6 +80,8 @@ run "$prep" synth-har --quiet --noise 0.4 --output "$data"
 train har-synth
 evaluate accuracy "accuracy" macro_f1 "macro F1"
 sed -n '/^confusion/,$p' "$dir/eval.txt"
+run "$lockstep" predict --checkpoint "$best" --output "$dir/windows.csv" --recordings "$dir/recordings.csv" |
+  sed -n 1,6p
 end
 
 printf '\nAll five on %d ranks, on test samples:\n\n' "$ranks"

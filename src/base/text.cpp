@@ -48,6 +48,12 @@ std::string exact(double value) {
   return {buffer.data(), end};
 }
 
+std::string listed(const std::vector<std::string>& words) {
+  std::string out;
+  for (const auto& word : words) out += (out.empty() ? "" : ", ") + word;
+  return out;
+}
+
 std::string trim(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\n";
   const auto first = text.find_first_not_of(kBlank);

@@ -320,7 +320,7 @@ class Progress {
   double last_ = 0;
 };
 
-/// Computes all blocks of this rank. Rank 0 passes its writer and receives the blocks of all ranks.
+/// Computes all blocks of this rank. Rank 0 receives the blocks of all ranks; `writer` may be null.
 void compute(World& world, const PredictionTable& table, Writer* writer, Progress* progress) {
   const std::int64_t ranks = world.size(), rank = world.rank(), round_rows = table.block_rows * ranks;
   for (std::int64_t round = 0; round < table.rows; round += round_rows) {
@@ -344,14 +344,15 @@ void compute(World& world, const PredictionTable& table, Writer* writer, Progres
     to[0] = bytes;
     Gathered parts;
     if (ranks > 1) world.communicator().all_to_all(to, parts, "predictions");
-    for (std::int64_t r = 0; writer && r < ranks; ++r) {
+    for (std::int64_t r = 0; rank == 0 && r < ranks; ++r) {
       if (count_of(r) == 0) continue;
       if (r > 0) {
         mine = values_for(r);
         std::span<const std::byte> from = parts.of(static_cast<int>(r));
         for (PredictionValues& values : mine) unpack(from, values);
       }
-      writer->write(first_of(r), count_of(r), mine);
+      if (table.see) table.see(first_of(r), count_of(r), mine);
+      if (writer) writer->write(first_of(r), count_of(r), mine);
     }
     if (progress) progress->show(first_of(ranks));
   }
@@ -396,6 +397,7 @@ PredictionAttributes describe_source(const std::string& kind, const std::string&
 void write_predictions(World& world, const PredictionOutput& output, const PredictionTable& table) {
   if (world.rank() != 0) return compute(world, table, nullptr, nullptr);
   Progress progress(table);
+  if (output.path.empty()) return compute(world, table, nullptr, &progress);
   write_atomically(output.path, [&](const std::filesystem::path& temporary) {
     const std::unique_ptr<Writer> writer = open_writer(format_of(output), temporary, table);
     compute(world, table, writer.get(), &progress);

@@ -17,6 +17,7 @@ namespace lockstep {
 // Prediction, verification and exchange of weights are defined in each kind's folder, in <kind>_predict.cpp,
 // <kind>_verify.cpp and <kind>_exchange.cpp.
 int predict_emulator(World&, const Args&);
+int predict_har(World&, const Args&);
 int predict_hrm(World&, const Args&);
 int predict_kgat(World&, const Args&);
 int predict_sequence(World&, const Args&);
@@ -44,7 +45,8 @@ std::unique_ptr<TaskConfig> make() {
 constexpr TaskKind kKinds[] = {
     {"emulator", make<EmulatorConfig>, predict_emulator, verify_emulator, exchange_emulator, "emulator-icecolumn",
      "outputs of a column model from its state, with exact Jacobians"},
-    {"har", make<HarConfig>, nullptr, verify_har, exchange_har, "har-synth", "activity in a window of sensor signals"},
+    {"har", make<HarConfig>, predict_har, verify_har, exchange_har, "har-synth",
+     "activity in a window of sensor signals"},
     {"hrm", make<HrmConfig>, predict_hrm, verify_hrm, exchange_hrm, "hrm-laptop",
      "solution of a puzzle (Sudoku, maze, ARC), by HRM or TRM"},
     {"kgat", make<KgatConfig>, predict_kgat, verify_kgat, exchange_kgat, "kgat-ml1m",

@@ -331,7 +331,10 @@ Files make_arc(const fs::path& directory) {
   test::write_text(directory / "tasks/0a.json",
                    R"({"train": [{"input": [[0, 1], [2, 3]], "output": [[1, 0], [3, 2]]}],)"
                    R"( "test": [{"input": [[4, 5]], "output": [[5, 4]]}]})");
-  return {"tasks/0a.json"};
+  test::write_text(
+      directory / "tasks/0b.json",
+      R"({"train": [{"input": [[6]], "output": [[7]]}], "test": [{"input": [[4, 5]]}, {"input": [[8], [9]]}]})");
+  return {"tasks/0a.json", "tasks/0b.json"};
 }
 std::uint64_t read_arc(const fs::path& directory) {
   return prepare("arc", {"--input", (directory / "tasks").string(), "--num-aug", "2", "--quiet", "--output",

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "lockstep/io/netcdf_writer.hpp"
 #include "prep/raw_file.hpp"
 #include "support/errors.hpp"
 #include "support/temp_dir.hpp"
@@ -36,6 +37,37 @@ void write_sample(const std::filesystem::path& path, int flavour) {
 }  // namespace
 
 TEST_SUITE("prep.netcdf") {
+  TEST_CASE(
+      "the netCDF library reads what NetcdfWriter writes: names, dimensions, fill values, texts; equal contents "
+      "are equal bytes") {
+    const TempDir dir;
+    const std::vector<float> values = {1, 2, 3, 4, 9.96921e36f, 6};
+    const auto write = [&](const std::string& name) {
+      NetcdfWriter file(dir / name);
+      file.dimension("y", 2);
+      file.dimension("x", 3);
+      file.variable<float>("ice", {"y", "x"}, values, 9.96921e36f, {{"units", "1"}, {"standard_name", "fraction"}});
+      file.variable<double>("depth", {"x"}, std::vector<double>{0.5, 1.5, 2.5}, -1.0, {});
+      file.texts("who", "y", {"a.nc", "other.nc"}, {});
+      file.global_attribute("Conventions", "CF-1.8");
+      file.close();
+      return test::read_text(dir / name);
+    };
+    CHECK(write("a.nc") == write("b.nc"));
+    const auto file = NcFile::open(dir / "a.nc");
+    const NcVariable ice = file.describe("ice");
+    CHECK(ice.dims == std::vector<std::string>{"y", "x"});
+    CHECK(ice.shape == std::vector<std::int64_t>{2, 3});
+    CHECK(ice.units == "1");
+    CHECK(ice.standard_name == "fraction");
+    const auto read = file.read("ice");
+    CHECK(read[3] == 4);
+    CHECK(std::isnan(read[4]));
+    CHECK(file.read("depth") == std::vector<double>{0.5, 1.5, 2.5});
+    CHECK(file.describe("who").dims == std::vector<std::string>{"y", "who_length"});
+    CHECK(file.describe("who").shape == std::vector<std::int64_t>{2, 8});
+  }
+
   TEST_CASE("every flavour reads alike: packing, fill values, records") {
     const TempDir dir;
     for (const auto& [name, flavour] : kFlavours) {

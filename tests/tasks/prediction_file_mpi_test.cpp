@@ -65,6 +65,20 @@ std::string failure(const PredictionOutput& output, const PredictionTable& t) {
 }  // namespace
 
 TEST_SUITE("tasks.prediction_file") {
+  TEST_CASE("rank 0 sees every block in the order of the rows, also without a file") {
+    PredictionTable t = table();
+    std::vector<std::string> seen;
+    t.see = [&](std::int64_t first, std::int64_t count, const std::vector<PredictionValues>& values) {
+      CHECK(first == std::ssize(seen));
+      const auto& users = std::get<std::vector<std::string>>(values[0]);
+      CHECK(std::ssize(users) == count);
+      seen.insert(seen.end(), users.begin(), users.end());
+    };
+    write_predictions(test_world(), {}, t);
+    REQUIRE(std::ssize(seen) == (test_world().rank() == 0 ? kRows : 0));
+    for (std::size_t row = 0; row < seen.size(); ++row) CHECK(seen[row] == user(static_cast<std::int64_t>(row)));
+  }
+
   TEST_CASE("every format has all rows in order and reads back as the same values, on any number of ranks") {
     const TempDir dir;
     for (const std::string name : {"p.h5", "p.csv", "p.jsonl"})

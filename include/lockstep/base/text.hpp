@@ -19,6 +19,8 @@ std::string exact(double value);
 std::string trim(std::string_view text);
 /// Splits at every separator and keeps empty fields. An empty text has no fields.
 std::vector<std::string> split(std::string_view text, char separator);
+/// "a, b, c".
+std::string listed(const std::vector<std::string>& words);
 /// Whether a text is well-formed UTF-8 without control characters. source  Unicode 15, table 3-7
 bool is_clean_utf8(std::string_view text);
 /// The text with "\x1b" for each byte that is a control character or not UTF-8. Tabs and line breaks are kept.

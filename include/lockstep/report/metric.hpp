@@ -30,4 +30,10 @@ struct MetricTable {
   std::vector<double> values;  ///< (rows, columns)
 };
 
+/// Of each class of a confusion matrix (rows: the true classes) precision, recall, F1 and support, its true samples. A
+/// ratio without samples is 0.
+MetricTable class_scores(const MetricTable& confusion);
+/// The name of the table and its aligned rows, each on a line.
+std::string text_of(const MetricTable& table);
+
 }  // namespace lockstep

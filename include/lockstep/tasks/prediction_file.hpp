@@ -55,6 +55,8 @@ struct PredictionTable {
   std::string unit = "rows";       ///< what rows are, for messages: "users"
   PredictionAttributes attributes = {};
   PredictionBlock block = {};
+  /// Runs on rank 0 with the values of each block, in the order of the rows; null: nothing.
+  std::function<void(std::int64_t first, std::int64_t count, const std::vector<PredictionValues>& values)> see = {};
   /// Runs on all ranks after the last block, and may throw there; null: nothing.
   std::function<void()> agree = {};
   /// Runs on rank 0 before an HDF5 file is closed, to add what is no column; null: nothing.
@@ -66,8 +68,8 @@ struct PredictionTable {
 PredictionAttributes describe_source(const std::string& kind, const std::string& checkpoint,
                                      const std::string& data_hash, const std::string& command, const Args& args);
 
-/// Writes a table: rank r computes the blocks r, r + ranks, ..., and rank 0 writes them in order. The file is whole or
-/// absent, and has the same bytes on any number of ranks. Memory is bounded by one block per rank. Rank 0 shows the
+/// Writes a table: rank r computes the blocks r, r + ranks, ..., and rank 0 writes them in order; without a path it only
+/// sees them. The file is whole or absent, and has the same bytes on any number of ranks. Memory is bounded by one block per rank. Rank 0 shows the
 /// progress on standard error and prints a line with the totals. Collective.
 ///
 ///   hdf5    a dataset per column, (rows, extents...); text has a fixed length, padded with NUL

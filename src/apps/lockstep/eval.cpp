@@ -38,7 +38,7 @@ Options make_options(EvalArguments& a) {
   options.add("baseline", &a.baseline, false,
               "show beside the model what a first guess from the training samples reaches, such as the most popular "
               "items");
-  options.add("json", &a.json, false, "print one JSON object");
+  options.add("json", &a.json, false, "print one JSON object: metrics, and tables such as a confusion matrix");
   options.list_only({"model.kind", "data.*", "eval.*", "run.seed", "run.device", "run.threads", "run.precision",
                      "dist.timeout", "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5",
@@ -48,20 +48,14 @@ Options make_options(EvalArguments& a) {
   return options;
 }
 
-void print(const MetricTable& table) {
-  std::size_t label = 0;
-  for (const std::string& row : table.rows) label = std::max(label, row.size());
-  const std::size_t count = table.columns.size();
-  std::cout << table.name << "\n" << std::string(label + 2, ' ');
-  for (const std::string& column : table.columns) std::cout << "  " << std::setw(6) << std::right << column;
-  for (std::size_t r = 0; r < table.rows.size(); ++r) {
-    std::cout << "\n  " << std::setw(static_cast<int>(label)) << std::left << table.rows[r];
-    for (std::size_t c = 0; c < count; ++c) {
-      const int width = static_cast<int>(std::max<std::size_t>(6, table.columns[c].size()));
-      std::cout << "  " << std::setw(width) << std::right << join(table.values[r * count + c]);
-    }
+/// The tables, and behind each confusion matrix the scores of its classes.
+std::vector<MetricTable> with_class_scores(const std::vector<MetricTable>& tables) {
+  std::vector<MetricTable> all;
+  for (const MetricTable& table : tables) {
+    all.push_back(table);
+    if (table.rows == table.columns) all.push_back(class_scores(table));
   }
-  std::cout << "\n";
+  return all;
 }
 
 nlohmann::ordered_json object(const std::vector<Metric>& metrics) {
@@ -78,6 +72,9 @@ void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metri
                                   {"split", a.split},
                                   {"samples", samples},
                                   {"metrics", object(metrics)}};
+    nlohmann::ordered_json& named = out["tables"] = nlohmann::ordered_json::object();
+    for (const MetricTable& t : tables)
+      named[t.name] = {{"rows", t.rows}, {"columns", t.columns}, {"values", t.values}};
     for (const BaselineMetrics& b : baselines) out["baselines"][b.name] = object(b.metrics);
     std::cout << out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
     return;
@@ -101,7 +98,7 @@ void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metri
     }
     std::cout << "\n";
   }
-  for (const MetricTable& table : tables) print(table);
+  for (const MetricTable& table : tables) std::cout << text_of(table);
 }
 
 /// The evaluation on one rank.
@@ -123,7 +120,7 @@ int eval(World& world, const EvalArguments& a, const CheckpointReader& reader) {
     log::warning(a.config.data.path, ": it has no validation samples; these metrics are of test samples");
   std::vector<BaselineMetrics> baselines;
   if (a.baseline) baselines = evaluate_baselines(world.communicator(), *model, split, threads);
-  if (world.rank() == 0) print(a, model->size(split), metrics, tables, baselines);
+  if (world.rank() == 0) print(a, model->size(split), metrics, with_class_scores(tables), baselines);
   return 0;
 }
 

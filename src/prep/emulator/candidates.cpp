@@ -54,6 +54,8 @@ void append_points(Candidates& out, FilePoints points, const std::filesystem::pa
   points.time.resize(n, 0);
   out.time.insert(out.time.end(), points.time.begin(), points.time.end());
   out.valid.insert(out.valid.end(), points.valid.begin(), points.valid.end());
+  if (out.files.empty()) out.grid = points.grid;
+  if (out.grid.dims != points.grid.dims || out.grid.shape != points.grid.shape) out.grid = {};
   for (std::size_t i = 0; i < n; ++i) out.cell.push_back(static_cast<std::int64_t>(i));
   out.source.insert(out.source.end(), n, static_cast<std::int32_t>(out.files.size()));
   out.files.push_back(file);

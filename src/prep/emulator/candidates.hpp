@@ -9,6 +9,7 @@ Candidates start_candidates(const std::vector<std::string>& names);
 void take_units(Candidates& out, std::size_t column, const std::string& units, const NcFile& file);
 /// Points of one file: `values[c]` of each column (empty: zeros), positions and times.
 struct FilePoints {
+  Grid grid;
   std::vector<std::vector<double>> values;
   std::vector<double> lat, lon;  ///< empty: unknown
   std::string place;             ///< the variables of lat and lon

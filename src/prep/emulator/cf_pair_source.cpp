@@ -88,6 +88,7 @@ Candidates read_pair(const PairOptions& options, const Selection& selection) {
       out.cf[c] = spec.variable;
       take_units(out, c, file.describe(spec.variable).units, file);
     }
+    points.grid = grid;
     append_points(out, std::move(points), options.ocean[pair]);
   }
   // Rows count ocean files; the atmosphere files follow in the list of sources.

@@ -71,6 +71,7 @@ Candidates read_history(const HistoryOptions& options, const Selection& selectio
       if (!columns[c]) continue;
       take_units(out, c, file.describe(columns[c]->variable).units, file);
     }
+    points.grid = grid;
     append_points(out, std::move(points), path);
   }
   return out;

@@ -46,6 +46,12 @@ std::vector<std::string> check_emulator_set(const H5File& file, std::vector<std:
   count_bad(set.lat, "/lat (-90 .. 90)", [](auto v) { return !(std::abs(v) > 90.001f); });
   count_bad(set.lon, "/lon (-360 .. 360)", [](auto v) { return !(std::abs(v) > 360.001f); });
   count_bad(set.cell, "/cell (>= 0)", [](auto v) { return v >= 0; });
+  if (!set.grid_dims.empty()) {
+    std::int64_t points = 1;
+    for (const std::int64_t length : set.grid_shape)
+      points = length > 0 && points <= INT64_MAX / length ? points * length : 0;
+    count_bad(set.cell, "/cell (a point of grid_shape)", [&](auto v) { return v < points; });
+  }
   const auto files = static_cast<std::int32_t>(set.sources.size());
   count_bad(set.source, "/source (a number of 'sources')",
             [&](auto v) { return v >= 0 && (v < files || (files == 0 && v == 0)); });
@@ -81,6 +87,10 @@ void describe_emulator_set(const H5File& file, std::ostream& out) {
   page.line("moments over", set.moment_rows == MomentRows::train ? "training rows" : "all rows");
   page.line("Jacobian", set.jac.empty() ? "unknown" : "true dy/dx stored");
   page.line("input source", set.input_source);
+  std::string grid;
+  for (std::size_t d = 0; d < set.grid_dims.size(); ++d)
+    grid += join(d == 0 ? "" : " x ", set.grid_dims[d], " ", set.grid_shape[d]);
+  if (!grid.empty()) page.line("grid", grid);
   page.sources(set.sources, set.sha256);
   page.attributes("/", {"mask_mode", "min_ice", "n", "n_in", "n_out", "seed", "sources", "sha256", "moment_rows"});
   page.print("\n  %-6s  %-16s  %12s  %12s  %12s  %12s  %-10s  %s\n", "", "column", "mean", "std", "min", "max", "units",

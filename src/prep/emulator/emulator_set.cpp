@@ -124,6 +124,10 @@ void write_emulator_set(const std::filesystem::path& path, const EmulatorSet& se
     file.set_attribute("/", "sources", set.sources);
     file.set_attribute("/", "sha256", set.sha256);
     file.set_attribute("/", "moment_rows", std::string(set.moment_rows == MomentRows::train ? "train" : "all"));
+    if (!set.grid_dims.empty()) {
+      file.set_attribute("/", "grid_dims", set.grid_dims);
+      file.set_attribute("/", "grid_shape", set.grid_shape);
+    }
     for (const auto& [name, value] : set.notes) file.set_attribute("/", name, value);
     seal_contents(file);
     file.close();
@@ -165,6 +169,10 @@ EmulatorSet read_emulator_set(const H5File& file) {
   set.seed = static_cast<std::uint64_t>(file.int_attribute("/", "seed"));
   set.sources = file.text_list("/", "sources");
   set.sha256 = file.text_list("/", "sha256");
+  if (file.has_attribute("/", "grid_dims")) {
+    set.grid_dims = file.text_list("/", "grid_dims");
+    set.grid_shape = file.int_list("/", "grid_shape", std::ssize(set.grid_dims));
+  }
   if (file.has_attribute("/", "moment_rows") && file.text_attribute("/", "moment_rows") == "all")
     set.moment_rows = MomentRows::all;
   return set;

@@ -80,6 +80,7 @@ Candidates read_netcdf(const NetcdfOptions& options, const Selection& selection)
       if (columns[c]->scale == 1 && columns[c]->offset == 0) take_units(out, c, variable.units, file);
       if (columns[c]->level) out.level[c] = static_cast<std::int32_t>(*columns[c]->level);
     }
+    points.grid = grid;
     append_points(out, std::move(points), options.files[f]);
   }
   return out;

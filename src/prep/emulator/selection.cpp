@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/prep/draw.hpp"
 #include "lockstep/prep/emulator/columns.hpp"
 #include "lockstep/prep/files.hpp"
@@ -199,12 +200,6 @@ std::string input_source(const Candidates& c, const std::vector<std::string>& in
   return out;
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  std::string out;
-  for (const auto& name : names) out += (out.empty() ? "" : ", ") + name;
-  return out;
-}
-
 }  // namespace
 
 EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport& report) {
@@ -295,6 +290,8 @@ EmulatorSet select_rows(const Candidates& c, const Selection& s, SelectionReport
     set.cell.push_back(c.cell[p]);
     set.source.push_back(c.source[p]);
   }
+  set.grid_dims = c.grid.dims;
+  set.grid_shape = c.grid.shape;
   set.mask_mode = s.mask_mode;
   set.min_ice = s.min_ice;
   set.seed = s.seed;

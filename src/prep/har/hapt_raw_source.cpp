@@ -65,6 +65,7 @@ bool run_hapt_raw(const Args& args) {
   set.sample_rate = 50;
   set.source = "hapt-raw";
   set.channel_names = kHarChannels;
+  set.channel_units = kHarUnits;
   set.class_names = kHarActivities;
 
   std::vector<fs::path> files = {folder / "labels.txt"};

@@ -33,7 +33,11 @@ void check_values(const HarSet& set, Problems& problems) {
       problems.push_back(join(place_of(set, first, dataset), ": ", values[first], ", must be ", rule,
                               bad > 1 ? join(" (and ", bad - 1, " more)") : ""));
   };
-  range(set.labels, "labels", join("0 .. ", classes - 1), [&](auto v) { return v >= 0 && v < classes; });
+  range(set.labels, "labels", join("0 .. ", classes - 1, ", or -1 (unknown)"),
+        [&](auto v) { return v >= -1 && v < classes; });
+  std::int64_t lost = 0;
+  for (std::size_t n = 0; n < set.split.size(); ++n) lost += set.split[n] != 2 && set.labels[n] == -1;
+  if (lost > 0) problems.push_back(join(lost, " training or validation windows have no label"));
   const std::size_t names = set.subject_names.size();
   range(set.subject, "subject", names == 0 ? ">= -1" : join("-1 .. ", names - 1),
         [&](auto v) { return v >= -1 && (names == 0 || v < static_cast<std::int64_t>(names)); });
@@ -93,6 +97,8 @@ std::vector<std::string> check_har_set(const H5File& file, std::vector<std::stri
   for (int part = 0; part < 3; ++part) {
     if (set.windows_in(part) == 0) remarks.push_back(join("there are no ", parts[part], " windows"));
   }
+  if (set.unlabelled() > 0)
+    remarks.push_back(join(set.unlabelled(), " windows have no label: the set serves lockstep predict"));
   check_values(set, problems);
   if (!problems.empty()) return problems;
 
@@ -115,6 +121,8 @@ void print_class_table(const HarSet& set, std::ostream& out) {
   for (std::size_t k = 0; k < set.class_names.size(); ++k)
     out << printed("  %-24s %10lld %10lld %10lld\n", set.class_names[k].c_str(), static_cast<long long>(counts[0][k]),
                    static_cast<long long>(counts[1][k]), static_cast<long long>(counts[2][k]));
+  if (set.unlabelled() > 0)
+    out << printed("  %-24s %10d %10d %10lld\n", "without a label", 0, 0, static_cast<long long>(set.unlabelled()));
 }
 
 void describe_har_set(const H5File& file, std::ostream& out) {
@@ -139,10 +147,10 @@ void describe_har_set(const H5File& file, std::ostream& out) {
   }
   page.sources(set.files, set.sha256);
   page.attributes("/", {"class_names", "channel_names", "channel_mean", "channel_std", "sample_rate", "source",
-                        "sources", "sha256", "subject_names"});
+                        "sources", "sha256", "subject_names", "channel_units"});
   out << "\n";
   print_class_table(set, out);
-  page.print("\n  %-24s %12s %12s %12s %12s\n", "channel", "mean", "std", "min", "max");
+  page.print("\n  %-24s %12s %12s %12s %12s  %s\n", "channel", "mean", "std", "min", "max", "unit");
   const auto C = static_cast<std::size_t>(set.channels()), L = static_cast<std::size_t>(set.length);
   for (std::size_t c = 0; c < C; ++c) {
     double low = INFINITY, high = -INFINITY;
@@ -152,8 +160,8 @@ void describe_har_set(const H5File& file, std::ostream& out) {
       low = std::min(low, *least);
       high = std::max(high, *most);
     }
-    page.print("  %-24s %12.5g %12.5g %12.5g %12.5g\n", set.channel_names[c].c_str(), set.channel_mean[c],
-               set.channel_std[c], low, high);
+    page.print("  %-24s %12.5g %12.5g %12.5g %12.5g  %s\n", set.channel_names[c].c_str(), set.channel_mean[c],
+               set.channel_std[c], low, high, set.channel_units.empty() ? "unknown" : set.channel_units[c].c_str());
   }
 }
 

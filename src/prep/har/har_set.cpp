@@ -33,9 +33,13 @@ std::int64_t HarSet::windows_in(int part) const {
 
 std::vector<std::int64_t> HarSet::class_counts(int part) const {
   std::vector<std::int64_t> counts(class_names.size(), 0);
-  for (std::size_t n = 0; n < split.size(); ++n) counts[static_cast<std::size_t>(labels[n])] += split[n] == part;
+  for (std::size_t n = 0; n < split.size(); ++n) {
+    if (labels[n] >= 0) counts[static_cast<std::size_t>(labels[n])] += split[n] == part;
+  }
   return counts;
 }
+
+std::int64_t HarSet::unlabelled() const { return std::count(labels.begin(), labels.end(), -1); }
 
 std::span<const double> HarSet::window(std::int64_t n) const {
   const auto size = static_cast<std::size_t>(channels() * length);
@@ -116,6 +120,7 @@ void write_har_set(const std::filesystem::path& path, const HarSet& set) {
     file.set_attribute("/", "version", kHarFormat.version);
     file.set_attribute("/", "class_names", set.class_names);
     file.set_attribute("/", "channel_names", set.channel_names);
+    if (!set.channel_units.empty()) file.set_attribute("/", "channel_units", set.channel_units);
     file.set_attribute("/", "sample_rate", set.sample_rate);
     file.set_attribute("/", "channel_mean", set.channel_mean);
     file.set_attribute("/", "channel_std", set.channel_std);
@@ -137,6 +142,7 @@ HarSet read_har_set(const H5File& file) {
   const std::int64_t C = set.channels();
   require_data(C > 0 && !set.class_names.empty(), stored.opening(), ": ", C, " channels and ", set.class_names.size(),
                " classes; there must be at least one each");
+  if (file.has_attribute("/", "channel_units")) set.channel_units = file.text_list("/", "channel_units", C);
   set.channel_mean = file.real_list("/", "channel_mean", C);
   set.channel_std = file.real_list("/", "channel_std", C);
   set.files = file.text_list("/", "sources");

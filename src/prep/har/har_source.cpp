@@ -28,7 +28,8 @@ struct ManifestRow {
   std::optional<std::uint8_t> split;
 };
 
-std::vector<ManifestRow> read_manifest(const fs::path& path) {
+/// unlabelled: labels may be empty, and rows without a split are test rows.
+std::vector<ManifestRow> read_manifest(const fs::path& path, bool unlabelled) {
   static const std::map<std::string, std::uint8_t> kSplits = {{"train", 0}, {"val", 1}, {"validation", 1}, {"test", 2}};
   std::vector<ManifestRow> rows;
   std::map<std::string, std::string> seen;  // path -> where
@@ -49,14 +50,20 @@ std::vector<ManifestRow> read_manifest(const fs::path& path) {
     row.path = fields[0];
     row.label = fields[1];
     row.subject = fields[2];
-    require_data(!row.path.empty() && !row.label.empty(), row.where, ": the ", row.path.empty() ? "path" : "label",
-                 " is empty");
+    require_data(!row.path.empty(), row.where, ": the path is empty");
+    require_data(unlabelled || !row.label.empty(), row.where,
+                 ": the label is empty; --unlabelled accepts recordings without labels, for lockstep predict");
     const auto [other, fresh] = seen.emplace(row.path, row.where);
     require_data(fresh, row.where, ": '", row.path, "' is named already in ", other->second);
     if (!fields[3].empty()) {
       const auto found = kSplits.find(fields[3]);
       require_data(found != kSplits.end(), row.where, ": split '", fields[3], "' is not one of train, val, test");
       row.split = found->second;
+    }
+    if (unlabelled) {
+      require_data(row.split.value_or(2) == 2, row.where, ": split '", fields[3],
+                   "', but with --unlabelled all recordings are for tests");
+      row.split = 2;
     }
     rows.push_back(std::move(row));
   }
@@ -84,13 +91,8 @@ std::int32_t index_of(const std::vector<std::string>& names, const std::string& 
   return static_cast<std::int32_t>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  std::string out;
-  for (const auto& name : names) out += (out.empty() ? "" : ", ") + name;
-  return out;
-}
-
-/// Takes the classes of a prepared set, and its normalisation if asked for; returns its channels.
+/// Takes the classes of a prepared set, its units unless the set has some, and its normalisation if asked for; returns
+/// its channels.
 /// errors  data: another format, windows of another length or sampling rate
 std::vector<std::string> take_likeness(HarSet& set, const std::string& path, bool moments) {
   const H5File file = H5File::open(path);
@@ -101,6 +103,8 @@ std::vector<std::string> take_likeness(HarSet& set, const std::string& path, boo
                " samples at ", rate, " Hz, but options window = ", set.length, " and rate = ", set.sample_rate, " Hz");
   set.class_names = file.text_list("/", "class_names");
   std::vector<std::string> channels = file.text_list("/", "channel_names");
+  if (set.channel_units.empty() && file.has_attribute("/", "channel_units"))
+    set.channel_units = file.text_list("/", "channel_units", std::ssize(channels));
   if (moments) {
     set.channel_mean = file.real_list("/", "channel_mean", std::ssize(channels));
     set.channel_std = file.real_list("/", "channel_std", std::ssize(channels));
@@ -135,12 +139,14 @@ bool run_har(const Args& args) {
       "channel, separated by blanks or commas, with or without a line of channel names. Labels are numbered "
       "in sorted order. Rows without a split go to training or test by subject. Validation windows are taken "
       "from training unless a row says val. A manifest of test rows alone, with --like, makes a set for the evaluation "
-      "of a trained model.");
+      "of a trained model; with --unlabelled, one for its predictions.");
   SourceOptions common(options, SourceOptions::Input::none);
+  HarSet set;
   HarSplit split;
   std::string format, like;
   std::vector<std::string> manifest;
   ColumnChoice choice;
+  bool unlabelled = false;
   double rate = 0;
   std::int64_t window = 0, stride = 0;
   options.positional("FILE", &manifest, "the manifest", 1, 1);
@@ -161,6 +167,12 @@ bool run_har(const Args& args) {
            "prepared set whose classes, with their numbers, and channels this set has; without training windows of its "
            "own, this set is normalised like that one")
       .value_name("FILE.h5");
+  options
+      .add("units", &set.channel_units, {},
+           "units of the channels, one for each, or one for all; a set like another one has its units")
+      .value_name("UNIT,...");
+  options.add("unlabelled", &unlabelled, false,
+              "the recordings have no labels, or not all of them: leave the label empty; every row is for tests");
   add_har_split_options(options, split, {}, TestPart::by_fraction);
   options.example(
       "lockstep-prep har --format manifest recordings.csv --rate 50 --window 128 --stride 64 --output own.h5",
@@ -168,6 +180,8 @@ bool run_har(const Args& args) {
   options.example(
       "lockstep-prep har tests.csv --rate 50 --window 128 --like own.h5 --skip-columns time --output new-tests.h5",
       "recordings that the manifest names as test, for a model that was trained on own.h5");
+  options.example("lockstep-prep har new.csv --unlabelled --rate 50 --window 128 --like own.h5 --output new.h5",
+                  "recordings without labels, for lockstep predict");
   if (!options.parse(args)) return false;
   check_har_split(options, split);
   require_usage(choice.take.empty() || choice.skip.empty(), "options columns and skip-columns: give one of them");
@@ -175,14 +189,13 @@ bool run_har(const Args& args) {
   if (stride == 0) stride = window;
 
   const fs::path list = manifest.front();
-  const auto rows = read_manifest(list);
+  const auto rows = read_manifest(list, unlabelled);
   check_splits(rows);
   std::vector<std::string> labels, subjects;
   for (const auto& row : rows) {
-    labels.push_back(row.label);
+    if (!row.label.empty()) labels.push_back(row.label);
     if (!row.subject.empty()) subjects.push_back(row.subject);
   }
-  HarSet set;
   set.length = window;
   set.sample_rate = rate;
   set.source = "har-manifest";
@@ -196,8 +209,8 @@ bool run_har(const Args& args) {
     require_writable(common.output, {like});
     like_channels = take_likeness(set, like, tests_only);
     for (const auto& row : rows)
-      require_data(std::ranges::find(set.class_names, row.label) != set.class_names.end(), row.where, ": label '",
-                   row.label, "' is not a class of '", like, "'");
+      require_data(row.label.empty() || std::ranges::find(set.class_names, row.label) != set.class_names.end(),
+                   row.where, ": label '", row.label, "' is not a class of '", like, "'");
   }
   // Integer subjects keep their value; others are numbered, and their names stored.
   const bool numbered = std::all_of(subjects.begin(), subjects.end(), [](const auto& name) {
@@ -230,7 +243,8 @@ bool run_har(const Args& args) {
       rising[c] =
           rising[c] && std::ranges::adjacent_find(channels[c], std::ranges::greater_equal{}) == channels[c].end();
     }
-    HarOrigin origin{index_of(set.class_names, row.label), -1, static_cast<std::int32_t>(r), row.split.value_or(0)};
+    HarOrigin origin{row.label.empty() ? -1 : index_of(set.class_names, row.label), -1, static_cast<std::int32_t>(r),
+                     row.split.value_or(0)};
     if (!row.subject.empty())
       origin.subject =
           numbered ? static_cast<std::int32_t>(*as_number(row.subject)) : index_of(set.subject_names, row.subject);
@@ -244,6 +258,10 @@ bool run_har(const Args& args) {
   require_data(like.empty() || set.channel_names == like_channels, "reading '", list.string(), "': its channels ",
                listed(set.channel_names), " are not those of '", like, "', ", listed(like_channels),
                "; choose them with --columns");
+  if (set.channel_units.size() == 1) set.channel_units.resize(set.channel_names.size(), set.channel_units.front());
+  require_usage(set.channel_units.empty() || std::ssize(set.channel_units) == set.channels(),
+                "option units: ", set.channel_units.size(), " units for ", set.channels(), " channels (",
+                listed(set.channel_names), ")");
   note_files(set, list.parent_path(), files);
 
   std::vector<std::int64_t> free;

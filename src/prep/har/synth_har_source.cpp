@@ -98,6 +98,7 @@ bool run_synth_har(const Args& args) {
   set.sample_rate = kRate;
   set.source = "synth-har";
   set.channel_names = kHarChannels;
+  set.channel_units = kHarUnits;
   set.class_names = kHarActivities;
   std::int32_t recording = 0;
   for (std::int32_t subject = 1; subject <= static_cast<std::int32_t>(subjects); ++subject) {

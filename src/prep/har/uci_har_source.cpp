@@ -119,6 +119,7 @@ bool run_uci_har(const Args& args) {
   set.sample_rate = 50;
   set.source = "uci-har";
   set.channel_names = kHarChannels;
+  set.channel_units = kHarUnits;
   for (const auto& [id, name] : activities) set.class_names.push_back(name);
   read_part(folder, "train", 0, subjects, activities, set, files);
   read_part(folder, "test", 2, subjects, activities, set, files);

@@ -41,13 +41,19 @@ ArcGrid grid_of(const Json& pair, const char* side, const std::string& where) {
   return grid;
 }
 
-std::vector<ArcPair> pairs_of(const Json& task, const char* split, const std::string& file) {
+/// Test pairs may lack their outputs, all of a task or none.
+std::vector<ArcPair> pairs_of(const Json& task, const std::string& split, const std::string& file) {
   require_data(task.is_object() && task.contains(split) && task[split].is_array() && !task[split].empty(), "reading '",
                file, "': no list '", split, "' with at least one pair");
   std::vector<ArcPair> pairs;
   for (std::size_t i = 0; i < task[split].size(); ++i) {
     const std::string where = join("'", file, "' ", split, " pair ", i + 1);
-    pairs.push_back({grid_of(task[split][i], "input", where), grid_of(task[split][i], "output", where)});
+    const bool answered = split == "train" || (task[split][i].is_object() && task[split][i].contains("output"));
+    pairs.push_back(
+        {grid_of(task[split][i], "input", where), answered ? grid_of(task[split][i], "output", where) : ArcGrid{}});
+    require_data(pairs[0].output.cells.empty() == pairs[i].output.cells.empty(), "reading ", where, ": it has ",
+                 answered ? "an" : "no",
+                 " output, unlike the first pair; give the outputs of all test pairs or of none");
   }
   return pairs;
 }
@@ -122,7 +128,7 @@ class ArcRows {
       right = static_cast<int>(random.below(room(input.columns, output.columns), 2 + 2 * pair));
     }
     arc_tokens(input, down, right, inputs);
-    arc_tokens(output, down, right, labels);
+    arc_tokens(output, down, right, labels);  // padding alone, which no loss counts, where the output is unknown
   }
 
  private:
@@ -157,37 +163,54 @@ PuzzlePart arc_part(std::shared_ptr<const std::vector<Drawn>> tasks, bool shift,
 
 }  // namespace
 
-std::vector<ArcTask> read_arc_folder(const std::filesystem::path& folder) {
+namespace {
+
+Json read_json(const std::filesystem::path& file) {
+  try {
+    return Json::parse(read_text_file(file));
+  } catch (const Json::exception& problem) {
+    throw Error(Fault::data, join("reading '", file.string(), "': ", problem.what()));
+  }
+}
+
+ArcTask task_of(const Json& json, const std::string& name, const std::string& where, bool evaluation) {
+  ArcTask task{.name = name, .where = where, .evaluation = evaluation, .train = {}, .test = {}};
+  task.train = pairs_of(json, "train", where);
+  task.test = pairs_of(json, "test", where);
+  if (json.contains("name")) {
+    require_data(json["name"].is_string(), "reading '", where, "': 'name' is not a string");
+    task.name = json["name"].get<std::string>();
+  }
+  task.evaluation |= task.test[0].output.cells.empty();
+  return task;
+}
+
+}  // namespace
+
+std::vector<ArcTask> read_arc_tasks(const std::filesystem::path& path) {
   std::error_code error;
-  require_usage(std::filesystem::is_directory(folder, error), "reading '", folder.string(), "': no such folder");
+  std::vector<ArcTask> tasks;
+  if (std::filesystem::is_regular_file(path, error)) {
+    const Json all = read_json(path);
+    require_data(all.is_object() && !all.empty() && !all.contains("train"), "reading '", path.string(),
+                 "': expected an object with a task for each name; a single task belongs into a folder");
+    for (const auto& [name, json] : all.items()) {
+      tasks.push_back(task_of(json, name, join(path.string(), "' task '", name), false));
+      tasks.back().where = path.string();
+    }
+    return tasks;
+  }
+  require_usage(std::filesystem::is_directory(path, error), "reading '", path.string(), "': no such folder");
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
     if (entry.path().extension() == ".json") files.push_back(entry.path());
   }
-  require_data(!files.empty(), "reading '", folder.string(), "': no .json file in it");
+  require_data(!files.empty(), "reading '", path.string(), "': no .json file in it");
   std::sort(files.begin(), files.end());
-  std::vector<ArcTask> tasks;
-  for (const auto& file : files) {
-    Json json;
-    try {
-      json = Json::parse(read_text_file(file));
-    } catch (const Json::exception& problem) {
-      throw Error(Fault::data, join("reading '", file.string(), "': ", problem.what()));
-    }
-    ArcTask task;
-    task.where = file.string();
-    task.name = file.stem().string();
-    task.train = pairs_of(json, "train", file.string());
-    task.test = pairs_of(json, "test", file.string());
-    if (json.contains("name")) {
-      require_data(json["name"].is_string(), "reading '", file.string(), "': 'name' is not a string");
-      task.name = json["name"].get<std::string>();
-    }
-    auto absolute = std::filesystem::absolute(folder, error).lexically_normal();
-    if (!absolute.has_filename()) absolute = absolute.parent_path();
-    task.evaluation = absolute.filename() == "evaluation";
-    tasks.push_back(std::move(task));
-  }
+  auto absolute = std::filesystem::absolute(path, error).lexically_normal();
+  if (!absolute.has_filename()) absolute = absolute.parent_path();
+  for (const auto& file : files)
+    tasks.push_back(task_of(read_json(file), file.stem().string(), file.string(), absolute.filename() == "evaluation"));
   return tasks;
 }
 

@@ -85,8 +85,15 @@ void check_indices(const PuzzleSet& set, const PuzzlePart& part, const std::stri
   }
 }
 
-/// Why an example is invalid, or "". `longer` counts maze answers that are not shortest paths.
-std::string example_defect(const PuzzleSet& set, const Tokens& inputs, const Tokens& labels, std::int64_t& longer) {
+/// Valid examples that a remark counts.
+struct Remarkable {
+  std::int64_t longer = 0;      ///< maze answers that are not shortest paths
+  std::int64_t unanswered = 0;  ///< ARC tests without an output
+};
+
+/// Why an example of a split is invalid, or "".
+std::string example_defect(const PuzzleSet& set, bool test, const Tokens& inputs, const Tokens& labels,
+                           Remarkable& seen) {
   if (set.task == PuzzleTask::sudoku) {
     const int order = sudoku_order(inputs.size());
     Tokens question(inputs), answer(labels);
@@ -102,14 +109,16 @@ std::string example_defect(const PuzzleSet& set, const Tokens& inputs, const Tok
   }
   if (set.task == PuzzleTask::maze) {
     const MazeReport report = inspect_maze(side_of(set), inputs, labels);
-    longer += report.defect.empty() && report.steps != report.shortest;
+    seen.longer += report.defect.empty() && report.steps != report.shortest;
     return report.defect;
   }
-  const std::string input = arc_field_defect(inputs), label = arc_field_defect(labels);
+  const bool unanswered = test && std::ranges::all_of(labels, [](auto token) { return token == 0; });
+  seen.unanswered += unanswered;
+  const std::string input = arc_field_defect(inputs), label = unanswered ? "" : arc_field_defect(labels);
   return !input.empty() ? "the input " + input : !label.empty() ? "the label grid " + label : "";
 }
 
-void check_rows(const PuzzleSet& set, const PuzzlePart& part, const std::string& where, std::int64_t& longer,
+void check_rows(const PuzzleSet& set, const PuzzlePart& part, const std::string& where, Remarkable& seen,
                 Problems& problems) {
   Tally tally(problems);
   Tokens inputs(static_cast<std::size_t>(set.seq_len)), labels(inputs.size());
@@ -124,7 +133,7 @@ void check_rows(const PuzzleSet& set, const PuzzlePart& part, const std::string&
                 (input ? in - inputs.begin() : out - labels.begin()) + 1, " is not below vocab_size ", set.vocab_size);
       continue;
     }
-    const std::string defect = example_defect(set, inputs, labels, longer);
+    const std::string defect = example_defect(set, where.starts_with("/test/"), inputs, labels, seen);
     if (!defect.empty()) tally.add(where, " row ", row, ": ", defect);
   }
 }
@@ -214,11 +223,13 @@ std::vector<std::string> check_puzzle_set(const H5File& file, std::vector<std::s
   if (!problems.empty()) return problems;
 
   for (const char* split : {"/train", "/test"}) DatasetFile(file, kHrmFormat).verify(split);
-  std::int64_t longer = 0;
+  Remarkable seen;
   for (const auto& [split, parts] : splits_of(set)) {
-    for (const auto& part : *parts) check_rows(set, part, split + "/" + part.name, longer, problems);
+    for (const auto& part : *parts) check_rows(set, part, split + "/" + part.name, seen, problems);
   }
-  if (longer > 0) remarks.push_back(join(longer, " answers are not the shortest path"));
+  if (seen.longer > 0) remarks.push_back(join(seen.longer, " answers are not the shortest path"));
+  if (seen.unanswered > 0)
+    remarks.push_back(join(seen.unanswered, " test examples have no answer: lockstep predict solves them"));
   if (problems.empty() && set.task != PuzzleTask::arc) compare_splits(set, remarks);
   return problems;
 }

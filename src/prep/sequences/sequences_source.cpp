@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/files.hpp"
 #include "lockstep/prep/sequences/interactions.hpp"
@@ -11,12 +12,6 @@
 namespace lockstep::prep {
 
 namespace {
-std::string listed(const std::vector<std::string>& words) {
-  std::string out;
-  for (const auto& word : words) out += (out.empty() ? "" : ",") + word;
-  return out;
-}
-
 /// Remarks that ids are text because some are not integers, which the user may not expect.
 void remark_on_ids(const IdTable& table, const RawIds& ids, const Interactions& raw, const char* what) {
   if (!ids.is_text) return;

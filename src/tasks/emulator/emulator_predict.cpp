@@ -1,12 +1,15 @@
 #include <cmath>
 #include <iostream>
+#include <optional>
 
 #include "lockstep/base/options.hpp"
+#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
 #include "lockstep/tasks/arguments.hpp"
 #include "lockstep/tasks/emulator/emulator_rows.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
+#include "tasks/emulator/emulator_grid.hpp"
 
 namespace lockstep {
 namespace {
@@ -20,10 +23,14 @@ void predict(World& world, const Args& args, const Arguments& a, const TrainedEm
   const std::int64_t in = emulator.network.arch().n_in, out = emulator.network.arch().n_out;
   std::unique_ptr<InputRows> rows;
   bool targets = false;
+  const bool netcdf = is_netcdf(a.output);
+  std::optional<PredictionGrid<T>> grid;  ///< of rank 0, for netCDF
   world.together("opening the input", [&] {
-    if (world.rank() == 0) require_output(a.output, {a.input, a.checkpoint, a.model_file});
+    if (world.rank() == 0 && netcdf) require_writable(a.output.path, {a.input, a.checkpoint, a.model_file});
+    if (world.rank() == 0 && !netcdf) require_output(a.output, {a.input, a.checkpoint, a.model_file});
     rows = std::make_unique<InputRows>(a.input, emulator);
     targets = rows->has("/y", out);
+    if (netcdf && world.rank() == 0) grid.emplace(rows->file(), rows->size(), out);
   });
   OperatorOptions options;
   options.threads = threads;
@@ -54,12 +61,17 @@ void predict(World& world, const Args& args, const Arguments& a, const TrainedEm
   };
   std::vector<double> rmse;
   const std::vector<std::string>& names = emulator.metadata.variables.output_names;
-  write_predictions(world, a.output,
+  const PredictionAttributes source = describe_source(a, "lockstep predict", args);
+  write_predictions(world, netcdf ? PredictionOutput{} : a.output,
                     {.columns = {{.name = "y", .type = h5_type_of<T>::value, .extents = {out}, .labels = names}},
                      .rows = rows->size(),
                      .block_rows = kEmulatorBlock,
-                     .attributes = describe_source(a, "lockstep predict", args),
+                     .attributes = source,
                      .block = block,
+                     .see =
+                         [&](std::int64_t first, std::int64_t, const std::vector<PredictionValues>& values) {
+                           if (grid) grid->put(first, std::get<std::vector<T>>(values[0]));
+                         },
                      .agree =
                          [&] {
                            sums = blocks.total(world);
@@ -74,6 +86,10 @@ void predict(World& world, const Args& args, const Arguments& a, const TrainedEm
                            file.write_text("/vars/output_units", emulator.metadata.variables.output_units);
                          }});
   if (world.rank() != 0) return;
+  if (grid) {
+    grid->write(a.output.path, emulator.metadata.variables, source);
+    std::cout << "wrote " << a.output.path << ": " << rows->size() << " rows on their grid\n";
+  }
   for (std::size_t o = 0; o < rmse.size(); ++o)
     std::cout << "  rmse " << names[o] << "  " << join(rmse[o]) << " " << emulator.metadata.variables.output_units[o]
               << "\n";
@@ -86,10 +102,12 @@ void predict(World& world, const Args& args, const Arguments& a, const TrainedEm
 
 int predict_emulator(World& world, const Args& args) {
   Arguments a;
-  Options options("lockstep predict", "Apply a trained emulator to states.",
-                  "The input is an HDF5 file with /x (rows, inputs) in physical units, in the order of the emulator's "
-                  "variables; a prepared data set is one. The output has /y (rows, outputs) and, if the input has "
-                  "targets /y, /rmse per output. All ranks share the rows.");
+  Options options(
+      "lockstep predict", "Apply a trained emulator to states.",
+      "The input is an HDF5 file with /x (rows, inputs) in physical units, in the order of the emulator's "
+      "variables; a prepared data set is one. The output has /y (rows, outputs) and, if the input has "
+      "targets /y, /rmse per output. An output .nc is a netCDF file with a variable per output, on the grid of the "
+      "files that the data set was prepared from. All ranks share the rows.");
   add_file_options(options, a, "predictions");
   options.example(
       "lockstep predict --checkpoint runs/ice/checkpoints/best.h5 --input states.h5 --output predictions.h5",
@@ -97,6 +115,8 @@ int predict_emulator(World& world, const Args& args) {
   options.example(
       "mpirun -n 2 lockstep predict --model-file ice.lsem --input states.h5 --output predictions.h5 --precision fp64",
       "in double precision, on two ranks");
+  options.example("lockstep predict --checkpoint best.h5 --input columns.h5 --output predictions.nc",
+                  "on the grid of the forecast model, for ncdump, xarray and the like");
   if (!parse(world, options, args, a.config)) return 0;
   world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
   const TrainedEmulator emulator = load_emulator(world, a.checkpoint, a.model_file);

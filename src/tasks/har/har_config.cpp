@@ -1,11 +1,14 @@
 #include "lockstep/tasks/har/har_config.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <sstream>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/base/units.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/har/har_weights.hpp"
 
@@ -36,6 +39,37 @@ struct Sizes {
   const char* hidden;
 };
 constexpr Sizes kSignal = {64, 3, 4, 16, 128, true, "64"}, kImage = {768, 12, 12, 64, 3072, false, "512"};
+
+/// Gives the data set the normalisation of a checkpoint.
+/// errors  data, one message with all differences: other classes, channels, units (where both are known), window length
+///         or sampling rate
+void normalise_as_trained(HarData& data, const H5File& checkpoint) {
+  const std::string where = join("checkpoint '", checkpoint.path().string(), "'");
+  std::string differences;
+  const auto compare = [&](const char* what, const auto& trained, const auto& found, const auto& text) {
+    if (trained != found)
+      differences += join(differences.empty() ? "" : "; ", what, ": ", text(trained), " there, ", text(found), " here");
+  };
+  const auto list = [](const std::vector<std::string>& all) { return join(all.size(), " (", listed(all), ")"); };
+  const auto number = [](auto value) { return join(value); };
+  compare("classes", checkpoint.read_text("/har/class_names"), data.class_names, list);
+  compare("channels", checkpoint.read_text("/har/channel_names"), data.channel_names, list);
+  if (checkpoint.has("/har/channel_units") && !data.channel_units.empty()) {
+    const std::vector<std::string> units = checkpoint.read_text("/har/channel_units");
+    if (!std::ranges::equal(units, data.channel_units, same_units)) compare("units", units, data.channel_units, list);
+  }
+  compare("samples of a window", checkpoint.int_attribute("/har", "length"), data.length(), number);
+  const double rate = checkpoint.real_attribute("/har", "sample_rate");
+  if (!(std::abs(rate - data.sample_rate) <= 1e-6 * rate))
+    compare("sampling rate in Hz", rate, data.sample_rate, number);
+  require_data(differences.empty(), where, " was trained on other windows than those of '", data.path.string(),
+               "': ", differences, "; prepare the recordings like those of the training");
+  data.channel_mean = checkpoint.read<double>("/har/channel_mean");
+  data.channel_std = checkpoint.read<double>("/har/channel_std");
+  require_data(
+      data.channel_mean.size() == data.channel_names.size() && data.channel_std.size() == data.channel_names.size(),
+      where, ": ", data.channel_mean.size(), " means for ", data.channels(), " channels");
+}
 
 }  // namespace
 
@@ -151,30 +185,10 @@ void HarConfig::check() const {
 }
 
 std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
-  HarData data = HarData::read(source.path, source.placement);
+  HarData data = HarData::read(source.path, source.placement, labels_);
   require_data(source.checkpoint != nullptr || data.count[0] > 0, "opening data set '", source.path.string(),
                "': it has no training windows; it serves only to evaluate a trained model");
-  if (source.checkpoint != nullptr) {
-    const H5File& file = *source.checkpoint;
-    const std::string where = join("checkpoint '", file.path().string(), "'");
-    const auto same = [&](const char* dataset, const std::vector<std::string>& names, const char* what) {
-      require_data(file.has(dataset) && file.read_text(dataset) == names, where, " was trained on other ", what,
-                   " than those of '", source.path.string(), "'");
-    };
-    same("/har/class_names", data.class_names, "classes");
-    same("/har/channel_names", data.channel_names, "channels");
-    require_data(file.int_attribute("/har", "length") == data.length(), where, " was trained on windows of ",
-                 file.int_attribute("/har", "length"), " samples; those of '", source.path.string(), "' have ",
-                 data.length());
-    const double rate = file.real_attribute("/har", "sample_rate");
-    require_data(std::abs(rate - data.sample_rate) <= 1e-6 * rate, where, " was trained on signals of ", rate,
-                 " Hz; those of '", source.path.string(), "' have ", data.sample_rate, " Hz: resample the recordings");
-    data.channel_mean = file.read<double>("/har/channel_mean");
-    data.channel_std = file.read<double>("/har/channel_std");
-    require_data(
-        data.channel_mean.size() == data.channel_names.size() && data.channel_std.size() == data.channel_names.size(),
-        where, ": ", data.channel_mean.size(), " means for ", data.channels(), " channels");
-  }
+  if (source.checkpoint != nullptr) normalise_as_trained(data, *source.checkpoint);
   HarTask::Options options;
   options.arch = arch();
   options.augment = augment_;

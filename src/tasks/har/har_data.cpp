@@ -52,10 +52,16 @@ class Reader {
         });
   }
 
-  void labels(std::size_t part, std::span<std::int32_t> to, std::int64_t classes) const {
+  void labels(std::size_t part, std::span<std::int32_t> to, std::int64_t classes, HarData::Labels kind) const {
     const std::string name = std::string(kParts[part]) + "labels";
     set_.read_into<std::int32_t>(name, {static_cast<std::int64_t>(to.size())}, to);
-    set_.require_ids(name, std::span<const std::int32_t>(to), classes, "label");
+    const auto unknown = std::ranges::find(to, -1);
+    const bool may_lack = part == static_cast<std::size_t>(Split::test);
+    require_data(unknown == to.end() || !may_lack || kind == HarData::Labels::optional, set_.reading(name), ": window ",
+                 unknown - to.begin(), " has no label; such a set serves lockstep predict only");
+    std::vector<std::int32_t> known(to.begin(), to.end());
+    if (may_lack) std::ranges::replace(known, -1, 0);
+    set_.require_ids(name, std::span<const std::int32_t>(known), classes, "label");
   }
 
   template <class T>
@@ -98,7 +104,7 @@ std::int64_t HarData::first_of(Split split) const {
   return first;
 }
 
-HarData HarData::read(const std::filesystem::path& path, Placement& placement) {
+HarData HarData::read(const std::filesystem::path& path, Placement& placement, Labels labels) {
   const Reader reader(path);
   HarData data;
   data.path = path;
@@ -108,6 +114,7 @@ HarData HarData::read(const std::filesystem::path& path, Placement& placement) {
   const std::int64_t channels = data.channels();
   data.channel_mean = file.real_list("/", "channel_mean", channels);
   data.channel_std = file.real_list("/", "channel_std", channels);
+  if (file.has_attribute("/", "channel_units")) data.channel_units = file.text_list("/", "channel_units", channels);
   data.sample_rate = file.real_attribute("/", "sample_rate");
   const std::string& opening = reader.set().opening();
   require_data(channels > 0 && data.classes() > 0, opening, ": ", channels, " channels and ", data.classes(),
@@ -128,8 +135,9 @@ HarData HarData::read(const std::filesystem::path& path, Placement& placement) {
     each_part(to, [&](std::size_t p, const Tensor& part) { reader.signals(p, part, data.channel_names); });
   });
   data.labels = placement.place(DType::i32, {windows}, [&](const Tensor& to) {
-    each_part(to,
-              [&](std::size_t p, const Tensor& part) { reader.labels(p, part.span<std::int32_t>(), data.classes()); });
+    each_part(to, [&](std::size_t p, const Tensor& part) {
+      reader.labels(p, part.span<std::int32_t>(), data.classes(), labels);
+    });
   });
   data.following = placement.place(DType::i32, {windows, 2}, [&](const Tensor& to) {
     each_part(to, [&](std::size_t p, const Tensor& part) {

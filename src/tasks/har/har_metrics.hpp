@@ -16,13 +16,18 @@ struct HarSums {
   HarSums(double* sums, std::int64_t classes)
       : rows(sums), loss(sums + 1), right(sums + 2), confusion(sums + 3), classes(classes) {}
   static std::int64_t count(std::int64_t classes) { return 3 + classes * classes; }
-  /// Adds the classifications of logits (N, classes). Each `group` consecutive rows are one window, classified by the
-  /// largest mean log-probability.
+  /// Adds the classifications of logits (N, classes). Each `group` consecutive rows are one window.
   void add(const Tensor& logits, std::span<const std::int32_t> labels, std::int64_t group) const;
 
   double *rows, *loss, *right, *confusion;
   std::int64_t classes;
 };
+
+/// The log-probabilities of windows from logits (N group, classes): the mean over the `group` consecutive rows of a
+/// window. shapes  out (N, classes)
+void window_log_probabilities(const Tensor& logits, std::int64_t classes, std::int64_t group, std::span<double> out);
+/// The class with the largest of these values, the lower one of a tie.
+std::int64_t largest_class(std::span<const double> values);
 
 /// Names and order are HarTask's.
 std::vector<Metric> har_metrics(const std::vector<double>& sums, const std::vector<std::string>& classes,

@@ -263,6 +263,11 @@ std::vector<Baseline> HarTask::baselines() const {
   return {{join("always ", data_.class_names[static_cast<std::size_t>(guess)]), evaluate}};
 }
 
+void HarTask::classify(Tape& tape, std::span<const std::int32_t> windows, std::span<double> out) const {
+  const Var logits = net_.classify(tape, embed(tape, sequences_of(tape, windows), nullptr), nullptr);
+  window_log_probabilities(to_host(tape, logits.value()), data_.classes(), per_channel() ? data_.channels() : 1, out);
+}
+
 std::vector<Metric> HarTask::metrics(Split, const std::vector<double>& sums) const {
   return har_metrics(sums, data_.class_names, per_channel());
 }
@@ -275,6 +280,7 @@ void HarTask::save(H5File& file) const {
   file.create_group("/har");
   file.write_text("/har/class_names", data_.class_names);
   file.write_text("/har/channel_names", data_.channel_names);
+  if (!data_.channel_units.empty()) file.write_text("/har/channel_units", data_.channel_units);
   const auto write = [&](const char* name, const std::vector<double>& values) {
     file.write<double>(name, values, {static_cast<std::int64_t>(values.size())});
   };

@@ -33,41 +33,47 @@ std::pair<int, int> corner_rectangle(std::span<const std::int32_t> field) {
   return best;
 }
 
-std::uint64_t grid_hash(const ArcName& name, std::span<const std::int32_t> field) {
+}  // namespace
+
+std::uint64_t ArcAnswer::hash() const { return hash64(cells.data(), cells.size(), static_cast<std::uint64_t>(rows)); }
+
+ArcAnswer arc_answer(const ArcName& name, std::span<const std::int32_t> field) {
+  require(field.size() == kArcCells, "an ARC field has ", kArcCells, " cells, not ", field.size());
   const auto [rows, columns] = corner_rectangle(field);
   std::array<std::uint8_t, 10> original{};
   for (std::uint8_t c = 0; c < 10; ++c) original[name.colours[c]] = c;
-  std::array<std::uint8_t, kSide * kSide> grid, back;
-  const auto cells = static_cast<std::size_t>(rows * columns);
+  std::vector<std::uint8_t> grid;
   for (int r = 0; r < rows; ++r)
     for (int c = 0; c < columns; ++c)
-      grid[static_cast<std::size_t>(r * columns + c)] =
-          original[static_cast<std::size_t>(field[static_cast<std::size_t>(r * kSide + c)] - kColour)];
+      grid.push_back(original[static_cast<std::size_t>(field[static_cast<std::size_t>(r * kSide + c)] - kColour)]);
   const int inverse = kDihedralInverse[name.dihedral];
-  dihedral(inverse, rows, columns, std::span(grid).first(cells), std::span(back).first(cells));
-  const int height = dihedral_turns(inverse) ? columns : rows;
-  return hash64(back.data(), cells, static_cast<std::uint64_t>(height));
+  ArcAnswer answer{rows, columns, std::vector<std::uint8_t>(grid.size())};
+  dihedral(inverse, rows, columns, grid, answer.cells);
+  if (dihedral_turns(inverse)) std::swap(answer.rows, answer.columns);
+  return answer;
 }
 
-struct Candidate {
-  std::uint64_t answer;
-  double votes, confidence;
-};
-
-/// The place of the truth among the candidates of one test input, from 0; kNever if no variant voted for it.
-std::int64_t place_of_truth(std::span<const ArcBallot> ballots) {
-  std::vector<Candidate> candidates;  // ballots are sorted, so equal answers are adjacent
+std::vector<ArcCandidate> arc_candidates(std::span<const ArcBallot> ballots) {
+  std::vector<ArcCandidate> candidates;  // ballots are sorted, so equal answers are adjacent
   for (const ArcBallot& b : ballots) {
     if (candidates.empty() || candidates.back().answer != b.answer) candidates.push_back({b.answer, 0, 0});
     candidates.back().votes += 1;
     candidates.back().confidence += 1 / (1 + std::exp(-b.q_halt));
   }
-  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+  std::stable_sort(candidates.begin(), candidates.end(), [](const ArcCandidate& a, const ArcCandidate& b) {
     return a.votes != b.votes ? a.votes > b.votes
                               : a.confidence > b.confidence;  // with equal votes, sums compare like means
   });
+  return candidates;
+}
+
+namespace {
+
+/// The place of the truth among the candidates of one test input, from 0; kNever if no variant voted for it.
+std::int64_t place_of_truth(std::span<const ArcBallot> ballots) {
+  const std::vector<ArcCandidate> candidates = arc_candidates(ballots);
   const auto found = std::find_if(candidates.begin(), candidates.end(),
-                                  [&](const Candidate& c) { return c.answer == ballots.front().truth; });
+                                  [&](const ArcCandidate& c) { return c.answer == ballots.front().truth; });
   return found == candidates.end() ? kNever : found - candidates.begin();
 }
 
@@ -88,14 +94,14 @@ ArcName read_arc_name(std::string_view name) {
     }
   }
   out.task = hash64(name);
+  out.length = name.size();
   return out;
 }
 
 ArcBallot arc_ballot(const ArcName& name, std::span<const std::int32_t> inputs, std::span<const std::int32_t> labels,
                      std::span<const std::int32_t> answer, double q_halt) {
-  for (const auto& field : {inputs, labels, answer})
-    require(field.size() == kArcCells, "an ARC field has ", kArcCells, " cells, not ", field.size());
-  return {name.task, grid_hash(name, inputs), grid_hash(name, answer), grid_hash(name, labels), q_halt};
+  return {name.task, arc_answer(name, inputs).hash(), arc_answer(name, answer).hash(), arc_answer(name, labels).hash(),
+          q_halt};
 }
 
 std::vector<std::pair<int, double>> arc_pass_rates(std::vector<ArcBallot> ballots) {

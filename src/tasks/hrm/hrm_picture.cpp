@@ -84,7 +84,7 @@ std::pair<std::string, std::string> HrmTask::picture() const {
   const auto side = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(data_.seq_len))));
   if (size(Split::test) == 0 || side * side != data_.seq_len) return {};
   const auto cells = static_cast<std::size_t>(data_.seq_len);
-  const PuzzleExample example = example_of(Split::test, 0);
+  const PuzzleExample example = sample_of(Split::test, 0);
   std::vector<std::int32_t> inputs(cells), labels(cells), before;
   data_.read(example, inputs, labels);
   const std::int32_t ids[] = {example.identifier};
@@ -107,14 +107,17 @@ std::pair<std::string, std::string> HrmTask::picture() const {
   Tape tape(stream, arena, network_.params().storage(), Tape::Mode::forward);
   std::int64_t settled = 0;
   solve(tape, inputs, ids, options_.eval_segments,
-        [&](std::int64_t segment, std::span<const std::int32_t> tokens, std::span<const double> q_halt) {
-          if (std::equal(tokens.begin(), tokens.end(), before.begin(), before.end())) return;
+        [&](std::int64_t segment, std::span<const std::int32_t> tokens, std::span<const double> q) {
+          if (std::equal(tokens.begin(), tokens.end(), before.begin(), before.end())) return true;
           before.assign(tokens.begin(), tokens.end());
           settled = segment;
           std::int64_t right = 0;
           for (std::size_t i = 0; i < cells; ++i) right += tokens[i] == labels[i];
           if (grids.size() < 12)
-            add(join("segment ", segment, ": ", right, "/", cells, q_halt[0] > 0 ? ", halts" : ""), tokens);
+            add(join("segment ", segment, ": ", right, "/", cells,
+                     q[0] > (options_.loss.q_continue ? q[1] : 0) ? ", halts" : ""),
+                tokens);
+          return true;
         });
   const auto rows = static_cast<double>((grids.size() + 3) / 4);
   std::string svg = join("<svg viewBox=\"-4 0 ", 4 * (kGrid + kGap), " ", 20 + rows * (kGrid + kGap + 12),

@@ -3,7 +3,6 @@
 #include <fstream>
 #include <iostream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
@@ -11,11 +10,10 @@
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/tasks/arguments.hpp"
-#include "lockstep/tasks/hrm/hrm_config.hpp"
 #include "lockstep/tasks/registry.hpp"
-#include "lockstep/train/checkpoint.hpp"
-#include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
+#include "tasks/hrm/hrm_prediction.hpp"
+#include "tasks/parallel_blocks.hpp"
 
 namespace lockstep {
 namespace {
@@ -23,16 +21,12 @@ namespace {
 /// The characters of tokens: '.' and digits for Sudoku, "# SGo" for mazes.
 std::string alphabet(const std::string& task, std::int64_t vocab) {
   if (task == "sudoku") return std::string("?.123456789").substr(0, static_cast<std::size_t>(vocab));
-  require_usage(task == "maze", "lockstep predict: puzzles of task ", task, " have no text form");
   return "?# SGo";
 }
 
 struct Puzzle {
   std::int64_t line = 0;  ///< of the input
   std::vector<std::int32_t> tokens;
-  std::vector<std::int32_t> answer;
-  std::int64_t changed = 0;  ///< the last segment that changed the answer
-  std::int64_t halted = 0;   ///< the first segment with q_halt > 0; 0: none
 };
 
 /// Describes a violated Sudoku rule, such as "digit 5 twice in row 3"; "" if there is none.
@@ -91,150 +85,227 @@ std::vector<Puzzle> read_puzzles(const std::string& path, const PuzzleData& data
   return puzzles;
 }
 
-std::string grid_text(const std::vector<std::int32_t>& tokens, const std::string& letters) {
-  const auto side = static_cast<std::size_t>(std::lround(std::sqrt(static_cast<double>(tokens.size()))));
+std::string line_text(const std::vector<std::int32_t>& tokens, const std::string& letters) {
   std::string out;
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    out += letters[static_cast<std::size_t>(tokens[i])];
+  for (const std::int32_t token : tokens) out += letters[static_cast<std::size_t>(token)];
+  return out;
+}
+
+/// A line as a grid.
+std::string grid_text(const std::string& line) {
+  const auto side = static_cast<std::size_t>(std::lround(std::sqrt(static_cast<double>(line.size()))));
+  std::string out;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    out += line[i];
     out += (i + 1) % side == 0 ? '\n' : ' ';
   }
   return out;
 }
 
-/// Rank r solves the puzzles r, r + ranks, ... in blocks, on its threads.
-void solve(const HrmTask& model, std::vector<Puzzle>& puzzles, std::int64_t segments, int rank, int ranks,
-           int threads) {
-  std::vector<Puzzle*> mine;
-  for (std::size_t i = static_cast<std::size_t>(rank); i < puzzles.size(); i += static_cast<std::size_t>(ranks))
-    mine.push_back(&puzzles[i]);
-  const auto cells = static_cast<std::size_t>(model.data().seq_len);
-  const auto block = static_cast<std::size_t>(model.evaluation_block()), blocks = (mine.size() + block - 1) / block;
-#pragma omp parallel num_threads(threads)
-  {
-    Stream stream;
-    Arena arena;
-#pragma omp for schedule(dynamic)
-    for (std::size_t b = 0; b < blocks; ++b) {
-      const std::size_t first = b * block, count = std::min(block, mine.size() - first);
-      std::vector<std::int32_t> inputs, ids(count, 0);
-      for (std::size_t i = 0; i < count; ++i)
-        inputs.insert(inputs.end(), mine[first + i]->tokens.begin(), mine[first + i]->tokens.end());
-      arena.reset();
-      Tape tape(stream, arena, model.options().dtype, Tape::Mode::forward);
-      model.solve(tape, inputs, ids, segments,
-                  [&](std::int64_t segment, std::span<const std::int32_t> tokens, std::span<const double> q_halt) {
-                    for (std::size_t i = 0; i < count; ++i) {
-                      Puzzle& puzzle = *mine[first + i];
-                      const auto now = tokens.subspan(i * cells, cells);
-                      if (!std::equal(now.begin(), now.end(), puzzle.answer.begin(), puzzle.answer.end())) {
-                        puzzle.answer.assign(now.begin(), now.end());
-                        puzzle.changed = segment;
-                      }
-                      if (puzzle.halted == 0 && q_halt[i] > 0) puzzle.halted = segment;
-                    }
-                  });
+/// Why an answer does not solve its puzzle, or "".
+std::string defect_of(const std::string& task, const std::vector<std::int32_t>& tokens,
+                      const std::vector<std::int32_t>& answer) {
+  std::string defect = task == "sudoku" ? contradiction(answer) : "";
+  for (std::size_t c = 0; c < tokens.size() && defect.empty(); ++c) {
+    const std::int32_t given = tokens[c], now = answer[c];
+    if (task == "sudoku") {
+      if (now < 2) defect = join("cell ", c + 1, " is empty");
+      if (given >= 2 && given != now) defect = join("given cell ", c + 1, " was changed");
+    } else if (now != given && !(given == 2 && now == 5)) {
+      defect = join("cell ", c + 1, " was changed");
     }
   }
+  return defect;
 }
 
-/// Broadcasts every rank's answers to all ranks.
-void share(Communicator& comm, std::vector<Puzzle>& puzzles) {
-  for (std::size_t i = 0; i < puzzles.size(); ++i) {
-    Puzzle& p = puzzles[i];
-    p.answer.resize(p.tokens.size());
-    const int owner = static_cast<int>(i % static_cast<std::size_t>(comm.size()));
-    comm.broadcast(std::as_writable_bytes(std::span(p.answer)), owner, "answer");
-    std::int64_t numbers[2] = {p.changed, p.halted};
-    comm.broadcast(std::as_writable_bytes(std::span<std::int64_t>(numbers)), owner, "segments");
-    p.changed = numbers[0];
-    p.halted = numbers[1];
-  }
+using Texts = std::vector<std::string>;
+using Integers = std::vector<std::int64_t>;
+
+/// Whether the output is a text file with an answer per line, instead of a table.
+bool is_lines(const PredictionOutput& output) {
+  const std::string extension = std::filesystem::path(output.path).extension();
+  return output.format == "auto" && extension != ".h5" && extension != ".hdf5" && extension != ".csv" &&
+         extension != ".jsonl" && extension != ".ndjson";
 }
 
-}  // namespace
-
-int predict_hrm(World& world, const Args& args) {
-  RunConfig config;
-  std::string checkpoint, input, output;
-  std::int64_t segments = 0;
-  Options options(
-      "lockstep predict", "Solve puzzles from a text file.",
-      "One puzzle per line: for Sudoku the digits row by row, with '.' or '0' for an empty cell; for mazes the "
-      "characters '#', ' ', 'S' and 'G'. A line that is no puzzle is reported and skipped; the exit code is 3 then. "
-      "Each answer is printed as a grid, with the segment after which it "
-      "no longer changed, and whether it breaks a rule or changes a given cell.");
-  options.add("checkpoint", &checkpoint, "", "checkpoint with the network").value_name("FILE").required();
-  options.add("input", &input, "", "puzzles, one per line").value_name("FILE").required();
-  options
-      .add("output", &output, "",
-           "file for the answers, each on the line of its puzzle and in the format of the input; empty: none")
-      .value_name("FILE");
-  options.add("segments", &segments, 0, non_negative, "segments; 0: as in evaluations");
-  options.example("lockstep predict --checkpoint runs/hrm-laptop/checkpoints/best.h5 --input puzzles.txt",
-                  "print solved grids");
-  options.list_only({"model.kind", "run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
-  if (!parse(world, options, args, config)) return 0;
-  world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
+/// Solves the puzzles of a text file. Returns the exit code.
+int predict_text(World& world, const Args& args, const HrmPrediction& a, const HrmConfig& hrm,
+                 const CheckpointReader& reader, int threads) {
   std::unique_ptr<HrmTask> model;
   std::vector<Puzzle> puzzles;
   std::vector<std::string> bad;
+  const bool as_lines = is_lines(a.output);
   world.together("loading network and puzzles", [&] {
-    if (!output.empty() && world.rank() == 0) require_writable(output, {input, checkpoint});
-    const CheckpointReader reader(checkpoint);
-    RunConfig stored;
-    Options table("lockstep predict");
-    add_options(table, stored, reader.model_kind());
-    table.parse_ini(reader.config(), checkpoint);
-    const auto* hrm = dynamic_cast<const HrmConfig*>(stored.task.get());
-    require_data(hrm != nullptr, "checkpoint ", checkpoint, ": its model is ", reader.model_kind(), ", not hrm");
-    model = hrm->load_trained(reader.file(), config.dtype());
+    require_usage(!a.input.empty(), "option input: it must name a file of puzzles");
+    require_usage(a.submission.empty(), "option submission = ", a.submission, ": only tasks of ARC have one");
+    if (!a.output.path.empty() && world.rank() == 0) {
+      if (as_lines)
+        require_writable(a.output.path, {a.input, a.checkpoint});
+      else
+        require_output(a.output, {a.input, a.checkpoint});
+    }
+    model = hrm.load_trained(reader.file(), a.config.dtype());
     reader.load_average_or_weights(model->params());
-    puzzles = read_puzzles(input, model->data(), bad);
+    puzzles = read_puzzles(a.input, model->data(), bad);
   });
-  if (segments == 0) segments = model->options().eval_segments;
-  solve(*model, puzzles, segments, world.rank(), world.size(), prepare_cpu(world, config));
-  share(world.communicator(), puzzles);
+  const std::string& task = model->data().task;
+  const std::string letters = alphabet(task, model->data().vocab_size);
+  const auto cells = static_cast<std::size_t>(model->data().seq_len);
+  constexpr std::size_t kLongestDefect = 64;
+  PredictionTable table{
+      .columns = {{.name = "line", .type = H5Type::i64},
+                  {.name = "puzzle", .type = H5Type::text, .longest = cells},
+                  {.name = "answer", .type = H5Type::text, .longest = cells},
+                  {.name = "defect", .type = H5Type::text, .longest = kLongestDefect}},
+      .rows = std::ssize(puzzles),
+      .block_rows = 256,
+      .unit = "puzzles",
+      .attributes = describe_source("hrm", a.checkpoint, reader.data_hash(), "lockstep predict", args)};
+  const std::size_t halting = add_halting_columns(table);
+  table.block = [&](std::int64_t first, std::int64_t count, std::vector<PredictionValues>& values) {
+    std::vector<std::int32_t> inputs;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto& tokens = puzzles[static_cast<std::size_t>(first + i)].tokens;
+      inputs.insert(inputs.end(), tokens.begin(), tokens.end());
+    }
+    const std::vector<std::int32_t> identifiers(static_cast<std::size_t>(count));
+    const auto solved = solve_puzzles(*model, inputs, identifiers, a.thinking, threads);
+    for (std::size_t i = 0; i < solved.size(); ++i) {
+      const Puzzle& puzzle = puzzles[static_cast<std::size_t>(first) + i];
+      std::get<Integers>(values[0])[i] = puzzle.line;
+      std::get<Texts>(values[1])[i] = line_text(puzzle.tokens, letters);
+      std::get<Texts>(values[2])[i] = line_text(solved[i].answer, letters);
+      std::get<Texts>(values[3])[i] = defect_of(task, puzzle.tokens, solved[i].answer);
+      set_halting_columns(values, halting, i, solved[i]);
+    }
+  };
+  std::int64_t right = 0, line = 1;  // `line` is that which `lines` ends with
+  std::string lines;
+  table.see = [&](std::int64_t, std::int64_t count, const std::vector<PredictionValues>& values) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+      const auto integer = [&](std::size_t column) { return std::get<Integers>(values[column])[i]; };
+      const std::string &answer = std::get<Texts>(values[2])[i], &defect = std::get<Texts>(values[3])[i];
+      const std::int64_t halts = integer(halting + kHaltsAfter);
+      right += defect.empty();
+      std::cout << "line " << integer(0) << ": " << (defect.empty() ? "solved" : "not solved, " + defect)
+                << "; settled after segment " << integer(halting + kSettledAfter) << " of "
+                << integer(halting + kSegments)
+                << (halts > 0 ? join(a.thinking.halt ? ", halted after " : ", would halt after ", halts) : "") << "\n"
+                << grid_text(answer) << "\n";
+      for (; line < integer(0); ++line) lines += '\n';
+      lines += answer;
+    }
+  };
+  write_predictions(world, as_lines ? PredictionOutput{} : a.output, table);
   const int code = bad.empty() ? 0 : static_cast<int>(Fault::data);
   if (world.rank() != 0) return code;
-
-  const std::string letters = alphabet(model->data().task, model->data().vocab_size);
-  std::int64_t right = 0;
-  std::int64_t line = 1;  // that `lines` ends with
-  std::string lines;
-  for (const Puzzle& p : puzzles) {
-    std::string verdict;
-    if (model->data().task == "sudoku") {
-      verdict = contradiction(p.answer);
-      for (std::size_t c = 0; c < p.tokens.size() && verdict.empty(); ++c) {
-        if (p.answer[c] < 2) verdict = join("cell ", c + 1, " is empty");
-        if (p.tokens[c] >= 2 && p.tokens[c] != p.answer[c]) verdict = join("given cell ", c + 1, " was changed");
-      }
-    } else {
-      for (std::size_t c = 0; c < p.tokens.size() && verdict.empty(); ++c)
-        if (p.answer[c] != p.tokens[c] && !(p.tokens[c] == 2 && p.answer[c] == 5))
-          verdict = join("cell ", c + 1, " was changed");
-    }
-    right += verdict.empty();
-    std::cout << "line " << p.line << ": " << (verdict.empty() ? "solved" : "not solved, " + verdict)
-              << "; settled after segment " << p.changed << " of " << segments
-              << (p.halted > 0 ? join(", would halt after ", p.halted) : "") << "\n"
-              << grid_text(p.answer, letters) << "\n";
-    for (; line < p.line; ++line) lines += '\n';
-    for (const std::int32_t token : p.answer) lines += letters[static_cast<std::size_t>(token)];
-  }
-  lines += '\n';
   for (const std::string& message : bad) log::warning(message);
   std::cout << right << " of " << puzzles.size() << " puzzles solved";
   if (!bad.empty()) std::cout << "; " << bad.size() << (bad.size() == 1 ? " line is" : " lines are") << " no puzzle";
   std::cout << "\n" << std::flush;
-  if (!output.empty())
-    write_atomically(output, [&](const std::filesystem::path& temporary) {
-      std::ofstream out(temporary, std::ios::binary);
-      out << lines;
-      out.close();
-      require(out.good(), "writing ", output, ": the disk is full, or the file cannot be written");
-    });
+  if (as_lines && !a.output.path.empty()) write_text_atomically(a.output.path, lines + "\n");
   return code;
+}
+
+}  // namespace
+
+std::size_t add_halting_columns(PredictionTable& table) {
+  const std::size_t first = table.columns.size();
+  for (const char* column : {"segments", "settled_after", "halts_after"})
+    table.columns.push_back({.name = column, .type = H5Type::i64});
+  for (const char* column : {"q_halt", "q_continue"}) table.columns.push_back({.name = column, .type = H5Type::f64});
+  return first;
+}
+
+void set_halting_columns(std::vector<PredictionValues>& values, std::size_t first, std::size_t row,
+                         const PuzzleAnswer& answer) {
+  std::get<Integers>(values[first + kSegments])[row] = answer.segments;
+  std::get<Integers>(values[first + kSettledAfter])[row] = answer.changed;
+  std::get<Integers>(values[first + kHaltsAfter])[row] = answer.halted;
+  std::get<std::vector<double>>(values[first + kQHalt])[row] = answer.q_halt;
+  std::get<std::vector<double>>(values[first + kQContinue])[row] = answer.q_continue;
+}
+
+std::vector<PuzzleAnswer> solve_puzzles(const HrmTask& model, std::span<const std::int32_t> inputs,
+                                        std::span<const std::int32_t> identifiers, const Thinking& thinking,
+                                        int threads) {
+  std::vector<PuzzleAnswer> solved(identifiers.size());
+  const auto cells = static_cast<std::size_t>(model.data().seq_len);
+  const bool q_continue = model.options().loss.q_continue;
+  const std::int64_t most = thinking.segments > 0 ? thinking.segments : model.options().eval_segments;
+  const auto solve = [&](Tape& tape, std::int64_t begin, std::int64_t rows) {
+    const auto first = static_cast<std::size_t>(begin), count = static_cast<std::size_t>(rows);
+    model.solve(tape, inputs.subspan(first * cells, count * cells), identifiers.subspan(first, count), most,
+                [&](std::int64_t segment, std::span<const std::int32_t> tokens, std::span<const double> q) {
+                  bool going = false;
+                  for (std::size_t i = 0; i < count; ++i) {
+                    PuzzleAnswer& p = solved[first + i];
+                    if (thinking.halt && p.halted > 0) continue;
+                    const auto now = tokens.subspan(i * cells, cells);
+                    if (!std::equal(now.begin(), now.end(), p.answer.begin(), p.answer.end())) {
+                      p.answer.assign(now.begin(), now.end());
+                      p.changed = segment;
+                    }
+                    p.segments = segment;
+                    p.q_halt = q[2 * i];
+                    p.q_continue = q[2 * i + 1];
+                    if (p.halted == 0 && p.q_halt > (q_continue ? p.q_continue : 0)) p.halted = segment;
+                    going |= !thinking.halt || p.halted == 0;
+                  }
+                  return going;
+                });
+  };
+  parallel_blocks(Device{}, model.options().dtype, threads, std::ssize(solved), model.evaluation_block(), solve);
+  return solved;
+}
+
+int predict_hrm(World& world, const Args& args) {
+  HrmPrediction a;
+  Options options(
+      "lockstep predict", "Solve puzzles: Sudokus and mazes of a text file, or the test tasks of an ARC data set.",
+      "Text has one puzzle per line: for Sudoku the digits row by row, with '.' or '0' for an empty cell; for mazes "
+      "the "
+      "characters '#', ' ', 'S' and 'G'. A line that is no puzzle is reported and skipped; the exit code is 3 then. "
+      "Each answer is printed as a grid, with the segment after which it no longer changed, and whether it breaks a "
+      "rule or changes a given cell. A network of ARC answers the test inputs of its data set, or of --data.path, in "
+      "all variants; --submission writes the two answers with the most votes.");
+  options.add("checkpoint", &a.checkpoint, "", "checkpoint with the network").value_name("FILE").required();
+  options.add("input", &a.input, "", "Sudokus or mazes, one per line").value_name("FILE");
+  add_output_options(options, a.output,
+                     "answers and halting values, as a table; with another extension, of Sudokus and mazes, a text "
+                     "file: each answer on the line of its puzzle, in the format of the input");
+  options.add("submission", &a.submission, "", "ARC: file for two attempts per test input, as JSON").value_name("FILE");
+  options.add("segments", &a.thinking.segments, 0, non_negative, "segments; 0: as in evaluations");
+  options.add("halt", &a.thinking.halt, false,
+              "stop a puzzle when the network halts (q_halt > q_continue; TRM: q_halt > 0), at the latest after "
+              "--segments");
+  options.add("other-data", &a.other_data, false,
+              "ARC: accept another data set than that of the training; its tasks must have the same identifiers");
+  options.example("lockstep predict --checkpoint runs/hrm-laptop/checkpoints/best.h5 --input puzzles.txt",
+                  "print solved grids");
+  options.example("mpirun -n 4 lockstep predict --checkpoint runs/arc/checkpoints/best.h5 --submission submission.json",
+                  "two attempts at each test input of ARC");
+  options.list_only(
+      {"model.kind", "data.path", "run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
+  if (!parse(world, options, args, a.config)) return 0;
+  world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
+  std::unique_ptr<CheckpointReader> reader;
+  RunConfig stored;
+  const HrmConfig* hrm = nullptr;
+  world.together("opening the checkpoint", [&] {
+    reader = std::make_unique<CheckpointReader>(a.checkpoint);
+    Options table("lockstep predict");
+    add_options(table, stored, reader->model_kind());
+    table.parse_ini(reader->config(), a.checkpoint);
+    hrm = dynamic_cast<const HrmConfig*>(stored.task.get());
+    require_data(hrm != nullptr, "checkpoint ", a.checkpoint, ": its model is ", reader->model_kind(), ", not hrm");
+  });
+  const int threads = prepare_cpu(world, a.config);
+  if (reader->file().text_attribute("/", "task") != "arc") return predict_text(world, args, a, *hrm, *reader, threads);
+  if (options.given("data.path")) stored.data.path = a.config.data.path;
+  stored.run = a.config.run;
+  predict_arc(world, args, a, stored, *reader, threads);
+  return 0;
 }
 
 }  // namespace lockstep

@@ -83,12 +83,32 @@ HrmTask::HrmTask(Options options, PuzzleData data)
       data_(std::move(data)),
       network_(arch_for(options_.arch, data_), options_.dtype, options_.seed) {
   if (options_.eval_segments == 0) options_.eval_segments = options_.loss.halt_max_steps;
+  for (const auto& [parts, answered] : {std::pair{&data_.val, &answered_val_}, {&data_.test, &answered_test_}}) {
+    std::int64_t example = 0;
+    for (const PuzzlePart& part : *parts) {
+      for (std::int64_t row = 0; row < part.examples(); ++row, ++example) {
+        const auto labels = part.labels.slice(row, 1).span<std::uint8_t>();
+        const bool unknown = data_.task == "arc" &&
+                             std::ranges::all_of(labels, [&](auto token) { return token == data_.ignore_label_id; });
+        if (!unknown) answered->push_back(example);
+      }
+    }
+  }
+}
+
+std::int64_t HrmTask::tests() const {
+  std::int64_t examples = 0;
+  for (const PuzzlePart& part : data_.test) examples += part.examples();
+  return examples;
+}
+
+std::span<const std::int64_t> HrmTask::answered(Split split) const {
+  return split == Split::validation && !data_.val.empty() ? answered_val_ : answered_test_;
 }
 
 std::int64_t HrmTask::size(Split split) const {
   if (split != Split::train) {
-    std::int64_t examples = 0;
-    for (const PuzzlePart& part : held_out(split)) examples += part.examples();
+    const std::int64_t examples = std::ssize(answered(split));
     const bool limited = split == Split::validation && options_.eval_examples > 0;
     return limited ? std::min(options_.eval_examples, examples) : examples;
   }
@@ -253,14 +273,14 @@ void HrmTask::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<con
   network_.reset(t, z_h, z_l);
   const Var x = network_.embed(t, kept(t, inputs, {count, a.seq_len}), {kept(t, identifiers, {count}), {}});
   const auto tokens = take<std::int32_t>(t.host_arena(), count * a.seq_len);
-  const auto q_halt = take<double>(t.host_arena(), count);
+  const auto q = take<double>(t.host_arena(), 2 * count);
   for (std::int64_t segment = 1; segment <= segments; ++segment) {
     const ArenaScope scope(t.arena());
     const Hrm::Output out = network_.inner(t, z_h, z_l, x);
-    const Tensor seen = to_host(t, out.logits.value()), q = to_host(t, out.q.value());
+    const Tensor seen = to_host(t, out.logits.value()), logits = to_host(t, out.q.value());
     most_likely(seen, tokens);
-    for (std::int64_t i = 0; i < count; ++i) q_halt[static_cast<std::size_t>(i)] = at(q, 2 * i);
-    see(segment, tokens, q_halt);
+    for (std::int64_t i = 0; i < 2 * count; ++i) q[static_cast<std::size_t>(i)] = at(logits, i);
+    if (!see(segment, tokens, q)) return;
     keep_states(t, z_h, z_l, out);
   }
 }
@@ -292,7 +312,11 @@ PuzzleExample HrmTask::example_of(Split split, std::int64_t index) const {
     }
     index -= part.examples();
   }
-  throw Error(Fault::internal, join(name(split), " example ", index, " beyond the last: there are only ", size(split)));
+  throw Error(Fault::internal, join(name(split), " example ", index, " beyond the last"));
+}
+
+PuzzleExample HrmTask::sample_of(Split split, std::int64_t index) const {
+  return example_of(split, answered(split)[static_cast<std::size_t>(index)]);
 }
 
 std::int64_t HrmTask::sum_count() const {
@@ -364,7 +388,7 @@ void HrmTask::evaluate(Tape& t, Split split, std::int64_t first, std::int64_t co
   const auto examples = take<PuzzleExample>(t.host_arena(), count);
   const auto width = static_cast<std::size_t>(cells);
   for (std::size_t i = 0; i < examples.size(); ++i) {
-    examples[i] = example_of(split, first + static_cast<std::int64_t>(i));
+    examples[i] = sample_of(split, first + static_cast<std::int64_t>(i));
     data_.read(examples[i], inputs.subspan(i * width, width), labels.subspan(i * width, width));
     ids[i] = examples[i].identifier;
   }

@@ -14,8 +14,9 @@ grep -q 'aria-label="confusion"' run/report.html || fail "report.html has no con
 ok on 2 "$LOCKSTEP" eval --config run/config.ini --checkpoint run/checkpoints/best.h5 --split test --json
 below 0.8 "$(number accuracy last.out)" "80 % against the accuracy"
 below 0.8 "$(number macro_f1 last.out)" "80 % against the macro F1"
+says '"tables":\{"confusion":\{"rows":\["WALKING",' '"classes":\{"rows":.*"columns":\["precision","recall","f1","support"\]'
 ok "$LOCKSTEP" eval --checkpoint run/checkpoints/best.h5
-says '^confusion$' '^  SITTING( +[0-9]+){6}$'
+says '^classes$' 'precision  recall' '^confusion$' '^  SITTING( +[0-9]+){6}$'
 
 # --- one process with two replicas is two processes, to the bit; so are shards of another number of threads
 SHORT="$SMALL --epochs 1 --reproducible --augment.shift --augment.turn 10 --augment.stretch 0.1"
@@ -62,9 +63,45 @@ says ', 4 test samples of tests.h5'
 run 3 "$LOCKSTEP" train $SMALL --data.path tests.h5 --run-dir bad --model.patch 4
 says 'no training windows; it serves only to evaluate'
 run 3 "$LOCKSTEP" eval --checkpoint own/checkpoints/final.h5 --data.path slow.h5 --split val
-says 'trained on signals of 50 Hz' 'have 25 Hz'
+says 'trained on other windows' 'sampling rate in Hz: 50 there, 25 here'
+
+# --- recordings without labels: the class of each window and of each recording, the same bytes on 1 and 3 ranks
+printf '%s\n' c.csv,,anna, a.csv,walk,bob,test b.csv,,, >new.csv
+run 3 "$PREP" har new.csv --rate 50 --window 16 --like own.h5 --output new.h5
+says 'new.csv:1: the label is empty; --unlabelled'
+ok "$PREP" har new.csv --unlabelled --rate 50 --window 16 --stride 4 --units g,m/s2 --like own.h5 --output new.h5
+ok "$PREP" check new.h5
+says '26 windows have no label'
+NEW="predict --checkpoint own/checkpoints/final.h5 --data.path new.h5"
+for format in csv h5 jsonl; do
+  ok "$LOCKSTEP" $NEW --output windows.$format --recordings votes.$format
+  for file in windows votes; do mv $file.$format one-$file.$format; done
+  ok on 3 "$LOCKSTEP" $NEW --output windows.$format --recordings votes.$format
+  for file in windows votes; do cmp one-$file.$format $file.$format || fail "$file.$format differs on 3 ranks"; done
+done
+says 'of 13 labelled windows' 'of 1 recordings with one label' '^confusion$' '^classes$' 'does not say the units of its channels; those of new.h5 are g, m/s2'
+[ "$(head -1 windows.csv)" = window,recording,subject,start,start_s,class,label,probability_sit,probability_walk,truth ] || fail "other columns: $(head -1 windows.csv)"
+[ "$(wc -l <windows.csv)" = 40 ] || fail "windows.csv has not a line for each of 39 windows"
+awk -F, 'NR > 1 && ($8 + $9 < 0.999999 || $8 + $9 > 1.000001 || ($9 > $8 ? $7 != "walk" : $7 != "sit")) {exit 1}' windows.csv || fail "labels and probabilities do not agree"
+awk -F, 'NR > 1 {n[$2, $7]++} END {while ((getline line < "votes.csv") > 0) {split(line, v, ","); if (v[1] != "recording" && (v[6] != n[v[1], "sit"] + 0 || v[7] != n[v[1], "walk"] + 0)) exit 1}}' windows.csv || fail "the votes are not those of the windows"
+grep -q '^c.csv,anna,13,' votes.csv || fail "no vote for c.csv of anna"
+run 3 "$LOCKSTEP" eval --checkpoint own/checkpoints/final.h5 --data.path new.h5
+says 'window 0 has no label; such a set serves lockstep predict only'
+run 3 "$LOCKSTEP" $NEW --split val --output windows.csv
+says 'new.h5: it has no validation windows'
+ok "$LOCKSTEP" predict --checkpoint own/checkpoints/final.h5 --split val --output windows.csv
+says 'accuracy [01.]+ of 4 labelled windows'
+# one message names every difference
+ok "$PREP" har own.csv --rate 50 --window 16 --units g --output units.h5
+ok "$LOCKSTEP" train $SMALL --data.path units.h5 --run-dir units --model.patch 4 --epochs 1 --batch-size 4
+printf '%s\n' a.csv,run,1,train b.csv,sit,2,val >other.csv
+ok "$PREP" har other.csv --rate 25 --window 32 --columns y --units m/s2 --output other.h5
+run 3 on 2 "$LOCKSTEP" predict --checkpoint units/checkpoints/final.h5 --data.path other.h5 --split val --output windows.csv
+says_once 'classes: 2 \(sit, walk\) there, 2 \(run, sit\) here; channels: 2 \(x, y\) there, 1 \(y\) here; units: 2 \(g, g\) there, 1 \(m/s2\) here; samples of a window: 16 there, 32 here; sampling rate in Hz: 50 there, 25 here'
 
 # --- wrong input
+run 2 "$LOCKSTEP" predict --model.kind sasrec --checkpoint run/checkpoints/best.h5 --user 1
+says 'option model.kind = sasrec: checkpoint run/checkpoints/best.h5 holds a model of kind har'
 run 2 "$LOCKSTEP" train $SMALL --run-dir bad --gpu-ids 0,7
 says 'gpu_ids' 'only with --device cuda'
 run 2 "$LOCKSTEP" train $SMALL --run-dir bad --parallel dp --replicas 2 --device cuda

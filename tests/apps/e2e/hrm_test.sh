@@ -66,6 +66,18 @@ printf '1.....2...3....4\n..4.3....1......\n' >puzzles.txt
 ok on 2 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --output answers.txt
 says 'line 2: ' 'of 2 puzzles solved'
 [ "$(wc -l <answers.txt)" = 2 ] || fail "answers.txt has not two lines"
+ok "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --output answers.txt --segments 3
+for format in csv h5; do
+  ok "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --output answers.$format --segments 3
+  cp answers.$format one.$format
+  ok on 3 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --output answers.$format --segments 3
+  cmp one.$format answers.$format || fail "answers.$format differs on 3 ranks"
+done
+[ "$(head -1 answers.csv)" = line,puzzle,answer,defect,segments,settled_after,halts_after,q_halt,q_continue ] || fail "other columns: $(head -1 answers.csv)"
+[ "$(cut -d, -f3 answers.csv | tail -2 | tr '\n' ' ')" = "$(tr '\n' ' ' <answers.txt)" ] && [ "$(cut -d, -f5 answers.csv | tail -2 | xargs)" = '3 3' ] || fail "the table differs from answers.txt"
+# A network that halts stops; one that never halts takes all segments.
+ok "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --output halted.csv --segments 9 --halt
+awk -F, 'NR > 1 && ($5 != ($7 > 0 ? $7 : 9) || ($7 > 0) != ($8 > $9)) {exit 1}' halted.csv || fail "segments and halting values do not agree"
 ok "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --json
 says 'exact_accuracy'
 run 2 on 2 "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --split train
@@ -96,4 +108,29 @@ for ranks in 1 2; do
   colours_defined arc$ranks/report.html
   grep -q '#ffdc00' arc$ranks/report.html || fail "the grid is not drawn in the colours of ARC"
 done
+run 2 "$LOCKSTEP" predict --checkpoint arc1/checkpoints/final.h5
+says 'options output and submission: neither is set'
+run 2 "$LOCKSTEP" predict --checkpoint arc1/checkpoints/final.h5 --input puzzles.txt --submission s.json
+says 'puzzles of task arc have no text form'
+run 2 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --submission s.json
+says 'only tasks of ARC have one'
+
+# Tasks without answers, as in a contest: two attempts at each of their inputs, the same on any number of ranks.
+for task in a b; do sed -i 's/, "output": \[\[4, 3\], \[6, 5\]\]//' evaluation/$task.json; done
+printf '{"train": [{"input": [[1, 2]], "output": [[2, 1]]}], "test": [{"input": [[3]]}, {"input": [[5, 6]]}]}' >evaluation/c.json
+ok "$PREP" arc --input evaluation --num-aug 3 --output open.h5
+ok "$LOCKSTEP" train --model.kind hrm --data.path open.h5 --run-dir open --data.group_visits 8 --train.steps 1 --batch.size 2 --model.hidden_size 8 \
+  --model.num_heads 2 --model.expansion 1 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 1 --schedule.warmup 0 --dist.shards 2
+run 3 "$LOCKSTEP" eval --checkpoint open/checkpoints/final.h5
+says 'it has no test samples'
+for ranks in 1 3; do
+  ok on $ranks "$LOCKSTEP" predict --checkpoint open/checkpoints/final.h5 --submission s$ranks.json --output table.csv
+  says 'two attempts at each test input of 3 tasks'
+  mv table.csv t$ranks.csv
+done
+cmp s1.json s3.json && cmp t1.csv t3.csv || fail "attempts differ on 3 ranks"
+grep -qE '^\{"a":\[\{"attempt_1":\[\[.*\]\],"attempt_2":\[\[.*\]\]\}\],"b":\[\{.*"c":\[\{"attempt_1".*\},\{"attempt_1".*\}\]\}$' s1.json || fail "no submission: $(cut -c1-200 s1.json)"
+[ "$(wc -l <t1.csv)" = 17 ] || fail "the table has not a row for each variant of each test input"
+run 3 "$LOCKSTEP" predict --checkpoint open/checkpoints/final.h5 --data.path arc.h5 --submission s.json
+says 'it was trained on other data|open/checkpoints/final.h5'
 passed "puzzles are learnt, resumed and solved"

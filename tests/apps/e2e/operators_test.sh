@@ -22,6 +22,21 @@ ok "$PREP" synth-icecolumn --rows 500 --seed 2 --history h.nc --output small.h5
 history="cice-history -i h.nc --names wind=uatm_h --inputs sst,sss,tair,wind,qref,flwdn,fswdn,hi,hs --outputs aice,tsfc,fcond"
 ok "$PREP" $history --output same.h5
 ok "$LOCKSTEP" predict --checkpoint run/checkpoints/best.h5 --input same.h5 --output same-y.h5
+# --- on the grid of the file that the rows came from, in a file that netCDF reads; the same bytes on 1 and 3 ranks
+ok "$PREP" info same.h5
+says 'grid +time 1 x '
+ok "$LOCKSTEP" predict --checkpoint run/checkpoints/best.h5 --input same.h5 --output one.nc
+cp one.nc first.nc
+ok on 3 "$LOCKSTEP" predict --checkpoint run/checkpoints/best.h5 --input same.h5 --output one.nc
+cmp first.nc one.nc || fail "the netCDF file differs on 3 ranks"
+ok "$PREP" netcdf --input one.nc --inputs tsfc --outputs aice --variables.constant_outputs keep --validation-split 0.1 --output again.h5
+says ' 500 = '
+ok "$PREP" check again.h5
+column() { h5dump -y -w 12 -m %.9g -d "$1" -s "$2" -c "$3" "$4" | grep -E '^ +[-+0-9.e]+,? *$' | tr -d ' ,'; }
+column /y 0,0 500,1 again.h5 >on-grid; column /y 0,0 500,1 same-y.h5 >in-rows
+[ "$(wc -l <on-grid)" = 500 ] && cmp on-grid in-rows || fail "the netCDF file has other predictions than the HDF5 file"
+run 3 on 2 "$LOCKSTEP" predict --checkpoint run/checkpoints/best.h5 --input small.h5 --output y.nc
+says_once "placing the rows of 'small.h5' on a grid: it does not say which"
 ok "$PREP" $history --units tair=K --output kelvin.h5
 for command in "predict --input kelvin.h5 --output y.h5" "jacobian --input kelvin.h5 --output j.h5" "eval --data.path kelvin.h5"; do
   run 3 "$LOCKSTEP" $command --checkpoint run/checkpoints/best.h5

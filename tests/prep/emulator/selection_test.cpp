@@ -6,7 +6,9 @@
 #include <numeric>
 #include <set>
 
+#include "lockstep/io/h5.hpp"
 #include "lockstep/prep/files.hpp"
+#include "prep/emulator/candidates.hpp"
 #include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
@@ -228,6 +230,41 @@ TEST_SUITE("prep.selection") {
     std::fill(one_day.time.begin(), one_day.time.end(), 0);
     s.split_by = "time";
     check_mentions(error_of(Fault::data, [&] { select_rows(one_day, s, report); }), "only one group");
+  }
+
+  TEST_CASE("rows know the grid of their files, and none where files differ; check knows points beyond it") {
+    Candidates c = start_candidates({"sst"});
+    const auto add = [&](const std::vector<std::int64_t>& shape) {
+      FilePoints points;
+      points.grid = {.file = "f.nc", .dims = {"y", "x"}, .shape = shape};
+      points.values = {{1, 2}};
+      points.valid = {1, 1};
+      append_points(c, points, "f.nc");
+    };
+    add({1, 2});
+    add({1, 2});
+    CHECK(c.grid.shape == std::vector<std::int64_t>{1, 2});
+    add({2, 1});
+    CHECK(c.grid.dims.empty());
+
+    Candidates one = sample();
+    one.grid = {.file = {}, .dims = {"y", "x"}, .shape = {10, 10}};
+    SelectionReport report;
+    Selection s = defaults();
+    s.validation_split = 0.1;
+    EmulatorSet set = select_rows(one, s, report);
+    CHECK(set.grid_dims == one.grid.dims);
+    const test::TempDir dir;
+    const auto problems = [&] {
+      write_emulator_set(dir / "set.h5", set);
+      std::vector<std::string> remarks;
+      return check_emulator_set(H5File::open(dir / "set.h5"), remarks);
+    };
+    CHECK(problems().empty());
+    CHECK(read_emulator_set(H5File::open(dir / "set.h5")).grid_shape == one.grid.shape);
+    set.grid_shape = {10, 9};
+    REQUIRE(problems().size() == 1);
+    check_mentions(problems()[0], "/cell (a point of grid_shape): 10 of 100");
   }
 
   TEST_CASE("moments are taken over training rows unless all are asked for") {

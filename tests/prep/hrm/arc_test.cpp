@@ -24,7 +24,7 @@ std::vector<std::vector<ArcTask>> folders(const test::TempDir& dir) {
     fs::create_directory(dir / folder);
     for (const char* task : {"a", "b"})
       test::write_text(dir / (std::string(folder) + "/" + task + folder[0] + ".json"), kTask);
-    out.push_back(read_arc_folder((dir / folder).string() + "/"));
+    out.push_back(read_arc_tasks((dir / folder).string() + "/"));
   }
   return out;
 }
@@ -144,11 +144,43 @@ TEST_SUITE("prep.arc") {
       CHECK(row_of(first.train[0], row) == row_of(again.train[0], row));
   }
 
+  TEST_CASE("tasks without outputs, of a folder or of one file, are tests without an answer; check accepts them") {
+    const test::TempDir dir;
+    const auto read = folders(dir);
+    fs::create_directory(dir / "open");
+    test::write_text(dir / "open/q.json",
+                     R"({"train":[{"input":[[1]],"output":[[2]]}],"test":[{"input":[[3,4]]},{"input":[[5]]}]})");
+    test::write_text(dir / "all.json",
+                     R"({"r":{"train":[{"input":[[1]],"output":[[2]]}],"test":[{"input":[[3,4]]}]},)"
+                     R"("s":{"train":[{"input":[[1]],"output":[[2]]}],"test":[{"input":[[3]],"output":[[4]]}]}})");
+    const PuzzleSet set = arc_set({read[0], read_arc_tasks(dir / "open"), read_arc_tasks(dir / "all.json")}, 2, 1);
+    REQUIRE(set.test[0].groups() == 2);
+    CHECK(set.test[0].rows == 3 * (2 + 1));
+    const Row first = row_of(set.test[0], 0);
+    CHECK(std::ranges::all_of(first.label, [](auto token) { return token == 0; }));
+    CHECK(std::ranges::any_of(first.input, [](auto token) { return token != 0; }));
+    CHECK(std::ranges::find(set.identifiers, "s") != set.identifiers.end());
+    write_puzzle_set(dir / "set.h5", set, 0);
+    const H5File file = H5File::open(dir / "set.h5");
+    std::vector<std::string> remarks;
+    CHECK(check_puzzle_set(file, remarks).empty());
+    REQUIRE(!remarks.empty());
+    test::check_mentions(remarks.front(), "9 test examples have no answer");
+
+    test::write_text(dir / "all.json", R"({"r":{"train":[{"input":[[1]],"output":[[2]]}],)"
+                                       R"("test":[{"input":[[3]],"output":[[4]]},{"input":[[3]]}]}})");
+    test::check_mentions(test::error_of(Fault::data, [&] { read_arc_tasks(dir / "all.json"); }), "task 'r' test pair 2",
+                         "no output, unlike the first pair");
+    test::write_text(dir / "all.json", kTask);
+    test::check_mentions(test::error_of(Fault::data, [&] { read_arc_tasks(dir / "all.json"); }), "all.json",
+                         "a task for each name");
+  }
+
   TEST_CASE("bad tasks are named by file, pair, row and cell") {
     const test::TempDir dir;
     const auto error = [&](const std::string& text) {
       test::write_text(dir / "t.json", text);
-      return test::error_of(Fault::data, [&] { read_arc_folder(dir.path()); });
+      return test::error_of(Fault::data, [&] { read_arc_tasks(dir.path()); });
     };
     const auto with = [](const std::string& grid) {
       return R"({"train":[{"input":)" + grid + R"(,"output":[[1]]}],"test":[{"input":[[1]],"output":[[1]]}]})";
@@ -165,10 +197,10 @@ TEST_SUITE("prep.arc") {
     for (int i = 0; i < 30; ++i) wide += ",0";
     test::check_mentions(error(with(wide + "]]")), "row 1 of 'input' is not a list of 1 to 30");
     test::write_text(dir / "t.json", with("[[1]]"));
-    const auto tasks = read_arc_folder(dir.path());
+    const auto tasks = read_arc_tasks(dir.path());
     test::check_mentions(test::error_of(Fault::data, [&] { arc_set({tasks, tasks}, 0, 0); }), "task 't' is also in");
     fs::create_directory(dir / "empty");
-    test::check_mentions(test::error_of(Fault::data, [&] { read_arc_folder(dir / "empty"); }), "no .json file");
-    test::check_mentions(test::error_of(Fault::usage, [&] { read_arc_folder(dir / "none"); }), "no such folder");
+    test::check_mentions(test::error_of(Fault::data, [&] { read_arc_tasks(dir / "empty"); }), "no .json file");
+    test::check_mentions(test::error_of(Fault::usage, [&] { read_arc_tasks(dir / "none"); }), "no such folder");
   }
 }

@@ -68,6 +68,28 @@ TEST_SUITE("tasks.arc_vote") {
     CHECK(ballot("task_t1_0987654321", kWrong, 1).answer != own.truth);
   }
 
+  TEST_CASE("an answer is mapped back cell by cell; candidates are ranked by votes, then by confidence") {
+    const ArcName name = read_arc_name("task_t3_0987654321");
+    CHECK(name.length == 4);
+    const ArcAnswer answer = arc_answer(name, field_of(kTruth, name));
+    CHECK(answer.rows == kTruth.rows);
+    CHECK(answer.columns == kTruth.columns);
+    CHECK(answer.cells == kTruth.cells);
+    CHECK(answer.hash() == ballot("task", kTruth, 0).truth);
+    CHECK(arc_answer(name, std::vector<std::int32_t>(kSide * kSide, 0)).cells.empty());
+
+    const Grid third{1, 1, {9}};
+    std::vector<ArcBallot> ballots = {ballot("task", kWrong, 0), ballot("task", kTruth, -1), ballot("task", third, 2),
+                                      ballot("task", kTruth, -1)};
+    std::ranges::sort(ballots);
+    const std::vector<ArcCandidate> ranked = arc_candidates(ballots);
+    REQUIRE(ranked.size() == 3);
+    CHECK(ranked[0].answer == answer.hash());
+    CHECK(ranked[0].votes == 2);
+    CHECK(ranked[1].answer == ballot("task", third, 0).answer);
+    CHECK(ranked[2].confidence == doctest::Approx(0.5));
+  }
+
   TEST_CASE("a grid is the largest rectangle of colours at the top left; ties go to fewer rows") {
     const ArcName name = read_arc_name("task");
     std::vector<std::int32_t> field(kSide * kSide, 0);

@@ -56,6 +56,8 @@ struct EmulatorSet {
   std::vector<float> lat, lon;           ///< (n), degrees; zeros where unknown
   std::vector<std::int64_t> time, cell;  ///< (n), s since 1970 or 0; flat index in the source file
   std::vector<std::int32_t> source;      ///< (n), number of the source file
+  std::vector<std::string> grid_dims;    ///< names of the dimensions behind `cell`, or empty: unknown
+  std::vector<std::int64_t> grid_shape;  ///< their lengths
   std::vector<std::uint8_t> split;       ///< (n), 0 train, 1 validation, 2 test
   std::vector<float> jac;                ///< (n, n_out, n_in) dy/dx in physical units, or empty
   std::vector<double> input_mean, input_std, output_mean, output_std;

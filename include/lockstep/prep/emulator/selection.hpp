@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/prep/emulator/emulator_set.hpp"
+#include "lockstep/prep/emulator/grid.hpp"
 
 namespace lockstep {
 class Options;
@@ -26,6 +27,7 @@ struct Candidates {
   std::vector<std::uint8_t> valid;  ///< 1 where the file's own mask accepts the point
   std::vector<std::filesystem::path> files;
   std::vector<std::string> places;  ///< the variables behind lat and lon, each combination once
+  Grid grid;                        ///< of every file; without dimensions if files differ
 
   std::size_t points() const { return valid.size(); }
   /// errors  internal: no such column

@@ -16,12 +16,13 @@ namespace lockstep::prep {
 struct HarSet {
   std::int64_t length = 0;              ///< L, samples in a window
   std::vector<double> signals;          ///< (n, C, L), units of the source
-  std::vector<std::int32_t> labels;     ///< (n), 0 .. classes - 1
+  std::vector<std::int32_t> labels;     ///< (n), 0 .. classes - 1; -1 unknown, in the test part only
   std::vector<std::int32_t> subject;    ///< (n), -1 unknown
   std::vector<std::int32_t> recording;  ///< (n), -1 unknown
   std::vector<std::int64_t> start;      ///< (n), first sample (0-based) in the recording; -1 unknown
   std::vector<std::uint8_t> split;      ///< (n), 0 train, 1 validation, 2 test
   std::vector<std::string> class_names, channel_names;
+  std::vector<std::string> channel_units;  ///< one per channel; empty: unknown
   std::vector<std::string> subject_names;  ///< by number; empty when subjects have only numbers
   double sample_rate = 0;                  ///< Hz
   std::vector<double> channel_mean, channel_std;
@@ -33,6 +34,7 @@ struct HarSet {
   std::int64_t channels() const { return static_cast<std::int64_t>(channel_names.size()); }
   std::int64_t windows_in(int part) const;
   std::vector<std::int64_t> class_counts(int part) const;  ///< [class] windows
+  std::int64_t unlabelled() const;                         ///< windows without a label
   std::span<const double> window(std::int64_t n) const;
   std::string subject_name(std::int32_t subject) const;
 };
@@ -44,6 +46,8 @@ inline const std::vector<std::string> kHarChannels = {"body_acc_x",  "body_acc_y
                                                       "total_acc_x", "total_acc_y", "total_acc_z"};
 inline const std::vector<std::string> kHarActivities = {"WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS",
                                                         "SITTING", "STANDING",         "LAYING"};
+/// Their units: accelerations, rotations, accelerations.
+inline const std::vector<std::string> kHarUnits = {"g", "g", "g", "rad/s", "rad/s", "rad/s", "g", "g", "g"};
 /// Subjects of the official test split.
 inline constexpr std::array<std::int32_t, 9> kHarTestSubjects = {2, 4, 9, 10, 12, 13, 18, 20, 24};
 

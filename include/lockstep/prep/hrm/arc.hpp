@@ -18,19 +18,20 @@ struct ArcGrid {
   std::vector<std::uint8_t> cells;  ///< colours 0 .. 9, row-major
 };
 struct ArcPair {
-  ArcGrid input, output;
+  ArcGrid input, output;  ///< the output of a test pair may be unknown: a grid without cells
 };
 struct ArcTask {
   std::string name;
-  std::string where;  ///< the file
-  bool evaluation = false;
+  std::string where;        ///< the file
+  bool evaluation = false;  ///< its test pairs are not for training: of an evaluation folder, or without outputs
   std::vector<ArcPair> train, test;
 };
 
-/// Reads the *.json files of a folder in order of name, one task each. A folder called `evaluation` holds test tasks.
+/// Reads the *.json files of a folder in order of name, one task each, or the tasks of one JSON file, by name. A folder
+/// called `evaluation` holds test tasks.
 /// errors  usage: no such folder; data: a folder without tasks, invalid JSON, a grid that is empty, ragged, larger than
-///         30 x 30 or has other colours
-std::vector<ArcTask> read_arc_folder(const std::filesystem::path& folder);
+///         30 x 30 or has other colours, a task with outputs for some of its test pairs only
+std::vector<ArcTask> read_arc_tasks(const std::filesystem::path& path);
 
 /// Places a grid at (row, column) in a 30 x 30 field of padding, with end markers below it and to its right where the
 /// field continues.

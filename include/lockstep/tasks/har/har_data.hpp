@@ -17,10 +17,11 @@ namespace lockstep {
 struct HarData {
   std::filesystem::path path;
   std::vector<std::string> class_names, channel_names;
+  std::vector<std::string> channel_units;         ///< one per channel; empty: unknown
   double sample_rate = 0;                         ///< Hz
   std::vector<double> channel_mean, channel_std;  ///< (C), over the training windows
   Tensor signals;                                 ///< f64 (n, C, L)
-  Tensor labels;                                  ///< i32 (n), 0 .. classes-1
+  Tensor labels;                                  ///< i32 (n), 0 .. classes-1; -1 unknown
   /// i32 (n, 2): the next window of the same split, recording and class that overlaps or adjoins this one, and how many
   /// samples later it begins; (-1, 0) if there is none.
   Tensor following;
@@ -36,9 +37,11 @@ struct HarData {
   const double* window(std::int64_t n) const { return signals.data<double>() + n * channels() * length(); }
   std::int32_t label(std::int64_t n) const { return labels.data<std::int32_t>()[n]; }
 
+  /// Whether every window must have a label, or those of the test split need none.
+  enum class Labels : std::uint8_t { required, optional };
   /// errors  data, naming file, dataset and window: another format, a wrong shape or type, a value that is not finite,
   ///         a label that is not a class
-  static HarData read(const std::filesystem::path& path, Placement& placement);
+  static HarData read(const std::filesystem::path& path, Placement& placement, Labels labels = Labels::required);
 };
 
 }  // namespace lockstep

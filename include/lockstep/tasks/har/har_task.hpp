@@ -49,6 +49,9 @@ class HarTask final : public ShardTask {
   double flops_per_sample() const override { return net_.arch().training_flops(); }
   std::vector<SampleUnit> units() const override;
   std::int64_t evaluation_block() const override;
+  /// The log-probabilities of windows, numbered over all splits, without dropout and augmentation; in mode `independent`
+  /// the mean over the channels. shapes  out (windows, classes)
+  void classify(Tape& tape, std::span<const std::int32_t> windows, std::span<double> out) const;
   void save(H5File& file) const override;
   std::uint64_t data_hash() const override { return data_.hash; }
 

@@ -45,7 +45,7 @@ struct HrmSlots {
 /// A step takes a full batch; position p of an epoch is slot p mod batch of batch p / batch. A slot whose sequence has
 /// halted starts its row of the batch; the other slots continue their sequences and discard the row.
 ///
-/// Validation samples are the first `eval_examples` validation puzzles, or test puzzles where the data set has no
+/// Puzzles without an answer (ARC) are no samples: only solve() takes them. Validation samples are the first `eval_examples` validation puzzles, or test puzzles where the data set has no
 /// validation puzzles; test samples are all test puzzles. Metrics:
 /// exact_accuracy first, loss (token loss plus half the halting loss), accuracy, q_halt_accuracy, lm_loss, q_halt_loss,
 /// steps; if the file has sources or ratings, exact.NAME, accuracy.NAME and puzzles.NAME per source and per bin of
@@ -75,7 +75,7 @@ class HrmTask : public ShardTask {
   std::int64_t least_shard() const override;
   std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) override;
   bool evaluates(Split split) const override { return split != Split::train; }
-  bool validates_on_test() const override { return data_.val.empty() && !data_.test.empty(); }
+  bool validates_on_test() const override { return data_.val.empty() && size(Split::test) > 0; }
   std::int64_t sum_count() const override;
   std::int64_t evaluation_block() const override;
   void begin_evaluation() override { ballots_.clear(); }
@@ -108,12 +108,16 @@ class HrmTask : public ShardTask {
   /// range
   void check_slots() const;
 
-  /// Receives, after each segment, its number from 1, the predicted tokens (B, seq_len) and the halting logits (B).
+  /// Receives, after each segment, its number from 1, the predicted tokens (B, seq_len) and the logits q_halt and
+  /// q_continue (B, 2); returns whether to go on.
   using SegmentObserver =
-      std::function<void(std::int64_t segment, std::span<const std::int32_t> tokens, std::span<const double> q_halt)>;
-  /// Runs `segments` segments on these puzzles and calls `see` after each.
+      std::function<bool(std::int64_t segment, std::span<const std::int32_t> tokens, std::span<const double> q)>;
+  /// Runs at most `segments` segments on these puzzles and calls `see` after each.
   void solve(Tape& tape, std::span<const std::int32_t> inputs, std::span<const std::int32_t> identifiers,
              std::int64_t segments, const SegmentObserver& see) const;
+  /// The test examples, with or without an answer.
+  std::int64_t tests() const;
+  PuzzleExample test(std::int64_t index) const { return example_of(Split::test, index); }
   /// The output of the last of `segments` segments, from the initial states.
   Hrm::Output run_segments(Tape& tape, std::span<const std::int32_t> inputs, std::span<const std::int32_t> identifiers,
                            std::int64_t segments) const;
@@ -129,16 +133,21 @@ class HrmTask : public ShardTask {
   virtual void observe(Tape&, const Shard&, const Hrm::Output&, const Tensor& /*next_q*/) const {}
 
  private:
-  /// The parts behind the samples of a split other than training.
+  /// The parts behind the examples of a split other than training.
   const std::vector<PuzzlePart>& held_out(Split split) const;
   PuzzleExample example_of(Split split, std::int64_t index) const;
   /// Adds an answer with this many right ones of its labelled cells to the sums.
   void add(const PuzzleExample& example, std::int64_t labelled, std::int64_t correct, double* sums) const;
+  /// The example of a sample.
+  PuzzleExample sample_of(Split split, std::int64_t index) const;
+  std::span<const std::int64_t> answered(Split split) const;
   /// The most likely token of each cell, (B, seq_len).
   void most_likely(const Tensor& logits, std::span<std::int32_t> tokens) const;
 
   Options options_;
   PuzzleData data_;
+  /// Examples with an answer: of the validation parts, and of the test parts.
+  std::vector<std::int64_t> answered_val_, answered_test_;
   Hrm network_;
   std::optional<HrmSlots> slots_;  ///< loss() writes the rows of its shard
   std::optional<PuzzleSampler> sampler_;

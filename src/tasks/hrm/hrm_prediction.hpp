@@ -1,0 +1,52 @@
+#pragma once
+// Shared by the two forms of lockstep predict for puzzles: text files (hrm_predict.cpp) and ARC (arc_predict.cpp).
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/tasks/hrm/hrm_config.hpp"
+#include "lockstep/tasks/prediction_file.hpp"
+#include "lockstep/train/checkpoint.hpp"
+#include "lockstep/train/run_config.hpp"
+
+namespace lockstep {
+
+/// When to stop.
+struct Thinking {
+  std::int64_t segments = 0;  ///< at most; 0: as in evaluations
+  bool halt = false;          ///< stop a puzzle when the network halts
+};
+
+/// The arguments of the command.
+struct HrmPrediction {
+  RunConfig config;
+  std::string checkpoint, input, submission;
+  PredictionOutput output;
+  Thinking thinking;
+  bool other_data = false;
+};
+
+struct PuzzleAnswer {
+  std::vector<std::int32_t> answer;   ///< tokens
+  std::int64_t segments = 0;          ///< that were run
+  std::int64_t changed = 0;           ///< the last one that changed the answer
+  std::int64_t halted = 0;            ///< the first one after which the network halts; 0: none
+  double q_halt = 0, q_continue = 0;  ///< logits after the last one
+};
+/// Solves puzzles in blocks, on this rank's threads. shapes  inputs (B, seq_len), identifiers (B)
+std::vector<PuzzleAnswer> solve_puzzles(const HrmTask& model, std::span<const std::int32_t> inputs,
+                                        std::span<const std::int32_t> identifiers, const Thinking& thinking,
+                                        int threads);
+
+/// The columns behind the first that a table of answers has: offsets from that which add_halting_columns() returns.
+enum HaltingColumn : std::uint8_t { kSegments, kSettledAfter, kHaltsAfter, kQHalt, kQContinue };
+std::size_t add_halting_columns(PredictionTable& table);
+void set_halting_columns(std::vector<PredictionValues>& values, std::size_t first, std::size_t row,
+                         const PuzzleAnswer& answer);
+
+/// Answers every test input of the data set of `config`, and writes a.output and a.submission, where they are named.
+void predict_arc(World& world, const Args& args, const HrmPrediction& a, const RunConfig& config,
+                 const CheckpointReader& reader, int threads);
+
+}  // namespace lockstep

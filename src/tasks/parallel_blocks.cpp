@@ -1,0 +1,32 @@
+#include "tasks/parallel_blocks.hpp"
+
+#include <algorithm>
+#include <exception>
+
+namespace lockstep {
+
+void parallel_blocks(Device device, DType dtype, int threads, std::int64_t count, std::int64_t most,
+                     const std::function<void(Tape& tape, std::int64_t first, std::int64_t count)>& work) {
+  if (device.is_cuda()) threads = 1;  // one thread keeps a GPU busy
+  const std::int64_t block = std::max<std::int64_t>(1, std::min(most, (count + threads - 1) / threads));
+  std::exception_ptr error;
+#pragma omp parallel num_threads(threads)
+  {
+    Stream stream(device);
+    Arena arena(device);
+#pragma omp for schedule(dynamic)
+    for (std::int64_t first = 0; first < count; first += block) {
+      try {
+        arena.reset();
+        Tape tape(stream, arena, dtype, Tape::Mode::forward);
+        work(tape, first, std::min(block, count - first));
+      } catch (...) {
+#pragma omp critical(parallel_blocks_error)
+        error = std::current_exception();
+      }
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace lockstep
