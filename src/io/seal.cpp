@@ -175,7 +175,8 @@ void append_end_mark(const std::filesystem::path& path) {
   require(in.good() && mark.size() == kMarkBytes, "reading back ", path,
           " to compute its checksum: ", std::strerror(errno));
   std::ofstream out(path, std::ios::binary | std::ios::app);
-  out << mark << std::flush;
+  out << mark;
+  out.close();
   require(out.good(), "writing the end mark of ", path, ": ", std::strerror(errno));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <optional>
 
 #include "lockstep/base/error.hpp"
@@ -105,6 +106,10 @@ void write_rows(World& world, const std::filesystem::path& output, std::int64_t 
     widths.push_back(1);
     for (const std::int64_t extent : column.columns) widths.back() *= extent;
   }
+  world.together("looking for space", [&] {
+    const std::int64_t width = std::accumulate(widths.begin(), widths.end(), std::int64_t{0});
+    if (rank == 0) require_space(output, rows * width * static_cast<std::int64_t>(sizeof(T)));
+  });
   const auto pass = [&](H5File* file) {
     std::vector<std::vector<T>> values(columns.size());
     for (std::int64_t round = 0; round < rows; round += kBlockRows * ranks) {
