@@ -109,8 +109,8 @@ std::filesystem::path CheckpointFolder::set_aside_after(std::int64_t step) const
   }
   if (later.empty()) return {};
   const std::filesystem::path place = next_previous(folder_.parent_path()) / folder_.filename();
+  create_directories_on_disk(place);
   std::error_code failure;
-  std::filesystem::create_directories(place, failure);
   const auto move = [&](const std::filesystem::path& file) {
     if (!failure) std::filesystem::rename(file, place / file.filename(), failure);
   };

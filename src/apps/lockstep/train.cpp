@@ -73,7 +73,7 @@ bool continues_its_own_job(const fs::path& run_dir, const std::string& start) {
 }
 
 /// Call it on rank 0.
-void open_directory(RunConfig& config, const Options& options) {
+void open_directory(RunConfig& config, const Options& options, TakeOver take_over) {
   const char* job = std::getenv("SLURM_JOB_ID");
   const bool once = config.run.resume != "auto" && job != nullptr;
   const std::string start = once ? join("job ", job, ", --resume ", config.run.resume, "\n") : "";
@@ -82,7 +82,8 @@ void open_directory(RunConfig& config, const Options& options) {
               ": this start continues the job");
     config.run.resume = "auto";
   }
-  open_run_directory(config.run.dir, options, config.run.resume == "never" ? RunStart::fresh : RunStart::resume);
+  open_run_directory(config.run.dir, options, config.run.resume == "never" ? RunStart::fresh : RunStart::resume,
+                     take_over);
   if (once && config.run.resume != "auto") write_text_atomically(fs::path(config.run.dir) / kStartFile, start);
 }
 
@@ -159,6 +160,9 @@ int run_train(World& world, const Args& args) {
   options.example("mpirun -n 2 lockstep train --config configs/emulator-icecolumn.ini", "train on two ranks");
   options.example("lockstep train --config run.ini --set optim.lr=0.002 --run-dir runs/lr2",
                   "another learning rate, another directory");
+  bool take_over = false;
+  options.add("take-over", &take_over, false,
+              "take the run directory from another run that seems to live; if it does, it ends at its next checkpoint");
   if (!parse(world, options, args, config)) return 0;
   const StopSignals signals;  // a signal during the loading of the data stops the run after its first step
   if (config.run.dir.empty()) config.run.dir = default_run_dir(args);
@@ -172,7 +176,7 @@ int run_train(World& world, const Args& args) {
   world.together("opening the run directory", [&] {
     check(config);
     if (world.rank() != 0) return;
-    open_directory(config, options);
+    open_directory(config, options, take_over ? TakeOver::yes : TakeOver::no);
   });
   require_shared_directory(world, config);
   // Before the model is made: batch and learning rate are those of the checkpoint's run.
