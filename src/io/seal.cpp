@@ -198,6 +198,8 @@ bool is_seal(const std::string& attribute) { return attribute == kChecksum || at
 
 std::string end_mark_defect(const std::filesystem::path& path) {
   std::error_code failure;
+  if (std::filesystem::exists(path, failure) && !std::filesystem::is_regular_file(path, failure))
+    return "it is not a regular file";
   const auto size = static_cast<std::uint64_t>(std::filesystem::file_size(path, failure));
   if (failure) return failure.message();
   if (size < kMarkBytes) return join("only ", size, " bytes long");
