@@ -19,7 +19,12 @@ else
   JOB=$SLURM_JOB_ID START=${SLURM_RESTART_COUNT:-0} NODES=$SLURM_JOB_NUM_NODES NODE_LIST=$SLURM_JOB_NODELIST
   RANKS_PER_NODE=${SLURM_NTASKS_PER_NODE:-1}
   # Whole nodes (--exclusive) come without SLURM_CPUS_PER_TASK: the node's processors are shared among its ranks.
-  THREADS=${SLURM_CPUS_PER_TASK:-$((SLURM_CPUS_ON_NODE > RANKS_PER_NODE ? SLURM_CPUS_ON_NODE / RANKS_PER_NODE : 1))}
+  PROCESSORS=$SLURM_CPUS_ON_NODE
+  if [ "${SLURM_HINT:-}" = nomultithread ]; then  # Slurm counts the hardware threads, of which a rank gets one per core
+    cores=$(lscpu -p=SOCKET,CORE 2>/dev/null | grep -v '^#' | sort -u | wc -l)
+    [ "$cores" -gt 0 ] && [ "$cores" -lt "$PROCESSORS" ] && PROCESSORS=$cores
+  fi
+  THREADS=${SLURM_CPUS_PER_TASK:-$((PROCESSORS > RANKS_PER_NODE ? PROCESSORS / RANKS_PER_NODE : 1))}
 fi
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$THREADS}
 export LOCKSTEP_PROGRESS=${LOCKSTEP_PROGRESS:-lines}
@@ -135,6 +140,9 @@ requeue() {
 leave() {
   local rc=$1 faults=.faults-${FIRST_JOB:-$JOB} count=0 reached= newest
   say "exit code $rc"
+  # Slurm calls a job that scancel or the time limit ends CANCELLED or TIMEOUT. A job that still runs is to make room for
+  # another one (preemption with a grace time), and goes on later.
+  if [ "$cancelled" = 1 ] && [ "$rc" = 85 ] && scontrol -o show job "$JOB" 2>/dev/null | grep -q 'JobState=RUNNING '; then cancelled=0; fi
   if [ "$cancelled" = 1 ]; then
     say "cancelled, or at its time limit: submit it again to go on"
   elif [ "$rc" = 85 ]; then

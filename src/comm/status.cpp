@@ -1,11 +1,6 @@
 #include "status.hpp"
 
-#include <cstdlib>
 #include <ctime>
-#include <fstream>
-#include <string>
-
-#include "lockstep/base/error.hpp"
 
 namespace lockstep {
 
@@ -13,40 +8,6 @@ std::int64_t monotonic_ns() {
   timespec t{};
   clock_gettime(CLOCK_MONOTONIC, &t);
   return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-}
-
-namespace {
-struct ProcStat {
-  char state = '?';
-  std::int64_t started = 0;
-};
-/// False when there is no such process (or no /proc at all: then not even our own can be read).
-bool read_stat(std::int64_t pid, ProcStat& stat) {
-  std::ifstream file(join("/proc/", pid, "/stat"));
-  std::string line;
-  if (!std::getline(file, line)) return false;
-  // The name, field 2, is in parentheses and may hold anything: fields count from the last one.
-  const std::size_t end = line.rfind(')');
-  if (end == std::string::npos || end + 2 >= line.size()) return false;
-  stat.state = line[end + 2];
-  std::size_t at = end + 2;
-  for (int field = 3; field < 22 && at != std::string::npos; ++field) at = line.find(' ', at + 1);
-  if (at != std::string::npos) stat.started = std::strtoll(line.c_str() + at, nullptr, 10);
-  return true;
-}
-}  // namespace
-
-std::int64_t process_started(std::int64_t pid) {
-  ProcStat stat;
-  return read_stat(pid, stat) ? stat.started : 0;
-}
-
-Process process_state(std::int64_t pid, std::int64_t started) {
-  if (started == 0) return Process::unknown;
-  ProcStat stat;
-  if (!read_stat(pid, stat)) return Process::dead;
-  if (stat.started != started || stat.state == 'Z' || stat.state == 'X') return Process::dead;
-  return stat.state == 'T' || stat.state == 't' ? Process::stopped : Process::running;
 }
 
 void Status::at(const char* phase, std::int64_t step) {

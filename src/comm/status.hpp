@@ -6,6 +6,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "lockstep/base/process.hpp"
+
 namespace lockstep {
 
 /// Nanoseconds of the host's monotonic clock: the same for all processes of a host.
@@ -98,18 +100,11 @@ struct RankBoard {
 
 /// Shared by the ranks of a node; zero at first.
 struct NodeBoard {
-  std::atomic<std::int32_t> reporter;  ///< 1 + node rank of the rank whose watchdog has taken on the report, or 0
-  std::atomic<std::int32_t> ending;    ///< not 0: the job is being ended; no rank of the node goes on with its work
-  std::atomic<std::int32_t> aborting;  ///< 1 + node rank of the first rank that printed why it aborts, or 0
+  std::atomic<std::int32_t> reporter;   ///< 1 + node rank of the rank whose watchdog has taken on the report, or 0
+  std::atomic<std::int32_t> ending;     ///< not 0: the job is being ended; no rank of the node goes on with its work
+  std::atomic<std::int32_t> aborting;   ///< 1 + node rank of the first rank that printed why it aborts, or 0
+  std::atomic<std::int32_t> announced;  ///< not 0: the other nodes have been told of the end
 };
-
-/// The state of a process as its host knows it.
-enum class Process : std::uint8_t { running, stopped, dead, unknown };
-
-/// What /proc says about the process: dead also when the number now belongs to another one or is a zombie's.
-Process process_state(std::int64_t pid, std::int64_t started);
-/// Field 22 of /proc/PID/stat, 0 when it cannot be read.
-std::int64_t process_started(std::int64_t pid);
 
 /// The writer's side of one rank's board. Methods are for the thread that calls collectives.
 class Status {

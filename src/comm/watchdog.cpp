@@ -69,8 +69,11 @@ void Watchdog::run() {
       unseen_s = 0;
       look_at_neighbour();
     }
-    // Another host has announced the end, and its launcher may be unable to end this one.
-    if (s_.board->ending != 0 && !acting_) ending_s += passed_s;
+    // Another rank ends the job. If that is a rank of another host, its launcher may be unable to end this one.
+    if (s_.board->ending != 0 && !acting_) {
+      if (ending_s == 0) announce_end();
+      ending_s += passed_s;
+    }
     if (ending_s > kReportEnds_s) leave_by_force();
     if (s_.threads_may_call_mpi) {
       // While ranks move from collective to collective no query arrives, so MPI is left to the training thread.
@@ -99,6 +102,7 @@ void Watchdog::look_at_self(double passed_s) {
 }
 
 void Watchdog::look_at_neighbour() {
+  if (s_.board->ending != 0) return;  // the ranks that end now are no news
   const int neighbour = (s_.node_rank + 1) % s_.node_size;
   if (neighbour == s_.node_rank || !visible_[static_cast<std::size_t>(neighbour)]) return;
   const Identity id = s_.boards[neighbour].identity.load();
@@ -136,6 +140,10 @@ void Watchdog::while_waiting() {
 void Watchdog::act(bool may_call_mpi) {
   if (acting_.exchange(true)) return;
   s_.board->ending = 1;
+  if (s_.board->aborting != 0) {  // that rank has printed the reason, and perhaps died since
+    await_end(kReportEnds_s);
+    leave_by_force();
+  }
   if (!may_call_mpi) {
     log::error(report_text(alarm_, all_ranks(false)));
     end_by_force(1);
@@ -181,10 +189,14 @@ void Watchdog::announce_end() {
     announce = announce_end_;
   }
   announce();
+  if (s_.node_rank == 0) s_.board->announced = 1;  // it has the connections to other nodes
 }
 
 void Watchdog::abort_job(int exit_code) {
   announce_end();
+  // Other nodes must hear of the end before this node's ranks are gone.
+  for (int i = 0; node_count() > 1 && s_.board->announced == 0 && i < 100; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   helper_thread([this, exit_code] {
     std::this_thread::sleep_for(std::chrono::duration<double>(kForwarded_s + kAbortEnds_s));
     end_by_force(exit_code);

@@ -13,8 +13,10 @@
 #include <fstream>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
 
 namespace lockstep {
 
@@ -60,6 +62,8 @@ struct Descriptor {
   ~Descriptor() {
     if (fd >= 0) ::close(fd);
   }
+  /// On network file systems and under quotas a write may fail only here.
+  int close() { return ::close(std::exchange(fd, -1)); }
 };
 
 void sync_to_disk(const fs::path& path, int flags) {
@@ -75,6 +79,15 @@ void flush_to_disk(const fs::path& path) {
   sync_to_disk(path, O_RDONLY);
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.fd >= 0) ::posix_fadvise(file.fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+void create_directories_on_disk(const fs::path& path, Fault fault) {
+  std::error_code error;
+  std::vector<fs::path> missing;
+  for (fs::path p = path; !p.empty() && !fs::exists(p, error); p = p.parent_path()) missing.push_back(p);
+  fs::create_directories(path, error);
+  if (error) throw Error(fault, join("creating directory '", path.string(), "': ", error.message()));
+  for (const fs::path& made : missing) sync_to_disk(directory_of(made), O_RDONLY | O_DIRECTORY);
 }
 
 void require_writable(const fs::path& path, const std::vector<fs::path>& inputs) {
@@ -103,6 +116,7 @@ void write_atomically(const fs::path& name, const std::function<void(const fs::p
   const fs::path path = link_target(name);
   struct sigaction now {};
   if (sigaction(SIGXFSZ, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGXFSZ, SIG_IGN);
+  remove_stale_temporaries(directory_of(path), Writers::any, path.filename().string());
   const fs::path temporary = temporary_name(path);
   try {
     write(temporary);
@@ -120,7 +134,7 @@ void write_atomically(const fs::path& name, const std::function<void(const fs::p
 
 void write_text_atomically(const fs::path& path, std::string_view text) {
   write_atomically(path, [&](const fs::path& temporary) {
-    const Descriptor file(::open(temporary.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0666));
+    Descriptor file(::open(temporary.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0666));
     require(file.fd >= 0, "creating '", temporary.string(), "': ", std::strerror(errno));
     for (std::string_view rest = text; !rest.empty();) {
       const ssize_t written = ::write(file.fd, rest.data(), rest.size());
@@ -128,6 +142,7 @@ void write_text_atomically(const fs::path& path, std::string_view text) {
       require(written > 0, "writing '", path.string(), "': ", std::strerror(errno));
       rest.remove_prefix(static_cast<std::size_t>(written));
     }
+    require(file.close() == 0, "writing '", path.string(), "': ", std::strerror(errno));
   });
 }
 
@@ -152,13 +167,13 @@ fs::path OpenedDirectory::now() const {
   return error || ::fstat(fd_, &opened) != 0 || opened.st_nlink == 0 ? fs::path() : link;
 }
 
-void remove_stale_temporaries(const fs::path& directory, Writers writers) {
+void remove_stale_temporaries(const fs::path& directory, Writers writers, std::string_view of) {
   std::error_code error;
   const std::string here = "@" + host_name();
   for (const auto& entry : fs::directory_iterator(directory, error)) {
     const std::string name = entry.path().filename().string();
     const auto marker = name.rfind(kMarker);
-    if (marker == std::string::npos) continue;
+    if (marker == std::string::npos || (!of.empty() && std::string_view(name).substr(0, marker) != of)) continue;
     const char* begin = name.data() + marker + kMarker.size();
     const char* end = name.data() + name.size();
     pid_t pid = 0;
@@ -170,6 +185,14 @@ void remove_stale_temporaries(const fs::path& directory, Writers writers) {
     const auto age = fs::file_time_type::clock::now() - fs::last_write_time(entry.path(), ignored);
     if (other || died_here || (!ignored && age > std::chrono::hours(24))) fs::remove(entry.path(), ignored);
   }
+}
+
+void require_space(const fs::path& path, std::int64_t size_bytes) {
+  std::error_code error;
+  const fs::space_info space = fs::space(directory_of(link_target(path)), error);
+  require_usage(error || static_cast<std::uintmax_t>(size_bytes) <= space.available, "writing '", path.string(),
+                "': it needs ", human_bytes(static_cast<double>(size_bytes)), ", but its file system has only ",
+                human_bytes(static_cast<double>(space.available)), " free; choose another place");
 }
 
 std::string read_text_file(const fs::path& path) {

@@ -79,6 +79,7 @@ const char* name(FileKind kind) { return kNames[static_cast<std::size_t>(kind)];
 FileKind file_kind(const std::filesystem::path& path) {
   require_usage(std::filesystem::exists(path), "opening '", path.string(), "': no such file");
   require_usage(!std::filesystem::is_directory(path), "opening '", path.string(), "': it is a directory");
+  require_usage(std::filesystem::is_regular_file(path), "opening '", path.string(), "': not a regular file");
   std::string head(kHead, '\0');
   std::ifstream in(path, std::ios::binary);
   require_usage(in.is_open(), "opening '", path.string(), "': ", std::strerror(errno));

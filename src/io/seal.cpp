@@ -175,7 +175,8 @@ void append_end_mark(const std::filesystem::path& path) {
   require(in.good() && mark.size() == kMarkBytes, "reading back ", path,
           " to compute its checksum: ", std::strerror(errno));
   std::ofstream out(path, std::ios::binary | std::ios::app);
-  out << mark << std::flush;
+  out << mark;
+  out.close();
   require(out.good(), "writing the end mark of ", path, ": ", std::strerror(errno));
 }
 
@@ -197,6 +198,8 @@ bool is_seal(const std::string& attribute) { return attribute == kChecksum || at
 
 std::string end_mark_defect(const std::filesystem::path& path) {
   std::error_code failure;
+  if (std::filesystem::exists(path, failure) && !std::filesystem::is_regular_file(path, failure))
+    return "it is not a regular file";
   const auto size = static_cast<std::uint64_t>(std::filesystem::file_size(path, failure));
   if (failure) return failure.message();
   if (size < kMarkBytes) return join("only ", size, " bytes long");

@@ -1,10 +1,9 @@
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <memory>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
@@ -12,6 +11,7 @@
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/run_log.hpp"
 #include "report/append_file.hpp"
+#include "report/run_owner.hpp"
 #include "report/tensorboard.hpp"
 
 namespace lockstep {
@@ -19,34 +19,12 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr const char* kPart = "previous.part";
 
-/// Locks the run directory, so that no two jobs write to it. The lock ends with the process. Returns whether the file system
-/// has locks.
-bool lock_directory(const fs::path& dir) {
-  static std::map<std::string, int> held;
-  const std::string name = fs::canonical(dir).string();
-  if (held.count(name) != 0) return true;
-  const fs::path file = dir / ".lock";
-  const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  require_usage(fd >= 0, "run directory '", dir.string(), "': cannot write into it: ", std::strerror(errno));
-  const int refused = ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
-  const std::string owner = refused == 0 ? "" : read_if_there(file);
-  if (refused == EWOULDBLOCK) {
-    ::close(fd);
-    throw Error(Fault::usage,
-                join("run directory '", dir.string(), "' is in use by another run",
-                     owner.empty() ? "" : " (" + owner + ")", "; wait for it, stop it, or choose another --run-dir"));
-  }
-  if (refused != 0)
-    log::warning("run directory '", dir.string(), "': its file system has no locks (", std::strerror(refused),
-                 "), so another run in it would not be noticed", owner.empty() ? "" : "; the last one was of " + owner);
-  char host[256] = "localhost";
-  ::gethostname(host, sizeof host - 1);
-  const std::string who = join("process ", ::getpid(), " on ", host);
-  // The text only informs people: a failed write must not stop the run.
-  if (::ftruncate(fd, 0) == 0 && ::write(fd, who.data(), who.size()) < 0) log::debug("cannot write ", file.string());
-  held.emplace(name, fd);
-  return refused == 0;
+/// The directories that this process has opened, until it ends.
+std::map<std::string, std::unique_ptr<RunOwner>>& owned() {
+  static std::map<std::string, std::unique_ptr<RunOwner>> directories;
+  return directories;
 }
 
 /// The files of a run in its directory. Other files are never moved.
@@ -65,14 +43,17 @@ bool holds_a_run(const fs::path& dir) {
   return (fs::exists(metrics) && fs::file_size(metrics) > 0) || (fs::exists(checkpoints) && !fs::is_empty(checkpoints));
 }
 
+/// Moves the previous run to `previous-N`. The folder gets its name last: a start that is killed before leaves
+/// `previous.part`, and the next one ends its work.
 void move_aside(const fs::path& dir) {
   const auto files = outputs_of_a_run(dir);
-  if (files.empty()) return;
-  const fs::path place = next_previous(dir);
+  const fs::path part = dir / kPart, place = next_previous(dir);
+  if (files.empty() && !fs::exists(part)) return;
   std::error_code failed;
-  fs::create_directory(place, failed);
+  fs::create_directory(part, failed);
   for (const auto& file : files)
-    if (!failed) fs::rename(file, place / file.filename(), failed);
+    if (!failed) fs::rename(file, part / file.filename(), failed);
+  if (!failed) fs::rename(part, place, failed);
   require(!failed, "moving the previous run in '", dir.string(), "' to '", place.string(), "': ", failed.message());
   log::info("moved the previous run in ", dir.string(), " to ", place.string());
 }
@@ -85,16 +66,21 @@ fs::path next_previous(const fs::path& dir) {
   return dir / join("previous-", number);
 }
 
-void open_run_directory(const fs::path& dir, const Options& options, RunStart start) {
+std::string successor_in(const fs::path& dir) {
   std::error_code failed;
-  fs::create_directories(dir, failed);
-  require_usage(!failed && fs::is_directory(dir), "run directory '", dir.string(),
-                "' cannot be created: ", failed ? failed.message() : "a file has this name");
+  const auto found = owned().find(fs::canonical(dir, failed).string());
+  return found == owned().end() ? "" : found->second->successor();
+}
+
+void open_run_directory(const fs::path& dir, const Options& options, RunStart start, TakeOver take_over) {
+  create_directories_on_disk(dir, Fault::usage);
+  require_usage(fs::is_directory(dir), "run directory '", dir.string(), "' cannot be created: a file has this name");
   // Two statements: the arguments of one call, and so errno, may be evaluated in any order.
   const int problem = ::access(dir.c_str(), W_OK | X_OK) == 0 ? 0 : errno;
   require_usage(problem == 0, "run directory '", dir.string(), "': cannot write into it: ", std::strerror(problem));
-  const Writers others = lock_directory(dir) ? Writers::none : Writers::any;
-  if (start == RunStart::fresh) move_aside(dir);
+  if (auto& owner = owned()[fs::canonical(dir).string()]; !owner)
+    owner = std::make_unique<RunOwner>(dir, take_over, RunOwner::Times{});
+  if (start == RunStart::fresh || fs::exists(dir / kPart)) move_aside(dir);
 
   const fs::path file = dir / "config.ini";
   if (fs::exists(file) && holds_a_run(dir)) {
@@ -112,7 +98,7 @@ void open_run_directory(const fs::path& dir, const Options& options, RunStart st
                   "\nchoose another --run-dir, or --resume never to start again (the old run moves to ", dir.string(),
                   "/previous-N)");
   }
-  for (const fs::path& place : {dir, dir / "checkpoints"}) remove_stale_temporaries(place, others);
+  for (const fs::path& place : {dir, dir / "checkpoints"}) remove_stale_temporaries(place, Writers::none);
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "lockstep/tasks/arguments.hpp"
 
+#include <filesystem>
 #include <map>
 
 #include "lockstep/base/error.hpp"
@@ -22,13 +23,22 @@ std::string quoted(const Args& args) {
 
 using Files = std::map<std::string, std::string>;
 
+/// The text of a configuration. A pipe, as of `--config <(...)`, can be read only once.
+std::string read_config(const std::string& path) {
+  static Files pipes;
+  if (const auto known = pipes.find(path); known != pipes.end()) return known->second;
+  std::string text = Options::read_file(path);
+  if (!std::filesystem::is_regular_file(path)) pipes[path] = text;
+  return text;
+}
+
 /// The texts of the `--config` files, read by rank 0. Collective.
 Files read_files(World& world, const Args& args) {
   Files files;
   for (const auto& path : Options::config_files(args)) {
     std::string text;
     world.together("reading the configuration", [&] {
-      if (world.rank() == 0) text = Options::read_file(path);
+      if (world.rank() == 0) text = read_config(path);
     });
     files[path] = world.communicator().broadcast_text(std::move(text), 0, "configuration");
   }

@@ -359,6 +359,12 @@ void compute(World& world, const PredictionTable& table, Writer* writer, Progres
   if (table.agree) table.agree();
 }
 
+/// Bytes of one value in an HDF5 file.
+std::int64_t stored_bytes(const PredictionColumn& column) {
+  if (column.type == H5Type::text) return static_cast<std::int64_t>(column.longest);
+  return column.type == H5Type::f32 ? 4 : 8;
+}
+
 }  // namespace
 
 std::int64_t PredictionColumn::width() const {
@@ -395,6 +401,12 @@ PredictionAttributes describe_source(const std::string& kind, const std::string&
 }
 
 void write_predictions(World& world, const PredictionOutput& output, const PredictionTable& table) {
+  world.together("looking for space", [&] {
+    if (world.rank() != 0 || output.path.empty() || format_of(output) != Format::hdf5) return;
+    std::int64_t row_bytes = 0;
+    for (const PredictionColumn& column : table.columns) row_bytes += column.width() * stored_bytes(column);
+    require_space(output.path, table.rows * row_bytes);
+  });
   if (world.rank() != 0) return compute(world, table, nullptr, nullptr);
   Progress progress(table);
   if (output.path.empty()) return compute(world, table, nullptr, &progress);

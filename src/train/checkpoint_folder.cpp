@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/seal.hpp"
 #include "lockstep/report/run_log.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "train/checkpoint_parts.hpp"
@@ -35,6 +36,7 @@ std::int64_t step_inside(const std::filesystem::path& path) {
 /// The parts of a manifest that exist; none if the file is damaged or not a manifest.
 std::vector<std::filesystem::path> parts_beside(const std::filesystem::path& path) {
   std::vector<std::filesystem::path> parts;
+  if (!end_mark_defect(path).empty()) return parts;
   try {
     const H5File file = H5File::open(path);
     if (is_manifest(file)) parts = part_files(file);
@@ -76,7 +78,7 @@ std::filesystem::path protection_of(const std::filesystem::path& checkpoint) { r
 }  // namespace
 
 void set_protected(const std::filesystem::path& checkpoint, bool protect) {
-  require_usage(std::filesystem::exists(checkpoint), "protecting ", checkpoint, ": no such file");
+  require_usage(std::filesystem::is_regular_file(checkpoint), "protecting ", checkpoint, ": no such file");
   if (protect) {
     write_text_atomically(protection_of(checkpoint), "lockstep checkpoint unkeep removes this protection\n");
   } else {
@@ -109,8 +111,8 @@ std::filesystem::path CheckpointFolder::set_aside_after(std::int64_t step) const
   }
   if (later.empty()) return {};
   const std::filesystem::path place = next_previous(folder_.parent_path()) / folder_.filename();
+  create_directories_on_disk(place);
   std::error_code failure;
-  std::filesystem::create_directories(place, failure);
   const auto move = [&](const std::filesystem::path& file) {
     if (!failure) std::filesystem::rename(file, place / file.filename(), failure);
   };

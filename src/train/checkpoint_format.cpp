@@ -49,7 +49,7 @@ struct FileIdentity {
 
 std::optional<FileIdentity> identity_of(const std::filesystem::path& path) {
   struct stat found {};
-  if (::stat(path.c_str(), &found) != 0) return std::nullopt;
+  if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) return std::nullopt;
   try {
     return FileIdentity{found.st_dev,         found.st_ino,          found.st_size,
                         found.st_mtim.tv_sec, found.st_mtim.tv_nsec, read_end_mark(path)};

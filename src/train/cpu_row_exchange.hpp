@@ -31,6 +31,8 @@ class CpuRowExchange {
   void unpack(std::span<T> front, T* gradient);
   /// RowExchange::choice().
   const std::string& choice() const { return rows_.choice(); }
+  /// RowExchange::decide_as_before().
+  void decide_as_before(bool by_rows) { rows_.decide_as_before(by_rows); }
 
  private:
   std::int64_t find_ranges();

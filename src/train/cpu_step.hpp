@@ -83,6 +83,8 @@ class CpuStep {
   }
 
   std::string row_choice() const { return sync_.row_choice(); }
+  std::string row_decisions() const { return sync_.row_decisions(); }
+  void take_row_decisions(const std::string& decisions) { sync_.take_row_decisions(decisions); }
   const char* backend() const { return comm_.backend(); }
 
   Tensor gradient;

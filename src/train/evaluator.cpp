@@ -13,7 +13,12 @@
 
 namespace lockstep {
 
-std::int64_t evaluation_chunks(std::int64_t sums) { return sums <= 512 ? 256 : 64; }
+std::int64_t evaluation_chunks(std::int64_t sums, std::int64_t samples) {
+  constexpr std::int64_t kMost = 4096, kSamples = 256, kMostSums = std::int64_t{1} << 22;  // sums of one rank: 32 MiB
+  std::int64_t chunks = sums <= 512 ? 256 : 64;
+  while (2 * chunks <= kMost && 2 * chunks * kSamples <= samples && 2 * chunks * sums <= kMostSums) chunks *= 2;
+  return chunks;
+}
 
 std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int threads,
                              std::vector<MetricTable>* tables, const EvaluationOptions& options) {
@@ -22,7 +27,7 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
   if (baseline == nullptr) model.begin_evaluation();
   const std::int64_t size = model.size(split), taken = evaluated_samples(size, options.most_samples),
                      sums = model.sum_count(), block = model.evaluation_block();
-  const std::int64_t chunks = evaluation_chunks(sums);
+  const std::int64_t chunks = evaluation_chunks(sums, taken);
   const ShardRange mine = shards_of(chunks, comm.rank(), comm.size());
   std::vector<double> storage(static_cast<std::size_t>(mine.count() * sums), 0);
   std::vector<std::span<double>> local;

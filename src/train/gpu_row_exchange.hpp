@@ -52,6 +52,11 @@ class GpuRowExchange {
 
   /// RowExchange::choice() of all buckets.
   std::string choice() const;
+  /// decisions_of() and decide_as_before() of all buckets.
+  std::string decisions() const { return decisions_of(std::views::transform(buckets_, &Bucket::rows)); }
+  void take_decisions(const std::string& decisions) {
+    decide_as_before(std::views::transform(buckets_, &Bucket::rows), decisions);
+  }
 
  private:
   struct Bucket {

@@ -132,6 +132,8 @@ class GpuStep {
     return part_of(micro_batch(batch, micro), rank, comm_.size());
   }
   std::string row_choice() const { return rows_.choice(); }
+  std::string row_decisions() const { return rows_.decisions(); }
+  void take_row_decisions(const std::string& decisions) { rows_.take_decisions(decisions); }
   const char* backend() const { return reduce_ ? "nccl" : comm_.backend(); }
 
   Tensor gradient;

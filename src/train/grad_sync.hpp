@@ -74,6 +74,9 @@ class GradSync {
   bool embeddings_first() const { return lockstep::embeddings_first(buckets_); }
   /// RowExchange::choice() of all buckets.
   std::string row_choice() const;
+  /// decisions_of() and decide_as_before() of all buckets.
+  std::string row_decisions() const { return decisions_of(rows_); }
+  void take_row_decisions(const std::string& decisions) { decide_as_before(rows_, decisions); }
 
   /// Call it before the threads start. A thread's scalars must be final when its first parameter is ready.
   void begin();

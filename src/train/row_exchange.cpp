@@ -45,6 +45,12 @@ void RowExchange::read(std::span<const std::uint64_t> bitmaps, std::size_t eleme
   if (choice_.empty()) decide(element_bytes);
 }
 
+void RowExchange::decide_as_before(bool by_rows) {
+  if (!on_) return;
+  on_ = by_rows;
+  choice_ = join(by_rows ? "by rows" : "whole", ", as before the resume");
+}
+
 void RowExchange::decide(std::size_t element_bytes) {
   std::int64_t whole = 0, chosen = 0;  // elements
   std::string measured;

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <ranges>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,6 +38,8 @@ class RowExchange {
   ///
   /// element_bytes  size of an element in a message
   void read(std::span<const std::uint64_t> bitmaps, std::size_t element_bytes);
+  /// Takes the decision of an earlier start, so that a resumed run adds in the order of an undisturbed one.
+  void decide_as_before(bool by_rows);
   /// The whole range in order, with the rows of the last read().
   const std::vector<Part>& parts() const { return parts_; }
   /// The decision as text: "by rows, rows touched in the first step: item_emb.weight 3.1 % of 57290". Empty before the
@@ -52,5 +55,21 @@ class RowExchange {
   bool on_ = false;
   std::string choice_;
 };
+
+/// The decisions of all buckets, for a checkpoint: r by rows, w whole, - none. Empty if there are none.
+template <class Exchanges>
+std::string decisions_of(const Exchanges& buckets) {
+  std::string text;
+  for (const auto& bucket : buckets) text += bucket.choice().empty() ? '-' : bucket.on() ? 'r' : 'w';
+  return text.find_first_not_of('-') == std::string::npos ? "" : text;
+}
+/// Takes them over, unless they are of other buckets.
+template <class Exchanges>
+void decide_as_before(Exchanges&& buckets, const std::string& decisions) {
+  if (decisions.size() != static_cast<std::size_t>(std::ranges::distance(buckets))) return;
+  auto decision = decisions.begin();
+  for (auto& bucket : buckets)
+    if (const char c = *decision++; c != '-') bucket.decide_as_before(c == 'r');
+}
 
 }  // namespace lockstep

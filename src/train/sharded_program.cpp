@@ -56,6 +56,7 @@ GlobalBatch ShardedProgram::batch_after(const TrainState& state, const GlobalBat
 
 StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average, unsigned flags) {
   const GlobalBatch batch = batch_at(state, state.epoch, state.step, state.position);
+  if (!logged_) step_.take_row_decisions(state.row_decisions);
   step_.start(batch, flags);  // forward, backward, reduce
   // The norm includes the gradient of a penalty, which needs the sum of weights from finish().
   std::optional<GradientNorm> norm;
@@ -71,6 +72,7 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
                        .loss = sums.loss,
                        .weight = sums.weight,
                        .flags = sums.flags,
+                       .row_decisions = step_.row_decisions(),
                        .compute = step_.seconds().compute,
                        .reduce = step_.seconds().reduce};
   if (sums.weight > 0) {

@@ -65,6 +65,12 @@ std::int64_t ShardedStep::buckets() const {
 std::string ShardedStep::row_choice() const {
   return std::visit([](auto& step) { return step->row_choice(); }, impl_->step);
 }
+std::string ShardedStep::row_decisions() const {
+  return std::visit([](auto& step) { return step->row_decisions(); }, impl_->step);
+}
+void ShardedStep::take_row_decisions(const std::string& decisions) {
+  std::visit([&](auto& step) { step->take_row_decisions(decisions); }, impl_->step);
+}
 const char* ShardedStep::backend() const {
   return std::visit([](auto& step) { return step->backend(); }, impl_->step);
 }

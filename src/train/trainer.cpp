@@ -115,6 +115,7 @@ void Trainer::Impl::add(const StepResult& done, double lr) {
   interval.lr = lr;
   ++state.step;
   state.position += done.advance;
+  state.row_decisions = done.row_decisions;
   interval.samples += done.samples;
   interval.compute += done.compute;
   interval.reduce += done.reduce;
@@ -253,11 +254,8 @@ unsigned Trainer::Impl::flags() {
   return flags;
 }
 
-/// Leaves time for a checkpoint that takes twice as long as the slowest so far.
 bool Trainer::Impl::time_is_over(double reserve_s) const {
-  const double limit = config.run.max_hours * 3600;
-  const double checkpoint = state.checkpoint_seconds > 0 ? 2 * state.checkpoint_seconds : limit / 20;
-  return limit > 0 && process_seconds() > std::max(limit - checkpoint - reserve_s, limit / 2);
+  return too_late(process_seconds(), config.run.max_hours * 3600, state.checkpoint_seconds, reserve_s);
 }
 
 bool Trainer::Impl::too_late_to_evaluate(double reserve_s) {
@@ -285,7 +283,7 @@ Outcome Trainer::run(RunLog& log, const std::filesystem::path& run_dir) {
   impl_->log = &log;
   impl_->folder.emplace(run_dir);
   if (impl_->writes() && !run_dir.empty()) {
-    std::filesystem::create_directories(run_dir);
+    create_directories_on_disk(run_dir);
     impl_->run_dir.emplace(run_dir);
   }
   impl_->signals = &signals;

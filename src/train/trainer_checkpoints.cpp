@@ -63,7 +63,7 @@ void Trainer::Impl::start_writing(Saving what) {
   saving = std::move(what);
   writer.start([this] {
     Saving& now = *saving;
-    if (writes()) std::filesystem::create_directories(folder->path());
+    if (writes()) create_directories_on_disk(folder->path());
     if (now.best_rank > 0) {
       folder->make_room_for_best(now.best_rank, config.checkpoint.best_keep, now.step);
       best_writing.write(folder->best_file(now.best_rank));
@@ -152,7 +152,7 @@ void Trainer::Impl::save(const std::filesystem::path& path) {
     if (sharded) {
       next.number = comm.broadcast_text(fresh_number(), 0, "checkpoint's number");
       world.together("writing the checkpoint", [&] {
-        if (writes()) std::filesystem::create_directories(folder->path());
+        if (writes()) create_directories_on_disk(folder->path());
       });
     }
     copy.take(parts(state, true), sharded ? world.rank() : 0, sharded ? world.size() : 1);
@@ -170,7 +170,11 @@ bool Trainer::Impl::save_now(const std::filesystem::path& path) {
 }
 
 void Trainer::Impl::require_run_directory() const {
-  if (!writes() || run_dir->in_place()) return;
+  if (!writes()) return;
+  const std::string successor = successor_in(run_dir->path());
+  require(successor.empty(), "run directory ", run_dir->path(), ": another run has taken it over (", successor,
+          "); this run ends without a further checkpoint");
+  if (run_dir->in_place()) return;
   const std::filesystem::path now = run_dir->now();
   const std::string last = last_written.empty() ? "" : (std::filesystem::path("checkpoints") / last_written).string();
   throw Error(

@@ -88,7 +88,8 @@ struct Trainer::Impl {
   /// Keeps a copy of the weights if they are among the best, and writes it if it is time. Call it on rank 0.
   void keep_best(const Metric& decides, bool better);
   void start_writing(Saving what);
-  /// errors  Error (internal) on rank 0: the run directory was moved, replaced or removed; says where its last checkpoint is
+  /// errors  Error (internal) on rank 0: the run directory was moved, replaced or removed (says where its last checkpoint
+  ///         is), or another run has taken it over
   void require_run_directory() const;
   /// Forgets the best evaluation if best.h5 is missing or damaged. Collective.
   void check_best();

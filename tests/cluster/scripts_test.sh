@@ -15,6 +15,7 @@ END
 cat >fake/scontrol <<'END'
 #!/usr/bin/env bash
 echo "scontrol $*" >>calls
+[ "$1" != -o ] || echo "JobId=7 JobState=${STATE:-CANCELLED} Reason=None"
 [ "$1" != requeue ] || exit "${REQUEUE_CODE:-0}"
 END
 cat >fake/program <<'END'
@@ -22,7 +23,12 @@ cat >fake/program <<'END'
 echo "$0 $*" >>calls
 case $(basename "$0") in
   lockstep-prep) [ -z "${USR1_DURING_CHECK:-}" ] || { kill -USR1 $PPID; sleep 1; } ;;
-  lockstep) [ "$1" != train ] || exit "${CODE:-0}" ;;
+  lockstep)
+    [ "$1" = train ] || exit 0
+    [ -z "${TERM_DURING_TRAINING:-}" ] || { trap : USR1; kill -TERM $PPID; sleep 1; }
+    echo "threads $OMP_NUM_THREADS" >>calls
+    exit "${CODE:-0}"
+    ;;
 esac
 END
 chmod +x fake/*
@@ -103,4 +109,18 @@ rm -f .faults-7
 USR1_DURING_CHECK=yes job 85 cpu-1node.sbatch
 called 'lockstep-prep check' 'scontrol requeue 7'
 never_called 'lockstep (comm-test|train)'
+# SIGTERM: a cancelled job stays away, one that makes room for another (it still runs) comes back.
+TERM_DURING_TRAINING=yes CODE=85 job 85 cpu-1node.sbatch
+never_called 'scontrol requeue'
+says 'cancelled, or at its time limit'
+TERM_DURING_TRAINING=yes CODE=85 STATE=RUNNING job 85 cpu-1node.sbatch
+called 'scontrol requeue 7'
+
+# Without hardware threads a rank gets no more threads than cores, whatever Slurm counts.
+printf '#!/bin/sh\necho "# socket,core"\nfor c in 0 0 1 1; do echo 0,$c; done\n' >fake/lscpu
+chmod +x fake/lscpu
+OMP_NUM_THREADS= job 0 cpu-1node.sbatch
+called 'threads 4'
+OMP_NUM_THREADS= SLURM_HINT=nomultithread job 0 cpu-1node.sbatch
+called 'threads 2'
 passed "the job scripts start the right programs with the right data, and requeue"

@@ -35,7 +35,7 @@ void fail(const std::string& fault, World& world, std::vector<float>& gradient, 
   if (fault == "exit") _exit(0);
   if (fault == "suspend") suspend_all(pids);
   if (fault == "count" || fault == "count-checked") gradient.push_back(0);
-  if (fault == "throw") throw Error(Fault::data, "reading 'x.h5': checksum does not match");
+  if (fault == "throw" || fault == "throw-and-die") throw Error(Fault::data, "reading 'x.h5': checksum does not match");
   if (fault == "all-throw") throw Error(Fault::internal, "the loss is not finite");
   if (fault == "together") {
     world.together("reading", [] { throw Error(Fault::data, "opening 'y.h5': no such file"); });
@@ -100,9 +100,15 @@ int launched_rank() {
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
   return rank == nullptr ? -1 : std::atoi(rank);
 }
-bool hangs_at_end = false;
+bool hangs_at_end = false, dies_in_abort = false;
 
 extern "C" int PMPI_Finalize();
+extern "C" int PMPI_Abort(void* communicator, int code);
+/// In front of MPI's own.
+extern "C" int MPI_Abort(void* communicator, int code) {
+  if (dies_in_abort) _exit(code);
+  return PMPI_Abort(communicator, code);
+}
 /// In front of MPI's own.
 extern "C" int MPI_Finalize() {
   if (hangs_at_end) std::this_thread::sleep_for(std::chrono::hours(1));
@@ -112,6 +118,7 @@ extern "C" int MPI_Finalize() {
 int main(int argc, char** argv) {
   const bool guilty_here = argc > 2 && launched_rank() == std::atoi(argv[2]);
   if (guilty_here && argv[1] == std::string("slow-start")) std::this_thread::sleep_for(std::chrono::hours(1));
+  dies_in_abort = guilty_here && argv[1] == std::string("throw-and-die");
   hangs_at_end = guilty_here && argv[1] == std::string("slow-end");
   World world(&argc, &argv);
   const std::string fault = argv[1];

@@ -183,6 +183,16 @@ TEST_SUITE("comm.faults") {
     CHECK(o.says("error [rank 1/3"));
   }
 
+  TEST_CASE("a rank that has said why it aborts is not called dead as well") {
+    const Outcome o = run(3, "throw-and-die", 1);
+    CAPTURE(o.output);
+    CHECK(o.code != 0);
+    CHECK(o.left_behind == 0);
+    CHECK(o.count("error [") == 1);
+    CHECK(o.says("reading 'x.h5': checksum does not match"));
+    CHECK_FALSE(o.says("has died"));
+  }
+
   TEST_CASE("the same error on all ranks is printed once") {
     const Outcome o = run(3, "all-throw", 0);
     CAPTURE(o.output);

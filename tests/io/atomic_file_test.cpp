@@ -1,12 +1,16 @@
 #include "lockstep/io/atomic_file.hpp"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <iterator>
 #include <vector>
 
 #include "lockstep/base/error.hpp"
@@ -19,6 +23,15 @@ using test::TempDir;
 namespace fs = std::filesystem;
 
 namespace {
+
+/// What the functions below, in front of the system's own, are to do.
+std::string fails_to_close;             ///< files whose name contains it cannot be closed without an error
+std::vector<std::string>* synced = {};  ///< collects the files that are synced, unless null
+
+std::string name_of(int fd) {
+  std::error_code failed;
+  return fs::read_symlink("/proc/self/fd/" + std::to_string(fd), failed).string();
+}
 
 std::vector<std::string> names_in(const fs::path& directory) {
   std::vector<std::string> names;
@@ -57,7 +70,70 @@ void write_big_h5(const fs::path& path, const H5Layout& layout) {
 
 }  // namespace
 
+extern "C" int close(int fd) {
+  const bool fails = !fails_to_close.empty() && name_of(fd).find(fails_to_close) != std::string::npos &&
+                     (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
+  const auto result = static_cast<int>(syscall(SYS_close, fd));
+  if (fails) errno = EDQUOT;
+  return fails ? -1 : result;
+}
+extern "C" int fsync(int fd) {
+  if (synced != nullptr) synced->push_back(name_of(fd));
+  return static_cast<int>(syscall(SYS_fsync, fd));
+}
+
 TEST_SUITE("io.atomic_file") {
+  TEST_CASE("a file system that refuses the last bytes when a file is closed is an error, and the old file stays") {
+    const TempDir dir;
+    write_text_atomically(dir / "a.txt", "old");
+    fails_to_close = "a.txt.tmp.";
+    CHECK_THROWS_WITH_AS(write_text_atomically(dir / "a.txt", "new"), doctest::Contains("quota"), Error);
+    CHECK_THROWS_WITH_AS(write_big_h5(dir / "a.txt", {}), doctest::Contains("closing"), Error);
+    fails_to_close.clear();
+    CHECK(read_text_file(dir / "a.txt") == "old");
+    CHECK(names_in(dir.path()) == std::vector<std::string>{"a.txt"});
+  }
+
+  TEST_CASE("the names of new directories are on the disk before anything is written into them") {
+    const TempDir dir;
+    std::vector<std::string> files;
+    synced = &files;
+    create_directories_on_disk(dir / "a" / "b" / "c");
+    create_directories_on_disk(dir / "a" / "b");
+    synced = nullptr;
+    std::sort(files.begin(), files.end());
+    CHECK(files == std::vector<std::string>{dir.path(), dir / "a", dir / "a" / "b"});
+    test::write_text(dir / "file", "");
+    for (const Fault fault : {Fault::usage, Fault::internal}) {
+      try {
+        create_directories_on_disk(dir / "file" / "d", fault);
+        FAIL("a directory in a file");
+      } catch (const Error& error) {
+        CHECK(error.fault() == fault);
+      }
+    }
+  }
+
+  TEST_CASE("what a killed writer has left goes with the next write of the same file") {
+    const TempDir dir;
+    char host[256] = {};
+    gethostname(host, sizeof host - 1);
+    const pid_t gone = fork();
+    if (gone == 0) _exit(0);
+    waitpid(gone, nullptr, 0);
+    const std::string mark = ".tmp." + std::to_string(gone) + "@" + host;
+    for (const char* name : {"a.h5", "b.h5", "a.h5.x"}) test::write_text(dir / (name + mark), "half");
+    write_text_atomically(dir / "a.h5", "whole");
+    CHECK(names_in(dir.path()) == std::vector<std::string>{"a.h5", "a.h5.x" + mark, "b.h5" + mark});
+  }
+
+  TEST_CASE("an output that does not fit on its file system is refused before the work") {
+    const TempDir dir;
+    require_space(dir / "a.h5", 1);
+    CHECK_THROWS_WITH_AS(require_space(dir / "a.h5", std::int64_t{1} << 60),
+                         doctest::Contains("it needs 1024.0 PiB, but its file system has only"), Error);
+  }
+
   TEST_CASE("a text is written completely and replaces the old one") {
     const TempDir dir;
     write_text_atomically(dir / "a.txt", "one");

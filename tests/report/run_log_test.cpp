@@ -212,12 +212,29 @@ TEST_SUITE("report.run_directory") {
     CHECK(read_text(tmp / "previous-2/config.ini").find("lr = 0.5\n") != std::string::npos);
   }
 
+  TEST_CASE("a fresh start that was killed while it moved the previous run is completed by the next start") {
+    const Quiet quiet;
+    const TempDir tmp;
+    fs::create_directories(tmp / "previous.part");
+    fs::create_directories(tmp / "previous-1");
+    write_text(tmp / "previous.part/config.ini", "[optim]\nlr = 0.25\n");
+    fs::create_directories(tmp / "checkpoints");
+    write_text(tmp / "checkpoints/step-1.h5", "weights");
+    write_text(tmp / "metrics.jsonl", "{}\n");
+    begin(tmp.path(), {"--optim.lr", "0.5"});
+    CHECK(read_text(tmp / "previous-2/config.ini").find("lr = 0.25\n") != std::string::npos);
+    CHECK(read_text(tmp / "previous-2/checkpoints/step-1.h5") == "weights");
+    CHECK(fs::exists(tmp / "previous-2/metrics.jsonl"));
+    CHECK_FALSE(fs::exists(tmp / "previous.part"));
+    CHECK_FALSE(fs::exists(tmp / "checkpoints"));
+  }
+
   TEST_CASE("an unusable run directory is a usage error") {
     const TempDir tmp;
     write_text(tmp / "file", "");
-    CHECK(refusal(tmp / "file", {}).starts_with("run directory '"));
+    CHECK(refusal(tmp / "file", {}).find((tmp / "file").string() + "'") != std::string::npos);
     CHECK(refusal(tmp / "file/below", {}).find("Not a directory") != std::string::npos);
-    CHECK(refusal("/proc/nowhere", {}).starts_with("run directory '/proc/nowhere'"));
+    CHECK(refusal("/proc/nowhere", {}).starts_with("creating directory '/proc/nowhere'"));
     fs::permissions(tmp.path(), fs::perms::owner_read | fs::perms::owner_exec);
     const bool root = ::getuid() == 0;  // root may write anywhere; access() asks for the real user
     if (root) REQUIRE(::setreuid(65534, static_cast<uid_t>(-1)) == 0);

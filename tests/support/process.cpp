@@ -43,7 +43,8 @@ ProcessResult run_lockstep(std::vector<std::string> words, int ranks) {
                                   "-n",          std::to_string(ranks)};
   all.insert(all.end(), words.begin(), words.end());
   return run_process(all, {"OMPI_MCA_mpi_yield_when_idle=1", "OMPI_MCA_btl_vader_single_copy_mechanism=none",
-                           "OMPI_MCA_rmaps_base_oversubscribe=1", "OMP_NUM_THREADS=1"});
+                           "OMPI_MCA_smsc=^cma", "OMPI_MCA_rmaps_base_oversubscribe=1",
+                           "PRTE_MCA_rmaps_default_mapping_policy=:OVERSUBSCRIBE", "OMP_NUM_THREADS=1"});
 }
 
 }  // namespace lockstep::test

@@ -91,4 +91,16 @@ TEST_SUITE("train.stopping") {
     for (const double value : {1.0, 2.0, 3.0}) both.history.append({{kMeanAbsGradient, value}});
     CHECK(stop_reason(rules, both) == "");
   }
+
+  TEST_CASE("no evaluation begins that would end after the time limit, less a checkpoint; each start gets on") {
+    constexpr double kLimit = 1000;
+    CHECK_FALSE(too_late(1e9, 0, 10, 1e9));  // no limit
+    CHECK_FALSE(too_late(979, kLimit, 10, 0));
+    CHECK(too_late(981, kLimit, 10, 0));
+    CHECK(too_late(951, kLimit, 0, 0));  // no checkpoint so far
+    CHECK_FALSE(too_late(679, kLimit, 10, 300));
+    CHECK(too_late(681, kLimit, 10, 300));
+    CHECK_FALSE(too_late(499, kLimit, 10, 1e9));
+    CHECK(too_late(501, kLimit, 10, 1e9));
+  }
 }

@@ -7,12 +7,15 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/error.hpp"
+
 namespace lockstep {
 
 /// Replaces a file completely or not at all. `write` fills a temporary file in the same directory; then the file is
 /// synced and renamed, and the directory is synced. If `write` throws or the disk is full, the temporary file is
 /// removed and the error propagates. Temporary names are `<name>.tmp.<pid>@<host>`. Leftovers of dead processes are
-/// harmless; remove_stale_temporaries() deletes them. A symbolic link stays, and the file behind it is replaced.
+/// harmless; the next write of the same file removes them, and so does remove_stale_temporaries(). A symbolic link stays,
+/// and the file behind it is replaced.
 ///
 /// errors   usage: the directory is missing or not writable, or `path` is a directory, a device, a pipe or a socket;
 ///          internal: the disk is full, or the write fails
@@ -26,6 +29,9 @@ void flush_to_disk(const std::filesystem::path& path);
 /// The bytes of large files that this process has read and written so far. It tells slow work from a file system that
 /// hangs.
 inline std::atomic<std::uint64_t> file_bytes_moved = 0;
+/// Creates a directory and its parents where they are missing, and waits until their names are on the disk.
+/// errors  Error (`fault`): a directory cannot be created
+void create_directories_on_disk(const std::filesystem::path& path, Fault fault = Fault::internal);
 /// Checks that write_atomically(path) can start, so that a run fails before hours of work, and does not destroy one of
 /// the files that the run reads.
 /// errors   usage: as write_atomically(); `path` is one of the inputs, also by another name
@@ -53,8 +59,12 @@ enum class Writers : std::uint8_t {
   any,   ///< other hosts may be writing: only those of dead processes of this host, and those older than a day
   none,  ///< the caller has locked the directory: all but those of this process
 };
-/// Removes stale temporary files from a directory.
-void remove_stale_temporaries(const std::filesystem::path& directory, Writers writers = Writers::any);
+/// Removes stale temporary files from a directory. of: only those of the file of this name; "": of all files.
+void remove_stale_temporaries(const std::filesystem::path& directory, Writers writers = Writers::any,
+                              std::string_view of = "");
+/// Checks that the file system of an output has room for it. What is known before the work is not found out after it.
+/// errors  usage: names both sizes
+void require_space(const std::filesystem::path& path, std::int64_t size_bytes);
 /// Reads a whole file. errors  usage: missing or unreadable
 std::string read_text_file(const std::filesystem::path& path);
 

@@ -23,12 +23,20 @@ enum class RunStart : std::uint8_t {
 /// The folder of a run directory that holds the run of TaskConfig::pretraining().
 inline constexpr const char* kPretrainingFolder = "pretrain";
 
-/// Prepares the run directory. Rank 0 calls it, inside World::together. A directory holds a run once the run has
-/// recorded a step or written a checkpoint.
+/// Whether a run takes its directory from another run that seems to live.
+enum class TakeOver : std::uint8_t { no, yes };
+
+/// Prepares the run directory, and keeps it for this process until its end. Rank 0 calls it, inside World::together. A
+/// directory holds a run once the run has recorded a step or written a checkpoint. It may wait up to a minute for a sign
+/// of life of a run on another host.
 ///
 /// errors  Error (usage) if the directory cannot be created or written, is in use, or holds a run of another
 ///         configuration (names each differing key). Error (data) if its config.ini is damaged
-void open_run_directory(const std::filesystem::path& dir, const Options& options, RunStart start);
+void open_run_directory(const std::filesystem::path& dir, const Options& options, RunStart start,
+                        TakeOver take_over = TakeOver::no);
+
+/// The run that has taken the directory from this process; "" if there is none.
+std::string successor_in(const std::filesystem::path& dir);
 
 /// The first of `previous-1`, `previous-2`, ... in a run directory that does not exist.
 std::filesystem::path next_previous(const std::filesystem::path& dir);

@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-/// Number of chunks of an evaluation with this many sums. It is independent of ranks and threads, and so is the order
-/// of additions.
-std::int64_t evaluation_chunks(std::int64_t sums);
+/// Number of chunks of an evaluation of so many samples with so many sums. It is independent of ranks and threads, and so
+/// is the order of additions. At least 64; at most 4096, of at least 256 samples each.
+std::int64_t evaluation_chunks(std::int64_t sums, std::int64_t samples);
 
 class StopSignals;
 

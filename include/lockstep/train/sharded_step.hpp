@@ -105,6 +105,9 @@ class ShardedStep {
   /// How the gradients of row-sparse parameters travel, as the first step has decided: "by rows, ..." or "whole, ...".
   /// Empty before the first step, and if there is nothing to decide.
   std::string row_choice() const;
+  /// The same for TrainState. A step before which they are taken adds the gradients in the order of the earlier start.
+  std::string row_decisions() const;
+  void take_row_decisions(const std::string& decisions);
   /// "self", "mpi" or "nccl".
   const char* backend() const;
 

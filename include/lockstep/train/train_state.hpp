@@ -54,13 +54,14 @@ struct TrainState {
   LossScale loss_scale;                     ///< of fp16 runs
   bool finished = false;                    ///< whether the run has ended
   std::string stop_reason;                  ///< why it ended; "" before
+  std::string row_decisions = {};           ///< ShardedStep::row_decisions() since the first step
   LrSchedule::State schedule;
   History history;
 
   /// Whether files of earlier versions lack a field of visit().
   static bool is_recent(std::string_view name) {
     return name.starts_with("loss_scale") || name == "best_step" || name == "evaluated_step" ||
-           name == "checkpoint_seconds" || name == "evaluation_seconds";
+           name == "checkpoint_seconds" || name == "evaluation_seconds" || name == "row_decisions";
   }
   /// Calls f(name, field) for every number and text in a fixed order, that of checkpoints and messages.
   template <class State, class F>
@@ -87,6 +88,7 @@ struct TrainState {
     f("evaluation_seconds", s.evaluation_seconds);
     f("finished", s.finished);
     f("stop_reason", s.stop_reason);
+    f("row_decisions", s.row_decisions);
     f("schedule_best", s.schedule.best);
     f("schedule_bad", s.schedule.bad);
     f("schedule_drops", s.schedule.drops);

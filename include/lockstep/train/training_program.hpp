@@ -16,13 +16,14 @@ namespace lockstep {
 
 /// The result of one optimizer step, the same on all ranks except for the seconds.
 struct StepResult {
-  std::int64_t advance = 0;     ///< positions of the epoch
-  std::int64_t samples = 0;     ///< over all ranks, for the rate
-  double loss = 0, weight = 0;  ///< sum over samples, divisor of the mean; 0: not part of the epoch's mean
-  double norm = 0;              ///< L2 norm of the mean gradient before clipping
-  bool scaled = false;          ///< fp16: the loss was multiplied by TrainState::loss_scale
-  bool skipped = false;         ///< fp16: the gradient overflowed, nothing was updated, loss and weight are 0
-  unsigned flags = 0;           ///< StepFlag of any rank
+  std::int64_t advance = 0;        ///< positions of the epoch
+  std::int64_t samples = 0;        ///< over all ranks, for the rate
+  double loss = 0, weight = 0;     ///< sum over samples, divisor of the mean; 0: not part of the epoch's mean
+  double norm = 0;                 ///< L2 norm of the mean gradient before clipping
+  bool scaled = false;             ///< fp16: the loss was multiplied by TrainState::loss_scale
+  bool skipped = false;            ///< fp16: the gradient overflowed, nothing was updated, loss and weight are 0
+  unsigned flags = 0;              ///< StepFlag of any rank
+  std::string row_decisions = {};  ///< of TrainState
   double compute = 0, reduce = 0, update = 0;  ///< wall seconds of this rank
 };
 

@@ -9,6 +9,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
+#include "lockstep/io/file_kind.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/run_config.hpp"
 
@@ -144,7 +145,12 @@ int run_checkpoint(World& world, const Args& args) {
     if (world.rank() != 0) return;
     if (what == "merge") return merge_checkpoint(words[1], words[2]);
     if (!two && what != "verify") {
-      for (std::size_t i = 1; i < words.size(); ++i) set_protected(words[i], protect);
+      for (std::size_t i = 1; i < words.size(); ++i) {
+        const FileKind kind = file_kind(words[i]);
+        require_data(!protect || kind == FileKind::checkpoint, "protecting '", words[i], "': it is ", name(kind),
+                     ", not a checkpoint of lockstep");
+        set_protected(words[i], protect);
+      }
       return;
     }
     code = what == "verify" ? verify({words.begin() + 1, words.end()}) : diff(words[1], words[2], group);

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <map>
 
@@ -11,6 +10,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
+#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/run_config.hpp"
 
@@ -129,12 +129,6 @@ std::string manual() {
   return text + ".SH EXIT STATUS\n" + (kExitCodes + std::string_view("Exit codes: ").size());
 }
 
-void write_page(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  require(out.flush().good(), "writing ", path.string());
-}
-
 }  // namespace
 
 int run_help(World& world, const Args& args) {
@@ -167,7 +161,7 @@ int run_help(World& world, const Args& args) {
       std::error_code failed;
       std::filesystem::create_directories(man, failed);
       require_usage(!failed, "option man = '", man, "': ", failed.message());
-      for (const auto& [name, page] : pages) write_page(std::filesystem::path(man) / (name + ".1"), page);
+      for (const auto& [name, page] : pages) write_text_atomically(std::filesystem::path(man) / (name + ".1"), page);
     });
   }
   if (world.rank() == 0) std::cout << text;

@@ -28,7 +28,7 @@ struct StepMeasurement {
   double compute_s = 0, reduce_s = 0, update_s = 0;
   /// The part of reduce_s that is communication and not waiting for slower ranks: the minimum over ranks in each step,
   /// which is that of the last rank to arrive. Median over steps, because other programs on the cores disturb it less
-  /// than the mean.
+  /// than the mean; at most the mean, so that it is a part of mean_s.
   double exposed_s = 0;
   double alone_s = 0;         ///< of a blocking all-reduce of the gradient without computation: median; 0 on one rank
   double gradient_bytes = 0;  ///< in f32

@@ -75,7 +75,7 @@ bool continues_its_own_job(const fs::path& run_dir, const std::string& start) {
 }
 
 /// Call it on rank 0.
-void open_directory(RunConfig& config, const Options& options) {
+void open_directory(RunConfig& config, const Options& options, TakeOver take_over) {
   const char* job = std::getenv("SLURM_JOB_ID");
   const bool once = config.run.resume != "auto" && job != nullptr;
   const std::string start = once ? join("job ", job, ", --resume ", config.run.resume, "\n") : "";
@@ -84,7 +84,8 @@ void open_directory(RunConfig& config, const Options& options) {
               ": this start continues the job");
     config.run.resume = "auto";
   }
-  open_run_directory(config.run.dir, options, config.run.resume == "never" ? RunStart::fresh : RunStart::resume);
+  open_run_directory(config.run.dir, options, config.run.resume == "never" ? RunStart::fresh : RunStart::resume,
+                     take_over);
   if (once && config.run.resume != "auto") write_text_atomically(fs::path(config.run.dir) / kStartFile, start);
 }
 
@@ -123,9 +124,9 @@ void share_first_start(World& world, RunConfig& config) {
 }
 
 /// Opens the run directory. Returns the checkpoint to continue from, or "". Collective.
-fs::path open_run(World& world, const Options& options, RunConfig& config) {
+fs::path open_run(World& world, const Options& options, RunConfig& config, TakeOver take_over) {
   world.together("opening the run directory", [&] {
-    if (world.rank() == 0) open_directory(config, options);
+    if (world.rank() == 0) open_directory(config, options, take_over);
   });
   require_shared_directory(world, config);
   // Before the model is made: batch and learning rate are those of the checkpoint's run.
@@ -178,9 +179,9 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint) {
 
 /// Trains the first weights, or continues to: a run of its own. Then sets config.pretrained, and what keeps batch and
 /// learning rate those of its first start. Returns its exit code. Collective.
-int pretrain(World& world, PretrainingConfig& first, RunConfig& config) {
+int pretrain(World& world, PretrainingConfig& first, RunConfig& config, TakeOver take_over) {
   log::info("pretraining: model.kind = ", first.config.model_kind, " in ", first.config.run.dir);
-  const fs::path checkpoint = open_run(world, first.options, first.config);
+  const fs::path checkpoint = open_run(world, first.options, first.config, take_over);
   const int code = on_each_gpu(world, first.config, [&](World& rank) { return train(rank, first.config, checkpoint); });
   if (code != kExitDone) return code;
   world.together("choosing the first weights", [&] {
@@ -209,6 +210,9 @@ int run_train(World& world, const Args& args) {
   options.example("mpirun -n 2 lockstep train --config configs/emulator-icecolumn.ini", "train on two ranks");
   options.example("lockstep train --config run.ini --set optim.lr=0.002 --run-dir runs/lr2",
                   "another learning rate, another directory");
+  bool take_over = false;
+  options.add("take-over", &take_over, false,
+              "take the run directory from another run that seems to live; if it does, it ends at its next checkpoint");
   if (!parse(world, options, args, config)) return 0;
   const StopSignals signals;  // a signal during the loading of the data stops the run after its first step
   if (config.run.dir.empty()) config.run.dir = default_run_dir(args);
@@ -224,9 +228,10 @@ int run_train(World& world, const Args& args) {
     check(config);
     first = make_pretraining(options, config);
   });
-  const fs::path checkpoint = open_run(world, options, config);
+  const TakeOver owner = take_over ? TakeOver::yes : TakeOver::no;
+  const fs::path checkpoint = open_run(world, options, config, owner);
   if (first && checkpoint.empty()) {  // a run that continues has its weights
-    if (const int code = pretrain(world, *first, config); code != kExitDone) return code;
+    if (const int code = pretrain(world, *first, config, owner); code != kExitDone) return code;
   }
   return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, checkpoint); });
 }

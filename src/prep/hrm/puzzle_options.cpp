@@ -63,9 +63,10 @@ void PuzzleOptions::note_repeated(const BasePuzzles& puzzles, const std::string&
 BasePuzzles read_puzzles(const std::string& path, const PuzzleParser& parse, std::int64_t minimum) {
   BasePuzzles puzzles;
   if (path.empty()) return puzzles;
+  require_usage(!std::filesystem::exists(path) || std::filesystem::is_regular_file(path), "reading '", path,
+                "': not a regular file");
   std::ifstream in(path);
-  require_usage(in.good() && !std::filesystem::is_directory(path), "reading '", path,
-                "': ", errno != 0 ? std::strerror(errno) : "it is a directory");
+  require_usage(in.good(), "reading '", path, "': ", std::strerror(errno));
   std::vector<std::uint8_t> question, answer;
   std::int64_t seen = 0;
   std::unordered_set<std::size_t> known;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Wrong usage ends with 2, bad data with 3, within seconds, with one message for all ranks, and nothing that existed is lost.
-source "$(dirname "$0")/lib.sh" "$@"
+here=$(cd "$(dirname "$0")" && pwd)
+source "$here/lib.sh" "$@"
 LIMIT=30
 TRAIN="$LOCKSTEP train --run-dir run --epochs 1 --batch.size 100"
 ok "$PREP" synth-icecolumn --rows 2000 --seed 1 --output data.h5
@@ -66,6 +67,14 @@ for command in "on 2 $TRAIN --data.path flipped.h5" "$LOCKSTEP eval --config run
   says_once '(^| )error'
   says "flipped.h5': dataset '/x' is damaged .*rebuild it with lockstep-prep"
 done
+
+# --- every option of every command, as the help lists them
+chmod 755 .
+if command -v python3 >/dev/null; then
+  python3 "$here/bad_input_sweep.py" "$BIN" "$PWD/data.h5" "$PWD/run/checkpoints/best.h5" >sweep.out || fail "$(cat sweep.out)"
+else
+  echo "not run: all options (no python3)"
+fi
 
 # --- ranks that disagree
 cat >uneven.sh <<EOF

@@ -46,4 +46,12 @@ for kind in HAR KGAT; do
   says 'stay those of the first start, on 2 devices; this start has 1'
   same_model $kind-whole/checkpoints/final.h5 $kind/checkpoints/final.h5
 done
+# In the default mode, on as many ranks: whether gradients travel by rows is the decision of the first start.
+ok "$PREP" synth-sequences --users 60 --min-length 6 --max-length 12 --categories 4 --clusters 2 --members 3 --output sequences.h5
+SASREC="--model.kind sasrec --data.path sequences.h5 --batch.size 40 --model.hidden_units 16 --model.maxlen 12 --eval.final none --epochs 3"
+ok on 4 "$LOCKSTEP" train --run-dir sasrec-whole $SASREC
+ok on 4 "$LOCKSTEP" train --run-dir sasrec $SASREC --steps 3
+ok on 4 "$LOCKSTEP" train --run-dir sasrec $SASREC
+says 'gradients of tables: whole, as before the resume'
+same_model sasrec-whole/checkpoints/final.h5 sasrec/checkpoints/final.h5
 passed "one stop, one damaged checkpoint, other ranks: the same weights"

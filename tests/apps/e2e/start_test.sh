@@ -56,6 +56,23 @@ for steps in 10 12; do  # the last record is of an evaluation within an epoch
   ! grep -q 'cosine now spans' last.out last.err || fail "a schedule that is as before is said to move"
 done
 
+# A run keeps others out of its directory until it ends or is killed. --take-over ends it.
+"$LOCKSTEP" train --run-dir owned $SMALL --stop.rule none --epochs 100000000 --checkpoint.every 0 >first.out 2>first.err &
+first=$!
+for _ in $(seq 600); do [ -s owned/metrics.jsonl ] && break; sleep 0.1; done
+run 2 "$LOCKSTEP" train --run-dir owned $SMALL --steps 3
+says "run directory 'owned' is in use by another run \(process $first on .*, since 20.*--take-over"
+ok "$LOCKSTEP" train --run-dir owned $SMALL --steps 3 --resume never --take-over
+says "taken over from process $first on"
+code=0; wait $first || code=$?
+[ "$code" = 1 ] && grep -q 'another run has taken it over (process' first.err || fail "the first run ended with $code: $(tail -3 first.err)"
+exists owned/checkpoints/final.h5 owned/previous-1/metrics.jsonl
+"$LOCKSTEP" train --run-dir owned $SMALL --stop.rule none --epochs 100000000 >/dev/null 2>&1 &
+first=$!
+for _ in $(seq 600); do grep -q "process $first" owned/.lock && break; sleep 0.1; done
+kill -9 $first; wait $first
+ok "$LOCKSTEP" train --run-dir owned $SMALL --steps 3
+
 # A start that fails leaves no configuration behind. A checkpoint of another kind is refused in one line.
 run 2 "$LOCKSTEP" train --run-dir failed --data.path nowhere.h5
 [ ! -e failed/config.ini ] || fail "a start that failed leaves config.ini"

@@ -1,9 +1,12 @@
 // A training that goes wrong on purpose, for faults_main: fault_training RUN_DIR FAULT RANK [lockstep train options
-// ...]. The model has data of its own; in step 23 that rank is killed, stopped, late, loses a bit of its weights, or
-// cannot write files any more.
+// ...]. The model has data of its own; in step 23 that rank is killed, stopped, late, loses a bit of its weights, cannot
+// write files any more, or waits for its disk without end.
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -26,6 +29,7 @@ using namespace lockstep;
 namespace {
 
 constexpr std::int64_t kStep = 23;
+std::atomic<bool> disk_hangs = false;
 
 void flip_a_bit(ParamStore& params) {
   auto* word = static_cast<std::uint32_t*>(params.at("w2").value.raw());
@@ -49,6 +53,7 @@ class FaultyModel final : public test::ToyTask {
       if (fault_ == "late") std::this_thread::sleep_for(std::chrono::hours(1));
       if (fault_ == "flip") flip_a_bit(const_cast<FaultyModel*>(this)->params());
       if (fault_ == "disk") full_disk();
+      if (fault_ == "hanging-disk") disk_hangs = true;
     }
     return ToyTask::loss(tape, shard);
   }
@@ -60,6 +65,12 @@ class FaultyModel final : public test::ToyTask {
 };
 
 }  // namespace
+
+/// In front of the system's own.
+extern "C" int fsync(int fd) {
+  while (disk_hangs) std::this_thread::sleep_for(std::chrono::seconds(1));
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
 
 int main(int argc, char** argv) {
   H5File::prepare_library();

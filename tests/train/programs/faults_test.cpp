@@ -160,4 +160,20 @@ TEST_SUITE("train.programs.faults") {
     // The disk may fill while the part of step 20 is still being written, beside the training.
     recovers(dir / "whole", dir / "run", fs::exists(dir / "run" / "checkpoints" / "step-20.h5") ? 20 : 10);
   }
+
+  TEST_CASE("a writer of a checkpoint that stands still ends the job by name; the checkpoints before are whole") {
+    const TempDir dir;
+    for (const auto& [layout, guilty] : {std::pair("single", 0), std::pair("sharded", 1)}) {
+      const fs::path run = dir / layout;
+      const Ended ended = train(run, 2, "hanging-disk", guilty, 25, {"--checkpoint.layout", layout});
+      CAPTURE(ended.result.err);
+      CHECK(ended.result.exit_code == 1);
+      CHECK(ended.left_behind == 0);
+      CHECK(ended.says(join("error [rank ", guilty, "/2")));
+      CHECK(ended.count("no progress for 2 s (dist.timeout); its file system hangs") == 1);
+      CHECK(ended.count("error [") == 1);
+      CHECK(lockstep::checkpoint_defect(run / "checkpoints" / "step-10.h5") == "");
+      CHECK_FALSE(fs::exists(run / "checkpoints" / "step-30.h5"));
+    }
+  }
 }

@@ -1,0 +1,45 @@
+#include "lockstep/base/process.hpp"
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "lockstep/base/error.hpp"
+
+namespace lockstep {
+
+namespace {
+struct ProcStat {
+  char state = '?';
+  std::int64_t started = 0;
+};
+/// False when there is no such process (or no /proc at all: then not even our own can be read).
+bool read_stat(std::int64_t pid, ProcStat& stat) {
+  std::ifstream file(join("/proc/", pid, "/stat"));
+  std::string line;
+  if (!std::getline(file, line)) return false;
+  // The name, field 2, is in parentheses and may hold anything: fields count from the last one.
+  const std::size_t end = line.rfind(')');
+  if (end == std::string::npos || end + 2 >= line.size()) return false;
+  stat.state = line[end + 2];
+  std::size_t at = end + 2;
+  for (int field = 3; field < 22 && at != std::string::npos; ++field) at = line.find(' ', at + 1);
+  if (at != std::string::npos) stat.started = std::strtoll(line.c_str() + at, nullptr, 10);
+  return true;
+}
+}  // namespace
+
+std::int64_t process_started(std::int64_t pid) {
+  ProcStat stat;
+  return read_stat(pid, stat) ? stat.started : 0;
+}
+
+Process process_state(std::int64_t pid, std::int64_t started) {
+  if (started == 0) return Process::unknown;
+  ProcStat stat;
+  if (!read_stat(pid, stat)) return Process::dead;
+  if (stat.started != started || stat.state == 'Z' || stat.state == 'X') return Process::dead;
+  return stat.state == 'T' || stat.state == 't' ? Process::stopped : Process::running;
+}
+
+}  // namespace lockstep

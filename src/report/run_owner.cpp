@@ -1,0 +1,189 @@
+#include "report/run_owner.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <sstream>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/helper_thread.hpp"
+#include "lockstep/base/log.hpp"
+#include "lockstep/base/process.hpp"
+#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/base/text.hpp"
+
+namespace lockstep {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Names the table that process numbers refer to: the host since its last start, and the container.
+std::string process_table() {
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  std::string host;
+  std::error_code failed;
+  const fs::path container = fs::read_symlink("/proc/self/ns/pid", failed);
+  return std::getline(boot, host) && !failed ? host + container.string() : "";
+}
+
+/// Two lines: for people, and for is_alive().
+std::string description_of_this_run() {
+  std::array<char, 256> host{"localhost"};
+  ::gethostname(host.data(), host.size() - 1);
+  std::string job;
+  for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PMIX_NAMESPACE"}) {
+    if (const char* value = std::getenv(name); value != nullptr && job.empty()) job = join(", job ", value);
+  }
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::localtime_r(&now, &parts);
+  std::array<char, 32> since{};
+  std::strftime(since.data(), since.size(), "%Y-%m-%d %H:%M:%S", &parts);
+  return join("process ", ::getpid(), " on ", host.data(), job, ", since ", since.data(), "\n", ::getpid(), " ",
+              process_started(::getpid()), " ", process_table(), "\n");
+}
+
+/// The file that names the owner, at one moment.
+struct Sight {
+  std::string who, identity;  ///< its two lines
+  timespec changed{};
+  bool operator==(const Sight& other) const {
+    return who == other.who && identity == other.identity && changed.tv_sec == other.changed.tv_sec &&
+           changed.tv_nsec == other.changed.tv_nsec;
+  }
+};
+
+/// Opens the file each time: a network file system then asks its server.
+Sight look_at(const fs::path& file) {
+  Sight seen;
+  std::ifstream in(file);
+  std::getline(in, seen.who);
+  std::getline(in, seen.identity);
+  struct stat status {};
+  if (::stat(file.c_str(), &status) == 0) seen.changed = status.st_mtim;
+  return seen;
+}
+
+/// Seconds since then by the clock of the directory's file system.
+double age_s(const timespec& then, const fs::path& dir) {
+  std::string probe = (dir / ".lock.XXXXXX").string();
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  if (const int fd = ::mkstemp(probe.data()); fd >= 0) {
+    struct stat status {};
+    if (::fstat(fd, &status) == 0) now = status.st_mtim;
+    ::close(fd);
+    ::unlink(probe.c_str());
+  }
+  return static_cast<double>(now.tv_sec - then.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec - then.tv_nsec);
+}
+
+enum class Life : std::uint8_t { ended, alive, unknown };
+
+/// Whether the owner lives, as far as this host can tell.
+Life life_of(const Sight& owner) {
+  std::istringstream in(owner.identity);
+  std::int64_t pid = 0, started = 0;
+  std::string table;
+  in >> pid >> started >> table;
+  if (owner.who.empty()) return Life::ended;
+  if (table.empty() || table != process_table()) return Life::unknown;
+  return process_state(pid, started) == Process::dead ? Life::ended : Life::alive;
+}
+
+}  // namespace
+
+RunOwner::RunOwner(const fs::path& dir, TakeOver take_over, Times times)
+    : dir_(dir), file_(dir / ".lock"), text_(description_of_this_run()) {
+  fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  require_usage(fd_ >= 0, "run directory '", dir.string(), "': cannot write into it: ", std::strerror(errno));
+  try {
+    const bool locked = ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    const Sight owner = look_at(file_);
+    if (take_over == TakeOver::no) {
+      await_end_of_owner(locked, times);
+    } else if (locked || life_of(owner) != Life::ended) {
+      log::warning("run directory '", dir.string(), "': taken over from ",
+                   owner.who.empty() ? "another run" : owner.who,
+                   "; if that run lives, it ends at its next checkpoint");
+    }
+    require(::pwrite(fd_, text_.data(), text_.size(), 0) == static_cast<ssize_t>(text_.size()) &&
+                ::ftruncate(fd_, static_cast<off_t>(text_.size())) == 0 && ::fsync(fd_) == 0,
+            "writing '", file_.string(), "': ", std::strerror(errno));
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
+  thread_ = helper_thread([this, every_s = times.renew_s] { renew(every_s); });
+}
+
+RunOwner::~RunOwner() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+  // Without its text the file has no owner: the next start need not find out whether this process lives.
+  if (successor().empty() && ::ftruncate(fd_, 0) != 0) log::debug("cannot empty ", file_.string());
+  ::close(fd_);
+}
+
+void RunOwner::await_end_of_owner(bool locked, const Times& times) const {
+  constexpr double kStart_s = 2;  // from a process's lock to its text
+  const Sight first = look_at(file_);
+  const auto refuse = [&](const Sight& owner) {
+    throw Error(Fault::usage, join("run directory '", dir_.string(), "' is in use by another run",
+                                   owner.who.empty() ? "" : " (" + owner.who + ")",
+                                   "; wait for it, stop it, or choose another --run-dir; --take-over takes the "
+                                   "directory from it"));
+  };
+  const Life life = life_of(first);
+  if (life == Life::alive) refuse(first);
+  if (life == Life::ended && !locked) return;
+  // A lock without a renewed time is that of an older program, unless its holder is about to write its text.
+  const bool renewed = life == Life::unknown && !first.identity.empty();
+  if (!renewed && !locked) return;
+  const double wait_s = renewed ? times.stale_s - age_s(first.changed, dir_) : kStart_s;
+  if (wait_s > kStart_s)
+    log::info("run directory '", dir_.string(), "': waiting up to ", human_seconds(wait_s),
+              " for a sign of life of its last owner (", first.who, ")");
+  const Stopwatch watch;
+  while (watch.seconds() < wait_s) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const Sight now = look_at(file_);
+    if (now == first) continue;
+    if (life_of(now) == Life::ended && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
+    refuse(now);
+  }
+  if (!renewed) refuse(first);
+  if (locked)
+    log::warning("run directory '", dir_.string(), "' is still locked by ", first.who,
+                 ", which has shown no sign of life for ", human_seconds(times.stale_s), "; this run takes its place");
+}
+
+void RunOwner::renew(double every_s) {
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, std::chrono::duration<double>(every_s), [this] { return stop_; })) {
+    if (!successor().empty()) continue;
+    ::futimens(fd_, nullptr);
+    ::flock(fd_, LOCK_EX | LOCK_NB);  // after a take-over the former owner may hold it for a while
+  }
+}
+
+std::string RunOwner::successor() const {
+  const Sight now = look_at(file_);
+  return now.who + "\n" + now.identity + "\n" == text_ ? "" : now.who;
+}
+
+}  // namespace lockstep

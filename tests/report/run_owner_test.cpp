@@ -1,0 +1,184 @@
+#include "report/run_owner.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "lockstep/base/error.hpp"
+#include "support/outcome.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using test::read_text;
+using test::TempDir;
+using test::write_text;
+namespace fs = std::filesystem;
+
+namespace {
+bool no_locks = false;
+
+constexpr RunOwner::Times kTimes{.renew_s = 0.05, .stale_s = 0.5};
+
+/// A process that owns the directory until it is killed, or until another run takes the directory over.
+class OtherRun {
+ public:
+  explicit OtherRun(const fs::path& dir) {
+    int ready[2];
+    REQUIRE(::pipe(ready) == 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      alarm(60);
+      const RunOwner owner(dir, TakeOver::no, kTimes);
+      (void)!::write(ready[1], "x", 1);
+      while (owner.successor().empty()) ::usleep(10000);
+      _exit(7);
+    }
+    char byte = 0;
+    CHECK(::read(ready[0], &byte, 1) == 1);
+    for (const int fd : ready) ::close(fd);
+  }
+  OtherRun(const OtherRun&) = delete;
+  OtherRun& operator=(const OtherRun&) = delete;
+  ~OtherRun() { kill(); }
+  void kill() {
+    if (pid_ > 0) ::kill(pid_, SIGKILL), ::waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+  int exit_code() {
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+std::string refusal(const fs::path& dir) {
+  try {
+    const RunOwner owner(dir, TakeOver::no, {.renew_s = 0.05, .stale_s = 30});
+  } catch (const Error& error) {
+    CHECK(error.fault() == Fault::usage);
+    return error.what();
+  }
+  return "";
+}
+
+/// The file of a run on another host.
+void write_foreign_owner(const fs::path& dir) {
+  write_text(dir / ".lock", "process 12 on far, job 77, since 2026-01-02 03:04:05\n12 345 another-host\n");
+}
+void set_age(const fs::path& file, long seconds) {
+  timespec times[2];
+  ::clock_gettime(CLOCK_REALTIME, &times[0]);
+  times[0].tv_sec -= seconds;
+  times[1] = times[0];
+  REQUIRE(::utimensat(AT_FDCWD, file.c_str(), times, 0) == 0);
+}
+}  // namespace
+
+/// In front of the system's own: a file system without locks.
+extern "C" int flock(int fd, int operation) {
+  if (!no_locks) return static_cast<int>(::syscall(SYS_flock, fd, operation));
+  errno = ENOLCK;
+  return -1;
+}
+
+TEST_SUITE("report.run_owner") {
+  TEST_CASE("a living run keeps others out, with and without locks, and a killed one does not") {
+    for (const bool without : {false, true}) {
+      no_locks = without;
+      CAPTURE(without);
+      const TempDir dir;
+      OtherRun other(dir.path());
+      const std::string message = refusal(dir.path());
+      CHECK(message.find(join("in use by another run (process ", other.pid(), " on ")) != std::string::npos);
+      CHECK(message.find(", since 20") != std::string::npos);
+      CHECK(message.find("--take-over") != std::string::npos);
+      other.kill();
+      CHECK(refusal(dir.path()) == "");
+      CHECK(refusal(dir.path()) == "");  // after a clean end
+      no_locks = false;
+    }
+  }
+
+  TEST_CASE("a stopped run lives: it goes on some day") {
+    const TempDir dir;
+    OtherRun other(dir.path());
+    ::kill(other.pid(), SIGSTOP);
+    CHECK(refusal(dir.path()).find("in use by another run") != std::string::npos);
+  }
+
+  TEST_CASE("a run of another host lives as long as the time of its file moves") {
+    const TempDir dir;
+    write_foreign_owner(dir.path());
+    std::atomic<bool> stop = false;
+    std::thread heart([&] {
+      for (long i = 0; !stop; ++i) {
+        set_age(dir / ".lock", i % 2);
+        ::usleep(1000);
+      }
+    });
+    const std::string message = refusal(dir.path());
+    stop = true;
+    heart.join();
+    CHECK(message.find("(process 12 on far, job 77, since 2026-01-02 03:04:05)") != std::string::npos);
+  }
+
+  TEST_CASE("a run of another host that shows no sign of life never blocks a start, nor does a damaged file") {
+    const TempDir dir;
+    for (const long age : {0L, 100000L}) {
+      write_foreign_owner(dir.path());
+      set_age(dir / ".lock", age);
+      const RunOwner owner(dir.path(), TakeOver::no, kTimes);
+      CHECK(read_text(dir / ".lock").starts_with(join("process ", ::getpid(), " on ")));
+    }
+    for (const char* text : {"", "process 12 on far", "process 12 on far\n12 zz\n", "\xff\n\xff\n"}) {
+      write_text(dir / ".lock", text);
+      set_age(dir / ".lock", 100000);
+      CHECK(refusal(dir.path()) == "");
+    }
+  }
+
+  TEST_CASE("a lock that an older program holds is respected, although it renews nothing") {
+    const TempDir dir;
+    write_text(dir / ".lock", "process 12 on far");
+    set_age(dir / ".lock", 100000);
+    const int fd = ::open((dir / ".lock").c_str(), O_RDWR);
+    REQUIRE(::flock(fd, LOCK_EX) == 0);
+    CHECK(refusal(dir.path()).find("in use by another run (process 12 on far)") != std::string::npos);
+    ::close(fd);
+  }
+
+  TEST_CASE("the lock of a host that was lost blocks a start no longer than its heart beats") {
+    const TempDir dir;
+    write_foreign_owner(dir.path());
+    set_age(dir / ".lock", 100000);
+    const int fd = ::open((dir / ".lock").c_str(), O_RDWR);
+    REQUIRE(::flock(fd, LOCK_EX) == 0);
+    CHECK(refusal(dir.path()) == "");
+    ::close(fd);
+  }
+
+  TEST_CASE("a run whose directory is taken over learns by whom, and the taker keeps it") {
+    const TempDir dir;
+    OtherRun other(dir.path());
+    const RunOwner taker(dir.path(), TakeOver::yes, kTimes);
+    CHECK(other.exit_code() == 7);
+    CHECK(taker.successor() == "");
+    CHECK(read_text(dir / ".lock").starts_with(join("process ", ::getpid(), " on ")));
+  }
+}
