@@ -114,7 +114,7 @@ TEST_SUITE("io.h5") {
     const std::vector<std::string> values = {"a", "", "four", "d", "e", "f"}, longer = {"fives", "x"};
     file.write_text_rows("/t", 1, 2, std::span(values).subspan(2));
     file.write_text_rows("/t", 0, 1, std::span(values).first(2));
-    CHECK(mentions(error_of(Fault::internal, [&] { file.write_text_rows("/t", 0, 1, longer); }), "at most 4"));
+    check_mentions(error_of(Fault::internal, [&] { file.write_text_rows("/t", 0, 1, longer); }), "at most 4");
     error_of(Fault::internal, [&] { file.write_text_rows("/t", 2, 2, std::span(values).first(4)); });
     file.close();
     CHECK(H5File::open(dir / "rows.h5").read_text("/t") == values);
