@@ -30,7 +30,8 @@ std::map<std::string, std::unique_ptr<RunOwner>>& owned() {
 /// The files of a run in its directory. Other files are never moved.
 std::vector<fs::path> outputs_of_a_run(const fs::path& dir) {
   std::vector<fs::path> found;
-  for (const char* name : {"config.ini", "train.log", "val.log", "metrics.jsonl", "report.html", "checkpoints", kPretrainingFolder})
+  for (const char* name :
+       {"config.ini", "train.log", "val.log", "metrics.jsonl", "report.html", "checkpoints", kPretrainingFolder})
     if (fs::exists(dir / name)) found.push_back(dir / name);
   for (const auto& entry : fs::directory_iterator(dir))
     if (is_event_file(entry.path())) found.push_back(entry.path());

@@ -94,8 +94,8 @@ bool parse(World& world, Options& options, const Args& args, const Files& files)
 
 /// Replaces `config` by that of the checkpoint, overridden by the keys that `given` has from the command line.
 void take_stored_configuration(RunConfig& config, const Options& given, const CheckpointReader& checkpoint) {
-  require_usage(checkpoint.model_kind() == config.model_kind, "option model.kind = ", config.model_kind, ": checkpoint ",
-                checkpoint.path().string(), " holds a model of kind ", checkpoint.model_kind());
+  require_usage(checkpoint.model_kind() == config.model_kind, "option model.kind = ", config.model_kind,
+                ": checkpoint ", checkpoint.path().string(), " holds a model of kind ", checkpoint.model_kind());
   RunConfig stored;
   Options options("lockstep eval");
   add_options(options, stored, config.model_kind);

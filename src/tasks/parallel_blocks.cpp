@@ -5,10 +5,9 @@
 
 namespace lockstep {
 
-void parallel_blocks(Device device, DType dtype, int threads, std::int64_t count, std::int64_t most,
+void parallel_blocks(Device device, DType dtype, int threads, std::int64_t count, std::int64_t block,
                      const std::function<void(Tape& tape, std::int64_t first, std::int64_t count)>& work) {
   if (device.is_cuda()) threads = 1;  // one thread keeps a GPU busy
-  const std::int64_t block = std::max<std::int64_t>(1, std::min(most, (count + threads - 1) / threads));
   std::exception_ptr error;
 #pragma omp parallel num_threads(threads)
   {

@@ -1,10 +1,6 @@
 #include "tasks/recommendation.hpp"
 
-#include <omp.h>
-
 #include <algorithm>
-#include <deque>
-#include <exception>
 #include <iomanip>
 #include <iostream>
 #include <limits>
@@ -15,37 +11,14 @@
 #include "lockstep/ops/row_scores.hpp"
 #include "lockstep/ops/top_items.hpp"
 #include "lockstep/train/run_config.hpp"
+#include "tasks/parallel_blocks.hpp"
 
 namespace lockstep {
 namespace {
 
-/// Users of one forward pass. The last bits of a state may depend on its place in the block. Twice as many made SASRec with
-/// 200 slots a quarter slower (activations leave the cache); fewer read a large table of items more often.
+/// Users of one forward pass. Twice as many made SASRec with 200 slots a quarter slower (activations leave the cache);
+/// fewer read a large table of items more often.
 constexpr std::int64_t kUserBlock = 32;
-
-/// Calls body(tape, first, count) for the blocks of `size` users, on several threads.
-void for_blocks(std::int64_t size, DType dtype, int threads,
-                const std::function<void(Tape&, std::int64_t first, std::int64_t count)>& body) {
-  std::deque<Arena> arenas(static_cast<std::size_t>(threads));
-  std::exception_ptr error;
-#pragma omp parallel num_threads(threads)
-  {
-    Stream stream;
-    Arena& arena = arenas[static_cast<std::size_t>(omp_get_thread_num())];
-#pragma omp for schedule(dynamic)
-    for (std::int64_t first = 0; first < size; first += kUserBlock) {
-      try {
-        arena.reset();
-        Tape tape(stream, arena, dtype, Tape::Mode::forward);
-        body(tape, first, std::min(kUserBlock, size - first));
-      } catch (...) {
-#pragma omp critical(recommendation_error)
-        error = std::current_exception();
-      }
-    }
-  }
-  if (error) std::rethrow_exception(error);
-}
 
 /// Sorts items by score, best first; equal scores by item.
 void sort_by_score(std::span<std::int32_t> items, std::span<double> scores) {
@@ -135,11 +108,12 @@ PredictionTable embeddings_table(const Recommender& model, bool of_users, int th
       }
       const std::span<const std::int64_t> users =
           std::span(model.chosen).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows));
-      for_blocks(rows, dtype, threads, [&](Tape& tape, std::int64_t begin, std::int64_t count) {
-        const Tensor states =
-            model.states(tape, users.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)));
-        std::copy_n(states.data<T>(), states.size(), to + begin * width);
-      });
+      parallel_blocks(
+          Device{}, dtype, threads, rows, kUserBlock, [&](Tape& tape, std::int64_t begin, std::int64_t count) {
+            const Tensor states =
+                model.states(tape, users.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)));
+            std::copy_n(states.data<T>(), states.size(), to + begin * width);
+          });
       for (std::size_t u = 0; u < users.size(); ++u) put_id(values[0], u, model.users, users[u]);
     });
   };
@@ -253,7 +227,7 @@ RankedItems rank_items(const Recommender& model, std::span<const std::int64_t> u
                      std::vector<double>(static_cast<std::size_t>(size * count))};
   const ops::ItemTable table = candidates.empty() ? ops::ItemTable(model.items) : ops::ItemTable();
   const DType dtype = model.items->dtype();
-  for_blocks(size, dtype, threads, [&](Tape& tape, std::int64_t first, std::int64_t rows) {
+  parallel_blocks(Device{}, dtype, threads, size, kUserBlock, [&](Tape& tape, std::int64_t first, std::int64_t rows) {
     const auto some = users.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows));
     const auto items = std::span(ranked.items)
                            .subspan(static_cast<std::size_t>(first * count), static_cast<std::size_t>(rows * count));

@@ -3,7 +3,6 @@
 #include <bit>
 #include <cmath>
 
-
 namespace lockstep {
 
 RowExchange::RowExchange(const ParamStore& params, FlatRange range, int ranks) {

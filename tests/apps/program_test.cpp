@@ -244,9 +244,6 @@ TEST_SUITE("apps.lockstep") {
   TEST_CASE("info says what other files are, and so does a command that needs a checkpoint") {
     const TempDir dir;
     const std::vector<std::tuple<const char*, std::string, const char*>> files = {
-        {"net.pt",
-         std::string("PK\x03\x04") + std::string(22, '\0') + std::string("\x10\0\0\0", 4) + "archive/data.pkl",
-         "a PyTorch file"},
         {"run.ini", "# a run\n[optim]\nlr = 0.1\n", "a configuration"},
         {"notes.txt", "buy milk\n", "a text file"},
         {"nothing.h5", "", "an empty file"}};
@@ -263,5 +260,20 @@ TEST_SUITE("apps.lockstep") {
         CHECK(lines(r.err) == 1);
       }
     }
+  }
+
+  TEST_CASE("a PyTorch file is no checkpoint; info reads it, or says why not") {
+    const TempDir dir;
+    const std::string path = (dir / "net.pt").string();
+    test::write_text(
+        path, std::string("PK\x03\x04") + std::string(22, '\0') + std::string("\x10\0\0\0", 4) + "archive/data.pkl");
+    const auto eval = lockstep_program({"eval", "--checkpoint", path}), info = lockstep_program({"info", path});
+    for (const auto& r : {eval, info}) {
+      CHECK(r.exit_code == 3);
+      CHECK(has(r.err, path));
+      CHECK(lines(r.err) == 1);
+    }
+    CHECK(has(eval.err, "it is a PyTorch file"));
+    CHECK(has(info.err, "the archive is damaged or truncated"));
   }
 }

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/rasteriser.hpp"
 #include "lockstep/base/philox.hpp"
+#include "lockstep/base/rasteriser.hpp"
 #include "ops/every_isa.hpp"
 #include "support/tolerance.hpp"
 

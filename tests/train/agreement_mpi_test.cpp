@@ -3,8 +3,8 @@
 #include "doctest/doctest.h"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
-#include "support/mpi_main.hpp"
 #include "lockstep/train/agreement.hpp"
+#include "support/mpi_main.hpp"
 
 using namespace lockstep;
 

@@ -83,7 +83,10 @@ NamedArrays read_weights(const std::filesystem::path& path, const std::string& k
                            bytes.substr(std::min(bytes.size(), kTarMagicAt)).starts_with("ustar");
     require_data(!old_torch, reading,
                  ": a file of PyTorch before 1.6; read it with torch.load and write it with torch.save of a newer one");
-    require_data(false, reading, ": neither .safetensors nor .npz nor .pt; save the state_dict() with torch.save");
+    require_data(
+        false, reading,
+        ": neither .safetensors nor .npz nor .pt; save the state_dict() with torch.save. For the ONNX file of a "
+        "feed-forward network, use lockstep export --checkpoint FILE.onnx");
   }
   require_finite(out, reading);
   return out;

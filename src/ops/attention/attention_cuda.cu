@@ -3,11 +3,11 @@
 #include <limits>
 
 #include "attention_kernels.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 #include "ops/common/attention_mean_cuda.hpp"
+#include "ops/common/half_attention_cuda.hpp"
 #include "ops/common/map_cuda.hpp"
 #include "ops/common/philox_cuda.hpp"
-#include "ops/common/half_attention_cuda.hpp"
-#include "lockstep/device/cuda_reduce.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

@@ -2,10 +2,10 @@
 #include <bit>
 #include <cstdint>
 
-#include "ops/common/dispatch.hpp"
-#include "ops/dropout/dropout_kernels.hpp"
 #include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
+#include "ops/common/dispatch.hpp"
+#include "ops/dropout/dropout_kernels.hpp"
 
 namespace lockstep::ops {
 

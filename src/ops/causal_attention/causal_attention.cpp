@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "causal_attention_kernels.hpp"
-#include "ops/gemm/gemm_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
+#include "ops/gemm/gemm_kernels.hpp"
 
 namespace lockstep::ops {
 

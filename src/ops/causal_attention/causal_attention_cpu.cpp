@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "causal_attention_kernels.hpp"
+#include "ops/common/vecmath.hpp"
 #include "ops/dropout/dropout_rows.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
 #include "time_clipping.hpp"
-#include "ops/common/vecmath.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {

@@ -1,9 +1,9 @@
 #pragma once
 #include <cstdint>
 
+#include "lockstep/ops/causal_attention.hpp"
 #include "ops/common/dispatch.hpp"
 #include "ops/dropout/dropout_kernels.hpp"
-#include "lockstep/ops/causal_attention.hpp"
 
 namespace lockstep::ops::cpu {
 

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "causal_attention_tiles_cuda.hpp"
-#include "ops/common/half_attention_cuda.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
+#include "ops/common/half_attention_cuda.hpp"
 
 /// The host side of the launches of causal attention on a GPU.
 namespace lockstep::gpu {

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "ops/common/philox_cuda.hpp"
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/ops/causal_attention.hpp"
+#include "ops/common/philox_cuda.hpp"
 
 /// What the passes of causal attention on a GPU share: the mapping of queries, keys and channels to threads, and the
 /// time-aware terms.

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "collapsed_connections_kernels.hpp"
-#include "ops/gemm/gemm_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
+#include "ops/gemm/gemm_kernels.hpp"
 
 namespace lockstep::ops {
 namespace {

@@ -1,7 +1,7 @@
 #include "collapsed_connections_kernels.hpp"
-#include "ops/common/column_sums_cuda.hpp"
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
+#include "ops/common/column_sums_cuda.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

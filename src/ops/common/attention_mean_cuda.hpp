@@ -1,8 +1,8 @@
 #pragma once
-#include "ops/attention/attention_kernels.hpp"
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
+#include "ops/attention/attention_kernels.hpp"
 
 /// The row sums that the gradient of a softmax needs: sum_j p_ij dp_ij = sum_c dy_ic y_ic.
 namespace lockstep::ops::cuda {

@@ -1,10 +1,10 @@
 #pragma once
 #include <algorithm>
 
-#include "philox_cuda.hpp"
 #include "half_attention_cuda.hpp"
 #include "lockstep/device/cuda_mma.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
+#include "philox_cuda.hpp"
 
 /// What the passes of attention on tensor cores share: the mapping of rows to threads, tiles in shared memory, their
 /// products, and the draws of dropout.

@@ -2,9 +2,9 @@
 #include <array>
 #include <cstdint>
 
-#include "ops/dropout/dropout_kernels.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "lockstep/ops/sample_rows.hpp"
+#include "ops/dropout/dropout_kernels.hpp"
 
 /// Draws of 16 bits for dropout on a GPU, equal to those on the CPU. Draw e of a sample is in group e / 128 of 16
 /// Philox blocks (philox_group.hpp). With i = e mod 128 it is in word i / 32 of block b = (i mod 32) / 4 + 8 (i mod 4 /

@@ -1,11 +1,11 @@
 #include <algorithm>
 
-#include "ops/activation/activation_kernels.hpp"
 #include "conv1d_kernels.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
+#include "ops/activation/activation_kernels.hpp"
 #include "ops/common/activation_cuda.hpp"
 #include "ops/common/column_sums_cuda.hpp"
 #include "ops/common/map_cuda.hpp"
-#include "lockstep/device/cuda_reduce.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

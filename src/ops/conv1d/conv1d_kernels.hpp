@@ -1,10 +1,10 @@
 #pragma once
 #include <cstdint>
 
-#include "ops/common/dispatch.hpp"
 #include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
 #include "lockstep/ops/activation.hpp"
+#include "ops/common/dispatch.hpp"
 
 namespace lockstep::ops {
 

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/common/total_cuda.hpp"
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
 #include "ops/common/loss_kernels.hpp"
+#include "ops/common/total_cuda.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "dropout_kernels.hpp"
 #include "ops/common/map_cuda.hpp"
 #include "ops/common/philox_cuda.hpp"
-#include "dropout_kernels.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

@@ -1,9 +1,9 @@
 #pragma once
 #include <cstdint>
 
-#include "ops/common/dispatch.hpp"
 #include "lockstep/device/device.hpp"
 #include "lockstep/ops/sample_rows.hpp"
+#include "ops/common/dispatch.hpp"
 #include "ops/common/philox_group.hpp"
 
 namespace lockstep::ops::cpu {

@@ -1,5 +1,5 @@
-#include "ops/common/map_cuda.hpp"
 #include "elementwise_kernels.hpp"
+#include "ops/common/map_cuda.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

@@ -1,6 +1,6 @@
-#include "ops/common/scatter_rows_cuda.hpp"
 #include "embedding_kernels.hpp"
 #include "lockstep/device/cuda_half.hpp"
+#include "ops/common/scatter_rows_cuda.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

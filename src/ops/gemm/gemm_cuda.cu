@@ -6,10 +6,10 @@
 #include <tuple>
 #include <vector>
 
-#include "ops/common/map_cuda.hpp"
 #include "gemm_kernels.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
 #include "lockstep/ops/gemm.hpp"
+#include "ops/common/map_cuda.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

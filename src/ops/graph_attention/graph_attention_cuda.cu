@@ -1,8 +1,8 @@
 #include <limits>
 
-#include "ops/common/map_cuda.hpp"
 #include "graph_attention_kernels.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
+#include "ops/common/map_cuda.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

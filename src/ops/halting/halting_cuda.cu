@@ -1,6 +1,6 @@
-#include "ops/common/map_cuda.hpp"
 #include "halting_kernels.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
+#include "ops/common/map_cuda.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

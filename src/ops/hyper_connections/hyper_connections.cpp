@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include "ops/gemm/gemm_kernels.hpp"
 #include "hyper_connections_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
+#include "ops/gemm/gemm_kernels.hpp"
 
 namespace lockstep::ops {
 

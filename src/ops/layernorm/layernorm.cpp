@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "ops/gemm/gemm_kernels.hpp"
 #include "layernorm_kernels.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "ops/common/on_gpu.hpp"
+#include "ops/gemm/gemm_kernels.hpp"
 
 namespace lockstep::ops {
 

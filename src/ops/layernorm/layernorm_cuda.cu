@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "ops/common/column_sums_cuda.hpp"
 #include "layernorm_kernels.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
+#include "ops/common/column_sums_cuda.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

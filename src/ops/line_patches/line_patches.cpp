@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "ops/gemm/gemm_kernels.hpp"
 #include "line_patches_kernels.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/rasteriser.hpp"
 #include "ops/common/on_gpu.hpp"
+#include "ops/gemm/gemm_kernels.hpp"
 
 namespace lockstep::ops {
 

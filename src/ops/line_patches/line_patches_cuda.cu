@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "ops/common/column_sums_cuda.hpp"
 #include "line_patches_kernels.hpp"
 #include "lockstep/base/rasteriser.hpp"
+#include "ops/common/column_sums_cuda.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

@@ -1,9 +1,9 @@
+#include "linear_kernels.hpp"
 #include "ops/activation/activation_kernels.hpp"
 #include "ops/common/activation_cuda.hpp"
 #include "ops/common/column_sums_cuda.hpp"
 #include "ops/common/map_cuda.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
-#include "linear_kernels.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

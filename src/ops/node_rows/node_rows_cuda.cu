@@ -1,6 +1,6 @@
-#include "ops/common/map_cuda.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
 #include "node_rows_kernels.hpp"
+#include "ops/common/map_cuda.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

@@ -1,5 +1,5 @@
-#include "rmsnorm_kernels.hpp"
 #include "ops/common/simd.hpp"
+#include "rmsnorm_kernels.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {

@@ -1,9 +1,9 @@
 #pragma once
 #include <cstdint>
 
-#include "ops/common/dispatch.hpp"
 #include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
+#include "ops/common/dispatch.hpp"
 
 namespace lockstep::ops::cpu {
 

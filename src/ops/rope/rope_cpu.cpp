@@ -1,5 +1,5 @@
-#include "rope_kernels.hpp"
 #include "ops/common/simd.hpp"
+#include "rope_kernels.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {

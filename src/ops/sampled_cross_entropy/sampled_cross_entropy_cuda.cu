@@ -1,6 +1,6 @@
-#include "ops/common/scatter_rows_cuda.hpp"
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
+#include "ops/common/scatter_rows_cuda.hpp"
 #include "sampled_cross_entropy_kernels.hpp"
 
 namespace lockstep::ops::cuda {

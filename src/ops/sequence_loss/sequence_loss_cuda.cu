@@ -1,5 +1,5 @@
-#include "ops/common/map_cuda.hpp"
 #include "lockstep/device/cuda_reduce.hpp"
+#include "ops/common/map_cuda.hpp"
 #include "sequence_loss_kernels.hpp"
 
 namespace lockstep::ops::cuda {

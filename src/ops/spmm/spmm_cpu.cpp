@@ -1,6 +1,6 @@
-#include "ops/gemm/gemm_kernels.hpp"
 #include "lockstep/base/f16.hpp"
 #include "ops/common/simd.hpp"
+#include "ops/gemm/gemm_kernels.hpp"
 #include "spmm_kernels.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {

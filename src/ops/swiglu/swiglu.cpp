@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "ops/gemm/gemm_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
+#include "ops/gemm/gemm_kernels.hpp"
 #include "swiglu_kernels.hpp"
 
 namespace lockstep::ops {

@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "lockstep/device/cuda_scratch.hpp"
 #include "ops/common/map_cuda.hpp"
 #include "ops/gemm/gemm_kernels.hpp"
-#include "lockstep/device/cuda_scratch.hpp"
 #include "swiglu_kernels.hpp"
 
 namespace lockstep::ops::cuda {

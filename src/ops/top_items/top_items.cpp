@@ -5,9 +5,9 @@
 #include <limits>
 #include <vector>
 
-#include "ops/gemm/gemm_kernels.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "lockstep/ops/gemm.hpp"
+#include "ops/gemm/gemm_kernels.hpp"
 #include "top_items_kernels.hpp"
 
 namespace lockstep::ops {

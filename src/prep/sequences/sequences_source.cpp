@@ -96,13 +96,11 @@ bool run_sequences(const Args& args) {
   const Interactions interactions = read_interactions(files, raw);
   SequenceReport report;
   SequenceSet set = make_sequences(interactions, sequence, report);
-  std::vector<std::string> names, sums;
   for (const auto& file : files) {
-    names.push_back(file.filename().string());
-    sums.push_back(sha256_of(file));
+    const char* comma = set.source_name.empty() ? "" : ",";
+    set.source_name += comma + file.filename().string();
+    set.source_sha256 += comma + sha256_of(file);
   }
-  set.source_name = listed(names);
-  set.source_sha256 = listed(sums);
   write_sequence_set(common.output, set);
   if (common.quiet) return true;
   std::cout << "  formats            " << listed(interactions.formats) << "\n";

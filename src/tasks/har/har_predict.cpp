@@ -24,7 +24,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kBlockWindows = 256;
+constexpr std::int64_t kPassWindows = 64;  // of one forward pass: their activations stay in the cache
+constexpr std::int64_t kBlockWindows = 16 * kPassWindows;
 
 struct Arguments {
   RunConfig config;
@@ -118,7 +119,7 @@ std::vector<double> classify(const HarTask& model, std::int64_t first, std::int6
   const std::int64_t classes = model.data().classes();
   const ParamStore& params = model.network().params();
   std::vector<double> out(static_cast<std::size_t>(count * classes));
-  parallel_blocks(params.device(), params.storage(), threads, count, model.evaluation_block(),
+  parallel_blocks(params.device(), params.storage(), threads, count, std::min(kPassWindows, model.evaluation_block()),
                   [&](Tape& tape, std::int64_t at, std::int64_t rows) {
                     std::vector<std::int32_t> windows(static_cast<std::size_t>(rows));
                     std::iota(windows.begin(), windows.end(), static_cast<std::int32_t>(first + at));

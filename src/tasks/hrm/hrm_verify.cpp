@@ -2,10 +2,10 @@
 #include <array>
 #include <cmath>
 
-#include "lockstep/tasks/hrm/hrm_task.hpp"
 #include "lockstep/ops/cast.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
+#include "lockstep/tasks/hrm/hrm_task.hpp"
 #include "tasks/hrm/hrm_program.hpp"
 #include "tasks/hrm/hrm_verify_parts.hpp"
 

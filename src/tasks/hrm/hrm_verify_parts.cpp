@@ -1,12 +1,12 @@
 #include "tasks/hrm/hrm_verify_parts.hpp"
 
 #include "lockstep/base/quantile.hpp"
-#include "lockstep/tasks/hrm/puzzle_sampler.hpp"
 #include "lockstep/nn/tape.hpp"
 #include "lockstep/ops/sequence_loss.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/optim/schedule.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
+#include "lockstep/tasks/hrm/puzzle_sampler.hpp"
 
 namespace lockstep {
 
