@@ -36,7 +36,13 @@ std::string process_table() {
   return std::getline(boot, host) && !failed ? host + container.string() : "";
 }
 
-/// Two lines: for people, and for is_alive().
+/// " 17 2": the Slurm job of this process, and how often it was started before. "" without Slurm.
+std::string slurm_start() {
+  const char *job = std::getenv("SLURM_JOB_ID"), *restarts = std::getenv("SLURM_RESTART_COUNT");
+  return job == nullptr ? "" : join(" ", job, " ", restarts == nullptr ? "0" : restarts);
+}
+
+/// Two lines: for people, and for life_of().
 std::string description_of_this_run() {
   std::array<char, 256> host{"localhost"};
   ::gethostname(host.data(), host.size() - 1);
@@ -50,7 +56,7 @@ std::string description_of_this_run() {
   std::array<char, 32> since{};
   std::strftime(since.data(), since.size(), "%Y-%m-%d %H:%M:%S", &parts);
   return join("process ", ::getpid(), " on ", host.data(), job, ", since ", since.data(), "\n", ::getpid(), " ",
-              process_started(::getpid()), " ", process_table(), "\n");
+              process_started(::getpid()), " ", process_table(), slurm_start(), "\n");
 }
 
 /// The file that names the owner, at one moment.
@@ -101,6 +107,15 @@ Life life_of(const Sight& owner) {
   return process_state(pid, started) == Process::dead ? Life::ended : Life::alive;
 }
 
+/// Whether the owner is an earlier start of this process's job: Slurm has ended it.
+bool was_requeued(const Sight& owner) {
+  std::istringstream in(owner.identity);
+  std::string skipped, job, start;
+  in >> skipped >> skipped >> skipped >> job >> start;
+  const std::string mine = slurm_start();
+  return !start.empty() && mine.starts_with(" " + job + " ") && mine != " " + job + " " + start;
+}
+
 }  // namespace
 
 RunOwner::RunOwner(const fs::path& dir, TakeOver take_over, Times times)
@@ -148,6 +163,7 @@ void RunOwner::await_end_of_owner(bool locked, const Times& times) const {
                                    "; wait for it, stop it, or choose another --run-dir; --take-over takes the "
                                    "directory from it"));
   };
+  if (was_requeued(first)) return;
   const Life life = life_of(first);
   if (life == Life::alive) refuse(first);
   if (life == Life::ended && !locked) return;

@@ -25,7 +25,8 @@ fault() {
   [ ! -e "$name/checkpoints/final.h5" ] || fail "$name: the run ended before the fault"
 }
 goes_on() {
-  ok "$LOCKSTEP" train --config configs/emulator-icecolumn.ini --data.path data.h5 --run-dir "$1" $common
+  # On another host, which would look for a minute whether the killed run lives.
+  ok "$LOCKSTEP" train --config configs/emulator-icecolumn.ini --data.path data.h5 --run-dir "$1" $common --take-over
   says 'continuing from'
   same_model whole/checkpoints/final.h5 "$1/checkpoints/final.h5"
 }

@@ -207,7 +207,7 @@ TEST_SUITE("comm.faults") {
       CAPTURE(o.output);
       o.check_ended(1);
       const bool start = std::string(fault) == "slow-start";
-      CHECK(o.says(start ? "error [rank 0, " : "MPI_Finalize has not returned for 1.0s"));
+      CHECK(o.says(start ? "error [rank 0, " : "MPI_Finalize has not returned for 5.0s"));
       if (start) CHECK(o.says("MPI_Init_thread has not returned for 3.0s"));
       CHECK(o.says("the job is done") != start);
     }

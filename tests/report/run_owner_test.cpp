@@ -115,6 +115,26 @@ TEST_SUITE("report.run_owner") {
     }
   }
 
+  TEST_CASE("a requeued job does not wait for its earlier start on another host") {
+    const TempDir dir;
+    const auto foreign = [&](const char* start) {
+      write_text(dir / ".lock", join("process 12 on far, job 77\n12 345 another-host", start, "\n"));
+      return refusal(dir.path());
+    };
+    ::setenv("SLURM_JOB_ID", "77", 1);
+    ::setenv("SLURM_RESTART_COUNT", "1", 1);
+    CHECK(foreign(" 77 0") == "");
+    // Another process of the same start may live.
+    std::thread alive([&] {
+      ::usleep(300000);
+      set_age(dir / ".lock", 0);
+    });
+    CHECK(foreign(" 77 1").find("in use by another run") != std::string::npos);
+    alive.join();
+    ::unsetenv("SLURM_JOB_ID");
+    ::unsetenv("SLURM_RESTART_COUNT");
+  }
+
   TEST_CASE("a stopped run lives: it goes on some day") {
     const TempDir dir;
     OtherRun other(dir.path());

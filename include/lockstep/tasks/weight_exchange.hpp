@@ -21,6 +21,7 @@ struct WeightExchange {
   /// unless `data` is null. Null: nothing.
   void (*describe)(const TaskConfig& config, const H5File& checkpoint, const H5File* data, const NamedArrays& arrays,
                    WeightMetadata& metadata) = nullptr;
+  bool names_in_data = false;  ///< whether describe() takes names from the data set
   /// TaskConfig::load() for weights from another program; takes arrays that are no parameters. Null: as for training.
   std::unique_ptr<Task> (*load)(const TaskConfig& config, const TaskSource& source, NamedArrays& arrays) = nullptr;
   /// Computes the parameters without public name from the others. Null: there are none.

@@ -46,6 +46,7 @@ void export_emulator(const ExportArguments& a, const Options& options) {
                                                            : EmulatorWeights::automatic;
   if (weights != EmulatorWeights::automatic && file_kind(a.checkpoint) != FileKind::checkpoint)
     options.reject("weights", "a model file has one set of weights; name a checkpoint");
+  if (!a.data.empty()) options.reject("data", "an emulator takes no names from it");
   TrainedEmulator emulator = read_emulator(std::filesystem::path(a.checkpoint), nullptr, weights);
   EmulatorMask& mask = emulator.metadata.mask;
   if (!a.mask_variable.empty()) {
@@ -96,6 +97,8 @@ void export_weights(const ExportArguments& a, const Options& options) {
   if (format != "safetensors" && (format != "onnx" || exchange.onnx == nullptr))
     options.reject("format", "a " + kind_name + " model is exported as safetensors" +
                                  (exchange.onnx != nullptr ? " or onnx" : " only"));
+  if (!a.data.empty() && !exchange.names_in_data)
+    options.reject("data", "a " + kind_name + " model takes no names from it");
   if (!a.mask_variable.empty()) options.reject("mask-variable", "for emulators only");
   if (!a.domain.empty()) options.reject("domain", "for emulators only");
   if (a.weights == "average" && !reader.has_ema())

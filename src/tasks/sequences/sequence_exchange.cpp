@@ -35,7 +35,11 @@ void describe_network(const TaskConfig&, const H5File& checkpoint, const H5File*
 }  // namespace
 
 WeightExchange exchange_sequence() {
-  return {.names = sasrec_names(), .options = options_of, .describe = describe_network, .onnx = sasrec_onnx};
+  return {.names = sasrec_names(),
+          .options = options_of,
+          .describe = describe_network,
+          .names_in_data = true,
+          .onnx = sasrec_onnx};
 }
 
 }  // namespace lockstep

@@ -33,7 +33,7 @@ class Option:
     def __init__(self, names, value):
         self.flag = names[0].startswith("--[no-]")
         self.name, self.value = names[0].replace("--[no-]", "--")[2:], value
-        self.file = re.match(r"(auto\|never\|)?(FILE|DIR)", value) is not None
+        self.file = re.match(r"([a-z]+\|)*(FILE|DIR)", value) is not None
         self.typed = self.flag or re.match(r"(N|NUMBER|TIME|SIZE)$", value) or (re.match(r"[a-z0-9_]+\|", value) and not self.file)
 
 

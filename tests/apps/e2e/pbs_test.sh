@@ -22,7 +22,7 @@ ok "$PREP" synth-icecolumn --rows 400 --seed 3 --output data.h5
 ok "$LOCKSTEP" train --config configs/emulator-icecolumn.ini --data.path data.h5 --run-dir whole $flags
 job() { run "$1" env PBS_JOBID="$2.head" DATA=data.h5 TRAIN_FLAGS="$flags" "${@:3}" bash slurm/cpu.pbs; }
 
-job 85 7 WALLTIME=00:05:00 STOP_BEFORE=300
+job 85 7 WALLTIME=00:05:00 STOP_BEFORE=300 PREFLIGHT=yes  # which takes longer than the signal
 says 'the job got SIGUSR1' 'requeueing'
 [ "$(cat submitted)" = "START=1 FIRST_JOB=7 -V -N ice $PWD/slurm/cpu.pbs" ] || fail "submitted: $(cat submitted)"
 job 0 8 WALLTIME=10:00:00 START=1 FIRST_JOB=7
