@@ -224,8 +224,11 @@ LSEM_API int lsem_ad_soa_f64(const lsem_lin* lin, const double* const* dy, const
  *             the prepared data set has them: (t - the user's
  *             first t) / (the user's smallest difference > 0),
  *             rounded, + 1; 0 where items is 0
+ *   bprmf     users i64 [n], items i64 [n][K]: their numbers     scores f32 [n][K]
+ *             from 0 on; K by lsnet_set, 1 at first. The file
+ *             of `lockstep export --tables` makes this of kgat
  *
- * A model is constant: any number of threads may use it. A call computes in the calling thread. */
+ * A model is constant after lsnet_open and lsnet_set: any number of threads may use it. A call computes in the calling thread. */
 typedef struct lsnet_model lsnet_model;
 /* Memory that calls reuse. It belongs to one call at a time. */
 typedef struct lsnet_workspace lsnet_workspace;
@@ -256,13 +259,17 @@ LSEM_API int lsnet_array_type(const lsnet_model* m, int is_output, int i);
 LSEM_API int lsnet_array_rank(const lsnet_model* m, int is_output, int i);
 LSEM_API long lsnet_array_extent(const lsnet_model* m, int is_output, int i, int axis);
 
+/* Sets a number that the file does not hold, before the model is shared between threads; extents follow from it. Settings:
+ * "items_per_user" of bprmf, the items that a call scores for each user. Errors: ARGUMENT (no such setting, out of range), MEMORY. */
+LSEM_API int lsnet_set(lsnet_model* m, const char* setting, long value);
+
 /* Null if memory is short. */
 LSEM_API lsnet_workspace* lsnet_workspace_new(void);
 LSEM_API void lsnet_workspace_free(lsnet_workspace* ws);
 
 /* Computes all outputs of n >= 0 samples. in: one address per input, out: one per output, in their order. Memory does not grow with n
- * beyond a block of samples. `ws` may be null: the call allocates. Errors: ARGUMENT (also an item that does not exist, a history without
- * items), MEMORY. */
+ * beyond a block of samples. `ws` may be null: the call allocates. Errors: ARGUMENT (also a user or item that does not exist, a history
+ * without items), MEMORY. */
 LSEM_API int lsnet_predict(const lsnet_model* m, long n, const void* const* in, void* const* out, lsnet_workspace* ws);
 
 #ifdef __cplusplus

@@ -34,7 +34,7 @@ module lockstep
   public :: lsem_name, lsem_cf_name, lsem_units, lsem_mask_name, lsem_meta
   public :: lsem_error_text, lsem_last_error_text
   public :: lsnet_open, lsnet_open_mem, lsnet_close, lsnet_meta, lsnet_arrays, lsnet_array_name, lsnet_array_type
-  public :: lsnet_array_rank, lsnet_array_extent, lsnet_workspace_new, lsnet_workspace_free, lsnet_predict
+  public :: lsnet_array_rank, lsnet_array_extent, lsnet_set, lsnet_workspace_new, lsnet_workspace_free, lsnet_predict
 
   ! What functions of the same arguments share.
   abstract interface
@@ -373,6 +373,14 @@ module lockstep
       integer(c_long) :: extent
     end function
 
+    function lsnet_set_c(m, setting, value) bind(c, name="lsnet_set") result(status)
+      import :: c_int, c_char, c_long, c_ptr
+      type(c_ptr), value :: m
+      character(kind=c_char), intent(in) :: setting(*)
+      integer(c_long), value :: value
+      integer(c_int) :: status
+    end function
+
     function lsnet_workspace_new() bind(c) result(ws)
       import :: c_ptr
       type(c_ptr) :: ws
@@ -488,6 +496,15 @@ contains
     type(c_ptr), intent(out) :: m
     integer(c_int) :: status
     status = lsnet_open_c(trim(path)//c_null_char, m)
+  end function
+
+  !> Sets a number that the file does not hold.
+  function lsnet_set(m, setting, value) result(status)
+    type(c_ptr), intent(in) :: m
+    character(len=*), intent(in) :: setting
+    integer(c_long), intent(in) :: value
+    integer(c_int) :: status
+    status = lsnet_set_c(m, trim(setting)//c_null_char, value)
   end function
 
   !> The name of input (is_output 0) or output (1) i, from 0, padded with blanks.

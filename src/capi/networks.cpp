@@ -6,6 +6,7 @@
 #include "capi.hpp"
 #include "lockstep/models/emulator/emulator_files.hpp"
 #include "lockstep/models/har/har_function.hpp"
+#include "lockstep/models/kgat/bprmf_function.hpp"
 #include "lockstep/models/sequences/sasrec_function.hpp"
 
 using namespace lockstep;        // NOLINT: the functions themselves are C's
@@ -30,7 +31,8 @@ namespace {
 constexpr struct {
   const char* kind;
   std::unique_ptr<ArrayFunction> (*make)(const NamedArrays& file, const std::string& what);
-} kKinds[] = {{"har", har_function}, {"sasrec", sasrec_function}, {"tisasrec", sasrec_function}};
+} kKinds[] = {
+    {"bprmf", bprmf_function}, {"har", har_function}, {"sasrec", sasrec_function}, {"tisasrec", sasrec_function}};
 
 lsnet_model* read(std::string_view bytes, const std::string& source) {
   const std::string what = "opening model '" + source + "'";
@@ -50,6 +52,11 @@ lsnet_model* read(std::string_view bytes, const std::string& source) {
       std::unique_ptr<ArrayFunction> function = known.make(file, what);
       return new lsnet_model{std::move(file.metadata), std::move(function)};
     }
+    if (entry(kKindEntry) == "kgat")
+      refuse(
+          "the network computes on its graph, which the file does not hold; `lockstep export --tables` writes the "
+          "tables "
+          "of users and items that it computes");
     refuse("this library does not compute models of kind '" + entry(kKindEntry) + "'");
   } catch (const ModelFileError&) {
     throw;
@@ -76,6 +83,17 @@ const ArrayFunction::Array& array_of(const lsnet_model* m, int is_output, int i)
   require_argument(i >= 0 && static_cast<std::size_t>(i) < arrays.size(), is_output ? "output " : "input ", i, " of ",
                    arrays.size());
   return arrays[static_cast<std::size_t>(i)];
+}
+
+/// A usage error of the call becomes ARGUMENT.
+template <class Call>
+void as_argument(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (error.fault() == Fault::usage) throw Failure(LSEM_ERR_ARGUMENT, error.what());
+    throw;
+  }
 }
 
 /// Parallel regions of this thread have one thread: a call computes in the calling thread alone.
@@ -145,6 +163,13 @@ long lsnet_array_extent(const lsnet_model* m, int is_output, int i, int axis) {
   return extent;
 }
 
+int lsnet_set(lsnet_model* m, const char* setting, long value) {
+  return guarded([&] {
+    require_argument(m && setting, "the model or the setting is null");
+    as_argument([&] { m->function->set(setting, value); });
+  });
+}
+
 lsnet_workspace* lsnet_workspace_new(void) {
   lsnet_workspace* workspace = nullptr;
   guarded([&] { workspace = new lsnet_workspace; });
@@ -167,11 +192,6 @@ int lsnet_predict(const lsnet_model* m, long n, const void* const* in, void* con
     const auto outputs = check(out, 1);
     const OneThread alone;
     std::unique_ptr<lsnet_workspace> own(ws ? nullptr : new lsnet_workspace);
-    try {
-      m->function->predict(n, inputs, outputs, (ws ? ws : own.get())->arena);
-    } catch (const Error& error) {
-      if (error.fault() == Fault::usage) throw Failure(LSEM_ERR_ARGUMENT, error.what());
-      throw;
-    }
+    as_argument([&] { m->function->predict(n, inputs, outputs, (ws ? ws : own.get())->arena); });
   });
 }

@@ -3,14 +3,25 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lockstep/base/error.hpp"
+
 namespace lockstep {
 
 std::int64_t ArrayFunction::Array::count() const {
   return std::accumulate(extents.begin(), extents.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-ArrayFunction::ArrayFunction(std::vector<Array> inputs, std::vector<Array> outputs, double values_per_sample)
-    : inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
+ArrayFunction::ArrayFunction(std::vector<Array> inputs, std::vector<Array> outputs, double values_per_sample) {
+  set_arrays(std::move(inputs), std::move(outputs), values_per_sample);
+}
+
+void ArrayFunction::set(const std::string& name, std::int64_t value) {
+  throw Error(Fault::usage, join("setting '", name, "' = ", value, ": models of this kind have no such setting"));
+}
+
+void ArrayFunction::set_arrays(std::vector<Array> inputs, std::vector<Array> outputs, double values_per_sample) {
+  inputs_ = std::move(inputs);
+  outputs_ = std::move(outputs);
   constexpr double kValues = 4e6;
   block_ = std::max<std::int64_t>(1, static_cast<std::int64_t>(kValues / values_per_sample));
 }

@@ -86,14 +86,66 @@ TEST_SUITE("apps.weights") {
       lsnet_model* model = nullptr;
       const int opened = lsnet_open(out.c_str(), &model);
       lsnet_close(model);
-      CHECK((opened == LSEM_OK) == (kind == "har" || kind == "sasrec" || kind == "tisasrec"));
+      CHECK((opened == LSEM_OK) == (kind == "bprmf" || kind == "har" || kind == "sasrec" || kind == "tisasrec"));
       CHECK((opened == LSEM_OK || opened == LSEM_ERR_FORMAT));
+      if (kind == "kgat") CHECK(has(lsem_last_error(), "lockstep export --tables"));
       const ProcessResult graph =
           run("lockstep", "export --format onnx --checkpoint " + checkpoint + " --output " + onnx);
       const bool held = kind == "har" || kind == "sasrec" || kind == "emulator";
       CHECK(graph.exit_code == (held ? 0 : 2));
       CHECK(fs::exists(onnx) == held);
       if (!held) CHECK(has(graph.err, "safetensors"));
+    }
+  }
+
+  TEST_CASE("liblockstep scores the items of users as predict does, KGAT from its tables") {
+    for (const Case& c : {kCases[2], kCases[3]}) {
+      CAPTURE(c.kind);
+      const test::TempDir dir;
+      const std::string checkpoint = train(c, dir.path()), out = dir / "w.safetensors", imported = dir / "i.h5",
+                        data = (dir / "data.h5").string();
+      const bool tables = std::string(c.kind) == "kgat";
+      succeed(run("lockstep", "export --checkpoint " + checkpoint + " --output " + out + (tables ? " --tables" : "")));
+      const auto predict = [&](const std::string& from, const std::string& to) {
+        succeed(run("lockstep", "predict --checkpoint " + from + " --all-users --candidates 4,0,2 --output " +
+                                    (dir / to).string()));
+        return H5File::open(dir / to).read<float>("score");
+      };
+      const std::vector<float> expected = predict(checkpoint, "p.h5");
+      const auto users = static_cast<std::int64_t>(expected.size() / 3);
+      REQUIRE(users == 12);
+      std::vector<std::int64_t> who, what;
+      for (std::int64_t u = 0; u < users; ++u) {
+        who.push_back(u);
+        what.insert(what.end(), {4, 0, 2});
+      }
+      lsnet_model* model = nullptr;
+      REQUIRE(lsnet_open(out.c_str(), &model) == LSEM_OK);
+      CHECK(lsnet_set(model, "items_per_user", 3) == LSEM_OK);
+      std::vector<float> found(expected.size());
+      const void* in[] = {who.data(), what.data()};
+      void* to = found.data();
+      CHECK(lsnet_predict(model, static_cast<long>(users), in, &to, nullptr) == LSEM_OK);
+      lsnet_close(model);
+      CHECK(found == expected);
+
+      // The file is one of bprmf: import makes a checkpoint of it with the same scores.
+      CHECK(read_weights(out).metadata.at("kind") == "bprmf");
+      succeed(
+          run("lockstep", "import --model.kind bprmf --weights " + out + " --data " + data + " --output " + imported));
+      CHECK(predict(imported, "q.h5") == expected);
+
+      // Other kinds have no tables, and another data set has another graph.
+      std::string words = "export --checkpoint " + checkpoint + " --tables --output " + (dir / "no").string();
+      if (tables) {
+        succeed(run("lockstep-prep", "synth-kg --users 13 --quiet --output " + (dir / "other.h5").string()));
+        words += " --data " + (dir / "other.h5").string();
+      }
+      const ProcessResult refused = run("lockstep", words);
+      CAPTURE(refused.err);
+      CHECK(refused.exit_code == (tables ? 3 : 2));
+      CHECK(has(refused.err, tables ? "trained on other data" : "for kgat only"));
+      CHECK_FALSE(fs::exists(dir / "no"));
     }
   }
 

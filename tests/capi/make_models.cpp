@@ -34,7 +34,7 @@ int main(int argc, char** argv) try {
     write_text_atomically(directory / (name + ".scores"), samples.outputs[0]);
     write_text_atomically(directory / (name + ".safetensors"), safetensors_bytes(file));
     const bool har = name.starts_with("har");
-    if (name.find("tisasrec") == std::string::npos && !name.ends_with("mhc"))
+    if (name.find("tisasrec") == std::string::npos && !name.ends_with("mhc") && name != "bprmf")
       write_text_atomically(directory / (name + ".onnx"), (har ? har_onnx : sasrec_onnx)(file, name));
   }
   return 0;

@@ -97,6 +97,21 @@ TEST_SUITE("capi.networks") {
     CHECK(lsnet_arrays(nullptr, 0) == -1);
   }
 
+  TEST_CASE("a setting changes the extents") {
+    const Opened o(test::bprmf_file());
+    CHECK(lsnet_array_rank(o.m, 0, 0) == 1);
+    CHECK(lsnet_set(o.m, "items_per_user", 4) == LSEM_OK);
+    CHECK(lsnet_array_extent(o.m, 0, 1, 1) == 4);
+    CHECK(lsnet_array_extent(o.m, 1, 0, 1) == 4);
+    o.function->set("items_per_user", 4);
+    const test::NetworkCase samples = test::make_case(*o.function, 7);
+    CHECK(o.predict(samples, 7) == samples.outputs[0]);
+    CHECK(lsnet_set(o.m, "items_per_user", 0) == LSEM_ERR_ARGUMENT);
+    CHECK(lsnet_set(o.m, "segments", 1) == LSEM_ERR_ARGUMENT);
+    CHECK(contains(said(), "no such setting"));
+    CHECK(lsnet_set(nullptr, "segments", 1) == LSEM_ERR_ARGUMENT);
+  }
+
   TEST_CASE("wrong arguments and inputs give an error that says what is wrong") {
     const Opened o(test::golden_sequence_file("tisasrec_sasrec"));
     std::vector<std::int64_t> items(11, 42);

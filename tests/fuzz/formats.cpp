@@ -229,9 +229,13 @@ std::uint64_t read_arrays(const fs::path& directory) {
   return hash64(safetensors_bytes(content));
 }
 
-/// A network for liblockstep.
+/// Networks for liblockstep.
 Files make_network(const fs::path& directory) {
   test::write_text(directory / "network", safetensors_bytes(test::golden_sequence_file("tisasrec_sasrec")));
+  return {"network"};
+}
+Files make_tables(const fs::path& directory) {
+  test::write_text(directory / "network", safetensors_bytes(test::bprmf_file()));
   return {"network"};
 }
 std::uint64_t read_network(const fs::path& directory) {
@@ -239,11 +243,12 @@ std::uint64_t read_network(const fs::path& directory) {
   const int status = lsnet_open((directory / "network").c_str(), &opened);
   const std::unique_ptr<lsnet_model, decltype(&lsnet_close)> model(opened, lsnet_close);
   require_data(status == LSEM_OK, lsem_last_error());
-  std::vector<std::int64_t> items(static_cast<std::size_t>(lsnet_array_extent(opened, 0, 0, 1)), 1);
+  const int inputs = lsnet_arrays(opened, 0);
+  std::vector<std::int64_t> ones(static_cast<std::size_t>(lsnet_array_extent(opened, 0, inputs - 1, 1)), 1);
   std::vector<float> scores(static_cast<std::size_t>(lsnet_array_extent(opened, 1, 0, 1)));
-  const void* in = items.data();
+  const void* in[] = {ones.data(), ones.data()};
   void* out = scores.data();
-  require_data(lsnet_predict(opened, 1, &in, &out, nullptr) == LSEM_OK, lsem_last_error());
+  require_data(lsnet_predict(opened, 1, in, &out, nullptr) == LSEM_OK, lsem_last_error());
   return hash64(scores.data(), scores.size() * sizeof scores[0]);
 }
 
@@ -408,6 +413,7 @@ constexpr Format kFormats[] = {
     {"onnx", false, false, make_model<EmulatorFormat::onnx>, read_model},
     {"weights", false, true, make_safetensors, read_arrays},
     {"network", false, true, make_network, read_network},
+    {"tables", false, true, make_tables, read_network},
     {"npz", false, false, make_npz, read_arrays},
     {"pt", false, false, make_torch, read_arrays},
     {"ini", true, false, make_configuration, read_configuration},

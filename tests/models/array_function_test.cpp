@@ -124,6 +124,36 @@ TEST_SUITE("models.array_function") {
     }
   }
 
+  TEST_CASE("BPRMF gives the inner products of rows, for any number of items per user") {
+    const NamedArrays file = test::bprmf_file();
+    const auto function = test::function_of(file);
+    const auto &users = std::get<std::vector<float>>(file.at("user_embed.weight").values),
+               &items = std::get<std::vector<float>>(file.at("item_embed.weight").values);
+    CHECK(function->inputs()[1].extents == std::vector<std::int64_t>{1});
+    function->set("items_per_user", 9);
+    CHECK(function->outputs()[0].extents == std::vector<std::int64_t>{9});
+    std::vector<std::int64_t> who = {5, 0, 3}, what(27);
+    for (std::size_t i = 0; i < what.size(); ++i) what[i] = static_cast<std::int64_t>(8 - i % 9);
+    const std::vector<float> found = scores(*function, 3, {who.data(), what.data()});
+    for (std::size_t i = 0; i < what.size(); ++i) {
+      double wanted = 0;
+      for (std::size_t c = 0; c < 5; ++c)
+        wanted += static_cast<double>(users[static_cast<std::size_t>(who[i / 9]) * 5 + c]) *
+                  static_cast<double>(items[static_cast<std::size_t>(what[i]) * 5 + c]);
+      CHECK(static_cast<double>(found[i]) == doctest::Approx(wanted).epsilon(1e-6));
+    }
+    const auto said = [&] { return message([&] { scores(*function, 3, {who.data(), what.data()}); }); };
+    what[20] = 9;
+    CHECK(contains(said(), "sample 2, place 2: item 9, must be 0 to 8"));
+    who[1] = -1;
+    CHECK(contains(said(), "sample 1: user -1, must be 0 to 5"));
+    CHECK(contains(message([&] { function->set("items_per_user", 0); }), "must be 1 to"));
+    CHECK(contains(message([&] { function->set("slots", 3); }), "no such setting"));
+    NamedArrays wrong = file;
+    wrong.metadata["data.items"] = "0";
+    CHECK(contains(message([&] { test::function_of(wrong); }), "0 items"));
+  }
+
   TEST_CASE("a sample's result does not depend on the batch") {
     for (const auto& [name, file] : test::network_files()) {
       CAPTURE(name);

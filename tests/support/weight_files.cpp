@@ -5,6 +5,8 @@
 
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/har/har_function.hpp"
+#include "lockstep/models/kgat/bprmf_function.hpp"
+#include "lockstep/models/kgat/kgat_weights.hpp"
 #include "lockstep/models/sequences/sasrec_function.hpp"
 #include "lockstep/models/sequences/sasrec_weights.hpp"
 #include "support/paths.hpp"
@@ -121,6 +123,16 @@ NamedArrays har_file(const HarArch& arch) {
   return file;
 }
 
+NamedArrays bprmf_file() {
+  ParamStore params;
+  params.add("user_embed.weight", {6, 5}, init::zeros());
+  params.add("item_embed.weight", {9, 5}, init::zeros());
+  params.allocate(0);
+  NamedArrays file = as_file(changed(params), "bprmf");
+  describe(file.metadata, {.users = 6, .items = 9, .width = 5});
+  return file;
+}
+
 std::vector<std::pair<std::string, NamedArrays>> network_files() {
   using Mode = HarArch::Mode;
   using Pool = HarArch::Pool;
@@ -129,7 +141,8 @@ std::vector<std::pair<std::string, NamedArrays>> network_files() {
       {"har_independent", har_file(small_har(Mode::independent, Pool::mean, false))},
       {"har_average", har_file(small_har(Mode::average, Pool::attention, false))},
       {"har_first", har_file(small_har(Mode::first, Pool::mean, true))},
-      {"sasrec_original", original_sasrec()}};
+      {"sasrec_original", original_sasrec()},
+      {"bprmf", bprmf_file()}};
   for (const char* name : {"tisasrec_sasrec", "tisasrec_sasrec_postln", "tisasrec_default_sasrec",
                            "tisasrec_sasrec_mhc", "tisasrec_tisasrec", "tisasrec_default_tisasrec"})
     files.emplace_back(std::string(name).substr(std::strlen("tisasrec_")), golden_sequence_file(name));
@@ -137,7 +150,8 @@ std::vector<std::pair<std::string, NamedArrays>> network_files() {
 }
 
 std::unique_ptr<ArrayFunction> function_of(const NamedArrays& file) {
-  return (file.metadata.at(kKindEntry) == "har" ? har_function : sasrec_function)(file, "testing");
+  const std::string& kind = file.metadata.at(kKindEntry);
+  return (kind == "har" ? har_function : kind == "bprmf" ? bprmf_function : sasrec_function)(file, "testing");
 }
 
 NetworkCase make_case(const ArrayFunction& function, std::int64_t n) {
@@ -147,6 +161,11 @@ NetworkCase make_case(const ArrayFunction& function, std::int64_t n) {
       std::vector<float> x(static_cast<std::size_t>(n * array.count()));
       for (std::size_t i = 0; i < x.size(); ++i) x[i] = 2 * std::sin(0.37f * static_cast<float>(i * i % 1009));
       out.inputs.emplace_back(reinterpret_cast<const char*>(x.data()), x.size() * sizeof x[0]);
+    } else if (function.inputs()[0].name == "users") {
+      const std::int64_t rows = array.name == "users" ? 6 : 9;
+      std::vector<std::int64_t> numbers(static_cast<std::size_t>(n * array.count()));
+      for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<std::int64_t>(5 * i + i / 7) % rows;
+      out.inputs.emplace_back(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof numbers[0]);
     } else if (array.name == "items") {
       const std::int64_t items = function.outputs()[0].count();
       out.inputs.push_back(

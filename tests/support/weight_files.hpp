@@ -16,6 +16,9 @@ HarArch small_har(HarArch::Mode mode, HarArch::Pool pool, bool pre_norm);
 HarMetadata har_data(const HarArch& arch);
 NamedArrays har_file(const HarArch& arch);
 
+/// Tables of 6 users and 9 items.
+NamedArrays bprmf_file();
+
 /// Networks of every form, by name.
 std::vector<std::pair<std::string, NamedArrays>> network_files();
 /// By the kind that the file names.

@@ -24,6 +24,9 @@ class ArrayFunction {
   virtual ~ArrayFunction() = default;
   const std::vector<Array>& inputs() const { return inputs_; }
   const std::vector<Array>& outputs() const { return outputs_; }
+  /// Sets a number that the file does not hold, before threads share the function; extents may follow from it.
+  /// errors  usage: the kind has no such setting; a value out of its range
+  virtual void set(const std::string& name, std::int64_t value);
 
   /// Computes the outputs of n samples in the calling thread, some samples at a time.
   /// errors  usage: an input that has no meaning, naming its sample
@@ -32,6 +35,7 @@ class ArrayFunction {
  protected:
   /// values_per_sample  an estimate of the values that a pass keeps for each sample
   ArrayFunction(std::vector<Array> inputs, std::vector<Array> outputs, double values_per_sample);
+  void set_arrays(std::vector<Array> inputs, std::vector<Array> outputs, double values_per_sample);
   /// Samples first .. first + n - 1; the pointers are those of the first of them.
   virtual void run(Arena& arena, std::int64_t first, std::int64_t n, std::span<const void* const> inputs,
                    std::span<void* const> outputs) const = 0;

@@ -4,9 +4,12 @@
 
 #include "apps/lockstep/commands.hpp"
 #include "lockstep/base/build_info.hpp"
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
+#include "lockstep/data/placement.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/models/emulator/emulator_files.hpp"
@@ -20,6 +23,7 @@ namespace {
 struct ExportArguments {
   std::string checkpoint, format, output, weights, data, mask_variable;
   std::vector<double> domain;
+  bool tables = false;
 };
 
 std::string exported_by() { return "lockstep " + build_info().version + " (git " + build_info().git + ")"; }
@@ -41,6 +45,7 @@ void add_provenance(EmulatorMetadata& metadata, const std::filesystem::path& sou
 }
 
 void export_emulator(const ExportArguments& a, const Options& options) {
+  if (a.tables) options.reject("tables", "for kgat only");
   const EmulatorWeights weights = a.weights == "trained"   ? EmulatorWeights::trained
                                   : a.weights == "average" ? EmulatorWeights::average
                                                            : EmulatorWeights::automatic;
@@ -88,6 +93,29 @@ NamedArrays arrays_below(const CheckpointReader& reader, const std::string& grou
   return out;
 }
 
+/// What the network of the checkpoint computes from the data set of its training.
+NamedArrays tables_of(const ExportArguments& a, const CheckpointReader& reader, RunConfig config,
+                      const WeightExchange& exchange) {
+  if (!a.data.empty()) config.data.path = a.data;
+  LocalPlacement placement;
+  const auto task = config.task->load({.path = config.data.path,
+                                       .seed = config.run.seed,
+                                       .dtype = config.run.precision == "fp64" ? DType::f64 : DType::f32,
+                                       .placement = placement,
+                                       .checkpoint = &reader.file()});
+  const std::string hash = hex64(task->data_hash());
+  require_data(hash == reader.data_hash(), "checkpoint ", a.checkpoint, ": it was trained on other data (hash ",
+               reader.data_hash(), ") than ", config.data.path, " (hash ", hash,
+               "); name the data set of its training by --data");
+  if (a.weights == "trained")
+    reader.load_weights(task->params());
+  else
+    reader.load_average_or_weights(task->params());
+  NamedArrays tables = exchange.tables(*task);
+  require_finite(tables, "computing the tables of '" + a.checkpoint + "'");
+  return tables;
+}
+
 void export_weights(const ExportArguments& a, const Options& options) {
   const CheckpointReader reader(a.checkpoint);
   const std::string kind_name = reader.model_kind();
@@ -101,6 +129,8 @@ void export_weights(const ExportArguments& a, const Options& options) {
     options.reject("data", "a " + kind_name + " model takes no names from it");
   if (!a.mask_variable.empty()) options.reject("mask-variable", "for emulators only");
   if (!a.domain.empty()) options.reject("domain", "for emulators only");
+  if (a.tables && exchange.tables == nullptr)
+    options.reject("tables", "for kgat only: the weights of a " + kind_name + " model are all that it computes with");
   if (a.weights == "average" && !reader.has_ema())
     options.reject("weights", "the checkpoint has no averaged weights; see optim.ema");
   const bool average = reader.has_ema() && a.weights != "trained";
@@ -109,8 +139,6 @@ void export_weights(const ExportArguments& a, const Options& options) {
   Options stored("lockstep train");
   add_options(stored, config, kind_name);
   stored.parse_ini(reader.config(), a.checkpoint);
-  NamedArrays arrays = arrays_below(reader, average ? "/ema" : "/model");
-  require_finite(arrays, "exporting '" + a.checkpoint + "'");
   WeightMetadata metadata = {{kFormatEntry, kWeightsFormat},
                              {"version", "1"},
                              {kKindEntry, kind_name},
@@ -119,15 +147,24 @@ void export_weights(const ExportArguments& a, const Options& options) {
                              {"config", reader.config()},
                              {"exported_from", std::filesystem::path(a.checkpoint).filename().string()},
                              {"exported_by", exported_by()}};
-  std::optional<H5File> data;
-  if (!a.data.empty()) data.emplace(H5File::open(a.data));
-  if (exchange.describe != nullptr)
-    exchange.describe(*config.task, reader.file(), data ? &*data : nullptr, arrays, metadata);
-  arrays.metadata = std::move(metadata);
+  NamedArrays arrays;
+  if (a.tables) {
+    arrays = tables_of(a, reader, std::move(config), exchange);
+    metadata.erase("config");  // that of another kind
+  } else {
+    arrays = arrays_below(reader, average ? "/ema" : "/model");
+    require_finite(arrays, "exporting '" + a.checkpoint + "'");
+    std::optional<H5File> data;
+    if (!a.data.empty()) data.emplace(H5File::open(a.data));
+    if (exchange.describe != nullptr)
+      exchange.describe(*config.task, reader.file(), data ? &*data : nullptr, arrays, metadata);
+  }
+  arrays.metadata.merge(metadata);
   const std::size_t count = arrays.arrays.size();
   write_text_atomically(a.output, format == "onnx" ? exchange.onnx(arrays, "exporting '" + a.checkpoint + "' as onnx")
                                                    : safetensors_bytes(to_public(std::move(arrays), exchange.names)));
-  std::cout << "wrote " << a.output << ": " << format << ", " << kind_name << ", " << count << " arrays, "
+  std::cout << "wrote " << a.output << ": " << format << ", " << kind_name
+            << (a.tables ? " as tables of kind bprmf" : "") << ", " << count << " arrays, "
             << (average ? "averaged" : "trained") << " weights, " << size_of(a.output) << std::endl;
 }
 
@@ -150,8 +187,16 @@ int run_export(World& world, const Args& args) {
   options.add("output", &a.output, "", "file to write").value_name("FILE").required();
   options.choice("weights", &a.weights, "auto", {"auto", "trained", "average"},
                  "trained: those of the last step; average: their moving average; auto: the average if there is one");
-  options.add("data", &a.data, "", "data set of the training: adds the raw ids of its items (sasrec, tisasrec)")
+  options
+      .add("data", &a.data, "",
+           "data set of the training: adds the raw ids of its items (sasrec, tisasrec); --tables: instead of the path "
+           "in "
+           "the checkpoint")
       .value_name("FILE");
+  options.add(
+      "tables", &a.tables, false,
+      "kgat: write the final rows of all users and items, whose inner products are the scores, as a file of kind "
+      "bprmf, which needs no graph; computed from the data set of the training");
   options
       .add("mask-variable", &a.mask_variable, "",
            "emulators: input whose value decides where the Jacobian is used; see --domain")
@@ -166,6 +211,9 @@ int run_export(World& world, const Args& args) {
                   "convert a model file to another format");
   options.example("lockstep export --checkpoint runs/ml-1m/checkpoints/best.h5 --output sasrec.safetensors",
                   "for load_state_dict() in PyTorch");
+  options.example(
+      "lockstep export --checkpoint runs/kgat-ml1m/checkpoints/best.h5 --tables --output tastes.safetensors",
+      "scores of KGAT from two matrices");
   if (!parse(world, options, args)) return 0;
 
   world.together("exporting", [&] {

@@ -25,6 +25,12 @@ void visit(TextFields& fields, KgatArch& a, KgatSizes& s) {
   fields("data.entities", s.entities);
 }
 
+void visit(TextFields& fields, BprmfSizes& s) {
+  fields("data.users", s.users);
+  fields("data.items", s.items);
+  fields("model.embed_dim", s.width);
+}
+
 }  // namespace
 
 NameRules kgat_names() {
@@ -51,6 +57,22 @@ void parse(const WeightMetadata& metadata, const std::string& what, KgatArch& ar
                    !arch.conv_dims.empty() && std::ranges::min(arch.conv_dims) >= 1 && sizes.items <= sizes.entities &&
                    sizes.users + sizes.entities == arch.nodes,
                what, ": its metadata have an extent below 1, or nodes that are not the users and entities");
+}
+
+void describe(WeightMetadata& metadata, BprmfSizes sizes) {
+  TextFields fields(&metadata);
+  visit(fields, sizes);
+}
+
+void parse(const WeightMetadata& metadata, const std::string& what, BprmfSizes& sizes) {
+  require_exported(metadata, "bprmf", what);
+  TextFields fields(&metadata, what);
+  visit(fields, sizes);
+  constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;  // items have 32-bit numbers, and no product overflows
+  require_data(std::min({sizes.users, sizes.items, sizes.width}) >= 1 &&
+                   std::max({sizes.users, sizes.items, sizes.width}) <= kMost,
+               what, ": its metadata have ", sizes.users, " users, ", sizes.items, " items and ", sizes.width,
+               " columns, each must be 1 to ", kMost);
 }
 
 }  // namespace lockstep

@@ -1,3 +1,5 @@
+#include <numeric>
+
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/kgat/kgat_attention.hpp"
 #include "lockstep/models/kgat/kgat_weights.hpp"
@@ -38,6 +40,31 @@ void describe_network(const TaskConfig& config, const H5File& checkpoint, const 
             .entities = checkpoint.int_attribute("/", "n_entities")});
 }
 
+/// The rows whose inner products are the scores, as tables of kind bprmf.
+NamedArrays tables_of(Task& task) {
+  auto& kgat = dynamic_cast<KgatTask&>(task);
+  std::vector<std::int64_t> users(static_cast<std::size_t>(kgat.data().users));
+  std::iota(users.begin(), users.end(), std::int64_t{0});
+  const OwnedTensor items = kgat.item_rows();
+  Stream stream;
+  Arena arena;
+  Tape tape(stream, arena, kgat.params().dtype(), Tape::Mode::forward);
+  NamedArrays file;
+  const auto add = [&](const char* name, const Tensor& rows) {
+    visit_float(rows.dtype(), [&]<class T>() {
+      file.arrays.push_back({.name = name,
+                             .shape = {rows.rows(), rows.columns()},
+                             .values = std::vector<T>(rows.data<T>(), rows.data<T>() + rows.size())});
+    });
+  };
+  add("item_embed", items);
+  add("user_embed", kgat.rows_of(tape, users));
+  file.metadata = {{kKindEntry, "bprmf"}, {"tables_of", kgat.kind()}};
+  describe(file.metadata,
+           {.users = kgat.data().users, .items = kgat.data().items, .width = kgat.options().arch.final_width()});
+  return to_public(std::move(file), bprmf_names());
+}
+
 /// The public code recomputes the attention before each evaluation too.
 void complete(Task& task) {
   auto& kgat = dynamic_cast<KgatTask&>(task);
@@ -54,18 +81,19 @@ OptionValues bprmf_options(const NamedArrays& arrays) {
 
 void describe_tables(const TaskConfig&, const H5File&, const H5File*, const NamedArrays& arrays,
                      WeightMetadata& metadata) {
-  TextFields fields(&metadata);
-  std::int64_t users = extent(arrays, "user_embed", 0), items = extent(arrays, "item_embed", 0),
-               width = extent(arrays, "item_embed", 1);
-  fields("data.users", users);
-  fields("data.items", items);
-  fields("model.embed_dim", width);
+  describe(metadata, {.users = extent(arrays, "user_embed", 0),
+                      .items = extent(arrays, "item_embed", 0),
+                      .width = extent(arrays, "item_embed", 1)});
 }
 
 }  // namespace
 
 WeightExchange exchange_kgat() {
-  return {.names = kgat_names(), .options = options_of, .describe = describe_network, .complete = complete};
+  return {.names = kgat_names(),
+          .options = options_of,
+          .describe = describe_network,
+          .complete = complete,
+          .tables = tables_of};
 }
 WeightExchange exchange_bprmf() { return {bprmf_names(), bprmf_options, describe_tables}; }
 

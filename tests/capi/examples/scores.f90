@@ -10,7 +10,7 @@ program scores_of_samples
   type(c_ptr) :: model
   type(c_ptr) :: inputs(4), outputs(1)
   real(c_float), target, allocatable :: signals(:,:,:), scores(:,:)
-  integer(c_int64_t), target, allocatable :: items(:,:), times(:,:)
+  integer(c_int64_t), target, allocatable :: items(:,:), others(:,:)
   character(len=1024) :: path
   character(len=32) :: kind
   integer(c_long) :: n, length, slots
@@ -30,18 +30,19 @@ program scores_of_samples
     close (unit)
     inputs(1) = c_loc(signals(1, 1, 1))
   else
-    slots = lsnet_array_extent(model, 0_c_int, 0_c_int, 1_c_int)
+    slots = max(1_c_long, lsnet_array_extent(model, 0_c_int, 0_c_int, 1_c_int))   ! one for the users of bprmf
     n = samples(3, 8 * slots)
     allocate (items(slots, n))
     read (unit) items
     close (unit)
     inputs(1) = c_loc(items(1, 1))
     if (lsnet_arrays(model, 0_c_int) == 2) then
-      if (samples(4, 8 * slots) /= n) stop 'not as many times as items'
-      allocate (times(slots, n))
-      read (unit) times
+      slots = lsnet_array_extent(model, 0_c_int, 1_c_int, 1_c_int)
+      if (samples(4, 8 * slots) /= n) stop 'not as many samples in both inputs'
+      allocate (others(slots, n))
+      read (unit) others
       close (unit)
-      inputs(2) = c_loc(times(1, 1))
+      inputs(2) = c_loc(others(1, 1))
     end if
   end if
 
