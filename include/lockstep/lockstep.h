@@ -227,6 +227,8 @@ LSEM_API int lsem_ad_soa_f64(const lsem_lin* lin, const double* const* dy, const
  *   bprmf     users i64 [n], items i64 [n][K]: their numbers     scores f32 [n][K]
  *             from 0 on; K by lsnet_set, 1 at first. The file
  *             of `lockstep export --tables` makes this of kgat
+ *   hrm       tokens i64 [n][cells], identifiers i64 [n] of      answers i64 [n][cells]: tokens; q_halt, q_continue f32
+ *             puzzles, as the prepared data set has them         [n]: logits; after the last segment
  *
  * A model is constant after lsnet_open and lsnet_set: any number of threads may use it. A call computes in the calling thread. */
 typedef struct lsnet_model lsnet_model;
@@ -260,7 +262,8 @@ LSEM_API int lsnet_array_rank(const lsnet_model* m, int is_output, int i);
 LSEM_API long lsnet_array_extent(const lsnet_model* m, int is_output, int i, int axis);
 
 /* Sets a number that the file does not hold, before the model is shared between threads; extents follow from it. Settings:
- * "items_per_user" of bprmf, the items that a call scores for each user. Errors: ARGUMENT (no such setting, out of range), MEMORY. */
+ * "items_per_user" of bprmf, the items that a call scores for each user; "segments" of hrm, at first those of an evaluation in the
+ * training. Errors: ARGUMENT (no such setting, out of range), MEMORY. */
 LSEM_API int lsnet_set(lsnet_model* m, const char* setting, long value);
 
 /* Null if memory is short. */
@@ -268,8 +271,8 @@ LSEM_API lsnet_workspace* lsnet_workspace_new(void);
 LSEM_API void lsnet_workspace_free(lsnet_workspace* ws);
 
 /* Computes all outputs of n >= 0 samples. in: one address per input, out: one per output, in their order. Memory does not grow with n
- * beyond a block of samples. `ws` may be null: the call allocates. Errors: ARGUMENT (also a user or item that does not exist, a history
- * without items), MEMORY. */
+ * beyond a block of samples. `ws` may be null: the call allocates. Errors: ARGUMENT (also a user, item or token that does not exist, a
+ * history without items), MEMORY. */
 LSEM_API int lsnet_predict(const lsnet_model* m, long n, const void* const* in, void* const* out, lsnet_workspace* ws);
 
 #ifdef __cplusplus

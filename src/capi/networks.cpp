@@ -6,6 +6,7 @@
 #include "capi.hpp"
 #include "lockstep/models/emulator/emulator_files.hpp"
 #include "lockstep/models/har/har_function.hpp"
+#include "lockstep/models/hrm/hrm_function.hpp"
 #include "lockstep/models/kgat/bprmf_function.hpp"
 #include "lockstep/models/sequences/sasrec_function.hpp"
 
@@ -31,8 +32,11 @@ namespace {
 constexpr struct {
   const char* kind;
   std::unique_ptr<ArrayFunction> (*make)(const NamedArrays& file, const std::string& what);
-} kKinds[] = {
-    {"bprmf", bprmf_function}, {"har", har_function}, {"sasrec", sasrec_function}, {"tisasrec", sasrec_function}};
+} kKinds[] = {{"bprmf", bprmf_function},
+              {"har", har_function},
+              {"hrm", hrm_function},
+              {"sasrec", sasrec_function},
+              {"tisasrec", sasrec_function}};
 
 lsnet_model* read(std::string_view bytes, const std::string& source) {
   const std::string what = "opening model '" + source + "'";

@@ -238,18 +238,29 @@ Files make_tables(const fs::path& directory) {
   test::write_text(directory / "network", safetensors_bytes(test::bprmf_file()));
   return {"network"};
 }
+Files make_solver(const fs::path& directory) {
+  test::write_text(directory / "network", safetensors_bytes(test::hrm_file()));
+  return {"network"};
+}
 std::uint64_t read_network(const fs::path& directory) {
   lsnet_model* opened = nullptr;
   const int status = lsnet_open((directory / "network").c_str(), &opened);
   const std::unique_ptr<lsnet_model, decltype(&lsnet_close)> model(opened, lsnet_close);
   require_data(status == LSEM_OK, lsem_last_error());
-  const int inputs = lsnet_arrays(opened, 0);
-  std::vector<std::int64_t> ones(static_cast<std::size_t>(lsnet_array_extent(opened, 0, inputs - 1, 1)), 1);
-  std::vector<float> scores(static_cast<std::size_t>(lsnet_array_extent(opened, 1, 0, 1)));
-  const void* in[] = {ones.data(), ones.data()};
-  void* out = scores.data();
-  require_data(lsnet_predict(opened, 1, in, &out, nullptr) == LSEM_OK, lsem_last_error());
-  return hash64(scores.data(), scores.size() * sizeof scores[0]);
+  std::vector<std::vector<std::int64_t>> arrays;  // one sample of each array; floats fill a half
+  std::vector<void*> at[2];
+  for (const int is_output : {0, 1}) {
+    for (int i = 0; i < lsnet_arrays(opened, is_output); ++i) {
+      const long extent = std::max(1L, lsnet_array_extent(opened, is_output, i, 1));
+      arrays.emplace_back(static_cast<std::size_t>(extent), is_output ? 0 : 1);
+      at[is_output].push_back(arrays.back().data());
+    }
+  }
+  require_data(lsnet_predict(opened, 1, at[0].data(), at[1].data(), nullptr) == LSEM_OK, lsem_last_error());
+  std::uint64_t hash = 0;
+  for (const std::vector<std::int64_t>& array : arrays)
+    hash = hash * 31 + hash64(array.data(), array.size() * sizeof array[0]);
+  return hash;
 }
 
 // ---- Configurations -------------------------------------------------------------------------------------------------
@@ -414,6 +425,7 @@ constexpr Format kFormats[] = {
     {"weights", false, true, make_safetensors, read_arrays},
     {"network", false, true, make_network, read_network},
     {"tables", false, true, make_tables, read_network},
+    {"solver", false, true, make_solver, read_network},
     {"npz", false, false, make_npz, read_arrays},
     {"pt", false, false, make_torch, read_arrays},
     {"ini", true, false, make_configuration, read_configuration},

@@ -2,10 +2,13 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "lockstep/io/h5.hpp"
+#include "lockstep/models/hrm/hrm_function.hpp"
+#include "lockstep/models/hrm/hrm_weights.hpp"
 #include "support/paths.hpp"
 #include "support/weight_files.hpp"
 
@@ -152,6 +155,60 @@ TEST_SUITE("models.array_function") {
     NamedArrays wrong = file;
     wrong.metadata["data.items"] = "0";
     CHECK(contains(message([&] { test::function_of(wrong); }), "0 items"));
+  }
+
+  TEST_CASE("HRM gives the answers and halting logits after its segments") {
+    const NamedArrays file = test::hrm_file();
+    const auto function = test::function_of(file);
+    Hrm network(parse_hrm(file.metadata, "test"), DType::f32, 0);
+    load_arrays(network.params(), file, {}, "test");
+    const std::int64_t n = 5, cells = 7, vocab = 6;
+    std::vector<std::int64_t> tokens(static_cast<std::size_t>(n * cells)), ids = {0, 2, 1, 1, 0};
+    for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int64_t>(i * i % 6);
+    std::vector<std::int64_t> answers(tokens.size());
+    std::vector<float> halt(5), go(5), earlier;
+    const auto predict = [&](const ArrayFunction& of) {
+      const void* in[] = {tokens.data(), ids.data()};
+      void* out[] = {answers.data(), halt.data(), go.data()};
+      Arena arena;
+      of.predict(n, in, out, arena);
+    };
+    for (const std::int64_t segments : {4, 1, 3}) {
+      if (segments != 4) function->set("segments", segments);
+      predict(*function);
+      CHECK(halt != earlier);
+      earlier = halt;
+      Stream stream;
+      Arena arena;
+      Tape tape(stream, arena, DType::f32, Tape::Mode::forward);
+      std::vector<std::int32_t> in(tokens.begin(), tokens.end()), who(ids.begin(), ids.end());
+      const Tensor z_h = tape.keep({n, network.arch().length(), 8}), z_l = tape.keep(z_h.shape());
+      network.reset(tape, z_h, z_l);
+      const Var x = network.embed(tape, Tensor::of(in.data(), {n, cells}), {Tensor::of(who.data(), {n}), {}});
+      Hrm::Output wanted = network.inner(tape, z_h, z_l, x);
+      for (std::int64_t s = 1; s < segments; ++s) {
+        copy(stream, z_h, wanted.z_h.value());
+        copy(stream, z_l, wanted.z_l.value());
+        wanted = network.inner(tape, z_h, z_l, x);
+      }
+      for (std::size_t b = 0; b < 5; ++b) {
+        CHECK(halt[b] == wanted.q.value().data<float>()[2 * b]);
+        CHECK(go[b] == wanted.q.value().data<float>()[2 * b + 1]);
+      }
+      for (std::size_t i = 0; i < answers.size(); ++i) {
+        const float* logits = wanted.logits.value().data<float>() + i * vocab;
+        CHECK(answers[i] == std::max_element(logits, logits + vocab) - logits);
+      }
+    }
+    tokens[8] = 6;
+    CHECK(contains(message([&] { predict(*function); }), "sample 1, place 1: token 6, must be 0 to 5"));
+    tokens[8] = 0;
+    ids[2] = 3;
+    CHECK(contains(message([&] { predict(*function); }), "sample 2, place 0: identifier 3, must be 0 to 2"));
+    CHECK(contains(message([&] { function->set("segments", 0); }), "must be >= 1"));
+    NamedArrays silent = file;
+    silent.metadata.erase(kSegmentsEntry);
+    CHECK(contains(message([&] { predict(*test::function_of(silent)); }), "set 'segments' first"));
   }
 
   TEST_CASE("a sample's result does not depend on the batch") {

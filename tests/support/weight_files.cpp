@@ -5,6 +5,8 @@
 
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/har/har_function.hpp"
+#include "lockstep/models/hrm/hrm_function.hpp"
+#include "lockstep/models/hrm/hrm_weights.hpp"
 #include "lockstep/models/kgat/bprmf_function.hpp"
 #include "lockstep/models/kgat/kgat_weights.hpp"
 #include "lockstep/models/sequences/sasrec_function.hpp"
@@ -133,6 +135,21 @@ NamedArrays bprmf_file() {
   return file;
 }
 
+NamedArrays hrm_file() {
+  HrmArch arch;
+  arch.seq_len = 7;
+  arch.vocab = 6;
+  arch.identifiers = 3;
+  arch.hidden = 8;
+  arch.heads = 2;
+  arch.h_layers = arch.l_layers = 1;
+  const Hrm network(arch, DType::f32, 2);
+  NamedArrays file = as_file(changed(network.params()), "hrm");
+  describe(file.metadata, arch);
+  file.metadata[kSegmentsEntry] = "4";
+  return file;
+}
+
 std::vector<std::pair<std::string, NamedArrays>> network_files() {
   using Mode = HarArch::Mode;
   using Pool = HarArch::Pool;
@@ -151,7 +168,10 @@ std::vector<std::pair<std::string, NamedArrays>> network_files() {
 
 std::unique_ptr<ArrayFunction> function_of(const NamedArrays& file) {
   const std::string& kind = file.metadata.at(kKindEntry);
-  return (kind == "har" ? har_function : kind == "bprmf" ? bprmf_function : sasrec_function)(file, "testing");
+  return (kind == "har"     ? har_function
+          : kind == "hrm"   ? hrm_function
+          : kind == "bprmf" ? bprmf_function
+                            : sasrec_function)(file, "testing");
 }
 
 NetworkCase make_case(const ArrayFunction& function, std::int64_t n) {

@@ -19,7 +19,10 @@ NamedArrays har_file(const HarArch& arch);
 /// Tables of 6 users and 9 items.
 NamedArrays bprmf_file();
 
-/// Networks of every form, by name.
+/// A network of 7 cells, 6 tokens and 3 identifiers; 4 segments.
+NamedArrays hrm_file();
+
+/// Networks of every form with scores as their one output, by name.
 std::vector<std::pair<std::string, NamedArrays>> network_files();
 /// By the kind that the file names.
 std::unique_ptr<ArrayFunction> function_of(const NamedArrays& file);

@@ -8,6 +8,7 @@
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/rmsnorm.hpp"
 #include "lockstep/nn/swiglu.hpp"
+#include "lockstep/ops/cast.hpp"
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/positions.hpp"
 #include "lockstep/ops/puzzle_embedding.hpp"
@@ -195,6 +196,22 @@ Hrm::Output Hrm::inner(Tape& t, const Tensor& z_h, const Tensor& z_l, Var x, Ask
   out.logits = linear(t, positions_of(t, out.z_h, arch_.prefix(), arch_.seq_len), {lm_head_});
   out.q = linear(t, positions_of(t, out.z_h, 0, 1), q_head_);
   return out;
+}
+
+void Hrm::keep_states(Tape& t, const Tensor& z_h, const Tensor& z_l, const Output& out) {
+  ops::cast(t.stream(), z_h, out.z_h.value());
+  ops::cast(t.stream(), z_l, out.z_l.value());
+}
+
+Hrm::Output Hrm::segments(Tape& t, const Tensor& tokens, const PuzzleRows& puzzles, std::int64_t segments) const {
+  const Tensor z_h = t.keep({tokens.shape()[0], arch_.length(), arch_.hidden}), z_l = t.keep(z_h.shape());
+  reset(t, z_h, z_l);
+  const Var x = embed(t, tokens, puzzles);
+  for (std::int64_t segment = 1; segment < segments; ++segment) {
+    const ArenaScope scope(t.arena());
+    keep_states(t, z_h, z_l, inner(t, z_h, z_l, x, Ask::states));
+  }
+  return inner(t, z_h, z_l, x);
 }
 
 Tensor Hrm::next_q(Tape& outer, const Tensor& z_h, const Tensor& z_l, Var x) const {

@@ -40,12 +40,13 @@ HrmArch parse_hrm(const WeightMetadata& metadata, const std::string& what) {
   HrmArch a;
   TextFields fields(&metadata, what);
   visit(fields, a);
-  const bool positive = std::min({a.seq_len, a.vocab, a.identifiers, a.hidden, a.heads, a.h_layers, a.l_layers,
+  constexpr std::int64_t kLongest = std::int64_t{1} << 20;  // with rope no array has these extents
+  const bool possible = std::min({a.seq_len, a.vocab, a.identifiers, a.hidden, a.heads, a.h_layers, a.l_layers,
                                   a.h_cycles, a.l_cycles}) >= 1 &&
                         std::min(a.puzzle_ndim, a.puzzle_positions) >= -1 && a.expansion > 0 && a.expansion < 1e6 &&
-                        a.rms_eps > 0 && a.rope_theta > 0;
-  require_data(positive && (a.positions == "rope" || a.positions == "learned" || a.positions == "none"), what,
-               ": its metadata have an extent below 1 or an unknown encoding of positions");
+                        std::max(a.seq_len, a.puzzle_positions) <= kLongest && a.rms_eps > 0 && a.rope_theta > 0;
+  require_data(possible && (a.positions == "rope" || a.positions == "learned" || a.positions == "none"), what,
+               ": its metadata have an extent that is out of range or an unknown encoding of positions");
   try {
     a.check();
   } catch (const Error& error) {

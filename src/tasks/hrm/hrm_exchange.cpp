@@ -1,4 +1,5 @@
 #include "lockstep/io/h5.hpp"
+#include "lockstep/models/hrm/hrm_function.hpp"
 #include "lockstep/models/hrm/hrm_weights.hpp"
 #include "lockstep/tasks/hrm/hrm_config.hpp"
 #include "lockstep/tasks/weight_exchange.hpp"
@@ -26,11 +27,13 @@ OptionValues options_of(const NamedArrays& arrays) {
 
 void describe_network(const TaskConfig& config, const H5File& checkpoint, const H5File*, const NamedArrays&,
                       WeightMetadata& metadata) {
-  HrmArch arch = dynamic_cast<const HrmConfig&>(config).arch();
+  const auto& hrm = dynamic_cast<const HrmConfig&>(config);
+  HrmArch arch = hrm.arch();
   arch.seq_len = checkpoint.int_attribute("/", "seq_len");
   arch.vocab = checkpoint.int_attribute("/", "vocab_size");
   arch.identifiers = checkpoint.int_attribute("/", "num_puzzle_identifiers");
   metadata["data.task"] = checkpoint.text_attribute("/", "task");
+  metadata[kSegmentsEntry] = std::to_string(hrm.segments());
   describe(metadata, arch);
 }
 

@@ -55,12 +55,6 @@ Tensor in_dtype(Tape& t, const Tensor& x, DType dtype) {
   return y;
 }
 
-/// Copies the states after a call to z_h and z_l, for the next call.
-void keep_states(Tape& t, const Tensor& z_h, const Tensor& z_l, const Hrm::Output& out) {
-  ops::cast(t.stream(), z_h, out.z_h.value());
-  ops::cast(t.stream(), z_l, out.z_l.value());
-}
-
 double at(const Tensor& t, std::int64_t i) {
   return visit_float(t.dtype(), [&]<class T>() { return static_cast<double>(t.data<T>()[i]); });
 }
@@ -223,11 +217,11 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
 
   const Var x = network_.embed(t, data.inputs, {data.identifiers, own(s.puzzle_gradient)});
   const Hrm::Output out = network_.inner(t, z_h, z_l, x);
-  keep_states(t, carried_h, carried_l, out);
+  Hrm::keep_states(t, carried_h, carried_l, out);
   Tensor next_q;
   if (rule.q_continue && rule.halt_max_steps > 1) {
     const Tensor next_h = t.keep(z_h.shape()), next_l = t.keep(z_l.shape());
-    keep_states(t, next_h, next_l, out);
+    Hrm::keep_states(t, next_h, next_l, out);
     next_q = network_.next_q(t, next_h, next_l, x);
   }
 
@@ -252,17 +246,8 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
 
 Hrm::Output HrmTask::run_segments(Tape& t, std::span<const std::int32_t> inputs,
                                   std::span<const std::int32_t> identifiers, std::int64_t segments) const {
-  const HrmArch& a = network_.arch();
   const auto count = static_cast<std::int64_t>(identifiers.size());
-  const Tensor z_h = t.keep({count, a.length(), a.hidden}), z_l = t.keep(z_h.shape());
-  network_.reset(t, z_h, z_l);
-  const Var x = network_.embed(t, kept(t, inputs, {count, a.seq_len}), {kept(t, identifiers, {count}), {}});
-  for (std::int64_t segment = 1; segment < segments; ++segment) {
-    const ArenaScope scope(t.arena());
-    const Hrm::Output out = network_.inner(t, z_h, z_l, x, Hrm::Ask::states);
-    keep_states(t, z_h, z_l, out);
-  }
-  return network_.inner(t, z_h, z_l, x);
+  return network_.segments(t, kept(t, inputs, {count, data_.seq_len}), {kept(t, identifiers, {count}), {}}, segments);
 }
 
 void HrmTask::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<const std::int32_t> identifiers,
@@ -281,7 +266,7 @@ void HrmTask::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<con
     most_likely(seen, tokens);
     for (std::int64_t i = 0; i < 2 * count; ++i) q[static_cast<std::size_t>(i)] = at(logits, i);
     if (!see(segment, tokens, q)) return;
-    keep_states(t, z_h, z_l, out);
+    Hrm::keep_states(t, z_h, z_l, out);
   }
 }
 

@@ -89,6 +89,11 @@ class Hrm {
   /// One inner call. The calls that are not differentiated overwrite z_h and z_l (B, T, D).
   Output inner(Tape& tape, const Tensor& z_h, const Tensor& z_l, Var x, Ask ask = Ask::all,
                const HrmObserver* watch = nullptr) const;
+  /// Copies the states after a call to z_h and z_l, for the next call.
+  static void keep_states(Tape& tape, const Tensor& z_h, const Tensor& z_l, const Output& out);
+  /// The output of the last of `segments` inner calls from the initial states, for tokens and identifiers as embed()
+  /// takes them.
+  Output segments(Tape& tape, const Tensor& tokens, const PuzzleRows& puzzles, std::int64_t segments) const;
   /// q (B, 2) after one more inner call, without gradient; overwrites z_h and z_l.
   Tensor next_q(Tape& tape, const Tensor& z_h, const Tensor& z_l, Var x) const;
 
