@@ -2,6 +2,7 @@
 
 #include <netcdf.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "lockstep/base/error.hpp"
