@@ -127,12 +127,13 @@ void export_weights(const ExportArguments& a, const Options& options) {
   if (format != "safetensors" && (format != "onnx" || exchange.onnx == nullptr))
     options.reject("format", "a " + kind_name + " model is exported as safetensors" +
                                  (exchange.onnx != nullptr ? " or onnx" : " only"));
-  if (!a.data.empty() && !exchange.names_in_data)
-    options.reject("data", "a " + kind_name + " model takes no names from it");
-  if (!a.mask_variable.empty()) options.reject("mask-variable", "for emulators only");
-  if (!a.domain.empty()) options.reject("domain", "for emulators only");
   if (a.tables && exchange.tables == nullptr)
     options.reject("tables", "for kgat only: the weights of a " + kind_name + " model are all that it computes with");
+  if (!a.data.empty() && !exchange.names_in_data && !a.tables)
+    options.reject("data", "a " + kind_name + " model takes no names from it" +
+                               (exchange.tables != nullptr ? ", only the graph of --tables" : ""));
+  if (!a.mask_variable.empty()) options.reject("mask-variable", "for emulators only");
+  if (!a.domain.empty()) options.reject("domain", "for emulators only");
   if (a.weights == "average" && !reader.has_ema())
     options.reject("weights", "the checkpoint has no averaged weights; see optim.ema");
   const bool average = reader.has_ema() && a.weights != "trained";
