@@ -39,6 +39,9 @@ TEST_SUITE("apps.export") {
       CHECK(info.exit_code == 0);
       CHECK(info.out.find(": model file of an emulator, whole") != std::string::npos);
       CHECK(info.out.find("inputs ") != std::string::npos);
+      const auto help =
+          test::run_process({test::program_path("lockstep"), "predict", "--checkpoint", dir / file, "--help"});
+      CHECK(help.out.find("Apply a trained emulator") != std::string::npos);
     }
     const TrainedEmulator back = read_emulator(dir / "d.lsem");
     CHECK(back.network.params().hash() == model.network.params().hash());

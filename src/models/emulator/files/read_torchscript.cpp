@@ -156,7 +156,8 @@ class TorchScriptReader {
   }
 
   Value run(const TorchScriptFunction& function, const std::vector<Value>& arguments) {
-    constexpr int kDeepest = 32, kMost = 10'000;
+    constexpr int kDeepest = 32;
+    constexpr std::size_t kMost = 100'000;  // so that no file of many calls takes long
     if (arguments.size() > function.parameters.size()) refuse("a call with too many arguments");
     if (++depth_ > kDeepest) refuse("modules are nested too deeply");
     std::map<std::string, Value> names;
@@ -168,10 +169,11 @@ class TorchScriptReader {
     bool returned = false;
     for (const std::string& statement : function.body) {
       statement_ = statement;
-      if (returned || ++statements_ > kMost) refuse("the code is too long, or goes on after a return");
+      if (returned) refuse("the function goes on after a return");
       std::optional<std::vector<Token>> tokens = torchscript_tokens(statement);
       if (!tokens) refuse("this statement is not understood");
       tokens_ = std::move(*tokens);
+      if ((tokens_read_ += tokens_.size()) > kMost) refuse("the code is too long");
       at_ = 0;
       returned = next_is("return");
       std::string target;
@@ -248,7 +250,9 @@ class TorchScriptReader {
 
   std::int64_t integer(const Value& value) const {
     constexpr double kLargest = 1e9;
-    if (value.kind != Value::Kind::number || !(std::abs(value.number) <= kLargest)) refuse("an integer is missing");
+    if (value.kind != Value::Kind::number || !(std::abs(value.number) <= kLargest) ||
+        value.number != std::floor(value.number))
+      refuse("an integer is missing");
     return static_cast<std::int64_t>(value.number);
   }
 
@@ -353,6 +357,7 @@ class TorchScriptReader {
     constexpr std::size_t kAny = 4;
     if ((name == "dropout" && is(1, 0, kAny)) || ((name == "detach" || name == "contiguous") && is(1, 0, 0)))
       return tensor_value(inputs[0]);
+    if (name == "clone" && is(1, 0, 1)) return node("Identity", inputs);
     if (name == "linear" && (is(3, 0, 0) || (is(2, 0, 1) && (others.empty() || others[0].kind == Value::Kind::none)))) {
       onnx::Attribute transposed;
       transposed.integer = 1;
@@ -455,7 +460,8 @@ class TorchScriptReader {
   onnx::File file_;
   std::map<const Object*, std::string> names_;      ///< of the tensors that are constants
   std::map<std::string, std::string> overwritten_;  ///< by an operation in place
-  int numbers_ = 0, depth_ = 0, nesting_ = 0, statements_ = 0;
+  int numbers_ = 0, depth_ = 0, nesting_ = 0;
+  std::size_t tokens_read_ = 0;
   // Where the translation is:
   std::string code_file_, statement_;
   std::map<std::string, Value>* names_in_scope_ = nullptr;
