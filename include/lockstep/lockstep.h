@@ -86,12 +86,12 @@ LSEM_API const char* lsem_strerror(int code);
  * next failed call. */
 LSEM_API const char* lsem_last_error(void);
 
-/* Opens a model file (.lsem, safetensors, ONNX; HDF5 unless the library was built without: FORMAT), verifies its checksum and recomputes its
- * self-test rows. On failure *m is null. Errors: ARGUMENT, OPEN, FORMAT, DAMAGED, SELFTEST, MEMORY. */
+/* Opens a model file (.lsem, safetensors, ONNX, TorchScript; HDF5 unless the library was built without: FORMAT), verifies its checksum
+ * and recomputes its self-test rows. On failure *m is null. Errors: ARGUMENT, OPEN, FORMAT, DAMAGED, SELFTEST, MEMORY. */
 LSEM_API int lsem_open(const char* path, lsem_model** m);
 
 /* The same from memory, for a program that reads the file once and broadcasts it. `buf` holds the `len` bytes of the file; the model
- * does not keep it. .lsem, safetensors and ONNX: an HDF5 image is refused with LSEM_ERR_FORMAT. */
+ * does not keep it. .lsem, safetensors, ONNX and TorchScript: an HDF5 image is refused with LSEM_ERR_FORMAT. */
 LSEM_API int lsem_open_mem(const void* buf, size_t len, lsem_model** m);
 
 /* Frees a model; null is allowed. A lsem_lin made from it stays usable. */

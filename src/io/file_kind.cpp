@@ -23,6 +23,7 @@ constexpr const char* kNames[] = {"a checkpoint",
                                   "an HDF5 file of another program",
                                   "a damaged or truncated HDF5 file",
                                   "a PyTorch file",
+                                  "a TorchScript archive",
                                   "an ONNX file",
                                   "a NumPy file",
                                   "a configuration",
@@ -47,16 +48,24 @@ FileKind kind_of_hdf5(const std::filesystem::path& path) {
   }
 }
 
-/// A zip archive by the name of its first member: np.savez stores NAME.npy, torch.save NAME/data.pkl.
-FileKind kind_of_zip(const std::string& head) {
+/// A zip archive by the name of its first member: np.savez stores NAME.npy, torch.save NAME/data.pkl. TorchScript also
+/// has NAME/constants.pkl, which the directory at the end lists.
+FileKind kind_of_zip(const std::string& head, std::ifstream& file) {
   constexpr std::size_t kLengthAt = 26, kNameAt = 30;
   if (head.size() < kNameAt) return FileKind::unknown;
   const auto length = static_cast<std::size_t>(static_cast<unsigned char>(head[kLengthAt])) +
                       256 * static_cast<std::size_t>(static_cast<unsigned char>(head[kLengthAt + 1]));
   const std::string first = head.substr(kNameAt, length);
-  return first.ends_with(".npy")                ? FileKind::numpy
-         : first.find('/') != std::string::npos ? FileKind::pytorch
-                                                : FileKind::unknown;
+  if (first.ends_with(".npy")) return FileKind::numpy;
+  if (first.find('/') == std::string::npos) return FileKind::unknown;
+  constexpr std::streamoff kDirectory = 1 << 20;
+  file.clear();
+  file.seekg(0, std::ios::end);
+  const std::streamoff size = file.tellg();
+  std::string tail(static_cast<std::size_t>(std::min(size, kDirectory)), '\0');
+  file.seekg(size - static_cast<std::streamoff>(tail.size()));
+  file.read(tail.data(), static_cast<std::streamsize>(tail.size()));
+  return tail.find("/constants.pkl") != std::string::npos ? FileKind::torchscript : FileKind::pytorch;
 }
 
 /// `head` may end within a line.
@@ -89,7 +98,7 @@ FileKind file_kind(const std::filesystem::path& path) {
   if (head.starts_with("\x89HDF\r\n\x1a\n")) return kind_of_hdf5(path);
   if (head.starts_with("LSEMUL")) return FileKind::model;
   if (head.starts_with("\x93NUMPY")) return FileKind::numpy;
-  if (head.starts_with("PK\x03\x04")) return kind_of_zip(head);
+  if (head.starts_with("PK\x03\x04")) return kind_of_zip(head, in);
   if (head.starts_with("\x80\x02")) return FileKind::pytorch;  // a pickle, as torch.save wrote before 1.6
   constexpr std::size_t kJsonAt = 8;                           // after the length of the header
   if (head.size() > kJsonAt && head[kJsonAt] == '{' && head[kJsonAt - 1] == '\0') return FileKind::safetensors;

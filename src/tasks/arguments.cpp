@@ -67,7 +67,9 @@ std::string model_kind(World& world, const Args& args, const Files& files) {
       kind = CheckpointReader(checkpoint).model_kind();
     } catch (const Error&) {
       const FileKind found = file_kind(checkpoint);
-      if (found != FileKind::model && found != FileKind::safetensors) throw;
+      if (found != FileKind::model && found != FileKind::safetensors && found != FileKind::onnx &&
+          found != FileKind::torchscript)
+        throw;
       kind = "emulator";
     }
   });

@@ -32,11 +32,16 @@ TEST_SUITE("apps.export") {
     const test::ProcessResult last = export_to(dir / "c.safetensors", "lsem", dir / "d.lsem");
     CHECK(last.exit_code == 0);
     CHECK(last.out.find("10 inputs") != std::string::npos);
-    for (const char* file : {"a.lsem", "b.h5", "c.safetensors"}) {
+    CHECK(export_to(dir / "a.lsem", "onnx", dir / "e.onnx").exit_code == 0);
+    CHECK(export_to(dir / "a.lsem", "torchscript", dir / "f.ts").exit_code == 0);
+    for (const char* file : {"a.lsem", "b.h5", "c.safetensors", "e.onnx", "f.ts"}) {
       const auto info = test::run_process({test::program_path("lockstep"), "info", dir / file});
       CHECK(info.exit_code == 0);
       CHECK(info.out.find(": model file of an emulator, whole") != std::string::npos);
       CHECK(info.out.find("inputs ") != std::string::npos);
+      const auto help =
+          test::run_process({test::program_path("lockstep"), "predict", "--checkpoint", dir / file, "--help"});
+      CHECK(help.out.find("Apply a trained emulator") != std::string::npos);
     }
     const TrainedEmulator back = read_emulator(dir / "d.lsem");
     CHECK(back.network.params().hash() == model.network.params().hash());

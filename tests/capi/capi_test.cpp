@@ -378,7 +378,8 @@ TEST_SUITE("capi.emulator") {
   }
 
   TEST_CASE("a model tells what it is") {
-    for (const EmulatorFormat format : {EmulatorFormat::lsem, EmulatorFormat::h5model, EmulatorFormat::safetensors}) {
+    for (const EmulatorFormat format : {EmulatorFormat::lsem, EmulatorFormat::h5model, EmulatorFormat::safetensors,
+                                        EmulatorFormat::onnx, EmulatorFormat::torchscript}) {
       if (format == EmulatorFormat::h5model && !LOCKSTEP_CAPI_HDF5) continue;
       const Opened o("emulator_aice", format);
       CHECK(lsem_abi_version() == LSEM_ABI_VERSION);

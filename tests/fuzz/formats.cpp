@@ -167,6 +167,23 @@ std::uint64_t read_run(const fs::path& directory) { return read_checkpoint(direc
 
 // ---- Model files ----------------------------------------------------------------------------------------------------
 
+/// The network of the code of a TorchScript archive: the archive's checksums hide a change from the reader.
+constexpr char kCode[] = "code/__torch__.py";
+Files make_code(const fs::path& directory) {
+  const std::string archive = test::read_text(test::golden_path("emulator_aice.ts"));
+  test::write_text(directory / "code.py", ZipReader(archive, "sample").read(std::string("emulator/") + kCode));
+  return {"code.py"};
+}
+std::uint64_t read_code(const fs::path& directory) {
+  const std::string archive = test::read_text(test::golden_path("emulator_aice.ts"));
+  const ZipReader zip(archive, "sample");
+  ZipWriter out;
+  for (const std::string& name : zip.names())
+    out.add(name, name.ends_with(kCode) ? test::read_text(directory / "code.py") : zip.read(name));
+  const std::string bytes = out.finish();
+  return read_emulator(std::as_bytes(std::span(bytes)), "sample").network.params().hash();
+}
+
 template <EmulatorFormat Kind>
 Files make_model(const fs::path& directory) {
   make_checkpoint<kSingle>(directory);
@@ -423,6 +440,8 @@ constexpr Format kFormats[] = {
     {"h5model", false, true, make_model<EmulatorFormat::h5model>, read_model},
     {"safetensors", false, true, make_model<EmulatorFormat::safetensors>, read_model},
     {"onnx", false, false, make_model<EmulatorFormat::onnx>, read_model},
+    {"torchscript", false, false, make_model<EmulatorFormat::torchscript>, read_model},
+    {"torchscript-code", true, false, make_code, read_code},
     {"weights", false, true, make_safetensors, read_arrays},
     {"network", false, true, make_network, read_network},
     {"tables", false, true, make_tables, read_network},

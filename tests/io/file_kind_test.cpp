@@ -40,7 +40,7 @@ TEST_SUITE("io.file_kind") {
       CHECK((kind == FileKind::damaged_hdf5 || message.ends_with(std::string("; it is ") + name(kind))));
     }
     CHECK(file_kind(test::golden_path("emulator_aice.onnx")) == FileKind::onnx);
-    CHECK(file_kind(test::golden_path("emulator_aice.ts")) == FileKind::pytorch);
+    CHECK(file_kind(test::golden_path("emulator_aice.ts")) == FileKind::torchscript);
     CHECK_THROWS_AS(file_kind(dir / "missing"), Error);
     CHECK_THROWS_AS(file_kind(dir.path()), Error);
   }

@@ -14,6 +14,7 @@ enum class FileKind : std::uint8_t {
   hdf5,             ///< of another program
   damaged_hdf5,
   pytorch,
+  torchscript,
   onnx,
   numpy,
   configuration,

@@ -177,8 +177,9 @@ int run_export(World& world, const Args& args) {
   ExportArguments a;
   Options options(
       "lockstep export", "Write a trained network for other programs.",
-      "The command reads and verifies a checkpoint or, for emulators, a model file, also an ONNX file of another "
-      "program. It writes the averaged weights if the checkpoint has them. safetensors, for every kind: arrays with "
+      "The command reads and verifies a checkpoint or, for emulators, a model file, also an ONNX file or a TorchScript "
+      "archive of another program. It writes the averaged weights if the checkpoint has them. safetensors, for every "
+      "kind: arrays with "
       "the names and shapes of the public code's state_dict, and a description of the network as metadata "
       "(docs/weights.md). onnx, for sasrec, har of signals and emulators: the network for ONNX runtimes. Emulators "
       "carry their normalisation, variable names, units, levels and mask. Their other formats: lsem and h5model for "

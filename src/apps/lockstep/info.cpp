@@ -121,6 +121,8 @@ std::string description(const std::filesystem::path& file, bool as_json) {
       case FileKind::data_set:
         return {dataset_facts, dataset_text};
       case FileKind::model:
+      case FileKind::onnx:
+      case FileKind::torchscript:
         return {model_facts, model_text};
       case FileKind::safetensors:
         return is_emulator_safetensors(file) ? Reader{model_facts, model_text} : Reader{weights_facts, weights_text};
@@ -144,8 +146,8 @@ int run_info(World& world, const Args& args) {
   Options options(
       "lockstep info", "Print build, devices and ranks, or what files hold",
       "Without a FILE the command prints the build and where each rank runs. A FILE may be a checkpoint, a "
-      "prepared data set, an emulator's model file, or weights (.safetensors, .npz, .pt); checkpoints and model files "
-      "are verified.");
+      "prepared data set, an emulator's model file (also ONNX or TorchScript), or weights (.safetensors, .npz, .pt); "
+      "checkpoints and model files are verified.");
   options.positional("FILE", &files, "what to describe");
   options.add("checkpoint", &checkpoints, {}, "the same as FILE").value_name("FILE");
   options.add("dataset", &datasets, {}, "the same as FILE").value_name("FILE");

@@ -3,8 +3,7 @@
 #include <set>
 
 #include "elements.hpp"
-#include "lockstep/io/unpickle.hpp"
-#include "lockstep/io/zip.hpp"
+#include "lockstep/io/torch_archive.hpp"
 
 /// The archive of torch.save: NAME/data.pkl, and the storages NAME/data/0, NAME/data/1, ...
 /// source  PyTorch torch/serialization.py, torch/_utils.py
@@ -38,19 +37,7 @@ bool is_storage(std::string_view name) {
                   name.substr(kTorch.size(), e.name.size()) == e.name;
          });
 }
-/// Sparse tensors may stand in a state_dict (KGAT's graph); they are not read.
-bool is_allowed(std::string_view name) {
-  return name == kOrdered || name == kTensor || name == kParameter || name == "torch.Size" || is_storage(name) ||
-         name == "torch._utils._rebuild_sparse_tensor" || name == "torch.serialization._get_layout";
-}
-
 bool is_dictionary(const Value& value) { return value.is(Kind::dictionary) || value.calls(kOrdered); }
-/// The tensor of a parameter is its first argument.
-const Value* tensor_of(const Value& value) {
-  if (value.calls(kTensor)) return &value;
-  return value.calls(kParameter) && !value.items.empty() && value.items[0]->calls(kTensor) ? value.items[0] : nullptr;
-}
-
 /// A dictionary with tensors, and its path.
 struct Candidate {
   std::string path;
@@ -72,7 +59,7 @@ class Search {
     std::size_t tensors = 0;
     for (const auto& [key, entry] : value.entries) {
       if (!key->is(Kind::text)) continue;
-      if (tensor_of(*entry) != nullptr)
+      if (torch_tensor(*entry) != nullptr)
         ++tensors;
       else
         visit(path.empty() ? key->text : path + "." + key->text, *entry);
@@ -108,98 +95,101 @@ const Value& choose(const Value& root, const std::string& key, const std::string
   return *candidates.front().dictionary;
 }
 
-/// The tensors of one archive.
-class Tensors {
- public:
-  Tensors(const ZipReader& archive, std::string folder, const std::string& reading)
-      : archive_(archive), folder_(std::move(folder)), reading_(reading) {}
-
-  NamedArray read(const std::string& name, const Value& tensor) {
-    const std::string what = join(reading_, ": array '", name, "'");
-    const auto expect = [&](bool good) {
-      require_data(good, what, " is not described as a tensor of torch.save; the file is damaged");
-    };
-    expect(tensor.items.size() >= 4 && tensor.items[0]->is(Kind::stored) && tensor.items[1]->is(Kind::integer));
-    const Value& id = *tensor.items[0]->items[0];
-    expect(id.is(Kind::tuple) && id.items.size() == 5 && id.items[1]->is(Kind::global) && id.items[2]->is(Kind::text) &&
-           is_storage(id.items[1]->text));
-    const std::string& type = id.items[1]->text;
-    NamedArray out;
-    out.name = name;
-    out.stored = type.substr(kTorch.size(), type.size() - kTorch.size() - kStorage.size());
-    const weights::Element& kind = weights::find_element(kElements, out.stored, what);
-    const std::string& bytes = storage(id.items[2]->text);
-    const std::size_t held = bytes.size() / kind.width;
-
-    const auto [shape, strides] = std::pair{extents(*tensor.items[2]), extents(*tensor.items[3])};
-    expect(shape.has_value() && strides.has_value() && shape->size() == strides->size());
-    const std::int64_t count = weights::checked_count(*shape, held, what), offset = tensor.items[1]->integer;
-    require_data(offset >= 0 && std::ranges::all_of(*strides, [](std::int64_t stride) { return stride >= 0; }), what,
-                 " has the offset ", offset, " and the strides ", shape_text(*strides),
-                 ", of which one is negative; it is damaged");
-    std::uint64_t last = static_cast<std::uint64_t>(offset);
-    bool inside = count == 0 || last < held;
-    for (std::size_t axis = 0; axis < shape->size() && inside && count > 0; ++axis) {
-      const auto steps = static_cast<std::uint64_t>((*shape)[axis] - 1);
-      inside = steps == 0 || static_cast<std::uint64_t>((*strides)[axis]) <= (held - 1 - last) / steps;
-      if (inside) last += steps * static_cast<std::uint64_t>((*strides)[axis]);
-    }
-    require_data(inside, what, " has the shape ", shape_text(*shape), ", the strides ", shape_text(*strides),
-                 " and the offset ", offset, ", but its storage is too short: ", held,
-                 " values; the file is damaged or truncated");
-    std::size_t& shared = shared_[id.items[2]->text];
-    shared += static_cast<std::size_t>(count);
-    require_data(shared / kMostShared <= held, what, ": too many tensors share its storage of ", held, " values");
-    kind.read(count == 0 ? nullptr : bytes.data() + static_cast<std::size_t>(offset) * kind.width, {*shape, *strides},
-              count, out);
-    return out;
+std::optional<std::vector<std::int64_t>> extents(const Value& value) {
+  const Value& tuple = value.calls("torch.Size") && !value.items.empty() ? *value.items[0] : value;
+  if (!tuple.is(Kind::tuple)) return std::nullopt;
+  std::vector<std::int64_t> out;
+  for (const Value* item : tuple.items) {
+    if (!item->is(Kind::integer)) return std::nullopt;
+    out.push_back(item->integer);
   }
-
- private:
-  const std::string& storage(const std::string& key) {
-    const auto found = storages_.find(key);
-    return found != storages_.end() ? found->second
-                                    : storages_.emplace(key, archive_.read(folder_ + "data/" + key)).first->second;
-  }
-  static std::optional<std::vector<std::int64_t>> extents(const Value& value) {
-    const Value& tuple = value.calls("torch.Size") && !value.items.empty() ? *value.items[0] : value;
-    if (!tuple.is(Kind::tuple)) return std::nullopt;
-    std::vector<std::int64_t> out;
-    for (const Value* item : tuple.items) {
-      if (!item->is(Kind::integer)) return std::nullopt;
-      out.push_back(item->integer);
-    }
-    return out;
-  }
-
-  const ZipReader& archive_;
-  std::string folder_;
-  const std::string& reading_;
-  std::map<std::string, std::string> storages_;
-  std::map<std::string, std::size_t> shared_;
-};
+  return out;
+}
 
 }  // namespace
 
-NamedArrays torch_arrays(std::string_view bytes, const std::string& source, const std::string& key) {
+bool is_torch_global(std::string_view name) {
+  return name == kOrdered || name == kTensor || name == kParameter || name == "torch.Size" || is_storage(name) ||
+         name == "torch._utils._rebuild_sparse_tensor" || name == "torch.serialization._get_layout";
+}
+
+const PickleValue* torch_tensor(const PickleValue& value) {
+  if (value.calls(kTensor)) return &value;
+  return value.calls(kParameter) && !value.items.empty() && value.items[0]->calls(kTensor) ? value.items[0] : nullptr;
+}
+
+std::string torch_folder(const ZipReader& archive, const std::string& reading) {
   constexpr std::string_view kPickle = "data.pkl";
-  const std::string reading = "reading '" + source + "'";
-  const ZipReader archive(bytes, reading);
   const auto pickle = std::ranges::find_if(archive.names(), [&](const std::string& name) {
     return name == kPickle || (name.ends_with(kPickle) && name.find('/') == name.size() - kPickle.size() - 1);
   });
   require_data(pickle != archive.names().end(), reading, ": a ZIP archive without data.pkl, not of torch.save");
   const std::string folder = pickle->substr(0, pickle->size() - kPickle.size());
-  require_data(!archive.has(folder + "constants.pkl"), reading,
-               ": a TorchScript archive; save module.state_dict() with torch.save instead");
   require_data(!archive.has(folder + "byteorder") || archive.read(folder + "byteorder") == "little", reading,
                ": its numbers are big-endian");
-  const Pickled pickled(archive.read(*pickle), reading, is_allowed);
+  return folder;
+}
+
+NamedArray TorchTensors::read(const std::string& name, const Value& tensor) {
+  const std::string what = join(reading_, ": array '", name, "'");
+  const auto expect = [&](bool good) {
+    require_data(good, what, " is not described as a tensor of torch.save; the file is damaged");
+  };
+  expect(tensor.items.size() >= 4 && tensor.items[0]->is(Kind::stored) && tensor.items[1]->is(Kind::integer));
+  const Value& id = *tensor.items[0]->items[0];
+  expect(id.is(Kind::tuple) && id.items.size() == 5 && id.items[1]->is(Kind::global) && id.items[2]->is(Kind::text) &&
+         is_storage(id.items[1]->text));
+  const std::string& type = id.items[1]->text;
+  NamedArray out;
+  out.name = name;
+  out.stored = type.substr(kTorch.size(), type.size() - kTorch.size() - kStorage.size());
+  const weights::Element& kind = weights::find_element(kElements, out.stored, what);
+  const std::string& bytes = storage(id.items[2]->text);
+  const std::size_t held = bytes.size() / kind.width;
+
+  const auto [shape, strides] = std::pair{extents(*tensor.items[2]), extents(*tensor.items[3])};
+  expect(shape.has_value() && strides.has_value() && shape->size() == strides->size());
+  const std::int64_t count = weights::checked_count(*shape, held, what), offset = tensor.items[1]->integer;
+  require_data(offset >= 0 && std::ranges::all_of(*strides, [](std::int64_t stride) { return stride >= 0; }), what,
+               " has the offset ", offset, " and the strides ", shape_text(*strides),
+               ", of which one is negative; it is damaged");
+  std::uint64_t last = static_cast<std::uint64_t>(offset);
+  bool inside = count == 0 || last < held;
+  for (std::size_t axis = 0; axis < shape->size() && inside && count > 0; ++axis) {
+    const auto steps = static_cast<std::uint64_t>((*shape)[axis] - 1);
+    inside = steps == 0 || static_cast<std::uint64_t>((*strides)[axis]) <= (held - 1 - last) / steps;
+    if (inside) last += steps * static_cast<std::uint64_t>((*strides)[axis]);
+  }
+  require_data(inside, what, " has the shape ", shape_text(*shape), ", the strides ", shape_text(*strides),
+               " and the offset ", offset, ", but its storage is too short: ", held,
+               " values; the file is damaged or truncated");
+  std::size_t& shared = shared_[id.items[2]->text];
+  shared += static_cast<std::size_t>(count);
+  require_data(shared / kMostShared <= held, what, ": too many tensors share its storage of ", held, " values");
+  kind.read(count == 0 ? nullptr : bytes.data() + static_cast<std::size_t>(offset) * kind.width, {*shape, *strides},
+            count, out);
+  return out;
+}
+
+const std::string& TorchTensors::storage(const std::string& key) {
+  const auto found = storages_.find(key);
+  return found != storages_.end() ? found->second : storages_.emplace(key, archive_.read(folder_ + key)).first->second;
+}
+
+NamedArrays torch_arrays(std::string_view bytes, const std::string& source, const std::string& key) {
+  const std::string reading = "reading '" + source + "'";
+  const ZipReader archive(bytes, reading);
+  const std::string folder = torch_folder(archive, reading);
+  require_data(
+      !archive.has(folder + "constants.pkl"), reading,
+      ": a TorchScript archive; save module.state_dict() with torch.save instead, or, for a feed-forward network, use "
+      "lockstep export --checkpoint FILE.ts");
+  const Pickled pickled(archive.read(folder + "data.pkl"), reading, is_torch_global);
   const Value& dictionary = choose(pickled.root(), key, reading);
-  Tensors tensors(archive, folder, reading);
+  TorchTensors tensors(archive, folder + "data/", reading);
   std::vector<NamedArray> arrays;
   for (const auto& [name, value] : dictionary.entries)
-    if (const Value* tensor = tensor_of(*value); tensor != nullptr && name->is(Kind::text))
+    if (const Value* tensor = torch_tensor(*value); tensor != nullptr && name->is(Kind::text))
       arrays.push_back(tensors.read(name->text, *tensor));
   return weights::sorted(std::move(arrays), reading);
 }

@@ -31,7 +31,7 @@ NETWORKS = {
     ),
     "emulator_default": dict(seed=16, inputs=14, hidden=64, lr=1e-4, samples=40, batches="16,16,8"),
 }
-OTHERS = ("emulator_prep", "emulator_synth", "emulator_export")  # modules beside this one
+OTHERS = ("emulator_prep", "emulator_synth", "emulator_export", "emulator_torchscript")  # modules beside this one
 SABER = "saber-pytorch/src/saber_pytorch/ml"
 LOSSES = dict(mse=torch.nn.MSELoss, mae=torch.nn.L1Loss, huber=torch.nn.SmoothL1Loss)
 

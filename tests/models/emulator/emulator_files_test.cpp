@@ -164,15 +164,10 @@ TEST_SUITE("models.emulator_files") {
 
   TEST_CASE("files that are not readable models are refused for the right reason") {
     const test::TempDir dir;
-    const TrainedEmulator model = test::golden_emulator("emulator_aice");
     CHECK(refusal("") == "format");
     CHECK(refusal("a text file\n") == "format");
     CHECK(refusal([&] { read_emulator(dir / "missing"); }) == "unreadable");
     CHECK(refusal([&] { read_emulator(dir.path()); }) == "unreadable");
-    for (const EmulatorFormat format : {EmulatorFormat::torchscript}) {
-      write_emulator(dir / "model", format, model.network, model.metadata);
-      CHECK(refusal([&] { read_emulator(dir / "model"); }) == "format");
-    }
     CHECK(refusal([&] { read_emulator(test::golden_path("emulator_aice.h5")); }) == "damaged");
   }
 

@@ -74,16 +74,16 @@ void write_emulator(const std::filesystem::path& path, EmulatorFormat format, co
                     const EmulatorMetadata& metadata);
 
 /// Opens a model file of any readable format, recognised by its first bytes, and verifies its checksum and self-test.
-/// errors  ModelFileError: usage for a file that is missing, unreadable or made for other programs (TorchScript), or a
-///         graph that is no emulator (ONNX);
+/// errors  ModelFileError: usage for a file that is missing or unreadable, or a network that is no emulator (ONNX,
+///         TorchScript);
 ///         data for one that is damaged, truncated, foreign or of a newer version, and for a failed self-test
 TrainedEmulator read_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest = nullptr,
                               EmulatorWeights weights = EmulatorWeights::automatic);
 /// The contents of a model file. errors  ModelFileError (usage): missing, or not a readable regular file
 std::string read_model_bytes(const std::filesystem::path& path);
-/// read_emulator() for programs that do not link HDF5: .lsem, safetensors and ONNX. errors  also ModelFileError (usage): HDF5
+/// read_emulator() for programs that do not link HDF5: .lsem, safetensors, ONNX and TorchScript. errors  also ModelFileError (usage): HDF5
 TrainedEmulator read_flat_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest = nullptr);
-/// Reads the bytes of an .lsem, safetensors or ONNX file; error messages call it `source`.
+/// Reads the bytes of an .lsem, safetensors, ONNX or TorchScript file; error messages call it `source`.
 TrainedEmulator read_emulator(std::span<const std::byte> bytes, const std::string& source,
                               EmulatorSelfTest* selftest = nullptr);
 

@@ -167,17 +167,19 @@ TrainedEmulator read_emulator(std::span<const std::byte> span, const std::string
     return files::read_checked(source, selftest,
                                [&](EmulatorSelfTest& test) { return files::read_onnx(bytes, source, test); });
   }
+  if (bytes.starts_with(kZipMagic)) {
+    return files::read_checked(source, selftest,
+                               [&](EmulatorSelfTest& test) { return files::read_torchscript(bytes, source, test); });
+  }
   const auto refuse = [&](Fault fault, const char* why) {
     throw ModelFileError(ModelFileReason::format, fault, join("opening model '", source, "': ", why));
   };
-  constexpr const char* kReadable = "; export lsem, h5model or safetensors";
   if (bytes.empty()) refuse(Fault::data, "the file is empty");
-  if (bytes.starts_with(kZipMagic))
-    refuse(Fault::usage, join("a TorchScript archive is for PyTorch", kReadable).c_str());
   if (bytes.starts_with(files::kHdf5Magic)) refuse(Fault::usage, "an HDF5 model can only be opened as a file");
   throw ModelFileError(
       ModelFileReason::format, Fault::data,
-      join("opening model '", source, "': neither .lsem nor safetensors nor HDF5 nor ONNX; it is damaged or foreign"));
+      join("opening model '", source,
+           "': neither .lsem nor safetensors nor HDF5 nor ONNX nor TorchScript; it is damaged or foreign"));
 }
 
 TrainedEmulator read_flat_emulator(const std::filesystem::path& path, EmulatorSelfTest* selftest) {

@@ -89,6 +89,9 @@ bool is_lsem(std::string_view bytes);
 bool is_onnx(std::string_view bytes);
 /// errors  also ModelFileError (usage), naming the node: a graph that is no emulator
 TrainedEmulator read_onnx(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
+/// A TorchScript archive: the top module's predict(x) if it has one, else its forward(x). Nothing is executed.
+/// errors  also ModelFileError (usage), naming the file and the statement: code that is no emulator
+TrainedEmulator read_torchscript(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
 TrainedEmulator read_lsem(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
 TrainedEmulator read_safetensors(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest);
 TrainedEmulator read_h5model(const std::filesystem::path& path, EmulatorSelfTest& selftest, EmulatorWeights wanted);

@@ -50,11 +50,12 @@ class Reader {
 
   void read_node(std::string_view message) {
     Node& node = out.nodes.emplace_back();
+    std::string title;
     for (const ProtobufField& field : fields(message)) {
       const std::string text(field.bytes);
       if (field.number == 1) node.inputs.push_back(text);
       if (field.number == 2) node.outputs.push_back(text);
-      if (field.number == 3) node.name = text;
+      if (field.number == 3) title = text;
       if (field.number == 4) node.op = text;
       if (field.number == 7 && !text.empty() && text != "ai.onnx") node.op = text + "." + node.op;
       if (field.number != 5) continue;
@@ -70,6 +71,7 @@ class Reader {
       }
       node.attributes[name] = std::move(attribute);
     }
+    node.place = join("node '", title, "' (", node.op, ")");
   }
 
   /// A TensorProto of f32, f64 or i64.

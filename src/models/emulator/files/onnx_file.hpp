@@ -6,7 +6,10 @@
 #include <utility>
 #include <vector>
 
-/// The contents of an ONNX file as far as feed-forward networks need them.
+#include "lockstep/models/emulator/emulator_files.hpp"
+
+/// The contents of an ONNX file as far as feed-forward networks need them. The code of other formats is translated into
+/// its operators.
 namespace lockstep::files::onnx {
 
 /// A tensor of f32, f64 or i64; of another type without values.
@@ -25,7 +28,7 @@ struct Attribute {
 };
 
 struct Node {
-  std::string op, name;
+  std::string op, place;  ///< place: where it is, for messages, such as "node 'NAME' (OP)"
   std::vector<std::string> inputs, outputs;
   std::map<std::string, Attribute> attributes;
 
@@ -47,3 +50,11 @@ struct File {
 File read(std::string_view bytes, const std::string& opening);
 
 }  // namespace lockstep::files::onnx
+
+namespace lockstep::files {
+
+/// The network of a graph: each value must have a form that an emulator has.
+/// errors  ModelFileError (usage), naming the place: a graph that is no emulator; data: moments that are not finite
+TrainedEmulator emulator_of(onnx::File file, const std::string& source);
+
+}  // namespace lockstep::files

@@ -56,10 +56,10 @@ bool is_only(const std::vector<Step>& steps, char times, double factor) {
                                (steps[0].op == (times == '*' ? '/' : '*') && is_all(steps[0].by, 1 / factor)));
 }
 
-class OnnxReader {
+class GraphReader {
  public:
-  OnnxReader(std::string_view bytes, const std::string& source)
-      : source_(source), opening_("opening model '" + source + "'"), file_(onnx::read(bytes, opening_)) {}
+  GraphReader(onnx::File file, const std::string& source)
+      : source_(source), opening_("opening model '" + source + "'"), file_(std::move(file)) {}
 
   TrainedEmulator read() {
     require_format(file_.outputs.size() == 1 && file_.inputs.size() == 1, opening_, ": a graph of ",
@@ -76,7 +76,7 @@ class OnnxReader {
   template <class... Parts>
   [[noreturn]] void refuse(const Node& node, const Parts&... why) const {
     throw ModelFileError(ModelFileReason::format, Fault::usage,
-                         join(opening_, ": node '", node.name, "' (", node.op, "): ", why...,
+                         join(opening_, ": ", node.place, ": ", why...,
                               "; an emulator has linear layers of one width, one activation, and a normalisation"));
   }
 
@@ -432,8 +432,12 @@ bool is_onnx(std::string_view bytes) {
   return bytes.starts_with("\x08") && bytes.substr(0, 4).find('\x12') <= 3;  // ir_version, then producer_name
 }
 
+TrainedEmulator emulator_of(onnx::File file, const std::string& source) {
+  return GraphReader(std::move(file), source).read();
+}
+
 TrainedEmulator read_onnx(std::string_view bytes, const std::string& source, EmulatorSelfTest& selftest) {
-  TrainedEmulator out = OnnxReader(bytes, source).read();
+  TrainedEmulator out = emulator_of(onnx::read(bytes, "opening model '" + source + "'"), source);
   selftest = make_selftest(out.network);
   return out;
 }
