@@ -322,7 +322,9 @@ World::~World() {
   // A launcher on a busy machine may need seconds for what costs the network nothing: a short dist.timeout is not for it.
   constexpr double kLeast_s = 5;
   const double timeout_s = w.owns_mpi && w.context ? w.context->options.timeout_s : 0;
-  Deadline deadline(timeout_s > 0 ? std::max(timeout_s, kLeast_s) : 0, join("rank ", w.rank, ", ", w.host),
+  // Rank 0 speaks for all: it ends a second before the others, which its launcher then ends.
+  const double patience_s = std::max(timeout_s, kLeast_s) + (w.rank == 0 ? 0 : 1);
+  Deadline deadline(timeout_s > 0 ? patience_s : 0, join("rank ", w.rank, ", ", w.host),
                     "all ranks have done their work, and its results are complete");
   deadline.at("MPI_Finalize");
   w.world.reset();
