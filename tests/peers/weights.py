@@ -214,8 +214,9 @@ def check_halves(folder):
     assert "torch.nn.modules.linear.Linear" in text, text
 
 
-torch.manual_seed(1)
-with tempfile.TemporaryDirectory() as place:
-    for name in CASES:
-        check(name, Path(place))
-    check_halves(Path(place))
+if __name__ == "__main__":
+    torch.manual_seed(1)
+    with tempfile.TemporaryDirectory() as place:
+        for name in CASES:
+            check(name, Path(place))
+        check_halves(Path(place))

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""PyTorch modules and the networks that lockstep import makes of them compute the same outputs.
+
+outputs.py BIN: for every kind a module takes a few steps in PyTorch, is saved by torch.save and imported; lockstep predict
+must give its outputs to 1e-5 of the largest. Exported, and loaded with load_state_dict(strict=True) into another module,
+the weights must give the outputs of the first module bit for bit.
+"""
+import sys
+import tempfile
+import types
+from pathlib import Path
+
+import weights  # exits with 77 where a package is missing
+from weights import BIN, DATA, run
+
+import h5py
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+import emulator_peer
+import har_peer
+import sasrec_peer
+from place import Place
+
+TOLERANCE = 1e-5  # relative to the largest output
+STEPS = 5
+
+
+def few_steps(module, loss, lr=1e-2):
+    optimizer = torch.optim.Adam(module.parameters(), lr)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+
+# Each function returns: a trained module, a function that makes an untrained one, the outputs of a module (an array per
+# column of the prediction), the options of import, and those of predict.
+
+
+def sequence(kind, mhc):
+    def make(path, folder):
+        place = Place(torch, types.SimpleNamespace(device="cpu", precision="fp32", graphs=False))
+        o = types.SimpleNamespace(model=kind, mhc=mhc, hidden=8, heads=2, blocks=2, maxlen=6, time_span=9, streams=4, ln_eps=1e-8, dropout=0.2,
+                                  time_dropout="element", sdpa=False, l2=0, weight_decay=0, optimizer="adam", chunk=0, ranks=1)
+        data = sasrec_peer.Data(path, o, place)
+        new = lambda: sasrec_peer.Network(o, data.items)
+        module = new()
+        step = sasrec_peer.step_of(module, sasrec_peer.adam(o, module, 1e-2), o, place, module.loss_sum)
+        for i in range(STEPS):
+            step(data.batch(torch.arange(len(data.seq)), place.generator(i)))
+        with h5py.File(path) as f:
+            ends, item, time = f["users/offsets"][1:], f["inter/item"][()].astype(np.int64), f["inter/time_scaled"][()]
+            raw = f["items/raw_id"][()]
+        newest = lambda values: torch.from_numpy(np.stack([values[end - o.maxlen:end] for end in ends]))
+        candidates = torch.arange(1, data.items + 1).expand(len(ends), -1)
+        outputs = lambda net: {"score": net.eval().predict(newest(item), newest(time), candidates)}
+        (folder / "items").write_text("".join(f"{id}\n" for id in raw))
+        words = f"--model.num_heads 2 --model.time_span 9 --model.mhc {mhc}".split() + (["--model.norm", "pre"] if mhc == "streams" else [])
+        return module, new, outputs, words, ["--all-users", "--candidates-file", folder / "items"]
+    return make
+
+
+def bprmf(path, folder):
+    with h5py.File(path) as f:
+        new = lambda: weights.bprmf(f)
+        module, others = new(), new()
+        users, items = int(f.attrs["n_users"]), int(f.attrs["n_items"])
+        user, item = np.repeat(np.arange(users), np.diff(f["cf/train/indptr"])), f["cf/train/item"][()].astype(np.int64)
+    scores = lambda net: net.user_embed.weight @ net.item_embed.weight.T
+    other = torch.randint(items, (len(item),))
+    few_steps(module, lambda: F.softplus(scores(module)[user, other] - scores(module)[user, item]).mean())
+    (folder / "items").write_text("".join(f"{i}\n" for i in range(items)))
+    return module, lambda: others, lambda net: {"score": scores(net)}, [], ["--all-users", "--candidates-file", folder / "items"]
+
+
+class Har(torch.nn.Module):
+    """The peer's network, whose state_dict has the public code's names."""
+
+    PAIRS = {"stem.": "encoder.stem.", "stem_ln.": "encoder.stem_ln.", "output_ln.": "encoder.output_ln.", "pool.": "pooling.attention.", "head.": "classifier.head."}
+    LAYER = {"mha_ln.": "mha_ln.", "out.": "mha.output_dense.", "layernorm.": "mlp.layernorm.", "up.": "mlp.dense1.", "down.": "mlp.dense2."}
+
+    def __init__(self, a):
+        super().__init__()
+        self.a, self.net = a, har_peer.make_model(torch, a)
+
+    def state_dict(self):
+        state = {}
+        for name, value in self.net.state_dict().items():
+            first, _, rest = name.partition(".")
+            if name == "pos":
+                state["encoder.pos_embedding"] = value
+            elif first != "layers":
+                state[self.PAIRS[first + "."] + rest] = value
+            else:
+                layer, part, last = rest.split(".")
+                names = [f"mha.{n}_dense." for n in ("query", "key", "value")] if part == "qkv" else [self.LAYER[part + "."]]
+                for n, piece in zip(names, value.chunk(len(names))):
+                    state[f"encoder.encoder_layers.{layer}.{n}{last}"] = piece.clone()
+        return state
+
+    def load_state_dict(self, state, strict):
+        assert state.keys() == self.state_dict().keys()
+        stem = {name.replace("encoder.stem.", "encoder.stem_conv."): value.numpy() for name, value in state.items()}
+        self.net.load_state_dict(har_peer.renamed(self.a, torch, stem, ""), strict=strict)
+
+
+def har(path, folder):
+    with h5py.File(path) as f:
+        channels, length, classes = *f["train/signals"].shape[1:], len(f.attrs["class_names"])
+        mean, std = (f.attrs["channel_" + n][:, None] for n in ("mean", "std"))
+        normal = lambda split: torch.from_numpy((f[split + "/signals"][()] - mean) / std).float().reshape(-1, length // 16, 16)
+        x, labels, test = normal("train"), torch.from_numpy(f["train/labels"][()]).long(), normal("test")
+    a = dict(input="signal", length=length, patch=16, channels=channels, classes=classes, mean_pool=False, ln_eps=1e-5, encoder_dropout=0.1, dropout=0.1,
+             dim=16, layers=2, heads=4, head_dim=8, mlp=24, mlp_norm="pre", hidden=[10])
+    module = Har(a)
+    few_steps(module, lambda: F.cross_entropy(module.net(x), labels))
+    outputs = lambda m: {"probability": torch.softmax(m.net.eval()(test), 1)}
+    return module, lambda: Har(a), outputs, ["--model.heads", "4", "--model.head_width", "8"], []
+
+
+def emulator(path, folder):
+    with h5py.File(path) as f:
+        x, y = torch.from_numpy(f["x"][()]), torch.from_numpy(f["y"][()])
+        moments = {name: torch.from_numpy(value[()]).float() for name, value in f["moments"].items()}
+
+        def new():
+            net = weights.emulator(f)
+            for name, value in moments.items():
+                net.register_buffer(name, torch.zeros_like(value))
+            return net
+
+        module, other = new(), new()
+    for name, value in moments.items():
+        getattr(module, name).copy_(value)
+    peer = emulator_peer.build_network(torch, x.shape[1], y.shape[1], 6, 2)
+
+    def forward(net):
+        z = (x - net.input_mean) / net.input_std
+        return emulator_peer.forward(torch, peer, dict(net.named_parameters()), z) * net.output_std + net.output_mean
+
+    few_steps(module, lambda: F.mse_loss((forward(module) - module.output_mean) / module.output_std, (y - module.output_mean) / module.output_std))
+    return module, lambda: other, lambda net: {"y": forward(net)}, [], ["--input", path]
+
+
+CASES = {
+    "sasrec": ("sequences", sequence("sasrec", "none")),
+    "har": ("har", har),
+    "emulator": ("icecolumn", emulator),
+    "bprmf": ("kg", bprmf),
+    "tisasrec": ("sequences", sequence("tisasrec", "none")),
+    "tisasrec streams": ("sequences", sequence("tisasrec", "streams")),
+    "sasrec streams": ("sequences", sequence("sasrec", "streams")),
+}
+
+
+@torch.no_grad()
+def check(case, module, new, outputs, import_words, predict_words, data, folder):
+    saved, checkpoint, table, exported = (folder / name for name in ("weights.pt", "checkpoint.h5", "table.h5", "exported.safetensors"))
+    torch.save(module.state_dict(), saved)
+    run(BIN / "lockstep", "import", "--model.kind", case.split()[0], "--weights", saved, "--data", data, *import_words, "--output", checkpoint)
+    run(BIN / "lockstep", "predict", "--checkpoint", checkpoint, *predict_words, "--output", table)
+    run(BIN / "lockstep", "export", "--checkpoint", checkpoint, "--format", "safetensors", "--output", exported)
+    other = new()
+    other.load_state_dict(load_file(exported), strict=True)
+    expected, again = outputs(module), outputs(other)
+    for name, value in expected.items():
+        assert torch.equal(value, again[name]), f"{case}: {name} changed by export"
+        with h5py.File(table) as f:
+            found = torch.from_numpy(f[name][()])
+        assert found.shape == value.shape, f"{case}: {name} is {tuple(found.shape)}, not {tuple(value.shape)}"
+        gap = float((found - value).abs().max() / value.abs().max())
+        assert gap <= TOLERANCE, f"{case}: {name} is {gap:.1e} apart"
+        print(f"{case}: {name} {tuple(value.shape)} at most {gap:.1e} apart")
+
+
+def main(folder):
+    torch.manual_seed(1)
+    for case, (set_name, make) in CASES.items():
+        data = folder / f"{set_name}.h5"
+        if not data.exists():
+            run(BIN / "lockstep-prep", *DATA[set_name].split(), "--quiet", "--output", data)
+        check(case, *make(data, folder), data, folder)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as place:
+        main(Path(place))
