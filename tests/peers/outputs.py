@@ -21,6 +21,8 @@ from safetensors.torch import load_file
 
 import emulator_peer
 import har_peer
+import hrm_peer
+import kgat_peer
 import sasrec_peer
 from place import Place
 
@@ -145,14 +147,71 @@ def emulator(path, folder):
     return module, lambda: other, lambda net: {"y": forward(net)}, [], ["--input", path]
 
 
+def kgat(path, folder):
+    with h5py.File(path) as f:
+        size = {name: int(f.attrs["n_" + name]) for name in ("nodes", "relations", "items", "entities", "users")}
+        head = np.repeat(np.arange(size["nodes"], dtype=np.int32), np.diff(f["ckg/indptr"]))
+        graph = kgat_peer.Graph(torch, size["nodes"], size["relations"], head, f["ckg/rel"][()], f["ckg/tail"][()])
+        sampler = kgat_peer.Sampler(graph, size["items"], size["entities"], (f["cf/train/indptr"][()], f["cf/train/item"][()]), 1)
+        module, other = weights.kgat(f), weights.kgat(f)
+
+    def peer(net):
+        """The peer's network on the parameters of net, and the adjacency: the attention of its embeddings."""
+        model = kgat_peer.Kgat(torch, net.state_dict(), "bi-interaction", 0.0)
+        model.p = dict(net.named_parameters())
+        return model, graph.matrices(torch, model.attention(graph))
+
+    def loss():
+        model, adjacency = peer(module)
+        tensors = lambda batch: [torch.from_numpy(np.asarray(v)) for v in batch]
+        return model.cf_loss(*adjacency, *tensors(sampler.cf(64)), 1e-5) + model.kg_loss(*tensors(sampler.kg(64)), 1e-5)
+
+    def outputs(net):
+        model, adjacency = peer(net)
+        final = torch.cat(model.final(*adjacency), 1)
+        return {"score": final[size["entities"]:] @ final[:size["items"]].T}
+
+    few_steps(module, loss)
+    (folder / "items").write_text("".join(f"{i}\n" for i in range(size["items"])))
+    return module, lambda: other, outputs, ["--model.mess_dropout", "0"], ["--all-users", "--candidates-file", folder / "items"]
+
+
+def hrm(path, folder):
+    with h5py.File(path) as f:
+        read = lambda split, name: torch.from_numpy(f[f"{split}/all/{name}"][()]).long()
+        inputs, labels, test = read("train", "inputs"), read("train", "labels"), read("test", "inputs")
+        module, other = weights.hrm(f), weights.hrm(f)
+        c = dict(hidden=16, heads=2, expansion=4, h_layers=1, l_layers=2, h_cycles=2, l_cycles=2, pos="rope", puzzle_ndim=16, seq_len=16,
+                 num_ids=int(f.attrs["num_puzzle_identifiers"]), vocab=int(f.attrs["vocab_size"]))
+    net = hrm_peer.Network(c)
+    trainer = hrm_peer.Trainer(net, len(inputs), 1e-2, 0.1)
+    for _ in range(STEPS):
+        trainer.step(inputs, torch.where(labels == 0, -100, labels), torch.zeros(len(inputs), dtype=torch.long))
+    state = {**net.p, "puzzle_emb.weights": net.table, "H_init": net.h_init, "L_init": net.l_init}
+    module.load_state_dict(state, strict=True)
+    (folder / "puzzles").write_text("".join("".join(str(int(token) - 1) for token in row) + "\n" for row in test))
+
+    def outputs(net):
+        peer = hrm_peer.Network(c, weights={name: value.detach() for name, value in net.state_dict().items()})
+        x = peer.embed(test, peer.table[torch.zeros(len(test), dtype=torch.long)])
+        z_h, z_l = (z.expand(len(test), peer.length, -1) for z in (peer.h_init, peer.l_init))
+        for _ in range(3):
+            z_h, z_l, logits, q = peer.inner(z_h, z_l, x)
+        return {"q_halt": q[:, 0], "q_continue": q[:, 1], "answer": logits.argmax(-1) - 1}
+
+    return module, lambda: other, outputs, ["--model.num_heads", "2"], ["--input", folder / "puzzles", "--segments", "3"]
+
+
 CASES = {
     "sasrec": ("sequences", sequence("sasrec", "none")),
+    "sasrec streams": ("sequences", sequence("sasrec", "streams")),
     "har": ("har", har),
     "emulator": ("icecolumn", emulator),
     "bprmf": ("kg", bprmf),
     "tisasrec": ("sequences", sequence("tisasrec", "none")),
     "tisasrec streams": ("sequences", sequence("tisasrec", "streams")),
-    "sasrec streams": ("sequences", sequence("sasrec", "streams")),
+    "kgat": ("kg", kgat),
+    "hrm": ("sudoku", hrm),
 }
 
 
@@ -169,7 +228,10 @@ def check(case, module, new, outputs, import_words, predict_words, data, folder)
     for name, value in expected.items():
         assert torch.equal(value, again[name]), f"{case}: {name} changed by export"
         with h5py.File(table) as f:
-            found = torch.from_numpy(f[name][()])
+            found = f[name][()]
+        if found.dtype.kind == "S":  # text: a digit per cell
+            found = np.array([[int(cell) for cell in row.decode()] for row in found])
+        found = torch.from_numpy(found)
         assert found.shape == value.shape, f"{case}: {name} is {tuple(found.shape)}, not {tuple(value.shape)}"
         gap = float((found - value).abs().max() / value.abs().max())
         assert gap <= TOLERANCE, f"{case}: {name} is {gap:.1e} apart"
