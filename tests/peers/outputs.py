@@ -81,8 +81,8 @@ def bprmf(path, folder):
 class Har(torch.nn.Module):
     """The peer's network, whose state_dict has the public code's names."""
 
-    PAIRS = {"stem.": "encoder.stem.", "stem_ln.": "encoder.stem_ln.", "output_ln.": "encoder.output_ln.", "pool.": "pooling.attention.", "head.": "classifier.head."}
-    LAYER = {"mha_ln.": "mha_ln.", "out.": "mha.output_dense.", "layernorm.": "mlp.layernorm.", "up.": "mlp.dense1.", "down.": "mlp.dense2."}
+    PARTS = {"stem": "encoder.stem", "stem_ln": "encoder.stem_ln", "output_ln": "encoder.output_ln", "pool": "pooling.attention", "head": "classifier.head"}
+    LAYER = {"mha_ln": "mha_ln", "out": "mha.output_dense", "layernorm": "mlp.layernorm", "up": "mlp.dense1", "down": "mlp.dense2"}
 
     def __init__(self, a):
         super().__init__()
@@ -95,12 +95,12 @@ class Har(torch.nn.Module):
             if name == "pos":
                 state["encoder.pos_embedding"] = value
             elif first != "layers":
-                state[self.PAIRS[first + "."] + rest] = value
+                state[f"{self.PARTS[first]}.{rest}"] = value
             else:
                 layer, part, last = rest.split(".")
-                names = [f"mha.{n}_dense." for n in ("query", "key", "value")] if part == "qkv" else [self.LAYER[part + "."]]
+                names = [f"mha.{n}_dense" for n in ("query", "key", "value")] if part == "qkv" else [self.LAYER[part]]
                 for n, piece in zip(names, value.chunk(len(names))):
-                    state[f"encoder.encoder_layers.{layer}.{n}{last}"] = piece.clone()
+                    state[f"encoder.encoder_layers.{layer}.{n}.{last}"] = piece.clone()
         return state
 
     def load_state_dict(self, state, strict):
@@ -184,8 +184,11 @@ def hrm(path, folder):
         c = dict(hidden=16, heads=2, expansion=4, h_layers=1, l_layers=2, h_cycles=2, l_cycles=2, pos="rope", puzzle_ndim=16, seq_len=16,
                  num_ids=int(f.attrs["num_puzzle_identifiers"]), vocab=int(f.attrs["vocab_size"]))
     net = hrm_peer.Network(c)
-    trainer = hrm_peer.Trainer(net, len(inputs), 1e-2, 0.1)
-    for _ in range(STEPS):
+    with torch.no_grad():  # the states decide q, not the bias
+        net.p["q_head.weight"].normal_()
+        net.p["q_head.bias"].zero_()
+    trainer = hrm_peer.Trainer(net, len(inputs), 1e-3, 0.1)
+    for _ in range(12 * STEPS):  # until the answers differ
         trainer.step(inputs, torch.where(labels == 0, -100, labels), torch.zeros(len(inputs), dtype=torch.long))
     state = {**net.p, "puzzle_emb.weights": net.table, "H_init": net.h_init, "L_init": net.l_init}
     module.load_state_dict(state, strict=True)
@@ -239,8 +242,8 @@ def check(case, module, new, outputs, import_words, predict_words, data, folder)
 
 
 def main(folder):
-    torch.manual_seed(1)
     for case, (set_name, make) in CASES.items():
+        torch.manual_seed(1)
         data = folder / f"{set_name}.h5"
         if not data.exists():
             run(BIN / "lockstep-prep", *DATA[set_name].split(), "--quiet", "--output", data)
