@@ -45,7 +45,7 @@ def few_steps(module, loss, lr=1e-2):
 def sequence(kind, mhc):
     def make(path, folder):
         place = Place(torch, types.SimpleNamespace(device="cpu", precision="fp32", graphs=False))
-        o = types.SimpleNamespace(model=kind, mhc=mhc, hidden=8, heads=2, blocks=2, maxlen=6, time_span=9, streams=4, ln_eps=1e-8, dropout=0.2,
+        o = types.SimpleNamespace(model=kind, mhc=mhc, hidden=8, heads=2, blocks=2, maxlen=30, time_span=9, streams=4, ln_eps=1e-8, dropout=0.2,
                                   time_dropout="element", sdpa=False, l2=0, weight_decay=0, optimizer="adam", chunk=0, ranks=1)
         data = sasrec_peer.Data(path, o, place)
         new = lambda: sasrec_peer.Network(o, data.items)
@@ -54,10 +54,14 @@ def sequence(kind, mhc):
         for i in range(STEPS):
             step(data.batch(torch.arange(len(data.seq)), place.generator(i)))
         with h5py.File(path) as f:
-            ends, item, time = f["users/offsets"][1:], f["inter/item"][()].astype(np.int64), f["inter/time_scaled"][()]
+            cuts, item, time = f["users/offsets"][1:-1], f["inter/item"][()].astype(np.int64), f["inter/time_scaled"][()]
             raw = f["items/raw_id"][()]
-        newest = lambda values: torch.from_numpy(np.stack([values[end - o.maxlen:end] for end in ends]))
-        candidates = torch.arange(1, data.items + 1).expand(len(ends), -1)
+
+        def newest(values):  # zeros before histories that are shorter than the window
+            return torch.from_numpy(np.stack([np.pad(history, (o.maxlen, 0))[-o.maxlen:] for history in np.split(values, cuts)]))
+
+        assert (newest(item) == 0).any() and (newest(item)[:, 0] > 0).any()
+        candidates = torch.arange(1, data.items + 1).expand(data.users, -1)
         outputs = lambda net: {"score": net.eval().predict(newest(item), newest(time), candidates)}
         (folder / "items").write_text("".join(f"{id}\n" for id in raw))
         words = f"--model.num_heads 2 --model.time_span 9 --model.mhc {mhc}".split() + (["--model.norm", "pre"] if mhc == "streams" else [])
