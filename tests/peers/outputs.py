@@ -177,7 +177,7 @@ def kgat(path, folder):
 
     few_steps(module, loss)
     (folder / "items").write_text("".join(f"{i}\n" for i in range(size["items"])))
-    return module, lambda: other, outputs, ["--model.mess_dropout", "0"], ["--all-users", "--candidates-file", folder / "items"]
+    return module, lambda: other, outputs, [], ["--all-users", "--candidates-file", folder / "items"]
 
 
 def hrm(path, folder):

@@ -147,7 +147,7 @@ CASES = {
     "sasrec": ("sequences", sequence(False, "none"), save_alone, "--model.num_heads 2"),
     "tisasrec": ("sequences", sequence(True, "streams"), save_beside, "--model.mhc streams --model.norm pre"),
     "sasrec fused": ("sequences", FusedAttention, save_alone, "--model.norm original"),
-    "kgat": ("kg", kgat, save_with_graph, "--model.mess_dropout 0"),
+    "kgat": ("kg", kgat, save_with_graph, ""),
     "bprmf": ("kg", bprmf, save_npz, ""),
     "hrm": ("sudoku", hrm, save_in_head, "--model.num_heads 2"),
     "har": ("har", har, lambda state, path: save_file(state, path), ""),

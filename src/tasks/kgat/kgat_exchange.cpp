@@ -23,6 +23,7 @@ OptionValues options_of(const NamedArrays& arrays) {
         (l > 0 ? "," : "") + std::to_string(extent(arrays, join("aggregator_layers.", l, ".", linear, ".weight"), 0));
   if (dims.empty()) return values;
   values.emplace_back("model.conv_dims", dims);
+  values.emplace_back("model.mess_dropout", "0.1");  // the default has a rate for each of its own layers
   const bool wide = extent(arrays, "aggregator_layers.0.linear.weight", 1) == 2 * width;
   values.emplace_back("model.aggregator", two ? "bi-interaction" : wide ? "graphsage" : "gcn");
   return values;
