@@ -39,7 +39,7 @@ std::vector<PuzzleAnswer> solve_puzzles(const HrmTask& model, std::span<const st
                                         std::span<const std::int32_t> identifiers, const Thinking& thinking,
                                         int threads);
 
-/// The columns behind the first that a table of answers has: offsets from that which add_halting_columns() returns.
+/// The last columns of a table of answers, counted from the column that add_halting_columns() returns.
 enum HaltingColumn : std::uint8_t { kSegments, kSettledAfter, kHaltsAfter, kQHalt, kQContinue };
 std::size_t add_halting_columns(PredictionTable& table);
 void set_halting_columns(std::vector<PredictionValues>& values, std::size_t first, std::size_t row,
