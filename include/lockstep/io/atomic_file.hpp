@@ -62,7 +62,8 @@ enum class Writers : std::uint8_t {
 /// Removes stale temporary files from a directory. of: only those of the file of this name; "": of all files.
 void remove_stale_temporaries(const std::filesystem::path& directory, Writers writers = Writers::any,
                               std::string_view of = "");
-/// Checks that the file system of an output has room for it. What is known before the work is not found out after it.
+/// Checks that the file system of an output has room for it, so that a long computation does not fail at its
+/// end.
 /// errors  usage: names both sizes
 void require_space(const std::filesystem::path& path, std::int64_t size_bytes);
 /// Reads a whole file. errors  usage: missing or unreadable

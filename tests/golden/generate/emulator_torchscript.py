@@ -1,7 +1,7 @@
 """emulator_{script,trace,frozen}.ts: one small network as PyTorch saves it scripted, traced and frozen.
 
-The archives are packed anew without their debug records, which name the files of this machine, and with the constants
-of each class sorted, which PyTorch writes in any order.
+PyTorch's archives contain debug records with local paths, and list the constants of a class in any order. The script
+repacks each archive without the debug records and sorts the constants, so that it writes the same bytes every time.
 """
 import itertools
 import tempfile
