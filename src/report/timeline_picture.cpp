@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::size_t kMostLanes = 32;
 constexpr std::size_t kMostSpans = 6000;
-constexpr int kWidth = 1140, kLeft = 150, kRow = 11, kRows = 3, kGap = 6, kTop = 8, kBottom = 26;
+// A thread has a row for each depth of spans inside the step; deeper ones cover those of the last row.
+constexpr int kWidth = 1140, kLeft = 150, kRow = 9, kRows = 4, kGap = 6, kTop = 8, kBottom = 26;
 constexpr double kNarrowest = 0.4;
 // By profile::Kind: colours of the page.
 constexpr const char* kColours[] = {"s6", "s0", "s1", "s3"};
@@ -67,7 +68,7 @@ ReportPicture timeline_picture(const Timeline& t) {
       if (end - begin < kNarrowest) continue;
       ++drawn;
       svg += join("<rect class=\"", kColours[static_cast<std::size_t>(s.kind)], "\" fill=\"var(--c)\" x=\"",
-                  printed("%.1f", begin), "\" y=\"", top + kRow * std::min(s.depth, kRows - 1), "\" width=\"",
+                  printed("%.1f", begin), "\" y=\"", top + kRow * std::clamp(s.depth - 1, 0, kRows - 1), "\" width=\"",
                   printed("%.1f", end - begin), "\" height=\"", kRow - 1, "\"><title>", escape_html(t.label(s)), ", ",
                   human_seconds(1e-9 * static_cast<double>(s.end_ns - s.begin_ns)), "</title></rect>");
     }

@@ -152,7 +152,9 @@ void GradSync<T>::complete(int thread, std::size_t bucket) {
     sum_over_threads(bucket);
     summed_[bucket].store(true, std::memory_order_release);
   }
-  if (thread == 0) start_ready();
+  if (thread != 0) return;
+  const profile::Span span("start buckets", profile::Kind::phase);
+  start_ready();
 }
 
 template <class T>
