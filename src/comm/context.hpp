@@ -6,8 +6,10 @@
 #include <ctime>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "lockstep/base/profile.hpp"
 #include "lockstep/comm/world.hpp"
 #include "progress.hpp"
 #include "status.hpp"
@@ -87,7 +89,9 @@ class InCollective {
  public:
   InCollective(CommContext& context, const char* channel, std::uint64_t sequence, const char* operation,
                std::uint64_t count, const char* type, const char* what)
-      : context_(context) {
+      : context_(context),
+        span_("collective", profile::Kind::collective, what,
+              std::string_view(channel) == "world" ? static_cast<std::uint32_t>(sequence) : 0) {
     context.stay_if_ending();
     context.status.enter(channel, sequence, operation, count, type, what);
   }
@@ -100,6 +104,7 @@ class InCollective {
 
  private:
   CommContext& context_;
+  profile::Span span_;
 };
 
 }  // namespace lockstep

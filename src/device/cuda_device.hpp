@@ -39,4 +39,7 @@ void end_capture(void* stream, void*& executable);
 void launch_graph(void* executable, void* stream);
 void destroy_graph(void* executable);
 
+/// Makes each recorded span of profile.hpp a range of NVTX.
+void mirror_spans();
+
 }  // namespace lockstep::gpu

@@ -10,6 +10,7 @@
 #include "cuda_device.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/device/gpu_tools.hpp"
 #include "lockstep/device/has_cuda.hpp"
 
 namespace lockstep {
@@ -45,6 +46,10 @@ int gpu_count() {
 std::string describe_gpu(int index) {
   if constexpr (kHasCuda) return gpu::describe(index);
   throw Error(Fault::internal, join("describing cuda:", index, ": this build has no CUDA"));
+}
+
+void show_spans_to_gpu_tools() {
+  if constexpr (kHasCuda) gpu::mirror_spans();
 }
 
 std::string gpu_address(int index) {

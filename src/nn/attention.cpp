@@ -1,6 +1,7 @@
 #include "lockstep/nn/attention.hpp"
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/profile.hpp"
 
 namespace lockstep {
 
@@ -12,6 +13,7 @@ Tensor value_of(Var v) { return v ? v.value() : Tensor{}; }
 Var attend(Tape& t, Var q, Var k, Var v, const AttentionOptions& options) {
   const Shape& shape = q.shape();
   require(shape.rank() == 3, "attention: the input must be (B, T, columns), not ", shape);
+  const profile::Span span("attention");
   Var y = t.output({shape[0], shape[1], k ? shape[2] : shape[2] / 3}, t.wants_grad({q, k, v}));
   const Tensor lse = y.wants_grad() ? t.keep({shape[0], options.heads, shape[1]}, t.real_dtype()) : Tensor{};
   ops::attention_forward(t.stream(), y.value(), lse, {q.value(), value_of(k), value_of(v)}, options);

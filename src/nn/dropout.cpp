@@ -1,5 +1,6 @@
 #include "lockstep/nn/dropout.hpp"
 
+#include "lockstep/base/profile.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/ops/dropout.hpp"
 #include "lockstep/ops/elementwise.hpp"
@@ -8,6 +9,7 @@ namespace lockstep {
 
 Var dropout(Tape& t, Var x, const Dropout& dropout, const SampleRows& rows) {
   if (!dropout) return x;
+  const profile::Span span("dropout");
   Var y = t.output(x.shape(), t.wants_grad({x}));
   ops::dropout(t.stream(), {y.value()}, x.value(), dropout, rows);
   t.record("dropout", y, {}, [=, &t] { ops::dropout(t.stream(), t.grad_of(x), y.grad(), dropout, rows); });
@@ -16,6 +18,7 @@ Var dropout(Tape& t, Var x, const Dropout& dropout, const SampleRows& rows) {
 
 Var add_dropped(Tape& t, Var x, Var y, const Dropout& dropout, const SampleRows& rows) {
   if (!dropout) return add(t, x, y);
+  const profile::Span span("add_dropped");
   Var z = t.output(x.shape(), t.wants_grad({x, y}));
   ops::scale(t.stream(), {z.value()}, x.value(), 1);
   ops::dropout(t.stream(), {z.value(), true}, y.value(), dropout, rows);

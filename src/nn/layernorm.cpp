@@ -1,5 +1,6 @@
 #include "lockstep/nn/layernorm.hpp"
 
+#include "lockstep/base/profile.hpp"
 #include "lockstep/ops/layernorm.hpp"
 
 namespace lockstep {
@@ -11,6 +12,7 @@ LayerNorm add_layernorm(ParamStore& params, const std::string& name, std::int64_
 
 Var layernorm(Tape& t, Var x, const LayerNorm& norm) {
   const Param *gamma = norm.gamma, *beta = norm.beta;
+  const profile::Span span("layernorm");
   Var y = t.output(x.shape(), t.wants_grad({x}, {gamma, beta}));
   const Tensor mean = y.wants_grad() ? t.keep({x.rows()}, t.real_dtype()) : Tensor{};
   const Tensor rstd = y.wants_grad() ? t.keep({x.rows()}, t.real_dtype()) : Tensor{};

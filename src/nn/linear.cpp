@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "lockstep/base/profile.hpp"
 #include "lockstep/ops/conv1d.hpp"
 #include "lockstep/ops/dropout.hpp"
 #include "lockstep/ops/linear.hpp"
@@ -60,6 +61,7 @@ Var linear(Tape& t, Var x, const Linear& layer, Activation activation, const ops
   require(x.shape().rank() > 0, "linear: x is a scalar");
   const Param *w = layer.weight, *b = layer.bias;
   const Shape shape = with_columns(x.shape(), w->shape[0]);
+  const profile::Span span("linear");
   Var y = t.output(shape, t.wants_grad({x}, {w, b}));
   const bool apart = activation != Activation::none || dropout;
   const Tensor derivative = y.wants_grad() && apart ? t.keep(shape) : Tensor{};
@@ -97,6 +99,7 @@ Var stacked_linear(Tape& t, Var x, std::span<const Linear> layers) {
     used[2 * i + 1] = layers[i].bias;
   }
   const Param *w = layers[0].weight, *b = layers[0].bias;
+  const profile::Span span("stacked_linear");
   Var y = t.output(with_columns(x.shape(), w->shape[0] * static_cast<std::int64_t>(count)), t.wants_grad({x}, {w, b}));
   const Tensor weight = joined(t.value(*w), count);
   ops::linear_forward(t.stream(), y.value(), {}, x.value(), weight, joined(t.value(*b), count), Activation::none);
@@ -111,6 +114,7 @@ Var conv1d(Tape& t, Var x, const Conv1d& layer, Activation activation) {
   require(x.shape().rank() > 0, "conv1d: x is a scalar");
   const Param *w = layer.weight, *b = layer.bias;
   const Shape shape = with_columns(x.shape(), w->shape[0] * x.columns());
+  const profile::Span span("conv1d");
   Var y = t.output(shape, t.wants_grad({x}, {w, b}));
   const Tensor derivative = y.wants_grad() && activation != Activation::none ? t.keep(shape) : Tensor{};
   ops::conv1d_forward(t.stream(), y.value(), derivative, x.value(), t.value(*w), t.value(*b), activation);
@@ -122,6 +126,7 @@ Var conv1d(Tape& t, Var x, const Conv1d& layer, Activation activation) {
 }
 
 Var activation(Tape& t, Var x, Activation activation) {
+  const profile::Span span("activation");
   Var y = t.output(x.shape(), t.wants_grad({x}));
   const Tensor derivative = y.wants_grad() ? t.keep(x.shape()) : Tensor{};
   ops::activation_forward(t.stream(), y.value(), derivative, x.value(), activation);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/base/profile.hpp"
 #include "lockstep/ops/cross_entropy.hpp"
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/sampled_cross_entropy.hpp"
@@ -12,6 +13,7 @@ namespace {
 /// Records scale times a loss; sum(loss, dy) computes the loss and its gradient.
 template <class Sum>
 Var summed(Tape& t, const char* op, Var y, double scale, const Sum& sum) {
+  const profile::Span span(op);
   Var loss = t.output({}, t.wants_grad({y}), t.real_dtype());
   const Tensor gradient = loss.wants_grad() ? t.keep(y.shape(), t.real_dtype()) : Tensor{};
   sum(loss.value(), gradient);
@@ -51,6 +53,7 @@ Var sampled_cross_entropy(Tape& t, Var f, const Param& table, std::span<const st
               table.shape.columns() == f.columns(),
           "sampled_cross_entropy: f is ", f.shape(), ", ", table.name, " ", table.shape, ", with ", pos.size(), " and ",
           neg.size(), " items: columns and numbers of items must match");
+  const profile::Span span("sampled_cross_entropy");
   Var loss = t.output({}, t.wants_grad({f}, {&table}), t.real_dtype());
   const Tensor slopes = t.keep({2, f.rows()}, t.real_dtype());
   ops::sampled_cross_entropy_forward(t.stream(), loss.value(), slopes, f.value(), t.value(table), pos, neg);
@@ -66,6 +69,7 @@ Var sampled_cross_entropy(Tape& t, Var f, const Param& table, std::span<const st
 }
 
 Var add(Tape& t, Var a, Var b) {
+  const profile::Span span("add");
   Var y = t.output(a.shape(), t.wants_grad({a, b}), a.value().dtype());
   ops::add(t.stream(), y.value(), a.value(), b.value());
   t.record("add", y, {}, [=, &t] {

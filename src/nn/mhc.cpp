@@ -1,5 +1,6 @@
 #include "lockstep/nn/mhc.hpp"
 
+#include "lockstep/base/profile.hpp"
 #include "lockstep/ops/hyper_connections.hpp"
 #include "lockstep/ops/row_groups.hpp"
 
@@ -59,6 +60,7 @@ MhcRead mhc_read(Tape& t, Var x, const MhcSite& site) {
                            s->phi_res.weight, s->phi_pre.bias, s->phi_post.bias, s->phi_res.bias};
   MhcRead read;
   const DType real = t.real_dtype();
+  profile::Span maps("mhc_maps");
   read.maps = t.output({rows, columns}, t.wants_grad({x}, {s->phi_pre.weight}), real);
   const Tensor raw = t.keep({rows, columns}, real), scale = t.keep({rows}, real);
   ops::hyper_maps_forward(t.stream(), read.maps.value(), raw, scale, x.value(), connection_of(t, site));
@@ -66,6 +68,8 @@ MhcRead mhc_read(Tape& t, Var x, const MhcSite& site) {
     ops::hyper_maps_backward(t.stream(), t.grad_of(x), gradients_of(t, *s), read.maps.grad(), raw, scale, x.value(),
                              connection_of(t, *s));
   });
+  maps.end();
+  const profile::Span span("mhc_read");
   read.u = t.output({rows, x.shape()[2]}, t.wants_grad({x, read.maps}));
   ops::hyper_read_forward(t.stream(), read.u.value(), x.value(), read.maps.value(), n);
   t.record("mhc_read", read.u, {}, [=, &t] {
@@ -78,6 +82,7 @@ MhcRead mhc_read(Tape& t, Var x, const MhcSite& site) {
 Var mhc_write(Tape& t, Var x, const MhcRead& read, Var y) {
   const std::int64_t n = x.shape()[1];
   const Var maps = read.maps;
+  const profile::Span span("mhc_write");
   Var out = t.output(x.shape(), t.wants_grad({x, y, maps}));
   ops::hyper_write_forward(t.stream(), out.value(), x.value(), maps.value(), y.value(), n);
   t.record("mhc_write", out, {}, [=, &t] {
@@ -88,6 +93,7 @@ Var mhc_write(Tape& t, Var x, const MhcRead& read, Var y) {
 }
 
 Var copy_to_streams(Tape& t, Var x, std::int64_t n) {
+  const profile::Span span("copy_to_streams");
   Var y = t.output({x.rows(), n, x.columns()}, t.wants_grad({x}));
   ops::copy_rows(t.stream(), {y.value(), false}, x.value(), n);
   t.record("copy_to_streams", y, {}, [=, &t] { ops::sum_rows(t.stream(), t.grad_of(x), y.grad(), n); });
@@ -96,6 +102,7 @@ Var copy_to_streams(Tape& t, Var x, std::int64_t n) {
 
 Var sum_streams(Tape& t, Var x) {
   const std::int64_t rows = x.shape()[0], n = x.shape()[1], c = x.shape()[2];
+  const profile::Span span("sum_streams");
   Var y = t.output({rows, c}, t.wants_grad({x}));
   ops::sum_rows(t.stream(), {y.value(), false}, x.value(), n);
   t.record("sum_streams", y, {}, [=, &t] { ops::copy_rows(t.stream(), t.grad_of(x), y.grad(), n); });

@@ -1,5 +1,6 @@
 #include "lockstep/nn/rope.hpp"
 
+#include "lockstep/base/profile.hpp"
 #include "lockstep/ops/linear.hpp"
 #include "lockstep/ops/rope.hpp"
 #include "nn/shapes.hpp"
@@ -15,6 +16,7 @@ RopeTable make_rope_table(DType dtype, std::int64_t positions, std::int64_t head
 }
 
 Var rotary_linear(Tape& t, Var x, const Param& weight, const RopeTable& table) {
+  const profile::Span span("rotary_linear");
   Var y = t.output(with_columns(x.shape(), weight.shape[0]), t.wants_grad({x}, {&weight}));
   ops::linear_forward(t.stream(), y.value(), {}, x.value(), t.value(weight), {}, ops::Activation::none);
   const Tensor cos = table.cos, sin = table.sin;

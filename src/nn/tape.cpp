@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/base/profile.hpp"
 #include "lockstep/ops/elementwise.hpp"
 
 namespace lockstep {
@@ -142,6 +143,7 @@ void Tape::backward(Var y, const Tensor& seed_values) {
 }
 
 void Tape::run(const Record& record, BackwardScope scope) {
+  const profile::Span span(record.op, profile::Kind::backward);
   try {
     record.run(record.closure, scope);
   } catch (const OutOfMemory&) {

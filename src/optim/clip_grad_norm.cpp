@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "optim/cuda_kernels.hpp"
@@ -88,6 +89,7 @@ GradientNorm::GradientNorm(const Tensor& gradient, const std::vector<FlatRange>&
 }
 
 double GradientNorm::value() {
+  const profile::Span span("gradient norm", profile::Kind::phase);
   if (gradient_.device().is_cuda()) {
     GpuSums sums(gradient_.device());  // the sums that the constructor started
     double sum = 0;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "optim/cuda_kernels.hpp"
 
@@ -180,6 +181,7 @@ void LazyAdam::catch_up_on_gpu(const Table& table, const ops::RowSet& rows, std:
 }
 
 void LazyAdam::catch_up(const Param& param, std::span<const std::int32_t> rows) {
+  const profile::Span span("lazy_adam catch_up", profile::Kind::phase);
   expect_steps(steps());
   Table& table = table_of(param);
   if (device().is_cuda()) return catch_up_on_gpu(table, ops::RowSet::list(rows), steps(), {});
@@ -211,6 +213,7 @@ void LazyAdam::replay_kept(std::int64_t to) {
 }
 
 void LazyAdam::flush() {
+  const profile::Span span("lazy_adam catch_up", profile::Kind::phase);
   expect_steps(steps());
   replay_kept(steps());
   base_ = steps();
@@ -224,6 +227,7 @@ void LazyAdam::begin_step(double lr, double gradient_scale) {
 }
 
 void LazyAdam::update_rows(const Param& param, const ops::RowSet& rows, const Tensor& gradient) {
+  const profile::Span span("lazy_adam", profile::Kind::phase);
   Table& table = table_of(param);
   require(gradient.size() == rows.size() * table.columns, "updating ", rows.size(), " rows of ", param.name, " ",
           param.shape, ": the gradient is ", gradient.shape());

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/device/has_cuda.hpp"
 #include "optim/cuda_kernels.hpp"
 
@@ -235,6 +236,7 @@ Tensor Optimizer::add_state(const std::string& slot) {
 }
 
 void Optimizer::step(const Tensor& gradient, double lr, double gradient_scale, Ema* ema) {
+  const profile::Span span("optimizer", profile::Kind::phase);
   ++steps_;
   begin(lr, gradient_scale);
   const Tensor values = params_.values();

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "lockstep/base/helper_thread.hpp"
+#include "lockstep/base/log.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/base/stopwatch.hpp"
 
 namespace lockstep {
@@ -14,7 +16,8 @@ CheckpointWriter::~CheckpointWriter() {
 
 void CheckpointWriter::start(std::function<void()> job) {
   busy_ = true;
-  thread_ = helper_thread([this, job = std::move(job)] {
+  thread_ = helper_thread([this, job = std::move(job), rank = log::speaker().rank] {
+    profile::name_helper(rank, "checkpoint writer");
     const Stopwatch watch;
     try {
       job();

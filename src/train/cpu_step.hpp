@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "train/grad_sync.hpp"
 #include "train/micro_batch.hpp"
@@ -63,13 +63,14 @@ class CpuStep {
   }
 
   void start(const GlobalBatch& batch, unsigned flags) {
-    Stopwatch watch;
+    seconds = {};
+    profile::Phase phase("compute", seconds.compute);
     failed_.store(false, std::memory_order_relaxed);
     model_.params().refresh(workers_[0]->stream);
     const StepExtras sum =
-        options_.reproducible ? run_per_shard(batch, flags, watch) : run_per_thread(batch, flags, watch);
+        options_.reproducible ? run_per_shard(batch, flags, phase) : run_per_thread(batch, flags, phase);
     if (summed_.view()) copy(workers_[0]->stream, gradient, sync_.gradient());
-    seconds.reduce = watch.restart();
+    phase.end();
     sums_ = {.loss = sum.loss, .weight = sum.weight, .flags = sum.flags};
   }
   void prepare(const GlobalBatch&) {}
@@ -127,13 +128,17 @@ class CpuStep {
   /// the backward pass. On a GPU it does so after the pass, because reading the loss waits for the GPU.
   template <class AddLoss>
   void shard(Worker& worker, const Shard& shard, double loss_scale, const AddLoss& add_loss) {
+    const profile::Span span("shard", profile::Kind::phase);
     worker.arena.reset();
+    profile::Span pass("forward", profile::Kind::phase);
     Tape tape(worker.stream, worker.arena, model_.params().storage(), Tape::Mode::train, &worker.gradients);
     const ShardLoss loss = model_.loss(tape, shard);
     const auto value = [&] {
       return static_cast<double>(*on_host(worker.stream, worker.arena, loss.sum.value()).template data<T>());
     };
     if (!worker.on_gpu()) add_loss(tape, value(), loss.weight);
+    pass.end();
+    const profile::Span back("backward", profile::Kind::phase);
     tape.backward(loss.sum, loss_scale);
     if (worker.on_gpu()) add_loss(tape, value(), loss.weight);
   }
@@ -153,7 +158,10 @@ class CpuStep {
         errors_[static_cast<std::size_t>(thread)] = std::current_exception();
         failed_.store(true, std::memory_order_relaxed);
       }
+      {
+        const profile::Span waiting("wait for threads", profile::Kind::phase);
 #pragma omp barrier
+      }
       if (!failed_.load(std::memory_order_relaxed)) after(thread, omp_get_num_threads());
     }
     if (!failed_.load(std::memory_order_relaxed)) return;
@@ -170,7 +178,7 @@ class CpuStep {
   }
 
   /// Default mode: one gradient buffer per thread.
-  StepExtras run_per_thread(const GlobalBatch& batch, unsigned flags, Stopwatch& watch) {
+  StepExtras run_per_thread(const GlobalBatch& batch, unsigned flags, profile::Phase& phase) {
     const bool overlap = comm_.size() > 1 && sync_.in_buckets();
     if (overlap) sync_.begin();
     const auto compute = [&](int thread, int threads) {
@@ -204,11 +212,12 @@ class CpuStep {
     };
     const auto sum_slice = [&](int thread, int threads) {
       if (overlap) return;
+      const profile::Span span("sum over threads", profile::Kind::phase);
       const auto [first, last] = slice(gradient.size(), thread, threads);
       sum_parts<T>(parts_, first, last, sync_.gradient().template data<T>());
     };
     on_threads(compute, sum_slice);
-    seconds.compute = watch.restart();
+    phase.next("reduce", seconds.reduce);
     if (overlap) {
       sync_.finish();
     } else {
@@ -222,7 +231,7 @@ class CpuStep {
   }
 
   /// Reproducible mode: one gradient buffer per shard, summed in one tree over all shards.
-  StepExtras run_per_shard(const GlobalBatch& batch, unsigned flags, Stopwatch& watch) {
+  StepExtras run_per_shard(const GlobalBatch& batch, unsigned flags, profile::Phase& phase) {
     std::fill(shard_extras_.begin(), shard_extras_.end(), StepExtras{.flags = flags});
     const bool one_rank = comm_.size() == 1;
     const auto compute = [&](int thread, int threads) {
@@ -246,11 +255,12 @@ class CpuStep {
     };
     const auto sum_slice = [&](int thread, int threads) {
       if (!one_rank) return;
+      const profile::Span span("sum over threads", profile::Kind::phase);
       const auto [first, last] = slice(static_cast<std::int64_t>(sync_.message().size()), thread, threads);
       tree_sum<T>(std::span<const std::span<const T>>(constant_), first, last, sync_.message());
     };
     on_threads(compute, sum_slice);
-    seconds.compute = watch.restart();
+    phase.next("reduce", seconds.reduce);
     if (!one_rank) tree_all_reduce<T>(comm_, options_.shards, local_, sync_.message(), "gradient");
     return decode(static_cast<const T*>(sync_.message().data()));
   }

@@ -8,6 +8,7 @@
 #include <exception>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "lockstep/train/signals.hpp"
 
@@ -54,6 +55,7 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
         const auto before = [&](std::int64_t sample) { return size == 0 ? 0 : (sample * taken + size - 1) / size; };
         const std::int64_t end = begin + before(size * (chunk + 1) / chunks) - before(begin);
         for (std::int64_t first = begin; first < end && !interrupted(); first += block) {
+          const profile::Span span("evaluation block", profile::Kind::phase);
           arena.reset();
           Tape tape(stream, arena, model.params().storage(), Tape::Mode::forward);
           const std::int64_t count = std::min(block, end - first);

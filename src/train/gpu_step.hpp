@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/gpu_reduce.hpp"
@@ -95,10 +96,12 @@ class GpuStep {
     batch_ = batch;
     StepReport(reports_[buffer_].sent.data()).set_flags(flags);
     if (as_graph) {
+      const profile::Span span("launch of the graph", profile::Kind::phase);
       graphs_[buffer_].launch(stream_);
       if (!std::exchange(logged_, true)) log::info("steps run on the GPU as graphs");
     } else {
       try {
+        const profile::Span span("enqueue the step", profile::Kind::phase);
         arena_.reset();
         enqueue(batch, buffer_);
       } catch (const OutOfMemory& e) {
@@ -114,10 +117,13 @@ class GpuStep {
   }
 
   StepSums finish() {
-    if (reduce_)
-      reduce_->wait(stream_, batch_.step);
-    else
-      stream_.synchronize();
+    {
+      const profile::Span span("wait for the GPU", profile::Kind::phase);
+      if (reduce_)
+        reduce_->wait(stream_, batch_.step);
+      else
+        stream_.synchronize();
+    }
     const std::int64_t micros = micro_batches(batch_);
     StepSums sums;
     for (int rank = 0; rank < comm_.size(); ++rank)
@@ -173,6 +179,7 @@ class GpuStep {
   }
 
   void capture(const GlobalBatch& batch) {
+    const profile::Span span("capture of the next graph", profile::Kind::phase);
     const std::size_t next = 1 - buffer_;
     arena_.reset();
     if (graphs_[next].capture(stream_, [&] { enqueue(batch, next); })) {
@@ -275,6 +282,7 @@ class GpuStep {
 
   /// Buckets are reduced in the order of the backward pass, the same on all ranks.
   void reduce_next() {
+    const profile::Span span("reduce", profile::Kind::phase, names_[started_].c_str());
     const Tensor part = rows_.pack(stream_, arena_, started_);
     reduce_->all_reduce(stream_, part.raw(), part.raw(), part.size(), element_, names_[started_].c_str());
     ++started_;

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/instantiate.hpp"
+#include "lockstep/base/profile.hpp"
 
 namespace lockstep {
 
@@ -151,11 +152,14 @@ void GradSync<T>::complete(int thread, std::size_t bucket) {
     sum_over_threads(bucket);
     summed_[bucket].store(true, std::memory_order_release);
   }
-  if (thread == 0) start_ready();
+  if (thread != 0) return;
+  const profile::Span span("start buckets", profile::Kind::phase);
+  start_ready();
 }
 
 template <class T>
 void GradSync<T>::sum_over_threads(std::size_t bucket) {
+  const profile::Span span("sum over threads", profile::Kind::phase, names_[bucket].c_str());
   const FlatRange range = buckets_[bucket];
   sum_parts<T>(parts_, range.begin, range.end, gradient_.template data<T>());
   if (range.begin != 0) return;
@@ -199,6 +203,7 @@ void GradSync<T>::start(std::size_t bucket) {
 
 template <class T>
 void GradSync<T>::drive(const std::atomic<bool>& failed) {
+  const profile::Span span("wait for threads", profile::Kind::phase);
   while (started_ < buckets_.size() && !failed.load(std::memory_order_relaxed)) start_ready();
 }
 

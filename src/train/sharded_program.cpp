@@ -7,7 +7,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
 
 namespace lockstep {
@@ -66,7 +66,6 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
   if (!std::exchange(logged_, true)) {
     if (const std::string rows = step_.row_choice(); !rows.empty()) log::info("gradients of tables: ", rows);
   }
-  Stopwatch watch;
   StepResult result = {.advance = batch.count,
                        .samples = batch.count,
                        .loss = sums.loss,
@@ -75,6 +74,7 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
                        .row_decisions = step_.row_decisions(),
                        .compute = step_.seconds().compute,
                        .reduce = step_.seconds().reduce};
+  profile::Phase phase("update", result.update);
   if (sums.weight > 0) {
     const double weight = batch.loss_scale * sums.weight;
     result.loss += sums.weight * add_penalty(task_.params(), step_.gradient(), weight, config_.optim.lazy);
@@ -85,7 +85,7 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
       optimizer_->step(step_.gradient(), lr, clip / weight, average);
     }
   }
-  result.update = watch.seconds();
+  phase.end();
   return result;
 }
 

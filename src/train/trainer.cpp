@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/train/agreement.hpp"
 #include "lockstep/train/stopping.hpp"
@@ -63,6 +64,7 @@ double Trainer::Impl::epochs_done() const {
 Outcome Trainer::Impl::run() {
   const auto every = [&](std::int64_t steps) { return steps > 0 && state.step % steps == 0; };
   for (;; ++steps_here) {
+    if (state.step >= profiled.last) end_profile();
     const bool validates = model.size(Split::validation) > 0;
     if (state.position == program->epoch_length()) {
       if (validates && steps_here > 0 && too_late_to_evaluate(state.evaluation_seconds)) return interrupt();
@@ -75,9 +77,12 @@ Outcome Trainer::Impl::run() {
     if (!state.stop_reason.empty() || state.step >= last_step()) return finish();
     if (std::exchange(checkpoint_due, false)) save(folder->step_file(state.step));
 
+    begin_profile();
     world.at("train", state.step);
     const double lr = schedule.lr(state.step, state.epoch);
+    profile::Span step("step", profile::Kind::phase, nullptr, static_cast<std::uint32_t>(state.step + 1));
     const StepResult done = program->step(state, lr, average(), flags());  // forward, backward, reduce, clip, update
+    step.end();
     add(done, lr);
 
     if (saving && (saving->sharded ? (done.flags & kWriting) == 0 : !writer.busy())) complete();
@@ -86,6 +91,30 @@ Outcome Trainer::Impl::run() {
     if (every(config.checkpoint.every_steps) || (done.flags & kCheckpoint)) checkpoint_due = true;
     if (done.flags & kStop) return interrupt();
   }
+}
+
+void Trainer::Impl::begin_profile() {
+  if (profiler || state.step + 1 < profiled.first || state.step >= profiled.last) return;
+  if (state.step + 1 > profiled.first)
+    log::info("option profile: the run continues after step ", state.step, "; steps ", state.step + 1, " to ",
+              profiled.last, " are recorded");
+  profiled.first = state.step + 1;
+  profiler.emplace(world, threads, model.params().device(), model.params().dtype());
+}
+
+void Trainer::Impl::end_profile() {
+  if (!profiler) return;
+  const Timeline timeline = profiler->finish({profiled.first, state.step});
+  profiler.reset();
+  profiled = {};
+  if (!writes()) return;
+  require_run_directory();
+  const std::filesystem::path file = run_dir->path() / join("profile-", timeline.first, "-", timeline.last, ".json");
+  report_timeline(timeline, file);
+  log->made(file, "timeline of all ranks and threads, for https://ui.perfetto.dev");
+  log->add(slowest_operations(timeline));
+  log->add(rank_times(timeline));
+  log->add(timeline_picture(timeline));
 }
 
 void Trainer::Impl::add(const StepResult& done, double lr) {
@@ -210,12 +239,13 @@ void Trainer::Impl::judge(Evaluation found, std::vector<std::pair<std::string, d
 Evaluation Trainer::Impl::evaluate_average(Split split, std::int64_t most_samples) {
   world.at("evaluate", state.step);
   Evaluation found;
-  const Stopwatch watch;
+  profile::Phase phase("evaluate", found.seconds);
   program->settle();
   const WithAverage with(average(), model.params());
   found.metrics =
       evaluate(comm, model, split, threads, &found.tables, {.most_samples = most_samples, .signals = signals});
-  found.seconds = state.evaluation_seconds = watch.seconds();
+  phase.end();
+  state.evaluation_seconds = found.seconds;
   interval.evaluate += found.seconds;
   if (found.metrics.empty()) {
     if (signals->received() != 0) stopped_by = signals->name();
@@ -277,6 +307,18 @@ const TrainState& Trainer::state() const { return impl_->state; }
 std::vector<std::pair<std::string, std::string>> Trainer::facts() { return impl_->facts(); }
 void Trainer::resume(const std::filesystem::path& checkpoint) { impl_->resume(checkpoint); }
 void Trainer::start_from(const std::filesystem::path& checkpoint) { impl_->start_from(checkpoint); }
+
+void Trainer::profile(StepRange steps) {
+  Impl& run = *impl_;
+  run.world.together("choosing the profiled steps", [&] {
+    require_usage(steps.last <= run.last_step(), "option profile = ", steps.first, "..", steps.last,
+                  ": the run ends after step ", run.last_step());
+  });
+  if (!steps.empty() && steps.last <= run.state.step)
+    log::info("option profile = ", steps.first, "..", steps.last, ": the run continues after step ", run.state.step,
+              ", so nothing is recorded");
+  run.profiled = steps;
+}
 
 Outcome Trainer::run(RunLog& log, const std::filesystem::path& run_dir) {
   const StopSignals signals;

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/train/agreement.hpp"
 #include "lockstep/train/stopping.hpp"
@@ -65,10 +66,12 @@ void Trainer::Impl::start_writing(Saving what) {
     Saving& now = *saving;
     if (writes()) create_directories_on_disk(folder->path());
     if (now.best_rank > 0) {
+      const profile::Span span("write the best weights", profile::Kind::phase);
       folder->make_room_for_best(now.best_rank, config.checkpoint.best_keep, now.step);
       best_writing.write(folder->best_file(now.best_rank));
     }
     if (now.path.empty()) return;
+    const profile::Span span("write the checkpoint", profile::Kind::phase);
     if (now.sharded) {
       now.mark = copy.write_part(part_file(now.path, now.number, world.rank(), world.size()));
     } else {
@@ -119,6 +122,7 @@ void Trainer::Impl::complete() {
 }
 
 void Trainer::Impl::await_writers() {
+  const profile::Span span("wait for the writers", profile::Kind::phase);
   constexpr double kPoll_s = 0.5;  // the ranks meet this often, so that a long write is no silence
   Stopwatch since_progress;
   for (std::uint64_t moved = file_bytes_moved;;) {
@@ -135,7 +139,8 @@ void Trainer::Impl::await_writers() {
 
 /// Single file: rank 0 copies and writes. Sharded: every rank copies and writes its part.
 void Trainer::Impl::save(const std::filesystem::path& path) {
-  Stopwatch watch;
+  profile::Phase phase("checkpoint", interval.checkpoint);
+  const Stopwatch watch;
   program->settle();
   // A checkpoint must not hold the weights of a faulty rank.
   if (config.dist.check_every > 0) require_same_weights(world, model.params().hash(), state.step);
@@ -159,7 +164,7 @@ void Trainer::Impl::save(const std::filesystem::path& path) {
     next.copy_seconds = watch.seconds();
     start_writing(std::move(next));
   }
-  interval.checkpoint += watch.seconds();
+  phase.end();
   since_checkpoint.restart();
 }
 
@@ -187,6 +192,7 @@ void Trainer::Impl::require_run_directory() const {
 }
 
 Outcome Trainer::Impl::interrupt() {
+  end_profile();
   const std::filesystem::path path = folder->step_file(state.step);
   require(save_now(path), "stopping after step ", state.step, ": its checkpoint could not be written");
   comm.barrier("stop");  // no rank exits before the checkpoint is complete
@@ -199,6 +205,7 @@ Outcome Trainer::Impl::interrupt() {
 }
 
 Outcome Trainer::Impl::finish() {
+  end_profile();
   if (interval.samples > 0) log_interval();  // the run ends within an epoch
   state.finished = true;
   if (state.stop_reason.empty()) state.stop_reason = join("all ", state.step, " steps are done");

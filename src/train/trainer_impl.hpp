@@ -10,6 +10,7 @@
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/run_log.hpp"
 #include "lockstep/train/evaluator.hpp"
+#include "lockstep/train/profiler.hpp"
 #include "lockstep/train/sharded_step.hpp"
 #include "lockstep/train/signals.hpp"
 #include "lockstep/train/trainer.hpp"
@@ -57,6 +58,10 @@ struct Trainer::Impl {
   Ema* average() { return ema ? &*ema : nullptr; }
 
   Outcome run();
+  /// Begins to record if the next step is the first of `profiled`. Collective.
+  void begin_profile();
+  /// Ends the recording, if there is one, and writes the timeline. Collective.
+  void end_profile();
   /// Adds a step to the state and to the interval of the log.
   void add(const StepResult& done, double lr);
   void check_weights();
@@ -136,6 +141,8 @@ struct Trainer::Impl {
   Interval interval;
   Stopwatch session, since_checkpoint, since_best_file;
   double seconds_before = 0;  ///< training seconds of earlier sessions
+  StepRange profiled;
+  std::optional<Profiler> profiler;  ///< while it records
   bool checkpoint_due = false;
   std::int64_t steps_here = 0;  ///< of this start
   std::string stopped_by;       ///< set on the rank that requested the stop

@@ -66,7 +66,7 @@ const std::vector<Foreign> kForeign = {
 };
 bool is_cuda_header(const std::string& header) {
   return header.starts_with("cuda") || header.starts_with("cublas") || header.starts_with("cusparse") ||
-         header.starts_with("nccl");
+         header.starts_with("nccl") || header.starts_with("nvtx");
 }
 bool may_see_cuda(const std::string& path) {
   return path.starts_with("src/device/") || path.starts_with("include/lockstep/device/cuda_") ||

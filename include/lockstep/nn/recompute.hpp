@@ -3,6 +3,7 @@
 #include <span>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/nn/tape.hpp"
 #include "lockstep/ops/elementwise.hpp"
 
@@ -21,6 +22,7 @@ namespace lockstep {
 template <class Block>
 Var recompute(Tape& t, const std::array<Var, 3>& inputs, std::span<const Param* const> params, const Block& block) {
   constexpr std::size_t kInputs = 3;
+  const profile::Span span("recompute");
   Var y = t.output(inputs[0].shape(), t.mode() != Tape::Mode::forward);  // the parameters need gradients
   {
     const ArenaScope scope(t.arena());

@@ -9,6 +9,7 @@
 
 #include "lockstep/comm/world.hpp"
 #include "lockstep/train/checkpoint.hpp"
+#include "lockstep/train/profiler.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/task.hpp"
 
@@ -43,6 +44,10 @@ class Trainer {
   /// Starts at step 0 with the weights of a checkpoint of another run, averaged if it has an average. Collective.
   /// errors  Error (data): names all arrays that are missing, extra or of another shape
   void start_from(const std::filesystem::path& checkpoint);
+  /// Makes run() record these steps, with the evaluations and checkpoints between them, and write their timeline into the
+  /// run directory. Call it after resume(); steps before are left out. Collective.
+  /// errors  Error (usage): the run ends before the last of them
+  void profile(StepRange steps);
   /// Trains until the configured end, a stopping rule, a signal (SIGTERM, SIGUSR1, SIGINT) or run.max_hours. Checkpoints go to
   /// `run_dir`/checkpoints. Collective.
   Outcome run(RunLog& log, const std::filesystem::path& run_dir);

@@ -11,12 +11,14 @@
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/measure_step.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
 #include "lockstep/ops/fma_peak.hpp"
 #include "lockstep/ops/isa.hpp"
+#include "lockstep/train/profiler.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
 
@@ -30,6 +32,7 @@ struct BenchOptions {
   std::string what;
   StepBudget budget;
   bool json = false, sweep_threads = false, sweep_batch = false, synthetic = false;
+  std::string profile;  ///< file of the timeline
   SyntheticRows rows;
   ScalingQuestion scaling;
 };
@@ -241,6 +244,11 @@ int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
                     << " per rank\n"
                     << std::flush;
         }
+        if (step.recorded_s > 0) {
+          report_timeline(step.timeline, bench.profile);
+          log::info("a recorded step takes ", human_seconds(step.recorded_s), ", one that is not ",
+                    human_seconds(step.median_s), " (medians)");
+        }
       }
       // More threads must be 3 % faster to win.
       if (best.is_null() || result["samples"]["per_s"] > best["samples"]["per_s"].get<double>() * 1.03) {
@@ -265,10 +273,10 @@ int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
 int run_bench(World& world, const Args& args) {
   RunConfig config;
   BenchOptions bench;
-  Options options(
-      "lockstep bench", "Measure training, prediction and Jacobians on this allocation",
-      "The command writes no files and creates no run directory. It uses the data set of data.path, or without one "
-      "synthetic rows.");
+  Options options("lockstep bench", "Measure training, prediction and Jacobians on this allocation",
+                  "The command creates no run directory, and writes no file but that of --profile. It uses the data "
+                  "set of data.path, or without one "
+                  "synthetic rows.");
   options.choice("what", &bench.what, "train", {"train", "predict", "jacobian", "all"}, "what to measure");
   options.add("seconds", &bench.budget.seconds, 3, positive, "duration of each measurement, unless train.steps is set")
       .unit("s");
@@ -289,6 +297,11 @@ int run_bench(World& world, const Args& args) {
               "with predict_bandwidth: time of a short message in seconds, instead of timing messages");
   options.add("predict_bandwidth", &bench.scaling.bytes_per_s, 0, non_negative,
               "bandwidth of a link in bytes per second");
+  options
+      .add("profile", &bench.profile, "",
+           "then record 10 more training steps of all ranks and threads, and write their timeline to this file; see "
+           "docs/profiling.md")
+      .value_name("FILE.json");
   options.add("synthetic", &bench.synthetic, false, "use synthetic rows even if data.path is set");
   options.add("rows", &bench.rows.rows, 360000, at_least(10), "number of synthetic rows");
   options.add("inputs", &bench.rows.inputs, 14, positive, "number of synthetic input columns");
@@ -297,10 +310,17 @@ int run_bench(World& world, const Args& args) {
   options.example("mpirun -n 2 lockstep bench --config configs/emulator-icecolumn.ini --json", "training on two ranks");
   if (!parse(world, options, args, config)) return 0;
   bench.budget.steps = options.given("train.steps") ? config.train.steps : 0;
+  if (!bench.profile.empty()) bench.budget.profiled = 10;
   bench.synthetic = bench.synthetic || config.data.path.empty();
   if (bench.synthetic) config.data.path = "(synthetic)";
   world.together("checking the configuration", [&] {
     check(config);
+    require_usage(
+        bench.profile.empty() ||
+            (!bench.sweep_batch && !bench.sweep_threads && bench.what != "predict" && bench.what != "jacobian"),
+        "option profile = ", bench.profile,
+        ": it records one measurement of training; leave out sweep_threads and sweep_batch, and choose --what "
+        "train or all");
     require_usage(!bench.sweep_batch || !config.threads_are_ranks(),
                   "option sweep_batch: not with dist.parallel = dp on GPUs; use ddp with one process per GPU");
   });

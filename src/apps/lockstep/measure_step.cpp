@@ -8,7 +8,9 @@
 #include <sstream>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/base/stopwatch.hpp"
+#include "lockstep/train/profiler.hpp"
 #include "lockstep/train/training_program.hpp"
 
 namespace lockstep::apps {
@@ -74,11 +76,13 @@ class Steps {
       ++state_.epoch;
     }
     const Stopwatch watch;
+    const profile::Span step("step", profile::Kind::phase, nullptr, static_cast<std::uint32_t>(state_.step + 1));
     const StepResult done = program_->step(state_, lr_, nullptr, 0);
     state_.position += done.advance;
     ++state_.step;
     return {watch.seconds(), done.compute, done.reduce, done.update, done.samples};
   }
+  std::int64_t done() const { return state_.step; }
   bool sends_buckets() const { return program_->sends_buckets(); }
 
  private:
@@ -138,6 +142,14 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Task& model,
     sum.update += t.update;
     if ((i + 1) % window == 0)
       m.samples_per_s.push_back(static_cast<double>(std::exchange(samples, 0)) / since_window.restart());
+  }
+  if (budget.profiled > 0) {
+    const Device device = model.params().device();
+    Profiler profiler(world, threads, device, model.params().dtype());
+    std::vector<double> recorded;
+    for (std::int64_t i = 0; i < budget.profiled; ++i) recorded.push_back(training.next().whole);
+    m.recorded_s = quantile(recorded);
+    m.timeline = profiler.finish({training.done() - budget.profiled + 1, training.done()});
   }
   const auto mean = [&](double seconds) {
     return comm.all_reduced(seconds, ReduceOp::sum, "phase times") / static_cast<double>(comm.size() * m.steps);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "lockstep/comm/world.hpp"
+#include "lockstep/report/timeline.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/task.hpp"
 
@@ -15,6 +16,7 @@ struct StepBudget {
   double seconds = 3;
   std::int64_t least = 50;     ///< minimum of steps, unless they take more than ten times `seconds`
   std::int64_t from_step = 0;  ///< first step, counted in an epoch
+  std::int64_t profiled = 0;   ///< further steps, which are recorded
 };
 
 /// Measured training steps. Units: seconds per step, means over steps and ranks unless stated otherwise.
@@ -35,6 +37,8 @@ struct StepMeasurement {
   bool buckets = false;       ///< whether the gradient travels in buckets during the backward pass
   double memory_bytes = 0;    ///< resident, or of the GPU; of the rank with the most
   GpuMemory gpu_memory;       ///< of this rank's GPU; zeros without one
+  Timeline timeline;          ///< of the recorded steps, on rank 0
+  double recorded_s = 0;      ///< median of a recorded step
   double start_s = 0;         ///< from the start of the process to the end of the first step
 };
 

@@ -142,7 +142,8 @@ fs::path open_run(World& world, const Options& options, RunConfig& config, TakeO
 /// The run on one rank, from loading the data to the last evaluation.
 ///
 /// checkpoint  to continue from, or ""
-int train(World& world, const RunConfig& config, const fs::path& checkpoint) {
+/// profiled    the steps whose timeline is written
+int train(World& world, const RunConfig& config, const fs::path& checkpoint, StepRange profiled) {
   const auto placement = make_node_placement(world);
   const auto model = load_task(world, config, *placement);
   Trainer trainer(world, config, *model);
@@ -151,6 +152,8 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint) {
   } else if (!config.run.init.empty()) {
     trainer.start_from(config.run.init);
   }
+
+  trainer.profile(profiled);
 
   RunFacts facts{.title = std::string(model->kind()) + ", " + fs::path(config.data.path).filename().string(),
                  .steps = trainer.last_step(),
@@ -182,7 +185,8 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint) {
 int pretrain(World& world, PretrainingConfig& first, RunConfig& config, TakeOver take_over) {
   log::info("pretraining: model.kind = ", first.config.model_kind, " in ", first.config.run.dir);
   const fs::path checkpoint = open_run(world, first.options, first.config, take_over);
-  const int code = on_each_gpu(world, first.config, [&](World& rank) { return train(rank, first.config, checkpoint); });
+  const int code =
+      on_each_gpu(world, first.config, [&](World& rank) { return train(rank, first.config, checkpoint, {}); });
   if (code != kExitDone) return code;
   world.together("choosing the first weights", [&] {
     if (world.rank() != 0) return;
@@ -213,6 +217,12 @@ int run_train(World& world, const Args& args) {
   bool take_over = false;
   options.add("take-over", &take_over, false,
               "take the run directory from another run that seems to live; if it does, it ends at its next checkpoint");
+  std::string steps;
+  options
+      .add("profile", &steps, "",
+           "record what every thread of every rank does in these steps, counted from 1, and write the timeline to "
+           "profile-A-B.json in the run directory; see docs/profiling.md")
+      .value_name("A..B");
   if (!parse(world, options, args, config)) return 0;
   const StopSignals signals;  // a signal during the loading of the data stops the run after its first step
   if (config.run.dir.empty()) config.run.dir = default_run_dir(args);
@@ -224,8 +234,10 @@ int run_train(World& world, const Args& args) {
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
   require_same_program(world);
   std::unique_ptr<PretrainingConfig> first;
+  StepRange profiled;
   world.together("checking the configuration", [&] {
     check(config);
+    profiled = read_step_range("profile", steps);
     first = make_pretraining(options, config);
   });
   const TakeOver owner = take_over ? TakeOver::yes : TakeOver::no;
@@ -233,7 +245,7 @@ int run_train(World& world, const Args& args) {
   if (first && checkpoint.empty()) {  // a run that continues has its weights
     if (const int code = pretrain(world, *first, config, owner); code != kExitDone) return code;
   }
-  return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, checkpoint); });
+  return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, checkpoint, profiled); });
 }
 
 }  // namespace lockstep::apps

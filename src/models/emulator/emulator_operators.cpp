@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lockstep/base/profile.hpp"
 #include "models/emulator/emulator_operators_impl.hpp"
 
 namespace lockstep {
@@ -103,6 +104,7 @@ std::size_t EmulatorOperators<T>::workspace_bytes(OperatorCall) const {
 template <class T>
 template <class S>
 void EmulatorOperators<T>::predict(std::int64_t n, StateView<const S> x, StateView<S> y, void* memory) const {
+  const profile::Span span("predict");
   const Impl& impl = *impl_;
   using Wide = std::common_type_t<S, T>;
   const Moments& moments = impl.emulator.moments();
@@ -126,6 +128,7 @@ template <class T>
 template <class S>
 void EmulatorOperators<T>::jacobian(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select,
                                     JacobianUnits units, S* j, void* memory) const {
+  const profile::Span span("jacobian");
   const Impl& impl = *impl_;
   const std::int64_t in = impl.n_in(), size = impl.n_out() * in;
   const ops::FeedForwardTile<T>& kernels = impl.kernels(n);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/nn/attention.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/token_pool.hpp"
@@ -28,6 +29,7 @@ Linear encoder_linear(ParamStore& params, const std::string& name, std::int64_t 
 
 /// x (N, T, D) + positions (1, T, D)
 Var add_positions(Tape& t, Var x, const Param& positions) {
+  const profile::Span span("positions");
   Var y = t.output(x.shape(), t.wants_grad({x}, {&positions}));
   ops::add_to_each(t.stream(), y.value(), x.value(), t.value(positions));
   t.record("positions", y, {&positions}, [=, &t, &positions] {
@@ -40,6 +42,7 @@ Var add_positions(Tape& t, Var x, const Param& positions) {
 /// The mean of each `count` consecutive sequences. shapes  (B count, T, D) -> (B, T, D)
 Var mean_of_sequences(Tape& t, Var x, std::int64_t count) {
   const Shape& shape = x.shape();
+  const profile::Span span("mean_of_sequences");
   Var y = t.output({shape[0] / count, shape[1], shape[2]}, t.wants_grad({x}));
   ops::mean_of_groups(t.stream(), {y.value()}, x.value());
   t.record("mean_of_sequences", y, {}, [=, &t] { ops::spread_mean(t.stream(), t.grad_of(x), y.grad()); });
@@ -159,6 +162,7 @@ Har::Har(const HarArch& arch, DType dtype, std::uint64_t seed) : arch_(arch), pa
 
 Var Har::embed(Tape& t, const Tensor& patches) const {
   const Param *w = stem_.weight, *b = stem_.bias;
+  const profile::Span span("stem");
   Var y = t.output({patches.shape()[0], patches.shape()[1], arch_.dim}, t.wants_grad({}, {w, b}));
   const Shape matrix{arch_.dim, arch_.patch_values()};
   ops::linear_forward(t.stream(), y.value(), {}, patches, t.value(*w).reshaped(matrix), t.value(*b), Activation::none);
@@ -172,6 +176,7 @@ Var Har::embed(Tape& t, const Tensor& patches) const {
 
 Var Har::embed(Tape& t, const ops::LinePictures& pictures) const {
   const Param *w = stem_.weight, *b = stem_.bias;
+  const profile::Span span("line_patches");
   Var y = t.output({pictures.count, arch_.tokens(), arch_.dim}, t.wants_grad({}, {w, b}));
   ops::line_patches_forward(t.stream(), y.value(), pictures, t.value(*w), t.value(*b));
   t.record("line_patches", y, {w, b},

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/nn/attention.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/rmsnorm.hpp"
@@ -49,6 +50,7 @@ namespace {
 
 /// Copies the positions [first, first + count) of each sequence. shapes  x (B, T, D) -> (B, count, D)
 Var positions_of(Tape& t, Var x, std::int64_t first, std::int64_t count) {
+  const profile::Span span("positions_of");
   Var y = t.output({x.shape()[0], count, x.columns()}, t.wants_grad({x}));
   ops::take_positions(t.stream(), y.value(), x.value(), first);
   t.record("positions_of", y, {}, [=, &t] { ops::take_positions_backward(t.stream(), t.grad_of(x), y.grad(), first); });
@@ -116,6 +118,7 @@ Var Hrm::embed(Tape& t, const Tensor& tokens, const PuzzleRows& puzzles) const {
       .tokens = tokens,
       .ids = puzzles.identifiers,
       .scale = std::sqrt(static_cast<double>(arch_.hidden)) * (positions_ ? 0.707106781 : 1)};
+  const profile::Span span("puzzle_embedding");
   Var x = t.output({tokens.shape()[0], arch_.length(), arch_.hidden}, t.wants_grad({}, {tokens_}));
   ops::puzzle_embedding_forward(t.stream(), x.value(), embedding);
   t.record("puzzle_embedding", x, {tokens_, positions_}, [=, this, &t, gradient = puzzles.gradient] {
@@ -154,6 +157,7 @@ Var Hrm::block(Tape& t, const Level& l, std::size_t i, Var x, const HrmObserver*
 }
 
 Var Hrm::level(Tape& t, const Level& l, Var z, Var injection, const HrmObserver* watch) const {
+  const profile::Span span("level", profile::Kind::phase, l.name.c_str());
   Var x = add(t, z, injection);
   for (std::size_t i = 0; i < l.blocks.size(); ++i) x = block(t, l, i, x, watch);
   if (watch) (*watch)(l.name, x.value());
@@ -164,6 +168,7 @@ Var Hrm::level(Tape& t, const Level& l, Var z, Var injection, const HrmObserver*
 /// need only the states and the memory of one block.
 void Hrm::level_in_place(Tape& t, const Level& l, const Tensor& z, const Tensor& a, const Tensor& b,
                          const HrmObserver* watch) const {
+  const profile::Span span("level without gradient", profile::Kind::phase, l.name.c_str());
   ops::add(t.stream(), z, z, a);
   if (b) ops::add(t.stream(), z, z, b);
   for (std::size_t i = 0; i < l.blocks.size(); ++i) {
@@ -186,6 +191,7 @@ void Hrm::silent_cycles(Tape& t, const Tensor& z_h, const Tensor& z_l, const Ten
 }
 
 Hrm::Output Hrm::inner(Tape& t, const Tensor& z_h, const Tensor& z_l, Var x, Ask ask, const HrmObserver* watch) const {
+  const profile::Span span("segment", profile::Kind::phase);
   const std::int64_t differentiated = arch_.last_cycle_gradient ? arch_.l_cycles : 1;
   silent_cycles(t, z_h, z_l, x.value(), arch_.l_cycles - differentiated, watch);
   Output out{.z_h = t.constant(z_h), .z_l = t.constant(z_l), .logits = {}, .q = {}};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "lockstep/base/profile.hpp"
+
 namespace lockstep {
 
 namespace {
@@ -84,6 +86,7 @@ ops::RelationTriples AttentionPlan::of(std::int64_t relation) const {
 }
 
 void refresh_attention(Kgat& net, const KgGraph& graph, const AttentionPlan& plan, ops::ParallelEdges parallel) {
+  const profile::Span span("attention of the graph");
   const std::int64_t k = net.arch().relation_dim, d = net.arch().embed_dim;
   Stream stream(net.params().device());
   net.params().refresh(stream);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lockstep/base/profile.hpp"
 #include "lockstep/ops/edge_values.hpp"
 #include "lockstep/ops/node_rows.hpp"
 
@@ -97,6 +98,7 @@ void KgatPropagation::begin(const Noise* noise) {
 }
 
 void KgatPropagation::drop_edges() {
+  const profile::Span span("drop_edges");
   if (!dropped_.view()) {
     const Shape shape = {graph_.nnz()};
     const DType dtype = net_.params().dtype();
@@ -163,6 +165,7 @@ void KgatPropagation::backward(const NestedRows& rows, RowOwner& owner, std::spa
     if (!rows.all(l + 1)) ops::clear_node_rows(stream, dx_[static_cast<std::size_t>(l)], own.rows);
     aggregate_backward(l, owner.own(rows.rows(l + 1)), segments, sums);
     owner.share(ds(l), rows.rows(l + 1), "gradients of neighbours' sums");
+    const profile::Span span("spmm", profile::Kind::backward);
     ops::spmm(stream, {dx_[static_cast<std::size_t>(l)], true}, pattern(), transposed_now_, ds(l),
               owner.own(rows.rows(l)).rows, rows.bits(l + 1));
     scatter(l, nodes, dh);
@@ -174,7 +177,10 @@ void KgatPropagation::aggregate_forward(int l, const PlacedRows& rows) {
   const ops::AggregateRows array = arrays(l);
   in_chunks(rows, [&](Arena& arena, const ops::RowSet& chunk) {
     Stream stream = this->stream();
+    profile::Span neighbours("spmm");
     ops::spmm(stream, {array.s}, pattern(), values_now_, stored(l), chunk);
+    neighbours.end();
+    const profile::Span span("aggregate");
     ops::aggregate_forward(stream, arena, layer, array, chunk);
   });
 }
@@ -197,6 +203,7 @@ void KgatPropagation::aggregate_backward(int l, const PlacedRows& rows, std::spa
     for (std::int64_t segment = 0; segment < count; ++segment) {
       in_gpu_chunks(rows_of(segment).rows, [&](Arena& arena, const ops::RowSet& chunk) {
         Stream stream = this->stream();
+        const profile::Span span("aggregate", profile::Kind::backward);
         ops::aggregate_backward(stream, arena, layer, array, chunk, dout, ds_l, dx_l, gradient(segment));
       });
     }
@@ -212,6 +219,7 @@ void KgatPropagation::aggregate_backward(int l, const PlacedRows& rows, std::spa
       const std::int64_t edge = (own.host[at] / kChunk + 1) * kChunk;
       next = at + own.between(own.host[at], edge).host.size();
       arena.reset();
+      const profile::Span span("aggregate", profile::Kind::backward);
       ops::aggregate_backward(stream, arena, layer, array, own.host.part(at, next - at), dout, ds_l, dx_l,
                               gradient(segment));
     }
@@ -219,6 +227,7 @@ void KgatPropagation::aggregate_backward(int l, const PlacedRows& rows, std::spa
 }
 
 void KgatPropagation::gather(std::span<const std::int32_t> nodes, const Tensor& h) const {
+  const profile::Span span("gather_node_rows");
   Stream stream = this->stream();
   std::int64_t column = 0;
   for (int l = 0; l <= net_.arch().layers(); ++l) {
@@ -228,6 +237,7 @@ void KgatPropagation::gather(std::span<const std::int32_t> nodes, const Tensor& 
 }
 
 void KgatPropagation::scatter(int l, std::span<const std::int32_t> nodes, const Tensor& dh) const {
+  const profile::Span span("scatter_node_rows", profile::Kind::backward);
   Stream stream = this->stream();
   std::int64_t column = 0;
   for (int k = 0; k < l; ++k) column += net_.arch().width(k);

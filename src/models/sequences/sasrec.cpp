@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/base/profile.hpp"
 #include "lockstep/nn/dropout.hpp"
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/loss.hpp"
@@ -145,6 +146,7 @@ std::span<const T> span_of(const Tensor& t) {
 
 /// y = x, with the rows of padding set to 0.
 Var without_padding(Tape& t, Var x, std::span<const std::int32_t> items) {
+  const profile::Span span("without_padding");
   Var y = t.output(x.shape(), t.wants_grad({x}));
   ops::mask_rows(t.stream(), {y.value(), false}, x.value(), items);
   t.record("without_padding", y, {}, [=, &t] { ops::mask_rows(t.stream(), t.grad_of(x), y.grad(), items); });

@@ -4,6 +4,7 @@
 
 #include "attention_kernels.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/profile.hpp"
 #include "ops/common/on_gpu.hpp"
 
 namespace lockstep::ops {
@@ -101,7 +102,9 @@ void for_each_head(const Extents& e, double products, const F& f) {
   const std::int64_t all = e.batch * e.heads;
   const double flops = 2 * products * static_cast<double>(all * e.width) * static_cast<double>(e.time * e.time);
   if (e.time == 0 || e.width == 0) return;
-  if (flops < kParallelFlops || omp_in_parallel()) {
+  const bool serial = flops < kParallelFlops || omp_in_parallel();
+  profile::add_flops(flops / (serial ? 1 : omp_get_max_threads()));
+  if (serial) {
     for (std::int64_t i = 0; i < all; ++i) f(i / e.heads, i % e.heads);
     return;
   }

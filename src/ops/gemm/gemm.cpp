@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "gemm_kernels.hpp"
+#include "lockstep/base/profile.hpp"
 #include "ops/common/on_gpu.hpp"
 
 namespace lockstep::ops {
@@ -31,11 +32,13 @@ constexpr std::int64_t kMaxGroups = 64;
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+double product_flops(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
 /// Threads that share the work: one inside a parallel region, where the caller has already split the work.
 int threads_for(std::int64_t m, std::int64_t n, std::int64_t k) {
-  if (2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) < kParallelFlops ||
-      omp_in_parallel())
-    return 1;
+  if (product_flops(m, n, k) < kParallelFlops || omp_in_parallel()) return 1;
   return omp_get_max_threads();
 }
 }  // namespace
@@ -60,6 +63,7 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, c
                   : static_cast<T*>(thread_scratch(Scratch::packed_b,
                                                    static_cast<std::size_t>(kernels.packed_size(n, k)) * sizeof(T)));
   const int threads = threads_for(m, n, k);
+  profile::add_flops(product_flops(m, n, k) / threads);
   if (threads == 1) {
     if (!few) pack(packed, b, ldb, n, k, 0, n);
     run(0, m, packed);
@@ -86,6 +90,7 @@ void product_tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a
   if (m == 0 || n == 0) return;
   const GemmKernels<T>& kernels = active_gemm_kernels<T>();
   const int threads = threads_for(m, n, k);
+  profile::add_flops(product_flops(m, n, k) / threads);
   const std::int64_t blocks = ceil_div(k, kTnRows);
   if (blocks <= 1 || m * n > kSmallResult) {
     if (threads == 1) {

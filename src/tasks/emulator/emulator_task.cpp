@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/base/profile.hpp"
 #include "lockstep/data/permutation.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator/emulator_metadata.hpp"
@@ -116,7 +117,9 @@ EmulatorTask::Rows EmulatorTask::normalised(Tape& tape, std::span<const std::int
 }
 
 ShardLoss EmulatorTask::loss_of(Tape& tape, std::span<const std::int32_t> rows) const {
+  profile::Span making("batch", profile::Kind::phase);
   const Rows batch = normalised(tape, rows);
+  making.end();
   const Var y = emulator_.forward(tape, tape.constant(batch.z));
   return {emulator_loss(tape, y, batch.t, options_.loss, data_.moments), static_cast<double>(rows.size())};
 }
@@ -124,6 +127,7 @@ ShardLoss EmulatorTask::loss_of(Tape& tape, std::span<const std::int32_t> rows) 
 ShardLoss EmulatorTask::loss(Tape& tape, const Shard& shard) const {
   const std::span<const std::int32_t> train = data_.rows_of(Split::train);
   const Permutation order(static_cast<std::int64_t>(train.size()), shard.seed, static_cast<std::uint64_t>(shard.epoch));
+  profile::Span drawing("draw samples", profile::Kind::phase);
   const auto count = static_cast<std::size_t>(shard.count);
   const std::span rows(static_cast<std::int32_t*>(tape.host_arena().allocate(count * sizeof(std::int32_t))), count);
   // The rows of a shuffled epoch are scattered in memory. Two passes prefetch all of them, so that the lookups do not
@@ -141,6 +145,7 @@ ShardLoss EmulatorTask::loss(Tape& tape, const Shard& shard) const {
     __builtin_prefetch(x + in - 1);
     __builtin_prefetch(data_.y.data<float>() + row * out);
   }
+  drawing.end();
   return loss_of(tape, rows);
 }
 

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/base/rasteriser.hpp"
 #include "lockstep/data/by_count.hpp"
 #include "lockstep/data/permutation.hpp"
@@ -164,6 +165,7 @@ Var HarTask::embed(Tape& tape, std::span<const Sequence> sequences, const Shard*
 }
 
 ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
+  profile::Span drawing("batch", profile::Kind::phase);
   const Permutation order(size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
   const std::int64_t channels = data_.channels();
   const std::span<std::int32_t> windows = array<std::int32_t>(tape, shard.count),
@@ -200,6 +202,7 @@ ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
     return per_channel() ? sequence_key(sequences[i]) : static_cast<std::uint64_t>(windows[i]);
   });
 
+  drawing.end();
   const Var logits = net_.classify(tape, embed(tape, sequences, &shard), &draws);
   return {cross_entropy(tape, logits, Tensor::of(labels.data(), {shard.count}), options_.smoothing),
           static_cast<double>(shard.count)};

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
 #include "lockstep/train/sharded_program.hpp"
 
@@ -53,7 +53,6 @@ StepResult HrmProgram::step(const TrainState& state, double lr, Ema* average, un
   else if (state.epoch + 1 < config_.train.epochs)
     step_.prepare(batch_at(state, state.epoch + 1, state.step + 1, 0));
   const StepSums sums = step_.finish();
-  Stopwatch watch;
   settled_ = false;
   StepResult result = {.advance = end - state.position,
                        .samples = per_step_,
@@ -62,6 +61,7 @@ StepResult HrmProgram::step(const TrainState& state, double lr, Ema* average, un
                        .flags = sums.flags,
                        .compute = step_.seconds().compute,
                        .reduce = step_.seconds().reduce};
+  profile::Phase phase("update", result.update);
   const double weight = global.loss_scale * sums.weight;
   result.norm = norm.value() / weight;
   if (!overflowed(world_, config_, model_.params(), step_.gradient(), state, result)) {
@@ -72,7 +72,7 @@ StepResult HrmProgram::step(const TrainState& state, double lr, Ema* average, un
     for (const ops::HaltingScore& score : scores) interval_ += score;
     interval_sequences_ += static_cast<double>(per_step_);
   }
-  result.update = watch.seconds();
+  phase.end();
   return result;
 }
 

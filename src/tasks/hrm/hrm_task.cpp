@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/ops/cast.hpp"
@@ -204,16 +205,20 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
   // Halted slots start their row of the batch. Only the device knows which slots have halted, so the host reads all
   // rows.
   const auto ints = [&](Shape shape) { return allocate(t.host_arena(), DType::i32, shape); };
+  profile::Span drawing("batch", profile::Kind::phase);
   const ops::SequenceData batch = {ints({count, a.seq_len}), ints({count, a.seq_len}), ints({count})};
   const Tensor least = ints({count});
   read_batch(t.host_arena(), shard, first, batch);
   for (std::int64_t i = 0; i < count; ++i)
     least.data<std::int32_t>()[i] =
         rule.halt_max_steps > 1 ? static_cast<std::int32_t>(least_steps(shard, first + i)) : 0;
+  drawing.end();
+  profile::Span starting("slots", profile::Kind::phase);
   network_.reset(t, z_h, z_l, halted);
   ops::begin_sequences(t.stream(), data, steps, halted, batch);
   const std::span<std::int32_t> used = own_report(s.used);
   copy_bytes(t.stream(), used.data(), data.identifiers.raw(), used.size_bytes());
+  starting.end();
 
   const Var x = network_.embed(t, data.inputs, {data.identifiers, own(s.puzzle_gradient)});
   const Hrm::Output out = network_.inner(t, z_h, z_l, x);
@@ -225,6 +230,7 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
     next_q = network_.next_q(t, next_h, next_l, x);
   }
 
+  const profile::Span span("hrm_loss");
   const Tensor dlogits = t.keep(out.logits.shape(), t.real_dtype()), dq = t.keep(out.q.shape(), t.real_dtype());
   const auto scores = take<ops::SequenceScore>(t.arena(), count);
   ops::sequence_loss(t.stream(), dlogits, scores, out.logits.value(), data.labels, rule.tokens);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/device/kernel_arrays.hpp"
 #include "lockstep/ops/node_rows.hpp"
 #include "lockstep/train/agreement.hpp"
@@ -28,16 +28,19 @@ BprmfProgram::BprmfProgram(World& world, const RunConfig& config, BprmfTask& mod
 }
 
 StepResult BprmfProgram::step(const TrainState& state, double lr, Ema*, unsigned flags) {
-  Stopwatch watch;
+  StepResult result;
+  profile::Phase phase("interactions", result.compute);
   const std::int64_t items = model_.data().items, d = model_.options().embed_dim;
   const DType dtype = model_.params().dtype();
   const double l2 = model_.options().l2;
+  profile::Span drawing("batch", profile::Kind::phase);
   sampler_.interactions(state.step, batch_size_, batch_, items);  // one table: the items, then the users
   const std::vector<std::int32_t>& rows = batch_.rows();
   const auto split = std::lower_bound(rows.begin(), rows.end(), static_cast<std::int32_t>(items)) - rows.begin();
   users_.assign(rows.begin() + split, rows.end());
   for (std::int32_t& user : users_) user -= static_cast<std::int32_t>(items);
 
+  drawing.end();
   Arena& arena = arenas_[static_cast<std::size_t>(arena_ = 1 - arena_)];
   arena.reset();
   const ops::RankedPairs pairs = batch_.pairs();
@@ -55,19 +58,19 @@ StepResult BprmfProgram::step(const TrainState& state, double lr, Ema*, unsigned
   auto& sums = *static_cast<ops::RankingSums*>(arena.host().allocate(sizeof(ops::RankingSums)));
   ops::bpr(stream_, arena, {user, liked, other, use_ptr, use}, values, l2, slope, gradient, sums);
   const double norm = gradient_norm(gradient, {{0, gradient.size()}});  // waits for the sums too
-  StepResult result = {.advance = 1,
-                       .samples = batch_size_,
-                       .loss = sums.loss + l2 * sums.half_square,
-                       .weight = static_cast<double>(batch_size_),
-                       .norm = norm};
+  result.advance = 1;
+  result.samples = batch_size_;
+  result.loss = sums.loss + l2 * sums.half_square;
+  result.weight = static_cast<double>(batch_size_);
+  result.norm = norm;
   require_finite(world_, config_, state, "interactions", result.loss / result.weight, norm);
-  result.compute = watch.restart();
+  phase.next("update", result.update);
   adam_->begin_step(lr, clip_scale(result.norm, config_.optim.clip_norm));
   adam_->update(model_.items(), of_items, gradient.slice(0, split));
   adam_->update(model_.users(), of_users, gradient.slice(split, count - split));
-  result.update = watch.restart();
+  phase.next("reduce", result.reduce);
   result.flags = flags_of_all(world_.communicator(), flags);
-  result.reduce = watch.seconds();
+  phase.end();
   return result;
 }
 

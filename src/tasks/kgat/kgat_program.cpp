@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "lockstep/base/profile.hpp"
 #include "tasks/kgat/program_checks.hpp"
 
 namespace lockstep {
@@ -49,6 +50,7 @@ KgatProgram::KgatProgram(World& world, const RunConfig& config, KgatTask& model)
       kg_loss_(DType::f64, {2}) {}
 
 void KgatProgram::draw(std::int64_t step, std::int64_t position, Drawn& drawn) const {
+  const profile::Span span("batch", profile::Kind::phase);
   drawn.step = step;
   drawn.is_cf = position < cf_steps_;
   if (drawn.is_cf) {
@@ -64,7 +66,8 @@ const KgatProgram::Drawn& KgatProgram::batch_of(const TrainState& state) {
   if (now.step != state.step || now.is_cf != (state.position < cf_steps_)) draw(state.step, state.position, now);
   if (model_.params().device().is_cuda()) {
     const std::int64_t step = state.step + 1, position = (state.position + 1) % epoch_length();
-    prefetch_ = std::async(std::launch::async, [this, step, position] {
+    prefetch_ = std::async(std::launch::async, [this, step, position, rank = world_.rank()] {
+      profile::name_helper(rank, "next batch");
       omp_set_num_threads(1);  // in this thread: a team of its own would cost more than the draw
       draw(step, position, drawn_[static_cast<std::size_t>(step % 2)]);
     });

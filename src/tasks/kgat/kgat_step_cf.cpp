@@ -2,20 +2,22 @@
 #include <cmath>
 #include <numeric>
 
-#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/train/agreement.hpp"
 #include "tasks/kgat/kgat_step.hpp"
 
 namespace lockstep {
 
 KgatStepResult KgatStep::step_cf(const CfBatch& batch, std::int64_t number, double lr, unsigned flags) {
-  Stopwatch watch;
   KgatStepResult result;
+  profile::Phase phase("interactions", result.compute);
   Arena& arena = next_arena();
   adam_kg_.flush();
+  profile::Span placing("rows of the batch", profile::Kind::phase);
   rows_.build(graph_, net_.arch().layers(), batch.rows(),
               options_.mode == KgatMode::nested_rows ? options_.row_threshold : 0);
   rows_.place(stream_, arena);
+  placing.end();
   const ops::RankedPairs pairs = batch.pairs();
   const auto [user, liked, other, use_ptr, use, nodes] = for_kernels(
       stream_, arena, pairs.user, pairs.liked, pairs.other, pairs.use_ptr, pairs.use, std::span(batch.rows()));
@@ -32,17 +34,19 @@ KgatStepResult KgatStep::step_cf(const CfBatch& batch, std::int64_t number, doub
   const Tensor h = allocate(arena, dtype, shape), dh = allocate(arena, dtype, shape);
   propagation_.gather(nodes, h);
   ops::RankingSums& sums = on_host<ops::RankingSums>(arena, 1)[0];
+  profile::Span loss("bpr");
   ops::bpr(stream_, arena, {user, liked, other, use_ptr, use}, h, options_.cf_l2,
            allocate(arena, dtype, {batch.count()}), dh, sums);
+  loss.end();
   backward_cf(batch, nodes, dh);
   result.flags = flags_of_all(comm_, flags);  // while a GPU works
   result.norm = norm_cf();
   result.sums = sums;  // complete, because the norm is
   result.loss = (sums.loss + options_.cf_l2 * sums.half_square) / static_cast<double>(batch.count());
-  result.compute = watch.restart();
+  phase.next("update", result.update);
   if (!result.finite()) return result;
   update_cf(lr, clip_scale(result.norm, options_.clip_norm));
-  result.update = watch.seconds();
+  phase.end();
   return result;
 }
 
@@ -62,6 +66,7 @@ void KgatStep::backward_cf(const CfBatch& batch, std::span<const std::int32_t> n
 }
 
 void KgatStep::sum_segments(const Tensor& sums) {
+  const profile::Span span("sum over segments", profile::Kind::phase);
   // One tree over all segments, whichever rank has them; a GPU's sums are added on the host.
   exchange_.wait(steps_done());
   visit_float(gradient_.dtype(), [&]<class T>() {

@@ -1,7 +1,7 @@
 // The step of KgatStep on triples.
 #include <functional>
 
-#include "lockstep/base/stopwatch.hpp"
+#include "lockstep/base/profile.hpp"
 #include "lockstep/ops/node_rows.hpp"
 #include "lockstep/ops/transr.hpp"
 #include "lockstep/train/agreement.hpp"
@@ -10,8 +10,8 @@
 namespace lockstep {
 
 KgatStepResult KgatStep::step_kg(const KgBatch& batch, double lr, unsigned flags) {
-  Stopwatch watch;
   KgatStepResult result;
+  profile::Phase phase("triples", result.compute);
   Arena& arena = next_arena();
   const std::int64_t size = batch.count(), d = net_.arch().embed_dim, k = net_.arch().relation_dim;
   const auto chunks = static_cast<std::int64_t>(batch.chunks.size());
@@ -37,10 +37,10 @@ KgatStepResult KgatStep::step_kg(const KgBatch& batch, double lr, unsigned flags
   const bool spread = exchange_.partitioned();
   compute_chunks({all_chunks, head, tail, other},
                  spread ? shards_of(chunks, comm_.rank(), comm_.size()) : ShardRange{0, chunks}, results);
-  result.compute = watch.restart();
+  phase.next("exchange", result.exchange);
   if (spread) share_chunks(batch, results);
   result.flags = flags_of_all(comm_, flags);
-  result.exchange = watch.restart();
+  phase.next("triples", result.compute);
   result.norm = sum_chunks(results, {use_ptr, places}, relation_chunks);
 
   for (const ops::RankingSums& s : results.sums) {
@@ -48,7 +48,7 @@ KgatStepResult KgatStep::step_kg(const KgBatch& batch, double lr, unsigned flags
     result.sums.half_square += s.half_square;
   }
   result.loss = (result.sums.loss + options_.kg_l2 * result.sums.half_square) / static_cast<double>(size);
-  result.compute += watch.restart();
+  phase.next("update", result.update);
   if (!result.finite()) return result;
   const KgGradient& gradient = kg_gradient_;
   adam_kg_.begin_step(lr, clip_scale(result.norm, options_.clip_norm));
@@ -56,12 +56,13 @@ KgatStepResult KgatStep::step_kg(const KgBatch& batch, double lr, unsigned flags
   adam_kg_.update(net_.matrices(), relations, gradient.matrices);
   adam_kg_.update(net_.translations(), relations, gradient.translations);
   embeddings_spread_ = spread;
-  result.update = watch.seconds();
+  phase.end();
   return result;
 }
 
 void KgatStep::compute_chunks(const ops::RelationSamples& batch, ShardRange which, const ChunkResults& results) {
   const auto first = static_cast<std::size_t>(which.begin), count = static_cast<std::size_t>(which.count());
+  const profile::Span span("transr");
   ops::RelationSamples samples = batch;
   samples.chunks = batch.chunks.subspan(first, count);
   ops::transr(stream_, samples, net_.embedding().value, net_.matrices().value, net_.translations().value,
@@ -94,6 +95,7 @@ void KgatStep::share_chunks(const KgBatch& batch, const ChunkResults& results) {
 
 double KgatStep::sum_chunks(const ChunkResults& results, const Uses& uses,
                             std::span<const std::int64_t> relation_chunks) {
+  const profile::Span span("sum_node_rows", profile::Kind::backward);
   const std::int64_t d = net_.arch().embed_dim, k = net_.arch().relation_dim;
   const auto nodes = static_cast<std::int64_t>(uses.ptr.size()) - 1,
              relations = static_cast<std::int64_t>(relation_chunks.size()) - 1;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/data/by_count.hpp"
 #include "lockstep/data/permutation.hpp"
@@ -52,7 +53,9 @@ std::int64_t SequenceTask::size(Split split) const {
 }
 
 ShardLoss SequenceTask::loss(Tape& tape, const Shard& shard) const {
+  profile::Span making("batch", profile::Kind::phase);
   const SequenceBatch batch = training_batch(tape.host_arena(), data_, network_.arch().window(), shard);
+  making.end();
   const SasRecDraws draws = {.training = true, .seed = shard.seed, .step = static_cast<std::uint64_t>(shard.step)};
   const Var features = network_.features(tape, batch, draws);
   return {network_.loss(tape, features, batch), static_cast<double>(batch.targets)};

@@ -1,0 +1,125 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/stopwatch.hpp"
+
+/// Spans of time for the timeline of `--profile`. Threads write to buffers of their own, without locks. While nothing is
+/// recorded, a span costs one predictable branch.
+namespace lockstep::profile {
+
+enum class Kind : std::uint8_t { phase, forward, backward, collective };
+
+/// A span that has ended. Times are nanoseconds of std::chrono::steady_clock.
+struct Event {
+  static constexpr std::size_t kDetail = 31;
+  const char* name;  ///< a string literal
+  std::int64_t begin_ns, end_ns;
+  float flops;           ///< floating-point operations of each thread that took part; 0: unknown
+  std::uint32_t number;  ///< of a step; of a collective among those of all ranks; 0: none
+  Kind kind;
+  char detail[kDetail];  ///< such as the data of a collective; ends with a zero, unless it is full
+  std::string_view text() const {
+    const std::string_view all(detail, kDetail);
+    return all.substr(0, all.find('\0'));
+  }
+};
+
+/// The spans of one thread, in the order of their ends.
+struct Lane {
+  int rank = 0, number = 0;
+  std::string name;
+  std::vector<Event> events;
+  std::uint64_t lost = 0;  ///< spans for which there was no room
+};
+
+namespace detail {
+inline std::atomic<int> recorders{0};
+}  // namespace detail
+
+inline bool recording() { return detail::recorders.load(std::memory_order_relaxed) != 0; }
+
+/// A span from construction to end() or destruction. Spans of a thread must nest.
+class Span {
+ public:
+  /// name    a string literal
+  /// detail  may be null; its first characters are copied
+  explicit Span(const char* name, Kind kind = Kind::forward, const char* detail = nullptr, std::uint32_t number = 0) {
+    if (recording()) [[unlikely]]
+      begin(name, kind, detail, number);
+  }
+  ~Span() { end(); }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+  void end() {
+    if (lane_ != nullptr) [[unlikely]]
+      finish();
+  }
+
+ private:
+  friend class Phase;
+  friend void add_flops(double flops);
+  friend struct Recorder;
+  struct Buffer;
+  static void add_to_innermost(double flops);
+  void begin(const char* name, Kind kind, const char* detail, std::uint32_t number);
+  void finish();
+  Buffer* lane_ = nullptr;
+  Span* outer_;
+  Event event_;
+};
+
+/// Adds floating-point operations to the innermost span of the calling thread.
+///
+/// flops  of one thread: those of an operation divided by the threads that share it
+inline void add_flops(double flops) {
+  if (recording()) [[unlikely]]
+    Span::add_to_innermost(flops);
+}
+
+/// Consecutive phases of a piece of work. Their seconds are always measured; while recording, each phase is a span.
+class Phase {
+ public:
+  /// Adds the seconds until next() or end() to `seconds`.
+  Phase(const char* name, double& seconds) : seconds_(&seconds), span_(name, Kind::phase) {}
+  /// Ends the phase and begins another one.
+  void next(const char* name, double& seconds) {
+    end();
+    seconds_ = &seconds;
+    if (recording()) [[unlikely]]
+      span_.begin(name, Kind::phase, nullptr, 0);
+  }
+  void end() {
+    *seconds_ += watch_.restart();
+    span_.end();
+  }
+
+ private:
+  Stopwatch watch_;
+  double* seconds_;
+  Span span_;
+};
+
+/// The time of Event. Units: nanoseconds.
+std::int64_t now_ns();
+
+/// Gives the calling thread, one of those that train, a lane with room for so many spans.
+void enter(int rank, int number, std::size_t room);
+/// Names the calling thread, a helper of a rank: its lane, made at its first span, has this name.
+///
+/// name  a string literal
+void name_helper(int rank, const char* name);
+/// Starts recording in all threads of the process, until as many calls of stop(): its ranks may be several. Spans that
+/// have begun before are not recorded.
+void start();
+void stop();
+/// Takes the lanes of a rank. Call it after stop().
+std::vector<Lane> take(int rank);
+
+/// Calls these at the begin and the end of each recorded span, in its thread: for the ranges of another profiler.
+void set_mirror(void (*begin)(const char* name), void (*end)());
+
+}  // namespace lockstep::profile

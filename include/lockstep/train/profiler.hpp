@@ -1,0 +1,54 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/world.hpp"
+#include "lockstep/report/timeline.hpp"
+#include "lockstep/tensor/tensor.hpp"
+
+namespace lockstep {
+
+/// Steps first to last of a run, counted from 1. An empty range has last = 0.
+struct StepRange {
+  std::int64_t first = 1, last = 0;
+  bool empty() const { return last < first; }
+};
+/// "100..110", or "" for no step. errors  Error (usage): names `option` and its text
+StepRange read_step_range(const std::string& option, const std::string& text);
+
+/// What to add to a clock to get that of rank 0, with a bound on the error. Units: nanoseconds.
+struct ClockOffset {
+  std::int64_t offset_ns = 0, error_ns = 0;
+};
+/// Compares the clocks of these ranks with that of rank 0, by messages to each and back: the offset is that of the fastest
+/// round trip, and its error at most half of that trip. Collective.
+///
+/// ranks    the same on all ranks
+/// returns  on rank 0 an offset for each of `ranks`
+std::vector<ClockOffset> compare_clocks(Communicator& comm, const std::vector<int>& ranks,
+                                        const std::function<std::int64_t()>& now_ns);
+
+/// Records the spans of all threads of all ranks, from construction to finish().
+class Profiler {
+ public:
+  /// Collective. dtype  of the weights, for the peak that operations are compared with
+  Profiler(World& world, int threads, Device device, DType dtype);
+  /// Returns the timeline on rank 0. Collective.
+  Timeline finish(StepRange steps);
+
+ private:
+  World& world_;
+  int threads_;
+  Device device_;
+  DType dtype_;
+  std::vector<Timeline::Rank> ranks_;  ///< on rank 0, as offsets_
+  std::vector<ClockOffset> offsets_;
+};
+
+/// Writes the timeline, and its tables to the log. Call it on rank 0.
+void report_timeline(const Timeline& timeline, const std::filesystem::path& file);
+
+}  // namespace lockstep
