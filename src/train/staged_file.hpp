@@ -9,7 +9,7 @@ namespace lockstep {
 /// A copy of a file on storage of each node. The first rank of a node makes it, and compares its hash with that of what
 /// it has read; the others wait, and all open it.
 ///
-/// The copy has a name only until the ranks of its node have opened it, when it is still empty. Therefore nothing stays
+/// The copy has a name only until the ranks of its node have opened it, when it is still empty. Therefore no data stay
 /// behind, whenever a rank is killed, and the space is free when this object is gone. All members are collective.
 class StagedFile {
  public:
