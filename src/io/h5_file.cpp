@@ -28,26 +28,29 @@ h5::Id access_properties() {
 }
 }  // namespace
 
-H5File H5File::open(const fs::path& path) {
+H5File H5File::open(const fs::path& path, const fs::path& copy) {
   const h5::Turn turn;
   std::error_code error;
-  const auto status = fs::status(path, error);
+  const fs::path& source = copy.empty() ? path : copy;
+  const auto status = fs::status(source, error);
   require_usage(fs::exists(status), "opening '", path.string(), "': no such file");
   require_usage(fs::is_regular_file(status), "opening '", path.string(), "': not a regular file");
-  std::ifstream in(path, std::ios::binary);
+  std::ifstream in(source, std::ios::binary);
   require_usage(in.good(), "opening '", path.string(), "': ", std::strerror(errno));
 
   auto handle = std::make_unique<Handle>();
   handle->path = path;
-  handle->file_size = static_cast<std::int64_t>(fs::file_size(path, error));
+  handle->file_size = static_cast<std::int64_t>(fs::file_size(source, error));
   const h5::Id access = access_properties();
-  handle->file = h5::Id(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
+  // The default driver asks for the real path of a name in /proc, which a file that is removed but open has no more.
+  if (!copy.empty()) H5Pset_fapl_stdio(access);
+  handle->file = h5::Id(H5Fopen(source.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
   if (!handle->file.valid()) {
     const std::string reason = h5::innermost_error();
     std::string head(4, ' ');
     const bool foreign = !in.read(head.data(), 4) || head != "\x89HDF";
     throw Error(Fault::data, join("opening '", path.string(), "' as HDF5: ", reason,
-                                  foreign ? join("; it is ", name(file_kind(path))) : ""));
+                                  foreign ? join("; it is ", name(file_kind(source))) : ""));
   }
   return H5File(std::move(handle));
 }

@@ -106,6 +106,7 @@ void take_stored_configuration(RunConfig& config, const Options& given, const Ch
   for (const std::string& key : given.keys()) {
     if (given.given(key)) mine += key + " = " + given.value(key) + "\n";
   }
+  stored.data.stage.clear();  // it belongs to the allocation of the training
   if (!mine.empty()) options.parse_ini(mine, "command line");
   config = std::move(stored);
 }

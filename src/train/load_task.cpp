@@ -5,6 +5,7 @@
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/train/agreement.hpp"
 #include "lockstep/train/trainer.hpp"
+#include "train/staged_file.hpp"
 
 namespace lockstep {
 
@@ -20,6 +21,9 @@ void place_task(World& world, const RunConfig& config, Task& model) {
 std::unique_ptr<Task> load_task(World& world, const RunConfig& config, Placement& placement, const H5File* checkpoint) {
   std::unique_ptr<Task> model;
   std::exception_ptr failure;
+  std::unique_ptr<StagedFile> staged;
+  if (!config.data.stage.empty()) staged = std::make_unique<StagedFile>(world, config.data.path, config.data.stage);
+  placement.read_from(staged ? staged->path() : "");
   try {
     model = config.task->load({.path = config.data.path,
                                .seed = config.run.seed,
@@ -37,6 +41,7 @@ std::unique_ptr<Task> load_task(World& world, const RunConfig& config, Placement
     if (failure) std::rethrow_exception(failure);
     place_task(world, config, *model);
   });
+  placement.read_from("");
   require_same(world, "data set", hex64(model->data_hash()), "all ranks must read the same file");
   return model;
 }

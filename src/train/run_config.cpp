@@ -81,6 +81,14 @@ void add_data_and_model(Options& o, RunConfig& c, const std::vector<std::string>
   o.add("data.path", &c.data.path, "", "data set, a file of lockstep-prep").value_name("FILE").may_change();
   o.alias("data.path", "data");
   o.alias("data.path", "data.data_path");
+  o.add("data.stage", &c.data.stage, "",
+        "directory on storage of each node, such as $TMPDIR: one rank of the node copies the data set there, and all "
+        "read "
+        "the copy; it is gone when the data are loaded. $NAME and ${NAME} are variables of the node's environment; "
+        "empty: "
+        "read data.path itself")
+      .value_name("DIR")
+      .may_change();
 
   o.section("model", "Model");
   o.choice("model.kind", &c.model_kind, c.model_kind, kinds, "kind of model; decides which other keys exist")

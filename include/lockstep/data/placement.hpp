@@ -1,12 +1,17 @@
 #pragma once
 #include <deque>
+#include <filesystem>
 #include <functional>
+#include <utility>
 
 #include "lockstep/tensor/tensor.hpp"
 
 namespace lockstep {
 
-/// Allocates the arrays of a data set: in each process's own memory, or once per node, shared by its ranks.
+class H5File;
+
+/// Opens the file of a data set and allocates its arrays: in each process's own memory, or once per node, shared by its
+/// ranks.
 ///
 /// Every rank must place the same arrays in the same order. `fill` writes the elements and runs on one process per
 /// copy; if it throws, place() throws the same error on every rank that shares the copy.
@@ -16,6 +21,13 @@ class Placement {
   /// Allocates an array and fills it before returning. The array is read-only from then on, and lives as long as this
   /// Placement.
   virtual Tensor place(DType dtype, Shape shape, const std::function<void(const Tensor&)>& fill) = 0;
+  /// Opens the data set `path`, or the copy of it that read_from() has named. errors  as H5File::open()
+  H5File open(const std::filesystem::path& path) const;
+  /// copy   a file with the bytes of the data set; "": read the data set itself
+  void read_from(std::filesystem::path copy) { copy_ = std::move(copy); }
+
+ private:
+  std::filesystem::path copy_;
 };
 
 /// Private memory of this process.

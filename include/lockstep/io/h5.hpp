@@ -65,9 +65,9 @@ struct H5Layout {
 
 class H5File {
  public:
-  /// Opens a file for reading.
+  /// Opens a file for reading. copy: where the same bytes are read from; path() and messages name `path` all the same
   /// errors   usage: missing or not readable; data: not HDF5, truncated, or still open for writing
-  static H5File open(const std::filesystem::path& path);
+  static H5File open(const std::filesystem::path& path, const std::filesystem::path& copy = {});
   /// Creates a file (superblock 3, with metadata checksums) and replaces an existing one. Strings have fixed length:
   /// UTF-8, padded with NUL. Files with equal contents are equal byte for byte, because no time stamps are stored.
   static H5File create(const std::filesystem::path& path);

@@ -31,6 +31,7 @@ struct RunConfig {
   } run;
   struct Data {
     std::string path;
+    std::string stage;  ///< directory of each node for a copy of `path` while it is loaded; "": none
   } data;
   std::string model_kind;            ///< model.kind, a kind of the registry
   std::unique_ptr<TaskConfig> task;  ///< the options of that kind

@@ -1,12 +1,17 @@
 #include "lockstep/comm/comm_test.hpp"
 
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "apps/lockstep/comm_share.hpp"
 #include "apps/lockstep/commands.hpp"
+#include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/comm/doctor.hpp"
 #include "lockstep/data/placement.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/io/file_system.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
 
@@ -16,7 +21,8 @@ int run_comm_test(World& world, const Args& args) {
   constexpr double kTimeout_s = 30, kShareOfBudget = 0.4;
   std::int64_t max_bytes = 0;
   double budget_s = 0;
-  bool json = false;
+  bool json = false, doctor = false;
+  std::string site;
   RunConfig config;
   Options options(
       "lockstep comm-test", "Test the communication of this allocation: correctness, latency, bandwidth, slow ranks.",
@@ -31,14 +37,30 @@ int run_comm_test(World& world, const Args& args) {
       .unit("bytes");
   options
       .add("budget", &budget_s, 10, positive,
-           "time limit of the test; later messages are not timed. The steps of a model take another 0.4 times this")
+           "time limit of the test; later messages are not timed. The steps of a model take another 0.4 times this, "
+           "pairs of hosts (--doctor) as long again")
       .unit("s");
   options.add("json", &json, false, "print one JSON object instead of tables");
+  options.add(
+      "doctor", &doctor, false,
+      "also measure pairs of hosts and the memory of each, compare them with what the interfaces state, and name "
+      "settings that slow communication down or can break it; with --device cuda also NCCL's protocols");
+  options
+      .add("write-site", &site, "",
+           "with --doctor: file for slurm/sites/ with the settings for this network, such as slurm/sites/here.sh; jobs "
+           "take it with SITE=here")
+      .value_name("FILE");
+  options.example("srun --mpi=pmix lockstep comm-test --doctor --write-site slurm/sites/here.sh",
+                  "one rank per node is enough: find what is wrong with the network, and write the site file");
   options.example("mpirun -n 2 lockstep comm-test", "two ranks on this machine");
   options.example("srun --mpi=pmix lockstep comm-test --max-bytes 64MiB --json", "on an allocation, for a script");
   options.example("srun --mpi=pmix lockstep comm-test --config configs/sasrec-ml1m.ini",
                   "also the cost of communication for this model");
   if (!parse(world, options, args, config)) return 0;
+  world.together("checking the options", [&] {
+    require_usage(site.empty() || doctor, "option write-site = ", site, ": only with --doctor");
+    if (!site.empty() && world.rank() == 0) require_writable(site);
+  });
   const bool with_model = !Options::config_files(args).empty() || !config.data.path.empty();
   if (with_model) world.together("checking the configuration", [&] { check(config); });
 
@@ -48,6 +70,22 @@ int run_comm_test(World& world, const Args& args) {
   const CommReport report = comm_test(world, {.max_bytes = static_cast<std::size_t>(max_bytes), .budget_s = budget_s});
   nlohmann::ordered_json out = nlohmann::ordered_json::parse(comm_test_json(report));
   std::string text = comm_test_text(report);
+  if (doctor) {
+    DoctorOptions about{.budget_s = budget_s, .file_system = {}, .device = {}};
+    world.together("choosing the device", [&] {
+      about.device = choose_device(world, config.run.device, config.dist.gpu_ids);
+      about.file_system = shared_file_system(std::filesystem::current_path());
+    });
+    const DoctorReport found = examine(world, about);
+    out["doctor"] = nlohmann::ordered_json::parse(doctor_json(found));
+    text += doctor_text(found);
+    world.together("writing the site file", [&] {
+      if (!site.empty() && world.rank() == 0) {
+        write_text_atomically(site, site_file(found));
+        log::info("site file: ", site);
+      }
+    });
+  }
   if (with_model) {
     const int threads = prepare_cpu(world, config);
     LocalPlacement placement;

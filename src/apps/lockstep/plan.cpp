@@ -131,6 +131,9 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   std::cout << "\nOn disk\n";
   row("a checkpoint", weights + state + average + carried + 100 * 1024,
       join("about; ", c.checkpoint.keep, " are kept, in addition to best and final"));
+  if (!c.data.stage.empty())
+    row("staged data set", static_cast<double>(std::filesystem::file_size(c.data.path)),
+        join("in ", c.data.stage, " of each node, while it is loaded"));
 
   std::cout << "\nTime\n";
   print_time(c, a.rate, needs, per_step);

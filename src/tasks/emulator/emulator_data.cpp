@@ -65,7 +65,7 @@ std::span<const std::int32_t> EmulatorData::rows_of(Split split) const {
 }
 
 EmulatorData EmulatorData::read(const std::filesystem::path& path, Placement& placement) {
-  const H5File file = H5File::open(path);
+  const H5File file = placement.open(path);
   const DatasetFile set(file, kEmulatorFormat);
   const std::int64_t n = set.size("n", 1, std::numeric_limits<std::int32_t>::max());
   const std::int64_t n_in = set.size("n_in", 1), n_out = set.size("n_out", 1);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
@@ -19,7 +20,7 @@ constexpr std::array<const char*, 3> kParts = {"/train/", "/val/", "/test/"};
 /// Checks shapes across the parts, then reads the arrays.
 class Reader {
  public:
-  explicit Reader(const std::filesystem::path& path) : file_(H5File::open(path)), set_(file_, kHarFormat) {}
+  explicit Reader(H5File file) : file_(std::move(file)), set_(file_, kHarFormat) {}
   const DatasetFile& set() const { return set_; }
 
   /// (windows, channels, samples) of each part.
@@ -105,7 +106,7 @@ std::int64_t HarData::first_of(Split split) const {
 }
 
 HarData HarData::read(const std::filesystem::path& path, Placement& placement, Labels labels) {
-  const Reader reader(path);
+  const Reader reader(placement.open(path));
   HarData data;
   data.path = path;
   const H5File& file = reader.set().file();

@@ -303,6 +303,7 @@ int predict_hrm(World& world, const Args& args) {
   const int threads = prepare_cpu(world, a.config);
   if (reader->file().text_attribute("/", "task") != "arc") return predict_text(world, args, a, *hrm, *reader, threads);
   if (options.given("data.path")) stored.data.path = a.config.data.path;
+  stored.data.stage = a.config.data.stage;
   stored.run = a.config.run;
   predict_arc(world, args, a, stored, *reader, threads);
   return 0;

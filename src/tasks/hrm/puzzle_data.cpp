@@ -113,7 +113,7 @@ void PuzzleData::read(const PuzzleExample& example, std::span<std::int32_t> inpu
 }
 
 PuzzleData PuzzleData::open(const std::filesystem::path& path, Placement& placement) {
-  const H5File file = H5File::open(path);
+  const H5File file = placement.open(path);
   const DatasetFile set(file, kHrmFormat);
   PuzzleData data;
   data.path = path;

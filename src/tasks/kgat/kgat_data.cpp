@@ -61,7 +61,7 @@ bool UserItems::has(std::int64_t user, std::int64_t wanted) const {
 }
 
 KgData KgData::read(const std::filesystem::path& path, Placement& placement) {
-  const H5File file = H5File::open(path);
+  const H5File file = placement.open(path);
   const DatasetFile set(file, kKgatFormat);
   const auto size = [&](const char* attribute) { return set.size(attribute); };
   KgData data;

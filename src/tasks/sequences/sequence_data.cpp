@@ -100,7 +100,7 @@ bool SequenceData::knows(std::int64_t user, std::int32_t wanted, bool held_out) 
 }
 
 SequenceData SequenceData::read(const std::filesystem::path& path, Placement& placement) {
-  const H5File file = H5File::open(path);
+  const H5File file = placement.open(path);
   const DatasetFile set(file, kSequencesFormat);
   const Sizes sizes(set);
   SequenceData data;

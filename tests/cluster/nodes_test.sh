@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# What needs several nodes: a data set staged on each, and the doctor on throttled and free links. The doctor's verdicts are checked, and
+# that its figures are those of a plain ping-pong on the same links; no check depends on the machine's absolute rates.
+source "$(dirname "$0")/lib.sh" "$@"
+ok "$PREP" synth-icecolumn --rows 600 --seed 3 --output data.h5
+on_nodes() {  # on_nodes CODE N COMMAND...
+  local want=$1 nodes=$2 code; shift 2
+  for _ in 1 2 3 4; do  # Open MPI 4.1.4 sometimes fails in MPI_Init over TCP
+    code=0; slurm exec head timeout 180 srun --mpi=pmix --kill-on-bad-exit=0 --nodes="$nodes" --ntasks-per-node=1 "$@" >last.out 2>last.err || code=$?
+    [ "$code" = "$want" ] && return
+  done
+  fail "exit code $code instead of $want: srun $*"
+}
+holds() { python3 -c "import json; r = json.load(open('last.out')); d = r.get('doctor'); found = ' '.join(f['what'] for f in d['findings']) if d else ''; assert $1"; }
+has() { holds "$1" || fail "not so: $1"; }
+
+# /tmp is one directory for these nodes, /dev/shm is each node's own.
+TRAIN="--data.path data.h5 --batch.size 100 --model.hidden_size 16 --epochs 1 --reproducible"
+mkdir stage
+on_nodes 2 2 "$LOCKSTEP" train $TRAIN --run-dir refused --data.stage "$work/stage"
+says_once 'option data.stage = .*/stage: hosts node[12] and node[12] share this directory; choose a directory on storage of the node itself'
+[ -z "$(ls -A stage)" ] || fail "left in the stage directory: $(ls -A stage)"
+on_nodes 0 2 "$LOCKSTEP" train $TRAIN --run-dir staged --data.stage /dev/shm
+says_once 'data set staged in /dev/shm of 2 nodes'
+for node in node1 node2; do ! slurm exec $node ls /dev/shm | grep -q stage || fail "a copy stays on $node"; done
+ok "$LOCKSTEP" train $TRAIN --run-dir plain
+ok "$LOCKSTEP" checkpoint diff plain/checkpoints/final.h5 staged/checkpoints/final.h5
+
+# The doctor reads the interfaces of its own network namespace.
+for k in 1 2 3 4; do slurm exec node$k mount -t sysfs sysfs /sys || { echo "skipped: no sysfs for a node"; exit 77; }; done
+examine() { on_nodes 0 4 "$LOCKSTEP" comm-test --doctor --json --max-bytes 64KiB --budget 6 "$@"; }
+slurm shape 200mbit || exit $?
+slurm shape 10mbit node3 || exit $?
+examine --write-site slow.sh
+holds "'with node3' in found" 2>/dev/null || examine  # neighbours can slow down all links alike for a while
+has "r['passed'] and [h['host'] for h in d['hosts']] == ['node1', 'node2', 'node3', 'node4'] and len(d['pairs']) == 6"
+has "'every measured pair with node3 is slow' in found and 'with node1' not in found and 'with node4' not in found"
+has "'of what their links state' in found and 'through eth0' in found"
+has "all(l['carried'] > 0.5 for h in d['hosts'] for l in h['links'] if l['name'] == 'eth0')"
+# A link of 10 Mbit/s moves 1.25 MB/s, of which the protocols take some percent, and a burst of 128 KiB passes at once.
+has "all(0.6e6 < p['bytes_per_s'] < 1.6e6 for p in d['pairs'] if 2 in (p['a'], p['b']))"
+grep -q 'INTERFACE=${INTERFACE:-eth0}' slow.sh && grep -q 'sites/tcp.sh' slow.sh || fail "the site file: $(cat slow.sh)"
+LOCKSTEP_HOME=$home bash -euc '. ./slow.sh; [ "$OMPI_MCA_pml" = ob1 ]' || fail "the site file cannot be used"
+slurm shape off || exit $?
+for _ in 1 2 3; do examine; holds "'is slow' not in found" 2>/dev/null && break; done
+has "'is slow' not in found and min(p['bytes_per_s'] for p in d['pairs']) > 1.6e6"
+OMPI_MCA_oob_tcp_if_include=eth0 NCCL_SOCKET_IFNAME=ib7 examine
+has "'NCCL_SOCKET_IFNAME = ib7, but node1 has no ib7' in found"
+passed "data sets are staged on each node, and the doctor tells throttled links from free ones"
