@@ -35,7 +35,9 @@ class Lockstep(CMakePackage, CudaPackage):
     depends_on("xxhash")
     depends_on("zlib-api")
     depends_on("cuda@12:", when="+cuda")
-    depends_on("nccl", when="+cuda")
+    conflicts("cuda_arch=none", when="+cuda", msg="NCCL needs the architecture: cuda_arch=90, for example")
+    for arch in CudaPackage.cuda_arch_values:
+        depends_on(f"nccl +cuda cuda_arch={arch}", when=f"+cuda cuda_arch={arch}")
     # `spack install --test=root lockstep` builds and runs the unit tests.
     depends_on("doctest", type="test")
     depends_on("random123", type="test")
@@ -50,7 +52,7 @@ class Lockstep(CMakePackage, CudaPackage):
             self.define_from_variant("LOCKSTEP_CAPI_HDF5", "capi_hdf5"),
             self.define_from_variant("LOCKSTEP_CUDA", "cuda"),
         ]
-        if self.spec.satisfies("+cuda") and not self.spec.satisfies("cuda_arch=none"):
+        if self.spec.satisfies("+cuda"):
             args.append(CMakeBuilder.define_cuda_architectures(self))
         return args
 
