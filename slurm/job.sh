@@ -5,6 +5,20 @@
 # Variables that a script may set: LOCKSTEP_HOME, LOCKSTEP, LOCKSTEP_PREP, LAUNCHER, SRUN_FLAGS, MPIRUN_FLAGS, INTERFACE,
 # SITE, WAIT, PREFLIGHT, RETRIES, MAX_RESTARTS; under PBS also SCRIPT and STOP_BEFORE.
 
+# Before all else: without a trap a signal ends the script.
+say() { echo "[$(date +%H:%M:%S)] $*"; }
+interrupted=0 stopping=0 cancelled=0 step=
+on_signal() {
+  [ "$1" = TERM ] && cancelled=1
+  interrupted=1
+  stopping=1
+  say "the job got SIG$1: the ranks write a checkpoint and stop"
+  # USR1 for both: mpirun passes it on at once, but after SIGTERM it kills its ranks a second later.
+  [ -n "$step" ] && kill -USR1 "$step" 2>/dev/null
+}
+trap 'on_signal USR1' USR1
+trap 'on_signal TERM' TERM
+
 LOCKSTEP=${LOCKSTEP:-$LOCKSTEP_HOME/build/bin/lockstep}
 LOCKSTEP_PREP=${LOCKSTEP_PREP:-$(dirname "$LOCKSTEP")/lockstep-prep}
 if [ -n "${PBS_JOBID:-}" ]; then
@@ -38,8 +52,6 @@ if [ -n "${INTERFACE:-}" ]; then
   export NCCL_SOCKET_IFNAME=$INTERFACE UCX_NET_DEVICES=${UCX_NET_DEVICES:-all}
 fi
 
-say() { echo "[$(date +%H:%M:%S)] $*"; }
-
 # The command that starts a program on every rank of the allocation.
 if [ "$LAUNCHER" = mpirun ]; then
   launch=(mpirun --map-by "ppr:$RANKS_PER_NODE:node:PE=$THREADS" ${MPIRUN_FLAGS:---bind-to core})
@@ -62,17 +74,6 @@ if [ -n "${CONFIG:-}" ] && [ -z "${DATA:-}" ]; then
   [ -n "$DATA" ] || { say "$CONFIG has no data.path: set DATA"; exit 2; }
 fi
 
-interrupted=0 stopping=0 cancelled=0 step=
-on_signal() {
-  [ "$1" = TERM ] && cancelled=1
-  interrupted=1
-  stopping=1
-  say "the job got SIG$1: the ranks write a checkpoint and stop"
-  # USR1 for both: mpirun passes it on at once, but after SIGTERM it kills its ranks a second later.
-  [ -n "$step" ] && kill -USR1 "$step" 2>/dev/null
-}
-trap 'on_signal USR1' USR1
-trap 'on_signal TERM' TERM
 if [ -n "${PBS_JOBID:-}" ]; then
   # PBS has no signal ahead of the time limit: a timer sends it. USR1 as from Slurm, so that the job comes back.
   limit=$(qstat -f "$PBS_JOBID" | sed -nE 's/.*Resource_List\.walltime = ([0-9]+):([0-9]+):([0-9]+).*/\1*3600+10#\2*60+10#\3/p')

@@ -133,6 +133,7 @@ void write_atomically(const fs::path& name, const std::function<void(const fs::p
 }
 
 void write_text_atomically(const fs::path& path, std::string_view text) {
+  require_space(path, static_cast<std::int64_t>(text.size()));
   write_atomically(path, [&](const fs::path& temporary) {
     Descriptor file(::open(temporary.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0666));
     require(file.fd >= 0, "creating '", temporary.string(), "': ", std::strerror(errno));
@@ -190,9 +191,9 @@ void remove_stale_temporaries(const fs::path& directory, Writers writers, std::s
 void require_space(const fs::path& path, std::int64_t size_bytes) {
   std::error_code error;
   const fs::space_info space = fs::space(directory_of(link_target(path)), error);
-  require_usage(error || static_cast<std::uintmax_t>(size_bytes) <= space.available, "writing '", path.string(),
-                "': it needs ", human_bytes(static_cast<double>(size_bytes)), ", but its file system has only ",
-                human_bytes(static_cast<double>(space.available)), " free; choose another place");
+  require(error || static_cast<std::uintmax_t>(size_bytes) <= space.available, "writing '", path.string(),
+          "': it needs at least ", human_bytes(static_cast<double>(size_bytes)), ", but its file system has only ",
+          human_bytes(static_cast<double>(space.available)), " free; make room or choose another place");
 }
 
 std::string read_text_file(const fs::path& path) {

@@ -2,6 +2,7 @@
 
 #include "element_types.hpp"
 #include "h5_internal.hpp"
+#include "lockstep/io/atomic_file.hpp"
 
 namespace lockstep {
 
@@ -27,6 +28,9 @@ h5::Id new_dataset(hid_t file, const H5File& owner, const std::string& dataset, 
   const h5::Id space(
       shape.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
       H5Sclose);
+  constexpr std::int64_t kSmall = 1 << 20;  // some network file systems are slow to tell what is free
+  const std::int64_t size_bytes = h5::count(shape, what) * static_cast<std::int64_t>(H5Tget_size(type));
+  if (layout.deflate == 0 && size_bytes > kSmall) require_space(owner.path(), size_bytes);
   const std::string path = h5::absolute(dataset);
   make_groups(file, owner, path.substr(0, path.rfind('/')));
   const h5::Id creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);

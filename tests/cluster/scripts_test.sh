@@ -109,6 +109,11 @@ rm -f .faults-7
 USR1_DURING_CHECK=yes job 85 cpu-1node.sbatch
 called 'lockstep-prep check' 'scontrol requeue 7'
 never_called 'lockstep (comm-test|train)'
+# So does a signal that comes while the script still sets itself up.
+mkdir -p early/slurm/sites && ln -s "$home/slurm/job.sh" early/slurm/job.sh && echo 'kill -USR1 $$' >early/slurm/sites/slow.sh
+LOCKSTEP_HOME=early SITE=slow job 85 cpu-1node.sbatch
+called 'scontrol requeue 7'
+never_called lockstep
 # SIGTERM: a cancelled job stays away, one that makes room for another (it still runs) comes back.
 TERM_DURING_TRAINING=yes CODE=85 job 85 cpu-1node.sbatch
 never_called 'scontrol requeue'

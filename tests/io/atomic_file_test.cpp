@@ -131,7 +131,7 @@ TEST_SUITE("io.atomic_file") {
     const TempDir dir;
     require_space(dir / "a.h5", 1);
     CHECK_THROWS_WITH_AS(require_space(dir / "a.h5", std::int64_t{1} << 60),
-                         doctest::Contains("it needs 1024.0 PiB, but its file system has only"), Error);
+                         doctest::Contains("it needs at least 1024.0 PiB, but its file system has only"), Error);
   }
 
   TEST_CASE("a text is written completely and replaces the old one") {

@@ -272,6 +272,16 @@ TEST_SUITE("io.h5") {
     CHECK_NOTHROW(file.read_into<float>("/f", wrong, {6}));
   }
 
+  TEST_CASE(
+      "a dataset that does not fit on its file system is refused before it is written; a compressed one may fit") {
+    const TempDir dir;
+    auto file = H5File::create(dir / "a.h5");
+    CHECK_THROWS_WITH_AS(file.create_dataset("/x", H5Type::f64, {std::int64_t{1} << 52}),
+                         doctest::Contains("it needs at least 32.0 PiB, but its file system has only"), Error);
+    file.create_dataset("/y", H5Type::f64, {std::int64_t{1} << 45}, {{std::int64_t{1} << 28}, 1});
+    CHECK(file.has("/y"));
+  }
+
   TEST_CASE("missing, foreign and truncated files have different errors") {
     const TempDir dir;
     CHECK(error_of(Fault::usage, [&] { H5File::open(dir / "absent.h5"); }) != "no error");

@@ -64,7 +64,7 @@ void remove_stale_temporaries(const std::filesystem::path& directory, Writers wr
                               std::string_view of = "");
 /// Checks that the file system of an output has room for it, so that a long computation does not fail at its
 /// end.
-/// errors  usage: names both sizes
+/// errors  Error: names both sizes
 void require_space(const std::filesystem::path& path, std::int64_t size_bytes);
 /// Reads a whole file. errors  usage: missing or unreadable
 std::string read_text_file(const std::filesystem::path& path);

@@ -52,20 +52,13 @@ class SasRecFunction : public ArrayFunction {
     const auto* times = arch.timed ? static_cast<const std::int64_t*>(inputs[1]) : nullptr;
     const auto history = [&](const std::int64_t* of, std::int64_t b) { return of ? of + b * arch.slots : of; };
 
-    SequenceBatch batch;
-    batch.slots = arch.slots;
-    batch.begin = allocate(arena, DType::i64, {n + 1});
-    batch.user = allocate(arena, DType::i64, {n});
-    auto* begin = batch.begin.data<std::int64_t>();
-    begin[0] = 0;
-    for (std::int64_t b = 0; b < n; ++b) {
-      batch.user.data<std::int64_t>()[b] = b;
-      const std::int64_t start = begin_of(history(items, b), history(times, b), first + b);
-      begin[b + 1] = begin[b] + arch.slots - (arch.padded() ? 0 : start);
-    }
-    batch.item = allocate(arena, DType::i32, {begin[n]});
-    batch.slot = allocate(arena, DType::i32, {begin[n]});
-    if (arch.timed) batch.time = allocate(arena, DType::i64, {begin[n]});
+    const SequenceBatch batch =
+        allocate_batch(arena, arch.slots, arch.timed, n, [&](std::int64_t b, std::int64_t& user) {
+          user = b;
+          const std::int64_t start = begin_of(history(items, b), history(times, b), first + b);
+          return arch.slots - (arch.padded() ? 0 : start);
+        });
+    const auto* begin = batch.begin.data<std::int64_t>();
     const Tensor newest = allocate(arena, DType::i64, {n});
     for (std::int64_t b = 0, m = 0; b < n; ++b) {
       for (std::int64_t t = arch.slots - (begin[b + 1] - begin[b]); t < arch.slots; ++t, ++m) {

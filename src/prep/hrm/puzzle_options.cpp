@@ -9,7 +9,9 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/prep/files.hpp"
+#include "lockstep/prep/hrm/puzzle_division.hpp"
 
 namespace lockstep::prep {
 
@@ -54,12 +56,8 @@ void PuzzleOptions::add_val(Options& options, const std::string& help) {
                   "file; they choose the best weights of a training");
 }
 
-void PuzzleOptions::note_repeated(const BasePuzzles& puzzles, const std::string& path) const {
-  if (quiet || puzzles.repeated == 0) return;
-  std::cout << "  note: " << puzzles.repeated << " rows of '" << path
-            << "' repeat question and answer of an earlier one, and are kept\n";
-}
-
+namespace {
+/// The puzzles of a table, or none if `path` is "".
 BasePuzzles read_puzzles(const std::string& path, const PuzzleParser& parse, std::int64_t minimum) {
   BasePuzzles puzzles;
   if (path.empty()) return puzzles;
@@ -84,17 +82,47 @@ BasePuzzles read_puzzles(const std::string& path, const PuzzleParser& parse, std
   return puzzles;
 }
 
+/// Records the name and checksum of a raw file; nothing for "".
 void add_source_file(PuzzleSet& set, const std::string& path) {
   if (path.empty()) return;
   set.sources.push_back(std::filesystem::path(path).filename().string());
   set.sha256.push_back(sha256_of(path));
 }
+}  // namespace
 
-std::int64_t common_cells(const BasePuzzles& train, const BasePuzzles& test, const std::string& train_path,
-                          const std::string& test_path) {
-  require_data(test.size() == 0 || test.cells == train.cells, "reading '", test_path, "': grids of ", test.cells,
-               " cells, '", train_path, "' has ", train.cells);
-  return train.cells;
+PuzzleTables::PuzzleTables(Options& options, const std::string& puzzles) {
+  options.add("train", &train_, "", "table of training " + puzzles).value_name("FILE.csv").required();
+  options.add("test", &test_, "", "table of test " + puzzles).value_name("FILE.csv");
+  options.add("subsample-size", &subsample_, std::int64_t{0}, non_negative,
+              "training " + puzzles + " to keep, at random; 0 keeps all");
+}
+
+void PuzzleTables::write(const PuzzleOptions& common, const PuzzleParser& parse, std::int64_t minimum,
+                         PuzzleSet (*set_of)(std::int64_t cells), std::int64_t num_aug,
+                         const decltype(PuzzleSet::notes)& notes) const {
+  require_writable(common.output, {train_, test_});
+  const auto read = [&](const std::string& path) {
+    BasePuzzles puzzles = read_puzzles(path, parse, minimum);
+    if (!common.quiet && puzzles.repeated > 0)
+      std::cout << "  note: " << puzzles.repeated << " rows of '" << path
+                << "' repeat question and answer of an earlier one, and are kept\n";
+    return puzzles;
+  };
+  const BasePuzzles table = read(train_);
+  BasePuzzles tested = read(test_);
+  require_data(tested.size() == 0 || tested.cells == table.cells, "reading '", test_, "': grids of ", tested.cells,
+               " cells, '", train_, "' has ", table.cells);
+  PuzzleSet set = set_of(table.cells);
+  DividedPuzzles kept =
+      divide_puzzles(table, tested, {.task = set.task, .train = subsample_, .val = common.val, .seed = common.seed});
+  common.apply(set);
+  set.num_aug = num_aug;
+  set.notes = {{"subsample_size", subsample_}};
+  set.notes.insert(set.notes.end(), notes.begin(), notes.end());
+  add_source_file(set, train_);
+  add_source_file(set, test_);
+  add_base_puzzles(set, std::move(kept.train), std::move(tested), std::move(kept.val));
+  common.write(set);
 }
 
 }  // namespace lockstep::prep

@@ -20,8 +20,6 @@ struct PuzzleOptions : SourceOptions {
   PuzzleOptions(Options& options, std::uint64_t default_seed, Augment kind);
   /// Adds the option --val; `help` says where validation puzzles come from.
   void add_val(Options& options, const std::string& help);
-  /// Notes the rows of a table that repeat another one.
-  void note_repeated(const BasePuzzles& puzzles, const std::string& path) const;
   /// Copies seed and online to the set.
   void apply(PuzzleSet& set) const;
   /// Writes the file and prints a summary.
@@ -31,15 +29,27 @@ struct PuzzleOptions : SourceOptions {
   bool val_ = false;
 };
 
-/// Reads a table of puzzles, or none if `path` is "". `parse` checks and tokenises a row; rows with a rating below
-/// `minimum` are dropped (below 0: none).
+/// Checks and tokenises a row of a table.
 using PuzzleParser = std::function<void(const PuzzleRow&, std::vector<std::uint8_t>&, std::vector<std::uint8_t>&)>;
-BasePuzzles read_puzzles(const std::string& path, const PuzzleParser& parse, std::int64_t minimum);
-/// Records the name and checksum of a raw file; nothing for "".
-void add_source_file(PuzzleSet& set, const std::string& path);
-/// The common number of cells of both tables. errors  data: they differ
-std::int64_t common_cells(const BasePuzzles& train, const BasePuzzles& test, const std::string& train_path,
-                          const std::string& test_path);
+
+/// Puzzles from a table for training and one for tests: the options train, test and subsample-size.
+class PuzzleTables {
+ public:
+  /// puzzles  what the help calls them
+  PuzzleTables(Options& options, const std::string& puzzles);
+  /// Reads and divides the tables and writes the file.
+  ///
+  /// minimum  rows with a rating below it are dropped; below 0: none
+  /// set_of   a set without puzzles, of grids with so many cells
+  /// errors   data: a row, or the tables' grids have different numbers of cells
+  void write(const PuzzleOptions& common, const PuzzleParser& parse, std::int64_t minimum,
+             PuzzleSet (*set_of)(std::int64_t cells), std::int64_t num_aug,
+             const decltype(PuzzleSet::notes)& notes = {}) const;
+
+ private:
+  std::string train_, test_;
+  std::int64_t subsample_ = 0;
+};
 
 /// Consecutive uniform integers in 0 .. n-1 from the key (seed, item, site).
 class Below {

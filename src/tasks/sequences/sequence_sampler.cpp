@@ -14,31 +14,9 @@ namespace {
 /// has probability 2^-64.
 constexpr std::uint64_t kTries = 64;
 
-/// Allocates a batch; user(b) is the user of sample b, and length(user) the length of the user's history.
-template <class Length, class User>
-SequenceBatch allocate_batch(Arena& arena, const WindowShape& shape, std::int64_t samples, bool targets,
-                             const Length& length, const User& user) {
-  SequenceBatch batch;
-  batch.slots = shape.slots;
-  batch.begin = allocate(arena, DType::i64, {samples + 1});
-  batch.user = allocate(arena, DType::i64, {samples});
-  auto* begin = batch.begin.data<std::int64_t>();
-  begin[0] = 0;
-  for (std::int64_t b = 0; b < samples; ++b) {
-    const std::int64_t u = user(b);
-    batch.user.data<std::int64_t>()[b] = u;
-    const std::int64_t tokens = shape.padded ? shape.slots : std::min(length(u), shape.slots);
-    begin[b + 1] = begin[b] + tokens;
-  }
-  const Shape tokens{begin[samples]};
-  batch.item = allocate(arena, DType::i32, tokens);
-  batch.slot = allocate(arena, DType::i32, tokens);
-  if (shape.timed) batch.time = allocate(arena, DType::i64, tokens);
-  if (targets) {
-    batch.pos = allocate(arena, DType::i32, tokens);
-    batch.neg = allocate(arena, DType::i32, tokens);
-  }
-  return batch;
+/// The number of tokens of a history with so many events.
+std::int64_t tokens_of(const WindowShape& shape, std::int64_t events) {
+  return shape.padded ? shape.slots : std::min(events, shape.slots);
 }
 
 /// One window of T slots with padding, which pack() copies into a batch.
@@ -77,10 +55,13 @@ class Window {
 
 SequenceBatch training_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, const Shard& shard) {
   const Permutation order(data.size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
-  SequenceBatch batch = allocate_batch(
-      arena, shape, shard.count, true,
-      [&](std::int64_t user) { return static_cast<std::int64_t>(data.items(user, Seen::training).size()) - 1; },
-      [&](std::int64_t b) { return data.user(Split::train, order(shard.first + b)); });
+  SequenceBatch batch =
+      allocate_batch(arena, shape.slots, shape.timed, shard.count, [&](std::int64_t b, std::int64_t& user) {
+        user = data.user(Split::train, order(shard.first + b));
+        return tokens_of(shape, static_cast<std::int64_t>(data.items(user, Seen::training).size()) - 1);
+      });
+  batch.pos = allocate(arena, DType::i32, {batch.tokens()});
+  batch.neg = allocate(arena, DType::i32, {batch.tokens()});
   const Window window(arena, shape);
   for (std::int64_t b = 0; b < shard.count; ++b) {
     const std::int64_t user = batch.user.data<std::int64_t>()[b];
@@ -107,9 +88,11 @@ SequenceBatch training_batch(Arena& arena, const SequenceData& data, const Windo
 SequenceBatch newest_batch(Arena& arena, const WindowShape& shape, std::span<const UserHistory> histories) {
   const auto count = static_cast<std::int64_t>(histories.size());
   const auto of = [&](std::int64_t b) { return histories[static_cast<std::size_t>(b)]; };
-  const SequenceBatch batch = allocate_batch(
-      arena, shape, count, false, [&](std::int64_t b) { return static_cast<std::int64_t>(of(b).items.size()); },
-      [](std::int64_t b) { return b; });
+  const SequenceBatch batch =
+      allocate_batch(arena, shape.slots, shape.timed, count, [&](std::int64_t b, std::int64_t& user) {
+        user = b;
+        return tokens_of(shape, static_cast<std::int64_t>(of(b).items.size()));
+      });
   const Window window(arena, shape);
   for (std::int64_t b = 0; b < count; ++b) {
     right_align(of(b).items, window.seq.span<std::int32_t>());

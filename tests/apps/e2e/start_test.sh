@@ -57,8 +57,13 @@ for steps in 10 12; do  # the last record is of an evaluation within an epoch
 done
 
 # A run keeps others out of its directory until it ends or is killed. --take-over ends it.
-"$LOCKSTEP" train --run-dir owned $SMALL --stop.rule none --epochs 100000000 --checkpoint.every 0 >first.out 2>first.err &
-first=$!
+own() {  # own OPTION...: a run that goes on until it is ended; returns when the directory is its own
+  "$LOCKSTEP" train --run-dir owned $SMALL --stop.rule none --epochs 100000000 "$@" >/dev/null 2>first.err &
+  first=$!
+  for _ in $(seq 600); do grep -qs "process $first " owned/.lock && return; kill -0 $first || break; sleep 0.1; done
+  fail "the run does not take its directory: $(tail -3 first.err)"
+}
+own --checkpoint.every 0
 for _ in $(seq 600); do [ -s owned/metrics.jsonl ] && break; sleep 0.1; done
 run 2 "$LOCKSTEP" train --run-dir owned $SMALL --steps 3
 says "run directory 'owned' is in use by another run \(process $first on .*, since 20.*--take-over"
@@ -67,11 +72,9 @@ says "taken over from process $first on"
 code=0; wait $first || code=$?
 [ "$code" = 1 ] && grep -q 'another run has taken it over (process' first.err || fail "the first run ended with $code: $(tail -3 first.err)"
 exists owned/checkpoints/final.h5 owned/previous-1/metrics.jsonl
-"$LOCKSTEP" train --run-dir owned $SMALL --stop.rule none --epochs 100000000 >/dev/null 2>&1 &
-first=$!
-for _ in $(seq 600); do grep -q "process $first" owned/.lock && break; sleep 0.1; done
+own --resume never
 kill -9 $first; wait $first
-ok "$LOCKSTEP" train --run-dir owned $SMALL --steps 3
+ok "$LOCKSTEP" train --run-dir owned $SMALL --steps 3 --resume never
 
 # A start that fails leaves no configuration behind. A checkpoint of another kind is refused in one line.
 run 2 "$LOCKSTEP" train --run-dir failed --data.path nowhere.h5

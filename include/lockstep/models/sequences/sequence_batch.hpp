@@ -29,4 +29,21 @@ struct SequenceBatch {
   std::int64_t tokens() const { return item.size(); }
 };
 
+/// A batch with `begin` and `user`; its other arrays have no values yet, and there are no targets.
+/// sample  sample(b, user) sets the user of sample b and returns the number of its tokens
+template <class Sample>
+SequenceBatch allocate_batch(Arena& arena, std::int64_t slots, bool timed, std::int64_t samples, const Sample& sample) {
+  SequenceBatch batch;
+  batch.slots = slots;
+  batch.begin = allocate(arena, DType::i64, {samples + 1});
+  batch.user = allocate(arena, DType::i64, {samples});
+  auto* begin = batch.begin.data<std::int64_t>();
+  begin[0] = 0;
+  for (std::int64_t b = 0; b < samples; ++b) begin[b + 1] = begin[b] + sample(b, batch.user.data<std::int64_t>()[b]);
+  batch.item = allocate(arena, DType::i32, {begin[samples]});
+  batch.slot = allocate(arena, DType::i32, {begin[samples]});
+  if (timed) batch.time = allocate(arena, DType::i64, {begin[samples]});
+  return batch;
+}
+
 }  // namespace lockstep
