@@ -54,6 +54,21 @@ SudokuVariant draw_sudoku_variant(int order, std::uint64_t seed, std::uint64_t g
   return drawn;
 }
 
+SudokuVariant inverse(const SudokuVariant& variant) {
+  // y[i][j] = m[x'[r[i]][c[j]]], with x' = x or its transpose, gives x'[a][b] = m^-1[y[r^-1[a]][c^-1[b]]]. For a
+  // transpose, x[a][b] = x'[b][a], so rows and columns change places.
+  SudokuVariant back = sudoku_identity(variant.order);
+  back.transpose = variant.transpose;
+  auto &rows = back.transpose ? back.col_perm : back.row_perm,
+       &columns = back.transpose ? back.row_perm : back.col_perm;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(variant.side()); ++i) {
+    back.digit_map[variant.digit_map[i + 1]] = static_cast<std::uint8_t>(i + 1);
+    rows[variant.row_perm[i]] = static_cast<std::uint8_t>(i);
+    columns[variant.col_perm[i]] = static_cast<std::uint8_t>(i);
+  }
+  return back;
+}
+
 void apply_sudoku_variant(const SudokuVariant& variant, std::span<const std::uint8_t> grid, std::span<std::uint8_t> out,
                           int offset) {
   const auto side = static_cast<std::size_t>(variant.side());
@@ -61,9 +76,11 @@ void apply_sudoku_variant(const SudokuVariant& variant, std::span<const std::uin
   const std::size_t row_step = variant.transpose ? 1 : side, col_step = variant.transpose ? side : 1;
   for (std::size_t i = 0; i < side; ++i) {
     for (std::size_t j = 0; j < side; ++j) {
-      const auto digit =
-          static_cast<std::size_t>(grid[variant.row_perm[i] * row_step + variant.col_perm[j] * col_step] - offset);
-      out[i * side + j] = static_cast<std::uint8_t>(variant.digit_map[digit] + offset);
+      const std::uint8_t value = grid[variant.row_perm[i] * row_step + variant.col_perm[j] * col_step];
+      const int digit = value - offset;
+      out[i * side + j] = digit < 0 || digit > variant.side()
+                              ? value
+                              : static_cast<std::uint8_t>(variant.digit_map[static_cast<std::size_t>(digit)] + offset);
     }
   }
 }
@@ -134,6 +151,15 @@ void PuzzleVariants::apply(std::uint64_t group, std::uint64_t variant, std::span
     assert(variant < 8);
     dihedral(static_cast<int>(variant), side_, side_, inputs, out_inputs);
     dihedral(static_cast<int>(variant), side_, side_, labels, out_labels);
+  }
+}
+
+void PuzzleVariants::undo(std::uint64_t group, std::uint64_t variant, std::span<const std::uint8_t> grid,
+                          std::span<std::uint8_t> out) const {
+  if (task_ == PuzzleTask::sudoku) {
+    apply_sudoku_variant(inverse(draw_sudoku_variant(order_, seed_, group, variant)), grid, out, 1);
+  } else {
+    dihedral(kDihedralInverse[variant], side_, side_, grid, out);
   }
 }
 

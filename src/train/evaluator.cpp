@@ -82,7 +82,7 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
     std::erase_if(metrics, [](const Metric& m) { return !std::isfinite(m.value); });
     return metrics;
   }
-  const std::vector<Metric> more = model.collective_metrics(comm);
+  const std::vector<Metric> more = model.collective_metrics(comm, split, threads);
   metrics.insert(metrics.end(), more.begin(), more.end());
   return metrics;
 }

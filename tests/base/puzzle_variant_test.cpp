@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 #include <string>
@@ -134,5 +135,27 @@ TEST_SUITE("base.puzzle_variant") {
     CHECK_THROWS_AS(PuzzleVariants(PuzzleTask::arc, 900, 0), Error);
     CHECK_THROWS_AS(PuzzleVariants(PuzzleTask::maze, 12, 0), Error);
     CHECK_THROWS_AS(PuzzleVariants(PuzzleTask::sudoku, 25, 0), Error);
+  }
+
+  TEST_CASE("undo() turns the image of a grid back, and tokens that are no digit stay") {
+    for (const auto& [task, side] :
+         {std::pair{PuzzleTask::sudoku, 4}, {PuzzleTask::sudoku, 9}, {PuzzleTask::maze, 5}}) {
+      const PuzzleVariants variants(task, std::int64_t{side} * side, 7);
+      Grid grid(static_cast<std::size_t>(side * side));
+      for (std::size_t i = 0; i < grid.size(); ++i) grid[i] = static_cast<std::uint8_t>(i * i * i / 5 % 12);  // also 0, 1, 11
+      std::set<Grid> images;
+      for (std::uint64_t variant = 0; variant < 8; ++variant) {
+        CAPTURE(variant);
+        Grid image(grid.size()), other(grid.size()), back(grid.size());
+        variants.apply(3, variant, grid, grid, image, other);
+        CHECK(image == other);
+        CHECK(std::ranges::count(image, 0) == std::ranges::count(grid, 0));
+        CHECK(std::ranges::count(image, 11) == std::ranges::count(grid, 11));
+        variants.undo(3, variant, image, back);
+        CHECK(back == grid);
+        images.insert(image);
+      }
+      CHECK(images.size() == 8);
+    }
   }
 }

@@ -25,8 +25,10 @@ SudokuVariant sudoku_identity(int order);
 /// over digit permutations, transposition, the order of bands and of the rows in each band, and the order of stacks and
 /// of the columns in each stack.
 SudokuVariant draw_sudoku_variant(int order, std::uint64_t seed, std::uint64_t group, std::uint64_t variant);
+/// The variant that turns the image of a grid back into the grid.
+SudokuVariant inverse(const SudokuVariant& variant);
 /// Writes the variant of `grid` (side * side cells, row-major, digit d stored as d + offset) to `out`, which must not
-/// overlap `grid`.
+/// overlap `grid`. Values that are no digit keep their value.
 void apply_sudoku_variant(const SudokuVariant& variant, std::span<const std::uint8_t> grid, std::span<std::uint8_t> out,
                           int offset);
 
@@ -54,6 +56,9 @@ class PuzzleVariants {
   void apply(std::uint64_t group, std::uint64_t variant, std::span<const std::uint8_t> inputs,
              std::span<const std::uint8_t> labels, std::span<std::uint8_t> out_inputs,
              std::span<std::uint8_t> out_labels) const;
+  /// The inverse of apply() for one grid of tokens, such as an answer to the variant.
+  void undo(std::uint64_t group, std::uint64_t variant, std::span<const std::uint8_t> grid,
+            std::span<std::uint8_t> out) const;
 
  private:
   PuzzleTask task_;

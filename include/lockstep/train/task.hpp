@@ -66,8 +66,9 @@ class Task {
   virtual std::int64_t evaluation_block() const { return 1024; }
   /// The metrics of a whole split from its sums, the headline metric first.
   virtual std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const = 0;
-  /// Metrics that are not sums, such as votes over samples of several ranks. Collective; the same on all ranks.
-  virtual std::vector<Metric> collective_metrics(Communicator&) const { return {}; }
+  /// Metrics of a split that are not sums, such as votes over samples of several ranks, computed on `threads` threads of
+  /// every rank. Collective; the same on all ranks.
+  virtual std::vector<Metric> collective_metrics(Communicator&, Split, int /*threads*/) const { return {}; }
   /// The names of collective_metrics().
   virtual std::vector<std::string> collective_metric_names() const { return {}; }
   /// Tables from the same sums, such as a confusion matrix.

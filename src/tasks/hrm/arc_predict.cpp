@@ -81,6 +81,7 @@ void predict_arc(World& world, const Args& args, const HrmPrediction& a, const R
   const std::string& path = config.data.path;
   const auto placement = make_node_placement(world);
   world.together("checking the options", [&] {
+    a.tries.check("arc");
     require_usage(a.input.empty(), "option input: puzzles of task arc have no text form; --data.path names a data set");
     require_usage(!a.output.path.empty() || !a.submission.empty(),
                   "options output and submission: neither is set; there is nothing to write");

@@ -38,6 +38,17 @@ void HrmConfig::add_options(Options& o) {
   o.add("eval.max_examples", &model_.eval_examples, 0, non_negative,
         "validation puzzles (without such, test puzzles) of an evaluation during training; 0: all");
   o.add("eval.segments", &model_.eval_segments, 0, non_negative, "segments of an evaluation; 0: model.halt_max_steps");
+  Tries& tries = model_.tries;
+  o.add("eval.tries", &tries.count, 1, at_least(1),
+        "tries at each puzzle, also of predict: the puzzle itself, then random images of it (digits, rows, columns, "
+        "bands, stacks, transposition; mazes: the 8 images of a square), whose answers are mapped back and combined");
+  o.alias("eval.tries", "tries");
+  o.choice("eval.combine", &tries.combine, "halting", {"halting", "votes", "rules"},
+           "how the answers of tries combine: by the sum of sigma(q_halt), by the number of tries that agree, or first "
+           "those that satisfy the rules and the givens (Sudoku)");
+  o.add("eval.noise", &tries.noise, 0, non_negative,
+        "tries differ by normal noise of this deviation on the initial states; 0: by symmetries");
+  o.add("eval.halt", &model_.eval_halt, false, "a try ends when the network halts, at the latest after eval.segments");
   o.add("optim.puzzle_lr", &model_.puzzle_lr, 0, non_negative,
         "learning rate of the puzzle embeddings, with the same schedule; 0: optim.lr");
   o.add("optim.puzzle_weight_decay", &model_.puzzle_weight_decay, 0.1, non_negative,
@@ -63,7 +74,7 @@ HrmTask::Options HrmConfig::model_options(DType dtype, std::uint64_t seed) const
   HrmTask::Options options = model_;
   options.loss.tokens = ops::parse_token_loss(loss_);
   options.dtype = dtype;
-  options.seed = seed;
+  options.seed = options.tries.seed = seed;
   return options;
 }
 

@@ -106,19 +106,20 @@ std::pair<std::string, std::string> HrmTask::picture() const {
   Arena arena(device);
   Tape tape(stream, arena, network_.params().storage(), Tape::Mode::forward);
   std::int64_t settled = 0;
-  solve(tape, inputs, ids, options_.eval_segments,
-        [&](std::int64_t segment, std::span<const std::int32_t> tokens, std::span<const double> q) {
-          if (std::equal(tokens.begin(), tokens.end(), before.begin(), before.end())) return true;
-          before.assign(tokens.begin(), tokens.end());
-          settled = segment;
-          std::int64_t right = 0;
-          for (std::size_t i = 0; i < cells; ++i) right += tokens[i] == labels[i];
-          if (grids.size() < 12)
-            add(join("segment ", segment, ": ", right, "/", cells,
-                     q[0] > (options_.loss.q_continue ? q[1] : 0) ? ", halts" : ""),
-                tokens);
-          return true;
-        });
+  solve(
+      tape, inputs, ids, options_.eval_segments,
+      [&](std::int64_t, std::int64_t segment, std::span<const std::int32_t> tokens, double q_halt, double q_continue) {
+        if (std::equal(tokens.begin(), tokens.end(), before.begin(), before.end())) return true;
+        before.assign(tokens.begin(), tokens.end());
+        settled = segment;
+        std::int64_t right = 0;
+        for (std::size_t i = 0; i < cells; ++i) right += tokens[i] == labels[i];
+        if (grids.size() < 12)
+          add(join("segment ", segment, ": ", right, "/", cells,
+                   q_halt > (options_.loss.q_continue ? q_continue : 0) ? ", halts" : ""),
+              tokens);
+        return true;
+      });
   const auto rows = static_cast<double>((grids.size() + 3) / 4);
   std::string svg = join("<svg viewBox=\"-4 0 ", 4 * (kGrid + kGap), " ", 20 + rows * (kGrid + kGap + 12),
                          "\" xmlns=\"http://www.w3.org/2000/svg\">");

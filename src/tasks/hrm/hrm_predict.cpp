@@ -2,7 +2,6 @@
 #include <cmath>
 #include <fstream>
 #include <iostream>
-#include <map>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
@@ -13,7 +12,7 @@
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/trainer.hpp"
 #include "tasks/hrm/hrm_prediction.hpp"
-#include "tasks/parallel_blocks.hpp"
+#include "tasks/hrm/puzzle_rules.hpp"
 
 namespace lockstep {
 namespace {
@@ -29,23 +28,6 @@ struct Puzzle {
   std::vector<std::int32_t> tokens;
 };
 
-/// Describes a violated Sudoku rule, such as "digit 5 twice in row 3"; "" if there is none.
-std::string contradiction(const std::vector<std::int32_t>& grid) {
-  const auto side = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(grid.size()))));
-  const auto box = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(side))));
-  std::map<std::tuple<int, std::int64_t, std::int32_t>, int> seen;
-  for (std::int64_t i = 0; i < side * side; ++i) {
-    const std::int32_t token = grid[static_cast<std::size_t>(i)];
-    if (token < 2) continue;
-    const std::int64_t row = i / side, column = i % side;
-    const char* names[] = {"row ", "column ", "box "};
-    const std::int64_t units[] = {row, column, row / box * box + column / box};
-    for (int k = 0; k < 3; ++k)
-      if (++seen[{k, units[k], token}] > 1) return join("digit ", token - 1, " twice in ", names[k], units[k] + 1);
-  }
-  return "";
-}
-
 /// A line of the input. errors  data, beginning with `where`: the line is no puzzle
 Puzzle read_puzzle(const std::string& line, const std::string& where, const std::string& letters,
                    const PuzzleData& data) {
@@ -59,7 +41,7 @@ Puzzle read_puzzle(const std::string& line, const std::string& where, const std:
                  letters.substr(1), "'");
     puzzle.tokens.push_back(static_cast<std::int32_t>(at));
   }
-  const std::string twice = data.task == "sudoku" ? contradiction(puzzle.tokens) : "";
+  const std::string twice = data.task == "sudoku" ? sudoku_violation(puzzle.tokens) : "";
   require_data(twice.empty(), where, "the puzzle contradicts itself: ", twice);
   return puzzle;
 }
@@ -102,22 +84,6 @@ std::string grid_text(const std::string& line) {
   return out;
 }
 
-/// Why an answer does not solve its puzzle, or "".
-std::string defect_of(const std::string& task, const std::vector<std::int32_t>& tokens,
-                      const std::vector<std::int32_t>& answer) {
-  std::string defect = task == "sudoku" ? contradiction(answer) : "";
-  for (std::size_t c = 0; c < tokens.size() && defect.empty(); ++c) {
-    const std::int32_t given = tokens[c], now = answer[c];
-    if (task == "sudoku") {
-      if (now < 2) defect = join("cell ", c + 1, " is empty");
-      if (given >= 2 && given != now) defect = join("given cell ", c + 1, " was changed");
-    } else if (now != given && !(given == 2 && now == 5)) {
-      defect = join("cell ", c + 1, " was changed");
-    }
-  }
-  return defect;
-}
-
 using Texts = std::vector<std::string>;
 using Integers = std::vector<std::int64_t>;
 
@@ -126,6 +92,31 @@ bool is_lines(const PredictionOutput& output) {
   const std::string extension = std::filesystem::path(output.path).extension();
   return output.format == "auto" && extension != ".h5" && extension != ".hdf5" && extension != ".csv" &&
          extension != ".jsonl" && extension != ".ndjson";
+}
+
+/// The combined answer to a puzzle.
+struct Tried {
+  PuzzleAnswer best;
+  std::int64_t tries = 0, agreeing = 0;
+};
+
+/// Solves all puzzles on all ranks together; every rank gets all answers. Collective.
+std::vector<Tried> solve_all(World& world, const HrmTask& model, std::span<const Puzzle> puzzles,
+                             const HrmPrediction& a, int threads) {
+  std::vector<Tried> solved;
+  for (std::int64_t first = 0; first < std::ssize(puzzles); first += kTriedPuzzles) {
+    const auto some = puzzles.subspan(static_cast<std::size_t>(first))
+                          .first(static_cast<std::size_t>(std::min(kTriedPuzzles, std::ssize(puzzles) - first)));
+    std::vector<std::int32_t> inputs;
+    for (const Puzzle& puzzle : some) inputs.insert(inputs.end(), puzzle.tokens.begin(), puzzle.tokens.end());
+    const std::vector<std::int32_t> identifiers(some.size());
+    for (const PuzzleVote& vote :
+         try_puzzles(world.communicator(), model, first, inputs, identifiers, a.tries, a.thinking, threads))
+      solved.push_back({vote.best(), vote.tries(), vote.agreeing()});
+    if (world.rank() == 0) log::status(join("solved ", solved.size(), " of ", puzzles.size(), " puzzles"));
+  }
+  if (world.rank() == 0) log::status("");
+  return solved;
 }
 
 /// Solves the puzzles of a text file. Returns the exit code.
@@ -144,6 +135,7 @@ int predict_text(World& world, const Args& args, const HrmPrediction& a, const H
       else
         require_output(a.output, {a.input, a.checkpoint});
     }
+    a.tries.check(reader.file().text_attribute("/", "task"));
     model = hrm.load_trained(reader.file(), a.config.dtype());
     reader.load_average_or_weights(model->params());
     puzzles = read_puzzles(a.input, model->data(), bad);
@@ -161,22 +153,19 @@ int predict_text(World& world, const Args& args, const HrmPrediction& a, const H
       .block_rows = 256,
       .unit = "puzzles",
       .attributes = describe_source("hrm", a.checkpoint, reader.data_hash(), "lockstep predict", args)};
-  const std::size_t halting = add_halting_columns(table);
+  const std::size_t halting = add_halting_columns(table), agreeing = table.columns.size();
+  for (const char* column : {"tries", "agreeing"}) table.columns.push_back({.name = column, .type = H5Type::i64});
+  const std::vector<Tried> solved = solve_all(world, *model, puzzles, a, threads);
   table.block = [&](std::int64_t first, std::int64_t count, std::vector<PredictionValues>& values) {
-    std::vector<std::int32_t> inputs;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const auto& tokens = puzzles[static_cast<std::size_t>(first + i)].tokens;
-      inputs.insert(inputs.end(), tokens.begin(), tokens.end());
-    }
-    const std::vector<std::int32_t> identifiers(static_cast<std::size_t>(count));
-    const auto solved = solve_puzzles(*model, inputs, identifiers, a.thinking, threads);
-    for (std::size_t i = 0; i < solved.size(); ++i) {
-      const Puzzle& puzzle = puzzles[static_cast<std::size_t>(first) + i];
-      std::get<Integers>(values[0])[i] = puzzle.line;
-      std::get<Texts>(values[1])[i] = line_text(puzzle.tokens, letters);
-      std::get<Texts>(values[2])[i] = line_text(solved[i].answer, letters);
-      std::get<Texts>(values[3])[i] = defect_of(task, puzzle.tokens, solved[i].answer);
-      set_halting_columns(values, halting, i, solved[i]);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+      const auto at = static_cast<std::size_t>(first) + i;
+      std::get<Integers>(values[0])[i] = puzzles[at].line;
+      std::get<Texts>(values[1])[i] = line_text(puzzles[at].tokens, letters);
+      std::get<Texts>(values[2])[i] = line_text(solved[at].best.answer, letters);
+      std::get<Texts>(values[3])[i] = puzzle_defect(task, puzzles[at].tokens, solved[at].best.answer);
+      set_halting_columns(values, halting, i, solved[at].best);
+      std::get<Integers>(values[agreeing])[i] = solved[at].tries;
+      std::get<Integers>(values[agreeing + 1])[i] = solved[at].agreeing;
     }
   };
   std::int64_t right = 0, line = 1;  // `line` is that which `lines` ends with
@@ -190,8 +179,10 @@ int predict_text(World& world, const Args& args, const HrmPrediction& a, const H
       std::cout << "line " << integer(0) << ": " << (defect.empty() ? "solved" : "not solved, " + defect)
                 << "; settled after segment " << integer(halting + kSettledAfter) << " of "
                 << integer(halting + kSegments)
-                << (halts > 0 ? join(a.thinking.halt ? ", halted after " : ", would halt after ", halts) : "") << "\n"
-                << grid_text(answer) << "\n";
+                << (halts > 0 ? join(a.thinking.halt ? ", halted after " : ", would halt after ", halts) : "");
+      if (a.tries.count > 1)
+        std::cout << "; " << integer(agreeing + 1) << " of " << integer(agreeing) << " tries agree";
+      std::cout << "\n" << grid_text(answer) << "\n";
       for (; line < integer(0); ++line) lines += '\n';
       lines += answer;
     }
@@ -201,6 +192,7 @@ int predict_text(World& world, const Args& args, const HrmPrediction& a, const H
   if (world.rank() != 0) return code;
   for (const std::string& message : bad) log::warning(message);
   std::cout << right << " of " << puzzles.size() << " puzzles solved";
+  if (a.tries.count > 1) std::cout << "; " << a.tries.count << " tries, combined by " << a.tries.combine;
   if (!bad.empty()) std::cout << "; " << bad.size() << (bad.size() == 1 ? " line is" : " lines are") << " no puzzle";
   std::cout << "\n" << std::flush;
   if (as_lines && !a.output.path.empty()) write_text_atomically(a.output.path, lines + "\n");
@@ -224,39 +216,6 @@ void set_halting_columns(std::vector<PredictionValues>& values, std::size_t firs
   std::get<Integers>(values[first + kHaltsAfter])[row] = answer.halted;
   std::get<std::vector<double>>(values[first + kQHalt])[row] = answer.q_halt;
   std::get<std::vector<double>>(values[first + kQContinue])[row] = answer.q_continue;
-}
-
-std::vector<PuzzleAnswer> solve_puzzles(const HrmTask& model, std::span<const std::int32_t> inputs,
-                                        std::span<const std::int32_t> identifiers, const Thinking& thinking,
-                                        int threads) {
-  std::vector<PuzzleAnswer> solved(identifiers.size());
-  const auto cells = static_cast<std::size_t>(model.data().seq_len);
-  const bool q_continue = model.options().loss.q_continue;
-  const std::int64_t most = thinking.segments > 0 ? thinking.segments : model.options().eval_segments;
-  const auto solve = [&](Tape& tape, std::int64_t begin, std::int64_t rows) {
-    const auto first = static_cast<std::size_t>(begin), count = static_cast<std::size_t>(rows);
-    model.solve(tape, inputs.subspan(first * cells, count * cells), identifiers.subspan(first, count), most,
-                [&](std::int64_t segment, std::span<const std::int32_t> tokens, std::span<const double> q) {
-                  bool going = false;
-                  for (std::size_t i = 0; i < count; ++i) {
-                    PuzzleAnswer& p = solved[first + i];
-                    if (thinking.halt && p.halted > 0) continue;
-                    const auto now = tokens.subspan(i * cells, cells);
-                    if (!std::equal(now.begin(), now.end(), p.answer.begin(), p.answer.end())) {
-                      p.answer.assign(now.begin(), now.end());
-                      p.changed = segment;
-                    }
-                    p.segments = segment;
-                    p.q_halt = q[2 * i];
-                    p.q_continue = q[2 * i + 1];
-                    if (p.halted == 0 && p.q_halt > (q_continue ? p.q_continue : 0)) p.halted = segment;
-                    going |= !thinking.halt || p.halted == 0;
-                  }
-                  return going;
-                });
-  };
-  parallel_blocks(Device{}, model.options().dtype, threads, std::ssize(solved), model.evaluation_block(), solve);
-  return solved;
 }
 
 int predict_hrm(World& world, const Args& args) {
@@ -283,10 +242,13 @@ int predict_hrm(World& world, const Args& args) {
               "ARC: accept another data set than that of the training; its tasks must have the same identifiers");
   options.example("lockstep predict --checkpoint runs/hrm-laptop/checkpoints/best.h5 --input puzzles.txt",
                   "print solved grids");
+  options.example(
+      "mpirun -n 4 lockstep predict --checkpoint runs/hrm-laptop/checkpoints/best.h5 --input puzzles.txt --tries 32",
+      "32 tries at each puzzle");
   options.example("mpirun -n 4 lockstep predict --checkpoint runs/arc/checkpoints/best.h5 --submission submission.json",
                   "two attempts at each test input of ARC");
-  options.list_only(
-      {"model.kind", "data.path", "run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
+  options.list_only({"model.kind", "data.path", "eval.tries", "eval.combine", "eval.noise", "run.seed", "run.threads",
+                     "run.precision", "dist.timeout", "dist.check_collectives"});
   if (!parse(world, options, args, a.config)) return 0;
   world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
   std::unique_ptr<CheckpointReader> reader;
@@ -298,6 +260,10 @@ int predict_hrm(World& world, const Args& args) {
     add_options(table, stored, reader->model_kind());
     table.parse_ini(reader->config(), a.checkpoint);
     hrm = dynamic_cast<const HrmConfig*>(stored.task.get());
+    const auto* asked = dynamic_cast<const HrmConfig*>(a.config.task.get());
+    require_usage(asked != nullptr, "option model.kind = ", a.config.model_kind, ": predict solves puzzles with hrm");
+    a.tries = asked->tries();
+    a.tries.seed = a.config.run.seed;
     require_data(hrm != nullptr, "checkpoint ", a.checkpoint, ": its model is ", reader->model_kind(), ", not hrm");
   });
   const int threads = prepare_cpu(world, a.config);

@@ -6,17 +6,12 @@
 #include <vector>
 
 #include "lockstep/tasks/hrm/hrm_config.hpp"
+#include "lockstep/tasks/hrm/puzzle_tries.hpp"
 #include "lockstep/tasks/prediction_file.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/run_config.hpp"
 
 namespace lockstep {
-
-/// When to stop.
-struct Thinking {
-  std::int64_t segments = 0;  ///< at most; 0: as in evaluations
-  bool halt = false;          ///< stop a puzzle when the network halts
-};
 
 /// The arguments of the command.
 struct HrmPrediction {
@@ -24,20 +19,15 @@ struct HrmPrediction {
   std::string checkpoint, input, submission;
   PredictionOutput output;
   Thinking thinking;
+  Tries tries;
   bool other_data = false;
 };
 
-struct PuzzleAnswer {
-  std::vector<std::int32_t> answer;   ///< tokens
-  std::int64_t segments = 0;          ///< that were run
-  std::int64_t changed = 0;           ///< the last one that changed the answer
-  std::int64_t halted = 0;            ///< the first one after which the network halts; 0: none
-  double q_halt = 0, q_continue = 0;  ///< logits after the last one
-};
-/// Solves puzzles in blocks, on this rank's threads. shapes  inputs (B, seq_len), identifiers (B)
+/// Solves puzzles in blocks, on this rank's threads.
+/// shapes  inputs (B, seq_len), identifiers (B)
 std::vector<PuzzleAnswer> solve_puzzles(const HrmTask& model, std::span<const std::int32_t> inputs,
                                         std::span<const std::int32_t> identifiers, const Thinking& thinking,
-                                        int threads);
+                                        int threads, const HrmTask::StateNoise& noise = {});
 
 /// The last columns of a table of answers, counted from the column that add_halting_columns() returns.
 enum HaltingColumn : std::uint8_t { kSegments, kSettledAfter, kHaltsAfter, kQHalt, kQContinue };

@@ -160,7 +160,8 @@ std::unique_ptr<TrainingProgram> HrmTask::make_program(World& world, const RunCo
   return std::make_unique<HrmProgram>(world, config, *this, threads);
 }
 
-std::vector<Metric> HrmTask::collective_metrics(Communicator& comm) const {
+std::vector<Metric> HrmTask::collective_metrics(Communicator& comm, Split split, int threads) const {
+  if (data_.arc_names.empty()) return tries_metrics(comm, *this, split, threads);
   Gathered all;
   comm.all_gather(std::as_bytes(std::span(ballots_)), all, "votes");
   std::vector<ArcBallot> ballots(all.bytes.size() / sizeof(ArcBallot));
@@ -172,8 +173,8 @@ std::vector<Metric> HrmTask::collective_metrics(Communicator& comm) const {
 }
 
 std::vector<std::string> HrmTask::collective_metric_names() const {
+  if (data_.arc_names.empty()) return tries_metric_names(options_.tries);
   std::vector<std::string> names;
-  if (data_.arc_names.empty()) return names;
   for (const auto& [attempts, rate] : arc_pass_rates({ArcBallot{}})) names.push_back(join("pass@", attempts));
   return names;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "lockstep/base/error.hpp"
@@ -77,6 +78,7 @@ HrmTask::HrmTask(Options options, PuzzleData data)
     : options_(std::move(options)),
       data_(std::move(data)),
       network_(arch_for(options_.arch, data_), options_.dtype, options_.seed) {
+  options_.tries.check(data_.task);
   if (options_.eval_segments == 0) options_.eval_segments = options_.loss.halt_max_steps;
   for (const auto& [parts, answered] : {std::pair{&data_.val, &answered_val_}, {&data_.test, &answered_test_}}) {
     std::int64_t example = 0;
@@ -257,22 +259,43 @@ Hrm::Output HrmTask::run_segments(Tape& t, std::span<const std::int32_t> inputs,
 }
 
 void HrmTask::solve(Tape& t, std::span<const std::int32_t> inputs, std::span<const std::int32_t> identifiers,
-                    std::int64_t segments, const SegmentObserver& see) const {
+                    std::int64_t segments, const SegmentObserver& see, const StateNoise& noise) const {
   const HrmArch& a = network_.arch();
   const auto count = static_cast<std::int64_t>(identifiers.size());
-  const Tensor z_h = t.keep({count, a.length(), a.hidden}), z_l = t.keep(z_h.shape());
+  Tensor z_h = t.keep({count, a.length(), a.hidden}), z_l = t.keep(z_h.shape());
   network_.reset(t, z_h, z_l);
-  const Var x = network_.embed(t, kept(t, inputs, {count, a.seq_len}), {kept(t, identifiers, {count}), {}});
+  if (noise) {
+    const std::int64_t width = a.length() * a.hidden;
+    for (const auto& [state, first] : {std::pair{&z_h, std::int64_t{0}}, {&z_l, width}}) {
+      const Tensor values = allocate(t.host_arena(), t.real_dtype(), state->shape());
+      visit_float(values.dtype(), [&]<class T>() {
+        for (std::int64_t i = 0; i < values.size(); ++i)
+          values.data<T>()[i] = static_cast<T>(noise(i / width, static_cast<std::uint64_t>(first + i % width)));
+      });
+      ops::add(t.stream(), *state, *state, to_tape(t, values));
+    }
+  }
+  Tensor x = network_.embed(t, kept(t, inputs, {count, a.seq_len}), {kept(t, identifiers, {count}), {}}).value();
   const auto tokens = take<std::int32_t>(t.host_arena(), count * a.seq_len);
-  const auto q = take<double>(t.host_arena(), 2 * count);
-  for (std::int64_t segment = 1; segment <= segments; ++segment) {
+  const auto rows = take<std::int64_t>(t.host_arena(), count);  // of the puzzles in the batch
+  std::iota(rows.begin(), rows.end(), std::int64_t{0});
+  std::int64_t left = count;
+  for (std::int64_t segment = 1; segment <= segments && left > 0; ++segment) {
     const ArenaScope scope(t.arena());
-    const Hrm::Output out = network_.inner(t, z_h, z_l, x);
+    const Hrm::Output out = network_.inner(t, z_h, z_l, t.constant(x));
     const Tensor seen = to_host(t, out.logits.value()), logits = to_host(t, out.q.value());
-    most_likely(seen, tokens);
-    for (std::int64_t i = 0; i < 2 * count; ++i) q[static_cast<std::size_t>(i)] = at(logits, i);
-    if (!see(segment, tokens, q)) return;
+    most_likely(seen, tokens.first(static_cast<std::size_t>(left * a.seq_len)));
     Hrm::keep_states(t, z_h, z_l, out);
+    const std::int64_t before = std::exchange(left, 0);
+    for (std::int64_t i = 0; i < before; ++i) {
+      const auto answer = tokens.subspan(static_cast<std::size_t>(i * a.seq_len), static_cast<std::size_t>(a.seq_len));
+      const std::int64_t row = rows[static_cast<std::size_t>(i)];
+      if (!see(row, segment, answer, at(logits, 2 * i), at(logits, 2 * i + 1))) continue;
+      if (left < i)
+        for (const Tensor* all : {&z_h, &z_l, &x}) copy(t.stream(), all->slice(left, 1), all->slice(i, 1));
+      rows[static_cast<std::size_t>(left++)] = row;
+    }
+    for (Tensor* all : {&z_h, &z_l, &x}) *all = all->slice(0, left);
   }
 }
 

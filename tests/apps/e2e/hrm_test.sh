@@ -73,13 +73,28 @@ for format in csv h5; do
   ok on 3 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --output answers.$format --segments 3
   cmp one.$format answers.$format || fail "answers.$format differs on 3 ranks"
 done
-[ "$(head -1 answers.csv)" = line,puzzle,answer,defect,segments,settled_after,halts_after,q_halt,q_continue ] || fail "other columns: $(head -1 answers.csv)"
+[ "$(head -1 answers.csv)" = line,puzzle,answer,defect,segments,settled_after,halts_after,q_halt,q_continue,tries,agreeing ] || fail "other columns: $(head -1 answers.csv)"
 [ "$(cut -d, -f3 answers.csv | tail -2 | tr '\n' ' ')" = "$(tr '\n' ' ' <answers.txt)" ] && [ "$(cut -d, -f5 answers.csv | tail -2 | xargs)" = '3 3' ] || fail "the table differs from answers.txt"
 # A network that halts stops; one that never halts takes all segments.
 ok "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --output halted.csv --segments 9 --halt
 awk -F, 'NR > 1 && ($5 != ($7 > 0 ? $7 : 9) || ($7 > 0) != ($8 > $9)) {exit 1}' halted.csv || fail "segments and halting values do not agree"
 ok "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --json
 says 'exact_accuracy'
+# Several tries at each puzzle: the same answers on any number of ranks and threads.
+for ranks in 1 2 3; do
+  ok on $ranks "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --tries 5 --eval.combine rules --eval.halt --threads $ranks --json
+  says '"exact.rules@1":' '"segments@4":' '"exact.rules@5":'
+  grep '^{' last.out >eval$ranks.json
+  ok on $ranks "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --output tries.csv --tries 5 --eval.combine votes --eval.noise 0.3 \
+    --threads $ranks
+  says 'of [1-5] tries agree' 'of 2 puzzles solved; 5 tries, combined by votes'
+  mv tries.csv tries$ranks.csv
+  cmp eval1.json eval$ranks.json && cmp tries1.csv tries$ranks.csv || fail "tries differ on $ranks ranks"
+done
+run 2 "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --tries 0
+says 'option eval.tries = 0: must be >= 1'
+run 2 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --tries 2 --eval.noise -1
+says 'option eval.noise = -1'
 run 2 on 2 "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --split train
 says 'option split = train: model.kind = hrm evaluates held-out samples only'
 
@@ -110,6 +125,10 @@ for ranks in 1 2; do
 done
 run 2 "$LOCKSTEP" predict --checkpoint arc1/checkpoints/final.h5
 says 'options output and submission: neither is set'
+run 2 "$LOCKSTEP" predict --checkpoint arc1/checkpoints/final.h5 --submission s.json --tries 2
+says 'puzzles of task arc have no symmetries that every task shares'
+run 2 "$LOCKSTEP" eval --checkpoint arc1/checkpoints/final.h5 --tries 2
+says 'puzzles of task arc have no symmetries that every task shares'
 run 2 "$LOCKSTEP" predict --checkpoint arc1/checkpoints/final.h5 --input puzzles.txt --submission s.json
 says 'puzzles of task arc have no text form'
 run 2 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --submission s.json

@@ -17,6 +17,8 @@ class HrmConfig final : public TaskConfig {
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
   /// The architecture without the sizes of a data set.
   const HrmArch& arch() const { return model_.arch; }
+  /// Tries of an evaluation, without a seed.
+  const Tries& tries() const { return model_.tries; }
   /// Segments of an evaluation.
   std::int64_t segments() const { return model_.eval_segments > 0 ? model_.eval_segments : model_.loss.halt_max_steps; }
 

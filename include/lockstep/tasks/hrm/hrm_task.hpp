@@ -10,6 +10,7 @@
 #include "lockstep/ops/halting.hpp"
 #include "lockstep/tasks/hrm/puzzle_data.hpp"
 #include "lockstep/tasks/hrm/puzzle_sampler.hpp"
+#include "lockstep/tasks/hrm/puzzle_tries.hpp"
 #include "lockstep/train/task.hpp"
 
 namespace lockstep {
@@ -60,11 +61,14 @@ class HrmTask : public ShardTask {
     std::int64_t visits = 1;         ///< visits of every group per epoch
     std::int64_t eval_examples = 0;  ///< 0: all
     std::int64_t eval_segments = 0;  ///< 0: halt_max_steps
+    Tries tries;                     ///< of evaluations
+    bool eval_halt = false;          ///< a try ends when the network halts
     double puzzle_lr = 0;            ///< base learning rate of the puzzle embeddings; 0: optim.lr
     double puzzle_weight_decay = 0.1;
     DType dtype = DType::f32;
     std::uint64_t seed = 0;
   };
+  /// errors  usage: see Tries::check
   HrmTask(Options options, PuzzleData data);
 
   const char* kind() const override { return "hrm"; }
@@ -84,8 +88,8 @@ class HrmTask : public ShardTask {
   /// The most frequent answers: each cell as training puzzles most often answer its input token (ties: the lower token;
   /// the input itself if none has that token). Given cells are copied, empty ones get one and the same token.
   std::vector<Baseline> baselines() const override;
-  /// pass@K of ARC tasks, from the votes of their variants on all ranks.
-  std::vector<Metric> collective_metrics(Communicator& comm) const override;
+  /// pass@K of ARC tasks, from the votes of their variants on all ranks; else see tries_metrics().
+  std::vector<Metric> collective_metrics(Communicator& comm, Split split, int threads) const override;
   std::vector<std::string> collective_metric_names() const override;
   double flops_per_sample() const override;
   /// A test puzzle, and the answer after each segment until it no longer changes.
@@ -108,16 +112,21 @@ class HrmTask : public ShardTask {
   /// range
   void check_slots() const;
 
-  /// Receives, after each segment, its number from 1, the predicted tokens (B, seq_len) and the logits q_halt and
-  /// q_continue (B, 2); returns whether to go on.
-  using SegmentObserver =
-      std::function<bool(std::int64_t segment, std::span<const std::int32_t> tokens, std::span<const double> q)>;
-  /// Runs at most `segments` segments on these puzzles and calls `see` after each.
+  /// Receives, after each segment of a puzzle, the puzzle's row, the segment's number from 1, the predicted tokens
+  /// (seq_len) and the logits q_halt and q_continue. Returns whether the puzzle goes on.
+  using SegmentObserver = std::function<bool(std::int64_t row, std::int64_t segment,
+                                             std::span<const std::int32_t> tokens, double q_halt, double q_continue)>;
+  /// What is added to value `index` of a row's initial states, z_H and behind it z_L; null: nothing.
+  using StateNoise = std::function<double(std::int64_t row, std::uint64_t index)>;
+  /// Runs at most `segments` segments on these puzzles and calls `see` after each. A puzzle that does not go on leaves
+  /// the batch.
   void solve(Tape& tape, std::span<const std::int32_t> inputs, std::span<const std::int32_t> identifiers,
-             std::int64_t segments, const SegmentObserver& see) const;
+             std::int64_t segments, const SegmentObserver& see, const StateNoise& noise = {}) const;
   /// The test examples, with or without an answer.
   std::int64_t tests() const;
   PuzzleExample test(std::int64_t index) const { return example_of(Split::test, index); }
+  /// The example of a sample.
+  PuzzleExample sample_of(Split split, std::int64_t index) const;
   /// The output of the last of `segments` segments, from the initial states.
   Hrm::Output run_segments(Tape& tape, std::span<const std::int32_t> inputs, std::span<const std::int32_t> identifiers,
                            std::int64_t segments) const;
@@ -138,8 +147,6 @@ class HrmTask : public ShardTask {
   PuzzleExample example_of(Split split, std::int64_t index) const;
   /// Adds an answer with this many right ones of its labelled cells to the sums.
   void add(const PuzzleExample& example, std::int64_t labelled, std::int64_t correct, double* sums) const;
-  /// The example of a sample.
-  PuzzleExample sample_of(Split split, std::int64_t index) const;
   std::span<const std::int64_t> answered(Split split) const;
   /// The most likely token of each cell, (B, seq_len).
   void most_likely(const Tensor& logits, std::span<std::int32_t> tokens) const;
