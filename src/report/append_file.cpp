@@ -1,4 +1,4 @@
-#include "report/append_file.hpp"
+#include "lockstep/report/append_file.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -9,8 +9,8 @@
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/report/append_file.hpp"
 #include "lockstep/report/run_log.hpp"
-#include "report/append_file.hpp"
 #include "report/run_owner.hpp"
 #include "report/tensorboard.hpp"
 
@@ -30,8 +30,8 @@ std::map<std::string, std::unique_ptr<RunOwner>>& owned() {
 /// The files of a run in its directory. Other files are never moved.
 std::vector<fs::path> outputs_of_a_run(const fs::path& dir) {
   std::vector<fs::path> found;
-  for (const char* name :
-       {"config.ini", "train.log", "val.log", "metrics.jsonl", "report.html", "checkpoints", kPretrainingFolder})
+  for (const char* name : {"config.ini", "train.log", "val.log", "metrics.jsonl", "report.html", "proof.chain",
+                           "checkpoints", kPretrainingFolder})
     if (fs::exists(dir / name)) found.push_back(dir / name);
   for (const auto& entry : fs::directory_iterator(dir))
     if (is_event_file(entry.path())) found.push_back(entry.path());

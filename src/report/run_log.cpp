@@ -12,9 +12,9 @@
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/report/append_file.hpp"
 #include "lockstep/report/heat_map.hpp"
 #include "lockstep/report/progress_line.hpp"
-#include "report/append_file.hpp"
 #include "report/html_report.hpp"
 #include "report/run_history.hpp"
 #include "report/svg_plot.hpp"
@@ -289,6 +289,17 @@ RunLog::RunLog(const fs::path& dir, RunFacts facts) : impl_(std::make_unique<Imp
   });
   log.train_log.append(log.stamped(last > 0 ? join("continued after step ", last, ": ", log.facts.title)
                                             : "started: " + log.facts.title));
+}
+
+void RunLog::continue_after(std::int64_t step) {
+  if (!impl_) return;
+  const fs::path dir = impl_->dir;
+  RunFacts facts = std::move(impl_->facts);
+  auto files = std::move(impl_->files);
+  facts.resumed_at = step;
+  impl_.reset();
+  *this = RunLog(dir, std::move(facts));
+  impl_->files = std::move(files);
 }
 
 void RunLog::progress(std::int64_t step, double loss) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "report/append_file.hpp"
+#include "lockstep/report/append_file.hpp"
 
 namespace lockstep {
 

@@ -39,32 +39,38 @@ void require_same_program(World& world) {
   require_same(world, "program", program_hash(), "start the same file on every rank");
 }
 
-void require_same_weights(World& world, std::uint64_t hash, std::int64_t step) {
-  if (world.size() == 1) return;
-  // One reduction compares the hashes. Only if they differ do the ranks exchange them.
+bool same_on_all_ranks(World& world, std::uint64_t hash) {
+  if (world.size() == 1) return true;
   std::uint64_t range[2] = {hash, ~hash};
-  world.communicator().all_reduce(std::span<std::uint64_t>(range), ReduceOp::max, "weight hash");
-  if (range[0] == ~range[1]) return;
-  const std::vector<std::string> all = world.communicator().all_gather_text(hex64(hash), "weight hashes");
+  world.communicator().all_reduce(std::span<std::uint64_t>(range), ReduceOp::max, "comparison of hashes");
+  return range[0] == ~range[1];
+}
+
+std::string odd_ranks(World& world, const char* what, std::uint64_t hash) {
+  const std::vector<std::string> all = world.communicator().all_gather_text(hex64(hash), "hashes");
   const std::vector<std::string> hosts = world.communicator().all_gather_text(world.host(), "host names");
+  std::map<std::string, std::vector<std::size_t>> holders;  // of each hash
+  for (std::size_t r = 0; r < all.size(); ++r) holders[all[r]].push_back(r);
+  const auto majority = std::max_element(
+      holders.begin(), holders.end(), [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  const bool tie = std::any_of(holders.begin(), holders.end(), [&](const auto& h) {
+    return h.first != majority->first && h.second.size() == majority->second.size();
+  });
+  std::string ranks;
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (tie || all[r] != majority->first)
+      ranks += join(ranks.empty() ? "" : ", ", r, " (", hosts[r], ", hash ", all[r], ")");
+  return tie ? join("the ", what, " of the ranks differ: ranks ", ranks,
+                    "; which of them are wrong cannot be told; memory or processor fault on one of these hosts")
+             : join("the ", what, " of rank ", ranks, " are not those of the other ranks (hash ", majority->first,
+                    "): memory or processor fault there");
+}
+
+void require_same_weights(World& world, std::uint64_t hash, std::int64_t step) {
+  if (same_on_all_ranks(world, hash)) return;
+  const std::string found = odd_ranks(world, "weights", hash);
   world.together("comparing the ranks' weights", [&] {
-    std::map<std::string, std::vector<std::size_t>> holders;  // of each hash
-    for (std::size_t r = 0; r < all.size(); ++r) holders[all[r]].push_back(r);
-    const auto majority = std::max_element(
-        holders.begin(), holders.end(), [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-    const bool tie = std::any_of(holders.begin(), holders.end(), [&](const auto& h) {
-      return h.first != majority->first && h.second.size() == majority->second.size();
-    });
-    std::string ranks;
-    for (std::size_t r = 0; r < all.size(); ++r)
-      if (tie || all[r] != majority->first)
-        ranks += join(ranks.empty() ? "" : ", ", r, " (", hosts[r], ", hash ", all[r], ")");
-    throw Error(Fault::internal,
-                tie ? join("step ", step, ": the weights of the ranks differ: ranks ", ranks,
-                           "; which of them are wrong cannot be told; memory or processor fault on one of these hosts; "
-                           "resume from the last checkpoint")
-                    : join("step ", step, ": the weights of rank ", ranks, " are not those of the other ranks (hash ",
-                           majority->first, "): memory or processor fault there; resume from the last checkpoint"));
+    throw Error(Fault::internal, join("step ", step, ": ", found, "; resume from the last checkpoint"));
   });
 }
 

@@ -128,7 +128,9 @@ void CheckpointReader::read_into(const std::string& array, std::span<T> out) con
   if (sharded_ && sharded_->has(array)) return sharded_->read_into<T>(array, out);
   file_.read_into<T>(array, out);
 }
+template void CheckpointReader::read_into(const std::string&, std::span<std::int32_t>) const;
 template void CheckpointReader::read_into(const std::string&, std::span<std::int64_t>) const;
+template void CheckpointReader::read_into(const std::string&, std::span<float>) const;
 template void CheckpointReader::read_into(const std::string&, std::span<double>) const;
 
 std::string CheckpointReader::config() const {

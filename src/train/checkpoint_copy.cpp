@@ -25,21 +25,6 @@ std::string utc_now() {
   return text;
 }
 
-/// The arrays of a checkpoint, in the order of its file.
-std::vector<NamedTensor> tensors_of(const CheckpointParts& parts) {
-  std::vector<NamedTensor> tensors;
-  for (const Param& p : parts.params->all()) tensors.push_back({"/model/" + p.name, p.value});
-  for (const NamedOptimizer& o : parts.optimizers) {
-    for (const NamedTensor& t : o.optimizer->state())
-      tensors.push_back({group_of_optimizer(o.name) + "/" + t.name, t.value});
-  }
-  for (const NamedTensor& t : parts.vectors) tensors.push_back({"/program/" + t.name, t.value});
-  if (parts.ema != nullptr) {
-    for (const NamedTensor& t : parts.ema->state()) tensors.push_back({"/ema/" + t.name, t.value});
-  }
-  return tensors;
-}
-
 /// Copies host memory with all threads.
 void copy_on_host(std::byte* to, const std::byte* from, std::size_t bytes) {
   constexpr std::size_t kBlock = std::size_t{4} << 20;
@@ -52,6 +37,20 @@ void copy_on_host(std::byte* to, const std::byte* from, std::size_t bytes) {
 }
 
 }  // namespace
+
+std::vector<NamedTensor> arrays_of(const CheckpointParts& parts) {
+  std::vector<NamedTensor> tensors;
+  for (const Param& p : parts.params->all()) tensors.push_back({"/model/" + p.name, p.value});
+  for (const NamedOptimizer& o : parts.optimizers) {
+    for (const NamedTensor& t : o.optimizer->state())
+      tensors.push_back({group_of_optimizer(o.name) + "/" + t.name, t.value});
+  }
+  for (const NamedTensor& t : parts.vectors) tensors.push_back({"/program/" + t.name, t.value});
+  if (parts.ema != nullptr) {
+    for (const NamedTensor& t : parts.ema->state()) tensors.push_back({"/ema/" + t.name, t.value});
+  }
+  return tensors;
+}
 
 void CheckpointCopy::take(const CheckpointParts& from, int part, int parts) {
   constexpr std::size_t kAlignment = 64;
@@ -75,7 +74,7 @@ void CheckpointCopy::take(const CheckpointParts& from, int part, int parts) {
   ema_decay_ = from.ema != nullptr ? std::optional(from.ema->decay()) : std::nullopt;
   state_ = from.state != nullptr ? std::optional(*from.state) : std::nullopt;
 
-  const std::vector<NamedTensor> tensors = tensors_of(from);
+  const std::vector<NamedTensor> tensors = arrays_of(from);
   std::int64_t elements = 0, first = 0;
   for (const NamedTensor& t : tensors) elements += t.value.size();
   const std::int64_t mine_begin = elements * part / parts, mine_end = elements * (part + 1) / parts;

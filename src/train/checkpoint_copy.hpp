@@ -15,6 +15,9 @@
 
 namespace lockstep {
 
+/// The arrays of a checkpoint under their paths, in the order of its file.
+std::vector<NamedTensor> arrays_of(const CheckpointParts& parts);
+
 /// A copy of what a checkpoint holds, in host memory: a thread writes it while the training goes on.
 class CheckpointCopy {
  public:

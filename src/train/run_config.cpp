@@ -35,6 +35,11 @@ void add_run(Options& o, RunConfig::Run& run) {
   o.add("run.reproducible", &run.reproducible, false,
         "sum gradients in one fixed tree: the same weights, bit for bit, for any number of ranks and threads");
   o.alias("run.reproducible", "reproducible");
+  o.add("run.proof_every", &run.proof_every, 1000, non_negative,
+        "run.reproducible: steps between two hashes of the run's state, which `lockstep replay` and `lockstep "
+        "checkpoint "
+        "verify` compare with; 0: off")
+      .may_change();
   o.add("run.threads", &run.threads, 0, non_negative,
         "threads per rank; 0: OMP_NUM_THREADS, else the cores of the node divided by its ranks")
       .may_change();

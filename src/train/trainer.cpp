@@ -63,18 +63,24 @@ double Trainer::Impl::epochs_done() const {
 
 Outcome Trainer::Impl::run() {
   const auto every = [&](std::int64_t steps) { return steps > 0 && state.step % steps == 0; };
+  // After a fault of one rank, prove() and ranks_agree() go back to the last checkpoint and return false.
   for (;; ++steps_here) {
     if (state.step >= profiled.last) end_profile();
     const bool validates = model.size(Split::validation) > 0;
     if (state.position == program->epoch_length()) {
+      if (evaluates_epoch() && !ranks_agree()) continue;
       if (validates && steps_here > 0 && too_late_to_evaluate(state.evaluation_seconds)) return interrupt();
       if (!end_epoch()) return interrupt();  // evaluates, applies the stopping rules
     } else if (validates && every(config.eval.every_steps) &&
                state.step > std::max<std::int64_t>(0, state.evaluated_step)) {
+      if (!ranks_agree()) continue;
       if (steps_here > 0 && too_late_to_evaluate(state.evaluation_seconds)) return interrupt();
       if (!evaluate_between()) return interrupt();
     }
-    if (!state.stop_reason.empty() || state.step >= last_step()) return finish();
+    const bool ends = !state.stop_reason.empty() || state.step >= last_step();
+    if (!prove(ends)) continue;
+    if (ends) return finish();
+    if (checkpoint_due && !ranks_agree()) continue;
     if (std::exchange(checkpoint_due, false)) save(folder->step_file(state.step));
 
     begin_profile();
@@ -86,10 +92,13 @@ Outcome Trainer::Impl::run() {
     add(done, lr);
 
     if (saving && (saving->sharded ? (done.flags & kWriting) == 0 : !writer.busy())) complete();
-    if (every(config.dist.check_every)) check_weights();
+    if (every(config.dist.check_every)) {
+      if (!proves) check_weights();
+      if (!ranks_agree()) continue;
+    }
     if (every(config.train.log_every)) log_interval();
     if (every(config.checkpoint.every_steps) || (done.flags & kCheckpoint)) checkpoint_due = true;
-    if (done.flags & kStop) return interrupt();
+    if ((done.flags & kStop) && ranks_agree()) return interrupt();
   }
 }
 
@@ -159,6 +168,12 @@ void Trainer::Impl::check_weights() {
   require_same_weights(world, model.params().hash(), state.step);
 }
 
+bool Trainer::Impl::evaluates_epoch() const {
+  const bool due =
+      (state.epoch + 1) % config.eval.every == 0 || state.step >= last_step();  // always after the last epoch
+  return due && model.size(Split::validation) > 0;
+}
+
 bool Trainer::Impl::end_epoch() {
   if (config.train.log_every == 0) log_interval();
   std::vector<std::pair<std::string, double>> record = {{"epoch", static_cast<double>(state.epoch + 1)},
@@ -169,10 +184,8 @@ bool Trainer::Impl::end_epoch() {
                                  {"loss_unweighted", state.epoch_batch_means / steps},
                                  {"gradient_norm", state.epoch_gradient_norms / steps}});
   program->end_epoch(state, record);
-  const bool due =
-      (state.epoch + 1) % config.eval.every == 0 || state.step >= last_step();  // always after the last epoch
   Evaluation found;
-  if (model.size(Split::validation) > 0 && due) {
+  if (evaluates_epoch()) {
     found = evaluate_average(Split::validation, config.eval.max_samples);
     if (found.metrics.empty()) return false;
   }
@@ -332,7 +345,10 @@ Outcome Trainer::run(RunLog& log, const std::filesystem::path& run_dir) {
   impl_->session.restart();
   impl_->interval = {};
   impl_->check_best();
+  impl_->open_proof(run_dir);
   return impl_->run();
 }
+
+Replayed Trainer::replay(const ProofChain& chain, std::int64_t until) { return impl_->replay(chain, until); }
 
 }  // namespace lockstep

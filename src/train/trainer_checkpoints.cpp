@@ -150,6 +150,7 @@ void Trainer::Impl::save(const std::filesystem::path& path) {
   const bool sharded = config.checkpoint.layout == "sharded" && world.size() > 1;
   written = !writes() && !sharded;
   if (writes()) log->sync();
+  if (proof) proof->sync();
   if (!written) {
     state.seconds = seconds_before + session.seconds();
     state.schedule = schedule.state();

@@ -17,6 +17,7 @@
 #include "lockstep/train/training_program.hpp"
 #include "train/checkpoint_copy.hpp"
 #include "train/checkpoint_writer.hpp"
+#include "train/proof_writer.hpp"
 
 namespace lockstep {
 
@@ -28,7 +29,7 @@ struct Interval {
   double norm = 0, lr = 0;  ///< of the last step
   std::int64_t skipped = 0;
   bool scaled = false;
-  double compute = 0, reduce = 0, update = 0, evaluate = 0, checkpoint = 0;
+  double compute = 0, reduce = 0, update = 0, evaluate = 0, checkpoint = 0, proof = 0;
 };
 
 /// An evaluation; without metrics if a signal ended it.
@@ -48,13 +49,14 @@ struct Saving {
   double copy_seconds = 0;
 };
 
-/// trainer.cpp has the loop, trainer_checkpoints.cpp writes and resumes, trainer_report.cpp logs.
+/// trainer.cpp has the loop, trainer_checkpoints.cpp writes and resumes, trainer_proof.cpp proves and replays,
+/// trainer_report.cpp logs.
 struct Trainer::Impl {
   Impl(World& world, const RunConfig& config, Task& model);
 
   std::int64_t last_step() const;
   double epochs_done() const;
-  bool writes() const { return world.rank() == 0; }
+  bool writes() const { return world.rank() == 0 && !replays; }
   Ema* average() { return ema ? &*ema : nullptr; }
 
   Outcome run();
@@ -65,6 +67,8 @@ struct Trainer::Impl {
   /// Adds a step to the state and to the interval of the log.
   void add(const StepResult& done, double lr);
   void check_weights();
+  /// Whether an evaluation follows the epoch that has just ended.
+  bool evaluates_epoch() const;
   /// Evaluates if an evaluation is due. Returns false, and changes nothing, if a signal ended the evaluation.
   bool end_epoch();
   /// The evaluation of eval.every_steps. Returns as end_epoch().
@@ -106,6 +110,23 @@ struct Trainer::Impl {
   std::string take_best_weights();
   void start_from(const std::filesystem::path& checkpoint);
 
+  /// Begins or continues the chain of a run that proves its steps. Collective.
+  void open_proof(const std::filesystem::path& dir);
+  ProofRun proof_run() const;
+  /// The link of the current state. Collective.
+  ProofLink link();
+  /// Compares all ranks' link of this step. Returns false if one differs: the run has gone back. Collective.
+  bool agree_on(const ProofLink& mine);
+  /// agree_on() the current state, unless this step's has been compared: before what must not come from a faulty rank.
+  bool ranks_agree();
+  /// Adds the link of this step if it is due, or the run ends. Returns as agree_on(). Collective.
+  /// errors  Error (data): a run continues from another state than its chain has recorded
+  bool prove(bool ends);
+  /// Continues from the last checkpoint, for a difference between the ranks.
+  /// errors  Error (internal): the same steps have been repeated before
+  void go_back(const std::string& difference);
+  Replayed replay(const ProofChain& chain, std::int64_t until);
+
   std::vector<std::pair<std::string, std::string>> facts();
   /// What a user would not expect of the learning rate: "; the run ends within the warm-up ...", or "".
   std::string schedule_notes() const;
@@ -130,6 +151,12 @@ struct Trainer::Impl {
   std::optional<CheckpointFolder> folder;
   std::optional<OpenedDirectory> run_dir;  ///< on rank 0
   const StopSignals* signals = nullptr;
+  bool proves = false;                     ///< whether the run has a chain
+  bool replays = false;                    ///< nothing is written
+  std::optional<ProofWriter> proof;        ///< on rank 0
+  std::int64_t proof_from = 0;             ///< steps that this start, or the last return, has found done
+  std::int64_t agreed_at = -1;             ///< last step after which the ranks were found equal
+  std::int64_t repeated_to = -1;           ///< steps up to this one have been computed twice
   CheckpointCopy copy;                     ///< of the checkpoint that the writer writes
   CheckpointCopy best_copy, best_writing;  ///< the best weights, and those that the writer writes
   bool best_pending = false;               ///< best_copy has not been written

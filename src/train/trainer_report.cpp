@@ -136,7 +136,8 @@ void Trainer::Impl::log_interval() {
                                       {"reduce", interval.reduce},
                                       {"update", interval.update},
                                       {"evaluate", interval.evaluate},
-                                      {"checkpoint", interval.checkpoint}},
+                                      {"checkpoint", interval.checkpoint},
+                                      {"proof", interval.proof}},
                            .slowest_rank = slowest,
                            .slowest_by = slower_by,
                            .metrics = std::move(metrics)});

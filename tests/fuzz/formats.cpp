@@ -23,6 +23,7 @@
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/tasks/sequences/sequence_data.hpp"
 #include "lockstep/train/checkpoint.hpp"
+#include "lockstep/train/proof.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "models/emulator/files/pickle.hpp"
 #include "support/paths.hpp"
@@ -164,6 +165,20 @@ Files make_checkpoint(const fs::path& directory) {
 constexpr char kSingle[] = "single", kSharded[] = "sharded";
 
 std::uint64_t read_run(const fs::path& directory) { return read_checkpoint(directory / "run/checkpoints/step-2.h5"); }
+
+// ---- Proof chains ---------------------------------------------------------------------------------------------------
+
+Files make_chain(const fs::path& directory) {
+  ProofChain chain;
+  ProofRun run;
+  run.kind = "emulator", run.build = "a build", run.every = 10, run.parameters = {"a", "b"};
+  chain.add({.is_run = true, .run = run, .link = {}});
+  for (const std::int64_t step : {0, 10, 20})
+    chain.add({.is_run = false, .run = {}, .link = {.step = step, .weights = {1, 2}}});
+  test::write_text(directory / kProofFile, chain.text());
+  return {kProofFile};
+}
+std::uint64_t read_chain(const fs::path& directory) { return hash64(ProofChain::read(directory / kProofFile).text()); }
 
 // ---- Model files ----------------------------------------------------------------------------------------------------
 
@@ -431,6 +446,7 @@ std::uint64_t read_text_ids(const fs::path& directory) {
 constexpr Format kFormats[] = {
     {"checkpoint", false, true, make_checkpoint<kSingle>, read_run},
     {"sharded-checkpoint", false, true, make_checkpoint<kSharded>, read_run},
+    {"proof-chain", true, false, make_chain, read_chain},
     dataset<kSequences, SequenceData>("sequences"),
     dataset<kGraph, KgData>("kgat"),
     dataset<kPuzzles, PuzzleData>("hrm"),

@@ -49,6 +49,7 @@ class LrSchedule {
     bool operator==(const State&) const = default;
   };
   const State& state() const { return state_; }
+  std::int64_t total() const { return options_.total; }
   void set_state(const State& state) { state_ = state; }
 
  private:

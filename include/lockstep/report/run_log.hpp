@@ -133,6 +133,8 @@ class RunLog {
   void made(const std::filesystem::path& file, std::string what);
   /// Writes report.html. finish() does so too, and evaluations at most every 20 s.
   void write_report();
+  /// Removes the records of steps after this one, as a start that continues there does.
+  void continue_after(std::int64_t step);
   /// Flushes all records to the disk. Call it before writing a checkpoint, so that a resume finds them.
   void sync();
   /// Ends the progress line, writes the report and prints the paths. `outcome`: "finished after 60 epochs", "stopped by

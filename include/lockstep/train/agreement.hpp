@@ -17,6 +17,13 @@ std::string program_hash();
 /// The union of all ranks' StepFlags. Collective.
 unsigned flags_of_all(Communicator& comm, unsigned mine);
 
+/// Whether all ranks have the same hash. Collective.
+bool same_on_all_ranks(World& world, std::uint64_t hash);
+/// The ranks whose hash differs from that of the majority: "the weights of rank 1 (node02, hash ...) are not those of the
+/// other ranks (hash ...): ..."; all ranks if there is no majority. The hashes must differ. Collective.
+///
+/// what  a plural: "weights"
+std::string odd_ranks(World& world, const char* what, std::uint64_t hash);
 /// Checks that all ranks hold the same weights, by their hash. Collective.
 ///
 /// errors  Error (internal) on all ranks: names the step and the ranks that differ from the majority

@@ -18,7 +18,17 @@ namespace lockstep {
 class Placement;
 class RunLog;
 
+class ProofChain;
+
 enum class Outcome : std::uint8_t { finished, interrupted };
+
+/// What a replay has found.
+struct Replayed {
+  std::int64_t from = 0, until = 0;  ///< the steps that were computed
+  std::int64_t agreed = -1;          ///< step of the last link that agrees; -1: none
+  std::int64_t links = 0;            ///< that agree
+  std::string difference;            ///< of the state of step `until` from its link; "": none
+};
 
 /// The training loop: steps, evaluation, schedule, stopping rules, checkpoints, signals. Every rank runs it, and
 /// decides from numbers that are the same on all ranks.
@@ -51,6 +61,9 @@ class Trainer {
   /// Trains until the configured end, a stopping rule, a signal (SIGTERM, SIGUSR1, SIGINT) or run.max_hours. Checkpoints go to
   /// `run_dir`/checkpoints. Collective.
   Outcome run(RunLog& log, const std::filesystem::path& run_dir);
+  /// Computes the steps up to `until` and compares the state with the links of a chain, up to the first difference.
+  /// Writes nothing. A signal ends it early. Collective; the result is the same on all ranks.
+  Replayed replay(const ProofChain& chain, std::int64_t until);
 
   const TrainState& state() const;
 

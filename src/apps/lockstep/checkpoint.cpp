@@ -11,6 +11,7 @@
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/tasks/registry.hpp"
+#include "lockstep/train/proof.hpp"
 #include "lockstep/train/run_config.hpp"
 
 namespace lockstep::apps {
@@ -23,6 +24,13 @@ std::int64_t elements_of(const CheckpointReader& reader, const std::string& arra
   std::int64_t count = 1;
   for (const std::int64_t extent : reader.info(array).shape) count *= extent;
   return count;
+}
+
+/// What the chain of its run says about a whole checkpoint: "; ...", or "" without a chain. errors  Error (data)
+std::string compared_with_chain(const CheckpointReader& reader) {
+  const fs::path folder = fs::absolute(reader.path()).parent_path(), chain = folder.parent_path() / kProofFile;
+  if (!fs::exists(chain)) return "";
+  return "; " + ProofChain::read(chain).compare(reader);
 }
 
 int verify(const std::vector<std::string>& files) {
@@ -39,10 +47,17 @@ int verify(const std::vector<std::string>& files) {
     const TrainState state = reader.state();
     std::int64_t values = 0;
     for (const std::string& array : reader.arrays("/model")) values += elements_of(reader, array);
+    std::string chain;
+    try {
+      chain = compared_with_chain(reader);
+    } catch (const Error& error) {
+      chain = join("; refused: ", error.what());
+      code = static_cast<int>(error.fault());
+    }
     std::cout << file << ": whole; " << reader.model_kind() << ", " << values << " weights, step " << state.step
               << ", epoch " << state.epoch << (reader.has_optimizer() ? "" : ", weights only") << ", "
               << human_bytes(static_cast<double>(fs::file_size(file))) << (is_protected(file) ? ", protected" : "")
-              << "\n";
+              << chain << "\n";
   }
   return code;
 }
@@ -121,7 +136,7 @@ int run_checkpoint(World& world, const Args& args) {
   Options options(
       "lockstep checkpoint", "Evidence about checkpoints.",
       "verify FILE...: whether each file is whole (length and checksum of its bytes, of every dataset and "
-      "of the structure); exit "
+      "of the structure), and whether it is what the proof chain of its run directory has recorded; exit "
       "code 3 when one is not.\n\ndiff A B: datasets whose values differ, with the largest difference, and keys "
       "of the configuration, without those that only say how a run is carried out; "
       "exit code 0 when there is none, else 1.\n\nmerge MANIFEST FILE: one file out of a sharded "

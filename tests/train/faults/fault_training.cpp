@@ -1,6 +1,7 @@
 // A training that goes wrong on purpose, for faults_main: fault_training RUN_DIR FAULT RANK [lockstep train options
-// ...]. The model has data of its own; in step 23 that rank is killed, stopped, late, loses a bit of its weights, cannot
-// write files any more, or waits for its disk without end.
+// ...]. The model has data of its own; in step 23 that rank is killed, stopped, late, loses a bit of its weights, of the
+// summed gradient or of the optimizer's state, once or whenever it computes the step, cannot write files any more, or
+// waits for its disk without end. `fault_training RUN_DIR replay 0 ...` compares all steps with the run's chain.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -12,6 +13,7 @@
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/exit_codes.hpp"
@@ -21,7 +23,10 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/report/run_log.hpp"
 #include "lockstep/tasks/registry.hpp"
+#include "lockstep/train/proof.hpp"
+#include "lockstep/train/sharded_step.hpp"
 #include "lockstep/train/trainer.hpp"
+#include "lockstep/train/training_program.hpp"
 #include "train/toy_task.hpp"
 
 using namespace lockstep;
@@ -31,10 +36,7 @@ namespace {
 constexpr std::int64_t kStep = 23;
 std::atomic<bool> disk_hangs = false;
 
-void flip_a_bit(ParamStore& params) {
-  auto* word = static_cast<std::uint32_t*>(params.at("w2").value.raw());
-  word[1] ^= 1u << 20;
-}
+void flip_a_bit(const Tensor& tensor) { static_cast<std::uint32_t*>(tensor.raw())[1] ^= 1u << 20; }
 
 void full_disk() {
   const rlimit none{16, 16};
@@ -46,23 +48,78 @@ class FaultyModel final : public test::ToyTask {
  public:
   FaultyModel(std::string fault, bool guilty) : ToyTask(DType::f32, 600), fault_(std::move(fault)), guilty_(guilty) {}
   ShardLoss loss(Tape& tape, const Shard& shard) const override {
-    if (guilty_ && shard.step == kStep && !done_) {
-      done_ = true;
+    if (faulty_in(shard.step)) {
+      done_ = fault_ != "flip-always";
       if (fault_ == "kill") raise(SIGKILL);
       if (fault_ == "stop") raise(SIGSTOP);
       if (fault_ == "late") std::this_thread::sleep_for(std::chrono::hours(1));
-      if (fault_ == "flip") flip_a_bit(const_cast<FaultyModel*>(this)->params());
+      if (fault_.starts_with("flip")) flips_ = true;
       if (fault_ == "disk") full_disk();
       if (fault_ == "hanging-disk") disk_hangs = true;
     }
     return ToyTask::loss(tape, shard);
   }
+  std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) override;
+  bool faulty_in(std::int64_t step) const { return guilty_ && step == kStep && !done_; }
+  const std::string& fault() const { return fault_; }
+  /// Whether a bit must flip now.
+  bool take_flip() { return std::exchange(flips_, false); }
 
  private:
   std::string fault_;
   bool guilty_;
-  mutable bool done_ = false;
+  mutable bool done_ = false, flips_ = false;
 };
+
+/// ShardedProgram, as far as the model needs it, with the faults between its parts.
+class FaultyProgram final : public TrainingProgram {
+ public:
+  FaultyProgram(World& world, const RunConfig& config, FaultyModel& model, int threads)
+      : config_(config),
+        model_(model),
+        ranges_(trainable_ranges(model.params())),
+        optimizer_(make_optimizer(config.optim, model.params(), ranges_)),
+        step_(world.communicator(), model, config.step_options(threads)) {}
+  std::int64_t epoch_length() const override { return model_.size(Split::train); }
+  std::int64_t steps_per_epoch() const override { return epoch_length() / config_.batch.size; }
+  StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override {
+    const StepSums sums = step_.run({.seed = config_.run.seed,
+                                     .epoch = state.epoch,
+                                     .step = state.step,
+                                     .first = state.position,
+                                     .count = config_.batch.size,
+                                     .micro = config_.batch.size},
+                                    flags);
+    const bool flips = model_.take_flip();
+    const Tensor& gradient = step_.gradient();
+    if (flips && model_.fault() == "flip-gradient") flip_a_bit(gradient);
+    const double norm = gradient_norm(gradient, ranges_) / sums.weight;
+    optimizer_->step(gradient, lr, 1 / sums.weight, average);
+    if (flips && model_.fault() == "flip-optimizer") flip_a_bit(optimizer_->state()[0].value);
+    if (flips && (model_.fault() == "flip" || model_.fault() == "flip-always"))
+      flip_a_bit(model_.params().at("w2").value);
+    return {.advance = config_.batch.size,
+            .samples = config_.batch.size,
+            .loss = sums.loss,
+            .weight = sums.weight,
+            .norm = norm,
+            .flags = sums.flags};
+  }
+  std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
+  std::string backend() const override { return step_.backend(); }
+  std::vector<std::pair<std::string, std::string>> facts() override { return {}; }
+
+ private:
+  const RunConfig& config_;
+  FaultyModel& model_;
+  std::vector<FlatRange> ranges_;
+  std::unique_ptr<Optimizer> optimizer_;
+  ShardedStep step_;
+};
+
+std::unique_ptr<TrainingProgram> FaultyModel::make_program(World& world, const RunConfig& config, int threads) {
+  return std::make_unique<FaultyProgram>(world, config, *this, threads);
+}
 
 }  // namespace
 
@@ -85,6 +142,12 @@ int main(int argc, char** argv) {
     world.configure({.timeout_s = config.dist.timeout});
     FaultyModel model(argv[2], world.rank() == std::stoi(argv[3]));
     Trainer trainer(world, config, model);
+    if (argv[2] == std::string("replay")) {
+      const Replayed found = trainer.replay(ProofChain::read(dir / kProofFile), trainer.last_step());
+      if (world.rank() == 0)
+        log::info(found.links, " links agree, the last of step ", found.agreed, "; then differs: ", found.difference);
+      return found.difference.empty() ? 0 : 1;
+    }
     std::filesystem::path checkpoint;
     std::vector<CheckpointFolder::Rejected> rejected;
     if (world.rank() == 0) checkpoint = CheckpointFolder(dir).newest_whole(rejected);

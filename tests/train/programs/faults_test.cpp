@@ -1,6 +1,7 @@
 #include <dirent.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
+const std::vector<std::string> kNoProof = {"--run.proof_every", "0"};
 constexpr double kBound_s = 40;  // deadline 2 s; the rest is start and end of mpirun on a busy machine
 
 /// Processes whose environment holds this mark.
@@ -74,8 +76,6 @@ Ended train(const fs::path& dir, int ranks, const std::string& fault, int guilty
                                     "5",
                                     "--optim.lr",
                                     "0.01",
-                                    "--checkpoint.every_steps",
-                                    "10",
                                     "--dist.check_every",
                                     std::to_string(check_every),
                                     "--dist.timeout",
@@ -83,6 +83,8 @@ Ended train(const fs::path& dir, int ranks, const std::string& fault, int guilty
                                     "--jacobian.every",
                                     "0"};
   words.insert(words.end(), more.begin(), more.end());
+  if (std::find(more.begin(), more.end(), "--checkpoint.every_steps") == more.end())
+    words.insert(words.end(), {"--checkpoint.every_steps", "10"});
   Ended ended;
   const auto start = std::chrono::steady_clock::now();
   ended.result = run_process(words);
@@ -121,7 +123,7 @@ TEST_SUITE("train.programs.faults") {
     };
     for (const Case& c : cases) {
       const fs::path run = dir / c.fault;
-      const Ended ended = train(run, 3, c.fault, 1);
+      const Ended ended = train(run, 3, c.fault, 1, 25, kNoProof);
       CAPTURE(c.fault);
       CAPTURE(ended.result.err);
       CHECK(ended.seconds < kBound_s);
@@ -137,12 +139,60 @@ TEST_SUITE("train.programs.faults") {
 
   TEST_CASE("a rank whose weights lose a bit spoils no checkpoint: they are compared before it is written") {
     const TempDir dir;
-    const Ended ended = train(dir / "run", 2, "flip", 1, 1000);
+    const Ended ended = train(dir / "run", 2, "flip", 1, 1000, kNoProof);
     CAPTURE(ended.result.err);
     CHECK(ended.result.exit_code == 1);
     CHECK(ended.says("step 30: the weights of the ranks differ"));
     CHECK(fs::exists(dir / "run" / "checkpoints" / "step-20.h5"));
     CHECK_FALSE(fs::exists(dir / "run" / "checkpoints" / "step-30.h5"));
+  }
+
+  TEST_CASE("proved: a bit that one rank loses costs the steps since the last checkpoint, and no bit of the weights") {
+    const TempDir dir;
+    const std::vector<std::string> proof = {"--run.proof_every", "4"};
+    REQUIRE(train(dir / "whole", 1, "none", 0, 1000, proof).result.exit_code == 0);
+    const std::string chain = read_text(dir / "whole" / "proof.chain");
+    struct Case {
+      const char *fault, *says;
+      int ranks;
+      const char* checkpoints;  ///< steps between them
+    };
+    const Case cases[] = {{"flip", "step 24: the weights of rank 1 (", 3, "10"},
+                          {"flip-gradient", "step 24: the weights of rank 1 (", 3, "10"},
+                          {"flip-optimizer", "step 24: the optimizer states of rank 1 (", 3, "10"},
+                          {"flip", "step 24: the weights of the ranks differ: ranks 0 (", 2, "1000"}};
+    for (const Case& c : cases) {
+      const fs::path run = dir / join(c.fault, c.ranks);
+      std::vector<std::string> more = proof;
+      more.insert(more.end(), {"--checkpoint.every_steps", c.checkpoints});
+      const Ended ended = train(run, c.ranks, c.fault, 1, 1000, more);
+      CAPTURE(c.fault);
+      CAPTURE(ended.result.err);
+      CHECK(ended.result.exit_code == 0);
+      CHECK(ended.count(c.says) == 1);
+      CHECK(ended.count(c.ranks == 3 ? "the steps from 20 to 24 are computed again"
+                                     : "the steps from 0 to 24 are computed again") == 1);
+      CHECK(equal_checkpoints(dir / "whole" / "checkpoints" / "final.h5", run / "checkpoints" / "final.h5", "/model"));
+      CHECK(read_text(run / "proof.chain") == chain);
+    }
+
+    const Ended always = train(dir / "always", 3, "flip-always", 1, 1000, proof);
+    CAPTURE(always.result.err);
+    CHECK(always.result.exit_code == 1);
+    CHECK(always.count("also after the steps since 20 were computed a second time") == 1);
+    CHECK(always.count("step 24: the weights of rank 1 (") == 2);
+    CHECK(lockstep::checkpoint_defect(dir / "always" / "checkpoints" / "step-20.h5") == "");
+    CHECK_FALSE(fs::exists(dir / "always" / "checkpoints" / "step-30.h5"));
+
+    // Of one rank nothing in the run can tell: a replay can, on any number of ranks.
+    const Ended alone = train(dir / "alone", 1, "flip", 0, 1000, proof);
+    CHECK(alone.result.exit_code == 0);
+    const Ended replay = train(dir / "alone", 2, "replay", 0, 1000, proof);
+    CAPTURE(replay.result.err);
+    CHECK(replay.result.exit_code == 1);
+    CHECK(
+        replay.says("6 links agree, the last of step 20; then differs: weights, first those of 'w2' (1 of 5 arrays)"));
+    CHECK(train(dir / "whole", 2, "replay", 0, 1000, proof).result.exit_code == 0);
   }
 
   TEST_CASE("sharded: a rank whose disk is full costs that checkpoint, not the ones before") {

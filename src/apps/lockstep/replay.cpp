@@ -1,0 +1,177 @@
+#include <filesystem>
+#include <iostream>
+#include <limits>
+
+#include "apps/lockstep/commands.hpp"
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/exit_codes.hpp"
+#include "lockstep/base/hash.hpp"
+#include "lockstep/base/log.hpp"
+#include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/comm/world.hpp"
+#include "lockstep/data/placement.hpp"
+#include "lockstep/report/run_log.hpp"
+#include "lockstep/train/proof.hpp"
+#include "lockstep/train/run_config.hpp"
+#include "lockstep/train/trainer.hpp"
+
+namespace lockstep::apps {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ReplayArguments {
+  RunConfig config;
+  std::vector<std::string> run;
+  std::int64_t from = 0, steps = 0;
+  bool anyway = false;
+  fs::path dir() const { return run.front(); }
+};
+
+Options make_options(ReplayArguments& a) {
+  Options options(
+      "lockstep replay", "Compute steps of a proved run again and compare them with its chain of hashes.",
+      "The run was trained with --reproducible, so it has a chain in RUN/proof.chain. The command starts from the "
+      "checkpoint of a step, computes --steps after it (default: up to the last link) on any number of ranks, and "
+      "compares weights, optimizer "
+      "states "
+      "and losses with each link of the chain. It writes no files. Exit code 0: all links agree; 1: it names the first "
+      "one that differs, and in what.");
+  options.positional("RUN", &a.run, "run directory", 1, 1);
+  options.add("from", &a.from, 0, non_negative,
+              "step of the checkpoint to start from; 0 without one: the first weights of the run");
+  options.add("anyway", &a.anyway, false,
+              "compare although the build, the instruction set, the device or the precision is not that of the chain");
+  options.list_only({"train.steps", "data.path", "run.device", "run.threads", "run.isa", "dist.timeout",
+                     "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
+  options.example("lockstep replay runs/a --from 3000 --steps 2000", "are these steps right?");
+  options.example("mpirun -n 4 lockstep replay runs/a", "the whole run again, on four ranks");
+  return options;
+}
+
+/// The checkpoint of a step, or "" for the beginning of a run without one. errors  Error (usage): lists those there are
+fs::path checkpoint_of(const fs::path& run, std::int64_t step) {
+  std::string list;
+  for (const fs::path& file : CheckpointFolder(run).candidates()) {
+    if (!checkpoint_defect(file).empty()) continue;
+    const std::int64_t found = CheckpointReader(file).state().step;
+    if (found == step) return file;
+    list += join(list.empty() ? "" : ", ", found);
+  }
+  require_usage(step == 0, "option from = ", step, ": ", run,
+                " has no whole checkpoint of this step; it has those of: ", list.empty() ? "none" : list,
+                "; from = 0 starts at the beginning of the run");
+  return {};
+}
+
+/// Takes from the chain what decides the bits of these steps.
+void take_from_chain(ReplayArguments& a, const Options& options, const ProofChain& chain) {
+  RunConfig& c = a.config;
+  const std::string& source = chain.source();
+  require_data(!chain.entries().empty(), "proof chain '", source, "': it is empty");
+  const std::int64_t last = chain.last_link(std::numeric_limits<std::int64_t>::max());
+  const auto asked = [&](const char* key) { return options.origin(key) == "command line"; };
+  a.steps = asked("train.steps") && c.train.steps > 0 ? c.train.steps : last - a.from;
+  c.train.steps = 0;
+  require_usage(a.steps > 0 && a.from + a.steps <= last, "replaying steps ", a.from, " to ", a.from + a.steps,
+                ": the last link of '", source, "' is of step ", last, "; choose earlier steps");
+  const ProofRun& run = chain.run(a.from);
+  require_data(a.from >= run.step, "proof chain '", source, "': it begins at step ", run.step, ", after step ", a.from);
+  const ProofRun& end = chain.run(a.from + a.steps - 1);
+  const auto differs = [](const std::string& what, const auto& now, const auto& then) {
+    return now == then ? "" : join("\n  ", what, ": ", now, " now, ", then, " in the chain");
+  };
+  std::string list = differs("build", proof_build(), run.build) + differs("device", c.run.device, run.device) +
+                     differs("precision", c.run.precision, run.precision);
+  if (asked("run.isa")) list += differs("instruction set", c.run.isa, run.isa);
+  require_usage(list.empty() || a.anyway, "proof chain '", source, "' was made with other means:", list,
+                "\nuse the same ones, or --anyway to see whether the bits agree all the same");
+  require_usage(
+      end.step == run.step, "replaying steps ", a.from, " to ", a.from + a.steps, ": the run continued at step ",
+      end.step, " on other means (build ", end.build, ", ", end.isa, ", ", end.device, ", ", end.precision,
+      "), or its chain has a gap there; replay each stretch by itself, this one with --steps ", end.step - a.from);
+  for (std::int64_t step = a.from / run.every * run.every; step < a.from + a.steps; step += run.every)
+    require_data(!chain.is_cut_before(step + 1), "proof chain '", source, "': the link of step ", step, " is missing");
+  if (!asked("run.isa")) c.run.isa = run.isa;
+  c.first_devices = run.devices;
+  if (run.total > 0) c.schedule.total = run.total;
+  // Evaluations change no weights, except where the learning rate follows them.
+  if (c.schedule.name == "plateau") return;
+  c.eval.every = std::numeric_limits<std::int64_t>::max();
+  c.eval.every_steps = 0;
+}
+
+/// The replay on one rank.
+int replay(World& world, const ReplayArguments& a, const ProofChain& chain, const fs::path& checkpoint) {
+  const auto placement = make_node_placement(world);
+  const auto model = load_task(world, a.config, *placement);
+  Trainer trainer(world, a.config, *model);
+  if (!checkpoint.empty()) {
+    trainer.resume(checkpoint);
+  } else if (!a.config.run.init.empty()) {
+    trainer.start_from(a.config.run.init);
+  }
+  world.together("comparing the run with its chain", [&] {
+    const ProofRun& run = chain.run(a.from);
+    const std::string data = hex64(model->data_hash());
+    require_data(run.kind == model->kind() && run.seed == a.config.run.seed && run.data_hash == data, "proof chain '",
+                 chain.source(), "' is of another run: ", run.kind, ", seed ", run.seed, ", data ", run.data_hash,
+                 "; the run directory has ", model->kind(), ", seed ", a.config.run.seed, ", data ", data);
+  });
+  const Replayed found = trainer.replay(chain, a.from + a.steps);
+  if (world.rank() == 0) {
+    const std::string agreed = found.links == 0 ? "no link agrees"
+                                                : join(found.links, found.links == 1 ? " link agrees" : " links agree",
+                                                       ", the last of step ", found.agreed);
+    std::cout << a.run.front() << ": steps " << found.from << " to " << found.until << " computed on " << world.size()
+              << (world.size() == 1 ? " rank: " : " ranks: ") << agreed << "\n";
+    if (!found.difference.empty() && found.until == found.from)
+      std::cout << "step " << found.until << ": the checkpoint differs from the chain in: " << found.difference << "\n";
+    else if (!found.difference.empty())
+      std::cout << "step " << found.until << ": differs from the chain in: " << found.difference
+                << "; the first wrong step is one of " << std::max(found.agreed, found.from) + 1 << " to "
+                << found.until << "\n";
+  }
+  if (!found.difference.empty()) return static_cast<int>(Fault::internal);
+  return found.until < a.from + a.steps ? kExitInterrupted : kExitDone;
+}
+
+}  // namespace
+
+int run_replay(World& world, const Args& args) {
+  ReplayArguments a;
+  Options options = make_options(a);
+  Args all = args;
+  if (!args.empty() && !args.front().starts_with("-")) {
+    const fs::path config = fs::path(args.front()) / "config.ini";
+    world.together("opening the run directory", [&] {
+      if (world.rank() == 0)
+        require_usage(fs::exists(config), "replaying '", args.front(),
+                      "': it is not a run directory, it has no config.ini");
+    });
+    all.insert(all.begin(), {"--config", config.string()});
+  }
+  if (!parse(world, options, all, a.config)) return 0;
+  RunConfig& c = a.config;
+  world.configure({.timeout_s = c.dist.timeout, .check_collectives = c.dist.check_collectives});
+  std::string text;
+  fs::path checkpoint;
+  world.together("reading the proof chain", [&] {
+    check(c);
+    if (world.rank() != 0) return;
+    text = ProofChain::read(a.dir() / kProofFile).text();
+    checkpoint = checkpoint_of(a.dir(), a.from);
+    if (const CheckpointFolder first(a.dir() / kPretrainingFolder); checkpoint.empty() && c.task->pretraining())
+      c.pretrained = fs::absolute(fs::exists(first.best_file()) ? first.best_file() : first.final_file()).string();
+  });
+  Communicator& comm = world.communicator();
+  const ProofChain chain(comm.broadcast_text(std::move(text), 0, "proof chain"), (a.dir() / kProofFile).string());
+  checkpoint = comm.broadcast_text(checkpoint.string(), 0, "checkpoint's name");
+  c.pretrained = comm.broadcast_text(c.pretrained, 0, "first weights");
+  world.together("preparing the replay", [&] { take_from_chain(a, options, chain); });
+  return on_each_gpu(world, c, [&](World& rank) { return replay(rank, a, chain, checkpoint); });
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,168 @@
+#include <algorithm>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
+#include "lockstep/base/log.hpp"
+#include "lockstep/ops/isa.hpp"
+#include "lockstep/train/agreement.hpp"
+#include "train/trainer_impl.hpp"
+
+namespace lockstep {
+
+ProofRun Trainer::Impl::proof_run() const {
+  const RunConfig& c = config;
+  const bool scales = c.batch.scope == "rank" || c.optim.scale_lr != "none";
+  const bool spans = c.schedule.name == "cosine" && c.schedule.total == 0;
+  ProofRun now{.step = state.step,
+               .kind = model.kind(),
+               .data_hash = hex64(model.data_hash()),
+               .build = proof_build(),
+               .isa = ops::name(ops::active_isa()),
+               .device = c.run.device,
+               .precision = c.run.precision,
+               .seed = c.run.seed,
+               .devices = scales ? c.scale(world.size()) : 0,
+               .total = spans ? schedule.total() : 0,
+               .every = c.run.proof_every,
+               .parameters = {}};
+  for (const Param& p : model.params().all()) now.parameters.push_back(p.name);
+  return now;
+}
+
+void Trainer::Impl::open_proof(const std::filesystem::path& dir) {
+  proves = config.run.reproducible && config.run.proof_every > 0 && !dir.empty();
+  if (!proves) return;
+  proof_from = state.step;
+  world.together("opening the proof chain", [&] {
+    if (!writes()) return;
+    proof.emplace(dir, proof_run());
+    if (world.size() > 1) copy.take(parts(state, true));  // until there is a checkpoint to go back to
+  });
+}
+
+ProofLink Trainer::Impl::link() {
+  program->settle();
+  return proof_link(parts(state, true));
+}
+
+bool Trainer::Impl::agree_on(const ProofLink& mine) {
+  if (world.size() == 1) return true;
+  const std::pair<const char*, std::uint64_t> kinds[] = {
+      {"weights", hash64(mine.weights.data(), mine.weights.size() * sizeof mine.weights[0])},
+      {"optimizer states", mine.optimizer},
+      {"carried states", mine.program},
+      {"averaged weights", mine.average},
+      {"losses", mine.loss ^ mine.batch}};
+  std::uint64_t all = 0;
+  for (const auto& [what, hash] : kinds) all = hash64(&hash, sizeof hash, all);
+  if (same_on_all_ranks(world, all)) return true;
+  for (const auto& [what, hash] : kinds) {
+    if (same_on_all_ranks(world, hash)) continue;
+    go_back(odd_ranks(world, what, hash));
+    break;
+  }
+  return false;
+}
+
+bool Trainer::Impl::ranks_agree() {
+  if (!proves || world.size() == 1 || agreed_at == state.step) return true;
+  const Stopwatch watch;
+  const bool agree = agree_on(link());
+  if (agree) agreed_at = state.step;
+  interval.proof += watch.seconds();
+  return agree;
+}
+
+bool Trainer::Impl::prove(bool ends) {
+  const bool due = proves && state.step % config.run.proof_every == 0;
+  if (!proves || (!due && !ends)) return true;
+  const Stopwatch watch;
+  ProofLink mine = link();
+  if (!agree_on(mine)) return false;
+  agreed_at = state.step;
+  mine.last = !due;
+  const ProofLink* known = proof ? proof->chain().link(state.step) : nullptr;
+  if (state.step == proof_from) {
+    world.together("comparing the state with the proof chain", [&] {
+      if (known == nullptr) return;
+      const std::string difference = proof_difference(*known, mine, proof_run().parameters);
+      require_data(difference.empty(), "proof chain '", proof->chain().source(), "': the state of step ", state.step,
+                   " that this run continues from differs from its link in: ", difference,
+                   "; the checkpoint or the chain is of another run, or the memory of this host is faulty");
+    });
+  }
+  if (proof && known == nullptr) proof->append(mine);
+  interval.proof += watch.seconds();
+  return true;
+}
+
+void Trainer::Impl::go_back(const std::string& difference) {
+  const std::int64_t failed = state.step;
+  await_writers();
+  world.together("repeating steps", [&] {
+    require(failed > repeated_to, "step ", failed, ": ", difference, ", also after the steps since ", proof_from,
+            " were computed a second time; leave this host out and resume from the last checkpoint");
+  });
+  repeated_to = failed;
+  std::filesystem::path checkpoint;
+  world.together("choosing the checkpoint to go back to", [&] {
+    if (!writes()) return;
+    log::warning("step ", failed, ": ", difference);
+    std::vector<CheckpointFolder::Rejected> rejected;
+    checkpoint = folder->newest_whole(rejected);
+    if (!checkpoint.empty()) return;
+    create_directories_on_disk(folder->path());
+    checkpoint = folder->step_file(proof_from);
+    copy.write(checkpoint);
+  });
+  checkpoint = comm.broadcast_text(checkpoint.string(), 0, "checkpoint's name");
+  resume(checkpoint);
+  checkpoint_due = false;
+  proof_from = state.step;
+  agreed_at = -1;
+  session.restart();
+  interval = {};
+  world.together("going back", [&] {
+    if (!writes()) return;
+    proof->cut(state.step);
+    log->continue_after(state.step);
+    log::info("the steps from ", state.step, " to ", failed, " are computed again, from ", checkpoint.string());
+  });
+}
+
+Replayed Trainer::Impl::replay(const ProofChain& chain, std::int64_t until) {
+  RunLog none;
+  const StopSignals stop;
+  log = &none;
+  signals = &stop;
+  replays = true;
+  Replayed result{.from = state.step, .agreed = -1, .links = 0, .difference = {}};
+  const auto every = [&](std::int64_t steps) { return steps > 0 && state.step % steps == 0; };
+  for (;;) {
+    const bool validates = model.size(Split::validation) > 0;
+    bool goes_on = true;
+    if (state.position == program->epoch_length()) {
+      goes_on = end_epoch();
+    } else if (validates && every(config.eval.every_steps) &&
+               state.step > std::max<std::int64_t>(0, state.evaluated_step)) {
+      goes_on = evaluate_between();
+    }
+    result.until = state.step;
+    if (const ProofLink* known = chain.link(state.step)) {
+      ProofLink mine = link();
+      result.difference =
+          comm.broadcast_text(proof_difference(*known, mine, chain.run(state.step).parameters), 0, "difference");
+      if (!result.difference.empty()) return result;
+      ++result.links;
+      result.agreed = state.step;
+    }
+    if (!goes_on || state.step >= until) return result;
+    world.at("replay", state.step);
+    const double lr = schedule.lr(state.step, state.epoch);
+    const StepResult done = program->step(state, lr, average(), flags());
+    add(done, lr);
+    if (done.flags & kStop) until = state.step;
+  }
+}
+
+}  // namespace lockstep
