@@ -49,6 +49,8 @@ class Backoff {
       if (calls_ % 8 == 0 && monotonic_ns() - began_ns_ > kSpinFor_ns) spinning_ = false;
 #if defined(__x86_64__)
       __builtin_ia32_pause();
+#elif defined(__aarch64__)
+      asm volatile("yield");
 #endif
       return false;
     }

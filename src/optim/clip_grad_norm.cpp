@@ -99,7 +99,7 @@ double GradientNorm::value() {
   // Partial sums over chunks of fixed length, added in order: the result does not depend on the number of threads.
   constexpr std::int64_t kChunk = std::int64_t{1} << 16;
   return visit_float(gradient_.dtype(), [&]<class T>() {
-    const auto sum_squares = optim_kernels::active<T>().sum_squares;
+    const auto sum_squares = optim_kernels::active_sweep<T>().sum_squares;
     double sum = 0;
     for (const FlatRange& range : ranges_) {
       const T* x = gradient_.data<T>() + range.begin;
@@ -135,7 +135,7 @@ double add_penalty(const ParamStore& params, const Tensor& gradient, double weig
     double penalty = 0;
     for (const Param* p : penalised) {
       const T* value = p->value.data<T>();
-      penalty += p->l2 * optim_kernels::active<T>().sum_squares(p->shape.size(), value);
+      penalty += p->l2 * optim_kernels::active_sweep<T>().sum_squares(p->shape.size(), value);
       T* slope = gradient.data<T>() + p->offset;
       const auto factor = static_cast<T>(2 * p->l2 * weight);
       const std::int64_t row = lazy && p->row_sparse ? p->shape.columns() : p->shape.size();

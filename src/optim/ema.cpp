@@ -19,8 +19,8 @@ Ema::Ema(const ParamStore& params, double decay)
 
 void Ema::update(const Tensor& values, std::int64_t begin, std::int64_t end) {
   visit_float(shadow_->dtype(), [&]<class T>() {
-    optim_kernels::active<T>().ema(end - begin, shadow_->data<T>() + begin, values.data<T>() + begin,
-                                   static_cast<T>(decay_));
+    optim_kernels::active_sweep<T>().ema(end - begin, shadow_->data<T>() + begin, values.data<T>() + begin,
+                                         static_cast<T>(decay_));
   });
 }
 

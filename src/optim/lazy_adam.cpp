@@ -143,7 +143,7 @@ void LazyAdam::replay(const Table& table, std::int64_t row, std::int64_t from, s
 void LazyAdam::catch_up(const Table& table, std::span<const LateRow> rows, std::int64_t to, const Tensor& gradient) {
   const auto count = static_cast<std::int64_t>(rows.size());
   visit_float(dtype(), [&]<class T>() {
-    const auto adam = optim_kernels::active<T>().adam;
+    const auto adam = optim_kernels::active_sweep<T>().adam;
     const optim_kernels::AdamStep<T> step = gradient ? step_now<T>() : optim_kernels::AdamStep<T>{};
 #pragma omp parallel for schedule(dynamic, 16) if (count * table.columns >= kParallelFrom)
     for (std::int64_t i = 0; i < count; ++i) {
@@ -257,8 +257,9 @@ void LazyAdam::begin(double lr, double gradient_scale) {
 void LazyAdam::update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) {
   visit_float(dtype(), [&]<class T>() {
     const optim_kernels::AdamStep<T> step = step_now<T>();
-    optim_kernels::active<T>().adam(chunk.end - chunk.begin, values.data<T>() + chunk.begin, m_.data<T>() + chunk.state,
-                                    v_.data<T>() + chunk.state, gradient.data<T>() + chunk.begin, step);
+    optim_kernels::active_sweep<T>().adam(chunk.end - chunk.begin, values.data<T>() + chunk.begin,
+                                          m_.data<T>() + chunk.state, v_.data<T>() + chunk.state,
+                                          gradient.data<T>() + chunk.begin, step);
   });
 }
 

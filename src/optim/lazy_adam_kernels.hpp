@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "lockstep/ops/isa.hpp"
+#include "lockstep/ops/dispatch.hpp"
 
 namespace lockstep::optim_kernels {
 
@@ -30,32 +30,6 @@ inline constexpr T kTiny = sizeof(T) == 4 ? T(1e-30) : T(1e-290);
 template <class T>
 using ReplayKernel = void (*)(std::int64_t n, T* p, T* m, T* v, const MissedSteps<T>& s);
 
-namespace generic {
-template <class T>
-ReplayKernel<T> replay_kernel();
-}
-namespace avx2 {
-template <class T>
-ReplayKernel<T> replay_kernel();
-}
-namespace avx512 {
-template <class T>
-ReplayKernel<T> replay_kernel();
-}
-
-template <class T>
-ReplayKernel<T> active_replay_kernel() {
-#if defined(__x86_64__)
-  switch (ops::active_isa()) {
-    case ops::Isa::avx512:
-      return avx512::replay_kernel<T>();
-    case ops::Isa::avx2:
-      return avx2::replay_kernel<T>();
-    case ops::Isa::generic:
-      break;
-  }
-#endif
-  return generic::replay_kernel<T>();
-}
+LOCKSTEP_KERNELS(ReplayKernel<T>, replay_kernel)
 
 }  // namespace lockstep::optim_kernels

@@ -55,9 +55,9 @@ class Adam final : public Optimizer {
   }
   void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) override {
     visit_float(dtype(), [&]<class T>() {
-      optim_kernels::active<T>().adam(chunk.end - chunk.begin, values.data<T>() + chunk.begin,
-                                      m_.data<T>() + chunk.state, v_.data<T>() + chunk.state,
-                                      gradient.data<T>() + chunk.begin, now<T>());
+      optim_kernels::active_sweep<T>().adam(chunk.end - chunk.begin, values.data<T>() + chunk.begin,
+                                            m_.data<T>() + chunk.state, v_.data<T>() + chunk.state,
+                                            gradient.data<T>() + chunk.begin, now<T>());
     });
   }
   void update(const GpuSweep& sweep) override {
@@ -103,9 +103,9 @@ class AdamAtan2 final : public Optimizer {
   }
   void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) override {
     visit_float(dtype(), [&]<class T>() {
-      optim_kernels::active<T>().adam_atan2(chunk.end - chunk.begin, values.data<T>() + chunk.begin,
-                                            m_.data<T>() + chunk.state, v_.data<T>() + chunk.state,
-                                            gradient.data<T>() + chunk.begin, now<T>());
+      optim_kernels::active_sweep<T>().adam_atan2(chunk.end - chunk.begin, values.data<T>() + chunk.begin,
+                                                  m_.data<T>() + chunk.state, v_.data<T>() + chunk.state,
+                                                  gradient.data<T>() + chunk.begin, now<T>());
     });
   }
   void update(const GpuSweep& sweep) override {
@@ -141,9 +141,9 @@ class Sgd final : public Optimizer {
   }
   void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) override {
     visit_float(dtype(), [&]<class T>() {
-      optim_kernels::active<T>().sgd(chunk.end - chunk.begin, values.data<T>() + chunk.begin,
-                                     buffer_ ? buffer_.data<T>() + chunk.state : nullptr,
-                                     gradient.data<T>() + chunk.begin, now<T>());
+      optim_kernels::active_sweep<T>().sgd(chunk.end - chunk.begin, values.data<T>() + chunk.begin,
+                                           buffer_ ? buffer_.data<T>() + chunk.state : nullptr,
+                                           gradient.data<T>() + chunk.begin, now<T>());
     });
   }
   void update(const GpuSweep& sweep) override {

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "lockstep/ops/isa.hpp"
+#include "lockstep/ops/dispatch.hpp"
 #include "optim/adam_rule.hpp"
 #include "optim/sgd_rule.hpp"
 
@@ -20,33 +20,6 @@ struct Sweep {
   double (*sum_squares)(std::int64_t n, const T* x);
 };
 
-namespace generic {
-template <class T>
-Sweep<T> sweep();
-}
-namespace avx2 {
-template <class T>
-Sweep<T> sweep();
-}
-namespace avx512 {
-template <class T>
-Sweep<T> sweep();
-}
-
-/// The kernels for the active instruction set.
-template <class T>
-Sweep<T> active() {
-#if defined(__x86_64__)
-  switch (ops::active_isa()) {
-    case ops::Isa::avx512:
-      return avx512::sweep<T>();
-    case ops::Isa::avx2:
-      return avx2::sweep<T>();
-    case ops::Isa::generic:
-      break;
-  }
-#endif
-  return generic::sweep<T>();
-}
+LOCKSTEP_KERNELS(Sweep<T>, sweep)
 
 }  // namespace lockstep::optim_kernels

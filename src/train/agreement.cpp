@@ -1,5 +1,7 @@
 #include "lockstep/train/agreement.hpp"
 
+#include <sys/utsname.h>
+
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -23,6 +25,13 @@ void require_same(World& world, const char* what, const std::string& mine, const
   });
 }
 
+void require_same_architecture(World& world) {
+  utsname system{};
+  ::uname(&system);
+  require_same(world, "processor architecture", system.machine,
+               "the same bits are not promised on both; start all ranks on processors of one architecture");
+}
+
 std::string program_hash() {
   std::ifstream in("/proc/self/exe", std::ios::binary);
   if (!in) return "unknown";
@@ -36,6 +45,7 @@ std::string program_hash() {
 
 void require_same_program(World& world) {
   if (world.size() == 1) return;
+  require_same_architecture(world);
   require_same(world, "program", program_hash(), "start the same file on every rank");
 }
 

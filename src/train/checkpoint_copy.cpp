@@ -63,7 +63,7 @@ void CheckpointCopy::take(const CheckpointParts& from, int part, int parts) {
                  {"ranks", static_cast<std::int64_t>(from.ranks)},
                  {"threads", static_cast<std::int64_t>(from.threads)},
                  {"devices", from.devices},
-                 {"isa", std::string(ops::name(ops::active_isa()))},
+                 {"isa", ops::record_name(ops::active_isa())},
                  {"seed", static_cast<std::int64_t>(from.seed)},
                  {"data_hash", hex64(from.data_hash)}};
   trainable_.clear();

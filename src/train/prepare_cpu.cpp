@@ -8,6 +8,7 @@
 
 #include "lockstep/base/log.hpp"
 #include "lockstep/ops/isa.hpp"
+#include "lockstep/train/agreement.hpp"
 #include "lockstep/train/trainer.hpp"
 
 namespace lockstep {
@@ -83,6 +84,7 @@ int choose_threads(World& world, std::int64_t wanted) {
 }  // namespace
 
 void choose_isa(World& world, const std::string& wanted, const std::string& before) {
+  require_same_architecture(world);
   const std::vector<Isa>& mine = ops::available_isas();
   Communicator& comm = world.communicator();
   const auto of_all = [&](Isa isa, ReduceOp op) {
@@ -91,12 +93,11 @@ void choose_isa(World& world, const std::string& wanted, const std::string& befo
   const Isa least = of_all(mine.back(), ReduceOp::min), most = of_all(mine.back(), ReduceOp::max);
   Isa chosen = least;
   world.together("choosing the instruction set", [&] {
-    const std::string& asked = wanted == "auto" ? before : wanted;
     std::string names;
     bool found = false;
     for (const Isa isa : mine) {
       names += join(names.empty() ? "" : ", ", ops::name(isa));
-      if (ops::name(isa) != asked || (wanted == "auto" && isa > least)) continue;
+      if (wanted == "auto" ? isa > least || ops::record_name(isa) != before : ops::name(isa) != wanted) continue;
       found = true;
       chosen = isa;
     }
@@ -112,10 +113,13 @@ void choose_isa(World& world, const std::string& wanted, const std::string& befo
     log::info("the ranks' processors differ: that of rank ", rank, " (", host, ") has no better instruction set than ",
               ops::name(least), ", others have ", ops::name(most), "; all ranks compute with ", ops::name(chosen));
   }
-  if (!before.empty() && before != ops::name(chosen))
-    log::warning("the run began with instruction set ", before, ", this start computes with ", ops::name(chosen),
+  if (!before.empty() && before != ops::record_name(chosen)) {
+    const bool here = std::any_of(mine.begin(), mine.end(), [&](Isa isa) { return ops::record_name(isa) == before; });
+    log::warning("the run began with instruction set ", before, ", this start computes with ", ops::record_name(chosen),
                  ": weights will differ in the last digits from those of an undisturbed run",
-                 wanted == "auto" ? "; the processors lack " + before : "; use --run.isa " + before);
+                 wanted == "auto" || !here ? "; the processors lack the former"
+                                           : "; use --run.isa " + before.substr(0, before.find(' ')));
+  }
 }
 
 int prepare_cpu(World& world, const RunConfig& config) {

@@ -58,7 +58,7 @@ void add_run(Options& o, RunConfig::Run& run) {
        "it; on: fail if it does not")
       .may_change();
   o.alias("run.graphs", "graphs");
-  o.choice("run.isa", &run.isa, "auto", {"auto", "generic", "avx2", "avx512"},
+  o.choice("run.isa", &run.isa, "auto", {"auto", "generic", "avx2", "avx512", "asimd"},
            "instruction set of the CPU kernels, the same on all ranks; results differ between sets in the last digits. "
            "auto: that of the checkpoint if the run is resumed and all processors have it, else the best one that the "
            "processors of all ranks have")

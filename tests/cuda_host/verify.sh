@@ -1,6 +1,6 @@
 #!/bin/bash
-# Verifies every reference file on cuda:0, in single and double precision, or with OPTIONS:   verify.sh LOCKSTEP
-# GOLDEN_DIR [OPTIONS...]
+# Verifies every reference file on cuda:0 (DEVICE=cpu: on the processor), in single and double precision, or with
+# OPTIONS:   verify.sh LOCKSTEP GOLDEN_DIR [OPTIONS...]
 # Prints one line per file and the report of files that fail. Exit code 1 if any fails. Precisions that a model does not
 # support are skipped.
 lockstep=$1 golden=$2 failed=0
@@ -16,7 +16,7 @@ for file in "$golden"/*.h5; do
   esac
   for how in "$@"; do
     # shellcheck disable=SC2086
-    if report=$("$lockstep" verify --device cuda --model "$model" --golden "$file" $how 2>&1); then
+    if report=$("$lockstep" verify --device "${DEVICE:-cuda}" --model "$model" --golden "$file" $how 2>&1); then
       echo "ok      $name $how"
     elif [[ $report == *"option precision"* ]]; then
       echo "none    $name $how"

@@ -11,6 +11,12 @@ namespace lockstep {
 /// errors  Error (usage) on all ranks: names the first rank that differs from rank 0, and both values
 void require_same(World& world, const char* what, const std::string& mine, const char* remedy);
 
+/// Checks that the processors of all ranks are of one architecture, such as x86_64 or aarch64: kernels of different ones
+/// may round differently. Collective.
+///
+/// errors  Error (usage) on all ranks: names the first rank that differs from rank 0
+void require_same_architecture(World& world);
+
 /// XXH3 of the program file of this process, or "unknown" if the system has no /proc.
 std::string program_hash();
 

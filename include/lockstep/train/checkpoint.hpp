@@ -85,7 +85,7 @@ class CheckpointReader {
   /// errors  Error (data): the task is tied_to_data() and `path`, its data set, is not that of the training
   void require_data_of(const Task& task, const std::string& path) const;
   std::int64_t devices() const;  ///< RunConfig::devices() of the run's first start
-  std::string isa() const;       ///< instruction set that computed it; "" in older files
+  std::string isa() const;       ///< ops::record_name() of the instruction set that computed it; "" in older files
   TrainState state() const;
   bool has_ema() const;
   bool has_optimizer() const;  ///< whether a run can continue from it

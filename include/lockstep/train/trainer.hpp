@@ -77,7 +77,7 @@ class Trainer {
 ///
 /// wanted   the name of a set; auto: `before` if all processors have it, else the best one that all have
 /// before   the set of the run's first start, or ""; a change is warned of
-/// errors   Error (usage): a processor lacks `wanted`; names its host and what it has
+/// errors   Error (usage): a processor lacks `wanted`, or is of another architecture; names its host and what it has
 void choose_isa(World& world, const std::string& wanted, const std::string& before = {});
 
 /// Prepares the processor of this rank: choose_isa() by run.isa, and the number of threads, which it sets for OpenMP and

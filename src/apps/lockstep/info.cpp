@@ -26,10 +26,16 @@ int usable_cores() {
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+/// Its name; on AArch64, whose /proc/cpuinfo has no names, the numbers of its maker and of its part.
 std::string processor() {
   std::ifstream in("/proc/cpuinfo");
-  for (std::string line; std::getline(in, line);)
-    if (line.starts_with("model name")) return trim(line.substr(line.find(':') + 1));
+  std::string maker;
+  for (std::string line; std::getline(in, line);) {
+    const std::string value = trim(line.substr(line.find(':') + 1));
+    if (line.starts_with("model name")) return value;
+    if (line.starts_with("CPU implementer")) maker = value;
+    if (line.starts_with("CPU part")) return "implementer " + maker + ", part " + value;
+  }
   return "unknown";
 }
 

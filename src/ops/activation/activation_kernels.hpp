@@ -3,7 +3,7 @@
 
 #include "lockstep/device/device.hpp"
 #include "lockstep/ops/activation.hpp"
-#include "ops/common/dispatch.hpp"
+#include "lockstep/ops/dispatch.hpp"
 
 namespace lockstep::ops::cpu {
 

@@ -3,7 +3,7 @@
 
 #include "lockstep/base/real.hpp"
 #include "lockstep/ops/aggregate.hpp"
-#include "ops/common/dispatch.hpp"
+#include "lockstep/ops/dispatch.hpp"
 #include "ops/common/philox_group.hpp"
 
 namespace lockstep::ops::cpu {

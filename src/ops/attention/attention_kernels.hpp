@@ -4,7 +4,7 @@
 
 #include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
-#include "ops/common/dispatch.hpp"
+#include "lockstep/ops/dispatch.hpp"
 #include "ops/dropout/dropout_kernels.hpp"
 
 namespace lockstep::ops {

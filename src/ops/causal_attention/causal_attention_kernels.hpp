@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "lockstep/ops/causal_attention.hpp"
-#include "ops/common/dispatch.hpp"
+#include "lockstep/ops/dispatch.hpp"
 #include "ops/dropout/dropout_kernels.hpp"
 
 namespace lockstep::ops::cpu {

@@ -32,6 +32,15 @@ LOCKSTEP_INLINE std::uint64_t at_least(const std::uint8_t* bytes, std::int32_t t
     return static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(v, limit), v)));
   };
   return half(bytes) | static_cast<std::uint64_t>(half(bytes + 32)) << 32;
+#elif defined(LOCKSTEP_ISA_asimd)
+  const uint8x16_t limit = vdupq_n_u8(static_cast<std::uint8_t>(threshold));
+  const uint8x16_t place = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+  std::uint64_t bits = 0;
+  for (int i = 0; i < 64; i += 16) {
+    const uint8x16_t found = vandq_u8(vcgeq_u8(vld1q_u8(bytes + i), limit), place);
+    bits |= std::uint64_t{vaddv_u8(vget_low_u8(found))} << i | std::uint64_t{vaddv_u8(vget_high_u8(found))} << (i + 8);
+  }
+  return bits;
 #else
   std::uint64_t bits = 0;
   for (int i = 0; i < 64; ++i) bits |= static_cast<std::uint64_t>(bytes[i] >= threshold) << i;

@@ -15,8 +15,17 @@ const char* name(Isa isa) {
       return "avx2";
     case Isa::avx512:
       return "avx512";
+    case Isa::asimd:
+      return "asimd";
   }
   return "?";
+}
+
+std::string record_name(Isa isa) {
+#if defined(__aarch64__)
+  if (isa == Isa::generic) return "generic of aarch64";
+#endif
+  return name(isa);
 }
 
 namespace {
@@ -30,6 +39,8 @@ std::vector<Isa> find_isas() {
         __builtin_cpu_supports("avx512bw"))
       found.push_back(Isa::avx512);
   }
+#elif defined(__aarch64__)
+  found.push_back(Isa::asimd);  // every AArch64 processor has it
 #endif
   return found;
 }

@@ -15,6 +15,8 @@ LOCKSTEP_INLINE U64 multiply_low(U64 a, U64 b) {
   return (U64)_mm256_mul_epu32((__m256i)a, (__m256i)b);
 #elif defined(__SSE2__)
   return (U64)__builtin_ia32_pmuludq128((Vec<std::int32_t>)a, (Vec<std::int32_t>)b);
+#elif defined(__aarch64__)
+  return (U64)vmull_u32(vmovn_u64((uint64x2_t)a), vmovn_u64((uint64x2_t)b));
 #else
   return (a & 0xffffffffull) * (b & 0xffffffffull);
 #endif

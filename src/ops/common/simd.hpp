@@ -6,6 +6,8 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
@@ -16,6 +18,9 @@ inline constexpr int kVectorRegisters = 32;
 #elif defined(LOCKSTEP_ISA_avx2)
 inline constexpr int kVectorBytes = 32;
 inline constexpr int kVectorRegisters = 16;
+#elif defined(LOCKSTEP_ISA_asimd)
+inline constexpr int kVectorBytes = 16;
+inline constexpr int kVectorRegisters = 32;
 #else
 inline constexpr int kVectorBytes = 16;
 inline constexpr int kVectorRegisters = 16;
@@ -151,6 +156,8 @@ LOCKSTEP_INLINE Vec<float> fma(Vec<float> a, Vec<float> b, Vec<float> c) {
   return (Vec<float>)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(LOCKSTEP_ISA_avx2)
   return (Vec<float>)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(LOCKSTEP_ISA_asimd)
+  return (Vec<float>)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
   return a * b + c;
 #endif
@@ -160,6 +167,8 @@ LOCKSTEP_INLINE Vec<double> fma(Vec<double> a, Vec<double> b, Vec<double> c) {
   return (Vec<double>)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
 #elif defined(LOCKSTEP_ISA_avx2)
   return (Vec<double>)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+#elif defined(LOCKSTEP_ISA_asimd)
+  return (Vec<double>)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
 #else
   return a * b + c;
 #endif

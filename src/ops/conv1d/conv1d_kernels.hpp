@@ -4,7 +4,7 @@
 #include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
 #include "lockstep/ops/activation.hpp"
-#include "ops/common/dispatch.hpp"
+#include "lockstep/ops/dispatch.hpp"
 
 namespace lockstep::ops {
 

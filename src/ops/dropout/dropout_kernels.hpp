@@ -2,8 +2,8 @@
 #include <cstdint>
 
 #include "lockstep/device/device.hpp"
+#include "lockstep/ops/dispatch.hpp"
 #include "lockstep/ops/sample_rows.hpp"
-#include "ops/common/dispatch.hpp"
 #include "ops/common/philox_group.hpp"
 
 namespace lockstep::ops::cpu {

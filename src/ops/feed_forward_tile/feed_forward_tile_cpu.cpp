@@ -5,7 +5,7 @@ namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
 // Vectors of nodes in a tile, and rows of the output that are summed at once.
-#if defined(LOCKSTEP_ISA_avx512)
+#if defined(LOCKSTEP_ISA_avx512) || defined(LOCKSTEP_ISA_asimd)
 constexpr int kVectors = 3, kRows = 8;  // 24 sums, 3 inputs and a weight in 32 registers
 #elif defined(LOCKSTEP_ISA_avx2)
 constexpr int kVectors = 3, kRows = 4;  // 12 sums, 3 inputs and a weight in 16 registers

@@ -1,6 +1,6 @@
 #pragma once
+#include "lockstep/ops/dispatch.hpp"
 #include "lockstep/ops/feed_forward_tile.hpp"
-#include "ops/common/dispatch.hpp"
 
 namespace lockstep::ops::cpu {
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "ops/common/dispatch.hpp"
+#include "lockstep/ops/dispatch.hpp"
 
 namespace lockstep::ops::cpu {
 

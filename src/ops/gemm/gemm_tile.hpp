@@ -136,7 +136,7 @@ TileFunction<T> tile_of_rows(std::int64_t rows) {
     tile<T, 4, V, kAlongK, kMaskB>,
     tile<T, 5, V, kAlongK, kMaskB>,
     tile<T, 6, V, kAlongK, kMaskB>,
-#if defined(LOCKSTEP_ISA_avx512)
+#if defined(LOCKSTEP_ISA_avx512) || defined(LOCKSTEP_ISA_asimd)
     tile<T, 7, V, kAlongK, kMaskB>,
     tile<T, 8, V, kAlongK, kMaskB>,
     tile<T, 9, V, kAlongK, kMaskB>,

@@ -2,8 +2,8 @@
 #include <cstdint>
 
 #include "lockstep/base/real.hpp"
+#include "lockstep/ops/dispatch.hpp"
 #include "lockstep/ops/graph_attention.hpp"
-#include "ops/common/dispatch.hpp"
 
 namespace lockstep::ops::cpu {
 

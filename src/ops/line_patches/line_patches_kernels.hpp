@@ -2,8 +2,8 @@
 #include <cstdint>
 
 #include "lockstep/base/real.hpp"
+#include "lockstep/ops/dispatch.hpp"
 #include "lockstep/ops/line_patches.hpp"
-#include "ops/common/dispatch.hpp"
 
 namespace lockstep::ops::cpu {
 

@@ -3,7 +3,7 @@
 
 #include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
-#include "ops/common/dispatch.hpp"
+#include "lockstep/ops/dispatch.hpp"
 
 namespace lockstep::ops::cpu {
 

@@ -23,6 +23,8 @@ LOCKSTEP_INLINE Vec<float> read(const f16* p) {
   return (Vec<float>)_mm512_maskz_cvtph_ps(0xffff, half);  // GCC 12 warns about the plain form
 #elif defined(LOCKSTEP_ISA_avx2)
   return (Vec<float>)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#elif defined(LOCKSTEP_ISA_asimd)
+  return (Vec<float>)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const std::uint16_t*>(p))));
 #else
   Vec<float> v;
   for (int i = 0; i < kLanes<float>; ++i) v[i] = from_f16(p[i].bits);

@@ -1,8 +1,8 @@
 #pragma once
 #include <cstdint>
 
+#include "lockstep/ops/dispatch.hpp"
 #include "lockstep/ops/spmm.hpp"
-#include "ops/common/dispatch.hpp"
 
 namespace lockstep::ops::cpu {
 

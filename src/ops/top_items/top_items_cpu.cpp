@@ -13,6 +13,8 @@ LOCKSTEP_INLINE bool any_above(Vec<float> a, Vec<float> b) {
   return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ) != 0;
 #elif defined(LOCKSTEP_ISA_avx2)
   return _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_GT_OQ)) != 0;
+#elif defined(LOCKSTEP_ISA_asimd)
+  return vmaxvq_u32((uint32x4_t)(a > b)) != 0;
 #else
   bool any = false;
   for (int i = 0; i < kLanes<float>; ++i) any |= a[i] > b[i];
@@ -24,6 +26,8 @@ LOCKSTEP_INLINE bool any_above(Vec<double> a, Vec<double> b) {
   return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_GT_OQ) != 0;
 #elif defined(LOCKSTEP_ISA_avx2)
   return _mm256_movemask_pd(_mm256_cmp_pd((__m256d)a, (__m256d)b, _CMP_GT_OQ)) != 0;
+#elif defined(LOCKSTEP_ISA_asimd)
+  return vmaxvq_u32((uint32x4_t)(a > b)) != 0;
 #else
   bool any = false;
   for (int i = 0; i < kLanes<double>; ++i) any |= a[i] > b[i];

@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "lockstep/device/device.hpp"
-#include "ops/common/dispatch.hpp"
+#include "lockstep/ops/dispatch.hpp"
 
 namespace lockstep::ops::cpu {
 

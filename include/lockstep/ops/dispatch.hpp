@@ -20,6 +20,16 @@
   (::lockstep::ops::active_isa() == ::lockstep::ops::Isa::avx512 ? avx512::expression \
    : ::lockstep::ops::active_isa() == ::lockstep::ops::Isa::avx2 ? avx2::expression   \
                                                                  : generic::expression)
+#elif defined(__aarch64__)
+#define LOCKSTEP_EACH_ISA(...) \
+  namespace generic {          \
+  __VA_ARGS__                  \
+  }                            \
+  namespace asimd {            \
+  __VA_ARGS__                  \
+  }
+#define LOCKSTEP_ACTIVE(expression) \
+  (::lockstep::ops::active_isa() == ::lockstep::ops::Isa::asimd ? asimd::expression : generic::expression)
 #else
 #define LOCKSTEP_EACH_ISA(...) \
   namespace generic {          \
