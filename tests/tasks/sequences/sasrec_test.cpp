@@ -280,7 +280,7 @@ TEST_SUITE("tasks.sequence_task") {
     CHECK(metrics[7].name == "ties");
     CHECK(metrics[7].value < 1e-3);
     CHECK(metrics[8].name == "candidates");
-    CHECK(metrics[8].value > 100);
+    CHECK(metrics[8].value < static_cast<double>(items));
     CHECK(metrics[12].name == "sampled-100 ndcg@10");
 
     // The metrics of the other ranking are those of a run that ranks so.
