@@ -221,7 +221,7 @@ std::vector<Metric> SequenceTask::metrics(Split, const std::vector<double>& sums
   metrics.push_back({"loss", sums[3] / users, false});
   metrics.push_back({"ties", sums[2] / std::max(sums[1], 1.0), false});
   metrics.push_back({"candidates", sums[1] / users, false});
-  if (options_.ranking.both) add_ranking(name_of(!options_.ranking.full) + " ");
+  if (options_.ranking.both) add_ranking(name_of(!options_.ranking.full) + ".");
   return metrics;
 }
 

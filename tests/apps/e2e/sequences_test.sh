@@ -54,7 +54,7 @@ for ranks in 1 2 3; do
   cmp -s eval1 eval$ranks || fail "an evaluation on $ranks ranks differs"
 done
 ok "$LOCKSTEP" eval --checkpoint r1/checkpoints/final.h5 --split val --eval full --eval-k 1,5,20 --eval-users 40
-says 'ndcg@20' 'hr@1 ' 'mrr@5 ' 'sampled-100 ndcg@20' 'candidates' 'val samples'
+says 'ndcg@20' 'hr@1 ' 'mrr@5 ' 'sampled-100.ndcg@20' 'candidates' 'val samples'
 run 2 "$LOCKSTEP" eval --checkpoint r1/checkpoints/final.h5 --split train
 says_once 'option split = train: model.kind = tisasrec evaluates held-out samples only'
 

@@ -281,7 +281,7 @@ TEST_SUITE("tasks.sequence_task") {
     CHECK(metrics[7].value < 1e-3);
     CHECK(metrics[8].name == "candidates");
     CHECK(metrics[8].value < static_cast<double>(items));
-    CHECK(metrics[12].name == "sampled-100 ndcg@10");
+    CHECK(metrics[12].name == "sampled-100.ndcg@10");
 
     // The metrics of the other ranking are those of a run that ranks so.
     SequenceData same = read(test::gap_sessions(40), placement);
@@ -292,7 +292,7 @@ TEST_SUITE("tasks.sequence_task") {
     sampled.evaluate(again, Split::test, 0, 40, of_sampled.data());
     const std::vector<Metric> alone = sampled.metrics(Split::test, of_sampled);
     for (std::size_t k = 0; k < 6; ++k) {
-      CHECK(metrics[9 + k].name == "sampled-100 " + alone[k].name);
+      CHECK(metrics[9 + k].name == "sampled-100." + alone[k].name);
       CHECK(metrics[9 + k].value == alone[k].value);
     }
     CHECK(alone[8].value == 100);
