@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "lockstep/base/profile.hpp"
+#include "lockstep/nn/embedding.hpp"
 #include "lockstep/ops/cross_entropy.hpp"
 #include "lockstep/ops/elementwise.hpp"
+#include "lockstep/ops/item_softmax.hpp"
 #include "lockstep/ops/sampled_cross_entropy.hpp"
 
 namespace lockstep {
@@ -48,24 +50,72 @@ Var cross_entropy(Tape& t, Var logits, const Tensor& labels, double smoothing) {
 }
 
 Var sampled_cross_entropy(Tape& t, Var f, const Param& table, std::span<const std::int32_t> pos,
-                          std::span<const std::int32_t> neg) {
-  require(f.rows() == static_cast<std::int64_t>(pos.size()) && pos.size() == neg.size() &&
+                          std::span<const std::int32_t> neg, double beta) {
+  const std::size_t each = pos.empty() ? 0 : neg.size() / pos.size();
+  require(f.rows() == static_cast<std::int64_t>(pos.size()) && each * pos.size() == neg.size() &&
               table.shape.columns() == f.columns(),
           "sampled_cross_entropy: f is ", f.shape(), ", ", table.name, " ", table.shape, ", with ", pos.size(), " and ",
           neg.size(), " items: columns and numbers of items must match");
   const profile::Span span("sampled_cross_entropy");
   Var loss = t.output({}, t.wants_grad({f}, {&table}), t.real_dtype());
-  const Tensor slopes = t.keep({2, f.rows()}, t.real_dtype());
-  ops::sampled_cross_entropy_forward(t.stream(), loss.value(), slopes, f.value(), t.value(table), pos, neg);
+  const Tensor slopes = t.keep({static_cast<std::int64_t>(1 + each), f.rows()}, t.real_dtype());
+  ops::sampled_cross_entropy_forward(t.stream(), loss.value(), slopes, f.value(), t.value(table), pos, neg, beta);
   t.record("sampled_cross_entropy", loss, {&table}, [=, &t, &table] {
     ops::sampled_cross_entropy_backward(t.stream(), t.grad_of(f), t.grad_of(table).tensor, loss.grad(), slopes,
                                         f.value(), t.value(table), pos, neg);
     if (TouchedRows* touched = t.touched_rows(table)) {
-      for (std::size_t m = 0; m < pos.size(); ++m)
-        if (pos[m] != 0) touched->touch(pos[m]), touched->touch(neg[m]);
+      for (std::size_t m = 0; m < pos.size(); ++m) {
+        if (pos[m] == 0) continue;
+        touched->touch(pos[m]);
+        for (const std::int32_t item : neg.subspan(m * each, each)) touched->touch(item);
+      }
     }
   });
   return loss;
+}
+
+namespace {
+/// rows_grad() is the destination of the gradient of the candidates' rows.
+template <class RowsGrad>
+Var softmax_over(Tape& t, Var f, const Param& table, std::span<const std::int32_t> pos,
+                 const ops::SoftmaxCandidates& candidates, const RowsGrad& rows_grad) {
+  const profile::Span span("item_softmax");
+  Var loss = t.output({}, t.wants_grad({f}, {&table}), t.real_dtype());
+  const Tensor state = t.keep({3, f.rows()}, t.real_dtype());
+  const Tensor scratch = t.keep(
+      {ops::softmax_scratch(f.value().device(), is_half(t.dtype()), f.rows(), candidates.rows.rows(), f.columns())},
+      t.real_dtype());
+  ops::item_softmax_forward(t.stream(), loss.value(), state, scratch, f.value(), t.value(table), candidates, pos);
+  t.record("item_softmax", loss, {&table}, [=, &t, &table] {
+    ops::item_softmax_backward(t.stream(), t.grad_of(f), rows_grad(), t.grad_of(table).tensor, loss.grad(), state,
+                               scratch, f.value(), t.value(table), candidates, pos);
+    if (TouchedRows* touched = t.touched_rows(table)) {
+      for (const std::int32_t item : pos)
+        if (item != 0) touched->touch(item);
+    }
+  });
+  return loss;
+}
+}  // namespace
+
+Var item_softmax(Tape& t, Var f, const Param& table, std::span<const std::int32_t> pos) {
+  require(!table.row_sparse, "item_softmax: ", table.name, " is row-sparse, but each of its rows gets a gradient");
+  const std::int64_t items = table.shape[0] - 1;
+  return softmax_over(t, f, table, pos, {.rows = t.value(table).slice(1, items), .ids = {}, .bias = {}},
+                      [=, &t, &table]() -> Target {
+                        const Target all = t.grad_of(table);
+                        return all ? Target{all.tensor.slice(1, items), true} : Target{};
+                      });
+}
+
+Var sampled_softmax(Tape& t, Var f, const Param& table, std::span<const std::int32_t> pos,
+                    std::span<const std::int32_t> ids, const Tensor& bias) {
+  const Var rows = embedding(t, table, ids);
+  const Tensor near_ids = t.keep({rows.rows()}, DType::i32), near_bias = t.keep({rows.rows()}, t.real_dtype());
+  copy(t.stream(), near_ids, Tensor::of(ids.data(), near_ids.shape()));
+  copy(t.stream(), near_bias, bias);
+  return softmax_over(t, f, table, pos, {.rows = rows.value(), .ids = near_ids, .bias = near_bias},
+                      [=, &t] { return t.grad_of(rows); });
 }
 
 Var add(Tape& t, Var a, Var b) {

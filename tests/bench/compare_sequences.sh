@@ -8,7 +8,7 @@
 #   LOCKSTEP_PYTHON=~/venv/bin/python tests/bench/compare_sequences.sh [CASE...]   with the comparison: a Python with
 #                                                                                  torch, numpy and h5py
 #
-# CASE: sasrec sasrec-mhc tisasrec-element tisasrec-table tisasrec-mhc. Variables: LOCKSTEP_BENCH_DATA (a prepared
+# CASE: sasrec sasrec-softmax sasrec-mhc tisasrec-element tisasrec-table tisasrec-mhc. Variables: LOCKSTEP_BENCH_DATA (a prepared
 # interaction set; otherwise sessions with the lengths of MovieLens-1M are generated), LOCKSTEP_BENCH_ROUNDS (3),
 # LOCKSTEP_BENCH_SECONDS (4, per measurement and round), LOCKSTEP_BENCH_CORES (all), LOCKSTEP_BENCH_VARIANTS (PyTorch's
 # variants, see tests/peers/sasrec_peer.py).
@@ -20,7 +20,7 @@ ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-4} COR
 read -r T D BATCH <<<"${LOCKSTEP_BENCH_SHAPE:-200 100 128}"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 MPIRUN=${MPIRUN:-mpirun --oversubscribe --bind-to none}
-CASES=${*:-sasrec sasrec-mhc tisasrec-table tisasrec-mhc tisasrec-element}
+CASES=${*:-sasrec sasrec-softmax sasrec-mhc tisasrec-table tisasrec-mhc tisasrec-element}
 SHAPES="1x$CORES"
 [ "$CORES" = 1 ] || SHAPES="$SHAPES ${CORES}x1"
 [ -x "$LOCKSTEP" ] || { echo "compare_sequences: $LOCKSTEP does not exist; run make first" >&2; exit 2; }
@@ -33,12 +33,13 @@ number() { grep -oE "\"$1\": ?[-+0-9.eE]+" | head -1 | sed -E 's/.*: ?//'; }
 text() { grep -oE "\"$1\": ?\"[^\"]*\"" | head -1 | sed -E 's/.*: ?"(.*)"/\1/'; }
 spread() { sort -g | awk '{v[NR] = $1} END {if (NR) {m = NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2; print m, v[1], v[NR]}}'; }
 model() { case $1 in sasrec*) echo sasrec ;; *) echo tisasrec ;; esac; }
+loss() { case $1 in *-softmax) echo softmax ;; *) echo bce ;; esac; }
 mhc() { case $1 in *-mhc) echo streams ;; *) echo none ;; esac; }
 time_dropout() { case $1 in *-element) echo element ;; *) echo table ;; esac; }
 variants() {
   [ -z "${LOCKSTEP_BENCH_VARIANTS:-}" ] || { echo "$LOCKSTEP_BENCH_VARIANTS"; return; }
   case $1 in
-    sasrec) echo "chunk16+sdpa,chunk16,chunk32+sdpa" ;;
+    sasrec | sasrec-softmax) echo "chunk16+sdpa,chunk16,chunk32+sdpa" ;;
     sasrec-mhc) echo "chunk16+sdpa,chunk32+sdpa" ;;
     *-element) echo "chunk2,chunk8" ;;
     *) echo "chunk16,chunk32" ;;
@@ -47,11 +48,11 @@ variants() {
 ours() { # CASE SHAPE
   local launch=
   [ "${2%x*}" = 1 ] || launch="$MPIRUN -n ${2%x*}"
-  $launch "$LOCKSTEP" bench --model.kind "$(model "$1")" --model.mhc "$(mhc "$1")" --model.time_dropout "$(time_dropout "$1")" --data.path "$DATA" --maxlen "$T" \
+  $launch "$LOCKSTEP" bench --model.kind "$(model "$1")" --model.mhc "$(mhc "$1")" --loss.kind "$(loss "$1")" --model.time_dropout "$(time_dropout "$1")" --data.path "$DATA" --maxlen "$T" \
     --hidden_units "$D" --num_heads 2 --batch_size "$BATCH" --threads "${2#*x}" --warmup 2 --steps "$3" --json 2>/dev/null
 }
 peer() { # CASE SHAPE VARIANTS
-  "$PYTHON" -W ignore tests/peers/sasrec_peer.py --bench "$DATA" --model "$(model "$1")" --mhc "$(mhc "$1")" --time-dropout "$(time_dropout "$1")" --maxlen "$T" \
+  "$PYTHON" -W ignore tests/peers/sasrec_peer.py --bench "$DATA" --model "$(model "$1")" --mhc "$(mhc "$1")" --loss "$(loss "$1")" --time-dropout "$(time_dropout "$1")" --maxlen "$T" \
     --hidden "$D" --heads 2 --batch "$BATCH" --ranks "${2%x*}" --threads "${2#*x}" --variants "$3" --seconds "$SECONDS_EACH" --warmup 1 2>"$work/peer.err" ||
     { cat "$work/peer.err" >&2; echo "compare_sequences: the peer failed" >&2; exit 1; }
 }

@@ -9,6 +9,7 @@
 #include "lockstep/ops/collapsed_connections.hpp"
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/hyper_connections.hpp"
+#include "lockstep/ops/item_softmax.hpp"
 #include "lockstep/ops/row_groups.hpp"
 #include "lockstep/ops/row_scores.hpp"
 #include "lockstep/ops/sampled_cross_entropy.hpp"
@@ -253,6 +254,41 @@ TEST_SUITE("ops.sequences.cuda" * doctest::skip(!gpu_present())) {
                                                 table, next, drawn);
           },
           2e-5, 1e-11);
+    }
+  }
+
+  TEST_CASE("the binary cross entropy with several negatives agrees") {
+    const std::vector<std::int32_t> pos = {3, 0, 9, 3}, neg = {1, 2, 2, 0, 0, 0, 4, 3, 2, 9, 9, 9};
+    every_dtype_agrees(
+        [&](Place& p) {
+          const Tensor f = p.in("f", {4, 33}), table = p.in("table", {12, 33}), slopes = p.real_out("slopes", {4, 4});
+          const auto next = p.host(pos), drawn = p.host(neg);
+          ops::sampled_cross_entropy_forward(p.stream, p.real_out("loss", {}), slopes, f, table, next, drawn, 0.4);
+          ops::sampled_cross_entropy_backward(p.stream, {p.out("df", {4, 33}), true}, p.real_out("dtable", {12, 33}),
+                                              p.real_in("dloss", {}), slopes, f, table, next, drawn);
+        },
+        2e-5, 1e-11);
+  }
+
+  TEST_CASE("the softmax over items agrees, within one tile and over several of tokens or items") {
+    for (const auto& [tokens, items] : {std::pair<std::int64_t, std::int64_t>{9, 40}, {3, 4100}, {8200, 3}}) {
+      std::vector<std::int32_t> pos;
+      for (std::int64_t m = 0; m < tokens; ++m)
+        pos.push_back(m % 5 == 3 ? 0 : static_cast<std::int32_t>(1 + m * 7 % items));
+      every_dtype_agrees(
+          [&](Place& p) {
+            const Tensor f = p.in("f", {tokens, 5}), table = p.in("table", {items + 1, 5});
+            const Tensor state = p.real_out("state", {3, tokens}), dtable = p.real_out("dtable", {items + 1, 5});
+            const Tensor scratch =
+                p.real_in("scratch", {ops::softmax_scratch(f.device(), is_half(p.dtype()), tokens, items, 5)});
+            const auto next = p.host(pos);
+            const ops::SoftmaxCandidates all{.rows = table.slice(1, items), .ids = {}, .bias = {}};
+            ops::item_softmax_forward(p.stream, p.real_out("loss", {}), state, scratch, f, table, all, next);
+            ops::item_softmax_backward(p.stream, {p.out("df", {tokens, 5}), tokens == 9},
+                                       {dtable.slice(1, items), true}, dtable, p.real_in("dloss", {}), state, scratch,
+                                       f, table, all, next);
+          },
+          5e-5, 1e-11);
     }
   }
 

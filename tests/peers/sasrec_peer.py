@@ -208,7 +208,10 @@ class Network(nn.Module):
         return (f * self.item_emb(pos)).sum(-1), (f * self.item_emb(neg)).sum(-1)
 
     def loss_sum(self, seq, time, pos, neg):
-        """Both cross-entropies summed over the targets, without regularisation."""
+        """The loss summed over the targets, without regularisation."""
+        if self.o.loss == "softmax":
+            targets = pos != 0
+            return F.cross_entropy(self.features(seq, time)[targets] @ self.item_emb.weight[1:].T, pos[targets].long() - 1, reduction="sum")
         p, n = self.logits(seq, time, pos, neg)
         return ((F.softplus(-p) + F.softplus(n)) * (pos != 0)).sum()
 
@@ -235,8 +238,11 @@ def check(paths):
         if a["pad_mask"] != "key":
             print(f"{os.path.basename(path)}: a compatibility mode, left out")
             continue
+        if a.get("loss", "softmax") != "softmax":
+            print(f"{os.path.basename(path)}: another loss, left out")
+            continue
         for sdpa in ((False, True) if a["model"] == "sasrec" else (False,)):
-            o = argparse.Namespace(model=str(a["model"]), mhc=str(a["mhc"]), hidden=int(a["hidden"]), heads=int(a["heads"]), blocks=int(a["blocks"]),
+            o = argparse.Namespace(loss=str(a.get("loss", "bce")), model=str(a["model"]), mhc=str(a["mhc"]), hidden=int(a["hidden"]), heads=int(a["heads"]), blocks=int(a["blocks"]),
                                    maxlen=int(a["maxlen"]), time_span=int(a["time_span"]), streams=int(a["n_streams"]), ln_eps=float(a["ln_eps"]),
                                    dropout=0.0, l2=float(a["l2_emb"]), time_dropout="table", optimizer=str(a["optimizer"]),
                                    weight_decay=0.0 if a["optimizer"] == "adam" else float(a["weight_decay"]), sdpa=sdpa)
@@ -528,6 +534,7 @@ def main():
     for name, default in dict(dropout=0.2, l2=0.0, lr=1e-3, weight_decay=0.0, ln_eps=1e-8, seconds=5.0).items():
         p.add_argument("--" + name.replace("_", "-"), type=float, default=default)
     add_options(p)
+    p.add_argument("--loss", choices=["bce", "softmax"], default="bce")
     p.add_argument("--time-dropout", choices=["element", "table"], default="element")
     p.add_argument("--optimizer", choices=["adam", "adamw"], default="adam")
     p.add_argument("--sdpa", action="store_true", help="PyTorch's fused attention, where a model has no time buckets")

@@ -22,14 +22,26 @@ Var smoothness_loss(Tape& tape, Var y, std::span<const double> mean, std::span<c
 /// shapes   logits (N, V), labels (N) -> ()
 /// dtypes   labels i32
 Var cross_entropy(Tape& tape, Var logits, const Tensor& labels, double smoothing = 0);
-/// The sum over tokens m with pos_m != 0 of softplus(-f_m . E_pos_m) + softplus(f_m . E_neg_m): the binary cross
-/// entropies of the next item and of a negative item, scored against the rows of a table. `pos` and `neg` must outlive
-/// the tape.
+/// The sum over tokens m with pos_m != 0 of the binary cross entropies of the next item, times beta, and of K negative
+/// items, scored against the rows of a table, see ops/sampled_cross_entropy.hpp. `pos` and `neg` must outlive the tape.
 ///
-/// shapes   f (M, C), table E (R, C), pos, neg (M) -> ()
+/// shapes   f (M, C), table E (R, C), pos (M), neg (M K) -> ()
 /// errors   Error if the shapes do not match
 Var sampled_cross_entropy(Tape& tape, Var f, const Param& table, std::span<const std::int32_t> pos,
-                          std::span<const std::int32_t> neg);
+                          std::span<const std::int32_t> neg, double beta = 1);
+/// The sum over tokens m with pos_m != 0 of the cross-entropy of the next item among all rows 1..R-1 of the table, see
+/// ops/item_softmax.hpp. `pos` must outlive the tape. The gradient of the table is dense.
+///
+/// shapes   f (M, C), table E (R, C), pos (M) -> ()
+/// errors   Error if the shapes do not match, or if the table is row-sparse
+Var item_softmax(Tape& tape, Var f, const Param& table, std::span<const std::int32_t> pos);
+/// The same among the next item and K drawn candidates, which all tokens share; bias is added to their scores. `pos`,
+/// `ids` and `bias` must outlive the tape.
+///
+/// shapes   f (M, C), table E (R, C), pos (M), ids (K), bias (K) -> ()
+/// errors   Error if the shapes do not match
+Var sampled_softmax(Tape& tape, Var f, const Param& table, std::span<const std::int32_t> pos,
+                    std::span<const std::int32_t> ids, const Tensor& bias);
 /// a + b. shapes  a, b equal
 Var add(Tape& tape, Var a, Var b);
 

@@ -69,9 +69,29 @@ ParamStore::Init matrix_init(const SasRecArch& arch, std::int64_t rows, std::int
 
 }  // namespace
 
+ItemLoss::Kind parse_item_loss(std::string_view text, Fault fault) {
+  using Kind = ItemLoss::Kind;
+  for (const auto& [name, kind] : {std::pair{"bce", Kind::bce},
+                                   {"gbce", Kind::gbce},
+                                   {"sampled_softmax", Kind::sampled_softmax},
+                                   {"softmax", Kind::softmax}})
+    if (text == name) return kind;
+  throw Error(fault, join("loss '", text, "': unknown; choose bce, gbce, sampled_softmax or softmax"));
+}
+
+double ItemLoss::beta(std::int64_t items) const {
+  if (kind != Kind::gbce) return 1;
+  const double sampled = static_cast<double>(negatives) / static_cast<double>(items - 1);
+  return 1 - calibration * (1 - sampled);
+}
+
 SasRec::SasRec(SasRecArch arch, DType dtype, std::uint64_t seed)
     : arch_(arch), params_(std::make_unique<ParamStore>(arch.mhc == Mhc::collapsed ? DType::f64 : dtype)) {
   arch_.check(Fault::usage);
+  const bool draws = arch_.loss.kind == ItemLoss::Kind::gbce || arch_.loss.kind == ItemLoss::Kind::sampled_softmax;
+  require_usage(!draws || arch_.loss.negatives < arch_.items, "option loss.negatives = ", arch_.loss.negatives,
+                ": the data set has ", arch_.items, " items, so that there are ", arch_.items - 1,
+                " besides the next one; use fewer, or loss.kind = softmax");
   const std::int64_t d = arch_.hidden;
   const auto table = [&](const char* name, std::int64_t rows, bool padded) {
     Param& p = params_->add(std::string(name) + ".weight", {rows, d}, matrix_init(arch_, rows, d, padded));
@@ -79,7 +99,7 @@ SasRec::SasRec(SasRecArch arch, DType dtype, std::uint64_t seed)
     return &p;
   };
   Param* items = table("item_emb", arch_.items + 1, true);
-  items->row_sparse = true;
+  items->row_sparse = arch_.loss.kind != ItemLoss::Kind::softmax;
   items_ = items;
   if (arch_.timed) {
     key_positions_ = table("abs_pos_K_emb", arch_.slots, false);
@@ -319,8 +339,12 @@ Var SasRec::features(Tape& t, const SequenceBatch& batch, const SasRecDraws& dra
 }
 
 Var SasRec::loss(Tape& t, Var features, const SequenceBatch& batch) const {
-  return sampled_cross_entropy(t, features, *items_, span_of<std::int32_t>(batch.pos),
-                               span_of<std::int32_t>(batch.neg));
+  const std::span<const std::int32_t> pos = span_of<std::int32_t>(batch.pos);
+  if (arch_.loss.kind == ItemLoss::Kind::softmax) return item_softmax(t, features, *items_, pos);
+  if (arch_.loss.kind == ItemLoss::Kind::sampled_softmax)
+    return sampled_softmax(t, features, *items_, pos, span_of<std::int32_t>(batch.candidates), batch.bias);
+  return sampled_cross_entropy(t, features, *items_, pos, span_of<std::int32_t>(batch.neg),
+                               arch_.loss.beta(arch_.items));
 }
 
 }  // namespace lockstep

@@ -13,16 +13,23 @@ namespace {
 
 using Items = std::span<const std::int32_t>;
 
-void check(const char* what, const Tensor& slopes, const Tensor& f, const Tensor& table, Items pos, Items neg) {
-  require(f.rows() == static_cast<std::int64_t>(pos.size()) && pos.size() == neg.size() &&
-              table.columns() == f.columns() && slopes.shape() == Shape{2, f.rows()},
+/// Returns the negatives of a token.
+std::size_t check(const char* what, const Tensor& slopes, const Tensor& f, const Tensor& table, Items pos, Items neg) {
+  const std::size_t each = pos.empty() ? 0 : neg.size() / pos.size();
+  require(f.rows() == static_cast<std::int64_t>(pos.size()) && each * pos.size() == neg.size() &&
+              table.columns() == f.columns() && slopes.columns() == f.rows() &&
+              (pos.empty() || slopes.rows() == static_cast<std::int64_t>(1 + each)),
           what, ": f is ", f.shape(), ", the table ", table.shape(), ", slopes ", slopes.shape(), ", there are ",
           pos.size(), " and ", neg.size(), " items");
+  const auto check_item = [&](std::int32_t item) {
+    require(item >= 0 && item < table.shape()[0], what, ": item ", item, " is not in 0..", table.shape()[0] - 1);
+  };
   for (std::size_t m = 0; m < pos.size(); ++m) {
     if (pos[m] == 0) continue;
-    for (const std::int32_t item : {pos[m], neg[m]})
-      require(item >= 0 && item < table.shape()[0], what, ": item ", item, " is not in 0..", table.shape()[0] - 1);
+    check_item(pos[m]);
+    for (const std::int32_t item : neg.subspan(m * each, each)) check_item(item);
   }
+  return each;
 }
 
 /// The data of t, or null if t is empty.
@@ -47,27 +54,30 @@ T dot(std::int64_t n, const T* a, const T* b) {
 }  // namespace
 
 void sampled_cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& slopes, const Tensor& f,
-                                   const Tensor& table, Items pos, Items neg) {
-  check("sampled_cross_entropy", slopes, f, table, pos, neg);
+                                   const Tensor& table, Items pos, Items neg, double beta) {
+  const std::size_t each = check("sampled_cross_entropy", slopes, f, table, pos, neg);
   const std::int64_t c = f.columns();
   if (on_gpu(f, [&]<class T>() {
         using R = real_t<T>;
         cuda::sampled_cross_entropy_forward<T>(stream, loss.data<R>(), slopes.data<R>(), f.data<T>(), table.data<T>(),
-                                               c, pos, neg);
+                                               c, pos, neg, static_cast<R>(beta));
       }))
     return;
   visit_float(f.dtype(), [&]<class T>() {
     double sum = 0;
     for (std::size_t m = 0; m < pos.size(); ++m) {
       const T* x = f.data<T>() + static_cast<std::int64_t>(m) * c;
-      for (const bool next : {true, false}) {
-        T& slope = slopes.data<T>()[next ? m : pos.size() + m];
+      for (std::size_t k = 0; k <= each; ++k) {
+        T& slope = slopes.data<T>()[k * pos.size() + m];
         slope = 0;
         if (pos[m] == 0) continue;
-        const T score = dot(c, x, table.data<T>() + (next ? pos[m] : neg[m]) * c), z = next ? -score : score;
+        const bool next = k == 0;
+        const T weight = next ? static_cast<T>(beta) : T{1};
+        const T score = dot(c, x, table.data<T>() + (next ? pos[m] : neg[m * each + k - 1]) * c);
+        const T z = next ? -score : score;
         const T e = std::exp(-std::abs(z));
-        sum += static_cast<double>(std::max(z, T{0}) + std::log1p(e));
-        const T p = z > 0 ? 1 / (1 + e) : e / (1 + e);
+        sum += static_cast<double>(weight * (std::max(z, T{0}) + std::log1p(e)));
+        const T p = weight * (z > 0 ? 1 / (1 + e) : e / (1 + e));
         slope = next ? -p : p;
       }
     }
@@ -77,7 +87,7 @@ void sampled_cross_entropy_forward(Stream& stream, const Tensor& loss, const Ten
 
 void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dtable, const Tensor& dloss,
                                     const Tensor& slopes, const Tensor& f, const Tensor& table, Items pos, Items neg) {
-  check("sampled_cross_entropy backward", slopes, f, table, pos, neg);
+  const std::size_t each = check("sampled_cross_entropy backward", slopes, f, table, pos, neg);
   require((!df || df.tensor.shape() == f.shape()) && (!dtable || dtable.shape() == table.shape()),
           "sampled_cross_entropy backward: f is ", f.shape(), ", df ", df.tensor.shape(), ", the table ", table.shape(),
           ", its gradient ", dtable.shape());
@@ -98,15 +108,15 @@ void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dta
       T* dx = to != nullptr ? to + row : nullptr;
       if (dx != nullptr && !df.accumulate) std::fill_n(dx, c, T{0});
       if (pos[m] == 0) continue;
-      for (const bool next : {true, false}) {
-        const std::int64_t item = next ? pos[m] : neg[m];
-        const T slope = seed * slopes.data<T>()[next ? m : pos.size() + m];
+      for (std::size_t k = 0; k <= each; ++k) {
+        const std::int64_t item = k == 0 ? pos[m] : neg[m * each + k - 1];
+        const T slope = seed * slopes.data<T>()[k * pos.size() + m];
         const T *e = table.data<T>() + item * c, *x = f.data<T>() + row;
         if (dx != nullptr)
-          for (std::int64_t k = 0; k < c; ++k) dx[k] += slope * e[k];
+          for (std::int64_t i = 0; i < c; ++i) dx[i] += slope * e[i];
         if (to_table == nullptr) continue;
         T* de = to_table + item * c;
-        for (std::int64_t k = 0; k < c; ++k) de[k] += slope * x[k];
+        for (std::int64_t i = 0; i < c; ++i) de[i] += slope * x[i];
       }
     }
   });

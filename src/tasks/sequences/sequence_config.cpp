@@ -60,6 +60,16 @@ void SequenceConfig::add_options(Options& o) {
   o.alias("model.init", "init");
 
   o.section("loss", "Loss");
+  o.choice(
+      "loss.kind", &loss_, "bce", {"bce", "gbce", "sampled_softmax", "softmax"},
+      "bce: one negative per position; gbce: several, calibrated; sampled_softmax: cross-entropy among drawn items; "
+      "softmax: among all items");
+  o.add("loss.negatives", &arch_.loss.negatives, 256, at_least(1),
+        "gbce: items drawn for each position; sampled_softmax: for each step");
+  o.add("loss.calibration", &arch_.loss.calibration, 0.75, between(0, 1),
+        "gbce: t, how far the scores of few negatives are corrected; 0: not, 1: fully");
+  o.add("loss.popularity", &arch_.loss.popularity, 0.75, between(0, 1),
+        "sampled_softmax: items are drawn by their number of training events to this power; 0: uniformly");
   o.add("loss.l2_emb", &arch_.l2, timed ? 5e-5 : 0, non_negative,
         "L2 penalty: factor of the sum of squares of the embedding tables");
   o.alias("loss.l2_emb", "l2-emb");
@@ -69,8 +79,10 @@ void SequenceConfig::add_options(Options& o) {
   o.choice("eval.candidates", &candidates_, "sampled", {"sampled", "full"},
            "rank the held-out item against drawn items, or all items, outside the user's history");
   o.alias("eval.candidates", "eval");
+  o.add("eval.both", &ranking_.both, true,
+        "report the other of both rankings beside it, under its own name; the full one scores all items for each user");
   o.add("eval.negatives", &ranking_.candidates, 100, at_least(1), "sampled: number of drawn items, with replacement");
-  o.add("eval.k", &at_, {10}, at_least(1), "K of HR@K and NDCG@K; the first NDCG selects the best weights");
+  o.add("eval.k", &at_, {10}, at_least(1), "K of NDCG@K, HR@K and MRR@K; the first NDCG selects the best weights");
   o.add("eval.users", &ranking_.users, 0, non_negative, "number of users to evaluate, drawn once; 0: all");
 
   for (const auto& [key, value] :
@@ -113,6 +125,7 @@ SequenceTask::Options SequenceConfig::model_options(DType dtype, std::uint64_t s
                                       : SasRecArch::PadMask::key;
   a.mhc = mhc_ == "streams" ? Mhc::streams : mhc_ == "collapsed" ? Mhc::collapsed : Mhc::none;
   a.time_dropout = time_dropout_ == "table" ? ops::TimeBuckets::Drop::table : ops::TimeBuckets::Drop::element;
+  a.loss.kind = parse_item_loss(loss_, Fault::usage);
   a.l2_items_only = l2_tables_ == "items";
   a.xavier_uniform = initial_ == "xavier_uniform";
   options.ranking.full = candidates_ == "full";

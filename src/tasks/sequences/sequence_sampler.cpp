@@ -1,6 +1,7 @@
 #include "lockstep/tasks/sequences/sequence_sampler.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
@@ -53,7 +54,8 @@ class Window {
 
 }  // namespace
 
-SequenceBatch training_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, const Shard& shard) {
+SequenceBatch training_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, const Shard& shard,
+                             std::int64_t negatives) {
   const Permutation order(data.size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
   SequenceBatch batch =
       allocate_batch(arena, shape.slots, shape.timed, shard.count, [&](std::int64_t b, std::int64_t& user) {
@@ -61,28 +63,58 @@ SequenceBatch training_batch(Arena& arena, const SequenceData& data, const Windo
         return tokens_of(shape, static_cast<std::int64_t>(data.items(user, Seen::training).size()) - 1);
       });
   batch.pos = allocate(arena, DType::i32, {batch.tokens()});
-  batch.neg = allocate(arena, DType::i32, {batch.tokens()});
+  batch.neg = allocate(arena, DType::i32, {batch.tokens(), negatives});
   const Window window(arena, shape);
+  const Tensor known = allocate(arena, DType::u8, {data.n_items + 1});  // the training items of one user
+  std::ranges::fill(known.span<std::uint8_t>(), std::uint8_t{0});
+  const auto set_known = [&](std::int32_t item, bool is) { known.data<std::uint8_t>()[item] = is; };
+  const auto is_known = [&](std::int32_t item) { return known.data<std::uint8_t>()[item] != 0; };
   for (std::int64_t b = 0; b < shard.count; ++b) {
     const std::int64_t user = batch.user.data<std::int64_t>()[b];
     training_window(data.items(user, Seen::training), data.times(user, Seen::training), window.seq.span<std::int32_t>(),
                     window.pos.span<std::int32_t>(), window.time());
     window.pack(batch, b);
+    for (const std::int32_t item : data.items(user, Seen::training)) set_known(item, true);
     const Philox draws(shard.seed, static_cast<std::uint64_t>(shard.step), "negatives",
                        static_cast<std::uint64_t>(user));
     for (std::int64_t t = batch.begin.data<std::int64_t>()[b]; t < batch.begin.data<std::int64_t>()[b + 1]; ++t) {
-      std::int32_t& negative = batch.neg.data<std::int32_t>()[t];
-      negative = 0;
+      const std::span<std::int32_t> drawn = batch.neg.slice(t, 1).span<std::int32_t>();
+      std::ranges::fill(drawn, 0);
       if (batch.pos.data<std::int32_t>()[t] == 0) continue;
       ++batch.targets;
-      const auto first = static_cast<std::uint64_t>(batch.slot.data<std::int32_t>()[t]) * kTries;
-      for (std::uint64_t k = 0; k < kTries; ++k) {
-        negative = 1 + static_cast<std::int32_t>(draws.below(static_cast<std::uint64_t>(data.n_items), first + k));
-        if (!data.knows(user, negative, false)) break;
+      std::uint64_t first = static_cast<std::uint64_t>(batch.slot.data<std::int32_t>()[t] * negatives) * kTries;
+      for (std::int32_t& negative : drawn) {
+        for (std::uint64_t k = 0; k < kTries; ++k) {
+          negative = 1 + static_cast<std::int32_t>(draws.below(static_cast<std::uint64_t>(data.n_items), first + k));
+          if (!is_known(negative)) break;
+        }
+        first += kTries;
       }
     }
+    for (const std::int32_t item : data.items(user, Seen::training)) set_known(item, false);
   }
   return batch;
+}
+
+PopularItems::PopularItems(const SequenceData& data, double power)
+    : up_to_(static_cast<std::size_t>(data.n_items) + 1) {
+  for (std::int64_t u = 0; u < data.n_users; ++u)
+    for (const std::int32_t item : data.items(u, Seen::training)) up_to_[static_cast<std::size_t>(item)] += 1;
+  for (std::size_t i = 1; i < up_to_.size(); ++i) up_to_[i] = up_to_[i - 1] + std::pow(std::max(up_to_[i], 1.0), power);
+}
+
+void PopularItems::draw(Arena& arena, std::uint64_t seed, std::int64_t step, std::int64_t count, DType dtype,
+                        SequenceBatch& batch) const {
+  batch.candidates = allocate(arena, DType::i32, {count});
+  batch.bias = allocate(arena, dtype, {count});
+  const Philox draws(seed, static_cast<std::uint64_t>(step), "candidates");
+  for (std::int64_t k = 0; k < count; ++k) {
+    const double at = draws.uniform(static_cast<std::uint64_t>(k)) * up_to_.back();
+    const auto found = std::upper_bound(up_to_.begin() + 1, up_to_.end() - 1, at);
+    batch.candidates.data<std::int32_t>()[k] = static_cast<std::int32_t>(found - up_to_.begin());
+    const double bias = -std::log(static_cast<double>(count) * (*found - *(found - 1)) / up_to_.back());
+    visit_float(dtype, [&]<class T>() { batch.bias.data<T>()[k] = static_cast<T>(bias); });
+  }
 }
 
 SequenceBatch newest_batch(Arena& arena, const WindowShape& shape, std::span<const UserHistory> histories) {
@@ -111,7 +143,7 @@ void draw_unknown(const SequenceData& data, std::int64_t user, std::uint64_t see
       if (++refused < kTries * kTries) continue;
       throw Error(Fault::data, join("drawing candidates for user ", user + 1, " of '", data.path.string(),
                                     "': the user's history has nearly all of the ", data.n_items,
-                                    " items; use eval.candidates = full"));
+                                    " items; use eval.candidates = full and eval.both = false"));
     } while (data.knows(user, item, true));
     refused = 0;
   }

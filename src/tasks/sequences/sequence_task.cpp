@@ -13,7 +13,6 @@
 #include "lockstep/ops/gather.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/ops/row_scores.hpp"
-#include "lockstep/tasks/sequences/sequence_sampler.hpp"
 
 namespace lockstep {
 namespace {
@@ -28,10 +27,15 @@ double multiplications(const SasRecArch& a, const SequenceData& data) {
     tokens += length;
     pairs += length * (length + 1) / 2;
   }
+  using Kind = ItemLoss::Kind;
+  // Rows of the item table that a target is compared with.
+  const auto scored = static_cast<double>(a.loss.kind == Kind::bce       ? 2
+                                          : a.loss.kind == Kind::softmax ? a.items
+                                                                         : 1 + a.loss.negatives);
   double per_token = (a.timed ? 5 : 6) * d * d;
   if (a.mhc == SasRecArch::Mhc::streams) per_token += 2 * (n + 2) * n * n * d;
   // Scores and weighted values; with times also those of the time tables, as in the formula.
-  return static_cast<double>(a.blocks) * (tokens * per_token + pairs * (a.timed ? 4 : 2) * d) + 2 * tokens * d;
+  return static_cast<double>(a.blocks) * (tokens * per_token + pairs * (a.timed ? 4 : 2) * d) + scored * tokens * d;
 }
 
 double softplus(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
@@ -44,6 +48,8 @@ SequenceTask::SequenceTask(Options options, SequenceData data)
       network_((options_.arch.items = data_.n_items, options_.arch), options_.dtype, options_.seed) {
   require_usage(!network_.arch().timed || data_.has_time(), "model.kind = tisasrec: '", data_.path.string(),
                 "' has no times; use model.kind = sasrec");
+  if (network_.arch().loss.kind == ItemLoss::Kind::sampled_softmax)
+    popular_ = PopularItems(data_, network_.arch().loss.popularity);
   flops_per_sample_ = 6 * multiplications(network_.arch(), data_) / static_cast<double>(data_.size(Split::train));
 }
 
@@ -53,8 +59,12 @@ std::int64_t SequenceTask::size(Split split) const {
 }
 
 ShardLoss SequenceTask::loss(Tape& tape, const Shard& shard) const {
+  const ItemLoss& kind = network_.arch().loss;
   profile::Span making("batch", profile::Kind::phase);
-  const SequenceBatch batch = training_batch(tape.host_arena(), data_, network_.arch().window(), shard);
+  SequenceBatch batch =
+      training_batch(tape.host_arena(), data_, network_.arch().window(), shard, kind.negatives_each());
+  if (kind.kind == ItemLoss::Kind::sampled_softmax)
+    popular_.draw(tape.host_arena(), shard.seed, shard.step, kind.negatives, tape.real_dtype(), batch);
   making.end();
   const SasRecDraws draws = {.training = true, .seed = shard.seed, .step = static_cast<std::uint64_t>(shard.step)};
   const Var features = network_.features(tape, batch, draws);
@@ -119,7 +129,7 @@ SequenceTask::Ranked SequenceTask::ranked(Tape& tape, Split split, std::int64_t 
   const Permutation chosen(data_.size(split), options_.seed, 0);  // the users to evaluate, unless all are
   const Tensor who = allocate(tape.host_arena(), DType::i64, {count});
   const std::span<std::int64_t> users = who.span<std::int64_t>();
-  const std::int64_t drawn = options_.ranking.full ? 0 : options_.ranking.candidates;
+  const std::int64_t drawn = ranks_drawn() ? options_.ranking.candidates : 0;
   const Tensor items = allocate(tape.host_arena(), DType::i32, {count, 1 + drawn});
   for (std::int64_t b = 0; b < count; ++b) {
     const std::int64_t user = data_.user(split, size(split) < data_.size(split) ? chosen(first + b) : first + b);
@@ -140,17 +150,25 @@ void SequenceTask::add(std::span<const std::int64_t> users, const Tensor& scores
       const std::span<const T> row = scores.slice(at, 1).span<T>();
       require(std::isfinite(row[0]), "evaluation: the score of user ", users[b] + 1, " is ", row[0],
               ": the weights are not finite");
-      const UserMetrics user(row[0],
-                             ranking.full ? std::span<const T>(everything.slice(at, 1).span<T>()) : row.subspan(1));
+      double* to = sums + 4;
+      const auto rank = [&](bool all) {
+        const UserMetrics user(row[0], all ? std::span<const T>(everything.slice(at, 1).span<T>()) : row.subspan(1));
+        for (const std::int64_t k : ranking.at) {
+          if (user.place < k) {
+            to[0] += 1 / std::log2(static_cast<double>(user.place + 2));
+            to[1] += 1;
+            to[2] += 1 / static_cast<double>(user.place + 1);
+          }
+          to += 3;
+        }
+        return user;
+      };
+      const UserMetrics user = rank(ranking.full);
       sums[0] += 1;
       sums[1] += static_cast<double>(user.candidates);
       sums[2] += static_cast<double>(user.ties);
       sums[3] += user.loss;
-      for (std::size_t k = 0; k < ranking.at.size(); ++k) {
-        if (user.place >= ranking.at[k]) continue;
-        sums[4 + 2 * k] += 1 / std::log2(static_cast<double>(user.place + 2));
-        sums[5 + 2 * k] += 1;
-      }
+      if (ranking.both) rank(!ranking.full);
     }
   });
 }
@@ -163,7 +181,7 @@ void SequenceTask::evaluate(Tape& tape, Split split, std::int64_t first, std::in
   const Tensor there = tape.keep(rows.items.shape(), tape.real_dtype());
   ops::row_scores(tape.stream(), there, features, tape.value(network_.item_table()), rows.items.span<std::int32_t>());
   const Tensor scores = on_host(tape.stream(), tape.arena(), there);
-  add(rows.users, scores, options_.ranking.full ? all_scores(tape, features, rows.users) : Tensor{}, sums);
+  add(rows.users, scores, ranks_all() ? all_scores(tape, features, rows.users) : Tensor{}, sums);
 }
 
 std::vector<Baseline> SequenceTask::baselines() const {
@@ -182,7 +200,7 @@ std::vector<Baseline> SequenceTask::baselines() const {
     std::ranges::transform(rows.items.span<const std::int32_t>(), scores.data<double>(),
                            [&](std::int32_t item) { return score[static_cast<std::size_t>(item)]; });
     Tensor everything;
-    if (options_.ranking.full) {
+    if (ranks_all()) {
       everything = allocate(tape.host_arena(), DType::f64, {count, data_.n_items + 1});
       for (std::int64_t b = 0; b < count; ++b) std::ranges::copy(score, everything.slice(b, 1).data<double>());
       leave_out_known(everything, rows.users);
@@ -196,13 +214,22 @@ std::vector<Baseline> SequenceTask::baselines() const {
 std::vector<Metric> SequenceTask::metrics(Split, const std::vector<double>& sums) const {
   std::vector<Metric> metrics;
   const double users = std::max(sums[0], 1.0);
-  for (std::size_t k = 0; k < options_.ranking.at.size(); ++k) {
-    metrics.push_back({join("ndcg@", options_.ranking.at[k]), sums[4 + 2 * k] / users, true});
-    metrics.push_back({join("hr@", options_.ranking.at[k]), sums[5 + 2 * k] / users, true});
-  }
+  const double* from = sums.data() + 4;
+  const auto add_ranking = [&](const std::string& prefix) {
+    for (const std::int64_t k : options_.ranking.at)
+      for (const char* metric : {"ndcg@", "hr@", "mrr@"})
+        metrics.push_back({join(prefix, metric, k), *from++ / users, true});
+  };
+  add_ranking("");
   metrics.push_back({"loss", sums[3] / users, false});
   metrics.push_back({"ties", sums[2] / std::max(sums[1], 1.0), false});
+  metrics.push_back({"candidates", sums[1] / users, false});
+  if (options_.ranking.both) add_ranking(name_of(!options_.ranking.full) + ".");
   return metrics;
+}
+
+std::string SequenceTask::name_of(bool full) const {
+  return full ? "full" : join("sampled-", options_.ranking.candidates);
 }
 
 void SequenceTask::save(H5File& file) const { save_sasrec_metadata(file, network_.arch()); }

@@ -43,6 +43,11 @@ SasRecArch arch_of(const H5File& file) {
   a.streams = integer("n_streams"), a.sinkhorn_iterations = integer("sinkhorn_iters");
   a.dropout = 0;
   a.l2 = file.real_attribute("/", "l2_emb");
+  if (file.has_attribute("/", "loss")) {
+    a.loss.kind = parse_item_loss(text("loss"), Fault::data);
+    a.loss.negatives = integer("negatives");
+    a.loss.calibration = file.real_attribute("/", "calibration");
+  }
   a.l2_items_only = text("l2_tables") == "item_emb";
   a.check(Fault::data);
   return a;
@@ -56,8 +61,11 @@ class ReferenceModel final : public ShardTask {
     load_reference_weights(net_.params(), file, sasrec_names());
     for (int b = 0; file.has(join("/inputs/batch", b)); ++b) {
       const auto read = [&](const char* name) { return file.read<std::int64_t>(join("/inputs/batch", b, "/", name)); };
-      batches_.push_back({read("seq"), read("pos"), read("neg"), {}});
+      batches_.push_back({read("seq"), read("pos"), read("neg"), {}, {}, {}});
       if (net_.arch().timed) batches_.back().time = read("time");
+      if (net_.arch().loss.kind != ItemLoss::Kind::sampled_softmax) continue;
+      batches_.back().candidates = read("candidates");
+      batches_.back().bias = file.read<double>(join("/inputs/batch", b, "/bias"));
     }
   }
   const char* kind() const override { return net_.arch().timed ? "tisasrec" : "sasrec"; }
@@ -88,17 +96,27 @@ class ReferenceModel final : public ShardTask {
     }
     const Shape shape{static_cast<std::int64_t>(tokens.size())};
     b.slots = net_.arch().slots;
-    for (Tensor* t : {&b.item, &b.slot, &b.pos, &b.neg}) *t = allocate(arena, DType::i32, shape);
+    for (Tensor* t : {&b.item, &b.slot, &b.pos}) *t = allocate(arena, DType::i32, shape);
+    const std::size_t each = from.neg.size() / from.pos.size();
+    b.neg = allocate(arena, DType::i32, {shape[0], static_cast<std::int64_t>(each)});
     if (net_.arch().timed) b.time = allocate(arena, DType::i64, shape);
     for (std::size_t k = 0; k < tokens.size(); ++k) {
       const auto m = static_cast<std::size_t>(tokens[k]);
       b.item.data<std::int32_t>()[k] = static_cast<std::int32_t>(from.seq[m]);
       b.pos.data<std::int32_t>()[k] = static_cast<std::int32_t>(from.pos[m]);
-      b.neg.data<std::int32_t>()[k] = static_cast<std::int32_t>(from.neg[m]);
+      for (std::size_t i = 0; i < each; ++i)
+        b.neg.data<std::int32_t>()[k * each + i] = static_cast<std::int32_t>(from.neg[m * each + i]);
       b.slot.data<std::int32_t>()[k] = static_cast<std::int32_t>(tokens[k] % b.slots);
       if (b.time) b.time.data<std::int64_t>()[k] = from.time[m];
       b.targets += from.pos[m] != 0;
     }
+    const Shape drawn{static_cast<std::int64_t>(from.candidates.size())};
+    b.candidates = allocate(arena, DType::i32, drawn), b.bias = allocate(arena, tape.real_dtype(), drawn);
+    std::ranges::transform(from.candidates, b.candidates.data<std::int32_t>(),
+                           [](std::int64_t item) { return static_cast<std::int32_t>(item); });
+    visit_float(tape.real_dtype(), [&]<class T>() {
+      std::ranges::transform(from.bias, b.bias.data<T>(), [](double x) { return static_cast<T>(x); });
+    });
     return b;
   }
   /// Positions in the arrays of a batch that the tokens of one window have.
@@ -120,7 +138,9 @@ class ReferenceModel final : public ShardTask {
 
  private:
   struct Batch {
-    std::vector<std::int64_t> seq, pos, neg, time;  ///< (samples, T)
+    std::vector<std::int64_t> seq, pos, neg, time;  ///< (samples, T), neg (samples, T, K)
+    std::vector<std::int64_t> candidates;           ///< of sampled_softmax
+    std::vector<double> bias;
   };
   SasRec net_;
   std::int64_t samples_;
@@ -218,8 +238,9 @@ void verify_values(Verifier& v, const ReferenceModel& model, DType dtype, Device
     };
     const auto logits = [&](const char* name, const Tensor& items) {
       std::vector<double> values;
-      for (std::int64_t m = 0; m < batch.tokens(); ++m)
-        values.push_back(static_cast<double>(score(m, items.data<std::int32_t>()[m])));
+      const std::int64_t each = items.size() / batch.tokens();
+      for (std::int64_t k = 0; k < items.size(); ++k)
+        values.push_back(static_cast<double>(score(k / each, items.data<std::int32_t>()[k])));
       tokens.compare(name, values, [&](std::int64_t m) { return model.is_target(0, m); });
     };
     logits("pos_logits", batch.pos), logits("neg_logits", batch.neg);

@@ -28,6 +28,20 @@ for model in "sasrec" "tisasrec" "tisasrec --mhc streams"; do
   close_model r1/checkpoints/final.h5 d2/checkpoints/final.h5 2e-3
 done
 
+# Each loss gives the same bits on any number of ranks.
+for loss in gbce sampled_softmax softmax; do
+  for ranks in 1 2 3; do
+    train l$ranks $ranks sasrec --loss.kind $loss --loss.negatives 20 --reproducible --run.resume never --threads $((3 - ranks / 2))
+    same_model l1/checkpoints/final.h5 l$ranks/checkpoints/final.h5
+  done
+  train d2 2 sasrec --loss.kind $loss --loss.negatives 20 --run.resume never
+  close_model l1/checkpoints/final.h5 d2/checkpoints/final.h5 2e-3
+done
+run 2 "$LOCKSTEP" train --model.kind sasrec --data.path data.h5 --run-dir lonely --loss.kind gbce --loss.calibration 1.1
+says 'loss.calibration = 1.1'
+run 2 "$LOCKSTEP" train --model.kind sasrec --data.path data.h5 --run-dir lonely --loss.kind sampled_softmax --loss.negatives 96
+says 'loss.negatives = 96: the data set has 96 items'
+
 # Half of a run, and the rest of it on another number of ranks.
 train half 1 tisasrec --mhc streams --reproducible --steps 4
 train half 2 tisasrec --mhc streams --reproducible
@@ -40,7 +54,7 @@ for ranks in 1 2 3; do
   cmp -s eval1 eval$ranks || fail "an evaluation on $ranks ranks differs"
 done
 ok "$LOCKSTEP" eval --checkpoint r1/checkpoints/final.h5 --split val --eval full --eval-k 1,5,20 --eval-users 40
-says 'ndcg@20' 'hr@1 ' 'val samples'
+says 'ndcg@20' 'hr@1 ' 'mrr@5 ' 'sampled-100.ndcg@20' 'candidates' 'val samples'
 run 2 "$LOCKSTEP" eval --checkpoint r1/checkpoints/final.h5 --split train
 says_once 'option split = train: model.kind = tisasrec evaluates held-out samples only'
 

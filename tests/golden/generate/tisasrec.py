@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Reference files of the sequence models in double precision, and tisasrec_data, the preparation of rated items.
 
-Seven variants run in the public code; the three called default in tisasrec_reference.py.
+Seven variants run in the public code; those called default in tisasrec_reference.py, and three of them with another
+loss, written out in loss_of().
 """
 import collections
 import contextlib
@@ -19,7 +20,8 @@ from common import TORCH, load, put, quiet, run, watch
 SIZES = dict(hidden=12, heads=3, blocks=2, items=41, maxlen=11, time_span=14)
 SIZES.update(n_streams=4, sinkhorn_iters=20, mhc_rms_eps=1e-8)
 BATCH, STEPS, RATE, DECAY = 5, 3, 1e-3, 0.01
-COLUMNS = ("module", "model", "norm", "pad_mask", "ffn_residual", "mhc", "ln_eps")
+NEGATIVES, CALIBRATION = 6, 0.75
+COLUMNS = ("module", "model", "norm", "pad_mask", "ffn_residual", "mhc", "ln_eps", "loss")
 VARIANTS = {
     "sasrec": ("model", "sasrec", "pre", "none", True, "none", 1e-8),
     "sasrec_postln": ("model_mhc", "sasrec", "post", "none", True, "none", 1e-6),
@@ -32,6 +34,9 @@ VARIANTS = {
     "default_tisasrec": (None, "tisasrec", "original", "key", True, "none", 1e-8),
     "default_tisasrec_mhc": (None, "tisasrec", "pre", "key", True, "streams", 1e-8),
 }
+LOSSES = ("gbce", "sampled_softmax", "softmax")
+VARIANTS.update({f"loss_{loss}": (*VARIANTS["default_sasrec"], loss) for loss in LOSSES})
+KEPT = ("log_feats", "pos_logits", "neg_logits", "loss", "predict")  # outputs in the files of losses
 FILLS = dict(none=-1000.0, query=1.0 - 2.0**32, key=-np.inf)  # in place of the scores of masked pairs
 
 
@@ -99,6 +104,21 @@ def draw_weights(c, seed):
     return weights
 
 
+def add_draws(batches, loss, rng):
+    """The items that a loss draws: per position (gbce), or once for all positions, popular ones more often."""
+    items = SIZES["items"]
+    for batch in batches:
+        if loss == "gbce":
+            drawn = rng.integers(1, items + 1, (*batch["pos"].shape, NEGATIVES))
+            batch["neg"] = drawn * (batch["pos"] != 0)[..., None]
+        if loss == "sampled_softmax":
+            q = 1.0 / np.arange(1, items + 1)
+            q /= q.sum()
+            batch["candidates"] = rng.choice(items, 4 * NEGATIVES, p=q) + 1
+            batch["candidates"][0] = batch["pos"][0, -1]  # not compared with itself
+            batch["bias"] = -np.log(4 * NEGATIVES * q[batch["candidates"] - 1])
+
+
 class Public:
     """The network of the public code."""
 
@@ -154,7 +174,8 @@ class Reference:
 
     def logits(self, batch, rel, found):
         f = self.features(batch, rel, found)
-        return [(f * self.items[batch[side]]).sum(-1) for side in ("pos", "neg")]
+        scores = lambda items: torch.einsum("bt...d,btd->bt...", self.items[items], f)
+        return [scores(batch[side]) for side in ("pos", "neg")]
 
     def predict(self, batch, rel, candidates):
         return torch.einsum("bcd,bd->bc", self.items[candidates], self.features(batch, rel, {})[:, -1])
@@ -162,6 +183,8 @@ class Reference:
 
 def write_network(variant, public, out):
     c = dict(SIZES, **dict(zip(COLUMNS, VARIANTS[variant])))
+    if "loss" in c:  # the network is that of default_sasrec, so that one block will do
+        c.update(blocks=1)
     timed = c["model"] == "tisasrec"
     is_public = c["module"] is not None
     seed = 22 if variant == "sasrec_mhc" else 20
@@ -170,7 +193,10 @@ def write_network(variant, public, out):
     tables = ["item_emb"]  # that the loss penalizes; the public code leaves the others out
     if timed and not is_public:
         tables += ["abs_pos_K_emb", "abs_pos_V_emb", "time_matrix_K_emb", "time_matrix_V_emb"]
-    batches, candidates = draw_batches(np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    batches, candidates = draw_batches(rng)
+    loss_kind = c.get("loss", "bce")
+    add_draws(batches, loss_kind, rng)
     weights = draw_weights(c, seed)
     torch.set_default_dtype(torch.float64)
     model = (Public if is_public else Reference)(c, weights, public)
@@ -178,14 +204,29 @@ def write_network(variant, public, out):
     def relations(batch):
         return np.minimum(np.abs(batch["time"][:, :, None] - batch["time"][:, None]), c["time_span"])
 
-    def loss_of(batch, positive, negative):
+    def target_loss(batch, positive, negative, f, real):
+        """The mean over targets."""
+        if loss_kind == "bce":
+            return (F.softplus(-positive[real]) + F.softplus(negative[real])).mean()
+        if loss_kind == "gbce":
+            beta = 1 - CALIBRATION * (1 - NEGATIVES / (c["items"] - 1))
+            return (-beta * F.logsigmoid(positive[real]) + F.softplus(negative[real]).sum(-1)).mean()
+        table, pos = p["item_emb.weight"], torch.tensor(batch["pos"])[real]
+        if loss_kind == "softmax":
+            return F.cross_entropy(f[real] @ table[1:].T, pos - 1)
+        ids = torch.tensor(batch["candidates"])
+        scores = f[real] @ table[ids].T + torch.tensor(batch["bias"])
+        scores = scores.masked_fill(ids == pos[:, None], -np.inf)
+        return -torch.cat([positive[real][:, None], scores], 1).log_softmax(1)[:, 0].mean()
+
+    def loss_of(batch, positive, negative, found):
         real = torch.tensor(batch["pos"] != 0)
         squares = sum(model.parameters[f"{table}.weight"].square().sum() for table in tables)
-        return (F.softplus(-positive[real]) + F.softplus(negative[real])).mean() + l2 * squares
+        return target_loss(batch, positive, negative, found.get("log_feats"), real) + l2 * squares
 
     outputs, p = {}, model.parameters
     positive, negative = model.logits(batches[0], relations(batches[0]), outputs)
-    outputs.update(pos_logits=positive, neg_logits=negative, loss=loss_of(batches[0], positive, negative))
+    outputs.update(pos_logits=positive, neg_logits=negative, loss=loss_of(batches[0], positive, negative, outputs))
     outputs["loss"].backward()
     outputs["predict"] = model.predict(batches[0], relations(batches[0]), candidates)
     gradients = {name: torch.zeros_like(w) if w.grad is None else w.grad.clone() for name, w in p.items()}
@@ -195,19 +236,27 @@ def write_network(variant, public, out):
     losses = []
     for batch in batches:
         steps.zero_grad()
-        loss = loss_of(batch, *model.logits(batch, relations(batch), {}))
+        found = {}
+        loss = loss_of(batch, *model.logits(batch, relations(batch), found), found)
         loss.backward()
         steps.step()
         losses.append(loss.item())
+    if "loss" in c:
+        outputs = {name: value for name, value in outputs.items() if name in KEPT}
     torch.set_default_dtype(torch.float32)
     with h5py.File(out / f"tisasrec_{variant}.h5", "w") as f:
         f.attrs.update({key: value for key, value in c.items() if key != "module"}, variant=variant, seed=seed)
+        if "loss" in c:
+            f.attrs.update(negatives=NEGATIVES, calibration=CALIBRATION)
         f.attrs.update(batch=BATCH, torch_version=TORCH, causal_fill=FILLS[c["pad_mask"]])
         f.attrs.update(source="upstream" if is_public else "reference", l2_emb=l2, l2_tables=",".join(tables), lr=RATE)
         f.attrs.update(optimizer=optimizer, weight_decay=DECAY, adam_beta1=0.9, adam_beta2=0.98, adam_eps=1e-8)
         f.attrs["params_without_gradient"] = ",".join(unused)
         for i, batch in enumerate(batches):
+            bias = batch.pop("bias", None)
             put(f, f"inputs/batch{i}", {key: x for key, x in batch.items() if timed or key != "time"}, np.int32)
+            if bias is not None:
+                put(f, f"inputs/batch{i}", dict(bias=bias))
         put(f, "inputs/candidates", candidates, np.int32)
         put(f, "", dict(weights=weights, outputs64=outputs, grads64=gradients))
         put(f, "after_steps64", dict(weights=p, losses=np.array(losses)))

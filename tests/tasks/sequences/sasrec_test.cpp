@@ -239,13 +239,14 @@ TEST_SUITE("tasks.sequence_task") {
     LocalPlacement placement;
     SequenceData data = read(test::gap_sessions(40), placement);
     const std::int64_t items = data.n_items;
-    SequenceTask model({.arch = small(), .ranking = {.full = true, .at = {1, 10}}, .seed = 1}, std::move(data));
+    SequenceTask model({.arch = small(), .ranking = {.full = true, .both = true, .at = {1, 10}}, .seed = 1},
+                       std::move(data));
     Run run;
     std::vector<double> sums(static_cast<std::size_t>(model.sum_count()), 0);
     Tape tape(run.stream, run.arena, DType::f32, Tape::Mode::forward);
     model.evaluate(tape, Split::test, 0, 40, sums.data());
     // Scores of all items from the newest features, computed directly.
-    double hits = 0, ndcg = 0;
+    double hits = 0, ndcg = 0, reciprocal = 0;
     const Tensor table = model.network().item_table().value;
     for (std::int64_t user = 0; user < 40; ++user) {
       std::vector<std::int64_t> begin;
@@ -267,14 +268,57 @@ TEST_SUITE("tasks.sequence_task") {
         place += !model.data().knows(user, item, true) && score(item) > score(target);
       hits += place < 10;
       ndcg += place < 10 ? 1 / std::log2(place + 2.0) : 0;
+      reciprocal += place < 10 ? 1 / (place + 1.0) : 0;
     }
     const std::vector<Metric> metrics = model.metrics(Split::test, sums);
     CHECK(metrics[0].name == "ndcg@1");
-    CHECK(metrics[2].name == "ndcg@10");
-    CHECK(metrics[2].value == doctest::Approx(ndcg / 40).epsilon(1e-6));
-    CHECK(metrics[3].value == doctest::Approx(hits / 40).epsilon(1e-6));
-    CHECK(metrics[5].name == "ties");
-    CHECK(metrics[5].value < 1e-3);
+    CHECK(metrics[3].name == "ndcg@10");
+    CHECK(metrics[3].value == doctest::Approx(ndcg / 40).epsilon(1e-6));
+    CHECK(metrics[4].value == doctest::Approx(hits / 40).epsilon(1e-6));
+    CHECK(metrics[5].name == "mrr@10");
+    CHECK(metrics[5].value == doctest::Approx(reciprocal / 40).epsilon(1e-6));
+    CHECK(metrics[7].name == "ties");
+    CHECK(metrics[7].value < 1e-3);
+    CHECK(metrics[8].name == "candidates");
+    CHECK(metrics[8].value < static_cast<double>(items));
+    CHECK(metrics[12].name == "sampled-100.ndcg@10");
+
+    // The metrics of the other ranking are those of a run that ranks so.
+    SequenceData same = read(test::gap_sessions(40), placement);
+    SequenceTask sampled({.arch = small(), .ranking = {.at = {1, 10}}, .seed = 1}, std::move(same));
+    std::vector<double> of_sampled(static_cast<std::size_t>(sampled.sum_count()), 0);
+    Run other;
+    Tape again(other.stream, other.arena, DType::f32, Tape::Mode::forward);
+    sampled.evaluate(again, Split::test, 0, 40, of_sampled.data());
+    const std::vector<Metric> alone = sampled.metrics(Split::test, of_sampled);
+    for (std::size_t k = 0; k < 6; ++k) {
+      CHECK(metrics[9 + k].name == "sampled-100." + alone[k].name);
+      CHECK(metrics[9 + k].value == alone[k].value);
+    }
+    CHECK(alone[8].value == 100);
+  }
+
+  TEST_CASE("each loss draws what it needs, and more negatives than other items are refused") {
+    for (const auto kind :
+         {ItemLoss::Kind::bce, ItemLoss::Kind::gbce, ItemLoss::Kind::sampled_softmax, ItemLoss::Kind::softmax}) {
+      LocalPlacement placement;
+      SasRecArch arch = small([&](SasRecArch& a) { a.loss.kind = kind, a.loss.negatives = 4; });
+      SequenceData data = read(test::sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), placement);
+      SequenceTask model({.arch = arch, .seed = 1}, std::move(data));
+      CHECK(model.params().at("item_emb.weight").row_sparse == (kind != ItemLoss::Kind::softmax));
+      Run run;
+      Gradients gradients(model.params());
+      Tape tape(run.stream, run.arena, DType::f32, Tape::Mode::train, &gradients);
+      const ShardLoss loss = model.loss(tape, {.seed = 1, .count = 2});
+      CHECK(loss.weight == 4);
+      CHECK(std::isfinite(*loss.sum.value().data<float>()));
+      tape.backward(loss.sum);
+      if (kind == ItemLoss::Kind::bce || kind == ItemLoss::Kind::softmax) continue;
+      arch.loss.negatives = 5;
+      SequenceData few = read(test::sequence_set({{1, 2, 3, 4, 5}, {2, 3, 1, 5, 4}}, 5), placement);
+      CHECK_THROWS_WITH_AS(SequenceTask({.arch = arch}, std::move(few)),
+                           doctest::Contains("option loss.negatives = 5: the data set has 5 items"), Error);
+    }
   }
 
   TEST_CASE("metadata are read back as written") {

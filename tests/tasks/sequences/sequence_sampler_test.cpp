@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <set>
 #include <vector>
 
@@ -91,6 +92,47 @@ TEST_SUITE("tasks.sequence_sampler") {
     }
     const SequenceBatch later = training_batch(other, data, shape, {.seed = 5, .step = 4, .first = 13, .count = 4});
     CHECK(list<std::int32_t>(part.neg) != list<std::int32_t>(later.neg));
+  }
+
+  TEST_CASE("several negatives per target are unknown items; the first of one and of several are drawn alike") {
+    LocalPlacement placement;
+    const SequenceData data = read(test::gap_sessions(20), placement);
+    Arena arena;
+    const Shard shard{.seed = 3, .step = 1, .count = 20};
+    const SequenceBatch batch = training_batch(arena, data, {.slots = 9}, shard, 5);
+    CHECK(batch.neg.shape() == Shape{batch.tokens(), 5});
+    bool differ = false;
+    for (std::int64_t b = 0; b < batch.samples(); ++b)
+      for (std::int64_t m = begin_of(batch, b); m < begin_of(batch, b + 1); ++m) {
+        const auto* drawn = batch.neg.data<std::int32_t>() + 5 * m;
+        for (int k = 0; k < 5; ++k) CHECK_FALSE(data.knows(batch.user.data<std::int64_t>()[b], drawn[k], false));
+        differ = differ || drawn[0] != drawn[1];
+      }
+    CHECK(differ);
+  }
+
+  TEST_CASE("popular items are drawn in proportion to a power of their events, with the logarithm as bias") {
+    LocalPlacement placement;
+    // Training items: 1 four times, 2 twice, 3, 4 and 5 never (counted as once).
+    const SequenceData data = read(test::sequence_set({{1, 2, 3, 4}, {1, 2, 4, 5}, {1, 1, 3, 5}}, 5), placement);
+    for (const double power : {0.0, 0.5, 1.0}) {
+      const PopularItems popular(data, power);
+      std::vector<double> weight = {std::pow(4, power), std::pow(2, power), 1, 1, 1}, seen(5);
+      double all = 0;
+      for (const double w : weight) all += w;
+      constexpr std::int64_t kDraws = 20000;
+      Arena arena;
+      SequenceBatch batch, again;
+      popular.draw(arena, 1, 7, kDraws, DType::f64, batch);
+      popular.draw(arena, 1, 7, kDraws, DType::f64, again);
+      CHECK(list<std::int32_t>(batch.candidates) == list<std::int32_t>(again.candidates));
+      for (std::int64_t k = 0; k < kDraws; ++k) {
+        const auto item = static_cast<std::size_t>(batch.candidates.data<std::int32_t>()[k] - 1);
+        seen.at(item) += 1;
+        REQUIRE(batch.bias.data<double>()[k] == doctest::Approx(-std::log(kDraws * weight[item] / all)));
+      }
+      for (std::size_t i = 0; i < 5; ++i) CHECK(seen[i] / kDraws == doctest::Approx(weight[i] / all).epsilon(0.05));
+    }
   }
 
   TEST_CASE("a window ends with the newest item that the split may see") {

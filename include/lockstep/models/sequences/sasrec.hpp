@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/error.hpp"
@@ -14,6 +15,26 @@
 #include "lockstep/nn/tape.hpp"
 
 namespace lockstep {
+
+/// The training loss of a sequence model. docs/models/sasrec.md has the formulas.
+struct ItemLoss {
+  enum class Kind : std::uint8_t {
+    bce,              ///< binary cross-entropy of the next item and one negative
+    gbce,             ///< the same with K negatives, calibrated
+    sampled_softmax,  ///< cross-entropy among the next item and K drawn items that all positions of a step share
+    softmax,          ///< cross-entropy among all items
+  };
+  Kind kind = Kind::bce;
+  std::int64_t negatives = 256;  ///< K of gbce and sampled_softmax
+  double calibration = 0.75;     ///< t of gbce: 0 none, 1 full
+  double popularity = 0.75;      ///< sampled_softmax draws items by their number of training events to this power
+  bool operator==(const ItemLoss&) const = default;
+
+  /// The items that are drawn for each target.
+  std::int64_t negatives_each() const { return kind == Kind::bce ? 1 : kind == Kind::gbce ? negatives : 0; }
+  /// The weight of the next item's term in bce and gbce. items: of the catalogue
+  double beta(std::int64_t items) const;
+};
 
 /// Architecture of SASRec or TiSASRec, in one of its published forms. The defaults are the SASRec of the paper.
 struct SasRecArch {
@@ -55,6 +76,7 @@ struct SasRecArch {
   double l2 = 0;                ///< L2 penalty on the embedding tables
   bool l2_items_only = false;   ///< the penalty applies to the item table only
   bool xavier_uniform = false;  ///< initial matrices are Xavier-uniform; false: Xavier-normal
+  ItemLoss loss;
   bool operator==(const SasRecArch&) const = default;
 
   std::int64_t head_width() const { return hidden / heads; }
@@ -64,6 +86,8 @@ struct SasRecArch {
   /// errors  `fault`: an extent below 1, heads that do not divide hidden, a combination of modes that does not exist
   void check(Fault fault) const;
 };
+/// "bce", "gbce", "sampled_softmax" or "softmax". errors  `fault`: another name
+ItemLoss::Kind parse_item_loss(std::string_view name, Fault fault);
 const char* name(SasRecArch::Norm norm);
 const char* name(SasRecArch::PadMask mask);
 const char* name(SasRecArch::Mhc mhc);
@@ -94,7 +118,7 @@ struct SasRecTrace {
 ///         arXiv:2409.19606; initial values as in baka-world/SASRec.pytorch
 class SasRec {
  public:
-  /// errors  usage: see SasRecArch::check
+  /// errors  usage: see SasRecArch::check; more negatives than other items
   SasRec(SasRecArch arch, DType dtype = DType::f32, std::uint64_t seed = 0);
 
   const SasRecArch& arch() const { return arch_; }
@@ -104,8 +128,7 @@ class SasRec {
 
   /// Features f (M, C) after each token. The batch's arrays must outlive the tape.
   Var features(Tape& tape, const SequenceBatch& batch, const SasRecDraws& draws, SasRecTrace* trace = nullptr) const;
-  /// Binary cross-entropy, summed over targets: of the next item with label 1 and of the negative with label 0, from
-  /// the scores f_t . E[item]. A scalar.
+  /// The loss of the architecture, summed over targets, from the scores f_t . E[item]. A scalar.
   Var loss(Tape& tape, Var features, const SequenceBatch& batch) const;
 
  private:

@@ -15,7 +15,8 @@ struct WindowShape {
 /// Windows of several users, packed one after another without padding (unless WindowShape::padded). The arrays lie in
 /// an arena.
 ///
-/// shapes   begin (B+1), user (B); item, slot, time, pos, neg (M) with M tokens in all samples
+/// shapes   begin (B+1), user (B); item, slot, time, pos (M) with M tokens in all samples; neg (M, K); candidates, bias
+///          (K)
 struct SequenceBatch {
   std::int64_t slots = 0;    ///< T
   std::int64_t targets = 0;  ///< tokens with pos != 0
@@ -24,7 +25,10 @@ struct SequenceBatch {
   Tensor item;               ///< i32, 1..I, or 0 for padding
   Tensor slot;               ///< i32, 0..T-1; the newest token of a sample is in slot T-1
   Tensor time;               ///< i64, scaled times, 0 for padding; empty unless WindowShape::timed
-  Tensor pos, neg;           ///< i32, the next item and a drawn item outside the user's training items; 0 for none
+  Tensor pos;                ///< i32, the next item; 0 for none
+  Tensor neg;                ///< i32, drawn items outside the user's training items; 0 for none
+  Tensor candidates;         ///< i32, drawn items that all tokens share; empty unless the loss draws such
+  Tensor bias;               ///< f32 | f64, added to their scores
   std::int64_t samples() const { return user.size(); }
   std::int64_t tokens() const { return item.size(); }
 };

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "lockstep/data/shard.hpp"
 #include "lockstep/models/sequences/sequence_batch.hpp"
@@ -9,10 +10,28 @@
 
 namespace lockstep {
 
-/// The training windows at the shard's positions of its epoch. Each target has one negative, uniform over the items
-/// that are not among the user's training items (over all items if the user knows all), drawn by (seed, step, user,
-/// slot).
-SequenceBatch training_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, const Shard& shard);
+/// The training windows at the shard's positions of its epoch. Each target has `negatives` drawn items, uniform over the
+/// items that are not among the user's training items (over all items if the user knows all), drawn by (seed, step,
+/// user, slot).
+SequenceBatch training_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, const Shard& shard,
+                             std::int64_t negatives = 1);
+
+/// Draws items in proportion to a power of their numbers of training events; an item without events counts as one with
+/// one.
+class PopularItems {
+ public:
+  PopularItems() = default;
+  PopularItems(const SequenceData& data, double power);
+  /// `count` candidates of a step, with replacement, and the biases -log(count q_j) of their scores, where q_j is the
+  /// probability of a draw. A function of (seed, step).
+  ///
+  /// dtype  f32 | f64, of the biases
+  void draw(Arena& arena, std::uint64_t seed, std::int64_t step, std::int64_t count, DType dtype,
+            SequenceBatch& batch) const;
+
+ private:
+  std::vector<double> up_to_;  ///< (I + 1) sum of the weights of items 1..i
+};
 /// The newest windows of these histories, without targets. The batch's users are 0, 1, ....
 SequenceBatch newest_batch(Arena& arena, const WindowShape& shape, std::span<const UserHistory> histories);
 

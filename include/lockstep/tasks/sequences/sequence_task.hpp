@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -6,6 +7,7 @@
 
 #include "lockstep/models/sequences/sasrec.hpp"
 #include "lockstep/tasks/sequences/sequence_data.hpp"
+#include "lockstep/tasks/sequences/sequence_sampler.hpp"
 #include "lockstep/train/task.hpp"
 
 namespace lockstep {
@@ -13,18 +15,20 @@ namespace lockstep {
 /// How held-out items are ranked.
 struct RankingOptions {
   bool full = false;                    ///< against all items outside the user's history; false: against drawn items
+  bool both = false;                    ///< report the other of the two rankings as well
   std::int64_t candidates = 100;        ///< items to draw, with replacement
-  std::vector<std::int64_t> at = {10};  ///< the K of HR@K and NDCG@K
+  std::vector<std::int64_t> at = {10};  ///< the K of NDCG@K, HR@K and MRR@K
   std::int64_t users = 0;               ///< users to evaluate, drawn once; 0: all
   bool operator==(const RankingOptions&) const = default;
 };
 
 /// A sequence model and its data set. A training sample is a user's newest window; its weight is the number of targets.
 ///
-/// Metrics: for each K, ndcg@K and hr@K, the means over users of [p < K] / log2(p + 2) and [p < K], where p is the
-/// number of candidates with a greater score than the held-out item; loss, the cross-entropy of the item plus the mean
-/// cross-entropy of the candidates; ties, the share of candidates with the same score as the item (1 for a constant
-/// model).
+/// Metrics: for each K, ndcg@K, hr@K and mrr@K, the means over users of [p < K] / log2(p + 2), [p < K] and
+/// [p < K] / (p + 1), where p is the number of candidates with a greater score than the held-out item; loss, the binary
+/// cross-entropy of the item plus the mean one of the candidates; ties, the share of candidates with the same score as
+/// the item (1 for a constant model); candidates, their mean number, which tells the rankings apart. With RankingOptions::both, the ndcg, hr and mrr of the other ranking follow, with
+/// its name: "full.ndcg@10", "sampled-100.ndcg@10".
 class SequenceTask : public ShardTask {
  public:
   struct Options {
@@ -41,9 +45,14 @@ class SequenceTask : public ShardTask {
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
   bool evaluates(Split split) const override { return split != Split::train; }
-  std::int64_t sum_count() const override { return 4 + 2 * static_cast<std::int64_t>(options_.ranking.at.size()); }
+  std::int64_t sum_count() const override {
+    return 4 + (options_.ranking.both ? 6 : 3) * static_cast<std::int64_t>(options_.ranking.at.size());
+  }
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
-  std::int64_t evaluation_block() const override { return 64; }
+  /// At most 64 users, and 2^24 scores of all items.
+  std::int64_t evaluation_block() const override {
+    return std::clamp<std::int64_t>((std::int64_t{1} << 24) / (data_.n_items + 1), 1, 64);
+  }
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
   /// The most popular items: by training interactions, ties to the smaller number.
   std::vector<Baseline> baselines() const override;
@@ -69,16 +78,22 @@ class SequenceTask : public ShardTask {
   };
   Ranked ranked(Tape& tape, Split split, std::int64_t first, std::int64_t count) const;
   /// Adds the users' metrics to the sums. scores: of ranked().items; everything: of all items as all_scores() returns
-  /// them if all are candidates, else empty; both on the host.
+  /// them if all are candidates of a ranking, else empty; both on the host.
   void add(std::span<const std::int64_t> users, const Tensor& scores, const Tensor& everything, double* sums) const;
   /// Sets scores of all items, (users, I + 1), to minus infinity for item 0 and for items that the user knows.
   void leave_out_known(const Tensor& scores, std::span<const std::int64_t> users) const;
   /// Scores of all items, (users, I + 1), on the host; minus infinity for item 0 and for items that the user knows.
   Tensor all_scores(Tape& tape, const Tensor& features, std::span<const std::int64_t> users) const;
 
+  bool ranks_all() const { return options_.ranking.full || options_.ranking.both; }
+  bool ranks_drawn() const { return !options_.ranking.full || options_.ranking.both; }
+  /// "full" or "sampled-100".
+  std::string name_of(bool full) const;
+
   Options options_;
   SequenceData data_;
   SasRec network_;
+  PopularItems popular_;  ///< of sampled_softmax
   double flops_per_sample_ = 0;
 };
 

@@ -1,0 +1,52 @@
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "lockstep/tensor/tensor.hpp"
+
+namespace lockstep::ops {
+
+/// What the next item of each token is compared with.
+///
+/// shapes   rows (K, C); ids (K); bias (K)
+/// dtypes   rows that of the features; ids i32; bias real_dtype() of the features. On the device of the features
+struct SoftmaxCandidates {
+  Tensor rows;
+  Tensor ids;   ///< row of the table that each candidate is; empty: j + 1
+  Tensor bias;  ///< added to the scores; empty: 0
+};
+
+/// Cross-entropy of a softmax over the next item and the candidates:
+///
+///   s_m = f_m . E_pos_m,   z_mj = f_m . W_j + b_j,   loss = sum over m with pos_m != 0 of
+///   log(exp(s_m) + sum over j with id_j != pos_m of exp(z_mj)) - s_m
+///
+/// With all rows 1..R-1 of E as candidates it is the exact cross-entropy over a catalogue. With drawn candidates and
+/// b_j = -log(K q_j), where q_j is the probability of a draw, the sum over candidates is an unbiased estimate of that
+/// over all items but the next (logQ correction).
+///
+/// The scores are computed by tiles of tokens and candidates in `scratch` (softmax_scratch()) and never stored. The
+/// forward pass keeps a running maximum and sum of each token; the backward pass computes the scores again. `state`
+/// receives what the backward pass needs.
+///
+/// shapes   loss (); state (3, M); f (M, C); table E (R, C); pos (M), in host memory, pinned for a GPU
+/// dtypes   f, table f32 | f64, on a GPU also bf16 | f16; loss, state, dtable f32 for halves, else the same; drows that
+///          of dtable or of rows; the sum over tokens is computed in f64
+/// errors   Error naming the shapes if they do not fit, or an item that is not in 0..R-1
+/// source   online sum: Milakov, Gimelshein 2018, arXiv:1805.02867; logQ: Bengio, Senecal 2008, without a correction of
+///          the next item, which is always among the candidates (arXiv:2507.09331)
+void item_softmax_forward(Stream&, const Tensor& loss, const Tensor& state, const Tensor& scratch, const Tensor& f,
+                          const Tensor& table, const SoftmaxCandidates& candidates, std::span<const std::int32_t> pos);
+/// The gradients of f, the candidates' rows and the table; the latter only through the next items. dtable (R, C) is
+/// always added to. Any may be empty; drows and dtable may overlap.
+void item_softmax_backward(Stream&, Target df, Target drows, const Tensor& dtable, const Tensor& dloss,
+                           const Tensor& state, const Tensor& scratch, const Tensor& f, const Tensor& table,
+                           const SoftmaxCandidates& candidates, std::span<const std::int32_t> pos);
+
+/// The scratch memory that both passes need, in elements of real_dtype() of the features.
+///
+/// halves   whether the features are bf16 or f16
+std::int64_t softmax_scratch(Device device, bool halves, std::int64_t tokens, std::int64_t candidates,
+                             std::int64_t columns);
+
+}  // namespace lockstep::ops

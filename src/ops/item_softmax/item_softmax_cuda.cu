@@ -1,0 +1,125 @@
+#include <algorithm>
+
+#include "item_softmax_kernels.hpp"
+#include "lockstep/device/cuda_half.hpp"
+#include "lockstep/device/cuda_scratch.hpp"
+#include "ops/common/total_cuda.hpp"
+
+namespace lockstep::ops::cuda {
+namespace {
+
+using namespace gpu;
+
+constexpr int kTokenWarps = 8;
+
+/// Whether candidate j of the tile is item `next`.
+template <class R>
+__device__ bool is_next(const ScoreTile<R>& tile, std::int64_t j, std::int32_t next) {
+  return (tile.ids == nullptr ? tile.first + j + 1 : std::int64_t{tile.ids[j]}) == next;
+}
+template <class R>
+__device__ R biased(const ScoreTile<R>& tile, const R* row, std::int64_t j) {
+  return tile.bias == nullptr ? row[j] : row[j] + tile.bias[j];
+}
+
+/// One warp per token, two passes over its row of the tile (largest, sum of exponentials). Memory bound.
+template <class R>
+__global__ void __launch_bounds__(kWarp* kTokenWarps)
+    update_kernel(ScoreTile<R> tile, const R* __restrict__ scores, R* __restrict__ largest, R* __restrict__ sum) {
+  const std::int64_t m = std::int64_t{blockIdx.x} * kTokenWarps + threadIdx.y;
+  if (m >= tile.tokens) return;
+  const std::int32_t next = tile.pos[m];
+  if (next == 0) return;  // the whole warp
+  const R *row = scores + m * tile.candidates, before = largest[m];
+  R most = before;
+  for (std::int64_t j = threadIdx.x; j < tile.candidates; j += kWarp)
+    if (!is_next(tile, j, next)) most = Max()(biased(tile, row, j), most);
+  most = warp_reduce(most, Max());
+  R exponentials = 0;
+  for (std::int64_t j = threadIdx.x; j < tile.candidates; j += kWarp)
+    if (!is_next(tile, j, next)) exponentials += exp(biased(tile, row, j) - most);
+  exponentials = warp_reduce(exponentials);
+  if (threadIdx.x != 0) return;
+  sum[m] = sum[m] * exp(before - most) + exponentials;
+  largest[m] = most;
+}
+
+/// One thread per score. Memory bound.
+template <class T>
+__global__ void __launch_bounds__(256)
+    probabilities_kernel(ScoreTile<real_t<T>> tile, T* probabilities, const real_t<T>* scores,
+                         const real_t<T>* __restrict__ lse, const real_t<T>* __restrict__ dloss) {
+  using R = real_t<T>;
+  const std::int64_t i = std::int64_t{blockIdx.x} * 256 + threadIdx.x;
+  if (i >= tile.tokens * tile.candidates) return;
+  const std::int64_t m = i / tile.candidates, j = i % tile.candidates;
+  const std::int32_t next = tile.pos[m];
+  const bool counts = next != 0 && !is_next(tile, j, next);
+  store(probabilities + i, counts ? *dloss * exp(biased(tile, scores + m * tile.candidates, j) - lse[m]) : R{0});
+}
+
+template <class R>
+__global__ void __launch_bounds__(256) start_kernel(std::int64_t tokens, R* state) {
+  const std::int64_t m = std::int64_t{blockIdx.x} * 256 + threadIdx.x;
+  if (m >= tokens) return;
+  state[m] = state[2 * tokens + m];
+  state[tokens + m] = 1;
+}
+
+template <class R>
+__global__ void __launch_bounds__(kTotalThreads)
+    finish_kernel(std::int64_t tokens, double* partials, R* state, const std::int32_t* __restrict__ pos) {
+  double mine = 0;
+  for (std::int64_t m = std::int64_t{blockIdx.x} * kTotalThreads + threadIdx.x; m < tokens;
+       m += std::int64_t{gridDim.x} * kTotalThreads) {
+    R& slope = state[2 * tokens + m];
+    if (pos[m] == 0) {
+      slope = 0;
+      continue;
+    }
+    const R lse = state[m] + log(state[tokens + m]), lost = lse - slope;
+    state[m] = lse;
+    slope = expm1(-lost);
+    mine += static_cast<double>(lost);
+  }
+  put_partial(partials, mine);
+}
+
+unsigned blocks(std::int64_t n, std::int64_t each) { return static_cast<unsigned>(ceil_div(n, each)); }
+
+}  // namespace
+
+template <class R>
+void item_softmax_update(const Stream& stream, const ScoreTile<R>& tile, R* scores, R* largest, R* sum) {
+  launch(stream, {.grid = blocks(tile.tokens, kTokenWarps), .block = dim3(kWarp, kTokenWarps)}, update_kernel<R>, tile,
+         scores, largest, sum);
+}
+
+template <class T>
+void item_softmax_probabilities(const Stream& stream, const ScoreTile<real_t<T>>& tile, T* probabilities,
+                                const real_t<T>* scores, const real_t<T>* lse, const real_t<T>* dloss) {
+  launch(stream, {.grid = blocks(tile.tokens * tile.candidates, 256), .block = 256}, probabilities_kernel<T>, tile,
+         probabilities, scores, lse, dloss);
+}
+
+template <class R>
+void item_softmax_start(const Stream& stream, std::int64_t tokens, R* state) {
+  if (tokens > 0) launch(stream, {.grid = blocks(tokens, 256), .block = 256}, start_kernel<R>, tokens, state);
+}
+
+template <class R>
+void item_softmax_finish(const Stream& stream, std::int64_t tokens, const Tensor& loss, R* state,
+                         const std::int32_t* pos) {
+  const std::int64_t grid = std::clamp<std::int64_t>(ceil_div<std::int64_t>(tokens, kTotalThreads), 1, kTotalBlocks);
+  auto* partials = reinterpret_cast<double*>(scratch(stream, kTotalBlocks * sizeof(double)));
+  launch(stream, {.grid = static_cast<unsigned>(grid), .block = kTotalThreads}, finish_kernel<R>, tokens, partials,
+         state, pos);
+  total(stream, loss, partials, grid);
+}
+
+LOCKSTEP_EACH_FLOAT(item_softmax_update)
+LOCKSTEP_EACH_FLOAT(item_softmax_start)
+LOCKSTEP_EACH_FLOAT(item_softmax_finish)
+LOCKSTEP_EACH_STORAGE(item_softmax_probabilities)
+
+}  // namespace lockstep::ops::cuda

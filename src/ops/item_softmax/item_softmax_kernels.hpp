@@ -1,0 +1,50 @@
+#pragma once
+#include <cstdint>
+
+#include "lockstep/base/real.hpp"
+#include "lockstep/device/device.hpp"
+#include "lockstep/tensor/tensor.hpp"
+#include "ops/common/dispatch.hpp"
+
+namespace lockstep::ops {
+
+/// A tile of scores: M tokens by K candidates, the first of which is candidate `first` of all.
+template <class T>
+struct ScoreTile {
+  std::int64_t tokens, candidates, first;
+  const std::int32_t* pos;  ///< (tokens)
+  const std::int32_t* ids;  ///< (candidates), or null: candidate j is item first + j + 1
+  const T* bias;            ///< (candidates), or null
+};
+
+namespace cpu {
+
+template <class T>
+struct ItemSoftmaxKernels {
+  /// Takes the tile into each token's largest score and the sum of exp(score - largest). Overwrites the scores.
+  void (*update)(const ScoreTile<T>& tile, T* scores, T* largest, T* sum);
+  /// Replaces scores z by scale exp(z - lse), or 0 for the next item and for tokens without one.
+  void (*probabilities)(const ScoreTile<T>& tile, T* scores, const T* lse, T scale);
+};
+LOCKSTEP_KERNELS(const ItemSoftmaxKernels<T>&, item_softmax_kernels)
+
+}  // namespace cpu
+
+namespace cuda {
+
+template <class R>
+void item_softmax_update(const Stream& stream, const ScoreTile<R>& tile, R* scores, R* largest, R* sum);
+/// probabilities (M, K) receives dloss exp(z - lse); for f32 and f64 it may be `scores`.
+template <class T>
+void item_softmax_probabilities(const Stream& stream, const ScoreTile<real_t<T>>& tile, T* probabilities,
+                                const real_t<T>* scores, const real_t<T>* lse, const real_t<T>* dloss);
+/// state: largest score, its exponential's sum 1, and the next item's score, from the next items' scores in row 2.
+template <class R>
+void item_softmax_start(const Stream& stream, std::int64_t tokens, R* state);
+/// From the final sums: loss, and in state the logarithm of the sum of exponentials and the slope by the next item.
+template <class R>
+void item_softmax_finish(const Stream& stream, std::int64_t tokens, const Tensor& loss, R* state,
+                         const std::int32_t* pos);
+
+}  // namespace cuda
+}  // namespace lockstep::ops
