@@ -2,8 +2,8 @@
 # Common functions of the job scripts, for Slurm and for PBS: threads, launcher, preflight, signals, requeue. Reasons:
 # docs/cluster.md.
 #
-# Variables that a script may set: LOCKSTEP_HOME, LOCKSTEP, LOCKSTEP_PREP, LAUNCHER, SRUN_FLAGS, MPIRUN_FLAGS, INTERFACE,
-# SITE, WAIT, PREFLIGHT, RETRIES, MAX_RESTARTS; under PBS also SCRIPT and STOP_BEFORE.
+# Variables that a script may set: LOCKSTEP_HOME, LOCKSTEP, LOCKSTEP_PREP, LAUNCHER, SRUN_MPI, SRUN_FLAGS,
+# MPIEXEC, MPIRUN_FLAGS, INTERFACE, SITE, WAIT, PREFLIGHT, RETRIES, MAX_RESTARTS; under PBS also SCRIPT and STOP_BEFORE.
 
 # Before all else: without a trap a signal ends the script.
 say() { echo "[$(date +%H:%M:%S)] $*"; }
@@ -47,21 +47,34 @@ if [ -n "${SITE:-}" ]; then
   source "$LOCKSTEP_HOME/slurm/sites/$SITE.sh"
 fi
 if [ -n "${INTERFACE:-}" ]; then
-  # The daemons of Open MPI 4, and of 5 (PRRTE), have names of their own.
+  # The daemons of Open MPI 4, of 5 (PRRTE), and of MPICH (Hydra) have names of their own.
   export OMPI_MCA_btl_tcp_if_include=$INTERFACE OMPI_MCA_oob_tcp_if_include=$INTERFACE PRTE_MCA_prte_if_include=$INTERFACE
+  export HYDRA_IFACE=$INTERFACE
   export NCCL_SOCKET_IFNAME=$INTERFACE UCX_NET_DEVICES=${UCX_NET_DEVICES:-all}
 fi
 
 # The command that starts a program on every rank of the allocation.
 if [ "$LAUNCHER" = mpirun ]; then
-  launch=(mpirun --map-by "ppr:$RANKS_PER_NODE:node:PE=$THREADS" ${MPIRUN_FLAGS:---bind-to core})
-  # Without support for PBS, Open MPI knows the nodes from this list alone.
-  [ -z "${PBS_NODEFILE:-}" ] || launch+=(--hostfile "$PBS_NODEFILE")
+  MPIEXEC=${MPIEXEC:-mpirun}
+  # Without support for PBS, mpirun knows the nodes from PBS's list alone.
+  if [[ $("$MPIEXEC" --version 2>&1) == *HYDRA* ]]; then  # MPICH
+    launch=("$MPIEXEC" -n $((NODES * RANKS_PER_NODE)) -ppn "$RANKS_PER_NODE" ${MPIRUN_FLAGS:--bind-to core:$THREADS})
+    [ -z "${PBS_NODEFILE:-}" ] || launch+=(-f "$PBS_NODEFILE")
+  else
+    cores=:PE=$THREADS
+    [[ ${MPIRUN_FLAGS:-} != *"bind-to none"* ]] || cores=  # Open MPI 5 refuses both together
+    launch=("$MPIEXEC" --map-by "ppr:$RANKS_PER_NODE:node$cores" ${MPIRUN_FLAGS:---bind-to core})
+    [ -z "${PBS_NODEFILE:-}" ] || launch+=(--hostfile "$PBS_NODEFILE")
+  fi
 else
+  # Slurm's interface for the MPI library of the program.
+  if [ -z "${SRUN_MPI:-}" ]; then
+    case $(LOCKSTEP_MPI=never "$LOCKSTEP" --version 2>/dev/null) in *MPICH*) SRUN_MPI=pmi2 ;; *) SRUN_MPI=pmix ;; esac
+  fi
   # srun does not inherit sbatch's --cpus-per-task (Slurm 22.05 and later).
   # Not --kill-on-bad-exit=1: ranks that stop cleanly exit with 85, and the first exit would kill the others (143, 137).
   # --wait ends the step so many seconds after the first rank has ended; lockstep ends earlier, with a report.
-  launch=(srun --mpi=pmix --kill-on-bad-exit=0 --wait="${WAIT:-60}" --cpus-per-task="$THREADS" ${SRUN_FLAGS:---cpu-bind=cores})
+  launch=(srun --mpi="$SRUN_MPI" --kill-on-bad-exit=0 --wait="${WAIT:-60}" --cpus-per-task="$THREADS" ${SRUN_FLAGS:---cpu-bind=cores})
 fi
 
 # data_of CONFIG: the value of data.path in a configuration file.
@@ -137,7 +150,8 @@ requeue() {
 }
 
 # leave CODE: ends the job. 85 (stopped cleanly before the end) requeues it, unless it is being cancelled; a fault of the
-# machine (1, or killed by a signal) requeues it RETRIES times without progress; wrong usage (2) and bad data (3) never do.
+# machine (1, or killed by a signal: above 128, or the signal's number from MPICH's mpirun) requeues it RETRIES times
+# without progress; wrong usage (2) and bad data (3) never do.
 leave() {
   local rc=$1 faults=.faults-${FIRST_JOB:-$JOB} count=0 reached= newest
   say "exit code $rc"
@@ -148,7 +162,7 @@ leave() {
     say "cancelled, or at its time limit: submit it again to go on"
   elif [ "$rc" = 85 ]; then
     requeue "it goes on from its last checkpoint"
-  elif [ "$rc" = 1 ] || [ "$rc" -ge 128 ]; then
+  elif [[ ! $rc =~ ^(0|2|3|126|127)$ ]]; then  # 126, 127: there is no such program
     newest=$(ls -t "${RUN_DIR:-.}"/checkpoints/step-* "${RUN_DIR:-.}"/pretrain/checkpoints/step-* 2>/dev/null | head -n 1)
     [ -f "$faults" ] && read -r count reached <"$faults"
     [ "$newest" = "$reached" ] || count=0

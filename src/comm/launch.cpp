@@ -29,16 +29,21 @@ std::string launched_by() {
   return {};
 }
 
-void require_launched_together(const std::string& launcher) {
-  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
-  // mpirun inherits the variable from the step that started its daemons. LOCKSTEP_MPI overrides the check.
-  if (tasks == nullptr || std::string_view(tasks) == "1" || launcher == "OMPI_COMM_WORLD_SIZE" ||
-      launcher == "LOCKSTEP_MPI")
-    return;
-  throw Error(Fault::usage, join("starting: this Slurm step has ", tasks,
-                                 " tasks, but MPI connects only one rank: srun started them without the interface that "
-                                 "this MPI needs; use srun --mpi=pmix (srun --mpi=list shows the interfaces), or "
-                                 "mpirun. LOCKSTEP_MPI=never runs the tasks as separate programs"));
+void require_launched_together(const std::string& launcher, const std::string& library) {
+  if (launcher == "LOCKSTEP_MPI") return;
+  // The innermost launcher decides: mpirun inherits the variables of the Slurm step that started its daemons.
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "FLUX_JOB_SIZE",
+                           "JSM_NAMESPACE_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    const char* ranks = std::getenv(name);
+    if (ranks == nullptr) continue;
+    if (std::string_view(ranks) == "1") return;
+    throw Error(Fault::usage,
+                join("starting: the launcher announces ", ranks, " ranks (", name, "), but MPI (", library,
+                     ") connects only one: the launcher belongs to another MPI library, or srun offers an interface "
+                     "that this one does not use; take the mpirun of this library, srun --mpi=pmix for Open MPI, or "
+                     "srun --mpi=pmi2 for MPICH (srun --mpi=list shows the interfaces). LOCKSTEP_MPI=never runs the "
+                     "ranks as separate programs"));
+  }
 }
 
 double start_limit_s() {
@@ -51,9 +56,9 @@ double start_limit_s() {
   return seconds;
 }
 
-std::string rank_by_launcher() {
+int launched_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const char* number = std::getenv(name); number != nullptr) return join("rank ", number, ", ");
-  return {};
+    if (const char* number = std::getenv(name); number != nullptr) return std::atoi(number);
+  return -1;
 }
 }  // namespace lockstep

@@ -10,18 +10,19 @@ namespace lockstep {
 /// errors   Error (usage) if LOCKSTEP_MPI has another value
 std::string launched_by();
 
-/// Checks that a rank which MPI connects with no other was meant to be alone: the tasks of a Slurm step that MPI does not
-/// connect would each train alone, in the same run directory.
+/// Checks that a rank which MPI connects with no other was meant to be alone. Ranks that were started by the launcher of
+/// another MPI library, or by srun with another interface, would each train alone, in the same run directory.
 ///
 /// launcher  the result of launched_by()
-/// errors    Error (usage): the Slurm step has several tasks
-void require_launched_together(const std::string& launcher);
+/// library   the MPI library, for the message
+/// errors    Error (usage): the launcher announces several ranks
+void require_launched_together(const std::string& launcher, const std::string& library);
 
 /// LOCKSTEP_START_TIMEOUT, or 600: how long the start of all ranks may take. Units: seconds; 0 waits for ever.
 /// errors  Error (usage): it is no such number
 double start_limit_s();
 
-/// "rank 3, " as the launcher has numbered this process, or "" if it does not say.
-std::string rank_by_launcher();
+/// The number that the launcher has given this process, or -1 if it does not say.
+int launched_rank();
 
 }  // namespace lockstep

@@ -13,8 +13,8 @@
 namespace lockstep {
 
 namespace {
-constexpr std::size_t kShortBytes = 4096;  // up to this size rounds of latency cost more than bytes
-constexpr int kShortTag = 32;              // of the messages of short all-reduces
+constexpr std::size_t kShortBytes = 16384;  // up to this size rounds of latency cost more than bytes
+constexpr int kShortTag = 32;               // of the messages of short all-reduces
 
 template <class T>
 struct Wire;

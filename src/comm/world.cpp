@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <sstream>
 #include <thread>
 
 #include "context.hpp"
@@ -42,6 +43,15 @@ int processors_of_node(MPI_Comm node) {
   if (sched_getaffinity(0, sizeof mine, &mine) != 0) return static_cast<int>(std::thread::hardware_concurrency());
   check_mpi(MPI_Allreduce(&mine, &all, sizeof mine, MPI_BYTE, MPI_BOR, node), "counting processors");
   return CPU_COUNT(&all);
+}
+
+/// "Open MPI v4.1.4" or "MPICH 4.0.2" of MPI_Get_library_version's text.
+std::string library_name(const char* text) {
+  std::istringstream words(std::string(std::string_view(text).substr(0, std::string_view(text).find_first_of(",\n"))));
+  std::string name, word;
+  while (words >> word)
+    if (word != "Version:") name += (name.empty() ? "" : " ") + word;
+  return name;
 }
 
 /// Before the watchdog exists, only MPI can tell the other ranks that this one has failed.
@@ -146,10 +156,10 @@ void World::Impl::start_mpi(int* argc, char*** argv, const std::string& launcher
   MPI_Get_library_version(library, &length);
   MPI_Get_version(&version, &subversion);
   const char* levels[] = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED", "MPI_THREAD_SERIALIZED", "MPI_THREAD_MULTIPLE"};
-  description = join(std::string_view(library).substr(0, std::string_view(library).find_first_of(",\n")), ", MPI ",
-                     version, ".", subversion, ", ", levels[std::clamp(provided, 0, 3)]);
+  description =
+      join(library_name(library), ", MPI ", version, ".", subversion, ", ", levels[std::clamp(provided, 0, 3)]);
   if (size == 1) {
-    require_launched_together(launcher);
+    require_launched_together(launcher, library_name(library));
     return start_alone();
   }
 
@@ -271,11 +281,17 @@ World::World(int* argc, char*** argv) : impl_(std::make_unique<Impl>()) {
   if (const std::string launcher = launched_by(); launcher.empty()) {
     impl_->start_alone();
   } else {
-    Deadline deadline(start_limit_s(), join(rank_by_launcher(), impl_->host),
+    const int number = launched_rank();
+    Deadline deadline(start_limit_s(), number < 0 ? impl_->host : join("rank ", number, ", ", impl_->host),
                       "look for ranks that have not started and hosts that cannot be reached; LOCKSTEP_START_TIMEOUT "
                       "sets the limit in seconds, 0 waits for ever");
     const auto fail = [&](int code, const std::string& message) {
-      if (impl_->size == 1) return;
+      if (impl_->size == 1) {
+        if (number <= 0) return;
+        // What keeps ranks apart keeps all apart: the first one says it, before the launcher ends the others.
+        std::this_thread::sleep_for(std::chrono::seconds(2));
+        _exit(code);
+      }
       log::set_speaker({impl_->rank, impl_->size, impl_->host});
       // What fails on all ranks of the node, such as the memory that they share, is said once.
       if (impl_->node_rank > 0) std::this_thread::sleep_for(std::chrono::seconds(5));

@@ -39,8 +39,10 @@ std::string first_of(const std::vector<Metric>& metrics, std::size_t count) {
 std::vector<std::pair<std::string, std::string>> Trainer::Impl::facts() {
   const std::string hosts = list_hosts(comm.all_gather_text(world.host(), "host names"));
   const RunConfig& c = config;
+  const std::string& mpi = world.mpi_description();
   const std::string ranks = join(world.size(), " on ", world.nodes(), world.nodes() == 1 ? " host" : " hosts", " (",
-                                 hosts, "), ", threads, threads == 1 ? " thread each" : " threads each");
+                                 hosts, "), ", threads, threads == 1 ? " thread each" : " threads each",
+                                 world.size() > 1 && !c.threads_are_ranks() ? ", " + mpi.substr(0, mpi.find(',')) : "");
   const Device place = model.params().device();
   const std::string device = join(
       name(place), " (", place.is_cuda() ? describe_gpu(place.index) : ops::name(ops::active_isa()), "), ",

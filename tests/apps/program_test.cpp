@@ -19,11 +19,9 @@ ProcessResult lockstep_program(std::vector<std::string> words) {
   return test::run_process(words);
 }
 ProcessResult on_ranks(const std::vector<std::string>& words) {
-  std::vector<std::string> all = {test::mpirun_path(), "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"};
+  std::vector<std::string> all = test::mpirun_command();
   all.insert(all.end(), words.begin(), words.end());
-  return test::run_process(
-      all, {"OMPI_MCA_mpi_yield_when_idle=1", "OMPI_MCA_btl_vader_single_copy_mechanism=none", "OMPI_MCA_smsc=^cma",
-            "OMPI_MCA_rmaps_base_oversubscribe=1", "PRTE_MCA_rmaps_default_mapping_policy=:OVERSUBSCRIBE"});
+  return test::run_process(all);
 }
 std::size_t count(const std::string& text, const std::string& part) {
   std::size_t n = 0;

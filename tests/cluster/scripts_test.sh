@@ -104,6 +104,9 @@ for folder in chain/pretrain/checkpoints chain/checkpoints; do
   never_called 'scontrol requeue'
 done
 rm -f .faults-7
+CODE=9 job 9 cpu-1node.sbatch  # what MPICH's mpirun leaves of a rank that was killed
+called 'scontrol requeue 7'
+rm -f .faults-7
 
 # A signal during the check of the data set stops the job before the training, and requeues it.
 USR1_DURING_CHECK=yes job 85 cpu-1node.sbatch
@@ -128,4 +131,26 @@ OMP_NUM_THREADS= job 0 cpu-1node.sbatch
 called 'threads 4'
 OMP_NUM_THREADS= SLURM_HINT=nomultithread job 0 cpu-1node.sbatch
 called 'threads 2'
+# The launch line is that of the MPI library: of the program under srun, of mpirun itself otherwise.
+printf '#!/bin/sh\necho "srun $*" >>calls\n' >fake/srun
+cat >fake/mpirun <<'END'
+#!/bin/sh
+[ "$1" != --version ] || { echo "$VERSION"; exit; }
+echo "mpirun $*" >>calls
+END
+sed -i '2i [ "$1" != --version ] || echo "lockstep 0.1.0, ${BUILT_FOR:-Open MPI 4.1.4}, HDF5"' fake/program
+chmod +x fake/mpirun
+job 0 cpu-1node.sbatch
+called '^srun --mpi=pmix '
+BUILT_FOR='MPICH 4.0.2' job 0 cpu-1node.sbatch
+called '^srun --mpi=pmi2 '
+BUILT_FOR='MPICH 4.0.2' SRUN_MPI=cray_shasta job 0 cpu-1node.sbatch
+called '^srun --mpi=cray_shasta '
+export LAUNCHER=mpirun SLURM_JOB_NUM_NODES=2 SLURM_NTASKS_PER_NODE=3 SLURM_CPUS_PER_TASK=4
+VERSION='mpirun (Open MPI) 5.0.11' job 0 cpu-2node.sbatch
+called '^mpirun --map-by ppr:3:node:PE=4 --bind-to core .*lockstep train'
+MPIRUN_FLAGS='--bind-to none' job 0 cpu-2node.sbatch
+called '^mpirun --map-by ppr:3:node --bind-to none .*lockstep train'
+VERSION='HYDRA build details:' job 0 cpu-2node.sbatch
+called '^mpirun -n 6 -ppn 3 -bind-to core:4 .*lockstep train'
 passed "the job scripts start the right programs with the right data, and requeue"

@@ -132,7 +132,7 @@ TEST_SUITE("comm.communicator") {
   }
 
   TEST_CASE("sums of fractions have the same bits on every rank: short, long, blocking and started") {
-    for (const std::size_t count : {std::size_t{1}, std::size_t{9345}, std::size_t{300001}}) {
+    const auto check = [](std::size_t count) {
       CAPTURE(count);
       std::vector<float> values = fractions(comm().rank(), count), started = values;
       comm().all_reduce(std::span<float>(values), ReduceOp::sum, "fractions");
@@ -143,7 +143,10 @@ TEST_SUITE("comm.communicator") {
       for (int r = 0; r < comm().size(); ++r) exact += static_cast<double>(fractions(r, count)[count - 1]);
       CHECK(std::abs(static_cast<double>(values[count - 1]) - exact) < 1e-6 * exact);
       CHECK(std::abs(static_cast<double>(started[count - 1]) - exact) < 1e-6 * exact);
-    }
+    };
+    for (const std::size_t count : {1, 9345, 300001}) check(count);
+    const WithOptions between_hosts([](WorldOptions& o) { o.node_path_bytes = 0; });
+    for (const std::size_t count : {1, 1100, 4096, 4097}) check(count);
   }
 
   TEST_CASE("a thousand short all-reduces in a row do not mix their results") {

@@ -32,7 +32,7 @@ void fail(const std::string& fault, World& world, std::vector<float>& gradient, 
   if (fault == "stop") raise(SIGSTOP);
   if (fault == "kill") raise(SIGKILL);
   if (fault == "late") std::this_thread::sleep_for(std::chrono::hours(1));
-  if (fault == "exit") _exit(0);
+  if (fault == "exit") _exit(7);
   if (fault == "suspend") suspend_all(pids);
   if (fault == "count" || fault == "count-checked") gradient.push_back(0);
   if (fault == "throw" || fault == "throw-and-die") throw Error(Fault::data, "reading 'x.h5': checksum does not match");
@@ -97,8 +97,9 @@ int job(World& world, const std::string& fault, int guilty) {
 
 /// The rank that mpirun gave this process; -1: none.
 int launched_rank() {
-  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  return rank == nullptr ? -1 : std::atoi(rank);
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"})
+    if (const char* rank = std::getenv(name); rank != nullptr) return std::atoi(rank);
+  return -1;
 }
 bool hangs_at_end = false, dies_in_abort = false;
 

@@ -221,8 +221,8 @@ TEST_SUITE("comm.faults") {
       MESSAGE("skipped: this user cannot mount a small /dev/shm");
       return;
     }
-    // Open MPI keeps its own files elsewhere.
-    const std::string own = "TMPDIR=/tmp OMPI_MCA_btl_vader_backing_directory=/tmp ";
+    // MPI keeps its own files elsewhere.
+    const std::string own = "TMPDIR=/tmp OMPI_MCA_btl_vader_backing_directory=/tmp UCX_POSIX_DIR=/tmp ";
     for (const auto& [fault, size, asked] :
          {std::tuple("none", "4m", "sharing "), std::tuple("share", "40m", "sharing 60.0 MiB")}) {
       const Outcome o = run(3, fault, 1, Ranks::processes, LOCKSTEP_TEST_PROGRAM, own + with_shm(size));

@@ -118,7 +118,7 @@ if section stalled && [ "$gpus" -gt 1 ]; then
   # One rank is stopped during the training: the other one ends the job and says where it waited. Evaluations and
   # checkpoints use MPI, not NCCL: there are none, so that the signal finds the rank in a step.
   # shellcheck disable=SC2016
-  timeout 120 "${mpirun[@]}" -n 2 bash -c 'echo $$ > pid-$OMPI_COMM_WORLD_RANK; exec "$@"' rank \
+  timeout 120 "${mpirun[@]}" -n 2 bash -c 'echo $$ > pid-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$@"' rank \
     "$lockstep" train --threads 1 "${rows[@]}" --batch.size 50 --eval.every 1000 --checkpoint.every 0 --run-dir stalls --device cuda --backend nccl --dist.bucket_bytes 1 --timeout 2 > log.txt 2>&1 &
   job=$!
   for ((i = 0; i < 600; ++i)); do if grep -q "as graphs" log.txt; then break; fi; sleep 0.1; done

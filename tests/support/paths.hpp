@@ -1,5 +1,6 @@
 #pragma once
 #include <string>
+#include <vector>
 
 /// Where things lie. The build writes these paths into one source file, so that all other objects are the same in every
 /// checkout and a compiler cache serves them all.
@@ -13,7 +14,7 @@ std::string golden_path(const std::string& name = "");
 std::string program_path(const std::string& name);
 /// The folder of the build's programs.
 std::string program_folder();
-/// mpirun, without options.
-std::string mpirun_path();
+/// mpirun with the options for more ranks than cores, without `-n`.
+std::vector<std::string> mpirun_command();
 
 }  // namespace lockstep::test

@@ -39,12 +39,10 @@ ProcessResult run_process(const std::vector<std::string>& words, const std::vect
 ProcessResult run_lockstep(std::vector<std::string> words, int ranks) {
   words.insert(words.begin(), program_path("lockstep"));
   if (ranks == 1) return run_process(words);
-  std::vector<std::string> all = {mpirun_path(), "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
-                                  "-n",          std::to_string(ranks)};
+  std::vector<std::string> all = mpirun_command();
+  all.insert(all.end(), {"-n", std::to_string(ranks)});
   all.insert(all.end(), words.begin(), words.end());
-  return run_process(all, {"OMPI_MCA_mpi_yield_when_idle=1", "OMPI_MCA_btl_vader_single_copy_mechanism=none",
-                           "OMPI_MCA_smsc=^cma", "OMPI_MCA_rmaps_base_oversubscribe=1",
-                           "PRTE_MCA_rmaps_default_mapping_policy=:OVERSUBSCRIBE", "OMP_NUM_THREADS=1"});
+  return run_process(all, {"OMP_NUM_THREADS=1"});
 }
 
 }  // namespace lockstep::test

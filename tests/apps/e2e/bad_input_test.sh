@@ -79,7 +79,7 @@ fi
 # --- ranks that disagree
 cat >uneven.sh <<EOF
 #!/bin/sh
-[ "\$OMPI_COMM_WORLD_RANK" = 1 ] && set -- --optim.lr 0.5
+[ "\${OMPI_COMM_WORLD_RANK:-\$PMI_RANK}" = 1 ] && set -- --optim.lr 0.5
 exec "$LOCKSTEP" train --run-dir fresh --epochs 1 --batch.size 100 --data.path data.h5 "\$@"
 EOF
 run 2 on 2 sh uneven.sh

@@ -35,13 +35,14 @@ hits=0 named=0 longest=0
 for ((i = 0; i < KILLS; ++i)); do
   system=${systems[i % 5]} ranks=$((2 + RANDOM % 3)) run=run-$i
   [ $system != har ] || ranks=2  # its batch counts per rank of the first start
-  setsid $MPIRUN -n $ranks "$LOCKSTEP" train --run-dir $run $(options "$system") >last.out 2>last.err &
+  KILLED_JOB=$work/$i setsid $MPIRUN -n $ranks "$LOCKSTEP" train --run-dir $run $(options "$system") >last.out 2>last.err &
   job=$!
   sleep "$(awk -v t="${took[$system]}" -v r=$RANDOM 'BEGIN {print t / 1000 * (0.1 + 0.85 * r / 32768)}')"
   rank=$((RANDOM % ranks))
   victim=
-  for process in $(pgrep -P $job); do
-    tr '\0' '\n' <"/proc/$process/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$rank" && victim=$process
+  for process in $(pgrep -x lockstep); do
+    [ "$(tr '\0' '\n' <"/proc/$process/environ" 2>/dev/null |
+      grep -cxE "KILLED_JOB=$work/$i|(OMPI_COMM_WORLD|PMI)_RANK=$rank")" = 2 ] && victim=$process
   done
   killed=$(date +%s%N)
   if [ -n "$victim" ] && kill -9 "$victim" 2>/dev/null; then

@@ -84,10 +84,15 @@ says 'model.kind: emulator there, kgat here'
 [ "$(cat last.out last.err | wc -l)" = 2 ] || fail "other differences hide the one that matters"
 ok "$LOCKSTEP" info cosine/checkpoints/best.h5
 
-# Tasks of a Slurm step that MPI does not connect must not train alone, unless the user says so.
-SLURM_STEP_NUM_TASKS=2 run 2 "$LOCKSTEP" info
-says 'this Slurm step has 2 tasks, but MPI connects only one rank'
-SLURM_STEP_NUM_TASKS=2 LOCKSTEP_MPI=never run 0 "$LOCKSTEP" info
+# Ranks that MPI does not connect, under srun or under another library's mpirun, must not train alone, unless the user
+# says so. One of them says it.
+for variable in SLURM_STEP_NUM_TASKS OMPI_COMM_WORLD_SIZE PMI_SIZE; do
+  run 2 env $variable=2 SLURM_PROCID=0 "$LOCKSTEP" info
+  says_once "the launcher announces 2 ranks \\($variable\\), but MPI \\(.*[0-9]\\) connects only one"
+  run 2 env $variable=2 SLURM_PROCID=1 "$LOCKSTEP" info
+  [ ! -s last.out ] && [ ! -s last.err ] || fail "a later rank repeats the message"
+  run 0 env $variable=2 LOCKSTEP_MPI=never "$LOCKSTEP" info
+done
 
 # A limit of the site on threads bounds those of a rank, also when gradients travel while threads compute.
 OMP_THREAD_LIMIT=2 ok on 2 "$LOCKSTEP" train --run-dir limited $OPTIONS --threads 4 --dist.bucket_bytes 512

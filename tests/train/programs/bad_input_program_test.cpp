@@ -81,13 +81,14 @@ TEST_SUITE("train.programs.bad_input") {
     const TempDir dir;
     write_emulator_data(dir / "data.h5", 500);
     const std::string program = program_path("lockstep");
-    std::vector<std::string> words = {mpirun_path(), "--allow-run-as-root", "--oversubscribe"};
+    std::vector<std::string> words = mpirun_command();
     for (const char* lr : {"0.001", "0.002"}) {
-      if (words.size() > 3) words.push_back(":");
       words.insert(words.end(), {"-n", "1", program});
       const auto rest = training(dir, {"--optim.lr", lr});
       words.insert(words.end(), rest.begin(), rest.end());
+      words.emplace_back(":");
     }
+    words.pop_back();
     const ProcessResult result = run_process(words);
     CHECK(result.exit_code == 2);
     CHECK(contains(result.err, "rank 1"));

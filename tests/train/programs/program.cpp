@@ -52,8 +52,9 @@ std::vector<std::string> command(int ranks, int threads, std::vector<std::string
   // More threads than cores, as here: a thread that waits must give way.
   words.insert(words.begin(), {"env", "OMP_NUM_THREADS=" + std::to_string(threads), "OMP_WAIT_POLICY=passive"});
   if (ranks > 1) {
-    words.insert(words.begin(), {mpirun_path(), "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n",
-                                 std::to_string(ranks)});
+    std::vector<std::string> all = mpirun_command();
+    all.insert(all.end(), {"-n", std::to_string(ranks)});
+    words.insert(words.begin(), all.begin(), all.end());
   }
   return words;
 }

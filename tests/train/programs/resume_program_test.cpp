@@ -256,7 +256,7 @@ TEST_SUITE("train.programs.resume") {
                                              "0",
                                              "--checkpoint.layout",
                                              layout};
-      std::vector<std::string> words = {mpirun_path(), "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"};
+      std::vector<std::string> words = mpirun_command();
       for (const auto& folder : {dir.path(), dir / "other"}) {
         words.insert(words.end(), {"-n", "1", "--wdir", folder.string()});
         words.insert(words.end(), rank.begin(), rank.end());
