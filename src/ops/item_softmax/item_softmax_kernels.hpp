@@ -3,8 +3,8 @@
 
 #include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
+#include "lockstep/ops/dispatch.hpp"
 #include "lockstep/tensor/tensor.hpp"
-#include "ops/common/dispatch.hpp"
 
 namespace lockstep::ops {
 
