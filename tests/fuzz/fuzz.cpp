@@ -42,7 +42,7 @@ std::string message_defect(std::string_view message) {
 /// The damaged bytes of a case. Every other damaged checkpoint gets a valid end mark, to reach the readers behind it.
 std::string damaged(const fuzz::Format& format, const std::string& bytes, std::int64_t number,
                     const Settings& settings) {
-  fuzz::Random random(hash64(format.name, static_cast<std::uint64_t>(settings.seed)) +
+  fuzz::Random random(hash64(std::string_view(format.name), static_cast<std::uint64_t>(settings.seed)) +
                       static_cast<std::uint64_t>(number));
   if (settings.exact) return fuzz::flip_or_truncate(bytes, random);
   return format.text ? fuzz::mutate_text(bytes, random) : fuzz::mutate_bytes(bytes, random);
