@@ -212,4 +212,15 @@ TEST_SUITE("ops.item_softmax") {
     Tape t(stream, arena, DType::f64, Tape::Mode::forward);
     CHECK_THROWS_AS(item_softmax(t, t.constant(f), *table.items, pos), Error);
   }
+
+  TEST_CASE("a table without items is refused: there would be no candidates") {
+    Table table(1, 5, false);
+    const OwnedTensor f = random_tensor(DType::f64, {1, 5}, "f");
+    const Ids pos = {0};
+    Stream stream;
+    Arena arena;
+    Tape t(stream, arena, DType::f64, Tape::Mode::forward);
+    CHECK_THROWS_WITH_AS(item_softmax(t, t.constant(f), *table.items, pos), doctest::Contains("candidates (0, 5)"),
+                         Error);
+  }
 }

@@ -32,7 +32,7 @@ struct SoftmaxCandidates {
 /// shapes   loss (); state (3, M); f (M, C); table E (R, C); pos (M), in host memory, pinned for a GPU
 /// dtypes   f, table f32 | f64, on a GPU also bf16 | f16; loss, state, dtable f32 for halves, else the same; drows that
 ///          of dtable or of rows; the sum over tokens is computed in f64
-/// errors   Error naming the shapes if they do not fit, or an item that is not in 0..R-1
+/// errors   Error naming the shapes if they do not fit or M or K is 0, or an item that is not in 0..R-1
 /// source   online sum: Milakov, Gimelshein 2018, arXiv:1805.02867; logQ: Bengio, Senecal 2008, without a correction of
 ///          the next item, which is always among the candidates (arXiv:2507.09331)
 void item_softmax_forward(Stream&, const Tensor& loss, const Tensor& state, const Tensor& scratch, const Tensor& f,

@@ -47,9 +47,9 @@ struct Scratch {
 void check(const char* what, const Tensor& state, const Tensor& scratch, const Tensor& f, const Tensor& table,
            const SoftmaxCandidates& c, std::span<const std::int32_t> pos) {
   const std::int64_t k = c.rows.rows();
-  require(f.rows() == static_cast<std::int64_t>(pos.size()) && table.columns() == f.columns() &&
-              c.rows.columns() == f.columns() && (!c.ids || c.ids.size() == k) && (!c.bias || c.bias.size() == k) &&
-              state.shape() == Shape{3, f.rows()} &&
+  require(f.rows() > 0 && k > 0 && f.rows() == static_cast<std::int64_t>(pos.size()) &&
+              table.columns() == f.columns() && c.rows.columns() == f.columns() && (!c.ids || c.ids.size() == k) &&
+              (!c.bias || c.bias.size() == k) && state.shape() == Shape{3, f.rows()} &&
               scratch.size() >= softmax_scratch(f.device(), is_half(f.dtype()), f.rows(), k, f.columns()),
           what, ": f is ", f.shape(), ", the table ", table.shape(), ", candidates ", c.rows.shape(), " with ",
           c.ids.size(), " ids and ", c.bias.size(), " biases, state ", state.shape(), ", scratch ", scratch.shape(),
@@ -75,7 +75,8 @@ void for_tiles(const TileSize& size, const Tensor& f, const SoftmaxCandidates& c
   }
 }
 
-/// Element m of each row of the state.
+/// The rows of the state: logarithm of the sum of exponentials (until the last tile the largest score), that sum, and
+/// the slope by the next item's score (at first the score).
 template <class R>
 struct State {
   R *lse, *sum, *slope;
