@@ -10,16 +10,16 @@ using namespace gpu;
 
 constexpr int kTokenWarps = 8;
 
-/// One warp per score (blockIdx.y: 0 for the next item, k for negative k of each token), its loss and slope. Rows of f
-/// and of the table come from L2.
+/// One warp per score: first those of the next items, then those of negative 1 of all tokens, and so on. Stores its loss
+/// and slope. Rows of f and of the table come from L2.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kTokenWarps)
     scores_kernel(std::int64_t tokens, std::int64_t each, std::int64_t columns, double* __restrict__ losses,
                   real_t<T>* __restrict__ slopes, const T* __restrict__ f, const T* __restrict__ table,
                   const std::int32_t* __restrict__ pos, const std::int32_t* __restrict__ neg, real_t<T> beta) {
   using R = real_t<T>;
-  const std::int64_t m = std::int64_t{blockIdx.x} * kTokenWarps + threadIdx.y, k = blockIdx.y;
-  if (m >= tokens) return;
+  const std::int64_t i = std::int64_t{blockIdx.x} * kTokenWarps + threadIdx.y, m = i % tokens, k = i / tokens;
+  if (k > each) return;
   const std::int64_t next = pos[m], item = k == 0 ? next : neg[m * each + k - 1];
   R score = 0;
   if (next != 0)
@@ -29,8 +29,8 @@ __global__ void __launch_bounds__(kWarp* kTokenWarps)
   if (threadIdx.x != 0) return;
   const R z = k == 0 ? -score : score, e = exp(z > 0 ? -z : z), weight = next == 0 ? R{0} : k == 0 ? beta : R{1};
   const R p = weight * (z > 0 ? 1 / (1 + e) : e / (1 + e));
-  slopes[k * tokens + m] = k == 0 ? -p : p;
-  losses[k * tokens + m] = static_cast<double>(weight * ((z > 0 ? z : R{0}) + log1p(e)));
+  slopes[i] = k == 0 ? -p : p;
+  losses[i] = static_cast<double>(weight * ((z > 0 ? z : R{0}) + log1p(e)));
 }
 
 /// One block adds everything in f64.
@@ -78,10 +78,8 @@ struct ItemGradient {
   }
 };
 
-Grid warp_per_token(std::int64_t tokens, std::int64_t scores = 1) {
-  return {.grid = dim3(static_cast<unsigned>(ceil_div<std::int64_t>(tokens, kTokenWarps)),
-                       static_cast<unsigned>(scores)),
-          .block = dim3(kWarp, kTokenWarps)};
+Grid one_warp_each(std::int64_t n) {
+  return {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(n, kTokenWarps)), .block = dim3(kWarp, kTokenWarps)};
 }
 
 std::int64_t negatives_of_each(std::span<const std::int32_t> pos, std::span<const std::int32_t> neg) {
@@ -97,8 +95,8 @@ void sampled_cross_entropy_forward(const Stream& stream, real_t<T>* loss, real_t
   const auto tokens = static_cast<std::int64_t>(pos.size()), each = negatives_of_each(pos, neg);
   auto* losses = reinterpret_cast<double*>(scratch(stream, (pos.size() + neg.size()) * sizeof(double)));
   if (tokens > 0)
-    launch(stream, warp_per_token(tokens, 1 + each), scores_kernel<T>, tokens, each, columns, losses, slopes, f, table,
-           pos.data(), neg.data(), beta);
+    launch(stream, one_warp_each((1 + each) * tokens), scores_kernel<T>, tokens, each, columns, losses, slopes, f,
+           table, pos.data(), neg.data(), beta);
   launch(stream, {.grid = 1, .block = 1024}, sum_kernel<real_t<T>>, (1 + each) * tokens, loss, losses);
 }
 
@@ -110,7 +108,7 @@ void sampled_cross_entropy_backward(const Stream& stream, T* df, bool accumulate
   const auto tokens = static_cast<std::int64_t>(pos.size()), each = negatives_of_each(pos, neg);
   if (tokens == 0) return;
   if (df != nullptr)
-    launch(stream, warp_per_token(tokens), features_kernel<T>, tokens, each, columns, df, accumulate, dloss, slopes,
+    launch(stream, one_warp_each(tokens), features_kernel<T>, tokens, each, columns, df, accumulate, dloss, slopes,
            table, pos.data(), neg.data());
   if (dtable == nullptr) return;
   scatter_rows(stream, tokens, columns, rows, dtable, pos.data(), 0,

@@ -7,7 +7,8 @@
 
 namespace lockstep::ops::cuda {
 
-/// See ops/sampled_cross_entropy.hpp: M tokens of C channels, with neg.size() / M negatives each. df and dtable may be null; dtable has R rows.
+/// See ops/sampled_cross_entropy.hpp: M tokens of C channels, with neg.size() / M negatives each. df and dtable may be
+/// null; dtable has R rows.
 template <class T>
 void sampled_cross_entropy_forward(const Stream& stream, real_t<T>* loss, real_t<T>* slopes, const T* f, const T* table,
                                    std::int64_t columns, std::span<const std::int32_t> pos,
