@@ -221,6 +221,6 @@ TEST_SUITE("tasks.puzzle_tries") {
     CHECK_NOTHROW(Tries{.count = 8}.check("maze"));
     CHECK_NOTHROW(Tries{.count = 9, .noise = 1}.check("maze"));
     Fixture maze({.count = 8}, "maze");
-    CHECK(maze.solve(1)[0].tries() >= 1);
+    CHECK(maze.solve(1)[0].tries() > 4);  // four confidences below 1 cannot outweigh the four tries left
   }
 }

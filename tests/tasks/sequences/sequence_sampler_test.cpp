@@ -94,7 +94,7 @@ TEST_SUITE("tasks.sequence_sampler") {
     CHECK(list<std::int32_t>(part.neg) != list<std::int32_t>(later.neg));
   }
 
-  TEST_CASE("several negatives per target are unknown items; the first of one and of several are drawn alike") {
+  TEST_CASE("several negatives per target are unknown items, and differ") {
     LocalPlacement placement;
     const SequenceData data = read(test::gap_sessions(20), placement);
     Arena arena;
