@@ -111,10 +111,10 @@ Var item_softmax(Tape& t, Var f, const Param& table, std::span<const std::int32_
 Var sampled_softmax(Tape& t, Var f, const Param& table, std::span<const std::int32_t> pos,
                     std::span<const std::int32_t> ids, const Tensor& bias) {
   const Var rows = embedding(t, table, ids);
-  const Tensor near_ids = t.keep({rows.rows()}, DType::i32), near_bias = t.keep({rows.rows()}, t.real_dtype());
-  copy(t.stream(), near_ids, Tensor::of(ids.data(), near_ids.shape()));
-  copy(t.stream(), near_bias, bias);
-  return softmax_over(t, f, table, pos, {.rows = rows.value(), .ids = near_ids, .bias = near_bias},
+  const Tensor device_ids = t.keep({rows.rows()}, DType::i32), device_bias = t.keep({rows.rows()}, t.real_dtype());
+  copy(t.stream(), device_ids, Tensor::of(ids.data(), device_ids.shape()));
+  copy(t.stream(), device_bias, bias);
+  return softmax_over(t, f, table, pos, {.rows = rows.value(), .ids = device_ids, .bias = device_bias},
                       [=, &t] { return t.grad_of(rows); });
 }
 

@@ -4,8 +4,8 @@
 
 namespace lockstep::ops {
 
-/// Instruction sets that the CPU kernels are compiled for: generic and, on x86-64, avx2 and avx512, on AArch64 asimd. One
-/// is chosen at run time. Results may differ between them in the last digits.
+/// Instruction sets that the CPU kernels are compiled for: generic and, on x86-64, avx2 and avx512, on AArch64 asimd.
+/// One is chosen at run time. Results may differ between them in the last digits.
 enum class Isa { generic, avx2, avx512, asimd };
 
 const char* name(Isa isa);

@@ -21,7 +21,7 @@ namespace cpu {
 
 template <class T>
 struct ItemSoftmaxKernels {
-  /// Takes the tile into each token's largest score and the sum of exp(score - largest). Overwrites the scores.
+  /// Updates each token's largest score and sum of exp(score - largest) with the tile. Overwrites the scores.
   void (*update)(const ScoreTile<T>& tile, T* scores, T* largest, T* sum);
   /// Replaces scores z by scale exp(z - lse), or 0 for the next item and for tokens without one.
   void (*probabilities)(const ScoreTile<T>& tile, T* scores, const T* lse, T scale);
@@ -38,10 +38,10 @@ void item_softmax_update(const Stream& stream, const ScoreTile<R>& tile, R* scor
 template <class T>
 void item_softmax_probabilities(const Stream& stream, const ScoreTile<real_t<T>>& tile, T* probabilities,
                                 const real_t<T>* scores, const real_t<T>* lse, const real_t<T>* dloss);
-/// state: largest score, its exponential's sum 1, and the next item's score, from the next items' scores in row 2.
+/// Begins the state from the next items' scores in row 2: each is the largest score so far, with the sum 1.
 template <class R>
 void item_softmax_start(const Stream& stream, std::int64_t tokens, R* state);
-/// From the final sums: loss, and in state the logarithm of the sum of exponentials and the slope by the next item.
+/// Computes the loss from the final sums, and stores the logarithms of the sums and the slopes in the state.
 template <class R>
 void item_softmax_finish(const Stream& stream, std::int64_t tokens, const Tensor& loss, R* state,
                          const std::int32_t* pos);

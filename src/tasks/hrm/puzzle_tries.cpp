@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t kMazeImages = 8;
 
-/// What the tries of a task's puzzles change.
+/// Maps puzzles to the images that tries solve, and answers back.
 class Images {
  public:
   Images(const PuzzleData& data, const Tries& tries) : maze_(data.task == "maze"), tries_(tries) {
@@ -149,7 +149,7 @@ void PuzzleVote::add(PuzzleAnswer answer, bool follows_rules) {
     found = candidates_.end() - 1;
   }
   found->votes += 1;
-  if (right >= 0) found->confidence += right;  // not of a network whose values are no numbers
+  if (right >= 0) found->confidence += right;  // a NaN adds nothing
   for (std::size_t i = 0; i < candidates_.size(); ++i)
     if (better(candidates_[i], candidates_[best_])) best_ = i;
 }
@@ -218,8 +218,8 @@ std::vector<PuzzleVote> try_puzzles(Communicator& comm, const HrmTask& model, st
     std::vector<std::int64_t> open;
     for (std::int64_t p = 0; p < puzzles; ++p)
       if (begin == 0 || !votes[static_cast<std::size_t>(p)].decided(tries.count - begin)) open.push_back(p);
-    // A wave adds a quarter of the tries so far, so that puzzles leave soon after they are decided, but at least a block
-    // of pairs. It ends at each point of the curve.
+    // A wave adds a quarter of the tries so far, so that puzzles leave soon after they are decided, but at least a
+    // block of pairs. It ends at each point of the curve.
     const std::int64_t wave =
         std::max(begin / 4, model.evaluation_block() / std::max<std::int64_t>(1, std::ssize(open)));
     end = std::min({tries.count, begin + std::clamp<std::int64_t>(wave, 1, longest),

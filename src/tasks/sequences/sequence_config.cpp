@@ -67,7 +67,7 @@ void SequenceConfig::add_options(Options& o) {
   o.add("loss.negatives", &arch_.loss.negatives, 256, at_least(1),
         "gbce: items drawn for each position; sampled_softmax: for each step");
   o.add("loss.calibration", &arch_.loss.calibration, 0.75, between(0, 1),
-        "gbce: t, how far the scores of few negatives are corrected; 0: not, 1: fully");
+        "gbce: strength t of the correction for few negatives; 0: none, 1: full");
   o.add("loss.popularity", &arch_.loss.popularity, 0.75, between(0, 1),
         "sampled_softmax: items are drawn by their number of training events to this power; 0: uniformly");
   o.add("loss.l2_emb", &arch_.l2, timed ? 5e-5 : 0, non_negative,
@@ -80,7 +80,7 @@ void SequenceConfig::add_options(Options& o) {
            "rank the held-out item against drawn items, or all items, outside the user's history");
   o.alias("eval.candidates", "eval");
   o.add("eval.both", &ranking_.both, true,
-        "report the other of both rankings beside it, under its own name; the full one scores all items for each user");
+        "also report the other ranking, under its own name; the full ranking scores all items for each user");
   o.add("eval.negatives", &ranking_.candidates, 100, at_least(1), "sampled: number of drawn items, with replacement");
   o.add("eval.k", &at_, {10}, at_least(1), "K of NDCG@K, HR@K and MRR@K; the first NDCG selects the best weights");
   o.add("eval.users", &ranking_.users, 0, non_negative, "number of users to evaluate, drawn once; 0: all");

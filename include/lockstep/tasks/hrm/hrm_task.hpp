@@ -116,7 +116,7 @@ class HrmTask : public ShardTask {
   /// (seq_len) and the logits q_halt and q_continue. Returns whether the puzzle goes on.
   using SegmentObserver = std::function<bool(std::int64_t row, std::int64_t segment,
                                              std::span<const std::int32_t> tokens, double q_halt, double q_continue)>;
-  /// What is added to value `index` of a row's initial states, z_H and behind it z_L; null: nothing.
+  /// Returns the noise on value `index` of a row's initial states, those of z_H first, then those of z_L. Null: no noise.
   using StateNoise = std::function<double(std::int64_t row, std::uint64_t index)>;
   /// Runs at most `segments` segments on these puzzles and calls `see` after each. A puzzle that does not go on leaves
   /// the batch.

@@ -13,12 +13,13 @@ namespace lockstep {
 class Communicator;
 class HrmTask;
 
-/// When a network stops to work on a puzzle.
+/// When a network stops working on a puzzle.
 struct Thinking {
   std::int64_t segments = 0;  ///< at most; 0: as in evaluations
   bool halt = false;          ///< stop a puzzle when the network halts
 };
 
+/// The answer of one try.
 struct PuzzleAnswer {
   std::vector<std::int32_t> answer;   ///< tokens
   std::int64_t segments = 0;          ///< that were run
@@ -44,7 +45,7 @@ struct Tries {
 /// The answers of one puzzle's tries, to be added in the order of tries, and the best of them:
 ///
 ///   votes    the answer that most tries give; ties: the larger sum of sigma(q_halt)
-///   halting  the answer with the largest sum of sigma(q_halt), the probability that the network gives it to be right
+///   halting  the answer with the largest sum of sigma(q_halt), the network's estimate that the answer is right
 ///   rules    an answer that satisfies the rules of the puzzle and its givens; without one, as `halting`
 ///
 /// Remaining ties go to the answer that came first.
@@ -88,12 +89,12 @@ std::vector<PuzzleVote> try_puzzles(Communicator& comm, const HrmTask& model, st
                                     std::span<const std::int32_t> inputs, std::span<const std::int32_t> identifiers,
                                     const Tries& tries, const Thinking& thinking, int threads,
                                     const TriesObserver& see = {});
-/// Puzzles of one call of try_puzzles(), so that its memory is bounded.
+/// Callers pass try_puzzles() at most this many puzzles at a time, which bounds its memory.
 inline constexpr std::int64_t kTriedPuzzles = 1024;
 
 /// Accuracy against compute, of the samples of a split with the task's own tries: exact.RULE@K, the share of puzzles
 /// that K tries solve, and segments@K, the mean number of segments that they ran per puzzle; K = 1, 2, 4, ... and all
-/// tries. RULE is `combine`, behind `noise.` where the tries differ by noise. Empty with a single try. Collective.
+/// tries. RULE is `combine`, with the prefix `noise.` if the tries differ by noise. Empty with a single try. Collective.
 std::vector<Metric> tries_metrics(Communicator& comm, const HrmTask& model, Split split, int threads);
 std::vector<std::string> tries_metric_names(const Tries& tries);
 

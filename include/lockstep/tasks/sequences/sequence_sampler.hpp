@@ -10,13 +10,13 @@
 
 namespace lockstep {
 
-/// The training windows at the shard's positions of its epoch. Each target has `negatives` drawn items, uniform over the
-/// items that are not among the user's training items (over all items if the user knows all), drawn by (seed, step,
+/// The training windows at the shard's positions of its epoch. Each target has `negatives` drawn items, uniform over
+/// the items that are not among the user's training items (over all items if the user knows all), drawn by (seed, step,
 /// user, slot).
 SequenceBatch training_batch(Arena& arena, const SequenceData& data, const WindowShape& shape, const Shard& shard,
                              std::int64_t negatives = 1);
 
-/// Draws items in proportion to a power of their numbers of training events; an item without events counts as one with
+/// Draws items in proportion to a power of their numbers of training events. An item without events counts as if it had
 /// one.
 class PopularItems {
  public:

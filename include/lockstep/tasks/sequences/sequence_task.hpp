@@ -27,8 +27,9 @@ struct RankingOptions {
 /// Metrics: for each K, ndcg@K, hr@K and mrr@K, the means over users of [p < K] / log2(p + 2), [p < K] and
 /// [p < K] / (p + 1), where p is the number of candidates with a greater score than the held-out item; loss, the binary
 /// cross-entropy of the item plus the mean one of the candidates; ties, the share of candidates with the same score as
-/// the item (1 for a constant model); candidates, their mean number, which tells the rankings apart. With RankingOptions::both, the ndcg, hr and mrr of the other ranking follow, with
-/// its name: "full.ndcg@10", "sampled-100.ndcg@10".
+/// the item (1 for a constant model); candidates, their mean number, which tells the rankings apart. With
+/// RankingOptions::both, the ndcg, hr and mrr of the other ranking follow, with its name: "full.ndcg@10",
+/// "sampled-100.ndcg@10".
 class SequenceTask : public ShardTask {
  public:
   struct Options {
