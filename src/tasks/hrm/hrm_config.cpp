@@ -48,7 +48,8 @@ void HrmConfig::add_options(Options& o) {
            "those that satisfy the rules and the givens (Sudoku)");
   o.add("eval.noise", &tries.noise, 0, non_negative,
         "tries differ by normal noise of this deviation on the initial states; 0: by symmetries");
-  o.add("eval.halt", &model_.eval_halt, false, "a try ends when the network halts, at the latest after eval.segments");
+  o.add("eval.halt", &model_.eval_halt, false,
+        "with several tries, each ends when the network halts, at the latest after eval.segments");
   o.add("optim.puzzle_lr", &model_.puzzle_lr, 0, non_negative,
         "learning rate of the puzzle embeddings, with the same schedule; 0: optim.lr");
   o.add("optim.puzzle_weight_decay", &model_.puzzle_weight_decay, 0.1, non_negative,

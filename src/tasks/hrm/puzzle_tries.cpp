@@ -4,10 +4,12 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
+#include "lockstep/base/puzzle_variant.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "lockstep/data/permutation.hpp"

@@ -39,8 +39,8 @@ StepResult BprmfProgram::step(const TrainState& state, double lr, Ema*, unsigned
   const auto split = std::lower_bound(rows.begin(), rows.end(), static_cast<std::int32_t>(items)) - rows.begin();
   users_.assign(rows.begin() + split, rows.end());
   for (std::int32_t& user : users_) user -= static_cast<std::int32_t>(items);
-
   drawing.end();
+
   Arena& arena = arenas_[static_cast<std::size_t>(arena_ = 1 - arena_)];
   arena.reset();
   const ops::RankedPairs pairs = batch_.pairs();
