@@ -95,7 +95,7 @@ double memory_speed(World& world) {
   return world.node_communicator().all_reduced(2.0 * kBytes / best, ReduceOp::sum, "doctor memory");
 }
 
-/// Fills in what the ranks of a host know together.
+/// Sets host, ranks and processors of a host from all its ranks.
 void count_processors(World& world, HostFacts& facts) {
   cpu_set_t mine;
   CPU_ZERO(&mine);
