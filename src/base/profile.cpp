@@ -50,12 +50,11 @@ struct Recorder {
 
 namespace {
 
-/// Of a helper thread, which has few spans.
-constexpr std::size_t kRoomOfHelper = 4096;
-constexpr int kNumberOfHelper = 1000;
+constexpr std::size_t kRoomOfHelper = 4096;  // a helper thread has few spans
+constexpr int kNumberOfHelper = 1000;        // above the numbers of the threads that train
 
-void (*mirror_begin)(const char*) = nullptr;
-void (*mirror_end)() = nullptr;
+std::atomic<void (*)(const char*)> mirror_begin = nullptr;
+std::atomic<void (*)()> mirror_end = nullptr;
 
 struct Owner {
   Recorder::Buffer* lane = nullptr;
@@ -93,22 +92,23 @@ void Span::begin(const char* name, Kind kind, const char* detail, std::uint32_t 
   const std::size_t length = detail == nullptr ? 0 : ::strnlen(detail, Event::kDetail);
   std::copy_n(detail, length, event_.detail);
   if (length < Event::kDetail) event_.detail[length] = '\0';
-  if (mirror_begin != nullptr) mirror_begin(name);
+  if (const auto mirror = mirror_begin.load()) mirror(name);
   event_.begin_ns = now_ns();
 }
 
 void Span::finish() {
   event_.end_ns = now_ns();
-  if (mirror_begin != nullptr) mirror_end();
+  if (const auto mirror = mirror_end.load()) mirror();
   innermost = outer_;
   Buffer& lane = *std::exchange(lane_, nullptr);
-  const std::size_t at = lane.used.load(std::memory_order_relaxed);
+  std::size_t at = lane.used.load(std::memory_order_relaxed);
   if (at == lane.room) {
     lane.lost.fetch_add(1, std::memory_order_relaxed);
     return;
   }
   lane.events[at] = event_;
-  lane.used.store(at + 1, std::memory_order_release);
+  // Fails if take() has emptied the lane meanwhile: this span ended after the recording.
+  lane.used.compare_exchange_strong(at, at + 1, std::memory_order_release, std::memory_order_relaxed);
 }
 
 void Span::add_to_innermost(double flops) {
@@ -133,7 +133,7 @@ std::vector<Lane> take(int rank) {
   for (Recorder::Buffer& lane : all.lanes) {
     const std::size_t used = lane.used.load(std::memory_order_acquire);
     if (lane.rank != rank || used == 0) continue;
-    int number = lane.number;  // helpers that lived at the same time have the same
+    int number = lane.number;  // equal for helpers that lived at the same time
     while (std::ranges::any_of(taken, [&](const Lane& other) { return other.number == number; })) ++number;
     taken.push_back({rank, number, lane.name, {lane.events.get(), lane.events.get() + used}, lane.lost.load()});
     lane.used.store(0, std::memory_order_relaxed);
@@ -143,8 +143,8 @@ std::vector<Lane> take(int rank) {
 }
 
 void set_mirror(void (*begin)(const char*), void (*end)()) {
-  mirror_end = end;
   mirror_begin = begin;
+  mirror_end = end;
 }
 
 }  // namespace lockstep::profile

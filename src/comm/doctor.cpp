@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -94,7 +95,7 @@ double memory_speed(World& world) {
   return world.node_communicator().all_reduced(2.0 * kBytes / best, ReduceOp::sum, "doctor memory");
 }
 
-/// Fills in what the ranks of a host know together.
+/// Sets host, ranks and processors of a host from all its ranks.
 void count_processors(World& world, HostFacts& facts) {
   cpu_set_t mine;
   CPU_ZERO(&mine);
@@ -110,10 +111,12 @@ void count_processors(World& world, HostFacts& facts) {
   facts.host = world.host();
 }
 
-/// carried: what each link has sent since `before`, as a share of the messages' bytes.
+/// Sets NetLink::carried from what each link has sent since `links` was read.
+///
+/// sent_bytes  of messages, by this rank
 void share_traffic(std::vector<NetLink>& links, double sent_bytes) {
   if (sent_bytes <= 0) return;
-  std::vector<NetLink> now = read_host_facts().links;
+  const std::vector<NetLink> now = read_host_facts().links;
   for (NetLink& link : links) {
     const auto same = std::ranges::find(now, link.name, &NetLink::name);
     if (same != now.end()) link.carried = std::clamp((same->sent - link.sent) / sent_bytes, 0.0, 1.0);
@@ -184,7 +187,7 @@ std::vector<std::pair<int, int>> host_pairs(int hosts) {
       for (int b = a + 1; b < hosts; ++b) pairs.emplace_back(a, b);
     return pairs;
   }
-  for (int distance = 1; distance <= hosts / 2 && static_cast<int>(pairs.size()) < kMost; distance *= 2)
+  for (int distance = 1; 2 * distance < hosts && static_cast<int>(pairs.size()) < kMost; distance *= 2)
     for (int a = 0; a < hosts; ++a) pairs.emplace_back(a, (a + distance) % hosts);
   return pairs;
 }

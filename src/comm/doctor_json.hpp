@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// How hosts tell their facts: one JSON object.
+/// The facts of a host as one JSON object, in which form ranks send them.
 std::string host_facts_text(const HostFacts& facts);
 HostFacts host_facts_from(const std::string& text);
 

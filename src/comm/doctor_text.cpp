@@ -32,7 +32,7 @@ std::string doctor_text(const DoctorReport& report) {
   if (!report.pairs.empty()) {
     std::vector<HostPair> slowest = report.pairs;
     std::ranges::sort(slowest, {}, &HostPair::bytes_per_s);
-    text += join("\n  pair of hosts                        latency     bandwidth  at bytes", "\n");
+    text += "\n  pair of hosts                        latency     bandwidth  at bytes\n";
     for (std::size_t i = 0; i < std::min(slowest.size(), kMostPairs); ++i) {
       const HostPair& p = slowest[i];
       const std::string name =

@@ -35,7 +35,7 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
-/// Interfaces of this network namespace: /proc/net/dev lists them, even where /sys shows those of another one.
+/// Adds the interfaces of this network namespace. /proc/net/dev lists them, even where /sys shows another namespace.
 void add_interfaces(const fs::path& root, std::vector<NetLink>& links) {
   constexpr std::string_view kInfiniband = "32";  // ARPHRD_INFINIBAND
   std::ifstream in(root / "proc/net/dev");

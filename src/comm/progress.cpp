@@ -35,8 +35,8 @@ void Progress::end() {
 }
 
 void Progress::run() {
-  // A message that this rank sends itself at the end: until then, a test of it drives all requests. A probe would do so
-  // in Open MPI, but not in MPICH.
+  // Each test of a request drives all requests. This one is for a message that the rank sends to itself at the end. A
+  // probe drives requests in Open MPI, but not in MPICH.
   MPI_Request last = MPI_REQUEST_NULL;
   MPI_Irecv(nullptr, 0, MPI_BYTE, 0, 0, MPI_COMM_SELF, &last);
   std::unique_lock lock(mutex_);

@@ -288,7 +288,8 @@ World::World(int* argc, char*** argv) : impl_(std::make_unique<Impl>()) {
     const auto fail = [&](int code, const std::string& message) {
       if (impl_->size == 1) {
         if (number <= 0) return;
-        // What keeps ranks apart keeps all apart: the first one says it, before the launcher ends the others.
+        // All ranks fail in the same way. The first one prints the message; the others wait, so that the launcher does
+        // not end it before.
         std::this_thread::sleep_for(std::chrono::seconds(2));
         _exit(code);
       }

@@ -27,6 +27,11 @@ std::map<std::string, std::unique_ptr<RunOwner>>& owned() {
   return directories;
 }
 
+/// Whether --profile has written the file: profile-A-B.json.
+bool is_timeline(const fs::path& file) {
+  return file.filename().string().starts_with("profile-") && file.extension() == ".json";
+}
+
 /// The files of a run in its directory. Other files are never moved.
 std::vector<fs::path> outputs_of_a_run(const fs::path& dir) {
   std::vector<fs::path> found;
@@ -34,7 +39,7 @@ std::vector<fs::path> outputs_of_a_run(const fs::path& dir) {
                            "checkpoints", kPretrainingFolder})
     if (fs::exists(dir / name)) found.push_back(dir / name);
   for (const auto& entry : fs::directory_iterator(dir))
-    if (is_event_file(entry.path())) found.push_back(entry.path());
+    if (is_event_file(entry.path()) || is_timeline(entry.path())) found.push_back(entry.path());
   return found;
 }
 

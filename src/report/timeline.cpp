@@ -127,7 +127,6 @@ std::string chrome_trace(const Timeline& t) {
         arguments += join(arguments.empty() ? "\"" : ",\"", name, "\":", value);
       };
       if (s.kind == Kind::collective) {
-        argument("operation", quoted(t.words[s.name]));
         if (const auto found = last.find(s.number); s.number > 0 && found != last.end()) {
           argument("waited_us", microseconds(s.waited_ns));
           argument("last_rank", join(found->second.rank));

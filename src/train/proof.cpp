@@ -268,9 +268,9 @@ ProofChain ProofChain::read(const std::filesystem::path& path) {
 }
 
 const ProofLink* ProofChain::link(std::int64_t step) const {
-  const auto found =
-      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return !e.is_run && e.link.step == step; });
-  return found == entries_.end() ? nullptr : &found->link;
+  auto found = std::ranges::lower_bound(entries_, step, {}, &Entry::step);
+  while (found != entries_.end() && found->is_run && found->step() == step) ++found;
+  return found == entries_.end() || found->step() != step ? nullptr : &found->link;
 }
 
 std::int64_t ProofChain::last_link(std::int64_t step) const {

@@ -37,8 +37,7 @@ void add_run(Options& o, RunConfig::Run& run) {
   o.alias("run.reproducible", "reproducible");
   o.add("run.proof_every", &run.proof_every, 1000, non_negative,
         "run.reproducible: steps between two hashes of the run's state, which `lockstep replay` and `lockstep "
-        "checkpoint "
-        "verify` compare with; 0: off")
+        "checkpoint verify` compare with; 0: off")
       .may_change();
   o.add("run.threads", &run.threads, 0, non_negative,
         "threads per rank; 0: OMP_NUM_THREADS, else the cores of the node divided by its ranks")
@@ -86,12 +85,11 @@ void add_data_and_model(Options& o, RunConfig& c, const std::vector<std::string>
   o.add("data.path", &c.data.path, "", "data set, a file of lockstep-prep").value_name("FILE").may_change();
   o.alias("data.path", "data");
   o.alias("data.path", "data.data_path");
-  o.add("data.stage", &c.data.stage, "",
-        "directory on storage of each node, such as $TMPDIR: one rank of the node copies the data set there, and all "
-        "read "
-        "the copy; it is gone when the data are loaded. $NAME and ${NAME} are variables of the node's environment; "
-        "empty: "
-        "read data.path itself")
+  o.add(
+       "data.stage", &c.data.stage, "",
+       "directory on storage of each node, such as $TMPDIR: one rank of the node copies the data set there, and all "
+       "read the copy; it is gone when the data are loaded. $NAME and ${NAME} are variables of the node's environment; "
+       "empty: read data.path itself")
       .value_name("DIR")
       .may_change();
 

@@ -27,8 +27,7 @@ namespace fs = std::filesystem;
 constexpr const char* kDoing = "staging the data set";
 constexpr const char* kAdvice =
     "; choose a directory on storage of the node itself, or leave data.stage empty: each node reads the data set once "
-    "in "
-    "any case";
+    "in any case";
 
 /// Replaces $NAME and ${NAME} by variables of this host's environment.
 fs::path with_variables(const std::string& text, const std::string& option) {
@@ -100,6 +99,8 @@ class Copier {
               human_bytes(static_cast<double>(size())), " of the copy of '", source_.string(), "'", kAdvice);
       done += static_cast<std::size_t>(written);
     }
+    // Starts to write the piece to disk: otherwise the fsync of a long file may exceed dist.timeout.
+    ::sync_file_range(copy_, at_, static_cast<off_t>(n), SYNC_FILE_RANGE_WRITE);
     at_ += static_cast<std::int64_t>(n);
     return true;
   }

@@ -15,8 +15,8 @@ class StagedFile {
  public:
   /// directory   of each node; $NAME and ${NAME} are variables of its environment
   /// errors      on all ranks, with one message. usage: a variable that is not set; a directory that is missing, not
-  ///             writable, on a file system that hosts share, seen by two nodes, or too small; internal: reading or
-  ///             writing fails, the source changes meanwhile, or the copy differs from it
+  ///             writable, on a file system that hosts share, or seen by two nodes; internal: too little space, reading
+  ///             or writing fails, the source changes meanwhile, or the copy differs from it
   StagedFile(World& world, const std::filesystem::path& source, const std::string& directory);
   StagedFile(const StagedFile&) = delete;
   StagedFile& operator=(const StagedFile&) = delete;

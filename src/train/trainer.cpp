@@ -119,11 +119,15 @@ void Trainer::Impl::end_profile() {
   if (!writes()) return;
   require_run_directory();
   const std::filesystem::path file = run_dir->path() / join("profile-", timeline.first, "-", timeline.last, ".json");
-  report_timeline(timeline, file);
-  log->made(file, "timeline of all ranks and threads, for https://ui.perfetto.dev");
+  try {
+    report_timeline(timeline, file);
+    log->made(file, "timeline of all ranks and threads, for https://ui.perfetto.dev");
+  } catch (const Error& error) {
+    log::warning(error.what(), "; the run goes on without its timeline");
+  }
   log->add(slowest_operations(timeline));
   log->add(rank_times(timeline));
-  log->add(timeline_picture(timeline));
+  if (ReportPicture picture = timeline_picture(timeline); !picture.svg.empty()) log->add(std::move(picture));
 }
 
 void Trainer::Impl::add(const StepResult& done, double lr) {

@@ -17,7 +17,7 @@ ProofRun Trainer::Impl::proof_run() const {
                .kind = model.kind(),
                .data_hash = hex64(model.data_hash()),
                .build = proof_build(),
-               .isa = ops::name(ops::active_isa()),
+               .isa = ops::record_name(ops::active_isa()),
                .device = c.run.device,
                .precision = c.run.precision,
                .seed = c.run.seed,
@@ -136,7 +136,7 @@ Replayed Trainer::Impl::replay(const ProofChain& chain, std::int64_t until) {
   log = &none;
   signals = &stop;
   replays = true;
-  Replayed result{.from = state.step, .agreed = -1, .links = 0, .difference = {}};
+  Replayed result{.from = state.step, .until = state.step, .agreed = -1, .links = 0, .difference = {}};
   const auto every = [&](std::int64_t steps) { return steps > 0 && state.step % steps == 0; };
   for (;;) {
     const bool validates = model.size(Split::validation) > 0;
@@ -147,6 +147,7 @@ Replayed Trainer::Impl::replay(const ProofChain& chain, std::int64_t until) {
                state.step > std::max<std::int64_t>(0, state.evaluated_step)) {
       goes_on = evaluate_between();
     }
+    if (!goes_on) return result;  // a signal ended the evaluation, which is part of this step's state
     result.until = state.step;
     if (const ProofLink* known = chain.link(state.step)) {
       ProofLink mine = link();
@@ -156,7 +157,7 @@ Replayed Trainer::Impl::replay(const ProofChain& chain, std::int64_t until) {
       ++result.links;
       result.agreed = state.step;
     }
-    if (!goes_on || state.step >= until) return result;
+    if (state.step >= until) return result;
     world.at("replay", state.step);
     const double lr = schedule.lr(state.step, state.epoch);
     const StepResult done = program->step(state, lr, average(), flags());

@@ -19,9 +19,9 @@ struct Event {
   const char* name;  ///< a string literal
   std::int64_t begin_ns, end_ns;
   float flops;           ///< floating-point operations of each thread that took part; 0: unknown
-  std::uint32_t number;  ///< of a step; of a collective among those of all ranks; 0: none
+  std::uint32_t number;  ///< of a step, from 1; of a collective of the world communicator; 0: none
   Kind kind;
-  char detail[kDetail];  ///< such as the data of a collective; ends with a zero, unless it is full
+  char detail[kDetail];  ///< such as the data of a collective; without a zero at the end if all are used
   std::string_view text() const {
     const std::string_view all(detail, kDetail);
     return all.substr(0, all.find('\0'));
@@ -106,20 +106,24 @@ class Phase {
 /// The time of Event. Units: nanoseconds.
 std::int64_t now_ns();
 
-/// Gives the calling thread, one of those that train, a lane with room for so many spans.
+/// Gives the calling thread a lane. Each thread that trains calls it.
+///
+/// number  of the thread in its rank, from 0
+/// room    most spans that the lane holds; later ones are lost
 void enter(int rank, int number, std::size_t room);
-/// Names the calling thread, a helper of a rank: its lane, made at its first span, has this name.
+/// Names the lane of the calling thread, a helper of a rank. The first recorded span makes the lane.
 ///
 /// name  a string literal
 void name_helper(int rank, const char* name);
-/// Starts recording in all threads of the process, until as many calls of stop(): its ranks may be several. Spans that
-/// have begun before are not recorded.
+/// Starts recording in all threads of the process. A span that has begun before is not recorded. If several ranks share
+/// the process, each calls start() and stop(), and the last stop() ends the recording.
 void start();
 void stop();
 /// Takes the lanes of a rank. Call it after stop().
 std::vector<Lane> take(int rank);
 
-/// Calls these at the begin and the end of each recorded span, in its thread: for the ranges of another profiler.
+/// Makes each recorded span call `begin` and `end` in its thread. Another profiler can show it as a range. Call it before
+/// start().
 void set_mirror(void (*begin)(const char* name), void (*end)());
 
 }  // namespace lockstep::profile

@@ -16,7 +16,7 @@ struct NetLink {
   std::string name;  ///< eth0; mlx5_0:1
   std::string kind;  ///< ethernet | ipoib | slingshot; of a port: infiniband | roce
   bool up = false;
-  double bytes_per_s = 0;  ///< that the hardware states; 0: unknown
+  double bytes_per_s = 0;  ///< as the hardware states; 0: unknown
   int mtu = 0;             ///< bytes; 0 for a port
   double sent = 0;         ///< bytes since the host started
   double carried = 0;      ///< share of the messages between the hosts that left through it, as its counter shows
@@ -40,7 +40,7 @@ struct HostFacts {
 struct HostPair {
   int a = 0, b = 0;        ///< numbers of the hosts
   double latency_s = 0;    ///< half the shortest round trip of 8 bytes
-  double bytes_per_s = 0;  ///< of the longest message that was timed, by its shortest round trip
+  double bytes_per_s = 0;  ///< of the longest timed message, by its shortest round trip
   std::size_t bytes = 0;   ///< that message
 };
 
@@ -54,7 +54,7 @@ struct NcclCheck {
 
 struct DoctorReport {
   std::vector<HostFacts> hosts;
-  std::vector<HostPair> pairs;  ///< all, or a sample of at least 64 in which each host occurs
+  std::vector<HostPair> pairs;  ///< of host_pairs()
   std::vector<NcclCheck> nccl;
 };
 
@@ -70,9 +70,12 @@ struct DoctorOptions {
   Device device = {};            ///< with a GPU, NCCL's protocols are checked
 };
 
-/// Pairs of hosts to measure: all if they are few, else neighbours at the distances 1, 2, 4, ...
+/// Pairs of hosts to measure: all up to 64, else neighbours at the distances 1, 2, 4, ... until there are 64. Each host
+/// occurs, and no pair occurs twice.
 std::vector<std::pair<int, int>> host_pairs(int hosts);
-/// Reads the links and limits of this host; ranks, processors and measurements stay 0. root: for tests
+/// Reads the links and limits of this host. Ranks, processors and measurements stay 0.
+///
+/// root  of the files that are read; tests have their own
 HostFacts read_host_facts(const std::filesystem::path& root = "/");
 /// Measures pairs of hosts and the hosts' memory, and collects their facts. Collective; every rank receives the report.
 DoctorReport examine(World& world, const DoctorOptions& options);

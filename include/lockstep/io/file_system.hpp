@@ -4,10 +4,12 @@
 
 namespace lockstep {
 
-/// The name of a file system that several hosts share, such as "NFS" or "Lustre", by its number (`f_type` of statfs); ""
-/// for those of one host, and for FUSE, which may be either.
+/// The name of a file system that several hosts can share, such as "NFS" or "Lustre". Returns "" for a file system of one
+/// host, and for FUSE, which may be either.
+///
+/// type  `f_type` of statfs
 std::string shared_file_system(long type);
-/// The same for the file system of an existing file or directory; "" also if it cannot be read.
+/// The same for the file system that holds a file or a directory. Returns "" if it cannot be read.
 std::string shared_file_system(const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -54,7 +54,7 @@ ReportTable rank_times(const Timeline& timeline);
 std::string slowest_rank(const Timeline& timeline);
 /// A table in lines of aligned columns, without its title.
 std::string table_text(const ReportTable& table);
-/// The step of median length as a picture, one lane per thread.
+/// The step of median length as a picture, one lane per thread. Empty if no step was recorded whole.
 ReportPicture timeline_picture(const Timeline& timeline);
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-/// Steps first to last of a run, counted from 1. An empty range has last = 0.
+/// Steps first to last of a run, counted from 1. A default range is empty.
 struct StepRange {
   std::int64_t first = 1, last = 0;
   bool empty() const { return last < first; }
@@ -48,7 +48,7 @@ class Profiler {
   std::vector<ClockOffset> offsets_;
 };
 
-/// Writes the timeline, and its tables to the log. Call it on rank 0.
+/// Writes the timeline to `file` and its tables to the log. Call it on rank 0. errors  Error: the file cannot be written
 void report_timeline(const Timeline& timeline, const std::filesystem::path& file);
 
 }  // namespace lockstep

@@ -29,8 +29,8 @@ struct ProofLink {
 
 /// What decides the bits of the links that follow it. Resuming on another kind of machine begins a new one.
 struct ProofRun {
-  std::int64_t step = 0;  ///< steps before it
-  std::string kind, data_hash, build, isa, device, precision;
+  std::int64_t step = 0;                                       ///< steps before it
+  std::string kind, data_hash, build, isa, device, precision;  ///< isa: ops::record_name()
   std::uint64_t seed = 0;
   std::int64_t devices = 0;             ///< RunConfig::scale() if the batch or the learning rate depends on it, else 0
   std::int64_t total = 0;               ///< length of a cosine schedule that spans the run, else 0

@@ -16,9 +16,8 @@
 namespace lockstep {
 
 class Placement;
-class RunLog;
-
 class ProofChain;
+class RunLog;
 
 enum class Outcome : std::uint8_t { finished, interrupted };
 
@@ -55,7 +54,7 @@ class Trainer {
   /// errors  Error (data): names all arrays that are missing, extra or of another shape
   void start_from(const std::filesystem::path& checkpoint);
   /// Makes run() record these steps, with the evaluations and checkpoints between them, and write their timeline into the
-  /// run directory. Call it after resume(); steps before are left out. Collective.
+  /// run directory. Call it after resume(): only steps that this start computes are recorded. Collective.
   /// errors  Error (usage): the run ends before the last of them
   void profile(StepRange steps);
   /// Trains until the configured end, a stopping rule, a signal (SIGTERM, SIGUSR1, SIGINT) or run.max_hours. Checkpoints go to

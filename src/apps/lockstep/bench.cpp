@@ -16,6 +16,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
+#include "lockstep/io/atomic_file.hpp"
 #include "lockstep/ops/fma_peak.hpp"
 #include "lockstep/ops/isa.hpp"
 #include "lockstep/train/profiler.hpp"
@@ -275,8 +276,7 @@ int run_bench(World& world, const Args& args) {
   BenchOptions bench;
   Options options("lockstep bench", "Measure training, prediction and Jacobians on this allocation",
                   "The command creates no run directory, and writes no file but that of --profile. It uses the data "
-                  "set of data.path, or without one "
-                  "synthetic rows.");
+                  "set of data.path, or without one synthetic rows.");
   options.choice("what", &bench.what, "train", {"train", "predict", "jacobian", "all"}, "what to measure");
   options.add("seconds", &bench.budget.seconds, 3, positive, "duration of each measurement, unless train.steps is set")
       .unit("s");
@@ -321,6 +321,7 @@ int run_bench(World& world, const Args& args) {
         "option profile = ", bench.profile,
         ": it records one measurement of training; leave out sweep_threads and sweep_batch, and choose --what "
         "train or all");
+    if (!bench.profile.empty() && world.rank() == 0) require_writable(bench.profile, {config.data.path});
     require_usage(!bench.sweep_batch || !config.threads_are_ranks(),
                   "option sweep_batch: not with dist.parallel = dp on GPUs; use ddp with one process per GPU");
   });

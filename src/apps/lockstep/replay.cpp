@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -11,6 +12,7 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
+#include "lockstep/ops/isa.hpp"
 #include "lockstep/report/run_log.hpp"
 #include "lockstep/train/proof.hpp"
 #include "lockstep/train/run_config.hpp"
@@ -36,8 +38,8 @@ Options make_options(ReplayArguments& a) {
       "The run was trained with --reproducible, so it has a chain in RUN/proof.chain. The command starts from the "
       "checkpoint of a step, computes --steps after it (default: up to the last link) on any number of ranks, and "
       "compares weights, optimizer "
-      "states "
-      "and losses with each link of the chain. It writes no files. Exit code 0: all links agree; 1: it names the first "
+      "states and losses with each link of the chain. It writes no files. Exit code 0: all links agree; 1: it names "
+      "the first "
       "one that differs, and in what.");
   options.positional("RUN", &a.run, "run directory", 1, 1);
   options.add("from", &a.from, 0, non_negative,
@@ -75,7 +77,7 @@ void take_from_chain(ReplayArguments& a, const Options& options, const ProofChai
   const auto asked = [&](const char* key) { return options.origin(key) == "command line"; };
   a.steps = asked("train.steps") && c.train.steps > 0 ? c.train.steps : last - a.from;
   c.train.steps = 0;
-  require_usage(a.steps > 0 && a.from + a.steps <= last, "replaying steps ", a.from, " to ", a.from + a.steps,
+  require_usage(a.steps > 0 && a.steps <= last - a.from, "replaying ", a.steps, " steps from step ", a.from,
                 ": the last link of '", source, "' is of step ", last, "; choose earlier steps");
   const ProofRun& run = chain.run(a.from);
   require_data(a.from >= run.step, "proof chain '", source, "': it begins at step ", run.step, ", after step ", a.from);
@@ -85,7 +87,15 @@ void take_from_chain(ReplayArguments& a, const Options& options, const ProofChai
   };
   std::string list = differs("build", proof_build(), run.build) + differs("device", c.run.device, run.device) +
                      differs("precision", c.run.precision, run.precision);
-  if (asked("run.isa")) list += differs("instruction set", c.run.isa, run.isa);
+  const std::vector<ops::Isa>& sets = ops::available_isas();
+  const auto same = std::ranges::find_if(sets, [&](ops::Isa isa) { return ops::record_name(isa) == run.isa; });
+  if (same == sets.end()) {
+    list += join("\n  instruction set: this processor lacks that of the chain, ", run.isa);
+  } else if (asked("run.isa")) {
+    list += differs("instruction set", c.run.isa, std::string(ops::name(*same)));
+  } else {
+    c.run.isa = ops::name(*same);
+  }
   require_usage(list.empty() || a.anyway, "proof chain '", source, "' was made with other means:", list,
                 "\nuse the same ones, or --anyway to see whether the bits agree all the same");
   require_usage(
@@ -94,7 +104,6 @@ void take_from_chain(ReplayArguments& a, const Options& options, const ProofChai
       "), or its chain has a gap there; replay each stretch by itself, this one with --steps ", end.step - a.from);
   for (std::int64_t step = a.from / run.every * run.every; step < a.from + a.steps; step += run.every)
     require_data(!chain.is_cut_before(step + 1), "proof chain '", source, "': the link of step ", step, " is missing");
-  if (!asked("run.isa")) c.run.isa = run.isa;
   c.first_devices = run.devices;
   if (run.total > 0) c.schedule.total = run.total;
   // Evaluations change no weights, except where the learning rate follows them.
