@@ -25,6 +25,8 @@ ok "$LOCKSTEP" train $EMULATOR --run-dir stopped
 same_model plain-emulator/checkpoints/final.h5 stopped/checkpoints/final.h5
 env -u PLACE "$LOCKSTEP" eval --checkpoint staged-emulator/checkpoints/final.h5 >last.out 2>last.err || fail "eval needs the directory of the training"
 ! grep -q staged last.err || fail "eval stages unasked"
+ok env -u PLACE "$LOCKSTEP" replay staged-emulator
+! grep -q staged last.err || fail "replay stages unasked"
 ok "$LOCKSTEP" eval --checkpoint staged-emulator/checkpoints/final.h5 --data.stage "$work/stage"
 says 'data set staged in'
 ok "$LOCKSTEP" plan $EMULATOR --data.stage '$TMPDIR'
