@@ -104,6 +104,7 @@ void take_from_chain(ReplayArguments& a, const Options& options, const ProofChai
       "), or its chain has a gap there; replay each stretch by itself, this one with --steps ", end.step - a.from);
   for (std::int64_t step = a.from / run.every * run.every; step < a.from + a.steps; step += run.every)
     require_data(!chain.is_cut_before(step + 1), "proof chain '", source, "': the link of step ", step, " is missing");
+  if (!asked("data.stage")) c.data.stage.clear();  // it belongs to the allocation of the training
   c.first_devices = run.devices;
   if (run.total > 0) c.schedule.total = run.total;
   // Evaluations change no weights, except where the learning rate follows them.

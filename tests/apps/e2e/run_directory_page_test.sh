@@ -23,7 +23,7 @@ train kgat --data.path kg.h5 --batch.size 256 --model.embed_dim 16 --model.conv_
 train bprmf --data.path kg.h5 --batch.size 256 --model.embed_dim 16
 train sasrec --data.path sessions.h5 --batch.size 50 --model.maxlen 10 --model.hidden_units 8
 ranks=2 train tisasrec --data.path sessions.h5 --batch.size 50 --model.maxlen 10 --model.hidden_units 8
-train hrm --data.path sudoku.h5 --batch.size 8 --model.hidden_size 32 --model.num_heads 2 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 2 --data.group_visits 2 --schedule.warmup 0
+train hrm --data.path sudoku.h5 --batch.size 8 --model.hidden_size 32 --model.num_heads 2 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 2 --data.group_visits 2 --schedule.warmup 0 --eval.tries 2
 
 # rows HEADER FILE: the rows of the tables whose first column is called HEADER
 rows() {
