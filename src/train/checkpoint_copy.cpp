@@ -55,6 +55,7 @@ std::vector<NamedTensor> arrays_of(const CheckpointParts& parts) {
 void CheckpointCopy::take(const CheckpointParts& from, int part, int parts) {
   constexpr std::size_t kAlignment = 64;
   task_ = from.model;
+  parts_ = parts;
   config_ = from.config;
   attributes_ = {{"format", std::string(kCheckpointFormat)},
                  {"version", kCheckpointVersion},

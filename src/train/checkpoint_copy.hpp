@@ -25,6 +25,8 @@ class CheckpointCopy {
   ///
   /// part, parts  copies only this share of the elements: that of a rank in a sharded checkpoint
   void take(const CheckpointParts& from, int part = 0, int parts = 1);
+  /// The step of a whole copy with a training state; else -1.
+  std::int64_t whole_step() const { return parts_ == 1 && state_ ? state_->step : -1; }
   /// Writes a whole copy. errors  Error (internal)
   void write(const std::filesystem::path& path) const;
   /// Writes a share. Returns the end mark of the file. errors  Error (internal)
@@ -43,6 +45,7 @@ class CheckpointCopy {
     std::int64_t steps;
   };
   const Task* task_ = nullptr;
+  int parts_ = 0;
   std::string config_;
   std::vector<std::pair<std::string, H5Value>> attributes_;
   std::vector<std::pair<std::string, bool>> trainable_;

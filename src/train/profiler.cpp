@@ -22,7 +22,7 @@ namespace lockstep {
 namespace {
 
 /// Spans of all ranks: rank 0 holds them all, and a line of the file takes about 150 bytes.
-constexpr std::size_t kMostSpans = std::size_t{1} << 21, kMostPerThread = std::size_t{1} << 17, kLeastPerThread = 2048;
+constexpr std::size_t kMostSpans = std::size_t{1} << 21, kMostPerThread = std::size_t{1} << 17, kLeastPerThread = 64;
 
 /// A span on its way to rank 0. Words are indices into the text that travels with it.
 struct SentSpan {

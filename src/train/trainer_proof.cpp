@@ -111,8 +111,10 @@ void Trainer::Impl::go_back(const std::string& difference) {
     std::vector<CheckpointFolder::Rejected> rejected;
     checkpoint = folder->newest_whole(rejected);
     if (!checkpoint.empty()) return;
+    require(copy.whole_step() >= 0, "step ", failed, ": ", difference,
+            "; there is no whole checkpoint to repeat the steps from");
     create_directories_on_disk(folder->path());
-    checkpoint = folder->step_file(proof_from);
+    checkpoint = folder->step_file(copy.whole_step());
     copy.write(checkpoint);
   });
   checkpoint = comm.broadcast_text(checkpoint.string(), 0, "checkpoint's name");

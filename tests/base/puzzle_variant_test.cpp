@@ -142,7 +142,8 @@ TEST_SUITE("base.puzzle_variant") {
          {std::pair{PuzzleTask::sudoku, 4}, {PuzzleTask::sudoku, 9}, {PuzzleTask::maze, 5}}) {
       const PuzzleVariants variants(task, std::int64_t{side} * side, 7);
       Grid grid(static_cast<std::size_t>(side * side));
-      for (std::size_t i = 0; i < grid.size(); ++i) grid[i] = static_cast<std::uint8_t>(i * i * i / 5 % 12);  // also 0, 1, 11
+      for (std::size_t i = 0; i < grid.size(); ++i)
+        grid[i] = static_cast<std::uint8_t>(i * i * i / 5 % 12);  // also 0, 1, 11
       std::set<Grid> images;
       for (std::uint64_t variant = 0; variant < 8; ++variant) {
         CAPTURE(variant);

@@ -46,7 +46,7 @@ def sequence(kind, mhc):
     def make(path, folder):
         place = Place(torch, types.SimpleNamespace(device="cpu", precision="fp32", graphs=False))
         o = types.SimpleNamespace(model=kind, mhc=mhc, hidden=8, heads=2, blocks=2, maxlen=30, time_span=9, streams=4, ln_eps=1e-8, dropout=0.2,
-                                  time_dropout="element", sdpa=False, l2=0, weight_decay=0, optimizer="adam", chunk=0, ranks=1)
+                                  time_dropout="element", sdpa=False, l2=0, weight_decay=0, optimizer="adam", chunk=0, ranks=1, loss="bce")
         data = sasrec_peer.Data(path, o, place)
         new = lambda: sasrec_peer.Network(o, data.items)
         module = new()

@@ -76,7 +76,8 @@ TEST_SUITE("report.timeline") {
     const Timeline t = two_ranks();
     const ReportTable operations = slowest_operations(t, 2);
     REQUIRE(operations.rows.size() == 2);
-    CHECK(operations.rows[0] == std::vector<std::string>{"linear", "forward", "2", "140.0us", "68.3 %", "1.4", "71.4 %"});
+    CHECK(operations.rows[0] ==
+          std::vector<std::string>{"linear", "forward", "2", "140.0us", "68.3 %", "1.4", "71.4 %"});
     CHECK(operations.rows[1][0] == "gradient \"0\"");
     CHECK(rank_times(t).rows[1] == std::vector<std::string>{"1", "102.5us", "10.0us", "0.0us", "40.0us"});
     CHECK(slowest_rank(t) == "the slowest is rank 1: the others waited 40.0us for it in all; it waited for no rank");

@@ -24,7 +24,7 @@ struct RunConfig {
     std::uint64_t seed = 0;
     bool reproducible = false;
     std::int64_t proof_every = 0;  ///< steps; 0: no chain of hashes
-    std::int64_t threads = 0;  ///< per rank; 0: OMP_NUM_THREADS, else the node's cores divided by its ranks
+    std::int64_t threads = 0;      ///< per rank; 0: OMP_NUM_THREADS, else the node's cores divided by its ranks
     std::string device, backend, precision, graphs;
     std::string isa = "auto";  ///< auto | a name of ops::Isa
     double max_hours = 0;      ///< 0: no limit

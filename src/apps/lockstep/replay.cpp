@@ -37,10 +37,8 @@ Options make_options(ReplayArguments& a) {
       "lockstep replay", "Compute steps of a proved run again and compare them with its chain of hashes.",
       "The run was trained with --reproducible, so it has a chain in RUN/proof.chain. The command starts from the "
       "checkpoint of a step, computes --steps after it (default: up to the last link) on any number of ranks, and "
-      "compares weights, optimizer "
-      "states and losses with each link of the chain. It writes no files. Exit code 0: all links agree; 1: it names "
-      "the first "
-      "one that differs, and in what.");
+      "compares weights, optimizer states and losses with each link of the chain. It writes no files. Exit code 0: all "
+      "links agree; 1: it names the first one that differs, and in what.");
   options.positional("RUN", &a.run, "run directory", 1, 1);
   options.add("from", &a.from, 0, non_negative,
               "step of the checkpoint to start from; 0 without one: the first weights of the run");
@@ -96,11 +94,11 @@ void take_from_chain(ReplayArguments& a, const Options& options, const ProofChai
   } else {
     c.run.isa = ops::name(*same);
   }
-  require_usage(list.empty() || a.anyway, "proof chain '", source, "' was made with other means:", list,
-                "\nuse the same ones, or --anyway to see whether the bits agree all the same");
+  require_usage(list.empty() || a.anyway, "proof chain '", source, "' was recorded under other conditions:", list,
+                "\nreplay under the same ones, or see with --anyway whether the bits agree all the same");
   require_usage(
       end.step == run.step, "replaying steps ", a.from, " to ", a.from + a.steps, ": the run continued at step ",
-      end.step, " on other means (build ", end.build, ", ", end.isa, ", ", end.device, ", ", end.precision,
+      end.step, " under other conditions (build ", end.build, ", ", end.isa, ", ", end.device, ", ", end.precision,
       "), or its chain has a gap there; replay each stretch by itself, this one with --steps ", end.step - a.from);
   for (std::int64_t step = a.from / run.every * run.every; step < a.from + a.steps; step += run.every)
     require_data(!chain.is_cut_before(step + 1), "proof chain '", source, "': the link of step ", step, " is missing");

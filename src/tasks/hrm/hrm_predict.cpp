@@ -247,8 +247,8 @@ int predict_hrm(World& world, const Args& args) {
       "32 tries at each puzzle");
   options.example("mpirun -n 4 lockstep predict --checkpoint runs/arc/checkpoints/best.h5 --submission submission.json",
                   "two attempts at each test input of ARC");
-  options.list_only({"model.kind", "data.path", "eval.tries", "eval.combine", "eval.noise", "run.seed", "run.threads",
-                     "run.precision", "dist.timeout", "dist.check_collectives"});
+  options.list_only({"model.kind", "data.path", "data.stage", "eval.tries", "eval.combine", "eval.noise", "run.seed",
+                     "run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
   if (!parse(world, options, args, a.config)) return 0;
   world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
   std::unique_ptr<CheckpointReader> reader;
