@@ -361,7 +361,8 @@ Files make_graph(const fs::path& directory) {
   return {"raw/train.txt", "raw/test.txt", "raw/kg_final.txt", "raw/relation_list.txt"};
 }
 std::uint64_t read_graph(const fs::path& directory) {
-  return prepare("kg", {"--input", (directory / "raw").string(), "--quiet", "--output", output_in(directory)});
+  return prepare("kg", {"--input", (directory / "raw").string(), "--max-nodes", "1000000", "--quiet", "--output",
+                        output_in(directory)});
 }
 
 Files make_puzzles(const fs::path& directory) {
