@@ -143,7 +143,7 @@ void draw_unknown(const SequenceData& data, std::int64_t user, std::uint64_t see
       if (++refused < kTries * kTries) continue;
       throw Error(Fault::data, join("drawing candidates for user ", user + 1, " of '", data.path.string(),
                                     "': the user's history has nearly all of the ", data.n_items,
-                                    " items; use eval.candidates = full and eval.both = false"));
+                                    " items; use eval.candidates = full"));
     } while (data.knows(user, item, true));
     refused = 0;
   }

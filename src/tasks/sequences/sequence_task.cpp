@@ -38,6 +38,17 @@ double multiplications(const SasRecArch& a, const SequenceData& data) {
   return static_cast<double>(a.blocks) * (tokens * per_token + pairs * (a.timed ? 4 : 2) * d) + scored * tokens * d;
 }
 
+/// Whether each user leaves at least one item in a hundred, so that draws soon meet items outside the history.
+bool can_draw_candidates(const SequenceData& data) {
+  for (std::int64_t user = 0; user < data.n_users; ++user) {
+    if (100 * static_cast<std::int64_t>(data.items(user, Seen::everything).size()) <= 99 * data.n_items) continue;
+    std::int64_t unknown = 0;
+    for (std::int32_t item = 1; item <= data.n_items; ++item) unknown += data.knows(user, item, true) ? 0 : 1;
+    if (100 * unknown < data.n_items) return false;
+  }
+  return true;
+}
+
 double softplus(double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }
 
 }  // namespace
@@ -48,6 +59,7 @@ SequenceTask::SequenceTask(Options options, SequenceData data)
       network_((options_.arch.items = data_.n_items, options_.arch), options_.dtype, options_.seed) {
   require_usage(!network_.arch().timed || data_.has_time(), "model.kind = tisasrec: '", data_.path.string(),
                 "' has no times; use model.kind = sasrec");
+  if (options_.ranking.full && options_.ranking.both) options_.ranking.both = can_draw_candidates(data_);
   if (network_.arch().loss.kind == ItemLoss::Kind::sampled_softmax)
     popular_ = PopularItems(data_, network_.arch().loss.popularity);
   flops_per_sample_ = 6 * multiplications(network_.arch(), data_) / static_cast<double>(data_.size(Split::train));
