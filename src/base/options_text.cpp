@@ -247,7 +247,7 @@ std::string Options::markdown(Part part) const {
            "\n";
   if (part != Part::configuration && !table.examples.empty()) {
     out += "\n```sh\n";
-    for (const auto& example : table.examples) out += example.command + "   # " + example.what + "\n";
+    for (const auto& example : table.examples) out += "# " + example.what + "\n" + example.command + "\n";
     out += "```\n";
   }
   return out;

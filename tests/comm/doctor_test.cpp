@@ -1,14 +1,12 @@
 #include "lockstep/comm/doctor.hpp"
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "doctest/doctest.h"
 #include "lockstep/base/error.hpp"
+#include "support/temp_dir.hpp"
 
 using namespace lockstep;
 namespace fs = std::filesystem;
@@ -54,14 +52,8 @@ bool finds(const DoctorReport& report, const std::string& part) {
 
 void write(const fs::path& path, const std::string& text) {
   fs::create_directories(path.parent_path());
-  std::ofstream(path) << text;
+  test::write_text(path, text);
 }
-
-struct TemporaryRoot {
-  TemporaryRoot() { REQUIRE(mkdtemp(name.data()) != nullptr); }
-  ~TemporaryRoot() { fs::remove_all(name); }
-  std::string name = (fs::temp_directory_path() / "lockstep-doctor-XXXXXX").string();
-};
 
 }  // namespace
 
@@ -198,8 +190,8 @@ TEST_SUITE("comm.doctor") {
   }
 
   TEST_CASE("the facts of a host are read from its files; what is missing is unknown") {
-    const TemporaryRoot root;
-    const fs::path at = root.name;
+    const test::TempDir root;
+    const fs::path& at = root.path();
     CHECK(read_host_facts(at).links.empty());
     write(at / "proc/net/dev",
           "Inter-|   Receive  |  Transmit\n face |bytes packets | bytes\n"

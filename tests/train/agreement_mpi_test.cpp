@@ -1,37 +1,22 @@
-#include <functional>
-
 #include "doctest/doctest.h"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/train/agreement.hpp"
+#include "support/errors.hpp"
 #include "support/mpi_main.hpp"
 
 using namespace lockstep;
-
-namespace {
-
-/// What all ranks leave with, or "".
-std::string failure(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-}  // namespace
+using test::contains;
+using test::error_of;
 
 TEST_SUITE("train.agreement") {
   TEST_CASE("a rank with another data set or program is named, with both values, and all ranks leave") {
     World& world = test_world();
-    CHECK(failure([&] { require_same(world, "data set", "abc", "read the same file"); }) == "");
+    CHECK(error_of(Fault::usage, [&] { require_same(world, "data set", "abc", "read the same file"); }) == "no error");
     if (world.size() == 1) return;
     const bool other = world.rank() == world.size() - 1;
     const std::string message =
-        failure([&] { require_same(world, "data set", other ? "xyz" : "abc", "read the same file"); });
+        error_of(Fault::usage, [&] { require_same(world, "data set", other ? "xyz" : "abc", "read the same file"); });
     CHECK(contains(message, join("rank ", world.size() - 1, " (")));
     CHECK(contains(message, "another data set than rank 0"));
     CHECK(contains(message, "xyz, not abc; read the same file"));
@@ -39,15 +24,17 @@ TEST_SUITE("train.agreement") {
 
   TEST_CASE("a replica that has drifted is named with the step") {
     World& world = test_world();
-    CHECK(failure([&] { require_same_weights(world, 77, 10); }) == "");
+    CHECK(error_of(Fault::internal, [&] { require_same_weights(world, 77, 10); }) == "no error");
     if (world.size() == 2) {
-      const std::string tie = failure([&] { require_same_weights(world, world.rank() == 1 ? 78 : 77, 10); });
+      const std::string tie =
+          error_of(Fault::internal, [&] { require_same_weights(world, world.rank() == 1 ? 78 : 77, 10); });
       CHECK(contains(tie, "step 10: the weights of the ranks differ: ranks 0 ("));
       CHECK(contains(tie, ", 1 ("));
       CHECK(contains(tie, "which of them are wrong cannot be told"));
     }
     if (world.size() < 3) return;
-    const std::string message = failure([&] { require_same_weights(world, world.rank() == 1 ? 78 : 77, 10); });
+    const std::string message =
+        error_of(Fault::internal, [&] { require_same_weights(world, world.rank() == 1 ? 78 : 77, 10); });
     CHECK(contains(message, "step 10: the weights of rank 1 ("));
     CHECK(contains(message, ", hash " + hex64(78) + ")"));
     CHECK(contains(message, hex64(77)));

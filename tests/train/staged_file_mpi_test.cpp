@@ -2,25 +2,20 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <functional>
-#include <iterator>
 #include <memory>
 
 #include "doctest/doctest.h"
-#include "lockstep/base/error.hpp"
+#include "support/errors.hpp"
 #include "support/mpi_main.hpp"
+#include "support/temp_dir.hpp"
 #include "train/staged_file.hpp"
 
 using namespace lockstep;
+using test::contains;
+using test::error_of;
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string contents(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 /// A folder that rank 0 makes, with the file `source` of this many bytes and an empty folder `stage`.
 class Folder {
@@ -32,7 +27,7 @@ class Folder {
       fs::create_directory(fs::path(name) / "stage");
       std::string bytes(size, 'a');
       for (std::size_t i = 0; i < size; i += 7) bytes[i] = static_cast<char>(i / 7);
-      std::ofstream(fs::path(name) / "source", std::ios::binary) << bytes;
+      test::write_text(fs::path(name) / "source", bytes);
     }
     path_ = test_world().communicator().broadcast_text(name, 0, "test folder");
   }
@@ -48,17 +43,6 @@ class Folder {
   fs::path path_;
 };
 
-std::string failure(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 }  // namespace
 
 TEST_SUITE("train.staged_file") {
@@ -71,7 +55,7 @@ TEST_SUITE("train.staged_file") {
       CHECK(fs::is_empty(folder.stage()));  // what kill -9 leaves behind here
       if (world.rank() == 0) fs::remove(folder.source());
       world.communicator().barrier("source removed");
-      const std::string copy = contents(staged->path());
+      const std::string copy = test::read_text(staged->path());
       REQUIRE(copy.size() == size);
       CHECK((size < 8 || copy[7] == 1));
       CHECK((size < (9u << 20) || copy[7 * 1000001] == static_cast<char>(1000001)));
@@ -86,10 +70,10 @@ TEST_SUITE("train.staged_file") {
     unsetenv("STAGED_TEST_MISSING");
     const StagedFile with_braces(test_world(), folder.source(), "${STAGED_TEST_PLACE}/stage");
     const StagedFile without(test_world(), folder.source(), "$STAGED_TEST_PLACE/stage/");
-    CHECK(contents(with_braces.path()).size() == 1000);
-    CHECK(contents(without.path()).size() == 1000);
+    CHECK(test::read_text(with_braces.path()).size() == 1000);
+    CHECK(test::read_text(without.path()).size() == 1000);
     const std::string message =
-        failure([&] { StagedFile(test_world(), folder.source(), "/tmp/$STAGED_TEST_MISSING/x"); });
+        error_of(Fault::usage, [&] { StagedFile(test_world(), folder.source(), "/tmp/$STAGED_TEST_MISSING/x"); });
     CHECK(contains(message,
                    "option data.stage = /tmp/$STAGED_TEST_MISSING/x: the environment of this host has no "
                    "STAGED_TEST_MISSING"));
@@ -97,13 +81,13 @@ TEST_SUITE("train.staged_file") {
 
   TEST_CASE("a directory that cannot serve is refused on all ranks, and nothing stays there") {
     const Folder folder(1000);
-    const auto refused = [&](const fs::path& source, const std::string& directory) {
-      return failure([&] { StagedFile(test_world(), source, directory); });
+    const auto refused = [&](const fs::path& source, const std::string& directory, Fault fault = Fault::usage) {
+      return error_of(fault, [&] { StagedFile(test_world(), source, directory); });
     };
     CHECK(contains(refused(folder.source(), "stage"), "must be an absolute path"));
     CHECK(contains(refused(folder.source(), (folder.stage() / "none").string()), "there is no such directory on"));
-    CHECK(
-        contains(refused(folder.source(), "/proc"), "it needs at least 1000 B, but its file system has only 0 B free"));
+    CHECK(contains(refused(folder.source(), "/proc", Fault::internal),
+                   "it needs at least 1000 B, but its file system has only 0 B free"));
     CHECK(contains(refused(Folder(0).source(), "/proc"), "option data.stage = /proc: creating a file there on"));
     CHECK(contains(refused(folder.stage() / "none.h5", folder.stage().string()), "option data.path"));
     CHECK(fs::is_empty(folder.stage()));

@@ -49,7 +49,9 @@ void HrmConfig::add_options(Options& o) {
   o.add("eval.noise", &tries.noise, 0, non_negative,
         "tries differ by normal noise of this deviation on the initial states; 0: by symmetries");
   o.add("eval.halt", &model_.eval_halt, false,
-        "with several tries, each ends when the network halts, at the latest after eval.segments");
+        "a try ends when the network halts (q_halt > q_continue; TRM: q_halt > 0), at the latest after eval.segments; "
+        "evaluations with one try run all segments");
+  o.alias("eval.halt", "halt");
   o.add("optim.puzzle_lr", &model_.puzzle_lr, 0, non_negative,
         "learning rate of the puzzle embeddings, with the same schedule; 0: optim.lr");
   o.add("optim.puzzle_weight_decay", &model_.puzzle_weight_decay, 0.1, non_negative,

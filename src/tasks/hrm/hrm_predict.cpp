@@ -223,8 +223,8 @@ int predict_hrm(World& world, const Args& args) {
   Options options(
       "lockstep predict", "Solve puzzles: Sudokus and mazes of a text file, or the test tasks of an ARC data set.",
       "Text has one puzzle per line: for Sudoku the digits row by row, with '.' or '0' for an empty cell; for mazes "
-      "the "
-      "characters '#', ' ', 'S' and 'G'. A line that is no puzzle is reported and skipped; the exit code is 3 then. "
+      "the characters '#', ' ', 'S' and 'G'. A line that is no puzzle is reported and skipped; the exit code is 3 "
+      "then. "
       "Each answer is printed as a grid, with the segment after which it no longer changed, and whether it breaks a "
       "rule or changes a given cell. A network of ARC answers the test inputs of its data set, or of --data.path, in "
       "all variants; --submission writes the two answers with the most votes.");
@@ -235,9 +235,6 @@ int predict_hrm(World& world, const Args& args) {
                      "file: each answer on the line of its puzzle, in the format of the input");
   options.add("submission", &a.submission, "", "ARC: file for two attempts per test input, as JSON").value_name("FILE");
   options.add("segments", &a.thinking.segments, 0, non_negative, "segments; 0: as in evaluations");
-  options.add("halt", &a.thinking.halt, false,
-              "stop a puzzle when the network halts (q_halt > q_continue; TRM: q_halt > 0), at the latest after "
-              "--segments");
   options.add("other-data", &a.other_data, false,
               "ARC: accept another data set than that of the training; its tasks must have the same identifiers");
   options.example("lockstep predict --checkpoint runs/hrm-laptop/checkpoints/best.h5 --input puzzles.txt",
@@ -247,8 +244,8 @@ int predict_hrm(World& world, const Args& args) {
       "32 tries at each puzzle");
   options.example("mpirun -n 4 lockstep predict --checkpoint runs/arc/checkpoints/best.h5 --submission submission.json",
                   "two attempts at each test input of ARC");
-  options.list_only({"model.kind", "data.path", "data.stage", "eval.tries", "eval.combine", "eval.noise", "run.seed",
-                     "run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
+  options.list_only({"model.kind", "data.path", "data.stage", "eval.tries", "eval.combine", "eval.noise", "eval.halt",
+                     "run.seed", "run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
   if (!parse(world, options, args, a.config)) return 0;
   world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
   std::unique_ptr<CheckpointReader> reader;
@@ -264,6 +261,7 @@ int predict_hrm(World& world, const Args& args) {
     require_usage(asked != nullptr, "option model.kind = ", a.config.model_kind, ": predict solves puzzles with hrm");
     a.tries = asked->tries();
     a.tries.seed = a.config.run.seed;
+    a.thinking.halt = asked->halts();
     require_data(hrm != nullptr, "checkpoint ", a.checkpoint, ": its model is ", reader->model_kind(), ", not hrm");
   });
   const int threads = prepare_cpu(world, a.config);

@@ -82,7 +82,7 @@ ok "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --json
 says 'exact_accuracy'
 # Several tries at each puzzle: the same answers on any number of ranks and threads.
 for ranks in 1 2 3; do
-  ok on $ranks "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --tries 5 --eval.combine rules --eval.halt --threads $ranks --json
+  ok on $ranks "$LOCKSTEP" eval --checkpoint whole/checkpoints/final.h5 --tries 5 --eval.combine rules --halt --threads $ranks --json
   says '"exact.rules@1":' '"segments@4":' '"exact.rules@5":'
   grep '^{' last.out >eval$ranks.json
   ok on $ranks "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --output tries.csv --tries 5 --eval.combine votes --eval.noise 0.3 \

@@ -21,6 +21,8 @@ class HrmConfig final : public TaskConfig {
   const Tries& tries() const { return model_.tries; }
   /// Segments of an evaluation.
   std::int64_t segments() const { return model_.eval_segments > 0 ? model_.eval_segments : model_.loss.halt_max_steps; }
+  /// Whether a try ends when the network halts.
+  bool halts() const { return model_.eval_halt; }
 
  private:
   HrmTask::Options model_options(DType dtype, std::uint64_t seed) const;
