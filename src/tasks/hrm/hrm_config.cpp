@@ -25,6 +25,8 @@ void HrmConfig::add_options(Options& o) {
   o.add("model.one_network", &a.one_network, false, "both levels share the blocks of the fast level (TRM)");
   o.add("model.last_cycle_gradient", &a.last_cycle_gradient, false,
         "differentiate all calls of the last cycle instead of the last two (TRM)");
+  o.add("model.mlp_t", &a.mlp_t, false,
+        "a gated layer across positions replaces attention (TRM); the network then fits one length of sequences");
   o.add("model.halt_max_steps", &model_.loss.halt_max_steps, 16, at_least(1), "most segments of one puzzle");
   o.add("model.halt_exploration_prob", &model_.loss.explore, 0.1, fraction,
         "probability that a puzzle must run a random minimum number of segments");
@@ -125,13 +127,16 @@ TaskNeeds HrmConfig::needs(const std::filesystem::path& path, DType dtype, const
   for (const std::string& dataset : file.datasets_under("/"))
     if (dataset.ends_with("/inputs"))
       needs.data_bytes += 2.0 * static_cast<double>(file.info(dataset).shape[0] * arch.seq_len);
-  // The differentiated calls keep, per position and block, the states, q, k and v, gate, up and their product, and
-  // gradients of the largest of these. The carried states and logits come on top.
+  // The differentiated calls keep, per position and block, the states, q, k and v (or gate and up across positions),
+  // gate, up and their product, and gradients of the largest of these. The carried states and logits come on top.
   const auto d = static_cast<double>(arch.hidden), i = static_cast<double>(arch.inter());
   const auto blocks = static_cast<double>((arch.last_cycle_gradient ? arch.l_cycles : 1) * arch.l_layers +
                                           (arch.one_network ? arch.l_layers : arch.h_layers));
+  const double mixing =
+      arch.mlp_t ? 4 * d + 2 * static_cast<double>(arch.mixing_inter()) * d / static_cast<double>(arch.length())
+                 : 8 * d;
   needs.activation_bytes_per_sample = static_cast<double>(size_bytes(dtype)) * static_cast<double>(arch.length()) *
-                                      (blocks * 2 * (8 * d + 3 * i) + 8 * d);
+                                      (blocks * 2 * (mixing + 3 * i) + 8 * d);
   return needs;
 }
 

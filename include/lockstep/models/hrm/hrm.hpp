@@ -23,9 +23,12 @@ struct HrmArch {
   double rms_eps = 1e-5, rope_theta = 1e4;
   bool one_network = false;          ///< TRM: both levels share the blocks of the L level
   bool last_cycle_gradient = false;  ///< TRM: differentiate all calls of the last H cycle, not only the last two
+  bool mlp_t = false;                ///< TRM: a gated layer across positions replaces attention
 
   /// Width of the gated layers.
   std::int64_t inter() const;
+  /// Width of the gated layers across positions: 2/3 expansion length(), rounded up to a multiple of 256.
+  std::int64_t mixing_inter() const;
   std::int64_t puzzle_width() const { return puzzle_ndim < 0 ? hidden : puzzle_ndim; }
   /// Positions before those of the grid.
   std::int64_t prefix() const;
@@ -34,8 +37,8 @@ struct HrmArch {
   std::int64_t parameters() const;
   /// Floating-point operations in the matrix products of one call of a level of `layers` blocks, for one sequence.
   double level_flops(std::int64_t layers) const;
-  /// errors  usage: heads that do not divide hidden, heads of odd width with rope, a puzzle embedding that does not fit
-  ///         its positions
+  /// errors  usage: heads that do not divide hidden, heads of odd width with rope, rope without attention, a puzzle
+  ///         embedding that does not fit its positions
   void check() const;
 };
 
@@ -50,7 +53,7 @@ using HrmObserver = std::function<void(const std::string& name, const Tensor& va
 
 /// The hierarchical reasoning model: a slow stack of blocks H and a fast one L update two latent states in turn.
 ///
-///   block(x):        x = rms(x + Attention(x));  x = rms(x + SwiGLU(x))
+///   block(x):        x = rms(x + Attention(x));  x = rms(x + SwiGLU(x));  with mlp_t token_mixing() comes first
 ///   H(z, inj), L(z, inj):  the blocks of that level in order, applied to z + inj
 ///   x = sqrt(D) (puzzle embedding, token embeddings); with learned positions sqrt(D) (... + positions) / sqrt(2)
 ///
@@ -99,7 +102,9 @@ class Hrm {
 
  private:
   struct Block {
-    const Param *qkv, *out, *gate_up, *down;
+    const Param *qkv = nullptr, *out = nullptr;                     ///< null with mlp_t
+    const Param *mixing_gate_up = nullptr, *mixing_down = nullptr;  ///< null without
+    const Param *gate_up = nullptr, *down = nullptr;
   };
   struct Level {
     std::string name;
