@@ -9,8 +9,10 @@ ok "$LOCKSTEP" verify --model hrm --golden "$golden/hrm_optim.h5"
 ok "$LOCKSTEP" verify --model hrm --golden "$golden/hrm_prep.h5"
 for ranks in 1 2 3; do
   for how in --no-double --double; do
-    ok on $ranks "$LOCKSTEP" verify --model hrm --golden "$golden/hrm_rope_stablemax.h5" $how
-    says_once "of [0-9]+ arrays agree"
+    for network in hrm_rope_stablemax hrm_trm_mlp_t; do
+      ok on $ranks "$LOCKSTEP" verify --model hrm --golden "$golden/$network.h5" $how
+      says_once "of [0-9]+ arrays agree"
+    done
   done
 done
 
