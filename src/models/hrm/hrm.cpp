@@ -207,20 +207,21 @@ void Hrm::level_in_place(Tape& t, const Level& l, const Tensor& z, const Tensor&
 }
 
 /// The calls before the differentiated ones. Of the last cycle, this runs only the first `l_calls_of_last` L calls.
-void Hrm::silent_cycles(Tape& t, const Tensor& z_h, const Tensor& z_l, const Tensor& x, std::int64_t l_calls_of_last,
-                        const HrmObserver* watch) const {
-  for (std::int64_t i = 0; i < arch_.h_cycles; ++i) {
-    const bool last = i + 1 == arch_.h_cycles;
-    for (std::int64_t j = 0; j < (last ? l_calls_of_last : arch_.l_cycles); ++j)
+void Hrm::silent_cycles(Tape& t, const Tensor& z_h, const Tensor& z_l, const Tensor& x, HrmCycles cycles,
+                        std::int64_t l_calls_of_last, const HrmObserver* watch) const {
+  for (std::int64_t i = 0; i < cycles.h; ++i) {
+    const bool last = i + 1 == cycles.h;
+    for (std::int64_t j = 0; j < (last ? l_calls_of_last : cycles.l); ++j)
       level_in_place(t, l_level_, z_l, z_h, x, watch);
     if (!last) level_in_place(t, slow(), z_h, z_l, {}, watch);
   }
 }
 
-Hrm::Output Hrm::inner(Tape& t, const Tensor& z_h, const Tensor& z_l, Var x, Ask ask, const HrmObserver* watch) const {
+Hrm::Output Hrm::inner(Tape& t, const Tensor& z_h, const Tensor& z_l, Var x, HrmCycles cycles, Ask ask,
+                       const HrmObserver* watch) const {
   const profile::Span span("segment", profile::Kind::phase);
-  const std::int64_t differentiated = arch_.last_cycle_gradient ? arch_.l_cycles : 1;
-  silent_cycles(t, z_h, z_l, x.value(), arch_.l_cycles - differentiated, watch);
+  const std::int64_t differentiated = arch_.last_cycle_gradient ? cycles.l : 1;
+  silent_cycles(t, z_h, z_l, x.value(), cycles, cycles.l - differentiated, watch);
   Output out{.z_h = t.constant(z_h), .z_l = t.constant(z_l), .logits = {}, .q = {}};
   const Var injection = add(t, out.z_h, x);
   for (std::int64_t j = 0; j < differentiated; ++j) out.z_l = level(t, l_level_, out.z_l, injection, watch);
@@ -247,8 +248,8 @@ Hrm::Output Hrm::segments(Tape& t, const Tensor& tokens, const PuzzleRows& puzzl
   return inner(t, z_h, z_l, x);
 }
 
-Tensor Hrm::next_q(Tape& outer, const Tensor& z_h, const Tensor& z_l, Var x) const {
-  silent_cycles(outer, z_h, z_l, x.value(), arch_.l_cycles, nullptr);
+Tensor Hrm::next_q(Tape& outer, const Tensor& z_h, const Tensor& z_l, Var x, HrmCycles cycles) const {
+  silent_cycles(outer, z_h, z_l, x.value(), cycles, cycles.l, nullptr);
   const Tensor q = outer.keep({z_h.shape()[0], 1, 2});
   const ArenaScope scope(outer.arena());
   Tape t(outer.stream(), outer.arena(), outer.dtype(), Tape::Mode::forward);

@@ -35,6 +35,11 @@ void HrmConfig::add_options(Options& o) {
         "wrong");
   o.section("loss", "Loss");
   o.choice("loss.name", &loss_, "stablemax", {"stablemax", "softmax"}, "cross-entropy of the cells");
+  o.add("loss.segment_decay", &model_.loss.decay, 1, fraction,
+        "weight of a segment's loss relative to that of the puzzle's segment before (CGAR: 0.7)");
+  o.choice("schedule.depth", &depth_, "full", {"full", "cgar"},
+           "cycles of a training step: all, or a third of model.h_cycles and l_cycles below 30 % of the run (of "
+           "schedule.total, if set), two thirds below 60 %, then all");
   o.add("data.group_visits", &model_.visits, 1, at_least(1),
         "visits of every puzzle group per epoch; evaluations follow epochs");
   o.add("eval.max_examples", &model_.eval_examples, 0, non_negative,
@@ -77,6 +82,7 @@ void HrmConfig::check() const { model_.arch.check(); }
 
 HrmTask::Options HrmConfig::model_options(DType dtype, std::uint64_t seed) const {
   HrmTask::Options options = model_;
+  options.depth_curriculum = depth_ == "cgar";
   options.loss.tokens = ops::parse_token_loss(loss_);
   options.dtype = dtype;
   options.seed = options.tries.seed = seed;
@@ -84,8 +90,14 @@ HrmTask::Options HrmConfig::model_options(DType dtype, std::uint64_t seed) const
 }
 
 std::unique_ptr<Task> HrmConfig::load(const TaskSource& source) const {
-  return std::make_unique<HrmTask>(model_options(source.dtype, source.seed),
-                                   PuzzleData::open(source.path, source.placement));
+  PuzzleData data = PuzzleData::open(source.path, source.placement);
+  if (source.checkpoint != nullptr && model_.arch.mlp_t) {
+    const std::int64_t trained = source.checkpoint->int_attribute("/", "seq_len");
+    require_data(data.seq_len == trained, "data set '", source.path.string(), "': its puzzles have ", data.seq_len,
+                 " cells, but those of checkpoint ", source.checkpoint->path().string(), " have ", trained,
+                 "; a network with model.mlp_t fits one length, so name a data set of that one");
+  }
+  return std::make_unique<HrmTask>(model_options(source.dtype, source.seed), std::move(data));
 }
 
 std::unique_ptr<HrmTask> HrmConfig::load_trained(const H5File& checkpoint, DType dtype) const {
