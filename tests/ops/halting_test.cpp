@@ -64,6 +64,26 @@ struct Step {
 }  // namespace
 
 TEST_SUITE("ops.halting") {
+  TEST_CASE("a decay weights the loss and its gradient by the segments before, and no metric") {
+    Step even(kSequences), decayed(kSequences);
+    const auto n = static_cast<std::int64_t>(kSequences.size());
+    std::vector<double> dlogits(3 * kSequences.size(), 8);
+    Stream stream;
+    ops::decay_sequences(stream, Tensor::of(dlogits.data(), {n, 3}), Tensor::of(decayed.steps.data(), {n}), 0.5);
+    even.run({.most_steps = 3});
+    decayed.run({.most_steps = 3, .decay = 0.5});
+    double loss = 0;
+    for (std::size_t b = 0; b < kSequences.size(); ++b) {
+      const double weight = std::pow(0.5, kSequences[b].steps);
+      const ops::HaltingScore &f = even.metrics[b], &g = decayed.metrics[b];
+      loss += weight * (f.lm_loss + 0.5 * (f.q_halt_loss + f.q_continue_loss));
+      CHECK(g.lm_loss + g.q_halt_loss + g.q_continue_loss == f.lm_loss + f.q_halt_loss + f.q_continue_loss);
+      for (const std::size_t i : {2 * b, 2 * b + 1}) CHECK(decayed.dq[i] == weight * even.dq[i]);
+      CHECK(dlogits[3 * b + 2] == 8 * weight);
+    }
+    CHECK(decayed.loss == doctest::Approx(loss).epsilon(1e-14));
+  }
+
   TEST_CASE("a sequence halts when q and exploration agree, or when it has had all its segments") {
     Step step(kSequences);
     step.run({.most_steps = 3});
@@ -161,7 +181,7 @@ TEST_SUITE("ops.halting.cuda") {
   TEST_CASE("halting agrees with the CPU, decisions and metrics included" * doctest::skip(!gpu_present())) {
     for (const std::int64_t batch : {0, 1, 31, 33, 300})
       for (const ops::HaltingRule rule : {ops::HaltingRule{.most_steps = 3}, ops::HaltingRule{.most_steps = 1},
-                                          ops::HaltingRule{.most_steps = 4, .q_continue = false}}) {
+                                          ops::HaltingRule{.most_steps = 4, .q_continue = false, .decay = 0.7}}) {
         CAPTURE(batch);
         CAPTURE(rule.most_steps);
         const auto n = static_cast<std::size_t>(batch);
@@ -182,6 +202,7 @@ TEST_SUITE("ops.halting.cuda") {
         every_dtype_agrees([&](Place& p) {
           const Tensor counts = p.ints(steps, {batch}), halted = p.ints(ones, {batch});
           const auto metrics = p.host(std::vector<ops::HaltingScore>(n));
+          ops::decay_sequences(p.stream, p.real_out("dlogits", {batch, 2, 3}), counts, rule.decay);
           ops::halting_loss(p.stream, p.real_out("loss", {}), p.real_out("dq", {batch, 2}), counts, halted,
                             {const_cast<ops::HaltingScore*>(metrics.data()), n},
                             {.q = p.in("q", {batch, 2}),

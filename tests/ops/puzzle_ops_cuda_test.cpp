@@ -4,6 +4,7 @@
 #include "lockstep/ops/rope.hpp"
 #include "lockstep/ops/sequence_loss.hpp"
 #include "lockstep/ops/swiglu.hpp"
+#include "lockstep/ops/token_mixing.hpp"
 #include "ops/on_both.hpp"
 
 using namespace lockstep;
@@ -74,6 +75,32 @@ TEST_SUITE("ops.puzzle.cuda") {
       const std::int64_t m = 13, width = 1 << 18;
       ops::swiglu_forward(p.stream, p.out("y", {m, width}), {}, p.in("x", {m, 2}), p.in("w", {2 * width, 2}));
     });
+  }
+
+  TEST_CASE("mixed positions agree with the CPU, forward and backward" * doctest::skip(!gpu_present())) {
+    struct Sizes {
+      std::int64_t batch, positions, channels, width;
+    };
+    // Whole packs and not; a pair of sequences that fills the cache, so that the third is computed apart.
+    for (const Sizes s :
+         {Sizes{3, 7, 5, 9}, Sizes{2, 2, 1, 1}, Sizes{2, 9, 64, 31}, Sizes{3, 2, 32, 1 << 15}, Sizes{0, 3, 2, 4}})
+      for (const bool add : {false, true}) {
+        CAPTURE(s.width);
+        CAPTURE(add);
+        const auto both_ways = [&](Place& p) {
+          const Shape shape{s.batch, s.positions, s.channels}, up{2 * s.width, s.positions}, low{s.positions, s.width};
+          const Tensor x = p.in("x", shape), y = p.out("y", shape), dy = p.in("dy", shape);
+          const Tensor gate_up = p.in("gate_up", up), down = p.in("down", low);
+          const Tensor kept = p.in("kept", {s.batch, 2 * s.width, s.channels}),
+                       rstd = p.real_out("rstd", {s.batch, s.channels});
+          ops::token_mixing_forward(p.stream, p.out("y alone", shape), {}, {}, x, gate_up, down, 1e-5);
+          ops::token_mixing_forward(p.stream, y, kept, rstd, x, gate_up, down, 1e-5);
+          ops::token_mixing_backward(p.stream, {p.out("dx", shape), add}, {p.real_out("dgate_up", up), add},
+                                     {p.real_out("ddown", low), add}, dy, y, kept, rstd, x, gate_up, down);
+        };
+        agrees_on_both(both_ways);
+        if (s.positions > 2) halves_agree(both_ways);  // with two positions the gradient is half rounding
+      }
   }
 
   TEST_CASE("losses of sequences agree with the CPU, scores included" * doctest::skip(!gpu_present())) {

@@ -28,7 +28,16 @@ void begin_sequences(Stream&, const SequenceData& to, const Tensor& steps, const
 struct HaltingRule {
   std::int64_t most_steps = 16;  ///< most segments of one sequence
   bool q_continue = true;        ///< false (TRM): halt when q_halt > 0, without a second inner call
+  double decay = 1;              ///< factor of the loss from one segment of a sequence to the next
 };
+
+/// x_b *= decay^steps_b, the factor computed in f64. For a gradient, before halting_loss() counts the segment.
+///
+/// shapes   x (B, ...); steps (B)
+/// dtypes   x f32 | f64; steps i32
+/// errors   Error if the shapes do not fit
+/// source   Qasim, Zhang 2025, arXiv:2511.08653, sec. 3.5 (hierarchical supervision weighting), without the constant Z
+void decay_sequences(Stream&, const Tensor& x, const Tensor& steps, double decay);
 
 /// What the last segment produced for each sequence.
 struct Segments {
@@ -53,6 +62,9 @@ struct HaltingScore {
 ///   halted_b = last_b, if most_steps = 1;  else (last_b or q_b0 > q_b1) and steps_b >= least_b  (TRM: 0 for q_b1)
 ///   target_b = sigmoid(last_b ? next_q_b0 : max(next_q_b0, next_q_b1))
 ///   loss = sum_b scores_b.loss + (BCE(q_b0, scores_b exact) + BCE(q_b1, target_b)) / 2  (no last term without next_q)
+///
+/// With a decay below 1, the loss of sequence b and its gradient count decay^(steps_b - 1) times (its terms in `metrics`
+/// once), see decay_sequences().
 ///
 /// dq is the gradient of loss by q. Everything is computed in f64 and summed in an order that depends on the shapes
 /// alone. On a GPU `least` and `metrics` must be in pinned host memory, and `metrics` is valid once the stream has

@@ -9,6 +9,7 @@
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/rmsnorm.hpp"
 #include "lockstep/nn/swiglu.hpp"
+#include "lockstep/nn/token_mixing.hpp"
 #include "lockstep/ops/cast.hpp"
 #include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/positions.hpp"
@@ -16,11 +17,16 @@
 
 namespace lockstep {
 
-std::int64_t HrmArch::inter() const {
+namespace {
+std::int64_t gated_width(double expansion, std::int64_t inputs) {
   // nearbyint rounds a half to even, like round() in the public code.
-  const double width = std::nearbyint(expansion * static_cast<double>(hidden) * 2 / 3);
+  const double width = std::nearbyint(expansion * static_cast<double>(inputs) * 2 / 3);
   return 256 * static_cast<std::int64_t>(std::ceil(width / 256));
 }
+}  // namespace
+
+std::int64_t HrmArch::inter() const { return gated_width(expansion, hidden); }
+std::int64_t HrmArch::mixing_inter() const { return gated_width(expansion, length()); }
 
 std::int64_t HrmArch::prefix() const {
   return puzzle_positions >= 0 ? puzzle_positions : (puzzle_width() + hidden - 1) / hidden;
@@ -28,17 +34,22 @@ std::int64_t HrmArch::prefix() const {
 
 std::int64_t HrmArch::parameters() const {
   const std::int64_t blocks = l_layers + (one_network ? 0 : h_layers);
-  return blocks * hidden * (4 * hidden + 3 * inter()) + 2 * vocab * hidden + 2 * hidden + 2 + 2 * hidden +
+  const std::int64_t mixing = mlp_t ? 3 * mixing_inter() * length() : 4 * hidden * hidden;
+  return blocks * (mixing + 3 * hidden * inter()) + 2 * vocab * hidden + 2 * hidden + 2 + 2 * hidden +
          identifiers * puzzle_width() + (positions == "learned" ? length() * hidden : 0);
 }
 
 double HrmArch::level_flops(std::int64_t layers) const {
   const auto t = static_cast<double>(length()), d = static_cast<double>(hidden), i = static_cast<double>(inter());
-  return static_cast<double>(layers) * 2 * t * (4 * d * d + 3 * d * i + 2 * t * d);
+  const double mixing = mlp_t ? 3 * static_cast<double>(mixing_inter()) * d : 4 * d * d + 2 * t * d;
+  return static_cast<double>(layers) * 2 * t * (mixing + 3 * d * i);
 }
 
 void HrmArch::check() const {
-  require_usage(hidden % heads == 0, "model.hidden_size = ", hidden,
+  require_usage(!mlp_t || positions != "rope",
+                "model.pos_encodings = rope: model.mlp_t has no attention whose queries could turn; set "
+                "model.pos_encodings = none or learned");
+  require_usage(mlp_t || hidden % heads == 0, "model.hidden_size = ", hidden,
                 ": must be a multiple of model.num_heads = ", heads);
   require_usage(positions != "rope" || hidden / heads % 2 == 0,
                 "model.pos_encodings = rope: needs heads of even width, ", hidden, " / ", heads, " is odd");
@@ -67,10 +78,21 @@ Hrm::Level Hrm::add_level(const std::string& name, std::int64_t layers) {
   Level level{name, {}};
   for (std::int64_t i = 0; i < layers; ++i) {
     const std::string layer = name + ".layers." + std::to_string(i);
-    level.blocks.push_back({.qkv = &params_.add(layer + ".self_attn.qkv_proj.weight", {3 * d, d}, lecun(d)),
-                            .out = &params_.add(layer + ".self_attn.o_proj.weight", {d, d}, lecun(d)),
-                            .gate_up = &params_.add(layer + ".mlp.gate_up_proj.weight", {2 * inter, d}, lecun(d)),
-                            .down = &params_.add(layer + ".mlp.down_proj.weight", {d, inter}, lecun(inter))});
+    const auto add = [&](const char* weight, std::int64_t out, std::int64_t in) {
+      return &params_.add(layer + weight, {out, in}, lecun(in));
+    };
+    Block b;
+    if (arch_.mlp_t) {
+      const std::int64_t length = arch_.length(), width = arch_.mixing_inter();
+      b.mixing_gate_up = add(".mlp_t.gate_up_proj.weight", 2 * width, length);
+      b.mixing_down = add(".mlp_t.down_proj.weight", length, width);
+    } else {
+      b.qkv = add(".self_attn.qkv_proj.weight", 3 * d, d);
+      b.out = add(".self_attn.o_proj.weight", d, d);
+    }
+    b.gate_up = add(".mlp.gate_up_proj.weight", 2 * inter, d);
+    b.down = add(".mlp.down_proj.weight", d, inter);
+    level.blocks.push_back(b);
   }
   return level;
 }
@@ -145,14 +167,19 @@ Var Hrm::attend(Tape& t, const Block& b, Var x) const {
 
 Var Hrm::block(Tape& t, const Level& l, std::size_t i, Var x, const HrmObserver* watch) const {
   const Block& b = l.blocks[i];
-  const Var attended = linear(t, attend(t, b, x), {b.out});
-  x = rmsnorm(t, x, attended, arch_.rms_eps);
-  const Var gated = linear(t, swiglu(t, x, *b.gate_up), {b.down});
-  if (watch) {
-    const std::string layer = l.name + ".layers." + std::to_string(i);
-    (*watch)(layer + ".self_attn", attended.value());
-    (*watch)(layer + ".mlp", gated.value());
+  const auto note = [&](const char* part, Var value) {
+    if (watch) (*watch)(l.name + ".layers." + std::to_string(i) + part, value.value());
+  };
+  if (arch_.mlp_t) {
+    x = token_mixing(t, x, *b.mixing_gate_up, *b.mixing_down, arch_.rms_eps);
+    note(".mixed", x);
+  } else {
+    const Var attended = linear(t, attend(t, b, x), {b.out});
+    note(".self_attn", attended);
+    x = rmsnorm(t, x, attended, arch_.rms_eps);
   }
+  const Var gated = linear(t, swiglu(t, x, *b.gate_up), {b.down});
+  note(".mlp", gated);
   return rmsnorm(t, x, gated, arch_.rms_eps);
 }
 
@@ -180,20 +207,21 @@ void Hrm::level_in_place(Tape& t, const Level& l, const Tensor& z, const Tensor&
 }
 
 /// The calls before the differentiated ones. Of the last cycle, this runs only the first `l_calls_of_last` L calls.
-void Hrm::silent_cycles(Tape& t, const Tensor& z_h, const Tensor& z_l, const Tensor& x, std::int64_t l_calls_of_last,
-                        const HrmObserver* watch) const {
-  for (std::int64_t i = 0; i < arch_.h_cycles; ++i) {
-    const bool last = i + 1 == arch_.h_cycles;
-    for (std::int64_t j = 0; j < (last ? l_calls_of_last : arch_.l_cycles); ++j)
+void Hrm::silent_cycles(Tape& t, const Tensor& z_h, const Tensor& z_l, const Tensor& x, HrmCycles cycles,
+                        std::int64_t l_calls_of_last, const HrmObserver* watch) const {
+  for (std::int64_t i = 0; i < cycles.h; ++i) {
+    const bool last = i + 1 == cycles.h;
+    for (std::int64_t j = 0; j < (last ? l_calls_of_last : cycles.l); ++j)
       level_in_place(t, l_level_, z_l, z_h, x, watch);
     if (!last) level_in_place(t, slow(), z_h, z_l, {}, watch);
   }
 }
 
-Hrm::Output Hrm::inner(Tape& t, const Tensor& z_h, const Tensor& z_l, Var x, Ask ask, const HrmObserver* watch) const {
+Hrm::Output Hrm::inner(Tape& t, const Tensor& z_h, const Tensor& z_l, Var x, HrmCycles cycles, Ask ask,
+                       const HrmObserver* watch) const {
   const profile::Span span("segment", profile::Kind::phase);
-  const std::int64_t differentiated = arch_.last_cycle_gradient ? arch_.l_cycles : 1;
-  silent_cycles(t, z_h, z_l, x.value(), arch_.l_cycles - differentiated, watch);
+  const std::int64_t differentiated = arch_.last_cycle_gradient ? cycles.l : 1;
+  silent_cycles(t, z_h, z_l, x.value(), cycles, cycles.l - differentiated, watch);
   Output out{.z_h = t.constant(z_h), .z_l = t.constant(z_l), .logits = {}, .q = {}};
   const Var injection = add(t, out.z_h, x);
   for (std::int64_t j = 0; j < differentiated; ++j) out.z_l = level(t, l_level_, out.z_l, injection, watch);
@@ -220,8 +248,8 @@ Hrm::Output Hrm::segments(Tape& t, const Tensor& tokens, const PuzzleRows& puzzl
   return inner(t, z_h, z_l, x);
 }
 
-Tensor Hrm::next_q(Tape& outer, const Tensor& z_h, const Tensor& z_l, Var x) const {
-  silent_cycles(outer, z_h, z_l, x.value(), arch_.l_cycles, nullptr);
+Tensor Hrm::next_q(Tape& outer, const Tensor& z_h, const Tensor& z_l, Var x, HrmCycles cycles) const {
+  silent_cycles(outer, z_h, z_l, x.value(), cycles, cycles.l, nullptr);
   const Tensor q = outer.keep({z_h.shape()[0], 1, 2});
   const ArenaScope scope(outer.arena());
   Tape t(outer.stream(), outer.arena(), outer.dtype(), Tape::Mode::forward);
@@ -230,8 +258,12 @@ Tensor Hrm::next_q(Tape& outer, const Tensor& z_h, const Tensor& z_l, Var x) con
   for (std::size_t i = 0; i + 1 < l.blocks.size(); ++i) z = block(t, l, i, z, nullptr);
   // In the last block only the first position is computed; the other positions serve as keys and values.
   const Block& b = l.blocks.back();
-  const Var attended = linear(t, positions_of(t, attend(t, b, z), 0, 1), {b.out});
-  z = rmsnorm(t, positions_of(t, z, 0, 1), attended, arch_.rms_eps);
+  if (arch_.mlp_t) {
+    z = positions_of(t, token_mixing(t, z, *b.mixing_gate_up, *b.mixing_down, arch_.rms_eps), 0, 1);
+  } else {
+    const Var attended = linear(t, positions_of(t, attend(t, b, z), 0, 1), {b.out});
+    z = rmsnorm(t, positions_of(t, z, 0, 1), attended, arch_.rms_eps);
+  }
   z = rmsnorm(t, z, linear(t, swiglu(t, z, *b.gate_up), {b.down}), arch_.rms_eps);
   copy(t.stream(), q, linear(t, z, q_head_).value());
   return q.reshaped({z_h.shape()[0], 2});

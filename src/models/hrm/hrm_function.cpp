@@ -13,6 +13,7 @@ double values_per_sample(const HrmArch& arch) {
                      blocks = arch.l_layers * l_calls + (arch.one_network ? arch.l_layers : arch.h_layers);
   return static_cast<double>(arch.length()) * static_cast<double>(blocks) *
              static_cast<double>(12 * arch.hidden + 3 * arch.inter()) +
+         (arch.mlp_t ? static_cast<double>(blocks * 2 * arch.mixing_inter() * arch.hidden) : 0) +
          static_cast<double>(arch.seq_len * arch.vocab);
 }
 

@@ -28,11 +28,14 @@ void visit(TextFields& fields, HrmArch& a) {
   fields("model.last_cycle_gradient", a.last_cycle_gradient);
 }
 
+constexpr const char* kMixing = "model.mlp_t";  ///< absent from files of earlier versions
+
 }  // namespace
 
 void describe(WeightMetadata& metadata, HrmArch arch) {
   TextFields fields(&metadata);
   visit(fields, arch);
+  fields(kMixing, arch.mlp_t);
 }
 
 HrmArch parse_hrm(const WeightMetadata& metadata, const std::string& what) {
@@ -40,7 +43,8 @@ HrmArch parse_hrm(const WeightMetadata& metadata, const std::string& what) {
   HrmArch a;
   TextFields fields(&metadata, what);
   visit(fields, a);
-  constexpr std::int64_t kLongest = std::int64_t{1} << 20;  // with rope no array has these extents
+  if (metadata.contains(kMixing)) fields(kMixing, a.mlp_t);
+  constexpr std::int64_t kLongest = std::int64_t{1} << 20;  // an array may have none of these extents
   const bool possible = std::min({a.seq_len, a.vocab, a.identifiers, a.hidden, a.heads, a.h_layers, a.l_layers,
                                   a.h_cycles, a.l_cycles}) >= 1 &&
                         std::min(a.puzzle_ndim, a.puzzle_positions) >= -1 && a.expansion > 0 && a.expansion < 1e6 &&

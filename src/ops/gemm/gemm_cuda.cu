@@ -45,6 +45,14 @@ struct MatrixLayout {
                                      static_cast<std::uint64_t>(columns), rows),
           "describing a matrix");
   }
+  /// One of `count` matrices, `stride` elements apart.
+  void repeat(std::int64_t count, std::int64_t stride) {
+    const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, const auto& value) {
+      check(cublasLtMatrixLayoutSetAttribute(handle, attribute, &value, sizeof value), "describing a matrix");
+    };
+    set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(count));
+    set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
+  }
   MatrixLayout(const MatrixLayout&) = delete;
   ~MatrixLayout() { cublasLtMatrixLayoutDestroy(handle); }
 };
@@ -67,7 +75,7 @@ struct Plan {
 
 /// Everything that the choice of an algorithm depends on.
 using PlanKey = std::tuple<cudaDataType_t, cudaDataType_t, cublasComputeType_t, Product, std::int64_t, std::int64_t,
-                           std::int64_t, bool, std::uint32_t>;
+                           std::int64_t, bool, std::uint32_t, ProductBatch>;
 
 /// A library handle and its plans, for one device and one thread.
 class Library {
@@ -79,13 +87,20 @@ class Library {
 
   /// The library is column-major: it sees our c as its transpose (N, M), so our b is its first operand.
   template <class T, class C>
-  Plan& plan(Product product, std::int64_t m, std::int64_t n, std::int64_t k, bool bias, std::uint32_t alignment) {
+  Plan& plan(Product product, std::int64_t m, std::int64_t n, std::int64_t k, bool bias, std::uint32_t alignment,
+             const ProductBatch& batch) {
     const cublasComputeType_t compute = arithmetic<T>();
-    auto [found, added] = plans_.try_emplace({kStorage<T>, kStorage<C>, compute, product, m, n, k, bias, alignment});
+    auto [found, added] =
+        plans_.try_emplace({kStorage<T>, kStorage<C>, compute, product, m, n, k, bias, alignment, batch});
     if (!added) return *found->second;
     const bool turn_b = product == Product::nt, turn_a = product == Product::tn;
     auto plan = std::make_unique<Plan>(kStorage<T>, turn_b ? k : n, turn_b ? n : k, turn_a ? m : k, turn_a ? k : m,
                                        kStorage<C>, n, m);
+    if (batch.count > 1) {  // the library's first operand is our b
+      plan->a.repeat(batch.count, batch.b);
+      plan->b.repeat(batch.count, batch.a);
+      plan->c.repeat(batch.count, batch.c);
+    }
     check(cublasLtMatmulDescCreate(&plan->product, compute, kStorage<real_t<T>>), "describing a product");
     plan->set(CUBLASLT_MATMUL_DESC_TRANSA, turn_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     plan->set(CUBLASLT_MATMUL_DESC_TRANSB, turn_a ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -147,8 +162,8 @@ struct Broadcast {
 
 template <class T, class C>
 void product(const Stream& stream, Product product, std::int64_t m, std::int64_t n, std::int64_t k, C* c, const T* a,
-             const T* b, bool accumulate, const C* bias) {
-  if (m == 0 || n == 0) return;
+             const T* b, bool accumulate, const C* bias, const ProductBatch& batch) {
+  if (m == 0 || n == 0 || batch.count == 0) return;
   if (k == 0) {
     if (bias != nullptr)
       gpu::map<C>(stream, m * n, false, Broadcast<C>{c, bias, n});
@@ -157,10 +172,14 @@ void product(const Stream& stream, Product product, std::int64_t m, std::int64_t
     return;
   }
   const auto address = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
-  const std::uintptr_t any = address(a) | address(b) | address(c) | 256;
+  const auto bytes = [](std::int64_t elements, std::size_t size) {
+    return static_cast<std::uintptr_t>(elements) * size;
+  };
+  const std::uintptr_t any =
+      address(a) | address(b) | address(c) | bytes(batch.a | batch.b, sizeof(T)) | bytes(batch.c, sizeof(C)) | 256;
   const std::uint32_t alignment = std::uint32_t{1} << std::countr_zero(any);
   Library& lib = library(stream.device());
-  Plan& plan = lib.plan<T, C>(product, m, n, k, bias != nullptr, alignment);
+  Plan& plan = lib.plan<T, C>(product, m, n, k, bias != nullptr, alignment, batch);
   if (bias != nullptr) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   const real_t<T> one = 1, before = accumulate ? 1 : 0;
   check(cublasLtMatmul(lib.handle(), plan.product, &one, b, plan.a.handle, a, plan.b.handle, &before, c, plan.c.handle,
@@ -171,7 +190,7 @@ void product(const Stream& stream, Product product, std::int64_t m, std::int64_t
 
 #define INSTANTIATE(T, C)                                                                                         \
   template void product(const Stream&, Product, std::int64_t, std::int64_t, std::int64_t, C*, const T*, const T*, \
-                        bool, const C*);
+                        bool, const C*, const ProductBatch&);
 INSTANTIATE(float, float)
 INSTANTIATE(double, double)
 INSTANTIATE(bf16, bf16)

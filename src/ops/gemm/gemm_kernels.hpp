@@ -1,4 +1,5 @@
 #pragma once
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 
@@ -102,11 +103,16 @@ namespace lockstep::ops::cuda {
 inline constexpr std::size_t kProductScratch = std::size_t{32} << 20;
 /// Which operands of a product are transposed, as in ops/gemm.hpp.
 enum class Product { nt, nn, tn };
+/// A number of products on matrices that are these numbers of elements apart; 0: the same matrix for all.
+struct ProductBatch {
+  std::int64_t count = 1, c = 0, a = 0, b = 0;
+  auto operator<=>(const ProductBatch&) const = default;
+};
 /// The products of ops/gemm.hpp by cuBLASLt. c (M, N) has type T or real_t<T>; the inner extent is K. bias (N), unless
 /// null, is added to each row of c; it requires a product that does not accumulate. The algorithm for a shape is chosen
 /// once per thread.
 template <class T, class C>
 void product(const Stream& stream, Product product, std::int64_t m, std::int64_t n, std::int64_t k, C* c, const T* a,
-             const T* b, bool accumulate, const C* bias = nullptr);
+             const T* b, bool accumulate, const C* bias = nullptr, const ProductBatch& batch = {});
 
 }  // namespace lockstep::ops::cuda

@@ -13,6 +13,13 @@ void check(const char* what, const Tensor& steps, const Tensor& halted) {
           ", halted ", halted.shape(), "; both must be one per sequence");
 }
 
+/// decay^steps by multiplication, so that every device has the same bits.
+double segment_weight(double decay, std::int64_t steps) {
+  double weight = 1;
+  for (; steps > 0; --steps) weight *= decay;
+  return weight;
+}
+
 cuda::SequenceRows rows_of(const SequenceData& d) {
   return {d.inputs.data<std::int32_t>(), d.labels.data<std::int32_t>(), d.identifiers.data<std::int32_t>()};
 }
@@ -56,6 +63,25 @@ void begin_sequences(Stream& stream, const SequenceData& to, const Tensor& steps
   }
 }
 
+void decay_sequences(Stream& stream, const Tensor& x, const Tensor& steps, double decay) {
+  const std::int64_t sequences = steps.size();
+  require(x.shape().rank() > 0 && x.shape()[0] == sequences, "decay_sequences: x is ", x.shape(), " for ", sequences,
+          " sequences");
+  const std::int64_t each = sequences > 0 ? x.size() / sequences : 0;
+  if constexpr (kHasCuda) {
+    if (x.device().is_cuda())
+      return visit_float(x.dtype(), [&]<class T>() {
+        cuda::decay_sequences<T>(stream, x.size(), each, x.data<T>(), steps.data<std::int32_t>(), decay);
+      });
+  }
+  visit_float(x.dtype(), [&]<class T>() {
+    for (std::int64_t b = 0; b < sequences; ++b) {
+      const auto weight = static_cast<T>(segment_weight(decay, steps.data<std::int32_t>()[b]));
+      for (std::int64_t i = b * each; i < (b + 1) * each; ++i) x.data<T>()[i] *= weight;
+    }
+  });
+}
+
 void halting_loss(Stream& stream, const Tensor& loss, const Tensor& dq, const Tensor& steps, const Tensor& halted,
                   std::span<HaltingScore> metrics, const Segments& s, const HaltingRule& rule) {
   check("halting_loss", steps, halted);
@@ -91,9 +117,10 @@ void halting_loss(Stream& stream, const Tensor& loss, const Tensor& dq, const Te
         const T* next = s.next_q.data<T>() + 2 * b;
         go_on = binary_cross_entropy(q_continue, logistic(last ? next[0] : std::max(next[0], next[1])));
       }
-      total += score.loss + 0.5 * (halt.loss + go_on.loss);
-      dq.data<T>()[2 * b] = static_cast<T>(0.5 * halt.derivative);
-      dq.data<T>()[2 * b + 1] = static_cast<T>(0.5 * go_on.derivative);
+      const double weight = segment_weight(rule.decay, count - 1);
+      total += weight * (score.loss + 0.5 * (halt.loss + go_on.loss));
+      dq.data<T>()[2 * b] = static_cast<T>(weight * 0.5 * halt.derivative);
+      dq.data<T>()[2 * b + 1] = static_cast<T>(weight * 0.5 * go_on.derivative);
       HaltingScore& f = metrics[at];
       f = {.lm_loss = score.loss, .q_halt_loss = halt.loss, .q_continue_loss = go_on.loss};
       if (!stop || score.labelled == 0) continue;

@@ -35,6 +35,25 @@ __device__ Binary binary_cross_entropy(double z, double target) {
   return {(z > 0 ? z : 0) - z * target + std::log1p(std::exp(-size)), logistic(z) - target};
 }
 
+__device__ double segment_weight(double decay, std::int32_t steps) {
+  double weight = 1;
+  for (; steps > 0; --steps) weight *= decay;
+  return weight;
+}
+
+/// Over the elements of x: one read, one write.
+template <class T>
+struct Decay {
+  std::int64_t each;
+  T* x;
+  const std::int32_t* steps;
+  double decay;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    x[i] *= static_cast<T>(segment_weight(decay, steps[gpu::quotient(i, each)]));
+  }
+};
+
 /// One block, so that the sum has one order; a thread takes every kThreads-th sequence. A step has some hundreds of
 /// sequences. This takes a few microseconds, mostly for the transfer of the metrics over the bus.
 template <class T>
@@ -63,9 +82,10 @@ __global__ void __launch_bounds__(kThreads)
       go_on =
           binary_cross_entropy(q_continue, logistic(last || !(next_halt < next_continue) ? next_halt : next_continue));
     }
-    total += score.loss + 0.5 * (halt.loss + go_on.loss);
-    dq[2 * b] = static_cast<real_t<T>>(0.5 * halt.derivative);
-    dq[2 * b + 1] = static_cast<real_t<T>>(0.5 * go_on.derivative);
+    const double weight = segment_weight(rule.decay, count - 1);
+    total += weight * (score.loss + 0.5 * (halt.loss + go_on.loss));
+    dq[2 * b] = static_cast<real_t<T>>(weight * 0.5 * halt.derivative);
+    dq[2 * b + 1] = static_cast<real_t<T>>(weight * 0.5 * go_on.derivative);
     const bool counts = stop && score.labelled > 0;
     HaltingScore& f = metrics[b];
     f.count = counts;
@@ -98,6 +118,13 @@ void halting_loss(const Stream& stream, std::int64_t sequences, real_t<T>* loss,
               metrics, q, next_q, scores, least, rule);
 }
 
+template <class T>
+void decay_sequences(const Stream& stream, std::int64_t elements, std::int64_t each, T* x, const std::int32_t* steps,
+                     double decay) {
+  gpu::map<T>(stream, elements, false, Decay<T>{each, x, steps, decay});
+}
+
 LOCKSTEP_EACH_STORAGE(halting_loss)
+LOCKSTEP_EACH_FLOAT(decay_sequences)
 
 }  // namespace lockstep::ops::cuda

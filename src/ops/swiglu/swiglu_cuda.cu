@@ -9,6 +9,8 @@ namespace lockstep::ops::cuda {
 namespace {
 
 constexpr int kThreads = 128;
+/// Columns of one block.
+constexpr std::int64_t kBlockColumns = 1 << 14;
 
 /// 1/(1 + exp -a), computed from e = exp(-|a|) <= 1 so that nothing overflows.
 template <class R>
@@ -17,13 +19,14 @@ __device__ R sigmoid(R a) {
   return a > 0 ? r : e * r;  // mutant-equivalent: e is 1 at 0
 }
 
-/// One block per row, N columns of a thread at a time. Memory bound: reads gate and up, writes y.
+/// One block per row and kBlockColumns, N columns of a thread at a time. Memory bound: reads gate and up, writes y.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     swiglu_forward_kernel(std::int64_t width, T* __restrict__ y, const T* __restrict__ gate_up) {
   const std::int64_t row = blockIdx.x;
   const T *gate = gate_up + row * 2 * width, *up = gate + width;
-  for (std::int64_t c = std::int64_t{threadIdx.x} * N; c < width; c += kThreads * N) {
+  for (std::int64_t c = (std::int64_t{blockIdx.y} * kThreads + threadIdx.x) * N; c < width;
+       c += std::int64_t{gridDim.y} * kThreads * N) {
     gpu::Pack<real_t<T>, N> g = gpu::load<N>(gate + c);
     const gpu::Pack<real_t<T>, N> u = gpu::load<N>(up + c);
 #pragma unroll
@@ -32,14 +35,15 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// One block per row. silu'(g) = s + g s (1 - s). Memory bound: reads and writes gate and up, reads dy.
+/// Blocks as above. silu'(g) = s + g s (1 - s). Memory bound: reads and writes gate and up, reads dy.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     swiglu_backward_kernel(std::int64_t width, T* __restrict__ gate_up, const T* __restrict__ dy) {
   using R = real_t<T>;
   const std::int64_t row = blockIdx.x;
   T *gate = gate_up + row * 2 * width, *up = gate + width;
-  for (std::int64_t c = std::int64_t{threadIdx.x} * N; c < width; c += kThreads * N) {
+  for (std::int64_t c = (std::int64_t{blockIdx.y} * kThreads + threadIdx.x) * N; c < width;
+       c += std::int64_t{gridDim.y} * kThreads * N) {
     gpu::Pack<R, N> g = gpu::load<N>(gate + c), u = gpu::load<N>(up + c);
     const gpu::Pack<R, N> d = gpu::load<N>(dy + row * width + c);
 #pragma unroll
@@ -58,14 +62,20 @@ bool packed(std::int64_t width, const T* gate_up, const T* y) {
   return width % gpu::pack_size<T>() == 0 && gpu::aligned(gate_up, y);
 }
 
-template <class T>
-void gate_forward(const Stream& stream, std::int64_t rows, std::int64_t width, T* y, const T* gate_up) {
-  const auto kernel =
-      packed(width, gate_up, y) ? swiglu_forward_kernel<T, gpu::pack_size<T>()> : swiglu_forward_kernel<T, 1>;
-  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(rows)), .block = kThreads}, kernel, width, y, gate_up);
+gpu::Grid grid_of(std::int64_t rows, std::int64_t width) {
+  return {.grid = dim3(static_cast<unsigned>(rows), static_cast<unsigned>(gpu::ceil_div(width, kBlockColumns))),
+          .block = kThreads};
 }
 
 }  // namespace
+
+template <class T>
+void swiglu_gate_forward(const Stream& stream, std::int64_t rows, std::int64_t width, T* y, const T* gate_up) {
+  if (rows * width == 0) return;
+  const auto kernel =
+      packed(width, gate_up, y) ? swiglu_forward_kernel<T, gpu::pack_size<T>()> : swiglu_forward_kernel<T, 1>;
+  gpu::launch(stream, grid_of(rows, width), kernel, width, y, gate_up);
+}
 
 template <class T>
 void swiglu_forward(const Stream& stream, std::int64_t m, std::int64_t width, std::int64_t k, T* y, T* gate_up,
@@ -73,7 +83,7 @@ void swiglu_forward(const Stream& stream, std::int64_t m, std::int64_t width, st
   if (m * width == 0) return;
   if (gate_up) {
     product<T>(stream, Product::nt, m, 2 * width, k, gate_up, x, weight, false);
-    return gate_forward(stream, m, width, y, gate_up);
+    return swiglu_gate_forward(stream, m, width, y, gate_up);
   }
   // Gate and up are not kept: work on rows that stay in the second-level cache until they are combined.
   constexpr std::int64_t kBlockBytes = std::int64_t{24} << 20;
@@ -84,7 +94,7 @@ void swiglu_forward(const Stream& stream, std::int64_t m, std::int64_t width, st
   for (std::int64_t first = 0; first < m; first += rows) {
     const std::int64_t count = std::min(rows, m - first);
     product<T>(stream, Product::nt, count, 2 * width, k, both, x + first * k, weight, false);
-    gate_forward(stream, count, width, y + first * width, both);
+    swiglu_gate_forward(stream, count, width, y + first * width, both);
   }
 }
 
@@ -93,10 +103,11 @@ void swiglu_gate_backward(const Stream& stream, std::int64_t rows, std::int64_t 
   if (rows * width == 0) return;
   const auto kernel =
       packed(width, gate_up, dy) ? swiglu_backward_kernel<T, gpu::pack_size<T>()> : swiglu_backward_kernel<T, 1>;
-  gpu::launch(stream, {.grid = dim3(static_cast<unsigned>(rows)), .block = kThreads}, kernel, width, gate_up, dy);
+  gpu::launch(stream, grid_of(rows, width), kernel, width, gate_up, dy);
 }
 
 LOCKSTEP_EACH_STORAGE(swiglu_forward)
+LOCKSTEP_EACH_STORAGE(swiglu_gate_forward)
 LOCKSTEP_EACH_STORAGE(swiglu_gate_backward)
 
 }  // namespace lockstep::ops::cuda

@@ -24,6 +24,9 @@ namespace lockstep::ops::cuda {
 template <class T>
 void swiglu_forward(const Stream& stream, std::int64_t m, std::int64_t width, std::int64_t k, T* y, T* gate_up,
                     const T* x, const T* weight);
+/// y (rows, width) from gate_up (rows, 2 width).
+template <class T>
+void swiglu_gate_forward(const Stream& stream, std::int64_t rows, std::int64_t width, T* y, const T* gate_up);
 /// gate_up is overwritten with its gradient.
 template <class T>
 void swiglu_gate_backward(const Stream& stream, std::int64_t rows, std::int64_t width, T* gate_up, const T* dy);

@@ -25,6 +25,8 @@ void HrmConfig::add_options(Options& o) {
   o.add("model.one_network", &a.one_network, false, "both levels share the blocks of the fast level (TRM)");
   o.add("model.last_cycle_gradient", &a.last_cycle_gradient, false,
         "differentiate all calls of the last cycle instead of the last two (TRM)");
+  o.add("model.mlp_t", &a.mlp_t, false,
+        "a gated layer across positions replaces attention (TRM); the network then fits one length of sequences");
   o.add("model.halt_max_steps", &model_.loss.halt_max_steps, 16, at_least(1), "most segments of one puzzle");
   o.add("model.halt_exploration_prob", &model_.loss.explore, 0.1, fraction,
         "probability that a puzzle must run a random minimum number of segments");
@@ -33,6 +35,11 @@ void HrmConfig::add_options(Options& o) {
         "wrong");
   o.section("loss", "Loss");
   o.choice("loss.name", &loss_, "stablemax", {"stablemax", "softmax"}, "cross-entropy of the cells");
+  o.add("loss.segment_decay", &model_.loss.decay, 1, fraction,
+        "weight of a segment's loss relative to that of the puzzle's segment before (CGAR: 0.7)");
+  o.choice("schedule.depth", &depth_, "full", {"full", "cgar"},
+           "cycles of a training step: all, or a third of model.h_cycles and l_cycles below 30 % of the run (of "
+           "schedule.total, if set), two thirds below 60 %, then all");
   o.add("data.group_visits", &model_.visits, 1, at_least(1),
         "visits of every puzzle group per epoch; evaluations follow epochs");
   o.add("eval.max_examples", &model_.eval_examples, 0, non_negative,
@@ -75,6 +82,7 @@ void HrmConfig::check() const { model_.arch.check(); }
 
 HrmTask::Options HrmConfig::model_options(DType dtype, std::uint64_t seed) const {
   HrmTask::Options options = model_;
+  options.depth_curriculum = depth_ == "cgar";
   options.loss.tokens = ops::parse_token_loss(loss_);
   options.dtype = dtype;
   options.seed = options.tries.seed = seed;
@@ -82,8 +90,14 @@ HrmTask::Options HrmConfig::model_options(DType dtype, std::uint64_t seed) const
 }
 
 std::unique_ptr<Task> HrmConfig::load(const TaskSource& source) const {
-  return std::make_unique<HrmTask>(model_options(source.dtype, source.seed),
-                                   PuzzleData::open(source.path, source.placement));
+  PuzzleData data = PuzzleData::open(source.path, source.placement);
+  if (source.checkpoint != nullptr && model_.arch.mlp_t) {
+    const std::int64_t trained = source.checkpoint->int_attribute("/", "seq_len");
+    require_data(data.seq_len == trained, "data set '", source.path.string(), "': its puzzles have ", data.seq_len,
+                 " cells, but those of checkpoint ", source.checkpoint->path().string(), " have ", trained,
+                 "; a network with model.mlp_t fits one length, so name a data set of that one");
+  }
+  return std::make_unique<HrmTask>(model_options(source.dtype, source.seed), std::move(data));
 }
 
 std::unique_ptr<HrmTask> HrmConfig::load_trained(const H5File& checkpoint, DType dtype) const {
@@ -125,13 +139,16 @@ TaskNeeds HrmConfig::needs(const std::filesystem::path& path, DType dtype, const
   for (const std::string& dataset : file.datasets_under("/"))
     if (dataset.ends_with("/inputs"))
       needs.data_bytes += 2.0 * static_cast<double>(file.info(dataset).shape[0] * arch.seq_len);
-  // The differentiated calls keep, per position and block, the states, q, k and v, gate, up and their product, and
-  // gradients of the largest of these. The carried states and logits come on top.
+  // The differentiated calls keep, per position and block, the states, q, k and v (or gate and up across positions),
+  // gate, up and their product, and gradients of the largest of these. The carried states and logits come on top.
   const auto d = static_cast<double>(arch.hidden), i = static_cast<double>(arch.inter());
   const auto blocks = static_cast<double>((arch.last_cycle_gradient ? arch.l_cycles : 1) * arch.l_layers +
                                           (arch.one_network ? arch.l_layers : arch.h_layers));
+  const double mixing =
+      arch.mlp_t ? 4 * d + 2 * static_cast<double>(arch.mixing_inter()) * d / static_cast<double>(arch.length())
+                 : 8 * d;
   needs.activation_bytes_per_sample = static_cast<double>(size_bytes(dtype)) * static_cast<double>(arch.length()) *
-                                      (blocks * 2 * (8 * d + 3 * i) + 8 * d);
+                                      (blocks * 2 * (mixing + 3 * i) + 8 * d);
   return needs;
 }
 

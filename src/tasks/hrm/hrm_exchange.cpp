@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/hrm/hrm_function.hpp"
 #include "lockstep/models/hrm/hrm_weights.hpp"
@@ -15,11 +17,22 @@ OptionValues options_of(const NamedArrays& arrays) {
                      h_layers = count_arrays(arrays, "H_level.layers.#.mlp.down_proj.weight"),
                      puzzle = extent(arrays, "puzzle_emb.weights", 1);
   add_size(values, "model.hidden_size", hidden);
+  const std::string mixing = "L_level.layers.0.mlp_t.down_proj.weight";
+  const std::int64_t length = extent(arrays, mixing, 0), width = extent(arrays, mixing, 1);
+  // The largest expansion that has these widths.
+  const auto most = [](std::int64_t gated, std::int64_t inputs) {
+    return 1.5 * static_cast<double>(gated) / static_cast<double>(inputs);
+  };
   if (hidden > 0 && inter > 0)
-    values.emplace_back("model.expansion", join(1.5 * static_cast<double>(inter) / static_cast<double>(hidden)));
+    values.emplace_back("model.expansion",
+                        join(length > 0 ? std::min(most(inter, hidden), most(width, length)) : most(inter, hidden)));
   add_size(values, "model.l_layers", count_arrays(arrays, "L_level.layers.#.mlp.down_proj.weight"));
   add_size(values, "model.h_layers", h_layers);
   values.emplace_back("model.one_network", h_layers == 0 ? "true" : "false");
+  if (length > 0) {
+    values.emplace_back("model.mlp_t", "true");
+    values.emplace_back("model.pos_encodings", "none");
+  }
   values.emplace_back("model.puzzle_emb_ndim", std::to_string(puzzle));
   if (arrays.find("embed_pos.embedding_weight") != nullptr) values.emplace_back("model.pos_encodings", "learned");
   return values;

@@ -23,6 +23,12 @@ HrmProgram::HrmProgram(World& world, const RunConfig& config, HrmTask& model, in
       step_(world.communicator(), model, config.step_options(threads)),
       scratch_(model.params().device()) {
   model_.begin_run(per_step_);
+  const double per_epoch = static_cast<double>(steps_per_epoch());
+  const double by_epochs = per_epoch * static_cast<double>(config.train.epochs);
+  const auto run = static_cast<double>(config.train.steps), total = static_cast<double>(config.schedule.total);
+  model_.set_run_steps(total > 0 ? total * (config.schedule.unit == "step" ? 1 : per_epoch)
+                       : run > 0 ? std::min(run, by_epochs)
+                                 : by_epochs);
 }
 
 // If puzzles have several examples, epochs differ in their number of batches: positions are spread evenly over the

@@ -127,6 +127,12 @@ double HrmTask::flops_per_sample() const {
   return inner * calls + 2 * ((a.last_cycle_gradient ? m : 1) * l + h);
 }
 
+HrmCycles HrmTask::cycles_at(std::int64_t step) const {
+  const double progress = static_cast<double>(step) / std::max(run_steps_, 1.0);
+  const bool shallow = options_.depth_curriculum && progress < 0.6;
+  return network_.arch().cycles(shallow ? (progress < 0.3 ? 1 : 2) : 3);
+}
+
 void HrmTask::begin_run(std::int64_t slots) {
   const HrmArch& a = network_.arch();
   sampler_.emplace(data_, options_.seed, options_.visits, slots);
@@ -223,19 +229,21 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
   starting.end();
 
   const Var x = network_.embed(t, data.inputs, {data.identifiers, own(s.puzzle_gradient)});
-  const Hrm::Output out = network_.inner(t, z_h, z_l, x);
+  const HrmCycles cycles = cycles_at(shard.step);
+  const Hrm::Output out = network_.inner(t, z_h, z_l, x, cycles);
   Hrm::keep_states(t, carried_h, carried_l, out);
   Tensor next_q;
   if (rule.q_continue && rule.halt_max_steps > 1) {
     const Tensor next_h = t.keep(z_h.shape()), next_l = t.keep(z_l.shape());
     Hrm::keep_states(t, next_h, next_l, out);
-    next_q = network_.next_q(t, next_h, next_l, x);
+    next_q = network_.next_q(t, next_h, next_l, x, cycles);
   }
 
   const profile::Span span("hrm_loss");
   const Tensor dlogits = t.keep(out.logits.shape(), t.real_dtype()), dq = t.keep(out.q.shape(), t.real_dtype());
   const auto scores = take<ops::SequenceScore>(t.arena(), count);
   ops::sequence_loss(t.stream(), dlogits, scores, out.logits.value(), data.labels, rule.tokens);
+  if (rule.decay != 1) ops::decay_sequences(t.stream(), dlogits, steps, rule.decay);
   Var loss = t.output({}, t.wants_grad({out.logits, out.q}), t.real_dtype());
   const Shape pairs{count, 2};
   ops::halting_loss(t.stream(), loss.value(), dq.reshaped(pairs), steps, halted, own_report(s.scores),
@@ -243,7 +251,7 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
                      .next_q = next_q,
                      .scores = scores,
                      .least = least.span<const std::int32_t>()},
-                    {.most_steps = rule.halt_max_steps, .q_continue = rule.q_continue});
+                    {.most_steps = rule.halt_max_steps, .q_continue = rule.q_continue, .decay = rule.decay});
   t.record("hrm_loss", loss, {}, [=, &t, logits = out.logits, halting = out.q] {
     ops::scale_by(t.stream(), t.grad_of(logits), dlogits, loss.grad(), 1);
     ops::scale_by(t.stream(), t.grad_of(halting), dq, loss.grad(), 1);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "lockstep/ops/cast.hpp"
 #include "lockstep/optim/optimizer.hpp"
@@ -137,9 +138,14 @@ HrmTask::Options reference_options(const H5File& file, DType dtype) {
             .positions = file.text_attribute("/", "pos"),
             .rms_eps = file.real_attribute("/", "rms_norm_eps"),
             .rope_theta = file.real_attribute("/", "rope_theta")};
+  if (file.has_attribute("/", "mlp_t")) {  // TRM
+    o.arch.mlp_t = o.arch.one_network = o.arch.last_cycle_gradient = true;
+    o.arch.puzzle_positions = number("puzzle_emb_len");
+  }
   const std::string loss = file.text_attribute("/", "loss");
   o.loss = {.tokens = ops::parse_token_loss(loss.substr(0, loss.find('_'))),
-            .halt_max_steps = number("halt_max_steps")};
+            .halt_max_steps = number("halt_max_steps"),
+            .q_continue = !o.arch.one_network};
   o.puzzle_lr = file.real_attribute("/", "puzzle_lr");
   o.puzzle_weight_decay = file.real_attribute("/", "puzzle_wd");
   o.dtype = dtype;
@@ -279,15 +285,19 @@ class NetworkCheck {
                                .min_ratio = file_.real_attribute("/", "min_ratio")},
                               config.optim.lr);
     HrmProgram program(world_, config, model_, options_.threads);
+    std::optional<Ema> average;
+    if (file_.has_attribute("/", "ema")) average.emplace(model_.params(), file_.real_attribute("/", "ema"));
     TrainState state;
     for (std::int64_t t = 0; t < model_.steps(); ++t) {
       const double lr = schedule.lr(t, 0);
-      const StepResult done = program.step(state, lr, nullptr, 0);
+      const StepResult done = program.step(state, lr, average ? &*average : nullptr, 0);
       ++state.step, state.position += done.advance;
       program.settle();
       step(program, "steps/" + std::to_string(t), done, lr);
       const std::string after = "after_steps/" + std::to_string(t + 1);
       if (file_.has("/" + after)) v_.parameters(after, model_.params(), model_.params().values(), kWeights, true);
+      if (average && file_.has("/average_" + after))
+        v_.parameters("average_" + after, model_.params(), average->flat(), kWeights, true);
     }
   }
 
@@ -316,9 +326,11 @@ class NetworkCheck {
     }
     compare(outputs, "q_halt_logits", q[0], kValue);
     compare(outputs, "q_continue_logits", q[1], kValue);
-    compare(outputs, "next_q_halt_logits", next[0], kValue);
-    compare(outputs, "next_q_continue_logits", next[1], kValue);
-    compare(outputs, "target_q_continue", target, kValue);
+    if (model_.options().loss.q_continue) {
+      compare(outputs, "next_q_halt_logits", next[0], kValue);
+      compare(outputs, "next_q_continue_logits", next[1], kValue);
+      compare(outputs, "target_q_continue", target, kValue);
+    }
     compare(outputs, "loss", std::array{done.loss}, kValue);
     ops::HaltingScore sum;
     for (const ops::HaltingScore& score : slots.scores) sum += score;

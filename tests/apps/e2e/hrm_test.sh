@@ -9,8 +9,10 @@ ok "$LOCKSTEP" verify --model hrm --golden "$golden/hrm_optim.h5"
 ok "$LOCKSTEP" verify --model hrm --golden "$golden/hrm_prep.h5"
 for ranks in 1 2 3; do
   for how in --no-double --double; do
-    ok on $ranks "$LOCKSTEP" verify --model hrm --golden "$golden/hrm_rope_stablemax.h5" $how
-    says_once "of [0-9]+ arrays agree"
+    for network in hrm_rope_stablemax hrm_trm_mlp_t; do
+      ok on $ranks "$LOCKSTEP" verify --model hrm --golden "$golden/$network.h5" $how
+      says_once "of [0-9]+ arrays agree"
+    done
   done
 done
 
@@ -50,6 +52,34 @@ train parts 1 --reproducible --train.steps 0 --schedule.total 36
 train straight 1 --reproducible --schedule.total 36
 same_model straight/checkpoints/final.h5 parts/checkpoints/final.h5
 h5diff -q straight/checkpoints/final.h5 parts/checkpoints/final.h5 /program >/dev/null 2>&1 || fail "carried states differ after a resume"
+
+# TRM with a layer across positions, and a depth that grows: one trajectory on 1, 2 and 3 ranks, and of a run resumed in stage 2 of 3.
+mixing=(--model.mlp_t --model.pos_encodings none --model.one_network --model.last_cycle_gradient --no-model.q_continue --optim.ema 0.9 --model.h_cycles 3
+  --model.l_cycles 3 --loss.segment_decay 0.7 --reproducible --schedule.total 36)
+train mixed 1 "${mixing[@]}" --schedule.depth cgar
+for ranks in 2 3; do
+  train mixed$ranks $ranks "${mixing[@]}" --schedule.depth cgar
+  same_model mixed/checkpoints/final.h5 mixed$ranks/checkpoints/final.h5
+done
+train mixed_parts 2 "${mixing[@]}" --schedule.depth cgar --train.steps 15
+train mixed_parts 1 "${mixing[@]}" --schedule.depth cgar --train.steps 0
+same_model mixed/checkpoints/final.h5 mixed_parts/checkpoints/final.h5
+train mixed_full 1 "${mixing[@]}"
+h5diff -q mixed/checkpoints/final.h5 mixed_full/checkpoints/final.h5 /model >/dev/null 2>&1 && fail "a depth curriculum changes nothing"
+ok "$LOCKSTEP" predict --checkpoint mixed/checkpoints/final.h5 --input <(printf '1.....2...3....4\n') --output mixed.txt
+ok "$LOCKSTEP" export --checkpoint mixed/checkpoints/final.h5 --format safetensors --output mixed.safetensors
+ok "$LOCKSTEP" import --model.kind hrm --weights mixed.safetensors --data data.h5 --output again.h5
+ok on 2 "$LOCKSTEP" eval --checkpoint mixed/checkpoints/final.h5 --tries 3 --json
+grep '^{' last.out >mixed.json
+ok "$LOCKSTEP" eval --checkpoint again.h5 --tries 3 --json --eval.segments 4
+[ "$(grep -o '"loss": *[0-9.e-]*' <(grep '^{' last.out))" = "$(grep -o '"loss": *[0-9.e-]*' mixed.json)" ] || fail "imported weights evaluate differently"
+for side in 4 5; do ok "$PREP" synth-maze --side $side --min-path 1 --train 6 --test 3 --output maze$side.h5; done
+ok "$LOCKSTEP" train --model.kind hrm --data.path maze4.h5 --run-dir maze "${mixing[@]}" --train.steps 1 --batch.size 4 --model.hidden_size 8 --model.expansion 1 \
+  --model.l_layers 1 --model.halt_max_steps 1 --schedule.warmup 0 --dist.shards 2
+run 3 "$LOCKSTEP" eval --checkpoint maze/checkpoints/final.h5 --data.path maze5.h5 --other-data
+says 'its puzzles have 25 cells, but those of checkpoint .* have 16; a network with model.mlp_t fits one length'
+run 2 "$LOCKSTEP" train --model.kind hrm --data.path data.h5 --run-dir none --model.mlp_t
+says 'model.pos_encodings = rope: model.mlp_t has no attention'
 
 printf '1...\n' >bad.txt
 run 3 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input bad.txt

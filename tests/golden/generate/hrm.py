@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Reference files of HRM in double precision: training steps and evaluation; optimizers and losses; (hrm_prep.py) the
-preparation of puzzles.
+"""Reference files of HRM in double precision: training steps and evaluation, also of TRM; optimizers and losses;
+(hrm_prep.py) the preparation of puzzles.
 
 The public modules run on the CPU: attention is its plain formula, Adam-atan2 the published update, and the names of
 torch that ask for single precision, a GPU or random numbers are replaced in each module.
 """
 import contextlib
+import importlib
 import math
 import tempfile
 import types
@@ -24,6 +25,12 @@ SHAPE = dict(
 )
 RATES = dict(lr=2e-3, puzzle_lr=1e-2, wd=0.1, puzzle_wd=0.1, warmup=4, min_ratio=0.3, total_steps=40)
 PUBLIC = ("hrm.hrm_act_v1", "layers", "losses", "common", "sparse_embedding")
+# TRM with a gated layer across positions; the published runs have puzzle embeddings shorter than their positions too.
+TRM_SHAPE = dict(
+    SHAPE, seq_len=4, hidden=4, heads=1, h_layers=1, l_layers=1, h_cycles=2, l_cycles=2, puzzle_ndim=6, pos="none",
+    mlp_t=True, puzzle_emb_len=3,
+)
+EMA = 0.9
 
 
 class AdamATan2(torch.optim.Optimizer):
@@ -72,19 +79,23 @@ def plain_attention(q, k, v, causal=False):
 
 
 class Public:
-    """The public modules; draws holds the exploration numbers that the next step takes."""
+    """The public modules of HRM, or of TRM; draws holds the exploration numbers that the next step takes."""
 
-    def __init__(self, public):
+    def __init__(self, public, trm=False):
+        self.trm, self.shape = trm, TRM_SHAPE if trm else SHAPE
         replace_module("flash_attn_interface", flash_attn_func=plain_attention)
         replace_module("adam_atan2", AdamATan2=AdamATan2)
         replace_module("hydra", main=lambda **_: lambda f: f)
         replace_module("omegaconf", DictConfig=dict)
         for name in ("wandb", "coolname"):
             replace_module(name)
+        replace_module("argdantic", ArgParser=None)
         torch.Tensor.cuda = lambda tensor: tensor
         self.draws = {}
         self.public = public
-        modules = load(public / "HRM", *[f"models.{name}" for name in PUBLIC], "pretrain", "puzzle_dataset")
+        names = ("recursive_reasoning.trm", *PUBLIC[1:]) if trm else PUBLIC
+        checkout = public / ("TinyRecursiveModels" if trm else "HRM")
+        modules = load(checkout, *[f"models.{name}" for name in names], "pretrain", "puzzle_dataset")
         self.act, _, self.losses, self.common, self.sparse, self.pretrain, self.dataset = modules
         self.modules = modules[:-1]
 
@@ -94,37 +105,38 @@ class Public:
             module.torch = Torch(self.draws)
 
     def build(self, weights=None):
-        s = SHAPE
+        s = self.shape
         config = dict(
             batch_size=s["batch"], seq_len=s["seq_len"], puzzle_emb_ndim=s["puzzle_ndim"], vocab_size=s["vocab"],
             num_puzzle_identifiers=s["num_ids"], H_cycles=s["h_cycles"], L_cycles=s["l_cycles"], H_layers=s["h_layers"],
             L_layers=s["l_layers"], hidden_size=s["hidden"], expansion=s["expansion"], num_heads=s["heads"],
             pos_encodings=s["pos"], halt_max_steps=s["halt_max_steps"], halt_exploration_prob=s["explore"],
-            forward_dtype="float32",
+            forward_dtype="float32", mlp_t=s.get("mlp_t", False), puzzle_emb_len=s.get("puzzle_emb_len", 0),
         )
-        model = self.losses.ACTLossHead(self.act.HierarchicalReasoningModel_ACTV1(config), loss_type=s["loss"])
+        kind = self.act.TinyRecursiveReasoningModel_ACTV1 if self.trm else self.act.HierarchicalReasoningModel_ACTV1
+        model = self.losses.ACTLossHead(kind(config), loss_type=s["loss"])
         model.model.puzzle_emb.local_ids = nn.Buffer(torch.zeros(s["batch"], dtype=torch.int64), persistent=False)
         if weights:
             model.model.inner.load_state_dict(weights)
         return model
 
 
-def draw(rng):
+def draw(rng, shape):
     """Batches and exploration numbers; one step has a single label per row, one has a row without labels."""
-    size = (SHAPE["batch"], SHAPE["seq_len"])
+    size = (shape["batch"], shape["seq_len"])
     batches, draws = [], []
     for t in range(STEPS):
-        inputs, labels = (rng.integers(0, SHAPE["vocab"], size) for _ in range(2))
+        inputs, labels = (rng.integers(0, shape["vocab"], size) for _ in range(2))
         labels[rng.random(size) < 0.15] = IGNORED
         if t == 1:
             labels[:, 1:] = IGNORED
         if t == 2:
             labels[size[0] // 2] = IGNORED
-        identifiers = rng.integers(0, SHAPE["num_ids"], size[0])
+        identifiers = rng.integers(0, shape["num_ids"], size[0])
         arrays = dict(inputs=inputs, labels=labels, puzzle_identifiers=identifiers)
         batches.append({key: torch.tensor(value) for key, value in arrays.items()})
         u = torch.tensor(rng.random(size[0]).astype(np.float32))
-        draws.append(dict(u=u, n=torch.tensor(rng.integers(2, SHAPE["halt_max_steps"] + 1, size[0]))))
+        draws.append(dict(u=u, n=torch.tensor(rng.integers(2, shape["halt_max_steps"] + 1, size[0]))))
     return batches, draws
 
 
@@ -153,7 +165,8 @@ def record_steps(hrm, weights, batches, draws):
     config = types.SimpleNamespace(lr_warmup_steps=r["warmup"], lr_min_ratio=r["min_ratio"])
     calls, log = [], []
     gradients, outputs, trace = {}, {}, {}
-    parts = dict(inner=inner, H_level=inner.H_level, L_level=inner.L_level)
+    levels_of = {name: part for name, part in inner.named_children() if name in ("H_level", "L_level")}
+    parts = dict(levels_of, inner=inner)
     parts.update({f"first_{name}": part for name, part in inner.named_modules() if name.endswith(("self_attn", "mlp"))})
     embed, forward = inner._input_embeddings, model.forward
     inner._input_embeddings = lambda *arguments: calls.append(("input_embeddings", embed(*arguments))) or calls[-1][1]
@@ -170,6 +183,13 @@ def record_steps(hrm, weights, batches, draws):
         gradients["puzzle_emb.local_weights"] = table.local_weights.grad.clone()
         gradients["puzzle_emb.local_ids"] = table.local_ids.clone()
 
+    for name, part in inner.named_modules() if hrm.trm else ():
+        if name.endswith(".mlp"):  # its input is the block's state after the layer across positions
+            mixed = f"first_{name.removesuffix('mlp')}mixed"
+            part.register_forward_pre_hook(lambda _, inputs, mixed=mixed: calls.append((mixed, inputs[0])))
+    average = importlib.import_module("models.ema").EMAHelper(EMA) if hrm.trm else None
+    if average:
+        average.register(inner)
     model.forward = keep_outputs
     sparse.register_step_pre_hook(keep_gradients)
     for batch, numbers in zip(batches, draws):
@@ -177,16 +197,19 @@ def record_steps(hrm, weights, batches, draws):
         solve_some(model, state.carry or model.initial_carry(batch), batch)
         calls.clear()
         with watch(lambda name, out: calls.append((name, out)), parts):
-            reduced = hrm.pretrain.train_batch(config, state, batch, SHAPE["batch"], rank=0, world_size=1)
+            reduced = hrm.pretrain.train_batch(config, state, batch, hrm.shape["batch"], rank=0, world_size=1)
+        if average:
+            average.update(inner)
         names = [name for name, _ in calls]
         if not log:
             first = calls[: names.index("inner")]
-            trace = {name: out for name, out in reversed(first) if name not in ("H_level", "L_level")}
-            levels = [(name, out) for name, out in first if name in ("H_level", "L_level")]
+            trace = {name: out for name, out in reversed(first) if name not in levels_of}
+            levels = [(name, out) for name, out in first if name in levels_of]
             trace.update({f"{i:02d}_{name}": out for i, (name, out) in enumerate(levels)})
-        after = calls[len(names) - 1 - names[::-1].index("inner")][1][2]
         found = dict(outputs["found"], loss=outputs["loss"])
-        found.update(next_q_halt_logits=after[0], next_q_continue_logits=after[1])
+        if not hrm.trm:
+            after = calls[len(names) - 1 - names[::-1].index("inner")][1][2]
+            found.update(next_q_halt_logits=after[0], next_q_continue_logits=after[1])
         carry, rates = state.carry, [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
         attributes = {f"metric_{key}": float(value) for key, value in outputs["metrics"].items()}
         attributes.update({f"reduced_{key.replace('/', '_')}": float(value) for key, value in reduced.items()})
@@ -195,6 +218,7 @@ def record_steps(hrm, weights, batches, draws):
         counters.update({f"current_{key}": value for key, value in carry.current_data.items()})
         states = dict(z_H=carry.inner_carry.z_H, z_L=carry.inner_carry.z_L)
         kept = dict(carry=counters, states=states, outputs=found, grads=dict(gradients), after=inner.state_dict())
+        kept["average"] = average.state_dict() if average else {}
         log.append({part: copy_of(values.items()) for part, values in kept.items()} | dict(attributes=attributes))
     return log, trace, inner
 
@@ -213,37 +237,48 @@ def record_evaluation(hrm, weights, sets):
 
     model.forward = keep
     with tempfile.TemporaryDirectory() as folder:
-        hrm_prep.write_dataset(folder, "test", sets, vocab_size=SHAPE["vocab"], num_puzzle_identifiers=SHAPE["num_ids"])
-        batches = list(hrm_prep.dataset(hrm.dataset, folder, "test", SHAPE["batch"]))
+        sizes = dict(vocab_size=hrm.shape["vocab"], num_puzzle_identifiers=hrm.shape["num_ids"])
+        hrm_prep.write_dataset(folder, "test", sets, **sizes)
+        batches = list(hrm_prep.dataset(hrm.dataset, folder, "test", hrm.shape["batch"]))
     state = types.SimpleNamespace(model=model, step=0)
     config = types.SimpleNamespace(eval_save_outputs=[], checkpoint_path=None)
     data = types.SimpleNamespace(sets=sorted(sets))
-    metrics = hrm.pretrain.evaluate(config, state, iter(batches), data, rank=0, world_size=1)
+    further = dict(evaluators=[], cpu_group=None) if hrm.trm else {}
+    metrics = hrm.pretrain.evaluate(config, state, iter(batches), data, rank=0, world_size=1, **further)
     return metrics, [(*batch, *final) for batch, final in zip(batches, last)]
 
 
 def write_training(hrm, f):
     rng = np.random.default_rng(SEED)
-    b = SHAPE["batch"]
+    shape, b = hrm.shape, hrm.shape["batch"]
     torch.manual_seed(SEED)
     weights = copy_of(hrm.build().model.inner.state_dict().items())
     hrm.to_double()
     # The special initial values, a zero table and a constant Q head, would hide errors.
-    for name, deviation in (("puzzle_emb.weights", 0.3), ("q_head.weight", 0.35 / math.sqrt(SHAPE["hidden"]) * 2)):
+    for name, deviation in (("puzzle_emb.weights", 0.3), ("q_head.weight", 0.35 / math.sqrt(shape["hidden"]) * 2)):
         weights[name] = torch.tensor(rng.normal(0, deviation, weights[name].shape).astype(np.float32))
     weights["q_head.bias"] = torch.tensor([-0.25, 0.15], dtype=torch.float32)
-    with stored("hrm_rope_stablemax.h5") as reference:  # newer versions of torch round the inverse of erf differently
-        for name, drawn in weights.items():
-            weights[name] = torch.tensor(reference[f"weights/{name}"][()])
-            torch.testing.assert_close(drawn, weights[name], rtol=0, atol=5e-7)
-    batches, draws = draw(rng)
+    if hrm.trm:
+        # Few digits: any version of torch draws the same, and the file is smaller. Halved layers: a network of 4
+        # channels amplifies the rounding of single precision.
+        halved = lambda name, drawn: drawn / 2 if "mlp" in name else drawn
+        weights = {name: (halved(name, drawn) * 64).round() / 64 for name, drawn in weights.items()}
+    else:
+        with stored("hrm_rope_stablemax.h5") as reference:  # newer versions of torch round the inverse of erf differently
+            for name, drawn in weights.items():
+                weights[name] = torch.tensor(reference[f"weights/{name}"][()])
+                torch.testing.assert_close(drawn, weights[name], rtol=0, atol=5e-7)
+    batches, draws = draw(rng, shape)
     log, trace, inner = record_steps(hrm, weights, batches, draws)
     sorted_logits = torch.stack([step["outputs"]["logits"] for step in log]).sort(-1).values
-    margins = [(step["outputs"]["q_halt_logits"] - step["outputs"]["q_continue_logits"]).abs().min() for step in log]
-    f.attrs.update(SHAPE | RATES, steps=STEPS_STORED, seed=SEED, global_batch_size=b, beta1=0.9, beta2=0.95)
+    over = lambda found: found["q_halt_logits"] - (0 if hrm.trm else found["q_continue_logits"])
+    margins = [over(step["outputs"]).abs().min() for step in log]
+    f.attrs.update(shape | RATES, steps=STEPS_STORED, seed=SEED, global_batch_size=b, beta1=0.9, beta2=0.95)
     f.attrs.update(adam_atan2_bias="package", rms_norm_eps=1e-5, rope_theta=10000.0, ignore_label=IGNORED)
     f.attrs["puzzle_emb_len"] = inner.puzzle_emb_len
-    f.attrs.update(inter=inner.H_level.layers[0].mlp.down_proj.weight.shape[1], min_halt_margin=float(min(margins)))
+    if hrm.trm:
+        f.attrs["ema"] = EMA
+    f.attrs.update(inter=inner.L_level.layers[0].mlp.down_proj.weight.shape[1], min_halt_margin=float(min(margins)))
     f.attrs["min_top2_logit_margin"] = float((sorted_logits[..., -1] - sorted_logits[..., -2]).min())
     put(f, "", dict(weights=weights, trace=trace))
     for t, step in enumerate(log[:STEPS_STORED]):
@@ -260,13 +295,16 @@ def write_training(hrm, f):
             if t == 0 or name.startswith("puzzle_emb"):
                 kind = np.int32 if name.endswith("ids") else np.float32 if "mlp" in name else np.float64
                 put(group, f"grads/{name}", gradient, kind)
-    put(f, f"after_steps/{STEPS_STORED}", log[STEPS_STORED - 1]["after"], np.float32)
+    last = log[STEPS_STORED - 1]
+    put(f, f"after_steps/{STEPS_STORED}", last["after"], np.float32)
+    small = {name: value for name, value in last["average"].items() if "mlp" not in name}
+    put(f, f"average_after_steps/{STEPS_STORED}", small, np.float32)
 
-    size = SHAPE["seq_len"]
+    size = shape["seq_len"]
     sets = {}
     for name, n in (("all", 2 * b + 2), ("second", b - 1)):
-        inputs, labels = (rng.integers(1, SHAPE["vocab"], (n, size)).astype(np.uint8) for _ in range(2))
-        identifiers = rng.integers(0, SHAPE["num_ids"], n).astype(np.int32)
+        inputs, labels = (rng.integers(1, shape["vocab"], (n, size)).astype(np.uint8) for _ in range(2))
+        identifiers = rng.integers(0, shape["num_ids"], n).astype(np.int32)
         index = np.arange(n + 1, dtype=np.int32)
         labels[rng.random((n, size)) < 0.1] = 0
         sets[name] = dict(zip(hrm_prep.FIELDS, (inputs, labels, identifiers, index, index)))
@@ -352,14 +390,15 @@ def write_optimizers(hrm, f, seed=5, steps=8, n=37):
 
 
 FILES = dict(hrm_rope_stablemax=("train", write_training), hrm_optim=("optim", write_optimizers))
+FILES["hrm_trm_mlp_t"] = ("train", write_training)
 FILES["hrm_prep"] = ("prep", hrm_prep.write)
 
 
 def make(name, public, out):
-    with quiet(), h5py.File(out / f"{name}.h5", "w") as f:
+    with quiet(), h5py.File(out / f"{name}.h5", "w", libver=("v110", "v110")) as f:
         torch.set_default_dtype(torch.float32)
         f.attrs["mode"], write = FILES[name]
-        write(Public(public), f)
+        write(Public(public, trm=name.startswith("hrm_trm")), f)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ FIELDS = ("inputs", "labels", "puzzle_identifiers", "puzzle_indices", "group_ind
 def write_dataset(folder, split, sets, **sizes):
     path = Path(folder) / split
     path.mkdir(parents=True)
-    unused = dict(seq_len=1, total_groups=1, mean_puzzle_examples=1)
+    unused = dict(seq_len=1, total_groups=1, total_puzzles=1, mean_puzzle_examples=1)
     meta = dict(sizes, sets=list(sets), pad_id=0, ignore_label_id=0, blank_identifier_id=0, **unused)
     for name, arrays in sets.items():
         for key, value in arrays.items():
@@ -24,9 +24,10 @@ def write_dataset(folder, split, sets, **sizes):
 
 
 def dataset(module, folder, split, batch, rank=0, world=1, seed=0, epochs=1):
+    several = "dataset_paths" in module.PuzzleDatasetConfig.model_fields  # TRM's reader takes a list
     config = module.PuzzleDatasetConfig(
-        seed=seed, dataset_path=str(folder), global_batch_size=batch, test_set_mode=split == "test",
-        epochs_per_iter=epochs, rank=rank, num_replicas=world,
+        seed=seed, global_batch_size=batch, test_set_mode=split == "test", epochs_per_iter=epochs, rank=rank,
+        num_replicas=world, **(dict(dataset_paths=[str(folder)]) if several else dict(dataset_path=str(folder))),
     )
     return module.PuzzleDataset(config, split=split)
 

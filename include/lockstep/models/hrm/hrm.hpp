@@ -11,6 +11,11 @@
 
 namespace lockstep {
 
+/// Calls of the slow level in a segment, and of the fast level before each of them.
+struct HrmCycles {
+  std::int64_t h, l;
+};
+
 /// Architecture of the HRM. Defaults are the paper's.
 struct HrmArch {
   std::int64_t seq_len = 0, vocab = 0, identifiers = 1;  ///< sizes of the data set
@@ -23,10 +28,17 @@ struct HrmArch {
   double rms_eps = 1e-5, rope_theta = 1e4;
   bool one_network = false;          ///< TRM: both levels share the blocks of the L level
   bool last_cycle_gradient = false;  ///< TRM: differentiate all calls of the last H cycle, not only the last two
+  bool mlp_t = false;                ///< TRM: a gated layer across positions replaces attention
 
   /// Width of the gated layers.
   std::int64_t inter() const;
+  /// Width of the gated layers across positions: 2/3 expansion length(), rounded up to a multiple of 256.
+  std::int64_t mixing_inter() const;
   std::int64_t puzzle_width() const { return puzzle_ndim < 0 ? hidden : puzzle_ndim; }
+  /// The cycles of stage 1, 2 or 3 of a depth curriculum: thirds of the full depth, rounded up. Stage 3 is the full one.
+  HrmCycles cycles(std::int64_t stage = 3) const {
+    return {.h = (h_cycles * stage + 2) / 3, .l = (l_cycles * stage + 2) / 3};
+  }
   /// Positions before those of the grid.
   std::int64_t prefix() const;
   std::int64_t length() const { return prefix() + seq_len; }
@@ -34,8 +46,8 @@ struct HrmArch {
   std::int64_t parameters() const;
   /// Floating-point operations in the matrix products of one call of a level of `layers` blocks, for one sequence.
   double level_flops(std::int64_t layers) const;
-  /// errors  usage: heads that do not divide hidden, heads of odd width with rope, a puzzle embedding that does not fit
-  ///         its positions
+  /// errors  usage: heads that do not divide hidden, heads of odd width with rope, rope without attention, a puzzle
+  ///         embedding that does not fit its positions
   void check() const;
 };
 
@@ -50,7 +62,7 @@ using HrmObserver = std::function<void(const std::string& name, const Tensor& va
 
 /// The hierarchical reasoning model: a slow stack of blocks H and a fast one L update two latent states in turn.
 ///
-///   block(x):        x = rms(x + Attention(x));  x = rms(x + SwiGLU(x))
+///   block(x):        x = rms(x + Attention(x));  x = rms(x + SwiGLU(x));  with mlp_t token_mixing() comes first
 ///   H(z, inj), L(z, inj):  the blocks of that level in order, applied to z + inj
 ///   x = sqrt(D) (puzzle embedding, token embeddings); with learned positions sqrt(D) (... + positions) / sqrt(2)
 ///
@@ -86,8 +98,12 @@ class Hrm {
     Var q;         ///< (B, 1, 2): logits of halting and of continuing; empty with Ask::states
   };
   enum class Ask : std::uint8_t { all, states };
-  /// One inner call. The calls that are not differentiated overwrite z_h and z_l (B, T, D).
+  /// One inner call of the full depth. The calls that are not differentiated overwrite z_h and z_l (B, T, D).
   Output inner(Tape& tape, const Tensor& z_h, const Tensor& z_l, Var x, Ask ask = Ask::all,
+               const HrmObserver* watch = nullptr) const {
+    return inner(tape, z_h, z_l, x, arch_.cycles(), ask, watch);
+  }
+  Output inner(Tape& tape, const Tensor& z_h, const Tensor& z_l, Var x, HrmCycles cycles, Ask ask = Ask::all,
                const HrmObserver* watch = nullptr) const;
   /// Copies the states after a call to z_h and z_l, for the next call.
   static void keep_states(Tape& tape, const Tensor& z_h, const Tensor& z_l, const Output& out);
@@ -95,11 +111,13 @@ class Hrm {
   /// takes them.
   Output segments(Tape& tape, const Tensor& tokens, const PuzzleRows& puzzles, std::int64_t segments) const;
   /// q (B, 2) after one more inner call, without gradient; overwrites z_h and z_l.
-  Tensor next_q(Tape& tape, const Tensor& z_h, const Tensor& z_l, Var x) const;
+  Tensor next_q(Tape& tape, const Tensor& z_h, const Tensor& z_l, Var x, HrmCycles cycles) const;
 
  private:
   struct Block {
-    const Param *qkv, *out, *gate_up, *down;
+    const Param *qkv = nullptr, *out = nullptr;                     ///< null with mlp_t
+    const Param *mixing_gate_up = nullptr, *mixing_down = nullptr;  ///< null without
+    const Param *gate_up = nullptr, *down = nullptr;
   };
   struct Level {
     std::string name;
@@ -112,8 +130,8 @@ class Hrm {
   Var level(Tape& tape, const Level& level, Var z, Var injection, const HrmObserver* watch) const;
   void level_in_place(Tape& tape, const Level& level, const Tensor& z, const Tensor& a, const Tensor& b,
                       const HrmObserver* watch) const;
-  void silent_cycles(Tape& tape, const Tensor& z_h, const Tensor& z_l, const Tensor& x, std::int64_t l_calls_of_last,
-                     const HrmObserver* watch) const;
+  void silent_cycles(Tape& tape, const Tensor& z_h, const Tensor& z_l, const Tensor& x, HrmCycles cycles,
+                     std::int64_t l_calls_of_last, const HrmObserver* watch) const;
   const Level& slow() const { return arch_.one_network ? l_level_ : h_level_; }
 
   HrmArch arch_;

@@ -27,7 +27,7 @@ class HrmConfig final : public TaskConfig {
  private:
   HrmTask::Options model_options(DType dtype, std::uint64_t seed) const;
   HrmTask::Options model_;
-  std::string loss_;
+  std::string loss_, depth_;
 };
 
 }  // namespace lockstep

@@ -21,6 +21,7 @@ struct HrmLoss {
   std::int64_t halt_max_steps = 16;  ///< most segments of one sequence
   double explore = 0.1;              ///< probability that a sequence must run a random minimum number of segments
   bool q_continue = true;            ///< false (TRM): halt when q_halt > 0, without a second inner call
+  double decay = 1;                  ///< factor of the loss from one segment of a sequence to the next
 };
 
 /// exact_accuracy, accuracy, q_halt_accuracy and steps per counted sequence; lm_loss, q_halt_loss and q_continue_loss
@@ -63,6 +64,7 @@ class HrmTask : public ShardTask {
     std::int64_t eval_segments = 0;  ///< 0: halt_max_steps
     Tries tries;                     ///< of evaluations
     bool eval_halt = false;          ///< a try ends when the network halts
+    bool depth_curriculum = false;   ///< training starts with fewer cycles, see cycles_at()
     double puzzle_lr = 0;            ///< base learning rate of the puzzle embeddings; 0: optim.lr
     double puzzle_weight_decay = 0.1;
     DType dtype = DType::f32;
@@ -104,6 +106,15 @@ class HrmTask : public ShardTask {
 
   /// Allocates the slots of a training run. errors  usage: the data do not fill a batch
   void begin_run(std::int64_t slots);
+  /// The length of a depth curriculum.
+  void set_run_steps(double steps) { run_steps_ = steps; }
+  /// The cycles of a training step: all of them, or with a depth curriculum those of the step's share of the run.
+  ///
+  ///   stage 1 below 0.3, stage 2 below 0.6, else stage 3 (HrmArch::cycles)
+  ///
+  /// source  Qasim, Zhang 2025, arXiv:2511.08653, sec. 3.3 (progressive depth curriculum): of (3, 6) cycles (1, 2), (2, 4),
+  ///         (3, 6)
+  HrmCycles cycles_at(std::int64_t step) const;
   /// Prepares an epoch of training steps and returns its number of batches. Must not overlap loss().
   std::int64_t begin_epoch(std::int64_t epoch);
   const PuzzleSampler& sampler() const { return *sampler_; }
@@ -158,6 +169,7 @@ class HrmTask : public ShardTask {
   Hrm network_;
   std::optional<HrmSlots> slots_;  ///< loss() writes the rows of its shard
   std::optional<PuzzleSampler> sampler_;
+  double run_steps_ = 0;
   /// Ballots of the current evaluation. Mutable: threads that share this task append to it in evaluate() const, under a
   /// lock.
   mutable std::vector<ArcBallot> ballots_;
