@@ -23,6 +23,6 @@ TEST_SUITE("report.metric") {
     CHECK(text_of({"t", {"a", "long"}, {"x", "precision"}, {1, 0.5, 20, 3}}) ==
           "t\n             x  precision\n  a          1        0.5\n  long      20          3\n");
     CHECK(text_of({"t", {"a"}, {"x", "y"}, {0.0123456789, 1}}) ==
-          "t\n               x       y\n  a  0.0123456789       1\n");
+          "t\n                x       y\n  a  0.0123456789       1\n");
   }
 }
