@@ -31,7 +31,12 @@ std::string text_of(const MetricTable& table) {
   std::size_t label = 0;
   for (const std::string& row : table.rows) label = std::max(label, row.size());
   const std::size_t count = table.columns.size();
-  const auto width = [&](std::size_t c) { return static_cast<int>(std::max<std::size_t>(6, table.columns[c].size())); };
+  const auto width = [&](std::size_t c) {
+    std::size_t longest = std::max<std::size_t>(6, table.columns[c].size());
+    for (std::size_t r = 0; r < table.rows.size(); ++r)
+      longest = std::max(longest, join(table.values[r * count + c]).size());
+    return static_cast<int>(longest);
+  };
   out << table.name << "\n" << std::string(label + 2, ' ');
   for (std::size_t c = 0; c < count; ++c) out << "  " << std::setw(width(c)) << std::right << table.columns[c];
   for (std::size_t r = 0; r < table.rows.size(); ++r) {

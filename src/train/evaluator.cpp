@@ -10,6 +10,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
+#include "lockstep/train/comparison.hpp"
 #include "lockstep/train/signals.hpp"
 
 namespace lockstep {
@@ -31,6 +32,10 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
   const std::int64_t chunks = evaluation_chunks(sums, taken);
   const ShardRange mine = shards_of(chunks, comm.rank(), comm.size());
   std::vector<double> storage(static_cast<std::size_t>(mine.count() * sums), 0);
+  const auto first_of = [&](std::int64_t chunk) { return size * chunk / chunks; };
+  const auto* samples = options.each == nullptr ? nullptr : &dynamic_cast<const SampleTask&>(model);
+  std::vector<double> each;  // the sums of this rank's samples
+  if (samples != nullptr) each.resize(static_cast<std::size_t>((first_of(mine.end) - first_of(mine.begin)) * sums));
   std::vector<std::span<double>> local;
   for (std::int64_t i = 0; i < mine.count(); ++i) {
     local.push_back(std::span(storage).subspan(static_cast<std::size_t>(i * sums), static_cast<std::size_t>(sums)));
@@ -50,10 +55,10 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
 #pragma omp for schedule(dynamic)
     for (std::int64_t i = 0; i < mine.count(); ++i) {
       try {
-        const std::int64_t chunk = mine.begin + i, begin = size * chunk / chunks;
+        const std::int64_t chunk = mine.begin + i, begin = first_of(chunk);
         // Of the samples that lie evenly in the split, those in this chunk; taken at its begin.
         const auto before = [&](std::int64_t sample) { return size == 0 ? 0 : (sample * taken + size - 1) / size; };
-        const std::int64_t end = begin + before(size * (chunk + 1) / chunks) - before(begin);
+        const std::int64_t end = begin + before(first_of(chunk + 1)) - before(begin);
         for (std::int64_t first = begin; first < end && !interrupted(); first += block) {
           const profile::Span span("evaluation block", profile::Kind::phase);
           arena.reset();
@@ -62,6 +67,10 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
           double* to = local[static_cast<std::size_t>(i)].data();
           if (baseline != nullptr) {
             baseline->evaluate(tape, split, first, count, to);
+          } else if (samples != nullptr) {
+            double* rows = each.data() + (first - first_of(mine.begin)) * sums;
+            samples->evaluate_each(tape, split, first, count, rows);
+            for (std::int64_t k = 0; k < count * sums; ++k) to[k % sums] += rows[k];
           } else {
             model.evaluate(tape, split, first, count, to);
           }
@@ -76,6 +85,7 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
   if (options.signals != nullptr && !comm.agree(!interrupted(), "signals during the evaluation")) return {};
   std::vector<double> total(static_cast<std::size_t>(sums));
   tree_all_reduce<double>(comm, chunks, local, total, "evaluation sums");
+  if (samples != nullptr) *options.each = gather_samples(comm, *samples, split, chunks, each);
   if (tables) *tables = model.tables(split, total);
   std::vector<Metric> metrics = model.metrics(split, total);
   if (baseline != nullptr) {

@@ -13,9 +13,12 @@ std::int64_t evaluation_chunks(std::int64_t sums, std::int64_t samples);
 
 class StopSignals;
 
+struct SampleValues;
+
 struct EvaluationOptions {
   std::int64_t most_samples = 0;         ///< samples spread over the split; 0: all
   const StopSignals* signals = nullptr;  ///< a signal to any rank ends the evaluation without metrics
+  SampleValues* each = nullptr;          ///< receives the values of all samples; of a SampleTask
   const Baseline* baseline =
       nullptr;  ///< evaluated in place of the network; metrics that it does not have are left out
 };

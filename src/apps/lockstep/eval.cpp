@@ -10,6 +10,7 @@
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
 #include "lockstep/train/checkpoint.hpp"
+#include "lockstep/train/comparison.hpp"
 #include "lockstep/train/evaluator.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
@@ -21,7 +22,8 @@ namespace {
 struct EvalArguments {
   RunConfig config;
   std::string checkpoint, split;
-  bool json = false, other_data = false, baseline = false;
+  std::vector<std::string> against;
+  bool json = false, other_data = false, baseline = false, controls = false;
 };
 
 Options make_options(EvalArguments& a) {
@@ -38,6 +40,15 @@ Options make_options(EvalArguments& a) {
   options.add("baseline", &a.baseline, false,
               "show beside the model what a first guess from the training samples reaches, such as the most popular "
               "items");
+  options.add("controls", &a.controls, false,
+              "compare the weights with themselves on data that lack something: kgat with its graph shuffled, then "
+              "removed. The weights keep what they learnt from the graph; data.graph trains such a control from the "
+              "start");
+  options
+      .add("against", &a.against, {},
+           "compare the model with those of other checkpoints of the same data set, such as what bprmf or a control "
+           "has learnt (kgat, bprmf)")
+      .value_name("FILE,...");
   options.add("json", &a.json, false, "print one JSON object: metrics, and tables such as a confusion matrix");
   options.list_only({"model.kind", "data.*", "eval.*", "run.seed", "run.device", "run.threads", "run.precision",
                      "dist.timeout", "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
@@ -45,6 +56,8 @@ Options make_options(EvalArguments& a) {
                   "the metrics of the test samples");
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5 --baseline",
                   "and beside them those of the training mean and of linear regression");
+  options.example("lockstep eval --checkpoint runs/kgat-ml1m/checkpoints/best.h5 --controls",
+                  "what the graph adds to these weights, with 95 % intervals over the users");
   return options;
 }
 
@@ -101,11 +114,55 @@ void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metri
   for (const MetricTable& table : tables) std::cout << text_of(table);
 }
 
+constexpr const char* kComparison =
+    "Comparisons: the difference is that of the model to the other over the same samples; low and high bound its 95 % "
+    "interval (paired bootstrap over the samples, 2000 resamples by run.seed).";
+
+/// The model's samples against those of its controls and of other checkpoints. Collective.
+std::vector<MetricTable> compare(World& world, const EvalArguments& a, const SampleTask& model, Split split,
+                                 int threads, const SampleValues& mine) {
+  std::vector<MetricTable> tables;
+  const auto add = [&](const std::string& name, Task& other) {
+    SampleValues theirs;
+    evaluate(world.communicator(), other, split, threads, nullptr, {.each = &theirs});
+    world.together("comparing samples",
+                   [&] { tables.push_back(compare_samples("against " + name, mine, theirs, a.config.run.seed)); });
+  };
+  const std::vector<Control> controls = a.controls ? model.controls() : std::vector<Control>();
+  for (const Control& control : controls) {
+    std::unique_ptr<SampleTask> other;
+    world.together("making the control", [&] {
+      other = control.make();
+      place_task(world, a.config, *other);
+    });
+    add(control.name, *other);
+  }
+  for (const std::string& path : a.against) {
+    RunConfig config;
+    config.dist = a.config.dist;
+    config.model_kind = model_kind(world, {"--checkpoint", path});
+    const auto reader = open_checkpoint(world, path, {}, Options("lockstep eval"), config);
+    config.data = a.config.data;
+    config.run.device = a.config.run.device;
+    const auto placement = make_node_placement(world);
+    const auto other = load_task(world, config, *placement, &reader->file());
+    world.together("loading the weights", [&] {
+      if (!a.other_data) reader->require_data_of(*other, config.data.path);
+      reader->load_average_or_weights(other->params());
+    });
+    require_usage(dynamic_cast<const SampleTask*>(other.get()) != nullptr, "option against = ", path,
+                  ": its model.kind = ", other->kind(), " has no metrics of single samples; kgat and bprmf have");
+    add(path, *other);
+  }
+  return tables;
+}
+
 /// The evaluation on one rank.
 int eval(World& world, const EvalArguments& a, const CheckpointReader& reader) {
   const int threads = prepare_cpu(world, a.config);
   const auto placement = make_node_placement(world);
   const auto model = load_task(world, a.config, *placement, &reader.file());
+  const auto* samples = dynamic_cast<const SampleTask*>(model.get());
   const Split split = a.split == "train" ? Split::train : a.split == "val" ? Split::validation : Split::test;
   world.together("loading the weights", [&] {
     require_usage(model->evaluates(split), "option split = ", a.split, ": model.kind = ", model->kind(),
@@ -113,14 +170,28 @@ int eval(World& world, const EvalArguments& a, const CheckpointReader& reader) {
     if (!a.other_data) reader.require_data_of(*model, a.config.data.path);
     reader.load_average_or_weights(model->params());
     require_data(model->size(split) > 0, a.config.data.path, ": it has no ", name(split), " samples");
+    require_usage(!a.controls || (samples != nullptr && !samples->controls().empty()),
+                  "option controls: model.kind = ", model->kind(), samples == nullptr ? "" : ", as it was trained,",
+                  " has no graph to shuffle or remove; controls are for kgat with data.graph = whole");
+    require_usage(a.against.empty() || samples != nullptr, "option against: model.kind = ", model->kind(),
+                  " has no metrics of single samples; kgat and bprmf have");
   });
   std::vector<MetricTable> tables;
-  const std::vector<Metric> metrics = evaluate(world.communicator(), *model, split, threads, &tables);
+  SampleValues mine;
+  const bool compares = a.controls || !a.against.empty();
+  const std::vector<Metric> metrics =
+      evaluate(world.communicator(), *model, split, threads, &tables, {.each = compares ? &mine : nullptr});
   if (split == Split::validation && model->validates_on_test())
     log::warning(a.config.data.path, ": it has no validation samples; these metrics are of test samples");
   std::vector<BaselineMetrics> baselines;
   if (a.baseline) baselines = evaluate_baselines(world.communicator(), *model, split, threads);
-  if (world.rank() == 0) print(a, model->size(split), metrics, with_class_scores(tables), baselines);
+  tables = with_class_scores(tables);
+  if (compares) {
+    const std::vector<MetricTable> more = compare(world, a, *samples, split, threads, mine);
+    tables.insert(tables.end(), more.begin(), more.end());
+  }
+  if (world.rank() == 0) print(a, model->size(split), metrics, tables, baselines);
+  if (world.rank() == 0 && compares && !a.json) std::cout << kComparison << "\n";
   return 0;
 }
 

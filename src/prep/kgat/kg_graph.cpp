@@ -49,69 +49,19 @@ std::int32_t inverse_of(std::int32_t relation, std::int32_t kg_relations) {
   return relation < 2 + kg_relations ? relation + kg_relations : relation - kg_relations;
 }
 
-/// Sorts the triples, from which everything else in the graph is derived.
-void sort_triples(Ckg& graph, const KgSizes& sizes, const UserItems& train, std::span<const Triple> kg) {
+/// The triples of the graph: interactions, knowledge graph, and the inverse of each.
+std::vector<Triple> directed(const KgSizes& sizes, const UserItems& train, std::span<const Triple> kg) {
   const auto user_node = static_cast<std::int32_t>(sizes.entities);
   const auto kg_relations = static_cast<std::int32_t>(sizes.kg_relations);
-  const auto each = [&](auto&& visit) {
-    for (std::int64_t user = 0; user < sizes.users; ++user) {
-      const auto node = static_cast<std::int32_t>(user_node + user);
-      for (const std::int32_t item : train.of(user)) visit(node, 0, item), visit(item, 1, node);
-    }
-    for (const auto& [head, relation, tail] : kg)
-      visit(head, relation + 2, tail), visit(tail, relation + 2 + kg_relations, head);
-  };
-  std::vector<std::int64_t> count(at(sizes.nodes()), 0);
-  each([&](std::int32_t head, std::int32_t, std::int32_t) { ++count[at(head)]; });
-  graph.indptr = offsets_of(count);
-
-  // Packs (tail, relation) into one number with the same order.
-  std::vector<std::uint64_t> keys(at(sizes.ckg_triples()));
-  std::vector<std::int64_t> cursor(graph.indptr.begin(), graph.indptr.end() - 1);
-  each([&](std::int32_t head, std::int32_t relation, std::int32_t tail) {
-    keys[at(cursor[at(head)]++)] = static_cast<std::uint64_t>(tail) << 32 | static_cast<std::uint32_t>(relation);
-  });
-  graph.tail.resize(keys.size());
-  graph.rel.resize(keys.size());
-  for (std::int64_t node = 0; node < sizes.nodes(); ++node)
-    std::sort(keys.begin() + graph.indptr[at(node)], keys.begin() + graph.indptr[at(node + 1)]);
-  for (std::size_t e = 0; e < keys.size(); ++e) {
-    graph.tail[e] = static_cast<std::int32_t>(keys[e] >> 32);
-    graph.rel[e] = static_cast<std::int32_t>(keys[e] & 0xFFFFFFFFu);
+  std::vector<Triple> triples;
+  triples.reserve(at(sizes.ckg_triples()));
+  for (std::int64_t user = 0; user < sizes.users; ++user) {
+    const auto node = static_cast<std::int32_t>(user_node + user);
+    for (const std::int32_t item : train.of(user)) triples.insert(triples.end(), {{node, 0, item}, {item, 1, node}});
   }
-}
-
-void group_by_relation(Ckg& graph, std::int64_t relations) {
-  std::vector<std::int64_t> count(at(relations), 0);
-  for (const std::int32_t relation : graph.rel) ++count[at(relation)];
-  graph.rel_indptr = offsets_of(count);
-  graph.rel_perm.resize(graph.rel.size());
-  std::vector<std::int64_t> cursor(graph.rel_indptr.begin(), graph.rel_indptr.end() - 1);
-  for (std::size_t e = 0; e < graph.rel.size(); ++e)
-    graph.rel_perm[at(cursor[at(graph.rel[e])]++)] = static_cast<std::int64_t>(e);
-}
-
-/// Finds the distinct (head, tail) pairs, the triples of each, and the position of its mirror image.
-void find_pattern(Ckg& graph, std::int64_t nodes) {
-  graph.adj_indptr.assign(1, 0);
-  graph.adj_indptr.reserve(at(nodes) + 1);
-  graph.degree.resize(at(nodes));
-  for (std::int64_t node = 0; node < nodes; ++node) {
-    const std::int64_t first = graph.indptr[at(node)];
-    for (std::int64_t e = first; e < graph.indptr[at(node + 1)]; ++e) {
-      if (e > first && graph.tail[at(e)] == graph.tail[at(e - 1)]) continue;
-      graph.col.push_back(graph.tail[at(e)]);
-      graph.edge_ptr.push_back(e);
-    }
-    graph.adj_indptr.push_back(graph.nnz());
-    graph.degree[at(node)] = static_cast<std::int32_t>(graph.nnz() - graph.adj_indptr[at(node)]);
-  }
-  graph.edge_ptr.push_back(static_cast<std::int64_t>(graph.tail.size()));
-
-  // Rows ascend, so the entries (t, h) of a row t appear in the order of its columns.
-  graph.transpose.resize(graph.col.size());
-  std::vector<std::int64_t> cursor(graph.adj_indptr.begin(), graph.adj_indptr.end() - 1);
-  for (std::size_t p = 0; p < graph.col.size(); ++p) graph.transpose[p] = cursor[at(graph.col[p])]++;
+  for (const auto& [head, relation, tail] : kg)
+    triples.insert(triples.end(), {{head, relation + 2, tail}, {tail, relation + 2 + kg_relations, head}});
+  return triples;
 }
 
 void initial_values(Ckg& graph, const KgSizes& sizes, SymmetricForm form) {
@@ -151,12 +101,6 @@ void KgSizes::require_indexable() const {
                kLargestId + 1);
 }
 
-std::vector<std::int64_t> offsets_of(std::span<const std::int64_t> counts) {
-  std::vector<std::int64_t> offsets(counts.size() + 1, 0);
-  for (std::size_t i = 0; i < counts.size(); ++i) offsets[i + 1] = offsets[i] + counts[i];
-  return offsets;
-}
-
 std::span<const std::int32_t> UserItems::of(std::int64_t user) const {
   return std::span(item).subspan(at(indptr[at(user)]), at(indptr[at(user + 1)] - indptr[at(user)]));
 }
@@ -167,9 +111,9 @@ Ckg build_ckg(const KgSizes& sizes, const UserItems& train, std::span<const Trip
               static_cast<std::int64_t>(kg.size()) == sizes.kg_triples,
           "building the graph: the sizes are not those of the interactions and triples");
   Ckg graph;
-  sort_triples(graph, sizes, train, kg);
-  group_by_relation(graph, sizes.relations());
-  find_pattern(graph, sizes.nodes());
+  static_cast<TripleGraph&>(graph) = index_triples(sizes.nodes(), sizes.relations(), directed(sizes, train, kg));
+  for (std::int64_t node = 0; node < sizes.nodes(); ++node)
+    graph.degree.push_back(static_cast<std::int32_t>(graph.adj_indptr[at(node + 1)] - graph.adj_indptr[at(node)]));
   initial_values(graph, sizes, form);
   return graph;
 }

@@ -82,6 +82,9 @@ void KgatConfig::add_options(Options& o) {
         "slope of LeakyReLU below 0 (the TensorFlow program: 0.2)");
   o.add("model.attention", &model_.attention, true, "recompute the adjacency from the embeddings after each epoch");
   o.add("model.kge", &model_.triples, true, "train the loss of the graph's triples too");
+  o.choice("data.graph", &graph_, "whole", {"whole", "shuffled", "removed"},
+           "the knowledge graph of the data set; as controls, which show what a graph is worth: with the tails of each "
+           "relation exchanged at random (by run.seed), or the interactions alone");
   o.add("model.pretrain", &model_.pretrained, "",
         "bprmf: first train matrix factorisation, in the folder pretrain of the run directory, and start from its best "
         "tables; FILE: start from those of a bprmf checkpoint, or of any HDF5 file with user_embed and item_embed; "
@@ -126,6 +129,9 @@ KgatTask::Options KgatConfig::resolved() const {
                       : laplacian_ == "symmetric-upstream"              ? FirstAdjacency::symmetric_upstream
                       : laplacian_ == "symmetric" || laplacian_ == "bi" ? FirstAdjacency::symmetric
                                                                         : FirstAdjacency::random_walk;
+  options.graph = graph_ == "shuffled"  ? GraphControl::shuffled
+                  : graph_ == "removed" ? GraphControl::removed
+                                        : GraphControl::whole;
   if (storage_ != "fp32") options.storage = storage_ == "bf16" ? DType::bf16 : DType::f16;
   if (mode_ != "auto") options.mode = mode_ == "replicate" ? KgatMode::replicate : KgatMode::nested_rows;
   options.parallel_edges =
@@ -156,8 +162,18 @@ std::unique_ptr<Task> KgatConfig::load(const TaskSource& source) const {
   require_usage(!options.storage || options.dtype == DType::f32, "option model.storage = ", storage_,
                 ": needs run.precision = fp32");
   if (options.pretrained == kBprmf) options.pretrained = source.pretrained.string();
-  if (source.checkpoint != nullptr) options.pretrained.clear();  // the checkpoint has all weights
-  return std::make_unique<KgatTask>(std::move(options), KgData::read(source.path, source.placement));
+  std::uint64_t shuffled_by = source.seed;
+  if (source.checkpoint != nullptr) {
+    options.pretrained.clear();  // the checkpoint has all weights
+    const H5File& file = *source.checkpoint;
+    const std::string trained = file.has_attribute("/", kGraphAttribute) ? file.text_attribute("/", kGraphAttribute)
+                                                                         : name(GraphControl::whole);
+    require_usage(trained == graph_, "option data.graph = ", graph_, ": the checkpoint was trained with ", trained,
+                  ", and its attention belongs to that graph; eval --controls evaluates weights with other graphs");
+    shuffled_by = static_cast<std::uint64_t>(file.int_attribute("/", "seed"));
+  }
+  KgData data = KgData::read(source.path, source.placement).with(options.graph, shuffled_by);
+  return std::make_unique<KgatTask>(std::move(options), std::move(data));
 }
 
 TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const {
@@ -166,13 +182,14 @@ TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype, cons
   const auto size = [&](const char* attribute) { return file.int_attribute("/", attribute); };
   const KgatTask::Options options = resolved();
   const KgatArch& arch = options.arch;
-  const std::int64_t nodes = size("n_nodes"), relations = size("n_relations"), nnz = size("nnz"),
-                     triples = size("n_ckg_triples");
+  const bool removed = options.graph == GraphControl::removed;
+  const std::int64_t nodes = size("n_nodes"), relations = size("n_relations"),
+                     nnz = removed ? 2 * size("n_cf_train") : size("nnz"),
+                     triples = removed ? 2 * size("n_cf_train") : size("n_ckg_triples");
   TaskNeeds needs;
   needs.train_samples = size("n_cf_train");
   const std::int64_t kg_batch = options.kg_batch == 0 ? 2 * step.samples : options.kg_batch * step.scale;
-  needs.steps_per_epoch =
-      needs.train_samples / step.samples + 1 + (options.triples ? size("n_ckg_triples") / kg_batch + 1 : 0);
+  needs.steps_per_epoch = needs.train_samples / step.samples + 1 + (options.triples ? triples / kg_batch + 1 : 0);
   needs.fixed_parameters = nnz;
   needs.parameters = nodes * arch.embed_dim + relations * arch.relation_dim * (1 + arch.embed_dim) + nnz;
   std::int64_t columns = 0, widest = 0;

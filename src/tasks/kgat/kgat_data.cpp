@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
+#include "lockstep/base/philox.hpp"
 #include "lockstep/io/dataset_file.hpp"
 
 namespace lockstep {
@@ -95,6 +96,57 @@ KgData KgData::read(const std::filesystem::path& path, Placement& placement) {
   graph.transpose = arrays.ids<std::int64_t>("/adj/transpose", nnz, nnz);
   data.hash = arrays.hash();
   return data;
+}
+
+const char* name(GraphControl control) {
+  const char* const names[] = {"whole", "shuffled", "removed"};
+  return names[static_cast<std::size_t>(control)];
+}
+
+void KgData::own_graph(TripleGraph arrays, std::int64_t relations) {
+  const auto kept = std::make_shared<const TripleGraph>(std::move(arrays));
+  graph = {.nodes = nodes(),
+           .relations = relations,
+           .indptr = kept->indptr,
+           .tail = kept->tail,
+           .rel = kept->rel,
+           .rel_indptr = kept->rel_indptr,
+           .rel_perm = kept->rel_perm,
+           .adj_indptr = kept->adj_indptr,
+           .col = kept->col,
+           .edge_ptr = kept->edge_ptr,
+           .transpose = kept->transpose};
+  owned = kept;
+}
+
+KgData KgData::with(GraphControl control, std::uint64_t seed) const {
+  if (control == GraphControl::whole) return *this;
+  require_usage(graph.rel_indptr[2] < graph.triples(), "graph ", name(control), ": ", path,
+                " has no triples besides its interactions; use data.graph = whole");
+  const auto half = static_cast<std::int32_t>(graph.relations / 2 - 1);  // relations without inverses
+  std::vector<Triple> triples;
+  std::vector<std::int32_t> heads, tails;
+  for (std::int32_t r = 0; r < 2 + (control == GraphControl::removed ? 0 : half); ++r) {
+    if (r == 1) continue;
+    heads.clear();
+    tails.clear();
+    const auto relation = static_cast<std::size_t>(r);
+    auto head = graph.indptr.begin();
+    for (std::int64_t i = graph.rel_indptr[relation]; i < graph.rel_indptr[relation + 1]; ++i) {
+      const std::int64_t triple = graph.rel_perm[static_cast<std::size_t>(i)];
+      head = std::upper_bound(head, graph.indptr.end(), triple) - 1;
+      heads.push_back(static_cast<std::int32_t>(head - graph.indptr.begin()));
+      tails.push_back(graph.tail[static_cast<std::size_t>(triple)]);
+    }
+    const Philox draws(seed, 0, "kgat.shuffled_graph", relation);
+    for (std::size_t i = tails.size(); r >= 2 && i > 1; --i) std::swap(tails[i - 1], tails[draws.below(i, i)]);
+    const std::int32_t inverse = r == 0 ? 1 : r + half;
+    for (std::size_t i = 0; i < heads.size(); ++i)
+      triples.insert(triples.end(), {{heads[i], r, tails[i]}, {tails[i], inverse, heads[i]}});
+  }
+  KgData other = *this;
+  other.own_graph(index_triples(graph.nodes, graph.relations, triples), graph.relations);
+  return other;
 }
 
 }  // namespace lockstep

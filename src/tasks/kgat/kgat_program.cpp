@@ -117,7 +117,7 @@ std::vector<std::pair<std::string, std::string>> KgatProgram::facts() {
   const KgData& data = model_.data();
   return {{"batch", join(cf_batch_, " interactions, ", kg_batch_, " triples per step over all ranks")},
           {"graph", join(data.nodes(), " nodes, ", data.graph.nnz(), " edges of ", data.graph.triples(), " triples, ",
-                         data.graph.relations, " relations")},
+                         data.graph.relations, " relations, ", name(model_.options().graph))},
           {"propagation",
            step_options_.mode == KgatMode::replicate
                ? std::string("replicate")

@@ -63,6 +63,31 @@ void KgatTask::load_pretrained() {
   });
 }
 
+std::vector<Control> KgatTask::controls() const {
+  if (options_.graph != GraphControl::whole) return {};
+  std::vector<Control> all;
+  for (const GraphControl graph : {GraphControl::shuffled, GraphControl::removed})
+    all.push_back({join("graph ", name(graph)), [this, graph] { return control(graph); }});
+  return all;
+}
+
+std::unique_ptr<SampleTask> KgatTask::control(GraphControl graph) const {
+  Options options = options_;
+  options.graph = graph;
+  options.pretrained.clear();
+  auto task = std::make_unique<KgatTask>(options, data().with(graph, options.seed));
+  Kgat& net = *task->net_;
+  for (const Param& p : net_->params().all()) {
+    if (&p == &net_->adjacency()) continue;
+    const HostView values(p.value);
+    copy(Stream(), net.params().at(p.name).value, values);
+  }
+  const KgGraph& other = task->data().graph;
+  if (options.attention || options.laplacian == FirstAdjacency::attention)
+    refresh_attention(net, other, AttentionPlan(other, 0, other.nodes, options.dtype), options.parallel_edges);
+  return task;
+}
+
 void KgatTask::move_to(Device device) {
   params().move_to(device);
   propagation_ = std::make_unique<KgatPropagation>(*net_, data().graph, options_.storage);
@@ -86,6 +111,8 @@ void KgatTask::save(H5File& file) const {
   file.set_attribute("/", "n_users", data().users);
   file.set_attribute("/", "n_items", data().items);
   file.set_attribute("/", "n_entities", data().entities);
+  if (options_.graph != GraphControl::whole)
+    file.set_attribute("/", kGraphAttribute, std::string(name(options_.graph)));
 }
 
 }  // namespace lockstep

@@ -29,8 +29,8 @@ constexpr double kDouble = 1e-10;
 /// The reference's graph and interactions as a data set that owns its memory.
 struct ReferenceData {
   KgData data;
-  std::vector<std::int64_t> indptr, rel_indptr, rel_perm, adj_indptr, edge_ptr, transpose, train_ptr, test_ptr;
-  std::vector<std::int32_t> tail, rel, col, train, test;
+  std::vector<std::int64_t> train_ptr, test_ptr;
+  std::vector<std::int32_t> train, test;
   std::vector<std::int64_t> of_reference;  ///< our triple for each triple of the reference, in its order
 
   explicit ReferenceData(const H5File& file);
@@ -52,56 +52,20 @@ ReferenceData::ReferenceData(const H5File& file) {
 void ReferenceData::read_graph(const H5File& file) {
   const auto heads = file.read<std::int32_t>("/inputs/ckg_h"), relations = file.read<std::int32_t>("/inputs/ckg_r"),
              tails = file.read<std::int32_t>("/inputs/ckg_t");
-  const std::size_t count = heads.size();
-  std::vector<std::int64_t> order(count);
+  std::vector<Triple> triples;
+  for (std::size_t i = 0; i < heads.size(); ++i) triples.push_back({heads[i], relations[i], tails[i]});
+  std::vector<std::int64_t> order(triples.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const auto key = [&](std::int64_t i) {
-    const auto n = static_cast<std::size_t>(i);
-    return std::tuple(heads[n], tails[n], relations[n]);
+    const Triple& t = triples[static_cast<std::size_t>(i)];
+    return std::tuple(t.head, t.tail, t.relation);
   };
   std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return key(a) < key(b); });
-  KgGraph& graph = data.graph;
-  graph.nodes = data.nodes();
-  graph.relations = file.int_attribute("/", "n_relations");
-  const auto nodes = static_cast<std::size_t>(graph.nodes);
-  indptr.assign(nodes + 1, 0);
-  adj_indptr.assign(nodes + 1, 0);
-  rel_indptr.assign(static_cast<std::size_t>(graph.relations) + 1, 0);
-  of_reference.resize(count);
-  rel_perm.resize(count);
-  std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> entry;
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto from = static_cast<std::size_t>(order[i]);
-    of_reference[from] = static_cast<std::int64_t>(i);
-    tail.push_back(tails[from]);
-    rel.push_back(relations[from]);
-    ++indptr[static_cast<std::size_t>(heads[from]) + 1];
-    ++rel_indptr[static_cast<std::size_t>(relations[from]) + 1];
-    if (entry.emplace(std::pair(heads[from], tails[from]), static_cast<std::int64_t>(col.size())).second) {
-      col.push_back(tails[from]);
-      edge_ptr.push_back(static_cast<std::int64_t>(i));
-      ++adj_indptr[static_cast<std::size_t>(heads[from]) + 1];
-    }
-  }
-  edge_ptr.push_back(static_cast<std::int64_t>(count));
-  for (std::vector<std::int64_t>* ptr : {&indptr, &adj_indptr, &rel_indptr})
-    std::partial_sum(ptr->begin(), ptr->end(), ptr->begin());
-  std::iota(rel_perm.begin(), rel_perm.end(), std::int64_t{0});
-  std::stable_sort(rel_perm.begin(), rel_perm.end(), [&](std::int64_t a, std::int64_t b) {
-    return rel[static_cast<std::size_t>(a)] < rel[static_cast<std::size_t>(b)];
-  });
-  transpose.resize(col.size());
-  for (const auto& [pair, place] : entry)
-    transpose[static_cast<std::size_t>(place)] = entry.at({pair.second, pair.first});
-  graph.indptr = indptr;
-  graph.tail = tail;
-  graph.rel = rel;
-  graph.rel_indptr = rel_indptr;
-  graph.rel_perm = rel_perm;
-  graph.adj_indptr = adj_indptr;
-  graph.col = col;
-  graph.edge_ptr = edge_ptr;
-  graph.transpose = transpose;
+  of_reference.resize(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i)
+    of_reference[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
+  const std::int64_t count = file.int_attribute("/", "n_relations");
+  data.own_graph(index_triples(data.nodes(), count, triples), count);
 }
 
 void ReferenceData::read_interactions(const H5File& file) {

@@ -62,4 +62,11 @@ std::vector<Metric> RankingMetrics::metrics(std::span<const double> sums) const 
   return metrics;
 }
 
+std::vector<std::string> RankingMetrics::compared() const {
+  std::vector<std::string> names;
+  for (const std::int64_t k : cutoffs_)
+    for (const char* metric : {kNames[0], kNames[1]}) names.push_back(join(metric, "@", k));
+  return names;
+}
+
 }  // namespace lockstep

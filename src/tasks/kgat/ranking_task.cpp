@@ -32,6 +32,15 @@ Tensor RankingTask::rows_of(Tape& tape, std::span<const std::int64_t> users) con
 }
 
 void RankingTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
+  rank(tape, split, first, count, sums, 0);
+}
+
+void RankingTask::evaluate_each(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
+  rank(tape, split, first, count, sums, sum_count());
+}
+
+void RankingTask::rank(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums,
+                       std::int64_t stride) const {
   const std::span<const std::int32_t> who = users(split, first, count);
   const auto user = [&](std::int64_t i) { return who[static_cast<std::size_t>(i)]; };
   const Tensor rows = rows_of(tape, std::vector<std::int64_t>(who.begin(), who.end()));
@@ -43,7 +52,7 @@ void RankingTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int
   tape.stream().synchronize();
   for (std::int64_t i = 0; i < count; ++i)
     ranking_.add(top.subspan(static_cast<std::size_t>(i * depth), static_cast<std::size_t>(depth)),
-                 relevant_[static_cast<std::size_t>(split)]->of(user(i)), sums);
+                 relevant_[static_cast<std::size_t>(split)]->of(user(i)), sums + i * stride);
 }
 
 std::vector<Baseline> RankingTask::baselines() const {

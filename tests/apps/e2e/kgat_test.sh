@@ -50,6 +50,48 @@ recall() {
 }
 [ "$(recall scaled)" = "$(recall bprmf)" ] || fail "tables times 1000 rank otherwise than the baseline"
 
+# What the graph adds: against matrix factorisation, against the same weights without it, and against networks trained without it.
+for graph in shuffled removed; do
+  ok "$LOCKSTEP" train --model.kind kgat $COMMON --epochs 20 --run-dir $graph --data.graph $graph
+done
+OTHERS=bprmf/checkpoints/best.h5,shuffled/checkpoints/best.h5,removed/checkpoints/best.h5
+ok "$LOCKSTEP" eval --checkpoint kgat/checkpoints/best.h5 --json
+grep -oE '"metrics":\{[^}]*\}' last.out >metrics.json
+ok "$LOCKSTEP" eval --checkpoint kgat/checkpoints/best.h5 --controls --against $OTHERS --json
+cp last.out compared.json
+grep -oE '"metrics":\{[^}]*\}' compared.json | cmp - metrics.json || fail "metrics differ when samples are compared"
+"${LOCKSTEP_PYTHON:-python3}" - <<'EOF' || fail "an interval of what the graph adds is wrong"
+import json
+result = json.load(open("compared.json"))
+names = [n for n in result["tables"] if n.startswith("against ")]
+assert names[:2] == ["against graph shuffled", "against graph removed"] and len(names) == 5, names
+for name in names:
+    table = result["tables"][name]
+    assert table["rows"][:2] == ["recall@20", "ndcg@20"] and len(table["rows"]) == 10, table["rows"]
+    model, other, difference, low, high = table["values"][:5]
+    assert abs(model - result["metrics"]["recall@20"]) < 1e-12 and abs(model - other - difference) < 1e-12
+    assert low < difference < high, name
+    assert 2 * other < model and low > 0, (name, model, other, low)
+EOF
+for ranks in 2 3; do
+  ok on $ranks "$LOCKSTEP" eval --checkpoint kgat/checkpoints/best.h5 --controls --against $OTHERS --json
+  cmp compared.json last.out || fail "$ranks ranks compare otherwise than one"
+done
+run 2 "$LOCKSTEP" eval --checkpoint kgat/checkpoints/best.h5 --data.graph removed
+says_once 'option data.graph = removed: the checkpoint was trained with whole, .* eval --controls'
+for name in shuffled bprmf; do
+  run 2 "$LOCKSTEP" eval --checkpoint $name/checkpoints/best.h5 --controls
+  says_once 'option controls: model.kind = .* has no graph to shuffle or remove'
+done
+run 2 "$LOCKSTEP" train --model.kind bprmf $COMMON --epochs 1 --run-dir nothing --data.graph removed
+says 'data.graph'
+mkdir -p bare
+printf '0 0 1\n1 1 2\n2 2 3\n' >bare/train.txt
+printf '0 2\n1 3\n' >bare/test.txt
+ok "$PREP" kg --input bare --no-kg --output bare.h5
+run 2 "$LOCKSTEP" train --model.kind kgat ${COMMON/planted/bare} --epochs 1 --run-dir nothing --data.graph shuffled
+says 'graph shuffled: .*bare.h5" has no triples besides its interactions; use data.graph = whole'
+
 # Users by number, items by what a list calls them.
 { echo "org_id remap_id"; for i in $(seq 0 399); do echo "film-$i $i"; done; } >items.txt
 ok on 2 "$LOCKSTEP" predict --checkpoint kgat/checkpoints/best.h5 --user 3,17 --top 4 --item-names items.txt

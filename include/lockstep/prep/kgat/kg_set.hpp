@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/triple_graph.hpp"
 #include "lockstep/io/h5.hpp"
 
 namespace lockstep::prep {
@@ -28,9 +29,6 @@ struct KgSizes {
   void require_indexable() const;
 };
 
-/// Prefix sums 0, c0, c0 + c1, ...: the begin of each run, and the end of the last.
-std::vector<std::int64_t> offsets_of(std::span<const std::int64_t> counts);
-
 /// Distinct items of each user, ascending.
 struct UserItems {
   std::vector<std::int64_t> indptr;  ///< (users + 1)
@@ -39,28 +37,14 @@ struct UserItems {
   std::span<const std::int32_t> of(std::int64_t user) const;
 };
 
-struct Triple {
-  std::int32_t head = 0, relation = 0, tail = 0;
-  bool operator==(const Triple&) const = default;
-};
-
 /// How `/adj/symmetric` is computed. `upstream` uses row degrees for both sides, as the reference programs do: an edge
 /// whose tail is not a head of the same relation gets 0, and so does every interaction.
 enum class SymmetricForm : std::uint8_t { sound, upstream };
 
-/// Triples sorted by (head, tail, relation), and the pattern of distinct (head, tail) pairs. The pattern is symmetric
-/// because every relation has its inverse.
-struct Ckg {
-  std::vector<std::int64_t> indptr;     ///< (nodes + 1), triples per head
-  std::vector<std::int32_t> tail, rel;  ///< (triples)
-  std::vector<std::int64_t> rel_indptr,
-      rel_perm;                          ///< (relations + 1), (triples): triples grouped by relation, ascending
-  std::vector<std::int64_t> adj_indptr;  ///< (nodes + 1)
-  std::vector<std::int32_t> col;         ///< (nnz)
-  std::vector<std::int64_t> edge_ptr, transpose;  ///< (nnz + 1) triples of an entry; (nnz) position of (t, h)
-  std::vector<float> random_walk, symmetric;      ///< (nnz)
-  std::vector<std::int32_t> degree;               ///< (nodes), pattern entries per row
-  std::int64_t nnz() const { return static_cast<std::int64_t>(col.size()); }
+/// The graph with its initial values. The pattern is symmetric because every relation has its inverse.
+struct Ckg : TripleGraph {
+  std::vector<float> random_walk, symmetric;  ///< (nnz)
+  std::vector<std::int32_t> degree;           ///< (nodes), pattern entries per row
 };
 
 /// Builds the graph in O(T log(largest row)). Initial values, with d_r(x) the number of triples of relation r with head

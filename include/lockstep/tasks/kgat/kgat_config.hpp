@@ -24,7 +24,7 @@ class KgatConfig final : public TaskConfig {
   std::int64_t pretrain_epochs_ = 0;
   double pretrain_lr_ = 0, pretrain_l2_ = 0;
   std::vector<double> conv_dims_, cutoffs_;
-  std::string aggregator_, laplacian_, parallel_edges_, storage_, mode_;
+  std::string aggregator_, laplacian_, parallel_edges_, storage_, mode_, graph_;
 };
 
 /// Options of `model.kind = bprmf`.

@@ -1,9 +1,11 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 
+#include "lockstep/base/triple_graph.hpp"
 #include "lockstep/data/placement.hpp"
 #include "lockstep/data/split.hpp"
 #include "lockstep/models/kgat/knowledge_graph.hpp"
@@ -24,6 +26,16 @@ struct UserItems {
   bool has(std::int64_t user, std::int64_t item) const;
 };
 
+/// Which triples of the knowledge graph a network sees. The interactions and their inverses always stay.
+///
+///   whole     all of them
+///   shuffled  the tails of each relation exchanged at random: every entity keeps its number of triples per relation and
+///             side, but not its neighbours. A pair may then have the same triple twice
+///   removed   none of them; the relations keep their numbers, without triples
+enum class GraphControl : std::uint8_t { whole, shuffled, removed };
+/// "whole", "shuffled", "removed"
+const char* name(GraphControl control);
+
 /// A prepared knowledge-graph data set (lockstep-kgat) in memory, one copy per placement. Items are the entities
 /// 0 .. items-1; user u is node entities + u.
 struct KgData {
@@ -31,7 +43,8 @@ struct KgData {
   std::int64_t users = 0, items = 0, entities = 0;
   UserItems train, valid, test;  ///< valid is empty unless it was carved out of train
   KgGraph graph;
-  std::uint64_t hash = 0;  ///< XXH3 over interactions and triples
+  std::uint64_t hash = 0;                    ///< XXH3 over interactions and triples of the file
+  std::shared_ptr<const TripleGraph> owned;  ///< the arrays of `graph` unless the placement owns them
 
   std::int64_t nodes() const { return entities + users; }
   std::int64_t node_of_user(std::int64_t user) const { return entities + user; }
@@ -43,6 +56,13 @@ struct KgData {
   /// errors  data, naming file and dataset: another format or version, an attribute or dataset missing or of another
   ///         shape, offsets that do not ascend, ids out of range
   static KgData read(const std::filesystem::path& path, Placement& placement);
+  /// Replaces the graph.
+  void own_graph(TripleGraph arrays, std::int64_t relations);
+  /// The same data with another graph, whose arrays every process has for itself. The permutation of a relation's tails
+  /// is a function of (seed, relation).
+  ///
+  /// errors  usage: the graph has no triples besides the interactions, so that all controls are the same
+  KgData with(GraphControl control, std::uint64_t seed) const;
 };
 
 }  // namespace lockstep

@@ -11,6 +11,9 @@
 
 namespace lockstep {
 
+/// The attribute of a checkpoint that was trained with a GraphControl other than whole.
+inline constexpr const char* kGraphAttribute = "graph";
+
 /// How the ranks share the propagation of a step.
 enum class KgatMode : std::uint8_t {
   replicate,    ///< every rank computes all rows; nothing is exchanged
@@ -29,9 +32,10 @@ class KgatTask final : public RankingTask {
     std::uint64_t seed = 0;
     FirstAdjacency laplacian = FirstAdjacency::random_walk;
     ops::ParallelEdges parallel_edges = ops::ParallelEdges::per_triple;
-    bool attention = true;                ///< refreshed after each epoch; otherwise the first adjacency stays
-    bool triples = true;                  ///< train the loss of triples too
-    std::vector<double> message_dropout;  ///< per layer
+    GraphControl graph = GraphControl::whole;  ///< what `data` holds
+    bool attention = true;                     ///< refreshed after each epoch; otherwise the first adjacency stays
+    bool triples = true;                       ///< train the loss of triples too
+    std::vector<double> message_dropout;       ///< per layer
     double node_dropout = 0;
     std::optional<DType> storage;  ///< bf16, f16: the type in which products read the embeddings
     double cf_l2 = 1e-5, kg_l2 = 1e-5;
@@ -54,9 +58,12 @@ class KgatTask final : public RankingTask {
   std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) override;
   void save(H5File& file) const override;
   OwnedTensor item_rows() override;
+  /// Shuffled and removed graph; nothing if this is one of them. The adjacency is computed again from the weights.
+  std::vector<Control> controls() const override;
 
  private:
   void load_pretrained();
+  std::unique_ptr<SampleTask> control(GraphControl graph) const;
   std::int64_t width() const override { return options_.arch.final_width(); }
   std::int64_t first_user() const override { return data().entities; }
   void user_rows(Stream&, std::span<const std::int32_t> list, const Tensor& rows) const override {

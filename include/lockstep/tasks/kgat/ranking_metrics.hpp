@@ -31,6 +31,8 @@ class RankingMetrics {
   void add(std::span<const std::int32_t> top, std::span<const std::int32_t> relevant, double* sums) const;
   /// Means over the users, "recall@20" and the others of the smallest cutoff first. Without users all are 0.
   std::vector<Metric> metrics(std::span<const double> sums) const;
+  /// The names of recall and ndcg at each cutoff.
+  std::vector<std::string> compared() const;
 
  private:
   static constexpr std::int64_t kMetrics = 5;

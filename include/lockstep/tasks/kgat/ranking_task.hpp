@@ -7,7 +7,7 @@
 #include "lockstep/ops/top_items.hpp"
 #include "lockstep/tasks/kgat/kgat_data.hpp"
 #include "lockstep/tasks/kgat/ranking_metrics.hpp"
-#include "lockstep/train/task.hpp"
+#include "lockstep/train/sample_task.hpp"
 
 namespace lockstep {
 
@@ -16,7 +16,7 @@ namespace lockstep {
 ///
 /// A split evaluates the users with an item in it. Without validation items, validation uses the test items, as the
 /// reference programs do. Training items are left out of a ranking.
-class RankingTask : public Task {
+class RankingTask : public SampleTask {
  public:
   const KgData& data() const { return data_; }
   /// Rows of all items from the current weights, on the device of the parameters. shapes (data().items, width())
@@ -32,9 +32,12 @@ class RankingTask : public Task {
   std::int64_t sum_count() const override { return ranking_.sum_count(); }
   void begin_evaluation() override { items_ = ops::ItemTable(item_rows()); }
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
+  void evaluate_each(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::vector<Metric> metrics(Split, const std::vector<double>& sums) const override { return ranking_.metrics(sums); }
   /// The most popular items: by training interactions, ties to the smaller number.
   std::vector<Baseline> baselines() const override;
+  /// recall@K and ndcg@K, the smallest K first.
+  std::vector<std::string> compared_metrics() const override { return ranking_.compared(); }
   std::uint64_t data_hash() const override { return data_.hash; }
   bool tied_to_data() const override { return true; }
 
@@ -48,6 +51,8 @@ class RankingTask : public Task {
   virtual void user_rows(Stream& stream, std::span<const std::int32_t> list, const Tensor& rows) const = 0;
 
  private:
+  /// Adds the sums of user i to sums[i * stride].
+  void rank(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums, std::int64_t stride) const;
   /// The users behind samples [first, first + count) of a split.
   std::span<const std::int32_t> users(Split split, std::int64_t first, std::int64_t count) const {
     return std::span(evaluated_[static_cast<std::size_t>(split)])
