@@ -1,0 +1,56 @@
+#include "lockstep/report/statistics.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/philox.hpp"
+
+namespace lockstep {
+
+namespace {
+
+/// The quantile of ascending values, between two of them by linear interpolation.
+double quantile(std::span<const double> sorted, double probability) {
+  const double place = probability * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  return std::lerp(sorted[below], sorted[above], place - static_cast<double>(below));
+}
+
+}  // namespace
+
+Interval paired_bootstrap(std::span<const double> a, std::span<const double> b, std::uint64_t seed,
+                          std::int64_t resamples, double level) {
+  require(!a.empty() && a.size() == b.size(), "comparing two systems: ", a.size(), " values of one and ", b.size(),
+          " of the other; both need a value of each sample");
+  require(a.size() <= std::numeric_limits<std::uint32_t>::max(), "bootstrap of ", a.size(), " samples: too many");
+  require(resamples >= 1 && level > 0 && level < 1, "bootstrap with ", resamples, " resamples at level ", level,
+          ": needs at least one resample and a level between 0 and 1");
+  std::vector<double> difference(a.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference[i] = a[i] - b[i];
+    require(std::isfinite(difference[i]), "comparing two systems: values ", a[i], " and ", b[i], " of sample ", i,
+            " are not finite");
+    sum += difference[i];
+  }
+  const auto n = static_cast<double>(a.size());
+  std::vector<double> means(static_cast<std::size_t>(resamples));
+  for (std::int64_t r = 0; r < resamples; ++r) {
+    const Philox draws(seed, static_cast<std::uint64_t>(r), "bootstrap");
+    double total = 0;
+    for (std::size_t i = 0; i < difference.size(); i += 4) {
+      const auto words = draws.block(i / 4);
+      for (std::size_t j = 0; j < std::min<std::size_t>(4, difference.size() - i); ++j)
+        total += difference[(std::uint64_t{words[j]} * difference.size()) >> 32];  // uniform up to n / 2^32
+    }
+    means[static_cast<std::size_t>(r)] = total / n;
+  }
+  std::sort(means.begin(), means.end());
+  return {sum / n, quantile(means, (1 - level) / 2), quantile(means, (1 + level) / 2)};
+}
+
+}  // namespace lockstep
