@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -6,9 +7,11 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
+#include "lockstep/report/run_records.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/evaluator.hpp"
 #include "lockstep/train/run_config.hpp"
@@ -18,10 +21,12 @@ namespace lockstep::apps {
 
 namespace {
 
+namespace fs = std::filesystem;
+
 struct EvalArguments {
   RunConfig config;
   std::string checkpoint, split;
-  bool json = false, other_data = false, baseline = false;
+  bool json = false, other_data = false, baseline = false, record = false;
 };
 
 Options make_options(EvalArguments& a) {
@@ -38,6 +43,8 @@ Options make_options(EvalArguments& a) {
   options.add("baseline", &a.baseline, false,
               "show beside the model what a first guess from the training samples reaches, such as the most popular "
               "items");
+  options.add("record", &a.record, false,
+              "add the metrics to evaluations.jsonl of the checkpoint's run directory, for lockstep compare");
   options.add("json", &a.json, false, "print one JSON object: metrics, and tables such as a confusion matrix");
   options.list_only({"model.kind", "data.*", "eval.*", "run.seed", "run.device", "run.threads", "run.precision",
                      "dist.timeout", "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
@@ -45,6 +52,8 @@ Options make_options(EvalArguments& a) {
                   "the metrics of the test samples");
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5 --baseline",
                   "and beside them those of the training mean and of linear regression");
+  options.example("lockstep eval --checkpoint runs/s4/checkpoints/best.h5 --tries 32 --record",
+                  "add the metrics of several tries to a run of HRM");
   return options;
 }
 
@@ -101,6 +110,14 @@ void print(const EvalArguments& a, std::int64_t samples, const std::vector<Metri
   for (const MetricTable& table : tables) std::cout << text_of(table);
 }
 
+/// The run directory of a checkpoint. errors  Error (usage): the file lies in none
+fs::path run_of(const std::string& checkpoint) {
+  const fs::path folder = fs::absolute(checkpoint).lexically_normal().parent_path(), run = folder.parent_path();
+  require_usage(folder.filename() == "checkpoints" && fs::exists(run / "config.ini"), "option record: '", checkpoint,
+                "' is not in the folder checkpoints of a run directory; leave out --record");
+  return run;
+}
+
 /// The evaluation on one rank.
 int eval(World& world, const EvalArguments& a, const CheckpointReader& reader) {
   const int threads = prepare_cpu(world, a.config);
@@ -110,12 +127,27 @@ int eval(World& world, const EvalArguments& a, const CheckpointReader& reader) {
   world.together("loading the weights", [&] {
     require_usage(model->evaluates(split), "option split = ", a.split, ": model.kind = ", model->kind(),
                   " evaluates held-out samples only; choose val or test");
+    require_usage(!a.record || split != Split::train,
+                  "option record: a run directory holds metrics of validation and test samples; choose --split val or "
+                  "test");
+    if (a.record) run_of(a.checkpoint);
     if (!a.other_data) reader.require_data_of(*model, a.config.data.path);
     reader.load_average_or_weights(model->params());
     require_data(model->size(split) > 0, a.config.data.path, ": it has no ", name(split), " samples");
   });
   std::vector<MetricTable> tables;
+  const Stopwatch watch;
   const std::vector<Metric> metrics = evaluate(world.communicator(), *model, split, threads, &tables);
+  if (a.record)
+    world.together("recording the evaluation", [&] {
+      if (world.rank() != 0) return;
+      EvalRecord record = record_of(*model, a.config.data.path, split, 0, metrics, tables, watch.seconds());
+      const TrainState state = reader.state();
+      record.step = state.step;
+      record.epoch = static_cast<double>(state.epoch);
+      record.weights = fs::path(a.checkpoint).stem().string();
+      add_evaluation(run_of(a.checkpoint), std::move(record));
+    });
   if (split == Split::validation && model->validates_on_test())
     log::warning(a.config.data.path, ": it has no validation samples; these metrics are of test samples");
   std::vector<BaselineMetrics> baselines;
