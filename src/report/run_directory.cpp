@@ -10,7 +10,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/append_file.hpp"
-#include "lockstep/report/run_log.hpp"
+#include "lockstep/report/run_records.hpp"
 #include "report/run_owner.hpp"
 #include "report/tensorboard.hpp"
 
@@ -35,8 +35,8 @@ bool is_timeline(const fs::path& file) {
 /// The files of a run in its directory. Other files are never moved.
 std::vector<fs::path> outputs_of_a_run(const fs::path& dir) {
   std::vector<fs::path> found;
-  for (const char* name : {"config.ini", "train.log", "val.log", "metrics.jsonl", "report.html", "proof.chain",
-                           "checkpoints", kPretrainingFolder})
+  for (const char* name : {"config.ini", "train.log", "val.log", kMetricsFile, kEvaluationsFile, "report.html",
+                           "proof.chain", "checkpoints", kPretrainingFolder})
     if (fs::exists(dir / name)) found.push_back(dir / name);
   for (const auto& entry : fs::directory_iterator(dir))
     if (is_event_file(entry.path()) || is_timeline(entry.path())) found.push_back(entry.path());
@@ -45,7 +45,7 @@ std::vector<fs::path> outputs_of_a_run(const fs::path& dir) {
 
 /// Whether the directory holds a run. A start that ended before its first record leaves a config.ini, which may change.
 bool holds_a_run(const fs::path& dir) {
-  const fs::path metrics = dir / "metrics.jsonl", checkpoints = dir / "checkpoints";
+  const fs::path metrics = dir / kMetricsFile, checkpoints = dir / "checkpoints";
   return (fs::exists(metrics) && fs::file_size(metrics) > 0) || (fs::exists(checkpoints) && !fs::is_empty(checkpoints));
 }
 

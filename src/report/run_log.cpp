@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "lockstep/base/error.hpp"
@@ -15,6 +14,7 @@
 #include "lockstep/report/append_file.hpp"
 #include "lockstep/report/heat_map.hpp"
 #include "lockstep/report/progress_line.hpp"
+#include "lockstep/report/run_records.hpp"
 #include "report/html_report.hpp"
 #include "report/run_history.hpp"
 #include "report/svg_plot.hpp"
@@ -25,10 +25,8 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr double kBarInterval = 0.1, kLineInterval = 5, kReportInterval = 20;  // seconds
-constexpr const char* kTrain = "train";
 
 std::string local_time() {
   const std::time_t now = std::time(nullptr);
@@ -39,100 +37,23 @@ std::string local_time() {
   return text.data();
 }
 
-Json json_of(const std::vector<Metric>& metrics) {
-  Json object = Json::object();
-  for (const auto& metric : metrics) object[metric.name] = metric.value;
-  return object;
-}
-
-Json json_of(const StepRecord& r) {
-  Json line = {{"step", r.step}, {"epoch", r.epoch}, {"split", kTrain}};
-  if (r.loss) line["loss"] = *r.loss;
-  line["lr"] = r.lr;
-  if (r.grad_norm >= 0) line["grad_norm"] = r.grad_norm;
-  line["samples_per_s"] = r.samples_per_s;
-  Json seconds = {{"total", r.seconds}};
-  for (const auto& [phase, value] : r.phases) seconds[phase] = value;
-  line["seconds"] = seconds;
-  if (r.slowest_rank >= 0) line["slowest_rank"] = r.slowest_rank, line["slowest_by"] = r.slowest_by;
-  line["metrics"] = json_of(r.metrics);
-  return line;
-}
-
-Json json_of(const EvalRecord& r) {
-  Json line = {{"step", r.step}, {"epoch", r.epoch}, {"split", r.split}};
-  if (r.loss) line["loss"] = *r.loss;
-  line["best"] = r.best;
-  line["samples_per_s"] = r.samples_per_s;
-  line["seconds"] = {{"total", r.seconds}};
-  line["metrics"] = json_of(r.metrics);
-  for (const MetricTable& t : r.tables)
-    line["tables"][t.name] = {{"rows", t.rows}, {"columns", t.columns}, {"values", t.values}};
-  return line;
-}
-
-/// Bytes of a name that are not UTF-8 become U+FFFD: a badly encoded name must not end a run.
-std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
-
-/// A number of a record. JSON stores infinite and undefined numbers as null.
-double number(const Json& line, const char* key) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_number() ? found->get<double>() : std::nan("");
-}
-
-std::vector<Metric> metrics_of(const Json& line) {
-  std::vector<Metric> metrics;
-  const auto found = line.find("metrics");
-  if (found == line.end() || !found->is_object()) return metrics;
-  for (const auto& [name, value] : found->items())
-    metrics.push_back({name, value.is_number() ? value.get<double>() : std::nan("")});
-  return metrics;
-}
-
 /// Adds the records up to `last_step` to `history`; returns their size in the file. Units: bytes.
 std::uintmax_t restore(const std::string& text, std::int64_t last_step, RunHistory& history, std::int64_t& trained,
                        std::map<std::string, std::int64_t>& evaluated) {
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const auto end = text.find('\n', at);
-    if (end == std::string::npos) break;  // an incomplete line
-    const Json line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(at),
-                                  text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
-    if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer() || !line.contains("split"))
-      break;
-    const auto step = line["step"].get<std::int64_t>();
-    if (step > last_step) break;
-    const std::string split = line["split"].get<std::string>();
-    const Json seconds = line.value("seconds", Json::object());
-    if (split == kTrain) {
-      StepRecord r{.step = step,
-                   .epoch = number(line, "epoch"),
-                   .loss = line.contains("loss") ? std::optional(number(line, "loss")) : std::nullopt,
-                   .lr = number(line, "lr"),
-                   .grad_norm = line.contains("grad_norm") ? number(line, "grad_norm") : -1,
-                   .samples_per_s = number(line, "samples_per_s"),
-                   .seconds = number(seconds, "total"),
-                   .phases = {},
-                   .metrics = metrics_of(line)};
-      for (const auto& [phase, value] : seconds.items())
-        if (phase != "total" && value.is_number()) r.phases.emplace_back(phase, value.get<double>());
-      history.add(r);
-      trained = step;
-    } else {
-      history.add(EvalRecord{.step = step,
-                             .epoch = number(line, "epoch"),
-                             .split = split,
-                             .loss = line.contains("loss") ? std::optional(number(line, "loss")) : std::nullopt,
-                             .metrics = metrics_of(line),
-                             .samples_per_s = number(line, "samples_per_s"),
-                             .seconds = number(seconds, "total"),
-                             .best = line.value("best", false),
-                             .tables = {}});
-      evaluated[split] = step;
-    }
-    at = end + 1;
-  }
-  return at;
+  return read_records(text, [&](const RunRecord& record) {
+    return std::visit(
+        [&]<class R>(const R& r) {
+          if (r.step > last_step) return false;
+          history.add(r);
+          if constexpr (std::is_same_v<R, StepRecord>) {
+            trained = r.step;
+          } else {
+            evaluated[r.split] = r.step;
+          }
+          return true;
+        },
+        record);
+  });
 }
 
 /// The lines of a log without those of steps past `last_step` ("<date> <time>  step N ...").
@@ -249,9 +170,9 @@ RunLog::RunLog(const fs::path& dir, RunFacts facts) : impl_(std::make_unique<Imp
   const std::int64_t last = log.facts.resumed_at;
 
   // Removes records past the resumed step, so that none occurs twice.
-  const std::string metrics = read_if_there(dir / "metrics.jsonl");
+  const std::string metrics = read_if_there(dir / kMetricsFile);
   const auto kept = restore(metrics, last, log.history, log.trained, log.evaluated);
-  if (kept < metrics.size()) truncate_file(dir / "metrics.jsonl", kept);
+  if (kept < metrics.size()) truncate_file(dir / kMetricsFile, kept);
   for (const auto& entry : fs::directory_iterator(dir)) {
     if (!is_event_file(entry.path())) continue;
     const std::string events = read_if_there(entry.path());
@@ -264,7 +185,7 @@ RunLog::RunLog(const fs::path& dir, RunFacts facts) : impl_(std::make_unique<Imp
 
   log.train_log = AppendFile(dir / "train.log");
   log.val_log = AppendFile(dir / "val.log");
-  log.metrics = AppendFile(dir / "metrics.jsonl");
+  log.metrics = AppendFile(dir / kMetricsFile);
   log.events = std::make_unique<EventWriter>(dir, last > 0 ? last + 1 : 0);
   if (last == 0 && !log.facts.config.empty()) {
     std::istringstream lines(log.facts.config);
@@ -275,7 +196,7 @@ RunLog::RunLog(const fs::path& dir, RunFacts facts) : impl_(std::make_unique<Imp
   log.files = {{"config.ini", "the resolved configuration, for `--config`"},
                {"train.log", "the console output and every logged step"},
                {"val.log", "every evaluation"},
-               {"metrics.jsonl", "every record, one JSON object per line"},
+               {kMetricsFile, "every record, one JSON object per line"},
                {"events.out.tfevents.*", "for `tensorboard --logdir .`"}};
   const char* language = std::getenv("LC_ALL");
   if (language == nullptr || *language == 0) language = std::getenv("LC_CTYPE");
@@ -332,15 +253,13 @@ void RunLog::progress(std::int64_t step, double loss) {
   log::status(progress_line(p, terminal_columns(), log.utf8));
 }
 
-void RunLog::record(const StepRecord& r) {
+void RunLog::record(StepRecord r) {
   if (!impl_ || r.step <= impl_->trained) return;
   Impl& log = *impl_;
   log.trained = r.step;
   log.history.add(r);
-  const double now = wall_time();
-  Json json = json_of(r);
-  json["time"] = now;
-  log.metrics.append(line_of(json));
+  const double now = r.time = wall_time();
+  log.metrics.append(record_line(r));
   if (r.loss) log.events->scalar("loss/train", *r.loss, r.step, now);
   log.events->scalar("lr", r.lr, r.step, now);
   log.events->scalar("throughput/samples_per_s", r.samples_per_s, r.step, now);
@@ -367,17 +286,15 @@ void RunLog::record(const StepRecord& r) {
   log.report_failures();
 }
 
-void RunLog::record(const EvalRecord& r) {
+void RunLog::record(EvalRecord r) {
   if (!impl_) return;
   Impl& log = *impl_;
   const auto known = log.evaluated.find(r.split);
   if (known != log.evaluated.end() && r.step <= known->second) return;
   log.evaluated[r.split] = r.step;
   log.history.add(r);
-  const double now = wall_time();
-  Json json = json_of(r);
-  json["time"] = now;
-  log.metrics.append(line_of(json));
+  const double now = r.time = wall_time();
+  log.metrics.append(record_line(r));
   if (r.loss) log.events->scalar("loss/" + r.split, *r.loss, r.step, now);
   for (const auto& metric : r.metrics)
     if (metric.name != "loss") log.events->scalar("metrics/" + r.split + "/" + metric.name, metric.value, r.step, now);

@@ -1,8 +1,10 @@
 #include "lockstep/report/statistics.hpp"
 
 #include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "lockstep/base/error.hpp"
@@ -21,6 +23,22 @@ double quantile(std::span<const double> sorted, double probability) {
 }
 
 }  // namespace
+
+MeanInterval mean_interval(std::span<const double> values, double level) {
+  require(!values.empty() && level > 0 && level < 1, "interval of level ", level, " of ", values.size(), " values");
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  const auto n = static_cast<double>(values.size());
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  const double error = std::sqrt(squares / (n - 1) / n);  // standard error of the mean; NaN of a single value
+  if (error == 0) return {{mean, mean, mean}, mean == 0 ? 1.0 : 0.0};
+  if (!std::isfinite(error)) return {{mean, kNone, kNone}, kNone};
+  const boost::math::students_t student(n - 1);
+  const double width = boost::math::quantile(student, (1 + level) / 2) * error;
+  return {{mean, mean - width, mean + width},
+          2 * boost::math::cdf(boost::math::complement(student, std::abs(mean) / error))};
+}
 
 Interval paired_bootstrap(std::span<const double> a, std::span<const double> b, std::uint64_t seed,
                           std::int64_t resamples, double level) {

@@ -8,6 +8,7 @@
 #include <exception>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/hash.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
 #include "lockstep/train/comparison.hpp"
@@ -95,6 +96,34 @@ std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int t
   const std::vector<Metric> more = model.collective_metrics(comm, split, threads);
   metrics.insert(metrics.end(), more.begin(), more.end());
   return metrics;
+}
+
+std::string Task::protocol(Split split) const { return join(size(split), " samples"); }
+
+std::string protocol_of(const Task& model, Split split, std::int64_t most_samples) {
+  const std::int64_t size = model.size(split), taken = evaluated_samples(size, most_samples);
+  return join(name(split), split == Split::validation && model.validates_on_test() ? " (= test)" : "", ", ",
+              taken < size ? join(taken, " of ") : "", model.protocol(split));
+}
+
+const Metric* loss_of(const std::vector<Metric>& metrics) {
+  const auto found = std::find_if(metrics.begin(), metrics.end(), [](const Metric& m) { return m.name == "loss"; });
+  return found == metrics.end() ? nullptr : &*found;
+}
+
+EvalRecord record_of(const Task& model, const std::filesystem::path& data, Split split, std::int64_t most_samples,
+                     std::vector<Metric> metrics, std::vector<MetricTable> tables, double seconds) {
+  const Metric* loss = loss_of(metrics);
+  const auto samples = static_cast<double>(evaluated_samples(model.size(split), most_samples));
+  return {.split = name(split),
+          .loss = loss != nullptr ? std::optional(loss->value) : std::nullopt,
+          .metrics = std::move(metrics),
+          .samples_per_s = samples / std::max(seconds, 1e-9),
+          .seconds = seconds,
+          .tables = std::move(tables),
+          .protocol = protocol_of(model, split, most_samples),
+          .data_file = data.filename().string(),
+          .data_hash = hex64(model.data_hash())};
 }
 
 std::vector<BaselineMetrics> evaluate_baselines(Communicator& comm, Task& model, Split split, int threads,

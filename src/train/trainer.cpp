@@ -27,11 +27,6 @@ ScheduleOptions resolved(ScheduleOptions schedule, std::int64_t epochs, std::int
 
 }  // namespace
 
-const Metric* loss_of(const std::vector<Metric>& metrics) {
-  const auto found = std::find_if(metrics.begin(), metrics.end(), [](const Metric& m) { return m.name == "loss"; });
-  return found == metrics.end() ? nullptr : &*found;
-}
-
 Trainer::Impl::Impl(World& w, const RunConfig& c, Task& m)
     : world(w),
       comm(w.communicator()),

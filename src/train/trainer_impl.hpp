@@ -133,7 +133,9 @@ struct Trainer::Impl {
   void log_interval();
   /// The rank that computed longest since the last record, and how much longer than the mean, as a fraction. Collective.
   std::pair<int, double> slowest_rank();
-  void log_evaluation(Split split, const Evaluation& found, std::int64_t most_samples, bool best);
+  /// weights  as EvalRecord
+  void log_evaluation(Split split, const Evaluation& found, std::int64_t most_samples, bool best,
+                      const std::string& weights = {});
   /// Returns false if a signal ended it.
   bool report_final(const std::string& whose_weights);
 
@@ -174,8 +176,5 @@ struct Trainer::Impl {
   std::int64_t steps_here = 0;  ///< of this start
   std::string stopped_by;       ///< set on the rank that requested the stop
 };
-
-/// The metric named "loss", or null.
-const Metric* loss_of(const std::vector<Metric>& metrics);
 
 }  // namespace lockstep

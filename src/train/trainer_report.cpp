@@ -147,17 +147,15 @@ void Trainer::Impl::log_interval() {
   interval = {};
 }
 
-void Trainer::Impl::log_evaluation(Split split, const Evaluation& found, std::int64_t most_samples, bool best) {
-  const Metric* loss = loss_of(found.metrics);
-  log->record(EvalRecord{.step = state.step,
-                         .epoch = epochs_done(),
-                         .split = name(split),
-                         .loss = loss != nullptr ? std::optional(loss->value) : std::nullopt,
-                         .metrics = found.metrics,
-                         .samples_per_s = rate(evaluated_samples(model.size(split), most_samples), found.seconds),
-                         .seconds = found.seconds,
-                         .best = best,
-                         .tables = found.tables});
+void Trainer::Impl::log_evaluation(Split split, const Evaluation& found, std::int64_t most_samples, bool best,
+                                   const std::string& weights) {
+  EvalRecord record =
+      record_of(model, config.data.path, split, most_samples, found.metrics, found.tables, found.seconds);
+  record.step = state.step;
+  record.epoch = epochs_done();
+  record.best = best;
+  record.weights = weights;
+  log->record(std::move(record));
 }
 
 bool Trainer::Impl::report_final(const std::string& whose_weights) {
@@ -183,7 +181,8 @@ bool Trainer::Impl::report_final(const std::string& whose_weights) {
       log::info("compare: ", b.name, ", ", called, " samples: ", first_of(b.metrics, 2));
     log->add(std::move(table));
     // A run that ends within its first epoch has no other record of a validation.
-    if (split == Split::test || state.best_epoch < 0) log_evaluation(split, found, 0, false);
+    if (split == Split::test || state.best_epoch < 0)
+      log_evaluation(split, found, 0, false, state.best_epoch < 0 ? "final" : "best");
   }
   require_run_directory();
   if (log->writes()) {

@@ -55,7 +55,7 @@ const std::vector<Foreign> kForeign = {
     {"hdf5", {"src/io/"}},
     {"H5", {"src/io/"}},
     {"netcdf", {"src/prep/"}},
-    {"boost/", {"src/base/"}},
+    {"boost/", {"src/base/", "src/report/"}},
     {"nlohmann/",
      {"src/comm/", "src/io/", "src/models/", "src/prep/", "src/report/", "src/train/", "src/tasks/", "src/apps/",
       "src/capi/"}},

@@ -68,6 +68,7 @@ struct StepRecord {
   int slowest_rank = -1;        ///< the rank that computed longest; negative: a single rank
   double slowest_by = 0;        ///< how much longer than the mean of all ranks, as a fraction
   std::vector<Metric> metrics;  ///< loss_scale, loss_unweighted, ...
+  double time = 0;              ///< when it is written, which RunLog sets. Units: seconds since 1970
 };
 
 /// One evaluation of a split.
@@ -81,6 +82,10 @@ struct EvalRecord {
   double seconds = 0;
   bool best = false;                     ///< the best validation so far
   std::vector<MetricTable> tables = {};  ///< drawn as pictures in the report and for TensorBoard
+  std::string protocol = {};             ///< how the metrics come about: protocol_of()
+  std::string data_file = {}, data_hash = {};
+  std::string weights = {};  ///< name of the checkpoint with the weights: "best"; "": those of this step
+  double time = 0;           ///< as StepRecord::time
 };
 
 /// A table for the report, such as the final metrics.
@@ -123,8 +128,8 @@ class RunLog {
   bool writes() const { return impl_ != nullptr; }
   /// Call it after every step: updates the progress line at most ten times a second. A negative loss is not shown.
   void progress(std::int64_t step, double loss);
-  void record(const StepRecord& record);
-  void record(const EvalRecord& record);
+  void record(StepRecord record);
+  void record(EvalRecord record);
   /// Adds to the report, or replaces the item of the same title.
   void add(ReportTable table);
   void add(ReportScatter scatter);

@@ -9,6 +9,20 @@ struct Interval {
   double value = 0, low = 0, high = 0;
 };
 
+/// The interval of a mean, and the test of the hypothesis that the true mean is 0.
+struct MeanInterval : Interval {
+  double p = 0;  ///< two-sided
+  double half_width() const { return high - value; }
+};
+/// Student's interval of the mean of n independent values, value +- t_{n-1} s / sqrt(n). Of paired differences, p is that
+/// of the paired t-test. A single value has no interval: low, high and p are NaN. If all values are equal, low and high
+/// are too, and p is 0, or 1 if they are 0.
+///
+/// range   0 < level < 1
+/// errors  Error: no values, or a level out of range
+/// source  Student 1908, "The probable error of a mean"
+MeanInterval mean_interval(std::span<const double> values, double level = 0.95);
+
 /// The mean difference of two systems over the same samples, with a percentile bootstrap interval. A resample draws n
 /// samples with replacement and takes both values of each, so what makes a sample easy for both systems cancels.
 ///

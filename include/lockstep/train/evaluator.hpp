@@ -1,8 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <filesystem>
+#include <string>
 #include <vector>
 
 #include "lockstep/comm/communicator.hpp"
+#include "lockstep/report/run_log.hpp"
 #include "lockstep/train/task.hpp"
 
 namespace lockstep {
@@ -34,6 +37,18 @@ inline std::int64_t evaluated_samples(std::int64_t size, std::int64_t most_sampl
 /// tables  receives Task::tables() unless null
 std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int threads,
                              std::vector<MetricTable>* tables = nullptr, const EvaluationOptions& options = {});
+
+/// The protocol of an evaluation: the split, Task::protocol(), and of how many samples it is if not of all.
+std::string protocol_of(const Task& model, Split split, std::int64_t most_samples = 0);
+
+/// The metric named "loss", or null.
+const Metric* loss_of(const std::vector<Metric>& metrics);
+/// The record of an evaluation, without step, epoch, best and weights.
+///
+/// data     the data set's file
+/// seconds  that the evaluation took
+EvalRecord record_of(const Task& model, const std::filesystem::path& data, Split split, std::int64_t most_samples,
+                     std::vector<Metric> metrics, std::vector<MetricTable> tables, double seconds);
 
 /// The metrics of each of the task's baselines over a split; a metric that a baseline does not have is left out.
 /// Collective; nothing if a signal ended the evaluation.

@@ -6,6 +6,7 @@ std::span<const Command> commands() {
   static constexpr Command kCommands[] = {
       {"train", "train a model on all ranks together", run_train},
       {"eval", "evaluate a checkpoint on the training, validation or test samples", run_eval},
+      {"compare", "results of runs as a table, with intervals over seeds and paired tests", run_compare},
       {"predict", "apply a trained model to states, users or puzzles", run_predict},
       {"jacobian", "Jacobian, tangent linear and adjoint of an emulator at given states", run_jacobian},
       {"verify", "compare this program with a reference file", run_verify},

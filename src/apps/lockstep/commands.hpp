@@ -16,6 +16,7 @@ struct Command {
 std::span<const Command> commands();
 
 int run_checkpoint(World& world, const Args& args);
+int run_compare(World& world, const Args& args);
 int run_eval(World& world, const Args& args);
 int run_bench(World& world, const Args& args);
 int run_help(World& world, const Args& args);

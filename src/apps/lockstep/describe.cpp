@@ -22,16 +22,19 @@ std::string shape_text(const Json& shape) {
 }  // namespace
 
 std::string table(const std::vector<std::vector<std::string>>& rows) {
+  const auto columns = [](const std::string& text) {  // UTF-8: only the first byte of a character counts
+    return static_cast<std::size_t>(std::ranges::count_if(text, [](char byte) { return (byte & 0xc0) != 0x80; }));
+  };
   std::vector<std::size_t> widths;
   for (const auto& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i) {
       if (widths.size() <= i) widths.push_back(0);
-      widths[i] = std::max(widths[i], row[i].size());
+      widths[i] = std::max(widths[i], columns(row[i]));
     }
   std::string out;
   for (const auto& row : rows) {
     std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) line += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
+    for (std::size_t i = 0; i < row.size(); ++i) line += row[i] + std::string(widths[i] - columns(row[i]) + 2, ' ');
     out += "  " + line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return out;

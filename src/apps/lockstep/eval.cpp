@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -6,9 +7,11 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
+#include "lockstep/report/run_records.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/comparison.hpp"
 #include "lockstep/train/evaluator.hpp"
@@ -19,11 +22,13 @@ namespace lockstep::apps {
 
 namespace {
 
+namespace fs = std::filesystem;
+
 struct EvalArguments {
   RunConfig config;
   std::string checkpoint, split;
   std::vector<std::string> against;
-  bool json = false, other_data = false, baseline = false, controls = false;
+  bool json = false, other_data = false, baseline = false, controls = false, record = false;
 };
 
 Options make_options(EvalArguments& a) {
@@ -49,6 +54,8 @@ Options make_options(EvalArguments& a) {
            "compare the model with those of other checkpoints of the same data set, such as what bprmf or a control "
            "has learnt (kgat, bprmf)")
       .value_name("FILE,...");
+  options.add("record", &a.record, false,
+              "add the metrics to evaluations.jsonl of the checkpoint's run directory, for lockstep compare");
   options.add("json", &a.json, false, "print one JSON object: metrics, and tables such as a confusion matrix");
   options.list_only({"model.kind", "data.*", "eval.*", "run.seed", "run.device", "run.threads", "run.precision",
                      "dist.timeout", "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
@@ -58,6 +65,8 @@ Options make_options(EvalArguments& a) {
                   "and beside them those of the training mean and of linear regression");
   options.example("lockstep eval --checkpoint runs/kgat-ml1m/checkpoints/best.h5 --controls",
                   "what the graph adds to these weights, with 95 % intervals over the users");
+  options.example("lockstep eval --checkpoint runs/s4/checkpoints/best.h5 --tries 32 --record",
+                  "add the metrics of several tries to a run of HRM");
   return options;
 }
 
@@ -157,6 +166,14 @@ std::vector<MetricTable> compare(World& world, const EvalArguments& a, const Sam
   return tables;
 }
 
+/// The run directory of a checkpoint. errors  Error (usage): the file lies in none
+fs::path run_of(const std::string& checkpoint) {
+  const fs::path folder = fs::absolute(checkpoint).lexically_normal().parent_path(), run = folder.parent_path();
+  require_usage(folder.filename() == "checkpoints" && fs::exists(run / "config.ini"), "option record: '", checkpoint,
+                "' is not in the folder checkpoints of a run directory; leave out --record");
+  return run;
+}
+
 /// The evaluation on one rank.
 int eval(World& world, const EvalArguments& a, const CheckpointReader& reader) {
   const int threads = prepare_cpu(world, a.config);
@@ -167,6 +184,10 @@ int eval(World& world, const EvalArguments& a, const CheckpointReader& reader) {
   world.together("loading the weights", [&] {
     require_usage(model->evaluates(split), "option split = ", a.split, ": model.kind = ", model->kind(),
                   " evaluates held-out samples only; choose val or test");
+    require_usage(!a.record || split != Split::train,
+                  "option record: a run directory holds metrics of validation and test samples; choose --split val or "
+                  "test");
+    if (a.record) run_of(a.checkpoint);
     if (!a.other_data) reader.require_data_of(*model, a.config.data.path);
     reader.load_average_or_weights(model->params());
     require_data(model->size(split) > 0, a.config.data.path, ": it has no ", name(split), " samples");
@@ -179,8 +200,19 @@ int eval(World& world, const EvalArguments& a, const CheckpointReader& reader) {
   std::vector<MetricTable> tables;
   SampleValues mine;
   const bool compares = a.controls || !a.against.empty();
+  const Stopwatch watch;
   const std::vector<Metric> metrics =
       evaluate(world.communicator(), *model, split, threads, &tables, {.each = compares ? &mine : nullptr});
+  if (a.record)
+    world.together("recording the evaluation", [&] {
+      if (world.rank() != 0) return;
+      EvalRecord record = record_of(*model, a.config.data.path, split, 0, metrics, tables, watch.seconds());
+      const TrainState state = reader.state();
+      record.step = state.step;
+      record.epoch = static_cast<double>(state.epoch);
+      record.weights = fs::path(a.checkpoint).stem().string();
+      add_evaluation(run_of(a.checkpoint), std::move(record));
+    });
   if (split == Split::validation && model->validates_on_test())
     log::warning(a.config.data.path, ": it has no validation samples; these metrics are of test samples");
   std::vector<BaselineMetrics> baselines;

@@ -463,6 +463,15 @@ std::vector<Metric> HrmTask::metrics(Split, const std::vector<double>& sums) con
   return out;
 }
 
+std::string HrmTask::protocol(Split split) const {
+  const Tries& t = options_.tries;
+  const std::string text = join(size(split), " puzzles, ", options_.eval_segments, " segments");
+  if (t.count == 1) return text;
+  return join(text, "; @K by up to ", t.count, " tries, combined by ", t.combine, ", that differ by ",
+              t.noise > 0 ? join("noise ", t.noise) : "symmetries",
+              options_.eval_halt ? ", until the network halts" : "");
+}
+
 void HrmTask::save(H5File& file) const {
   const HrmArch& a = network_.arch();
   file.set_attribute("/", "task", data_.task);

@@ -244,6 +244,12 @@ std::string SequenceTask::name_of(bool full) const {
   return full ? "full" : join("sampled-", options_.ranking.candidates);
 }
 
+std::string SequenceTask::protocol(Split split) const {
+  const std::string drawn = size(split) < data_.size(split) ? join(" drawn from ", data_.size(split)) : "";
+  return join(size(split), " users", drawn, ", ", name_of(options_.ranking.full), " ranking of ", data_.n_items,
+              " items, known items left out");
+}
+
 void SequenceTask::save(H5File& file) const { save_sasrec_metadata(file, network_.arch()); }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/error.hpp"
 #include "lockstep/models/emulator/emulator.hpp"
 #include "lockstep/models/emulator/emulator_sensitivity.hpp"
 #include "lockstep/tasks/emulator/emulator_data.hpp"
@@ -59,6 +60,7 @@ class EmulatorTask : public ShardTask {
   /// Persistence where an output is also an input (same name and level), else the training means; and linear regression.
   std::vector<Baseline> baselines() const override;
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
+  std::string protocol(Split split) const override { return join(size(split), " rows"); }
   /// sensitivity_metrics() of the first validation rows: jacobian.frobenius_norm, .mean_abs_gradient, .spectral_norm,
   /// .stability, .max_gradient, .gradient_std, .feature.NAME, .most_sensitive_feature, .max_sensitivity
   std::vector<Metric> diagnostics() const override;

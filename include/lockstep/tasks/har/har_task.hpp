@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/error.hpp"
 #include "lockstep/models/har/har.hpp"
 #include "lockstep/tasks/har/har_data.hpp"
 #include "lockstep/train/task.hpp"
@@ -45,6 +46,9 @@ class HarTask final : public ShardTask {
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
   /// The majority class of the training windows (ties: the lower class); its loss is that of the classes' frequencies.
   std::vector<Baseline> baselines() const override;
+  std::string protocol(Split split) const override {
+    return join(size(split), " windows", per_channel() ? ", each by the mean of its channels" : "");
+  }
   std::vector<MetricTable> tables(Split split, const std::vector<double>& sums) const override;
   double flops_per_sample() const override { return net_.arch().training_flops(); }
   std::vector<SampleUnit> units() const override;

@@ -93,6 +93,8 @@ class HrmTask : public ShardTask {
   /// pass@K of ARC tasks, from the votes of their variants on all ranks; else see tries_metrics().
   std::vector<Metric> collective_metrics(Communicator& comm, Split split, int threads) const override;
   std::vector<std::string> collective_metric_names() const override;
+  /// "150 puzzles, 8 segments"; with several tries, how they differ and how their answers combine.
+  std::string protocol(Split split) const override;
   double flops_per_sample() const override;
   /// A test puzzle, and the answer after each segment until it no longer changes.
   std::pair<std::string, std::string> picture() const override;

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/base/error.hpp"
 #include "lockstep/ops/top_items.hpp"
 #include "lockstep/tasks/kgat/kgat_data.hpp"
 #include "lockstep/tasks/kgat/ranking_metrics.hpp"
@@ -34,6 +35,9 @@ class RankingTask : public SampleTask {
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   void evaluate_each(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::vector<Metric> metrics(Split, const std::vector<double>& sums) const override { return ranking_.metrics(sums); }
+  std::string protocol(Split split) const override {
+    return join(size(split), " users, full ranking of ", data_.items, " items, training items left out");
+  }
   /// The most popular items: by training interactions, ties to the smaller number.
   std::vector<Baseline> baselines() const override;
   /// recall@K and ndcg@K, the smallest K first.

@@ -55,6 +55,8 @@ class SequenceTask : public ShardTask {
     return std::clamp<std::int64_t>((std::int64_t{1} << 24) / (data_.n_items + 1), 1, 64);
   }
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
+  /// "2999 users, full ranking of 3266 items, known items left out".
+  std::string protocol(Split split) const override;
   /// The most popular items: by training interactions, ties to the smaller number.
   std::vector<Baseline> baselines() const override;
   /// For the mean over training windows; attention counts only the keys that a query sees.

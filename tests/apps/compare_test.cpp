@@ -1,0 +1,172 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/report/run_records.hpp"
+#include "support/errors.hpp"
+#include "support/process.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using test::check_mentions;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A finished run as lockstep train leaves it, as far as compare reads it.
+struct FakeRun {
+  std::string kind = "sasrec", config = "";  ///< further lines of config.ini
+  int seed = 1;
+  double ndcg = 0.5;
+  std::string protocol = "test, 9 users, full ranking of 5 items", hash = "aaaa";
+};
+
+EvalRecord evaluation(const FakeRun& run, const std::string& weights) {
+  return {.step = 100,
+          .epoch = 5,
+          .split = "test",
+          .metrics = {{"ndcg@10", run.ndcg}, {"hr@10", 2 * run.ndcg}, {"mrr@10", 0.1}, {"ties", 0}},
+          .protocol = run.protocol,
+          .data_file = run.hash + ".h5",
+          .data_hash = run.hash,
+          .weights = weights,
+          .time = 1000};
+}
+
+struct Runs {
+  test::TempDir dir;
+  std::string add(const std::string& name, const FakeRun& run, bool finished = true) const {
+    fs::create_directories(dir / name);
+    test::write_text(dir / name / "config.ini", join("model.kind = ", run.kind, "\nrun.seed = ", run.seed,
+                                                     "\ndata.path = /data/", name, ".h5\n", run.config));
+    StepRecord last{.step = 100, .epoch = 5, .lr = 0.1, .seconds = 60, .phases = {}, .metrics = {}, .time = 900};
+    test::write_text(dir / name / kMetricsFile,
+                     record_line(last) + (finished ? record_line(evaluation(run, "best")) : ""));
+    return (dir / name).string();
+  }
+};
+
+test::ProcessResult compare(std::vector<std::string> words) {
+  words.insert(words.begin(), "compare");
+  return test::run_lockstep(words);
+}
+nlohmann::json compared(std::vector<std::string> words) {
+  words.emplace_back("--json");
+  const test::ProcessResult r = compare(words);
+  CAPTURE(r.err);
+  REQUIRE(r.exit_code == 0);
+  return nlohmann::json::parse(r.out);
+}
+void refused(const std::vector<std::string>& words, int code, const std::vector<std::string>& parts) {
+  const test::ProcessResult r = compare(words);
+  CHECK(r.exit_code == code);
+  CHECK(r.out.empty());
+  for (const std::string& part : parts) check_mentions(r.err, part);
+}
+
+}  // namespace
+
+TEST_SUITE("apps.compare") {
+  TEST_CASE("runs that differ in the seed alone form a row, and rows are compared seed by seed") {
+    const Runs runs;
+    std::vector<std::string> all;
+    const double bce[] = {0.10, 0.13, 0.11}, softmax[] = {0.22, 0.23, 0.24};
+    for (int seed = 1; seed <= 3; ++seed) {
+      all.push_back(runs.add(join("bce-", seed), {.seed = seed, .ndcg = bce[seed - 1]}));
+      all.push_back(
+          runs.add(join("softmax-", seed),
+                   {.config = "loss.kind = softmax\nrun.threads = 3\n", .seed = seed, .ndcg = softmax[seed - 1]}));
+    }
+    const nlohmann::json found = compared(all);
+    REQUIRE(found["rows"].size() == 2);
+    CHECK(found["metrics"] == nlohmann::json{"ndcg@10", "hr@10", "mrr@10"});
+    const nlohmann::json& a = found["rows"][0]["metrics"]["ndcg@10"];
+    // Deviation sqrt(7/30000); quantile of two degrees of freedom 4.302653.
+    CHECK(a["mean"].get<double>() == doctest::Approx(0.34 / 3));
+    CHECK(a["half_width"].get<double>() == doctest::Approx(4.3026527 * std::sqrt(7.0 / 30000 / 3)));
+    // Differences 0.12, 0.10, 0.13: t = 13.2288.
+    const nlohmann::json& d = found["differences"][0];
+    CHECK(d["seeds"] == nlohmann::json{"1", "2", "3"});
+    CHECK(d["metrics"]["ndcg@10"]["mean"].get<double>() == doctest::Approx(0.35 / 3));
+    CHECK(d["metrics"]["ndcg@10"]["p"].get<double>() == doctest::Approx(0.005665).epsilon(1e-3));
+    CHECK(found["keys"] == nlohmann::json{{"loss.kind", {{"A", "bce"}, {"B", "softmax"}}}});
+
+    const std::string text = compare(all).out;
+    check_mentions(text, "sasrec, aaaa.h5 (aaaa)", "weights best, seeds 1, 2, 3", "0.113 ± 0.038", "0.230 ± 0.025",
+                   "+0.117 ± 0.038, p 0.0057", "B - A", "1m00s", "loss.kind  bce  softmax");
+    all.emplace_back("--markdown");
+    check_mentions(compare(all).out, "| A | sasrec | aaaa.h5 (aaaa) | test, 9 users, full ranking of 5 items | best |",
+                   "|---|", "| B - A | 1, 2, 3 | +0.117 ± 0.038, p 0.0057 |");
+  }
+
+  TEST_CASE("a single run is a row without an interval") {
+    const Runs runs;
+    const std::string one = runs.add("one", {});
+    const nlohmann::json found = compared({one, "--metric", "hr@10"});
+    CHECK(found["rows"].size() == 1);
+    CHECK(found["differences"].empty());
+    CHECK(found["rows"][0]["metrics"]["hr@10"]["half_width"].is_null());
+    check_mentions(compare({one}).out, "a row of one seed has no interval", "seed 1");
+  }
+
+  TEST_CASE("there is no test across data, protocols or other seeds, and the output says why") {
+    const Runs runs;
+    std::vector<std::string> all;
+    for (int seed = 1; seed <= 2; ++seed) {
+      all.push_back(runs.add(join("a", seed), {.seed = seed}));
+      all.push_back(runs.add(join("b", seed), {.seed = seed, .hash = "bbbb"}));
+      all.push_back(runs.add(join("c", seed), {.seed = seed, .protocol = "test, 9 users, sampled-100 ranking"}));
+      all.push_back(runs.add(join("d", seed), {.config = "optim.lr = 7\n", .seed = seed + 1}));
+    }
+    const nlohmann::json found = compared(all);
+    CHECK(found["rows"].size() == 4);
+    for (const nlohmann::json& d : found["differences"]) CHECK_FALSE(d.contains("metrics"));
+    check_mentions(compare(all).out, "their data differ: aaaa.h5 (aaaa) and bbbb.h5 (bbbb)",
+                   "their protocols differ: test, 9 users, full ranking of 5 items and test, 9 users, sampled-100",
+                   "they share 1");
+  }
+
+  TEST_CASE(
+      "added evaluations count: a newer one replaces, another protocol or checkpoint has a row, old weights none") {
+    const Runs runs;
+    const std::string run = runs.add("run", {});
+    add_evaluation(run, evaluation({.ndcg = 0.7}, "best"));
+    add_evaluation(run, evaluation({.ndcg = 0.8}, "step-50"));
+    add_evaluation(run, evaluation({.ndcg = 0.9, .protocol = "test, sampled-100"}, "best"));
+    const nlohmann::json found = compared({run});
+    REQUIRE(found["rows"].size() == 3);
+    for (int i = 0; i < 3; ++i)
+      CHECK(found["rows"][i]["metrics"]["ndcg@10"]["mean"].get<double>() == doctest::Approx(0.7 + 0.1 * i));
+    // The run continued after these evaluations: best.h5 is another file.
+    const std::string late = runs.add("late", {});
+    StepRecord last{.step = 200, .epoch = 9, .lr = 0.1, .phases = {}, .metrics = {}, .time = 2000};
+    const EvalRecord old = evaluation({.ndcg = 0.6, .protocol = "test, sampled-100"}, "best");
+    test::write_text(fs::path(late) / kEvaluationsFile, record_line(old));
+    EvalRecord end = evaluation({.ndcg = 0.7}, "best");
+    test::write_text(fs::path(late) / kMetricsFile, record_line(last) + record_line(end));
+    refused({late}, 2, {"has not finished: step 200, epoch 9.00, last record"});
+    end.step = 200, end.time = 2001;
+    test::write_text(fs::path(late) / kMetricsFile, record_line(last) + record_line(end));
+    CHECK(compared({late})["rows"].size() == 1);
+  }
+
+  TEST_CASE("what cannot be compared is named") {
+    const Runs runs;
+    const std::string run = runs.add("run", {});
+    refused({runs.dir.path().string()}, 2, {"is not a run directory: it has no config.ini"});
+    refused({run, runs.add("cut", {}, false)}, 2, {"cut' has not finished: step 100, epoch 5.00, last record"});
+    refused({run, runs.add("twin", {.config = "run.threads = 5\n"})}, 2, {"run' and '", "twin'", "and seed 1"});
+    refused({run, "--metric", "recall@20"}, 2, {"option metric = recall@20: '", "run' has no such metric"});
+    refused({run, "--split", "val"}, 2, {"holds no validation metrics", "--split val --record"});
+    refused({runs.add("bad", {.config = "[optim\n"})}, 3, {"the configuration of '", "config.ini:4"});
+    refused({runs.add("old", {.protocol = ""})}, 2, {"an older version wrote them", "--record"});
+    const std::string other = runs.add("other", {.kind = "emulator"});
+    EvalRecord rmse = evaluation({}, "best");
+    rmse.metrics = {{"rmse", 0.5}};
+    test::write_text(fs::path(other) / kMetricsFile, record_line(rmse));
+    refused({run, other}, 2, {"no metric in common", "ndcg@10, hr@10", "rmse"});
+  }
+}

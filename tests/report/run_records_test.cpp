@@ -1,0 +1,67 @@
+#include "lockstep/report/run_records.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+EvalRecord evaluation(std::int64_t step, const std::string& split) {
+  return {.step = step,
+          .epoch = 2.5,
+          .split = split,
+          .loss = 1.25,
+          .metrics = {{"ndcg@10", 0.25}, {"loss", 1.25}, {"broken", std::nan("")}},
+          .samples_per_s = 7,
+          .seconds = 0.5,
+          .best = true,
+          .protocol = split + ", 10 users, full ranking of 20 items",
+          .data_file = "a.h5",
+          .data_hash = "00ff",
+          .weights = "best",
+          .time = 99};
+}
+StepRecord training(std::int64_t step) {
+  return {.step = step, .epoch = 2.5, .loss = {}, .lr = 0.5, .seconds = 3, .phases = {{"update", 1}}, .metrics = {}};
+}
+
+}  // namespace
+
+TEST_SUITE("report.run_records") {
+  TEST_CASE("a record reads back as it was written, in order, up to a line that is cut off") {
+    const std::string text = record_line(training(5)) + record_line(evaluation(6, "validation")), cut = "{\"step\":7,";
+    std::vector<RunRecord> read;
+    const std::size_t size = read_records(text + cut, [&](RunRecord r) { return read.push_back(std::move(r)), true; });
+    CHECK(size == text.size());
+    REQUIRE(read.size() == 2);
+    std::string again;
+    for (const RunRecord& r : read) again += record_line(r);
+    CHECK(again == text);
+    const auto& e = std::get<EvalRecord>(read[1]);
+    CHECK(e.metrics[0].name == "ndcg@10");
+    CHECK(std::isnan(e.metrics[2].value));
+    CHECK(e.data_hash == "00ff");
+    CHECK(read_records(text, [](const RunRecord&) { return false; }) == 0);
+  }
+
+  TEST_CASE("a run has finished once it has evaluated its test samples after its last step") {
+    const test::TempDir dir;
+    std::string text = record_line(training(5)) + record_line(evaluation(5, "validation"));
+    test::write_text(dir / kMetricsFile, text);
+    CHECK_FALSE(read_run_records(dir.path()).evaluated);
+    test::write_text(dir / kMetricsFile, text += record_line(evaluation(5, "test")));
+    CHECK(read_run_records(dir.path()).evaluated);
+    test::write_text(dir / kMetricsFile, text += record_line(training(9)));  // it continued
+    add_evaluation(dir.path(), evaluation(5, "test"));
+    const RunRecords run = read_run_records(dir.path());
+    CHECK_FALSE(run.evaluated);
+    CHECK(run.step == 9);
+    CHECK(run.seconds == 6);
+    REQUIRE(run.evaluations.size() == 3);
+    CHECK(run.evaluations[2].time > 1.7e9);
+  }
+}
