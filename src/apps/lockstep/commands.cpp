@@ -5,6 +5,7 @@ namespace lockstep::apps {
 std::span<const Command> commands() {
   static constexpr Command kCommands[] = {
       {"train", "train a model on all ranks together", run_train},
+      {"folds", "cross-validate: train and test all folds of subjects, one per rank", run_folds},
       {"eval", "evaluate a checkpoint on the training, validation or test samples", run_eval},
       {"predict", "apply a trained model to states, users or puzzles", run_predict},
       {"jacobian", "Jacobian, tangent linear and adjoint of an emulator at given states", run_jacobian},

@@ -18,6 +18,7 @@ std::span<const Command> commands();
 int run_checkpoint(World& world, const Args& args);
 int run_eval(World& world, const Args& args);
 int run_bench(World& world, const Args& args);
+int run_folds(World& world, const Args& args);
 int run_help(World& world, const Args& args);
 int run_plan(World& world, const Args& args);
 int run_replay(World& world, const Args& args);
