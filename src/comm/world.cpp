@@ -463,8 +463,8 @@ void World::abort(int exit_code, const std::string& message) {
 }
 
 int run_as_threads(World& process, int ranks, const std::function<int(World&)>& body) {
-  require(process.size() == 1 && ranks > 0, "running ", ranks, " ranks as threads of a process with ", process.size(),
-          " ranks: needs a single rank");
+  require((process.size() == 1 && ranks > 0) || ranks == 1, "running ", ranks, " ranks as threads of a process with ",
+          process.size(), " ranks: needs a single rank");
   const auto team = std::make_shared<ThreadTeam>(ranks, process.host());
   std::vector<int> codes(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;

@@ -43,9 +43,9 @@ Var smoothness_loss(Tape& t, Var y, std::span<const double> mean, std::span<cons
   });
 }
 
-Var cross_entropy(Tape& t, Var logits, const Tensor& labels, double smoothing) {
+Var cross_entropy(Tape& t, Var logits, const Tensor& labels, double smoothing, const Tensor& weights) {
   return summed(t, "cross_entropy", logits, 1, [&](const Tensor& loss, const Tensor& dy) {
-    ops::cross_entropy(t.stream(), loss, dy, logits.value(), labels, smoothing);
+    ops::cross_entropy(t.stream(), loss, dy, logits.value(), labels, smoothing, weights);
   });
 }
 

@@ -36,6 +36,10 @@ TEST_SUITE("ops.cross_entropy") {
         ops::cross_entropy(stream, loss, {}, x, Tensor::of(labels.data(), {rows}), smoothing);
         const double sum = *converted(loss, DType::f64)->data<double>();
         CHECK(std::abs(sum - expected) < (type == DType::f32 ? 1e-6 : 1e-14) * expected);
+        const std::vector<double> twice(static_cast<std::size_t>(rows), 2.0);
+        ops::cross_entropy(stream, loss, {}, x, Tensor::of(labels.data(), {rows}), smoothing,
+                           Tensor::of(twice.data(), {rows}));
+        CHECK(*converted(loss, DType::f64)->data<double>() == 2 * sum);
       }
   }
 
@@ -48,6 +52,12 @@ TEST_SUITE("ops.cross_entropy") {
           return cross_entropy(t, v[0], Tensor::of(on_tape(t, first).data(), {shape[0]}), smoothing);
         };
         CHECK(gradcheck(f, {shape}) < 1e-7);
+        const std::vector<double> weights(first.begin(), first.end());  // a row of weight 0 among them
+        const auto weighted = [&](Tape& t, const std::vector<Var>& v) {
+          return cross_entropy(t, v[0], Tensor::of(on_tape(t, first).data(), {shape[0]}), smoothing,
+                               Tensor::of(weights.data(), {shape[0]}));
+        };
+        CHECK(gradcheck(weighted, {shape}) < 1e-7);
       }
   }
 

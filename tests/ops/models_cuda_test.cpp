@@ -120,6 +120,7 @@ TEST_SUITE("ops.models.cuda") {
         CAPTURE(classes);
         std::vector<std::int32_t> labels;
         for (std::int64_t n = 0; n < rows; ++n) labels.push_back(static_cast<std::int32_t>(n * 7 % classes));
+        const std::vector<double> weights(labels.begin(), labels.end());
         const std::vector<double> mean(static_cast<std::size_t>(classes), 0.5),
             std(static_cast<std::size_t>(classes), 2.0);
         every_dtype_agrees([&](Place& p) {
@@ -130,6 +131,8 @@ TEST_SUITE("ops.models.cuda") {
           fill_zero(p.stream, zero_t);
           const Tensor numbers = Tensor::of(p.host(labels).data(), {rows});
           ops::cross_entropy(p.stream, p.real_out("cross entropy", {}), p.real_out("dx", shape), y, numbers, 0.1);
+          ops::cross_entropy(p.stream, p.real_out("weighted", {}), p.real_out("dx weighted", shape), y, numbers, 0.1,
+                             Tensor::of(p.host(weights).data(), {rows}));
           for (const ops::Regression kind : {ops::Regression::mse, ops::Regression::mae, ops::Regression::huber})
             for (const bool right : {false, true})  // a correct prediction has no gradient
               ops::regression_loss(p.stream, p.real_out(ops::name(kind), {}), p.real_out("dy", shape),

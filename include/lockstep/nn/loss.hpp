@@ -16,12 +16,12 @@ Var regression_loss(Tape& tape, Var y, const Tensor& target, Regression kind, do
 /// Result shape ().
 Var smoothness_loss(Tape& tape, Var y, std::span<const double> mean, std::span<const double> std, int order,
                     double scale = 1);
-/// The sum over rows of the cross entropy of a softmax with smoothed labels, see ops/cross_entropy.hpp. The labels lie
-/// in host memory, from tape.host_arena() if the tape is on a GPU.
+/// The sum over rows of the cross entropy of a softmax with smoothed labels, each row times its weight, see
+/// ops/cross_entropy.hpp. Labels and weights lie in host memory, from tape.host_arena() if the tape is on a GPU.
 ///
-/// shapes   logits (N, V), labels (N) -> ()
-/// dtypes   labels i32
-Var cross_entropy(Tape& tape, Var logits, const Tensor& labels, double smoothing = 0);
+/// shapes   logits (N, V), labels (N), weights (N) or empty: all 1 -> ()
+/// dtypes   labels i32, weights f64
+Var cross_entropy(Tape& tape, Var logits, const Tensor& labels, double smoothing = 0, const Tensor& weights = {});
 /// The sum over tokens m with pos_m != 0 of the binary cross entropies of the next item, times beta, and of K negative
 /// items, scored against the rows of a table, see ops/sampled_cross_entropy.hpp. `pos` and `neg` must outlive the tape.
 ///

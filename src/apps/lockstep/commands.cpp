@@ -5,6 +5,7 @@ namespace lockstep::apps {
 std::span<const Command> commands() {
   static constexpr Command kCommands[] = {
       {"train", "train a model on all ranks together", run_train},
+      {"folds", "cross-validate: train and test all folds of subjects, one per rank", run_folds},
       {"eval", "evaluate a checkpoint on the training, validation or test samples", run_eval},
       {"compare", "results of runs as a table, with intervals over seeds and paired tests", run_compare},
       {"predict", "apply a trained model to states, users or puzzles", run_predict},

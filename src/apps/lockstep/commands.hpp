@@ -19,6 +19,7 @@ int run_checkpoint(World& world, const Args& args);
 int run_compare(World& world, const Args& args);
 int run_eval(World& world, const Args& args);
 int run_bench(World& world, const Args& args);
+int run_folds(World& world, const Args& args);
 int run_help(World& world, const Args& args);
 int run_plan(World& world, const Args& args);
 int run_replay(World& world, const Args& args);

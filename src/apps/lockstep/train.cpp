@@ -8,6 +8,7 @@
 
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/pretraining.hpp"
+#include "apps/lockstep/training_run.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/log.hpp"
@@ -26,11 +27,6 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* kStartFile = ".start";
-
-std::string default_run_dir(const Args& args) {
-  const std::vector<std::string> files = Options::config_files(args);
-  return (fs::path("runs") / (files.empty() ? fs::path("run") : fs::path(files.back()).stem())).string();
-}
 
 /// The checkpoint to continue from, or "". Logs the refused ones and why. Sets config.first_devices and
 /// first_isa. Call it on rank 0.
@@ -204,6 +200,33 @@ int pretrain(World& world, PretrainingConfig& first, RunConfig& config, TakeOver
 
 }  // namespace
 
+void complete(RunConfig& config, const Options& options, const Args& args) {
+  if (config.run.dir.empty()) {
+    const std::vector<std::string> files = Options::config_files(args);
+    config.run.dir = (fs::path("runs") / (files.empty() ? fs::path("run") : fs::path(files.back()).stem())).string();
+  }
+  // Checkpoints hold the configuration: other commands find the files from any folder.
+  for (std::string* path : {&config.data.path, &config.run.init})
+    if (!path->empty()) *path = fs::absolute(*path).lexically_normal().string();
+  config.text = options.ini();
+}
+
+int training_run(World& world, const Options& options, RunConfig& config, TakeOver take_over,
+                 const std::string& profiled_steps) {
+  std::unique_ptr<PretrainingConfig> first;
+  StepRange profiled;
+  world.together("checking the configuration", [&] {
+    check(config);
+    profiled = read_step_range("profile", profiled_steps);
+    first = make_pretraining(options, config);
+  });
+  const fs::path checkpoint = open_run(world, options, config, take_over);
+  if (first && checkpoint.empty()) {  // a run that continues has its weights
+    if (const int code = pretrain(world, *first, config, take_over); code != kExitDone) return code;
+  }
+  return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, checkpoint, profiled); });
+}
+
 int run_train(World& world, const Args& args) {
   RunConfig config;
   Options options(
@@ -225,27 +248,11 @@ int run_train(World& world, const Args& args) {
       .value_name("A..B");
   if (!parse(world, options, args, config)) return 0;
   const StopSignals signals;  // a signal during the loading of the data stops the run after its first step
-  if (config.run.dir.empty()) config.run.dir = default_run_dir(args);
-  // Checkpoints hold the configuration: other commands find the files from any folder.
-  for (std::string* path : {&config.data.path, &config.run.init})
-    if (!path->empty()) *path = fs::absolute(*path).lexically_normal().string();
-  config.text = options.ini();
+  complete(config, options, args);
   log::set_all_ranks(config.run.all_ranks_log);
   world.configure({.timeout_s = config.dist.timeout, .check_collectives = config.dist.check_collectives});
   require_same_program(world);
-  std::unique_ptr<PretrainingConfig> first;
-  StepRange profiled;
-  world.together("checking the configuration", [&] {
-    check(config);
-    profiled = read_step_range("profile", steps);
-    first = make_pretraining(options, config);
-  });
-  const TakeOver owner = take_over ? TakeOver::yes : TakeOver::no;
-  const fs::path checkpoint = open_run(world, options, config, owner);
-  if (first && checkpoint.empty()) {  // a run that continues has its weights
-    if (const int code = pretrain(world, *first, config, owner); code != kExitDone) return code;
-  }
-  return on_each_gpu(world, config, [&](World& rank) { return train(rank, config, checkpoint, profiled); });
+  return training_run(world, options, config, take_over ? TakeOver::yes : TakeOver::no, steps);
 }
 
 }  // namespace lockstep::apps

@@ -6,10 +6,10 @@
 
 namespace lockstep::ops::cuda {
 
-/// loss () is f32 or f64, whatever T is. dx may be null. Gradients and targets have type real_t<T>.
+/// loss () is f32 or f64, whatever T is. dx may be null, and so may weights. Gradients and targets have type real_t<T>.
 template <class T>
 void cross_entropy(const Stream& stream, std::int64_t rows, std::int64_t classes, Tensor loss, real_t<T>* dx,
-                   const T* x, const std::int32_t* labels, double smoothing);
+                   const T* x, const std::int32_t* labels, const double* weights, double smoothing);
 /// dy may be null.
 template <class T>
 void regression_loss(const Stream& stream, std::int64_t n, Tensor loss, real_t<T>* dy, const T* y,

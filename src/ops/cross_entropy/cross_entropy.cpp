@@ -10,20 +10,22 @@
 namespace lockstep::ops {
 
 void cross_entropy(Stream& stream, const Tensor& loss, const Tensor& dx, const Tensor& x, const Tensor& labels,
-                   double smoothing) {
+                   double smoothing, const Tensor& weights) {
   const std::int64_t rows = x.rows(), classes = x.columns();
-  require(labels.size() == rows && (!dx || dx.shape() == x.shape()), "cross entropy: x is ", x.shape(),
-          ", so labels must be (", rows, ") and dx as x, not ", labels.shape(), " and ", dx.shape());
+  require(labels.size() == rows && (!dx || dx.shape() == x.shape()) && (!weights || weights.size() == rows),
+          "cross entropy: x is ", x.shape(), ", so labels and weights must be (", rows, ") and dx as x, not ",
+          labels.shape(), ", ", weights.shape(), " and ", dx.shape());
   require(loss.size() == 1, "cross entropy: loss must be one number, not ", loss.shape());
   require(smoothing >= 0 && smoothing < 1, "cross entropy: smoothing ", smoothing, ": must be >= 0 and < 1");
   const std::int32_t* label = labels.data<std::int32_t>();
+  const double* weight = weights ? weights.data<double>() : nullptr;
   for (std::int64_t n = 0; n < rows; ++n)
     if (label[n] < 0 || label[n] >= classes)
       throw Error(Fault::internal,
                   join("cross entropy: label ", label[n], " of row ", n, " is not in 0..", classes - 1));
   if (on_gpu(x, [&]<class T>() {
         cuda::cross_entropy<T>(stream, rows, classes, loss, dx ? dx.data<real_t<T>>() : nullptr, x.data<T>(), label,
-                               smoothing);
+                               weight, smoothing);
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
@@ -42,11 +44,12 @@ void cross_entropy(Stream& stream, const Tensor& loss, const Tensor& dx, const T
         if (d) d[k] = e;
       }
       // The smoothed labels sum to 1, so -sum q log p = log sum - sum q (x - largest).
-      total += static_cast<double>(std::log(sum) - mean - own * (row[label[n]] - largest));
+      const T w = weight ? static_cast<T>(weight[n]) : T{1};
+      total += static_cast<double>(w * (std::log(sum) - mean - own * (row[label[n]] - largest)));
       if (!d) continue;
       const T inverse = 1 / sum;
-      for (std::int64_t k = 0; k < classes; ++k) d[k] = d[k] * inverse - others;
-      d[label[n]] -= own;
+      for (std::int64_t k = 0; k < classes; ++k) d[k] = w * (d[k] * inverse - others);
+      d[label[n]] -= w * own;
       d += classes;
     }
     visit_float(loss.dtype(), [&]<class L>() { *loss.data<L>() = static_cast<L>(total); });

@@ -16,8 +16,8 @@ using gpu::kWarp;
 template <class T>
 __global__ void __launch_bounds__(gpu::kTotalThreads)
     cross_entropy_kernel(std::int64_t rows, std::int64_t classes, double* partials, real_t<T>* dx,
-                         const T* __restrict__ x, const std::int32_t* __restrict__ labels, real_t<T> others,
-                         real_t<T> own) {
+                         const T* __restrict__ x, const std::int32_t* __restrict__ labels,
+                         const double* __restrict__ weights, real_t<T> others, real_t<T> own) {
   using R = real_t<T>;
   // mutant-equivalent: another thread or block does the same work
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -38,12 +38,13 @@ __global__ void __launch_bounds__(gpu::kTotalThreads)
     sum = gpu::warp_reduce(sum);
     mean = gpu::warp_reduce(mean);
     // The smoothed labels sum to 1, so -sum q log p = log sum - sum q (x - largest).
-    if (lane == 0) mine += static_cast<double>(std::log(sum) - mean - own * (gpu::load(row + label) - largest));
+    const R w = weights != nullptr ? static_cast<R>(weights[n]) : R{1};
+    if (lane == 0) mine += static_cast<double>(w * (std::log(sum) - mean - own * (gpu::load(row + label) - largest)));
     if (dx == nullptr) continue;
     const R inverse = 1 / sum;
     for (std::int64_t k = lane; k < classes; k += kWarp) {
       const R p = std::exp(gpu::load(row + k) - largest) * inverse - others;
-      dx[n * classes + k] = k == label ? p - own : p;
+      dx[n * classes + k] = w * (k == label ? p - own : p);
     }
   }
   gpu::put_partial(partials, mine);
@@ -53,13 +54,13 @@ __global__ void __launch_bounds__(gpu::kTotalThreads)
 
 template <class T>
 void cross_entropy(const Stream& stream, std::int64_t rows, std::int64_t classes, Tensor loss, real_t<T>* dx,
-                   const T* x, const std::int32_t* labels, double smoothing) {
+                   const T* x, const std::int32_t* labels, const double* weights, double smoothing) {
   const std::int64_t blocks =
       std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(rows * kWarp, gpu::kTotalThreads), 1, gpu::kTotalBlocks);
   auto* partials = reinterpret_cast<double*>(gpu::scratch(stream, gpu::kTotalBlocks * sizeof(double)));
   gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = gpu::kTotalThreads}, cross_entropy_kernel<T>,
-              rows, classes, partials, dx, x, labels, static_cast<real_t<T>>(smoothing / static_cast<double>(classes)),
-              static_cast<real_t<T>>(1 - smoothing));
+              rows, classes, partials, dx, x, labels, weights,
+              static_cast<real_t<T>>(smoothing / static_cast<double>(classes)), static_cast<real_t<T>>(1 - smoothing));
   gpu::total(stream, loss, partials, blocks);
 }
 

@@ -38,21 +38,25 @@ bool run_hapt_raw(const Args& args) {
   Options options(
       "lockstep-prep hapt-raw", "Windows of the raw recordings of the HAPT data set.",
       "Applies a median of 3 and a low-pass of 20 Hz, and separates gravity and slow drift at 0.3 Hz. Windows of 128 "
-      "samples, one every 64, lie within the six basic activities of labels.txt; postural transitions are "
-      "left out.");
+      "samples, one every 64, lie within the activities of labels.txt: the six basic ones, or with --transitions also "
+      "the six postural transitions.");
   SourceOptions common(options, SourceOptions::Input::none);
   HarSplit split;
   std::string input;
+  bool transitions = false;
   std::vector<std::string> test_subjects, official;
   for (const auto subject : kHarTestSubjects) official.push_back(std::to_string(subject));
   options.add("input", &input, "", "the folder 'HAPT Data Set', or its RawData").value_name("DIR").required();
   options.alias("input", "i");
+  options.add("transitions", &transitions, false, "12 classes: also windows of the postural transitions");
   add_har_split_options(options, split, kHarValSubjects, TestPart::given);
   options.add("split.test_subjects", &test_subjects, official, "test subjects; the default is the official split")
       .value_name("SUBJECT,...");
   options.alias("split.test_subjects", "test-subjects");
   options.example("lockstep-prep hapt-raw --input 'HAPT Data Set' --output hapt.h5",
                   "10,411 windows; official test subjects; subjects 5, 17, 25 and 30 for validation");
+  options.example("lockstep-prep hapt-raw --input 'HAPT Data Set' --transitions --output hapt12.h5",
+                  "12 classes, 10,929 windows: the 7767 and 3162 of the published split");
   if (!options.parse(args)) return false;
   check_har_split(options, split);
   require_writable(common.output);
@@ -67,13 +71,14 @@ bool run_hapt_raw(const Args& args) {
   set.channel_names = kHarChannels;
   set.channel_units = kHarUnits;
   set.class_names = kHarActivities;
+  if (transitions) set.class_names.insert(set.class_names.end(), kHarTransitions.begin(), kHarTransitions.end());
 
   std::vector<fs::path> files = {folder / "labels.txt"};
   const TextTable labels = read_text_table(files.front(), 5);
   std::map<std::int32_t, std::int32_t> subject_of;  // of an experiment
   std::int32_t current = -1;
   std::vector<std::vector<double>> channels;
-  std::size_t transitions = 0;
+  std::size_t left_out = 0;
   std::vector<std::size_t> order(labels.rows());
   for (std::size_t row = 0; row < order.size(); ++row) order[row] = row;
   // Sorting by recording reads each recording once.
@@ -100,8 +105,8 @@ bool run_hapt_raw(const Args& args) {
     const auto samples = static_cast<std::int64_t>(channels.front().size());
     require_data(first >= 1 && first <= last && last <= samples, labels.line_of(row), ": samples ", first, " .. ", last,
                  " of a recording that has 1 .. ", samples);
-    if (activity > kActivities) {
-      ++transitions;
+    if (activity > kActivities && !transitions) {
+      ++left_out;
       continue;
     }
     const bool test =
@@ -116,7 +121,7 @@ bool run_hapt_raw(const Args& args) {
       if (!found) options.reject("split.test_subjects", join("no recording is of subject '", wanted, "'"));
     }
   }
-  set.notes.emplace_back("transitions_left_out", static_cast<std::int64_t>(transitions));
+  set.notes.emplace_back("transitions_left_out", static_cast<std::int64_t>(left_out));
   require_writable(common.output, files);
   note_files(set, folder, files);
   split_validation(set, split);

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/log.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/base/units.hpp"
@@ -118,6 +119,16 @@ void HarConfig::add_options(Options& o) {
   o.add("data.percent", &percent_, 100, between(0, 100), "share of the training windows of each class to use")
       .unit("%");
   o.alias("data.percent", "data-pct");
+  o.choice("data.balance", &balance_, "none", {"none", "sampling", "weights"},
+           "make up for classes with few training windows: draw all classes equally often, or multiply the loss of a "
+           "window by a weight that is inverse to the windows of its class");
+  o.add("data.folds", &folds_.how, "none",
+        "cross-validation over subjects, whatever part of the file they are in: with N folds of nearly equal classes, "
+        "or "
+        "a fold for each subject; lockstep folds trains them all")
+      .value_name("N|subjects|none");
+  o.add("data.fold", &folds_.number, 0, non_negative,
+        "the fold whose subjects are the test windows, from 1; all others are trained on");
 
   o.section("augment", "Augmentation", "Of training windows, drawn again in every epoch.");
   o.add("augment.pictures", &augment_.pictures, true,
@@ -182,10 +193,29 @@ HarArch HarConfig::arch() const {
 void HarConfig::check() const {
   require_usage(percent_ > 0, "option data.percent = ", percent_, ": must be > 0");
   arch();
+  const std::string& how = folds_.how;
+  const bool number = !how.empty() && how.size() < 10 && how.find_first_not_of("0123456789") == std::string::npos;
+  require_usage(how == "none" || how == "subjects" || (number && std::stoll(how) >= 2), "option data.folds = ", how,
+                ": must be a number of folds, at least 2, or subjects, or none");
+  require_usage(folds_.given() || folds_.number == 0, "option data.fold = ", folds_.number,
+                ": needs data.folds, the number of folds or subjects");
+}
+
+void HarConfig::read_for_prediction() {
+  labels_ = HarData::Labels::optional;
+  if (folds_.given())
+    log::warning("data.folds = ", folds_.how,
+                 " is ignored: predictions are of the parts of the file, so that windows of "
+                 "the training can be among them");
+  folds_ = {};
+}
+
+std::vector<std::string> HarConfig::folds(const std::filesystem::path& path) const {
+  return folds_.given() ? HarData::folds(path, folds_.how) : std::vector<std::string>{};
 }
 
 std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
-  HarData data = HarData::read(source.path, source.placement, labels_);
+  HarData data = HarData::read(source.path, source.placement, labels_, folds_);
   require_data(source.checkpoint != nullptr || data.count[0] > 0, "opening data set '", source.path.string(),
                "': it has no training windows; it serves only to evaluate a trained model");
   if (source.checkpoint != nullptr) normalise_as_trained(data, *source.checkpoint);
@@ -194,6 +224,9 @@ std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
   options.augment = augment_;
   options.smoothing = smoothing_;
   options.percent = percent_;
+  options.balance = balance_ == "sampling"  ? HarBalance::sampling
+                    : balance_ == "weights" ? HarBalance::weights
+                                            : HarBalance::none;
   options.dtype = source.dtype;
   options.seed = source.seed;
   auto model = std::make_unique<HarTask>(std::move(options), std::move(data));
@@ -215,11 +248,14 @@ TaskNeeds HarConfig::needs(const std::filesystem::path& path, DType dtype, const
 
   const bool single = network.mode == HarArch::Mode::independent;
   TaskNeeds needs;
-  needs.train_samples = shape[0] * (single ? network.channels : 1);
   needs.parameters = network.parameters();
   double windows = 0;
   for (const char* part : {"/train/labels", "/val/labels", "/test/labels"})
     windows += static_cast<double>(file.info(part).shape[0]);
+  // A fold trains on the windows of all parts but its share.
+  const double kept =
+      folds_.given() ? windows - windows / static_cast<double>(folds(path).size()) : static_cast<double>(shape[0]);
+  needs.train_samples = static_cast<std::int64_t>(kept) * (single ? network.channels : 1);
   needs.data_bytes = windows * (8 * static_cast<double>(shape[1] * shape[2]) + 12);
   // Per token and layer: two norms, queries, keys and values, attention and its projection, two residuals, the MLP's
   // hidden values and slopes, and its result.

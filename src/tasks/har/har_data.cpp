@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -65,9 +66,40 @@ class Reader {
     set_.require_ids(name, std::span<const std::int32_t>(known), classes, "label");
   }
 
+  /// The values of all parts, one after another.
   template <class T>
-  std::vector<T> column(std::size_t part, const char* name) const {
-    return set_.read<T>(kParts[part] + std::string(name), {-1});
+  std::vector<T> column(const char* name) const {
+    std::vector<T> all;
+    for (const std::string part : kParts) {
+      const std::vector<T> values = set_.read<T>(part + name, {-1});
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+
+  std::vector<std::vector<std::int32_t>> folds(const std::string& how) const {
+    const auto subject = column<std::int32_t>("subject"), label = column<std::int32_t>("labels");
+    require_data(subject.size() == label.size(), set_.opening(), ": ", subject.size(), " subjects of ", label.size(),
+                 " windows");
+    return stratified_folds(how, subject, label, file_.path().string());
+  }
+
+  /// The windows of the file, those of a fold last. Sets `tests` to the number of these.
+  std::vector<std::int32_t> order(const HarFolds& folds, std::int64_t& tests) const {
+    const auto all = this->folds(folds.how);
+    const auto count = static_cast<std::int64_t>(all.size());
+    require_usage(folds.number >= 1 && folds.number <= count, "option data.fold = ", folds.number,
+                  ": must be one of the folds 1 .. ", count, " of data.folds = ", folds.how,
+                  "; lockstep folds trains all of them");
+    const auto& chosen = all[static_cast<std::size_t>(folds.number - 1)];
+    const auto subject = column<std::int32_t>("subject");
+    std::vector<std::int32_t> order(subject.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto first = std::stable_partition(order.begin(), order.end(), [&](std::int32_t n) {
+      return !std::ranges::binary_search(chosen, subject[static_cast<std::size_t>(n)]);
+    });
+    tests = order.end() - first;
+    return order;
   }
 
  private:
@@ -75,11 +107,39 @@ class Reader {
   DatasetFile set_;
 };
 
+/// Moves rows of `width` elements into this order; an empty one changes nothing.
+template <class T>
+void reorder(std::span<T> rows, std::int64_t width, const std::vector<std::int32_t>& order) {
+  if (order.empty()) return;
+  const std::vector<T> filed(rows.begin(), rows.end());
+  for (std::size_t i = 0; i < order.size(); ++i)
+    std::copy_n(filed.begin() + order[i] * width, width, rows.begin() + static_cast<std::int64_t>(i) * width);
+}
+
+/// Mean and deviation of each channel over the training windows, as lockstep-prep computes them.
+void take_moments(HarData& data) {
+  const std::int64_t channels = data.channels(), length = data.length();
+  const double samples = static_cast<double>(data.count[0] * length);
+  const auto mean_of = [&](std::int64_t c, const auto& term) {
+    double sum = 0;
+    for (std::int64_t n = 0; n < data.count[0]; ++n) {
+      const double* x = data.window(n) + c * length;
+      sum += std::accumulate(x, x + length, 0.0, [&](double all, double value) { return all + term(value); });
+    }
+    return sum / samples;
+  };
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const double mean = mean_of(c, [](double x) { return x; });
+    const double std = std::sqrt(mean_of(c, [mean](double x) { return (x - mean) * (x - mean); }));
+    constexpr double kRelative = 1e-10, kSmallest = 1e-30;
+    data.channel_mean[static_cast<std::size_t>(c)] = mean;
+    data.channel_std[static_cast<std::size_t>(c)] = std > std::max(kRelative * std::abs(mean), kSmallest) ? std : 1.0;
+  }
+}
+
 /// Fills HarData::following for the windows of one part; `first` is the number of its first window.
-void follow(const Reader& reader, std::size_t part, std::int64_t first, std::int64_t length, const std::int32_t* labels,
-            std::int32_t* following) {
-  const auto recording = reader.column<std::int32_t>(part, "recording");
-  const auto start = reader.column<std::int64_t>(part, "start");
+void follow(const std::int32_t* recording, std::span<const std::int64_t> start, std::int64_t first, std::int64_t length,
+            const std::int32_t* labels, std::int32_t* following) {
   using Place = std::tuple<std::int32_t, std::int32_t, std::int64_t>;  // recording, class, start
   std::map<Place, std::int32_t> windows;
   for (std::size_t i = 0; i < start.size(); ++i)
@@ -105,7 +165,22 @@ std::int64_t HarData::first_of(Split split) const {
   return first;
 }
 
-HarData HarData::read(const std::filesystem::path& path, Placement& placement, Labels labels) {
+std::vector<std::string> HarData::folds(const std::filesystem::path& path, const std::string& how) {
+  const Reader reader(H5File::open(path));
+  const H5File& file = reader.set().file();
+  std::vector<std::string> names, out;
+  if (file.has_attribute("/", "subject_names")) names = file.text_list("/", "subject_names");
+  for (const auto& subjects : reader.folds(how)) {
+    std::string& text = out.emplace_back(subjects.size() == 1 ? "subject " : "subjects ");
+    for (const std::int32_t s : subjects) {
+      const auto id = static_cast<std::size_t>(s);
+      text += join(s == subjects.front() ? "" : ", ", id < names.size() ? names[id] : join(s));
+    }
+  }
+  return out;
+}
+
+HarData HarData::read(const std::filesystem::path& path, Placement& placement, Labels labels, const HarFolds& folds) {
   const Reader reader(placement.open(path));
   HarData data;
   data.path = path;
@@ -125,26 +200,44 @@ HarData HarData::read(const std::filesystem::path& path, Placement& placement, L
   const auto shapes = reader.shapes(channels);
   const std::int64_t length = shapes[0][2];
   for (std::size_t p = 0; p < 3; ++p) data.count[p] = shapes[p][0];
-  const std::int64_t windows = data.count[0] + data.count[1] + data.count[2];
+  const std::array<std::int64_t, 3> filed = data.count;
+  const std::int64_t windows = filed[0] + filed[1] + filed[2];
   require_data(windows <= std::numeric_limits<std::int32_t>::max(), opening, ": ", windows,
                " windows; must be below 2^31");
 
+  std::vector<std::int32_t> order;  // of the file's windows; empty: as they are
+  if (folds.given()) {
+    std::int64_t tests = 0;
+    order = reader.order(folds, tests);
+    data.count = {windows - tests, 0, tests};
+  }
   const auto each_part = [&](const Tensor& all, const auto& f) {
-    for (std::size_t p = 0; p < 3; ++p) f(p, all.slice(data.first_of(static_cast<Split>(p)), data.count[p]));
+    for (std::int64_t p = 0, first = 0; p < 3; first += filed[static_cast<std::size_t>(p++)])
+      f(static_cast<std::size_t>(p), all.slice(first, filed[static_cast<std::size_t>(p)]));
   };
   data.signals = placement.place(DType::f64, {windows, channels, length}, [&](const Tensor& to) {
     each_part(to, [&](std::size_t p, const Tensor& part) { reader.signals(p, part, data.channel_names); });
+    reorder(to.span<double>(), channels * length, order);
   });
   data.labels = placement.place(DType::i32, {windows}, [&](const Tensor& to) {
     each_part(to, [&](std::size_t p, const Tensor& part) {
       reader.labels(p, part.span<std::int32_t>(), data.classes(), labels);
     });
+    reorder(to.span<std::int32_t>(), 1, order);
   });
+  if (folds.given()) take_moments(data);
   data.following = placement.place(DType::i32, {windows, 2}, [&](const Tensor& to) {
-    each_part(to, [&](std::size_t p, const Tensor& part) {
-      const std::int64_t first = data.first_of(static_cast<Split>(p));
-      follow(reader, p, first, length, data.labels.data<std::int32_t>() + first, part.data<std::int32_t>());
-    });
+    auto recording = reader.column<std::int32_t>("recording");
+    auto start = reader.column<std::int64_t>("start");
+    reorder(std::span(recording), 1, order);
+    reorder(std::span(start), 1, order);
+    for (const Split split : {Split::train, Split::validation, Split::test}) {
+      const std::int64_t first = data.first_of(split);
+      follow(recording.data() + first,
+             std::span(start).subspan(static_cast<std::size_t>(first),
+                                      static_cast<std::size_t>(data.count[static_cast<std::size_t>(split)])),
+             first, length, data.labels.data<std::int32_t>() + first, to.data<std::int32_t>() + 2 * first);
+    }
   });
   const Tensor hash = placement.place(DType::i64, {1}, [&](const Tensor& to) {
     std::uint64_t sum = hash64(data.signals.raw(), data.signals.size_bytes());

@@ -51,21 +51,23 @@ std::vector<Metric> har_metrics(const std::vector<double>& sums, const std::vect
   const MetricTable each = class_scores(har_confusion(sums, classes));
   enum Score : std::uint8_t { kPrecision, kRecall, kF1, kSupport };
   const auto score = [&](std::int64_t k, Score which) { return each.values[static_cast<std::size_t>(4 * k + which)]; };
-  double macro_precision = 0, macro_recall = 0, macro_f1 = 0, weighted_f1 = 0, windows = 0, right = 0;
+  double macro_precision = 0, macro_recall = 0, macro_f1 = 0, weighted_f1 = 0, windows = 0, right = 0, present = 0;
   for (std::int64_t k = 0; k < count; ++k) {
-    macro_precision += score(k, kPrecision) / static_cast<double>(count);
-    macro_recall += score(k, kRecall) / static_cast<double>(count);
-    macro_f1 += score(k, kF1) / static_cast<double>(count);
+    if (score(k, kSupport) == 0) continue;
+    present += 1;
+    macro_precision += score(k, kPrecision);
+    macro_recall += score(k, kRecall);
+    macro_f1 += score(k, kF1);
     weighted_f1 += score(k, kF1) * score(k, kSupport);
     windows += score(k, kSupport);
     right += s.confusion[k * count + k];
   }
   std::vector<Metric> out = {{"accuracy", ratio(right, windows), true},
                              {"loss", ratio(*s.loss, *s.rows)},
-                             {"macro_f1", macro_f1, true},
+                             {"macro_f1", ratio(macro_f1, present), true},
                              {"weighted_f1", ratio(weighted_f1, windows), true},
-                             {"macro_precision", macro_precision, true},
-                             {"macro_recall", macro_recall, true}};
+                             {"macro_precision", ratio(macro_precision, present), true},
+                             {"macro_recall", ratio(macro_recall, present), true}};
   if (per_channel) out.push_back({"channel_accuracy", ratio(*s.right, *s.rows), true});
   for (std::int64_t k = 0; k < count; ++k) {
     const std::string& name = classes[static_cast<std::size_t>(k)];

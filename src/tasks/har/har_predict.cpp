@@ -57,8 +57,8 @@ Options make_options(Arguments& a) {
       "mpirun -n 4 lockstep predict --checkpoint run/checkpoints/best.h5 --data.path new.h5 --output windows.h5 "
       "--recordings recordings.csv",
       "the same on four ranks, and one class for each recording");
-  options.list_only({"model.kind", "data.path", "data.stage", "run.device", "run.threads", "run.precision", "dist.timeout",
-                     "dist.check_collectives", "dist.gpu_ids"});
+  options.list_only({"model.kind", "data.path", "data.stage", "run.device", "run.threads", "run.precision",
+                     "dist.timeout", "dist.check_collectives", "dist.gpu_ids"});
   return options;
 }
 
@@ -121,8 +121,8 @@ std::vector<double> classify(const HarTask& model, std::int64_t first, std::int6
   std::vector<double> out(static_cast<std::size_t>(count * classes));
   parallel_blocks(params.device(), params.storage(), threads, count, std::min(kPassWindows, model.evaluation_block()),
                   [&](Tape& tape, std::int64_t at, std::int64_t rows) {
-                    std::vector<std::int32_t> windows(static_cast<std::size_t>(rows));
-                    std::iota(windows.begin(), windows.end(), static_cast<std::int32_t>(first + at));
+                    std::vector<std::int64_t> windows(static_cast<std::size_t>(rows));
+                    std::iota(windows.begin(), windows.end(), first + at);
                     model.classify(tape, windows,
                                    std::span(out).subspan(static_cast<std::size_t>(at * classes),
                                                           static_cast<std::size_t>(rows * classes)));
@@ -270,7 +270,7 @@ int predict_har(World& world, const Args& args) {
   world.together("opening the data set", [&] {
     auto* har = dynamic_cast<HarConfig*>(a.config.task.get());
     require_data(har != nullptr, "checkpoint ", a.checkpoint, ": its model is ", reader->model_kind(), ", not har");
-    har->accept_unlabelled();
+    har->read_for_prediction();
     if (world.rank() != 0) return;
     require_output(a.output, {a.config.data.path, a.checkpoint});
     if (!a.recordings.path.empty()) require_output(a.recordings, {a.config.data.path, a.checkpoint, a.output.path});

@@ -66,7 +66,29 @@ HarTask::HarTask(Options options, HarData data)
       data_(std::move(data)),
       train_(choose_windows(data_, options_.percent)),
       triads_(triads_of(data_.channel_names)),
-      net_(arch_for(options_.arch, data_), options_.dtype, options_.seed) {}
+      class_weight_(static_cast<std::size_t>(data_.classes()), 1.0),
+      net_(arch_for(options_.arch, data_), options_.dtype, options_.seed) {
+  std::vector<std::vector<std::int32_t>> all(class_weight_.size());
+  for (const std::int32_t n : train_) all[static_cast<std::size_t>(data_.label(n))].push_back(n);
+  for (const auto& members : all)
+    if (!members.empty()) members_.push_back(members);
+  if (options_.balance != HarBalance::weights) return;
+  for (std::size_t k = 0; k < all.size(); ++k)
+    if (!all[k].empty())
+      class_weight_[k] = static_cast<double>(train_.size()) /
+                         (static_cast<double>(members_.size()) * static_cast<double>(all[k].size()));
+}
+
+std::int64_t HarTask::drawn_window(std::int64_t i, std::uint64_t seed, std::int64_t epoch) const {
+  if (options_.balance != HarBalance::sampling) return train_[static_cast<std::size_t>(i)];
+  const auto classes = static_cast<std::int64_t>(members_.size());
+  const auto& members = members_[static_cast<std::size_t>(i % classes)];
+  const auto count = static_cast<std::int64_t>(members.size());
+  const std::int64_t turn = i / classes;
+  const auto key = static_cast<std::uint64_t>(epoch * classes + i % classes);
+  const Permutation order(count, seed ^ Site("har.balance").id, key);
+  return members[static_cast<std::size_t>(order(turn % count))] + turn / count * data_.windows();
+}
 
 std::int64_t HarTask::size(Split split) const {
   if (split != Split::train) return data_.count[static_cast<std::size_t>(split)];
@@ -88,20 +110,20 @@ std::int64_t HarTask::evaluation_block() const {
   return std::max<std::int64_t>(per_channel() ? data_.channels() : 1, static_cast<std::int64_t>(kValues / each));
 }
 
-std::span<const HarTask::Sequence> HarTask::sequences_of(Tape& tape, std::span<const std::int32_t> windows) const {
+std::span<const HarTask::Sequence> HarTask::sequences_of(Tape& tape, std::span<const std::int64_t> windows) const {
   const std::int64_t channels = encoded();
   const auto all = array<Sequence>(tape, static_cast<std::int64_t>(windows.size()) * channels);
   for (std::size_t i = 0; i < all.size(); ++i)
-    all[i] = {windows[i / static_cast<std::size_t>(channels)],
-              static_cast<std::int32_t>(i % static_cast<std::size_t>(channels))};
+    all[i] = {windows[i / static_cast<std::size_t>(channels)], static_cast<std::int64_t>(i) % channels};
   return all;
 }
 
 const double* HarTask::window(std::int64_t number, const Shard* shard, double* scratch) const {
-  if (shard == nullptr || !augments_signals(options_.augment)) return data_.window(number);
+  const std::int64_t stored = number % data_.windows();
+  if (shard == nullptr || !augments_signals(options_.augment)) return data_.window(stored);
   const Philox draws(shard->seed, static_cast<std::uint64_t>(shard->epoch), "har.augment",
                      static_cast<std::uint64_t>(number));
-  augment_window(options_.augment, data_, triads_, number, draws, scratch);
+  augment_window(options_.augment, data_, triads_, stored, draws, scratch);
   return scratch;
 }
 
@@ -168,15 +190,19 @@ ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
   profile::Span drawing("batch", profile::Kind::phase);
   const Permutation order(size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
   const std::int64_t channels = data_.channels();
-  const std::span<std::int32_t> windows = array<std::int32_t>(tape, shard.count),
-                                labels = array<std::int32_t>(tape, shard.count);
+  const std::span<std::int64_t> windows = array<std::int64_t>(tape, shard.count);
+  const std::span<std::int32_t> labels = array<std::int32_t>(tape, shard.count);
+  const bool weighted = options_.balance == HarBalance::weights;
+  const std::span<double> weights = array<double>(tape, weighted ? shard.count : 0);
+  double weight = weighted ? 0 : static_cast<double>(shard.count);
   const std::span<Sequence> singles = array<Sequence>(tape, per_channel() ? shard.count : 0);
   for (std::int64_t i = 0; i < shard.count; ++i) {
     const auto at = static_cast<std::size_t>(i);
     const std::int64_t sample = order(shard.first + i);
-    windows[at] = train_[static_cast<std::size_t>(per_channel() ? sample / channels : sample)];
-    labels[at] = data_.label(windows[at]);
-    if (per_channel()) singles[at] = {windows[at], static_cast<std::int32_t>(sample % channels)};
+    windows[at] = drawn_window(per_channel() ? sample / channels : sample, shard.seed, shard.epoch);
+    labels[at] = data_.label(windows[at] % data_.windows());
+    if (weighted) weight += weights[at] = class_weight(labels[at]);
+    if (per_channel()) singles[at] = {windows[at], sample % channels};
   }
   const std::span<const Sequence> sequences = per_channel() ? singles : sequences_of(tape, windows);
 
@@ -204,13 +230,14 @@ ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
 
   drawing.end();
   const Var logits = net_.classify(tape, embed(tape, sequences, &shard), &draws);
-  return {cross_entropy(tape, logits, Tensor::of(labels.data(), {shard.count}), options_.smoothing),
-          static_cast<double>(shard.count)};
+  return {cross_entropy(tape, logits, Tensor::of(labels.data(), {shard.count}), options_.smoothing,
+                        weighted ? Tensor::of(weights.data(), {shard.count}) : Tensor()),
+          weight};
 }
 
 std::int64_t HarTask::sum_count() const { return HarSums::count(data_.classes()); }
 
-std::vector<std::int32_t> HarTask::windows_of(Split split, std::int64_t first, std::int64_t count) const {
+std::vector<std::int64_t> HarTask::windows_of(Split split, std::int64_t first, std::int64_t count) const {
   std::int64_t begin = first, end = first + count;
   if (per_channel() && split == Split::train) {  // the windows whose first channel is one of these samples
     const std::int64_t channels = data_.channels();
@@ -218,13 +245,13 @@ std::vector<std::int32_t> HarTask::windows_of(Split split, std::int64_t first, s
     end = (end + channels - 1) / channels;
   }
   if (split == Split::train) return {train_.begin() + begin, train_.begin() + end};
-  std::vector<std::int32_t> windows(static_cast<std::size_t>(end - begin));
-  std::iota(windows.begin(), windows.end(), static_cast<std::int32_t>(data_.first_of(split) + begin));
+  std::vector<std::int64_t> windows(static_cast<std::size_t>(end - begin));
+  std::iota(windows.begin(), windows.end(), data_.first_of(split) + begin);
   return windows;
 }
 
 void HarTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const {
-  const std::vector<std::int32_t> numbers = windows_of(split, first, count);
+  const std::vector<std::int64_t> numbers = windows_of(split, first, count);
   const auto windows = static_cast<std::int64_t>(numbers.size()),
              rows = windows * (per_channel() ? data_.channels() : 1);
   if (windows == 0) return;
@@ -255,7 +282,7 @@ std::vector<Baseline> HarTask::baselines() const {
   const auto evaluate = [this, guess, loss](Tape&, Split split, std::int64_t first, std::int64_t count, double* sums) {
     const HarSums to(sums, data_.classes());
     const double rows = per_channel() ? static_cast<double>(data_.channels()) : 1;  // of a window
-    for (const std::int32_t window : windows_of(split, first, count)) {
+    for (const std::int64_t window : windows_of(split, first, count)) {
       const std::int32_t label = data_.label(window);
       *to.rows += rows;
       *to.loss += rows * loss[static_cast<std::size_t>(label)];
@@ -266,7 +293,7 @@ std::vector<Baseline> HarTask::baselines() const {
   return {{join("always ", data_.class_names[static_cast<std::size_t>(guess)]), evaluate}};
 }
 
-void HarTask::classify(Tape& tape, std::span<const std::int32_t> windows, std::span<double> out) const {
+void HarTask::classify(Tape& tape, std::span<const std::int64_t> windows, std::span<double> out) const {
   const Var logits = net_.classify(tape, embed(tape, sequences_of(tape, windows), nullptr), nullptr);
   window_log_probabilities(to_host(tape, logits.value()), data_.classes(), per_channel() ? data_.channels() : 1, out);
 }

@@ -99,6 +99,38 @@ ok "$PREP" har other.csv --rate 25 --window 32 --columns y --units m/s2 --output
 run 3 on 2 "$LOCKSTEP" predict --checkpoint units/checkpoints/final.h5 --data.path other.h5 --split val --output windows.csv
 says_once 'classes: 2 \(sit, walk\) there, 2 \(run, sit\) here; channels: 2 \(x, y\) there, 1 \(y\) here; units: 2 \(g, g\) there, 1 \(m/s2\) here; samples of a window: 16 there, 32 here; sampling rate in Hz: 50 there, 25 here'
 
+# --- folds over subjects: the same on 1 and 3 ranks, and after an interruption; a class with few windows weighs more
+NO_FOLDS="folds $SMALL --epochs 2 --batch-size 16 --reproducible --data.balance weights"
+FOLDS="$NO_FOLDS --data.folds 4"
+ok "$LOCKSTEP" $FOLDS --run-dir folds
+exists folds/report.html folds/fold-4/report.html folds/fold-1/checkpoints/final.h5
+below 0.5 "$(number accuracy folds/folds.json)" "50 % against the accuracy of a fold"
+[ "$(grep -o '"tests": "subjects [^"]*"' folds/folds.json | grep -o '[0-9]*' | sort -n | tr '\n' ' ')" = '1 2 3 4 5 6 7 8 ' ] || fail "each subject is not tested once"
+[ "$(tr -d '\n ' <folds/folds.json | grep -oE '"confusion":[^]]*][^]]*][^]]*' | grep -oE '[0-9]+\.0' | awk '{n += $1} END {print n}')" = "$(h5ls data.h5/train data.h5/val data.h5/test | awk '/labels/ {gsub(/[{}]/, ""); n += $3} END {print n}')" ] || fail "the summed confusion has not every window once"
+run 85 on 3 "$LOCKSTEP" $FOLDS --run-dir folds3 --run.max_hours 0.000001
+says '0 of 4 folds are finished; the same command continues'
+ok on 3 "$LOCKSTEP" $FOLDS --run-dir folds3
+cmp folds/folds.json folds3/folds.json || fail "folds.json differs after an interruption and on 3 ranks"
+ok "$LOCKSTEP" $FOLDS --run-dir folds
+! grep -q gnorm last.err || fail "a finished fold was trained again"
+cmp folds/folds.json folds3/folds.json || fail "folds.json differs after another start"
+run 2 on 2 "$LOCKSTEP" $FOLDS --run-dir folds --weight-decay 0.1
+says 'holds a run of another configuration' 'optim.weight_decay'
+ok on 2 "$LOCKSTEP" train $SMALL --epochs 2 --batch-size 16 --reproducible --batch.scope global --data.folds 4 --data.fold 2 --data.balance weights --run-dir fold2
+same_model folds/fold-2/checkpoints/final.h5 fold2/checkpoints/final.h5
+ok "$LOCKSTEP" eval --checkpoint folds/fold-2/checkpoints/final.h5 --json
+[ "$(number accuracy last.out)" = "$(sed -n '/"fold": 2/,$p' folds/folds.json >two && number accuracy two)" ] || fail "eval of a fold tests other windows"
+for wrong in '9 has.8.subjects;.there.must.be.at.least.as.many.as.folds' '1 must.be.a.number.of.folds,.at.least.2' 'none lockstep.folds.needs.a.number.of.folds,.or.subjects'; do
+  run 2 on 2 "$LOCKSTEP" $NO_FOLDS --run-dir bad --data.folds ${wrong% *}
+  says_once "${wrong#* }"
+done
+run 2 "$LOCKSTEP" folds --model.kind sasrec --data.path data.h5
+says 'lockstep folds is for model.kind = har'
+run 2 "$LOCKSTEP" $FOLDS --run-dir bad --data.fold 2
+says 'lockstep train trains this one'
+run 2 "$LOCKSTEP" train $SMALL --run-dir bad --data.folds 4
+says 'option data.fold = 0: must be one of the folds 1 .. 4'
+
 # --- wrong input
 run 2 "$LOCKSTEP" predict --model.kind sasrec --checkpoint run/checkpoints/best.h5 --user 1
 says 'option model.kind = sasrec: checkpoint run/checkpoints/best.h5 holds a model of kind har'

@@ -233,6 +233,13 @@ TEST_SUITE("prep.har") {
     prepare(dir.path(), "check out.h5");
     prepare(dir.path(), "hapt-raw -i HAPT/RawData --test-subjects 1 --val-split random --val-fraction 0 -o b.h5");
     CHECK(read(dir / "b.h5").windows_in(2) == 3);
+    write_hapt(dir, "1 1 5 3 200\n1 1 7 101 299\n2 2 12 1 128\n");
+    prepare(dir.path(), kHapt + "--val-fraction 0 --transitions");
+    const HarSet all = read(dir / "out.h5");
+    CHECK(all.start == std::vector<std::int64_t>{2, 66, 100, 164, 0});
+    CHECK(all.labels == std::vector<std::int32_t>{4, 4, 6, 6, 11});
+    CHECK(all.class_names.size() == 12);
+    CHECK(all.class_names[11] == "LIE_TO_STAND");
   }
 
   TEST_CASE("what is wrong with raw recordings is named by file and line") {

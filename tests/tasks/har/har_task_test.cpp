@@ -8,6 +8,7 @@
 #include <set>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/data/permutation.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/prep/har/har_set.hpp"
 #include "support/temp_dir.hpp"
@@ -51,8 +52,11 @@ struct Fixture {
   TempDir dir;
   LocalPlacement placement;
   std::unique_ptr<HarTask> model;
-  explicit Fixture(const std::function<void(HarTask::Options&)>& change = {}) {
-    prep::write_har_set(dir / "data.h5", activities());
+  explicit Fixture(const std::function<void(HarTask::Options&)>& change = {},
+                   const std::function<void(prep::HarSet&)>& relabel = {}) {
+    prep::HarSet set = activities();
+    if (relabel) relabel(set);
+    prep::write_har_set(dir / "data.h5", set);
     HarTask::Options options;
     options.arch.patch = 3;
     options.arch.dim = 8;
@@ -66,6 +70,14 @@ struct Fixture {
     options.seed = 3;
     if (change) change(options);
     model = std::make_unique<HarTask>(options, HarData::read(dir / "data.h5", placement));
+  }
+  /// Sum and weight of a shard.
+  std::pair<double, double> loss(std::int64_t first, std::int64_t count, std::int64_t epoch = 1) const {
+    Stream stream;
+    Arena arena;
+    Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
+    const ShardLoss l = model->loss(tape, {.seed = 5, .epoch = epoch, .step = 8, .first = first, .count = count});
+    return {*l.sum.value().data<double>(), l.weight};
   }
   std::vector<double> sums(Split split, const std::vector<std::int64_t>& chunks) const {
     std::vector<double> out(static_cast<std::size_t>(model->sum_count()), 0);
@@ -107,7 +119,10 @@ TEST_SUITE("tasks.har_task") {
     CHECK(m.at("support.b") == 6);
     for (const char* nothing : {"accuracy.b", "precision.b", "f1.b", "accuracy.c", "precision.c", "f1.c"})
       CHECK(m.at(nothing) == 0);
-    CHECK(m.at("macro_f1") == doctest::Approx(2.0 / 11));
+    // Averages over classes leave out class c, which has no window.
+    CHECK(m.at("macro_f1") == doctest::Approx(3.0 / 11));
+    CHECK(m.at("macro_precision") == doctest::Approx(3.0 / 14));
+    CHECK(m.at("macro_recall") == doctest::Approx(3.0 / 8));
     CHECK(m.at("weighted_f1") == doctest::Approx(6.0 / 11 * 4 / 10));
     CHECK(har_confusion(sums, {"a", "b", "c"}).values == std::vector<double>(sums.begin() + 3, sums.end()));
   }
@@ -152,13 +167,9 @@ TEST_SUITE("tasks.har_task") {
           o.augment = {.pictures = true, .shift = true, .turn = 20, .stretch = 0.1};
         });
         const auto loss = [&](std::int64_t first, std::int64_t count, std::int64_t epoch) {
-          Stream stream;
-          Arena arena;
-          Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
-          const Shard shard{.seed = 5, .epoch = epoch, .step = 8, .first = first, .count = count};
-          const ShardLoss l = f.model->loss(tape, shard);
-          CHECK(l.weight == static_cast<double>(count));
-          return *l.sum.value().data<double>();
+          const auto [sum, weight] = f.loss(first, count, epoch);
+          CHECK(weight == static_cast<double>(count));
+          return sum;
         };
         CHECK(loss(0, 15, 1) == doctest::Approx(loss(0, 4, 1) + loss(4, 11, 1)).epsilon(1e-12));
         CHECK(loss(0, 15, 1) != loss(0, 15, 2));
@@ -181,6 +192,61 @@ TEST_SUITE("tasks.har_task") {
     CHECK(chosen(50, 1).first == 2);
     CHECK(chosen(1, 1).first == 1);
     CHECK(chosen(50, 1).second == chosen(50, 2).second);
+  }
+
+  TEST_CASE("balanced sampling draws every class equally often, and its windows in turn, as a function of the epoch") {
+    // Of 15 training windows, 11 of class 0, 3 of class 1, 1 of class 2.
+    const auto uneven = [](prep::HarSet& set) {
+      for (std::size_t n = 0; n < 15; ++n) set.labels[n] = n < 11 ? 0 : n < 14 ? 1 : 2;
+    };
+    const auto drawn = [&](const Fixture& f, std::int64_t epoch) {
+      std::vector<std::int64_t> out;
+      for (std::int64_t i = 0; i < 15; ++i) out.push_back(f.model->drawn_window(i, 4, epoch));
+      return out;
+    };
+    for (const auto mode : {HarArch::Mode::flatten, HarArch::Mode::independent}) {
+      const Fixture f(
+          [&](HarTask::Options& o) {
+            o.balance = HarBalance::sampling;
+            o.arch.mode = mode;
+            o.arch.dropout = 0.2;
+            o.augment.turn = 20;
+          },
+          uneven);
+      const HarData& data = f.model->data();
+      std::map<std::int32_t, std::map<std::int64_t, int>> times;  // of each window by class
+      std::set<std::int64_t> different;
+      for (const std::int64_t w : drawn(f, 1)) {
+        ++times[data.label(w % data.windows())][w % data.windows()];
+        different.insert(w);
+      }
+      CHECK(different.size() == 15);  // a window that comes again is another draw of its augmentation
+      CHECK(times[0].size() == 5);
+      CHECK(times[1].size() == 3);
+      CHECK(times[2] == std::map<std::int64_t, int>{{14, 5}});
+      for (const auto& [window, n] : times[1]) CHECK((n == 1 || n == 2));
+      CHECK(drawn(f, 1) == drawn(f, 1));
+      CHECK(drawn(f, 1) != drawn(f, 2));
+      const std::int64_t size = f.model->size(Split::train);
+      CHECK(f.loss(0, size).first == doctest::Approx(f.loss(0, 4).first + f.loss(4, size - 4).first).epsilon(1e-12));
+    }
+    const Fixture plain({}, uneven);
+    for (std::int64_t i = 0; i < 15; ++i) CHECK(plain.model->drawn_window(i, 4, 1) == i);
+  }
+
+  TEST_CASE("class weights have mean 1 over the training windows and multiply the loss of each window") {
+    const auto uneven = [](prep::HarSet& set) {
+      for (std::size_t n = 0; n < 15; ++n) set.labels[n] = n < 12 ? 0 : 2;  // no training window of class 1
+    };
+    const Fixture weighted([](HarTask::Options&o) { o.balance = HarBalance::weights; }, uneven), plain({}, uneven);
+    CHECK(weighted.model->class_weight(0) == doctest::Approx(15.0 / 24));
+    CHECK(weighted.model->class_weight(2) == doctest::Approx(15.0 / 6));
+    CHECK(weighted.loss(0, 15).second == doctest::Approx(15));
+    const Permutation order(15, 5, 1);
+    double expected = 0;
+    for (std::int64_t i = 0; i < 15; ++i)
+      expected += weighted.model->class_weight(weighted.model->data().label(order(i))) * plain.loss(i, 1).first;
+    CHECK(weighted.loss(0, 15).first == doctest::Approx(expected).epsilon(1e-12));
   }
 
   TEST_CASE("a shifted window is the recording from a later sample on, for every shift") {

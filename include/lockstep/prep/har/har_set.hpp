@@ -46,7 +46,10 @@ inline const std::vector<std::string> kHarChannels = {"body_acc_x",  "body_acc_y
                                                       "total_acc_x", "total_acc_y", "total_acc_z"};
 inline const std::vector<std::string> kHarActivities = {"WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS",
                                                         "SITTING", "STANDING",         "LAYING"};
-/// Their units: accelerations, rotations, accelerations.
+/// The further classes of HAPT, 7 .. 12 in its files.
+inline const std::vector<std::string> kHarTransitions = {"STAND_TO_SIT", "SIT_TO_STAND", "SIT_TO_LIE",
+                                                         "LIE_TO_SIT",   "STAND_TO_LIE", "LIE_TO_STAND"};
+/// Units of kHarChannels: accelerations, rotations, accelerations.
 inline const std::vector<std::string> kHarUnits = {"g", "g", "g", "rad/s", "rad/s", "rad/s", "g", "g", "g"};
 /// Subjects of the official test split.
 inline constexpr std::array<std::int32_t, 9> kHarTestSubjects = {2, 4, 9, 10, 12, 13, 18, 20, 24};

@@ -7,14 +7,17 @@
 namespace lockstep {
 
 /// Options of activity recognition: `model.*` for the network, `augment.*` for training windows, `data.percent`,
-/// `loss.label_smoothing`.
+/// `data.balance`, `data.folds`, `data.fold`, `loss.label_smoothing`.
 class HarConfig final : public TaskConfig {
  public:
   void add_options(Options& options) override;
   void check() const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
-  /// Makes load() accept test windows without a label, for predictions.
-  void accept_unlabelled() { labels_ = HarData::Labels::optional; }
+  /// Makes load() accept test windows without a label, and ignore data.folds: predictions are of the parts of a file.
+  void read_for_prediction();
+  /// What each fold of data.folds tests; none asked for: empty. data.fold selects one of them, from 1.
+  /// errors  as HarData::folds()
+  std::vector<std::string> folds(const std::filesystem::path& path) const;
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
   /// The architecture; sizes left at their default depend on the kind of input.
   HarArch arch() const;
@@ -22,9 +25,10 @@ class HarConfig final : public TaskConfig {
  private:
   HarData::Labels labels_ = HarData::Labels::required;
   HarArch arch_;
+  HarFolds folds_;
   HarAugment augment_;
   double smoothing_ = 0.1, percent_ = 100;
-  std::string input_, mode_, pool_, mlp_norm_, hidden_, encoder_weights_;
+  std::string balance_, input_, mode_, pool_, mlp_norm_, hidden_, encoder_weights_;
 };
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 
 #include "lockstep/data/placement.hpp"
 #include "lockstep/data/split.hpp"
+#include "lockstep/tasks/har/har_folds.hpp"
 #include "lockstep/tensor/tensor.hpp"
 
 namespace lockstep {
@@ -30,6 +31,7 @@ struct HarData {
 
   std::int64_t channels() const { return static_cast<std::int64_t>(channel_names.size()); }
   std::int64_t classes() const { return static_cast<std::int64_t>(class_names.size()); }
+  std::int64_t windows() const { return labels.size(); }
   std::int64_t length() const { return signals.shape()[2]; }
   /// Number of the first window of a split.
   std::int64_t first_of(Split split) const;
@@ -39,9 +41,15 @@ struct HarData {
 
   /// Whether every window must have a label, or those of the test split need none.
   enum class Labels : std::uint8_t { required, optional };
+  /// With folds, the windows of the chosen fold are the test split, all others the training split, each in the order of
+  /// the file; there is no validation split, and the moments are those of the training windows.
+  ///
   /// errors  data, naming file, dataset and window: another format, a wrong shape or type, a value that is not finite,
-  ///         a label that is not a class
-  static HarData read(const std::filesystem::path& path, Placement& placement, Labels labels = Labels::required);
+  ///         a label that is not a class; with folds also those of stratified_folds(), and usage: no such fold
+  static HarData read(const std::filesystem::path& path, Placement& placement, Labels labels = Labels::required,
+                      const HarFolds& folds = {});
+  /// What each fold of a file tests: "subject 7", "subjects 2, 9". errors  as read()
+  static std::vector<std::string> folds(const std::filesystem::path& path, const std::string& how);
 };
 
 }  // namespace lockstep

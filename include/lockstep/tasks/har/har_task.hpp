@@ -19,12 +19,25 @@ struct HarAugment {
   double stretch = 0;     ///< standard deviation of the factor of each sensor
 };
 
+/// How training makes up for classes with few windows.
+enum class HarBalance : std::uint8_t {
+  none,
+  /// Each class has the same number of samples in an epoch, which is as long as before. The windows of a class take turns
+  /// in an order drawn for each epoch. A window that comes again is augmented anew.
+  sampling,
+  /// The loss of a window of class k counts N / (K N_k) times: N windows, N_k of them of class k, K classes with windows.
+  /// The loss of a batch is divided by the sum of these weights.
+  /// differs from torch.nn.CrossEntropyLoss(weight, label_smoothing), which weighs the smoothed part by other classes
+  weights,
+};
+
 /// An activity classifier and its data set.
 ///
 /// Metrics: accuracy and loss (with the smoothed labels), macro_f1, weighted_f1, macro_precision, macro_recall; per
-/// class NAME: accuracy.NAME (its recall), precision.NAME, f1.NAME, support.NAME. In mode `independent`, accuracy
-/// counts windows, classified by the mean log-probability of their channels, and channel_accuracy counts channels. Ties
-/// go to the lower class; a ratio without samples is 0. The table "confusion" has the true classes as rows.
+/// class NAME: accuracy.NAME (its recall), precision.NAME, f1.NAME, support.NAME. The macro averages are over the
+/// classes that have windows in the split. In mode `independent`, accuracy counts windows, classified by the mean
+/// log-probability of their channels, and channel_accuracy counts channels. Ties go to the lower class; a ratio without
+/// samples is 0. The table "confusion" has the true classes as rows.
 class HarTask final : public ShardTask {
  public:
   struct Options {
@@ -32,6 +45,7 @@ class HarTask final : public ShardTask {
     HarAugment augment;
     double smoothing = 0.1;  ///< label smoothing
     double percent = 100;    ///< share of the training windows of each class to use
+    HarBalance balance = HarBalance::none;
     DType dtype = DType::f32;
     std::uint64_t seed = 0;
   };
@@ -55,7 +69,7 @@ class HarTask final : public ShardTask {
   std::int64_t evaluation_block() const override;
   /// The log-probabilities of windows, numbered over all splits, without dropout and augmentation; in mode `independent`
   /// the mean over the channels. shapes  out (windows, classes)
-  void classify(Tape& tape, std::span<const std::int32_t> windows, std::span<double> out) const;
+  void classify(Tape& tape, std::span<const std::int64_t> windows, std::span<double> out) const;
   void save(H5File& file) const override;
   std::uint64_t data_hash() const override { return data_.hash; }
 
@@ -64,18 +78,23 @@ class HarTask final : public ShardTask {
   const HarData& data() const { return data_; }
   /// Numbers of the training windows, ascending.
   std::span<const std::int32_t> train_windows() const { return train_; }
+  /// Factor of the loss of a class in training; 1 without HarBalance::weights.
+  double class_weight(std::int64_t k) const { return class_weight_[static_cast<std::size_t>(k)]; }
+  /// The training window at place `i` of train_windows() in this epoch; with HarBalance::sampling another one, plus the
+  /// number of all windows for each time that it has occurred before in the epoch.
+  std::int64_t drawn_window(std::int64_t i, std::uint64_t seed, std::int64_t epoch) const;
 
  private:
   /// The windows behind samples [first, first + count) of an evaluation.
-  std::vector<std::int32_t> windows_of(Split split, std::int64_t first, std::int64_t count) const;
-  /// The unit that the encoder sees: one channel of one window.
+  std::vector<std::int64_t> windows_of(Split split, std::int64_t first, std::int64_t count) const;
+  /// The unit that the encoder sees: one channel of one window. In training a window is a drawn_window().
   struct Sequence {
-    std::int32_t window, channel;
+    std::int64_t window, channel;
   };
   bool per_channel() const { return net_.arch().mode == HarArch::Mode::independent; }
   /// Number of channels of a window that are encoded.
   std::int64_t encoded() const;
-  std::span<const Sequence> sequences_of(Tape& tape, std::span<const std::int32_t> windows) const;
+  std::span<const Sequence> sequences_of(Tape& tape, std::span<const std::int64_t> windows) const;
   /// With a shard, windows are augmented for its epoch.
   Var embed(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const;
   Var embed_signals(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const;
@@ -86,7 +105,9 @@ class HarTask final : public ShardTask {
   Options options_;
   HarData data_;
   std::vector<std::int32_t> train_;
-  std::vector<std::int32_t> triads_;  ///< first channel of each x, y, z triad of a sensor
+  std::vector<std::vector<std::int32_t>> members_;  ///< training windows of each class that has some
+  std::vector<std::int32_t> triads_;                ///< first channel of each x, y, z triad of a sensor
+  std::vector<double> class_weight_;
   Har net_;
 };
 

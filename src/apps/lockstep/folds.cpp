@@ -1,0 +1,231 @@
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "apps/lockstep/commands.hpp"
+#include "apps/lockstep/training_run.hpp"
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/exit_codes.hpp"
+#include "lockstep/base/log.hpp"
+#include "lockstep/base/quantile.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/comm/world.hpp"
+#include "lockstep/io/atomic_file.hpp"
+#include "lockstep/ops/isa.hpp"
+#include "lockstep/report/heat_map.hpp"
+#include "lockstep/report/timeline.hpp"
+#include "lockstep/tasks/har/har_config.hpp"
+#include "lockstep/tasks/registry.hpp"
+#include "lockstep/train/signals.hpp"
+#include "lockstep/train/trainer.hpp"
+
+namespace lockstep::apps {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+/// Bytes of a name that are not UTF-8 become U+FFFD.
+std::string line_of(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string folder_of(std::size_t fold) { return join("fold-", fold); }
+
+/// Trains one fold on this rank alone, or continues it; returns the exit code. `mine` has this rank's threads and device.
+int train_fold(World& world, const Options& options, const RunConfig& mine, std::size_t fold) {
+  RunConfig config;
+  Options own("lockstep train");
+  add_options(own, config, mine.model_kind);
+  std::string ini;
+  for (const std::string& key : options.keys())
+    ini += key + " = " + (key == "data.fold" ? std::to_string(fold) : options.value(key)) + "\n";
+  own.parse_ini(ini, folder_of(fold));
+  config.text = own.ini();
+  config.run.dir = (fs::path(mine.run.dir) / folder_of(fold)).string();
+  config.run.threads = mine.run.threads;
+  config.run.isa = mine.run.isa;
+  config.run.init = mine.run.init;
+  config.data.path = mine.data.path;
+  config.dist.gpu_ids = mine.dist.gpu_ids;
+  return run_as_threads(world, 1, [&](World& alone) {
+    log::set_thread_speaker({world.rank(), world.size(), world.host()});  // rank 0 tells of its folds
+    return training_run(alone, own, config, TakeOver::no);
+  });
+}
+
+/// The last record of the test samples in a fold's metrics.jsonl.
+Json test_record(const fs::path& dir) {
+  std::istringstream lines(read_text_file(dir / "metrics.jsonl"));
+  Json last;
+  for (std::string line; std::getline(lines, line);) {
+    Json record = Json::parse(line, nullptr, false);
+    if (record.is_object() && record.value("split", "") == "test") last = std::move(record);
+  }
+  require_data(last.is_object(), "reading '", (dir / "metrics.jsonl").string(),
+               "': it has no record of the test samples");
+  return last;
+}
+
+/// Mean, standard deviation (of a sample) and half the 95 % interval of the mean of some values.
+/// source  Student 1908: mean +- t_0.975(n - 1) s / sqrt(n)
+struct Spread {
+  double mean = 0, deviation = 0, half = 0;
+  explicit Spread(const std::vector<double>& values) {
+    const auto n = static_cast<double>(values.size());
+    for (const double v : values) mean += v / n;
+    for (const double v : values) deviation += (v - mean) * (v - mean) / (n - 1);
+    deviation = std::sqrt(deviation);
+    half = student_t(0.975, n - 1) * deviation / std::sqrt(n);
+  }
+};
+
+/// Writes folds.json and the report of all folds; prints their table.
+void summarise(const RunConfig& config, const std::vector<std::string>& tests, const std::vector<Json>& records) {
+  const std::size_t folds = records.size();
+  Json out = {{"data", config.data.path}, {"folds", Json::array()}};
+  std::map<std::string, std::vector<double>> values;
+  MetricTable confusion;
+  std::vector<std::string> names;  // a class can lack windows in a fold, so classes are judged by the sum over folds
+  for (const auto& [name, value] : records.front()["metrics"].items())
+    if (name.find('.') == std::string::npos) names.push_back(name);
+  ReportTable table{.title = "Test samples of each fold", .columns = {"fold", "tests"}, .rows = {}};
+  table.columns.insert(table.columns.end(), names.begin(), names.end());
+  for (std::size_t f = 0; f < folds; ++f) {
+    const Json& metrics = records[f]["metrics"];
+    out["folds"].push_back({{"fold", f + 1},
+                            {"tests", tests[f]},
+                            {"directory", folder_of(f + 1)},
+                            {"step", records[f]["step"]},
+                            {"metrics", metrics}});
+    auto& row = table.rows.emplace_back(std::vector{std::to_string(f + 1), tests[f]});
+    for (const std::string& name : names) {
+      const double value = metrics[name].is_number() ? metrics[name].get<double>() : std::nan("");
+      values[name].push_back(value);
+      row.push_back(printed("%.4f", value));
+    }
+    const Json& part = records[f]["tables"]["confusion"];
+    const auto counts = part["values"].get<std::vector<double>>();
+    if (f == 0) confusion = {"confusion", part["rows"], part["columns"], std::vector<double>(counts.size())};
+    for (std::size_t i = 0; i < counts.size(); ++i) confusion.values[i] += counts[i];
+  }
+  std::vector<std::string> mean = {"mean", ""}, deviation = {"deviation", ""}, interval = {"95 % interval", "+-"};
+  EvalRecord summary;
+  summary.step = records.front()["step"];
+  summary.epoch = records.front()["epoch"];
+  summary.split = "test";
+  summary.tables = {confusion};
+  for (const std::string& name : names) {
+    const Spread s(values[name]);
+    out["mean"][name] = s.mean;
+    out["deviation"][name] = s.deviation;
+    out["interval_95"][name] = {s.mean - s.half, s.mean + s.half};
+    mean.push_back(printed("%.4f", s.mean));
+    deviation.push_back(printed("%.4f", s.deviation));
+    interval.push_back(printed("%.4f", s.half));
+    if (name == "loss") summary.loss = s.mean;
+    summary.metrics.push_back({name, s.mean});
+  }
+  table.rows.insert(table.rows.end(), {mean, deviation, interval});
+  const MetricTable classes = class_scores(confusion);
+  for (const MetricTable& t : {confusion, classes})
+    out[t.name] = {{"rows", t.rows}, {"columns", t.columns}, {"values", t.values}};
+  write_text_atomically(fs::path(config.run.dir) / "folds.json", line_of(out, 1));
+
+  RunLog report(config.run.dir, {.title = join(folds, " folds of ", fs::path(config.data.path).filename().string()),
+                                 .config = config.text,
+                                 .facts = {{"data", config.data.path}, {"folds", join(folds)}}});
+  log::info("test samples of each fold", table_text(table));
+  log::info("all folds together: ", text_of(confusion), text_of(classes));
+  report.record(summary);
+  report.add(std::move(table));
+  report.add(ReportPicture{"All folds together: confusion", heat_map_svg(confusion)});
+  for (std::size_t f = 1; f <= folds; ++f)
+    report.made(fs::path(config.run.dir) / folder_of(f) / "report.html", join("fold ", f));
+  report.made(fs::path(config.run.dir) / "folds.json", "metrics of each fold, mean, deviation, interval, sums");
+  report.finish(join("finished after ", folds, " folds"));
+}
+
+}  // namespace
+
+int run_folds(World& world, const Args& args) {
+  RunConfig config;
+  Options options(
+      "lockstep folds", "Cross-validate: train each fold of data.folds, and sum up their test metrics.",
+      "Each fold is a run of its own in the folder fold-N of the run directory, trained by one rank. The ranks take "
+      "the "
+      "folds in turn, so the result does not depend on their number. A fold tests the windows of its subjects and "
+      "trains on all others. The same command continues after an interruption and keeps finished folds. At the end, "
+      "folds.json and report.html have the metrics of each fold, mean, standard deviation, the 95 % interval of the "
+      "mean by Student's t, and the summed confusion matrix.");
+  options.example("mpirun -n 4 lockstep folds --config configs/har-hapt.ini --data.folds 5",
+                  "five folds of subjects with nearly equal classes");
+  options.example("mpirun -n 4 lockstep folds --config configs/har-hapt.ini --data.folds subjects",
+                  "leave one subject out");
+  if (!parse(world, options, args, config)) return 0;
+  const StopSignals signals;
+  complete(config, options, args);
+  log::set_all_ranks(config.run.all_ranks_log);
+  // Ranks end at different times: the last collectives wait as long as it takes.
+  world.configure({.timeout_s = 0, .check_collectives = config.dist.check_collectives});
+  require_same_program(world);
+  std::string text;
+  world.together("checking the configuration", [&] {
+    check(config);
+    if (world.rank() != 0) return;
+    const auto* har = dynamic_cast<const HarConfig*>(config.task.get());
+    require_usage(har != nullptr, "option model.kind = ", config.model_kind,
+                  ": lockstep folds is for model.kind = har");
+    if (config.eval.final == "none") options.reject("eval.final", "the folds need the metrics of their test samples");
+    if (config.dist.parallel == "dp") options.reject("dist.parallel", "one rank trains a fold; choose ddp");
+    if (config.resumes_file()) options.reject("run.resume", "each fold has its own checkpoints; choose auto or never");
+    if (options.value("data.fold") != "0")
+      options.reject("data.fold", "lockstep folds trains all folds; lockstep train trains this one");
+    const std::vector<std::string> tests = har->folds(config.data.path);
+    if (tests.empty()) options.reject("data.folds", "lockstep folds needs a number of folds, or subjects");
+    for (const std::string& t : tests) text += t + "\n";
+    open_run_directory(config.run.dir, options, config.run.resume == "never" ? RunStart::fresh : RunStart::resume);
+  });
+  text = world.communicator().broadcast_text(text, 0, "folds");
+  std::vector<std::string> tests;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) tests.push_back(line);
+
+  config.run.threads = prepare_cpu(world, config);
+  config.run.isa = ops::name(ops::active_isa());
+  if (config.run.device == "cuda")
+    config.dist.gpu_ids = {std::to_string(choose_device(world, "cuda", config.dist.gpu_ids).index)};
+  const auto size = static_cast<std::size_t>(world.size());
+  log::info(tests.size(), " folds on ", size, size == 1 ? " rank" : " ranks", ", each trained by one rank");
+  Json mine = Json::object();
+  int code = kExitDone;
+  for (auto f = static_cast<std::size_t>(world.rank()); f < tests.size() && code == kExitDone; f += size) {
+    world.at("fold", static_cast<std::int64_t>(f + 1));
+    log::info("fold ", f + 1, " of ", tests.size(), ": tests ", tests[f]);
+    code = signals.received() != 0 ? kExitInterrupted : train_fold(world, options, config, f + 1);
+    if (code == kExitDone) mine[std::to_string(f)] = test_record(fs::path(config.run.dir) / folder_of(f + 1));
+  }
+  const std::vector<std::string> all = world.communicator().all_gather_text(line_of(mine, -1), "metrics of the folds");
+  std::vector<Json> records(tests.size());
+  std::size_t done = 0;
+  for (const std::string& part : all) {
+    const Json theirs = Json::parse(part);
+    for (const auto& [f, record] : theirs.items()) records[std::stoul(f)] = record, ++done;
+  }
+  // A failed fold ends this rank's work, whose error is printed; the folds of other ranks are kept.
+  const auto failure = static_cast<int>(world.communicator().all_reduced(
+      std::int64_t{code == kExitInterrupted ? 0 : code}, ReduceOp::max, "exit codes of the folds"));
+  if (done < tests.size()) {
+    log::info(done, " of ", tests.size(), " folds are finished; the same command continues");
+    return failure != 0 ? failure : kExitInterrupted;
+  }
+  world.together("writing the summary of the folds", [&] {
+    if (world.rank() == 0) summarise(config, tests, records);
+  });
+  return kExitDone;
+}
+
+}  // namespace lockstep::apps

@@ -1,0 +1,22 @@
+#pragma once
+#include <string>
+
+#include "lockstep/base/options.hpp"
+#include "lockstep/report/run_log.hpp"
+#include "lockstep/tasks/arguments.hpp"
+#include "lockstep/train/run_config.hpp"
+
+namespace lockstep::apps {
+
+/// Fills in what the arguments leave open: the run directory, absolute paths, and the text of the configuration.
+void complete(RunConfig& config, const Options& options, const Args& args);
+
+/// A whole run in its directory: continues it or starts it, trains, and evaluates the best weights. Returns its exit
+/// code. Collective.
+///
+/// profiled_steps  "A..B" or ""; see --profile
+/// errors          Error (usage): a configuration that does not fit itself, the data or the directory
+int training_run(World& world, const Options& options, RunConfig& config, TakeOver take_over,
+                 const std::string& profiled_steps = "");
+
+}  // namespace lockstep::apps
