@@ -117,9 +117,9 @@ Var conv1d(Tape& t, Var x, const Conv1d& layer, Activation activation) {
   const profile::Span span("conv1d");
   Var y = t.output(shape, t.wants_grad({x}, {w, b}));
   const Tensor derivative = y.wants_grad() && activation != Activation::none ? t.keep(shape) : Tensor{};
-  ops::conv1d_forward(t.stream(), y.value(), derivative, x.value(), t.value(*w), t.value(*b), activation);
+  ops::conv1d_forward(t.stream(), y.value(), derivative, x.value(), t.value(*w), value_of(t, b), activation);
   t.record("conv1d", y, {w, b}, [=, &t] {
-    ops::conv1d_backward(t.stream(), t.grad_of(x), t.grad_of(*w), t.grad_of(*b), y.grad(), derivative, x.value(),
+    ops::conv1d_backward(t.stream(), t.grad_of(x), t.grad_of(*w), grad_of(t, b), y.grad(), derivative, x.value(),
                          t.value(*w));
   });
   return y;

@@ -9,6 +9,7 @@
 #include "lockstep/io/file_kind.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/checkpoint.hpp"
+#include "lockstep/train/ensemble.hpp"
 #include "lockstep/train/run_config.hpp"
 
 namespace lockstep {
@@ -63,10 +64,11 @@ std::string model_kind(World& world, const Args& args, const Files& files) {
     kind = asked_model_kind(args, text_of);
     const std::string checkpoint = Options::peek(args, {"checkpoint"}, text_of);
     if (!kind.empty() || !files.empty() || checkpoint.empty() || world.rank() != 0) return;
+    const std::string first = checkpoint_files(checkpoint).front();
     try {
-      kind = CheckpointReader(checkpoint).model_kind();
+      kind = CheckpointReader(first).model_kind();
     } catch (const Error&) {
-      const FileKind found = file_kind(checkpoint);
+      const FileKind found = file_kind(first);
       if (found != FileKind::model && found != FileKind::safetensors && found != FileKind::onnx &&
           found != FileKind::torchscript)
         throw;

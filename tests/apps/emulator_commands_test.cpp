@@ -6,6 +6,7 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator/emulator_files.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
+#include "support/emulator_file.hpp"
 #include "support/paths.hpp"
 #include "support/process.hpp"
 #include "support/random_emulator.hpp"
@@ -258,5 +259,78 @@ TEST_SUITE("apps.emulator") {
     CHECK(test::run_lockstep({"verify", "--golden", (dir / "missing.h5").string()}).exit_code == 2);
     test::write_text(path, "not HDF5");
     CHECK(test::run_lockstep({"verify", "--golden", path}).exit_code == 3);
+  }
+
+  TEST_CASE(
+      "an ensemble is trained, evaluated and applied with the same numbers on any number of ranks, and continues") {
+    const test::TempDir dir;
+    const std::string data = (dir / "data.h5").string(), output = (dir / "y.h5").string();
+    test::write_emulator_data(data, test::emulator_contents(600, 4, 2));
+    std::string metrics;
+    std::vector<float> mean, deviation;
+    for (const int ranks : {1, 2, 3}) {
+      CAPTURE(ranks);
+      const std::string run = (dir / ("run" + std::to_string(ranks))).string();
+      const auto train = [&](const char* members) {
+        return test::run_lockstep({"train", "--model.kind",       "emulator", "--data.path",
+                                   data,    "--run-dir",          run,        "--epochs",
+                                   "2",     "--batch.size",       "100",      "--model.hidden_size",
+                                   "8",     "--reproducible",     "1",        "--seed",
+                                   "4",     "--ensemble.members", members,    "--ensemble.bootstrap",
+                                   "1",     "--loss.jacobian",    "0.5",      "--loss.jacobian_directions",
+                                   "1"},
+                                  ranks);
+      };
+      if (ranks == 2) REQUIRE(train("1").exit_code == 0);  // an ordinary run in the same directory is no member
+      if (ranks == 3) REQUIRE(train("2").exit_code == 0);  // a smaller ensemble grows
+      const ProcessResult trained = train("3");
+      INFO(trained.err);
+      REQUIRE(trained.exit_code == (ranks == 2 ? 2 : 0));
+      if (ranks == 2) {
+        CHECK(has(trained.err, "ensemble.members"));
+        std::filesystem::remove_all(run);
+        REQUIRE(train("3").exit_code == 0);
+      }
+      const ProcessResult eval = test::run_lockstep({"eval", "--checkpoint", run, "--json"}, ranks);
+      INFO(eval.err);
+      REQUIRE(eval.exit_code == 0);
+      const std::string here = eval.out.substr(eval.out.find("\"split\""));
+      CHECK(has(here, "\"coverage95.aice\""));
+      CHECK(has(here, "rank histogram"));
+      if (metrics.empty()) metrics = here;
+      CHECK(here == metrics);
+      REQUIRE(
+          test::run_lockstep({"predict", "--checkpoint", run, "--input", data, "--output", output}, ranks).exit_code ==
+          0);
+      const H5File out = H5File::open(output);
+      if (mean.empty()) mean = out.read<float>("/y"), deviation = out.read<float>("/y_std");
+      CHECK(out.read<float>("/y") == mean);
+      CHECK(out.read<float>("/y_std") == deviation);
+    }
+    // The members differ, and a list of checkpoints is an ensemble too.
+    const std::string run = (dir / "run1").string();
+    const auto best = [&](int m) { return run + "/member-" + std::to_string(m) + "/checkpoints/best.h5"; };
+    std::vector<std::vector<float>> each;
+    for (const int m : {1, 2, 3}) {
+      REQUIRE(test::run_lockstep({"predict", "--checkpoint", best(m), "--input", data, "--output", output}).exit_code ==
+              0);
+      each.push_back(H5File::open(output).read<float>("/y"));
+    }
+    double worst = 0, least = 1;
+    for (std::size_t i = 0; i < mean.size(); ++i) {
+      const double centre = (static_cast<double>(each[0][i]) + each[1][i] + each[2][i]) / 3;
+      worst = std::max(worst, std::abs(centre - static_cast<double>(mean[i])));
+      least = std::min(least, static_cast<double>(deviation[i]));
+    }
+    CHECK(worst < 1e-6);
+    CHECK(least > 0);
+    CHECK(test::run_lockstep({"eval", "--checkpoint", best(1) + "," + best(2)}).exit_code == 0);
+    const ProcessResult jacobian =
+        test::run_lockstep({"jacobian", "--checkpoint", run, "--input", data, "--output", output + "2"});
+    CHECK(jacobian.exit_code == 2);
+    CHECK(has(jacobian.err, "this command takes one"));
+    const ProcessResult none = test::run_lockstep({"eval", "--checkpoint", dir.path().string()});
+    CHECK(none.exit_code == 2);
+    CHECK(has(none.err, "a directory without member-1"));
   }
 }

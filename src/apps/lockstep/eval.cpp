@@ -14,6 +14,7 @@
 #include "lockstep/report/run_records.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "lockstep/train/comparison.hpp"
+#include "lockstep/train/ensemble.hpp"
 #include "lockstep/train/evaluator.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/trainer.hpp"
@@ -36,7 +37,13 @@ Options make_options(EvalArguments& a) {
       "lockstep eval", "Evaluate a checkpoint on all ranks together.",
       "Without --config the command uses the configuration of the checkpoint. It uses the averaged weights if the "
       "checkpoint has them. The metrics do not depend on the number of ranks or threads.");
-  options.add("checkpoint", &a.checkpoint, "", "checkpoint to evaluate").value_name("FILE").required();
+  options
+      .add("checkpoint", &a.checkpoint, "",
+           "checkpoint to evaluate; emulator: also several (A.h5,B.h5), or the directory of an ensemble, for their "
+           "mean and "
+           "spread")
+      .value_name("FILE")
+      .required();
   options.choice("split", &a.split, "test", {"train", "val", "test"},
                  "split of the data set; train: emulator and har only");
   options.add(
@@ -61,6 +68,8 @@ Options make_options(EvalArguments& a) {
                      "dist.timeout", "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5",
                   "the metrics of the test samples");
+  options.example("lockstep eval --checkpoint runs/ensemble",
+                  "the mean, the spread and its calibration of an ensemble");
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5 --baseline",
                   "and beside them those of the training mean and of linear regression");
   options.example("lockstep eval --checkpoint runs/kgat-ml1m/checkpoints/best.h5 --controls",
@@ -174,8 +183,11 @@ fs::path run_of(const std::string& checkpoint) {
   return run;
 }
 
-/// The evaluation on one rank.
-int eval(World& world, const EvalArguments& a, const CheckpointReader& reader) {
+using Readers = std::vector<std::unique_ptr<CheckpointReader>>;
+
+/// The evaluation on one rank. Several checkpoints are an ensemble.
+int eval(World& world, const EvalArguments& a, const Readers& readers) {
+  const CheckpointReader& reader = *readers.front();
   const int threads = prepare_cpu(world, a.config);
   const auto placement = make_node_placement(world);
   const auto model = load_task(world, a.config, *placement, &reader.file());
@@ -187,9 +199,24 @@ int eval(World& world, const EvalArguments& a, const CheckpointReader& reader) {
     require_usage(!a.record || split != Split::train,
                   "option record: a run directory holds metrics of validation and test samples; choose --split val or "
                   "test");
+    require_usage(!a.record || readers.size() == 1, "option record: ", readers.size(),
+                  " checkpoints, which are an ensemble; name one checkpoint, or leave out --record");
     if (a.record) run_of(a.checkpoint);
     if (!a.other_data) reader.require_data_of(*model, a.config.data.path);
-    reader.load_average_or_weights(model->params());
+    if (readers.size() == 1) {
+      reader.load_average_or_weights(model->params());
+    } else {
+      auto* ensemble = dynamic_cast<EnsembleTask*>(model.get());
+      require_usage(ensemble != nullptr, "option checkpoint = ", a.checkpoint, ": ", readers.size(),
+                    " checkpoints; model.kind = ", model->kind(), " has no ensembles, so name one");
+      const std::vector<ParamStore*> members = ensemble->make_ensemble(std::ssize(readers));
+      for (std::size_t i = 0; i < readers.size(); ++i) {
+        require_data(readers[i]->data_hash() == reader.data_hash(),
+                     "evaluating an ensemble: ", readers[i]->path().string(), " was trained on another data set than ",
+                     reader.path().string(), "; the normalisation of its members must be the same");
+        readers[i]->load_average_or_weights(*members[i]);
+      }
+    }
     require_data(model->size(split) > 0, a.config.data.path, ": it has no ", name(split), " samples");
     require_usage(!a.controls || (samples != nullptr && !samples->controls().empty()),
                   "option controls: model.kind = ", model->kind(), samples == nullptr ? "" : ", as it was trained,",
@@ -233,8 +260,13 @@ int run_eval(World& world, const Args& args) {
   EvalArguments a;
   Options options = make_options(a);
   if (!parse(world, options, args, a.config)) return 0;
-  const auto reader = open_checkpoint(world, a.checkpoint, args, options, a.config);
-  return on_each_gpu(world, a.config, [&](World& rank) { return eval(rank, a, *reader); });
+  std::vector<std::string> files;
+  world.together("opening the checkpoint", [&] { files = checkpoint_files(a.checkpoint); });
+  Readers readers;
+  readers.push_back(open_checkpoint(world, files.front(), args, options, a.config));
+  for (std::size_t i = 1; i < files.size(); ++i)
+    world.together("opening the checkpoints", [&] { readers.push_back(std::make_unique<CheckpointReader>(files[i])); });
+  return on_each_gpu(world, a.config, [&](World& rank) { return eval(rank, a, readers); });
 }
 
 }  // namespace lockstep::apps

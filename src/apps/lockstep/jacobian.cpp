@@ -46,7 +46,7 @@ class Run {
   Run(World& world, const Arguments& a, const TrainedEmulator& emulator, int threads)
       : a_(a), emulator_(emulator), in_(emulator.network.arch().n_in), out_(emulator.network.arch().n_out) {
     world.together("opening the input", [&] {
-      if (world.rank() == 0) require_output(a.output, {a.input, a.checkpoint, a.model_file});
+      if (world.rank() == 0) require_output(a.output, a.inputs());
       rows_ = std::make_unique<InputRows>(a.input, emulator);
       has_dx_ = rows_->has("/dx", in_);
       has_dy_ = rows_->has("/dy", out_);
@@ -248,7 +248,7 @@ int run_jacobian(World& world, const Args& args) {
     if (!a.domain.empty() && (a.domain.size() != 2 || !(a.domain[0] <= a.domain[1])))
       options.reject("domain", "must be MIN,MAX with MIN <= MAX");
   });
-  const TrainedEmulator emulator = load_emulator(world, a.checkpoint, a.model_file);
+  const TrainedEmulator emulator = load_emulator(world, a);
   const int threads = prepare_cpu(world, a.config);
   if (a.config.run.precision == "fp64")
     Run<double>(world, a, emulator, threads).execute(world, args);

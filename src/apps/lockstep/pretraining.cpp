@@ -1,36 +1,67 @@
 #include "apps/lockstep/pretraining.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/report/run_log.hpp"
 #include "lockstep/tasks/registry.hpp"
+#include "lockstep/train/ensemble.hpp"
 
 namespace lockstep::apps {
 
-std::unique_ptr<PretrainingConfig> make_pretraining(const Options& options, const RunConfig& config) {
+namespace {
+constexpr const char* kMembers = "ensemble.members";
+using Changes = std::vector<std::pair<std::string, std::string>>;
+
+/// A run of this kind in `folder` of the run directory: the keys that the kind has too, with some changes.
+std::unique_ptr<NestedRun> nested_run(const Options& options, const RunConfig& config, const std::string& kind,
+                                      const Changes& changes, const std::string& folder) {
+  auto run = std::make_unique<NestedRun>();
+  add_options(run->options, run->config, kind);
+  std::map<std::string, std::string> values;
+  for (const std::string& key : options.keys()) values[key] = options.value(key);
+  for (const auto& [key, value] : changes) values[key] = value;
+  values["model.kind"] = kind;
+  std::string ini;
+  for (const std::string& key : run->options.keys())
+    if (values.count(key) != 0) ini += key + " = " + values[key] + "\n";
+  run->options.parse_ini(ini, folder);
+  run->config.run.dir = (std::filesystem::path(config.run.dir) / folder).string();
+  return run;
+}
+
+std::unique_ptr<NestedRun> checked(std::unique_ptr<NestedRun> run) {
+  check(run->config);
+  run->config.text = run->options.ini();
+  return run;
+}
+}  // namespace
+
+std::unique_ptr<NestedRun> make_pretraining(const Options& options, const RunConfig& config) {
   const std::optional<Pretraining> first = config.task->pretraining();
   if (!first) return nullptr;
   require_usage(config.run.init.empty(), "option run.init = ", config.run.init, ": the pretraining of kind ",
                 first->kind, " gives the first weights; choose one of both");
-  auto run = std::make_unique<PretrainingConfig>();
-  add_options(run->options, run->config, first->kind);
-  std::map<std::string, std::string> values;
-  for (const std::string& key : options.keys()) values[key] = options.value(key);
-  for (const auto& [key, value] : first->keys) values[key] = value;
-  values["model.kind"] = first->kind;
-  if (is_half(config.storage())) values["run.precision"] = "fp32";
-  std::string ini;
-  for (const std::string& key : run->options.keys())
-    if (values.count(key) != 0) ini += key + " = " + values[key] + "\n";
-  run->options.parse_ini(ini, "pretraining");
-  run->config.run.dir = (std::filesystem::path(config.run.dir) / kPretrainingFolder).string();
+  Changes changes = first->keys;
+  if (is_half(config.storage())) changes.emplace_back("run.precision", "fp32");
+  auto run = nested_run(options, config, first->kind, changes, kPretrainingFolder);
   run->config.run.resume = "auto";
   run->config.train.steps = 0;
-  check(run->config);
-  run->config.text = run->options.ini();
-  return run;
+  return checked(std::move(run));
+}
+
+std::int64_t member_count(const Options& options) {
+  const std::vector<std::string> keys = options.keys();
+  return std::ranges::find(keys, kMembers) == keys.end() ? 1 : std::stoll(options.value(kMembers));
+}
+
+std::unique_ptr<NestedRun> make_member(const Options& options, const RunConfig& config, std::int64_t number) {
+  return checked(nested_run(
+      options, config, config.model_kind,
+      {{kMembers, "1"}, {"run.seed", std::to_string(config.run.seed + static_cast<std::uint64_t>(number - 1))}},
+      member_folder(number)));
 }
 
 }  // namespace lockstep::apps

@@ -6,8 +6,8 @@
 
 namespace lockstep::apps {
 
-/// The configuration of a pretraining, and the options that it is bound to.
-struct PretrainingConfig {
+/// The configuration of a run inside a run directory, and the options that it is bound to.
+struct NestedRun {
   RunConfig config;
   Options options{"lockstep train"};
 };
@@ -17,6 +17,12 @@ struct PretrainingConfig {
 /// are in fp32 where the run's precision has 16 bits.
 ///
 /// errors  Error (usage): run.init names other first weights
-std::unique_ptr<PretrainingConfig> make_pretraining(const Options& options, const RunConfig& config);
+std::unique_ptr<NestedRun> make_pretraining(const Options& options, const RunConfig& config);
+
+/// The members of the ensemble that a run trains: ensemble.members, or 1 for a kind without this key.
+std::int64_t member_count(const Options& options);
+/// The configuration of member `number` (from 1) of an ensemble, an ordinary run: that of the ensemble with run.seed +
+/// number - 1, in the folder member_folder(number) of the run directory.
+std::unique_ptr<NestedRun> make_member(const Options& options, const RunConfig& config, std::int64_t number);
 
 }  // namespace lockstep::apps

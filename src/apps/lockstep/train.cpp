@@ -178,7 +178,7 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint, Ste
 
 /// Trains the first weights, or continues to: a run of its own. Then sets config.pretrained, and what keeps batch and
 /// learning rate those of its first start. Returns its exit code. Collective.
-int pretrain(World& world, PretrainingConfig& first, RunConfig& config, TakeOver take_over) {
+int pretrain(World& world, NestedRun& first, RunConfig& config, TakeOver take_over) {
   log::info("pretraining: model.kind = ", first.config.model_kind, " in ", first.config.run.dir);
   const fs::path checkpoint = open_run(world, first.options, first.config, take_over);
   const int code =
@@ -198,6 +198,28 @@ int pretrain(World& world, PretrainingConfig& first, RunConfig& config, TakeOver
   return kExitDone;
 }
 
+/// Trains the members of an ensemble one after the other, on all ranks. Each is a run of its own. Returns the exit code
+/// of the last one. Collective.
+int train_members(World& world, const Options& options, RunConfig& config, TakeOver take_over) {
+  const std::int64_t members = member_count(options);
+  world.together("opening the run directory", [&] {
+    require_usage(!config.resumes_file(), "option run.resume = ", config.run.resume, ": an ensemble has ", members,
+                  " runs, each with checkpoints of its own; use auto or never");
+    if (world.rank() == 0) open_directory(config, options, take_over);
+  });
+  for (std::int64_t number = 1; number <= members; ++number) {
+    std::unique_ptr<NestedRun> member;
+    world.together("checking the configuration", [&] { member = make_member(options, config, number); });
+    RunConfig& its = member->config;
+    log::info("member ", number, " of ", members, ": seed ", its.run.seed, ", in ", its.run.dir);
+    const fs::path checkpoint = open_run(world, member->options, its, take_over);
+    const int code = on_each_gpu(world, its, [&](World& rank) { return train(rank, its, checkpoint, {}); });
+    if (code != kExitDone) return code;
+  }
+  log::info("the ensemble is complete: lockstep eval --checkpoint ", config.run.dir);
+  return kExitDone;
+}
+
 }  // namespace
 
 void complete(RunConfig& config, const Options& options, const Args& args) {
@@ -213,13 +235,16 @@ void complete(RunConfig& config, const Options& options, const Args& args) {
 
 int training_run(World& world, const Options& options, RunConfig& config, TakeOver take_over,
                  const std::string& profiled_steps) {
-  std::unique_ptr<PretrainingConfig> first;
+  std::unique_ptr<NestedRun> first;
   StepRange profiled;
   world.together("checking the configuration", [&] {
     check(config);
     profiled = read_step_range("profile", profiled_steps);
     first = make_pretraining(options, config);
+    require_usage(member_count(options) == 1 || profiled.empty(), "option profile = ", profiled_steps,
+                  ": it records one run; an ensemble has ", member_count(options));
   });
+  if (member_count(options) > 1) return train_members(world, options, config, take_over);
   const fs::path checkpoint = open_run(world, options, config, take_over);
   if (first && checkpoint.empty()) {  // a run that continues has its weights
     if (const int code = pretrain(world, *first, config, take_over); code != kExitDone) return code;

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "lockstep/nn/linear.hpp"
+#include "lockstep/nn/tangent.hpp"
 
 namespace lockstep {
 namespace {
@@ -105,6 +105,22 @@ Var Emulator::forward(Tape& tape, Var z, EmulatorTrace* trace) const {
           trace->act.push_back(post);
         });
   return linear(tape, h, {&weight(arch_.layers), &bias(arch_.layers)});
+}
+
+Var Emulator::jacobian_products(Tape& tape, const EmulatorTrace& trace, Var v, JacobianSide side) const {
+  const ops::Activation act = ops::parse_activation(arch_.activation);
+  const std::int64_t layers = arch_.layers;
+  const auto slope = [&](Var s, std::int64_t k) {
+    return activation_tangent(tape, s, trace.pre[static_cast<std::size_t>(k)], act);
+  };
+  if (side == JacobianSide::inputs) {
+    if (conv_weight_) v = activation_tangent(tape, conv1d(tape, v, {conv_weight_, nullptr}), trace.conv_pre, act);
+    for (std::int64_t k = 0; k < layers; ++k) v = slope(linear(tape, v, {&weight(k), nullptr}), k);
+    return linear(tape, v, {&weight(layers), nullptr});
+  }
+  for (std::int64_t k = layers; k > 0; --k) v = slope(linear_adjoint(tape, v, weight(k)), k - 1);
+  v = linear_adjoint(tape, v, weight(0));
+  return conv_weight_ ? conv1d_adjoint(tape, activation_tangent(tape, v, trace.conv_pre, act), *conv_weight_) : v;
 }
 
 Emulator Emulator::as(DType dtype) const {

@@ -26,15 +26,16 @@ ConvShape shape_of(const char* what, const Tensor& y, const Tensor& derivative, 
 void conv1d_forward(Stream& stream, const Tensor& y, const Tensor& derivative, const Tensor& x, const Tensor& weight,
                     const Tensor& bias, Activation activation) {
   const ConvShape s = shape_of("conv1d", y, derivative, x, weight);
-  require(bias.shape() == Shape{s.channels}, "conv1d: weight is ", weight.shape(), ", so bias must be (", s.channels,
-          "), not ", bias.shape());
+  require(!bias || bias.shape() == Shape{s.channels}, "conv1d: weight is ", weight.shape(), ", so bias must be (",
+          s.channels, "), not ", bias.shape());
   if (on_gpu(x, [&]<class T>() {
         cuda::conv1d_forward<T>(stream, s, y.data<T>(), derivative ? derivative.data<T>() : nullptr, x.data<T>(),
-                                weight.data<T>(), bias.data<T>(), activation);
+                                weight.data<T>(), bias ? bias.data<T>() : nullptr, activation);
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
-    cpu::active_conv1d_kernels<T>().forward(s, y.data<T>(), x.data<T>(), weight.data<T>(), bias.data<T>());
+    cpu::active_conv1d_kernels<T>().forward(s, y.data<T>(), x.data<T>(), weight.data<T>(),
+                                            bias ? bias.data<T>() : nullptr);
     if (derivative || activation != Activation::none) activation_forward(stream, y, derivative, y, activation);
   });
 }

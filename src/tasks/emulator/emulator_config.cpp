@@ -6,6 +6,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator/emulator_metadata.hpp"
+#include "tasks/emulator/jacobian_loss.hpp"
 
 namespace lockstep {
 
@@ -29,6 +30,21 @@ void EmulatorConfig::add_options(Options& o) {
   o.add("loss.smooth_weight", &loss_.smooth_weight, 0, non_negative,
         "weight of the squared finite differences of the outputs along the column; 0: off");
   o.add("loss.smooth_order", &loss_.smooth_order, 2, between(1, 2), "order of these differences");
+  o.add("loss.jacobian", &loss_.jacobian, 0, non_negative,
+        "weight of the mean squared error of the Jacobian, normalised (Sobolev training); the data set must hold "
+        "Jacobians; 0: off");
+  o.add("loss.jacobian_directions", &loss_.directions, 0, at_least(0),
+        "random directions per row and step in which the Jacobian is compared; 0: all of it");
+  o.add("loss.constraint", &loss_.constraint, "",
+        "expressions, separated by ;, that are 0 for a physical prediction, such as max(0, -aice) ; sum(y) - sum(x); "
+        "their squares are added to the loss");
+  o.add("loss.constraint_weight", &loss_.constraint_weight, 1, non_negative, "weight of these squares");
+
+  o.section("ensemble", "Ensemble");
+  o.add("ensemble.members", &members_, 1, between(1, 1000),
+        "networks that are trained one after the other with seeds run.seed, run.seed + 1, ..., in folders member-N of "
+        "the run directory");
+  o.add("ensemble.bootstrap", &bootstrap_, false, "train on rows that are drawn with replacement, by the seed");
 }
 
 EmulatorTask::Options EmulatorConfig::model_options(DType dtype, std::uint64_t seed) const {
@@ -38,6 +54,7 @@ EmulatorTask::Options EmulatorConfig::model_options(DType dtype, std::uint64_t s
   options.loss = loss_;
   options.dtype = dtype;
   options.seed = seed;
+  options.bootstrap = bootstrap_;
   options.bias_init = bias_init_ == "torch" ? BiasInit::torch : BiasInit::zeros;
   return options;
 }
@@ -53,7 +70,10 @@ std::unique_ptr<Task> EmulatorConfig::load(const TaskSource& source) const {
     require_same_units(description.metadata.variables, data.variables, join("data set '", source.path.string(), "'"));
     data.moments = description.moments;
   }
-  return std::make_unique<EmulatorTask>(model_options(source.dtype, source.seed), std::move(data));
+  EmulatorTask::Options options = model_options(source.dtype, source.seed);
+  if (source.checkpoint != nullptr && !data.has_jacobian())
+    options.loss.jacobian = 0;  // another data set than trained on
+  return std::make_unique<EmulatorTask>(std::move(options), std::move(data));
 }
 
 TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep&) const {
@@ -75,7 +95,8 @@ TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, 
   // Inputs and targets, each normalised and in tiles; each hidden value and its slope.
   const double hidden = static_cast<double>(arch.hidden * arch.layers + arch.conv_channels * arch.n_in);
   needs.activation_bytes_per_sample =
-      static_cast<double>(size_bytes(dtype)) * (2 * static_cast<double>(arch.n_in + arch.n_out) + 2 * hidden);
+      static_cast<double>(size_bytes(dtype)) * (2 * static_cast<double>(arch.n_in + arch.n_out) + 2 * hidden) *
+      static_cast<double>(1 + (loss_.jacobian > 0 ? jacobian_directions(loss_.directions, arch.n_in, arch.n_out) : 0));
   return needs;
 }
 

@@ -57,12 +57,12 @@ PredictionGrid<T>::PredictionGrid(const H5File& input, std::int64_t rows, std::i
 }
 
 template <class T>
-void PredictionGrid<T>::put(std::int64_t first, std::span<const T> values) {
-  const std::int64_t count = std::ssize(values) / outputs_;
+void PredictionGrid<T>::put(std::int64_t first, std::span<const T> values, std::int64_t output, std::int64_t outputs) {
+  const std::int64_t count = std::ssize(values) / outputs;
   for (std::int64_t row = 0; row < count; ++row)
-    for (std::int64_t o = 0; o < outputs_; ++o)
-      values_[static_cast<std::size_t>(o * points_ + point_[static_cast<std::size_t>(first + row)])] =
-          values[static_cast<std::size_t>(row * outputs_ + o)];
+    for (std::int64_t o = 0; o < outputs; ++o)
+      values_[static_cast<std::size_t>((output + o) * points_ + point_[static_cast<std::size_t>(first + row)])] =
+          values[static_cast<std::size_t>(row * outputs + o)];
 }
 
 template <class T>

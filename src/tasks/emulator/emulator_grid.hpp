@@ -21,8 +21,8 @@ class PredictionGrid {
   /// errors  data, naming the file: no grid, as in a set that is generated or older or from files with different grids;
   ///         a row that is no point of it
   PredictionGrid(const H5File& input, std::int64_t rows, std::int64_t outputs);
-  /// Puts predictions (count, outputs) of rows from `first` on to their points.
-  void put(std::int64_t first, std::span<const T> values);
+  /// Puts predictions (count, outputs) of rows from `first` on to their points, from the grid's output `output` on.
+  void put(std::int64_t first, std::span<const T> values, std::int64_t output, std::int64_t outputs);
   /// Writes a netCDF-4 file by the CF conventions: a variable per output over (file,) and the grid's dimensions, with
   /// its units, and latitude, longitude and time where the rows have them. Points without a row have the fill value.
   void write(const std::filesystem::path& path, const EmulatorVariables& variables,

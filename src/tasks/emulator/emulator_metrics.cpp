@@ -2,22 +2,80 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+
+#include "lockstep/base/error.hpp"
 
 namespace lockstep::emulator_metrics {
 
-Sums::Sums(double* sums, std::int64_t n_out, bool aice, bool jacobian) {
-  rows = sums;
-  output = reinterpret_cast<OutputSums*>(sums + 2);
-  double* next = sums + 2 + n_out * static_cast<std::int64_t>(sizeof(OutputSums) / sizeof(double));
-  ice_edge = aice ? reinterpret_cast<RangeSums*>(next) : nullptr;
-  open_water = aice ? ice_edge + 1 : nullptr;
-  if (aice) next += 2 * sizeof(RangeSums) / sizeof(double);
-  jacobian_error = jacobian ? next : nullptr;
+namespace {
+/// Calls view(count, pointer to the member) for each part of the array in order.
+template <class S, class View>
+void each_part(const Layout& layout, S& sums, const View& view) {
+  const std::int64_t aice = layout.aice ? 1 : 0, many = layout.members > 1 ? 1 : 0;
+  view(2, sums.rows);
+  view(layout.n_out, sums.output);
+  view(aice, sums.ice_edge);
+  view(aice, sums.open_water);
+  view(layout.jacobian ? kBins : 0, sums.jacobian_error);
+  view(layout.constraints, sums.constraint);
+  view(many * layout.n_out, sums.ensemble);
+  view(many * (layout.members + 1), sums.ranks);
+}
+}  // namespace
+
+Sums::Sums(double* sums, const Layout& l) : layout(l) {
+  each_part(layout, *this, [&]<class P>(std::int64_t count, P*& part) {
+    part = count > 0 ? reinterpret_cast<P*>(sums) : nullptr;
+    sums += count * static_cast<std::int64_t>(sizeof(P) / sizeof(double));
+  });
 }
 
-std::int64_t Sums::count(std::int64_t n_out, bool aice, bool jacobian) {
-  return 2 + n_out * static_cast<std::int64_t>(sizeof(OutputSums) / sizeof(double)) +
-         (aice ? 2 * static_cast<std::int64_t>(sizeof(RangeSums) / sizeof(double)) : 0) + (jacobian ? kBins : 0);
+std::int64_t Sums::count(const Layout& layout) {
+  std::int64_t total = 0;
+  Sums any(nullptr, layout);
+  each_part(layout, any, [&]<class P>(std::int64_t count, P*&) {
+    total += count * static_cast<std::int64_t>(sizeof(P) / sizeof(double));
+  });
+  return total;
+}
+
+void Sums::forget_ensemble() const {
+  if (ensemble == nullptr) return;
+  auto* first = reinterpret_cast<double*>(ensemble);
+  std::fill(first, ranks + layout.members + 1, std::numeric_limits<double>::quiet_NaN());
+}
+
+void add_ensemble(const Sums& to, const std::vector<Tensor>& predictions, const Tensor& target, const Tensor& mean) {
+  const auto members = std::ssize(predictions);
+  const auto n = static_cast<double>(members);
+  std::vector<double> v(predictions.size());
+  visit_float(target.dtype(), [&]<class T>() {
+    for (std::int64_t at = 0; at < target.size(); ++at) {
+      EnsembleSums& s = to.ensemble[at % to.layout.n_out];
+      const double t = static_cast<double>(target.data<T>()[at]);
+      for (std::size_t k = 0; k < v.size(); ++k) v[k] = static_cast<double>(predictions[k].data<T>()[at]);
+      std::ranges::sort(v);
+      double sum = 0, distance = 0, pairs = 0, ee = 0, squares = 0;
+      for (std::int64_t k = 0; k < members; ++k) {
+        const double value = v[static_cast<std::size_t>(k)];
+        sum += value;
+        distance += std::abs(value - t);
+        pairs += static_cast<double>(2 * k + 1 - members) * value;  // half the sum of |v_i - v_j| over all pairs
+        ee += (value - t) * (value - t);
+      }
+      const double centre = sum / n;
+      for (const double value : v) squares += (value - centre) * (value - centre);
+      mean.data<T>()[at] = static_cast<T>(centre);
+      const double variance = squares / (n - 1);
+      s.member_ee += ee / n;
+      s.variance += variance;
+      s.crps += distance / n - pairs / (n * n);
+      for (std::size_t i = 0; i < 3; ++i)
+        s.covered[i] += std::abs(t - centre) <= kIntervals[i].half_width * std::sqrt(variance * (n + 1) / n) ? 1 : 0;
+      to.ranks[std::ranges::lower_bound(v, t) - v.begin()] += 1;
+    }
+  });
 }
 
 std::int64_t bin_of(double relative_error) {
@@ -40,8 +98,22 @@ double median(const double* bins) {
   return 0;
 }
 
-std::vector<Metric> metrics(const Sums& sums, std::int64_t n_out, const std::vector<std::string>& names,
+namespace {
+/// The metrics of an ensemble from the sums of `n` values and from `ee`, the summed squared error of its mean.
+void add_ensemble_metrics(std::vector<Metric>& out, const EnsembleSums& s, double n, double ee, double members,
+                          double unit, const std::string& suffix) {
+  out.push_back({"member_rmse" + suffix, std::sqrt(s.member_ee / n) * unit});
+  out.push_back({"spread" + suffix, std::sqrt(s.variance / n) * unit});
+  out.push_back({"crps" + suffix, s.crps / n * unit});
+  out.push_back({"spread_skill" + suffix, ee > 0 ? std::sqrt((members + 1) / members * s.variance / ee) : 0});
+  for (std::size_t i = 0; i < 3; ++i)
+    out.push_back({join("coverage", kIntervals[i].percent, suffix), s.covered[i] / n, true});
+}
+}  // namespace
+
+std::vector<Metric> metrics(const Sums& sums, const std::vector<std::string>& names,
                             const std::vector<double>& output_std) {
+  const std::int64_t n_out = sums.layout.n_out;
   const double n = sums.rows[0];
   if (n == 0) return {};
   double ee = 0;
@@ -68,6 +140,22 @@ std::vector<Metric> metrics(const Sums& sums, std::int64_t n_out, const std::vec
   range(sums.ice_edge, "ice_edge");
   range(sums.open_water, "open_water");
   if (sums.jacobian_error) out.push_back({"jacobian_error", median(sums.jacobian_error)});
+  for (std::int64_t i = 0; i < sums.layout.constraints; ++i)
+    out.push_back({join("constraint.", i + 1), sums.constraint[i] / n});
+  if (!sums.ensemble) return out;
+  const auto members = static_cast<double>(sums.layout.members);
+  EnsembleSums all{};
+  for (std::int64_t o = 0; o < n_out; ++o) {
+    const EnsembleSums& s = sums.ensemble[o];
+    all.member_ee += s.member_ee;
+    all.variance += s.variance;
+    all.crps += s.crps;
+    for (std::size_t i = 0; i < 3; ++i) all.covered[i] += s.covered[i];
+  }
+  add_ensemble_metrics(out, all, n * static_cast<double>(n_out), ee, members, 1, "");
+  for (std::int64_t o = 0; o < n_out; ++o)
+    add_ensemble_metrics(out, sums.ensemble[o], n, sums.output[o].ee, members, output_std[static_cast<std::size_t>(o)],
+                         "." + names[static_cast<std::size_t>(o)]);
   return out;
 }
 

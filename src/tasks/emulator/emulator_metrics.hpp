@@ -17,28 +17,59 @@ struct OutputSums {
 struct RangeSums {
   double rows, e, ee;
 };
+/// Sums over rows of an ensemble for one output, in normalised units: squared errors of the members, divided by their
+/// number; variance of the members (divisor N - 1); CRPS; targets within kIntervals.
+struct EnsembleSums {
+  double member_ee, variance, crps, covered[3];
+};
+/// Central intervals of a normal distribution: percent, and the half width in standard deviations.
+struct Interval {
+  int percent;
+  double half_width;
+};
+inline constexpr Interval kIntervals[3] = {
+    {50, 0.6744897501960817}, {90, 1.6448536269514722}, {95, 1.9599639845400545}};
 /// Histogram of the Jacobian's relative error per row: kBins bins, of equal width in log10 between kLow and kHigh.
 /// Errors outside that range go to the first or last bin.
 inline constexpr std::int64_t kBins = 4096;
 inline constexpr double kLow = -4, kHigh = 2;
 
+/// Which sums there are.
+struct Layout {
+  std::int64_t n_out;
+  bool aice, jacobian;       ///< an output aice; true Jacobians in the data set
+  std::int64_t members = 1;  ///< above 1: an ensemble
+  std::int64_t constraints = 0;
+};
+
 /// Views of a sums array.
 struct Sums {
+  Layout layout;
   double* rows;            ///< [0] number of rows, [1] summed loss
   OutputSums* output;      ///< (n_out)
   RangeSums* ice_edge;     ///< 0.10 <= aice <= 0.16; null without an output aice
   RangeSums* open_water;   ///< aice < 0.05; null without an output aice
   double* jacobian_error;  ///< (kBins); null if the data set has no Jacobians
-  Sums(double* sums, std::int64_t n_out, bool aice, bool jacobian);
-  static std::int64_t count(std::int64_t n_out, bool aice, bool jacobian);
+  EnsembleSums* ensemble;  ///< (n_out); null for one network
+  double* ranks;           ///< (members + 1) targets, all outputs, by the number of members below them; null likewise
+  double* constraint;      ///< (constraints) absolute values, physical; null without
+  Sums(double* sums, const Layout& layout);
+  static std::int64_t count(const Layout& layout);
+  /// Sets the sums of an ensemble to NaN.
+  void forget_ensemble() const;
 };
+
+/// Adds the sums of an ensemble, and computes the mean of its members.
+///
+/// shapes   each prediction, target, mean (rows, n_out), normalised, in host memory
+void add_ensemble(const Sums& to, const std::vector<Tensor>& predictions, const Tensor& target, const Tensor& mean);
 
 std::int64_t bin_of(double relative_error);
 /// The median of the binned errors, interpolated within its bin; 0 if the histogram is empty.
 double median(const double* bins);
 
 /// Names and order are EmulatorTask's.
-std::vector<Metric> metrics(const Sums& sums, std::int64_t n_out, const std::vector<std::string>& names,
+std::vector<Metric> metrics(const Sums& sums, const std::vector<std::string>& names,
                             const std::vector<double>& output_std);
 
 }  // namespace lockstep::emulator_metrics

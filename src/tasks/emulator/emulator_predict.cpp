@@ -19,22 +19,27 @@ struct Arguments : EmulatorFiles {
 };
 
 template <class T>
-void predict(World& world, const Args& args, const Arguments& a, const TrainedEmulator& emulator, int threads) {
+void predict(World& world, const Args& args, const Arguments& a, const std::vector<TrainedEmulator>& members,
+             int threads) {
+  const TrainedEmulator& emulator = members.front();
+  const bool ensemble = members.size() > 1;
   const std::int64_t in = emulator.network.arch().n_in, out = emulator.network.arch().n_out;
   std::unique_ptr<InputRows> rows;
   bool targets = false;
   const bool netcdf = is_netcdf(a.output);
   std::optional<PredictionGrid<T>> grid;  ///< of rank 0, for netCDF
   world.together("opening the input", [&] {
-    if (world.rank() == 0 && netcdf) require_writable(a.output.path, {a.input, a.checkpoint, a.model_file});
-    if (world.rank() == 0 && !netcdf) require_output(a.output, {a.input, a.checkpoint, a.model_file});
+    const std::vector<std::string> read = a.inputs();
+    if (world.rank() == 0 && netcdf) require_writable(a.output.path, {read.begin(), read.end()});
+    if (world.rank() == 0 && !netcdf) require_output(a.output, read);
     rows = std::make_unique<InputRows>(a.input, emulator);
     targets = rows->has("/y", out);
-    if (netcdf && world.rank() == 0) grid.emplace(rows->file(), rows->size(), out);
+    if (netcdf && world.rank() == 0) grid.emplace(rows->file(), rows->size(), ensemble ? 2 * out : out);
   });
   OperatorOptions options;
   options.threads = threads;
-  const EmulatorOperators<T> operators(emulator.network, options);
+  std::vector<EmulatorOperators<T>> operators;
+  for (const TrainedEmulator& member : members) operators.emplace_back(member.network, options);
   // Per output: squared errors and number of rows where prediction and target are finite. Last: rows with a prediction
   // that is not finite.
   BlockSums blocks(static_cast<std::size_t>(2 * out + 1));
@@ -43,7 +48,22 @@ void predict(World& world, const Args& args, const Arguments& a, const TrainedEm
     std::vector<T>& predicted = std::get<std::vector<T>>(values[0]);
     const std::span<double> sum = blocks.next_block();
     const std::vector<T> x = rows->read<T>("/x", first, count, in);
-    operators.template predict<T>(count, {x.data(), in, 1}, {predicted.data(), out, 1});
+    operators[0].template predict<T>(count, {x.data(), in, 1}, {predicted.data(), out, 1});
+    if (ensemble) {
+      std::vector<std::vector<T>> each = {predicted};
+      for (std::size_t m = 1; m < operators.size(); ++m)
+        operators[m].template predict<T>(count, {x.data(), in, 1},
+                                         {each.emplace_back(predicted.size()).data(), out, 1});
+      std::vector<T>& deviation = std::get<std::vector<T>>(values[1]);
+      const auto n = static_cast<double>(each.size());
+      for (std::size_t i = 0; i < predicted.size(); ++i) {
+        double sum = 0, squares = 0;
+        for (const std::vector<T>& one : each) sum += static_cast<double>(one[i]);
+        for (const std::vector<T>& one : each) squares += std::pow(static_cast<double>(one[i]) - sum / n, 2);
+        predicted[i] = static_cast<T>(sum / n);
+        deviation[i] = static_cast<T>(std::sqrt(squares / (n - 1)));
+      }
+    }
     const std::vector<T> t = targets ? rows->read<T>("/y", first, count, out) : std::vector<T>();
     for (std::int64_t r = 0; r < count; ++r) {
       bool finite = true;
@@ -61,16 +81,21 @@ void predict(World& world, const Args& args, const Arguments& a, const TrainedEm
   };
   std::vector<double> rmse;
   const std::vector<std::string>& names = emulator.metadata.variables.output_names;
+  std::vector<PredictionColumn> columns = {
+      {.name = "y", .type = h5_type_of<T>::value, .extents = {out}, .labels = names}};
+  if (ensemble) columns.push_back({.name = "y_std", .type = h5_type_of<T>::value, .extents = {out}, .labels = names});
   const PredictionAttributes source = describe_source(a, "lockstep predict", args);
   write_predictions(world, netcdf ? PredictionOutput{} : a.output,
-                    {.columns = {{.name = "y", .type = h5_type_of<T>::value, .extents = {out}, .labels = names}},
+                    {.columns = columns,
                      .rows = rows->size(),
                      .block_rows = kEmulatorBlock,
                      .attributes = source,
                      .block = block,
                      .see =
                          [&](std::int64_t first, std::int64_t, const std::vector<PredictionValues>& values) {
-                           if (grid) grid->put(first, std::get<std::vector<T>>(values[0]));
+                           for (std::size_t c = 0; grid && c < values.size(); ++c)
+                             grid->put(first, std::get<std::vector<T>>(values[c]), static_cast<std::int64_t>(c) * out,
+                                       out);
                          },
                      .agree =
                          [&] {
@@ -87,7 +112,16 @@ void predict(World& world, const Args& args, const Arguments& a, const TrainedEm
                          }});
   if (world.rank() != 0) return;
   if (grid) {
-    grid->write(a.output.path, emulator.metadata.variables, source);
+    EmulatorVariables written = emulator.metadata.variables;
+    written.output_units.resize(names.size());
+    written.output_cf.resize(names.size());
+    for (std::int64_t o = 0; ensemble && o < out; ++o) {
+      const auto at = static_cast<std::size_t>(o);
+      written.output_names.push_back(written.output_names[at] + "_std");
+      written.output_units.push_back(written.output_units[at]);
+      written.output_cf.emplace_back();
+    }
+    grid->write(a.output.path, written, source);
     std::cout << "wrote " << a.output.path << ": " << rows->size() << " rows on their grid\n";
   }
   for (std::size_t o = 0; o < rmse.size(); ++o)
@@ -106,7 +140,8 @@ int predict_emulator(World& world, const Args& args) {
       "lockstep predict", "Apply a trained emulator to states.",
       "The input is an HDF5 file with /x (rows, inputs) in physical units, in the order of the emulator's "
       "variables; a prepared data set is one. The output has /y (rows, outputs) and, if the input has "
-      "targets /y, /rmse per output. An output .nc is a netCDF file with a variable per output, on the grid of the "
+      "targets /y, /rmse per output. An ensemble gives the mean of its members, and /y_std, their standard deviation. "
+      "An output .nc is a netCDF file with a variable per output, on the grid of the "
       "files that the data set was prepared from. All ranks share the rows.");
   add_file_options(options, a, "predictions");
   options.example(
@@ -119,12 +154,12 @@ int predict_emulator(World& world, const Args& args) {
                   "on the grid of the forecast model, for ncdump, xarray and the like");
   if (!parse(world, options, args, a.config)) return 0;
   world.configure({.timeout_s = a.config.dist.timeout, .check_collectives = a.config.dist.check_collectives});
-  const TrainedEmulator emulator = load_emulator(world, a.checkpoint, a.model_file);
+  const std::vector<TrainedEmulator> members = load_emulators(world, a);
   const int threads = prepare_cpu(world, a.config);
   if (a.config.run.precision == "fp64")
-    predict<double>(world, args, a, emulator, threads);
+    predict<double>(world, args, a, members, threads);
   else
-    predict<float>(world, args, a, emulator, threads);
+    predict<float>(world, args, a, members, threads);
   return 0;
 }
 

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/train/checkpoint.hpp"
+#include "lockstep/train/ensemble.hpp"
 
 namespace lockstep {
 namespace {
@@ -20,7 +20,10 @@ std::string text(const std::vector<std::int64_t>& extents) {
 }  // namespace
 
 void add_file_options(Options& options, EmulatorFiles& files, const std::string& written) {
-  options.add("checkpoint", &files.checkpoint, "", "checkpoint with the emulator").value_name("FILE");
+  options
+      .add("checkpoint", &files.checkpoint, "",
+           "checkpoint with the emulator; predict: also several (A.h5,B.h5), or the directory of an ensemble")
+      .value_name("FILE");
   options
       .add("model-file", &files.model_file, "",
            "model file with the emulator (h5model, lsem, safetensors), instead of a checkpoint")
@@ -33,18 +36,42 @@ void add_file_options(Options& options, EmulatorFiles& files, const std::string&
 PredictionAttributes describe_source(const EmulatorFiles& files, const std::string& command, const Args& args) {
   const bool trained = !files.checkpoint.empty();
   return describe_source("emulator", trained ? files.checkpoint : files.model_file,
-                         trained ? CheckpointReader(files.checkpoint, true).data_hash() : "", command, args);
+                         trained ? CheckpointReader(checkpoint_files(files.checkpoint).front(), true).data_hash() : "",
+                         command, args);
 }
 
-TrainedEmulator load_emulator(World& world, const std::string& checkpoint, const std::string& model_file) {
-  std::optional<TrainedEmulator> emulator;
+std::vector<std::string> EmulatorFiles::inputs() const {
+  std::vector<std::string> all = {input, model_file};
+  if (!checkpoint.empty())
+    for (std::string& file : checkpoint_files(checkpoint)) all.push_back(std::move(file));
+  return all;
+}
+
+std::vector<TrainedEmulator> load_emulators(World& world, const EmulatorFiles& files) {
+  std::vector<TrainedEmulator> members;
   world.together("loading the emulator", [&] {
-    require_usage(checkpoint.empty() != model_file.empty(),
-                  "options checkpoint and model-file: ", checkpoint.empty() ? "neither is set" : "both are set",
+    require_usage(files.checkpoint.empty() != files.model_file.empty(),
+                  "options checkpoint and model-file: ", files.checkpoint.empty() ? "neither is set" : "both are set",
                   "; set exactly one");
-    emulator.emplace(read_emulator(std::filesystem::path(checkpoint.empty() ? model_file : checkpoint)));
+    if (!files.model_file.empty()) return members.push_back(read_emulator(std::filesystem::path(files.model_file)));
+    for (const std::string& file : checkpoint_files(files.checkpoint)) {
+      members.push_back(read_emulator(std::filesystem::path(file)));
+      const EmulatorVariables &first = members.front().metadata.variables, &its = members.back().metadata.variables;
+      require_data(its.input_names == first.input_names && its.output_names == first.output_names,
+                   "loading an ensemble: '", file, "' has other inputs or outputs than its first member");
+      require_same_units(first, its, join("member '", file, "'"));
+    }
   });
-  return std::move(*emulator);
+  return members;
+}
+
+TrainedEmulator load_emulator(World& world, const EmulatorFiles& files) {
+  std::vector<TrainedEmulator> members = load_emulators(world, files);
+  world.together("loading the emulator", [&] {
+    require_usage(members.size() == 1, "option checkpoint = ", files.checkpoint, ": ", members.size(),
+                  " networks; this command takes one");
+  });
+  return std::move(members.front());
 }
 
 std::string InputRows::where(const std::string& dataset) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/base/philox.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/data/permutation.hpp"
 #include "lockstep/io/h5.hpp"
@@ -10,10 +11,13 @@
 #include "lockstep/models/emulator/emulator_operators.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/transfer.hpp"
+#include "lockstep/ops/elementwise.hpp"
 #include "lockstep/ops/regression_loss.hpp"
 #include "lockstep/tensor/on_device.hpp"
 #include "tasks/emulator/affine_guess.hpp"
+#include "tasks/emulator/constraint.hpp"
 #include "tasks/emulator/emulator_metrics.hpp"
+#include "tasks/emulator/jacobian_loss.hpp"
 
 namespace lockstep {
 namespace {
@@ -60,6 +64,9 @@ void EmulatorLoss::check(std::int64_t n_out) const {
   require_usage(smooth_weight == 0 || n_out > smooth_order, "loss with smooth_weight ", smooth_weight,
                 ": differences of order ", smooth_order, " need at least ", smooth_order + 1,
                 " outputs, the data set has ", n_out);
+  require_usage(constraint_weight >= 0, "loss with constraint_weight ", constraint_weight, ": must not be negative");
+  require_usage(jacobian >= 0 && directions >= 0, "loss with jacobian ", jacobian, " and jacobian_directions ",
+                directions, ": must not be negative");
 }
 
 Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, const Moments& moments) {
@@ -101,6 +108,42 @@ EmulatorTask::EmulatorTask(Options options, EmulatorData data)
       emulator_(arch_for(options_.arch, data_), data_.moments, options_.dtype, options_.seed, options_.bias_init),
       aice_(find_aice(data_.variables)) {
   options_.loss.check(data_.n_out());
+  require_usage(options_.loss.jacobian == 0 || data_.has_jacobian(), "option loss.jacobian = ", options_.loss.jacobian,
+                ": the data set '", data_.path.string(),
+                "' has no Jacobians /jac (rows, outputs, inputs); set it to 0, or choose data whose source knows them");
+  if (!options_.loss.constraint.empty())
+    constraint_ = std::make_shared<const Constraint>(options_.loss.constraint, data_.variables);
+}
+
+void EmulatorTask::move_to(Device device) {
+  require_usage(!constraint_ || !device.is_cuda(), "option loss.constraint = ", options_.loss.constraint,
+                ": constraints run on the processor only; set run.device = cpu, or no constraint");
+  ShardTask::move_to(device);
+}
+
+double EmulatorTask::constrain(std::span<const std::int32_t> rows, const Tensor& y, const Tensor& dy,
+                               double* sizes) const {
+  const auto out = static_cast<std::size_t>(data_.n_out());
+  std::vector<double> physical(out), slope(out), values(static_cast<std::size_t>(constraint_->size()));
+  double sum = 0;
+  visit_float(y.dtype(), [&]<class T>() {
+    const T* from = y.data<T>();
+    T* to = dy ? dy.data<T>() : nullptr;
+    for (const std::int32_t row : rows) {
+      const std::vector<double>&mean = data_.moments.output_mean, &std = data_.moments.output_std;
+      for (std::size_t o = 0; o < out; ++o) physical[o] = static_cast<double>(from[o]) * std[o] + mean[o];
+      constraint_->evaluate(data_.x.data<float>() + row * data_.n_in(), physical.data(), values.data(),
+                            to ? slope.data() : nullptr);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        sum += values[i] * values[i];
+        if (sizes) sizes[i] += std::abs(values[i]);
+      }
+      for (std::size_t o = 0; to && o < out; ++o) to[o] = static_cast<T>(slope[o] * std[o]);
+      from += out;
+      if (to) to += out;
+    }
+  });
+  return sum;
 }
 
 std::int64_t EmulatorTask::size(Split split) const { return data_.count[static_cast<std::size_t>(split)]; }
@@ -116,12 +159,36 @@ EmulatorTask::Rows EmulatorTask::normalised(Tape& tape, std::span<const std::int
   return {to_tape(tape, out.z), on_device(tape.stream(), tape.arena(), out.t)};
 }
 
-ShardLoss EmulatorTask::loss_of(Tape& tape, std::span<const std::int32_t> rows) const {
+ShardLoss EmulatorTask::loss_of(Tape& tape, std::span<const std::int32_t> rows, const Shard& shard) const {
   profile::Span making("batch", profile::Kind::phase);
   const Rows batch = normalised(tape, rows);
   making.end();
-  const Var y = emulator_.forward(tape, tape.constant(batch.z));
-  return {emulator_loss(tape, y, batch.t, options_.loss, data_.moments), static_cast<double>(rows.size())};
+  EmulatorTrace trace;
+  const EmulatorLoss& terms = options_.loss;
+  const Var y = emulator_.forward(tape, tape.constant(batch.z), terms.jacobian > 0 ? &trace : nullptr);
+  Var sum = emulator_loss(tape, y, batch.t, terms, data_.moments);
+  if (terms.jacobian > 0)
+    sum = add(tape, sum, jacobian_loss(tape, emulator_, trace, data_, rows, shard, terms.directions, terms.jacobian));
+  if (constraint_) {
+    const Var penalty = tape.output({}, tape.wants_grad({y}));
+    const Tensor slope = penalty.wants_grad() ? tape.keep(y.shape()) : Tensor{};
+    const double value = terms.constraint_weight * constrain(rows, y.value(), slope, nullptr);
+    visit_float(tape.dtype(), [&]<class T>() { *penalty.value().data<T>() = static_cast<T>(value); });
+    tape.record("constraint", penalty, {}, [=, &tape, weight = terms.constraint_weight] {
+      ops::scale_by(tape.stream(), tape.grad_of(y), slope, penalty.grad(), weight);
+    });
+    sum = add(tape, sum, penalty);
+  }
+  return {sum, static_cast<double>(rows.size())};
+}
+
+double EmulatorTask::flops_per_sample() const {
+  const EmulatorArch& arch = emulator_.arch();
+  const std::int64_t first =
+      arch.conv_channels > 0 ? arch.conv_channels * arch.conv_kernel * arch.n_in : arch.hidden * arch.n_in;
+  const std::int64_t directions =
+      options_.loss.jacobian > 0 ? jacobian_directions(options_.loss.directions, arch.n_in, arch.n_out) : 0;
+  return 2.0 * static_cast<double>(3 * (1 + directions) * arch.multiplications() - first);
 }
 
 ShardLoss EmulatorTask::loss(Tape& tape, const Shard& shard) const {
@@ -133,7 +200,10 @@ ShardLoss EmulatorTask::loss(Tape& tape, const Shard& shard) const {
   // The rows of a shuffled epoch are scattered in memory. Two passes prefetch all of them, so that the lookups do not
   // wait for one another.
   for (std::int64_t i = 0; i < shard.count; ++i) {
-    const std::int64_t position = order(shard.first + i);
+    std::int64_t position = order(shard.first + i);
+    if (options_.bootstrap)
+      position = static_cast<std::int64_t>(
+          Philox(shard.seed, 0, "bootstrap", static_cast<std::uint64_t>(position)).below(train.size(), 0));
     __builtin_prefetch(&train[static_cast<std::size_t>(position)]);
     rows[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(position);
   }
@@ -146,11 +216,24 @@ ShardLoss EmulatorTask::loss(Tape& tape, const Shard& shard) const {
     __builtin_prefetch(data_.y.data<float>() + row * out);
   }
   drawing.end();
-  return loss_of(tape, rows);
+  return loss_of(tape, rows, shard);
 }
 
-std::int64_t EmulatorTask::sum_count() const {
-  return emulator_metrics::Sums::count(data_.n_out(), aice_ >= 0, data_.has_jacobian());
+emulator_metrics::Layout EmulatorTask::layout() const {
+  return {data_.n_out(), aice_ >= 0, data_.has_jacobian(), members(), constraint_ ? constraint_->size() : 0};
+}
+
+std::int64_t EmulatorTask::sum_count() const { return emulator_metrics::Sums::count(layout()); }
+
+std::vector<ParamStore*> EmulatorTask::make_ensemble(std::int64_t count) {
+  std::vector<ParamStore*> all = {&emulator_.params()};
+  for (others_.reserve(static_cast<std::size_t>(count - 1)); members() < count;) {
+    ParamStore& its = others_.emplace_back(emulator_.as(emulator_.dtype())).params();
+    its.move_to(emulator_.params().device());
+    its.store_as(emulator_.params().storage());
+    all.push_back(&its);
+  }
+  return all;
 }
 
 std::vector<Baseline> EmulatorTask::baselines() const {
@@ -168,7 +251,7 @@ std::vector<Baseline> EmulatorTask::baselines() const {
 void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64_t count, const AffineGuess* guess,
                          double* sums) const {
   using namespace emulator_metrics;
-  const Sums to(sums, data_.n_out(), aice_ >= 0, data_.has_jacobian());
+  const Sums to(sums, layout());
   const std::span<const std::int32_t> numbers =
       data_.rows_of(split).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
   const std::int64_t in = data_.n_in(), out = data_.n_out();
@@ -176,22 +259,31 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
   const Moments& m = data_.moments;
   const Rows rows = normalised(tape, numbers);
   Tensor y;
-  if (guess == nullptr) {
+  if (guess == nullptr && others_.empty()) {
     y = emulator_.forward(tape, tape.constant(rows.z)).value();
   } else {
     const Tensor host = allocate(tape.host_arena(), tape.real_dtype(), {count, out});
-    std::vector<double> t(static_cast<std::size_t>(out));
-    for (std::int64_t r = 0; r < count; ++r) {
-      guess->predict(m, {data_.x.data<float>() + row_of(r) * in, static_cast<std::size_t>(in)}, t);
-      visit_float(host.dtype(), [&]<class T>() {
-        std::ranges::transform(t, host.data<T>() + r * out, [](double v) { return static_cast<T>(v); });
-      });
+    if (guess == nullptr) {
+      std::vector<Tensor> each = {to_host(tape, emulator_.forward(tape, tape.constant(rows.z)).value())};
+      for (const Emulator& other : others_)
+        each.push_back(to_host(tape, other.forward(tape, tape.constant(rows.z)).value()));
+      add_ensemble(to, each, to_host(tape, rows.t), host);
+    } else {
+      to.forget_ensemble();  // a guess has no members
+      std::vector<double> t(static_cast<std::size_t>(out));
+      for (std::int64_t r = 0; r < count; ++r) {
+        guess->predict(m, {data_.x.data<float>() + row_of(r) * in, static_cast<std::size_t>(in)}, t);
+        visit_float(host.dtype(), [&]<class T>() {
+          std::ranges::transform(t, host.data<T>() + r * out, [](double v) { return static_cast<T>(v); });
+        });
+      }
     }
     y = on_device(tape.stream(), tape.arena(), host);
   }
   to.rows[0] += static_cast<double>(count);
   to.rows[1] += loss_sum(tape, y, rows.t, options_.loss, m);
   const Tensor y_read = to_host(tape, y), t_read = to_host(tape, rows.t);
+  if (constraint_) to.rows[1] += options_.loss.constraint_weight * constrain(numbers, y_read, {}, to.constraint);
   visit_float(tape.real_dtype(), [&]<class T>() {
     const T* predicted = y_read.data<T>();
     const T* target = t_read.data<T>();
@@ -226,7 +318,16 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
     for (std::int64_t r = 0; r < count; ++r)
       for (std::int64_t i = 0; i < in; ++i) x[r * in + i] = static_cast<T>(data_.x.data<float>()[row_of(r) * in + i]);
     if (guess == nullptr) {
-      EmulatorOperators<T>(emulator_).template jacobian<T>(count, {x, in, 1}, {}, JacobianUnits::normalised, j);
+      const auto jacobian_of = [&](const Emulator& e, T* result) {
+        EmulatorOperators<T>(e).template jacobian<T>(count, {x, in, 1}, {}, JacobianUnits::normalised, result);
+      };
+      jacobian_of(emulator_, j);
+      std::vector<T> other(others_.empty() ? 0 : static_cast<std::size_t>(count) * values);
+      for (const Emulator& e : others_) {
+        jacobian_of(e, other.data());
+        for (std::size_t i = 0; i < other.size(); ++i) j[i] += other[i];
+      }
+      for (std::size_t i = 0; i < other.size(); ++i) j[i] /= static_cast<T>(members());  // the Jacobian of the mean
     } else {
       for (std::size_t i = 0; i < static_cast<std::size_t>(count) * values; ++i)
         j[i] = static_cast<T>(guess->weights[i % values]);
@@ -243,14 +344,26 @@ void EmulatorTask::score(Tape& tape, Split split, std::int64_t first, std::int64
           size += exact * exact;
         }
       if (size > 0) to.jacobian_error[bin_of(std::sqrt(error / size))] += 1;
+      to.rows[1] += options_.loss.jacobian * error / static_cast<double>(values);
     }
   });
 }
 
 std::vector<Metric> EmulatorTask::metrics(Split, const std::vector<double>& sums) const {
   std::vector<double> copy = sums;
-  return emulator_metrics::metrics({copy.data(), data_.n_out(), aice_ >= 0, data_.has_jacobian()}, data_.n_out(),
-                                   data_.variables.output_names, data_.moments.output_std);
+  return emulator_metrics::metrics({copy.data(), layout()}, data_.variables.output_names, data_.moments.output_std);
+}
+
+std::vector<MetricTable> EmulatorTask::tables(Split, const std::vector<double>& sums) const {
+  if (others_.empty()) return {};
+  std::vector<double> copy = sums;
+  const emulator_metrics::Sums from(copy.data(), layout());
+  MetricTable table{.name = "rank histogram", .rows = {"targets"}, .columns = {}, .values = {}};
+  for (std::int64_t rank = 0; rank <= members(); ++rank) {
+    table.columns.push_back(join(rank, " below"));
+    table.values.push_back(from.ranks[rank]);
+  }
+  return {table};
 }
 
 std::vector<Metric> EmulatorTask::diagnostics() const {

@@ -137,6 +137,52 @@ TEST_SUITE("models.emulator") {
           }
   }
 
+  TEST_CASE("products with the Jacobian agree with the operators, and their gradients with finite differences") {
+    for (EmulatorArch arch : {kSmall, kConv})
+      for (const std::string activation : {"gelu", "silu", "tanh"})  // without kinks in the slope, for the differences
+        for (const JacobianSide side : {JacobianSide::inputs, JacobianSide::outputs}) {
+          arch.activation = activation;
+          CAPTURE(activation);
+          Emulator e = test::random_emulator(arch);
+          const bool tangents = side == JacobianSide::inputs;
+          const std::int64_t from = tangents ? arch.n_in : arch.n_out, to = tangents ? arch.n_out : arch.n_in, rows = 7;
+          const auto products = [&](Tape& t, const std::vector<Var>& v) {
+            EmulatorTrace trace;
+            e.forward(t, v[0], &trace);
+            return e.jacobian_products(t, trace, v[1], side);
+          };
+          // In halves a product of five matrices and slopes keeps fewer digits than a single operation.
+          CHECK(test::gradcheck(products, {{rows, arch.n_in}, {2 * rows, from}}, &e.params(), 1,
+                                test::Where::every_device, {.bf16 = 0x1p-3, .f16 = 0x1p-6}) < 1e-7);
+
+          const OwnedTensor z = test::random_tensor(DType::f64, {rows, arch.n_in}, "z"),
+                            v(DType::f64, {from * rows, from});
+          for (std::int64_t k = 0; k < from; ++k)
+            for (std::int64_t r = 0; r < rows; ++r) v->data<double>()[(k * rows + r) * from + k] = 1;
+          Stream stream;
+          Arena arena;
+          Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
+          const Tensor got = products(tape, {tape.constant(z), tape.constant(v)}).value();
+          std::vector<double> x(static_cast<std::size_t>(rows * arch.n_in)),
+              j(x.size() * static_cast<std::size_t>(arch.n_out));
+          for (std::size_t i = 0; i < x.size(); ++i) {
+            const std::size_t c = i % static_cast<std::size_t>(arch.n_in);
+            x[i] = z->data<double>()[i] * e.moments().input_std[c] + e.moments().input_mean[c];
+          }
+          EmulatorOperators<double>(e).jacobian<double>(rows, {x.data(), arch.n_in, 1}, {}, JacobianUnits::normalised,
+                                                        j.data());
+          double worst = 0;
+          for (std::int64_t k = 0; k < from; ++k)
+            for (std::int64_t r = 0; r < rows; ++r)
+              for (std::int64_t b = 0; b < to; ++b)
+                worst = std::max(worst,
+                                 std::abs(got.data<double>()[(k * rows + r) * to + b] -
+                                          j[static_cast<std::size_t>((r * arch.n_out + (tangents ? b : k)) * arch.n_in +
+                                                                     (tangents ? k : b))]));
+          CHECK(worst < 1e-11);  // elements up to 100
+        }
+  }
+
   TEST_CASE("the gradient of a batch is the sum over its parts") {
     Emulator e = test::random_emulator(kSmall);
     const OwnedTensor z = test::random_tensor(DType::f64, {100, 6}, "z"),

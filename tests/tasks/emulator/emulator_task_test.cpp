@@ -3,12 +3,16 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
+#include <set>
 
+#include "lockstep/base/philox.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator/emulator_metadata.hpp"
 #include "support/emulator_file.hpp"
+#include "support/errors.hpp"
 #include "support/gradcheck.hpp"
 #include "support/on_tape.hpp"
 #include "support/temp_dir.hpp"
@@ -216,6 +220,131 @@ TEST_SUITE("tasks.emulator_task") {
     CHECK_THROWS_AS(EmulatorLoss{.name = "mean"}.check(1), Error);
     CHECK_THROWS_WITH_AS((EmulatorLoss{.name = "mse", .smooth_weight = 0.1, .smooth_order = 2}.check(2)),
                          doctest::Contains("at least 3 outputs"), Error);
+  }
+
+  TEST_CASE(
+      "the loss on Jacobians is the mean squared error of their elements, or an unbiased estimate by directions") {
+    for (const std::int64_t n_out : {2, 6}) {  // fewer and more outputs than the 4 inputs: adjoints and tangents
+      CAPTURE(n_out);
+      const auto loss_of = [&](const Fixture& f, std::int64_t first, std::int64_t count, std::int64_t step = 3) {
+        Stream stream;
+        Arena arena;
+        Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
+        const Shard shard{.seed = 5, .epoch = 1, .step = step, .first = first, .count = count};
+        return *f.model->loss(tape, shard).sum.value().data<double>();
+      };
+      const Fixture plain(DType::f64, {}, 200, n_out), all(DType::f64, {.jacobian = 0.3}, 200, n_out),
+          one(DType::f64, {.jacobian = 0.3, .directions = 1}, 200, n_out);
+      // An evaluation computes the same term with the operators' Jacobians.
+      CHECK(loss_of(all, 0, 160) / 160 == doctest::Approx(all.metrics(Split::train, {160}).at("loss")).epsilon(1e-9));
+      const double exact = loss_of(all, 0, 160) - loss_of(plain, 0, 160);
+      CHECK(exact > 1);
+      double mean = 0;
+      for (std::int64_t step = 0; step < 200; ++step)
+        mean += (loss_of(one, 0, 160, step) - loss_of(plain, 0, 160)) / 200;
+      CHECK(mean == doctest::Approx(exact).epsilon(0.02));  // 32000 directions; cross terms up to the sum: 0.6 %
+      CHECK(loss_of(one, 0, 160, 4) != loss_of(one, 0, 160));
+      CHECK(loss_of(one, 0, 50) + loss_of(one, 50, 110) == doctest::Approx(loss_of(one, 0, 160)).epsilon(1e-12));
+      for (const Fixture* f : {&all, &one})
+        CHECK(test::gradcheck(
+                  [&](Tape& tape, const std::vector<Var>&) {
+                    return f->model->loss(tape, {.seed = 5, .epoch = 0, .step = 1, .first = 3, .count = 9}).sum;
+                  },
+                  {}, &f->model->params(), 1, test::Where::cpu) < 1e-7);
+    }
+    test::TempDir dir;
+    LocalPlacement placement;
+    test::EmulatorContents contents = test::emulator_contents(20, 4, 2);
+    contents.jacobian.clear();
+    test::write_emulator_data(dir / "data.h5", contents);
+    EmulatorTask::Options options;
+    options.loss.jacobian = 1;
+    CHECK(test::contains(
+        test::error_of(Fault::usage, [&] { EmulatorTask(options, EmulatorData::read(dir / "data.h5", placement)); }),
+        "has no Jacobians /jac"));
+  }
+
+  TEST_CASE("the metrics of an ensemble agree with their definitions, and those of its mean with one network's") {
+    Fixture f;
+    std::vector<ParamStore*> members = f.model->make_ensemble(3);
+    REQUIRE(members.size() == 3);
+    std::vector<std::vector<double>> p;
+    for (std::size_t k = 0; k < 3; ++k) {  // the fixture predicts with the first member's weights: each takes its turn
+      for (Param& w : members[0]->all())
+        for (std::int64_t i = 0; i < w.value.size(); ++i)
+          w.value.data<double>()[i] += 0.05 * Philox(k, 0, "member", static_cast<std::uint64_t>(i)).normal(w.index);
+      p.push_back(f.predictions(Split::test));
+      auto to = members[k]->all().begin();
+      for (const Param& w : members[0]->all())
+        std::copy_n(w.value.data<double>(), w.value.size(), (to++)->value.data<double>());
+    }
+    p = {p[2], p[1], p[2]};  // the first store holds the last weights: two equal members
+    const auto got = f.metrics(Split::test, {7, 13});
+    const auto rows = f.model->data().rows_of(Split::test);
+    std::array<double, 4> below{};
+    for (std::size_t o = 0; o < 2; ++o) {
+      const std::string name = o == 0 ? ".aice" : ".out1";
+      double ee = 0, member = 0, variance = 0, crps = 0, covered = 0;
+      for (std::size_t r = 0; r < 20; ++r) {
+        const double t = f.contents.y[static_cast<std::size_t>(rows[r]) * 2 + o];
+        std::array<double, 3> v{};
+        for (std::size_t k = 0; k < 3; ++k) v[k] = p[k][r * 2 + o];
+        const double mean = (v[0] + v[1] + v[2]) / 3;
+        ee += (mean - t) * (mean - t) / 20;
+        double here = 0;
+        std::size_t rank = 0;
+        for (const double a : v) {
+          member += (a - t) * (a - t) / 60;
+          here += (a - mean) * (a - mean) / 2;
+          crps += std::abs(a - t) / 60;
+          for (const double b : v) crps -= std::abs(a - b) / 18 / 20;
+          rank += a < t;
+        }
+        variance += here / 20;
+        covered += std::abs(t - mean) <= 1.6448536269514722 * std::sqrt(here * 4 / 3) ? 1.0 / 20 : 0;
+        below[rank] += 1;
+      }
+      CHECK(got.at("rmse" + name) == doctest::Approx(std::sqrt(ee)).epsilon(1e-9));
+      CHECK(got.at("member_rmse" + name) == doctest::Approx(std::sqrt(member)).epsilon(1e-9));
+      CHECK(got.at("spread" + name) == doctest::Approx(std::sqrt(variance)).epsilon(1e-9));
+      CHECK(got.at("crps" + name) == doctest::Approx(crps).epsilon(1e-9));
+      CHECK(got.at("spread_skill" + name) == doctest::Approx(std::sqrt(4.0 / 3 * variance / ee)).epsilon(1e-9));
+      CHECK(got.at("coverage90" + name) == doctest::Approx(covered).epsilon(1e-9));
+    }
+    CHECK(got.at("member_rmse") > got.at("rmse"));  // Jensen's inequality
+    CHECK(got.at("coverage50") <= got.at("coverage95"));
+    const std::vector<MetricTable> tables = f.model->tables(Split::test, f.sums(Split::test, {20}));
+    REQUIRE(tables.size() == 1);
+    CHECK(tables[0].values == std::vector<double>(below.begin(), below.end()));
+  }
+
+  TEST_CASE("a bootstrap draws as many training rows with replacement, the same ones in every epoch") {
+    // With one row per shard the loss names the row.
+    EmulatorTask::Options options;
+    options.dtype = DType::f64;
+    options.bootstrap = true;
+    test::TempDir dir;
+    LocalPlacement placement;
+    test::write_emulator_data(dir / "data.h5", test::emulator_contents(400, 4, 2));
+    const EmulatorTask task(options, EmulatorData::read(dir / "data.h5", placement));
+    const auto drawn = [&](std::uint64_t seed, std::int64_t epoch) {
+      std::multiset<double> losses;
+      for (std::int64_t i = 0; i < task.size(Split::train); ++i) {
+        Stream stream;
+        Arena arena;
+        Tape tape(stream, arena, DType::f64, Tape::Mode::forward);
+        losses.insert(*task.loss(tape, {.seed = seed, .epoch = epoch, .step = i, .first = i, .count = 1})
+                           .sum.value()
+                           .data<double>());
+      }
+      return losses;
+    };
+    const auto first = drawn(1, 0);
+    const auto different = static_cast<double>(std::set<double>(first.begin(), first.end()).size());
+    CHECK(different / 320 > 0.55);  // 1 - 1/e = 0.632 of the rows, with a deviation of 0.018
+    CHECK(different / 320 < 0.71);
+    CHECK(drawn(1, 1) == first);
+    CHECK(drawn(2, 0) != first);
   }
 
   TEST_CASE("an epoch takes every training row once, in its own order, for any cut into shards") {

@@ -60,6 +60,12 @@ struct EmulatorTrace {
   std::vector<Var> pre, act;  ///< a_k and h_k of the hidden layers, (N, hidden)
 };
 
+/// The side from which directions multiply a Jacobian J (n_out, n_in).
+enum class JacobianSide : std::uint8_t {
+  inputs,   ///< v (n_in) -> J v, tangents
+  outputs,  ///< v (n_out) -> J^T v, adjoints
+};
+
 /// A feed-forward emulator of a column model: architecture, normalisation and weights.
 ///
 ///   z = (x - input_mean) / input_std;  h_0 = z, or phi(Conv1d(z)) flattened channel-major
@@ -89,6 +95,15 @@ class Emulator {
 
   /// Maps normalised inputs z (N, n_in) to normalised outputs (N, n_out).
   Var forward(Tape& tape, Var z, EmulatorTrace* trace = nullptr) const;
+  /// Products of the normalised Jacobian at the rows of a traced forward pass with K directions per row, recorded on the
+  /// tape: their gradient needs the second derivatives of the network.
+  ///
+  ///   s_k = W_k t_{k-1},   t_k = phi'(a_k) s_k,   J v = W_{L+1} t_L,   t_0 = v          (the adjoints: in reverse order)
+  ///
+  /// shapes   v (K N, n_in) -> (K N, n_out), or for adjoints (K N, n_out) -> (K N, n_in). Row k N + m is direction k of
+  ///          row m
+  /// source   Pearlmutter 1994, "Fast exact multiplication by the Hessian"
+  Var jacobian_products(Tape& tape, const EmulatorTrace& trace, Var v, JacobianSide side) const;
 
   /// Weight and bias of layer k = 0..layers.
   const Param& weight(std::int64_t k) const;

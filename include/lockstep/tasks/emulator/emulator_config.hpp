@@ -21,6 +21,8 @@ class EmulatorConfig final : public TaskConfig {
   bool convolution_ = false;
   EmulatorLoss loss_;
   std::string bias_init_;
+  std::int64_t members_ = 1;
+  bool bootstrap_ = false;
 };
 
 }  // namespace lockstep

@@ -17,9 +17,11 @@ class Options;
 
 /// The files that one command reads and writes.
 struct EmulatorFiles {
-  std::string checkpoint, model_file;  ///< exactly one is set
+  std::string checkpoint, model_file;  ///< exactly one is set; checkpoint as checkpoint_files() takes it
   std::string input;
   PredictionOutput output;
+  /// All files that are read.
+  std::vector<std::string> inputs() const;
 };
 /// Rows of a block of write_predictions().
 inline constexpr std::int64_t kEmulatorBlock = 16384;
@@ -29,9 +31,11 @@ void add_file_options(Options& options, EmulatorFiles& files, const std::string&
 /// Where the output of a command comes from (describe_source() of prediction_file.hpp).
 PredictionAttributes describe_source(const EmulatorFiles& files, const std::string& command, const Args& args);
 
-/// Reads the emulator of a checkpoint or a model file on every rank. Collective.
-/// errors  usage: neither or both are named; see read_emulator
-TrainedEmulator load_emulator(World& world, const std::string& checkpoint, const std::string& model_file);
+/// Reads the emulator of a checkpoint or a model file, or the members of an ensemble, on every rank. Collective.
+/// errors  usage: neither or both are named; data: members with other variables or units; see read_emulator
+std::vector<TrainedEmulator> load_emulators(World& world, const EmulatorFiles& files);
+/// The same for one network. errors  usage: several are named
+TrainedEmulator load_emulator(World& world, const EmulatorFiles& files);
 
 /// The states of an input file: /x (n, n_in), f32 or f64, physical units. A prepared data set is such a file.
 class InputRows {

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -8,25 +9,37 @@
 #include "lockstep/models/emulator/emulator.hpp"
 #include "lockstep/models/emulator/emulator_sensitivity.hpp"
 #include "lockstep/tasks/emulator/emulator_data.hpp"
+#include "lockstep/train/ensemble.hpp"
 #include "lockstep/train/task.hpp"
 
 namespace lockstep {
 
 struct AffineGuess;
+class Constraint;
+namespace emulator_metrics {
+struct Layout;
+}
 
 /// The objective, on normalised outputs: the mean over batch and outputs of
 ///   mse d^2 | mae |d| (gradient 0 at 0) | huber d^2/2 if |d| < 1 else |d| - 1/2
 /// plus smooth_weight times the mean over batch and output pairs of (Delta^o y)^2, the finite difference of order o of
-/// the physical outputs along the output axis.
+/// the physical outputs along the output axis; plus jacobian times the mean squared error of the Jacobian
+/// (EmulatorTask, from the data set's Jacobians), and constraint_weight times the mean over rows of the sum of v_i^2 over
+/// the constraints' physical values v_i.
 struct EmulatorLoss {
   std::string name = "mse";
   double smooth_weight = 0;       ///< 0: off
   std::int64_t smooth_order = 2;  ///< 1 | 2
+  double jacobian = 0;            ///< 0: off
+  std::int64_t directions = 0;    ///< random directions of the Jacobian per row and step; 0: all of its elements
+  std::string constraint = {};    ///< expressions that should be 0, see tasks/emulator/constraint.hpp; "": none
+  double constraint_weight = 1;
   /// errors  usage: an unknown name, a negative weight, an order other than 1 or 2, too few outputs for the order
   void check(std::int64_t n_out) const;
 };
 
-/// The loss of predictions y (rows, n_out) against targets t, both normalised, summed over rows. Recorded on the tape.
+/// The loss of predictions y (rows, n_out) against targets t, both normalised, summed over rows and without the term of
+/// the Jacobian. Recorded on the tape.
 Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, const Moments& moments);
 
 /// An emulator and its data set.
@@ -36,7 +49,13 @@ Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, 
 /// the ice edge (0.10 <= aice <= 0.16) and over open water (< 0.05); if the data set has Jacobians J*, jacobian_error,
 /// the median over rows of |J - J*|_F / |J*|_F in normalised units (exact to 0.4 %: a histogram of 4096 bins,
 /// 1e-4..1e2).
-class EmulatorTask : public ShardTask {
+///
+/// With constraints, constraint.1 and so on are the mean absolute values of their expressions, in physical units.
+///
+/// After make_ensemble() these are metrics of the mean of the members' predictions, and more follow, over all outputs and
+/// per output: member_rmse (root of the members' mean squared error), spread, crps, spread_skill, coverage50,
+/// coverage90, coverage95; and a table, the rank histogram. docs/models/emulator.md defines them.
+class EmulatorTask : public ShardTask, public EnsembleTask {
  public:
   struct Options {
     EmulatorArch arch;  ///< the data set determines n_in and n_out
@@ -44,12 +63,17 @@ class EmulatorTask : public ShardTask {
     DType dtype = DType::f32;
     std::uint64_t seed = 0;
     BiasInit bias_init = BiasInit::zeros;
+    bool bootstrap = false;  ///< train on as many rows, drawn with replacement by the seed
     std::int64_t sensitivity_rows = 100;
   };
+  /// errors  usage: loss.jacobian without Jacobians in the data set; a constraint that does not parse; see
+  ///         EmulatorLoss::check
   EmulatorTask(Options options, EmulatorData data);
 
   const char* kind() const override { return "emulator"; }
   ParamStore& params() override { return emulator_.params(); }
+  /// errors  usage: a constraint on a GPU
+  void move_to(Device device) override;
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
   std::int64_t least_shard() const override { return 128; }  // fewer rows do not amortise packing the weights
@@ -61,16 +85,13 @@ class EmulatorTask : public ShardTask {
   std::vector<Baseline> baselines() const override;
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
   std::string protocol(Split split) const override { return join(size(split), " rows"); }
+  std::vector<MetricTable> tables(Split split, const std::vector<double>& sums) const override;
+  std::vector<ParamStore*> make_ensemble(std::int64_t count) override;
   /// sensitivity_metrics() of the first validation rows: jacobian.frobenius_norm, .mean_abs_gradient, .spectral_norm,
   /// .stability, .max_gradient, .gradient_std, .feature.NAME, .most_sensitive_feature, .max_sensitivity
   std::vector<Metric> diagnostics() const override;
-  /// Three products per layer, but two for the first one: inputs have no gradient.
-  double flops_per_sample() const override {
-    const EmulatorArch& arch = emulator_.arch();
-    const std::int64_t first =
-        arch.conv_channels > 0 ? arch.conv_channels * arch.conv_kernel * arch.n_in : arch.hidden * arch.n_in;
-    return 2.0 * static_cast<double>(3 * arch.multiplications() - first);
-  }
+  /// Three products per layer and direction of the Jacobian, but two for the first layer: inputs have no gradient.
+  double flops_per_sample() const override;
   void save(H5File& file) const override;
   std::uint64_t data_hash() const override { return data_.hash; }
 
@@ -84,18 +105,26 @@ class EmulatorTask : public ShardTask {
     Tensor z, t;  ///< normalised inputs (N, n_in), and targets (N, n_out) in real_dtype(), in the tape's memory
   };
   Rows normalised(Tape& tape, std::span<const std::int32_t> rows) const;
-  /// The summed loss of these rows of the data set.
-  ShardLoss loss_of(Tape& tape, std::span<const std::int32_t> rows) const;
+  /// The summed loss of these rows of the data set. `shard` has the keys of the random directions.
+  ShardLoss loss_of(Tape& tape, std::span<const std::int32_t> rows, const Shard& shard = {}) const;
 
  private:
   /// evaluate(), of the network or of a guess.
   void score(Tape& tape, Split split, std::int64_t first, std::int64_t count, const AffineGuess* guess,
              double* sums) const;
 
+  std::int64_t members() const { return 1 + static_cast<std::int64_t>(others_.size()); }
+  emulator_metrics::Layout layout() const;  ///< of the sums
+  /// Adds |v_i| of the constraints' values v_i at these rows to `sizes` unless null, and writes the gradient of the sum
+  /// of v_i^2 by y to `dy` unless empty. Returns that sum. y, dy (rows, n_out), normalised, in host memory.
+  double constrain(std::span<const std::int32_t> rows, const Tensor& y, const Tensor& dy, double* sizes) const;
+
   Options options_;
   EmulatorData data_;
   Emulator emulator_;
-  std::int64_t aice_ = -1;  ///< index of the output aice; -1 if there is none
+  std::shared_ptr<const Constraint> constraint_;  ///< null: none
+  std::vector<Emulator> others_;                  ///< members of the ensemble after the first one, emulator_
+  std::int64_t aice_ = -1;                        ///< index of the output aice; -1 if there is none
 };
 
 }  // namespace lockstep

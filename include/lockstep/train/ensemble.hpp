@@ -1,0 +1,26 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/nn/params.hpp"
+
+namespace lockstep {
+
+/// A task whose networks can make an ensemble. Its configuration has the key ensemble.members.
+class EnsembleTask {
+ public:
+  virtual ~EnsembleTask() = default;
+  /// Makes Task::evaluate() score an ensemble of `count` networks of this architecture. Returns their parameters, the
+  /// task's own first; the caller loads the weights.
+  virtual std::vector<ParamStore*> make_ensemble(std::int64_t count) = 0;
+};
+
+/// The folder of an ensemble's run directory that holds the run of a member, from 1: "member-1".
+std::string member_folder(std::int64_t number);
+/// The files of `--checkpoint TEXT`: those of a comma-separated list; for the run directory of an ensemble the best (else
+/// the final) checkpoints of its members; else TEXT itself.
+/// errors  Error (usage): a directory without members; (data): a member without checkpoint
+std::vector<std::string> checkpoint_files(const std::string& text);
+
+}  // namespace lockstep

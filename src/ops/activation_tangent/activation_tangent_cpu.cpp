@@ -1,0 +1,89 @@
+#include "activation_tangent_kernels.hpp"
+#include "ops/activation/activation_functions.hpp"
+
+namespace lockstep::ops::cpu::LOCKSTEP_ISA {
+namespace {
+
+/// The second derivative at a of an activation with value y and derivative d.
+template <class Op, class T>
+LOCKSTEP_INLINE Vec<T> curvature(Vec<T> a, Vec<T> y, Vec<T> d) {
+  using V = Vec<T>;
+  if constexpr (std::is_same_v<Op, Gelu>) {
+    const V x = min(splat(kLargestDeviation<T>), abs(a));
+    return exp_half_square(x) * splat(T(0.39894228040143267794)) * fma(-x, x, splat(T{2}));
+  } else if constexpr (std::is_same_v<Op, Tanh>) {
+    return splat(T{-2}) * y * d;
+  } else if constexpr (std::is_same_v<Op, Sigmoid>) {
+    return d * fma(splat(T{-2}), y, splat(T{1}));
+  } else if constexpr (std::is_same_v<Op, Silu>) {
+    V s, ds;
+    Sigmoid::apply<T>(a, s, ds);
+    const V limited = min(splat(kLargestExponent<T>), max(splat(-kLargestExponent<T>), a));
+    return ds * fma(limited, fma(splat(T{-2}), s, splat(T{1})), splat(T{2}));
+  } else if constexpr (std::is_same_v<Op, Elu>) {
+    return a > V{} ? V{} : d;
+  } else {
+    return V{};
+  }
+}
+
+template <class Op, class T>
+void slopes(std::int64_t n, T* first, T* second, const T* x) {
+  constexpr std::int64_t kL = kLanes<T>;
+  for (std::int64_t i = 0; i < n; i += kL) {
+    const Lanes<T> lanes(n - i < kL ? n - i : kL);
+    const Vec<T> a = load(x + i, lanes);
+    Vec<T> y, d;
+    Op::template apply<T>(a, y, d);
+    store(first + i, d, lanes);
+    store(second + i, curvature<Op, T>(a, y, d), lanes);
+  }
+}
+
+template <class T>
+void tangent_backward(std::int64_t n, std::int64_t directions, T* da, const T* dt, const T* s, const T* second,
+                      bool accumulate) {
+  constexpr std::int64_t kL = kLanes<T>;
+  for (std::int64_t i = 0; i < n; i += kL) {
+    const Lanes<T> lanes(n - i < kL ? n - i : kL);
+    Vec<T> sum{};
+    for (std::int64_t k = 0; k < directions; ++k)
+      sum = fma(load(s + k * n + i, lanes), load(dt + k * n + i, lanes), sum);
+    sum *= load(second + i, lanes);
+    store(da + i, accumulate ? load(da + i, lanes) + sum : sum, lanes);
+  }
+}
+
+}  // namespace
+
+template <class T>
+SlopesKernel<T> slopes_kernel(Activation activation) {
+  switch (activation) {
+    case Activation::none:
+      return nullptr;
+    case Activation::gelu:
+      return slopes<Gelu, T>;
+    case Activation::relu:
+      return slopes<Relu, T>;
+    case Activation::tanh:
+      return slopes<Tanh, T>;
+    case Activation::sigmoid:
+      return slopes<Sigmoid, T>;
+    case Activation::leaky_relu:
+      return slopes<LeakyRelu, T>;
+    case Activation::elu:
+      return slopes<Elu, T>;
+    case Activation::silu:
+      return slopes<Silu, T>;
+  }
+  return nullptr;
+}
+template <class T>
+TangentBackwardKernel<T> tangent_backward_kernel() {
+  return tangent_backward<T>;
+}
+
+LOCKSTEP_EACH_FLOAT(slopes_kernel)
+LOCKSTEP_EACH_FLOAT(tangent_backward_kernel)
+
+}  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

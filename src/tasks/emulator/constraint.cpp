@@ -1,0 +1,281 @@
+#include "tasks/emulator/constraint.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
+
+namespace lockstep {
+
+/// Recursive descent, one function per precedence.
+class ConstraintParser {
+ public:
+  using Op = Constraint::Op;
+  using Index = std::int32_t;
+  ConstraintParser(const std::string& text, const EmulatorVariables& variables, Constraint& to)
+      : text_(text), variables_(variables), to_(to) {}
+
+  void parse() {
+    do {
+      const std::size_t first = (skip(), at_);
+      to_.results_.push_back(sum());
+      std::string text = text_.substr(first, at_ - first);
+      text.erase(text.find_last_not_of(" \t") + 1);
+      to_.texts_.push_back(std::move(text));
+    } while (take(';'));
+    if (at_ < text_.size()) fail(at_, join("'", text_[at_], "' is not expected here"));
+  }
+
+ private:
+  [[noreturn]] void fail(std::size_t at, const std::string& why) const {
+    throw Error(Fault::usage, join("option loss.constraint: at character ", at + 1, ": ", why, "\n  ", text_, "\n  ",
+                                   std::string(at, ' '), "^"));
+  }
+  void skip() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
+  }
+  bool take(char c) {
+    skip();
+    const bool found = at_ < text_.size() && text_[at_] == c;
+    at_ += found ? 1 : 0;
+    return found;
+  }
+  void expect(char c) {
+    if (!take(c)) fail(at_, join("'", c, "' is missing"));
+  }
+  Index add(Op op, Index a = 0, Index b = 0, double number = 0) {
+    to_.nodes_.push_back({op, a, b, number});
+    return static_cast<Index>(to_.nodes_.size()) - 1;
+  }
+
+  Index sum() {
+    Index left = product();
+    for (;;) {
+      if (take('+'))
+        left = add(Op::add, left, product());
+      else if (take('-'))
+        left = add(Op::subtract, left, product());
+      else
+        return left;
+    }
+  }
+  Index product() {
+    Index left = sign();
+    for (;;) {
+      if (take('*'))
+        left = add(Op::multiply, left, sign());
+      else if (take('/'))
+        left = add(Op::divide, left, sign());
+      else
+        return left;
+    }
+  }
+  Index sign() {
+    if (!take('-')) return power();
+    const Index zero = add(Op::number);
+    return add(Op::subtract, zero, sign());
+  }
+  Index power() {
+    const Index base = value();
+    return take('^') ? add(Op::power, base, sign()) : base;
+  }
+  Index value() {
+    if (take('(')) {
+      const Index inner = sum();
+      expect(')');
+      return inner;
+    }
+    const std::size_t first = at_;
+    if (first == text_.size()) fail(first, "a value is missing");
+    double number = 0;
+    if (const auto [end, error] = std::from_chars(text_.data() + first, text_.data() + text_.size(), number);
+        error == std::errc() && (std::isdigit(static_cast<unsigned char>(text_[first])) || text_[first] == '.')) {
+      at_ = static_cast<std::size_t>(end - text_.data());
+      return add(Op::number, 0, 0, number);
+    }
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) ++at_;
+    if (at_ == first) fail(first, join("'", text_[first], "' is not a value"));
+    const std::string name = text_.substr(first, at_ - first);
+    if (take('(')) return call(name, first);
+    if ((name == "x" || name == "y") && take('[')) return column(name);
+    return variable(name, first);
+  }
+  Index column(const std::string& array) {
+    skip();
+    std::int32_t index = -1;
+    const std::int64_t count = std::ssize(array == "x" ? variables_.input_names : variables_.output_names);
+    const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), index);
+    if (error != std::errc() || index < 0 || index >= count)
+      fail(at_, join("the index of ", array, " must be a number from 0 to ", count - 1));
+    at_ = static_cast<std::size_t>(end - text_.data());
+    expect(']');
+    return add(array == "x" ? Op::input : Op::output, index);
+  }
+  Index variable(const std::string& name, std::size_t first) {
+    for (const auto& [names, op] :
+         {std::pair(&variables_.output_names, Op::output), std::pair(&variables_.input_names, Op::input)})
+      if (const auto found = std::ranges::find(*names, name); found != names->end())
+        return add(op, static_cast<Index>(found - names->begin()));
+    std::vector<std::string> known = variables_.output_names;
+    known.insert(known.end(), variables_.input_names.begin(), variables_.input_names.end());
+    const std::string near = nearest(name, known);
+    fail(first, join("the data set has no variable '", name, "'",
+                     near.empty() ? join("; it has ", listed(known)) : "; did you mean " + near + "?"));
+  }
+  Index call(const std::string& name, std::size_t first) {
+    if (name == "sum" || name == "mean") {
+      skip();
+      const char array = at_ < text_.size() ? text_[at_] : ' ';
+      if (array != 'x' && array != 'y') fail(at_, join(name, " takes x or y, all inputs or all outputs"));
+      ++at_;
+      expect(')');
+      const auto count = static_cast<Index>((array == 'x' ? variables_.input_names : variables_.output_names).size());
+      const Op op = array == 'x' ? Op::input : Op::output;
+      Index total = add(op, 0);
+      for (Index i = 1; i < count; ++i) total = add(Op::add, total, add(op, i));
+      return name == "sum" ? total : add(Op::divide, total, add(Op::number, 0, 0, count));
+    }
+    const Index a = sum();
+    for (const auto& [known, op] : {std::pair("max", Op::max), std::pair("min", Op::min)})
+      if (name == known) {
+        expect(',');
+        const Index b = sum();
+        expect(')');
+        return add(op, a, b);
+      }
+    expect(')');
+    if (name == "relu") return add(Op::max, add(Op::number), a);
+    for (const auto& [known, op] : {std::pair("exp", Op::exp), std::pair("log", Op::log), std::pair("sqrt", Op::sqrt),
+                                    std::pair("tanh", Op::tanh), std::pair("abs", Op::abs)})
+      if (name == known) return add(op, a);
+    fail(first, join("no function '", name, "'; there are abs, max, min, exp, log, sqrt, tanh, relu, sum, mean"));
+  }
+
+  const std::string& text_;
+  const EmulatorVariables& variables_;
+  Constraint& to_;
+  std::size_t at_ = 0;
+};
+
+Constraint::Constraint(const std::string& text, const EmulatorVariables& variables)
+    : n_out_(std::ssize(variables.output_names)) {
+  ConstraintParser(text, variables, *this).parse();
+}
+
+void Constraint::evaluate(const float* x, const double* y, double* values, double* dy) const {
+  thread_local std::vector<double> v, d;
+  v.assign(nodes_.size(), 0);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& n = nodes_[i];
+    const auto at = [&](std::int32_t operand) { return v[static_cast<std::size_t>(operand)]; };
+    switch (n.op) {
+      case Op::number:
+        v[i] = n.number;
+        break;
+      case Op::input:
+        v[i] = static_cast<double>(x[n.a]);
+        break;
+      case Op::output:
+        v[i] = y[n.a];
+        break;
+      case Op::add:
+        v[i] = at(n.a) + at(n.b);
+        break;
+      case Op::subtract:
+        v[i] = at(n.a) - at(n.b);
+        break;
+      case Op::multiply:
+        v[i] = at(n.a) * at(n.b);
+        break;
+      case Op::divide:
+        v[i] = at(n.a) / at(n.b);
+        break;
+      case Op::power:
+        v[i] = std::pow(at(n.a), at(n.b));
+        break;
+      case Op::max:
+        v[i] = std::max(at(n.a), at(n.b));
+        break;
+      case Op::min:
+        v[i] = std::min(at(n.a), at(n.b));
+        break;
+      case Op::exp:
+        v[i] = std::exp(at(n.a));
+        break;
+      case Op::log:
+        v[i] = std::log(at(n.a));
+        break;
+      case Op::sqrt:
+        v[i] = std::sqrt(at(n.a));
+        break;
+      case Op::tanh:
+        v[i] = std::tanh(at(n.a));
+        break;
+      case Op::abs:
+        v[i] = std::abs(at(n.a));
+        break;
+    }
+  }
+  for (std::size_t i = 0; i < results_.size(); ++i) values[i] = v[static_cast<std::size_t>(results_[i])];
+  if (dy == nullptr) return;
+  std::fill_n(dy, n_out_, 0);
+  d.assign(nodes_.size(), 0);
+  for (const std::int32_t result : results_)
+    d[static_cast<std::size_t>(result)] += 2 * v[static_cast<std::size_t>(result)];
+  for (std::size_t i = nodes_.size(); i-- > 0;) {
+    const double g = d[i];
+    if (g == 0) continue;  // an operand outside of its domain then has no part in the gradient
+    const Node& n = nodes_[i];
+    const auto ia = static_cast<std::size_t>(n.a), ib = static_cast<std::size_t>(n.b);
+    switch (n.op) {
+      case Op::number:
+      case Op::input:
+        break;
+      case Op::output:
+        dy[n.a] += g;
+        break;
+      case Op::add:
+        d[ia] += g, d[ib] += g;
+        break;
+      case Op::subtract:
+        d[ia] += g, d[ib] -= g;
+        break;
+      case Op::multiply:
+        d[ia] += g * v[ib], d[ib] += g * v[ia];
+        break;
+      case Op::divide:
+        d[ia] += g / v[ib], d[ib] -= g * v[i] / v[ib];
+        break;
+      case Op::power:
+        d[ia] += g * v[ib] * std::pow(v[ia], v[ib] - 1);
+        if (nodes_[ib].op != Op::number) d[ib] += g * v[i] * std::log(v[ia]);
+        break;
+      case Op::max:
+        d[v[ia] > v[ib] ? ia : ib] += g;
+        break;
+      case Op::min:
+        d[v[ia] < v[ib] ? ia : ib] += g;
+        break;
+      case Op::exp:
+        d[ia] += g * v[i];
+        break;
+      case Op::log:
+        d[ia] += g / v[ia];
+        break;
+      case Op::sqrt:
+        d[ia] += g / (2 * v[i]);
+        break;
+      case Op::tanh:
+        d[ia] += g * (1 - v[i] * v[i]);
+        break;
+      case Op::abs:
+        d[ia] += v[ia] > 0 ? g : v[ia] < 0 ? -g : 0;
+        break;
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+#pragma once
+#include "lockstep/tasks/emulator/emulator_task.hpp"
+
+namespace lockstep {
+
+/// The number of directions per row that jacobian_loss() takes: all if `directions` is 0 or not below the smaller side
+/// of the Jacobian, which it multiplies.
+std::int64_t jacobian_directions(std::int64_t directions, std::int64_t n_in, std::int64_t n_out);
+
+/// The mean over the elements of (J - J*)^2 in normalised units, summed over rows and recorded on the tape. J is the
+/// Jacobian at a traced forward pass of these rows, J* that of the data set. With K random directions v of signs +-1,
+/// functions of (seed, step, row), it is the unbiased estimate
+///
+///   1/(n_in n_out) 1/K sum_k |(J - J*) v_k|^2          (J^T, J*^T if n_out <= n_in)
+///
+/// source  Czarnecki et al. 2017, "Sobolev Training for Neural Networks", arXiv:1706.04859, sec. 2: the loss on
+///         derivatives, and its projection onto random vectors for large Jacobians; signs: Hutchinson 1990
+Var jacobian_loss(Tape& tape, const Emulator& emulator, const EmulatorTrace& trace, const EmulatorData& data,
+                  std::span<const std::int32_t> rows, const Shard& shard, std::int64_t directions, double scale);
+
+}  // namespace lockstep
