@@ -1,5 +1,8 @@
 #include "lockstep/device/device.hpp"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -10,6 +13,7 @@
 #include "cuda_device.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/text.hpp"
+#include "lockstep/device/discard.hpp"
 #include "lockstep/device/gpu_tools.hpp"
 #include "lockstep/device/has_cuda.hpp"
 
@@ -18,12 +22,25 @@ namespace lockstep {
 namespace {
 constexpr std::size_t round_up(std::size_t n, std::size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
+/// From this size on memory comes as zero pages of the system, which take no memory before they are written.
+constexpr std::size_t kPagesFrom = std::size_t{4} << 20;
+
 std::byte* allocate_host(std::size_t size_bytes) {
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(Buffer::kAlignment, size_bytes));
-  require(memory != nullptr, "allocating ", human_bytes(size_bytes),
+  const bool pages = size_bytes >= kPagesFrom;
+  void* memory = pages ? ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                       : std::aligned_alloc(Buffer::kAlignment, size_bytes);
+  require(memory != nullptr && memory != MAP_FAILED, "allocating ", human_bytes(size_bytes),
           " of host memory: the system has none left; use a smaller batch or fewer ranks per node");
-  std::memset(memory, 0, size_bytes);
-  return memory;
+  if (!pages) std::memset(memory, 0, size_bytes);
+  return static_cast<std::byte*>(memory);
+}
+
+void free_host(std::byte* memory, std::size_t size_bytes) {
+  if (size_bytes >= kPagesFrom) {
+    ::munmap(memory, size_bytes);
+  } else {
+    std::free(memory);
+  }
 }
 
 /// Bytes that Buffers hold on each GPU, by use.
@@ -112,6 +129,16 @@ void zero_bytes(const Stream& stream, void* memory, std::size_t size_bytes) {
   std::memset(memory, 0, size_bytes);
 }
 
+void discard(void* memory, std::size_t size_bytes) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  auto* const begin = static_cast<std::byte*>(memory);
+  const std::size_t head = std::min(size_bytes, -reinterpret_cast<std::uintptr_t>(begin) % page);
+  const std::size_t whole = (size_bytes - head) / page * page;
+  std::memset(begin, 0, head);
+  std::memset(begin + head + whole, 0, size_bytes - head - whole);
+  if (whole > 0 && ::madvise(begin + head, whole, MADV_DONTNEED) != 0) std::memset(begin + head, 0, whole);
+}
+
 Buffer::Buffer(Device device, std::size_t size_bytes, MemoryUse use)
     : Buffer(device, size_bytes, use, device.is_cuda() ? Memory::gpu : Memory::host) {}
 
@@ -136,7 +163,7 @@ Buffer::Buffer(Device device, std::size_t size_bytes, MemoryUse use, Memory memo
 }
 
 void Buffer::Free::operator()(std::byte* data) const {
-  if (memory == Memory::host) return std::free(data);
+  if (memory == Memory::host) return free_host(data, size_bytes);
   if (memory == Memory::gpu) bytes_for(gpu, use) -= size_bytes;
   if constexpr (kHasCuda) memory == Memory::gpu ? gpu::free(data) : gpu::free_pinned(data);
 }

@@ -82,9 +82,9 @@ Var softmax_over(Tape& t, Var f, const Param& table, std::span<const std::int32_
   const profile::Span span("item_softmax");
   Var loss = t.output({}, t.wants_grad({f}, {&table}), t.real_dtype());
   const Tensor state = t.keep({3, f.rows()}, t.real_dtype());
-  const Tensor scratch = t.keep(
-      {ops::softmax_scratch(f.value().device(), is_half(t.dtype()), f.rows(), candidates.rows.rows(), f.columns())},
-      t.real_dtype());
+  const Tensor scratch = t.keep({ops::softmax_scratch(f.value().device(), is_half(t.dtype()), f.rows(),
+                                                      candidates.rows.rows(), f.columns(), candidates.parts)},
+                                t.real_dtype());
   ops::item_softmax_forward(t.stream(), loss.value(), state, scratch, f.value(), t.value(table), candidates, pos);
   t.record("item_softmax", loss, {&table}, [=, &t, &table] {
     ops::item_softmax_backward(t.stream(), t.grad_of(f), rows_grad(), t.grad_of(table).tensor, loss.grad(), state,
@@ -98,10 +98,10 @@ Var softmax_over(Tape& t, Var f, const Param& table, std::span<const std::int32_
 }
 }  // namespace
 
-Var item_softmax(Tape& t, Var f, const Param& table, std::span<const std::int32_t> pos) {
+Var item_softmax(Tape& t, Var f, const Param& table, std::span<const std::int32_t> pos, std::int64_t parts) {
   require(!table.row_sparse, "item_softmax: ", table.name, " is row-sparse, but each of its rows gets a gradient");
   const std::int64_t items = table.shape[0] - 1;
-  return softmax_over(t, f, table, pos, {.rows = t.value(table).slice(1, items), .ids = {}, .bias = {}},
+  return softmax_over(t, f, table, pos, {.rows = t.value(table).slice(1, items), .ids = {}, .bias = {}, .parts = parts},
                       [=, &t, &table]() -> Target {
                         const Target all = t.grad_of(table);
                         return all ? Target{all.tensor.slice(1, items), true} : Target{};

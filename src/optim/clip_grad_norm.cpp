@@ -96,36 +96,33 @@ double GradientNorm::value() {
     for (const FlatRange& range : ranges_) sum += sums.take(range.count());
     return std::sqrt(sum);
   }
-  // Partial sums over chunks of fixed length, added in order: the result does not depend on the number of threads.
+  double sum = 0;
+  for (const double chunk : chunk_squares(gradient_, ranges_)) sum += chunk;
+  return std::sqrt(sum);
+}
+
+std::vector<double> chunk_squares(const Tensor& gradient, const std::vector<FlatRange>& ranges) {
+  // Chunks of fixed length: the result does not depend on the number of threads.
   constexpr std::int64_t kChunk = std::int64_t{1} << 16;
-  return visit_float(gradient_.dtype(), [&]<class T>() {
+  std::vector<FlatRange> chunks;
+  for (const FlatRange& range : ranges)
+    for (std::int64_t i = range.begin; i < range.end; i += kChunk)
+      chunks.push_back({i, std::min(i + kChunk, range.end)});
+  std::vector<double> sums(chunks.size());
+  visit_float(gradient.dtype(), [&]<class T>() {
     const auto sum_squares = optim_kernels::active_sweep<T>().sum_squares;
-    double sum = 0;
-    for (const FlatRange& range : ranges_) {
-      const T* x = gradient_.data<T>() + range.begin;
-      const std::int64_t chunks = (range.count() + kChunk - 1) / kChunk;
-      if (chunks < 4) {
-        for (std::int64_t i = 0; i < chunks; ++i) {
-          sum += sum_squares(std::min(kChunk, range.count() - i * kChunk), x + i * kChunk);
-        }
-        continue;
-      }
-      std::vector<double> sums(static_cast<std::size_t>(chunks));
-#pragma omp parallel for schedule(static)
-      for (std::int64_t i = 0; i < chunks; ++i) {
-        sums[static_cast<std::size_t>(i)] = sum_squares(std::min(kChunk, range.count() - i * kChunk), x + i * kChunk);
-      }
-      for (const double chunk : sums) sum += chunk;
-    }
-    return std::sqrt(sum);
+#pragma omp parallel for schedule(static) if (chunks.size() >= 4)
+    for (std::size_t i = 0; i < chunks.size(); ++i)
+      sums[i] = sum_squares(chunks[i].count(), gradient.data<T>() + chunks[i].begin);
   });
+  return sums;
 }
 
 double gradient_norm(const Tensor& gradient, const std::vector<FlatRange>& ranges) {
   return GradientNorm(gradient, ranges).value();
 }
 
-double add_penalty(const ParamStore& params, const Tensor& gradient, double weight, bool lazy) {
+double add_penalty(const ParamStore& params, const Tensor& gradient, double weight, bool lazy, FlatRange within) {
   std::vector<const Param*> penalised;
   for (const Param& p : params.all())
     if (p.l2 != 0 && p.trainable) penalised.push_back(&p);
@@ -141,7 +138,8 @@ double add_penalty(const ParamStore& params, const Tensor& gradient, double weig
       const std::int64_t row = lazy && p->row_sparse ? p->shape.columns() : p->shape.size();
       for (std::int64_t first = 0; first < p->shape.size(); first += row) {
         if (lazy && p->row_sparse && is_zero(row, slope + first)) continue;
-        for (std::int64_t i = first; i < first + row; ++i) slope[i] += factor * value[i];
+        const std::int64_t end = std::min(first + row, within.end - p->offset);
+        for (std::int64_t i = std::max(first, within.begin - p->offset); i < end; ++i) slope[i] += factor * value[i];
       }
     }
     return penalty;

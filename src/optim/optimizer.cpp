@@ -220,6 +220,17 @@ void Optimizer::update_rows(const FlatChunk& chunk, const Tensor& values, const 
   }
 }
 
+void Optimizer::update_only(const std::vector<FlatRange>& own) {
+  std::vector<FlatChunk> kept;
+  for (const FlatChunk& chunk : chunks_) {
+    for (const FlatRange& range : own) {
+      const std::int64_t begin = std::max(chunk.begin, range.begin), end = std::min(chunk.end, range.end);
+      if (begin < end) kept.push_back({begin, end, chunk.state + begin - chunk.begin});
+    }
+  }
+  chunks_ = std::move(kept);
+}
+
 Tensor Optimizer::add_state(const std::string& slot) {
   const Tensor flat = storage_.emplace_back(dtype(), Shape{state_size_}, device(), MemoryUse::optimizer).view();
   for (const Param& p : params_.all()) {

@@ -52,10 +52,15 @@ std::vector<NamedTensor> arrays_of(const CheckpointParts& parts) {
   return tensors;
 }
 
-void CheckpointCopy::take(const CheckpointParts& from, int part, int parts) {
+void CheckpointCopy::take(const CheckpointParts& from, int part, int parts, bool in_place) {
   constexpr std::size_t kAlignment = 64;
   task_ = from.model;
   parts_ = parts;
+  in_place_ = in_place;
+  if (in_place) {
+    memory_.reset();
+    memory_bytes_ = 0;
+  }
   config_ = from.config;
   attributes_ = {{"format", std::string(kCheckpointFormat)},
                  {"version", kCheckpointVersion},
@@ -87,6 +92,7 @@ void CheckpointCopy::take(const CheckpointParts& from, int part, int parts) {
     first += value.size();
     arrays_.push_back({name, value.shape(), value.dtype(), begin, end - begin, nullptr});
     const std::size_t bytes = static_cast<std::size_t>(end - begin) * lockstep::size_bytes(value.dtype());
+    if (in_place && !value.device().is_cuda()) continue;
     needed += (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
   if (needed > memory_bytes_) {
@@ -103,6 +109,10 @@ void CheckpointCopy::take(const CheckpointParts& from, int part, int parts) {
     const std::size_t bytes = static_cast<std::size_t>(arrays_[i].count) * size;
     const std::byte* source =
         static_cast<const std::byte*>(value.raw()) + static_cast<std::size_t>(arrays_[i].begin) * size;
+    if (in_place && !value.device().is_cuda()) {
+      arrays_[i].data = source;
+      continue;
+    }
     if (value.device().is_cuda()) {
       copy_bytes(stream, to, source, bytes);
     } else {

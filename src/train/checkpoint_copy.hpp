@@ -24,9 +24,10 @@ class CheckpointCopy {
   /// Copies with all threads. Reuses the memory of the copy before.
   ///
   /// part, parts  copies only this share of the elements: that of a rank in a sharded checkpoint
-  void take(const CheckpointParts& from, int part = 0, int parts = 1);
+  /// in_place     copies nothing that lies in host memory: the arrays must not change until they are written
+  void take(const CheckpointParts& from, int part = 0, int parts = 1, bool in_place = false);
   /// The step of a whole copy with a training state; else -1.
-  std::int64_t whole_step() const { return parts_ == 1 && state_ ? state_->step : -1; }
+  std::int64_t whole_step() const { return parts_ == 1 && state_ && !in_place_ ? state_->step : -1; }
   /// Writes a whole copy. errors  Error (internal)
   void write(const std::filesystem::path& path) const;
   /// Writes a share. Returns the end mark of the file. errors  Error (internal)
@@ -46,6 +47,7 @@ class CheckpointCopy {
   };
   const Task* task_ = nullptr;
   int parts_ = 0;
+  bool in_place_ = false;
   std::string config_;
   std::vector<std::pair<std::string, H5Value>> attributes_;
   std::vector<std::pair<std::string, bool>> trainable_;

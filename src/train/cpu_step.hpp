@@ -36,7 +36,11 @@ class CpuStep {
       parts_[static_cast<std::size_t>(t)] = workers_.back()->host_gradient();
       part_gradients_.push_back(&workers_.back()->gradients);
     }
-    gradient = sync_.gradient();
+    // The gradient of one thread on one rank needs no sum. A penalty may write to all of its rows.
+    const auto& all = model.params().all();
+    alone_ = options_.threads == 1 && comm.size() == 1 && !options.reproducible && !workers_[0]->on_gpu() &&
+             std::none_of(all.begin(), all.end(), [](const Param& p) { return p.row_sparse; });
+    gradient = alone_ ? workers_[0]->gradients.flat() : sync_.gradient();
     if (workers_[0]->on_gpu()) {
       summed_ = OwnedTensor(dtype_of<T>::value, gradient.shape(), model.params().device(), MemoryUse::gradients);
       gradient = summed_.view();
@@ -211,7 +215,7 @@ class CpuStep {
       if (overlap && thread == 0) sync_.drive(failed_);
     };
     const auto sum_slice = [&](int thread, int threads) {
-      if (overlap) return;
+      if (overlap || alone_) return;
       const profile::Span span("sum over threads", profile::Kind::phase);
       const auto [first, last] = slice(gradient.size(), thread, threads);
       sum_parts<T>(parts_, first, last, sync_.gradient().template data<T>());
@@ -277,6 +281,7 @@ class CpuStep {
   StepSums sums_;       ///< of the last step
   std::vector<std::exception_ptr> errors_;
   std::atomic<bool> failed_{false};
+  bool alone_ = false;                ///< the gradient is that of the only thread
   std::int64_t most_per_thread_ = 1;  ///< default mode: largest number of shards of a thread
 
   ShardRange mine_;  ///< reproducible mode: the shards of this rank

@@ -5,15 +5,6 @@
 
 namespace lockstep {
 
-/// Parts begin .. end-1 of the n contiguous parts of a shard, whose sizes differ by at most one sample.
-inline Shard parts_of(const Shard& shard, std::int64_t begin, std::int64_t end, std::int64_t n) {
-  Shard parts = shard;
-  parts.first = shard.first + shard.count * begin / n;
-  parts.count = shard.first + shard.count * end / n - parts.first;
-  return parts;
-}
-inline Shard part_of(const Shard& shard, std::int64_t i, std::int64_t n) { return parts_of(shard, i, i + 1, n); }
-
 inline std::int64_t micro_batches(const GlobalBatch& batch) {
   return batch.micro > 0 ? std::max<std::int64_t>(1, (batch.count + batch.micro - 1) / batch.micro) : 1;
 }

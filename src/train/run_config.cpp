@@ -246,6 +246,11 @@ void add_checkpoint_and_dist(Options& o, RunConfig& c) {
        "can continue from either")
       .may_change();
 
+  o.add("checkpoint.copy", &c.checkpoint.copy, true,
+        "write a copy of weights and optimizer state while the training goes on; false: the training waits, and the "
+        "memory of the copies is saved")
+      .may_change();
+
   o.section("dist", "Distribution over ranks");
   o.add("dist.timeout", &c.dist.timeout, 600, non_negative, "longest wait for another rank; 0: no limit")
       .unit("s")

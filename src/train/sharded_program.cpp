@@ -12,8 +12,6 @@
 
 namespace lockstep {
 
-namespace {
-
 std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samples) {
   const std::int64_t batch = config.global_batch(ranks);
   require_usage(batch <= samples, "option batch.size = ", config.batch.size,
@@ -22,8 +20,6 @@ std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samp
   return batch;
 }
 
-}  // namespace
-
 ShardedProgram::ShardedProgram(World& world, const RunConfig& config, ShardTask& task, int threads)
     : world_(world),
       config_(config),
@@ -31,9 +27,9 @@ ShardedProgram::ShardedProgram(World& world, const RunConfig& config, ShardTask&
       samples_(task.size(Split::train)),
       batch_(checked_batch(config, world.size(), samples_)),
       per_step_(batch_ * config.batch.accumulate),
-      ranges_(trainable_ranges(task.params())),
+      norm_ranges_(task.norm_ranges()),
       penalised_(!trainable_ranges(task.params(), [](const Param& p) { return p.l2 != 0; }).empty()),
-      optimizer_(make_optimizer(config.optim, task.params(), ranges_)),
+      optimizer_(make_optimizer(config.optim, task.params(), trainable_ranges(task.params()))),
       step_(world.communicator(), task, config.step_options(threads)) {}
 
 GlobalBatch ShardedProgram::batch_at(const TrainState& state, std::int64_t epoch, std::int64_t step,
@@ -60,7 +56,7 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
   step_.start(batch, flags);  // forward, backward, reduce
   // The norm includes the gradient of a penalty, which needs the sum of weights from finish().
   std::optional<GradientNorm> norm;
-  if (!penalised_) norm.emplace(step_.gradient(), ranges_);
+  if (!penalised_) norm.emplace(step_.gradient(), norm_ranges_);
   step_.prepare(batch_after(state, batch));
   const StepSums sums = step_.finish();  // all ranks hold the same summed gradient
   if (!std::exchange(logged_, true)) {
@@ -78,7 +74,7 @@ StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average
   if (sums.weight > 0) {
     const double weight = batch.loss_scale * sums.weight;
     result.loss += sums.weight * add_penalty(task_.params(), step_.gradient(), weight, config_.optim.lazy);
-    if (!norm) norm.emplace(step_.gradient(), ranges_);
+    if (!norm) norm.emplace(step_.gradient(), norm_ranges_);
     result.norm = norm->value() / weight;
     if (!overflowed(world_, config_, task_.params(), step_.gradient(), state, result)) {
       const double clip = clip_scale(result.norm, config_.optim.clip_norm);

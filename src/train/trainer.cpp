@@ -76,7 +76,7 @@ Outcome Trainer::Impl::run() {
     if (!prove(ends)) continue;
     if (ends) return finish();
     if (checkpoint_due && !ranks_agree()) continue;
-    if (std::exchange(checkpoint_due, false)) save(folder->step_file(state.step));
+    if (std::exchange(checkpoint_due, false)) save(folder->step_file(state.step), !config.checkpoint.copy);
 
     begin_profile();
     world.at("train", state.step);
@@ -245,6 +245,7 @@ void Trainer::Impl::judge(Evaluation found, std::vector<std::pair<std::string, d
   state.stop_reason = stop_reason(config.stop, state);
   if (config.checkpoint.best_keep > 1) await_writers();  // each of them is written
   if (writes()) keep_best(decides, better);
+  if (!config.checkpoint.copy) await_writers();
   log_evaluation(Split::validation, found, config.eval.max_samples, better);
 }
 

@@ -46,11 +46,11 @@ void Trainer::Impl::keep_best(const Metric& decides, bool better) {
   if (!std::isfinite(decides.value) || best_rank > (better ? 1 : config.checkpoint.best_keep) ||
       (!better && config.checkpoint.best_keep == 1))
     return;
-  best_copy.take(parts(state, false));
+  best_copy.take(parts(state, false), 0, 1, !config.checkpoint.copy);
   best_pending = true;
   if (saving) return;
   // Small models improve many times a second.
-  if (config.checkpoint.best_keep > 1 || since_best_file.seconds() > kBestEverySeconds)
+  if (!config.checkpoint.copy || config.checkpoint.best_keep > 1 || since_best_file.seconds() > kBestEverySeconds)
     start_writing({.path = {}, .step = state.step});
 }
 
@@ -114,7 +114,8 @@ void Trainer::Impl::complete() {
   } catch (const CollectiveError&) {
     give_up("a rank failed");  // it has printed its own message
   } catch (const std::exception& error) {
-    if (saving->sharded) throw;  // only this rank failed
+    if (saving->sharded) throw;                                   // only this rank failed
+    if (saving->best_rank > 0 && !config.checkpoint.copy) throw;  // they are nowhere else
     give_up(error.what());
   }
   state.checkpoint_seconds = std::max(state.checkpoint_seconds, saving->copy_seconds + seconds);
@@ -138,10 +139,11 @@ void Trainer::Impl::await_writers() {
 }
 
 /// Single file: rank 0 copies and writes. Sharded: every rank copies and writes its part.
-void Trainer::Impl::save(const std::filesystem::path& path) {
+void Trainer::Impl::save(const std::filesystem::path& path, bool in_place) {
   profile::Phase phase("checkpoint", interval.checkpoint);
   const Stopwatch watch;
   program->settle();
+  program->gather_state();
   // A checkpoint must not hold the weights of a faulty rank.
   if (config.dist.check_every > 0) require_same_weights(world, model.params().hash(), state.step);
   world.at("checkpoint", state.step);  // on all ranks: their next collectives belong to the same step
@@ -161,17 +163,18 @@ void Trainer::Impl::save(const std::filesystem::path& path) {
         if (writes()) create_directories_on_disk(folder->path());
       });
     }
-    copy.take(parts(state, true), sharded ? world.rank() : 0, sharded ? world.size() : 1);
+    copy.take(parts(state, true), sharded ? world.rank() : 0, sharded ? world.size() : 1, in_place);
     next.copy_seconds = watch.seconds();
     start_writing(std::move(next));
   }
+  if (in_place) await_writers();
+  program->release_state();
   phase.end();
   since_checkpoint.restart();
 }
 
 bool Trainer::Impl::save_now(const std::filesystem::path& path) {
-  save(path);
-  await_writers();
+  save(path, true);
   return written;
 }
 

@@ -86,9 +86,10 @@ struct Trainer::Impl {
   const Metric& deciding(const std::vector<Metric>& metrics) const;
 
   CheckpointParts parts(const TrainState& s, bool resumable);
-  /// Copies the state and starts to write it; the training goes on meanwhile. Waits for the checkpoint before. Collective.
-  void save(const std::filesystem::path& path);
-  /// Waits until this checkpoint is written too. Returns whether it was. Collective.
+  /// Copies the state and starts to write it; the training goes on meanwhile. Or writes it, and waits for it, without a
+  /// copy. Waits for the checkpoint before. Collective.
+  void save(const std::filesystem::path& path, bool in_place);
+  /// Writes the state. Returns whether it was written. Collective.
   bool save_now(const std::filesystem::path& path);
   /// Waits for the writers of all ranks, as long as they advance. Collective.
   void await_writers();

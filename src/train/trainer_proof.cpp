@@ -33,16 +33,21 @@ void Trainer::Impl::open_proof(const std::filesystem::path& dir) {
   proves = config.run.reproducible && config.run.proof_every > 0 && !dir.empty();
   if (!proves) return;
   proof_from = state.step;
+  program->gather_state();
   world.together("opening the proof chain", [&] {
     if (!writes()) return;
     proof.emplace(dir, proof_run());
     if (world.size() > 1) copy.take(parts(state, true));  // until there is a checkpoint to go back to
   });
+  program->release_state();
 }
 
 ProofLink Trainer::Impl::link() {
   program->settle();
-  return proof_link(parts(state, true));
+  program->gather_state();
+  ProofLink made = proof_link(parts(state, true));
+  program->release_state();
+  return made;
 }
 
 bool Trainer::Impl::agree_on(const ProofLink& mine) {

@@ -50,6 +50,7 @@ struct Result {
 struct Case {
   std::int64_t tokens, items, columns;
   double size = 1;
+  std::int64_t parts = 1;
 };
 OwnedTensor scaled(DType type, Shape shape, const char* what, double size) {
   OwnedTensor x = converted(random_tensor(DType::f64, shape, what), DType::f64);
@@ -60,10 +61,11 @@ Result run(DType type, const Case& c, const Ids& pos) {
   const OwnedTensor f = scaled(type, {c.tokens, c.columns}, "f", c.size),
                     table = scaled(type, {c.items + 1, c.columns}, "table", c.size), loss(type, {}),
                     state(type, {3, c.tokens}), df(type, {c.tokens, c.columns}), dtable(type, {c.items + 1, c.columns}),
-                    dloss(type, {}), scratch(type, {ops::softmax_scratch({}, false, c.tokens, c.items, c.columns)});
+                    dloss(type, {}),
+                    scratch(type, {ops::softmax_scratch({}, false, c.tokens, c.items, c.columns, c.parts)});
   visit_float(type, [&]<class T>() { *dloss->data<T>() = T(0.5); });
   Stream stream;
-  const ops::SoftmaxCandidates all{.rows = table->slice(1, c.items), .ids = {}, .bias = {}};
+  const ops::SoftmaxCandidates all{.rows = table->slice(1, c.items), .ids = {}, .bias = {}, .parts = c.parts};
   ops::item_softmax_forward(stream, loss, state, scratch, f, table, all, pos);
   ops::item_softmax_backward(stream, {df.view()}, {dtable->slice(1, c.items), true}, dtable, dloss, state, scratch, f,
                              table, all, pos);
@@ -114,8 +116,9 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
 }  // namespace
 
 TEST_SUITE("ops.item_softmax") {
-  TEST_CASE("loss and gradients agree with the definition in one tile and in several") {
-    for (const Case& c : {Case{1, 1, 3}, Case{7, 40, 5}, Case{530, 19, 4}, Case{9, 600, 7}, Case{520, 300, 3}})
+  TEST_CASE("loss and gradients agree with the definition in one tile and in several, in one part and in several") {
+    for (const Case& c : {Case{1, 1, 3}, Case{7, 40, 5}, Case{530, 19, 4}, Case{9, 600, 7}, Case{520, 300, 3},
+                          Case{530, 600, 3, 1, 2}, Case{7, 3, 5, 1, 8}, Case{9, 700, 4, 1, 4}})
       for (const DType type : {DType::f32, DType::f64})
         for_every_isa([&] {
           CAPTURE(c.tokens);
@@ -141,12 +144,12 @@ TEST_SUITE("ops.item_softmax") {
 
   TEST_CASE("a NaN among the features makes the loss NaN") {
     const Ids pos = {2};
-    std::vector<float> f = {NAN, 1}, table(8, 1), state(3), scratch(3);
+    std::vector<float> f = {NAN, 1}, table(8, 1), state(3), scratch(5);
     float loss = 0;
     Stream stream;
     const Tensor rows = Tensor::of(table.data(), {4, 2});
     ops::item_softmax_forward(stream, Tensor::of(&loss, {}), Tensor::of(state.data(), {3, 1}),
-                              Tensor::of(scratch.data(), {3}), Tensor::of(f.data(), {1, 2}), rows,
+                              Tensor::of(scratch.data(), {5}), Tensor::of(f.data(), {1, 2}), rows,
                               {.rows = rows.slice(1, 3), .ids = {}, .bias = {}}, pos);
     CHECK(std::isnan(loss));
   }

@@ -30,11 +30,12 @@ Var cross_entropy(Tape& tape, Var logits, const Tensor& labels, double smoothing
 Var sampled_cross_entropy(Tape& tape, Var f, const Param& table, std::span<const std::int32_t> pos,
                           std::span<const std::int32_t> neg, double beta = 1);
 /// The sum over tokens m with pos_m != 0 of the cross-entropy of the next item among all rows 1..R-1 of the table, see
-/// ops/item_softmax.hpp. `pos` must outlive the tape. The gradient of the table is dense.
+/// ops/item_softmax.hpp. `pos` must outlive the tape. The gradient of the table is dense. parts: of the sums over items
+/// on the CPU, see ops::SoftmaxCandidates.
 ///
 /// shapes   f (M, C), table E (R, C), pos (M) -> ()
 /// errors   Error if the shapes do not match, or if the table is row-sparse
-Var item_softmax(Tape& tape, Var f, const Param& table, std::span<const std::int32_t> pos);
+Var item_softmax(Tape& tape, Var f, const Param& table, std::span<const std::int32_t> pos, std::int64_t parts = 1);
 /// The same among the next item and K drawn candidates, which all tokens share; bias is added to their scores. `pos`,
 /// `ids` and `bias` must outlive the tape.
 ///

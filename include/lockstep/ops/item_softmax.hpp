@@ -12,8 +12,18 @@ namespace lockstep::ops {
 /// dtypes   rows that of the features; ids i32; bias real_dtype() of the features. On the device of the features
 struct SoftmaxCandidates {
   Tensor rows;
-  Tensor ids;   ///< row of the table that each candidate is; empty: j + 1
-  Tensor bias;  ///< added to the scores; empty: 0
+  Tensor ids;              ///< row of the table that each candidate is; empty: first + j + 1
+  Tensor bias;             ///< added to the scores; empty: 0
+  std::int64_t first = 0;  ///< of `rows` among all candidates
+  /// On the CPU, sums over the candidates go over this many contiguous parts (part_begin()) and then over the parts: a
+  /// chain for the exponentials, one binary tree for the gradient of f. A power of two. So processes that have some
+  /// of the parts each can compute the same bits (softmax_part() and the functions after it).
+  std::int64_t parts = 1;
+
+  /// The first candidate of part p = 0..parts.
+  std::int64_t part_begin(std::int64_t p) const { return rows.rows() * p / parts; }
+  /// Part p alone.
+  SoftmaxCandidates part(std::int64_t p) const;
 };
 
 /// Cross-entropy of a softmax over the next item and the candidates:
@@ -32,7 +42,8 @@ struct SoftmaxCandidates {
 /// shapes   loss (); state (3, M); f (M, C); table E (R, C); pos (M), in host memory, pinned for a GPU
 /// dtypes   f, table f32 | f64, on a GPU also bf16 | f16; loss, state, dtable f32 for halves, else the same; drows that
 ///          of dtable or of rows; the sum over tokens is computed in f64
-/// errors   Error naming the shapes if they do not fit or M or K is 0, or an item that is not in 0..R-1
+/// errors   Error naming the shapes if they do not fit or M or K is 0, or an item that is not in 0..R-1; parts that are
+///          no power of two
 /// source   online sum: Milakov, Gimelshein 2018, arXiv:1805.02867; logQ: Bengio, Senecal 2008, without a correction of
 ///          the next item, which is always among the candidates (arXiv:2507.09331)
 void item_softmax_forward(Stream&, const Tensor& loss, const Tensor& state, const Tensor& scratch, const Tensor& f,
@@ -47,6 +58,30 @@ void item_softmax_backward(Stream&, Target df, Target drows, const Tensor& dtabl
 ///
 /// halves   whether the features are bf16 or f16
 std::int64_t softmax_scratch(Device device, bool halves, std::int64_t tokens, std::int64_t candidates,
-                             std::int64_t columns);
+                             std::int64_t columns, std::int64_t parts = 1);
+
+/// The passes of item_softmax on the CPU in pieces, for processes that share the candidates. Tokens without a next item
+/// (pos 0) are left out. `scratch` has softmax_scratch() of the piece.
+///
+/// The largest score of each token over `c` and its next item, and the sum of exp(score - largest) over `c` without the
+/// next item.
+///
+/// shapes   largest, sum, next (M); next: the scores s of the next items
+void softmax_part(Stream&, const Tensor& largest, const Tensor& sum, const Tensor& next, const Tensor& scratch,
+                  const Tensor& f, const SoftmaxCandidates& c, std::span<const std::int32_t> pos);
+/// Begins the combined sums: the next items alone.
+void softmax_begin(const Tensor& largest, const Tensor& sum, const Tensor& next);
+/// Adds a part's sums to the combined ones. The parts follow one another in order.
+void softmax_add(const Tensor& largest, const Tensor& sum, const Tensor& part_largest, const Tensor& part_sum,
+                 std::span<const std::int32_t> pos);
+/// Turns `largest` into the logarithm of the sum of exponentials, and `next` into the derivative of the loss by the next
+/// item's score. Returns the loss.
+double softmax_end(const Tensor& largest, const Tensor& sum, const Tensor& next, std::span<const std::int32_t> pos);
+/// The gradients through the scores of `c`. lse (M) is the first result of softmax_end().
+void softmax_part_backward(Stream&, Target df, Target drows, const Tensor& dloss, const Tensor& lse,
+                           const Tensor& scratch, const Tensor& f, const SoftmaxCandidates& c,
+                           std::span<const std::int32_t> pos);
+/// Candidates of a tile on the CPU. A part that is computed in pieces of this many has the bits of the whole part.
+inline constexpr std::int64_t kSoftmaxTile = 256;
 
 }  // namespace lockstep::ops

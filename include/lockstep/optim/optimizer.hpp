@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -91,6 +92,10 @@ class Optimizer {
   /// dtypes   gradient as the parameters
   void step(const Tensor& gradient, double lr, double gradient_scale = 1, Ema* ema = nullptr);
 
+  /// Restricts step() to the elements in these ranges; all others keep weights, state and average. For optimizers on the
+  /// CPU that are not lazy.
+  void update_only(const std::vector<FlatRange>& own);
+
   /// Number of steps so far. Checkpoints store it.
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
@@ -145,8 +150,10 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Param
 /// the gradient. Call it on every rank after the gradients are summed over ranks; `weight` is the sum of weights in the
 /// summed loss.
 ///
-/// With `lazy`, rows of row-sparse parameters with a zero gradient keep it, but count in the penalty.
-double add_penalty(const ParamStore& params, const Tensor& gradient, double weight, bool lazy = false);
+/// With `lazy`, rows of row-sparse parameters with a zero gradient keep it, but count in the penalty. On the CPU, only
+/// elements in `within` of the gradient change.
+double add_penalty(const ParamStore& params, const Tensor& gradient, double weight, bool lazy = false,
+                   FlatRange within = {0, std::numeric_limits<std::int64_t>::max()});
 
 /// The L2 norm of the gradient over ranges, accumulated in f64 in an order that depends only on the ranges. NaN or
 /// infinite if the gradient is.
@@ -163,6 +170,9 @@ class GradientNorm {
   const std::vector<FlatRange>& ranges_;
 };
 double gradient_norm(const Tensor& gradient, const std::vector<FlatRange>& ranges);
+/// On the CPU: the sums of squares of the chunks of each range, in order. The norm is the root of their sum, added in
+/// this order.
+std::vector<double> chunk_squares(const Tensor& gradient, const std::vector<FlatRange>& ranges);
 /// The factor that clips a gradient's norm to max_norm: min(1, max_norm / (norm + 1e-6)), or 1 if max_norm is 0 (off).
 double clip_scale(double norm, double max_norm);
 /// Describes the first element of `flat` (values or gradients) that is not finite, "network.2.weight[17] = nan".

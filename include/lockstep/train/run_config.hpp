@@ -79,6 +79,7 @@ struct RunConfig {
     std::int64_t keep = 3;
     std::int64_t best_keep = 1;
     std::string layout;  ///< single | sharded
+    bool copy = true;    ///< whether the training goes on while a copy is written
   } checkpoint;
   struct Dist {
     double timeout = 600;          ///< seconds

@@ -21,6 +21,9 @@ double loss_scale(const RunConfig& config, const TrainState& state, std::int64_t
 bool overflowed(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
                 const TrainState& state, StepResult& result);
 
+/// The samples of a batch over all ranks. errors  Error (usage): more than the training split has
+std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samples);
+
 /// The training program of a ShardTask: each step takes a global batch in the epoch's order, sums the gradients of its
 /// shards and runs one optimizer.
 class ShardedProgram final : public TrainingProgram {
@@ -46,7 +49,7 @@ class ShardedProgram final : public TrainingProgram {
   const std::int64_t samples_;   ///< of the training split
   const std::int64_t batch_;     ///< samples of a micro-batch, over all ranks
   const std::int64_t per_step_;  ///< samples of an optimizer step
-  std::vector<FlatRange> ranges_;
+  const std::vector<FlatRange> norm_ranges_;
   const bool penalised_;  ///< some parameter has an l2
   std::unique_ptr<Optimizer> optimizer_;
   ShardedStep step_;

@@ -10,6 +10,7 @@
 #include "lockstep/data/split.hpp"
 #include "lockstep/nn/params.hpp"
 #include "lockstep/nn/tape.hpp"
+#include "lockstep/optim/optimizer.hpp"
 #include "lockstep/report/metric.hpp"
 
 namespace lockstep {
@@ -116,6 +117,8 @@ class ShardTask : public Task {
   /// On a GPU the pass may be recorded before the previous step has finished, and the recording may be discarded. Only
   /// kernels may modify persistent state. A pass that waits for the GPU cannot be captured in a graph.
   virtual ShardLoss loss(Tape& tape, const Shard& shard) const = 0;
+  /// The ranges of the flat gradient whose norms make up its norm. Their cuts determine the order of the sum.
+  virtual std::vector<FlatRange> norm_ranges() { return trainable_ranges(params()); }
   /// The gradient of the shards and one optimizer (ShardedProgram).
   std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) override;
 };

@@ -35,6 +35,8 @@ struct Pretraining {
 struct PlannedStep {
   std::int64_t samples = 0;  ///< over all ranks, of all micro-batches
   std::int64_t scale = 1;    ///< RunConfig::over_devices() of one sample
+  std::int64_t ranks = 1, shards = 16;
+  bool reproducible = false;
 };
 
 /// The resources that a run needs, estimated without building the task.
@@ -46,6 +48,12 @@ struct TaskNeeds {
   double carried_bytes_per_sample = 0;     ///< state of a step's samples that lives on, also in checkpoints
   double data_bytes = 0;                   ///< the arrays of the data set, once per node
   double activation_bytes_per_sample = 0;  ///< kept between forward and backward pass
+  double scratch_bytes = 0;                ///< of a thread, besides
+  double evaluation_bytes = 0;             ///< of a thread in an evaluation, which needs no activations of a step
+  std::int64_t owned_parameters = 0;       ///< of the trained ones, those that have an owner: no other rank has their
+                                           ///< gradient and optimizer state, and no thread has its own gradient
+  double gathered_bytes = 0;               ///< of a rank, for what the owners compute for all samples of a step
+  bool single_gradient = false;            ///< one thread on one rank needs one gradient buffer
 };
 
 /// The options of one kind of model, and the task that they describe.

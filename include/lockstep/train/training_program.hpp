@@ -52,6 +52,10 @@ class TrainingProgram {
   /// Called before evaluations and checkpoints. A program that defers updates, or keeps parts of them on other ranks,
   /// must bring the weights and the optimizers' vectors of this rank up to date. Collective.
   virtual void settle() {}
+  /// Called after settle() when the optimizers' vectors are needed too: brings the elements that other ranks keep to
+  /// this rank. After release_state() they may be lost again. Collective.
+  virtual void gather_state() {}
+  virtual void release_state() {}
 
   /// State of checkpoints other than the weights: optimizers in /optim/<name>, other vectors in /program.
   virtual std::vector<NamedOptimizer> optimizers() = 0;

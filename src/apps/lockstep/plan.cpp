@@ -74,19 +74,26 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   const std::int64_t shards = on_gpu && !c.run.reproducible ? a.ranks : std::max(c.dist.shards, a.ranks * threads);
 
   const double weights = parameters * element;
-  const double gradient = trained * element;
+  const double owned = static_cast<double>(needs.owned_parameters), shared = trained - owned;
+  const double gradient = shared * element;
   const double buffers = on_gpu ? (c.run.reproducible || c.run.backend == "mpi" ? 2 : 1)
                          : c.run.reproducible
                              ? static_cast<double>((c.dist.shards + a.ranks - 1) / a.ranks + threads + 1)
-                             : static_cast<double>(threads + 1);
-  const double state = static_cast<double>(Optimizer::state_bytes(c.optim, c.dtype())) * trained;
+                         : needs.single_gradient && threads == 1 && a.ranks == 1 ? 1
+                                                                                 : static_cast<double>(threads + 1);
+  const double own_gradient = owned / static_cast<double>(a.ranks) * element;
+  const double all_state = static_cast<double>(Optimizer::state_bytes(c.optim, c.dtype())) * trained;
+  const double state = all_state * (shared + owned / static_cast<double>(a.ranks)) / trained;
   const double carried = needs.carried_bytes_per_sample * static_cast<double>(per_step);
   const double average = c.optim.ema > 0 ? weights : 0;
   const double rounded = is_half(c.storage()) ? parameters * static_cast<double>(size_bytes(c.storage())) : 0;
   const double per_sample = needs.activation_bytes_per_sample;
   const double per_batch_sample = per_sample * static_cast<double>(threads) / static_cast<double>(shards);
   const double activations = per_batch_sample * static_cast<double>(batch);
-  const double rank = weights + rounded + buffers * gradient + state + average + carried + activations;
+  const double scratch = needs.scratch_bytes * static_cast<double>(threads) + needs.gathered_bytes;
+  const double evaluation = needs.evaluation_bytes * static_cast<double>(threads);
+  const double rank = weights + rounded + buffers * gradient + own_gradient + state + average + carried +
+                      std::max(activations + scratch, evaluation);
   const double node = rank * static_cast<double>(per_node) + needs.data_bytes;
 
   const auto row = [](const std::string& what, double bytes, const std::string& note = "") {
@@ -102,25 +109,32 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
       on_gpu ? ""
              : join(buffers, c.run.reproducible ? ": one per shard of this rank, per thread, and the sum"
                                                 : ": one per thread, and the sum"));
+  if (owned > 0) row("gradient of own rows", own_gradient);
   row("optimizer state", state, c.optim.name);
   if (average > 0) row("averaged weights", average);
   if (carried > 0) row("carried states", carried, join("of all ", per_step, " samples of a step"));
   row("activations", activations, join("about ", human_bytes(per_sample), " per sample of a shard"));
+  if (scratch > 0) row("scratch of the loss", scratch);
+  if (evaluation > 0) row("evaluation", evaluation, "instead of the activations and scratch of a step");
   row("sum", rank);
   std::cout << "\nMemory of a node\n";
   row("data set", needs.data_bytes, "one copy, shared by the ranks");
   const bool sharded = c.checkpoint.layout == "sharded" && a.ranks > 1;
-  const double copy = weights + state + average;
+  const double copy = c.checkpoint.copy ? weights + all_state + average : 0;
+  const double best = c.checkpoint.copy ? 2 * (weights + average) : 0;
+  // Rank 0 gathers what it does not own before it copies or writes.
+  const double gathered = owned > 0 ? all_state - state : 0;
   const double share = sharded ? copy / static_cast<double>(a.ranks) * static_cast<double>(per_node) : copy;
-  const double copies = share + 2 * (weights + average);
+  const double copies = share + best + gathered;
   row("checkpoint's copy", share, sharded ? "a share in each rank" : "in rank 0, written while the training goes on");
-  row("best weights", 2 * (weights + average), "in rank 0: the last ones, and those that are being written");
+  row("best weights", best, "in rank 0: the last ones, and those that are being written");
+  if (gathered > 0) row("others' state", gathered, "in each rank while a checkpoint is copied or written");
   if (!on_gpu) row("sum", node + copies, "of rank 0's node");
   const double memory =
       on_gpu ? static_cast<double>(gpu_count() > 0 ? gpu_memory(0).total : 0)
              : static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
   const double of_ranks = on_gpu ? memory : (memory - needs.data_bytes - copies) / static_cast<double>(per_node);
-  const double free = of_ranks - (rank - activations);
+  const double free = of_ranks - (rank - std::max(activations + scratch, evaluation)) - scratch;
   const auto largest =
       static_cast<std::int64_t>(std::clamp(free / per_batch_sample, 0.0, static_cast<double>(needs.train_samples)));
   row(on_gpu ? "this GPU has" : "this machine has", memory,
@@ -129,7 +143,7 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
                   : join("largest batch: ", largest,
                          largest == needs.train_samples ? " samples, the whole training split" : " samples"));
   std::cout << "\nOn disk\n";
-  row("a checkpoint", weights + state + average + carried + 100 * 1024,
+  row("a checkpoint", weights + all_state + average + carried + 100 * 1024,
       join("about; ", c.checkpoint.keep, " are kept, in addition to best and final"));
   if (!c.data.stage.empty())
     row("staged data set", static_cast<double>(std::filesystem::file_size(c.data.path)),
@@ -142,7 +156,11 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
 /// What the run needs on so many ranks.
 TaskNeeds needs_of(const RunConfig& c, int ranks) {
   return c.task->needs(c.data.path, c.model_kind == "kgat" ? c.dtype() : c.storage(),
-                       {c.global_batch(ranks) * c.batch.accumulate, c.over_devices(1, ranks)});
+                       {.samples = c.global_batch(ranks) * c.batch.accumulate,
+                        .scale = c.over_devices(1, ranks),
+                        .ranks = ranks,
+                        .shards = c.dist.shards,
+                        .reproducible = c.run.reproducible});
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "lockstep/nn/embedding.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/recompute.hpp"
+#include "lockstep/ops/embedding.hpp"
 #include "lockstep/ops/row_groups.hpp"
 #include "models/sequences/mhc_collapsed.hpp"
 
@@ -216,9 +217,16 @@ struct SasRec::Pass {
   }
   Var dropped(Var x, Site site) const { return dropout(t, x, drop(site), rows); }
 
-  /// sqrt(C) E[item], with positions (SASRec); then dropout.
-  Var embed() {
-    Var x = embedding(t, *net.items_, items, std::sqrt(static_cast<double>(arch().hidden)), 0);
+  /// sqrt(C) E[item], with positions (SASRec); then dropout. inputs: as of features()
+  Var embed(Var* inputs) {
+    Var x;
+    if (inputs != nullptr) {
+      const Tensor rows = t.keep({static_cast<std::int64_t>(items.size()), arch().hidden});
+      ops::embedding_forward(t.stream(), rows, t.value(*net.items_), items, net.input_scale());
+      *inputs = x = t.variable(rows);
+    } else {
+      x = embedding(t, *net.items_, items, net.input_scale(), 0);
+    }
     if (!arch().timed) x = add(t, x, embedding(t, *net.positions_, position_ids(), 1, 0));
     x = dropped(x, "dropout.embedding");
     if (!arch().timed) return x;
@@ -314,9 +322,10 @@ struct SasRec::Pass {
   }
 };
 
-Var SasRec::features(Tape& t, const SequenceBatch& batch, const SasRecDraws& draws, SasRecTrace* trace) const {
+Var SasRec::features(Tape& t, const SequenceBatch& batch, const SasRecDraws& draws, SasRecTrace* trace,
+                     Var* inputs) const {
   Pass pass(*this, t, batch, draws);
-  Var x = pass.embed();
+  Var x = pass.embed(inputs);
   if (trace) *trace = {.embedded = x, .blocks = {}};
   const bool streams = arch_.mhc == Mhc::streams;
   if (streams) x = copy_to_streams(t, x, arch_.streams);
@@ -340,7 +349,8 @@ Var SasRec::features(Tape& t, const SequenceBatch& batch, const SasRecDraws& dra
 
 Var SasRec::loss(Tape& t, Var features, const SequenceBatch& batch) const {
   const std::span<const std::int32_t> pos = span_of<std::int32_t>(batch.pos);
-  if (arch_.loss.kind == ItemLoss::Kind::softmax) return item_softmax(t, features, *items_, pos);
+  if (arch_.loss.kind == ItemLoss::Kind::softmax)
+    return item_softmax(t, features, *items_, pos, std::max<std::int64_t>(1, item_parts_));
   if (arch_.loss.kind == ItemLoss::Kind::sampled_softmax)
     return sampled_softmax(t, features, *items_, pos, span_of<std::int32_t>(batch.candidates), batch.bias);
   return sampled_cross_entropy(t, features, *items_, pos, span_of<std::int32_t>(batch.neg),

@@ -1,6 +1,7 @@
 #include "lockstep/ops/item_softmax.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "item_softmax_kernels.hpp"
@@ -18,7 +19,10 @@ namespace {
 struct TileSize {
   std::int64_t tokens, candidates;
 };
-TileSize tile_size(Device device) { return device.is_cuda() ? TileSize{8192, 4096} : TileSize{512, 256}; }
+TileSize tile_size(Device device) { return device.is_cuda() ? TileSize{8192, 4096} : TileSize{512, kSoftmaxTile}; }
+
+/// Vectors that a tree over so many parts holds at once, when each part is added as soon as it is there.
+std::int64_t tree_levels(std::int64_t parts) { return std::bit_width(static_cast<std::uint64_t>(parts)); }
 
 /// The parts of the scratch memory.
 struct Scratch {
@@ -26,9 +30,11 @@ struct Scratch {
   Tensor scores;         ///< (tokens, candidates) of a tile
   Tensor gradient;       ///< of halves: (tokens, C), summed over the tiles of candidates
   Tensor probabilities;  ///< of halves: a tile, or the sum, in their dtype
+  Tensor sums;           ///< on the CPU: (2, all tokens), the sums of a part
+  Tensor tree;           ///< of several parts: (levels, tokens, C)
 
   Scratch(const Tensor& memory, Device device, DType dtype, std::int64_t tokens, std::int64_t candidates,
-          std::int64_t columns)
+          std::int64_t columns, std::int64_t parts)
       : tile(tile_size(device)) {
     tile = {std::min(tile.tokens, tokens), std::min(tile.candidates, candidates)};
     auto* at = static_cast<std::byte*>(memory.raw());
@@ -38,6 +44,10 @@ struct Scratch {
       return part;
     };
     scores = take({tile.tokens, tile.candidates}, memory.dtype());
+    if (!device.is_cuda()) {
+      sums = take({2, tokens}, memory.dtype());
+      if (parts > 1) tree = take({tree_levels(parts), tile.tokens, columns}, memory.dtype());
+    }
     if (!is_half(dtype)) return;
     gradient = take({tile.tokens, columns}, memory.dtype());
     probabilities = take({tile.tokens, std::max(tile.candidates, columns)}, dtype);
@@ -50,10 +60,11 @@ void check(const char* what, const Tensor& state, const Tensor& scratch, const T
   require(f.rows() > 0 && k > 0 && f.rows() == static_cast<std::int64_t>(pos.size()) &&
               table.columns() == f.columns() && c.rows.columns() == f.columns() && (!c.ids || c.ids.size() == k) &&
               (!c.bias || c.bias.size() == k) && state.shape() == Shape{3, f.rows()} &&
-              scratch.size() >= softmax_scratch(f.device(), is_half(f.dtype()), f.rows(), k, f.columns()),
+              scratch.size() >= softmax_scratch(f.device(), is_half(f.dtype()), f.rows(), k, f.columns(), c.parts) &&
+              std::has_single_bit(static_cast<std::uint64_t>(c.parts)),
           what, ": f is ", f.shape(), ", the table ", table.shape(), ", candidates ", c.rows.shape(), " with ",
-          c.ids.size(), " ids and ", c.bias.size(), " biases, state ", state.shape(), ", scratch ", scratch.shape(),
-          ", there are ", pos.size(), " items");
+          c.ids.size(), " ids and ", c.bias.size(), " biases in ", c.parts, " parts, state ", state.shape(),
+          ", scratch ", scratch.shape(), ", there are ", pos.size(), " items");
 }
 
 /// Calls f(tile, tokens, rows) for each tile, with its part of the features and of the candidates' rows.
@@ -66,7 +77,7 @@ void for_tiles(const TileSize& size, const Tensor& f, const SoftmaxCandidates& c
       const std::int64_t candidates = std::min(size.candidates, c.rows.rows() - j);
       work(ScoreTile<R>{.tokens = tokens,
                         .candidates = candidates,
-                        .first = j,
+                        .first = c.first + j,
                         .pos = pos.data() + m,
                         .ids = c.ids ? c.ids.data<std::int32_t>() + j : nullptr,
                         .bias = c.bias ? c.bias.data<R>() + j : nullptr},
@@ -75,67 +86,155 @@ void for_tiles(const TileSize& size, const Tensor& f, const SoftmaxCandidates& c
   }
 }
 
-/// The rows of the state: logarithm of the sum of exponentials (until the last tile the largest score), that sum, and
-/// the slope by the next item's score (at first the score).
+Tensor row(const Tensor& t, std::int64_t i) { return t.slice(i, 1).reshaped({t.columns()}); }
+
+/// The scores of a tile, in `memory`.
 template <class R>
-struct State {
-  R *lse, *sum, *slope;
-  explicit State(const Tensor& state)
-      : lse(state.data<R>()), sum(lse + state.shape()[1]), slope(sum + state.shape()[1]) {}
-};
+Tensor scores_of(Stream& stream, const ScoreTile<R>& tile, std::int64_t m, const Tensor& memory, const Tensor& f,
+                 const SoftmaxCandidates& c) {
+  const Tensor scores(memory.raw(), memory.dtype(), {tile.tokens, tile.candidates}, f.device());
+  gemm_nt(stream, {scores}, f.slice(m, tile.tokens), c.rows.slice(tile.first - c.first, tile.candidates));
+  return scores;
+}
+
+/// As softmax_part_backward(), over all tiles.
+template <class T>
+void backward_on_gpu(Stream& stream, Target df, Target drows, const Tensor& dloss, const Tensor& state,
+                     const Scratch& parts, const Tensor& f, const SoftmaxCandidates& c,
+                     std::span<const std::int32_t> pos) {
+  using R = real_t<T>;
+  for_tiles<R>(parts.tile, f, c, pos, [&](const ScoreTile<R>& tile, std::int64_t m) {
+    const auto part = [&](const Tensor& memory, Shape shape) {
+      return Tensor(memory.raw(), memory.dtype(), shape, f.device());
+    };
+    const Tensor scores = scores_of(stream, tile, m, parts.scores, f, c);
+    const Tensor p = is_half(f.dtype()) ? part(parts.probabilities, scores.shape()) : scores;
+    const Tensor x = f.slice(m, tile.tokens), w = c.rows.slice(tile.first, tile.candidates);
+    if constexpr (kHasCuda)
+      cuda::item_softmax_probabilities<T>(stream, tile, p.data<T>(), scores.data<R>(), state.data<R>() + m,
+                                          dloss.data<R>());
+    if (drows) gemm_tn(stream, {drows.tensor.slice(tile.first, tile.candidates), drows.accumulate || m > 0}, p, x);
+    if (!df) return;
+    const Tensor to = df.tensor.slice(m, tile.tokens);
+    if (!is_half(f.dtype())) return gemm_nn(stream, {to, df.accumulate || tile.first > 0}, p, w);
+    const Tensor sum = part(parts.gradient, to.shape()), rounded = part(parts.probabilities, to.shape());
+    gemm_nn(stream, {sum, tile.first > 0}, p, w);
+    if (tile.first + tile.candidates < c.rows.rows()) return;
+    cast(stream, rounded, sum);
+    scale(stream, {to, df.accumulate}, rounded, 1);
+  });
+}
 
 }  // namespace
 
+SoftmaxCandidates SoftmaxCandidates::part(std::int64_t p) const {
+  const std::int64_t begin = part_begin(p), count = part_begin(p + 1) - begin;
+  return {.rows = rows.slice(begin, count),
+          .ids = ids ? ids.slice(begin, count) : Tensor{},
+          .bias = bias ? bias.slice(begin, count) : Tensor{},
+          .first = first + begin};
+}
+
 std::int64_t softmax_scratch(Device device, bool halves, std::int64_t tokens, std::int64_t candidates,
-                             std::int64_t columns) {
+                             std::int64_t columns, std::int64_t parts) {
   const TileSize most = tile_size(device);
   const std::int64_t rows = std::min(most.tokens, tokens), scores = rows * std::min(most.candidates, candidates);
+  if (!device.is_cuda()) return scores + 2 * tokens + (parts > 1 ? tree_levels(parts) * rows * columns : 0);
   return halves ? scores + rows * columns + (std::max(scores, rows * columns) + 1) / 2 : scores;
+}
+
+void softmax_part(Stream& stream, const Tensor& largest, const Tensor& sum, const Tensor& next, const Tensor& scratch,
+                  const Tensor& f, const SoftmaxCandidates& c, std::span<const std::int32_t> pos) {
+  const Scratch parts(scratch, f.device(), f.dtype(), f.rows(), c.rows.rows(), f.columns(), 1);
+  copy(stream, largest, next);
+  fill_zero(stream, sum);
+  visit_float(f.dtype(), [&]<class R>() {
+    for_tiles<R>(parts.tile, f, c, pos, [&](const ScoreTile<R>& tile, std::int64_t m) {
+      const Tensor scores = scores_of(stream, tile, m, parts.scores, f, c);
+      cpu::active_item_softmax_kernels<R>().update(tile, scores.data<R>(), largest.data<R>() + m, sum.data<R>() + m);
+    });
+  });
+}
+
+void softmax_begin(const Tensor& largest, const Tensor& sum, const Tensor& next) {
+  visit_float(sum.dtype(), [&]<class R>() {
+    std::ranges::copy(next.span<R>(), largest.data<R>());
+    std::ranges::fill(sum.span<R>(), R{1});
+  });
+}
+
+void softmax_add(const Tensor& largest, const Tensor& sum, const Tensor& part_largest, const Tensor& part_sum,
+                 std::span<const std::int32_t> pos) {
+  visit_float(sum.dtype(), [&]<class R>() {
+    cpu::active_item_softmax_kernels<R>().merge(sum.size(), pos.data(), largest.data<R>(), sum.data<R>(),
+                                                part_largest.data<R>(), part_sum.data<R>());
+  });
+}
+
+double softmax_end(const Tensor& largest, const Tensor& sum, const Tensor& next, std::span<const std::int32_t> pos) {
+  return visit_float(sum.dtype(), [&]<class R>() {
+    R *lse = largest.data<R>(), *slope = next.data<R>();
+    double total = 0;
+    for (std::size_t m = 0; m < pos.size(); ++m) {
+      if (pos[m] == 0) {
+        slope[m] = 0;
+        continue;
+      }
+      lse[m] += std::log(sum.data<R>()[m]);
+      const R lost = lse[m] - slope[m];
+      total += static_cast<double>(lost);
+      slope[m] = std::expm1(-lost);
+    }
+    return total;
+  });
+}
+
+void softmax_part_backward(Stream& stream, Target df, Target drows, const Tensor& dloss, const Tensor& lse,
+                           const Tensor& scratch, const Tensor& f, const SoftmaxCandidates& c,
+                           std::span<const std::int32_t> pos) {
+  const Scratch parts(scratch, f.device(), f.dtype(), f.rows(), c.rows.rows(), f.columns(), 1);
+  visit_float(f.dtype(), [&]<class R>() {
+    for_tiles<R>(parts.tile, f, c, pos, [&](const ScoreTile<R>& tile, std::int64_t m) {
+      const std::int64_t first = tile.first - c.first;
+      const Tensor p = scores_of(stream, tile, m, parts.scores, f, c);
+      cpu::active_item_softmax_kernels<R>().probabilities(tile, p.data<R>(), lse.data<R>() + m, *dloss.data<R>());
+      if (drows)
+        gemm_tn(stream, {drows.tensor.slice(first, tile.candidates), drows.accumulate || m > 0}, p,
+                f.slice(m, tile.tokens));
+      if (df)
+        gemm_nn(stream, {df.tensor.slice(m, tile.tokens), df.accumulate || first > 0}, p,
+                c.rows.slice(first, tile.candidates));
+    });
+  });
 }
 
 void item_softmax_forward(Stream& stream, const Tensor& loss, const Tensor& state, const Tensor& scratch,
                           const Tensor& f, const Tensor& table, const SoftmaxCandidates& c,
                           std::span<const std::int32_t> pos) {
   check("item_softmax", state, scratch, f, table, c, pos);
-  const Scratch parts(scratch, f.device(), f.dtype(), f.rows(), c.rows.rows(), f.columns());
-  const std::int64_t tokens = f.rows();
-  row_scores(stream, state.slice(2, 1).reshaped({tokens, 1}), f, table, pos);
-  const auto scores_of = [&](const auto& tile, std::int64_t m) {
-    const Tensor scores = Tensor(parts.scores.raw(), state.dtype(), {tile.tokens, tile.candidates}, f.device());
-    gemm_nt(stream, {scores}, f.slice(m, tile.tokens), c.rows.slice(tile.first, tile.candidates));
-    return scores;
-  };
+  const Scratch parts(scratch, f.device(), f.dtype(), f.rows(), c.rows.rows(), f.columns(), c.parts);
+  const Tensor lse = row(state, 0), sum = row(state, 1), next = row(state, 2);
+  row_scores(stream, next.reshaped({f.rows(), 1}), f, table, pos);
   if (on_gpu(state, [&]<class R>() {
         if constexpr (std::is_same_v<R, real_t<R>>) {
-          const State<R> of(state);
-          cuda::item_softmax_start(stream, tokens, of.lse);
+          cuda::item_softmax_start(stream, f.rows(), state.data<R>());
           for_tiles<R>(parts.tile, f, c, pos, [&](const ScoreTile<R>& tile, std::int64_t m) {
-            cuda::item_softmax_update(stream, tile, scores_of(tile, m).template data<R>(), of.lse + m, of.sum + m);
+            cuda::item_softmax_update(stream, tile, scores_of(stream, tile, m, parts.scores, f, c).template data<R>(),
+                                      lse.data<R>() + m, sum.data<R>() + m);
           });
-          cuda::item_softmax_finish(stream, tokens, loss, of.lse, pos.data());
+          cuda::item_softmax_finish(stream, f.rows(), loss, state.data<R>(), pos.data());
         }
       }))
     return;
-  visit_float(state.dtype(), [&]<class R>() {
-    const State<R> of(state);
-    std::copy_n(of.slope, tokens, of.lse);
-    std::fill_n(of.sum, tokens, R{1});
-    for_tiles<R>(parts.tile, f, c, pos, [&](const ScoreTile<R>& tile, std::int64_t m) {
-      cpu::active_item_softmax_kernels<R>().update(tile, scores_of(tile, m).template data<R>(), of.lse + m, of.sum + m);
-    });
-    double total = 0;
-    for (std::int64_t m = 0; m < tokens; ++m) {
-      if (pos[static_cast<std::size_t>(m)] == 0) {
-        of.slope[m] = 0;
-        continue;
-      }
-      of.lse[m] += std::log(of.sum[m]);
-      const R lost = of.lse[m] - of.slope[m];
-      total += static_cast<double>(lost);
-      of.slope[m] = std::expm1(-lost);
-    }
-    *loss.data<R>() = static_cast<R>(total);
-  });
+  softmax_begin(lse, sum, next);
+  for (std::int64_t p = 0; p < c.parts; ++p) {
+    const SoftmaxCandidates part = c.part(p);
+    if (part.rows.rows() == 0) continue;
+    softmax_part(stream, row(parts.sums, 0), row(parts.sums, 1), next, scratch, f, part, pos);
+    softmax_add(lse, sum, row(parts.sums, 0), row(parts.sums, 1), pos);
+  }
+  const double total = softmax_end(lse, sum, next, pos);
+  visit_float(loss.dtype(), [&]<class R>() { *loss.data<R>() = static_cast<R>(total); });
 }
 
 void item_softmax_backward(Stream& stream, Target df, Target drows, const Tensor& dtable, const Tensor& dloss,
@@ -145,37 +244,34 @@ void item_softmax_backward(Stream& stream, Target df, Target drows, const Tensor
   require((!df || df.tensor.shape() == f.shape()) && (!drows || drows.tensor.shape() == c.rows.shape()),
           "item_softmax backward: f is ", f.shape(), ", df ", df.tensor.shape(), ", candidates ", c.rows.shape(),
           ", their gradient ", drows.tensor.shape());
-  const bool halves = is_half(f.dtype());
-  const Scratch parts(scratch, f.device(), f.dtype(), f.rows(), c.rows.rows(), f.columns());
-  const auto run = [&]<class T>() {
-    using R = real_t<T>;
-    const R* lse = state.data<R>();
-    for_tiles<R>(parts.tile, f, c, pos, [&](const ScoreTile<R>& tile, std::int64_t m) {
-      const auto part = [&](const Tensor& memory, Shape shape) {
-        return Tensor(memory.raw(), memory.dtype(), shape, f.device());
-      };
-      const Tensor scores = part(parts.scores, {tile.tokens, tile.candidates});
-      const Tensor p = halves ? part(parts.probabilities, scores.shape()) : scores;
-      const Tensor x = f.slice(m, tile.tokens), w = c.rows.slice(tile.first, tile.candidates);
-      gemm_nt(stream, {scores}, x, w);
-      if constexpr (kHasCuda)
-        if (f.device().is_cuda())
-          cuda::item_softmax_probabilities<T>(stream, tile, p.data<T>(), scores.data<R>(), lse + m, dloss.data<R>());
-      if constexpr (std::is_same_v<R, T>)
-        if (!f.device().is_cuda())
-          cpu::active_item_softmax_kernels<R>().probabilities(tile, scores.data<R>(), lse + m, *dloss.data<R>());
-      if (drows) gemm_tn(stream, {drows.tensor.slice(tile.first, tile.candidates), drows.accumulate || m > 0}, p, x);
-      if (!df) return;
-      const Tensor to = df.tensor.slice(m, tile.tokens);
-      if (!halves) return gemm_nn(stream, {to, df.accumulate || tile.first > 0}, p, w);
-      const Tensor sum = part(parts.gradient, to.shape()), rounded = part(parts.probabilities, to.shape());
-      gemm_nn(stream, {sum, tile.first > 0}, p, w);
-      if (tile.first + tile.candidates < c.rows.rows()) return;
-      cast(stream, rounded, sum);
-      scale(stream, {to, df.accumulate}, rounded, 1);
-    });
-  };
-  if (!on_gpu(f, run)) visit_float(f.dtype(), run);
+  const Scratch parts(scratch, f.device(), f.dtype(), f.rows(), c.rows.rows(), f.columns(), c.parts);
+  const bool gpu = on_gpu(f, [&]<class T>() { backward_on_gpu<T>(stream, df, drows, dloss, state, parts, f, c, pos); });
+  for (std::int64_t m = 0; m < f.rows() && !gpu; m += parts.tile.tokens) {
+    const std::int64_t tokens = std::min(parts.tile.tokens, f.rows() - m);
+    const auto vector = [&](std::int64_t i) {
+      return Tensor(parts.tree.slice(i, 1).raw(), f.dtype(), {tokens, f.columns()});
+    };
+    std::int64_t held = 0;  // vectors of the tree
+    for (std::int64_t p = 0; p < c.parts; ++p) {
+      const SoftmaxCandidates part = c.part(p);
+      const bool alone = c.parts == 1;
+      const Target to = !df     ? Target{}
+                        : alone ? Target{df.tensor.slice(m, tokens), df.accumulate}
+                                : Target{vector(held)};
+      if (part.rows.rows() > 0)
+        softmax_part_backward(
+            stream, to,
+            drows ? Target{drows.tensor.slice(c.part_begin(p), part.rows.rows()), drows.accumulate || m > 0} : Target{},
+            dloss, state.slice(0, 1).reshaped({f.rows()}).slice(m, tokens), scratch, f.slice(m, tokens), part,
+            pos.subspan(static_cast<std::size_t>(m), static_cast<std::size_t>(tokens)));
+      if (!df || alone) continue;
+      if (part.rows.rows() == 0) fill_zero(stream, to.tensor);
+      ++held;
+      for (std::int64_t n = p + 1; n % 2 == 0; n /= 2, --held)
+        add(stream, vector(held - 2), vector(held - 2), vector(held - 1));
+    }
+    if (held > 0) scale(stream, {df.tensor.slice(m, tokens), df.accumulate}, vector(0), 1);
+  }
   sampled_cross_entropy_backward(stream, {df.tensor, true}, dtable, dloss, state.slice(2, 1), f, table, pos, {});
 }
 

@@ -77,11 +77,22 @@ void probabilities(const ScoreTile<T>& tile, T* scores, const T* lse, T scale) {
   }
 }
 
+template <class T>
+void merge(std::int64_t n, const std::int32_t* pos, T* largest, T* sum, const T* part_largest, const T* part_sum) {
+  for (std::int64_t m = 0; m < n; ++m) {
+    if (pos[m] == 0) continue;
+    const T most = part_largest[m] > largest[m] ? part_largest[m] : largest[m];
+    sum[m] =
+        sum[m] * exp<Vec<T>>(splat(largest[m] - most))[0] + part_sum[m] * exp<Vec<T>>(splat(part_largest[m] - most))[0];
+    largest[m] = most;
+  }
+}
+
 }  // namespace
 
 template <class T>
 const ItemSoftmaxKernels<T>& item_softmax_kernels() {
-  static constexpr ItemSoftmaxKernels<T> kKernels = {update<T>, probabilities<T>};
+  static constexpr ItemSoftmaxKernels<T> kKernels = {update<T>, probabilities<T>, merge<T>};
   return kKernels;
 }
 LOCKSTEP_EACH_FLOAT(item_softmax_kernels)

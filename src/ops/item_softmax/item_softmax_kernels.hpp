@@ -25,6 +25,8 @@ struct ItemSoftmaxKernels {
   void (*update)(const ScoreTile<T>& tile, T* scores, T* largest, T* sum);
   /// Replaces scores z by scale exp(z - lse), or 0 for the next item and for tokens without one.
   void (*probabilities)(const ScoreTile<T>& tile, T* scores, const T* lse, T scale);
+  /// Adds a part's sums (n tokens) to `largest` and `sum`. Leaves out tokens without a next item.
+  void (*merge)(std::int64_t n, const std::int32_t* pos, T* largest, T* sum, const T* part_largest, const T* part_sum);
 };
 LOCKSTEP_KERNELS(const ItemSoftmaxKernels<T>&, item_softmax_kernels)
 

@@ -7,6 +7,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/sequences/sasrec_metadata.hpp"
+#include "lockstep/ops/item_softmax.hpp"
 
 namespace lockstep {
 
@@ -76,6 +77,11 @@ void SequenceConfig::add_options(Options& o) {
   o.choice("loss.l2_tables", &l2_tables_, "all", {"all", "items"},
            "tables with the penalty: all except sasrec's positions, or items only");
 
+  o.choice("dist.items", &items_, "replicate", {"replicate", "shard"},
+           "softmax: replicate: each rank compares its targets with all items; shard: each rank compares all targets "
+           "with its share of the items, and keeps the gradient and the optimizer state of these rows alone")
+      .may_change();
+
   o.choice("eval.candidates", &candidates_, "sampled", {"sampled", "full"},
            "rank the held-out item against drawn items, or all items, outside the user's history");
   o.alias("eval.candidates", "eval");
@@ -127,6 +133,11 @@ SequenceTask::Options SequenceConfig::model_options(DType dtype, std::uint64_t s
   a.mhc = mhc_ == "streams" ? Mhc::streams : mhc_ == "collapsed" ? Mhc::collapsed : Mhc::none;
   a.time_dropout = time_dropout_ == "table" ? ops::TimeBuckets::Drop::table : ops::TimeBuckets::Drop::element;
   a.loss.kind = parse_item_loss(loss_, Fault::usage);
+  options.shard_items = items_ == "shard";
+  require_usage(!options.shard_items || a.loss.kind == ItemLoss::Kind::softmax,
+                "option dist.items = shard: only with "
+                "loss.kind = softmax; loss.kind = ",
+                loss_, " reads few rows of the table");
   a.l2_items_only = l2_tables_ == "items";
   a.xavier_uniform = initial_ == "xavier_uniform";
   options.ranking.full = candidates_ == "full";
@@ -157,12 +168,13 @@ std::unique_ptr<Task> SequenceConfig::load(const TaskSource& source) const {
   return std::make_unique<SequenceTask>(std::move(options), std::move(data));
 }
 
-TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep&) const {
+TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const {
   const H5File file = H5File::open(path);
   require_data(file.has_attribute("/", "n_items") && file.has("/users/n_train"), "planning for '", path.string(),
                "': not a prepared interaction set; make it with lockstep-prep sequences");
   const std::vector<std::int32_t> trained = file.read<std::int32_t>("/users/n_train");
-  SasRecArch arch = model_options(dtype, 0).arch;
+  const SequenceTask::Options options = model_options(dtype, 0);
+  SasRecArch arch = options.arch;
   arch.items = file.int_attribute("/", "n_items");
   arch.check(Fault::usage);
 
@@ -185,6 +197,30 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
   needs.activation_bytes_per_sample = tokens / std::max<double>(1, static_cast<double>(needs.train_samples)) *
                                       static_cast<double>(arch.hidden) * (plain + streams) *
                                       static_cast<double>(size_bytes(dtype));
+
+  const auto size = static_cast<double>(size_bytes(real_dtype(dtype)));
+  const double step_tokens =
+      tokens / std::max<double>(1, static_cast<double>(needs.train_samples)) * static_cast<double>(step.samples);
+  if (arch.loss.kind == ItemLoss::Kind::softmax) {
+    const bool parts = step.reproducible || options.shard_items;
+    needs.scratch_bytes = size * static_cast<double>(ops::softmax_scratch(
+                                     {}, false, static_cast<std::int64_t>(step_tokens) / step.shards + 1, arch.items,
+                                     arch.hidden, parts ? step.shards : 1));
+    needs.single_gradient = true;
+  }
+  if (options.shard_items) {
+    needs.owned_parameters = (arch.items + 1) * arch.hidden;
+    // Features, their gradient, the inputs' gradient; sums; per part of this rank the features' gradient; per shard the
+    // gradient of the rows that are inputs or targets.
+    const auto width = static_cast<double>(arch.hidden), shards = static_cast<double>(step.shards),
+               rows = std::min(step_tokens, static_cast<double>(arch.items));
+    needs.gathered_bytes = size * (step_tokens * (3 * width + 3 + 2 * shards) +
+                                   shards * width * (step_tokens + rows) / static_cast<double>(step.ranks));
+  }
+  const RankingOptions& ranking = options.ranking;
+  if (ranking.full || ranking.both)
+    needs.evaluation_bytes =
+        8 * static_cast<double>(SequenceTask::evaluation_block(arch.items) * (arch.items + 1));  // baselines: in f64
   return needs;
 }
 

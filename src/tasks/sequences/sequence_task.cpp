@@ -13,6 +13,7 @@
 #include "lockstep/ops/gather.hpp"
 #include "lockstep/ops/gemm.hpp"
 #include "lockstep/ops/row_scores.hpp"
+#include "tasks/sequences/item_shard_program.hpp"
 
 namespace lockstep {
 namespace {
@@ -70,14 +71,41 @@ std::int64_t SequenceTask::size(Split split) const {
   return split == Split::train || wanted == 0 ? all : std::min(all, wanted);
 }
 
-ShardLoss SequenceTask::loss(Tape& tape, const Shard& shard) const {
+SequenceBatch SequenceTask::batch(Arena& arena, const Shard& shard) const {
+  const profile::Span span("batch", profile::Kind::phase);
   const ItemLoss& kind = network_.arch().loss;
-  profile::Span making("batch", profile::Kind::phase);
-  SequenceBatch batch =
-      training_batch(tape.host_arena(), data_, network_.arch().window(), shard, kind.negatives_each());
+  SequenceBatch batch = training_batch(arena, data_, network_.arch().window(), shard, kind.negatives_each());
   if (kind.kind == ItemLoss::Kind::sampled_softmax)
-    popular_.draw(tape.host_arena(), shard.seed, shard.step, kind.negatives, tape.real_dtype(), batch);
-  making.end();
+    popular_.draw(arena, shard.seed, shard.step, kind.negatives, real_dtype(network_.params().storage()), batch);
+  return batch;
+}
+
+std::vector<FlatRange> SequenceTask::norm_ranges() {
+  const std::int64_t parts = network_.item_parts(), columns = network_.arch().hidden;
+  if (parts == 0) return ShardTask::norm_ranges();
+  const Param& table = network_.item_table();
+  std::vector<FlatRange> ranges;
+  for (std::int64_t p = 0; p < parts; ++p) {
+    const auto row = [&](std::int64_t at) {
+      return table.offset + (at == 0 ? 0 : 1 + data_.n_items * at / parts) * columns;
+    };
+    ranges.push_back({row(p), row(p + 1)});
+  }
+  for (const FlatRange& rest : trainable_ranges(params(), [&](const Param& p) { return &p != &table; }))
+    ranges.push_back(rest);
+  return ranges;
+}
+
+std::unique_ptr<TrainingProgram> SequenceTask::make_program(World& world, const RunConfig& config, int threads) {
+  const bool shard = options_.shard_items;
+  if (network_.arch().loss.kind == ItemLoss::Kind::softmax && (shard || config.run.reproducible))
+    network_.set_item_parts(config.dist.shards);
+  if (!shard) return ShardTask::make_program(world, config, threads);
+  return make_item_shard_program(world, config, *this, threads);
+}
+
+ShardLoss SequenceTask::loss(Tape& tape, const Shard& shard) const {
+  const SequenceBatch batch = this->batch(tape.host_arena(), shard);
   const SasRecDraws draws = {.training = true, .seed = shard.seed, .step = static_cast<std::uint64_t>(shard.step)};
   const Var features = network_.features(tape, batch, draws);
   return {network_.loss(tape, features, batch), static_cast<double>(batch.targets)};

@@ -1,4 +1,5 @@
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -127,7 +128,16 @@ class SasRec {
   const Param& item_table() const { return *items_; }
 
   /// Features f (M, C) after each token. The batch's arrays must outlive the tape.
-  Var features(Tape& tape, const SequenceBatch& batch, const SasRecDraws& draws, SasRecTrace* trace = nullptr) const;
+  ///
+  /// inputs   if not null, receives the items' embeddings as a variable of the tape: their gradient stays there and
+  ///          does not reach the item table
+  Var features(Tape& tape, const SequenceBatch& batch, const SasRecDraws& draws, SasRecTrace* trace = nullptr,
+               Var* inputs = nullptr) const;
+  /// The factor of a table row as an input.
+  double input_scale() const { return std::sqrt(static_cast<double>(arch_.hidden)); }
+  /// Cuts the sums over items of the exact softmax into parts, see ops::SoftmaxCandidates. 0, at first: no cuts.
+  void set_item_parts(std::int64_t parts) { item_parts_ = parts; }
+  std::int64_t item_parts() const { return item_parts_; }
   /// The loss of the architecture, summed over targets, from the scores f_t . E[item]. A scalar.
   Var loss(Tape& tape, Var features, const SequenceBatch& batch) const;
 
@@ -146,6 +156,7 @@ class SasRec {
 
   SasRecArch arch_;
   std::unique_ptr<ParamStore> params_;
+  std::int64_t item_parts_ = 0;
   const Param* items_ = nullptr;
   const Param* positions_ = nullptr;                                   ///< SASRec
   const Param *key_positions_ = nullptr, *value_positions_ = nullptr;  ///< TiSASRec

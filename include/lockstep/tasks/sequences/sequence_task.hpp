@@ -35,6 +35,7 @@ class SequenceTask : public ShardTask {
   struct Options {
     SasRecArch arch = {};  ///< the data set determines items
     RankingOptions ranking = {};
+    bool shard_items = false;  ///< dist.items = shard
     DType dtype = DType::f32;
     std::uint64_t seed = 0;
   };
@@ -45,14 +46,21 @@ class SequenceTask : public ShardTask {
   ParamStore& params() override { return network_.params(); }
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
+  /// What loss() trains on.
+  SequenceBatch batch(Arena& arena, const Shard& shard) const;
+  /// The item table in the parts of the softmax's sums, then all other parameters.
+  std::vector<FlatRange> norm_ranges() override;
+  /// ItemShardProgram with Options::shard_items, else ShardedProgram.
+  std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) override;
   bool evaluates(Split split) const override { return split != Split::train; }
   std::int64_t sum_count() const override {
     return 4 + (options_.ranking.both ? 6 : 3) * static_cast<std::int64_t>(options_.ranking.at.size());
   }
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
-  /// At most 64 users, and 2^24 scores of all items.
-  std::int64_t evaluation_block() const override {
-    return std::clamp<std::int64_t>((std::int64_t{1} << 24) / (data_.n_items + 1), 1, 64);
+  /// At most 64 users, and 2^23 scores of all items.
+  std::int64_t evaluation_block() const override { return evaluation_block(data_.n_items); }
+  static std::int64_t evaluation_block(std::int64_t items) {
+    return std::clamp<std::int64_t>((std::int64_t{1} << 23) / (items + 1), 1, 64);
   }
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
   /// "2999 users, full ranking of 3266 items, known items left out".
@@ -65,6 +73,7 @@ class SequenceTask : public ShardTask {
   std::uint64_t data_hash() const override { return data_.hash; }
   bool tied_to_data() const override { return true; }
 
+  SasRec& network() { return network_; }
   const SasRec& network() const { return network_; }
   const SequenceData& data() const { return data_; }
 
