@@ -2,7 +2,7 @@
 # Training in half precision on the stand-in, through the real program:   halves.sh LOCKSTEP LOCKSTEP_PREP
 # Every model's losses in bf16 and fp16, and some in tf32, follow those of fp32 step by step without being equal. A run
 # in halves continues in fp32 on the CPU. The loss scale of fp16: exact resume, and steps that overflow.
-# sections emulator sasrec tisasrec kgat hrm trm har resume overflow
+# sections emulator sasrec tisasrec kgat hrm trm mlp_t har resume overflow
 set -euo pipefail
 lockstep=$1 prep=$2
 tests=$(cd "$(dirname "$0")" && pwd)
@@ -43,7 +43,7 @@ while read -r name bf16 fp16 tf32 options; do
   case $name in
     *sasrec) made sequences.h5 synth-sequences --users 60 --min-length 8 --max-length 12 --categories 4 --clusters 2 --members 5 ;;
     kgat) made kg.h5 synth-kg --users 30 ;;
-    hrm | trm) made sudoku.h5 synth-sudoku --order 2 --train 24 --test 2 ;;
+    hrm | trm | mlp_t) made sudoku.h5 synth-sudoku --order 2 --train 24 --test 2 ;;
     har) made har.h5 synth-har --subjects 3 --seconds 8 ;;
   esac
   # shellcheck disable=SC2086
@@ -66,6 +66,7 @@ tisasrec 0.003 0.0005 - --model.kind tisasrec --data.path sequences.h5 --maxlen 
 kgat 0.03 0.03 - --model.kind kgat --data.path kg.h5 --batch.size 32 --epochs 1 --optim.lr 0.01
 hrm 0.02 0.005 - --model.kind hrm --data.path sudoku.h5 $small_hrm --batch.size 8 --epochs 9 --eval.every 9
 trm 0.02 0.005 - --model.kind hrm --data.path sudoku.h5 $small_hrm --batch.size 8 --epochs 9 --eval.every 9 --model.one_network --model.last_cycle_gradient --no-model.q_continue --optim.ema 0.9
+mlp_t 0.02 0.005 - --model.kind hrm --data.path sudoku.h5 $small_hrm --batch.size 8 --epochs 9 --eval.every 9 --model.one_network --model.last_cycle_gradient --no-model.q_continue --model.mlp_t --model.pos_encodings none --schedule.depth cgar --loss.segment_decay 0.7
 har 0.02 0.005 0.005 --model.kind har --data.path har.h5 --batch.size 4 --schedule.warmup 0 --epochs 2 --model.layers 1 --model.dim 16 --model.heads 2 --model.head_width 8 --model.mlp 32
 MODELS
 

@@ -98,8 +98,8 @@ TEST_SUITE("ops.puzzle.cuda") {
           ops::token_mixing_backward(p.stream, {p.out("dx", shape), add}, {p.real_out("dgate_up", up), add},
                                      {p.real_out("ddown", low), add}, dy, y, kept, rstd, x, gate_up, down);
         };
-        agrees_on_both(both_ways);
-        if (s.positions > 2) halves_agree(both_ways);  // with two positions the gradient is half rounding
+        agrees_on_both(both_ways, s.width > 1000 ? 1e-4 : 1e-5);  // sums of 32768 terms, in another order
+        if (s.positions > 2) halves_agree(both_ways);             // with two positions the gradient is half rounding
       }
   }
 

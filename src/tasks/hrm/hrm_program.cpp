@@ -158,8 +158,11 @@ std::vector<std::pair<std::string, std::string>> HrmProgram::facts() {
   return {{"batch", join(per_step_, " slots over all ranks", micro, ", ",
                          static_cast<double>(per_step_) / world_.size(), " per rank; every group ",
                          model_.options().visits, " times per epoch; an incomplete last batch is dropped")},
-          {"recurrence", join(a.h_cycles, " x ", a.l_cycles, " cycles, at most ", model_.options().loss.halt_max_steps,
-                              " segments")}};
+          {"recurrence",
+           join(a.h_cycles, " x ", a.l_cycles, " cycles, at most ", model_.options().loss.halt_max_steps, " segments",
+                model_.options().depth_curriculum ? "; a third of the cycles below 30 % of the run, two "
+                                                    "thirds below 60 %"
+                                                  : "")}};
 }
 
 std::unique_ptr<TrainingProgram> HrmTask::make_program(World& world, const RunConfig& config, int threads) {
