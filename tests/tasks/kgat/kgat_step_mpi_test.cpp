@@ -40,7 +40,7 @@ struct Toy {
     while (triples.size() < 90)
       triples.insert({static_cast<std::int32_t>(below(entities)), static_cast<std::int32_t>(below(3)),
                       static_cast<std::int32_t>(below(2) ? below(entities) : items + below(3))});
-    std::vector<prep::Triple> kg;
+    std::vector<Triple> kg;
     for (const auto& [h, r, t] : triples) kg.push_back({h, r, t});
     sizes = {.users = users,
              .items = items,
