@@ -39,7 +39,7 @@ Options make_options(CompareArguments& a) {
       "Evaluations on other data, by another protocol or of other weights have rows of their own.\n\nEach row is "
       "compared with the first one by a paired t-test over the seeds that both have. There is no test between rows of "
       "different data or protocols. The configuration keys in which rows differ follow.");
-  options.positional("RUN...", &a.runs, "run directories", 1);
+  options.positional("RUN", &a.runs, "run directories", 1);
   options.choice("split", &a.split, "test", {"val", "test"}, "samples whose metrics to show");
   options.add("metric", &a.metrics, {}, "metrics to show; default: the first three that all rows have")
       .value_name("NAME,...");

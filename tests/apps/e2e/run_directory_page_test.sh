@@ -17,6 +17,7 @@ ok "$PREP" synth-sudoku --order 2 --train 20 --test 10 --min-givens 4 --max-give
 emulator() { ok "$LOCKSTEP" train --data.path ice.h5 --run-dir emulator --epochs 2 --batch.size 50 --model.hidden_size 8 --jacobian.every 1 "$@"; }
 emulator --checkpoint.every 1
 SLURM_JOB_ID=7 emulator --resume never --checkpoint.every 1 --checkpoint.best_keep 2 --profile 2..3 --reproducible
+ok "$LOCKSTEP" eval --checkpoint emulator/checkpoints/best.h5 --record
 train() { ok on "${ranks:-1}" "$LOCKSTEP" train --model.kind "$1" --run-dir "$1" --epochs 1 --batch.scope global "${@:2}"; }
 train har --data.path har.h5 --batch.size 32 --model.dim 16 --model.layers 1 --model.heads 2 --model.mlp 32 --model.hidden 16 --model.mode independent --schedule.warmup 0
 train kgat --data.path kg.h5 --batch.size 256 --model.embed_dim 16 --model.conv_dims 16 --model.mess_dropout 0.1 --model.pretrain bprmf --model.pretrain_epochs 1
@@ -83,7 +84,7 @@ kinds="emulator har kgat bprmf sasrec tisasrec hrm"
 declare -A page_of=([bprmf]=kgat [tisasrec]=sasrec)
 rows key "$page" | tr -d '`' |
   while IFS=' |' read -r _ key records _; do for record in ${records/all/training evaluation}; do echo "$record $key"; done; done >documented
-keys $(printf '%s/metrics.jsonl ' $kinds) >every_key
+keys $(printf '%s/metrics.jsonl ' $kinds) emulator/evaluations.jsonl >every_key
 grep -vF ' metrics.' every_key >written
 grep -vF ' metrics.' documented >plain
 compare "keys of metrics.jsonl" written plain

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# lockstep compare on real runs: its output has the form of the example in docs/run-directory.md, and evaluations that
+# lockstep eval adds have rows of their own.
+page=$(cd "$(dirname "$0")/../../../docs" && pwd)/run-directory.md
+source "$(dirname "$0")/lib.sh" "$1"
+ok "$PREP" synth-sequences --users 60 --output ml1m.h5
+for loss in bce softmax; do
+  for seed in 1 2 3; do
+    ok "$LOCKSTEP" train --model.kind sasrec --data.path ml1m.h5 --run-dir runs/$loss-$seed --seed $seed --epochs 1 --loss.kind $loss --eval.candidates full \
+      --batch.size 30 --model.maxlen 10 --model.hidden_units 8 --checkpoint.every 0
+  done
+done
+
+# The example of the page, and its command. Hashes become H, numbers N: bits, times and draws are not those of the page.
+form() { sed -E 's/\([0-9a-f]{16}\)/(H)/; s/[-+]?[0-9]+(\.[0-9]+)?(m[0-9]+s|ms|s|h[0-9]+m)?/N/g; s/p < N/p N/g; s/ +/ /g; s/^ //; s/^-+$//'; }
+awk '/^## Comparing/ {here = 1} here && /^```/ {if (inside) exit; inside = 1; next} inside' "$page" >example
+command=$(sed -n '1s/^\$ lockstep //p' example)
+[ -n "$command" ] || fail "no command at the begin of the example"
+ok "$LOCKSTEP" $(eval "echo $command")
+tail -n +2 example | form >documented
+form <last.out >written
+cmp -s written documented || fail "the example of the page has another form: $(diff written documented)"
+cp last.out first
+
+# An evaluation by another protocol is added, and has a row; there is no test against the others.
+for seed in 1 2; do
+  ok on 2 "$LOCKSTEP" eval --checkpoint runs/bce-$seed/checkpoints/best.h5 --eval.candidates sampled --record
+done
+ok "$LOCKSTEP" compare --metric ndcg@10 runs/bce-*
+says '^  B  sasrec' 'their protocols differ: test, 60 users, full ranking' 'seeds 1, 2$'
+ok "$LOCKSTEP" compare --split val runs/bce-1
+says 'validation, 60 users'
+cp runs/bce-1/checkpoints/best.h5 loose.h5
+run 2 "$LOCKSTEP" eval --checkpoint loose.h5 --record
+says "'loose.h5' is not in the folder checkpoints of a run directory"
+
+# A run that stopped early is refused with its state.
+ok "$LOCKSTEP" train --model.kind sasrec --data.path ml1m.h5 --run-dir cut --epochs 2 --batch.size 30 --model.maxlen 10 --model.hidden_units 8 --checkpoint.every 1 &&
+  rm -f cut/checkpoints/final.h5 && sed -i '/"split":"test"/d' cut/metrics.jsonl
+run 2 "$LOCKSTEP" compare runs/bce-1 cut
+says "'cut' has not finished: step 4, epoch 2.00, last record"
+passed "lockstep compare"
