@@ -1,7 +1,6 @@
 #include "lockstep/base/quantile.hpp"
 
 #include <algorithm>
-#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -30,7 +29,5 @@ double truncated_normal(double u, double std) {
   const double x = std::numbers::sqrt2 * scale * erf_inverse(mass * (2 * u - 1));
   return std::clamp(x, -kCut * scale, kCut * scale);
 }
-
-double student_t(double p, double degrees) { return boost::math::quantile(boost::math::students_t(degrees), p); }
 
 }  // namespace lockstep

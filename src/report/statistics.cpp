@@ -31,13 +31,15 @@ MeanInterval mean_interval(std::span<const double> values, double level) {
   const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
   double squares = 0;
   for (const double value : values) squares += (value - mean) * (value - mean);
-  const double error = std::sqrt(squares / (n - 1) / n);  // standard error of the mean; NaN of a single value
-  if (error == 0) return {{mean, mean, mean}, mean == 0 ? 1.0 : 0.0};
-  if (!std::isfinite(error)) return {{mean, kNone, kNone}, kNone};
+  const double deviation = std::sqrt(squares / (n - 1));  // NaN of a single value
+  const double error = deviation / std::sqrt(n);
+  if (error == 0) return {{mean, mean, mean}, mean == 0 ? 1.0 : 0.0, 0};
+  if (!std::isfinite(error)) return {{mean, kNone, kNone}, kNone, kNone};
   const boost::math::students_t student(n - 1);
   const double width = boost::math::quantile(student, (1 + level) / 2) * error;
   return {{mean, mean - width, mean + width},
-          2 * boost::math::cdf(boost::math::complement(student, std::abs(mean) / error))};
+          2 * boost::math::cdf(boost::math::complement(student, std::abs(mean) / error)),
+          deviation};
 }
 
 Interval paired_bootstrap(std::span<const double> a, std::span<const double> b, std::uint64_t seed,

@@ -9,7 +9,4 @@ double erf_inverse(double y);
 /// cut off at two of its own standard deviations and rescaled to standard deviation `std`.
 double truncated_normal(double u, double std);
 
-/// Quantile of Student's t distribution at probability p in (0, 1). range  degrees > 0
-double student_t(double p, double degrees);
-
 }  // namespace lockstep

@@ -49,7 +49,7 @@ struct TaskNeeds {
   double data_bytes = 0;                   ///< the arrays of the data set, once per node
   double activation_bytes_per_sample = 0;  ///< kept between forward and backward pass
   double scratch_bytes = 0;                ///< of a thread, besides
-  double evaluation_bytes = 0;             ///< of a thread in an evaluation, which needs no activations of a step
+  double evaluation_bytes = 0;             ///< of a thread in an evaluation
   std::int64_t owned_parameters = 0;       ///< of the trained ones, those that have an owner: no other rank has their
                                            ///< gradient and optimizer state, and no thread has its own gradient
   double gathered_bytes = 0;               ///< of a rank, for what the owners compute for all samples of a step

@@ -9,12 +9,12 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
 #include "lockstep/base/log.hpp"
-#include "lockstep/base/quantile.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/ops/isa.hpp"
 #include "lockstep/report/heat_map.hpp"
+#include "lockstep/report/statistics.hpp"
 #include "lockstep/report/timeline.hpp"
 #include "lockstep/tasks/har/har_config.hpp"
 #include "lockstep/tasks/registry.hpp"
@@ -70,19 +70,6 @@ Json test_record(const fs::path& dir) {
   return last;
 }
 
-/// Mean, standard deviation (of a sample) and half the 95 % interval of the mean of some values.
-/// source  Student 1908: mean +- t_0.975(n - 1) s / sqrt(n)
-struct Spread {
-  double mean = 0, deviation = 0, half = 0;
-  explicit Spread(const std::vector<double>& values) {
-    const auto n = static_cast<double>(values.size());
-    for (const double v : values) mean += v / n;
-    for (const double v : values) deviation += (v - mean) * (v - mean) / (n - 1);
-    deviation = std::sqrt(deviation);
-    half = student_t(0.975, n - 1) * deviation / std::sqrt(n);
-  }
-};
-
 /// Writes folds.json and the report of all folds; prints their table.
 void summarise(const RunConfig& config, const std::vector<std::string>& tests, const std::vector<Json>& records) {
   const std::size_t folds = records.size();
@@ -119,15 +106,15 @@ void summarise(const RunConfig& config, const std::vector<std::string>& tests, c
   summary.split = "test";
   summary.tables = {confusion};
   for (const std::string& name : names) {
-    const Spread s(values[name]);
-    out["mean"][name] = s.mean;
-    out["deviation"][name] = s.deviation;
-    out["interval_95"][name] = {s.mean - s.half, s.mean + s.half};
-    mean.push_back(printed("%.4f", s.mean));
-    deviation.push_back(printed("%.4f", s.deviation));
-    interval.push_back(printed("%.4f", s.half));
-    if (name == "loss") summary.loss = s.mean;
-    summary.metrics.push_back({name, s.mean});
+    const MeanInterval m = mean_interval(values[name]);
+    out["mean"][name] = m.value;
+    out["deviation"][name] = m.deviation;
+    out["interval_95"][name] = {m.low, m.high};
+    mean.push_back(printed("%.4f", m.value));
+    deviation.push_back(printed("%.4f", m.deviation));
+    interval.push_back(printed("%.4f", m.half_width()));
+    if (name == "loss") summary.loss = m.value;
+    summary.metrics.push_back({name, m.value});
   }
   table.rows.insert(table.rows.end(), {mean, deviation, interval});
   const MetricTable classes = class_scores(confusion);

@@ -82,8 +82,10 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
                          : needs.single_gradient && threads == 1 && a.ranks == 1 ? 1
                                                                                  : static_cast<double>(threads + 1);
   const double own_gradient = owned / static_cast<double>(a.ranks) * element;
-  const double all_state = static_cast<double>(Optimizer::state_bytes(c.optim, c.dtype())) * trained;
-  const double state = all_state * (shared + owned / static_cast<double>(a.ranks)) / trained;
+  const auto state_of = [&](double elements) {
+    return static_cast<double>(Optimizer::state_bytes(c.optim, c.dtype())) * elements;
+  };
+  const double all_state = state_of(trained), state = state_of(shared + owned / static_cast<double>(a.ranks));
   const double carried = needs.carried_bytes_per_sample * static_cast<double>(per_step);
   const double average = c.optim.ema > 0 ? weights : 0;
   const double rounded = is_half(c.storage()) ? parameters * static_cast<double>(size_bytes(c.storage())) : 0;
@@ -92,8 +94,8 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   const double activations = per_batch_sample * static_cast<double>(batch);
   const double scratch = needs.scratch_bytes * static_cast<double>(threads) + needs.gathered_bytes;
   const double evaluation = needs.evaluation_bytes * static_cast<double>(threads);
-  const double rank = weights + rounded + buffers * gradient + own_gradient + state + average + carried +
-                      std::max(activations + scratch, evaluation);
+  const double rank = weights + rounded + buffers * gradient + own_gradient + state + average + carried + activations +
+                      scratch + evaluation;
   const double node = rank * static_cast<double>(per_node) + needs.data_bytes;
 
   const auto row = [](const std::string& what, double bytes, const std::string& note = "") {
@@ -106,16 +108,17 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   row("weights", weights);
   if (rounded > 0) row("rounded weights", rounded, c.run.precision + ", as operations read them");
   row("gradient buffers", buffers * gradient,
-      on_gpu ? ""
-             : join(buffers, c.run.reproducible ? ": one per shard of this rank, per thread, and the sum"
-                                                : ": one per thread, and the sum"));
+      on_gpu || buffers == 1
+          ? ""
+          : join(buffers, c.run.reproducible ? ": one per shard of this rank, per thread, and the sum"
+                                             : ": one per thread, and the sum"));
   if (owned > 0) row("gradient of own rows", own_gradient);
   row("optimizer state", state, c.optim.name);
   if (average > 0) row("averaged weights", average);
   if (carried > 0) row("carried states", carried, join("of all ", per_step, " samples of a step"));
   row("activations", activations, join("about ", human_bytes(per_sample), " per sample of a shard"));
   if (scratch > 0) row("scratch of the loss", scratch);
-  if (evaluation > 0) row("evaluation", evaluation, "instead of the activations and scratch of a step");
+  if (evaluation > 0) row("evaluation", evaluation, "scores of all candidates, of each thread");
   row("sum", rank);
   std::cout << "\nMemory of a node\n";
   row("data set", needs.data_bytes, "one copy, shared by the ranks");
@@ -125,7 +128,7 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   // Rank 0 gathers what it does not own before it copies or writes.
   const double gathered = owned > 0 ? all_state - state : 0;
   const double share = sharded ? copy / static_cast<double>(a.ranks) * static_cast<double>(per_node) : copy;
-  const double copies = share + best + gathered;
+  const double copies = share + best + gathered * static_cast<double>(per_node);
   row("checkpoint's copy", share, sharded ? "a share in each rank" : "in rank 0, written while the training goes on");
   row("best weights", best, "in rank 0: the last ones, and those that are being written");
   if (gathered > 0) row("others' state", gathered, "in each rank while a checkpoint is copied or written");
@@ -134,7 +137,7 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
       on_gpu ? static_cast<double>(gpu_count() > 0 ? gpu_memory(0).total : 0)
              : static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
   const double of_ranks = on_gpu ? memory : (memory - needs.data_bytes - copies) / static_cast<double>(per_node);
-  const double free = of_ranks - (rank - std::max(activations + scratch, evaluation)) - scratch;
+  const double free = of_ranks - (rank - activations);
   const auto largest =
       static_cast<std::int64_t>(std::clamp(free / per_batch_sample, 0.0, static_cast<double>(needs.train_samples)));
   row(on_gpu ? "this GPU has" : "this machine has", memory,

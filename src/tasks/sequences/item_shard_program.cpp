@@ -42,13 +42,7 @@ void require_supported(const RunConfig& c, const SequenceTask& task, int ranks) 
   ask(items >= ranks, "the data set has ", items, " items for ", ranks, " ranks; use fewer ranks or replicate");
 }
 
-template <class T>
-Tensor as_vector(std::span<T> values) {
-  return Tensor::of(values.data(), {static_cast<std::int64_t>(values.size())});
-}
-
-/// Runs work(i, thread) for i in [0, n), each thread a contiguous range or the next free ones. Rethrows the first
-/// exception.
+/// Runs work(i, thread) for i in [0, n) on all threads. Rethrows the first exception.
 template <class Work>
 void for_each(int threads, std::int64_t n, const Work& work) {
   std::exception_ptr error;
@@ -115,6 +109,9 @@ class ItemShardProgram final : public TrainingProgram {
   void add_inputs();
   double norm();
   void share_weights(Ema* average);
+  /// Calls f(rows, rank) for each rank's rows of each of the optimizer's vectors of the table.
+  template <class F>
+  void for_states(const F& f) const;
 
   World& world_;
   Communicator& comm_;
@@ -489,30 +486,29 @@ void ItemShardProgram<T>::share_weights(Ema* average) {
   }
 }
 
-/// Calls f(elements, rank) for each rank's rows of each of the optimizer's vectors of the table.
+template <class T>
 template <class F>
-void for_states(const Optimizer& optimizer, const Param& table, int ranks, const F& f) {
-  for (const NamedTensor& state : optimizer.state())
-    if (state.name.ends_with("/" + table.name))
-      for (int r = 0; r < ranks; ++r) f(state.value, r);
+void ItemShardProgram<T>::for_states(const F& f) const {
+  for (const NamedTensor& state : optimizer_->state()) {
+    if (!state.name.ends_with("/" + table_.name)) continue;
+    for (int r = 0; r < comm_.size() && comm_.size() > 1; ++r) {
+      const FlatRange rows = elements_of(r);
+      f(state.value.reshaped({state.value.size()}).slice(rows.begin - table_.offset, rows.count()), r);
+    }
+  }
 }
 
 template <class T>
 void ItemShardProgram<T>::gather_state() {
-  for_states(*optimizer_, table_, comm_.size() > 1 ? comm_.size() : 0, [&](const Tensor& state, int r) {
-    const FlatRange rows = elements_of(r);
-    const Tensor flat = state.reshaped({state.size()}).slice(rows.begin - table_.offset, rows.count());
-    comm_.broadcast(std::as_writable_bytes(flat.span<T>()), r, "optimizer's rows");
+  for_states([&](const Tensor& rows, int r) {
+    comm_.broadcast(std::as_writable_bytes(rows.span<T>()), r, "optimizer's rows");
   });
 }
 
 template <class T>
 void ItemShardProgram<T>::release_state() {
-  for_states(*optimizer_, table_, comm_.size(), [&](const Tensor& state, int r) {
-    if (r == comm_.rank()) return;
-    const FlatRange rows = elements_of(r);
-    const Tensor flat = state.reshaped({state.size()}).slice(rows.begin - table_.offset, rows.count());
-    discard(flat.raw(), flat.size_bytes());
+  for_states([&](const Tensor& rows, int r) {
+    if (r != comm_.rank()) discard(rows.raw(), rows.size_bytes());
   });
 }
 
