@@ -3,12 +3,18 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <exception>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "comm/deadline.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/log.hpp"
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/device/cuda_check.hpp"
 
@@ -81,21 +87,37 @@ class Progress {
 };
 
 /// Owns an NCCL communicator. Aborts instead of destroying it, because destroying a failed communicator may hang; after
-/// a wait() nothing is in progress. Graphs that contain its collectives must be gone before.
+/// a wait() nothing is in progress. Graphs that contain its collectives must be gone before. After an error collectives
+/// may be in progress, and the abort may wait for them: then the process ends without it.
 struct Handle {
   Handle() = default;
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
   ~Handle() {
-    if (comm != nullptr) ncclCommAbort(comm);
+    if (comm == nullptr) return;
+    const double limit_s = std::uncaught_exceptions() > 0 ? longest_abort_s : 0;
+    Deadline deadline(limit_s, who, "this rank was ending" + (failure.empty() ? "" : " because of: " + failure));
+    deadline.at("ncclCommAbort");
+    ncclCommAbort(comm);
   }
   ncclComm_t comm = nullptr;
+  double longest_abort_s = 20;
+  std::string who, failure;
 };
 
 class NcclReduce final : public GpuReduce {
  public:
   NcclReduce(Communicator& comm, Device device, double timeout_s)
-      : timeout_s_(timeout_s), rank_(comm.rank()), main_(device), progress_(main_) {
+      : timeout_s_(timeout_s),
+        rank_(comm.rank()),
+        threads_(std::string_view(comm.backend()) == "threads" ? &comm : nullptr),
+        main_(device),
+        progress_(main_) {
+    if (timeout_s > 0) nccl_.longest_abort_s = std::min(nccl_.longest_abort_s, timeout_s);
+    nccl_.who = lockstep::join("rank ", rank_, "/", comm.size(), ", ", log::speaker().host);
+    // A graph is captured anew for each step. Registering its buffers would take an exchange between the ranks each
+    // time, in which a rank whose capture has failed is missing.
+    [[maybe_unused]] static const int kept = setenv("NCCL_GRAPH_REGISTER", "0", 0);
     ncclUniqueId id = {};
     ncclResult_t made = ncclSuccess;
     if (comm.rank() == 0) made = ncclGetUniqueId(&id);
@@ -171,6 +193,9 @@ class NcclReduce final : public GpuReduce {
   static const char* hint() { return "; run again with NCCL_DEBUG=INFO"; }
 
   void begin(const Stream& stream, const char* what) {
+    // The GPUs of one process: memory calls of one rank may wait for the work of all GPUs, also for a collective that
+    // the rank has not started yet. So no rank starts one before all are ready for it (NVIDIA/nccl issues 48, 744).
+    if (threads_ != nullptr) threads_->barrier(what);
     side_.follow(static_cast<cudaStream_t>(stream.native()));
     if (next_ == 0) progress_.begin_round(side_.native());
     if (names_.size() <= next_) names_.resize(next_ + 1);
@@ -201,18 +226,22 @@ class NcclReduce final : public GpuReduce {
     return timeout_s_ > 0 && waited > timeout_s_;
   }
 
-  [[noreturn]] void give_up(const std::string& doing) const {
-    throw Error(Fault::internal, lockstep::join("NCCL, ", doing, ": no answer from the other ranks in ", timeout_s_,
-                                                " s (dist.timeout): one of them is late, or gone", hint()));
+  [[noreturn]] void give_up(const std::string& doing) {
+    end(lockstep::join("NCCL, ", doing, ": no answer from the other ranks in ", timeout_s_,
+                       " s (dist.timeout): one of them is late, or gone"));
   }
-
-  [[noreturn]] static void fail(ncclResult_t state, const std::string& doing) {
-    throw Error(Fault::internal, lockstep::join("NCCL, ", doing, ": ", ncclGetErrorString(state), hint()));
+  [[noreturn]] void fail(ncclResult_t state, const std::string& doing) {
+    end(lockstep::join("NCCL, ", doing, ": ", ncclGetErrorString(state)));
+  }
+  [[noreturn]] void end(const std::string& why) {
+    nccl_.failure = why + hint();
+    throw Error(Fault::internal, nccl_.failure);
   }
 
   double timeout_s_;
   int rank_;
-  Stream main_;  ///< makes its GPU current for this thread
+  Communicator* threads_;  ///< of the ranks, if they are threads of this process
+  Stream main_;            ///< makes its GPU current for this thread
   SideStream side_;
   Progress progress_;
   std::vector<const char*> names_;  ///< of the collectives of a round

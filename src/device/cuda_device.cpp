@@ -14,7 +14,25 @@ namespace lockstep::gpu {
 
 int count() {
   int found = 0;
-  return cudaGetDeviceCount(&found) == cudaSuccess ? found : 0;
+  const cudaError_t status = cudaGetDeviceCount(&found);
+  if (status != cudaSuccess) cudaGetLastError();  // clears it; why_none() tells
+  return status == cudaSuccess ? found : 0;
+}
+
+std::string why_none() {
+  int found = 0, driver = 0, runtime = 0;
+  const cudaError_t status = cudaGetDeviceCount(&found);
+  cudaGetLastError();
+  cudaDriverGetVersion(&driver);  // 0 without a driver
+  cudaRuntimeGetVersion(&runtime);
+  const auto version = [](int v) { return join(v / 1000, ".", v % 1000 / 10); };
+  if (driver == 0) return "no NVIDIA driver is installed here, or the container was started without it";
+  if (status == cudaErrorInsufficientDriver)
+    return join("the driver supports CUDA ", version(driver), ", but this program needs ", version(runtime),
+                ": update the driver, or build with a toolkit that is not newer than it");
+  if (status == cudaSuccess || status == cudaErrorNoDevice)
+    return "the driver shows it none: check nvidia-smi, CUDA_VISIBLE_DEVICES and the job's --gpus";
+  return join(cudaGetErrorString(status), " (", cudaGetErrorName(status), "): check nvidia-smi");
 }
 
 std::string describe(int index) {
@@ -30,14 +48,24 @@ std::string address(int index) {
   return text;
 }
 
+std::string uuid(int index) {
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, index), "describing cuda:", index);
+  std::string text;
+  for (const char byte : properties.uuid.bytes) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    text += {kDigits[static_cast<unsigned char>(byte) >> 4], kDigits[byte & 15]};
+  }
+  return text;
+}
+
 void* main_stream(int device) {
   static std::mutex mutex;
   static std::vector<cudaStream_t> streams;  // never destroyed: the driver may shut down before static objects
   const std::lock_guard lock(mutex);
   if (streams.empty()) streams.resize(static_cast<std::size_t>(count()));
   require(device >= 0 && device < static_cast<int>(streams.size()), "using cuda:", device, ": this process sees ",
-          streams.size(),
-          " GPUs; check the driver (nvidia-smi), CUDA_VISIBLE_DEVICES and --gpu-ids, or use --device cpu");
+          streams.size(), " GPUs", streams.empty() ? "; " + why_none() : "", "; check --gpu-ids, or use --device cpu");
   check(cudaSetDevice(device), "using cuda:", device);
   cudaStream_t& stream = streams[static_cast<std::size_t>(device)];
   if (stream == nullptr)

@@ -9,8 +9,13 @@
 namespace lockstep::gpu {
 
 int count();
+std::string why_none();
 std::string describe(int index);
 std::string address(int index);
+std::string uuid(int index);
+
+/// Runs an empty kernel.
+void try_out(const Stream& stream);
 
 /// The main stream of the GPU; the first call creates it. Makes `device` current for the calling thread.
 void* main_stream(int device);

@@ -30,7 +30,9 @@ void end_capture(void* stream, void*& executable) {
     cudaGetLastError();  // the structure differs: build a new graph
     destroy_graph(std::exchange(executable, nullptr));
   }
-  check(cudaGraphInstantiate(&graph, captured.graph, 0), "instantiating a captured graph");
+  // Otherwise all nodes run at the priority of the launching stream, also those of NCCL's stream.
+  check(cudaGraphInstantiate(&graph, captured.graph, cudaGraphInstantiateFlagUseNodePriority),
+        "instantiating a captured graph");
   executable = graph;
 }
 

@@ -60,6 +60,15 @@ int gpu_count() {
   return 0;
 }
 
+std::string why_no_gpu() {
+  if constexpr (kHasCuda) return gpu::why_none();
+  return "this program was built without CUDA; use 'make cuda'";
+}
+
+void require_usable(Device device) {
+  if constexpr (kHasCuda) gpu::try_out(Stream(device));
+}
+
 std::string describe_gpu(int index) {
   if constexpr (kHasCuda) return gpu::describe(index);
   throw Error(Fault::internal, join("describing cuda:", index, ": this build has no CUDA"));
@@ -72,6 +81,11 @@ void show_spans_to_gpu_tools() {
 std::string gpu_address(int index) {
   if constexpr (kHasCuda) return gpu::address(index);
   throw Error(Fault::internal, join("reading the PCI address of cuda:", index, ": this build has no CUDA"));
+}
+
+std::string gpu_uuid(int index) {
+  if constexpr (kHasCuda) return gpu::uuid(index);
+  throw Error(Fault::internal, join("reading the UUID of cuda:", index, ": this build has no CUDA"));
 }
 
 const char* name(MemoryUse use) {
@@ -209,15 +223,10 @@ void* Arena::allocate(std::size_t size_bytes) {
   return memory;
 }
 
-void Arena::rewind(const Mark::Place& place) {
-  current_ = place.block;
-  used_in_current_ = place.used_in_block;
-  used_before_current_ = place.used_before;
-}
-
 void Arena::rewind(const Mark& mark) {
-  rewind(mark.own);
-  if (host_) host_->rewind(mark.host);
+  current_ = mark.block;
+  used_in_current_ = mark.used_in_block;
+  used_before_current_ = mark.used_before;
 }
 
 void Arena::reset() {

@@ -13,8 +13,8 @@ std::vector<int> usable_gpus(const World& world, const std::vector<std::string>&
   require_usage(built_with_cuda(),
                 "option run.device = cuda: this program was built without CUDA; use 'make cuda', or cpu");
   const int visible = gpu_count();
-  require_usage(visible > 0, "option run.device = cuda: this process sees no GPU on ", world.host(),
-                "; check nvidia-smi, CUDA_VISIBLE_DEVICES and the job's --gpus, or use cpu");
+  require_usage(visible > 0, "option run.device = cuda: this process sees no GPU on ", world.host(), ": ",
+                visible > 0 ? "" : why_no_gpu(), "; or use cpu");
   std::vector<int> usable;
   for (const std::string& id : gpu_ids) {
     const bool number =
@@ -38,9 +38,19 @@ Device choose_device(World& world, const std::string& kind, const std::vector<st
   }
   const std::vector<int> usable = usable_gpus(world, gpu_ids);
   const auto index = static_cast<std::size_t>(world.node_rank()) % usable.size();
-  if (world.node_size() > static_cast<int>(usable.size()) && world.node_rank() == 0)
-    log::warning(world.node_size(), " ranks on ", world.host(), " share ", usable.size(), " GPUs");
-  return {DeviceKind::cuda, usable[index]};
+  const Device device{DeviceKind::cuda, usable[index]};
+  require_usable(device);
+  return device;
+}
+
+void warn_of_shared_gpus(World& world, Device device) {
+  if (!device.is_cuda()) return;
+  // By UUID: a process may see only its own GPU, as number 0.
+  const auto gpus = world.node_communicator().all_gather_text(gpu_uuid(device.index), "GPUs of this host");
+  const std::set<std::string> different(gpus.begin(), gpus.end());
+  if (different.size() < gpus.size() && world.node_rank() == 0)
+    log::warning(gpus.size(), " ranks on ", world.host(), " share ", different.size(),
+                 different.size() == 1 ? " GPU" : " GPUs");
 }
 
 int on_each_gpu(World& world, const RunConfig& config, const std::function<int(World&)>& body) {

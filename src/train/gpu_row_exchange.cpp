@@ -9,8 +9,8 @@ namespace lockstep {
 
 namespace {
 
-/// Status word in front of the bitmaps of a rank that has none: for this batch, or because it captures no graphs.
-constexpr std::uint64_t kNoRows = 1, kNoGraphs = 2;
+/// Status word in front of the bitmaps of a rank that has none.
+constexpr std::uint64_t kNoRows = 1;
 
 /// n rows and one to an eighth more, so that the lengths of messages, and with them the graphs, seldom change.
 std::int64_t padded(std::int64_t n) {
@@ -42,7 +42,6 @@ std::string GpuRowExchange::choice() const {
 }
 
 void GpuRowExchange::begin(const GlobalBatch& batch, Mode mode) {
-  require(mode == Mode::launch || all_capture_ || !on(), "another rank captures no graphs");
   batch_ = batch;
   mode_ = mode;
   missing_ = tables_;
@@ -99,10 +98,10 @@ void GpuRowExchange::find() {
   require(complete_, "another rank could not capture the step");
 }
 
-void GpuRowExchange::end_capture(const GlobalBatch& batch, bool never) {
-  if (!on() || !all_capture_ || exchanged_ == batch) return;
+void GpuRowExchange::end_capture(const GlobalBatch& batch) {
+  if (!on() || exchanged_ == batch) return;
   batch_ = batch;
-  exchange(never ? kNoGraphs : kNoRows);
+  exchange(kNoRows);
 }
 
 /// ORs the bitmaps of all ranks for batch_. status  0, or why this rank has none
@@ -125,7 +124,6 @@ void GpuRowExchange::exchange(std::uint64_t status) {
   comm_.all_reduce(std::span(words_), ReduceOp::bit_or, "touched rows");
   exchanged_ = batch_;
   complete_ = words_[0] == 0;
-  if ((words_[0] & kNoGraphs) != 0) all_capture_ = false;
   if (complete_)
     for_each([&](RowExchange& rows, std::span<const std::uint64_t> bitmaps) {
       rows.read(bitmaps, size_bytes(gradients_.flat().dtype()));

@@ -20,7 +20,7 @@ namespace lockstep {
 /// The hosts then OR their bitmaps, one bit per row, while the GPUs compute. Packing and reduction are enqueued like
 /// all other work, so no rank waits for a GPU.
 ///
-/// Either all ranks capture a step or none does. A rank whose capture fails before it knows its rows says so in the
+/// All ranks attempt to capture a step or none does. A rank whose capture fails before it knows its rows says so in the
 /// exchange of the bitmaps; all ranks then exchange them when the step itself is launched. The row set is cached per
 /// batch.
 class GpuRowExchange {
@@ -30,7 +30,7 @@ class GpuRowExchange {
 
   /// How the work of a batch is enqueued: on the stream, or on a graph before the previous step has finished.
   enum class Mode : std::uint8_t { launch, capture };
-  /// Call it before the first operation of a batch. errors  Error if another rank captures no graphs
+  /// Call it before the first operation of a batch.
   void begin(const GlobalBatch& batch, Mode mode);
   /// Call it when no later operation adds to this parameter.
   void ready(const Param& param) { missing_ -= param.row_sparse ? 1 : 0; }
@@ -44,8 +44,8 @@ class GpuRowExchange {
   Tensor pack(Stream& stream, Arena& arena, std::size_t bucket);
   /// Copies the sums of all messages since begin() back to the gradient.
   void unpack(Stream& stream);
-  /// Ends an attempted or skipped capture of a batch. never: this rank captures no further batch. Collective.
-  void end_capture(const GlobalBatch& batch, bool never);
+  /// Ends an attempted capture of a batch. Collective.
+  void end_capture(const GlobalBatch& batch);
 
   /// False if the last exchange brought no rows because another rank had failed to capture.
   bool complete() const { return complete_ || !on(); }
@@ -83,7 +83,6 @@ class GpuRowExchange {
   std::vector<Packed> packed_;
   std::optional<GlobalBatch> exchanged_;  ///< the batch of the last exchange
   bool complete_ = false;                 ///< in it, every rank knew its rows
-  bool all_capture_ = true;               ///< no rank has given up graphs
   std::vector<std::uint64_t> words_;
 };
 

@@ -88,7 +88,7 @@ class GpuStep {
 
   void start(const GlobalBatch& batch, unsigned flags) {
     watch_.restart();
-    const bool as_graph = captured_ == batch && graphs_[1 - buffer_].ready();
+    const bool as_graph = agree_on_graph(batch);
     captured_.reset();
     prepare_called_ = false;
     if (!as_graph) reserve(micro_batches(batch));
@@ -111,9 +111,13 @@ class GpuStep {
   }
 
   void prepare(const GlobalBatch& batch) {
-    if (std::exchange(prepare_called_, true)) return;
-    if (use_graphs_ != Graphs::off && micro_batches(batch) <= micros_ && is_compact()) capture(batch);
-    rows_.end_capture(batch, use_graphs_ == Graphs::off);
+    if (std::exchange(prepare_called_, true) || use_graphs_ == Graphs::off) return;
+    // All ranks capture or none: NCCL may connect to its peers during a capture.
+    const bool able = micro_batches(batch) <= micros_ && is_compact();
+    tried_ = reduce_ ? comm_.agree(able, "graphs") : able;
+    if (!tried_) return;
+    capture(batch);
+    rows_.end_capture(batch);
   }
 
   StepSums finish() {
@@ -182,19 +186,33 @@ class GpuStep {
     const profile::Span span("capture of the next graph", profile::Kind::phase);
     const std::size_t next = 1 - buffer_;
     arena_.reset();
+    outcome_ = kCaptured;
     if (graphs_[next].capture(stream_, [&] { enqueue(batch, next); })) {
       captured_ = batch;
-      failures_ = 0;
       return;
     }
     // The usual cause is an arena that must grow. It grows when the step runs without a graph.
+    outcome_ = rows_.complete() ? kFailed : kUnusable;
     if (reduce_) reduce_->join(stream_);
+  }
+
+  /// Whether the step runs as a graph: on all ranks or on none. NCCL requires it, and chooses its algorithm by it. Gives
+  /// up graphs after several failures. Collective after an attempted capture.
+  bool agree_on_graph(const GlobalBatch& batch) {
+    if (!std::exchange(tried_, false)) return false;
+    const Graph& graph = graphs_[1 - buffer_];
+    std::int64_t worst = outcome_;
+    if (worst == kCaptured && (captured_ != batch || !graph.ready())) worst = kUnusable;
+    if (reduce_) worst = comm_.all_reduced(worst, ReduceOp::max, "graphs");
+    if (worst == kCaptured) failures_ = 0;
     constexpr int kEnough = 8;
-    if (!rows_.complete() || ++failures_ < kEnough) return;
-    require(use_graphs_ != Graphs::on,
-            "option run.graphs = on: a step cannot be captured in a graph: ", graphs_[next].why(), "; use auto");
-    log::info("steps run without CUDA graphs: a step cannot be captured: ", graphs_[next].why());
+    if (worst != kFailed || ++failures_ < kEnough) return worst == kCaptured;
+    const std::string why = graph.why().empty() ? "another rank says why" : graph.why();
+    require(use_graphs_ != Graphs::on, "option run.graphs = on: a step cannot be captured in a graph: ", why,
+            "; use auto");
+    log::info("steps run without CUDA graphs: a step cannot be captured: ", why);
     use_graphs_ = Graphs::off;
+    return false;
   }
 
   /// The batch size that would fit, found by halving the shard. The interrupted step is lost.
@@ -251,7 +269,7 @@ class GpuStep {
         if (last) report();
         continue;
       }
-      arena_.rewind_device(begin);
+      arena_.rewind(begin);
       Tape tape(stream_, arena_, model_.params().storage(), Tape::Mode::train, &gradients_);
       const ShardLoss loss = model_.loss(tape, part);
       const Tensor& sum = loss.sum.value();
@@ -308,6 +326,10 @@ class GpuStep {
   std::size_t buffer_ = 0;  ///< buffer index of the current step
   GlobalBatch batch_;       ///< of the current step
   std::optional<GlobalBatch> captured_;
+  /// Of the last attempted capture. unusable: for a reason that passes.
+  enum Outcome : std::int64_t { kCaptured, kUnusable, kFailed };
+  std::int64_t outcome_ = kUnusable;
+  bool tried_ = false;           ///< all ranks have attempted to capture the next step
   bool prepare_called_ = false;  ///< since start()
   Stopwatch watch_;
   bool logged_ = false;

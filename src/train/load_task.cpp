@@ -42,6 +42,7 @@ std::unique_ptr<Task> load_task(World& world, const RunConfig& config, Placement
     place_task(world, config, *model);
   });
   placement.read_from("");
+  warn_of_shared_gpus(world, model->params().device());
   require_same(world, "data set", hex64(model->data_hash()), "all ranks must read the same file");
   return model;
 }

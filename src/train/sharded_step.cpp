@@ -1,5 +1,6 @@
 #include "lockstep/train/sharded_step.hpp"
 
+#include <string_view>
 #include <variant>
 
 #include "train/cpu_step.hpp"
@@ -25,8 +26,16 @@ ShardedStep::ShardedStep(Communicator& comm, ShardTask& task, const StepOptions&
   const bool by_nccl = fits_nccl && !alone && options.backend != Backend::mpi &&
                        (options.backend == Backend::nccl || gpus_are_apart(comm, device));
   if (alone || by_nccl) {
+    StepOptions chosen = options;
+    if (by_nccl && std::string_view(comm.backend()) == "threads") {
+      require_usage(
+          options.graphs != Graphs::on,
+          "option run.graphs = on: with dist.parallel = dp, graphs of several GPUs in one process may wait for "
+          "one another forever (NCCL's guide); use auto, or ddp");
+      chosen.graphs = Graphs::off;
+    }
     auto reduce = alone ? nullptr : make_gpu_reduce(comm, device, options.timeout_s);
-    impl_->step = std::make_unique<GpuStep>(comm, task, options, std::move(reduce));
+    impl_->step = std::make_unique<GpuStep>(comm, task, chosen, std::move(reduce));
     return;
   }
   require_usage(

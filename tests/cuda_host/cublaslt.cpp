@@ -1,5 +1,6 @@
 #include "cublasLt.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "error.hpp"
@@ -40,6 +41,7 @@ struct cublasLtMatmulDescOpaque_t {
 };
 struct cublasLtMatmulPreferenceOpaque_t {
   std::uint64_t workspace = 0;
+  std::uint32_t reductions = 7;                       // all schemes
   std::uint32_t alignment[4] = {256, 256, 256, 256};  // of a, b, c, d: the library's default assumption
 };
 
@@ -70,9 +72,12 @@ void set(T& member, const void* value, std::size_t size) {
   std::memcpy(&member, value, size);
 }
 
-/// The alignments that the algorithm was chosen for.
+/// The alignments and the shape that the algorithm was chosen for, and whether it may add up parts of a sum in the type of
+/// the output.
 struct Algorithm {
   std::uint32_t alignment[4];
+  std::int32_t m, n, k;
+  bool rounds_parts;
   std::uint64_t workspace;
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
@@ -81,6 +86,13 @@ MatrixView view(const cublasLtMatrixLayoutOpaque_t& layout, const void* data, bo
   const bool by_columns = (layout.order == CUBLASLT_ORDER_COL) != turned;
   auto* first = static_cast<std::byte*>(const_cast<void*>(data)) + batch * layout.batch_stride * size_of(layout.type);
   return {first, layout.type, by_columns ? 1 : layout.leading_dimension, by_columns ? layout.leading_dimension : 1};
+}
+
+/// The part of a matrix from a row and a column on.
+MatrixView along(MatrixView matrix, std::int64_t row, std::int64_t column) {
+  matrix.data = static_cast<std::byte*>(matrix.data) +
+                (row * matrix.row_stride + column * matrix.column_stride) * size_of(matrix.type);
+  return matrix;
 }
 
 void check_matrix(const char* name, const cublasLtMatrixLayoutOpaque_t& layout, const void* data,
@@ -258,6 +270,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     switch (attribute) {
       case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
         return set(preference->workspace, value, size);
+      case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+        return set(preference->reductions, value, size);
       case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
       case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
       case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
@@ -276,16 +290,37 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   *found = 0;
   return guarded_blas([&] {
     require(wanted > 0, cudaErrorInvalidValue, "cannot search for ", wanted, " algorithms: ask for at least 1");
-    check_shapes(*product, *a, *b, *c, *d);
+    const Shape shape = check_shapes(*product, *a, *b, *c, *d);
     nonlinearity(product->epilogue);
-    Algorithm algorithm;
+    Algorithm algorithm{};
+    algorithm.m = static_cast<std::int32_t>(shape.m);
+    algorithm.n = static_cast<std::int32_t>(shape.n);
+    algorithm.k = static_cast<std::int32_t>(shape.k);
     std::memcpy(algorithm.alignment, preference->alignment, sizeof algorithm.alignment);
     algorithm.workspace = preference->workspace;
+    algorithm.rounds_parts =
+        (preference->reductions & (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE)) != 0;
     results[0] = {};
     std::memcpy(&results[0].algo, &algorithm, sizeof algorithm);
     results[0].workspaceSize = preference->workspace;
     results[0].wavesCount = 1;
     *found = 1;
+  });
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t* algo, cublasLtMatmulHeuristicResult_t* result) {
+  return guarded_blas([&] {
+    const Shape shape = check_shapes(*product, *a, *b, *c, *d);
+    Algorithm algorithm;
+    std::memcpy(&algorithm, algo, sizeof algorithm);
+    *result = {};
+    result->algo = *algo;
+    result->workspaceSize = algorithm.workspace;
+    // Some algorithms suit their own shape only; here, if a dimension is odd.
+    const bool own = shape.m == algorithm.m && shape.n == algorithm.n && shape.k == algorithm.k;
+    require(own || (shape.m | shape.n | shape.k) % 2 == 0, cudaErrorNotSupported, "an algorithm of other shapes");
   });
 }
 
@@ -300,7 +335,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
             ", but the stream is of cuda:", device_of(stream));
     const Shape shape = check_shapes(*product, *a_layout, *b_layout, *c_layout, *d_layout);
     const Nonlinearity f = nonlinearity(product->epilogue);
-    Algorithm algorithm{{1, 1, 1, 1}, 0};
+    Algorithm algorithm{};
+    std::fill_n(algorithm.alignment, 4, 1);
     if (algo) std::memcpy(&algorithm, algo, sizeof algorithm);
     const double scale = scalar(alpha, product->scale), keep = scalar(beta, product->scale);
     check_matrix("a", *a_layout, a, algorithm.alignment[0]);
@@ -332,9 +368,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
       for (std::int64_t batch = 0; batch < ld.batches; ++batch) {
         const auto* bias =
             with_bias ? static_cast<const std::byte*>(p.bias) + batch * p.bias_stride * size_of(bias_type) : nullptr;
-        matmul(shape.m, shape.n, shape.k, scale, view(la, a, p.a != CUBLAS_OP_N, batch),
-               view(lb, b, p.b != CUBLAS_OP_N, batch), keep, view(lc, c, false, batch), view(ld, d, false, batch), bias,
-               bias_type, f, p.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? Digits::tf32 : Digits::all);
+        const Digits digits = p.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? Digits::tf32 : Digits::all;
+        const MatrixView av = view(la, a, p.a != CUBLAS_OP_N, batch), bv = view(lb, b, p.b != CUBLAS_OP_N, batch),
+                         cv = view(lc, c, false, batch), dv = view(ld, d, false, batch);
+        // Two parts of a long sum, of which the first is rounded to the type of the output: the worst that was allowed.
+        const std::int64_t first =
+            algorithm.rounds_parts && size_of(ld.type) == 2 && !with_bias && f == Nonlinearity::none ? shape.k / 2
+                                                                                                     : shape.k;
+        matmul(shape.m, shape.n, first, scale, av, bv, keep, cv, dv, bias, bias_type, f, digits);
+        if (first == shape.k) continue;
+        matmul(shape.m, shape.n, shape.k - first, scale, along(av, 0, first), along(bv, first, 0), 1, dv, dv, nullptr,
+               bias_type, f, digits);
       }
     });
   });

@@ -53,7 +53,11 @@ fi
 
 if section backends; then
   processes 2 "${ice[@]}" --steps 8 --run-dir nccl-processes
-  train "${ice[@]}" --steps 8 --run-dir nccl-threads --parallel dp --gpu-ids 0,1
+  # Memory calls of a thread wait for the collectives of the other GPUs, as those of GPUs may: no thread may start one that
+  # another thread has yet to allocate for.
+  export LOCKSTEP_CUDA_HOST_MEMORY_WAITS=1
+  train "${ice[@]}" --steps 8 --run-dir nccl-threads --parallel dp --gpu-ids 0,1 --timeout 120
+  if grep -q "as graphs" log.txt; then echo "FAILED: several GPUs of one process run graphs"; exit 1; fi
   says "gradients by nccl"
   same_weights nccl-processes nccl-threads
   train "${ice[@]}" --run-dir host-threads --parallel dp --gpu-ids 0,1 --backend mpi --dist.bucket_bytes 1000 --batch.scope rank --steps 2
@@ -64,6 +68,7 @@ if section backends; then
   processes 2 "${items[@]}" --run-dir items-processes
   train "${items[@]}" --run-dir items-threads --parallel dp --gpu-ids 0,1
   says "gradients of tables: by rows"
+  unset LOCKSTEP_CUDA_HOST_MEMORY_WAITS
   same_weights items-processes items-threads
   echo "ok  gradients by NCCL, through host memory, and by rows"
 fi
@@ -87,6 +92,22 @@ fi
 if section refused; then
   refused 2 "'9' is not one of the GPUs 0 .. 3" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --gpu-ids 0,9
   refused 2 "named only once" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --gpu-ids 1,1
+  refused 2 "wait for one another forever" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --graphs on
+  refused 2 "sees no GPU on .*: the driver supports CUDA 12.4, but this program needs 13.0: update the driver" \
+    env LOCKSTEP_CUDA_HOST_DRIVER=12040 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad
+  refused 2 "sees no GPU on .*: no NVIDIA driver" env LOCKSTEP_CUDA_HOST_DRIVER=0 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad
+  refused 2 "sees no GPU on .*: the driver shows it none" env CUDA_VISIBLE_DEVICES= "$lockstep" train "${ice[@]}" --device cuda --run-dir bad
+  refused 2 "threads of the kernel .*empty_kernel.*no code for this GPU: build it with CMAKE_CUDA_ARCHITECTURES" \
+    env LOCKSTEP_CUDA_HOST_NO_CODE=1 "${mpirun[@]}" -n 2 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad
+  # Who shares a GPU is decided by UUIDs: two processes that see one GPU each, as number 0, do not share it.
+  # shellcheck disable=SC2016
+  seeing() { "${mpirun[@]}" -n 2 bash -c "CUDA_VISIBLE_DEVICES=$1"' exec "$@"' rank \
+    "$lockstep" train --threads 1 "${ice[@]}" --device cuda --run-dir "$2" --steps 1 > log.txt 2>&1 || { cat log.txt; echo "FAILED: $*"; exit 1; }; }
+  # shellcheck disable=SC2016
+  seeing '${OMPI_COMM_WORLD_RANK:-$PMI_RANK}' own
+  if grep -q " share " log.txt; then cat log.txt; echo "FAILED: two ranks with a GPU each share none"; exit 1; fi
+  seeing 1 shared
+  says "2 ranks on .* share 1 GPU$"
   refused 2 "dist.replicas = 2" "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp --replicas 2
   refused 2 "2 were started" "${mpirun[@]}" -n 2 "$lockstep" train "${ice[@]}" --device cuda --run-dir bad --parallel dp
   head -c 3000 ice.h5 > cut.h5
@@ -106,5 +127,8 @@ for model in "${small_models[@]}"; do
   # shellcheck disable=SC2086
   train --model.kind "$kind" --data.path "$data" $rest --batch.scope global --epochs 1 --steps 3 --run-dir "$kind-two" --seed 1 --reproducible --parallel dp --gpu-ids 1,3
   same_weights "$kind-one" "$kind-two"
+  # The processor needs no driver.
+  # shellcheck disable=SC2086
+  LOCKSTEP_CUDA_HOST_DRIVER=0 run train --threads 1 --model.kind "$kind" --data.path "$data" $rest --batch.scope global --epochs 1 --steps 1 --run-dir "$kind-cpu"
   echo "ok  $kind"
 done

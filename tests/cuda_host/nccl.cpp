@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -39,11 +40,12 @@ struct Call {
   ncclRedOp_t op;
   std::int32_t root;
   std::uint64_t count;
+  bool captured;  ///< NCCL: a collective property
   bool operator==(const Call&) const = default;
 };
 std::string describe(const Call& call) {
   return text(kNames[static_cast<int>(call.collective)], " of ", call.count, " elements of type ", call.type, ", op ",
-              call.op, ", root ", call.root);
+              call.op, ", root ", call.root, call.captured ? ", in a graph" : "");
 }
 
 /// Memory shared by the ranks of a communicator. A rank writes one piece of its data, advances its phase, and reads the
@@ -334,10 +336,11 @@ ncclResult_t start(Collective collective, const void* in, void* out, std::size_t
       uses.ranges.push_back({in, (scatters ? count * ranks : count) * size_of(type), false});
     if (collective != Collective::reduce || is_root)
       uses.ranges.push_back({out, (gathers ? count * ranks : count) * size_of(type), true});
-    submit_lasting(stream, std::move(uses), [=, comm = comm, call = Call{collective, type, op, root, count}] {
-      auto running = std::make_shared<Running>(comm, call, in, out);
-      return [running] { return running->go_on(); };
-    });
+    submit_lasting(stream, std::move(uses),
+                   [=, comm = comm, call = Call{collective, type, op, root, count, is_capturing(stream)}] {
+                     auto running = std::make_shared<Running>(comm, call, in, out);
+                     return [running] { return running->go_on(); };
+                   });
   });
 }
 
@@ -408,6 +411,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  while (std::getenv("LOCKSTEP_CUDA_HOST_ABORT_HANGS")) std::this_thread::sleep_for(std::chrono::seconds(1));
   if (comm) comm->comm->abort();
   delete comm;
   return ncclSuccess;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -13,6 +14,14 @@
 
 using namespace cuda_host;
 
+namespace {
+/// What a block may ask for: that of compute capability 9.0, or less by LOCKSTEP_CUDA_HOST_SHARED.
+std::size_t most_shared_bytes_of_a_block() {
+  const char* kib = std::getenv("LOCKSTEP_CUDA_HOST_SHARED");
+  return kib ? std::min(kMostSharedBytes, std::size_t{std::strtoul(kib, nullptr, 10)} << 10) : kMostSharedBytes;
+}
+}  // namespace
+
 // ---- devices ----
 cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
@@ -24,7 +33,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     std::snprintf(properties->name, sizeof properties->name, "stand-in for a GPU (host build, tests only)");
     properties->totalGlobalMem = device_bytes();
     properties->sharedMemPerBlock = 48 << 10;
-    properties->sharedMemPerBlockOptin = kMostSharedBytes;
+    properties->sharedMemPerBlockOptin = most_shared_bytes_of_a_block();
     properties->sharedMemPerMultiprocessor = 228 << 10;
     properties->totalConstMem = 64 << 10;
     properties->major = 9;
@@ -35,6 +44,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->regsPerBlock = 65536;
     properties->l2CacheSize = 1 << 20;
     properties->pciBusID = number_on_host(device);
+    properties->uuid.bytes[15] = static_cast<char>(number_on_host(device));
     properties->canMapHostMemory = properties->unifiedAddressing = properties->integrated = 1;
   });
 }
@@ -60,7 +70,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         *value = properties.minor;
         return;
       case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        *value = static_cast<int>(kMostSharedBytes);
+        *value = static_cast<int>(most_shared_bytes_of_a_block());
         return;
     }
     throw Failure{cudaErrorInvalidValue, text("device attribute ", attribute, " is not known here")};
@@ -71,21 +81,28 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
-  *version = 12000;
+  *version = driver_version();
   return cudaSuccess;
 }
-cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = kRuntimeVersion;
+  return cudaSuccess;
+}
 
 // ---- memory ----
 namespace {
-/// Freeing waits for the device that the memory was allocated on.
+/// Freeing waits for the device that the memory was allocated on, and for the others.
 void settle_users(const void* memory) {
-  if (const auto found = find_allocation(memory)) settle(found->device);
+  const auto found = find_allocation(memory);
+  if (!found) return;
+  settle(found->device);
+  settle_others(found->device);
 }
 }  // namespace
 cudaError_t cudaMalloc(void** memory, std::size_t size) {
   return guarded([&] {
     refuse_while_capturing("cudaMalloc");
+    settle_others(current_device());
     *memory = allocate(MemoryKind::device, current_device(), size);
   });
 }
@@ -105,7 +122,9 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
 }
 cudaError_t cudaHostAlloc(void** memory, std::size_t size, unsigned) {
   return guarded([&] {
+    require(driver_version() >= kRuntimeVersion, cudaErrorInsufficientDriver, "page-locked memory without a driver");
     refuse_while_capturing("cudaMallocHost");
+    settle_others(current_device());
     *memory = allocate(MemoryKind::pinned, current_device(), size);
   });
 }
@@ -237,11 +256,19 @@ std::size_t allowed_shared_bytes(const void* kernel) {
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   return guarded([&] {
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return;
-    require(value >= 0 && static_cast<std::size_t>(value) <= kMostSharedBytes, cudaErrorInvalidValue, "kernel ",
-            function_name(kernel), ": ", value, " bytes of shared memory, of at most ", kMostSharedBytes);
+    require(value >= 0 && static_cast<std::size_t>(value) <= most_shared_bytes_of_a_block(), cudaErrorInvalidValue,
+            "kernel ", function_name(kernel), ": ", value, " bytes of shared memory, of at most ",
+            most_shared_bytes_of_a_block());
     const std::lock_guard lock(attributes_mutex);
     most_shared_bytes[kernel] = static_cast<std::size_t>(value);
   });
+}
+
+cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
+  static thread_local std::string last;
+  last = function_name(kernel);
+  *name = last.c_str();
+  return cudaSuccess;
 }
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int block_threads,
@@ -257,6 +284,8 @@ cudaError_t launch(const cudaLaunchConfig_t& config, Kernel kernel, const std::v
   return guarded([&] {
     const auto name = [&] { return "kernel " + function_name(kernel.function); };
     const dim3 grid = config.gridDim, block = config.blockDim;
+    require(!std::getenv("LOCKSTEP_CUDA_HOST_NO_CODE"), cudaErrorNoKernelImageForDevice,
+            "no kernel image is available for execution on the device");
     const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
     if (threads == 0 || threads > 1024 || block.z > 64)
       throw Failure{cudaErrorInvalidConfiguration,

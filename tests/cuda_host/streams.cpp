@@ -1,5 +1,6 @@
 #include "streams.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -21,6 +22,7 @@ using Begin = std::function<cuda_host::Progress()>;
 
 /// The contents of a graph: the work of all its streams in the order of submission.
 struct CUgraph_st {
+  bool priorities = false;  // whether some work is of a stream with a priority
   std::vector<Begin> work;
   std::vector<cuda_host::Uses> uses;
 };
@@ -44,7 +46,8 @@ struct CUstream_st {
     cuda_host::Progress progress;  // set once it has started
   };
   int device = 0;
-  int number = 0;        // default streams have negative numbers
+  int number = 0;  // default streams have negative numbers
+  int priority = 0;
   bool blocking = true;  // whether it is ordered with the default stream of its device
   cuda_host::Clock clock;
   std::recursive_mutex mutex;
@@ -191,6 +194,7 @@ void give(cudaStream_t handle, Uses uses, Begin begin) {
   if (stream.capture) {
     stream.capture->graph.work.push_back(std::move(begin));
     stream.capture->graph.uses.push_back(std::move(uses));
+    if (stream.priority != 0) stream.capture->graph.priorities = true;
     if (&stream != stream.capture->origin) stream.capture->unjoined.insert(&stream);
     return;
   }
@@ -253,6 +257,20 @@ void settle(int of) {
   close_device_memory();
 }
 
+void settle_others(int mine) {
+  const auto settled = [&] {
+    Streams& s = streams();
+    const std::lock_guard lock(s.mutex);
+    return std::all_of(s.all.begin(), s.all.end(), [&](const cudaStream_t stream) {
+      if (stream->device == mine) return true;
+      const std::unique_lock own(stream->mutex, std::try_to_lock);
+      return own && !stream->advancing && stream->waiting.empty();
+    });
+  };
+  static const bool wanted = std::getenv("LOCKSTEP_CUDA_HOST_MEMORY_WAITS") != nullptr;
+  if (wanted && !late()) wait_until(settled);
+}
+
 namespace {
 /// The host's numbers of the devices that this process sees: all, or those that CUDA_VISIBLE_DEVICES names before the
 /// first that does not exist.
@@ -279,6 +297,10 @@ const std::vector<int>& devices() {
 }
 }  // namespace
 
+int driver_version() {
+  const char* version = std::getenv("LOCKSTEP_CUDA_HOST_DRIVER");
+  return version ? std::atoi(version) : kRuntimeVersion;
+}
 int device_count() { return static_cast<int>(devices().size()); }
 int number_on_host(int device) { return devices().at(static_cast<std::size_t>(device)); }
 
@@ -287,6 +309,9 @@ int number_on_host(int device) { return devices().at(static_cast<std::size_t>(de
 using namespace cuda_host;
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 0;
+  if (driver_version() < kRuntimeVersion)
+    return note({cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version"});
   *count = device_count();
   return *count > 0 ? cudaSuccess
                     : note({cudaErrorNoDevice, "LOCKSTEP_CUDA_HOST_DEVICES is 0, or CUDA_VISIBLE_DEVICES names none"});
@@ -309,13 +334,14 @@ cudaError_t cudaDeviceSynchronize() {
   });
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
   return guarded([&] {
     Streams& s = streams();
     const std::lock_guard lock(s.mutex);
     *stream = new CUstream_st;
     (*stream)->device = device;
     (*stream)->number = ++s.made;
+    (*stream)->priority = priority;
     (*stream)->blocking = (flags & cudaStreamNonBlocking) == 0;
     s.all.insert(*stream);
   });
@@ -471,9 +497,13 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
                                  : cudaStreamCaptureStatusActive;
   });
 }
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
-  *executable = new CUgraphExec_st{std::make_shared<const CUgraph_st>(*graph)};
-  return cudaSuccess;
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags) {
+  return guarded([&] {
+    // The runtime accepts it, but then the work has the priority of the launching stream.
+    require(!graph->priorities || (flags & cudaGraphInstantiateFlagUseNodePriority) != 0, cudaErrorNotSupported,
+            "a graph of streams with priorities without cudaGraphInstantiateFlagUseNodePriority");
+    *executable = new CUgraphExec_st{std::make_shared<const CUgraph_st>(*graph)};
+  });
 }
 cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* result) {
   return guarded([&] {

@@ -32,11 +32,18 @@ void advance_all();
 void drain_device(int device);
 /// Waits for all work of the device's streams, but leaves failures for the next query of the stream.
 void settle(int device);
+/// With LOCKSTEP_CUDA_HOST_MEMORY_WAITS, unless streams run late: waits for the work of all other devices of this process,
+/// as the memory calls of GPUs may.
+void settle_others(int device);
 /// The device of a stream.
 int device_of(cudaStream_t stream);
 bool is_capturing(cudaStream_t stream);
 /// A stream's number in messages.
 std::string name(cudaStream_t stream);
+
+/// The version of the simulated driver: that of the runtime, or LOCKSTEP_CUDA_HOST_DRIVER; 0: there is none.
+inline constexpr int kRuntimeVersion = 13000;
+int driver_version();
 
 /// The calling thread's device.
 int current_device();

@@ -69,7 +69,9 @@ if section graphs; then
   LOCKSTEP_CUDA_HOST_STREAMS=late LOCKSTEP_CUDA_HOST_ORDER=reverse train "${steps[@]}" --run-dir late
   says "steps run on the GPU as graphs"
   same_weights calls/checkpoints/final.h5 late/checkpoints/final.h5 0
-  echo "ok  the same bits as graphs and call by call"
+  LOCKSTEP_CUDA_SYNC=1 train "${steps[@]}" --run-dir sync
+  same_weights calls/checkpoints/final.h5 sync/checkpoints/final.h5 0
+  echo "ok  the same bits as graphs, call by call, and with a wait after each kernel"
 fi
 
 if section buckets && [ "$gpus" -gt 1 ]; then
@@ -115,16 +117,20 @@ if section last; then
 fi
 
 if section stalled && [ "$gpus" -gt 1 ]; then
-  # One rank is stopped during the training: the other one ends the job and says where it waited. Evaluations and
-  # checkpoints use MPI, not NCCL: there are none, so that the signal finds the rank in a step.
-  # shellcheck disable=SC2016
-  timeout 120 "${mpirun[@]}" -n 2 bash -c 'echo $$ > pid-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$@"' rank \
-    "$lockstep" train --threads 1 "${rows[@]}" --batch.size 50 --eval.every 1000 --checkpoint.every 0 --run-dir stalls --device cuda --backend nccl --dist.bucket_bytes 1 --timeout 2 > log.txt 2>&1 &
-  job=$!
-  for ((i = 0; i < 600; ++i)); do if grep -q "as graphs" log.txt; then break; fi; sleep 0.1; done
-  kill -STOP "$(cat pid-1)"
-  if wait $job; then echo "FAILED: a job with a stopped rank succeeded"; exit 1; fi
-  says "error \[rank 0/2, .*NCCL, step [0-9]*, .* (collective [0-9]* of [0-9]*): no answer from the other ranks in 2 s"
+  # One rank is stopped during the training: the other one ends the job and says where it waited, also if NCCL's abort hangs.
+  # Evaluations, checkpoints and graphs use MPI, not NCCL: there are none, so that the signal finds the rank in a step.
+  for hangs in "" LOCKSTEP_CUDA_HOST_ABORT_HANGS=1; do
+    # shellcheck disable=SC2016
+    timeout 120 "${mpirun[@]}" -n 2 env $hangs bash -c 'echo $$ > pid-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$@"' rank \
+      "$lockstep" train --threads 1 "${rows[@]}" --batch.size 50 --eval.every 1000 --checkpoint.every 0 --run-dir "stalls$hangs" --device cuda --backend nccl --graphs off --dist.bucket_bytes 1 --timeout 2 > log.txt 2>&1 &
+    job=$!
+    for ((i = 0; i < 600; ++i)); do if grep -q "gradients by nccl" log.txt; then break; fi; sleep 0.1; done
+    sleep 1
+    kill -STOP "$(cat pid-1)"
+    if wait $job; then echo "FAILED: a job with a stopped rank succeeded"; exit 1; fi
+    says "error \[rank 0/2, .*NCCL, step [0-9]*, .* (collective [0-9]* of [0-9]*): no answer from the other ranks in 2 s"
+    [ -z "$hangs" ] || says "ncclCommAbort has not returned for .*this rank was ending because of: NCCL, step"
+  done
   echo "ok  a stopped rank"
 fi
 

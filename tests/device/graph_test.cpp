@@ -144,8 +144,14 @@ TEST_SUITE("device.arena.cuda" * doctest::skip(gpu_count() == 0)) {
     const Arena::Mark begin = arena.mark();
     void* const on_gpu = arena.allocate(100);
     void* const pinned = arena.host().allocate(100);
-    arena.rewind_device(begin);
+    arena.rewind(begin);
     CHECK(arena.allocate(100) == on_gpu);
     CHECK(arena.host().allocate(100) != pinned);
+    const void* in_scope = nullptr;
+    {
+      const ArenaScope scope(arena);
+      in_scope = arena.host().allocate(100);
+    }
+    CHECK(arena.host().allocate(100) != in_scope);  // a kernel may not have read it yet
   }
 }

@@ -35,13 +35,17 @@ find "$home/libexec" "$home/lib" -type f -exec ldd {} \; 2>/dev/null | awk '$2 =
   grep -vE '/(libc|libm|libdl|libpthread|librt|libresolv|libutil|libcuda|libcudart|libcublas|libcublasLt|libcusparse|libnvJitLink|libnvidia-[a-z]*)\.so' |
   while read -r library; do cp -L "$library" "$home/lib/"; done
 
-cat > "$home/bin/start" <<'END'
+wanted=$(ldd "$home/libexec/lockstep" | grep -oE 'libcublasLt\.so\.[0-9]+' | head -1 || true)  # none in a build without CUDA
+cat > "$home/bin/start" <<END
 #!/bin/sh
 # Starts the program with this link's name, with the libraries of this folder. CUDA's come from CUDA_HOME or the usual place.
+wanted=${wanted:-libcublasLt.so}
+END
+cat >> "$home/bin/start" <<'END'
 home=$(cd "$(dirname "$0")/.." && pwd)
 cuda=
-for folder in "$CUDA_HOME/lib64" "$CUDA_HOME/lib" /usr/local/cuda/lib64 /usr/local/cuda/lib; do
-  [ -d "$folder" ] && cuda=:$folder && break
+for folder in ${CUDA_HOME:+"$CUDA_HOME/lib64" "$CUDA_HOME/lib"} /usr/local/cuda/lib64 /usr/local/cuda/lib; do
+  [ -e "$folder/$wanted" ] && cuda=:$folder && break
 done
 case $LD_LIBRARY_PATH in
   "$home/lib"*) ;;

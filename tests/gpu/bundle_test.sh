@@ -25,4 +25,13 @@ clean bin/lockstep-prep synth-icecolumn --rows 400 --output "$work/ice.h5" --qui
 clean bin/mpirun --oversubscribe --bind-to none -n 2 bin/lockstep train --config configs/emulator-icecolumn.ini --data.path "$work/ice.h5" \
   --batch.size 50 --epochs 2 --threads 1 --run-dir "$work/run"
 clean bin/lockstep verify --model emulator --golden tests/golden/emulator_default.h5 | tail -1
+# CUDA's libraries come from the first folder that has them, never from a folder that only exists.
+ln -s start bin/paths
+# shellcheck disable=SC2016
+printf '#!/bin/sh\necho "$LD_LIBRARY_PATH"\n' > libexec/paths && chmod +x libexec/paths
+mkdir -p "$work/a CUDA/lib64" "$work/a CUDA/lib"
+touch "$work/a CUDA/lib/$(sed -n 's/^wanted=//p' bin/start)"
+paths() { case $1 in *"$2"*) ;; *) echo "FAILED: '$2' is not in '$1'"; exit 1 ;; esac; }
+paths "$(clean bin/paths)." "lib$([ -e "/usr/local/cuda/lib64/$(sed -n 's/^wanted=//p' bin/start)" ] && echo :/usr/local/cuda/lib64)."
+paths "$(clean CUDA_HOME="$work/a CUDA" bin/paths)." "lib:$work/a CUDA/lib."
 echo "ok"

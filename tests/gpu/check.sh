@@ -1,11 +1,14 @@
 #!/bin/bash
 # Checks that need a GPU: compute-sanitizer on the kernels' tests, the reference files on the device, trainings compared with the CPU,
 # two ranks on one GPU, NCCL, speed compared with PyTorch, bandwidth. The results go to one JSON and one Markdown file.
-#   check.sh [--bin DIR] [--output DIR] [--data DIR] [--seconds S] [--stand-in] [--cases PATTERN]
+#   check.sh [--bin DIR] [--output DIR] [--data DIR] [--seconds S] [--steps PATTERNS | --list] [--limit S] [--stand-in] [--cases PATTERN]
 #     --bin       folder of the programs (build/cuda/bin)
 #     --output    folder of gpu-check.json, gpu-check.md and the logs (gpu-check)
 #     --data      folder of prepared files, named as in configs/; missing ones are generated
 #     --seconds   duration of each measurement (5)
+#     --steps     only steps whose names match one of these patterns, separated by commas: 'sanitizer/racecheck,speed/hrm'
+#     --list      prints the names of all steps and does nothing
+#     --limit     ends each command after this many seconds
 #     --stand-in  the programs are of the host build (build/cuda-host/bin): times nothing and runs no sanitizer
 #     --cases     a trial of this script: only test cases whose names match, one reference file, no training
 # LOCKSTEP_PYTHON is a Python with torch, for the comparison. Exit code 0: all steps that ran passed; 1: a step failed; 2: wrong usage;
@@ -13,15 +16,34 @@
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 tests=$(dirname "$here") home=$(dirname "$(dirname "$here")")
-bin= output=gpu-check data= seconds=5 stand_in= cases=
+bin= output=gpu-check data= seconds=5 stand_in= cases= steps='*' list= limit=3600
 while [ $# -gt 0 ]; do
   case $1 in
-    --bin | --output | --data | --seconds | --cases) declare "${1#--}=${2:?$1 needs a value}" && shift ;;
+    --bin | --output | --data | --seconds | --cases | --steps | --limit) declare "${1#--}=${2:?$1 needs a value}" && shift ;;
     --stand-in) stand_in=yes ;;
-    *) sed -n 4,12p "$0" >&2; exit 2 ;;
+    --list) list=yes ;;
+    *) sed -n 4,15p "$0" >&2; exit 2 ;;
   esac
   shift
 done
+IFS=, read -ra patterns <<< "$steps"
+wants() {  # STEP: whether it was asked for
+  [ -z "$list" ] || { echo "$1"; return 1; }
+  local pattern
+  # shellcheck disable=SC2053
+  for pattern in "${patterns[@]}"; do [[ $1 != $pattern ]] || return 0; done
+  return 1
+}
+models=(emulator-1000 emulator-16000 sasrec tisasrec kgat har har-images hrm) precisions=(fp32 tf32 bf16)
+programs=(test_ops test_optim test_nn test_models) tools=(memcheck racecheck initcheck synccheck)
+if [ -n "$list" ]; then
+  for program in "${programs[@]}"; do wants "tests/$program"; done
+  for tool in "${tools[@]}"; do wants "sanitizer/$tool"; done
+  for precision in "${precisions[@]}" fp16; do wants "golden/$precision"; done
+  for name in training bandwidth spmm; do wants "$name"; done
+  for kind in speed graphs trace; do for model in "${models[@]}"; do wants "$kind/$model"; done; done
+  exit 0
+fi
 [ -n "$bin" ] || for bin in "$home/build/cuda/bin" "$home/bin"; do [ -x "$bin/lockstep" ] && break; done
 [ -x "$bin/lockstep" ] || { echo "gpu-check: no $bin/lockstep: make cuda, or --bin" >&2; exit 2; }
 bin=$(cd "$bin" && pwd)
@@ -51,14 +73,14 @@ note() {  # SECTION NAME OUTCOME SECONDS [VALUE UNIT REMARK]
 }
 log_of() { echo "$output/logs/$(echo "$1-$2" | tr -c 'A-Za-z0-9.\n-' _).log"; }
 step() {  # SECTION NAME LIMIT_S COMMAND...
-  local section=$1 name=$2 limit=$3 begin=$SECONDS code=0 log outcome
+  local section=$1 name=$2 most=$(($3 < limit ? $3 : limit)) begin=$SECONDS code=0 log outcome
   log=$(log_of "$section" "$name")
   shift 3
-  timeout "$limit" "$@" > "$log" 2>&1 || code=$?
+  timeout "$most" "$@" > "$log" 2>&1 || code=$?
   case $code in
     0) outcome=ok ;;
     77) outcome=skipped ;;
-    124) outcome=FAILED; echo "gpu-check: no end after $limit s" >> "$log" ;;
+    124) outcome=FAILED; echo "gpu-check: no end after $most s" >> "$log" ;;
     *) outcome=FAILED ;;
   esac
   note "$section" "$name" $outcome $((SECONDS - begin)) "" "" "$([ $outcome = ok ] || grep -aE '[^ ]' "$log" | tail -1 | cut -c1-200 | tr '\t' ' ')"
@@ -66,17 +88,18 @@ step() {  # SECTION NAME LIMIT_S COMMAND...
 }
 
 # --- The kernels' tests, plain and under compute-sanitizer ----------------------------------------------------------------------
-programs=(test_ops test_optim test_nn test_models)
 wanted=${cases:-*cuda*}
 select=-ts
 [ -n "$cases" ] && select=-tc
 for program in "${programs[@]}"; do
+  wants "tests/$program" || continue
   [ -x "$bin/$program" ] || { note tests "$program" skipped 0 "" "" "not built: LOCKSTEP_TESTS=ON"; continue; }
   step tests "$program" 1800 "$bin/$program" "$select=$wanted"
   [ -n "$cases" ] || step tests "$program, gradients" 1800 "$bin/$program" "-tc=*gradient*" "-tse=*cuda*"
 done
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
-for tool in memcheck racecheck initcheck synccheck; do
+for tool in "${tools[@]}"; do
+  wants "sanitizer/$tool" || continue
   for program in test_ops test_optim; do
     if [ -n "$stand_in" ]; then
       note sanitizer "$tool, $program" skipped 0 "" "" "the stand-in has checks of its own"
@@ -94,11 +117,13 @@ if [ -n "$cases" ]; then
   golden=$work/golden
   mkdir "$golden" && ln -s "$tests/golden/emulator_default.h5" "$golden/"
 fi
-step golden "all reference files on the GPU" 1800 "$tests/cuda_host/verify.sh" "$bin/lockstep" "$golden"
+wants golden/fp32 && step golden "all reference files on the GPU" 1800 "$tests/cuda_host/verify.sh" "$bin/lockstep" "$golden"
 for precision in tf32 bf16 fp16; do
-  step golden "reference files in $precision" 1800 "$tests/cuda_host/verify.sh" "$bin/lockstep" "$golden" "--precision $precision"
+  wants "golden/$precision" && step golden "reference files in $precision" 1800 "$tests/cuda_host/verify.sh" "$bin/lockstep" "$golden" "--precision $precision"
 done
-if [ -n "$cases" ]; then
+if ! wants training; then
+  :
+elif [ -n "$cases" ]; then
   note training "beside the processor" skipped 0 "" "" "a trial"
 else
   # shellcheck disable=SC2086
@@ -106,7 +131,7 @@ else
 fi
 
 # --- Bandwidth ------------------------------------------------------------------------------------------------------------------
-if [ -x "$bin/bench_bandwidth" ]; then
+if [ -x "$bin/bench_bandwidth" ] && wants bandwidth; then
   sizes=()
   [ -n "$stand_in" ] && sizes=(--mib 1 --seconds 0.001)
   if step bandwidth "memory-bound kernels" 600 "$bin/bench_bandwidth" --device cuda --json "${sizes[@]}" && [ -z "$stand_in" ]; then
@@ -118,7 +143,7 @@ if [ -x "$bin/bench_bandwidth" ]; then
 fi
 
 # --- The sparse product, compared with cuSPARSE's ----------------------------------------------------------------------------------------
-if [ -x "$bin/bench_spmm" ]; then
+if [ -x "$bin/bench_spmm" ] && wants spmm; then
   sizes=()
   [ -n "$stand_in" ] && sizes=(--nodes 1200 --entries 24000 --mib 1 --seconds 0.001)
   if step spmm "ours and cuSPARSE's agree" 600 "$bin/bench_spmm" --json "${sizes[@]}" && [ -z "$stand_in" ]; then
@@ -151,7 +176,7 @@ ours() {  # NAME PRECISION OPTIONS...: lockstep bench
   shift 2
   log=$(log_of speed "$name, $precision, lockstep")
   [ -n "$stand_in" ] && size=(--steps 2 --warmup 0)
-  if ! timeout 600 "$bin/lockstep" bench --device cuda --json --precision "$precision" "$@" "${size[@]}" > "$log" 2>&1; then
+  if ! timeout "$((limit < 600 ? limit : 600))" "$bin/lockstep" bench --device cuda --json --precision "$precision" "$@" "${size[@]}" > "$log" 2>&1; then
     if grep -q "error: option.*precision" "$log"; then
       note speed "$name, $precision, lockstep" skipped 0 "" "" "$(grep -a error "$log" | tail -1 | cut -c1-160)"
     else
@@ -171,58 +196,87 @@ peer() {  # NAME PRECISION VARIANT KEY SCRIPT OPTIONS...
   log=$(log_of speed "$name, $precision, PyTorch $variant")
   if [ -z "$have_torch" ]; then
     return
-  elif timeout 900 "$python" -W ignore "$tests/peers/$1" --device cuda --precision "$precision" --seconds "$seconds" "${@:2}" > "$log" 2>&1; then
+  elif timeout "$((limit < 900 ? limit : 900))" "$python" -W ignore "$tests/peers/$1" --device cuda --precision "$precision" --seconds "$seconds" --warmup 20 "${@:2}" > "$log" 2>&1; then
     note speed "$name, $precision, PyTorch $variant" measured 0 "$(rate_of "$key" < "$log")" "samples/s" ""
   else
     note speed "$name, $precision, PyTorch $variant" FAILED 0 "" "" "$(tail -1 "$log" | cut -c1-160)"
   fi
 }
-[ -n "$have_torch" ] || note speed "PyTorch" skipped 0 "" "" "$([ -n "$stand_in" ] && echo "the stand-in has no speed" || echo "$python has no torch with CUDA, or no h5py; LOCKSTEP_PYTHON names another")"
+[[ -n $have_torch || ($steps != *speed* && $steps != '*') ]] || note speed "PyTorch" skipped 0 "" "" "$([ -n "$stand_in" ] && echo "the stand-in has no speed" || echo "$python has no torch with CUDA, or no h5py; LOCKSTEP_PYTHON names another")"
 
 # Sizes of the published data sets; tiny ones for the host build.
 config=$home/configs
-rows=(1000 16000) of=360000 users=(--users 6000 --min-length 100 --max-length 300) nodes=(--users 6000 --items 3500 --train-items 80 --fillers 5000)
+of=360000 users=(--users 6000 --min-length 100 --max-length 300) nodes=(--users 6000 --items 3500 --train-items 80 --fillers 5000)
 puzzles=() small=() hrm=(--batch.size 384)
 if [ -n "$stand_in" ]; then
-  rows=(4) of=100 users=(--users 30) nodes=(--users 30)
+  of=100 users=(--users 30) nodes=(--users 30)
   puzzles=(--order 2 --train 24 --test 8) small=(--batch.size 2) hrm=(--batch.size 2 --model.hidden_size 16 --model.num_heads 2)
 fi
-ml1m=$(prepared ml-1m.h5 synth-sequences "${users[@]}")
-graph=$(prepared kgat-ml1m.h5 synth-kg "${nodes[@]}")
-sudoku=$(prepared sudoku-1k.h5 synth-sudoku "${puzzles[@]}")
-har=$(prepared hapt.h5 synth-har --subjects 12)
-for precision in fp32 tf32 bf16; do
-  for batch in "${rows[@]}"; do
-    name="emulator, $batch rows"
-    ours "$name" $precision --batch.size "$batch" --rows $of
-    peer "$name" $precision eager rows_per_s emulator_peer.py --bench train --batch "$batch" --variant autograd
-    peer "$name" $precision compile rows_per_s emulator_peer.py --bench train --batch "$batch" --variant compiled
-    peer "$name" $precision graphs rows_per_s emulator_peer.py --bench train --batch "$batch" --variant compiled --graphs
-  done
-  for model in sasrec tisasrec; do
-    ours $model $precision --config "$config/$model-ml1m.ini" --data.path "$ml1m" "${small[@]}"
-    peer $model $precision eager per_s sasrec_peer.py --bench "$ml1m" --model $model --time-dropout element --hidden 50 --heads 1 --batch 128 --variants sdpa
-    peer $model $precision compile per_s sasrec_peer.py --bench "$ml1m" --model $model --time-dropout element --hidden 50 --heads 1 --batch 128 --variants sdpa+compiled
-    peer $model $precision graphs per_s sasrec_peer.py --bench "$ml1m" --model $model --time-dropout element --hidden 50 --heads 1 --batch 128 --variants sdpa+compiled --graphs
-  done
-  ours "kgat, items" $precision --config "$config/kgat-ml1m.ini" --data.path "$graph" "${small[@]}"
-  peer "kgat, items" $precision eager per_s kgat_peer.py --bench cf --data "$graph"
-  peer "kgat, items" $precision compile per_s kgat_peer.py --bench cf --data "$graph" --compile
-  peer "kgat, items" $precision graphs per_s kgat_peer.py --bench cf --data "$graph" --compile --graphs
-  ours "har, signal" $precision --config "$config/har-hapt.ini" --data.path "$har" "${small[@]}"
-  peer "har, signal" $precision eager windows_per_s har_peer.py --bench --data "$har"
-  peer "har, signal" $precision compile windows_per_s har_peer.py --bench --data "$har" --variant compile
-  peer "har, signal" $precision graphs windows_per_s har_peer.py --bench --data "$har" --variant compile --graphs
-  if [ -z "$stand_in" ]; then
-    ours "har, images" $precision --config "$config/har-image.ini" --data.path "$har" --batch.accumulate 1
-    peer "har, images" $precision eager windows_per_s har_peer.py --bench --data "$har" --input image --batch 4
-    peer "har, images" $precision compile windows_per_s har_peer.py --bench --data "$har" --input image --batch 4 --variant compile
-    peer "har, images" $precision graphs windows_per_s har_peer.py --bench --data "$har" --input image --batch 4 --variant compile --graphs
+value() { sed -nE "s/^$2 *= *//p" "$config/$1.ini"; }  # CONFIG KEY: a value of a configuration, so that both sides train the same
+# describe MODEL: our options in bench, those of the script for PyTorch in script, the key of its rate, and its variants
+describe() {
+  local batch=${1#*-}
+  eager=() compiled=(--variant compile)
+  case $1 in
+    emulator-*)
+      [ -z "$stand_in" ] || batch=4
+      bench=(--batch.size "$batch" --rows "$of") key=rows_per_s
+      script=(emulator_peer.py --bench train --batch "$batch") eager=(--variant autograd) compiled=(--variant compiled) ;;
+    sasrec | tisasrec)
+      local l2 file
+      file=$(prepared ml-1m.h5 synth-sequences "${users[@]}") l2=$(value "$1-ml1m" l2_emb)
+      bench=(--config "$config/$1-ml1m.ini" --data.path "$file" "${small[@]}") key=per_s
+      script=(sasrec_peer.py --bench "$file" --model "$1" --time-dropout element --heads "$(value "$1-ml1m" num_heads)" --l2 "${l2:-0}"
+        --hidden "$(value "$1-ml1m" hidden_units)" --maxlen "$(value "$1-ml1m" maxlen)" --batch "$(value "$1-ml1m" size)")
+      eager=(--variants sdpa) compiled=(--variants sdpa+compiled) ;;
+    kgat)
+      local file
+      file=$(prepared kgat-ml1m.h5 synth-kg "${nodes[@]}")
+      bench=(--config "$config/kgat-ml1m.ini" --data.path "$file" "${small[@]}") key=per_s
+      script=(kgat_peer.py --bench cf --data "$file" --batch "$(value kgat-ml1m size)") compiled=(--compile) ;;
+    har)
+      local file
+      file=$(prepared hapt.h5 synth-har --subjects 12)
+      bench=(--config "$config/har-hapt.ini" --data.path "$file" "${small[@]}") key=windows_per_s
+      script=(har_peer.py --bench --data "$file" --batch "$(value har-hapt size)") ;;
+    har-images)
+      local file
+      file=$(prepared hapt.h5 synth-har --subjects 12)
+      bench=(--config "$config/har-image.ini" --data.path "$file" --batch.accumulate 1) key=windows_per_s
+      script=(har_peer.py --bench --data "$file" --input image --batch "$(value har-image size)") ;;
+    hrm)
+      local file
+      file=$(prepared sudoku-1k.h5 synth-sudoku "${puzzles[@]}")
+      bench=(--config "$config/hrm-sudoku.ini" --data.path "$file" --data.group_visits 1 "${hrm[@]}") key=samples_per_s
+      script=(hrm_peer.py --bench --batch 384) compiled=(--compile) ;;
+  esac
+}
+for model in "${models[@]}"; do
+  [ -z "$stand_in" ] || [ "$model" != har-images ] || continue  # too large for it
+  if wants "speed/$model"; then
+    describe "$model"
+    for precision in "${precisions[@]}"; do
+      ours "$model" "$precision" "${bench[@]}"
+      peer "$model" "$precision" eager "$key" "${script[@]}" "${eager[@]}"
+      peer "$model" "$precision" compile "$key" "${script[@]}" "${compiled[@]}"
+      peer "$model" "$precision" graphs "$key" "${script[@]}" "${compiled[@]}" --graphs
+    done
   fi
-  ours hrm $precision --config "$config/hrm-sudoku.ini" --data.path "$sudoku" --data.group_visits 1 "${hrm[@]}"
-  peer hrm $precision eager samples_per_s hrm_peer.py --bench --batch 384
-  peer hrm $precision compile samples_per_s hrm_peer.py --bench --batch 384 --compile
-  peer hrm $precision graphs samples_per_s hrm_peer.py --bench --batch 384 --compile --graphs
+  if wants "graphs/$model"; then
+    describe "$model"
+    for graphs in on off; do [[ $model == kgat && $graphs == on ]] || ours "$model, graphs $graphs" fp32 "${bench[@]}" --graphs $graphs; done
+  fi
+  if wants "trace/$model"; then
+    describe "$model"
+    if [ -n "$stand_in" ]; then
+      note trace "$model" skipped 0 "" "" "the stand-in has no time line"
+    elif ! command -v nsys > /dev/null; then
+      note trace "$model" skipped 0 "" "" "no nsys on this machine"
+    else
+      step trace "$model" 600 nsys profile --force-overwrite true --stats true --trace cuda,nvtx --output "$output/trace-$model" \
+        "$bin/lockstep" bench --device cuda "${bench[@]}" --steps 30 --warmup 10
+    fi
+  fi
 done
 
 # --- Both files -----------------------------------------------------------------------------------------------------------------

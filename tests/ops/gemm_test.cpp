@@ -4,9 +4,12 @@
 #include <omp.h>
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
+#include "lockstep/base/bf16.hpp"
 #include "ops/every_isa.hpp"
+#include "support/devices.hpp"
 #include "support/tolerance.hpp"
 
 using namespace lockstep;
@@ -200,5 +203,46 @@ TEST_SUITE("ops.gemm") {
                          "gemm_nt: c is (3, 4), a (3, 5), b (4, 6); these do not fit together", Error);
     CHECK_THROWS_AS(ops::gemm_nn(stream, {c, false}, a, b), Error);
     CHECK_THROWS_AS(ops::gemm_tn(stream, {c, false}, a, b), Error);
+  }
+}
+
+TEST_SUITE("ops.gemm.cuda" * doctest::skip(gpu_count() == 0)) {
+  TEST_CASE("a long sum of halves is rounded once") {
+    const Device gpu{DeviceKind::cuda, 0};
+    const Product p{Kind::nn, 3, 5, 4096};
+    OwnedTensor a(DType::bf16, p.a()), b(DType::bf16, p.b()), a64(DType::f64, p.a()), b64(DType::f64, p.b());
+    for (const auto& [to, wide] : {std::pair{&a, &a64}, std::pair{&b, &b64}})
+      for (std::int64_t i = 0; i < (*to)->size(); ++i) {
+        const float value = static_cast<float>(1 + i * 37 % 101) / 64;
+        (*to)->data<bf16>()[i] = {to_bf16(value)};
+        (*wide)->data<double>()[i] = from_bf16((*to)->data<bf16>()[i].bits);
+      }
+    const OwnedTensor there_a = on_device(a, gpu), there_b = on_device(b, gpu), c(DType::bf16, {p.m, p.n}, gpu);
+    Stream stream(gpu);
+    ops::gemm_nn(stream, {c, false}, there_a, there_b);
+    const OwnedTensor got = on_cpu(c), expected = reference(p, a64, b64);
+    for (std::int64_t i = 0; i < p.m * p.n; ++i) {
+      const double sum = expected->data<double>()[i];
+      // Half a unit of the last of 8 bits, and roundings of the sum in f32.
+      const double half_unit = std::exp2(std::floor(std::log2(sum))) / 256;
+      CHECK(std::abs(from_bf16(got->data<bf16>()[i].bits) - sum) <= half_unit + sum * 1e-5);
+    }
+  }
+
+  TEST_CASE("numbers of rows that share an algorithm have the right products, also where it does not suit them") {
+    const Device gpu{DeviceKind::cuda, 0};
+    Stream stream(gpu);
+    for (const Kind kind : kKinds)
+      for (const std::int64_t rows : {512, 514, 515, 576, 1000, 514}) {
+        CAPTURE(std::string(name(kind)));
+        CAPTURE(rows);
+        const Product p = kind == Kind::tn ? Product{kind, 6, 4, rows} : Product{kind, rows, 6, 4};
+        const OwnedTensor a = random_tensor(DType::f32, p.a(), "a"), b = random_tensor(DType::f32, p.b(), "b");
+        const OwnedTensor there_a = on_device(a, gpu), there_b = on_device(b, gpu), c(DType::f32, {p.m, p.n}, gpu);
+        (kind == Kind::nt   ? ops::gemm_nt
+         : kind == Kind::nn ? ops::gemm_nn
+                            : ops::gemm_tn)(stream, {c, false}, there_a, there_b);
+        CHECK(difference(on_cpu(c), reference(p, a, b)) < 2e-6);
+      }
   }
 }

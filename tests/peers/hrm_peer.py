@@ -11,10 +11,10 @@ in fp32, cast once per step.
   hrm_peer.py --train data/sudoku.h5 --batch 96 --steps 2000 --lr 1e-3 ...       quality: exact answers on the test puzzles, by source
 """
 import argparse
+import itertools
 import json
 import math
 import resource
-import statistics
 import time
 
 from place import Place, add_options
@@ -287,17 +287,9 @@ def bench(a):
     trainer = Trainer(net, a.batch, a.lr, a.wd)
     # Random data suffice: the work of a step does not depend on them.
     data = [(torch.randint(1, a.vocab, (a.batch, a.seq_len)), torch.randint(1, a.vocab, (a.batch, a.seq_len)), torch.zeros(a.batch, dtype=torch.long)) for _ in range(8)]
-    for i in range(a.warmup):
-        trainer.step(*data[i % 8])
-    place.wait()
-    times = []
-    begin = time.perf_counter()
-    while time.perf_counter() - begin < a.seconds or len(times) < 3:
-        t = time.perf_counter()
-        trainer.step(*data[len(times) % 8])
-        place.wait()
-        times.append(time.perf_counter() - t)
-    print(json.dumps({"samples_per_s": a.batch / statistics.median(times), "steps": len(times), "threads": torch.get_num_threads(), "torch": torch.__version__,
+    batches = itertools.cycle(data)
+    rate = place.rate(lambda: trainer.step(*next(batches)), a.batch, a.seconds, a.warmup)
+    print(json.dumps({"samples_per_s": rate, "threads": torch.get_num_threads(), "torch": torch.__version__,
                       "compile": a.compile, "bf16": a.bf16, **place.facts()}))
 
 

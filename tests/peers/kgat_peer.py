@@ -14,9 +14,7 @@ import argparse
 import json
 import os
 import resource
-import statistics
 import sys
-import time
 
 import numpy as np
 
@@ -391,20 +389,6 @@ def make_weights(torch, a, aggregator, dim=64, relation_dim=64, widths=(64, 32, 
     return w
 
 
-def timed(place, step, seconds, least=3):
-    """Seconds per call: the median, after two calls to warm up."""
-    step()
-    step()
-    place.wait()
-    took = []
-    while sum(took) < seconds or len(took) < least:
-        start = time.perf_counter()
-        step()
-        place.wait()
-        took.append(time.perf_counter() - start)
-    return statistics.median(took), len(took)
-
-
 def bench(torch, args):
     place = Place(torch, args)
     a, graph, values, train, test = load(torch, args.data)
@@ -417,8 +401,11 @@ def bench(torch, args):
     tensors = lambda arrays: [place.to(torch.from_numpy(np.ascontiguousarray(x))) for x in arrays]
     cf_loss, kg_loss = (place.compile(f, dynamic=False) if args.compile else f for f in (model.cf_loss, model.kg_loss))
 
+    cf_batch = place.ahead(lambda: tensors(sampler.cf(args.batch)))
+    kg_batch = place.ahead(lambda: tensors(sampler.kg(2 * args.batch)))
+
     def cf_step():
-        batch = tensors(sampler.cf(args.batch))
+        batch = cf_batch()
         cf.zero_grad(set_to_none=False)
         with place.autocast():
             loss = cf_loss(*ab, *batch, 1e-5, True)
@@ -426,7 +413,7 @@ def bench(torch, args):
         cf.step()
 
     def kg_step(variant):
-        batch = tensors(sampler.kg(2 * args.batch))
+        batch = kg_batch()
         kg.zero_grad(set_to_none=False)
         with place.autocast():
             loss = kg_loss(*batch, 1e-5, variant)
@@ -452,10 +439,10 @@ def bench(torch, args):
     }
     for job in args.bench.split(","):
         amount, unit, variants = jobs[job]
-        took = {name: timed(place, step, args.seconds, 3 if job != "evaluation" else 1)[0] for name, step in variants.items() if args.variant in ("", name)}
-        best = min(took, key=took.get)
-        print(json.dumps({"job": job, "data": os.path.basename(args.data), "threads": args.threads, "seconds": took[best], "per_s": amount / took[best], "unit": unit, "best_variant": best,
-                          "variants": {k: amount / v for k, v in took.items()}, "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        rates = {name: place.rate(step, amount, args.seconds, args.warmup) for name, step in variants.items() if args.variant in ("", name)}
+        best = max(rates, key=rates.get)
+        print(json.dumps({"job": job, "data": os.path.basename(args.data), "threads": args.threads, "seconds": amount / rates[best], "per_s": rates[best], "unit": unit, "best_variant": best,
+                          "variants": rates, "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
                           "torch": torch.__version__, **place.facts(), "cpu_capability": torch.backends.cpu.get_cpu_capability()}), flush=True)
 
 
@@ -467,6 +454,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=5, help="per variant")
     parser.add_argument("--batch", type=int, default=1024, help="CF batch; the KG batch is twice that")
+    parser.add_argument("--warmup", type=int, default=2, help="steps before the measured ones")
     parser.add_argument("--aggregator", default="bi-interaction")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--variant", default="")

@@ -4,8 +4,11 @@ With --device cuda, tensors are created on the GPU by default (torch.set_default
 products in fp32; tf32 lets tensor cores round their factors; bf16 runs the forward pass under autocast, with parameters and optimizer in fp32.
 --graphs makes torch.compile record CUDA graphs (mode reduce-overhead).
 """
+import itertools
 import resource
+import statistics
 import sys
+import time
 
 
 def add_options(parser):
@@ -42,6 +45,30 @@ class Place:
         """Waits for the GPU to finish. Call it before reading a clock."""
         if self.device == "cuda":
             self.torch.cuda.synchronize()
+
+    def rate(self, step, amount, seconds, warmup):
+        """Amount per second of calls of step: the median over about 40 windows, as `lockstep bench` measures it. Within a window nothing waits for
+        the GPU. The warm-up includes the compiler and the recording of graphs."""
+        for _ in range(warmup):
+            step()
+        self.wait()
+        begin = time.perf_counter()
+        for _ in range(3):
+            step()
+        self.wait()
+        steps = max(3, int(seconds * 3 / (time.perf_counter() - begin)))
+        window, rates = min(max(steps // 40, 1), 200), []
+        for _ in range(max(3, steps // window)):
+            begin = time.perf_counter()
+            for _ in range(window):
+                step()
+            self.wait()
+            rates.append(window * amount / (time.perf_counter() - begin))
+        return statistics.median(rates)
+
+    def ahead(self, draw, count=64):
+        """Batches of draw(): on a GPU drawn and copied in advance, so that no step waits for the host; on the CPU one at each call."""
+        return itertools.cycle([draw() for _ in range(count)]).__next__ if self.device == "cuda" else draw
 
     def facts(self):
         """Fields of the result: device, precision and peak memory."""

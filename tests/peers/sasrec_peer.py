@@ -11,6 +11,7 @@ mHC maps are one product; --chunk cuts a batch into micro-batches of similar len
   sasrec_peer.py --bench ml1m.h5 --model sasrec --ranks 2 --threads 1      one JSON line: sequences/s of every variant and of the best
 """
 import argparse
+import itertools
 import json
 import math
 import os
@@ -345,17 +346,22 @@ class Data:
             target = torch.tensor([int(r[3]) for r in rows]).unsqueeze(1)
             self.evals[split] = (stack(rows, 1), stack(rows, 2).int(), torch.cat([target, negatives], 1))
 
-    def draw(self, known, user, count, generator):
-        """Uniform items outside the user's known items."""
+    def draw(self, known, user, count, generator, rounds=0):
+        """Uniform items outside the user's known items. rounds: of drawing again, of which a few known items may be left; 0: until there is none,
+        which a GPU must be asked for each time."""
         out = torch.randint(1, self.items + 1, (len(user), count), generator=generator)
         table = known[user]
-        while (bad := torch.gather(table, 1, out)).any():
+        for done in itertools.count(1):
+            bad = torch.gather(table, 1, out)
+            if not rounds and not bad.any():
+                return out
             out = torch.where(bad, torch.randint(1, self.items + 1, out.shape, generator=generator), out)
-        return out
+            if done == rounds:
+                return out
 
-    def batch(self, index, generator):
+    def batch(self, index, generator, rounds=0):
         pos = self.pos[index]
-        neg = self.draw(self.train_known, self.user[index], pos.shape[1], generator) * (pos != 0)
+        neg = self.draw(self.train_known, self.user[index], pos.shape[1], generator, rounds) * (pos != 0)
         return self.seq[index], self.time[index], pos, neg
 
     @staticmethod
@@ -475,34 +481,32 @@ def bench(o, place):
 
         def next_batch(k):
             share = order[(k * o.batch) % (len(order) - o.batch):][:o.batch].chunk(o.ranks)[max(o.rank, 0)]
-            return data.batch(share, generator)
+            return data.batch(share, generator, rounds=4 if o.device == "cuda" else 0)
 
-        step(next_batch(0))
-        if o.warmup > 1:
-            step(next_batch(1))
-        if reduce:
-            reduce(torch.zeros(1))
-        place.wait()
-        times, k, begin = [], 2, time.perf_counter()
+        if not reduce:
+            batches = map(next_batch, itertools.count())
+            return place.rate(lambda: step(next(batches)), o.batch, seconds, o.warmup)
+        for k in range(o.warmup):
+            step(next_batch(k))
+        reduce(torch.zeros(1))
+        times, k, begin = [], o.warmup, time.perf_counter()
         while True:
             t0 = time.perf_counter()
             step(next_batch(k))
             times.append(time.perf_counter() - t0)
             k += 1
             go = torch.tensor(float(len(times) < 2 or time.perf_counter() - begin < seconds))
-            if reduce:
-                reduce(go)
+            reduce(go)
             if float(go) < o.ranks:
                 break
-        place.wait()
-        return o.batch * len(times) / (time.perf_counter() - begin), o.batch / statistics.median(times)
+        return o.batch / statistics.median(times)
 
     variants = {}
     names = o.variants.split(",")
     for name in names:
         parts = name.split("+")
         chunk = next((int(p[5:]) for p in parts if p.startswith("chunk")), 0)
-        variants[name] = measure(chunk, "sdpa" in parts, "compiled" in parts, o.seconds)[0]
+        variants[name] = measure(chunk, "sdpa" in parts, "compiled" in parts, o.seconds)
     if o.rank <= 0:
         best = max(variants, key=variants.get)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

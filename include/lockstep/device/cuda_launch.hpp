@@ -41,6 +41,14 @@ inline Grid grid_for(std::int64_t count, int threads = 256) {
           .block = dim3(static_cast<unsigned>(threads))};
 }
 
+/// The most shared memory that a block of this GPU can have. Units: bytes
+std::size_t most_shared_bytes(const Stream& stream);
+
+/// Whether the host waits for each kernel: LOCKSTEP_CUDA_SYNC=1. Then a fault names the kernel that caused it.
+bool launches_wait();
+/// Reports a failed launch; with launches_wait() waits for the kernel, unless the stream is captured.
+void after_launch(cudaError_t status, const Stream& stream, const void* kernel, const Grid& grid);
+
 /// Launches a kernel on a stream. errors  Error if the launch fails
 template <class... Params, class... Args>
 void launch(const Stream& stream, const Grid& grid, void (*kernel)(Params...), Args&&... args) {
@@ -55,8 +63,9 @@ void launch(const Stream& stream, const Grid& grid, void (*kernel)(Params...), A
   config.blockDim = grid.block;
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream.native());
-  check(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), "launching a kernel with ", grid.grid.x, "x",
-        grid.grid.y, "x", grid.grid.z, " blocks of ", grid.block.x, "x", grid.block.y, "x", grid.block.z, " threads");
+  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+  if (status != cudaSuccess || launches_wait())
+    after_launch(status, stream, reinterpret_cast<const void*>(kernel), grid);
 }
 
 }  // namespace lockstep::gpu

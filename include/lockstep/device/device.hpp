@@ -28,10 +28,18 @@ std::string name(Device device);
 
 /// Number of GPUs that this process can use; 0 without CUDA or without a driver.
 int gpu_count();
+/// Why gpu_count() is 0, and the remedy: "the driver supports CUDA 12.4, but this program needs 13.0: ...".
+std::string why_no_gpu();
+/// Runs an empty kernel, to find out early.
+/// errors   Error (usage) if this program has no code for the GPU, or the driver cannot compile it
+void require_usable(Device gpu);
 /// Describes a GPU: "NVIDIA H100 80GB HBM3, compute capability 9.0, 79.2 GiB". errors  Error if `index` is not a GPU
 std::string describe_gpu(int index);
-/// The PCI bus address of a GPU. It identifies the GPU on this host independently of CUDA_VISIBLE_DEVICES.
+/// The PCI bus address of a GPU. It identifies the GPU on this host independently of CUDA_VISIBLE_DEVICES. Instances
+/// (MIG) of a GPU share its address.
 std::string gpu_address(int index);
+/// The UUID of a GPU, or of an instance of one, in hexadecimal digits.
+std::string gpu_uuid(int index);
 
 /// The purpose of GPU memory, for reports.
 enum class MemoryUse : std::uint8_t { parameters, gradients, optimizer, activations, data, workspace, other };
@@ -124,8 +132,8 @@ class Buffer {
 /// and addresses repeat from step to step. Not thread safe: use one arena per worker.
 ///
 /// The arena of a GPU is paired with arenas of pinned host memory, for data that the host writes and kernels read
-/// (indices, batches) and for the records of a tape. They follow every reset and rewind. GPU memory is reused at once,
-/// because the stream orders its use. Pinned memory is double-buffered: reset() switches buffers, so the host can
+/// (indices, batches) and for the records of a tape. They follow every reset, but no rewind. GPU memory is reused at
+/// once, because the stream orders its use. Pinned memory is double-buffered: reset() switches buffers, so the host can
 /// prepare the next step while kernels still read the previous one. When reset() makes a buffer current again, kernels
 /// must have finished reading it.
 class Arena {
@@ -136,18 +144,13 @@ class Arena {
   void reset();
   /// The arena of host-accessible memory: the arena itself on the CPU.
   Arena& host() { return host_ ? *host_ : *this; }
-  /// A position of the arena. rewind() releases everything allocated after the mark.
+  /// A position of the arena. rewind() releases the memory allocated after the mark for later work of the same stream.
+  /// Pinned memory stays until reset(), because kernels may not have read it yet.
   struct Mark {
-    struct Place {
-      std::size_t block = 0, used_in_block = 0, used_before = 0;
-    };
-    Place own, host;
+    std::size_t block = 0, used_in_block = 0, used_before = 0;
   };
-  Mark mark() const { return {place(), host_ ? host_->place() : Mark::Place{}}; }
+  Mark mark() const { return {current_, used_in_current_, used_before_current_}; }
   void rewind(const Mark& mark);
-  /// Releases GPU memory allocated after the mark but keeps pinned memory: for later work of the same stream while the
-  /// host continues.
-  void rewind_device(const Mark& mark) { rewind(mark.own); }
   Device device() const { return device_; }
   /// The largest number of bytes in use at once.
   std::size_t high_water_bytes() const { return high_water_; }
@@ -156,8 +159,6 @@ class Arena {
   struct Pinned {};
   Arena(Pinned, std::size_t first_block_bytes);
   Buffer block(std::size_t size_bytes) const;
-  Mark::Place place() const { return {current_, used_in_current_, used_before_current_}; }
-  void rewind(const Mark::Place& place);
   void reset_own(std::size_t least_bytes);
   Device device_;
   bool pinned_ = false;
@@ -169,7 +170,7 @@ class Arena {
   std::size_t high_water_ = 0;
 };
 
-/// Releases, at the end of its life, everything that the arena allocated during its life.
+/// Releases, at the end of its life, what the arena allocated during its life: Arena::rewind().
 class ArenaScope {
  public:
   explicit ArenaScope(Arena& arena) : arena_(arena), mark_(arena.mark()) {}

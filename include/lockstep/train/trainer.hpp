@@ -86,8 +86,10 @@ int prepare_cpu(World& world, const RunConfig& config);
 
 /// The device of this rank. "cpu"; or "cuda": the rank's number on its host selects a GPU of `gpu_ids`, or of all
 /// visible ones.
-/// errors  Error (usage): no such GPU, or a build without CUDA
+/// errors  Error (usage): no such GPU, a build without CUDA or without code for the GPU
 Device choose_device(World& world, const std::string& kind, const std::vector<std::string>& gpu_ids = {});
+/// Warns once per host if its ranks share GPUs. Collective.
+void warn_of_shared_gpus(World& world, Device device);
 
 /// Runs `body` once per rank of this process. That is one rank, unless one process drives several GPUs (dist.parallel =
 /// dp): then each GPU has a thread that is a rank. Returns the largest exit code.

@@ -87,7 +87,7 @@ std::string cuda_text(const Json& facts) {
   if (!facts["build"]["cuda"].get<bool>()) return "not built (the CPU mode is complete without it)";
   std::string text;
   for (const Json& gpu : facts["devices"]["cuda"]) text += (text.empty() ? "" : "; ") + text_of(gpu);
-  return text.empty() ? "built; no GPU here" : text;
+  return text.empty() ? "built; no GPU here: " + why_no_gpu() : text;
 }
 
 std::string machine_text(const Json& facts) {

@@ -335,7 +335,7 @@ void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, real_t
     if (tables) {
       const std::size_t sums = static_cast<std::size_t>(TableSums(time.keys.rows() - 1, width).size()) * sizeof(R);
       partials_bytes = static_cast<std::size_t>(blocks * a.heads) * sums;
-      in_shared = shared + sums <= kMostSharedBytes;
+      in_shared = shared + sums <= gpu::most_shared_bytes(stream);
       if (in_shared) shared += sums;
     }
     std::byte* scratch =

@@ -28,8 +28,6 @@ inline constexpr int kMostWarps = 8;
 /// The widest head: two chunks of the 64 channels that half a warp holds at once.
 inline constexpr int kChunkChannels = 64;
 inline constexpr int kMostChunks = 2;
-/// Shared memory per block on every GPU that this is built for (compute capability 8.0 has the least).
-inline constexpr std::size_t kMostSharedBytes = std::size_t{163} << 10;
 
 enum class Timed : std::uint8_t {
   no,

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "gemm_kernels.hpp"
@@ -67,11 +68,28 @@ struct Plan {
        cudaDataType_t c_type, std::int64_t c_rows, std::int64_t c_columns)
       : a(type, a_rows, a_columns), b(type, b_rows, b_columns), c(c_type, c_rows, c_columns) {}
   ~Plan() { cublasLtMatmulDescDestroy(product); }
+  /// Sets the rows of our matrices, the columns of the library's.
+  void set_rows(Product kind, std::int64_t rows) {
+    for (MatrixLayout* layout : {kind == Product::tn ? &a : &c, &b}) {
+      const auto columns = static_cast<std::uint64_t>(rows);
+      check(cublasLtMatrixLayoutSetAttribute(layout->handle, CUBLASLT_MATRIX_LAYOUT_COLS, &columns, sizeof columns),
+            "describing a matrix");
+    }
+  }
   template <class V>
   void set(cublasLtMatmulDescAttributes_t attribute, const V& value) {
     check(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof value), "describing a product");
   }
 };
+
+/// The rows for which an algorithm is chosen. Their number differs from batch to batch where sequences are packed: nearly
+/// equal ones, an eighth apart at most, share a plan, so that the plans and the nodes of graphs stay few.
+std::int64_t rounded(std::int64_t rows) {
+  constexpr std::int64_t kExact = 512;
+  if (rows <= kExact) return rows;
+  const auto step = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(rows))) / 8;
+  return gpu::ceil_div(rows, step) * step;
+}
 
 /// Everything that the choice of an algorithm depends on.
 using PlanKey = std::tuple<cudaDataType_t, cudaDataType_t, cublasComputeType_t, Product, std::int64_t, std::int64_t,
@@ -85,11 +103,32 @@ class Library {
   ~Library() { cublasLtDestroy(handle_); }
   cublasLtHandle_t handle() const { return handle_; }
 
-  /// The library is column-major: it sees our c as its transpose (N, M), so our b is its first operand.
+  /// The plan of a product, whose rows (M, or K of a product tn) are set, and its algorithm. The library is column-major:
+  /// it sees our c as its transpose (N, M), so our b is its first operand.
   template <class T, class C>
-  Plan& plan(Product product, std::int64_t m, std::int64_t n, std::int64_t k, bool bias, std::uint32_t alignment,
-             const ProductBatch& batch) {
+  std::pair<Plan&, cublasLtMatmulAlgo_t> plan(Product product, std::int64_t m, std::int64_t n, std::int64_t k,
+                                              bool bias, std::uint32_t alignment, const ProductBatch& batch) {
+    std::int64_t& varying = product == Product::tn ? k : m;
+    const std::int64_t rows = std::exchange(varying, batch.count == 1 ? rounded(varying) : varying);
+    Plan& plan = rounded_plan<T, C>(product, m, n, k, bias, alignment, batch);
+    plan.set_rows(product, rows);
+    cublasLtMatmulHeuristicResult_t checked{};
+    const bool suits = rows == varying ||
+                       (cublasLtMatmulAlgoCheck(handle_, plan.product, plan.a.handle, plan.b.handle, plan.c.handle,
+                                                plan.c.handle, &plan.algorithm, &checked) == CUBLAS_STATUS_SUCCESS &&
+                        checked.workspaceSize <= kWorkspace);
+    if (suits) return {plan, plan.algorithm};
+    varying = rows;
+    return {plan, choose<C>(plan, m, n, k, alignment)};
+  }
+
+ private:
+  template <class T, class C>
+  Plan& rounded_plan(Product product, std::int64_t m, std::int64_t n, std::int64_t k, bool bias,
+                     std::uint32_t alignment, const ProductBatch& batch) {
     const cublasComputeType_t compute = arithmetic<T>();
+    constexpr std::size_t kMostPlans = 4096;  // shapes that never repeat must not fill the memory
+    if (plans_.size() >= kMostPlans) plans_.clear();
     auto [found, added] =
         plans_.try_emplace({kStorage<T>, kStorage<C>, compute, product, m, n, k, bias, alignment, batch});
     if (!added) return *found->second;
@@ -105,16 +144,24 @@ class Library {
     plan->set(CUBLASLT_MATMUL_DESC_TRANSA, turn_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     plan->set(CUBLASLT_MATMUL_DESC_TRANSB, turn_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (bias) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    plan->algorithm = choose<C>(*plan, m, n, k, alignment);
+    found->second = std::move(plan);
+    return *found->second;
+  }
+
+  /// The library's first choice for the plan's layouts.
+  template <class C>
+  cublasLtMatmulAlgo_t choose(const Plan& plan, std::int64_t m, std::int64_t n, std::int64_t k,
+                              std::uint32_t alignment) {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "choosing an algorithm");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
       check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), "choosing an algorithm");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kWorkspace});
-    // Partial sums are added in f32, not as halves.
+    // Partial sums are added in f32, not as halves. The scheme INPLACE adds in the type of the output, too.
     if (sizeof(C) < sizeof(float))
-      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-             std::uint32_t{CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
@@ -122,18 +169,15 @@ class Library {
     cublasLtMatmulHeuristicResult_t best{};
     int results = 0;
     const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(handle_, plan->product, plan->a.handle, plan->b.handle, plan->c.handle,
-                                       plan->c.handle, preference, 1, &best, &results);
+        cublasLtMatmulAlgoGetHeuristic(handle_, plan.product, plan.a.handle, plan.b.handle, plan.c.handle,
+                                       plan.c.handle, preference, 1, &best, &results);
     cublasLtMatmulPreferenceDestroy(preference);
     check(status, "choosing an algorithm");
     require(results > 0, "multiplying matrices of ", m, " x ", k, " and ", k, " x ", n,
             ": cuBLASLt has no algorithm for these shapes");
-    plan->algorithm = best.algo;
-    found->second = std::move(plan);
-    return *found->second;
+    return best.algo;
   }
 
- private:
   cublasLtHandle_t handle_ = nullptr;
   std::map<PlanKey, std::unique_ptr<Plan>> plans_;
 };
@@ -179,11 +223,11 @@ void product(const Stream& stream, Product product, std::int64_t m, std::int64_t
       address(a) | address(b) | address(c) | bytes(batch.a | batch.b, sizeof(T)) | bytes(batch.c, sizeof(C)) | 256;
   const std::uint32_t alignment = std::uint32_t{1} << std::countr_zero(any);
   Library& lib = library(stream.device());
-  Plan& plan = lib.plan<T, C>(product, m, n, k, bias != nullptr, alignment, batch);
+  auto [plan, algorithm] = lib.plan<T, C>(product, m, n, k, bias != nullptr, alignment, batch);
   if (bias != nullptr) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   const real_t<T> one = 1, before = accumulate ? 1 : 0;
   check(cublasLtMatmul(lib.handle(), plan.product, &one, b, plan.a.handle, a, plan.b.handle, &before, c, plan.c.handle,
-                       c, plan.c.handle, &plan.algorithm, gpu::scratch(stream, kWorkspace), kWorkspace,
+                       c, plan.c.handle, &algorithm, gpu::scratch(stream, kWorkspace), kWorkspace,
                        static_cast<cudaStream_t>(stream.native())),
         "multiplying matrices");
 }

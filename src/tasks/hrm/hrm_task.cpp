@@ -139,7 +139,8 @@ void HrmTask::begin_run(std::int64_t slots) {
   const Shape state{slots, a.length(), a.hidden}, cells{slots, a.seq_len};
   const Device device = params().device();
   const auto n = static_cast<std::size_t>(slots);
-  Buffer report = Buffer::pinned(n * (sizeof(ops::HaltingScore) + sizeof(std::int32_t)));
+  const std::size_t report_bytes = n * (sizeof(ops::HaltingScore) + sizeof(std::int32_t));
+  Buffer report = device.is_cuda() ? Buffer::pinned(report_bytes) : Buffer({}, report_bytes);
   auto* scores = reinterpret_cast<ops::HaltingScore*>(report.data());
   auto* used = reinterpret_cast<std::int32_t*>(scores + n);
   slots_.emplace(HrmSlots{.z_h = {options_.dtype, state, device},

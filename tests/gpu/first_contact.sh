@@ -1,0 +1,43 @@
+#!/bin/bash
+# The first session on a machine with a GPU: check.sh in steps of at most ten minutes each, the most telling ones first. Each step
+# writes to its own folder at once, so that a session that is cut off keeps what it has.
+#   first_contact.sh OUTPUT [STEP...] [-- OPTIONS of check.sh]     all steps, or these
+#   first_contact.sh --list                                        the steps, and what of check.sh each one runs
+# Exit code 0: all steps passed; 1: one failed; 2: wrong usage.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+# NAME, the patterns of --steps, the longest time of a command in seconds
+table='
+kernels     tests/test_ops,tests/test_optim              280
+golden      golden/fp32,golden/bf16                      280
+traces      trace/sasrec,trace/har,trace/emulator-1000   180
+graphs      graphs/*                                     30
+bandwidth   bandwidth,spmm                               250
+races       sanitizer/racecheck,sanitizer/synccheck      140
+speed-small speed/emulator-*,speed/har                   60
+speed-items speed/sasrec,speed/tisasrec                  60
+speed-large speed/kgat,speed/hrm                         60
+training    training                                     580
+models      tests/test_nn,tests/test_models              280
+memory      sanitizer/memcheck,sanitizer/initcheck       140
+halves      golden/tf32,golden/fp16                      280'
+if [ "${1:-}" = --list ]; then
+  awk 'NF {printf "%-12s %s\n", $1, $2}' <<< "$table"
+  exit 0
+fi
+[ $# -gt 0 ] || { sed -n 4,6p "$0" >&2; exit 2; }
+output=$1 names=() failed=0
+shift
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+  grep -q "^$1 " <<< "$table" || { echo "first-contact: no step $1; --list names them" >&2; exit 2; }
+  names+=("$1")
+  shift
+done
+[ $# -eq 0 ] || shift
+[ ${#names[@]} -gt 0 ] || mapfile -t names < <(awk 'NF {print $1}' <<< "$table")
+for name in "${names[@]}"; do
+  read -r _ steps limit < <(grep "^$name " <<< "$table")
+  echo "== $name"
+  timeout 600 "$here/check.sh" --output "$output/$name" --steps "$steps" --limit "$limit" --seconds 3 "$@" || failed=1
+done
+exit $failed
