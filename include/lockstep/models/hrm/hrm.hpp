@@ -46,8 +46,8 @@ struct HrmArch {
   std::int64_t parameters() const;
   /// Floating-point operations in the matrix products of one call of a level of `layers` blocks, for one sequence.
   double level_flops(std::int64_t layers) const;
-  /// errors  usage: heads that do not divide hidden, heads of odd width with rope, rope without attention, a puzzle
-  ///         embedding that does not fit its positions
+  /// errors  usage: heads that do not divide hidden, heads of odd width with rope, rope without attention, an
+  ///         expansion that rounds to 0, a puzzle embedding that does not fit its positions
   void check() const;
 };
 
