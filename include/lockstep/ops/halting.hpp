@@ -31,7 +31,8 @@ struct HaltingRule {
   double decay = 1;              ///< factor of the loss from one segment of a sequence to the next
 };
 
-/// x_b *= decay^steps_b, the factor computed in f64. For a gradient, before halting_loss() counts the segment.
+/// x_b *= decay^steps_b, the factor computed in f64. Weights a gradient; it precedes halting_loss(), which counts the
+/// segment.
 ///
 /// shapes   x (B, ...); steps (B)
 /// dtypes   x f32 | f64; steps i32

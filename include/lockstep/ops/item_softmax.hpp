@@ -15,9 +15,9 @@ struct SoftmaxCandidates {
   Tensor ids;              ///< row of the table that each candidate is; empty: first + j + 1
   Tensor bias;             ///< added to the scores; empty: 0
   std::int64_t first = 0;  ///< of `rows` among all candidates
-  /// On the CPU, sums over the candidates go over this many contiguous parts (part_begin()) and then over the parts: a
-  /// chain for the exponentials, one binary tree for the gradient of f. A power of two. So processes that have some
-  /// of the parts each can compute the same bits (softmax_part() and the functions after it).
+  /// On the CPU, each sum over the candidates is computed within this many contiguous parts (part_begin()) and then over
+  /// the parts: of exponentials in a chain, of the gradient of f in one binary tree. Processes that have some parts each
+  /// can thus compute the same bits (softmax_part() and the functions after it). A power of two.
   std::int64_t parts = 1;
 
   /// The first candidate of part p = 0..parts.
