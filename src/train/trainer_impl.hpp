@@ -86,7 +86,8 @@ struct Trainer::Impl {
   const Metric& deciding(const std::vector<Metric>& metrics) const;
 
   CheckpointParts parts(const TrainState& s, bool resumable);
-  /// Copies the state and starts to write it; the training goes on meanwhile. Waits for the checkpoint before. Collective.
+  /// Waits for the checkpoint before, copies the state and starts to write it; the training goes on meanwhile.
+  /// Collective.
   ///
   /// in_place  makes no copy, and waits until the state is written
   void save(const std::filesystem::path& path, bool in_place);

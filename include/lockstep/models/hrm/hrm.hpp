@@ -35,7 +35,7 @@ struct HrmArch {
   /// Width of the gated layers across positions: 2/3 expansion length(), rounded up to a multiple of 256.
   std::int64_t mixing_inter() const;
   std::int64_t puzzle_width() const { return puzzle_ndim < 0 ? hidden : puzzle_ndim; }
-  /// The cycles of stage 1, 2 or 3 of a depth curriculum: thirds of the full depth, rounded up. Stage 3 is the full one.
+  /// The cycles of stage 1, 2 or 3 of a depth curriculum: thirds of the full depth, rounded up.
   HrmCycles cycles(std::int64_t stage = 3) const {
     return {.h = (h_cycles * stage + 2) / 3, .l = (l_cycles * stage + 2) / 3};
   }
