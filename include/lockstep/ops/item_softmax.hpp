@@ -16,8 +16,8 @@ struct SoftmaxCandidates {
   Tensor bias;             ///< added to the scores; empty: 0
   std::int64_t first = 0;  ///< of `rows` among all candidates
   /// On the CPU, each sum over the candidates is computed within this many contiguous parts (part_begin()) and then
-  /// over the parts: of exponentials in a chain, of the gradient of f in one binary tree. Processes that have some parts
-  /// each can thus compute the same bits (softmax_part() and the functions after it). A power of two.
+  /// over the parts: of exponentials in a chain, of the gradient of f in one binary tree. Processes that have some of
+  /// the parts each can thus compute the same bits (softmax_part() and the functions after it). A power of two.
   std::int64_t parts = 1;
 
   /// The first candidate of part p = 0..parts.
