@@ -1,8 +1,8 @@
 #pragma once
 #include "lockstep/nn/linear.hpp"
 
-/// Recorded operations of a linearised network, for losses on its Jacobian. linear() and conv1d() without bias are the
-/// tangents of these layers. Here are their adjoints, and the tangent of an activation, which is its own adjoint.
+/// Recorded operations of a linearised network, for losses on its Jacobian. linear() and conv1d() without bias propagate
+/// tangents; these propagate adjoints, and both through activations.
 namespace lockstep {
 
 /// x weight, the adjoint of linear() without bias. shapes  x (..., N) -> (..., K)
