@@ -36,7 +36,8 @@ class CpuStep {
       parts_[static_cast<std::size_t>(t)] = workers_.back()->host_gradient();
       part_gradients_.push_back(&workers_.back()->gradients);
     }
-    // The gradient of one thread on one rank needs no sum. A penalty may write to all of its rows.
+    // The gradient of one thread on one rank needs no sum. Row-sparse parameters need one: a penalty writes to rows of
+    // the gradient that Gradients::zero() does not clear.
     const auto& all = model.params().all();
     alone_ = options_.threads == 1 && comm.size() == 1 && !options.reproducible && !workers_[0]->on_gpu() &&
              std::none_of(all.begin(), all.end(), [](const Param& p) { return p.row_sparse; });

@@ -86,8 +86,10 @@ struct Trainer::Impl {
   const Metric& deciding(const std::vector<Metric>& metrics) const;
 
   CheckpointParts parts(const TrainState& s, bool resumable);
-  /// Copies the state and starts to write it; the training goes on meanwhile. Or writes it, and waits for it, without a
-  /// copy. Waits for the checkpoint before. Collective.
+  /// Waits for the checkpoint before, copies the state and starts to write it; the training goes on meanwhile.
+  /// Collective.
+  ///
+  /// in_place  makes no copy, and waits until the state is written
   void save(const std::filesystem::path& path, bool in_place);
   /// Writes the state. Returns whether it was written. Collective.
   bool save_now(const std::filesystem::path& path);

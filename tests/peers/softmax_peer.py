@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The cross-entropy over all items in PyTorch, forward and backward: of all targets at once, and in the best of some chunks.
+"""The cross-entropy over all items in PyTorch, forward and backward: of all targets at once, and in the best chunks.
 
   softmax_peer.py [TARGETS ITEMS WIDTH [CALLS]]     one JSON line: CPU seconds, median, in one thread
 """

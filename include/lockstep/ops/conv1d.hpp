@@ -12,8 +12,8 @@ namespace lockstep::ops {
 ///
 /// A cross-correlation, as in PyTorch's Conv1d(1, C, K, padding = K/2).
 ///
-/// shapes   x (..., T) seen as M rows; weight (C, 1, K), K odd; bias (C) or empty; y (..., C T), a_m,c,i at column c T + i;
-///          derivative as y, or empty
+/// shapes   x (..., T) seen as M rows; weight (C, 1, K), K odd; bias (C) or empty; y (..., C T), a_m,c,i at
+///          column c T + i; derivative as y, or empty
 /// dtypes   f32 | f64, all equal; on a GPU also bf16 | f16, with gradients of weight and bias in f32
 /// errors   Error naming the shapes if they do not fit or K is even
 void conv1d_forward(Stream&, const Tensor& y, const Tensor& derivative, const Tensor& x, const Tensor& weight,

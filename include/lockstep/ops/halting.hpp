@@ -31,7 +31,8 @@ struct HaltingRule {
   double decay = 1;              ///< factor of the loss from one segment of a sequence to the next
 };
 
-/// x_b *= decay^steps_b, the factor computed in f64. For a gradient, before halting_loss() counts the segment.
+/// x_b *= decay^steps_b, the factor computed in f64. Weights a gradient; it precedes halting_loss(), which counts the
+/// segment.
 ///
 /// shapes   x (B, ...); steps (B)
 /// dtypes   x f32 | f64; steps i32
@@ -63,8 +64,8 @@ struct HaltingScore {
 ///   target_b = sigmoid(last_b ? next_q_b0 : max(next_q_b0, next_q_b1))
 ///   loss = sum_b scores_b.loss + (BCE(q_b0, scores_b exact) + BCE(q_b1, target_b)) / 2  (no last term without next_q)
 ///
-/// With a decay below 1, the loss of sequence b and its gradient count decay^(steps_b - 1) times (its terms in `metrics`
-/// once), see decay_sequences().
+/// A decay below 1 multiplies the loss of sequence b and its gradient by decay^(steps_b - 1), but not its `metrics`.
+/// The caller does the same for the gradient of scores_b.loss with decay_sequences().
 ///
 /// dq is the gradient of loss by q. Everything is computed in f64 and summed in an order that depends on the shapes
 /// alone. On a GPU `least` and `metrics` must be in pinned host memory, and `metrics` is valid once the stream has

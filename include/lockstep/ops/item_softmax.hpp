@@ -15,9 +15,9 @@ struct SoftmaxCandidates {
   Tensor ids;              ///< row of the table that each candidate is; empty: first + j + 1
   Tensor bias;             ///< added to the scores; empty: 0
   std::int64_t first = 0;  ///< of `rows` among all candidates
-  /// On the CPU, sums over the candidates go over this many contiguous parts (part_begin()) and then over the parts: a
-  /// chain for the exponentials, one binary tree for the gradient of f. A power of two. So processes that have some
-  /// of the parts each can compute the same bits (softmax_part() and the functions after it).
+  /// On the CPU, each sum over the candidates is computed within this many contiguous parts (part_begin()) and then
+  /// over the parts: of exponentials in a chain, of the gradient of f in one binary tree. Processes that have some of
+  /// the parts each can thus compute the same bits (softmax_part() and the functions after it). A power of two.
   std::int64_t parts = 1;
 
   /// The first candidate of part p = 0..parts.
@@ -74,8 +74,8 @@ void softmax_begin(const Tensor& largest, const Tensor& sum, const Tensor& next)
 /// Adds a part's sums to the combined ones. The parts follow one another in order.
 void softmax_add(const Tensor& largest, const Tensor& sum, const Tensor& part_largest, const Tensor& part_sum,
                  std::span<const std::int32_t> pos);
-/// Turns `largest` into the logarithm of the sum of exponentials, and `next` into the derivative of the loss by the next
-/// item's score. Returns the loss.
+/// Turns `largest` into the logarithm of the sum of exponentials, and `next` into the derivative of the loss by the
+/// next item's score. Returns the loss.
 double softmax_end(const Tensor& largest, const Tensor& sum, const Tensor& next, std::span<const std::int32_t> pos);
 /// The gradients through the scores of `c`. lse (M) is the first result of softmax_end().
 void softmax_part_backward(Stream&, Target df, Target drows, const Tensor& dloss, const Tensor& lse,

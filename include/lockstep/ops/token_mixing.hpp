@@ -21,7 +21,7 @@ namespace lockstep::ops {
 void token_mixing_forward(Stream&, const Tensor& y, const Tensor& kept, const Tensor& rstd, const Tensor& x,
                           const Tensor& gate_up, const Tensor& down, double eps);
 
-/// The gradients of x and both weights; dx may be empty, and so may both of the weights' together. kept is overwritten.
+/// The gradients of x and both weights; dx may be empty, and dgate_up and ddown both. kept is overwritten.
 /// Sums over channels and sequences run in ascending order within blocks of at least kTnRows (sequence, channel) pairs.
 void token_mixing_backward(Stream&, Target dx, Target dgate_up, Target ddown, const Tensor& dy, const Tensor& y,
                            const Tensor& kept, const Tensor& rstd, const Tensor& x, const Tensor& gate_up,

@@ -92,8 +92,8 @@ class Optimizer {
   /// dtypes   gradient as the parameters
   void step(const Tensor& gradient, double lr, double gradient_scale = 1, Ema* ema = nullptr);
 
-  /// Restricts step() to the elements in these ranges; all others keep weights, state and average. For optimizers on the
-  /// CPU that are not lazy.
+  /// Restricts step() to the elements in these ranges; all others keep weights, state and average. For optimizers on
+  /// the CPU that are not lazy.
   void update_only(const std::vector<FlatRange>& own);
 
   /// Number of steps so far. Checkpoints store it.

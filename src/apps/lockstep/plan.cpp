@@ -123,8 +123,9 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   std::cout << "\nMemory of a node\n";
   row("data set", needs.data_bytes, "one copy, shared by the ranks");
   const bool sharded = c.checkpoint.layout == "sharded" && a.ranks > 1;
-  const double copy = c.checkpoint.copy ? weights + all_state + average : 0;
-  const double best = c.checkpoint.copy ? 2 * (weights + average) : 0;
+  const bool copied = c.checkpoint.copy || on_gpu;  // what lies in a GPU's memory is written from a copy
+  const double copy = copied ? weights + all_state + average : 0;
+  const double best = copied ? 2 * (weights + average) : 0;
   // Rank 0 gathers what it does not own before it copies or writes.
   const double gathered = owned > 0 ? all_state - state : 0;
   const double share = sharded ? copy / static_cast<double>(a.ranks) * static_cast<double>(per_node) : copy;

@@ -53,6 +53,11 @@ void HrmArch::check() const {
                 ": must be a multiple of model.num_heads = ", heads);
   require_usage(positions != "rope" || hidden / heads % 2 == 0,
                 "model.pos_encodings = rope: needs heads of even width, ", hidden, " / ", heads, " is odd");
+  const auto has_width = [&](std::int64_t inputs) {  // as gated_width(): a half rounds to 0
+    return expansion * static_cast<double>(inputs) * 2 / 3 > 0.5;
+  };
+  require_usage(has_width(hidden) && (!mlp_t || seq_len == 0 || has_width(length())), "model.expansion = ", expansion,
+                ": rounds the width of a gated layer to 0; use a larger one");
   require_usage(puzzle_width() <= prefix() * hidden, "model.puzzle_emb_ndim = ", puzzle_width(), ": does not fit into ",
                 prefix(), " positions of ", hidden);
 }

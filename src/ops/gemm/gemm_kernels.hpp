@@ -103,7 +103,8 @@ namespace lockstep::ops::cuda {
 inline constexpr std::size_t kProductScratch = std::size_t{32} << 20;
 /// Which operands of a product are transposed, as in ops/gemm.hpp.
 enum class Product { nt, nn, tn };
-/// A number of products on matrices that are these numbers of elements apart; 0: the same matrix for all.
+/// `count` products with K > 0. c, a and b are the distances in elements from a product's matrix to that of the next;
+/// 0: one matrix for all.
 struct ProductBatch {
   std::int64_t count = 1, c = 0, a = 0, b = 0;
   auto operator<=>(const ProductBatch&) const = default;

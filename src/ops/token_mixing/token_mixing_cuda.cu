@@ -51,8 +51,8 @@ struct Normalise {
   }
 };
 
-/// As Normalise: the gradient dv of the sum, and dx (+)= dv unless dx is null. Reads y and dy twice, writes dv, reads and
-/// writes dx.
+/// As Normalise: the gradient dv of the sum, and dx (+)= dv unless dx is null. Reads y and dy twice, writes dv, reads
+/// and writes dx.
 template <class T>
 struct Slopes {
   std::int64_t positions, channels;

@@ -29,12 +29,10 @@ OptionValues options_of(const NamedArrays& arrays) {
   add_size(values, "model.l_layers", count_arrays(arrays, "L_level.layers.#.mlp.down_proj.weight"));
   add_size(values, "model.h_layers", h_layers);
   values.emplace_back("model.one_network", h_layers == 0 ? "true" : "false");
-  if (length > 0) {
-    values.emplace_back("model.mlp_t", "true");
-    values.emplace_back("model.pos_encodings", "none");
-  }
+  if (length > 0) values.emplace_back("model.mlp_t", "true");
   values.emplace_back("model.puzzle_emb_ndim", std::to_string(puzzle));
-  if (arrays.find("embed_pos.embedding_weight") != nullptr) values.emplace_back("model.pos_encodings", "learned");
+  const bool learned = arrays.find("embed_pos.embedding_weight") != nullptr;
+  if (learned || length > 0) values.emplace_back("model.pos_encodings", learned ? "learned" : "none");
   return values;
 }
 

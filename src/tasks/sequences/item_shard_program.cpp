@@ -29,7 +29,7 @@ namespace {
 /// Checks what the program supports, before it allocates.
 void require_supported(const RunConfig& c, const SequenceTask& task, int ranks) {
   const auto ask = [](const Condition& condition, const auto&... parts) {
-    detail::require_or(Fault::usage, condition, "option dist.items = shard: ", parts...);
+    require_usage(condition, "option dist.items = shard: ", parts...);
   };
   const std::int64_t items = task.data().n_items;
   ask(c.run.device != "cuda", "only on the CPU; use replicate with run.device = cuda");
@@ -51,7 +51,7 @@ void for_each(int threads, std::int64_t n, const Work& work) {
     try {
       work(i, omp_get_thread_num());
     } catch (...) {
-#pragma omp critical
+#pragma omp critical(item_shard_error)
       if (!error) error = std::current_exception();
     }
   }
@@ -428,6 +428,8 @@ void ItemShardProgram<T>::backward_network(const Shard& batch, unsigned flags) {
 template <class T>
 void ItemShardProgram<T>::add_inputs() {
   const std::int64_t columns = f_.columns(), first_row = (own_.begin - table_.offset) / columns;
+  // No item has row 0: nothing overwrites the penalty that the step before added there.
+  fill_zero(workers_.front().stream, gradient_->slice(table_.offset, columns));
   for_each(threads_, shards_, [&](std::int64_t shard, int thread) {
     if (tokens_of(shard) == 0) return;
     const auto places = [&](std::span<const std::int32_t> rows) {

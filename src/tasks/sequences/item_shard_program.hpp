@@ -22,8 +22,8 @@ namespace lockstep {
 /// The order of all sums is that of ShardedProgram under --reproducible: the bits are the same, on any number of ranks
 /// and threads, with and without --reproducible.
 ///
-/// errors  Error (usage): a GPU; fewer items or dist.shards than ranks; dist.shards that is no power of two; micro-batches;
-///         compression
+/// errors  Error (usage): a GPU; fewer items or dist.shards than ranks; dist.shards that is no power of two;
+///         micro-batches; compression
 std::unique_ptr<TrainingProgram> make_item_shard_program(World& world, const RunConfig& config, SequenceTask& task,
                                                          int threads);
 

@@ -135,9 +135,8 @@ SequenceTask::Options SequenceConfig::model_options(DType dtype, std::uint64_t s
   a.loss.kind = parse_item_loss(loss_, Fault::usage);
   options.shard_items = items_ == "shard";
   require_usage(!options.shard_items || a.loss.kind == ItemLoss::Kind::softmax,
-                "option dist.items = shard: only with "
-                "loss.kind = softmax; loss.kind = ",
-                loss_, " reads few rows of the table");
+                "option dist.items = shard: only with loss.kind = softmax; loss.kind = ", loss_,
+                " reads few rows of the table");
   a.l2_items_only = l2_tables_ == "items";
   a.xavier_uniform = initial_ == "xavier_uniform";
   options.ranking.full = candidates_ == "full";

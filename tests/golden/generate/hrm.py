@@ -264,7 +264,8 @@ def write_training(hrm, f):
         halved = lambda name, drawn: drawn / 2 if "mlp" in name else drawn
         weights = {name: (halved(name, drawn) * 64).round() / 64 for name, drawn in weights.items()}
     else:
-        with stored("hrm_rope_stablemax.h5") as reference:  # newer versions of torch round the inverse of erf differently
+        # Newer versions of torch round the inverse of erf differently.
+        with stored("hrm_rope_stablemax.h5") as reference:
             for name, drawn in weights.items():
                 weights[name] = torch.tensor(reference[f"weights/{name}"][()])
                 torch.testing.assert_close(drawn, weights[name], rtol=0, atol=5e-7)

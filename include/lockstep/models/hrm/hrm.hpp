@@ -35,7 +35,7 @@ struct HrmArch {
   /// Width of the gated layers across positions: 2/3 expansion length(), rounded up to a multiple of 256.
   std::int64_t mixing_inter() const;
   std::int64_t puzzle_width() const { return puzzle_ndim < 0 ? hidden : puzzle_ndim; }
-  /// The cycles of stage 1, 2 or 3 of a depth curriculum: thirds of the full depth, rounded up. Stage 3 is the full one.
+  /// The cycles of stage 1, 2 or 3 of a depth curriculum: thirds of the full depth, rounded up.
   HrmCycles cycles(std::int64_t stage = 3) const {
     return {.h = (h_cycles * stage + 2) / 3, .l = (l_cycles * stage + 2) / 3};
   }
@@ -46,8 +46,8 @@ struct HrmArch {
   std::int64_t parameters() const;
   /// Floating-point operations in the matrix products of one call of a level of `layers` blocks, for one sequence.
   double level_flops(std::int64_t layers) const;
-  /// errors  usage: heads that do not divide hidden, heads of odd width with rope, rope without attention, a puzzle
-  ///         embedding that does not fit its positions
+  /// errors  usage: heads that do not divide hidden, heads of odd width with rope, rope without attention, an
+  ///         expansion that rounds to 0, a puzzle embedding that does not fit its positions
   void check() const;
 };
 

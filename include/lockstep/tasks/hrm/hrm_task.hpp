@@ -114,8 +114,8 @@ class HrmTask : public ShardTask {
   ///
   ///   stage 1 below 0.3, stage 2 below 0.6, else stage 3 (HrmArch::cycles)
   ///
-  /// source  Qasim, Zhang 2025, arXiv:2511.08653, sec. 3.3 (progressive depth curriculum): of (3, 6) cycles (1, 2), (2, 4),
-  ///         (3, 6)
+  /// source  Qasim, Zhang 2025, arXiv:2511.08653, sec. 3.3 (progressive depth curriculum): (1, 2), (2, 4) and (3, 6)
+  ///         cycles. The thirds of other depths are by definition
   HrmCycles cycles_at(std::int64_t step) const;
   /// Prepares an epoch of training steps and returns its number of batches. Must not overlap loss().
   std::int64_t begin_epoch(std::int64_t epoch);
