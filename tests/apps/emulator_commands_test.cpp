@@ -294,7 +294,9 @@ TEST_SUITE("apps.emulator") {
                                    "--loss.jacobian",
                                    "0.5",
                                    "--loss.jacobian_directions",
-                                   "1"},
+                                   "1",
+                                   "--loss.constraint",
+                                   "max(0, -aice) ; out1"},
                                   ranks);
       };
       if (ranks == 2) REQUIRE(train("1").exit_code == 0);  // an ordinary run in the same directory is no member
@@ -313,6 +315,7 @@ TEST_SUITE("apps.emulator") {
       const std::string here = eval.out.substr(eval.out.find("\"split\""));
       CHECK(has(here, "\"coverage95.aice\""));
       CHECK(has(here, "rank histogram"));
+      CHECK(has(here, "\"constraint.2\""));  // members have the whole text, also what follows a semicolon
       if (metrics.empty()) metrics = here;
       CHECK(here == metrics);
       REQUIRE(

@@ -124,8 +124,7 @@ void HarConfig::add_options(Options& o) {
            "window by a weight that is inverse to the windows of its class");
   o.add("data.folds", &folds_.how, "none",
         "cross-validation over subjects, whatever part of the file they are in: with N folds of nearly equal classes, "
-        "or "
-        "a fold for each subject; lockstep folds trains them all")
+        "or a fold for each subject; lockstep folds trains them all")
       .value_name("N|subjects|none");
   o.add("data.fold", &folds_.number, 0, non_negative,
         "the fold whose subjects are the test windows, from 1; all others are trained on");
