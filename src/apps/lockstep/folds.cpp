@@ -36,8 +36,8 @@ std::string line_of(const Json& json, int indent) {
 
 std::string folder_of(std::size_t fold) { return join("fold-", fold); }
 
-/// Trains one fold on this rank alone, or continues it; returns the exit code. `mine` has this rank's threads and
-/// device.
+/// Trains one fold on this rank alone, or continues it; returns the exit code. `options` is bound to
+/// `mine`, which has this rank's threads and device.
 int train_fold(World& world, const Options& options, const RunConfig& mine, std::size_t fold) {
   RunConfig config;
   Options own("lockstep train");
@@ -46,13 +46,8 @@ int train_fold(World& world, const Options& options, const RunConfig& mine, std:
   for (const std::string& key : options.keys())
     ini += ini_line(key, key == "data.fold" ? std::to_string(fold) : options.value(key));
   own.parse_ini(ini, folder_of(fold));
-  config.text = own.ini();
   config.run.dir = (fs::path(mine.run.dir) / folder_of(fold)).string();
-  config.run.threads = mine.run.threads;
-  config.run.isa = mine.run.isa;
-  config.run.init = mine.run.init;
-  config.data.path = mine.data.path;
-  config.dist.gpu_ids = mine.dist.gpu_ids;
+  config.text = own.ini();
   return run_as_threads(world, 1, [&](World& alone) {
     log::set_thread_speaker({world.rank(), world.size(), world.host()});  // rank 0 tells of its folds
     return training_run(alone, own, config, TakeOver::no);

@@ -197,7 +197,7 @@ void HarConfig::check() const {
   require_usage(how == "none" || how == "subjects" || (number && std::stoll(how) >= 2), "option data.folds = ", how,
                 ": must be a number of folds, at least 2, or subjects, or none");
   require_usage(folds_.given() || folds_.number == 0, "option data.fold = ", folds_.number,
-                ": needs data.folds, the number of folds or subjects");
+                ": set data.folds too, to a number of folds or to subjects");
 }
 
 void HarConfig::read_for_prediction() {
