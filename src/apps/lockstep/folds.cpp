@@ -49,7 +49,7 @@ int train_fold(World& world, const Options& options, const RunConfig& mine, std:
   config.run.dir = (fs::path(mine.run.dir) / folder_of(fold)).string();
   config.text = own.ini();
   return run_as_threads(world, 1, [&](World& alone) {
-    log::set_thread_speaker({world.rank(), world.size(), world.host()});  // rank 0 tells of its folds
+    log::set_thread_speaker({world.rank(), world.size(), world.host()});  // rank 0 prints its own folds
     return training_run(alone, own, config, TakeOver::no);
   });
 }

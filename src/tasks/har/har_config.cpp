@@ -127,7 +127,7 @@ void HarConfig::add_options(Options& o) {
         "or a fold for each subject; lockstep folds trains them all")
       .value_name("N|subjects|none");
   o.add("data.fold", &folds_.number, 0, non_negative,
-        "the fold whose subjects are the test windows, from 1; all others are trained on");
+        "the fold whose subjects are tested, from 1; all others are trained on");
 
   o.section("augment", "Augmentation", "Of training windows, drawn again in every epoch.");
   o.add("augment.pictures", &augment_.pictures, true,
