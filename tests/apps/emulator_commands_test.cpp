@@ -309,6 +309,7 @@ TEST_SUITE("apps.emulator") {
         std::filesystem::remove_all(run);
         REQUIRE(train("3").exit_code == 0);
       }
+      CHECK(has(test::read_text(run + "/config.ini"), "members = 3"));
       const ProcessResult eval = test::run_lockstep({"eval", "--checkpoint", run, "--json"}, ranks);
       INFO(eval.err);
       REQUIRE(eval.exit_code == 0);
