@@ -15,9 +15,9 @@ struct MeanInterval : Interval {
   double deviation = 0;  ///< standard deviation s of the values
   double half_width() const { return high - value; }
 };
-/// Student's interval of the mean of n independent values, value +- t_{n-1} s / sqrt(n). Of paired differences, p is
-/// that of the paired t-test. A single value has no interval: low, high, p and the deviation are NaN. If all values are
-/// equal, low and high are the mean, and p is 0, or 1 if they are 0.
+/// Student's interval of the mean of n independent values, value +- t_{n-1} s / sqrt(n). Of paired differences, p is that
+/// of the paired t-test. A single value has no interval: low, high, p and the deviation are NaN. If all values are equal, low and high
+/// are too, and p is 0, or 1 if they are 0.
 ///
 /// range   0 < level < 1
 /// errors  Error: no values, or a level out of range
