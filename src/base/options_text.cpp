@@ -160,6 +160,8 @@ std::string Options::help(int columns) const {
   return out;
 }
 
+std::string ini_line(const std::string& key, const std::string& value) { return key + " = " + ini_text(value) + "\n"; }
+
 std::string Options::ini() const {
   std::string out = "# " + impl_->program + ": resolved configuration\n";
   // Includes rows that list_only() leaves out: the resolved text must restore every value.
@@ -185,7 +187,7 @@ std::string Options::ini() const {
       std::replace(comment.begin(), comment.end(), '\n', ' ');
       if (!row->choices.empty()) comment += " (" + row->placeholder() + ")";
       out += "# " + comment + (remark.empty() ? "" : " [" + remark + "]") + "\n";
-      out += name + " = " + ini_text(row->text()) + "\n";
+      out += ini_line(name, row->text());
     }
   }
   return out;

@@ -106,7 +106,7 @@ void take_stored_configuration(RunConfig& config, const Options& given, const Ch
   options.parse_ini(checkpoint.config(), checkpoint.path().string());
   std::string mine;
   for (const std::string& key : given.keys()) {
-    if (given.given(key)) mine += key + " = " + given.value(key) + "\n";
+    if (given.given(key)) mine += ini_line(key, given.value(key));
   }
   stored.data.stage.clear();  // it belongs to the allocation of the training
   if (!mine.empty()) options.parse_ini(mine, "command line");

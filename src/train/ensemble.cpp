@@ -12,7 +12,7 @@ std::string member_folder(std::int64_t number) { return join("member-", number);
 
 std::vector<std::string> checkpoint_files(const std::string& text) {
   namespace fs = std::filesystem;
-  if (!fs::is_directory(text)) return fs::exists(text) ? std::vector{text} : split(text, ',');
+  if (!fs::is_directory(text)) return text.empty() || fs::exists(text) ? std::vector{text} : split(text, ',');
   std::vector<std::string> files;
   for (std::int64_t number = 1; fs::exists(fs::path(text) / member_folder(number)); ++number) {
     const CheckpointFolder folder(fs::path(text) / member_folder(number));

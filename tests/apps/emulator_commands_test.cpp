@@ -294,7 +294,9 @@ TEST_SUITE("apps.emulator") {
                                    "--loss.jacobian",
                                    "0.5",
                                    "--loss.jacobian_directions",
-                                   "1"},
+                                   "1",
+                                   "--loss.constraint",
+                                   "max(0, -aice) ; out1"},
                                   ranks);
       };
       if (ranks == 2) REQUIRE(train("1").exit_code == 0);  // an ordinary run in the same directory is no member
@@ -307,12 +309,14 @@ TEST_SUITE("apps.emulator") {
         std::filesystem::remove_all(run);
         REQUIRE(train("3").exit_code == 0);
       }
+      CHECK(has(test::read_text(run + "/config.ini"), "members = 3"));
       const ProcessResult eval = test::run_lockstep({"eval", "--checkpoint", run, "--json"}, ranks);
       INFO(eval.err);
       REQUIRE(eval.exit_code == 0);
       const std::string here = eval.out.substr(eval.out.find("\"split\""));
       CHECK(has(here, "\"coverage95.aice\""));
       CHECK(has(here, "rank histogram"));
+      CHECK(has(here, "\"constraint.2\""));  // members have the whole text, also what follows a semicolon
       if (metrics.empty()) metrics = here;
       CHECK(here == metrics);
       REQUIRE(
@@ -338,7 +342,7 @@ TEST_SUITE("apps.emulator") {
       worst = std::max(worst, std::abs(centre - static_cast<double>(mean[i])));
       least = std::min(least, static_cast<double>(deviation[i]));
     }
-    CHECK(worst < 1e-6);
+    CHECK(worst < 1e-6);  // the mean, below 16, is rounded to f32
     CHECK(least > 0);
     CHECK(test::run_lockstep({"eval", "--checkpoint", best(1) + "," + best(2)}).exit_code == 0);
     const ProcessResult jacobian =

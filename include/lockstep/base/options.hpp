@@ -48,6 +48,8 @@ struct IniEntry {
 ///
 /// errors   Error (usage) that names `source` and the line
 std::vector<IniEntry> read_ini(std::string_view text, const std::string& source);
+/// The line of a key, with its line break, that read_ini() reads back: the value is in quotes where it needs them.
+std::string ini_line(const std::string& key, const std::string& value);
 
 /// One option of the table. add() returns it for further settings.
 class Option {
@@ -170,7 +172,7 @@ class Options {
   bool given(const std::string& key) const;
   /// "default", "FILE:12" or "command line".
   std::string origin(const std::string& key) const;
-  /// The value as text, in the format of ini().
+  /// The value as text; ini_line() makes a line of ini() of it.
   std::string value(const std::string& key) const;
   /// The default, in the format of value().
   std::string initial(const std::string& key) const;

@@ -96,8 +96,9 @@ class World {
 };
 
 /// Runs `body` on `ranks` threads of this process, each a rank with its own World, and returns the largest exit code.
-/// Memory shared on the node is plain memory of the process. The options are those of `process`: a single rank, or any
-/// for one thread, which is a world of its own. If a rank fails alone or waits too long, the process ends with a message.
+/// Memory shared on the node is plain memory of the process. The options are those of `process`, which must be a single
+/// rank unless `ranks` is 1: one thread is a world of its own, also within a larger job. If a rank fails alone or waits
+/// too long, the process ends with a message.
 int run_as_threads(World& process, int ranks, const std::function<int(World&)>& body);
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
 #pragma once
 #include "lockstep/nn/linear.hpp"
 
-/// Recorded operations of a linearised network, for losses on its Jacobian. linear() and conv1d() without bias propagate
-/// tangents; these propagate adjoints, and both through activations.
+/// Recorded operations of a linearised network, for losses on its Jacobian. Tangents pass through linear() and conv1d()
+/// without bias, adjoints through linear_adjoint() and conv1d_adjoint(), and both through activation_tangent().
 namespace lockstep {
 
 /// x weight, the adjoint of linear() without bias. shapes  x (..., N) -> (..., K)

@@ -7,6 +7,8 @@
 
 namespace lockstep {
 
+class H5File;
+
 /// A task whose networks can make an ensemble. Its configuration has the key ensemble.members.
 class EnsembleTask {
  public:
@@ -14,6 +16,8 @@ class EnsembleTask {
   /// Makes Task::evaluate() score an ensemble of `count` networks of this architecture. Returns their parameters, the
   /// task's own first; the caller loads the weights.
   virtual std::vector<ParamStore*> make_ensemble(std::int64_t count) = 0;
+  /// errors  Error (data): the network of a checkpoint has another architecture than this task's
+  virtual void require_member(const H5File& checkpoint) const = 0;
 };
 
 /// The folder of an ensemble's run directory that holds the run of a member, from 1: "member-1".

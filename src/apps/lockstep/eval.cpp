@@ -40,8 +40,7 @@ Options make_options(EvalArguments& a) {
   options
       .add("checkpoint", &a.checkpoint, "",
            "checkpoint to evaluate; emulator: also several (A.h5,B.h5), or the directory of an ensemble, for their "
-           "mean and "
-           "spread")
+           "mean and spread")
       .value_name("FILE")
       .required();
   options.choice("split", &a.split, "test", {"train", "val", "test"},
@@ -214,6 +213,7 @@ int eval(World& world, const EvalArguments& a, const Readers& readers) {
         require_data(readers[i]->data_hash() == reader.data_hash(),
                      "evaluating an ensemble: ", readers[i]->path().string(), " was trained on another data set than ",
                      reader.path().string(), "; the normalisation of its members must be the same");
+        ensemble->require_member(readers[i]->file());
         readers[i]->load_average_or_weights(*members[i]);
       }
     }

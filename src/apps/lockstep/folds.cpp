@@ -14,6 +14,7 @@
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/ops/isa.hpp"
 #include "lockstep/report/heat_map.hpp"
+#include "lockstep/report/run_records.hpp"
 #include "lockstep/report/statistics.hpp"
 #include "lockstep/report/timeline.hpp"
 #include "lockstep/tasks/har/har_config.hpp"
@@ -35,38 +36,33 @@ std::string line_of(const Json& json, int indent) {
 
 std::string folder_of(std::size_t fold) { return join("fold-", fold); }
 
-/// Trains one fold on this rank alone, or continues it; returns the exit code. `mine` has this rank's threads and device.
+/// Trains one fold on this rank alone, or continues it; returns the exit code. `options` is bound to
+/// `mine`, which has this rank's threads and device.
 int train_fold(World& world, const Options& options, const RunConfig& mine, std::size_t fold) {
   RunConfig config;
   Options own("lockstep train");
   add_options(own, config, mine.model_kind);
   std::string ini;
   for (const std::string& key : options.keys())
-    ini += key + " = " + (key == "data.fold" ? std::to_string(fold) : options.value(key)) + "\n";
+    ini += ini_line(key, key == "data.fold" ? std::to_string(fold) : options.value(key));
   own.parse_ini(ini, folder_of(fold));
-  config.text = own.ini();
   config.run.dir = (fs::path(mine.run.dir) / folder_of(fold)).string();
-  config.run.threads = mine.run.threads;
-  config.run.isa = mine.run.isa;
-  config.run.init = mine.run.init;
-  config.data.path = mine.data.path;
-  config.dist.gpu_ids = mine.dist.gpu_ids;
+  config.text = own.ini();
   return run_as_threads(world, 1, [&](World& alone) {
-    log::set_thread_speaker({world.rank(), world.size(), world.host()});  // rank 0 tells of its folds
+    log::set_thread_speaker({world.rank(), world.size(), world.host()});  // rank 0 prints its own folds
     return training_run(alone, own, config, TakeOver::no);
   });
 }
 
 /// The last record of the test samples in a fold's metrics.jsonl.
 Json test_record(const fs::path& dir) {
-  std::istringstream lines(read_text_file(dir / "metrics.jsonl"));
+  std::istringstream lines(read_text_file(dir / kMetricsFile));
   Json last;
   for (std::string line; std::getline(lines, line);) {
     Json record = Json::parse(line, nullptr, false);
     if (record.is_object() && record.value("split", "") == "test") last = std::move(record);
   }
-  require_data(last.is_object(), "reading '", (dir / "metrics.jsonl").string(),
-               "': it has no record of the test samples");
+  require_data(last.is_object(), "reading '", (dir / kMetricsFile).string(), "': it has no record of the test samples");
   return last;
 }
 
@@ -143,8 +139,7 @@ int run_folds(World& world, const Args& args) {
   Options options(
       "lockstep folds", "Cross-validate: train each fold of data.folds, and sum up their test metrics.",
       "Each fold is a run of its own in the folder fold-N of the run directory, trained by one rank. The ranks take "
-      "the "
-      "folds in turn, so the result does not depend on their number. A fold tests the windows of its subjects and "
+      "the folds in turn, so the result does not depend on their number. A fold tests the windows of its subjects and "
       "trains on all others. The same command continues after an interruption and keeps finished folds. At the end, "
       "folds.json and report.html have the metrics of each fold, mean, standard deviation, the 95 % interval of the "
       "mean by Student's t, and the summed confusion matrix.");

@@ -26,7 +26,7 @@ std::unique_ptr<NestedRun> nested_run(const Options& options, const RunConfig& c
   values["model.kind"] = kind;
   std::string ini;
   for (const std::string& key : run->options.keys())
-    if (values.count(key) != 0) ini += key + " = " + values[key] + "\n";
+    if (values.count(key) != 0) ini += ini_line(key, values[key]);
   run->options.parse_ini(ini, folder);
   run->config.run.dir = (std::filesystem::path(config.run.dir) / folder).string();
   return run;

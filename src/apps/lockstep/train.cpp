@@ -205,7 +205,9 @@ int train_members(World& world, const Options& options, RunConfig& config, TakeO
   world.together("opening the run directory", [&] {
     require_usage(!config.resumes_file(), "option run.resume = ", config.run.resume, ": an ensemble has ", members,
                   " runs, each with checkpoints of its own; use auto or never");
-    if (world.rank() == 0) open_directory(config, options, take_over);
+    if (world.rank() != 0) return;
+    open_directory(config, options, take_over);
+    write_text_atomically(fs::path(config.run.dir) / "config.ini", config.text);
   });
   for (std::int64_t number = 1; number <= members; ++number) {
     std::unique_ptr<NestedRun> member;

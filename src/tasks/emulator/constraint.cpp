@@ -1,6 +1,7 @@
 #include "tasks/emulator/constraint.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <iterator>
@@ -20,11 +21,7 @@ class ConstraintParser {
 
   void parse() {
     do {
-      const std::size_t first = (skip(), at_);
       to_.results_.push_back(sum());
-      std::string text = text_.substr(first, at_ - first);
-      text.erase(text.find_last_not_of(" \t") + 1);
-      to_.texts_.push_back(std::move(text));
     } while (take(';'));
     if (at_ < text_.size()) fail(at_, join("'", text_[at_], "' is not expected here"));
   }
@@ -73,8 +70,15 @@ class ConstraintParser {
         return left;
     }
   }
+  /// Every recursion passes through here.
   Index sign() {
-    if (!take('-')) return power();
+    constexpr int kDeepest = 200;  // far from the end of the stack
+    if (++depth_ > kDeepest) fail(at_, join("more than ", kDeepest, " operations are nested; simplify the expression"));
+    const Index result = take('-') ? negative() : power();
+    --depth_;
+    return result;
+  }
+  Index negative() {
     const Index zero = add(Op::number);
     return add(Op::subtract, zero, sign());
   }
@@ -158,6 +162,7 @@ class ConstraintParser {
   const EmulatorVariables& variables_;
   Constraint& to_;
   std::size_t at_ = 0;
+  int depth_ = 0;  ///< calls of sign() that have not returned
 };
 
 Constraint::Constraint(const std::string& text, const EmulatorVariables& variables)

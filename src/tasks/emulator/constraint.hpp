@@ -18,13 +18,11 @@ class Constraint {
   /// errors  usage: names the character that does not fit, and why
   Constraint(const std::string& text, const EmulatorVariables& variables);
   std::int64_t size() const { return static_cast<std::int64_t>(results_.size()); }
-  /// The text of an expression, for the names of metrics.
-  const std::string& text(std::int64_t i) const { return texts_[static_cast<std::size_t>(i)]; }
   /// Evaluates the expressions v_i at one row.
   ///
   /// values  (size()), receives v_i
-  /// dy      (n_out), receives the gradient of sum_i v_i^2 by y, unless null. A kink (abs, max, min, relu) has the slope
-  ///         of its right or its second side, 0 where sides are equal constants
+  /// dy      (n_out), receives the gradient of sum_i v_i^2 by y, unless null. At a kink, max and min have the slope of
+  ///         their second argument, relu has 1, abs has 0
   void evaluate(const float* x, const double* y, double* values, double* dy) const;
 
  private:
@@ -53,7 +51,6 @@ class Constraint {
   };
   std::vector<Node> nodes_;  ///< operands come first
   std::vector<std::int32_t> results_;
-  std::vector<std::string> texts_;
   std::int64_t n_out_ = 0;
 };
 

@@ -25,9 +25,10 @@ void each_part(const Layout& layout, S& sums, const View& view) {
 }  // namespace
 
 Sums::Sums(double* sums, const Layout& l) : layout(l) {
+  std::int64_t at = 0;
   each_part(layout, *this, [&]<class P>(std::int64_t count, P*& part) {
-    part = count > 0 ? reinterpret_cast<P*>(sums) : nullptr;
-    sums += count * static_cast<std::int64_t>(sizeof(P) / sizeof(double));
+    part = sums != nullptr && count > 0 ? reinterpret_cast<P*>(sums + at) : nullptr;
+    at += count * static_cast<std::int64_t>(sizeof(P) / sizeof(double));
   });
 }
 
@@ -46,6 +47,11 @@ void Sums::forget_ensemble() const {
   std::fill(first, ranks + layout.members + 1, std::numeric_limits<double>::quiet_NaN());
 }
 
+namespace {
+/// The order of numbers, with NaN after all others. The operator < is no order of values with NaN.
+bool nan_last(double a, double b) { return std::isnan(b) ? !std::isnan(a) : a < b; }
+}  // namespace
+
 void add_ensemble(const Sums& to, const std::vector<Tensor>& predictions, const Tensor& target, const Tensor& mean) {
   const auto members = std::ssize(predictions);
   const auto n = static_cast<double>(members);
@@ -55,7 +61,7 @@ void add_ensemble(const Sums& to, const std::vector<Tensor>& predictions, const 
       EnsembleSums& s = to.ensemble[at % to.layout.n_out];
       const double t = static_cast<double>(target.data<T>()[at]);
       for (std::size_t k = 0; k < v.size(); ++k) v[k] = static_cast<double>(predictions[k].data<T>()[at]);
-      std::ranges::sort(v);
+      std::ranges::sort(v, nan_last);
       double sum = 0, distance = 0, pairs = 0, ee = 0, squares = 0;
       for (std::int64_t k = 0; k < members; ++k) {
         const double value = v[static_cast<std::size_t>(k)];

@@ -53,6 +53,7 @@ struct Sums {
   EnsembleSums* ensemble;  ///< (n_out); null for one network
   double* ranks;           ///< (members + 1) targets, all outputs, by the number of members below them; null likewise
   double* constraint;      ///< (constraints) absolute values, physical; null without
+  /// All views are null if `sums` is.
   Sums(double* sums, const Layout& layout);
   static std::int64_t count(const Layout& layout);
   /// Sets the sums of an ensemble to NaN.

@@ -57,10 +57,11 @@ void predict(World& world, const Args& args, const Arguments& a, const std::vect
       std::vector<T>& deviation = std::get<std::vector<T>>(values[1]);
       const auto n = static_cast<double>(each.size());
       for (std::size_t i = 0; i < predicted.size(); ++i) {
-        double sum = 0, squares = 0;
-        for (const std::vector<T>& one : each) sum += static_cast<double>(one[i]);
-        for (const std::vector<T>& one : each) squares += std::pow(static_cast<double>(one[i]) - sum / n, 2);
-        predicted[i] = static_cast<T>(sum / n);
+        double total = 0, squares = 0;
+        for (const std::vector<T>& one : each) total += static_cast<double>(one[i]);
+        const double mean = total / n;
+        for (const std::vector<T>& one : each) squares += std::pow(static_cast<double>(one[i]) - mean, 2);
+        predicted[i] = static_cast<T>(mean);
         deviation[i] = static_cast<T>(std::sqrt(squares / (n - 1)));
       }
     }

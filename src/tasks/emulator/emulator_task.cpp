@@ -236,6 +236,17 @@ std::vector<ParamStore*> EmulatorTask::make_ensemble(std::int64_t count) {
   return all;
 }
 
+void EmulatorTask::require_member(const H5File& checkpoint) const {
+  require_data(read_emulator_metadata(checkpoint).arch == emulator_.arch(), "making an ensemble: the network of '",
+               checkpoint.path().string(), "' has another architecture than that of the first member");
+}
+
+void EmulatorTask::begin_evaluation() {
+  if (others_.empty()) return;
+  Stream stream(emulator_.params().device());
+  for (Emulator& other : others_) other.params().refresh(stream);
+}
+
 std::vector<Baseline> EmulatorTask::baselines() const {
   const auto baseline = [&](const char* name, const AffineGuess& guess) {
     return Baseline{name, [this, guess](Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) {

@@ -3,13 +3,13 @@
 
 namespace lockstep {
 
-/// The number of directions per row that jacobian_loss() takes: all if `directions` is 0 or not below the smaller side
-/// of the Jacobian, which it multiplies.
+/// The number of directions per row of jacobian_loss(): `directions`, but at most the smaller side of the Jacobian, and
+/// all of that side if `directions` is 0.
 std::int64_t jacobian_directions(std::int64_t directions, std::int64_t n_in, std::int64_t n_out);
 
-/// The mean over the elements of (J - J*)^2 in normalised units, summed over rows and recorded on the tape. J is the
-/// Jacobian at a traced forward pass of these rows, J* that of the data set. With K random directions v of signs +-1,
-/// functions of (seed, step, row), it is the unbiased estimate
+/// `scale` times the mean over the elements of (J - J*)^2 in normalised units, summed over rows and recorded on the tape.
+/// J is the Jacobian at a traced forward pass of these rows, J* that of the data set. With K random directions v of signs
+/// +-1, functions of (seed, step, row), the mean is replaced by its unbiased estimate
 ///
 ///   1/(n_in n_out) 1/K sum_k |(J - J*) v_k|^2          (J^T, J*^T if n_out <= n_in)
 ///

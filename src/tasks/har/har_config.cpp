@@ -124,11 +124,10 @@ void HarConfig::add_options(Options& o) {
            "window by a weight that is inverse to the windows of its class");
   o.add("data.folds", &folds_.how, "none",
         "cross-validation over subjects, whatever part of the file they are in: with N folds of nearly equal classes, "
-        "or "
-        "a fold for each subject; lockstep folds trains them all")
+        "or a fold for each subject; lockstep folds trains them all")
       .value_name("N|subjects|none");
   o.add("data.fold", &folds_.number, 0, non_negative,
-        "the fold whose subjects are the test windows, from 1; all others are trained on");
+        "the fold whose subjects are tested, from 1; all others are trained on");
 
   o.section("augment", "Augmentation", "Of training windows, drawn again in every epoch.");
   o.add("augment.pictures", &augment_.pictures, true,
@@ -198,7 +197,7 @@ void HarConfig::check() const {
   require_usage(how == "none" || how == "subjects" || (number && std::stoll(how) >= 2), "option data.folds = ", how,
                 ": must be a number of folds, at least 2, or subjects, or none");
   require_usage(folds_.given() || folds_.number == 0, "option data.fold = ", folds_.number,
-                ": needs data.folds, the number of folds or subjects");
+                ": set data.folds too, to a number of folds or to subjects");
 }
 
 void HarConfig::read_for_prediction() {

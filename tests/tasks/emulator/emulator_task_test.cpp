@@ -404,6 +404,14 @@ TEST_SUITE("tasks.emulator_task") {
     CHECK(d.metadata.mask.mode == "both");
     CHECK(d.metadata.mask.max == f.model->metadata().mask.max);
     CHECK(d.metadata.meta == f.model->metadata().meta);
+    const H5File saved = H5File::open(f.dir / "metadata.h5");
+    CHECK_NOTHROW(f.model->require_member(saved));
+    EmulatorTask::Options other;
+    other.arch = f.model->emulator().arch();
+    other.arch.activation = "relu";  // with weights of the same shapes
+    LocalPlacement placement;
+    const EmulatorTask relu(other, EmulatorData::read(f.dir / "data.h5", placement));
+    CHECK_THROWS_WITH_AS(relu.require_member(saved), doctest::Contains("another architecture"), Error);
     CHECK_THROWS_WITH_AS(read_emulator_metadata(H5File::open(f.dir / "data.h5")),
                          doctest::Contains("holds no emulator"), Error);
   }

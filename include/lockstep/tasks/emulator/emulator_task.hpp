@@ -87,6 +87,9 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   std::string protocol(Split split) const override { return join(size(split), " rows"); }
   std::vector<MetricTable> tables(Split split, const std::vector<double>& sums) const override;
   std::vector<ParamStore*> make_ensemble(std::int64_t count) override;
+  void require_member(const H5File& checkpoint) const override;
+  /// Rounds the weights of the other members of an ensemble to the storage.
+  void begin_evaluation() override;
   /// sensitivity_metrics() of the first validation rows: jacobian.frobenius_norm, .mean_abs_gradient, .spectral_norm,
   /// .stability, .max_gradient, .gradient_std, .feature.NAME, .most_sensitive_feature, .max_sensitivity
   std::vector<Metric> diagnostics() const override;
