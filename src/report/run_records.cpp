@@ -102,7 +102,7 @@ EvalRecord eval_record(const Json& line) {
           .metrics = metrics_of(line),
           .samples_per_s = number(line, "samples_per_s"),
           .seconds = number(object(line, "seconds"), "total"),
-          .best = line.value("best", false),
+          .best = line.contains("best") && line["best"] == true,
           .protocol = text(line, "protocol"),
           .data_file = text(data, "file"),
           .data_hash = text(data, "hash"),

@@ -28,7 +28,9 @@ MeanInterval mean_interval(std::span<const double> values, double level) {
   require(!values.empty() && level > 0 && level < 1, "interval of level ", level, " of ", values.size(), " values");
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   const auto n = static_cast<double>(values.size());
-  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
+  const bool equal = std::all_of(values.begin(), values.end(), [&](double value) { return value == values[0]; });
+  // The sum of equal values divided by their number may differ from them in the last bit.
+  const double mean = equal ? values[0] : std::accumulate(values.begin(), values.end(), 0.0) / n;
   double squares = 0;
   for (const double value : values) squares += (value - mean) * (value - mean);
   const double deviation = std::sqrt(squares / (n - 1));  // NaN of a single value

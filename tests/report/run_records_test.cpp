@@ -46,6 +46,8 @@ TEST_SUITE("report.run_records") {
     CHECK(std::isnan(e.metrics[2].value));
     CHECK(e.data_hash == "00ff");
     CHECK(read_records(text, [](const RunRecord&) { return false; }) == 0);
+    const std::string odd = "{\"step\":1,\"split\":\"test\",\"best\":null}\n";
+    CHECK(read_records(odd, [](const RunRecord& r) { return !std::get<EvalRecord>(r).best; }) == odd.size());
   }
 
   TEST_CASE("a run has finished once it has evaluated its test samples after its last step") {

@@ -48,6 +48,7 @@ TEST_SUITE("report.statistics") {
     CHECK(std::isnan(mean_interval(std::vector<double>{0.5}).half_width()));
     CHECK(std::isnan(mean_interval(std::vector<double>{0.5}).p));
     CHECK(mean_interval(std::vector<double>{0.5, 0.5}).half_width() == 0);
+    CHECK(mean_interval(std::vector<double>{0.1, 0.1, 0.1}).half_width() == 0);  // the sum of three rounds
     CHECK(mean_interval(std::vector<double>{0.5, 0.5}).p == 0);
     CHECK(mean_interval(std::vector<double>{0, 0}).p == 1);
     CHECK(std::isnan(mean_interval(std::vector<double>{1, std::nan("")}).half_width()));

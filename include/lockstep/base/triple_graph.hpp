@@ -24,8 +24,10 @@ struct TripleGraph {
 /// Prefix sums 0, c0, c0 + c1, ...: the begin of each run, and the end of the last.
 std::vector<std::int64_t> offsets_of(std::span<const std::int64_t> counts);
 
-/// Builds the graph in O(T log(largest row)). The triples hold the inverse of each, so the pattern is symmetric; ids are
-/// in range.
+/// Builds the graph in O(T log(largest row)). The triples must include the inverse of each, so that the pattern is
+/// symmetric. Nothing is checked.
+///
+/// range   heads and tails 0 .. nodes-1; relation numbers 0 .. relations-1
 TripleGraph index_triples(std::int64_t nodes, std::int64_t relations, std::span<const Triple> triples);
 
 }  // namespace lockstep

@@ -82,7 +82,7 @@ struct EvalRecord {
   double seconds = 0;
   bool best = false;                     ///< the best validation so far
   std::vector<MetricTable> tables = {};  ///< drawn as pictures in the report and for TensorBoard
-  std::string protocol = {};             ///< how the metrics come about: protocol_of()
+  std::string protocol = {};             ///< how the metrics are computed: protocol_of()
   std::string data_file = {}, data_hash = {};
   std::string weights = {};  ///< name of the checkpoint with the weights: "best"; "": those of this step
   double time = 0;           ///< as StepRecord::time

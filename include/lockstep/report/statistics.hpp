@@ -15,9 +15,9 @@ struct MeanInterval : Interval {
   double deviation = 0;  ///< standard deviation s of the values
   double half_width() const { return high - value; }
 };
-/// Student's interval of the mean of n independent values, value +- t_{n-1} s / sqrt(n). Of paired differences, p is that
-/// of the paired t-test. A single value has no interval: low, high, p and the deviation are NaN. If all values are equal, low and high
-/// are too, and p is 0, or 1 if they are 0.
+/// Student's interval of the mean of n independent values, value +- t_{n-1} s / sqrt(n). For paired differences, p is
+/// that of the paired t-test. A single value has no interval: low, high, p and the deviation are NaN. If all values are
+/// equal, low and high equal them, and p is 0, or 1 if they are 0.
 ///
 /// range   0 < level < 1
 /// errors  Error: no values, or a level out of range
@@ -27,8 +27,8 @@ MeanInterval mean_interval(std::span<const double> values, double level = 0.95);
 /// The mean difference of two systems over the same samples, with a percentile bootstrap interval. A resample draws n
 /// samples with replacement and takes both values of each, so what makes a sample easy for both systems cancels.
 ///
-///   value = mean_i (a_i - b_i);   [low, high] = the (1 - level)/2 and (1 + level)/2 quantiles of mean_j (a_j - b_j) over
-///   resamples j, between two order statistics by linear interpolation
+///   value = mean_i (a_i - b_i);   [low, high] = the (1 - level)/2 and (1 + level)/2 quantiles, over the resamples, of
+///   their mean difference; a quantile between two order statistics is interpolated linearly
 ///
 /// The draws are functions of (seed, resample, index).
 ///

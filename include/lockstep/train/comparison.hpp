@@ -14,15 +14,18 @@ struct SampleValues {
   std::vector<std::vector<double>> values;  ///< (metrics, samples)
 };
 
-/// Makes values of the sums of all samples. `mine` (samples of this rank, sum_count()) are those of its share of
-/// `chunks` equal chunks of the split. Collective; all ranks return the same.
+/// Gathers the sums of the samples of all ranks, and computes the metrics of each sample from them. Collective; all
+/// ranks return the same.
+///
+/// chunks  equal chunks of the split, divided over the ranks by shards_of()
+/// shapes  mine (samples in this rank's chunks, sum_count())
 SampleValues gather_samples(Communicator& comm, const SampleTask& model, Split split, std::int64_t chunks,
                             const std::vector<double>& mine);
 
-/// What one network adds to another over the same samples. Row: a metric that both have; columns: its mean for both, the
-/// mean of the difference, and the latter's 95 % interval (paired_bootstrap(), 2000 resamples).
+/// What one network adds to another over the same samples. Each row is a metric that both have. Its columns are its
+/// mean for both, the mean difference, and the 95 % interval of the difference (paired_bootstrap(), 2000 resamples).
 ///
-/// errors  Error (usage): no metric in common; (data): other numbers of samples
+/// errors  Error (usage): no metric in common; (data): different numbers of samples
 MetricTable compare_samples(const std::string& name, const SampleValues& model, const SampleValues& other,
                             std::uint64_t seed);
 

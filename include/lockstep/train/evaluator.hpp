@@ -21,7 +21,7 @@ struct SampleValues;
 struct EvaluationOptions {
   std::int64_t most_samples = 0;         ///< samples spread over the split; 0: all
   const StopSignals* signals = nullptr;  ///< a signal to any rank ends the evaluation without metrics
-  SampleValues* each = nullptr;          ///< receives the values of all samples; of a SampleTask
+  SampleValues* each = nullptr;          ///< receives the metrics of each sample; only for a SampleTask
   const Baseline* baseline =
       nullptr;  ///< evaluated in place of the network; metrics that it does not have are left out
 };
@@ -38,7 +38,7 @@ inline std::int64_t evaluated_samples(std::int64_t size, std::int64_t most_sampl
 std::vector<Metric> evaluate(Communicator& comm, Task& model, Split split, int threads,
                              std::vector<MetricTable>* tables = nullptr, const EvaluationOptions& options = {});
 
-/// The protocol of an evaluation: the split, Task::protocol(), and of how many samples it is if not of all.
+/// The protocol of an evaluation: the split, Task::protocol(), and the number of samples unless it takes all.
 std::string protocol_of(const Task& model, Split split, std::int64_t most_samples = 0);
 
 /// The metric named "loss", or null.
@@ -46,7 +46,7 @@ const Metric* loss_of(const std::vector<Metric>& metrics);
 /// The record of an evaluation, without step, epoch, best and weights.
 ///
 /// data     the data set's file
-/// seconds  that the evaluation took
+/// seconds  wall time of the evaluation
 EvalRecord record_of(const Task& model, const std::filesystem::path& data, Split split, std::int64_t most_samples,
                      std::vector<Metric> metrics, std::vector<MetricTable> tables, double seconds);
 

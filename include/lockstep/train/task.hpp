@@ -72,7 +72,7 @@ class Task {
   virtual std::vector<Metric> collective_metrics(Communicator&, Split, int /*threads*/) const { return {}; }
   /// The names of collective_metrics().
   virtual std::vector<std::string> collective_metric_names() const { return {}; }
-  /// How the metrics of a split come about, for records: "2999 users, full ranking of 3266 items". Metrics are
+  /// How the metrics of a split are computed, for records: "2999 users, full ranking of 3266 items". Metrics are
   /// comparable if data set and protocol are the same.
   virtual std::string protocol(Split split) const;
   /// Tables from the same sums, such as a confusion matrix.

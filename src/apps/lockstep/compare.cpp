@@ -150,10 +150,12 @@ std::vector<const EvalRecord*> evaluations(Run& run, const std::string& split) {
       found.push_back(&e);
     }
   }
+  const CheckpointFolder folder(run.dir);
+  const fs::path weights = fs::exists(folder.best_file()) ? folder.best_file() : folder.final_file();
   require_usage(!found.empty(), "comparing runs: '", run.dir.string(), "' holds no ", split, " metrics of its weights",
                 unnamed ? " with a protocol (an older version wrote them)" : "",
-                "; add them: lockstep eval --checkpoint ", (CheckpointFolder(run.dir).best_file()).string(),
-                " --split ", split == "test" ? "test" : "val", " --record");
+                "; add them: lockstep eval --checkpoint ", weights.string(), " --split ",
+                split == "test" ? "test" : "val", " --record");
   return found;
 }
 

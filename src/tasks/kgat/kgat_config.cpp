@@ -169,7 +169,8 @@ std::unique_ptr<Task> KgatConfig::load(const TaskSource& source) const {
     const std::string trained = file.has_attribute("/", kGraphAttribute) ? file.text_attribute("/", kGraphAttribute)
                                                                          : name(GraphControl::whole);
     require_usage(trained == graph_, "option data.graph = ", graph_, ": the checkpoint was trained with ", trained,
-                  ", and its attention belongs to that graph; eval --controls evaluates weights with other graphs");
+                  ", and its attention belongs to that graph; use data.graph = ", trained,
+                  ", or eval --controls, which evaluates weights with other graphs");
     shuffled_by = static_cast<std::uint64_t>(file.int_attribute("/", "seed"));
   }
   KgData data = KgData::read(source.path, source.placement).with(options.graph, shuffled_by);

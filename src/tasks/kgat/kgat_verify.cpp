@@ -52,8 +52,18 @@ ReferenceData::ReferenceData(const H5File& file) {
 void ReferenceData::read_graph(const H5File& file) {
   const auto heads = file.read<std::int32_t>("/inputs/ckg_h"), relations = file.read<std::int32_t>("/inputs/ckg_r"),
              tails = file.read<std::int32_t>("/inputs/ckg_t");
+  const std::int64_t nodes = data.nodes(), count = file.int_attribute("/", "n_relations");
+  require_data(relations.size() == heads.size() && tails.size() == heads.size(), "reference ", file.path(), ": ",
+               heads.size(), " heads, ", relations.size(), " relations and ", tails.size(),
+               " tails of triples; generate the file again");
   std::vector<Triple> triples;
-  for (std::size_t i = 0; i < heads.size(); ++i) triples.push_back({heads[i], relations[i], tails[i]});
+  for (std::size_t i = 0; i < heads.size(); ++i) {
+    require_data(std::min({heads[i], relations[i], tails[i]}) >= 0 && std::max(heads[i], tails[i]) < nodes &&
+                     relations[i] < count,
+                 "reference ", file.path(), ": triple ", i, " is (", heads[i], ", ", relations[i], ", ", tails[i],
+                 "), with ", nodes, " nodes and ", count, " relations; generate the file again");
+    triples.push_back({heads[i], relations[i], tails[i]});
+  }
   std::vector<std::int64_t> order(triples.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const auto key = [&](std::int64_t i) {
@@ -64,8 +74,7 @@ void ReferenceData::read_graph(const H5File& file) {
   of_reference.resize(order.size());
   for (std::size_t i = 0; i < order.size(); ++i)
     of_reference[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
-  const std::int64_t count = file.int_attribute("/", "n_relations");
-  data.own_graph(index_triples(data.nodes(), count, triples), count);
+  data.own_graph(index_triples(nodes, count, triples), count);
 }
 
 void ReferenceData::read_interactions(const H5File& file) {

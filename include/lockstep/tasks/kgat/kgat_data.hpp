@@ -29,8 +29,8 @@ struct UserItems {
 /// Which triples of the knowledge graph a network sees. The interactions and their inverses always stay.
 ///
 ///   whole     all of them
-///   shuffled  the tails of each relation exchanged at random: every entity keeps its number of triples per relation and
-///             side, but not its neighbours. A pair may then have the same triple twice
+///   shuffled  the tails of each relation permuted at random: every entity keeps its number of triples per relation and
+///             side, but not its neighbours. The same triple may then occur twice
 ///   removed   none of them; the relations keep their numbers, without triples
 enum class GraphControl : std::uint8_t { whole, shuffled, removed };
 /// "whole", "shuffled", "removed"
@@ -56,7 +56,7 @@ struct KgData {
   /// errors  data, naming file and dataset: another format or version, an attribute or dataset missing or of another
   ///         shape, offsets that do not ascend, ids out of range
   static KgData read(const std::filesystem::path& path, Placement& placement);
-  /// Replaces the graph.
+  /// Replaces the graph by one whose arrays this object and its copies share.
   void own_graph(TripleGraph arrays, std::int64_t relations);
   /// The same data with another graph, whose arrays every process has for itself. The permutation of a relation's tails
   /// is a function of (seed, relation).

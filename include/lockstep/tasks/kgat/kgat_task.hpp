@@ -58,7 +58,8 @@ class KgatTask final : public RankingTask {
   std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) override;
   void save(H5File& file) const override;
   OwnedTensor item_rows() override;
-  /// Shuffled and removed graph; nothing if this is one of them. The adjacency is computed again from the weights.
+  /// The graph shuffled, and removed; none if the task was trained with one of them. Attention is computed again from
+  /// the weights, any other adjacency from the graph.
   std::vector<Control> controls() const override;
 
  private:
