@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "lockstep/io/weights.hpp"
 #include "lockstep/models/sequences/sasrec_weights.hpp"
 #include "lockstep/nn/transfer.hpp"
 #include "lockstep/optim/optimizer.hpp"
@@ -60,12 +62,28 @@ class ReferenceModel final : public ShardTask {
       : net_(arch_of(file), dtype, 0), samples_(file.int_attribute("/", "batch")) {
     load_reference_weights(net_.params(), file, sasrec_names());
     for (int b = 0; file.has(join("/inputs/batch", b)); ++b) {
-      const auto read = [&](const char* name) { return file.read<std::int64_t>(join("/inputs/batch", b, "/", name)); };
-      batches_.push_back({read("seq"), read("pos"), read("neg"), {}, {}, {}});
-      if (net_.arch().timed) batches_.back().time = read("time");
-      if (net_.arch().loss.kind != ItemLoss::Kind::sampled_softmax) continue;
-      batches_.back().candidates = read("candidates");
-      batches_.back().bias = file.read<double>(join("/inputs/batch", b, "/bias"));
+      const SasRecArch& arch = net_.arch();
+      const auto read = [&]<class T>(const char* name, const std::vector<std::int64_t>& shape, T largest) {
+        const std::string dataset = join("/inputs/batch", b, "/", name);
+        const auto found = file.info(dataset).shape;
+        require_data(found == shape, file.path().string(), ": ", dataset, " has shape ", shape_text(found),
+                     ", expected ", shape_text(shape));
+        auto values = file.read<T>(dataset);
+        for (const T value : values)
+          require_data(value <= largest && (std::is_floating_point_v<T> || value >= 0), file.path().string(), ": ",
+                       dataset, " has ", value, ", expected at most ", largest, ", and no negative item or time");
+        return values;
+      };
+      const std::vector<std::int64_t> windows{samples_, arch.slots};
+      auto negatives = windows;
+      if (arch.loss.kind == ItemLoss::Kind::gbce) negatives.push_back(arch.loss.negatives);
+      const auto items = [&](const char* name, const auto& shape) { return read(name, shape, arch.items); };
+      batches_.push_back({items("seq", windows), items("pos", windows), items("neg", negatives), {}, {}, {}});
+      if (arch.timed) batches_.back().time = read("time", windows, std::numeric_limits<std::int64_t>::max());
+      if (arch.loss.kind != ItemLoss::Kind::sampled_softmax) continue;
+      const auto drawn = file.info(join("/inputs/batch", b, "/candidates")).shape;
+      batches_.back().candidates = items("candidates", drawn);
+      batches_.back().bias = read("bias", drawn, std::numeric_limits<double>::max());
     }
   }
   const char* kind() const override { return net_.arch().timed ? "tisasrec" : "sasrec"; }
