@@ -55,7 +55,7 @@ TEST_SUITE("ops.cross_entropy") {
         const std::vector<double> weights(first.begin(), first.end());  // a row of weight 0 among them
         const auto weighted = [&](Tape& t, const std::vector<Var>& v) {
           return cross_entropy(t, v[0], Tensor::of(on_tape(t, first).data(), {shape[0]}), smoothing,
-                               Tensor::of(weights.data(), {shape[0]}));
+                               Tensor::of(on_tape(t, std::span(weights)).data(), {shape[0]}));
         };
         CHECK(gradcheck(weighted, {shape}) < 1e-7);
       }
