@@ -16,7 +16,7 @@ below 0.8 "$(number accuracy last.out)" "80 % against the accuracy"
 below 0.8 "$(number macro_f1 last.out)" "80 % against the macro F1"
 says '"tables":\{"confusion":\{"rows":\["WALKING",' '"classes":\{"rows":.*"columns":\["precision","recall","f1","support"\]'
 ok "$LOCKSTEP" eval --checkpoint run/checkpoints/best.h5
-says '^classes$' 'precision  recall' '^confusion$' '^  SITTING( +[0-9]+){6}$'
+says '^classes$' 'precision +recall' '^confusion$' '^  SITTING( +[0-9]+){6}$'
 
 # --- one process with two replicas is two processes, to the bit; so are shards of another number of threads
 SHORT="$SMALL --epochs 1 --reproducible --augment.shift --augment.turn 10 --augment.stretch 0.1"
