@@ -80,6 +80,8 @@ run 3 "$LOCKSTEP" eval --checkpoint maze/checkpoints/final.h5 --data.path maze5.
 says 'its puzzles have 25 cells, but those of checkpoint .* have 16; a network with model.mlp_t fits one length'
 run 2 "$LOCKSTEP" train --model.kind hrm --data.path data.h5 --run-dir none --model.mlp_t
 says 'model.pos_encodings = rope: model.mlp_t has no attention'
+run 2 "$LOCKSTEP" train --model.kind hrm --data.path data.h5 --run-dir none "${mixing[@]}" --model.expansion 0.001
+says 'model.expansion = 0.001: rounds the width of a gated layer to 0'
 
 printf '1...\n' >bad.txt
 run 3 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input bad.txt
