@@ -1,6 +1,6 @@
 #!/bin/bash
-# The first session on a machine with a GPU: check.sh in steps of at most ten minutes each, the most telling ones first. Each step
-# writes to its own folder at once, so that a session that is cut off keeps what it has.
+# What to run first on a machine with a GPU: check.sh in steps of at most ten minutes each, the most telling ones first.
+# Each step writes to its own folder at once, so that a run that is cut off keeps what it has.
 #   first_contact.sh OUTPUT [STEP...] [-- OPTIONS of check.sh]     all steps, or these
 #   first_contact.sh --list                                        the steps, and what of check.sh each one runs
 # Exit code 0: all steps passed; 1: one failed; 2: wrong usage.
