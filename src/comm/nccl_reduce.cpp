@@ -115,7 +115,7 @@ class NcclReduce final : public GpuReduce {
         progress_(main_) {
     if (timeout_s > 0) nccl_.longest_abort_s = std::min(nccl_.longest_abort_s, timeout_s);
     nccl_.who = lockstep::join("rank ", rank_, "/", comm.size(), ", ", log::speaker().host);
-    // A graph is captured anew for each step. Registering its buffers would take an exchange between the ranks each
+    // Each step is captured again. Registering its buffers would take an exchange between the ranks each
     // time, in which a rank whose capture has failed is missing.
     [[maybe_unused]] static const int kept = setenv("NCCL_GRAPH_REGISTER", "0", 0);
     ncclUniqueId id = {};

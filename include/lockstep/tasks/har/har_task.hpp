@@ -23,7 +23,7 @@ struct HarAugment {
 enum class HarBalance : std::uint8_t {
   none,
   /// Each class has the same number of samples in an epoch, which is as long as before. The windows of a class take turns
-  /// in an order drawn for each epoch. A window that comes again is augmented anew.
+  /// in an order drawn for each epoch. Each repetition of a window has its own augmentation.
   sampling,
   /// The loss of a window of class k counts N / (K N_k) times: N windows, N_k of them of class k, K classes with windows.
   /// The loss of a batch is divided by the sum of these weights.
