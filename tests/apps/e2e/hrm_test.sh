@@ -158,9 +158,9 @@ done
 run 2 "$LOCKSTEP" predict --checkpoint arc1/checkpoints/final.h5
 says 'options output and submission: neither is set'
 run 2 "$LOCKSTEP" predict --checkpoint arc1/checkpoints/final.h5 --submission s.json --tries 2
-says 'puzzles of task arc have no symmetries that every task shares'
+says 'puzzles of task arc have no common symmetries'
 run 2 "$LOCKSTEP" eval --checkpoint arc1/checkpoints/final.h5 --tries 2
-says 'puzzles of task arc have no symmetries that every task shares'
+says 'puzzles of task arc have no common symmetries'
 run 2 "$LOCKSTEP" predict --checkpoint arc1/checkpoints/final.h5 --input puzzles.txt --submission s.json
 says 'puzzles of task arc have no text form'
 run 2 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --submission s.json
