@@ -307,6 +307,7 @@ TEST_SUITE("apps.emulator") {
       if (ranks == 2) {
         CHECK(has(trained.err, "ensemble.members"));
         std::filesystem::remove_all(run);
+        REQUIRE(train("4").exit_code == 0);  // a larger ensemble shrinks: member-4 stays, and counts no more
         REQUIRE(train("3").exit_code == 0);
       }
       CHECK(has(test::read_text(run + "/config.ini"), "members = 3"));
@@ -351,6 +352,6 @@ TEST_SUITE("apps.emulator") {
     CHECK(has(jacobian.err, "this command takes one"));
     const ProcessResult none = test::run_lockstep({"eval", "--checkpoint", dir.path().string()});
     CHECK(none.exit_code == 2);
-    CHECK(has(none.err, "a directory without member-1"));
+    CHECK(has(none.err, "a directory without an ensemble"));
   }
 }

@@ -9,7 +9,10 @@ namespace lockstep {
 
 class H5File;
 
-/// A task whose networks can make an ensemble. Its configuration has the key ensemble.members.
+/// The configuration key of a task that trains ensembles: its number of networks.
+inline constexpr const char* kMembersKey = "ensemble.members";
+
+/// A task whose networks can make an ensemble. Its configuration has kMembersKey.
 class EnsembleTask {
  public:
   virtual ~EnsembleTask() = default;
@@ -23,8 +26,8 @@ class EnsembleTask {
 /// The folder of an ensemble's run directory that holds the run of a member, from 1: "member-1".
 std::string member_folder(std::int64_t number);
 /// The files of `--checkpoint TEXT`: those of a comma-separated list; for the run directory of an ensemble the best (else
-/// the final) checkpoints of its members; else TEXT itself.
-/// errors  Error (usage): a directory without members; (data): a member without checkpoint
+/// the final) checkpoints of the members that its config.ini names; else TEXT itself.
+/// errors  Error (usage): a directory without an ensemble; (data): a member without checkpoint
 std::vector<std::string> checkpoint_files(const std::string& text);
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "apps/lockstep/commands.hpp"
+#include "apps/lockstep/nested_runs.hpp"
 #include "apps/lockstep/training_run.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
@@ -34,23 +35,13 @@ std::string line_of(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string folder_of(std::size_t fold) { return join("fold-", fold); }
-
 /// Trains one fold on this rank alone, or continues it; returns the exit code. `options` is bound to
 /// `mine`, which has this rank's threads and device.
 int train_fold(World& world, const Options& options, const RunConfig& mine, std::size_t fold) {
-  RunConfig config;
-  Options own("lockstep train");
-  add_options(own, config, mine.model_kind);
-  std::string ini;
-  for (const std::string& key : options.keys())
-    ini += ini_line(key, key == "data.fold" ? std::to_string(fold) : options.value(key));
-  own.parse_ini(ini, folder_of(fold));
-  config.run.dir = (fs::path(mine.run.dir) / folder_of(fold)).string();
-  config.text = own.ini();
+  const std::unique_ptr<NestedRun> run = make_fold(options, mine, fold);
   return run_as_threads(world, 1, [&](World& alone) {
     log::set_thread_speaker({world.rank(), world.size(), world.host()});  // rank 0 prints its own folds
-    return training_run(alone, own, config, TakeOver::no);
+    return training_run(alone, run->options, run->config, TakeOver::no);
   });
 }
 
@@ -81,7 +72,7 @@ void summarise(const RunConfig& config, const std::vector<std::string>& tests, c
     const Json& metrics = records[f]["metrics"];
     out["folds"].push_back({{"fold", f + 1},
                             {"tests", tests[f]},
-                            {"directory", folder_of(f + 1)},
+                            {"directory", fold_folder(f + 1)},
                             {"step", records[f]["step"]},
                             {"metrics", metrics}});
     auto& row = table.rows.emplace_back(std::vector{std::to_string(f + 1), tests[f]});
@@ -127,7 +118,7 @@ void summarise(const RunConfig& config, const std::vector<std::string>& tests, c
   report.add(std::move(table));
   report.add(ReportPicture{"All folds together: confusion", heat_map_svg(confusion)});
   for (std::size_t f = 1; f <= folds; ++f)
-    report.made(fs::path(config.run.dir) / folder_of(f) / "report.html", join("fold ", f));
+    report.made(fs::path(config.run.dir) / fold_folder(f) / "report.html", join("fold ", f));
   report.made(fs::path(config.run.dir) / "folds.json", "metrics of each fold, mean, deviation, interval, sums");
   report.finish(join("finished after ", folds, " folds"));
 }
@@ -188,7 +179,7 @@ int run_folds(World& world, const Args& args) {
     world.at("fold", static_cast<std::int64_t>(f + 1));
     log::info("fold ", f + 1, " of ", tests.size(), ": tests ", tests[f]);
     code = signals.received() != 0 ? kExitInterrupted : train_fold(world, options, config, f + 1);
-    if (code == kExitDone) mine[std::to_string(f)] = test_record(fs::path(config.run.dir) / folder_of(f + 1));
+    if (code == kExitDone) mine[std::to_string(f)] = test_record(fs::path(config.run.dir) / fold_folder(f + 1));
   }
   const std::vector<std::string> all = world.communicator().all_gather_text(line_of(mine, -1), "metrics of the folds");
   std::vector<Json> records(tests.size());

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "apps/lockstep/commands.hpp"
-#include "apps/lockstep/pretraining.hpp"
+#include "apps/lockstep/nested_runs.hpp"
 #include "apps/lockstep/training_run.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"

@@ -1,10 +1,11 @@
-#include "apps/lockstep/pretraining.hpp"
+#include "apps/lockstep/nested_runs.hpp"
 
 #include <algorithm>
 #include <filesystem>
 #include <map>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/report/run_log.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/ensemble.hpp"
@@ -12,7 +13,6 @@
 namespace lockstep::apps {
 
 namespace {
-constexpr const char* kMembers = "ensemble.members";
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
 /// A run of this kind in `folder` of the run directory: the keys that the kind has too, with some changes.
@@ -54,14 +54,21 @@ std::unique_ptr<NestedRun> make_pretraining(const Options& options, const RunCon
 
 std::int64_t member_count(const Options& options) {
   const std::vector<std::string> keys = options.keys();
-  return std::ranges::find(keys, kMembers) == keys.end() ? 1 : std::stoll(options.value(kMembers));
+  return std::ranges::find(keys, kMembersKey) == keys.end() ? 1 : std::stoll(options.value(kMembersKey));
 }
 
 std::unique_ptr<NestedRun> make_member(const Options& options, const RunConfig& config, std::int64_t number) {
   return checked(nested_run(
       options, config, config.model_kind,
-      {{kMembers, "1"}, {"run.seed", std::to_string(config.run.seed + static_cast<std::uint64_t>(number - 1))}},
+      {{kMembersKey, "1"}, {"run.seed", std::to_string(config.run.seed + static_cast<std::uint64_t>(number - 1))}},
       member_folder(number)));
+}
+
+std::string fold_folder(std::size_t fold) { return join("fold-", fold); }
+
+std::unique_ptr<NestedRun> make_fold(const Options& options, const RunConfig& config, std::size_t fold) {
+  return checked(
+      nested_run(options, config, config.model_kind, {{"data.fold", std::to_string(fold)}}, fold_folder(fold)));
 }
 
 }  // namespace lockstep::apps

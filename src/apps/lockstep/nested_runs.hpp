@@ -25,4 +25,9 @@ std::int64_t member_count(const Options& options);
 /// number - 1, in the folder member_folder(number) of the run directory.
 std::unique_ptr<NestedRun> make_member(const Options& options, const RunConfig& config, std::int64_t number);
 
+/// The folder of the run of a fold, from 1: "fold-1".
+std::string fold_folder(std::size_t fold);
+/// The configuration of the run of a fold, from 1: this one with data.fold, in the folder fold_folder(fold).
+std::unique_ptr<NestedRun> make_fold(const Options& options, const RunConfig& config, std::size_t fold);
+
 }  // namespace lockstep::apps
