@@ -7,15 +7,12 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/report/run_folders.hpp"
 #include "lockstep/train/checkpoint.hpp"
 
 namespace lockstep {
 
-namespace {
-
-/// The number of members that config.ini of a run directory names, else 0. The directory may have more folders, of an
-/// earlier and larger ensemble.
-std::int64_t members_of(const std::filesystem::path& directory) {
+std::int64_t member_count_in(const std::filesystem::path& directory) {
   const std::filesystem::path config = directory / "config.ini";
   if (!std::filesystem::exists(config)) return 0;
   std::int64_t members = 0;
@@ -24,14 +21,10 @@ std::int64_t members_of(const std::filesystem::path& directory) {
   return members;
 }
 
-}  // namespace
-
-std::string member_folder(std::int64_t number) { return join("member-", number); }
-
 std::vector<std::string> checkpoint_files(const std::string& text) {
   namespace fs = std::filesystem;
   if (!fs::is_directory(text)) return text.empty() || fs::exists(text) ? std::vector{text} : split(text, ',');
-  const std::int64_t members = members_of(text);
+  const std::int64_t members = member_count_in(text);
   require_usage(members > 1, "opening '", text,
                 "': a directory without an ensemble; name a checkpoint file, or the run "
                 "directory of an ensemble");
