@@ -20,15 +20,13 @@ enum class RunStart : std::uint8_t {
   fresh,   ///< start again; all files of the previous run move to `previous-1/`, `previous-2/`, ...
 };
 
-/// The folder of a run directory that holds the run of TaskConfig::pretraining().
-inline constexpr const char* kPretrainingFolder = "pretrain";
-
 /// Whether a run takes its directory from another run that seems active.
 enum class TakeOver : std::uint8_t { no, yes };
 
 /// Prepares the run directory and reserves it for this process until its end. Rank 0 calls it, inside World::together.
-/// A directory holds a run once the run has recorded a step or written a checkpoint. If the directory belongs to a run
-/// on another host, waits up to a minute to find out whether that run is active.
+/// A directory holds a run once the run, or one in its folders (nested_runs()), has recorded a step or written a
+/// checkpoint. If the directory belongs to a run on another host, waits up to a minute to find out whether that run is
+/// active.
 ///
 /// errors  Error (usage) if the directory cannot be created or written, is in use, or holds a run of another
 ///         configuration (names each differing key). Error (data) if its config.ini is damaged
