@@ -114,7 +114,7 @@ void Trainer::Impl::complete() {
   } catch (const CollectiveError&) {
     give_up("a rank failed");  // it has printed its own message
   } catch (const std::exception& error) {
-    if (saving->sharded) throw;                                   // only this rank failed
+    if (saving->sharded) throw;                                    // only this rank failed
     if (saving->best_place > 0 && !config.checkpoint.copy) throw;  // they are nowhere else
     give_up(error.what());
   }

@@ -165,7 +165,7 @@ struct Trainer::Impl {
   CheckpointCopy copy;                     ///< of the checkpoint that the writer writes
   CheckpointCopy best_copy, best_writing;  ///< the best weights, and those that the writer writes
   bool best_pending = false;               ///< best_copy has not been written
-  std::int64_t best_place = 1;              ///< of best_copy among all evaluations
+  std::int64_t best_place = 1;             ///< of best_copy among all evaluations
   std::optional<Saving> saving;
   bool written = true;                 ///< whether the last checkpoint was
   std::filesystem::path last_written;  ///< file name of the last checkpoint of this start

@@ -96,7 +96,7 @@ void take_from_chain(ReplayArguments& a, const Options& options, const ProofChai
     c.run.isa = ops::name(*same);
   }
   require_usage(list.empty() || a.anyway, "proof chain '", source, "' was recorded under other conditions:", list,
-                "\nreplay with the same ones, or compare nevertheless with --anyway");
+                "\nreplay under the same conditions, or compare nevertheless with --anyway");
   require_usage(
       end.step == run.step, "replaying steps ", a.from, " to ", a.from + a.steps, ": the run continued at step ",
       end.step, " under other conditions (build ", end.build, ", ", end.isa, ", ", end.device, ", ", end.precision,
