@@ -100,11 +100,8 @@ void summarise(const RunConfig& config, const std::vector<std::string>& tests, c
     const EvalRecord& record = records[f];
     Json metrics = Json::object();
     for (const Metric& m : record.metrics) metrics[m.name] = m.value;
-    out["folds"].push_back({{"fold", f + 1},
-                            {"tests", tests[f]},
-                            {"directory", folder(f)},
-                            {"step", record.step},
-                            {"metrics", metrics}});
+    out["folds"].push_back(
+        {{"fold", f + 1}, {"tests", tests[f]}, {"directory", folder(f)}, {"step", record.step}, {"metrics", metrics}});
     auto& row = table.rows.emplace_back(std::vector{std::to_string(f + 1), tests[f]});
     for (const std::string& name : names) {
       values[name].push_back(value(record, name));
