@@ -57,7 +57,8 @@ class TimeRows {
   /// Bytes of scratch memory for sequences up to `length`.
   static std::int64_t scratch_bytes(std::int64_t length, std::int64_t width) {
     const std::int64_t cells = round_up(length + kL, 64);
-    return cells * (2 * 4 + 8 + 3 * static_cast<std::int64_t>(sizeof(T))) + 16 * words_per_key(width) * (cells + 4) + 512;
+    return cells * (2 * 4 + 8 + 3 * static_cast<std::int64_t>(sizeof(T))) + 16 * words_per_key(width) * (cells + 4) +
+           512;
   }
   TimeRows(const CausalHead<T>& head, char* scratch)
       : time_(head.time), width_(round_up(head.width, kChunk)), words_(words_per_key(head.width)) {
@@ -245,10 +246,10 @@ class TimeRows {
 
   const TimeHead<T>& time_;
   std::int64_t width_, words_, cells_ = 0;
-  std::int64_t far_ = 0;    ///< keys 0..far_-1 are in the last bucket
-  std::int64_t keys_ = 0;   ///< of this row
-  std::int64_t count_ = 0;  ///< number of runs, or of keys if each has a mask
-  std::int64_t first_ = 0;  ///< the group of run 1
+  std::int64_t far_ = 0;           ///< keys 0..far_-1 are in the last bucket
+  std::int64_t keys_ = 0;          ///< of this row
+  std::int64_t count_ = 0;         ///< number of runs, or of keys if each has a mask
+  std::int64_t first_ = 0;         ///< the group of run 1
   std::int32_t *bucket_, *group_;  ///< of each run (or key); of each key
   std::int64_t* group_time_;
   T* value_;

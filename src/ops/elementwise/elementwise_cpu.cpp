@@ -9,10 +9,13 @@ template <class T, class F>
 LOCKSTEP_INLINE void for_vectors(std::int64_t n, const F& f) {
   constexpr std::int64_t kL = kLanes<T>;
   std::int64_t i = 0;
-  for (; i + kL <= n; i += kL) f(i, [](const T* p) { return load(p); }, [](T* p, Vec<T> v) { store(p, v); });
+  for (; i + kL <= n; i += kL)
+    f(
+        i, [](const T* p) { return load(p); }, [](T* p, Vec<T> v) { store(p, v); });
   if (i == n) return;
   const Lanes<T> lanes(n - i);
-  f(i, [lanes](const T* p) { return load(p, lanes); }, [lanes](T* p, Vec<T> v) { store(p, v, lanes); });
+  f(
+      i, [lanes](const T* p) { return load(p, lanes); }, [lanes](T* p, Vec<T> v) { store(p, v, lanes); });
 }
 
 template <class T>
