@@ -312,6 +312,22 @@ LOCKSTEP_INLINE Vec<T> sum_each(Vec<T> (&v)[kLanes<T>]) {
 }
 
 template <int kBlock, class T>
+LOCKSTEP_INLINE Vec<T> fold_largest(Vec<T> v) {
+  if constexpr (kBlock == 0) {
+    return v;
+  } else {
+    Vec<IntOf<T>> from;
+    for (int i = 0; i < kLanes<T>; ++i) from[i] = i ^ kBlock;
+    return fold_largest<kBlock / 2, T>(max(v, (Vec<T>)__builtin_shuffle(v, from)));
+  }
+}
+/// The largest lane; NaNs may be skipped.
+template <class T>
+LOCKSTEP_INLINE T largest_lane(Vec<T> v) {
+  return fold_largest<kLanes<T> / 2, T>(v)[0];
+}
+
+template <int kBlock, class T>
 LOCKSTEP_INLINE Vec<T> fold(Vec<T> v) {
   if constexpr (kBlock == 0) {
     return v;
