@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Calls of a trained emulator with 1 to 100,000 columns: liblockstep against PyTorch (eager, TorchScript), ONNX Runtime and
-# a plain Fortran loop. Prints a Markdown table and writes it to $BUILD/bench/inference.md. Every side must give
+# Calls of a trained emulator with 1 to 100,000 columns: liblockstep against PyTorch (eager, TorchScript), ONNX Runtime
+# and a plain Fortran loop. Prints a Markdown table and writes it to $BUILD/bench/inference.md. Every side must give
 # liblockstep's results before it is timed. With one thread times are processor time, else wall time.
 #
 #   cmake -S . -B build -DLOCKSTEP_BENCH=ON && ninja -C build bench_columns
@@ -15,7 +15,10 @@ BUILD=${BUILD:-build}
 COLUMNS_PROGRAM=$BUILD/bin/bench_columns
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-0.1} CORES=${LOCKSTEP_BENCH_CORES:-$(nproc)}
 PYTHON=${LOCKSTEP_PYTHON:-}
-[ -x "$COLUMNS_PROGRAM" ] || { echo "compare_inference: $COLUMNS_PROGRAM does not exist; configure with -DLOCKSTEP_BENCH=ON and build bench_columns" >&2; exit 2; }
+[ -x "$COLUMNS_PROGRAM" ] || {
+  echo "compare_inference: $COLUMNS_PROGRAM does not exist; configure with -DLOCKSTEP_BENCH=ON and build it" >&2
+  exit 2
+}
 mkdir -p "$BUILD/bench"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -50,8 +53,13 @@ for package in torch onnxruntime; do
 done
 
 cat >"$work/table.awk" <<'AWK'
-function text(key) { return match($0, "\"" key "\": \"[^\"]*\"") ? substr($0, RSTART + length(key) + 5, RLENGTH - length(key) - 6) : "" }
-function number(key) { return match($0, "\"" key "\": [-+0-9.eE]+") ? substr($0, RSTART + length(key) + 4, RLENGTH - length(key) - 4) + 0 : 0 }
+# the rest of a match of "key": pattern, without what follows it by `after` characters
+function value(key, pattern, skip, after) {
+  if (!match($0, "\"" key "\": " pattern)) return ""
+  return substr($0, RSTART + length(key) + skip, RLENGTH - length(key) - skip - after)
+}
+function text(key) { return value(key, "\"[^\"]*\"", 5, 1) }
+function number(key) { return value(key, "[-+0-9.eE]+", 4, 0) + 0 }
 # sorts v[1 .. n]; returns the median
 function median(v, n,   i, j, t) {
   for (i = 2; i <= n; ++i) for (j = i; j > 1 && v[j] < v[j - 1]; --j) { t = v[j]; v[j] = v[j - 1]; v[j - 1] = t }
@@ -72,8 +80,8 @@ function cell(side, kind,   r, n, v, m) {
 function ratio(v) { return sprintf(v < 10 ? "%.1f" : "%.0f", v) }
 function row(kind,   r, v) {
   for (r = 1; r <= rounds; ++r) v[r] = share[kind, r]
-  printf "| %s | %s | %.0f %% | %s | %s | %s | %s |\n", kind, cell(ours, kind), 100 * median(v, rounds), cell("PyTorch", kind),
-    cell("TorchScript", kind), cell("ONNX Runtime", kind), cell("Fortran loop", kind)
+  printf "| %s | %s | %.0f %% | %s | %s | %s | %s |\n", kind, cell(ours, kind), 100 * median(v, rounds),
+    cell("PyTorch", kind), cell("TorchScript", kind), cell("ONNX Runtime", kind), cell("Fortran loop", kind)
 }
 BEGIN { ours = "liblockstep" }
 /"start_ns"/ {
@@ -91,7 +99,8 @@ FNR == 1 { ++rounds }
   if (!(kind in columns)) kinds[++n_kinds] = kind
   columns[kind] = number("columns")
   seconds[text("side"), kind, rounds] = number("seconds")
-  if (text("side") == ours) share[kind, rounds] = flops[text("what")] * columns[kind] / number("seconds") / number("fma_peak")
+  if (text("side") == ours)
+    share[kind, rounds] = flops[text("what")] * columns[kind] / number("seconds") / number("fma_peak")
   if (number("fma_peak")) peak[text("type"), number("threads")] = number("fma_peak")
 }
 END {
@@ -99,7 +108,8 @@ END {
   printf "FMA peak, GFLOP/s: one thread %.0f in f32, %.0f in f64", peak["f32", 1] / 1e9, peak["f64", 1] / 1e9
   if (cores > 1) printf "; %d threads %.0f and %.0f", cores, peak["f32", cores] / 1e9, peak["f64", cores] / 1e9
   print "."
-  printf "Nanoseconds per column, median of %d rounds; behind a colon, times liblockstep's time: median (rounds).\n\n", rounds
+  printf "Nanoseconds per column, median of %d rounds; behind a colon, how many times liblockstep's time: ", rounds
+  print "median (rounds).\n"
   print "| | type | columns | threads | liblockstep | of FMA peak | PyTorch | TorchScript | ONNX Runtime | Fortran loop |"
   print "|---|---|---|---|---|---|---|---|---|---|"
   for (k = 1; k <= n_kinds; ++k) if (kinds[k] ~ /predict/) row(kinds[k])
@@ -113,13 +123,16 @@ END {
   print "| side | start to result, s | opening, s | first call, us | memory, MB |\n|---|---|---|---|---|"
   for (s = 1; s <= n_starts; ++s) {
     side = starts[s]
-    for (n = 1; n <= 3; ++n) { a[n] = start[side, n]; b[n] = open[side, n]; c[n] = call[side, n]; d[n] = memory[side, n] }
+    for (n = 1; n <= 3; ++n) {
+      a[n] = start[side, n]; b[n] = open[side, n]; c[n] = call[side, n]; d[n] = memory[side, n]
+    }
     printf "| %s | %.3f | %.4f | %.0f | %.0f |\n", side, median(a, 3), median(b, 3), median(c, 3) * 1e6, median(d, 3)
   }
 }
 AWK
 {
-  echo "Measured $(date -u '+%Y-%m-%d %H:%M UTC'), $CORES x $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1), load average $(cut -d' ' -f1 /proc/loadavg) at the end. Network 14-64x3-1, erf-GELU."
+  echo "Measured $(date -u '+%Y-%m-%d %H:%M UTC'), $CORES x $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)," \
+    "load average $(cut -d' ' -f1 /proc/loadavg) at the end. Network 14-64x3-1, erf-GELU."
   # Multiply-adds of a prediction, and of a Jacobian (forward to the last hidden layer, and back from it).
   awk -v cores="$CORES" -v hidden=$((14 * 64 + 2 * 64 * 64)) 'BEGIN {flops["predict"] = 2 * (hidden + 64); flops["jacobian"] = 4 * hidden}'"$(cat "$work/table.awk")" "$work"/round.* "$work/first"
 } | tee "$BUILD/bench/inference.md"

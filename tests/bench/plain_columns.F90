@@ -1,5 +1,6 @@
 ! The emulator as a forecast model would write it without a library: loops over a column's layers with the intrinsic erf,
-! compiled once for each REAL_KIND as module MODULE_NAME; and a loop of one-column calls of liblockstep. Threads share the columns.
+! compiled once for each REAL_KIND as module MODULE_NAME; and a loop of one-column calls of liblockstep. Threads share the
+! columns if there are at least 500.
 !
 ! Layout  weights of a layer (in, out), then its biases (out), layer after layer in one array; x(n_in, n), y(n_out, n),
 !         jacobian(n_in, n_out, n) in physical units
@@ -20,7 +21,7 @@ contains
     real(rk), intent(out) :: y(n_out, n)
     real(rk) :: h(max(n_in, hidden), 0:layers), slope(hidden, layers)
     integer(c_long) :: j
-    !$omp parallel do private(h, slope) num_threads(threads) if(threads > 1)
+    !$omp parallel do private(h, slope) num_threads(threads) if(n >= 500)
     do j = 1, n
       call forward(n_in, n_out, hidden, layers, weights, moments, x(:, j), .false., h, slope, y(:, j))
     end do
@@ -33,7 +34,7 @@ contains
     real(rk), intent(out) :: jac(n_in, n_out, n)
     real(rk) :: h(max(n_in, hidden), 0:layers), slope(hidden, layers), y(n_out), s(max(n_in, hidden)), g(hidden)
     integer(c_long) :: j, o, k, at, width
-    !$omp parallel do private(h, slope, y, s, g, o, k, at, width) num_threads(threads) if(threads > 1)
+    !$omp parallel do private(h, slope, y, s, g, o, k, at, width) num_threads(threads) if(n >= 500)
     do j = 1, n
       call forward(n_in, n_out, hidden, layers, weights, moments, x(:, j), .true., h, slope, y)
       do o = 1, n_out
@@ -120,7 +121,7 @@ contains
     character(c_char), allocatable, target :: workspace(:)
     bytes = lsem_workspace_bytes(model, 1_c_long, merge(LSEM_WS_PREDICT_F32, LSEM_WS_PREDICT_F64, rk == c_float))
     failed = 0
-    !$omp parallel private(workspace) num_threads(threads) if(threads > 1)
+    !$omp parallel private(workspace) num_threads(threads) if(n >= 500)
     allocate (workspace(bytes))
     !$omp do reduction(+:failed)
     do j = 1, n
