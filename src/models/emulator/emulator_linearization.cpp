@@ -17,8 +17,8 @@ struct EmulatorLinearization<T>::Impl {
   std::shared_ptr<const typename EmulatorOperators<T>::Impl> of;
   std::int64_t n = 0;
   bool jacobian = false;
-  std::int64_t rows = 0;  ///< rows of a tile: n_out * n_in for K, or hidden_rows for the D_k plus one for keep
-  Buffer store;           ///< of each piece of the nodes, (rows, nodes of its kernels)
+  std::int64_t rows = 0;  ///< of a piece: n_out * n_in for K, or hidden_rows for the D_k plus one for keep
+  Buffer store;           ///< an array of its kernels for each piece
   T* piece_from(std::int64_t first) const { return reinterpret_cast<T*>(store.data()) + first * rows; }
 };
 
@@ -59,9 +59,11 @@ EmulatorLinearization<T> EmulatorOperators<T>::linearize(std::int64_t n, StateVi
   const std::int64_t in = arch.n_in;
   kept->jacobian = arch.n_out * arch.n_in <= 2 * arch.layers * arch.hidden;
   kept->rows = kept->jacobian ? arch.n_out * arch.n_in : impl.network.net.hidden_rows() + 1;
-  const std::int64_t pieces = impl.pieces(n);
-  const auto end = [&](const auto& piece) { return piece.first + piece.kernels.nodes; };
-  const std::int64_t room = pieces > 0 ? end(impl.piece(n, pieces - 1)) : 0;
+  std::int64_t room = 0;  // of nodes
+  if (n > 0) {
+    const auto last = impl.piece(n, impl.pieces(n) - 1);
+    room = last.first + last.kernels.nodes;
+  }
   kept->store = Buffer({}, static_cast<std::size_t>(room * kept->rows) * sizeof(T));
   const Workspace<T> workspace(impl, nullptr);
   for_each_piece<T>(

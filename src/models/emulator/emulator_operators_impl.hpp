@@ -51,7 +51,7 @@ struct EmulatorOperators<T>::Impl {
     const ops::FeedForwardTile<T>& kernels;
     std::int64_t first, count;
   };
-  /// A call has tiles first. If the last one would be more than a quarter idle, groups of up to four nodes compute its nodes;
+  /// A call has tiles first. Where a last tile would be at least a quarter idle, groups of up to four nodes take its place;
   /// their kernels know no convolution.
   std::int64_t tiles(std::int64_t n) const {
     const std::int64_t left = n % tile->nodes;
@@ -194,7 +194,8 @@ const T* selected(const OperatorOptions& options, const NodeSelection<S>& select
     keep[lane] = value - value == T{0} ? keep[lane] : T{0};  // false for infinities and NaN
   };
   if (kernels.node_major)
-    for (std::int64_t i = 0; i < nodes * n_in; ++i) check(i / n_in, z[i]);
+    for (std::int64_t lane = 0; lane < nodes; ++lane, z += n_in)
+      for (std::int64_t v = 0; v < n_in; ++v) check(lane, z[v]);
   else
     for (std::int64_t v = 0; v < n_in; ++v)
       for (std::int64_t lane = 0; lane < nodes; ++lane) check(lane, z[v * nodes + lane]);

@@ -126,7 +126,8 @@ struct GeluTable<double> {
 template <class T>
 struct GeluRow {
   Vec<T> low, high;
-  explicit GeluRow(int k) : low(load(GeluTable<T>::kRows[k])), high(load(GeluTable<T>::kRows[k] + kLanes<T>)) {}
+  LOCKSTEP_INLINE explicit GeluRow(int k)
+      : low(load(GeluTable<T>::kRows[k])), high(load(GeluTable<T>::kRows[k] + kLanes<T>)) {}
   LOCKSTEP_INLINE Vec<T> at(Vec<T> interval) const {
     if constexpr (sizeof(T) == 4)
       return (Vec<T>)_mm512_permutex2var_ps((__m512)low, (__m512i)interval, (__m512)high);
