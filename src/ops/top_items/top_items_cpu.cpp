@@ -161,6 +161,12 @@ void keep(std::int64_t n, std::int64_t k, std::int32_t* item, T* score) {
   std::int64_t exceed, kept = 0;
   const T limit = bisect(n, k, std::int64_t{0}, score, exceed);
   std::int64_t equal = k - exceed;
+  if constexpr (sizeof(T) == 4) {
+    if (equal == 0) {
+      select(n, limit, item, score);
+      return;
+    }
+  }
   for (std::int64_t i = 0; i < n; ++i) {
     const T x = score[i];
     const bool tie = x == limit && equal > 0;
@@ -192,22 +198,31 @@ Codes encode(std::int64_t d, const T* x, const T* centre, const T* typical, doub
   constexpr T kRound = sizeof(T) == 4 ? T(12582912) : T(6755399441055744);  // 1.5 times 2^23, 2^52
   double sums[5][kPartials] = {};
   std::int32_t code_sums[kPartials] = {};
-  const auto add = [&](std::int64_t c, std::int64_t partial) {
-    const T code = ((x[c] - centre[c]) * per_scale + kRound) - kRound;  // to the nearest integer
-    q[c] = static_cast<std::uint8_t>(static_cast<std::int32_t>(code) + offset);
-    const double value = static_cast<double>(x[c]), part = value - static_cast<double>(centre[c]);
-    const double whole = static_cast<double>(code), rest = part - scale * whole;
-    sums[0][partial] += value * value;
-    sums[1][partial] += part * part;
-    sums[2][partial] += whole * whole;
-    sums[3][partial] += rest * rest;
-    if (typical != nullptr) sums[4][partial] += part * static_cast<double>(typical[c]);
-    code_sums[partial] += static_cast<std::int32_t>(code);
+  // Loops of kPartials iterations each, which become vectors.
+  const auto add = [&](std::int64_t c, std::int64_t count) {
+    double part[kPartials] = {}, whole[kPartials] = {};
+    std::int32_t code[kPartials] = {};
+    T near[kPartials] = {};
+    for (std::int64_t i = 0; i < count; ++i)
+      near[i] = ((x[c + i] - centre[c + i]) * per_scale + kRound) - kRound;  // to the nearest integer
+    for (std::int64_t i = 0; i < count; ++i) code[i] = static_cast<std::int32_t>(near[i]);
+    for (std::int64_t i = 0; i < count; ++i) q[c + i] = static_cast<std::uint8_t>(code[i] + offset);
+    for (std::int64_t i = 0; i < count; ++i) whole[i] = static_cast<double>(near[i]);
+    for (std::int64_t i = 0; i < count; ++i) part[i] = static_cast<double>(x[c + i]) - static_cast<double>(centre[c + i]);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double value = static_cast<double>(x[c + i]), rest = part[i] - scale * whole[i];
+      sums[0][i] += value * value;
+      sums[1][i] += part[i] * part[i];
+      sums[2][i] += whole[i] * whole[i];
+      sums[3][i] += rest * rest;
+      code_sums[i] += code[i];
+    }
+    if (typical == nullptr) return;
+    for (std::int64_t i = 0; i < count; ++i) sums[4][i] += part[i] * static_cast<double>(typical[c + i]);
   };
   std::int64_t c = 0;
-  for (; c + kPartials <= d; c += kPartials)
-    for (std::int64_t partial = 0; partial < kPartials; ++partial) add(c + partial, partial);
-  for (; c < d; ++c) add(c, 0);
+  for (; c + kPartials <= d; c += kPartials) add(c, kPartials);
+  if (c < d) add(c, d - c);
   double total[5] = {};
   std::int32_t code_sum = 0;
   for (std::int64_t partial = 0; partial < kPartials; ++partial) {
