@@ -7,20 +7,6 @@
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
-/// Whether any lane of a is above b. Nearly always false once the best items are known.
-LOCKSTEP_INLINE bool any_above(Vec<float> a, Vec<float> b) {
-#if defined(LOCKSTEP_ISA_avx512)
-  return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ) != 0;
-#elif defined(LOCKSTEP_ISA_avx2)
-  return _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_GT_OQ)) != 0;
-#elif defined(LOCKSTEP_ISA_asimd)
-  return vmaxvq_u32((uint32x4_t)(a > b)) != 0;
-#else
-  bool any = false;
-  for (int i = 0; i < kLanes<float>; ++i) any |= a[i] > b[i];
-  return any;
-#endif
-}
 /// Appends item + i and score of the lanes above the limit. Returns how many.
 LOCKSTEP_INLINE std::int64_t append(Vec<float> scores, Vec<float> limit, Vec<std::int32_t> items, std::int32_t* item,
                                     float* score) {
@@ -55,7 +41,7 @@ std::int64_t above(std::int64_t n, const float* scores, float limit, std::int32_
   std::int64_t found = 0, i = 0;
   for (; i + kL <= n; i += kL) {
     const Vec<float> some = load(scores + i);
-    if (any_above(some, limits))
+    if (any(some > limits))
       found += append(some, limits, lane + (first + static_cast<std::int32_t>(i)), item + found, score + found);
   }
   for (; i < n; ++i) {
