@@ -25,7 +25,7 @@ struct MeanInterval : Interval {
 MeanInterval mean_interval(std::span<const double> values, double level = 0.95);
 
 /// The mean difference of two systems over the same samples, with a percentile bootstrap interval. A resample draws n
-/// samples with replacement and takes both values of each, so what makes a sample easy for both systems cancels.
+/// samples with replacement and takes both values of each, so effects that both systems have in common cancel.
 ///
 ///   value = mean_i (a_i - b_i);   [low, high] = the (1 - level)/2 and (1 + level)/2 quantiles, over the resamples, of
 ///   their mean difference; a quantile between two order statistics is interpolated linearly

@@ -124,7 +124,7 @@ Run read_run(const fs::path& dir) {
                                         : join("step ", r.step, ", epoch ", printed("%.2f", r.epoch), ", last record ",
                                                human_seconds(std::max(0.0, r.age)), " ago");
   require_usage(finished, "comparing runs: the run in '", dir.string(), "' has not finished: ", state,
-                "; wait for its end, continue it with its command, or leave it out");
+                "; wait for its end, continue it with its command, or omit it");
   return run;
 }
 
@@ -179,7 +179,7 @@ std::deque<Row> group(std::deque<Run>& runs, const std::string& split) {
       for (const Run* other : row->runs)
         require_usage(seed(*other) != seed(run), "comparing runs: '", other->dir.string(), "' and '", run.dir.string(),
                       "' have the same configuration and seed ", seed(run),
-                      ", so they are no independent runs; leave one out");
+                      ", so they are not independent; omit one of them");
       row->runs.push_back(&run);
       row->found.push_back(e);
     }
@@ -210,7 +210,7 @@ std::vector<std::string> choose_metrics(const std::deque<Row>& rows, const std::
     const Row& row = other == rows.end() ? rows.back() : *other;
     throw Error(Fault::usage, join("comparing runs: they have no metric in common: '", rows[0].runs[0]->dir.string(),
                                    "' has ", names(rows[0].facts()), "; '", row.runs[0]->dir.string(), "' has ",
-                                   names(row.facts()), "; compare them apart"));
+                                   names(row.facts()), "; compare them separately"));
   }
   return common;
 }

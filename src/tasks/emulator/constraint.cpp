@@ -155,7 +155,8 @@ class ConstraintParser {
     for (const auto& [known, op] : {std::pair("exp", Op::exp), std::pair("log", Op::log), std::pair("sqrt", Op::sqrt),
                                     std::pair("tanh", Op::tanh), std::pair("abs", Op::abs)})
       if (name == known) return add(op, a);
-    fail(first, join("no function '", name, "'; there are abs, max, min, exp, log, sqrt, tanh, relu, sum, mean"));
+    fail(first,
+         join("no function '", name, "'; the functions are abs, max, min, exp, log, sqrt, tanh, relu, sum, mean"));
   }
 
   const std::string& text_;
@@ -202,10 +203,10 @@ void Constraint::evaluate(const float* x, const double* y, double* values, doubl
         v[i] = std::pow(at(n.a), at(n.b));
         break;
       case Op::max:
-        v[i] = std::max(at(n.a), at(n.b));
+        v[i] = std::isnan(at(n.a)) || at(n.a) > at(n.b) ? at(n.a) : at(n.b);
         break;
       case Op::min:
-        v[i] = std::min(at(n.a), at(n.b));
+        v[i] = std::isnan(at(n.a)) || at(n.a) < at(n.b) ? at(n.a) : at(n.b);
         break;
       case Op::exp:
         v[i] = std::exp(at(n.a));

@@ -6,6 +6,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator/emulator_metadata.hpp"
+#include "lockstep/train/ensemble.hpp"
 #include "tasks/emulator/jacobian_loss.hpp"
 
 namespace lockstep {
@@ -18,7 +19,7 @@ void EmulatorConfig::add_options(Options& o) {
   o.choice("model.activation", &arch_.activation, "gelu",
            {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"},
            "activation of the hidden layers (gelu is the exact one, with erf)");
-  o.add("model.use_conv1d", &convolution_, false, "put a convolution over the input columns in front");
+  o.add("model.use_conv1d", &convolution_, false, "apply a convolution over the input columns before the first layer");
   o.add("model.conv_channels", &arch_.conv_channels, 32, at_least(1), "channels of the convolution");
   o.add("model.conv_kernel_size", &arch_.conv_kernel, 3, odd, "width of the convolution; odd");
   o.choice("model.bias_init", &bias_init_, "zero", {"zero", "torch"},
@@ -34,14 +35,14 @@ void EmulatorConfig::add_options(Options& o) {
         "weight of the mean squared error of the Jacobian, normalised (Sobolev training); the data set must hold "
         "Jacobians; 0: off");
   o.add("loss.jacobian_directions", &loss_.directions, 0, at_least(0),
-        "random directions per row and step in which the Jacobian is compared; 0: all of it");
+        "number of random directions per row and step in which the Jacobian is compared; 0: the whole Jacobian");
   o.add("loss.constraint", &loss_.constraint, "",
         "expressions, separated by ;, that are 0 for a physical prediction, such as max(0, -aice) ; sum(y) - sum(x); "
         "their squares are added to the loss");
   o.add("loss.constraint_weight", &loss_.constraint_weight, 1, non_negative, "weight of these squares");
 
   o.section("ensemble", "Ensemble");
-  o.add("ensemble.members", &members_, 1, between(1, 1000),
+  o.add(kMembersKey, &members_, 1, between(1, 1000),
         "networks that are trained one after the other with seeds run.seed, run.seed + 1, ..., in folders member-N of "
         "the run directory");
   o.add("ensemble.bootstrap", &bootstrap_, false, "train on rows that are drawn with replacement, by the seed");

@@ -110,7 +110,7 @@ EmulatorTask::EmulatorTask(Options options, EmulatorData data)
   options_.loss.check(data_.n_out());
   require_usage(options_.loss.jacobian == 0 || data_.has_jacobian(), "option loss.jacobian = ", options_.loss.jacobian,
                 ": the data set '", data_.path.string(),
-                "' has no Jacobians /jac (rows, outputs, inputs); set it to 0, or choose data whose source knows them");
+                "' has no Jacobians /jac (rows, outputs, inputs); set it to 0, or use a data set with Jacobians");
   if (!options_.loss.constraint.empty())
     constraint_ = std::make_shared<const Constraint>(options_.loss.constraint, data_.variables);
 }

@@ -120,11 +120,11 @@ void HarConfig::add_options(Options& o) {
       .unit("%");
   o.alias("data.percent", "data-pct");
   o.choice("data.balance", &balance_, "none", {"none", "sampling", "weights"},
-           "make up for classes with few training windows: draw all classes equally often, or multiply the loss of a "
-           "window by a weight that is inverse to the windows of its class");
+           "compensate for classes with few training windows: draw all classes equally often (sampling), or weight the "
+           "loss of a window by the inverse number of windows of its class (weights)");
   o.add("data.folds", &folds_.how, "none",
-        "cross-validation over subjects, whatever part of the file they are in: with N folds of nearly equal classes, "
-        "or a fold for each subject; lockstep folds trains them all")
+        "cross-validation over the subjects of all splits: a number of folds, with nearly equal classes, or subjects, "
+        "for one fold per subject; lockstep folds trains all of them")
       .value_name("N|subjects|none");
   o.add("data.fold", &folds_.number, 0, non_negative,
         "the fold whose subjects are tested, from 1; all others are trained on");
@@ -204,8 +204,7 @@ void HarConfig::read_for_prediction() {
   labels_ = HarData::Labels::optional;
   if (folds_.given())
     log::warning("data.folds = ", folds_.how,
-                 " is ignored: predictions are of the parts of the file, so that windows of "
-                 "the training can be among them");
+                 " is ignored: predictions use the splits of the file, which may include training windows of the fold");
   folds_ = {};
 }
 

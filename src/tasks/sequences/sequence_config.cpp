@@ -86,8 +86,8 @@ void SequenceConfig::add_options(Options& o) {
            "rank the held-out item against drawn items, or all items, outside the user's history");
   o.alias("eval.candidates", "eval");
   o.add("eval.both", &ranking_.both, true,
-        "also report the other ranking, under its own name; full scores all items for each user; sampled is left out "
-        "where a user knows nearly all items");
+        "also report the other ranking, under its own name; full scores all items for each user; sampled is omitted if "
+        "a user knows nearly all items");
   o.add("eval.negatives", &ranking_.candidates, 100, at_least(1), "sampled: number of drawn items, with replacement");
   o.add("eval.k", &at_, {10}, at_least(1), "K of NDCG@K, HR@K and MRR@K; the first NDCG selects the best weights");
   o.add("eval.users", &ranking_.users, 0, non_negative, "number of users to evaluate, drawn once; 0: all");
@@ -205,8 +205,8 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
     needs.scratch_bytes = size * static_cast<double>(ops::softmax_scratch(
                                      {}, false, static_cast<std::int64_t>(step_tokens) / step.shards + 1, arch.items,
                                      arch.hidden, parts ? step.shards : 1));
-    needs.single_gradient = true;
   }
+  needs.row_sparse = arch.loss.kind != ItemLoss::Kind::softmax || options.shard_items;
   if (options.shard_items) {
     needs.owned_parameters = (arch.items + 1) * arch.hidden;
     // Features, their gradient, the inputs' gradient; sums; per part of this rank the features' gradient; per shard the

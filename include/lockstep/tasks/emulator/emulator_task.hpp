@@ -52,9 +52,9 @@ Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, 
 ///
 /// With constraints, constraint.1 and so on are the mean absolute values of their expressions, in physical units.
 ///
-/// After make_ensemble() these are metrics of the mean of the members' predictions, and more follow, over all outputs and
-/// per output: member_rmse (root of the members' mean squared error), spread, crps, spread_skill, coverage50,
-/// coverage90, coverage95; and a table, the rank histogram. docs/models/emulator.md defines them.
+/// After make_ensemble() these are metrics of the mean of the members' predictions, and there are more, over all
+/// outputs and per output: member_rmse (root of the members' mean squared error), spread, crps, spread_skill,
+/// coverage50, coverage90, coverage95; and a table, the rank histogram. docs/models/emulator.md defines them.
 class EmulatorTask : public ShardTask, public EnsembleTask {
  public:
   struct Options {
@@ -112,7 +112,7 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   ShardLoss loss_of(Tape& tape, std::span<const std::int32_t> rows, const Shard& shard = {}) const;
 
  private:
-  /// evaluate(), of the network or of a guess.
+  /// evaluate(), of the network or of a baseline.
   void score(Tape& tape, Split split, std::int64_t first, std::int64_t count, const AffineGuess* guess,
              double* sums) const;
 

@@ -19,11 +19,11 @@ struct HarAugment {
   double stretch = 0;     ///< standard deviation of the factor of each sensor
 };
 
-/// How training makes up for classes with few windows.
+/// How training compensates for classes with few windows.
 enum class HarBalance : std::uint8_t {
   none,
-  /// Each class has the same number of samples in an epoch, which is as long as before. The windows of a class take turns
-  /// in an order drawn for each epoch. Each repetition of a window has its own augmentation.
+  /// Each class has the same number of samples in an epoch, with the same total. The windows of a class are repeated in
+  /// an order drawn for each epoch. Each repetition of a window has its own augmentation.
   sampling,
   /// The loss of a window of class k counts N / (K N_k) times: N windows, N_k of them of class k, K classes with windows.
   /// The loss of a batch is divided by the sum of these weights.
