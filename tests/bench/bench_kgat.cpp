@@ -213,7 +213,7 @@ struct Bench {
   void evaluation() {
     step.settle();
     const Times seconds = seconds_of(world.communicator(), device, a.seconds,
-                                      [&] { evaluate(world.communicator(), model, Split::test, threads); });
+                                     [&] { evaluate(world.communicator(), model, Split::test, threads); });
     report("evaluation", seconds, static_cast<double>(model.size(Split::test)), "users");
   }
   void spmm() {
@@ -224,7 +224,7 @@ struct Bench {
     p.store(0, all);
     Stream own(device);
     const Times seconds = seconds_of(world.communicator(), device, a.seconds,
-                                      [&] { ops::spmm(own, {p.s(0)}, p.pattern(), p.values(), p.stored(0), all); });
+                                     [&] { ops::spmm(own, {p.s(0)}, p.pattern(), p.values(), p.stored(0), all); });
     // Per entry: a row of x, a column number and a value.
     const double bytes = static_cast<double>(graph.nnz()) * (64 * (a.storage ? 2 : 4) + 8),
                  stream = stream_bandwidth(device);

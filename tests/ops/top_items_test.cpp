@@ -196,8 +196,8 @@ TEST_SUITE("ops.top_items") {
       for_every_isa([&] {
         // 3e38 times 1 is 3e38; times 3 or 3e38 it is infinity.
         CHECK(run(users, items, {{}, {3}, {}, {}}, 5) ==
-              std::vector<std::int32_t>{1, 3, 4, 0, 2, 1, 4, 0, -1, -1, -1, -1, -1, -1, -1, 2, 0, 3, 4,
-                                        infinite ? -1 : 1});
+              std::vector<std::int32_t>{1,  3,  4,  0,  2,  1, 4, 0, -1, -1,
+                                        -1, -1, -1, -1, -1, 2, 0, 3, 4,  infinite ? -1 : 1});
       });
     }
   }

@@ -288,8 +288,9 @@ class Search {
     scale_[n] = static_cast<float>(scale * codes_->scale);
     const double decoded = scale * std::sqrt(code.code_square);
     const double approximate = decoded * (codes_->part + codes_->rest) + codes_->most_bias;
-    return bound(std::sqrt(code.square), decoded * codes_->rest + std::sqrt(code.rest_square) * codes_->part +
-                                             8 * static_cast<double>(std::numeric_limits<float>::epsilon()) * approximate);
+    return bound(std::sqrt(code.square),
+                 decoded * codes_->rest + std::sqrt(code.rest_square) * codes_->part +
+                     8 * static_cast<double>(std::numeric_limits<float>::epsilon()) * approximate);
   }
 
   /// The same without codes: rounds the user to f32.

@@ -194,7 +194,8 @@ Codes encode(std::int64_t d, const T* x, const T* centre, const T* typical, doub
     for (std::int64_t i = 0; i < count; ++i) code[i] = static_cast<std::int32_t>(near[i]);
     for (std::int64_t i = 0; i < count; ++i) q[c + i] = static_cast<std::uint8_t>(code[i] + offset);
     for (std::int64_t i = 0; i < count; ++i) whole[i] = static_cast<double>(near[i]);
-    for (std::int64_t i = 0; i < count; ++i) part[i] = static_cast<double>(x[c + i]) - static_cast<double>(centre[c + i]);
+    for (std::int64_t i = 0; i < count; ++i)
+      part[i] = static_cast<double>(x[c + i]) - static_cast<double>(centre[c + i]);
     for (std::int64_t i = 0; i < count; ++i) {
       const double value = static_cast<double>(x[c + i]), rest = part[i] - scale * whole[i];
       sums[0][i] += value * value;

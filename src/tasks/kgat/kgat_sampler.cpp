@@ -205,7 +205,8 @@ void KgatSampler::triples(std::int64_t step, std::int64_t count, KgBatch& batch)
       __builtin_prefetch(&graph.tail[static_cast<std::size_t>(begin + triples / 2)]);
     }
     for (std::int64_t b = first; b < last; ++b) {
-      const auto i = static_cast<std::size_t>(b), at = static_cast<std::size_t>(chosen[static_cast<std::size_t>(b - first)]);
+      const auto i = static_cast<std::size_t>(b),
+                 at = static_cast<std::size_t>(chosen[static_cast<std::size_t>(b - first)]);
       const std::int32_t relation = batch.relation[i] = graph.rel[at], tail = batch.tail[i] = graph.tail[at];
       const Philox draws = draws_of(b);
       std::uint64_t other = 0;

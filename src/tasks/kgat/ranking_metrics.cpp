@@ -26,7 +26,7 @@ RankingMetrics::RankingMetrics(std::vector<std::int64_t> cutoffs) : cutoffs_(std
 
 void RankingMetrics::add(std::span<const std::int32_t> top, std::span<const std::int32_t> relevant,
                          double* sums) const {
-  thread_local std::vector<std::int64_t> hit;        // indices in the ranking
+  thread_local std::vector<std::int64_t> hit;          // indices in the ranking
   thread_local std::vector<std::uint8_t> is_relevant;  // by item; zeros between calls
   hit.resize(top.size());
   std::size_t found = 0;
