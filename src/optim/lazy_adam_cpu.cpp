@@ -88,6 +88,7 @@ void replay(std::int64_t n, T* p, T* m, T* v, const MissedSteps<T>& steps) {
   for (; i + kBlock<T> <= n; i += kBlock<T>) replay_block(p + i, m + i, v + i, steps);
   if (i == n) return;
   T rest[3][kBlock<T>] = {};
+  for (T& x : rest[0]) x = 1;  // what fills a block up is at rest
   T* const from[] = {p + i, m + i, v + i};
   for (int a = 0; a < 3; ++a)
     for (std::int64_t c = 0; c < n - i; ++c) rest[a][c] = from[a][c];

@@ -195,7 +195,7 @@ TEST_SUITE("ops.top_items") {
       std::copy_n(item, 10, items->data<float>());
       for_every_isa([&] {
         // 3e38 times 1 is 3e38; times 3 or 3e38 it is infinity.
-        CHECK(run(users, items, {{}, {3}, {}, {}}, 5) ==
+        CHECK(run(users, items, {{}, {3, 3}, {}, {}}, 5) ==
               std::vector<std::int32_t>{1,  3,  4,  0,  2,  1, 4, 0, -1, -1,
                                         -1, -1, -1, -1, -1, 2, 0, 3, 4,  infinite ? -1 : 1});
       });

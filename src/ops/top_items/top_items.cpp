@@ -25,6 +25,8 @@ constexpr std::int64_t kMostRanked = 512;
 constexpr std::int64_t kMostCodeColumns = 32768;
 /// Scores of larger factors could overflow, those of smaller ones lose digits.
 constexpr double kMostScore = 1e30, kLeastScore = 1e-20;
+/// Longer rows of f64 are not rounded to f32, whose smallest numbers would then matter.
+constexpr double kMostRounded = 1e9;
 /// Covers products below the smallest normal number, and the rounding errors of a bound itself.
 constexpr double kTiny = 1e-30, kSlack = 1 + 1e-6;
 
@@ -297,6 +299,7 @@ class Search {
   double round(const T* user, std::int64_t u) {
     std::transform(user, user + d_, single_.data() + u * d_, [](T x) { return static_cast<float>(x); });
     const double norm = norm_of(d_, user);
+    if (!(norm <= kMostRounded && codes_->norm <= kMostRounded)) return std::numeric_limits<double>::infinity();
     return bound(norm, rounding_of<float>(d_) * norm * codes_->norm);
   }
 
@@ -348,10 +351,8 @@ class Search {
       c.reserve(items_);
       c.count = 0;
       for (std::int32_t i = 0; i < items_; ++i) {
-        if (!excluded.empty() && excluded.front() == i)
-          excluded = excluded.subspan(1);
-        else
-          c.item[static_cast<std::size_t>(c.count++)] = i;
+        while (!excluded.empty() && excluded.front() < i) excluded = excluded.subspan(1);
+        if (excluded.empty() || excluded.front() != i) c.item[static_cast<std::size_t>(c.count++)] = i;
       }
     }
     exact_.resize(static_cast<std::size_t>(c.count + cpu::kMostLanes));
