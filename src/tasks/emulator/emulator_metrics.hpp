@@ -23,8 +23,8 @@ struct EnsembleSums {
   double member_ee, variance, crps, covered[3];
 };
 /// The intervals of an ensemble: the share of the targets that each holds if targets and members are drawn from one
-/// normal distribution, which (t - mean) / (sqrt((N + 1) / N) s) of N members turns into Student's with N - 1 degrees of
-/// freedom.
+/// normal distribution. Then (t - mean) / (sqrt((N + 1) / N) s) of N members has Student's distribution with N - 1
+/// degrees of freedom.
 inline constexpr int kPercents[3] = {50, 90, 95};
 /// Histogram of the Jacobian's relative error per row: kBins bins, of equal width in log10 between kLow and kHigh.
 /// Errors outside that range go to the first or last bin.
