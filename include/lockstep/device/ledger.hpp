@@ -45,7 +45,7 @@ std::string why_no_ledger();
 /// Counts the work of all streams of this process from here on. Kernels then run one at a time.
 /// errors  Error if why_no_ledger()
 void start_ledger();
-/// Stops counting. Call it when the host has waited for the work.
+/// Stops counting. Work that has not run yet is not counted; the stand-in runs work when it is submitted.
 Ledger finish_ledger();
 
 }  // namespace lockstep
