@@ -4,6 +4,7 @@
 #include <string>
 
 #include "lockstep/device/device.hpp"
+#include "lockstep/device/ledger.hpp"
 
 /// The CUDA runtime calls of device.hpp, without the runtime's headers. Defined only where kHasCuda.
 namespace lockstep::gpu {
@@ -43,6 +44,11 @@ void begin_capture(void* stream);
 void end_capture(void* stream, void*& executable);
 void launch_graph(void* executable, void* stream);
 void destroy_graph(void* executable);
+
+/// Those of ledger.hpp.
+std::string why_no_ledger();
+void start_ledger();
+Ledger finish_ledger();
 
 /// Makes each recorded span of profile.hpp a range of NVTX.
 void mirror_spans();

@@ -20,11 +20,10 @@ Var add_dropped(Tape& t, Var x, Var y, const Dropout& dropout, const SampleRows&
   if (!dropout) return add(t, x, y);
   const profile::Span span("add_dropped");
   Var z = t.output(x.shape(), t.wants_grad({x, y}));
-  ops::scale(t.stream(), {z.value()}, x.value(), 1);
-  ops::dropout(t.stream(), {z.value(), true}, y.value(), dropout, rows);
+  ops::add_dropped(t.stream(), z.value(), x.value(), y.value(), dropout, rows);
   t.record("add_dropped", z, {}, [=, &t] {
-    ops::scale(t.stream(), t.grad_of(x), z.grad(), 1);
     ops::dropout(t.stream(), t.grad_of(y), z.grad(), dropout, rows);
+    t.pass_grad({x}, z);
   });
   return z;
 }

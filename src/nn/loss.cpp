@@ -122,10 +122,7 @@ Var add(Tape& t, Var a, Var b) {
   const profile::Span span("add");
   Var y = t.output(a.shape(), t.wants_grad({a, b}), a.value().dtype());
   ops::add(t.stream(), y.value(), a.value(), b.value());
-  t.record("add", y, {}, [=, &t] {
-    ops::scale(t.stream(), t.grad_of(a), y.grad(), 1);
-    ops::scale(t.stream(), t.grad_of(b), y.grad(), 1);
-  });
+  t.record("add", y, {}, [=, &t] { t.pass_grad({a, b}, y); });
   return y;
 }
 

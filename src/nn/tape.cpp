@@ -86,6 +86,20 @@ Target Tape::grad_of(Var v) {
   return {node.grad, accumulate};
 }
 
+void Tape::pass_grad(std::initializer_list<Var> xs, Var y) {
+  Var::Node& from = *y.node_;
+  Var heir;
+  for (const Var& x : xs) {
+    const auto times = std::ranges::count_if(xs, [&](const Var& other) { return other.node_ == x.node_; });
+    if (x.wants_grad() && !x.node_->grad && times == 1) heir = x;
+  }
+  for (const Var& x : xs)
+    if (!heir || x.node_ != heir.node_) ops::scale(stream_, grad_of(x), from.grad, 1);
+  if (!heir) return;
+  heir.node_->grad = std::exchange(from.grad, Tensor());
+  heir.node_->grad_written = true;
+}
+
 Tensor Tape::gradient_of(const Tensor& value) {
   for (Spare** at = &spare_; *at; at = &(*at)->next) {
     Spare* found = *at;
@@ -99,6 +113,7 @@ Tensor Tape::gradient_of(const Tensor& value) {
 }
 
 void Tape::release(Var::Node& node) {
+  if (!node.grad) return;  // passed on
   Spare* entry = empty_ ? std::exchange(empty_, empty_->next)
                         : new (host_arena().allocate(sizeof(Spare))) Spare{nullptr, Tensor()};
   *entry = {spare_, std::exchange(node.grad, Tensor())};

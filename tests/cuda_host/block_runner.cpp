@@ -13,6 +13,7 @@
 
 #include "error.hpp"
 #include "faults.hpp"
+#include "ledger.hpp"
 #include "memory.hpp"
 #include "sanitizer.hpp"
 #include "symbols.hpp"
@@ -422,13 +423,16 @@ void Runner::run(const cudaLaunchConfig_t& config, const Kernel& kernel) {
   unpoison(sm_bytes, sizeof(sm_bytes));
   std::memset(sm_bytes + dynamic, 0xff, kSharedGuard);
   poison(sm_bytes + dynamic, sizeof(sm_bytes) - dynamic);
+  KernelCount count(config, kernel.function, shared_);
   const std::uint64_t blocks = std::uint64_t{gridDim.x} * gridDim.y * gridDim.z;
   for (std::uint64_t i = 0; i < blocks; ++i) {
     const std::uint64_t block = reverse ? blocks - 1 - i : i, row = block / gridDim.x;
     blockIdx = {static_cast<unsigned>(block % gridDim.x), static_cast<unsigned>(row % gridDim.y),
                 static_cast<unsigned>(row / gridDim.y)};
     poison_shared(dynamic);
+    count.begin_block();
     run_block();
+    count.end_block();
     check_shared(dynamic);
   }
 }

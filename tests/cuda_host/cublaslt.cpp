@@ -362,6 +362,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                          {d, bytes(*d_layout), true},
                          {workspace, workspace_size, true}}};
     if (keep != 0) uses.ranges.push_back({c, bytes(*c_layout), false});
+    uses.shape =
+        text(shape.n, " x ", shape.m, " x ", shape.k, d_layout->batches > 1 ? text(" x ", d_layout->batches) : "");
+    uses.flops = 2.0 * static_cast<double>(shape.m * shape.n * shape.k * d_layout->batches);
+    uses.unit = size_of(a_layout->type) == 2                       ? lockstep::FlopUnit::half
+                : product->compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? lockstep::FlopUnit::tf32
+                                                                   : lockstep::FlopUnit::fp32;
+    uses.workspace_bytes = workspace_size;
     submit(stream, std::move(uses), [=, p = *product, la = *a_layout, lb = *b_layout, lc = *c_layout, ld = *d_layout] {
       const DeviceAccess access;
       if (workspace) std::memset(workspace, 0xff, std::min<std::size_t>(workspace_size, 4096));  // not preserved

@@ -37,6 +37,7 @@ class AddressRange {
     throw Failure{cudaErrorInitializationError, "reserving addresses for device memory: the system gives none"};
   }
   bool holds(const void* address) const { return address >= begin_ && address < begin_ + size_; }
+  std::span<const std::byte> all() const { return {begin_, size_}; }
   /// Reserves whole pages for `size` bytes, surrounded by guards.
   std::byte* take(std::size_t size) {
     const auto align = size >= 2 * kHugePage ? kHugePage : kGuardBytes;
@@ -185,6 +186,8 @@ std::string describe_address(const void* address) {
   return text(past, " bytes past the end of the ", where);
 }
 
+std::span<const std::byte> device_range() { return memory().device.all(); }
+std::span<const std::byte> pinned_range() { return memory().pinned.all(); }
 bool in_device_range(const void* address) { return memory().device.holds(address); }
 bool in_own_range(const void* address) { return memory().device.holds(address) || memory().pinned.holds(address); }
 

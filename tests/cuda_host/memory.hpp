@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 
 /// Device memory and page-locked host memory.
@@ -43,6 +44,9 @@ std::string describe_address(const void* address);
 bool in_device_range(const void* address);
 /// Whether the address is in the range of device or page-locked memory.
 bool in_own_range(const void* address);
+/// The addresses from which device memory and page-locked memory are allocated.
+std::span<const std::byte> device_range();
+std::span<const std::byte> pinned_range();
 /// Makes the allocation that contains the address accessible. Returns false if there is none. For the fault handler.
 bool open_device_memory(const void* address);
 /// Makes all device memory inaccessible to the host.

@@ -1,7 +1,10 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
+
+#include "lockstep/device/ledger.hpp"
 
 /// Checks whether one use of memory happens before another. The work of a stream runs in order. A stream that waits for
 /// an event, or a host that waits for a stream or an event, comes after the work before it. Work that the host submits
@@ -23,6 +26,12 @@ struct Uses {
   const void* kernel = nullptr;  ///< or null, and then
   const char* name = "";
   std::vector<Use> ranges;
+  // For the ledger: the shape and the arithmetic of a product, and how much of the ranges is only workspace.
+  std::string shape = {};
+  double flops = 0;
+  lockstep::FlopUnit unit = lockstep::FlopUnit::fp32;
+  std::size_t workspace_bytes = 0;
+  bool of_graph = false;  ///< the sum of the uses of a graph, which count one by one
 };
 
 /// The work that the calling thread knows to have run.

@@ -174,10 +174,10 @@ struct Copy {
   }
 };
 
-Uses uses(const Copy& copy, bool reads) {
-  Uses all{.name = "a copy", .ranges = {{copy.to, (copy.height - 1) * copy.to_pitch + copy.width, true}}};
-  if (reads) all.ranges.push_back({copy.from, (copy.height - 1) * copy.from_pitch + copy.width, false});
-  return all;
+Uses uses(const Copy& copy) {
+  return {.name = "copy",
+          .ranges = {{copy.to, (copy.height - 1) * copy.to_pitch + copy.width, true},
+                     {copy.from, (copy.height - 1) * copy.from_pitch + copy.width, false}}};
 }
 
 void copy(const Copy& copy, cudaMemcpyKind kind, cudaStream_t stream) {
@@ -199,11 +199,11 @@ void copy(const Copy& copy, cudaMemcpyKind kind, cudaStream_t stream) {
     second.from = staged->data();
     second.from_pitch = copy.width;
     first.run();
-    submit(stream, uses(copy, false), [second, staged] { second.run(); });
+    submit(stream, uses(copy), [second, staged] { second.run(); });
   } else {
     require(!is_capturing(stream) || (!pageable(copy.from) && !pageable(copy.to)), cudaErrorStreamCaptureUnsupported,
             "capturing a copy of pageable host memory");
-    submit(stream, uses(copy, true), [copy] { copy.run(); });
+    submit(stream, uses(copy), [copy] { copy.run(); });
   }
   if (!is_capturing(stream) && !to_device && pageable(copy.to))
     require(cudaStreamSynchronize(stream) == cudaSuccess, cudaErrorUnknown, "waiting for a copy");

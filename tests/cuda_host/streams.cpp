@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "error.hpp"
+#include "ledger.hpp"
 #include "memory.hpp"
 
 namespace {
@@ -52,7 +53,8 @@ struct CUstream_st {
   cuda_host::Clock clock;
   std::recursive_mutex mutex;
   std::deque<Task> waiting;
-  bool advancing = false;  // by the thread that holds the mutex
+  std::uint64_t submitted = 0, awaited = 0;  // pieces of work, and how many of them the host has waited for
+  bool advancing = false;                    // by the thread that holds the mutex
   std::optional<cuda_host::Failure> failure;
   std::shared_ptr<Capture> capture;
 };
@@ -63,6 +65,7 @@ struct CUevent_st {
     std::shared_ptr<Capture> capture;
     cuda_host::Clock clock;
     std::shared_ptr<bool> done = std::make_shared<bool>(true);
+    std::uint64_t submitted = 0;  // to the stream, before it
   };
   Record last;
   std::shared_ptr<std::chrono::steady_clock::time_point> time =
@@ -165,8 +168,15 @@ void wait_until(Done&& done) {
   }
 }
 
+/// Tells the ledger that the host has waited for the first `submitted` pieces of work of the stream.
+void has_waited(CUstream_st& stream, std::uint64_t submitted) {
+  if (submitted > stream.awaited && ledger_is_kept()) note_wait(submitted == stream.submitted);
+  stream.awaited = std::max(stream.awaited, submitted);
+}
+
 /// Records that the host knows all work of the stream to have run.
 void host_has_waited(CUstream_st& stream) {
+  has_waited(stream, stream.submitted);
   join(host_clock(), stream.clock);
   forget_uses(stream.number);
 }
@@ -191,6 +201,11 @@ void order(CUstream_st& stream, const Uses& uses) {
 
 void give(cudaStream_t handle, Uses uses, Begin begin) {
   CUstream_st& stream = resolve(handle);
+  if (uses.kernel == nullptr && !uses.ranges.empty() && !uses.of_graph)
+    begin = [uses, begin = std::move(begin)] {
+      if (ledger_is_kept()) note_work(uses);
+      return begin();
+    };
   if (stream.capture) {
     stream.capture->graph.work.push_back(std::move(begin));
     stream.capture->graph.uses.push_back(std::move(uses));
@@ -201,6 +216,10 @@ void give(cudaStream_t handle, Uses uses, Begin begin) {
   {
     const std::lock_guard lock(stream.mutex);
     order(stream, uses);
+    if (uses.kernel != nullptr || !uses.ranges.empty()) {
+      ++stream.submitted;
+      if (ledger_is_kept()) note_launch();
+    }
     stream.waiting.push_back({std::move(begin), {}});
   }
   if (!late()) advance_or_fail(stream);
@@ -395,7 +414,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
   return guarded([&] {
     CUstream_st& stream = resolve(handle);
-    event->last = {&stream, stream.capture, stream.clock, std::make_shared<bool>(stream.capture != nullptr)};
+    event->last = {&stream, stream.capture, stream.clock, std::make_shared<bool>(stream.capture != nullptr),
+                   stream.submitted};
     if (stream.capture) return;  // an edge of the graph, whose order is the order of calls
     submit(handle, {.name = "cudaEventRecord", .ranges = {}}, [done = event->last.done, time = event->time] {
       *done = true;
@@ -433,6 +453,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     require(!event->last.capture, cudaErrorStreamCaptureUnsupported, "waiting for an event of a captured stream");
     const CUevent_st::Record record = event->last;
     wait_until([&] { return *record.done || advance_or_fail(*record.stream) || *record.done; });
+    if (record.stream) has_waited(*record.stream, record.submitted);
     join(host_clock(), record.clock);
     close_device_memory();
   });
@@ -442,6 +463,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     const CUevent_st::Record record = event->last;
     if (!*record.done) advance(*record.stream);
     require(*record.done, cudaErrorNotReady, "an event has not happened");
+    if (record.stream) has_waited(*record.stream, record.submitted);
     join(host_clock(), record.clock);
     close_device_memory();
   });
@@ -529,9 +551,11 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   return guarded([&] {
     Uses all;
     all.name = "a graph";
+    all.of_graph = true;
     for (const Uses& uses : executable->graph->uses)
       all.ranges.insert(all.ranges.end(), uses.ranges.begin(), uses.ranges.end());
     submit_lasting(stream, std::move(all), [graph = executable->graph] {
+      if (ledger_is_kept()) note_graph(graph->work.size());
       return [graph, at = std::size_t{0}, progress = Progress()]() mutable {
         for (; at < graph->work.size(); ++at, progress = {}) {
           if (!progress) progress = graph->work[at]();

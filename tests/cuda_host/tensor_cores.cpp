@@ -6,6 +6,7 @@
 #include "cuda_fp16.h"
 #include "cuda_runtime.h"
 #include "error.hpp"
+#include "ledger.hpp"
 #include "memory.hpp"
 
 namespace cuda_host {
@@ -77,7 +78,10 @@ void multiply_add(HalfKind kind, float (&c)[4], const std::uint32_t (&a)[4], std
                   Place place) {
   const Operands own{a, {b0, b1}, c};
   const std::uint64_t* given = warp_exchange(WarpOp::matrix, kAllLanes, to_bits(&own), place);
-  if (lane() == 0) multiply_all(kind, given);
+  if (lane() == 0) {
+    multiply_all(kind, given);
+    count_tensor_flops(2.0 * 16 * 8 * 16);
+  }
   warp_exchange(WarpOp::matrix, kAllLanes, 0, place);  // no lane leaves before the product is done
 }
 

@@ -121,6 +121,29 @@ TEST_SUITE("nn.tape") {
     CHECK(first(x.grad()) == 20);
   }
 
+  TEST_CASE("sums pass their gradient on, also to inputs whose gradient has other writers before or after") {
+    Stream stream;
+    Arena arena;
+    std::vector<double> x = {5};
+    const auto slope = [&](auto&& network) {
+      Tape t(stream, arena, DType::f64, Tape::Mode::inputs);
+      const Var a = t.variable(Tensor::of(x.data(), {1}));
+      t.backward(network(t, a));
+      return first(a.grad());
+    };
+    CHECK(slope([](Tape& t, Var a) { return add(t, a, a); }) == 2);
+    CHECK(slope([](Tape& t, Var a) { return add(t, times(t, a, 3, 3), a); }) == 4);
+    CHECK(slope([](Tape& t, Var a) { return add(t, a, times(t, a, 3, 3)); }) == 4);
+    CHECK(slope([](Tape& t, Var a) {
+            const Var b = times(t, a, 2, 2), s = add(t, b, a);  // 3 a
+            return add(t, add(t, s, s), b);                     // 6 a + 2 a
+          }) == 8);
+    CHECK(slope([](Tape& t, Var a) {
+            const Var one = t.constant(a.value()), s = add(t, one, a);  // the constant needs no gradient
+            return add(t, times(t, s, 5, 5), add(t, one, s));
+          }) == 6);
+  }
+
   TEST_CASE("parameter gradients accumulate over calls and tapes, and scale with the seed") {
     Net net;
     Stream stream;

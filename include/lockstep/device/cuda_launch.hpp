@@ -29,6 +29,9 @@ struct Grid {
   dim3 grid = 1;
   dim3 block = 1;
   std::size_t shared_bytes = 0;  ///< dynamic shared memory of a block
+  /// Floating-point operations of the whole launch without those of tensor cores, for the ledger (ledger.hpp). 0 where
+  /// they are too few to take longer than the bytes.
+  double flops = 0;
 };
 
 /// Upper limit on the blocks of a grid-stride loop: enough to fill any GPU several times.
@@ -63,6 +66,9 @@ void launch(const Stream& stream, const Grid& grid, void (*kernel)(Params...), A
   config.blockDim = grid.block;
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream.native());
+  [&grid](auto& given) {
+    if constexpr (requires { given.flops; }) given.flops = grid.flops;  // of the stand-in, which keeps the ledger
+  }(config);
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
   if (status != cudaSuccess || launches_wait())
     after_launch(status, stream, reinterpret_cast<const void*>(kernel), grid);

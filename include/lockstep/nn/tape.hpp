@@ -131,6 +131,9 @@ class Tape {
 
   /// The destination of the gradient of v: empty if v needs none, store on the first call, accumulate on later calls.
   Target grad_of(Var v);
+  /// Adds the gradient of y to that of each x, of y's shape and dtype: the backward of a sum. To be called last in the
+  /// backward of y, because one x may take over the memory of y's gradient, which saves a copy.
+  void pass_grad(std::initializer_list<Var> xs, Var y);
   /// The destination of a parameter's gradient: always accumulate; empty if it is frozen or the mode is not train.
   Target grad_of(const Param& p);
   /// The set of touched rows of a row-sparse parameter, which a backward extends; null if the parameter is dense or

@@ -9,6 +9,7 @@
 #include "apps/lockstep/bench_emulator.hpp"
 #include "apps/lockstep/bench_scaling.hpp"
 #include "apps/lockstep/commands.hpp"
+#include "apps/lockstep/ledger_report.hpp"
 #include "apps/lockstep/measure_step.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/log.hpp"
@@ -213,6 +214,14 @@ int bench_jobs(World& world, RunConfig& config, const BenchOptions& bench) {
     require_usage(emulator != nullptr || jobs[0] == "train", "option what = ", bench.what, ": only for the emulator");
   });
 
+  if (bench.budget.ledger) {
+    const StepMeasurement step = measure_step(world, config, *model, threads, bench.budget);
+    if (world.rank() == 0) {
+      const Json report = ledger_json(step.ledger, step.steps);
+      std::cout << (bench.json ? report.dump() + "\n" : ledger_text(report)) << std::flush;
+    }
+    return 0;
+  }
   if (bench.sweep_batch) {
     sweep_batch(world, config, bench, *model, threads);
     return 0;
@@ -302,6 +311,10 @@ int run_bench(World& world, const Args& args) {
            "after the measurement, record 10 more training steps of all ranks and threads and write their timeline to "
            "this file; see docs/profiling.md")
       .value_name("FILE.json");
+  options.add(
+      "ledger", &bench.budget.ledger, false,
+      "count what a training step makes the GPU do, and estimate its time on some GPUs; only on the stand-in of "
+      "the tests (make cuda-host); see docs/gpu.md");
   options.add("synthetic", &bench.synthetic, false, "use synthetic rows even if data.path is set");
   options.add("rows", &bench.rows.rows, 360000, at_least(10), "number of synthetic rows");
   options.add("inputs", &bench.rows.inputs, 14, positive, "number of synthetic input columns");
@@ -311,6 +324,10 @@ int run_bench(World& world, const Args& args) {
   if (!parse(world, options, args, config)) return 0;
   bench.budget.steps = options.given("train.steps") ? config.train.steps : 0;
   if (!bench.profile.empty()) bench.budget.profiled = 10;
+  if (bench.budget.ledger) {
+    if (bench.budget.steps == 0) bench.budget.steps = 2;
+    if (!options.given("warmup")) bench.budget.warmup = 3;
+  }
   bench.synthetic = bench.synthetic || config.data.path.empty();
   if (bench.synthetic) config.data.path = "(synthetic)";
   world.together("checking the configuration", [&] {
@@ -320,6 +337,12 @@ int run_bench(World& world, const Args& args) {
             (!bench.sweep_batch && !bench.sweep_threads && bench.what != "predict" && bench.what != "jacobian"),
         "option profile = ", bench.profile,
         ": it records one measurement of training; omit sweep_threads and sweep_batch, and choose --what train or all");
+    require_usage(!bench.budget.ledger || (bench.what == "train" && bench.profile.empty() && !bench.sweep_batch &&
+                                           !bench.sweep_threads && bench.scaling.ranks.empty()),
+                  "option ledger: it counts steps of training; omit the other measurements");
+    require_usage(!bench.budget.ledger || config.run.device == "cuda",
+                  "option ledger: it counts the work of a GPU; add --device cuda");
+    require_usage(!bench.budget.ledger || why_no_ledger().empty(), "option ledger: ", why_no_ledger());
     if (!bench.profile.empty() && world.rank() == 0) require_writable(bench.profile, {config.data.path});
     require_usage(!bench.sweep_batch || !config.threads_are_ranks(),
                   "option sweep_batch: not with dist.parallel = dp on GPUs; use ddp with one process per GPU");

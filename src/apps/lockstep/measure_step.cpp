@@ -130,6 +130,7 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Task& model,
   Steps::Times sum;
   std::int64_t samples = 0;
   comm.barrier("starting the benchmark");
+  if (budget.ledger) start_ledger();
   Stopwatch since_window;
   for (std::int64_t i = 0; i < m.steps; ++i) {
     const Steps::Times t = training.next();
@@ -143,6 +144,7 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Task& model,
     if ((i + 1) % window == 0)
       m.samples_per_s.push_back(static_cast<double>(std::exchange(samples, 0)) / since_window.restart());
   }
+  if (budget.ledger) m.ledger = finish_ledger();
   if (budget.profiled > 0) {
     const Device device = model.params().device();
     Profiler profiler(world, threads, device, model.params().dtype());

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "lockstep/comm/world.hpp"
+#include "lockstep/device/ledger.hpp"
 #include "lockstep/report/timeline.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/task.hpp"
@@ -17,6 +18,7 @@ struct StepBudget {
   std::int64_t least = 50;     ///< minimum of steps, unless they take more than ten times `seconds`
   std::int64_t from_step = 0;  ///< first step, counted in an epoch
   std::int64_t profiled = 0;   ///< further steps, which are recorded
+  bool ledger = false;         ///< keep a ledger of the measured steps
 };
 
 /// Measured training steps. Units: seconds per step, means over steps and ranks unless stated otherwise.
@@ -39,6 +41,7 @@ struct StepMeasurement {
   GpuMemory gpu_memory;       ///< of this rank's GPU; zeros without one
   Timeline timeline;          ///< of the recorded steps, on rank 0
   double recorded_s = 0;      ///< median of a recorded step
+  Ledger ledger;              ///< of the measured steps, of this rank
   double start_s = 0;         ///< from the start of the process to the end of the first step
 };
 

@@ -33,8 +33,8 @@ Var add_positions(Tape& t, Var x, const Param& positions) {
   Var y = t.output(x.shape(), t.wants_grad({x}, {&positions}));
   ops::add_to_each(t.stream(), y.value(), x.value(), t.value(positions));
   t.record("positions", y, {&positions}, [=, &t, &positions] {
-    ops::scale(t.stream(), t.grad_of(x), y.grad(), 1);
     ops::sum_of_all(t.stream(), t.grad_of(positions), y.grad());
+    t.pass_grad({x}, y);
   });
   return y;
 }

@@ -124,14 +124,15 @@ class WeightDropout {
     const auto at = static_cast<std::uint64_t>(i);
     if (!head_.drop) return;
     if (head_.group_rows == 1)
-      return dropout_row(head_.time, row, row, false, head_.key, head_.first_group + at * head_.row_groups, head_.rate);
+      return dropout_row<T>(head_.time, row, nullptr, row, head_.key, head_.first_group + at * head_.row_groups,
+                            head_.rate);
     const std::uint64_t group = at / head_.group_rows;
     if (group != held_) {
       drawn_.draw(head_.key, head_.first_group + group);
       held_ = group;
     }
-    drop_by(drawn_.draws() + at % head_.group_rows * (2 * kGroupWords / head_.group_rows), head_.time, row, row, false,
-            head_.rate);
+    drop_by<T>(drawn_.draws() + at % head_.group_rows * (2 * kGroupWords / head_.group_rows), head_.time, row, nullptr,
+               row, head_.rate);
   }
 
  private:

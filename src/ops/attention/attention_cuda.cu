@@ -340,9 +340,9 @@ void visit_chunks(std::int64_t width, const F& f) {
 }
 
 /// Blocks for all rows of all heads. Shared memory holds `row_arrays` arrays of the block's rows, two tiles and
-/// `weights` rows of 32.
+/// `weights` rows of 32. The kernel computes so many products of all queries with all keys.
 template <class T, int kChunks>
-gpu::Grid grid_of(const Attention<T>& a, int row_arrays, int weights) {
+gpu::Grid grid_of(const Attention<T>& a, int row_arrays, int weights, int products) {
   const auto warps =
       static_cast<int>(std::clamp<std::int64_t>(gpu::ceil_div<std::int64_t>(a.time, kRows), 1, kMostWarps));
   const int rows = warps * kRows;
@@ -350,7 +350,8 @@ gpu::Grid grid_of(const Attention<T>& a, int row_arrays, int weights) {
   const int values = row_arrays * rows * P::kWidth + 2 * kWarp * P::kTileStride + weights * rows * kWarp;
   return {.grid = static_cast<unsigned>(a.batch * a.heads * gpu::ceil_div<std::int64_t>(a.time, rows)),
           .block = dim3(kWarp, static_cast<unsigned>(warps)),
-          .shared_bytes = static_cast<std::size_t>(values) * sizeof(T)};
+          .shared_bytes = static_cast<std::size_t>(values) * sizeof(T),
+          .flops = 2.0 * products * static_cast<double>(a.batch * a.heads * a.time * a.time * a.width)};
 }
 
 }  // namespace
@@ -363,7 +364,7 @@ void attention_forward(const Stream& stream, const Attention<T>& a) {
     if (a.batch * a.heads * a.time * a.width == 0) return;
     const gpu::Drop<T> drop{cpu::DropRate(a.dropout.rate)};
     visit_chunks(a.width, [&]<int kChunks>() {
-      gpu::launch(stream, grid_of<T, kChunks>(a, 1, 1), attention_forward_kernel<T, kChunks>, a, drop);
+      gpu::launch(stream, grid_of<T, kChunks>(a, 1, 1, 2), attention_forward_kernel<T, kChunks>, a, drop);
     });
   }
 }
@@ -378,9 +379,9 @@ void attention_backward(const Stream& stream, const Attention<T>& a) {
     const T* mean = attention_mean<T>(stream, a, a.batch * a.time, false);
     visit_chunks(a.width, [&]<int kChunks>() {
       if (a.dq != nullptr)
-        gpu::launch(stream, grid_of<T, kChunks>(a, 2, 1), attention_queries_kernel<T, kChunks>, a, mean, drop);
+        gpu::launch(stream, grid_of<T, kChunks>(a, 2, 1, 3), attention_queries_kernel<T, kChunks>, a, mean, drop);
       if (a.dk != nullptr || a.dv != nullptr)
-        gpu::launch(stream, grid_of<T, kChunks>(a, 2, 2), attention_keys_kernel<T, kChunks>, a, mean, drop);
+        gpu::launch(stream, grid_of<T, kChunks>(a, 2, 2, 4), attention_keys_kernel<T, kChunks>, a, mean, drop);
     });
   }
 }

@@ -278,26 +278,35 @@ __global__ void __launch_bounds__(kWarp* kMostWarps, 1)
   if (dtables != nullptr && p.tables_apart == 0) flush_tables(p, partial, dtables, head, 0, table_drop, true);
 }
 
-/// dkeys, dvalues (R, C) += scale times the sum of the blocks' partial sums, in the order of the blocks. One thread per
-/// element. Memory bound.
+/// Warps that share the sum of an element, so that a thread waits for an eighth of the loads.
+constexpr int kTableWarps = 8;
+
+/// dkeys, dvalues (R, C) += scale times the sum of the blocks' partial sums. A block has 32 elements, a lane for each;
+/// warp w adds the partial sums of blocks w, w + 8, ..., and the first warp adds the sums of the warps. Memory bound.
 template <class T>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(kWarp* kTableWarps)
     add_tables_kernel(CausalLaunch<T> p, std::int64_t blocks, T scale, T* __restrict__ dkeys, T* __restrict__ dvalues,
                       const T* __restrict__ partials) {
-  const std::int64_t e = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x, size = (p.last + 1) * p.columns;
-  if (e >= 2 * size) return;
+  __shared__ T sm_sums[kTableWarps][kWarp];
+  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const std::int64_t size = (p.last + 1) * p.columns, wanted = std::int64_t{blockIdx.x} * kWarp + lane;
+  const std::int64_t e = wanted < 2 * size ? wanted : 2 * size - 1;  // lanes without an element repeat the last
   const std::int64_t side = e / size, r = e % size / p.columns, head = e % p.columns / p.width,
                      c = e % p.columns % p.width;
   T* out = side == 0 ? dkeys : dvalues;
-  if (out == nullptr) return;
   const TableSums sums(p.last, p.width);
   const std::int64_t at = (side * sums.rows + r) * sums.stride + c;
   T sum = 0;
-  for (std::int64_t block = 0; block < blocks; ++block) {
+#pragma unroll 4
+  for (std::int64_t block = warp; block < blocks; block += kTableWarps) {
     const T* part = partials + (block * p.heads + head) * sums.size() + at;
     sum += part[0];
     if (r == p.last) sum += part[sums.stride];
   }
+  sm_sums[warp][lane] = sum;
+  __syncthreads();
+  if (warp != 0 || wanted >= 2 * size || out == nullptr) return;
+  for (int w = 1; w < kTableWarps; ++w) sum += sm_sums[w][lane];
   out[e % size] += scale * sum;
 }
 
@@ -349,12 +358,14 @@ void causal_attention_backward(const Stream& stream, T* dq, T* dk, T* dv, real_t
     launch(stream,
            {.grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(p.heads)),
             .block = dim3(static_cast<unsigned>(kWarp * warps)),
-            .shared_bytes = shared},
+            .shared_bytes = shared,
+            .flops = 5 * plan.product_flops},
            causal_backward_kernel<T, kChunks, kTimed>, p, to, dy, y, q, k, v, logsum,
            Drop<R>(cpu::DropRate(time.dropout.rate)));
     if (tables)
       launch(stream,
-             {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(2 * time.keys.rows() * columns, 256)), .block = 256},
+             {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(2 * time.keys.rows() * columns, kWarp)),
+              .block = dim3(kWarp, kTableWarps)},
              add_tables_kernel<R>, p, blocks, static_cast<R>(element_scale(time)), dkeys, dvalues,
              static_cast<const R*>(to.partials));
   });

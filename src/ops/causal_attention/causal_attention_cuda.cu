@@ -143,7 +143,8 @@ void causal_attention_forward(const Stream& stream, T* y, real_t<T>* logsum, con
     launch(stream,
            {.grid = dim3(static_cast<unsigned>(plan.sequences), static_cast<unsigned>(p.heads)),
             .block = dim3(static_cast<unsigned>(kWarp * warps)),
-            .shared_bytes = ForwardTiles<R, kChunks, kTimed>::bytes(warps, p.width)},
+            .shared_bytes = ForwardTiles<R, kChunks, kTimed>::bytes(warps, p.width),
+            .flops = 2 * plan.product_flops},
            causal_forward_kernel<T, kChunks, kTimed>, p, y, logsum, q, k, v);
   });
 }

@@ -15,6 +15,7 @@ struct CausalPlan {
   int chunks;
   Timed timed;
   std::size_t tables_bytes = 0, times_bytes = 0;  ///< of scratch memory, for prepare_causal
+  double product_flops = 0;                       ///< of queries with their keys, or of weights with values
   /// Warps of a block: at most as many as the longest sequence has work for.
   template <int kRows>
   int warps() const {
@@ -39,9 +40,11 @@ CausalPlan causal_plan(std::int64_t columns, const CausalAttention& a, const Tim
                   .timed = !time                                                     ? Timed::no
                            : time.dropout && time.drop == TimeBuckets::Drop::element ? Timed::masked
                                                                                      : Timed::whole};
-  for (std::int64_t b = 0; b < plan.sequences; ++b)
-    plan.longest = std::max(
-        plan.longest, a.rows.offsets[static_cast<std::size_t>(b + 1)] - a.rows.offsets[static_cast<std::size_t>(b)]);
+  for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
+    const std::int64_t length = a.rows.offsets[b + 1] - a.rows.offsets[b];
+    plan.longest = std::max(plan.longest, length);
+    plan.product_flops += static_cast<double>(length * (length + 1) * columns);
+  }
   if (time) {
     const std::int64_t copies = tables_per_sequence(time) ? plan.sequences : 1;
     plan.tables_bytes =

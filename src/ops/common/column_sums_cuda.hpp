@@ -3,6 +3,7 @@
 
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_launch.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
 
 /// Column sums in a fixed order, for gradients of biases, of the scales of norms, and of tables that are added to every
@@ -21,26 +22,38 @@ struct ColumnSums {
   }
 };
 
-/// Adds partials (chunks, K, n), `stride` elements apart, in f64.
+/// Adds partials (chunks, K, n), `stride` elements apart, in f64. A block has 32 columns of one sum, a lane for each, so
+/// that loads are whole cache lines. Warp w adds chunks w, w + 32, ...: 512 chunks are 16 loads, four under way at once,
+/// where one thread per column would wait for 128 loads in turn. A warp then adds the 32 sums of a column, in a fixed
+/// tree.
 template <class T, int K>
-__global__ void __launch_bounds__(256) add_partials_kernel(std::int64_t chunks, std::int64_t n, ColumnSums<T, K> sums,
-                                                           const T* __restrict__ partials, std::int64_t stride) {
-  const std::int64_t column = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (column >= n) return;
-#pragma unroll
-  for (int k = 0; k < K; ++k) {
-    double total = 0;
+__global__ void __launch_bounds__(kWarp* kWarp)
+    add_partials_kernel(std::int64_t chunks, std::int64_t n, ColumnSums<T, K> sums, const T* __restrict__ partials,
+                        std::int64_t stride) {
+  __shared__ double sm_sums[kWarp][kWarp + 1];  // a column more, so that a warp reads 32 banks
+  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const std::int64_t first = std::int64_t{blockIdx.x} * kWarp;
+  const int k = static_cast<int>(blockIdx.y);
+  double sum = 0;
+  if (first + lane < n) {
 #pragma unroll 4
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
-      total += static_cast<double>(partials[chunk * stride + k * n + column]);
-    sums.put(k, column, static_cast<T>(total));
+    for (std::int64_t chunk = warp; chunk < chunks; chunk += kWarp)
+      sum += static_cast<double>(partials[chunk * stride + k * n + first + lane]);
   }
+  sm_sums[warp][lane] = sum;
+  __syncthreads();
+  const double total = warp_reduce(sm_sums[lane][warp]);
+  if (lane != 0 || first + warp >= n) return;
+#pragma unroll
+  for (int known = 0; known < K; ++known)  // an index that is known at compile time keeps `sums` out of local memory
+    if (known == k) sums.put(known, first + warp, static_cast<T>(total));
 }
 template <class T, int K>
 void add_partials(const Stream& stream, std::int64_t chunks, std::int64_t n, const ColumnSums<T, K>& sums,
                   const T* partials, std::int64_t stride) {
   if (n == 0) return;
-  launch(stream, {.grid = static_cast<unsigned>(ceil_div<std::int64_t>(n, 256)), .block = 256},
+  launch(stream,
+         {.grid = dim3(static_cast<unsigned>(ceil_div<std::int64_t>(n, kWarp)), K), .block = dim3(kWarp, kWarp)},
          add_partials_kernel<T, K>, chunks, n, sums, partials, stride);
 }
 

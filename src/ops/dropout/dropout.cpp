@@ -8,27 +8,50 @@
 
 namespace lockstep::ops {
 
-void dropout(Stream& stream, Target y, const Tensor& x, const Dropout& dropout, const SampleRows& rows) {
-  if (!y) return;
-  require(y.tensor.shape() == x.shape(), "dropout: x is ", x.shape(), ", so y must be too, not ", y.tensor.shape());
+namespace {
+
+void check(const Tensor& y, const Tensor& x, const Dropout& dropout, const SampleRows& rows) {
+  require(y.shape() == x.shape(), "dropout: x is ", x.shape(), ", so y must be too, not ", y.shape());
   require(dropout.rate >= 0 && dropout.rate < 1, "dropout: rate ", dropout.rate, ": must be in [0, 1)");
   require(x.shape().rank() > 0 && x.shape()[0] == rows.rows(), "dropout: x is ", x.shape(), ", but its ", rows.count(),
           " samples have ", rows.rows(), " rows");
-  if (!dropout) return scale(stream, y, x, 1);
+}
+
+/// y = x with dropout, plus `to` unless that is empty.
+void drop(Stream& stream, const Tensor& y, const Tensor& to, const Tensor& x, const Dropout& dropout,
+          const SampleRows& rows) {
   const cpu::DropRate rate(dropout.rate);
   const std::int64_t width = x.size() / std::max<std::int64_t>(1, x.shape()[0]);
+  const auto base = [&]<class T>() -> const T* { return to ? to.data<T>() : nullptr; };
   if (on_gpu(x, [&]<class T>() {
-        cuda::dropout<T>(stream, width, y.tensor.data<T>(), x.data<T>(), y.accumulate, dropout, rows);
+        cuda::dropout<T>(stream, width, y.data<T>(), base.template operator()<T>(), x.data<T>(), dropout, rows);
       }))
     return;
   visit_float(x.dtype(), [&]<class T>() {
     const auto kernel = cpu::active_dropout_kernel<T>();
+    const T* const added = base.template operator()<T>();
     for (std::size_t b = 0; b < rows.samples.size(); ++b) {
       const std::int64_t first = rows.offsets[b] * width;
-      kernel(rows.offsets[b + 1] * width - first, y.tensor.data<T>() + first, x.data<T>() + first, y.accumulate,
-             cpu::PhiloxKey(dropout.draws(rows.samples[b])), 0, rate);
+      kernel(rows.offsets[b + 1] * width - first, y.data<T>() + first, added ? added + first : nullptr,
+             x.data<T>() + first, cpu::PhiloxKey(dropout.draws(rows.samples[b])), 0, rate);
     }
   });
+}
+
+}  // namespace
+
+void dropout(Stream& stream, Target y, const Tensor& x, const Dropout& dropout, const SampleRows& rows) {
+  if (!y) return;
+  check(y.tensor, x, dropout, rows);
+  if (!dropout) return scale(stream, y, x, 1);
+  drop(stream, y.tensor, y.accumulate ? y.tensor : Tensor(), x, dropout, rows);
+}
+
+void add_dropped(Stream& stream, const Tensor& z, const Tensor& x, const Tensor& y, const Dropout& dropout,
+                 const SampleRows& rows) {
+  require(z.shape() == x.shape(), "add_dropped: x is ", x.shape(), ", so z must be too, not ", z.shape());
+  check(z, y, dropout, rows);
+  drop(stream, z, x, y, dropout, rows);
 }
 
 }  // namespace lockstep::ops

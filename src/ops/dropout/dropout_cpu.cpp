@@ -3,9 +3,9 @@
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 template <class T>
-void drop(std::int64_t n, T* y, const T* x, bool accumulate, const PhiloxKey& key, std::uint64_t group,
+void drop(std::int64_t n, T* y, const T* to, const T* x, const PhiloxKey& key, std::uint64_t group,
           const DropRate& rate) {
-  dropout_row(n, y, x, accumulate, key, group, rate);
+  dropout_row(n, y, to, x, key, group, rate);
 }
 }  // namespace
 

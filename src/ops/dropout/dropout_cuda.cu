@@ -16,7 +16,7 @@ constexpr int kThreadsPerGroup = 8, kWords = 4, kQuad = 4;
 /// draws cost about ten integer operations per element, so the kernel stays memory bound.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    dropout_kernel(std::int64_t width, T* y, const T* x, bool accumulate, bool packed, Dropout dropout,
+    dropout_kernel(std::int64_t width, T* y, const T* to, const T* x, bool packed, Dropout dropout,
                    const std::int64_t* __restrict__ offsets, const std::uint64_t* __restrict__ samples,
                    gpu::Drop<real_t<T>> drop) {
   using R = real_t<T>;
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads)
         using Quad = gpu::Pack<R, kQuad>;  // the compiler splits this load in two for f64
         const Quad in = gpu::load<kQuad>(x + at);
         Quad out{};
-        if (accumulate) out = gpu::load<kQuad>(y + at);
+        if (to != nullptr) out = gpu::load<kQuad>(to + at);
 #pragma unroll
         for (int k = 0; k < kQuad; ++k) out.at[k] += drop(in.at[k], drawn.at(word, k));
         gpu::store(y + at, out);
@@ -44,7 +44,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int k = 0; k < kQuad; ++k) {
           if (i + k >= count) continue;
-          gpu::store(y + at + k, drop(gpu::load(x + at + k), drawn.at(word, k)), accumulate);
+          const R kept = drop(gpu::load(x + at + k), drawn.at(word, k));
+          gpu::store(y + at + k, to != nullptr ? gpu::load(to + at + k) + kept : kept);
         }
       }
     }
@@ -54,10 +55,10 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 template <class T>
-void dropout(const Stream& stream, std::int64_t width, T* y, const T* x, bool accumulate, const Dropout& dropout,
+void dropout(const Stream& stream, std::int64_t width, T* y, const T* to, const T* x, const Dropout& dropout,
              const SampleRows& rows) {
   std::int64_t longest = 0;
-  const bool packed = gpu::aligned_for<kQuad>(y, x) && width % kQuad == 0;
+  const bool packed = gpu::aligned_for<kQuad>(y, to, x) && width % kQuad == 0;
   for (std::int64_t b = 0; b < rows.count(); ++b) {
     const auto i = static_cast<std::size_t>(b);
     longest = std::max(longest, (rows.offsets[i + 1] - rows.offsets[i]) * width);
@@ -71,7 +72,7 @@ void dropout(const Stream& stream, std::int64_t width, T* y, const T* x, bool ac
   gpu::launch(stream,
               {.grid = dim3(static_cast<unsigned>(rows.count()), static_cast<unsigned>(chunks)),
                .block = static_cast<unsigned>(block)},
-              dropout_kernel<T>, width, y, x, accumulate, packed, dropout, rows.offsets.data(), rows.samples.data(),
+              dropout_kernel<T>, width, y, to, x, packed, dropout, rows.offsets.data(), rows.samples.data(),
               gpu::Drop<real_t<T>>(cpu::DropRate(dropout.rate)));
 }
 

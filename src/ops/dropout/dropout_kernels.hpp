@@ -16,10 +16,11 @@ struct DropRate {
       : threshold(static_cast<std::int32_t>(rate * 65536 + 0.5)), scale(65536.0 / (65536 - threshold)) {}
 };
 
-/// y_i (+)= x_i keep_i scale for i < n. Element 0 uses the first draw of group `group`. y may be x.
+/// y_i = to_i + x_i keep_i scale for i < n; a null `to` is 0. Element 0 uses the first draw of group `group`. y may be x
+/// or `to`.
 template <class T>
-using DropoutKernel = void (*)(std::int64_t n, T* y, const T* x, bool accumulate, const PhiloxKey& key,
-                               std::uint64_t group, const DropRate& rate);
+using DropoutKernel = void (*)(std::int64_t n, T* y, const T* to, const T* x, const PhiloxKey& key, std::uint64_t group,
+                               const DropRate& rate);
 
 LOCKSTEP_KERNELS(DropoutKernel<T>, dropout_kernel)
 
@@ -27,9 +28,10 @@ LOCKSTEP_KERNELS(DropoutKernel<T>, dropout_kernel)
 
 namespace lockstep::ops::cuda {
 
-/// y_i (+)= x_i keep_i scale for the rows of all samples, `width` elements each. y may be x.
+/// y_i = to_i + x_i keep_i scale for the rows of all samples, `width` elements each; a null `to` is 0. y may be x or
+/// `to`.
 template <class T>
-void dropout(const Stream& stream, std::int64_t width, T* y, const T* x, bool accumulate, const Dropout& dropout,
+void dropout(const Stream& stream, std::int64_t width, T* y, const T* to, const T* x, const Dropout& dropout,
              const SampleRows& rows);
 
 }  // namespace lockstep::ops::cuda

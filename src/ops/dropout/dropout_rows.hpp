@@ -16,20 +16,21 @@ LOCKSTEP_INLINE Vec<double> keep(Vec<double> x, const std::uint16_t* draws, std:
   return (Vec<double>)((Vec<std::int64_t>)x & (u >= std::int64_t{threshold}));
 }
 
-/// y_i (+)= x_i keep_i scale for i < n. y may be x. Reads `draws` up to the next whole vector.
+/// y_i = to_i + x_i keep_i scale for i < n; a null `to` is 0. y may be x or `to`. Reads `draws` up to the next whole
+/// vector.
 template <class T>
-LOCKSTEP_INLINE void drop_by(const std::uint16_t* draws, std::int64_t n, T* y, const T* x, bool accumulate,
+LOCKSTEP_INLINE void drop_by(const std::uint16_t* draws, std::int64_t n, T* y, const T* to, const T* x,
                              const DropRate& rate) {
   constexpr std::int64_t kL = kLanes<T>;
   const Vec<T> scale = splat(static_cast<T>(rate.scale));
   for (std::int64_t i = 0; i < n; i += kL) {
     if (n - i >= kL) {
       const Vec<T> kept = keep(load(x + i) * scale, draws + i, rate.threshold);
-      store(y + i, accumulate ? load(y + i) + kept : kept);
+      store(y + i, to ? load(to + i) + kept : kept);
     } else {
       const Lanes<T> lanes(n - i);
       const Vec<T> kept = keep(load(x + i, lanes) * scale, draws + i, rate.threshold);
-      store(y + i, accumulate ? load(y + i, lanes) + kept : kept, lanes);
+      store(y + i, to ? load(to + i, lanes) + kept : kept, lanes);
     }
   }
 }
@@ -47,15 +48,17 @@ class GroupDraws {
   alignas(64) std::uint32_t words_[kGroupWords];
 };
 
-/// y_i (+)= x_i keep_i scale for i < n. Element 0 uses the first draw of group `group`. y may be x.
+/// y_i = to_i + x_i keep_i scale for i < n; a null `to` is 0. Element 0 uses the first draw of group `group`. y may be x
+/// or `to`.
 template <class T>
-LOCKSTEP_INLINE void dropout_row(std::int64_t n, T* y, const T* x, bool accumulate, const PhiloxKey& key,
+LOCKSTEP_INLINE void dropout_row(std::int64_t n, T* y, const T* to, const T* x, const PhiloxKey& key,
                                  std::uint64_t group, const DropRate& rate) {
   constexpr std::int64_t kDraws = 2 * kGroupWords;
   GroupDraws drawn;
   for (std::int64_t first = 0; first < n; first += kDraws, ++group) {
     drawn.draw(key, group);
-    drop_by(drawn.draws(), n - first < kDraws ? n - first : kDraws, y + first, x + first, accumulate, rate);
+    drop_by(drawn.draws(), n - first < kDraws ? n - first : kDraws, y + first, to ? to + first : nullptr, x + first,
+            rate);
   }
 }
 

@@ -203,6 +203,7 @@ struct cudaLaunchConfig_t {
   cudaStream_t stream = nullptr;
   cudaLaunchAttribute* attrs = nullptr;
   unsigned numAttrs = 0;
+  double flops = 0;  ///< not in CUDA: what the ledger counts for the launch
 };
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 cudaError_t cudaFuncGetName(const char** name, const void* kernel);

@@ -1,0 +1,51 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// Units in which a GPU multiplies; each has its own rate.
+enum class FlopUnit : std::uint8_t { fp32, tf32, half };
+inline constexpr int kFlopUnits = 3;
+
+/// All work of one name and shape. Sums over its launches, unless stated otherwise.
+struct LedgerEntry {
+  std::string name;   ///< of the kernel with its template arguments, or "cublasLtMatmul", "copy", "cudaMemset", ...
+  std::string shape;  ///< "128x1x1 blocks of 256", or "m x n x k" of a product; empty for others
+  std::int64_t launches = 0;
+  std::int64_t blocks = 0;         ///< of one launch; 0: not known
+  std::int64_t block_threads = 0;  ///< threads of a block
+  /// Distinct bytes of GPU memory that a launch reads before it writes them, and distinct bytes that it writes.
+  double necessary_bytes = 0;
+  /// 32-byte sectors that each block touches, reads and writes apart: the traffic between the blocks and the L2 cache
+  /// if a block fetches nothing twice.
+  double moved_bytes = 0;
+  double bus_bytes = 0;  ///< of page-locked host memory, by kernels (sectors as above) and copies
+  /// Those of products and of tensor cores are counted; other kernels declare theirs (gpu::Grid::flops).
+  double flops[kFlopUnits] = {};
+  double longest = 0;         ///< loads and stores of GPU or host memory by the busiest thread; up to 16 bytes are one
+  double longest_shared = 0;  ///< its loads and stores of shared memory
+};
+
+/// What GPU work consisted of. Counts, not times.
+struct Ledger {
+  std::vector<LedgerEntry> entries;  ///< by name
+  std::int64_t graphs = 0;           ///< launches of graphs
+  std::int64_t nodes = 0;            ///< their nodes
+  std::int64_t launches = 0;         ///< calls that enqueue work: kernels, copies, products, graphs
+  std::int64_t waits = 0;            ///< waits of the host for the latest work of a stream, after which the GPU is idle
+  std::int64_t late_waits = 0;       ///< waits for earlier work, while the GPU has more to do
+  double to_gpu_bytes = 0;           ///< by copies
+  double from_gpu_bytes = 0;
+};
+
+/// Why this program cannot keep a ledger; empty if it can: only the stand-in of tests/cuda_host counts.
+std::string why_no_ledger();
+/// Counts the work of all streams of this process from here on. Kernels then run one at a time.
+/// errors  Error if why_no_ledger()
+void start_ledger();
+/// Stops counting. Work that has not run yet is not counted; the stand-in runs work when it is submitted.
+Ledger finish_ledger();
+
+}  // namespace lockstep

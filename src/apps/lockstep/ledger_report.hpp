@@ -1,0 +1,22 @@
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "lockstep/device/ledger.hpp"
+
+namespace lockstep::apps {
+
+/// A ledger of `steps` steps: counts per step, one object per name of work, and the estimated time of a step on some
+/// GPUs. For each launch the estimate is
+///
+///   kNode + max(max(moved bytes / bandwidth, flops / rate) * max(1, SMs / blocks),
+///               waves * (accesses * latency + shared accesses * shared latency) / kInFlight)
+///
+/// with the accesses of the busiest thread, and bytes of host memory over the bus. `floor` is the time that necessary
+/// bytes and flops need, without launches and latencies. Launches follow one another. Neither is a measurement.
+nlohmann::ordered_json ledger_json(const Ledger& ledger, std::int64_t steps);
+/// The report as a table.
+std::string ledger_text(const nlohmann::ordered_json& report);
+
+}  // namespace lockstep::apps

@@ -1,0 +1,25 @@
+#include "lockstep/device/ledger.hpp"
+
+#include "cuda_device.hpp"
+#include "lockstep/base/error.hpp"
+#include "lockstep/device/has_cuda.hpp"
+
+namespace lockstep {
+
+std::string why_no_ledger() {
+  if constexpr (kHasCuda) return gpu::why_no_ledger();
+  return "this program was built without CUDA; the stand-in for tests counts (make cuda-host)";
+}
+
+void start_ledger() {
+  const std::string why = why_no_ledger();
+  require(why.empty(), "keeping a ledger of GPU work: ", why);
+  if constexpr (kHasCuda) gpu::start_ledger();
+}
+
+Ledger finish_ledger() {
+  if constexpr (kHasCuda) return gpu::finish_ledger();
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,74 @@
+#!/bin/bash
+# What a training step makes a GPU do, held to limits:   ledger.sh LOCKSTEP LOCKSTEP_PREP
+# Each model takes some steps on the stand-in with its published layers and small data. No count may exceed its limit
+# below, which is what the model needed when it was last lowered. docs/gpu.md has the goals.
+# sections emulator sasrec tisasrec har kgat hrm
+set -euo pipefail
+lockstep=$1 prep=$2
+tests=$(cd "$(dirname "$0")" && pwd)
+configs=$tests/../../configs
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# shellcheck source=SCRIPTDIR/sections.sh
+source "$tests/sections.sh"
+cd "$work"
+# shellcheck source=SCRIPTDIR/small_models.sh
+source "$tests/small_models.sh"
+
+count() {  # FILE KEY: the first number of that name; ratio: of bytes moved to necessary ones
+  if [ "$2" = ratio ]; then
+    awk -v moved="$(count "$1" moved_bytes)" -v necessary="$(count "$1" necessary_bytes)" 'BEGIN { print moved / necessary }'
+  else
+    grep -o "\"$2\":[0-9.e+-]*" "$1" | head -n 1 | cut -d: -f2
+  fi
+}
+limits() {  # NAME "KEY=LIMIT ..." ARGUMENT...
+  section "$1" || return 0
+  local name=$1 wanted=$2 bad=0
+  shift 2
+  "$lockstep" bench --ledger --json --device cuda --threads 1 --seed 1 "$@" > "$name.json" 2> log.txt ||
+    { cat log.txt "$name.json"; echo "FAILED: bench --ledger $*"; exit 1; }
+  for pair in $wanted; do
+    local key=${pair%%=*} limit=${pair#*=} found
+    found=$(count "$name.json" "$key")
+    awk -v found="$found" -v limit="$limit" 'BEGIN { exit !(found <= limit) }' ||
+      { echo "$name: $key is $found per step, above its limit $limit"; bad=1; }
+    awk -v found="$found" -v limit="$limit" 'BEGIN { exit !(found >= 0.9 * limit) }' ||
+      echo "$name: $key is $found per step: its limit $limit can be lowered, here and in docs/gpu.md"
+  done
+  [ $bad = 0 ] || { cat "$name.json"; echo "FAILED: the ledger of $name"; exit 1; }
+  echo "ok  $name"
+}
+
+# The lengths of sequences are equal, so that every batch has the same shapes and steps run as graphs.
+"$prep" synth-sequences --users 60 --min-length 12 --max-length 12 --categories 4 --clusters 2 --members 5 --output sequences.h5 --quiet
+"$prep" synth-icecolumn --rows 4000 --output ice.h5 --quiet
+small_data kg.h5
+small_data sudoku.h5
+small_data har.h5
+
+if section emulator; then
+  for wrong in "--device cpu" "--device cuda --sweep_threads"; do
+    status=0
+    # shellcheck disable=SC2086
+    "$lockstep" bench --ledger --config "$configs/emulator-icecolumn.ini" --data.path ice.h5 $wrong > log.txt 2>&1 || status=$?
+    [ $status = 2 ] && grep -q "option ledger: it counts" log.txt || { cat log.txt; echo "FAILED: bench --ledger $wrong ends with $status"; exit 1; }
+  done
+  echo "ok  bench says what a ledger needs"
+fi
+
+# launches: kernels, copies and products, in graphs or not. longest: accesses of the busiest thread of any kernel. bus_bytes:
+# host memory that kernels and copies read and write.
+limits emulator "nodes=34 launches=36 host_waits=1 ratio=1.01 longest=28 bus_bytes=24156" \
+  --config "$configs/emulator-icecolumn.ini" --data.path ice.h5
+limits sasrec "nodes=126 launches=128 host_waits=1 ratio=1.06 longest=155 bus_bytes=22876" \
+  --config "$configs/sasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
+limits tisasrec "nodes=139 launches=151 host_waits=3 ratio=1.11 longest=428 bus_bytes=33724" \
+  --config "$configs/tisasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
+limits har "nodes=161 launches=163 host_waits=1 ratio=1.02 longest=29 bus_bytes=215484" \
+  --config "$configs/har-hapt.ini" --data.path har.h5 --batch.size 8
+limits kgat "launches=86 host_launches=86 host_waits=1 ratio=1.2 longest=176 bus_bytes=2592" \
+  --config "$configs/kgat-ml1m.ini" --data.path kg.h5 --batch.size 32
+# 48 blocks forward, 8 of them with a backward.
+limits hrm "nodes=645 launches=648 host_waits=1 ratio=1.01 longest=134 bus_bytes=1836" \
+  --config "$configs/hrm-sudoku.ini" --data.path sudoku.h5 --model.hidden_size 16 --model.num_heads 2 --batch.size 8

@@ -1,0 +1,163 @@
+#include "lockstep/device/ledger.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "lockstep/device/cuda_launch.hpp"
+#include "lockstep/device/graph.hpp"
+#include "support/device_array.hpp"
+
+using namespace lockstep;
+using test::DeviceArray;
+
+namespace {
+
+constexpr int kThreads = 64;
+
+/// y_i = x_(i stride) for n elements, one per thread.
+__global__ void take_kernel(float* y, const float* x, int n, int stride) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < n) y[i] = x[i * stride];
+}
+
+/// y_b = the sum of x in block b, by its first thread alone.
+__global__ void sum_by_one_kernel(float* y, const float* x, int n) {
+  __shared__ float sm_sums[2];
+  if (threadIdx.x != 0) return;
+  sm_sums[0] = sm_sums[1] = 0;
+  for (int i = 0; i < n; ++i) sm_sums[i % 2] += x[i * 8];
+  y[blockIdx.x] = sm_sums[0] + sm_sums[1];
+}
+
+/// x_i += 1 by an atomic operation, then y_i = x_i.
+__global__ void count_kernel(int* y, int* x, int n) {
+  const int i = static_cast<int>(threadIdx.x);
+  if (i >= n) return;
+  atomicAdd(x + i, 1);
+  y[i] = x[i];
+}
+
+const LedgerEntry& entry(const Ledger& ledger, const char* name) {
+  const auto found = std::find_if(ledger.entries.begin(), ledger.entries.end(),
+                                  [&](const LedgerEntry& e) { return e.name.find(name) != std::string::npos; });
+  REQUIRE(found != ledger.entries.end());
+  return *found;
+}
+
+/// The ledger of work that is enqueued on a stream.
+template <class Work>
+Ledger ledger_of(const Work& work) {
+  start_ledger();
+  work();
+  return finish_ledger();
+}
+
+}  // namespace
+
+TEST_SUITE("cuda_host.ledger") {
+  TEST_CASE("bytes of a kernel: distinct ones, and the sectors that its blocks move") {
+    if (!why_no_ledger().empty()) {
+      MESSAGE("skipped: ", why_no_ledger());
+      return;
+    }
+    constexpr int kCount = 256;
+    Stream stream({DeviceKind::cuda, 0});
+    const DeviceArray<float> y(std::vector<float>(kCount, 0)), x(std::vector<float>(kCount * 8, 0));
+    const gpu::Grid grid{.grid = kCount / kThreads, .block = kThreads, .flops = 77};
+    const Ledger whole = ledger_of([&] { gpu::launch(stream, grid, take_kernel, y.data(), x.data(), kCount, 1); });
+    const LedgerEntry& dense = entry(whole, "take_kernel");
+    CHECK(dense.launches == 1);
+    CHECK(dense.blocks == 4);
+    CHECK(dense.block_threads == kThreads);
+    CHECK(dense.necessary_bytes == 2 * 4 * kCount);
+    CHECK(dense.moved_bytes == 2 * 4 * kCount);
+    CHECK(dense.longest == 2);
+    CHECK(dense.flops[static_cast<int>(FlopUnit::fp32)] == 77);
+    // Every eighth element: a sector for each, of which an eighth is wanted.
+    const Ledger sparse = ledger_of([&] { gpu::launch(stream, grid, take_kernel, y.data(), x.data(), kCount, 8); });
+    CHECK(entry(sparse, "take_kernel").necessary_bytes == 2 * 4 * kCount);
+    CHECK(entry(sparse, "take_kernel").moved_bytes == (4 + 32) * kCount);
+    // All blocks read the same memory: necessary once, moved for each block. One thread does it all.
+    const Ledger again =
+        ledger_of([&] { gpu::launch(stream, {.grid = 3, .block = 32}, sum_by_one_kernel, y.data(), x.data(), 100); });
+    const LedgerEntry& sum = entry(again, "sum_by_one");
+    CHECK(sum.necessary_bytes == 4 * 100 + 4 * 3);
+    CHECK(sum.moved_bytes == 3 * (32 * 100 + 32));
+    CHECK(sum.longest == 101);
+    CHECK(sum.longest_shared >= 200);
+    CHECK(sum.longest_shared <= 204);
+    // Reading what the kernel has written is not necessary; an atomic operation reads and writes.
+    const DeviceArray<int> a(std::vector<int>(kThreads, 0)), b(std::vector<int>(kThreads, 0));
+    const Ledger atomics =
+        ledger_of([&] { gpu::launch(stream, {.block = kThreads}, count_kernel, b.data(), a.data(), kThreads); });
+    CHECK(entry(atomics, "count_kernel").necessary_bytes == 3 * 4 * kThreads);
+    CHECK(entry(atomics, "count_kernel").longest == 4);
+  }
+
+  TEST_CASE("copies, host memory that kernels read, waits and graphs") {
+    if (!why_no_ledger().empty()) return;
+    constexpr int kCount = 64;
+    Stream stream({DeviceKind::cuda, 0});
+    const DeviceArray<float> y(std::vector<float>(kCount, 0)), x(std::vector<float>(kCount, 0));
+    const Buffer host = Buffer::pinned(kCount * sizeof(float));
+    const auto* on_host = reinterpret_cast<const float*>(host.data());
+    const gpu::Grid grid{.block = kThreads};
+    stream.synchronize();
+    const Ledger calls = ledger_of([&] {
+      copy_bytes(stream, y.data(), host.data(), 100);
+      gpu::launch(stream, grid, take_kernel, y.data(), on_host, kCount, 1);
+      stream.synchronize();
+      stream.synchronize();  // nothing was left to wait for
+    });
+    CHECK(calls.launches == 2);
+    CHECK(calls.waits == 1);
+    CHECK(calls.nodes == 0);
+    CHECK(calls.to_gpu_bytes == 100);
+    CHECK(calls.from_gpu_bytes == 0);
+    CHECK(entry(calls, "take_kernel").bus_bytes == 4 * kCount);
+    CHECK(entry(calls, "take_kernel").moved_bytes == 4 * kCount);
+    Graph graph;
+    REQUIRE(graph.capture(stream, [&] {
+      for (int i = 0; i < 3; ++i) gpu::launch(stream, grid, take_kernel, y.data(), x.data(), kCount, 1);
+    }));
+    const Ledger replayed = ledger_of([&] {
+      graph.launch(stream);
+      graph.launch(stream);
+    });
+    CHECK(replayed.launches == 2);
+    CHECK(replayed.graphs == 2);
+    CHECK(replayed.nodes == 6);
+    CHECK(replayed.waits == 0);
+    CHECK(entry(replayed, "take_kernel").launches == 6);
+    stream.synchronize();
+  }
+
+  TEST_CASE("a wait for earlier work leaves the GPU busy") {
+    if (!why_no_ledger().empty()) return;
+    Stream stream({DeviceKind::cuda, 0});
+    const DeviceArray<float> y(std::vector<float>(1, 0)), x(std::vector<float>(1, 0));
+    cudaEvent_t event = nullptr;
+    gpu::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
+    const auto launch = [&] { gpu::launch(stream, {}, take_kernel, y.data(), x.data(), 1, 1); };
+    const auto record = [&] {
+      gpu::check(cudaEventRecord(event, static_cast<cudaStream_t>(stream.native())), "recording an event");
+    };
+    const Ledger earlier = ledger_of([&] {
+      launch();
+      record();
+      launch();
+      gpu::check(cudaEventSynchronize(event), "waiting");
+    });
+    CHECK(earlier.waits == 0);
+    CHECK(earlier.late_waits == 1);
+    const Ledger latest = ledger_of([&] {
+      launch();
+      record();
+      gpu::check(cudaEventQuery(event), "asking");
+    });
+    CHECK(latest.waits == 1);
+    CHECK(latest.late_waits == 0);
+    gpu::check(cudaEventDestroy(event), "destroying an event");
+  }
+}
