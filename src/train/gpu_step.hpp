@@ -78,6 +78,7 @@ class GpuStep {
 
   void start(const GlobalBatch& batch, unsigned flags, const StepInput& input) {
     Half& half = halves_[turn_ = 1 - turn_];
+    assert(!half.open);
     const Half& other = halves_[1 - turn_];
     reserve(micro_batches(batch));
     if (!compact_) compact();
@@ -171,8 +172,7 @@ class GpuStep {
   struct Work {
     GlobalBatch batch;
     std::vector<Shard> parts;          ///< of this rank, per micro-batch
-    bool drawn = true;                 ///< otherwise ShardTask::loss() draws
-    double weight = 0;                 ///< of the drawn parts
+    double weight = 0;                 ///< of the parts, if ShardTask::draws(); else loss() tells it
     const std::byte* draws = nullptr;  ///< where the samples begin
     bool grown = false;                ///< their memory may not be in one piece
     Key key;
@@ -223,21 +223,19 @@ class GpuStep {
     const profile::Span span("draw the next samples", profile::Kind::phase);
     Arena& host = half.draws.get();
     host.reset();
-    Work work{.batch = batch, .parts = {}, .key = {}};
+    // Without the whole batch, two batches could have equal keys on a rank that has few samples, but not on others.
+    Work work{.batch = batch, .parts = {}, .key = {batch.count, batch.micro}};
     work.draws = static_cast<const std::byte*>(host.allocate(1));
     const std::size_t most = host.high_water_bytes();
     for (std::int64_t m = 0; m < micro_batches(batch); ++m) {
       Shard part = rank_part(batch, m, comm_.rank());
       part.step_on_gpu = &record()->step;
       work.key.push_back(part.count);
-      if (part.count > 0) {
-        if (const std::optional<DrawnShard> drawn = model_.draw(host, part)) {
-          part.drawn = drawn->inputs;
-          work.weight += drawn->weight;
-          work.key.insert(work.key.end(), drawn->shape.begin(), drawn->shape.end());
-        } else {
-          work.drawn = false;
-        }
+      if (part.count > 0 && model_.draws()) {
+        const DrawnShard drawn = model_.draw(host, part);
+        part.drawn = drawn.inputs;
+        work.weight += drawn.weight;
+        work.key.insert(work.key.end(), drawn.shape.begin(), drawn.shape.end());
       }
       work.parts.push_back(part);
     }
@@ -248,9 +246,9 @@ class GpuStep {
   /// The graph of this step, or null if it runs call by call: on all ranks or on none. NCCL requires it, and chooses
   /// its algorithm by it. Collective if any rank's memory may have changed since the ranks last agreed.
   const Graph* graph_for(Work& work, Half& half) {
-    require_usage(work.drawn || use_graphs_ != Graphs::on, "option run.graphs = on: steps of ", model_.kind(),
+    require_usage(model_.draws() || use_graphs_ != Graphs::on, "option run.graphs = on: steps of ", model_.kind(),
                   " differ in shape and cannot be repeated as graphs; use auto");
-    if (use_graphs_ == Graphs::off || !work.drawn || rows_.on()) return nullptr;
+    if (use_graphs_ == Graphs::off || !model_.draws() || rows_.on()) return nullptr;
     work.key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(work.average)));
     work.key.push_back(std::bit_cast<std::int64_t>(work.batch.loss_scale));
     enum State : std::int64_t { kNew, kCapture, kRepeat };
@@ -307,7 +305,7 @@ class GpuStep {
     compact_ = arena_.high_water_bytes() <= device_bytes_ && arena_.host().high_water_bytes() <= host_bytes_;
     unsure_ = true;
     constexpr std::size_t kMostKnown = 64;
-    if (!work.drawn || std::ranges::find(known_, work.key) != known_.end()) return;
+    if (!model_.draws() || std::ranges::find(known_, work.key) != known_.end()) return;
     if (known_.size() == kMostKnown) known_.erase(known_.begin());
     known_.push_back(work.key);
   }
@@ -351,7 +349,7 @@ class GpuStep {
     std::byte* const report = record_.data() + sizeof(GpuStepRecord);
     double weight = 0;
     const auto send_report = [&] {
-      if (!work.drawn) {
+      if (!model_.draws()) {
         reinterpret_cast<RankReport*>(half.report())->weight = weight;
         copy_bytes(stream_, report, half.report(), sizeof(RankReport));
       }

@@ -28,8 +28,7 @@ class SmallModel final : public ShardTask {
   const char* kind() const override { return "small"; }
   ParamStore& params() override { return params_; }
   std::int64_t size(Split) const override { return 100; }
-  std::optional<DrawnShard> draw(Arena& host, const Shard& shard) const override {
-    if (!draws) return {};
+  DrawnShard draw(Arena& host, const Shard& shard) const override {
     const auto points = [&](std::int64_t columns, double factor) {
       const Tensor t = allocate(host, DType::f32, {shard.count, columns});
       for (std::int64_t i = 0; i < t.size(); ++i)
@@ -46,16 +45,11 @@ class SmallModel final : public ShardTask {
     auto* batch = new (host.allocate(sizeof(Batch))) Batch{points(5, 0.01), points(3, 0.02), {}};
     batch->rows.offsets = list(shard.count + 1, std::int64_t{0});
     batch->rows.samples = list(shard.count, static_cast<std::uint64_t>(shard.first));
-    return DrawnShard{.inputs = batch, .weight = static_cast<double>(shard.count)};
+    return {.inputs = batch, .weight = static_cast<double>(shard.count)};
   }
   ShardLoss loss(Tape& tape, const Shard& shard) const override {
     ++passes;
-    const void* drawn = shard.drawn;
-    if (drawn == nullptr) {
-      const bool kept = std::exchange(draws, true);
-      drawn = draw(tape.host_arena(), shard)->inputs;
-      draws = kept;
-    }
+    const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(tape.host_arena(), shard).inputs;
     const Batch& batch = *static_cast<const Batch*>(drawn);
     const Dropout dropped = {.rate = 0.25,
                              .seed = 9,
@@ -68,6 +62,7 @@ class SmallModel final : public ShardTask {
     if (waits) tape.stream().synchronize();
     return {loss, static_cast<double>(shard.count)};
   }
+  bool draws() const override { return apart; }
   std::int64_t sum_count() const override { return 0; }
   void evaluate(Tape&, Split, std::int64_t, std::int64_t, double*) const override {}
   std::vector<Metric> metrics(Split, const std::vector<double>&) const override { return {}; }
@@ -75,7 +70,7 @@ class SmallModel final : public ShardTask {
   std::uint64_t data_hash() const override { return 0; }
 
   bool waits = false;
-  mutable bool draws = true;  ///< draw() draws, rather than loss()
+  bool apart = true;          ///< draws()
   std::int64_t huge_at = -1;  ///< a step whose loss is infinite
   mutable int passes = 0;     ///< calls of loss(): steps that are not repeated
 
@@ -272,7 +267,7 @@ TEST_SUITE("train.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
 
   TEST_CASE("a task that draws while it records runs call by call") {
     SmallModel model;
-    model.draws = false;
+    model.apart = false;
     const auto alone = make_self_communicator();
     ShardedStep on(*alone, model, {.graphs = Graphs::on});
     CHECK_THROWS_WITH_AS(on.run(batch_at(0)), doctest::Contains("differ in shape and cannot be repeated"), Error);

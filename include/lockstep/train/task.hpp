@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -128,9 +127,10 @@ class ShardTask : public Task {
   virtual ShardLoss loss(Tape& tape, const Shard& shard) const = 0;
   /// The host's part of loss(), in memory of `host`. A graph of loss() is repeated for other shards of the same count
   /// and shape: draw() then writes the same arrays to the same addresses, and kernels read them there. Everything else
-  /// that changes from step to step must be in GPU memory, such as Shard::step_on_gpu. Without draw() a task's steps
-  /// are launched call by call.
-  virtual std::optional<DrawnShard> draw(Arena& /*host*/, const Shard& /*shard*/) const { return {}; }
+  /// that changes from step to step must be in GPU memory, such as Shard::step_on_gpu. Call it only if draws().
+  virtual DrawnShard draw(Arena& /*host*/, const Shard& /*shard*/) const { return {}; }
+  /// Whether there is a draw(). Otherwise steps are launched call by call.
+  virtual bool draws() const { return false; }
   /// The ranges of the flat gradient whose norms make up its norm. Their cuts determine the order of the sum.
   virtual std::vector<FlatRange> norm_ranges() { return trainable_ranges(params()); }
   /// The gradient of the shards and one optimizer (ShardedProgram).

@@ -153,6 +153,7 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Task& model,
     Profiler profiler(world, threads, device, model.params().dtype());
     std::vector<double> recorded;
     for (std::int64_t i = 0; i < budget.profiled; ++i) recorded.push_back(training.next().whole);
+    training.finish();
     m.recorded_s = quantile(recorded);
     m.timeline = profiler.finish({training.done() - budget.profiled + 1, training.done()});
   }

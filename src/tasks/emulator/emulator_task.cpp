@@ -211,11 +211,11 @@ double EmulatorTask::flops_per_sample() const {
 }
 
 ShardLoss EmulatorTask::loss(Tape& tape, const Shard& shard) const {
-  const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(tape.host_arena(), shard)->inputs;
+  const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(tape.host_arena(), shard).inputs;
   return loss_of(tape, *static_cast<const Batch*>(drawn));
 }
 
-std::optional<DrawnShard> EmulatorTask::draw(Arena& host, const Shard& shard) const {
+DrawnShard EmulatorTask::draw(Arena& host, const Shard& shard) const {
   const std::span<const std::int32_t> train = data_.rows_of(Split::train);
   const Permutation order(static_cast<std::int64_t>(train.size()), shard.seed, static_cast<std::uint64_t>(shard.epoch));
   profile::Span drawing("draw samples", profile::Kind::phase);
@@ -240,7 +240,7 @@ std::optional<DrawnShard> EmulatorTask::draw(Arena& host, const Shard& shard) co
     __builtin_prefetch(data_.y.data<float>() + row * out);
   }
   drawing.end();
-  return DrawnShard{.inputs = &batch_of(host, rows, shard), .weight = static_cast<double>(count)};
+  return {.inputs = &batch_of(host, rows, shard), .weight = static_cast<double>(count)};
 }
 
 emulator_metrics::Layout EmulatorTask::layout() const {

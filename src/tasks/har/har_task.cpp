@@ -201,7 +201,7 @@ struct HarTask::Batch {
 };
 
 ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
-  const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(tape.host_arena(), shard)->inputs;
+  const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(tape.host_arena(), shard).inputs;
   const Batch& batch = *static_cast<const Batch*>(drawn);
   HarDraws draws = batch.draws;
   draws.step_on_gpu = shard.step_on_gpu;
@@ -210,7 +210,7 @@ ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
   return {cross_entropy(tape, logits, tensor(batch.labels), options_.smoothing, tensor(batch.weights)), batch.weight};
 }
 
-std::optional<DrawnShard> HarTask::draw(Arena& host, const Shard& shard) const {
+DrawnShard HarTask::draw(Arena& host, const Shard& shard) const {
   const profile::Span drawing("batch", profile::Kind::phase);
   const Permutation order(size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
   const std::int64_t channels = data_.channels();
@@ -257,7 +257,7 @@ std::optional<DrawnShard> HarTask::draw(Arena& host, const Shard& shard) const {
                                                          .labels = labels,
                                                          .weights = weights,
                                                          .weight = weight};
-  return DrawnShard{.inputs = batch, .weight = weight};
+  return {.inputs = batch, .weight = weight};
 }
 
 std::int64_t HarTask::sum_count() const { return HarSums::count(data_.classes()); }

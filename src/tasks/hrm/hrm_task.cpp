@@ -202,7 +202,7 @@ struct HrmTask::Batch {
   Tensor least;  ///< least_steps()
 };
 
-std::optional<DrawnShard> HrmTask::draw(Arena& host, const Shard& shard) const {
+DrawnShard HrmTask::draw(Arena& host, const Shard& shard) const {
   // Halted slots start their row of the batch. Only the device knows which slots have halted, so the host reads all
   // rows.
   const profile::Span drawing("batch", profile::Kind::phase);
@@ -215,7 +215,7 @@ std::optional<DrawnShard> HrmTask::draw(Arena& host, const Shard& shard) const {
     batch->least.data<std::int32_t>()[i] =
         options_.loss.halt_max_steps > 1 ? static_cast<std::int32_t>(least_steps(shard, first + i)) : 0;
   const HrmCycles cycles = cycles_at(shard.step);
-  return DrawnShard{.inputs = batch, .weight = static_cast<double>(count), .shape = {first, cycles.h, cycles.l}};
+  return {.inputs = batch, .weight = static_cast<double>(count), .shape = {first, cycles.h, cycles.l}};
 }
 
 ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
@@ -232,7 +232,7 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
   const Tensor carried_h = own(s.z_h), carried_l = own(s.z_l);
   const Tensor z_h = in_dtype(t, carried_h, t.dtype()), z_l = in_dtype(t, carried_l, t.dtype());
 
-  const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(t.host_arena(), shard)->inputs;
+  const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(t.host_arena(), shard).inputs;
   const auto& [batch, least] = *static_cast<const Batch*>(drawn);
   profile::Span starting("slots", profile::Kind::phase);
   network_.reset(t, z_h, z_l, halted);

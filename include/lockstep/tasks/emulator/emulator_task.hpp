@@ -76,7 +76,8 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   void move_to(Device device) override;
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
-  std::optional<DrawnShard> draw(Arena& host, const Shard& shard) const override;
+  DrawnShard draw(Arena& host, const Shard& shard) const override;
+  bool draws() const override { return true; }
   std::int64_t least_shard() const override { return 128; }  // fewer rows do not amortise packing the weights
   std::int64_t sum_count() const override;
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override {

@@ -55,7 +55,8 @@ class HarTask final : public ShardTask {
   ParamStore& params() override { return net_.params(); }
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
-  std::optional<DrawnShard> draw(Arena& host, const Shard& shard) const override;
+  DrawnShard draw(Arena& host, const Shard& shard) const override;
+  bool draws() const override { return true; }
   std::int64_t sum_count() const override;
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;

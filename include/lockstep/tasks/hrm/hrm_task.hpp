@@ -78,7 +78,8 @@ class HrmTask : public ShardTask {
   void move_to(Device device) override { network_.move_to(device); }
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
-  std::optional<DrawnShard> draw(Arena& host, const Shard& shard) const override;
+  DrawnShard draw(Arena& host, const Shard& shard) const override;
+  bool draws() const override { return true; }
   std::int64_t least_shard() const override;
   std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) override;
   bool evaluates(Split split) const override { return split != Split::train; }
