@@ -74,8 +74,8 @@ mutate: build  ## does a test fail when a CUDA kernel is wrong? MUTATE="--per-fu
 	@tests/mutation/mutate.py --build $(BUILD) --jobs $(JOBS) $(MUTATE)
 
 bench: CMAKE_ARGS += -DLOCKSTEP_BENCH=ON
-bench: build  ## the benchmarks: ratios measured in one run
-	@BUILD=$(BUILD) tests/bench/compare_emulator.sh
+bench: build  ## all comparisons in one report, build/bench/report.md; with PyTorch where LOCKSTEP_PYTHON names a Python that has it
+	@BUILD=$(BUILD) tests/bench/report.sh
 
 format:  ## clang-format over our sources
 	@git ls-files '*.cpp' '*.hpp' '*.h' '*.cu' | xargs clang-format -i

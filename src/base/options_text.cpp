@@ -46,6 +46,25 @@ std::string markdown_text(const std::string& text) {
   return out;
 }
 
+/// A shell command or usage line as lines of at most kMarkdownColumns, broken before options.
+std::string command_lines(const std::string& command) {
+  std::string out, line, group;
+  const auto take = [&] {
+    if (!line.empty() && line.size() + group.size() + 2 > kMarkdownColumns) {  // 2: " \" at the end
+      out += line + " \\\n ";
+      line.clear();
+    }
+    line += (line.empty() && out.empty() ? "" : " ") + group;
+    group.clear();
+  };
+  for (const auto& word : split(command, ' ')) {
+    if (!group.empty() && (word.starts_with("--") || word.starts_with('['))) take();
+    group += (group.empty() ? "" : " ") + word;
+  }
+  take();
+  return out + line;
+}
+
 /// Escapes a text for troff.
 std::string troff(const std::string& text) {
   std::string out;
@@ -197,7 +216,7 @@ std::string Options::markdown(Part part) const {
   const Impl& table = *impl_;
   std::string out;
   if (part != Part::configuration) {
-    out += "## `" + table.program + "`\n\n" + sentence(table.summary) + "\n\n```\n" + table.usage_line() + "\n```\n";
+    out += "## `" + table.program + "`\n\n" + sentence(table.summary) + "\n\n```\n" + command_lines(table.usage_line()) + "\n```\n";
     if (!table.description.empty()) out += "\n" + wrapped(table.description, 0, kMarkdownColumns) + "\n";
     for (const auto& positional : table.positionals)
       out += "\n" + wrapped("`" + positional.name + "`: " + markdown_text(positional.help), 0, kMarkdownColumns) + "\n";
@@ -249,7 +268,7 @@ std::string Options::markdown(Part part) const {
            "\n";
   if (part != Part::configuration && !table.examples.empty()) {
     out += "\n```sh\n";
-    for (const auto& example : table.examples) out += "# " + example.what + "\n" + example.command + "\n";
+    for (const auto& example : table.examples) out += "# " + example.what + "\n" + command_lines(example.command) + "\n";
     out += "```\n";
   }
   return out;

@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -10,6 +11,8 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/report/append_file.hpp"
+#include "lockstep/report/run_folders.hpp"
+#include "lockstep/report/run_log.hpp"
 #include "lockstep/report/run_records.hpp"
 #include "report/run_owner.hpp"
 #include "report/tensorboard.hpp"
@@ -36,8 +39,9 @@ bool is_timeline(const fs::path& file) {
 std::vector<fs::path> outputs_of_a_run(const fs::path& dir) {
   std::vector<fs::path> found;
   for (const char* name : {"config.ini", "train.log", "val.log", kMetricsFile, kEvaluationsFile, "report.html",
-                           "proof.chain", "checkpoints", kPretrainingFolder})
+                           "proof.chain", "checkpoints", "folds.json"})
     if (fs::exists(dir / name)) found.push_back(dir / name);
+  for (const fs::path& run : nested_runs(dir)) found.push_back(run);
   for (const auto& entry : fs::directory_iterator(dir))
     if (is_event_file(entry.path()) || is_timeline(entry.path())) found.push_back(entry.path());
   return found;
@@ -46,7 +50,8 @@ std::vector<fs::path> outputs_of_a_run(const fs::path& dir) {
 /// Whether the directory holds a run. A start that ended before its first record leaves a config.ini, which may change.
 bool holds_a_run(const fs::path& dir) {
   const fs::path metrics = dir / kMetricsFile, checkpoints = dir / "checkpoints";
-  return (fs::exists(metrics) && fs::file_size(metrics) > 0) || (fs::exists(checkpoints) && !fs::is_empty(checkpoints));
+  return (fs::exists(metrics) && fs::file_size(metrics) > 0) ||
+         (fs::exists(checkpoints) && !fs::is_empty(checkpoints)) || std::ranges::any_of(nested_runs(dir), holds_a_run);
 }
 
 /// Moves the previous run to `previous-N`. The folder gets its name last: a start that is killed before leaves
@@ -65,6 +70,24 @@ void move_aside(const fs::path& dir) {
 }
 
 }  // namespace
+
+std::string member_folder(std::int64_t number) { return join("member-", number); }
+std::string fold_folder(std::int64_t number) { return join("fold-", number); }
+
+std::vector<fs::path> nested_runs(const fs::path& run_dir) {
+  std::vector<fs::path> found;
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(run_dir, failed)) {
+    const std::string name = entry.path().filename().string();
+    const auto numbered = [&](std::string_view stem) {
+      return name.starts_with(stem) && name.size() > stem.size() &&
+             name.find_first_not_of("0123456789", stem.size()) == std::string::npos;
+    };
+    if (entry.is_directory() && (name == kPretrainingFolder || numbered("member-") || numbered("fold-")))
+      found.push_back(entry.path());
+  }
+  return found;
+}
 
 fs::path next_previous(const fs::path& dir) {
   int number = 1;

@@ -271,7 +271,7 @@ TEST_SUITE("apps.emulator") {
     for (const int ranks : {1, 2, 3}) {
       CAPTURE(ranks);
       const std::string run = (dir / ("run" + std::to_string(ranks))).string();
-      const auto train = [&](const char* members) {
+      const auto train = [&](const char* members, const char* width = "8") {
         return test::run_lockstep({"train",
                                    "--model.kind",
                                    "emulator",
@@ -284,7 +284,7 @@ TEST_SUITE("apps.emulator") {
                                    "--batch.size",
                                    "100",
                                    "--model.hidden_size",
-                                   "8",
+                                   width,
                                    "--reproducible",
                                    "--seed",
                                    "4",
@@ -307,9 +307,18 @@ TEST_SUITE("apps.emulator") {
       if (ranks == 2) {
         CHECK(has(trained.err, "ensemble.members"));
         std::filesystem::remove_all(run);
+        REQUIRE(train("4").exit_code == 0);  // a larger ensemble shrinks: member-4 stays, and counts no more
         REQUIRE(train("3").exit_code == 0);
       }
+      if (ranks == 1) {  // another network, or a single one, is refused before it writes
+        for (const auto& [members, width] : {std::pair("5", "12"), std::pair("1", "8")}) {
+          const ProcessResult other = train(members, width);
+          CHECK(other.exit_code == 2);
+          CHECK(has(other.err, "holds a run of another configuration"));
+        }
+      }
       CHECK(has(test::read_text(run + "/config.ini"), "members = 3"));
+      CHECK(has(test::read_text(run + "/config.ini"), "hidden_size = 8"));
       const ProcessResult eval = test::run_lockstep({"eval", "--checkpoint", run, "--json"}, ranks);
       INFO(eval.err);
       REQUIRE(eval.exit_code == 0);
@@ -351,6 +360,6 @@ TEST_SUITE("apps.emulator") {
     CHECK(has(jacobian.err, "this command takes one"));
     const ProcessResult none = test::run_lockstep({"eval", "--checkpoint", dir.path().string()});
     CHECK(none.exit_code == 2);
-    CHECK(has(none.err, "a directory without member-1"));
+    CHECK(has(none.err, "a directory without an ensemble"));
   }
 }

@@ -3,55 +3,24 @@
 # best shape of ranks x threads. Rounds alternate, so that other load on the machine affects both. Prints a Markdown
 # table of ratios and writes it to $BUILD/bench/emulator.md.
 #
-#   make bench                                          lockstep alone
-#   LOCKSTEP_PYTHON=~/venv/bin/python make bench        with the comparison: a Python with torch and numpy
+#   tests/bench/compare_emulator.sh
 #
-# Variables: LOCKSTEP_BENCH_ROUNDS (5), LOCKSTEP_BENCH_SECONDS (2, per measurement and round), LOCKSTEP_BENCH_ROWS
-# (360000), LOCKSTEP_BENCH_CORES (all), LOCKSTEP_BENCH_KEEP_TUNING (if set, PyTorch's best variants of the last run are
-# read from $BUILD/bench/tune.* instead of timing all of them again), LOCKSTEP_BENCH_COMPILE (1; 0 leaves torch.compile
-# out of the tuning), LOCKSTEP_PEER_PRELOAD (a library to preload into PyTorch, see docs/benchmarks.md).
+# Variables besides those of common.sh: LOCKSTEP_BENCH_ROWS (360000), LOCKSTEP_BENCH_KEEP_TUNING (if set, PyTorch's best
+# variants of the last run are read from $BUILD/bench/tune.* instead of timing all of them again),
+# LOCKSTEP_BENCH_COMPILE (1; 0 leaves torch.compile out of the tuning).
 set -euo pipefail
-cd "$(dirname "$0")/../.."
-BUILD=${BUILD:-build}
-LOCKSTEP=$BUILD/bin/lockstep
+. "$(dirname "$0")/common.sh"
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-5} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-2} ROWS=${LOCKSTEP_BENCH_ROWS:-360000}
-CORES=${LOCKSTEP_BENCH_CORES:-$(nproc)} PYTHON=${LOCKSTEP_PYTHON:-}
-PEER=tests/peers/emulator_peer.py
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-MPIRUN=${MPIRUN:-mpirun --oversubscribe --bind-to none}
 JOBS="train predict jacobian"
-SHAPES="1x$CORES"
-[ "$CORES" = 1 ] || SHAPES="$SHAPES ${CORES}x1"
-[ -x "$LOCKSTEP" ] || { echo "compare_emulator: $LOCKSTEP does not exist; run make first" >&2; exit 2; }
-out=$BUILD/bench
-mkdir -p "$out"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+goal() { case $1 in train) echo 6 ;; predict) echo 4.5 ;; *) echo 5 ;; esac; }
 
-# number KEY: the first number under this key of the JSON on standard input
-number() { grep -oE "\"$1\": ?[-+0-9.eE]+" | head -1 | sed -E 's/.*: ?//'; }
-text() { grep -oE "\"$1\": ?\"[^\"]*\"" | head -1 | sed -E 's/.*: ?"(.*)"/\1/'; }
-# median, smallest and largest of the numbers on standard input
-spread() { sort -g | awk '{v[NR] = $1} END {if (NR) {m = NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2; print m, v[1], v[NR]}}'; }
-ours() { # JOB RANKSxTHREADS
-  local ranks=${2%x*} threads=${2#*x} launch=
-  [ "$ranks" = 1 ] || launch="$MPIRUN -n $ranks"
-  $launch "$LOCKSTEP" bench --synthetic --what "$1" --rows "$ROWS" --threads "$threads" --batch.size 1000 --batch.scope global --seconds "$SECONDS_EACH" --json
+ours() { # JOB SHAPE
+  $(launcher "$2") "$LOCKSTEP" bench --synthetic --what "$1" --rows "$ROWS" --threads "${2#*x}" --batch.size 1000 --batch.scope global --seconds "$SECONDS_EACH" --json
 }
-peer() { # JOB RANKSxTHREADS [further arguments]
+theirs() { # JOB SHAPE [further arguments]
   local job=$1 shape=$2; shift 2
-  LD_PRELOAD=${LOCKSTEP_PEER_PRELOAD:-} "$PYTHON" "$PEER" --bench "$job" --ranks "${shape%x*}" --threads "${shape#*x}" --rows "$ROWS" --seconds "$SECONDS_EACH" "$@" 2>"$work/peer.err" ||
-    { cat "$work/peer.err" >&2; echo "compare_emulator: $PEER failed" >&2; exit 1; }
+  peer emulator_peer.py --bench "$job" --ranks "${shape%x*}" --threads "${shape#*x}" --rows "$ROWS" --seconds "$SECONDS_EACH" "$@"
 }
-
-compare=no
-if [ -z "$PYTHON" ]; then
-  echo "compare_emulator: PyTorch is left out: set LOCKSTEP_PYTHON to a Python that has torch and numpy" >&2
-elif ! "$PYTHON" -c 'import torch, numpy' 2>/dev/null; then
-  echo "compare_emulator: PyTorch is left out: $PYTHON cannot import torch and numpy" >&2
-else
-  compare=yes
-fi
 
 if [ $compare = yes ]; then
   [ "${LOCKSTEP_BENCH_COMPILE:-1}" = 1 ] && tune=--tune || tune=--no-compile
@@ -61,7 +30,7 @@ if [ $compare = yes ]; then
       if [ -n "${LOCKSTEP_BENCH_KEEP_TUNING:-}" ] && [ -s "$out/tune.$job.$shape" ]; then
         cp "$out/tune.$job.$shape" "$work/"
       else
-        peer "$job" "$shape" $tune >"$work/tune.$job.$shape"
+        theirs "$job" "$shape" $tune >"$work/tune.$job.$shape"
         cp "$work/tune.$job.$shape" "$out/"
       fi
       text best_variant <"$work/tune.$job.$shape" >"$work/variant.$job.$shape"
@@ -75,22 +44,18 @@ for round in $(seq "$ROUNDS"); do
       ours "$job" "$shape" >"$work/ours.$job.$shape.$round"
       number per_s <"$work/ours.$job.$shape.$round" >>"$work/rates.ours.$job.$shape"
       if [ $compare = yes ]; then
-        peer "$job" "$shape" --variant "$(cat "$work/variant.$job.$shape")" >"$work/peer.$job.$shape.$round"
+        theirs "$job" "$shape" --variant "$(cat "$work/variant.$job.$shape")" >"$work/peer.$job.$shape.$round"
         number rows_per_s <"$work/peer.$job.$shape.$round" >>"$work/rates.peer.$job.$shape"
       fi
     done
   done
 done
 
-best_shape() { # SIDE JOB: the shape with the largest median
-  for shape in $SHAPES; do echo "$(spread <"$work/rates.$1.$2.$shape" | cut -d' ' -f1) $shape"; done | sort -g | tail -1 | cut -d' ' -f2
-}
 millions() { awk -v v="$1" 'BEGIN {printf "%.2f", v / 1e6}'; }
 rate() { read -r m lo hi < <(spread <"$1"); echo "$(millions "$m") ($(millions "$lo") to $(millions "$hi"))"; }
 
 {
-  echo "Measured $(date -u '+%Y-%m-%d %H:%M UTC') with $("$LOCKSTEP" --version | head -1)."
-  echo "Machine: $CORES x $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1), load average $(cut -d' ' -f1 /proc/loadavg) at the end. Kernels: $(text isa <"$work/ours.train.1x$CORES.1")."
+  machine <"$work/ours.train.1x$CORES.1"
   if [ $compare = yes ]; then
     echo "PyTorch $(text torch <"$work/tune.train.1x$CORES"), $(text blas <"$work/tune.train.1x$CORES"), CPU capability $(text cpu_capability <"$work/tune.train.1x$CORES")${LOCKSTEP_PEER_PRELOAD:+, with $(basename "$LOCKSTEP_PEER_PRELOAD") preloaded}."
   fi
@@ -99,13 +64,12 @@ rate() { read -r m lo hi < <(spread <"$1"); echo "$(millions "$m") ($(millions "
   echo "| job | lockstep: best shape | Mrows/s | of FMA peak | PyTorch: best shape and variant | Mrows/s | ratio, median (rounds) |"
   echo "|---|---|---|---|---|---|---|"
   for job in $JOBS; do
-    mine=$(best_shape ours "$job")
+    mine=$(best_shape "$work/rates.ours.$job")
     share=$(for r in $(seq "$ROUNDS"); do number fma_peak_share <"$work/ours.$job.$mine.$r"; done | spread | awk '{printf "%.0f %%", 100 * $1}')
     row="| $job | $mine | $(rate "$work/rates.ours.$job.$mine") | $share"
     if [ $compare = yes ]; then
-      theirs=$(best_shape peer "$job")
-      ratio=$(paste "$work/rates.ours.$job.$mine" "$work/rates.peer.$job.$theirs" | awk '{print $1 / $2}' | spread | awk '{printf "**%.2f** (%.2f to %.2f)", $1, $2, $3}')
-      row="$row | $theirs, $(cat "$work/variant.$job.$theirs") | $(rate "$work/rates.peer.$job.$theirs") | $ratio |"
+      other=$(best_shape "$work/rates.peer.$job")
+      row="$row | $other, $(cat "$work/variant.$job.$other") | $(rate "$work/rates.peer.$job.$other") | $(ratio emulator "$job" "$(goal "$job")" "$work/rates.ours.$job.$mine" "$work/rates.peer.$job.$other") |"
     else
       row="$row | not measured | | |"
     fi
@@ -134,9 +98,8 @@ rate() { read -r m lo hi < <(spread <"$1"); echo "$(millions "$m") ($(millions "
   echo "Peak memory per rank while training: $(for s in $SHAPES; do printf '%s MB as %s, ' "$(memory "$s")" "$s"; done)with a data set of $data_mb MB$([ $compare = yes ] && for s in $SHAPES; do printf '; PyTorch %s MB as %s' "$(number peak_rss_mb <"$work/peer.train.$s.1" | awk '{printf "%.0f", $1 * 1.048576}')" "$s"; done)."
   if [ -x "$BUILD/bin/lockstep-prep" ] && "$BUILD/bin/lockstep-prep" synth-icecolumn --output "$work/icecolumn.h5" >"$work/prep.log" 2>&1; then
     for shape in $SHAPES; do
-      launch=; [ "${shape%x*}" = 1 ] || launch="$MPIRUN -n ${shape%x*}"
       for _ in 1 2 3; do
-        $launch "$LOCKSTEP" bench --data.path "$work/icecolumn.h5" --what train --batch.size 1000 --steps 1 --warmup 0 --threads "${shape#*x}" --json | number start_to_first_step_s
+        $(launcher "$shape") "$LOCKSTEP" bench --data.path "$work/icecolumn.h5" --what train --batch.size 1000 --steps 1 --warmup 0 --threads "${shape#*x}" --json | number start_to_first_step_s
       done | spread | awk -v s="$shape" '{printf "Start of the process to the end of the first step, data read from a file, %s: %.2f s (%.2f to %.2f).\n", s, $1, $2, $3}'
     done
     [ $compare = yes ] && echo "PyTorch's import alone takes $(number start_s <"$work/peer.train.1x$CORES.1" | awk '{printf "%.1f", $1}') s."

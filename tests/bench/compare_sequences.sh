@@ -4,34 +4,24 @@
 # best variant. Rounds alternate, so that other load on the machine affects both. Prints a Markdown table of ratios and
 # writes it to $BUILD/bench/sequences.md.
 #
-#   tests/bench/compare_sequences.sh                                               lockstep alone
-#   LOCKSTEP_PYTHON=~/venv/bin/python tests/bench/compare_sequences.sh [CASE...]   with the comparison: a Python with
-#                                                                                  torch, numpy and h5py
+#   tests/bench/compare_sequences.sh [CASE...]
 #
-# CASE: sasrec sasrec-softmax sasrec-mhc tisasrec-element tisasrec-table tisasrec-mhc. Variables: LOCKSTEP_BENCH_DATA (a prepared
-# interaction set; otherwise sessions with the lengths of MovieLens-1M are generated), LOCKSTEP_BENCH_ROUNDS (3),
-# LOCKSTEP_BENCH_SECONDS (4, per measurement and round), LOCKSTEP_BENCH_CORES (all), LOCKSTEP_BENCH_VARIANTS (PyTorch's
-# variants, see tests/peers/sasrec_peer.py).
+# CASE: sasrec sasrec-softmax sasrec-mhc tisasrec-element tisasrec-table tisasrec-mhc. Variables besides those of
+# common.sh: LOCKSTEP_BENCH_DATA (a prepared interaction set; otherwise sessions with the lengths of MovieLens-1M are
+# generated), LOCKSTEP_BENCH_VARIANTS (PyTorch's variants, see tests/peers/sasrec_peer.py).
 set -euo pipefail
-cd "$(dirname "$0")/../.."
-BUILD=${BUILD:-build}
-LOCKSTEP=$BUILD/bin/lockstep
-ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-4} CORES=${LOCKSTEP_BENCH_CORES:-$(nproc)} PYTHON=${LOCKSTEP_PYTHON:-}
+. "$(dirname "$0")/common.sh"
+ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-4}
 read -r T D BATCH <<<"${LOCKSTEP_BENCH_SHAPE:-200 100 128}"
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-MPIRUN=${MPIRUN:-mpirun --oversubscribe --bind-to none}
 CASES=${*:-sasrec sasrec-softmax sasrec-mhc tisasrec-table tisasrec-mhc tisasrec-element}
-SHAPES="1x$CORES"
-[ "$CORES" = 1 ] || SHAPES="$SHAPES ${CORES}x1"
-[ -x "$LOCKSTEP" ] || { echo "compare_sequences: $LOCKSTEP does not exist; run make first" >&2; exit 2; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-DATA=${LOCKSTEP_BENCH_DATA:-$work/sessions.h5}
-[ -s "$DATA" ] || "$BUILD/bin/lockstep-prep" synth-sequences --users 3000 --min-length 20 --max-length 400 --members 60 --output "$DATA" >&2
+DATA=$work/sessions.h5
+if [ -n "${LOCKSTEP_BENCH_DATA:-}" ]; then
+  DATA=$(path "$LOCKSTEP_BENCH_DATA")
+else
+  "$BUILD/bin/lockstep-prep" synth-sequences --users 3000 --min-length 20 --max-length 400 --members 60 --output "$DATA" >&2
+fi
+goal() { case $1 in *-mhc) echo 12 ;; *-softmax | *-element) echo - ;; *) echo 6 ;; esac; }
 
-number() { grep -oE "\"$1\": ?[-+0-9.eE]+" | head -1 | sed -E 's/.*: ?//'; }
-text() { grep -oE "\"$1\": ?\"[^\"]*\"" | head -1 | sed -E 's/.*: ?"(.*)"/\1/'; }
-spread() { sort -g | awk '{v[NR] = $1} END {if (NR) {m = NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2; print m, v[1], v[NR]}}'; }
 model() { case $1 in sasrec*) echo sasrec ;; *) echo tisasrec ;; esac; }
 loss() { case $1 in *-softmax) echo softmax ;; *) echo bce ;; esac; }
 mhc() { case $1 in *-mhc) echo streams ;; *) echo none ;; esac; }
@@ -46,30 +36,20 @@ variants() {
   esac
 }
 ours() { # CASE SHAPE
-  local launch=
-  [ "${2%x*}" = 1 ] || launch="$MPIRUN -n ${2%x*}"
-  $launch "$LOCKSTEP" bench --model.kind "$(model "$1")" --model.mhc "$(mhc "$1")" --loss.kind "$(loss "$1")" --model.time_dropout "$(time_dropout "$1")" --data.path "$DATA" --maxlen "$T" \
+  $(launcher "$2") "$LOCKSTEP" bench --model.kind "$(model "$1")" --model.mhc "$(mhc "$1")" --loss.kind "$(loss "$1")" --model.time_dropout "$(time_dropout "$1")" --data.path "$DATA" --maxlen "$T" \
     --hidden_units "$D" --num_heads 2 --batch_size "$BATCH" --threads "${2#*x}" --warmup 2 --steps "$3" --json 2>/dev/null
 }
-peer() { # CASE SHAPE VARIANTS
-  "$PYTHON" -W ignore tests/peers/sasrec_peer.py --bench "$DATA" --model "$(model "$1")" --mhc "$(mhc "$1")" --loss "$(loss "$1")" --time-dropout "$(time_dropout "$1")" --maxlen "$T" \
-    --hidden "$D" --heads 2 --batch "$BATCH" --ranks "${2%x*}" --threads "${2#*x}" --variants "$3" --seconds "$SECONDS_EACH" --warmup 1 2>"$work/peer.err" ||
-    { cat "$work/peer.err" >&2; echo "compare_sequences: the peer failed" >&2; exit 1; }
+theirs() { # CASE SHAPE VARIANTS
+  peer sasrec_peer.py --bench "$DATA" --model "$(model "$1")" --mhc "$(mhc "$1")" --loss "$(loss "$1")" --time-dropout "$(time_dropout "$1")" --maxlen "$T" \
+    --hidden "$D" --heads 2 --batch "$BATCH" --ranks "${2%x*}" --threads "${2#*x}" --variants "$3" --seconds "$SECONDS_EACH" --warmup 1
 }
-compare=no
-if [ -n "$PYTHON" ] && "$PYTHON" -c 'import torch, numpy, h5py' 2>/dev/null; then compare=yes; else
-  echo "compare_sequences: PyTorch is left out: set LOCKSTEP_PYTHON to a Python that has torch, numpy and h5py" >&2
-fi
 
-best_shape() { for s in $SHAPES; do echo "$(spread <"$work/rates.$1.$2.$s" | cut -d' ' -f1) $s"; done | sort -g | tail -1 | cut -d' ' -f2; }
 rate() { spread <"$1" | awk '{printf "%.0f (%.0f to %.0f)", $1, $2, $3}'; }
 # The memory of all ranks in MB.
 memory() { awk -v b="$1" -v r="$2" 'BEGIN {printf "%.0f", b * r / 1e6}'; }
-report() { tee -a "$BUILD/bench/sequences.md"; }
+report() { tee -a "$out/sequences.md"; }
 header() { # CASE
-  local first=$work/ours.$1.1x$CORES.1
-  echo "Measured $(date -u '+%Y-%m-%d %H:%M UTC') with $("$LOCKSTEP" --version | head -1)."
-  echo "Machine: $CORES x $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1), kernels $(text isa <"$first"), $(number fma_peak_flops <"$first" | awk '{printf "%.0f", $1 / 1e9}') GFLOP/s of FMA peak."
+  machine <"$work/ours.$1.1x$CORES.1"
   [ $compare = no ] || echo "PyTorch $(text torch <"$work/tune.$1.1x$CORES"), CPU capability $(text cpu_capability <"$work/tune.$1.1x$CORES")."
   echo "T $T, d $D, 2 heads, 2 blocks, batch $BATCH, dropout 0.2, $(basename "$DATA"); $ROUNDS alternating rounds; sequences/s, median (smallest to largest)."
   echo
@@ -77,26 +57,24 @@ header() { # CASE
   echo "|---|---|---|---|---|---|---|---|---|---|"
 }
 row() { # CASE
-  local mine theirs mb their_mb share ratio
-  mine=$(best_shape ours "$1")
+  local mine other mb their_mb share
+  mine=$(best_shape "$work/rates.ours.$1")
   mb=$(memory "$(number peak_memory_bytes <"$work/ours.$1.$mine.1")" "${mine%x*}")
   share=$(for r in $(seq "$ROUNDS"); do number fma_peak_share <"$work/ours.$1.$mine.$r"; done | spread | awk '{printf "%.0f %%", 100 * $1}')
   printf '| %s | %s | %s | %s | %s ' "$1" "$mine" "$(rate "$work/rates.ours.$1.$mine")" "$share" "$mb"
   [ $compare = yes ] || { echo "| not measured | | | | |"; return; }
-  theirs=$(best_shape peer "$1")
-  their_mb=$(memory "$(number peak_rss_bytes_per_rank <"$work/peer.$1.$theirs.1")" "${theirs%x*}")
-  ratio=$(paste "$work/rates.ours.$1.$mine" "$work/rates.peer.$1.$theirs" | awk '{print $1 / $2}' | spread | awk '{printf "**%.1f** (%.1f to %.1f)", $1, $2, $3}')
-  echo "| $theirs, $(cat "$work/variant.$1.$theirs") | $(rate "$work/rates.peer.$1.$theirs") | $their_mb | $ratio | 1/$(awk -v a="$their_mb" -v b="$mb" 'BEGIN {printf "%.1f", a / b}') |"
+  other=$(best_shape "$work/rates.peer.$1")
+  their_mb=$(memory "$(number peak_rss_bytes_per_rank <"$work/peer.$1.$other.1")" "${other%x*}")
+  echo "| $other, $(cat "$work/variant.$1.$other") | $(rate "$work/rates.peer.$1.$other") | $their_mb | $(ratio sequences "$1" "$(goal "$1")" "$work/rates.ours.$1.$mine" "$work/rates.peer.$1.$other") | 1/$(awk -v a="$their_mb" -v b="$mb" 'BEGIN {printf "%.1f", a / b}') |"
 }
 
-mkdir -p "$BUILD/bench"
-: >"$BUILD/bench/sequences.md"
+: >"$out/sequences.md"
 for case in $CASES; do
   for shape in $SHAPES; do
     echo "$case, $shape: warming up" >&2
     ours "$case" "$shape" 3 >"$work/warm"
     number per_s <"$work/warm" | awk -v s="$SECONDS_EACH" -v b="$BATCH" '{n = int(s * $1 / b); print n < 3 ? 3 : n}' >"$work/steps.$case.$shape"
-    [ $compare = no ] || peer "$case" "$shape" "$(variants "$case")" >"$work/tune.$case.$shape"
+    [ $compare = no ] || theirs "$case" "$shape" "$(variants "$case")" >"$work/tune.$case.$shape"
     [ $compare = no ] || text best_variant <"$work/tune.$case.$shape" >"$work/variant.$case.$shape"
   done
   for round in $(seq "$ROUNDS"); do
@@ -104,7 +82,7 @@ for case in $CASES; do
       ours "$case" "$shape" "$(cat "$work/steps.$case.$shape")" >"$work/ours.$case.$shape.$round"
       number per_s <"$work/ours.$case.$shape.$round" >>"$work/rates.ours.$case.$shape"
       [ $compare = yes ] || continue
-      peer "$case" "$shape" "$(cat "$work/variant.$case.$shape")" >"$work/peer.$case.$shape.$round"
+      theirs "$case" "$shape" "$(cat "$work/variant.$case.$shape")" >"$work/peer.$case.$shape.$round"
       number per_s <"$work/peer.$case.$shape.$round" >>"$work/rates.peer.$case.$shape"
     done
   done

@@ -212,6 +212,26 @@ TEST_SUITE("report.run_directory") {
     CHECK(read_text(tmp / "previous-2/config.ini").find("lr = 0.5\n") != std::string::npos);
   }
 
+  TEST_CASE("the runs in folders of a run directory are part of its run") {
+    const Quiet quiet;
+    const TempDir tmp;
+    for (const char* folder : {"pretrain", "member-2", "fold-12", "member-x", "members"}) {
+      fs::create_directories(tmp / folder);
+      write_text(tmp / folder / "metrics.jsonl", "{}\n");
+    }
+    write_text(tmp / "folds.json", "{}");
+    begin(tmp.path(), {"--optim.lr", "0.25"});
+    CHECK(refusal(tmp.path(), {"--optim.lr", "0.5"}).find("optim.lr") != std::string::npos);
+    open(tmp.path(), {"--optim.lr", "0.5"}, RunStart::fresh);
+    for (const char* name : {"config.ini", "folds.json", "pretrain", "member-2", "fold-12"}) {
+      CAPTURE(name);
+      CHECK(fs::exists(tmp / "previous-1" / name));
+      CHECK_FALSE(fs::exists(tmp / name));
+    }
+    CHECK(fs::exists(tmp / "member-x"));
+    CHECK(fs::exists(tmp / "members"));
+  }
+
   TEST_CASE("a fresh start that was killed while it moved the previous run is completed by the next start") {
     const Quiet quiet;
     const TempDir tmp;

@@ -20,14 +20,12 @@ enum class RunStart : std::uint8_t {
   fresh,   ///< start again; all files of the previous run move to `previous-1/`, `previous-2/`, ...
 };
 
-/// The folder of a run directory that holds the run of TaskConfig::pretraining().
-inline constexpr const char* kPretrainingFolder = "pretrain";
-
 /// Whether a run takes its directory from another run that seems to live.
 enum class TakeOver : std::uint8_t { no, yes };
 
 /// Prepares the run directory, and keeps it for this process until its end. Rank 0 calls it, inside World::together. A
-/// directory holds a run once the run has recorded a step or written a checkpoint. It may wait up to a minute for a sign
+/// directory holds a run once the run, or one in its folders (nested_runs()), has recorded a step or written a
+/// checkpoint. It may wait up to a minute for a sign
 /// of life of a run on another host.
 ///
 /// errors  Error (usage) if the directory cannot be created or written, is in use, or holds a run of another

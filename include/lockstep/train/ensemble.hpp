@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,10 @@ namespace lockstep {
 
 class H5File;
 
-/// A task whose networks can make an ensemble. Its configuration has the key ensemble.members.
+/// The configuration key of a task that trains ensembles: its number of networks.
+inline constexpr const char* kMembersKey = "ensemble.members";
+
+/// A task whose networks can make an ensemble. Its configuration has kMembersKey.
 class EnsembleTask {
  public:
   virtual ~EnsembleTask() = default;
@@ -20,11 +24,12 @@ class EnsembleTask {
   virtual void require_member(const H5File& checkpoint) const = 0;
 };
 
-/// The folder of an ensemble's run directory that holds the run of a member, from 1: "member-1".
-std::string member_folder(std::int64_t number);
+/// The number of members that config.ini of a run directory names, 0 without one. The directory may have more folders, of
+/// an earlier and larger ensemble.
+std::int64_t member_count_in(const std::filesystem::path& run_dir);
 /// The files of `--checkpoint TEXT`: those of a comma-separated list; for the run directory of an ensemble the best (else
-/// the final) checkpoints of its members; else TEXT itself.
-/// errors  Error (usage): a directory without members; (data): a member without checkpoint
+/// the final) checkpoints of the members that its config.ini names; else TEXT itself.
+/// errors  Error (usage): a directory without an ensemble; (data): a member without checkpoint
 std::vector<std::string> checkpoint_files(const std::string& text);
 
 }  // namespace lockstep

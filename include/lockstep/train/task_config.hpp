@@ -53,7 +53,8 @@ struct TaskNeeds {
   std::int64_t owned_parameters = 0;       ///< of the trained ones, those that have an owner: no other rank has their
                                            ///< gradient and optimizer state, and no thread has its own gradient
   double gathered_bytes = 0;               ///< of a rank, for what the owners compute for all samples of a step
-  bool single_gradient = false;            ///< one thread on one rank needs one gradient buffer
+  bool row_sparse =
+      false;  ///< a table has a row-sparse gradient, which even one thread on one rank sums in a second buffer
 };
 
 /// The options of one kind of model, and the task that they describe.

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "apps/lockstep/commands.hpp"
+#include "apps/lockstep/nested_runs.hpp"
 #include "apps/lockstep/training_run.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
@@ -14,6 +15,7 @@
 #include "lockstep/io/atomic_file.hpp"
 #include "lockstep/ops/isa.hpp"
 #include "lockstep/report/heat_map.hpp"
+#include "lockstep/report/run_folders.hpp"
 #include "lockstep/report/run_records.hpp"
 #include "lockstep/report/statistics.hpp"
 #include "lockstep/report/timeline.hpp"
@@ -34,23 +36,13 @@ std::string line_of(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string folder_of(std::size_t fold) { return join("fold-", fold); }
-
 /// Trains one fold on this rank alone, or continues it; returns the exit code. `options` is bound to
 /// `mine`, which has this rank's threads and device.
-int train_fold(World& world, const Options& options, const RunConfig& mine, std::size_t fold) {
-  RunConfig config;
-  Options own("lockstep train");
-  add_options(own, config, mine.model_kind);
-  std::string ini;
-  for (const std::string& key : options.keys())
-    ini += ini_line(key, key == "data.fold" ? std::to_string(fold) : options.value(key));
-  own.parse_ini(ini, folder_of(fold));
-  config.run.dir = (fs::path(mine.run.dir) / folder_of(fold)).string();
-  config.text = own.ini();
+int train_fold(World& world, const Options& options, const RunConfig& mine, std::int64_t fold) {
+  const std::unique_ptr<NestedRun> run = make_fold(options, mine, fold);
   return run_as_threads(world, 1, [&](World& alone) {
     log::set_thread_speaker({world.rank(), world.size(), world.host()});  // rank 0 prints its own folds
-    return training_run(alone, own, config, TakeOver::no);
+    return training_run(alone, run->options, run->config, TakeOver::no);
   });
 }
 
@@ -81,7 +73,7 @@ void summarise(const RunConfig& config, const std::vector<std::string>& tests, c
     const Json& metrics = records[f]["metrics"];
     out["folds"].push_back({{"fold", f + 1},
                             {"tests", tests[f]},
-                            {"directory", folder_of(f + 1)},
+                            {"directory", fold_folder(static_cast<std::int64_t>(f + 1))},
                             {"step", records[f]["step"]},
                             {"metrics", metrics}});
     auto& row = table.rows.emplace_back(std::vector{std::to_string(f + 1), tests[f]});
@@ -127,7 +119,7 @@ void summarise(const RunConfig& config, const std::vector<std::string>& tests, c
   report.add(std::move(table));
   report.add(ReportPicture{"All folds together: confusion", heat_map_svg(confusion)});
   for (std::size_t f = 1; f <= folds; ++f)
-    report.made(fs::path(config.run.dir) / folder_of(f) / "report.html", join("fold ", f));
+    report.made(fs::path(config.run.dir) / fold_folder(static_cast<std::int64_t>(f)) / "report.html", join("fold ", f));
   report.made(fs::path(config.run.dir) / "folds.json", "metrics of each fold, mean, deviation, interval, sums");
   report.finish(join("finished after ", folds, " folds"));
 }
@@ -169,7 +161,7 @@ int run_folds(World& world, const Args& args) {
     const std::vector<std::string> tests = har->folds(config.data.path);
     if (tests.empty()) options.reject("data.folds", "lockstep folds needs a number of folds, or subjects");
     for (const std::string& t : tests) text += t + "\n";
-    open_run_directory(config.run.dir, options, config.run.resume == "never" ? RunStart::fresh : RunStart::resume);
+    open_directory(config, options, TakeOver::no);
   });
   text = world.communicator().broadcast_text(text, 0, "folds");
   std::vector<std::string> tests;
@@ -187,8 +179,10 @@ int run_folds(World& world, const Args& args) {
   for (auto f = static_cast<std::size_t>(world.rank()); f < tests.size() && code == kExitDone; f += size) {
     world.at("fold", static_cast<std::int64_t>(f + 1));
     log::info("fold ", f + 1, " of ", tests.size(), ": tests ", tests[f]);
-    code = signals.received() != 0 ? kExitInterrupted : train_fold(world, options, config, f + 1);
-    if (code == kExitDone) mine[std::to_string(f)] = test_record(fs::path(config.run.dir) / folder_of(f + 1));
+    code = signals.received() != 0 ? kExitInterrupted
+                                   : train_fold(world, options, config, static_cast<std::int64_t>(f + 1));
+    if (code == kExitDone)
+      mine[std::to_string(f)] = test_record(fs::path(config.run.dir) / fold_folder(static_cast<std::int64_t>(f + 1)));
   }
   const std::vector<std::string> all = world.communicator().all_gather_text(line_of(mine, -1), "metrics of the folds");
   std::vector<Json> records(tests.size());
@@ -201,7 +195,8 @@ int run_folds(World& world, const Args& args) {
   const auto failure = static_cast<int>(world.communicator().all_reduced(
       std::int64_t{code == kExitInterrupted ? 0 : code}, ReduceOp::max, "exit codes of the folds"));
   if (done < tests.size()) {
-    log::info(done, " of ", tests.size(), " folds are finished; the same command continues");
+    log::info(done, " of ", tests.size(), " folds are finished",
+              failure == 0 ? "; the same command continues" : "; mend the error above, and repeat the command");
     return failure != 0 ? failure : kExitInterrupted;
   }
   world.together("writing the summary of the folds", [&] {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/lockstep/commands.hpp"
-#include "apps/lockstep/pretraining.hpp"
+#include "apps/lockstep/nested_runs.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
@@ -79,8 +79,8 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   const double buffers = on_gpu ? (c.run.reproducible || c.run.backend == "mpi" ? 2 : 1)
                          : c.run.reproducible
                              ? static_cast<double>((c.dist.shards + a.ranks - 1) / a.ranks + threads + 1)
-                         : needs.single_gradient && threads == 1 && a.ranks == 1 ? 1
-                                                                                 : static_cast<double>(threads + 1);
+                         : !needs.row_sparse && threads == 1 && a.ranks == 1 ? 1
+                                                                             : static_cast<double>(threads + 1);
   const double own_gradient = owned / static_cast<double>(a.ranks) * element;
   const auto state_of = [&](double elements) {
     return static_cast<double>(Optimizer::state_bytes(c.optim, c.dtype())) * elements;
@@ -188,6 +188,9 @@ int run_plan(World& world, const Args& args) {
     if (world.rank() != 0) return;
     const int ranks = static_cast<int>(a.ranks);
     print(a, needs_of(a.config, ranks));
+    if (const std::int64_t members = member_count(options); members > 1)
+      std::cout << "\nEnsemble\n  " << members << " such runs, one after the other: " << members
+                << " times the time, and " << members << " times the checkpoints on disk\n";
     if (const auto first = make_pretraining(options, a.config)) {
       const RunConfig& c = first->config;
       std::cout << "\nPretraining before it, as " << c.model_kind << "\n";

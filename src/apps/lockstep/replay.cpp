@@ -13,6 +13,7 @@
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
 #include "lockstep/ops/isa.hpp"
+#include "lockstep/report/run_folders.hpp"
 #include "lockstep/report/run_log.hpp"
 #include "lockstep/train/proof.hpp"
 #include "lockstep/train/run_config.hpp"

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "apps/lockstep/commands.hpp"
-#include "apps/lockstep/pretraining.hpp"
+#include "apps/lockstep/nested_runs.hpp"
 #include "apps/lockstep/training_run.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
@@ -16,7 +16,9 @@
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/report/run_folders.hpp"
 #include "lockstep/report/run_log.hpp"
+#include "lockstep/train/ensemble.hpp"
 #include "lockstep/train/run_config.hpp"
 #include "lockstep/train/signals.hpp"
 #include "lockstep/train/trainer.hpp"
@@ -62,27 +64,14 @@ bool continues_its_own_job(const fs::path& run_dir, const std::string& start) {
   if (restarts == nullptr || std::string_view(restarts) == "0" || !fs::exists(file) || read_text_file(file) != start)
     return false;
   const auto first_start = fs::last_write_time(file);
-  for (const fs::path& run : {run_dir, run_dir / kPretrainingFolder}) {
+  std::vector<fs::path> runs = nested_runs(run_dir);
+  runs.push_back(run_dir);
+  for (const fs::path& run : runs) {
     std::error_code failed;
     for (const auto& entry : fs::directory_iterator(CheckpointFolder(run).path(), failed))
       if (entry.path().extension() == ".h5" && entry.last_write_time() > first_start) return true;
   }
   return false;
-}
-
-/// Call it on rank 0.
-void open_directory(RunConfig& config, const Options& options, TakeOver take_over) {
-  const char* job = std::getenv("SLURM_JOB_ID");
-  const bool once = config.run.resume != "auto" && job != nullptr;
-  const std::string start = once ? join("job ", job, ", --resume ", config.run.resume, "\n") : "";
-  if (once && continues_its_own_job(config.run.dir, start)) {
-    log::info("--resume ", config.run.resume, " was for the first start of job ", job,
-              ": this start continues the job");
-    config.run.resume = "auto";
-  }
-  open_run_directory(config.run.dir, options, config.run.resume == "never" ? RunStart::fresh : RunStart::resume,
-                     take_over);
-  if (once && config.run.resume != "auto") write_text_atomically(fs::path(config.run.dir) / kStartFile, start);
 }
 
 /// All hosts must see the run directory of rank 0. Collective.
@@ -206,7 +195,8 @@ int train_members(World& world, const Options& options, RunConfig& config, TakeO
     require_usage(!config.resumes_file(), "option run.resume = ", config.run.resume, ": an ensemble has ", members,
                   " runs, each with checkpoints of its own; use auto or never");
     if (world.rank() != 0) return;
-    open_directory(config, options, take_over);
+    const std::int64_t before = member_count_in(config.run.dir);  // an ensemble may grow and shrink
+    open_directory(config, before > 1 ? make_ensemble_of(options, config, before)->options : options, take_over);
     write_text_atomically(fs::path(config.run.dir) / "config.ini", config.text);
   });
   for (std::int64_t number = 1; number <= members; ++number) {
@@ -233,6 +223,20 @@ void complete(RunConfig& config, const Options& options, const Args& args) {
   for (std::string* path : {&config.data.path, &config.run.init})
     if (!path->empty()) *path = fs::absolute(*path).lexically_normal().string();
   config.text = options.ini();
+}
+
+void open_directory(RunConfig& config, const Options& options, TakeOver take_over) {
+  const char* job = std::getenv("SLURM_JOB_ID");
+  const bool once = config.run.resume != "auto" && job != nullptr;
+  const std::string start = once ? join("job ", job, ", --resume ", config.run.resume, "\n") : "";
+  if (once && continues_its_own_job(config.run.dir, start)) {
+    log::info("--resume ", config.run.resume, " was for the first start of job ", job,
+              ": this start continues the job");
+    config.run.resume = "auto";
+  }
+  open_run_directory(config.run.dir, options, config.run.resume == "never" ? RunStart::fresh : RunStart::resume,
+                     take_over);
+  if (once && config.run.resume != "auto") write_text_atomically(fs::path(config.run.dir) / kStartFile, start);
 }
 
 int training_run(World& world, const Options& options, RunConfig& config, TakeOver take_over,

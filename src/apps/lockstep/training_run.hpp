@@ -11,6 +11,10 @@ namespace lockstep::apps {
 /// Fills in what the arguments leave open: the run directory, absolute paths, and the text of the configuration.
 void complete(RunConfig& config, const Options& options, const Args& args);
 
+/// open_run_directory() for config.run.dir and run.resume. Slurm repeats the command of a requeued job, whose later starts
+/// continue: config.run.resume becomes auto. Call it on rank 0.
+void open_directory(RunConfig& config, const Options& options, TakeOver take_over);
+
 /// A whole run in its directory: continues it or starts it, trains, and evaluates the best weights. Returns its exit
 /// code. Collective.
 ///

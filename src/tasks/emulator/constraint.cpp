@@ -202,10 +202,10 @@ void Constraint::evaluate(const float* x, const double* y, double* values, doubl
         v[i] = std::pow(at(n.a), at(n.b));
         break;
       case Op::max:
-        v[i] = std::max(at(n.a), at(n.b));
+        v[i] = std::isnan(at(n.a)) || at(n.a) > at(n.b) ? at(n.a) : at(n.b);
         break;
       case Op::min:
-        v[i] = std::min(at(n.a), at(n.b));
+        v[i] = std::isnan(at(n.a)) || at(n.a) < at(n.b) ? at(n.a) : at(n.b);
         break;
       case Op::exp:
         v[i] = std::exp(at(n.a));

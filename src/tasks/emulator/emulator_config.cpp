@@ -6,6 +6,7 @@
 #include "lockstep/base/options.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator/emulator_metadata.hpp"
+#include "lockstep/train/ensemble.hpp"
 #include "tasks/emulator/jacobian_loss.hpp"
 
 namespace lockstep {
@@ -41,7 +42,7 @@ void EmulatorConfig::add_options(Options& o) {
   o.add("loss.constraint_weight", &loss_.constraint_weight, 1, non_negative, "weight of these squares");
 
   o.section("ensemble", "Ensemble");
-  o.add("ensemble.members", &members_, 1, between(1, 1000),
+  o.add(kMembersKey, &members_, 1, between(1, 1000),
         "networks that are trained one after the other with seeds run.seed, run.seed + 1, ..., in folders member-N of "
         "the run directory");
   o.add("ensemble.bootstrap", &bootstrap_, false, "train on rows that are drawn with replacement, by the seed");

@@ -188,6 +188,7 @@ TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype, cons
                      nnz = removed ? 2 * size("n_cf_train") : size("nnz"),
                      triples = removed ? 2 * size("n_cf_train") : size("n_ckg_triples");
   TaskNeeds needs;
+  needs.row_sparse = true;
   needs.train_samples = size("n_cf_train");
   const std::int64_t kg_batch = options.kg_batch == 0 ? 2 * step.samples : options.kg_batch * step.scale;
   needs.steps_per_epoch = needs.train_samples / step.samples + 1 + (options.triples ? triples / kg_batch + 1 : 0);
@@ -235,6 +236,7 @@ TaskNeeds BprmfConfig::needs(const std::filesystem::path& path, DType dtype, con
   require_graph(file);
   const auto size = [&](const char* attribute) { return file.int_attribute("/", attribute); };
   TaskNeeds needs;
+  needs.row_sparse = true;
   needs.train_samples = size("n_cf_train");
   needs.steps_per_epoch = needs.train_samples / step.samples + 1;
   needs.parameters = (size("n_users") + size("n_items")) * model_.embed_dim;

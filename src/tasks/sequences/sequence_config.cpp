@@ -205,8 +205,8 @@ TaskNeeds SequenceConfig::needs(const std::filesystem::path& path, DType dtype, 
     needs.scratch_bytes = size * static_cast<double>(ops::softmax_scratch(
                                      {}, false, static_cast<std::int64_t>(step_tokens) / step.shards + 1, arch.items,
                                      arch.hidden, parts ? step.shards : 1));
-    needs.single_gradient = true;
   }
+  needs.row_sparse = arch.loss.kind != ItemLoss::Kind::softmax || options.shard_items;
   if (options.shard_items) {
     needs.owned_parameters = (arch.items + 1) * arch.hidden;
     // Features, their gradient, the inputs' gradient; sums; per part of this rank the features' gradient; per shard the

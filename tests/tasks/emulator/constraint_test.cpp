@@ -55,6 +55,8 @@ TEST_SUITE("tasks.constraint") {
       CHECK(values(text)[0] == doctest::Approx(expected).epsilon(1e-14));
     }
     CHECK(values(" aice ;hice*2 ") == std::vector{a, 2 * h});
+    for (const char* undefined : {"max(0, log(aice))", "max(log(aice), 0)", "min(1, sqrt(aice))", "relu(log(aice))"})
+      CHECK(std::isnan(values(undefined)[0]));
   }
 
   TEST_CASE("the gradient of the sum of squares agrees with differences") {

@@ -1,21 +1,22 @@
-#include "apps/lockstep/pretraining.hpp"
+#include "apps/lockstep/nested_runs.hpp"
 
 #include <algorithm>
 #include <filesystem>
 #include <map>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/report/run_log.hpp"
+#include "lockstep/base/text.hpp"
+#include "lockstep/report/run_folders.hpp"
 #include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/ensemble.hpp"
 
 namespace lockstep::apps {
 
 namespace {
-constexpr const char* kMembers = "ensemble.members";
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
-/// A run of this kind in `folder` of the run directory: the keys that the kind has too, with some changes.
+/// A run of this kind in `folder` of the run directory: the keys that the kind has too, with some changes. It continues
+/// where it was left: run.resume = never moves the whole run directory aside, with all of its folders.
 std::unique_ptr<NestedRun> nested_run(const Options& options, const RunConfig& config, const std::string& kind,
                                       const Changes& changes, const std::string& folder) {
   auto run = std::make_unique<NestedRun>();
@@ -29,6 +30,7 @@ std::unique_ptr<NestedRun> nested_run(const Options& options, const RunConfig& c
     if (values.count(key) != 0) ini += ini_line(key, values[key]);
   run->options.parse_ini(ini, folder);
   run->config.run.dir = (std::filesystem::path(config.run.dir) / folder).string();
+  run->config.run.resume = "auto";
   return run;
 }
 
@@ -47,21 +49,29 @@ std::unique_ptr<NestedRun> make_pretraining(const Options& options, const RunCon
   Changes changes = first->keys;
   if (is_half(config.storage())) changes.emplace_back("run.precision", "fp32");
   auto run = nested_run(options, config, first->kind, changes, kPretrainingFolder);
-  run->config.run.resume = "auto";
   run->config.train.steps = 0;
   return checked(std::move(run));
 }
 
 std::int64_t member_count(const Options& options) {
   const std::vector<std::string> keys = options.keys();
-  return std::ranges::find(keys, kMembers) == keys.end() ? 1 : std::stoll(options.value(kMembers));
+  return std::ranges::find(keys, kMembersKey) == keys.end() ? 1 : std::stoll(options.value(kMembersKey));
+}
+
+std::unique_ptr<NestedRun> make_ensemble_of(const Options& options, const RunConfig& config, std::int64_t members) {
+  return nested_run(options, config, config.model_kind, {{kMembersKey, std::to_string(members)}}, "");
 }
 
 std::unique_ptr<NestedRun> make_member(const Options& options, const RunConfig& config, std::int64_t number) {
   return checked(nested_run(
       options, config, config.model_kind,
-      {{kMembers, "1"}, {"run.seed", std::to_string(config.run.seed + static_cast<std::uint64_t>(number - 1))}},
+      {{kMembersKey, "1"}, {"run.seed", std::to_string(config.run.seed + static_cast<std::uint64_t>(number - 1))}},
       member_folder(number)));
+}
+
+std::unique_ptr<NestedRun> make_fold(const Options& options, const RunConfig& config, std::int64_t fold) {
+  return checked(
+      nested_run(options, config, config.model_kind, {{"data.fold", std::to_string(fold)}}, fold_folder(fold)));
 }
 
 }  // namespace lockstep::apps
