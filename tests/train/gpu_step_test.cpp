@@ -6,91 +6,17 @@
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/comm/communicator.hpp"
-#include "lockstep/nn/dropout.hpp"
-#include "lockstep/nn/linear.hpp"
-#include "lockstep/nn/loss.hpp"
-#include "lockstep/nn/transfer.hpp"
-#include "lockstep/train/sharded_step.hpp"
+#include "small_gpu_model.hpp"
 
 using namespace lockstep;
+using test::floats;
+using test::SmallModel;
 
 namespace {
-
-/// Two layers with dropout, fitted to points that are a function of their number.
-class SmallModel final : public ShardTask {
- public:
-  SmallModel() {
-    first_ = add_linear(params_, "first", 5, 8, init::normal(0.5), init::zeros());
-    second_ = add_linear(params_, "second", 8, 3, init::normal(0.5), init::zeros());
-    params_.allocate(3);
-    params_.move_to({DeviceKind::cuda, 0});
-  }
-  const char* kind() const override { return "small"; }
-  ParamStore& params() override { return params_; }
-  std::int64_t size(Split) const override { return 100; }
-  DrawnShard draw(Arena& host, const Shard& shard) const override {
-    const auto points = [&](std::int64_t columns, double factor) {
-      const Tensor t = allocate(host, DType::f32, {shard.count, columns});
-      for (std::int64_t i = 0; i < t.size(); ++i)
-        t.data<float>()[i] = static_cast<float>(((shard.first * columns + i) * 37 % 101) * factor - 0.5);
-      if (shard.step == huge_at) t.data<float>()[0] = 1e25f;
-      return t;
-    };
-    const auto list = [&]<class T>(std::int64_t count, T first) {
-      const std::span<T> all(static_cast<T*>(host.allocate(static_cast<std::size_t>(count) * sizeof(T))),
-                             static_cast<std::size_t>(count));
-      for (T& value : all) value = first++;
-      return all;
-    };
-    auto* batch = new (host.allocate(sizeof(Batch))) Batch{points(5, 0.01), points(3, 0.02), {}};
-    batch->rows.offsets = list(shard.count + 1, std::int64_t{0});
-    batch->rows.samples = list(shard.count, static_cast<std::uint64_t>(shard.first));
-    return {.inputs = batch, .weight = static_cast<double>(shard.count)};
-  }
-  ShardLoss loss(Tape& tape, const Shard& shard) const override {
-    ++passes;
-    const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(tape.host_arena(), shard).inputs;
-    const Batch& batch = *static_cast<const Batch*>(drawn);
-    const Dropout dropped = {.rate = 0.25,
-                             .seed = 9,
-                             .step = static_cast<std::uint64_t>(shard.step),
-                             .site = "test",
-                             .step_on_gpu = shard.step_on_gpu};
-    const Var x = tape.constant(to_tape(tape, batch.x));
-    const Var h = dropout(tape, linear(tape, x, first_, Activation::relu), dropped, batch.rows);
-    const Var loss = regression_loss(tape, linear(tape, h, second_), to_tape(tape, batch.y), Regression::mse);
-    if (waits) tape.stream().synchronize();
-    return {loss, static_cast<double>(shard.count)};
-  }
-  bool draws() const override { return apart; }
-  std::int64_t sum_count() const override { return 0; }
-  void evaluate(Tape&, Split, std::int64_t, std::int64_t, double*) const override {}
-  std::vector<Metric> metrics(Split, const std::vector<double>&) const override { return {}; }
-  void save(H5File&) const override {}
-  std::uint64_t data_hash() const override { return 0; }
-
-  bool waits = false;
-  bool apart = true;          ///< draws()
-  std::int64_t huge_at = -1;  ///< a step whose loss is infinite
-  mutable int passes = 0;     ///< calls of loss(): steps that are not repeated
-
- private:
-  struct Batch {
-    Tensor x, y;
-    SampleRows rows;
-  };
-  ParamStore params_;
-  Linear first_, second_;
-};
 
 /// Every third batch is smaller.
 GlobalBatch batch_at(std::int64_t step) {
   return {.step = step, .first = 10 * step, .count = step % 3 == 2 ? 13 : 20, .micro = 7};
-}
-
-std::vector<float> bits(const Tensor& t) {
-  const HostView host(t);
-  return {host->data<float>(), host->data<float>() + host->size()};
 }
 
 /// The weights, optimizer state, average and loss scale after some steps.
@@ -115,13 +41,13 @@ struct Training {
     average.emplace(model.params(), kDecay);
   }
   Result result() const {
-    Result all{.weights = bits(model_params()),
-               .average = bits(average->flat()),
+    Result all{.weights = floats(model_params()),
+               .average = floats(average->flat()),
                .loss_scale = scale.value,
                .steps = optimizer->steps(),
                .losses = losses,
                .norms = norms};
-    for (const NamedTensor& t : optimizer->state()) all.state.push_back(bits(t.value));
+    for (const NamedTensor& t : optimizer->state()) all.state.push_back(floats(t.value));
     return all;
   }
   Tensor model_params() const { return const_cast<SmallModel&>(model).params().values(); }
@@ -197,7 +123,7 @@ TEST_SUITE("train.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
       CHECK(sums.loss == expected.loss);
       CHECK(sums.weight == static_cast<double>(batch.count));
       CHECK(sums.flags == flags);
-      CHECK(bits(graphs.gradient()) == bits(calls.gradient()));
+      CHECK(floats(graphs.gradient()) == floats(calls.gradient()));
     }
     // Two kinds of batches, of three and of two micro-batches. Each kind runs call by call until its memory has its
     // size, at most twice, and is then captured once for each half of the pinned memory.
@@ -238,7 +164,7 @@ TEST_SUITE("train.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
     start(1);
     CHECK(steps.take(false)->outcome.failed == 0);
     CHECK(steps.take(true)->outcome.failed == 0);
-    const std::vector<float> before = bits(model.params().values());
+    const std::vector<float> before = floats(model.params().values());
     start(2);
     start(3);
     const GpuOutcome failed = steps.take(false)->outcome;
@@ -247,7 +173,7 @@ TEST_SUITE("train.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
     CHECK(element_text(model.params(), failed.bad_element, failed.bad_value).starts_with("first.weight["));
     CHECK_FALSE(std::isfinite(failed.bad_value));
     CHECK(steps.take(true)->outcome.failed == 0);
-    CHECK(bits(model.params().values()) == before);
+    CHECK(floats(model.params().values()) == before);
   }
 
   TEST_CASE(
@@ -255,7 +181,7 @@ TEST_SUITE("train.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
     SmallModel model;
     const auto alone = make_self_communicator();
     ShardedStep automatic(*alone, model, {.graphs = Graphs::automatic}), on(*alone, model, {.graphs = Graphs::on});
-    model.waits = true;
+    model.waits = [](std::int64_t) { return true; };
     for (std::int64_t step = 0; step < 30; ++step)
       CHECK(automatic.run(batch_at(step)).weight == static_cast<double>(batch_at(step).count));
     CHECK_THROWS_WITH_AS(
