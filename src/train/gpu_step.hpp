@@ -53,8 +53,8 @@ class GpuStep {
         only_sums_(model.params(), nullptr, {}, {}),
         update_(update != nullptr ? *update : only_sums_),
         rows_(comm, model.params(), ranges_, gradients_),
-        reduce_(std::move(reduce)),
-        halves_{Half(stream_.device()), Half(stream_.device())} {
+        halves_{Half(stream_.device()), Half(stream_.device())},
+        reduce_(std::move(reduce)) {
     for (const Param& p : model.params().all()) {
       std::size_t bucket = 0;
       while (p.offset < ranges_[bucket].begin || p.offset >= ranges_[bucket].end) ++bucket;
@@ -70,9 +70,13 @@ class GpuStep {
   GpuStep(const GpuStep&) = delete;
   GpuStep& operator=(const GpuStep&) = delete;
   ~GpuStep() {
+    // After an error, collectives may never end: NCCL aborts them, and only then memory may be freed. Before that,
+    // graphs that contain collectives must be gone.
+    for (Half& half : halves_)
+      for (Captured& captured : half.graphs) captured.graph = {};
     try {
-      if (!reduce_) wait_for_all();  // NCCL ends its work itself
-    } catch (const Error&) {         // of a step that nobody has asked for
+      if (!reduce_) wait_for_all();
+    } catch (const Error&) {  // of a step that nobody has asked for
     }
   }
 
@@ -141,7 +145,10 @@ class GpuStep {
   /// An arena of pinned memory: the one that belongs to an arena of the GPU.
   class PinnedArena {
    public:
-    explicit PinnedArena(Device device, std::size_t size_bytes = std::size_t{1} << 16) : both_(device, size_bytes) {}
+    explicit PinnedArena(Device device, std::size_t size_bytes = 0) : both_(device, Buffer::kAlignment) {
+      get().allocate(size_bytes);
+      get().reset();  // one block of this size
+    }
     Arena& get() { return both_.host(); }
 
    private:
@@ -439,8 +446,8 @@ class GpuStep {
   GpuUpdate only_sums_;
   const GpuUpdate& update_;
   GpuRowExchange rows_;
-  std::unique_ptr<GpuReduce> reduce_;
-  std::array<Half, 2> halves_;  ///< last: graphs are destroyed before the memory that they use
+  std::array<Half, 2> halves_;
+  std::unique_ptr<GpuReduce> reduce_;  ///< last: destroyed before memory is freed
 };
 
 }  // namespace lockstep

@@ -21,8 +21,8 @@ HrmProgram::HrmProgram(World& world, const RunConfig& config, HrmTask& model, in
       ranges_(trainable_ranges(model.params())),
       optimizer_(make_optimizer(config.optim, model.params(), ranges_)),
       update_(make_gpu_update(config, model.params(), *optimizer_, ranges_)),
-      step_(world.communicator(), model, config.step_options(threads), update_ ? &*update_ : nullptr),
-      scratch_(model.params().device()) {
+      scratch_(model.params().device()),
+      step_(world.communicator(), model, config.step_options(threads), update_ ? &*update_ : nullptr) {
   model_.begin_run(per_step_);
   const double per_epoch = static_cast<double>(steps_per_epoch());
   const double by_epochs = per_epoch * static_cast<double>(config.train.epochs);

@@ -51,8 +51,8 @@ class HrmProgram final : public TrainingProgram {
   std::vector<FlatRange> ranges_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<GpuUpdate> update_;
-  ShardedStep step_;
   Arena scratch_;  ///< for the update of the puzzle table
+  ShardedStep step_;
   bool settled_ = true;
   ops::HaltingScore interval_;
   double interval_sequences_ = 0;
