@@ -137,8 +137,8 @@ LSEM_API int lsem_set_domain(lsem_model* m, double lo, double hi);
 /* LSEM_NET_F64 or LSEM_NET_F32, for the _f64 functions. Errors: ARGUMENT. */
 LSEM_API int lsem_set_precision(lsem_model* m, int precision);
 
-/* Number of threads of one call (OpenMP), 1..1024; default 1. Results do not depend on it, but the size of a
- * workspace does: call lsem_workspace_bytes afterwards. Errors: ARGUMENT. */
+/* Most threads of one call (OpenMP), 1..1024; default 1. A call with little work uses one. Results do not depend on it,
+ * but the size of a workspace does: call lsem_workspace_bytes afterwards. Errors: ARGUMENT. */
 LSEM_API int lsem_set_threads(lsem_model* m, int threads);
 
 /* ---- Evaluation ------------------------------------------------------------------------------------------------------------- */

@@ -3,11 +3,11 @@
 ! Compile this file with the compiler of the program that uses it, and link with -llockstep.
 !
 ! Layout     A state is an array x(n_in, n), a prediction y(n_out, n), a Jacobian J(n_in, n_out, n): no transposition.
-!            ldx is the leading extent, size(x, 1). Variables in arrays of their own go to the lsem_*_soa functions
-!            through arrays of c_loc(...) addresses.
-! Optional   A mask or workspace that is not given is c_null_ptr, one that is given c_loc(mask).
+!            ldx is the leading extent, size(x, 1). With one array per variable, call the lsem_*_soa functions with
+!            arrays of c_loc(...) addresses.
+! Optional   Pass a mask or workspace as c_loc(mask), or c_null_ptr for none.
 ! Networks   The lsnet_* functions take the addresses of whole arrays: x(length, channels, n), items(slots, n), scores(items, n).
-! Precision  The generic names without suffix (lsem_predict, ...) choose by the kind: real(c_float) or real(c_double).
+! Precision  The generic names without suffix (lsem_predict, ...) select the precision by the kind: real(c_float) or real(c_double).
 ! Errors     Every function returns LSEM_OK (0) or an error code; lsem_error_text says what it means, lsem_last_error_text
 !            what happened. lsem_abi_version() must equal LSEM_ABI_EXPECTED.
 module lockstep

@@ -159,8 +159,8 @@ void Lifeline::connect(Communicator& world, const std::vector<int>& ring) {
   }
   if (unreachable > 0 && world.rank() == 0)
     log::info(unreachable, " of ", ring.size(),
-              " hosts cannot be reached by TCP from the one before: a rank that dies there is noticed only after "
-              "dist.timeout");
+              " hosts cannot be reached by TCP from the previous host: the death of a rank there is detected only "
+              "after dist.timeout");
 }
 
 void Lifeline::announce_end() {

@@ -173,7 +173,7 @@ void RunOwner::await_end_of_owner(bool locked, const Times& times) const {
   const double wait_s = renewed ? times.stale_s - age_s(first.changed, dir_) : kStart_s;
   if (wait_s > kStart_s)
     log::info("run directory '", dir_.string(), "': waiting up to ", human_seconds(wait_s),
-              " for a sign of life of its last owner (", first.who, ")");
+              " to find out whether its last owner is still running (", first.who, ")");
   const Stopwatch watch;
   while (watch.seconds() < wait_s) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -185,7 +185,7 @@ void RunOwner::await_end_of_owner(bool locked, const Times& times) const {
   if (!renewed) refuse(first);
   if (locked)
     log::warning("run directory '", dir_.string(), "' is still locked by ", first.who,
-                 ", which has shown no sign of life for ", human_seconds(times.stale_s), "; this run takes its place");
+                 ", which has not touched it for ", human_seconds(times.stale_s), "; this run takes over");
 }
 
 void RunOwner::renew(double every_s) {

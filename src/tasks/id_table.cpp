@@ -65,7 +65,7 @@ std::vector<WrittenId> read_ids(const std::string& path) {
   std::string line;
   for (std::int64_t number = 1; std::getline(in, line); ++number)
     if (std::string text = trim(line); !text.empty()) ids.push_back({std::move(text), number});
-  require_data(!ids.empty(), "reading '", path, "': it names nothing; write one identifier per line");
+  require_data(!ids.empty(), "reading '", path, "': it is empty; write one identifier per line");
   return ids;
 }
 

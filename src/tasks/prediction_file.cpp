@@ -34,7 +34,7 @@ Format format_of(const PredictionOutput& output) {
   if (extension == ".h5" || extension == ".hdf5") return Format::hdf5;
   if (extension == ".csv") return Format::csv;
   require_usage(extension == ".jsonl" || extension == ".ndjson", "option output = ", output.path,
-                ": the extension names no format; use .h5, .csv or .jsonl, or set --format");
+                ": unknown extension; use .h5, .csv or .jsonl, or set --format");
   return Format::jsonl;
 }
 
@@ -375,7 +375,7 @@ std::int64_t PredictionColumn::width() const {
 
 Option& add_output_options(Options& options, PredictionOutput& output, const std::string& written) {
   options.choice("format", &output.format, "auto", {"auto", "hdf5", "csv", "jsonl"},
-                 "of the output; auto: by its extension, .h5, .csv or .jsonl (JSON lines)");
+                 "format of the output; auto: by its extension, .h5, .csv or .jsonl (JSON lines)");
   return options.add("output", &output.path, "", written + "; an existing file is replaced at the end, atomically")
       .value_name("FILE");
 }

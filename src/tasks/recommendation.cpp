@@ -170,18 +170,18 @@ void add_recommendation_options(Options& options, RecommendationOptions& o) {
   options.choice("embeddings", &o.embeddings, "none", {"none", "users", "items"},
                  "write the states of the users, or the rows of all items, whose inner products are the scores");
   options.choice("exclude", &o.exclude, "all", {"all", "train+valid", "train", "none"},
-                 "splits whose items the best items of a user leave out");
+                 "splits whose items are excluded from a user's best items");
   add_output_options(options, o.output, "the lists, scores or embeddings; without it they are printed");
   options.add(
       "other-data", &o.other_data, false,
-      "accept another data set than that of the training; its users, items or puzzles must have the same numbers");
+      "accept a data set other than that of the training; its users, items or puzzles must have the same numbers");
   options.list_only({"model.kind", "data.*", "run.threads", "run.precision", "dist.timeout", "dist.check_collectives"});
 }
 
 void check(const RecommendationOptions& o, const Options& options, World& world,
            const std::pair<std::string, std::string>& source, std::vector<std::string> inputs) {
   const auto both = [&](const std::string& a, bool has_a, const std::string& b, bool has_b) {
-    require_usage(!has_a || !has_b, "options ", a, " and ", b, ": both are set; leave one out");
+    require_usage(!has_a || !has_b, "options ", a, " and ", b, ": both are set; omit one");
   };
   const int sources = !o.users.empty() + !o.users_file.empty() + o.all_users + !source.second.empty();
   const std::string names = "user, users-file" + (source.first.empty() ? "" : ", " + source.first) + " and all-users";

@@ -118,7 +118,7 @@ ReferenceReport verify(World& world, const std::string& kind_name, const std::fi
   const H5File file = H5File::open(golden);
   kind.verify(world, file, options, report);
   require_usage(!coarse || !report.rows().empty(), "option precision: '", golden.string(),
-                "' has nothing that it changes; use fp32");
+                "' does not depend on it; use fp32");
   return report;
 }
 

@@ -29,7 +29,7 @@ void require_same_architecture(World& world) {
   utsname system{};
   ::uname(&system);
   require_same(world, "processor architecture", system.machine,
-               "the same bits are not promised on both; start all ranks on processors of one architecture");
+               "their results may differ in the last bits; start all ranks on processors of one architecture");
 }
 
 std::string program_hash() {
@@ -71,7 +71,7 @@ std::string odd_ranks(World& world, const char* what, std::uint64_t hash) {
     if (tie || all[r] != majority->first)
       ranks += join(ranks.empty() ? "" : ", ", r, " (", hosts[r], ", hash ", all[r], ")");
   return tie ? join("the ", what, " of the ranks differ: ranks ", ranks,
-                    "; which of them are wrong cannot be told; memory or processor fault on one of these hosts")
+                    "; there is no majority; memory or processor fault on one of these hosts")
              : join("the ", what, " of rank ", ranks, " are not those of the other ranks (hash ", majority->first,
                     "): memory or processor fault there");
 }

@@ -63,14 +63,14 @@ std::filesystem::path CheckpointFolder::step_file(std::int64_t step) const {
   return folder_ / join("step-", step, ".h5");
 }
 
-std::filesystem::path CheckpointFolder::best_file(std::int64_t rank) const {
-  return folder_ / (rank == 1 ? std::string("best.h5") : join("best-", rank, ".h5"));
+std::filesystem::path CheckpointFolder::best_file(std::int64_t place) const {
+  return folder_ / (place == 1 ? std::string("best.h5") : join("best-", place, ".h5"));
 }
 
-void CheckpointFolder::make_room_for_best(std::int64_t rank, std::int64_t keep, std::int64_t step) const {
-  std::int64_t last = rank;
+void CheckpointFolder::make_room_for_best(std::int64_t place, std::int64_t keep, std::int64_t step) const {
+  std::int64_t last = place;
   while (last < keep && std::filesystem::exists(best_file(last)) && step_inside(best_file(last)) != step) ++last;
-  for (; last > rank; --last) std::filesystem::rename(best_file(last - 1), best_file(last));
+  for (; last > place; --last) std::filesystem::rename(best_file(last - 1), best_file(last));
 }
 
 namespace {

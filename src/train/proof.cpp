@@ -77,7 +77,7 @@ class Fields {
   static T parsed(const std::string& word, int base) {
     T value{};
     const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), value, base);
-    require_data(error == std::errc() && stop == word.data() + word.size(), "'", word, "' is no number");
+    require_data(error == std::errc() && stop == word.data() + word.size(), "'", word, "' is not a number");
     return value;
   }
   std::uint64_t hash(const std::string& key) const { return number<std::uint64_t>(key, 16); }
@@ -239,14 +239,13 @@ ProofChain::ProofChain(std::string_view text, std::string source) : source_(std:
     const std::string_view whole = text.substr(at, end - at);
     const std::size_t mark = whole.rfind(kHash);
     require_data(line > 1 || whole.starts_with(join(kRun, "\tformat=")), "proof chain '", source_,
-                 "': it does not begin like one; restore the file or remove it");
+                 "': it does not begin with the header of a proof chain; restore the file or remove it");
     const std::string_view content = whole.substr(0, mark);
     const std::uint64_t hash = hash64(content, before);
-    require_data(
-        mark != std::string_view::npos && whole.substr(mark + kHash.size()) == hex64(hash), "proof chain '", source_,
-        "': line ", line,
-        " does not follow from the lines before it: a line was changed, removed or added; restore the file, or "
-        "remove it and go on without this proof");
+    require_data(mark != std::string_view::npos && whole.substr(mark + kHash.size()) == hex64(hash), "proof chain '",
+                 source_, "': line ", line,
+                 " does not follow from the lines before it: a line was changed, removed or added; restore the file, "
+                 "or remove it and continue without this proof");
     Entry entry;
     try {
       entry = entry_of(content);

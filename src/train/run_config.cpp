@@ -24,10 +24,9 @@ void add_run(Options& o, RunConfig::Run& run) {
       .value_name("auto|never|FILE")
       .may_change();
   o.alias("run.resume", "resume");
-  o.add(
-       "run.init", &run.init, "",
-       "checkpoint whose weights a new run starts with: of other data or options, but with the same arrays; a run that "
-       "continues ignores it")
+  o.add("run.init", &run.init, "",
+        "checkpoint with the initial weights of a new run; its data and options may differ, but its arrays must match; "
+        "a resumed run ignores it")
       .value_name("FILE");
   o.alias("run.init", "init-from");
   o.add("run.seed", &run.seed, 0, "seed of all random numbers, such as initial weights and the order of samples");
@@ -81,14 +80,13 @@ void add_run(Options& o, RunConfig::Run& run) {
 
 void add_data_and_model(Options& o, RunConfig& c, const std::vector<std::string>& kinds) {
   o.section("data", "Data");
-  o.add("data.path", &c.data.path, "", "data set, a file of lockstep-prep").value_name("FILE").may_change();
+  o.add("data.path", &c.data.path, "", "data set: a file prepared by lockstep-prep").value_name("FILE").may_change();
   o.alias("data.path", "data");
   o.alias("data.path", "data.data_path");
-  o.add(
-       "data.stage", &c.data.stage, "",
-       "directory on storage of each node, such as $TMPDIR: one rank of the node copies the data set there, and all "
-       "read the copy; it is gone when the data are loaded. $NAME and ${NAME} are variables of the node's environment; "
-       "empty: read data.path itself")
+  o.add("data.stage", &c.data.stage, "",
+        "directory on storage of each node, such as $TMPDIR: one rank of each node copies the data set there, and all "
+        "ranks of the node read the copy, which is removed after loading. $NAME and ${NAME} are variables of the "
+        "node's environment; empty: read data.path itself")
       .value_name("DIR")
       .may_change();
 
@@ -156,7 +154,7 @@ void add_batch_and_optimizer(Options& o, RunConfig& c) {
         "cosine: lowest learning rate as a fraction of optim.lr");
   o.add("schedule.factor", &c.schedule.factor, 0.5, between(0, 1), "plateau: factor of the learning rate");
   o.add("schedule.patience", &c.schedule.patience, 10, non_negative,
-        "plateau: evaluations without improvement that do not lower the rate yet");
+        "plateau: number of evaluations without improvement before the next one lowers the rate");
   o.add("schedule.threshold", &c.schedule.threshold, 1e-4, fraction,
         "plateau: smallest relative improvement that counts");
 }
@@ -176,9 +174,10 @@ void add_training(Options& o, RunConfig& c) {
   o.add("eval.every", &c.eval.every, 1, at_least(1),
         "epochs between two evaluations of the validation samples; the last epoch is always evaluated");
   o.add("eval.every_steps", &c.eval.every_steps, 0, non_negative,
-        "steps between two further evaluations, for long epochs; 0: off");
+        "steps between two additional evaluations, for long epochs; 0: off");
   o.add("eval.max_samples", &c.eval.max_samples, 0, non_negative,
-        "samples of an evaluation during the training, spread over the split; 0: all. The final evaluation takes all");
+        "number of samples of an evaluation during training, spread over the split; 0: all. The final evaluation uses "
+        "all");
   o.add("eval.best", &c.eval.best, "",
         "metric that selects the best weights, such as rmse; empty: the model's first metric");
   o.choice("eval.final", &c.eval.final, "all", {"all", "none"},

@@ -34,16 +34,16 @@ CheckpointParts Trainer::Impl::parts(const TrainState& s, bool resumable) {
 }
 
 void Trainer::Impl::keep_best(const Metric& decides, bool better) {
-  best_rank = 1;
+  best_place = 1;
   if (config.checkpoint.best_keep > 1) {
     const std::string series = decides.name == "loss" ? kValidationLoss : decides.name;
     const std::vector<double> values = state.history.known(series);  // this evaluation's is the last
     const auto ahead = std::count_if(values.begin(), values.end() - 1, [&](double v) {
       return decides.larger_is_better ? v >= decides.value : v <= decides.value;
     });
-    best_rank = better ? 1 : std::max<std::int64_t>(2, ahead + 1);
+    best_place = better ? 1 : std::max<std::int64_t>(2, ahead + 1);
   }
-  if (!std::isfinite(decides.value) || best_rank > (better ? 1 : config.checkpoint.best_keep) ||
+  if (!std::isfinite(decides.value) || best_place > (better ? 1 : config.checkpoint.best_keep) ||
       (!better && config.checkpoint.best_keep == 1))
     return;
   best_copy.take(parts(state, false), 0, 1, !config.checkpoint.copy);
@@ -59,16 +59,16 @@ void Trainer::Impl::start_writing(Saving what) {
     std::swap(best_copy, best_writing);
     best_pending = false;
     since_best_file.restart();
-    what.best_rank = best_rank;
+    what.best_place = best_place;
   }
   saving = std::move(what);
   writer.start([this] {
     Saving& now = *saving;
     if (writes()) create_directories_on_disk(folder->path());
-    if (now.best_rank > 0) {
+    if (now.best_place > 0) {
       const profile::Span span("write the best weights", profile::Kind::phase);
-      folder->make_room_for_best(now.best_rank, config.checkpoint.best_keep, now.step);
-      best_writing.write(folder->best_file(now.best_rank));
+      folder->make_room_for_best(now.best_place, config.checkpoint.best_keep, now.step);
+      best_writing.write(folder->best_file(now.best_place));
     }
     if (now.path.empty()) return;
     const profile::Span span("write the checkpoint", profile::Kind::phase);
@@ -83,7 +83,7 @@ void Trainer::Impl::start_writing(Saving what) {
 
 void Trainer::Impl::complete() {
   const auto give_up = [&](const char* why) {
-    if (saving->best_rank > 0 && !best_pending) {
+    if (saving->best_place > 0 && !best_pending) {
       std::swap(best_copy, best_writing);
       best_pending = true;
     }
@@ -114,8 +114,8 @@ void Trainer::Impl::complete() {
   } catch (const CollectiveError&) {
     give_up("a rank failed");  // it has printed its own message
   } catch (const std::exception& error) {
-    if (saving->sharded) throw;                                   // only this rank failed
-    if (saving->best_rank > 0 && !config.checkpoint.copy) throw;  // they are nowhere else
+    if (saving->sharded) throw;                                    // only this rank failed
+    if (saving->best_place > 0 && !config.checkpoint.copy) throw;  // they are nowhere else
     give_up(error.what());
   }
   state.checkpoint_seconds = std::max(state.checkpoint_seconds, saving->copy_seconds + seconds);
@@ -190,11 +190,11 @@ void Trainer::Impl::require_run_directory() const {
   const std::string last = last_written.empty() ? "" : (std::filesystem::path("checkpoints") / last_written).string();
   throw Error(
       Fault::internal,
-      join("run directory ", run_dir->path(), ": its name no longer leads to the directory that this run opened; ",
-           now.empty()    ? "that one was removed, with its checkpoints"
-           : last.empty() ? join("that one is now ", now)
-                          : join("that one is now ", now, ", and its last checkpoint ", now / last),
-           "; leave the directory of a run in its place"));
+      join("run directory ", run_dir->path(), ": this path is no longer the directory that this run opened; ",
+           now.empty()    ? "the original directory was removed, with its checkpoints"
+           : last.empty() ? join("the original directory is now ", now)
+                          : join("the original directory is now ", now, ", and its last checkpoint ", now / last),
+           "; do not move the directory of a run"));
 }
 
 Outcome Trainer::Impl::interrupt() {
@@ -255,8 +255,7 @@ void Trainer::Impl::check_best() {
     if (lost != 0)
       log::warning(
           "the best weights so far, of epoch ", state.best_epoch, " in ", file, ", are lost: ", defect,
-          "; stop this run and bring back a whole copy of the file, or the best of the evaluations to come takes "
-          "its place");
+          "; stop this run and restore a whole copy of the file, or the best of the following evaluations replaces it");
   }
   if (comm.all_reduced(lost, ReduceOp::max, "best weights") == 0) return;
   state.best_epoch = state.best_step = -1;

@@ -43,7 +43,7 @@ struct Evaluation {
 struct Saving {
   std::filesystem::path path;  ///< "": only best.h5
   std::int64_t step = 0;
-  std::int64_t best_rank = 0;  ///< of the best weights in best_writing; 0: none
+  std::int64_t best_place = 0;  ///< of the best weights in best_writing; 0: none
   bool sharded = false;
   std::string number = {}, mark = {};  ///< of a sharded checkpoint and of this rank's part
   double copy_seconds = 0;
@@ -169,7 +169,7 @@ struct Trainer::Impl {
   CheckpointCopy copy;                     ///< of the checkpoint that the writer writes
   CheckpointCopy best_copy, best_writing;  ///< the best weights, and those that the writer writes
   bool best_pending = false;               ///< best_copy has not been written
-  std::int64_t best_rank = 1;              ///< of best_copy among all evaluations
+  std::int64_t best_place = 1;             ///< of best_copy among all evaluations
   std::optional<Saving> saving;
   bool written = true;                 ///< whether the last checkpoint was
   std::filesystem::path last_written;  ///< file name of the last checkpoint of this start

@@ -108,7 +108,7 @@ void Trainer::Impl::go_back(const std::string& difference) {
   await_writers();
   world.together("repeating steps", [&] {
     require(failed > repeated_to, "step ", failed, ": ", difference, ", also after the steps since ", proof_from,
-            " were computed a second time; leave this host out and resume from the last checkpoint");
+            " were repeated; exclude this host and resume from the last checkpoint");
   });
   repeated_to = failed;
   std::filesystem::path checkpoint;

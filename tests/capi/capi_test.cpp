@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -482,6 +483,60 @@ TEST_SUITE("capi.emulator") {
     lsem_lin_free(lin);
     lsem_close(nullptr);
     lsem_lin_free(nullptr);
+  }
+
+  TEST_CASE_TEMPLATE("widths that fit no vector, a few rows, unaligned arrays and denormal states", T, float, double) {
+    for (const std::int64_t width : {1, 3, 17, 50, 257}) {
+      // Means 0 and deviations 1, so that a denormal state stays denormal in the network.
+      const EmulatorArch arch{.n_in = width % 7 + 1, .n_out = width % 3 + 1, .hidden = width, .layers = 2};
+      const auto in = static_cast<std::size_t>(arch.n_in), out = static_cast<std::size_t>(arch.n_out);
+      const Moments moments{.input_mean = std::vector<double>(in, 0),
+                            .input_std = std::vector<double>(in, 1),
+                            .output_mean = std::vector<double>(out, 0),
+                            .output_std = std::vector<double>(out, 1)};
+      const Emulator network(arch, moments, DType::f64, 5, BiasInit::torch);
+      const test::TempDir dir;
+      write_emulator(dir / "model", EmulatorFormat::lsem, network, {});
+      lsem_model* m = nullptr;
+      REQUIRE_MESSAGE(lsem_open((dir / "model").c_str(), &m) == LSEM_OK, lsem_last_error());
+      for (const long n : {0L, 1L, 2L, 3L, 5L, 29L, 100L}) {
+        CAPTURE(width);
+        CAPTURE(n);
+        const auto rows = static_cast<std::size_t>(n);
+        // One element past an aligned address, and one more to see that nothing else changes.
+        std::vector<T> x(rows * in + 1), y(rows * out + 2, T(-7)), j(rows * out * in + 2, T(-7));
+        for (std::size_t i = 1; i < x.size(); ++i)
+          x[i] = i % 5 == 0 ? std::numeric_limits<T>::denorm_min() * static_cast<T>(i)
+                            : static_cast<T>(std::sin(0.7 * static_cast<double>(i)));
+        REQUIRE(Api<T>::predict(m, n, x.data() + 1, arch.n_in, y.data() + 1, arch.n_out, nullptr) == LSEM_OK);
+        REQUIRE(Api<T>::jac(m, n, x.data() + 1, arch.n_in, nullptr, 1, j.data() + 1, nullptr) == LSEM_OK);
+        CHECK((y.front() == T(-7) && y.back() == T(-7) && j.front() == T(-7) && j.back() == T(-7)));
+        std::vector<T> expected, alone_y(out), alone_j(out * in), all_y, all_j;
+        for (std::size_t node = 0; node < rows; ++node) {
+          const T* state = x.data() + 1 + node * in;
+          REQUIRE(Api<T>::predict(m, 1, state, arch.n_in, alone_y.data(), arch.n_out, nullptr) == LSEM_OK);
+          REQUIRE(Api<T>::jac(m, 1, state, arch.n_in, nullptr, 1, alone_j.data(), nullptr) == LSEM_OK);
+          all_y.insert(all_y.end(), alone_y.begin(), alone_y.end());
+          all_j.insert(all_j.end(), alone_j.begin(), alone_j.end());
+          std::vector<double> h(state, state + in);
+          for (std::int64_t k = 0; k <= arch.layers; ++k) {
+            const std::span<const double> w = network.weight(k).value.span<double>(),
+                                          b = network.bias(k).value.span<double>();
+            std::vector<double> next(b.begin(), b.end());
+            for (std::size_t o = 0; o < next.size(); ++o) {
+              for (std::size_t i = 0; i < h.size(); ++i) next[o] += w[o * h.size() + i] * h[i];
+              if (k < arch.layers) next[o] *= 0.5 * std::erfc(-next[o] / std::sqrt(2.0));
+            }
+            h = next;
+          }
+          expected.insert(expected.end(), h.begin(), h.end());
+        }
+        CHECK(std::equal(all_y.begin(), all_y.end(), y.begin() + 1));
+        CHECK(std::equal(all_j.begin(), all_j.end(), j.begin() + 1));
+        if (n > 0) CHECK(apart(all_y, expected) < Api<T>::tolerance);
+      }
+      lsem_close(m);
+    }
   }
 
   TEST_CASE("no nodes are no work") {

@@ -128,6 +128,6 @@ TEST_SUITE("tasks.recommendation") {
     for (std::int64_t i = 1; i <= 12; ++i) many.push_back({"u" + std::to_string(i), i});
     CHECK(has(message([&] { find_ids(many, table, "reading", "the users"); }), "'u10' (line 10) and 2 more are none"));
     test::write_text(dir / "empty.txt", "\n \n");
-    CHECK(has(message([&] { read_ids((dir / "empty.txt").string()); }), "it names nothing"));
+    CHECK(has(message([&] { read_ids((dir / "empty.txt").string()); }), "it is empty"));
   }
 }

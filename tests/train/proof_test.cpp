@@ -100,7 +100,8 @@ TEST_SUITE("train.proof") {
       CHECK(contains(error_of(Fault::data, [&] { ProofChain(broken[i], "c"); }),
                      join("proof chain 'c': line ", lines[i], " does not follow from the lines before")));
     }
-    CHECK(contains(error_of(Fault::data, [] { ProofChain("step 1\nstep 2\n", "c"); }), "it does not begin like one"));
+    CHECK(contains(error_of(Fault::data, [] { ProofChain("step 1\nstep 2\n", "c"); }),
+                   "does not begin with the header of a proof chain"));
     CHECK(contains(error_of(Fault::usage, [&] { ProofChain::read(dir / "none"); }), "no such file"));
   }
 

@@ -7,7 +7,7 @@
 
 #include "lockstep/base/stopwatch.hpp"
 
-/// Spans of time for the timeline of `--profile`. Threads write to buffers of their own, without locks. While nothing is
+/// Spans of time for the timeline of `--profile`. Threads write to their own buffers, without locks. While nothing is
 /// recorded, a span costs one predictable branch.
 namespace lockstep::profile {
 
@@ -122,8 +122,8 @@ void stop();
 /// Takes the lanes of a rank. Call it after stop().
 std::vector<Lane> take(int rank);
 
-/// Makes each recorded span call `begin` and `end` in its thread. Another profiler can show it as a range. Call it before
-/// start().
+/// Makes each recorded span call `begin` and `end` in its thread. For example, another profiler can show the span as a
+/// range. Call it before start().
 void set_mirror(void (*begin)(const char* name), void (*end)());
 
 }  // namespace lockstep::profile

@@ -23,11 +23,11 @@ void write_atomically(const std::filesystem::path& path,
                       const std::function<void(const std::filesystem::path&)>& write);
 /// Like write_atomically(), for a text.
 void write_text_atomically(const std::filesystem::path& path, std::string_view text);
-/// Waits until a file is on the disk, and drops its pages from memory: what is read next comes from the disk.
+/// Waits until a file is on the disk, and drops its pages from memory, so that the next read comes from the disk.
 /// errors  Error (internal)
 void flush_to_disk(const std::filesystem::path& path);
-/// The bytes of large files that this process has read and written so far. It tells slow work from a file system that
-/// hangs.
+/// The bytes of large files that this process has read and written so far. Distinguishes slow work from a file system
+/// that hangs.
 inline std::atomic<std::uint64_t> file_bytes_moved = 0;
 /// Creates a directory and its parents where they are missing, and waits until their names are on the disk.
 /// errors  Error (`fault`): a directory cannot be created
@@ -36,7 +36,7 @@ void create_directories_on_disk(const std::filesystem::path& path, Fault fault =
 /// the files that the run reads.
 /// errors   usage: as write_atomically(); `path` is one of the inputs, also by another name
 void require_writable(const std::filesystem::path& path, const std::vector<std::filesystem::path>& inputs = {});
-/// A directory that stays open, to notice that its name no longer leads to it.
+/// An open directory, which detects that its path no longer names it.
 class OpenedDirectory {
  public:
   /// errors  Error (usage) if it cannot be opened
@@ -54,7 +54,7 @@ class OpenedDirectory {
   std::filesystem::path path_;
   int fd_ = -1;
 };
-/// Whose temporary files remove_stale_temporaries() takes for stale.
+/// Which temporary files remove_stale_temporaries() considers stale.
 enum class Writers : std::uint8_t {
   any,   ///< other hosts may be writing: only those of dead processes of this host, and those older than a day
   none,  ///< the caller has locked the directory: all but those of this process

@@ -50,8 +50,8 @@ class DatasetFile {
   /// An integer attribute of the file within these bounds.
   std::int64_t size(const std::string& attribute, std::int64_t least = 0,
                     std::int64_t most = std::int64_t{1} << 40) const;
-  /// That a dataset is there with one of these types and this shape, in which -1 stands for any extent; returns the
-  /// shape.
+  /// Checks that a dataset exists with one of these types and this shape, in which -1 stands for any extent; returns
+  /// the shape.
   std::vector<std::int64_t> expect(const std::string& dataset, const std::vector<H5Type>& types,
                                    const std::vector<std::int64_t>& shape) const;
   /// Reads a dataset of this type and shape, into memory of exactly its size. An i32 dataset may be read as i64, an f64
@@ -64,7 +64,7 @@ class DatasetFile {
   std::vector<std::string> read_text(const std::string& dataset, std::int64_t count) const;
   /// Compares the values of all datasets below a group with their checksums, for code that reads them from file().
   void verify(const std::string& group) const;
-  /// That each value is in 0 .. count-1. `what` names a value, `width` is the number of values in a row.
+  /// Checks that each value is in 0 .. count-1. `what` names a value, `width` is the number of values in a row.
   template <class T>
   void require_ids(const std::string& dataset, std::span<const T> values, std::int64_t count, const char* what,
                    std::int64_t width = 1) const {

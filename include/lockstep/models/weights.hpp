@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-/// The name of parameters in public code, where it is not ours, and their form there. `#` stands for a number.
+/// The name and form of parameters in the public code, if they differ from ours. `#` stands for a number.
 struct NameRule {
   enum class Use : std::uint8_t {
     both,
@@ -28,11 +28,11 @@ using NameRules = std::span<const NameRule>;
 
 /// All parameters as arrays, by our names.
 NamedArrays arrays_of(const ParamStore& params);
-/// Arrays by our names as those of the public code, and the inverse. Arrays that no rule names stay as they are, and so
-/// do those with rows that cannot be divided. errors  data: two arrays become one
+/// Converts arrays with our names to those of the public code, and back. Arrays that no rule names do not change, nor
+/// do those whose rows cannot be divided. errors  data: two arrays become one
 NamedArrays to_public(NamedArrays arrays, NameRules rules);
 NamedArrays from_public(NamedArrays arrays, NameRules rules);
-/// Removes what wrappers write before each name: `module.` (data parallel), `_orig_mod.` (compiled), `model.inner.`
+/// Removes the prefixes that wrappers add to names: `module.` (data parallel), `_orig_mod.` (compiled), `model.inner.`
 /// (HRM's training head). errors  data: two arrays become one
 NamedArrays without_prefixes(NamedArrays arrays);
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 
+#include "lockstep/device/device.hpp"
 #include "lockstep/ops/activation.hpp"
 
 namespace lockstep::ops {
@@ -11,8 +12,29 @@ struct DenseLayer {
   std::int64_t in = 0, out = 0;
   const T* weight = nullptr;  ///< (out, in) row-major
   const T* bias = nullptr;    ///< (out)
-  /// (in, out) row-major, the same weights; feed_forward_node() needs them.
-  const T* transposed = nullptr;
+  /// The same weights for feed_forward_nodes(), from NodeWeights.
+  const T *by_input = nullptr, *by_output = nullptr;
+};
+
+/// A layer's weights in the order in which feed_forward_nodes() reads them: matrices (in, stride(out)) and (out, stride(in)) whose
+/// rows begin at cache lines, so that no load touches two.
+template <class T>
+class NodeWeights {
+ public:
+  /// A layer of at most kFewRows values has too few sums to hide the latency of its additions. The kernels cut each of its
+  /// sums into chains; its weights have no gaps.
+  static constexpr std::int64_t kFewRows = 2;
+  /// Values from one row to the next; those after the first n are 0.
+  static constexpr std::int64_t stride(std::int64_t n) {
+    constexpr std::int64_t kLine = 64 / std::int64_t{sizeof(T)};
+    return n <= kFewRows ? n : (n + kLine - 1) / kLine * kLine;
+  }
+  explicit NodeWeights(const DenseLayer<T>& layer);
+  const T* by_input() const { return reinterpret_cast<const T*>(by_input_.data()); }
+  const T* by_output() const { return reinterpret_cast<const T*>(by_output_.data()); }
+
+ private:
+  Buffer by_input_, by_output_;
 };
 
 /// y = W_n h_{n-1} + b_n, h_k = f(a_k), a_k = W_k h_{k-1} + b_k for k = 1 .. n-1, with n = count.
@@ -47,13 +69,19 @@ struct FeedForward {
 /// A tile is feature-major: row r holds value r of all nodes. A vector register thus holds one value of several nodes,
 /// weights are broadcast from where they lie, and the output of a layer has the layout of the next layer's input. A tile
 /// and the weights of a usual network stay in the L1 and L2 caches. Each sum is one chain of fused multiply-adds in
-/// ascending order. The results of a node depend on that node alone.
+/// ascending order, in a layer of one or two values the sum of four chains. The results of a node depend on that node
+/// alone.
 ///
-/// shapes   tiles (rows, nodes), 64-byte aligned; d (hidden_rows(), nodes) holds all f'(a_k); scratch (2 widest(), nodes)
+/// shapes   tiles (rows, nodes), 64-byte aligned; d (hidden_rows() nodes) holds all f'(a_k) in an order of the kernels' own;
+///          scratch (2 widest(), nodes)
 /// dtypes   T = float or double
 template <class T>
 struct FeedForwardTile {
-  int nodes;  ///< per tile; depends on T and on the instruction set
+  int nodes;        ///< per tile; depends on T and on the instruction set
+  bool node_major;  ///< the arrays are (nodes, rows) instead of (rows, nodes)
+  /// Row r of node n lies at r * row_step() + n * node_step(rows) of an array.
+  std::int64_t row_step() const { return node_major ? 1 : nodes; }
+  std::int64_t node_step(std::int64_t rows) const { return node_major ? rows : 1; }
   /// y (n_out) from z (n_in). Stores d unless null. Does not compute y if null.
   void (*forward)(const FeedForward<T>&, const T* z, T* d, T* scratch, T* y);
   /// dy (n_out) = J dz (n_in).
@@ -81,9 +109,9 @@ struct FeedForwardTile {
 /// The kernels of the active instruction set.
 template <class T>
 const FeedForwardTile<T>& feed_forward_tile();
-/// The same for tiles of one node, for callers with a few nodes at a time. The results have the same bits.
-/// shapes   arrays need not be aligned; the network has no convolution
+/// The same for tiles of 1, 2 or 4 nodes, for callers with a few nodes at a time. The results have the same bits.
+/// shapes   arrays are (nodes, rows) and need not be aligned; the network has no convolution
 template <class T>
-const FeedForwardTile<T>& feed_forward_node();
+const FeedForwardTile<T>& feed_forward_nodes(int nodes);
 
 }  // namespace lockstep::ops

@@ -11,11 +11,11 @@ struct Metric {
   bool larger_is_better = false;
 };
 
-/// The metrics that a first guess reaches: "most popular items".
+/// The metrics of a baseline: "most popular items".
 struct BaselineMetrics {
   std::string name;
   std::vector<Metric> metrics;  ///< some of the model's, in their order
-  /// The value of a metric, or null if the guess does not have it.
+  /// The value of a metric, or null if the baseline does not have it.
   const Metric* find(const std::string& metric) const {
     for (const Metric& m : metrics)
       if (m.name == metric) return &m;

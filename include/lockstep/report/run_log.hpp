@@ -20,13 +20,13 @@ enum class RunStart : std::uint8_t {
   fresh,   ///< start again; all files of the previous run move to `previous-1/`, `previous-2/`, ...
 };
 
-/// Whether a run takes its directory from another run that seems to live.
+/// Whether a run takes its directory from another run that seems active.
 enum class TakeOver : std::uint8_t { no, yes };
 
-/// Prepares the run directory, and keeps it for this process until its end. Rank 0 calls it, inside World::together. A
-/// directory holds a run once the run, or one in its folders (nested_runs()), has recorded a step or written a
-/// checkpoint. It may wait up to a minute for a sign
-/// of life of a run on another host.
+/// Prepares the run directory and reserves it for this process until its end. Rank 0 calls it, inside World::together.
+/// A directory holds a run once the run, or one in its folders (nested_runs()), has recorded a step or written a
+/// checkpoint. If the directory belongs to a run on another host, waits up to a minute to find out whether that run is
+/// active.
 ///
 /// errors  Error (usage) if the directory cannot be created or written, is in use, or holds a run of another
 ///         configuration (names each differing key). Error (data) if its config.ini is damaged
@@ -104,9 +104,9 @@ struct ReportPicture {
   std::string title, svg;
 };
 
-/// Writes `config.ini` and the records of a run: `train.log`, `val.log`, `metrics.jsonl`, TensorBoard event files and `report.html` in
-/// the run directory (formats: docs/run-directory.md), and the progress line on a terminal or a plain line every few
-/// seconds.
+/// Writes `config.ini` and the records of a run: `train.log`, `val.log`, `metrics.jsonl`, TensorBoard event files and
+/// `report.html` in the run directory (formats: docs/run-directory.md), and the progress line on a terminal or a plain
+/// line every few seconds.
 ///
 /// Every rank may create and call one; only that of rank 0 writes. After a resume each (step, split) occurs once in
 /// every file: records past `resumed_at` are removed first, and existing records are not repeated.

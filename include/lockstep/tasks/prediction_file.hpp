@@ -44,7 +44,7 @@ using PredictionValues =
 using PredictionBlock =
     std::function<void(std::int64_t first, std::int64_t count, std::vector<PredictionValues>& values)>;
 
-/// Attributes of an HDF5 file of predictions. CSV and JSON lines have no place for them.
+/// Attributes of an HDF5 file of predictions. CSV and JSON lines have no attributes.
 using PredictionAttributes = std::vector<std::pair<std::string, H5Value>>;
 
 /// A table of predictions and how the ranks share it.
@@ -68,9 +68,9 @@ struct PredictionTable {
 PredictionAttributes describe_source(const std::string& kind, const std::string& checkpoint,
                                      const std::string& data_hash, const std::string& command, const Args& args);
 
-/// Writes a table: rank r computes the blocks r, r + ranks, ..., and rank 0 writes them in order; without a path it only
-/// sees them. The file is whole or absent, and has the same bytes on any number of ranks. Memory is bounded by one block per rank. Rank 0 shows the
-/// progress on standard error and prints a line with the totals. Collective.
+/// Writes a table: rank r computes the blocks r, r + ranks, ..., and rank 0 writes them in order; without a path it
+/// only receives them. The file is written atomically, and has the same bytes on any number of ranks. Memory is bounded
+/// by one block per rank. Rank 0 shows the progress on standard error and prints a line with the totals. Collective.
 ///
 ///   hdf5    a dataset per column, (rows, extents...); text has a fixed length, padded with NUL
 ///   csv     a header and a line per row (RFC 4180; lines end in \n). An array takes a column per value: score_1, ...

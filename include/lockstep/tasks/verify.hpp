@@ -13,9 +13,9 @@ namespace lockstep {
 /// How a network is recomputed for the comparison with a reference file.
 struct VerifyOptions {
   bool f64 = false;  ///< compute in double, and compare with the groups `*_f64`
-  /// On a GPU, bf16 and f16 store values in halves. Then, and with tf32, only values and gradients of the first batch are
-  /// compared, with tolerances that fit so few digits. The arrays after an update are not: where a gradient is rounding
-  /// noise, Adam steps as far as anywhere else.
+  /// On a GPU, bf16 and f16 store values in halves. Then, and with tf32, only values and gradients of the first batch
+  /// are compared, with tolerances for this precision. The arrays after an update are not compared: Adam's step is as
+  /// large for a gradient that is only rounding noise.
   DType storage = DType::f32;
   bool tf32 = false;
   int threads = 1;

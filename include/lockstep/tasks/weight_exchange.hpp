@@ -12,12 +12,12 @@ namespace lockstep {
 /// Values of options, such as {"model.hidden_units", "50"}.
 using OptionValues = std::vector<std::pair<std::string, std::string>>;
 
-/// How the weights of a kind go to other programs and come from them. Arrays have our names.
+/// How the weights of a kind are exported and imported. Arrays have our names.
 struct WeightExchange {
   NameRules names = {};
   /// The options that follow from the shapes of arrays. Null: none.
   OptionValues (*options)(const NamedArrays& arrays) = nullptr;
-  /// Adds what describes the network of a checkpoint to the metadata of a weight file; and the names in its data set,
+  /// Adds a description of a checkpoint's network to the metadata of a weight file, and the names in its data set
   /// unless `data` is null. Null: nothing.
   void (*describe)(const TaskConfig& config, const H5File& checkpoint, const H5File* data, const NamedArrays& arrays,
                    WeightMetadata& metadata) = nullptr;

@@ -35,8 +35,8 @@ struct CheckpointParts {
   std::int64_t devices = 1;  ///< RunConfig::scale()
 };
 
-/// Writes a checkpoint, whole or not at all (io/atomic_file). The file is flushed to the disk, read back and compared with
-/// the checksums of the values in memory before it gets its name.
+/// Writes a checkpoint atomically (io/atomic_file). The file is flushed to the disk, read back and compared with the
+/// checksums of the values in memory before it gets its name.
 ///
 /// HDF5: /model/<parameter> (master weights; attributes `trainable`), /optim/[<optimizer>/]<slot>/<parameter>,
 /// /program/<vector>, /ema/<parameter>, /state, /state/history/<series>, /config (the resolved INI text), and what
@@ -108,7 +108,7 @@ class CheckpointReader {
   std::shared_ptr<const ShardedArrays> sharded_;  ///< null: the file holds its arrays
 };
 
-/// Protects a checkpoint from prune(), or ends the protection: a file `<name>.keep` beside it says so.
+/// Protects a checkpoint from prune() by a file `<name>.keep` beside it, or ends the protection.
 /// errors  Error (usage): no such file; (internal)
 void set_protected(const std::filesystem::path& checkpoint, bool protect);
 bool is_protected(const std::filesystem::path& checkpoint);
@@ -120,16 +120,16 @@ class CheckpointFolder {
   const std::filesystem::path& path() const { return folder_; }
   std::filesystem::path step_file(std::int64_t step) const;
   /// "best.h5"; "best-2.h5" of the second best evaluation, and so on.
-  std::filesystem::path best_file(std::int64_t rank = 1) const;
-  /// Renames the best files from `rank` on to the next rank, for weights of this step. The last of `keep` is replaced,
-  /// and so is a file of the same step.
-  void make_room_for_best(std::int64_t rank, std::int64_t keep, std::int64_t step) const;
+  std::filesystem::path best_file(std::int64_t place = 1) const;
+  /// Renames the best files from `place` on to the next place, to make room for weights of this step. Replaces the last
+  /// of `keep`, and a file of the same step.
+  void make_room_for_best(std::int64_t place, std::int64_t keep, std::int64_t step) const;
   std::filesystem::path final_file() const { return folder_ / "final.h5"; }
   /// `step-N.h5` and `final.h5` by falling step, whether whole or not.
   std::vector<std::filesystem::path> candidates() const;
-  /// Moves the checkpoints of later steps, with their parts, to `previous-N/checkpoints` of the run directory. A run that
-  /// continues from an earlier one would not be resumed otherwise: they are further. Returns the new folder, or "" if
-  /// there are none. errors  Error (internal) if a file cannot be moved
+  /// Moves the checkpoints of later steps, with their parts, to `previous-N/checkpoints` of the run directory.
+  /// Otherwise a run that continues from an earlier checkpoint would later resume from these, because their steps are
+  /// higher. Returns the new folder, or "" if there are none. errors  Error (internal) if a file cannot be moved
   std::filesystem::path set_aside_after(std::int64_t step) const;
   /// Removes all `step-N.h5` except the last `keep` whole ones and the protected ones.
   void prune(std::int64_t keep) const;

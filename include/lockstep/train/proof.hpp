@@ -27,7 +27,7 @@ struct ProofLink {
   bool operator==(const ProofLink&) const = default;
 };
 
-/// What decides the bits of the links that follow it. Resuming on another kind of machine begins a new one.
+/// What determines the bits of the links that follow. Resuming on another kind of machine begins a new one.
 struct ProofRun {
   std::int64_t step = 0;                                       ///< steps before it
   std::string kind, data_hash, build, isa, device, precision;  ///< isa: ops::record_name()
@@ -73,7 +73,7 @@ class ProofChain {
   const ProofLink* link(std::int64_t step) const;
   /// The step of the last link at or before `step`, or -1.
   std::int64_t last_link(std::int64_t step) const;
-  /// What decided the bits of the step after `step` steps. The chain must not be empty.
+  /// The run whose settings determine the bits of the step after `step` steps. The chain must not be empty.
   const ProofRun& run(std::int64_t step) const;
   /// Whether links before `step` are missing that the run has written.
   bool is_cut_before(std::int64_t step) const;

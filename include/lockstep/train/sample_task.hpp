@@ -10,7 +10,7 @@ namespace lockstep {
 
 class SampleTask;
 
-/// The same weights on data from which something is missing, which shows what that is worth: "graph removed".
+/// The same weights on data without some of its information, to measure the value of that information: "graph removed".
 struct Control {
   std::string name;
   std::function<std::unique_ptr<SampleTask>()> make;  ///< on the CPU; samples are numbered as the task's

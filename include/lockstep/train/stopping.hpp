@@ -27,9 +27,9 @@ std::string stop_reason(const RunConfig::Stop& rules, const TrainState& state);
 /// source  baka-world/SASRec.pytorch, the early stop of main.py
 std::string stop_reason_of_epoch(const RunConfig::Stop& rules, const TrainState& state);
 
-/// Whether it is too late for work that takes `work_s`: it would end after `limit_s`, less the time of a checkpoint,
-/// which may take twice as long as the slowest so far (0: none yet; it gets a twentieth of the limit). In the first half
-/// of the limit it is never too late, so that each start of a run gets on.
+/// Whether work of `work_s` seconds would end after `limit_s` minus the time reserved for a checkpoint: twice that of
+/// the slowest so far, or a twentieth of the limit if there is none yet (0). Never true in the first half of the limit,
+/// so that each start of a run makes progress.
 ///
 /// limit_s  0: no limit
 bool too_late(double used_s, double limit_s, double slowest_checkpoint_s, double work_s);

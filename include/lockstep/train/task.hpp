@@ -22,16 +22,17 @@ class TrainingProgram;
 class World;
 struct RunConfig;
 
-/// What a sample of a task also counts as: "windows", "images".
+/// A further unit in which a benchmark counts samples: "windows", "images".
 struct SampleUnit {
   std::string name;
   double per_sample = 1;
 };
 
-/// A first guess that needs no network, such as the most popular items: what a trained network must beat.
+/// A baseline that needs no network, such as the most popular items; a trained network must be better.
 struct Baseline {
   std::string name;  ///< "most popular items"
-  /// As Task::evaluate(), with this guess in place of the network's output. A sum that a guess does not have is NaN.
+  /// As Task::evaluate(), with this baseline in place of the network's output. A sum that a baseline does not have is
+  /// NaN.
   std::function<void(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums)> evaluate;
 };
 
@@ -49,7 +50,7 @@ class Task {
   virtual void move_to(Device device) { params().move_to(device); }
   virtual std::int64_t size(Split split) const = 0;
 
-  /// What an epoch's steps are. errors  Error (usage): a batch that does not fit the data
+  /// Creates the program that runs the steps of an epoch. errors  Error (usage): a batch that does not fit the data
   virtual std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) = 0;
 
   /// Number of sums of an evaluation. Ranks and threads evaluate chunks of a split; the sums (f64) of all chunks are
@@ -78,15 +79,15 @@ class Task {
   virtual std::string protocol(Split split) const;
   /// Tables from the same sums, such as a confusion matrix.
   virtual std::vector<MetricTable> tables(Split, const std::vector<double>&) const { return {}; }
-  /// Guesses from the training samples alone, the same on every rank; no communication. Their cost is bounded, whatever
-  /// the size of the data set, or that of one pass over it. They must not outlive the task.
+  /// Baselines from the training samples alone, the same on every rank; no communication. Their cost is bounded, or
+  /// that of one pass over the data set. They must not outlive the task.
   virtual std::vector<Baseline> baselines() const { return {}; }
   /// Metrics of the network itself, computed every few epochs (the emulator's sensitivities). The same on every rank;
   /// no communication.
   virtual std::vector<Metric> diagnostics() const { return {}; }
   /// A picture of the network at work on one test sample, for the report: title and SVG; empty for none.
   virtual std::pair<std::string, std::string> picture() const { return {}; }
-  /// The smallest shard that is worth computing apart: a smaller one would leave vector units empty.
+  /// The smallest useful shard, in samples: a smaller one would not fill the vector units.
   virtual std::int64_t least_shard() const { return 1; }
   /// Floating-point operations in the matrix products of one training sample, forward and backward, for "% of peak".
   /// 0 when unknown.
@@ -99,7 +100,8 @@ class Task {
   virtual void save(H5File& file) const = 0;
   /// Hash of the data set's contents. Equal on all ranks, and in a run and its continuation.
   virtual std::uint64_t data_hash() const = 0;
-  /// Whether weights belong to the data set's numbers of users, items or puzzles, and so mean nothing on another one.
+  /// Whether weights refer to the data set's numbers of users, items or puzzles, so that they are meaningless on
+  /// another one.
   virtual bool tied_to_data() const { return false; }
 };
 

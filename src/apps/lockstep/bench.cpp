@@ -275,8 +275,8 @@ int run_bench(World& world, const Args& args) {
   RunConfig config;
   BenchOptions bench;
   Options options("lockstep bench", "Measure training, prediction and Jacobians on this allocation",
-                  "The command creates no run directory, and writes no file but that of --profile. It uses the data "
-                  "set of data.path, or without one synthetic rows.");
+                  "The command creates no run directory, and writes no file except that of --profile. It uses the data "
+                  "set of data.path, or synthetic rows if there is none.");
   options.choice("what", &bench.what, "train", {"train", "predict", "jacobian", "all"}, "what to measure");
   options.add("seconds", &bench.budget.seconds, 3, positive, "duration of each measurement, unless train.steps is set")
       .unit("s");
@@ -299,8 +299,8 @@ int run_bench(World& world, const Args& args) {
               "bandwidth of a link in bytes per second");
   options
       .add("profile", &bench.profile, "",
-           "then record 10 more training steps of all ranks and threads, and write their timeline to this file; see "
-           "docs/profiling.md")
+           "after the measurement, record 10 more training steps of all ranks and threads and write their timeline to "
+           "this file; see docs/profiling.md")
       .value_name("FILE.json");
   options.add("synthetic", &bench.synthetic, false, "use synthetic rows even if data.path is set");
   options.add("rows", &bench.rows.rows, 360000, at_least(10), "number of synthetic rows");
@@ -319,8 +319,7 @@ int run_bench(World& world, const Args& args) {
         bench.profile.empty() ||
             (!bench.sweep_batch && !bench.sweep_threads && bench.what != "predict" && bench.what != "jacobian"),
         "option profile = ", bench.profile,
-        ": it records one measurement of training; leave out sweep_threads and sweep_batch, and choose --what "
-        "train or all");
+        ": it records one measurement of training; omit sweep_threads and sweep_batch, and choose --what train or all");
     if (!bench.profile.empty() && world.rank() == 0) require_writable(bench.profile, {config.data.path});
     require_usage(!bench.sweep_batch || !config.threads_are_ranks(),
                   "option sweep_batch: not with dist.parallel = dp on GPUs; use ddp with one process per GPU");

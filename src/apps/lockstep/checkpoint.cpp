@@ -133,17 +133,14 @@ int diff(const std::string& left, const std::string& right, const std::string& g
 int run_checkpoint(World& world, const Args& args) {
   std::vector<std::string> words;
   std::string group;
-  Options options(
-      "lockstep checkpoint", "Evidence about checkpoints.",
-      "verify FILE...: whether each file is whole (length and checksum of its bytes, of every dataset and "
-      "of the structure), and whether it is what the proof chain of its run directory has recorded; exit "
-      "code 3 when one is not.\n\ndiff A B: datasets whose values differ, with the largest difference, and keys "
-      "of the configuration, without those that only say how a run is carried out; "
-      "exit code 0 when there is none, else 1.\n\nmerge MANIFEST FILE: one file out of a sharded "
-      "checkpoint and its parts. "
-      "verify and diff take sharded ones as they are.\n\nkeep FILE...: protect checkpoints, so that "
-      "checkpoint.keep does not remove them (a file FILE.keep beside each says so); unkeep FILE...: end "
-      "the protection.");
+  Options options("lockstep checkpoint", "Verify, compare, merge and protect checkpoints.",
+                  "verify FILE...: checks that each file is whole (length and checksum of its bytes, of every dataset "
+                  "and of the structure), and that it agrees with the proof chain of its run directory; exit code 3 if "
+                  "not.\n\ndiff A B: lists datasets whose values differ, with the largest difference, and keys of the "
+                  "configuration that differ, except those that affect only the execution; exit code 0 if there are "
+                  "none, otherwise 1.\n\nmerge MANIFEST FILE: writes a sharded checkpoint as one file. verify and diff "
+                  "accept sharded checkpoints directly.\n\nkeep FILE...: protects checkpoints from removal by "
+                  "checkpoint.keep, with a file FILE.keep beside each; unkeep FILE...: ends the protection.");
   options.positional("verify|diff|merge|keep|unkeep FILE...", &words, "what to do, and with which checkpoints", 2);
   options.add("under", &group, "/", "diff: only datasets below this group").value_name("GROUP");
   options.example("lockstep checkpoint verify runs/a/checkpoints/*.h5", "are they whole?");

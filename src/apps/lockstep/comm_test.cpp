@@ -37,14 +37,14 @@ int run_comm_test(World& world, const Args& args) {
       .unit("bytes");
   options
       .add("budget", &budget_s, 10, positive,
-           "time limit of the test; later messages are not timed. The steps of a model take another 0.4 times this, "
-           "pairs of hosts (--doctor) as long again")
+           "time limit of the test; later messages are not timed. The steps of a model take another 0.4 times this "
+           "limit, and pairs of hosts (--doctor) once more this limit")
       .unit("s");
   options.add("json", &json, false, "print one JSON object instead of tables");
   options.add(
       "doctor", &doctor, false,
-      "also measure pairs of hosts and the memory of each, compare them with what the interfaces state, and name "
-      "settings that slow communication down or can break it; with --device cuda also NCCL's protocols");
+      "also measure pairs of hosts and the memory of each host, compare them with the nominal rates of the interfaces, "
+      "and name settings that slow communication down or can break it; with --device cuda also check NCCL's protocols");
   options
       .add("write-site", &site, "",
            "with --doctor: file for slurm/sites/ with the settings for this network, such as slurm/sites/here.sh; jobs "

@@ -47,30 +47,32 @@ Options make_options(EvalArguments& a) {
                  "split of the data set; train: emulator and har only");
   options.add(
       "other-data", &a.other_data, false,
-      "accept another data set than that of the training; its users, items or puzzles must have the same numbers");
+      "accept a data set other than that of the training; its users, items or puzzles must have the same numbers");
   options.add("baseline", &a.baseline, false,
-              "show beside the model what a first guess from the training samples reaches, such as the most popular "
-              "items");
+              "also show the metrics of baselines from the training samples, such as the most popular items");
   options.add("controls", &a.controls, false,
-              "compare the weights with themselves on data that lack something: kgat with its graph shuffled, then "
-              "removed. The weights keep what they learnt from the graph; data.graph trains such a control from the "
-              "start");
+              "compare with the same weights on reduced data: kgat with its graph shuffled, then removed. These "
+              "weights were trained with the graph; data.graph trains a control without it");
   options
-      .add("against", &a.against, {},
-           "compare the model with those of other checkpoints of the same data set, such as what bprmf or a control "
-           "has learnt (kgat, bprmf)")
+      .add(
+          "against", &a.against, {},
+          "compare with the models of other checkpoints of the same data set, such as bprmf or a control (kgat, bprmf)")
       .value_name("FILE,...");
   options.add("record", &a.record, false,
               "add the metrics to evaluations.jsonl of the checkpoint's run directory, for lockstep compare");
   options.add("json", &a.json, false, "print one JSON object: metrics, and tables such as a confusion matrix");
-  options.list_only({"model.kind", "data.*", "eval.*", "run.seed", "run.device", "run.threads", "run.precision",
-                     "dist.timeout", "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
+  options.list_only({"model.kind",    "data.path",    "data.stage",      "data.percent",      "data.folds",
+                     "data.fold",     "data.graph",   "eval.candidates", "eval.both",         "eval.negatives",
+                     "eval.k",        "eval.users",   "eval.ks",         "eval.max_examples", "eval.segments",
+                     "eval.tries",    "eval.combine", "eval.noise",      "eval.halt",         "run.seed",
+                     "run.device",    "run.threads",  "run.precision",   "dist.timeout",      "dist.check_collectives",
+                     "dist.parallel", "dist.gpu_ids"});
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5",
                   "the metrics of the test samples");
   options.example("lockstep eval --checkpoint runs/ensemble",
                   "the mean, the spread and its calibration of an ensemble");
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5 --baseline",
-                  "and beside them those of the training mean and of linear regression");
+                  "also those of the training mean and of linear regression");
   options.example("lockstep eval --checkpoint runs/kgat-ml1m/checkpoints/best.h5 --controls",
                   "what the graph adds to these weights, with 95 % intervals over the users");
   options.example("lockstep eval --checkpoint runs/s4/checkpoints/best.h5 --tries 32 --record",
@@ -179,8 +181,16 @@ std::vector<MetricTable> compare(World& world, const EvalArguments& a, const Sam
 fs::path run_of(const std::string& checkpoint) {
   const fs::path folder = fs::absolute(checkpoint).lexically_normal().parent_path(), run = folder.parent_path();
   require_usage(folder.filename() == "checkpoints" && fs::exists(run / "config.ini"), "option record: '", checkpoint,
-                "' is not in the folder checkpoints of a run directory; leave out --record");
+                "' is not in the folder checkpoints of a run directory; omit --record");
   return run;
+}
+
+/// ", in PRECISION" for an evaluation in another precision than that of the training; "".
+std::string other_precision(const CheckpointReader& checkpoint, const RunConfig& config) {
+  std::string trained;
+  for (const IniEntry& entry : read_ini(checkpoint.config(), checkpoint.path().string()))
+    if (entry.key == "run.precision") trained = entry.value;
+  return trained.empty() || trained == config.run.precision ? "" : ", in " + config.run.precision;
 }
 
 using Readers = std::vector<std::unique_ptr<CheckpointReader>>;
@@ -200,7 +210,7 @@ int eval(World& world, const EvalArguments& a, const Readers& readers) {
                   "option record: a run directory holds metrics of validation and test samples; choose --split val or "
                   "test");
     require_usage(!a.record || readers.size() == 1, "option record: ", readers.size(),
-                  " checkpoints, which are an ensemble; name one checkpoint, or leave out --record");
+                  " checkpoints, which are an ensemble; name one checkpoint, or omit --record");
     if (a.record) run_of(a.checkpoint);
     if (!a.other_data) reader.require_data_of(*model, a.config.data.path);
     if (readers.size() == 1) {
@@ -239,6 +249,7 @@ int eval(World& world, const EvalArguments& a, const Readers& readers) {
       record.step = state.step;
       record.epoch = static_cast<double>(state.epoch);
       record.weights = fs::path(a.checkpoint).stem().string();
+      record.protocol += other_precision(reader, a.config);
       add_evaluation(run_of(a.checkpoint), std::move(record));
     });
   if (split == Split::validation && model->validates_on_test())

@@ -98,7 +98,7 @@ NamedArrays tables_of(const ExportArguments& a, const CheckpointReader& reader, 
                       const WeightExchange& exchange) {
   if (!a.data.empty()) config.data.path = a.data;
   require_usage(std::filesystem::exists(config.data.path), "option tables: the data set of the training, '",
-                config.data.path, "', is not there; name it by --data");
+                config.data.path, "', does not exist; name it by --data");
   LocalPlacement placement;
   const auto task = config.task->load({.path = config.data.path,
                                        .seed = config.run.seed,

@@ -150,7 +150,7 @@ int run_info(World& world, const Args& args) {
   std::vector<std::string> files, checkpoints, datasets;
   bool as_json = false;
   Options options(
-      "lockstep info", "Print build, devices and ranks, or what files hold",
+      "lockstep info", "Print build, devices and ranks, or the contents of files",
       "Without a FILE the command prints the build and where each rank runs. A FILE may be a checkpoint, a "
       "prepared data set, an emulator's model file (also ONNX or TorchScript), or weights (.safetensors, .npz, .pt); "
       "checkpoints and model files are verified.");

@@ -14,7 +14,7 @@ int print_overview(World& world, const std::string& help_argument) {
   for (const TaskKind& kind : task_kinds())
     if (kind.predict != nullptr) list += join("\n- ", kind.name, ": ", kind.summary);
   Options options("lockstep predict", "Apply a trained model.", list);
-  options.describe("Each kind has options of its own: add --checkpoint FILE or --model.kind KIND to --help.");
+  options.describe("Each kind has its own options: add --checkpoint FILE or --model.kind KIND to --help.");
   options.add("checkpoint", &checkpoint, "", "checkpoint with the model").value_name("FILE").required();
   options.example("lockstep predict --checkpoint run/checkpoints/best.h5 --help", "the options for this checkpoint");
   options.example("lockstep predict --model.kind hrm --help", "the options for puzzles");

@@ -35,11 +35,11 @@ struct ReplayArguments {
 
 Options make_options(ReplayArguments& a) {
   Options options(
-      "lockstep replay", "Compute steps of a proved run again and compare them with its chain of hashes.",
-      "The run was trained with --reproducible, so it has a chain in RUN/proof.chain. The command starts from the "
-      "checkpoint of a step, computes --steps after it (default: up to the last link) on any number of ranks, and "
-      "compares weights, optimizer states and losses with each link of the chain. It writes no files. Exit code 0: all "
-      "links agree; 1: it names the first one that differs, and in what.");
+      "lockstep replay", "Repeat steps of a reproducible run and compare them with its chain of hashes.",
+      "The run must have been trained with --reproducible, which writes the chain RUN/proof.chain. The command starts "
+      "from the checkpoint of a step, computes --steps after it (default: up to the last link) on any number of ranks, "
+      "and compares weights, optimizer states and losses with each link of the chain. It writes no files. Exit code 0: "
+      "all links agree; 1: the output names the first link that differs, and the parts that differ.");
   options.positional("RUN", &a.run, "run directory", 1, 1);
   options.add("from", &a.from, 0, non_negative,
               "step of the checkpoint to start from; 0 without one: the first weights of the run");
@@ -96,11 +96,11 @@ void take_from_chain(ReplayArguments& a, const Options& options, const ProofChai
     c.run.isa = ops::name(*same);
   }
   require_usage(list.empty() || a.anyway, "proof chain '", source, "' was recorded under other conditions:", list,
-                "\nreplay under the same ones, or see with --anyway whether the bits agree all the same");
+                "\nreplay under the same conditions, or compare nevertheless with --anyway");
   require_usage(
       end.step == run.step, "replaying steps ", a.from, " to ", a.from + a.steps, ": the run continued at step ",
       end.step, " under other conditions (build ", end.build, ", ", end.isa, ", ", end.device, ", ", end.precision,
-      "), or its chain has a gap there; replay each stretch by itself, this one with --steps ", end.step - a.from);
+      "), or its chain has a gap there; replay each part separately, this one with --steps ", end.step - a.from);
   for (std::int64_t step = a.from / run.every * run.every; step < a.from + a.steps; step += run.every)
     require_data(!chain.is_cut_before(step + 1), "proof chain '", source, "': the link of step ", step, " is missing");
   if (!asked("data.stage")) c.data.stage.clear();  // it belongs to the allocation of the training

@@ -156,7 +156,7 @@ int train(World& world, const RunConfig& config, const fs::path& checkpoint, Ste
       const fs::path place = CheckpointFolder(config.run.dir).set_aside_after(facts.resumed_at);
       if (!place.empty())
         log::info("moved the checkpoints after step ", facts.resumed_at, " to ", place.string(),
-                  "; this run takes their place");
+                  "; this run replaces them");
     }
     log = RunLog(config.run.dir, facts);
     for (const auto& [what, value] : facts.facts) log::info(what, ": ", value);
@@ -270,7 +270,8 @@ int run_train(World& world, const Args& args) {
                   "another learning rate, another directory");
   bool take_over = false;
   options.add("take-over", &take_over, false,
-              "take the run directory from another run that seems to live; if it does, it ends at its next checkpoint");
+              "take the run directory from a run that hangs; if that run continues after all, it ends before its next "
+              "record or checkpoint");
   std::string steps;
   options
       .add("profile", &steps, "",

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-using emulator_tile::for_each_tile;
+using emulator_tile::for_each_piece;
 using emulator_tile::gather;
 using emulator_tile::gather_normalised;
 using emulator_tile::scatter;
@@ -26,11 +26,9 @@ TileNetwork<T>::TileNetwork(const Emulator& emulator) {
   };
   for (std::int64_t k = 0; k <= arch.layers; ++k) {
     ops::DenseLayer<T>& layer = layers.emplace_back(view(emulator.weight(k), emulator.bias(k)));
-    std::vector<T>& columns = transposed.emplace_back(static_cast<std::size_t>(layer.in * layer.out));
-    for (std::int64_t o = 0; o < layer.out; ++o)
-      for (std::int64_t i = 0; i < layer.in; ++i)
-        columns[static_cast<std::size_t>(i * layer.out + o)] = layer.weight[o * layer.in + i];
-    layer.transposed = columns.data();
+    const ops::NodeWeights<T>& copy = copies.emplace_back(layer);
+    layer.by_input = copy.by_input();
+    layer.by_output = copy.by_output();
   }
   net.n_in = arch.n_in;
   net.n_out = arch.n_out;
@@ -42,9 +40,27 @@ TileNetwork<T>::TileNetwork(const Emulator& emulator) {
 template struct TileNetwork<float>;
 template struct TileNetwork<double>;
 
+namespace {
+/// A copy in T. Weight decay shrinks the weights of a constant input without end. Products of subnormal numbers are slow,
+/// and values this small change no result.
+template <class T>
+Emulator without_subnormals(const Emulator& source) {
+  constexpr T kNegligible = std::numeric_limits<T>::min() / std::numeric_limits<T>::epsilon();
+  Emulator emulator = source.as(dtype_of<T>::value);
+  for (T& weight : emulator.params().values().template span<T>())
+    if (std::abs(weight) < kNegligible) weight = 0;
+  return emulator;
+}
+}  // namespace
+
 template <class T>
 EmulatorOperators<T>::Impl::Impl(const Emulator& source, const OperatorOptions& given)
-    : emulator(source.as(dtype_of<T>::value)), options(given), network(emulator) {
+    : emulator(without_subnormals<T>(source)),
+      options(given),
+      network(emulator),
+      tile(&ops::feed_forward_tile<T>()),
+      few{nullptr, &ops::feed_forward_nodes<T>(1), &ops::feed_forward_nodes<T>(2), &ops::feed_forward_nodes<T>(4),
+          &ops::feed_forward_nodes<T>(4)} {
   const Moments& m = emulator.moments();
   const auto in = static_cast<std::size_t>(n_in()), out = static_cast<std::size_t>(n_out());
   require_usage(options.active_inputs.empty() || options.active_inputs.size() == in, "active_inputs has ",
@@ -60,11 +76,6 @@ EmulatorOperators<T>::Impl::Impl(const Emulator& source, const OperatorOptions& 
     input_scale.push_back(is_active ? 1 / m.input_std[i] : 0);
     input_scale_t.push_back(static_cast<T>(input_scale[i]));
   }
-  // Weight decay shrinks the weights of a constant input without end. Products of subnormal numbers are slow, and values
-  // this small change no result.
-  constexpr T kNegligible = std::numeric_limits<T>::min() / std::numeric_limits<T>::epsilon();
-  for (T& weight : emulator.params().values().template span<T>())
-    if (std::abs(weight) < kNegligible) weight = 0;
   for (std::vector<T>& scale : row_scale) scale.resize(in * out);
   for (std::vector<T>& scale : column_scale) scale.resize(in * out);
   for (std::size_t o = 0; o < out; ++o)
@@ -78,7 +89,7 @@ template <class T>
 std::size_t EmulatorOperators<T>::Impl::tile_values() const {
   const std::int64_t rows = 2 * n_in() + 2 * n_out() + 2 * network.net.widest() + network.net.hidden_rows() + 1;
   const std::int64_t align = 64 / std::int64_t{sizeof(T)};
-  return static_cast<std::size_t>((rows * ops::feed_forward_tile<T>().nodes + align - 1) / align * align);
+  return static_cast<std::size_t>((rows * tile->nodes + align - 1) / align * align);
 }
 
 template <class T>
@@ -108,20 +119,18 @@ void EmulatorOperators<T>::predict(std::int64_t n, StateView<const S> x, StateVi
   const Impl& impl = *impl_;
   using Wide = std::common_type_t<S, T>;
   const Moments& moments = impl.emulator.moments();
-  const ops::FeedForwardTile<T>& kernels = impl.kernels(n);
   const Workspace<T> workspace(impl, memory);
-  for_each_tile<T>(impl, n, kernels.nodes, workspace,
-                   [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
-                     gather_normalised<T, S>(impl, kernels, x, first, count, tile.input);
-                     kernels.forward(impl.network.net, tile.input, nullptr, tile.scratch, tile.output);
-                     scatter(
-                         impl.n_out(), kernels.nodes, tile.output, y, first, count, StoreMode::store,
-                         [&](std::int64_t v, T value) {
-                           const auto o = static_cast<std::size_t>(v);
-                           return static_cast<S>(static_cast<Wide>(value) * static_cast<Wide>(moments.output_std[o]) +
-                                                 static_cast<Wide>(moments.output_mean[o]));
-                         });
-                   });
+  for_each_piece<T>(
+      impl, n, workspace,
+      [&](const ops::FeedForwardTile<T>& kernels, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
+        gather_normalised<T, S>(impl, kernels, x, first, count, tile.input);
+        kernels.forward(impl.network.net, tile.input, nullptr, tile.scratch, tile.output);
+        scatter(kernels, impl.n_out(), tile.output, y, first, count, StoreMode::store, [&](std::int64_t v, T value) {
+          const auto o = static_cast<std::size_t>(v);
+          return static_cast<S>(static_cast<Wide>(value) * static_cast<Wide>(moments.output_std[o]) +
+                                static_cast<Wide>(moments.output_mean[o]));
+        });
+      });
 }
 
 template <class T>
@@ -131,25 +140,24 @@ void EmulatorOperators<T>::jacobian(std::int64_t n, StateView<const S> x, const 
   const profile::Span span("jacobian");
   const Impl& impl = *impl_;
   const std::int64_t in = impl.n_in(), size = impl.n_out() * in;
-  const ops::FeedForwardTile<T>& kernels = impl.kernels(n);
   const Workspace<T> workspace(impl, memory);
-  for_each_tile<T>(impl, n, kernels.nodes, workspace,
-                   [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
-                     gather_normalised<T, S>(impl, kernels, x, first, count, tile.input);
-                     const T* keep = selected(impl.options, select, first, count, tile.keep, kernels.nodes, tile.input,
-                                              impl.n_in());
-                     tile_jacobian<T>(impl, kernels, units, tile, keep,
-                                      [&](std::int64_t o, std::int64_t i, std::int64_t inputs, const T* values) {
-                                        S* to = j + first * size + o * in + i;
-                                        if constexpr (std::is_same_v<S, T>) {
-                                          kernels.to_rows(inputs, count, values, to, size);
-                                        } else {
-                                          for (std::int64_t k = 0; k < inputs; ++k)
-                                            for (std::int64_t lane = 0; lane < count; ++lane)
-                                              to[lane * size + k] = static_cast<S>(values[k * kernels.nodes + lane]);
-                                        }
-                                      });
-                   });
+  for_each_piece<T>(
+      impl, n, workspace,
+      [&](const ops::FeedForwardTile<T>& kernels, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
+        gather_normalised<T, S>(impl, kernels, x, first, count, tile.input);
+        const T* keep = selected(impl.options, select, kernels, first, count, tile.keep, tile.input, impl.n_in());
+        tile_jacobian<T>(impl, kernels, units, tile, keep,
+                         [&](std::int64_t o, std::int64_t i, std::int64_t inputs, const T* values,
+                             std::int64_t row_step, std::int64_t node_step) {
+                           S* to = j + first * size + o * in + i;
+                           if constexpr (std::is_same_v<S, T>) {
+                             if (impl.by_rows()) return kernels.to_rows(inputs, count, values, to, size);
+                           }
+                           for (std::int64_t k = 0; k < inputs; ++k)
+                             for (std::int64_t node = 0; node < count; ++node)
+                               to[node * size + k] = static_cast<S>(values[k * row_step + node * node_step]);
+                         });
+      });
 }
 
 template <class T>
@@ -157,21 +165,20 @@ template <class S>
 void EmulatorOperators<T>::tangent(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select,
                                    StateView<const S> dx, StateView<S> dy, StoreMode mode, void* memory) const {
   const Impl& impl = *impl_;
-  const ops::FeedForwardTile<T>& kernels = impl.kernels(n);
   const Workspace<T> workspace(impl, memory);
-  for_each_tile<T>(
-      impl, n, kernels.nodes, workspace,
-      [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
+  for_each_piece<T>(
+      impl, n, workspace,
+      [&](const ops::FeedForwardTile<T>& kernels, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
         gather_normalised<T, S>(impl, kernels, x, first, count, tile.input);
         kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
-        gather(impl.n_in(), kernels.nodes, dx, first, count, tile.other_input, [&](std::int64_t v, S value) {
+        gather(kernels, impl.n_in(), dx, first, count, tile.other_input, [&](std::int64_t v, S value) {
           const double scale = impl.input_scale[static_cast<std::size_t>(v)];
           return scale == 0 ? T{0} : static_cast<T>(static_cast<double>(value) * scale);
         });
         kernels.tangent(impl.network.net, tile.derivative, tile.other_input, tile.scratch, tile.output);
         kernels.finish(impl.n_out(), tile.output, impl.output_std.data(),
-                       selected(impl.options, select, first, count, tile.keep, kernels.nodes, tile.input, impl.n_in()));
-        scatter(impl.n_out(), kernels.nodes, tile.output, dy, first, count, mode,
+                       selected(impl.options, select, kernels, first, count, tile.keep, tile.input, impl.n_in()));
+        scatter(kernels, impl.n_out(), tile.output, dy, first, count, mode,
                 [](std::int64_t, T value) { return static_cast<S>(value); });
       });
 }
@@ -181,21 +188,20 @@ template <class S>
 void EmulatorOperators<T>::adjoint(std::int64_t n, StateView<const S> x, const NodeSelection<S>& select,
                                    StateView<const S> dy, StateView<S> dx, StoreMode mode, void* memory) const {
   const Impl& impl = *impl_;
-  const ops::FeedForwardTile<T>& kernels = impl.kernels(n);
   const Workspace<T> workspace(impl, memory);
-  for_each_tile<T>(
-      impl, n, kernels.nodes, workspace,
-      [&](std::int64_t, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
+  for_each_piece<T>(
+      impl, n, workspace,
+      [&](const ops::FeedForwardTile<T>& kernels, std::int64_t first, std::int64_t count, const TileMemory<T>& tile) {
         gather_normalised<T, S>(impl, kernels, x, first, count, tile.input);
         kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, tile.output);
-        gather(impl.n_out(), kernels.nodes, dy, first, count, tile.other_output, [&](std::int64_t v, S value) {
+        gather(kernels, impl.n_out(), dy, first, count, tile.other_output, [&](std::int64_t v, S value) {
           return static_cast<T>(static_cast<double>(value) *
                                 impl.emulator.moments().output_std[static_cast<std::size_t>(v)]);
         });
         kernels.adjoint(impl.network.net, tile.derivative, tile.other_output, tile.scratch, tile.other_input);
         kernels.finish(impl.n_in(), tile.other_input, impl.input_scale_t.data(),
-                       selected(impl.options, select, first, count, tile.keep, kernels.nodes, tile.input, impl.n_in()));
-        scatter(impl.n_in(), kernels.nodes, tile.other_input, dx, first, count, mode,
+                       selected(impl.options, select, kernels, first, count, tile.keep, tile.input, impl.n_in()));
+        scatter(kernels, impl.n_in(), tile.other_input, dx, first, count, mode,
                 [](std::int64_t, T value) { return static_cast<S>(value); });
       });
 }

@@ -14,10 +14,10 @@
 
 namespace lockstep {
 
-/// The network in the form of the tile kernels: views of the emulator's weights, and their transposes.
+/// The network in the form of the tile kernels: views of the emulator's weights, and copies in their order.
 template <class T>
 struct TileNetwork {
-  std::vector<std::vector<T>> transposed;
+  std::vector<ops::NodeWeights<T>> copies;
   std::vector<ops::DenseLayer<T>> layers;
   ops::FeedForward<T> net;
   /// The emulator's weights must have type T and outlive this object.
@@ -27,11 +27,14 @@ struct TileNetwork {
 
 template <class T>
 struct EmulatorOperators<T>::Impl {
+  static constexpr std::int64_t kGroup = 4;
   Impl(const Emulator& emulator, const OperatorOptions& options);
 
   Emulator emulator;  ///< a copy, in T
   OperatorOptions options;
   TileNetwork<T> network;
+  const ops::FeedForwardTile<T>* tile;    ///< the kernels for many nodes
+  const ops::FeedForwardTile<T>* few[5];  ///< those for 1 to 4 nodes
   std::vector<T> input_mean, input_std;
   std::vector<T> active;            ///< (n_in) 1 or 0
   std::vector<double> input_scale;  ///< (n_in) active / input_std
@@ -43,10 +46,37 @@ struct EmulatorOperators<T>::Impl {
 
   std::int64_t n_in() const { return network.net.n_in; }
   std::int64_t n_out() const { return network.net.n_out; }
-  /// The kernels for a call with n nodes. Few nodes go one by one: most of a tile would be idle.
-  const ops::FeedForwardTile<T>& kernels(std::int64_t n) const {
-    constexpr std::int64_t kFew = 12;
-    return n <= kFew && network.net.conv.out == 0 ? ops::feed_forward_node<T>() : ops::feed_forward_tile<T>();
+  /// Nodes [first, first + count) of a call, and the kernels that compute them.
+  struct Piece {
+    const ops::FeedForwardTile<T>& kernels;
+    std::int64_t first, count;
+  };
+  /// A call has tiles first. Where a last tile would be at least a quarter idle, groups of up to four nodes take its place;
+  /// their kernels know no convolution.
+  std::int64_t tiles(std::int64_t n) const {
+    const std::int64_t left = n % tile->nodes;
+    return n / tile->nodes + (4 * left > 3 * tile->nodes || (left > 0 && network.net.conv.out > 0) ? 1 : 0);
+  }
+  std::int64_t pieces(std::int64_t n) const {
+    const std::int64_t in_groups = n - tiles(n) * tile->nodes;
+    return tiles(n) + (in_groups > 0 ? (in_groups + kGroup - 1) / kGroup : 0);
+  }
+  Piece piece(std::int64_t n, std::int64_t index) const {
+    const auto at = [&](std::int64_t first, std::int64_t most) {
+      return Piece{*tile, first, n - first < most ? n - first : most};
+    };
+    const std::int64_t in_tiles = tiles(n);
+    if (index < in_tiles) return at(index * tile->nodes, tile->nodes);
+    const Piece group = at(in_tiles * tile->nodes + (index - in_tiles) * kGroup, kGroup);
+    return {*few[group.count], group.first, group.count};
+  }
+  /// Whether threads should share n nodes: entering a parallel region takes as long as dozens of nodes, more if a thread
+  /// sleeps.
+  bool worth_sharing(std::int64_t n) const {
+    constexpr std::int64_t kLeast = 4'000'000;  // multiply-adds of a prediction, about 50 us of one thread
+    std::int64_t per_node = 0;
+    for (const ops::DenseLayer<T>& layer : network.layers) per_node += layer.in * layer.out;
+    return n > tile->nodes && n >= kLeast / per_node;
   }
   bool by_rows() const { return n_out() <= n_in(); }
   /// Elements of one thread's tile memory, for tiles of any kind.
@@ -96,27 +126,29 @@ class Workspace {
 
 /// tile(v, lane) = f(v, x(first + lane, v)); lanes from `count` on are 0.
 template <class T, class S, class F>
-void gather(std::int64_t variables, std::int64_t nodes, StateView<const S> x, std::int64_t first, std::int64_t count,
-            T* tile, const F& f) {
+void gather(const ops::FeedForwardTile<T>& kernels, std::int64_t variables, StateView<const S> x, std::int64_t first,
+            std::int64_t count, T* tile, const F& f) {
+  const std::int64_t step = kernels.node_step(variables);
   for (std::int64_t v = 0; v < variables; ++v) {
     const S* from = x.data + first * x.node_stride + v * x.variable_stride;
-    T* to = tile + v * nodes;
-    for (std::int64_t lane = 0; lane < count; ++lane) to[lane] = f(v, from[lane * x.node_stride]);
-    for (std::int64_t lane = count; lane < nodes; ++lane) to[lane] = 0;
+    T* to = tile + v * kernels.row_step();
+    for (std::int64_t lane = 0; lane < count; ++lane) to[lane * step] = f(v, from[lane * x.node_stride]);
+    for (std::int64_t lane = count; lane < kernels.nodes; ++lane) to[lane * step] = 0;
   }
 }
 
 /// x(first + lane, v) = f(v, tile(v, lane)), or += with StoreMode::add.
 template <class T, class S, class F>
-void scatter(std::int64_t variables, std::int64_t nodes, const T* tile, StateView<S> x, std::int64_t first,
-             std::int64_t count, StoreMode mode, const F& f) {
+void scatter(const ops::FeedForwardTile<T>& kernels, std::int64_t variables, const T* tile, StateView<S> x,
+             std::int64_t first, std::int64_t count, StoreMode mode, const F& f) {
+  const std::int64_t step = kernels.node_step(variables);
   for (std::int64_t v = 0; v < variables; ++v) {
     S* to = x.data + first * x.node_stride + v * x.variable_stride;
-    const T* from = tile + v * nodes;
+    const T* from = tile + v * kernels.row_step();
     if (mode == StoreMode::store)
-      for (std::int64_t lane = 0; lane < count; ++lane) to[lane * x.node_stride] = f(v, from[lane]);
+      for (std::int64_t lane = 0; lane < count; ++lane) to[lane * x.node_stride] = f(v, from[lane * step]);
     else
-      for (std::int64_t lane = 0; lane < count; ++lane) to[lane * x.node_stride] += f(v, from[lane]);
+      for (std::int64_t lane = 0; lane < count; ++lane) to[lane * x.node_stride] += f(v, from[lane * step]);
   }
 }
 
@@ -132,23 +164,25 @@ void gather_normalised(const typename EmulatorOperators<T>::Impl& impl, const op
       for (std::int64_t at = 0; at < count * x.node_stride; at += 64 / std::int64_t{sizeof(S)})
         __builtin_prefetch(rows + count * x.node_stride + at);
     } else {
-      gather(impl.n_in(), kernels.nodes, x, first, count, tile, [](std::int64_t, S value) { return value; });
+      gather(kernels, impl.n_in(), x, first, count, tile, [](std::int64_t, S value) { return value; });
     }
     kernels.normalise(impl.n_in(), tile, impl.input_mean.data(), impl.input_std.data());
   } else {
     const Moments& m = impl.emulator.moments();
-    gather(impl.n_in(), kernels.nodes, x, first, count, tile, [&](std::int64_t v, S value) {
+    gather(kernels, impl.n_in(), x, first, count, tile, [&](std::int64_t v, S value) {
       const auto i = static_cast<std::size_t>(v);
       return static_cast<T>((static_cast<double>(value) - m.input_mean[i]) / m.input_std[i]);
     });
   }
 }
 
-/// 1 for nodes that the options select and whose state z (n_in, nodes) is finite, else 0. The state is checked because
+/// 1 for nodes that the options select and whose state z (n_in) is finite, else 0. The state is checked because
 /// an activation's slope may be finite where its argument is not. Null if all nodes are 1.
 template <class S, class T>
-const T* selected(const OperatorOptions& options, const NodeSelection<S>& select, std::int64_t first,
-                  std::int64_t count, T* keep, std::int64_t nodes, const T* z, std::int64_t n_in) {
+const T* selected(const OperatorOptions& options, const NodeSelection<S>& select,
+                  const ops::FeedForwardTile<T>& kernels, std::int64_t first, std::int64_t count, T* keep, const T* z,
+                  std::int64_t n_in) {
+  const std::int64_t nodes = kernels.nodes;
   for (std::int64_t lane = 0; lane < nodes; ++lane) {
     bool in = true;
     if (lane < count && select.mask)
@@ -156,62 +190,59 @@ const T* selected(const OperatorOptions& options, const NodeSelection<S>& select
     if (lane < count && select.latitude) in = in && std::abs(select.latitude[first + lane]) >= options.min_abs_latitude;
     keep[lane] = in ? 1 : 0;
   }
-  for (std::int64_t v = 0; v < n_in; ++v) {
-    for (std::int64_t lane = 0; lane < nodes; ++lane) {
-      const T value = z[v * nodes + lane];
-      keep[lane] = value - value == T{0} ? keep[lane] : T{0};  // false for infinities and NaN
-    }
-  }
+  const auto check = [&](std::int64_t lane, T value) {
+    keep[lane] = value - value == T{0} ? keep[lane] : T{0};  // false for infinities and NaN
+  };
+  if (kernels.node_major)
+    for (std::int64_t lane = 0; lane < nodes; ++lane, z += n_in)
+      for (std::int64_t v = 0; v < n_in; ++v) check(lane, z[v]);
+  else
+    for (std::int64_t v = 0; v < n_in; ++v)
+      for (std::int64_t lane = 0; lane < nodes; ++lane) check(lane, z[v * nodes + lane]);
   T all = 1;
   for (std::int64_t lane = 0; lane < nodes; ++lane) all *= keep[lane];
   return all == T{1} ? nullptr : keep;
 }
 
-/// Computes the tile's Jacobian, scaled and masked, and passes it to emit(output, first input, number of inputs,
-/// values (inputs, nodes)).
+/// Computes the tile's Jacobian, scaled and masked, and passes it to emit(output, first input, number of inputs, values,
+/// steps of the values from input to input and from node to node).
 template <class T, class Emit>
 void tile_jacobian(const typename EmulatorOperators<T>::Impl& impl, const ops::FeedForwardTile<T>& kernels,
                    JacobianUnits units, const TileMemory<T>& tile, const T* keep, const Emit& emit) {
   const auto u = static_cast<std::size_t>(units);
-  const std::int64_t in = impl.n_in(), out = impl.n_out(), nodes = kernels.nodes;
+  const std::int64_t in = impl.n_in(), out = impl.n_out(), step = kernels.row_step();
   kernels.forward(impl.network.net, tile.input, tile.derivative, tile.scratch, nullptr);
   if (impl.by_rows()) {
     for (std::int64_t o = 0; o < out; ++o) {
       kernels.row(impl.network.net, tile.derivative, o, tile.scratch, tile.other_input);
       kernels.finish(in, tile.other_input, impl.row_scale[u].data() + o * in, keep);
-      emit(o, 0, in, tile.other_input);
+      emit(o, 0, in, tile.other_input, step, kernels.node_step(in));
     }
   } else {
     for (std::int64_t i = 0; i < in; ++i) {
       kernels.column(impl.network.net, tile.derivative, i, tile.scratch, tile.other_output);
       kernels.finish(out, tile.other_output, impl.column_scale[u].data() + i * out, keep);
-      for (std::int64_t o = 0; o < out; ++o) emit(o, i, 1, tile.other_output + o * nodes);
+      for (std::int64_t o = 0; o < out; ++o) emit(o, i, 1, tile.other_output + o * step, step, kernels.node_step(out));
     }
   }
 }
 
-inline std::int64_t tiles_of(std::int64_t n, std::int64_t nodes) { return (n + nodes - 1) / nodes; }
-
-/// Calls body(tile index, first node, number of nodes, this thread's memory) for all tiles of `nodes` nodes, in parallel.
+/// Calls body(kernels, first node, number of nodes, this thread's memory) for all pieces of n nodes, in parallel.
 template <class T, class Body>
-void for_each_tile(const typename EmulatorOperators<T>::Impl& impl, std::int64_t n, std::int64_t nodes,
-                   const Workspace<T>& workspace, const Body& body) {
-  const std::int64_t tiles = tiles_of(n, nodes);
-  const auto run = [&](std::int64_t tile, const TileMemory<T>& memory) {
-    const std::int64_t first = tile * nodes;
-    body(tile, first, first + nodes <= n ? nodes : n - first, memory);
+void for_each_piece(const typename EmulatorOperators<T>::Impl& impl, std::int64_t n, const Workspace<T>& workspace,
+                    const Body& body) {
+  const std::int64_t pieces = impl.pieces(n);
+  const auto run = [&](std::int64_t index, int thread) {
+    const auto piece = impl.piece(n, index);
+    body(piece.kernels, piece.first, piece.count, workspace.of_thread(thread, piece.kernels.nodes));
   };
-  if (impl.options.threads == 1 || tiles == 1) {  // entering a parallel region takes longer than a column
-    const TileMemory<T> memory = workspace.of_thread(0, nodes);
-    for (std::int64_t tile = 0; tile < tiles; ++tile) run(tile, memory);
+  if (impl.options.threads == 1 ||
+      n <= impl.tile->nodes) {  // entering a parallel region takes longer than some columns
+    for (std::int64_t index = 0; index < pieces; ++index) run(index, 0);
     return;
   }
-#pragma omp parallel num_threads(impl.options.threads)
-  {
-    const TileMemory<T> memory = workspace.of_thread(omp_get_thread_num(), nodes);
-#pragma omp for schedule(static)
-    for (std::int64_t tile = 0; tile < tiles; ++tile) run(tile, memory);
-  }
+#pragma omp parallel for num_threads(impl.options.threads) schedule(static)
+  for (std::int64_t index = 0; index < pieces; ++index) run(index, omp_get_thread_num());
 }
 
 }  // namespace emulator_tile

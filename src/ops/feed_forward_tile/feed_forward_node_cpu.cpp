@@ -1,5 +1,6 @@
-// The tile of one node: values are contiguous, so a vector register holds several values of one layer. Every sum is the
-// same chain as in feed_forward_tile_cpu.cpp: the results have the same bits.
+// The tile of C nodes, one, two or four: arrays are (C, rows), so a vector register holds several values of one layer, and
+// each weight that is loaded serves all nodes. Every sum is the same chain as in
+// feed_forward_tile_cpu.cpp: the results have the same bits.
 #include "feed_forward_tile_kernels.hpp"
 #include "tile_activation.hpp"
 
@@ -12,182 +13,236 @@ LOCKSTEP_INLINE void for_vectors(std::int64_t n, const F& f) {
   for (std::int64_t i = 0; i < n; i += kLanes<T>) f(i, Lanes<T>(n - i < kLanes<T> ? n - i : kLanes<T>));
 }
 
-/// R vectors of out = bias + M^T x, times `times` unless null, from column i on; M (depth, columns).
-template <int R, class T>
-LOCKSTEP_INLINE void block(std::int64_t i, std::int64_t columns, std::int64_t depth, const T* m, const T* bias,
-                           const T* x, const T* times, T* out) {
+/// R vectors of out (C, columns) = bias + M^T x, times `times` (C, columns) unless null, from column i on; x (C, depth), M
+/// (depth, ld). Each value is the sum of S chains over every S-th k.
+template <int R, int C, int S, class T>
+LOCKSTEP_INLINE void block(std::int64_t i, std::int64_t columns, std::int64_t depth, const T* m, std::int64_t ld,
+                           const T* bias, const T* x, const T* times, T* out) {
   constexpr std::int64_t kL = kLanes<T>;
   const std::int64_t rest = columns - i - (R - 1) * kL;
   const Lanes<T> last(rest < kL ? rest : kL);
-  const auto load_at = [&](const T* from, int r) {
+  const auto load_at = [&](const T* from, int r) __attribute__((always_inline)) {
     return r + 1 < R ? load(from + i + r * kL) : load(from + i + r * kL, last);
   };
-  Vec<T> sum[R];
-  for (int r = 0; r < R; ++r) sum[r] = bias ? load_at(bias, r) : Vec<T>{};
-  for (std::int64_t k = 0; k < depth; ++k)
-    for (int r = 0; r < R; ++r) sum[r] = fma(load_at(m + k * columns, r), splat(x[k]), sum[r]);
+  Vec<T> sum[S][R][C];
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
-    if (times) sum[r] = sum[r] * load_at(times, r);
-    if (r + 1 < R)
-      store(out + i + r * kL, sum[r]);
-    else
-      store(out + i + r * kL, sum[r], last);
+    const Vec<T> first = bias ? load_at(bias, r) : Vec<T>{};
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+      sum[0][r][c] = first;
+#pragma GCC unroll 4
+      for (int s = 1; s < S; ++s) sum[s][r][c] = Vec<T>{};
+    }
   }
+  m += i;
+  for_chains<S>(
+      depth, [&](auto s) __attribute__((always_inline)) {
+        Vec<T> in[C];
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) in[c] = splat(x[c * depth]);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          const Vec<T> weight = S == 1 ? load(m + r * kL) : load(m + r * kL, last);  // only with S = 1 is a row padded
+#pragma GCC unroll 4
+          for (int c = 0; c < C; ++c) sum[s][r][c] = fma(weight, in[c], sum[s][r][c]);
+        }
+        ++x;
+        m += ld;
+      });
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+      Vec<T> v = sum_of_chains<S>([&](int s) { return sum[s][r][c]; });
+      if (times) v = v * load_at(times + c * columns, r);
+      if (r + 1 < R)
+        store(out + c * columns + i + r * kL, v);
+      else
+        store(out + c * columns + i + r * kL, v, last);
+    }
 }
 
-template <class T>
-void dense(std::int64_t columns, std::int64_t depth, const T* m, const T* bias, const T* x, const T* times, T* out) {
-  constexpr std::int64_t kL = kLanes<T>;
-  std::int64_t i = 0;
-  for (; columns - i > 4 * kL; i += 8 * kL) {
-    if (columns - i > 7 * kL)
-      block<8>(i, columns, depth, m, bias, x, times, out);
-    else if (columns - i > 6 * kL)
-      block<7>(i, columns, depth, m, bias, x, times, out);
-    else if (columns - i > 5 * kL)
-      block<6>(i, columns, depth, m, bias, x, times, out);
-    else
-      block<5>(i, columns, depth, m, bias, x, times, out);
+/// Vectors of a block: as many as there are registers for the sums of C nodes.
+template <int C>
+constexpr int kMostVectors = kVectorRegisters < 32 ? 8 / C : (C == 4 ? 4 : 8);
+
+template <int R, int C, class T>
+LOCKSTEP_INLINE void block_of(std::int64_t vectors, std::int64_t i, std::int64_t columns, std::int64_t depth,
+                              const T* m, const T* bias, const T* x, const T* times, T* out) {
+  if constexpr (R > 1) {
+    if (vectors < R) return block_of<R - 1, C>(vectors, i, columns, depth, m, bias, x, times, out);
   }
-  if (columns - i > 3 * kL)
-    block<4>(i, columns, depth, m, bias, x, times, out);
-  else if (columns - i > 2 * kL)
-    block<3>(i, columns, depth, m, bias, x, times, out);
-  else if (columns - i > kL)
-    block<2>(i, columns, depth, m, bias, x, times, out);
-  else if (columns > i)
-    block<1>(i, columns, depth, m, bias, x, times, out);
+  block<R, C, 1>(i, columns, depth, m, NodeWeights<T>::stride(columns), bias, x, times, out);
+}
+
+template <int C, class T>
+void dense(std::int64_t columns, std::int64_t depth, const T* m, const T* bias, const T* x, const T* times, T* out) {
+  if (columns <= NodeWeights<T>::kFewRows)
+    return block<1, C, kChains>(0, columns, depth, m, columns, bias, x, times, out);
+  constexpr std::int64_t kL = kLanes<T>, kMost = kMostVectors<C>;
+  std::int64_t left = (columns + kL - 1) / kL;
+  for (std::int64_t i = 0, blocks = (left + kMost - 1) / kMost; blocks > 0; --blocks) {  // of nearly equal width
+    const std::int64_t vectors = (left + blocks - 1) / blocks;
+    block_of<kMost, C>(vectors, i, columns, depth, m, bias, x, times, out);
+    i += vectors * kL;
+    left -= vectors;
+  }
 }
 
 template <class T>
 constexpr const T* kNone = nullptr;
 
-template <class T>
+/// The buffer for the results of layer k.
+template <int C, class T>
+T* buffer(const FeedForward<T>& net, T* scratch, std::int64_t k) {
+  return scratch + k % 2 * net.widest() * C;
+}
+
+template <int C, class T>
 void forward(const FeedForward<T>& net, const T* z, T* d, T* scratch, T* y) {
   const Act<T> act = activation_of<T>(net.activation);
   const T* x = z;
   for (std::int64_t k = 0; k + 1 < net.count; ++k) {
     const DenseLayer<T>& layer = net.layer[k];
-    T* out = scratch + k % 2 * net.widest();
-    dense(layer.out, layer.in, layer.transposed, layer.bias, x, kNone<T>, out);
-    act(out, d, layer.out);
-    if (d) d += layer.out;
+    T* out = buffer<C>(net, scratch, k);
+    dense<C>(layer.out, layer.in, layer.by_input, layer.bias, x, kNone<T>, out);
+    act(out, d, layer.out * C);
+    if (d) d += layer.out * C;
     x = out;
   }
   const DenseLayer<T>& last = net.layer[net.count - 1];
-  if (y) dense(last.out, last.in, last.transposed, last.bias, x, kNone<T>, y);
+  if (y) dense<C>(last.out, last.in, last.by_input, last.bias, x, kNone<T>, y);
 }
 
 /// From the tangent t of layer `from`, whose derivatives d begins with, to the output.
-template <class T>
+template <int C, class T>
 void tangent_rest(const FeedForward<T>& net, const T* d, std::int64_t from, const T* t, T* scratch, T* dy) {
   for (std::int64_t k = from; k < net.count; ++k) {
     const DenseLayer<T>& layer = net.layer[k];
     const bool last = k + 1 == net.count;
-    T* out = last ? dy : scratch + k % 2 * net.widest();
-    dense(layer.out, layer.in, layer.transposed, kNone<T>, t, last ? nullptr : d, out);
-    if (!last) d += layer.out;
+    T* out = last ? dy : buffer<C>(net, scratch, k);
+    dense<C>(layer.out, layer.in, layer.by_input, kNone<T>, t, last ? nullptr : d, out);
+    if (!last) d += layer.out * C;
     t = out;
   }
 }
-template <class T>
+template <int C, class T>
 void tangent(const FeedForward<T>& net, const T* d, const T* dz, T* scratch, T* dy) {
-  tangent_rest(net, d, 0, dz, scratch, dy);
+  tangent_rest<C>(net, d, 0, dz, scratch, dy);
 }
-template <class T>
+template <int C, class T>
 void column(const FeedForward<T>& net, const T* d, std::int64_t i, T* scratch, T* dy) {
   const DenseLayer<T>& first = net.layer[0];
-  for_vectors<T>(first.out, [&](std::int64_t o, Lanes<T> lanes) {
-    store(scratch + o, load(first.transposed + i * first.out + o, lanes) * load(d + o, lanes), lanes);
-  });
-  tangent_rest(net, d + first.out, 1, scratch, scratch, dy);
+  const T* weight = first.by_input + i * NodeWeights<T>::stride(first.out);
+  for (int c = 0; c < C; ++c)
+    for_vectors<T>(first.out, [&](std::int64_t o, Lanes<T> lanes) {
+      const std::int64_t at = c * first.out + o;
+      store(scratch + at, load(weight + o, lanes) * load(d + at, lanes), lanes);
+    });
+  tangent_rest<C>(net, d + first.out * C, 1, static_cast<const T*>(scratch), scratch, dy);
 }
 
 /// From the adjoint s of layer `from`'s output down to dz; d ends before that layer's derivatives.
-template <class T>
+template <int C, class T>
 void adjoint_rest(const FeedForward<T>& net, const T* d, std::int64_t from, const T* s, T* scratch, T* dz) {
   for (std::int64_t k = from; k >= 0; --k) {
     const DenseLayer<T>& layer = net.layer[k];
-    T* out = k == 0 ? dz : scratch + k % 2 * net.widest();
-    d -= layer.in;
-    dense(layer.in, layer.out, layer.weight, kNone<T>, s, k == 0 ? nullptr : d, out);
+    T* out = k == 0 ? dz : buffer<C>(net, scratch, k);
+    if (k > 0) d -= layer.in * C;
+    dense<C>(layer.in, layer.out, layer.by_output, kNone<T>, s, k == 0 ? nullptr : d, out);
     s = out;
   }
 }
-template <class T>
+template <int C, class T>
 void adjoint(const FeedForward<T>& net, const T* d, const T* dy, T* scratch, T* dz) {
-  adjoint_rest(net, d + net.hidden_rows(), net.count - 1, dy, scratch, dz);
+  adjoint_rest<C>(net, d + net.hidden_rows() * C, net.count - 1, dy, scratch, dz);
 }
-template <class T>
+template <int C, class T>
 void row(const FeedForward<T>& net, const T* d, std::int64_t o, T* scratch, T* dz) {
   const DenseLayer<T>& last = net.layer[net.count - 1];
-  const T* end = d + net.hidden_rows() - last.in;
-  T* s = scratch + (net.count - 1) % 2 * net.widest();
-  for_vectors<T>(last.in, [&](std::int64_t i, Lanes<T> lanes) {
-    store(s + i, load(last.weight + o * last.in + i, lanes) * load(end + i, lanes), lanes);
-  });
-  adjoint_rest(net, end, net.count - 2, static_cast<const T*>(s), scratch, dz);
+  const T* end = d + (net.hidden_rows() - last.in) * C;
+  T* s = buffer<C>(net, scratch, net.count - 1);
+  for (int c = 0; c < C; ++c)
+    for_vectors<T>(last.in, [&](std::int64_t i, Lanes<T> lanes) {
+      const std::int64_t at = c * last.in + i;
+      store(s + at, load(last.weight + o * last.in + i, lanes) * load(end + at, lanes), lanes);
+    });
+  adjoint_rest<C>(net, end, net.count - 2, static_cast<const T*>(s), scratch, dz);
 }
 
-template <class T>
+template <int C, class T>
 void normalise(std::int64_t rows, T* v, const T* mean, const T* std) {
-  for_vectors<T>(rows, [&](std::int64_t r, Lanes<T> lanes) {
-    store(v + r, (load(v + r, lanes) - load(mean + r, lanes)) / load(std + r, lanes), lanes);
-  });
+  for (int c = 0; c < C; ++c, v += rows)
+    for_vectors<T>(rows, [&](std::int64_t r, Lanes<T> lanes) {
+      store(v + r, (load(v + r, lanes) - load(mean + r, lanes)) / load(std + r, lanes), lanes);
+    });
 }
-template <class T>
+template <int C, class T>
 void finish(std::int64_t rows, T* v, const T* scale, const T* keep) {
-  const bool kept = !keep || *keep != 0;
-  for_vectors<T>(rows, [&](std::int64_t r, Lanes<T> lanes) {
-    const Vec<T> x = load(v + r, lanes) * load(scale + r, lanes);
-    store(v + r, kept ? (x - x == Vec<T>{} ? x : Vec<T>{}) : Vec<T>{}, lanes);
-  });
-}
-template <class T>
-void multiply(std::int64_t n_out, std::int64_t n_in, const T* k, const T* x, T* y) {
-  for (std::int64_t o = 0; o < n_out; ++o) {
-    Vec<T> sum{};  // one lane: the rows of K are contiguous, the outputs are not
-    for (std::int64_t i = 0; i < n_in; ++i) sum = fma(splat(k[o * n_in + i]), splat(x[i]), sum);
-    y[o] = sum[0];
+  for (int c = 0; c < C; ++c, v += rows) {
+    const bool kept = !keep || keep[c] != 0;
+    for_vectors<T>(rows, [&](std::int64_t r, Lanes<T> lanes) {
+      const Vec<T> x = load(v + r, lanes) * load(scale + r, lanes);
+      store(v + r, kept ? (x - x == Vec<T>{} ? x : Vec<T>{}) : Vec<T>{}, lanes);
+    });
   }
 }
-template <class T>
+template <int C, class T>
+void multiply(std::int64_t n_out, std::int64_t n_in, const T* k, const T* x, T* y) {
+  for (int c = 0; c < C; ++c, x += n_in)
+    for (std::int64_t o = 0; o < n_out; ++o, k += n_in) {
+      Vec<T> sum{};  // one lane: the rows of K are contiguous, the outputs are not
+      for (std::int64_t i = 0; i < n_in; ++i) sum = fma(splat(k[i]), splat(x[i]), sum);
+      *y++ = sum[0];
+    }
+}
+template <int C, class T>
 void multiply_transposed(std::int64_t n_out, std::int64_t n_in, const T* k, const T* y, T* x) {
-  dense(n_in, n_out, k, kNone<T>, y, kNone<T>, x);
-}
-template <class T>
-void copy(std::int64_t features, const T* from, T* to) {
-  for (std::int64_t f = 0; f < features; ++f) to[f] = from[f];
-}
-template <class T>
-void from_rows(std::int64_t features, std::int64_t, const T* rows, std::int64_t, T* tile) {
-  copy(features, rows, tile);
-}
-template <class T>
-void to_rows(std::int64_t features, std::int64_t, const T* tile, T* rows, std::int64_t) {
-  copy(features, tile, rows);
+  for (int c = 0; c < C; ++c, k += n_out * n_in, y += n_out, x += n_in)
+    for_vectors<T>(n_in, [&](std::int64_t i, Lanes<T> lanes) {
+      Vec<T> sum{};
+      for (std::int64_t o = 0; o < n_out; ++o) sum = fma(load(k + o * n_in + i, lanes), splat(y[o]), sum);
+      store(x + i, sum, lanes);
+    });
 }
 
-template <class T>
-constexpr FeedForwardTile<T> kTable = {1,
-                                       forward<T>,
-                                       tangent<T>,
-                                       column<T>,
-                                       adjoint<T>,
-                                       row<T>,
-                                       normalise<T>,
-                                       finish<T>,
-                                       multiply<T>,
-                                       multiply_transposed<T>,
-                                       from_rows<T>,
-                                       to_rows<T>};
+template <int C, class T>
+void from_rows(std::int64_t features, std::int64_t count, const T* rows, std::int64_t ld, T* tile) {
+  for (std::int64_t c = 0; c < C; ++c)
+    for_vectors<T>(features, [&](std::int64_t f, Lanes<T> lanes) {
+      store(tile + c * features + f, c < count ? load(rows + c * ld + f, lanes) : Vec<T>{}, lanes);
+    });
+}
+template <int C, class T>
+void to_rows(std::int64_t features, std::int64_t count, const T* tile, T* rows, std::int64_t ld) {
+  for (std::int64_t c = 0; c < count; ++c)
+    for_vectors<T>(features, [&](std::int64_t f, Lanes<T> lanes) {
+      store(rows + c * ld + f, load(tile + c * features + f, lanes), lanes);
+    });
+}
+
+template <int C, class T>
+constexpr FeedForwardTile<T> kTable = {C,
+                                       true,
+                                       forward<C, T>,
+                                       tangent<C, T>,
+                                       column<C, T>,
+                                       adjoint<C, T>,
+                                       row<C, T>,
+                                       normalise<C, T>,
+                                       finish<C, T>,
+                                       multiply<C, T>,
+                                       multiply_transposed<C, T>,
+                                       from_rows<C, T>,
+                                       to_rows<C, T>};
 
 }  // namespace
 
 template <class T>
-const FeedForwardTile<T>& feed_forward_node() {
-  return kTable<T>;
+const FeedForwardTile<T>& feed_forward_nodes(int nodes) {
+  return nodes == 1 ? kTable<1, T> : nodes == 2 ? kTable<2, T> : kTable<4, T>;
 }
-LOCKSTEP_EACH_FLOAT(feed_forward_node)
+LOCKSTEP_EACH_FLOAT(feed_forward_nodes)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -18,28 +18,33 @@ constexpr int kNodes = kVectors* kLanes<T>;
 // Layers.
 
 /// rows o .. o + R of out = W x (+ bias), or of W^T x when Transposed; each times the same row of `times` unless null.
-/// One chain of fused multiply-adds per value, in ascending order of k.
-template <int R, bool Transposed, class T>
+/// Each value is the sum of S chains of fused multiply-adds over every S-th k, in ascending order.
+template <int R, int S, bool Transposed, class T>
 [[gnu::always_inline]] inline void block(std::int64_t o, std::int64_t depth, const T* weight, std::int64_t ld,
                                          const T* bias, const T* x, const T* times, T* out) {
-  Vec<T> sum[R][kVectors];
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = bias ? splat(bias[o + r]) : Vec<T>{};
+  Vec<T> sum[S][R][kVectors];
+  for (int s = 0; s < S; ++s)
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < kVectors; ++v) sum[s][r][v] = s == 0 && bias ? splat(bias[o + r]) : Vec<T>{};
   const T* w = Transposed ? weight + o : weight + o * ld;
-  for (std::int64_t k = 0; k < depth; ++k) {
-    Vec<T> in[kVectors];
-    for (int v = 0; v < kVectors; ++v) in[v] = load(x + k * kNodes<T> + v * kLanes<T>);
+  for_chains<S>(
+      depth, [&](auto s) __attribute__((always_inline)) {
+        Vec<T> in[kVectors];
+        for (int v = 0; v < kVectors; ++v) in[v] = load(x + v * kLanes<T>);
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const Vec<T> broadcast = splat(Transposed ? w[k * ld + r] : w[r * ld + k]);
+        for (int r = 0; r < R; ++r) {
+          const Vec<T> broadcast = splat(w[Transposed ? r : r * ld]);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = fma(broadcast, in[v], sum[r][v]);
-    }
-  }
+          for (int v = 0; v < kVectors; ++v) sum[s][r][v] = fma(broadcast, in[v], sum[s][r][v]);
+        }
+        x += kNodes<T>;
+        w += Transposed ? ld : 1;
+      });
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < kVectors; ++v) {
       const std::int64_t at = (o + r) * kNodes<T> + v * kLanes<T>;
-      store(out + at, times ? sum[r][v] * load(times + at) : sum[r][v]);
+      const Vec<T> total = sum_of_chains<S>([&](int s) { return sum[s][r][v]; });
+      store(out + at, times ? total * load(times + at) : total);
     }
 }
 
@@ -47,7 +52,7 @@ template <int R, bool Transposed, class T>
 inline void remainder(std::int64_t left, std::int64_t o, std::int64_t depth, const T* weight, std::int64_t ld,
                       const T* bias, const T* x, const T* times, T* out) {
   if constexpr (R > 0) {
-    if (left == R) return block<R, Transposed>(o, depth, weight, ld, bias, x, times, out);
+    if (left == R) return block<R, 1, Transposed>(o, depth, weight, ld, bias, x, times, out);
     remainder<R - 1, Transposed>(left, o, depth, weight, ld, bias, x, times, out);
   }
 }
@@ -58,8 +63,13 @@ void dense(std::int64_t rows, std::int64_t depth, const T* weight, std::int64_t 
            const T* times, T* out, Act<T> act = nullptr, T* slope = nullptr) {
   for (std::int64_t o = 0; o < rows; o += kRows) {
     const std::int64_t left = rows - o < kRows ? rows - o : kRows;
-    if (left == kRows)
-      block<kRows, Transposed>(o, depth, weight, ld, bias, x, times, out);
+    static_assert(NodeWeights<T>::kFewRows == 2);
+    if (rows == 1)
+      block<1, kChains, Transposed>(o, depth, weight, ld, bias, x, times, out);
+    else if (rows == 2)
+      block<2, kChains, Transposed>(o, depth, weight, ld, bias, x, times, out);
+    else if (left == kRows)
+      block<kRows, 1, Transposed>(o, depth, weight, ld, bias, x, times, out);
     else
       remainder<kRows - 1, Transposed>(left, o, depth, weight, ld, bias, x, times, out);
     if (act) act(out + o * kNodes<T>, slope ? slope + o * kNodes<T> : nullptr, left * kNodes<T>);
@@ -309,9 +319,19 @@ void to_rows(std::int64_t features, std::int64_t count, const T* tile, T* rows, 
 }
 
 template <class T>
-constexpr FeedForwardTile<T> kTable = {kNodes<T>,    forward<T>,   tangent<T>, column<T>,   adjoint<T>,
-                                       row<T>,       normalise<T>, finish<T>,  multiply<T>, multiply_transposed<T>,
-                                       from_rows<T>, to_rows<T>};
+constexpr FeedForwardTile<T> kTable = {kNodes<T>,
+                                       false,
+                                       forward<T>,
+                                       tangent<T>,
+                                       column<T>,
+                                       adjoint<T>,
+                                       row<T>,
+                                       normalise<T>,
+                                       finish<T>,
+                                       multiply<T>,
+                                       multiply_transposed<T>,
+                                       from_rows<T>,
+                                       to_rows<T>};
 
 }  // namespace
 

@@ -164,15 +164,14 @@ bool run_har(const Args& args) {
       .value_name("NAME,...");
   options
       .add("like", &like, "",
-           "prepared set whose classes, with their numbers, and channels this set has; without training windows of its "
-           "own, this set is normalised like that one")
+           "prepared set whose classes, class numbers and channels to use; if the new set has no training windows, "
+           "also its normalisation")
       .value_name("FILE.h5");
   options
       .add("units", &set.channel_units, {},
-           "units of the channels, one for each, or one for all; a set like another one has its units")
+           "units of the channels, one for each, or one for all; with --like: those of that set")
       .value_name("UNIT,...");
-  options.add("unlabelled", &unlabelled, false,
-              "the recordings have no labels, or not all of them: leave the label empty; every row is for tests");
+  options.add("unlabelled", &unlabelled, false, "labels may be empty; all rows are test rows");
   add_har_split_options(options, split, {}, TestPart::by_fraction);
   options.example(
       "lockstep-prep har --format manifest recordings.csv --rate 50 --window 128 --stride 64 --output own.h5",

@@ -26,8 +26,9 @@ bool run_maze(const Args& args) {
   const PuzzleTables tables(options, "mazes");
   options.add("aug", &aug, false, "add the seven rotated and mirrored images to each training group");
   PuzzleOptions common(options, 0, PuzzleOptions::Augment::option);
-  common.add_val(options,
-                 "validation puzzles, drawn from the training table: from what subsample-size leaves, if it is given");
+  common.add_val(
+      options,
+      "number of validation puzzles, drawn from the training table (with subsample-size: from its unused rows)");
   options.example("lockstep-prep maze --train train.csv --test test.csv --aug --output maze.h5",
                   "eight puzzles per training group");
   if (!options.parse(args)) return false;

@@ -29,8 +29,9 @@ bool run_sudoku(const Args& args) {
   options.add("num-aug", &num_aug, std::int64_t{0}, between(0, 1e6), "variants of each training puzzle");
   options.add("require-unique", &unique, false, "solve every puzzle; a second solution is an error");
   PuzzleOptions common(options, 0, PuzzleOptions::Augment::option);
-  common.add_val(options,
-                 "validation puzzles, drawn from the training table: from what subsample-size leaves, if it is given");
+  common.add_val(
+      options,
+      "number of validation puzzles, drawn from the training table (with subsample-size: from its unused rows)");
   options.example(
       "lockstep-prep sudoku --train train.csv --test test.csv --subsample-size 1000 --num-aug 1000 --output sudoku.h5",
       "1000 groups, 1001000 puzzles, the whole test table");

@@ -13,11 +13,10 @@ namespace lockstep::prep {
 
 bool run_synth_maze(const Args& args) {
   Options options("lockstep-prep synth-maze", "Synthetic square mazes with their shortest paths.",
-                  "Carved mazes have one way between any two cells. Among walls at random there may be several "
-                  "shortest ways: the answer is "
-                  "the one that, seen from the goal, goes up before left before right before down; --unique keeps "
-                  "mazes with only one. No "
-                  "maze of a file is a rotated or mirrored image of another. The rating is the number of steps.");
+                  "Carved mazes have one path between any two cells. In mazes with random walls there may be several "
+                  "shortest paths: the answer is the one that, from the goal, prefers up, then left, then right, then "
+                  "down; --unique keeps only mazes with one shortest path. No maze of a file is a rotated or mirrored "
+                  "image of another. The rating is the number of steps.");
   MazeRecipe recipe;
   std::string kind;
   std::int64_t train = 0, test = 0, tries = 0;

@@ -48,13 +48,11 @@ SudokuGrid draw_puzzle(const Recipe& recipe, Below& below, SudokuGrid& answer, s
 }  // namespace
 
 bool run_synth_sudoku(const Args& args) {
-  Options options(
-      "lockstep-prep synth-sudoku", "Synthetic Sudoku puzzles with one solution each.",
-      "No two puzzles of a file, and so no training and test puzzle, are equivalent under digits, bands, rows, stacks, "
-      "columns and transposition. The rating is the number of guesses of our solver, which places naked and hidden "
-      "singles "
-      "and otherwise tries the digits of the narrowest cell, until it has found the solution and that there is no "
-      "other.");
+  Options options("lockstep-prep synth-sudoku", "Synthetic Sudoku puzzles with one solution each.",
+                  "No two puzzles of a file, and so no training and test puzzle, are equivalent under digits, bands, "
+                  "rows, stacks, columns and transposition. The rating is the number of guesses of our solver, which "
+                  "places naked and hidden singles and otherwise tries the digits of the cell with the fewest "
+                  "candidates, until it has found the solution and proved that it is the only one.");
   Recipe recipe;
   std::int64_t train = 0, test = 0, num_aug = 0, tries = 0;
   options.add("order", &recipe.order, 3, between(2, 3), "2 makes 4x4 puzzles, 3 makes 9x9");

@@ -31,9 +31,9 @@ bool run_kg(const Args& args) {
       "lockstep-prep kg",
       "Interactions and a knowledge graph in the KGAT text format: sorted graph, inverse relations, initial "
       "values.",
-      "The folder holds train.txt and test.txt (a line per user: user item item ...), kg_final.txt (head "
-      "relation tail), and maybe item_list.txt, entity_list.txt, user_list.txt, relation_list.txt, which are "
-      "only reported on. Items are the entities 0 .. n_items-1.");
+      "The folder holds train.txt and test.txt (a line per user: user item item ...), kg_final.txt (head relation "
+      "tail), and optionally item_list.txt, entity_list.txt, user_list.txt, relation_list.txt, whose entries are only "
+      "counted. Items are the entities 0 .. n_items-1.");
   std::string input, train, test, kg, duplicates, parallel, overlap, empty_users, empty_relations, missing_ids;
   bool no_kg = false;
   KgRules rules;

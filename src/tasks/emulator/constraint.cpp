@@ -155,7 +155,8 @@ class ConstraintParser {
     for (const auto& [known, op] : {std::pair("exp", Op::exp), std::pair("log", Op::log), std::pair("sqrt", Op::sqrt),
                                     std::pair("tanh", Op::tanh), std::pair("abs", Op::abs)})
       if (name == known) return add(op, a);
-    fail(first, join("no function '", name, "'; there are abs, max, min, exp, log, sqrt, tanh, relu, sum, mean"));
+    fail(first,
+         join("no function '", name, "'; the functions are abs, max, min, exp, log, sqrt, tanh, relu, sum, mean"));
   }
 
   const std::string& text_;

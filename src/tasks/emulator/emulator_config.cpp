@@ -19,7 +19,7 @@ void EmulatorConfig::add_options(Options& o) {
   o.choice("model.activation", &arch_.activation, "gelu",
            {"gelu", "relu", "tanh", "sigmoid", "leakyrelu", "elu", "silu"},
            "activation of the hidden layers (gelu is the exact one, with erf)");
-  o.add("model.use_conv1d", &convolution_, false, "put a convolution over the input columns in front");
+  o.add("model.use_conv1d", &convolution_, false, "apply a convolution over the input columns before the first layer");
   o.add("model.conv_channels", &arch_.conv_channels, 32, at_least(1), "channels of the convolution");
   o.add("model.conv_kernel_size", &arch_.conv_kernel, 3, odd, "width of the convolution; odd");
   o.choice("model.bias_init", &bias_init_, "zero", {"zero", "torch"},
@@ -35,7 +35,7 @@ void EmulatorConfig::add_options(Options& o) {
         "weight of the mean squared error of the Jacobian, normalised (Sobolev training); the data set must hold "
         "Jacobians; 0: off");
   o.add("loss.jacobian_directions", &loss_.directions, 0, at_least(0),
-        "random directions per row and step in which the Jacobian is compared; 0: all of it");
+        "number of random directions per row and step in which the Jacobian is compared; 0: the whole Jacobian");
   o.add("loss.constraint", &loss_.constraint, "",
         "expressions, separated by ;, that are 0 for a physical prediction, such as max(0, -aice) ; sum(y) - sum(x); "
         "their squares are added to the loss");
@@ -86,6 +86,7 @@ TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, 
   arch.n_in = file.int_attribute("/", "n_in");
   arch.n_out = file.int_attribute("/", "n_out");
   arch.check(Fault::usage);
+  loss_.checked_for(path, read_variables(file, "/vars", arch.n_in, arch.n_out), file.has("/jac"));
 
   TaskNeeds needs;
   needs.train_samples = std::count(split.begin(), split.end(), std::uint8_t{0});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <sstream>
 
 #include "lockstep/base/error.hpp"
@@ -120,11 +121,11 @@ void HarConfig::add_options(Options& o) {
       .unit("%");
   o.alias("data.percent", "data-pct");
   o.choice("data.balance", &balance_, "none", {"none", "sampling", "weights"},
-           "make up for classes with few training windows: draw all classes equally often, or multiply the loss of a "
-           "window by a weight that is inverse to the windows of its class");
+           "compensate for classes with few training windows: draw all classes equally often (sampling), or weight the "
+           "loss of a window by the inverse number of windows of its class (weights)");
   o.add("data.folds", &folds_.how, "none",
-        "cross-validation over subjects, whatever part of the file they are in: with N folds of nearly equal classes, "
-        "or a fold for each subject; lockstep folds trains them all")
+        "cross-validation over the subjects of all splits: a number of folds, with nearly equal classes, or subjects, "
+        "for one fold per subject; lockstep folds trains all of them")
       .value_name("N|subjects|none");
   o.add("data.fold", &folds_.number, 0, non_negative,
         "the fold whose subjects are tested, from 1; all others are trained on");
@@ -204,8 +205,7 @@ void HarConfig::read_for_prediction() {
   labels_ = HarData::Labels::optional;
   if (folds_.given())
     log::warning("data.folds = ", folds_.how,
-                 " is ignored: predictions are of the parts of the file, so that windows of "
-                 "the training can be among them");
+                 " is ignored: predictions use the splits of the file, which may include training windows of the fold");
   folds_ = {};
 }
 
@@ -234,6 +234,18 @@ std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
   return model;
 }
 
+std::int64_t HarConfig::planned_windows(const H5File& file, double windows) const {
+  if (folds_.given()) {  // a fold trains on the windows of all parts but its share
+    const double kept = windows - windows / static_cast<double>(folds(file.path()).size());
+    return static_cast<std::int64_t>(kept * percent_ / 100);
+  }
+  std::map<std::int32_t, std::int64_t> classes;
+  for (const std::int32_t label : file.read<std::int32_t>("/train/labels")) ++classes[label];
+  std::int64_t kept = 0;
+  for (const auto& [label, count] : classes) kept += windows_kept(count, percent_);
+  return kept;
+}
+
 TaskNeeds HarConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep&) const {
   const H5File file = H5File::open(path);
   require_data(file.has("/train/signals") && file.info("/train/signals").shape.size() == 3, "planning for '",
@@ -251,10 +263,7 @@ TaskNeeds HarConfig::needs(const std::filesystem::path& path, DType dtype, const
   double windows = 0;
   for (const char* part : {"/train/labels", "/val/labels", "/test/labels"})
     windows += static_cast<double>(file.info(part).shape[0]);
-  // A fold trains on the windows of all parts but its share.
-  const double kept =
-      folds_.given() ? windows - windows / static_cast<double>(folds(path).size()) : static_cast<double>(shape[0]);
-  needs.train_samples = static_cast<std::int64_t>(kept) * (single ? network.channels : 1);
+  needs.train_samples = planned_windows(file, windows) * (single ? network.channels : 1);
   needs.data_bytes = windows * (8 * static_cast<double>(shape[1] * shape[2]) + 12);
   // Per token and layer: two norms, queries, keys and values, attention and its projection, two residuals, the MLP's
   // hidden values and slopes, and its result.

@@ -27,7 +27,7 @@ void HrmConfig::add_options(Options& o) {
         "differentiate all calls of the last cycle instead of the last two (TRM)");
   o.add("model.mlp_t", &a.mlp_t, false,
         "a gated layer across positions replaces attention (TRM); the network then fits one length of sequences");
-  o.add("model.halt_max_steps", &model_.loss.halt_max_steps, 16, at_least(1), "most segments of one puzzle");
+  o.add("model.halt_max_steps", &model_.loss.halt_max_steps, 16, at_least(1), "maximum number of segments per puzzle");
   o.add("model.halt_exploration_prob", &model_.loss.explore, 0.1, fraction,
         "probability that a puzzle must run a random minimum number of segments");
   o.add("model.q_continue", &model_.loss.q_continue, true,
@@ -43,18 +43,20 @@ void HrmConfig::add_options(Options& o) {
   o.add("data.group_visits", &model_.visits, 1, at_least(1),
         "visits of every puzzle group per epoch; evaluations follow epochs");
   o.add("eval.max_examples", &model_.eval_examples, 0, non_negative,
-        "validation puzzles (without such, test puzzles) of an evaluation during training; 0: all");
+        "number of validation puzzles (or test puzzles if there are none) of an evaluation during training; 0: all");
   o.add("eval.segments", &model_.eval_segments, 0, non_negative, "segments of an evaluation; 0: model.halt_max_steps");
   Tries& tries = model_.tries;
   o.add("eval.tries", &tries.count, 1, at_least(1),
-        "tries at each puzzle, also of predict: the puzzle itself, then random images of it (digits, rows, columns, "
-        "bands, stacks, transposition; mazes: the 8 images of a square), whose answers are mapped back and combined");
+        "number of tries at each puzzle, also for predict: the puzzle itself, then random images of it (digits, rows, "
+        "columns, bands, stacks, transposition; mazes: the 8 images of a square), whose answers are mapped back and "
+        "combined");
   o.alias("eval.tries", "tries");
-  o.choice("eval.combine", &tries.combine, "halting", {"halting", "votes", "rules"},
-           "how the answers of tries combine: by the sum of sigma(q_halt), by the number of tries that agree, or first "
-           "those that satisfy the rules and the givens (Sudoku)");
+  o.choice(
+      "eval.combine", &tries.combine, "halting", {"halting", "votes", "rules"},
+      "how the answers of several tries are combined: halting: the largest sum of sigma(q_halt); votes: the answer of "
+      "most tries; rules: an answer that satisfies the rules and the givens (Sudoku), otherwise as halting");
   o.add("eval.noise", &tries.noise, 0, non_negative,
-        "tries differ by normal noise of this deviation on the initial states; 0: by symmetries");
+        "tries add normal noise of this standard deviation to the initial states; 0: they use symmetries instead");
   o.add("eval.halt", &model_.eval_halt, false,
         "a try ends when the network halts (q_halt > q_continue; TRM: q_halt > 0), at the latest after eval.segments; "
         "evaluations with one try run all segments");
@@ -95,7 +97,7 @@ std::unique_ptr<Task> HrmConfig::load(const TaskSource& source) const {
     const std::int64_t trained = source.checkpoint->int_attribute("/", "seq_len");
     require_data(data.seq_len == trained, "data set '", source.path.string(), "': its puzzles have ", data.seq_len,
                  " cells, but those of checkpoint ", source.checkpoint->path().string(), " have ", trained,
-                 "; a network with model.mlp_t fits one length, so name a data set of that one");
+                 "; a network with model.mlp_t needs puzzles of its own length, so name such a data set");
   }
   return std::make_unique<HrmTask>(model_options(source.dtype, source.seed), std::move(data));
 }

@@ -223,11 +223,10 @@ int predict_hrm(World& world, const Args& args) {
   Options options(
       "lockstep predict", "Solve puzzles: Sudokus and mazes of a text file, or the test tasks of an ARC data set.",
       "Text has one puzzle per line: for Sudoku the digits row by row, with '.' or '0' for an empty cell; for mazes "
-      "the characters '#', ' ', 'S' and 'G'. A line that is no puzzle is reported and skipped; the exit code is 3 "
-      "then. "
-      "Each answer is printed as a grid, with the segment after which it no longer changed, and whether it breaks a "
-      "rule or changes a given cell. A network of ARC answers the test inputs of its data set, or of --data.path, in "
-      "all variants; --submission writes the two answers with the most votes.");
+      "the characters '#', ' ', 'S' and 'G'. A line that is not a puzzle is reported and skipped; the exit code is "
+      "then 3. Each answer is printed as a grid, with the segment after which it no longer changed, and whether it "
+      "breaks a rule or changes a given cell. A network of ARC answers the test inputs of its data set, or of "
+      "--data.path, in all variants; --submission writes the two answers with the most votes.");
   options.add("checkpoint", &a.checkpoint, "", "checkpoint with the network").value_name("FILE").required();
   options.add("input", &a.input, "", "Sudokus or mazes, one per line").value_name("FILE");
   add_output_options(options, a.output,
@@ -236,7 +235,7 @@ int predict_hrm(World& world, const Args& args) {
   options.add("submission", &a.submission, "", "ARC: file for two attempts per test input, as JSON").value_name("FILE");
   options.add("segments", &a.thinking.segments, 0, non_negative, "segments; 0: as in evaluations");
   options.add("other-data", &a.other_data, false,
-              "ARC: accept another data set than that of the training; its tasks must have the same identifiers");
+              "ARC: accept a data set other than that of the training; its tasks must have the same identifiers");
   options.example("lockstep predict --checkpoint runs/hrm-laptop/checkpoints/best.h5 --input puzzles.txt",
                   "print solved grids");
   options.example(

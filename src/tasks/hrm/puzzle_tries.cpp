@@ -133,8 +133,8 @@ std::vector<std::int64_t> curve(std::int64_t count) {
 void Tries::check(const std::string& task) const {
   if (count == 1) return;
   require_usage(task != "arc", "option tries = ", count,
-                ": puzzles of task arc have no symmetries that every task shares, and the variants of a task in its "
-                "data set vote already; leave tries at 1");
+                ": puzzles of task arc have no common symmetries, and the variants of a task in its data set already "
+                "vote; leave tries at 1");
   require_usage(task != "maze" || noise > 0 || count <= kMazeImages, "option tries = ", count, ": a maze has ",
                 kMazeImages, " symmetries; ask for at most as many tries, or for noise instead of symmetries");
   require_usage(combine != "rules" || task == "sudoku", "option combine = rules: answers to puzzles of task ", task,

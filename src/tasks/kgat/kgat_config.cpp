@@ -81,10 +81,11 @@ void KgatConfig::add_options(Options& o) {
   o.add("model.leaky_slope", &arch.slope, 0.01, non_negative,
         "slope of LeakyReLU below 0 (the TensorFlow program: 0.2)");
   o.add("model.attention", &model_.attention, true, "recompute the adjacency from the embeddings after each epoch");
-  o.add("model.kge", &model_.triples, true, "train the loss of the graph's triples too");
-  o.choice("data.graph", &graph_, "whole", {"whole", "shuffled", "removed"},
-           "the knowledge graph of the data set; as controls, which show what a graph is worth: with the tails of each "
-           "relation exchanged at random (by run.seed), or the interactions alone");
+  o.add("model.kge", &model_.triples, true, "also train on the triples of the graph");
+  o.choice(
+      "data.graph", &graph_, "whole", {"whole", "shuffled", "removed"},
+      "knowledge graph: that of the data set (whole), with the tails of each relation permuted at random by run.seed "
+      "(shuffled), or none (removed); shuffled and removed are controls that show the value of the graph");
   o.add("model.pretrain", &model_.pretrained, "",
         "bprmf: first train matrix factorisation, in the folder pretrain of the run directory, and start from its best "
         "tables; FILE: start from those of a bprmf checkpoint, or of any HDF5 file with user_embed and item_embed; "

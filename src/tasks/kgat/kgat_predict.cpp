@@ -23,12 +23,11 @@ struct Arguments : RecommendationOptions {
 };
 
 Options make_options(Arguments& a) {
-  Options options(
-      "lockstep predict", "Recommend items to users of a knowledge graph's data set.",
-      "Users and items have their numbers in train.txt, or, with the lists that come with such data, their "
-      "raw ids. The best items leave out what the user has in any split, or with --exclude in some. The data set is "
-      "that of the checkpoint's run unless --data.path names another, with --other-data. The ranks share the users, on "
-      "the CPU.");
+  Options options("lockstep predict", "Recommend items to users of a knowledge graph's data set.",
+                  "Users and items have their numbers in train.txt, or, with the lists that come with such data, their "
+                  "raw ids. The best items exclude the user's items of all splits, or with --exclude of some splits. "
+                  "The data set is that of the checkpoint's run, unless --data.path names another one, with "
+                  "--other-data. The ranks share the users, on the CPU.");
   add_recommendation_options(options, a);
   options
       .add("user-names", &a.user_names, "",

@@ -48,7 +48,7 @@ class Reader {
     for (std::size_t u = 0; u < events.size(); ++u)
       if (events[u].items.empty()) empty.push_back({users[u], events[u].line});
     require_data(empty.empty(), "reading '", path_, "': ", listed(empty), ": a history without items");
-    require_data(!users.empty(), "reading '", path_, "': no histories in it");
+    require_data(!users.empty(), "reading '", path_, "': it contains no histories");
   }
 
   std::vector<std::string> users;
@@ -110,7 +110,7 @@ class Reader {
     std::int64_t time = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), time);
     if (error != std::errc() || end != text.data() + text.size())
-      fail("time '", text, "' is no whole number of seconds");
+      fail("time '", text, "' is not a whole number of seconds");
     events_of.times.push_back(checked_time(time));
   }
 
@@ -141,7 +141,7 @@ class Reader {
     const nlohmann::json times = array("times");
     if (times.size() != items.size()) fail(items.size(), " items and ", times.size(), " times");
     for (const auto& time : times) {
-      if (!time.is_number_integer()) fail("a time is no whole number of seconds");
+      if (!time.is_number_integer()) fail("a time is not a whole number of seconds");
       if (time.is_number_unsigned() && time.get<std::uint64_t>() > static_cast<std::uint64_t>(kLargestTime))
         fail("time ", time.dump(), " is out of range; it must be 0 .. ", kLargestTime);
       to.times.push_back(checked_time(time.get<std::int64_t>()));

@@ -8,6 +8,8 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/sequences/sasrec_metadata.hpp"
 #include "lockstep/ops/item_softmax.hpp"
+#include "lockstep/train/run_config.hpp"
+#include "tasks/sequences/item_shard_program.hpp"
 
 namespace lockstep {
 
@@ -86,8 +88,8 @@ void SequenceConfig::add_options(Options& o) {
            "rank the held-out item against drawn items, or all items, outside the user's history");
   o.alias("eval.candidates", "eval");
   o.add("eval.both", &ranking_.both, true,
-        "also report the other ranking, under its own name; full scores all items for each user; sampled is left out "
-        "where a user knows nearly all items");
+        "also report the other ranking, under its own name; full scores all items for each user; sampled is omitted if "
+        "a user knows nearly all items");
   o.add("eval.negatives", &ranking_.candidates, 100, at_least(1), "sampled: number of drawn items, with replacement");
   o.add("eval.k", &at_, {10}, at_least(1), "K of NDCG@K, HR@K and MRR@K; the first NDCG selects the best weights");
   o.add("eval.users", &ranking_.users, 0, non_negative, "number of users to evaluate, drawn once; 0: all");
@@ -153,6 +155,15 @@ void SequenceConfig::check() const {
   SasRecArch arch = model_options(DType::f32, 0).arch;
   arch.items = 1;  // unknown without the data set
   arch.check(Fault::usage);
+}
+
+void SequenceConfig::require_supported(const RunConfig& config, int ranks) const {
+  if (items_ == "shard")
+    require_item_shards(config, H5File::open(config.data.path).int_attribute("/", "n_items"), ranks);
+}
+
+void require_supported_sequence(const RunConfig& config, int ranks) {
+  dynamic_cast<const SequenceConfig&>(*config.task).require_supported(config, ranks);
 }
 
 std::unique_ptr<Task> SequenceConfig::load(const TaskSource& source) const {

@@ -29,10 +29,9 @@ Options make_options(Arguments& a) {
   Options options(
       "lockstep predict", "Recommend the next items to users.",
       "Users and items have the identifiers of the raw data. The model sees a user's whole history, including the "
-      "held-out items. The best items leave out that history, or with --exclude a part of it; with --histories, the "
-      "history of the file. The data set is that of the checkpoint's run, "
-      "unless --data.path names another one, with --other-data and the same items. The ranks share the users, on the "
-      "CPU.");
+      "held-out items. The best items exclude that history, or with --exclude a part of it; with --histories, they "
+      "exclude the history of the file. The data set is that of the checkpoint's run, unless --data.path names another "
+      "one, with --other-data and the same items. The ranks share the users, on the CPU.");
   add_recommendation_options(options, a);
   options
       .add(

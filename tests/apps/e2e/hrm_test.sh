@@ -77,7 +77,7 @@ for side in 4 5; do ok "$PREP" synth-maze --side $side --min-path 1 --train 6 --
 ok "$LOCKSTEP" train --model.kind hrm --data.path maze4.h5 --run-dir maze "${mixing[@]}" --train.steps 1 --batch.size 4 --model.hidden_size 8 --model.expansion 1 \
   --model.l_layers 1 --model.halt_max_steps 1 --schedule.warmup 0 --dist.shards 2
 run 3 "$LOCKSTEP" eval --checkpoint maze/checkpoints/final.h5 --data.path maze5.h5 --other-data
-says 'its puzzles have 25 cells, but those of checkpoint .* have 16; a network with model.mlp_t fits one length'
+says 'its puzzles have 25 cells, but those of checkpoint .* have 16; a network with model.mlp_t needs puzzles of its own length'
 run 2 "$LOCKSTEP" train --model.kind hrm --data.path data.h5 --run-dir none --model.mlp_t
 says 'model.pos_encodings = rope: model.mlp_t has no attention'
 run 2 "$LOCKSTEP" train --model.kind hrm --data.path data.h5 --run-dir none "${mixing[@]}" --model.expansion 0.001
@@ -158,9 +158,9 @@ done
 run 2 "$LOCKSTEP" predict --checkpoint arc1/checkpoints/final.h5
 says 'options output and submission: neither is set'
 run 2 "$LOCKSTEP" predict --checkpoint arc1/checkpoints/final.h5 --submission s.json --tries 2
-says 'puzzles of task arc have no symmetries that every task shares'
+says 'puzzles of task arc have no common symmetries'
 run 2 "$LOCKSTEP" eval --checkpoint arc1/checkpoints/final.h5 --tries 2
-says 'puzzles of task arc have no symmetries that every task shares'
+says 'puzzles of task arc have no common symmetries'
 run 2 "$LOCKSTEP" predict --checkpoint arc1/checkpoints/final.h5 --input puzzles.txt --submission s.json
 says 'puzzles of task arc have no text form'
 run 2 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --submission s.json

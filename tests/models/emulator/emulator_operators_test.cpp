@@ -260,11 +260,12 @@ TEST_SUITE("models.emulator_operators") {
   TEST_CASE("a node's bits depend neither on other nodes nor on the number of threads") {
     on_every_isa([] {
       const EmulatorArch arch{.n_in = 9, .n_out = 4, .hidden = 17, .layers = 2};
-      const Case<float, float> all(arch, 200), threaded(arch, 200, {.threads = 3});
+      constexpr std::int64_t kMany = 8000;  // so many that threads share them
+      const Case<float, float> all(arch, kMany), threaded(arch, kMany, {.threads = 3});
       const std::vector<float> y = all.predict(all.x), j = all.jacobian(), a = all.adjoint(), t = all.tangent();
       CHECK(threaded.predict(threaded.x) == y);
       CHECK(threaded.jacobian() == j);
-      for (const std::int64_t node : {0, 1, 47, 48, 131, 199}) {
+      for (const std::int64_t node : {0, 1, 47, 48, 131, 4000, 7967, 7997, 7999}) {
         float one[4], row[36];
         all.op.predict<float>(1, StateView<const float>{all.x.data() + node * 9, 9, 1}, StateView<float>{one, 4, 1});
         all.op.jacobian<float>(1, StateView<const float>{all.x.data() + node * 9, 9, 1}, {}, JacobianUnits::physical,
@@ -409,13 +410,14 @@ TEST_SUITE("models.emulator_operators") {
 
   TEST_CASE("a caller's workspace may have any alignment, and zero nodes are valid") {
     const EmulatorArch arch{.n_in = 5, .n_out = 2, .hidden = 8, .layers = 2};
-    const Case<float, float> c(arch, 100, {.threads = 2});
+    constexpr std::int64_t kMany = 40000;  // so many that threads share them
+    const Case<float, float> c(arch, kMany, {.threads = 2});
     const std::size_t size = c.op.workspace_bytes(OperatorCall::predict);
     std::vector<std::byte> memory(size + 17, std::byte{0x5A});
-    std::vector<float> y(200), j(1000);
-    c.op.predict<float>(100, rows(c.x, 5), rows(y, 2), memory.data() + 1);
+    std::vector<float> y(2 * kMany), j(10 * kMany);
+    c.op.predict<float>(kMany, rows(c.x, 5), rows(y, 2), memory.data() + 1);
     CHECK(y == c.predict(c.x));
-    c.op.jacobian<float>(100, rows(c.x, 5), {}, JacobianUnits::physical, j.data(), memory.data() + 1);
+    c.op.jacobian<float>(kMany, rows(c.x, 5), {}, JacobianUnits::physical, j.data(), memory.data() + 1);
     CHECK(j == c.jacobian());
     CHECK(std::all_of(memory.begin() + static_cast<std::ptrdiff_t>(size) + 1, memory.end(),
                       [](std::byte b) { return b == std::byte{0x5A}; }));

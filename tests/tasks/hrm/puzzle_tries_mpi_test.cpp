@@ -214,7 +214,7 @@ TEST_SUITE("tasks.puzzle_tries") {
     const auto refused = [](const Tries& tries, const char* task, const char* message) {
       CHECK_THROWS_WITH_AS(tries.check(task), doctest::Contains(message), Error);
     };
-    refused({.count = 2}, "arc", "option tries = 2: puzzles of task arc have no symmetries");
+    refused({.count = 2}, "arc", "option tries = 2: puzzles of task arc have no common symmetries");
     refused({.count = 2, .noise = 1}, "arc", "leave tries at 1");
     refused({.count = 9}, "maze", "option tries = 9: a maze has 8 symmetries");
     refused({.count = 8, .combine = "rules"}, "maze", "option combine = rules");

@@ -171,7 +171,7 @@ TEST_SUITE("train.programs.faults") {
     const Ended always = train(dir / "always", 3, "flip-always", 1, 1000, proof);
     CAPTURE(always.result.err);
     CHECK(always.result.exit_code == 1);
-    CHECK(always.count("also after the steps since 20 were computed a second time") == 1);
+    CHECK(always.count("also after the steps since 20 were repeated") == 1);
     CHECK(always.count("step 24: the weights of rank 1 (") == 2);
     CHECK(lockstep::checkpoint_defect(dir / "always" / "checkpoints" / "step-20.h5") == "");
     CHECK_FALSE(fs::exists(dir / "always" / "checkpoints" / "step-30.h5"));

@@ -97,7 +97,7 @@ TEST_SUITE("train.programs.proof") {
 
     // Made by another build.
     write_text(file, forged(ProofChain(chain, "chain"), [](auto& of) { of.build = "another build"; }));
-    refuses(replay(1), 2, "another build in the chain\nreplay under the same ones");
+    refuses(replay(1), 2, "another build in the chain\nreplay under the same conditions");
     CHECK(replay(1, {"--anyway"}).exit_code == 0);
     // Of another run, which has the same data and seed, or another seed.
     REQUIRE(train(dir, "c", 1, {"--optim.lr", "0.002"}).exit_code == 0);

@@ -17,7 +17,7 @@ namespace lockstep {
 /// Architecture of Har.
 struct HarArch {
   enum class Input : std::uint8_t { image, signal };
-  /// What one classification sees: all channels side by side, one channel, the mean of the channels, the first channel.
+  /// The input of one classification: all channels, one channel, the mean of the channels, or the first channel.
   enum class Mode : std::uint8_t { flatten, independent, average, first };
   enum class Pool : std::uint8_t { attention, mean };
 
@@ -41,7 +41,7 @@ struct HarArch {
   std::int64_t tokens() const;
   /// Values in a patch: P, or 3 P^2.
   std::int64_t patch_values() const { return input == Input::signal ? patch : 3 * patch * patch; }
-  /// Sequences per classification; the classifier reads their pooled vectors side by side.
+  /// Sequences per classification; the classifier reads their concatenated vectors.
   std::int64_t sequences() const { return mode == Mode::flatten ? channels : 1; }
   /// Multiply-adds of one classification's forward pass: of the embedding, and of everything after it.
   double embedding_products() const;

@@ -36,6 +36,11 @@ struct EmulatorLoss {
   double constraint_weight = 1;
   /// errors  usage: an unknown name, a negative weight, an order other than 1 or 2, too few outputs for the order
   void check(std::int64_t n_out) const;
+  /// Checks this loss for a data set and reads its constraints; null if there are none.
+  ///
+  /// errors  usage: as check(); a Jacobian term without Jacobians in the data set; constraints that cannot be read
+  std::shared_ptr<const Constraint> checked_for(const std::filesystem::path& data, const EmulatorVariables& variables,
+                                                bool has_jacobian) const;
 };
 
 /// The loss of predictions y (rows, n_out) against targets t, both normalised, summed over rows and without the term of
@@ -52,9 +57,9 @@ Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, 
 ///
 /// With constraints, constraint.1 and so on are the mean absolute values of their expressions, in physical units.
 ///
-/// After make_ensemble() these are metrics of the mean of the members' predictions, and more follow, over all outputs and
-/// per output: member_rmse (root of the members' mean squared error), spread, crps, spread_skill, coverage50,
-/// coverage90, coverage95; and a table, the rank histogram. docs/models/emulator.md defines them.
+/// After make_ensemble() these are metrics of the mean of the members' predictions, and there are more, over all
+/// outputs and per output: member_rmse (root of the members' mean squared error), spread, crps, spread_skill,
+/// coverage50, coverage90, coverage95; and a table, the rank histogram. docs/models/emulator.md defines them.
 class EmulatorTask : public ShardTask, public EnsembleTask {
  public:
   struct Options {
@@ -121,7 +126,7 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   }
 
  private:
-  /// evaluate(), of the network or of a guess.
+  /// evaluate(), of the network or of a baseline.
   void score(Tape& tape, Split split, std::int64_t first, std::int64_t count, const AffineGuess* guess,
              double* sums) const;
 

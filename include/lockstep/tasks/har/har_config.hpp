@@ -13,7 +13,7 @@ class HarConfig final : public TaskConfig {
   void add_options(Options& options) override;
   void check() const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
-  /// Makes load() accept test windows without a label, and ignore data.folds: predictions are of the parts of a file.
+  /// Makes load() accept test windows without a label, and ignore data.folds: predictions use the splits of the file.
   void read_for_prediction();
   /// What each fold of data.folds tests; empty without folds. data.fold selects one of them, from 1.
   /// errors  as HarData::folds()
@@ -23,6 +23,9 @@ class HarConfig final : public TaskConfig {
   HarArch arch() const;
 
  private:
+  /// Training windows of a data set that has so many in all parts.
+  std::int64_t planned_windows(const H5File& file, double windows) const;
+
   HarData::Labels labels_ = HarData::Labels::required;
   HarArch arch_;
   HarFolds folds_;

@@ -19,17 +19,20 @@ struct HarAugment {
   double stretch = 0;     ///< standard deviation of the factor of each sensor
 };
 
-/// How training makes up for classes with few windows.
+/// How training compensates for classes with few windows.
 enum class HarBalance : std::uint8_t {
   none,
-  /// Each class has the same number of samples in an epoch, which is as long as before. The windows of a class take turns
-  /// in an order drawn for each epoch. Each repetition of a window has its own augmentation.
+  /// Each class has the same number of samples in an epoch, with the same total. The windows of a class are repeated in
+  /// an order drawn for each epoch. Each repetition of a window has its own augmentation.
   sampling,
   /// The loss of a window of class k counts N / (K N_k) times: N windows, N_k of them of class k, K classes with windows.
   /// The loss of a batch is divided by the sum of these weights.
   /// differs from torch.nn.CrossEntropyLoss(weight, label_smoothing), which weighs the smoothed part by other classes
   weights,
 };
+
+/// The number of training windows that HarTask takes of a class: `percent` of them, at least one.
+std::int64_t windows_kept(std::int64_t of_class, double percent);
 
 /// An activity classifier and its data set.
 ///

@@ -47,11 +47,12 @@ struct HrmSlots {
 /// A step takes a full batch; position p of an epoch is slot p mod batch of batch p / batch. A slot whose sequence has
 /// halted starts its row of the batch; the other slots continue their sequences and discard the row.
 ///
-/// Puzzles without an answer (ARC) are no samples: only solve() takes them. Validation samples are the first `eval_examples` validation puzzles, or test puzzles where the data set has no
-/// validation puzzles; test samples are all test puzzles. Metrics:
-/// exact_accuracy first, loss (token loss plus half the halting loss), accuracy, q_halt_accuracy, lm_loss, q_halt_loss,
-/// steps; if the file has sources or ratings, exact.NAME, accuracy.NAME and puzzles.NAME per source and per bin of
-/// ratings (NAME is rating.A-B); for ARC pass@1, pass@2, ... pass@1000, tasks solved by the votes of their variants.
+/// Puzzles without an answer (ARC) are not samples; only solve() accepts them. Validation samples are the first
+/// `eval_examples` validation puzzles, or test puzzles if the data set has no validation puzzles. Test samples are all
+/// test puzzles. Metrics: exact_accuracy first, loss (token loss plus half the halting loss), accuracy,
+/// q_halt_accuracy, lm_loss, q_halt_loss, steps; if the file has sources or ratings, exact.NAME, accuracy.NAME and
+/// puzzles.NAME per source and per bin of ratings (NAME is rating.A-B); for ARC pass@1, pass@2, ... pass@1000, tasks
+/// solved by the votes of their variants.
 ///
 /// differs  the public code counts padded rows of an evaluation's last batch in q_halt_loss; here there is no padding
 class HrmTask : public ShardTask {
@@ -89,13 +90,14 @@ class HrmTask : public ShardTask {
   void begin_evaluation() override { ballots_.clear(); }
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
-  /// The most frequent answers: each cell as training puzzles most often answer its input token (ties: the lower token;
-  /// the input itself if none has that token). Given cells are copied, empty ones get one and the same token.
+  /// The most frequent answers: for each input token its most frequent answer in the training puzzles (ties: the lower
+  /// token; the input itself if no training puzzle has that token). Given cells are copied, and all empty cells get the
+  /// same token.
   std::vector<Baseline> baselines() const override;
   /// pass@K of ARC tasks, from the votes of their variants on all ranks; else see tries_metrics().
   std::vector<Metric> collective_metrics(Communicator& comm, Split split, int threads) const override;
   std::vector<std::string> collective_metric_names() const override;
-  /// "150 puzzles, 8 segments"; with several tries, how they differ and how their answers combine.
+  /// "150 puzzles, 8 segments"; with several tries, how they differ and how their answers are combined.
   std::string protocol(Split split) const override;
   double flops_per_sample() const override;
   /// A test puzzle, and the answer after each segment until it no longer changes.
@@ -128,13 +130,13 @@ class HrmTask : public ShardTask {
   void check_slots() const;
 
   /// Receives, after each segment of a puzzle, the puzzle's row, the segment's number from 1, the predicted tokens
-  /// (seq_len) and the logits q_halt and q_continue. Returns whether the puzzle goes on.
+  /// (seq_len) and the logits q_halt and q_continue. Returns whether the puzzle continues.
   using SegmentObserver = std::function<bool(std::int64_t row, std::int64_t segment,
                                              std::span<const std::int32_t> tokens, double q_halt, double q_continue)>;
   /// Returns the noise on value `index` of a row's initial states, those of z_H first, then those of z_L. Null: no noise.
   using StateNoise = std::function<double(std::int64_t row, std::uint64_t index)>;
-  /// Runs at most `segments` segments on these puzzles and calls `see` after each. A puzzle that does not go on leaves
-  /// the batch.
+  /// Runs at most `segments` segments on these puzzles and calls `see` after each. A puzzle that does not continue
+  /// leaves the batch.
   void solve(Tape& tape, std::span<const std::int32_t> inputs, std::span<const std::int32_t> identifiers,
              std::int64_t segments, const SegmentObserver& see, const StateNoise& noise = {}) const;
   /// The test examples, with or without an answer.

@@ -13,7 +13,7 @@ namespace lockstep {
 class Communicator;
 class HrmTask;
 
-/// When a network stops working on a puzzle.
+/// When the computation for a puzzle stops.
 struct Thinking {
   std::int64_t segments = 0;  ///< at most; 0: as in evaluations
   bool halt = false;          ///< stop a puzzle when the network halts
@@ -28,9 +28,9 @@ struct PuzzleAnswer {
   double q_halt = 0, q_continue = 0;  ///< logits after the last one
 };
 
-/// Several tries at each puzzle, and how their answers combine. Try 0 is the puzzle itself. Each other try solves an
-/// image of the puzzle under a random symmetry, whose answer is mapped back, or starts from other states. What try t of
-/// puzzle p changes is a function of (seed, p, t).
+/// Several tries at each puzzle, and how their answers are combined. Try 0 solves the puzzle itself. Each other try
+/// solves an image of the puzzle under a random symmetry, whose answer is mapped back, or starts from other states. The
+/// symmetry or the noise of try t of puzzle p is a function of (seed, p, t).
 struct Tries {
   std::int64_t count = 1;
   std::string combine = "halting";  ///< see PuzzleVote

@@ -26,7 +26,7 @@ struct UserItems {
   bool has(std::int64_t user, std::int64_t item) const;
 };
 
-/// Which triples of the knowledge graph a network sees. The interactions and their inverses always stay.
+/// Which triples of the knowledge graph a network uses. It always uses the interactions and their inverses.
 ///
 ///   whole     all of them
 ///   shuffled  the tails of each relation permuted at random: every entity keeps its number of triples per relation and

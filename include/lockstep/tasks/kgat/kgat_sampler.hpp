@@ -43,9 +43,9 @@ struct CfBatch {
   std::vector<std::int32_t> user_at_, liked_at_, other_at_;
 };
 
-/// A batch of triples of the knowledge graph, each with another tail that makes it no triple. index() sorts them by relation
-/// and cuts the relations into chunks of at most kChunk samples. Sums over the samples of a chunk are the same on any
-/// rank.
+/// A batch of triples of the knowledge graph, each with a negative tail, which does not form a triple. index() sorts
+/// them by relation and cuts the relations into chunks of at most kChunk samples. Sums over the samples of a chunk are
+/// the same on any rank.
 struct KgBatch {
   static constexpr std::int64_t kChunk = 64;
   using Chunk = ops::RelationChunk;
