@@ -176,6 +176,27 @@ TEST_SUITE("train.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
     CHECK(floats(model.params().values()) == before);
   }
 
+  TEST_CASE("the GPU lowers the loss scale itself: a second overflow in a row at a scale of 1 is an error") {
+    SmallModel model;
+    model.huge_at = 2;
+    model.huge_too = 3;
+    const std::vector<FlatRange> ranges = trainable_ranges(model.params());
+    const auto optimizer = make_optimizer({.name = "adam"}, model.params(), ranges);
+    const GpuUpdate update(model.params(), optimizer.get(), ranges, {.scaled = true});
+    const auto alone = make_self_communicator();
+    ShardedStep steps(*alone, model, {}, &update);
+    std::vector<GpuOutcome> found;
+    for (std::int64_t step = 0; step < 4; ++step) {  // the host learns of the first overflow after the second one began
+      steps.start(batch_at(step), 0, {.lr = 0.1, .loss_scale = {.value = 2, .steps = 0}});
+      if (const auto before = steps.take(false)) found.push_back(before->outcome);
+    }
+    found.push_back(steps.take(true)->outcome);
+    REQUIRE(found.size() == 4);
+    CHECK(found[1].skipped + found[1].failed == 0);
+    CHECK(found[2].skipped == 1);
+    CHECK(found[3].failed == 1);
+  }
+
   TEST_CASE(
       "a loss that waits for the GPU is found out: steps go on without graphs, or end where these are asked for") {
     SmallModel model;

@@ -29,7 +29,7 @@ class SmallModel final : public ShardTask {
       const Tensor t = allocate(host, DType::f32, {shard.count, columns});
       for (std::int64_t i = 0; i < t.size(); ++i)
         t.data<float>()[i] = static_cast<float>(((shard.first * columns + i) * 37 % 101) * factor - 0.5);
-      if (shard.step == huge_at) t.data<float>()[0] = 1e25f;
+      if (shard.step == huge_at || shard.step == huge_too) t.data<float>()[0] = 1e25f;
       return t;
     };
     const auto list = [&]<class T>(std::int64_t count, T first) {
@@ -67,7 +67,7 @@ class SmallModel final : public ShardTask {
 
   std::function<bool(std::int64_t step)> waits;  ///< whether loss() waits for the GPU, which no graph can contain
   bool apart = true;                             ///< draws()
-  std::int64_t huge_at = -1;                     ///< a step whose loss is infinite
+  std::int64_t huge_at = -1, huge_too = -1;      ///< steps whose loss is infinite
   mutable int passes = 0;                        ///< calls of loss(): steps that are not repeated
 
  private:
