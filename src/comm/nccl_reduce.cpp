@@ -115,8 +115,8 @@ class NcclReduce final : public GpuReduce {
         progress_(main_) {
     if (timeout_s > 0) nccl_.longest_abort_s = std::min(nccl_.longest_abort_s, timeout_s);
     nccl_.who = lockstep::join("rank ", rank_, "/", comm.size(), ", ", log::speaker().host);
-    // Each step is captured again. Registering its buffers would take an exchange between the ranks each
-    // time, in which a rank whose capture has failed is missing.
+    // Registering the buffers of a captured step would take an exchange between the ranks, in which a rank whose
+    // capture has failed is missing.
     [[maybe_unused]] static const int kept = setenv("NCCL_GRAPH_REGISTER", "0", 0);
     ncclUniqueId id = {};
     ncclResult_t made = ncclSuccess;
@@ -175,13 +175,20 @@ class NcclReduce final : public GpuReduce {
   }
 
   void wait(const Stream& stream, std::int64_t step) override {
-    const Stopwatch watch;
-    for (;;) {
-      const cudaError_t state = cudaStreamQuery(static_cast<cudaStream_t>(stream.native()));
-      if (state == cudaSuccess) return;
-      if (state != cudaErrorNotReady)
-        throw Error(Fault::internal,
-                    lockstep::join("step ", step, ": waiting for the GPU: ", cudaGetErrorString(state)));
+    const Event end(stream.device());
+    end.record(stream);
+    wait(end, step);
+  }
+
+  void wait(const Event& event, std::int64_t step) override {
+    const auto passed = [&] {
+      try {
+        return event.passed();
+      } catch (const Error& e) {
+        throw Error(Fault::internal, lockstep::join("step ", step, ": ", e.what()));
+      }
+    };
+    for (const Stopwatch watch; !passed();) {
       ncclResult_t sums = ncclSuccess;
       ncclCommGetAsyncError(nccl_.comm, &sums);
       if (sums != ncclSuccess && sums != ncclInProgress) fail(sums, under_way(step));

@@ -2,7 +2,6 @@
 
 #include <cuda_runtime.h>
 
-#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -120,19 +119,31 @@ std::byte* allocate_pinned(std::size_t size_bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-namespace {
-std::atomic<std::uint64_t> freed{0};
-}  // namespace
-
 // Destructors call these, possibly during the shutdown of the driver, so errors are ignored.
-void free(std::byte* memory) {
-  if (memory != nullptr) ++freed;
-  cudaFree(memory);
+void free(std::byte* memory) { cudaFree(memory); }
+void free_pinned(std::byte* memory) { cudaFreeHost(memory); }
+
+void* make_event(int device) {
+  check(cudaSetDevice(device), "using cuda:", device);
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event on cuda:", device);
+  return event;
 }
-void free_pinned(std::byte* memory) {
-  if (memory != nullptr) ++freed;
-  cudaFreeHost(memory);
+void destroy_event(void* event) { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
+void record_event(void* event, void* stream) {
+  check(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)), "recording an event");
 }
-std::uint64_t frees() { return freed.load(); }
+bool event_passed(void* event) {
+  const cudaError_t state = cudaEventQuery(static_cast<cudaEvent_t>(event));
+  if (state == cudaErrorNotReady) {
+    cudaGetLastError();  // no error, but the next launch would report it
+    return false;
+  }
+  check(state, "waiting for the GPU");
+  return true;
+}
+void wait_for_event(void* event) {
+  check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "waiting for the GPU");
+}
 
 }  // namespace lockstep::gpu

@@ -33,15 +33,20 @@ void free_and_total(int device, std::size_t& free, std::size_t& total);
 std::byte* allocate_pinned(std::size_t size_bytes);
 void free(std::byte* memory);
 void free_pinned(std::byte* memory);
-/// How often free() or free_pinned() has been called in this process.
-std::uint64_t frees();
+/// How often the calling thread's scratch memory (cuda_scratch.hpp) has moved.
+std::uint64_t scratch_moves();
+
+void* make_event(int device);
+void destroy_event(void* event);
+void record_event(void* event, void* stream);
+bool event_passed(void* event);
+void wait_for_event(void* event);
 
 /// Captures work that the calling thread enqueues on the stream from here on, instead of running it.
 void begin_capture(void* stream);
-/// Ends the capture. Updates the graph `executable` in place, or creates a new one if it is null or differs in
-/// structure.
+/// Ends the capture and returns its graph, ready for launches.
 /// errors   Error if the work cannot be captured; the stream is usable again in any case
-void end_capture(void* stream, void*& executable);
+void* end_capture(void* stream);
 void launch_graph(void* executable, void* stream);
 void destroy_graph(void* executable);
 

@@ -1,7 +1,5 @@
 #include <cuda_runtime.h>
 
-#include <utility>
-
 #include "cuda_device.hpp"
 #include "lockstep/device/cuda_check.hpp"
 
@@ -13,7 +11,7 @@ void begin_capture(void* stream) {
         "starting to capture a stream");
 }
 
-void end_capture(void* stream, void*& executable) {
+void* end_capture(void* stream) {
   struct Captured {
     cudaGraph_t graph = nullptr;
     ~Captured() {
@@ -23,17 +21,11 @@ void end_capture(void* stream, void*& executable) {
   const cudaError_t ended = cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &captured.graph);
   cudaGetLastError();  // clears the error of a failed capture, so that the next launch does not report it
   check(ended, "capturing a stream");
-  auto graph = static_cast<cudaGraphExec_t>(executable);
-  if (graph != nullptr) {
-    cudaGraphExecUpdateResultInfo result;
-    if (cudaGraphExecUpdate(graph, captured.graph, &result) == cudaSuccess) return;
-    cudaGetLastError();  // the structure differs: build a new graph
-    destroy_graph(std::exchange(executable, nullptr));
-  }
+  cudaGraphExec_t graph = nullptr;
   // Otherwise all nodes run at the priority of the launching stream, also those of NCCL's stream.
   check(cudaGraphInstantiate(&graph, captured.graph, cudaGraphInstantiateFlagUseNodePriority),
         "instantiating a captured graph");
-  executable = graph;
+  return graph;
 }
 
 void launch_graph(void* executable, void* stream) {

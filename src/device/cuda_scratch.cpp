@@ -7,6 +7,12 @@
 
 namespace lockstep::gpu {
 
+namespace {
+thread_local std::uint64_t moves = 0;
+}  // namespace
+
+std::uint64_t scratch_moves() { return moves; }
+
 std::byte* scratch(const Stream& stream, std::size_t size_bytes) {
   constexpr std::size_t kLeast = std::size_t{32} << 20;  // the workspace that cuBLASLt uses on current GPUs
   struct OfDevice {
@@ -21,9 +27,11 @@ std::byte* scratch(const Stream& stream, std::size_t size_bytes) {
     if (mine.stream != nullptr) synchronize_device();
     mine.stream = stream.native();
   }
-  if (mine.memory.size_bytes() < size_bytes)
+  if (mine.memory.size_bytes() < size_bytes) {
     mine.memory =
         Buffer(stream.device(), std::max({size_bytes, 2 * mine.memory.size_bytes(), kLeast}), MemoryUse::workspace);
+    ++moves;
+  }
   return mine.memory.data();
 }
 

@@ -6,24 +6,20 @@
 
 namespace lockstep {
 
-struct Graph::Executable {
-  Executable() = default;
-  Executable(const Executable&) = delete;
-  Executable& operator=(const Executable&) = delete;
-  ~Executable() {
-    if constexpr (kHasCuda) gpu::destroy_graph(handle);
-  }
-  void* handle = nullptr;
-};
+void Graph::Destroy::operator()([[maybe_unused]] void* executable) const {
+  if constexpr (kHasCuda) gpu::destroy_graph(executable);
+}
 
-Graph::Graph() : executable_(std::make_unique<Executable>()) {}
+Graph::Graph() = default;
 Graph::~Graph() = default;
+Graph::Graph(Graph&&) noexcept = default;
+Graph& Graph::operator=(Graph&&) noexcept = default;
 
 bool Graph::capture(const Stream& stream, const std::function<void()>& enqueue) {
   require(stream.device().is_cuda(), "capturing work on ", name(stream.device()), ": only GPUs support graphs");
-  clear();
+  executable_.reset();
+  why_.clear();
   if constexpr (kHasCuda) {
-    why_.clear();
     gpu::begin_capture(stream.native());
     try {
       enqueue();
@@ -31,26 +27,25 @@ bool Graph::capture(const Stream& stream, const std::function<void()>& enqueue) 
       why_ = e.what();
     }
     try {
-      gpu::end_capture(stream.native(), executable_->handle);
+      executable_.reset(gpu::end_capture(stream.native()));
     } catch (const Error& e) {
       if (why_.empty()) why_ = e.what();
     }
-    captured_ = why_.empty();
-    frees_ = gpu::frees();
+    if (!why_.empty()) executable_.reset();
+    scratch_moves_ = gpu::scratch_moves();
   }
-  return captured_;
+  return executable_ != nullptr;
 }
 
 bool Graph::ready() const {
-  if constexpr (kHasCuda) return captured_ && frees_ == gpu::frees();
+  if constexpr (kHasCuda) return executable_ != nullptr && scratch_moves_ == gpu::scratch_moves();
   return false;
 }
 
 void Graph::launch(const Stream& stream) const {
-  require(ready(), "launching a graph: nothing was captured, or GPU memory was freed since; capture the work again");
-  if constexpr (kHasCuda) gpu::launch_graph(executable_->handle, stream.native());
+  require(ready(),
+          "launching a graph: nothing was captured, or scratch memory has moved since; capture the work again");
+  if constexpr (kHasCuda) gpu::launch_graph(executable_.get(), stream.native());
 }
-
-void Graph::clear() { captured_ = false; }
 
 }  // namespace lockstep

@@ -27,8 +27,8 @@ struct Tape::Spare {
   Tensor memory;
 };
 
-Tape::Tape(Stream& stream, Arena& arena, DType dtype, Mode mode, Gradients* gradients)
-    : stream_(stream), arena_(arena), dtype_(dtype), mode_(mode), gradients_(gradients) {
+Tape::Tape(Stream& stream, Arena& arena, DType dtype, Mode mode, Gradients* gradients, Arena* host)
+    : stream_(stream), arena_(arena), host_(host), dtype_(dtype), mode_(mode), gradients_(gradients) {
   require(mode != Mode::train || gradients != nullptr, "creating a tape: mode train needs gradients");
 }
 

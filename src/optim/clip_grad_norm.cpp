@@ -66,7 +66,7 @@ double penalty_on_gpu(const std::vector<const Param*>& penalised, const Tensor& 
     sums.add(p->shape.size(), value);
     if constexpr (kHasCuda) {
       optim_kernels::cuda::add_scaled(sums.stream(), gradient.data<T>() + p->offset, value,
-                                      static_cast<T>(2 * p->l2 * weight), p->shape.rows(), p->shape.columns(),
+                                      {.factor = 2 * p->l2 * weight}, p->shape.rows(), p->shape.columns(),
                                       lazy && p->row_sparse);
     }
   }
@@ -148,13 +148,19 @@ double add_penalty(const ParamStore& params, const Tensor& gradient, double weig
 
 double clip_scale(double norm, double max_norm) { return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0; }
 
+std::string element_text(const ParamStore& params, std::int64_t at, double value) {
+  for (const Param& p : params.all())
+    if (at >= p.offset && at < p.offset + p.shape.size()) return join(p.name, "[", at - p.offset, "] = ", value);
+  return join("the gap at ", at, " = ", value);
+}
+
 std::string first_non_finite(const ParamStore& params, const Tensor& flat) {
   const HostView host(flat);
   return visit_float(flat.dtype(), [&]<class T>() -> std::string {
     for (const Param& p : params.all()) {
       const T* values = host->data<T>() + p.offset;
       for (std::int64_t i = 0; i < p.shape.size(); ++i) {
-        if (!std::isfinite(values[i])) return join(p.name, "[", i, "] = ", values[i]);
+        if (!std::isfinite(values[i])) return element_text(params, p.offset + i, static_cast<double>(values[i]));
       }
     }
     return "";

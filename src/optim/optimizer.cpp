@@ -1,6 +1,8 @@
 #include "lockstep/optim/optimizer.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 
 #include "lockstep/base/error.hpp"
@@ -28,6 +30,15 @@ using optim_kernels::AdamAtan2Step;
 using optim_kernels::AdamStep;
 using optim_kernels::SgdStep;
 
+/// The scalars of a step in the type of its sweep.
+template <class Step>
+Step step_of(const StepScalars& scalars) {
+  using T = decltype(Step::scale);
+  std::array<T, sizeof(Step) / sizeof(T)> cast;
+  for (std::size_t i = 0; i < cast.size(); ++i) cast[i] = static_cast<T>(scalars[i]);
+  return std::bit_cast<Step>(cast);
+}
+
 class Adam final : public Optimizer {
  public:
   Adam(const OptimizerOptions& options, bool decoupled, ParamStore& params, std::vector<FlatRange> ranges)
@@ -37,21 +48,26 @@ class Adam final : public Optimizer {
         m_(add_state("exp_avg")),
         v_(add_state("exp_avg_sq")) {}
   const char* name() const override { return decoupled_ ? "adamw" : "adam"; }
+  /// AdamStep
+  StepScalars scalars(double lr, std::int64_t step) const override {
+    const auto t = static_cast<double>(step);
+    const double decay = options_.weight_decay;
+    return {1,
+            decoupled_ ? 0 : decay,
+            decoupled_ ? 1 - lr * decay : 1,
+            options_.beta1,
+            1 - options_.beta1,
+            options_.beta2,
+            1 - options_.beta2,
+            lr / (1 - std::pow(options_.beta1, t)),
+            1 / std::sqrt(1 - std::pow(options_.beta2, t)),
+            options_.eps};
+  }
 
  protected:
   void begin(double lr, double gradient_scale) override {
-    const auto t = static_cast<double>(steps());
-    const double decay = options_.weight_decay;
-    now_ = {.scale = gradient_scale,
-            .l2 = decoupled_ ? 0 : decay,
-            .shrink = decoupled_ ? 1 - lr * decay : 1,
-            .beta1 = options_.beta1,
-            .rest1 = 1 - options_.beta1,
-            .beta2 = options_.beta2,
-            .rest2 = 1 - options_.beta2,
-            .rate = lr / (1 - std::pow(options_.beta1, t)),
-            .root = 1 / std::sqrt(1 - std::pow(options_.beta2, t)),
-            .eps = options_.eps};
+    now_ = scalars(lr, steps());
+    now_[0] = gradient_scale;
   }
   void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) override {
     visit_float(dtype(), [&]<class T>() {
@@ -69,14 +85,12 @@ class Adam final : public Optimizer {
  private:
   template <class T>
   AdamStep<T> now() const {
-    const auto cast = [](double value) { return static_cast<T>(value); };
-    return {cast(now_.scale), cast(now_.l2),    cast(now_.shrink), cast(now_.beta1), cast(now_.rest1),
-            cast(now_.beta2), cast(now_.rest2), cast(now_.rate),   cast(now_.root),  cast(now_.eps)};
+    return step_of<AdamStep<T>>(now_);
   }
   OptimizerOptions options_;
   bool decoupled_;
   Tensor m_, v_;
-  AdamStep<double> now_{};
+  StepScalars now_{};
 };
 
 class AdamAtan2 final : public Optimizer {
@@ -87,19 +101,24 @@ class AdamAtan2 final : public Optimizer {
         m_(add_state("exp_avg")),
         v_(add_state("exp_avg_sq")) {}
   const char* name() const override { return "adam_atan2"; }
+  /// AdamAtan2Step
+  StepScalars scalars(double lr, std::int64_t step) const override {
+    const auto t = static_cast<double>(step);
+    const double unbias = 1 / (1 - std::pow(options_.beta1, t));
+    const bool inside = options_.atan2_bias == "paper";
+    return {1,
+            1 - lr * options_.weight_decay,
+            1 - options_.beta1,
+            1 - options_.beta2,
+            inside ? unbias : 1,
+            inside ? lr : lr * unbias,
+            1 / std::sqrt(1 - std::pow(options_.beta2, t))};
+  }
 
  protected:
   void begin(double lr, double gradient_scale) override {
-    const auto t = static_cast<double>(steps());
-    const double unbias = 1 / (1 - std::pow(options_.beta1, t));
-    const bool inside = options_.atan2_bias == "paper";
-    now_ = {.scale = gradient_scale,
-            .shrink = 1 - lr * options_.weight_decay,
-            .rest1 = 1 - options_.beta1,
-            .rest2 = 1 - options_.beta2,
-            .unbias = inside ? unbias : 1,
-            .rate = inside ? lr : lr * unbias,
-            .root = 1 / std::sqrt(1 - std::pow(options_.beta2, t))};
+    now_ = scalars(lr, steps());
+    now_[0] = gradient_scale;
   }
   void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) override {
     visit_float(dtype(), [&]<class T>() {
@@ -117,13 +136,11 @@ class AdamAtan2 final : public Optimizer {
  private:
   template <class T>
   AdamAtan2Step<T> now() const {
-    const auto cast = [](double value) { return static_cast<T>(value); };
-    return {cast(now_.scale),  cast(now_.shrink), cast(now_.rest1), cast(now_.rest2),
-            cast(now_.unbias), cast(now_.rate),   cast(now_.root)};
+    return step_of<AdamAtan2Step<T>>(now_);
   }
   OptimizerOptions options_;
   Tensor m_, v_;
-  AdamAtan2Step<double> now_{};
+  StepScalars now_{};
 };
 
 class Sgd final : public Optimizer {
@@ -133,11 +150,15 @@ class Sgd final : public Optimizer {
     if (options.momentum != 0) buffer_ = add_state("momentum_buffer");
   }
   const char* name() const override { return "sgd"; }
+  /// SgdStep
+  StepScalars scalars(double lr, std::int64_t step) const override {
+    return {1, options_.weight_decay, lr, step == 1 ? 0 : options_.momentum};
+  }
 
  protected:
   void begin(double lr, double gradient_scale) override {
-    lr_ = lr;
-    scale_ = gradient_scale;
+    now_ = scalars(lr, steps());
+    now_[0] = gradient_scale;
   }
   void update(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) override {
     visit_float(dtype(), [&]<class T>() {
@@ -155,12 +176,11 @@ class Sgd final : public Optimizer {
  private:
   template <class T>
   SgdStep<T> now() const {
-    return {static_cast<T>(scale_), static_cast<T>(options_.weight_decay), static_cast<T>(lr_),
-            static_cast<T>(options_.momentum), steps() == 1};
+    return step_of<SgdStep<T>>(now_);
   }
   OptimizerOptions options_;
   Tensor buffer_;
-  double lr_ = 0, scale_ = 1;
+  StepScalars now_{};
 };
 
 }  // namespace
@@ -251,15 +271,7 @@ void Optimizer::step(const Tensor& gradient, double lr, double gradient_scale, E
   ++steps_;
   begin(lr, gradient_scale);
   const Tensor values = params_.values();
-  if (device().is_cuda()) {
-    return update({.stream = Stream(device()),
-                   .chunks = reinterpret_cast<const FlatChunk*>(gpu_chunks_.data()),
-                   .count = static_cast<std::int64_t>(chunks_.size()),
-                   .values = values,
-                   .gradient = gradient,
-                   .average = ema != nullptr ? ema->flat() : Tensor{},
-                   .decay = ema != nullptr ? ema->decay() : 0});
-  }
+  if (device().is_cuda()) return update(sweep(gradient, nullptr, ema));
   const auto chunks = static_cast<std::int64_t>(chunks_.size());
 #pragma omp parallel for schedule(static) if (state_size_ >= kParallelFrom)
   for (std::int64_t i = 0; i < chunks; ++i) {
@@ -271,6 +283,26 @@ void Optimizer::step(const Tensor& gradient, double lr, double gradient_scale, E
     }
     if (ema != nullptr) ema->update(values, chunk.begin, chunk.end);
   }
+}
+
+void Optimizer::step_as_told(const Tensor& gradient, const void* now, Ema* ema) {
+  const profile::Span span("optimizer", profile::Kind::phase);
+  update(sweep(gradient, now, ema));
+}
+
+GpuSweep Optimizer::sweep(const Tensor& gradient, const void* now, Ema* ema) const {
+  return {.stream = Stream(device()),
+          .chunks = reinterpret_cast<const FlatChunk*>(gpu_chunks_.data()),
+          .count = static_cast<std::int64_t>(chunks_.size()),
+          .values = params_.values(),
+          .gradient = gradient,
+          .average = ema != nullptr ? ema->flat() : Tensor{},
+          .decay = ema != nullptr ? ema->decay() : 0,
+          .now = now};
+}
+
+StepScalars Optimizer::scalars(double, std::int64_t) const {
+  throw Error(Fault::internal, join("taking steps of ", name(), " on a GPU alone: it needs the host in each step"));
 }
 
 std::int64_t Optimizer::state_bytes(const OptimizerOptions& options, DType dtype) {

@@ -6,8 +6,8 @@ namespace lockstep::optim_kernels {
 /// Scalars of one SGD step.
 template <class T>
 struct SgdStep {
-  T scale, l2, lr, momentum;
-  bool first;  ///< the buffer starts as the gradient
+  T scale, l2, lr;
+  T keep;  ///< the momentum, or 0 in the first step, whose buffer starts as the gradient
 };
 
 template <class T>
@@ -15,10 +15,10 @@ template <class T>
   p -= k.lr * (k.scale * gradient + k.l2 * p);
 }
 
-/// SGD with momentum. `keep` is the momentum, or 0 in the first step.
+/// SGD with momentum.
 template <class T>
-[[gnu::always_inline]] constexpr void momentum_rule(T& p, T& buffer, T gradient, T keep, const SgdStep<T>& k) {
-  const T b = keep * buffer + (k.scale * gradient + k.l2 * p);
+[[gnu::always_inline]] constexpr void momentum_rule(T& p, T& buffer, T gradient, const SgdStep<T>& k) {
+  const T b = k.keep * buffer + (k.scale * gradient + k.l2 * p);
   buffer = b;
   p -= k.lr * b;
 }

@@ -29,8 +29,7 @@ void sgd(std::int64_t n, T* __restrict__ p, T* __restrict__ buffer, const T* __r
     for (std::int64_t i = 0; i < n; ++i) sgd_rule(p[i], gradient[i], k);
     return;
   }
-  const T keep = k.first ? T{0} : k.momentum;
-  for (std::int64_t i = 0; i < n; ++i) momentum_rule(p[i], buffer[i], gradient[i], keep, k);
+  for (std::int64_t i = 0; i < n; ++i) momentum_rule(p[i], buffer[i], gradient[i], k);
 }
 
 template <class T>

@@ -32,8 +32,7 @@ struct AdamAtan2Rule {
 template <class T>
 struct MomentumRule {
   SgdStep<T> step;
-  T keep;
-  __device__ void operator()(T& p, T& buffer, T&, T g) const { momentum_rule(p, buffer, g, keep, step); }
+  __device__ void operator()(T& p, T& buffer, T&, T g) const { momentum_rule(p, buffer, g, step); }
 };
 template <class T>
 struct SgdRule {
@@ -107,9 +106,13 @@ __device__ void update_rows(const FlatChunk& chunk, const Vectors<T>& x, const R
 }
 
 /// One block per chunk of a few thousand elements; one launch for all parameters. Memory bound: adam reads p, m, v, g
-/// and writes p, m, v, 28 bytes per element in f32, in 16-byte words; the average adds 8.
+/// and writes p, m, v, 28 bytes per element in f32, in 16-byte words; the average adds 8. The scalars of the step are
+/// those in `now`, where it is not null: judge_kernel() has written them.
 template <int States, class T, class Rule>
-__global__ void __launch_bounds__(kThreads, 3) sweep_kernel(const FlatChunk* chunks, Vectors<T> x, Rule rule) {
+__global__ void __launch_bounds__(kThreads, 3)
+    sweep_kernel(const FlatChunk* chunks, Vectors<T> x, Rule given, const UpdateNow<T>* now) {
+  if (now != nullptr && !now->moves) return;
+  const Rule rule = now != nullptr ? Rule{*reinterpret_cast<const decltype(given.step)*>(now->scalars)} : given;
   const FlatChunk chunk = chunks[blockIdx.x];
   if (chunk.row > 0) return update_rows<States>(chunk, x, rule);
   constexpr int kLanes = Pack<T>::kLanes;
@@ -131,7 +134,7 @@ void sweep(const GpuSweep& s, T* a, T* b, const Rule& rule) {
                         s.average ? s.average.data<T>() : nullptr,
                         static_cast<T>(s.decay)};
   gpu::launch(s.stream, {.grid = dim3(static_cast<unsigned>(s.count)), .block = kThreads},
-              sweep_kernel<States, T, Rule>, s.chunks, x, rule);
+              sweep_kernel<States, T, Rule>, s.chunks, x, rule, static_cast<const UpdateNow<T>*>(s.now));
 }
 
 /// Grid-stride. Traffic: both vectors, read and written once.
@@ -158,7 +161,7 @@ void adam_atan2(const GpuSweep& s, T* m, T* v, const AdamAtan2Step<T>& step) {
 template <class T>
 void sgd(const GpuSweep& s, T* buffer, const SgdStep<T>& step) {
   if (buffer == nullptr) return sweep<0>(s, buffer, buffer, SgdRule<T>{step});
-  sweep<1>(s, buffer, buffer, MomentumRule<T>{step, step.first ? T{0} : step.momentum});
+  sweep<1>(s, buffer, buffer, MomentumRule<T>{step});
 }
 template <class T>
 void exchange(const Stream& stream, std::int64_t n, T* a, T* b) {

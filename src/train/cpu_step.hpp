@@ -68,7 +68,7 @@ class CpuStep {
     }
   }
 
-  void start(const GlobalBatch& batch, unsigned flags) {
+  StepSums run(const GlobalBatch& batch, unsigned flags) {
     seconds = {};
     profile::Phase phase("compute", seconds.compute);
     failed_.store(false, std::memory_order_relaxed);
@@ -77,10 +77,8 @@ class CpuStep {
         options_.reproducible ? run_per_shard(batch, flags, phase) : run_per_thread(batch, flags, phase);
     if (summed_.view()) copy(workers_[0]->stream, gradient, sync_.gradient());
     phase.end();
-    sums_ = {.loss = sum.loss, .weight = sum.weight, .flags = sum.flags};
+    return {.loss = sum.loss, .weight = sum.weight, .flags = sum.flags};
   }
-  void prepare(const GlobalBatch&) {}
-  StepSums finish() { return sums_; }
 
   Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const {
     const Shard samples = micro_batch(batch, micro);
@@ -282,7 +280,6 @@ class CpuStep {
   GradSync<T> sync_;
   std::vector<std::unique_ptr<Worker>> workers_;
   OwnedTensor summed_;  ///< device copy of the sum over all ranks; empty on the CPU
-  StepSums sums_;       ///< of the last step
   std::vector<std::exception_ptr> errors_;
   std::atomic<bool> failed_{false};
   bool alone_ = false;                ///< the gradient is that of the only thread

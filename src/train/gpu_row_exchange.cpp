@@ -1,25 +1,11 @@
 #include "train/gpu_row_exchange.hpp"
 
 #include <algorithm>
-#include <bit>
+#include <utility>
 
 #include "lockstep/base/error.hpp"
 
 namespace lockstep {
-
-namespace {
-
-/// Status word in front of the bitmaps of a rank that has none.
-constexpr std::uint64_t kNoRows = 1;
-
-/// n rows and one to an eighth more, so that the lengths of messages, and with them the graphs, seldom change.
-std::int64_t padded(std::int64_t n) {
-  const auto few =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(n))) / 8);
-  return (n / few + 1) * few;
-}
-
-}  // namespace
 
 GpuRowExchange::GpuRowExchange(Communicator& comm, const ParamStore& params, std::span<const FlatRange> buckets,
                                Gradients& gradients)
@@ -41,9 +27,8 @@ std::string GpuRowExchange::choice() const {
   return text;
 }
 
-void GpuRowExchange::begin(const GlobalBatch& batch, Mode mode) {
-  batch_ = batch;
-  mode_ = mode;
+void GpuRowExchange::begin() {
+  found_ = false;
   missing_ = tables_;
   packed_.clear();
 }
@@ -54,7 +39,7 @@ Tensor GpuRowExchange::pack(Stream& stream, Arena& arena, std::size_t bucket) {
   if (rows.on()) find();
   if (!rows.on()) return flat.slice(range.begin, range.count());
   const auto length = [](const RowExchange::Part& part) {
-    return part.table == nullptr ? part.count : padded(std::ssize(part.rows)) * part.width();
+    return part.table == nullptr ? part.count : std::max<std::int64_t>(1, std::ssize(part.rows)) * part.width();
   };
   std::int64_t size = 0, at = 0;
   for (const RowExchange::Part& part : rows.parts()) size += length(part);
@@ -92,26 +77,14 @@ void GpuRowExchange::unpack(Stream& stream) {
   }
 }
 
-/// Exchanges the rows of batch_ unless they are known.
+/// ORs the bitmaps of all ranks, once per step.
 void GpuRowExchange::find() {
-  if (exchanged_ != batch_ || (!complete_ && mode_ == Mode::launch)) exchange(0);
-  require(complete_, "another rank could not capture the step");
-}
-
-void GpuRowExchange::end_capture(const GlobalBatch& batch) {
-  if (!on() || exchanged_ == batch) return;
-  batch_ = batch;
-  exchange(kNoRows);
-}
-
-/// ORs the bitmaps of all ranks for batch_. status  0, or why this rank has none
-void GpuRowExchange::exchange(std::uint64_t status) {
-  std::size_t words = 1;
+  if (std::exchange(found_, true)) return;
+  std::size_t words = 0;
   for (const auto& [range, rows] : buckets_) words += rows.on() ? rows.words() : 0;
   words_.assign(words, 0);
-  words_[0] = status;
   const auto for_each = [&](const auto& call) {
-    std::size_t at = 1;
+    std::size_t at = 0;
     for (Bucket& bucket : buckets_) {
       if (!bucket.rows.on()) continue;
       const std::size_t length = bucket.rows.words();
@@ -119,15 +92,11 @@ void GpuRowExchange::exchange(std::uint64_t status) {
       at += length;
     }
   };
-  if (status == 0)
-    for_each([&](RowExchange& rows, std::span<std::uint64_t> bitmaps) { rows.note(bitmaps, gradients_); });
+  for_each([&](RowExchange& rows, std::span<std::uint64_t> bitmaps) { rows.note(bitmaps, gradients_); });
   comm_.all_reduce(std::span(words_), ReduceOp::bit_or, "touched rows");
-  exchanged_ = batch_;
-  complete_ = words_[0] == 0;
-  if (complete_)
-    for_each([&](RowExchange& rows, std::span<const std::uint64_t> bitmaps) {
-      rows.read(bitmaps, size_bytes(gradients_.flat().dtype()));
-    });
+  for_each([&](RowExchange& rows, std::span<const std::uint64_t> bitmaps) {
+    rows.read(bitmaps, size_bytes(gradients_.flat().dtype()));
+  });
 }
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,20 +17,15 @@ namespace lockstep {
 ///
 /// The host knows the rows of a step once it has enqueued the last operation of the backward pass that adds to a table.
 /// The hosts then OR their bitmaps, one bit per row, while the GPUs compute. Packing and reduction are enqueued like
-/// all other work, so no rank waits for a GPU.
-///
-/// All ranks attempt to capture a step or none does. A rank whose capture fails before it knows its rows says so in the
-/// exchange of the bitmaps; all ranks then exchange them when the step itself is launched. The row set is cached per
-/// batch.
+/// all other work, so no rank waits for a GPU. The lengths of the messages depend on the samples, so such a step is no
+/// graph.
 class GpuRowExchange {
  public:
   GpuRowExchange(Communicator& comm, const ParamStore& params, std::span<const FlatRange> buckets,
                  Gradients& gradients);
 
-  /// How the work of a batch is enqueued: on the stream, or on a graph before the previous step has finished.
-  enum class Mode : std::uint8_t { launch, capture };
   /// Call it before the first operation of a batch.
-  void begin(const GlobalBatch& batch, Mode mode);
+  void begin();
   /// Call it when no later operation adds to this parameter.
   void ready(const Param& param) { missing_ -= param.row_sparse ? 1 : 0; }
   /// Whether pack() may be called: all tables are ready, or the bucket is not packed by rows.
@@ -39,16 +33,12 @@ class GpuRowExchange {
   /// The message of a bucket, to be summed in place: the bucket itself, or its dense elements and touched rows, packed
   /// into memory of the arena. Collective for the first bucket with tables of a batch.
   ///
-  /// shapes  (elements), at most those of the bucket plus an eighth of the rows of each table
-  /// errors  Error if another rank cannot capture the step
+  /// shapes  (elements), at most those of the bucket, with at least one row of each table
   Tensor pack(Stream& stream, Arena& arena, std::size_t bucket);
   /// Copies the sums of all messages since begin() back to the gradient.
   void unpack(Stream& stream);
-  /// Ends an attempted capture of a batch. Collective.
-  void end_capture(const GlobalBatch& batch);
-
-  /// False if the last exchange brought no rows because another rank had failed to capture.
-  bool complete() const { return complete_ || !on(); }
+  /// Whether any bucket is packed by rows.
+  bool on() const;
 
   /// RowExchange::choice() of all buckets.
   std::string choice() const;
@@ -69,20 +59,15 @@ class GpuRowExchange {
     bool table;
     ops::RowSet rows;  ///< of a table: the touched rows
   };
-  bool on() const;
   void find();
-  void exchange(std::uint64_t status);
 
   Communicator& comm_;
   Gradients& gradients_;
   std::vector<Bucket> buckets_;
   std::int64_t tables_ = 0;
-  GlobalBatch batch_;  ///< the batch since begin()
-  Mode mode_ = Mode::launch;
   std::int64_t missing_ = 0;  ///< tables that are not ready
   std::vector<Packed> packed_;
-  std::optional<GlobalBatch> exchanged_;  ///< the batch of the last exchange
-  bool complete_ = false;                 ///< in it, every rank knew its rows
+  bool found_ = false;  ///< since begin()
   std::vector<std::uint64_t> words_;
 };
 

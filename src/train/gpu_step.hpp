@@ -1,8 +1,12 @@
 #pragma once
+#include <algorithm>
 #include <array>
+#include <bit>
+#include <cassert>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,59 +16,33 @@
 #include "lockstep/base/stopwatch.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/gpu_reduce.hpp"
+#include "lockstep/device/event.hpp"
 #include "lockstep/device/graph.hpp"
+#include "lockstep/optim/gpu_update.hpp"
 #include "train/gpu_row_exchange.hpp"
 #include "train/grad_sync.hpp"
 #include "train/micro_batch.hpp"
 
 namespace lockstep {
 
-/// The scalars that a rank sends with its part of a step.
-///
-/// layout  doubles: sum of weights, flags, bytes per loss; then 8 bytes per micro-batch with its loss as f32 or f64
-class StepReport {
- public:
-  static constexpr std::size_t kHead = 3 * sizeof(double);
-  static std::size_t loss_at(std::int64_t micro) { return kHead + static_cast<std::size_t>(micro) * sizeof(double); }
-  static std::size_t size_bytes(std::int64_t micros) { return loss_at(micros); }
-
-  explicit StepReport(std::byte* bytes) : bytes_(bytes) {}
-  void set_weight(double weight) const { write(0, weight); }
-  void set_flags(unsigned flags) const { write(1, flags); }
-  void set_loss_bytes(std::size_t size) const { write(2, static_cast<double>(size)); }
-  void add_to(StepSums& sums, std::int64_t micros) const {
-    sums.weight += read<double>(0);
-    sums.flags |= static_cast<unsigned>(read<double>(sizeof(double)));
-    const bool wide = read<double>(2 * sizeof(double)) == sizeof(double);
-    for (std::int64_t m = 0; m < micros; ++m)
-      sums.loss += wide ? read<double>(loss_at(m)) : static_cast<double>(read<float>(loss_at(m)));
-  }
-
- private:
-  void write(std::size_t place, double value) const {
-    std::memcpy(bytes_ + place * sizeof(double), &value, sizeof value);
-  }
-  template <class T>
-  T read(std::size_t at) const {
-    T value;
-    std::memcpy(&value, bytes_ + at, sizeof value);
-    return value;
-  }
-  std::byte* bytes_;
-};
-
 /// The step whose gradient stays on the GPU: one rank, or several with NCCL.
 ///
-/// The rank's part of a micro-batch is one shard. The host enqueues a whole step on the stream and waits once, at its
-/// end. A bucket of the gradient is reduced in place as soon as the last operation that adds to it is enqueued, so
-/// messages overlap the backward pass. While the GPU works, the host draws the next step's samples, writes its batch
-/// and captures its work in a graph, which starts with one call. Host-written buffers are double-buffered.
+/// The rank's part of a micro-batch is one shard. The host draws the samples of a step, writes its GpuStepRecord, enqueues
+/// all of it, the update included, and goes on; it reads the outcome while the GPU works on the next step. What the
+/// host writes and the GPU reads is double-buffered (Half), so the host is at most one step ahead. A bucket of the
+/// gradient is reduced in place as soon as the last operation that adds to it is enqueued, so messages overlap the
+/// backward pass.
+///
+/// A step whose launches depend on nothing but its key (Key) is captured once per half and then repeated by one launch.
+/// The first step of a key runs call by call: it grows the memory, and libraries load their kernels.
 class GpuStep {
  public:
-  GpuStep(Communicator& comm, ShardTask& model, const StepOptions& options, std::unique_ptr<GpuReduce> reduce)
+  GpuStep(Communicator& comm, ShardTask& model, const StepOptions& options, std::unique_ptr<GpuReduce> reduce,
+          const GpuUpdate* update)
       : comm_(comm),
         model_(model),
         use_graphs_(options.graphs),
+        ahead_(!reduce || std::string_view(comm.backend()) != "threads"),
         stream_(model.params().device()),
         arena_(stream_.device()),
         gradients_(model.params()),
@@ -72,7 +50,10 @@ class GpuStep {
         ranges_(plan_buckets(model.params(), options.bucket_bytes)),
         bucket_of_(model.params().all().size()),
         params_in_(ranges_.size(), 0),
+        only_sums_(model.params(), nullptr, {}, {}),
+        update_(update != nullptr ? *update : only_sums_),
         rows_(comm, model.params(), ranges_, gradients_),
+        halves_{Half(stream_.device()), Half(stream_.device())},
         reduce_(std::move(reduce)) {
     for (const Param& p : model.params().all()) {
       std::size_t bucket = 0;
@@ -86,56 +67,63 @@ class GpuStep {
     reserve(1);
   }
 
-  void start(const GlobalBatch& batch, unsigned flags) {
-    watch_.restart();
-    const bool as_graph = agree_on_graph(batch);
-    captured_.reset();
-    prepare_called_ = false;
-    if (!as_graph) reserve(micro_batches(batch));
-    buffer_ = 1 - buffer_;
-    batch_ = batch;
-    StepReport(reports_[buffer_].sent.data()).set_flags(flags);
-    if (as_graph) {
+  GpuStep(const GpuStep&) = delete;
+  GpuStep& operator=(const GpuStep&) = delete;
+  ~GpuStep() {
+    // After an error, collectives may never end: NCCL aborts them, and only then memory may be freed. Before that,
+    // graphs that contain collectives must be gone.
+    for (Half& half : halves_)
+      for (Captured& captured : half.graphs) captured.graph = {};
+    try {
+      if (!reduce_) wait_for_all();
+    } catch (const Error&) {  // of a step that nobody has asked for
+    }
+  }
+
+  void start(const GlobalBatch& batch, unsigned flags, const StepInput& input) {
+    Half& half = halves_[turn_ = 1 - turn_];
+    assert(!half.open);
+    const Half& other = halves_[1 - turn_];
+    reserve(micro_batches(batch));
+    if (!compact_) compact();
+    Work work = draw(batch, half);
+    work.average = input.average;
+    auto* record =
+        new (half.record.data()) GpuStepRecord{.step = static_cast<std::uint64_t>(batch.step), .samples = batch.count};
+    update_.describe(*record, input.lr, input.loss_scale, other.open ? 1 : 0);
+    std::memset(half.report(), 0, RankReport::size_bytes(micros_));
+    new (half.report()) RankReport{.weight = work.weight, .flags = static_cast<double>(flags)};
+    if (const Graph* graph = graph_for(work, half)) {
       const profile::Span span("launch of the graph", profile::Kind::phase);
-      graphs_[buffer_].launch(stream_);
+      graph->launch(stream_);
       if (!std::exchange(logged_, true)) log::info("steps run on the GPU as graphs");
     } else {
-      try {
-        const profile::Span span("enqueue the step", profile::Kind::phase);
-        arena_.reset();
-        enqueue(batch, buffer_);
-      } catch (const OutOfMemory& e) {
-        throw Error(e.fault(), e.facts() + advice(batch), e.where());
-      }
+      call_by_call(work, half);
     }
+    half.end.record(stream_);
+    half.open = batch.step;
   }
 
-  void prepare(const GlobalBatch& batch) {
-    if (std::exchange(prepare_called_, true) || use_graphs_ == Graphs::off) return;
-    // All ranks capture or none: NCCL may connect to its peers during a capture.
-    const bool able = micro_batches(batch) <= micros_ && is_compact();
-    tried_ = reduce_ ? comm_.agree(able, "graphs") : able;
-    if (!tried_) return;
-    capture(batch);
-    rows_.end_capture(batch);
+  std::optional<EndedStep> take(bool last) {
+    Half& now = halves_[turn_];
+    Half& before = halves_[1 - turn_];
+    if (!before.open && !last && ahead_) return {};
+    if (last) unsure_ = true;
+    Half& half = before.open ? before : now;
+    if (!half.open) return {};
+    wait_for(half);
+    EndedStep ended{.step = *std::exchange(half.open, {}), .outcome = {}};
+    std::memcpy(&ended.outcome, half.outcome.data(), sizeof ended.outcome);
+    update_.count(ended.outcome);
+    return ended;
   }
 
-  StepSums finish() {
-    {
-      const profile::Span span("wait for the GPU", profile::Kind::phase);
-      if (reduce_)
-        reduce_->wait(stream_, batch_.step);
-      else
-        stream_.synchronize();
-    }
-    const std::int64_t micros = micro_batches(batch_);
-    StepSums sums;
-    for (int rank = 0; rank < comm_.size(); ++rank)
-      StepReport(reports_[buffer_].seen.data() + static_cast<std::size_t>(rank) * StepReport::size_bytes(micros))
-          .add_to(sums, micros);
-    if (!captured_) compact();
-    seconds.compute = watch_.seconds();
-    return sums;
+  StepSums run(const GlobalBatch& batch, unsigned flags) {
+    const Stopwatch watch;
+    start(batch, flags, {});
+    const GpuOutcome outcome = take(true)->outcome;
+    seconds.compute = watch.seconds();
+    return {.loss = outcome.loss, .weight = outcome.weight, .flags = static_cast<unsigned>(outcome.flags)};
   }
 
   Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const {
@@ -151,72 +139,187 @@ class GpuStep {
   std::int64_t buckets = 1;
 
  private:
-  /// Pinned memory of one step.
-  struct Reports {
-    Buffer sent;  ///< of this rank, without the losses
-    Buffer seen;  ///< of all ranks
+  /// All that the launches of a step depend on. Equal on two steps of a rank if it is on those of all ranks.
+  using Key = std::vector<std::int64_t>;
+
+  /// An arena of pinned memory: the one that belongs to an arena of the GPU.
+  class PinnedArena {
+   public:
+    explicit PinnedArena(Device device, std::size_t size_bytes = 0) : both_(device, Buffer::kAlignment) {
+      get().allocate(size_bytes);
+      get().reset();  // one block of this size
+    }
+    Arena& get() { return both_.host(); }
+
+   private:
+    Arena both_;
   };
 
-  /// Makes the report buffers large enough for `micros` micro-batches. Call it only while no step runs.
+  /// A captured step, and the pinned memory of what the capture has written besides the samples, such as constants.
+  struct Captured {
+    Key key;
+    const std::byte* draws;  ///< the memory of the samples
+    PinnedArena host;
+    Graph graph;
+  };
+
+  /// What the host writes and the GPU reads in one step. The other half belongs to the steps before and after it.
+  struct Half {
+    explicit Half(Device device) : draws(device), end(device) {}
+    Buffer record;  ///< pinned: GpuStepRecord and RankReport
+    Buffer outcome = Buffer::pinned(sizeof(GpuOutcome));
+    PinnedArena draws;                 ///< the samples
+    std::vector<Captured> graphs;      ///< the last one used is the last
+    Event end;                         ///< of its last step
+    std::optional<std::int64_t> open;  ///< the step whose outcome the host has not taken
+    std::byte* report() const { return record.data() + sizeof(GpuStepRecord); }
+  };
+
+  /// A step with its samples.
+  struct Work {
+    GlobalBatch batch;
+    std::vector<Shard> parts;          ///< of this rank, per micro-batch
+    double weight = 0;                 ///< of the parts, if ShardTask::draws(); else loss() tells it
+    const std::byte* draws = nullptr;  ///< where the samples begin
+    bool grown = false;                ///< their memory may not be in one piece
+    Key key;
+    Ema* average = nullptr;
+  };
+
+  /// Makes the buffers of records large enough for `micros` micro-batches.
   void reserve(std::int64_t micros) {
     if (micros <= micros_) return;
+    wait_for_all();
     micros_ = micros;
-    const std::size_t own = StepReport::size_bytes(micros), all = own * static_cast<std::size_t>(comm_.size());
-    for (Reports& buffer : reports_) buffer = {Buffer::pinned(own), Buffer::pinned(all)};
-    report_ = Buffer(stream_.device(), own);
-    if (reduce_) all_reports_ = Buffer(stream_.device(), all);
+    const std::size_t own = RankReport::size_bytes(micros);
+    for (Half& half : halves_) {
+      half.record = Buffer::pinned(sizeof(GpuStepRecord) + own);
+      half.graphs.clear();
+    }
+    record_ = Buffer(stream_.device(), sizeof(GpuStepRecord) + own);
+    if (reduce_) all_reports_ = Buffer(stream_.device(), own * static_cast<std::size_t>(comm_.size()));
   }
 
-  /// Whether the arena has not grown since compact(). Its reset() then allocates nothing; an allocation could wait for
-  /// a GPU that waits for other ranks.
-  bool is_compact() {
-    return arena_.high_water_bytes() <= compact_bytes_ && arena_.host().high_water_bytes() <= compact_host_bytes_;
+  void wait_for(const Half& half) {
+    const profile::Span span("wait for the GPU", profile::Kind::phase);
+    if (reduce_)
+      reduce_->wait(half.end, *half.open);
+    else
+      half.end.wait();
   }
-  /// Merges the arena's blocks into one. Call it only while no work uses the arena.
+  void wait_for_all() {
+    for (const std::size_t half : {1 - turn_, turn_})
+      if (halves_[half].open) wait_for(halves_[half]);
+  }
+
+  /// Merges the arena's blocks into one. Then its reset() allocates nothing; an allocation could wait for a GPU that
+  /// waits for other ranks.
   void compact() {
-    compact_host_bytes_ = 0;
+    wait_for_all();
+    for (Half& half : halves_) half.graphs.clear();  // they know addresses of the blocks
+    host_bytes_ = 0;
     for (int half = 0; half < 2; ++half) {  // the pinned memory is double-buffered
       arena_.reset();
-      compact_host_bytes_ = std::max(compact_host_bytes_, arena_.host().high_water_bytes());
+      host_bytes_ = std::max(host_bytes_, arena_.host().high_water_bytes());
     }
-    compact_bytes_ = arena_.high_water_bytes();
+    device_bytes_ = arena_.high_water_bytes();
+    compact_ = true;
   }
 
-  void capture(const GlobalBatch& batch) {
-    const profile::Span span("capture of the next graph", profile::Kind::phase);
-    const std::size_t next = 1 - buffer_;
-    arena_.reset();
-    outcome_ = kCaptured;
-    if (graphs_[next].capture(stream_, [&] { enqueue(batch, next); })) {
-      captured_ = batch;
-      return;
+  Work draw(const GlobalBatch& batch, Half& half) {
+    const profile::Span span("draw the next samples", profile::Kind::phase);
+    Arena& host = half.draws.get();
+    host.reset();
+    // Without the whole batch, two batches could have equal keys on a rank that has few samples, but not on others.
+    Work work{.batch = batch, .parts = {}, .key = {batch.count, batch.micro}};
+    work.draws = static_cast<const std::byte*>(host.allocate(1));
+    const std::size_t most = host.high_water_bytes();
+    for (std::int64_t m = 0; m < micro_batches(batch); ++m) {
+      Shard part = rank_part(batch, m, comm_.rank());
+      part.step_on_gpu = &record()->step;
+      work.key.push_back(part.count);
+      if (part.count > 0 && model_.draws()) {
+        const DrawnShard drawn = model_.draw(host, part);
+        part.drawn = drawn.inputs;
+        work.weight += drawn.weight;
+        work.key.insert(work.key.end(), drawn.shape.begin(), drawn.shape.end());
+      }
+      work.parts.push_back(part);
     }
-    // The usual cause is an arena that must grow. It grows when the step runs without a graph.
-    outcome_ = rows_.complete() ? kFailed : kUnusable;
-    if (reduce_) reduce_->join(stream_);
+    work.grown = host.high_water_bytes() > most;
+    return work;
   }
 
-  /// Whether the step runs as a graph: on all ranks or on none. NCCL requires it, and chooses its algorithm by it. Gives
-  /// up graphs after several failures. Collective after an attempted capture.
-  bool agree_on_graph(const GlobalBatch& batch) {
-    if (!std::exchange(tried_, false)) return false;
-    const Graph& graph = graphs_[1 - buffer_];
-    std::int64_t worst = outcome_;
-    if (worst == kCaptured && (captured_ != batch || !graph.ready())) worst = kUnusable;
-    if (reduce_) worst = comm_.all_reduced(worst, ReduceOp::max, "graphs");
-    if (worst == kCaptured) failures_ = 0;
+  /// The graph of this step, or null if it runs call by call: on all ranks or on none. NCCL requires it, and chooses
+  /// its algorithm by it. Collective if any rank's memory may have changed since the ranks last agreed.
+  const Graph* graph_for(Work& work, Half& half) {
+    require_usage(model_.draws() || use_graphs_ != Graphs::on, "option run.graphs = on: steps of ", model_.kind(),
+                  " differ in shape and cannot be repeated as graphs; use auto");
+    if (use_graphs_ == Graphs::off || !model_.draws() || rows_.on()) return nullptr;
+    work.key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(work.average)));
+    work.key.push_back(std::bit_cast<std::int64_t>(work.batch.loss_scale));
+    enum State : std::int64_t { kNew, kCapture, kRepeat };
+    const bool known = std::ranges::find(known_, work.key) != known_.end();
+    auto found = std::ranges::find(half.graphs, work.key, &Captured::key);
+    const bool ready = found != half.graphs.end() && found->draws == work.draws && found->graph.ready();
+    std::int64_t state = ready ? kRepeat : known && !work.grown ? kCapture : kNew;
+    require(!reduce_ || unsure_ || ready || found == half.graphs.end(),
+            "repeating a step: the memory of this rank has moved since its capture");
+    if (reduce_ && unsure_) state = comm_.all_reduced(state, ReduceOp::min, "graphs");
+    if (state == kRepeat) {
+      unsure_ = false;
+      std::rotate(found, found + 1, half.graphs.end());
+      return &half.graphs.back().graph;
+    }
+    if (state == kNew) return nullptr;
+    if (found != half.graphs.end()) half.graphs.erase(found);
+    return capture(work, half);
+  }
+
+  const Graph* capture(const Work& work, Half& half) {
+    const profile::Span span("capture of a graph", profile::Kind::phase);
+    constexpr std::size_t kMostGraphs = 8;
+    if (half.graphs.size() == kMostGraphs) half.graphs.erase(half.graphs.begin());
+    Captured& made =
+        half.graphs.emplace_back(work.key, work.draws, PinnedArena(stream_.device(), host_bytes_), Graph());
+    arena_.rewind({});
+    const bool captured = made.graph.capture(stream_, [&] { enqueue(work, half, &made.host.get()); });
+    if (!captured && reduce_) reduce_->join(stream_);
+    const std::string why = captured ? "another rank says why" : made.graph.why();
+    if (reduce_ ? comm_.agree(captured, "graphs") : captured) {
+      failures_ = 0;
+      return &made.graph;
+    }
+    half.graphs.pop_back();
+    unsure_ = true;
     constexpr int kEnough = 8;
-    if (worst != kFailed || ++failures_ < kEnough) return worst == kCaptured;
-    const std::string why = graph.why().empty() ? "another rank says why" : graph.why();
+    if (++failures_ < kEnough) return nullptr;
     require(use_graphs_ != Graphs::on, "option run.graphs = on: a step cannot be captured in a graph: ", why,
             "; use auto");
     log::info("steps run without CUDA graphs: a step cannot be captured: ", why);
     use_graphs_ = Graphs::off;
-    return false;
+    return nullptr;
+  }
+
+  void call_by_call(const Work& work, Half& half) {
+    const profile::Span span("enqueue the step", profile::Kind::phase);
+    try {
+      arena_.reset();
+      enqueue(work, half);
+    } catch (const OutOfMemory& e) {
+      throw Error(e.fault(), e.facts() + advice(work.batch), e.where());
+    }
+    compact_ = arena_.high_water_bytes() <= device_bytes_ && arena_.host().high_water_bytes() <= host_bytes_;
+    unsure_ = true;
+    constexpr std::size_t kMostKnown = 64;
+    if (!model_.draws() || std::ranges::find(known_, work.key) != known_.end()) return;
+    if (known_.size() == kMostKnown) known_.erase(known_.begin());
+    known_.push_back(work.key);
   }
 
   /// The batch size that would fit, found by halving the shard. The interrupted step is lost.
   std::string advice(const GlobalBatch& batch) {
+    wait_for_all();
     const Shard all = rank_part(batch, 0, comm_.rank());
     for (Shard part = all; part.count > 1;) {
       part.count /= 2;
@@ -244,52 +347,62 @@ class GpuStep {
     return "; not even one sample fits: a smaller network is needed, or another GPU";
   }
 
+  const GpuStepRecord* record() const { return reinterpret_cast<const GpuStepRecord*>(record_.data()); }
+
   /// Enqueues all work of a step on the stream, or on the graph that captures the stream.
-  void enqueue(const GlobalBatch& batch, std::size_t buffer) {
-    const std::int64_t micros = micro_batches(batch);
-    const std::size_t size = StepReport::size_bytes(micros);
-    const StepReport head(reports_[buffer].sent.data());
+  void enqueue(const Work& work, const Half& half, Arena* host = nullptr) {
+    const std::int64_t micros = std::ssize(work.parts);
+    const std::size_t own = RankReport::size_bytes(micros);
+    std::byte* const report = record_.data() + sizeof(GpuStepRecord);
     double weight = 0;
-    const auto report = [&] {
-      head.set_weight(weight);
-      copy_bytes(stream_, report_.data(), reports_[buffer].sent.data(), StepReport::kHead);
-      if (reduce_) reduce_->all_gather(stream_, all_reports_.data(), report_.data(), size, "loss and weight");
+    const auto send_report = [&] {
+      if (!model_.draws()) {
+        reinterpret_cast<RankReport*>(half.report())->weight = weight;
+        copy_bytes(stream_, report, half.report(), sizeof(RankReport));
+      }
+      if (reduce_) reduce_->all_gather(stream_, all_reports_.data(), report, own, "loss and weight");
     };
+    copy_bytes(stream_, record_.data(), half.record.data(), sizeof(GpuStepRecord) + own);
     model_.params().refresh(stream_);
     gradients_.zero();
-    rows_.begin(batch, buffer == buffer_ ? GpuRowExchange::Mode::launch : GpuRowExchange::Mode::capture);
-    zero_bytes(stream_, report_.data(), size);
+    if (update_.scaled()) update_.open(stream_, record());
+    rows_.begin();
     missing_ = params_in_;
     started_ = 0;
     const Arena::Mark begin = arena_.mark();
     for (std::int64_t m = 0; m < micros; ++m) {
       const bool last = m + 1 == micros;
-      const Shard part = rank_part(batch, m, comm_.rank());
+      const Shard& part = work.parts[static_cast<std::size_t>(m)];
       if (part.count == 0) {
-        if (last) report();
+        if (last) send_report();
         continue;
       }
       arena_.rewind(begin);
-      Tape tape(stream_, arena_, model_.params().storage(), Tape::Mode::train, &gradients_);
+      Tape tape(stream_, arena_, model_.params().storage(), Tape::Mode::train, &gradients_, host);
       const ShardLoss loss = model_.loss(tape, part);
       const Tensor& sum = loss.sum.value();
+      assert(sum.dtype() == gradient.dtype());
       weight += loss.weight;
-      head.set_loss_bytes(sum.size_bytes());
-      copy_bytes(stream_, report_.data() + StepReport::loss_at(m), sum.raw(), sum.size_bytes());
+      copy_bytes(stream_, report + RankReport::loss_at(m), sum.raw(), sum.size_bytes());
       if (last) {
-        report();
+        send_report();
         if (reduce_) tape.on_param_ready([this](const Param& p) { ready(p); });
         if (reduce_ && embeddings_first(ranges_)) tape.parameters_last();
       }
-      tape.backward(loss.sum, batch.loss_scale);
+      if (update_.scaled())
+        tape.backward(loss.sum, update_.seed().reshaped(sum.shape()));
+      else
+        tape.backward(loss.sum, work.batch.loss_scale);
     }
     if (reduce_) {
       while (started_ < ranges_.size()) reduce_next();
       reduce_->join(stream_);
       rows_.unpack(stream_);
     }
-    copy_bytes(stream_, reports_[buffer].seen.data(), reduce_ ? all_reports_.data() : report_.data(),
-               size * static_cast<std::size_t>(comm_.size()));
+    const RankReports reports = {
+        .bytes = reduce_ ? all_reports_.data() : report, .ranks = comm_.size(), .micros = micros};
+    update_.close(stream_, gradient, reports, record(), reinterpret_cast<GpuOutcome*>(half.outcome.data()),
+                  work.average);
   }
 
   void ready(const Param& p) {
@@ -309,34 +422,32 @@ class GpuStep {
   Communicator& comm_;
   ShardTask& model_;
   Graphs use_graphs_;
+  bool ahead_;  ///< false: threads of one process are ranks, and memory calls of one may wait for the work of all
   Stream stream_;
   Arena arena_;
   Gradients gradients_;
   GpuElement element_;
   std::vector<FlatRange> ranges_;  ///< buckets, in the order in which the backward pass completes them
   std::vector<std::string> names_;
-  std::vector<std::size_t> bucket_of_;   ///< by Param::index
-  std::vector<std::int64_t> params_in_;  ///< trainable parameters of each bucket
-  std::vector<std::int64_t> missing_;    ///< per bucket: parameters that the current step has not completed
-  std::size_t started_ = 0;              ///< buckets whose reduction is enqueued
-  std::size_t compact_bytes_ = 0, compact_host_bytes_ = 0;
-  std::int64_t micros_ = 0;      ///< capacity of the report buffers, in micro-batches
-  Buffer report_, all_reports_;  ///< on the GPU
-  std::array<Reports, 2> reports_;
-  std::size_t buffer_ = 0;  ///< buffer index of the current step
-  GlobalBatch batch_;       ///< of the current step
-  std::optional<GlobalBatch> captured_;
-  /// Of the last attempted capture. unusable: for a reason that passes.
-  enum Outcome : std::int64_t { kCaptured, kUnusable, kFailed };
-  std::int64_t outcome_ = kUnusable;
-  bool tried_ = false;           ///< all ranks have attempted to capture the next step
-  bool prepare_called_ = false;  ///< since start()
-  Stopwatch watch_;
+  std::vector<std::size_t> bucket_of_;             ///< by Param::index
+  std::vector<std::int64_t> params_in_;            ///< trainable parameters of each bucket
+  std::vector<std::int64_t> missing_;              ///< per bucket: parameters that the current step has not completed
+  std::size_t started_ = 0;                        ///< buckets whose reduction is enqueued
+  bool compact_ = true;                            ///< the arena has not grown since compact()
+  std::size_t device_bytes_ = 0, host_bytes_ = 0;  ///< the arena's need
+  std::int64_t micros_ = 0;                        ///< capacity of the records, in micro-batches
+  Buffer record_;                                  ///< on the GPU: GpuStepRecord and RankReport
+  Buffer all_reports_;                             ///< on the GPU, with NCCL
+  std::size_t turn_ = 0;                           ///< half of the last step
+  std::vector<Key> known_;                         ///< of steps that have run call by call, in this order
+  bool unsure_ = true;  ///< whether ranks may differ in what they have captured, or in memory that graphs use
   bool logged_ = false;
   int failures_ = 0;
+  GpuUpdate only_sums_;
+  const GpuUpdate& update_;
   GpuRowExchange rows_;
-  std::unique_ptr<GpuReduce> reduce_;
-  std::array<Graph, 2> graphs_;  ///< last: destroyed before the memory that they use
+  std::array<Half, 2> halves_;
+  std::unique_ptr<GpuReduce> reduce_;  ///< last: destroyed before memory is freed
 };
 
 }  // namespace lockstep

@@ -50,10 +50,9 @@ void add_run(Options& o, RunConfig::Run& run) {
            "rank has its own GPU")
       .may_change();
   o.alias("run.backend", "backend");
-  o.choice(
-       "run.graphs", &run.graphs, "auto", {"auto", "on", "off"},
-       "capture each training step in a CUDA graph while the GPU computes the previous step; auto: if the model allows "
-       "it; on: fail if it does not")
+  o.choice("run.graphs", &run.graphs, "auto", {"auto", "on", "off"},
+           "capture training steps in CUDA graphs and repeat these; auto: if the model allows it; on: fail if it does "
+           "not")
       .may_change();
   o.alias("run.graphs", "graphs");
   o.choice("run.isa", &run.isa, "auto", {"auto", "generic", "avx2", "avx512", "asimd"},

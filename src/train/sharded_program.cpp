@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -28,61 +29,68 @@ ShardedProgram::ShardedProgram(World& world, const RunConfig& config, ShardTask&
       batch_(checked_batch(config, world.size(), samples_)),
       per_step_(batch_ * config.batch.accumulate),
       norm_ranges_(task.norm_ranges()),
-      penalised_(!trainable_ranges(task.params(), [](const Param& p) { return p.l2 != 0; }).empty()),
       optimizer_(make_optimizer(config.optim, task.params(), trainable_ranges(task.params()))),
-      step_(world.communicator(), task, config.step_options(threads)) {}
-
-GlobalBatch ShardedProgram::batch_at(const TrainState& state, std::int64_t epoch, std::int64_t step,
-                                     std::int64_t position) const {
-  const std::int64_t count = std::min(per_step_, samples_ - position);
-  return {.seed = config_.run.seed,
-          .epoch = epoch,
-          .step = step,
-          .first = position,
-          .count = count,
-          .micro = batch_,
-          .loss_scale = loss_scale(config_, state, count)};
-}
-
-GlobalBatch ShardedProgram::batch_after(const TrainState& state, const GlobalBatch& batch) const {
-  const std::int64_t position = batch.first + batch.count;
-  return position < samples_ ? batch_at(state, state.epoch, state.step + 1, position)
-                             : batch_at(state, state.epoch + 1, state.step + 1, 0);
-}
+      update_(make_gpu_update(config, task.params(), *optimizer_, norm_ranges_)),
+      step_(world.communicator(), task, config.step_options(threads), update_ ? &*update_ : nullptr) {}
 
 StepResult ShardedProgram::step(const TrainState& state, double lr, Ema* average, unsigned flags) {
-  const GlobalBatch batch = batch_at(state, state.epoch, state.step, state.position);
+  const std::int64_t count = std::min(per_step_, samples_ - state.position);
+  const bool gpu = step_.stays_on_gpu();
+  const GlobalBatch batch = {.seed = config_.run.seed,
+                             .epoch = state.epoch,
+                             .step = state.step,
+                             .first = state.position,
+                             .count = count,
+                             .micro = batch_,
+                             .loss_scale = gpu ? 1 : loss_scale(config_, state, count)};
   if (!logged_) step_.take_row_decisions(state.row_decisions);
-  step_.start(batch, flags);  // forward, backward, reduce
-  // The norm includes the gradient of a penalty, which needs the sum of weights from finish().
-  std::optional<GradientNorm> norm;
-  if (!penalised_) norm.emplace(step_.gradient(), norm_ranges_);
-  step_.prepare(batch_after(state, batch));
-  const StepSums sums = step_.finish();  // all ranks hold the same summed gradient
+  StepResult result = {.advance = count, .samples = count};
+  if (gpu) {
+    profile::Phase phase("step on the GPU", result.compute);
+    step_.start(batch, flags, {.lr = lr, .loss_scale = state.loss_scale, .average = average});
+    epoch_ = state.epoch;
+    result.outcome = outcome_of(world_, config_, task_.params(), state.epoch, step_.take(false));
+    phase.end();
+  } else {
+    const StepSums sums = step_.run(batch, flags);  // all ranks hold the same summed gradient
+    result.compute = step_.seconds().compute;
+    result.reduce = step_.seconds().reduce;
+    profile::Phase phase("update", result.update);
+    result.outcome = update(state, batch, sums, lr, average);
+    phase.end();
+  }
   if (!std::exchange(logged_, true)) {
     if (const std::string rows = step_.row_choice(); !rows.empty()) log::info("gradients of tables: ", rows);
   }
-  StepResult result = {.advance = batch.count,
-                       .samples = batch.count,
-                       .loss = sums.loss,
-                       .weight = sums.weight,
-                       .flags = sums.flags,
-                       .row_decisions = step_.row_decisions(),
-                       .compute = step_.seconds().compute,
-                       .reduce = step_.seconds().reduce};
-  profile::Phase phase("update", result.update);
-  if (sums.weight > 0) {
-    const double weight = batch.loss_scale * sums.weight;
-    result.loss += sums.weight * add_penalty(task_.params(), step_.gradient(), weight, config_.optim.lazy);
-    if (!norm) norm.emplace(step_.gradient(), norm_ranges_);
-    result.norm = norm->value() / weight;
-    if (!overflowed(world_, config_, task_.params(), step_.gradient(), state, result)) {
-      const double clip = clip_scale(result.norm, config_.optim.clip_norm);
-      optimizer_->step(step_.gradient(), lr, clip / weight, average);
-    }
-  }
-  phase.end();
+  result.row_decisions = step_.row_decisions();
   return result;
+}
+
+StepOutcome ShardedProgram::update(const TrainState& state, const GlobalBatch& batch, const StepSums& sums, double lr,
+                                   Ema* average) {
+  StepOutcome outcome = {.step = batch.step, .loss = sums.loss, .weight = sums.weight, .flags = sums.flags};
+  if (sums.weight == 0) return outcome;
+  const double weight = batch.loss_scale * sums.weight;
+  outcome.loss += sums.weight * add_penalty(task_.params(), step_.gradient(), weight, config_.optim.lazy);
+  outcome.norm = gradient_norm(step_.gradient(), norm_ranges_) / weight;
+  if (!overflowed(world_, config_, task_.params(), step_.gradient(), state, outcome)) {
+    const double clip = clip_scale(outcome.norm, config_.optim.clip_norm);
+    optimizer_->step(step_.gradient(), lr, clip / weight, average);
+  }
+  return outcome;
+}
+
+std::optional<StepOutcome> ShardedProgram::take_last() {
+  if (!step_.stays_on_gpu()) return {};
+  return outcome_of(world_, config_, task_.params(), epoch_, step_.take(true));
+}
+
+std::optional<GpuUpdate> make_gpu_update(const RunConfig& config, ParamStore& params, Optimizer& optimizer,
+                                         std::vector<FlatRange> norm_ranges) {
+  if (!params.device().is_cuda()) return {};
+  return GpuUpdate(
+      params, &optimizer, std::move(norm_ranges),
+      {.clip_norm = config.optim.clip_norm, .lazy = config.optim.lazy, .scaled = config.storage() == DType::f16});
 }
 
 double loss_scale(const RunConfig& config, const TrainState& state, std::int64_t samples) {
@@ -90,31 +98,57 @@ double loss_scale(const RunConfig& config, const TrainState& state, std::int64_t
 }
 
 bool overflowed(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
-                const TrainState& state, StepResult& result) {
-  result.scaled = config.storage() == DType::f16;
-  const double mean = result.loss / result.weight;
-  result.skipped = result.scaled && state.loss_scale.can_fall() && !(std::isfinite(mean) && std::isfinite(result.norm));
-  if (!result.skipped) {
-    require_finite(world, config, params, gradient, state, mean, result.norm);
+                const TrainState& state, StepOutcome& outcome) {
+  outcome.scaled = config.storage() == DType::f16;
+  const double mean = outcome.loss / outcome.weight;
+  outcome.skipped =
+      outcome.scaled && state.loss_scale.can_fall() && !(std::isfinite(mean) && std::isfinite(outcome.norm));
+  if (!outcome.skipped) {
+    require_finite(world, config, params, gradient, state, mean, outcome.norm);
     return false;
   }
-  result.loss = result.weight = 0;
+  outcome.loss = outcome.weight = 0;
   return true;
 }
+
+namespace {
+/// The error of a step whose loss or norm is not finite. `element` is that of the gradient, if there is one. The values
+/// are the same on all ranks, so all ranks get here.
+void fail(World& world, const RunConfig& config, const ParamStore& params, std::int64_t step, std::int64_t epoch,
+          double loss, double norm, const std::function<std::string()>& element) {
+  world.together("checking the step", [&] {
+    std::string where = element();
+    if (!where.empty()) where = ", first in the gradient of " + where;
+    std::string weights = first_non_finite(params, params.values());
+    if (!weights.empty()) weights = "; the weights were not finite before the step: " + weights;
+    throw Error(Fault::usage,
+                join("step ", step, " (epoch ", epoch, "): the loss is ", loss, " and the norm of its gradient ", norm,
+                     where, weights, "; lower optim.lr = ", exact(config.optim.lr), " or set optim.clip_norm"));
+  });
+}
+}  // namespace
 
 void require_finite(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
                     const TrainState& state, double loss, double norm) {
   if (std::isfinite(loss) && std::isfinite(norm)) return;
-  // The sums are the same on all ranks, so all ranks get here.
-  world.together("checking the step", [&] {
-    std::string where = first_non_finite(params, gradient);
-    if (!where.empty()) where = ", first in the gradient of " + where;
-    std::string weights = first_non_finite(params, params.values());
-    if (!weights.empty()) weights = "; the weights were not finite before the step: " + weights;
-    throw Error(Fault::usage, join("step ", state.step, " (epoch ", state.epoch, "): the loss is ", loss,
-                                   " and the norm of its gradient ", norm, where, weights,
-                                   "; lower optim.lr = ", exact(config.optim.lr), " or set optim.clip_norm"));
-  });
+  fail(world, config, params, state.step, state.epoch, loss, norm, [&] { return first_non_finite(params, gradient); });
+}
+
+std::optional<StepOutcome> outcome_of(World& world, const RunConfig& config, const ParamStore& params,
+                                      std::int64_t epoch, const std::optional<EndedStep>& ended) {
+  if (!ended) return {};
+  const GpuOutcome& found = ended->outcome;
+  if (found.failed != 0)
+    fail(world, config, params, ended->step, epoch, found.loss / found.weight, found.norm,
+         [&] { return found.bad_element < 0 ? "" : element_text(params, found.bad_element, found.bad_value); });
+  const bool skipped = found.skipped != 0;
+  return StepOutcome{.step = ended->step,
+                     .loss = skipped ? 0 : found.loss,
+                     .weight = skipped ? 0 : found.weight,
+                     .norm = found.norm,
+                     .scaled = config.storage() == DType::f16 && found.weight > 0,
+                     .skipped = skipped,
+                     .flags = static_cast<unsigned>(found.flags)};
 }
 
 std::vector<std::pair<std::string, std::string>> ShardedProgram::facts() {

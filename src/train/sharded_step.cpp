@@ -12,7 +12,7 @@ struct ShardedStep::Impl {
   std::variant<std::unique_ptr<CpuStep<float>>, std::unique_ptr<CpuStep<double>>, std::unique_ptr<GpuStep>> step;
 };
 
-ShardedStep::ShardedStep(Communicator& comm, ShardTask& task, const StepOptions& options)
+ShardedStep::ShardedStep(Communicator& comm, ShardTask& task, const StepOptions& options, const GpuUpdate* update)
     : impl_(std::make_unique<Impl>()) {
   require(options.threads >= 1 && options.shards >= 1, "a step needs at least one thread and one shard, not ",
           options.threads, " and ", options.shards);
@@ -35,7 +35,7 @@ ShardedStep::ShardedStep(Communicator& comm, ShardTask& task, const StepOptions&
       chosen.graphs = Graphs::off;
     }
     auto reduce = alone ? nullptr : make_gpu_reduce(comm, device, options.timeout_s);
-    impl_->step = std::make_unique<GpuStep>(comm, task, chosen, std::move(reduce));
+    impl_->step = std::make_unique<GpuStep>(comm, task, chosen, std::move(reduce), update);
     return;
   }
   require_usage(
@@ -47,17 +47,14 @@ ShardedStep::ShardedStep(Communicator& comm, ShardTask& task, const StepOptions&
 ShardedStep::~ShardedStep() = default;
 
 StepSums ShardedStep::run(const GlobalBatch& batch, unsigned flags) {
-  start(batch, flags);
-  return finish();
+  return std::visit([&](auto& step) { return step->run(batch, flags); }, impl_->step);
 }
-void ShardedStep::start(const GlobalBatch& batch, unsigned flags) {
-  std::visit([&](auto& step) { step->start(batch, flags); }, impl_->step);
+bool ShardedStep::stays_on_gpu() const { return std::holds_alternative<std::unique_ptr<GpuStep>>(impl_->step); }
+void ShardedStep::start(const GlobalBatch& batch, unsigned flags, const StepInput& input) {
+  std::get<std::unique_ptr<GpuStep>>(impl_->step)->start(batch, flags, input);
 }
-void ShardedStep::prepare(const GlobalBatch& next) {
-  std::visit([&](auto& step) { step->prepare(next); }, impl_->step);
-}
-StepSums ShardedStep::finish() {
-  return std::visit([](auto& step) { return step->finish(); }, impl_->step);
+std::optional<EndedStep> ShardedStep::take(bool last) {
+  return std::get<std::unique_ptr<GpuStep>>(impl_->step)->take(last);
 }
 Shard ShardedStep::rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const {
   return std::visit([&](auto& step) { return step->rank_part(batch, micro, rank); }, impl_->step);

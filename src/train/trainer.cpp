@@ -80,20 +80,18 @@ Outcome Trainer::Impl::run() {
 
     begin_profile();
     world.at("train", state.step);
-    const double lr = schedule.lr(state.step, state.epoch);
-    profile::Span step("step", profile::Kind::phase, nullptr, static_cast<std::uint32_t>(state.step + 1));
-    const StepResult done = program->step(state, lr, average(), flags());  // forward, backward, reduce, clip, update
-    step.end();
-    add(done, lr);
+    step();
 
-    if (saving && (saving->sharded ? (done.flags & kWriting) == 0 : !writer.busy())) complete();
+    const std::optional<unsigned> told = std::exchange(last_flags, {});
+    if (saving && (saving->sharded ? told && (*told & kWriting) == 0 : !writer.busy())) complete();
     if (every(config.dist.check_every)) {
       if (!proves) check_weights();
       if (!ranks_agree()) continue;
     }
     if (every(config.train.log_every)) log_interval();
-    if (every(config.checkpoint.every_steps) || (done.flags & kCheckpoint)) checkpoint_due = true;
-    if ((done.flags & kStop) && ranks_agree()) return interrupt();
+    const unsigned seen = std::exchange(flags_seen, 0);
+    if (every(config.checkpoint.every_steps) || (seen & kCheckpoint)) checkpoint_due = true;
+    if ((seen & kStop) && ranks_agree()) return interrupt();
   }
 }
 
@@ -125,7 +123,32 @@ void Trainer::Impl::end_profile() {
   if (ReportPicture picture = timeline_picture(timeline); !picture.svg.empty()) log->add(std::move(picture));
 }
 
-void Trainer::Impl::add(const StepResult& done, double lr) {
+void Trainer::Impl::step() {
+  const double lr = schedule.lr(state.step, state.epoch);
+  profile::Span span("step", profile::Kind::phase, nullptr, static_cast<std::uint32_t>(state.step + 1));
+  const StepResult done = program->step(state, lr, average(), flags());  // forward, backward, reduce, clip, update
+  span.end();
+  if (done.outcome) add(*done.outcome);
+  interval.lr = lr;
+  ++state.step;
+  state.position += done.advance;
+  state.row_decisions = done.row_decisions;
+  interval.samples += done.samples;
+  interval.compute += done.compute;
+  interval.reduce += done.reduce;
+  interval.update += done.update;
+  const double loss = interval.weight > 0 ? interval.loss : state.epoch_loss,
+               weight = interval.weight > 0 ? interval.weight : state.epoch_weight;
+  log->progress(state.step, weight > 0 ? loss / weight : -1);
+}
+
+void Trainer::Impl::settle_steps() {
+  if (const std::optional<StepOutcome> last = program->take_last()) add(*last);
+}
+
+void Trainer::Impl::add(const StepOutcome& done) {
+  flags_seen |= done.flags;
+  last_flags = done.flags;
   if (done.weight > 0) {
     const double mean = done.loss / done.weight;
     state.epoch_loss += done.loss;
@@ -144,25 +167,15 @@ void Trainer::Impl::add(const StepResult& done, double lr) {
     interval.scaled = true;
     if (done.skipped) {
       ++interval.skipped;
-      log::info("step ", state.step,
+      log::info("step ", done.step,
                 ": the gradient overflows in fp16 and the step is skipped; the loss scale falls to ",
                 state.loss_scale.value);
     }
   }
-  interval.lr = lr;
-  ++state.step;
-  state.position += done.advance;
-  state.row_decisions = done.row_decisions;
-  interval.samples += done.samples;
-  interval.compute += done.compute;
-  interval.reduce += done.reduce;
-  interval.update += done.update;
-  const double loss = interval.weight > 0 ? interval.loss : state.epoch_loss,
-               weight = interval.weight > 0 ? interval.weight : state.epoch_weight;
-  log->progress(state.step, weight > 0 ? loss / weight : -1);
 }
 
 void Trainer::Impl::check_weights() {
+  settle_steps();
   program->settle();
   require_same_weights(world, model.params().hash(), state.step);
 }
@@ -174,6 +187,7 @@ bool Trainer::Impl::evaluates_epoch() const {
 }
 
 bool Trainer::Impl::end_epoch() {
+  settle_steps();
   if (config.train.log_every == 0) log_interval();
   std::vector<std::pair<std::string, double>> record = {{"epoch", static_cast<double>(state.epoch + 1)},
                                                         {"step", static_cast<double>(state.step)},
@@ -252,6 +266,7 @@ void Trainer::Impl::judge(Evaluation found, std::vector<std::pair<std::string, d
 Evaluation Trainer::Impl::evaluate_average(Split split, std::int64_t most_samples) {
   world.at("evaluate", state.step);
   Evaluation found;
+  settle_steps();
   profile::Phase phase("evaluate", found.seconds);
   program->settle();
   const WithAverage with(average(), model.params());

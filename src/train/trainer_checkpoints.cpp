@@ -140,6 +140,8 @@ void Trainer::Impl::await_writers() {
 
 /// Single file: rank 0 copies and writes. Sharded: every rank copies and writes its part.
 void Trainer::Impl::save(const std::filesystem::path& path, bool in_place) {
+  settle_steps();
+  last_flags.reset();  // of steps before this checkpoint
   profile::Phase phase("checkpoint", interval.checkpoint);
   const Stopwatch watch;
   program->settle();

@@ -64,8 +64,12 @@ struct Trainer::Impl {
   void begin_profile();
   /// Ends the recording, if there is one, and writes the timeline. Collective.
   void end_profile();
-  /// Adds a step to the state and to the interval of the log.
-  void add(const StepResult& done, double lr);
+  /// Runs the next step and adds it to the state and to the interval of the log. Collective.
+  void step();
+  void add(const StepOutcome& done);
+  /// Waits for the last step, whose outcome step() may not have got yet: call it before anything reads the state's sums,
+  /// the weights or the optimizers. Collective.
+  void settle_steps();
   void check_weights();
   /// Whether an evaluation follows the epoch that has just ended.
   bool evaluates_epoch() const;
@@ -176,8 +180,10 @@ struct Trainer::Impl {
   StepRange profiled;
   std::optional<Profiler> profiler;  ///< while it records
   bool checkpoint_due = false;
-  std::int64_t steps_here = 0;  ///< of this start
-  std::string stopped_by;       ///< set on the rank that requested the stop
+  std::int64_t steps_here = 0;         ///< of this start
+  unsigned flags_seen = 0;             ///< StepFlags since they were last looked at, of any rank
+  std::optional<unsigned> last_flags;  ///< of the last step with a known outcome since the last checkpoint began
+  std::string stopped_by;              ///< set on the rank that requested the stop
 };
 
 }  // namespace lockstep

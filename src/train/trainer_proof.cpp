@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
@@ -43,6 +44,7 @@ void Trainer::Impl::open_proof(const std::filesystem::path& dir) {
 }
 
 ProofLink Trainer::Impl::link() {
+  settle_steps();
   program->settle();
   program->gather_state();
   ProofLink made = proof_link(parts(state, true));
@@ -166,10 +168,8 @@ Replayed Trainer::Impl::replay(const ProofChain& chain, std::int64_t until) {
     }
     if (state.step >= until) return result;
     world.at("replay", state.step);
-    const double lr = schedule.lr(state.step, state.epoch);
-    const StepResult done = program->step(state, lr, average(), flags());
-    add(done, lr);
-    if (done.flags & kStop) until = state.step;
+    step();
+    if (std::exchange(flags_seen, 0) & kStop) until = state.step;
   }
 }
 

@@ -115,6 +115,7 @@ std::pair<int, double> Trainer::Impl::slowest_rank() {
 }
 
 void Trainer::Impl::log_interval() {
+  settle_steps();
   require_run_directory();
   std::vector<Metric> metrics = program->interval_metrics();
   if (interval.scaled) {

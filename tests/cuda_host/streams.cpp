@@ -461,7 +461,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   return guarded([&] {
     const CUevent_st::Record record = event->last;
-    if (!*record.done) advance(*record.stream);
+    if (!*record.done) advance_or_fail(*record.stream);
     require(*record.done, cudaErrorNotReady, "an event has not happened");
     if (record.stream) has_waited(*record.stream, record.submitted);
     join(host_clock(), record.clock);

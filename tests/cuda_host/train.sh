@@ -96,14 +96,11 @@ if section rows && [ "$gpus" -gt 1 ]; then
   says "gradients of tables: by rows"
   by_rows=$(grep -o "gradients of tables: by rows, .*" log.txt)
   train "${items[@]}" --run-dir items-one --device cuda
-  for graphs in off on; do
-    train_on_two "${items[@]}" --run-dir "items-$graphs" --device cuda --graphs $graphs --backend nccl
-    says "$by_rows"
-    same_weights items-one/checkpoints/final.h5 "items-$graphs/checkpoints/final.h5" 1e-4
-  done
-  says "steps run on the GPU as graphs"
+  train_on_two "${items[@]}" --run-dir items-gpus --device cuda --backend nccl
+  says "$by_rows"
+  same_weights items-one/checkpoints/final.h5 items-gpus/checkpoints/final.h5 1e-4
   LOCKSTEP_CUDA_HOST_STREAMS=late train_on_two "${items[@]}" --run-dir items-late --device cuda --backend nccl
-  for other in on late; do same_weights items-off/checkpoints/final.h5 "items-$other/checkpoints/final.h5" 0; done
+  same_weights items-gpus/checkpoints/final.h5 items-late/checkpoints/final.h5 0
   echo "ok  embeddings by rows"
 fi
 
@@ -174,14 +171,20 @@ for model in "${small_models[@]}"; do
   train --model.kind "$kind" --data.path "$data" $rest --epochs 1 --steps 3 --run-dir "$kind-gpu" --seed 1 --device cuda
   same_weights "$kind-cpu/checkpoints/final.h5" "$kind-gpu/checkpoints/final.h5" 2e-3
   case $kind in
-    sasrec | tisasrec | har | hrm)
-      long=$([ "$kind" = har ] && echo 4 || echo 12)  # steps of sequence models until a batch is no longer than an earlier one
+    har | hrm)
       for graphs in off on; do
         # shellcheck disable=SC2086
-        train --model.kind "$kind" --data.path "$data" $rest --epochs 9 --steps "$long" --run-dir "$kind-$graphs" --seed 1 --device cuda --graphs $graphs
+        train --model.kind "$kind" --data.path "$data" $rest --epochs 9 --steps 8 --run-dir "$kind-$graphs" --seed 1 --device cuda --graphs $graphs
       done
       says "steps run on the GPU as graphs"
       same_weights "$kind-off/checkpoints/final.h5" "$kind-on/checkpoints/final.h5" 0
+      ;;
+    sasrec | tisasrec)  # the host runs ahead of a GPU that works as late as it may
+      for streams in now late; do
+        # shellcheck disable=SC2086
+        LOCKSTEP_CUDA_HOST_STREAMS=$streams train --model.kind "$kind" --data.path "$data" $rest --epochs 9 --steps 12 --run-dir "$kind-$streams" --seed 1 --device cuda
+      done
+      same_weights "$kind-now/checkpoints/final.h5" "$kind-late/checkpoints/final.h5" 0
       ;;
   esac
   echo "ok  $kind"

@@ -264,7 +264,7 @@ for model in "${models[@]}"; do
   fi
   if wants "graphs/$model"; then
     describe "$model"
-    for graphs in on off; do [[ $model == kgat && $graphs == on ]] || ours "$model, graphs $graphs" fp32 "${bench[@]}" --graphs $graphs; done
+    for graphs in on off; do [[ $model =~ ^(kgat|sasrec|tisasrec)$ && $graphs == on ]] || ours "$model, graphs $graphs" fp32 "${bench[@]}" --graphs $graphs; done
   fi
   if wants "trace/$model"; then
     describe "$model"

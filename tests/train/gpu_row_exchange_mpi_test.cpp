@@ -18,9 +18,6 @@ constexpr std::int64_t kWidth = 4;
 
 Device own_gpu() { return {DeviceKind::cuda, test_world().rank() % std::max(1, gpu_count())}; }
 
-/// When a step waits for the GPU, which prevents its capture in a graph: before its loss, or after the gradients of its tables.
-enum class Trouble { none, early, late };
-
 /// Two tables, one before and one behind dense weights, fitted to points that are functions of the sample's number.
 class TwoTables final : public ShardTask {
  public:
@@ -36,12 +33,6 @@ class TwoTables final : public ShardTask {
   ParamStore& params() override { return params_; }
   std::int64_t size(Split) const override { return 1000; }
   ShardLoss loss(Tape& tape, const Shard& shard) const override {
-    const Trouble now = trouble ? trouble(shard.step) : Trouble::none;
-    const Var late = tape.output({shard.count, kWidth}, true);
-    fill_zero(tape.stream(), late.value());
-    tape.record("late", late, {}, [now, &tape] {
-      if (now == Trouble::late) tape.stream().synchronize();
-    });
     const auto ids = [&](std::int64_t rows, std::int64_t factor) {
       std::vector<std::int32_t> values;
       for (std::int64_t i = 0; i < shard.count; ++i)
@@ -53,18 +44,14 @@ class TwoTables final : public ShardTask {
       target.data<double>()[i] = static_cast<double>((shard.first * 3 + i) * 37 % 101) * 0.02 - 0.5;
     const Var tables = add(tape, embedding(tape, *items_, ids(items_->shape[0], 7)),
                            embedding(tape, *users_, ids(users_->shape[0], 5)));
-    if (now == Trouble::early) tape.stream().synchronize();
-    return {
-        regression_loss(tape, linear(tape, add(tape, late, tables), layer_), to_tape(tape, target), Regression::mse),
-        static_cast<double>(shard.count)};
+    return {regression_loss(tape, linear(tape, tables, layer_), to_tape(tape, target), Regression::mse),
+            static_cast<double>(shard.count)};
   }
   std::int64_t sum_count() const override { return 0; }
   void evaluate(Tape&, Split, std::int64_t, std::int64_t, double*) const override {}
   std::vector<Metric> metrics(Split, const std::vector<double>&) const override { return {}; }
   void save(H5File&) const override {}
   std::uint64_t data_hash() const override { return 0; }
-
-  std::function<Trouble(std::int64_t step)> trouble;
 
  private:
   ParamStore params_{DType::f64};
@@ -91,25 +78,20 @@ void check_same(const std::vector<double>& a, const std::vector<double>& b) {
   CHECK(worst < 1e-12);
 }
 
-/// Steps of both models, of the one with tables by rows prepared as trainers do, must have the same gradients.
-std::string compare_steps(TwoTables& by_rows, std::int64_t items, std::int64_t users, StepOptions options) {
+/// Steps of both models must have the same gradients.
+std::string compare_steps(TwoTables& by_rows, std::int64_t items, std::int64_t users, const StepOptions& options) {
   TwoTables dense(items, users, false);
   Communicator& comm = test_world().communicator();
   ShardedStep rows(comm, by_rows, options);
-  options.graphs = Graphs::off;
   ShardedStep whole(comm, dense, options);
   for (std::int64_t step = 0; step < 12; ++step) {
     CAPTURE(step);
     const StepSums expected = whole.run(batch_at(step));
     const std::vector<double> gradient = values(whole.gradient());
-    rows.start(batch_at(step));
-    if (step != 5) rows.prepare(batch_at(step == 3 ? 50 : step + 1));  // in vain once, not at all once
-    if (step == 7) rows.prepare(batch_at(60));                         // too late
-    const StepSums sums = rows.finish();
+    const StepSums sums = rows.run(batch_at(step));
     CHECK(sums.loss == doctest::Approx(expected.loss).epsilon(1e-12));
     CHECK(sums.weight == expected.weight);
     check_same(values(rows.gradient()), gradient);
-    if (step == 8 && comm.rank() == 0) const Buffer freed(own_gpu(), 64);  // a graph of one rank may know its address
   }
   CHECK(whole.row_choice().empty());
   return rows.row_choice();
@@ -146,7 +128,7 @@ TEST_SUITE("train.gpu_row_exchange") {
         whole = {host->data<double>(), host->data<double>() + host->size()};
       }
       comm.all_reduce(std::span(whole), ReduceOp::sum, "whole");
-      rows.begin({.step = stride}, GpuRowExchange::Mode::launch);
+      rows.begin();
       const Tensor message = rows.pack(stream, arena, 0);
       {
         const HostView host(message, HostView::Access::write);
@@ -163,16 +145,13 @@ TEST_SUITE("train.gpu_row_exchange") {
   TEST_CASE("steps with tables by rows between GPUs have the gradients of steps with tables as a whole" *
             doctest::skip(gpu_count() == 0)) {
     const bool several = test_world().size() > 1;
-    for (const Graphs graphs : {Graphs::off, Graphs::on}) {
-      if (several && gpu_count() < test_world().size()) continue;  // through the host: no graphs
-      for (const std::int64_t bucket_bytes : {std::int64_t{1}, std::int64_t{1} << 20}) {
-        CAPTURE(bucket_bytes);
-        TwoTables model(300, 90, true);
-        const std::string choice = compare_steps(model, 300, 90, {.bucket_bytes = bucket_bytes, .graphs = graphs});
-        CHECK(choice.starts_with("by rows, rows touched in the first step: ") == several);
-        CHECK((choice.find("items 6.7 % of 300") != std::string::npos) == several);
-        CHECK((choice.find("users 20 % of 90") != std::string::npos) == several);
-      }
+    for (const std::int64_t bucket_bytes : {std::int64_t{1}, std::int64_t{1} << 20}) {
+      CAPTURE(bucket_bytes);
+      TwoTables model(300, 90, true);
+      const std::string choice = compare_steps(model, 300, 90, {.bucket_bytes = bucket_bytes});
+      CHECK(choice.starts_with("by rows, rows touched in the first step: ") == several);
+      CHECK((choice.find("items 6.7 % of 300") != std::string::npos) == several);
+      CHECK((choice.find("users 20 % of 90") != std::string::npos) == several);
     }
   }
 
@@ -184,19 +163,5 @@ TEST_SUITE("train.gpu_row_exchange") {
           (test_world().size() > 1));
     CHECK((choice.find("whole, rows touched in the first step: users 87 % of 23") != std::string::npos) ==
           (test_world().size() > 1));
-  }
-
-  TEST_CASE("a rank whose capture fails, before or after its rows are known, blocks no other rank" *
-            doctest::skip(gpu_count() == 0)) {
-    const int last = test_world().size() - 1;
-    for (const Trouble trouble : {Trouble::early, Trouble::late}) {
-      for (const bool always : {false, true}) {
-        CAPTURE(always);
-        TwoTables model(300, 90, true);
-        if (test_world().rank() == last)
-          model.trouble = [=](std::int64_t step) { return always || step % 4 == 1 ? trouble : Trouble::none; };
-        compare_steps(model, 300, 90, {.bucket_bytes = 1});
-      }
-    }
   }
 }

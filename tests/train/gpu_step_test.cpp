@@ -1,86 +1,200 @@
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/comm/communicator.hpp"
-#include "lockstep/nn/linear.hpp"
-#include "lockstep/nn/loss.hpp"
-#include "lockstep/nn/transfer.hpp"
-#include "lockstep/train/sharded_step.hpp"
+#include "small_gpu_model.hpp"
 
 using namespace lockstep;
+using test::floats;
+using test::SmallModel;
 
 namespace {
 
-/// Two layers fitted to points that are a function of their number.
-class SmallModel final : public ShardTask {
- public:
-  SmallModel() {
-    first_ = add_linear(params_, "first", 5, 8, init::normal(0.5), init::zeros());
-    second_ = add_linear(params_, "second", 8, 3, init::normal(0.5), init::zeros());
-    params_.allocate(3);
-    params_.move_to({DeviceKind::cuda, 0});
-  }
-  const char* kind() const override { return "small"; }
-  ParamStore& params() override { return params_; }
-  std::int64_t size(Split) const override { return 100; }
-  ShardLoss loss(Tape& tape, const Shard& shard) const override {
-    const auto points = [&](std::int64_t columns, double factor) {
-      const Tensor t = allocate(tape.host_arena(), DType::f32, {shard.count, columns});
-      for (std::int64_t i = 0; i < t.size(); ++i)
-        t.data<float>()[i] = static_cast<float>(((shard.first * columns + i) * 37 % 101) * factor - 0.5);
-      return to_tape(tape, t);
-    };
-    const Var h = linear(tape, tape.constant(points(5, 0.01)), first_, Activation::relu);
-    const Var loss = regression_loss(tape, linear(tape, h, second_), points(3, 0.02), Regression::mse);
-    if (waits) tape.stream().synchronize();
-    return {loss, static_cast<double>(shard.count)};
-  }
-  std::int64_t sum_count() const override { return 0; }
-  void evaluate(Tape&, Split, std::int64_t, std::int64_t, double*) const override {}
-  std::vector<Metric> metrics(Split, const std::vector<double>&) const override { return {}; }
-  void save(H5File&) const override {}
-  std::uint64_t data_hash() const override { return 0; }
-
-  bool waits = false;
-
- private:
-  ParamStore params_;
-  Linear first_, second_;
-};
-
+/// Every third batch is smaller.
 GlobalBatch batch_at(std::int64_t step) {
   return {.step = step, .first = 10 * step, .count = step % 3 == 2 ? 13 : 20, .micro = 7};
 }
 
-std::vector<float> bits(const Tensor& t) {
-  const HostView host(t);
-  return {host->data<float>(), host->data<float>() + host->size()};
+/// The weights, optimizer state, average and loss scale after some steps.
+struct Result {
+  std::vector<float> weights = {}, average = {};
+  std::vector<std::vector<float>> state = {};
+  double loss_scale = 0;
+  std::int64_t steps = 0;
+  std::vector<double> losses, norms;
+  bool operator==(const Result&) const = default;
+};
+
+constexpr double kClip = 0.3, kDecay = 0.9;
+constexpr std::int64_t kSteps = 14, kHugeAt = 6;
+double rate(std::int64_t step) { return 0.01 * static_cast<double>(1 + step % 4); }
+
+struct Training {
+  explicit Training(const OptimizerOptions& options, bool scaled) {
+    model.params().at("first.weight").l2 = 0.01;
+    if (scaled) model.huge_at = kHugeAt;
+    optimizer = make_optimizer(options, model.params(), ranges);
+    average.emplace(model.params(), kDecay);
+  }
+  Result result() const {
+    Result all{.weights = floats(model_params()),
+               .average = floats(average->flat()),
+               .loss_scale = scale.value,
+               .steps = optimizer->steps(),
+               .losses = losses,
+               .norms = norms};
+    for (const NamedTensor& t : optimizer->state()) all.state.push_back(floats(t.value));
+    return all;
+  }
+  Tensor model_params() const { return const_cast<SmallModel&>(model).params().values(); }
+  SmallModel model;
+  std::vector<FlatRange> ranges = trainable_ranges(model.params());
+  std::unique_ptr<Optimizer> optimizer;
+  std::optional<Ema> average;
+  LossScale scale;
+  std::vector<double> losses, norms;
+};
+
+/// The host decides in each step.
+Result by_host(const OptimizerOptions& options, bool scaled) {
+  Training t(options, scaled);
+  const auto alone = make_self_communicator();
+  ShardedStep steps(*alone, t.model, {.graphs = Graphs::off});
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    GlobalBatch batch = batch_at(step);
+    batch.loss_scale = scaled ? t.scale.of_sum(batch.count) : 1;
+    const StepSums sums = steps.run(batch);
+    const double weight = batch.loss_scale * sums.weight;
+    const double loss = sums.loss + sums.weight * add_penalty(t.model.params(), steps.gradient(), weight);
+    const double norm = gradient_norm(steps.gradient(), t.ranges) / weight;
+    const bool finite = std::isfinite(loss) && std::isfinite(norm);
+    t.losses.push_back(finite ? loss : -1);
+    t.norms.push_back(finite ? norm : -1);
+    if (finite) t.optimizer->step(steps.gradient(), rate(step), clip_scale(norm, kClip) / weight, &*t.average);
+    if (scaled) t.scale.update(finite);
+  }
+  return t.result();
+}
+
+/// The GPU decides; the host learns of a step while the next one is under way.
+Result by_gpu(const OptimizerOptions& options, bool scaled, Graphs graphs) {
+  Training t(options, scaled);
+  const GpuUpdate update(t.model.params(), t.optimizer.get(), t.ranges, {.clip_norm = kClip, .scaled = scaled});
+  const auto alone = make_self_communicator();
+  ShardedStep steps(*alone, t.model, {.graphs = graphs}, &update);
+  const auto add = [&](const std::optional<EndedStep>& ended) {
+    CHECK(ended->step == std::ssize(t.losses));
+    const GpuOutcome& found = ended->outcome;
+    CHECK((found.skipped != 0) == (scaled && ended->step == kHugeAt));
+    CHECK(found.failed == 0);
+    t.losses.push_back(found.skipped != 0 ? -1 : found.loss);
+    t.norms.push_back(found.skipped != 0 ? -1 : found.norm);
+    if (scaled) t.scale.update(found.skipped == 0);
+  };
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    steps.start(batch_at(step), 0, {.lr = rate(step), .loss_scale = t.scale, .average = &*t.average});
+    const std::optional<EndedStep> before = steps.take(false);
+    CHECK(before.has_value() == (step > 0 && step != 4 && step != 11));
+    if (before) add(before);
+    if (step == 3 || step == 10) add(steps.take(true));  // as before an evaluation
+  }
+  add(steps.take(true));
+  CHECK_FALSE(steps.take(true).has_value());
+  return t.result();
 }
 
 }  // namespace
 
 TEST_SUITE("train.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
-  TEST_CASE("a prepared step has the same bits, and an unused prepared step changes nothing") {
-    SmallModel model;
+  TEST_CASE("a repeated step has the same bits, and its pass is recorded once for each kind of batch and half") {
+    SmallModel model, other;
     const auto alone = make_self_communicator();
-    ShardedStep calls(*alone, model, {.graphs = Graphs::off}), graphs(*alone, model, {.graphs = Graphs::on});
-    for (std::int64_t step = 0; step < 12; ++step) {
+    ShardedStep calls(*alone, model, {.graphs = Graphs::off}), graphs(*alone, other, {.graphs = Graphs::on});
+    for (std::int64_t step = 0; step < 24; ++step) {
       CAPTURE(step);
       const GlobalBatch batch = batch_at(step);
       const unsigned flags = step == 6 ? unsigned{kCheckpoint} : 0;
       const StepSums expected = calls.run(batch, flags);
-      const std::vector<float> gradient = bits(calls.gradient());
-      graphs.start(batch, flags);
-      graphs.prepare(batch_at(step == 4 ? 50 : step + 1));
-      const StepSums sums = graphs.finish();
+      const StepSums sums = graphs.run(batch, flags);
       CHECK(sums.loss == expected.loss);
       CHECK(sums.weight == static_cast<double>(batch.count));
       CHECK(sums.flags == flags);
-      CHECK(bits(graphs.gradient()) == gradient);
-      if (step == 7) const Buffer freed(model.params().device(), 64);  // a graph may know its address
+      CHECK(floats(graphs.gradient()) == floats(calls.gradient()));
     }
+    // Two kinds of batches, of three and of two micro-batches. Each kind runs call by call until its memory has its
+    // size, at most twice, and is then captured once for each half of the pinned memory.
+    CHECK(other.passes <= (3 + 2) * (2 + 2));
+    CHECK(model.passes == 16 * 3 + 8 * 2);
+    const int recorded = other.passes;
+    for (std::int64_t step = 24; step < 60; ++step) graphs.run(batch_at(step));
+    CHECK(other.passes == recorded);
+  }
+
+  TEST_CASE("a GPU that ends its steps alone has the bits of a host that decides, and skips the same steps") {
+    std::vector<OptimizerOptions> all;
+    for (const char* name : {"adam", "adamw", "adam_atan2", "sgd"}) all.push_back({.name = name, .weight_decay = 0.01});
+    all.push_back({.name = "sgd", .momentum = 0});
+    for (const OptimizerOptions& options : all) {
+      for (const bool scaled : {false, true}) {
+        CAPTURE(options.name);
+        CAPTURE(scaled);
+        const Result expected = by_host(options, scaled);
+        CHECK(expected.steps == kSteps - (scaled ? 1 : 0));
+        CHECK(expected.loss_scale == (scaled ? 32768 : 65536));
+        CHECK(by_gpu(options, scaled, Graphs::off) == expected);
+        CHECK(by_gpu(options, scaled, Graphs::on) == expected);
+      }
+    }
+  }
+
+  TEST_CASE("a step whose loss is not finite names the first bad element, and no later step moves a weight") {
+    SmallModel model;
+    model.huge_at = 2;
+    const std::vector<FlatRange> ranges = trainable_ranges(model.params());
+    const auto optimizer = make_optimizer({.name = "adam"}, model.params(), ranges);
+    const GpuUpdate update(model.params(), optimizer.get(), ranges, {});
+    const auto alone = make_self_communicator();
+    ShardedStep steps(*alone, model, {}, &update);
+    const auto start = [&](std::int64_t step) { steps.start(batch_at(step), 0, {.lr = 0.1}); };
+    start(0);
+    start(1);
+    CHECK(steps.take(false)->outcome.failed == 0);
+    CHECK(steps.take(true)->outcome.failed == 0);
+    const std::vector<float> before = floats(model.params().values());
+    start(2);
+    start(3);
+    const GpuOutcome failed = steps.take(false)->outcome;
+    CHECK(failed.failed == 1);
+    REQUIRE(failed.bad_element >= 0);
+    CHECK(element_text(model.params(), failed.bad_element, failed.bad_value).starts_with("first.weight["));
+    CHECK_FALSE(std::isfinite(failed.bad_value));
+    CHECK(steps.take(true)->outcome.failed == 0);
+    CHECK(floats(model.params().values()) == before);
+  }
+
+  TEST_CASE("the GPU lowers the loss scale itself: a second overflow in a row at a scale of 1 is an error") {
+    SmallModel model;
+    model.huge_at = 2;
+    model.huge_too = 3;
+    const std::vector<FlatRange> ranges = trainable_ranges(model.params());
+    const auto optimizer = make_optimizer({.name = "adam"}, model.params(), ranges);
+    const GpuUpdate update(model.params(), optimizer.get(), ranges, {.scaled = true});
+    const auto alone = make_self_communicator();
+    ShardedStep steps(*alone, model, {}, &update);
+    std::vector<GpuOutcome> found;
+    for (std::int64_t step = 0; step < 4; ++step) {  // the host learns of the first overflow after the second one began
+      steps.start(batch_at(step), 0, {.lr = 0.1, .loss_scale = {.value = 2, .steps = 0}});
+      if (const auto before = steps.take(false)) found.push_back(before->outcome);
+    }
+    found.push_back(steps.take(true)->outcome);
+    REQUIRE(found.size() == 4);
+    CHECK(found[1].skipped + found[1].failed == 0);
+    CHECK(found[2].skipped == 1);
+    CHECK(found[3].failed == 1);
   }
 
   TEST_CASE(
@@ -88,18 +202,25 @@ TEST_SUITE("train.gpu_step.cuda" * doctest::skip(gpu_count() == 0)) {
     SmallModel model;
     const auto alone = make_self_communicator();
     ShardedStep automatic(*alone, model, {.graphs = Graphs::automatic}), on(*alone, model, {.graphs = Graphs::on});
-    model.waits = true;
-    const auto take = [&](ShardedStep& steps, std::int64_t step) {
-      steps.start(batch_at(step));
-      steps.prepare(batch_at(step + 1));
-      return steps.finish().weight;
-    };
-    for (std::int64_t step = 0; step < 12; ++step)
-      CHECK(take(automatic, step) == static_cast<double>(batch_at(step).count));
+    model.waits = [](std::int64_t) { return true; };
+    for (std::int64_t step = 0; step < 30; ++step)
+      CHECK(automatic.run(batch_at(step)).weight == static_cast<double>(batch_at(step).count));
     CHECK_THROWS_WITH_AS(
         [&] {
-          for (std::int64_t step = 0; step < 12; ++step) take(on, step);
+          for (std::int64_t step = 0; step < 30; ++step) on.run(batch_at(step));
         }(),
         doctest::Contains("a step cannot be captured in a graph: waiting for the GPU"), Error);
+  }
+
+  TEST_CASE("a task that draws while it records runs call by call") {
+    SmallModel model;
+    model.apart = false;
+    const auto alone = make_self_communicator();
+    ShardedStep on(*alone, model, {.graphs = Graphs::on});
+    CHECK_THROWS_WITH_AS(on.run(batch_at(0)), doctest::Contains("differ in shape and cannot be repeated"), Error);
+    ShardedStep steps(*alone, model, {});
+    for (std::int64_t step = 0; step < 6; ++step)
+      CHECK(steps.run(batch_at(step)).weight == static_cast<double>(batch_at(step).count));
+    CHECK(model.passes == 4 * 3 + 2 * 2);
   }
 }

@@ -6,6 +6,7 @@
 
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/device/device.hpp"
+#include "lockstep/device/event.hpp"
 
 namespace lockstep {
 
@@ -37,6 +38,8 @@ class GpuReduce {
   /// errors   Error with the step, the first incomplete collective of the round and NCCL's text, if NCCL fails or the
   ///          deadline passes
   virtual void wait(const Stream& stream, std::int64_t step) = 0;
+  /// The same until the GPU has passed an event of the step, while later steps go on.
+  virtual void wait(const Event& event, std::int64_t step) = 0;
 };
 
 /// Whether every rank has its own GPU, as NCCL requires. Collective.

@@ -7,9 +7,11 @@ namespace lockstep {
 struct Shard {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
-  std::int64_t step = 0;   ///< global step, from 0
-  std::int64_t first = 0;  ///< position of the first sample in the epoch
-  std::int64_t count = 0;  ///< samples; may be 0
+  std::int64_t step = 0;                       ///< global step, from 0
+  std::int64_t first = 0;                      ///< position of the first sample in the epoch
+  std::int64_t count = 0;                      ///< samples; may be 0
+  const void* drawn = nullptr;                 ///< what ShardTask::draw() made of the shard; null: loss() draws
+  const std::uint64_t* step_on_gpu = nullptr;  ///< `step` in GPU memory, for kernels that a graph repeats; may be null
 };
 
 /// Parts begin .. end-1 of the n contiguous parts of a shard, whose sizes differ by at most one sample.

@@ -26,7 +26,7 @@ Var recompute(Tape& t, const std::array<Var, 3>& inputs, std::span<const Param* 
   Var y = t.output(inputs[0].shape(), t.mode() != Tape::Mode::forward);  // the parameters need gradients
   {
     const ArenaScope scope(t.arena());
-    Tape quiet(t.stream(), t.arena(), t.dtype(), Tape::Mode::forward);
+    Tape quiet(t.stream(), t.arena(), t.dtype(), Tape::Mode::forward, nullptr, &t.host_arena());
     std::array<Var, kInputs> constants;
     for (std::size_t i = 0; i < kInputs; ++i)
       if (inputs[i]) constants[i] = quiet.constant(inputs[i].value());

@@ -44,7 +44,7 @@ class Var {
 /// Records forward operations in order and runs their hand-written backwards in reverse order.
 ///
 /// There is no symbolic differentiation and no graph search: the record order is the order. Values and gradients lie in
-/// the arena, the records in its host() arena, so recording allocates nothing and costs nanoseconds per operation. A
+/// the arena, the records in host_arena(), so recording allocates nothing and costs nanoseconds per operation. A
 /// tape belongs to one thread. The gradient of a result is valid until its record has run; later gradients then reuse
 /// its memory.
 ///
@@ -64,12 +64,13 @@ class Tape {
     forward,  ///< no recording: evaluation, prediction, cycles without gradient
   };
   /// `gradients` may be null unless the mode is train.
-  Tape(Stream& stream, Arena& arena, DType dtype, Mode mode, Gradients* gradients = nullptr);
+  /// `host` replaces the host() arena of `arena` in host_arena() and for the records.
+  Tape(Stream& stream, Arena& arena, DType dtype, Mode mode, Gradients* gradients = nullptr, Arena* host = nullptr);
 
   Stream& stream() const { return stream_; }
   Arena& arena() const { return arena_; }
   /// Memory that the host may access and operations can read, with the lifetime of arena(): for indices and labels.
-  Arena& host_arena() const { return arena_.host(); }
+  Arena& host_arena() const { return host_ != nullptr ? *host_ : arena_.host(); }
   /// The dtype of values and their gradients. bf16 and f16 are supported on a GPU only, see ParamStore::store_as().
   DType dtype() const { return dtype_; }
   /// The dtype of computation, losses, statistics and parameter gradients.
@@ -169,6 +170,7 @@ class Tape {
 
   Stream& stream_;
   Arena& arena_;
+  Arena* host_;
   DType dtype_;
   Mode mode_;
   Gradients* gradients_;

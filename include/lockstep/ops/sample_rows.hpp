@@ -23,8 +23,11 @@ struct Dropout {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
   Site site{0u};
+  const std::uint64_t* step_on_gpu = nullptr;  ///< GPU memory that kernels read in place of `step`, unless null
   explicit operator bool() const { return rate > 0; }
-  constexpr Philox draws(std::uint64_t sample) const { return {seed, step, site, sample}; }
+  constexpr Philox draws(std::uint64_t sample) const {
+    return {seed, step_on_gpu != nullptr ? *step_on_gpu : step, site, sample};
+  }
 };
 
 }  // namespace lockstep::ops

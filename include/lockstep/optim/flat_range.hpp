@@ -24,9 +24,10 @@ struct GpuSweep {
   Stream stream;
   const FlatChunk* chunks;  ///< device memory
   std::int64_t count;
-  Tensor values, gradient;  ///< the flat vectors
-  Tensor average;           ///< Ema::flat(), or empty
-  double decay = 0;         ///< Ema::decay()
+  Tensor values, gradient;    ///< the flat vectors
+  Tensor average;             ///< Ema::flat(), or empty
+  double decay = 0;           ///< Ema::decay()
+  const void* now = nullptr;  ///< optim_kernels::UpdateNow in device memory, in place of the scalars of the call
 };
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -70,6 +71,9 @@ struct OptimizerOptions {
   bool lazy = false;                   ///< rows of row-sparse parameters with a zero gradient keep weights and state
 };
 
+/// What an optimizer's update of an element depends on in one step, in an order of its own.
+using StepScalars = std::array<double, 10>;
+
 /// Updates ranges of a ParamStore's flat vector from their gradients. Several optimizers may share one store.
 ///
 /// A step is one elementwise sweep over the vectors, in chunks and without contraction to FMA, so the bits depend on
@@ -91,6 +95,12 @@ class Optimizer {
   /// shapes   gradient (flat_size of the store)
   /// dtypes   gradient as the parameters
   void step(const Tensor& gradient, double lr, double gradient_scale = 1, Ema* ema = nullptr);
+  /// The scalars of step t = 1, 2, ... for a gradient scale of 1. The first is the gradient scale itself.
+  /// errors   Error if this optimizer cannot take its steps on a GPU alone
+  virtual StepScalars scalars(double lr, std::int64_t t) const;
+  /// Enqueues one update on a GPU with the scalars that are at `now` (optim_kernels::UpdateNow) when it runs, or none
+  /// if they say so. Does not count the step.
+  void step_as_told(const Tensor& gradient, const void* now, Ema* ema);
 
   /// Restricts step() to the elements in these ranges; all others keep weights, state and average. For optimizers on
   /// the CPU that are not lazy.
@@ -118,6 +128,7 @@ class Optimizer {
   Device device() const { return params_.device(); }
 
  private:
+  GpuSweep sweep(const Tensor& gradient, const void* now, Ema* ema) const;
   void add_chunks(std::int64_t begin, std::int64_t end, std::int64_t row);
   void update_rows(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient);
 
@@ -178,5 +189,7 @@ double clip_scale(double norm, double max_norm);
 /// Describes the first element of `flat` (values or gradients) that is not finite, "network.2.weight[17] = nan".
 /// Returns "" if all are finite.
 std::string first_non_finite(const ParamStore& params, const Tensor& flat);
+/// The same text of an element of the flat vectors.
+std::string element_text(const ParamStore& params, std::int64_t at, double value);
 
 }  // namespace lockstep

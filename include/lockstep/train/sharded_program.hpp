@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "lockstep/train/sharded_step.hpp"
@@ -7,8 +8,8 @@
 
 namespace lockstep {
 
-/// Checks the mean loss and the norm of the mean gradient of a step, which are the same on all ranks. Collective if not
-/// finite.
+/// Checks the mean loss and the norm of the mean gradient of a step before its update; they are the same on all ranks.
+/// Collective if not finite.
 ///
 /// errors  Error (usage) on all ranks if one is not finite: names the step and the first bad parameter
 void require_finite(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
@@ -17,9 +18,16 @@ void require_finite(World& world, const RunConfig& config, const ParamStore& par
 /// The factor of a step's sum of losses in the backward pass: 1 except with fp16.
 double loss_scale(const RunConfig& config, const TrainState& state, std::int64_t samples);
 /// Whether a gradient has overflowed because of the loss scale of fp16, so that the step must update nothing. Sets the
-/// fields `scaled` and `skipped` of the result, and its loss and weight to 0 if it has. errors  as require_finite()
+/// fields `scaled` and `skipped` of the outcome, and its loss and weight to 0 if it has. errors  as require_finite()
 bool overflowed(World& world, const RunConfig& config, const ParamStore& params, const Tensor& gradient,
-                const TrainState& state, StepResult& result);
+                const TrainState& state, StepOutcome& outcome);
+
+/// The end of a step as the configuration wants it, for a model on a GPU; nothing on the CPU.
+std::optional<GpuUpdate> make_gpu_update(const RunConfig& config, ParamStore& params, Optimizer& optimizer,
+                                         std::vector<FlatRange> norm_ranges);
+/// The outcome of a step that a GPU has taken. Collective if the step failed. errors  as require_finite()
+std::optional<StepOutcome> outcome_of(World& world, const RunConfig& config, const ParamStore& params,
+                                      std::int64_t epoch, const std::optional<EndedStep>& ended);
 
 /// The samples of a batch over all ranks. errors  Error (usage): more than the training split has
 std::int64_t checked_batch(const RunConfig& config, int ranks, std::int64_t samples);
@@ -34,14 +42,14 @@ class ShardedProgram final : public TrainingProgram {
   std::int64_t epoch_length() const override { return samples_; }
   std::int64_t steps_per_epoch() const override { return (samples_ + per_step_ - 1) / per_step_; }
   StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) override;
+  std::optional<StepOutcome> take_last() override;
   std::vector<NamedOptimizer> optimizers() override { return {{"", optimizer_.get()}}; }
   std::string backend() const override { return step_.backend(); }
   bool sends_buckets() const override { return !config_.run.reproducible; }
   std::vector<std::pair<std::string, std::string>> facts() override;
 
  private:
-  GlobalBatch batch_at(const TrainState& state, std::int64_t epoch, std::int64_t step, std::int64_t position) const;
-  GlobalBatch batch_after(const TrainState& state, const GlobalBatch& batch) const;
+  StepOutcome update(const TrainState& state, const GlobalBatch& batch, const StepSums& sums, double lr, Ema* average);
 
   World& world_;
   const RunConfig& config_;
@@ -50,10 +58,11 @@ class ShardedProgram final : public TrainingProgram {
   const std::int64_t batch_;     ///< samples of a micro-batch, over all ranks
   const std::int64_t per_step_;  ///< samples of an optimizer step
   const std::vector<FlatRange> norm_ranges_;
-  const bool penalised_;  ///< some parameter has an l2
   std::unique_ptr<Optimizer> optimizer_;
+  std::optional<GpuUpdate> update_;
   ShardedStep step_;
-  bool logged_ = false;  ///< ShardedStep::row_choice()
+  std::int64_t epoch_ = 0;  ///< of the last step
+  bool logged_ = false;     ///< ShardedStep::row_choice()
 };
 
 }  // namespace lockstep

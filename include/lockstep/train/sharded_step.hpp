@@ -1,9 +1,11 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "lockstep/comm/communicator.hpp"
+#include "lockstep/optim/gpu_update.hpp"
 #include "lockstep/train/task.hpp"
 
 namespace lockstep {
@@ -27,8 +29,7 @@ enum class Compression : std::uint8_t { none, bf16 };
 /// automatic: NCCL if every rank has its own GPU.
 enum class Backend : std::uint8_t { automatic, mpi, nccl };
 
-/// Whether a GPU's steps are captured in CUDA graphs (run.graphs), each while the previous step runs. automatic: if
-/// possible.
+/// Whether a GPU's steps are captured in CUDA graphs and repeated (run.graphs). automatic: if possible.
 enum class Graphs : std::uint8_t { automatic, off, on };
 
 struct StepOptions {
@@ -56,6 +57,19 @@ struct StepSums {
   unsigned flags = 0;  ///< StepFlag of any rank
 };
 
+/// What a step on a GPU depends on besides its batch.
+struct StepInput {
+  double lr = 0;
+  LossScale loss_scale = {};  ///< as far as the host knows; of fp16
+  Ema* average = nullptr;     ///< updated with the weights, unless null
+};
+
+/// A step that a GPU has taken.
+struct EndedStep {
+  std::int64_t step = 0;  ///< GlobalBatch::step
+  GpuOutcome outcome;
+};
+
 /// Wall seconds of the last step on this rank.
 struct StepSeconds {
   double compute = 0;  ///< forward, backward, and the sum over threads
@@ -72,30 +86,33 @@ struct StepSeconds {
 /// Reproducible mode: a micro-batch is cut into exactly `shards` shards. Their gradients are kept separately and summed
 /// in one binary tree over shard numbers (comm/tree_reduce.hpp): the same bits for any number of ranks and threads.
 ///
-/// Loss, weight and flags travel in front of the gradient, so a step needs one reduction. If the gradient stays on a
-/// GPU (one rank, or NCCL), start() returns while the GPU works and the host may prepare() the next step:
+/// Loss, weight and flags travel in front of the gradient, so a step needs one reduction.
 ///
-///   step.start(batch, flags);
-///   ... work for the same stream, such as the norm of gradient() ...
-///   step.prepare(next_batch);
-///   const StepSums sums = step.finish();   // the only wait of the step
+/// If the gradient stays on a GPU (one rank, or NCCL), the GPU also updates the weights, and the host only enqueues:
+///
+///   step.start(batch, flags, input);          // returns while the GPU works
+///   const auto before = step.take(false);     // the outcome of the step before
 class ShardedStep {
  public:
   /// errors  Error (usage): reproducible with a number of shards that is not a power of two; compression of f64; a
   ///         backend or graphs that the device does not offer
-  ShardedStep(Communicator& comm, ShardTask& task, const StepOptions& options);
+  /// `update` follows each gradient that stays on a GPU; null: nothing does. It must outlive this object.
+  ShardedStep(Communicator& comm, ShardTask& task, const StepOptions& options, const GpuUpdate* update = nullptr);
   ~ShardedStep();
   ShardedStep(const ShardedStep&) = delete;
   ShardedStep& operator=(const ShardedStep&) = delete;
 
   /// Sets gradient() to that of the *sum* of losses over all ranks, times batch.loss_scale. Collective.
   StepSums run(const GlobalBatch& batch, unsigned flags = 0);
-  /// run() in two parts. Between them, work on the GPU's main stream may read gradient().
-  void start(const GlobalBatch& batch, unsigned flags = 0);
-  StepSums finish();
-  /// Between start() and finish(), at most once: the expected batch of the next start(). Another batch there is also
-  /// correct, but slower. It reads neither weights nor results of the current step. Collective.
-  void prepare(const GlobalBatch& next);
+  /// Whether the gradient stays on a GPU, as start() and take() require.
+  bool stays_on_gpu() const;
+  /// Enqueues a step and its update. Take the outcomes of earlier steps first, except that of the step before.
+  /// Collective.
+  void start(const GlobalBatch& batch, unsigned flags, const StepInput& input);
+  /// Waits for the oldest step whose outcome was not taken and returns it. Unless `last` is set, not for the step that
+  /// was started last: the GPU keeps working while the host waits. Returns nothing if there is no such step.
+  /// errors  Error if a rank is late or the GPU failed
+  std::optional<EndedStep> take(bool last);
   /// The samples of a micro-batch that a rank computes.
   Shard rank_part(const GlobalBatch& batch, std::int64_t micro, int rank) const;
   /// shapes  (flat_size of the task's parameters), valid until the next start()

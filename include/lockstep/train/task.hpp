@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -110,15 +111,28 @@ struct ShardLoss {
   double weight = 0;  ///< rows, valid targets, windows. Gradient of a step = (sum over shards) / (sum of weights)
 };
 
+/// The part of a shard's pass that the host computes: its samples, in memory that kernels can read.
+struct DrawnShard {
+  const void* inputs = nullptr;            ///< Shard::drawn
+  double weight = 0;                       ///< ShardLoss::weight
+  std::array<std::int64_t, 4> shape = {};  ///< all that the launches of the pass depend on besides Shard::count
+};
+
 /// A task that trains on batches of samples: a step takes the next positions of the epoch's order and cuts them into
 /// shards. Different threads compute different shards at the same time.
 class ShardTask : public Task {
  public:
   /// Forward pass of the training samples at the shard's positions of its epoch.
   ///
-  /// On a GPU the pass may be recorded before the previous step has finished, and the recording may be discarded. Only
-  /// kernels may modify persistent state. A pass that waits for the GPU cannot be captured in a graph.
+  /// On a GPU the pass is recorded before the previous step has finished. Only kernels may modify persistent state. A
+  /// pass that waits for the GPU cannot be captured in a graph.
   virtual ShardLoss loss(Tape& tape, const Shard& shard) const = 0;
+  /// The host's part of loss(), in memory of `host`. A graph of loss() is repeated for other shards of the same count
+  /// and shape: draw() then writes the same arrays to the same addresses, and kernels read them there. Everything else
+  /// that changes from step to step must be in GPU memory, such as Shard::step_on_gpu. Call it only if draws().
+  virtual DrawnShard draw(Arena& /*host*/, const Shard& /*shard*/) const { return {}; }
+  /// Whether there is a draw(). Otherwise steps are launched call by call.
+  virtual bool draws() const { return false; }
   /// The ranges of the flat gradient whose norms make up its norm. Their cuts determine the order of the sum.
   virtual std::vector<FlatRange> norm_ranges() { return trainable_ranges(params()); }
   /// The gradient of the shards and one optimizer (ShardedProgram).

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/optim/loss_scale.hpp"
 #include "lockstep/optim/schedule.hpp"
-#include "lockstep/train/loss_scale.hpp"
 
 namespace lockstep {
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,16 +15,23 @@
 
 namespace lockstep {
 
-/// The result of one optimizer step, the same on all ranks except for the seconds.
+/// What an optimizer step has computed, the same on all ranks.
+struct StepOutcome {
+  std::int64_t step = 0;        ///< TrainState::step before it
+  double loss = 0, weight = 0;  ///< sum over samples, divisor of the mean; 0: not part of the epoch's mean
+  double norm = 0;              ///< L2 norm of the mean gradient before clipping
+  bool scaled = false;          ///< fp16: the loss was multiplied by TrainState::loss_scale
+  bool skipped = false;         ///< fp16: the gradient overflowed, nothing was updated, loss and weight are 0
+  unsigned flags = 0;           ///< StepFlag of any rank
+};
+
+/// The result of TrainingProgram::step(), the same on all ranks except for the seconds.
 struct StepResult {
-  std::int64_t advance = 0;        ///< positions of the epoch
-  std::int64_t samples = 0;        ///< over all ranks, for the rate
-  double loss = 0, weight = 0;     ///< sum over samples, divisor of the mean; 0: not part of the epoch's mean
-  double norm = 0;                 ///< L2 norm of the mean gradient before clipping
-  bool scaled = false;             ///< fp16: the loss was multiplied by TrainState::loss_scale
-  bool skipped = false;            ///< fp16: the gradient overflowed, nothing was updated, loss and weight are 0
-  unsigned flags = 0;              ///< StepFlag of any rank
-  std::string row_decisions = {};  ///< of TrainState
+  std::int64_t advance = 0;  ///< positions of the epoch
+  std::int64_t samples = 0;  ///< over all ranks, for the rate
+  /// Of this step; or, if a GPU is still busy with this step, of the step before, if that was not returned yet.
+  std::optional<StepOutcome> outcome = {};
+  std::string row_decisions = {};              ///< of TrainState
   double compute = 0, reduce = 0, update = 0;  ///< wall seconds of this rank
 };
 
@@ -44,6 +52,9 @@ class TrainingProgram {
   /// average  updated with the weights, unless null
   /// errors   Error (usage) on all ranks if the loss is not finite: names the step
   virtual StepResult step(const TrainState& state, double lr, Ema* average, unsigned flags) = 0;
+  /// Waits for the steps whose outcome step() has not returned, at most one, and returns it. Weights, optimizers and
+  /// vectors are those after the last step only if there is no such step. Collective. errors  as step()
+  virtual std::optional<StepOutcome> take_last() { return {}; }
   /// Called after the last step of each epoch, before an evaluation. May add values to the epoch's record. A run that is
   /// stopped during the evaluation calls it again when it continues. Collective.
   virtual void end_epoch(const TrainState&, std::vector<std::pair<std::string, double>>& /*record*/) {}

@@ -82,6 +82,8 @@ class Steps {
     ++state_.step;
     return {watch.seconds(), done.compute, done.reduce, done.update, done.samples};
   }
+  /// Waits for the last step, on which a GPU may still work.
+  void finish() { program_->take_last(); }
   std::int64_t done() const { return state_.step; }
   bool sends_buckets() const { return program_->sends_buckets(); }
 
@@ -115,11 +117,13 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Task& model,
   m.rows = model.size(Split::train);
   Steps training(world, config, model, threads, budget.from_step);
   m.first_s = training.next().whole;
+  training.finish();
   const double start_s = process_age_s();
 
   const Stopwatch warm;
   const std::int64_t warmup = std::max<std::int64_t>(budget.warmup, 1);
   for (std::int64_t i = 0; i < warmup; ++i) training.next();
+  training.finish();
   const double each_s = warm.seconds() / static_cast<double>(warmup);
   const std::int64_t least =
       std::min(budget.least, repetitions(comm, each_s, 10 * budget.seconds, std::min<std::int64_t>(budget.least, 3)));
@@ -134,6 +138,7 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Task& model,
   Stopwatch since_window;
   for (std::int64_t i = 0; i < m.steps; ++i) {
     const Steps::Times t = training.next();
+    if (i + 1 == m.steps) training.finish();
     walls.push_back(t.whole);
     reductions.push_back(t.reduce);
     samples += t.samples;
@@ -150,6 +155,7 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Task& model,
     Profiler profiler(world, threads, device, model.params().dtype());
     std::vector<double> recorded;
     for (std::int64_t i = 0; i < budget.profiled; ++i) recorded.push_back(training.next().whole);
+    training.finish();
     m.recorded_s = quantile(recorded);
     m.timeline = profiler.finish({training.done() - budget.profiled + 1, training.done()});
   }

@@ -51,7 +51,8 @@ Var mean_of_sequences(Tape& t, Var x, std::int64_t count) {
 
 Dropout dropout_of(const HarDraws* draws, double rate, const std::string& site) {
   if (!draws || rate == 0) return {};
-  return {.rate = rate, .seed = draws->seed, .step = draws->step, .site = Site(site)};
+  return {
+      .rate = rate, .seed = draws->seed, .step = draws->step, .site = Site(site), .step_on_gpu = draws->step_on_gpu};
 }
 
 }  // namespace

@@ -205,7 +205,7 @@ void Hrm::level_in_place(Tape& t, const Level& l, const Tensor& z, const Tensor&
   if (b) ops::add(t.stream(), z, z, b);
   for (std::size_t i = 0; i < l.blocks.size(); ++i) {
     const ArenaScope scope(t.arena());
-    Tape silent(t.stream(), t.arena(), t.dtype(), Tape::Mode::forward);
+    Tape silent(t.stream(), t.arena(), t.dtype(), Tape::Mode::forward, nullptr, &t.host_arena());
     copy(t.stream(), z, block(silent, l, i, silent.constant(z), watch).value());
   }
   if (watch) (*watch)(l.name, z);
@@ -257,7 +257,7 @@ Tensor Hrm::next_q(Tape& outer, const Tensor& z_h, const Tensor& z_l, Var x, Hrm
   silent_cycles(outer, z_h, z_l, x.value(), cycles, cycles.l, nullptr);
   const Tensor q = outer.keep({z_h.shape()[0], 1, 2});
   const ArenaScope scope(outer.arena());
-  Tape t(outer.stream(), outer.arena(), outer.dtype(), Tape::Mode::forward);
+  Tape t(outer.stream(), outer.arena(), outer.dtype(), Tape::Mode::forward, nullptr, &outer.host_arena());
   const Level& l = slow();
   Var z = add(t, t.constant(z_h), t.constant(z_l));
   for (std::size_t i = 0; i + 1 < l.blocks.size(); ++i) z = block(t, l, i, z, nullptr);

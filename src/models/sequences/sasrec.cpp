@@ -213,7 +213,11 @@ struct SasRec::Pass {
 
   const SasRecArch& arch() const { return net.arch_; }
   Dropout drop(Site site) const {
-    return {.rate = draws.training ? arch().dropout : 0, .seed = draws.seed, .step = draws.step, .site = site};
+    return {.rate = draws.training ? arch().dropout : 0,
+            .seed = draws.seed,
+            .step = draws.step,
+            .site = site,
+            .step_on_gpu = draws.step_on_gpu};
   }
   Var dropped(Var x, Site site) const { return dropout(t, x, drop(site), rows); }
 

@@ -37,11 +37,11 @@ std::int64_t find_aice(const EmulatorVariables& variables) {
 
 /// Normalises rows of a data set into `to` (rows, columns).
 template <class T>
-void normalise(Tape& tape, const Tensor& from, const std::vector<double>& mean, const std::vector<double>& std,
+void normalise(Arena& host, const Tensor& from, const std::vector<double>& mean, const std::vector<double>& std,
                std::span<const std::int32_t> rows, T* __restrict to) {
   const std::int64_t columns = from.columns();
   const float* all = from.data<float>();
-  const Tensor moments = allocate(tape.host_arena(), tape.real_dtype(), {2, columns});
+  const Tensor moments = allocate(host, dtype_of<T>::value, {2, columns});
   T* const __restrict m = moments.template data<T>();
   T* const __restrict s = m + columns;
   for (std::int64_t c = 0; c < columns; ++c) {
@@ -152,27 +152,46 @@ double EmulatorTask::constrain(std::span<const std::int32_t> rows, const Tensor&
 
 std::int64_t EmulatorTask::size(Split split) const { return data_.count[static_cast<std::size_t>(split)]; }
 
-EmulatorTask::Rows EmulatorTask::normalised(Tape& tape, std::span<const std::int32_t> rows) const {
+struct EmulatorTask::Batch {
+  std::span<const std::int32_t> rows;
+  Rows normalised;
+  JacobianTargets jacobian;  ///< with loss.jacobian
+};
+
+EmulatorTask::Rows EmulatorTask::rows_in(Arena& host, DType dtype, std::span<const std::int32_t> rows) const {
   const auto count = static_cast<std::int64_t>(rows.size());
-  const Rows out{allocate(tape.host_arena(), tape.real_dtype(), {count, data_.n_in()}),
-                 allocate(tape.host_arena(), tape.real_dtype(), {count, data_.n_out()})};
-  visit_float(tape.real_dtype(), [&]<class T>() {
-    normalise(tape, data_.x, data_.moments.input_mean, data_.moments.input_std, rows, out.z.data<T>());
-    normalise(tape, data_.y, data_.moments.output_mean, data_.moments.output_std, rows, out.t.data<T>());
+  const Rows out{allocate(host, dtype, {count, data_.n_in()}), allocate(host, dtype, {count, data_.n_out()})};
+  visit_float(dtype, [&]<class T>() {
+    normalise(host, data_.x, data_.moments.input_mean, data_.moments.input_std, rows, out.z.data<T>());
+    normalise(host, data_.y, data_.moments.output_mean, data_.moments.output_std, rows, out.t.data<T>());
   });
-  return {to_tape(tape, out.z), on_device(tape.stream(), tape.arena(), out.t)};
+  return out;
 }
 
-ShardLoss EmulatorTask::loss_of(Tape& tape, std::span<const std::int32_t> rows, const Shard& shard) const {
-  profile::Span making("batch", profile::Kind::phase);
-  const Rows batch = normalised(tape, rows);
-  making.end();
+EmulatorTask::Rows EmulatorTask::normalised(Tape& tape, std::span<const std::int32_t> rows) const {
+  const Rows host = rows_in(tape.host_arena(), tape.real_dtype(), rows);
+  return {to_tape(tape, host.z), on_device(tape.stream(), tape.arena(), host.t)};
+}
+
+const EmulatorTask::Batch& EmulatorTask::batch_of(Arena& host, std::span<const std::int32_t> rows,
+                                                  const Shard& shard) const {
+  const profile::Span making("batch", profile::Kind::phase);
+  const DType dtype = real_dtype(emulator_.params().storage());
+  auto* batch = new (host.allocate(sizeof(Batch))) Batch{rows, rows_in(host, dtype, rows), {}};
+  if (options_.loss.jacobian > 0)
+    batch->jacobian = jacobian_targets(host, dtype, data_, rows, shard, options_.loss.directions);
+  return *batch;
+}
+
+ShardLoss EmulatorTask::loss_of(Tape& tape, const Batch& batch) const {
+  const std::span<const std::int32_t> rows = batch.rows;
+  const Var z = tape.constant(to_tape(tape, batch.normalised.z));
+  const Tensor t = on_device(tape.stream(), tape.arena(), batch.normalised.t);
   EmulatorTrace trace;
   const EmulatorLoss& terms = options_.loss;
-  const Var y = emulator_.forward(tape, tape.constant(batch.z), terms.jacobian > 0 ? &trace : nullptr);
-  Var sum = emulator_loss(tape, y, batch.t, terms, data_.moments);
-  if (terms.jacobian > 0)
-    sum = add(tape, sum, jacobian_loss(tape, emulator_, trace, data_, rows, shard, terms.directions, terms.jacobian));
+  const Var y = emulator_.forward(tape, z, terms.jacobian > 0 ? &trace : nullptr);
+  Var sum = emulator_loss(tape, y, t, terms, data_.moments);
+  if (terms.jacobian > 0) sum = add(tape, sum, jacobian_loss(tape, emulator_, trace, batch.jacobian, terms.jacobian));
   if (constraint_) {
     const Var penalty = tape.output({}, tape.wants_grad({y}));
     const Tensor slope = penalty.wants_grad() ? tape.keep(y.shape()) : Tensor{};
@@ -196,11 +215,16 @@ double EmulatorTask::flops_per_sample() const {
 }
 
 ShardLoss EmulatorTask::loss(Tape& tape, const Shard& shard) const {
+  const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(tape.host_arena(), shard).inputs;
+  return loss_of(tape, *static_cast<const Batch*>(drawn));
+}
+
+DrawnShard EmulatorTask::draw(Arena& host, const Shard& shard) const {
   const std::span<const std::int32_t> train = data_.rows_of(Split::train);
   const Permutation order(static_cast<std::int64_t>(train.size()), shard.seed, static_cast<std::uint64_t>(shard.epoch));
   profile::Span drawing("draw samples", profile::Kind::phase);
   const auto count = static_cast<std::size_t>(shard.count);
-  const std::span rows(static_cast<std::int32_t*>(tape.host_arena().allocate(count * sizeof(std::int32_t))), count);
+  const std::span rows(static_cast<std::int32_t*>(host.allocate(count * sizeof(std::int32_t))), count);
   // The rows of a shuffled epoch are scattered in memory. Two passes prefetch all of them, so that the lookups do not
   // wait for one another.
   for (std::int64_t i = 0; i < shard.count; ++i) {
@@ -220,7 +244,7 @@ ShardLoss EmulatorTask::loss(Tape& tape, const Shard& shard) const {
     __builtin_prefetch(data_.y.data<float>() + row * out);
   }
   drawing.end();
-  return loss_of(tape, rows, shard);
+  return {.inputs = &batch_of(host, rows, shard), .weight = static_cast<double>(count)};
 }
 
 emulator_metrics::Layout EmulatorTask::layout() const {

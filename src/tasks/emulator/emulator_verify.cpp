@@ -35,6 +35,7 @@ class ReferenceModel final : public EmulatorTask {
     return loss_of(
         tape, batch(shard.step).subspan(static_cast<std::size_t>(shard.first), static_cast<std::size_t>(shard.count)));
   }
+  bool draws() const override { return false; }
   std::span<const std::int32_t> batch(std::int64_t step) const { return batches_.at(static_cast<std::size_t>(step)); }
   std::int64_t batches() const { return static_cast<std::int64_t>(batches_.size()); }
   using EmulatorTask::loss_of;

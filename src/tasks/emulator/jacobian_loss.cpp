@@ -14,19 +14,18 @@ std::int64_t jacobian_directions(std::int64_t directions, std::int64_t n_in, std
   return directions == 0 ? all : std::min(directions, all);
 }
 
-Var jacobian_loss(Tape& tape, const Emulator& emulator, const EmulatorTrace& trace, const EmulatorData& data,
-                  std::span<const std::int32_t> rows, const Shard& shard, std::int64_t directions, double scale) {
+JacobianTargets jacobian_targets(Arena& host, DType dtype, const EmulatorData& data, std::span<const std::int32_t> rows,
+                                 const Shard& shard, std::int64_t directions) {
   const std::int64_t n_in = data.n_in(), n_out = data.n_out(), n = static_cast<std::int64_t>(rows.size());
   const JacobianSide side = n_out <= n_in ? JacobianSide::outputs : JacobianSide::inputs;
   const std::int64_t from = std::min(n_in, n_out), to = std::max(n_in, n_out),
                      count = jacobian_directions(directions, n_in, n_out);
   const bool all = count == from;
-  const Tensor v = allocate(tape.host_arena(), tape.real_dtype(), {count * n, from}),
-               target = allocate(tape.host_arena(), tape.real_dtype(), {count * n, to}),
-               scratch = allocate(tape.host_arena(), DType::f64, {to});
+  const Tensor v = allocate(host, dtype, {count * n, from}), target = allocate(host, dtype, {count * n, to}),
+               scratch = allocate(host, DType::f64, {to});
   const Moments& m = data.moments;
   double* const sum = scratch.data<double>();
-  visit_float(tape.real_dtype(), [&]<class T>() {
+  visit_float(dtype, [&]<class T>() {
     for (std::int64_t r = 0; r < n; ++r) {
       const std::int32_t row = rows[static_cast<std::size_t>(r)];
       const float* physical = data.jacobian.data<float>() + row * n_out * n_in;
@@ -49,9 +48,15 @@ Var jacobian_loss(Tape& tape, const Emulator& emulator, const EmulatorTrace& tra
       }
     }
   });
-  const Var product = emulator.jacobian_products(tape, trace, tape.constant(to_tape(tape, v)), side);
-  return regression_loss(tape, product, on_device(tape.stream(), tape.arena(), target), Regression::mse,
-                         scale / static_cast<double>(n_in * n_out * (all ? 1 : count)));
+  return {.directions = v, .products = target, .side = side, .values = n_in * n_out * (all ? 1 : count)};
+}
+
+Var jacobian_loss(Tape& tape, const Emulator& emulator, const EmulatorTrace& trace, const JacobianTargets& targets,
+                  double scale) {
+  const Var v = tape.constant(to_tape(tape, targets.directions));
+  const Var product = emulator.jacobian_products(tape, trace, v, targets.side);
+  return regression_loss(tape, product, on_device(tape.stream(), tape.arena(), targets.products), Regression::mse,
+                         scale / static_cast<double>(targets.values));
 }
 
 }  // namespace lockstep

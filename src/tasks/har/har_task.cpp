@@ -46,14 +46,14 @@ std::vector<std::int32_t> choose_windows(const HarData& data, double percent) {
 
 /// An array that the host fills and operations read.
 template <class T>
-std::span<T> array(Tape& tape, std::int64_t count) {
+std::span<T> array(Arena& host, std::int64_t count) {
   const auto n = static_cast<std::size_t>(count);
-  return {static_cast<T*>(tape.host_arena().allocate(std::max<std::size_t>(1, n) * sizeof(T))), n};
+  return {static_cast<T*>(host.allocate(std::max<std::size_t>(1, n) * sizeof(T))), n};
 }
 
 /// Sample rows with one row per sample.
-SampleRows one_row_each(Tape& tape, std::span<const std::uint64_t> samples) {
-  const std::span<std::int64_t> offsets = array<std::int64_t>(tape, static_cast<std::int64_t>(samples.size()) + 1);
+SampleRows one_row_each(Arena& host, std::span<const std::uint64_t> samples) {
+  const std::span<std::int64_t> offsets = array<std::int64_t>(host, static_cast<std::int64_t>(samples.size()) + 1);
   std::iota(offsets.begin(), offsets.end(), std::int64_t{0});
   return {.offsets = offsets, .samples = samples};
 }
@@ -113,9 +113,9 @@ std::int64_t HarTask::evaluation_block() const {
   return std::max<std::int64_t>(per_channel() ? data_.channels() : 1, static_cast<std::int64_t>(kValues / each));
 }
 
-std::span<const HarTask::Sequence> HarTask::sequences_of(Tape& tape, std::span<const std::int64_t> windows) const {
+std::span<const HarTask::Sequence> HarTask::sequences_of(Arena& host, std::span<const std::int64_t> windows) const {
   const std::int64_t channels = encoded();
-  const auto all = array<Sequence>(tape, static_cast<std::int64_t>(windows.size()) * channels);
+  const auto all = array<Sequence>(host, static_cast<std::int64_t>(windows.size()) * channels);
   for (std::size_t i = 0; i < all.size(); ++i)
     all[i] = {windows[i / static_cast<std::size_t>(channels)], static_cast<std::int64_t>(i) % channels};
   return all;
@@ -130,13 +130,14 @@ const double* HarTask::window(std::int64_t number, const Shard* shard, double* s
   return scratch;
 }
 
-Var HarTask::embed_signals(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const {
+Tensor HarTask::signals(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const {
   const HarArch& arch = net_.arch();
   const std::int64_t length = data_.length(), used = arch.tokens() * arch.patch;
-  const Tensor patches = allocate(tape.host_arena(), tape.real_dtype(),
-                                  {static_cast<std::int64_t>(sequences.size()), arch.tokens(), arch.patch});
-  const std::span<double> scratch = array<double>(tape, data_.channels() * length);
-  visit_float(tape.real_dtype(), [&]<class T>() {
+  const DType dtype = real_dtype(net_.params().storage());
+  const Tensor patches =
+      allocate(host, dtype, {static_cast<std::int64_t>(sequences.size()), arch.tokens(), arch.patch});
+  const std::span<double> scratch = array<double>(host, data_.channels() * length);
+  visit_float(dtype, [&]<class T>() {
     T* out = patches.data<T>();
     const double* signals = nullptr;
     for (std::size_t i = 0; i < sequences.size(); ++i, out += used) {
@@ -148,19 +149,19 @@ Var HarTask::embed_signals(Tape& tape, std::span<const Sequence> sequences, cons
       for (std::int64_t t = 0; t < used; ++t) out[t] = static_cast<T>((x[t] - mean) * scale);
     }
   });
-  return net_.embed(tape, to_tape(tape, patches));
+  return patches;
 }
 
-Var HarTask::embed_pictures(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const {
+ops::LinePictures HarTask::pictures(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const {
   const HarArch& arch = net_.arch();
   const std::int64_t length = data_.length(), count = static_cast<std::int64_t>(sequences.size());
   const std::int64_t words = line_plot::mask_words(static_cast<int>(arch.image));
   const bool augmented = shard != nullptr && options_.augment.pictures;
-  const std::span<std::uint32_t> line = array<std::uint32_t>(tape, count * words),
-                                 outside = array<std::uint32_t>(tape, augmented ? count * words : 0),
-                                 spare = array<std::uint32_t>(tape, augmented ? words : 0);
-  const std::span<double> colours = array<double>(tape, count * 9),
-                          scratch = array<double>(tape, data_.channels() * length);
+  const std::span<std::uint32_t> line = array<std::uint32_t>(host, count * words),
+                                 outside = array<std::uint32_t>(host, augmented ? count * words : 0),
+                                 spare = array<std::uint32_t>(host, augmented ? words : 0);
+  const std::span<double> colours = array<double>(host, count * 9),
+                          scratch = array<double>(host, data_.channels() * length);
   const double* signals = nullptr;
   for (std::int64_t i = 0; i < count; ++i) {
     const Sequence& s = sequences[static_cast<std::size_t>(i)];
@@ -177,28 +178,51 @@ Var HarTask::embed_pictures(Tape& tape, std::span<const Sequence> sequences, con
                        static_cast<std::uint64_t>(s.window * data_.channels() + s.channel));
     draw_har_picture(signals + s.channel * length, length, arch.image, &draws, picture);
   }
-  return net_.embed(tape, ops::LinePictures{.count = count,
-                                            .size = arch.image,
-                                            .line = line.data(),
-                                            .outside = augmented ? outside.data() : nullptr,
-                                            .colours = colours.data()});
+  return {.count = count,
+          .size = arch.image,
+          .line = line.data(),
+          .outside = augmented ? outside.data() : nullptr,
+          .colours = colours.data()};
 }
 
-Var HarTask::embed(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const {
-  return net_.arch().input == HarArch::Input::image ? embed_pictures(tape, sequences, shard)
-                                                    : embed_signals(tape, sequences, shard);
+HarTask::Inputs HarTask::inputs_of(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const {
+  if (net_.arch().input == HarArch::Input::image) return {.patches = {}, .pictures = pictures(host, sequences, shard)};
+  return {.patches = signals(host, sequences, shard), .pictures = {}};
 }
+
+Var HarTask::embed(Tape& tape, const Inputs& inputs) const {
+  return inputs.patches ? net_.embed(tape, to_tape(tape, inputs.patches)) : net_.embed(tape, inputs.pictures);
+}
+
+/// What a training pass reads.
+struct HarTask::Batch {
+  Inputs inputs;
+  HarDraws draws;
+  std::span<std::int32_t> labels;
+  std::span<double> weights;  ///< of the samples; empty: all 1
+  double weight;              ///< their sum
+};
 
 ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
-  profile::Span drawing("batch", profile::Kind::phase);
+  const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(tape.host_arena(), shard).inputs;
+  const Batch& batch = *static_cast<const Batch*>(drawn);
+  HarDraws draws = batch.draws;
+  draws.step_on_gpu = shard.step_on_gpu;
+  const Var logits = net_.classify(tape, embed(tape, batch.inputs), &draws);
+  const auto tensor = [&](auto values) { return values.empty() ? Tensor() : Tensor::of(values.data(), {shard.count}); };
+  return {cross_entropy(tape, logits, tensor(batch.labels), options_.smoothing, tensor(batch.weights)), batch.weight};
+}
+
+DrawnShard HarTask::draw(Arena& host, const Shard& shard) const {
+  const profile::Span drawing("batch", profile::Kind::phase);
   const Permutation order(size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch));
   const std::int64_t channels = data_.channels();
-  const std::span<std::int64_t> windows = array<std::int64_t>(tape, shard.count);
-  const std::span<std::int32_t> labels = array<std::int32_t>(tape, shard.count);
+  const std::span<std::int64_t> windows = array<std::int64_t>(host, shard.count);
+  const std::span<std::int32_t> labels = array<std::int32_t>(host, shard.count);
   const bool weighted = options_.balance == HarBalance::weights;
-  const std::span<double> weights = array<double>(tape, weighted ? shard.count : 0);
+  const std::span<double> weights = array<double>(host, weighted ? shard.count : 0);
   double weight = weighted ? 0 : static_cast<double>(shard.count);
-  const std::span<Sequence> singles = array<Sequence>(tape, per_channel() ? shard.count : 0);
+  const std::span<Sequence> singles = array<Sequence>(host, per_channel() ? shard.count : 0);
   for (std::int64_t i = 0; i < shard.count; ++i) {
     const auto at = static_cast<std::size_t>(i);
     const std::int64_t sample = order(shard.first + i);
@@ -207,7 +231,7 @@ ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
     if (weighted) weight += weights[at] = class_weight(labels[at]);
     if (per_channel()) singles[at] = {windows[at], sample % channels};
   }
-  const std::span<const Sequence> sequences = per_channel() ? singles : sequences_of(tape, windows);
+  const std::span<const Sequence> sequences = per_channel() ? singles : sequences_of(host, windows);
 
   // Dropout keys: in the encoder the channel of a window (the window if channels are averaged), in the classifier the
   // sample.
@@ -217,9 +241,9 @@ ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
   draws.seed = shard.seed;
   draws.step = static_cast<std::uint64_t>(shard.step);
   const auto keys = [&](std::int64_t count, const auto& key) {
-    const std::span<std::uint64_t> samples = array<std::uint64_t>(tape, count);
+    const std::span<std::uint64_t> samples = array<std::uint64_t>(host, count);
     for (std::int64_t i = 0; i < count; ++i) samples[static_cast<std::size_t>(i)] = key(static_cast<std::size_t>(i));
-    return one_row_each(tape, samples);
+    return one_row_each(host, samples);
   };
   const auto sequence_key = [&](const Sequence& s) {
     return static_cast<std::uint64_t>(s.window * channels + s.channel);
@@ -231,11 +255,12 @@ ShardLoss HarTask::loss(Tape& tape, const Shard& shard) const {
     return per_channel() ? sequence_key(sequences[i]) : static_cast<std::uint64_t>(windows[i]);
   });
 
-  drawing.end();
-  const Var logits = net_.classify(tape, embed(tape, sequences, &shard), &draws);
-  return {cross_entropy(tape, logits, Tensor::of(labels.data(), {shard.count}), options_.smoothing,
-                        weighted ? Tensor::of(weights.data(), {shard.count}) : Tensor()),
-          weight};
+  auto* batch = new (host.allocate(sizeof(Batch))) Batch{.inputs = inputs_of(host, sequences, &shard),
+                                                         .draws = draws,
+                                                         .labels = labels,
+                                                         .weights = weights,
+                                                         .weight = weight};
+  return {.inputs = batch, .weight = weight};
 }
 
 std::int64_t HarTask::sum_count() const { return HarSums::count(data_.classes()); }
@@ -258,10 +283,10 @@ void HarTask::evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t
   const auto windows = static_cast<std::int64_t>(numbers.size()),
              rows = windows * (per_channel() ? data_.channels() : 1);
   if (windows == 0) return;
-  const std::span<std::int32_t> labels = array<std::int32_t>(tape, rows);
+  const std::span<std::int32_t> labels = array<std::int32_t>(tape.host_arena(), rows);
   for (std::int64_t i = 0; i < rows; ++i)
     labels[static_cast<std::size_t>(i)] = data_.label(numbers[static_cast<std::size_t>(i * windows / rows)]);
-  const Var logits = net_.classify(tape, embed(tape, sequences_of(tape, numbers), nullptr), nullptr);
+  const Var logits = net_.classify(tape, embed(tape, numbers), nullptr);
   HarSums to(sums, data_.classes());
   *to.rows += static_cast<double>(rows);
   const Var loss = cross_entropy(tape, logits, Tensor::of(labels.data(), {rows}), options_.smoothing);
@@ -297,7 +322,7 @@ std::vector<Baseline> HarTask::baselines() const {
 }
 
 void HarTask::classify(Tape& tape, std::span<const std::int64_t> windows, std::span<double> out) const {
-  const Var logits = net_.classify(tape, embed(tape, sequences_of(tape, windows), nullptr), nullptr);
+  const Var logits = net_.classify(tape, embed(tape, windows), nullptr);
   window_log_probabilities(to_host(tape, logits.value()), data_.classes(), per_channel() ? data_.channels() : 1, out);
 }
 

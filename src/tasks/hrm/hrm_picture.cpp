@@ -52,8 +52,9 @@ std::string draw_arc(std::int64_t side, std::int64_t shown, double x, double y, 
 }
 
 /// One grid at (x, y). Given cells have the page's ink colour, right answers are green, wrong ones red.
-std::string draw(const std::string& task, std::int64_t side, double x, double y, std::span<const std::int32_t> cells,
-                 std::span<const std::int32_t> given, std::span<const std::int32_t> answer) {
+std::string board_svg(const std::string& task, std::int64_t side, double x, double y,
+                      std::span<const std::int32_t> cells, std::span<const std::int32_t> given,
+                      std::span<const std::int32_t> answer) {
   const double cell = kGrid / static_cast<double>(side);
   const auto box = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(side))));
   std::string svg;
@@ -98,7 +99,7 @@ std::pair<std::string, std::string> HrmTask::picture() const {
     grids.push_back(
         join("<text x=\"", x, "\" y=\"", y - 6, "\" font-size=\"12\" fill=\"var(--soft)\">", title, "</text>") +
         (arc ? draw_arc(side, shown, x, y, tokens, grids.empty() ? tokens : std::span<const std::int32_t>(labels))
-             : draw(data_.task, side, x, y, tokens, inputs, labels)));
+             : board_svg(data_.task, side, x, y, tokens, inputs, labels)));
   };
   add("puzzle", inputs);
   const Device device = network_.params().device();

@@ -20,8 +20,9 @@ HrmProgram::HrmProgram(World& world, const RunConfig& config, HrmTask& model, in
       puzzle_rate_(model.options().puzzle_lr > 0 ? model.options().puzzle_lr / config.optim.lr : 1),
       ranges_(trainable_ranges(model.params())),
       optimizer_(make_optimizer(config.optim, model.params(), ranges_)),
-      step_(world.communicator(), model, config.step_options(threads)),
-      scratch_(model.params().device()) {
+      update_(make_gpu_update(config, model.params(), *optimizer_, ranges_)),
+      scratch_(model.params().device()),
+      step_(world.communicator(), model, config.step_options(threads), update_ ? &*update_ : nullptr) {
   model_.begin_run(per_step_);
   const double per_epoch = static_cast<double>(steps_per_epoch());
   const double by_epochs = per_epoch * static_cast<double>(config.train.epochs);
@@ -31,47 +32,45 @@ HrmProgram::HrmProgram(World& world, const RunConfig& config, HrmTask& model, in
                                  : by_epochs);
 }
 
-// If puzzles have several examples, epochs differ in their number of batches: positions are spread evenly over the
-// batches.
-GlobalBatch HrmProgram::batch_at(const TrainState& state, std::int64_t epoch, std::int64_t step,
-                                 std::int64_t position) {
-  const std::int64_t batches = model_.begin_epoch(epoch), length = epoch_length();
-  return {.seed = config_.run.seed,
-          .epoch = epoch,
-          .step = step,
-          .first = (position * batches + length - 1) / length * per_step_,
-          .count = per_step_,
-          .micro = batch_,
-          .loss_scale = loss_scale(config_, state, per_step_)};
-}
-
 std::int64_t HrmProgram::end_of(std::int64_t first) const {
   return (first / per_step_ + 1) * epoch_length() / model_.sampler().batches();
 }
 
 StepResult HrmProgram::step(const TrainState& state, double lr, Ema* average, unsigned flags) {
-  const GlobalBatch global = batch_at(state, state.epoch, state.step, state.position);
-  const std::int64_t end = end_of(global.first);
-  step_.start(global, flags);
-  GradientNorm norm(step_.gradient(), ranges_);
-  if (end < epoch_length())
-    step_.prepare(batch_at(state, state.epoch, state.step + 1, end));
-  else if (state.epoch + 1 < config_.train.epochs)
-    step_.prepare(batch_at(state, state.epoch + 1, state.step + 1, 0));
-  const StepSums sums = step_.finish();
+  // If puzzles have several examples, epochs differ in their number of batches: positions are spread evenly over the
+  // batches.
+  const std::int64_t batches = model_.begin_epoch(state.epoch), length = epoch_length();
+  const bool gpu = step_.stays_on_gpu();
+  const GlobalBatch global = {.seed = config_.run.seed,
+                              .epoch = state.epoch,
+                              .step = state.step,
+                              .first = (state.position * batches + length - 1) / length * per_step_,
+                              .count = per_step_,
+                              .micro = batch_,
+                              .loss_scale = gpu ? 1 : loss_scale(config_, state, per_step_)};
+  StepResult result = {.advance = end_of(global.first) - state.position, .samples = per_step_};
   settled_ = false;
-  StepResult result = {.advance = end - state.position,
-                       .samples = per_step_,
-                       .loss = sums.loss,
-                       .weight = sums.weight,
-                       .flags = sums.flags,
-                       .compute = step_.seconds().compute,
-                       .reduce = step_.seconds().reduce};
+  if (gpu) {
+    // The host reads which puzzles the step has used, so it waits for the step.
+    profile::Phase phase("step on the GPU", result.compute);
+    step_.start(global, flags, {.lr = lr, .loss_scale = state.loss_scale, .average = average});
+    result.outcome = outcome_of(world_, config_, model_.params(), state.epoch, step_.take(true));
+    phase.end();
+  } else {
+    const StepSums sums = step_.run(global, flags);
+    result.compute = step_.seconds().compute;
+    result.reduce = step_.seconds().reduce;
+    result.outcome = StepOutcome{.step = state.step, .loss = sums.loss, .weight = sums.weight, .flags = sums.flags};
+  }
+  StepOutcome& outcome = *result.outcome;
   profile::Phase phase("update", result.update);
-  const double weight = global.loss_scale * sums.weight;
-  result.norm = norm.value() / weight;
-  if (!overflowed(world_, config_, model_.params(), step_.gradient(), state, result)) {
-    optimizer_->step(step_.gradient(), lr, clip_scale(result.norm, config_.optim.clip_norm) / weight, average);
+  if (!gpu) {
+    const double weight = global.loss_scale * outcome.weight;
+    outcome.norm = gradient_norm(step_.gradient(), ranges_) / weight;
+    if (!overflowed(world_, config_, model_.params(), step_.gradient(), state, outcome))
+      optimizer_->step(step_.gradient(), lr, clip_scale(outcome.norm, config_.optim.clip_norm) / weight, average);
+  }
+  if (!outcome.skipped) {
     update_puzzle_table(lr * puzzle_rate_, average);
     const std::span<ops::HaltingScore> scores = model_.slots().scores;
     gather(std::as_writable_bytes(scores), "scores");

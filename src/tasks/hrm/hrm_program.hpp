@@ -13,7 +13,7 @@ namespace lockstep {
 ///
 /// A rank always owns the same slots. After each step the ranks gather the slots' identifiers, embedding gradients and
 /// scores, so that every rank makes the same update of the table, in slot order. The states are gathered only for
-/// checkpoints. While a GPU runs a step, the host prepares the next one.
+/// checkpoints.
 class HrmProgram final : public TrainingProgram {
  public:
   /// errors  usage: a batch that the data do not fill
@@ -37,8 +37,6 @@ class HrmProgram final : public TrainingProgram {
   void gather(const Tensor& rows, const char* what);
 
  private:
-  /// The batch of the step that begins at `position` of an epoch. Begins that epoch.
-  GlobalBatch batch_at(const TrainState& state, std::int64_t epoch, std::int64_t step, std::int64_t position);
   /// The position at which the step ends whose batch begins at sample `first` of the epoch.
   std::int64_t end_of(std::int64_t first) const;
   void gather(std::span<std::byte> rows, const char* what);
@@ -52,8 +50,9 @@ class HrmProgram final : public TrainingProgram {
   const double puzzle_rate_;     ///< learning rate of the puzzle embeddings relative to optim.lr
   std::vector<FlatRange> ranges_;
   std::unique_ptr<Optimizer> optimizer_;
-  ShardedStep step_;
+  std::optional<GpuUpdate> update_;
   Arena scratch_;  ///< for the update of the puzzle table
+  ShardedStep step_;
   bool settled_ = true;
   ops::HaltingScore interval_;
   double interval_sequences_ = 0;

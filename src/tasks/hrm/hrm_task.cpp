@@ -196,8 +196,29 @@ std::int64_t HrmTask::least_steps(const Shard& shard, std::int64_t slot) const {
   return 2 + static_cast<std::int64_t>(draw.below(static_cast<std::uint64_t>(options_.loss.halt_max_steps - 1), 1));
 }
 
+/// What the host draws for a training pass.
+struct HrmTask::Batch {
+  ops::SequenceData rows;
+  Tensor least;  ///< least_steps()
+};
+
+DrawnShard HrmTask::draw(Arena& host, const Shard& shard) const {
+  // Halted slots start their row of the batch. Only the device knows which slots have halted, so the host reads all
+  // rows.
+  const profile::Span drawing("batch", profile::Kind::phase);
+  const std::int64_t count = shard.count, cells = network_.arch().seq_len, first = shard.first % slots_->steps->size();
+  const auto ints = [&](Shape shape) { return allocate(host, DType::i32, shape); };
+  const auto* batch = new (host.allocate(sizeof(Batch)))
+      Batch{.rows = {ints({count, cells}), ints({count, cells}), ints({count})}, .least = ints({count})};
+  read_batch(host, shard, first, batch->rows);
+  for (std::int64_t i = 0; i < count; ++i)
+    batch->least.data<std::int32_t>()[i] =
+        options_.loss.halt_max_steps > 1 ? static_cast<std::int32_t>(least_steps(shard, first + i)) : 0;
+  const HrmCycles cycles = cycles_at(shard.step);
+  return {.inputs = batch, .weight = static_cast<double>(count), .shape = {first, cycles.h, cycles.l}};
+}
+
 ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
-  const HrmArch& a = network_.arch();
   const HrmLoss& rule = options_.loss;
   const HrmSlots& s = *slots_;
   const std::int64_t slots = s.steps->size(), first = shard.first % slots, count = shard.count;
@@ -211,17 +232,8 @@ ShardLoss HrmTask::loss(Tape& t, const Shard& shard) const {
   const Tensor carried_h = own(s.z_h), carried_l = own(s.z_l);
   const Tensor z_h = in_dtype(t, carried_h, t.dtype()), z_l = in_dtype(t, carried_l, t.dtype());
 
-  // Halted slots start their row of the batch. Only the device knows which slots have halted, so the host reads all
-  // rows.
-  const auto ints = [&](Shape shape) { return allocate(t.host_arena(), DType::i32, shape); };
-  profile::Span drawing("batch", profile::Kind::phase);
-  const ops::SequenceData batch = {ints({count, a.seq_len}), ints({count, a.seq_len}), ints({count})};
-  const Tensor least = ints({count});
-  read_batch(t.host_arena(), shard, first, batch);
-  for (std::int64_t i = 0; i < count; ++i)
-    least.data<std::int32_t>()[i] =
-        rule.halt_max_steps > 1 ? static_cast<std::int32_t>(least_steps(shard, first + i)) : 0;
-  drawing.end();
+  const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(t.host_arena(), shard).inputs;
+  const auto& [batch, least] = *static_cast<const Batch*>(drawn);
   profile::Span starting("slots", profile::Kind::phase);
   network_.reset(t, z_h, z_l, halted);
   ops::begin_sequences(t.stream(), data, steps, halted, batch);

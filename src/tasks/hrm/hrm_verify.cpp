@@ -331,7 +331,7 @@ class NetworkCheck {
       compare(outputs, "next_q_continue_logits", next[1], kValue);
       compare(outputs, "target_q_continue", target, kValue);
     }
-    compare(outputs, "loss", std::array{done.loss}, kValue);
+    compare(outputs, "loss", std::array{done.outcome->loss}, kValue);
     ops::HaltingScore sum;
     for (const ops::HaltingScore& score : slots.scores) sum += score;
     for (const auto& [name, value] : {std::pair{"count", sum.count},

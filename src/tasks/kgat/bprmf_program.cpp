@@ -33,6 +33,7 @@ BprmfProgram::BprmfProgram(World& world, const RunConfig& config, BprmfTask& mod
 
 StepResult BprmfProgram::step(const TrainState& state, double lr, Ema*, unsigned flags) {
   StepResult result;
+  StepOutcome& outcome = result.outcome.emplace(StepOutcome{.step = state.step});
   profile::Phase phase("interactions", result.compute);
   const std::int64_t items = model_.data().items, d = model_.options().embed_dim;
   const DType dtype = model_.params().dtype();
@@ -64,16 +65,16 @@ StepResult BprmfProgram::step(const TrainState& state, double lr, Ema*, unsigned
   const double norm = gradient_norm(gradient, {{0, gradient.size()}});  // waits for the sums too
   result.advance = 1;
   result.samples = batch_size_;
-  result.loss = sums.loss + l2 * sums.half_square;
-  result.weight = static_cast<double>(batch_size_);
-  result.norm = norm;
-  require_finite(world_, config_, state, "interactions", result.loss / result.weight, norm);
+  outcome.loss = sums.loss + l2 * sums.half_square;
+  outcome.weight = static_cast<double>(batch_size_);
+  outcome.norm = norm;
+  require_finite(world_, config_, state, "interactions", outcome.loss / outcome.weight, norm);
   phase.next("update", result.update);
-  adam_->begin_step(lr, clip_scale(result.norm, config_.optim.clip_norm));
+  adam_->begin_step(lr, clip_scale(norm, config_.optim.clip_norm));
   adam_->update(model_.items(), of_items, gradient.slice(0, split));
   adam_->update(model_.users(), of_users, gradient.slice(split, count - split));
   phase.next("reduce", result.reduce);
-  result.flags = flags_of_all(world_.communicator(), flags);
+  outcome.flags = flags_of_all(world_.communicator(), flags);
   phase.end();
   return result;
 }

@@ -85,17 +85,17 @@ StepResult KgatProgram::step(const TrainState& state, double lr, Ema*, unsigned 
       batch.is_cf ? step_.step_cf(batch.cf, state.step, lr, flags) : step_.step_kg(batch.kg, lr, flags);
   require_finite(world_, config_, state, batch.is_cf ? "interactions" : "triples", done.loss, done.norm);
   StepResult result = {.advance = 1, .samples = batch.is_cf ? cf_batch_ : kg_batch_};
+  StepOutcome& outcome = result.outcome.emplace(StepOutcome{.step = state.step, .flags = done.flags});
   if (batch.is_cf) {
-    result.weight = static_cast<double>(cf_batch_);
-    result.loss = done.loss * result.weight;
-    result.norm = done.norm;
+    outcome.weight = static_cast<double>(cf_batch_);
+    outcome.loss = done.loss * outcome.weight;
+    outcome.norm = done.norm;
   } else {
     loss[0] += done.loss;
     loss[1] += 1;
     interval_triples_ += done.loss;
     ++interval_steps_;
   }
-  result.flags = done.flags;
   result.compute = done.compute;
   result.reduce = done.exchange;
   result.update = done.update;

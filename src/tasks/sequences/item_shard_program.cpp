@@ -194,6 +194,7 @@ StepResult ItemShardProgram<T>::step(const TrainState& state, double lr, Ema* av
   const Shard batch = {
       .seed = config_.run.seed, .epoch = state.epoch, .step = state.step, .first = state.position, .count = count};
   StepResult result = {.advance = count, .samples = count};
+  StepOutcome& outcome = result.outcome.emplace(StepOutcome{.step = state.step});
   profile::Phase phase("compute", result.compute);
   memory_.reset();
   compute_features(batch);
@@ -211,17 +212,17 @@ StepResult ItemShardProgram<T>::step(const TrainState& state, double lr, Ema* av
   const StepExtras sums = decode<T>(total_->data<T>());
   add_inputs();
   result.compute += more;
-  result.loss = sums.loss;
-  result.weight = sums.weight;
-  result.flags = sums.flags;
+  outcome.loss = sums.loss;
+  outcome.weight = sums.weight;
+  outcome.flags = sums.flags;
   if (sums.weight > 0) {
     // The penalty is the same on all ranks; its gradient is added to the own rows, and to the rest.
     add_penalty(task_.params(), gradient_, sums.weight, false, own_);
-    result.loss += sums.weight * add_penalty(task_.params(), gradient_, sums.weight, false,
-                                             {rest_begin_, task_.params().flat_size()});
-    result.norm = norm() / sums.weight;
-    require_finite(world_, config_, task_.params(), gradient_, state, result.loss / sums.weight, result.norm);
-    optimizer_->step(gradient_, lr, clip_scale(result.norm, config_.optim.clip_norm) / sums.weight, average);
+    outcome.loss += sums.weight * add_penalty(task_.params(), gradient_, sums.weight, false,
+                                              {rest_begin_, task_.params().flat_size()});
+    outcome.norm = norm() / sums.weight;
+    require_finite(world_, config_, task_.params(), gradient_, state, outcome.loss / sums.weight, outcome.norm);
+    optimizer_->step(gradient_, lr, clip_scale(outcome.norm, config_.optim.clip_norm) / sums.weight, average);
     share_weights(average);
   }
   phase.end();

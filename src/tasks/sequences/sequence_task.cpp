@@ -106,7 +106,10 @@ std::unique_ptr<TrainingProgram> SequenceTask::make_program(World& world, const 
 
 ShardLoss SequenceTask::loss(Tape& tape, const Shard& shard) const {
   const SequenceBatch batch = this->batch(tape.host_arena(), shard);
-  const SasRecDraws draws = {.training = true, .seed = shard.seed, .step = static_cast<std::uint64_t>(shard.step)};
+  const SasRecDraws draws = {.training = true,
+                             .seed = shard.seed,
+                             .step = static_cast<std::uint64_t>(shard.step),
+                             .step_on_gpu = shard.step_on_gpu};
   const Var features = network_.features(tape, batch, draws);
   return {network_.loss(tape, features, batch), static_cast<double>(batch.targets)};
 }

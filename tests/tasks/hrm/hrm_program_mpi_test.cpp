@@ -57,7 +57,7 @@ struct Run {
     for (std::int64_t i = 0; i < count; ++i) {
       if (state.position == program.epoch_length()) state.position = 0, ++state.epoch;
       const StepResult done = program.step(state, 1e-2, nullptr, 0);
-      ++state.step, state.position += done.advance, loss = done.loss, skipped = done.skipped;
+      ++state.step, state.position += done.advance, loss = done.outcome->loss, skipped = done.outcome->skipped;
     }
     program.settle();
   }

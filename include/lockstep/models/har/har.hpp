@@ -68,8 +68,9 @@ struct HarTrace {
 /// Keys of a training pass's dropout.
 struct HarDraws {
   std::uint64_t seed = 0, step = 0;
-  SampleRows sequences;  ///< one row per sequence, for the encoder
-  SampleRows windows;    ///< one row per classification, for the classifier
+  const std::uint64_t* step_on_gpu = nullptr;  ///< see Dropout
+  SampleRows sequences;                        ///< one row per sequence, for the encoder
+  SampleRows windows;                          ///< one row per classification, for the classifier
 };
 
 /// A ViT encoder that all channels share, attention pooling per channel, and a classifier of the concatenated pooled

@@ -97,6 +97,7 @@ const char* name(SasRecArch::Mhc mhc);
 struct SasRecDraws {
   bool training = false;
   std::uint64_t seed = 0, step = 0;
+  const std::uint64_t* step_on_gpu = nullptr;  ///< see Dropout
 };
 
 /// Intermediate values of a forward pass, for comparison with a reference.

@@ -81,6 +81,8 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   void move_to(Device device) override;
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
+  DrawnShard draw(Arena& host, const Shard& shard) const override;
+  bool draws() const override { return true; }
   std::int64_t least_shard() const override { return 128; }  // fewer rows do not amortise packing the weights
   std::int64_t sum_count() const override;
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override {
@@ -113,14 +115,22 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
     Tensor z, t;  ///< normalised inputs (N, n_in), and targets (N, n_out) in real_dtype(), in the tape's memory
   };
   Rows normalised(Tape& tape, std::span<const std::int32_t> rows) const;
-  /// The summed loss of these rows of the data set. `shard` has the keys of the random directions.
-  ShardLoss loss_of(Tape& tape, std::span<const std::int32_t> rows, const Shard& shard = {}) const;
+  /// What a training pass reads of rows of the data set, in host memory that kernels can read.
+  struct Batch;
+  /// `shard` has the keys of the random directions.
+  const Batch& batch_of(Arena& host, std::span<const std::int32_t> rows, const Shard& shard) const;
+  /// The summed loss of these rows of the data set.
+  ShardLoss loss_of(Tape& tape, const Batch& batch) const;
+  ShardLoss loss_of(Tape& tape, std::span<const std::int32_t> rows) const {
+    return loss_of(tape, batch_of(tape.host_arena(), rows, {}));
+  }
 
  private:
   /// evaluate(), of the network or of a baseline.
   void score(Tape& tape, Split split, std::int64_t first, std::int64_t count, const AffineGuess* guess,
              double* sums) const;
 
+  Rows rows_in(Arena& host, DType dtype, std::span<const std::int32_t> rows) const;
   std::int64_t members() const { return 1 + static_cast<std::int64_t>(others_.size()); }
   emulator_metrics::Layout layout() const;  ///< of the sums
   /// Adds |v_i| of the constraints' values v_i at these rows to `sizes` unless null, and writes the gradient of the sum

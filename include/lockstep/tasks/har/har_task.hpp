@@ -58,6 +58,8 @@ class HarTask final : public ShardTask {
   ParamStore& params() override { return net_.params(); }
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
+  DrawnShard draw(Arena& host, const Shard& shard) const override;
+  bool draws() const override { return true; }
   std::int64_t sum_count() const override;
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::vector<Metric> metrics(Split split, const std::vector<double>& sums) const override;
@@ -97,11 +99,22 @@ class HarTask final : public ShardTask {
   bool per_channel() const { return net_.arch().mode == HarArch::Mode::independent; }
   /// Number of channels of a window that are encoded.
   std::int64_t encoded() const;
-  std::span<const Sequence> sequences_of(Tape& tape, std::span<const std::int64_t> windows) const;
+  std::span<const Sequence> sequences_of(Arena& host, std::span<const std::int64_t> windows) const;
+  /// What the encoder reads, in host memory that kernels can read.
+  struct Inputs {
+    Tensor patches;              ///< of signals: (sequences, tokens, patch)
+    ops::LinePictures pictures;  ///< otherwise
+  };
+  struct Batch;
   /// With a shard, windows are augmented for its epoch.
-  Var embed(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const;
-  Var embed_signals(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const;
-  Var embed_pictures(Tape& tape, std::span<const Sequence> sequences, const Shard* shard) const;
+  Inputs inputs_of(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const;
+  Tensor signals(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const;
+  ops::LinePictures pictures(Arena& host, std::span<const Sequence> sequences, const Shard* shard) const;
+  Var embed(Tape& tape, const Inputs& inputs) const;
+  /// Without dropout and augmentation.
+  Var embed(Tape& tape, std::span<const std::int64_t> windows) const {
+    return embed(tape, inputs_of(tape.host_arena(), sequences_of(tape.host_arena(), windows), nullptr));
+  }
   /// All channels of a window (C, L); with a shard, augmented into `scratch`.
   const double* window(std::int64_t number, const Shard* shard, double* scratch) const;
 

@@ -79,6 +79,8 @@ class HrmTask : public ShardTask {
   void move_to(Device device) override { network_.move_to(device); }
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
+  DrawnShard draw(Arena& host, const Shard& shard) const override;
+  bool draws() const override { return true; }
   std::int64_t least_shard() const override;
   std::unique_ptr<TrainingProgram> make_program(World& world, const RunConfig& config, int threads) override;
   bool evaluates(Split split) const override { return split != Split::train; }
@@ -157,6 +159,7 @@ class HrmTask : public ShardTask {
   virtual void observe(Tape&, const Shard&, const Hrm::Output&, const Tensor& /*next_q*/) const {}
 
  private:
+  struct Batch;
   /// The parts behind the examples of a split other than training.
   const std::vector<PuzzlePart>& held_out(Split split) const;
   PuzzleExample example_of(Split split, std::int64_t index) const;

@@ -1,10 +1,10 @@
-#include "lockstep/train/loss_scale.hpp"
+#include "lockstep/optim/loss_scale.hpp"
 
 #include <doctest/doctest.h>
 
 using namespace lockstep;
 
-TEST_SUITE("train.loss_scale") {
+TEST_SUITE("optim.loss_scale") {
   TEST_CASE("a step that overflows halves it, two thousand good ones in a row double it") {
     LossScale scale;
     const double first = scale.value;

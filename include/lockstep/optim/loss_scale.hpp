@@ -15,13 +15,13 @@ struct LossScale {
   std::int64_t steps = 0;  ///< with a finite gradient since `value` last changed
 
   /// The factor of the *sum* of the losses of so many samples, also a power of two.
-  double of_sum(std::int64_t samples) const {
+  constexpr double of_sum(std::int64_t samples) const {
     return value / static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(samples, 1))));
   }
   /// Whether a smaller scale may help. If not, the scale is not the cause of the overflow.
-  bool can_fall() const { return value > 1; }
+  constexpr bool can_fall() const { return value > 1; }
   /// After each step: halves the scale if the gradient was not finite, doubles it after 2000 finite steps.
-  void update(bool finite) {
+  constexpr void update(bool finite) {
     constexpr std::int64_t kGrowthInterval = 2000;
     ++steps;
     if (finite && steps < kGrowthInterval) return;

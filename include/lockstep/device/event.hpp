@@ -1,0 +1,27 @@
+#pragma once
+#include <memory>
+
+#include "lockstep/device/device.hpp"
+
+namespace lockstep {
+
+/// A point in the work of a GPU's stream: what was enqueued before the last record().
+class Event {
+ public:
+  /// errors  Error for the CPU
+  explicit Event(Device device);
+  /// Call it outside of captures.
+  void record(const Stream& stream) const;
+  /// Whether the GPU has passed the point. errors  Error if any work before it failed
+  bool passed() const;
+  /// Waits until the GPU has passed the point; later work goes on. errors  as passed()
+  void wait() const;
+
+ private:
+  struct Destroy {
+    void operator()(void* event) const;
+  };
+  std::unique_ptr<void, Destroy> event_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/nn/params.hpp"
+#include "lockstep/optim/loss_scale.hpp"
+#include "lockstep/optim/optimizer.hpp"
+
+namespace lockstep {
+
+/// What a rank tells its GPU about one step: all that changes from step to step, except for the samples. The host
+/// writes it into pinned memory, and the step begins by copying it to the GPU, with the rank's report behind it.
+struct GpuStepRecord {
+  std::uint64_t step = 0;       ///< of Philox
+  std::int64_t samples = 0;     ///< over all ranks
+  std::int64_t known = 1;       ///< whether the host knows the outcome of all earlier steps
+  LossScale loss_scale = {};    ///< at the beginning of the step, if `known`
+  StepScalars after_skip = {};  ///< of the optimizer: if `known`, or if the step before was skipped
+  StepScalars after_step = {};  ///< otherwise
+};
+
+/// The scalars that a rank adds to a step. Each rank's report has them for the sum over all ranks.
+///
+/// layout  doubles: weight, flags; then 8 bytes for each micro-batch: its loss, in the dtype of the gradient
+struct RankReport {
+  double weight = 0, flags = 0;
+  static std::size_t size_bytes(std::int64_t micros) {
+    return sizeof(RankReport) + static_cast<std::size_t>(micros) * sizeof(double);
+  }
+  static std::size_t loss_at(std::int64_t micro) { return size_bytes(micro); }
+};
+
+/// The reports of all ranks, one after the other, in GPU memory.
+struct RankReports {
+  const std::byte* bytes = nullptr;
+  std::int64_t ranks = 1, micros = 1;
+};
+
+/// What a GPU tells the host about one step, in pinned memory; the same on all ranks.
+struct GpuOutcome {
+  double loss = 0, weight = 0;    ///< summed over ranks; the loss with the penalty
+  double norm = 0;                ///< of the mean gradient; 0 without an optimizer
+  std::int64_t flags = 0;         ///< of any rank
+  std::int64_t skipped = 0;       ///< the gradient overflowed in fp16, and nothing was updated
+  std::int64_t failed = 0;        ///< loss or norm are not finite; neither this step nor later ones update anything
+  std::int64_t bad_element = -1;  ///< if failed: the first element of the gradient that is not finite, -1 if none
+  double bad_value = 0;
+};
+
+/// The end of a step on a GPU, without the host: the sums over ranks, the gradient of the penalty, the norm, clipping,
+/// the check for values that are not finite, the optimizer with the average of the weights, and the loss scale of fp16.
+/// Kernels read what depends on the step from a GpuStepRecord, so a graph that contains them can be repeated. The bits are
+/// those of add_penalty(), GradientNorm, clip_scale() and Optimizer::step() on the same GPU.
+class GpuUpdate {
+ public:
+  struct Options {
+    double clip_norm = 0;  ///< 0: off
+    bool lazy = false;     ///< add_penalty()
+    bool scaled = false;   ///< the loss is scaled by LossScale, and a step that is not finite is skipped
+  };
+  /// `optimizer` may be null: then only the reports are summed. The references must stay valid.
+  GpuUpdate(ParamStore& params, Optimizer* optimizer, std::vector<FlatRange> norm_ranges, const Options& options);
+
+  bool scaled() const { return options_.scaled; }
+  /// Completes the record of the next step. `open_steps` (0 or 1) counts the earlier steps whose outcome the host does
+  /// not know.
+  void describe(GpuStepRecord& record, double lr, const LossScale& scale, int open_steps) const;
+  /// Tells the optimizer about a step that has ended. errors  Error (usage) if it failed
+  void count(const GpuOutcome& outcome) const;
+
+  /// Enqueues the factor of the loss: seed(), a scalar in the dtype of the gradient. Only if scaled().
+  void open(const Stream& stream, const GpuStepRecord* record) const;
+  const Tensor& seed() const { return seed_.view(); }
+  /// Enqueues all of the step that follows the reduction of its gradient. `record` is in GPU memory, `outcome` in
+  /// pinned memory. Changes the gradient of penalised parameters.
+  void close(const Stream& stream, const Tensor& gradient, const RankReports& reports, const GpuStepRecord* record,
+             GpuOutcome* outcome, Ema* average) const;
+
+ private:
+  ParamStore& params_;
+  Optimizer* optimizer_;
+  std::vector<FlatRange> norm_ranges_;
+  Options options_;
+  std::vector<const Param*> penalised_;
+  OwnedTensor seed_;
+  Buffer parts_;  ///< the partial sums of each range and penalised parameter: their number and factor
+  Buffer sums_;   ///< partial sums of squares
+  Buffer state_;  ///< what a step leaves to the next one
+  Buffer now_;    ///< the scalars of the optimizer
+};
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+#include "lockstep/optim/gpu_update.hpp"
+
+#include <utility>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/profile.hpp"
+#include "lockstep/device/has_cuda.hpp"
+#include "optim/cuda_kernels.hpp"
+#include "optim/gpu_update_kernels.hpp"
+
+namespace lockstep {
+
+using optim_kernels::PartialSums;
+using optim_kernels::UpdateState;
+
+GpuUpdate::GpuUpdate(ParamStore& params, Optimizer* optimizer, std::vector<FlatRange> norm_ranges,
+                     const Options& options)
+    : params_(params),
+      optimizer_(optimizer),
+      norm_ranges_(std::move(norm_ranges)),
+      options_(options),
+      seed_(real_dtype(params.storage()), Shape{}, params.device()),
+      state_(params.device(), sizeof(UpdateState)),
+      now_(params.device(), sizeof(optim_kernels::UpdateNow<double>)) {
+  if constexpr (kHasCuda) {
+    if (optimizer != nullptr)
+      for (const Param& p : params.all())
+        if (p.l2 != 0 && p.trainable) penalised_.push_back(&p);
+    std::vector<PartialSums> parts;
+    std::int64_t count = 0;
+    const auto add = [&](std::int64_t elements, double l2) {
+      parts.push_back({optim_kernels::cuda::partial_sums(elements), l2});
+      count += parts.back().count;
+    };
+    for (const FlatRange& range : norm_ranges_) add(range.count(), 0);
+    for (const Param* p : penalised_) add(p->shape.size(), p->l2);
+    const Stream stream(params.device());
+    parts_ = Buffer(params.device(), parts.size() * sizeof(PartialSums));
+    sums_ = Buffer(params.device(), static_cast<std::size_t>(count) * sizeof(double));
+    copy_bytes(stream, parts_.data(), parts.data(), parts_.size_bytes());
+    stream.synchronize();
+  }
+}
+
+void GpuUpdate::describe(GpuStepRecord& record, double lr, const LossScale& scale, int open_steps) const {
+  record.known = open_steps == 0 ? 1 : 0;
+  record.loss_scale = scale;
+  if (optimizer_ == nullptr) return;
+  record.after_skip = optimizer_->scalars(lr, optimizer_->steps() + 1);
+  if (open_steps > 0) record.after_step = optimizer_->scalars(lr, optimizer_->steps() + 2);
+}
+
+void GpuUpdate::count(const GpuOutcome& outcome) const {
+  if (optimizer_ != nullptr && outcome.weight > 0 && outcome.skipped == 0)
+    optimizer_->set_steps(optimizer_->steps() + 1);
+}
+
+void GpuUpdate::open([[maybe_unused]] const Stream& stream, [[maybe_unused]] const GpuStepRecord* record) const {
+  visit_float(seed().dtype(), [&]<class T>() {
+    if constexpr (kHasCuda)
+      optim_kernels::cuda::open_step(stream, seed().data<T>(), reinterpret_cast<UpdateState*>(state_.data()), record);
+  });
+}
+
+void GpuUpdate::close([[maybe_unused]] const Stream& stream, const Tensor& gradient, const RankReports& reports,
+                      const GpuStepRecord* record, GpuOutcome* outcome, Ema* average) const {
+  const profile::Span span("update", profile::Kind::phase);
+  auto* state = reinterpret_cast<UpdateState*>(state_.data());
+  auto* sums = reinterpret_cast<double*>(sums_.data());
+  visit_float(gradient.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda) {
+      namespace cuda = optim_kernels::cuda;
+      double* at = sums;
+      const auto sum = [&](std::int64_t count, const T* values) {
+        cuda::sum_squares(stream, at, count, values);
+        at += cuda::partial_sums(count);
+      };
+      for (const FlatRange& range : norm_ranges_) at += cuda::partial_sums(range.count());
+      if (!penalised_.empty()) cuda::sum_weights<T>(stream, state, reports, record, options_.scaled);
+      for (const Param* p : penalised_) {
+        const T* value = p->value.data<T>();
+        sum(p->shape.size(), value);
+        cuda::add_scaled(stream, gradient.data<T>() + p->offset, value, {.factor = 2 * p->l2, .times = &state->weight},
+                         p->shape.rows(), p->shape.columns(), options_.lazy && p->row_sparse);
+      }
+      at = sums;
+      for (const FlatRange& range : norm_ranges_) sum(range.count(), gradient.data<T>() + range.begin);
+      cuda::judge<T>(stream, {.reports = reports,
+                              .record = record,
+                              .sums = sums,
+                              .parts = reinterpret_cast<const PartialSums*>(parts_.data()),
+                              .ranges = static_cast<int>(norm_ranges_.size()),
+                              .penalised = static_cast<int>(penalised_.size()),
+                              .scaled = options_.scaled,
+                              .updates = optimizer_ != nullptr,
+                              .clip_norm = options_.clip_norm,
+                              .size = gradient.size(),
+                              .gradient = gradient.data<T>(),
+                              .state = state,
+                              .now = reinterpret_cast<optim_kernels::UpdateNow<T>*>(now_.data()),
+                              .outcome = outcome});
+    }
+  });
+  if (optimizer_ != nullptr) optimizer_->step_as_told(gradient, now_.data(), average);
+}
+
+}  // namespace lockstep

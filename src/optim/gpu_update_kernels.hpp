@@ -1,0 +1,61 @@
+#pragma once
+#include <cstdint>
+
+#include "lockstep/optim/gpu_update.hpp"
+
+/// The kernels of GpuUpdate. Pointers are device pointers, except for Judgement::outcome.
+namespace lockstep::optim_kernels {
+
+/// The scalars of an optimizer's step in the type of its sweep.
+template <class T>
+struct UpdateNow {
+  T scalars[std::tuple_size_v<StepScalars>];
+  bool moves;  ///< false: the step updates nothing
+};
+
+/// What a step leaves to the next one.
+struct UpdateState {
+  LossScale scale;
+  double weight;       ///< of the current step: the divisor of its gradient
+  std::int64_t moved;  ///< whether the last step updated anything
+  std::int64_t failed;
+};
+
+/// Partial sums of squares: those of a range of the gradient, or of a penalised parameter.
+struct PartialSums {
+  std::int64_t count;
+  double l2;  ///< of a penalised parameter
+};
+
+/// The operands of judge().
+template <class T>
+struct Judgement {
+  RankReports reports;
+  const GpuStepRecord* record;
+  const double* sums;  ///< of the ranges, then of the penalised parameters
+  const PartialSums* parts;
+  int ranges, penalised;
+  bool scaled, updates;  ///< GpuUpdate::Options; whether there is an optimizer
+  double clip_norm;
+  std::int64_t size;
+  const T* gradient;  ///< (size)
+  UpdateState* state;
+  UpdateNow<T>* now;
+  GpuOutcome* outcome;
+};
+
+namespace cuda {
+
+/// Sets the loss scale of the step, and the seed of its backward pass.
+template <class T>
+void open_step(const Stream& stream, T* seed, UpdateState* state, const GpuStepRecord* record);
+/// Sets state->weight: the sum of weights over all ranks, times the loss scale if `scaled`.
+template <class T>
+void sum_weights(const Stream& stream, UpdateState* state, const RankReports& reports, const GpuStepRecord* record,
+                 bool scaled);
+/// Writes *now, *state and *outcome.
+template <class T>
+void judge(const Stream& stream, const Judgement<T>& step);
+
+}  // namespace cuda
+}  // namespace lockstep::optim_kernels
