@@ -14,6 +14,8 @@ namespace lockstep {
 namespace {
 /// With fewer elements, one thread is faster than several.
 constexpr std::int64_t kParallelFrom = std::int64_t{1} << 14;
+/// Prefetch distance in rows, which are scattered over memory.
+constexpr std::int64_t kPrefetch = 4, kLine = 64;
 /// Upper bound on the ratio of consecutive moves, below 1 by more than the effect of rounding.
 constexpr double kCalm = 0.999;
 using optim_kernels::LateRow;
@@ -148,6 +150,12 @@ void LazyAdam::catch_up(const Table& table, std::span<const LateRow> rows, std::
 #pragma omp parallel for schedule(dynamic, 16) if (count * table.columns >= kParallelFrom)
     for (std::int64_t i = 0; i < count; ++i) {
       const auto [row, done] = rows[static_cast<std::size_t>(i)];
+      if (i + kPrefetch < count) {
+        const std::int64_t next = rows[static_cast<std::size_t>(i + kPrefetch)].row * table.columns;
+        for (const Tensor& t : {table.rows.param->value, table.m, table.v})
+          for (std::int64_t c = 0; c < table.columns; c += kLine / static_cast<std::int64_t>(sizeof(T)))
+            __builtin_prefetch(t.data<T>() + next + c, 1);
+      }
       if (done < to) replay<T>(table, row, done, to);
       if (!gradient) continue;
       const std::int64_t at = row * table.columns;

@@ -93,6 +93,27 @@ StepRecord step_record(const Json& line) {
   return r;
 }
 
+std::vector<std::string> words(const Json& table, const char* key) {
+  std::vector<std::string> words;
+  if (const auto found = table.find(key); found != table.end() && found->is_array())
+    for (const Json& word : *found) words.push_back(word.is_string() ? word.get<std::string>() : "");
+  return words;
+}
+
+/// The tables whose values fit their rows and columns.
+std::vector<MetricTable> tables_of(const Json& line) {
+  std::vector<MetricTable> tables;
+  const Json named = object(line, "tables");
+  for (const auto& [name, table] : named.items()) {
+    if (!table.is_object()) continue;
+    MetricTable& t = tables.emplace_back(MetricTable{name, words(table, "rows"), words(table, "columns"), {}});
+    if (const auto values = table.find("values"); values != table.end() && values->is_array())
+      for (const Json& value : *values) t.values.push_back(value.is_number() ? value.get<double>() : std::nan(""));
+    if (t.values.size() != t.rows.size() * t.columns.size()) tables.pop_back();
+  }
+  return tables;
+}
+
 EvalRecord eval_record(const Json& line) {
   const Json data = object(line, "data");
   return {.step = line["step"].get<std::int64_t>(),
@@ -103,6 +124,7 @@ EvalRecord eval_record(const Json& line) {
           .samples_per_s = number(line, "samples_per_s"),
           .seconds = number(object(line, "seconds"), "total"),
           .best = line.contains("best") && line["best"] == true,
+          .tables = tables_of(line),
           .protocol = text(line, "protocol"),
           .data_file = text(data, "file"),
           .data_hash = text(data, "hash"),

@@ -24,6 +24,12 @@ double quantile(std::span<const double> sorted, double probability) {
 
 }  // namespace
 
+double central_t(double level, double degrees) {
+  require(level > 0 && level < 1 && degrees > 0, "Student's t of level ", level, " with ", degrees,
+          " degrees of freedom");
+  return boost::math::quantile(boost::math::students_t(degrees), (1 + level) / 2);
+}
+
 MeanInterval mean_interval(std::span<const double> values, double level) {
   require(!values.empty() && level > 0 && level < 1, "interval of level ", level, " of ", values.size(), " values");
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
@@ -35,10 +41,10 @@ MeanInterval mean_interval(std::span<const double> values, double level) {
   for (const double value : values) squares += (value - mean) * (value - mean);
   const double deviation = std::sqrt(squares / (n - 1));  // NaN of a single value
   const double error = deviation / std::sqrt(n);
-  if (error == 0) return {{mean, mean, mean}, mean == 0 ? 1.0 : 0.0, 0};
+  if (error == 0) return {{mean, mean, mean}, kNone, 0};
   if (!std::isfinite(error)) return {{mean, kNone, kNone}, kNone, kNone};
+  const double width = central_t(level, n - 1) * error;
   const boost::math::students_t student(n - 1);
-  const double width = boost::math::quantile(student, (1 + level) / 2) * error;
   return {{mean, mean - width, mean + width},
           2 * boost::math::cdf(boost::math::complement(student, std::abs(mean) / error)),
           deviation};
@@ -60,6 +66,8 @@ Interval paired_bootstrap(std::span<const double> a, std::span<const double> b, 
     sum += difference[i];
   }
   const auto n = static_cast<double>(a.size());
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  if (a.size() == 1) return {sum, kNone, kNone};
   std::vector<double> means(static_cast<std::size_t>(resamples));
   for (std::int64_t r = 0; r < resamples; ++r) {
     const Philox draws(seed, static_cast<std::uint64_t>(r), "bootstrap");

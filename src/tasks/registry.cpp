@@ -27,6 +27,11 @@ void verify_hrm(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
 void verify_kgat(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
 void verify_sequence(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
 
+// In the files of the training programs.
+void require_supported_bprmf(const RunConfig&, int ranks);
+void require_supported_kgat(const RunConfig&, int ranks);
+void require_supported_sequence(const RunConfig&, int ranks);
+
 WeightExchange exchange_bprmf();
 WeightExchange exchange_emulator();
 WeightExchange exchange_har();
@@ -43,20 +48,20 @@ std::unique_ptr<TaskConfig> make() {
 
 /// A new kind is one line here and one folder in tasks/ (docs/adding-a-model.md).
 constexpr TaskKind kKinds[] = {
-    {"emulator", make<EmulatorConfig>, predict_emulator, verify_emulator, exchange_emulator, "emulator-icecolumn",
-     "outputs of a column model from its state, with exact Jacobians"},
-    {"har", make<HarConfig>, predict_har, verify_har, exchange_har, "har-synth",
+    {"emulator", make<EmulatorConfig>, predict_emulator, nullptr, verify_emulator, exchange_emulator,
+     "emulator-icecolumn", "outputs of a column model from its state, with exact Jacobians"},
+    {"har", make<HarConfig>, predict_har, nullptr, verify_har, exchange_har, "har-synth",
      "activity in a window of sensor signals"},
-    {"hrm", make<HrmConfig>, predict_hrm, verify_hrm, exchange_hrm, "hrm-laptop",
+    {"hrm", make<HrmConfig>, predict_hrm, nullptr, verify_hrm, exchange_hrm, "hrm-laptop",
      "solution of a puzzle (Sudoku, maze, ARC), by HRM or TRM"},
-    {"kgat", make<KgatConfig>, predict_kgat, verify_kgat, exchange_kgat, "kgat-ml1m",
+    {"kgat", make<KgatConfig>, predict_kgat, require_supported_kgat, verify_kgat, exchange_kgat, "kgat-ml1m",
      "items for a user, from interactions and a knowledge graph"},
-    {"bprmf", make<BprmfConfig>, predict_kgat, nullptr, exchange_bprmf, "bprmf-ml1m",
+    {"bprmf", make<BprmfConfig>, predict_kgat, require_supported_bprmf, nullptr, exchange_bprmf, "bprmf-ml1m",
      "items for a user, from interactions alone; gives kgat its first tables"},
-    {"sasrec", make<SequenceConfig>, predict_sequence, verify_sequence, exchange_sequence, "sasrec-ml1m",
-     "next item of a user's history, from its order"},
-    {"tisasrec", make<TiSasRecConfig>, predict_sequence, verify_sequence, exchange_sequence, "tisasrec-ml1m",
-     "next item of a user's history, from its order and times"},
+    {"sasrec", make<SequenceConfig>, predict_sequence, require_supported_sequence, verify_sequence, exchange_sequence,
+     "sasrec-ml1m", "next item of a user's history, from its order"},
+    {"tisasrec", make<TiSasRecConfig>, predict_sequence, require_supported_sequence, verify_sequence, exchange_sequence,
+     "tisasrec-ml1m", "next item of a user's history, from its order and times"},
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
+#include "lockstep/ops/gemm.hpp"
 #include "train/grad_sync.hpp"
 #include "train/micro_batch.hpp"
 
@@ -188,6 +189,7 @@ class CpuStep {
     if (overlap) sync_.begin();
     const auto compute = [&](int thread, int threads) {
       Worker& worker = *workers_[static_cast<std::size_t>(thread)];
+      const ops::PackedWeights packed;
       worker.gradients.zero();
       StepExtras& mine = extras_[static_cast<std::size_t>(thread)];
       mine = {.flags = flags};
@@ -241,6 +243,7 @@ class CpuStep {
     const bool one_rank = comm_.size() == 1;
     const auto compute = [&](int thread, int threads) {
       Worker& worker = *workers_[static_cast<std::size_t>(thread)];
+      const ops::PackedWeights packed;
       const std::int64_t begin = mine_.count() * thread / threads, end = mine_.count() * (thread + 1) / threads;
       const std::int64_t micros = micro_batches(batch);
       for (std::int64_t i = begin; i < end; ++i) {

@@ -153,6 +153,102 @@ TEST_SUITE("apps.compare") {
     CHECK(compared({late})["rows"].size() == 1);
   }
 
+  TEST_CASE("the keys that differ are those of both kinds, not the kind alone") {
+    const Runs runs;
+    const std::string a = runs.add("a", {.config = "optim.lr = 7\nrun.threads = 3\nmodel.mhc = streams\n"}),
+                      b = runs.add("b", {.kind = "tisasrec", .config = "model.time_span = 9\n"}),
+                      c = runs.add("c", {.kind = "kgat", .config = "model.embed_dim = 9\n"});
+    const nlohmann::json keys = compared({a, b, c})["keys"];
+    CHECK(keys["model.kind"] == nlohmann::json{{"A", "sasrec"}, {"B", "tisasrec"}, {"C", "kgat"}});
+    CHECK(keys["optim.lr"] == nlohmann::json{{"A", "7"}, {"B", "0.001"}, {"C", "1e-04"}});
+    CHECK(keys["model.mhc"] == nlohmann::json{{"A", "streams"}, {"B", "none"}, {"C", "-"}});
+    CHECK(keys["model.time_span"] == nlohmann::json{{"A", "256"}, {"B", "9"}, {"C", "-"}});
+    CHECK(keys["model.embed_dim"] == nlohmann::json{{"A", "-"}, {"B", "-"}, {"C", "9"}});
+    CHECK_FALSE(keys.contains("run.threads"));
+    CHECK_FALSE(keys.contains("data.path"));
+  }
+
+  TEST_CASE("precision, compression, and devices where batch or learning rate depend on them, decide the results") {
+    const Runs runs;
+    const std::string rank = "batch.scope = rank\ndist.parallel = dp\n", two = "dist.replicas = 2\n",
+                      plain = runs.add("plain", {});
+    for (const auto& [config, key] :
+         {std::pair("run.precision = fp64\n", "run.precision"), std::pair("dist.compress = bf16\n", "dist.compress")}) {
+      CAPTURE(config);
+      for (const int seed : {1, 2}) {  // equal seeds are no error, others are not pooled
+        const nlohmann::json found = compared({plain, runs.add(join(key, seed), {.config = config, .seed = seed})});
+        CHECK(found["rows"].size() == 2);
+        CHECK(found["keys"].size() == 1);
+        CHECK(found["keys"].contains(key));
+      }
+    }
+    const nlohmann::json found = compared({runs.add("one", {.config = rank}), runs.add("two", {.config = rank + two})});
+    CHECK(found["rows"].size() == 2);
+    CHECK(found["keys"] == nlohmann::json{{"devices", {{"A", "1"}, {"B", "2"}}}});
+    const nlohmann::json scaled =
+        compared({runs.add("s1", {.config = "optim.scale_lr = linear\ndist.parallel = dp\n"}),
+                  runs.add("s2", {.config = "optim.scale_lr = linear\ndist.parallel = dp\n" + two, .seed = 2})});
+    CHECK(scaled["rows"].size() == 2);
+    // With a batch of all devices together, their number changes nothing.
+    refused({plain, runs.add("global", {.config = "dist.parallel = dp\n" + two})}, 2, {"the same configuration"});
+  }
+
+  TEST_CASE("best-N.h5 and final.h5 from before a run continued do not count; step-N.h5 stays as it is") {
+    const Runs runs;
+    const std::string run = runs.add("run", {});
+    StepRecord last{.step = 200, .epoch = 9, .lr = 0.1, .phases = {}, .metrics = {}, .time = 2000};
+    EvalRecord end = evaluation({.ndcg = 0.7}, "best");
+    end.step = 200, end.time = 2001;
+    test::write_text(fs::path(run) / kMetricsFile, record_line(last) + record_line(end));
+    std::string old;
+    for (const char* weights : {"best", "best-2", "final", "step-100"}) old += record_line(evaluation({}, weights));
+    test::write_text(fs::path(run) / kEvaluationsFile, old);
+    const nlohmann::json found = compared({run});
+    REQUIRE(found["rows"].size() == 2);
+    CHECK(found["rows"][0]["weights"] == "best");
+    CHECK(found["rows"][0]["metrics"]["ndcg@10"]["mean"] == 0.7);
+    CHECK(found["rows"][1]["weights"] == "step-100");
+  }
+
+  TEST_CASE("an added evaluation with other metrics leaves those of the run") {
+    const Runs runs;
+    const std::string run = runs.add("run", {});
+    EvalRecord more = evaluation({}, "best");
+    more.metrics = {{"ndcg@7", 0.2}, {"hr@10", 0.9}};
+    add_evaluation(run, more);
+    const nlohmann::json found = compared({run});
+    REQUIRE(found["rows"].size() == 1);
+    const nlohmann::json& values = found["rows"][0]["runs"][0]["metrics"];
+    CHECK(values["ndcg@7"] == 0.2);
+    CHECK(values["hr@10"] == 0.9);  // the newest
+    CHECK(values["ndcg@10"] == 0.5);
+  }
+
+  TEST_CASE("there is no test of differences that are equal in all seeds") {
+    const Runs runs;
+    std::vector<std::string> all;
+    const double a[] = {0.51, 0.53}, b[] = {0.52, 0.54};  // 0.52 - 0.51 and 0.54 - 0.53 differ in their last bits
+    for (int seed = 1; seed <= 2; ++seed) {
+      all.push_back(runs.add(join("a", seed), {.seed = seed, .ndcg = a[seed - 1]}));
+      all.push_back(runs.add(join("b", seed), {.config = "optim.lr = 7\n", .seed = seed, .ndcg = b[seed - 1]}));
+    }
+    const nlohmann::json d = compared(all)["differences"][0]["metrics"];
+    CHECK(d["ndcg@10"]["p"].is_null());
+    CHECK(d["mrr@10"]["p"].is_null());
+    const std::string text = compare(all).out;
+    check_mentions(text, "+0.01, equal in all seeds", "+0, equal in all seeds");
+    CHECK(text.find(", p ") == std::string::npos);
+  }
+
+  TEST_CASE("of directories that hold several runs, the runs to compare are named") {
+    const Runs runs;
+    const std::string folds = runs.add("cv", {.kind = "har", .config = "data.folds = 3\n", .protocol = ""}),
+                      ensemble = runs.add("many", {.kind = "emulator", .config = "ensemble.members = 3\n"}, false);
+    fs::create_directory(fs::path(folds) / "fold-1");
+    refused({folds}, 2, {"a cross-validation", "cv/fold-1 OTHER/fold-1", "folds.json"});
+    refused({ensemble}, 2, {"an ensemble", "many/member-*"});
+  }
+
   TEST_CASE("what cannot be compared is named") {
     const Runs runs;
     const std::string run = runs.add("run", {});

@@ -123,6 +123,19 @@ TEST_SUITE("apps.lockstep") {
     }
   }
 
+  TEST_CASE("the help of eval lists the keys that an evaluation reads, and no others") {
+    for (const auto& [kind, read] :
+         {std::pair("hrm", std::vector{"eval.tries", "eval.segments", "eval.max_examples", "eval.halt"}),
+          std::pair("sasrec", std::vector{"eval.k", "eval.candidates", "eval.users"}),
+          std::pair("kgat", std::vector{"eval.ks", "data.graph"})}) {
+      CAPTURE(kind);
+      const std::string help = lockstep_program({"eval", "--model.kind", kind, "--help"}).out;
+      for (const std::string key : read) CHECK(has(help, key));
+      for (const char* ignored : {"eval.every", "eval.max_samples", "eval.best", "eval.final", "data.group_visits"})
+        CHECK_FALSE(has(help, std::string("--") + ignored));
+    }
+  }
+
   TEST_CASE("there is a manual page per command that troff takes without a warning" *
             doctest::test_suite("apps.lockstep.manual")) {
     const TempDir dir;

@@ -5,11 +5,13 @@
 //                            [--row-threshold X] [--seconds S] [--batch B] [--threads N] [--bf16 | --fp16] [--device cpu|cuda]
 //
 // Steps are those of the trainer, including the draw of their batches; on a GPU the time runs until the work is
-// complete. Reports the median of at least three. Prints one JSON object per job.
+// complete. Reports the median of at least three, of wall time and of the processor time of this rank's threads. Prints
+// one JSON object per job.
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <vector>
@@ -66,24 +68,35 @@ Arguments parse(int argc, char** argv) {
   return a;
 }
 
+struct Times {
+  double wall = 0, processor = 0;
+};
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 /// Median seconds of a call on the slowest rank, after one warm-up call. Every rank makes the same number of calls.
 template <class F>
-double seconds_of(Communicator& comm, Device device, double budget, const F& call) {
+Times seconds_of(Communicator& comm, Device device, double budget, const F& call) {
   const auto f = [&] {
     call();
     Stream(device).synchronize();
   };
   f();
-  std::vector<double> took;
-  for (double sum = 0; sum < budget || took.size() < 3;) {
+  std::vector<double> wall, processor;
+  for (double sum = 0; sum < budget || wall.size() < 3;) {
     comm.barrier("bench");
     const Stopwatch watch;
+    const std::clock_t before = std::clock();
     f();
-    took.push_back(comm.all_reduced(watch.seconds(), ReduceOp::max, "seconds"));
-    sum += took.back();
+    processor.push_back(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC);
+    wall.push_back(comm.all_reduced(watch.seconds(), ReduceOp::max, "seconds"));
+    sum += wall.back();
   }
-  std::nth_element(took.begin(), took.begin() + static_cast<std::ptrdiff_t>(took.size() / 2), took.end());
-  return took[took.size() / 2];
+  return {median(wall), comm.all_reduced(median(processor), ReduceOp::max, "seconds")};
 }
 
 /// Bytes per second of a[i] = b[i] + s c[i] over arrays larger than any cache, or of a copy on a GPU. The best of
@@ -164,20 +177,20 @@ struct Bench {
     return model;
   }
 
-  void report(const char* job, double seconds, double amount, const char* unit, const std::string& more = "") {
+  void report(const char* job, Times seconds, double amount, const char* unit, const std::string& more = "") {
     if (world.rank() != 0) return;
     std::printf(
         "{\"job\": \"%s\", \"data\": \"%s\", \"ranks\": %d, \"threads\": %d, \"device\": \"%s\", \"mode\": \"%s\", "
-        "\"seconds\": %.6g, \"per_s\": %.6g, \"unit\": \"%s\"%s}\n",
+        "\"seconds\": %.6g, \"processor_seconds\": %.6g, \"per_s\": %.6g, \"unit\": \"%s\"%s}\n",
         job, std::filesystem::path(a.data).filename().c_str(), world.size(), threads, a.device.c_str(), a.mode.c_str(),
-        seconds, amount / seconds, unit, more.c_str());
+        seconds.wall, seconds.processor, amount / seconds.wall, unit, more.c_str());
     std::fflush(stdout);
   }
 
   void cf() {
     CfBatch batch;
     std::int64_t number = 0;
-    const double seconds = seconds_of(world.communicator(), device, a.seconds, [&] {
+    const Times seconds = seconds_of(world.communicator(), device, a.seconds, [&] {
       sampler.interactions(number, a.batch, batch, model.data().entities);
       step.step_cf(batch, number++, 1e-4);
     });
@@ -187,7 +200,7 @@ struct Bench {
   void kg() {
     KgBatch batch;
     std::int64_t number = 0;
-    const double seconds = seconds_of(world.communicator(), device, a.seconds, [&] {
+    const Times seconds = seconds_of(world.communicator(), device, a.seconds, [&] {
       sampler.triples(number++, 2 * a.batch, batch);
       step.step_kg(batch, 1e-4);
     });
@@ -199,8 +212,8 @@ struct Bench {
   }
   void evaluation() {
     step.settle();
-    const double seconds = seconds_of(world.communicator(), device, a.seconds,
-                                      [&] { evaluate(world.communicator(), model, Split::test, threads); });
+    const Times seconds = seconds_of(world.communicator(), device, a.seconds,
+                                     [&] { evaluate(world.communicator(), model, Split::test, threads); });
     report("evaluation", seconds, static_cast<double>(model.size(Split::test)), "users");
   }
   void spmm() {
@@ -210,13 +223,13 @@ struct Bench {
     p.begin(nullptr);
     p.store(0, all);
     Stream own(device);
-    const double seconds = seconds_of(world.communicator(), device, a.seconds,
-                                      [&] { ops::spmm(own, {p.s(0)}, p.pattern(), p.values(), p.stored(0), all); });
+    const Times seconds = seconds_of(world.communicator(), device, a.seconds,
+                                     [&] { ops::spmm(own, {p.s(0)}, p.pattern(), p.values(), p.stored(0), all); });
     // Per entry: a row of x, a column number and a value.
     const double bytes = static_cast<double>(graph.nnz()) * (64 * (a.storage ? 2 : 4) + 8),
                  stream = stream_bandwidth(device);
     report("spmm", seconds, bytes, "bytes",
-           join(", \"stream_bytes_per_s\": ", stream, ", \"of_stream\": ", bytes / seconds / stream));
+           join(", \"stream_bytes_per_s\": ", stream, ", \"of_stream\": ", bytes / seconds.wall / stream));
   }
   void run() {
     const auto wanted = [&](const char* job) {

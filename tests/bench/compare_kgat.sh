@@ -4,11 +4,13 @@
 #
 #   tests/bench/compare_kgat.sh [GRAPH.h5 ...]     default: a generated graph
 #
-# Variables besides those of common.sh: LOCKSTEP_BENCH_JOBS (cf kg attention evaluation).
+# Variables besides those of common.sh: LOCKSTEP_BENCH_JOBS (cf kg attention evaluation); LOCKSTEP_BENCH_CLOCK =
+# processor measures both sides in processor time, with one core: for machines with other work.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-2} JOBS=${LOCKSTEP_BENCH_JOBS:-cf kg attention evaluation}
-BENCH=$BUILD/bin/bench_kgat
+BENCH=$BUILD/bin/bench_kgat CLOCK=${LOCKSTEP_BENCH_CLOCK:-wall}
+case $CLOCK in wall) ours=seconds clock= ;; *) ours=processor_seconds clock=--processor-time ;; esac
 [ -x "$BENCH" ] || { echo "compare_kgat: $BENCH does not exist; build target bench_kgat" >&2; exit 2; }
 GRAPHS=()
 for graph in "$@"; do GRAPHS+=("$(path "$graph")"); done
@@ -25,7 +27,7 @@ goal() { # GRAPH JOB
 ms() { spread <"$1" | awk '{printf "%.1f (%.1f to %.1f)", 1e3 * $1, 1e3 * $2, 1e3 * $3}'; }
 of_job() { grep "\"job\": \"$1\""; }  # the line about one job
 {
-echo "Machine: $CORES cores of $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1), load average $(cut -d' ' -f1 /proc/loadavg) at the start; $ROUNDS alternating rounds of $SECONDS_EACH s."
+echo "Machine: $CORES cores of $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1), load average $(cut -d' ' -f1 /proc/loadavg) at the start; $ROUNDS alternating rounds of $SECONDS_EACH s, $CLOCK time."
 echo
 echo "| graph | job | lockstep, ms | PyTorch: variant | ms | ratio, median (rounds) |"
 echo "|---|---|---|---|---|---|"
@@ -33,9 +35,9 @@ for data in "${GRAPHS[@]}"; do
   graph=$(basename "$data" .h5)
   for round in $(seq "$ROUNDS"); do
     "$BENCH" --data "$data" --jobs "${JOBS// /,}" --threads "$CORES" --seconds "$SECONDS_EACH" >"$work/out"
-    for job in $JOBS; do of_job "$job" <"$work/out" | number seconds >>"$work/ours.$job"; done
+    for job in $JOBS; do of_job "$job" <"$work/out" | number "$ours" >>"$work/ours.$job"; done
     [ $compare = yes ] || continue
-    peer kgat_peer.py --bench "${JOBS// /,}" --data "$data" --threads "$CORES" --seconds "$SECONDS_EACH" >"$work/out"
+    peer kgat_peer.py --bench "${JOBS// /,}" --data "$data" --threads "$CORES" --seconds "$SECONDS_EACH" $clock >"$work/out"
     for job in $JOBS; do
       of_job "$job" <"$work/out" | number seconds >>"$work/peer.$job"
       of_job "$job" <"$work/out" | text best_variant >"$work/variant.$job"

@@ -3,7 +3,10 @@
 #include <doctest/doctest.h>
 #include <omp.h>
 
+#include <vector>
+
 #include "lockstep/nn/linear.hpp"
+#include "lockstep/ops/gemm.hpp"
 #include "ops/every_isa.hpp"
 #include "support/gradcheck.hpp"
 #include "support/tolerance.hpp"
@@ -36,6 +39,31 @@ void reference(const Tensor& y, const Tensor& d, const Tensor& x, const Tensor& 
 }  // namespace
 
 TEST_SUITE("ops.linear") {
+  TEST_CASE("weights packed once per scope give the same bits, and the next scope sees new weights") {
+    for_every_isa([&] {
+      Stream stream;
+      const std::int64_t m = 5, n = 50, k = 17;
+      const OwnedTensor x = random_tensor(DType::f32, {m, k}, "x"), w = random_tensor(DType::f32, {n, k}, "w"),
+                        dy = random_tensor(DType::f32, {m, n}, "dy");
+      OwnedTensor y(DType::f32, {m, n}), dx(DType::f32, {m, k});
+      const auto run = [&] {
+        ops::linear_forward(stream, y, {}, x, w, {}, Activation::none);
+        ops::linear_backward(stream, {dx, false}, {}, {}, dy, {}, x, w);
+        const auto values = y->span<float>(), gradients = dx->span<float>();
+        std::vector<float> all(values.begin(), values.end());
+        all.insert(all.end(), gradients.begin(), gradients.end());
+        return all;
+      };
+      for (int step = 0; step < 2; ++step) {
+        const std::vector<float> expected = run();
+        const ops::PackedWeights packed;
+        CHECK(run() == expected);
+        CHECK(run() == expected);  // from the kept weights
+        for (float& value : w->span<float>()) value *= 2;
+      }
+    });
+  }
+
   TEST_CASE("forward agrees with product, bias and activation one after another") {
     for_every_isa([&] {
       for (const Sizes s : kSizes)

@@ -3,9 +3,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
+#include "lockstep/ops/gemm.hpp"
 #include "ops/every_isa.hpp"
 #include "support/devices.hpp"
 #include "support/gradcheck.hpp"
@@ -62,14 +64,14 @@ std::vector<std::int32_t> reference(const Tensor& users, const Tensor& items,
 
 std::vector<std::int32_t> run(const Tensor& users, const Tensor& items,
                               const std::vector<std::vector<std::int32_t>>& excluded, std::int64_t k,
-                              Device device = {}) {
+                              Device device = {}, const Tensor& typical = {}) {
   Arena arena(device), scratch(device);
   const auto size = static_cast<std::size_t>(users.rows() * k);
   auto* top = static_cast<std::int32_t*>(arena.host().allocate(size * sizeof(std::int32_t)));
   std::fill_n(top, size, -7);
   Stream stream(device);
   ops::top_items(
-      stream, scratch, ops::ItemTable(on_device(items, device)), on_device(users, device),
+      stream, scratch, ops::ItemTable(on_device(items, device), typical), on_device(users, device),
       [&](std::int64_t u) { return std::span<const std::int32_t>(excluded[static_cast<std::size_t>(u)]); }, k, top);
   stream.synchronize();
   return {top, top + size};
@@ -124,6 +126,79 @@ TEST_SUITE("ops.top_items") {
     for (std::int64_t u = 0; u < 67; ++u) {
       const auto alone = run(users->slice(u, 1), items, {excluded[static_cast<std::size_t>(u)]}, 10);
       CHECK(std::equal(alone.begin(), alone.end(), together.begin() + u * 10));
+    }
+  }
+
+  TEST_CASE("candidates contain every item of a full sort of the products") {
+    // Rows whose differences are small beside what they share, of very different lengths, in pairs, or with
+    // elements that the codes of the others cannot show.
+    const auto rows = [](DType dtype, std::int64_t count, std::int64_t columns, const char* site, int kind) {
+      OwnedTensor t(dtype, {count, columns});
+      const Philox draw(7, 0, site);
+      visit_float(dtype, [&]<class T>() {
+        for (std::int64_t i = 0; i < t->size(); ++i) {
+          const std::int64_t row = i / columns, column = i % columns;
+          const auto n = static_cast<std::uint64_t>(kind == 2 ? row / 2 * columns + column : i);
+          double x = 2 * draw.uniform(n) - 1;
+          if (kind == 1) x = 3 + 1e-3 * x;
+          if (kind == 3) x *= std::exp(0.02 * static_cast<double>(row % 997));
+          if (kind == 4 && i % 61 == 0) x *= 300;
+          if (kind == 5) x *= row % 3 == 0 ? 0 : 1e-18;
+          if (kind == 6) x *= 1e14;
+          t->data<T>()[i] = static_cast<T>(x);
+        }
+      });
+      return t;
+    };
+    struct Sizes {
+      std::int64_t users, items, columns, k;
+    };
+    for_every_isa([&] {
+      for (const Sizes s : {Sizes{3, 3000, 1, 20}, Sizes{5, 1700, 3, 17}, Sizes{100, 2600, 17, 40},
+                            Sizes{13, 1030, 50, 600}, Sizes{4, 5000, 176, 100}, Sizes{2, 700, 257, 700}})
+        for (const DType dtype : {DType::f32, DType::f64})
+          for (int kind = 0; kind < 7; ++kind) {
+            CAPTURE(s.columns);
+            CAPTURE(kind);
+            const OwnedTensor users = rows(dtype, s.users, s.columns, "users", kind),
+                              items = rows(dtype, s.items, s.columns, "items", kind),
+                              products(dtype, {s.users, s.items});
+            Stream stream;
+            ops::gemm_nt(stream, {products}, users, items);
+            const auto excluded = some_excluded(s.users, s.items);
+            std::vector<std::int32_t> expected;
+            visit_float(dtype, [&]<class T>() {
+              for (std::int64_t u = 0; u < s.users; ++u) {
+                const T* score = products->data<T>() + u * s.items;
+                std::vector<std::int32_t> all;
+                const auto& out = excluded[static_cast<std::size_t>(u)];
+                for (std::int32_t i = 0; i < s.items; ++i)
+                  if (!std::binary_search(out.begin(), out.end(), i)) all.push_back(i);
+                std::stable_sort(all.begin(), all.end(), [&](auto a, auto b) { return score[a] > score[b]; });
+                all.resize(static_cast<std::size_t>(s.k), -1);
+                expected.insert(expected.end(), all.begin(), all.end());
+              }
+            });
+            CHECK(run(users, items, excluded, s.k) == expected);
+            CHECK(run(users, items, excluded, s.k, {}, users->slice(0, 1)) == expected);
+          }
+    });
+  }
+
+  TEST_CASE("infinite and huge scores have their places, and a user without a finite factor gets no item") {
+    constexpr float kInf = std::numeric_limits<float>::infinity(), kHuge = 3e38f;
+    const OwnedTensor users(DType::f32, {4, 2}), items(DType::f32, {5, 2});
+    const float user[] = {1, 0, kHuge, 0, std::numeric_limits<float>::quiet_NaN(), 1, -1, 0};
+    std::copy_n(user, 8, users->data<float>());
+    for (const bool infinite : {false, true}) {
+      const float item[] = {1, 1, infinite ? kInf : kHuge, 1, -2, 1, 3, 1, 3, 1};
+      std::copy_n(item, 10, items->data<float>());
+      for_every_isa([&] {
+        // 3e38 times 1 is 3e38; times 3 or 3e38 it is infinity.
+        CHECK(run(users, items, {{}, {3, 3}, {}, {}}, 5) ==
+              std::vector<std::int32_t>{1,  3,  4,  0,  2,  1, 4, 0, -1, -1,
+                                        -1, -1, -1, -1, -1, 2, 0, 3, 4,  infinite ? -1 : 1});
+      });
     }
   }
 

@@ -19,6 +19,7 @@ EvalRecord evaluation(std::int64_t step, const std::string& split) {
           .samples_per_s = 7,
           .seconds = 0.5,
           .best = true,
+          .tables = {{"confusion", {"a", "b"}, {"a", "b"}, {3, 1, 0, 2}}},
           .protocol = split + ", 10 users, full ranking of 20 items",
           .data_file = "a.h5",
           .data_hash = "00ff",
@@ -45,7 +46,13 @@ TEST_SUITE("report.run_records") {
     CHECK(e.metrics[0].name == "ndcg@10");
     CHECK(std::isnan(e.metrics[2].value));
     CHECK(e.data_hash == "00ff");
+    REQUIRE(e.tables.size() == 1);
+    CHECK(e.tables[0].columns == std::vector<std::string>{"a", "b"});
     CHECK(read_records(text, [](const RunRecord&) { return false; }) == 0);
+    const std::string short_table =
+        R"({"step":1,"split":"test","tables":{"a":{"rows":["x"],"columns":["y"],"values":[]},"b":5}})"
+        "\n";
+    CHECK(read_records(short_table, [](const RunRecord& r) { return std::get<EvalRecord>(r).tables.empty(); }) > 0);
     const std::string odd = "{\"step\":1,\"split\":\"test\",\"best\":null}\n";
     CHECK(read_records(odd, [](const RunRecord& r) { return !std::get<EvalRecord>(r).best; }) == odd.size());
   }

@@ -49,8 +49,8 @@ TEST_SUITE("report.statistics") {
     CHECK(std::isnan(mean_interval(std::vector<double>{0.5}).p));
     CHECK(mean_interval(std::vector<double>{0.5, 0.5}).half_width() == 0);
     CHECK(mean_interval(std::vector<double>{0.1, 0.1, 0.1}).half_width() == 0);  // the sum of three rounds
-    CHECK(mean_interval(std::vector<double>{0.5, 0.5}).p == 0);
-    CHECK(mean_interval(std::vector<double>{0, 0}).p == 1);
+    CHECK(std::isnan(mean_interval(std::vector<double>{0.5, 0.5}).p));  // no test: two equal seeds prove nothing
+    CHECK(std::isnan(mean_interval(std::vector<double>{0, 0}).p));
     CHECK(std::isnan(mean_interval(std::vector<double>{1, std::nan("")}).half_width()));
   }
 
@@ -92,8 +92,9 @@ TEST_SUITE("report.statistics") {
     CHECK(once.high == again.high);
     CHECK(once.low != other.low);
     const Interval one = paired_bootstrap(std::vector{3.0}, std::vector{1.0}, 1, 1, 0.95);
-    CHECK(one.low == 2);
-    CHECK(one.high == 2);
+    CHECK(one.value == 2);
+    CHECK(std::isnan(one.low));
+    CHECK(std::isnan(one.high));
   }
 
   TEST_CASE("values that cannot be paired are refused") {

@@ -26,6 +26,17 @@ void gemm_nn(Stream&, Target c, const Tensor& a, const Tensor& b);
 void gemm_tn(Stream&, Target c, const Tensor& a, const Tensor& b);
 inline constexpr std::int64_t kTnRows = 256;
 
+/// While one lives, linear layers and gated units of the calling thread pack a weight once instead of at each call. The
+/// weights must not change meanwhile. The thread keeps at most 8 MiB of packed weights, and the memory after the scope.
+/// Results are the same. Scopes of one thread do not nest.
+class PackedWeights {
+ public:
+  PackedWeights();
+  ~PackedWeights();
+  PackedWeights(const PackedWeights&) = delete;
+  PackedWeights& operator=(const PackedWeights&) = delete;
+};
+
 /// Whether products of f32 on GPUs may round a and b to TF32 (10 bits after the binary point; sums stay f32). Tensor
 /// cores multiply TF32 many times faster. One setting for the whole process; off at first.
 void allow_tf32(bool allowed);

@@ -1,29 +1,35 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 
 #include "lockstep/tensor/tensor.hpp"
 
 namespace lockstep::ops {
 
-/// Items as rows of factors, packed once for products with many blocks of users. On a GPU it is a copy of the items.
+struct ItemCodes;
+
+/// Items as rows of factors, prepared once for searches by many blocks of users. On a GPU it is a copy of the items; on
+/// the CPU also a copy in 8-bit codes.
 ///
-/// shapes   items (I, D)
-/// dtypes   f32 | f64
+/// shapes   items (I, D); typical (D) or empty
+/// dtypes   f32 | f64, equal
 class ItemTable {
  public:
   ItemTable() = default;
-  explicit ItemTable(const Tensor& items);
-  std::int64_t items() const { return items_; }
-  std::int64_t columns() const { return columns_; }
-  DType dtype() const { return packed_->dtype(); }
+  /// typical  a row near those of most users, such as their mean. Searches on the CPU are the faster the nearer it is;
+  ///          their results do not depend on it.
+  explicit ItemTable(const Tensor& items, const Tensor& typical = {});
+  std::int64_t items() const { return rows_->rows(); }
+  std::int64_t columns() const { return rows_->columns(); }
+  DType dtype() const { return rows_->dtype(); }
 
  private:
   friend void top_items(Stream&, Arena&, const ItemTable&, const Tensor&,
                         const std::function<std::span<const std::int32_t>(std::int64_t)>&, std::int64_t, std::int32_t*);
-  std::int64_t items_ = 0, columns_ = 0, tile_stride_ = 0;
-  OwnedTensor packed_;  ///< tiles of items, one after another
+  OwnedTensor rows_;
+  std::shared_ptr<const ItemCodes> codes_;  ///< null on a GPU
 };
 
 /// The best items of each user by inner product, without storing all scores.
@@ -31,9 +37,10 @@ class ItemTable {
 ///   score_ui = sum_d users_ud items_id,   top_u = the K items of the largest scores that are not excluded_u,
 ///   best first, equal scores by ascending item
 ///
-/// A block of users is multiplied with one tile of items after another, and each score is compared with the K-th best
-/// so far while it is in cache. The result of a user depends on neither the other users of the call nor the number of
-/// threads. Runs on the calling thread.
+/// On the CPU, approximate scores choose candidates: products of 8-bit codes, whose error has a bound for each user. An
+/// item is left out only if K others are better by more than twice that bound, so every item of the result is among the
+/// candidates. The products that order the candidates have the bits of gemm_nt(). The result of a user depends on
+/// neither the other users of the call nor the number of threads. Runs on the calling thread.
 ///
 /// `top` is host memory. For a GPU it must be pinned; it is valid, and `scratch` may be reused, once the stream has
 /// finished this call.

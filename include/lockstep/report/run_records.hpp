@@ -20,7 +20,7 @@ using RunRecord = std::variant<StepRecord, EvalRecord>;
 /// The line of a record, with its line break. Bytes of a name that are not UTF-8 become U+FFFD.
 std::string record_line(const RunRecord& record);
 /// Calls `take` with the records of a text, in order, until it returns false or a line is incomplete or not a record.
-/// Tables are omitted. Returns the bytes of the lines that were taken.
+/// Returns the bytes of the lines that were taken.
 std::size_t read_records(std::string_view text, const std::function<bool(RunRecord)>& take);
 
 /// Adds an evaluation of a run's checkpoint, with the time, to evaluations.jsonl of its directory.

@@ -9,6 +9,13 @@ struct Interval {
   double value = 0, low = 0, high = 0;
 };
 
+/// The half width t of the central interval of Student's distribution: P(|T| <= t) = level.
+///
+/// range   0 < level < 1; degrees > 0, the degrees of freedom
+/// errors  Error: a value out of range
+/// source  Student 1908, "The probable error of a mean"
+double central_t(double level, double degrees);
+
 /// The interval of a mean, and the test of the hypothesis that the true mean is 0.
 struct MeanInterval : Interval {
   double p = 0;          ///< two-sided
@@ -17,7 +24,7 @@ struct MeanInterval : Interval {
 };
 /// Student's interval of the mean of n independent values, value +- t_{n-1} s / sqrt(n). For paired differences, p is
 /// that of the paired t-test. A single value has no interval: low, high, p and the deviation are NaN. If all values are
-/// equal, low and high equal them, and p is 0, or 1 if they are 0.
+/// equal, low and high equal them, and there is no test: p is NaN.
 ///
 /// range   0 < level < 1
 /// errors  Error: no values, or a level out of range
@@ -30,7 +37,7 @@ MeanInterval mean_interval(std::span<const double> values, double level = 0.95);
 ///   value = mean_i (a_i - b_i);   [low, high] = the (1 - level)/2 and (1 + level)/2 quantiles, over the resamples, of
 ///   their mean difference; a quantile between two order statistics is interpolated linearly
 ///
-/// The draws are functions of (seed, resample, index).
+/// The draws are functions of (seed, resample, index). A single sample has no interval: low and high are NaN.
 ///
 /// shapes  a, b (n), n >= 1
 /// range   resamples >= 1; 0 < level < 1

@@ -17,6 +17,8 @@ struct TaskKind {
   std::unique_ptr<TaskConfig> (*make_config)();
   /// `lockstep predict`; null: the kind has no prediction.
   int (*predict)(World&, const Args&);
+  /// Throws Error (usage) if the training program does not support the options of a run; null: it supports all.
+  void (*require_supported)(const RunConfig&, int ranks);
   /// `lockstep verify`: appends a row per array of the reference file; null: the kind has no reference files.
   void (*verify)(World&, const H5File&, const VerifyOptions&, ReferenceReport&);
   /// `lockstep export` and `lockstep import`; null: the parameters' own names, and no description.

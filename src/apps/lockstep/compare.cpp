@@ -3,15 +3,18 @@
 #include <deque>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 #include <memory>
 
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/describe.hpp"
+#include "apps/lockstep/nested_runs.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/options.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/io/atomic_file.hpp"
+#include "lockstep/report/run_folders.hpp"
 #include "lockstep/report/run_records.hpp"
 #include "lockstep/report/statistics.hpp"
 #include "lockstep/tasks/registry.hpp"
@@ -56,6 +59,7 @@ struct Run {
   std::unique_ptr<Options> table;  ///< bound to `config`
   std::string text;                ///< of config.ini
   RunRecords records;
+  std::string devices;  ///< of its first start; "any" if neither batch nor learning rate depends on them
 };
 
 /// Runs that differ in the seed alone, with their evaluations.
@@ -76,15 +80,40 @@ struct Difference {
   std::string name() const { return b->name + " - " + a->name; }
 };
 
+constexpr const char* kDevices = "devices";
+
 std::string seed(const Run& run) { return run.table->value("run.seed"); }
 
-/// The keys that decide the results, apart from the seed, and differ between two runs.
+bool has_key(const Run& run, const std::string& key) {
+  const std::vector<std::string> keys = run.table->keys();
+  return std::ranges::find(keys, key) != keys.end();
+}
+
+/// The keys of run `a` that decide the results, apart from kind and seed, and differ in run `b`. A key that `b` lacks
+/// counts with its default.
+std::vector<std::string> differing_keys_of(const Run& a, const Run& b) {
+  const std::string source = (b.dir / "config.ini").string();
+  std::string text;  // with the kind of `a`, because differences() names no other key when the kinds differ
+  for (const IniEntry& entry : read_ini(b.text, source))
+    text += ini_line(entry.key, entry.key == "model.kind" ? a.config->model_kind : entry.value);
+  std::vector<std::string> keys;
+  for (const std::string& line : a.table->differences(text, source))
+    if (const std::string key = line.substr(0, line.find(": ")); key != "run.seed" && has_key(a, key))
+      keys.push_back(key);
+  return keys;
+}
+
+/// What decides the results, apart from the seed, and differs between two runs: keys of both kinds, and kDevices.
 std::vector<std::string> differing_keys(const Run& a, const Run& b) {
   std::vector<std::string> keys;
-  for (const std::string& line : a.table->differences(b.text, (b.dir / "config.ini").string()))
-    if (const std::string key = line.substr(0, line.find(": ")); key != "run.seed") keys.push_back(key);
-  for (const char* key : {"train.epochs", "train.steps"})  // a run may continue with another length
+  if (a.config->model_kind != b.config->model_kind) keys.emplace_back("model.kind");
+  for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)})
+    for (const std::string& key : differing_keys_of(*one, *other))
+      if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
+  // A run may continue with other values of these keys, but its results depend on them.
+  for (const char* key : {"train.epochs", "train.steps", "run.precision", "dist.compress"})
     if (a.table->value(key) != b.table->value(key)) keys.emplace_back(key);
+  if (a.devices != b.devices) keys.emplace_back(kDevices);
   return keys;
 }
 
@@ -102,11 +131,34 @@ std::string names(const EvalRecord& evaluation) {
   return listed(all);
 }
 
+/// The number of devices if batch or learning rate depends on it, else "any".
+std::string devices_of(const Run& run) {
+  const RunConfig& c = *run.config;
+  if (c.batch.scope != "rank" && c.optim.scale_lr == "none") return "any";
+  const CheckpointFolder folder(run.dir);
+  for (const fs::path& file : {folder.final_file(), folder.best_file()})
+    if (fs::exists(file)) return join(CheckpointReader(file, true).devices());
+  return c.dist.parallel == "dp" && c.run.device == "cpu" ? join(c.dist.replicas) : "unknown";
+}
+
+/// Names the runs to compare instead of a directory that holds several. errors  Error (usage)
+void require_single_run(const Run& run) {
+  const std::string name = run.dir.string(), fold = fold_folder(1);
+  require_usage(!fs::exists(run.dir / fold), "comparing runs: '", name,
+                "' holds the runs of a cross-validation, and each fold tests other samples; compare the same fold of "
+                "two directories: lockstep compare ",
+                (run.dir / fold).string(), " OTHER/", fold, "; folds.json has the means over the folds");
+  require_usage(member_count(*run.table) == 1, "comparing runs: '", name,
+                "' holds an ensemble, whose members are runs with seeds of their own; name them: lockstep compare ",
+                (run.dir / "member-*").string());
+}
+
 /// errors  Error: usage for a directory that holds no finished run; data for a configuration that cannot be read
 Run read_run(const fs::path& dir) {
   const fs::path file = dir / "config.ini";
   require_usage(fs::exists(file), "comparing runs: '", dir.string(), "' is not a run directory: it has no config.ini");
-  Run run{dir, std::make_unique<RunConfig>(), std::make_unique<Options>("lockstep compare"), {}, read_run_records(dir)};
+  Run run{dir, std::make_unique<RunConfig>(), std::make_unique<Options>("lockstep compare"),
+          {},  read_run_records(dir),         {}};
   try {
     run.text = read_text_file(file);
     std::string kind;
@@ -117,6 +169,7 @@ Run read_run(const fs::path& dir) {
   } catch (const Error& e) {
     throw Error(Fault::data, join("comparing runs: the configuration of '", dir.string(), "': ", e.what()));
   }
+  require_single_run(run);
   const RunRecords& r = run.records;
   const fs::path last = CheckpointFolder(dir).final_file();
   const bool finished = r.evaluated || (fs::exists(last) && CheckpointReader(last, true).state().step >= r.step);
@@ -125,10 +178,17 @@ Run read_run(const fs::path& dir) {
                                                human_seconds(std::max(0.0, r.age)), " ago");
   require_usage(finished, "comparing runs: the run in '", dir.string(), "' has not finished: ", state,
                 "; wait for its end, continue it with its command, or omit it");
+  run.devices = devices_of(run);
   return run;
 }
 
-/// The last evaluation of a split for each data set, protocol and weights. errors  Error (usage): there is none
+/// Whether a run writes checkpoints of this name again when it continues.
+bool replaced_by_continuing(const std::string& weights) {
+  return weights == "best" || weights.starts_with("best-") || weights == "final";
+}
+
+/// The evaluations of a split, one for each data set, protocol and weights. A metric that was recorded several times
+/// has its last value. errors  Error (usage): there is none
 std::vector<const EvalRecord*> evaluations(Run& run, const std::string& split) {
   std::vector<const EvalRecord*> found;
   bool unnamed = false;
@@ -138,13 +198,14 @@ std::vector<const EvalRecord*> evaluations(Run& run, const std::string& split) {
       unnamed = true;
       continue;
     }
-    // best.h5 and final.h5 of a run that has continued are other weights now.
-    if ((e.weights == "best" || e.weights == "final") && e.time < run.records.time) continue;
+    if (replaced_by_continuing(e.weights) && e.time < run.records.time) continue;
     if (e.weights.empty()) e.weights = "best";
     const auto same = [&](const EvalRecord* other) {
       return other->data_hash == e.data_hash && other->protocol == e.protocol && other->weights == e.weights;
     };
     if (const auto old = std::ranges::find_if(found, same); old != found.end()) {
+      for (const Metric& m : (*old)->metrics)
+        if (!has(e, m.name)) e.metrics.push_back(m);
       *old = &e;
     } else {
       found.push_back(&e);
@@ -241,7 +302,15 @@ Difference compare(const Row& a, const Row& b, const std::vector<std::string>& m
   if (!d.refused.empty()) return d;
   for (const std::string& metric : metrics) {
     std::vector<double> values;
-    for (const auto& [of_a, of_b] : pairs) values.push_back(value(*of_b, metric) - value(*of_a, metric));
+    double largest = 0;
+    for (const auto& [of_a, of_b] : pairs) {
+      const double from = value(*of_a, metric), to = value(*of_b, metric);
+      values.push_back(to - from);
+      largest = std::max({largest, std::abs(from), std::abs(to)});
+    }
+    // 0.54 - 0.53 and 0.52 - 0.51 differ by rounding alone, of which a test would be sure.
+    const auto [least, most] = std::ranges::minmax(values);
+    if (most - least <= 8 * std::numeric_limits<double>::epsilon() * largest) std::ranges::fill(values, values[0]);
     d.metrics.push_back(mean_interval(values));
   }
   return d;
@@ -255,7 +324,9 @@ std::string text(const MeanInterval& m) {
   return printed("%.*f ± %.*f", decimals, m.value, m.half_width() > 0 ? decimals : 0, m.half_width());
 }
 std::string text_of_test(const MeanInterval& m) {
-  return (m.value < 0 ? "" : "+") + text(m) + (m.p < 1e-4 ? ", p < 0.0001" : ", p " + printed("%.2g", m.p));
+  const std::string sign = m.value < 0 ? "" : "+";
+  if (m.deviation == 0) return sign + printed("%.4g", m.value) + ", equal in all seeds";
+  return sign + text(m) + (m.p < 1e-4 ? ", p < 0.0001" : ", p " + printed("%.2g", m.p));
 }
 
 std::vector<std::string> seeds_of(const Row& row) {
@@ -276,10 +347,9 @@ Rows differing_keys(const std::deque<Row>& rows) {
   for (const std::string& key : keys) {
     std::vector<std::string>& line = lines.emplace_back(std::vector{key});
     for (const Row& row : rows) {
-      const Options& table = *row.runs[0]->table;
-      const std::vector<std::string> known = table.keys();
-      const bool has_key = std::ranges::find(known, key) != known.end();
-      line.push_back(!has_key ? "-" : table.value(key).empty() ? "nothing" : table.value(key));
+      const Run& run = *row.runs[0];
+      const std::string value = key == kDevices ? run.devices : has_key(run, key) ? run.table->value(key) : "-";
+      line.push_back(value.empty() ? "nothing" : value);
     }
   }
   return lines;

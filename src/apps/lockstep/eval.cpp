@@ -61,8 +61,12 @@ Options make_options(EvalArguments& a) {
   options.add("record", &a.record, false,
               "add the metrics to evaluations.jsonl of the checkpoint's run directory, for lockstep compare");
   options.add("json", &a.json, false, "print one JSON object: metrics, and tables such as a confusion matrix");
-  options.list_only({"model.kind", "data.*", "eval.*", "run.seed", "run.device", "run.threads", "run.precision",
-                     "dist.timeout", "dist.check_collectives", "dist.parallel", "dist.gpu_ids"});
+  options.list_only({"model.kind",    "data.path",    "data.stage",      "data.percent",      "data.folds",
+                     "data.fold",     "data.graph",   "eval.candidates", "eval.both",         "eval.negatives",
+                     "eval.k",        "eval.users",   "eval.ks",         "eval.max_examples", "eval.segments",
+                     "eval.tries",    "eval.combine", "eval.noise",      "eval.halt",         "run.seed",
+                     "run.device",    "run.threads",  "run.precision",   "dist.timeout",      "dist.check_collectives",
+                     "dist.parallel", "dist.gpu_ids"});
   options.example("lockstep eval --checkpoint runs/emulator-icecolumn/checkpoints/best.h5",
                   "the metrics of the test samples");
   options.example("lockstep eval --checkpoint runs/ensemble",
@@ -181,6 +185,14 @@ fs::path run_of(const std::string& checkpoint) {
   return run;
 }
 
+/// ", in PRECISION" for an evaluation in another precision than that of the training; "".
+std::string other_precision(const CheckpointReader& checkpoint, const RunConfig& config) {
+  std::string trained;
+  for (const IniEntry& entry : read_ini(checkpoint.config(), checkpoint.path().string()))
+    if (entry.key == "run.precision") trained = entry.value;
+  return trained.empty() || trained == config.run.precision ? "" : ", in " + config.run.precision;
+}
+
 using Readers = std::vector<std::unique_ptr<CheckpointReader>>;
 
 /// The evaluation on one rank. Several checkpoints are an ensemble.
@@ -237,6 +249,7 @@ int eval(World& world, const EvalArguments& a, const Readers& readers) {
       record.step = state.step;
       record.epoch = static_cast<double>(state.epoch);
       record.weights = fs::path(a.checkpoint).stem().string();
+      record.protocol += other_precision(reader, a.config);
       add_evaluation(run_of(a.checkpoint), std::move(record));
     });
   if (split == Split::validation && model->validates_on_test())

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -9,6 +10,7 @@
 #include "apps/lockstep/training_run.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/exit_codes.hpp"
+#include "lockstep/base/hash.hpp"
 #include "lockstep/base/log.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
@@ -46,53 +48,81 @@ int train_fold(World& world, const Options& options, const RunConfig& mine, std:
   });
 }
 
-/// The last record of the test samples in a fold's metrics.jsonl.
-Json test_record(const fs::path& dir) {
-  std::istringstream lines(read_text_file(dir / kMetricsFile));
-  Json last;
-  for (std::string line; std::getline(lines, line);) {
-    Json record = Json::parse(line, nullptr, false);
-    if (record.is_object() && record.value("split", "") == "test") last = std::move(record);
-  }
-  require_data(last.is_object(), "reading '", (dir / kMetricsFile).string(), "': it has no record of the test samples");
+/// The last evaluation of the test samples in a text of records. errors  Error (data): `source` has none
+EvalRecord last_test(const std::string& text, const std::string& source) {
+  EvalRecord last;
+  read_records(text, [&](RunRecord record) {
+    if (auto* found = std::get_if<EvalRecord>(&record); found != nullptr && found->split == "test")
+      last = std::move(*found);
+    return true;
+  });
+  require_data(last.split == "test", "reading '", source, "': it has no record of the test samples");
   return last;
 }
 
-/// Writes folds.json and the report of all folds; prints their table.
-void summarise(const RunConfig& config, const std::vector<std::string>& tests, const std::vector<Json>& records) {
-  const std::size_t folds = records.size();
+/// The line of the last evaluation of the test samples in a fold's metrics.jsonl.
+Json test_record(const fs::path& dir) {
+  const fs::path file = dir / kMetricsFile;
+  return record_line(last_test(read_text_file(file), file.string()));
+}
+
+/// A metric of an evaluation, or NaN.
+double value(const EvalRecord& evaluation, const std::string& name) {
+  const auto found = std::ranges::find(evaluation.metrics, name, &Metric::name);
+  return found == evaluation.metrics.end() ? std::nan("") : found->value;
+}
+
+/// The confusion matrix of a fold. errors  Error (data): it has none, or one of other classes than `like`, unless that
+/// is empty
+const MetricTable& confusion_of(const EvalRecord& fold, const std::string& directory, const MetricTable& like) {
+  const auto found = std::ranges::find(fold.tables, "confusion", &MetricTable::name);
+  require_data(found != fold.tables.end() && (like.rows.empty() || found->rows == like.rows), "summing up '", directory,
+               "': its record of the test samples has no confusion matrix of the classes of the first fold; train it "
+               "again with --resume never");
+  return *found;
+}
+
+/// Writes folds.json and the report of all folds; prints their table. lines: test_record() of each fold
+void summarise(const RunConfig& config, const std::vector<std::string>& tests, const std::vector<Json>& lines) {
+  const std::size_t folds = lines.size();
+  std::vector<EvalRecord> records;
+  const auto folder = [](std::size_t fold) { return fold_folder(static_cast<std::int64_t>(fold + 1)); };
+  for (std::size_t f = 0; f < folds; ++f) records.push_back(last_test(lines[f].get<std::string>(), folder(f)));
   Json out = {{"data", config.data.path}, {"folds", Json::array()}};
   std::map<std::string, std::vector<double>> values;
   MetricTable confusion;
   std::vector<std::string> names;  // a class can lack windows in a fold, so classes are judged by the sum over folds
-  for (const auto& [name, value] : records.front()["metrics"].items())
-    if (name.find('.') == std::string::npos) names.push_back(name);
+  for (const Metric& m : records.front().metrics)
+    if (m.name.find('.') == std::string::npos) names.push_back(m.name);
   ReportTable table{.title = "Test samples of each fold", .columns = {"fold", "tests"}, .rows = {}};
   table.columns.insert(table.columns.end(), names.begin(), names.end());
   for (std::size_t f = 0; f < folds; ++f) {
-    const Json& metrics = records[f]["metrics"];
-    out["folds"].push_back({{"fold", f + 1},
-                            {"tests", tests[f]},
-                            {"directory", fold_folder(static_cast<std::int64_t>(f + 1))},
-                            {"step", records[f]["step"]},
-                            {"metrics", metrics}});
+    const EvalRecord& record = records[f];
+    Json metrics = Json::object();
+    for (const Metric& m : record.metrics) metrics[m.name] = m.value;
+    out["folds"].push_back(
+        {{"fold", f + 1}, {"tests", tests[f]}, {"directory", folder(f)}, {"step", record.step}, {"metrics", metrics}});
     auto& row = table.rows.emplace_back(std::vector{std::to_string(f + 1), tests[f]});
     for (const std::string& name : names) {
-      const double value = metrics[name].is_number() ? metrics[name].get<double>() : std::nan("");
-      values[name].push_back(value);
-      row.push_back(printed("%.4f", value));
+      values[name].push_back(value(record, name));
+      row.push_back(printed("%.4f", values[name].back()));
     }
-    const Json& part = records[f]["tables"]["confusion"];
-    const auto counts = part["values"].get<std::vector<double>>();
-    if (f == 0) confusion = {"confusion", part["rows"], part["columns"], std::vector<double>(counts.size())};
-    for (std::size_t i = 0; i < counts.size(); ++i) confusion.values[i] += counts[i];
+    const MetricTable& part = confusion_of(record, folder(f), confusion);
+    if (f == 0) confusion = {part.name, part.rows, part.columns, std::vector<double>(part.values.size())};
+    for (std::size_t i = 0; i < part.values.size(); ++i) confusion.values[i] += part.values[i];
   }
   std::vector<std::string> mean = {"mean", ""}, deviation = {"deviation", ""}, interval = {"95 % interval", "+-"};
   EvalRecord summary;
-  summary.step = records.front()["step"];
-  summary.epoch = records.front()["epoch"];
+  summary.step = records.front().step;
+  summary.epoch = records.front().epoch;
   summary.split = "test";
   summary.tables = {confusion};
+  summary.protocol = join("test, mean of ", folds, " folds");
+  summary.data_file = records.front().data_file;
+  std::string hashes;  // each fold is another division of the data set
+  for (const EvalRecord& record : records) hashes += record.data_hash;
+  summary.data_hash = hex64(hash64(hashes));
+  summary.weights = records.front().weights;
   for (const std::string& name : names) {
     const MeanInterval m = mean_interval(values[name]);
     out["mean"][name] = m.value;
@@ -118,8 +148,8 @@ void summarise(const RunConfig& config, const std::vector<std::string>& tests, c
   report.record(summary);
   report.add(std::move(table));
   report.add(ReportPicture{"All folds together: confusion", heat_map_svg(confusion)});
-  for (std::size_t f = 1; f <= folds; ++f)
-    report.made(fs::path(config.run.dir) / fold_folder(static_cast<std::int64_t>(f)) / "report.html", join("fold ", f));
+  for (std::size_t f = 0; f < folds; ++f)
+    report.made(fs::path(config.run.dir) / folder(f) / "report.html", join("fold ", f + 1));
   report.made(fs::path(config.run.dir) / "folds.json", "metrics of each fold, mean, deviation, interval, sums");
   report.finish(join("finished after ", folds, " folds"));
 }

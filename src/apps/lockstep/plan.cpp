@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iomanip>
 #include <iostream>
-#include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "apps/lockstep/commands.hpp"
 #include "apps/lockstep/nested_runs.hpp"
@@ -14,7 +13,11 @@
 #include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/device/device.hpp"
+#include "lockstep/report/append_file.hpp"
+#include "lockstep/report/run_records.hpp"
+#include "lockstep/tasks/registry.hpp"
 #include "lockstep/train/run_config.hpp"
+#include "lockstep/train/sharded_program.hpp"
 
 namespace lockstep::apps {
 
@@ -28,14 +31,12 @@ struct PlanArguments {
 
 /// Samples per second in the last training record of the run directory, or 0.
 double measured_rate(const std::string& run_dir) {
-  std::ifstream in(std::filesystem::path(run_dir) / "metrics.jsonl");
   double rate = 0;
-  for (std::string line; std::getline(in, line);) {
-    const auto record = nlohmann::json::parse(line, nullptr, false);
-    if (record.is_object() && record.value("split", "") == "train" && record.contains("samples_per_s") &&
-        record["samples_per_s"].is_number())
-      rate = record["samples_per_s"];
-  }
+  read_records(read_if_there(std::filesystem::path(run_dir) / kMetricsFile), [&](const RunRecord& record) {
+    const auto* step = std::get_if<StepRecord>(&record);
+    if (step != nullptr && step->samples_per_s > 0) rate = step->samples_per_s;
+    return true;
+  });
   return rate;
 }
 
@@ -59,44 +60,105 @@ void print_time(const RunConfig& c, double given_rate, const TaskNeeds& needs, s
   }
 }
 
-void print(const PlanArguments& a, const TaskNeeds& needs) {
+/// What the run needs with a batch of this size over all ranks.
+TaskNeeds needs_of(const RunConfig& c, int ranks, std::int64_t batch) {
+  return c.task->needs(c.data.path, c.model_kind == "kgat" ? c.dtype() : c.storage(),
+                       {.samples = batch * c.batch.accumulate,
+                        .scale = c.over_devices(1, ranks),
+                        .ranks = ranks,
+                        .shards = c.dist.shards,
+                        .reproducible = c.run.reproducible});
+}
+
+/// As needs_of() with the batch of the configuration. errors  Error (usage): what a training refuses too
+TaskNeeds checked_needs(const RunConfig& c, int ranks) {
+  if (const auto require_supported = task_kind(c.model_kind).require_supported) require_supported(c, ranks);
+  const TaskNeeds needs = needs_of(c, ranks, c.global_batch(ranks));
+  if (needs.steps_per_epoch == 0) checked_batch(c, ranks, needs.train_samples);  // the steps are of ShardedProgram
+  return needs;
+}
+
+/// The memory of a rank, in bytes.
+struct RankMemory {
+  double weights, rounded, gradients, own_gradient, state, average, carried, activations, scratch, evaluation;
+  double gradient_buffers;  ///< number of them in `gradients`
+  double all_state;         ///< optimizer state of all ranks
+  double sum() const {
+    return weights + rounded + gradients + own_gradient + state + average + carried + activations + scratch +
+           evaluation;
+  }
+};
+
+std::int64_t ranks_per_node(const PlanArguments& a) { return a.ranks_per_node > 0 ? a.ranks_per_node : a.ranks; }
+
+/// Threads of a rank.
+std::int64_t threads_of(const PlanArguments& a) {
+  const RunConfig::Run& run = a.config.run;
+  if (run.device == "cuda") return 1;  // a rank computes its batch at once and sums the gradient in place
+  return std::max<std::int64_t>(1, run.threads > 0 ? run.threads : ::sysconf(_SC_NPROCESSORS_ONLN) / ranks_per_node(a));
+}
+
+/// needs  with a batch of this size over all ranks
+RankMemory rank_memory(const PlanArguments& a, const TaskNeeds& needs, std::int64_t batch) {
   const RunConfig& c = a.config;
   const auto element = static_cast<double>(size_bytes(c.dtype()));
   const auto parameters = static_cast<double>(needs.parameters);
   const double trained = parameters - static_cast<double>(needs.fixed_parameters);
-  const std::int64_t per_node = a.ranks_per_node > 0 ? a.ranks_per_node : a.ranks;
-  const bool on_gpu = c.run.device == "cuda";  // a rank computes its batch at once and sums the gradient in place
-  const std::int64_t threads =
-      on_gpu
-          ? 1
-          : std::max<std::int64_t>(1, c.run.threads > 0 ? c.run.threads : ::sysconf(_SC_NPROCESSORS_ONLN) / per_node);
-  const std::int64_t batch = c.global_batch(static_cast<int>(a.ranks)), per_step = batch * c.batch.accumulate;
+  const bool on_gpu = c.run.device == "cuda";
+  const std::int64_t threads = threads_of(a);
   const std::int64_t shards = on_gpu && !c.run.reproducible ? a.ranks : std::max(c.dist.shards, a.ranks * threads);
-
-  const double weights = parameters * element;
   const double owned = static_cast<double>(needs.owned_parameters), shared = trained - owned;
-  const double gradient = shared * element;
   const double buffers = on_gpu ? (c.run.reproducible || c.run.backend == "mpi" ? 2 : 1)
                          : c.run.reproducible
                              ? static_cast<double>((c.dist.shards + a.ranks - 1) / a.ranks + threads + 1)
                          : !needs.row_sparse && threads == 1 && a.ranks == 1 ? 1
                                                                              : static_cast<double>(threads + 1);
-  const double own_gradient = owned / static_cast<double>(a.ranks) * element;
   const auto state_of = [&](double elements) {
     return static_cast<double>(Optimizer::state_bytes(c.optim, c.dtype())) * elements;
   };
-  const double all_state = state_of(trained), state = state_of(shared + owned / static_cast<double>(a.ranks));
-  const double carried = needs.carried_bytes_per_sample * static_cast<double>(per_step);
-  const double average = c.optim.ema > 0 ? weights : 0;
-  const double rounded = is_half(c.storage()) ? parameters * static_cast<double>(size_bytes(c.storage())) : 0;
-  const double per_sample = needs.activation_bytes_per_sample;
-  const double per_batch_sample = per_sample * static_cast<double>(threads) / static_cast<double>(shards);
-  const double activations = per_batch_sample * static_cast<double>(batch);
-  const double scratch = needs.scratch_bytes * static_cast<double>(threads) + needs.gathered_bytes;
-  const double evaluation = needs.evaluation_bytes * static_cast<double>(threads);
-  const double rank = weights + rounded + buffers * gradient + own_gradient + state + average + carried + activations +
-                      scratch + evaluation;
-  const double node = rank * static_cast<double>(per_node) + needs.data_bytes;
+  const auto of_threads = static_cast<double>(threads), of_ranks = static_cast<double>(a.ranks);
+  const double weights = parameters * element;
+  return {.weights = weights,
+          .rounded = is_half(c.storage()) ? parameters * static_cast<double>(size_bytes(c.storage())) : 0,
+          .gradients = buffers * shared * element,
+          .own_gradient = owned / of_ranks * element,
+          .state = state_of(shared + owned / of_ranks),
+          .average = c.optim.ema > 0 ? weights : 0,
+          .carried = needs.carried_bytes_per_sample * static_cast<double>(batch * c.batch.accumulate),
+          .activations =
+              needs.activation_bytes_per_sample * of_threads / static_cast<double>(shards) * static_cast<double>(batch),
+          .scratch = needs.scratch_bytes * of_threads + needs.gathered_bytes,
+          .evaluation = needs.evaluation_bytes * of_threads,
+          .gradient_buffers = buffers,
+          .all_state = state_of(trained)};
+}
+
+/// The largest batch over all ranks, of at most `samples`, with which a rank needs no more than `bytes`; 0: none.
+std::int64_t largest_batch(const PlanArguments& a, std::int64_t samples, double bytes) {
+  const int ranks = static_cast<int>(a.ranks);
+  const std::int64_t unit = a.config.over_devices(1, ranks);
+  const auto fits = [&](std::int64_t batch) {
+    try {
+      return rank_memory(a, needs_of(a.config, ranks, batch), batch).sum() <= bytes;
+    } catch (const Error&) {
+      return false;  // no epoch fills such a batch
+    }
+  };
+  std::int64_t fitting = 0, too_large = samples / unit + 1;
+  while (fitting + 1 < too_large) {
+    const std::int64_t trial = std::midpoint(fitting, too_large);
+    (fits(trial * unit) ? fitting : too_large) = trial;
+  }
+  return fitting * unit;
+}
+
+void print(const PlanArguments& a, const TaskNeeds& needs) {
+  const RunConfig& c = a.config;
+  const std::int64_t per_node = ranks_per_node(a), threads = threads_of(a);
+  const bool on_gpu = c.run.device == "cuda";
+  const std::int64_t batch = c.global_batch(static_cast<int>(a.ranks)), per_step = batch * c.batch.accumulate;
+  const RankMemory m = rank_memory(a, needs, batch);
+  const double node = m.sum() * static_cast<double>(per_node) + needs.data_bytes;
 
   const auto row = [](const std::string& what, double bytes, const std::string& note = "") {
     std::cout << "  " << std::left << std::setw(24) << what << std::right << std::setw(12) << human_bytes(bytes)
@@ -105,29 +167,30 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
   std::cout << a.ranks << " ranks, " << per_node << " per node, "
             << (on_gpu ? std::string("a GPU") : join(threads, " threads")) << " each; " << needs.parameters
             << " parameters; " << batch << " samples per batch\n\nMemory of a rank" << (on_gpu ? "'s GPU" : "") << "\n";
-  row("weights", weights);
-  if (rounded > 0) row("rounded weights", rounded, c.run.precision + ", as operations read them");
-  row("gradient buffers", buffers * gradient,
-      on_gpu || buffers == 1
+  row("weights", m.weights);
+  if (m.rounded > 0) row("rounded weights", m.rounded, c.run.precision + ", as operations read them");
+  row("gradient buffers", m.gradients,
+      on_gpu || m.gradient_buffers == 1
           ? ""
-          : join(buffers, c.run.reproducible ? ": one per shard of this rank, per thread, and the sum"
-                                             : ": one per thread, and the sum"));
-  if (owned > 0) row("gradient of own rows", own_gradient);
-  row("optimizer state", state, c.optim.name);
-  if (average > 0) row("averaged weights", average);
-  if (carried > 0) row("carried states", carried, join("of all ", per_step, " samples of a step"));
-  row("activations", activations, join("about ", human_bytes(per_sample), " per sample of a shard"));
-  if (scratch > 0) row("scratch of the loss", scratch);
-  if (evaluation > 0) row("evaluation", evaluation, "scores of all candidates, of each thread");
-  row("sum", rank);
+          : join(m.gradient_buffers, c.run.reproducible ? ": one per shard of this rank, per thread, and the sum"
+                                                        : ": one per thread, and the sum"));
+  if (needs.owned_parameters > 0) row("gradient of own rows", m.own_gradient);
+  row("optimizer state", m.state, c.optim.name);
+  if (m.average > 0) row("averaged weights", m.average);
+  if (m.carried > 0) row("carried states", m.carried, join("of all ", per_step, " samples of a step"));
+  row("activations", m.activations,
+      join("about ", human_bytes(needs.activation_bytes_per_sample), " per sample of a shard"));
+  if (m.scratch > 0) row("scratch of the loss", m.scratch);
+  if (m.evaluation > 0) row("evaluation", m.evaluation, "scores of all candidates, of each thread");
+  row("sum", m.sum());
   std::cout << "\nMemory of a node\n";
   row("data set", needs.data_bytes, "one copy, shared by the ranks");
   const bool sharded = c.checkpoint.layout == "sharded" && a.ranks > 1;
   const bool copied = c.checkpoint.copy || on_gpu;  // what lies in a GPU's memory is written from a copy
-  const double copy = copied ? weights + all_state + average : 0;
-  const double best = copied ? 2 * (weights + average) : 0;
+  const double copy = copied ? m.weights + m.all_state + m.average : 0;
+  const double best = copied ? 2 * (m.weights + m.average) : 0;
   // Rank 0 gathers what it does not own before it copies or writes.
-  const double gathered = owned > 0 ? all_state - state : 0;
+  const double gathered = needs.owned_parameters > 0 ? m.all_state - m.state : 0;
   const double share = sharded ? copy / static_cast<double>(a.ranks) * static_cast<double>(per_node) : copy;
   const double copies = share + best + gathered * static_cast<double>(per_node);
   row("checkpoint's copy", share, sharded ? "a share in each rank" : "in rank 0, written while the training goes on");
@@ -138,16 +201,14 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
       on_gpu ? static_cast<double>(gpu_count() > 0 ? gpu_memory(0).total : 0)
              : static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGE_SIZE));
   const double of_ranks = on_gpu ? memory : (memory - needs.data_bytes - copies) / static_cast<double>(per_node);
-  const double free = of_ranks - (rank - activations);
-  const auto largest =
-      static_cast<std::int64_t>(std::clamp(free / per_batch_sample, 0.0, static_cast<double>(needs.train_samples)));
+  const std::int64_t largest = memory == 0 ? 0 : largest_batch(a, needs.train_samples, of_ranks);
   row(on_gpu ? "this GPU has" : "this machine has", memory,
-      memory == 0 ? "no GPU here"
-      : free <= 0 ? "too little for this configuration"
-                  : join("largest batch: ", largest,
-                         largest == needs.train_samples ? " samples, the whole training split" : " samples"));
+      memory == 0    ? "no GPU here"
+      : largest == 0 ? "too little for this configuration"
+                     : join("largest batch: ", largest,
+                            largest == needs.train_samples ? " samples, the whole training split" : " samples"));
   std::cout << "\nOn disk\n";
-  row("a checkpoint", weights + all_state + average + carried + 100 * 1024,
+  row("a checkpoint", m.weights + m.all_state + m.average + m.carried + 100 * 1024,
       join("about; ", c.checkpoint.keep, " are kept, in addition to best and final"));
   if (!c.data.stage.empty())
     row("staged data set", static_cast<double>(std::filesystem::file_size(c.data.path)),
@@ -155,16 +216,6 @@ void print(const PlanArguments& a, const TaskNeeds& needs) {
 
   std::cout << "\nTime\n";
   print_time(c, a.rate, needs, per_step);
-}
-
-/// What the run needs on so many ranks.
-TaskNeeds needs_of(const RunConfig& c, int ranks) {
-  return c.task->needs(c.data.path, c.model_kind == "kgat" ? c.dtype() : c.storage(),
-                       {.samples = c.global_batch(ranks) * c.batch.accumulate,
-                        .scale = c.over_devices(1, ranks),
-                        .ranks = ranks,
-                        .shards = c.dist.shards,
-                        .reproducible = c.run.reproducible});
 }
 
 }  // namespace
@@ -187,14 +238,14 @@ int run_plan(World& world, const Args& args) {
     check(a.config);
     if (world.rank() != 0) return;
     const int ranks = static_cast<int>(a.ranks);
-    print(a, needs_of(a.config, ranks));
+    print(a, checked_needs(a.config, ranks));
     if (const std::int64_t members = member_count(options); members > 1)
       std::cout << "\nEnsemble\n  " << members << " such runs, one after the other: " << members
                 << " times the time, and " << members << " times the checkpoints on disk\n";
     if (const auto first = make_pretraining(options, a.config)) {
       const RunConfig& c = first->config;
       std::cout << "\nPretraining before it, as " << c.model_kind << "\n";
-      print_time(c, 0, needs_of(c, ranks), c.global_batch(ranks) * c.batch.accumulate);
+      print_time(c, 0, checked_needs(c, ranks), c.global_batch(ranks) * c.batch.accumulate);
     }
   });
   return 0;

@@ -34,9 +34,7 @@ LOCKSTEP_INLINE T largest(const T* s, std::int64_t n) {
   std::int64_t j = 0;
   for (; j + kL <= n; j += kL) v = max(v, load(s + j));
   if (j < n) v = max(v, first_lanes<T>(load(s + j), n - j, s[0]));
-  T m = v[0];
-  for (int l = 1; l < kL; ++l) m = m > v[l] ? m : v[l];
-  return m;
+  return largest_lane<T>(v);
 }
 
 /// s_j <- exp(scale s_j - shift); returns the sum. Fills up with zeros to a whole vector.
@@ -208,7 +206,7 @@ void forward(const CausalHead<T>& h) {
       T* s = w.scores + (i - first) * w.columns;
       const std::int64_t count = finish_scores(h, w, i, s, scale);
       const T top = scale * largest(s, count), sum = exponentials(s, count, scale, top);
-      if (h.logsum) h.logsum[i * h.logsum_stride] = top + static_cast<T>(std::log(static_cast<double>(sum)));
+      if (h.logsum) h.logsum[i * h.logsum_stride] = top + std::log(sum);
       if (h.drop) {
         draw_row(h, i, count, w.draws);
         const Vec<T> factor = splat(static_cast<T>(h.rate.scale) / sum);

@@ -2,7 +2,8 @@
 // The time-aware terms of attention, one query at a time: sums over keys with one vector for each bucket.
 //
 // Without element masks everything is a sum over the row's distinct buckets: all keys with times beyond the table form
-// one prefix, and equal times share a bucket, so a row is a short list of runs. With element masks it is a sum over
+// one prefix, and consecutive keys of equal times share a bucket, whatever the query. So the sequence is cut into groups
+// of equal times once, and a row is a short list of runs: the prefix, then groups. With element masks it is a sum over
 // keys.
 #include "causal_attention_kernels.hpp"
 #include "ops/common/philox_simd.hpp"
@@ -56,16 +57,28 @@ class TimeRows {
   /// Bytes of scratch memory for sequences up to `length`.
   static std::int64_t scratch_bytes(std::int64_t length, std::int64_t width) {
     const std::int64_t cells = round_up(length + kL, 64);
-    return cells * (2 * 4 + 2 * static_cast<std::int64_t>(sizeof(T))) + 16 * words_per_key(width) * (cells + 4) + 512;
+    return cells * (2 * 4 + 8 + 3 * static_cast<std::int64_t>(sizeof(T))) + 16 * words_per_key(width) * (cells + 4) +
+           512;
   }
   TimeRows(const CausalHead<T>& head, char* scratch)
       : time_(head.time), width_(round_up(head.width, kChunk)), words_(words_per_key(head.width)) {
     const std::int64_t cells = round_up(head.length + kL, 64);
-    bucket_ = reinterpret_cast<std::int32_t*>(scratch);
-    run_of_ = bucket_ + cells;
-    value_ = reinterpret_cast<T*>(run_of_ + cells);
-    masks_ = reinterpret_cast<std::uint64_t*>(value_ + 2 * cells);
+    group_time_ = reinterpret_cast<std::int64_t*>(scratch);
+    bucket_ = reinterpret_cast<std::int32_t*>(group_time_ + cells);
+    group_ = bucket_ + cells;
+    value_ = reinterpret_cast<T*>(group_ + cells);
+    continues_ = value_ + 2 * cells;
+    masks_ = reinterpret_cast<std::uint64_t*>(continues_ + cells);
     cells_ = cells;
+    if (!time_.keys || time_.threshold > 0) return;
+    std::int32_t group = -1;
+    for (std::int64_t j = 0; j < head.length; ++j) {
+      const bool same = j > 0 && time_.times[j] == time_.times[j - 1];
+      group += !same;
+      group_[j] = group;
+      group_time_[group] = time_.times[j];
+      continues_[j] = same;
+    }
   }
 
   /// Prepares query i, whose keys are 0..i. Queries must come in ascending order.
@@ -79,18 +92,12 @@ class TimeRows {
       count_ = keys_;
       draw_masks(i);
     } else {
-      // The far keys are run 0, even if there are none.
+      // The far keys are run 0, even if there are none. They end where a group ends.
       bucket_[0] = static_cast<std::int32_t>(time_.last);
-      std::int32_t run = 0;
-      std::int64_t before = -1;
-      for (std::int64_t j = far_; j <= i; ++j) {
-        const std::int64_t r = times[i] - times[j];
-        run += r != before;
-        bucket_[run] = static_cast<std::int32_t>(r);
-        run_of_[j] = run;
-        before = r;
-      }
-      count_ = run + 1;
+      first_ = far_ <= i ? group_[far_] : group_[i] + 1;
+      count_ = group_[i] - first_ + 2;
+      const std::int64_t* group_times = group_time_ + first_ - 1;
+      for (std::int64_t n = 1; n < count_; ++n) bucket_[n] = static_cast<std::int32_t>(times[i] - group_times[n]);
     }
     for (std::int64_t n = count_; n < count_ + kL; ++n) bucket_[n] = 0;  // fill up the last vector
   }
@@ -105,7 +112,8 @@ class TimeRows {
     for (std::int64_t n = 0; n < count_; n += kL) store(value_ + n, products<false, kSide>(table, row, n));
     const T far = value_[0];
     for (std::int64_t j = 0; j < far_; ++j) s[j] += far;
-    for (std::int64_t j = far_; j < keys_; ++j) s[j] += value_[run_of_[j]];
+    const T* of_group = value_ + 1 - first_;
+    for (std::int64_t j = far_; j < keys_; ++j) s[j] += of_group[group_[j]];
   }
 
   /// out += sum_j weight_j table_r(j) and, unless dtable is null, dtable_r(j) += weight_j row.
@@ -117,11 +125,18 @@ class TimeRows {
       return;
     }
     T* total_of = value_ + cells_;
-    for (std::int64_t n = 0; n < count_; ++n) total_of[n] = 0;
-    T far = 0;
-    for (std::int64_t j = 0; j < far_; ++j) far += weight[j];
-    for (std::int64_t j = far_; j < keys_; ++j) total_of[run_of_[j]] += weight[j];
-    total_of[0] = far;
+    Vec<T> far{};
+    std::int64_t j = 0;
+    for (; j + kL <= far_; j += kL) far += load(weight + j);
+    if (j < far_) far += load(weight + j, Lanes<T>(far_ - j));
+    total_of[0] = total<T>(far);
+    // A group's last key stores its sum.
+    T* of_group = total_of + 1 - first_;
+    T sum_of_group = 0;
+    for (j = far_; j < keys_; ++j) {
+      sum_of_group = sum_of_group * continues_[j] + weight[j];
+      of_group[group_[j]] = sum_of_group;
+    }
     if (out) sum<false, kSide>(total_of, table, out);
     if (dtable) spread<false, kSide>(total_of, row, dtable);
   }
@@ -231,11 +246,14 @@ class TimeRows {
 
   const TimeHead<T>& time_;
   std::int64_t width_, words_, cells_ = 0;
-  std::int64_t far_ = 0;    ///< keys 0..far_-1 are in the last bucket
-  std::int64_t keys_ = 0;   ///< of this row
-  std::int64_t count_ = 0;  ///< number of runs, or of keys if each has a mask
-  std::int32_t *bucket_, *run_of_;
+  std::int64_t far_ = 0;           ///< keys 0..far_-1 are in the last bucket
+  std::int64_t keys_ = 0;          ///< of this row
+  std::int64_t count_ = 0;         ///< number of runs, or of keys if each has a mask
+  std::int64_t first_ = 0;         ///< the group of run 1
+  std::int32_t *bucket_, *group_;  ///< of each run (or key); of each key
+  std::int64_t* group_time_;
   T* value_;
+  T* continues_;  ///< 1 if the key belongs to the group of the key before it, else 0
   std::uint64_t* masks_;
 };
 

@@ -218,6 +218,46 @@ LOCKSTEP_INLINE V max(V a, V b) {
 }
 LOCKSTEP_INLINE Vec<float> abs(Vec<float> v) { return (Vec<float>)((Vec<std::int32_t>)v & 0x7fffffff); }
 LOCKSTEP_INLINE Vec<double> abs(Vec<double> v) { return (Vec<double>)((Vec<std::int64_t>)v & 0x7fffffffffffffff); }
+/// The square root of each lane, correctly rounded.
+LOCKSTEP_INLINE Vec<float> sqrt(Vec<float> v) {
+#if defined(LOCKSTEP_ISA_avx512)
+  return (Vec<float>)_mm512_maskz_sqrt_ps(0xffff, (__m512)v);
+#elif defined(LOCKSTEP_ISA_avx2)
+  return (Vec<float>)_mm256_sqrt_ps((__m256)v);
+#elif defined(LOCKSTEP_ISA_asimd)
+  return (Vec<float>)vsqrtq_f32((float32x4_t)v);
+#else
+  for (int i = 0; i < kLanes<float>; ++i) v[i] = __builtin_sqrtf(v[i]);
+  return v;
+#endif
+}
+LOCKSTEP_INLINE Vec<double> sqrt(Vec<double> v) {
+#if defined(LOCKSTEP_ISA_avx512)
+  return (Vec<double>)_mm512_maskz_sqrt_pd(0xff, (__m512d)v);
+#elif defined(LOCKSTEP_ISA_avx2)
+  return (Vec<double>)_mm256_sqrt_pd((__m256d)v);
+#elif defined(LOCKSTEP_ISA_asimd)
+  return (Vec<double>)vsqrtq_f64((float64x2_t)v);
+#else
+  for (int i = 0; i < kLanes<double>; ++i) v[i] = __builtin_sqrt(v[i]);
+  return v;
+#endif
+}
+/// Whether any lane of the result of a comparison is set.
+template <class V>
+LOCKSTEP_INLINE bool any(V mask) {
+#if defined(LOCKSTEP_ISA_avx512)
+  return _mm512_test_epi64_mask((__m512i)mask, (__m512i)mask) != 0;
+#elif defined(LOCKSTEP_ISA_avx2)
+  return _mm256_movemask_epi8((__m256i)mask) != 0;
+#elif defined(LOCKSTEP_ISA_asimd)
+  return vmaxvq_u32((uint32x4_t)mask) != 0;
+#else
+  bool found = false;
+  for (std::size_t i = 0; i < sizeof(V) / sizeof(mask[0]); ++i) found |= mask[i] != 0;
+  return found;
+#endif
+}
 /// The size of a with the sign of b, for a >= 0.
 LOCKSTEP_INLINE Vec<float> with_sign(Vec<float> a, Vec<float> b) {
   return (Vec<float>)((Vec<std::int32_t>)a | ((Vec<std::int32_t>)b & ~0x7fffffff));
@@ -309,6 +349,22 @@ template <class T>
 LOCKSTEP_INLINE Vec<T> sum_each(Vec<T> (&v)[kLanes<T>]) {
   sum_stages<1, T>(v);
   return v[0];
+}
+
+template <int kBlock, class T>
+LOCKSTEP_INLINE Vec<T> fold_largest(Vec<T> v) {
+  if constexpr (kBlock == 0) {
+    return v;
+  } else {
+    Vec<IntOf<T>> from;
+    for (int i = 0; i < kLanes<T>; ++i) from[i] = i ^ kBlock;
+    return fold_largest<kBlock / 2, T>(max(v, (Vec<T>)__builtin_shuffle(v, from)));
+  }
+}
+/// The largest lane; NaNs may be skipped.
+template <class T>
+LOCKSTEP_INLINE T largest_lane(Vec<T> v) {
+  return fold_largest<kLanes<T> / 2, T>(v)[0];
 }
 
 template <int kBlock, class T>

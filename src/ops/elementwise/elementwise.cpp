@@ -12,13 +12,7 @@ void check_scale(const Target& y, const Tensor& x) {
 
 template <class T>
 void scale_on_cpu(const Target& y, const Tensor& x, T factor) {
-  const T* from = x.data<T>();
-  T* to = y.tensor.data<T>();
-  const std::int64_t n = x.size();
-  if (y.accumulate)
-    for (std::int64_t i = 0; i < n; ++i) to[i] += factor * from[i];
-  else
-    for (std::int64_t i = 0; i < n; ++i) to[i] = factor * from[i];
+  cpu::active_elementwise_kernels<T>().scale(x.size(), y.tensor.data<T>(), x.data<T>(), factor, y.accumulate);
 }
 }  // namespace
 
@@ -51,9 +45,7 @@ void add(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
           y.shape(), "; they must be equal");
   if (on_gpu(a, [&]<class T>() { cuda::add<T>(stream, a.size(), y.data<T>(), a.data<T>(), b.data<T>()); })) return;
   visit_float(a.dtype(), [&]<class T>() {
-    const T *p = a.data<T>(), *q = b.data<T>();
-    T* to = y.data<T>();
-    for (std::int64_t i = 0; i < a.size(); ++i) to[i] = p[i] + q[i];
+    cpu::active_elementwise_kernels<T>().add(a.size(), y.data<T>(), a.data<T>(), b.data<T>());
   });
 }
 

@@ -3,6 +3,23 @@
 
 #include "lockstep/base/real.hpp"
 #include "lockstep/device/device.hpp"
+#include "lockstep/ops/dispatch.hpp"
+
+namespace lockstep::ops::cpu {
+
+/// Serial kernels on arrays of n elements. y may be an input.
+template <class T>
+struct ElementwiseKernels {
+  void (*add)(std::int64_t n, T* y, const T* a, const T* b);
+  /// y_i (+)= factor x_i, the product rounded
+  void (*scale)(std::int64_t n, T* y, const T* x, T factor, bool accumulate);
+  /// sum_i a_i b_i
+  T (*dot)(std::int64_t n, const T* a, const T* b);
+};
+
+LOCKSTEP_KERNELS(const ElementwiseKernels<T>&, elementwise_kernels)
+
+}  // namespace lockstep::ops::cpu
 
 namespace lockstep::ops::cuda {
 

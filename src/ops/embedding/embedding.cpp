@@ -2,6 +2,7 @@
 
 #include "embedding_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
+#include "ops/elementwise/elementwise_kernels.hpp"
 
 namespace lockstep::ops {
 
@@ -27,9 +28,9 @@ void embedding_forward(Stream& stream, const Tensor& y, const Tensor& table, std
   visit_float(table.dtype(), [&]<class T>() {
     const T factor = static_cast<T>(scale);
     T* to = y.data<T>();
+    const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
     for (const std::int32_t id : ids) {
-      const T* from = table.data<T>() + id * columns;
-      for (std::int64_t c = 0; c < columns; ++c) to[c] = factor * from[c];
+      scale_row(columns, to, table.data<T>() + id * columns, factor, false);
       to += columns;
     }
   });
@@ -48,10 +49,9 @@ void embedding_backward(Stream& stream, const Tensor& dtable, const Tensor& dy, 
   visit_float(dtable.dtype(), [&]<class T>() {
     const T factor = static_cast<T>(scale);
     const T* from = dy.data<T>();
+    const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
     for (const std::int32_t id : ids) {
-      T* to = dtable.data<T>() + id * columns;
-      if (id != padding)
-        for (std::int64_t c = 0; c < columns; ++c) to[c] += factor * from[c];
+      if (id != padding) scale_row(columns, dtable.data<T>() + id * columns, from, factor, true);
       from += columns;
     }
   });

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cassert>
+#include <vector>
 
 #include "gemm_kernels.hpp"
 #include "lockstep/base/profile.hpp"
@@ -36,6 +38,52 @@ double product_flops(std::int64_t m, std::int64_t n, std::int64_t k) {
   return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
 }
 
+/// The packed weights of a thread. Scopes are numbered; an entry of an earlier scope has memory, but no valid content.
+struct KeptWeights {
+  struct Entry {
+    const void* b;
+    std::int64_t n, k;
+    bool transposed;
+    std::size_t size_bytes;
+    Buffer packed;
+    std::uint64_t scope;
+  };
+  static constexpr std::size_t kMostBytes = std::size_t{8} << 20, kMostEntries = 64;
+  bool active = false;
+  std::uint64_t scope = 0;
+  std::size_t bytes = 0;
+  std::vector<Entry> entries;
+
+  /// Memory for a packed weight, or null if there is no room. `fill`: it has to be packed.
+  void* find(const void* b, std::int64_t n, std::int64_t k, bool transposed, std::size_t size_bytes, bool& fill) {
+    for (Entry& e : entries)
+      if (e.b == b && e.n == n && e.k == k && e.transposed == transposed && e.size_bytes == size_bytes) {
+        fill = e.scope != scope;
+        e.scope = scope;
+        return e.packed.data();
+      }
+    if (entries.size() == kMostEntries || bytes + size_bytes > kMostBytes) {
+      std::erase_if(entries, [&](const Entry& e) { return e.scope != scope; });
+      bytes = 0;
+      for (const Entry& e : entries) bytes += e.size_bytes;
+      if (entries.size() == kMostEntries || bytes + size_bytes > kMostBytes) return nullptr;
+    }
+    bytes += size_bytes;
+    fill = true;
+    entries.push_back({b, n, k, transposed, size_bytes, Buffer({}, size_bytes), scope});
+    return entries.back().packed.data();
+  }
+};
+KeptWeights& kept_weights() {
+  thread_local KeptWeights kept;
+  return kept;
+}
+
+template <class T>
+T* pack_scratch(std::int64_t elements) {
+  return static_cast<T*>(thread_scratch(Scratch::packed_b, static_cast<std::size_t>(elements) * sizeof(T)));
+}
+
 /// Threads that share the work: one inside a parallel region, where the caller has already split the work.
 int threads_for(std::int64_t m, std::int64_t n, std::int64_t k) {
   if (product_flops(m, n, k) < kParallelFlops || omp_in_parallel()) return 1;
@@ -44,8 +92,21 @@ int threads_for(std::int64_t m, std::int64_t n, std::int64_t k) {
 }  // namespace
 
 template <class T>
+const T* packed_weight(std::int64_t n, std::int64_t k, const T* b, bool transposed) {
+  const GemmKernels<T>& kernels = active_gemm_kernels<T>();
+  const std::int64_t elements = kernels.packed_size(n, k);
+  T* packed = nullptr;
+  bool fill = true;
+  if (KeptWeights& kept = kept_weights(); kept.active)
+    packed = static_cast<T*>(kept.find(b, n, k, transposed, static_cast<std::size_t>(elements) * sizeof(T), fill));
+  if (!packed) packed = pack_scratch<T>(elements);
+  if (fill) (transposed ? kernels.pack_transposed : kernels.pack_plain)(packed, b, transposed ? k : n, n, k, 0, n);
+  return packed;
+}
+
+template <class T>
 void product(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const T* b, bool transposed,
-             bool accumulate, const Epilogue<T>& epilogue) {
+             bool accumulate, const Epilogue<T>& epilogue, Operand operand) {
   if (m == 0 || n == 0) return;
   const GemmKernels<T>& kernels = active_gemm_kernels<T>();
   const bool few = transposed && n <= kFewColumns;
@@ -59,11 +120,13 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, c
   };
   const auto pack = transposed ? kernels.pack_transposed : kernels.pack_plain;
   const std::int64_t ldb = transposed ? k : n;
-  T* packed = few ? nullptr
-                  : static_cast<T*>(thread_scratch(Scratch::packed_b,
-                                                   static_cast<std::size_t>(kernels.packed_size(n, k)) * sizeof(T)));
   const int threads = threads_for(m, n, k);
   profile::add_flops(product_flops(m, n, k) / threads);
+  if (threads == 1 && operand == Operand::weight) {
+    run(0, m, few ? nullptr : packed_weight<T>(n, k, b, transposed));
+    return;
+  }
+  T* packed = few ? nullptr : pack_scratch<T>(kernels.packed_size(n, k));
   if (threads == 1) {
     if (!few) pack(packed, b, ldb, n, k, 0, n);
     run(0, m, packed);
@@ -157,6 +220,7 @@ void scale_and_sum(std::int64_t m, std::int64_t n, T* dy, const T* derivative, T
     for (std::int64_t j = 0; j < n; ++j) sums[j] += partials[block * n + j];
 }
 
+LOCKSTEP_EACH_FLOAT(packed_weight)
 LOCKSTEP_EACH_FLOAT(product)
 LOCKSTEP_EACH_FLOAT(product_tn)
 LOCKSTEP_EACH_FLOAT(scale_and_sum)
@@ -189,6 +253,14 @@ bool run_on_gpu(const Stream& stream, cuda::Product product, std::int64_t k, con
 
 std::atomic<bool> tf32{false};
 }  // namespace
+
+PackedWeights::PackedWeights() {
+  cpu::KeptWeights& kept = cpu::kept_weights();
+  assert(!kept.active);
+  kept.active = true;
+  ++kept.scope;
+}
+PackedWeights::~PackedWeights() { cpu::kept_weights().active = false; }
 
 void allow_tf32(bool allowed) { tf32.store(allowed, std::memory_order_relaxed); }
 bool tf32_allowed() { return tf32.load(std::memory_order_relaxed); }

@@ -132,9 +132,10 @@ void few_columns(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* 
 
 /// Columns of b whose packed block of kTnRows rows stays in the second-level cache.
 constexpr std::int64_t kTnColumnsBytes = 2048;
-/// b is packed if its rows are at least this long: rows a large power of two apart would compete for the same cache
-/// sets.
-constexpr std::int64_t kTnPackBytes = 257;
+/// a and b are packed if their rows are a multiple of this apart, or longer than kTnLongRow: rows a large power of two
+/// apart compete for the same cache sets, and long rows for entries of the address translation. Otherwise packing costs
+/// more than it saves, as it does for rows of at most kTnShortA and kTnShortB bytes.
+constexpr std::int64_t kTnPackMultiple = 512, kTnLongRow = 2048, kTnShortA = 1024, kTnShortB = 256;
 
 template <class T>
 void tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const T* b, bool accumulate,
@@ -142,7 +143,10 @@ void tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const 
   if (count == 0 || n == 0) return;
   constexpr std::int64_t kSize = static_cast<std::int64_t>(sizeof(T)), kColumns = kTnColumnsBytes / kSize;
   const std::int64_t tile_rows = ceil_div(count, ceil_div(count, kTileRows));
-  const bool pack = n * kSize >= kTnPackBytes || m * kSize >= 4 * kTnPackBytes;
+  const auto packs = [](std::int64_t bytes, std::int64_t most) {
+    return bytes > most && (bytes % kTnPackMultiple == 0 || bytes > kTnLongRow);
+  };
+  const bool pack = packs(m * kSize, kTnShortA) || packs(n * kSize, kTnShortB);
   T* packed_b =
       pack ? static_cast<T*>(thread_scratch(Scratch::packed_b, static_cast<std::size_t>(kTnColumnsBytes * kTnRows)))
            : nullptr;

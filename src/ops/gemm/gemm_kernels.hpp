@@ -84,11 +84,18 @@ const GemmKernels<T>& active_gemm_kernels() {
   return LOCKSTEP_ACTIVE(gemm_kernels<T>());
 }
 
+/// What a product multiplies with: a weight may be packed already (PackedWeights).
+enum class Operand { any, weight };
+/// The packed form of a weight b (K, N), or (N, K) when transposed: kept while a PackedWeights lives, else valid until
+/// the thread's next product.
+template <class T>
+const T* packed_weight(std::int64_t n, std::int64_t k, const T* b, bool transposed);
+
 /// The products of ops/gemm.hpp on plain pointers, shared among threads if that pays. b is (K, N), or (N, K) when
 /// transposed.
 template <class T>
 void product(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const T* b, bool transposed,
-             bool accumulate, const Epilogue<T>& epilogue = {});
+             bool accumulate, const Epilogue<T>& epilogue = {}, Operand operand = Operand::any);
 template <class T>
 void product_tn(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, const T* b, bool accumulate);
 /// dy *= derivative (unless null); sums_n (+)= column sums (unless null), in blocks of kTnRows rows, ascending.

@@ -76,7 +76,7 @@ void attention_logits(Stream& stream, Arena& scratch, const RelationTriples& tri
       }))
     return;
   visit_float(table.dtype(), [&]<class T>() {
-    const auto dots = cpu::active_pair_dots_kernel<T>();
+    const auto dots = cpu::active_graph_attention_kernels<T>().pair_dots;
 #pragma omp parallel
     {
       Arena arena;
@@ -107,33 +107,12 @@ void attention_softmax(Stream& stream, ParallelEdges parallel, std::span<const s
         return cuda::attention_softmax<T>(stream, parallel, row_ptr.data(), edge_ptr.data(), first, last, v, a);
     }
     assert(logits.size() == edge_ptr.back() && values.size() == row_ptr.back());
+    const auto softmax = cpu::active_graph_attention_kernels<T>().softmax_row;
 #pragma omp parallel for schedule(dynamic, 256)
     for (std::int64_t r = first; r < last; ++r) {
       const std::int64_t begin = row_ptr[static_cast<std::size_t>(r)], end = row_ptr[static_cast<std::size_t>(r) + 1];
-      if (begin == end) continue;
-      const auto triples_of = [&](std::int64_t e, const auto& visit) {
-        for (std::int64_t i = edge_ptr[static_cast<std::size_t>(e)]; i < edge_ptr[static_cast<std::size_t>(e) + 1]; ++i)
-          visit(v[i]);
-      };
-      T most = -std::numeric_limits<T>::infinity();
-      if (parallel == ParallelEdges::per_triple) {
-        for (std::int64_t e = begin; e < end; ++e) triples_of(e, [&](T logit) { most = std::max(most, logit); });
-        for (std::int64_t e = begin; e < end; ++e) {
-          a[e] = 0;
-          triples_of(e, [&](T logit) { a[e] += std::exp(logit - most); });
-        }
-      } else {
-        for (std::int64_t e = begin; e < end; ++e) {
-          a[e] = 0;
-          triples_of(e, [&](T logit) { a[e] += logit; });
-          most = std::max(most, a[e]);
-        }
-        for (std::int64_t e = begin; e < end; ++e) a[e] = std::exp(a[e] - most);
-      }
-      double sum = 0;
-      for (std::int64_t e = begin; e < end; ++e) sum += static_cast<double>(a[e]);
-      const T scale = static_cast<T>(1 / sum);
-      for (std::int64_t e = begin; e < end; ++e) a[e] *= scale;
+      if (begin < end)
+        softmax(end - begin, edge_ptr.data() + begin, v, a + begin, parallel == ParallelEdges::per_triple);
     }
   });
 }

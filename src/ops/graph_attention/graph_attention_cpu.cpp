@@ -1,5 +1,7 @@
 #include "graph_attention_kernels.hpp"
 #include "ops/common/simd.hpp"
+#include "ops/common/vecmath.hpp"
+#include "ops/gemm/gemm_kernels.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
@@ -41,12 +43,63 @@ void pair_dots(std::int64_t n, std::int64_t k, T* logits, const std::int64_t* pl
   }
 }
 
+/// to_i = exp(x_i - max x), and their sum.
+template <class T>
+double exponentials(std::int64_t n, T* to, const T* x) {
+  constexpr std::int64_t kL = kLanes<T>;
+  Vec<T> high = splat(x[0]);
+  for (std::int64_t i = 0; i + kL <= n; i += kL) high = max(load(x + i), high);
+  T most = high[0];
+  for (int l = 1; l < kLanes<T>; ++l) most = high[l] > most ? high[l] : most;
+  for (std::int64_t i = n / kL * kL; i < n; ++i) most = x[i] > most ? x[i] : most;
+  double sum = 0;
+  std::int64_t i = 0;
+  for (; i + 2 * kL <= n; i += 2 * kL) {
+    const Vec<T> a = exp(load(x + i) - most), b = exp(load(x + i + kL) - most);
+    store(to + i, a);
+    store(to + i + kL, b);
+    sum += static_cast<double>(total<T>(a + b));
+  }
+  for (; i < n; i += kL) {
+    const std::int64_t count = n - i < kL ? n - i : kL;
+    const Lanes<T> lanes(count);
+    store(to + i, exp(load(x + i, lanes) - most), lanes);
+    for (std::int64_t c = 0; c < count; ++c) sum += static_cast<double>(to[i + c]);
+  }
+  return sum;
+}
+
+template <class T>
+void softmax_row(std::int64_t entries, const std::int64_t* edge_ptr, const T* logits, T* values, bool per_triple) {
+  const std::int64_t first = edge_ptr[0], triples = edge_ptr[entries] - first;
+  const auto sum_edges = [&](const T* x) {
+    for (std::int64_t e = 0; e < entries; ++e) {
+      T sum{};
+      for (std::int64_t i = edge_ptr[e] - first; i < edge_ptr[e + 1] - first; ++i) sum += x[i];
+      values[e] = sum;
+    }
+  };
+  double sum;
+  if (triples == entries) {
+    sum = exponentials(entries, values, logits + first);
+  } else if (per_triple) {
+    T* parts = static_cast<T*>(thread_scratch(Scratch::partial, static_cast<std::size_t>(triples) * sizeof(T)));
+    sum = exponentials(triples, parts, logits + first);
+    sum_edges(parts);
+  } else {
+    sum_edges(logits + first);
+    sum = exponentials(entries, values, values);
+  }
+  const T scale = static_cast<T>(1 / sum);
+  for (std::int64_t e = 0; e < entries; ++e) values[e] *= scale;
+}
+
 }  // namespace
 
 template <class T>
-PairDotsKernel<T> pair_dots_kernel() {
-  return pair_dots<T>;
+GraphAttentionKernels<T> graph_attention_kernels() {
+  return {pair_dots<T>, softmax_row<T>};
 }
-LOCKSTEP_EACH_FLOAT(pair_dots_kernel)
+LOCKSTEP_EACH_FLOAT(graph_attention_kernels)
 
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA

@@ -7,12 +7,17 @@
 
 namespace lockstep::ops::cpu {
 
-/// logits[place[i]] = heads[head_slot[i]] . tails[tail_slot[i]] for i < n, rows of k elements.
 template <class T>
-using PairDotsKernel = void (*)(std::int64_t n, std::int64_t k, T* logits, const std::int64_t* place, const T* heads,
-                                const std::int32_t* head_slot, const T* tails, const std::int32_t* tail_slot);
+struct GraphAttentionKernels {
+  /// logits[place[i]] = heads[head_slot[i]] . tails[tail_slot[i]] for i < n, rows of k elements.
+  void (*pair_dots)(std::int64_t n, std::int64_t k, T* logits, const std::int64_t* place, const T* heads,
+                    const std::int32_t* head_slot, const T* tails, const std::int32_t* tail_slot);
+  /// The softmax of a row of at least one entry; entry e has triples edge_ptr[e] .. edge_ptr[e + 1] - 1. per_triple:
+  /// over the triples, else over the entries.
+  void (*softmax_row)(std::int64_t entries, const std::int64_t* edge_ptr, const T* logits, T* values, bool per_triple);
+};
 
-LOCKSTEP_KERNELS(PairDotsKernel<T>, pair_dots_kernel)
+LOCKSTEP_KERNELS(GraphAttentionKernels<T>, graph_attention_kernels)
 
 }  // namespace lockstep::ops::cpu
 

@@ -51,6 +51,14 @@ T* all_weights(const HyperConnection& h) {
   return all;
 }
 
+/// Calls f(first, count) for blocks of tokens whose streams stay in the second-level cache, so that several passes over
+/// them read memory once.
+template <class F>
+void for_token_blocks(std::int64_t tokens, const F& f) {
+  constexpr std::int64_t kTokens = 16;
+  for (std::int64_t first = 0; first < tokens; first += kTokens) f(first, std::min(kTokens, tokens - first));
+}
+
 /// The data of a target, or null if it is empty.
 template <class T>
 T* pointer(const Target& target) {
@@ -167,8 +175,13 @@ void hyper_write_forward(Stream& stream, const Tensor& out, const Tensor& x, con
     return;
   visit_float(x.dtype(), [&]<class T>() {
     const auto mix = cpu::active_hyper_kernels<T>().mix;
-    mix(e.tokens, e.channels, n, n, out.data<T>(), x.data<T>(), maps.data<T>() + 2 * n, e.maps, n, 1, false);
-    mix(e.tokens, e.channels, n, 1, out.data<T>(), y.data<T>(), maps.data<T>() + n, e.maps, 1, 0, true);
+    const std::int64_t c = e.channels;
+    for_token_blocks(e.tokens, [&](std::int64_t first, std::int64_t count) {
+      T* to = out.data<T>() + first * n * c;
+      const T* map = maps.data<T>() + first * e.maps;
+      mix(count, c, n, n, to, x.data<T>() + first * n * c, map + 2 * n, e.maps, n, 1, false);
+      mix(count, c, n, 1, to, y.data<T>() + first * c, map + n, e.maps, 1, 0, true);
+    });
   });
 }
 
@@ -185,16 +198,18 @@ void hyper_write_backward(Stream& stream, Target dx, Target dmaps, Target dy, co
     return;
   visit_float(x.dtype(), [&]<class T>() {
     const cpu::HyperKernels<T>& kernels = cpu::active_hyper_kernels<T>();
-    const T* d = dout.data<T>();
-    if (dx)
-      kernels.mix(e.tokens, e.channels, n, n, dx.tensor.data<T>(), d, maps.data<T>() + 2 * n, e.maps, 1, n,
-                  dx.accumulate);
-    if (dy)
-      kernels.mix(e.tokens, e.channels, 1, n, dy.tensor.data<T>(), d, maps.data<T>() + n, e.maps, 0, 1, dy.accumulate);
-    if (!dmaps) return;
-    T* to = dmaps.tensor.data<T>();
-    kernels.products(e.tokens, e.channels, n, 1, to + n, e.maps, d, y.data<T>());
-    kernels.products(e.tokens, e.channels, n, n, to + 2 * n, e.maps, d, x.data<T>());
+    const std::int64_t c = e.channels;
+    T *to_x = pointer<T>(dx), *to_y = pointer<T>(dy), *to_maps = pointer<T>(dmaps);
+    for_token_blocks(e.tokens, [&](std::int64_t first, std::int64_t count) {
+      const std::int64_t at = first * n * c;
+      const T *d = dout.data<T>() + at, *map = maps.data<T>() + first * e.maps;
+      if (to_x) kernels.mix(count, c, n, n, to_x + at, d, map + 2 * n, e.maps, 1, n, dx.accumulate);
+      if (to_y) kernels.mix(count, c, 1, n, to_y + first * c, d, map + n, e.maps, 0, 1, dy.accumulate);
+      if (!to_maps) return;
+      T* to = to_maps + first * e.maps;
+      kernels.products(count, c, n, 1, to + n, e.maps, d, y.data<T>() + first * c);
+      kernels.products(count, c, n, n, to + 2 * n, e.maps, d, x.data<T>() + at);
+    });
   });
 }
 

@@ -42,7 +42,8 @@ void linear_forward(Stream& stream, const Tensor& y, const Tensor& derivative, c
     if (derivative) epilogue.derivative = derivative.data<T>();
     epilogue.activate = cpu::active_activation_kernel<T>(activation);
     if (derivative && !epilogue.activate) std::fill_n(derivative.data<T>(), derivative.size(), T{1});
-    cpu::product<T>(s.m, s.n, s.k, y.data<T>(), x.data<T>(), weight.data<T>(), true, false, epilogue);
+    cpu::product<T>(s.m, s.n, s.k, y.data<T>(), x.data<T>(), weight.data<T>(), true, false, epilogue,
+                    cpu::Operand::weight);
   });
 }
 
@@ -74,7 +75,9 @@ void linear_backward(Stream& stream, Target dx, Target dweight, Target dbias, co
     T* da = dy.data<T>();
     cpu::scale_and_sum<T>(s.m, s.n, da, derivative ? derivative.data<T>() : nullptr,
                           dbias ? dbias.tensor.data<T>() : nullptr, dbias.accumulate);
-    if (dx) cpu::product<T>(s.m, s.k, s.n, dx.tensor.data<T>(), da, weight.data<T>(), false, dx.accumulate);
+    if (dx)
+      cpu::product<T>(s.m, s.k, s.n, dx.tensor.data<T>(), da, weight.data<T>(), false, dx.accumulate, {},
+                      cpu::Operand::weight);
     if (dweight) cpu::product_tn<T>(s.n, s.k, s.m, dweight.tensor.data<T>(), da, x.data<T>(), dweight.accumulate);
   });
 }

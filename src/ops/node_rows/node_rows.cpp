@@ -14,6 +14,8 @@ namespace lockstep::ops {
 
 namespace {
 constexpr double kLeastNorm = 1e-12;
+/// Prefetch distance in rows that are scattered over memory.
+constexpr std::int64_t kPrefetch = 8, kLine = 64;
 
 void require_part(const char* op, const Tensor& x, const Tensor& y, std::int64_t column, std::size_t rows) {
   require(y.rows() == static_cast<std::int64_t>(rows) && column >= 0 && column + x.columns() <= y.columns() &&
@@ -135,6 +137,11 @@ void sum_node_rows(Stream& stream, const Tensor& y, const Tensor& x, std::int64_
       T* sum = y.data<T>() + n * width;
       std::fill_n(sum, width, T{0});
       for (std::int64_t u = ptr[static_cast<std::size_t>(n)]; u < ptr[static_cast<std::size_t>(n) + 1]; ++u) {
+        if (u + kPrefetch < std::ssize(place)) {
+          const T* next = from + place[static_cast<std::size_t>(u + kPrefetch)] * stride;
+          for (std::int64_t c = 0; c < width; c += kLine / static_cast<std::int64_t>(sizeof(T)))
+            __builtin_prefetch(next + c);
+        }
         const T* row = from + (place.empty() ? u : place[static_cast<std::size_t>(u)]) * stride;
         for (std::int64_t c = 0; c < width; ++c) sum[c] += row[c];
       }

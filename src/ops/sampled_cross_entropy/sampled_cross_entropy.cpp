@@ -1,10 +1,10 @@
 #include "lockstep/ops/sampled_cross_entropy.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "ops/common/on_gpu.hpp"
+#include "ops/elementwise/elementwise_kernels.hpp"
 #include "sampled_cross_entropy_kernels.hpp"
 
 namespace lockstep::ops {
@@ -38,19 +38,6 @@ T* pointer(const Tensor& t) {
   return t ? t.data<T>() : nullptr;
 }
 
-template <class T>
-T dot(std::int64_t n, const T* a, const T* b) {
-  std::array<T, 16> lanes{};
-  std::int64_t k = 0;
-  for (; k + 16 <= n; k += 16)
-    for (std::size_t l = 0; l < 16; ++l)
-      lanes[l] += a[k + static_cast<std::int64_t>(l)] * b[k + static_cast<std::int64_t>(l)];
-  T sum = 0;
-  for (const T lane : lanes) sum += lane;
-  for (; k < n; ++k) sum += a[k] * b[k];
-  return sum;
-}
-
 }  // namespace
 
 void sampled_cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& slopes, const Tensor& f,
@@ -64,6 +51,7 @@ void sampled_cross_entropy_forward(Stream& stream, const Tensor& loss, const Ten
       }))
     return;
   visit_float(f.dtype(), [&]<class T>() {
+    const auto dot = cpu::active_elementwise_kernels<T>().dot;
     double sum = 0;
     for (std::size_t m = 0; m < pos.size(); ++m) {
       const T* x = f.data<T>() + static_cast<std::int64_t>(m) * c;
@@ -102,6 +90,7 @@ void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dta
   visit_float(f.dtype(), [&]<class T>() {
     T* const to = pointer<T>(df.tensor);
     T* const to_table = pointer<T>(dtable);
+    const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
     const T seed = *dloss.data<T>();
     for (std::size_t m = 0; m < pos.size(); ++m) {
       const std::int64_t row = static_cast<std::int64_t>(m) * c;
@@ -112,11 +101,8 @@ void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dta
         const std::int64_t item = k == 0 ? pos[m] : neg[m * each + k - 1];
         const T slope = seed * slopes.data<T>()[k * pos.size() + m];
         const T *e = table.data<T>() + item * c, *x = f.data<T>() + row;
-        if (dx != nullptr)
-          for (std::int64_t i = 0; i < c; ++i) dx[i] += slope * e[i];
-        if (to_table == nullptr) continue;
-        T* de = to_table + item * c;
-        for (std::int64_t i = 0; i < c; ++i) de[i] += slope * x[i];
+        if (dx != nullptr) scale_row(c, dx, e, slope, true);
+        if (to_table != nullptr) scale_row(c, to_table + item * c, x, slope, true);
       }
     }
   });

@@ -7,7 +7,7 @@ namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
 /// Prefetch distance in entries. The first entries of a row are prefetched before the previous row is multiplied.
-constexpr std::int64_t kPrefetch = 12;
+constexpr std::int64_t kPrefetch = 32;
 constexpr std::int64_t kLine = 64;
 
 LOCKSTEP_INLINE Vec<float> read(const float* p) { return load(p); }
@@ -49,6 +49,7 @@ struct Entries {
   const std::int32_t* column;
   const T* value;
   std::int64_t count;
+  std::int64_t known;  ///< entries of this row and of those after it
 };
 
 template <class X>
@@ -67,7 +68,7 @@ LOCKSTEP_INLINE void row_block(const SpmmArguments<T, X>& a, const Entries<T>& e
   Vec<T> sum[kVectors] = {};
   const X* const from = a.x + at;
   for (std::int64_t e = 0; e < entries.count; ++e) {
-    if (e + kPrefetch < entries.count)
+    if (e + kPrefetch < entries.known)
       prefetch(from + entries.column[e + kPrefetch] * a.width, kFull * kLanes<T> + (kTail ? rest : 0));
     const X* x = from + entries.column[e] * a.width;
     const Vec<T> value = splat(entries.value[e]);
@@ -118,6 +119,9 @@ class Rows {
  public:
   Rows(const SpmmArguments<T, X>& a, const RowSet& rows, std::int64_t first, std::int64_t count)
       : a_(a), rows_(rows), next_(first), end_(first + count) {
+    // Of consecutive rows the entries are, too: a row prefetches for the next ones, however short they are.
+    if (count > 0 && a.columns == nullptr && rows[end_ - 1] - rows[first] == count - 1)
+      last_entry_ = a.indptr[rows[end_ - 1] + 1];
     if (a.columns != nullptr) {
       std::int64_t most = 0;
       for (std::int64_t i = first; i < end_; ++i) {
@@ -142,21 +146,26 @@ class Rows {
   void prepare() {
     if (next_ == end_) return;
     const std::int64_t r = rows_[next_], begin = a_.indptr[r];
-    entries_ = {a_.column + begin, a_.values + begin, a_.indptr[r + 1] - begin};
+    const std::int64_t own = a_.indptr[r + 1] - begin;
+    const bool prefetched = last_entry_ > 0 && started_;
+    started_ = true;
+    entries_ = {a_.column + begin, a_.values + begin, own, last_entry_ > 0 ? last_entry_ - begin : own};
     if (a_.columns != nullptr) {
       const std::int64_t half = next_ % 2;
       const std::int64_t found =
           select(a_.columns, entries_.count, entries_.column, entries_.value, column_[half], value_[half]);
-      entries_ = {column_[half], value_[half], found};
+      entries_ = {column_[half], value_[half], found, found};
     }
-    for (std::int64_t e = 0; e < entries_.count && e < kPrefetch; ++e)
-      prefetch(a_.x + entries_.column[e] * a_.width, a_.width);
     ++next_;
+    if (prefetched) return;
+    for (std::int64_t e = 0; e < entries_.known && e < kPrefetch; ++e)
+      prefetch(a_.x + entries_.column[e] * a_.width, a_.width);
   }
 
   const SpmmArguments<T, X>& a_;
   const RowSet& rows_;
-  std::int64_t next_, end_;
+  std::int64_t next_, end_, last_entry_ = 0;
+  bool started_ = false;
   Entries<T> entries_{};
   T* value_[2] = {};
   std::int32_t* column_[2] = {};

@@ -42,9 +42,7 @@ void swiglu_forward(Stream& stream, const Tensor& y, const Tensor& gate_up, cons
     constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
     const cpu::GemmKernels<T>& gemm = cpu::active_gemm_kernels<T>();
     const std::int64_t n = 2 * s.width;
-    auto* packed = static_cast<T*>(
-        cpu::thread_scratch(cpu::Scratch::packed_b, static_cast<std::size_t>(gemm.packed_size(n, s.k) * kSize)));
-    gemm.pack_transposed(packed, weight.data<T>(), s.k, n, s.k, 0, n);
+    const T* packed = cpu::packed_weight<T>(n, s.k, weight.data<T>(), true);
     const std::int64_t rows = std::clamp<std::int64_t>(kBlockBytes / (n * kSize), 1, kMostRows);
     const std::int64_t blocks = (s.m + rows - 1) / rows;
 #pragma omp parallel for schedule(dynamic) if (!omp_in_parallel() && blocks > 1)
@@ -82,7 +80,9 @@ void swiglu_backward(Stream& stream, Target dx, Target dweight, const Tensor& dy
   visit_float(x.dtype(), [&]<class T>() {
     T* both = gate_up.data<T>();
     cpu::active_swiglu_kernels<T>().backward(s.m, s.width, both, dy.data<T>());
-    if (dx) cpu::product<T>(s.m, s.k, 2 * s.width, dx.tensor.data<T>(), both, weight.data<T>(), false, dx.accumulate);
+    if (dx)
+      cpu::product<T>(s.m, s.k, 2 * s.width, dx.tensor.data<T>(), both, weight.data<T>(), false, dx.accumulate, {},
+                      cpu::Operand::weight);
     if (dweight)
       cpu::product_tn<T>(2 * s.width, s.k, s.m, dweight.tensor.data<T>(), both, x.data<T>(), dweight.accumulate);
   });

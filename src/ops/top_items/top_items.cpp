@@ -1,7 +1,9 @@
 #include "lockstep/ops/top_items.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -13,59 +15,41 @@
 namespace lockstep::ops {
 
 namespace {
-/// Items in a tile and users in a block: their scores (96 KiB in f32) and the tile's factors stay in the L2 cache. With
-/// AVX2 the product takes six users at a time, so 96 leaves no partial tile (64 did and was 7 % slower).
-constexpr std::int64_t kItemTile = 256, kUserBlock = 96;
-
-/// The best K candidates of one user. Items come in ascending order, so an item that only equals the K-th best is not
-/// better.
-template <class T>
-class Best {
- public:
-  void reset(std::int64_t k) {
-    kernels_ = cpu::active_top_items_kernels<T>();
-    k_ = k;
-    count_ = 0;
-    threshold_ = -std::numeric_limits<T>::infinity();
-    const auto room = static_cast<std::size_t>(2 * k + kItemTile + 1);  // the kernel writes one element too many
-    item_.resize(room);
-    score_.resize(room);
-  }
-  /// n <= kItemTile.
-  void offer(std::int64_t n, const T* scores, std::int32_t first) {
-    count_ += kernels_.above(n, scores, threshold_, first, item_.data() + count_, score_.data() + count_);
-    if (count_ >= 2 * k_) keep_best();
-  }
-  void finish(std::int32_t* top) {
-    keep_best();
-    order_.resize(static_cast<std::size_t>(count_));
-    for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = {score_[i], item_[i]};
-    std::sort(order_.begin(), order_.end(), [](const Scored& a, const Scored& b) {
-      return a.score > b.score || (a.score == b.score && a.item < b.item);
-    });
-    for (std::int64_t i = 0; i < k_; ++i) top[i] = i < count_ ? order_[static_cast<std::size_t>(i)].item : -1;
-  }
-
- private:
-  struct Scored {
-    T score;
-    std::int32_t item;
-  };
-  void keep_best() {
-    if (count_ <= k_) return;
-    if (k_ > 0) threshold_ = kernels_.keep(count_, k_, item_.data(), score_.data());
-    count_ = k_;
-  }
-
-  cpu::TopItemsKernels<T> kernels_{};
-  std::int64_t k_ = 0, count_ = 0;
-  T threshold_ = 0;  ///< a score must exceed this to be among the best K
-  std::vector<std::int32_t> item_;
-  std::vector<T> score_;
-  std::vector<Scored> order_;
-};
+/// Items in a tile and users in a block: their scores (192 KiB) and the tile's codes stay in the second-level cache.
+constexpr std::int64_t kItemTile = 512, kUserBlock = 96;
+/// With so many candidates of a user, or 4 K, the worst are left out.
+constexpr std::int64_t kCandidates = 1024;
+/// More items are sorted instead of compared with each other.
+constexpr std::int64_t kMostRanked = 512;
+/// Sums over more columns could overflow 32 bits.
+constexpr std::int64_t kMostCodeColumns = 32768;
+/// Scores of larger factors could overflow, those of smaller ones lose digits.
+constexpr double kMostScore = 1e30, kLeastScore = 1e-20;
+/// Longer rows of f64 are not rounded to f32, whose smallest numbers would then matter.
+constexpr double kMostRounded = 1e9;
+/// Covers products below the smallest normal number, and the rounding errors of a bound itself.
+constexpr double kTiny = 1e-30, kSlack = 1 + 1e-6;
 
 using Excluded = std::function<std::span<const std::int32_t>(std::int64_t)>;
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+/// Bounds the rounding error of a sum of d products in T, as a share of the product of the factors' norms.
+template <class T>
+double rounding_of(std::int64_t d) {
+  return 2 * static_cast<double>(d + 4) * static_cast<double>(std::numeric_limits<T>::epsilon());
+}
+
+/// The larger one; NaN if either is.
+double largest(double a, double b) { return a >= b || std::isnan(a) ? a : b; }
+
+template <class T>
+double norm_of(std::int64_t d, const T* x) {
+  double sum = 0;
+  for (std::int64_t c = 0; c < d; ++c) sum += static_cast<double>(x[c]) * static_cast<double>(x[c]);
+  return std::sqrt(sum);
+}
+
+std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 /// Multiplies all users with as many items as keeps the scores in the second-level cache, one tile after another.
 template <class T>
@@ -109,63 +93,337 @@ void top_items_on_gpu(Stream& stream, Arena& scratch, const Tensor& items, const
 
 }  // namespace
 
-ItemTable::ItemTable(const Tensor& items) : items_(items.rows()), columns_(items.columns()) {
-  if (items.device().is_cuda()) {
-    packed_ = OwnedTensor(items.dtype(), items.shape(), items.device());
-    copy(Stream(items.device()), packed_, items);
-    return;
-  }
-  visit_float(items.dtype(), [&]<class T>() {
-    const auto& kernels = cpu::active_gemm_kernels<T>();
-    tile_stride_ = kernels.packed_size(kItemTile, columns_);
-    const std::int64_t tiles = (items_ + kItemTile - 1) / kItemTile;
-    packed_ = OwnedTensor(items.dtype(), Shape{std::max<std::int64_t>(tiles, 1) * tile_stride_});
-#pragma omp parallel for schedule(static)
-    for (std::int64_t tile = 0; tile < tiles; ++tile) {
-      const std::int64_t first = tile * kItemTile, count = std::min(kItemTile, items_ - first);
-      kernels.pack_transposed(packed_->data<T>() + tile * tile_stride_, items.data<T>() + first * columns_, columns_,
-                              count, columns_, 0, count);
+/// Items as the kernels of approximate scores read them.
+struct ItemCodes {
+  cpu::CodeKernels kernels;  ///< with levels = 0 the panels hold the rows in f32
+  OwnedTensor panels;
+  std::int64_t padded = 0, groups = 0;  ///< items in whole panels; codes of four columns
+  // For codes only. Centred scores differ less from item to item, so their codes are finer.
+  OwnedTensor centre, typical;  ///< (D): the mean of the items; zeros without a typical row
+  OwnedTensor bias;             ///< (padded): the centred items' products with the typical row
+  double scale = 1;
+  /// The largest |item|, |item - centre|, its part that the codes miss, |bias|. Infinite or NaN if an item is.
+  double norm = 0, part = 0, rest = 0, most_bias = 0;
+  bool coded() const { return kernels.levels > 0; }
+};
+
+namespace {
+
+template <class T>
+void pack_codes(ItemCodes& codes, const Tensor& items, const T* rows, double most) {
+  const auto kernels = cpu::active_top_items_kernels<T>();
+  const std::int64_t count = items.rows(), d = items.columns(), panel = codes.kernels.panel;
+  const T *centre = codes.centre->data<const T>(), *typical = codes.typical->data<const T>();
+  auto* panels = codes.panels->data<std::uint8_t>();
+  auto* bias = codes.bias->data<float>();
+  codes.scale = std::max(most / codes.kernels.levels, kTiny);
+#pragma omp parallel
+  {
+    double norm = 0, part = 0, rest = 0, most_bias = 0;
+    std::vector<std::uint8_t> q(static_cast<std::size_t>(4 * codes.groups),
+                                static_cast<std::uint8_t>(codes.kernels.offset));
+#pragma omp for schedule(static)
+    for (std::int64_t i = 0; i < codes.padded; ++i) {
+      bias[i] = kNever;  // fills a panel up: never chosen
+      if (i < count) {
+        const cpu::Codes of =
+            kernels.encode(d, rows + i * d, centre, typical, codes.scale, codes.kernels.offset, q.data());
+        bias[i] = static_cast<float>(of.dot);
+        norm = largest(norm, of.square);
+        part = largest(part, of.part_square);
+        rest = largest(rest, of.rest_square);
+        most_bias = largest(most_bias, std::abs(of.dot));
+      }
+      for (std::int64_t g = 0; g < codes.groups; ++g)
+        std::memcpy(panels + (i / panel * panel * codes.groups + g * panel + i % panel) * 4, q.data() + 4 * g, 4);
     }
-  });
+#pragma omp critical(top_items_norms)
+    {
+      codes.norm = largest(codes.norm, std::sqrt(norm));
+      codes.part = largest(codes.part, std::sqrt(part));
+      codes.rest = largest(codes.rest, std::sqrt(rest));
+      codes.most_bias = largest(codes.most_bias, most_bias);
+    }
+  }
+}
+
+/// Without codes: tiles of rows in f32, packed for a product.
+template <class T>
+void pack_rows(ItemCodes& codes, const Tensor& items, const T* rows) {
+  const auto& gemm = cpu::active_gemm_kernels<float>();
+  const std::int64_t count = items.rows(), d = items.columns();
+  std::vector<float> single(static_cast<std::size_t>(kItemTile * d));
+  for (std::int64_t first = 0; first < count; first += kItemTile) {
+    const std::int64_t width = std::min(kItemTile, count - first);
+    std::transform(rows + first * d, rows + (first + width) * d, single.data(),
+                   [](T x) { return static_cast<float>(x); });
+    gemm.pack_transposed(codes.panels->data<float>() + first * d, single.data(), d, width, d, 0, width);
+    for (std::int64_t i = first; i < first + width; ++i) codes.norm = largest(codes.norm, norm_of(d, rows + i * d));
+  }
+}
+
+template <class T>
+std::shared_ptr<const ItemCodes> make_codes(const Tensor& items, const Tensor& typical) {
+  const auto kernels = cpu::active_top_items_kernels<T>();
+  const std::int64_t count = items.rows(), d = items.columns();
+  const T* rows = items.data<const T>();
+  auto codes = std::make_shared<ItemCodes>();
+  codes->kernels = cpu::active_code_kernels();
+  if (d > kMostCodeColumns) codes->kernels.levels = 0;
+  if (!codes->coded()) {
+    codes->padded = count;
+    codes->panels = OwnedTensor(DType::f32, {round_up(count, cpu::kMostLanes) * d});
+    pack_rows<T>(*codes, items, rows);
+    return codes;
+  }
+  codes->centre = OwnedTensor(items.dtype(), {d});
+  codes->typical = OwnedTensor(items.dtype(), {d});
+  codes->padded = round_up(count, codes->kernels.panel);
+  codes->groups = (d + 3) / 4;
+  codes->panels = OwnedTensor(DType::u8, {codes->padded * codes->groups * 4});
+  codes->bias = OwnedTensor(DType::f32, {codes->padded});
+  if (typical) copy(Stream(), codes->typical, typical.reshaped({d}));
+  std::vector<double> sum(static_cast<std::size_t>(d));
+  for (std::int64_t i = 0; i < count; ++i)
+    for (std::int64_t c = 0; c < d; ++c) sum[static_cast<std::size_t>(c)] += static_cast<double>(rows[i * d + c]);
+  T* centre = codes->centre->data<T>();
+  for (std::int64_t c = 0; c < d && count > 0; ++c)
+    centre[c] = static_cast<T>(sum[static_cast<std::size_t>(c)] / static_cast<double>(count));
+  double most = 0;
+#pragma omp parallel
+  {
+    double own = 0;
+#pragma omp for schedule(static)
+    for (std::int64_t i = 0; i < count; ++i)
+      own = largest(own, static_cast<double>(kernels.widest(d, rows + i * d, centre)));
+#pragma omp critical(top_items_widest)
+    most = largest(most, own);
+  }
+  if (std::isfinite(most))
+    pack_codes<T>(*codes, items, rows, most);
+  else
+    codes->norm = most;
+  return codes;
+}
+
+/// The candidates of a user.
+struct Candidates {
+  double margin = 0;                 ///< twice the largest error of an approximate score; infinite without a bound
+  float limit = 0;                   ///< approximate scores of the best K items exceed this
+  std::int64_t count = 0, most = 0;  ///< with `most` of them the worst are left out
+  std::vector<std::int32_t> item;
+  std::vector<float> score;            ///< approximate
+  std::span<const std::int32_t> left;  ///< items that are still to be excluded
+
+  void reset(double margin_of_user, std::int64_t k, std::span<const std::int32_t> excluded) {
+    margin = margin_of_user;
+    limit = std::isfinite(margin) ? kNever : -kNever;
+    count = 0;
+    left = excluded;
+    reserve(std::max(kCandidates, 4 * k));
+  }
+  void reserve(std::int64_t candidates) {
+    most = candidates;
+    const auto room = static_cast<std::size_t>(most + kItemTile + cpu::kMostLanes);
+    item.resize(std::max(room, item.size()));
+    score.resize(item.size());
+  }
+};
+
+/// Searches for blocks of users, on one thread.
+template <class T>
+class Search {
+ public:
+  void start(const ItemCodes& codes, const Tensor& rows, std::int64_t k) {
+    codes_ = &codes;
+    rows_ = rows.data<const T>();
+    items_ = rows.rows();
+    d_ = rows.columns();
+    k_ = k;
+    kernels_ = cpu::active_top_items_kernels<T>();
+    if (block_.empty()) block_.resize(static_cast<std::size_t>(kUserBlock));
+    const std::int64_t tile = codes.kernels.tile;
+    user_codes_.resize(static_cast<std::size_t>(round_up(kUserBlock, tile) * codes.groups));
+    begin_.resize(static_cast<std::size_t>(kUserBlock));
+    scale_.resize(begin_.size());
+    row_codes_.assign(static_cast<std::size_t>(4 * codes.groups), 0);
+    single_.resize(codes.coded() ? 0 : static_cast<std::size_t>(kUserBlock * d_));
+  }
+
+  /// top (count, K)
+  void run(const T* users, std::int64_t count, const Excluded& excluded, std::int64_t first, std::int32_t* top) {
+    for (std::int64_t u = 0; u < count; ++u) {
+      const double bound = codes_->coded() ? encode(users + u * d_, u) : round(users + u * d_, u);
+      of(u).reset(2 * bound, k_, excluded(first + u));
+    }
+    float* scores = static_cast<float*>(
+        cpu::thread_scratch(cpu::Scratch::partial, static_cast<std::size_t>(kUserBlock * kItemTile) * sizeof(float)));
+    for (std::int64_t at = 0; at < codes_->padded; at += kItemTile) {
+      const std::int64_t width = std::min(kItemTile, codes_->padded - at);
+      approximate(count, at, width, scores);
+      for (std::int64_t u = 0; u < count; ++u) offer(of(u), at, width, scores + u * width);
+    }
+    for (std::int64_t u = 0; u < count; ++u) finish(of(u), users + u * d_, excluded(first + u), top + u * k_);
+  }
+
+ private:
+  Candidates& of(std::int64_t u) { return block_[static_cast<std::size_t>(u)]; }
+
+  /// Stores the user's codes. Returns a bound of the errors of its approximate scores, which are less than the exact
+  /// ones by a number that all items share.
+  ///
+  ///   user . (item - centre) = typical . (item - centre) + decoded_user . decoded_item
+  ///                            + decoded_user . rest_item + rest_user . (item - centre)
+  double encode(const T* user, std::int64_t u) {
+    const cpu::CodeKernels& k = codes_->kernels;
+    const auto n = static_cast<std::size_t>(u);
+    begin_[n] = 0;
+    scale_[n] = 0;
+    const double widest = static_cast<double>(kernels_.widest(d_, user, codes_->typical->data<const T>()));
+    if (!std::isfinite(widest) || !std::isfinite(codes_->norm)) return std::numeric_limits<double>::infinity();
+    const double scale = std::max(widest / cpu::kUserLevels, kTiny);
+    const cpu::Codes code =
+        kernels_.encode(d_, user, codes_->typical->data<const T>(), nullptr, scale, 0, row_codes_.data());
+    std::int32_t* to = user_codes_.data() + u / k.tile * k.tile * codes_->groups + u % k.tile;
+    for (std::int64_t g = 0; g < codes_->groups; ++g, to += k.tile) std::memcpy(to, row_codes_.data() + 4 * g, 4);
+    begin_[n] = -k.offset * code.code_sum;
+    scale_[n] = static_cast<float>(scale * codes_->scale);
+    const double decoded = scale * std::sqrt(code.code_square);
+    const double approximate = decoded * (codes_->part + codes_->rest) + codes_->most_bias;
+    return bound(std::sqrt(code.square),
+                 decoded * codes_->rest + std::sqrt(code.rest_square) * codes_->part +
+                     8 * static_cast<double>(std::numeric_limits<float>::epsilon()) * approximate);
+  }
+
+  /// The same without codes: rounds the user to f32.
+  double round(const T* user, std::int64_t u) {
+    std::transform(user, user + d_, single_.data() + u * d_, [](T x) { return static_cast<float>(x); });
+    const double norm = norm_of(d_, user);
+    if (!(norm <= kMostRounded && codes_->norm <= kMostRounded)) return std::numeric_limits<double>::infinity();
+    return bound(norm, rounding_of<float>(d_) * norm * codes_->norm);
+  }
+
+  double bound(double norm, double error) const {
+    const double score = norm * codes_->norm;
+    if (!(score <= kMostScore && score >= kLeastScore)) return std::numeric_limits<double>::infinity();
+    return kSlack * (error + rounding_of<T>(d_) * score + kTiny);
+  }
+
+  void approximate(std::int64_t count, std::int64_t at, std::int64_t width, float* scores) const {
+    if (codes_->coded())
+      codes_->kernels.product({.users = count,
+                               .groups = codes_->groups,
+                               .first = at,
+                               .count = width,
+                               .scores = scores,
+                               .user = user_codes_.data(),
+                               .begin = begin_.data(),
+                               .scale = scale_.data(),
+                               .item = codes_->panels->data<const std::uint8_t>(),
+                               .bias = codes_->bias->data<const float>()});
+    else
+      cpu::active_gemm_kernels<float>().rows(count, width, d_, scores, single_.data(),
+                                             codes_->panels->data<const float>() + at * d_, false, {});
+  }
+
+  void offer(Candidates& c, std::int64_t at, std::int64_t width, float* scores) {
+    for (; !c.left.empty() && c.left.front() < at + width; c.left = c.left.subspan(1))
+      scores[c.left.front() - at] = kNever;
+    c.count += kernels_.above(width, scores, c.limit, static_cast<std::int32_t>(at), c.item.data() + c.count,
+                              c.score.data() + c.count);
+    if (c.count < c.most) return;
+    narrow(c, k_ / 8);
+    if (2 * c.count > c.most) c.reserve(2 * c.count);
+  }
+
+  /// Leaves out candidates that K others are better than.
+  void narrow(Candidates& c, std::int64_t slack) {
+    if (c.count <= k_ || !std::isfinite(c.margin)) return;
+    const double least = static_cast<double>(kernels_.limit(c.count, k_, slack, c.score.data())) - c.margin;
+    c.limit = std::nextafter(static_cast<float>(least), kNever);
+    c.count = kernels_.select(c.count, c.limit, c.item.data(), c.score.data());
+  }
+
+  void finish(Candidates& c, const T* user, std::span<const std::int32_t> excluded, std::int32_t* top) {
+    narrow(c, 0);
+    const bool all = !std::isfinite(c.margin);
+    if (all) {
+      c.reserve(items_);
+      c.count = 0;
+      for (std::int32_t i = 0; i < items_; ++i) {
+        while (!excluded.empty() && excluded.front() < i) excluded = excluded.subspan(1);
+        if (excluded.empty() || excluded.front() != i) c.item[static_cast<std::size_t>(c.count++)] = i;
+      }
+    }
+    exact_.resize(static_cast<std::size_t>(c.count + cpu::kMostLanes));
+    kernels_.exact(c.count, d_, rows_, user, c.item.data(), exact_.data());
+    if (all) {  // scores that are no numbers, or minus infinity, are not chosen
+      std::int64_t found = 0;
+      for (std::int64_t i = 0; i < c.count; ++i) {
+        const auto n = static_cast<std::size_t>(i), to = static_cast<std::size_t>(found);
+        c.item[to] = c.item[n];
+        exact_[to] = exact_[n];
+        found += exact_[n] > -std::numeric_limits<T>::infinity();
+      }
+      c.count = found;
+    }
+    if (c.count > k_) kernels_.keep(c.count, k_, c.item.data(), exact_.data());
+    const std::int64_t count = std::min(c.count, k_);
+    rank_.resize(static_cast<std::size_t>(count + cpu::kMostLanes));
+    if (count <= kMostRanked) {
+      kernels_.rank(count, exact_.data(), rank_.data());
+      for (std::int64_t i = 0; i < count; ++i)
+        top[rank_[static_cast<std::size_t>(i)]] = c.item[static_cast<std::size_t>(i)];
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) rank_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i);
+      std::stable_sort(rank_.begin(), rank_.begin() + count, [&](std::int32_t a, std::int32_t b) {
+        return exact_[static_cast<std::size_t>(a)] > exact_[static_cast<std::size_t>(b)];
+      });
+      for (std::int64_t i = 0; i < count; ++i)
+        top[i] = c.item[static_cast<std::size_t>(rank_[static_cast<std::size_t>(i)])];
+    }
+    std::fill(top + count, top + k_, -1);
+  }
+
+  const ItemCodes* codes_ = nullptr;
+  const T* rows_ = nullptr;
+  std::int64_t items_ = 0, d_ = 0, k_ = 0;
+  cpu::TopItemsKernels<T> kernels_{};
+  std::vector<Candidates> block_;
+  std::vector<std::int32_t> user_codes_, begin_, rank_;
+  std::vector<float> scale_, single_;
+  std::vector<std::uint8_t> row_codes_;
+  std::vector<T> exact_;
+};
+
+}  // namespace
+
+ItemTable::ItemTable(const Tensor& items, const Tensor& typical)
+    : rows_(items.dtype(), {items.rows(), items.columns()}, items.device()) {
+  copy(Stream(items.device()), rows_, items);
+  if (items.device().is_cuda()) return;
+  require(!typical || (typical.size() == columns() && typical.dtype() == dtype()), "top_items: the items have ",
+          columns(), " columns of ", name(dtype()), ", the typical row is ", typical.shape(), " of ",
+          name(typical.dtype()));
+  visit_float(dtype(), [&]<class T>() { codes_ = make_codes<T>(rows_, typical); });
 }
 
 void top_items(Stream& stream, Arena& scratch, const ItemTable& table, const Tensor& users,
                const std::function<std::span<const std::int32_t>(std::int64_t)>& excluded, std::int64_t k,
                std::int32_t* top) {
-  require(users.columns() == table.columns_ && users.dtype() == table.dtype(), "top_items: the items have ",
-          table.columns_, " columns of ", name(table.dtype()), ", the users are ", users.shape(), " of ",
+  require(users.columns() == table.columns() && users.dtype() == table.dtype(), "top_items: the items have ",
+          table.columns(), " columns of ", name(table.dtype()), ", the users are ", users.shape(), " of ",
           name(users.dtype()));
   visit_float(users.dtype(), [&]<class T>() {
     if constexpr (kHasCuda) {
-      if (users.device().is_cuda()) return top_items_on_gpu<T>(stream, scratch, table.packed_, users, excluded, k, top);
+      if (users.device().is_cuda()) return top_items_on_gpu<T>(stream, scratch, table.rows_, users, excluded, k, top);
     }
-    const auto& kernels = cpu::active_gemm_kernels<T>();
-    thread_local std::vector<Best<T>> best;
-    thread_local std::vector<std::span<const std::int32_t>> left;  // items still to be excluded
-    best.resize(static_cast<std::size_t>(kUserBlock));
-    left.resize(static_cast<std::size_t>(kUserBlock));
-    T* scores = static_cast<T*>(
-        cpu::thread_scratch(cpu::Scratch::partial, static_cast<std::size_t>(kUserBlock * kItemTile) * sizeof(T)));
-    for (std::int64_t block = 0; block < users.rows(); block += kUserBlock) {
-      const std::int64_t count = std::min(kUserBlock, users.rows() - block);
-      for (std::int64_t u = 0; u < count; ++u) {
-        best[static_cast<std::size_t>(u)].reset(k);
-        left[static_cast<std::size_t>(u)] = excluded(block + u);
-      }
-      for (std::int64_t first = 0; first < table.items_; first += kItemTile) {
-        const std::int64_t width = std::min(kItemTile, table.items_ - first);
-        kernels.rows(count, width, table.columns_, scores, users.data<T>() + block * table.columns_,
-                     table.packed_->data<T>() + first / kItemTile * table.tile_stride_, false, {});
-        for (std::int64_t u = 0; u < count; ++u) {
-          T* row = scores + u * width;
-          auto& out = left[static_cast<std::size_t>(u)];
-          for (; !out.empty() && out.front() < first + width; out = out.subspan(1))
-            row[out.front() - first] = -std::numeric_limits<T>::infinity();
-          best[static_cast<std::size_t>(u)].offer(width, row, static_cast<std::int32_t>(first));
-        }
-      }
-      for (std::int64_t u = 0; u < count; ++u) best[static_cast<std::size_t>(u)].finish(top + (block + u) * k);
-    }
+    if (k == 0) return;
+    thread_local Search<T> search;
+    search.start(*table.codes_, table.rows_, k);
+    for (std::int64_t first = 0; first < users.rows(); first += kUserBlock)
+      search.run(users.data<const T>() + first * users.columns(), std::min(kUserBlock, users.rows() - first), excluded,
+                 first, top + first * k);
   });
 }
 

@@ -86,6 +86,7 @@ TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, 
   arch.n_in = file.int_attribute("/", "n_in");
   arch.n_out = file.int_attribute("/", "n_out");
   arch.check(Fault::usage);
+  loss_.checked_for(path, read_variables(file, "/vars", arch.n_in, arch.n_out), file.has("/jac"));
 
   TaskNeeds needs;
   needs.train_samples = std::count(split.begin(), split.end(), std::uint8_t{0});

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/report/statistics.hpp"
 
 namespace lockstep::emulator_metrics {
 
@@ -56,6 +57,8 @@ void add_ensemble(const Sums& to, const std::vector<Tensor>& predictions, const 
   const auto members = std::ssize(predictions);
   const auto n = static_cast<double>(members);
   std::vector<double> v(predictions.size());
+  double half_width[3];  // of the intervals, in standard deviations s
+  for (std::size_t i = 0; i < 3; ++i) half_width[i] = central_t(kPercents[i] / 100.0, n - 1) * std::sqrt((n + 1) / n);
   visit_float(target.dtype(), [&]<class T>() {
     for (std::int64_t at = 0; at < target.size(); ++at) {
       EnsembleSums& s = to.ensemble[at % to.layout.n_out];
@@ -78,7 +81,7 @@ void add_ensemble(const Sums& to, const std::vector<Tensor>& predictions, const 
       s.variance += variance;
       s.crps += distance / n - pairs / (n * n);
       for (std::size_t i = 0; i < 3; ++i)
-        s.covered[i] += std::abs(t - centre) <= kIntervals[i].half_width * std::sqrt(variance * (n + 1) / n) ? 1 : 0;
+        s.covered[i] += std::abs(t - centre) <= half_width[i] * std::sqrt(variance) ? 1 : 0;
       to.ranks[std::ranges::lower_bound(v, t) - v.begin()] += 1;
     }
   });
@@ -112,8 +115,7 @@ void add_ensemble_metrics(std::vector<Metric>& out, const EnsembleSums& s, doubl
   out.push_back({"spread" + suffix, std::sqrt(s.variance / n) * unit});
   out.push_back({"crps" + suffix, s.crps / n * unit});
   out.push_back({"spread_skill" + suffix, ee > 0 ? std::sqrt((members + 1) / members * s.variance / ee) : 0});
-  for (std::size_t i = 0; i < 3; ++i)
-    out.push_back({join("coverage", kIntervals[i].percent, suffix), s.covered[i] / n, true});
+  for (std::size_t i = 0; i < 3; ++i) out.push_back({join("coverage", kPercents[i], suffix), s.covered[i] / n, true});
 }
 }  // namespace
 

@@ -18,17 +18,14 @@ struct RangeSums {
   double rows, e, ee;
 };
 /// Sums over rows of an ensemble for one output, in normalised units: squared errors of the members, divided by their
-/// number; variance of the members (divisor N - 1); CRPS; targets within kIntervals.
+/// number; variance of the members (divisor N - 1); CRPS; targets within the intervals of kPercents.
 struct EnsembleSums {
   double member_ee, variance, crps, covered[3];
 };
-/// Central intervals of a normal distribution: percent, and the half width in standard deviations.
-struct Interval {
-  int percent;
-  double half_width;
-};
-inline constexpr Interval kIntervals[3] = {
-    {50, 0.6744897501960817}, {90, 1.6448536269514722}, {95, 1.9599639845400545}};
+/// The intervals of an ensemble: the share of the targets that each holds if targets and members are drawn from one
+/// normal distribution. Then (t - mean) / (sqrt((N + 1) / N) s) of N members has Student's distribution with N - 1
+/// degrees of freedom.
+inline constexpr int kPercents[3] = {50, 90, 95};
 /// Histogram of the Jacobian's relative error per row: kBins bins, of equal width in log10 between kLow and kHigh.
 /// Errors outside that range go to the first or last bin.
 inline constexpr std::int64_t kBins = 4096;

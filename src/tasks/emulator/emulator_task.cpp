@@ -69,6 +69,15 @@ void EmulatorLoss::check(std::int64_t n_out) const {
                 directions, ": must not be negative");
 }
 
+std::shared_ptr<const Constraint> EmulatorLoss::checked_for(const std::filesystem::path& data,
+                                                            const EmulatorVariables& variables,
+                                                            bool has_jacobian) const {
+  check(std::ssize(variables.output_names));
+  require_usage(jacobian == 0 || has_jacobian, "option loss.jacobian = ", jacobian, ": the data set '", data.string(),
+                "' has no Jacobians /jac (rows, outputs, inputs); set it to 0, or use a data set with Jacobians");
+  return constraint.empty() ? nullptr : std::make_shared<const Constraint>(constraint, variables);
+}
+
 Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, const Moments& moments) {
   const auto n_out = static_cast<double>(y.columns());
   const Var fit = regression_loss(tape, y, t, ops::parse_regression(loss.name), 1 / n_out);
@@ -107,12 +116,7 @@ EmulatorTask::EmulatorTask(Options options, EmulatorData data)
       data_(std::move(data)),
       emulator_(arch_for(options_.arch, data_), data_.moments, options_.dtype, options_.seed, options_.bias_init),
       aice_(find_aice(data_.variables)) {
-  options_.loss.check(data_.n_out());
-  require_usage(options_.loss.jacobian == 0 || data_.has_jacobian(), "option loss.jacobian = ", options_.loss.jacobian,
-                ": the data set '", data_.path.string(),
-                "' has no Jacobians /jac (rows, outputs, inputs); set it to 0, or use a data set with Jacobians");
-  if (!options_.loss.constraint.empty())
-    constraint_ = std::make_shared<const Constraint>(options_.loss.constraint, data_.variables);
+  constraint_ = options_.loss.checked_for(data_.path, data_.variables, data_.has_jacobian());
 }
 
 void EmulatorTask::move_to(Device device) {

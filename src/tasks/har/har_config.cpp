@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <sstream>
 
 #include "lockstep/base/error.hpp"
@@ -233,6 +234,18 @@ std::unique_ptr<Task> HarConfig::load(const TaskSource& source) const {
   return model;
 }
 
+std::int64_t HarConfig::planned_windows(const H5File& file, double windows) const {
+  if (folds_.given()) {  // a fold trains on the windows of all parts but its share
+    const double kept = windows - windows / static_cast<double>(folds(file.path()).size());
+    return static_cast<std::int64_t>(kept * percent_ / 100);
+  }
+  std::map<std::int32_t, std::int64_t> classes;
+  for (const std::int32_t label : file.read<std::int32_t>("/train/labels")) ++classes[label];
+  std::int64_t kept = 0;
+  for (const auto& [label, count] : classes) kept += windows_kept(count, percent_);
+  return kept;
+}
+
 TaskNeeds HarConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep&) const {
   const H5File file = H5File::open(path);
   require_data(file.has("/train/signals") && file.info("/train/signals").shape.size() == 3, "planning for '",
@@ -250,10 +263,7 @@ TaskNeeds HarConfig::needs(const std::filesystem::path& path, DType dtype, const
   double windows = 0;
   for (const char* part : {"/train/labels", "/val/labels", "/test/labels"})
     windows += static_cast<double>(file.info(part).shape[0]);
-  // A fold trains on the windows of all parts but its share.
-  const double kept =
-      folds_.given() ? windows - windows / static_cast<double>(folds(path).size()) : static_cast<double>(shape[0]);
-  needs.train_samples = static_cast<std::int64_t>(kept) * (single ? network.channels : 1);
+  needs.train_samples = planned_windows(file, windows) * (single ? network.channels : 1);
   needs.data_bytes = windows * (8 * static_cast<double>(shape[1] * shape[2]) + 12);
   // Per token and layer: two norms, queries, keys and values, attention and its projection, two residuals, the MLP's
   // hidden values and slopes, and its result.

@@ -36,9 +36,8 @@ std::vector<std::int32_t> choose_windows(const HarData& data, double percent) {
   for (std::size_t k = 0; k < classes.size(); ++k) {
     const auto all = static_cast<std::int64_t>(classes[k].size());
     if (all == 0) continue;
-    const auto wanted = static_cast<std::int64_t>(static_cast<double>(all) * percent / 100);
     const Permutation order(all, kSeed, k);
-    for (std::int64_t i = 0; i < std::max<std::int64_t>(1, wanted); ++i)
+    for (std::int64_t i = 0; i < windows_kept(all, percent); ++i)
       chosen.push_back(classes[k][static_cast<std::size_t>(order(i))]);
   }
   std::sort(chosen.begin(), chosen.end());
@@ -60,6 +59,10 @@ SampleRows one_row_each(Tape& tape, std::span<const std::uint64_t> samples) {
 }
 
 }  // namespace
+
+std::int64_t windows_kept(std::int64_t of_class, double percent) {
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(of_class) * percent / 100));
+}
 
 HarTask::HarTask(Options options, HarData data)
     : options_(std::move(options)),

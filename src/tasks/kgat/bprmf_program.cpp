@@ -11,6 +11,12 @@
 
 namespace lockstep {
 
+void require_supported_bprmf(const RunConfig& config, int) {
+  require_supported(config, "bprmf");
+  require_usage(!is_half(config.storage()), "option run.precision = ", config.run.precision,
+                ": a model of kind bprmf has no matrix products to train in half precision; use fp32");
+}
+
 BprmfProgram::BprmfProgram(World& world, const RunConfig& config, BprmfTask& model)
     : world_(world),
       config_(config),
@@ -20,9 +26,7 @@ BprmfProgram::BprmfProgram(World& world, const RunConfig& config, BprmfTask& mod
       sampler_(model.data(), config.run.seed),
       stream_(model.params().device()),
       arenas_{Arena(stream_.device()), Arena(stream_.device())} {
-  require_supported(config, "bprmf");
-  require_usage(!is_half(model.params().storage()), "option run.precision = ", config.run.precision,
-                ": a model of kind bprmf has no matrix products to train in half precision; use fp32");
+  require_supported_bprmf(config, world.size());
   adam_ =
       std::make_unique<LazyAdam>(config.optim, model.params(), std::vector<RowsOf>{{&model.users()}, {&model.items()}});
 }

@@ -36,6 +36,8 @@ std::int64_t triples_per_step(const RunConfig& config, const KgatTask& model, in
 
 }  // namespace
 
+void require_supported_kgat(const RunConfig& config, int) { require_supported(config, "kgat"); }
+
 KgatProgram::KgatProgram(World& world, const RunConfig& config, KgatTask& model)
     : world_(world),
       config_(config),

@@ -1,5 +1,6 @@
 #include "lockstep/tasks/kgat/kgat_sampler.hpp"
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 
@@ -17,6 +18,9 @@ constexpr std::uint64_t kDraws = 64;
 /// Smaller batches are drawn by one thread.
 constexpr std::int64_t kParallelFrom = 512;
 
+/// Triples that are drawn together.
+constexpr std::int64_t kBlock = 64;
+
 /// Sample b's member of a pool; distinct if the pool is large enough.
 class Pick {
  public:
@@ -25,12 +29,13 @@ class Pick {
         distinct_(count <= static_cast<std::int64_t>(pool.size())),
         order_(static_cast<std::int64_t>(pool.size()), seed ^ std::uint64_t{site.id} << 32,
                static_cast<std::uint64_t>(step)) {}
-  std::int32_t operator()(std::int64_t b, const Philox& draws) const {
-    return pool_[static_cast<std::size_t>(distinct_ ? order_(b)
-                                                    : static_cast<std::int64_t>(draws.below(pool_.size(), 0)))];
-  }
+  std::int32_t operator()(std::int64_t b, const Philox& draws) const { return pool_[place(b, draws)]; }
+  void prefetch(std::int64_t b, const Philox& draws) const { __builtin_prefetch(&pool_[place(b, draws)]); }
 
  private:
+  std::size_t place(std::int64_t b, const Philox& draws) const {
+    return static_cast<std::size_t>(distinct_ ? order_(b) : static_cast<std::int64_t>(draws.below(pool_.size(), 0)));
+  }
   const std::vector<std::int32_t>& pool_;
   bool distinct_;
   Permutation order_;
@@ -175,25 +180,45 @@ void KgatSampler::triples(std::int64_t step, std::int64_t count, KgBatch& batch)
   const Pick pick(heads_, seed_, site, step, count);
   for (std::vector<std::int32_t>* column : {&batch.head, &batch.relation, &batch.tail, &batch.other})
     column->resize(static_cast<std::size_t>(count));
+  const auto draws_of = [&](std::int64_t b) {
+    return Philox(seed_, static_cast<std::uint64_t>(step), site, static_cast<std::uint64_t>(b));
+  };
+  // In passes over a block, each of which prefetches what the next one reads: places all over the graph.
 #pragma omp parallel for schedule(static) if (count >= kParallelFrom)
-  for (std::int64_t b = 0; b < count; ++b) {
-    const Philox draws(seed_, static_cast<std::uint64_t>(step), site, static_cast<std::uint64_t>(b));
-    const std::int32_t head = pick(b, draws);
-    const auto h = static_cast<std::size_t>(head);
-    const auto chosen = static_cast<std::size_t>(
-        graph.indptr[h] +
-        static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(graph.indptr[h + 1] - graph.indptr[h]), 1)));
-    const auto is_triple = [&](std::uint64_t node) {
-      return graph.has(head, graph.rel[chosen], static_cast<std::int64_t>(node));
-    };
-    std::uint64_t other = draws.below(nodes, 2);
-    for (std::uint64_t draw = 3; draw < kDraws && is_triple(other); ++draw) other = draws.below(nodes, draw);
-    for (std::uint64_t n = 0; n < nodes && is_triple(other); ++n) other = (other + 1) % nodes;
-    const auto i = static_cast<std::size_t>(b);
-    batch.head[i] = head;
-    batch.relation[i] = graph.rel[chosen];
-    batch.tail[i] = graph.tail[chosen];
-    batch.other[i] = is_triple(other) ? graph.tail[chosen] : static_cast<std::int32_t>(other);
+  for (std::int64_t first = 0; first < count; first += kBlock) {
+    std::array<std::int64_t, kBlock> chosen;
+    const std::int64_t last = std::min(first + kBlock, count);
+    for (std::int64_t b = first; b < last; ++b) pick.prefetch(b, draws_of(b));
+    for (std::int64_t b = first; b < last; ++b) {
+      const std::int32_t head = batch.head[static_cast<std::size_t>(b)] = pick(b, draws_of(b));
+      __builtin_prefetch(&graph.indptr[static_cast<std::size_t>(head)]);
+      __builtin_prefetch(&graph.indptr[static_cast<std::size_t>(head) + 1]);
+    }
+    for (std::int64_t b = first; b < last; ++b) {
+      const auto i = static_cast<std::size_t>(b), h = static_cast<std::size_t>(batch.head[i]);
+      const std::int64_t begin = graph.indptr[h], triples = graph.indptr[h + 1] - begin;
+      const auto at = static_cast<std::size_t>(
+          begin + static_cast<std::int64_t>(draws_of(b).below(static_cast<std::uint64_t>(triples), 1)));
+      chosen[static_cast<std::size_t>(b - first)] = static_cast<std::int64_t>(at);
+      __builtin_prefetch(&graph.rel[at]);
+      __builtin_prefetch(&graph.tail[at]);
+      __builtin_prefetch(&graph.tail[static_cast<std::size_t>(begin + triples / 2)]);
+    }
+    for (std::int64_t b = first; b < last; ++b) {
+      const auto i = static_cast<std::size_t>(b),
+                 at = static_cast<std::size_t>(chosen[static_cast<std::size_t>(b - first)]);
+      const std::int32_t relation = batch.relation[i] = graph.rel[at], tail = batch.tail[i] = graph.tail[at];
+      const Philox draws = draws_of(b);
+      std::uint64_t other = 0;
+      bool triple = true;
+      const auto look = [&](std::uint64_t node) {
+        other = node;
+        triple = graph.has(batch.head[i], relation, static_cast<std::int64_t>(node));
+      };
+      for (std::uint64_t draw = 2; draw < kDraws && triple; ++draw) look(draws.below(nodes, draw));
+      for (std::uint64_t n = 0; n < nodes && triple; ++n) look((other + 1) % nodes);
+      batch.other[i] = triple ? tail : static_cast<std::int32_t>(other);
+    }
   }
   batch.index();
 }

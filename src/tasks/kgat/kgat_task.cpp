@@ -94,7 +94,6 @@ void KgatTask::move_to(Device device) {
 }
 
 OwnedTensor KgatTask::item_rows() {
-  propagation_->adjacency_changed();  // the weights may come from a file
   propagation_->begin(nullptr);
   propagation_->forward();
   std::vector<std::int32_t> nodes(static_cast<std::size_t>(data().items));

@@ -26,12 +26,20 @@ RankingMetrics::RankingMetrics(std::vector<std::int64_t> cutoffs) : cutoffs_(std
 
 void RankingMetrics::add(std::span<const std::int32_t> top, std::span<const std::int32_t> relevant,
                          double* sums) const {
-  thread_local std::vector<std::int64_t> hit;  // indices in the ranking
-  hit.clear();
+  thread_local std::vector<std::int64_t> hit;          // indices in the ranking
+  thread_local std::vector<std::uint8_t> is_relevant;  // by item; zeros between calls
+  hit.resize(top.size());
+  std::size_t found = 0;
+  if (!relevant.empty() && is_relevant.size() <= static_cast<std::size_t>(relevant.back()))
+    is_relevant.resize(static_cast<std::size_t>(relevant.back()) + 1);
+  for (const std::int32_t item : relevant) is_relevant[static_cast<std::size_t>(item)] = 1;
   for (std::size_t i = 0; i < top.size(); ++i) {
-    if (top[i] >= 0 && std::binary_search(relevant.begin(), relevant.end(), top[i]))
-      hit.push_back(static_cast<std::int64_t>(i));
+    hit[found] = static_cast<std::int64_t>(i);
+    const auto item = static_cast<std::size_t>(top[i]);  // -1 becomes the largest number
+    found += item < is_relevant.size() ? is_relevant[item] : 0;
   }
+  hit.resize(found);
+  for (const std::int32_t item : relevant) is_relevant[static_cast<std::size_t>(item)] = 0;
   const auto n = static_cast<std::int64_t>(relevant.size()), all_hits = static_cast<std::int64_t>(hit.size());
   double* out = sums;
   *out++ += 1;

@@ -6,6 +6,11 @@
 
 namespace lockstep {
 
+namespace {
+/// Users whose mean row speeds up the search for items.
+constexpr std::int64_t kTypicalUsers = 256;
+}  // namespace
+
 RankingTask::RankingTask(KgData data, std::vector<std::int64_t> cutoffs)
     : data_(std::move(data)),
       ranking_(std::move(cutoffs)),
@@ -20,6 +25,26 @@ RankingTask::RankingTask(KgData data, std::vector<std::int64_t> cutoffs)
 std::int64_t RankingTask::size(Split split) const {
   return split == Split::train ? data_.train.count()
                                : static_cast<std::int64_t>(evaluated_[static_cast<std::size_t>(split)].size());
+}
+
+void RankingTask::begin_evaluation() {
+  const OwnedTensor items = item_rows();
+  const std::int64_t count = std::min(kTypicalUsers, data_.users);
+  if (items->device().is_cuda() || count == 0) {
+    items_ = ops::ItemTable(items);
+    return;
+  }
+  std::vector<std::int32_t> some;
+  for (std::int64_t i = 0; i < count; ++i)
+    some.push_back(static_cast<std::int32_t>(first_user() + i * data_.users / count));
+  const OwnedTensor rows(items->dtype(), {count, width()}), typical(items->dtype(), {width()});
+  Stream stream;
+  user_rows(stream, some, rows);
+  visit_float(items->dtype(), [&]<class T>() {
+    for (std::int64_t i = 0; i < rows->size(); ++i)
+      typical->data<T>()[i % width()] += rows->data<T>()[i] / static_cast<T>(count);
+  });
+  items_ = ops::ItemTable(items, typical);
 }
 
 Tensor RankingTask::rows_of(Tape& tape, std::span<const std::int64_t> users) const {

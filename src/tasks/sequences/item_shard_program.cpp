@@ -26,22 +26,6 @@ namespace lockstep {
 
 namespace {
 
-/// Checks what the program supports, before it allocates.
-void require_supported(const RunConfig& c, const SequenceTask& task, int ranks) {
-  const auto ask = [](const Condition& condition, const auto&... parts) {
-    require_usage(condition, "option dist.items = shard: ", parts...);
-  };
-  const std::int64_t items = task.data().n_items;
-  ask(c.run.device != "cuda", "only on the CPU; use replicate with run.device = cuda");
-  ask(c.batch.accumulate == 1, "computes a batch at once, but batch.accumulate = ", c.batch.accumulate,
-      "; use 1 or replicate");
-  ask(c.dist.compress == "none", "sends gradients in full precision, but dist.compress = ", c.dist.compress,
-      "; use none");
-  ask(std::has_single_bit(static_cast<std::uint64_t>(c.dist.shards)) && c.dist.shards >= ranks,
-      "dist.shards = ", c.dist.shards, " must be a power of two and at least the number of ranks, ", ranks);
-  ask(items >= ranks, "the data set has ", items, " items for ", ranks, " ranks; use fewer ranks or replicate");
-}
-
 /// Runs work(i, thread) for i in [0, n) on all threads. Rethrows the first exception.
 template <class Work>
 void for_each(int threads, std::int64_t n, const Work& work) {
@@ -524,9 +508,23 @@ std::vector<std::pair<std::string, std::string>> ItemShardProgram<T>::facts() {
 
 }  // namespace
 
+void require_item_shards(const RunConfig& c, std::int64_t items, int ranks) {
+  const auto ask = [](const Condition& condition, const auto&... parts) {
+    require_usage(condition, "option dist.items = shard: ", parts...);
+  };
+  ask(c.run.device != "cuda", "only on the CPU; use replicate with run.device = cuda");
+  ask(c.batch.accumulate == 1, "computes a batch at once, but batch.accumulate = ", c.batch.accumulate,
+      "; use 1 or replicate");
+  ask(c.dist.compress == "none", "sends gradients in full precision, but dist.compress = ", c.dist.compress,
+      "; use none");
+  ask(std::has_single_bit(static_cast<std::uint64_t>(c.dist.shards)) && c.dist.shards >= ranks,
+      "dist.shards = ", c.dist.shards, " must be a power of two and at least the number of ranks, ", ranks);
+  ask(items >= ranks, "the data set has ", items, " items for ", ranks, " ranks; use fewer ranks or replicate");
+}
+
 std::unique_ptr<TrainingProgram> make_item_shard_program(World& world, const RunConfig& config, SequenceTask& task,
                                                          int threads) {
-  require_supported(config, task, world.size());
+  require_item_shards(config, task.data().n_items, world.size());
   return visit_float(task.params().dtype(), [&]<class T>() -> std::unique_ptr<TrainingProgram> {
     return std::make_unique<ItemShardProgram<T>>(world, config, task, threads);
   });

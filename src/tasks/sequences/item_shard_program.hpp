@@ -22,9 +22,13 @@ namespace lockstep {
 /// The order of all sums is that of ShardedProgram under --reproducible: the bits are the same, on any number of ranks
 /// and threads, with and without --reproducible.
 ///
-/// errors  Error (usage): a GPU; fewer items or dist.shards than ranks; dist.shards that is no power of two;
-///         micro-batches; compression
+/// errors  Error (usage): require_item_shards()
 std::unique_ptr<TrainingProgram> make_item_shard_program(World& world, const RunConfig& config, SequenceTask& task,
                                                          int threads);
+/// Checks what this program supports.
+///
+/// errors  Error (usage): a GPU; fewer items or dist.shards than ranks; dist.shards that is no power of two;
+///         micro-batches; compression
+void require_item_shards(const RunConfig& config, std::int64_t items, int ranks);
 
 }  // namespace lockstep

@@ -8,6 +8,8 @@
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/sequences/sasrec_metadata.hpp"
 #include "lockstep/ops/item_softmax.hpp"
+#include "lockstep/train/run_config.hpp"
+#include "tasks/sequences/item_shard_program.hpp"
 
 namespace lockstep {
 
@@ -153,6 +155,15 @@ void SequenceConfig::check() const {
   SasRecArch arch = model_options(DType::f32, 0).arch;
   arch.items = 1;  // unknown without the data set
   arch.check(Fault::usage);
+}
+
+void SequenceConfig::require_supported(const RunConfig& config, int ranks) const {
+  if (items_ == "shard")
+    require_item_shards(config, H5File::open(config.data.path).int_attribute("/", "n_items"), ranks);
+}
+
+void require_supported_sequence(const RunConfig& config, int ranks) {
+  dynamic_cast<const SequenceConfig&>(*config.task).require_supported(config, ranks);
 }
 
 std::unique_ptr<Task> SequenceConfig::load(const TaskSource& source) const {

@@ -70,7 +70,7 @@ says '[1-9][0-9]* passed'
 # --- the commands of the page, by its program
 mkdir build && ln -s ../bin build/bin
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
-mapfile -t commands < <(awk '/^```sh$/ {inside = 1; next} /^```/ {inside = 0} inside && NF' "$page")
+mapfile -t commands < <(awk '/^```sh$/ {inside = 1; next} /^```/ {inside = 0} inside && NF {line = line $0; if (sub(/ \\$/, "", line)) next; print line; line = ""}' "$page")
 [ "${#commands[@]}" -ge 4 ] || fail "only ${#commands[@]} commands found in $page"
 for command in "${commands[@]}"; do
   ok bash -c "$command"

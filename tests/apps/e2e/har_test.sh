@@ -107,6 +107,10 @@ exists folds/report.html folds/fold-4/report.html folds/fold-1/checkpoints/final
 below 0.5 "$(number accuracy folds/folds.json)" "50 % against the accuracy of a fold"
 [ "$(grep -o '"tests": "subjects [^"]*"' folds/folds.json | grep -o '[0-9]*' | sort -n | tr '\n' ' ')" = '1 2 3 4 5 6 7 8 ' ] || fail "each subject is not tested once"
 [ "$(tr -d '\n ' <folds/folds.json | grep -oE '"confusion":[^]]*][^]]*][^]]*' | grep -oE '[0-9]+\.0' | awk '{n += $1} END {print n}')" = "$(h5ls data.h5/train data.h5/val data.h5/test | awk '/labels/ {gsub(/[{}]/, ""); n += $3} END {print n}')" ] || fail "the summed confusion has not every window once"
+grep -q '"protocol":"test, mean of 4 folds","data":{"file":"data.h5","hash":"[0-9a-f]\{16\}"}' folds/metrics.jsonl || fail "the record of all folds does not say what it is of"
+run 2 "$LOCKSTEP" compare folds
+says 'lockstep compare folds/fold-1 OTHER/fold-1'
+ok "$LOCKSTEP" compare folds/fold-1
 run 85 on 3 "$LOCKSTEP" $FOLDS --run-dir folds3 --run.max_hours 0.000001
 says '0 of 4 folds are finished; the same command continues'
 ok on 3 "$LOCKSTEP" $FOLDS --run-dir folds3

@@ -18,6 +18,7 @@ emulator() { ok "$LOCKSTEP" train --data.path ice.h5 --run-dir emulator --epochs
 emulator --checkpoint.every 1
 SLURM_JOB_ID=7 emulator --resume never --checkpoint.every 1 --checkpoint.best_keep 2 --profile 2..3 --reproducible
 ok "$LOCKSTEP" eval --checkpoint emulator/checkpoints/best.h5 --record
+ok "$LOCKSTEP" train --data.path ice.h5 --run-dir ensemble --epochs 1 --batch.size 50 --model.hidden_size 8 --ensemble.members 2
 train() { ok on "${ranks:-1}" "$LOCKSTEP" train --model.kind "$1" --run-dir "$1" --epochs 1 --batch.scope global "${@:2}"; }
 train har --data.path har.h5 --batch.size 32 --model.dim 16 --model.layers 1 --model.heads 2 --model.mlp 32 --model.hidden 16 --model.mode independent --schedule.warmup 0
 train kgat --data.path kg.h5 --batch.size 256 --model.embed_dim 16 --model.conv_dims 16 --model.mess_dropout 0.1 --model.pretrain bprmf --model.pretrain_epochs 1
@@ -75,7 +76,7 @@ words() { sed -nE 's/^.{19}  (step .*)/\1/p' "$@" | tr ' ' '\n' | grep -vE '^([-
 
 # --- files
 (cd emulator && find . -mindepth 1 -name 'previous-*' -prune -printf '%P\n' -o -type f -printf '%P\n') >written
-find kgat -maxdepth 1 -name pretrain -printf '%f\n' >>written
+find kgat ensemble -maxdepth 1 -type d '(' -name pretrain -o -name 'member-*' ')' -printf '%f\n' >>written
 names file "$page" >documented
 compare "files" written documented
 

@@ -301,7 +301,7 @@ TEST_SUITE("tasks.emulator_task") {
           rank += a < t;
         }
         variance += here / 20;
-        covered += std::abs(t - mean) <= 1.6448536269514722 * std::sqrt(here * 4 / 3) ? 1.0 / 20 : 0;
+        covered += std::abs(t - mean) <= 2.9199855804 * std::sqrt(here * 4 / 3) ? 1.0 / 20 : 0;
         below[rank] += 1;
       }
       CHECK(got.at("rmse" + name) == doctest::Approx(std::sqrt(ee)).epsilon(1e-9));

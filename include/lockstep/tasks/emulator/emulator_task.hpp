@@ -36,6 +36,11 @@ struct EmulatorLoss {
   double constraint_weight = 1;
   /// errors  usage: an unknown name, a negative weight, an order other than 1 or 2, too few outputs for the order
   void check(std::int64_t n_out) const;
+  /// Checks this loss for a data set and reads its constraints; null if there are none.
+  ///
+  /// errors  usage: as check(); a Jacobian term without Jacobians in the data set; constraints that cannot be read
+  std::shared_ptr<const Constraint> checked_for(const std::filesystem::path& data, const EmulatorVariables& variables,
+                                                bool has_jacobian) const;
 };
 
 /// The loss of predictions y (rows, n_out) against targets t, both normalised, summed over rows and without the term of

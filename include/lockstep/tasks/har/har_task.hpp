@@ -31,6 +31,9 @@ enum class HarBalance : std::uint8_t {
   weights,
 };
 
+/// The number of training windows that HarTask takes of a class: `percent` of them, at least one.
+std::int64_t windows_kept(std::int64_t of_class, double percent);
+
 /// An activity classifier and its data set.
 ///
 /// Metrics: accuracy and loss (with the smoothed labels), macro_f1, weighted_f1, macro_precision, macro_recall; per

@@ -31,7 +31,7 @@ class RankingTask : public SampleTask {
   bool evaluates(Split split) const override { return split != Split::train; }
   bool validates_on_test() const override { return data_.valid.count() == 0 && data_.test.count() > 0; }
   std::int64_t sum_count() const override { return ranking_.sum_count(); }
-  void begin_evaluation() override { items_ = ops::ItemTable(item_rows()); }
+  void begin_evaluation() override;
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   void evaluate_each(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override;
   std::vector<Metric> metrics(Split, const std::vector<double>& sums) const override { return ranking_.metrics(sums); }

@@ -7,6 +7,8 @@
 
 namespace lockstep {
 
+struct RunConfig;
+
 /// Options of the sequence models: `model.*` for the network, `loss.*` for its penalty, `eval.*` for the ranking of
 /// held-out items. The public code's option names are aliases.
 class SequenceConfig : public TaskConfig {
@@ -16,6 +18,8 @@ class SequenceConfig : public TaskConfig {
   void check() const override;
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
+  /// errors  usage: the program of dist.items = shard does not support the options of this run
+  void require_supported(const RunConfig& config, int ranks) const;
   /// The task options. errors  usage: values that are invalid together
   SequenceTask::Options model_options(DType dtype, std::uint64_t seed) const;
 

@@ -1,0 +1,134 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <sstream>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/text.hpp"
+#include "support/errors.hpp"
+#include "support/paths.hpp"
+#include "support/process.hpp"
+#include "support/temp_dir.hpp"
+
+using namespace lockstep;
+using test::check_mentions;
+using test::ProcessResult;
+
+namespace {
+
+std::vector<std::string> words(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> words;
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
+
+struct Data {
+  test::TempDir dir;
+  std::string file() const { return (dir / "data.h5").string(); }
+  explicit Data(const std::string& source) {
+    std::vector<std::string> command = words(source + " --quiet --output " + file());
+    command.insert(command.begin(), test::program_path("lockstep-prep"));
+    const ProcessResult r = test::run_process(command);
+    INFO(r.out, r.err);
+    REQUIRE(r.exit_code == 0);
+  }
+  ProcessResult run(const std::string& command, const std::string& options) const {
+    return test::run_lockstep(words(command + " --data.path " + file() + " " + options));
+  }
+  ProcessResult plan(const std::string& options) const { return run("plan", options); }
+};
+
+/// The number after a text, with its unit of bytes if it has one.
+double after(const std::string& text, const std::string& what) {
+  const auto at = text.rfind(what);
+  CAPTURE(text);
+  REQUIRE(at != std::string::npos);
+  std::istringstream in(text.substr(at + what.size()));
+  double value = 0;
+  std::string unit;
+  in >> value >> unit;
+  const std::map<std::string, int> powers = {{"KiB", 1}, {"MiB", 2}, {"GiB", 3}, {"TiB", 4}, {"PiB", 5}};
+  const auto found = powers.find(unit);
+  return found == powers.end() ? value : std::ldexp(value, 10 * found->second);
+}
+
+}  // namespace
+
+TEST_SUITE("apps.plan") {
+  TEST_CASE("plan refuses what train refuses, with the same message") {
+    const Data sessions("synth-sequences --users 12"), column("synth-icecolumn --rows 300"),
+        windows("synth-har --subjects 6 --seconds 10"), graph("synth-kg --users 13");
+    const std::string shard = "--model.kind sasrec --loss.kind softmax --dist.items shard";
+    struct Case {
+      const Data& data;
+      std::string options, message;
+    };
+    for (const Case& c : std::initializer_list<Case>{
+             {sessions, shard + " --dist.shards 6", "dist.shards = 6 must be a power of two"},
+             {sessions, shard + " --batch.accumulate 2", "batch.accumulate = 2; use 1 or replicate"},
+             {sessions, shard + " --dist.compress bf16", "dist.compress = bf16; use none"},
+             {sessions, "--model.kind sasrec --batch.size 4000",
+              "a batch of 4000 is larger than the 12 training samples"},
+             {column, "--model.kind emulator --loss.constraint bogus(",
+              "option loss.constraint: at character 7: a value is missing"},
+             {column, "--model.kind emulator --batch.size 241",
+              "a batch of 241 is larger than the 240 training samples"},
+             {windows, "--model.kind har --batch.size 4000", "a batch of 4000 is larger than the "},
+             {windows, "--model.kind har --data.percent 10 --batch.size 7", "larger than the 6 training samples"},
+             {graph, "--model.kind kgat --optim.name sgd", "is trained by adam without weight decay"}}) {
+      CAPTURE(c.options);
+      const ProcessResult planned = c.data.plan(c.options),
+                          trained = c.data.run("train", c.options + " --run-dir " + (c.data.dir / "run").string());
+      CAPTURE(planned.out);
+      CHECK(planned.exit_code == 2);
+      CHECK(trained.exit_code == 2);
+      check_mentions(planned.err, c.message);
+      check_mentions(trained.err, c.message);
+    }
+    const ProcessResult ranks = sessions.plan(shard + " --dist.shards 4 --ranks 8");
+    CHECK(ranks.exit_code == 2);
+    check_mentions(ranks.err, "at least the number of ranks, 8");
+    CHECK(windows.plan("--model.kind har --data.percent 10 --batch.size 6").exit_code == 0);
+  }
+
+  TEST_CASE("a run with the largest batch fits into the memory, one with a larger batch does not") {
+    const Data data("synth-sequences --users 50");
+    // What the owners of the items gather for each sample grows with the number of shards. Activations do not.
+    const std::string model =
+        "--model.kind sasrec --model.hidden_units 8 --model.maxlen 10 --loss.kind softmax --dist.items shard "
+        "--batch.size 1 --run.threads 1 --dist.shards ";
+    bool found = false;
+    for (int power = 10; power < 34 && !found; ++power) {
+      const std::string options = model + std::to_string(std::int64_t{1} << power);
+      CAPTURE(options);
+      const ProcessResult r = data.plan(options);
+      REQUIRE(r.exit_code == 0);
+      if (r.out.find("too little") != std::string::npos) break;
+      const double largest = after(r.out, "largest batch:");
+      if (largest >= 50) continue;
+      found = true;
+      CAPTURE(largest);
+      const auto with = [&](double batch) {
+        const std::string text = data.plan(options + " --batch.size " + join(batch)).out;
+        return std::pair(after(text, "\n  sum"), after(text, "this machine has"));
+      };
+      const auto [fits, memory] = with(largest);
+      CHECK(fits <= memory * 1.01);  // printed with one digit after the point
+      if (largest < 49) CHECK(with(largest + 1).first > memory * 0.99);
+    }
+    CHECK(found);
+  }
+
+  TEST_CASE("the rate is that of the last training record; a line that is no record ends the reading") {
+    const Data data("synth-sequences --users 12");
+    const std::string line = R"({"step":5,"epoch":1,"split":"train","samples_per_s":250})";
+    test::write_text(data.dir / "metrics.jsonl", line + "\n" + R"({"step":1,"split":5})" + "\n");
+    const ProcessResult r = data.plan("--model.kind sasrec --batch.size 2 --run-dir " + data.dir.path().string());
+    CAPTURE(r.err);
+    CHECK(r.exit_code == 0);
+    check_mentions(r.out, "at 250 samples/s");
+  }
+}
