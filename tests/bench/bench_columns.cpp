@@ -1,11 +1,11 @@
-// bench_columns: liblockstep with one column at a time, as forecast models call it, and with many at once, beside a plain
-// Fortran loop over the columns. Network 14-64-64-64-1, erf-GELU.
+// bench_columns: liblockstep with one column at a time, as forecast models call it, and with many at once, beside a
+// plain Fortran loop over the columns. Network 14-64-64-64-1, erf-GELU.
 //
-//   bench_columns DIRECTORY                 writes the network there (model.lsem, .onnx, .safetensors) with 1000 states and their
-//                                           predictions and Jacobians (x, y, j: raw double values), for the peers
-//   bench_columns MODEL.lsem THREADS [S]    a JSON line per case: seconds per call, the median of windows that take S seconds (0.1)
-//                                           together; processor time with one thread, else wall time
-//   bench_columns MODEL.lsem first          opens the model and predicts one column, as a new process does
+//   bench_columns DIRECTORY               writes the network there (model.lsem, .onnx, .safetensors) with 1000 states
+//                                         and their predictions and Jacobians (x, y, j: raw double values)
+//   bench_columns MODEL.lsem THREADS [S]  a JSON line per case: seconds per call, the median of windows that take S
+//                                         seconds (0.1) together; processor time with one thread, else wall time
+//   bench_columns MODEL.lsem first        opens the model and predicts one column, as a new process does
 #include <sys/resource.h>
 
 #include <chrono>

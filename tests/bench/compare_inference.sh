@@ -3,39 +3,29 @@
 # and a plain Fortran loop. Prints a Markdown table and writes it to $BUILD/bench/inference.md. Every side must give
 # liblockstep's results before it is timed. With one thread times are processor time, else wall time.
 #
-#   cmake -S . -B build -DLOCKSTEP_BENCH=ON && ninja -C build bench_columns
 #   LOCKSTEP_PYTHON=~/venv/bin/python tests/bench/compare_inference.sh
 #
-# Variables: LOCKSTEP_PYTHON (a Python with numpy and torch, onnxruntime or both; sides that are not installed are left
-# out), LOCKSTEP_BENCH_ROUNDS (3), LOCKSTEP_BENCH_SECONDS (0.1, per case and round), LOCKSTEP_BENCH_CORES (all),
-# LOCKSTEP_PEER_PRELOAD (a library to preload into Python, see docs/benchmarks.md).
+# LOCKSTEP_PYTHON: a Python with numpy and torch, onnxruntime or both; sides that are not installed are left out.
+# LOCKSTEP_BENCH_ROUNDS (3), LOCKSTEP_BENCH_SECONDS (0.1, per case and round).
 set -euo pipefail
-cd "$(dirname "$0")/../.."
-BUILD=${BUILD:-build}
+. "$(dirname "$0")/common.sh"
 COLUMNS_PROGRAM=$BUILD/bin/bench_columns
-ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-0.1} CORES=${LOCKSTEP_BENCH_CORES:-$(nproc)}
-PYTHON=${LOCKSTEP_PYTHON:-}
-[ -x "$COLUMNS_PROGRAM" ] || {
-  echo "compare_inference: $COLUMNS_PROGRAM does not exist; configure with -DLOCKSTEP_BENCH=ON and build it" >&2
-  exit 2
-}
-mkdir -p "$BUILD/bench"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+ROUNDS=${LOCKSTEP_BENCH_ROUNDS:-3} SECONDS_EACH=${LOCKSTEP_BENCH_SECONDS:-0.1}
+[ -x "$COLUMNS_PROGRAM" ] || { echo "$name: $COLUMNS_PROGRAM does not exist; build target bench_columns" >&2; exit 2; }
 "$COLUMNS_PROGRAM" "$work"
 
 if [ -z "$PYTHON" ] || ! "$PYTHON" -c 'import numpy' 2>/dev/null; then
-  echo "compare_inference: PyTorch and ONNX Runtime are left out: LOCKSTEP_PYTHON names no Python with numpy" >&2
+  echo "$name: ONNX Runtime is left out: LOCKSTEP_PYTHON names no Python with numpy" >&2
   PYTHON=
 fi
-peer() { LD_PRELOAD=${LOCKSTEP_PEER_PRELOAD:-} "$PYTHON" -W ignore tests/peers/inference_peer.py "$work" "$@"; }
+others() { LD_PRELOAD=${LOCKSTEP_PEER_PRELOAD:-} "$PYTHON" -W ignore tests/peers/inference_peer.py "$work" "$@"; }
 THREADS=1
 [ "$CORES" = 1 ] || THREADS="1 $CORES"
 for round in $(seq "$ROUNDS"); do
-  echo "round $round of $ROUNDS" >&2
+  echo "$name: round $round of $ROUNDS" >&2
   for threads in $THREADS; do
     "$COLUMNS_PROGRAM" "$work/model.lsem" "$threads" "$SECONDS_EACH" >>"$work/round.$round"
-    [ -z "$PYTHON" ] || peer --threads "$threads" --seconds "$SECONDS_EACH" >>"$work/round.$round"
+    [ -z "$PYTHON" ] || others --threads "$threads" --seconds "$SECONDS_EACH" >>"$work/round.$round"
   done
 done
 # A new process to its first result, three times: the start of the program, opening, the first call, memory.
@@ -48,8 +38,21 @@ first() { # COMMAND...
 first "$COLUMNS_PROGRAM" "$work/model.lsem" first >>"$work/first"
 for package in torch onnxruntime; do
   [ -n "$PYTHON" ] && "$PYTHON" -c "import $package" 2>/dev/null || continue
-  first peer --first $package >>"$work/first"
-  [ $package = onnxruntime ] || first peer --first torchscript >>"$work/first"
+  first others --first $package >>"$work/first"
+  [ $package = onnxruntime ] || first others --first torchscript >>"$work/first"
+done
+
+# The report's figures: seconds of one thread in double per round, 1000 columns.
+for what in predict jacobian; do
+  for side in liblockstep PyTorch; do
+    for round in $(seq "$ROUNDS"); do
+      grep -F "\"$side\", \"what\": \"$what\", \"type\": \"f64\", \"columns\": 1000, \"threads\": 1," \
+        "$work/round.$round" | number seconds >>"$work/$side" || true
+    done
+  done
+  [ ! -s "$work/PyTorch" ] ||
+    ratio inference "$what in double, 1000 columns" 3 "$work/PyTorch" "$work/liblockstep" >/dev/null
+  rm -f "$work/liblockstep" "$work/PyTorch"
 done
 
 cat >"$work/table.awk" <<'AWK'
@@ -135,4 +138,4 @@ AWK
     "load average $(cut -d' ' -f1 /proc/loadavg) at the end. Network 14-64x3-1, erf-GELU."
   # Multiply-adds of a prediction, and of a Jacobian (forward to the last hidden layer, and back from it).
   awk -v cores="$CORES" -v hidden=$((14 * 64 + 2 * 64 * 64)) 'BEGIN {flops["predict"] = 2 * (hidden + 64); flops["jacobian"] = 4 * hidden}'"$(cat "$work/table.awk")" "$work"/round.* "$work/first"
-} | tee "$BUILD/bench/inference.md"
+} | tee "$out/inference.md"

@@ -1,6 +1,6 @@
-! The emulator as a forecast model would write it without a library: loops over a column's layers with the intrinsic erf,
-! compiled once for each REAL_KIND as module MODULE_NAME; and a loop of one-column calls of liblockstep. Threads share the
-! columns if there are at least 500.
+! The emulator as a forecast model would write it without a library: loops over a column's layers with the intrinsic
+! erf, compiled once for each REAL_KIND as module MODULE_NAME; and a loop of one-column calls of liblockstep. Threads
+! share the columns if there are at least 500.
 !
 ! Layout  weights of a layer (in, out), then its biases (out), layer after layer in one array; x(n_in, n), y(n_out, n),
 !         jacobian(n_in, n_out, n) in physical units
@@ -51,7 +51,8 @@ contains
     end do
   end subroutine
 
-  ! h(:, k) of the hidden layers k, slope(:, k) if slopes are wanted, and y. moments: input means and spreads, output means and spreads.
+  ! h(:, k) of the hidden layers k, slope(:, k) if slopes are wanted, and y. moments: input means and spreads, output
+  ! means and spreads.
   pure subroutine forward(n_in, n_out, hidden, layers, weights, moments, x, slopes, h, slope, y)
     integer(c_long), intent(in) :: n_in, n_out, hidden, layers
     real(rk), intent(in) :: weights(*), moments(*), x(n_in)
@@ -125,7 +126,8 @@ contains
     allocate (workspace(bytes))
     !$omp do reduction(+:failed)
     do j = 1, n
-      if (lsem_predict(model, 1_c_long, x(:, j:j), n_in, y(:, j:j), n_out, c_loc(workspace)) /= LSEM_OK) failed = failed + 1
+      if (lsem_predict(model, 1_c_long, x(:, j:j), n_in, y(:, j:j), n_out, c_loc(workspace)) /= LSEM_OK) &
+           failed = failed + 1
     end do
     !$omp end parallel
   end function

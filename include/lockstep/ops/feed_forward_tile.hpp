@@ -16,13 +16,13 @@ struct DenseLayer {
   const T *by_input = nullptr, *by_output = nullptr;
 };
 
-/// A layer's weights in the order in which feed_forward_nodes() reads them: matrices (in, stride(out)) and (out, stride(in)) whose
-/// rows begin at cache lines, so that no load touches two.
+/// A layer's weights in the order in which feed_forward_nodes() reads them: matrices (in, stride(out)) and
+/// (out, stride(in)) whose rows begin at cache lines, so that no load touches two.
 template <class T>
 class NodeWeights {
  public:
-  /// A layer of at most kFewRows values has too few sums to hide the latency of its additions. The kernels cut each of its
-  /// sums into chains; its weights have no gaps.
+  /// A layer of at most kFewRows values has too few sums to hide the latency of its additions. The kernels cut each of
+  /// its sums into chains; its weights have no gaps.
   static constexpr std::int64_t kFewRows = 2;
   /// Values from one row to the next; those after the first n are 0.
   static constexpr std::int64_t stride(std::int64_t n) {
@@ -72,8 +72,8 @@ struct FeedForward {
 /// ascending order, in a layer of one or two values the sum of four chains. The results of a node depend on that node
 /// alone.
 ///
-/// shapes   tiles (rows, nodes), 64-byte aligned; d (hidden_rows() nodes) holds all f'(a_k) in an order of the kernels' own;
-///          scratch (2 widest(), nodes)
+/// shapes   tiles (rows, nodes), 64-byte aligned; d (hidden_rows() nodes) holds all f'(a_k) in an order of the kernels'
+///          own; scratch (2 widest(), nodes)
 /// dtypes   T = float or double
 template <class T>
 struct FeedForwardTile {

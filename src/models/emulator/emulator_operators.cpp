@@ -41,8 +41,8 @@ template struct TileNetwork<float>;
 template struct TileNetwork<double>;
 
 namespace {
-/// A copy in T. Weight decay shrinks the weights of a constant input without end. Products of subnormal numbers are slow,
-/// and values this small change no result.
+/// A copy in T. Weight decay shrinks the weights of a constant input without end. Products of subnormal numbers are
+/// slow, and values this small change no result.
 template <class T>
 Emulator without_subnormals(const Emulator& source) {
   constexpr T kNegligible = std::numeric_limits<T>::min() / std::numeric_limits<T>::epsilon();

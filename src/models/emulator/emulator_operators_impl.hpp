@@ -51,8 +51,8 @@ struct EmulatorOperators<T>::Impl {
     const ops::FeedForwardTile<T>& kernels;
     std::int64_t first, count;
   };
-  /// A call has tiles first. Where a last tile would be at least a quarter idle, groups of up to four nodes take its place;
-  /// their kernels know no convolution.
+  /// A call has tiles first. Where a last tile would be at least a quarter idle, groups of up to four nodes take its
+  /// place; their kernels know no convolution.
   std::int64_t tiles(std::int64_t n) const {
     const std::int64_t left = n % tile->nodes;
     return n / tile->nodes + (4 * left > 3 * tile->nodes || (left > 0 && network.net.conv.out > 0) ? 1 : 0);

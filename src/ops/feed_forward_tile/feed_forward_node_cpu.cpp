@@ -1,5 +1,5 @@
-// The tile of C nodes, one, two or four: arrays are (C, rows), so a vector register holds several values of one layer, and
-// each weight that is loaded serves all nodes. Every sum is the same chain as in
+// The tile of C nodes, one, two or four: arrays are (C, rows), so a vector register holds several values of one layer,
+// and each weight that is loaded serves all nodes. Every sum is the same chain as in
 // feed_forward_tile_cpu.cpp: the results have the same bits.
 #include "feed_forward_tile_kernels.hpp"
 #include "tile_activation.hpp"

@@ -1,16 +1,16 @@
 #pragma once
-// Activations of a tile. GELU takes fewer instructions than that of activation_functions.hpp, which has a small relative
-// error far into the negative tail too. Here the error is absolute: that of a value near 1. (f64 without AVX-512 has the
-// other one.)
+// Activations of a tile. GELU takes fewer instructions than that of activation_functions.hpp, which has a small
+// relative error far into the negative tail too. Here the error is absolute: that of a value near 1. (f64 without
+// AVX-512 has the other one.)
 #include "lockstep/ops/activation.hpp"
 #include "ops/activation/activation_functions.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 
 #if defined(LOCKSTEP_ISA_avx512)
-/// g(u) = u Phi(-u) for u = (i + t)/kPerUnit in interval i, |t| <= 1/2: row k has the coefficients of t^k, a Chebyshev fit
-/// per interval (the first one with g(0) = 0 and g'(0) = 1/2 exactly). One permutation of two registers looks a coefficient
-/// up for all lanes.
+/// g(u) = u Phi(-u) for u = (i + t)/kPerUnit in interval i, |t| <= 1/2: row k has the coefficients of t^k, a Chebyshev
+/// fit per interval (the first one with g(0) = 0 and g'(0) = 1/2 exactly). One permutation of two registers looks a
+/// coefficient up for all lanes.
 template <class T>
 struct GeluTable;
 /// |error of g| < 2e-8, of g' < 1.1e-7.
