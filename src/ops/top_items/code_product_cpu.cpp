@@ -32,8 +32,6 @@ template <bool kVnni>
 void product(const CodeProduct& p) {
   for (std::int64_t at = 0; at < p.count; at += kPanel) {
     const std::uint8_t* panel = p.item + (p.first + at) * p.groups * 4;
-    Vec<float> bias[kPanelVectors];
-    for (int v = 0; v < kPanelVectors; ++v) bias[v] = load(p.bias + p.first + at + v * kLanes<float>);
     for (std::int64_t u = 0; u < p.users; u += kTile) {
       const std::int64_t users = p.users - u < kTile ? p.users - u : kTile;
       Codes32 sum[kTile][kPanelVectors];
@@ -54,12 +52,15 @@ void product(const CodeProduct& p) {
 #pragma GCC unroll 16
       for (int r = 0; r < kTile; ++r) {
         if (r >= users) break;
-        const Vec<float> scale = splat(p.scale[u + r]);
+        const Vec<float> scale = splat(p.scale[u + r]), codes = splat(p.codes[u + r]), rest = splat(p.rest[u + r]);
         float* to = p.scores + (u + r) * p.count + at;
 #pragma GCC unroll 2
-        for (int v = 0; v < kPanelVectors; ++v)
-          store(to + v * kLanes<float>,
-                fma(__builtin_convertvector(sum[r][v] + splat(p.begin[u + r]), Vec<float>), scale, bias[v]));
+        for (int v = 0; v < kPanelVectors; ++v) {
+          const std::int64_t i = p.first + at + v * kLanes<float>;
+          const Vec<float> dot = __builtin_convertvector(sum[r][v] + splat(p.begin[u + r]), Vec<float>);
+          const Vec<float> error = fma(codes, load(p.item_rest + i), rest * load(p.item_part + i));
+          store(to + v * kLanes<float>, fma(dot, scale * load(p.item_scale + i), load(p.bias + i)) + error);
+        }
       }
     }
   }

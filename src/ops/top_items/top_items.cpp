@@ -99,9 +99,9 @@ struct ItemCodes {
   OwnedTensor panels;
   std::int64_t padded = 0, groups = 0;  ///< items in whole panels; codes of four columns
   // For codes only. Centred scores differ less from item to item, so their codes are finer.
-  OwnedTensor centre, typical;  ///< (D): the mean of the items; zeros without a typical row
-  OwnedTensor bias;             ///< (padded): the centred items' products with the typical row
-  double scale = 1;
+  OwnedTensor centre, typical;      ///< (D): the mean of the items; zeros without a typical row
+  OwnedTensor bias;                 ///< (padded): the centred items' products with the typical row
+  OwnedTensor scale, rests, parts;  ///< (padded): of the codes; |item - centre - decoded|, |item - centre|
   /// The largest |item|, |item - centre|, its part that the codes miss, |bias|. Infinite or NaN if an item is.
   double norm = 0, part = 0, rest = 0, most_bias = 0;
   bool coded() const { return kernels.levels > 0; }
@@ -110,13 +110,13 @@ struct ItemCodes {
 namespace {
 
 template <class T>
-void pack_codes(ItemCodes& codes, const Tensor& items, const T* rows, double most) {
+void pack_codes(ItemCodes& codes, const Tensor& items, const T* rows) {
   const auto kernels = cpu::active_top_items_kernels<T>();
   const std::int64_t count = items.rows(), d = items.columns(), panel = codes.kernels.panel;
   const T *centre = codes.centre->data<const T>(), *typical = codes.typical->data<const T>();
   auto* panels = codes.panels->data<std::uint8_t>();
   auto* bias = codes.bias->data<float>();
-  codes.scale = std::max(most / codes.kernels.levels, kTiny);
+  float *scales = codes.scale->data<float>(), *rests = codes.rests->data<float>(), *parts = codes.parts->data<float>();
 #pragma omp parallel
   {
     double norm = 0, part = 0, rest = 0, most_bias = 0;
@@ -126,8 +126,13 @@ void pack_codes(ItemCodes& codes, const Tensor& items, const T* rows, double mos
     for (std::int64_t i = 0; i < codes.padded; ++i) {
       bias[i] = kNever;  // fills a panel up: never chosen
       if (i < count) {
-        const cpu::Codes of =
-            kernels.encode(d, rows + i * d, centre, typical, codes.scale, codes.kernels.offset, q.data());
+        // Each item has a scale of its own: one long row must not make the codes of the others coarse.
+        const double widest = static_cast<double>(kernels.widest(d, rows + i * d, centre));
+        const double scale = std::max(widest / codes.kernels.levels, kTiny);
+        const cpu::Codes of = kernels.encode(d, rows + i * d, centre, typical, scale, codes.kernels.offset, q.data());
+        scales[i] = static_cast<float>(scale);
+        rests[i] = static_cast<float>(kSlack * std::sqrt(of.rest_square));
+        parts[i] = static_cast<float>(kSlack * std::sqrt(of.part_square));
         bias[i] = static_cast<float>(of.dot);
         norm = largest(norm, of.square);
         part = largest(part, of.part_square);
@@ -181,7 +186,8 @@ std::shared_ptr<const ItemCodes> make_codes(const Tensor& items, const Tensor& t
   codes->padded = round_up(count, codes->kernels.panel);
   codes->groups = (d + 3) / 4;
   codes->panels = OwnedTensor(DType::u8, {codes->padded * codes->groups * 4});
-  codes->bias = OwnedTensor(DType::f32, {codes->padded});
+  for (OwnedTensor* by_item : {&codes->bias, &codes->scale, &codes->rests, &codes->parts})
+    *by_item = OwnedTensor(DType::f32, {codes->padded});
   if (typical) copy(Stream(), codes->typical, typical.reshaped({d}));
   std::vector<double> sum(static_cast<std::size_t>(d));
   for (std::int64_t i = 0; i < count; ++i)
@@ -200,7 +206,7 @@ std::shared_ptr<const ItemCodes> make_codes(const Tensor& items, const Tensor& t
     most = largest(most, own);
   }
   if (std::isfinite(most))
-    pack_codes<T>(*codes, items, rows, most);
+    pack_codes<T>(*codes, items, rows);
   else
     codes->norm = most;
   return codes;
@@ -208,11 +214,11 @@ std::shared_ptr<const ItemCodes> make_codes(const Tensor& items, const Tensor& t
 
 /// The candidates of a user.
 struct Candidates {
-  double margin = 0;                 ///< twice the largest error of an approximate score; infinite without a bound
-  float limit = 0;                   ///< approximate scores of the best K items exceed this
+  double margin = 0;                 ///< twice the largest rounding error of a score; infinite without a bound
+  float limit = 0;                   ///< the scores of the best K items exceed this
   std::int64_t count = 0, most = 0;  ///< with `most` of them the worst are left out
   std::vector<std::int32_t> item;
-  std::vector<float> score;            ///< approximate
+  std::vector<float> score;            ///< approximate, plus the largest error of the codes
   std::span<const std::int32_t> left;  ///< items that are still to be excluded
 
   void reset(double margin_of_user, std::int64_t k, std::span<const std::int32_t> excluded) {
@@ -245,7 +251,7 @@ class Search {
     const std::int64_t tile = codes.kernels.tile;
     user_codes_.resize(static_cast<std::size_t>(round_up(kUserBlock, tile) * codes.groups));
     begin_.resize(static_cast<std::size_t>(kUserBlock));
-    scale_.resize(begin_.size());
+    for (auto* of_users : {&scale_, &code_norm_, &rest_norm_}) of_users->assign(begin_.size(), 0);
     row_codes_.assign(static_cast<std::size_t>(4 * codes.groups), 0);
     single_.resize(codes.coded() ? 0 : static_cast<std::size_t>(kUserBlock * d_));
   }
@@ -269,8 +275,8 @@ class Search {
  private:
   Candidates& of(std::int64_t u) { return block_[static_cast<std::size_t>(u)]; }
 
-  /// Stores the user's codes. Returns a bound of the errors of its approximate scores, which are less than the exact
-  /// ones by a number that all items share.
+  /// Stores the user's codes. Returns a bound of the rounding errors of its approximate scores. These are less than the
+  /// exact ones by a number that all items share. The last line is the error of the codes:
   ///
   ///   user . (item - centre) = typical . (item - centre) + decoded_user . decoded_item
   ///                            + decoded_user . rest_item + rest_user . (item - centre)
@@ -278,7 +284,7 @@ class Search {
     const cpu::CodeKernels& k = codes_->kernels;
     const auto n = static_cast<std::size_t>(u);
     begin_[n] = 0;
-    scale_[n] = 0;
+    scale_[n] = code_norm_[n] = rest_norm_[n] = 0;
     const double widest = static_cast<double>(kernels_.widest(d_, user, codes_->typical->data<const T>()));
     if (!std::isfinite(widest) || !std::isfinite(codes_->norm)) return std::numeric_limits<double>::infinity();
     const double scale = std::max(widest / cpu::kUserLevels, kTiny);
@@ -287,12 +293,13 @@ class Search {
     std::int32_t* to = user_codes_.data() + u / k.tile * k.tile * codes_->groups + u % k.tile;
     for (std::int64_t g = 0; g < codes_->groups; ++g, to += k.tile) std::memcpy(to, row_codes_.data() + 4 * g, 4);
     begin_[n] = -k.offset * code.code_sum;
-    scale_[n] = static_cast<float>(scale * codes_->scale);
-    const double decoded = scale * std::sqrt(code.code_square);
-    const double approximate = decoded * (codes_->part + codes_->rest) + codes_->most_bias;
+    scale_[n] = static_cast<float>(scale);
+    const double decoded = scale * std::sqrt(code.code_square), rest = std::sqrt(code.rest_square);
+    code_norm_[n] = static_cast<float>(kSlack * decoded);
+    rest_norm_[n] = static_cast<float>(kSlack * rest);
+    const double largest_score = (decoded + rest) * (codes_->part + codes_->rest) + codes_->most_bias;
     return bound(std::sqrt(code.square),
-                 decoded * codes_->rest + std::sqrt(code.rest_square) * codes_->part +
-                     8 * static_cast<double>(std::numeric_limits<float>::epsilon()) * approximate);
+                 8 * static_cast<double>(std::numeric_limits<float>::epsilon()) * largest_score);
   }
 
   /// The same without codes: rounds the user to f32.
@@ -319,8 +326,13 @@ class Search {
                                .user = user_codes_.data(),
                                .begin = begin_.data(),
                                .scale = scale_.data(),
+                               .codes = code_norm_.data(),
+                               .rest = rest_norm_.data(),
                                .item = codes_->panels->data<const std::uint8_t>(),
-                               .bias = codes_->bias->data<const float>()});
+                               .bias = codes_->bias->data<const float>(),
+                               .item_scale = codes_->scale->data<const float>(),
+                               .item_rest = codes_->rests->data<const float>(),
+                               .item_part = codes_->parts->data<const float>()});
     else
       cpu::active_gemm_kernels<float>().rows(count, width, d_, scores, single_.data(),
                                              codes_->panels->data<const float>() + at * d_, false, {});
@@ -339,7 +351,15 @@ class Search {
   /// Leaves out candidates that K others are better than.
   void narrow(Candidates& c, std::int64_t slack) {
     if (c.count <= k_ || !std::isfinite(c.margin)) return;
-    const double least = static_cast<double>(kernels_.limit(c.count, k_, slack, c.score.data())) - c.margin;
+    const float* lower = c.score.data();
+    if (codes_->coded()) {
+      const auto u = static_cast<std::size_t>(&c - block_.data());
+      lower_.resize(std::max(lower_.size(), c.score.size()));
+      kernels_.lower(c.count, c.item.data(), c.score.data(), code_norm_[u], rest_norm_[u],
+                     codes_->rests->data<const float>(), codes_->parts->data<const float>(), lower_.data());
+      lower = lower_.data();
+    }
+    const double least = static_cast<double>(kernels_.limit(c.count, k_, slack, lower)) - c.margin;
     c.limit = std::nextafter(static_cast<float>(least), kNever);
     c.count = kernels_.select(c.count, c.limit, c.item.data(), c.score.data());
   }
@@ -391,7 +411,7 @@ class Search {
   cpu::TopItemsKernels<T> kernels_{};
   std::vector<Candidates> block_;
   std::vector<std::int32_t> user_codes_, begin_, rank_;
-  std::vector<float> scale_, single_;
+  std::vector<float> scale_, code_norm_, rest_norm_, lower_, single_;
   std::vector<std::uint8_t> row_codes_;
   std::vector<T> exact_;
 };

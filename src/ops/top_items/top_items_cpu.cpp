@@ -137,6 +137,13 @@ T bisect(std::int64_t n, std::int64_t k, std::int64_t slack, const T* score, std
   return high;
 }
 
+void lower(std::int64_t n, const std::int32_t* __restrict__ item, const float* __restrict__ score, float codes,
+           float rest, const float* __restrict__ item_rest, const float* __restrict__ item_part,
+           float* __restrict__ lower) {
+  for (std::int64_t i = 0; i < n; ++i)
+    lower[i] = score[i] - 2 * (codes * item_rest[item[i]] + rest * item_part[item[i]]);
+}
+
 float limit(std::int64_t n, std::int64_t k, std::int64_t slack, const float* score) {
   std::int64_t exceed;
   return bisect(n, k, slack, score, exceed);
@@ -281,7 +288,7 @@ void rank(std::int64_t n, const T* score, std::int32_t* rank) {
 
 template <class T>
 TopItemsKernels<T> top_items_kernels() {
-  return {widest<T>, encode<T>, above, limit, select, exact<T>, keep<T>, rank<T>};
+  return {widest<T>, encode<T>, above, lower, limit, select, exact<T>, keep<T>, rank<T>};
 }
 LOCKSTEP_EACH_FLOAT(top_items_kernels)
 

@@ -27,6 +27,9 @@ struct TopItemsKernels {
   /// up to kMostLanes elements too many.
   std::int64_t (*above)(std::int64_t n, const float* scores, float limit, std::int32_t first, std::int32_t* item,
                         float* score);
+  /// lower_i = score_i - 2 (codes rest_i + rest part_i), with rest_i and part_i of item item_i.
+  void (*lower)(std::int64_t n, const std::int32_t* item, const float* score, float codes, float rest,
+                const float* item_rest, const float* item_part, float* lower);
   /// A limit that at least k of n >= k finite scores reach. At most k + slack exceed it unless scores are equal.
   float (*limit)(std::int64_t n, std::int64_t k, std::int64_t slack, const float* score);
   /// Moves the candidates above `limit` to the front without reordering them. Returns how many.
@@ -45,12 +48,14 @@ inline constexpr std::int64_t kMostLanes = 16;
 struct CodeProduct {
   std::int64_t users, groups;  ///< groups: of four columns
   std::int64_t first, count;   ///< items; multiples of panel
-  float* scores;               ///< (users, count) = scale_u (begin_u + q_u . q_i) + bias_i
-  const std::int32_t* user;    ///< blocks of `tile` users, filled up: (groups, tile, 4) codes
-  const std::int32_t* begin;   ///< (users)
-  const float* scale;          ///< (users)
-  const std::uint8_t* item;    ///< panels of items: (groups, panel, 4) codes plus the offset
-  const float* bias;           ///< by item
+  /// (users, count) = scale_u scale_i (begin_u + q_u . q_i) + bias_i + error_ui with error_ui = codes_u rest_i + rest_u
+  /// part_i
+  float* scores;
+  const std::int32_t* user;           ///< blocks of `tile` users, filled up: (groups, tile, 4) codes
+  const std::int32_t* begin;          ///< (users)
+  const float *scale, *codes, *rest;  ///< (users)
+  const std::uint8_t* item;           ///< panels of items: (groups, panel, 4) codes plus the offset
+  const float *bias, *item_scale, *item_rest, *item_part;  ///< by item
 };
 struct CodeKernels {
   std::int32_t levels;  ///< largest code of an item; 0: this instruction set has no fast product of bytes
