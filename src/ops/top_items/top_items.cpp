@@ -36,7 +36,7 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 /// Bounds the rounding error of a sum of d products in T, as a share of the product of the factors' norms.
 template <class T>
 double rounding_of(std::int64_t d) {
-  return 2 * static_cast<double>(d + 4) * static_cast<double>(std::numeric_limits<T>::epsilon());
+  return 0.51 * static_cast<double>(d + 8) * static_cast<double>(std::numeric_limits<T>::epsilon());
 }
 
 /// The larger one; NaN if either is.
