@@ -138,7 +138,7 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Task& model,
   Stopwatch since_window;
   for (std::int64_t i = 0; i < m.steps; ++i) {
     const Steps::Times t = training.next();
-    if (i + 1 == m.steps) training.finish();
+    if (i + 1 == m.steps && !budget.ledger) training.finish();
     walls.push_back(t.whole);
     reductions.push_back(t.reduce);
     samples += t.samples;
@@ -149,7 +149,10 @@ StepMeasurement measure_step(World& world, const RunConfig& config, Task& model,
     if ((i + 1) % window == 0)
       m.samples_per_s.push_back(static_cast<double>(std::exchange(samples, 0)) / since_window.restart());
   }
-  if (budget.ledger) m.ledger = finish_ledger();
+  if (budget.ledger) {
+    m.ledger = finish_ledger();
+    training.finish();  // not before: the wait for the last step is no part of a step
+  }
   if (budget.profiled > 0) {
     const Device device = model.params().device();
     Profiler profiler(world, threads, device, model.params().dtype());
