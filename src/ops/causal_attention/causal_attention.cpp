@@ -104,10 +104,12 @@ class HeadTables {
     }
     split();
   }
-  /// Call before the heads of a sequence.
-  void begin(std::uint64_t sample) {
+  /// Call before the heads of a sequence, with the times of its rows.
+  void begin(std::uint64_t sample, std::span<const std::int64_t> times) {
     sample_ = sample;
-    if (time_ && per_sequence()) split();
+    if (!time_ || !per_sequence()) return;
+    mark_used(times);
+    split();
   }
   /// Call after the heads of a sequence (`last`: of the last one).
   void end(bool last, Target dkeys, Target dvalues) {
@@ -147,11 +149,23 @@ class HeadTables {
     layout.kept = kept_masks().find<T>(d, sample_, layout.rows * layout.heads * layout.width);
     return layout;
   }
+  /// Sequences use half of the buckets or fewer. Kernels also read the last one.
+  void mark_used(std::span<const std::int64_t> times) {
+    thread_local std::vector<std::uint8_t> used;
+    thread_local std::vector<std::int64_t> distinct;
+    used.assign(static_cast<std::size_t>(layout_.rows), 0);
+    used.back() = 1;
+    distinct.assign(times.begin(), times.end());
+    distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+    for (std::size_t i = 0; i < distinct.size(); ++i)
+      for (std::size_t j = i + 1; j-- > 0 && distinct[i] - distinct[j] < layout_.rows;)
+        used[static_cast<std::size_t>(distinct[i] - distinct[j])] = 1;
+    layout_.used = used.data();
+  }
   void split() {
     for (const int side : {0, 1})
-      kernels().split_table(layout(side), memory_ + side * size_,
+      kernels().split_table(layout(side), memory_ + side * size_, gradients_ ? gradients_ + side * size_ : nullptr,
                             (side == 0 ? time_.keys : time_.values).template data<T>());
-    if (gradients_) std::fill_n(gradients_, 2 * size_, T{});
   }
 
   const TimeBuckets& time_;
@@ -161,6 +175,13 @@ class HeadTables {
   std::int32_t threshold_ = 0;
   std::uint64_t sample_ = 0;
 };
+
+/// The times of sequence b; none without time terms.
+std::span<const std::int64_t> times_of(const CausalAttention& a, std::size_t b, const TimeBuckets& time) {
+  if (!time) return {};
+  return time.times.subspan(static_cast<std::size_t>(a.rows.offsets[b]),
+                            static_cast<std::size_t>(a.rows.offsets[b + 1] - a.rows.offsets[b]));
+}
 
 /// The arguments of a head except its pointers.
 template <class T>
@@ -207,7 +228,7 @@ void causal_attention_forward(Stream& stream, const Tensor& y, const Tensor& log
     HeadTables<T> tables(time, a.heads, false);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
       const std::int64_t row = a.rows.offsets[b];
-      tables.begin(a.rows.samples[b]);
+      tables.begin(a.rows.samples[b], times_of(a, b, time));
       for (std::int64_t head = 0; head < a.heads; ++head) {
         cpu::CausalHead<T> h = head_of<T>(a, b, head, q.columns());
         const std::int64_t column = head * h.width;
@@ -247,7 +268,7 @@ void causal_attention_backward(Stream& stream, Target dq, Target dk, Target dv, 
     HeadTables<T> tables(time, a.heads, dkeys || dvalues);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
       const std::int64_t row = a.rows.offsets[b];
-      tables.begin(a.rows.samples[b]);
+      tables.begin(a.rows.samples[b], times_of(a, b, time));
       for (std::int64_t head = 0; head < a.heads; ++head) {
         cpu::CausalHead<T> h = head_of<T>(a, b, head, q.columns());
         const std::int64_t column = head * h.width;

@@ -327,14 +327,15 @@ void draw_kept(std::int64_t n, std::uint64_t* kept, const PhiloxKey& key, const 
   }
 }
 
-/// Calls f(at, in_heads, lanes, bits) for each vector of a table: its first element in the table and in the layout of
-/// the heads, the lanes that exist, and which of them are kept.
+/// Calls f(at, in_heads, lanes, bits) for each vector of a table's used rows: its first element in the table and in the
+/// layout of the heads, the lanes that exist, and which of them are kept.
 template <class T, class F>
 LOCKSTEP_INLINE void each_table_vector(const TimeLayout& l, const F& f) {
   constexpr std::int64_t kL = kLanes<T>;
   const std::int64_t padded = time_width<T>(l.width);
-  for (std::int64_t h = 0; h < l.heads; ++h)
-    for (std::int64_t r = 0; r < l.rows; ++r)
+  for (std::int64_t r = 0; r < l.rows; ++r) {
+    if (l.used && l.used[r] == 0) continue;
+    for (std::int64_t h = 0; h < l.heads; ++h)
       for (std::int64_t c = 0; c < l.width; c += kL) {
         const std::int64_t at = (r * l.heads + h) * l.width + c, left = l.width - c;
         std::uint32_t bits = ~0u;
@@ -344,6 +345,7 @@ LOCKSTEP_INLINE void each_table_vector(const TimeLayout& l, const F& f) {
         }
         f(at, (h * l.rows + r) * padded + c, Lanes<T>(left < kL ? left : kL), bits);
       }
+  }
 }
 
 template <class T>
@@ -352,14 +354,19 @@ LOCKSTEP_INLINE Vec<T> scaled_if_kept(Vec<T> v, Vec<T> scale, std::uint32_t bits
 }
 
 template <class T>
-void split_table(const TimeLayout& l, T* heads, const T* table) {
+void split_table(const TimeLayout& l, T* heads, T* gradients, const T* table) {
   const Vec<T> scale = splat(static_cast<T>(l.scale));
-  const std::int64_t padded = time_width<T>(l.width), written = round_up(l.width, kLanes<T>);
+  const std::int64_t padded = time_width<T>(l.width);
   each_table_vector<T>(l, [&](std::int64_t at, std::int64_t to, Lanes<T> lanes, std::uint32_t bits) {
     store(heads + to, scaled_if_kept<T>(load(table + at, lanes), scale, bits));
+    if (gradients) store(gradients + to, Vec<T>{});
   });
-  for (std::int64_t row = 0; written < padded && row < l.heads * l.rows; ++row)
-    for (std::int64_t c = written; c < padded; c += kLanes<T>) store(heads + row * padded + c, Vec<T>{});
+  // The rest of each row, which fills it up to whole groups of vectors.
+  for (std::int64_t c = round_up(l.width, kLanes<T>); c < padded; c += kLanes<T>)
+    for (std::int64_t row = 0; row < l.heads * l.rows; ++row) {
+      store(heads + row * padded + c, Vec<T>{});
+      if (gradients) store(gradients + row * padded + c, Vec<T>{});
+    }
 }
 
 template <class T>

@@ -50,7 +50,8 @@ void rows(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, cons
           const Epilogue<T>& epilogue) {
   if (m == 0 || n == 0) return;
   const bool small = packed_size<T>(n, k) * static_cast<std::int64_t>(sizeof(T)) <= kSmallBytes;
-  const bool pack_a = k > kDepth<T>;
+  // With one panel each element of a is read once, so packing it saves nothing.
+  const bool pack_a = k > kDepth<T> && n > kPanel<T>;
   // Tiles of nearly equal height: a last tile of one or two rows would leave most of the pipeline idle.
   const std::int64_t block_rows = small ? kTileRows : kBlockRows;
   const std::int64_t blocks = ceil_div(m, block_rows);
