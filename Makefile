@@ -4,6 +4,7 @@ SHELL := /bin/bash
 
 BUILD ?= build
 BUILD_TYPE ?= Release
+TARGETS ?= all
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 CMAKE_ARGS ?=
@@ -36,7 +37,7 @@ configure:
 	  -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) $(CMAKE_ARGS)
 
 build: configure  ## the programs and libraries, in build/bin and build/lib
-	@cmake --build $(BUILD) -j $(JOBS)
+	@cmake --build $(BUILD) -j $(JOBS) --target $(TARGETS)
 
 cuda:  ## the programs with the CUDA path, in build/cuda/bin: needs the CUDA Toolkit and NCCL
 	@$(MAKE) --no-print-directory build BUILD=$(BUILD)/cuda CMAKE_ARGS="$(CMAKE_ARGS) -DLOCKSTEP_CUDA=ON -DLOCKSTEP_TESTS=OFF"
@@ -54,12 +55,14 @@ cuda-host: configure  ## lockstep with the CUDA path on a stand-in for the GPU, 
 	@cmake --build $(BUILD) -j $(JOBS) --target cuda_host_lockstep
 
 demo: CMAKE_ARGS += -DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCH=OFF
+demo: TARGETS = lockstep lockstep-prep
 demo: deps build  ## all five systems on 2 ranks, on synthetic data: a minute after the build
 	@MPIRUN="env $(MPIRUN)" src/apps/demo.sh $(BUILD)/bin $(DEMO) $(RANKS)
 
 test: CMAKE_ARGS += -DLOCKSTEP_TESTS=ON
+# One more test than cores: the slowest start programs and wait for them.
 test: deps build  ## build, then every test, multi-rank ones included
-	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
+	@cd $(BUILD) && ctest --output-on-failure -j $$(($(JOBS) + 1))
 
 check: CMAKE_ARGS += -DLOCKSTEP_TESTS=ON
 check: build  ## build, then the unit tests: under a minute

@@ -1,21 +1,16 @@
 // Starts fault_program under mpirun. Failing jobs must end soon, with the right message, and leave no process behind.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
-#include <dirent.h>
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <string>
-#include <thread>
 #include <tuple>
 
+#include "doctest/doctest.h"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/stopwatch.hpp"
+#include "support/process.hpp"
 
 using lockstep::join;
 
@@ -41,21 +36,6 @@ struct Outcome {
   }
 };
 
-/// Number of processes whose environment contains this mark.
-std::size_t processes_with(const std::string& mark) {
-  std::size_t found = 0;
-  DIR* processes = opendir("/proc");
-  if (processes == nullptr) return 0;
-  while (const dirent* entry = readdir(processes)) {
-    if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
-    std::ifstream file(join("/proc/", entry->d_name, "/environ"), std::ios::binary);
-    const std::string environment{std::istreambuf_iterator<char>(file), {}};
-    if (environment.find(mark) != std::string::npos) ++found;
-  }
-  closedir(processes);
-  return found;
-}
-
 enum class Ranks { processes, threads };
 
 Outcome run(int ranks, const std::string& fault, int guilty, Ranks kind = Ranks::processes,
@@ -75,9 +55,7 @@ Outcome run(int ranks, const std::string& fault, int guilty, Ranks kind = Ranks:
   const int status = pclose(pipe);
   outcome.seconds = watch.seconds();
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  const lockstep::Stopwatch after;
-  while ((outcome.left_behind = processes_with(mark)) > 0 && after.seconds() < 20)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  outcome.left_behind = lockstep::test::left_behind(mark);
   MESSAGE(fault, " by rank ", guilty, " of ", ranks, ": ended after ", outcome.seconds, " s with ", outcome.code);
   return outcome;
 }

@@ -31,16 +31,8 @@ struct alignas(4) __nv_bfloat162 {
 };
 using nv_bfloat162 = __nv_bfloat162;
 
-inline __nv_bfloat16 __float2bfloat16(float x) { return x; }
 inline __nv_bfloat16 __float2bfloat16_rn(float x) { return x; }
-inline __nv_bfloat16 __double2bfloat16(double x) { return __nv_bfloat16(x); }
 inline float __bfloat162float(__nv_bfloat16 x) { return x; }
-inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {x, y}; }
-inline __nv_bfloat162 __float22bfloat162_rn(float2 v) { return {v.x, v.y}; }
-inline float2 __bfloat1622float2(__nv_bfloat162 v) { return {v.x, v.y}; }
-inline float __low2float(__nv_bfloat162 v) { return v.x; }
-inline float __high2float(__nv_bfloat162 v) { return v.y; }
-inline __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return {x, y}; }
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) {
   return std::bit_cast<__nv_bfloat16>(static_cast<std::uint16_t>(bits));
 }

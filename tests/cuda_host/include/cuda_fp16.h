@@ -22,15 +22,7 @@ struct alignas(4) __half2 {
 };
 using half2 = __half2;
 
-inline __half __float2half(float x) { return x; }
 inline __half __float2half_rn(float x) { return x; }
-inline __half __double2half(double x) { return __half(x); }
 inline float __half2float(__half x) { return x; }
-inline __half2 __floats2half2_rn(float x, float y) { return {x, y}; }
-inline __half2 __float22half2_rn(float2 v) { return {v.x, v.y}; }
-inline float2 __half22float2(__half2 v) { return {v.x, v.y}; }
-inline float __low2float(__half2 v) { return v.x; }
-inline float __high2float(__half2 v) { return v.y; }
-inline __half2 __halves2half2(__half x, __half y) { return {x, y}; }
 inline __half __ushort_as_half(unsigned short bits) { return std::bit_cast<__half>(bits); }
 inline unsigned short __half_as_ushort(__half x) { return std::bit_cast<unsigned short>(x); }

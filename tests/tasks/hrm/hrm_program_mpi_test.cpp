@@ -158,11 +158,11 @@ TEST_SUITE("tasks.hrm_program") {
           graphs(test_world(), config(false, accumulate, "on"), 1, DType::f32, gpu),
           before(test_world(), config(false, accumulate, "on"), 1, DType::f32, gpu),
           after(test_world(), config(false, accumulate, "on"), 1, DType::f32, gpu);
-      for (Run* run : {&calls, &graphs}) run->steps(16);
+      for (Run* run : {&calls, &graphs}) run->steps(10);
       CHECK(graphs.same_bits(calls));
       before.steps(5);
       after.continue_from(before);
-      after.steps(11);
+      after.steps(5);
       CHECK(after.same_bits(calls));
     }
   }
@@ -170,7 +170,7 @@ TEST_SUITE("tasks.hrm_program") {
   TEST_CASE("GPU: sequences halt as on the CPU" * doctest::skip(gpu_count() == 0)) {
     Run here(test_world(), config(false), 1, DType::f64),
         there(test_world(), config(false), 1, DType::f64, {DeviceKind::cuda, test_world().rank() % gpu_count()});
-    for (Run* run : {&here, &there}) run->steps(12);
+    for (Run* run : {&here, &there}) run->steps(8);
     CHECK(difference(here, there) < 1e-9);
     const auto carried = [](Run& run, std::size_t i) {
       const HostView host(run.program.vectors()[i].value);

@@ -1,15 +1,11 @@
-#include <dirent.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <thread>
 
 #include "doctest/doctest.h"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/stopwatch.hpp"
 #include "lockstep/train/checkpoint.hpp"
 #include "program.hpp"
 #include "support/paths.hpp"
@@ -22,18 +18,6 @@ namespace {
 
 const std::vector<std::string> kNoProof = {"--run.proof_every", "0"};
 constexpr double kBound_s = 40;  // deadline 2 s; the rest is start and end of mpirun on a busy machine
-
-/// Processes whose environment holds this mark.
-std::size_t processes_with(const std::string& mark) {
-  std::size_t found = 0;
-  std::error_code gone;
-  for (const auto& entry : fs::directory_iterator("/proc", gone)) {
-    std::ifstream file(entry.path() / "environ", std::ios::binary);
-    const std::string environment{std::istreambuf_iterator<char>(file), {}};
-    if (environment.find(mark) != std::string::npos) ++found;
-  }
-  return found;
-}
 
 struct Ended {
   ProcessResult result;
@@ -76,11 +60,10 @@ Ended train(const fs::path& dir, int ranks, const std::string& fault, int guilty
   if (std::find(more.begin(), more.end(), "--checkpoint.every_steps") == more.end())
     words.insert(words.end(), {"--checkpoint.every_steps", "10"});
   Ended ended;
-  const auto start = std::chrono::steady_clock::now();
+  const lockstep::Stopwatch watch;
   ended.result = run_process(words);
-  ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  for (int i = 0; i < 1000 && (ended.left_behind = processes_with(mark)) > 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ended.seconds = watch.seconds();
+  ended.left_behind = left_behind(mark);
   return ended;
 }
 

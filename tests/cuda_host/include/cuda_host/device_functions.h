@@ -134,18 +134,9 @@ unsigned __match_any_sync(unsigned mask, T value, cuda_host::Place place = cuda_
   }
 CUDA_HOST_REDUCE(__reduce_add_sync, unsigned, a + b)
 CUDA_HOST_REDUCE(__reduce_add_sync, int, a + b)
-CUDA_HOST_REDUCE(__reduce_min_sync, unsigned, b < a ? b : a)
-CUDA_HOST_REDUCE(__reduce_min_sync, int, b < a ? b : a)
-CUDA_HOST_REDUCE(__reduce_max_sync, unsigned, a < b ? b : a)
-CUDA_HOST_REDUCE(__reduce_max_sync, int, a < b ? b : a)
-CUDA_HOST_REDUCE(__reduce_and_sync, unsigned, a& b)
-CUDA_HOST_REDUCE(__reduce_or_sync, unsigned, a | b)
-CUDA_HOST_REDUCE(__reduce_xor_sync, unsigned, a ^ b)
 #undef CUDA_HOST_REDUCE
 
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_block() {}
-inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 // Atomics on integers only. Floating-point sums in order of arrival would differ from run to run.
 namespace cuda_host {
@@ -162,17 +153,6 @@ T atomic_update(T* address, Op op) {
 template <cuda_host::AtomicInteger T>
 T atomicAdd(T* address, std::type_identity_t<T> value) {
   return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
-}
-template <class T>
-requires std::is_same_v<T, int> || std::is_same_v<T, unsigned> T atomicSub(T* address, std::type_identity_t<T> value) {
-  return __atomic_fetch_sub(address, value, __ATOMIC_RELAXED);
-}
-template <class T>
-requires cuda_host::AtomicInteger<T> || std::is_same_v<T, float> T atomicExch(T* address,
-                                                                              std::type_identity_t<T> value) {
-  T old;
-  __atomic_exchange(address, &value, &old, __ATOMIC_RELAXED);
-  return old;
 }
 template <class T>
 requires cuda_host::AtomicInteger<T> || std::is_same_v<T, unsigned short> T atomicCAS(T* address,
@@ -192,76 +172,21 @@ requires cuda_host::AtomicInteger<T> || std::is_same_v<T, long long> T atomicMax
   return cuda_host::atomic_update(address, [=](T old) { return old < value ? value : old; });
 }
 template <cuda_host::AtomicInteger T>
-T atomicAnd(T* address, std::type_identity_t<T> value) {
-  return __atomic_fetch_and(address, value, __ATOMIC_RELAXED);
-}
-template <cuda_host::AtomicInteger T>
 T atomicOr(T* address, std::type_identity_t<T> value) {
   return __atomic_fetch_or(address, value, __ATOMIC_RELAXED);
-}
-template <cuda_host::AtomicInteger T>
-T atomicXor(T* address, std::type_identity_t<T> value) {
-  return __atomic_fetch_xor(address, value, __ATOMIC_RELAXED);
 }
 inline unsigned atomicInc(unsigned* address, unsigned limit) {
   return cuda_host::atomic_update(address, [=](unsigned old) { return old >= limit ? 0 : old + 1; });
 }
 
-// Loads and stores with cache hints.
-#define CUDA_HOST_LOAD(name) \
-  template <class T>         \
-  T name(const T* address) { \
-    return *address;         \
-  }
-CUDA_HOST_LOAD(__ldg)
-CUDA_HOST_LOAD(__ldca)
-CUDA_HOST_LOAD(__ldcg)
-CUDA_HOST_LOAD(__ldcs)
-CUDA_HOST_LOAD(__ldlu)
-CUDA_HOST_LOAD(__ldcv)
-#undef CUDA_HOST_LOAD
-#define CUDA_HOST_STORE(name)                            \
-  template <class T>                                     \
-  void name(T* address, std::type_identity_t<T> value) { \
-    *address = value;                                    \
-  }
-CUDA_HOST_STORE(__stwb)
-CUDA_HOST_STORE(__stcg)
-CUDA_HOST_STORE(__stcs)
-CUDA_HOST_STORE(__stwt)
-#undef CUDA_HOST_STORE
+/// A load through the read-only cache.
+template <class T>
+T __ldg(const T* address) {
+  return *address;
+}
 
-inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(std::uint64_t{a} * b >> 32); }
-inline int __mulhi(int a, int b) { return static_cast<int>(std::int64_t{a} * b >> 32); }
-inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
-  return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);
-}
-inline long long __mul64hi(long long a, long long b) {
-  return static_cast<long long>(static_cast<__int128>(a) * b >> 64);
-}
 inline int __popc(unsigned bits) { return std::popcount(bits); }
-inline int __popcll(unsigned long long bits) { return std::popcount(bits); }
-inline int __clz(int bits) { return std::countl_zero(static_cast<unsigned>(bits)); }
-inline int __clzll(long long bits) { return std::countl_zero(static_cast<unsigned long long>(bits)); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
-inline int __ffsll(long long bits) { return __builtin_ffsll(bits); }
-inline unsigned __brev(unsigned bits) {
-  unsigned result = 0;
-  for (int i = 0; i < 32; ++i) result |= (bits >> i & 1) << (31 - i);
-  return result;
-}
-inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
-  return static_cast<unsigned>((std::uint64_t{high} << 32 | low) << (shift & 31) >> 32);
-}
-inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
-  return static_cast<unsigned>((std::uint64_t{high} << 32 | low) >> (shift & 31));
-}
-inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
-inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
-inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
-inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
-inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
-inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
 
 /// Ends the kernel with a fault.
 [[noreturn]] void __trap();
