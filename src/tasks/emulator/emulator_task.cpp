@@ -78,6 +78,11 @@ std::shared_ptr<const Constraint> EmulatorLoss::checked_for(const std::filesyste
   return constraint.empty() ? nullptr : std::make_shared<const Constraint>(constraint, variables);
 }
 
+void EmulatorLoss::check_device(bool on_gpu) const {
+  require_usage(constraint.empty() || !on_gpu, "option loss.constraint = ", constraint,
+                ": constraints run on the processor only; set run.device = cpu, or no constraint");
+}
+
 Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, const Moments& moments) {
   const auto n_out = static_cast<double>(y.columns());
   const Var fit = regression_loss(tape, y, t, ops::parse_regression(loss.name), 1 / n_out);
@@ -120,8 +125,7 @@ EmulatorTask::EmulatorTask(Options options, EmulatorData data)
 }
 
 void EmulatorTask::move_to(Device device) {
-  require_usage(!constraint_ || !device.is_cuda(), "option loss.constraint = ", options_.loss.constraint,
-                ": constraints run on the processor only; set run.device = cpu, or no constraint");
+  options_.loss.check_device(device.is_cuda());
   ShardTask::move_to(device);
 }
 

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/optim/sign_sgd.hpp"
+#include "lockstep/tasks/hrm/hrm_config.hpp"
 #include "lockstep/train/sharded_program.hpp"
 
 namespace lockstep {
@@ -164,7 +165,14 @@ std::vector<std::pair<std::string, std::string>> HrmProgram::facts() {
                                                   : "")}};
 }
 
+void require_supported_hrm(const RunConfig& config, int) {
+  const std::int64_t tries = dynamic_cast<const HrmConfig&>(*config.task).tries().count;
+  require_usage(config.eval.max_samples == 0 || tries == 1, "option eval.max_samples = ", config.eval.max_samples,
+                ": with eval.tries = ", tries, " an evaluation tries all puzzles; set eval.max_examples instead");
+}
+
 std::unique_ptr<TrainingProgram> HrmTask::make_program(World& world, const RunConfig& config, int threads) {
+  require_supported_hrm(config, world.size());
   return std::make_unique<HrmProgram>(world, config, *this, threads);
 }
 

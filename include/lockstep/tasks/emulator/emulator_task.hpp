@@ -41,6 +41,8 @@ struct EmulatorLoss {
   /// errors  usage: as check(); a Jacobian term without Jacobians in the data set; constraints that cannot be read
   std::shared_ptr<const Constraint> checked_for(const std::filesystem::path& data, const EmulatorVariables& variables,
                                                 bool has_jacobian) const;
+  /// errors  usage: constraints on a GPU
+  void check_device(bool on_gpu) const;
 };
 
 /// The loss of predictions y (rows, n_out) against targets t, both normalised, summed over rows and without the term of
