@@ -55,8 +55,7 @@ void HrmConfig::add_options(Options& o) {
       "eval.combine", &tries.combine, "halting", {"halting", "votes", "rules"},
       "how the answers of several tries are combined: halting: the largest sum of sigma(q_halt); votes: the answer of "
       "most tries; rules: an answer that satisfies the rules (Sudoku: also the givens; mazes: a shortest path), "
-      "otherwise as "
-      "halting");
+      "otherwise as halting");
   o.add("eval.noise", &tries.noise, 0, non_negative,
         "tries add normal noise of this standard deviation to the initial states; 0: they use symmetries instead");
   o.add("eval.halt", &model_.eval_halt, false,
