@@ -29,7 +29,8 @@ double number(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (text.empty() || status == std::errc::invalid_argument || end != text.data() + text.size()) wrong("not a number");
-  if (status != std::errc{} || !std::isfinite(value)) wrong("not a finite number");
+  if (status != std::errc{}) wrong("out of range: the size of a number must be 0, or between 1e-307 and 1e308");
+  if (!std::isfinite(value)) wrong("not a finite number");
   return value;
 }
 

@@ -87,7 +87,9 @@ const char* name(FileKind kind) { return kNames[static_cast<std::size_t>(kind)];
 
 FileKind file_kind(const std::filesystem::path& path) {
   require_usage(std::filesystem::exists(path), "opening '", path.string(), "': no such file");
-  require_usage(!std::filesystem::is_directory(path), "opening '", path.string(), "': it is a directory");
+  const std::filesystem::path best = path / "checkpoints" / "best.h5";  // what a run directory has
+  require_usage(!std::filesystem::is_directory(path), "opening '", path.string(), "': it is a directory; name a file",
+                std::filesystem::exists(best) ? ", such as " + best.string() : "");
   require_usage(std::filesystem::is_regular_file(path), "opening '", path.string(), "': not a regular file");
   std::string head(kHead, '\0');
   std::ifstream in(path, std::ios::binary);

@@ -128,7 +128,13 @@ bool parse(World& world, Options& options, const Args& args, RunConfig& config) 
     add_options(options, config, kind.empty() ? task_kinds().front().name : kind);
     if (const std::string form = help_argument(args); kind.empty() && !form.empty()) describe_kinds(options, form);
   });
-  return parse(world, options, args, files);
+  if (!parse(world, options, args, files)) return false;
+  world.together("reading the options", [&] {
+    for (const std::string& key : options.keys())
+      if (key.starts_with("eval.") && options.origin(key) == "command line" && !options.lists(key))
+        options.reject(key, "this command ignores the key; --help lists those that it reads");
+  });
+  return true;
 }
 
 std::string model_kind(World& world, const Args& args) {

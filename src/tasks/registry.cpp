@@ -29,6 +29,7 @@ void verify_sequence(World&, const H5File&, const VerifyOptions&, ReferenceRepor
 
 // In the files of the training programs.
 void require_supported_bprmf(const RunConfig&, int ranks);
+void require_supported_hrm(const RunConfig&, int ranks);
 void require_supported_kgat(const RunConfig&, int ranks);
 void require_supported_sequence(const RunConfig&, int ranks);
 
@@ -52,7 +53,7 @@ constexpr TaskKind kKinds[] = {
      "emulator-icecolumn", "outputs of a column model from its state, with exact Jacobians"},
     {"har", make<HarConfig>, predict_har, nullptr, verify_har, exchange_har, "har-synth",
      "activity in a window of sensor signals"},
-    {"hrm", make<HrmConfig>, predict_hrm, nullptr, verify_hrm, exchange_hrm, "hrm-laptop",
+    {"hrm", make<HrmConfig>, predict_hrm, require_supported_hrm, verify_hrm, exchange_hrm, "hrm-laptop",
      "solution of a puzzle (Sudoku, maze, ARC), by HRM or TRM"},
     {"kgat", make<KgatConfig>, predict_kgat, require_supported_kgat, verify_kgat, exchange_kgat, "kgat-ml1m",
      "items for a user, from interactions and a knowledge graph"},

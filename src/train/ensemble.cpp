@@ -1,5 +1,6 @@
 #include "lockstep/train/ensemble.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 
@@ -23,11 +24,17 @@ std::int64_t member_count_in(const std::filesystem::path& directory) {
 
 std::vector<std::string> checkpoint_files(const std::string& text) {
   namespace fs = std::filesystem;
-  if (!fs::is_directory(text)) return text.empty() || fs::exists(text) ? std::vector{text} : split(text, ',');
+  if (!fs::is_directory(text)) {
+    if (text.empty() || fs::exists(text)) return {text};
+    std::vector<std::string> files = split(text, ',');
+    require_usage(std::ranges::none_of(files, &std::string::empty), "option checkpoint = '", text,
+                  "': a name is missing before or after a comma; write A.h5,B.h5");
+    return files;
+  }
   const std::int64_t members = member_count_in(text);
-  require_usage(members > 1, "opening '", text,
-                "': a directory without an ensemble; name a checkpoint file, or the run "
-                "directory of an ensemble");
+  const fs::path best = CheckpointFolder(text).best_file();
+  require_usage(members > 1, "opening '", text, "': a directory without an ensemble; name a checkpoint file",
+                fs::exists(best) ? join(", such as ", best.string(), ",") : "", " or the run directory of an ensemble");
   std::vector<std::string> files;
   for (std::int64_t number = 1; number <= members; ++number) {
     const CheckpointFolder folder(fs::path(text) / member_folder(number));

@@ -102,7 +102,7 @@ void add_batch_and_optimizer(Options& o, RunConfig& c) {
   o.alias("batch.size", "training.batch_size");
   o.choice("batch.scope", &c.batch.scope, "global", {"global", "rank"},
            "whether batch.size counts the samples of all ranks together or of each rank");
-  o.add("batch.accumulate", &c.batch.accumulate, 1, at_least(1), "micro-batches per optimizer step");
+  o.add("batch.accumulate", &c.batch.accumulate, 1, between(1, 1e6), "micro-batches per optimizer step");
 
   o.section("optim", "Optimizer");
   o.choice("optim.name", &c.optim.name, "adam", {"adam", "adamw", "adam_atan2", "sgd"},

@@ -60,7 +60,7 @@ double after(const std::string& text, const std::string& what) {
 TEST_SUITE("apps.plan") {
   TEST_CASE("plan refuses what train refuses, with the same message") {
     const Data sessions("synth-sequences --users 12"), column("synth-icecolumn --rows 300"),
-        windows("synth-har --subjects 6 --seconds 10"), graph("synth-kg --users 13");
+        windows("synth-har --subjects 6 --seconds 10"), graph("synth-kg --users 13"), puzzles("synth-sudoku");
     const std::string shard = "--model.kind sasrec --loss.kind softmax --dist.items shard";
     struct Case {
       const Data& data;
@@ -68,17 +68,28 @@ TEST_SUITE("apps.plan") {
     };
     for (const Case& c : std::initializer_list<Case>{
              {sessions, shard + " --dist.shards 6", "dist.shards = 6 must be a power of two"},
-             {sessions, shard + " --batch.accumulate 2", "batch.accumulate = 2; use 1 or replicate"},
-             {sessions, shard + " --dist.compress bf16", "dist.compress = bf16; use none"},
+             {sessions, shard + " --batch.accumulate 2",
+              "batch.accumulate = 2; set batch.accumulate = 1, or dist.items = replicate"},
+             {sessions, shard + " --dist.compress bf16",
+              "dist.compress = bf16; set dist.compress = none, or dist.items = replicate"},
              {sessions, "--model.kind sasrec --batch.size 4000",
               "a batch of 4000 is larger than the 12 training samples"},
              {column, "--model.kind emulator --loss.constraint bogus(",
               "option loss.constraint: at character 7: a value is missing"},
              {column, "--model.kind emulator --batch.size 241",
               "a batch of 241 is larger than the 240 training samples"},
+             {puzzles, "--model.kind hrm --batch.size 32 --tries 4 --eval.max_samples 8",
+              "with eval.tries = 4 an evaluation tries all puzzles; set eval.max_examples instead"},
+             {puzzles, "--model.kind hrm --data.group_visits 9223372036854775807",
+              "option data.group_visits = 9223372036854775807: must be 1..1e+09"},
+             {sessions, "--model.kind sasrec --batch.accumulate 9223372036854775807",
+              "option batch.accumulate = 9223372036854775807: must be 1..1e+06"},
+             {graph, "--model.kind kgat --eval.ks 20,1e12", "option eval.ks = '20,1e12': must be 1..1e+06"},
              {windows, "--model.kind har --batch.size 4000", "a batch of 4000 is larger than the "},
              {windows, "--model.kind har --data.percent 10 --batch.size 7", "larger than the 6 training samples"},
-             {graph, "--model.kind kgat --optim.name sgd", "is trained by adam without weight decay"}}) {
+             {graph, "--model.kind kgat --optim.name sgd", "is trained by adam without weight decay"},
+             {graph, "--model.kind kgat --model.storage bf16 --run.precision fp64",
+              "option model.storage = bf16: needs run.precision = fp32"}}) {
       CAPTURE(c.options);
       const ProcessResult planned = c.data.plan(c.options),
                           trained = c.data.run("train", c.options + " --run-dir " + (c.data.dir / "run").string());
@@ -88,6 +99,11 @@ TEST_SUITE("apps.plan") {
       check_mentions(planned.err, c.message);
       check_mentions(trained.err, c.message);
     }
+    // A machine without a GPU refuses to train for that reason.
+    const ProcessResult on_gpu =
+        column.plan("--model.kind emulator --batch.size 40 --run.device cuda --loss.constraint max(0,-hi)");
+    CHECK(on_gpu.exit_code == 2);
+    check_mentions(on_gpu.err, "constraints run on the processor only");
     const ProcessResult ranks = sessions.plan(shard + " --dist.shards 4 --ranks 8");
     CHECK(ranks.exit_code == 2);
     check_mentions(ranks.err, "at least the number of ranks, 8");

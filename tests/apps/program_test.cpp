@@ -64,6 +64,12 @@ TEST_SUITE("apps.lockstep") {
              {{"comm-test", "--max-byte", "5"}, "error: unknown option --max-byte; did you mean --max-bytes?\n"},
              {{"comm-test", "--max-bytes", "5"}, "error: option max-bytes = 5: must be >= 8\n"},
              {{"comm-test", "extra"}, "error: unexpected argument 'extra'; see lockstep comm-test --help\n"},
+             {{"eval", "--checkpoint", "a.h5,", "--model.kind", "emulator"},
+              "error: option checkpoint = 'a.h5,': a name is missing before or after a comma; write A.h5,B.h5\n"},
+             {{"eval", "--checkpoint", "a.h5", "--model.kind", "har", "--eval.every", "3"},
+              "error: option eval.every = 3: this command ignores the key; --help lists those that it reads\n"},
+             {{"predict", "--checkpoint", "a.h5", "--model.kind", "sasrec", "--eval.users", "3"},
+              "error: option eval.users = 3: this command ignores the key; --help lists those that it reads\n"},
              {{"info", "--dataset"}, "error: option --dataset needs a value (FILE)\n"}}) {
       const auto r = lockstep_program(words);
       CAPTURE(words.back());

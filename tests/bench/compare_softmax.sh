@@ -16,15 +16,16 @@ for round in $(seq "${LOCKSTEP_BENCH_ROUNDS:-5}"); do
   number seconds <"$work/theirs" >>"$work/whole"
   number chunked <"$work/theirs" >>"$work/chunked"
 done
+seconds() { median <"$1" | awk '{printf "%.4f", $1}'; }
 percent() { median <"$1" | awk '{printf "%.0f %%", 100 * $1}'; }
 {
   echo "Targets, items, width: ${*:-13400 3266 50}. FMA peak: $(percent "$work/fma_peak_share"), of the matrix products alone $(percent "$work/products_share")."
   echo
   echo "| | seconds | ratio, median (rounds) |"
   echo "|---|---|---|"
-  echo "| lockstep | $(median <"$work/seconds") | |"
+  echo "| lockstep | $(seconds "$work/seconds") | |"
   if [ $compare = yes ]; then
-    echo "| PyTorch, all targets at once | $(median <"$work/whole") | $(ratio softmax "all targets at once" 3 "$work/whole" "$work/seconds") |"
-    echo "| PyTorch, in its best chunks | $(median <"$work/chunked") | $(ratio softmax "in chunks" - "$work/chunked" "$work/seconds") |"
+    echo "| PyTorch, all targets at once | $(seconds "$work/whole") | $(ratio softmax "all targets at once" 3 "$work/whole" "$work/seconds") |"
+    echo "| PyTorch, in its best chunks | $(seconds "$work/chunked") | $(ratio softmax "in chunks" - "$work/chunked" "$work/seconds") |"
   fi
 } | tee "$out/softmax.md"

@@ -94,8 +94,8 @@ class Option {
 /// `--flag=false`. add() stores the defaults in the targets, parse() stores the values.
 ///
 /// errors   Error (usage): `option optim.lr = -0.001: must be > 0`; an unknown key, with the nearest known one; a key
-///          that occurs twice in one file or twice on the command line. Error (internal) if the table contradicts
-///          itself
+///          that occurs twice in one file. Error (internal) if the table contradicts itself
+/// A key that occurs twice on the command line has its last value; a line of the log says so.
 class Options {
  public:
   /// `program` is the command as a user types it ("lockstep train"), `summary` one sentence on its purpose, and

@@ -37,6 +37,7 @@ struct PlannedStep {
   std::int64_t scale = 1;    ///< RunConfig::over_devices() of one sample
   std::int64_t ranks = 1, shards = 16;
   bool reproducible = false;
+  bool on_gpu = false;
 };
 
 /// The resources that a run needs, estimated without building the task.
@@ -72,6 +73,8 @@ class TaskConfig {
   virtual std::optional<Pretraining> pretraining() const { return {}; }
   /// Whether Task::diagnostics() returns metrics; `jacobian.*` and `stop.jacobian_*` are keys then.
   virtual bool has_diagnostics() const { return false; }
+  /// Whether load() makes a SampleTask, so that evaluations have metrics of single samples.
+  virtual bool has_samples() const { return false; }
   /// errors  usage: options that do not fit the data; data: a file that is damaged, of another format or unlike the
   ///         checkpoint
   virtual std::unique_ptr<Task> load(const TaskSource& source) const = 0;

@@ -164,11 +164,13 @@ std::vector<MetricTable> compare(World& world, const EvalArguments& a, const Sam
     config.data = a.config.data;
     config.dist = a.config.dist;  // the checkpoint's configuration has replaced it
     config.run.device = a.config.run.device;
+    world.together("choosing the model", [&] {
+      require_usage(config.task->has_samples(), "option against = ", path, ": its model.kind = ", config.model_kind,
+                    " has no metrics of single samples; kgat and bprmf have");
+    });
     const auto placement = make_node_placement(world);
     const auto other = load_task(world, config, *placement, &reader->file());
     world.together("loading the weights", [&] {
-      require_usage(dynamic_cast<const SampleTask*>(other.get()) != nullptr, "option against = ", path,
-                    ": its model.kind = ", other->kind(), " has no metrics of single samples; kgat and bprmf have");
       if (!a.other_data) reader->require_data_of(*other, config.data.path);
       reader->load_average_or_weights(other->params());
     });

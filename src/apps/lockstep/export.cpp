@@ -223,7 +223,8 @@ int run_export(World& world, const Args& args) {
   world.together("exporting", [&] {
     if (world.rank() != 0) return;
     require_writable(a.output, {a.checkpoint});
-    const FileKind found = std::filesystem::exists(a.checkpoint) ? file_kind(a.checkpoint) : FileKind::unknown;
+    require_usage(std::filesystem::exists(a.checkpoint), "opening '", a.checkpoint, "': no such file");
+    const FileKind found = file_kind(a.checkpoint);
     if (found == FileKind::checkpoint && H5File::open(a.checkpoint).text_attribute("/", "model_kind") != "emulator")
       export_weights(a, options);
     else

@@ -67,7 +67,8 @@ TaskNeeds needs_of(const RunConfig& c, int ranks, std::int64_t batch) {
                         .scale = c.over_devices(1, ranks),
                         .ranks = ranks,
                         .shards = c.dist.shards,
-                        .reproducible = c.run.reproducible});
+                        .reproducible = c.run.reproducible,
+                        .on_gpu = c.run.device == "cuda"});
 }
 
 /// As needs_of() with the batch of the configuration. errors  Error (usage): what a training refuses too

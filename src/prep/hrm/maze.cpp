@@ -10,32 +10,6 @@ namespace lockstep::prep {
 
 namespace {
 
-/// Calls f for the neighbours of a cell: up, left, right, down.
-template <class F>
-void around(int side, std::size_t cell, F f) {
-  const auto n = static_cast<std::size_t>(side);
-  if (cell >= n) f(cell - n);
-  if (cell % n > 0) f(cell - 1);
-  if (cell % n + 1 < n) f(cell + 1);
-  if (cell / n + 1 < n) f(cell + n);
-}
-
-template <class Passable>
-std::vector<std::int32_t> breadth_first(int side, std::size_t from, std::size_t cells, Passable passable) {
-  std::vector<std::int32_t> steps(cells, -1);
-  std::vector<std::size_t> queue = {from};
-  steps[from] = 0;
-  for (std::size_t head = 0; head < queue.size(); ++head) {
-    const std::size_t cell = queue[head];
-    around(side, cell, [&](std::size_t next) {
-      if (steps[next] >= 0 || !passable(next)) return;
-      steps[next] = steps[cell] + 1;
-      queue.push_back(next);
-    });
-  }
-  return steps;
-}
-
 /// Carves corridors between cells with even coordinates by a random walk with backtracking.
 MazeGrid carve(int side, const std::function<std::uint64_t(std::uint64_t)>& below) {
   const auto n = static_cast<std::size_t>(side), rooms = (n + 1) / 2;
@@ -68,35 +42,6 @@ MazeGrid carve(int side, const std::function<std::uint64_t(std::uint64_t)>& belo
 
 }  // namespace
 
-std::vector<std::int32_t> maze_distances(int side, std::span<const std::uint8_t> grid, std::size_t from) {
-  return breadth_first(side, from, grid.size(), [&](std::size_t cell) { return grid[cell] != kMazeWall; });
-}
-
-MazeReport inspect_maze(int side, std::span<const std::uint8_t> question, std::span<const std::uint8_t> answer) {
-  MazeReport report;
-  const auto starts = std::count(question.begin(), question.end(), kMazeStart);
-  const auto goals = std::count(question.begin(), question.end(), kMazeGoal);
-  if (starts != 1 || goals != 1) {
-    report.defect = join("the question has ", starts, " starts and ", goals, " goals, expected one of each");
-    return report;
-  }
-  for (std::size_t cell = 0; cell < question.size(); ++cell) {
-    if (answer[cell] == question[cell] || (answer[cell] == kMazePath && question[cell] == kMazeOpen)) continue;
-    report.defect = join("cell ", cell + 1, " of the answer does not match the question");
-    return report;
-  }
-  const auto start =
-      static_cast<std::size_t>(std::find(question.begin(), question.end(), kMazeStart) - question.begin());
-  const auto goal = static_cast<std::size_t>(std::find(question.begin(), question.end(), kMazeGoal) - question.begin());
-  report.shortest = maze_distances(side, question, start)[goal];
-  const auto along = breadth_first(side, start, answer.size(), [&](std::size_t cell) {
-    return answer[cell] == kMazePath || answer[cell] == kMazeGoal;
-  });
-  if (along[goal] < 0) report.defect = "the path of the answer does not lead from the start to the goal";
-  report.steps = 1 + std::count(answer.begin(), answer.end(), kMazePath);
-  return report;
-}
-
 bool make_maze(const MazeRecipe& recipe, const std::function<std::uint64_t(std::uint64_t)>& below, MazeGrid& question,
                MazeGrid& answer) {
   const auto cells = static_cast<std::size_t>(recipe.side) * static_cast<std::size_t>(recipe.side);
@@ -124,7 +69,7 @@ bool make_maze(const MazeRecipe& recipe, const std::function<std::uint64_t(std::
   bool one_way = true;
   for (std::size_t cell = goal; cell != start;) {
     std::size_t back = cells;
-    around(recipe.side, cell, [&](std::size_t next) {
+    around_cell(recipe.side, cell, [&](std::size_t next) {
       if (steps[next] != steps[cell] - 1) return;
       one_way = one_way && back == cells;
       if (back == cells) back = next;

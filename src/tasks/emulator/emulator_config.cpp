@@ -77,7 +77,7 @@ std::unique_ptr<Task> EmulatorConfig::load(const TaskSource& source) const {
   return std::make_unique<EmulatorTask>(std::move(options), std::move(data));
 }
 
-TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep&) const {
+TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const {
   const H5File file = H5File::open(path);
   require_data(file.has_attribute("/", "n_in") && file.has("/split"), "planning for '", path.string(),
                "': not a prepared emulator data set; make it with lockstep-prep");
@@ -86,6 +86,7 @@ TaskNeeds EmulatorConfig::needs(const std::filesystem::path& path, DType dtype, 
   arch.n_in = file.int_attribute("/", "n_in");
   arch.n_out = file.int_attribute("/", "n_out");
   arch.check(Fault::usage);
+  loss_.check_device(step.on_gpu);
   loss_.checked_for(path, read_variables(file, "/vars", arch.n_in, arch.n_out), file.has("/jac"));
 
   TaskNeeds needs;

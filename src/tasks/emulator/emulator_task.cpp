@@ -78,6 +78,11 @@ std::shared_ptr<const Constraint> EmulatorLoss::checked_for(const std::filesyste
   return constraint.empty() ? nullptr : std::make_shared<const Constraint>(constraint, variables);
 }
 
+void EmulatorLoss::check_device(bool on_gpu) const {
+  require_usage(constraint.empty() || !on_gpu, "option loss.constraint = ", constraint,
+                ": constraints run on the processor only; set run.device = cpu, or no constraint");
+}
+
 Var emulator_loss(Tape& tape, Var y, const Tensor& t, const EmulatorLoss& loss, const Moments& moments) {
   const auto n_out = static_cast<double>(y.columns());
   const Var fit = regression_loss(tape, y, t, ops::parse_regression(loss.name), 1 / n_out);
@@ -120,9 +125,22 @@ EmulatorTask::EmulatorTask(Options options, EmulatorData data)
 }
 
 void EmulatorTask::move_to(Device device) {
-  require_usage(!constraint_ || !device.is_cuda(), "option loss.constraint = ", options_.loss.constraint,
-                ": constraints run on the processor only; set run.device = cpu, or no constraint");
+  options_.loss.check_device(device.is_cuda());
   ShardTask::move_to(device);
+}
+
+void EmulatorTask::require_in_domain(std::int32_t row, const std::vector<double>& y, const std::vector<double>& values,
+                                     const std::vector<double>& slope) const {
+  const auto finite = [](const std::vector<double>& all) {
+    return std::ranges::all_of(all, [](double v) { return std::isfinite(v); });
+  };
+  if ((finite(values) && finite(slope)) || !finite(y)) return;  // not finite: the training diverges
+  std::string predicted;
+  for (std::size_t o = 0; o < y.size(); ++o)
+    predicted += join(o == 0 ? "" : ", ", data_.variables.output_names[o], " = ", y[o]);
+  throw Error(Fault::usage, join("option loss.constraint = ", options_.loss.constraint,
+                                 ": a value or its slope is not finite in row ", row, ", for the prediction ",
+                                 predicted, "; keep arguments in their domain, as log(max(aice, 0.001)) does"));
 }
 
 double EmulatorTask::constrain(std::span<const std::int32_t> rows, const Tensor& y, const Tensor& dy,
@@ -138,6 +156,7 @@ double EmulatorTask::constrain(std::span<const std::int32_t> rows, const Tensor&
       for (std::size_t o = 0; o < out; ++o) physical[o] = static_cast<double>(from[o]) * std[o] + mean[o];
       constraint_->evaluate(data_.x.data<float>() + row * data_.n_in(), physical.data(), values.data(),
                             to ? slope.data() : nullptr);
+      if (to) require_in_domain(row, physical, values, slope);
       for (std::size_t i = 0; i < values.size(); ++i) {
         sum += values[i] * values[i];
         if (sizes) sizes[i] += std::abs(values[i]);

@@ -40,7 +40,7 @@ void HrmConfig::add_options(Options& o) {
   o.choice("schedule.depth", &depth_, "full", {"full", "cgar"},
            "cycles of a training step: all, or a third of model.h_cycles and l_cycles below 30 % of the run (of "
            "schedule.total, if set), two thirds below 60 %, then all");
-  o.add("data.group_visits", &model_.visits, 1, at_least(1),
+  o.add("data.group_visits", &model_.visits, 1, between(1, 1e9),
         "visits of every puzzle group per epoch; evaluations follow epochs");
   o.add("eval.max_examples", &model_.eval_examples, 0, non_negative,
         "number of validation puzzles (or test puzzles if there are none) of an evaluation during training; 0: all");
@@ -54,7 +54,8 @@ void HrmConfig::add_options(Options& o) {
   o.choice(
       "eval.combine", &tries.combine, "halting", {"halting", "votes", "rules"},
       "how the answers of several tries are combined: halting: the largest sum of sigma(q_halt); votes: the answer of "
-      "most tries; rules: an answer that satisfies the rules and the givens (Sudoku), otherwise as halting");
+      "most tries; rules: an answer that satisfies the rules (Sudoku: also the givens; mazes: a shortest path), "
+      "otherwise as halting");
   o.add("eval.noise", &tries.noise, 0, non_negative,
         "tries add normal noise of this standard deviation to the initial states; 0: they use symmetries instead");
   o.add("eval.halt", &model_.eval_halt, false,

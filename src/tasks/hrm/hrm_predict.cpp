@@ -41,6 +41,9 @@ Puzzle read_puzzle(const std::string& line, const std::string& where, const std:
                  letters.substr(1), "'");
     puzzle.tokens.push_back(static_cast<std::int32_t>(at));
   }
+  for (const char cell : {'S', 'G'})
+    require_data(data.task != "maze" || std::ranges::count(line, cell) == 1, where, "the maze has ",
+                 std::ranges::count(line, cell), " cells '", std::string(1, cell), "', expected one");
   const std::string twice = data.task == "sudoku" ? sudoku_violation(puzzle.tokens) : "";
   require_data(twice.empty(), where, "the puzzle contradicts itself: ", twice);
   return puzzle;

@@ -400,7 +400,7 @@ std::vector<Baseline> HrmTask::baselines() const {
                                                            double* sums) {
     std::vector<std::int32_t> in(static_cast<std::size_t>(data_.seq_len)), wanted(in.size());
     for (std::int64_t i = first; i < first + count; ++i) {
-      const PuzzleExample example = example_of(split, i);
+      const PuzzleExample example = sample_of(split, i);
       data_.read(example, in, wanted);
       std::int64_t labelled = 0, correct = 0;
       for (std::size_t cell = 0; cell < in.size(); ++cell) {

@@ -137,8 +137,6 @@ void Tries::check(const std::string& task) const {
                 "vote; leave tries at 1");
   require_usage(task != "maze" || noise > 0 || count <= kMazeImages, "option tries = ", count, ": a maze has ",
                 kMazeImages, " symmetries; ask for at most as many tries, or for noise instead of symmetries");
-  require_usage(combine != "rules" || task == "sudoku", "option combine = rules: answers to puzzles of task ", task,
-                " are not checked against rules; choose halting or votes");
 }
 
 void PuzzleVote::add(PuzzleAnswer answer, bool follows_rules) {

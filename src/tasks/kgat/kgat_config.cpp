@@ -29,7 +29,7 @@ void set_common_defaults(Options& o) {
 }
 
 void add_cutoffs(Options& o, std::vector<double>* target) {
-  o.add("eval.ks", target, {20, 40, 60, 80, 100}, at_least(1),
+  o.add("eval.ks", target, {20, 40, 60, 80, 100}, between(1, 1e6),
         "cutoffs K of precision, recall, NDCG and hit, ascending; recall at the first one chooses the best weights");
   o.alias("eval.ks", "Ks");
 }
@@ -119,8 +119,9 @@ void KgatConfig::add_options(Options& o) {
   add_cutoffs(o, &cutoffs_);
 }
 
-KgatTask::Options KgatConfig::resolved() const {
+KgatTask::Options KgatConfig::resolved(DType dtype) const {
   KgatTask::Options options = model_;
+  options.dtype = dtype;
   options.arch.conv_dims = whole("model.conv_dims", conv_dims_);
   options.cutoffs = whole("eval.ks", cutoffs_);
   options.arch.aggregator = aggregator_ == "gcn"         ? ops::Aggregator::gcn
@@ -134,6 +135,8 @@ KgatTask::Options KgatConfig::resolved() const {
                   : graph_ == "removed" ? GraphControl::removed
                                         : GraphControl::whole;
   if (storage_ != "fp32") options.storage = storage_ == "bf16" ? DType::bf16 : DType::f16;
+  require_usage(!options.storage || dtype == DType::f32, "option model.storage = ", storage_,
+                ": needs run.precision = fp32");
   if (mode_ != "auto") options.mode = mode_ == "replicate" ? KgatMode::replicate : KgatMode::nested_rows;
   options.parallel_edges =
       parallel_edges_ == "sum_logits" ? ops::ParallelEdges::sum_logits : ops::ParallelEdges::per_triple;
@@ -157,11 +160,8 @@ std::optional<Pretraining> KgatConfig::pretraining() const {
 }
 
 std::unique_ptr<Task> KgatConfig::load(const TaskSource& source) const {
-  KgatTask::Options options = resolved();
-  options.dtype = source.dtype;
+  KgatTask::Options options = resolved(source.dtype);
   options.seed = source.seed;
-  require_usage(!options.storage || options.dtype == DType::f32, "option model.storage = ", storage_,
-                ": needs run.precision = fp32");
   if (options.pretrained == kBprmf) options.pretrained = source.pretrained.string();
   std::uint64_t shuffled_by = source.seed;
   if (source.checkpoint != nullptr) {
@@ -182,7 +182,7 @@ TaskNeeds KgatConfig::needs(const std::filesystem::path& path, DType dtype, cons
   const H5File file = H5File::open(path);
   require_graph(file);
   const auto size = [&](const char* attribute) { return file.int_attribute("/", attribute); };
-  const KgatTask::Options options = resolved();
+  const KgatTask::Options options = resolved(dtype);
   const KgatArch& arch = options.arch;
   const bool removed = options.graph == GraphControl::removed;
   const std::int64_t nodes = size("n_nodes"), relations = size("n_relations"),

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/hash.hpp"
 #include "lockstep/base/options.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/comm/world.hpp"
 #include "lockstep/data/placement.hpp"
 #include "lockstep/tasks/arguments.hpp"
@@ -62,9 +63,9 @@ IdTable read_list(const std::string& path, std::int64_t count) {
     if (!(fields >> raw)) continue;
     require_data((fields >> number) && number >= 0 && number < count, "reading '", path, "', line ", at,
                  ": no number below ", count, " after '", raw, "'");
-    fields >> name;
+    std::getline(fields, name);  // of any number of words
     ids[static_cast<std::size_t>(number)] = raw;
-    names[static_cast<std::size_t>(number)] = name;
+    names[static_cast<std::size_t>(number)] = trim(name);
   }
   const auto missing = std::find(ids.begin(), ids.end(), "") - ids.begin();
   require_data(missing == count, "reading '", path, "': no line for number ", missing, " of 0 .. ", count - 1);

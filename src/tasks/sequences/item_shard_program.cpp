@@ -513,14 +513,15 @@ void require_item_shards(const RunConfig& c, std::int64_t items, int ranks) {
   const auto ask = [](const Condition& condition, const auto&... parts) {
     require_usage(condition, "option dist.items = shard: ", parts...);
   };
-  ask(c.run.device != "cuda", "only on the CPU; use replicate with run.device = cuda");
+  ask(c.run.device != "cuda", "runs on CPUs only; set run.device = cpu, or dist.items = replicate");
   ask(c.batch.accumulate == 1, "computes a batch at once, but batch.accumulate = ", c.batch.accumulate,
-      "; use 1 or replicate");
+      "; set batch.accumulate = 1, or dist.items = replicate");
   ask(c.dist.compress == "none", "sends gradients in full precision, but dist.compress = ", c.dist.compress,
-      "; use none");
+      "; set dist.compress = none, or dist.items = replicate");
   ask(std::has_single_bit(static_cast<std::uint64_t>(c.dist.shards)) && c.dist.shards >= ranks,
       "dist.shards = ", c.dist.shards, " must be a power of two and at least the number of ranks, ", ranks);
-  ask(items >= ranks, "the data set has ", items, " items for ", ranks, " ranks; use fewer ranks or replicate");
+  ask(items >= ranks, "the data set has ", items, " items for ", ranks,
+      " ranks; start fewer ranks, or set dist.items = replicate");
 }
 
 std::unique_ptr<TrainingProgram> make_item_shard_program(World& world, const RunConfig& config, SequenceTask& task,

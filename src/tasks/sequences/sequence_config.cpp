@@ -138,7 +138,7 @@ SequenceTask::Options SequenceConfig::model_options(DType dtype, std::uint64_t s
   options.shard_items = items_ == "shard";
   require_usage(!options.shard_items || a.loss.kind == ItemLoss::Kind::softmax,
                 "option dist.items = shard: only with loss.kind = softmax; loss.kind = ", loss_,
-                " reads few rows of the table");
+                " reads few rows of the table; set dist.items = replicate, or loss.kind = softmax");
   a.l2_items_only = l2_tables_ == "items";
   a.xavier_uniform = initial_ == "xavier_uniform";
   options.ranking.full = candidates_ == "full";

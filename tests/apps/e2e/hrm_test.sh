@@ -139,6 +139,10 @@ for part in val:9 test:12; do
   ok "$LOCKSTEP" eval --checkpoint val/checkpoints/best.h5 --split ${part%:*}
   says "best.h5, ${part#*:} ${part%:*} samples"
 done
+run 2 "$LOCKSTEP" eval --checkpoint val
+says 'name a checkpoint file, such as val/checkpoints/best.h5, or the run directory of an ensemble'
+run 2 "$LOCKSTEP" info val
+says "opening 'val': it is a directory; name a file, such as val/checkpoints/best.h5"
 h5diff -q val.h5 data.h5 /train/all/inputs >/dev/null || fail "validation puzzles change the training puzzles"
 
 # Tasks of grids: the variants of a task vote, on any number of ranks.
@@ -165,6 +169,20 @@ run 2 "$LOCKSTEP" predict --checkpoint arc1/checkpoints/final.h5 --input puzzles
 says 'puzzles of task arc have no text form'
 run 2 "$LOCKSTEP" predict --checkpoint whole/checkpoints/final.h5 --input puzzles.txt --submission s.json
 says 'only tasks of ARC have one'
+
+# The baseline answers the test inputs that the network answers: those with a known output, wherever they are in the file.
+mkdir -p half/evaluation
+for open in a b; do
+  for task in a b; do
+    output=', "output": [[3, 4], [5, 6]]'; [ $task != $open ] || output=
+    echo '{"train": [{"input": [[1, 2]], "output": [[1, 2]]}], "test": [{"input": [[3, 4], [5, 6]]'"$output"'}]}' >half/evaluation/$task.json
+  done
+  ok "$PREP" arc --input half/evaluation --num-aug 3 --output half.h5
+  ok "$LOCKSTEP" train --model.kind hrm --data.path half.h5 --run-dir half-$open --data.group_visits 8 --train.steps 1 --batch.size 2 --model.hidden_size 8 \
+    --model.num_heads 2 --model.expansion 1 --model.h_layers 1 --model.l_layers 1 --model.halt_max_steps 1 --schedule.warmup 0 --dist.shards 2
+  ok "$LOCKSTEP" eval --checkpoint half-$open/checkpoints/final.h5 --baseline --json
+  says '"samples":4,' '"most frequent answers":\{"exact_accuracy":1\.0,"accuracy":1\.0'
+done
 
 # Tasks without answers, as in a contest: two attempts at each of their inputs, the same on any number of ranks.
 for task in a b; do sed -i 's/, "output": \[\[4, 3\], \[6, 5\]\]//' evaluation/$task.json; done

@@ -77,6 +77,10 @@ for ranks in 2 3; do
   ok on $ranks "$LOCKSTEP" eval --checkpoint kgat/checkpoints/best.h5 --controls --against $OTHERS --json
   cmp compared.json last.out || fail "$ranks ranks compare otherwise than one"
 done
+ok "$PREP" synth-sequences --users 12 --quiet --output sessions.h5
+ok "$LOCKSTEP" train --model.kind sasrec --data.path sessions.h5 --batch.size 12 --epochs 1 --run-dir sessions
+run 2 "$LOCKSTEP" eval --checkpoint kgat/checkpoints/best.h5 --against sessions/checkpoints/final.h5
+says 'its model.kind = sasrec has no metrics of single samples; kgat and bprmf have'
 run 2 "$LOCKSTEP" eval --checkpoint kgat/checkpoints/best.h5 --data.graph removed
 says_once 'option data.graph = removed: the checkpoint was trained with whole, .* eval --controls'
 for name in shuffled bprmf; do
@@ -93,10 +97,10 @@ run 2 "$LOCKSTEP" train --model.kind kgat ${COMMON/planted/bare} --epochs 1 --ru
 says 'graph shuffled: .*bare.h5" has no triples besides its interactions; use data.graph = whole'
 
 # Users by number, items by what a list calls them.
-{ echo "org_id remap_id"; for i in $(seq 0 399); do echo "film-$i $i"; done; } >items.txt
+{ echo "org_id remap_id"; for i in $(seq 0 399); do echo "film-$i $i Film No. $i"; done; } >items.txt
 ok on 2 "$LOCKSTEP" predict --checkpoint kgat/checkpoints/best.h5 --user 3,17 --top 4 --item-names items.txt
 says '^user 17$' "left out: the user's items of train, valid and test"
-says ' 4 +-?[0-9.]+  film-[0-9]+'
+says ' 4 +-?[0-9.]+  Film No\. [0-9]+ \(film-[0-9]+\)'
 ok "$LOCKSTEP" predict --checkpoint bprmf/checkpoints/best.h5 --user 3
 run 2 "$LOCKSTEP" predict --checkpoint kgat/checkpoints/best.h5 --user 3,nobody
 says "'nobody' is none of the"

@@ -132,6 +132,17 @@ TEST_SUITE("tasks.constraint") {
       return with->loss(tape, {.seed = 5, .epoch = 0, .step = 1, .first = 3, .count = 9}).sum;
     };
     CHECK(test::gradcheck(loss, {}, &with->params(), 1, test::Where::cpu) < 1e-7);
+    for (const char* outside : {"log(0 * aice - 1)", "sqrt(0 * aice) - 1"}) {  // no value; no slope
+      const std::string message = test::error_of(Fault::usage, [&] {
+        Stream stream;
+        Arena arena;
+        const auto model = task(outside);
+        Gradients gradients(model->params());
+        Tape tape(stream, arena, DType::f64, Tape::Mode::train, &gradients);
+        model->loss(tape, {.seed = 5, .epoch = 0, .step = 1, .first = 3, .count = 9});
+      });
+      test::check_mentions(message, outside, "is not finite in row ", "for the prediction aice = ");
+    }
     CHECK(test::contains(test::error_of(Fault::usage,
                                         [&] {
                                           with->move_to(Device{DeviceKind::cuda, 0});

@@ -217,8 +217,7 @@ TEST_SUITE("tasks.puzzle_tries") {
     refused({.count = 2}, "arc", "option tries = 2: puzzles of task arc have no common symmetries");
     refused({.count = 2, .noise = 1}, "arc", "leave tries at 1");
     refused({.count = 9}, "maze", "option tries = 9: a maze has 8 symmetries");
-    refused({.count = 8, .combine = "rules"}, "maze", "option combine = rules");
-    CHECK_NOTHROW(Tries{.count = 8}.check("maze"));
+    CHECK_NOTHROW(Tries{.count = 8, .combine = "rules"}.check("maze"));
     CHECK_NOTHROW(Tries{.count = 9, .noise = 1}.check("maze"));
     Fixture maze({.count = 8}, "maze");
     CHECK(maze.solve(1)[0].tries() > 4);  // four confidences below 1 cannot outweigh the four tries left

@@ -5,23 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/maze.hpp"
+
 namespace lockstep::prep {
 
-/// Tokens of a maze's cells; side * side of them, row-major.
-enum MazeCell : std::uint8_t { kMazeWall = 1, kMazeOpen = 2, kMazeStart = 3, kMazeGoal = 4, kMazePath = 5 };
 using MazeGrid = std::vector<std::uint8_t>;
-
-/// Steps from `from` to every cell; -1 for walls and unreachable cells. Neighbours are up, left, right, down.
-std::vector<std::int32_t> maze_distances(int side, std::span<const std::uint8_t> grid, std::size_t from);
-
-struct MazeReport {
-  std::string defect;         ///< why the answer does not solve the question, or ""
-  std::int64_t steps = 0;     ///< along the answer
-  std::int64_t shortest = 0;  ///< in the question
-};
-/// Checks that question and answer have one start, one goal and the same walls, and that path cells lead over open
-/// cells from start to goal without a gap.
-MazeReport inspect_maze(int side, std::span<const std::uint8_t> question, std::span<const std::uint8_t> answer);
 
 /// Parameters of a random maze.
 struct MazeRecipe {

@@ -41,6 +41,8 @@ struct EmulatorLoss {
   /// errors  usage: as check(); a Jacobian term without Jacobians in the data set; constraints that cannot be read
   std::shared_ptr<const Constraint> checked_for(const std::filesystem::path& data, const EmulatorVariables& variables,
                                                 bool has_jacobian) const;
+  /// errors  usage: constraints on a GPU
+  void check_device(bool on_gpu) const;
 };
 
 /// The loss of predictions y (rows, n_out) against targets t, both normalised, summed over rows and without the term of
@@ -136,6 +138,10 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   /// Adds |v_i| of the constraints' values v_i at these rows to `sizes` unless null, and writes the gradient of the sum
   /// of v_i^2 by y to `dy` unless empty. Returns that sum. y, dy (rows, n_out), normalised, in host memory.
   double constrain(std::span<const std::int32_t> rows, const Tensor& y, const Tensor& dy, double* sizes) const;
+  /// Checks the constraints' values at a row, for its physical prediction y, and the gradient of their squares.
+  /// errors  Error (usage) if one is not finite although y is
+  void require_in_domain(std::int32_t row, const std::vector<double>& y, const std::vector<double>& values,
+                         const std::vector<double>& slope) const;
 
   Options options_;
   EmulatorData data_;

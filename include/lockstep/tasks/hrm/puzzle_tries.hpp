@@ -38,7 +38,7 @@ struct Tries {
   std::uint64_t seed = 0;
 
   /// errors  usage: several tries of ARC tasks, whose variants vote already; more tries than a maze has symmetries
-  ///         (8, unless the tries differ by noise); the rule `rules` for another task than Sudoku
+  ///         (8, unless the tries differ by noise)
   void check(const std::string& task) const;
 };
 

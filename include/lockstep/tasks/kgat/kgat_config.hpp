@@ -14,10 +14,11 @@ class KgatConfig final : public TaskConfig {
   void add_options(Options& options) override;
   void check() const override;
   std::optional<Pretraining> pretraining() const override;
+  bool has_samples() const override { return true; }
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
   /// The task options. errors  usage: a list of values that are no whole numbers
-  KgatTask::Options resolved() const;
+  KgatTask::Options resolved(DType dtype = DType::f32) const;
 
  private:
   KgatTask::Options model_;
@@ -32,6 +33,7 @@ class BprmfConfig final : public TaskConfig {
  public:
   void add_options(Options& options) override;
   void check() const override;
+  bool has_samples() const override { return true; }
   std::unique_ptr<Task> load(const TaskSource& source) const override;
   TaskNeeds needs(const std::filesystem::path& path, DType dtype, const PlannedStep& step) const override;
 
