@@ -111,8 +111,8 @@ class HeadTables {
   void drop(int side, T* out, const T* in, bool accumulate) const {
     Dropout d = time_.dropout;
     d.site.id += static_cast<std::uint32_t>(side);
-    cpu::active_dropout_kernel<T>()(rows_ * columns_, out, accumulate ? out : nullptr, in,
-                                    cpu::PhiloxKey(d.draws(sample_)), 0, cpu::DropRate(d.rate));
+    cpu::active_dropout_kernel<T>()(rows_ * columns_, out, accumulate ? out : nullptr, in, nullptr,
+                                    cpu::PhiloxKey(d.draws(sample_)), cpu::DropRate(d.rate));
   }
   /// Converts (R, C) to (heads, R, width), and back.
   void cut(const T* from, T* to) const {
