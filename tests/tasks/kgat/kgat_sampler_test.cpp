@@ -85,8 +85,8 @@ TEST_SUITE("tasks.kgat_sampler") {
         for (std::int32_t t = 0; t < 9; ++t) {
           head.push_back(h), relation.push_back(r), tail.push_back(t);
           bool is = false;
-          for (std::int64_t i = toy.indptr[static_cast<std::size_t>(h)]; i < toy.indptr[static_cast<std::size_t>(h) + 1];
-               ++i)
+          for (std::int64_t i = toy.indptr[static_cast<std::size_t>(h)];
+               i < toy.indptr[static_cast<std::size_t>(h) + 1]; ++i)
             is |= toy.tail[static_cast<std::size_t>(i)] == t && toy.rel[static_cast<std::size_t>(i)] == r;
           exists.push_back(is);
         }
