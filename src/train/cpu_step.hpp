@@ -128,11 +128,20 @@ class CpuStep {
     }
     return options;
   }
-  /// Forward and backward pass of one shard; adds to the worker's gradient. Calls add_loss(tape, loss, weight) before
-  /// the backward pass. On a GPU it does so after the pass, because reading the loss waits for the GPU.
+  /// Forward and backward pass of one shard, in chunks of samples whose activations stay in cache; adds to the worker's
+  /// gradient. Calls add_loss(tape, loss, weight, last) for each chunk before its backward pass; `last`: for the last
+  /// chunk. On a GPU a shard is one chunk, and add_loss() comes after the pass, because reading the loss waits for the
+  /// GPU.
   template <class AddLoss>
   void shard(Worker& worker, const Shard& shard, double loss_scale, const AddLoss& add_loss) {
     const profile::Span span("shard", profile::Kind::phase);
+    const std::int64_t most = worker.on_gpu() ? 0 : model_.samples_in_cache();
+    const std::int64_t chunks = most > 0 ? (shard.count + most - 1) / most : 1;
+    for (std::int64_t i = 0; i < chunks; ++i)
+      chunk(worker, part_of(shard, i, chunks), loss_scale, i + 1 == chunks, add_loss);
+  }
+  template <class AddLoss>
+  void chunk(Worker& worker, const Shard& shard, double loss_scale, bool last, const AddLoss& add_loss) {
     worker.arena.reset();
     profile::Span pass("forward", profile::Kind::phase);
     Tape tape(worker.stream, worker.arena, model_.params().storage(), Tape::Mode::train, &worker.gradients);
@@ -140,11 +149,11 @@ class CpuStep {
     const auto value = [&] {
       return static_cast<double>(*on_host(worker.stream, worker.arena, loss.sum.value()).template data<T>());
     };
-    if (!worker.on_gpu()) add_loss(tape, value(), loss.weight);
+    if (!worker.on_gpu()) add_loss(tape, value(), loss.weight, last);
     pass.end();
     const profile::Span back("backward", profile::Kind::phase);
     tape.backward(loss.sum, loss_scale);
-    if (worker.on_gpu()) add_loss(tape, value(), loss.weight);
+    if (worker.on_gpu()) add_loss(tape, value(), loss.weight, last);
   }
 
   /// Runs work(thread, threads) on all threads, then after(thread, threads) once all have finished. Rethrows the first
@@ -201,11 +210,11 @@ class CpuStep {
           if (samples.count == 0) continue;
           // The backward pass of a thread's last shard completes its parameters one by one. If that shard has no
           // samples, ready_all() completes them together.
-          const bool last = overlap && m + 1 == micros && i + 1 == shards;
-          shard(worker, samples, batch.loss_scale, [&](Tape& tape, double loss, double weight) {
+          const bool last_shard = overlap && m + 1 == micros && i + 1 == shards;
+          shard(worker, samples, batch.loss_scale, [&](Tape& tape, double loss, double weight, bool last_chunk) {
             mine.loss += loss;
             mine.weight += weight;
-            if (!last) return;
+            if (!last_shard || !last_chunk) return;
             tape.on_param_ready([this, thread](const Param& p) { sync_.ready(thread, p); });
             if (sync_.embeddings_first()) tape.parameters_last();
           });
@@ -251,7 +260,7 @@ class CpuStep {
           const Shard samples = part_of(micro_batch(batch, m), mine_.begin + i, options_.shards);
           if (samples.count == 0) continue;
           shard(worker, samples, batch.loss_scale,
-                [&](Tape&, double loss, double weight) { extras += {.loss = loss, .weight = weight}; });
+                [&](Tape&, double loss, double weight, bool) { extras += {.loss = loss, .weight = weight}; });
         }
         const std::span<T> row = local_[static_cast<std::size_t>(i)];
         encode(extras, row.data());

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "doctest/doctest.h"
 #include "lockstep/base/error.hpp"
@@ -43,7 +44,8 @@ double error_against_reference(const ToyTask& model, const ShardedStep& step, co
 
 TEST_SUITE("train.sharded_step") {
   TEST_CASE(
-      "the gradient is that of the whole batch, weighted, for any ranks, threads, shards, buckets and micro-batches") {
+      "the gradient is that of the whole batch, weighted, for any ranks, threads, shards, chunks, buckets and "
+      "micro-batches") {
     Communicator& comm = test_world().communicator();
     ToyTask model(DType::f64);
     for (const bool reproducible : {false, true}) {
@@ -54,12 +56,14 @@ TEST_SUITE("train.sharded_step") {
               {.threads = threads, .shards = 8, .reproducible = reproducible, .bucket_bytes = bucket_bytes});
           CHECK(step.buckets() == (bucket_bytes == 1 ? 5 : 1));
           for (const std::int64_t count : {1, 2, 3, 7, 8, 61, 80}) {  // fewer samples than ranks, threads, shards
-            for (const std::int64_t micro : {0, 5}) {
+            for (const auto& [micro, chunk] : {std::pair<std::int64_t, std::int64_t>{0, 0}, {5, 0}, {0, 3}, {5, 1}}) {
+              model.in_cache = chunk;
               const GlobalBatch batch = batch_of(count, micro);
               const StepSums sums = step.run(batch);
               CAPTURE(count);
               CAPTURE(threads);
               CAPTURE(micro);
+              CAPTURE(chunk);
               CAPTURE(reproducible);
               CHECK(error_against_reference(model, step, sums, batch) < 1e-13);
             }
@@ -71,6 +75,7 @@ TEST_SUITE("train.sharded_step") {
 
   TEST_CASE("reproducible: the bits do not depend on ranks and threads") {
     ToyTask model(DType::f32, 1000);
+    model.in_cache = 7;
     const auto alone = make_self_communicator();
     ShardedStep reference(*alone, model, {.threads = 1, .shards = 16, .reproducible = true});
     for (const int threads : {1, 2, 3}) {

@@ -76,6 +76,7 @@ class ToyTask : public ShardTask {
     return {sum, weight};
   }
 
+  std::int64_t samples_in_cache() const override { return in_cache; }
   std::int64_t sum_count() const override { return 2; }
   void evaluate(Tape&, Split, std::int64_t first, std::int64_t count, double* sums) const override {
     visit_float(params_.dtype(), [&]<class T>() {
@@ -122,6 +123,7 @@ class ToyTask : public ShardTask {
   }
 
   std::int64_t fails_at = -1;  ///< a position whose shard throws
+  std::int64_t in_cache = 0;   ///< samples_in_cache()
 
  private:
   static double weight_of(std::int64_t sample) { return static_cast<double>(1 + sample % 3); }

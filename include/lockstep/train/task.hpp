@@ -133,6 +133,9 @@ class ShardTask : public Task {
   virtual DrawnShard draw(Arena& /*host*/, const Shard& /*shard*/) const { return {}; }
   /// Whether there is a draw(). Otherwise steps are launched call by call.
   virtual bool draws() const { return false; }
+  /// How many samples a thread of the CPU takes through forward and backward at a time, so that their activations stay
+  /// in cache; a larger shard is computed in chunks of at most this size. 0: a shard is one chunk.
+  virtual std::int64_t samples_in_cache() const { return 0; }
   /// The ranges of the flat gradient whose norms make up its norm. Their cuts determine the order of the sum.
   virtual std::vector<FlatRange> norm_ranges() { return trainable_ranges(params()); }
   /// The gradient of the shards and one optimizer (ShardedProgram).

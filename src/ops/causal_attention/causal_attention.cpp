@@ -1,7 +1,9 @@
 #include "lockstep/ops/causal_attention.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <vector>
 
 #include "causal_attention_kernels.hpp"
 #include "ops/common/on_gpu.hpp"
@@ -39,57 +41,87 @@ void check(const char* what, const Tensor& q, const Tensor& k, const Tensor& v, 
   }
 }
 
+/// Masks of dropout that the calling thread has drawn. All blocks of a model, forward and backward, use the same mask of
+/// a sample's time tables. A mask is a function of its key, so one that is kept is never out of date.
+class KeptMasks {
+ public:
+  /// Bit i: whether element i of n is kept, followed by 64 bits of padding. Valid until the next kMost calls.
+  template <class T>
+  const std::uint64_t* find(const Dropout& dropout, std::uint64_t sample, std::int64_t n) {
+    const cpu::PhiloxKey key(dropout.draws(sample));
+    const cpu::DropRate rate(dropout.rate);
+    for (const Entry& e : entries_)
+      if (e.size == n && e.threshold == rate.threshold && std::ranges::equal(e.key.key, key.key) &&
+          std::ranges::equal(e.key.counter, key.counter))
+        return e.kept.data();
+    Entry& e = entries_[next_];
+    next_ = (next_ + 1) % entries_.size();
+    e.key = key;
+    e.size = n;
+    e.threshold = rate.threshold;
+    constexpr std::int64_t kGroup = 2 * cpu::kGroupWords;
+    e.kept.resize(static_cast<std::size_t>((n + kGroup - 1) / kGroup * 2 + 1));
+    cpu::active_causal_attention_kernels<T>().draw_kept(n, e.kept.data(), key, rate);
+    return e.kept.data();
+  }
+
+ private:
+  static constexpr std::size_t kMost = 16;
+  struct Entry {
+    cpu::PhiloxKey key;
+    std::int64_t size = -1;
+    std::int32_t threshold = 0;
+    std::vector<std::uint64_t> kept;
+  };
+  std::array<Entry, kMost> entries_;
+  std::size_t next_ = 0;
+};
+KeptMasks& kept_masks() {
+  thread_local KeptMasks masks;
+  return masks;
+}
+
 /// The time tables and their gradients in the layout of the kernels, split by head.
 template <class T>
 class HeadTables {
  public:
   HeadTables(const TimeBuckets& time, std::int64_t heads, bool gradients)
-      : time_(time), heads_(heads), rows_(time ? time.keys.rows() : 0), columns_(time ? time.keys.columns() : 0) {
+      : time_(time), layout_{.rows = time ? time.keys.rows() : 0, .heads = heads, .width = 0} {
     if (!time) return;
-    width_ = cpu::active_causal_attention_kernels<T>().time_width(columns_ / heads);
-    size_ = heads * rows_ * width_;
-    const std::int64_t all = (gradients ? 4 : 2) * size_ + rows_ * columns_;
-    memory_ = static_cast<T*>(cpu::thread_scratch(cpu::Scratch::tables, static_cast<std::size_t>(all) * sizeof(T)));
+    layout_.width = time.keys.columns() / heads;
+    width_ = kernels().time_width(layout_.width);
+    size_ = heads * layout_.rows * width_;
+    memory_ = static_cast<T*>(
+        cpu::thread_scratch(cpu::Scratch::tables, static_cast<std::size_t>((gradients ? 4 : 2) * size_) * sizeof(T)));
     if (gradients) gradients_ = memory_ + 2 * size_;
-    flat_ = memory_ + (gradients ? 4 : 2) * size_;
     if (time.dropout && time.drop == TimeBuckets::Drop::element) {
       threshold_ = static_cast<std::int32_t>(time.dropout.rate * 256 + 0.5);
-      scale_ = static_cast<T>(256.0 / (256 - threshold_));
+      layout_.scale = 256.0 / (256 - threshold_);
     }
-    if (!per_sequence()) {
-      cut(time.keys.data<T>(), memory_);
-      cut(time.values.data<T>(), memory_ + size_);
-      if (gradients_) std::fill_n(gradients_, 2 * size_, T{});
+    if (per_sequence()) {
+      layout_.scale = cpu::DropRate(time.dropout.rate).scale;
+      return;
     }
+    split();
   }
-  /// Call before the heads of a sequence.
-  void begin(std::uint64_t sample) {
+  /// Call before the heads of a sequence, with the times of its rows.
+  void begin(std::uint64_t sample, std::span<const std::int64_t> times) {
     sample_ = sample;
     if (!time_ || !per_sequence()) return;
-    for (const int side : {0, 1}) {
-      drop(side, flat_, (side == 0 ? time_.keys : time_.values).template data<T>(), false);
-      cut(flat_, memory_ + side * size_);
-    }
-    if (gradients_) std::fill_n(gradients_, 2 * size_, T{});
+    mark_used(times);
+    split();
   }
   /// Call after the heads of a sequence (`last`: of the last one).
   void end(bool last, Target dkeys, Target dvalues) {
     if (!gradients_ || (!per_sequence() && !last)) return;
-    for (const int side : {0, 1}) {
-      const Target& target = side == 0 ? dkeys : dvalues;
-      if (!target) continue;
-      T* out = target.tensor.template data<T>();
-      join(gradients_ + side * size_, flat_);
-      if (per_sequence())
-        drop(side, out, flat_, true);
-      else
-        for (std::int64_t i = 0; i < rows_ * columns_; ++i) out[i] += flat_[i];
-    }
+    for (const int side : {0, 1})
+      if (const Target& target = side == 0 ? dkeys : dvalues)
+        kernels().add_to_table(layout(side), target.tensor.template data<T>(), gradients_ + side * size_);
   }
   cpu::TimeHead<T> head(std::int64_t head, const std::int64_t* times) const {
     cpu::TimeHead<T> out;
     if (!time_) return out;
-    const std::int64_t at = head * rows_ * width_;
+    const std::int64_t at = head * layout_.rows * width_;
     out.keys = memory_ + at;
     out.values = memory_ + size_ + at;
     if (gradients_) {
@@ -97,7 +129,7 @@ class HeadTables {
       out.dvalues = gradients_ + size_ + at;
     }
     out.times = times;
-    out.last = rows_ - 1;
+    out.last = layout_.rows - 1;
     out.threshold = threshold_;
     Dropout d = time_.dropout;
     d.site.id += static_cast<std::uint32_t>(head);
@@ -106,38 +138,50 @@ class HeadTables {
   }
 
  private:
+  static const cpu::CausalAttentionKernels<T>& kernels() { return cpu::active_causal_attention_kernels<T>(); }
   bool per_sequence() const { return time_.dropout && time_.drop == TimeBuckets::Drop::table; }
-  /// Applies this sample's mask to a table. Keys and values have sites of their own.
-  void drop(int side, T* out, const T* in, bool accumulate) const {
+  /// With this sample's mask, if it has one. Keys and values have sites of their own.
+  cpu::TimeLayout layout(int side) const {
+    cpu::TimeLayout layout = layout_;
+    if (!per_sequence()) return layout;
     Dropout d = time_.dropout;
     d.site.id += static_cast<std::uint32_t>(side);
-    cpu::active_dropout_kernel<T>()(rows_ * columns_, out, accumulate ? out : nullptr, in, nullptr,
-                                    cpu::PhiloxKey(d.draws(sample_)), cpu::DropRate(d.rate));
+    layout.kept = kept_masks().find<T>(d, sample_, layout.rows * layout.heads * layout.width);
+    return layout;
   }
-  /// Converts (R, C) to (heads, R, width), and back.
-  void cut(const T* from, T* to) const {
-    const std::int64_t e = columns_ / heads_;
-    for (std::int64_t h = 0; h < heads_; ++h)
-      for (std::int64_t r = 0; r < rows_; ++r, to += width_) {
-        const T* row = from + r * columns_ + h * e;
-        for (std::int64_t c = 0; c < e; ++c) to[c] = scale_ * row[c];
-        std::fill(to + e, to + width_, T{});
-      }
+  /// Sequences use half of the buckets or fewer. Kernels also read the last one.
+  void mark_used(std::span<const std::int64_t> times) {
+    thread_local std::vector<std::uint8_t> used;
+    thread_local std::vector<std::int64_t> distinct;
+    used.assign(static_cast<std::size_t>(layout_.rows), 0);
+    used.back() = 1;
+    distinct.assign(times.begin(), times.end());
+    distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+    for (std::size_t i = 0; i < distinct.size(); ++i)
+      for (std::size_t j = i + 1; j-- > 0 && distinct[i] - distinct[j] < layout_.rows;)
+        used[static_cast<std::size_t>(distinct[i] - distinct[j])] = 1;
+    layout_.used = used.data();
   }
-  void join(const T* from, T* to) const {
-    const std::int64_t e = columns_ / heads_;
-    for (std::int64_t h = 0; h < heads_; ++h)
-      for (std::int64_t r = 0; r < rows_; ++r, from += width_)
-        for (std::int64_t c = 0; c < e; ++c) to[r * columns_ + h * e + c] = scale_ * from[c];
+  void split() {
+    for (const int side : {0, 1})
+      kernels().split_table(layout(side), memory_ + side * size_, gradients_ ? gradients_ + side * size_ : nullptr,
+                            (side == 0 ? time_.keys : time_.values).template data<T>());
   }
 
   const TimeBuckets& time_;
-  std::int64_t heads_, rows_, columns_, width_ = 0, size_ = 0;
-  T *memory_ = nullptr, *gradients_ = nullptr, *flat_ = nullptr;
+  cpu::TimeLayout layout_;
+  std::int64_t width_ = 0, size_ = 0;
+  T *memory_ = nullptr, *gradients_ = nullptr;
   std::int32_t threshold_ = 0;
-  T scale_ = 1;
   std::uint64_t sample_ = 0;
 };
+
+/// The times of sequence b; none without time terms.
+std::span<const std::int64_t> times_of(const CausalAttention& a, std::size_t b, const TimeBuckets& time) {
+  if (!time) return {};
+  return time.times.subspan(static_cast<std::size_t>(a.rows.offsets[b]),
+                            static_cast<std::size_t>(a.rows.offsets[b + 1] - a.rows.offsets[b]));
+}
 
 /// The arguments of a head except its pointers.
 template <class T>
@@ -184,7 +228,7 @@ void causal_attention_forward(Stream& stream, const Tensor& y, const Tensor& log
     HeadTables<T> tables(time, a.heads, false);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
       const std::int64_t row = a.rows.offsets[b];
-      tables.begin(a.rows.samples[b]);
+      tables.begin(a.rows.samples[b], times_of(a, b, time));
       for (std::int64_t head = 0; head < a.heads; ++head) {
         cpu::CausalHead<T> h = head_of<T>(a, b, head, q.columns());
         const std::int64_t column = head * h.width;
@@ -224,7 +268,7 @@ void causal_attention_backward(Stream& stream, Target dq, Target dk, Target dv, 
     HeadTables<T> tables(time, a.heads, dkeys || dvalues);
     for (std::size_t b = 0; b < a.rows.samples.size(); ++b) {
       const std::int64_t row = a.rows.offsets[b];
-      tables.begin(a.rows.samples[b]);
+      tables.begin(a.rows.samples[b], times_of(a, b, time));
       for (std::int64_t head = 0; head < a.heads; ++head) {
         cpu::CausalHead<T> h = head_of<T>(a, b, head, q.columns());
         const std::int64_t column = head * h.width;

@@ -219,7 +219,7 @@ void forward(const CausalHead<T>& h) {
       clear_behind(s, count);
       if (h.time.keys) {
         for (std::int64_t c = 0; c < w.time.width(); ++c) w.sum[c] = 0;
-        w.time.template add_sums<1>(s, h.time.values, w.sum, nullptr, nullptr);
+        w.time.add_values(s, h.time.values, w.sum);
         copy_row(h.y + i * h.stride, h.width, w.sum, h.width);
       }
     }
@@ -291,8 +291,7 @@ void backward(const CausalHead<T>& h) {
       clear_behind(dp, count);
       if (h.time.keys) {
         for (std::int64_t c = 0; c < w.time.width(); ++c) w.sum[c] = 0;
-        w.time.template add_sums<0>(dp, h.time.keys, w.sum, w.row, h.time.dkeys);
-        w.time.template add_sums<1>(p, h.time.values, nullptr, w.drow, h.time.dvalues);
+        w.time.add_gradients(dp, p, h.time.keys, w.sum, w.row, h.time.dkeys, w.drow, h.time.dvalues);
         if (h.dq) add_row(h.dq + i * h.stride, w.sum, h.width);
       }
     }
@@ -319,12 +318,74 @@ void backward(const CausalHead<T>& h) {
   }
 }
 
+template <class T>
+void draw_kept(std::int64_t n, std::uint64_t* kept, const PhiloxKey& key, const DropRate& rate) {
+  GroupDraws drawn;
+  for (std::int64_t first = 0, group = 0; first < n; first += 2 * kGroupWords, ++group, kept += 2) {
+    drawn.draw(key, static_cast<std::uint64_t>(group));
+    for (int word = 0; word < 2; ++word) kept[word] = at_least(drawn.draws() + 64 * word, rate.threshold);
+  }
+}
+
+/// Calls f(at, in_heads, lanes, bits) for each vector of a table's used rows: its first element in the table and in the
+/// layout of the heads, the lanes that exist, and which of them are kept.
+template <class T, class F>
+LOCKSTEP_INLINE void each_table_vector(const TimeLayout& l, const F& f) {
+  constexpr std::int64_t kL = kLanes<T>;
+  const std::int64_t padded = time_width<T>(l.width);
+  for (std::int64_t r = 0; r < l.rows; ++r) {
+    if (l.used && l.used[r] == 0) continue;
+    for (std::int64_t h = 0; h < l.heads; ++h)
+      for (std::int64_t c = 0; c < l.width; c += kL) {
+        const std::int64_t at = (r * l.heads + h) * l.width + c, left = l.width - c;
+        std::uint32_t bits = ~0u;
+        if (l.kept) {
+          __builtin_memcpy(&bits, reinterpret_cast<const char*>(l.kept) + at / 8, sizeof(bits));
+          bits >>= at % 8;
+        }
+        f(at, (h * l.rows + r) * padded + c, Lanes<T>(left < kL ? left : kL), bits);
+      }
+  }
+}
+
+template <class T>
+LOCKSTEP_INLINE Vec<T> scaled_if_kept(Vec<T> v, Vec<T> scale, std::uint32_t bits) {
+  return (Vec<T>)((Vec<IntOf<T>>)(v * scale) & lanes_set<T>(bits));
+}
+
+template <class T>
+void split_table(const TimeLayout& l, T* heads, T* gradients, const T* table) {
+  const Vec<T> scale = splat(static_cast<T>(l.scale));
+  const std::int64_t padded = time_width<T>(l.width);
+  each_table_vector<T>(l, [&](std::int64_t at, std::int64_t to, Lanes<T> lanes, std::uint32_t bits) {
+    store(heads + to, scaled_if_kept<T>(load(table + at, lanes), scale, bits));
+    if (gradients) store(gradients + to, Vec<T>{});
+  });
+  // The rest of each row, which fills it up to whole groups of vectors.
+  for (std::int64_t c = round_up(l.width, kLanes<T>); c < padded; c += kLanes<T>)
+    for (std::int64_t row = 0; row < l.heads * l.rows; ++row) {
+      store(heads + row * padded + c, Vec<T>{});
+      if (gradients) store(gradients + row * padded + c, Vec<T>{});
+    }
+}
+
+template <class T>
+void add_to_table(const TimeLayout& l, T* table, const T* heads) {
+  const Vec<T> scale = splat(static_cast<T>(l.scale));
+  each_table_vector<T>(l, [&](std::int64_t at, std::int64_t from, Lanes<T> lanes, std::uint32_t bits) {
+    store(table + at, load(table + at, lanes) + scaled_if_kept<T>(load(heads + from), scale, bits), lanes);
+  });
+}
+
 }  // namespace
 
 template <class T>
 const CausalAttentionKernels<T>& causal_attention_kernels() {
   static constexpr CausalAttentionKernels<T> kKernels = {
       [](std::int64_t width) { return time_width<T>(width); },
+      draw_kept<T>,
+      split_table<T>,
+      add_to_table<T>,
       [](const CausalHead<T>& h) { (time_vectors<T>(h.width) == 2 ? forward<T, 2> : forward<T, 4>)(h); },
       [](const CausalHead<T>& h) { (time_vectors<T>(h.width) == 2 ? backward<T, 2> : backward<T, 4>)(h); }};
   return kKernels;

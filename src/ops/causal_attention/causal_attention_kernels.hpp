@@ -41,10 +41,25 @@ struct CausalHead {
   TimeHead<T> time;
 };
 
+/// How a time table (rows, heads * width) and its copy in the layout of TimeHead differ.
+struct TimeLayout {
+  std::int64_t rows, heads, width;
+  const std::uint64_t* kept = nullptr;  ///< bit i: whether element i of the table is kept; null: all are
+  const std::uint8_t* used = nullptr;   ///< rows that count; others are neither read nor written. Null: all
+  double scale = 1;                     ///< factor of the kept elements
+};
+
 template <class T>
 struct CausalAttentionKernels {
   /// Elements of a row of the time tables for a head of this width.
   std::int64_t (*time_width)(std::int64_t width);
+  /// Bit i is set if element i of n passes dropout, drawn as in ops/dropout.hpp. Writes whole groups of 128 bits.
+  void (*draw_kept)(std::int64_t n, std::uint64_t* kept, const PhiloxKey& key, const DropRate& rate);
+  /// The table in the layout of the kernels, and zeros in `gradients` of the same layout unless that is null. 64 bits
+  /// after the last group of `kept` may be read.
+  void (*split_table)(const TimeLayout& layout, T* heads, T* gradients, const T* table);
+  /// table += the gradient of `heads`.
+  void (*add_to_table)(const TimeLayout& layout, T* table, const T* heads);
   void (*forward)(const CausalHead<T>& head);
   void (*backward)(const CausalHead<T>& head);
 };

@@ -49,6 +49,20 @@ LOCKSTEP_INLINE std::uint64_t at_least(const std::uint8_t* bytes, std::int32_t t
 #endif
 }
 
+/// Bit i is set if draw i of 64 is at least the threshold.
+LOCKSTEP_INLINE std::uint64_t at_least(const std::uint16_t* draws, std::int32_t threshold) {
+#if defined(LOCKSTEP_ISA_avx512)
+  if (threshold > 0xffff) return 0;
+  const __m512i limit = _mm512_set1_epi16(static_cast<short>(threshold));
+  const auto half = [&](const std::uint16_t* from) { return _mm512_cmpge_epu16_mask(_mm512_loadu_si512(from), limit); };
+  return half(draws) | static_cast<std::uint64_t>(half(draws + 32)) << 32;
+#else
+  std::uint64_t bits = 0;
+  for (int i = 0; i < 64; ++i) bits |= static_cast<std::uint64_t>(draws[i] >= threshold) << i;
+  return bits;
+#endif
+}
+
 /// Scratch memory and tables of one head of one sequence, and the state of the current row.
 template <class T, int NV>
 class TimeRows {
@@ -57,7 +71,7 @@ class TimeRows {
   /// Bytes of scratch memory for sequences up to `length`.
   static std::int64_t scratch_bytes(std::int64_t length, std::int64_t width) {
     const std::int64_t cells = round_up(length + kL, 64);
-    return cells * (2 * 4 + 8 + 3 * static_cast<std::int64_t>(sizeof(T))) + 16 * words_per_key(width) * (cells + 4) +
+    return cells * (2 * 4 + 8 + 4 * static_cast<std::int64_t>(sizeof(T))) + 16 * words_per_key(width) * (cells + 4) +
            512;
   }
   TimeRows(const CausalHead<T>& head, char* scratch)
@@ -67,7 +81,7 @@ class TimeRows {
     bucket_ = reinterpret_cast<std::int32_t*>(group_time_ + cells);
     group_ = bucket_ + cells;
     value_ = reinterpret_cast<T*>(group_ + cells);
-    continues_ = value_ + 2 * cells;
+    continues_ = value_ + 3 * cells;
     masks_ = reinterpret_cast<std::uint64_t*>(continues_ + cells);
     cells_ = cells;
     if (!time_.keys || time_.threshold > 0) return;
@@ -116,34 +130,64 @@ class TimeRows {
     for (std::int64_t j = far_; j < keys_; ++j) s[j] += of_group[group_[j]];
   }
 
-  /// out += sum_j weight_j table_r(j) and, unless dtable is null, dtable_r(j) += weight_j row.
-  template <int kSide>
-  LOCKSTEP_INLINE void add_sums(const T* weight, const T* table, T* out, const T* row, T* dtable) {
+  /// out += sum_j weight_j table_r(j), with the values' masks.
+  LOCKSTEP_INLINE void add_values(const T* weight, const T* table, T* out) {
+    if (time_.threshold > 0) return sum<true, 1>(weight, table, out);
+    sum_runs<1>({weight});
+    sum<false, 1>(totals(0), table, out);
+  }
+
+  /// out += sum_j dscore_j keys_r(j). Unless they are null, dkeys_r(j) += dscore_j q and dvalues_r(j) += weight_j dy.
+  LOCKSTEP_INLINE void add_gradients(const T* dscore, const T* weight, const T* keys, T* out, const T* q, T* dkeys,
+                                     const T* dy, T* dvalues) {
     if (time_.threshold > 0) {
-      if (out) sum<true, kSide>(weight, table, out);
-      if (dtable) spread<true, kSide>(weight, row, dtable);
+      sum<true, 0>(dscore, keys, out);
+      if (dkeys) spread<true, 0>(dscore, q, dkeys);
+      if (dvalues) spread<true, 1>(weight, dy, dvalues);
       return;
     }
-    T* total_of = value_ + cells_;
-    Vec<T> far{};
-    std::int64_t j = 0;
-    for (; j + kL <= far_; j += kL) far += load(weight + j);
-    if (j < far_) far += load(weight + j, Lanes<T>(far_ - j));
-    total_of[0] = total<T>(far);
-    // A group's last key stores its sum.
-    T* of_group = total_of + 1 - first_;
-    T sum_of_group = 0;
-    for (j = far_; j < keys_; ++j) {
-      sum_of_group = sum_of_group * continues_[j] + weight[j];
-      of_group[group_[j]] = sum_of_group;
-    }
-    if (out) sum<false, kSide>(total_of, table, out);
-    if (dtable) spread<false, kSide>(total_of, row, dtable);
+    sum_runs<2>({dscore, weight});
+    sum<false, 0>(totals(0), keys, out);
+    if (dkeys) spread<false, 0>(totals(0), q, dkeys);
+    if (dvalues) spread<false, 1>(totals(1), dy, dvalues);
   }
 
   std::int64_t width() const { return width_; }
 
  private:
+  T* totals(int side) const { return value_ + (1 + side) * cells_; }
+
+  /// totals(i) receives the sums of weights[i] over the keys of each run. Within a run, keys are added in ascending
+  /// order. The keys are cut in two at the begin of a group: chains of additions that do not wait for one another.
+  template <int kSides>
+  LOCKSTEP_INLINE void sum_runs(const T* const (&weights)[kSides]) {
+    for (int i = 0; i < kSides; ++i) {
+      Vec<T> far{};
+      std::int64_t j = 0;
+      for (; j + kL <= far_; j += kL) far += load(weights[i] + j);
+      if (j < far_) far += load(weights[i] + j, Lanes<T>(far_ - j));
+      totals(i)[0] = total<T>(far);
+    }
+    std::int64_t middle = (far_ + keys_) / 2;
+    while (middle > far_ && continues_[middle] != 0) --middle;
+    T sums[2][kSides] = {};
+    // A group's last key stores its sum.
+    const auto add = [&](T(&sum)[kSides], std::int64_t j) {
+#pragma GCC unroll 2
+      for (int i = 0; i < kSides; ++i) {
+        sum[i] = sum[i] * continues_[j] + weights[i][j];
+        totals(i)[1 - first_ + group_[j]] = sum[i];
+      }
+    };
+    std::int64_t a = far_, b = middle;
+    for (; a < middle && b < keys_; ++a, ++b) {
+      add(sums[0], a);
+      add(sums[1], b);
+    }
+    for (; a < middle; ++a) add(sums[0], a);
+    for (; b < keys_; ++b) add(sums[1], b);
+  }
+
   static std::int64_t words_per_key(std::int64_t width) { return (round_up(width, kChunk) + 63) / 64; }
 
   /// Mask bits: for each key the words of its key vector, then those of its value vector. The words are the 8-bit draws
@@ -252,7 +296,7 @@ class TimeRows {
   std::int64_t first_ = 0;         ///< the group of run 1
   std::int32_t *bucket_, *group_;  ///< of each run (or key); of each key
   std::int64_t* group_time_;
-  T* value_;
+  T* value_;      ///< products with the rows of the table; then totals() twice
   T* continues_;  ///< 1 if the key belongs to the group of the key before it, else 0
   std::uint64_t* masks_;
 };

@@ -50,7 +50,8 @@ void rows(std::int64_t m, std::int64_t n, std::int64_t k, T* c, const T* a, cons
           const Epilogue<T>& epilogue) {
   if (m == 0 || n == 0) return;
   const bool small = packed_size<T>(n, k) * static_cast<std::int64_t>(sizeof(T)) <= kSmallBytes;
-  const bool pack_a = k > kDepth<T>;
+  // With one panel each element of a is read once, so packing it saves nothing.
+  const bool pack_a = k > kDepth<T> && n > kPanel<T>;
   // Tiles of nearly equal height: a last tile of one or two rows would leave most of the pipeline idle.
   const std::int64_t block_rows = small ? kTileRows : kBlockRows;
   const std::int64_t blocks = ceil_div(m, block_rows);
@@ -253,12 +254,15 @@ void strided_product(const StridedProduct<T>& p) {
   if (p.m <= 0) return;
   const std::int64_t tile_rows = ceil_div(p.m, ceil_div(p.m, kTileRows));
   for (std::int64_t j = 0; j < p.n; j += kPanel<T>) {
-    const std::int64_t columns = smaller(kPanel<T>, p.n - j);
-    const bool whole = columns % kLanes<T> == 0;
+    const std::int64_t width = smaller(kPanel<T>, p.n - j);
     // Rows above the triangle need no column of this panel.
     const std::int64_t above = p.triangle == Triangle::lower_c && j > p.diagonal ? (j - p.diagonal) / tile_rows : 0;
     for (std::int64_t i = above * tile_rows; i < p.m; i += tile_rows) {
       const std::int64_t rows = smaller(tile_rows, p.m - i);
+      // At the diagonal half a panel may be enough.
+      const std::int64_t needed = p.triangle == Triangle::lower_c ? i + rows + p.diagonal - j : width;
+      const std::int64_t columns = needed <= kLanes<T> ? smaller(kLanes<T>, width) : width;
+      const bool whole = columns % kLanes<T> == 0;
       const std::int64_t begin = p.triangle == Triangle::upper_a && i > p.diagonal ? i - p.diagonal : 0;
       const std::int64_t end = p.triangle == Triangle::lower_a ? smaller(p.k, i + rows + p.diagonal) : p.k;
       Tile<T> t;

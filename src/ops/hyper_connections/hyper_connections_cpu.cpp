@@ -33,29 +33,83 @@ LOCKSTEP_INLINE Vec<T> clamped(Vec<T> z) {
   return max(splat(T{-10}), min(splat(T{10}), z));
 }
 
+/// The `size` numbers of each of up to kLanes tokens, number by number: element k of all tokens is one vector. The
+/// numbers of kN > 0 streams are transposed in registers.
+template <class T, int kN>
+class Tokens {
+ public:
+  Tokens(const T* rows, std::int64_t size, std::int64_t count) : rows_(rows), size_(size), count_(count) {
+    if constexpr (kN > 0) {
+      for (int first = 0; first < kSize; first += kL) {
+        const Lanes<T> lanes(kSize - first < kL ? kSize - first : kL);
+        Vec<T> v[kL];
+#pragma GCC unroll 16
+        for (int l = 0; l < kL; ++l) v[l] = l < count ? load(rows + l * kSize + first, lanes) : Vec<T>{};
+        transpose<T>(v);
+#pragma GCC unroll 16
+        for (int l = 0; l < kL; ++l) columns_[first + l] = v[l];
+      }
+    }
+  }
+  LOCKSTEP_INLINE Vec<T> operator[](std::int64_t k) const {
+    if constexpr (kN > 0)
+      return columns_[k];
+    else
+      return gather(rows_, size_, k, count_);
+  }
+  /// Sets number k of all tokens in `rows`: at once, or (kN > 0) in store_all().
+  LOCKSTEP_INLINE void set(T* rows, std::int64_t k, Vec<T> v) {
+    if constexpr (kN > 0)
+      columns_[k] = v;
+    else
+      scatter(rows, size_, k, count_, v);
+  }
+  LOCKSTEP_INLINE void store_all(T* rows) const {
+    if constexpr (kN > 0) {
+      for (int first = 0; first < kSize; first += kL) {
+        const Lanes<T> lanes(kSize - first < kL ? kSize - first : kL);
+        Vec<T> v[kL];
+#pragma GCC unroll 16
+        for (int l = 0; l < kL; ++l) v[l] = columns_[first + l];
+        transpose<T>(v);
+#pragma GCC unroll 16
+        for (int l = 0; l < kL; ++l)
+          if (l < count_) store(rows + l * kSize + first, v[l], lanes);
+      }
+    }
+  }
+
+ private:
+  static constexpr int kL = kLanes<T>, kSize = kN * (2 + kN);
+  const T* rows_;
+  std::int64_t size_, count_;
+  Vec<T> columns_[kN > 0 ? (kSize + kL - 1) / kL* kL : 1];
+};
+
 template <class T, int kN>
 void maps_of(std::int64_t tokens, T* maps, const T* raw, const HyperGates<T>& g) {
   const int n = kN > 0 ? kN : static_cast<int>(g.streams);
   const std::int64_t k = n * (2 + n);
   for (std::int64_t i = 0; i < tokens; i += kLanes<T>, raw += kLanes<T> * k, maps += kLanes<T> * k) {
     const std::int64_t count = tokens - i < kLanes<T> ? tokens - i : kLanes<T>;
-    for (int s = 0; s < n; ++s) {
-      const Vec<T> pre = fma(splat(g.alpha[0]), gather(raw, k, s, count), splat(g.bias[0][s]));
-      const Vec<T> post = fma(splat(g.alpha[1]), gather(raw, k, n + s, count), splat(g.bias[1][s]));
-      scatter(maps, k, s, count, sigmoid<T>(pre));
-      scatter(maps, k, n + s, count, splat(T{2}) * sigmoid<T>(post));
-    }
+    Tokens<T, kN> numbers(raw, k, count);
     Sinkhorn<T, kN> res;
     for (int a = 0; a < n; ++a)
       for (int b = 0; b < n; ++b)
-        res.m[a][b] = exp(
-            clamped<T>(fma(splat(g.alpha[2]), gather(raw, k, (2 + a) * n + b, count), splat(g.bias[2][a * n + b]))));
+        res.m[a][b] = exp(clamped<T>(fma(splat(g.alpha[2]), numbers[(2 + a) * n + b], splat(g.bias[2][a * n + b]))));
     for (std::int64_t step = 0; step < g.steps; ++step) {
       res.template divide<true>(n, nullptr);
       res.template divide<false>(n, nullptr);
     }
+    for (int s = 0; s < n; ++s) {
+      const Vec<T> pre = fma(splat(g.alpha[0]), numbers[s], splat(g.bias[0][s]));
+      const Vec<T> post = fma(splat(g.alpha[1]), numbers[n + s], splat(g.bias[1][s]));
+      numbers.set(maps, s, sigmoid<T>(pre));
+      numbers.set(maps, n + s, splat(T{2}) * sigmoid<T>(post));
+    }
     for (int a = 0; a < n; ++a)
-      for (int b = 0; b < n; ++b) scatter(maps, k, (2 + a) * n + b, count, res.m[a][b]);
+      for (int b = 0; b < n; ++b) numbers.set(maps, (2 + a) * n + b, res.m[a][b]);
+    numbers.store_all(maps);
   }
 }
 
@@ -63,32 +117,33 @@ template <class T, int kN>
 void gradient_of(std::int64_t tokens, T* dmaps, T* sums, const T* raw, const HyperGates<T>& g) {
   const int n = kN > 0 ? kN : static_cast<int>(g.streams);
   const std::int64_t k = n * (2 + n);
+  Vec<T> lane_sums[3 + kMostStreams * (2 + kMostStreams)] = {};  // as `sums`, for each lane
   for (std::int64_t i = 0; i < tokens; i += kLanes<T>, raw += kLanes<T> * k, dmaps += kLanes<T> * k) {
     const std::int64_t count = tokens - i < kLanes<T> ? tokens - i : kLanes<T>;
+    const Tokens<T, kN> numbers(raw, k, count);
+    Tokens<T, kN> gradients(dmaps, k, count);
     /// From the gradient of z = alpha raw + bias, computes those of alpha, bias and raw.
-    const auto finish = [&](int which, std::int64_t column, Vec<T> dz, Vec<T> product) {
-      sums[which] += total<T>(dz * product);
-      sums[3 + column] += total<T>(dz);
-      scatter(dmaps, k, column, count, dz * splat(g.alpha[which]));
+    const auto finish = [&](int which, std::int64_t column, Vec<T> dz) {
+      lane_sums[which] = fma(dz, numbers[column], lane_sums[which]);
+      lane_sums[3 + column] += dz;
+      gradients.set(dmaps, column, dz * splat(g.alpha[which]));
     };
     for (int s = 0; s < n; ++s) {
       for (const int which : {0, 1}) {
         const std::int64_t column = which * n + s;
-        const Vec<T> r = gather(raw, k, column, count);
-        const Vec<T> y = sigmoid<T>(fma(splat(g.alpha[which]), r, splat(g.bias[which][s])));
-        const Vec<T> dz = gather(dmaps, k, column, count) * y * (splat(T{1}) - y) * splat(static_cast<T>(which + 1));
-        finish(which, column, dz, r);
+        const Vec<T> y = sigmoid<T>(fma(splat(g.alpha[which]), numbers[column], splat(g.bias[which][s])));
+        finish(which, column, gradients[column] * y * (splat(T{1}) - y) * splat(static_cast<T>(which + 1)));
       }
     }
     Sinkhorn<T, kN> res, gradient;
     Vec<T> column_sums[kMostSteps][Sinkhorn<T, kN>::kMost], row_sums[kMostSteps][Sinkhorn<T, kN>::kMost];
     const auto z_of = [&](int a, int b) {
-      return fma(splat(g.alpha[2]), gather(raw, k, (2 + a) * n + b, count), splat(g.bias[2][a * n + b]));
+      return fma(splat(g.alpha[2]), numbers[(2 + a) * n + b], splat(g.bias[2][a * n + b]));
     };
     for (int a = 0; a < n; ++a)
       for (int b = 0; b < n; ++b) {
         res.m[a][b] = exp(clamped<T>(z_of(a, b)));
-        gradient.m[a][b] = gather(dmaps, k, (2 + a) * n + b, count);
+        gradient.m[a][b] = gradients[(2 + a) * n + b];
       }
     for (std::int64_t step = 0; step < g.steps; ++step) {
       res.template divide<true>(n, column_sums[step]);
@@ -101,25 +156,33 @@ void gradient_of(std::int64_t tokens, T* dmaps, T* sums, const T* raw, const Hyp
     for (int a = 0; a < n; ++a)
       for (int b = 0; b < n; ++b) {
         const Vec<T> z = z_of(a, b), inside = (z > splat(T{10}) || z < splat(T{-10})) ? Vec<T>{} : splat(T{1});
-        finish(2, (2 + a) * n + b, gradient.m[a][b] * exp(clamped<T>(z)) * inside,
-               gather(raw, k, (2 + a) * n + b, count));
+        finish(2, (2 + a) * n + b, gradient.m[a][b] * exp(clamped<T>(z)) * inside);
       }
+    gradients.store_all(dmaps);
   }
+  for (std::int64_t s = 0; s < 3 + k; ++s) sums[s] += total<T>(lane_sums[s]);
+}
+
+/// Calls f(offset, lanes) for each vector of n elements; the last one may be partial.
+template <class T, class F>
+LOCKSTEP_INLINE void each_vector(std::int64_t n, const F& f) {
+  for (std::int64_t c = 0; c < n; c += kLanes<T>) f(c, Lanes<T>(n - c < kLanes<T> ? n - c : kLanes<T>));
 }
 
 template <class T>
 void maps(std::int64_t tokens, std::int64_t width, T* maps, T* raw, T* scale, const T* x, T eps,
           const HyperGates<T>& g) {
-  constexpr std::int64_t kL = kLanes<T>;
   const std::int64_t k = g.streams * (2 + g.streams);
   for (std::int64_t i = 0; i < tokens; ++i, x += width) {
     Vec<T> squares{};
-    for (std::int64_t c = 0; c < width; c += kL) {
-      const Vec<T> v = width - c >= kL ? load(x + c) : load(x + c, Lanes<T>(width - c));
+    each_vector<T>(width, [&](std::int64_t c, Lanes<T> lanes) {
+      const Vec<T> v = load(x + c, lanes);
       squares = fma(v, v, squares);
-    }
+    });
     scale[i] = 1 / root(total<T>(squares) / static_cast<T>(width) + eps);
-    for (std::int64_t c = 0; c < k; ++c) raw[i * k + c] *= scale[i];
+    T* row = raw + i * k;
+    each_vector<T>(
+        k, [&](std::int64_t c, Lanes<T> lanes) { store(row + c, load(row + c, lanes) * splat(scale[i]), lanes); });
   }
   g.streams == 4 ? maps_of<T, 4>(tokens, maps, raw, g) : maps_of<T, 0>(tokens, maps, raw, g);
 }
@@ -133,12 +196,17 @@ template <class T>
 void scale_gradient(std::int64_t tokens, std::int64_t width, std::int64_t maps, T* dx, T* dmaps, const T* raw,
                     const T* scale, const T* x) {
   for (std::int64_t i = 0; i < tokens; ++i, dmaps += maps, raw += maps, x += width) {
-    T product = 0;
-    for (std::int64_t k = 0; k < maps; ++k) product += dmaps[k] * raw[k];
-    for (std::int64_t k = 0; k < maps; ++k) dmaps[k] *= scale[i];
+    Vec<T> product{};
+    each_vector<T>(maps, [&](std::int64_t k, Lanes<T> lanes) {
+      const Vec<T> d = load(dmaps + k, lanes);
+      product = fma(d, load(raw + k, lanes), product);
+      store(dmaps + k, d * splat(scale[i]), lanes);
+    });
     if (!dx) continue;
-    const T factor = -scale[i] * scale[i] * product / static_cast<T>(width);
-    for (std::int64_t c = 0; c < width; ++c) dx[c] += factor * x[c];
+    const Vec<T> factor = splat(-scale[i] * scale[i] * total<T>(product) / static_cast<T>(width));
+    each_vector<T>(width, [&](std::int64_t c, Lanes<T> lanes) {
+      store(dx + c, fma(factor, load(x + c, lanes), load(dx + c, lanes)), lanes);
+    });
     dx += width;
   }
 }

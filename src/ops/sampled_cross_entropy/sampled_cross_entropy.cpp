@@ -38,6 +38,34 @@ T* pointer(const Tensor& t) {
   return t ? t.data<T>() : nullptr;
 }
 
+/// Requests the rows that a later token needs: rows of items lie anywhere, so each would wait for the third-level cache
+/// or memory.
+template <class T>
+class RowPrefetch {
+ public:
+  RowPrefetch(const T* table, std::int64_t columns, Items pos, Items neg, std::size_t each)
+      : table_(table), columns_(columns), pos_(pos), neg_(neg), each_(each) {}
+  /// Call at token m.
+  void operator()(std::size_t m) const {
+    const std::size_t later = m + kAhead;
+    if (table_ == nullptr || later >= pos_.size() || pos_[later] == 0) return;
+    row(pos_[later]);
+    for (const std::int32_t item : neg_.subspan(later * each_, each_)) row(item);
+  }
+
+ private:
+  static constexpr std::size_t kAhead = 3;
+  void row(std::int64_t item) const {
+    const char* begin = reinterpret_cast<const char*>(table_ + item * columns_);
+    for (const char* at = begin; at < reinterpret_cast<const char*>(table_ + (item + 1) * columns_); at += 64)
+      __builtin_prefetch(at);
+  }
+  const T* table_;
+  std::int64_t columns_;
+  Items pos_, neg_;
+  std::size_t each_;
+};
+
 }  // namespace
 
 void sampled_cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& slopes, const Tensor& f,
@@ -52,8 +80,10 @@ void sampled_cross_entropy_forward(Stream& stream, const Tensor& loss, const Ten
     return;
   visit_float(f.dtype(), [&]<class T>() {
     const auto dot = cpu::active_elementwise_kernels<T>().dot;
+    const RowPrefetch<T> prefetch(table.data<T>(), c, pos, neg, each);
     double sum = 0;
     for (std::size_t m = 0; m < pos.size(); ++m) {
+      prefetch(m);
       const T* x = f.data<T>() + static_cast<std::int64_t>(m) * c;
       for (std::size_t k = 0; k <= each; ++k) {
         T& slope = slopes.data<T>()[k * pos.size() + m];
@@ -91,8 +121,12 @@ void sampled_cross_entropy_backward(Stream& stream, Target df, const Tensor& dta
     T* const to = pointer<T>(df.tensor);
     T* const to_table = pointer<T>(dtable);
     const auto scale_row = cpu::active_elementwise_kernels<T>().scale;
+    const RowPrefetch<T> prefetch(table.data<T>(), c, pos, neg, each);
+    const RowPrefetch<T> prefetch_gradient(to_table, c, pos, neg, each);
     const T seed = *dloss.data<T>();
     for (std::size_t m = 0; m < pos.size(); ++m) {
+      prefetch(m);
+      prefetch_gradient(m);
       const std::int64_t row = static_cast<std::int64_t>(m) * c;
       T* dx = to != nullptr ? to + row : nullptr;
       if (dx != nullptr && !df.accumulate) std::fill_n(dx, c, T{0});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/philox.hpp"
@@ -65,10 +66,11 @@ SequenceBatch training_batch(Arena& arena, const SequenceData& data, const Windo
   batch.pos = allocate(arena, DType::i32, {batch.tokens()});
   batch.neg = allocate(arena, DType::i32, {batch.tokens(), negatives});
   const Window window(arena, shape);
-  const Tensor known = allocate(arena, DType::u8, {data.n_items + 1});  // the training items of one user
-  std::ranges::fill(known.span<std::uint8_t>(), std::uint8_t{0});
-  const auto set_known = [&](std::int32_t item, bool is) { known.data<std::uint8_t>()[item] = is; };
-  const auto is_known = [&](std::int32_t item) { return known.data<std::uint8_t>()[item] != 0; };
+  // The training items of one user. Between users all entries are 0, so that a chunk of few samples clears nothing.
+  thread_local std::vector<std::uint8_t> known;
+  known.resize(std::max(known.size(), static_cast<std::size_t>(data.n_items) + 1));
+  const auto set_known = [&](std::int32_t item, bool is) { known[static_cast<std::size_t>(item)] = is; };
+  const auto is_known = [&](std::int32_t item) { return known[static_cast<std::size_t>(item)] != 0; };
   for (std::int64_t b = 0; b < shard.count; ++b) {
     const std::int64_t user = batch.user.data<std::int64_t>()[b];
     training_window(data.items(user, Seen::training), data.times(user, Seen::training), window.seq.span<std::int32_t>(),

@@ -71,6 +71,12 @@ std::int64_t SequenceTask::size(Split split) const {
   return split == Split::train || wanted == 0 ? all : std::min(all, wanted);
 }
 
+std::int64_t SequenceTask::samples_in_cache() const {
+  const SasRecArch& arch = network_.arch();
+  const bool sampled = arch.loss.kind == ItemLoss::Kind::bce || arch.loss.kind == ItemLoss::Kind::gbce;
+  return sampled ? std::max<std::int64_t>(1, 40000 / (arch.slots * arch.hidden)) : 0;
+}
+
 SequenceBatch SequenceTask::batch(Arena& arena, const Shard& shard) const {
   const profile::Span span("batch", profile::Kind::phase);
   const ItemLoss& kind = network_.arch().loss;
