@@ -66,10 +66,10 @@ Var linear(Tape& t, Var x, const Linear& layer, Activation activation, const ops
   const bool apart = activation != Activation::none || dropout;
   const Tensor derivative = y.wants_grad() && apart ? t.keep(shape) : Tensor{};
   ops::linear_forward(t.stream(), y.value(), derivative, x.value(), matrix(t.value(*w)), value_of(t, b), activation);
-  if (dropout) {
+  if (dropout && derivative)
+    ops::dropout_both(t.stream(), y.value(), derivative, dropout, rows);
+  else if (dropout)
     ops::dropout(t.stream(), {y.value()}, y.value(), dropout, rows);
-    if (derivative) ops::dropout(t.stream(), {derivative}, derivative, dropout, rows);
-  }
   t.record("linear", y, {w, b}, [=, &t](Tape::BackwardScope scope) {
     backward(t, scope, x, matrix(t.grad_of(*w)), grad_of(t, b), y, derivative, matrix(t.value(*w)));
   });

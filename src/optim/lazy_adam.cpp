@@ -147,20 +147,21 @@ void LazyAdam::catch_up(const Table& table, std::span<const LateRow> rows, std::
   visit_float(dtype(), [&]<class T>() {
     const auto adam = optim_kernels::active_sweep<T>().adam;
     const optim_kernels::AdamStep<T> step = gradient ? step_now<T>() : optim_kernels::AdamStep<T>{};
+    T *const value = table.rows.param->value.data<T>(), *const m = table.m.data<T>(), *const v = table.v.data<T>();
+    const T* const slope = gradient ? gradient.data<T>() : nullptr;
 #pragma omp parallel for schedule(dynamic, 16) if (count * table.columns >= kParallelFrom)
     for (std::int64_t i = 0; i < count; ++i) {
       const auto [row, done] = rows[static_cast<std::size_t>(i)];
       if (i + kPrefetch < count) {
         const std::int64_t next = rows[static_cast<std::size_t>(i + kPrefetch)].row * table.columns;
-        for (const Tensor& t : {table.rows.param->value, table.m, table.v})
+        for (T* const array : {value, m, v})
           for (std::int64_t c = 0; c < table.columns; c += kLine / static_cast<std::int64_t>(sizeof(T)))
-            __builtin_prefetch(t.data<T>() + next + c, 1);
+            __builtin_prefetch(array + next + c, 1);
       }
       if (done < to) replay<T>(table, row, done, to);
-      if (!gradient) continue;
+      if (!slope) continue;
       const std::int64_t at = row * table.columns;
-      adam(table.columns, table.rows.param->value.data<T>() + at, table.m.data<T>() + at, table.v.data<T>() + at,
-           gradient.data<T>() + i * table.columns, step);
+      adam(table.columns, value + at, m + at, v + at, slope + i * table.columns, step);
     }
   });
 }

@@ -46,6 +46,24 @@ TEST_SUITE("ops.dropout") {
     });
   }
 
+  TEST_CASE("an activation and its derivative lose the same elements, those of dropout()") {
+    Stream stream;
+    const std::vector<std::int64_t> offsets = {0, 3, 4, 10};
+    const std::vector<std::uint64_t> samples = {7, 8, 9};
+    for_every_isa([&] {
+      for (const DType dtype : {DType::f32, DType::f64})
+        for (const std::int64_t width : {1, 3, 17, 50, 257}) {
+          const OwnedTensor y = random_tensor(dtype, {10, width}, "y"), d = random_tensor(dtype, {10, width}, "d");
+          const OwnedTensor y_apart(dtype, {10, width}), d_apart(dtype, {10, width});
+          ops::dropout(stream, {y_apart}, y, kDropout, {offsets, samples});
+          ops::dropout(stream, {d_apart}, d, kDropout, {offsets, samples});
+          ops::dropout_both(stream, y, d, kDropout, {offsets, samples});
+          CHECK(same_bits(y, y_apart));
+          CHECK(same_bits(d, d_apart));
+        }
+    });
+  }
+
   TEST_CASE("a sample's draws depend on neither its position nor its neighbours") {
     Stream stream;
     const OwnedTensor x = random_tensor(DType::f32, {11, 50}, "x"), all(DType::f32, {11, 50}), one(DType::f32, {7, 50});

@@ -20,5 +20,7 @@ void dropout(Stream&, Target y, const Tensor& x, const Dropout& dropout, const S
 /// z_i = x_i + y_i keep_i / (1 - p), in one pass; otherwise as dropout(). z may be x or y.
 void add_dropped(Stream&, const Tensor& z, const Tensor& x, const Tensor& y, const Dropout& dropout,
                  const SampleRows& rows);
+/// Dropout in place of an activation and its derivative, which lose the same elements: one draw serves both.
+void dropout_both(Stream&, const Tensor& y, const Tensor& derivative, const Dropout& dropout, const SampleRows& rows);
 
 }  // namespace lockstep::ops

@@ -1,6 +1,7 @@
 #include "lockstep/models/kgat/knowledge_graph.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -9,11 +10,43 @@
 namespace lockstep {
 
 bool KgGraph::has(std::int64_t head, std::int64_t relation, std::int64_t wanted) const {
-  const auto h = static_cast<std::size_t>(head);
-  const auto first = tail.begin() + indptr[h], last = tail.begin() + indptr[h + 1];
-  const auto [low, high] = std::equal_range(first, last, static_cast<std::int32_t>(wanted));
-  return std::binary_search(rel.begin() + (low - tail.begin()), rel.begin() + (high - tail.begin()),
-                            static_cast<std::int32_t>(relation));
+  const auto h = static_cast<std::int32_t>(head), r = static_cast<std::int32_t>(relation),
+             t = static_cast<std::int32_t>(wanted);
+  bool found = false;
+  find({&h, 1}, {&r, 1}, {&t, 1}, {&found, 1});
+  return found;
+}
+
+void KgGraph::find(std::span<const std::int32_t> head, std::span<const std::int32_t> relation,
+                   std::span<const std::int32_t> wanted, std::span<bool> found) const {
+  constexpr std::size_t kBlock = 64;
+  std::array<const std::int32_t*, kBlock> at;
+  std::array<std::int64_t, kBlock> left;
+  for (std::size_t first = 0; first < head.size(); first += kBlock) {
+    const std::size_t count = std::min(kBlock, head.size() - first);
+    std::int64_t longest = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto h = static_cast<std::size_t>(head[first + i]);
+      at[i] = tail.data() + indptr[h];
+      left[i] = indptr[h + 1] - indptr[h];
+      longest = std::max(longest, left[i]);
+    }
+    // The first tail that is not below, by halving. The searches take turns, so none waits for the memory of another.
+    for (; longest > 0; longest /= 2)
+      for (std::size_t i = 0; i < count; ++i) {
+        if (left[i] == 0) continue;
+        const std::int64_t half = (left[i] + 1) / 2;
+        at[i] += static_cast<std::int64_t>(at[i][half - 1] < wanted[first + i]) * half;
+        left[i] -= half;
+      }
+    for (std::size_t i = 0; i < count; ++i) {
+      // Triples with one head and tail are in the order of their relations.
+      const std::int32_t* const end = tail.data() + indptr[static_cast<std::size_t>(head[first + i]) + 1];
+      bool& triple = found[first + i] = false;
+      for (const std::int32_t* t = at[i]; t != end && *t == wanted[first + i] && !triple; ++t)
+        triple = rel[static_cast<std::size_t>(t - tail.data())] == relation[first + i];
+    }
+  }
 }
 
 void laplacian(const KgGraph& graph, Laplacian kind, const Tensor& values) {

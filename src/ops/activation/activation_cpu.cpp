@@ -1,26 +1,8 @@
-#include "activation_functions.hpp"
 #include "activation_kernels.hpp"
+#include "fast_activation.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
-
-template <class Op, class T>
-void map(std::int64_t n, T* y, T* derivative, const T* x) {
-  constexpr std::int64_t kL = kLanes<T>;
-  std::int64_t i = 0;
-  Vec<T> value, slope;
-  for (; i + kL <= n; i += kL) {
-    Op::template apply<T>(load(x + i), value, slope);
-    store(y + i, value);
-    if (derivative) store(derivative + i, slope);
-  }
-  if (i < n) {
-    const Lanes<T> lanes(n - i);
-    Op::template apply<T>(load(x + i, lanes), value, slope);
-    store(y + i, value, lanes);
-    if (derivative) store(derivative + i, slope, lanes);
-  }
-}
 
 template <class T>
 void multiply(std::int64_t n, T* dx, const T* dy, const T* d, bool accumulate) {
@@ -40,19 +22,19 @@ ActivationKernel<T> activation_kernel(Activation activation) {
     case Activation::none:
       return nullptr;
     case Activation::gelu:
-      return map<Gelu, T>;
+      return activate<FastGelu, T>;
     case Activation::relu:
-      return map<Relu, T>;
+      return activate<Relu, T>;
     case Activation::tanh:
-      return map<Tanh, T>;
+      return activate<Tanh, T>;
     case Activation::sigmoid:
-      return map<Sigmoid, T>;
+      return activate<Sigmoid, T>;
     case Activation::leaky_relu:
-      return map<LeakyRelu, T>;
+      return activate<LeakyRelu, T>;
     case Activation::elu:
-      return map<Elu, T>;
+      return activate<Elu, T>;
     case Activation::silu:
-      return map<Silu, T>;
+      return activate<Silu, T>;
   }
   return nullptr;
 }

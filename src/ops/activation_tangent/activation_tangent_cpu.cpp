@@ -1,5 +1,5 @@
 #include "activation_tangent_kernels.hpp"
-#include "ops/activation/activation_functions.hpp"
+#include "ops/activation/fast_activation.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
@@ -8,7 +8,7 @@ namespace {
 template <class Op, class T>
 LOCKSTEP_INLINE Vec<T> curvature(Vec<T> a, Vec<T> y, Vec<T> d) {
   using V = Vec<T>;
-  if constexpr (std::is_same_v<Op, Gelu>) {
+  if constexpr (std::is_same_v<Op, FastGelu>) {
     const V x = min(splat(kLargestDeviation<T>), abs(a));
     return exp_half_square(x) * splat(T(0.39894228040143267794)) * fma(-x, x, splat(T{2}));
   } else if constexpr (std::is_same_v<Op, Tanh>) {
@@ -32,11 +32,11 @@ void slopes(std::int64_t n, T* first, T* second, const T* x) {
   constexpr std::int64_t kL = kLanes<T>;
   for (std::int64_t i = 0; i < n; i += kL) {
     const Lanes<T> lanes(n - i < kL ? n - i : kL);
-    const Vec<T> a = load(x + i, lanes);
-    Vec<T> y, d;
-    Op::template apply<T>(a, y, d);
-    store(first + i, d, lanes);
-    store(second + i, curvature<Op, T>(a, y, d), lanes);
+    const Vec<T> a[1] = {load(x + i, lanes)};
+    Vec<T> y[1], d[1];
+    apply<Op, T>(a, y, d);
+    store(first + i, d[0], lanes);
+    store(second + i, curvature<Op, T>(a[0], y[0], d[0]), lanes);
   }
 }
 
@@ -62,7 +62,7 @@ SlopesKernel<T> slopes_kernel(Activation activation) {
     case Activation::none:
       return nullptr;
     case Activation::gelu:
-      return slopes<Gelu, T>;
+      return slopes<FastGelu, T>;
     case Activation::relu:
       return slopes<Relu, T>;
     case Activation::tanh:

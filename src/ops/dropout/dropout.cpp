@@ -17,9 +17,9 @@ void check(const Tensor& y, const Tensor& x, const Dropout& dropout, const Sampl
           " samples have ", rows.rows(), " rows");
 }
 
-/// y = x with dropout, plus `to` unless that is empty.
-void drop(Stream& stream, const Tensor& y, const Tensor& to, const Tensor& x, const Dropout& dropout,
-          const SampleRows& rows) {
+/// y = x with dropout, plus `to` unless that is empty. Drops the same elements of `also` unless that is empty.
+void drop(Stream& stream, const Tensor& y, const Tensor& to, const Tensor& x, const Tensor& also,
+          const Dropout& dropout, const SampleRows& rows) {
   const cpu::DropRate rate(dropout.rate);
   const std::int64_t width = x.size() / std::max<std::int64_t>(1, x.shape()[0]);
   const auto base = [&]<class T>() -> const T* { return to ? to.data<T>() : nullptr; };
@@ -33,7 +33,8 @@ void drop(Stream& stream, const Tensor& y, const Tensor& to, const Tensor& x, co
     for (std::size_t b = 0; b < rows.samples.size(); ++b) {
       const std::int64_t first = rows.offsets[b] * width;
       kernel(rows.offsets[b + 1] * width - first, y.data<T>() + first, added ? added + first : nullptr,
-             x.data<T>() + first, cpu::PhiloxKey(dropout.draws(rows.samples[b])), 0, rate);
+             x.data<T>() + first, also ? also.data<T>() + first : nullptr,
+             cpu::PhiloxKey(dropout.draws(rows.samples[b])), rate);
     }
   });
 }
@@ -44,14 +45,22 @@ void dropout(Stream& stream, Target y, const Tensor& x, const Dropout& dropout, 
   if (!y) return;
   check(y.tensor, x, dropout, rows);
   if (!dropout) return scale(stream, y, x, 1);
-  drop(stream, y.tensor, y.accumulate ? y.tensor : Tensor(), x, dropout, rows);
+  drop(stream, y.tensor, y.accumulate ? y.tensor : Tensor(), x, {}, dropout, rows);
 }
 
 void add_dropped(Stream& stream, const Tensor& z, const Tensor& x, const Tensor& y, const Dropout& dropout,
                  const SampleRows& rows) {
   require(z.shape() == x.shape(), "add_dropped: x is ", x.shape(), ", so z must be too, not ", z.shape());
   check(z, y, dropout, rows);
-  drop(stream, z, x, y, dropout, rows);
+  drop(stream, z, x, y, {}, dropout, rows);
+}
+
+void dropout_both(Stream& stream, const Tensor& y, const Tensor& derivative, const Dropout& dropout,
+                  const SampleRows& rows) {
+  check(y, y, dropout, rows);
+  require(derivative.shape() == y.shape(), "dropout_both: y is ", y.shape(), ", so derivative must be too, not ",
+          derivative.shape());
+  drop(stream, y, {}, y, derivative, dropout, rows);
 }
 
 }  // namespace lockstep::ops

@@ -3,9 +3,8 @@
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 template <class T>
-void drop(std::int64_t n, T* y, const T* to, const T* x, const PhiloxKey& key, std::uint64_t group,
-          const DropRate& rate) {
-  dropout_row(n, y, to, x, key, group, rate);
+void drop(std::int64_t n, T* y, const T* to, const T* x, T* also, const PhiloxKey& key, const DropRate& rate) {
+  dropout_row(n, y, to, x, key, 0, rate, also);
 }
 }  // namespace
 

@@ -16,10 +16,10 @@ struct DropRate {
       : threshold(static_cast<std::int32_t>(rate * 65536 + 0.5)), scale(65536.0 / (65536 - threshold)) {}
 };
 
-/// y_i = to_i + x_i keep_i scale for i < n; a null `to` is 0. Element 0 uses the first draw of group `group`. y may be x
-/// or `to`.
+/// y_i = to_i + x_i keep_i scale for i < n, a sample's elements; a null `to` is 0. y may be x or `to`. The same elements
+/// of `also` are dropped in place, unless it is null.
 template <class T>
-using DropoutKernel = void (*)(std::int64_t n, T* y, const T* to, const T* x, const PhiloxKey& key, std::uint64_t group,
+using DropoutKernel = void (*)(std::int64_t n, T* y, const T* to, const T* x, T* also, const PhiloxKey& key,
                                const DropRate& rate);
 
 LOCKSTEP_KERNELS(DropoutKernel<T>, dropout_kernel)

@@ -49,16 +49,17 @@ class GroupDraws {
 };
 
 /// y_i = to_i + x_i keep_i scale for i < n; a null `to` is 0. Element 0 uses the first draw of group `group`. y may be x
-/// or `to`.
+/// or `to`. The same elements of `also` are dropped, unless it is null.
 template <class T>
 LOCKSTEP_INLINE void dropout_row(std::int64_t n, T* y, const T* to, const T* x, const PhiloxKey& key,
-                                 std::uint64_t group, const DropRate& rate) {
+                                 std::uint64_t group, const DropRate& rate, T* also = nullptr) {
   constexpr std::int64_t kDraws = 2 * kGroupWords;
   GroupDraws drawn;
   for (std::int64_t first = 0; first < n; first += kDraws, ++group) {
     drawn.draw(key, group);
-    drop_by(drawn.draws(), n - first < kDraws ? n - first : kDraws, y + first, to ? to + first : nullptr, x + first,
-            rate);
+    const std::int64_t count = n - first < kDraws ? n - first : kDraws;
+    drop_by(drawn.draws(), count, y + first, to ? to + first : nullptr, x + first, rate);
+    if (also) drop_by<T>(drawn.draws(), count, also + first, nullptr, also + first, rate);
   }
 }
 

@@ -2,7 +2,7 @@
 // and each weight that is loaded serves all nodes. Every sum is the same chain as in
 // feed_forward_tile_cpu.cpp: the results have the same bits.
 #include "feed_forward_tile_kernels.hpp"
-#include "tile_activation.hpp"
+#include "ops/activation/fast_activation.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
@@ -101,13 +101,13 @@ T* buffer(const FeedForward<T>& net, T* scratch, std::int64_t k) {
 
 template <int C, class T>
 void forward(const FeedForward<T>& net, const T* z, T* d, T* scratch, T* y) {
-  const Act<T> act = activation_of<T>(net.activation);
+  const ActivationKernel<T> act = kernel_of<T>(net.activation);
   const T* x = z;
   for (std::int64_t k = 0; k + 1 < net.count; ++k) {
     const DenseLayer<T>& layer = net.layer[k];
     T* out = buffer<C>(net, scratch, k);
     dense<C>(layer.out, layer.in, layer.by_input, layer.bias, x, kNone<T>, out);
-    act(out, d, layer.out * C);
+    act(layer.out * C, out, d, out);
     if (d) d += layer.out * C;
     x = out;
   }

@@ -1,5 +1,5 @@
 #include "feed_forward_tile_kernels.hpp"
-#include "tile_activation.hpp"
+#include "ops/activation/fast_activation.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
@@ -60,7 +60,7 @@ inline void remainder(std::int64_t left, std::int64_t o, std::int64_t depth, con
 /// A layer's `rows` results, activated block by block while they are in the L1 cache.
 template <bool Transposed, class T>
 void dense(std::int64_t rows, std::int64_t depth, const T* weight, std::int64_t ld, const T* bias, const T* x,
-           const T* times, T* out, Act<T> act = nullptr, T* slope = nullptr) {
+           const T* times, T* out, ActivationKernel<T> act = nullptr, T* slope = nullptr) {
   for (std::int64_t o = 0; o < rows; o += kRows) {
     const std::int64_t left = rows - o < kRows ? rows - o : kRows;
     static_assert(NodeWeights<T>::kFewRows == 2);
@@ -72,7 +72,8 @@ void dense(std::int64_t rows, std::int64_t depth, const T* weight, std::int64_t 
       block<kRows, 1, Transposed>(o, depth, weight, ld, bias, x, times, out);
     else
       remainder<kRows - 1, Transposed>(left, o, depth, weight, ld, bias, x, times, out);
-    if (act) act(out + o * kNodes<T>, slope ? slope + o * kNodes<T> : nullptr, left * kNodes<T>);
+    T* const first = out + o * kNodes<T>;
+    if (act) act(left * kNodes<T>, first, slope ? slope + o * kNodes<T> : nullptr, first);
   }
 }
 
@@ -122,7 +123,7 @@ void convolve_adjoint(const FeedForward<T>& net, const T* dout, T* dx) {
 
 template <class T>
 void forward(const FeedForward<T>& net, const T* z, T* d, T* scratch, T* y) {
-  const Act<T> act = activation_of<T>(net.activation);
+  const ActivationKernel<T> act = kernel_of<T>(net.activation);
   T* spare[2] = {scratch, scratch + net.widest() * kNodes<T>};
   int buffer = 0;
   const T* x = z;
@@ -130,7 +131,7 @@ void forward(const FeedForward<T>& net, const T* z, T* d, T* scratch, T* y) {
   if (net.conv.out > 0) {
     T* out = spare[buffer++ % 2];
     convolve(net, net.conv.bias, x, out);
-    act(out, d, net.conv_rows() * kNodes<T>);
+    act(net.conv_rows() * kNodes<T>, out, d, out);
     x = out;
     row += net.conv_rows();
   }

@@ -4,16 +4,6 @@
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
-/// The sum of a vector's lanes, added in a fixed tree.
-template <class T>
-LOCKSTEP_INLINE T sum_lanes(Vec<T> v) {
-  T lanes[kLanes<T>];
-  store(lanes, v);
-  for (int half = kLanes<T> / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  return lanes[0];
-}
-
 /// Calls f(offset, load, store) for each vector of a row; the last one may be partial.
 template <class T, class F>
 LOCKSTEP_INLINE void for_vectors(std::int64_t n, const F& f) {
@@ -41,7 +31,7 @@ void forward(std::int64_t rows, std::int64_t columns, T* y, T* rstd, const T* x,
       squares = fma(v, v, squares);
       put(y, v);
     });
-    const T scale = T{1} / root(sum_lanes<T>(squares) / static_cast<T>(columns) + eps);
+    const T scale = T{1} / root(total<T>(squares) / static_cast<T>(columns) + eps);
     for_vectors<T>(columns, [&](const auto& get, const auto& put) { put(y, get(y) * splat(scale)); });
     if (rstd) rstd[i] = scale;
     if (branch) branch += columns;
@@ -54,7 +44,7 @@ void backward(std::int64_t rows, std::int64_t columns, T* dx, bool add_x, T* dbr
   for (std::int64_t i = 0; i < rows; ++i, y += columns, dy += columns) {
     Vec<T> products{};
     for_vectors<T>(columns, [&](const auto& get, const auto&) { products = fma(get(y), get(dy), products); });
-    const Vec<T> mean = splat(-sum_lanes<T>(products) / static_cast<T>(columns)), scale = splat(rstd[i]);
+    const Vec<T> mean = splat(-total<T>(products) / static_cast<T>(columns)), scale = splat(rstd[i]);
     for_vectors<T>(columns, [&](const auto& get, const auto& put) {
       const Vec<T> dv = scale * fma(get(y), mean, get(dy));
       if (dx) put(dx, add_x ? get(dx) + dv : dv);

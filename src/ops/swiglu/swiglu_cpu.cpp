@@ -4,18 +4,17 @@
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 namespace {
 
-/// 1/(1 + exp -a), computed from e = exp(-|a|) <= 1 so that nothing overflows.
+/// 1/sigmoid(a) = 1 + exp -a: exp limits its argument, so nothing overflows.
 template <class V>
-LOCKSTEP_INLINE V sigmoid(V a) {
-  const V one = V{} + 1, e = exp(-abs(a)), r = one / (one + e);
-  return a > V{} ? r : e * r;
+LOCKSTEP_INLINE V over_sigmoid(V a) {
+  return exp(-a) + (V{} + 1);
 }
 
 /// silu(g) u = g s u with s = sigmoid(g).
 template <class T>
 void forward(std::int64_t rows, std::int64_t width, T* y, const T* gate_up) {
   constexpr std::int64_t kL = kLanes<T>;
-  const auto value = [](Vec<T> g, Vec<T> u) { return g * sigmoid(g) * u; };
+  const auto value = [](Vec<T> g, Vec<T> u) { return g / over_sigmoid(g) * u; };
   for (std::int64_t m = 0; m < rows; ++m, y += width, gate_up += 2 * width) {
     std::int64_t i = 0;
     for (; i + kL <= width; i += kL) store(y + i, value(load(gate_up + i), load(gate_up + width + i)));
@@ -25,16 +24,19 @@ void forward(std::int64_t rows, std::int64_t width, T* y, const T* gate_up) {
   }
 }
 
-/// Replaces g and u by their gradients for dy. silu'(g) = s + g s (1 - s).
+/// Replaces g and u by their gradients for dy. silu'(g) = s + g s (1 - s). The forward pass of later layers has moved g
+/// and u out of the caches, so they are requested two rows ahead.
 template <class T>
 void backward(std::int64_t rows, std::int64_t width, T* gate_up, const T* dy) {
   constexpr std::int64_t kL = kLanes<T>;
   for (std::int64_t m = 0; m < rows; ++m, dy += width, gate_up += 2 * width) {
     for (std::int64_t i = 0; i < width; i += kL) {
       const Lanes<T> lanes(width - i < kL ? width - i : kL);
+      __builtin_prefetch(gate_up + 4 * width + i, 1);
+      __builtin_prefetch(gate_up + 5 * width + i, 1);
       const Vec<T> g = load(gate_up + i, lanes), u = load(gate_up + width + i, lanes), by = load(dy + i, lanes);
-      const Vec<T> s = sigmoid(g), silu = g * s;
-      store(gate_up + i, by * u * (s + silu * (splat(T{1}) - s)), lanes);
+      const Vec<T> s = splat(T{1}) / over_sigmoid(g), silu = g * s;
+      store(gate_up + i, by * u * fma(silu, splat(T{1}) - s, s), lanes);
       store(gate_up + width + i, by * silu, lanes);
     }
   }

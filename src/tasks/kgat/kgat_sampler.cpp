@@ -30,12 +30,11 @@ class Pick {
         order_(static_cast<std::int64_t>(pool.size()), seed ^ std::uint64_t{site.id} << 32,
                static_cast<std::uint64_t>(step)) {}
   std::int32_t operator()(std::int64_t b, const Philox& draws) const { return pool_[place(b, draws)]; }
-  void prefetch(std::int64_t b, const Philox& draws) const { __builtin_prefetch(&pool_[place(b, draws)]); }
-
- private:
   std::size_t place(std::int64_t b, const Philox& draws) const {
     return static_cast<std::size_t>(distinct_ ? order_(b) : static_cast<std::int64_t>(draws.below(pool_.size(), 0)));
   }
+
+ private:
   const std::vector<std::int32_t>& pool_;
   bool distinct_;
   Permutation order_;
@@ -186,11 +185,15 @@ void KgatSampler::triples(std::int64_t step, std::int64_t count, KgBatch& batch)
   // In passes over a block, each of which prefetches what the next one reads: places all over the graph.
 #pragma omp parallel for schedule(static) if (count >= kParallelFrom)
   for (std::int64_t first = 0; first < count; first += kBlock) {
-    std::array<std::int64_t, kBlock> chosen;
+    std::array<std::size_t, kBlock> chosen;
     const std::int64_t last = std::min(first + kBlock, count);
-    for (std::int64_t b = first; b < last; ++b) pick.prefetch(b, draws_of(b));
     for (std::int64_t b = first; b < last; ++b) {
-      const std::int32_t head = batch.head[static_cast<std::size_t>(b)] = pick(b, draws_of(b));
+      const std::size_t place = chosen[static_cast<std::size_t>(b - first)] = pick.place(b, draws_of(b));
+      __builtin_prefetch(&heads_[place]);
+    }
+    for (std::int64_t b = first; b < last; ++b) {
+      const std::int32_t head = batch.head[static_cast<std::size_t>(b)] =
+          heads_[chosen[static_cast<std::size_t>(b - first)]];
       __builtin_prefetch(&graph.indptr[static_cast<std::size_t>(head)]);
       __builtin_prefetch(&graph.indptr[static_cast<std::size_t>(head) + 1]);
     }
@@ -199,25 +202,34 @@ void KgatSampler::triples(std::int64_t step, std::int64_t count, KgBatch& batch)
       const std::int64_t begin = graph.indptr[h], triples = graph.indptr[h + 1] - begin;
       const auto at = static_cast<std::size_t>(
           begin + static_cast<std::int64_t>(draws_of(b).below(static_cast<std::uint64_t>(triples), 1)));
-      chosen[static_cast<std::size_t>(b - first)] = static_cast<std::int64_t>(at);
+      chosen[static_cast<std::size_t>(b - first)] = at;
       __builtin_prefetch(&graph.rel[at]);
       __builtin_prefetch(&graph.tail[at]);
       __builtin_prefetch(&graph.tail[static_cast<std::size_t>(begin + triples / 2)]);
     }
     for (std::int64_t b = first; b < last; ++b) {
-      const auto i = static_cast<std::size_t>(b),
-                 at = static_cast<std::size_t>(chosen[static_cast<std::size_t>(b - first)]);
-      const std::int32_t relation = batch.relation[i] = graph.rel[at], tail = batch.tail[i] = graph.tail[at];
+      const auto i = static_cast<std::size_t>(b), at = chosen[static_cast<std::size_t>(b - first)];
+      batch.relation[i] = graph.rel[at], batch.tail[i] = graph.tail[at];
+      batch.other[i] = static_cast<std::int32_t>(draws_of(b).below(nodes, 2));
+    }
+    std::array<bool, kBlock> found;
+    const auto block = [&](const std::vector<std::int32_t>& column) {
+      return std::span(column).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first));
+    };
+    graph.find(block(batch.head), block(batch.relation), block(batch.other), found);
+    for (std::int64_t b = first; b < last; ++b) {
+      bool triple = found[static_cast<std::size_t>(b - first)];
+      if (!triple) continue;
+      const auto i = static_cast<std::size_t>(b);
       const Philox draws = draws_of(b);
-      std::uint64_t other = 0;
-      bool triple = true;
+      auto other = static_cast<std::uint64_t>(batch.other[i]);
       const auto look = [&](std::uint64_t node) {
         other = node;
-        triple = graph.has(batch.head[i], relation, static_cast<std::int64_t>(node));
+        triple = graph.has(batch.head[i], batch.relation[i], static_cast<std::int64_t>(node));
       };
-      for (std::uint64_t draw = 2; draw < kDraws && triple; ++draw) look(draws.below(nodes, draw));
+      for (std::uint64_t draw = 3; draw < kDraws && triple; ++draw) look(draws.below(nodes, draw));
       for (std::uint64_t n = 0; n < nodes && triple; ++n) look((other + 1) % nodes);
-      batch.other[i] = triple ? tail : static_cast<std::int32_t>(other);
+      batch.other[i] = triple ? batch.tail[i] : static_cast<std::int32_t>(other);
     }
   }
   batch.index();

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <memory>
 #include <set>
 
 using namespace lockstep;
@@ -72,6 +73,29 @@ TEST_SUITE("tasks.kgat_sampler") {
       CHECK(std::is_sorted(batch.relation.begin(), batch.relation.end()));
     }
     CHECK(heads == std::set<std::int32_t>{0, 1, 2, 3, 4, 6, 7, 8});  // user 1 has no triples
+  }
+
+  TEST_CASE("a search for many triples finds those that one look through the list finds") {
+    const Toy toy;
+    const KgGraph& graph = toy.data.graph;
+    std::vector<std::int32_t> head, relation, tail;
+    std::vector<bool> exists;
+    for (std::int32_t h = 0; h < 9; ++h)
+      for (std::int32_t r = 0; r < 2; ++r)
+        for (std::int32_t t = 0; t < 9; ++t) {
+          head.push_back(h), relation.push_back(r), tail.push_back(t);
+          bool is = false;
+          for (std::int64_t i = toy.indptr[static_cast<std::size_t>(h)];
+               i < toy.indptr[static_cast<std::size_t>(h) + 1]; ++i)
+            is |= toy.tail[static_cast<std::size_t>(i)] == t && toy.rel[static_cast<std::size_t>(i)] == r;
+          exists.push_back(is);
+        }
+    const auto found = std::make_unique<bool[]>(head.size());
+    graph.find(head, relation, tail, {found.get(), head.size()});
+    for (std::size_t i = 0; i < head.size(); ++i) {
+      CHECK(found[i] == exists[i]);
+      CHECK(graph.has(head[i], relation[i], tail[i]) == exists[i]);
+    }
   }
 
   TEST_CASE("a batch is a function of seed and step, and its chunks and uses cover it once") {

@@ -31,6 +31,9 @@ struct KgGraph {
   }
   /// Whether (head, relation, tail) is a triple.
   bool has(std::int64_t head, std::int64_t relation, std::int64_t tail) const;
+  /// The same for many triples, with one search for all: found_i = has(head_i, relation_i, tail_i).
+  void find(std::span<const std::int32_t> head, std::span<const std::int32_t> relation,
+            std::span<const std::int32_t> tail, std::span<bool> found) const;
 };
 
 /// Weight of an edge before any attention: A = sum over relations of L(A_r), with d_r(x) the number of triples of relation

@@ -1,9 +1,9 @@
 #pragma once
-// Activations of a tile. GELU takes fewer instructions than that of activation_functions.hpp, which has a small
+// Activations of arrays. GELU takes fewer instructions than that of activation_functions.hpp, which has a small
 // relative error far into the negative tail too. Here the error is absolute: that of a value near 1. (f64 without
 // AVX-512 has the other one.)
-#include "lockstep/ops/activation.hpp"
-#include "ops/activation/activation_functions.hpp"
+#include "activation_functions.hpp"
+#include "activation_kernels.hpp"
 
 namespace lockstep::ops::cpu::LOCKSTEP_ISA {
 
@@ -182,14 +182,14 @@ LOCKSTEP_INLINE F exp2_negative(F x) {
 }
 /// Phi(-x) = erfc(x/sqrt 2)/2 = exp(-x^2/2) t P(t), x = |a|, t = 1/(1 + 0.26 x): relative error 2e-8 of t P(t).
 LOCKSTEP_INLINE void fast_gelu(F a, F& y, F& d) {
-  const F x = abs(a), e = exp2_negative(a * a * splat(-0.72134752f));
+  const F x = min(splat(kLargestDeviation<float>), abs(a)), e = exp2_negative(x * x * splat(-0.72134752f));
   const F t = splat(1.0f) / fma(x, splat(0.26f), splat(1.0f));
   const F p = poly(t, 0.10376219056055007f, 0.10296493714452598f, 0.10339131109658106f, 0.049642581740522246f,
                    0.16415226352041468f, -0.15553568581858232f, 0.2554664777589194f, -0.154740171773511f,
                    0.030896085597801014f);
   const F tail = e * (t * p);
   y = fma(-x, tail, max(a, F{}));
-  d = fma(a * splat(0.3989422804014327f), e, a > F{} ? splat(1.0f) - tail : tail);
+  d = fma(with_sign(x, a) * splat(0.3989422804014327f), e, a > F{} ? splat(1.0f) - tail : tail);
 }
 template <class T, int N>
 LOCKSTEP_INLINE void fast_gelu(const Vec<T> (&a)[N], Vec<T> (&y)[N], Vec<T> (&d)[N]) {
@@ -204,20 +204,6 @@ LOCKSTEP_INLINE void fast_gelu(const Vec<T> (&a)[N], Vec<T> (&y)[N], Vec<T> (&d)
 
 struct FastGelu {};
 
-namespace {
-
-struct Identity {
-  template <class T>
-  LOCKSTEP_INLINE static void apply(Vec<T> a, Vec<T>& y, Vec<T>& d) {
-    y = a;
-    d = splat(T{1});
-  }
-};
-
-/// f(value) in place, and f' into slope unless null, for `count` values.
-template <class T>
-using Act = void (*)(T* values, T* slopes, std::int64_t count);
-
 template <class Op, class T, int N>
 LOCKSTEP_INLINE void apply(const Vec<T> (&a)[N], Vec<T> (&y)[N], Vec<T> (&d)[N]) {
   if constexpr (std::is_same_v<Op, FastGelu>)
@@ -229,64 +215,56 @@ LOCKSTEP_INLINE void apply(const Vec<T> (&a)[N], Vec<T> (&y)[N], Vec<T> (&d)[N])
 
 /// Whole groups of N vectors from i on. Returns where the rest begins.
 template <class Op, int N, class T>
-LOCKSTEP_INLINE std::int64_t activate_groups(T* values, T* slopes, std::int64_t i, std::int64_t count) {
+LOCKSTEP_INLINE std::int64_t activate_groups(std::int64_t n, T* y, T* derivative, const T* x, std::int64_t i) {
   constexpr std::int64_t kL = kLanes<T>;
-  for (; i + N * kL <= count; i += N * kL) {
-    Vec<T> a[N], y[N], d[N];
+  for (; i + N * kL <= n; i += N * kL) {
+    Vec<T> a[N], value[N], slope[N];
 #pragma GCC unroll 4
-    for (int v = 0; v < N; ++v) a[v] = load(values + i + v * kL);
-    apply<Op, T>(a, y, d);
+    for (int v = 0; v < N; ++v) a[v] = load(x + i + v * kL);
+    apply<Op, T>(a, value, slope);
 #pragma GCC unroll 4
     for (int v = 0; v < N; ++v) {
-      store(values + i + v * kL, y[v]);
-      if (slopes) store(slopes + i + v * kL, d[v]);
+      store(y + i + v * kL, value[v]);
+      if (derivative) store(derivative + i + v * kL, slope[v]);
     }
   }
   return i;
 }
 
+/// y_i = f(x_i) and, unless derivative is null, derivative_i = f'(x_i). y may be x.
 template <class Op, class T>
-void activate(T* values, T* slopes, std::int64_t count) {
+void activate(std::int64_t n, T* y, T* derivative, const T* x) {
   constexpr int kGroup = kVectorRegisters < 32 ? 1 : 4;
   std::int64_t i = 0;
-  if (slopes) {
-    i = activate_groups<Op, kGroup>(values, slopes, i, count);
-    i = activate_groups<Op, 1>(values, slopes, i, count);
+  if (derivative) {
+    i = activate_groups<Op, kGroup>(n, y, derivative, x, i);
+    i = activate_groups<Op, 1>(n, y, derivative, x, i);
   } else {  // without the slopes, which take instructions
-    i = activate_groups<Op, kGroup>(values, static_cast<T*>(nullptr), i, count);
-    i = activate_groups<Op, 1>(values, static_cast<T*>(nullptr), i, count);
+    i = activate_groups<Op, kGroup>(n, y, static_cast<T*>(nullptr), x, i);
+    i = activate_groups<Op, 1>(n, y, static_cast<T*>(nullptr), x, i);
   }
-  if (i == count) return;
-  const Lanes<T> lanes(count - i);
-  const Vec<T> a[1] = {load(values + i, lanes)};
-  Vec<T> y[1], d[1];
-  apply<Op, T>(a, y, d);
-  store(values + i, y[0], lanes);
-  if (slopes) store(slopes + i, d[0], lanes);
+  if (i == n) return;
+  const Lanes<T> lanes(n - i);
+  const Vec<T> a[1] = {load(x + i, lanes)};
+  Vec<T> value[1], slope[1];
+  apply<Op, T>(a, value, slope);
+  store(y + i, value[0], lanes);
+  if (derivative) store(derivative + i, slope[0], lanes);
 }
 
+struct Identity {
+  template <class T>
+  LOCKSTEP_INLINE static void apply(Vec<T> a, Vec<T>& y, Vec<T>& d) {
+    y = a;
+    d = splat(T{1});
+  }
+};
+
+/// The activation's kernel, also for Activation::none.
 template <class T>
-Act<T> activation_of(Activation activation) {
-  switch (activation) {
-    case Activation::none:
-      return activate<Identity, T>;
-    case Activation::gelu:
-      return activate<FastGelu, T>;
-    case Activation::relu:
-      return activate<Relu, T>;
-    case Activation::tanh:
-      return activate<Tanh, T>;
-    case Activation::sigmoid:
-      return activate<Sigmoid, T>;
-    case Activation::leaky_relu:
-      return activate<LeakyRelu, T>;
-    case Activation::elu:
-      return activate<Elu, T>;
-    case Activation::silu:
-      return activate<Silu, T>;
-  }
-  return nullptr;
+ActivationKernel<T> kernel_of(Activation activation) {
+  const ActivationKernel<T> kernel = activation_kernel<T>(activation);
+  return kernel ? kernel : activate<Identity, T>;
 }
 
-}  // namespace
 }  // namespace lockstep::ops::cpu::LOCKSTEP_ISA
