@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "lockstep/data/split.hpp"
 #include "lockstep/nn/params.hpp"
 #include "lockstep/nn/tape.hpp"
+#include "lockstep/optim/dense_step.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/report/metric.hpp"
 
@@ -116,6 +118,7 @@ struct DrawnShard {
   const void* inputs = nullptr;            ///< Shard::drawn
   double weight = 0;                       ///< ShardLoss::weight
   std::array<std::int64_t, 4> shape = {};  ///< all that the launches of the pass depend on besides Shard::count
+  const ops::RowDraw* rows = nullptr;      ///< the samples' rows of ShardTask::dense_network()'s table
 };
 
 /// A task that trains on batches of samples: a step takes the next positions of the epoch's order and cuts them into
@@ -133,6 +136,8 @@ class ShardTask : public Task {
   virtual DrawnShard draw(Arena& /*host*/, const Shard& /*shard*/) const { return {}; }
   /// Whether there is a draw(). Otherwise steps are launched call by call.
   virtual bool draws() const { return false; }
+  /// The whole of loss() as a network that one kernel can train, if it is one; draw() must then set DrawnShard::rows.
+  virtual std::optional<DenseNetwork> dense_network() const { return {}; }
   /// The ranges of the flat gradient whose norms make up its norm. Their cuts determine the order of the sum.
   virtual std::vector<FlatRange> norm_ranges() { return trainable_ranges(params()); }
   /// The gradient of the shards and one optimizer (ShardedProgram).
