@@ -53,7 +53,6 @@ std::size_t most_shared_bytes(const Stream& stream) {
   return static_cast<std::size_t>(bytes);
 }
 
-constexpr std::size_t kSharedWithoutAsking = 48 << 10;
 int resident_blocks(const Stream& stream, const void* kernel, int threads, std::size_t shared_bytes) {
   const auto attribute = [&](cudaDeviceAttr which) {
     int value = 0;

@@ -27,18 +27,29 @@ template <class T>
 __device__ Quad<T> quad(const T* from) {
   return *reinterpret_cast<const Quad<T>*>(from);
 }
+template <class T>
+__device__ void put_quad(T* to, const Quad<T>& values) {
+  *reinterpret_cast<Quad<T>*>(to) = values;
+}
 
 /// Loads all weights and clears the rest of the shared memory. The padding behind rows must be 0.
 template <class T>
 __device__ void load_weights(const DenseOperands<T>& s, T* sm) {
-  for (std::int64_t i = threadIdx.x; i < s.sm_size / 4; i += kThreads) reinterpret_cast<Quad<T>*>(sm)[i] = {};
+  for (std::int64_t i = threadIdx.x; i < s.sm_size / 4; i += kThreads) put_quad(sm + 4 * i, {});
   __syncthreads();
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   for (int k = 0; k < s.layers; ++k) {
     const DenseLayer& l = s.layer[k];
-    for (std::int64_t o = warp; o < l.out; o += kWarps)
-      for (std::int64_t i = lane; i < l.in; i += kWarp)
-        sm[l.sm_weight + o * l.stride + i] = s.values[l.weight + o * l.in + i];
+    const int in = static_cast<int>(l.in), weights = static_cast<int>(l.in * l.out);
+    const T* from = s.values + l.weight;
+    T* to = sm + l.sm_weight;
+    if (in % 4 == 0) {
+#pragma unroll 4
+      for (int i = 4 * static_cast<int>(threadIdx.x); i < weights; i += 4 * kThreads)
+        put_quad(to + i / in * l.stride + i % in, quad(from + i));
+    } else {
+#pragma unroll 4
+      for (int i = static_cast<int>(threadIdx.x); i < weights; i += kThreads) to[i / in * l.stride + i % in] = from[i];
+    }
     for (std::int64_t o = threadIdx.x; o < l.out; o += kThreads) sm[l.sm_bias + o] = s.values[l.bias + o];
   }
 }
@@ -115,22 +126,36 @@ template <class T, int kRows>
 __device__ void parameter_gradients(const DenseLayer& l, bool add, T* to, const T* sm) {
   const int out = static_cast<int>(l.out), in = static_cast<int>(l.in), packs = (in + 3) / 4;
   const auto put = [add](T* place, T value) { *place = add ? *place + value : value; };
+  const auto put_four = [add](T* place, Quad<T> values) {
+    if (add) {
+      const Quad<T> before = quad(place);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) values.at[c] = before.at[c] + values.at[c];
+    }
+    put_quad(place, values);
+  };
   for (int item = static_cast<int>(threadIdx.x); item < (out + 3) / 4 * packs; item += kThreads) {
     const int o = item / packs * 4, i = item % packs * 4;
-    T sum[4][4] = {};
+    Quad<T> sum[4] = {};
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const Quad<T> dy = quad(sm + l.sm_dy + r * l.dy_stride + o), x = quad(sm + l.sm_x + r * l.stride + i);
 #pragma unroll
       for (int a = 0; a < 4; ++a)
 #pragma unroll
-        for (int b = 0; b < 4; ++b) sum[a][b] = std::fma(dy.at[a], x.at[b], sum[a][b]);
+        for (int b = 0; b < 4; ++b) sum[a].at[b] = std::fma(dy.at[a], x.at[b], sum[a].at[b]);
     }
 #pragma unroll
-    for (int a = 0; a < 4; ++a)
+    for (int a = 0; a < 4; ++a) {
+      T* place = to + l.weight + std::int64_t{o + a} * in + i;
+      if (o + a < out && in % 4 == 0) {
+        put_four(place, sum[a]);
+      } else if (o + a < out) {
 #pragma unroll
-      for (int b = 0; b < 4; ++b)
-        if (o + a < out && i + b < in) put(to + l.weight + std::int64_t{o + a} * in + i + b, sum[a][b]);
+        for (int b = 0; b < 4; ++b)
+          if (i + b < in) put(place + b, sum[a].at[b]);
+      }
+    }
   }
   for (int o = static_cast<int>(threadIdx.x); o < out; o += kThreads) {
     T sum = 0;
@@ -187,35 +212,36 @@ __device__ void compute_part(const DenseOperands<T>& s, const ops::RowDraw& draw
   if (threadIdx.x == 0) s.loss_partials[part] = loss;
   if (s.sm_sum < 0) return;
   __syncthreads();
-  for (std::int64_t i = threadIdx.x; i < s.size; i += kThreads) to[i] = sum[i];
+  for (std::int64_t i = threadIdx.x; i < s.size / 4; i += kThreads) put_quad(to + 4 * i, quad(sum + 4 * i));
 }
 
-/// Adds the parts of the gradient, in f64. A warp adds every kWarps-th part of kStrips times 32 elements, with as many
-/// loads under way; the warps' sums are added in order. The order depends on the number of parts alone.
+/// Adds the parts of the gradient, in f64. A lane has four elements, and a warp adds every kWarps-th part of 128, with
+/// several loads under way; the warps' sums are added in order. The order depends on the number of parts alone.
 template <class T>
 __device__ void add_parts(const DenseOperands<T>& s) {
-  constexpr int kStrips = 4;
-  __shared__ double sm_sums[kWarps][kStrips][kWarp];
+  constexpr int kBlock = 4 * kWarp;
+  __shared__ double sm_sums[kWarps][kBlock];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  constexpr std::int64_t kBlock = kStrips * kWarp;
-  for (std::int64_t base = blockIdx.x * kBlock; base < s.size; base += gridDim.x * kBlock) {
-    double sum[kStrips] = {};
-#pragma unroll 2
-    for (std::int64_t part = warp; part < s.parts; part += kWarps) {
-      const T* from = s.partials + part * s.size + base + lane;
+  for (std::int64_t base = std::int64_t{blockIdx.x} * kBlock; base < s.size; base += std::int64_t{gridDim.x} * kBlock) {
+    double sum[4] = {};
+    if (base + 4 * lane < s.size) {
+      const T* from = s.partials + base + 4 * lane;
+#pragma unroll 8
+      for (std::int64_t part = warp; part < s.parts; part += kWarps) {
+        const Quad<T> values = quad(from + part * s.size);
 #pragma unroll
-      for (int strip = 0; strip < kStrips; ++strip)
-        if (base + strip * kWarp + lane < s.size) sum[strip] += static_cast<double>(from[strip * kWarp]);
+        for (int c = 0; c < 4; ++c) sum[c] += static_cast<double>(values.at[c]);
+      }
     }
     __syncthreads();  // the sums of the elements before have been read
 #pragma unroll
-    for (int strip = 0; strip < kStrips; ++strip) sm_sums[warp][strip][lane] = sum[strip];
+    for (int c = 0; c < 4; ++c) sm_sums[warp][4 * lane + c] = sum[c];
     __syncthreads();
-    const std::int64_t at = base + warp * kWarp + lane;
-    if (warp >= kStrips || at >= s.size) continue;
+    const int own = static_cast<int>(threadIdx.x);
+    if (own >= kBlock || base + own >= s.size) continue;
     double total = 0;
-    for (int w = 0; w < kWarps; ++w) total += sm_sums[w][warp][lane];
-    s.sums[at] = static_cast<T>(total);
+    for (int w = 0; w < kWarps; ++w) total += sm_sums[w][own];
+    s.sums[base + own] = static_cast<T>(total);
   }
 }
 

@@ -55,13 +55,8 @@ bool launches_wait();
 /// Reports a failed launch; with launches_wait() waits for the kernel, unless the stream is captured.
 void after_launch(cudaError_t status, const Stream& stream, const void* kernel, const Grid& grid);
 
-/// Allows launches of a kernel with this much dynamic shared memory.
-inline void reserve_shared(const void* kernel, std::size_t bytes) {
-  constexpr std::size_t kWithoutAsking = 48 << 10;
-  if (bytes <= kWithoutAsking) return;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-        "reserving ", bytes, " bytes of shared memory for a kernel");
-}
+/// Dynamic shared memory that a kernel may have without cudaFuncSetAttribute. Units: bytes
+inline constexpr std::size_t kSharedWithoutAsking = 48 << 10;
 
 /// How many blocks of a kernel fit on the GPU at once; 0 if it cannot run cooperative launches.
 int resident_blocks(const Stream& stream, const void* kernel, int threads, std::size_t shared_bytes);
@@ -69,7 +64,11 @@ int resident_blocks(const Stream& stream, const void* kernel, int threads, std::
 /// Launches a kernel on a stream. errors  Error if the launch fails
 template <class... Params, class... Args>
 void launch(const Stream& stream, const Grid& grid, void (*kernel)(Params...), Args&&... args) {
-  reserve_shared(reinterpret_cast<const void*>(kernel), grid.shared_bytes);
+  if (grid.shared_bytes > kSharedWithoutAsking) {
+    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(grid.shared_bytes)),
+          "reserving ", grid.shared_bytes, " bytes of shared memory for a kernel");
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = grid.grid;
   config.blockDim = grid.block;

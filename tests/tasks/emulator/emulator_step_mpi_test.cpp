@@ -13,7 +13,7 @@ using Training = test::EmulatorTraining;
 TEST_SUITE("tasks.emulator_step") {
   TEST_CASE("several GPUs take a step as two kernels: as one GPU, as separate kernels, and the same bits on all ranks" *
             doctest::skip(gpu_count() == 0)) {
-    Communicator& comm = test::test_world().communicator();
+    Communicator& comm = test_world().communicator();
     if (gpu_count() < comm.size()) return;  // gradients through the host: separate kernels
     const Device own = {DeviceKind::cuda, comm.rank()};
     const std::vector<std::int64_t> counts = {40, 40, 1, 40, 40, 13, 40, 40};  // some ranks without samples
