@@ -39,7 +39,6 @@ class DenseStepOf final : public DenseStep {
       : network_(std::move(network)),
         params_(params),
         end_(end),
-        ranks_(ranks),
         few_(layout(kFewRows)),
         many_(layout(kManyRows)),
         sums_(params.dtype(), {params.values().size() + kRankSums * ranks}, params.device(), MemoryUse::gradients),
@@ -86,7 +85,7 @@ class DenseStepOf final : public DenseStep {
     DenseOperands<T>& s = now.operands;
     s.part_rows = std::max<std::int64_t>(kFewRows, round_up((step.count + kMostParts - 1) / kMostParts, now.rows));
     s.parts = (step.count + s.part_rows - 1) / s.part_rows;
-    if (s.part_rows == now.rows) s.sm_sum = -1;
+    if (s.part_rows == now.rows && s.sm_sum >= 0) s.sm_size = std::exchange(s.sm_sum, -1);  // nothing to add up
     set(s, step);
     if constexpr (kHasCuda) optim_kernels::cuda::dense_step(stream, blocks(now), now.rows, s);
   }
@@ -161,7 +160,6 @@ class DenseStepOf final : public DenseStep {
   DenseNetwork network_;
   ParamStore& params_;
   GpuUpdate::Parts end_;
-  int ranks_;
   Layout<T> few_, many_;
   OwnedTensor sums_, partials_;
   Buffer loss_partials_, before_;

@@ -125,7 +125,7 @@ void EmulatorTask::move_to(Device device) {
   ShardTask::move_to(device);
   table_.reset();
   on_gpu_.clear();
-  if (!device.is_cuda()) return;
+  if (!device.is_cuda() || options_.loss.jacobian > 0) return;
   const std::int64_t in = data_.n_in(), out = data_.n_out();
   const Tensor training = data_.order.slice(0, size(Split::train));
   const std::size_t bytes = data_.x.size_bytes() + data_.y.size_bytes() + training.size_bytes();
@@ -153,8 +153,7 @@ void EmulatorTask::move_to(Device device) {
 }
 
 const ops::SampleTable* EmulatorTask::table() const {
-  const bool whole = emulator_.params().storage() == emulator_.dtype() && options_.loss.jacobian == 0;
-  return table_ && whole ? &*table_ : nullptr;
+  return table_ && emulator_.params().storage() == emulator_.dtype() ? &*table_ : nullptr;
 }
 
 std::optional<DenseNetwork> EmulatorTask::dense_network() const {
