@@ -4,7 +4,7 @@
 #include "lockstep/device/cuda_reduce.hpp"
 #include "ops/common/activation_cuda.hpp"
 #include "ops/common/regression_cuda.hpp"
-#include "ops/sample_table/sample_table_cuda.hpp"
+#include "ops/common/sample_table_cuda.hpp"
 #include "optim/dense_step_kernels.hpp"
 #include "optim/gpu_update_cuda.hpp"
 #include "optim/square_sum_cuda.hpp"

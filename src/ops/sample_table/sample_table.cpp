@@ -1,7 +1,7 @@
 #include "lockstep/ops/sample_table.hpp"
 
 #include "lockstep/device/has_cuda.hpp"
-#include "sample_table_kernels.hpp"
+#include "ops/common/sample_table_kernels.hpp"
 
 namespace lockstep::ops {
 

@@ -1,7 +1,7 @@
 #include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_launch.hpp"
 #include "ops/common/map_cuda.hpp"
-#include "ops/sample_table/sample_table_cuda.hpp"
+#include "ops/common/sample_table_cuda.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 #include "lockstep/device/cuda_launch.hpp"
-#include "ops/sample_table/sample_table_kernels.hpp"
+#include "ops/common/sample_table_kernels.hpp"
 
 namespace lockstep::ops::cuda {
 
