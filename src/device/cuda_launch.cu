@@ -53,6 +53,27 @@ std::size_t most_shared_bytes(const Stream& stream) {
   return static_cast<std::size_t>(bytes);
 }
 
+int resident_blocks(const Stream& stream, const void* kernel, int threads, std::size_t shared_bytes) {
+  const auto attribute = [&](cudaDeviceAttr which) {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, which, stream.device().index),
+          "reading a property of cuda:", stream.device().index);
+    return value;
+  };
+  if (attribute(cudaDevAttrCooperativeLaunch) == 0) return 0;
+  // More than a block may have, with the kernel's static shared memory, is an error that concerns no later call.
+  if (shared_bytes > kSharedWithoutAsking &&
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)) !=
+          cudaSuccess) {
+    cudaGetLastError();
+    return 0;
+  }
+  int blocks = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes),
+        "asking how many blocks of a kernel fit at once");
+  return blocks * attribute(cudaDevAttrMultiProcessorCount);
+}
+
 void try_out(const Stream& stream) {
   launch(stream, {}, empty_kernel);
   synchronize(stream.native());

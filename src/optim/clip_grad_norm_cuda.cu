@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "lockstep/base/instantiate.hpp"
-#include "lockstep/device/cuda_reduce.hpp"
 #include "optim/cuda_kernels.hpp"
+#include "optim/square_sum_cuda.hpp"
 
 // Compiled with -fmad=false, for the same bits as on the CPU.
 namespace lockstep::optim_kernels::cuda {
@@ -10,24 +10,15 @@ namespace lockstep::optim_kernels::cuda {
 namespace {
 
 using gpu::kWarp;
-constexpr int kThreads = 256;
+constexpr int kThreads = kSquareThreads;
 /// Minimum elements per partial sum and maximum number of sums: enough blocks to fill a GPU, few enough sums for the
 /// host.
 constexpr std::int64_t kElementsPerSum = 4096, kMostSums = 1024;
 
-/// One block per partial sum. Blocks interleave over x in runs of kThreads elements. Each thread adds its elements in
-/// ascending order, and the block adds its threads in a fixed tree. Memory bound: reads x once, with eight loads in
-/// flight per thread.
+/// One block per partial sum.
 template <class T>
 __global__ void __launch_bounds__(kThreads) sum_squares_kernel(double* sums, std::int64_t n, const T* __restrict__ x) {
-  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
-  double sum = 0;
-#pragma unroll 8
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += stride) {
-    const double value = static_cast<double>(x[i]);
-    sum += value * value;
-  }
-  sum = gpu::block_reduce(sum);
+  const double sum = square_sum(n, x, blockIdx.x, gridDim.x);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 

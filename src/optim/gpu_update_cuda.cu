@@ -1,6 +1,6 @@
 #include "lockstep/base/instantiate.hpp"
 #include "lockstep/device/cuda_launch.hpp"
-#include "optim/gpu_update_kernels.hpp"
+#include "optim/gpu_update_cuda.hpp"
 
 // Compiled with -fmad=false, for the same bits as on the CPU.
 namespace lockstep::optim_kernels::cuda {
@@ -8,29 +8,6 @@ namespace lockstep::optim_kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-/// The sums over ranks, in the order of the ranks.
-template <class T>
-struct Sums {
-  double loss = 0, weight = 0;
-  std::int64_t flags = 0;
-  __device__ explicit Sums(const RankReports& reports) {
-    const std::byte* at = reports.bytes;
-    for (std::int64_t rank = 0; rank < reports.ranks; ++rank) {
-      const auto* report = reinterpret_cast<const RankReport*>(at);
-      weight += report->weight;
-      flags |= static_cast<std::int64_t>(report->flags);
-      at += sizeof(RankReport);
-      for (std::int64_t m = 0; m < reports.micros; ++m, at += sizeof(double))
-        loss += static_cast<double>(*reinterpret_cast<const T*>(at));
-    }
-  }
-};
-
-/// The factor of the summed loss in the backward pass.
-__device__ double factor(const UpdateState& state, const GpuStepRecord& record, bool scaled) {
-  return scaled ? state.scale.of_sum(record.samples) : 1;
-}
 
 template <class T>
 __global__ void open_kernel(T* seed, UpdateState* state, const GpuStepRecord* record) {
@@ -57,19 +34,6 @@ __device__ double add_in_order(const double* sums, std::int64_t count, double* s
   return sum;
 }
 
-/// The first element that is not finite, or -1, for the first thread of the block.
-template <class T>
-__device__ std::int64_t first_bad(std::int64_t n, const T* x, std::int64_t* sm_found) {
-  std::int64_t found = n;
-  for (std::int64_t i = threadIdx.x; i < n && found == n; i += kThreads)
-    if (!isfinite(x[i])) found = i;
-  sm_found[threadIdx.x] = found;
-  __syncthreads();
-  for (int k = 0; threadIdx.x == 0 && k < kThreads; ++k)
-    if (sm_found[k] < found) found = sm_found[k];
-  return found < n ? found : -1;
-}
-
 /// One block. The first thread decides; the others load the partial sums, and look for the bad element of a step that
 /// failed. Latency bound: at most 1024 partial sums per range of the gradient.
 template <class T>
@@ -89,44 +53,17 @@ __global__ void __launch_bounds__(kThreads) judge_kernel(Judgement<T> j) {
     sums += own.count;
   }
   if (threadIdx.x == 0) {
-    UpdateState state = *j.state;
-    const GpuStepRecord& record = *j.record;
-    if (record.known != 0) {
-      state.failed = 0;
-      if (j.scaled) state.scale = record.loss_scale;
-    }
     const Sums<T> all(j.reports);
-    GpuOutcome outcome = {.loss = all.loss, .weight = all.weight, .flags = all.flags};
-    bool moves = j.updates && all.weight > 0;
-    if (moves) {
-      const double weight = factor(state, record, j.scaled) * all.weight;
-      outcome.loss += all.weight * penalty;
-      outcome.norm = sqrt(squares) / weight;
-      const bool finite = isfinite(outcome.loss / outcome.weight) && isfinite(outcome.norm);
-      if (!finite && j.scaled && state.scale.can_fall())
-        outcome.skipped = 1;
-      else if (!finite)
-        outcome.failed = 1;
-      moves = finite && state.failed == 0;
-      const double clip = j.clip_norm / (outcome.norm + 1e-6);
-      const double scale = (j.clip_norm > 0 && clip < 1 ? clip : 1.0) / weight;
-      const StepScalars& scalars = record.known != 0 || state.moved == 0 ? record.after_skip : record.after_step;
-      for (std::size_t i = 0; i < scalars.size(); ++i) j.now->scalars[i] = static_cast<T>(i == 0 ? scale : scalars[i]);
-      if (j.scaled) state.scale.update(outcome.skipped == 0);
-    }
-    j.now->moves = moves;
-    state.moved = moves ? 1 : 0;
-    if (outcome.failed != 0) state.failed = 1;
-    sm_fails = outcome.failed != 0;
-    *j.state = state;
-    *j.outcome = outcome;
+    const Decision<T> made = decide<T>({.loss = all.loss, .weight = all.weight, .flags = all.flags}, *j.state,
+                                       *j.record, squares, penalty, j.scaled, j.updates, j.clip_norm);
+    *j.now = made.now;
+    *j.state = made.state;
+    *j.outcome = made.outcome;
+    sm_fails = made.outcome.failed != 0;
   }
   __syncthreads();
   if (!sm_fails) return;
-  const std::int64_t bad = first_bad(j.size, j.gradient, sm_found);
-  if (threadIdx.x != 0 || bad < 0) return;
-  j.outcome->bad_element = bad;
-  j.outcome->bad_value = static_cast<double>(j.gradient[bad]);
+  note_first_bad(j.size, j.gradient, sm_found, j.outcome);
 }
 
 }  // namespace

@@ -63,6 +63,9 @@ class Adam final : public Optimizer {
             1 / std::sqrt(1 - std::pow(options_.beta2, t)),
             options_.eps};
   }
+  std::array<Tensor, 2> adam_moments() const override {
+    return is_flat() ? std::array{m_, v_} : std::array<Tensor, 2>{};
+  }
 
  protected:
   void begin(double lr, double gradient_scale) override {
@@ -228,6 +231,11 @@ void Optimizer::add_chunks(std::int64_t begin, std::int64_t end, std::int64_t ro
     chunks_.push_back({first, last, state_size_, row});
     state_size_ += last - first;
   }
+}
+
+bool Optimizer::is_flat() const {
+  return ranges_.size() == 1 &&
+         std::ranges::all_of(chunks_, [](const FlatChunk& c) { return c.begin == c.state && c.row == 0; });
 }
 
 void Optimizer::update_rows(const FlatChunk& chunk, const Tensor& values, const Tensor& gradient) {

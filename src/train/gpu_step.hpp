@@ -18,6 +18,7 @@
 #include "lockstep/comm/gpu_reduce.hpp"
 #include "lockstep/device/event.hpp"
 #include "lockstep/device/graph.hpp"
+#include "lockstep/optim/dense_step.hpp"
 #include "lockstep/optim/gpu_update.hpp"
 #include "train/gpu_row_exchange.hpp"
 #include "train/grad_sync.hpp"
@@ -32,6 +33,9 @@ namespace lockstep {
 /// host writes and the GPU reads is double-buffered (Half), so the host is at most one step ahead. A bucket of the
 /// gradient is reduced in place as soon as the last operation that adds to it is enqueued, so messages overlap the
 /// backward pass.
+///
+/// The step of a dense network is one kernel where that fits (DenseStep), and with several ranks two kernels and one
+/// collective.
 ///
 /// A step whose launches depend on nothing but its key (Key) is captured once per half and then repeated by one launch.
 /// The first step of a key runs call by call: it grows the memory, and libraries load their kernels.
@@ -62,6 +66,7 @@ class GpuStep {
       if (p.trainable) ++params_in_[bucket];
     }
     for (std::size_t b = 0; b < ranges_.size(); ++b) names_.push_back(join("gradient bucket ", b));
+    choose_kernels();
     gradient = gradients_.flat();
     buckets = static_cast<std::int64_t>(ranges_.size());
     reserve(1);
@@ -87,6 +92,7 @@ class GpuStep {
     reserve(micro_batches(batch));
     if (!compact_) compact();
     Work work = draw(batch, half);
+    gradient = by_one_kernel(work) ? dense_->sums().slice(0, gradients_.flat().size()) : gradients_.flat();
     work.average = input.average;
     auto* record =
         new (half.record.data()) GpuStepRecord{.step = static_cast<std::uint64_t>(batch.step), .samples = batch.count};
@@ -178,13 +184,34 @@ class GpuStep {
   /// A step with its samples.
   struct Work {
     GlobalBatch batch;
-    std::vector<Shard> parts;          ///< of this rank, per micro-batch
-    double weight = 0;                 ///< of the parts, if ShardTask::draws(); else loss() tells it
-    const std::byte* draws = nullptr;  ///< where the samples begin
-    bool grown = false;                ///< their memory may not be in one piece
+    std::vector<Shard> parts;            ///< of this rank, per micro-batch
+    const ops::RowDraw* rows = nullptr;  ///< DrawnShard::rows of the last part
+    double weight = 0;                   ///< of the parts, if ShardTask::draws(); else loss() tells it
+    const std::byte* draws = nullptr;    ///< where the samples begin
+    bool grown = false;                  ///< their memory may not be in one piece
     Key key;
     Ema* average = nullptr;
   };
+
+  /// Decides whether steps are one kernel, the same on all ranks.
+  void choose_kernels() {
+    std::string why;
+    std::optional<DenseNetwork> network = model_.dense_network();
+    const bool dense = network.has_value();
+    if (dense)
+      dense_ =
+          DenseStep::make(*std::move(network), model_.params(), update_, comm_.rank(), reduce_ ? comm_.size() : 1, why);
+    if (reduce_ && !comm_.agree(dense_ != nullptr, "kernels")) {
+      if (dense_) why = "not on all ranks";
+      dense_.reset();
+    }
+    if (dense_)
+      log::info("the GPU takes each step as ", reduce_ ? "two kernels" : "one kernel");
+    else if (dense)
+      log::info("the GPU takes each step as separate kernels: one kernel cannot train this network: ", why);
+  }
+  /// A step of several micro-batches is taken by separate kernels.
+  bool by_one_kernel(const Work& work) const { return dense_ && work.parts.size() == 1; }
 
   /// Makes the buffers of records large enough for `micros` micro-batches.
   void reserve(std::int64_t micros) {
@@ -241,6 +268,7 @@ class GpuStep {
       if (part.count > 0 && model_.draws()) {
         const DrawnShard drawn = model_.draw(host, part);
         part.drawn = drawn.inputs;
+        work.rows = drawn.rows;
         work.weight += drawn.weight;
         work.key.insert(work.key.end(), drawn.shape.begin(), drawn.shape.end());
       }
@@ -351,6 +379,7 @@ class GpuStep {
 
   /// Enqueues all work of a step on the stream, or on the graph that captures the stream.
   void enqueue(const Work& work, const Half& half, Arena* host = nullptr) {
+    if (by_one_kernel(work)) return enqueue_dense(work, half);
     const std::int64_t micros = std::ssize(work.parts);
     const std::size_t own = RankReport::size_bytes(micros);
     std::byte* const report = record_.data() + sizeof(GpuStepRecord);
@@ -405,6 +434,21 @@ class GpuStep {
                   work.average);
   }
 
+  void enqueue_dense(const Work& work, const Half& half) {
+    const DenseStep::Step step = {.draw = work.rows,
+                                  .count = work.parts.front().count,
+                                  .h_record = half.record.data(),
+                                  .record = record_.data(),
+                                  .outcome = reinterpret_cast<GpuOutcome*>(half.outcome.data()),
+                                  .average = work.average};
+    dense_->compute(stream_, step);
+    if (!reduce_) return;
+    const Tensor& sums = dense_->sums();
+    reduce_->all_reduce(stream_, sums.raw(), sums.raw(), sums.size(), element_, "gradient and loss");
+    reduce_->join(stream_);
+    dense_->update(stream_, step);
+  }
+
   void ready(const Param& p) {
     --missing_[bucket_of_[static_cast<std::size_t>(p.index)]];
     rows_.ready(p);
@@ -445,6 +489,7 @@ class GpuStep {
   int failures_ = 0;
   GpuUpdate only_sums_;
   const GpuUpdate& update_;
+  std::unique_ptr<DenseStep> dense_;  ///< null: separate kernels
   GpuRowExchange rows_;
   std::array<Half, 2> halves_;
   std::unique_ptr<GpuReduce> reduce_;  ///< last: destroyed before memory is freed

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "cooperative_groups.h"
 #include "error.hpp"
 #include "faults.hpp"
 #include "ledger.hpp"
@@ -53,7 +54,7 @@ struct Fiber {
 };
 
 struct Thread {
-  enum class State : std::uint8_t { unstarted, running, at_barrier, in_warp, ended };
+  enum class State : std::uint8_t { unstarted, running, at_barrier, at_grid_barrier, in_warp, ended };
   State state = State::unstarted;
   WarpOp op = WarpOp::sync;
   unsigned mask = 0;
@@ -77,6 +78,8 @@ std::string name_of(Thread::State state) {
   switch (state) {
     case Thread::State::at_barrier:
       return "waits in __syncthreads";
+    case Thread::State::at_grid_barrier:
+      return "waits in a barrier of the grid";
     case Thread::State::in_warp:
       return "waits in a warp operation";
     case Thread::State::ended:
@@ -91,10 +94,20 @@ std::string where(const Place& place) {
 }
 std::string name_of(const uint3& v) { return text("(", v.x, ",", v.y, ",", v.z, ")"); }
 
+/// A block of a cooperative launch that waits for the other blocks. Its threads keep their fibers.
+struct WaitingBlock {
+  uint3 index = {};
+  std::vector<Thread> thread;
+  Place place;
+  std::vector<std::byte> shared;
+  KernelCount::Block count;
+};
+
 class Runner {
  public:
-  void run(const cudaLaunchConfig_t& config, const Kernel& kernel);
+  void run(const cudaLaunchConfig_t& config, const Kernel& kernel, bool cooperative);
 
+  void grid_barrier(Place place);
   void barrier(Place place, bool predicate);
   int counted() const { return counted_; }
   const std::uint64_t* exchange(WarpOp op, unsigned mask, std::uint64_t bits, Place place);
@@ -105,7 +118,13 @@ class Runner {
  private:
   using State = Thread::State;
   static void enter(context::transfer_t from);
-  void run_block();
+  bool run_block(Fiber& first);
+  void discard_fibers();
+  void run_blocks(std::size_t dynamic_bytes, KernelCount& count);
+  bool begin_block();
+  WaitingBlock put_aside(std::size_t dynamic_bytes, KernelCount& count);
+  bool resume(WaitingBlock& block, std::size_t dynamic_bytes, KernelCount& count);
+  void check_grid_barrier(const std::vector<WaitingBlock>& waiting, std::uint64_t blocks);
   void work();
   void wait(State state, Place place);
   void jump(Fiber& to);
@@ -129,9 +148,10 @@ class Runner {
 
   const Kernel* kernel_ = nullptr;
   std::span<const std::span<std::byte>> shared_;
-  int threads_ = 0, started_ = 0, ended_ = 0, at_barrier_ = 0;
+  int threads_ = 0, started_ = 0, ended_ = 0, at_barrier_ = 0, at_grid_barrier_ = 0;
+  bool cooperative_ = false;
   int predicates_ = 0, counted_ = 0;
-  Place barrier_place_;
+  Place barrier_place_, grid_barrier_place_;
   bool reverse_ = false;
   dim3 numbered_ = 0;  ///< the shape of block for which threads have their indices
   std::array<Thread, kMostThreads> thread_;
@@ -267,6 +287,17 @@ HOT void Runner::barrier(Place place, bool predicate) {
   }
 }
 
+void Runner::grid_barrier(Place place) {
+  if (!cooperative_)
+    fault(cudaErrorLaunchFailure,
+          text("calls a barrier of the grid at ", where(place), ", but the launch is not cooperative"));
+  if (at_grid_barrier_++ == 0) grid_barrier_place_ = place;
+  if (place.line() != grid_barrier_place_.line())
+    fault(cudaErrorLaunchFailure, text("waits in the barrier of the grid at ", where(place),
+                                       ", but another thread of its block in that at ", where(grid_barrier_place_)));
+  wait(State::at_grid_barrier, place);
+}
+
 void Runner::fault_of_barrier(Place place) {
   const auto first =
       std::find_if(thread_.begin(), thread_.end(), [](const Thread& t) { return t.state == State::at_barrier; });
@@ -351,11 +382,12 @@ std::string Runner::deadlock() const {
     }
   }
   for (int t = 0; t < threads_; ++t) {
-    if (thread_[t].state != State::at_barrier) continue;
+    const State state = thread_[t].state;
+    if (state != State::at_barrier && state != State::at_grid_barrier) continue;
     for (int other = 0; other < threads_; ++other) {
       const Thread& missing = thread_[other];
-      if (missing.state == State::at_barrier) continue;
-      return text(describe(t), " waits in __syncthreads at ", where(thread_[t].place), ", but ", describe(other), " ",
+      if (missing.state == state) continue;
+      return text(describe(t), " ", name_of(state), " at ", where(thread_[t].place), ", but ", describe(other), " ",
                   name_of(missing.state), missing.state == State::ended ? "" : " at " + where(missing.place));
     }
   }
@@ -378,27 +410,89 @@ void Runner::check_shared(std::size_t dynamic_bytes) {
   }
 }
 
-void Runner::run_block() {
-  started_ = ended_ = at_barrier_ = 0;
+/// Starts the block at blockIdx. Returns whether it has ended.
+bool Runner::begin_block() {
+  started_ = ended_ = at_barrier_ = at_grid_barrier_ = 0;
   ready_begin_ = ready_end_ = 0;
   for (int t = 0; t < threads_; ++t) thread_[t].state = State::unstarted;
   for (int w = 0; w <= (threads_ - 1) / kLanes; ++w) warp_[w].waiting = 0;
+  return run_block(idle_fiber());
+}
+
+/// Runs the block from this fiber on. Returns whether it has ended; otherwise all of its threads wait for the grid.
+bool Runner::run_block(Fiber& first) {
   current_ = &main_;
-  jump(idle_fiber());
-  if (failure_.error == cudaSuccess && ended_ < threads_)
+  jump(first);
+  const bool ended = ended_ == threads_;
+  if (failure_.error == cudaSuccess && !ended && at_grid_barrier_ < threads_)
     failure_ = {cudaErrorLaunchFailure, text(name_of_block(), ": ", deadlock())};
-  if (failure_.error == cudaSuccess) return;
-  // The stacks of a failed block are discarded; fibers start from the top again.
+  if (failure_.error == cudaSuccess) return ended;
+  throw std::exchange(failure_, {cudaSuccess, {}});
+}
+
+/// The stacks of a failed launch are discarded; fibers start from the top again.
+void Runner::discard_fibers() {
   idle_.clear();
   unpoison(emergency_->stack, emergency_->stack_size);
   for (const auto& fiber : fibers_) {
     prepare(*fiber);
     idle_.push_back(fiber.get());
   }
-  throw std::exchange(failure_, {cudaSuccess, {}});
 }
 
-void Runner::run(const cudaLaunchConfig_t& config, const Kernel& kernel) {
+/// Keeps what belongs to the block that waits for the grid: its threads and its shared memory.
+WaitingBlock Runner::put_aside(std::size_t dynamic_bytes, KernelCount& count) {
+  WaitingBlock block{.index = blockIdx,
+                     .thread = {thread_.begin(), thread_.begin() + threads_},
+                     .place = grid_barrier_place_,
+                     .shared = {},
+                     .count = count.suspend_block()};
+  const auto keep = [&](const void* from, std::size_t size) {
+    const auto* bytes = static_cast<const std::byte*>(from);
+    block.shared.insert(block.shared.end(), bytes, bytes + size);
+  };
+  for (const auto& variable : shared_) keep(variable.data(), variable.size());
+  keep(sm_bytes, dynamic_bytes);
+  return block;
+}
+
+/// Continues a block after the barrier of the grid. Returns whether it has ended.
+bool Runner::resume(WaitingBlock& block, std::size_t dynamic_bytes, KernelCount& count) {
+  blockIdx = block.index;
+  std::copy(block.thread.begin(), block.thread.end(), thread_.begin());
+  const std::byte* from = block.shared.data();
+  for (const auto& variable : shared_) {
+    std::memcpy(variable.data(), from, variable.size());
+    from += variable.size();
+  }
+  std::memcpy(sm_bytes, from, dynamic_bytes);
+  started_ = threads_;
+  ended_ = at_barrier_ = at_grid_barrier_ = 0;
+  ready_begin_ = ready_end_ = 0;
+  for (int order = 0, warps = (threads_ + kLanes - 1) / kLanes; order < warps; ++order) {
+    const int first = (reverse_ ? warps - 1 - order : order) * kLanes, lanes = std::min(kLanes, threads_ - first);
+    warp_[first / kLanes].waiting = 0;
+    ready_[ready_end_++ % kMostThreads] = {first, lanes == kLanes ? ~0u : (1u << lanes) - 1};
+  }
+  count.resume_block(block.count);
+  return run_block(next_ready());
+}
+
+/// All blocks of the grid must wait at the same line, or none.
+void Runner::check_grid_barrier(const std::vector<WaitingBlock>& waiting, std::uint64_t blocks) {
+  const WaitingBlock& one = waiting.front();
+  const auto fail = [&](const auto&... what) {
+    throw Failure{cudaErrorLaunchFailure,
+                  text("kernel ", function_name(kernel_->function), ", block ", name_of(one.index),
+                       " waits in a barrier of the grid at ", where(one.place), ", but ", what...)};
+  };
+  if (waiting.size() < blocks) fail(blocks - waiting.size(), " of the ", blocks, " blocks have ended");
+  for (const WaitingBlock& other : waiting)
+    if (other.place.line() != one.place.line())
+      fail("block ", name_of(other.index), " in that at ", where(other.place));
+}
+
+void Runner::run(const cudaLaunchConfig_t& config, const Kernel& kernel, bool cooperative) {
   static std::mutex one_at_a_time;
   std::unique_lock lock(one_at_a_time, std::defer_lock);
   if constexpr (kAddressSanitizer) lock.lock();  // because shared memory is static then
@@ -412,6 +506,7 @@ void Runner::run(const cudaLaunchConfig_t& config, const Kernel& kernel) {
     ~Running() { running = nullptr; }
   } const scope(this);
   kernel_ = &kernel;
+  cooperative_ = cooperative;
   shared_ = shared_variables(kernel.function);
   reverse_ = reverse;
   gridDim = config.gridDim;
@@ -424,17 +519,34 @@ void Runner::run(const cudaLaunchConfig_t& config, const Kernel& kernel) {
   std::memset(sm_bytes + dynamic, 0xff, kSharedGuard);
   poison(sm_bytes + dynamic, sizeof(sm_bytes) - dynamic);
   KernelCount count(config, kernel.function, shared_);
+  run_blocks(dynamic, count);
+}
+
+void Runner::run_blocks(std::size_t dynamic_bytes, KernelCount& count) try {
   const std::uint64_t blocks = std::uint64_t{gridDim.x} * gridDim.y * gridDim.z;
+  std::vector<WaitingBlock> waiting;
+  const auto leave_block = [&](bool ended) {
+    if (ended)
+      count.end_block();
+    else
+      waiting.push_back(put_aside(dynamic_bytes, count));
+    check_shared(dynamic_bytes);
+  };
   for (std::uint64_t i = 0; i < blocks; ++i) {
-    const std::uint64_t block = reverse ? blocks - 1 - i : i, row = block / gridDim.x;
+    const std::uint64_t block = reverse_ ? blocks - 1 - i : i, row = block / gridDim.x;
     blockIdx = {static_cast<unsigned>(block % gridDim.x), static_cast<unsigned>(row % gridDim.y),
                 static_cast<unsigned>(row / gridDim.y)};
-    poison_shared(dynamic);
+    poison_shared(dynamic_bytes);
     count.begin_block();
-    run_block();
-    count.end_block();
-    check_shared(dynamic);
+    leave_block(begin_block());
   }
+  while (!waiting.empty()) {
+    check_grid_barrier(waiting, blocks);
+    for (WaitingBlock& block : std::exchange(waiting, {})) leave_block(resume(block, dynamic_bytes, count));
+  }
+} catch (...) {
+  discard_fibers();
+  throw;
 }
 
 bool Runner::in_guard(const void* address) const {
@@ -453,15 +565,16 @@ Runner& runner_for(const char* what) {
 
 }  // namespace
 
-void run(const cudaLaunchConfig_t& config, const Kernel& kernel) {
+void run(const cudaLaunchConfig_t& config, const Kernel& kernel, bool cooperative) {
   thread_local const auto own = std::make_unique<Runner>();
-  own->run(config, kernel);
+  own->run(config, kernel, cooperative);
 }
 bool in_kernel() { return running != nullptr; }
 void fault(cudaError_t error, const std::string& message) { runner_for("fault").fault(error, message); }
 bool in_fiber_guard(const void* address) { return runner_for("in_fiber_guard").in_guard(address); }
 std::byte* emergency_stack_top() { return runner_for("emergency_stack_top").emergency_top(); }
 
+void grid_barrier(Place place) { runner_for("a barrier of the grid").grid_barrier(place); }
 void block_barrier(Place place) { runner_for("__syncthreads").barrier(place, false); }
 int block_count(bool predicate, Place place) {
   Runner& self = runner_for("__syncthreads_count");

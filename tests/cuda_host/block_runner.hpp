@@ -10,10 +10,11 @@ namespace cuda_host {
 /// Dynamic shared memory per block, as on compute capability 9.0.
 inline constexpr std::size_t kMostSharedBytes = 227 << 10;
 
-/// Runs a kernel.
+/// Runs a kernel. The blocks of a cooperative launch may wait for one another; such a block keeps its threads and its
+/// shared memory while others run.
 ///
 /// errors   Failure that names the kernel, block and thread, and what the kernel did wrong
-void run(const cudaLaunchConfig_t& config, const Kernel& kernel);
+void run(const cudaLaunchConfig_t& config, const Kernel& kernel, bool cooperative);
 
 /// Whether this thread is running a kernel.
 bool in_kernel();

@@ -68,8 +68,8 @@ struct Launch {
 struct Kept {
   Shadow device{device_range()}, pinned{pinned_range()};
   Launch launch;
-  std::uint32_t block = 0;
-  std::mutex mutex;  // of what follows
+  std::uint32_t block = 0, last_block = 0;  // the one that runs; the one that began last
+  std::mutex mutex;                         // of what follows
   std::map<std::tuple<std::string, std::string>, LedgerEntry> entries;
   Ledger total;
 };
@@ -147,7 +147,7 @@ KernelCount::KernelCount(const cudaLaunchConfig_t& config, const void* kernel,
   one_kernel_at_a_time.lock();
   counting = kept.get();
   Launch& launch = kept->launch;
-  launch.first_block = kept->block + 1;
+  launch.first_block = kept->last_block + 1;
   launch.necessary = launch.moved = launch.bus = launch.tensor_flops = 0;
   launch.longest = launch.longest_shared = 0;
   launch.shared.assign(shared_variables.begin(), shared_variables.end());
@@ -178,7 +178,7 @@ KernelCount::~KernelCount() {
 
 void KernelCount::begin_block() {
   if (!counts_) return;
-  ++kept->block;
+  kept->block = ++kept->last_block;
   kept->launch.accesses.fill(0);
   kept->launch.shared_accesses.fill(0);
 }
@@ -189,6 +189,21 @@ void KernelCount::end_block() {
   launch.longest = std::max(launch.longest, *std::max_element(launch.accesses.begin(), launch.accesses.end()));
   launch.longest_shared =
       std::max(launch.longest_shared, *std::max_element(launch.shared_accesses.begin(), launch.shared_accesses.end()));
+}
+
+KernelCount::Block KernelCount::suspend_block() const {
+  if (!counts_) return {};
+  const Launch& launch = kept->launch;
+  return {kept->block,
+          {launch.accesses.begin(), launch.accesses.end()},
+          {launch.shared_accesses.begin(), launch.shared_accesses.end()}};
+}
+
+void KernelCount::resume_block(const Block& block) {
+  if (!counts_) return;
+  kept->block = block.number;
+  std::ranges::copy(block.accesses, kept->launch.accesses.begin());
+  std::ranges::copy(block.shared_accesses, kept->launch.shared_accesses.begin());
 }
 
 void count_access(const void* address, std::size_t size, bool writes) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "cuda_host/ledger.h"
 #include "cuda_runtime.h"
@@ -34,6 +35,13 @@ class KernelCount {
   KernelCount& operator=(const KernelCount&) = delete;
   void begin_block();
   void end_block();
+  /// The counts of a block while other blocks run.
+  struct Block {
+    std::uint32_t number = 0;
+    std::vector<std::uint32_t> accesses, shared_accesses;
+  };
+  Block suspend_block() const;
+  void resume_block(const Block& block);
 
  private:
   const cudaLaunchConfig_t& config_;

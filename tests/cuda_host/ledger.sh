@@ -59,8 +59,12 @@ fi
 
 # launches: kernels, copies and products, in graphs or not. longest: accesses of the busiest thread of any kernel. bus_bytes:
 # host memory that kernels and copies read and write.
-limits emulator "nodes=35 launches=35 host_waits=0 ratio=1.01 longest=31 bus_bytes=24292" \
+# One kernel, counted with the blocks that it has on a GPU of 132 multiprocessors; then the same by separate kernels.
+LOCKSTEP_CUDA_HOST_MULTIPROCESSORS=132 limits emulator \
+  "nodes=1 launches=1 host_waits=0 ratio=3.86 longest=113 moved_bytes=9990000 bus_bytes=8352" \
   --config "$configs/emulator-icecolumn.ini" --data.path ice.h5
+limits emulator "nodes=34 launches=34 host_waits=0 ratio=1.02 longest=31 bus_bytes=3364" \
+  --config "$configs/emulator-icecolumn.ini" --data.path ice.h5 --optim.name sgd
 limits sasrec "launches=128 host_launches=128 host_waits=0 ratio=1.06 longest=156 bus_bytes=22876" \
   --config "$configs/sasrec-ml1m.ini" --data.path sequences.h5 --batch.size 16
 limits tisasrec "launches=152 host_launches=152 host_waits=0 ratio=1.11 longest=430 bus_bytes=33724" \

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <span>
 
 #include "block_runner.hpp"
 #include "error.hpp"
@@ -19,6 +20,11 @@ namespace {
 std::size_t most_shared_bytes_of_a_block() {
   const char* kib = std::getenv("LOCKSTEP_CUDA_HOST_SHARED");
   return kib ? std::min(kMostSharedBytes, std::size_t{std::strtoul(kib, nullptr, 10)} << 10) : kMostSharedBytes;
+}
+/// Two, or those of another GPU by LOCKSTEP_CUDA_HOST_MULTIPROCESSORS.
+int multiprocessors() {
+  const char* count = std::getenv("LOCKSTEP_CUDA_HOST_MULTIPROCESSORS");
+  return count ? std::max(1, std::atoi(count)) : 2;
 }
 }  // namespace
 
@@ -37,7 +43,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->sharedMemPerMultiprocessor = 228 << 10;
     properties->totalConstMem = 64 << 10;
     properties->major = 9;
-    properties->multiProcessorCount = 2;
+    properties->multiProcessorCount = multiprocessors();
     properties->warpSize = warpSize;
     properties->maxThreadsPerBlock = 1024;
     properties->maxThreadsPerMultiProcessor = 2048;
@@ -68,6 +74,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         return;
       case cudaDevAttrComputeCapabilityMinor:
         *value = properties.minor;
+        return;
+      case cudaDevAttrCooperativeLaunch:
+        *value = 1;
         return;
       case cudaDevAttrMaxSharedMemoryPerBlockOptin:
         *value = static_cast<int>(most_shared_bytes_of_a_block());
@@ -274,7 +283,9 @@ cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int block_threads,
                                                           std::size_t shared_bytes) {
   *blocks = 2048 / std::max(1, block_threads);
-  if (shared_bytes > 0) *blocks = std::min(*blocks, static_cast<int>((228 << 10) / (shared_bytes + 1024)));
+  constexpr std::size_t kReserved = 1 << 10;  // of each block
+  *blocks =
+      std::min(*blocks, static_cast<int>((most_shared_bytes_of_a_block() + kReserved) / (shared_bytes + kReserved)));
   return cudaSuccess;
 }
 
@@ -297,8 +308,26 @@ cudaError_t launch(const cudaLaunchConfig_t& config, Kernel kernel, const std::v
       throw Failure{cudaErrorInvalidValue,
                     text(name(), ": ", config.dynamicSmemBytes, " bytes of dynamic shared memory, but ",
                          allowed_shared_bytes(kernel.function), " are reserved for it")};
+    bool cooperative = false;
+    for (const cudaLaunchAttribute& attribute : std::span(config.attrs, config.numAttrs))
+      if (attribute.id == cudaLaunchAttributeCooperative) cooperative = attribute.val.cooperative != 0;
+    if (cooperative) {
+      int resident = 0, device = 0;
+      cudaDeviceProp properties;
+      require(cudaGetDevice(&device) == cudaSuccess && cudaGetDeviceProperties(&properties, device) == cudaSuccess,
+              cudaErrorInvalidDevice, "launching ", name());
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel.function, static_cast<int>(threads),
+                                                    config.dynamicSmemBytes);
+      resident *= properties.multiProcessorCount;
+      const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
+      if (blocks > static_cast<std::uint64_t>(resident))
+        throw Failure{cudaErrorCooperativeLaunchTooLarge,
+                      text(name(), ": a cooperative launch of ", blocks, " blocks, but only ", resident,
+                           " fit on the device at once")};
+    }
     Uses uses{.kernel = kernel.function, .ranges = check_pointers(kernel.function, arguments, config.stream)};
-    submit(config.stream, std::move(uses), [config, kernel = std::move(kernel)] { run(config, kernel); });
+    submit(config.stream, std::move(uses),
+           [config, kernel = std::move(kernel), cooperative] { run(config, kernel, cooperative); });
   });
 }
 

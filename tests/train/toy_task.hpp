@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/permutation.hpp"
 #include "lockstep/base/philox.hpp"
-#include "lockstep/data/permutation.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/train/task.hpp"
 

@@ -32,6 +32,9 @@ struct Grid {
   /// Floating-point operations of the whole launch without those of tensor cores, for the ledger (ledger.hpp). 0 where
   /// they are too few to take longer than the bytes.
   double flops = 0;
+  /// Whether the blocks wait for one another in the kernel: then all of them must fit on the GPU at once
+  /// (resident_blocks()).
+  bool cooperative = false;
 };
 
 /// Upper limit on the blocks of a grid-stride loop: enough to fill any GPU several times.
@@ -52,11 +55,16 @@ bool launches_wait();
 /// Reports a failed launch; with launches_wait() waits for the kernel, unless the stream is captured.
 void after_launch(cudaError_t status, const Stream& stream, const void* kernel, const Grid& grid);
 
+/// Dynamic shared memory that a kernel may have without cudaFuncSetAttribute. Units: bytes
+inline constexpr std::size_t kSharedWithoutAsking = 48 << 10;
+
+/// How many blocks of a kernel fit on the GPU at once; 0 if it cannot run cooperative launches.
+int resident_blocks(const Stream& stream, const void* kernel, int threads, std::size_t shared_bytes);
+
 /// Launches a kernel on a stream. errors  Error if the launch fails
 template <class... Params, class... Args>
 void launch(const Stream& stream, const Grid& grid, void (*kernel)(Params...), Args&&... args) {
-  constexpr std::size_t kWithoutAsking = 48 << 10;
-  if (grid.shared_bytes > kWithoutAsking) {
+  if (grid.shared_bytes > kSharedWithoutAsking) {
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(grid.shared_bytes)),
           "reserving ", grid.shared_bytes, " bytes of shared memory for a kernel");
@@ -66,6 +74,11 @@ void launch(const Stream& stream, const Grid& grid, void (*kernel)(Params...), A
   config.blockDim = grid.block;
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream.native());
+  cudaLaunchAttribute together = {};
+  together.id = cudaLaunchAttributeCooperative;
+  together.val.cooperative = 1;
+  config.attrs = &together;
+  config.numAttrs = grid.cooperative ? 1 : 0;
   [&grid](auto& given) {
     if constexpr (requires { given.flops; }) given.flops = grid.flops;  // of the stand-in, which keeps the ledger
   }(config);

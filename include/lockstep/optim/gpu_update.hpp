@@ -76,6 +76,14 @@ class GpuUpdate {
   /// pinned memory. Changes the gradient of penalised parameters.
   void close(const Stream& stream, const Tensor& gradient, const RankReports& reports, const GpuStepRecord* record,
              GpuOutcome* outcome, Ema* average) const;
+  /// What a kernel needs that contains the end of a step (DenseStep).
+  struct Parts {
+    Optimizer* optimizer;  ///< may be null
+    std::vector<FlatRange> norm_ranges;
+    double clip_norm;
+    std::byte* state;  ///< optim_kernels::UpdateState, in GPU memory
+  };
+  Parts parts() const { return {optimizer_, norm_ranges_, options_.clip_norm, state_.data()}; }
 
  private:
   ParamStore& params_;

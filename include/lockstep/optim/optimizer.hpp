@@ -101,6 +101,9 @@ class Optimizer {
   /// Enqueues one update on a GPU with the scalars that are at `now` (optim_kernels::UpdateNow) when it runs, or none
   /// if they say so. Does not count the step.
   void step_as_told(const Tensor& gradient, const void* now, Ema* ema);
+  /// The moments of Adam or AdamW in the layout of the flat vectors, for a kernel that contains the update; empty for
+  /// other optimizers, and if a range of parameters is left out or updated by rows.
+  virtual std::array<Tensor, 2> adam_moments() const { return {}; }
 
   /// Restricts step() to the elements in these ranges; all others keep weights, state and average. For optimizers on
   /// the CPU that are not lazy.
@@ -126,6 +129,8 @@ class Optimizer {
   virtual void update(const GpuSweep& sweep) = 0;
   DType dtype() const { return params_.dtype(); }
   Device device() const { return params_.device(); }
+  /// Whether the state has the layout of the flat vectors.
+  bool is_flat() const;
 
  private:
   GpuSweep sweep(const Tensor& gradient, const void* now, Ema* ema) const;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "lockstep/data/split.hpp"
 #include "lockstep/nn/params.hpp"
 #include "lockstep/nn/tape.hpp"
+#include "lockstep/optim/dense_step.hpp"
 #include "lockstep/optim/optimizer.hpp"
 #include "lockstep/report/metric.hpp"
 
@@ -116,6 +118,7 @@ struct DrawnShard {
   const void* inputs = nullptr;            ///< Shard::drawn
   double weight = 0;                       ///< ShardLoss::weight
   std::array<std::int64_t, 4> shape = {};  ///< all that the launches of the pass depend on besides Shard::count
+  const ops::RowDraw* rows = nullptr;      ///< the samples' rows of ShardTask::dense_network()'s table
 };
 
 /// A task that trains on batches of samples: a step takes the next positions of the epoch's order and cuts them into
@@ -136,6 +139,8 @@ class ShardTask : public Task {
   /// How many samples a thread of the CPU takes through forward and backward at a time, so that their activations stay
   /// in cache; a larger shard is computed in chunks of at most this size. 0: a shard is one chunk.
   virtual std::int64_t samples_in_cache() const { return 0; }
+  /// The whole of loss() as a network that one kernel can train, if it is one; draw() must then set DrawnShard::rows.
+  virtual std::optional<DenseNetwork> dense_network() const { return {}; }
   /// The ranges of the flat gradient whose norms make up its norm. Their cuts determine the order of the sum.
   virtual std::vector<FlatRange> norm_ranges() { return trainable_ranges(params()); }
   /// The gradient of the shards and one optimizer (ShardedProgram).

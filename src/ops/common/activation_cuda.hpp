@@ -95,4 +95,27 @@ void visit_activation(ops::Activation activation, F&& f) {
   }
 }
 
+/// Applies one of these, the same for all threads.
+template <class T>
+__device__ void activate(ops::Activation activation, T a, T& y, T& d) {
+  switch (activation) {
+    case ops::Activation::none:
+      return Identity::apply(a, y, d);
+    case ops::Activation::gelu:
+      return Gelu::apply(a, y, d);
+    case ops::Activation::relu:
+      return Relu::apply(a, y, d);
+    case ops::Activation::tanh:
+      return Tanh::apply(a, y, d);
+    case ops::Activation::sigmoid:
+      return Sigmoid::apply(a, y, d);
+    case ops::Activation::leaky_relu:
+      return LeakyRelu::apply(a, y, d);
+    case ops::Activation::elu:
+      return Elu::apply(a, y, d);
+    case ops::Activation::silu:
+      return Silu::apply(a, y, d);
+  }
+}
+
 }  // namespace lockstep::gpu

@@ -4,33 +4,11 @@
 #include "lockstep/device/cuda_half.hpp"
 #include "lockstep/device/cuda_scratch.hpp"
 #include "ops/common/loss_kernels.hpp"
+#include "ops/common/regression_cuda.hpp"
 #include "ops/common/total_cuda.hpp"
 
 namespace lockstep::ops::cuda {
 namespace {
-
-struct Squared {
-  template <class T>
-  __device__ static T apply(T e, T& gradient) {
-    gradient = 2 * e;
-    return e * e;
-  }
-};
-struct Absolute {
-  template <class T>
-  __device__ static T apply(T e, T& gradient) {
-    gradient = static_cast<T>((e > 0) - (e < 0));
-    return std::fabs(e);
-  }
-};
-struct Huber {
-  template <class T>
-  __device__ static T apply(T e, T& gradient) {
-    const T size = std::fabs(e);
-    gradient = size < 1 ? e : static_cast<T>((e > 0) - (e < 0));  // mutant-equivalent: a difference of 0 is below 1
-    return size < 1 ? T(0.5) * e * e : size - T(0.5);
-  }
-};
 
 /// One element per thread, grid-stride. Memory bound: reads y and target, writes dy.
 template <class T, class Op>
@@ -95,13 +73,13 @@ void regression_loss(const Stream& stream, std::int64_t n, Tensor loss, real_t<T
   };
   switch (kind) {
     case Regression::mse:
-      run(Squared{});
+      run(gpu::Squared{});
       break;
     case Regression::mae:
-      run(Absolute{});
+      run(gpu::Absolute{});
       break;
     case Regression::huber:
-      run(Huber{});
+      run(gpu::Huber{});
       break;
   }
   gpu::total(stream, loss, partials, blocks);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/philox.hpp"
+#include "lockstep/base/log.hpp"
 #include "lockstep/base/profile.hpp"
-#include "lockstep/data/permutation.hpp"
+#include "lockstep/base/text.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/models/emulator/emulator_metadata.hpp"
 #include "lockstep/models/emulator/emulator_operators.hpp"
@@ -127,6 +127,53 @@ EmulatorTask::EmulatorTask(Options options, EmulatorData data)
 void EmulatorTask::move_to(Device device) {
   options_.loss.check_device(device.is_cuda());
   ShardTask::move_to(device);
+  table_.reset();
+  on_gpu_.clear();
+  if (!device.is_cuda() || options_.loss.jacobian > 0) return;
+  const std::int64_t in = data_.n_in(), out = data_.n_out();
+  const Tensor training = data_.order.slice(0, size(Split::train));
+  const std::size_t bytes = data_.x.size_bytes() + data_.y.size_bytes() + training.size_bytes();
+  const std::size_t unused = gpu_memory(device.index).free;
+  if (bytes > unused / 2) {
+    log::info("the data set takes ", human_bytes(static_cast<double>(bytes)), " of the GPU's ",
+              human_bytes(static_cast<double>(unused)), " of free memory: the host makes the batches");
+    return;
+  }
+  Stream stream(device);
+  const auto moved = [&](const Tensor& from) {
+    const Tensor& to = on_gpu_.emplace_back(from.dtype(), from.shape(), device, MemoryUse::data);
+    copy(stream, to, from);
+    stream.synchronize();
+    return to;
+  };
+  const OwnedTensor moments(emulator_.dtype(), {2 * (in + out)});
+  visit_float(emulator_.dtype(), [&]<class T>() {
+    T* to = moments.view().data<T>();
+    const Moments& m = data_.moments;
+    for (const auto* values : {&m.input_mean, &m.input_std, &m.output_mean, &m.output_std})
+      to = std::ranges::transform(*values, to, [](double v) { return static_cast<T>(v); }).out;
+  });
+  table_ = {.x = moved(data_.x), .y = moved(data_.y), .order = moved(training), .moments = moved(moments)};
+}
+
+const ops::SampleTable* EmulatorTask::table() const {
+  return table_ && emulator_.params().storage() == emulator_.dtype() ? &*table_ : nullptr;
+}
+
+std::optional<DenseNetwork> EmulatorTask::dense_network() const {
+  const EmulatorArch& arch = emulator_.arch();
+  if (table() == nullptr || arch.conv_channels > 0 || options_.loss.smooth_weight > 0 || constraint_) return {};
+  DenseNetwork network = {.weights = {},
+                          .biases = {},
+                          .activation = ops::parse_activation(arch.activation),
+                          .loss = ops::parse_regression(options_.loss.name),
+                          .loss_scale = 1 / static_cast<double>(arch.n_out),
+                          .table = *table()};
+  for (std::int64_t k = 0; k <= arch.layers; ++k) {
+    network.weights.push_back(&emulator_.weight(k));
+    network.biases.push_back(&emulator_.bias(k));
+  }
+  return network;
 }
 
 void EmulatorTask::require_in_domain(std::int32_t row, const std::vector<double>& y, const std::vector<double>& values,
@@ -174,7 +221,9 @@ std::int64_t EmulatorTask::size(Split split) const { return data_.count[static_c
 struct EmulatorTask::Batch {
   std::span<const std::int32_t> rows;
   Rows normalised;
-  JacobianTargets jacobian;  ///< with loss.jacobian
+  JacobianTargets jacobian;             ///< with loss.jacobian
+  const ops::RowDraw* drawn = nullptr;  ///< of table(), in place of `rows` and `normalised`
+  std::int64_t count = 0;
 };
 
 EmulatorTask::Rows EmulatorTask::rows_in(Arena& host, DType dtype, std::span<const std::int32_t> rows) const {
@@ -196,16 +245,26 @@ const EmulatorTask::Batch& EmulatorTask::batch_of(Arena& host, std::span<const s
                                                   const Shard& shard) const {
   const profile::Span making("batch", profile::Kind::phase);
   const DType dtype = real_dtype(emulator_.params().storage());
-  auto* batch = new (host.allocate(sizeof(Batch))) Batch{rows, rows_in(host, dtype, rows), {}};
+  auto* batch = new (host.allocate(sizeof(Batch)))
+      Batch{.rows = rows, .normalised = rows_in(host, dtype, rows), .jacobian = {}, .count = std::ssize(rows)};
   if (options_.loss.jacobian > 0)
     batch->jacobian = jacobian_targets(host, dtype, data_, rows, shard, options_.loss.directions);
   return *batch;
 }
 
-ShardLoss EmulatorTask::loss_of(Tape& tape, const Batch& batch) const {
+ShardLoss EmulatorTask::loss(Tape& tape, const Shard& shard) const {
+  const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(tape.host_arena(), shard).inputs;
+  const Batch& batch = *static_cast<const Batch*>(drawn);
   const std::span<const std::int32_t> rows = batch.rows;
-  const Var z = tape.constant(to_tape(tape, batch.normalised.z));
-  const Tensor t = on_device(tape.stream(), tape.arena(), batch.normalised.t);
+  Rows samples = batch.normalised;
+  if (batch.drawn != nullptr) {
+    samples = {tape.keep({batch.count, data_.n_in()}), tape.keep({batch.count, data_.n_out()})};
+    ops::take_samples(tape.stream(), samples.z, samples.t, *table_, batch.drawn);
+  } else {
+    samples = {to_tape(tape, samples.z), on_device(tape.stream(), tape.arena(), samples.t)};
+  }
+  const Var z = tape.constant(samples.z);
+  const Tensor& t = samples.t;
   EmulatorTrace trace;
   const EmulatorLoss& terms = options_.loss;
   const Var y = emulator_.forward(tape, z, terms.jacobian > 0 ? &trace : nullptr);
@@ -221,7 +280,7 @@ ShardLoss EmulatorTask::loss_of(Tape& tape, const Batch& batch) const {
     });
     sum = add(tape, sum, penalty);
   }
-  return {sum, static_cast<double>(rows.size())};
+  return {sum, static_cast<double>(batch.count)};
 }
 
 double EmulatorTask::flops_per_sample() const {
@@ -233,24 +292,32 @@ double EmulatorTask::flops_per_sample() const {
   return 2.0 * static_cast<double>(3 * (1 + directions) * arch.multiplications() - first);
 }
 
-ShardLoss EmulatorTask::loss(Tape& tape, const Shard& shard) const {
-  const void* drawn = shard.drawn != nullptr ? shard.drawn : draw(tape.host_arena(), shard).inputs;
-  return loss_of(tape, *static_cast<const Batch*>(drawn));
+ops::RowDraw EmulatorTask::rows_of(const Shard& shard) const {
+  return {.order = Permutation(size(Split::train), shard.seed, static_cast<std::uint64_t>(shard.epoch)),
+          .seed = shard.seed,
+          .first = shard.first,
+          .count = shard.count,
+          .bootstrap = options_.bootstrap ? 1 : 0};
 }
 
-DrawnShard EmulatorTask::draw(Arena& host, const Shard& shard) const {
-  const std::span<const std::int32_t> train = data_.rows_of(Split::train);
-  const Permutation order(static_cast<std::int64_t>(train.size()), shard.seed, static_cast<std::uint64_t>(shard.epoch));
+DrawnShard EmulatorTask::draw(Arena& host, const Shard& shard) const { return draw_rows(host, rows_of(shard), shard); }
+
+DrawnShard EmulatorTask::draw_rows(Arena& host, const ops::RowDraw& order, const Shard& shard) const {
   profile::Span drawing("draw samples", profile::Kind::phase);
+  const auto weight = static_cast<double>(shard.count);
+  if (table() != nullptr) {
+    const auto* drawn = new (host.allocate(sizeof(ops::RowDraw))) ops::RowDraw(order);
+    auto* batch = new (host.allocate(sizeof(Batch)))
+        Batch{.rows = {}, .normalised = {}, .jacobian = {}, .drawn = drawn, .count = shard.count};
+    return {.inputs = batch, .weight = weight, .rows = drawn};
+  }
+  const std::span<const std::int32_t> train = data_.rows_of(Split::train);
   const auto count = static_cast<std::size_t>(shard.count);
   const std::span rows(static_cast<std::int32_t*>(host.allocate(count * sizeof(std::int32_t))), count);
   // The rows of a shuffled epoch are scattered in memory. Two passes prefetch all of them, so that the lookups do not
   // wait for one another.
   for (std::int64_t i = 0; i < shard.count; ++i) {
-    std::int64_t position = order(shard.first + i);
-    if (options_.bootstrap)
-      position = static_cast<std::int64_t>(
-          Philox(shard.seed, 0, "bootstrap", static_cast<std::uint64_t>(position)).below(train.size(), 0));
+    const std::int64_t position = order(i);
     __builtin_prefetch(&train[static_cast<std::size_t>(position)]);
     rows[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(position);
   }
@@ -263,7 +330,7 @@ DrawnShard EmulatorTask::draw(Arena& host, const Shard& shard) const {
     __builtin_prefetch(data_.y.data<float>() + row * out);
   }
   drawing.end();
-  return {.inputs = &batch_of(host, rows, shard), .weight = static_cast<double>(count)};
+  return {.inputs = &batch_of(host, rows, shard), .weight = weight};
 }
 
 emulator_metrics::Layout EmulatorTask::layout() const {

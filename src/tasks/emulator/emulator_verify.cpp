@@ -31,14 +31,17 @@ class ReferenceModel final : public EmulatorTask {
  public:
   ReferenceModel(Options options, EmulatorData data, std::vector<std::vector<std::int32_t>> batches)
       : EmulatorTask(std::move(options), std::move(data)), batches_(std::move(batches)) {}
-  ShardLoss loss(Tape& tape, const Shard& shard) const override {
-    return loss_of(
-        tape, batch(shard.step).subspan(static_cast<std::size_t>(shard.first), static_cast<std::size_t>(shard.count)));
+  DrawnShard draw(Arena& host, const Shard& shard) const override {
+    const auto rows =
+        batch(shard.step).subspan(static_cast<std::size_t>(shard.first), static_cast<std::size_t>(shard.count));
+    auto* kept = static_cast<std::int32_t*>(host.allocate(rows.size_bytes()));
+    std::ranges::copy(rows, kept);
+    ops::RowDraw order = rows_of(shard);
+    order.rows = kept;
+    return draw_rows(host, order, shard);
   }
-  bool draws() const override { return false; }
   std::span<const std::int32_t> batch(std::int64_t step) const { return batches_.at(static_cast<std::size_t>(step)); }
   std::int64_t batches() const { return static_cast<std::int64_t>(batches_.size()); }
-  using EmulatorTask::loss_of;
   using EmulatorTask::normalised;
 
  private:

@@ -4,11 +4,11 @@
 #include <numeric>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/permutation.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/rasteriser.hpp"
 #include "lockstep/data/by_count.hpp"
-#include "lockstep/data/permutation.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/nn/loss.hpp"
 #include "lockstep/nn/transfer.hpp"

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/permutation.hpp"
 #include "lockstep/base/philox.hpp"
-#include "lockstep/data/permutation.hpp"
 
 namespace lockstep {
 namespace {

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/permutation.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/puzzle_variant.hpp"
 #include "lockstep/comm/communicator.hpp"
 #include "lockstep/comm/tree_reduce.hpp"
-#include "lockstep/data/permutation.hpp"
 #include "tasks/hrm/hrm_prediction.hpp"
 #include "tasks/hrm/puzzle_rules.hpp"
 #include "tasks/parallel_blocks.hpp"

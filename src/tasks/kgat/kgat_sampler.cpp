@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/permutation.hpp"
 #include "lockstep/base/philox.hpp"
-#include "lockstep/data/permutation.hpp"
 
 namespace lockstep {
 

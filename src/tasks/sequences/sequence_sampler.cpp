@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/permutation.hpp"
 #include "lockstep/base/philox.hpp"
 #include "lockstep/base/sequence_window.hpp"
-#include "lockstep/data/permutation.hpp"
 
 namespace lockstep {
 namespace {

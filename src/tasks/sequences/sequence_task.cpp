@@ -5,10 +5,10 @@
 #include <limits>
 #include <utility>
 
+#include "lockstep/base/permutation.hpp"
 #include "lockstep/base/profile.hpp"
 #include "lockstep/base/text.hpp"
 #include "lockstep/data/by_count.hpp"
-#include "lockstep/data/permutation.hpp"
 #include "lockstep/models/sequences/sasrec_metadata.hpp"
 #include "lockstep/ops/gather.hpp"
 #include "lockstep/ops/gemm.hpp"

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "lockstep/base/error.hpp"
-#include "lockstep/data/permutation.hpp"
+#include "lockstep/base/permutation.hpp"
 #include "lockstep/io/h5.hpp"
 #include "lockstep/prep/har/har_set.hpp"
 #include "support/temp_dir.hpp"

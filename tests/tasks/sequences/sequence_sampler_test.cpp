@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/permutation.hpp"
 #include "lockstep/base/sequence_window.hpp"
-#include "lockstep/data/permutation.hpp"
 #include "support/sequence_file.hpp"
 #include "support/temp_dir.hpp"
 

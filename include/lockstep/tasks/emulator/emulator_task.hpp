@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -79,12 +80,15 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
 
   const char* kind() const override { return "emulator"; }
   ParamStore& params() override { return emulator_.params(); }
-  /// errors  usage: a constraint on a GPU
+  /// On a GPU the data set moves too, if it takes at most half of the free memory; kernels then take the samples. errors
+  /// usage: a constraint on a GPU
   void move_to(Device device) override;
   std::int64_t size(Split split) const override;
   ShardLoss loss(Tape& tape, const Shard& shard) const override;
   DrawnShard draw(Arena& host, const Shard& shard) const override;
   bool draws() const override { return true; }
+  /// With the data set on a GPU, and without convolution, smoothness and Jacobian terms.
+  std::optional<DenseNetwork> dense_network() const override;
   std::int64_t least_shard() const override { return 128; }  // fewer rows do not amortise packing the weights
   std::int64_t sum_count() const override;
   void evaluate(Tape& tape, Split split, std::int64_t first, std::int64_t count, double* sums) const override {
@@ -117,21 +121,23 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
     Tensor z, t;  ///< normalised inputs (N, n_in), and targets (N, n_out) in real_dtype(), in the tape's memory
   };
   Rows normalised(Tape& tape, std::span<const std::int32_t> rows) const;
+  /// The training rows of a shard.
+  ops::RowDraw rows_of(const Shard& shard) const;
+  /// draw() of these rows.
+  DrawnShard draw_rows(Arena& host, const ops::RowDraw& order, const Shard& shard) const;
+
+ private:
   /// What a training pass reads of rows of the data set, in host memory that kernels can read.
   struct Batch;
   /// `shard` has the keys of the random directions.
   const Batch& batch_of(Arena& host, std::span<const std::int32_t> rows, const Shard& shard) const;
-  /// The summed loss of these rows of the data set.
-  ShardLoss loss_of(Tape& tape, const Batch& batch) const;
-  ShardLoss loss_of(Tape& tape, std::span<const std::int32_t> rows) const {
-    return loss_of(tape, batch_of(tape.host_arena(), rows, {}));
-  }
 
- private:
   /// evaluate(), of the network or of a baseline.
   void score(Tape& tape, Split split, std::int64_t first, std::int64_t count, const AffineGuess* guess,
              double* sums) const;
 
+  /// The data set in GPU memory, for kernels that take samples in the type of the weights; null if it is not used.
+  const ops::SampleTable* table() const;
   Rows rows_in(Arena& host, DType dtype, std::span<const std::int32_t> rows) const;
   std::int64_t members() const { return 1 + static_cast<std::int64_t>(others_.size()); }
   emulator_metrics::Layout layout() const;  ///< of the sums
@@ -146,6 +152,8 @@ class EmulatorTask : public ShardTask, public EnsembleTask {
   Options options_;
   EmulatorData data_;
   Emulator emulator_;
+  std::vector<OwnedTensor> on_gpu_;  ///< the arrays of table_
+  std::optional<ops::SampleTable> table_;
   std::shared_ptr<const Constraint> constraint_;  ///< null: none
   std::vector<Emulator> others_;                  ///< members of the ensemble after the first one, emulator_
   std::int64_t aice_ = -1;                        ///< index of the output aice; -1 if there is none

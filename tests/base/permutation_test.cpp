@@ -1,4 +1,4 @@
-#include "lockstep/data/permutation.hpp"
+#include "lockstep/base/permutation.hpp"
 
 #include <doctest/doctest.h>
 
@@ -26,7 +26,7 @@ bool is_permutation(std::vector<std::int64_t> values) {
 
 }  // namespace
 
-TEST_SUITE("data.permutation") {
+TEST_SUITE("base.permutation") {
   TEST_CASE("every number occurs once") {
     for (std::int64_t n = 1; n <= 300; ++n) {
       CAPTURE(n);

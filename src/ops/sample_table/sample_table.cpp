@@ -1,0 +1,21 @@
+#include "lockstep/ops/sample_table.hpp"
+
+#include "lockstep/device/has_cuda.hpp"
+#include "ops/common/sample_table_kernels.hpp"
+
+namespace lockstep::ops {
+
+void take_samples([[maybe_unused]] Stream& stream, const Tensor& z, const Tensor& t, const SampleTable& table,
+                  const RowDraw* draw) {
+  require(z.rows() == t.rows() && z.columns() == table.x.columns() && t.columns() == table.y.columns(),
+          "taking samples: z is ", z.shape(), " and t ", t.shape(), ", but the table's rows have ", table.x.columns(),
+          " inputs and ", table.y.columns(), " targets");
+  require(draw->count == z.rows(), "taking samples: ", draw->count, " are drawn, z has ", z.rows(), " rows");
+  require(kHasCuda && z.device().is_cuda(), "taking samples: the table must be on a GPU");
+  visit_float(z.dtype(), [&]<class T>() {
+    if constexpr (kHasCuda)
+      cuda::take_samples<T>(stream, z.rows(), z.data<T>(), t.data<T>(), cuda::TableView<T>(table), draw);
+  });
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,369 @@
+#include <cooperative_groups.h>
+
+#include "lockstep/base/instantiate.hpp"
+#include "lockstep/device/cuda_reduce.hpp"
+#include "ops/common/activation_cuda.hpp"
+#include "ops/common/regression_cuda.hpp"
+#include "ops/common/sample_table_cuda.hpp"
+#include "optim/dense_step_kernels.hpp"
+#include "optim/gpu_update_cuda.hpp"
+#include "optim/square_sum_cuda.hpp"
+#include "optim/sweep_cuda.hpp"
+
+// Compiled with -fmad=false, for an update with the bits of the CPU. The products call fma().
+namespace lockstep::optim_kernels::cuda {
+
+namespace {
+
+using gpu::kWarp;
+constexpr int kThreads = kSquareThreads, kWarps = kThreads / kWarp;
+
+/// Four elements of shared memory: one load in f32, two in f64.
+template <class T>
+struct alignas(16) Quad {
+  T at[4];
+};
+template <class T>
+__device__ Quad<T> quad(const T* from) {
+  return *reinterpret_cast<const Quad<T>*>(from);
+}
+template <class T>
+__device__ void put_quad(T* to, const Quad<T>& values) {
+  *reinterpret_cast<Quad<T>*>(to) = values;
+}
+
+/// Loads all weights and clears the rest of the shared memory. The padding behind rows must be 0.
+template <class T>
+__device__ void load_weights(const DenseOperands<T>& s, T* sm) {
+  for (std::int64_t i = threadIdx.x; i < s.sm_size / 4; i += kThreads) put_quad(sm + 4 * i, {});
+  __syncthreads();
+  for (int k = 0; k < s.layers; ++k) {
+    const DenseLayer& l = s.layer[k];
+    const int in = static_cast<int>(l.in), weights = static_cast<int>(l.in * l.out);
+    const T* from = s.values + l.weight;
+    T* to = sm + l.sm_weight;
+    if (in % 4 == 0) {
+#pragma unroll 4
+      for (int i = 4 * static_cast<int>(threadIdx.x); i < weights; i += 4 * kThreads)
+        put_quad(to + i / in * l.stride + i % in, quad(from + i));
+    } else {
+#pragma unroll 4
+      for (int i = static_cast<int>(threadIdx.x); i < weights; i += kThreads) to[i / in * l.stride + i % in] = from[i];
+    }
+    for (std::int64_t o = threadIdx.x; o < l.out; o += kThreads) sm[l.sm_bias + o] = s.values[l.bias + o];
+  }
+}
+
+/// Takes `rows` samples from the table: inputs to the first layer, targets in place of the last layer's gradient. Rows
+/// behind them are 0.
+template <class T, int kRows>
+__device__ void take_rows(const DenseOperands<T>& s, const ops::RowDraw& draw, std::int64_t first, int rows, T* sm) {
+  __shared__ std::int64_t sm_rows[kRows];
+  if (threadIdx.x < kRows)
+    sm_rows[threadIdx.x] =
+        static_cast<int>(threadIdx.x) < rows ? s.table.order[draw(first + static_cast<int>(threadIdx.x))] : -1;
+  __syncthreads();
+  const DenseLayer &input = s.layer[0], &output = s.layer[s.layers - 1];
+  const int columns = static_cast<int>(s.table.n_in + s.table.n_out), inputs = static_cast<int>(s.table.n_in);
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * columns; i += kThreads) {
+    const int row = i / columns, c = i % columns;
+    const T value = sm_rows[row] < 0 ? T{0} : ops::cuda::normalised(s.table, sm_rows[row], c);
+    if (c < inputs)
+      sm[input.sm_x + row * input.stride + c] = value;
+    else
+      sm[output.sm_dy + row * output.dy_stride + c - inputs] = value;
+  }
+  __syncthreads();
+}
+
+/// One layer for all rows: a thread computes an output of kRows / 4 rows. A weight pack serves these rows; the packs of
+/// x are the same for all lanes, which shared memory broadcasts. The odd number of packs in a stride keeps the lanes'
+/// weight packs in different banks. Returns this thread's part of the loss.
+template <class T, int kRows>
+__device__ double forward(const DenseOperands<T>& s, int k, int rows, T* sm) {
+  constexpr int kGroup = kRows / 4;
+  const DenseLayer& l = s.layer[k];
+  const bool last = k + 1 == s.layers;
+  const int out = static_cast<int>(l.out), in = static_cast<int>(l.in), stride = static_cast<int>(l.stride);
+  double loss = 0;
+  for (int item = static_cast<int>(threadIdx.x); item < 4 * out; item += kThreads) {
+    const int o = item % out, first = item / out * kGroup;
+    const T *w = sm + l.sm_weight + o * stride, *x = sm + l.sm_x + first * stride;
+    T sum[kGroup] = {};
+    for (int i = 0; i < in; i += 4) {
+      const Quad<T> weight = quad(w + i);
+#pragma unroll
+      for (int r = 0; r < kGroup; ++r) {
+        const Quad<T> value = quad(x + r * stride + i);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) sum[r] = std::fma(value.at[c], weight.at[c], sum[r]);
+      }
+    }
+    const T bias = sm[l.sm_bias + o];
+#pragma unroll
+    for (int r = 0; r < kGroup; ++r) {
+      const int row = first + r;
+      const T a = sum[r] + bias;
+      T* dy = sm + l.sm_dy + row * l.dy_stride + o;
+      if (!last) {
+        const DenseLayer& next = s.layer[k + 1];
+        gpu::activate(static_cast<ops::Activation>(s.activation), a, sm[next.sm_x + row * next.stride + o], *dy);
+      } else if (row < rows) {
+        T slope;
+        loss += static_cast<double>(gpu::regression(static_cast<ops::Regression>(s.loss), a - *dy, slope));
+        *dy = s.loss_scale * slope;
+      } else {
+        *dy = 0;
+      }
+    }
+  }
+  return loss;
+}
+
+/// The gradients of one layer's parameters, stored in `to`, or added. A thread computes 4 x 4 elements of the weight's:
+/// two packs loaded for 16 products.
+template <class T, int kRows>
+__device__ void parameter_gradients(const DenseLayer& l, bool add, T* to, const T* sm) {
+  const int out = static_cast<int>(l.out), in = static_cast<int>(l.in), packs = (in + 3) / 4;
+  const auto put = [add](T* place, T value) { *place = add ? *place + value : value; };
+  const auto put_four = [add](T* place, Quad<T> values) {
+    if (add) {
+      const Quad<T> before = quad(place);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) values.at[c] = before.at[c] + values.at[c];
+    }
+    put_quad(place, values);
+  };
+  for (int item = static_cast<int>(threadIdx.x); item < (out + 3) / 4 * packs; item += kThreads) {
+    const int o = item / packs * 4, i = item % packs * 4;
+    Quad<T> sum[4] = {};
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const Quad<T> dy = quad(sm + l.sm_dy + r * l.dy_stride + o), x = quad(sm + l.sm_x + r * l.stride + i);
+#pragma unroll
+      for (int a = 0; a < 4; ++a)
+#pragma unroll
+        for (int b = 0; b < 4; ++b) sum[a].at[b] = std::fma(dy.at[a], x.at[b], sum[a].at[b]);
+    }
+#pragma unroll
+    for (int a = 0; a < 4; ++a) {
+      T* place = to + l.weight + std::int64_t{o + a} * in + i;
+      if (o + a < out && in % 4 == 0) {
+        put_four(place, sum[a]);
+      } else if (o + a < out) {
+#pragma unroll
+        for (int b = 0; b < 4; ++b)
+          if (i + b < in) put(place + b, sum[a].at[b]);
+      }
+    }
+  }
+  for (int o = static_cast<int>(threadIdx.x); o < out; o += kThreads) {
+    T sum = 0;
+    for (int r = 0; r < kRows; ++r) sum += sm[l.sm_dy + r * l.dy_stride + o];
+    put(to + l.bias + o, sum);
+  }
+}
+
+/// dx = dy W, times the slope of the layer before, in the slope's place. A thread computes four columns of a row.
+template <class T, int kRows>
+__device__ void input_gradients(const DenseLayer& l, const DenseLayer& before, T* sm) {
+  const int packs = (static_cast<int>(l.in) + 3) / 4;
+  for (int item = static_cast<int>(threadIdx.x); item < kRows * packs; item += kThreads) {
+    const int row = item / packs, i = item % packs * 4;
+    const T *dy = sm + l.sm_dy + row * l.dy_stride, *w = sm + l.sm_weight + i;
+    T sum[4] = {};
+#pragma unroll 4
+    for (int o = 0; o < l.out; ++o) {
+      const Quad<T> weight = quad(w + o * l.stride);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sum[c] = std::fma(dy[o], weight.at[c], sum[c]);
+    }
+    T* to = sm + before.sm_dy + row * before.dy_stride + i;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) to[c] *= sum[c];
+  }
+}
+
+/// The gradient and the loss of one part of the samples, in its row of s.partials.
+template <class T, int kRows>
+__device__ void compute_part(const DenseOperands<T>& s, const ops::RowDraw& draw, std::int64_t part, T* sm) {
+  const std::int64_t first = part * s.part_rows;
+  const std::int64_t end = first + s.part_rows < s.count ? first + s.part_rows : s.count;
+  T* const to = s.partials + part * s.size;
+  T* const sum = s.sm_sum < 0 ? to : sm + s.sm_sum;
+  const int layers = static_cast<int>(s.layers);
+  double loss = 0;
+  for (std::int64_t at = first; at < end; at += kRows) {
+    const int rows = static_cast<int>(end - at < kRows ? end - at : kRows);
+    __syncthreads();  // the values of the rows before have been read
+    take_rows<T, kRows>(s, draw, at, rows, sm);
+    for (int k = 0; k < layers; ++k) {
+      loss += forward<T, kRows>(s, k, rows, sm);
+      __syncthreads();
+    }
+    for (int k = layers - 1; k >= 0; --k) {
+      parameter_gradients<T, kRows>(s.layer[k], at > first, sum, sm);
+      if (k == 0) break;
+      input_gradients<T, kRows>(s.layer[k], s.layer[k - 1], sm);
+      __syncthreads();
+    }
+  }
+  loss = gpu::block_reduce(loss);
+  if (threadIdx.x == 0) s.loss_partials[part] = loss;
+  if (s.sm_sum < 0) return;
+  __syncthreads();
+  for (std::int64_t i = threadIdx.x; i < s.size / 4; i += kThreads) put_quad(to + 4 * i, quad(sum + 4 * i));
+}
+
+/// Adds the parts of the gradient, in f64. A lane has four elements, and a warp adds every kWarps-th part of 128, with
+/// several loads under way; the warps' sums are added in order. The order depends on the number of parts alone.
+template <class T>
+__device__ void add_parts(const DenseOperands<T>& s) {
+  constexpr int kBlock = 4 * kWarp;
+  __shared__ double sm_sums[kWarps][kBlock];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  for (std::int64_t base = std::int64_t{blockIdx.x} * kBlock; base < s.size; base += std::int64_t{gridDim.x} * kBlock) {
+    double sum[4] = {};
+    if (base + 4 * lane < s.size) {
+      const T* from = s.partials + base + 4 * lane;
+#pragma unroll 8
+      for (std::int64_t part = warp; part < s.parts; part += kWarps) {
+        const Quad<T> values = quad(from + part * s.size);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) sum[c] += static_cast<double>(values.at[c]);
+      }
+    }
+    __syncthreads();  // the sums of the elements before have been read
+#pragma unroll
+    for (int c = 0; c < 4; ++c) sm_sums[warp][4 * lane + c] = sum[c];
+    __syncthreads();
+    const int own = static_cast<int>(threadIdx.x);
+    if (own >= kBlock || base + own >= s.size) continue;
+    double total = 0;
+    for (int w = 0; w < kWarps; ++w) total += sm_sums[w][own];
+    s.sums[base + own] = static_cast<T>(total);
+  }
+}
+
+/// Writes this rank's weight, flags and loss, zeros for the other ranks, and keeps the state from before the step, which
+/// all blocks read while the first one writes the next.
+template <class T>
+__device__ void report(const DenseOperands<T>& s) {
+  if (blockIdx.x != 0) return;
+  double loss = static_cast<std::int64_t>(threadIdx.x) < s.parts ? s.loss_partials[threadIdx.x] : 0;
+  loss = gpu::block_reduce(loss);
+  const auto* own = reinterpret_cast<const RankReport*>(reinterpret_cast<const GpuStepRecord*>(s.record) + 1);
+  for (std::int64_t i = threadIdx.x; i < kRankSums * s.ranks; i += kThreads) {
+    const double mine = i % kRankSums == 0   ? own->weight
+                        : i % kRankSums == 1 ? own->flags
+                                             : static_cast<double>(s.loss_scale * static_cast<T>(loss));
+    s.sums[s.flat + i] = static_cast<T>(i / kRankSums == s.rank ? mine : 0);
+  }
+  if (threadIdx.x == 0) *s.before = *s.state;
+}
+
+/// Norm, clipping, the check for values that are not finite, and the update. Every block computes the norm, in the order
+/// of sum_squares(): another barrier of the grid would take longer.
+template <class T>
+__device__ void end_step(const DenseOperands<T>& s) {
+  __shared__ T sm_scalars[std::tuple_size_v<StepScalars>];
+  __shared__ bool sm_moves, sm_fails;
+  __shared__ std::int64_t sm_found[kThreads];
+  double squares = 0;
+  for (std::int64_t part = 0; part < s.norm_parts; ++part)
+    squares += square_sum(s.norm_size, s.sums, part, s.norm_parts);
+  if (threadIdx.x == 0) {
+    GpuOutcome all;
+    for (std::int64_t rank = 0; rank < s.ranks; ++rank) {
+      const T* own = s.sums + s.flat + kRankSums * rank;
+      all.weight += static_cast<double>(own[0]);
+      all.flags |= static_cast<std::int64_t>(own[1]);
+      all.loss += static_cast<double>(own[2]);
+    }
+    const Decision<T> made = decide<T>(all, *s.before, *reinterpret_cast<const GpuStepRecord*>(s.record), squares, 0,
+                                       false, s.updates != 0, s.clip_norm);
+    for (std::size_t i = 0; i < std::tuple_size_v<StepScalars>; ++i) sm_scalars[i] = made.now.scalars[i];
+    sm_moves = made.now.moves;
+    sm_fails = made.outcome.failed != 0;
+    if (blockIdx.x == 0) {
+      *s.state = made.state;
+      *s.outcome = made.outcome;
+    }
+  }
+  __syncthreads();
+  if (sm_fails && blockIdx.x == 0) note_first_bad(s.flat, s.sums, sm_found, s.outcome);
+  if (!sm_moves) return;
+  const AdamRule<T> rule{*reinterpret_cast<const AdamStep<T>*>(sm_scalars)};
+  const Vectors<T> x = {s.values, s.sums, {s.m, s.v}, s.average, s.decay};
+  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < s.norm_size; i += stride)
+    update_element<2>(x, i, i, true, rule);
+}
+
+/// A step. Latency bound: each block loads the weights, computes the parts of the gradient that are its own, and waits
+/// twice for the grid. Traffic: weights once per block, the partial gradients written and read once, and the optimizer's
+/// state. See DenseStep.
+template <class T, int kRows>
+__global__ void __launch_bounds__(kThreads, 1) dense_step_kernel(DenseOperands<T> s) {
+  auto* const sm = reinterpret_cast<T*>(sm_bytes);
+  constexpr int kDrawWords = sizeof(ops::RowDraw) / sizeof(std::uint64_t);
+  __shared__ std::uint64_t sm_draw[kDrawWords];
+  const auto grid = cooperative_groups::this_grid();
+  const int thread = static_cast<int>(threadIdx.x);
+  if (blockIdx.x == 0)
+    for (std::int64_t i = thread; i < s.record_words; i += kThreads) s.record[i] = s.h_record[i];
+  if (static_cast<std::int64_t>(blockIdx.x) < s.parts) {
+    if (thread < kDrawWords) sm_draw[thread] = reinterpret_cast<const std::uint64_t*>(s.draw)[thread];
+    load_weights(s, sm);
+  }
+  for (std::int64_t part = blockIdx.x; part < s.parts; part += gridDim.x)
+    compute_part<T, kRows>(s, *reinterpret_cast<const ops::RowDraw*>(sm_draw), part, sm);
+  grid.sync();
+  add_parts(s);
+  report(s);
+  if (s.ranks > 1) return;
+  grid.sync();
+  end_step(s);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) dense_update_kernel(DenseOperands<T> s) {
+  end_step(s);
+}
+
+template <class T>
+auto kernel_of(int rows) {
+  return rows == kFewRows ? dense_step_kernel<T, kFewRows> : dense_step_kernel<T, kManyRows>;
+}
+
+}  // namespace
+
+template <class T>
+int dense_blocks(const Stream& stream, int rows, std::int64_t sm_size) {
+  return gpu::resident_blocks(stream, reinterpret_cast<const void*>(kernel_of<T>(rows)), kThreads,
+                              static_cast<std::size_t>(sm_size) * sizeof(T));
+}
+
+template <class T>
+void dense_step(const Stream& stream, int blocks, int rows, const DenseOperands<T>& step) {
+  double products = 0;
+  for (int k = 0; k < step.layers; ++k) products += static_cast<double>(step.layer[k].in * step.layer[k].out);
+  gpu::launch(stream,
+              {.grid = static_cast<unsigned>(blocks),
+               .block = kThreads,
+               .shared_bytes = static_cast<std::size_t>(step.sm_size) * sizeof(T),
+               .flops = 6 * products * static_cast<double>(step.count),
+               .cooperative = true},
+              kernel_of<T>(rows), step);
+}
+
+template <class T>
+void dense_update(const Stream& stream, int blocks, const DenseOperands<T>& step) {
+  gpu::launch(stream, {.grid = static_cast<unsigned>(blocks), .block = kThreads}, dense_update_kernel<T>, step);
+}
+
+LOCKSTEP_EACH_FLOAT(dense_blocks)
+LOCKSTEP_EACH_FLOAT(dense_step)
+LOCKSTEP_EACH_FLOAT(dense_update)
+
+}  // namespace lockstep::optim_kernels::cuda
