@@ -61,7 +61,6 @@ KgatStep::KgatStep(Communicator& comm, Kgat& net, KgatPropagation& propagation, 
   for (int kind = 0; kind < 2; ++kind) kinds_.emplace_back(stream_.device());
   update_cf_.emplace(net.params(), &adam_cf_, std::vector<FlatRange>{{0, gradients_->size()}},
                      GpuUpdate::Options{.clip_norm = options.clip_norm});
-  rows_.build_all(graph_, net.arch().layers());
 }
 
 KgatStep::~KgatStep() {

@@ -33,6 +33,20 @@ std::span<const T> pad(std::vector<T>& memory, const std::vector<T>& values, std
   return memory;
 }
 
+/// The rows, and the last nodes that they lack, `size` in all: ascending.
+void with_more_nodes(std::vector<std::int32_t>& all, const std::vector<std::int32_t>& rows, std::int64_t nodes,
+                     std::int64_t size) {
+  all.clear();
+  auto left = rows.rbegin();
+  auto node = static_cast<std::int32_t>(nodes);
+  for (std::int64_t more = size - std::ssize(rows); more > 0;) {
+    all.push_back(--node);
+    left != rows.rend() && *left == node ? static_cast<void>(++left) : static_cast<void>(--more);
+  }
+  all.insert(all.end(), left, rows.rend());
+  std::ranges::reverse(all);
+}
+
 }  // namespace
 
 std::pair<KgatStep::Half*, int> KgatStep::next_half(std::size_t kind) {
@@ -50,17 +64,21 @@ void KgatStep::start_cf(const CfBatch& batch, std::int64_t number, double lr, un
   const auto [half, open] = next_half(0);
   if (open == 0) adam_kg_.flush();  // nothing is deferred by steps on interactions
   Arena& arena = kinds_[0].arena;
-  // Batches differ in the number of distinct rows.
+  // Batches differ in the number of distinct rows. Rows that are added to the last layer have gradient 0.
   const std::int64_t size = batch.count(), most = 3 * size;
+  with_more_nodes(padded_nodes_, batch.rows(), graph_.nodes, std::min(most, graph_.nodes));
+  rows_.build(graph_, net_.arch().layers(), padded_nodes_, 0);
   GpuStepRecord next = {.step = static_cast<std::uint64_t>(number), .samples = size};
   update_cf_->describe(next, lr, {}, open);
   const Report report;
   const ops::RankedPairs pairs = batch.pairs();
   Staged staged;
-  const auto [record, reports, user, liked, other, use_ptr, use, nodes] =
-      stage(staged, arena, std::span<const GpuStepRecord>(&next, 1), std::span<const Report>(&report, 1), pairs.user,
-            pairs.liked, pairs.other, pad(padded_ptr_, batch.uses.use_ptr(), most + 1, batch.uses.use_ptr().back()),
-            pairs.use, pad(padded_nodes_, batch.rows(), most, -1));
+  const auto [record, reports, list, bits, user, liked, other, use_ptr, use, nodes] =
+      stage(staged, arena, std::span<const GpuStepRecord>(&next, 1), std::span<const Report>(&report, 1),
+            rows_.last_list(), rows_.last_bits(), pairs.user, pairs.liked, pairs.other,
+            pad(padded_ptr_, batch.uses.use_ptr(), most + 1, batch.uses.use_ptr().back()), pairs.use,
+            pad(padded_nodes_, batch.rows(), most, -1));
+  rows_.place_last(list, bits);
   run(*half, size, staged, [&] {
     const KgatPropagation::Noise noise = {.message_dropout = options_.message_dropout,
                                           .node_dropout = options_.node_dropout,
